@@ -1,0 +1,243 @@
+/*
+ * libpackimg: packed image datasets (.pimg).
+ *
+ * A dataset is one file, or a set of shard files that opens as one. A reader maps the files and answers for any
+ * sample in O(1); it is immutable after packimg_open() and may be used from any number of threads. A writer streams
+ * in one pass with bounded memory and publishes the finished file by rename: an interrupted writer leaves nothing that
+ * opens. A decoder holds the scratch memory of one thread. The layout on disk is in SPEC.md and layout.h.
+ *
+ * The library neither logs nor exits. Functions return 0 or a negative errno (-EBADMSG: the data is damaged; -ENOTSUP:
+ * valid, but not for this version); those with an error argument then leave a sentence for a person in it, naming file,
+ * sample, field, value and remedy. Outputs named ret_x are untouched on failure.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Limits of the format: a file beyond them is rejected when opened. */
+enum {
+	PACKIMG_SIDE_MAX = 65535,      /* pixels, either side of an image (JPEG's own limit) */
+	PACKIMG_CLASSES_MAX = 1 << 24, /* class names */
+	PACKIMG_FIELDS_MAX = 256,      /* extra columns */
+	PACKIMG_SHARDS_MAX = 99999,    /* files in a set */
+	PACKIMG_ERROR_MAX = 512,       /* bytes of an error text, terminator included */
+};
+
+struct packimg_error {
+	char text[PACKIMG_ERROR_MAX];
+};
+
+enum packimg_codec {
+	PACKIMG_CODEC_JPEG = 1,     /* a complete JPEG file */
+	PACKIMG_CODEC_RAW = 2,      /* height x width x channels bytes, RGB or grey, no row padding */
+	PACKIMG_CODEC_RAW_ZSTD = 3, /* the same in one zstd frame */
+};
+
+enum packimg_field_type {
+	PACKIMG_FIELD_INT64 = 1,
+	PACKIMG_FIELD_FLOAT64 = 2,
+	PACKIMG_FIELD_BYTES = 3,
+	PACKIMG_FIELD_JSON = 4, /* UTF-8 text of one JSON value */
+};
+
+/* Label of a sample without a class. */
+#define PACKIMG_LABEL_NONE (-1)
+
+/* Reader */
+
+struct packimg;
+
+/* One stored sample; pointers lead into the mapping and live as long as the dataset is open. */
+struct packimg_sample {
+	uint64_t index;       /* in the whole dataset, 0 .. packimg_count()-1 */
+	const uint8_t *data;  /* stored bytes */
+	const uint8_t *side;  /* side data (SPEC.md, "Side data"), NULL when there is none */
+	uint32_t data_size;   /* bytes */
+	uint32_t side_size;   /* bytes */
+	uint64_t data_xxh3;   /* XXH3-64 of the stored bytes */
+	uint64_t side_xxh3;   /* XXH3-64 of the side data */
+	uint32_t width;       /* pixels, upright (after orientation) */
+	uint32_t height;      /* pixels, upright */
+	int32_t label;        /* class number, or PACKIMG_LABEL_NONE */
+	uint8_t codec;        /* enum packimg_codec */
+	uint8_t channels;     /* of the stored pixels: 1, 3 or 4; decoding always gives RGB */
+	uint8_t orientation;  /* EXIF orientation 1..8 that turns the stored pixels upright */
+	uint32_t shard;       /* file that holds it, for packimg_shard() */
+	uint64_t data_offset; /* of the stored bytes in that file */
+};
+
+struct packimg_shard {
+	const char *path;
+	int fd; /* read-only, owned by the dataset */
+	const uint8_t *map;
+	uint64_t size;         /* bytes mapped */
+	uint64_t sample_first; /* dataset index of its first sample */
+	uint64_t sample_count;
+};
+
+struct packimg_field {
+	const char *name;
+	enum packimg_field_type type;
+};
+
+/* One value of an extra field. */
+struct packimg_value {
+	bool present; /* false: this sample has no value, the rest is zero */
+	int64_t int64;
+	double float64;
+	const void *bytes; /* BYTES and JSON: into the mapping, not terminated */
+	size_t size;
+};
+
+/*
+ * Opens one file, or a whole set when path names one of its shards ("NAME-00002-of-00016.pimg"), the set itself
+ * ("NAME.pimg" where only shards exist), or a directory that holds exactly one file or set. The cost does not depend on the number of samples.
+ * Errors: -ENOENT, -EACCES, -EBADMSG (header, section or limits wrong, shard missing or of another set), -ENOTSUP (newer
+ * version or unknown incompatible feature), -ENOMEM. error may be NULL.
+ */
+int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error);
+void packimg_close(struct packimg *dataset);
+
+uint64_t packimg_count(const struct packimg *dataset);
+/* -ERANGE past the end; -EBADMSG when the index record points outside the file or breaks a limit. Does not touch sample bytes. */
+int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample);
+/* 0, or -EBADMSG when the checksum of data or side data does not fit. Reads every byte. */
+int packimg_sample_check(const struct packimg_sample *sample);
+/* Name of the source the sample was made from, not terminated; size 0 when not recorded. */
+int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name, size_t *ret_size);
+
+uint32_t packimg_class_count(const struct packimg *dataset);
+/* Terminated UTF-8 name; NULL when class is out of range. */
+const char *packimg_class_name(const struct packimg *dataset, uint32_t class);
+
+uint32_t packimg_field_count(const struct packimg *dataset);
+int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field);
+int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field, struct packimg_value *ret_value);
+
+/* Metadata written by the producer: a UTF-8 text of "key=value" lines sorted by key (SPEC.md, "Metadata"); never NULL. */
+const char *packimg_metadata(const struct packimg *dataset);
+/* Mean and standard deviation of R, G, B in 0..255 as recorded when packing; -ENODATA when the file has none. */
+int packimg_statistics(const struct packimg *dataset, double ret_mean[3], double ret_std[3]);
+
+uint32_t packimg_shard_count(const struct packimg *dataset);
+int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_shard *ret_shard);
+/* 16 bytes, of the set. */
+const uint8_t *packimg_uuid(const struct packimg *dataset);
+
+/* Checks every section checksum and the consistency of every index record, not the samples; first fault in error. */
+int packimg_check(const struct packimg *dataset, struct packimg_error *error);
+
+/* Decoder: one per thread */
+
+struct packimg_decoder;
+
+struct packimg_region {
+	uint32_t x, y, width, height; /* pixels, upright coordinates; not empty, inside the image */
+};
+
+/* Decoded pixels: RGB, 8 bit, interleaved. Valid until the decoder's next call (raw samples: into the mapping). */
+struct packimg_pixels {
+	const uint8_t *data; /* first pixel of the returned rectangle */
+	size_t stride;       /* bytes from row to row */
+	uint32_t width;      /* pixels of the returned rectangle: it holds the region, and may reach beyond it */
+	uint32_t height;
+	double x, y;           /* where the region begins in the returned rectangle, in returned pixels */
+	double region_width;   /* extent of the region in returned pixels (region / scale) */
+	double region_height;
+};
+
+int packimg_decoder_new(struct packimg_decoder **ret_decoder);
+void packimg_decoder_free(struct packimg_decoder *decoder);
+
+/*
+ * Decodes at least the region of a sample. size_hint_* say how many pixels the caller will make of the region: the
+ * codec may return it at 1/2, 1/4 or 1/8 as long as it stays at least twice as large as the hint in both directions (exact DC/AC
+ * scaling as libjpeg-turbo does it); 0 asks for full scale. Grey becomes RGB, CMYK and YCCK become RGB, orientation is applied.
+ * No memory is allocated once the decoder has seen an image of that size. Corrupt data, warnings of the JPEG library included,
+ * is -EBADMSG with the reason in error (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that
+ * the library cannot read (12 bit, arithmetic where absent).
+ */
+int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		   const struct packimg_region *region, uint32_t size_hint_width, uint32_t size_hint_height,
+		   struct packimg_pixels *ret_pixels, struct packimg_error *error);
+
+/* What a JPEG file says of itself, from its headers alone. */
+struct packimg_jpeg_info {
+	uint32_t width, height; /* stored, before orientation */
+	uint8_t components;     /* 1 grey, 3 YCbCr or RGB, 4 CMYK or YCCK */
+	uint8_t precision;      /* bits per component */
+	uint8_t orientation;    /* EXIF 1..8; 1 when absent */
+	bool progressive;
+	bool arithmetic;
+};
+
+int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_info *ret_info, struct packimg_error *error);
+
+/* Encoders, scratch owned by one thread. Output is valid until the encoder's next call. */
+
+struct packimg_encoder;
+
+int packimg_encoder_new(struct packimg_encoder **ret_encoder);
+void packimg_encoder_free(struct packimg_encoder *encoder);
+/* Pixels: channels 1 or 3, stride in bytes; quality 1..100; 4:2:0, optimised Huffman tables when optimise is set. */
+int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, size_t stride, uint32_t width,
+			uint32_t height, uint32_t channels, int quality, bool optimise, const uint8_t **ret_data,
+			size_t *ret_size);
+int packimg_encode_zstd(struct packimg_encoder *encoder, const uint8_t *pixels, size_t size, int level,
+			const uint8_t **ret_data, size_t *ret_size);
+
+/* Writer: one thread */
+
+struct packimg_writer;
+
+struct packimg_writer_options {
+	uint64_t shard_size;      /* bytes after which a new shard begins; 0: one file. Shards are NAME-00000-of-0000N.pimg */
+	const uint8_t *uuid;      /* 16 bytes; NULL: derived from the content, so that equal input gives equal bytes */
+};
+
+struct packimg_item {
+	const uint8_t *data; /* stored bytes, copied before the call returns */
+	size_t data_size;
+	const uint8_t *side; /* NULL: none */
+	size_t side_size;
+	uint32_t width, height; /* upright */
+	int32_t label;
+	enum packimg_codec codec;
+	uint8_t channels;
+	uint8_t orientation; /* 1..8 */
+	const char *source;  /* not necessarily terminated; size 0: none */
+	size_t source_size;
+};
+
+/* Nothing appears under path before packimg_writer_finish(). Errors name the path. */
+int packimg_writer_new(const char *path, const struct packimg_writer_options *options, struct packimg_writer **ret_writer,
+		       struct packimg_error *error);
+/* Declares an extra field at any time: samples added before have no value. -EEXIST when the name is taken with another type. */
+int packimg_writer_field(struct packimg_writer *writer, const char *name, enum packimg_field_type type,
+			 uint32_t *ret_field, struct packimg_error *error);
+/* Appends a sample; its index is the number of samples added before. */
+int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item, struct packimg_error *error);
+/* Sets a field of the sample added last. */
+int packimg_writer_value(struct packimg_writer *writer, uint32_t field, const struct packimg_value *value,
+			 struct packimg_error *error);
+/* Dataset-wide facts, any time before finish; class names are class_count terminated strings. */
+int packimg_writer_classes(struct packimg_writer *writer, const char *const *names, uint32_t class_count,
+			   struct packimg_error *error);
+int packimg_writer_metadata(struct packimg_writer *writer, const char *key, const char *value, struct packimg_error *error);
+int packimg_writer_statistics(struct packimg_writer *writer, const double mean[3], const double std[3]);
+/* Bytes written so far, all shards. */
+uint64_t packimg_writer_bytes(const struct packimg_writer *writer);
+/* Writes sections and header, fsyncs, renames (a set: every shard, then none is partial), fsyncs the directory. */
+int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error);
+/* Frees the writer; without a successful finish before, removes what was written. Accepts NULL. */
+void packimg_writer_free(struct packimg_writer *writer);
+
+#ifdef __cplusplus
+}
+#endif

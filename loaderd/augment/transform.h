@@ -1,0 +1,79 @@
+/*
+ * Transforms: the pipeline grammar, and what it does to one sample.
+ *
+ *     pipeline  = { step }
+ *     step      = NAME [ "(" [ argument { "," argument } ] ")" ]
+ *     argument  = [ KEY "=" ] value
+ *     value     = NUMBER [ ":" NUMBER ] | NUMBER "x" NUMBER | WORD | schedule
+ *     schedule  = NUMBER "@" EPOCH { ";" NUMBER "@" EPOCH }          (a size from that epoch on: 128@0;160@6;192@12)
+ *
+ * for example: random_resized_crop(224, scale=0.08:1, ratio=0.75:1.3333) hflip(0.5) to(f16). A parsed pipeline is
+ * immutable and shared by all threads. Every random decision is drawn from (seed, epoch, sample index) and nothing else, so
+ * a sample's bytes do not depend on threads, instruction set or history.
+ */
+#pragma once
+
+#include "packimg.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	TRANSFORM_TEXT_MAX = 4096, /* bytes of a pipeline's text */
+	TRANSFORM_STEPS_MAX = 32,
+	TRANSFORM_SIDE_MAX = 4096, /* pixels, either side of a finished sample */
+	TRANSFORM_ERROR_MAX = 256,
+};
+
+enum transform_element { TRANSFORM_U8 = 1, TRANSFORM_F16 = 2, TRANSFORM_BF16 = 3, TRANSFORM_F32 = 4 };
+enum transform_layout { TRANSFORM_NHWC = 1, TRANSFORM_NCHW = 2 };
+
+struct transform_error {
+	int position; /* byte in the text, -1 when it concerns the whole */
+	char text[TRANSFORM_ERROR_MAX];
+};
+
+/* A finished sample. */
+struct transform_shape {
+	uint32_t height, width, channels;
+	enum transform_element element;
+	enum transform_layout layout;
+	size_t sample_size; /* bytes */
+};
+
+struct transform;
+
+/*
+ * Parses and checks a pipeline. 0, -EINVAL with position and what was expected, -E2BIG beyond a limit. A pipeline that
+ * fixes no size (such as the empty one, or hflip alone) delivers stored pixels and needs samples of equal size: transform_fix_size.
+ */
+int transform_parse(const char *text, struct transform **ret_transform, struct transform_error *error);
+void transform_free(struct transform *transform);
+/* Does the pipeline itself determine the size of its output? */
+int transform_has_size(const struct transform *transform);
+/* Gives the stored size to a pipeline without one of its own. -EINVAL when a step cannot work on it. */
+int transform_fix_size(struct transform *transform, uint32_t width, uint32_t height, struct transform_error *error);
+/* Shape of a sample in an epoch, and the largest sample_size over all epochs. */
+void transform_shape(const struct transform *transform, uint64_t epoch, struct transform_shape *ret_shape);
+size_t transform_sample_size_max(const struct transform *transform);
+
+/* Where one sample's time went, added to; nanoseconds. */
+struct transform_times {
+	uint64_t decode_ns; /* stored bytes to pixels of the region */
+	uint64_t resize_ns; /* pixels to the finished size */
+	uint64_t other_ns;  /* flips not folded in, normalise, cast, layout */
+};
+
+/* Scratch of one thread: decoder, tables, rows. */
+struct transform_scratch;
+int transform_scratch_new(struct transform_scratch **ret_scratch);
+void transform_scratch_free(struct transform_scratch *scratch);
+
+/*
+ * Makes one finished sample: decodes the region that the pipeline needs, resizes, flips, casts, and stores sample_size bytes
+ * at output (64-byte aligned rows are not assumed). No memory is allocated once warm. Errors as packimg_decode, and -EINVAL
+ * when the sample does not have the size that the pipeline was fixed to; output is then undefined.
+ */
+int transform_apply(const struct transform *transform, struct transform_scratch *scratch,
+		    const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
+		    struct transform_times *times, struct packimg_error *error);

@@ -1,0 +1,28 @@
+/*
+ * Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3",
+ * SC 2011). A stream is named by (seed, epoch, sample, purpose) and holds no other state, so any thread can draw any number of
+ * any sample at any time. Plain values, no ownership.
+ */
+#pragma once
+
+#include <stdint.h>
+
+enum random_purpose {
+	RANDOM_ORDER = 1,   /* the epoch's permutation; sample is unused */
+	RANDOM_AUGMENT = 2, /* a sample's transforms */
+	RANDOM_SUBSTITUTE = 3,
+};
+
+struct random_stream {
+	uint32_t key[2];
+	uint32_t counter[4];
+	uint32_t block[4]; /* numbers of the current block */
+	unsigned used;     /* of the block, 4: draw a new one */
+};
+
+void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample, enum random_purpose purpose);
+uint32_t random_u32(struct random_stream *stream);
+/* Uniform in [0, 1), 24 bits. */
+float random_float(struct random_stream *stream);
+/* Uniform in [0, bound), unbiased; bound > 0. */
+uint32_t random_below(struct random_stream *stream, uint32_t bound);

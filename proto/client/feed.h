@@ -1,0 +1,156 @@
+/*
+ * libfeed: the client of loaderd.
+ *
+ * A feed is one subscription: batches of one dataset, through one pipeline, in one order. feed_open() connects and
+ * subscribes; feed_next() hands out batches in order as pointers into read-only shared memory; each stays valid until
+ * feed_release() gives it back, and several may be held (up to the feed's slots). A feed belongs to one thread at a time. The library starts no thread,
+ * writes no log, and never exits; a daemon that goes away is -ECONNRESET from the call under way.
+ *
+ * Functions return 0, a negative errno, or a positive outcome named here. Error texts are sentences for a person.
+ */
+#ifndef LOADERD_FEED_H
+#define LOADERD_FEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FEED_ERROR_MAX 1024 /* bytes of an error text, terminator included */
+#define FEED_END 1          /* outcome of feed_next: the last batch has been delivered */
+
+enum feed_last { FEED_LAST_DROP = 0, FEED_LAST_SHORT = 1 };
+enum feed_bad { FEED_BAD_SUBSTITUTE = 0, FEED_BAD_SKIP = 1, FEED_BAD_FAIL = 2 };
+enum feed_element { FEED_U8 = 1, FEED_F16 = 2, FEED_BF16 = 3, FEED_F32 = 4 };
+enum feed_layout { FEED_NHWC = 1, FEED_NCHW = 2 };
+enum feed_field_type { FEED_INT64 = 1, FEED_FLOAT64 = 2, FEED_BYTES = 3, FEED_JSON = 4 };
+enum feed_sample_flag {
+	FEED_SAMPLE_SUBSTITUTED = 1,   /* could not be decoded; another sample stands in its place */
+	FEED_SAMPLE_FIELD_MISSING = 2, /* a delivered field had no value, it is zero */
+	FEED_SAMPLE_FIELD_CUT = 4,     /* a bytes or JSON value was longer than field_bytes */
+};
+
+struct feed;
+struct feed_daemon;
+
+/* Zero, or feed_options_init(), means default everywhere; strings may be NULL. */
+struct feed_options {
+	size_t size;             /* sizeof(struct feed_options): lets the structure grow */
+	const char *socket;      /* path of the daemon's socket, "@name" for an abstract one; NULL: $LOADERD_SOCKET, else /run/loaderd/loaderd.sock */
+	const char *dataset;     /* path of the .pimg; relative ones are made absolute here */
+	const char *pipeline;    /* transform grammar, see loaderd(1) */
+	const char *name;        /* shown by `loaderctl status` */
+	uint32_t batch_size;     /* samples per batch of this rank */
+	uint32_t shuffle;        /* 0: stored order */
+	uint64_t seed;
+	uint64_t epoch;          /* position to start at */
+	uint64_t batch;
+	uint64_t epoch_end;      /* FEED_END before this epoch; 0: never */
+	uint32_t rank;
+	uint32_t world;          /* 0 counts as 1 */
+	uint32_t last;           /* enum feed_last */
+	uint32_t bad;            /* enum feed_bad */
+	uint32_t slots;          /* batches of shared memory; 0: the daemon chooses */
+	uint32_t field_bytes;    /* room per bytes or JSON value; 0: 256 */
+	const char *const *fields; /* names of extra fields to deliver */
+	uint32_t field_count;
+	uint32_t open_timeout_ms;  /* for connecting and subscribing; 0: 30,000 */
+};
+
+struct feed_info {
+	size_t size; /* in: sizeof(struct feed_info) */
+	uint64_t feed_id;
+	uint64_t samples;           /* in the dataset */
+	uint64_t batches_per_epoch; /* of this rank */
+	uint32_t classes;
+	uint32_t slots;
+	uint32_t batch_size;
+	const void *memory;         /* the whole ring as mapped, for registration with a device */
+	size_t memory_size;         /* bytes */
+};
+
+/* One batch. Pointers lead into shared memory and are valid until the batch is released. */
+struct feed_batch {
+	size_t size;             /* in: sizeof(struct feed_batch) */
+	uint64_t number;         /* of the batch in this feed: 1, 2, 3 ... ; names it in feed_release */
+	uint64_t epoch;
+	uint64_t batch;          /* within the epoch, of this rank */
+	uint32_t count;          /* samples */
+	uint32_t height, width, channels;
+	uint32_t element;        /* enum feed_element */
+	uint32_t layout;         /* enum feed_layout */
+	uint32_t bad;            /* samples substituted or skipped */
+	uint32_t last;           /* 1: the epoch's last batch of this rank */
+	const void *images;      /* [count][height][width][channels], or [count][channels][height][width], dense, 64-byte aligned */
+	size_t image_bytes;      /* of the whole batch */
+	const int32_t *labels;   /* [count], -1 for none */
+	const uint64_t *samples; /* [count], index in the dataset */
+	const uint8_t *flags;    /* [count], enum feed_sample_flag */
+	uint64_t publish_ns;     /* CLOCK_MONOTONIC, when the daemon finished it */
+};
+
+struct feed_field {
+	const char *name;        /* lives as long as the feed */
+	enum feed_field_type type;
+	const void *values;      /* int64_t[count], double[count], or records of stride bytes: uint32 size, then the bytes */
+	size_t stride;           /* bytes from sample to sample */
+};
+
+/* Fills in size and zeroes the rest. */
+void feed_options_init(struct feed_options *options);
+
+/*
+ * Connects, subscribes, maps the ring. On failure error (may be NULL, FEED_ERROR_MAX bytes otherwise) says what is wrong, naming the field and, for a
+ * pipeline, the position. -ECONNREFUSED / -ENOENT: no daemon there; -EINVAL: a field is wrong; -EDQUOT: a limit of the
+ * daemon; -ETIMEDOUT; others as the daemon's.
+ */
+int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
+/* Accepts NULL. Batches still held become invalid. */
+void feed_close(struct feed *feed);
+int feed_info(const struct feed *feed, struct feed_info *info);
+
+/*
+ * Waits up to timeout_ms (negative: for ever; 0: does not wait) for the next batch. 0, FEED_END, -ETIMEDOUT, -ECONNRESET (the
+ * daemon went away), -ENOBUFS (the caller holds every slot: release one), -EBADMSG (the feed failed, feed_error() says why).
+ */
+int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch);
+/* Gives a batch back, in any order. -EINVAL: not held. */
+int feed_release(struct feed *feed, const struct feed_batch *batch);
+/* Extra field number `field` (order of feed_options.fields) of a held batch. */
+int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field, struct feed_field *ret_field);
+/* Position to open at to get the batch after the last one handed out. */
+int feed_position(const struct feed *feed, uint64_t *ret_epoch, uint64_t *ret_batch);
+/* Text of the last failure of this feed, "" when there was none; valid until the feed's next call. */
+const char *feed_error(const struct feed *feed);
+/* A descriptor that is readable when a wait is over; for event loops: after it fires call feed_next with timeout 0. */
+int feed_fd(const struct feed *feed);
+
+/* Facts about a dataset, from the daemon. Strings live until feed_dataset_free. */
+struct feed_dataset {
+	uint64_t samples;
+	uint32_t classes;
+	const char *const *class_names;
+	int has_statistics;
+	double mean[3], std[3]; /* R, G, B in 0..255 */
+	const char *metadata;
+};
+int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset, char *error);
+void feed_dataset_free(struct feed_dataset *dataset);
+
+/*
+ * Starts a private daemon: a child `loaderd` on a socket of its own that only this user may use, which ends when the
+ * calling process does, however that happens. binary NULL: $LOADERD, else loaderd beside the running program, else from PATH. threads 0: the daemon's default.
+ * feed_daemon_socket() is what feed_options.socket wants.
+ */
+int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon **ret_daemon, char *error);
+const char *feed_daemon_socket(const struct feed_daemon *daemon);
+long feed_daemon_pid(const struct feed_daemon *daemon);
+/* Stops it and waits. Accepts NULL. */
+void feed_daemon_stop(struct feed_daemon *daemon);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

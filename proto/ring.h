@@ -1,0 +1,148 @@
+/*
+ * The shared-memory ring between loaderd (producer) and one client (consumer). SPEC.md, "Ring".
+ *
+ * Two memfds per feed. The ring: a header page and `slots` slots, written by the daemon alone, sealed with
+ * F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can map it read-only and nothing else. The ack
+ * page: one page, sealed against resizing, which the client writes; the daemon trusts nothing in it.
+ *
+ * Batches are numbered 1, 2, 3 ... in the order published; batch n lives in slot (n - 1) % slots. `head` is the number of
+ * the last batch published. A client releases batch n by storing n into its slot's ack word, in any order; the daemon
+ * reuses the slot when the ack word equals the number it published there, and takes every other value for "not yet".
+ *
+ * Waiting costs a system call, nothing else does. A side that is about to wait sets its waiting word, looks again, and then polls
+ * the connection's socket; the other side sends a Doorbell message only when it finds that word set. So one descriptor
+ * carries control messages, wake-ups, and the news that the other side has gone.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum {
+	RING_MAGIC = 0x676e6972, /* "ring" in little endian */
+	RING_VERSION = 1,
+	RING_SLOTS_MAX = 256,
+	RING_HEADER_SIZE = 4096, /* the ring's first page */
+	RING_ACK_SIZE = 4096,    /* the whole ack page */
+	RING_SLOT_HEADER_SIZE = 256,
+	RING_ALIGN = 4096, /* of a slot; sections inside a slot are aligned to 64 */
+	RING_FIELDS_MAX = 16,
+	RING_REASON_MAX = 512,
+};
+
+enum ring_state {
+	RING_RUNNING = 0,
+	RING_END = 1,    /* head is the last batch there will be */
+	RING_FAILED = 2, /* as RING_END, and reason says why */
+};
+
+/* Offsets are from the slot's start. Sections have the same place in every slot of a ring. */
+struct ring_header {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t slots;
+	uint32_t batch_size_max;  /* samples a slot has room for */
+	uint64_t slot_size;       /* bytes, multiple of RING_ALIGN */
+	uint64_t image_offset;    /* multiple of 64 */
+	uint64_t image_size_max;  /* bytes of the image section */
+	uint64_t label_offset;    /* int32[batch_size_max], -1 for none */
+	uint64_t sample_offset;   /* uint64[batch_size_max], index in the dataset */
+	uint64_t flag_offset;     /* uint8[batch_size_max], enum ring_sample_flag */
+	uint32_t field_count;
+	uint32_t field_bytes;     /* room per bytes or JSON value */
+	struct {
+		uint64_t offset;  /* int64 or double[batch_size_max]; bytes: {uint32 size; data[field_bytes]}, 4-aligned, each */
+		uint32_t type;    /* as enum packimg_field_type */
+		uint32_t stride;  /* bytes per sample */
+	} fields[RING_FIELDS_MAX];
+	_Alignas(64) _Atomic uint64_t head;
+	_Atomic uint32_t state;           /* enum ring_state; stored before the last doorbell */
+	_Atomic uint32_t producer_waits;  /* the daemon has no free slot and wants a doorbell after an ack */
+	_Alignas(64) char reason[RING_REASON_MAX]; /* terminated; valid once state is RING_FAILED */
+};
+_Static_assert(sizeof(struct ring_header) <= RING_HEADER_SIZE, "ring header fits its page");
+
+enum ring_sample_flag {
+	RING_SAMPLE_SUBSTITUTED = 1, /* the sample could not be decoded; another stands in its place */
+	RING_SAMPLE_FIELD_MISSING = 2, /* at least one delivered field had no value, it is zero */
+	RING_SAMPLE_FIELD_CUT = 4,   /* at least one bytes or JSON value was longer than field_bytes */
+};
+
+enum ring_element { RING_U8 = 1, RING_F16 = 2, RING_BF16 = 3, RING_F32 = 4 };
+enum ring_layout { RING_NHWC = 1, RING_NCHW = 2 };
+
+struct ring_slot {
+	uint64_t number;   /* of the batch, as in head */
+	uint64_t epoch;
+	uint64_t batch;    /* within the epoch, of this rank */
+	uint32_t count;    /* samples, 1 .. batch_size_max */
+	uint32_t height;
+	uint32_t width;
+	uint32_t channels; /* 3 or 4 */
+	uint32_t element;  /* enum ring_element */
+	uint32_t layout;   /* enum ring_layout */
+	uint32_t bad;      /* samples substituted or skipped while this batch was made */
+	uint32_t last;     /* 1: the epoch's last batch of this rank */
+	uint64_t publish_ns;   /* CLOCK_MONOTONIC */
+};
+_Static_assert(sizeof(struct ring_slot) <= RING_SLOT_HEADER_SIZE, "slot header fits");
+
+struct ring_ack {
+	_Atomic uint32_t consumer_waits; /* the client polls its socket and wants a doorbell after head or state change */
+	uint32_t reserved;
+	_Atomic uint64_t stall_ns;       /* the client's time waiting for batches; shown in status, not trusted */
+	_Alignas(64) _Atomic uint64_t acks[RING_SLOTS_MAX];
+};
+_Static_assert(sizeof(struct ring_ack) <= RING_ACK_SIZE, "acks fit their page");
+
+/* What a ring is made for. */
+struct ring_geometry {
+	uint32_t slots;
+	uint32_t batch_size_max;
+	uint64_t image_size_max; /* bytes of one batch's images */
+	uint32_t field_count;
+	uint32_t field_bytes;
+	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
+};
+
+/* The daemon's end. Slots are begun and published in order by one thread at a time; writing into a begun slot is free for all threads. */
+struct ring_producer {
+	struct ring_header *header;
+	struct ring_ack *ack;
+	int ring_fd, ack_fd;
+	uint64_t begun;     /* number of the last batch begun */
+	uint64_t published; /* number of the last batch published */
+};
+
+/* Bytes of shared memory that a geometry takes; 0 when it overflows or breaks a limit. */
+uint64_t ring_size(const struct ring_geometry *geometry);
+int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry);
+void ring_producer_deinit(struct ring_producer *producer);
+/* Slot for the next batch; NULL when all are taken: then set producer_waits (ring_producer_arm) and try once more. */
+struct ring_slot *ring_begin(struct ring_producer *producer);
+/* Announces that the daemon wants a doorbell; a ring_begin() after it either finds a slot or a doorbell will come. */
+void ring_producer_arm(struct ring_producer *producer);
+/* Publishes the oldest slot begun and not yet published. Returns 1 when the client wants a doorbell, else 0. */
+int ring_publish(struct ring_producer *producer);
+/* Ends the ring; reason NULL is a regular end. Returns 1 when the client wants a doorbell. */
+int ring_end(struct ring_producer *producer, const char *reason);
+/* Slots published that the client has not released yet. */
+uint32_t ring_outstanding(const struct ring_producer *producer);
+
+/* The client's end, used by libfeed: one thread. */
+struct ring_consumer {
+	const struct ring_header *header;
+	struct ring_ack *ack;
+	uint64_t map_size;
+	uint64_t taken; /* number of the last batch handed out */
+};
+
+/* Maps both and checks the header. The descriptors may be closed afterwards. -EPROTO when the header is not one we know. */
+int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd);
+void ring_consumer_deinit(struct ring_consumer *consumer);
+/* Next batch in order, NULL when none is published. */
+const struct ring_slot *ring_take(struct ring_consumer *consumer);
+/* Sets or clears the waiting word; after setting, look once more before polling. */
+void ring_consumer_arm(struct ring_consumer *consumer, int waiting);
+/* Gives a batch back. Returns 1 when the daemon wants a doorbell. */
+int ring_ack(struct ring_consumer *consumer, uint64_t number);
