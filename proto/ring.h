@@ -5,9 +5,10 @@
  * F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can map it read-only and nothing else. The ack
  * page: one page, sealed against resizing, which the client writes; the daemon trusts nothing in it.
  *
- * Batches are numbered 1, 2, 3 ... in the order published; batch n lives in slot (n - 1) % slots. `head` is the number of
- * the last batch published. A client releases batch n by storing n into its slot's ack word, in any order; the daemon
- * reuses the slot when the ack word equals the number it published there, and takes every other value for "not yet".
+ * Batches are numbered 1, 2, 3 ... in the order published. `head` is the number of the last batch published; order[(n - 1) % slots]
+ * says which slot batch n lies in: any free one, so that a client may hold a batch for as long as it likes and loses one slot by it, not the feed.
+ * A client releases batch n by storing n into its slot's ack word; the daemon reuses the slot when the ack word
+ * equals the number it published there, and takes every other value for "not yet".
  *
  * Waiting costs a system call, nothing else does. A side that is about to wait sets its waiting word, looks again, and then polls
  * the connection's socket; the other side sends a Doorbell message only when it finds that word set. So one descriptor
@@ -28,7 +29,10 @@ enum {
 	RING_ALIGN = 4096, /* of a slot; sections inside a slot are aligned to 64 */
 	RING_FIELDS_MAX = 16,
 	RING_REASON_MAX = 512,
+	RING_BATCH_SIZE_MAX = 1 << 20,  /* samples */
+	RING_FIELD_BYTES_MAX = 1 << 16, /* room per bytes or JSON value */
 };
+#define RING_IMAGE_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one batch's images */
 
 enum ring_state {
 	RING_RUNNING = 0,
@@ -59,6 +63,7 @@ struct ring_header {
 	_Atomic uint32_t state;           /* enum ring_state; stored before the last doorbell */
 	_Atomic uint32_t producer_waits;  /* the daemon has no free slot and wants a doorbell after an ack */
 	_Alignas(64) char reason[RING_REASON_MAX]; /* terminated; valid once state is RING_FAILED */
+	_Alignas(64) _Atomic uint32_t order[RING_SLOTS_MAX]; /* slot of batch n at (n - 1) % slots; written before head */
 };
 _Static_assert(sizeof(struct ring_header) <= RING_HEADER_SIZE, "ring header fits its page");
 
@@ -91,7 +96,8 @@ struct ring_ack {
 	_Atomic uint32_t consumer_waits; /* the client polls its socket and wants a doorbell after head or state change */
 	uint32_t reserved;
 	_Atomic uint64_t stall_ns;       /* the client's time waiting for batches; shown in status, not trusted */
-	_Alignas(64) _Atomic uint64_t acks[RING_SLOTS_MAX];
+	_Atomic uint64_t taken;          /* number of the last batch the client took; shown in status, not trusted */
+	_Alignas(64) _Atomic uint64_t acks[RING_SLOTS_MAX]; /* by slot */
 };
 _Static_assert(sizeof(struct ring_ack) <= RING_ACK_SIZE, "acks fit their page");
 
@@ -110,39 +116,58 @@ struct ring_producer {
 	struct ring_header *header;
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
+	uint32_t slots;
+	uint64_t slot_size;
+	uint64_t size;      /* bytes of shared memory, ack page included */
 	uint64_t begun;     /* number of the last batch begun */
 	uint64_t published; /* number of the last batch published */
+	uint32_t next;      /* slot to look at first */
+	uint32_t order[RING_SLOTS_MAX];  /* slot of batch n at (n - 1) % slots, for batches begun and not published */
+	uint64_t number[RING_SLOTS_MAX]; /* by slot: the batch begun or published there last, 0 for none */
 };
 
-/* Bytes of shared memory that a geometry takes; 0 when it overflows or breaks a limit. */
+/* Bytes of shared memory that a geometry takes, ack page included; 0 when it overflows or breaks a limit. */
 uint64_t ring_size(const struct ring_geometry *geometry);
+/*
+ * Makes, seals and pre-faults both memfds; they stay open as ring_fd and ack_fd, for sending. -EINVAL: ring_size() is 0; -ENOMEM and
+ * other errors of memfd_create, ftruncate and mmap.
+ */
 int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry);
 void ring_producer_deinit(struct ring_producer *producer);
-/* Slot for the next batch; NULL when all are taken: then set producer_waits (ring_producer_arm) and try once more. */
+/* Slot for the next batch; NULL when none is free: then ring_producer_arm() and try once more. Sets the slot's number, nothing else. */
 struct ring_slot *ring_begin(struct ring_producer *producer);
 /* Announces that the daemon wants a doorbell; a ring_begin() after it either finds a slot or a doorbell will come. */
 void ring_producer_arm(struct ring_producer *producer);
 /* Publishes the oldest slot begun and not yet published. Returns 1 when the client wants a doorbell, else 0. */
 int ring_publish(struct ring_producer *producer);
-/* Ends the ring; reason NULL is a regular end. Returns 1 when the client wants a doorbell. */
+/* Ends the ring; reason NULL is a regular end. Slots begun and not published are dropped. Returns 1 when the client wants a doorbell. */
 int ring_end(struct ring_producer *producer, const char *reason);
 /* Slots published that the client has not released yet. */
 uint32_t ring_outstanding(const struct ring_producer *producer);
+/* Of those, the ones that the client says it has not even taken; at most ring_outstanding(). */
+uint32_t ring_ready(const struct ring_producer *producer);
 
 /* The client's end, used by libfeed: one thread. */
 struct ring_consumer {
 	const struct ring_header *header;
 	struct ring_ack *ack;
 	uint64_t map_size;
+	uint32_t slots;
+	uint64_t slot_size;
 	uint64_t taken; /* number of the last batch handed out */
+	uint32_t held_count;
+	uint64_t held[RING_SLOTS_MAX]; /* by slot: number of the batch the client holds there, 0 for none */
 };
 
-/* Maps both and checks the header. The descriptors may be closed afterwards. -EPROTO when the header is not one we know. */
+/*
+ * Maps both and checks seals, header and the bounds of every section against the map's size. The descriptors may be closed afterwards.
+ * -EPROTO when the ring is not one we know.
+ */
 int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd);
 void ring_consumer_deinit(struct ring_consumer *consumer);
-/* Next batch in order, NULL when none is published. */
+/* Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards came from a broken daemon. */
 const struct ring_slot *ring_take(struct ring_consumer *consumer);
 /* Sets or clears the waiting word; after setting, look once more before polling. */
 void ring_consumer_arm(struct ring_consumer *consumer, int waiting);
-/* Gives a batch back. Returns 1 when the daemon wants a doorbell. */
+/* Gives a batch back. Returns 1 when the daemon wants a doorbell, else 0; -EINVAL when the batch is not held. */
 int ring_ack(struct ring_consumer *consumer, uint64_t number);

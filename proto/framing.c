@@ -1,0 +1,234 @@
+#include "framing.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	LENGTH_SIZE = 4,
+	BUFFER_FIRST = 256,	/* bytes; every message but a long status fits */
+	PARTIAL_GRACE_MS = 100, /* what framing.h grants a frame that has been begun */
+};
+
+union control {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+};
+
+static uint32_t load_le32(const uint8_t *p)
+{
+	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void close_fds(struct frame_reader *reader)
+{
+	for (unsigned i = 0; i < reader->fd_count; i++)
+		if (reader->fds[i] >= 0)
+			close(reader->fds[i]);
+	reader->fd_count = 0;
+}
+
+void frame_reader_init(struct frame_reader *reader)
+{
+	*reader = (struct frame_reader){0};
+}
+
+void frame_reader_deinit(struct frame_reader *reader)
+{
+	close_fds(reader);
+	free(reader->buffer);
+	*reader = (struct frame_reader){0};
+}
+
+/* Room for at least one byte more and at most `wanted` in all: a length that never arrives costs its sender, not us. */
+static int grow(struct frame_reader *reader, size_t wanted)
+{
+	if (reader->size < reader->capacity)
+		return 0;
+	size_t capacity = reader->capacity == 0 ? BUFFER_FIRST : reader->capacity * 2;
+	if (capacity > LENGTH_SIZE + FRAME_SIZE_MAX)
+		capacity = LENGTH_SIZE + FRAME_SIZE_MAX;
+	if (capacity > wanted && wanted > BUFFER_FIRST)
+		capacity = wanted;
+	uint8_t *buffer = realloc(reader->buffer, capacity);
+	if (buffer == NULL)
+		return -ENOMEM;
+	reader->buffer = buffer;
+	reader->capacity = capacity;
+	return 0;
+}
+
+/* Takes every descriptor that came, so that none leaks; returns whether they were within the limit. */
+static bool keep_fds(struct frame_reader *reader, struct msghdr *message)
+{
+	bool fits = (message->msg_flags & MSG_CTRUNC) == 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			if (reader->fd_count < FRAME_FDS_MAX) {
+				reader->fds[reader->fd_count++] = fd;
+			} else {
+				close(fd);
+				fits = false;
+			}
+		}
+	}
+	return fits;
+}
+
+/* One recvmsg of at most `want` bytes to the buffer's end. 1: some came; 0: nothing there. */
+static int receive_some(struct frame_reader *reader, int socket, size_t want)
+{
+	union control control;
+	struct iovec iov = {reader->buffer + reader->size, want};
+	struct msghdr message = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof control,
+	};
+	ssize_t n;
+	do {
+		n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+	if (n == 0)
+		return -ECONNRESET;
+	reader->size += (size_t)n;
+	return keep_fds(reader, &message) ? 1 : -EPROTO;
+}
+
+/*
+ * Never reads past the current frame's end. A receive may join bytes sent before a descriptor with those it was sent with, and then nothing
+ * would tell whose it is; this way a descriptor belongs to the frame being read.
+ */
+int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_data,
+		  size_t *ret_size)
+{
+	if (reader->size >= LENGTH_SIZE &&
+	    reader->size == LENGTH_SIZE + (size_t)load_le32(reader->buffer)) {
+		close_fds(reader); /* the frame handed out last */
+		reader->size = 0;
+	}
+	for (;;) {
+		size_t whole = LENGTH_SIZE;
+		if (reader->size >= LENGTH_SIZE) {
+			uint32_t length = load_le32(reader->buffer);
+			if (length == 0 || length > FRAME_SIZE_MAX)
+				return -EPROTO;
+			whole += length;
+			if (reader->size == whole) {
+				*ret_data = reader->buffer + LENGTH_SIZE;
+				*ret_size = length;
+				return 1;
+			}
+		}
+		int r = grow(reader, whole);
+		if (r < 0)
+			return r;
+		size_t room = reader->capacity - reader->size;
+		size_t missing = whole - reader->size;
+		r = receive_some(reader, socket, missing < room ? missing : room);
+		if (r <= 0)
+			return r;
+	}
+}
+
+int frame_take_fd(struct frame_reader *reader, unsigned i)
+{
+	if (i >= reader->fd_count)
+		return -1;
+	int fd = reader->fds[i];
+	reader->fds[i] = -1;
+	return fd;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Waits until the socket takes bytes. 0, or -EAGAIN at the deadline. */
+static int wait_writable(int socket, int64_t deadline_ms)
+{
+	for (;;) {
+		int64_t left = deadline_ms - now_ms();
+		if (left <= 0)
+			return -EAGAIN;
+		struct pollfd p = {.fd = socket, .events = POLLOUT};
+		int r = poll(&p, 1, left > 1000 ? 1000 : (int)left);
+		if (r > 0)
+			return 0;
+		if (r < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+static void attach_fds(struct msghdr *message, union control *control, const int *fds,
+		       unsigned fd_count)
+{
+	if (fd_count == 0)
+		return;
+	memset(control, 0, sizeof *control);
+	message->msg_control = control;
+	message->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+	struct cmsghdr *c = CMSG_FIRSTHDR(message);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, fd_count * sizeof(int));
+}
+
+int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, unsigned fd_count,
+	       int timeout_ms)
+{
+	if (size == 0 || fd_count > FRAME_FDS_MAX)
+		return -EINVAL;
+	if (size > FRAME_SIZE_MAX)
+		return -EMSGSIZE;
+	uint8_t length[LENGTH_SIZE] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16),
+				       (uint8_t)(size >> 24)};
+	int64_t start_ms = now_ms();
+	size_t sent = 0, whole = LENGTH_SIZE + size;
+	while (sent < whole) {
+		union control control;
+		struct iovec iov[2];
+		struct msghdr message = {.msg_iov = iov};
+		if (sent < LENGTH_SIZE)
+			iov[message.msg_iovlen++] =
+				(struct iovec){length + sent, LENGTH_SIZE - sent};
+		size_t done = sent < LENGTH_SIZE ? 0 : sent - LENGTH_SIZE;
+		iov[message.msg_iovlen++] = (struct iovec){(void *)(data + done), size - done};
+		if (sent == 0)
+			attach_fds(&message, &control, fds, fd_count);
+		ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n >= 0) {
+			sent += (size_t)n;
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN && errno != EWOULDBLOCK)
+			return sent > 0 ? -EPIPE : -errno;
+		int grant_ms = timeout_ms;
+		if (sent > 0 && grant_ms < PARTIAL_GRACE_MS)
+			grant_ms = PARTIAL_GRACE_MS;
+		int r = wait_writable(socket, start_ms + grant_ms);
+		if (r < 0)
+			return sent > 0 ? -EPIPE : r;
+	}
+	return 0;
+}

@@ -1,0 +1,455 @@
+#include "ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * Memory ordering. Each direction is the store-buffer pattern: one side stores its news and then loads the other's waiting word, the
+ * other stores its waiting word and then loads the news. All four accesses are memory_order_seq_cst; in their single
+ * total order one of the two stores comes first, so at least one of the two loads sees it: either the doorbell is sent or the
+ * look before the wait succeeds. The same stores are releases and the same loads acquires, which is what makes the slot's
+ * bytes visible to the client, and the client's last read of them happen before the daemon's next write.
+ */
+
+/* Newer than the oldest headers we build with; kernels that lack them answer EINVAL. */
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+	       "words shared between processes need lock-free atomics");
+
+enum {
+	FIELD_INT64 = 1,
+	FIELD_FLOAT64 = 2,
+	FIELD_BYTES = 3,
+	FIELD_JSON = 4,
+	SECTION_ALIGN = 64,
+};
+
+static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
+{
+	switch (type) {
+	case FIELD_INT64:
+	case FIELD_FLOAT64:
+		return 8;
+	case FIELD_BYTES:
+	case FIELD_JSON:
+		return (uint32_t)(sizeof(uint32_t) + ((field_bytes + 3) & ~3U));
+	default:
+		return 0;
+	}
+}
+
+/* Appends a section to a slot of *end bytes. All sizes stay far below 2^64: see the limits checked in lay_out(). */
+static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
+{
+	uint64_t offset = (*end + align - 1) & ~(align - 1);
+	*end = offset + size;
+	return offset;
+}
+
+/* Fills in the constant part of a header. The images come last, on a page of their own, so that they suit DMA. */
+static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret_header)
+{
+	if (geometry->slots < 1 || geometry->slots > RING_SLOTS_MAX)
+		return -EINVAL;
+	if (geometry->batch_size_max < 1 || geometry->batch_size_max > RING_BATCH_SIZE_MAX)
+		return -EINVAL;
+	if (geometry->image_size_max < 1 || geometry->image_size_max > RING_IMAGE_SIZE_MAX)
+		return -EINVAL;
+	if (geometry->field_count > RING_FIELDS_MAX || geometry->field_bytes > RING_FIELD_BYTES_MAX)
+		return -EINVAL;
+
+	uint64_t samples = geometry->batch_size_max;
+	uint64_t end = RING_SLOT_HEADER_SIZE;
+	struct ring_header header = {
+		.magic = RING_MAGIC,
+		.version = RING_VERSION,
+		.slots = geometry->slots,
+		.batch_size_max = geometry->batch_size_max,
+		.image_size_max = geometry->image_size_max,
+		.label_offset = place(&end, samples * sizeof(int32_t), SECTION_ALIGN),
+		.sample_offset = place(&end, samples * sizeof(uint64_t), SECTION_ALIGN),
+		.flag_offset = place(&end, samples, SECTION_ALIGN),
+		.field_count = geometry->field_count,
+		.field_bytes = geometry->field_bytes,
+	};
+	for (uint32_t i = 0; i < geometry->field_count; i++) {
+		uint32_t stride = field_stride(geometry->field_types[i], geometry->field_bytes);
+		if (stride == 0)
+			return -EINVAL;
+		header.fields[i].offset = place(&end, samples * stride, SECTION_ALIGN);
+		header.fields[i].type = geometry->field_types[i];
+		header.fields[i].stride = stride;
+	}
+	header.image_offset = place(&end, geometry->image_size_max, RING_ALIGN);
+	place(&end, 0, RING_ALIGN);
+	header.slot_size = (end + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+	*ret_header = header;
+	return 0;
+}
+
+/* Bytes of the ring's memfd; 0 when they do not fit an off_t. */
+static uint64_t ring_bytes(uint64_t slots, uint64_t slot_size)
+{
+	uint64_t bytes;
+	if (__builtin_mul_overflow(slots, slot_size, &bytes) ||
+	    __builtin_add_overflow(bytes, (uint64_t)RING_HEADER_SIZE, &bytes) ||
+	    bytes > INT64_MAX || bytes > SIZE_MAX)
+		return 0;
+	return bytes;
+}
+
+uint64_t ring_size(const struct ring_geometry *geometry)
+{
+	struct ring_header header;
+	if (lay_out(geometry, &header) < 0)
+		return 0;
+	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
+	return bytes == 0 ? 0 : bytes + RING_ACK_SIZE;
+}
+
+static int memfd_new(const char *name, uint64_t size)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)size) < 0) {
+		int r = -errno;
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* Gives every page its memory now: a shortage is an error here instead of a SIGBUS in a worker. */
+static int prefault(int fd, void *memory, uint64_t size)
+{
+	(void)madvise(memory, size, MADV_HUGEPAGE); /* helps where shmem_enabled is "advise" */
+	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	if (errno == EFAULT) /* what a write would have answered with SIGBUS */
+		return -ENOMEM;
+	if (errno != EINVAL)
+		return -errno;
+	if (fallocate(fd, 0, 0, (off_t)size) < 0)
+		return errno == ENOSPC ? -ENOMEM : -errno;
+	return 0;
+}
+
+static int shared_new(const char *name, uint64_t size, int seals, int *ret_fd, void **ret_memory)
+{
+	int fd = memfd_new(name, size);
+	if (fd < 0)
+		return fd;
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED) {
+		int r = -errno;
+		close(fd);
+		return r;
+	}
+	int r = prefault(fd, memory, size);
+	/* F_SEAL_FUTURE_WRITE spares the mapping that exists, which is ours. */
+	if (r == 0 && fcntl(fd, F_ADD_SEALS, seals) < 0)
+		r = -errno;
+	if (r < 0) {
+		munmap(memory, size);
+		close(fd);
+		return r;
+	}
+	*ret_fd = fd;
+	*ret_memory = memory;
+	return 0;
+}
+
+int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry)
+{
+	struct ring_header header;
+	int r = lay_out(geometry, &header);
+	if (r < 0)
+		return r;
+	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
+	if (bytes == 0)
+		return -EINVAL;
+
+	int ring_fd, ack_fd;
+	void *ring, *ack;
+	r = shared_new("loaderd-ring", bytes,
+		       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, &ring_fd,
+		       &ring);
+	if (r < 0)
+		return r;
+	r = shared_new("loaderd-ack", RING_ACK_SIZE, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+		       &ack_fd, &ack);
+	if (r < 0) {
+		munmap(ring, bytes);
+		close(ring_fd);
+		return r;
+	}
+	memcpy(ring, &header, sizeof header);
+	*producer = (struct ring_producer){
+		.header = ring,
+		.ack = ack,
+		.ring_fd = ring_fd,
+		.ack_fd = ack_fd,
+		.slots = header.slots,
+		.slot_size = header.slot_size,
+		.size = bytes + RING_ACK_SIZE,
+	};
+	return 0;
+}
+
+void ring_producer_deinit(struct ring_producer *producer)
+{
+	if (producer->header == NULL)
+		return;
+	munmap(producer->header, producer->size - RING_ACK_SIZE);
+	munmap(producer->ack, RING_ACK_SIZE);
+	close(producer->ring_fd);
+	close(producer->ack_fd);
+	*producer = (struct ring_producer){.ring_fd = -1, .ack_fd = -1};
+}
+
+static struct ring_slot *slot_at(const struct ring_producer *producer, uint32_t slot)
+{
+	return (struct ring_slot *)((char *)producer->header + RING_HEADER_SIZE +
+				    slot * producer->slot_size);
+}
+
+/* The client has given back what was published in this slot, if anything was. */
+static bool slot_is_free(const struct ring_producer *producer, uint32_t slot)
+{
+	uint64_t number = producer->number[slot];
+	if (number == 0)
+		return true;
+	/* An ack for a batch that is still being written is a lie, and believing it would hand the slot out twice. */
+	if (number > producer->published)
+		return false;
+	return atomic_load_explicit(&producer->ack->acks[slot], memory_order_seq_cst) == number;
+}
+
+struct ring_slot *ring_begin(struct ring_producer *producer)
+{
+	for (uint32_t i = 0; i < producer->slots; i++) {
+		uint32_t slot = (producer->next + i) % producer->slots;
+		if (!slot_is_free(producer, slot))
+			continue;
+		atomic_store_explicit(&producer->header->producer_waits, 0, memory_order_relaxed);
+		uint64_t number = ++producer->begun;
+		producer->next = (slot + 1) % producer->slots;
+		producer->number[slot] = number;
+		producer->order[(number - 1) % producer->slots] = slot;
+		struct ring_slot *header = slot_at(producer, slot);
+		header->number = number;
+		return header;
+	}
+	return NULL;
+}
+
+void ring_producer_arm(struct ring_producer *producer)
+{
+	atomic_store_explicit(&producer->header->producer_waits, 1, memory_order_seq_cst);
+}
+
+/* One doorbell per wait: the word is taken back here, and the client sets it again before it waits again. */
+static int client_waits(struct ring_producer *producer)
+{
+	if (atomic_load_explicit(&producer->ack->consumer_waits, memory_order_seq_cst) == 0)
+		return 0;
+	atomic_store_explicit(&producer->ack->consumer_waits, 0, memory_order_relaxed);
+	return 1;
+}
+
+int ring_publish(struct ring_producer *producer)
+{
+	if (producer->published == producer->begun)
+		return 0;
+	uint64_t number = producer->published + 1;
+	uint32_t place = (uint32_t)((number - 1) % producer->slots);
+	atomic_store_explicit(&producer->header->order[place], producer->order[place],
+			      memory_order_relaxed);
+	producer->published = number;
+	atomic_store_explicit(&producer->header->head, number, memory_order_seq_cst);
+	return client_waits(producer);
+}
+
+int ring_end(struct ring_producer *producer, const char *reason)
+{
+	struct ring_header *header = producer->header;
+	if (atomic_load_explicit(&header->state, memory_order_relaxed) != RING_RUNNING)
+		return 0;
+	if (reason != NULL) {
+		size_t length = strnlen(reason, RING_REASON_MAX - 1);
+		memcpy(header->reason, reason, length);
+		header->reason[length] = '\0';
+	}
+	atomic_store_explicit(&header->state, reason == NULL ? RING_END : RING_FAILED,
+			      memory_order_seq_cst);
+	return client_waits(producer);
+}
+
+uint32_t ring_outstanding(const struct ring_producer *producer)
+{
+	uint32_t count = 0;
+	for (uint32_t slot = 0; slot < producer->slots; slot++)
+		count += producer->number[slot] <= producer->published &&
+			 !slot_is_free(producer, slot);
+	return count;
+}
+
+uint32_t ring_ready(const struct ring_producer *producer)
+{
+	uint64_t taken = atomic_load_explicit(&producer->ack->taken, memory_order_relaxed);
+	uint64_t ready = taken > producer->published ? 0 : producer->published - taken;
+	uint32_t outstanding = ring_outstanding(producer);
+	return ready > outstanding ? outstanding : (uint32_t)ready;
+}
+
+static bool section_fits(uint64_t offset, uint64_t size, uint64_t align, uint64_t slot_size)
+{
+	uint64_t end;
+	return offset >= RING_SLOT_HEADER_SIZE && offset % align == 0 &&
+	       !__builtin_add_overflow(offset, size, &end) && end <= slot_size;
+}
+
+static bool header_is_sound(const struct ring_header *header, uint64_t file_size)
+{
+	uint64_t samples = header->batch_size_max;
+	uint64_t slot_size = header->slot_size;
+	if (header->magic != RING_MAGIC || header->version != RING_VERSION)
+		return false;
+	if (header->slots < 1 || header->slots > RING_SLOTS_MAX || samples < 1 ||
+	    samples > RING_BATCH_SIZE_MAX || header->field_count > RING_FIELDS_MAX ||
+	    header->field_bytes > RING_FIELD_BYTES_MAX)
+		return false;
+	if (slot_size == 0 || slot_size % RING_ALIGN != 0 ||
+	    ring_bytes(header->slots, slot_size) != file_size)
+		return false;
+	if (!section_fits(header->image_offset, header->image_size_max, SECTION_ALIGN, slot_size) ||
+	    !section_fits(header->label_offset, samples * sizeof(int32_t), SECTION_ALIGN,
+			  slot_size) ||
+	    !section_fits(header->sample_offset, samples * sizeof(uint64_t), SECTION_ALIGN,
+			  slot_size) ||
+	    !section_fits(header->flag_offset, samples, SECTION_ALIGN, slot_size))
+		return false;
+	for (uint32_t i = 0; i < header->field_count; i++) {
+		uint32_t stride = field_stride(header->fields[i].type, header->field_bytes);
+		if (stride == 0 || header->fields[i].stride != stride ||
+		    !section_fits(header->fields[i].offset, samples * stride, SECTION_ALIGN,
+				  slot_size))
+			return false;
+	}
+	return true;
+}
+
+/* Size of a memfd that its owner can no longer shrink under us; negative errno. */
+static int64_t sealed_size(int fd)
+{
+	struct stat status;
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+		return -EPROTO;
+	if (fstat(fd, &status) < 0)
+		return -errno;
+	return status.st_size;
+}
+
+int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd)
+{
+	int64_t ring_file = sealed_size(ring_fd);
+	int64_t ack_file = sealed_size(ack_fd);
+	if (ring_file < 0 || ack_file < 0)
+		return (int)(ring_file < 0 ? ring_file : ack_file);
+	if (ring_file < RING_HEADER_SIZE || ack_file != RING_ACK_SIZE)
+		return -EPROTO;
+
+	void *ring = mmap(NULL, (size_t)ring_file, PROT_READ, MAP_SHARED, ring_fd, 0);
+	if (ring == MAP_FAILED)
+		return -errno;
+	struct ring_header header;
+	memcpy(&header, ring, sizeof header);
+	if (!header_is_sound(&header, (uint64_t)ring_file)) {
+		munmap(ring, (size_t)ring_file);
+		return -EPROTO;
+	}
+	void *ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, ack_fd, 0);
+	if (ack == MAP_FAILED) {
+		int r = -errno;
+		munmap(ring, (size_t)ring_file);
+		return r;
+	}
+	/* The pages exist; this only spares the first lap its faults, so that a refusal does not matter. */
+	(void)madvise(ring, (size_t)ring_file, MADV_POPULATE_READ);
+	*consumer = (struct ring_consumer){
+		.header = ring,
+		.ack = ack,
+		.map_size = (uint64_t)ring_file,
+		.slots = header.slots,
+		.slot_size = header.slot_size,
+	};
+	return 0;
+}
+
+void ring_consumer_deinit(struct ring_consumer *consumer)
+{
+	if (consumer->header == NULL)
+		return;
+	munmap((void *)consumer->header, consumer->map_size);
+	munmap(consumer->ack, RING_ACK_SIZE);
+	*consumer = (struct ring_consumer){0};
+}
+
+const struct ring_slot *ring_take(struct ring_consumer *consumer)
+{
+	const struct ring_header *header = consumer->header;
+	if (atomic_load_explicit(&header->head, memory_order_seq_cst) <= consumer->taken)
+		return NULL;
+	uint64_t number = ++consumer->taken;
+	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->slots],
+					     memory_order_relaxed);
+	slot %= consumer->slots; /* a broken daemon's index; its number will not match either */
+	if (consumer->held[slot] == 0)
+		consumer->held_count++;
+	consumer->held[slot] = number;
+	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
+	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
+					  slot * consumer->slot_size);
+}
+
+void ring_consumer_arm(struct ring_consumer *consumer, int waiting)
+{
+	atomic_store_explicit(&consumer->ack->consumer_waits, waiting != 0, memory_order_seq_cst);
+}
+
+int ring_ack(struct ring_consumer *consumer, uint64_t number)
+{
+	if (number == 0)
+		return -EINVAL;
+	for (uint32_t slot = 0; slot < consumer->slots; slot++) {
+		if (consumer->held[slot] != number)
+			continue;
+		consumer->held[slot] = 0;
+		consumer->held_count--;
+		atomic_store_explicit(&consumer->ack->acks[slot], number, memory_order_seq_cst);
+		return atomic_load_explicit(&consumer->header->producer_waits,
+					    memory_order_seq_cst) != 0;
+	}
+	return -EINVAL;
+}
