@@ -1,0 +1,320 @@
+/*
+ * The seam between the trainer and the hardware. Models, recipes and the loop speak to this header only; cpu/ (oneDNN) and
+ * other backends stand behind it.
+ *
+ * A device holds parameter stores (named tensors with their gradients and optimizer state) and graphs. A model records its
+ * operations into a graph once, for fixed shapes; the unit of recording is what hardware can fuse, not the textbook layer.
+ * device_graph_plan() then chooses kernels, fuses across operations where it can, and lays every activation, gradient, saved
+ * tensor and workspace into one arena from their lifetimes. After that the loop only feeds batches and runs steps: nothing is allocated, and a
+ * backend may capture the whole step (copy-in, forward, backward, optimizer, EMA, loss scale) and replay it. Several
+ * graphs (training sizes, evaluation) may share one store. A device and all that belongs to it is used by one thread at a time;
+ * calls may return before the work is done where it says so ("queued"). Lifetime: graphs before their store, stores before the device.
+ *
+ * Layouts a caller sees: activations NHWC, convolution weights [K][R][S][C] (output channels, rows, columns, input channels), linear weights
+ * [O][I], all dense fp32 on the host. How a backend keeps them is its own business. Arithmetic: master weights, gradients of
+ * parameters, batch statistics, loss and optimizer are fp32; activations and their gradients have the device's precision.
+ *
+ * Results are bitwise reproducible for the same device, precision and thread count. Functions return 0, a negative errno, or
+ * a positive outcome named here; texts are sentences for a person.
+ */
+#ifndef TRAINER_DEVICE_H
+#define TRAINER_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEVICE_ERROR_MAX   1024 /* bytes of an error text, terminator included */
+#define DEVICE_NAME_MAX    128  /* bytes of a parameter's or operation's name, terminator included */
+#define DEVICE_GROUPS_MAX  16   /* parameter groups with a learning rate and decay of their own */
+#define DEVICE_RESULTS_MAX 64   /* results of a graph's last so many steps can be asked for */
+
+enum device_precision {
+	DEVICE_AUTO = 0, /* the fastest that trains without loss scaling: bf16 where it is faster than fp32, else fp32 */
+	DEVICE_FP32 = 1,
+	DEVICE_BF16 = 2,
+	DEVICE_FP16 = 3, /* with dynamic loss scaling, decided on the device */
+};
+
+enum device_activation { DEVICE_IDENTITY = 0, DEVICE_RELU = 1, DEVICE_GELU = 2 /* exact: x * Phi(x) */ };
+
+enum device_mode {
+	DEVICE_TRAIN = 1, /* batch statistics, gradients */
+	DEVICE_EVAL = 2,  /* running statistics, forward only */
+};
+
+enum device_param_kind {
+	DEVICE_CONV_WEIGHT = 1,   /* [K][R][S][C] */
+	DEVICE_LINEAR_WEIGHT = 2, /* [O][I] */
+	DEVICE_VECTOR = 3,        /* [C]: bias, gamma, beta */
+	DEVICE_BUFFER = 4,        /* [C]: running mean and variance: no gradient, no optimizer; averaged with the EMA */
+};
+
+/* The tensors a parameter consists of, all of its shape. */
+enum device_slot {
+	DEVICE_VALUE = 0,   /* fp32 master */
+	DEVICE_GRAD = 1,    /* summed over the micro-batches since the last update; not for buffers */
+	DEVICE_MOMENT1 = 2, /* SGD: momentum; AdamW: first moment */
+	DEVICE_MOMENT2 = 3, /* AdamW: second moment */
+	DEVICE_EMA = 4,     /* exponential moving average of DEVICE_VALUE */
+};
+
+enum device_optimizer_kind { DEVICE_SGD = 1, DEVICE_ADAMW = 2 };
+
+/* Numbered as enum feed_element. */
+enum device_element { DEVICE_ELEMENT_U8 = 1, DEVICE_ELEMENT_F16 = 2, DEVICE_ELEMENT_BF16 = 3, DEVICE_ELEMENT_F32 = 4 }; /*  */
+
+struct device;
+struct device_params;
+struct device_param;
+struct device_graph;
+struct device_value; /* a tensor of a graph, owned by it */
+
+struct device_shape {
+	uint32_t n, h, w, c; /* a matrix [n][c] has h = w = 1 */
+};
+
+/* ---- device ---- */
+
+struct device_options {
+	enum device_precision precision;
+	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as the process may run on */
+	unsigned index;      /* which of several like devices */
+	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
+	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */
+};
+
+struct device_info {
+	const char *name;              /* of the hardware, its library and instruction set; lives as long as the device */
+	enum device_precision precision; /* resolved, never DEVICE_AUTO */
+	unsigned threads;              /* resolved; 0 where it has no meaning */
+	double peak_flops;             /* per second in this precision, dense; 0: not known */
+	uint64_t memory_bytes;         /* free at opening; 0: not known */
+};
+
+/*
+ * backend: "cpu" (others as they are built in); NULL: the best one that is present. options NULL: defaults. -ENODEV: not
+ * built in, or no such hardware; -ENOTSUP: it has not got the precision. error may be NULL, else has DEVICE_ERROR_MAX bytes.
+ */
+int device_open(const char *backend, const struct device_options *options, struct device **ret_device, char *error);
+/* Accepts NULL. Graphs and stores must have been freed. */
+void device_close(struct device *device);
+const struct device_info *device_info(const struct device *device);
+/* Waits until all queued work is done. */
+int device_synchronize(struct device *device);
+/* Text of the last failure at run time, "" when there was none; valid until the next call on the device. */
+const char *device_error(const struct device *device);
+
+/* ---- parameters and optimizer ---- */
+
+struct device_param_spec {
+	const char *name; /* copied; unique in its store, as in the checkpoint: "layer1.0.conv1.weight" */
+	enum device_param_kind kind;
+	uint32_t shape[4]; /* as the kind says, unused ones 0 */
+	uint32_t group;    /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
+	bool frozen;       /* no gradient is computed, no update made */
+};
+
+struct device_optimizer_spec {
+	enum device_optimizer_kind kind;
+	bool nesterov;      /* SGD */
+	bool coupled_decay; /* SGD: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled: w -= lr * decay * w (Loshchilov and Hutter, SGDW) */
+	bool ema;           /* keep DEVICE_EMA */
+};
+
+/* Hyperparameters of one update. Read during the call; a captured step reads them from memory, so that they may change every step. */
+struct device_hyper {
+	float lr[DEVICE_GROUPS_MAX];           /* per group */
+	float weight_decay[DEVICE_GROUPS_MAX]; /* per group */
+	float momentum;   /* SGD; buffer = momentum * buffer + g, step = nesterov ? g + momentum * buffer : buffer, w -= lr * step */
+	float beta1, beta2, epsilon; /* AdamW, bias-corrected by the store's count of updates */
+	float ema_decay;  /* ema = decay * ema + (1 - decay) * w, after the update; 0 copies (the first step should), 1 leaves it alone */
+	float grad_scale; /* multiplies gradients first: 1 / micro-batches. 0 counts as 1 */
+	float clip_norm;  /* largest global L2 norm of the scaled gradients; 0: no clipping */
+};
+
+/* Counters of a store, for checkpoints: the rest of its state are the slots. */
+struct device_params_state {
+	uint64_t updates;   /* made */
+	uint64_t skipped;   /* because a gradient was not finite */
+	double loss_scale;  /* 1 without loss scaling */
+	uint64_t scale_age; /* updates since loss_scale last changed */
+};
+
+int device_params_new(struct device *device, struct device_params **ret_params);
+void device_params_free(struct device_params *params); /* accepts NULL */
+/* Declares a parameter. -EEXIST, -EINVAL (device_error says which field), -EBUSY: already allocated. Pointers live as long as the store. */
+int device_param_add(struct device_params *params, const struct device_param_spec *spec, struct device_param **ret_param);
+/* Allocates every slot, zero-filled, and closes the store to additions. optimizer NULL: evaluation only (DEVICE_VALUE alone). */
+int device_params_allocate(struct device_params *params, const struct device_optimizer_spec *optimizer);
+size_t device_params_count(const struct device_params *params);
+struct device_param *device_params_at(const struct device_params *params, size_t index); /* in order of addition; NULL past the end */
+struct device_param *device_params_find(const struct device_params *params, const char *name); /* NULL: none */
+const struct device_param_spec *device_param_spec(const struct device_param *param);
+size_t device_param_elements(const struct device_param *param); /* product of its shape */
+/* Copies a whole slot from or to dense fp32 in host layout; waits for queued work. -ENOENT: the parameter has no such slot. */
+int device_param_write(struct device_param *param, enum device_slot slot, const float *values);
+int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+int device_params_get_state(struct device_params *params, struct device_params_state *ret_state);
+int device_params_set_state(struct device_params *params, const struct device_params_state *state);
+
+/* ---- recording a graph ---- */
+
+struct device_graph_options {
+	enum device_mode mode;
+	bool keep_all; /* every value and gradient keeps memory of its own, readable after a step (tests, debugging); else memory is shared by lifetime */
+};
+
+int device_graph_new(struct device_params *params, const struct device_graph_options *options, struct device_graph **ret_graph);
+void device_graph_free(struct device_graph *graph); /* accepts NULL; waits for queued work */
+
+/*
+ * Recording functions return the result, owned by the graph. A mistake (shapes that do not fit, a missing parameter) returns
+ * NULL; NULL as an input gives NULL; device_graph_plan() reports the first mistake. So a model is recorded without a check
+ * per line. Names are copied; they appear in errors, profiles and plans. The same recording serves both modes.
+ */
+struct device_shape device_value_shape(const struct device_value *value); /* zeros for NULL */
+
+struct device_input_spec {
+	const char *name;
+	struct device_shape shape; /* c: 1 to 4 channels of the images; the backend pads if it wants */
+	float mean[4], std[4];     /* per channel in 0..255, for u8 batches: (x - mean) / std */
+	bool gradient;             /* compute the gradient of the input too (tests) */
+};
+/* The batch as the loop feeds it, normalised: [n][h][w][c]. One per graph. */
+struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec);
+
+struct device_norm {
+	struct device_param *gamma, *beta;                /* [K] */
+	struct device_param *running_mean, *running_var; /* [K], buffers */
+	float epsilon;  /* added to the variance; 1e-5 usually */
+	float momentum; /* running = (1 - momentum) * running + momentum * batch; the variance unbiased there, biased in the batch; 0.1 usually */
+};
+
+/* y = activation(norm(conv(x, weight)) + residual), or activation(conv(x, weight) + bias + residual) without a norm. */
+struct device_conv_spec {
+	const char *name;
+	struct device_param *weight;   /* [K][R][S][C], C as x's */
+	struct device_param *bias;     /* [K] or NULL; must be NULL with a norm */
+	const struct device_norm *norm; /* NULL: none */
+	uint32_t stride;               /* both ways, from 1 */
+	uint32_t pad;                  /* zeros on all four sides */
+	struct device_value *residual; /* [n][p][q][K] or NULL */
+	enum device_activation activation;
+};
+/* x [n][h][w][C] -> [n][p][q][K], p = (h + 2 pad - R) / stride + 1, q likewise. */
+struct device_value *device_conv(struct device_graph *graph, struct device_value *x, const struct device_conv_spec *spec);
+
+/* y = activation(norm(x) + residual), for nets that normalise before the convolution. residual may be NULL. */
+struct device_value *device_norm(struct device_graph *graph, const char *name, struct device_value *x, const struct device_norm *norm,
+	struct device_value *residual, enum device_activation activation);
+
+struct device_pool_spec {
+	const char *name;
+	uint32_t window, stride, pad; /* both ways; pad < window. Maximum ignores padding; average counts only what lies inside */
+};
+struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x, const struct device_pool_spec *spec);
+struct device_value *device_average_pool(struct device_graph *graph, struct device_value *x, const struct device_pool_spec *spec);
+/* [n][h][w][c] -> [n][1][1][c] */
+struct device_value *device_global_average_pool(struct device_graph *graph, const char *name, struct device_value *x);
+struct device_value *device_global_max_pool(struct device_graph *graph, const char *name, struct device_value *x);
+
+struct device_linear_spec {
+	const char *name;
+	struct device_param *weight; /* [O][I], I = h * w * c of x, in that order */
+	struct device_param *bias;   /* [O] or NULL */
+	enum device_activation activation;
+};
+/* x [n][h][w][c] -> [n][1][1][O] */
+struct device_value *device_linear(struct device_graph *graph, struct device_value *x, const struct device_linear_spec *spec);
+
+struct device_loss_spec {
+	const char *name;
+	float smoothing;   /* of labels: target = (1 - smoothing) * onehot + smoothing / classes */
+	float logit_scale; /* logits are multiplied by it first; 0 counts as 1 */
+};
+/*
+ * Softmax cross-entropy on logits [n][1][1][classes] against the batch's labels, mean over the samples that have one, with the counts of samples
+ * whose label is among the 1 and 5 largest logits (ties go to the lower class). Ends a graph. -1 from the feed: no label. Returns logits.
+ */
+struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits, const struct device_loss_spec *spec);
+
+/*
+ * Chooses kernels, lays out the arena, allocates it, prepares everything. -EINVAL: recording went wrong; -ENOMEM: error names the largest tensors; -ENOTSUP.
+ * A training graph differentiates its loss, or, if none was recorded, the sum of <gradient, value> over the values that nothing consumes, with the
+ * gradients that device_value_write(DEVICE_GRAD) put there. error as in device_open.
+ */
+int device_graph_plan(struct device_graph *graph, char *error);
+
+struct device_graph_info {
+	uint64_t arena_bytes;    /* activations, gradients, workspaces */
+	uint64_t unshared_bytes; /* what they would take without sharing by lifetime */
+	double flops_forward;    /* of one step: multiply and add count as two; convolutions and matrix products only */
+	double flops_backward;
+	uint32_t layers;
+};
+void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
+
+/* One recorded operation; for plans, profiles and benchmarks. Strings live as long as the graph. */
+struct device_layer_info {
+	const char *name;
+	const char *kind;     /* "conv+norm+add+relu" */
+	const char *engine;   /* what the backend chose */
+	struct device_shape shape; /* of the result */
+	double flops_forward, flops_backward;
+	uint64_t forward_ns, backward_ns; /* summed since planning, with device_options.profile */
+	uint64_t runs;
+};
+int device_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *ret_info); /* -ENOENT past the end */
+
+/* ---- running ---- */
+
+struct device_batch {
+	const void *images;     /* [count][h][w][channels], dense, of element */
+	const int32_t *labels;  /* [count], -1: none; NULL: none at all */
+	uint32_t count;         /* samples; a training graph wants exactly its n, an evaluation graph takes fewer */
+	uint32_t channels;      /* at least the input's; further ones are ignored */
+	enum device_element element; /* DEVICE_ELEMENT_U8 is normalised, the others are taken as they are */
+	bool flip;              /* mirror left to right (test-time augmentation) */
+};
+
+/*
+ * Queues the copy of the next step's batch. One batch may be fed while the previous step still runs. The batch's memory must
+ * stay until device_fed() says so: ret_ticket names the copy. -EINVAL: it does not fit the graph; -EBUSY: the one fed before has not been used.
+ */
+int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+/* 0: the memory behind the ticket may be released; -EAGAIN: not yet (never with wait). */
+int device_fed(struct device_graph *graph, uint64_t ticket, bool wait);
+
+/*
+ * Queues forward and backward on the batch fed last, adding to the gradients (the first since an update overwrites), and
+ * with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a micro-batch, gradients only. An update whose gradients are not all finite is
+ * not made, and counted. Numbers steps from 1. -EINVAL: nothing was fed, or not a training graph; -EDOM: see detect_anomaly.
+ */
+int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+/* Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE or DEVICE_EMA); an evaluation graph only. */
+int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
+
+struct device_results {
+	uint64_t step;
+	uint32_t samples;     /* that had a label */
+	uint32_t top1, top5;  /* of those */
+	double loss;          /* mean over them */
+	double grad_norm;     /* global L2 norm after grad_scale, before clipping; 0 without an update */
+	double loss_scale;    /* in force during the step */
+	bool updated;         /* an update was made */
+	bool skipped;         /* an update was due, but a gradient was not finite */
+};
+/* Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait); -ERANGE: more than DEVICE_RESULTS_MAX steps ago, or not yet run. */
+int device_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+/* Logits of the last step, before logit_scale: [n][classes]. Waits. */
+int device_logits(struct device_graph *graph, float *ret_logits);
+
+/*
+ * A whole value or its gradient as dense fp32 [n][h][w][c], after a step; waits. Only what the graph keeps: everything with keep_all, otherwise
+ * results that nothing consumes. Writing DEVICE_GRAD is for these, in a training graph without a loss. -ENOENT: not kept.
+ */
+int device_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
+int device_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+
+#endif
