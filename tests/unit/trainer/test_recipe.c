@@ -1,0 +1,222 @@
+/* Recipes: what is read, what is refused and how the refusal reads. */
+#include "recipe.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char error[RECIPE_ERROR_MAX];
+
+static int setup(void **state)
+{
+	static struct recipe recipe;
+	error[0] = '\0';
+	*state = &recipe;
+	return recipe_init(&recipe);
+}
+
+static int teardown(void **state)
+{
+	recipe_deinit(*state);
+	return 0;
+}
+
+static void refused(struct recipe *recipe, const char *text, const char *expected)
+{
+	assert_int_equal(recipe_load_text(recipe, "r.ini", text, error), -EINVAL);
+	if (!strstr(error, expected))
+		fail_msg("\"%s\" does not say \"%s\"", error, expected);
+}
+
+static void defaults(void **state)
+{
+	const struct recipe *recipe = *state;
+	assert_int_equal(recipe->data.batch_size, 128);
+	assert_true(recipe->data.shuffle);
+	assert_string_equal(recipe->model.name, "resnet18");
+	assert_true(recipe->optim.nesterov);
+	assert_int_equal(recipe->schedule.name, RECIPE_COSINE);
+	assert_int_equal(recipe->schedule.milestones.count, 0);
+	assert_true(recipe->model.bn_epsilon == 1e-5);
+}
+
+static void every_type(void **state)
+{
+	struct recipe *recipe = *state;
+	int r = recipe_load_text(recipe, "r.ini",
+				 "; a comment\n[data]\ntrain = a b.pimg ; another\npipeline = random_resized_crop(\n"
+				 "\tsize=128@0;160@6,\n\tscale=0.35:1) hflip(0.5)\nshuffle = off\nbatch_size=64\n"
+				 "mean = 1, 2.5 ,3\n[schedule]\nname = multi_step\nmilestones = 1,2.5\n"
+				 "[optim]\nlr = 1e-2\n",
+				 error);
+	if (r)
+		fail_msg("%s", error);
+	assert_string_equal(recipe->data.train, "a b.pimg");
+	assert_string_equal(recipe->data.pipeline,
+			    "random_resized_crop( size=128@0;160@6, scale=0.35:1) hflip(0.5)");
+	assert_false(recipe->data.shuffle);
+	assert_int_equal(recipe->data.batch_size, 64);
+	assert_int_equal(recipe->data.mean.count, 3);
+	assert_true(recipe->data.mean.value[1] == 2.5);
+	assert_int_equal(recipe->schedule.name, RECIPE_MULTI_STEP);
+	assert_true(recipe->schedule.milestones.value[1] == 2.5);
+	assert_true(recipe->optim.lr == 1e-2);
+}
+
+static void mistakes(void **state)
+{
+	struct recipe *recipe = *state;
+	refused(recipe, "[data]\nbatch_size = 64\nbatch_sise = 1\n",
+		"r.ini:3: no key data.batch_sise; did you mean data.batch_size?");
+	refused(recipe, "[train]\n\n\nlr = 1\n", "r.ini:4: no key train.lr; did you mean optim.lr?");
+	refused(recipe, "[dat]\n", "r.ini:1: no section [dat]; did you mean [data]?");
+	refused(recipe, "[nonsense_and_more]\n", "no section [nonsense_and_more]; `trainer --help-recipe`");
+	refused(recipe, "[data]\nxyzzyxyzzy = 1\n", "r.ini:2: no key data.xyzzyxyzzy; `trainer --help-recipe`");
+	refused(recipe, "batch_size = 3\n", "r.ini:1: batch_size stands before the first [section]");
+	refused(recipe, "[data]\nbatch_size 3\n", "r.ini:2: expected [section] or key = value");
+	refused(recipe, "[data]\nslots = 3\nbatch_size = 3\nslots = 4\n",
+		"r.ini:4: data.slots was already set on line 2");
+	refused(recipe, "[data]\nbatch_size = 0\n", "data.batch_size = \"0\": expected a whole number from 1 to 65536");
+	refused(recipe, "[data]\nbatch_size = -1\n", "expected a whole number");
+	refused(recipe, "[data]\nbatch_size = 12x\n", "expected a whole number");
+	refused(recipe, "[data]\nbatch_size = 99999999999999999999999\n", "expected a whole number");
+	refused(recipe, "[optim]\nlr = nan\n", "optim.lr = \"nan\": expected a number from 0 to 1000");
+	refused(recipe, "[optim]\nlr = 1,5\n", "expected a number");
+	refused(recipe, "[optim]\nlr =\n", "expected a number");
+	refused(recipe, "[optim]\nnesterov = maybe\n", "expected true or false");
+	refused(recipe, "[schedule]\nname = cos\n", "expected one of constant|cosine|");
+	refused(recipe, "[schedule]\nmilestones = 1,,2\n", "expected at most 32 numbers");
+	refused(recipe, "[schedule]\nmilestones = 1,\n", "a number is missing after the comma");
+	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");
+}
+
+static void long_line_is_refused_not_cut(void **state)
+{
+	char text[600] = "[data]\npipeline = ";
+	memset(text + strlen(text), 'a', 400);
+	strcat(text, "\n");
+	refused(*state, text, "r.ini:2: line longer than");
+}
+
+static void overrides(void **state)
+{
+	struct recipe *recipe = *state;
+	assert_int_equal(recipe_override(recipe, "optim.lr=0.5", error), 0);
+	assert_true(recipe->optim.lr == 0.5);
+	assert_int_equal(recipe_override(recipe, "data.pipeline=pad(4, value=3) hflip", error), 0);
+	assert_string_equal(recipe->data.pipeline, "pad(4, value=3) hflip");
+	assert_int_equal(recipe_override(recipe, "data.pipeline=", error), 0);
+	assert_string_equal(recipe->data.pipeline, "");
+	assert_int_equal(recipe_override(recipe, "optim.rl=0.5", error), -EINVAL);
+	assert_non_null(strstr(error, "command line: no key optim.rl; did you mean optim.lr?"));
+	assert_int_equal(recipe_override(recipe, "lr=0.5", error), -EINVAL);
+	assert_non_null(strstr(error, "expected section.key=value"));
+	assert_int_equal(recipe_override(recipe, "optm.lr=0.5", error), -EINVAL);
+	assert_non_null(strstr(error, "did you mean [optim]?"));
+	assert_int_equal(recipe_override(recipe, "--lr", error), -EINVAL);
+}
+
+static void checks(void **state)
+{
+	struct recipe *recipe = *state;
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "data.train is not set"));
+	recipe_override(recipe, "data.train=x", error);
+	assert_int_equal(recipe_check(recipe, error), 0);
+	recipe_override(recipe, "data.mean=1,2,3", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	recipe_override(recipe, "data.std=1,2,3", error);
+	assert_int_equal(recipe_check(recipe, error), 0);
+	recipe_override(recipe, "schedule.warmup=90", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	recipe_override(recipe, "schedule.warmup=1", error);
+	recipe_override(recipe, "schedule.milestones=3,3", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "must rise"));
+}
+
+/* What is written reads back to the same recipe, long values included. */
+static void round_trip(void **state)
+{
+	struct recipe *recipe = *state;
+	char text[16384] = "";
+	recipe_override(recipe, "optim.lr=0.1234567890123456", error);
+	recipe_override(recipe, "schedule.milestones=1,2,3.25", error);
+	char long_pipeline[700] = "data.pipeline=";
+	for (int i = 0; i < 60; i++)
+		strcat(long_pipeline, i ? " hflip(0.5)" : "hflip(0.5)");
+	recipe_override(recipe, long_pipeline, error);
+	FILE *file = fmemopen(text, sizeof(text), "w");
+	assert_int_equal(recipe_write(recipe, file), 0);
+	fclose(file);
+	struct recipe copy;
+	recipe_init(&copy);
+	if (recipe_load_text(&copy, "copy", text, error))
+		fail_msg("%s", error);
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		char a[RECIPE_TEXT_MAX], b[RECIPE_TEXT_MAX];
+		assert_true(recipe_key_text(recipe, &recipe_keys[i], a, sizeof(a)) >= 0);
+		assert_true(recipe_key_text(&copy, &recipe_keys[i], b, sizeof(b)) >= 0);
+		assert_string_equal(a, b);
+	}
+	assert_int_equal(recipe_compare(recipe, &copy, false, error), 0);
+	recipe_deinit(&copy);
+}
+
+static void compare(void **state)
+{
+	struct recipe *recipe = *state, saved;
+	recipe_init(&saved);
+	recipe_override(recipe, "data.threads=7", error);
+	recipe_override(recipe, "log.interval=7", error);
+	assert_int_equal(recipe_compare(recipe, &saved, false, error), 0);
+	recipe_override(recipe, "optim.lr=7", error);
+	assert_int_equal(recipe_compare(recipe, &saved, false, error), -EINVAL);
+	assert_non_null(strstr(error, "optim.lr is \"7\" but was \"0.1\" in the checkpoint"));
+	assert_int_equal(recipe_compare(recipe, &saved, true, error), 0);
+	recipe_override(recipe, "model.width=2", error);
+	assert_int_equal(recipe_compare(recipe, &saved, true, error), -EINVAL);
+	assert_non_null(strstr(error, "model.width"));
+	recipe_deinit(&saved);
+}
+
+/* The table itself: every default is valid (recipe_init would fail), names are unique, no key is without its section. */
+static void table(void **state)
+{
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		bool known = false;
+		for (size_t s = 0; s < recipe_sections_count; s++)
+			known |= !strcmp(recipe_sections[s].name, recipe_keys[i].section);
+		assert_true(known);
+		assert_true(strlen(recipe_keys[i].help) > 10);
+		for (size_t k = 0; k < i; k++) {
+			assert_int_not_equal(recipe_keys[i].offset, recipe_keys[k].offset);
+			assert_true(strcmp(recipe_keys[i].section, recipe_keys[k].section) ||
+				    strcmp(recipe_keys[i].name, recipe_keys[k].name));
+		}
+	}
+}
+
+static void missing_file(void **state)
+{
+	assert_int_equal(recipe_load(*state, "/nonexistent/r.ini", error), -ENOENT);
+	assert_non_null(strstr(error, "/nonexistent/r.ini"));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(defaults), T(every_type), T(mistakes),   T(long_line_is_refused_not_cut), T(overrides),
+		T(checks),   T(round_trip), T(compare),    T(table),
+		T(missing_file),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

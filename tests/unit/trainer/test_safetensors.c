@@ -1,0 +1,239 @@
+/* safetensors: what is written reads back, and every kind of damage is refused with a reason. */
+#include "safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/test_safetensors.XXXXXX";
+static char path[128], error[SAFETENSORS_ERROR_MAX];
+
+static int setup(void **state)
+{
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/x.safetensors", folder);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	unlink(path);
+	return rmdir(folder); /* fails if a temporary file was left */
+}
+
+static void put(const char *header, size_t claimed, size_t data_size)
+{
+	FILE *file = fopen(path, "w");
+	uint64_t size = htole64(claimed);
+	fwrite(&size, 8, 1, file);
+	fputs(header, file);
+	for (size_t i = 0; i < data_size; i++)
+		fputc((int)i, file);
+	fclose(file);
+}
+
+static void refused(const char *header, size_t data_size, const char *expected)
+{
+	struct safetensors *file = NULL;
+	put(header, strlen(header), data_size);
+	int r = safetensors_open(path, &file, error);
+	if (r != -EBADMSG)
+		fail_msg("%s: %d", header, r);
+	assert_null(file);
+	if (!strstr(error, expected))
+		fail_msg("\"%s\" does not say \"%s\"", error, expected);
+}
+
+static void round_trip(void **state)
+{
+	float a[6] = {1, -2.5f, 3e-40f, 0, 5, 6};
+	uint8_t b[3] = {1, 2, 3};
+	double scalar = 0.1;
+	struct safetensors_tensor tensors[] = {
+		{"layer.\"odd\" name \xc3\xa9", SAFETENSORS_F32, 2, {2, 3}, a, sizeof(a)},
+		{"b", SAFETENSORS_U8, 1, {3}, b, sizeof(b)},
+		{"scalar", SAFETENSORS_F64, 0, {0}, &scalar, sizeof(scalar)},
+		{"empty", SAFETENSORS_F32, 2, {0, 5}, "", 0},
+	};
+	struct safetensors_entry metadata[] = {{"recipe", "[data]\ntrain = \"x\"\n"}, {"step", "12"}};
+	struct safetensors_writer writer = {tensors, 4, metadata, 2, NULL, NULL};
+	if (safetensors_write(path, &writer, error))
+		fail_msg("%s", error);
+	struct safetensors *file;
+	if (safetensors_open(path, &file, error))
+		fail_msg("%s", error);
+	assert_int_equal(safetensors_count(file), 4);
+	for (int i = 0; i < 4; i++) {
+		const struct safetensors_tensor *t = safetensors_find(file, tensors[i].name);
+		assert_non_null(t);
+		assert_int_equal(t->type, tensors[i].type);
+		assert_int_equal(t->rank, tensors[i].rank);
+		assert_memory_equal(t->shape, tensors[i].shape, sizeof(t->shape[0]) * t->rank);
+		assert_int_equal(t->size, tensors[i].size);
+		assert_memory_equal(t->data, tensors[i].data, t->size);
+	}
+	assert_null(safetensors_find(file, "c"));
+	assert_string_equal(safetensors_metadata(file, "recipe"), metadata[0].value);
+	assert_null(safetensors_metadata(file, "none"));
+	safetensors_close(file);
+}
+
+static const void *fill(void *user, size_t index)
+{
+	static uint32_t value;
+	if (index == *(size_t *)user)
+		return NULL;
+	value = (uint32_t)index;
+	return &value;
+}
+
+/* A failure in the middle leaves the older file and no temporary one. */
+static void failed_write_leaves_the_old_file(void **state)
+{
+	struct safetensors_tensor tensors[] = {
+		{"a", SAFETENSORS_U32, 1, {1}, NULL, 4},
+		{"b", SAFETENSORS_U32, 1, {1}, NULL, 4},
+	};
+	size_t bad = 99;
+	struct safetensors_writer writer = {tensors, 2, NULL, 0, fill, &bad};
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	bad = 1;
+	writer.count = 2;
+	tensors[0].name = "z";
+	assert_int_equal(safetensors_write(path, &writer, error), -EIO);
+	struct safetensors *file;
+	assert_int_equal(safetensors_open(path, &file, error), 0);
+	const struct safetensors_tensor *b = safetensors_find(file, "b");
+	assert_non_null(b);
+	assert_int_equal(*(const uint32_t *)b->data, 1);
+	assert_non_null(safetensors_find(file, "a"));
+	safetensors_close(file);
+	tensors[1].name = "z";
+	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
+	tensors[1].name = "b";
+	tensors[1].size = 8;
+	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
+	assert_int_equal(safetensors_write("/nonexistent/x", &(struct safetensors_writer){0}, error), -ENOENT);
+}
+
+#define T(name, type, shape, begin, end)                                                           \
+	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+
+static void good_headers(void **state)
+{
+	static const struct {
+		const char *header;
+		size_t data;
+	} good[] = {
+		{"{}", 0},
+		{"{\"__metadata__\":{}}   ", 0},
+		{"{" T("a", "F32", "[2]", "0", "8") "," T("b", "I8", "[]", "8", "9") "}", 9},
+		{"{" T("b", "BF16", "[1,2]", "4", "8") "," T("a", "BOOL", "[4]", "0", "4") "}", 8},
+	};
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		struct safetensors *file;
+		put(good[i].header, strlen(good[i].header), good[i].data);
+		if (safetensors_open(path, &file, error))
+			fail_msg("%s", error);
+		safetensors_close(file);
+	}
+}
+
+static void bad_headers(void **state)
+{
+	refused("{" T("a", "F32", "[2]", "0", "8") "}", 7, "ends at byte 8 of 7");
+	refused("{" T("a", "F32", "[2]", "0", "8") "}", 9, "bytes after the last tensor");
+	refused("{" T("a", "F32", "[2]", "4", "12") "}", 12, "bytes before tensor a");
+	refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "not what its shape needs");
+	refused("{" T("a", "F33", "[2]", "0", "8") "}", 8, "dtype \"F33\" is unknown");
+	refused("{" T("a", "F32", "[-2]", "0", "8") "}", 8, "dimension 0");
+	refused("{" T("a", "F32", "[2.0]", "0", "8") "}", 8, "dimension 0");
+	refused("{" T("a", "F32", "2", "0", "8") "}", 8, "shape is not a list");
+	refused("{" T("a", "F32", "[1,1,1,1,1,1,1,1,2]", "0", "8") "}", 8, "shape is not a list");
+	refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "data_offsets");
+	refused("{" T("a", "F32", "[2]", "-8", "0") "}", 8, "data_offsets");
+	refused("{" T("a", "F32", "[4611686018427387904,4]", "0", "0") "}", 0, "not what its shape needs");
+	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12, "overlaps");
+	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "0", "8") "}", 8, "overlaps");
+	refused("{" T("a", "U8", "[1]", "0", "1") "," T("a", "U8", "[1]", "1", "2") "}", 2, "duplicate");
+	refused("{\"a\":[]}", 0, "expected dtype, shape and data_offsets");
+	refused("{\"a\":{\"dtype\":\"U8\"}}", 0, "expected dtype");
+	refused("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: a is not a text");
+	refused("{\"__metadata__\":[]}", 0, "__metadata__ is not an object");
+	refused("[]", 0, "");
+	refused("{", 10, "header");
+	refused("{}x", 0, "header");
+}
+
+static void bad_lengths(void **state)
+{
+	struct safetensors *file = NULL;
+	put("{}", 3, 0);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	put("{}", SIZE_MAX, 0);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	put("", 0, 2);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	put("", 0, 0);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	assert_int_equal(truncate(path, 0), 0);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	assert_int_equal(safetensors_open("/dev/null", &file, error), -EBADMSG);
+	assert_int_equal(safetensors_open("/nonexistent", &file, error), -ENOENT);
+}
+
+/* Every truncation and every single damaged byte of the header is refused or still consistent, and never crashes. */
+static void damage(void **state)
+{
+	float a[4] = {1, 2, 3, 4};
+	struct safetensors_tensor tensors[] = {{"a", SAFETENSORS_F32, 1, {4}, a, sizeof(a)}};
+	struct safetensors_writer writer = {tensors, 1, NULL, 0, NULL, NULL};
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	unsigned char bytes[512];
+	FILE *file = fopen(path, "r");
+	size_t size = fread(bytes, 1, sizeof(bytes), file);
+	fclose(file);
+	for (size_t cut = 0; cut < size; cut++) {
+		struct safetensors *st;
+		file = fopen(path, "w");
+		fwrite(bytes, 1, cut, file);
+		fclose(file);
+		assert_int_equal(safetensors_open(path, &st, error), -EBADMSG);
+	}
+	for (size_t at = 0; at < size - sizeof(a); at++) {
+		for (int bit = 0; bit < 8; bit++) {
+			struct safetensors *st;
+			bytes[at] ^= (unsigned char)(1 << bit);
+			file = fopen(path, "w");
+			fwrite(bytes, 1, size, file);
+			fclose(file);
+			if (!safetensors_open(path, &st, error)) {
+				for (size_t i = 0; i < safetensors_count(st); i++)
+					assert_true(safetensors_at(st, i)->size <= sizeof(a));
+				safetensors_close(st);
+			}
+			bytes[at] ^= (unsigned char)(1 << bit);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(round_trip),	cmocka_unit_test(failed_write_leaves_the_old_file),
+		cmocka_unit_test(good_headers), cmocka_unit_test(bad_headers),
+		cmocka_unit_test(bad_lengths),	cmocka_unit_test(damage),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

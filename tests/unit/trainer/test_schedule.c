@@ -1,0 +1,187 @@
+/* Every schedule against its closed form, worked out by hand or by an independent recurrence. */
+#include "schedule.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct schedule make(const char *settings)
+{
+	char error[RECIPE_ERROR_MAX], text[512];
+	struct recipe recipe;
+	assert_int_equal(recipe_init(&recipe), 0);
+	snprintf(text, sizeof(text), "%s", settings);
+	for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+		if (recipe_override(&recipe, word, error))
+			fail_msg("%s", error);
+	struct schedule schedule;
+	schedule_init(&schedule, &recipe);
+	recipe_deinit(&recipe);
+	return schedule;
+}
+
+static void near(double a, double b)
+{
+	if (!(fabs(a - b) <= 1e-12 * (1 + fabs(b))))
+		fail_msg("%.17g is not %.17g", a, b);
+}
+
+static void constant(void **state)
+{
+	struct schedule s = make("schedule.name=constant train.epochs=10");
+	near(schedule_factor(&s, 0), 1);
+	near(schedule_factor(&s, 9.9), 1);
+}
+
+static void cosine(void **state)
+{
+	struct schedule s = make("schedule.name=cosine train.epochs=10 schedule.final=0.2");
+	near(schedule_factor(&s, 0), 1);
+	near(schedule_factor(&s, 5), 0.6);
+	near(schedule_factor(&s, 10.0 / 3), 0.2 + 0.8 * 0.75);
+	near(schedule_factor(&s, 10), 0.2);
+	near(schedule_factor(&s, 50), 0.2);
+}
+
+static void cosine_restarts(void **state)
+{
+	struct schedule s = make("schedule.name=cosine train.epochs=9 schedule.period=3");
+	near(schedule_factor(&s, 1.5), 0.5);
+	near(schedule_factor(&s, 2), 0.25);
+	near(schedule_factor(&s, 3), 1);
+	near(schedule_factor(&s, 4.5), 0.5);
+	near(schedule_factor(&s, 9), 0);
+}
+
+static void linear_with_warmup(void **state)
+{
+	struct schedule s =
+		make("schedule.name=linear train.epochs=12 schedule.warmup=2 schedule.warmup_from=0.1 schedule.final=0.5");
+	near(schedule_factor(&s, 0), 0.1);
+	near(schedule_factor(&s, 1), 0.55);
+	near(schedule_factor(&s, 2), 1);
+	near(schedule_factor(&s, 7), 0.75);
+	near(schedule_factor(&s, 12), 0.5);
+}
+
+static void polynomial(void **state)
+{
+	struct schedule s = make("schedule.name=polynomial train.epochs=4 schedule.power=2");
+	near(schedule_factor(&s, 0), 1);
+	near(schedule_factor(&s, 1), 9.0 / 16);
+	near(schedule_factor(&s, 3), 1.0 / 16);
+	near(schedule_factor(&s, 4), 0);
+}
+
+/* Drops count from the start of the run, so warm-up does not move them. */
+static void step_with_warmup(void **state)
+{
+	struct schedule s = make(
+		"schedule.name=step train.epochs=90 schedule.step=30 schedule.gamma=0.1 schedule.warmup=5");
+	near(schedule_factor(&s, 2.5), 0.5);
+	near(schedule_factor(&s, 5), 1);
+	near(schedule_factor(&s, 29.999), 1);
+	near(schedule_factor(&s, 30), 0.1);
+	near(schedule_factor(&s, 60), 0.01);
+	near(schedule_factor(&s, 90), 0.001);
+}
+
+static void multi_step(void **state)
+{
+	struct schedule s =
+		make("schedule.name=multi_step train.epochs=20 schedule.gamma=0.5 schedule.milestones=3,7.5,15");
+	near(schedule_factor(&s, 2.9), 1);
+	near(schedule_factor(&s, 3), 0.5);
+	near(schedule_factor(&s, 7.4), 0.5);
+	near(schedule_factor(&s, 7.5), 0.25);
+	near(schedule_factor(&s, 15), 0.125);
+}
+
+static void exponential(void **state)
+{
+	struct schedule s = make("schedule.name=exponential train.epochs=20 schedule.gamma=0.9");
+	double expected = 1;
+	for (int epoch = 0; epoch <= 20; epoch++, expected *= 0.9)
+		near(schedule_factor(&s, epoch), expected);
+}
+
+static void one_cycle(void **state)
+{
+	struct schedule s = make(
+		"schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 schedule.start=0.2 schedule.final=0.1");
+	near(schedule_factor(&s, 0), 0.2);
+	near(schedule_factor(&s, 2.5), 0.6);
+	near(schedule_factor(&s, 5), 1);
+	near(schedule_factor(&s, 12.5), 0.55);
+	near(schedule_factor(&s, 20), 0.1);
+	s = make("schedule.name=one_cycle train.epochs=10 schedule.peak=1 schedule.start=0");
+	near(schedule_factor(&s, 5), 0.5);
+	near(schedule_factor(&s, 10), 1);
+	s = make("schedule.name=one_cycle train.epochs=10 schedule.peak=0");
+	near(schedule_factor(&s, 0), 1);
+	near(schedule_factor(&s, 10), 0);
+}
+
+static void triangular(void **state)
+{
+	struct schedule s =
+		make("schedule.name=triangular train.epochs=8 schedule.period=4 schedule.start=0.5");
+	near(schedule_factor(&s, 0), 0.5);
+	near(schedule_factor(&s, 1), 0.75);
+	near(schedule_factor(&s, 2), 1);
+	near(schedule_factor(&s, 3), 0.75);
+	near(schedule_factor(&s, 5), 0.75);
+	near(schedule_factor(&s, 6), 1);
+}
+
+/* Warm-up meets every schedule without a jump. */
+static void warmup_is_continuous(void **state)
+{
+	static const char *const names[] = {"constant", "cosine",      "linear",     "one_cycle", "step",
+					    "multi_step", "exponential", "polynomial", "triangular"};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char text[256];
+		snprintf(text, sizeof(text),
+			 "schedule.name=%s train.epochs=50 schedule.warmup=3 schedule.milestones=20,40", names[i]);
+		struct schedule s = make(text);
+		double before = schedule_factor(&s, 3 - 1e-9), after = schedule_factor(&s, 3);
+		if (fabs(before - after) > 1e-6)
+			fail_msg("%s jumps from %g to %g", names[i], before, after);
+		near(schedule_factor(&s, 0), 0);
+	}
+}
+
+static void empty_run(void **state)
+{
+	static const char *const names[] = {"cosine", "linear", "one_cycle", "triangular", "polynomial"};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char text[256];
+		snprintf(text, sizeof(text), "schedule.name=%s train.epochs=0", names[i]);
+		struct schedule s = make(text);
+		assert_true(isfinite(schedule_factor(&s, 0)));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(constant),
+		cmocka_unit_test(cosine),
+		cmocka_unit_test(cosine_restarts),
+		cmocka_unit_test(linear_with_warmup),
+		cmocka_unit_test(polynomial),
+		cmocka_unit_test(step_with_warmup),
+		cmocka_unit_test(multi_step),
+		cmocka_unit_test(exponential),
+		cmocka_unit_test(one_cycle),
+		cmocka_unit_test(triangular),
+		cmocka_unit_test(warmup_is_continuous),
+		cmocka_unit_test(empty_run),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/*
+ * A recipe: everything that decides what a training run does, read from an INI file and from section.key=value overrides.
+ *
+ * One table (recipe_keys.c) names every key with its type, bounds, default and meaning; parsing, printing, `--help-recipe`
+ * and the manual page all come from it. A recipe is filled by one thread before the run and is read-only afterwards; it owns
+ * its texts. Mistakes are answered with where (file:line or the argument), which key, what was expected, and the nearest key.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+	RECIPE_ERROR_MAX = 1024, /* bytes of an error text */
+	RECIPE_TEXT_MAX = 4096,  /* bytes of one value */
+	RECIPE_NUMBERS_MAX = 32, /* numbers in a list */
+};
+
+enum recipe_schedule {
+	RECIPE_CONSTANT,
+	RECIPE_COSINE,
+	RECIPE_LINEAR,
+	RECIPE_ONE_CYCLE,
+	RECIPE_STEP,
+	RECIPE_MULTI_STEP,
+	RECIPE_EXPONENTIAL,
+	RECIPE_POLYNOMIAL,
+	RECIPE_TRIANGULAR,
+};
+enum recipe_precision { RECIPE_AUTO, RECIPE_FP32, RECIPE_BF16, RECIPE_FP16 };
+enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
+enum recipe_progress { RECIPE_PROGRESS_AUTO, RECIPE_PROGRESS_BAR, RECIPE_PROGRESS_PLAIN, RECIPE_PROGRESS_OFF };
+enum recipe_stem { RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR };
+
+struct recipe_numbers {
+	unsigned count;
+	double value[RECIPE_NUMBERS_MAX];
+};
+
+struct recipe_data {
+	char *train, *val;
+	char *pipeline, *val_pipeline;
+	uint64_t batch_size, val_batch_size;
+	bool shuffle;
+	int bad; /* 0 substitute, 1 fail */
+	uint64_t threads, slots;
+	struct recipe_numbers mean, std;
+};
+
+struct recipe_model {
+	char *name;
+	uint64_t depth;
+	double width;
+	uint64_t classes;
+	int stem; /* enum recipe_stem */
+	bool zero_init;
+	bool whiten;
+	double logit_scale;
+	double bn_momentum, bn_epsilon;
+	char *pretrained;
+};
+
+struct recipe_optim {
+	int name; /* 0 sgd */
+	double lr, momentum;
+	bool nesterov;
+	double weight_decay;
+	int decay; /* enum recipe_decay */
+	bool decay_all;
+	double bias_lr;
+};
+
+struct recipe_schedule_keys {
+	int name; /* enum recipe_schedule */
+	double warmup, warmup_from;
+	double final;
+	double step, gamma;
+	struct recipe_numbers milestones;
+	double power;
+	double peak, start;
+	double period;
+};
+
+struct recipe_train {
+	double epochs;
+	uint64_t seed;
+	int device; /* 0 auto, 1 cpu, 2 cuda */
+	int precision; /* enum recipe_precision */
+	uint64_t threads;
+	double label_smoothing;
+	double ema;
+	uint64_t ema_every;
+	double ema_warmup;
+	double eval_every;
+};
+
+struct recipe_log {
+	uint64_t interval;
+	int progress; /* enum recipe_progress */
+};
+
+struct recipe_checkpoint {
+	double every;
+	uint64_t every_steps;
+	uint64_t keep;
+	bool best;
+};
+
+struct recipe {
+	struct recipe_data data;
+	struct recipe_model model;
+	struct recipe_optim optim;
+	struct recipe_schedule_keys schedule;
+	struct recipe_train train;
+	struct recipe_log log;
+	struct recipe_checkpoint checkpoint;
+};
+
+/* What a change of a key means for a run that is resumed. */
+enum recipe_resume {
+	RECIPE_FREE,       /* may change: losses stay what they would have been */
+	RECIPE_TRAJECTORY, /* changes the losses to come: refused unless asked for */
+	RECIPE_FIXED,      /* the checkpoint cannot be continued under another value */
+};
+
+enum recipe_type {
+	RECIPE_TEXT,
+	RECIPE_INTEGER,
+	RECIPE_NUMBER,
+	RECIPE_BOOLEAN,
+	RECIPE_WORD,
+	RECIPE_NUMBERS,
+};
+
+struct recipe_key {
+	const char *section, *name;
+	enum recipe_type type;
+	size_t offset;        /* of the field in struct recipe */
+	const char *fallback; /* value when nothing sets it, as text */
+	double min, max;      /* integers, numbers and lists of them */
+	const char *words;    /* of RECIPE_WORD, "a|b|c"; the value is the word's position */
+	enum recipe_resume resume;
+	const char *help;
+};
+
+extern const struct recipe_key recipe_keys[];
+extern const size_t recipe_keys_count;
+
+/* One line about each section, in the order in which they are printed. */
+struct recipe_section {
+	const char *name, *help;
+};
+extern const struct recipe_section recipe_sections[];
+extern const size_t recipe_sections_count;
+
+/* Fills in the defaults. 0 or -ENOMEM. */
+int recipe_init(struct recipe *recipe);
+void recipe_deinit(struct recipe *recipe);
+
+/* All of these write a sentence to error (RECIPE_ERROR_MAX bytes) and return -EINVAL on a mistake, other negative errno otherwise. */
+int recipe_load(struct recipe *recipe, const char *path, char *error);
+/* Reads the text of a recipe; name stands for the file in errors. */
+int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error);
+/* One override "section.key=value". */
+int recipe_override(struct recipe *recipe, const char *argument, char *error);
+/* Checks what no key can be blamed for alone. */
+int recipe_check(const struct recipe *recipe, char *error);
+
+/* The value of a key as text that reads back to the same value. Returns size or -ENOSPC. */
+int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text, size_t size);
+/* Complete recipe, every key in it. */
+int recipe_write(const struct recipe *recipe, FILE *file);
+/* Every key with type, default and meaning, for a terminal. */
+void recipe_help(FILE *file);
+/* The same in scdoc, for the manual page. */
+void recipe_help_scdoc(FILE *file);
+
+/*
+ * Compares a recipe with that of a checkpoint. 0 when the run may go on; -EINVAL with the first key that forbids it.
+ * allow_trajectory lets RECIPE_TRAJECTORY keys differ.
+ */
+int recipe_compare(const struct recipe *recipe, const struct recipe *saved, bool allow_trajectory, char *error);

@@ -1,0 +1,399 @@
+#include "safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct {
+	const char *name;
+	unsigned size;
+} types[] = {
+	[SAFETENSORS_BOOL] = {"BOOL", 1}, [SAFETENSORS_U8] = {"U8", 1},     [SAFETENSORS_I8] = {"I8", 1},
+	[SAFETENSORS_U16] = {"U16", 2},   [SAFETENSORS_I16] = {"I16", 2},   [SAFETENSORS_F16] = {"F16", 2},
+	[SAFETENSORS_BF16] = {"BF16", 2}, [SAFETENSORS_U32] = {"U32", 4},   [SAFETENSORS_I32] = {"I32", 4},
+	[SAFETENSORS_F32] = {"F32", 4},   [SAFETENSORS_U64] = {"U64", 8},   [SAFETENSORS_I64] = {"I64", 8},
+	[SAFETENSORS_F64] = {"F64", 8},
+};
+
+struct safetensors {
+	void *map;
+	size_t map_size;
+	json_t *header; /* owns the names and the metadata */
+	struct safetensors_tensor *tensors;
+	size_t count;
+};
+
+const char *safetensors_type_name(enum safetensors_type type)
+{
+	return types[type].name;
+}
+
+size_t safetensors_type_size(enum safetensors_type type)
+{
+	return types[type].size;
+}
+
+__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error, SAFETENSORS_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+/* Elements of a shape times the size of one; false when that exceeds 64 bits. */
+static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_size)
+{
+	uint64_t size = types[tensor->type].size;
+	for (unsigned i = 0; i < tensor->rank; i++)
+		if (__builtin_mul_overflow(size, tensor->shape[i], &size))
+			return false;
+	*ret_size = size;
+	return true;
+}
+
+/* ---- writing ---- */
+
+static json_t *header_of(const struct safetensors_writer *writer)
+{
+	json_t *header = json_object();
+	json_t *metadata = json_object();
+	for (size_t i = 0; i < writer->metadata_count; i++)
+		json_object_set_new(metadata, writer->metadata[i].key, json_string(writer->metadata[i].value));
+	if (writer->metadata_count)
+		json_object_set(header, "__metadata__", metadata);
+	json_decref(metadata);
+	uint64_t offset = 0;
+	for (size_t i = 0; i < writer->count; i++) {
+		const struct safetensors_tensor *tensor = &writer->tensors[i];
+		json_t *shape = json_array();
+		for (unsigned k = 0; k < tensor->rank; k++)
+			json_array_append_new(shape, json_integer((json_int_t)tensor->shape[k]));
+		json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[tensor->type].name, "shape",
+					  shape, "data_offsets", (json_int_t)offset,
+					  (json_int_t)(offset + tensor->size));
+		if (!entry || json_object_set_new(header, tensor->name, entry)) {
+			json_decref(header);
+			return NULL;
+		}
+		offset += tensor->size;
+	}
+	if (json_object_size(header) != writer->count + (writer->metadata_count ? 1 : 0)) {
+		json_decref(header); /* a name twice */
+		return NULL;
+	}
+	return header;
+}
+
+static int write_all(int fd, const void *data, size_t size)
+{
+	const char *at = data;
+	while (size) {
+		ssize_t n = write(fd, at, size > 1 << 30 ? 1 << 30 : size);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		at += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}
+
+static int write_file(int fd, const struct safetensors_writer *writer, const char *text)
+{
+	/* Tensors start at a multiple of 64 so that a mapped file can be used in place. */
+	size_t length = strlen(text);
+	size_t padded = (8 + length + 63) / 64 * 64 - 8;
+	char *header = malloc(8 + padded);
+	if (!header)
+		return -ENOMEM;
+	uint64_t size = htole64(padded);
+	memcpy(header, &size, 8);
+	memcpy(header + 8, text, length);
+	memset(header + 8 + length, ' ', padded - length);
+	int r = write_all(fd, header, 8 + padded);
+	free(header);
+	for (size_t i = 0; !r && i < writer->count; i++) {
+		const void *data = writer->tensors[i].data;
+		if (!data)
+			data = writer->fill(writer->user, i);
+		r = data ? write_all(fd, data, writer->tensors[i].size) : -EIO;
+	}
+	if (!r && fsync(fd))
+		r = -errno;
+	return r;
+}
+
+/* The rename itself is on disk only once its folder is. */
+static int sync_folder(const char *path)
+{
+	char folder[4096];
+	const char *slash = strrchr(path, '/');
+	if (slash == path)
+		snprintf(folder, sizeof(folder), "/");
+	else
+		snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int r = fsync(fd) ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error)
+{
+	char temporary[4096];
+	int length = snprintf(temporary, sizeof(temporary), "%s.%ld.tmp", path, (long)getpid());
+	if (length >= (int)sizeof(temporary))
+		return fail(error, -ENAMETOOLONG, "%s: path too long", path);
+	for (size_t i = 0; i < writer->count; i++) {
+		uint64_t size;
+		if (!tensor_size(&writer->tensors[i], &size) || size != writer->tensors[i].size)
+			return fail(error, -EINVAL, "%s: tensor %s has not the size of its shape", path,
+				    writer->tensors[i].name);
+	}
+	json_t *header = header_of(writer);
+	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+	json_decref(header);
+	if (!text)
+		return fail(error, -EINVAL, "%s: a name that is not UTF-8, or stands twice", path);
+	int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	int r = fd < 0 ? -errno : write_file(fd, writer, text);
+	free(text);
+	if (fd >= 0 && close(fd) && !r)
+		r = -errno;
+	if (!r && rename(temporary, path))
+		r = -errno;
+	if (!r)
+		r = sync_folder(path);
+	if (r) {
+		if (fd >= 0)
+			unlink(temporary);
+		return fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	}
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static int read_type(const json_t *json, enum safetensors_type *ret_type)
+{
+	const char *name = json_string_value(json);
+	for (size_t i = 0; name && i < sizeof(types) / sizeof(types[0]); i++) {
+		if (!strcmp(types[i].name, name)) {
+			*ret_type = (enum safetensors_type)i;
+			return 0;
+		}
+	}
+	return -EBADMSG;
+}
+
+static bool read_count(const json_t *json, uint64_t *ret_value)
+{
+	if (!json_is_integer(json) || json_integer_value(json) < 0)
+		return false;
+	*ret_value = (uint64_t)json_integer_value(json);
+	return true;
+}
+
+static int read_tensor(const char *path, const char *name, const json_t *json, const char *data,
+		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
+{
+	if (!json_is_object(json) || json_object_size(json) != 3)
+		return fail(error, -EBADMSG, "%s: tensor %s: expected dtype, shape and data_offsets", path,
+			    name);
+	tensor->name = name;
+	const json_t *type = json_object_get(json, "dtype");
+	if (read_type(type, &tensor->type))
+		return fail(error, -EBADMSG, "%s: tensor %s: dtype \"%s\" is unknown", path, name,
+			    json_string_value(type) ? json_string_value(type) : "(missing)");
+	const json_t *shape = json_object_get(json, "shape");
+	if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_RANK_MAX)
+		return fail(error, -EBADMSG, "%s: tensor %s: shape is not a list of at most %d", path, name,
+			    SAFETENSORS_RANK_MAX);
+	tensor->rank = (unsigned)json_array_size(shape);
+	for (unsigned i = 0; i < tensor->rank; i++)
+		if (!read_count(json_array_get(shape, i), &tensor->shape[i]))
+			return fail(error, -EBADMSG, "%s: tensor %s: dimension %u is not a count", path, name, i);
+	const json_t *offsets = json_object_get(json, "data_offsets");
+	uint64_t begin = 0, end = 0;
+	if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
+	    !read_count(json_array_get(offsets, 1), &end) || begin > end)
+		return fail(error, -EBADMSG, "%s: tensor %s: data_offsets are not two rising counts", path,
+			    name);
+	if (end > data_size)
+		return fail(error, -EBADMSG, "%s: tensor %s ends at byte %llu of %llu; the file is cut short or damaged",
+			    path, name, (unsigned long long)end, (unsigned long long)data_size);
+	uint64_t size;
+	if (!tensor_size(tensor, &size) || size != end - begin)
+		return fail(error, -EBADMSG, "%s: tensor %s: %llu bytes are not what its shape needs", path, name,
+			    (unsigned long long)(end - begin));
+	tensor->data = data + begin;
+	tensor->size = size;
+	return 0;
+}
+
+static int by_position(const void *a, const void *b)
+{
+	const struct safetensors_tensor *x = a, *y = b;
+	if (x->data != y->data)
+		return (const char *)x->data < (const char *)y->data ? -1 : 1;
+	return x->size < y->size ? -1 : x->size > y->size;
+}
+
+static int read_metadata(const char *path, const json_t *metadata, char *error)
+{
+	const char *key;
+	json_t *value;
+	if (!json_is_object(metadata))
+		return fail(error, -EBADMSG, "%s: __metadata__ is not an object", path);
+	json_object_foreach((json_t *)metadata, key, value)
+	{
+		if (!json_is_string(value))
+			return fail(error, -EBADMSG, "%s: __metadata__: %s is not a text", path, key);
+	}
+	return 0;
+}
+
+static int read_tensors(struct safetensors *file, const char *path, uint64_t header_size, char *error)
+{
+	const char *data = (const char *)file->map + 8 + header_size;
+	uint64_t data_size = file->map_size - 8 - header_size;
+	file->tensors = calloc(json_object_size(file->header) + 1, sizeof(*file->tensors));
+	if (!file->tensors)
+		return fail(error, -ENOMEM, "%s: out of memory", path);
+	const char *name;
+	json_t *json;
+	json_object_foreach(file->header, name, json)
+	{
+		int r = !strcmp(name, "__metadata__")
+				? read_metadata(path, json, error)
+				: read_tensor(path, name, json, data, data_size, &file->tensors[file->count++],
+					      error);
+		if (r)
+			return r;
+	}
+	qsort(file->tensors, file->count, sizeof(*file->tensors), by_position);
+	const char *end = data;
+	for (size_t i = 0; i < file->count; i++) {
+		const struct safetensors_tensor *tensor = &file->tensors[i];
+		if ((const char *)tensor->data < end)
+			return fail(error, -EBADMSG, "%s: tensor %s overlaps %s", path, tensor->name,
+				    file->tensors[i - 1].name);
+		if ((const char *)tensor->data > end)
+			return fail(error, -EBADMSG, "%s: bytes before tensor %s belong to none", path,
+				    tensor->name);
+		end = (const char *)tensor->data + tensor->size;
+	}
+	if (end != data + data_size)
+		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none", path);
+	return 0;
+}
+
+static int map_file(struct safetensors *file, const char *path, char *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat status;
+	if (fd < 0 || fstat(fd, &status)) {
+		int r = -errno;
+		if (fd >= 0)
+			close(fd);
+		return fail(error, r, "%s: %s", path, strerror(-r));
+	}
+	int r = 0;
+	if (!S_ISREG(status.st_mode))
+		r = fail(error, -EBADMSG, "%s: not a regular file", path);
+	else if (status.st_size < 8 + 2)
+		r = fail(error, -EBADMSG, "%s: %lld bytes are too few for a safetensors file", path,
+			 (long long)status.st_size);
+	if (!r) {
+		file->map_size = (size_t)status.st_size;
+		file->map = mmap(NULL, file->map_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (file->map == MAP_FAILED) {
+			file->map = NULL;
+			r = fail(error, -errno, "%s: %s", path, strerror(errno));
+		}
+	}
+	close(fd);
+	return r;
+}
+
+int safetensors_open(const char *path, struct safetensors **ret_file, char *error)
+{
+	struct safetensors *file = calloc(1, sizeof(*file));
+	if (!file)
+		return fail(error, -ENOMEM, "%s: out of memory", path);
+	uint64_t header_size = 0;
+	int r = map_file(file, path, error);
+	if (!r) {
+		memcpy(&header_size, file->map, 8);
+		header_size = le64toh(header_size);
+		if (header_size > SAFETENSORS_HEADER_MAX || header_size > file->map_size - 8)
+			r = fail(error, -EBADMSG, "%s: not a safetensors file: a header of %llu bytes in a file of %zu",
+				 path, (unsigned long long)header_size, file->map_size);
+	}
+	if (!r) {
+		json_error_t json_error;
+		file->header = json_loadb((const char *)file->map + 8, header_size, JSON_REJECT_DUPLICATES,
+					  &json_error);
+		if (!file->header)
+			r = fail(error, -EBADMSG, "%s: header: %s at byte %d", path, json_error.text,
+				 8 + json_error.position);
+		else if (!json_is_object(file->header))
+			r = fail(error, -EBADMSG, "%s: header is not a JSON object", path);
+	}
+	if (!r)
+		r = read_tensors(file, path, header_size, error);
+	if (r) {
+		safetensors_close(file);
+		return r;
+	}
+	*ret_file = file;
+	return 0;
+}
+
+void safetensors_close(struct safetensors *file)
+{
+	if (!file)
+		return;
+	if (file->map)
+		munmap(file->map, file->map_size);
+	json_decref(file->header);
+	free(file->tensors);
+	free(file);
+}
+
+size_t safetensors_count(const struct safetensors *file)
+{
+	return file->count;
+}
+
+const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index)
+{
+	return index < file->count ? &file->tensors[index] : NULL;
+}
+
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name)
+{
+	for (size_t i = 0; i < file->count; i++)
+		if (!strcmp(file->tensors[i].name, name))
+			return &file->tensors[i];
+	return NULL;
+}
+
+const char *safetensors_metadata(const struct safetensors *file, const char *key)
+{
+	return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+}

@@ -1,0 +1,77 @@
+/*
+ * safetensors files: named tensors behind a JSON header. A u64 length (little endian), that many bytes of JSON, then the
+ * tensors' bytes without holes.
+ *
+ * The writer streams tensors that the caller describes, and makes the file appear whole or not at all: temporary name, fsync,
+ * rename, fsync of the folder. The reader maps the file and checks everything before it hands out a pointer: lengths, types,
+ * duplicate names, sizes against shapes, bounds, overlaps and holes. A file that is open is read-only and may be read by any thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	SAFETENSORS_ERROR_MAX = 512,
+	SAFETENSORS_RANK_MAX = 8,
+	SAFETENSORS_HEADER_MAX = 100 << 20, /* bytes */
+};
+
+enum safetensors_type {
+	SAFETENSORS_BOOL,
+	SAFETENSORS_U8,
+	SAFETENSORS_I8,
+	SAFETENSORS_U16,
+	SAFETENSORS_I16,
+	SAFETENSORS_F16,
+	SAFETENSORS_BF16,
+	SAFETENSORS_U32,
+	SAFETENSORS_I32,
+	SAFETENSORS_F32,
+	SAFETENSORS_U64,
+	SAFETENSORS_I64,
+	SAFETENSORS_F64,
+};
+
+const char *safetensors_type_name(enum safetensors_type type);
+size_t safetensors_type_size(enum safetensors_type type);
+
+struct safetensors_tensor {
+	const char *name;
+	enum safetensors_type type;
+	unsigned rank;
+	uint64_t shape[SAFETENSORS_RANK_MAX];
+	const void *data; /* row-major, little endian; not necessarily aligned in a file that was read */
+	uint64_t size;    /* bytes */
+};
+
+struct safetensors_entry {
+	const char *key, *value;
+};
+
+struct safetensors_writer {
+	const struct safetensors_tensor *tensors; /* data may be NULL: fill is asked for it */
+	size_t count;
+	const struct safetensors_entry *metadata;
+	size_t metadata_count;
+	/* Makes the bytes of tensor `index`; the result must stay until the next call. NULL: failed. */
+	const void *(*fill)(void *user, size_t index);
+	void *user;
+};
+
+/* Writes a file. Negative errno with a sentence in error (SAFETENSORS_ERROR_MAX bytes); an older file of that name then stays as it was. */
+int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error);
+
+struct safetensors;
+
+/* -EBADMSG: not a valid file, error says where and why. */
+int safetensors_open(const char *path, struct safetensors **ret_file, char *error);
+/* Accepts NULL. */
+void safetensors_close(struct safetensors *file);
+size_t safetensors_count(const struct safetensors *file);
+/* In order of their bytes. */
+const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
+/* NULL: no such tensor. */
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+/* Of __metadata__; NULL: no such key. */
+const char *safetensors_metadata(const struct safetensors *file, const char *key);
