@@ -20,6 +20,9 @@ struct random_stream {
 	unsigned used;     /* of the block, 4: draw a new one */
 };
 
+/* One block of Philox4x32-10: the function itself, on which everything below rests. */
+void random_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_block[4]);
+
 void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample, enum random_purpose purpose);
 uint32_t random_u32(struct random_stream *stream);
 /* Uniform in [0, 1), 24 bits. */

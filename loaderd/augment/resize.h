@@ -1,0 +1,64 @@
+/*
+ * Resizing of 8-bit interleaved pixels: antialiased separable bilinear, as Pillow's BILINEAR and torchvision's antialias=True
+ * compute it (a triangle whose support grows with the ratio when shrinking, plain bilinear when enlarging).
+ *
+ * A struct resize holds the tables and rows of one thread and allocates only when it meets a larger job than before. All
+ * instruction sets give the same bytes: weights are integers of 14 bits that sum to exactly one, the value between the
+ * horizontal and the vertical pass has 7 fractional bits, and both passes round to nearest.
+ */
+#pragma once
+
+#include "augment_isa.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	RESIZE_SIDE_MAX = 65535, /* pixels, either side of source and target */
+};
+
+struct resize;
+
+int resize_new(struct resize **ret_resize);
+/* With a given instruction set, which the machine must have (for tests). */
+int resize_new_isa(enum augment_isa isa, struct resize **ret_resize);
+void resize_free(struct resize *resize);
+
+struct resize_source {
+	const uint8_t *data; /* height rows of width * channels bytes; nothing else is read */
+	size_t stride;       /* bytes from row to row */
+	uint32_t width, height;
+	uint32_t channels; /* 1..4, interleaved */
+};
+
+/*
+ * One direction. Output i (0 .. count-1) has its centre at source position origin + (i + 0.5) * step, where pixel p of the
+ * source covers p .. p+1. Centres lie within low .. high.
+ */
+struct resize_axis {
+	double origin;
+	double step;        /* source pixels per output pixel, > 0 */
+	uint32_t low, high; /* only source pixels low .. high-1 count: the edges of the crop */
+	uint32_t count;
+	bool reverse; /* outputs in reverse order: a flip */
+};
+
+/* Takes the finished rows one by one, top to bottom (y.reverse: bottom to top); pixels are valid during the call. */
+typedef void (*resize_sink)(void *context, uint32_t row, const uint8_t *pixels);
+
+struct resize_target {
+	uint8_t *data;     /* y.count rows of x.count * channels bytes; NULL when sink is set */
+	ptrdiff_t stride;  /* bytes from row to row */
+	uint32_t channels; /* 1..4, at least the source's; grey spreads to three; a fourth that the source lacks is zero */
+	resize_sink sink;
+	void *context;
+};
+
+/* Resamples a region. 0; -EINVAL when an axis leaves the source or a limit; -ENOMEM. */
+int resize_region(struct resize *resize, const struct resize_source *source, const struct resize_axis *x,
+		  const struct resize_axis *y, const struct resize_target *target);
+
+/* Resamples a whole image to width x height with the source's channels. Errors as resize_region. */
+int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width, uint32_t height,
+		 uint8_t *pixels, size_t stride);

@@ -1,0 +1,67 @@
+/*
+ * Inside of resize: what the driver (resize.c) and the kernels of one instruction set share.
+ *
+ * A job runs in bands of rows. The horizontal kernel turns source rows into rows of elements (an element is one channel of one
+ * output pixel) of 8.7 fixed point, two rows interleaved in one int32 row: low half the even row, high half the odd one.
+ * The vertical kernel makes one finished row of as many such pairs as the filter covers. Element rows are padded to whole
+ * blocks, so kernels need no tails but for the last store.
+ */
+#pragma once
+
+#include "resize.h"
+
+enum {
+	RESIZE_WEIGHT_BITS = 14,
+	RESIZE_WEIGHT_ONE = 1 << RESIZE_WEIGHT_BITS,
+	RESIZE_BETWEEN_BITS = 7, /* fraction of the value between the passes */
+	RESIZE_LANES = 16,       /* tables are padded to multiples of this many outputs */
+	RESIZE_BLOCK = 64,       /* and element rows to multiples of this */
+	RESIZE_BAND = 8,         /* source rows per horizontal call, at most */
+};
+
+/* Filter of one direction. */
+struct resize_table {
+	uint32_t count;  /* outputs */
+	uint32_t padded; /* the same, to whole lanes; the rest repeats the last output */
+	uint32_t taps;   /* per output, the same for all */
+	int32_t *start;  /* [padded] source pixel of the first tap; start + taps stays within low .. high */
+	int16_t *weight; /* [taps][padded], sums to RESIZE_WEIGHT_ONE over the taps */
+};
+
+/* Horizontal filter of one job, in the form that a kernel wants. */
+struct resize_pass {
+	const struct resize_table *table;
+	uint32_t source_channels, target_channels;
+	uint32_t row_size; /* bytes of a source row that may be read */
+	uint32_t elements; /* count * target_channels */
+	uint32_t mode;     /* the kernel's own choice of method */
+	void *packed;      /* pack_size bytes, 64-byte aligned */
+};
+
+struct resize_kernels {
+	/* Fills start and weight. */
+	void (*build)(const struct resize_axis *axis, struct resize_table *table);
+	/* Rows shorter than this many bytes are copied to a place where it can be read. */
+	uint32_t row_size_min;
+	size_t (*pack_size)(const struct resize_pass *pass);
+	void (*pack)(struct resize_pass *pass);
+	/* Blocks block .. block + block_count - 1 of 2 * pair_count rows, to pairs[] (which begin with element 64 * block). */
+	void (*horizontal)(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+			   const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
+			   int32_t *const pairs[RESIZE_BAND / 2]);
+	/* size elements to bytes. A weight is two of 16 bits, the low half for the even row. */
+	void (*vertical)(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
+			 uint32_t size, uint8_t *output);
+};
+
+extern const struct resize_kernels resize_kernels_c;
+extern const struct resize_kernels resize_kernels_avx2;
+extern const struct resize_kernels resize_kernels_avx512;
+
+/* Source channel of a target channel, -1 for the one that is zero. */
+static inline int resize_channel(uint32_t source_channels, uint32_t channel)
+{
+	if (source_channels == 1)
+		return channel < 3 ? 0 : -1;
+	return channel < source_channels ? (int)channel : -1;
+}
