@@ -413,7 +413,7 @@ void ring_consumer_deinit(struct ring_consumer *consumer)
 		return;
 	munmap((void *)consumer->header, consumer->map_size);
 	munmap(consumer->ack, RING_ACK_SIZE);
-	*consumer = (struct ring_consumer){0};
+	memset(consumer, 0, sizeof *consumer);
 }
 
 const struct ring_slot *ring_take(struct ring_consumer *consumer)
@@ -425,9 +425,8 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->slots],
 					     memory_order_relaxed);
 	slot %= consumer->slots; /* a broken daemon's index; its number will not match either */
-	if (consumer->held[slot] == 0)
-		consumer->held_count++;
-	consumer->held[slot] = number;
+	if (atomic_exchange_explicit(&consumer->held[slot], number, memory_order_relaxed) == 0)
+		atomic_fetch_add_explicit(&consumer->held_count, 1, memory_order_relaxed);
 	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
 	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
 					  slot * consumer->slot_size);
@@ -443,10 +442,12 @@ int ring_ack(struct ring_consumer *consumer, uint64_t number)
 	if (number == 0)
 		return -EINVAL;
 	for (uint32_t slot = 0; slot < consumer->slots; slot++) {
-		if (consumer->held[slot] != number)
+		uint64_t expected = number;
+		if (!atomic_compare_exchange_strong_explicit(&consumer->held[slot], &expected, 0,
+							     memory_order_relaxed,
+							     memory_order_relaxed))
 			continue;
-		consumer->held[slot] = 0;
-		consumer->held_count--;
+		atomic_fetch_sub_explicit(&consumer->held_count, 1, memory_order_relaxed);
 		atomic_store_explicit(&consumer->ack->acks[slot], number, memory_order_seq_cst);
 		return atomic_load_explicit(&consumer->header->producer_waits,
 					    memory_order_seq_cst) != 0;

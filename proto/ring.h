@@ -147,7 +147,7 @@ uint32_t ring_outstanding(const struct ring_producer *producer);
 /* Of those, the ones that the client says it has not even taken; at most ring_outstanding(). */
 uint32_t ring_ready(const struct ring_producer *producer);
 
-/* The client's end, used by libfeed: one thread. */
+/* The client's end, used by libfeed. One thread at a time takes and arms; any thread gives back, also meanwhile. */
 struct ring_consumer {
 	const struct ring_header *header;
 	struct ring_ack *ack;
@@ -155,8 +155,8 @@ struct ring_consumer {
 	uint32_t slots;
 	uint64_t slot_size;
 	uint64_t taken; /* number of the last batch handed out */
-	uint32_t held_count;
-	uint64_t held[RING_SLOTS_MAX]; /* by slot: number of the batch the client holds there, 0 for none */
+	_Atomic uint32_t held_count;
+	_Atomic uint64_t held[RING_SLOTS_MAX]; /* by slot: number of the batch the client holds there, 0 for none */
 };
 
 /*

@@ -3,10 +3,13 @@
  *
  * A feed is one subscription: batches of one dataset, through one pipeline, in one order. feed_open() connects and
  * subscribes; feed_next() hands out batches in order as pointers into read-only shared memory; each stays valid until
- * feed_release() gives it back, and several may be held (up to the feed's slots). A feed belongs to one thread at a time. The library starts no thread,
- * writes no log, and never exits; a daemon that goes away is -ECONNRESET from the call under way.
+ * feed_release() gives it back, and several may be held (up to the feed's slots). A feed belongs to one thread at a time, but for
+ * feed_release(), which any thread may call, also while another waits in feed_next(). The library starts no thread, writes
+ * no log, and never exits. A daemon that goes away is -ECONNRESET from the call under way, also from one that waits for ever; batches
+ * that it had published before are delivered first.
  *
  * Functions return 0, a negative errno, or a positive outcome named here. Error texts are sentences for a person.
+ * After fork() a feed belongs to the parent; the child must not use it, nor close it. Protocol: proto/SPEC.md, loaderd-protocol(7).
  */
 #ifndef LOADERD_FEED_H
 #define LOADERD_FEED_H
@@ -42,7 +45,7 @@ struct feed_options {
 	const char *dataset;     /* path of the .pimg; relative ones are made absolute here */
 	const char *pipeline;    /* transform grammar, see loaderd(1) */
 	const char *name;        /* shown by `loaderctl status` */
-	uint32_t batch_size;     /* samples per batch of this rank */
+	uint32_t batch_size;     /* samples per batch of this rank; 0: 256 */
 	uint32_t shuffle;        /* 0: stored order */
 	uint64_t seed;
 	uint64_t epoch;          /* position to start at */
@@ -109,14 +112,19 @@ void feed_options_init(struct feed_options *options);
 int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
 /* Accepts NULL. Batches still held become invalid. */
 void feed_close(struct feed *feed);
+/*
+ * Hangs up: the daemon stops working for this feed and frees its side at once, while batches held stay readable until feed_close().
+ * feed_next() delivers what was published before and is -ENOTCONN then.
+ */
+void feed_disconnect(struct feed *feed);
 int feed_info(const struct feed *feed, struct feed_info *info);
 
 /*
  * Waits up to timeout_ms (negative: for ever; 0: does not wait) for the next batch. 0, FEED_END, -ETIMEDOUT, -ECONNRESET (the
- * daemon went away), -ENOBUFS (the caller holds every slot: release one), -EBADMSG (the feed failed, feed_error() says why).
+ * daemon went away), -ENOBUFS (the caller holds every slot: release one), -EBADMSG (the feed failed, feed_error() says why), -EPROTO (the daemon broke the protocol).
  */
 int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch);
-/* Gives a batch back, in any order. -EINVAL: not held. */
+/* Gives a batch back, in any order, from any thread; only batch->number is read. -EINVAL: not held. */
 int feed_release(struct feed *feed, const struct feed_batch *batch);
 /* Extra field number `field` (order of feed_options.fields) of a held batch. */
 int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field, struct feed_field *ret_field);
@@ -140,14 +148,20 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 void feed_dataset_free(struct feed_dataset *dataset);
 
 /*
- * Starts a private daemon: a child `loaderd` on a socket of its own that only this user may use, which ends when the
- * calling process does, however that happens. binary NULL: $LOADERD, else loaderd beside the running program, else from PATH. threads 0: the daemon's default.
- * feed_daemon_socket() is what feed_options.socket wants.
+ * Starts a private daemon: a child `loaderd` on a socket of its own that only this user may use, which ends when the calling process does, however
+ * that happens. Returns when it serves. binary NULL: $LOADERD, else loaderd beside the running program, else from PATH. threads
+ * 0: the daemon's default. What it writes to standard error is kept (the first 256 KiB, see feed_daemon_log), unless
+ * $LOADERD_STDERR is "inherit". -ENOENT: no such program; -ECHILD: it ended while starting; -ETIMEDOUT: not ready within 30 s.
  */
 int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon **ret_daemon, char *error);
+/* What feed_options.socket wants. */
 const char *feed_daemon_socket(const struct feed_daemon *daemon);
 long feed_daemon_pid(const struct feed_daemon *daemon);
-/* Stops it and waits. Accepts NULL. */
+/* 1 while it runs, 0 after it ended. */
+int feed_daemon_alive(const struct feed_daemon *daemon);
+/* Copies the end of what it wrote to standard error, terminated and cut to size bytes, whole lines where possible. Returns its length. */
+size_t feed_daemon_log(const struct feed_daemon *daemon, char *buffer, size_t size);
+/* Stops it and waits: it gets five seconds to drain, then it is killed. Accepts NULL. */
 void feed_daemon_stop(struct feed_daemon *daemon);
 
 #ifdef __cplusplus

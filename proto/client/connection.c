@@ -1,0 +1,282 @@
+#include "connection.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SYSTEM_SOCKET "/run/loaderd/loaderd.sock"
+
+enum {
+	CONNECT_RETRY_MS = 5, /* a Unix socket whose backlog is full cannot be polled for room */
+	CARET_WIDTH = 72,     /* columns of a quoted text */
+};
+
+int error_set(char *error, int code, const char *format, ...)
+{
+	if (error != NULL) {
+		va_list arguments;
+		va_start(arguments, format);
+		vsnprintf(error, FEED_ERROR_MAX, format, arguments);
+		va_end(arguments);
+	}
+	return code;
+}
+
+int64_t clock_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int clock_left_ms(int64_t deadline_ms)
+{
+	int64_t left = deadline_ms - clock_ms();
+	return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* A path, or "@name" for the abstract namespace. */
+static int address_of(const char *socket, struct sockaddr_un *ret_address, socklen_t *ret_size)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t length = strlen(socket);
+	if (length == 0 || length >= sizeof address.sun_path)
+		return -ENAMETOOLONG;
+	memcpy(address.sun_path, socket, length);
+	size_t size = offsetof(struct sockaddr_un, sun_path) + length;
+	if (socket[0] == '@')
+		address.sun_path[0] = '\0';
+	else
+		size++;
+	*ret_address = address;
+	*ret_size = (socklen_t)size;
+	return 0;
+}
+
+static int connect_error(const char *socket, int code, char *error)
+{
+	if (code == -ENOENT || code == -ECONNREFUSED)
+		return error_set(error, code,
+				 "No daemon listens on %s. Start one (systemctl start loaderd, or "
+				 "loaderd in "
+				 "a terminal), name its socket in the option or in "
+				 "$LOADERD_SOCKET, or start a "
+				 "private one.",
+				 socket);
+	if (code == -EACCES)
+		return error_set(
+			error, code,
+			"Permission denied on the socket %s: this user may not use that daemon.",
+			socket);
+	if (code == -ETIMEDOUT)
+		return error_set(error, code,
+				 "The daemon on %s does not accept connections: too many clients "
+				 "are waiting.",
+				 socket);
+	return error_set(error, code, "Cannot connect to the daemon on %s: %s.", socket,
+			 strerror(-code));
+}
+
+static int connect_until(int fd, const struct sockaddr_un *address, socklen_t size,
+			 int64_t deadline_ms)
+{
+	while (connect(fd, (const struct sockaddr *)address, size) < 0) {
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
+			return -errno;
+		if (clock_left_ms(deadline_ms) == 0)
+			return -ETIMEDOUT;
+		poll(NULL, 0, CONNECT_RETRY_MS);
+	}
+	return 0;
+}
+
+int connection_open(struct connection *connection, const char *path, int64_t deadline_ms,
+		    char *error)
+{
+	if (path == NULL || path[0] == '\0')
+		path = getenv("LOADERD_SOCKET");
+	if (path == NULL || path[0] == '\0')
+		path = SYSTEM_SOCKET;
+
+	struct sockaddr_un address;
+	socklen_t size;
+	if (address_of(path, &address, &size) < 0)
+		return error_set(error, -ENAMETOOLONG,
+				 "socket: \"%s\" has %zu bytes, a socket's path may have %zu.",
+				 path, strlen(path), sizeof address.sun_path - 1);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return error_set(error, -errno, "Cannot make a socket: %s.", strerror(errno));
+	int r = connect_until(fd, &address, size, deadline_ms);
+	if (r < 0) {
+		close(fd);
+		return connect_error(path, r, error);
+	}
+	connection->fd = fd;
+	snprintf(connection->socket, sizeof connection->socket, "%s", path);
+	frame_reader_init(&connection->reader);
+	return 0;
+}
+
+void connection_close(struct connection *connection)
+{
+	if (connection->fd < 0)
+		return;
+	close(connection->fd);
+	frame_reader_deinit(&connection->reader);
+	connection->fd = -1;
+}
+
+static int send_request(struct connection *connection, const Loaderd__Request *request,
+			int64_t deadline_ms, char *error)
+{
+	size_t size = loaderd__request__get_packed_size(request);
+	if (size > FRAME_SIZE_MAX)
+		return error_set(
+			error, -EMSGSIZE,
+			"The request has %zu bytes, a message may have %d: shorten the pipeline, "
+			"the paths or the list of fields.",
+			size, FRAME_SIZE_MAX);
+	uint8_t *data = malloc(size + 1);
+	if (data == NULL)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	loaderd__request__pack(request, data);
+	int r = frame_send(connection->fd, data, size, NULL, 0, clock_left_ms(deadline_ms));
+	free(data);
+	if (r == -EAGAIN)
+		return error_set(error, -ETIMEDOUT, "The daemon on %s does not read requests.",
+				 connection->socket);
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* what it said before it hung up is more telling than the broken pipe */
+	if (r < 0)
+		return error_set(error, r, "Cannot send to the daemon on %s: %s.",
+				 connection->socket, strerror(-r));
+	return 0;
+}
+
+/* Waits for the next reply that is not a doorbell. */
+static int receive_reply(struct connection *connection, int64_t deadline_ms,
+			 Loaderd__Reply **ret_reply, char *error)
+{
+	for (;;) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&connection->reader, connection->fd, &data, &size);
+		if (r == -ECONNRESET)
+			return error_set(
+				error, r,
+				"The daemon on %s closed the connection before it answered.",
+				connection->socket);
+		if (r < 0)
+			return error_set(error, r,
+					 "What the daemon on %s sends is not our protocol: %s.",
+					 connection->socket, strerror(-r));
+		if (r > 0) {
+			Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
+			if (reply == NULL)
+				return error_set(
+					error, -EPROTO,
+					"The daemon on %s sent a message that cannot be read.",
+					connection->socket);
+			if (reply->kind_case != LOADERD__REPLY__KIND_DOORBELL) {
+				*ret_reply = reply;
+				return 0;
+			}
+			loaderd__reply__free_unpacked(reply, NULL);
+			continue;
+		}
+		int left_ms = clock_left_ms(deadline_ms);
+		if (left_ms == 0)
+			return error_set(error, -ETIMEDOUT,
+					 "The daemon on %s did not answer in time.",
+					 connection->socket);
+		struct pollfd p = {.fd = connection->fd, .events = POLLIN};
+		if (poll(&p, 1, left_ms) < 0 && errno != EINTR)
+			return error_set(error, -errno, "Cannot wait for the daemon on %s: %s.",
+					 connection->socket, strerror(errno));
+	}
+}
+
+int connection_request(struct connection *connection, const Loaderd__Request *request,
+		       const char *text, int64_t deadline_ms, Loaderd__Reply **ret_reply,
+		       char *error)
+{
+	Loaderd__Reply *reply = NULL;
+	int r = send_request(connection, request, deadline_ms, error);
+	if (r == 0)
+		r = receive_reply(connection, deadline_ms, &reply, error);
+	if (r < 0)
+		return r;
+	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR) {
+		r = connection_error(reply->error, text, error);
+		loaderd__reply__free_unpacked(reply, NULL);
+		return r;
+	}
+	*ret_reply = reply;
+	return 0;
+}
+
+/*
+ * Quotes the line of text around a position with a caret below, into `out`. A long text is cut on both sides; bytes beyond ASCII count as one
+ * column each and are shown as '?', control characters as a space, so that the caret stands where it should.
+ */
+static void quote_with_caret(const char *text, size_t position, char *out, size_t size)
+{
+	size_t length = strlen(text);
+	if (position > length)
+		position = length;
+	size_t begin = position > CARET_WIDTH * 2 / 3 ? position - CARET_WIDTH * 2 / 3 : 0;
+	size_t end = length - begin > CARET_WIDTH ? begin + CARET_WIDTH : length;
+	char line[CARET_WIDTH + 1];
+	for (size_t i = begin; i < end; i++) {
+		unsigned char c = (unsigned char)text[i];
+		line[i - begin] = (char)(c < ' ' ? ' ' : c > '~' ? '?' : c);
+	}
+	line[end - begin] = '\0';
+	snprintf(out, size, "\n  %s%s%s\n  %s%*s^", begin > 0 ? "..." : "", line,
+		 end < length ? "..." : "", begin > 0 ? "   " : "", (int)(position - begin), "");
+}
+
+int connection_error(const Loaderd__Error *message, const char *text, char *error)
+{
+	int code = message->code > 0 && message->code < 4096 ? -message->code : -EPROTO;
+	char quote[3 * CARET_WIDTH] = "";
+	if (text != NULL && message->position >= 0 && strcmp(message->field, "pipeline") == 0)
+		quote_with_caret(text, (size_t)message->position, quote, sizeof quote);
+	const char *field = message->field;
+	/* Most texts name their field themselves. */
+	int named = field[0] == '\0' || strncmp(message->text, field, strlen(field)) == 0;
+	return error_set(error, code, "%s%s%.*s%s", named ? "" : field, named ? "" : ": ",
+			 FEED_ERROR_MAX - 300, message->text, quote);
+}
+
+int absolute_path(const char *path, char **ret_path, char *error)
+{
+	char directory[PATH_MAX];
+	if (path == NULL || path[0] == '\0')
+		return error_set(error, -EINVAL, "dataset: no path given; name a .pimg file.");
+	if (path[0] == '/') {
+		directory[0] = '\0';
+	} else if (getcwd(directory, sizeof directory) == NULL) {
+		return error_set(
+			error, -errno,
+			"dataset: \"%s\" is relative and the working directory is unknown: %s.",
+			path, strerror(errno));
+	}
+	char *absolute;
+	if (asprintf(&absolute, "%s%s%s", directory, directory[0] == '\0' ? "" : "/", path) < 0)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	*ret_path = absolute;
+	return 0;
+}

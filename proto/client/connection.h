@@ -1,0 +1,46 @@
+/*
+ * A control connection to loaderd: connect, one request, its reply. Used by every part of libfeed and by loaderctl; belongs to
+ * one thread. All waiting is bounded by a deadline; texts for a person go to `error`, which is NULL or FEED_ERROR_MAX bytes.
+ * proto/SPEC.md, "Frames" and "Messages". Internal: not installed.
+ */
+#pragma once
+
+#include "feed.h"
+#include "feed.pb-c.h"
+#include "framing.h"
+
+#include <stdint.h>
+
+enum {
+	CONNECTION_TIMEOUT_MS = 30000, /* for connecting and for a reply, unless the caller says otherwise */
+};
+
+struct connection {
+	int fd;
+	struct frame_reader reader;
+	char socket[128]; /* as the user would write it, for texts */
+};
+
+/* Writes a sentence to error and returns code. */
+__attribute__((format(printf, 3, 4))) int error_set(char *error, int code, const char *format, ...);
+
+int64_t clock_ms(void);
+/* Milliseconds left, at most INT_MAX, at least 0. */
+int clock_left_ms(int64_t deadline_ms);
+
+/* socket NULL: $LOADERD_SOCKET, else the system's. */
+int connection_open(struct connection *connection, const char *socket, int64_t deadline_ms, char *error);
+void connection_close(struct connection *connection);
+
+/*
+ * Sends a request and waits for the reply, skipping doorbells. An Error reply becomes its errno and a text; `text` is the
+ * request's field that a position may point into (the pipeline), or NULL. Descriptors of the reply stay in the reader until its next frame.
+ * The caller frees the reply with loaderd__reply__free_unpacked(reply, NULL).
+ */
+int connection_request(struct connection *connection, const Loaderd__Request *request, const char *text,
+		       int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);
+/* Turns an Error reply into its negative errno and a text. */
+int connection_error(const Loaderd__Error *message, const char *text, char *error);
+
+/* Makes a dataset's path absolute against the working directory, without resolving links. The caller frees it. */
+int absolute_path(const char *path, char **ret_path, char *error);

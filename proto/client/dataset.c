@@ -1,0 +1,74 @@
+#include "connection.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The public structure and the reply that its strings lie in. */
+struct dataset {
+	struct feed_dataset public;
+	Loaderd__Reply *reply;
+};
+
+static void fill(struct dataset *dataset, const Loaderd__Dataset *message)
+{
+	struct feed_dataset *public = &dataset->public;
+	public->samples = message->samples;
+	public->classes = (uint32_t)message->n_class_names;
+	public->class_names = (const char *const *)message->class_names;
+	public->metadata = message->metadata;
+	public->has_statistics = message->n_mean == 3 && message->n_std == 3;
+	for (int i = 0; i < 3 && public->has_statistics; i++) {
+		public->mean[i] = message->mean[i];
+		public->std[i] = message->std[i];
+	}
+}
+
+int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset,
+		 char *error)
+{
+	struct connection connection = {.fd = -1};
+	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
+	char *absolute;
+	int r = connection_open(&connection, socket, deadline_ms, error);
+	if (r < 0)
+		return r;
+	r = absolute_path(path, &absolute, error);
+	if (r < 0) {
+		connection_close(&connection);
+		return r;
+	}
+
+	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
+	get.path = absolute;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
+	request.get_dataset = &get;
+	Loaderd__Reply *reply = NULL;
+	r = connection_request(&connection, &request, NULL, deadline_ms, &reply, error);
+	free(absolute);
+	if (r == 0 && reply->kind_case != LOADERD__REPLY__KIND_DATASET)
+		r = error_set(error, -EPROTO,
+			      "The daemon on %s answered about a dataset with message %d.",
+			      connection.socket, (int)reply->kind_case);
+	connection_close(&connection);
+	struct dataset *dataset = r < 0 ? NULL : calloc(1, sizeof *dataset);
+	if (dataset == NULL) {
+		if (reply != NULL)
+			loaderd__reply__free_unpacked(reply, NULL);
+		return r < 0 ? r : error_set(error, -ENOMEM, "Out of memory.");
+	}
+	dataset->reply = reply;
+	fill(dataset, reply->dataset);
+	*ret_dataset = &dataset->public;
+	return 0;
+}
+
+void feed_dataset_free(struct feed_dataset *public)
+{
+	if (public == NULL)
+		return;
+	struct dataset *dataset = (struct dataset *)public;
+	loaderd__reply__free_unpacked(dataset->reply, NULL);
+	free(dataset);
+}

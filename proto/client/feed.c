@@ -1,0 +1,509 @@
+#include "feed.h"
+#include "connection.h"
+#include "ring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	BATCH_SIZE_DEFAULT = 256,
+	DRAIN_MAX = 64, /* frames taken from the socket between two looks at the ring */
+};
+
+/* Sizes of the structures in the first release: what a caller that left size at zero was built with. */
+enum {
+	OPTIONS_SIZE_0 = sizeof(struct feed_options),
+	INFO_SIZE_0 = sizeof(struct feed_info),
+	BATCH_SIZE_0 = sizeof(struct feed_batch),
+};
+
+_Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
+		       (int)FEED_BF16 == (int)RING_BF16 && (int)FEED_F32 == (int)RING_F32,
+	       "elements pass through");
+_Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_NCHW,
+	       "layouts pass through");
+_Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
+
+struct feed {
+	struct connection connection;
+	struct ring_consumer ring;
+	struct ring_header
+		geometry;      /* copied once checked: what is used later is what was checked */
+	bool armed;	       /* the waiting word may be set */
+	int failed;	       /* negative errno once the connection is lost */
+	bool shutting_down;    /* the daemon has said so */
+	uint64_t epoch, batch; /* position after the last batch handed out */
+	struct feed_info info;
+	uint32_t field_count;
+	char *field_names[RING_FIELDS_MAX];
+	char error[FEED_ERROR_MAX];
+};
+
+/* Request{doorbell{}} in a frame's body: field 4, length-delimited, empty. */
+static const uint8_t doorbell[] = {4 << 3 | 2, 0};
+
+void feed_options_init(struct feed_options *options)
+{
+	*options = (struct feed_options){.size = sizeof *options};
+}
+
+/* Copies the part of a versioned structure that both sides know; the rest of `to` stays. */
+static size_t known_size(size_t callers, size_t first, size_t ours)
+{
+	if (callers == 0)
+		callers = first;
+	return callers < ours ? callers : ours;
+}
+
+/* What only this side can check; everything else is the daemon's to judge. */
+static int check_options(const struct feed_options *options, char *error)
+{
+	if (options->field_count > RING_FIELDS_MAX)
+		return error_set(error, -EINVAL,
+				 "fields: %u asked for, a feed delivers at most %d.",
+				 options->field_count, RING_FIELDS_MAX);
+	for (uint32_t i = 0; i < options->field_count; i++)
+		if (options->fields == NULL || options->fields[i] == NULL)
+			return error_set(error, -EINVAL, "fields: number %u of %u has no name.", i,
+					 options->field_count);
+	if (options->world == 0 ? options->rank > 0 : options->rank >= options->world)
+		return error_set(error, -EINVAL, "rank: %u is not below world, %u.", options->rank,
+				 options->world == 0 ? 1 : options->world);
+	if (options->last > FEED_LAST_SHORT)
+		return error_set(error, -EINVAL,
+				 "last: %u is neither FEED_LAST_DROP nor FEED_LAST_SHORT.",
+				 options->last);
+	if (options->bad > FEED_BAD_FAIL)
+		return error_set(
+			error, -EINVAL,
+			"bad: %u is none of FEED_BAD_SUBSTITUTE, FEED_BAD_SKIP, FEED_BAD_FAIL.",
+			options->bad);
+	return 0;
+}
+
+static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
+		     int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
+{
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	open.version = PROTO_VERSION;
+	open.dataset = dataset;
+	open.pipeline = (char *)(options->pipeline != NULL ? options->pipeline : "");
+	open.batch_size = options->batch_size != 0 ? options->batch_size : BATCH_SIZE_DEFAULT;
+	open.seed = options->seed;
+	open.shuffle = options->shuffle != 0;
+	open.epoch = options->epoch;
+	open.batch = options->batch;
+	open.epoch_end = options->epoch_end;
+	open.rank = options->rank;
+	open.world = options->world;
+	open.last = (Loaderd__LastBatch)options->last;
+	open.bad = (Loaderd__BadSample)options->bad;
+	open.slots = options->slots;
+	open.n_fields = options->field_count;
+	open.fields = (char **)options->fields;
+	open.field_bytes = options->field_bytes;
+	open.name = (char *)(options->name != NULL ? options->name : "");
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	return connection_request(&feed->connection, &request, open.pipeline, deadline_ms,
+				  ret_reply, error);
+}
+
+static int map_ring(struct feed *feed, char *error)
+{
+	int ring_fd = frame_take_fd(&feed->connection.reader, 0);
+	int ack_fd = frame_take_fd(&feed->connection.reader, 1);
+	int r = -EPROTO;
+	if (ring_fd >= 0 && ack_fd >= 0)
+		r = ring_consumer_init(&feed->ring, ring_fd, ack_fd);
+	if (ring_fd >= 0)
+		close(ring_fd);
+	if (ack_fd >= 0)
+		close(ack_fd);
+	if (r == -EPROTO)
+		return error_set(
+			error, r,
+			"The daemon on %s sent no ring that this library knows (ring version %d): "
+			"install daemon and library of one version.",
+			feed->connection.socket, RING_VERSION);
+	if (r < 0)
+		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
+				 feed->connection.socket, strerror(-r));
+	memcpy(&feed->geometry, feed->ring.header, sizeof feed->geometry);
+	return 0;
+}
+
+static int keep_field_names(struct feed *feed, const struct feed_options *options, char *error)
+{
+	if (feed->geometry.field_count != options->field_count)
+		return error_set(
+			error, -EPROTO, "fields: %u asked for, the daemon on %s delivers %u.",
+			options->field_count, feed->connection.socket, feed->geometry.field_count);
+	for (uint32_t i = 0; i < options->field_count; i++) {
+		feed->field_names[i] = strdup(options->fields[i]);
+		if (feed->field_names[i] == NULL)
+			return error_set(error, -ENOMEM, "Out of memory.");
+		feed->field_count++;
+	}
+	return 0;
+}
+
+static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
+{
+	int64_t deadline_ms = clock_ms() + (options->open_timeout_ms != 0 ? options->open_timeout_ms
+									  : CONNECTION_TIMEOUT_MS);
+	int r = check_options(options, error);
+	if (r < 0)
+		return r;
+	r = connection_open(&feed->connection, options->socket, deadline_ms, error);
+	if (r < 0)
+		return r;
+	char *dataset;
+	r = absolute_path(options->dataset, &dataset, error);
+	if (r < 0)
+		return r;
+	Loaderd__Reply *reply;
+	r = subscribe(feed, options, dataset, deadline_ms, &reply, error);
+	free(dataset);
+	if (r < 0)
+		return r;
+	if (reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED) {
+		const Loaderd__FeedOpened *opened = reply->feed_opened;
+		feed->info = (struct feed_info){
+			.feed_id = opened->feed_id,
+			.samples = opened->samples,
+			.batches_per_epoch = opened->batches_per_epoch,
+			.classes = opened->classes,
+		};
+		r = map_ring(feed, error);
+	} else {
+		r = error_set(error, -EPROTO,
+			      "The daemon on %s answered a subscription with message %d.",
+			      feed->connection.socket, (int)reply->kind_case);
+	}
+	loaderd__reply__free_unpacked(reply, NULL);
+	if (r < 0)
+		return r;
+	feed->info.slots = feed->ring.slots;
+	feed->info.batch_size = feed->geometry.batch_size_max;
+	feed->info.memory = feed->ring.header;
+	feed->info.memory_size = feed->ring.map_size;
+	feed->epoch = options->epoch;
+	feed->batch = options->batch;
+	return keep_field_names(feed, options, error);
+}
+
+int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *error)
+{
+	struct feed_options options = {0};
+	memcpy(&options, callers, known_size(callers->size, OPTIONS_SIZE_0, sizeof options));
+	if (error != NULL)
+		error[0] = '\0';
+	struct feed *feed = calloc(1, sizeof *feed);
+	if (feed == NULL)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	feed->connection.fd = -1;
+	int r = open_feed(feed, &options, error);
+	if (r < 0) {
+		feed_close(feed);
+		return r;
+	}
+	*ret_feed = feed;
+	return 0;
+}
+
+void feed_close(struct feed *feed)
+{
+	if (feed == NULL)
+		return;
+	connection_close(&feed->connection);
+	ring_consumer_deinit(&feed->ring);
+	for (uint32_t i = 0; i < feed->field_count; i++)
+		free(feed->field_names[i]);
+	free(feed);
+}
+
+void feed_disconnect(struct feed *feed)
+{
+	/* The descriptor stays, so that a release in another thread cannot hit a number that was reused. */
+	shutdown(feed->connection.fd, SHUT_RDWR);
+	feed->failed = error_set(feed->error, -ENOTCONN, "The feed was disconnected by its owner.");
+}
+
+int feed_info(const struct feed *feed, struct feed_info *info)
+{
+	size_t callers = info->size;
+	memcpy(info, &feed->info, known_size(callers, INFO_SIZE_0, sizeof *info));
+	info->size = callers;
+	return 0;
+}
+
+static uint64_t element_size(uint32_t element)
+{
+	switch (element) {
+	case RING_U8:
+		return 1;
+	case RING_F16:
+	case RING_BF16:
+		return 2;
+	case RING_F32:
+		return 4;
+	default:
+		return 0;
+	}
+}
+
+/* Bytes of a batch's images; 0 when the slot's header contradicts itself or the ring's. */
+static uint64_t image_bytes(const struct feed *feed, const struct ring_slot *slot)
+{
+	uint64_t bytes = element_size(slot->element);
+	if (slot->count > feed->geometry.batch_size_max || slot->channels > 4 ||
+	    (slot->layout != RING_NHWC && slot->layout != RING_NCHW))
+		return 0;
+	if (__builtin_mul_overflow(bytes, (uint64_t)slot->count * slot->channels, &bytes) ||
+	    __builtin_mul_overflow(bytes, (uint64_t)slot->height, &bytes) ||
+	    __builtin_mul_overflow(bytes, (uint64_t)slot->width, &bytes) ||
+	    bytes > feed->geometry.image_size_max)
+		return 0;
+	return bytes;
+}
+
+static int hand_out(struct feed *feed, const struct ring_slot *slot, struct feed_batch *batch)
+{
+	const char *base = (const char *)slot;
+	const struct ring_header *geometry = &feed->geometry;
+	uint64_t bytes = image_bytes(feed, slot);
+	if (bytes == 0 || slot->number != feed->ring.taken)
+		return error_set(
+			feed->error, -EPROTO,
+			"The daemon on %s published batch %llu with a header that cannot be.",
+			feed->connection.socket, (unsigned long long)feed->ring.taken);
+	struct feed_batch full = {
+		.size = batch->size,
+		.number = slot->number,
+		.epoch = slot->epoch,
+		.batch = slot->batch,
+		.count = slot->count,
+		.height = slot->height,
+		.width = slot->width,
+		.channels = slot->channels,
+		.element = slot->element,
+		.layout = slot->layout,
+		.bad = slot->bad,
+		.last = slot->last,
+		.images = base + geometry->image_offset,
+		.image_bytes = bytes,
+		.labels = (const int32_t *)(base + geometry->label_offset),
+		.samples = (const uint64_t *)(base + geometry->sample_offset),
+		.flags = (const uint8_t *)base + geometry->flag_offset,
+		.publish_ns = slot->publish_ns,
+	};
+	memcpy(batch, &full, known_size(batch->size, BATCH_SIZE_0, sizeof full));
+	feed->epoch = slot->last ? slot->epoch + 1 : slot->epoch;
+	feed->batch = slot->last ? 0 : slot->batch + 1;
+	return 0;
+}
+
+/* Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is there yet. */
+static int look(struct feed *feed, const struct ring_slot **ret_slot)
+{
+	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
+	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
+	const struct ring_slot *slot = ring_take(&feed->ring);
+	if (slot != NULL) {
+		*ret_slot = slot;
+		return 0;
+	}
+	if (state == RING_END)
+		return FEED_END;
+	if (state == RING_FAILED)
+		return error_set(feed->error, -EBADMSG, "The feed failed: %.*s", RING_REASON_MAX,
+				 feed->ring.header->reason);
+	if (state != RING_RUNNING)
+		return error_set(feed->error, -EPROTO, "The daemon on %s set the unknown state %u.",
+				 feed->connection.socket, state);
+	if (feed->failed == 0 &&
+	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >= feed->ring.slots)
+		return error_set(
+			feed->error, -ENOBUFS,
+			"All %u batches that this feed has room for are held: release one, or open "
+			"the feed with more slots.",
+			feed->ring.slots);
+	return -EAGAIN;
+}
+
+static int lose(struct feed *feed, int code)
+{
+	const char *how = feed->shutting_down ? "shut down" : "went away";
+	if (feed->failed != 0)
+		return feed->failed;
+	if (code == -ECONNRESET)
+		feed->failed = error_set(
+			feed->error, code,
+			"The daemon on %s %s; the feed can be opened again at epoch %llu, "
+			"batch %llu.",
+			feed->connection.socket, how, (unsigned long long)feed->epoch,
+			(unsigned long long)feed->batch);
+	else
+		feed->failed = error_set(feed->error, code,
+					 "The connection to the daemon on %s failed: %s.",
+					 feed->connection.socket, strerror(-code));
+	return feed->failed;
+}
+
+static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
+{
+	static const uint8_t their_doorbell[] = {5 << 3 | 2, 0};
+	if (size == sizeof their_doorbell && memcmp(data, their_doorbell, size) == 0)
+		return 0;
+	Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
+	if (reply == NULL)
+		return lose(feed, -EPROTO);
+	if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN)
+		feed->shutting_down = true;
+	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+		feed->failed = connection_error(reply->error, NULL, feed->error);
+	loaderd__reply__free_unpacked(reply, NULL);
+	return feed->failed;
+}
+
+/* Takes what the socket holds. Positive: there were frames; 0: none; negative: the connection is lost. */
+static int drain(struct feed *feed)
+{
+	int frames = 0;
+	if (feed->failed != 0)
+		return feed->failed;
+	while (frames < DRAIN_MAX) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&feed->connection.reader, feed->connection.fd, &data, &size);
+		if (r == 0)
+			break;
+		if (r < 0)
+			return lose(feed, r);
+		r = read_notice(feed, data, size);
+		if (r < 0)
+			return r;
+		frames++;
+	}
+	return frames;
+}
+
+static uint64_t clock_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void wait_for_socket(struct feed *feed, int timeout_ms)
+{
+	uint64_t start_ns = clock_ns();
+	struct pollfd p = {.fd = feed->connection.fd, .events = POLLIN};
+	poll(&p, 1, timeout_ms); /* EINTR is as good as a doorbell: the caller looks again */
+	struct ring_ack *ack = feed->ring.ack;
+	uint64_t stall_ns = atomic_load_explicit(&ack->stall_ns, memory_order_relaxed);
+	atomic_store_explicit(&ack->stall_ns, stall_ns + clock_ns() - start_ns,
+			      memory_order_relaxed);
+}
+
+/*
+ * Arm, look, drain, poll. The daemon takes the waiting word back with each doorbell, so that after every drain that found something
+ * the word is set and the ring looked at again before polling; returning -ETIMEDOUT leaves it set, which is what makes
+ * feed_fd() fire.
+ */
+static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
+{
+	int64_t deadline_ms = timeout_ms <= 0 ? 0 : clock_ms() + timeout_ms;
+	for (unsigned rounds = 1;; rounds++) {
+		ring_consumer_arm(&feed->ring, 1);
+		feed->armed = true;
+		int r = look(feed, ret_slot);
+		if (r != -EAGAIN)
+			return r;
+		int drained = drain(feed);
+		if (drained < 0) {
+			/* What it published before it went is complete, and is delivered first. */
+			r = look(feed, ret_slot);
+			return r != -EAGAIN ? r : drained;
+		}
+		int left_ms = timeout_ms < 0	? -1
+			      : timeout_ms == 0 ? 0
+						: clock_left_ms(deadline_ms);
+		if (left_ms == 0 && (drained == 0 || rounds > DRAIN_MAX))
+			return error_set(feed->error, -ETIMEDOUT, "No batch within %d ms.",
+					 timeout_ms);
+		if (drained == 0)
+			wait_for_socket(feed, left_ms);
+	}
+}
+
+int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
+{
+	const struct ring_slot *slot = ring_take(&feed->ring);
+	if (slot == NULL) {
+		int r = wait_for_slot(feed, timeout_ms, &slot);
+		if (r != 0)
+			return r;
+	}
+	if (feed->armed) {
+		ring_consumer_arm(&feed->ring, 0);
+		feed->armed = false;
+	}
+	return hand_out(feed, slot, batch);
+}
+
+int feed_release(struct feed *feed, const struct feed_batch *batch)
+{
+	int r = ring_ack(&feed->ring, batch->number);
+	if (r < 0)
+		return r;
+	/*
+	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon has yet to read, and it looks at the
+	 * acks after reading. A daemon that is gone is feed_next()'s to report.
+	 */
+	if (r > 0)
+		(void)frame_send(feed->connection.fd, doorbell, sizeof doorbell, NULL, 0, 0);
+	return 0;
+}
+
+int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field,
+	       struct feed_field *ret_field)
+{
+	if (field >= feed->field_count)
+		return -EINVAL;
+	const char *base = (const char *)batch->images - feed->geometry.image_offset;
+	*ret_field = (struct feed_field){
+		.name = feed->field_names[field],
+		.type = (enum feed_field_type)feed->geometry.fields[field].type,
+		.values = base + feed->geometry.fields[field].offset,
+		.stride = feed->geometry.fields[field].stride,
+	};
+	return 0;
+}
+
+int feed_position(const struct feed *feed, uint64_t *ret_epoch, uint64_t *ret_batch)
+{
+	*ret_epoch = feed->epoch;
+	*ret_batch = feed->batch;
+	return 0;
+}
+
+const char *feed_error(const struct feed *feed)
+{
+	return feed->error;
+}
+
+int feed_fd(const struct feed *feed)
+{
+	return feed->connection.fd;
+}
