@@ -22,9 +22,9 @@ struct resize {
 	struct resize_table x, y;
 	struct buffer x_start, x_weight, y_start, y_weight;
 	struct buffer packed;
-	struct buffer ring;     /* pair rows, a power of two of them */
-	struct buffer filter;   /* pointers and weights of one output row */
-	struct buffer narrow;   /* copies of rows too short for the kernels */
+	struct buffer ring;	/* pair rows, a power of two of them */
+	struct buffer filter;	/* pointers and weights of one output row */
+	struct buffer narrow;	/* copies of rows too short for the kernels */
 	struct buffer finished; /* one row, or the whole image, for a sink */
 };
 
@@ -36,7 +36,7 @@ struct job {
 	bool reverse;
 	struct resize_pass pass;
 	uint32_t row_first, row_last; /* source rows that the filter touches, last included */
-	uint32_t ring_mask;           /* pair rows - 1 */
+	uint32_t ring_mask;	      /* pair rows - 1 */
 	uint32_t block, block_count;  /* the tile's columns */
 	uint32_t pairs_done;
 	const int32_t **filter_pairs;
@@ -101,9 +101,11 @@ static int buffer_reserve(struct buffer *buffer, size_t size)
 
 static bool axis_valid(const struct resize_axis *axis, uint32_t size)
 {
-	if (size == 0 || size > RESIZE_SIDE_MAX || axis->count == 0 || axis->count > RESIZE_SIDE_MAX)
+	if (size == 0 || size > RESIZE_SIDE_MAX || axis->count == 0 ||
+	    axis->count > RESIZE_SIDE_MAX)
 		return false;
-	if (axis->low >= axis->high || axis->high > size || !(axis->step > 0) || !(axis->step <= RESIZE_SIDE_MAX))
+	if (axis->low >= axis->high || axis->high > size || !(axis->step > 0) ||
+	    !(axis->step <= RESIZE_SIDE_MAX))
 		return false;
 	/* The centres may stray a little beyond the pixels that count, as they do when a decoder scales a region. */
 	double first = axis->origin + 0.5 * axis->step;
@@ -260,7 +262,8 @@ static void tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool si
 			band_run(job, blocks);
 		uint32_t count = filter_make(job, i);
 
-		job->resize->kernels->vertical(job->filter_pairs, job->filter_weights, count, size, bytes);
+		job->resize->kernels->vertical(job->filter_pairs, job->filter_weights, count, size,
+					       bytes);
 		if (sink)
 			job->target->sink(job->target->context, row, bytes);
 	}
@@ -278,7 +281,8 @@ static int job_run(struct job *job)
 
 	if (target->sink) {
 		stride = job->pass.elements;
-		r = buffer_reserve(&resize->finished, (size_t)stride * (tiled ? resize->y.count : 1));
+		r = buffer_reserve(&resize->finished,
+				   (size_t)stride * (tiled ? resize->y.count : 1));
 		if (r < 0)
 			return r;
 		output = resize->finished.data;
@@ -291,8 +295,9 @@ static int job_run(struct job *job)
 	return 0;
 }
 
-int resize_region(struct resize *resize, const struct resize_source *source, const struct resize_axis *x,
-		  const struct resize_axis *y, const struct resize_target *target)
+int resize_region(struct resize *resize, const struct resize_source *source,
+		  const struct resize_axis *x, const struct resize_axis *y,
+		  const struct resize_target *target)
 {
 	const struct resize_kernels *kernels = resize->kernels;
 	int r;
@@ -342,8 +347,8 @@ int resize_region(struct resize *resize, const struct resize_source *source, con
 	return job_run(&job);
 }
 
-int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width, uint32_t height,
-		 uint8_t *pixels, size_t stride)
+int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width,
+		 uint32_t height, uint8_t *pixels, size_t stride)
 {
 	if (width == 0 || height == 0)
 		return -EINVAL;

@@ -25,7 +25,8 @@ static int32_t element(const struct resize_pass *pass, const uint8_t *row, uint3
 		return 0;
 	row += (size_t)table->start[output] * pass->source_channels + (unsigned)channel;
 	for (uint32_t k = 0; k < table->taps; k++)
-		sum += row[k * pass->source_channels] * table->weight[(size_t)k * table->padded + output];
+		sum += row[k * pass->source_channels] *
+		       table->weight[(size_t)k * table->padded + output];
 	return sum >> (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS);
 }
 
@@ -47,8 +48,8 @@ static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t 
 	}
 }
 
-static void vertical(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count, uint32_t size,
-		     uint8_t *output)
+static void vertical(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
+		     uint32_t size, uint8_t *output)
 {
 	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
 
@@ -56,7 +57,8 @@ static void vertical(const int32_t *const pairs[], const int32_t weights[], uint
 		int32_t sum = 1 << (shift - 1);
 
 		for (uint32_t k = 0; k < pair_count; k++)
-			sum += (int16_t)pairs[k][i] * (int16_t)weights[k] + (pairs[k][i] >> 16) * (weights[k] >> 16);
+			sum += (int16_t)pairs[k][i] * (int16_t)weights[k] +
+			       (pairs[k][i] >> 16) * (weights[k] >> 16);
 		output[i] = (uint8_t)(sum >> shift);
 	}
 }

@@ -4,12 +4,34 @@
  *     pipeline  = { step }
  *     step      = NAME [ "(" [ argument { "," argument } ] ")" ]
  *     argument  = [ KEY "=" ] value
- *     value     = NUMBER [ ":" NUMBER ] | NUMBER "x" NUMBER | WORD | schedule
- *     schedule  = NUMBER "@" EPOCH { ";" NUMBER "@" EPOCH }          (a size from that epoch on: 128@0;160@6;192@12)
+ *     value     = size | NUMBER { ":" NUMBER } | WORD
+ *     size      = extent | extent "@" EPOCH { ";" extent "@" EPOCH }    (a size from that epoch on: 128@0;160@6;192@12)
+ *     extent    = N | WIDTH "x" HEIGHT
  *
- * for example: random_resized_crop(224, scale=0.08:1, ratio=0.75:1.3333) hflip(0.5) to(f16). A parsed pipeline is
- * immutable and shared by all threads. Every random decision is drawn from (seed, epoch, sample index) and nothing else, so
- * a sample's bytes do not depend on threads, instruction set or history.
+ * White space separates steps and may stand round names, commas and parentheses. Arguments without a key come in the order
+ * below; those shown with "=" have that default. The steps, with torchvision's meaning and rounding:
+ *
+ *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333)   a random part of the area, of a random shape, to size
+ *     resize(size)                  N: the short side, keeping the shape; WxH: exactly
+ *     center_crop(size)             the middle; black around it where the image is smaller
+ *     pad(extent, fill=0)           a border of N pixels, or of W at the sides and H above and below
+ *     random_crop(size, padding=0, fill=0)   pad, then a random place; the padded image must be at least as large
+ *     hflip(p=0.5) vflip(p=0.5)     left-right, upside down, with probability p
+ *     normalize(imagenet) normalize(dataset) normalize(mean=R:G:B, std=R:G:B)   (pixel / 255 - mean) / std; needs a float type
+ *     to(u8|f16|bf16|f32)           element type; floats without normalize are pixel / 255
+ *     layout(nhwc|nchw)             interleaved (default) or planar
+ *     channels(3|4)                 RGB (default), or RGB and a channel of zeros
+ *
+ * A fill is one number or R:G:B, 0 to 255. The last four act on the finished picture and stand after the others, in any order,
+ * each at most once. Example: random_resized_crop(224, scale=0.25:1) hflip normalize(imagenet) to(f16).
+ *
+ * Resizing is antialiased bilinear (resize.h). Steps are folded: the part of the image that the finished sample depends on is
+ * decoded, at a reduced scale where that loses nothing, and resized once. Pixels are rounded to 8 bits only where steps cannot be
+ * folded (a resize of what was resized or padded).
+ *
+ * A parsed pipeline is immutable and shared by all threads (the transform_fix_ functions come before that). Every random
+ * decision is drawn from (seed, epoch, sample index) and nothing else, so a sample's bytes do not depend on threads,
+ * instruction set or history.
  */
 #pragma once
 
@@ -53,15 +75,20 @@ void transform_free(struct transform *transform);
 int transform_has_size(const struct transform *transform);
 /* Gives the stored size to a pipeline without one of its own. -EINVAL when a step cannot work on it. */
 int transform_fix_size(struct transform *transform, uint32_t width, uint32_t height, struct transform_error *error);
-/* Shape of a sample in an epoch, and the largest sample_size over all epochs. */
+/* Does normalize(dataset) still wait for the dataset's statistics? */
+int transform_needs_statistics(const struct transform *transform);
+/* Gives them, in 0..255 as packimg_statistics returns them; without such a step, nothing happens. -EINVAL for impossible ones. */
+int transform_fix_statistics(struct transform *transform, const double mean[3], const double std[3],
+			     struct transform_error *error);
+/* Shape of a sample in an epoch (zeros while the size is unknown), and the largest sample_size over all epochs. */
 void transform_shape(const struct transform *transform, uint64_t epoch, struct transform_shape *ret_shape);
 size_t transform_sample_size_max(const struct transform *transform);
 
 /* Where one sample's time went, added to; nanoseconds. */
 struct transform_times {
 	uint64_t decode_ns; /* stored bytes to pixels of the region */
-	uint64_t resize_ns; /* pixels to the finished size */
-	uint64_t other_ns;  /* flips not folded in, normalise, cast, layout */
+	uint64_t resize_ns; /* pixels to the finished sample: resize, flips, normalise, cast, layout go row by row */
+	uint64_t other_ns;  /* planning */
 };
 
 /* Scratch of one thread: decoder, tables, rows. */

@@ -1,0 +1,733 @@
+#include "grammar.h"
+#include "portable_math.h"
+#include "steps.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_MAX_SIZE = 32, PARAMETERS_MAX = 4 };
+
+enum value_type {
+	VALUE_NONE,
+	VALUE_SIZE,	/* N or WxH, with a schedule */
+	VALUE_EXTENT,	/* N or WxH */
+	VALUE_FRACTION, /* a number within limits */
+	VALUE_RANGE,	/* LOW:HIGH within limits */
+	VALUE_COLOUR,	/* one number or R:G:B, 0 to 255 */
+	VALUE_TRIPLE,	/* one number or R:G:B */
+	VALUE_WORD,
+};
+
+struct parameter {
+	const char *key;
+	enum value_type type;
+	double min, max;
+	const char *words; /* VALUE_WORD: the choices, separated by '|' */
+	bool required;
+};
+
+struct rule {
+	const char *name;
+	enum step_kind kind;
+	struct parameter parameters[PARAMETERS_MAX];
+};
+
+/* Bounds of the numbers are generous: what lies beyond them is a slip of the pen. */
+static const struct rule rules[] = {
+	{"random_resized_crop",
+	 STEP_RANDOM_RESIZED_CROP,
+	 {{"size", VALUE_SIZE, .required = true},
+	  {"scale", VALUE_RANGE, 1e-6, 1},
+	  {"ratio", VALUE_RANGE, 0.01, 100}}},
+	{"resize", STEP_RESIZE, {{"size", VALUE_SIZE, .required = true}}},
+	{"center_crop", STEP_CENTER_CROP, {{"size", VALUE_SIZE, .required = true}}},
+	{"pad",
+	 STEP_PAD,
+	 {{"size", VALUE_EXTENT, .required = true}, {"fill", VALUE_COLOUR, 0, 255}}},
+	{"random_crop",
+	 STEP_RANDOM_CROP,
+	 {{"size", VALUE_SIZE, .required = true},
+	  {"padding", VALUE_EXTENT},
+	  {"fill", VALUE_COLOUR, 0, 255}}},
+	{"hflip", STEP_HFLIP, {{"p", VALUE_FRACTION, 0, 1}}},
+	{"vflip", STEP_VFLIP, {{"p", VALUE_FRACTION, 0, 1}}},
+	{"normalize",
+	 STEP_NORMALIZE,
+	 {{"statistics", VALUE_WORD, .words = "imagenet|dataset"},
+	  {"mean", VALUE_TRIPLE, -1e6, 1e6},
+	  {"std", VALUE_TRIPLE, 0, 1e6}}},
+	{"to", STEP_TO, {{"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true}}},
+	{"layout", STEP_LAYOUT, {{"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true}}},
+	{"channels", STEP_CHANNELS, {{"channels", VALUE_WORD, .words = "3|4", .required = true}}},
+};
+static const unsigned rule_count = sizeof(rules) / sizeof(rules[0]);
+
+/* What other libraries call the steps, without case and underscores. */
+static const struct {
+	const char *alias, *name;
+} aliases[] = {
+	{"randomhorizontalflip", "hflip"},
+	{"horizontalflip", "hflip"},
+	{"flip", "hflip"},
+	{"fliplr", "hflip"},
+	{"randomflip", "hflip"},
+	{"randomverticalflip", "vflip"},
+	{"verticalflip", "vflip"},
+	{"flipud", "vflip"},
+	{"rrc", "random_resized_crop"},
+	{"centrecrop", "center_crop"},
+	{"crop", "center_crop"},
+	{"resizedcrop", "random_resized_crop"},
+	{"normalise", "normalize"},
+	{"cast", "to"},
+	{"dtype", "to"},
+	{"astype", "to"},
+	{"totensor", "to"},
+	{"todtype", "to"},
+	{"convert", "to"},
+	{"padding", "pad"},
+	{"format", "layout"},
+};
+
+/* One argument as written. */
+struct value {
+	int position; /* -1: not given */
+	double numbers[3];
+	unsigned count;
+	char word[NAME_MAX_SIZE];
+};
+
+struct parser {
+	const char *text;
+	int at;
+	struct transform *transform;
+	struct transform_error *error;
+	unsigned seen; /* bits of enum step_kind: format steps met so far */
+	int normalize_position;
+};
+
+int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)
+{
+	if (!error)
+		return result;
+	int used = 0;
+	va_list arguments;
+
+	error->position = position;
+	if (position >= 0)
+		used = snprintf(error->text, sizeof(error->text), "at byte %d: ", position);
+	va_start(arguments, format);
+	vsnprintf(error->text + used, sizeof(error->text) - (size_t)used, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+#define fail(parser, position, ...) transform_fail((parser)->error, -EINVAL, position, __VA_ARGS__)
+
+static void skip_space(struct parser *parser)
+{
+	while (parser->text[parser->at] && strchr(" \t\r\n", parser->text[parser->at]))
+		parser->at++;
+}
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool is_word(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
+}
+
+/* Copies the word at hand, cut to fit; returns its length in the text. */
+static int take_word(struct parser *parser, char word[NAME_MAX_SIZE])
+{
+	const char *start = parser->text + parser->at;
+	int size = 0, kept;
+
+	while (is_word(start[size]))
+		size++;
+	kept = size < NAME_MAX_SIZE ? size : NAME_MAX_SIZE - 1;
+	memcpy(word, start, (size_t)kept);
+	word[kept] = 0;
+	parser->at += size;
+	return size;
+}
+
+/* What stands at a position, for "found ...". */
+static const char *found(const struct parser *parser, char buffer[NAME_MAX_SIZE + 2])
+{
+	const char *start = parser->text + parser->at;
+	int size = 0;
+
+	if (!*start)
+		return "the end of the text";
+	if ((unsigned char)*start < ' ' || (unsigned char)*start > '~') {
+		snprintf(buffer, NAME_MAX_SIZE + 2, "byte 0x%02x", (unsigned char)*start);
+		return buffer;
+	}
+	while (size < 20 && is_word(start[size]))
+		size++;
+	snprintf(buffer, NAME_MAX_SIZE + 2, "'%.*s'", size ? size : 1, start);
+	return buffer;
+}
+
+/* Lower case without underscores. */
+static void fold_name(const char *name, char folded[NAME_MAX_SIZE])
+{
+	int size = 0;
+
+	for (; *name && size < NAME_MAX_SIZE - 1; name++)
+		if (*name != '_')
+			folded[size++] = *name >= 'A' && *name <= 'Z' ? (char)(*name + 32) : *name;
+	folded[size] = 0;
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) between two short words. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+	unsigned rows[3][NAME_MAX_SIZE + 1];
+	size_t a_size = strlen(a), b_size = strlen(b);
+
+	for (size_t j = 0; j <= b_size; j++)
+		rows[0][j] = (unsigned)j;
+	for (size_t i = 1; i <= a_size; i++) {
+		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3],
+			 *above2 = rows[(i + 1) % 3];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= b_size; j++) {
+			unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
+
+			best = above[j] + 1 < best ? above[j] + 1 : best;
+			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    above2[j - 2] + 1 < best)
+				best = above2[j - 2] + 1;
+			row[j] = best;
+		}
+	}
+	return rows[a_size % 3][b_size];
+}
+
+/* Is one probably meant by the other? Smaller is closer; UINT32_MAX: no. */
+static unsigned likeness(const char *written, const char *meant)
+{
+	char a[NAME_MAX_SIZE], b[NAME_MAX_SIZE];
+
+	fold_name(written, a);
+	fold_name(meant, b);
+	unsigned distance = edit_distance(a, b), size = (unsigned)strlen(b);
+
+	return distance <= (size + 2) / 4 ? distance : UINT32_MAX;
+}
+
+static int fail_step_name(struct parser *parser, int position, const char *name)
+{
+	const char *best = NULL;
+	unsigned best_likeness = UINT32_MAX;
+	char folded[NAME_MAX_SIZE];
+
+	fold_name(name, folded);
+	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+		if (strcmp(folded, aliases[i].alias) == 0)
+			return fail(parser, position, "there is no step '%s'; did you mean '%s'?",
+				    name, aliases[i].name);
+	for (unsigned i = 0; i < rule_count; i++)
+		if (likeness(name, rules[i].name) < best_likeness) {
+			best_likeness = likeness(name, rules[i].name);
+			best = rules[i].name;
+		}
+	if (best)
+		return fail(parser, position, "there is no step '%s'; did you mean '%s'?", name,
+			    best);
+	return fail(parser, position,
+		    "there is no step '%s'; expected one of random_resized_crop, resize, "
+		    "center_crop, pad, "
+		    "random_crop, hflip, vflip, normalize, to, layout, channels",
+		    name);
+}
+
+static int fail_key(struct parser *parser, int position, const struct rule *rule, const char *key)
+{
+	char list[128];
+	size_t used = 0;
+
+	list[0] = 0;
+	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
+		if (likeness(key, rule->parameters[i].key) != UINT32_MAX)
+			return fail(parser, position, "%s has no argument '%s'; did you mean '%s'?",
+				    rule->name, key, rule->parameters[i].key);
+		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+					 rule->parameters[i].key);
+	}
+	return fail(parser, position, "%s has no argument '%s'; expected one of %s", rule->name,
+		    key, list);
+}
+
+/*
+ * A decimal number: digits, a fraction, an exponent. Up to 17 digits count and powers of ten up to 22 are exact, so that
+ * the result does not depend on a library or a locale. Returns false and stays when there is none.
+ */
+static bool take_number(struct parser *parser, double *ret_number)
+{
+	const char *start = parser->text + parser->at, *p = start;
+	uint64_t digits = 0;
+	int exponent = 0, count = 0;
+	bool negative = *p == '-';
+
+	if (*p == '-' || *p == '+')
+		p++;
+	for (bool point = false; is_digit(*p) || (*p == '.' && !point); p++) {
+		if (*p == '.') {
+			point = true;
+			continue;
+		}
+		count++;
+		if (digits < 10000000000000000) {
+			digits = digits * 10 + (uint64_t)(*p - '0');
+			exponent -= point;
+		} else {
+			exponent += !point;
+		}
+	}
+	if (count == 0)
+		return false;
+	const char *e = p + 1;
+
+	if ((*p == 'e' || *p == 'E') &&
+	    (is_digit(*e) || ((*e == '-' || *e == '+') && is_digit(e[1])))) {
+		bool down = *e == '-';
+		int power = 0;
+
+		for (e += *e == '-' || *e == '+'; is_digit(*e); e++)
+			power = power < 1000 ? power * 10 + (*e - '0') : power;
+		exponent += down ? -power : power;
+		p = e;
+	}
+	double number = (double)digits;
+
+	for (; exponent > 0 && number < 1e300; exponent--)
+		number *= 10;
+	for (; exponent < 0 && number > 0; exponent += 22) {
+		double power = 1;
+
+		for (int i = 0; i < 22 && i < -exponent; i++)
+			power *= 10;
+		number /= power;
+		if (exponent >= -22)
+			break;
+	}
+	parser->at += (int)(p - start);
+	*ret_number = negative ? -number : number;
+	return true;
+}
+
+/* A whole number of digits only; -1 when there is none, INT64_MAX when it is absurd. */
+static int64_t take_integer(struct parser *parser)
+{
+	int64_t number = 0;
+
+	if (!is_digit(parser->text[parser->at]))
+		return -1;
+	for (; is_digit(parser->text[parser->at]); parser->at++)
+		number = number < INT64_MAX / 10 - 10
+				 ? number * 10 + (parser->text[parser->at] - '0')
+				 : INT64_MAX;
+	return number;
+}
+
+/* "after 'KEY='" or "for KEY", as it was written. */
+static const char *place(const struct parameter *parameter, bool keyed, char buffer[48])
+{
+	snprintf(buffer, 48, keyed ? "after '%s='" : "for %s", parameter->key);
+	return buffer;
+}
+
+/* N or WxH. Returns 1 for two numbers, 0 for one (height is then the width). */
+static int parse_extent(struct parser *parser, const char *where, const char *example, int64_t min,
+			uint32_t *ret_width, uint32_t *ret_height)
+{
+	char buffer[NAME_MAX_SIZE + 2];
+	int position = parser->at;
+	int64_t width = take_integer(parser), height = width;
+	bool pair = width >= 0 && parser->text[parser->at] == 'x';
+
+	if (width < 0)
+		return fail(parser, position, "expected %s %s, found %s", example, where,
+			    found(parser, buffer));
+	if (pair) {
+		parser->at++;
+		height = take_integer(parser);
+		if (height < 0)
+			return fail(parser, parser->at, "expected a height after '%lldx', found %s",
+				    (long long)width, found(parser, buffer));
+	}
+	if (width < min || height < min)
+		return fail(parser, position, "a size of 0 makes no image; expected %s %s", example,
+			    where);
+	if (width > TRANSFORM_SIDE_MAX || height > TRANSFORM_SIDE_MAX)
+		return transform_fail(parser->error, -E2BIG, position,
+				      "a side is at most %d pixels", TRANSFORM_SIDE_MAX);
+	*ret_width = (uint32_t)width;
+	*ret_height = (uint32_t)height;
+	return pair;
+}
+
+/* A size, or sizes by epoch: 128@0;160@6. */
+static int parse_sizes(struct parser *parser, const char *where, struct step *step)
+{
+	char buffer[NAME_MAX_SIZE + 2];
+
+	for (;;) {
+		struct step_size *size = &step->sizes[step->size_count];
+		int position = parser->at;
+		int r;
+
+		if (step->size_count == STEP_SIZES_MAX)
+			return transform_fail(parser->error, -E2BIG, position,
+					      "a schedule has at most %d sizes", STEP_SIZES_MAX);
+		r = parse_extent(parser, where, "a size such as 224, 224x192 or 128@0;224@10", 1,
+				 &size->width, &size->height);
+		if (r < 0)
+			return r;
+		/* Only resize knows a short side; for the others one number is a square. */
+		if (r == 0 && step->kind == STEP_RESIZE)
+			size->height = 0;
+		step->size_count++;
+		if (parser->text[parser->at] != '@') {
+			if (step->size_count > 1)
+				return fail(parser, parser->at,
+					    "expected '@' and an epoch after the size, found %s",
+					    found(parser, buffer));
+			return 0;
+		}
+		position = ++parser->at;
+		int64_t epoch = take_integer(parser);
+
+		if (epoch < 0)
+			return fail(parser, position, "expected an epoch after '@', found %s",
+				    found(parser, buffer));
+		if (step->size_count == 1 && epoch != 0)
+			return fail(parser, position,
+				    "the first size of a schedule starts at epoch 0");
+		if (step->size_count > 1 && (uint64_t)epoch <= size[-1].epoch)
+			return fail(parser, position,
+				    "epochs of a schedule must grow: %lld after %llu",
+				    (long long)epoch, (unsigned long long)size[-1].epoch);
+		size->epoch = (uint64_t)epoch;
+		if (parser->text[parser->at] != ';')
+			return 0;
+		parser->at++;
+	}
+}
+
+/* NUMBER { ":" NUMBER }, as many as the type takes. */
+static int parse_numbers(struct parser *parser, const struct parameter *parameter,
+			 const char *where, struct value *value)
+{
+	unsigned max = parameter->type == VALUE_FRACTION ? 1
+		       : parameter->type == VALUE_RANGE	 ? 2
+							 : 3;
+	char buffer[NAME_MAX_SIZE + 2];
+
+	for (;;) {
+		int position = parser->at;
+		double number;
+
+		if (!take_number(parser, &number)) {
+			if (value->count == 0)
+				return fail(parser, position, "expected a number %s, found %s",
+					    where, found(parser, buffer));
+			return fail(parser, position, "expected a number after ':', found %s",
+				    found(parser, buffer));
+		}
+		if (!(number >= parameter->min && number <= parameter->max))
+			return fail(parser, position, "%s is from %.7g to %.7g", parameter->key,
+				    parameter->min, parameter->max);
+		value->numbers[value->count++] = number;
+		if (parser->text[parser->at] != ':' || value->count == max)
+			break;
+		parser->at++;
+	}
+	if (parameter->type == VALUE_RANGE && value->count == 1)
+		return fail(parser, parser->at, "expected ':' and the upper end of %s, found %s",
+			    parameter->key, found(parser, buffer));
+	if (parameter->type == VALUE_RANGE && value->numbers[0] > value->numbers[1])
+		return fail(parser, value->position, "%s runs from low to high: %.7g is above %.7g",
+			    parameter->key, value->numbers[0], value->numbers[1]);
+	if (max == 3 && value->count == 2)
+		return fail(parser, parser->at, "expected one number or three (R:G:B) %s", where);
+	if (max == 3 && value->count == 1)
+		value->numbers[1] = value->numbers[2] = value->numbers[0];
+	return 0;
+}
+
+static int parse_choice(struct parser *parser, const struct parameter *parameter, const char *where,
+			struct value *value)
+{
+	char buffer[NAME_MAX_SIZE + 2];
+	int position = parser->at;
+	const char *choice = parameter->words;
+
+	found(parser, buffer);
+	size_t size = (size_t)take_word(parser, value->word);
+
+	while (size > 0 && *choice) {
+		size_t length = strcspn(choice, "|");
+
+		if (length == size && strncmp(choice, value->word, size) == 0)
+			return 0;
+		choice += length + (choice[length] == '|');
+	}
+	parser->at = position;
+	return fail(parser, position, "expected one of %s %s, found %s", parameter->words, where,
+		    found(parser, buffer));
+}
+
+static int parse_value(struct parser *parser, const struct parameter *parameter, bool keyed,
+		       struct step *step, struct value *value)
+{
+	char buffer[48];
+	const char *where = place(parameter, keyed, buffer);
+
+	value->position = parser->at;
+	switch (parameter->type) {
+	case VALUE_SIZE:
+		return parse_sizes(parser, where, step);
+	case VALUE_EXTENT:
+		return parse_extent(parser, where, "a number of pixels such as 4 or 4x2", 0,
+				    &step->pad_x, &step->pad_y);
+	case VALUE_WORD:
+		return parse_choice(parser, parameter, where, value);
+	default:
+		return parse_numbers(parser, parameter, where, value);
+	}
+}
+
+/* [ KEY "=" ] value; which parameter it is ends in *ret_index. */
+static int parse_argument(struct parser *parser, const struct rule *rule, unsigned *positional,
+			  struct step *step, struct value values[PARAMETERS_MAX])
+{
+	int position = parser->at;
+	char key[NAME_MAX_SIZE];
+	unsigned index;
+	bool keyed;
+
+	take_word(parser, key);
+	skip_space(parser);
+	keyed = key[0] && parser->text[parser->at] == '=';
+	if (keyed) {
+		for (index = 0; index < PARAMETERS_MAX && rule->parameters[index].key; index++)
+			if (strcmp(rule->parameters[index].key, key) == 0)
+				break;
+		if (index == PARAMETERS_MAX || !rule->parameters[index].key)
+			return fail_key(parser, position, rule, key);
+		parser->at++;
+		skip_space(parser);
+	} else {
+		parser->at = position;
+		index = (*positional)++;
+		if (index == PARAMETERS_MAX || !rule->parameters[index].key)
+			return fail(parser, position, "%s takes no more arguments", rule->name);
+	}
+	if (values[index].position >= 0)
+		return fail(parser, position, "%s is given twice", rule->parameters[index].key);
+	return parse_value(parser, &rule->parameters[index], keyed, step, &values[index]);
+}
+
+static int parse_arguments(struct parser *parser, const struct rule *rule, struct step *step,
+			   struct value values[PARAMETERS_MAX])
+{
+	char buffer[NAME_MAX_SIZE + 2];
+	unsigned positional = 0;
+	int r;
+
+	skip_space(parser);
+	if (parser->text[parser->at] != '(')
+		return 0;
+	parser->at++;
+	skip_space(parser);
+	if (parser->text[parser->at] == ')') {
+		parser->at++;
+		return 0;
+	}
+	for (;;) {
+		r = parse_argument(parser, rule, &positional, step, values);
+		if (r < 0)
+			return r;
+		skip_space(parser);
+		if (parser->text[parser->at] == ')')
+			break;
+		if (parser->text[parser->at] != ',')
+			return fail(parser, parser->at, "expected ',' or ')' in %s(...), found %s",
+				    rule->name, found(parser, buffer));
+		parser->at++;
+		skip_space(parser);
+	}
+	parser->at++;
+	return 0;
+}
+
+static int set_normalize(struct parser *parser, const struct step *step, const struct value *values)
+{
+	static const double imagenet_mean[3] = {0.485, 0.456, 0.406};
+	static const double imagenet_std[3] = {0.229, 0.224, 0.225};
+	const struct value *word = &values[0], *mean = &values[1], *std = &values[2];
+	struct transform *transform = parser->transform;
+
+	if (word->position < 0 && (mean->position < 0 || std->position < 0))
+		return fail(parser, step->position,
+			    "normalize needs mean= and std=, or imagenet, or dataset");
+	if (word->position >= 0 && (mean->position >= 0 || std->position >= 0))
+		return fail(parser, word->position,
+			    "normalize takes mean= and std=, or %s, not both", word->word);
+	transform->statistics = STATISTICS_GIVEN;
+	transform->statistics_known = true;
+	parser->normalize_position = step->position;
+	if (word->position >= 0 && strcmp(word->word, "dataset") == 0) {
+		transform->statistics = STATISTICS_DATASET;
+		transform->statistics_known = false;
+		return 0;
+	}
+	const double *mean_values = word->position >= 0 ? imagenet_mean : mean->numbers;
+	const double *std_values = word->position >= 0 ? imagenet_std : std->numbers;
+
+	for (int i = 0; i < 3; i++) {
+		if (fabs(mean_values[i]) > 1)
+			return fail(parser, mean->position,
+				    "a mean of %.7g is not within 0 to 1: divide means of 0 to 255 "
+				    "by 255",
+				    mean_values[i]);
+		if (std_values[i] < 1e-6 || std_values[i] > 1)
+			return fail(parser, std->position,
+				    "a std of %.7g is not within 0.000001 to 1: divide those of 0 "
+				    "to 255 by 255",
+				    std_values[i]);
+		transform->mean[i] = mean_values[i];
+		transform->std[i] = std_values[i];
+	}
+	return 0;
+}
+
+/* A step that is not geometry. */
+static int set_format(struct parser *parser, const struct rule *rule, const struct step *step,
+		      const struct value *values)
+{
+	struct transform *transform = parser->transform;
+	const char *word = values[0].word;
+
+	if (parser->seen & 1u << rule->kind)
+		return fail(parser, step->position, "%s is given twice", rule->name);
+	parser->seen |= 1u << rule->kind;
+	switch (rule->kind) {
+	case STEP_NORMALIZE:
+		return set_normalize(parser, step, values);
+	case STEP_TO:
+		transform->element = strcmp(word, "u8") == 0	? TRANSFORM_U8
+				     : strcmp(word, "f16") == 0 ? TRANSFORM_F16
+				     : strcmp(word, "f32") == 0 ? TRANSFORM_F32
+								: TRANSFORM_BF16;
+		return 0;
+	case STEP_LAYOUT:
+		transform->layout = strcmp(word, "nhwc") == 0 ? TRANSFORM_NHWC : TRANSFORM_NCHW;
+		return 0;
+	default:
+		transform->channels = strcmp(word, "3") == 0 ? 3 : 4;
+		return 0;
+	}
+}
+
+static void set_geometry(struct step *step, const struct value *values)
+{
+	const struct value *fill = step->kind == STEP_PAD ? &values[1] : &values[2];
+
+	step->probability = step->kind == STEP_HFLIP || step->kind == STEP_VFLIP ? 0.5 : 1;
+	if (values[0].position >= 0 && values[0].count)
+		step->probability = values[0].numbers[0];
+	if (step->kind == STEP_RANDOM_RESIZED_CROP) {
+		bool scale = values[1].position >= 0, ratio = values[2].position >= 0;
+
+		step->scale[0] = scale ? values[1].numbers[0] : 0.08;
+		step->scale[1] = scale ? values[1].numbers[1] : 1;
+		step->ratio[0] = ratio ? values[2].numbers[0] : 3.0 / 4.0;
+		step->ratio[1] = ratio ? values[2].numbers[1] : 4.0 / 3.0;
+		step->ratio_log[0] = portable_log(step->ratio[0]);
+		step->ratio_log[1] = portable_log(step->ratio[1]);
+	}
+	for (int i = 0; (step->kind == STEP_PAD || step->kind == STEP_RANDOM_CROP) && i < 3; i++)
+		step->fill[i] = fill->position >= 0 ? (uint8_t)rint(fill->numbers[i]) : 0;
+}
+
+static int parse_step(struct parser *parser)
+{
+	struct transform *transform = parser->transform;
+	char name[NAME_MAX_SIZE], buffer[NAME_MAX_SIZE + 2];
+	int position = parser->at;
+	const struct rule *rule = NULL;
+	struct value values[PARAMETERS_MAX] = {0};
+	struct step step = {.position = position};
+	int r;
+
+	found(parser, buffer);
+	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
+		return fail(parser, position, "expected the name of a step, found %s",
+			    found(parser, buffer));
+	for (unsigned i = 0; i < rule_count && !rule; i++)
+		if (strcmp(rules[i].name, name) == 0)
+			rule = &rules[i];
+	if (!rule)
+		return fail_step_name(parser, position, name);
+	step.kind = rule->kind;
+	for (int i = 0; i < PARAMETERS_MAX; i++)
+		values[i].position = -1;
+	r = parse_arguments(parser, rule, &step, values);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++)
+		if (rule->parameters[i].required && values[i].position < 0)
+			return fail(parser, position, "%s needs its argument %s", name,
+				    rule->parameters[i].key);
+	if (rule->kind >= STEP_NORMALIZE)
+		return set_format(parser, rule, &step, values);
+	if (parser->seen)
+		return fail(parser, position,
+			    "%s must stand before normalize, to, layout and channels: these act on "
+			    "the finished "
+			    "picture",
+			    name);
+	if (transform->step_count == TRANSFORM_STEPS_MAX)
+		return transform_fail(parser->error, -E2BIG, position,
+				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);
+	set_geometry(&step, values);
+	transform->steps[transform->step_count++] = step;
+	return 0;
+}
+
+int grammar_parse(const char *text, struct transform *transform, struct transform_error *error)
+{
+	struct parser parser = {.text = text, .transform = transform, .error = error};
+	size_t size = strnlen(text, TRANSFORM_TEXT_MAX + 1);
+	int r;
+
+	if (size > TRANSFORM_TEXT_MAX)
+		return transform_fail(error, -E2BIG, TRANSFORM_TEXT_MAX,
+				      "a pipeline's text has at most %d bytes", TRANSFORM_TEXT_MAX);
+	for (;;) {
+		skip_space(&parser);
+		if (!text[parser.at])
+			break;
+		r = parse_step(&parser);
+		if (r < 0)
+			return r;
+	}
+	if (transform->statistics != STATISTICS_NONE && transform->element == TRANSFORM_U8)
+		return fail(&parser, parser.normalize_position,
+			    "normalize needs a float output: add to(f16), to(bf16) or to(f32)");
+	return 0;
+}

@@ -1,0 +1,81 @@
+/*
+ * A parsed pipeline: the geometric steps in the order of the text, and the form of the finished sample. Written by grammar.c,
+ * read by plan.c and transform.c; immutable once parsed and fixed.
+ */
+#pragma once
+
+#include "transform.h"
+
+#include <stdbool.h>
+
+enum {
+	STEP_SIZES_MAX = 16, /* entries of a schedule */
+	STEP_PAD_MAX = TRANSFORM_SIDE_MAX,
+};
+
+enum step_kind {
+	STEP_RANDOM_RESIZED_CROP,
+	STEP_RESIZE,
+	STEP_CENTER_CROP,
+	STEP_PAD,
+	STEP_RANDOM_CROP,
+	STEP_HFLIP,
+	STEP_VFLIP,
+	/* From here on: not geometry, at most once each. */
+	STEP_NORMALIZE,
+	STEP_TO,
+	STEP_LAYOUT,
+	STEP_CHANNELS,
+};
+
+/* A size from an epoch on. */
+struct step_size {
+	uint64_t epoch;
+	uint32_t width;
+	uint32_t height; /* 0: width is that of the short side */
+};
+
+struct step {
+	enum step_kind kind;
+	int position; /* in the text */
+	struct step_size sizes[STEP_SIZES_MAX];
+	unsigned size_count;
+	double scale[2];     /* of the area */
+	double ratio[2];     /* width : height */
+	double ratio_log[2]; /* natural logarithm of the same */
+	double probability;
+	uint32_t pad_x, pad_y;
+	uint8_t fill[3];
+};
+
+enum steps_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET };
+
+struct transform {
+	struct step steps[TRANSFORM_STEPS_MAX];
+	unsigned step_count;
+	enum transform_element element;
+	enum transform_layout layout;
+	uint32_t channels;
+	enum steps_statistics statistics;
+	bool statistics_known;
+	double mean[3], std[3];       /* 0..1 */
+	uint32_t fixed_width, fixed_height; /* 0: not fixed */
+};
+
+/* The size of a step in an epoch. */
+const struct step_size *step_size_at(const struct step *step, uint64_t epoch);
+
+/*
+ * Size of the finished sample in an epoch for a stored size; 0 x 0 stands for unknown, on either side. -EINVAL when a step
+ * cannot work on such a size, -E2BIG when the result breaks TRANSFORM_SIDE_MAX; error may be NULL.
+ */
+int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width, uint32_t height,
+	       uint32_t *ret_width, uint32_t *ret_height, struct transform_error *error);
+
+/* The size that resize gives an image: torchvision's rounding. */
+void step_resize_size(const struct step_size *size, uint32_t width, uint32_t height, uint64_t *ret_width,
+		      uint64_t *ret_height);
+
+/* Puts a sentence with its position into error, which may be NULL; returns result. */
+int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));

@@ -1,0 +1,480 @@
+#include "transform.h"
+#include "plan.h"
+#include "resize.h"
+#include "steps.h"
+#include "store.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct transform_scratch {
+	struct packimg_decoder *decoder;
+	struct resize *resize;
+	const struct store_kernels *kernels;
+	uint8_t *between[2]; /* pictures between two stages */
+	size_t between_size[2];
+	uint8_t *row;  /* one finished row with its borders, */
+	uint8_t *fill; /* and one of nothing but fill; TRANSFORM_SIDE_MAX pixels each */
+};
+
+/* Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data (fractions of a scaled decode). */
+struct picture {
+	const uint8_t *data;
+	size_t stride;
+	uint32_t width, height; /* that may be read from data on */
+	double region_x, region_y;
+	double region_width, region_height;
+};
+
+/* Where a stage writes: a picture of bytes, or rows for the store. */
+struct canvas {
+	uint8_t *data; /* NULL: the store */
+	size_t stride;
+	uint32_t width, height, channels;
+	const struct store *store;
+	struct transform_scratch *scratch;
+	/* The part that shows image; what is around it is fill. */
+	uint32_t x, y, content_width, content_height;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+int transform_scratch_new(struct transform_scratch **ret_scratch)
+{
+	struct transform_scratch *scratch = calloc(1, sizeof(*scratch));
+	enum augment_isa isa = augment_isa_chosen();
+	int r = -ENOMEM;
+
+	if (!scratch)
+		return -ENOMEM;
+	scratch->kernels = store_kernels_get(isa);
+	scratch->row = calloc(2, (size_t)TRANSFORM_SIDE_MAX * 4);
+	if (!scratch->row)
+		goto fail;
+	scratch->fill = scratch->row + (size_t)TRANSFORM_SIDE_MAX * 4;
+	r = resize_new_isa(isa, &scratch->resize);
+	if (r < 0)
+		goto fail;
+	r = packimg_decoder_new(&scratch->decoder);
+	if (r < 0)
+		goto fail;
+	*ret_scratch = scratch;
+	return 0;
+fail:
+	transform_scratch_free(scratch);
+	return r;
+}
+
+void transform_scratch_free(struct transform_scratch *scratch)
+{
+	if (!scratch)
+		return;
+	packimg_decoder_free(scratch->decoder);
+	resize_free(scratch->resize);
+	free(scratch->between[0]);
+	free(scratch->between[1]);
+	free(scratch->row);
+	free(scratch);
+}
+
+static int between_reserve(struct transform_scratch *scratch, unsigned which, size_t size)
+{
+	if (size <= scratch->between_size[which])
+		return 0;
+	uint8_t *data = malloc(size + size / 4);
+
+	if (!data)
+		return -ENOMEM;
+	free(scratch->between[which]);
+	scratch->between[which] = data;
+	scratch->between_size[which] = size + size / 4;
+	return 0;
+}
+
+static int explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
+		   const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static int explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
+		   const char *format, ...)
+{
+	if (!error)
+		return result;
+	va_list arguments;
+	int used = snprintf(error->text, sizeof(error->text),
+			    "sample %llu: ", (unsigned long long)sample->index);
+
+	va_start(arguments, format);
+	vsnprintf(error->text + used, sizeof(error->text) - (size_t)used, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+static void store_init(struct store *store, const struct transform *transform,
+		       const struct transform_scratch *scratch, uint64_t epoch, void *output)
+{
+	*store = (struct store){.kernels = scratch->kernels, .output = output};
+	transform_shape(transform, epoch, &store->shape);
+	for (int c = 0; c < 3; c++) {
+		double mean = transform->statistics ? transform->mean[c] : 0;
+		double std = transform->statistics ? transform->std[c] : 1;
+
+		store->scale[c] = (float)(1 / (255 * std));
+		store->bias[c] = (float)(-mean / std);
+	}
+}
+
+static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, const uint8_t fill[3])
+{
+	for (uint32_t x = 0; x < count; x++, output += channels) {
+		memcpy(output, fill, 3);
+		if (channels == 4)
+			output[3] = 0;
+	}
+}
+
+/* Content of one row on its way to the store; a resize_sink. */
+static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
+{
+	struct canvas *canvas = context;
+
+	if (canvas->content_width < canvas->width) {
+		uint8_t *bordered = canvas->scratch->row;
+
+		memcpy(bordered + (size_t)canvas->x * canvas->channels, pixels,
+		       (size_t)canvas->content_width * canvas->channels);
+		pixels = bordered;
+	}
+	canvas->store->kernels->row(canvas->store, canvas->y + row, pixels);
+}
+
+/* Fills what the image does not cover. */
+static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
+{
+	bool sides = canvas->content_width < canvas->width;
+
+	if (!canvas->data) {
+		if (sides)
+			fill_pixels(canvas->scratch->row, canvas->width, canvas->channels, fill);
+		if (canvas->content_height < canvas->height)
+			fill_pixels(canvas->scratch->fill, canvas->width, canvas->channels, fill);
+	}
+	for (uint32_t y = 0; y < canvas->height; y++) {
+		bool inside = y - canvas->y < canvas->content_height;
+		uint32_t right = canvas->x + canvas->content_width;
+
+		if (inside && (!sides || !canvas->data))
+			continue;
+		if (!canvas->data) {
+			canvas->store->kernels->row(canvas->store, y, canvas->scratch->fill);
+			continue;
+		}
+		uint8_t *row = canvas->data + y * canvas->stride;
+
+		fill_pixels(row, inside ? canvas->x : canvas->width, canvas->channels, fill);
+		if (inside)
+			fill_pixels(row + (size_t)right * canvas->channels, canvas->width - right,
+				    canvas->channels, fill);
+	}
+}
+
+/* Pixels that outputs grid .. grid + count - 1 of an axis depend on: [*ret_low, *ret_high). */
+static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count,
+		       uint32_t *ret_low, uint32_t *ret_high)
+{
+	if (plan_axis_copies(axis)) {
+		*ret_low = axis->low + (uint32_t)grid;
+		*ret_high = *ret_low + count;
+		return;
+	}
+	double step = (double)(axis->high - axis->low) / axis->grid;
+	double support = step > 1 ? step : 1;
+	double low = floor(axis->low + (grid + 0.5) * step - support + 0.5);
+	double high = floor(axis->low + (grid + count - 0.5) * step + support + 0.5);
+
+	*ret_low = low > axis->low ? (uint32_t)low : axis->low;
+	*ret_high = high < axis->high ? (uint32_t)high : axis->high;
+}
+
+/* Size that the region will have once resized, for the decoder's choice of scale; 0: only full scale will do. */
+static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
+{
+	double hint = ceil((double)size * axis->grid / (axis->high - axis->low));
+
+	return plan_axis_copies(axis) ? 0 : hint < size ? (uint32_t)hint : size;
+}
+
+/* The axis in the coordinates of the picture that holds pixels low .. of the stage's input, possibly at a smaller scale. */
+static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
+				     uint32_t low, uint32_t high, double begin, double extent,
+				     uint32_t size)
+{
+	double step = (double)(axis->high - axis->low) / axis->grid;
+	double scale = extent / (high - low);
+	double end = ceil(begin + extent - 1e-6);
+
+	return (struct resize_axis){
+		.origin = begin + (axis->low + grid * step - low) * scale,
+		.step = step * scale,
+		.low = 0,
+		.high = end < size ? (uint32_t)end : size,
+		.count = count,
+		.reverse = axis->reverse,
+	};
+}
+
+static void copy_rows(const struct plan_stage *stage, const struct picture *picture,
+		      struct canvas *canvas)
+{
+	const struct store_kernels *kernels = canvas->scratch->kernels;
+	size_t row_size = (size_t)canvas->width * 3;
+
+	if (canvas->data && canvas->channels == 3 && canvas->content_width == canvas->width &&
+	    picture->stride == row_size && canvas->stride == row_size && !stage->x.reverse &&
+	    !stage->y.reverse) {
+		memcpy(canvas->data + canvas->y * row_size, picture->data,
+		       canvas->content_height * row_size);
+		return;
+	}
+	/* Through the store a row is turned in place of the row it will be; borders are there already. */
+	uint8_t *line = canvas->scratch->row + (size_t)canvas->x * canvas->channels;
+
+	for (uint32_t i = 0; i < canvas->content_height; i++) {
+		uint32_t row = stage->y.reverse ? canvas->content_height - 1 - i : i;
+		const uint8_t *pixels = picture->data + i * picture->stride;
+
+		if (canvas->data)
+			line = canvas->data + (canvas->y + row) * canvas->stride +
+			       (size_t)canvas->x * canvas->channels;
+		kernels->copy(line, pixels, canvas->content_width, canvas->channels,
+			      stage->x.reverse);
+		if (!canvas->data)
+			canvas->store->kernels->row(canvas->store, canvas->y + row,
+						    canvas->scratch->row);
+	}
+}
+
+struct stage_region {
+	int64_t grid_x, grid_y; /* first grid pixel shown */
+	uint32_t low_x, high_x, low_y, high_y;
+};
+
+static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
+		       const struct stage_region *region, const struct picture *picture,
+		       struct canvas *canvas)
+{
+	struct resize_source source = {.data = picture->data,
+				       .stride = picture->stride,
+				       .width = picture->width,
+				       .height = picture->height,
+				       .channels = 3};
+	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
+					  region->low_x, region->high_x, picture->region_x,
+					  picture->region_width, picture->width);
+	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
+					  region->low_y, region->high_y, picture->region_y,
+					  picture->region_height, picture->height);
+	struct resize_target target = {.channels = canvas->channels};
+
+	if (canvas->data) {
+		target.data = canvas->data + canvas->y * canvas->stride +
+			      (size_t)canvas->x * canvas->channels;
+		target.stride = (ptrdiff_t)canvas->stride;
+	} else {
+		target.sink = canvas_sink;
+		target.context = canvas;
+	}
+	return resize_region(scratch->resize, &source, &x, &y, &target);
+}
+
+static int decode(struct transform_scratch *scratch, const struct packimg_sample *sample,
+		  const struct plan_stage *stage, const struct stage_region *region,
+		  struct picture *ret_picture, struct packimg_error *error)
+{
+	struct packimg_region wanted = {.x = region->low_x,
+					.y = region->low_y,
+					.width = region->high_x - region->low_x,
+					.height = region->high_y - region->low_y};
+	struct packimg_pixels pixels;
+	uint32_t hint_width = axis_hint(&stage->x, wanted.width);
+	uint32_t hint_height = axis_hint(&stage->y, wanted.height);
+
+	/* An axis that only copies needs every pixel of its own. */
+	if (hint_width == 0 || hint_height == 0)
+		hint_width = hint_height = 0;
+	int r = packimg_decode(scratch->decoder, sample, &wanted, hint_width, hint_height, &pixels,
+			       error);
+
+	if (r < 0)
+		return r;
+	/*
+	 * Whole pixels of the offset go into the pointer: how much more than the region a codec returns must not reach the
+	 * arithmetic of the filters.
+	 */
+	uint32_t x = (uint32_t)floor(pixels.x + 1e-6), y = (uint32_t)floor(pixels.y + 1e-6);
+
+	*ret_picture = (struct picture){
+		.data = pixels.data + y * pixels.stride + (size_t)x * 3,
+		.stride = pixels.stride,
+		.width = pixels.width - x,
+		.height = pixels.height - y,
+		.region_x = pixels.x - x,
+		.region_y = pixels.y - y,
+		.region_width = pixels.region_width,
+		.region_height = pixels.region_height,
+	};
+	return 0;
+}
+
+/* The rectangle of a picture between two stages. */
+static struct picture between_picture(const struct transform_scratch *scratch, unsigned which,
+				      const struct plan_stage *stage,
+				      const struct stage_region *region)
+{
+	size_t stride = (size_t)stage->x.source * 3;
+
+	return (struct picture){
+		.data = scratch->between[which] + region->low_y * stride +
+			(size_t)region->low_x * 3,
+		.stride = stride,
+		.width = stage->x.source - region->low_x,
+		.height = stage->y.source - region->low_y,
+		.region_width = region->high_x - region->low_x,
+		.region_height = region->high_y - region->low_y,
+	};
+}
+
+/* Runs stage number index of a plan onto its canvas. */
+static int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
+		     const struct plan *plan, unsigned index, struct canvas *canvas,
+		     uint64_t *decode_ns, struct packimg_error *error)
+{
+	const struct plan_stage *stage = &plan->stages[index];
+	struct stage_region region;
+	struct picture picture;
+	int r;
+
+	canvas->content_width = plan_axis_content(&stage->x, &canvas->x, &region.grid_x);
+	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, &region.grid_y);
+	if (canvas->content_width == 0 || canvas->content_height == 0)
+		canvas->x = canvas->y = canvas->content_width = canvas->content_height = 0;
+	if (canvas->content_width < canvas->width || canvas->content_height < canvas->height)
+		canvas_fill(canvas, stage->fill);
+	if (canvas->content_width == 0)
+		return 0;
+	axis_reach(&stage->x, region.grid_x, canvas->content_width, &region.low_x, &region.high_x);
+	axis_reach(&stage->y, region.grid_y, canvas->content_height, &region.low_y, &region.high_y);
+	if (index == 0) {
+		uint64_t start = now_ns();
+
+		r = decode(scratch, sample, stage, &region, &picture, error);
+		if (r < 0)
+			return r;
+		*decode_ns = now_ns() - start;
+	} else {
+		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
+	}
+	if (plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y)) {
+		copy_rows(stage, &picture, canvas);
+		return 0;
+	}
+	r = resize_rows(scratch, stage, &region, &picture, canvas);
+	return r == -EINVAL ? explain(error, r, sample,
+				      "cannot be resized from %u x %u to %u x %u pixels: a side is "
+				      "at most %d",
+				      stage->x.source, stage->y.source, stage->x.grid,
+				      stage->y.grid, RESIZE_SIDE_MAX)
+			    : r;
+}
+
+static int check_sample(const struct transform *transform, const struct packimg_sample *sample,
+			const struct transform_shape *shape, struct packimg_error *error)
+{
+	if (transform_needs_statistics(transform))
+		return explain(error, -EINVAL, sample,
+			       "normalize(dataset) has not been given the dataset's statistics");
+	if (transform->fixed_width &&
+	    (sample->width != transform->fixed_width || sample->height != transform->fixed_height))
+		return explain(error, -EINVAL, sample,
+			       "is %u x %u pixels, but this pipeline was fixed to %u x %u; add a "
+			       "step that sets "
+			       "the size, such as resize(%ux%u)",
+			       sample->width, sample->height, transform->fixed_width,
+			       transform->fixed_height, transform->fixed_width,
+			       transform->fixed_height);
+	if (shape->width == 0)
+		return explain(error, -EINVAL, sample,
+			       "this pipeline does not set a size; add a step that does, such as "
+			       "random_resized_crop(224)");
+	return 0;
+}
+
+static int apply(const struct transform *transform, struct transform_scratch *scratch,
+		 const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
+		 uint64_t *decode_ns, struct packimg_error *error)
+{
+	struct transform_error reason;
+	struct store store;
+	struct plan plan;
+	int r;
+
+	store_init(&store, transform, scratch, epoch, output);
+	r = check_sample(transform, sample, &store.shape, error);
+	if (r < 0)
+		return r;
+	r = plan_make(transform, sample->width, sample->height, seed, epoch, sample->index, &plan,
+		      &reason);
+	if (r < 0)
+		return explain(error, r, sample, "%s", reason.text);
+	for (unsigned i = 0; i + 1 < plan.stage_count; i++) {
+		const struct plan_stage *stage = &plan.stages[i];
+		struct canvas canvas = {.stride = (size_t)stage->x.count * 3,
+					.width = stage->x.count,
+					.height = stage->y.count,
+					.channels = 3,
+					.scratch = scratch};
+
+		r = between_reserve(scratch, i % 2, canvas.stride * canvas.height);
+		if (r < 0)
+			return r;
+		canvas.data = scratch->between[i % 2];
+		r = stage_run(scratch, sample, &plan, i, &canvas, decode_ns, error);
+		if (r < 0)
+			return r;
+	}
+	struct canvas canvas = {.stride = (size_t)store.shape.width * store.shape.channels,
+				.width = store.shape.width,
+				.height = store.shape.height,
+				.channels = store.shape.channels,
+				.store = &store,
+				.scratch = scratch};
+
+	/* Bytes in NHWC need no store: they are written where they belong. */
+	if (store.shape.element == TRANSFORM_U8 && store.shape.layout == TRANSFORM_NHWC)
+		canvas.data = output;
+	return stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, decode_ns, error);
+}
+
+int transform_apply(const struct transform *transform, struct transform_scratch *scratch,
+		    const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
+		    void *output, struct transform_times *times, struct packimg_error *error)
+{
+	uint64_t start = now_ns(), decode_ns = 0;
+	int r = apply(transform, scratch, sample, seed, epoch, output, &decode_ns, error);
+
+	if (times) {
+		times->decode_ns += decode_ns;
+		times->resize_ns += now_ns() - start - decode_ns;
+	}
+	return r;
+}
