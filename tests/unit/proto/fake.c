@@ -1,0 +1,488 @@
+#include "fake.h"
+
+#include "feed.pb-c.h"
+#include "framing.h"
+#include "ring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct session {
+	int fd;
+	struct frame_reader reader;
+	struct ring_producer ring;
+	const char *script; /* base name of the dataset */
+	long number;	    /* after the script's dash, -1 for none */
+	Loaderd__Request *open;
+	uint32_t element, layout;
+};
+
+static bool scripted(const struct session *s, const char *name)
+{
+	size_t length = strlen(name);
+	return strncmp(s->script, name, length) == 0 &&
+	       (s->script[length] == '-' || s->script[length] == '\0');
+}
+
+static void sleep_ms(long ms)
+{
+	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+	nanosleep(&t, NULL);
+}
+
+static int send_reply(struct session *s, const Loaderd__Reply *reply, const int *fds,
+		      unsigned fd_count)
+{
+	size_t size = loaderd__reply__get_packed_size(reply);
+	uint8_t *data = malloc(size + 1);
+	loaderd__reply__pack(reply, data);
+	int r = frame_send(s->fd, data, size, fds, fd_count, 1000);
+	free(data);
+	return r;
+}
+
+static void send_doorbell(struct session *s)
+{
+	frame_send(s->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 0);
+}
+
+static int send_error(struct session *s, int code, const char *text, const char *field,
+		      int position)
+{
+	Loaderd__Error error = LOADERD__ERROR__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	error.code = code;
+	error.text = (char *)text;
+	error.field = (char *)field;
+	error.position = position;
+	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
+	reply.error = &error;
+	return send_reply(s, &reply, NULL, 0);
+}
+
+/* Waits for a request; NULL when the client is gone or timeout_ms passed. */
+static Loaderd__Request *receive(struct session *s, int timeout_ms, bool *ret_gone)
+{
+	for (;;) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&s->reader, s->fd, &data, &size);
+		if (r > 0)
+			return loaderd__request__unpack(NULL, size, data);
+		struct pollfd p = {.fd = s->fd, .events = POLLIN};
+		if (r < 0) {
+			*ret_gone = true;
+			return NULL;
+		}
+		if (poll(&p, 1, timeout_ms) <= 0)
+			return NULL;
+	}
+}
+
+/* Reads doorbells; false when the client is gone. */
+static bool attend(struct session *s, int timeout_ms)
+{
+	bool gone = false;
+	Loaderd__Request *request = receive(s, timeout_ms, &gone);
+	if (request != NULL)
+		loaderd__request__free_unpacked(request, NULL);
+	return !gone;
+}
+
+static void wait_for_hangup(struct session *s)
+{
+	while (attend(s, 1000))
+		;
+}
+
+static uint32_t field_type(const char *name)
+{
+	return name[0] == 'i' ? 1 : name[0] == 'f' ? 2 : name[0] == 'b' ? 3 : 4;
+}
+
+static void fill_field(struct session *s, char *values, uint32_t field, uint32_t i, uint64_t sample)
+{
+	char text[64];
+	char *record = values + (size_t)s->ring.header->fields[field].stride * i;
+	switch (s->ring.header->fields[field].type) {
+	case 1:
+		((int64_t *)values)[i] = -(int64_t)sample * 2;
+		break;
+	case 2:
+		((double *)values)[i] = (double)sample / 4;
+		break;
+	default:
+		snprintf(text, sizeof text,
+			 s->ring.header->fields[field].type == 3 ? "sample %llu" : "{\"s\": %llu}",
+			 (unsigned long long)sample);
+		uint32_t size = (uint32_t)strlen(text);
+		if (size > s->ring.header->field_bytes)
+			size = s->ring.header->field_bytes;
+		memcpy(record, &size, sizeof size);
+		memcpy(record + sizeof size, text, size);
+	}
+}
+
+static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint64_t batch)
+{
+	const Loaderd__OpenFeed *open = s->open->open_feed;
+	const struct ring_header *header = s->ring.header;
+	char *base = (char *)slot;
+	uint32_t count = open->batch_size;
+	if (open->last == LOADERD__LAST_BATCH__LAST_SHORT && batch == FAKE_BATCHES - 1 && count > 1)
+		count--;
+	slot->epoch = epoch;
+	slot->batch = batch;
+	slot->count = count;
+	slot->height = FAKE_HEIGHT;
+	slot->width = FAKE_WIDTH;
+	slot->channels = FAKE_CHANNELS;
+	slot->element = s->element;
+	slot->layout = s->layout;
+	slot->bad = 0;
+	slot->last = batch == FAKE_BATCHES - 1;
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t sample = fake_sample(batch, open->batch_size, i);
+		size_t values = FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS;
+		char *image = base + header->image_offset;
+		((int32_t *)(base + header->label_offset))[i] = (int32_t)(sample % FAKE_CLASSES);
+		((uint64_t *)(base + header->sample_offset))[i] = sample;
+		((uint8_t *)base + header->flag_offset)[i] =
+			sample == 3 ? RING_SAMPLE_SUBSTITUTED : 0;
+		slot->bad += sample == 3;
+		for (uint32_t field = 0; field < header->field_count; field++)
+			fill_field(s, base + header->fields[field].offset, field, i, sample);
+		for (size_t v = 0; v < values; v++) {
+			float f = (float)fake_pixel(epoch, sample);
+			uint32_t bits;
+			memcpy(&bits, &f, sizeof bits);
+			if (s->element == RING_U8)
+				((uint8_t *)image)[i * values + v] = fake_pixel(epoch, sample);
+			else if (s->element == RING_F32)
+				((float *)image)[i * values + v] = f;
+			else if (s->element == RING_BF16)
+				((uint16_t *)image)[i * values + v] = (uint16_t)(bits >> 16);
+			else
+				((_Float16 *)image)[i * values + v] = (_Float16)f;
+		}
+	}
+	if (scripted(s, "badslot"))
+		slot->height = 1 << 30;
+	if (scripted(s, "badnumber"))
+		slot->number += 5;
+}
+
+/* Publishes until the script, the client or the feed's end says stop. */
+static void produce(struct session *s)
+{
+	const Loaderd__OpenFeed *open = s->open->open_feed;
+	uint64_t epoch = open->epoch, batch = open->batch;
+	for (long published = 0;; published++) {
+		struct ring_slot *slot = ring_begin(&s->ring);
+		while (slot == NULL) {
+			ring_producer_arm(&s->ring);
+			slot = ring_begin(&s->ring);
+			if (slot == NULL && !attend(s, 1000))
+				return;
+		}
+		if (scripted(s, "die") && published == s->number)
+			return;
+		if (scripted(s, "shutdown") && published == s->number) {
+			Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
+			Loaderd__Reply reply = LOADERD__REPLY__INIT;
+			reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
+			reply.shutting_down = &shutting_down;
+			send_reply(s, &reply, NULL, 0);
+			return;
+		}
+		if (scripted(s, "garbage") && published == s->number) {
+			frame_send(s->fd, (const uint8_t *)"\xff\xff\xff\xff", 4, NULL, 0, 0);
+			return wait_for_hangup(s);
+		}
+		if (scripted(s, "oops") && published == s->number) {
+			send_error(s, EIO, "the disk is gone", "", -1);
+			return wait_for_hangup(s);
+		}
+		bool failed = scripted(s, "fail") && published == s->number;
+		if (failed || (scripted(s, "end") && published == s->number) ||
+		    (open->epoch_end != 0 && epoch >= open->epoch_end)) {
+			if (ring_end(&s->ring, failed ? "sample 7 is broken" : NULL))
+				send_doorbell(s);
+			return wait_for_hangup(s);
+		}
+		if (scripted(s, "hang") && published == s->number)
+			return wait_for_hangup(s);
+		if (scripted(s, "slow"))
+			sleep_ms(s->number);
+		fill(s, slot, epoch, batch);
+		for (int i = 0; scripted(s, "flood") && i < 1000; i++)
+			send_doorbell(s);
+		if (ring_publish(&s->ring))
+			send_doorbell(s);
+		batch++;
+		if (batch == FAKE_BATCHES) {
+			batch = 0;
+			epoch++;
+		}
+		bool gone = false;
+		Loaderd__Request *request = receive(s, 0, &gone);
+		if (request != NULL)
+			loaderd__request__free_unpacked(request, NULL);
+		if (gone)
+			return;
+	}
+}
+
+static int make_ring(struct session *s)
+{
+	const Loaderd__OpenFeed *open = s->open->open_feed;
+	const char *pipeline = open->pipeline;
+	size_t size = 4;
+	s->element = RING_F32;
+	if (strstr(pipeline, "f16") != NULL)
+		s->element = RING_F16, size = 2;
+	if (strstr(pipeline, "bf16") != NULL)
+		s->element = RING_BF16, size = 2;
+	if (strstr(pipeline, "f32") == NULL && size == 4)
+		s->element = RING_U8, size = 1;
+	s->layout = strstr(pipeline, "nchw") != NULL ? RING_NCHW : RING_NHWC;
+	struct ring_geometry geometry = {
+		.slots = open->slots != 0 ? open->slots : FAKE_SLOTS,
+		.batch_size_max = open->batch_size,
+		.image_size_max = (uint64_t)open->batch_size * FAKE_HEIGHT * FAKE_WIDTH *
+				  FAKE_CHANNELS * size,
+		.field_count = (uint32_t)open->n_fields,
+		.field_bytes = open->field_bytes != 0 ? open->field_bytes : 256,
+	};
+	for (size_t i = 0; i < open->n_fields; i++)
+		geometry.field_types[i] = field_type(open->fields[i]);
+	return ring_producer_init(&s->ring, &geometry);
+}
+
+static void answer_open(struct session *s)
+{
+	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	opened.feed_id = 17;
+	opened.samples = (uint64_t)FAKE_BATCHES * s->open->open_feed->batch_size;
+	opened.batches_per_epoch = FAKE_BATCHES;
+	opened.classes = FAKE_CLASSES;
+	opened.slots = s->ring.slots;
+	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
+	reply.feed_opened = &opened;
+	int fds[2] = {s->ring.ring_fd, s->ring.ack_fd};
+	if (scripted(s, "swapped"))
+		fds[0] = s->ring.ack_fd, fds[1] = s->ring.ring_fd;
+	if (scripted(s, "badheader"))
+		s->ring.header->slots = 9999;
+	if (scripted(s, "badoffset"))
+		s->ring.header->image_offset = UINT64_C(1) << 62;
+	unsigned count = scripted(s, "nofds") ? 0 : scripted(s, "onefd") ? 1 : 2;
+	send_reply(s, &reply, fds, count);
+}
+
+static void open_feed(struct session *s)
+{
+	const char *dataset = s->open->open_feed->dataset;
+	const char *slash = strrchr(dataset, '/');
+	s->script = slash == NULL ? dataset : slash + 1;
+	const char *dash = strchr(s->script, '-');
+	s->number = dash == NULL ? -1 : atol(dash + 1);
+	if (scripted(s, "refuse"))
+		return;
+	if (scripted(s, "mute"))
+		return wait_for_hangup(s);
+	if (scripted(s, "missing")) {
+		send_error(s, ENOENT, "dataset: there is no file of that name", "dataset", -1);
+		return wait_for_hangup(s);
+	}
+	if (strstr(s->open->open_feed->pipeline, "blur") != NULL) {
+		send_error(s, EINVAL, "\"blur\" is no transform; there are resize, hflip",
+			   "pipeline",
+			   (int)(strstr(s->open->open_feed->pipeline, "blur") -
+				 s->open->open_feed->pipeline));
+		return wait_for_hangup(s);
+	}
+	if (scripted(s, "wrongreply")) {
+		Loaderd__Status status = LOADERD__STATUS__INIT;
+		Loaderd__Reply reply = LOADERD__REPLY__INIT;
+		reply.kind_case = LOADERD__REPLY__KIND_STATUS;
+		reply.status = &status;
+		send_reply(s, &reply, NULL, 0);
+		return wait_for_hangup(s);
+	}
+	if (scripted(s, "noise")) {
+		frame_send(s->fd, (const uint8_t *)"\xff\xff\xff\xff", 4, NULL, 0, 0);
+		return wait_for_hangup(s);
+	}
+	if (scripted(s, "toolong")) {
+		ssize_t n = send(s->fd, "\xff\xff\xff\xff", 4, MSG_NOSIGNAL);
+		(void)n;
+		return wait_for_hangup(s);
+	}
+	int r = make_ring(s);
+	if (r < 0) {
+		send_error(s, -r, "slots or batch_size: no ring of that size", "slots", -1);
+		return;
+	}
+	answer_open(s);
+	if (scripted(s, "badheader") || scripted(s, "badoffset"))
+		wait_for_hangup(s);
+	else
+		produce(s);
+	ring_producer_deinit(&s->ring);
+}
+
+static void answer_status(struct session *s)
+{
+	Loaderd__Status status = LOADERD__STATUS__INIT;
+	Loaderd__FeedStatus feed = LOADERD__FEED_STATUS__INIT, *feeds[] = {&feed};
+	Loaderd__BadSampleRecord bad = LOADERD__BAD_SAMPLE_RECORD__INIT, *bads[] = {&bad};
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	status.version = (char *)"0.1.0-fake";
+	status.pid = (uint32_t)getpid();
+	status.threads = 2;
+	status.uptime_ns = 3723000000000;
+	status.isa = (char *)"c";
+	status.shared_bytes = 12345678;
+	status.n_feeds = 1;
+	status.feeds = feeds;
+	feed.feed_id = 17;
+	feed.name = (char *)"train \x1b[31mred";
+	feed.pid = 4321;
+	feed.uid = 1000;
+	feed.dataset = (char *)"/data/train.pimg";
+	feed.pipeline = (char *)"random_resized_crop(224) hflip(0.5)";
+	feed.batch_size = 256;
+	feed.epoch = 3;
+	feed.batch = 41;
+	feed.images = 1234567;
+	feed.bad = 2;
+	feed.slots = 4;
+	feed.slots_ready = 2;
+	feed.slots_held = 1;
+	feed.stall_client_ns = 1500000000;
+	feed.stall_daemon_ns = 60000000000;
+	feed.read_ns = 1000000000;
+	feed.decode_ns = 6000000000;
+	feed.resize_ns = 2000000000;
+	feed.other_ns = 1000000000;
+	feed.bytes = 12345678;
+	status.n_bad = 1;
+	status.bad = bads;
+	bad.dataset = (char *)"/data/train.pimg";
+	bad.index = 99;
+	bad.source = (char *)"n01440764/x.JPEG";
+	bad.text = (char *)"truncated after row 12";
+	bad.count = 3;
+	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
+	reply.status = &status;
+	send_reply(s, &reply, NULL, 0);
+}
+
+static void answer_dataset(struct session *s, const char *path)
+{
+	char *names[FAKE_CLASSES];
+	char texts[FAKE_CLASSES][16];
+	double mean[3] = {123.5, 116.25, 103.75}, std[3] = {58, 57, 57.5};
+	if (strstr(path, "missing") != NULL) {
+		send_error(s, ENOENT, "there is no file of that name", "dataset", -1);
+		return;
+	}
+	Loaderd__Dataset dataset = LOADERD__DATASET__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	for (int i = 0; i < FAKE_CLASSES; i++) {
+		snprintf(texts[i], sizeof texts[i], "class %d", i);
+		names[i] = texts[i];
+	}
+	dataset.path = (char *)path;
+	dataset.samples = 320;
+	dataset.n_class_names = FAKE_CLASSES;
+	dataset.class_names = names;
+	dataset.n_mean = dataset.n_std = 3;
+	dataset.mean = mean;
+	dataset.std = std;
+	dataset.metadata = (char *)"{\"made\": \"by hand\"}";
+	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
+	reply.dataset = &dataset;
+	send_reply(s, &reply, NULL, 0);
+}
+
+static void answer_shutdown(struct session *s)
+{
+	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
+	reply.shutting_down = &shutting_down;
+	send_reply(s, &reply, NULL, 0);
+}
+
+static void *session(void *argument)
+{
+	struct session *s = argument;
+	bool gone = false;
+	frame_reader_init(&s->reader);
+	while (!gone) {
+		Loaderd__Request *request = receive(s, -1, &gone);
+		if (request == NULL)
+			break;
+		s->open = request;
+		switch (request->kind_case) {
+		case LOADERD__REQUEST__KIND_OPEN_FEED:
+			open_feed(s);
+			gone = true;
+			break;
+		case LOADERD__REQUEST__KIND_GET_STATUS:
+			answer_status(s);
+			break;
+		case LOADERD__REQUEST__KIND_GET_DATASET:
+			answer_dataset(s, request->get_dataset->path);
+			break;
+		case LOADERD__REQUEST__KIND_SHUTDOWN:
+			answer_shutdown(s);
+			break;
+		default:
+			break;
+		}
+		loaderd__request__free_unpacked(request, NULL);
+	}
+	frame_reader_deinit(&s->reader);
+	close(s->fd);
+	free(s);
+	return NULL;
+}
+
+void fake_serve(int listen_fd, int lifeline)
+{
+	struct pollfd p[2] = {{.fd = listen_fd, .events = POLLIN},
+			      {.fd = lifeline, .events = POLLIN}};
+	pthread_attr_t detached;
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	for (;;) {
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			break;
+		if (p[1].revents != 0)
+			break;
+		int fd = p[0].revents == 0 ? -1 : accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			continue;
+		struct session *s = calloc(1, sizeof *s);
+		pthread_t thread;
+		s->fd = fd;
+		pthread_create(&thread, &detached, session, s);
+	}
+	pthread_attr_destroy(&detached);
+	close(listen_fd);
+	if (lifeline >= 0)
+		close(lifeline);
+}

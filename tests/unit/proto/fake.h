@@ -1,0 +1,32 @@
+/*
+ * A daemon for tests of libfeed: it speaks the protocol, makes pixels by a formula, and misbehaves on request. The base name of the dataset's
+ * path is the script, dash-separated from a number where it takes one (fake.c lists them); the pipeline names element and layout.
+ * fake_serve() runs on the calling thread and starts one thread per connection.
+ */
+#pragma once
+
+#include <stdint.h>
+
+enum {
+	FAKE_HEIGHT = 4,
+	FAKE_WIDTH = 6,
+	FAKE_CHANNELS = 3,
+	FAKE_BATCHES = 10, /* per epoch */
+	FAKE_CLASSES = 10,
+	FAKE_SLOTS = 4,
+};
+
+/* Index in the dataset of sample i of a batch. */
+static inline uint64_t fake_sample(uint64_t batch, uint32_t batch_size, uint32_t i)
+{
+	return batch * batch_size + i;
+}
+
+/* Every byte of a sample's pixels, when the element is u8. */
+static inline uint8_t fake_pixel(uint64_t epoch, uint64_t sample)
+{
+	return (uint8_t)(epoch * 31 + sample * 7);
+}
+
+/* Serves connections of a listening socket until lifeline (-1 for none) hangs up; then closes both. */
+void fake_serve(int listen_fd, int lifeline);

@@ -1,0 +1,707 @@
+/* The ring: layout, seals, order, trust, and the wake-up protocol under threads and processes. proto/SPEC.md, "Ring". */
+#include "testing.h"
+
+#include "ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The tables of SPEC.md. */
+#define AT(type, member, offset)                                                                   \
+	_Static_assert(offsetof(struct type, member) == (offset), #type "." #member)
+AT(ring_header, magic, 0);
+AT(ring_header, version, 4);
+AT(ring_header, slots, 8);
+AT(ring_header, batch_size_max, 12);
+AT(ring_header, slot_size, 16);
+AT(ring_header, image_offset, 24);
+AT(ring_header, image_size_max, 32);
+AT(ring_header, label_offset, 40);
+AT(ring_header, sample_offset, 48);
+AT(ring_header, flag_offset, 56);
+AT(ring_header, field_count, 64);
+AT(ring_header, field_bytes, 68);
+AT(ring_header, fields, 72);
+AT(ring_header, fields[1], 88);
+AT(ring_header, fields[0].type, 80);
+AT(ring_header, fields[0].stride, 84);
+AT(ring_header, head, 384);
+AT(ring_header, state, 392);
+AT(ring_header, producer_waits, 396);
+AT(ring_header, reason, 448);
+AT(ring_header, order, 960);
+_Static_assert(sizeof(struct ring_header) == 1984, "ring_header");
+AT(ring_slot, number, 0);
+AT(ring_slot, epoch, 8);
+AT(ring_slot, batch, 16);
+AT(ring_slot, count, 24);
+AT(ring_slot, height, 28);
+AT(ring_slot, width, 32);
+AT(ring_slot, channels, 36);
+AT(ring_slot, element, 40);
+AT(ring_slot, layout, 44);
+AT(ring_slot, bad, 48);
+AT(ring_slot, last, 52);
+AT(ring_slot, publish_ns, 56);
+_Static_assert(sizeof(struct ring_slot) == 64, "ring_slot");
+AT(ring_ack, consumer_waits, 0);
+AT(ring_ack, stall_ns, 8);
+AT(ring_ack, taken, 16);
+AT(ring_ack, acks, 64);
+_Static_assert(sizeof(struct ring_ack) == 2112, "ring_ack");
+
+static struct ring_geometry small_geometry(uint32_t slots)
+{
+	return (struct ring_geometry){
+		.slots = slots,
+		.batch_size_max = 5,
+		.image_size_max = 5 * 7 * 3 * 3,
+		.field_count = 2,
+		.field_bytes = 10,
+		.field_types = {1, 3},
+	};
+}
+
+static void geometry_is_limited(void **state)
+{
+	struct ring_geometry good = small_geometry(4), g;
+	/* header and acks, and for each slot a page of small sections and a page of images */
+	assert_int_equal(ring_size(&good), 4096 + 4096 + 4 * (4096 + 4096));
+
+	g = good, g.slots = 0;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.slots = RING_SLOTS_MAX + 1;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.batch_size_max = 0;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.batch_size_max = UINT32_MAX;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.image_size_max = 0;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.image_size_max = UINT64_MAX;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.image_size_max = RING_IMAGE_SIZE_MAX + 1;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.field_count = RING_FIELDS_MAX + 1;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.field_bytes = UINT32_MAX;
+	assert_int_equal(ring_size(&g), 0);
+	g = good, g.field_types[1] = 9;
+	assert_int_equal(ring_size(&g), 0);
+	struct ring_producer producer;
+	assert_int_equal(ring_producer_init(&producer, &g), -EINVAL);
+
+	/* the largest that the limits allow is a number, not an overflow */
+	g = (struct ring_geometry){
+		.slots = RING_SLOTS_MAX,
+		.batch_size_max = RING_BATCH_SIZE_MAX,
+		.image_size_max = RING_IMAGE_SIZE_MAX,
+		.field_count = RING_FIELDS_MAX,
+		.field_bytes = RING_FIELD_BYTES_MAX,
+	};
+	for (int i = 0; i < RING_FIELDS_MAX; i++)
+		g.field_types[i] = 4;
+	assert_true(ring_size(&g) > RING_SLOTS_MAX * (uint64_t)RING_IMAGE_SIZE_MAX);
+	assert_true(ring_size(&g) < UINT64_C(1) << 50);
+}
+
+struct pair {
+	struct ring_producer producer;
+	struct ring_consumer consumer;
+};
+
+static void pair_init(struct pair *pair, uint32_t slots)
+{
+	struct ring_geometry geometry = small_geometry(slots);
+	assert_int_equal(ring_producer_init(&pair->producer, &geometry), 0);
+	assert_int_equal(
+		ring_consumer_init(&pair->consumer, pair->producer.ring_fd, pair->producer.ack_fd),
+		0);
+}
+
+static void pair_deinit(struct pair *pair)
+{
+	ring_consumer_deinit(&pair->consumer);
+	ring_producer_deinit(&pair->producer);
+}
+
+static void seals_hold(void **state)
+{
+	unsigned fds = count_open_fds();
+	struct pair pair;
+	pair_init(&pair, 2);
+	int ring = pair.producer.ring_fd, ack = pair.producer.ack_fd;
+	size_t size = pair.consumer.map_size;
+
+	assert_true(fcntl(ring, F_GETFD) & FD_CLOEXEC);
+	assert_true(fcntl(ack, F_GETFD) & FD_CLOEXEC);
+	assert_ptr_equal(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, 0), MAP_FAILED);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(mprotect((void *)pair.consumer.header, size, PROT_READ | PROT_WRITE), -1);
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(pwrite(ring, "x", 1, 0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(fallocate(ring, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(ftruncate(ring, 0), -1);
+	assert_int_equal(ftruncate(ring, (off_t)size + 4096), -1);
+	assert_int_equal(fcntl(ring, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	assert_int_equal(ftruncate(ack, 0), -1);
+	assert_int_equal(ftruncate(ack, 8192), -1);
+	assert_int_equal(fcntl(ack, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	/* the daemon's own mapping still writes, and all of it is there before the first batch */
+	assert_int_equal(((struct ring_slot *)ring_begin(&pair.producer))->number, 1);
+	struct stat status;
+	assert_int_equal(fstat(ring, &status), 0);
+	assert_true((uint64_t)status.st_blocks * 512 >= size);
+	pair_deinit(&pair);
+	assert_int_equal(count_open_fds(), fds);
+}
+
+static void publish(struct ring_producer *producer)
+{
+	struct ring_slot *slot = ring_begin(producer);
+	assert_non_null(slot);
+	slot->count = 1;
+	ring_publish(producer);
+}
+
+static void batches_come_in_order(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 3);
+	assert_null(ring_take(&pair.consumer));
+	for (uint64_t n = 1; n <= 20; n++) {
+		publish(&pair.producer);
+		assert_int_equal(ring_outstanding(&pair.producer), 1);
+		assert_int_equal(ring_ready(&pair.producer), 1);
+		const struct ring_slot *slot = ring_take(&pair.consumer);
+		assert_non_null(slot);
+		assert_int_equal(slot->number, n);
+		assert_int_equal(ring_ready(&pair.producer), 0);
+		assert_null(ring_take(&pair.consumer));
+		assert_int_equal(ring_ack(&pair.consumer, n), 0);
+		assert_int_equal(ring_ack(&pair.consumer, n), -EINVAL);
+		assert_int_equal(ring_outstanding(&pair.producer), 0);
+	}
+	assert_int_equal(ring_ack(&pair.consumer, 0), -EINVAL);
+	assert_int_equal(ring_ack(&pair.consumer, 21), -EINVAL);
+	pair_deinit(&pair);
+}
+
+/* Several slots begun at once, published in order; nothing is visible before. */
+static void slots_are_published_in_order_begun(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 3);
+	struct ring_slot *slots[3];
+	for (int i = 0; i < 3; i++)
+		assert_non_null(slots[i] = ring_begin(&pair.producer));
+	assert_null(ring_begin(&pair.producer));
+	assert_null(ring_take(&pair.consumer));
+	for (uint32_t i = 0; i < 3; i++)
+		slots[i]->count = 10 + i;
+	for (uint32_t i = 0; i < 3; i++) {
+		ring_publish(&pair.producer);
+		assert_int_equal(ring_take(&pair.consumer)->count, 10 + i);
+		assert_null(ring_take(&pair.consumer));
+	}
+	assert_int_equal(ring_publish(&pair.producer), 0); /* nothing begun: nothing happens */
+	assert_int_equal(pair.producer.published, 3);
+	pair_deinit(&pair);
+}
+
+/* A batch held for ever costs one slot, not the feed. */
+static void held_batch_does_not_stall(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 3);
+	publish(&pair.producer);
+	const struct ring_slot *kept = ring_take(&pair.consumer);
+	for (uint64_t n = 2; n <= 100; n++) {
+		publish(&pair.producer);
+		const struct ring_slot *slot = ring_take(&pair.consumer);
+		assert_int_equal(slot->number, n);
+		assert_ptr_not_equal(slot, kept);
+		ring_ack(&pair.consumer, n);
+	}
+	assert_int_equal(kept->number, 1);
+	/* given back in the other order */
+	publish(&pair.producer);
+	publish(&pair.producer);
+	assert_null(ring_begin(&pair.producer));
+	assert_non_null(ring_take(&pair.consumer));
+	assert_non_null(ring_take(&pair.consumer));
+	assert_int_equal(pair.consumer.held_count, 3);
+	ring_ack(&pair.consumer, 102);
+	ring_ack(&pair.consumer, 1);
+	assert_int_equal(ring_outstanding(&pair.producer), 1);
+	publish(&pair.producer);
+	publish(&pair.producer);
+	assert_null(ring_begin(&pair.producer));
+	pair_deinit(&pair);
+}
+
+static void end_is_after_the_last_batch(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 2);
+	publish(&pair.producer);
+	assert_non_null(ring_begin(&pair.producer)); /* begun, never published */
+	ring_consumer_arm(&pair.consumer, 1);
+	assert_int_equal(ring_end(&pair.producer, "disk on fire"), 1);
+	assert_int_equal(ring_end(&pair.producer, NULL), 0); /* the first word counts */
+	assert_int_equal(pair.consumer.header->state, RING_FAILED);
+	assert_string_equal(pair.consumer.header->reason, "disk on fire");
+	assert_int_equal(ring_take(&pair.consumer)->number, 1);
+	assert_null(ring_take(&pair.consumer));
+	pair_deinit(&pair);
+
+	pair_init(&pair, 2);
+	char *endless = malloc(10000);
+	memset(endless, 'x', 9999);
+	endless[9999] = '\0';
+	ring_end(&pair.producer, endless);
+	free(endless);
+	assert_int_equal(strlen(pair.consumer.header->reason), RING_REASON_MAX - 1);
+	pair_deinit(&pair);
+}
+
+static void doorbells_are_asked_for(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 2);
+	struct ring_slot *slot = ring_begin(&pair.producer);
+	slot->count = 1;
+	assert_int_equal(ring_publish(&pair.producer), 0);
+	ring_take(&pair.consumer);
+	ring_consumer_arm(&pair.consumer, 1);
+	ring_begin(&pair.producer)->count = 1;
+	assert_int_equal(ring_publish(&pair.producer), 1);
+	assert_int_equal(pair.consumer.ack->consumer_waits, 0); /* one doorbell per wait */
+	ring_take(&pair.consumer);
+
+	assert_null(ring_begin(&pair.producer));
+	ring_producer_arm(&pair.producer);
+	assert_null(ring_begin(&pair.producer));
+	assert_int_equal(ring_ack(&pair.consumer, 2), 1);
+	assert_non_null(ring_begin(&pair.producer));
+	assert_int_equal(ring_ack(&pair.consumer, 1), 0); /* a slot was found, the wait is over */
+	pair_deinit(&pair);
+}
+
+static uint64_t next_random(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+/*
+ * Whatever the ack page holds, a slot is handed out again only after it was published, and never twice at a time; the producer's own memory
+ * stays sound.
+ */
+static void hostile_acks_harm_nobody(void **state)
+{
+	struct pair pair;
+	enum { SLOTS = 4 };
+	pair_init(&pair, SLOTS);
+	struct ring_ack *ack = pair.consumer.ack;
+	uint64_t seed = 88172645463325252;
+	uint64_t begun[SLOTS] = {0};
+	for (int round = 0; round < 20000; round++) {
+		for (int i = 0; i < SLOTS; i++) {
+			uint64_t r = next_random(&seed);
+			/* near misses above all: the number itself, its neighbours, a whole lap off, the future */
+			uint64_t near = pair.producer.begun + (r >> 8) % 9 - 4;
+			ack->acks[i] = r % 4 == 0   ? next_random(&seed)
+				       : r % 4 == 1 ? UINT64_MAX
+						    : near;
+		}
+		if (round % 7 == 0)
+			for (size_t i = 0; i < RING_ACK_SIZE / 8; i++)
+				((volatile uint64_t *)ack)[i] = next_random(&seed);
+		assert_true(ring_outstanding(&pair.producer) <= SLOTS);
+		assert_true(ring_ready(&pair.producer) <= SLOTS);
+		struct ring_slot *slot = ring_begin(&pair.producer);
+		if (slot != NULL) {
+			size_t index =
+				((char *)slot - (char *)pair.producer.header - RING_HEADER_SIZE) /
+				pair.producer.slot_size;
+			assert_true(index < SLOTS);
+			assert_true(begun[index] <= pair.producer.published);
+			begun[index] = slot->number;
+			assert_int_equal(slot->number, pair.producer.begun);
+		}
+		if (next_random(&seed) % 2 == 0)
+			ring_publish(&pair.producer);
+		assert_true(pair.producer.begun - pair.producer.published <= SLOTS);
+	}
+	pair_deinit(&pair);
+}
+
+/* A ring file with one word changed. */
+static int consumer_with(const struct ring_producer *producer, size_t offset, size_t size,
+			 uint64_t value, int64_t file_size, int seals)
+{
+	int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct ring_header header;
+	memcpy(&header, producer->header, sizeof header);
+	memcpy((char *)&header + offset, &value, size);
+	assert_int_equal(ftruncate(fd, file_size), 0);
+	size_t length = (size_t)file_size < sizeof header ? (size_t)file_size : sizeof header;
+	assert_int_equal(pwrite(fd, &header, length, 0), (ssize_t)length);
+	if (seals != 0)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	struct ring_consumer consumer;
+	int r = ring_consumer_init(&consumer, fd, producer->ack_fd);
+	if (r == 0)
+		ring_consumer_deinit(&consumer);
+	close(fd);
+	return r;
+}
+
+static void consumer_checks_the_header(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 3);
+	struct ring_producer *producer = &pair.producer;
+	int64_t size = (int64_t)pair.consumer.map_size;
+	uint64_t slot = producer->slot_size;
+	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, size, F_SEAL_SHRINK), 0);
+
+	static const struct {
+		size_t offset, size;
+		uint64_t value;
+	} forged[] = {
+		{0, 4, 0x676e6973},
+		{4, 4, 2},
+		{8, 4, 0},
+		{8, 4, 4},
+		{8, 4, 257},
+		{8, 4, UINT32_MAX},
+		{12, 4, 0},
+		{12, 4, 4096},
+		{12, 4, UINT32_MAX},
+		{16, 8, 0},
+		{16, 8, 4096},
+		{16, 8, 1},
+		{16, 8, UINT64_MAX},
+		{16, 8, UINT64_C(1) << 63},
+		{24, 8, 0},
+		{24, 8, 128},
+		{24, 8, 4097},
+		{24, 8, 8192},
+		{24, 8, UINT64_MAX - 63},
+		{32, 8, 4097},
+		{32, 8, UINT64_MAX},
+		{40, 8, 64},
+		{40, 8, 257},
+		{40, 8, 8192},
+		{40, 8, UINT64_MAX - 63},
+		{48, 8, 8192},
+		{48, 8, 0},
+		{56, 8, 8192},
+		{56, 8, 8191},
+		{64, 4, 17},
+		{64, 4, UINT32_MAX},
+		{68, 4, UINT32_MAX},
+		{68, 4, 100},
+		{72, 8, 8192},
+		{72, 8, 12},
+		{72, 8, UINT64_MAX - 63},
+		{80, 4, 0},
+		{80, 4, 5},
+		{84, 4, 0},
+		{84, 4, UINT32_MAX},
+		{84, 4, 16},
+	};
+	for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+		int r = consumer_with(producer, forged[i].offset, forged[i].size, forged[i].value,
+				      size, F_SEAL_SHRINK);
+		if (r != -EPROTO)
+			print_error("case %zu: offset %zu value %llx gives %d\n", i,
+				    forged[i].offset, (unsigned long long)forged[i].value, r);
+		assert_int_equal(r, -EPROTO);
+	}
+	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, size, 0),
+			 -EPROTO); /* could shrink */
+	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, size - 4096, F_SEAL_SHRINK),
+			 -EPROTO);
+	assert_int_equal(
+		consumer_with(producer, 0, 4, RING_MAGIC, size + (int64_t)slot, F_SEAL_SHRINK),
+		-EPROTO);
+	assert_int_equal(consumer_with(producer, 0, 4, RING_MAGIC, 100, F_SEAL_SHRINK), -EPROTO);
+
+	/* swapped, and something that is no memory at all */
+	struct ring_consumer consumer;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	assert_int_equal(ring_consumer_init(&consumer, producer->ack_fd, producer->ring_fd),
+			 -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, producer->ring_fd),
+			 -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, null, producer->ack_fd), -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, null), -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, -1, -1), -EPROTO);
+	close(null);
+	pair_deinit(&pair);
+}
+
+/*
+ * The wake-up protocol: both sides wait whenever they can, on a descriptor, with a doorbell of one byte. A lost wake-up would stop
+ * both for good, and the poll's limit turns that into a failure.
+ */
+enum { STRESS_BATCHES = 30000, LOST_AFTER_MS = 20000 };
+
+static bool wait_doorbell(int fd)
+{
+	char bytes[64];
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int r;
+	do {
+		r = poll(&p, 1, LOST_AFTER_MS);
+	} while (r < 0 && errno == EINTR);
+	return r == 1 && read(fd, bytes, sizeof bytes) > 0;
+}
+
+static void ring_doorbell(int fd)
+{
+	/* A full socket is fine: what is in it will be read, and the ring looked at after. */
+	ssize_t n = send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)n;
+}
+
+static bool produce(struct ring_producer *producer, int fd, unsigned *ret_waits)
+{
+	uint64_t seed = 7;
+	unsigned waits = 0;
+	for (uint64_t n = 1; n <= STRESS_BATCHES; n++) {
+		struct ring_slot *slot;
+		while ((slot = ring_begin(producer)) == NULL) {
+			ring_producer_arm(producer);
+			if ((slot = ring_begin(producer)) != NULL)
+				break;
+			waits++;
+			if (!wait_doorbell(fd))
+				return false;
+		}
+		slot->epoch = n * 3;
+		slot->count = 5;
+		memset((char *)producer->header + RING_HEADER_SIZE +
+			       ((char *)slot - (char *)producer->header - RING_HEADER_SIZE) +
+			       producer->header->image_offset,
+		       (int)(n & 0xff), producer->header->image_size_max);
+		if (ring_publish(producer))
+			ring_doorbell(fd);
+		if (next_random(&seed) % 64 == 0)
+			sched_yield();
+	}
+	if (ring_end(producer, NULL))
+		ring_doorbell(fd);
+	*ret_waits = waits;
+	return true;
+}
+
+static bool slot_is_whole(const struct ring_consumer *consumer, const struct ring_slot *slot,
+			  uint64_t n)
+{
+	const uint8_t *image = (const uint8_t *)slot + consumer->header->image_offset;
+	bool whole = slot->number == n && slot->epoch == n * 3;
+	for (uint64_t i = 0; i < consumer->header->image_size_max; i++)
+		whole &= image[i] == (n & 0xff);
+	return whole;
+}
+
+/* Takes all, holding up to two batches and giving them back out of order. */
+static bool consume(struct ring_consumer *consumer, int fd, unsigned *ret_waits)
+{
+	uint64_t seed = 99, n = 0, held = 0;
+	unsigned waits = 0;
+	for (;;) {
+		const struct ring_slot *slot = ring_take(consumer);
+		if (slot == NULL) {
+			ring_consumer_arm(consumer, 1);
+			uint32_t state = atomic_load(&consumer->header->state);
+			slot = ring_take(consumer);
+			if (slot == NULL && state != RING_RUNNING)
+				break;
+		}
+		if (slot == NULL) {
+			waits++;
+			if (!wait_doorbell(fd))
+				return false;
+			continue;
+		}
+		if (!slot_is_whole(consumer, slot, ++n))
+			return false;
+		if (held == 0 && next_random(&seed) % 2 == 0) {
+			held = n;
+			continue;
+		}
+		if (ring_ack(consumer, n) > 0)
+			ring_doorbell(fd);
+		if (held != 0 && ring_ack(consumer, held) > 0)
+			ring_doorbell(fd);
+		held = 0;
+	}
+	*ret_waits = waits;
+	return n == STRESS_BATCHES;
+}
+
+struct side {
+	struct ring_producer *producer;
+	int fd;
+	bool good;
+	unsigned waits;
+};
+
+static void *produce_thread(void *argument)
+{
+	struct side *side = argument;
+	side->good = produce(side->producer, side->fd, &side->waits);
+	return NULL;
+}
+
+/* Both ends over one mapping, so that ThreadSanitizer sees that they meet. */
+static void no_wakeup_is_lost_between_threads(void **state)
+{
+	for (uint32_t slots = 2; slots <= 4; slots++) {
+		struct pair pair;
+		int sockets[2];
+		pair_init(&pair, slots);
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+		struct ring_consumer consumer = {
+			.header = pair.producer.header,
+			.ack = pair.producer.ack,
+			.slots = slots,
+			.slot_size = pair.producer.slot_size,
+		};
+		struct side side = {.producer = &pair.producer, .fd = sockets[0]};
+		pthread_t thread;
+		unsigned waits = 0;
+		assert_int_equal(pthread_create(&thread, NULL, produce_thread, &side), 0);
+		bool good = consume(&consumer, sockets[1], &waits);
+		pthread_join(thread, NULL);
+		print_message("%u slots: %d batches, client waited %u times, daemon %u times\n",
+			      slots, STRESS_BATCHES, waits, side.waits);
+		assert_true(good);
+		assert_true(side.good);
+		close(sockets[0]);
+		close(sockets[1]);
+		pair_deinit(&pair);
+	}
+}
+
+static void no_wakeup_is_lost_between_processes(void **state)
+{
+	struct pair pair;
+	int sockets[2];
+	pair_init(&pair, 3);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		unsigned waits;
+		_exit(consume(&pair.consumer, sockets[1], &waits) ? 0 : 1);
+	}
+	unsigned waits = 0;
+	int status = -1;
+	assert_true(produce(&pair.producer, sockets[0], &waits));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close(sockets[0]);
+	close(sockets[1]);
+	pair_deinit(&pair);
+}
+
+struct releasing {
+	struct ring_consumer *consumer;
+	int fd;
+	_Atomic uint64_t queue[8];
+	_Atomic int done;
+};
+
+static void *release_thread(void *argument)
+{
+	struct releasing *r = argument;
+	for (uint64_t released = 0; released < STRESS_BATCHES;) {
+		for (int i = 0; i < 8; i++) {
+			uint64_t number = atomic_exchange(&r->queue[i], 0);
+			if (number == 0)
+				continue;
+			if (ring_ack(r->consumer, number) > 0)
+				ring_doorbell(r->fd);
+			released++;
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* One thread takes, another gives back. */
+static void any_thread_gives_back(void **state)
+{
+	struct pair pair;
+	int sockets[2];
+	pair_init(&pair, 4);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+	struct side side = {.producer = &pair.producer, .fd = sockets[0]};
+	struct releasing releasing = {.consumer = &pair.consumer, .fd = sockets[1]};
+	pthread_t producer, releaser;
+	assert_int_equal(pthread_create(&producer, NULL, produce_thread, &side), 0);
+	assert_int_equal(pthread_create(&releaser, NULL, release_thread, &releasing), 0);
+	for (uint64_t n = 1; n <= STRESS_BATCHES;) {
+		const struct ring_slot *slot = ring_take(&pair.consumer);
+		if (slot == NULL) {
+			ring_consumer_arm(&pair.consumer, 1);
+			slot = ring_take(&pair.consumer);
+		}
+		if (slot == NULL) {
+			assert_true(wait_doorbell(sockets[1]));
+			continue;
+		}
+		assert_int_equal(slot->number, n);
+		uint64_t empty = 0;
+		for (int i = 0; !atomic_compare_exchange_weak(&releasing.queue[i % 8], &empty, n);
+		     i++)
+			empty = 0;
+		n++;
+	}
+	pthread_join(producer, NULL);
+	pthread_join(releaser, NULL);
+	assert_true(side.good);
+	assert_int_equal(pair.consumer.held_count, 0);
+	assert_int_equal(ring_outstanding(&pair.producer), 0);
+	close(sockets[0]);
+	close(sockets[1]);
+	pair_deinit(&pair);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(geometry_is_limited),
+		cmocka_unit_test(seals_hold),
+		cmocka_unit_test(batches_come_in_order),
+		cmocka_unit_test(slots_are_published_in_order_begun),
+		cmocka_unit_test(held_batch_does_not_stall),
+		cmocka_unit_test(end_is_after_the_last_batch),
+		cmocka_unit_test(doorbells_are_asked_for),
+		cmocka_unit_test(hostile_acks_harm_nobody),
+		cmocka_unit_test(consumer_checks_the_header),
+		cmocka_unit_test(no_wakeup_is_lost_between_threads),
+		cmocka_unit_test(no_wakeup_is_lost_between_processes),
+		cmocka_unit_test(any_thread_gives_back),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
