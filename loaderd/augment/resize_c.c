@@ -5,9 +5,8 @@
 
 #include "resize_table.inc"
 
-static size_t prepare(struct resize_pass *pass)
+static size_t pack_size(const struct resize_pass *pass)
 {
-	pass->row_size_min = 0;
 	return 0;
 }
 
@@ -66,7 +65,8 @@ static void vertical(const int32_t *const pairs[], const int32_t weights[], uint
 
 const struct resize_kernels resize_kernels_c = {
 	.build = table_build,
-	.prepare = prepare,
+	.row_size_min = 0,
+	.pack_size = pack_size,
 	.pack = pack,
 	.horizontal = horizontal,
 	.vertical = vertical,

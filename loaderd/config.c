@@ -1,0 +1,404 @@
+#include "config.h"
+
+#include "log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum key_type { KEY_NUMBER, KEY_OCTAL, KEY_BYTES, KEY_TEXT, KEY_CHOICE, KEY_BOOL, KEY_LIST };
+
+struct choice {
+	const char *name;
+	uint64_t value;
+};
+
+struct key {
+	const char *section, *name;
+	enum key_type type;
+	size_t offset;
+	uint64_t least, most;
+	const struct choice *choices; /* KEY_CHOICE, terminated by a NULL name */
+};
+
+static const struct choice log_levels[] = {
+	{"error", LOG_LEVEL_ERROR}, {"warning", LOG_LEVEL_WARNING}, {"info", LOG_LEVEL_INFO},
+	{"debug", LOG_LEVEL_DEBUG}, {NULL, 0},
+};
+static const struct choice io_modes[] = {
+	{"auto", CONFIG_IO_AUTO}, {"mmap", CONFIG_IO_MMAP}, {"uring", CONFIG_IO_URING}, {NULL, 0},
+};
+
+#define AT(member) offsetof(struct config, member)
+#define GIB (UINT64_C(1) << 30)
+
+static const struct key keys[] = {
+	{"daemon", "socket", KEY_TEXT, AT(socket), 1, 107, NULL},
+	{"daemon", "socket_mode", KEY_OCTAL, AT(socket_mode), 0, 0777, NULL},
+	{"daemon", "socket_group", KEY_TEXT, AT(socket_group), 0, 64, NULL},
+	{"daemon", "log_level", KEY_CHOICE, AT(log_level), 0, 0, log_levels},
+	{"daemon", "grace_ms", KEY_NUMBER, AT(grace_ms), 0, 600000, NULL},
+	{"daemon", "status_all", KEY_BOOL, AT(status_all), 0, 1, NULL},
+	{"pool", "threads", KEY_NUMBER, AT(threads), 0, 1024, NULL},
+	{"pool", "cpus", KEY_TEXT, AT(cpus), 0, CONFIG_TEXT_MAX - 1, NULL},
+	{"io", "mode", KEY_CHOICE, AT(io), 0, 0, io_modes},
+	{"io", "readahead_bytes", KEY_BYTES, AT(readahead_bytes), 1 << 20, 1024 * GIB, NULL},
+	{"io", "queue_depth", KEY_NUMBER, AT(queue_depth), 1, 4096, NULL},
+	{"access", "allow", KEY_LIST, AT(allow), 0, 0, NULL},
+	{"limits", "feeds", KEY_NUMBER, AT(feeds), 1, 1024, NULL},
+	{"limits", "feeds_per_user", KEY_NUMBER, AT(feeds_per_user), 1, 1024, NULL},
+	{"limits", "connections", KEY_NUMBER, AT(connections), 1, 65536, NULL},
+	{"limits", "connections_per_user", KEY_NUMBER, AT(connections_per_user), 1, 65536, NULL},
+	{"limits", "slots", KEY_NUMBER, AT(slots), 2, 256, NULL},
+	{"limits", "batch_size", KEY_NUMBER, AT(batch_size), 1, 1 << 20, NULL},
+	{"limits", "image_side", KEY_NUMBER, AT(image_side), 1, 4096, NULL},
+	{"limits", "pipeline_length", KEY_NUMBER, AT(pipeline_length), 1, 4096, NULL},
+	{"limits", "shared_memory", KEY_BYTES, AT(shared_memory), 0, UINT64_MAX, NULL},
+	{"limits", "shared_memory_per_user", KEY_BYTES, AT(shared_memory_per_user), 0, UINT64_MAX, NULL},
+	{"limits", "fields", KEY_NUMBER, AT(fields), 0, 16, NULL},
+	{"limits", "field_bytes", KEY_BYTES, AT(field_bytes), 1, 1 << 16, NULL},
+};
+enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+
+void config_init(struct config *config)
+{
+	*config = (struct config){
+		.socket = "/run/loaderd/loaderd.sock",
+		.socket_mode = 0666,
+		.log_level = LOG_LEVEL_INFO,
+		.grace_ms = 5000,
+		.status_all = true,
+		.readahead_bytes = 256 << 20,
+		.queue_depth = 64,
+		.feeds = 64,
+		.feeds_per_user = 64,
+		.connections = 512,
+		.connections_per_user = 256,
+		.slots = 64,
+		.batch_size = 65536,
+		.image_side = 4096,
+		.pipeline_length = 4096,
+		.fields = 16,
+		.field_bytes = 65536,
+	};
+}
+
+void config_deinit(struct config *config)
+{
+	for (uint64_t i = 0; i < config->allow_count; i++)
+		free(config->allow[i]);
+	config->allow_count = 0;
+}
+
+/* Levenshtein distance, for names of a few dozen bytes. */
+static unsigned distance(const char *a, const char *b)
+{
+	enum { NAME_MAX_BYTES = 64 };
+	unsigned row[NAME_MAX_BYTES + 1];
+	size_t width = strlen(b);
+	if (width > NAME_MAX_BYTES)
+		return 1000;
+	for (size_t j = 0; j <= width; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 0; a[i] != '\0'; i++) {
+		unsigned diagonal = row[0];
+		row[0] = (unsigned)i + 1;
+		for (size_t j = 0; j < width; j++) {
+			unsigned best = diagonal + (a[i] != b[j]);
+			diagonal = row[j + 1];
+			best = row[j] + 1 < best ? row[j] + 1 : best;
+			best = diagonal + 1 < best ? diagonal + 1 : best;
+			row[j + 1] = best;
+		}
+	}
+	return row[width];
+}
+
+static const struct key *find_key(const char *section, const char *name)
+{
+	for (unsigned i = 0; i < KEY_COUNT; i++)
+		if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].name, name) == 0)
+			return &keys[i];
+	return NULL;
+}
+
+/* The same key in another section counts as nearer than any misspelling. */
+static const struct key *nearest_key(const char *section, const char *name)
+{
+	const struct key *best = &keys[0];
+	unsigned best_distance = UINT32_MAX;
+	for (unsigned i = 0; i < KEY_COUNT; i++) {
+		unsigned d = 2 * distance(name, keys[i].name) + (strcmp(section, keys[i].section) != 0);
+		if (d < best_distance) {
+			best = &keys[i];
+			best_distance = d;
+		}
+	}
+	return best;
+}
+
+static int parse_number(const char *text, int base, uint64_t *ret_value, const char **ret_end)
+{
+	char *end;
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, base);
+	if (errno != 0)
+		return -EINVAL;
+	*ret_value = value;
+	*ret_end = end;
+	return 0;
+}
+
+static int parse_bytes(const char *text, uint64_t *ret_value)
+{
+	const char *end;
+	uint64_t value;
+	if (parse_number(text, 10, &value, &end) < 0)
+		return -EINVAL;
+	static const char suffixes[] = "KMGT";
+	const char *suffix = *end == '\0' ? NULL : strchr(suffixes, toupper((unsigned char)*end));
+	if (suffix != NULL) {
+		unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
+		if (value > UINT64_MAX >> shift)
+			return -EINVAL;
+		value <<= shift;
+		end++;
+		if (*end == 'i')
+			end++;
+		if (*end == 'B')
+			end++;
+	}
+	if (*end != '\0')
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+static int set_choice(void *at, const struct key *key, const char *value, struct config_error *error)
+{
+	char known[256] = "";
+	for (const struct choice *choice = key->choices; choice->name != NULL; choice++) {
+		if (strcmp(choice->name, value) == 0) {
+			*(uint64_t *)at = choice->value;
+			return 0;
+		}
+		size_t length = strlen(known);
+		snprintf(known + length, sizeof known - length, "%s%s", length > 0 ? ", " : "",
+			 choice->name);
+	}
+	snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be one of %s",
+		 key->section, key->name, value, known);
+	return -EINVAL;
+}
+
+static int set_number(void *at, const struct key *key, const char *value, struct config_error *error)
+{
+	const char *end = "";
+	uint64_t number = 0;
+	int r = key->type == KEY_BYTES ? parse_bytes(value, &number) :
+					 parse_number(value, key->type == KEY_OCTAL ? 8 : 10, &number, &end);
+	if (r < 0 || *end != '\0' || number < key->least || number > key->most) {
+		const char *kind = key->type == KEY_BYTES ? "a number of bytes (K, M, G or T may follow)" :
+				   key->type == KEY_OCTAL ? "an octal number" :
+							    "a number";
+		const char *range = key->type == KEY_OCTAL ? "%s from %llo to %llo" : "%s from %llu to %llu";
+		char what[160];
+		/* Both formats above take a string and two unsigned long long. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(what, sizeof what, range, kind, (unsigned long long)key->least,
+			 (unsigned long long)key->most);
+#pragma GCC diagnostic pop
+		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be %s", key->section,
+			 key->name, value, what);
+		return -EINVAL;
+	}
+	*(uint64_t *)at = number;
+	return 0;
+}
+
+static int set_bool(void *at, const struct key *key, const char *value, struct config_error *error)
+{
+	if (strcmp(value, "yes") == 0 || strcmp(value, "true") == 0 || strcmp(value, "1") == 0) {
+		*(bool *)at = true;
+	} else if (strcmp(value, "no") == 0 || strcmp(value, "false") == 0 || strcmp(value, "0") == 0) {
+		*(bool *)at = false;
+	} else {
+		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be yes or no",
+			 key->section, key->name, value);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int set_text(void *at, const struct key *key, const char *value, struct config_error *error)
+{
+	size_t length = strlen(value);
+	if (length < key->least || length > key->most) {
+		snprintf(error->text, sizeof error->text,
+			 "[%s] %s: must have from %llu to %llu bytes", key->section, key->name,
+			 (unsigned long long)key->least, (unsigned long long)key->most);
+		return -EINVAL;
+	}
+	memcpy(at, value, length + 1);
+	return 0;
+}
+
+/* The only list there is: path prefixes. Each line adds one. */
+static int add_allow(struct config *config, const struct key *key, const char *value,
+		     struct config_error *error)
+{
+	if (value[0] != '/') {
+		snprintf(error->text, sizeof error->text,
+			 "[%s] %s = %.200s: must be an absolute path", key->section, key->name, value);
+		return -EINVAL;
+	}
+	if (config->allow_count == CONFIG_ALLOW_MAX) {
+		snprintf(error->text, sizeof error->text, "[%s] %s: at most %d entries", key->section,
+			 key->name, CONFIG_ALLOW_MAX);
+		return -EINVAL;
+	}
+	char *copy = strdup(value);
+	if (copy == NULL)
+		return -ENOMEM;
+	/* "/data/" and "/data" mean the same. */
+	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+		copy[n - 1] = '\0';
+	config->allow[config->allow_count++] = copy;
+	return 0;
+}
+
+int config_set(struct config *config, const char *section, const char *key_name, const char *value,
+	       struct config_error *error)
+{
+	const struct key *key = find_key(section, key_name);
+	if (key == NULL) {
+		const struct key *near = nearest_key(section, key_name);
+		snprintf(error->text, sizeof error->text,
+			 "[%.64s] %.64s: no such key; did you mean [%s] %s?", section, key_name,
+			 near->section, near->name);
+		return -EINVAL;
+	}
+	void *at = (char *)config + key->offset;
+	switch (key->type) {
+	case KEY_NUMBER:
+	case KEY_OCTAL:
+	case KEY_BYTES:
+		return set_number(at, key, value, error);
+	case KEY_CHOICE:
+		return set_choice(at, key, value, error);
+	case KEY_BOOL:
+		return set_bool(at, key, value, error);
+	case KEY_TEXT:
+		return set_text(at, key, value, error);
+	case KEY_LIST:
+		return add_allow(config, key, value, error);
+	}
+	return -EINVAL;
+}
+
+struct reading {
+	struct config *config;
+	FILE *file;
+	unsigned line; /* read last */
+	bool too_long;
+	int result;
+	struct config_error inner;
+};
+
+/* A line beyond inih's buffer would come in pieces and be taken for several. */
+static char *read_line(char *buffer, int size, void *user)
+{
+	struct reading *reading = user;
+	char *got = fgets(buffer, size, reading->file);
+	if (got == NULL)
+		return NULL;
+	reading->line++;
+	if (strchr(got, '\n') == NULL && !feof(reading->file))
+		reading->too_long = true;
+	return reading->too_long ? NULL : got;
+}
+
+static int on_key(void *user, const char *section, const char *name, const char *value)
+{
+	struct reading *reading = user;
+	if (reading->result == 0)
+		reading->result = config_set(reading->config, section, name, value, &reading->inner);
+	return reading->result == 0;
+}
+
+int config_read(struct config *config, const char *path, struct config_error *error)
+{
+	struct reading reading = {.config = config, .file = fopen(path, "re")};
+	if (reading.file == NULL) {
+		int r = -errno;
+		snprintf(error->text, sizeof error->text, "%s: %s", path, strerror(-r));
+		return r;
+	}
+	int line = ini_parse_stream(read_line, &reading, on_key, &reading); /* of the first error */
+	fclose(reading.file);
+	if (reading.too_long) {
+		snprintf(error->text, sizeof error->text, "%s:%u: the line is too long", path, reading.line);
+		return -EINVAL;
+	}
+	if (reading.result < 0) {
+		snprintf(error->text, sizeof error->text, "%.400s:%d: %.500s", path, line,
+			 reading.inner.text);
+		return reading.result;
+	}
+	if (line != 0) {
+		snprintf(error->text, sizeof error->text,
+			 "%s:%d: expected \"[section]\", \"key = value\" or a comment", path, line);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static void print_value(const struct config *config, const struct key *key)
+{
+	const void *at = (const char *)config + key->offset;
+	uint64_t number = key->type == KEY_TEXT || key->type == KEY_LIST || key->type == KEY_BOOL ?
+				  0 :
+				  *(const uint64_t *)at;
+	switch (key->type) {
+	case KEY_NUMBER:
+	case KEY_BYTES:
+		printf("%s = %llu\n", key->name, (unsigned long long)number);
+		break;
+	case KEY_OCTAL:
+		printf("%s = %llo\n", key->name, (unsigned long long)number);
+		break;
+	case KEY_TEXT:
+		printf("%s = %s\n", key->name, (const char *)at);
+		break;
+	case KEY_BOOL:
+		printf("%s = %s\n", key->name, *(const bool *)at ? "yes" : "no");
+		break;
+	case KEY_CHOICE:
+		for (const struct choice *choice = key->choices; choice->name != NULL; choice++)
+			if (choice->value == number)
+				printf("%s = %s\n", key->name, choice->name);
+		break;
+	case KEY_LIST:
+		for (uint64_t i = 0; i < config->allow_count; i++)
+			printf("%s = %s\n", key->name, config->allow[i]);
+		break;
+	}
+}
+
+void config_print(const struct config *config)
+{
+	const char *section = "";
+	for (unsigned i = 0; i < KEY_COUNT; i++) {
+		if (strcmp(section, keys[i].section) != 0)
+			printf("%s[%s]\n", i == 0 ? "" : "\n", keys[i].section);
+		section = keys[i].section;
+		print_value(config, &keys[i]);
+	}
+}

@@ -1,0 +1,61 @@
+/*
+ * Configuration: built-in values, then an INI file, then flags, each overriding the one before. Every key is one row of a table in config.c,
+ * which the parser, `--set` and the error texts share. Plain value; read-only once the daemon runs. loaderd.conf(5).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	CONFIG_TEXT_MAX = 1024,
+	CONFIG_ALLOW_MAX = 64,
+	CONFIG_ERROR_MAX = 1024,
+};
+#define CONFIG_PATH "/etc/loaderd/loaderd.conf"
+
+enum config_io { CONFIG_IO_AUTO, CONFIG_IO_MMAP, CONFIG_IO_URING };
+
+struct config {
+	/* [daemon] */
+	char socket[CONFIG_TEXT_MAX]; /* path, or "@name" */
+	uint64_t socket_mode;
+	char socket_group[CONFIG_TEXT_MAX];
+	uint64_t log_level;  /* enum log_level */
+	uint64_t grace_ms;   /* for clients to take what is finished, when stopping */
+	bool status_all;     /* everybody sees everybody's feeds */
+	/* [pool] */
+	uint64_t threads; /* 0: as many as CPUs are granted */
+	char cpus[CONFIG_TEXT_MAX];
+	/* [io] */
+	uint64_t io; /* enum config_io */
+	uint64_t readahead_bytes; /* per feed */
+	uint64_t queue_depth;     /* reads under way, per feed */
+	/* [access] */
+	char *allow[CONFIG_ALLOW_MAX]; /* path prefixes, owned */
+	uint64_t allow_count;
+	/* [limits] */
+	uint64_t feeds, feeds_per_user;
+	uint64_t connections, connections_per_user;
+	uint64_t slots;
+	uint64_t batch_size;
+	uint64_t image_side;
+	uint64_t pipeline_length;
+	uint64_t shared_memory; /* bytes, all feeds together; 0: half of what the machine or cgroup has */
+	uint64_t shared_memory_per_user; /* 0: no limit of its own */
+	uint64_t fields, field_bytes;
+};
+
+struct config_error {
+	char text[CONFIG_ERROR_MAX];
+};
+
+void config_init(struct config *config);
+void config_deinit(struct config *config);
+/* Sets one key. -EINVAL with "[section] key: ..." in error. */
+int config_set(struct config *config, const char *section, const char *key, const char *value,
+	       struct config_error *error);
+/* -EINVAL with "file:line: ..." in error; -ENOENT and other errors of opening it. */
+int config_read(struct config *config, const char *path, struct config_error *error);
+/* Prints every key with its value, as a file that config_read() accepts. */
+void config_print(const struct config *config);

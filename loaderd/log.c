@@ -1,0 +1,70 @@
+#include "log.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 2048 };
+
+static enum log_level log_limit = LOG_LEVEL_INFO;
+static bool to_journal;
+static atomic_ulong dropped;
+
+void log_init(enum log_level level)
+{
+	struct stat status;
+	unsigned long long device, inode;
+	const char *stream = getenv("JOURNAL_STREAM");
+	log_limit = level;
+	to_journal = stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+		     fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device &&
+		     status.st_ino == inode;
+}
+
+static int put_prefix(char *line, size_t size, enum log_level level)
+{
+	if (to_journal)
+		return snprintf(line, size, "<%d>", (int)level);
+	struct timespec t;
+	struct tm tm;
+	char when[32];
+	clock_gettime(CLOCK_REALTIME, &t);
+	localtime_r(&t.tv_sec, &tm);
+	strftime(when, sizeof when, "%F %T", &tm);
+	const char *name = level == LOG_LEVEL_ERROR   ? "error: " :
+			   level == LOG_LEVEL_WARNING ? "warning: " :
+			   level == LOG_LEVEL_DEBUG   ? "debug: " :
+							"";
+	return snprintf(line, size, "%s.%03ld loaderd: %s", when, t.tv_nsec / 1000000, name);
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+	char line[LINE_MAX_BYTES];
+	if (level > log_limit)
+		return;
+	int at = put_prefix(line, sizeof line, level);
+	va_list arguments;
+	va_start(arguments, format);
+	int n = vsnprintf(line + at, sizeof line - (size_t)at, format, arguments);
+	va_end(arguments);
+	size_t size = (size_t)at + (n < 0 ? 0 : (size_t)n);
+	if (size > sizeof line - 2)
+		size = sizeof line - 2;
+	/* What clients send is quoted in messages: it must not forge lines. */
+	for (size_t i = (size_t)at; i < size; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';
+	line[size++] = '\n';
+	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+	if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0 ||
+	    write(STDERR_FILENO, line, size) < 0)
+		atomic_fetch_add(&dropped, 1);
+}

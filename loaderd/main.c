@@ -1,0 +1,266 @@
+/* loaderd: command line, configuration, listening socket, and the server. loaderd(1). */
+#include "config.h"
+#include "listen.h"
+#include "log.h"
+#include "notify.h"
+#include "server.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	KEY_SOCKET = 's',
+	KEY_THREADS = 't',
+	KEY_CONFIG = 'c',
+	KEY_SET = 'o',
+	KEY_CPUS = 0x100,
+	KEY_IO,
+	KEY_LOG_LEVEL,
+	KEY_ALLOW,
+	KEY_LIMIT,
+	KEY_LISTEN_FD,
+	KEY_LIFELINE_FD,
+	KEY_CHECK,
+	SETTINGS_MAX = 128,
+};
+
+struct arguments {
+	const char *config_path; /* NULL: the default, which need not exist */
+	const char *settings[SETTINGS_MAX]; /* "section.key=value", owned, applied after the file */
+	unsigned setting_count;
+	int listen_fd, lifeline_fd;
+	bool check;
+};
+
+const char *argp_program_version = "loaderd " LOADERD_VERSION;
+static const char doc[] =
+	"Decodes, augments and batches packed image datasets for training, and serves the batches through shared memory."
+	"\vFlags override the configuration file. With --listen-fd the daemon is private: it reads no configuration file unless told to, and serves its own user only. See loaderd(1) and loaderd.conf(5).";
+static const struct argp_option options[] = {
+	{"config", KEY_CONFIG, "FILE", 0, "Read FILE instead of " CONFIG_PATH, 0},
+	{"check-config", KEY_CHECK, NULL, 0, "Check the configuration, print it in full, and exit", 0},
+	{"socket", KEY_SOCKET, "PATH", 0, "Listen on PATH, or on the abstract name @NAME", 1},
+	{"threads", KEY_THREADS, "N", 0, "Worker threads (default: one per CPU that may be used)", 1},
+	{"cpus", KEY_CPUS, "LIST", 0, "Run workers on these CPUs, such as 0-3,8", 1},
+	{"io", KEY_IO, "MODE", 0, "How files are read: auto, mmap or uring", 1},
+	{"allow", KEY_ALLOW, "PATH", 0, "Every client may use datasets under PATH; may be repeated", 1},
+	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
+	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0, "error, warning, info or debug", 1},
+	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
+	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
+	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0, "Exit at once when this descriptor reads end of file", 2},
+	{0},
+};
+
+static void add_setting(struct argp_state *state, const char *prefix, const char *text)
+{
+	struct arguments *arguments = state->input;
+	char *setting;
+	if (arguments->setting_count == SETTINGS_MAX)
+		argp_error(state, "too many settings");
+	if (asprintf(&setting, "%s%s", prefix, text) < 0)
+		argp_failure(state, EXIT_FAILURE, ENOMEM, "%s", prefix);
+	arguments->settings[arguments->setting_count++] = setting;
+}
+
+static int descriptor(struct argp_state *state, const char *flag, const char *text)
+{
+	char *end;
+	errno = 0;
+	long fd = strtol(text, &end, 10);
+	if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT32_MAX)
+		argp_error(state, "%s %s: expected a descriptor's number", flag, text);
+	if (fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
+		argp_error(state, "%s %s: %s", flag, text, strerror(errno));
+	return (int)fd;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+	switch (key) {
+	case KEY_CONFIG:
+		arguments->config_path = text;
+		return 0;
+	case KEY_CHECK:
+		arguments->check = true;
+		return 0;
+	case KEY_SOCKET:
+		add_setting(state, "daemon.socket=", text);
+		return 0;
+	case KEY_THREADS:
+		add_setting(state, "pool.threads=", text);
+		return 0;
+	case KEY_CPUS:
+		add_setting(state, "pool.cpus=", text);
+		return 0;
+	case KEY_IO:
+		add_setting(state, "io.mode=", text);
+		return 0;
+	case KEY_ALLOW:
+		add_setting(state, "access.allow=", text);
+		return 0;
+	case KEY_LIMIT:
+		add_setting(state, "limits.", text);
+		return 0;
+	case KEY_LOG_LEVEL:
+		add_setting(state, "daemon.log_level=", text);
+		return 0;
+	case KEY_SET:
+		add_setting(state, "", text);
+		return 0;
+	case KEY_LISTEN_FD:
+		arguments->listen_fd = descriptor(state, "--listen-fd", text);
+		return 0;
+	case KEY_LIFELINE_FD:
+		arguments->lifeline_fd = descriptor(state, "--lifeline-fd", text);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "%s: loaderd takes no arguments; clients name the dataset", text);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int apply_setting(struct config *config, const char *setting, struct config_error *error)
+{
+	char section[64], key[64];
+	const char *equals = strchr(setting, '=');
+	const char *dot = strchr(setting, '.');
+	if (equals == NULL || dot == NULL || dot > equals || (size_t)(dot - setting) >= sizeof section ||
+	    (size_t)(equals - dot - 1) >= sizeof key) {
+		snprintf(error->text, sizeof error->text, "\"%.200s\": expected SECTION.KEY=VALUE", setting);
+		return -EINVAL;
+	}
+	snprintf(section, sizeof section, "%.*s", (int)(dot - setting), setting);
+	snprintf(key, sizeof key, "%.*s", (int)(equals - dot - 1), dot + 1);
+	return config_set(config, section, key, equals + 1, error);
+}
+
+static int load_config(struct config *config, const struct arguments *arguments,
+		       struct config_error *error)
+{
+	const char *path = arguments->config_path;
+	int r = 0;
+	if (path != NULL || arguments->listen_fd < 0)
+		r = config_read(config, path != NULL ? path : CONFIG_PATH, error);
+	if (r == -ENOENT && path == NULL)
+		r = 0;
+	for (unsigned i = 0; r == 0 && i < arguments->setting_count; i++)
+		r = apply_setting(config, arguments->settings[i], error);
+	return r;
+}
+
+/* Every connection is a descriptor, every feed two more, every shard one. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+static int find_listeners(const struct config *config, const struct arguments *arguments,
+			  int fds[1], const int **ret_fds, unsigned *ret_count, bool *ret_own,
+			  struct config_error *error)
+{
+	static int passed[16];
+	int first;
+	*ret_own = false;
+	*ret_fds = fds;
+	*ret_count = 1;
+	if (arguments->listen_fd >= 0) {
+		int listening = 0;
+		socklen_t size = sizeof listening;
+		fds[0] = arguments->listen_fd;
+		if (getsockopt(fds[0], SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening) {
+			snprintf(error->text, sizeof error->text,
+				 "--listen-fd %d: not a listening socket", fds[0]);
+			return -EINVAL;
+		}
+		return fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+	}
+	int count = notify_listen_fds(&first);
+	if (count > 0) {
+		*ret_fds = passed;
+		*ret_count = count > 16 ? 16 : (unsigned)count;
+		for (unsigned i = 0; i < *ret_count; i++) {
+			passed[i] = first + (int)i;
+			fcntl(passed[i], F_SETFL, O_NONBLOCK);
+		}
+		return 0;
+	}
+	*ret_own = true;
+	return listen_open(config, &fds[0], error);
+}
+
+static int serve(const struct config *config, const struct arguments *arguments)
+{
+	struct config_error error = {{0}};
+	struct server *server;
+	const int *listen_fds;
+	int own[1] = {-1};
+	unsigned count;
+	bool own_socket;
+	int r = find_listeners(config, arguments, own, &listen_fds, &count, &own_socket, &error);
+	if (r < 0) {
+		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
+		return r;
+	}
+	struct server_options server_options = {
+		.config = config,
+		.listen_fds = listen_fds,
+		.listen_count = count,
+		.lifeline_fd = arguments->lifeline_fd,
+		.private_only = arguments->listen_fd >= 0,
+	};
+	/* listen_remove() closes before it looks, so it needs a descriptor of its own. */
+	int keep = own_socket ? fcntl(own[0], F_DUPFD_CLOEXEC, 3) : -1;
+	r = server_new(&server_options, &server, &error);
+	if (r == 0) {
+		r = server_run(server);
+		server_free(server);
+	} else {
+		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
+	}
+	if (own_socket)
+		listen_remove(config, keep);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {options, parse_option, NULL, doc, NULL, NULL, NULL};
+	struct arguments arguments = {.listen_fd = -1, .lifeline_fd = -1};
+	struct config config;
+	struct config_error error = {{0}};
+	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	log_init(LOG_LEVEL_INFO);
+	config_init(&config);
+	int r = load_config(&config, &arguments, &error);
+	for (unsigned i = 0; i < arguments.setting_count; i++)
+		free((char *)arguments.settings[i]);
+	if (r < 0) {
+		fprintf(stderr, "loaderd: %s\n", error.text);
+	} else if (arguments.check) {
+		config_print(&config);
+	} else {
+		log_init((enum log_level)config.log_level);
+		raise_descriptor_limit();
+		signal(SIGPIPE, SIG_IGN);
+		r = serve(&config, &arguments);
+	}
+	config_deinit(&config);
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

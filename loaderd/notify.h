@@ -1,0 +1,12 @@
+/* Talking to systemd: readiness, watchdog, sockets passed by activation. All do nothing, successfully, where it is not there. */
+#pragma once
+
+#include <stdint.h>
+
+void notify_ready(void);
+void notify_stopping(void);
+void notify_watchdog(void);
+/* Interval within which the watchdog must be fed, 0: none. */
+uint64_t notify_watchdog_ns(void);
+/* Listening sockets passed to this process: their number, the first in *ret_first; negative errno. */
+int notify_listen_fds(int *ret_first);

@@ -1,0 +1,495 @@
+#include "batch.h"
+
+#include "sample.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum {
+	/* A claim should last about this long: long enough that claiming and accounting (two clock reads) cost nothing, short
+	 * enough that feeds alternate finely and a batch's tail is short. */
+	CLAIM_NS = 100 * 1000,
+	CLAIM_UNITS_MAX = 256,
+	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */
+};
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t;
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void counter_add(_Atomic uint64_t *counter, uint64_t value)
+{
+	/* One writer per counter: a plain addition that readers may look at. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + value,
+			      memory_order_relaxed);
+}
+
+void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
+{
+	struct ring_geometry geometry = {
+		.slots = options->slots,
+		.batch_size_max = options->order.batch_size,
+		.field_count = options->field_count,
+		.field_bytes = options->field_bytes,
+	};
+	uint64_t sample_size = transform_sample_size_max(options->transform);
+	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,
+				   &geometry.image_size_max))
+		geometry.image_size_max = UINT64_MAX;
+	for (uint32_t i = 0; i < options->field_count; i++) {
+		struct packimg_field field;
+		if (packimg_field(options->dataset->image, options->fields[i], &field) == 0)
+			geometry.field_types[i] = field.type;
+	}
+	*ret_geometry = geometry;
+}
+
+static void *new_aligned(size_t count, size_t size)
+{
+	size_t bytes;
+	if (__builtin_mul_overflow(count, size, &bytes))
+		return NULL;
+	void *memory = aligned_alloc(BATCHER_CACHE_LINE, bytes); /* size is a multiple: the types are aligned */
+	if (memory != NULL)
+		memset(memory, 0, bytes);
+	return memory;
+}
+
+int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher)
+{
+	struct batcher *batcher = new_aligned(1, sizeof *batcher);
+	if (batcher == NULL)
+		return -ENOMEM;
+	batcher->options = *options;
+	batcher->unit_span = options->order.batch_size;
+	batcher_geometry(options, &batcher->geometry);
+	pthread_mutex_init(&batcher->mutex, NULL);
+	batcher->work = new_aligned(options->slots, sizeof *batcher->work);
+	batcher->counters = new_aligned(options->workers, sizeof *batcher->counters);
+	int r = -ENOMEM;
+	if (batcher->work != NULL && batcher->counters != NULL)
+		r = ring_producer_init(&batcher->ring, &batcher->geometry);
+	if (r < 0) {
+		batcher->options.transform = NULL; /* still the caller's */
+		batcher_free(batcher);
+		return r;
+	}
+	*ret_batcher = batcher;
+	return 0;
+}
+
+void batcher_free(struct batcher *batcher)
+{
+	if (batcher == NULL)
+		return;
+	ring_producer_deinit(&batcher->ring);
+	transform_free(batcher->options.transform);
+	pthread_mutex_destroy(&batcher->mutex);
+	free(batcher->work);
+	free(batcher->counters);
+	free(batcher);
+}
+
+static bool position_of(const struct batcher *batcher, uint64_t batch_ordinal, uint64_t *ret_epoch,
+			uint64_t *ret_batch)
+{
+	const struct batcher_options *options = &batcher->options;
+	uint64_t from_epoch = options->batch + batch_ordinal;
+	uint64_t epoch = options->epoch + from_epoch / options->order.batches;
+	if (options->epoch_end != 0 && epoch >= options->epoch_end)
+		return false;
+	*ret_epoch = epoch;
+	*ret_batch = from_epoch % options->order.batches;
+	return true;
+}
+
+bool batcher_position(const struct batcher *batcher, uint64_t unit, uint64_t *ret_epoch,
+		      uint64_t *ret_batch)
+{
+	return position_of(batcher, unit / batcher->unit_span, ret_epoch, ret_batch);
+}
+
+static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit)
+{
+	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];
+}
+
+/* Under the mutex: the slot is free, position valid. */
+static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch, uint64_t batch)
+{
+	struct batcher_work *work = &batcher->work[(slot->number - 1) % batcher->options.slots];
+	const struct ring_header *header = batcher->ring.header;
+	work->epoch = epoch;
+	work->batch = batch;
+	order_batch(&batcher->options.order, batch, &work->part);
+	order_epoch_init(&work->order, &batcher->options.order, epoch);
+	transform_shape(batcher->options.transform, epoch, &work->shape);
+	work->slot = slot;
+	work->images = (uint8_t *)slot + header->image_offset;
+	work->labels = (int32_t *)((uint8_t *)slot + header->label_offset);
+	work->samples = (uint64_t *)((uint8_t *)slot + header->sample_offset);
+	work->flags = (uint8_t *)slot + header->flag_offset;
+	atomic_store_explicit(&work->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&work->bad, 0, memory_order_relaxed);
+	atomic_store_explicit(&work->failed, false, memory_order_relaxed);
+	work->complete = false;
+}
+
+/* Under the mutex. Ends the ring when nothing begun is left to publish; returns whether the client wants a doorbell. */
+static int end_if_done(struct batcher *batcher, const char *reason)
+{
+	if (batcher->finished || batcher->ring.published != batcher->ring.begun)
+		return 0;
+	batcher->finished = true;
+	return ring_end(&batcher->ring, reason);
+}
+
+/* Under the mutex. 1: a batch was begun; 0: no slot, or no further batch. */
+static int begin_one(struct batcher *batcher, bool *doorbell)
+{
+	uint64_t epoch, batch;
+	if (atomic_load_explicit(&batcher->ended, memory_order_relaxed))
+		return 0;
+	if (!position_of(batcher, batcher->ring.begun, &epoch, &batch)) {
+		atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
+		*doorbell |= end_if_done(batcher, NULL);
+		return 0;
+	}
+	struct ring_slot *slot = ring_begin(&batcher->ring);
+	if (slot == NULL) {
+		ring_producer_arm(&batcher->ring);
+		slot = ring_begin(&batcher->ring);
+	}
+	if (slot == NULL) {
+		if (batcher->blocked_since_ns == 0)
+			batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
+		atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
+		return 0;
+	}
+	begin_in(batcher, slot, epoch, batch);
+	/* Pairs with the acquire in claim(): whoever sees the new limit sees the batch's description. */
+	atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span, memory_order_release);
+	return 1;
+}
+
+/* Begins batches until every worker could find a claim, or slots run out. Returns units begun. */
+static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
+{
+	bool doorbell = false;
+	uint64_t begun = 0;
+	pthread_mutex_lock(&batcher->mutex);
+	for (;;) {
+		uint64_t left = atomic_load_explicit(&batcher->limit, memory_order_relaxed) -
+				atomic_load_explicit(&batcher->claim, memory_order_relaxed);
+		if (left >= units_wanted || begin_one(batcher, &doorbell) == 0)
+			break;
+		begun += batcher->unit_span;
+	}
+	pthread_mutex_unlock(&batcher->mutex);
+	if (doorbell)
+		batcher->options.doorbell(batcher->options.doorbell_user);
+	return begun;
+}
+
+static uint32_t claim_size(const struct batcher *batcher)
+{
+	uint64_t cost_ns = atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed);
+	uint64_t units = cost_ns == 0 ? 1 : CLAIM_NS / cost_ns;
+	uint64_t share = batcher->unit_span / batcher->options.workers;
+	if (units > share)
+		units = share;
+	if (units > CLAIM_UNITS_MAX)
+		units = CLAIM_UNITS_MAX;
+	return units < 1 ? 1 : (uint32_t)units;
+}
+
+/* Takes up to `units` units, all of one batch. 0: all that is begun has been given out. */
+static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_first)
+{
+	uint64_t span = batcher->unit_span;
+	uint64_t first = atomic_load_explicit(&batcher->claim, memory_order_relaxed);
+	uint64_t next;
+	do {
+		if (first >= atomic_load_explicit(&batcher->limit, memory_order_acquire))
+			return 0;
+		uint64_t batch_end = first - first % span + span;
+		next = first + units < batch_end ? first + units : batch_end;
+	} while (!atomic_compare_exchange_weak_explicit(&batcher->claim, &first, next,
+							memory_order_acq_rel, memory_order_relaxed));
+	*ret_first = first;
+	units = (uint32_t)(next - first);
+	/* Units past the samples of a short batch are nobody's work: take them along. The batch cannot be recycled under this look,
+	 * because the units just claimed are not done. */
+	uint64_t batch_end = first - first % span + span;
+	if (next < batch_end && next % span >= work_of(batcher, first)->part.count &&
+	    atomic_compare_exchange_strong(&batcher->claim, &next, batch_end))
+		units = (uint32_t)(batch_end - first);
+	return units;
+}
+
+/* Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. */
+static uint32_t compact(struct batcher *batcher, struct batcher_work *work)
+{
+	const struct ring_header *header = batcher->ring.header;
+	size_t size = work->shape.sample_size;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < work->part.count; i++) {
+		if (work->flags[i] == SAMPLE_SKIPPED)
+			continue;
+		if (kept != i) {
+			memcpy(work->images + kept * size, work->images + i * size, size);
+			work->labels[kept] = work->labels[i];
+			work->samples[kept] = work->samples[i];
+			work->flags[kept] = work->flags[i];
+			for (uint32_t f = 0; f < header->field_count; f++) {
+				uint8_t *column = (uint8_t *)work->slot + header->fields[f].offset;
+				size_t stride = header->fields[f].stride;
+				memcpy(column + kept * stride, column + i * stride, stride);
+			}
+		}
+		kept++;
+	}
+	return kept;
+}
+
+static void fill_slot(struct batcher_work *work)
+{
+	struct ring_slot *slot = work->slot;
+	slot->epoch = work->epoch;
+	slot->batch = work->batch;
+	slot->count = work->count;
+	slot->height = work->shape.height;
+	slot->width = work->shape.width;
+	slot->channels = work->shape.channels;
+	slot->element = work->shape.element;
+	slot->layout = work->shape.layout;
+	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
+	slot->last = work->part.last;
+	slot->publish_ns = clock_ns(CLOCK_MONOTONIC);
+}
+
+static void fail_batch(struct batcher_work *work, const char *text)
+{
+	if (atomic_exchange(&work->failed, true))
+		return;
+	snprintf(work->failure, sizeof work->failure, "%s", text);
+}
+
+/* Under the mutex: publishes every batch whose turn has come. */
+static bool publish_complete(struct batcher *batcher)
+{
+	int doorbell = 0;
+	while (!batcher->finished && batcher->ring.published < batcher->ring.begun) {
+		struct batcher_work *work =
+			&batcher->work[batcher->ring.published % batcher->options.slots];
+		if (!work->complete)
+			break;
+		if (atomic_load_explicit(&work->failed, memory_order_relaxed)) {
+			batcher->finished = true;
+			atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
+			doorbell |= ring_end(&batcher->ring, work->failure);
+			break;
+		}
+		fill_slot(work);
+		doorbell |= ring_publish(&batcher->ring);
+	}
+	if (batcher->draining)
+		doorbell |= end_if_done(batcher, batcher->drain_reason);
+	else if (atomic_load_explicit(&batcher->ended, memory_order_relaxed))
+		doorbell |= end_if_done(batcher, NULL);
+	return doorbell != 0;
+}
+
+static void finish_batch(struct batcher *batcher, struct batcher_work *work)
+{
+	work->count = work->part.count;
+	if (batcher->options.bad == BATCHER_SKIP &&
+	    atomic_load_explicit(&work->bad, memory_order_relaxed) > 0) {
+		work->count = compact(batcher, work);
+		if (work->count == 0)
+			fail_batch(work, "no sample of a batch could be decoded; run packimg verify on the dataset");
+	}
+	pthread_mutex_lock(&batcher->mutex);
+	work->complete = true;
+	bool doorbell = publish_complete(batcher);
+	pthread_mutex_unlock(&batcher->mutex);
+	if (doorbell)
+		batcher->options.doorbell(batcher->options.doorbell_user);
+}
+
+/* Time in which the thread did not run is waiting for the file if pages had to be read, and somebody else's turn on the CPU if not. */
+static void account(struct batcher *batcher, struct batcher_worker *worker, uint32_t samples,
+		    uint64_t wall_ns, struct sample_times *times)
+{
+	struct batcher_counters *counters = &batcher->counters[worker->index];
+	uint64_t cpu_now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t cpu_ns = cpu_now_ns - worker->cpu_ns;
+	worker->cpu_ns = cpu_now_ns;
+	uint64_t staged_ns = times->stages.decode_ns + times->stages.resize_ns + times->stages.other_ns;
+	uint64_t read_ns = times->read_ns;
+	if (cpu_ns < wall_ns && staged_ns > 0) {
+		double scale = (double)cpu_ns / (double)wall_ns;
+		struct rusage usage;
+		bool waited = cpu_ns < wall_ns - wall_ns / 8 && getrusage(RUSAGE_THREAD, &usage) == 0 &&
+			      usage.ru_majflt != worker->major_faults;
+		if (waited) {
+			worker->major_faults = usage.ru_majflt;
+			read_ns += (uint64_t)((double)staged_ns * (1 - scale));
+		}
+		times->stages.decode_ns = (uint64_t)((double)times->stages.decode_ns * scale);
+		times->stages.resize_ns = (uint64_t)((double)times->stages.resize_ns * scale);
+		times->stages.other_ns = (uint64_t)((double)times->stages.other_ns * scale);
+	}
+	counter_add(&counters->read_ns, read_ns);
+	counter_add(&counters->decode_ns, times->stages.decode_ns);
+	counter_add(&counters->resize_ns, times->stages.resize_ns);
+	counter_add(&counters->other_ns, times->stages.other_ns);
+	atomic_fetch_add_explicit(&batcher->virtual_ns, cpu_ns > 0 ? cpu_ns : 1, memory_order_relaxed);
+	if (samples == 0)
+		return;
+	uint64_t old_ns = atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed);
+	uint64_t new_ns = wall_ns / samples + 1;
+	new_ns = old_ns == 0 ? new_ns : old_ns - (old_ns >> COST_SHIFT) + (new_ns >> COST_SHIFT) + 1;
+	atomic_store_explicit(&batcher->cost_ns, new_ns, memory_order_relaxed);
+}
+
+/* Makes one sample of a batch under the feed's policy. */
+static void make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
+		 uint32_t i, struct sample_times *times)
+{
+	struct batcher_counters *counters = &batcher->counters[worker->index];
+	struct packimg_error error;
+	uint64_t index = order_sample(&work->order, work->part.first + i);
+	int r = sample_make(batcher, worker, work, i, index, times, &error);
+	if (r == 0) {
+		counter_add(&counters->images, 1);
+		return;
+	}
+	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index, error.text);
+	counter_add(&counters->bad, 1);
+	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
+	switch (batcher->options.bad) {
+	case BATCHER_SKIP:
+		work->flags[i] = SAMPLE_SKIPPED;
+		return;
+	case BATCHER_FAIL:
+		fail_batch(work, error.text);
+		return;
+	case BATCHER_SUBSTITUTE:
+		break;
+	}
+	r = sample_substitute(batcher, worker, work, i, index, times, &error);
+	if (r == 0)
+		counter_add(&counters->images, 1);
+	else
+		fail_batch(work, error.text);
+}
+
+bool batcher_runnable(const struct batcher *batcher)
+{
+	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
+		return false;
+	if (atomic_load_explicit(&batcher->claim, memory_order_relaxed) <
+	    atomic_load_explicit(&batcher->limit, memory_order_relaxed))
+		return true;
+	return !atomic_load_explicit(&batcher->blocked, memory_order_relaxed) &&
+	       !atomic_load_explicit(&batcher->ended, memory_order_relaxed);
+}
+
+uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun)
+{
+	uint32_t size = claim_size(batcher);
+	uint64_t first, begun = 0;
+	uint32_t units = claim(batcher, size, &first);
+	while (units == 0) {
+		if (!batcher_runnable(batcher))
+			break;
+		begun += begin_more(batcher, (uint64_t)size * batcher->options.workers);
+		units = claim(batcher, size, &first);
+	}
+	*ret_begun = begun;
+	if (units == 0)
+		return 0;
+
+	struct batcher_work *work = work_of(batcher, first);
+	struct sample_times times = {0};
+	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
+	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
+	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
+		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
+			return units; /* never published: `done` stays short */
+		make(batcher, worker, work, i, &times);
+	}
+	/* Everything this worker wrote happens before the last finisher's publishing. */
+	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
+	assert(done <= batcher->unit_span);
+	uint64_t wall_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
+	if (done == batcher->unit_span)
+		finish_batch(batcher, work);
+	account(batcher, worker, made, wall_ns, &times);
+	return units;
+}
+
+bool batcher_kick(struct batcher *batcher)
+{
+	pthread_mutex_lock(&batcher->mutex);
+	bool was = atomic_load_explicit(&batcher->blocked, memory_order_relaxed);
+	if (was) {
+		atomic_store_explicit(&batcher->blocked, false, memory_order_relaxed);
+		batcher->blocked_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+		batcher->blocked_since_ns = 0;
+	}
+	pthread_mutex_unlock(&batcher->mutex);
+	return was;
+}
+
+bool batcher_drain(struct batcher *batcher, const char *reason)
+{
+	pthread_mutex_lock(&batcher->mutex);
+	batcher->draining = true;
+	batcher->drain_reason = reason;
+	atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
+	int doorbell = end_if_done(batcher, reason);
+	pthread_mutex_unlock(&batcher->mutex);
+	return doorbell != 0;
+}
+
+void batcher_stop(struct batcher *batcher)
+{
+	atomic_store_explicit(&batcher->stopped, true, memory_order_relaxed);
+}
+
+void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
+{
+	struct batcher_status status = {0};
+	for (unsigned i = 0; i < batcher->options.workers; i++) {
+		const struct batcher_counters *c = &batcher->counters[i];
+		status.images += atomic_load_explicit(&c->images, memory_order_relaxed);
+		status.bad += atomic_load_explicit(&c->bad, memory_order_relaxed);
+		status.read_ns += atomic_load_explicit(&c->read_ns, memory_order_relaxed);
+		status.decode_ns += atomic_load_explicit(&c->decode_ns, memory_order_relaxed);
+		status.resize_ns += atomic_load_explicit(&c->resize_ns, memory_order_relaxed);
+		status.other_ns += atomic_load_explicit(&c->other_ns, memory_order_relaxed);
+	}
+	pthread_mutex_lock(&batcher->mutex);
+	if (!position_of(batcher, batcher->ring.published, &status.epoch, &status.batch))
+		status.epoch = batcher->options.epoch_end;
+	status.slots_ready = ring_ready(&batcher->ring);
+	status.slots_held = ring_outstanding(&batcher->ring) - status.slots_ready;
+	status.stall_client_ns =
+		atomic_load_explicit(&batcher->ring.ack->stall_ns, memory_order_relaxed);
+	status.stall_daemon_ns = batcher->blocked_ns;
+	if (batcher->blocked_since_ns != 0)
+		status.stall_daemon_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+	status.finished = batcher->finished;
+	pthread_mutex_unlock(&batcher->mutex);
+	*ret_status = status;
+}

@@ -1,0 +1,53 @@
+/*
+ * The order of samples: a permutation per epoch, cut into batches, cut into ranks. loaderd(1), "Order and resume".
+ *
+ * The permutation of an epoch is a keyed bijection evaluated point by point, so that any position of any epoch costs the
+ * same few nanoseconds and no memory: there is no table to build when a feed opens or an epoch begins. The global order is cut
+ * into global batches of world * batch_size samples first, and each of those into one contiguous part per rank; hence a
+ * position (epoch, batch) means the same samples whatever happened before it, and at another world size with the same product the same global batch.
+ *
+ * Both structures are plain values, immutable once initialised; any thread may read them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ORDER_ROUNDS = 8 };
+
+struct order {
+	uint64_t samples;    /* in the dataset */
+	uint64_t seed;
+	uint32_t batch_size; /* samples per batch and rank */
+	uint32_t rank, world;
+	bool shuffle;        /* false: stored order */
+	bool last_short;     /* the remainder of an epoch is delivered as a shorter batch; otherwise dropped */
+	uint64_t batches;    /* per epoch, of this rank; set by order_init */
+};
+
+/* One epoch's permutation. */
+struct order_epoch {
+	uint64_t samples;
+	bool shuffle;
+	uint8_t left_bits, right_bits;
+	uint32_t keys[ORDER_ROUNDS][2];
+};
+
+/* One batch of one rank: positions first .. first + count - 1 of the epoch's permutation. */
+struct order_batch {
+	uint64_t first;
+	uint32_t count;
+	bool last; /* of the epoch, for this rank */
+};
+
+/*
+ * Fills in `batches` from the other members. -EINVAL: no samples, batch_size or world 0, or rank not below world. A remainder
+ * of m samples is divided as evenly as it goes, the lower ranks getting one more: with m < world the last ranks have one batch less.
+ * `batches` may be 0: the rank then sees nothing of the dataset.
+ */
+int order_init(struct order *order);
+void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
+/* Sample index at a position, which must be below `samples`. */
+uint64_t order_sample(const struct order_epoch *epoch, uint64_t position);
+/* Batch number batch < order->batches. */
+void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);

@@ -1,0 +1,299 @@
+#include "pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * Taking a batcher out safely (quiescent-state reclamation). The control thread clears its place in the table, then raises the generation.
+ * A worker announces, between claims, the generation that it has seen; a sleeping one announces OFFLINE. Once every announcement is past
+ * the generation of the removal, nobody can still hold the pointer. Announcement and table accesses are seq_cst: either the worker's later look at the table
+ * misses the batcher, or the control thread's look at the announcement finds the old generation.
+ */
+#define OFFLINE UINT64_MAX
+
+struct worker {
+	_Alignas(64) _Atomic uint64_t seen;
+	struct pool *pool;
+	pthread_t thread;
+	bool started;
+	struct batcher_worker tools;
+};
+
+struct grave {
+	struct batcher *batcher;
+	uint64_t generation;
+};
+
+struct pool {
+	_Alignas(64) _Atomic uint32_t wake_word; /* futex: changes whenever there may be work */
+	_Atomic uint32_t sleepers;
+	_Alignas(64) _Atomic uint64_t generation;
+	_Atomic uint32_t grave_count;
+	_Atomic uint32_t place_count; /* places of the table ever used */
+	_Atomic uint64_t virtual_ns;  /* of the batcher picked last: where newcomers start */
+	_Atomic bool stopping;
+	_Alignas(64) _Atomic(struct batcher *) table[POOL_BATCHERS_MAX];
+	struct grave graves[POOL_BATCHERS_MAX];
+	struct cpus cpus;
+	unsigned worker_count;
+	int event_fd;
+	struct worker *workers;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int count)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+void pool_wake(struct pool *pool, uint64_t units)
+{
+	atomic_fetch_add(&pool->wake_word, 1);
+	if (atomic_load(&pool->sleepers) > 0)
+		futex_wake(&pool->wake_word, units > INT_MAX ? INT_MAX : (int)units);
+}
+
+static void notify(struct pool *pool)
+{
+	uint64_t one = 1;
+	ssize_t n = write(pool->event_fd, &one, sizeof one);
+	(void)n; /* a full counter is readable too */
+}
+
+/* Between claims: this worker holds no batcher. */
+static void announce(struct worker *worker, uint64_t generation)
+{
+	if (atomic_load_explicit(&worker->seen, memory_order_relaxed) == generation)
+		return;
+	atomic_store(&worker->seen, generation);
+	if (atomic_load(&worker->pool->grave_count) > 0)
+		notify(worker->pool);
+}
+
+/* The runnable batcher with the least CPU time; NULL when none is runnable. */
+static struct batcher *pick(struct pool *pool)
+{
+	struct batcher *best = NULL;
+	uint64_t best_ns = UINT64_MAX;
+	uint32_t places = atomic_load_explicit(&pool->place_count, memory_order_acquire);
+	for (uint32_t i = 0; i < places; i++) {
+		struct batcher *batcher = atomic_load(&pool->table[i]);
+		if (batcher == NULL || !batcher_runnable(batcher))
+			continue;
+		uint64_t ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
+		if (ns < best_ns) {
+			best = batcher;
+			best_ns = ns;
+		}
+	}
+	if (best != NULL)
+		atomic_store_explicit(&pool->virtual_ns, best_ns, memory_order_relaxed);
+	return best;
+}
+
+static void sleep_until_work(struct worker *worker)
+{
+	struct pool *pool = worker->pool;
+	uint32_t word = atomic_load(&pool->wake_word);
+	atomic_fetch_add(&pool->sleepers, 1);
+	/* Looked at after announcing the wish to sleep: who makes work later changes the word, and sees the sleeper. */
+	if (pick(pool) == NULL && !atomic_load(&pool->stopping)) {
+		announce(worker, OFFLINE);
+		futex_wait(&pool->wake_word, word);
+	}
+	atomic_fetch_sub(&pool->sleepers, 1);
+}
+
+static void *worker_main(void *argument)
+{
+	struct worker *worker = argument;
+	struct pool *pool = worker->pool;
+	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
+		announce(worker, atomic_load(&pool->generation));
+		struct batcher *batcher = pick(pool);
+		if (batcher == NULL) {
+			sleep_until_work(worker);
+			continue;
+		}
+		uint64_t begun;
+		batcher_work(batcher, &worker->tools, &begun);
+		if (begun > 0)
+			pool_wake(pool, begun);
+	}
+	announce(worker, OFFLINE);
+	return NULL;
+}
+
+/* A thread per CPU is pinned to it; more threads than CPUs are left to the scheduler within the set, which balances better. */
+static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t *attr)
+{
+	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
+	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
+	if (set == NULL)
+		return -ENOMEM;
+	CPU_ZERO_S(size, set);
+	if (pool->worker_count <= pool->cpus.count)
+		CPU_SET_S(pool->cpus.number[index], size, set);
+	else
+		for (unsigned i = 0; i < pool->cpus.count; i++)
+			CPU_SET_S(pool->cpus.number[i], size, set);
+	int r = -pthread_attr_setaffinity_np(attr, size, set);
+	CPU_FREE(set);
+	return r;
+}
+
+static int start_worker(struct pool *pool, unsigned index)
+{
+	struct worker *worker = &pool->workers[index];
+	worker->pool = pool;
+	worker->tools.index = index;
+	atomic_store(&worker->seen, OFFLINE);
+	int r = transform_scratch_new(&worker->tools.scratch);
+	if (r < 0)
+		return r;
+	pthread_attr_t attr;
+	sigset_t all, old;
+	pthread_attr_init(&attr);
+	r = set_affinity(pool, index, &attr);
+	/* Signals are the control thread's; SIGBUS is raised by the access itself and cannot be blocked usefully. */
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (r == 0)
+		r = -pthread_create(&worker->thread, &attr, worker_main, worker);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	worker->started = r == 0;
+	if (r == 0) {
+		char name[16];
+		snprintf(name, sizeof name, "worker-%u", index);
+		pthread_setname_np(worker->thread, name);
+	}
+	return r;
+}
+
+int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
+{
+	if (workers == 0 || workers > POOL_WORKERS_MAX)
+		return -EINVAL;
+	struct pool *pool = aligned_alloc(64, sizeof *pool);
+	if (pool == NULL)
+		return -ENOMEM;
+	memset(pool, 0, sizeof *pool);
+	pool->cpus = *cpus;
+	pool->worker_count = workers;
+	atomic_store(&pool->generation, 1);
+	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int r = pool->event_fd < 0 ? -errno : 0;
+	pool->workers = aligned_alloc(64, workers * sizeof *pool->workers);
+	if (pool->workers == NULL)
+		r = -ENOMEM;
+	else
+		memset(pool->workers, 0, workers * sizeof *pool->workers);
+	for (unsigned i = 0; r == 0 && i < workers; i++)
+		r = start_worker(pool, i);
+	if (r < 0) {
+		pool_free(pool);
+		return r;
+	}
+	*ret_pool = pool;
+	return 0;
+}
+
+void pool_free(struct pool *pool)
+{
+	if (pool == NULL)
+		return;
+	atomic_store(&pool->stopping, true);
+	pool_wake(pool, INT_MAX);
+	for (unsigned i = 0; pool->workers != NULL && i < pool->worker_count; i++) {
+		struct worker *worker = &pool->workers[i];
+		if (worker->started)
+			pthread_join(worker->thread, NULL);
+		transform_scratch_free(worker->tools.scratch);
+	}
+	if (pool->event_fd >= 0)
+		close(pool->event_fd);
+	free(pool->workers);
+	free(pool);
+}
+
+unsigned pool_workers(const struct pool *pool)
+{
+	return pool->worker_count;
+}
+
+int pool_fd(const struct pool *pool)
+{
+	return pool->event_fd;
+}
+
+int pool_add(struct pool *pool, struct batcher *batcher)
+{
+	for (uint32_t i = 0; i < POOL_BATCHERS_MAX; i++) {
+		if (atomic_load(&pool->table[i]) != NULL)
+			continue;
+		/* A newcomer starts level with the others instead of with a claim on all the time it was not there. */
+		atomic_store(&batcher->virtual_ns, atomic_load(&pool->virtual_ns));
+		atomic_store(&pool->table[i], batcher);
+		if (i >= atomic_load(&pool->place_count))
+			atomic_store(&pool->place_count, i + 1);
+		pool_wake(pool, INT_MAX);
+		return 0;
+	}
+	return -EBUSY;
+}
+
+void pool_remove(struct pool *pool, struct batcher *batcher)
+{
+	batcher_stop(batcher);
+	for (uint32_t i = 0; i < POOL_BATCHERS_MAX; i++) {
+		if (atomic_load(&pool->table[i]) != batcher)
+			continue;
+		uint32_t count = atomic_load(&pool->grave_count);
+		atomic_store(&pool->table[i], NULL);
+		pool->graves[count] = (struct grave){batcher, atomic_load(&pool->generation) + 1};
+		atomic_store(&pool->grave_count, count + 1);
+		atomic_fetch_add(&pool->generation, 1);
+		notify(pool); /* every worker may be asleep already */
+		return;
+	}
+}
+
+struct batcher *pool_reap(struct pool *pool)
+{
+	uint64_t oldest = UINT64_MAX;
+	uint32_t count = atomic_load(&pool->grave_count);
+	if (count == 0)
+		return NULL;
+	for (unsigned i = 0; i < pool->worker_count; i++) {
+		uint64_t seen = atomic_load(&pool->workers[i].seen);
+		oldest = seen < oldest ? seen : oldest;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		if (pool->graves[i].generation > oldest)
+			continue;
+		struct batcher *batcher = pool->graves[i].batcher;
+		pool->graves[i] = pool->graves[count - 1];
+		atomic_store(&pool->grave_count, count - 1);
+		return batcher;
+	}
+	return NULL;
+}

@@ -1,0 +1,132 @@
+#include "sample.h"
+
+#include "random.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint8_t put_bytes(uint8_t *cell, size_t stride, const struct packimg_value *value,
+			 uint32_t room)
+{
+	uint32_t size = value->size > room ? room : (uint32_t)value->size;
+	memset(cell, 0, stride);
+	memcpy(cell, &size, sizeof size);
+	memcpy(cell + sizeof size, value->bytes, size);
+	return value->size > room ? RING_SAMPLE_FIELD_CUT : 0;
+}
+
+/* Extra fields of one sample into their columns; returns sample flags. */
+static uint8_t put_fields(const struct batcher *batcher, const struct batcher_work *work,
+			  uint32_t i, uint64_t index)
+{
+	const struct ring_header *header = batcher->ring.header;
+	uint8_t flags = 0;
+	for (uint32_t f = 0; f < batcher->options.field_count; f++) {
+		size_t stride = header->fields[f].stride;
+		uint8_t *cell = (uint8_t *)work->slot + header->fields[f].offset + i * stride;
+		struct packimg_value value;
+		if (packimg_value(batcher->options.dataset->image, index, batcher->options.fields[f],
+				  &value) < 0 ||
+		    !value.present) {
+			memset(cell, 0, stride);
+			flags |= RING_SAMPLE_FIELD_MISSING;
+			continue;
+		}
+		switch (batcher->geometry.field_types[f]) {
+		case PACKIMG_FIELD_INT64:
+			memcpy(cell, &value.int64, sizeof value.int64);
+			break;
+		case PACKIMG_FIELD_FLOAT64:
+			memcpy(cell, &value.float64, sizeof value.float64);
+			break;
+		default:
+			flags |= put_bytes(cell, stride, &value, header->field_bytes);
+			break;
+		}
+	}
+	return flags;
+}
+
+/* Inside the guard. */
+static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
+			struct batcher_work *work, uint32_t i, uint64_t index,
+			struct sample_times *times, struct packimg_error *error)
+{
+	struct packimg_sample sample;
+	uint64_t start_ns = now_ns();
+	int r = dataset_sample(batcher->options.dataset, index, true, &sample, error);
+	times->read_ns += now_ns() - start_ns;
+	if (r < 0)
+		return r;
+	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
+			    batcher->options.order.seed, work->epoch,
+			    work->images + i * work->shape.sample_size, &times->stages, error);
+	if (r < 0)
+		return r;
+	work->labels[i] = sample.label;
+	work->samples[i] = index;
+	work->flags[i] = batcher->options.field_count == 0 ? 0 :
+							     put_fields(batcher, work, i, index);
+	return 0;
+}
+
+int sample_make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
+		uint32_t i, uint64_t index, struct sample_times *times, struct packimg_error *error)
+{
+	struct dataset *dataset = batcher->options.dataset;
+	for (;;) {
+		uint64_t faults = atomic_load(&dataset->guard.faults);
+		error->text[0] = '\0';
+		guard_enter(&dataset->guard);
+		int r = make_guarded(batcher, worker, work, i, index, times, error);
+		if (guard_leave()) {
+			atomic_store(&dataset->suspect, true);
+			dataset_condemn(dataset, index);
+			snprintf(error->text, sizeof error->text,
+				 "sample %llu: the file ends before it or cannot be read",
+				 (unsigned long long)index);
+			return -EBADMSG;
+		}
+		if (atomic_load(&dataset->guard.faults) == faults)
+			return r;
+		/* Another worker met a fault meanwhile, perhaps on a page of this very sample. Faults are as many as pages at most. */
+		atomic_store(&dataset->suspect, true);
+	}
+}
+
+int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint32_t i, uint64_t index,
+		      struct sample_times *times, struct packimg_error *error)
+{
+	struct random_stream stream;
+	random_init(&stream, batcher->options.order.seed, work->epoch, index, RANDOM_SUBSTITUTE);
+	int r = -EBADMSG;
+	for (unsigned tries = 0; tries < BATCHER_SUBSTITUTES_MAX; tries++) {
+		uint64_t draw = (uint64_t)random_u32(&stream) << 32;
+		draw |= random_u32(&stream);
+		uint64_t other = draw % batcher->options.dataset->count;
+		if (other == index)
+			continue;
+		r = sample_make(batcher, worker, work, i, other, times, error);
+		if (r == 0) {
+			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
+			return 0;
+		}
+		batcher->options.report(batcher->options.report_user, batcher->options.dataset, other,
+					error->text);
+	}
+	snprintf(error->text, sizeof error->text,
+		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify on %.300s",
+		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,
+		 batcher->options.dataset->path);
+	return r;
+}

@@ -1,0 +1,26 @@
+/*
+ * One finished sample: stored bytes found, verified, transformed into its place in a slot, label and fields beside it. Called by a worker for a
+ * unit that it has claimed; touches nothing but that unit's bytes. Internal to batch.c's folder.
+ */
+#pragma once
+
+#include "batch.h"
+
+/* Mark in a slot's flags while a batch is in the making; never published. */
+enum { SAMPLE_SKIPPED = 0x80 };
+
+struct sample_times {
+	uint64_t read_ns; /* finding, verifying and waiting for stored bytes */
+	struct transform_times stages;
+};
+
+/* Sample `index` at place i of the batch. Negative errno with a sentence in error; the place's bytes are then undefined. */
+int sample_make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
+		uint32_t i, uint64_t index, struct sample_times *times, struct packimg_error *error);
+/*
+ * Fills place i with a sample drawn by (seed, epoch, index) and flags it. What stands there is the drawn sample in full: pixels, label, fields and number. After
+ * BATCHER_SUBSTITUTES_MAX failures gives up with the last error.
+ */
+int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint32_t i, uint64_t index,
+		      struct sample_times *times, struct packimg_error *error);

@@ -1,0 +1,89 @@
+/* What server.c, session.c and status.c share. */
+#pragma once
+
+#include "access.h"
+#include "chores.h"
+#include "framing.h"
+#include "outbox.h"
+#include "pool.h"
+#include "registry.h"
+#include "server.h"
+#include "subscription.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Anything epoll reports on. */
+struct source {
+	int fd;
+	void (*ready)(struct source *source, uint32_t events);
+};
+
+struct session {
+	struct source source;
+	struct server *server;
+	struct session *next, **link; /* in server->sessions */
+	struct session *next_dead;
+	struct access_peer peer;
+	struct frame_reader reader;
+	struct outbox outbox;
+	struct subscription *feed; /* served, or being taken down */
+	unsigned chores;           /* running for this session */
+	bool feed_asked;           /* the one OpenFeed has been accepted */
+	bool in_pool;
+	bool closing;  /* hung up; waits for chores and pool */
+	bool dead;     /* will be freed after this round of events */
+	bool wants_out; /* EPOLLOUT is set */
+	uint64_t opened_ns;
+};
+
+struct listener {
+	struct source source;
+	struct server *server;
+};
+
+enum server_phase { SERVER_RUNNING, SERVER_DRAINING, SERVER_DONE };
+
+struct server {
+	const struct config *config;
+	struct pool *pool;
+	struct chores *chores;
+	struct registry registry;
+	struct memory_account account;
+	int epoll_fd;
+	struct source signals, chores_done, pool_quiet, bad_news, lifeline;
+	struct listener *listeners;
+	unsigned listener_count;
+	bool accepting;
+	bool private_only;
+	struct session *sessions, *dead_sessions;
+	unsigned session_count, feed_count;
+	uint64_t feed_id; /* last one given */
+	enum server_phase phase;
+	uint64_t drain_deadline_ns;
+	uint64_t start_ns;
+	uint64_t watchdog_ns, watchdog_next_ns; /* 0: none */
+	uint64_t bad_log_window_ns, bad_log_count;
+	int parent;
+};
+
+uint64_t server_now_ns(void);
+int server_watch(struct server *server, struct source *source, uint32_t events);
+
+/* Takes over fd. */
+void session_new(struct server *server, int fd);
+/* Hang-up: frees all the client had, at once where no worker is busy with it. */
+void session_close(struct session *session, const char *why);
+/* The pool has let go of the session's batcher. */
+void session_released(struct session *session);
+/* Call when session->chores has been lowered: a closed session ends with its last chore. */
+void session_bury_if_done(struct session *session);
+/* Sends a reply; closes the session when it cannot be sent. */
+void session_reply(struct session *session, const Loaderd__Reply *reply);
+/* The same for a reply that is packed already. */
+void session_send(struct session *session, const uint8_t *message, size_t size);
+void session_refuse(struct session *session, const struct refusal *refusal);
+unsigned session_count_of(const struct server *server, uid_t uid, unsigned *ret_feeds, uint64_t *ret_bytes);
+
+void status_reply(struct session *session);
+void dataset_reply(struct session *session, const char *path);

@@ -1,0 +1,316 @@
+#include "subscription.h"
+
+#include "framing.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	/* What "the daemon chooses" means: enough batches to ride out a slow one, without taking gigabytes for large ones. */
+	SLOTS_LEAST = 3,
+	SLOTS_MOST = 8,
+	SLOTS_BYTES = 512 << 20,
+	FIELD_BYTES_DEFAULT = 256,
+};
+
+int refuse_request(struct refusal *refusal, int code, const char *field, const char *format, ...)
+{
+	refusal->code = code;
+	refusal->field = field;
+	refusal->position = -1;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(refusal->text, sizeof refusal->text, format, arguments);
+	va_end(arguments);
+	return -code;
+}
+
+static int check_request(const Loaderd__OpenFeed *request, const struct config *config,
+			 struct refusal *refusal)
+{
+	uint32_t world = request->world == 0 ? 1 : request->world;
+	if (request->version != PROTO_VERSION)
+		return refuse_request(refusal, EPROTO, "version",
+				      "this daemon speaks protocol version %d, the client asked for %u; update the older one",
+				      PROTO_VERSION, request->version);
+	if (request->batch_size == 0)
+		return refuse_request(refusal, EINVAL, "batch_size", "batch_size must be at least 1");
+	if (request->batch_size > config->batch_size)
+		return refuse_request(refusal, EDQUOT, "batch_size",
+				      "batch_size %u is beyond the daemon's limit of %llu ([limits] batch_size)",
+				      request->batch_size, (unsigned long long)config->batch_size);
+	if (request->rank >= world)
+		return refuse_request(refusal, EINVAL, "rank", "rank %u must be below world, which is %u",
+				      request->rank, world);
+	if (request->slots == 1)
+		return refuse_request(refusal, EINVAL, "slots", "slots must be 0 (the daemon chooses) or at least 2");
+	if (request->slots > config->slots)
+		return refuse_request(refusal, EDQUOT, "slots",
+				      "slots %u is beyond the daemon's limit of %llu ([limits] slots)",
+				      request->slots, (unsigned long long)config->slots);
+	if (strlen(request->pipeline) > config->pipeline_length)
+		return refuse_request(refusal, EDQUOT, "pipeline",
+				      "the pipeline's text has %zu bytes, the daemon's limit is %llu ([limits] pipeline_length)",
+				      strlen(request->pipeline), (unsigned long long)config->pipeline_length);
+	if (request->n_fields > config->fields)
+		return refuse_request(refusal, EDQUOT, "fields",
+				      "%zu fields were asked for, the daemon's limit is %llu ([limits] fields)",
+				      request->n_fields, (unsigned long long)config->fields);
+	if (request->field_bytes > config->field_bytes)
+		return refuse_request(refusal, EDQUOT, "field_bytes",
+				      "field_bytes %u is beyond the daemon's limit of %llu ([limits] field_bytes)",
+				      request->field_bytes, (unsigned long long)config->field_bytes);
+	if (request->last != LOADERD__LAST_BATCH__LAST_DROP && request->last != LOADERD__LAST_BATCH__LAST_SHORT)
+		return refuse_request(refusal, EINVAL, "last", "last = %d is not known", (int)request->last);
+	if ((unsigned)request->bad > BATCHER_FAIL)
+		return refuse_request(refusal, EINVAL, "bad", "bad = %d is not known", (int)request->bad);
+	return 0;
+}
+
+static int open_dataset(struct subscription *subscription, const Loaderd__OpenFeed *request,
+			const struct subscription_context *context, struct refusal *refusal)
+{
+	char text[ACCESS_ERROR_MAX] = "";
+	char *path;
+	int r = access_resolve(context->config, context->peer, request->dataset, &path, text);
+	if (r < 0)
+		return refuse_request(refusal, -r, "dataset", "%s", text);
+	struct packimg_error error = {{0}};
+	r = registry_acquire(context->registry, path, &subscription->dataset, &error);
+	free(path);
+	if (r < 0)
+		return refuse_request(refusal, -r, "dataset", "%s",
+				      error.text[0] != '\0' ? error.text : strerror(-r));
+	r = access_check_opened(context->config, context->peer, subscription->dataset->image, text);
+	if (r < 0)
+		return refuse_request(refusal, -r, "dataset", "%s", text);
+	if (subscription->dataset->count == 0)
+		return refuse_request(refusal, EINVAL, "dataset", "%s: holds no samples",
+				      subscription->dataset->path);
+	return 0;
+}
+
+static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *request,
+		     struct refusal *refusal)
+{
+	struct order *order = &options->order;
+	*order = (struct order){
+		.samples = options->dataset->count,
+		.seed = request->seed,
+		.batch_size = request->batch_size,
+		.rank = request->rank,
+		.world = request->world == 0 ? 1 : request->world,
+		.shuffle = request->shuffle,
+		.last_short = request->last == LOADERD__LAST_BATCH__LAST_SHORT,
+	};
+	if (order_init(order) < 0)
+		return refuse_request(refusal, EINVAL, NULL, "the order's parameters are not valid");
+	if (order->batches == 0)
+		return refuse_request(refusal, EINVAL, "batch_size",
+				      "rank %u would never get a batch: %llu samples are fewer than batch_size %u times world %u; "
+				      "ask for smaller batches or for a short last one",
+				      order->rank, (unsigned long long)order->samples, order->batch_size,
+				      order->world);
+	if (request->batch > order->batches)
+		return refuse_request(refusal, EINVAL, "batch",
+				      "batch %llu is past the epoch's end, which has %llu batches of this rank",
+				      (unsigned long long)request->batch, (unsigned long long)order->batches);
+	options->epoch = request->epoch;
+	options->batch = request->batch;
+	/* The position after an epoch's last batch is the next one's first. */
+	if (options->batch == order->batches) {
+		options->epoch++;
+		options->batch = 0;
+	}
+	options->epoch_end = request->epoch_end;
+	return 0;
+}
+
+/* A pipeline without a size of its own needs samples that all have the same: the first one's, checked for each as it comes. */
+static int fix_size(struct transform *transform, struct dataset *dataset, struct refusal *refusal)
+{
+	struct packimg_sample sample = {0};
+	guard_enter(&dataset->guard);
+	int r = packimg_sample(dataset->image, 0, &sample);
+	if (guard_leave() || r < 0)
+		return refuse_request(refusal, EBADMSG, "dataset", "%s: the first index record is damaged",
+				      dataset->path);
+	struct transform_error error = {.position = -1};
+	r = transform_fix_size(transform, sample.width, sample.height, &error);
+	if (r < 0) {
+		refuse_request(refusal, -r, "pipeline", "%s", error.text);
+		refusal->position = error.position;
+	}
+	return r;
+}
+
+static int set_transform(struct batcher_options *options, const Loaderd__OpenFeed *request,
+			 const struct config *config, struct refusal *refusal)
+{
+	struct transform_error error = {.position = -1};
+	int r = transform_parse(request->pipeline, &options->transform, &error);
+	if (r < 0) {
+		refuse_request(refusal, -r, "pipeline", "%s", error.text);
+		refusal->position = error.position;
+		return r;
+	}
+	if (!transform_has_size(options->transform)) {
+		r = fix_size(options->transform, options->dataset, refusal);
+		if (r < 0)
+			return r;
+	}
+	struct transform_shape shape;
+	transform_shape(options->transform, request->epoch, &shape);
+	if (shape.width > config->image_side || shape.height > config->image_side)
+		return refuse_request(refusal, EDQUOT, "pipeline",
+				      "samples of %u x %u pixels are beyond the daemon's limit of %llu a side ([limits] image_side)",
+				      shape.width, shape.height, (unsigned long long)config->image_side);
+	return 0;
+}
+
+static int set_fields(struct batcher_options *options, const Loaderd__OpenFeed *request,
+		      struct refusal *refusal)
+{
+	const struct packimg *image = options->dataset->image;
+	options->field_bytes = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
+	if (options->field_bytes > RING_FIELD_BYTES_MAX)
+		options->field_bytes = RING_FIELD_BYTES_MAX;
+	for (size_t i = 0; i < request->n_fields; i++) {
+		uint32_t count = packimg_field_count(image), f;
+		for (f = 0; f < count; f++) {
+			struct packimg_field field;
+			if (packimg_field(image, f, &field) == 0 && strcmp(field.name, request->fields[i]) == 0)
+				break;
+		}
+		if (f == count)
+			return refuse_request(refusal, EINVAL, "fields",
+					      "the dataset has no field \"%.200s\"; packimg info lists what it has",
+					      request->fields[i]);
+		options->fields[options->field_count++] = f;
+	}
+	return 0;
+}
+
+static void choose_slots(struct batcher_options *options, uint32_t asked, uint64_t most)
+{
+	options->slots = asked;
+	if (asked != 0)
+		return;
+	struct ring_geometry geometry;
+	options->slots = 1;
+	batcher_geometry(options, &geometry);
+	uint64_t bytes = ring_size(&geometry);
+	uint64_t slots = bytes == 0 ? SLOTS_LEAST : SLOTS_BYTES / bytes;
+	slots = slots < SLOTS_LEAST ? SLOTS_LEAST : slots > SLOTS_MOST ? SLOTS_MOST : slots;
+	options->slots = (uint32_t)(slots > most ? most : slots);
+}
+
+static int take_memory(struct subscription *subscription, const struct batcher_options *options,
+		       const struct subscription_context *context, struct refusal *refusal)
+{
+	struct memory_account *account = context->account;
+	struct ring_geometry geometry;
+	batcher_geometry(options, &geometry);
+	uint64_t bytes = ring_size(&geometry);
+	if (bytes == 0)
+		return refuse_request(refusal, EDQUOT, "batch_size",
+				      "%u slots of %u samples of %zu bytes are more than a ring can hold",
+				      options->slots, options->order.batch_size,
+				      transform_sample_size_max(options->transform));
+	pthread_mutex_lock(&account->mutex);
+	uint64_t left = account->used > account->limit ? 0 : account->limit - account->used;
+	bool fits = bytes <= left && bytes <= context->user_bytes_left;
+	if (fits) {
+		account->used += bytes;
+		subscription->bytes = bytes;
+	}
+	pthread_mutex_unlock(&account->mutex);
+	if (!fits)
+		return refuse_request(refusal, EDQUOT, "slots",
+				      "the feed needs %llu bytes of shared memory (%u slots), %llu are left of the daemon's limit; "
+				      "ask for fewer slots or smaller batches, or raise [limits] shared_memory",
+				      (unsigned long long)bytes, options->slots,
+				      (unsigned long long)(left < context->user_bytes_left ? left : context->user_bytes_left));
+	return 0;
+}
+
+static void report(void *user, struct dataset *dataset, uint64_t index, const char *text)
+{
+	registry_report(user, dataset, index, text);
+}
+
+static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
+		   const struct subscription_context *context, struct batcher_options *options,
+		   struct refusal *refusal)
+{
+	int r = check_request(request, context->config, refusal);
+	if (r == 0)
+		r = open_dataset(subscription, request, context, refusal);
+	if (r < 0)
+		return r;
+	options->dataset = subscription->dataset;
+	options->bad = (enum batcher_bad)request->bad;
+	options->workers = context->workers;
+	r = set_order(options, request, refusal);
+	if (r == 0)
+		r = set_transform(options, request, context->config, refusal);
+	if (r == 0)
+		r = set_fields(options, request, refusal);
+	if (r < 0)
+		return r;
+	choose_slots(options, request->slots, context->config->slots);
+	return take_memory(subscription, options, context, refusal);
+}
+
+int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context,
+		     struct subscription **ret_subscription, struct refusal *refusal)
+{
+	struct subscription *subscription = calloc(1, sizeof *subscription);
+	if (subscription == NULL)
+		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
+	*subscription = (struct subscription){
+		.registry = context->registry,
+		.account = context->account,
+		.batch_size = request->batch_size,
+		.name = strdup(request->name),
+		.pipeline = strdup(request->pipeline),
+	};
+	struct batcher_options options = {.report = report};
+	int r = subscription->name == NULL || subscription->pipeline == NULL ?
+			refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory") :
+			prepare(subscription, request, context, &options, refusal);
+	if (r == 0) {
+		options.doorbell = context->doorbell;
+		options.doorbell_user = context->user;
+		options.report_user = context->registry;
+		r = batcher_new(&options, &subscription->batcher);
+		if (r < 0)
+			refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
+				       strerror(-r));
+	}
+	if (r < 0) {
+		transform_free(options.transform);
+		subscription_free(subscription);
+		return r;
+	}
+	*ret_subscription = subscription;
+	return 0;
+}
+
+void subscription_free(struct subscription *subscription)
+{
+	if (subscription == NULL)
+		return;
+	batcher_free(subscription->batcher);
+	if (subscription->dataset != NULL)
+		registry_release(subscription->registry, subscription->dataset);
+	pthread_mutex_lock(&subscription->account->mutex);
+	subscription->account->used -= subscription->bytes;
+	pthread_mutex_unlock(&subscription->account->mutex);
+	free(subscription->name);
+	free(subscription->pipeline);
+	free(subscription);
+}
