@@ -53,7 +53,10 @@ enum packimg_field_type {
 
 struct packimg;
 
-/* One stored sample; pointers lead into the mapping and live as long as the dataset is open. */
+/*
+ * One stored sample; pointers lead into the mapping and live as long as the dataset is open. data and side are 64-byte aligned,
+ * and at least 64 readable bytes follow each, so that vector code may load beyond the end.
+ */
 struct packimg_sample {
 	uint64_t index;       /* in the whole dataset, 0 .. packimg_count()-1 */
 	const uint8_t *data;  /* stored bytes */
@@ -99,7 +102,8 @@ struct packimg_value {
  * Opens one file, or a whole set when path names one of its shards ("NAME-00002-of-00016.pimg"), the set itself
  * ("NAME.pimg" where only shards exist), or a directory that holds exactly one file or set. The cost does not depend on the number of samples.
  * Errors: -ENOENT, -EACCES, -EBADMSG (header, section or limits wrong, shard missing or of another set), -ENOTSUP (newer
- * version or unknown incompatible feature), -ENOMEM. error may be NULL.
+ * version or unknown incompatible feature), -EEXIST (several datasets fit the path), -EINVAL (not a regular file), -ENOMEM, -EMFILE.
+ * error may be NULL.
  */
 int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error);
 void packimg_close(struct packimg *dataset);
@@ -141,7 +145,10 @@ struct packimg_region {
 	uint32_t x, y, width, height; /* pixels, upright coordinates; not empty, inside the image */
 };
 
-/* Decoded pixels: RGB, 8 bit, interleaved. Valid until the decoder's next call (raw samples: into the mapping). */
+/*
+ * Decoded pixels: RGB, 8 bit, interleaved. Valid until the decoder's next call (raw samples: into the mapping). At least 64
+ * readable bytes follow the last pixel.
+ */
 struct packimg_pixels {
 	const uint8_t *data; /* first pixel of the returned rectangle */
 	size_t stride;       /* bytes from row to row */
@@ -159,8 +166,8 @@ void packimg_decoder_free(struct packimg_decoder *decoder);
  * Decodes at least the region of a sample. size_hint_* say how many pixels the caller will make of the region: the
  * codec may return it at 1/2, 1/4 or 1/8 as long as it stays at least twice as large as the hint in both directions (exact DC/AC
  * scaling as libjpeg-turbo does it); 0 asks for full scale. Grey becomes RGB, CMYK and YCCK become RGB, orientation is applied.
- * No memory is allocated once the decoder has seen an image of that size. Corrupt data, warnings of the JPEG library included,
- * is -EBADMSG with the reason in error (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that
+ * No memory is allocated once the decoder has seen an image of that size. Corrupt data, warnings of the JPEG library included
+ * (all but that of an unknown JFIF revision), is -EBADMSG with the reason in error (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that
  * the library cannot read (12 bit, arithmetic where absent).
  */
 int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
@@ -223,7 +230,7 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name, enum p
 			 uint32_t *ret_field, struct packimg_error *error);
 /* Appends a sample; its index is the number of samples added before. */
 int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item, struct packimg_error *error);
-/* Sets a field of the sample added last. */
+/* Sets a field of the sample added last; -EEXIST when it is set already. A value that is not present changes nothing. */
 int packimg_writer_value(struct packimg_writer *writer, uint32_t field, const struct packimg_value *value,
 			 struct packimg_error *error);
 /* Dataset-wide facts, any time before finish; class names are class_count terminated strings. */

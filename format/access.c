@@ -1,0 +1,296 @@
+#include "reader.h"
+
+#include <errno.h>
+#include <string.h>
+#include <xxhash.h>
+
+uint64_t packimg_count(const struct packimg *dataset)
+{
+	return dataset->sample_count;
+}
+
+const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+				    uint32_t *ret_number)
+{
+	uint32_t low = 0, high = dataset->shard_count;
+
+	/* firsts[low] <= index < firsts[high]; empty shards are stepped over because low moves on equality */
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+		if (dataset->firsts[middle] <= index)
+			low = middle;
+		else
+			high = middle;
+	}
+	*ret_number = low;
+	return &dataset->shards[low];
+}
+
+static bool range_fits(const struct shard *shard, uint64_t offset, uint64_t size)
+{
+	return offset % PIMG_ALIGN == 0 && offset >= sizeof(struct pimg_header) &&
+	       offset <= shard->size && size <= shard->size - offset &&
+	       shard->size - offset - size >= PIMG_TAIL;
+}
+
+const char *record_fault(const struct packimg *dataset, const struct shard *shard,
+			 const struct pimg_record *record)
+{
+	if (record->data_size == 0 || !range_fits(shard, record->data_offset, record->data_size))
+		return "data_offset and data_size do not fit the file";
+	if (record->side_size == 0 ? record->side_offset != 0 || record->side_xxh3 != 0
+				   : !range_fits(shard, record->side_offset, record->side_size))
+		return "side_offset and side_size do not fit the file";
+	if (record->width == 0 || record->width > PACKIMG_SIDE_MAX || record->height == 0 ||
+	    record->height > PACKIMG_SIDE_MAX)
+		return "width or height is out of range";
+	if (record->label < PACKIMG_LABEL_NONE ||
+	    (dataset->class_count > 0 && record->label >= (int64_t)dataset->class_count))
+		return "label is not a class";
+	if (record->orientation < 1 || record->orientation > 8)
+		return "orientation is not 1 to 8";
+	if (record->reserved_0 || record->reserved_1)
+		return "reserved bytes are not zero";
+	switch (record->codec) {
+	case PACKIMG_CODEC_JPEG:
+		if (record->channels != 1 && record->channels != 3 && record->channels != 4)
+			return "channels is not 1, 3 or 4";
+		return NULL;
+	case PACKIMG_CODEC_RAW:
+	case PACKIMG_CODEC_RAW_ZSTD:
+		if (record->channels != 1 && record->channels != 3)
+			return "channels is not 1 or 3";
+		if (record->codec == PACKIMG_CODEC_RAW &&
+		    record->data_size !=
+			    (uint64_t)record->width * record->height * record->channels)
+			return "data_size of a raw sample is not width x height x channels";
+		return NULL;
+	default:
+		return "codec is unknown";
+	}
+}
+
+int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample)
+{
+	struct pimg_record record;
+	uint32_t number;
+
+	if (index >= dataset->sample_count)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	/* a copy: what was checked is what is used, even if the file changes underneath */
+	memcpy(&record,
+	       shard->sections[PIMG_SECTION_INDEX].data +
+		       (index - shard->sample_first) * sizeof(record),
+	       sizeof(record));
+	if (record_fault(dataset, shard, &record))
+		return -EBADMSG;
+	*ret_sample = (struct packimg_sample){
+		.index = index,
+		.data = shard->map + record.data_offset,
+		.side = record.side_size ? shard->map + record.side_offset : NULL,
+		.data_size = record.data_size,
+		.side_size = record.side_size,
+		.data_xxh3 = record.data_xxh3,
+		.side_xxh3 = record.side_xxh3,
+		.width = record.width,
+		.height = record.height,
+		.label = record.label,
+		.codec = record.codec,
+		.channels = record.channels,
+		.orientation = record.orientation,
+		.shard = number,
+		.data_offset = record.data_offset,
+	};
+	return 0;
+}
+
+int packimg_sample_check(const struct packimg_sample *sample)
+{
+	if (XXH3_64bits(sample->data, sample->data_size) != sample->data_xxh3)
+		return -EBADMSG;
+	if (sample->side && XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3)
+		return -EBADMSG;
+	return 0;
+}
+
+int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
+		const char **ret_text, uint64_t *ret_size)
+{
+	uint64_t range[2];
+
+	memcpy(range, section->data + index * sizeof(uint64_t), sizeof(range));
+	uint64_t table_size = (count + 1) * sizeof(uint64_t);
+	if (range[0] > range[1] || range[1] > section->size - table_size)
+		return -EBADMSG;
+	*ret_text = (const char *)section->data + table_size + range[0];
+	*ret_size = range[1] - range[0];
+	return 0;
+}
+
+int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name,
+		   size_t *ret_size)
+{
+	const char *text = "";
+	uint64_t size = 0;
+	uint32_t number;
+
+	if (index >= dataset->sample_count)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	const struct section_view *section = &shard->sections[PIMG_SECTION_SOURCES];
+	if (section->data) {
+		int r = strings_get(section, shard->sample_count, index - shard->sample_first,
+				    &text, &size);
+		if (r < 0)
+			return r;
+	}
+	*ret_name = text;
+	*ret_size = size;
+	return 0;
+}
+
+uint32_t packimg_class_count(const struct packimg *dataset)
+{
+	return dataset->class_count;
+}
+
+const char *packimg_class_name(const struct packimg *dataset, uint32_t class)
+{
+	const char *text;
+	uint64_t size;
+
+	if (class >= dataset->class_count)
+		return NULL;
+	const struct section_view *section = &dataset->shards[0].sections[PIMG_SECTION_CLASSES];
+	if (strings_get(section, dataset->class_count, class, &text, &size) < 0)
+		return NULL;
+	if (size == 0 || text[size - 1] != '\0')
+		return NULL;
+	return text;
+}
+
+uint32_t packimg_field_count(const struct packimg *dataset)
+{
+	return dataset->field_count;
+}
+
+int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field)
+{
+	if (field >= dataset->field_count)
+		return -ERANGE;
+	*ret_field = dataset->fields[field];
+	return 0;
+}
+
+int column_view_get(const struct packimg *dataset, const struct shard *shard, uint32_t field,
+		    struct column_view *ret_view)
+{
+	struct pimg_column column;
+	bool is_bytes = dataset->fields[field].type >= PACKIMG_FIELD_BYTES;
+
+	memcpy(&column, shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
+	       sizeof(column));
+	if (column.reserved_0)
+		return -EBADMSG;
+	if (column.offset == 0) {
+		if (column.size || column.xxh3)
+			return -EBADMSG;
+		*ret_view = (struct column_view){0};
+		return 0;
+	}
+	if (column.offset % PIMG_ALIGN != 0 || column.offset < sizeof(struct pimg_header) ||
+	    column.offset > shard->size || column.size > shard->size - column.offset)
+		return -EBADMSG;
+	uint64_t present_size = (shard->sample_count + 63) / 64 * 8;
+	uint64_t fixed_size = present_size + (shard->sample_count + is_bytes) * 8;
+	if (column.size < fixed_size || (!is_bytes && column.size != fixed_size))
+		return -EBADMSG;
+	const uint8_t *start = shard->map + column.offset;
+	*ret_view = (struct column_view){
+		.present = start,
+		.values = start + present_size,
+		.bytes = start + fixed_size,
+		.bytes_size = column.size - fixed_size,
+	};
+	return 0;
+}
+
+int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
+		  struct packimg_value *ret_value)
+{
+	struct packimg_value value = {0};
+	struct column_view view;
+	uint64_t range[2];
+	uint32_t number;
+
+	if (index >= dataset->sample_count || field >= dataset->field_count)
+		return -ERANGE;
+	const struct shard *shard = shard_of_sample(dataset, index, &number);
+	uint64_t i = index - shard->sample_first;
+	int r = column_view_get(dataset, shard, field, &view);
+	if (r < 0)
+		return r;
+	if (view.present && (view.present[i / 8] >> (i % 8) & 1)) {
+		value.present = true;
+		switch (dataset->fields[field].type) {
+		case PACKIMG_FIELD_INT64:
+			memcpy(&value.int64, (const uint8_t *)view.values + i * 8, 8);
+			break;
+		case PACKIMG_FIELD_FLOAT64:
+			memcpy(&value.float64, (const uint8_t *)view.values + i * 8, 8);
+			break;
+		case PACKIMG_FIELD_BYTES:
+		case PACKIMG_FIELD_JSON:
+			memcpy(range, (const uint8_t *)view.values + i * 8, sizeof(range));
+			if (range[0] > range[1] || range[1] > view.bytes_size)
+				return -EBADMSG;
+			value.bytes = view.bytes + range[0];
+			value.size = range[1] - range[0];
+			break;
+		}
+	}
+	*ret_value = value;
+	return 0;
+}
+
+const char *packimg_metadata(const struct packimg *dataset)
+{
+	const struct section_view *metadata = &dataset->shards[0].sections[PIMG_SECTION_METADATA];
+	return metadata->data ? (const char *)metadata->data : "";
+}
+
+int packimg_statistics(const struct packimg *dataset, double ret_mean[3], double ret_std[3])
+{
+	if (!dataset->has_statistics)
+		return -ENODATA;
+	memcpy(ret_mean, dataset->mean, sizeof(dataset->mean));
+	memcpy(ret_std, dataset->std, sizeof(dataset->std));
+	return 0;
+}
+
+uint32_t packimg_shard_count(const struct packimg *dataset)
+{
+	return dataset->shard_count;
+}
+
+int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_shard *ret_shard)
+{
+	if (shard >= dataset->shard_count)
+		return -ERANGE;
+	const struct shard *s = &dataset->shards[shard];
+	*ret_shard = (struct packimg_shard){
+		.path = s->path,
+		.fd = s->fd,
+		.map = s->map,
+		.size = s->size,
+		.sample_first = s->sample_first,
+		.sample_count = s->sample_count,
+	};
+	return 0;
+}
+
+const uint8_t *packimg_uuid(const struct packimg *dataset)
+{
+	return dataset->uuid;
+}

@@ -1,0 +1,28 @@
+/*
+ * What a codec is to the decoder: it turns stored bytes into RGB pixels of a region, in stored orientation. One state
+ * per decoder, hence per thread; it keeps whatever memory it once needed. decode.c chooses the codec, maps regions through
+ * the orientation and turns the result upright.
+ */
+#pragma once
+
+#include "packimg.h"
+
+struct codec_request {
+	const struct packimg_sample *sample;
+	uint32_t width, height;	      /* pixels of the stored image */
+	struct packimg_region region; /* in stored coordinates, inside the image */
+	uint32_t
+		denominator; /* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
+};
+
+struct codec {
+	int (*state_new)(void **ret_state);
+	void (*state_free)(void *state); /* accepts NULL */
+	/* As packimg_decode(), in stored coordinates. The error text says what is wrong with the data; the caller says where. */
+	int (*decode)(void *state, const struct codec_request *request,
+		      struct packimg_pixels *ret_pixels, struct packimg_error *error);
+};
+
+extern const struct codec codec_jpeg;
+extern const struct codec codec_raw;
+extern const struct codec codec_raw_zstd;

@@ -1,0 +1,183 @@
+#include "codec.h"
+#include "jpeg_common.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+enum { ROWS_AT_ONCE = 16, OUTPUT_SIZE_FIRST = 64 << 10 };
+
+struct packimg_encoder {
+	struct jpeg_trap trap;
+	struct jpeg_compress_struct cinfo;
+	struct jpeg_destination_mgr destination;
+	struct jpeg_arena arena;
+	uint8_t *output; /* JPEG bytes; grows by doubling */
+	size_t output_size;
+	struct scratch zstd_output;
+	ZSTD_CCtx *zstd;
+};
+
+/* One call's arguments, away from the frame that is jumped back into. */
+struct encode_request {
+	const uint8_t *pixels;
+	size_t stride;
+	uint32_t width, height, channels;
+	int quality;
+	bool optimise;
+};
+
+static void destination_init(j_compress_ptr cinfo)
+{
+	struct packimg_encoder *encoder = (struct packimg_encoder *)cinfo->err;
+
+	encoder->destination.next_output_byte = encoder->output;
+	encoder->destination.free_in_buffer = encoder->output_size;
+}
+
+static boolean destination_empty(j_compress_ptr cinfo)
+{
+	struct packimg_encoder *encoder = (struct packimg_encoder *)cinfo->err;
+	size_t used = encoder->output_size;
+
+	uint8_t *output = realloc(encoder->output, used * 2);
+	if (!output)
+		jpeg_trap_raise((j_common_ptr)cinfo, -ENOMEM, "out of memory for JPEG data");
+	encoder->output = output;
+	encoder->output_size = used * 2;
+	encoder->destination.next_output_byte = output + used;
+	encoder->destination.free_in_buffer = used;
+	return TRUE;
+}
+
+static void destination_term(j_compress_ptr cinfo)
+{
+}
+
+/* libjpeg hands back its error manager, which is the encoder's first member's first member. */
+_Static_assert(offsetof(struct packimg_encoder, trap.manager) == 0,
+	       "destination_empty casts it back");
+
+static int encoder_init(struct packimg_encoder *encoder)
+{
+	jpeg_trap_init(&encoder->trap);
+	encoder->cinfo.err = &encoder->trap.manager;
+	if (setjmp(encoder->trap.jump))
+		return encoder->trap.code;
+	jpeg_create_compress(&encoder->cinfo);
+	jpeg_arena_attach(&encoder->arena, (j_common_ptr)&encoder->cinfo);
+	encoder->destination = (struct jpeg_destination_mgr){
+		.init_destination = destination_init,
+		.empty_output_buffer = destination_empty,
+		.term_destination = destination_term,
+	};
+	encoder->cinfo.dest = &encoder->destination;
+	return 0;
+}
+
+int packimg_encoder_new(struct packimg_encoder **ret_encoder)
+{
+	struct packimg_encoder *encoder = calloc(1, sizeof(*encoder));
+	if (!encoder)
+		return -ENOMEM;
+	int r = encoder_init(encoder);
+	if (r == 0) {
+		encoder->zstd = ZSTD_createCCtx();
+		encoder->output = malloc(OUTPUT_SIZE_FIRST);
+		encoder->output_size = OUTPUT_SIZE_FIRST;
+		if (!encoder->zstd || !encoder->output)
+			r = -ENOMEM;
+	}
+	if (r < 0) {
+		packimg_encoder_free(encoder);
+		return r;
+	}
+	*ret_encoder = encoder;
+	return 0;
+}
+
+void packimg_encoder_free(struct packimg_encoder *encoder)
+{
+	if (!encoder)
+		return;
+	jpeg_arena_detach(&encoder->arena);
+	jpeg_destroy_compress(&encoder->cinfo);
+	ZSTD_freeCCtx(encoder->zstd);
+	scratch_deinit(&encoder->zstd_output);
+	free(encoder->output);
+	free(encoder);
+}
+
+static void encode(struct packimg_encoder *encoder, const struct encode_request *request)
+{
+	struct jpeg_compress_struct *cinfo = &encoder->cinfo;
+	JSAMPROW rows[ROWS_AT_ONCE];
+
+	/* see jpeg.c: tables live in the arena */
+	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
+	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
+	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
+	cinfo->comp_info = NULL;
+	cinfo->script_space = NULL;
+	cinfo->image_width = request->width;
+	cinfo->image_height = request->height;
+	cinfo->input_components = (int)request->channels;
+	cinfo->in_color_space = request->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+	jpeg_set_defaults(cinfo); /* 4:2:0 */
+	jpeg_set_quality(cinfo, request->quality, TRUE);
+	cinfo->dct_method = JDCT_ISLOW;
+	cinfo->optimize_coding = request->optimise;
+	jpeg_start_compress(cinfo, TRUE);
+	while (cinfo->next_scanline < request->height) {
+		uint32_t row = cinfo->next_scanline, count = request->height - row;
+		if (count > ROWS_AT_ONCE)
+			count = ROWS_AT_ONCE;
+		for (uint32_t i = 0; i < count; i++)
+			rows[i] = (JSAMPROW)request->pixels + (row + i) * request->stride;
+		jpeg_write_scanlines(cinfo, rows, count);
+	}
+	jpeg_finish_compress(cinfo);
+}
+
+int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, size_t stride,
+			uint32_t width, uint32_t height, uint32_t channels, int quality,
+			bool optimise, const uint8_t **ret_data, size_t *ret_size)
+{
+	struct encode_request request = {pixels,   stride,  width,   height,
+					 channels, quality, optimise};
+
+	if (width == 0 || width > JPEG_MAX_DIMENSION || height == 0 ||
+	    height > JPEG_MAX_DIMENSION || (channels != 1 && channels != 3) ||
+	    stride < (size_t)width * channels || quality < 1 || quality > 100)
+		return -EINVAL;
+	encoder->trap.code = 0;
+	if (setjmp(encoder->trap.jump) == 0)
+		encode(encoder, &request);
+	jpeg_abort_compress(&encoder->cinfo);
+	if (encoder->trap.code < 0)
+		return encoder->trap.code;
+	*ret_data = encoder->output;
+	*ret_size = encoder->output_size - encoder->destination.free_in_buffer;
+	return 0;
+}
+
+int packimg_encode_zstd(struct packimg_encoder *encoder, const uint8_t *pixels, size_t size,
+			int level, const uint8_t **ret_data, size_t *ret_size)
+{
+	size_t bound = ZSTD_compressBound(size);
+
+	if (size == 0 || ZSTD_isError(bound) || level < ZSTD_minCLevel() ||
+	    level > ZSTD_maxCLevel())
+		return -EINVAL;
+	if (scratch_reserve(&encoder->zstd_output, bound) < 0)
+		return -ENOMEM;
+	size_t n = ZSTD_compressCCtx(encoder->zstd, encoder->zstd_output.data, bound, pixels, size,
+				     level);
+	if (ZSTD_isError(n))
+		return -ENOMEM;
+	*ret_data = encoder->zstd_output.data;
+	*ret_size = n;
+	return 0;
+}

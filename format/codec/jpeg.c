@@ -1,0 +1,290 @@
+/*
+ * JPEG through libjpeg-turbo: decodes the rows and columns that a region needs and no more. The library's fancy upsampling looks
+ * one chroma sample to each side, so what is decoded is a little wider than the region and cut to it afterwards: the
+ * pixels are those of a full decode, bit for bit.
+ */
+#include "codec.h"
+#include "error.h"
+#include "jpeg_common.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	/* Scans of a progressive file; encoders make about ten. Each costs a pass over all blocks, however few bytes it has. */
+	SCANS_MAX = 100,
+	/* Output columns needed left and right of the region for upsampling, and the least width where it stays "fancy". */
+	MARGIN_LEFT = 1,
+	MARGIN_RIGHT = 2,
+	CROP_WIDTH_MIN = 32,
+	ROWS_AT_ONCE = 16,
+};
+
+/* Bytes of coefficients that a file of several scans may need: 170 megapixels without subsampling. */
+#define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
+
+struct jpeg_state {
+	struct jpeg_trap trap;
+	struct jpeg_decompress_struct cinfo;
+	struct jpeg_source_mgr source;
+	struct jpeg_progress_mgr progress;
+	struct jpeg_arena arena;
+	struct scratch pixels;
+	const struct codec_request *request; /* during decode */
+	struct packimg_pixels result;
+};
+
+/* Source: the whole file is in memory, so that running out of it is always an error. */
+
+static void source_init(j_decompress_ptr cinfo)
+{
+}
+
+static boolean source_fill(j_decompress_ptr cinfo)
+{
+	jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
+}
+
+static void source_skip(j_decompress_ptr cinfo, long size)
+{
+	if (size <= 0)
+		return;
+	if ((size_t)size > cinfo->src->bytes_in_buffer)
+		source_fill(cinfo);
+	cinfo->src->next_input_byte += size;
+	cinfo->src->bytes_in_buffer -= (size_t)size;
+}
+
+static void progress_monitor(j_common_ptr cinfo)
+{
+	if (((j_decompress_ptr)cinfo)->input_scan_number > SCANS_MAX)
+		jpeg_trap_raise(cinfo, -EBADMSG, "JPEG has more than %d scans", SCANS_MAX);
+}
+
+static void jpeg_state_free(void *state)
+{
+	struct jpeg_state *jpeg = state;
+
+	if (!jpeg)
+		return;
+	jpeg_arena_detach(&jpeg->arena);
+	jpeg_destroy_decompress(&jpeg->cinfo);
+	scratch_deinit(&jpeg->pixels);
+	free(jpeg);
+}
+
+static int jpeg_state_new(void **ret_state)
+{
+	struct jpeg_state *jpeg = calloc(1, sizeof(*jpeg));
+	if (!jpeg)
+		return -ENOMEM;
+	jpeg_trap_init(&jpeg->trap);
+	jpeg->cinfo.err = &jpeg->trap.manager;
+	if (setjmp(jpeg->trap.jump)) {
+		jpeg_state_free(jpeg);
+		return -ENOMEM;
+	}
+	jpeg_create_decompress(&jpeg->cinfo);
+	jpeg_arena_attach(&jpeg->arena, (j_common_ptr)&jpeg->cinfo);
+	jpeg->source = (struct jpeg_source_mgr){
+		.init_source = source_init,
+		.fill_input_buffer = source_fill,
+		.skip_input_data = source_skip,
+		.resync_to_restart = jpeg_resync_to_restart,
+		.term_source = source_init,
+	};
+	jpeg->progress.progress_monitor = progress_monitor;
+	*ret_state = jpeg;
+	return 0;
+}
+
+/* Does the header describe the image that the index record promises, and can the data hold it? */
+static void check_header(struct jpeg_state *jpeg)
+{
+	const struct codec_request *request = jpeg->request;
+	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+	uint64_t blocks = 0;
+
+	if (cinfo->image_width != request->width || cinfo->image_height != request->height)
+		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG,
+				"JPEG is %ux%u, the index says %ux%u", cinfo->image_width,
+				cinfo->image_height, request->width, request->height);
+	if (cinfo->num_components != request->sample->channels)
+		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG,
+				"JPEG has %d components, the index says %u", cinfo->num_components,
+				request->sample->channels);
+	for (int i = 0; i < cinfo->num_components; i++)
+		blocks += (uint64_t)cinfo->comp_info[i].width_in_blocks *
+			  cinfo->comp_info[i].height_in_blocks;
+	/* a Huffman code has at least one bit; with arithmetic coding a block can cost a fraction of one */
+	uint64_t blocks_max = (uint64_t)request->sample->data_size * (cinfo->arith_code ? 512 : 8);
+	if (blocks > blocks_max)
+		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG,
+				"JPEG has too few bytes for %ux%u pixels", cinfo->image_width,
+				cinfo->image_height);
+	if ((cinfo->progressive_mode || jpeg_has_multiple_scans(cinfo)) &&
+	    blocks * sizeof(JBLOCK) > COEFFICIENTS_SIZE_MAX)
+		jpeg_trap_raise((j_common_ptr)cinfo, -ENOTSUP,
+				"JPEG of several scans and %ux%u pixels is too large; convert it "
+				"to baseline",
+				cinfo->image_width, cinfo->image_height);
+}
+
+static void start(struct jpeg_state *jpeg)
+{
+	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+
+	/* tables live in the arena that was reset after the last image; without this, they would seem to be there */
+	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
+	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
+	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
+	jpeg->source.next_input_byte = jpeg->request->sample->data;
+	jpeg->source.bytes_in_buffer = jpeg->request->sample->data_size;
+	cinfo->src = &jpeg->source;
+	cinfo->progress = &jpeg->progress;
+	jpeg_read_header(cinfo, TRUE);
+	check_header(jpeg);
+	if (cinfo->jpeg_color_space == JCS_CMYK || cinfo->jpeg_color_space == JCS_YCCK)
+		cinfo->out_color_space = JCS_CMYK;
+	else if (cinfo->jpeg_color_space == JCS_UNKNOWN)
+		jpeg_trap_raise((j_common_ptr)cinfo, -ENOTSUP, "JPEG with an unknown colour space");
+	else
+		cinfo->out_color_space = JCS_RGB;
+	cinfo->dct_method = JDCT_ISLOW;
+	cinfo->do_fancy_upsampling = TRUE;
+	/* it would guess at missing scans from blocks around them, which a region does not have */
+	cinfo->do_block_smoothing = FALSE;
+	cinfo->scale_num = 1;
+	cinfo->scale_denom = jpeg->request->denominator;
+	jpeg_start_decompress(cinfo);
+}
+
+/*
+ * jpeg_crop_scanline() of libjpeg-turbo 2.1 forgets that at a scale a subsampled component may come out of the inverse transform
+ * larger than the scale says; where it then still is to be upsampled (4:1 chroma at 1/2), columns would be lost.
+ */
+static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
+{
+	for (int i = 0; i < cinfo->num_components; i++) {
+		const jpeg_component_info *component = &cinfo->comp_info[i];
+		int size = component->DCT_scaled_size, least = cinfo->min_DCT_scaled_size;
+		if (size != least && (component->h_samp_factor * size != cinfo->max_h_samp_factor * least ||
+				      component->v_samp_factor * size != cinfo->max_v_samp_factor * least))
+			return false;
+	}
+	return true;
+}
+
+/* The columns to decode for [first, end) of the output. */
+static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, uint32_t end,
+			 JDIMENSION *ret_first)
+{
+	JDIMENSION width = cinfo->output_width,
+		   left = first > MARGIN_LEFT ? first - MARGIN_LEFT : 0;
+	JDIMENSION right = width - end > MARGIN_RIGHT ? end + MARGIN_RIGHT : width;
+
+	if (right - left < CROP_WIDTH_MIN)
+		right = width - left > CROP_WIDTH_MIN ? left + CROP_WIDTH_MIN : width;
+	if (right - left < CROP_WIDTH_MIN)
+		left = right > CROP_WIDTH_MIN ? right - CROP_WIDTH_MIN : 0;
+	*ret_first = 0;
+	if ((left == 0 && right == width) || !crop_is_safe(cinfo))
+		return;
+	JDIMENSION crop_width = right - left;
+	jpeg_crop_scanline(cinfo, &left, &crop_width);
+	*ret_first = left;
+}
+
+/* Ink to RGB, in place, rounding as a * b / 255. Adobe's files store 255 - ink. */
+static void cmyk_to_rgb(uint8_t *row, uint32_t width, bool inverted)
+{
+	uint8_t flip = inverted ? 0 : 0xff;
+	uint8_t *out = row;
+
+	for (const uint8_t *in = row; width > 0; width--, in += 4, out += 3) {
+		uint32_t k = in[3] ^ flip;
+		for (int i = 0; i < 3; i++) {
+			uint32_t product = (uint32_t)(in[i] ^ flip) * k + 128;
+			out[i] = (uint8_t)(((product >> 8) + product) >> 8);
+		}
+	}
+}
+
+static void read_rows(struct jpeg_state *jpeg, size_t stride, uint32_t row_first, uint32_t row_end)
+{
+	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+	JSAMPROW rows[ROWS_AT_ONCE];
+
+	if (row_first > 0 && jpeg_skip_scanlines(cinfo, row_first) != row_first)
+		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
+	while (cinfo->output_scanline < row_end) {
+		uint32_t row = cinfo->output_scanline, count = row_end - row;
+		if (count > ROWS_AT_ONCE)
+			count = ROWS_AT_ONCE;
+		for (uint32_t i = 0; i < count; i++)
+			rows[i] = jpeg->pixels.data + (row + i - row_first) * stride;
+		count = jpeg_read_scanlines(cinfo, rows, count);
+		if (count == 0)
+			jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
+		if (cinfo->out_color_space == JCS_CMYK)
+			for (uint32_t i = 0; i < count; i++)
+				cmyk_to_rgb(rows[i], cinfo->output_width, cinfo->saw_Adobe_marker);
+	}
+}
+
+/* Everything that may jump. */
+static void decode_region(struct jpeg_state *jpeg)
+{
+	const struct packimg_region *region = &jpeg->request->region;
+	uint32_t denominator = jpeg->request->denominator;
+	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+	JDIMENSION column;
+
+	start(jpeg);
+	uint32_t x0 = region->x / denominator,
+		 x1 = (region->x + region->width + denominator - 1) / denominator;
+	uint32_t y0 = region->y / denominator,
+		 y1 = (region->y + region->height + denominator - 1) / denominator;
+	crop_columns(cinfo, x0, x1, &column);
+	size_t stride =
+		((size_t)cinfo->output_width * (size_t)cinfo->output_components + 63) & ~(size_t)63;
+	if (scratch_reserve(&jpeg->pixels, stride * (y1 - y0)) < 0)
+		jpeg_trap_raise((j_common_ptr)cinfo, -ENOMEM,
+				"out of memory for %zu bytes of pixels", stride * (y1 - y0));
+	read_rows(jpeg, stride, y0, y1);
+	jpeg->result = (struct packimg_pixels){
+		.data = jpeg->pixels.data + (size_t)(x0 - column) * 3,
+		.stride = stride,
+		.width = x1 - x0,
+		.height = y1 - y0,
+		.x = (double)region->x / denominator - x0,
+		.y = (double)region->y / denominator - y0,
+		.region_width = (double)region->width / denominator,
+		.region_height = (double)region->height / denominator,
+	};
+}
+
+static int jpeg_decode(void *state, const struct codec_request *request,
+		       struct packimg_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct jpeg_state *jpeg = state;
+
+	jpeg->request = request;
+	jpeg->trap.code = 0;
+	if (setjmp(jpeg->trap.jump) == 0)
+		decode_region(jpeg);
+	/* also gives back what an image that failed half-way had taken */
+	jpeg_abort_decompress(&jpeg->cinfo);
+	if (jpeg->trap.code < 0)
+		return packimg_fail(error, jpeg->trap.code, "%s", jpeg->trap.text);
+	*ret_pixels = jpeg->result;
+	return 0;
+}
+
+const struct codec codec_jpeg = {
+	.state_new = jpeg_state_new,
+	.state_free = jpeg_state_free,
+	.decode = jpeg_decode,
+};

@@ -1,0 +1,214 @@
+#include "jpeg_common.h"
+
+#include <jerror.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ARENA_ALIGN = 64,
+	ARENA_CHUNK_MIN = 256 << 10,
+	/* libjpeg-turbo's SIMD code reads and writes rows in whole vectors, up to two of 32 bytes beyond */
+	ARENA_ROW_ALIGN = 64,
+};
+
+struct jpeg_arena_chunk {
+	struct jpeg_arena_chunk *next;
+	size_t size, used; /* of the bytes that follow the padded chunk header */
+};
+
+/* libjpeg leaves the contents of this structure to its memory manager. */
+struct jvirt_barray_control {
+	struct jvirt_barray_control *next;
+	JBLOCKARRAY rows; /* NULL until realized */
+	JDIMENSION blocks_per_row, row_count;
+	bool zeroed;
+};
+
+static struct jpeg_arena *arena_of(j_common_ptr cinfo)
+{
+	return cinfo->client_data;
+}
+
+static size_t round_up(size_t size, size_t alignment)
+{
+	return (size + alignment - 1) & ~(alignment - 1);
+}
+
+static struct jpeg_arena_chunk *chunk_new(size_t size)
+{
+	struct jpeg_arena_chunk *chunk = aligned_alloc(ARENA_ALIGN, ARENA_ALIGN + size);
+
+	if (chunk)
+		*chunk = (struct jpeg_arena_chunk){.size = size};
+	return chunk;
+}
+
+static void *arena_take(j_common_ptr cinfo, size_t size)
+{
+	struct jpeg_arena *arena = arena_of(cinfo);
+	struct jpeg_arena_chunk *chunk = arena->chunks;
+
+	if (size > SIZE_MAX / 4)
+		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
+	size = round_up(size, ARENA_ALIGN);
+	if (!chunk || chunk->size - chunk->used < size) {
+		size_t chunk_size = chunk ? chunk->size * 2 : ARENA_CHUNK_MIN;
+		if (chunk_size < size)
+			chunk_size = round_up(size + size / 4, ARENA_ALIGN);
+		chunk = chunk_new(chunk_size);
+		if (!chunk)
+			ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
+		chunk->next = arena->chunks;
+		arena->chunks = chunk;
+	}
+	void *memory = (uint8_t *)chunk + ARENA_ALIGN + chunk->used;
+	chunk->used += size;
+	arena->used += size;
+	return memory;
+}
+
+static void *arena_alloc(j_common_ptr cinfo, int pool, size_t size)
+{
+	/* tables of the permanent pool come here too: an image must not see those of the one before it */
+	return arena_take(cinfo, size);
+}
+
+/* Rows of row_size bytes in one piece, and pointers to them. */
+static void **arena_rows(j_common_ptr cinfo, size_t row_size, JDIMENSION row_count)
+{
+	if (row_count == 0 || row_size > SIZE_MAX / 4 / row_count)
+		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
+	void **rows = arena_take(cinfo, row_count * sizeof(*rows));
+	uint8_t *memory = arena_take(cinfo, row_count * row_size);
+
+	for (JDIMENSION i = 0; i < row_count; i++)
+		rows[i] = memory + i * row_size;
+	return rows;
+}
+
+static JSAMPARRAY arena_alloc_sarray(j_common_ptr cinfo, int pool, JDIMENSION samples_per_row,
+				     JDIMENSION row_count)
+{
+	size_t row_size = round_up((size_t)samples_per_row * sizeof(JSAMPLE), ARENA_ROW_ALIGN);
+
+	return (JSAMPARRAY)arena_rows(cinfo, row_size, row_count);
+}
+
+static JBLOCKARRAY arena_alloc_barray(j_common_ptr cinfo, int pool, JDIMENSION blocks_per_row,
+				      JDIMENSION row_count)
+{
+	return (JBLOCKARRAY)arena_rows(cinfo, (size_t)blocks_per_row * sizeof(JBLOCK), row_count);
+}
+
+/* Only colour quantisation, which we never ask for, wants these. */
+static jvirt_sarray_ptr arena_request_virt_sarray(j_common_ptr cinfo, int pool, boolean zeroed,
+						  JDIMENSION samples_per_row, JDIMENSION row_count,
+						  JDIMENSION rows_at_once)
+{
+	ERREXIT(cinfo, JERR_NOT_COMPILED);
+	return NULL;
+}
+
+static JSAMPARRAY arena_access_virt_sarray(j_common_ptr cinfo, jvirt_sarray_ptr array,
+					   JDIMENSION first_row, JDIMENSION row_count,
+					   boolean writable)
+{
+	ERREXIT(cinfo, JERR_BAD_VIRTUAL_ACCESS);
+	return NULL;
+}
+
+static jvirt_barray_ptr arena_request_virt_barray(j_common_ptr cinfo, int pool, boolean zeroed,
+						  JDIMENSION blocks_per_row, JDIMENSION row_count,
+						  JDIMENSION rows_at_once)
+{
+	struct jpeg_arena *arena = arena_of(cinfo);
+	struct jvirt_barray_control *array = arena_take(cinfo, sizeof(*array));
+
+	*array = (struct jvirt_barray_control){
+		.next = arena->arrays,
+		.blocks_per_row = blocks_per_row,
+		.row_count = row_count,
+		.zeroed = zeroed,
+	};
+	arena->arrays = array;
+	return array;
+}
+
+static void arena_realize_virt_arrays(j_common_ptr cinfo)
+{
+	for (struct jvirt_barray_control *array = arena_of(cinfo)->arrays; array;
+	     array = array->next) {
+		if (array->rows)
+			continue;
+		array->rows = arena_alloc_barray(cinfo, JPOOL_IMAGE, array->blocks_per_row,
+						 array->row_count);
+		if (array->zeroed)
+			memset(array->rows[0], 0,
+			       (size_t)array->row_count * array->blocks_per_row * sizeof(JBLOCK));
+	}
+}
+
+static JBLOCKARRAY arena_access_virt_barray(j_common_ptr cinfo, jvirt_barray_ptr array,
+					    JDIMENSION first_row, JDIMENSION row_count,
+					    boolean writable)
+{
+	if (!array->rows || first_row > array->row_count ||
+	    row_count > array->row_count - first_row)
+		ERREXIT(cinfo, JERR_BAD_VIRTUAL_ACCESS);
+	return array->rows + first_row;
+}
+
+static void arena_free_pool(j_common_ptr cinfo, int pool)
+{
+	if (pool == JPOOL_IMAGE)
+		jpeg_arena_reset(arena_of(cinfo));
+}
+
+void jpeg_arena_attach(struct jpeg_arena *arena, j_common_ptr cinfo)
+{
+	struct jpeg_memory_mgr *manager = cinfo->mem;
+
+	*arena = (struct jpeg_arena){.manager = manager, .original = *manager};
+	cinfo->client_data = arena;
+	manager->alloc_small = arena_alloc;
+	manager->alloc_large = arena_alloc;
+	manager->alloc_sarray = arena_alloc_sarray;
+	manager->alloc_barray = arena_alloc_barray;
+	manager->request_virt_sarray = arena_request_virt_sarray;
+	manager->request_virt_barray = arena_request_virt_barray;
+	manager->realize_virt_arrays = arena_realize_virt_arrays;
+	manager->access_virt_sarray = arena_access_virt_sarray;
+	manager->access_virt_barray = arena_access_virt_barray;
+	manager->free_pool = arena_free_pool;
+}
+
+static void chunks_free(struct jpeg_arena *arena)
+{
+	while (arena->chunks) {
+		struct jpeg_arena_chunk *next = arena->chunks->next;
+		free(arena->chunks);
+		arena->chunks = next;
+	}
+}
+
+void jpeg_arena_reset(struct jpeg_arena *arena)
+{
+	/* several chunks become one that holds what this image needed, so that the next one like it needs no more */
+	if (arena->chunks && arena->chunks->next) {
+		chunks_free(arena);
+		arena->chunks = chunk_new(round_up(arena->used + arena->used / 4, ARENA_ALIGN));
+	}
+	if (arena->chunks)
+		arena->chunks->used = 0;
+	arena->used = 0;
+	arena->arrays = NULL;
+}
+
+void jpeg_arena_detach(struct jpeg_arena *arena)
+{
+	if (arena->manager)
+		*arena->manager = arena->original;
+	chunks_free(arena);
+	*arena = (struct jpeg_arena){0};
+}

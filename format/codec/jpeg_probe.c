@@ -1,0 +1,161 @@
+/* Reads a JPEG's marker segments up to its first scan: size, coding and EXIF orientation. Believes nothing it reads. */
+#include "error.h"
+#include "packimg.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	MARKER_SOF0 = 0xc0,
+	MARKER_SOF2 = 0xc2,
+	MARKER_DHT = 0xc4,
+	MARKER_JPG = 0xc8,
+	MARKER_SOF9 = 0xc9,
+	MARKER_SOF10 = 0xca,
+	MARKER_DAC = 0xcc,
+	MARKER_SOF15 = 0xcf,
+	MARKER_RST0 = 0xd0,
+	MARKER_SOI = 0xd8,
+	MARKER_EOI = 0xd9,
+	MARKER_SOS = 0xda,
+	MARKER_APP1 = 0xe1,
+	MARKER_TEM = 0x01,
+	TAG_ORIENTATION = 0x0112,
+	TIFF_SHORT = 3,
+	IFD_ENTRY_SIZE = 12,
+};
+
+static uint32_t get16(const uint8_t *bytes, bool little)
+{
+	return little ? (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8
+		      : (uint32_t)bytes[0] << 8 | bytes[1];
+}
+
+static uint32_t get32(const uint8_t *bytes, bool little)
+{
+	return little ? get16(bytes, true) | get16(bytes + 2, true) << 16
+		      : get16(bytes, false) << 16 | get16(bytes + 2, false);
+}
+
+/* Orientation from an APP1 segment (EXIF 2.32, 4.5.2: "Exif\0\0", then a TIFF file); 0 when it has none. */
+static uint8_t exif_orientation(const uint8_t *segment, size_t size)
+{
+	if (size < 14 || memcmp(segment, "Exif\0", 5) != 0)
+		return 0;
+	const uint8_t *tiff = segment + 6;
+	size_t tiff_size = size - 6;
+	bool little = memcmp(tiff, "II", 2) == 0;
+
+	if ((!little && memcmp(tiff, "MM", 2) != 0) || get16(tiff + 2, little) != 42)
+		return 0;
+	size_t ifd = get32(tiff + 4, little);
+	if (ifd > tiff_size || tiff_size - ifd < 2)
+		return 0;
+	size_t count = get16(tiff + ifd, little), room = (tiff_size - ifd - 2) / IFD_ENTRY_SIZE;
+	if (count > room)
+		count = room;
+	for (size_t i = 0; i < count; i++) {
+		const uint8_t *entry = tiff + ifd + 2 + i * IFD_ENTRY_SIZE;
+		if (get16(entry, little) != TAG_ORIENTATION)
+			continue;
+		uint32_t value = get16(entry + 8, little);
+		if (get16(entry + 2, little) != TIFF_SHORT || get32(entry + 4, little) != 1 ||
+		    value < 1 || value > 8)
+			return 0;
+		return (uint8_t)value;
+	}
+	return 0;
+}
+
+static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
+		       struct packimg_jpeg_info *info, struct packimg_error *error)
+{
+	if (marker > MARKER_SOF2 && marker != MARKER_SOF9 && marker != MARKER_SOF10)
+		return packimg_fail(error, -ENOTSUP,
+				    "JPEG coding SOF%d (lossless or hierarchical) is not supported",
+				    marker - MARKER_SOF0);
+	if (info->width != 0)
+		return packimg_fail(error, -EBADMSG, "JPEG has two frame headers");
+	if (size < 6 || size < 6 + (size_t)segment[5] * 3)
+		return packimg_fail(error, -EBADMSG, "JPEG frame header is too short");
+	info->precision = segment[0];
+	info->height = get16(segment + 1, false);
+	info->width = get16(segment + 3, false);
+	info->components = segment[5];
+	info->progressive = marker == MARKER_SOF2 || marker == MARKER_SOF10;
+	info->arithmetic = marker >= MARKER_SOF9;
+	if (info->height == 0 && info->width != 0)
+		return packimg_fail(
+			error, -ENOTSUP,
+			"JPEG gives its height after the scan (DNL), which is not supported");
+	if (info->width == 0 || info->components == 0)
+		return packimg_fail(error, -EBADMSG, "JPEG is %ux%u with %u components",
+				    info->width, info->height, info->components);
+	return 0;
+}
+
+static bool is_frame(uint8_t marker)
+{
+	return marker >= MARKER_SOF0 && marker <= MARKER_SOF15 && marker != MARKER_DHT &&
+	       marker != MARKER_JPG && marker != MARKER_DAC;
+}
+
+/* Finds the next marker; -EBADMSG at the end of data. */
+static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8_t *ret_marker)
+{
+	size_t i = *position;
+
+	if (i >= size || data[i] != 0xff)
+		return -EBADMSG;
+	while (i < size && data[i] == 0xff)
+		i++;
+	if (i >= size || data[i] == 0)
+		return -EBADMSG;
+	*ret_marker = data[i];
+	*position = i + 1;
+	return 0;
+}
+
+int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_info *ret_info,
+		       struct packimg_error *error)
+{
+	struct packimg_jpeg_info info = {0};
+	size_t position = 2;
+	uint8_t marker;
+
+	if (size < 4 || data[0] != 0xff || data[1] != MARKER_SOI)
+		return packimg_fail(error, -EBADMSG, "not a JPEG file");
+	for (;;) {
+		if (next_marker(data, size, &position, &marker) < 0)
+			return packimg_fail(error, -EBADMSG,
+					    "JPEG header ends early or is damaged at byte %zu",
+					    position);
+		if (marker == MARKER_SOS)
+			break;
+		if (marker == MARKER_EOI || marker == MARKER_SOI)
+			return packimg_fail(error, -EBADMSG, "JPEG has no image before byte %zu",
+					    position);
+		if (marker == MARKER_TEM || (marker >= MARKER_RST0 && marker < MARKER_SOI))
+			continue;
+		if (size - position < 2 || get16(data + position, false) < 2 ||
+		    get16(data + position, false) > size - position)
+			return packimg_fail(error, -EBADMSG,
+					    "JPEG segment at byte %zu is cut short", position);
+		const uint8_t *segment = data + position + 2;
+		size_t segment_size = get16(data + position, false) - 2;
+		if (is_frame(marker)) {
+			int r = parse_frame(marker, segment, segment_size, &info, error);
+			if (r < 0)
+				return r;
+		} else if (marker == MARKER_APP1 && info.orientation == 0) {
+			info.orientation = exif_orientation(segment, segment_size);
+		}
+		position += 2 + segment_size;
+	}
+	if (info.width == 0)
+		return packimg_fail(error, -EBADMSG, "JPEG has a scan but no frame header");
+	if (info.orientation == 0)
+		info.orientation = 1;
+	*ret_info = info;
+	return 0;
+}

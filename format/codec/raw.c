@@ -1,0 +1,137 @@
+#include "codec.h"
+#include "error.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <zstd.h>
+
+/* State of both codecs; the one without compression has no context. */
+struct raw_state {
+	ZSTD_DCtx *context;
+	struct scratch image; /* decompressed */
+	struct scratch grey;  /* grey region as RGB */
+};
+
+static void raw_state_free(void *state)
+{
+	struct raw_state *raw = state;
+
+	if (!raw)
+		return;
+	ZSTD_freeDCtx(raw->context);
+	scratch_deinit(&raw->image);
+	scratch_deinit(&raw->grey);
+	free(raw);
+}
+
+static int raw_state_new(void **ret_state)
+{
+	struct raw_state *raw = calloc(1, sizeof(*raw));
+	if (!raw)
+		return -ENOMEM;
+	*ret_state = raw;
+	return 0;
+}
+
+static int raw_zstd_state_new(void **ret_state)
+{
+	void *state;
+
+	int r = raw_state_new(&state);
+	if (r < 0)
+		return r;
+	struct raw_state *raw = state;
+	raw->context = ZSTD_createDCtx();
+	if (!raw->context) {
+		raw_state_free(raw);
+		return -ENOMEM;
+	}
+	*ret_state = raw;
+	return 0;
+}
+
+/* Points into the image, or makes RGB of the region when it is grey. */
+static int raw_region(struct raw_state *raw, const struct codec_request *request,
+		      const uint8_t *image, struct packimg_pixels *ret_pixels)
+{
+	const struct packimg_region *region = &request->region;
+	size_t channels = request->sample->channels, stride = request->width * channels;
+	const uint8_t *first = image + region->y * stride + region->x * channels;
+
+	if (channels == 1) {
+		size_t out_stride = (size_t)region->width * 3;
+		int r = scratch_reserve(&raw->grey, out_stride * region->height);
+		if (r < 0)
+			return r;
+		for (uint32_t y = 0; y < region->height; y++) {
+			const uint8_t *in = first + y * stride;
+			uint8_t *out = raw->grey.data + y * out_stride;
+			for (uint32_t x = 0; x < region->width; x++)
+				out[3 * x] = out[3 * x + 1] = out[3 * x + 2] = in[x];
+		}
+		first = raw->grey.data;
+		stride = out_stride;
+	}
+	*ret_pixels = (struct packimg_pixels){
+		.data = first,
+		.stride = stride,
+		.width = region->width,
+		.height = region->height,
+		.region_width = region->width,
+		.region_height = region->height,
+	};
+	return 0;
+}
+
+static int raw_decode(void *state, const struct codec_request *request,
+		      struct packimg_pixels *ret_pixels, struct packimg_error *error)
+{
+	const struct packimg_sample *sample = request->sample;
+	uint64_t size = (uint64_t)request->width * request->height * sample->channels;
+
+	if (sample->data_size != size)
+		return packimg_fail(error, -EBADMSG,
+				    "raw pixels have %" PRIu32 " bytes, expected %" PRIu64,
+				    sample->data_size, size);
+	return raw_region(state, request, sample->data, ret_pixels);
+}
+
+static int raw_zstd_decode(void *state, const struct codec_request *request,
+			   struct packimg_pixels *ret_pixels, struct packimg_error *error)
+{
+	const struct packimg_sample *sample = request->sample;
+	struct raw_state *raw = state;
+	size_t size = (size_t)request->width * request->height * sample->channels;
+
+	/* asked before memory is, so that a frame that lies about its size costs nothing */
+	unsigned long long declared = ZSTD_getFrameContentSize(sample->data, sample->data_size);
+	if (declared != size)
+		return packimg_fail(error, -EBADMSG,
+				    "the zstd frame does not declare the %zu bytes of its pixels",
+				    size);
+	if (scratch_reserve(&raw->image, size) < 0)
+		return packimg_fail(error, -ENOMEM, "out of memory for %zu bytes of pixels", size);
+	size_t n = ZSTD_decompressDCtx(raw->context, raw->image.data, size, sample->data,
+				       sample->data_size);
+	if (ZSTD_isError(n))
+		return packimg_fail(error, -EBADMSG, "damaged zstd frame: %s",
+				    ZSTD_getErrorName(n));
+	if (n != size)
+		return packimg_fail(error, -EBADMSG, "the zstd frame holds %zu bytes, expected %zu",
+				    n, size);
+	return raw_region(raw, request, raw->image.data, ret_pixels);
+}
+
+const struct codec codec_raw = {
+	.state_new = raw_state_new,
+	.state_free = raw_state_free,
+	.decode = raw_decode,
+};
+
+const struct codec codec_raw_zstd = {
+	.state_new = raw_zstd_state_new,
+	.state_free = raw_state_free,
+	.decode = raw_zstd_decode,
+};

@@ -1,0 +1,14 @@
+/* A buffer that only grows, 64-byte aligned, with 64 readable bytes behind what was asked for. Contents are lost when it grows. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct scratch {
+	uint8_t *data;
+	size_t size;
+};
+
+/* 0 or -ENOMEM, which leaves the buffer as it was. */
+int scratch_reserve(struct scratch *scratch, size_t size);
+void scratch_deinit(struct scratch *scratch);

@@ -1,0 +1,123 @@
+#include "codec/codec.h"
+#include "codec/orient.h"
+#include "codec/scratch.h"
+#include "error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { CODEC_MAX = PACKIMG_CODEC_RAW_ZSTD };
+
+static const struct codec *const codecs[CODEC_MAX + 1] = {
+	[PACKIMG_CODEC_JPEG] = &codec_jpeg,
+	[PACKIMG_CODEC_RAW] = &codec_raw,
+	[PACKIMG_CODEC_RAW_ZSTD] = &codec_raw_zstd,
+};
+
+struct packimg_decoder {
+	void *states[CODEC_MAX + 1];
+	struct scratch upright;
+};
+
+int packimg_decoder_new(struct packimg_decoder **ret_decoder)
+{
+	struct packimg_decoder *decoder = calloc(1, sizeof(*decoder));
+	if (!decoder)
+		return -ENOMEM;
+	for (int i = 1; i <= CODEC_MAX; i++) {
+		int r = codecs[i]->state_new(&decoder->states[i]);
+		if (r < 0) {
+			packimg_decoder_free(decoder);
+			return r;
+		}
+	}
+	*ret_decoder = decoder;
+	return 0;
+}
+
+void packimg_decoder_free(struct packimg_decoder *decoder)
+{
+	if (!decoder)
+		return;
+	for (int i = 1; i <= CODEC_MAX; i++)
+		codecs[i]->state_free(decoder->states[i]);
+	scratch_deinit(&decoder->upright);
+	free(decoder);
+}
+
+/* Largest of 1, 2, 4, 8 that leaves twice the hint in both directions; 1 without a hint. */
+static uint32_t choose_denominator(const struct packimg_region *region, uint32_t hint_width,
+				   uint32_t hint_height)
+{
+	uint32_t denominator = 8;
+
+	if (hint_width == 0 || hint_height == 0)
+		return 1;
+	while (denominator > 1 && (region->width < (uint64_t)denominator * 2 * hint_width ||
+				   region->height < (uint64_t)denominator * 2 * hint_height))
+		denominator /= 2;
+	return denominator;
+}
+
+static int request_init(struct codec_request *request, const struct packimg_sample *sample,
+			const struct packimg_region *region, uint32_t hint_width,
+			uint32_t hint_height, struct packimg_error *error)
+{
+	if (sample->codec < 1 || sample->codec > CODEC_MAX || sample->orientation < 1 ||
+	    sample->orientation > 8)
+		return packimg_fail(error, -EBADMSG,
+				    "sample %" PRIu64 ": codec %u or orientation %u is unknown",
+				    sample->index, sample->codec, sample->orientation);
+	if (region->width == 0 || region->height == 0 || region->x > sample->width ||
+	    region->width > sample->width - region->x || region->y > sample->height ||
+	    region->height > sample->height - region->y)
+		return packimg_fail(error, -EINVAL,
+				    "sample %" PRIu64 ": region %" PRIu32 "x%" PRIu32 "+%" PRIu32
+				    "+%" PRIu32 " does not lie in the image of %" PRIu32
+				    "x%" PRIu32,
+				    sample->index, region->width, region->height, region->x,
+				    region->y, sample->width, sample->height);
+	bool swap = orient_swaps(sample->orientation);
+	*request = (struct codec_request){
+		.sample = sample,
+		.width = swap ? sample->height : sample->width,
+		.height = swap ? sample->width : sample->height,
+		.denominator = choose_denominator(region, hint_width, hint_height),
+	};
+	orient_region(sample->orientation, request->width, request->height, region,
+		      &request->region);
+	return 0;
+}
+
+int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		   const struct packimg_region *region, uint32_t size_hint_width,
+		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
+		   struct packimg_error *error)
+{
+	struct codec_request request;
+	struct packimg_pixels pixels;
+	struct packimg_error cause;
+
+	int r = request_init(&request, sample, region, size_hint_width, size_hint_height, error);
+	if (r < 0)
+		return r;
+	cause.text[0] = '\0';
+	r = codecs[sample->codec]->decode(decoder->states[sample->codec], &request, &pixels,
+					  &cause);
+	if (r < 0)
+		return packimg_fail(error, r, "sample %" PRIu64 ": %.400s", sample->index,
+				    cause.text);
+	if (sample->orientation != 1) {
+		size_t size = (size_t)pixels.width * pixels.height * 3;
+		if (scratch_reserve(&decoder->upright, size) < 0)
+			return packimg_fail(error, -ENOMEM,
+					    "sample %" PRIu64
+					    ": out of memory for %zu bytes of pixels",
+					    sample->index, size);
+		struct packimg_pixels stored = pixels;
+		orient_pixels(sample->orientation, &stored, decoder->upright.data, &pixels);
+	}
+	*ret_pixels = pixels;
+	return 0;
+}

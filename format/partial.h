@@ -1,0 +1,27 @@
+/*
+ * Unfinished files of a writer: named ".TARGET.partial.ID.SHARD" beside the target, where ID is drawn at random. The first one
+ * is locked as long as its writer lives, so that a later writer of the same target can tell leftovers of a killed one from
+ * files in use, and removes them. Owned by one writer, used by one thread.
+ */
+#pragma once
+
+#include "set.h"
+
+struct partial {
+	char directory[SET_PATH_MAX];
+	char prefix[SET_PATH_MAX]; /* ".TARGET.partial." */
+	char id[17];
+	uint32_t count; /* files made so far */
+	int lock_fd;
+};
+
+/* Takes the target apart and removes what killed writers of it left behind. -EINVAL, -ENAMETOOLONG. */
+int partial_init(struct partial *partial, const char *target);
+/* Makes the next file; its number is the shard's. Returns the descriptor, read and write, or a negative errno. */
+int partial_create(struct partial *partial);
+int partial_path(const struct partial *partial, uint32_t shard, char ret_path[SET_PATH_MAX]);
+/* Renames a file to its final name; it is then no longer removed. */
+int partial_publish(struct partial *partial, uint32_t shard, const char *path);
+int partial_sync_directory(const struct partial *partial);
+/* Removes all files that were not published. */
+void partial_deinit(struct partial *partial);

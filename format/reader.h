@@ -1,0 +1,63 @@
+/*
+ * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and check.c. Everything that
+ * bounds an access was copied out of the mapping and checked when opening, so that a file that changes underneath can
+ * give wrong answers but no stray accesses. Immutable after packimg_open().
+ */
+#pragma once
+
+#include "layout.h"
+#include "packimg.h"
+
+/* A section's place after it was checked against the file; size 0 and NULL when absent. */
+struct section_view {
+	const uint8_t *data;
+	uint64_t size;
+	uint64_t xxh3;
+};
+
+struct shard {
+	char *path;
+	int fd;
+	const uint8_t *map;
+	uint64_t size; /* bytes mapped: the header's file_size */
+	uint64_t sample_first;
+	uint64_t sample_count;
+	struct section_view sections[PIMG_SECTION_KNOWN_MAX + 1]; /* by enum pimg_section_type */
+};
+
+struct packimg {
+	struct shard *shards;
+	uint64_t *
+		firsts; /* sample_first of each shard, then the total: the search touches nothing else */
+	uint32_t shard_count;
+	uint32_t class_count;
+	uint64_t sample_count;
+	struct packimg_field *fields;
+	uint32_t field_count;
+	bool has_statistics;
+	double mean[3], std[3];
+	uint8_t uuid[16];
+};
+
+/* Why a record cannot be used, as the end of a sentence; NULL when it can. Looks at the record alone. */
+const char *record_fault(const struct packimg *dataset, const struct shard *shard,
+			 const struct pimg_record *record);
+/* Shard that holds the sample; the index is in range. */
+const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
+				    uint32_t *ret_number);
+
+/* A string of a strings section with count entries; -EBADMSG when its offsets leave the section. */
+int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
+		const char **ret_text, uint64_t *ret_size);
+
+/* The parts of one column of a shard, checked against the file; all NULL when the column is absent. */
+struct column_view {
+	const uint8_t *present; /* bitmap */
+	const void *values;	/* 8 bytes each */
+	const uint8_t *bytes;	/* of BYTES and JSON */
+	uint64_t bytes_size;
+};
+
+/* -EBADMSG when the column's place or size is wrong. field is in range. */
+int column_view_get(const struct packimg *dataset, const struct shard *shard, uint32_t field,
+		    struct column_view *ret_view);

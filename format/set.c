@@ -1,0 +1,206 @@
+#include "set.h"
+
+#include "error.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SUFFIX ".pimg"
+
+enum {
+	SUFFIX_SIZE = sizeof(SUFFIX) - 1,
+	NUMBERS_SIZE = sizeof("-00000-of-00000") - 1,
+};
+
+static int parse_five(const char *text, uint32_t *ret_value)
+{
+	uint32_t value = 0;
+
+	for (int i = 0; i < 5; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return -EINVAL;
+		value = value * 10 + (uint32_t)(text[i] - '0');
+	}
+	*ret_value = value;
+	return 0;
+}
+
+static bool has_suffix(const char *path)
+{
+	size_t size = strlen(path);
+	return size > SUFFIX_SIZE && strcmp(path + size - SUFFIX_SIZE, SUFFIX) == 0;
+}
+
+int set_name_parse(const char *path, struct set_name *ret_name)
+{
+	size_t size = strlen(path);
+	uint32_t shard, shard_count;
+
+	if (!has_suffix(path) || size <= SUFFIX_SIZE + NUMBERS_SIZE || size >= SET_PATH_MAX)
+		return -EINVAL;
+	const char *numbers = path + size - SUFFIX_SIZE - NUMBERS_SIZE;
+	if (numbers[0] != '-' || memcmp(numbers + 6, "-of-", 4) != 0 || numbers[-1] == '/')
+		return -EINVAL;
+	if (parse_five(numbers + 1, &shard) < 0 || parse_five(numbers + 10, &shard_count) < 0)
+		return -EINVAL;
+	if (shard_count == 0 || shard >= shard_count)
+		return -EINVAL;
+	memcpy(ret_name->base, path, (size_t)(numbers - path));
+	ret_name->base[numbers - path] = '\0';
+	ret_name->shard = shard;
+	ret_name->shard_count = shard_count;
+	return 0;
+}
+
+int set_name_path(const char *base, uint32_t shard, uint32_t shard_count,
+		  char ret_path[SET_PATH_MAX])
+{
+	if (strlen(base) + NUMBERS_SIZE + SUFFIX_SIZE >= SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	snprintf(ret_path, SET_PATH_MAX, "%.*s-%05u-of-%05u" SUFFIX,
+		 SET_PATH_MAX - NUMBERS_SIZE - SUFFIX_SIZE - 1, base, shard, shard_count);
+	return 0;
+}
+
+/* What a directory listing found: the only candidate, or the first two that contradict each other. */
+struct candidates {
+	char first[SET_PATH_MAX];
+	char second[SET_PATH_MAX];
+	size_t count;
+};
+
+/* Shards of one set are one candidate, whichever of them is met first. */
+static int candidates_add(struct candidates *candidates, const char *path)
+{
+	struct set_name name;
+	char canonical[SET_PATH_MAX];
+
+	if (set_name_parse(path, &name) == 0) {
+		int r = set_name_path(name.base, 0, name.shard_count, canonical);
+		if (r < 0)
+			return r;
+	} else if (strlen(path) < SET_PATH_MAX) {
+		memcpy(canonical, path, strlen(path) + 1);
+	} else {
+		return -ENAMETOOLONG;
+	}
+	if (candidates->count > 0 && strcmp(candidates->first, canonical) == 0)
+		return 0;
+	if (candidates->count == 1)
+		memcpy(candidates->second, canonical, sizeof(canonical));
+	else if (candidates->count == 0)
+		memcpy(candidates->first, canonical, sizeof(canonical));
+	candidates->count++;
+	return 0;
+}
+
+/* Lists *.pimg in directory; with base, only shards of "directory/base". */
+static int candidates_list(const char *directory, const char *base, struct candidates *candidates,
+			   struct packimg_error *error)
+{
+	char path[SET_PATH_MAX];
+	struct set_name name;
+	int r = 0;
+
+	DIR *listing = opendir(directory);
+	if (!listing) {
+		r = -errno;
+		return packimg_fail(error, r, "%s: cannot list the directory: %s", directory,
+				    strerror(-r));
+	}
+	for (;;) {
+		errno = 0;
+		struct dirent *entry = readdir(listing);
+		if (!entry) {
+			r = -errno;
+			break;
+		}
+		if (entry->d_name[0] == '.' || !has_suffix(entry->d_name))
+			continue;
+		if (base &&
+		    (set_name_parse(entry->d_name, &name) < 0 || strcmp(name.base, base) != 0))
+			continue;
+		int n = snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
+		if (n < 0 || (size_t)n >= sizeof(path)) {
+			r = -ENAMETOOLONG;
+			break;
+		}
+		r = candidates_add(candidates, path);
+		if (r < 0)
+			break;
+	}
+	closedir(listing);
+	if (r < 0)
+		return packimg_fail(error, r, "%s: cannot list the directory: %s", directory,
+				    strerror(-r));
+	return 0;
+}
+
+static int candidates_choose(const struct candidates *candidates, const char *path,
+			     char ret_path[SET_PATH_MAX], struct packimg_error *error)
+{
+	if (candidates->count > 1)
+		return packimg_fail(
+			error, -EEXIST,
+			"%.150s: several datasets fit, %.120s and %.120s; name one of them", path,
+			candidates->first, candidates->second);
+	memcpy(ret_path, candidates->first, SET_PATH_MAX);
+	return 0;
+}
+
+/* "DIR/NAME.pimg" does not exist: look for shards of DIR/NAME. */
+static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error)
+{
+	char directory[SET_PATH_MAX] = ".", base[SET_PATH_MAX];
+	struct candidates candidates = {0};
+
+	const char *slash = strrchr(path, '/');
+	const char *file = slash ? slash + 1 : path;
+	if (slash)
+		snprintf(directory, sizeof(directory), "%.*s",
+			 slash == path ? 1 : (int)(slash - path), path);
+	snprintf(base, sizeof(base), "%.*s", (int)(strlen(file) - SUFFIX_SIZE), file);
+
+	struct stat status;
+	if (stat(directory, &status) < 0)
+		return packimg_fail(error, -ENOENT, "%s: there is no such file", path);
+	int r = candidates_list(directory, base, &candidates, error);
+	if (r < 0)
+		return r;
+	if (candidates.count == 0)
+		return packimg_fail(
+			error, -ENOENT,
+			"%s: there is no such file, and no shards %.*s-00000-of-*.pimg either",
+			path, (int)(strlen(path) - SUFFIX_SIZE), path);
+	return candidates_choose(&candidates, path, ret_path, error);
+}
+
+int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error)
+{
+	struct candidates candidates = {0};
+	struct stat status;
+	int r;
+
+	if (strlen(path) >= SET_PATH_MAX)
+		return packimg_fail(error, -ENAMETOOLONG, "%.100s...: the path is too long", path);
+	if (stat(path, &status) < 0) {
+		r = -errno;
+		if (r == -ENOENT && has_suffix(path))
+			return resolve_set(path, ret_path, error);
+		return packimg_fail(error, r, "%s: %s", path,
+				    r == -ENOENT ? "there is no such file" : strerror(-r));
+	}
+	if (!S_ISDIR(status.st_mode)) {
+		memcpy(ret_path, path, strlen(path) + 1);
+		return 0;
+	}
+	r = candidates_list(path, NULL, &candidates, error);
+	if (r < 0)
+		return r;
+	if (candidates.count == 0)
+		return packimg_fail(error, -ENOENT, "%s: the directory holds no .pimg file", path);
+	return candidates_choose(&candidates, path, ret_path, error);
+}

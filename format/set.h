@@ -1,0 +1,26 @@
+/*
+ * Names of a dataset's files: a single NAME.pimg, or the shards NAME-00000-of-00016.pimg of a set (SPEC.md, "Sets").
+ * Finds the files that a path stands for; opens nothing. Pure apart from directory listings; any thread.
+ */
+#pragma once
+
+#include "packimg.h"
+
+enum { SET_PATH_MAX = 4096 };
+
+struct set_name {
+	char base[SET_PATH_MAX]; /* path before "-00000-of-00016.pimg" */
+	uint32_t shard;
+	uint32_t shard_count;
+};
+
+/* Takes a shard's path apart; -EINVAL when it is not named like one. */
+int set_name_parse(const char *path, struct set_name *ret_name);
+/* Path of a shard; -ENAMETOOLONG. */
+int set_name_path(const char *base, uint32_t shard, uint32_t shard_count,
+		  char ret_path[SET_PATH_MAX]);
+/*
+ * Resolves what packimg_open() was given to one existing file: the file itself, the first shard of the set that "NAME.pimg"
+ * stands for, or the only file or set of a directory. -ENOENT, -EEXIST (several candidates), -ENAMETOOLONG, ...
+ */
+int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error);
