@@ -50,7 +50,7 @@ int resize_new_isa(enum augment_isa isa, struct resize **ret_resize)
 	if (!resize)
 		return -ENOMEM;
 	resize->kernels = &resize_kernels_c;
-#ifdef AUGMENT_HAVE_AVX2
+#ifdef AUGMENT_HAVE_AVX2_
 	if (isa >= AUGMENT_ISA_AVX2)
 		resize->kernels = &resize_kernels_avx2;
 #endif
@@ -172,10 +172,23 @@ static int job_reserve(struct job *job)
 		return r;
 	job->filter_pairs = resize->filter.data;
 	job->filter_weights = (int32_t *)(job->filter_pairs + filter);
-	r = buffer_reserve(&resize->packed, resize->kernels->pack_size(&job->pass));
+	size_t packed_size = resize->kernels->prepare(&job->pass);
+
+	r = buffer_reserve(&resize->packed, packed_size);
 	if (r < 0)
 		return r;
 	job->pass.packed = resize->packed.data;
+	job->pass.row_size = job->source->width * job->source->channels;
+	if (job->pass.row_size < job->pass.row_size_min) {
+		size_t size = (size_t)RESIZE_BAND * job->pass.row_size_min;
+
+		r = buffer_reserve(&resize->narrow, size);
+		if (r < 0)
+			return r;
+		/* What lies beyond the copied row has no weight, but should not be unset either. */
+		memset(resize->narrow.data, 0, size);
+		job->pass.row_size = job->pass.row_size_min;
+	}
 	return 0;
 }
 
@@ -207,10 +220,10 @@ static void band_run(struct job *job, uint32_t tile_blocks)
 	}
 	uint32_t row_size = source->width * source->channels;
 
-	if (row_size < kernels->row_size_min) {
+	if (row_size < job->pass.row_size_min) {
 		uint8_t *copy = job->resize->narrow.data;
 
-		for (unsigned i = 0; i < 2 * count; i++, copy += kernels->row_size_min) {
+		for (unsigned i = 0; i < 2 * count; i++, copy += job->pass.row_size_min) {
 			memcpy(copy, rows[i], row_size);
 			rows[i] = copy;
 		}
@@ -316,16 +329,6 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 	r = table_make(kernels, &upright, &resize->y, &resize->y_start, &resize->y_weight);
 	if (r < 0)
 		return r;
-	uint32_t row_size = source->width * source->channels;
-
-	if (row_size < kernels->row_size_min) {
-		r = buffer_reserve(&resize->narrow, (size_t)RESIZE_BAND * kernels->row_size_min);
-		if (r < 0)
-			return r;
-		/* What lies beyond the copied row has no weight, but should not be unset either. */
-		memset(resize->narrow.data, 0, (size_t)RESIZE_BAND * kernels->row_size_min);
-		row_size = kernels->row_size_min;
-	}
 	struct job job = {
 		.resize = resize,
 		.source = source,
@@ -334,7 +337,6 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 		.pass = {.table = &resize->x,
 			 .source_channels = source->channels,
 			 .target_channels = target->channels,
-			 .row_size = row_size,
 			 .elements = x->count * target->channels},
 		.row_first = (uint32_t)resize->y.start[0],
 		.row_last = (uint32_t)resize->y.start[resize->y.count - 1] + resize->y.taps - 1,

@@ -4,7 +4,7 @@
  *
  * A struct resize holds the tables and rows of one thread and allocates only when it meets a larger job than before. All
  * instruction sets give the same bytes: weights are integers of 14 bits that sum to exactly one, the value between the
- * horizontal and the vertical pass has 7 fractional bits, and both passes round to nearest.
+ * horizontal and the vertical pass has 6 fractional bits, and both passes round to nearest.
  */
 #pragma once
 

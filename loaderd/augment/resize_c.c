@@ -5,8 +5,9 @@
 
 #include "resize_table.inc"
 
-static size_t pack_size(const struct resize_pass *pass)
+static size_t prepare(struct resize_pass *pass)
 {
+	pass->row_size_min = 0;
 	return 0;
 }
 
@@ -65,8 +66,7 @@ static void vertical(const int32_t *const pairs[], const int32_t weights[], uint
 
 const struct resize_kernels resize_kernels_c = {
 	.build = table_build,
-	.row_size_min = 0,
-	.pack_size = pack_size,
+	.prepare = prepare,
 	.pack = pack,
 	.horizontal = horizontal,
 	.vertical = vertical,

@@ -2,7 +2,7 @@
  * Inside of resize: what the driver (resize.c) and the kernels of one instruction set share.
  *
  * A job runs in bands of rows. The horizontal kernel turns source rows into rows of elements (an element is one channel of one
- * output pixel) of 8.7 fixed point, two rows interleaved in one int32 row: low half the even row, high half the odd one.
+ * output pixel) of 8.6 fixed point, two rows interleaved in one int32 row: low half the even row, high half the odd one.
  * The vertical kernel makes one finished row of as many such pairs as the filter covers. Element rows are padded to whole
  * blocks, so kernels need no tails but for the last store.
  */
@@ -13,7 +13,7 @@
 enum {
 	RESIZE_WEIGHT_BITS = 14,
 	RESIZE_WEIGHT_ONE = 1 << RESIZE_WEIGHT_BITS,
-	RESIZE_BETWEEN_BITS = 7, /* fraction of the value between the passes */
+	RESIZE_BETWEEN_BITS = 6, /* fraction of the value between the passes */
 	RESIZE_LANES = 16,       /* tables are padded to multiples of this many outputs */
 	RESIZE_BLOCK = 64,       /* and element rows to multiples of this */
 	RESIZE_BAND = 8,         /* source rows per horizontal call, at most */
@@ -34,16 +34,16 @@ struct resize_pass {
 	uint32_t source_channels, target_channels;
 	uint32_t row_size; /* bytes of a source row that may be read */
 	uint32_t elements; /* count * target_channels */
+	uint32_t row_size_min; /* shorter rows are copied to a place where so many bytes can be read */
 	uint32_t mode;     /* the kernel's own choice of method */
-	void *packed;      /* pack_size bytes, 64-byte aligned */
+	void *packed;      /* as many bytes as prepare asked for, 64-byte aligned */
 };
 
 struct resize_kernels {
 	/* Fills start and weight. */
 	void (*build)(const struct resize_axis *axis, struct resize_table *table);
-	/* Rows shorter than this many bytes are copied to a place where it can be read. */
-	uint32_t row_size_min;
-	size_t (*pack_size)(const struct resize_pass *pass);
+	/* Chooses mode and row_size_min; returns the bytes that packed needs. Then row_size is set, then pack fills packed. */
+	size_t (*prepare)(struct resize_pass *pass);
 	void (*pack)(struct resize_pass *pass);
 	/* Blocks block .. block + block_count - 1 of 2 * pair_count rows, to pairs[] (which begin with element 64 * block). */
 	void (*horizontal)(const struct resize_pass *pass, uint32_t block, uint32_t block_count,

@@ -1,0 +1,455 @@
+/*
+ * AVX-512 kernels of resize (F, BW, DQ, VL, VBMI, VNNI).
+ *
+ * Horizontal, by window: a vector is 16 elements, which come from a short stretch of the row. One byte permutation brings two
+ * taps of each element into the halves of its lane, one VPDPWSSD weighs and adds them; index and weight vectors are shared by the
+ * rows of a band. Because an element is a channel of a pixel, the result is interleaved as the output is, and a flip is only
+ * another table.
+ *
+ * Horizontal, by dot: when shrinking so much that 16 elements lie further apart than the window, a vector is instead 8 taps
+ * of one output.
+ *
+ * Vertical: one VPDPWSSD per pair of rows, straight from memory.
+ */
+#include "resize_kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "resize_table.inc"
+
+enum {
+	GROUP = 16,	/* elements of a vector */
+	DOT_TAPS = 8,	/* taps of a vector */
+	DOT_BYTES = 32, /* loaded for them, of which taps * channels count */
+};
+
+enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
+
+#define INLINE static inline __attribute__((always_inline))
+
+static uint32_t pair_count_of(const struct resize_table *table)
+{
+	return (table->taps + 1) / 2;
+}
+
+static uint32_t group_count(const struct resize_pass *pass)
+{
+	return (pass->elements + RESIZE_BLOCK - 1) / RESIZE_BLOCK * (RESIZE_BLOCK / GROUP);
+}
+
+/* First byte of the pixels that a group reads; their number in *ret_size. Padding groups repeat the last output. */
+static int32_t group_reach(const struct resize_pass *pass, uint32_t group, int32_t *ret_size)
+{
+	const struct resize_table *table = pass->table;
+	uint32_t last = table->padded - 1;
+	uint32_t a = group * GROUP / pass->target_channels;
+	uint32_t b = (group * GROUP + GROUP - 1) / pass->target_channels;
+	int32_t first = table->start[a < last ? a : last],
+		second = table->start[b < last ? b : last];
+	int32_t low = first < second ? first : second, high = first < second ? second : first;
+
+	*ret_size = (high - low + (int32_t)table->taps) * (int32_t)pass->source_channels;
+	return low * (int32_t)pass->source_channels;
+}
+
+static size_t base_size(const struct resize_pass *pass)
+{
+	return (group_count(pass) * sizeof(int32_t) + 63) & ~(size_t)63;
+}
+
+static uint32_t dot_chunks(const struct resize_table *table)
+{
+	return (table->taps + DOT_TAPS - 1) / DOT_TAPS;
+}
+
+static size_t prepare(struct resize_pass *pass)
+{
+	int32_t widest = 0, size;
+
+	for (uint32_t group = 0; group < group_count(pass); group++) {
+		group_reach(pass, group, &size);
+		widest = size > widest ? size : widest;
+	}
+	pass->mode = widest <= 32    ? MODE_32
+		     : widest <= 64  ? MODE_64
+		     : widest <= 128 ? MODE_128
+				     : MODE_DOT;
+	if (pass->mode == MODE_DOT) {
+		pass->row_size_min = 0;
+		return (size_t)pass->table->count * dot_chunks(pass->table) * DOT_TAPS *
+		       sizeof(int16_t);
+	}
+	pass->row_size_min = 32u << pass->mode;
+	return base_size(pass) +
+	       (size_t)group_count(pass) * pair_count_of(pass->table) * 2 * sizeof(__m512i);
+}
+
+static void pack_dot(const struct resize_pass *pass)
+{
+	const struct resize_table *table = pass->table;
+	uint32_t chunks = dot_chunks(table);
+	int16_t *out = pass->packed;
+
+	for (uint32_t j = 0; j < table->count; j++)
+		for (uint32_t k = 0; k < chunks * DOT_TAPS; k++)
+			*out++ = k < table->taps ? table->weight[(size_t)k * table->padded + j] : 0;
+}
+
+/* Lane i of vector r (of target_channels vectors per 16 outputs): which output, and which source channel or -1. */
+static void lane_sources(const struct resize_pass *pass, uint32_t r, int32_t output[GROUP],
+			 int32_t channel[GROUP])
+{
+	for (uint32_t i = 0; i < GROUP; i++) {
+		output[i] = (int32_t)((r * GROUP + i) / pass->target_channels);
+		channel[i] = resize_channel(pass->source_channels,
+					    (r * GROUP + i) % pass->target_channels);
+	}
+}
+
+static void pack_window(const struct resize_pass *pass)
+{
+	const struct resize_table *table = pass->table;
+	uint32_t pairs = pair_count_of(table), groups = group_count(pass);
+	int32_t channels = (int32_t)pass->source_channels;
+	int32_t base_max = (int32_t)(pass->row_size - pass->row_size_min), size;
+	int32_t *bases = pass->packed;
+	__m512i *vectors = (__m512i *)((char *)pass->packed + base_size(pass));
+	__m512i output[4], channel[4];
+	__mmask16 used[4];
+	__m512i none = _mm512_setzero_si512();
+
+	for (uint32_t r = 0; r < pass->target_channels; r++) {
+		int32_t lane_output[GROUP], lane_channel[GROUP];
+
+		lane_sources(pass, r, lane_output, lane_channel);
+		output[r] = _mm512_loadu_si512(lane_output);
+		channel[r] = _mm512_loadu_si512(lane_channel);
+		used[r] = _mm512_cmpge_epi32_mask(channel[r], none);
+	}
+	for (uint32_t group = 0; group < groups; group++) {
+		uint32_t r = group % pass->target_channels;
+		uint32_t first = group / pass->target_channels * GROUP;
+		int32_t base = group_reach(pass, group, &size);
+
+		/* The window must end inside the row: near its end it starts earlier. */
+		base = base < base_max ? base : base_max;
+		bases[group] = base;
+		/* Groups of padding only: any place and no weight. */
+		bool padding = first >= table->padded;
+		const int32_t *start = table->start + (padding ? 0 : first);
+		__m512i at = _mm512_permutexvar_epi32(output[r], _mm512_loadu_si512(start));
+
+		at = _mm512_mullo_epi32(at, _mm512_set1_epi32(channels));
+		at = _mm512_sub_epi32(_mm512_add_epi32(at, channel[r]), _mm512_set1_epi32(base));
+		/* Both taps of a pair; indices of taps without weight may wrap. */
+		at = _mm512_or_si512(
+			at,
+			_mm512_slli_epi32(_mm512_add_epi32(at, _mm512_set1_epi32(channels)), 16));
+		for (uint32_t p = 0; p < pairs; p++) {
+			const int16_t *even = table->weight + (size_t)2 * p * table->padded + first;
+			__m512i weight = none;
+
+			if (!padding) {
+				weight = _mm512_cvtepu16_epi32(
+					_mm256_loadu_si256((const void *)even));
+				if (2 * p + 1 < table->taps)
+					weight = _mm512_or_si512(
+						weight,
+						_mm512_slli_epi32(
+							_mm512_cvtepu16_epi32(_mm256_loadu_si256(
+								(const void *)(even +
+									       table->padded))),
+							16));
+			}
+			_mm512_store_si512(vectors++, at);
+			_mm512_store_si512(vectors++, _mm512_maskz_permutexvar_epi32(
+							      used[r], output[r], weight));
+			at = _mm512_add_epi8(at, _mm512_set1_epi8((char)(2 * channels)));
+		}
+	}
+}
+
+static void pack(struct resize_pass *pass)
+{
+	if (pass->mode == MODE_DOT)
+		pack_dot(pass);
+	else
+		pack_window(pass);
+}
+
+/* The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed point. */
+INLINE __m512i join_rows(__m512i even, __m512i odd)
+{
+	static const uint8_t index[64] __attribute__((aligned(64))) = {
+#define LANE(i) 4 * (i) + 1, 4 * (i) + 2, 64 + 4 * (i) + 1, 64 + 4 * (i) + 2
+		LANE(0), LANE(1), LANE(2),  LANE(3),  LANE(4),	LANE(5),  LANE(6),  LANE(7),
+		LANE(8), LANE(9), LANE(10), LANE(11), LANE(12), LANE(13), LANE(14), LANE(15)};
+#undef LANE
+	return _mm512_permutex2var_epi8(even, _mm512_load_si512(index), odd);
+}
+
+#define HALF _mm512_set1_epi32(1 << (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS - 1))
+
+/* One group of elements of several rows. All but the pointers is constant where it is called. */
+INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512i *table,
+			 const uint32_t pairs, const unsigned row_count, const enum mode mode,
+			 int32_t *const out[], uint32_t at)
+{
+	const __mmask64 low_bytes = 0x5555555555555555;
+	__m512i sum[RESIZE_BAND], a[RESIZE_BAND], b[RESIZE_BAND];
+
+#pragma GCC unroll 8
+	for (unsigned i = 0; i < row_count; i++) {
+		sum[i] = HALF;
+		a[i] = mode == MODE_32 ? _mm512_castsi256_si512(
+						 _mm256_loadu_si256((const void *)(rows[i] + base)))
+				       : _mm512_loadu_si512(rows[i] + base);
+		b[i] = mode == MODE_128 ? _mm512_loadu_si512(rows[i] + base + 64) : a[i];
+	}
+	for (uint32_t p = 0; p < pairs; p++) {
+		__m512i index = _mm512_load_si512(&table[2 * p]);
+		__m512i weight = _mm512_load_si512(&table[2 * p + 1]);
+
+#pragma GCC unroll 8
+		for (unsigned i = 0; i < row_count; i++) {
+			__m512i taps =
+				mode == MODE_128
+					? _mm512_maskz_permutex2var_epi8(low_bytes, a[i], index,
+									 b[i])
+					: _mm512_maskz_permutexvar_epi8(low_bytes, index, a[i]);
+
+			sum[i] = _mm512_dpwssd_epi32(sum[i], taps, weight);
+		}
+	}
+#pragma GCC unroll 4
+	for (unsigned i = 0; i < row_count; i += 2)
+		_mm512_store_si512(out[i / 2] + at, join_rows(sum[i], sum[i + 1]));
+}
+
+INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+			  const uint8_t *const rows[], const unsigned row_count,
+			  int32_t *const out[], const uint32_t pairs, const enum mode mode)
+{
+	const uint32_t first = block * (RESIZE_BLOCK / GROUP),
+		       count = block_count * (RESIZE_BLOCK / GROUP);
+	const int32_t *bases = (const int32_t *)pass->packed + first;
+	const __m512i *vectors = (const __m512i *)((const char *)pass->packed + base_size(pass)) +
+				 (size_t)first * pairs * 2;
+
+	for (uint32_t group = 0; group < count; group++, vectors += 2 * pairs)
+		window_group(rows, bases[group], vectors, pairs, row_count, mode, out,
+			     group * GROUP);
+}
+
+/* The filter lengths that crops meet get loops of their own. */
+INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+			const uint8_t *const rows[], const unsigned row_count, int32_t *const out[])
+{
+	uint32_t pairs = pair_count_of(pass->table);
+
+	switch (pass->mode << 4 | (pairs < 4 ? pairs : 0)) {
+	case MODE_32 << 4 | 1:
+		window_groups(pass, block, block_count, rows, row_count, out, 1, MODE_32);
+		break;
+	case MODE_32 << 4 | 2:
+		window_groups(pass, block, block_count, rows, row_count, out, 2, MODE_32);
+		break;
+	case MODE_64 << 4 | 1:
+		window_groups(pass, block, block_count, rows, row_count, out, 1, MODE_64);
+		break;
+	case MODE_64 << 4 | 2:
+		window_groups(pass, block, block_count, rows, row_count, out, 2, MODE_64);
+		break;
+	case MODE_64 << 4 | 3:
+		window_groups(pass, block, block_count, rows, row_count, out, 3, MODE_64);
+		break;
+	default:
+		if (pass->mode == MODE_128)
+			window_groups(pass, block, block_count, rows, row_count, out, pairs,
+				      MODE_128);
+		else if (pass->mode == MODE_64)
+			window_groups(pass, block, block_count, rows, row_count, out, pairs,
+				      MODE_64);
+		else
+			window_groups(pass, block, block_count, rows, row_count, out, pairs,
+				      MODE_32);
+	}
+}
+
+/* 32 bytes of a row, of which only those inside it are touched. */
+INLINE __m512i load_dot(const uint8_t *row, size_t at, size_t row_size)
+{
+	if (at + DOT_BYTES <= row_size)
+		return _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(row + at)));
+	return _mm512_castsi256_si512(
+		_mm256_maskz_loadu_epi8((__mmask32)((1ull << (row_size - at)) - 1), row + at));
+}
+
+/* Sums of the channels in lanes 0 to 3. */
+INLINE __m128i fold_dot(__m512i sum)
+{
+	__m256i half =
+		_mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
+
+	return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+		     const uint8_t *const rows[], const unsigned row_count, int32_t *const out[])
+{
+	const struct resize_table *table = pass->table;
+	const uint32_t chunks = dot_chunks(table), channels = pass->target_channels;
+	const uint32_t first = block * RESIZE_BLOCK, end = first + block_count * RESIZE_BLOCK;
+	const size_t step = (size_t)DOT_TAPS * pass->source_channels;
+	uint8_t bytes[64] = {0};
+	__mmask64 used = 0;
+
+	for (uint32_t i = 0; i < 64; i += 2) {
+		int channel = i / 4 % 4 < channels
+				      ? resize_channel(pass->source_channels, i / 4 % 4)
+				      : -1;
+
+		if (channel >= 0) {
+			bytes[i] = (uint8_t)((2 * (i / 16) + i / 2 % 2) * pass->source_channels +
+					     (uint32_t)channel);
+			used |= 1ull << i;
+		}
+	}
+	const __m512i index = _mm512_loadu_si512(bytes);
+	const __m512i spread = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+
+	for (uint32_t j = first / channels; j < table->count && j * channels < end; j++) {
+		const int16_t *weights =
+			(const int16_t *)pass->packed + (size_t)j * chunks * DOT_TAPS;
+		size_t at = (size_t)table->start[j] * pass->source_channels;
+		__m512i sum[RESIZE_BAND];
+
+#pragma GCC unroll 8
+		for (unsigned i = 0; i < row_count; i++)
+			sum[i] = _mm512_setzero_si512();
+		for (uint32_t k = 0; k < chunks; k++, at += step, weights += DOT_TAPS) {
+			__m512i weight = _mm512_permutexvar_epi32(
+				spread,
+				_mm512_castsi128_si512(_mm_load_si128((const void *)weights)));
+
+#pragma GCC unroll 8
+			for (unsigned i = 0; i < row_count; i++)
+				sum[i] = _mm512_dpwssd_epi32(
+					sum[i],
+					_mm512_maskz_permutexvar_epi8(
+						used, index, load_dot(rows[i], at, pass->row_size)),
+					weight);
+		}
+		/* Where a tile cuts through a pixel, only its own elements are stored. */
+		uint32_t skip = j * channels < first ? first - j * channels : 0;
+		uint32_t keep = end - j * channels < channels ? end - j * channels : channels;
+		__mmask8 mask = (__mmask8)((1u << keep) - (1u << skip));
+		__m128i half = _mm512_castsi512_si128(HALF);
+
+#pragma GCC unroll 4
+		for (unsigned i = 0; i < row_count; i += 2) {
+			__m512i even =
+				_mm512_castsi128_si512(_mm_add_epi32(fold_dot(sum[i]), half));
+			__m512i odd =
+				_mm512_castsi128_si512(_mm_add_epi32(fold_dot(sum[i + 1]), half));
+
+			_mm_mask_storeu_epi32(out[i / 2] + ((ptrdiff_t)j * channels - first), mask,
+					      _mm512_castsi512_si128(join_rows(even, odd)));
+		}
+	}
+}
+
+static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
+		       const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
+		       int32_t *const pairs[RESIZE_BAND / 2])
+{
+	bool dot = pass->mode == MODE_DOT;
+
+	if (pair_count == RESIZE_BAND / 2) {
+		if (dot)
+			dot_rows(pass, block, block_count, rows, RESIZE_BAND, pairs);
+		else
+			window_rows(pass, block, block_count, rows, RESIZE_BAND, pairs);
+		return;
+	}
+	for (unsigned i = 0; i < pair_count; i++)
+		if (dot)
+			dot_rows(pass, block, block_count, rows + 2 * i, 2, pairs + i);
+		else
+			window_rows(pass, block, block_count, rows + 2 * i, 2, pairs + i);
+}
+
+/* 64 elements from element at on. */
+INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weights[],
+			      const uint32_t pair_count, uint32_t at)
+{
+	static const uint16_t high_halves[32] __attribute__((aligned(64))) = {
+		1,  3,	5,  7,	9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+		33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+	static const uint8_t low_bytes[64] __attribute__((aligned(64))) = {
+#define FOUR(i) 2 * (i), 2 * (i) + 2, 2 * (i) + 4, 2 * (i) + 6
+		FOUR(0),  FOUR(4),  FOUR(8),  FOUR(12), FOUR(16), FOUR(20), FOUR(24), FOUR(28),
+		FOUR(32), FOUR(36), FOUR(40), FOUR(44), FOUR(48), FOUR(52), FOUR(56), FOUR(60)};
+#undef FOUR
+	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
+	const __m512i halves = _mm512_load_si512(high_halves);
+	__m512i sum[4];
+
+#pragma GCC unroll 4
+	for (int i = 0; i < 4; i++)
+		sum[i] = _mm512_set1_epi32(1 << (shift - 1));
+	for (uint32_t k = 0; k < pair_count; k++) {
+		__m512i weight = _mm512_set1_epi32(weights[k]);
+
+#pragma GCC unroll 4
+		for (int i = 0; i < 4; i++)
+			sum[i] = _mm512_dpwssd_epi32(
+				sum[i], _mm512_load_si512(pairs[k] + at + (unsigned)i * GROUP),
+				weight);
+	}
+	__m512i a =
+		_mm512_srli_epi16(_mm512_permutex2var_epi16(sum[0], halves, sum[1]), shift - 16);
+	__m512i b =
+		_mm512_srli_epi16(_mm512_permutex2var_epi16(sum[2], halves, sum[3]), shift - 16);
+
+	return _mm512_permutex2var_epi8(a, _mm512_load_si512(low_bytes), b);
+}
+
+INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
+			 const uint32_t pair_count, uint32_t size, uint8_t *output)
+{
+	uint32_t at = 0;
+
+	for (; at + RESIZE_BLOCK <= size; at += RESIZE_BLOCK)
+		_mm512_storeu_si512(output + at, vertical_block(pairs, weights, pair_count, at));
+	if (at < size)
+		_mm512_mask_storeu_epi8(output + at, (1ull << (size - at)) - 1,
+					vertical_block(pairs, weights, pair_count, at));
+}
+
+static void vertical(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
+		     uint32_t size, uint8_t *output)
+{
+	switch (pair_count) {
+	case 1:
+		vertical_row(pairs, weights, 1, size, output);
+		break;
+	case 2:
+		vertical_row(pairs, weights, 2, size, output);
+		break;
+	case 3:
+		vertical_row(pairs, weights, 3, size, output);
+		break;
+	default:
+		vertical_row(pairs, weights, pair_count, size, output);
+	}
+}
+
+const struct resize_kernels resize_kernels_avx512 = {
+	.build = table_build,
+	.prepare = prepare,
+	.pack = pack,
+	.horizontal = horizontal,
+	.vertical = vertical,
+};

@@ -1,0 +1,415 @@
+/*
+ * Every instruction set of resize against the C reference, byte for byte; with --bench, what each costs.
+ *
+ * Sources end at the end of a page that is followed by one that cannot be read, and begin after another, so reading outside
+ * the image is a crash. Outputs are surrounded by canaries.
+ */
+#include "random.h"
+#include "resize.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { CANARY = 0xa5, CANARY_SIZE = 96, ISA_COUNT = 3 };
+
+struct guarded {
+	uint8_t *map;
+	size_t map_size, size;
+};
+
+static struct resize *resizers[ISA_COUNT];
+static int isa_max;
+static struct random_stream rng;
+
+/* Room for size bytes that end at an unreadable page. */
+static uint8_t *guarded_new(struct guarded *guarded, size_t size)
+{
+	size_t page = 4096, pages = (size + page - 1) / page;
+
+	guarded->map_size = (pages + 2) * page;
+	guarded->size = size;
+	guarded->map = mmap(NULL, guarded->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (guarded->map == MAP_FAILED ||
+	    mprotect(guarded->map + page, pages * page, PROT_READ | PROT_WRITE) < 0) {
+		perror("mmap");
+		exit(1);
+	}
+	return guarded->map + (pages + 1) * page - size;
+}
+
+static void guarded_free(struct guarded *guarded)
+{
+	munmap(guarded->map, guarded->map_size);
+}
+
+static uint32_t between(uint32_t low, uint32_t high)
+{
+	return low + random_below(&rng, high - low + 1);
+}
+
+struct shape {
+	uint32_t width, height, source_channels, target_channels;
+	struct resize_axis x, y;
+	uint32_t source_gap, target_gap; /* stride beyond the row */
+};
+
+static void describe(const struct shape *s)
+{
+	fprintf(stderr,
+		"source %ux%u, %u to %u channels, x %g+%g [%u,%u) to %u%s, y %g+%g [%u,%u) to "
+		"%u%s, gaps %u %u\n",
+		s->width, s->height, s->source_channels, s->target_channels, s->x.origin, s->x.step,
+		s->x.low, s->x.high, s->x.count, s->x.reverse ? " reversed" : "", s->y.origin,
+		s->y.step, s->y.low, s->y.high, s->y.count, s->y.reverse ? " reversed" : "",
+		s->source_gap, s->target_gap);
+}
+
+struct row_check {
+	uint8_t *pixels;
+	size_t stride, row_size;
+	uint32_t rows;
+};
+
+static void take_row(void *context, uint32_t row, const uint8_t *pixels)
+{
+	struct row_check *check = context;
+
+	memcpy(check->pixels + row * check->stride, pixels, check->row_size);
+	check->rows++;
+}
+
+/* Runs one shape; the returned block has canaries before, after and in the gaps. */
+static uint8_t *run(struct resize *resize, const struct shape *s, const uint8_t *source, bool sink,
+		    size_t *ret_size)
+{
+	size_t row_size = (size_t)s->x.count * s->target_channels,
+	       stride = row_size + s->target_gap;
+	size_t size = stride * s->y.count + 2 * CANARY_SIZE;
+	uint8_t *block = malloc(size);
+	struct resize_source from = {.data = source,
+				     .stride =
+					     (size_t)s->width * s->source_channels + s->source_gap,
+				     .width = s->width,
+				     .height = s->height,
+				     .channels = s->source_channels};
+	struct resize_target to = {.data = block + CANARY_SIZE,
+				   .stride = (ptrdiff_t)stride,
+				   .channels = s->target_channels};
+	struct row_check check = {.pixels = to.data, .stride = stride, .row_size = row_size};
+
+	if (!block)
+		exit(1);
+	memset(block, CANARY, size);
+	if (sink)
+		to = (struct resize_target){
+			.channels = s->target_channels, .sink = take_row, .context = &check};
+	int r = resize_region(resize, &from, &s->x, &s->y, &to);
+
+	if (r < 0 || (sink && check.rows != s->y.count)) {
+		fprintf(stderr, "resize_region: %s\n", strerror(-r));
+		describe(s);
+		exit(1);
+	}
+	*ret_size = size;
+	return block;
+}
+
+static void check_canaries(const struct shape *s, const uint8_t *block, size_t size)
+{
+	size_t row_size = (size_t)s->x.count * s->target_channels,
+	       stride = row_size + s->target_gap;
+
+	for (size_t i = 0; i < size; i++) {
+		bool inside = i >= CANARY_SIZE && i < size - CANARY_SIZE &&
+			      (i - CANARY_SIZE) % stride < row_size;
+
+		if (!inside && block[i] != CANARY) {
+			fprintf(stderr, "byte %zu outside the output was written\n", i);
+			describe(s);
+			exit(1);
+		}
+	}
+}
+
+static void compare(const struct shape *s)
+{
+	struct guarded guarded;
+	size_t stride = (size_t)s->width * s->source_channels + s->source_gap;
+	/* The last row has no gap after it: the image ends with its last pixel. */
+	size_t source_size = stride * (s->height - 1) + (size_t)s->width * s->source_channels, size;
+	uint8_t *source = guarded_new(&guarded, source_size);
+	uint32_t kind = random_below(&rng, 4);
+
+	for (size_t i = 0; i < source_size; i++)
+		source[i] = kind == 0	? 255
+			    : kind == 1 ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
+					: (uint8_t)random_u32(&rng);
+	uint8_t *reference = run(resizers[0], s, source, false, &size);
+
+	check_canaries(s, reference, size);
+	for (int isa = 0; isa <= isa_max; isa++)
+		for (int sink = isa == 0; sink < 2; sink++) {
+			uint8_t *block = run(resizers[isa], s, source, sink, &size);
+
+			for (size_t i = 0; i < size; i++)
+				if (block[i] != reference[i]) {
+					fprintf(stderr,
+						"%s%s: byte %zu is %u, the reference says %u\n",
+						augment_isa_name((enum augment_isa)isa),
+						sink ? " by rows" : "", i - CANARY_SIZE, block[i],
+						reference[i]);
+					describe(s);
+					exit(1);
+				}
+			free(block);
+		}
+	free(reference);
+	guarded_free(&guarded);
+}
+
+static struct resize_axis whole_axis(uint32_t size, uint32_t count)
+{
+	return (struct resize_axis){.step = (double)size / count, .high = size, .count = count};
+}
+
+/* A crop, or a window of a resized crop, with fractional edges in some. */
+static struct resize_axis random_axis(uint32_t size, uint32_t count_max)
+{
+	struct resize_axis axis = {.reverse = random_u32(&rng) & 1};
+	uint32_t extent = between(1, size), grid = between(1, count_max);
+
+	axis.low = between(0, size - extent);
+	axis.high = axis.low + extent;
+	axis.step = (double)extent / grid;
+	axis.count = between(1, grid);
+	axis.origin = axis.low + between(0, grid - axis.count) * axis.step;
+	if (extent > 2 && (random_u32(&rng) & 3) == 0) {
+		axis.step *= (extent - 1.5) / extent;
+		axis.origin = axis.low + (axis.origin - axis.low) * (extent - 1.5) / extent + 0.75;
+	}
+	return axis;
+}
+
+static struct shape random_shape(uint32_t side_max, uint32_t count_max)
+{
+	static const uint32_t pairs[][2] = {{3, 3}, {3, 3}, {3, 4}, {3, 3}, {1, 1},
+					    {1, 3}, {2, 2}, {4, 4}, {2, 4}, {1, 4}};
+	const uint32_t *pair = pairs[random_below(&rng, 10)];
+	struct shape s = {.width = between(1, side_max),
+			  .height = between(1, side_max),
+			  .source_channels = pair[0],
+			  .target_channels = pair[1],
+			  .source_gap = between(0, 70) / 2,
+			  .target_gap = between(0, 70) / 2};
+
+	s.x = random_axis(s.width, count_max);
+	s.y = random_axis(s.height, count_max);
+	return s;
+}
+
+static void compare_all(void)
+{
+	/* Every width, up and down, and both directions at their smallest. */
+	for (uint32_t width = 1; width <= 200; width++)
+		for (unsigned i = 0; i < 8; i++) {
+			static const uint32_t factors[8][2] = {{1, 1}, {2, 1}, {1, 2}, {3, 4},
+							       {4, 3}, {1, 3}, {1, 7}, {1, 15}};
+			uint32_t count = width * factors[i][0] / factors[i][1];
+			struct shape s = {.width = width,
+					  .height = between(1, 20),
+					  .source_channels = 3,
+					  .target_channels = 3,
+					  .source_gap = between(0, 5)};
+
+			s.x = whole_axis(width, count ? count : 1);
+			s.y = whole_axis(s.height, between(1, 20));
+			s.x.reverse = i & 1;
+			compare(&s);
+		}
+	for (int i = 0; i < 1500; i++) {
+		struct shape s = random_shape(i % 3 == 0 ? 24 : 180, i % 5 == 0 ? 240 : 90);
+
+		compare(&s);
+	}
+	for (int i = 0; i < 12; i++) {
+		struct shape s = random_shape(900, 700);
+
+		compare(&s);
+	}
+	/* Wide enough to be cut into tiles, and as tall and thin as can be. */
+	struct shape wide = {
+		.width = 65535, .height = 9, .source_channels = 3, .target_channels = 3};
+
+	wide.x = whole_axis(65535, 40001);
+	wide.y = whole_axis(9, 5);
+	compare(&wide);
+	wide.x = whole_axis(65535, 7);
+	compare(&wide);
+	struct shape tall = {
+		.width = 50, .height = 65535, .source_channels = 3, .target_channels = 4};
+
+	tall.x = whole_axis(50, 77);
+	tall.y = whole_axis(65535, 3);
+	compare(&tall);
+}
+
+static void check_refusals(void)
+{
+	uint8_t pixels[12] = {0}, output[64];
+	struct resize_source source = {
+		.data = pixels, .stride = 6, .width = 2, .height = 2, .channels = 3};
+	struct resize_target target = {.data = output, .stride = 6, .channels = 3};
+	const struct resize_axis good = whole_axis(2, 2);
+	struct resize_axis bad[] = {good, good, good, good, good, good};
+
+	bad[0].high = 3;
+	bad[1].low = 2;
+	bad[2].count = 0;
+	bad[3].step = 0;
+	bad[4].origin = 2;
+	bad[5].step = NAN;
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (resize_region(resizers[0], &source, &bad[i], &good, &target) != -EINVAL ||
+		    resize_region(resizers[0], &source, &good, &bad[i], &target) != -EINVAL) {
+			fprintf(stderr, "bad axis %u is not refused\n", i);
+			exit(1);
+		}
+	target.channels = 1;
+	if (resize_region(resizers[0], &source, &good, &good, &target) != -EINVAL) {
+		fprintf(stderr, "three channels to one is not refused\n");
+		exit(1);
+	}
+}
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Random-resized crops (scale 0.08:1, ratio 3:4 to 4:3) of width x height. */
+static void bench_crops(const char *name, uint32_t width, uint32_t height, uint32_t size)
+{
+	enum { CROPS = 400 };
+	uint8_t *source = malloc((size_t)width * height * 3);
+	uint8_t *output = malloc((size_t)size * size * 3);
+	struct resize_axis axes[CROPS][2];
+	struct resize_source from = {.data = source,
+				     .stride = (size_t)width * 3,
+				     .width = width,
+				     .height = height,
+				     .channels = 3};
+	struct resize_target to = {.data = output, .stride = (ptrdiff_t)size * 3, .channels = 3};
+	double pixels = 0;
+
+	if (!source || !output)
+		exit(1);
+	for (size_t i = 0; i < (size_t)width * height * 3; i++)
+		source[i] = (uint8_t)random_u32(&rng);
+	for (int i = 0; i < CROPS;) {
+		double area = (double)width * height * (0.08 + 0.92 * random_float(&rng));
+		double ratio = exp((random_float(&rng) * 2 - 1) * log(4.0 / 3));
+		uint32_t w = (uint32_t)lrint(sqrt(area * ratio)),
+			 h = (uint32_t)lrint(sqrt(area / ratio));
+
+		if (w > width || h > height)
+			continue;
+		axes[i][0] = (struct resize_axis){.step = (double)w / size, .count = size};
+		axes[i][0].low = between(0, width - w);
+		axes[i][0].high = axes[i][0].low + w;
+		axes[i][0].origin = axes[i][0].low;
+		axes[i][0].reverse = i & 1;
+		axes[i][1] = (struct resize_axis){.step = (double)h / size, .count = size};
+		axes[i][1].low = between(0, height - h);
+		axes[i][1].high = axes[i][1].low + h;
+		axes[i][1].origin = axes[i][1].low;
+		pixels += (double)w * h;
+		i++;
+	}
+	for (int isa = 0; isa <= isa_max; isa++) {
+		double best = 1e9;
+
+		for (int round = 0; round < (isa ? 8 : 2); round++) {
+			double start = seconds();
+
+			for (int i = 0; i < CROPS; i++)
+				resize_region(resizers[isa], &from, &axes[i][0], &axes[i][1], &to);
+			double time = (seconds() - start) / CROPS;
+
+			best = time < best ? time : best;
+		}
+		printf("%-34s %-7s %8.2f us a crop %7.3f ns a source pixel\n", name,
+		       augment_isa_name((enum augment_isa)isa), best * 1e6,
+		       best * 1e9 * CROPS / pixels);
+	}
+	free(source);
+	free(output);
+}
+
+static void bench_image(const char *name, uint32_t width, uint32_t height, uint32_t to_width,
+			uint32_t to_height)
+{
+	uint8_t *source = malloc((size_t)width * height * 3);
+	uint8_t *output = malloc((size_t)to_width * to_height * 3);
+	struct resize_source from = {.data = source,
+				     .stride = (size_t)width * 3,
+				     .width = width,
+				     .height = height,
+				     .channels = 3};
+
+	if (!source || !output)
+		exit(1);
+	for (size_t i = 0; i < (size_t)width * height * 3; i++)
+		source[i] = (uint8_t)random_u32(&rng);
+	for (int isa = 0; isa <= isa_max; isa++) {
+		double best = 1e9;
+
+		for (int round = 0; round < (isa ? 8 : 2); round++) {
+			double start = seconds();
+
+			resize_image(resizers[isa], &from, to_width, to_height, output,
+				     (size_t)to_width * 3);
+			double time = seconds() - start;
+
+			best = time < best ? time : best;
+		}
+		printf("%-34s %-7s %8.2f us          %7.3f ns a source pixel\n", name,
+		       augment_isa_name((enum augment_isa)isa), best * 1e6,
+		       best * 1e9 / ((double)width * height));
+	}
+	free(source);
+	free(output);
+}
+
+int main(int argc, char **argv)
+{
+	isa_max = (int)augment_isa_supported();
+	for (int isa = 0; isa <= isa_max; isa++)
+		if (resize_new_isa((enum augment_isa)isa, &resizers[isa]) < 0)
+			return 1;
+	random_init(&rng, 3, 0, 0, RANDOM_AUGMENT);
+	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+		bench_crops("crops of 341x256 to 224", 341, 256, 224);
+		bench_crops("crops of 468x401 to 224", 468, 401, 224);
+		bench_crops("crops of 341x256 to 128", 341, 256, 128);
+		bench_crops("crops of 500x375 to 64", 500, 375, 64);
+		bench_image("500x375 to 341x256", 500, 375, 341, 256);
+		bench_image("4000x3000 to 341x256", 4000, 3000, 341, 256);
+		bench_image("32x32 to 32x24", 32, 32, 32, 24);
+	} else {
+		compare_all();
+		check_refusals();
+		printf("every set up to %s equals the reference\n",
+		       augment_isa_name((enum augment_isa)isa_max));
+	}
+	for (int isa = 0; isa <= isa_max; isa++)
+		resize_free(resizers[isa]);
+	return 0;
+}

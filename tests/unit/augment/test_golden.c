@@ -1,0 +1,141 @@
+/* Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the file, which is the argument. */
+#include "resize.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct image {
+	uint32_t width, height;
+	const uint8_t *pixels;
+};
+
+static const char *golden_path;
+
+static uint8_t *read_file(size_t *ret_size)
+{
+	FILE *file = fopen(golden_path, "rb");
+
+	assert_non_null(file);
+	assert_int_equal(fseek(file, 0, SEEK_END), 0);
+	long size = ftell(file);
+	uint8_t *data = malloc((size_t)size);
+
+	assert_true(size > 0 && data);
+	rewind(file);
+	assert_int_equal(fread(data, 1, (size_t)size, file), size);
+	fclose(file);
+	*ret_size = (size_t)size;
+	return data;
+}
+
+static uint32_t take_u32(const uint8_t **at)
+{
+	const uint8_t *p = *at;
+
+	*at += 4;
+	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static struct resize_axis make_axis(uint32_t crop, uint32_t size, uint32_t grid, uint32_t window,
+				    uint32_t count, bool reverse)
+{
+	double step = (double)size / grid;
+
+	return (struct resize_axis){.origin = crop + window * step,
+				    .step = step,
+				    .low = crop,
+				    .high = crop + size,
+				    .count = count,
+				    .reverse = reverse};
+}
+
+/* Runs a case and compares; adds to the sum of differences. Returns where the next case begins. */
+static const uint8_t *run_case(struct resize *resize, const struct image *images, const uint8_t *at,
+			       unsigned number, uint64_t *sum, uint64_t *count)
+{
+	uint32_t v[12];
+
+	for (int i = 0; i < 12; i++)
+		v[i] = take_u32(&at);
+	const struct image *image = &images[v[0]];
+	struct resize_source source = {.data = image->pixels,
+				       .stride = (size_t)image->width * 3,
+				       .width = image->width,
+				       .height = image->height,
+				       .channels = 3};
+	struct resize_axis x = make_axis(v[1], v[3], v[5], v[7], v[9], v[11] & 1);
+	struct resize_axis y = make_axis(v[2], v[4], v[6], v[8], v[10], v[11] & 2);
+	size_t size = (size_t)v[9] * v[10] * 3;
+	uint8_t *output = malloc(size);
+	struct resize_target target = {
+		.data = output, .stride = (ptrdiff_t)v[9] * 3, .channels = 3};
+
+	assert_non_null(output);
+	assert_int_equal(resize_region(resize, &source, &x, &y, &target), 0);
+	for (size_t i = 0; i < size; i++) {
+		int difference = abs(output[i] - at[i]);
+
+		if (difference > 1)
+			fail_msg("case %u, %ux%u to %ux%u: byte %zu is %u, Pillow's is %u", number,
+				 v[3], v[4], v[5], v[6], i, output[i], at[i]);
+		*sum += (uint64_t)difference;
+	}
+	*count += size;
+	free(output);
+	return at + size;
+}
+
+static void check_isa(enum augment_isa isa)
+{
+	size_t size;
+	uint8_t *data = read_file(&size);
+	const uint8_t *at = data + 8;
+	struct resize *resize;
+	uint64_t sum = 0, count = 0;
+
+	assert_memory_equal(data, "RSZGOLD1", 8);
+	uint32_t image_count = take_u32(&at), case_count = take_u32(&at);
+	struct image *images = calloc(image_count, sizeof(*images));
+
+	assert_non_null(images);
+	for (uint32_t i = 0; i < image_count; i++) {
+		images[i].width = take_u32(&at);
+		images[i].height = take_u32(&at);
+		images[i].pixels = at;
+		at += (size_t)images[i].width * images[i].height * 3;
+	}
+	assert_int_equal(resize_new_isa(isa, &resize), 0);
+	for (uint32_t i = 0; i < case_count; i++)
+		at = run_case(resize, images, at, i, &sum, &count);
+	assert_ptr_equal(at, data + size);
+	assert_true(case_count > 100);
+	print_message("%s: mean difference %.4f over %llu bytes\n", augment_isa_name(isa),
+		      (double)sum / (double)count, (unsigned long long)count);
+	assert_true((double)sum < 0.2 * (double)count);
+	resize_free(resize);
+	free(images);
+	free(data);
+}
+
+static void golden_equals_pillow(void **state)
+{
+	for (int isa = AUGMENT_ISA_C; isa <= (int)augment_isa_supported(); isa++)
+		check_isa((enum augment_isa)isa);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(golden_equals_pillow)};
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s golden.bin\n", argv[0]);
+		return 2;
+	}
+	golden_path = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
