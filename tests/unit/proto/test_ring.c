@@ -462,7 +462,7 @@ static void consumer_checks_the_header(void **state)
  * The wake-up protocol: both sides wait whenever they can, on a descriptor, with a doorbell of one byte. A lost wake-up would stop
  * both for good, and the poll's limit turns that into a failure.
  */
-enum { STRESS_BATCHES = 30000, LOST_AFTER_MS = 20000 };
+enum { STRESS_BATCHES = 40000, LOST_AFTER_MS = 10000 };
 
 static bool wait_doorbell(int fd)
 {
@@ -545,7 +545,7 @@ static bool consume(struct ring_consumer *consumer, int fd, unsigned *ret_waits)
 		}
 		if (!slot_is_whole(consumer, slot, ++n))
 			return false;
-		if (held == 0 && next_random(&seed) % 2 == 0) {
+		if (held == 0 && consumer->slots > 1 && next_random(&seed) % 2 == 0) {
 			held = n;
 			continue;
 		}
@@ -576,7 +576,8 @@ static void *produce_thread(void *argument)
 /* Both ends over one mapping, so that ThreadSanitizer sees that they meet. */
 static void no_wakeup_is_lost_between_threads(void **state)
 {
-	for (uint32_t slots = 2; slots <= 4; slots++) {
+	/* with one slot both sides wait for each other at every batch, and no later one makes up for a loss */
+	for (uint32_t slots = 1; slots <= 4; slots++) {
 		struct pair pair;
 		int sockets[2];
 		pair_init(&pair, slots);
@@ -621,6 +622,106 @@ static void no_wakeup_is_lost_between_processes(void **state)
 	assert_int_equal(status, 0);
 	close(sockets[0]);
 	close(sockets[1]);
+	pair_deinit(&pair);
+}
+
+/*
+ * The two races themselves, step beside step: whenever publish meets arm-and-look (and ack meets arm-and-begin), at least one of
+ * the two must notice the other. The threads meet at a counter and then drift a few nanoseconds apart, a different few each time.
+ */
+enum { RACES = 300000, RACE_TIME_MS = 3000 };
+
+struct race {
+	struct ring_producer *producer;
+	struct ring_consumer *consumer;
+	_Atomic uint32_t arrived;
+	_Atomic bool stop;
+	uint8_t noticed[2][2]; /* by turn's parity, by side */
+	unsigned rounds, lost[2], both[2];
+};
+
+static bool meet(struct race *race, uint32_t turn)
+{
+	atomic_fetch_add(&race->arrived, 1);
+	for (unsigned spins = 1; atomic_load(&race->arrived) < 2 * turn; spins++) {
+		if (atomic_load(&race->stop))
+			return false;
+		if (spins % 4096 == 0)
+			sched_yield();
+	}
+	return true;
+}
+
+static void drift(uint64_t *seed)
+{
+	for (volatile uint32_t i = (uint32_t)(next_random(seed) % 24); i > 0; i--)
+		;
+}
+
+static void *race_consumer(void *argument)
+{
+	struct race *race = argument;
+	uint64_t seed = 12345;
+	for (uint32_t turn = 1;; turn += 2) {
+		if (!meet(race, turn))
+			return NULL;
+		drift(&seed);
+		ring_consumer_arm(race->consumer, 1);
+		const struct ring_slot *slot = ring_take(race->consumer);
+		race->noticed[1][1] = slot != NULL;
+		if (!meet(race, turn + 1))
+			return NULL;
+		/* the batch is there by now in any case; giving it back races with a producer that wants the slot */
+		uint64_t number = slot != NULL ? slot->number : ring_take(race->consumer)->number;
+		ring_consumer_arm(race->consumer, 0);
+		if (!meet(race, turn + 2))
+			return NULL;
+		drift(&seed);
+		race->noticed[0][1] = (uint8_t)ring_ack(race->consumer, number);
+		if (!meet(race, turn + 3))
+			return NULL;
+		turn += 2;
+	}
+}
+
+static void race_round(struct race *race, uint32_t turn, uint64_t *seed)
+{
+	meet(race, turn);
+	drift(seed);
+	race->noticed[1][0] = (uint8_t)ring_publish(race->producer);
+	meet(race, turn + 1);
+	race->lost[1] += !race->noticed[1][0] && !race->noticed[1][1];
+	race->both[1] += race->noticed[1][0] && race->noticed[1][1];
+	meet(race, turn + 2);
+	drift(seed);
+	ring_producer_arm(race->producer);
+	struct ring_slot *slot = ring_begin(race->producer);
+	race->noticed[0][0] = slot != NULL;
+	meet(race, turn + 3);
+	race->lost[0] += !race->noticed[0][0] && !race->noticed[0][1];
+	race->both[0] += race->noticed[0][0] && race->noticed[0][1];
+	if (slot == NULL)
+		assert_non_null(ring_begin(race->producer));
+}
+
+static void no_race_goes_unnoticed(void **state)
+{
+	struct pair pair;
+	pair_init(&pair, 1);
+	struct race race = {.producer = &pair.producer, .consumer = &pair.consumer};
+	uint64_t seed = 54321;
+	pthread_t thread;
+	assert_non_null(ring_begin(&pair.producer));
+	assert_int_equal(pthread_create(&thread, NULL, race_consumer, &race), 0);
+	int64_t until = now_ms() + RACE_TIME_MS;
+	for (; race.rounds < RACES && (race.rounds % 64 != 0 || now_ms() < until); race.rounds++)
+		race_round(&race, 1 + 4 * race.rounds, &seed);
+	atomic_store(&race.stop, true);
+	pthread_join(thread, NULL);
+	print_message("%u races: batch lost %u, noticed twice %u; ack lost %u, noticed twice %u\n",
+		      race.rounds, race.lost[1], race.both[1], race.lost[0], race.both[0]);
+	assert_int_equal(race.lost[0] + race.lost[1], 0);
+	assert_true(race.rounds > 100);
 	pair_deinit(&pair);
 }
 
@@ -699,6 +800,7 @@ int main(void)
 		cmocka_unit_test(doorbells_are_asked_for),
 		cmocka_unit_test(hostile_acks_harm_nobody),
 		cmocka_unit_test(consumer_checks_the_header),
+		cmocka_unit_test(no_race_goes_unnoticed),
 		cmocka_unit_test(no_wakeup_is_lost_between_threads),
 		cmocka_unit_test(no_wakeup_is_lost_between_processes),
 		cmocka_unit_test(any_thread_gives_back),
