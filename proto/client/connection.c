@@ -131,9 +131,8 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 
 void connection_close(struct connection *connection)
 {
-	if (connection->fd < 0)
-		return;
-	close(connection->fd);
+	if (connection->fd >= 0)
+		close(connection->fd);
 	frame_reader_deinit(&connection->reader);
 	connection->fd = -1;
 }

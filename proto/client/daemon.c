@@ -1,10 +1,10 @@
 #include "connection.h"
+#include "forks.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -33,72 +33,14 @@ enum {
 		10, /* descriptors of ours from here on cannot collide with the child's 0..4 */
 };
 
-#define EACH_DAEMON(d)                                                                             \
-	struct feed_daemon *d = daemons;                                                           \
-	d != NULL;                                                                                 \
-	d = d->next
-
 struct feed_daemon {
-	struct feed_daemon *next;
+	struct fork_guard guard; /* of lifeline */
 	pid_t pid, owner;
 	int pidfd;
 	int lifeline;
 	int log; /* memfd, -1 when standard error is inherited */
 	char socket[64];
 };
-
-/*
- * A child made with fork() inherits the lifeline's end, and would keep the daemon alive after we are gone; so it lets go of it.
- * (exec needs no care, the end is close-on-exec.)
- */
-static pthread_mutex_t daemons_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct feed_daemon *daemons;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&daemons_lock);
-}
-
-static void after_fork_parent(void)
-{
-	pthread_mutex_unlock(&daemons_lock);
-}
-
-static void after_fork_child(void)
-{
-	for (EACH_DAEMON(daemon)) {
-		close(daemon->lifeline);
-		daemon->lifeline = -1;
-	}
-	pthread_mutex_unlock(&daemons_lock);
-}
-
-static void watch_forks(void)
-{
-	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-}
-
-static void list_add(struct feed_daemon *daemon)
-{
-	pthread_once(&fork_once, watch_forks);
-	pthread_mutex_lock(&daemons_lock);
-	daemon->next = daemons;
-	daemons = daemon;
-	pthread_mutex_unlock(&daemons_lock);
-}
-
-static void list_remove(struct feed_daemon *daemon)
-{
-	pthread_mutex_lock(&daemons_lock);
-	for (struct feed_daemon **d = &daemons; *d != NULL; d = &(*d)->next) {
-		if (*d == daemon) {
-			*d = daemon->next;
-			break;
-		}
-	}
-	pthread_mutex_unlock(&daemons_lock);
-}
 
 /* The program to run: a path, or a bare name for PATH. */
 static void find_binary(const char *binary, char *ret_path, size_t size)
@@ -314,7 +256,7 @@ static int start(struct feed_daemon *daemon, const char *path, unsigned threads,
 				 strerror(errno));
 	lifeline[1] = move_up(lifeline[1]);
 	daemon->lifeline = lifeline[0];
-	list_add(daemon); /* from here on forks close it */
+	fork_guard_add(&daemon->guard, &daemon->lifeline);
 
 	int listen_fd = listen_unguessable(daemon->socket, sizeof daemon->socket);
 	int r = listen_fd < 0 || lifeline[1] < 0 ? -EMFILE : 0;
@@ -407,7 +349,7 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 {
 	if (daemon == NULL)
 		return;
-	list_remove(daemon);
+	fork_guard_remove(&daemon->guard);
 	if (daemon->lifeline >= 0)
 		close(daemon->lifeline);
 	if (daemon->pid > 0 && daemon->owner == getpid()) {

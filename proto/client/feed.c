@@ -1,5 +1,6 @@
 #include "feed.h"
 #include "connection.h"
+#include "forks.h"
 #include "ring.h"
 
 #include <errno.h>
@@ -34,6 +35,7 @@ _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags 
 
 struct feed {
 	struct connection connection;
+	struct fork_guard guard; /* of the connection's socket; -1 there means that we are a fork */
 	struct ring_consumer ring;
 	struct ring_header
 		geometry;      /* copied once checked: what is used later is what was checked */
@@ -167,6 +169,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	r = connection_open(&feed->connection, options->socket, deadline_ms, error);
 	if (r < 0)
 		return r;
+	fork_guard_add(&feed->guard, &feed->connection.fd);
 	char *dataset;
 	r = absolute_path(options->dataset, &dataset, error);
 	if (r < 0)
@@ -225,6 +228,7 @@ void feed_close(struct feed *feed)
 {
 	if (feed == NULL)
 		return;
+	fork_guard_remove(&feed->guard);
 	connection_close(&feed->connection);
 	ring_consumer_deinit(&feed->ring);
 	for (uint32_t i = 0; i < feed->field_count; i++)
@@ -234,6 +238,8 @@ void feed_close(struct feed *feed)
 
 void feed_disconnect(struct feed *feed)
 {
+	if (feed->connection.fd < 0)
+		return;
 	/* The descriptor stays, so that a release in another thread cannot hit a number that was reused. */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	feed->failed = error_set(feed->error, -ENOTCONN, "The feed was disconnected by its owner.");
@@ -447,8 +453,18 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 	}
 }
 
+/* The ring is shared with the parent: taking or giving back here would do it to the parent's batches. */
+static int refuse_in_fork(struct feed *feed)
+{
+	return error_set(feed->error, -ECHILD,
+			 "This feed belongs to the process that this one was forked from; open "
+			 "another here.");
+}
+
 int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 {
+	if (feed->connection.fd < 0)
+		return refuse_in_fork(feed);
 	const struct ring_slot *slot = ring_take(&feed->ring);
 	if (slot == NULL) {
 		int r = wait_for_slot(feed, timeout_ms, &slot);
@@ -464,6 +480,8 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 
 int feed_release(struct feed *feed, const struct feed_batch *batch)
 {
+	if (feed->connection.fd < 0)
+		return -ECHILD;
 	int r = ring_ack(&feed->ring, batch->number);
 	if (r < 0)
 		return r;

@@ -9,7 +9,7 @@
  * that it had published before are delivered first.
  *
  * Functions return 0, a negative errno, or a positive outcome named here. Error texts are sentences for a person.
- * After fork() a feed belongs to the parent; the child must not use it, nor close it. Protocol: proto/SPEC.md, loaderd-protocol(7).
+ * After fork() a feed belongs to the parent: in the child its functions are -ECHILD, and feed_close() only frees memory. Protocol: proto/SPEC.md, loaderd-protocol(7).
  */
 #ifndef LOADERD_FEED_H
 #define LOADERD_FEED_H

@@ -535,6 +535,33 @@ static void opening_and_closing_leaks_nothing(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
+/* What a fork does, even at its end, changes nothing for the parent; and the daemon sees the parent go although the fork lives. */
+static void a_fork_cannot_touch_the_feed(void **state)
+{
+	struct feed *feed = open_script("plain");
+	struct feed_batch held = next(feed), batch = {.size = sizeof batch};
+	pid_t child = fork();
+	if (child == 0) {
+		bool good = feed_next(feed, -1, &batch) == -ECHILD;
+		good &= strstr(feed_error(feed), "forked") != NULL;
+		good &= feed_release(feed, &held) == -ECHILD;
+		feed_disconnect(feed);
+		feed_close(feed);
+		_exit(good ? 0 : 1);
+	}
+	int status = -1;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	for (int i = 0; i < 20; i++) {
+		batch = next(feed);
+		assert_int_equal(batch.number, 2 + i);
+		feed_release(feed, &batch);
+	}
+	check_pixels(&held);
+	assert_int_equal(feed_release(feed, &held), 0);
+	feed_close(feed);
+}
+
 /* A caller built against a shorter structure gets no more than it has room for. */
 static void structures_may_grow(void **state)
 {
@@ -709,6 +736,7 @@ int main(void)
 		cmocka_unit_test(a_killed_daemon_is_told_at_once),
 		cmocka_unit_test(disconnecting_keeps_what_is_held),
 		cmocka_unit_test(opening_and_closing_leaks_nothing),
+		cmocka_unit_test(a_fork_cannot_touch_the_feed),
 		cmocka_unit_test(structures_may_grow),
 		cmocka_unit_test(datasets_are_described),
 		cmocka_unit_test(a_failed_start_says_why),

@@ -1,0 +1,56 @@
+#include "forks.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct fork_guard *guards;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void before(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void after_in_parent(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+static void after_in_child(void)
+{
+	for (struct fork_guard *guard = guards; guard != NULL; guard = guard->next) {
+		if (*guard->fd >= 0)
+			close(*guard->fd);
+		*guard->fd = -1;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void watch(void)
+{
+	pthread_atfork(before, after_in_parent, after_in_child);
+}
+
+void fork_guard_add(struct fork_guard *guard, int *fd)
+{
+	pthread_once(&once, watch);
+	guard->fd = fd;
+	pthread_mutex_lock(&lock);
+	guard->next = guards;
+	guards = guard;
+	pthread_mutex_unlock(&lock);
+}
+
+void fork_guard_remove(struct fork_guard *guard)
+{
+	pthread_mutex_lock(&lock);
+	for (struct fork_guard **g = &guards; *g != NULL; g = &(*g)->next) {
+		if (*g == guard) {
+			*g = guard->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
