@@ -1,0 +1,194 @@
+#include "client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for so long is broken */
+};
+
+uint64_t clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static size_t board_size(unsigned clients)
+{
+	return sizeof(struct board) + clients * sizeof(struct desk);
+}
+
+int board_new(unsigned clients, struct board **ret_board)
+{
+	void *memory = mmap(NULL, board_size(clients), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return -errno;
+	*ret_board = memory;
+	return 0;
+}
+
+void board_free(struct board *board, unsigned clients)
+{
+	if (board)
+		munmap(board, board_size(clients));
+}
+
+struct client {
+	struct board *board;
+	struct desk *desk;
+	struct feed *feed;
+	enum consume consume;
+	uint8_t *copy;
+	size_t copy_size;
+	volatile uint64_t sum; /* keeps the reading from being optimised away */
+};
+
+/* Reads or copies a batch, as a consumer would. */
+static int client_consume(struct client *client, const struct feed_batch *batch)
+{
+	const uint64_t *words = batch->images;
+	uint64_t sum = 0;
+
+	switch (client->consume) {
+	case CONSUME_NONE:
+		return 0;
+	case CONSUME_READ:
+		for (size_t i = 0; i < batch->image_bytes / sizeof(*words); i++)
+			sum += words[i];
+		client->sum += sum;
+		return 0;
+	case CONSUME_COPY:
+		if (batch->image_bytes > client->copy_size) {
+			free(client->copy);
+			client->copy_size = 0;
+			client->copy = malloc(batch->image_bytes);
+			if (!client->copy)
+				return -ENOMEM;
+			client->copy_size = batch->image_bytes;
+		}
+		memcpy(client->copy, batch->images, batch->image_bytes);
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* Takes one batch, consumes it and gives it back; the time of feed_next goes to ret_wait_ns. */
+static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
+{
+	uint64_t asked = clock_ns();
+	int r;
+
+	batch->size = sizeof(*batch);
+	r = feed_next(client->feed, BATCH_TIMEOUT_MS, batch);
+	*ret_wait_ns = clock_ns() - asked;
+	if (r) {
+		snprintf(client->desk->error, sizeof(client->desk->error), "no batch: %s",
+			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
+		return r < 0 ? r : -ENODATA;
+	}
+	r = client_consume(client, batch);
+	return r ? r : feed_release(client->feed, batch);
+}
+
+/*
+ * The window opens with the first batch after start_ns, which does not count, and closes with the first after stop_ns, which does:
+ * so it always holds whole batches, however large they are.
+ */
+static int client_measure(struct client *client)
+{
+	struct board *board = client->board;
+	struct desk *desk = client->desk;
+	struct feed_batch batch;
+	uint64_t opened = 0, cpu_opened = 0, wait, start;
+	int r;
+
+	do {
+		r = client_step(client, &batch, &wait);
+		if (r)
+			return r;
+		atomic_store(&desk->state, CLIENT_RUNS);
+		start = atomic_load(&board->start_ns);
+		opened = clock_ns();
+	} while (!start || opened < start);
+	cpu_opened = cpu_ns();
+
+	uint64_t stop = atomic_load(&board->stop_ns);
+	do {
+		r = client_step(client, &batch, &wait);
+		if (r)
+			return r;
+		desk->batches++;
+		desk->images += batch.count;
+		desk->bytes += batch.image_bytes;
+		desk->bad += batch.bad;
+		desk->wait_ns += wait;
+		histogram_add(&desk->waits, wait);
+		desk->window_ns = clock_ns() - opened;
+	} while (opened + desk->window_ns < stop);
+	desk->cpu_ns = cpu_ns() - cpu_opened;
+	atomic_store(&desk->state, CLIENT_DONE);
+
+	/* Goes on until everybody has measured, lest the others have the daemon to themselves. */
+	while (!atomic_load(&board->leave) && !r)
+		r = client_step(client, &batch, &wait);
+	return 0;
+}
+
+static void client_run(struct client *client, const struct feed_options *options)
+{
+	int r = feed_open(options, &client->feed, client->desk->error);
+
+	if (!r)
+		r = client_measure(client);
+	if (r) {
+		if (!client->desk->error[0])
+			snprintf(client->desk->error, sizeof(client->desk->error), "%s",
+				 strerror(-r));
+		atomic_store(&client->desk->state, CLIENT_FAILED);
+	}
+	feed_close(client->feed);
+	free(client->copy);
+}
+
+pid_t client_start(struct board *board, const struct settings *settings, const struct point *point,
+		   const char *socket, unsigned number)
+{
+	pid_t parent = getpid();
+	pid_t child = fork();
+
+	if (child < 0)
+		return -errno;
+	if (child)
+		return child;
+
+	struct client client = {
+		.board = board, .desk = &board->desks[number], .consume = settings->consume};
+	struct feed_options options;
+
+	/* Dies with its parent, also when that has gone already. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	point_feed_options(settings, point, socket, number, &options);
+	client_run(&client, &options);
+	_exit(0);
+}

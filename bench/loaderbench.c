@@ -1,0 +1,512 @@
+/*
+ * loaderbench: the loader without a model. See loaderbench(1).
+ */
+#include <argp.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "copy.h"
+#include "digest.h"
+#include "plot.h"
+#include "point.h"
+#include "report.h"
+
+enum {
+	LIST_MAX = 64,
+	POINTS_MAX = 4096,
+	ROUNDS_MAX = 1000,
+};
+
+static const char default_pipeline[] = "random_resized_crop(224) hflip";
+
+struct list {
+	unsigned values[LIST_MAX];
+	size_t count;
+};
+
+struct arguments {
+	struct settings settings;
+	const char *positional[LIST_MAX];
+	size_t positional_count;
+	const char *datasets[LIST_MAX];
+	size_t dataset_count;
+	const char *pipeline;
+	struct list sizes, batches, threads, clients, reopen, kill;
+	char *isas[LIST_MAX];
+	size_t isa_count;
+	unsigned rounds;
+	uint64_t hash;
+	int memcpy;
+	const char *json, *plot;
+};
+
+enum key {
+	KEY_BATCH = 'b',
+	KEY_THREADS = 't',
+	KEY_CLIENTS = 'c',
+	KEY_SIZE = 's',
+	KEY_ISA = 'i',
+	KEY_PIPELINE = 'p',
+	KEY_SECONDS = 'd',
+	KEY_WARMUP = 'w',
+	KEY_ROUNDS = 'r',
+	KEY_CONSUME = 256,
+	KEY_SLOTS,
+	KEY_SEED,
+	KEY_STORED_ORDER,
+	KEY_SOCKET,
+	KEY_DAEMON,
+	KEY_MEMCPY,
+	KEY_JSON,
+	KEY_PLOT,
+	KEY_HASH,
+	KEY_REOPEN,
+	KEY_KILL,
+};
+
+static const struct argp_option options[] = {
+	{0, 0, 0, 0, "What to sweep; every combination is measured:", 1},
+	{"batch", KEY_BATCH, "LIST", 0, "Batch sizes (default 256)", 1},
+	{"threads", KEY_THREADS, "LIST", 0,
+	 "Threads of a private daemon (default: as many as it likes)", 1},
+	{"clients", KEY_CLIENTS, "LIST", 0,
+	 "Processes that consume at once, a feed each (default 1)", 1},
+	{"size", KEY_SIZE, "LIST", 0, "What {size} in the pipeline stands for", 1},
+	{"isa", KEY_ISA, "LIST", 0, "Instruction sets to cap the daemon at: c, avx2, avx512", 1},
+	{0, 0, 0, 0, "How to measure:", 2},
+	{"pipeline", KEY_PIPELINE, "TEXT", 0,
+	 "The pipeline; all other arguments are data sets then", 2},
+	{"seconds", KEY_SECONDS, "S", 0, "Length of a measurement (default 5)", 2},
+	{"warmup", KEY_WARMUP, "S", 0, "Time to run before it (default 1)", 2},
+	{"rounds", KEY_ROUNDS, "N", 0, "Go through all points N times; medians count (default 1)",
+	 2},
+	{"consume", KEY_CONSUME, "HOW", 0,
+	 "What clients do with a batch: none (default), read, copy", 2},
+	{"slots", KEY_SLOTS, "N", 0,
+	 "Batches of shared memory per feed (default: the daemon's choice)", 2},
+	{"seed", KEY_SEED, "N", 0, "Of order and augmentation (default 1)", 2},
+	{"stored-order", KEY_STORED_ORDER, 0, 0, "Do not shuffle", 2},
+	{"socket", KEY_SOCKET, "PATH", 0, "Measure the daemon there, not private ones", 2},
+	{"daemon", KEY_DAEMON, "PROGRAM", 0, "The loaderd to start", 2},
+	{"memcpy", KEY_MEMCPY, 0, 0, "Measure this machine's memcpy beside every point", 2},
+	{0, 0, 0, 0, "Results:", 3},
+	{"json", KEY_JSON, "FILE", 0, "Write JSON too; - for standard output in place of the table",
+	 3},
+	{"plot", KEY_PLOT, "FILE", 0, "Write a plot too (SVG)", 3},
+	{0, 0, 0, 0, "Hash instead of measuring:", 4},
+	{"hash", KEY_HASH, "N", 0, "Hash N batches at each point; differences are an error", 4},
+	{"reopen", KEY_REOPEN, "LIST", 0,
+	 "On the way, close and open the feed after so many batches", 4},
+	{"kill", KEY_KILL, "LIST", 0,
+	 "On the way, kill the daemon after so many batches and start another", 4},
+	{0},
+};
+
+static unsigned long parse_number(struct argp_state *state, const char *option, const char *text,
+				  unsigned long low, unsigned long high, char **ret_end)
+{
+	unsigned long value;
+	char *end;
+
+	errno = 0;
+	value = strtoul(text, &end, 10);
+	if (errno || end == text || *text == '-' || (*end && !(ret_end && *end == ',')) ||
+	    value < low || value > high)
+		argp_error(state, "--%s: \"%s\" must be a whole number from %lu to %lu%s", option,
+			   text, low, high, ret_end ? ", or several with commas between" : "");
+	if (ret_end)
+		*ret_end = end;
+	return value;
+}
+
+static void parse_list(struct argp_state *state, const char *option, char *text, unsigned long low,
+		       unsigned long high, struct list *list)
+{
+	list->count = 0;
+	for (;; text++) {
+		if (list->count == LIST_MAX)
+			argp_error(state, "--%s: at most %d values", option, LIST_MAX);
+		list->values[list->count++] =
+			(unsigned)parse_number(state, option, text, low, high, &text);
+		if (*text != ',')
+			return;
+	}
+}
+
+static double parse_seconds(struct argp_state *state, const char *option, const char *text,
+			    double low)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end || !(value >= low && value <= 86400))
+		argp_error(state, "--%s: \"%s\" must be seconds, from %g to 86400", option, text,
+			   low);
+	return value;
+}
+
+static void parse_isas(struct argp_state *state, char *text, struct arguments *arguments)
+{
+	arguments->isa_count = 0;
+	for (char *name; (name = strsep(&text, ","));) {
+		if (strcmp(name, "c") && strcmp(name, "avx2") && strcmp(name, "avx512"))
+			argp_error(state, "--isa: \"%s\" is none of c, avx2, avx512", name);
+		if (arguments->isa_count == LIST_MAX)
+			argp_error(state, "--isa: at most %d values", LIST_MAX);
+		arguments->isas[arguments->isa_count++] = name;
+	}
+}
+
+static void parse_consume(struct argp_state *state, const char *text, struct settings *settings)
+{
+	static const char *const names[] = {"none", "read", "copy"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(text, names[i])) {
+			settings->consume = (enum consume)i;
+			return;
+		}
+	argp_error(state, "--consume: \"%s\" is none of none, read, copy", text);
+}
+
+/* DATASET... [PIPELINE]: the last of several is the pipeline, unless --pipeline gives it. */
+static void sort_positional(struct argp_state *state, struct arguments *arguments)
+{
+	size_t count = arguments->positional_count;
+
+	if (!arguments->pipeline && count > 1)
+		arguments->pipeline = arguments->positional[--count];
+	if (!arguments->pipeline)
+		arguments->pipeline = default_pipeline;
+	if (!count)
+		argp_error(state, "which data set?");
+	for (size_t i = 0; i < count; i++)
+		arguments->datasets[arguments->dataset_count++] = arguments->positional[i];
+	if (!!strstr(arguments->pipeline, "{size}") != !!arguments->sizes.count)
+		argp_error(state, "--size goes with a pipeline that says {size}, such as "
+				  "\"random_resized_crop({size})\"");
+	if (arguments->settings.socket &&
+	    (arguments->threads.count || arguments->isa_count || arguments->kill.count))
+		argp_error(state, "--threads, --isa and --kill are for private daemons, not for "
+				  "the one at --socket");
+	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
+		argp_error(state, "--reopen and --kill go with --hash");
+}
+
+static error_t parse_measuring(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+	struct settings *settings = &arguments->settings;
+
+	switch (key) {
+	case KEY_PIPELINE:
+		arguments->pipeline = text;
+		return 0;
+	case KEY_SECONDS:
+		settings->window_s = parse_seconds(state, "seconds", text, 0.01);
+		return 0;
+	case KEY_WARMUP:
+		settings->warmup_s = parse_seconds(state, "warmup", text, 0);
+		return 0;
+	case KEY_ROUNDS:
+		arguments->rounds =
+			(unsigned)parse_number(state, "rounds", text, 1, ROUNDS_MAX, NULL);
+		return 0;
+	case KEY_CONSUME:
+		parse_consume(state, text, settings);
+		return 0;
+	case KEY_SLOTS:
+		settings->slots = (uint32_t)parse_number(state, "slots", text, 1, 256, NULL);
+		return 0;
+	case KEY_SEED:
+		settings->seed = parse_number(state, "seed", text, 0, ULONG_MAX, NULL);
+		return 0;
+	case KEY_STORED_ORDER:
+		settings->stored_order = 1;
+		return 0;
+	case KEY_SOCKET:
+		settings->socket = text;
+		return 0;
+	case KEY_DAEMON:
+		settings->daemon = text;
+		return 0;
+	case KEY_MEMCPY:
+		arguments->memcpy = 1;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+
+	switch (key) {
+	case KEY_BATCH:
+		parse_list(state, "batch", text, 1, 1 << 20, &arguments->batches);
+		return 0;
+	case KEY_THREADS:
+		parse_list(state, "threads", text, 1, POINT_THREADS_MAX, &arguments->threads);
+		return 0;
+	case KEY_CLIENTS:
+		parse_list(state, "clients", text, 1, POINT_CLIENTS_MAX, &arguments->clients);
+		return 0;
+	case KEY_SIZE:
+		parse_list(state, "size", text, 1, 65535, &arguments->sizes);
+		return 0;
+	case KEY_REOPEN:
+		parse_list(state, "reopen", text, 1, UINT_MAX, &arguments->reopen);
+		return 0;
+	case KEY_KILL:
+		parse_list(state, "kill", text, 1, UINT_MAX, &arguments->kill);
+		return 0;
+	case KEY_ISA:
+		parse_isas(state, text, arguments);
+		return 0;
+	case KEY_JSON:
+		arguments->json = text;
+		return 0;
+	case KEY_PLOT:
+		arguments->plot = text;
+		return 0;
+	case KEY_HASH:
+		arguments->hash = parse_number(state, "hash", text, 1, ULONG_MAX, NULL);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (arguments->positional_count == LIST_MAX)
+			argp_error(state, "at most %d data sets", LIST_MAX);
+		arguments->positional[arguments->positional_count++] = text;
+		return 0;
+	case ARGP_KEY_END:
+		sort_positional(state, arguments);
+		return 0;
+	default:
+		return parse_measuring(key, text, state);
+	}
+}
+
+/* The pipeline with every {size} replaced; the caller frees it. */
+static char *expand(const char *pipeline, unsigned size)
+{
+	size_t room = strlen(pipeline) * 2 + 1;
+	char *text = malloc(room), *end = text;
+
+	while (text && *pipeline) {
+		if (size && !strncmp(pipeline, "{size}", 6)) {
+			end += snprintf(end, room - (size_t)(end - text), "%u", size);
+			pipeline += 6;
+		} else {
+			*end++ = *pipeline++;
+		}
+	}
+	if (text)
+		*end = '\0';
+	return text;
+}
+
+static unsigned at_or(const struct list *list, size_t i, unsigned otherwise)
+{
+	return list->count ? list->values[i] : otherwise;
+}
+
+static size_t at_least_one(size_t count)
+{
+	return count ? count : 1;
+}
+
+/* Every combination; data sets vary slowest, the batch size fastest. Pipelines are freed with the rows. */
+static int list_points(const struct arguments *arguments, struct row **ret_rows, size_t *ret_count)
+{
+	size_t sizes = at_least_one(arguments->sizes.count),
+	       isas = at_least_one(arguments->isa_count);
+	size_t threads = at_least_one(arguments->threads.count),
+	       clients = at_least_one(arguments->clients.count);
+	size_t batches = at_least_one(arguments->batches.count);
+	size_t count = arguments->dataset_count * sizes * isas * threads * clients * batches;
+	struct row *rows;
+
+	if (count > POINTS_MAX) {
+		fprintf(stderr, "loaderbench: %zu combinations are too many, the limit is %d\n",
+			count, POINTS_MAX);
+		return -E2BIG;
+	}
+	rows = calloc(count, sizeof(*rows));
+	for (size_t i = 0; rows && i < count; i++) {
+		size_t rest = i;
+		struct point *point = &rows[i].point;
+
+		point->batch_size = at_or(&arguments->batches, rest % batches, 256);
+		rest /= batches;
+		point->clients = at_or(&arguments->clients, rest % clients, 1);
+		rest /= clients;
+		point->threads = at_or(&arguments->threads, rest % threads, 0);
+		rest /= threads;
+		point->isa = arguments->isa_count ? arguments->isas[rest % isas] : NULL;
+		rest /= isas;
+		point->size = at_or(&arguments->sizes, rest % sizes, 0);
+		rest /= sizes;
+		point->dataset = arguments->datasets[rest];
+		point->pipeline = expand(arguments->pipeline, point->size);
+		if (!point->pipeline)
+			return -ENOMEM;
+	}
+	if (!rows)
+		return -ENOMEM;
+	*ret_rows = rows;
+	*ret_count = count;
+	return 0;
+}
+
+static void progress(size_t done, size_t all)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	if (done < all)
+		fprintf(stderr, "\r%zu of %zu ", done + 1, all);
+	else
+		fprintf(stderr, "\r\033[K");
+}
+
+/* All rounds of all points; a point that fails once is not tried again. */
+static int measure(const struct arguments *arguments, struct row *rows, size_t count)
+{
+	struct measurement *rounds = calloc(count * arguments->rounds, sizeof(*rounds));
+	int r = 0;
+
+	if (!rounds)
+		return -ENOMEM;
+	for (size_t i = 0; i < count * arguments->rounds; i++) {
+		struct row *row = &rows[i % count];
+		struct measurement *m = &rounds[i % count * arguments->rounds + i / count];
+
+		if (row->error)
+			continue;
+		progress(i, count * arguments->rounds);
+		row->error = point_measure(&arguments->settings, &row->point, m, row->text);
+		if (row->error || !arguments->memcpy)
+			continue;
+		double bandwidth = copy_measure(m->threads, fmin(arguments->settings.window_s, 1));
+
+		m->memcpy_bytes_per_s = bandwidth > 0 ? bandwidth : 0;
+	}
+	progress(1, 1);
+	for (size_t i = 0; i < count; i++) {
+		if (rows[i].error)
+			r = rows[i].error;
+		else
+			report_summarise(&rounds[i * arguments->rounds], arguments->rounds,
+					 &rows[i]);
+	}
+	free(rounds);
+	return r;
+}
+
+static int write_to(const char *path, const struct report *report,
+		    int (*write)(const struct report *, FILE *))
+{
+	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
+	int r = file ? write(report, file) : -errno;
+
+	if (file && file != stdout && fclose(file) && !r)
+		r = -errno;
+	if (r)
+		fprintf(stderr, "loaderbench: %s: %s\n", path, strerror(-r));
+	return r;
+}
+
+static int measure_and_report(const struct arguments *arguments, struct row *rows, size_t count)
+{
+	struct report report = {.settings = &arguments->settings, .rows = rows, .count = count};
+	int r = measure(arguments, rows, count);
+
+	if (!arguments->json || strcmp(arguments->json, "-"))
+		report_table(&report, stdout);
+	if (arguments->json && write_to(arguments->json, &report, report_json))
+		r = -EIO;
+	if (arguments->plot && write_to(arguments->plot, &report, plot_write))
+		r = -EIO;
+	return r;
+}
+
+/* Points that differ only in what must not matter. */
+static int must_agree(const struct point *a, const struct point *b)
+{
+	return !strcmp(a->dataset, b->dataset) && !strcmp(a->pipeline, b->pipeline) &&
+	       a->batch_size == b->batch_size;
+}
+
+static int hash(const struct arguments *arguments, struct row *rows, size_t count)
+{
+	struct digest_plan plan = {
+		.batches = arguments->hash,
+		.reopen = arguments->reopen.values,
+		.reopen_count = arguments->reopen.count,
+		.kill = arguments->kill.values,
+		.kill_count = arguments->kill.count,
+	};
+	int r = 0, differ = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct row *row = &rows[i];
+		char threads[16] = "default", error[FEED_ERROR_MAX];
+
+		if (row->point.threads)
+			snprintf(threads, sizeof(threads), "%u", row->point.threads);
+		row->error =
+			digest_measure(&arguments->settings, &row->point, &plan, row->text, error);
+		printf("%s  batch %u, threads %s, isa %s, %s, %s\n", row->error ? error : row->text,
+		       row->point.batch_size, threads, row->point.isa ? row->point.isa : "best",
+		       row->point.dataset, row->point.pipeline);
+		fflush(stdout);
+		if (row->error) {
+			r = row->error;
+			continue;
+		}
+		for (size_t j = 0; j < i; j++)
+			if (!rows[j].error && must_agree(&row->point, &rows[j].point) &&
+			    strcmp(row->text, rows[j].text))
+				differ = 1;
+	}
+	if (differ)
+		printf("DIFFERENT: these hashes should agree wherever data set, pipeline and batch "
+		       "size do\n");
+	else if (!r && count > 1)
+		printf("all agree\n");
+	return r ? r : differ;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "DATASET... [PIPELINE]",
+		.doc = "Measures how fast loaderd delivers batches, without a model.\v"
+		       "LIST is one number or several with commas between. Without PIPELINE it is "
+		       "\"random_resized_crop(224) hflip\"; an empty one delivers stored pixels as "
+		       "they are.",
+	};
+	struct arguments arguments = {.settings = {.warmup_s = 1, .window_s = 5, .seed = 1},
+				      .rounds = 1};
+	struct row *rows = NULL;
+	size_t count = 0;
+	int r;
+
+	argp_program_version = "loaderbench " LOADERBENCH_VERSION;
+	if (argp_parse(&argp, argc, argv, 0, NULL, &arguments))
+		return 2;
+	r = list_points(&arguments, &rows, &count);
+	if (!r)
+		r = arguments.hash ? hash(&arguments, rows, count)
+				   : measure_and_report(&arguments, rows, count);
+	for (size_t i = 0; rows && i < count; i++)
+		free((char *)rows[i].point.pipeline);
+	free(rows);
+	return r ? 1 : 0;
+}

@@ -1,0 +1,277 @@
+#include "point.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "observe.h"
+
+enum {
+	POLL_NS = 2000000,
+	START_TIMEOUT_S = 120, /* for every client's first batch */
+};
+
+unsigned point_cores(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 1;
+	return (unsigned)CPU_COUNT(&set);
+}
+
+void point_feed_options(const struct settings *settings, const struct point *point,
+			const char *socket, unsigned client, struct feed_options *ret_options)
+{
+	feed_options_init(ret_options);
+	ret_options->socket = socket;
+	ret_options->dataset = point->dataset;
+	ret_options->pipeline = point->pipeline;
+	ret_options->name = "loaderbench";
+	ret_options->batch_size = point->batch_size;
+	ret_options->shuffle = !settings->stored_order;
+	ret_options->seed = settings->seed + client;
+	ret_options->slots = settings->slots;
+}
+
+int point_daemon_start(const struct settings *settings, const struct point *point,
+		       struct feed_daemon **ret_daemon, char *error)
+{
+	char *kept = NULL;
+	int r;
+
+	if (point->isa) {
+		const char *before = getenv("LOADERD_ISA");
+
+		kept = before ? strdup(before) : NULL;
+		setenv("LOADERD_ISA", point->isa, 1);
+	}
+	r = feed_daemon_start(settings->daemon, point->threads, ret_daemon, error);
+	if (point->isa) {
+		if (kept)
+			setenv("LOADERD_ISA", kept, 1);
+		else
+			unsetenv("LOADERD_ISA");
+		free(kept);
+	}
+	return r;
+}
+
+/* One measurement under way. */
+struct run {
+	const struct settings *settings;
+	const struct point *point;
+	const char *socket;
+	struct board *board;
+	pid_t clients[POINT_CLIENTS_MAX];
+	unsigned started;
+	struct connection connection;
+	struct sight before, after;
+	char *error;
+};
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u),
+				.tv_nsec = (long)(ns % 1000000000u)};
+
+	while (nanosleep(&time, &time) && errno == EINTR)
+		;
+}
+
+static void sleep_until(uint64_t deadline_ns)
+{
+	uint64_t now = clock_ns();
+
+	if (now < deadline_ns)
+		sleep_ns(deadline_ns - now);
+}
+
+/* Waits until every client is in that state or beyond; the first failure ends it. */
+static int run_await(struct run *run, enum client_state state, double timeout_s)
+{
+	uint64_t deadline = clock_ns() + (uint64_t)(timeout_s * 1e9);
+
+	for (unsigned i = 0; i < run->started;) {
+		struct desk *desk = &run->board->desks[i];
+		uint32_t now = atomic_load(&desk->state);
+
+		if (now == CLIENT_FAILED)
+			return error_set(run->error, -EIO, "client %u: %s", i, desk->error);
+		if (now >= state) {
+			i++;
+			continue;
+		}
+		if (waitpid(run->clients[i], NULL, WNOHANG) == run->clients[i]) {
+			run->clients[i] = 0;
+			if (atomic_load(&desk->state) < CLIENT_DONE)
+				return error_set(run->error, -ECHILD, "client %u died", i);
+		}
+		if (clock_ns() > deadline)
+			return error_set(run->error, -ETIMEDOUT, "client %u got no batch in %.0f s",
+					 i, timeout_s);
+		sleep_ns(POLL_NS);
+	}
+	return 0;
+}
+
+static int run_window(struct run *run)
+{
+	const struct settings *settings = run->settings;
+	uint64_t start, stop;
+	int r = run_await(run, CLIENT_RUNS, START_TIMEOUT_S);
+
+	if (r)
+		return r;
+	start = clock_ns() + (uint64_t)(settings->warmup_s * 1e9);
+	stop = start + (uint64_t)(settings->window_s * 1e9);
+	atomic_store(&run->board->stop_ns, stop);
+	atomic_store(&run->board->start_ns, start);
+	sleep_until(start);
+	r = observe(&run->connection, run->clients, run->started, &run->before, run->error);
+	if (r)
+		return r;
+	sleep_until(stop);
+	r = observe(&run->connection, run->clients, run->started, &run->after, run->error);
+	if (r)
+		return r;
+	return run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
+}
+
+static void run_stop_clients(struct run *run, int failed)
+{
+	atomic_store(&run->board->leave, 1);
+	for (unsigned i = 0; i < run->started; i++) {
+		if (!run->clients[i])
+			continue;
+		if (failed)
+			kill(run->clients[i], SIGKILL);
+		waitpid(run->clients[i], NULL, 0);
+	}
+}
+
+static int run_clients(struct run *run)
+{
+	int r = 0;
+
+	for (unsigned i = 0; i < run->point->clients && !r; i++) {
+		pid_t pid = client_start(run->board, run->settings, run->point, run->socket, i);
+
+		if (pid < 0)
+			r = error_set(run->error, pid, "cannot start client %u: %s", i,
+				      strerror(-pid));
+		else
+			run->clients[run->started++] = pid;
+	}
+	if (!r)
+		r = run_window(run);
+	run_stop_clients(run, r);
+	return r;
+}
+
+static void measure_clients(const struct run *run, struct measurement *measurement)
+{
+	struct histogram *waits = calloc(1, sizeof(*waits));
+	uint64_t cpu_ns = 0;
+
+	for (unsigned i = 0; i < run->started; i++) {
+		const struct desk *desk = &run->board->desks[i];
+		double window_s = (double)desk->window_ns * 1e-9;
+
+		measurement->images_per_s += (double)desk->images / window_s;
+		measurement->bytes_per_s += (double)desk->bytes / window_s;
+		measurement->stall_client +=
+			(double)desk->wait_ns / (double)desk->window_ns / run->started;
+		measurement->images += desk->images;
+		measurement->batches += desk->batches;
+		measurement->bad += desk->bad;
+		cpu_ns += desk->cpu_ns;
+		if (waits)
+			histogram_merge(waits, &desk->waits);
+	}
+	measurement->client_cpu_us = (double)cpu_ns * 1e-3 / (double)measurement->images;
+	if (waits) {
+		measurement->wait_p50_ms = histogram_quantile(waits, 0.5) * 1e-6;
+		measurement->wait_p99_ms = histogram_quantile(waits, 0.99) * 1e-6;
+	}
+	free(waits);
+}
+
+static void measure_daemon(const struct run *run, struct measurement *measurement)
+{
+	const struct sight *before = &run->before, *after = &run->after;
+	double window_ns = (double)(after->taken_ns - before->taken_ns);
+	/* Delivered in the daemon's window; of the clients' window when none was, as with very large batches. */
+	double images = (double)(after->images - before->images);
+	unsigned cores = point_cores();
+
+	if (images < 1)
+		images = measurement->images_per_s * window_ns * 1e-9;
+	measurement->threads = after->threads;
+	memcpy(measurement->isa, after->isa, sizeof(measurement->isa));
+	if (after->threads < cores)
+		cores = after->threads;
+	measurement->images_per_s_core = measurement->images_per_s / (cores ? cores : 1);
+	measurement->cpu_us = (double)(after->cpu_ns - before->cpu_ns) * 1e-3 / images;
+	measurement->read_us = (double)(after->read_ns - before->read_ns) * 1e-3 / images;
+	measurement->decode_us = (double)(after->decode_ns - before->decode_ns) * 1e-3 / images;
+	measurement->resize_us = (double)(after->resize_ns - before->resize_ns) * 1e-3 / images;
+	measurement->other_us = (double)(after->other_ns - before->other_ns) * 1e-3 / images;
+	measurement->stall_daemon = (double)(after->stall_daemon_ns - before->stall_daemon_ns) /
+				    (window_ns * (after->feeds ? after->feeds : 1));
+	measurement->private_mib = (double)after->private_bytes / 0x1p20;
+	measurement->pss_mib = (double)after->pss_bytes / 0x1p20;
+	measurement->shared_mib = (double)after->shared_bytes / 0x1p20;
+}
+
+static int run_connected(struct run *run, struct measurement *measurement)
+{
+	int r = connection_open(&run->connection, run->socket, clock_ms() + CONNECTION_TIMEOUT_MS,
+				run->error);
+
+	if (r)
+		return r;
+	r = board_new(run->point->clients, &run->board);
+	if (!r) {
+		r = run_clients(run);
+		if (!r) {
+			measure_clients(run, measurement);
+			measure_daemon(run, measurement);
+		}
+		board_free(run->board, run->point->clients);
+	}
+	connection_close(&run->connection);
+	return r;
+}
+
+int point_measure(const struct settings *settings, const struct point *point,
+		  struct measurement *ret_measurement, char *error)
+{
+	struct run run = {
+		.settings = settings, .point = point, .socket = settings->socket, .error = error};
+	struct measurement measurement = {0};
+	struct feed_daemon *daemon = NULL;
+	int r;
+
+	error[0] = '\0';
+	if (!run.socket) {
+		r = point_daemon_start(settings, point, &daemon, error);
+		if (r)
+			return r;
+		run.socket = feed_daemon_socket(daemon);
+	}
+	r = run_connected(&run, &measurement);
+	feed_daemon_stop(daemon);
+	if (!r)
+		*ret_measurement = measurement;
+	else if (!error[0])
+		error_set(error, r, "%s", strerror(-r));
+	return r;
+}
