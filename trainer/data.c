@@ -1,0 +1,147 @@
+#include "data.h"
+#include "progress.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { POLL_MS = 200, PATIENCE_S = 300 };
+
+/* Of ImageNet; for datasets that record no statistics. */
+static const double imagenet_mean[3] = {123.675, 116.28, 103.53}, imagenet_std[3] = {58.395, 57.12, 57.375};
+
+static void set_statistics(struct data *data, const struct feed_dataset *dataset)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	for (int c = 0; c < 3; c++) {
+		bool recorded = dataset->has_statistics && dataset->std[c] > 0 && isfinite(dataset->std[c]);
+		data->mean[c] = recipe->mean.count ? recipe->mean.value[c]
+				: recorded	   ? dataset->mean[c]
+						   : imagenet_mean[c];
+		data->std[c] = recipe->mean.count ? recipe->std.value[c]
+			       : recorded	  ? dataset->std[c]
+						  : imagenet_std[c];
+	}
+}
+
+static int look_up(struct data *data, char *error)
+{
+	const struct recipe *recipe = data->recipe;
+	struct feed_dataset *dataset;
+	int r = feed_dataset(data->socket, recipe->data.train, &dataset, error);
+	if (r)
+		return r;
+	data->samples = dataset->samples;
+	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
+	uint32_t classes = dataset->classes;
+	set_statistics(data, dataset);
+	feed_dataset_free(dataset);
+	if (!data->classes) {
+		snprintf(error, DATA_ERROR_MAX, "%s has no classes: set model.classes", recipe->data.train);
+		return -EINVAL;
+	}
+	if (data->classes < classes) {
+		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u classes", data->classes,
+			 recipe->data.train, classes);
+		return -EINVAL;
+	}
+	if (!*recipe->data.val)
+		return 0;
+	r = feed_dataset(data->socket, recipe->data.val, &dataset, error);
+	if (r)
+		return r;
+	data->val_samples = dataset->samples;
+	classes = dataset->classes;
+	feed_dataset_free(dataset);
+	if (classes > data->classes) {
+		snprintf(error, DATA_ERROR_MAX, "%s has %u classes, the model %u", recipe->data.val, classes,
+			 data->classes);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int data_open(struct data *data, const struct recipe *recipe, const char *socket, unsigned threads, char *error)
+{
+	*data = (struct data){.recipe = recipe, .socket = socket};
+	if (!socket) {
+		int r = feed_daemon_start(NULL, threads, &data->daemon, error);
+		if (r)
+			return r;
+		data->socket = feed_daemon_socket(data->daemon);
+	}
+	int r = look_up(data, error);
+	if (r)
+		data_close(data);
+	return r;
+}
+
+void data_close(struct data *data)
+{
+	feed_daemon_stop(data->daemon);
+	data->daemon = NULL;
+}
+
+static void common_options(const struct data *data, struct feed_options *options)
+{
+	feed_options_init(options);
+	options->socket = data->socket;
+	options->seed = data->recipe->train.seed;
+	options->bad = data->recipe->data.bad ? FEED_BAD_FAIL : FEED_BAD_SUBSTITUTE;
+	options->slots = (uint32_t)data->recipe->data.slots;
+}
+
+int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	struct feed_options options;
+	common_options(data, &options);
+	options.dataset = recipe->train;
+	options.pipeline = recipe->pipeline;
+	options.name = "trainer: training";
+	options.batch_size = (uint32_t)recipe->batch_size;
+	options.shuffle = recipe->shuffle;
+	options.epoch = epoch;
+	options.batch = batch;
+	options.last = FEED_LAST_DROP;
+	return feed_open(&options, ret_feed, error);
+}
+
+int data_val_feed(const struct data *data, uint64_t epoch, struct feed **ret_feed, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	struct feed_options options;
+	common_options(data, &options);
+	options.dataset = recipe->val;
+	options.pipeline = recipe->val_pipeline;
+	options.name = "trainer: evaluation";
+	options.batch_size = (uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
+	options.epoch = epoch;
+	options.epoch_end = epoch + 1;
+	options.last = FEED_LAST_SHORT;
+	return feed_open(&options, ret_feed, error);
+}
+
+int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *batch, double *wait_seconds, char *error)
+{
+	double start = progress_now(), now;
+	batch->size = sizeof(*batch);
+	int r;
+	do {
+		r = feed_next(feed, POLL_MS, batch);
+		now = progress_now();
+		if (r == -ETIMEDOUT && *stop)
+			r = -EINTR;
+	} while (r == -ETIMEDOUT && now - start < PATIENCE_S);
+	*wait_seconds += now - start;
+	if (r == -ETIMEDOUT)
+		snprintf(error, DATA_ERROR_MAX, "no batch came for %d seconds; is the daemon alive? `loaderctl status` shows it",
+			 PATIENCE_S);
+	else if (r == -ECONNRESET)
+		snprintf(error, DATA_ERROR_MAX, "the daemon went away%s%s", *feed_error(feed) ? ": " : "",
+			 feed_error(feed));
+	else if (r < 0 && r != -EINTR)
+		snprintf(error, DATA_ERROR_MAX, "feed: %s", *feed_error(feed) ? feed_error(feed) : strerror(-r));
+	return r;
+}

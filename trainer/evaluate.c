@@ -1,0 +1,123 @@
+#include "run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* Feeds, runs and sums one batch. */
+static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum device_slot weights,
+			  struct checkpoint_totals *totals)
+{
+	const struct recipe_data *recipe = &run->recipe->data;
+	uint32_t size = (uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
+	struct device_graph *graph;
+	struct device_batch images;
+	struct device_results results;
+	uint64_t ticket, step;
+	int r = run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, &graph);
+	if (!r)
+		r = run_device_batch(run, batch, "data.val_pipeline", &images);
+	if (r)
+		return r;
+	r = device_feed(graph, &images, &ticket);
+	if (!r)
+		r = device_evaluate(graph, weights, &step);
+	if (!r)
+		r = device_results(graph, step, true, &results);
+	/* The copy is done once the results are there; the ticket is asked for all the same, as its contract wants. */
+	if (!r)
+		r = device_fed(graph, ticket, true);
+	if (r)
+		return run_fail(run, r, "evaluation: %s", *device_error(run->device) ? device_error(run->device) : strerror(-r));
+	totals->loss += results.loss * results.samples;
+	totals->samples += results.samples;
+	totals->top1 += results.top1;
+	totals->top5 += results.top5;
+	totals->steps++;
+	return 0;
+}
+
+static int evaluate_all(struct run *run, enum device_slot weights, struct checkpoint_totals *totals)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed *feed;
+	struct feed_batch batch;
+	double wait = 0;
+	/* The pipeline of the epoch that was just trained, not of the one to come. */
+	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
+	int r = data_val_feed(&run->data, epoch, &feed, error);
+	if (r)
+		return run_fail(run, r, "data.val: %s", *error ? error : strerror(-r));
+	for (;;) {
+		r = *run->options.stop ? -EINTR : data_next(feed, run->options.stop, &batch, &wait, error);
+		if (r)
+			break;
+		r = evaluate_batch(run, &batch, weights, totals);
+		feed_release(feed, &batch);
+		if (r)
+			break;
+	}
+	if (r < 0 && r != -EINTR && *error)
+		run_fail(run, r, "evaluation: %s", error);
+	feed_close(feed);
+	return r == FEED_END ? 0 : r;
+}
+
+static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights, double seconds)
+{
+	struct checkpoint_state *state = &run->state;
+	double n = (double)totals->samples;
+	state->eval_step = state->step;
+	state->eval_samples = totals->samples;
+	state->eval_loss = totals->loss / n;
+	state->eval_top1 = (double)totals->top1 / n;
+	state->eval_top5 = (double)totals->top5 / n;
+	progress_line(&run->progress,
+		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu images, %.1f s%s)",
+		      (double)state->step / (double)state->batches_per_epoch, state->eval_loss,
+		      100 * state->eval_top1, 100 * state->eval_top5, (unsigned long long)totals->samples, seconds,
+		      weights == DEVICE_EMA ? ", averaged weights" : "");
+	struct journal *journal = run->journal;
+	journal_begin(journal, "eval", state->step);
+	journal_number(journal, "epoch", (double)state->step / (double)state->batches_per_epoch);
+	journal_exact(journal, "loss", state->eval_loss);
+	journal_number(journal, "top1", state->eval_top1);
+	journal_number(journal, "top5", state->eval_top5);
+	journal_count(journal, "samples", totals->samples);
+	journal_text(journal, "weights", weights == DEVICE_EMA ? "ema" : "value");
+	journal_number(journal, "seconds", seconds);
+	int r = journal_end(journal);
+	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+}
+
+static int keep_best(struct run *run, enum device_slot weights)
+{
+	struct checkpoint_state *state = &run->state;
+	if (state->eval_top1 <= state->best_top1)
+		return 0;
+	state->best_top1 = state->eval_top1;
+	state->best_step = state->step;
+	if (!run->recipe->checkpoint.best)
+		return 0;
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX], text[128];
+	if (snprintf(path, sizeof(path), "%s/best.safetensors", run->options.output) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g", (unsigned long long)state->step,
+		 state->eval_top1, state->eval_top5);
+	int r = checkpoint_export(path, run->params, weights, text, error);
+	return r ? run_fail(run, r, "%s", error) : 0;
+}
+
+int run_evaluate(struct run *run)
+{
+	struct checkpoint_totals totals = {0};
+	enum device_slot weights = run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
+	double start = progress_now();
+	int r = evaluate_all(run, weights, &totals);
+	if (r)
+		return r;
+	if (!totals.samples)
+		return run_fail(run, -EINVAL, "data.val = %s has no sample with a label", run->recipe->data.val);
+	r = note(run, &totals, weights, progress_now() - start);
+	return r ? r : keep_best(run, weights);
+}

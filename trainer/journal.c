@@ -1,0 +1,153 @@
+#include "journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 8192 };
+
+struct journal {
+	int fd;
+	int failed;
+	size_t length;
+	char line[LINE_MAX_BYTES];
+};
+
+/* Bytes of the file that a run at `step` keeps: whole lines up to the first of a later step. */
+static int kept_size(FILE *file, uint64_t step, off_t *ret_size)
+{
+	char *line = NULL;
+	size_t capacity = 0;
+	ssize_t length;
+	off_t size = 0;
+	while ((length = getline(&line, &capacity, file)) > 0) {
+		json_t *json = line[length - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+		json_t *at = json_object_get(json, "step");
+		bool keep = json_is_integer(at) && (uint64_t)json_integer_value(at) <= step;
+		json_decref(json);
+		if (!keep)
+			break;
+		size += length;
+	}
+	free(line);
+	if (ferror(file))
+		return -EIO;
+	*ret_size = size;
+	return 0;
+}
+
+static int cut(const char *path, uint64_t step)
+{
+	FILE *file = fopen(path, "r+e");
+	off_t size = 0;
+	if (!file)
+		return errno == ENOENT ? 0 : -errno;
+	int r = kept_size(file, step, &size);
+	if (!r && ftruncate(fileno(file), size))
+		r = -errno;
+	fclose(file);
+	return r;
+}
+
+int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal, char *error)
+{
+	struct journal *journal = calloc(1, sizeof(*journal));
+	int r = journal ? 0 : -ENOMEM;
+	if (!r && !fresh)
+		r = cut(path, step);
+	if (!r) {
+		journal->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0), 0666);
+		if (journal->fd < 0)
+			r = -errno;
+	}
+	if (r) {
+		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path, strerror(-r));
+		free(journal);
+		return r;
+	}
+	*ret_journal = journal;
+	return 0;
+}
+
+void journal_close(struct journal *journal)
+{
+	if (!journal)
+		return;
+	close(journal->fd);
+	free(journal);
+}
+
+__attribute__((format(printf, 2, 3))) static void append(struct journal *journal, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	size_t room = sizeof(journal->line) - journal->length;
+	int length = vsnprintf(journal->line + journal->length, room, format, arguments);
+	va_end(arguments);
+	if ((size_t)length >= room)
+		journal->failed = -ENOSPC;
+	else
+		journal->length += (size_t)length;
+}
+
+void journal_begin(struct journal *journal, const char *event, uint64_t step)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	journal->failed = 0;
+	journal->length = 0;
+	append(journal, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event, (unsigned long long)step,
+	       (long long)now.tv_sec, now.tv_nsec / 1000000);
+}
+
+void journal_text(struct journal *journal, const char *key, const char *value)
+{
+	json_t *json = json_string(value);
+	char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
+	/* A text that is not UTF-8, such as an odd path, has no place in JSON. */
+	append(journal, ",\"%s\":%s", key, text ? text : "null");
+	free(text);
+	json_decref(json);
+}
+
+void journal_count(struct journal *journal, const char *key, uint64_t value)
+{
+	append(journal, ",\"%s\":%llu", key, (unsigned long long)value);
+}
+
+void journal_number(struct journal *journal, const char *key, double value)
+{
+	if (isfinite(value))
+		append(journal, ",\"%s\":%.6g", key, value);
+	else
+		append(journal, ",\"%s\":null", key);
+}
+
+void journal_exact(struct journal *journal, const char *key, double value)
+{
+	if (isfinite(value))
+		append(journal, ",\"%s\":%.17g,\"%s_hex\":\"%a\"", key, value, key, value);
+	else
+		append(journal, ",\"%s\":null,\"%s_hex\":\"%a\"", key, key, value);
+}
+
+int journal_end(struct journal *journal)
+{
+	append(journal, "}\n");
+	if (journal->failed)
+		return journal->failed;
+	/* One write: lines of a process that is killed are whole, but for a full disk. */
+	ssize_t n;
+	do {
+		n = write(journal->fd, journal->line, journal->length);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	return (size_t)n == journal->length ? 0 : -ENOSPC;
+}

@@ -1,0 +1,34 @@
+/*
+ * log.jsonl: one strict JSON object per line, appended with one write each, so that a killed run leaves at most one torn last line.
+ *
+ * Every object has "event", "step" (steps made so far, never falling) and "time" (seconds since 1970). Losses are doubles that
+ * read back bit for bit; "..._hex" gives them in C's hexadecimal notation besides. A resumed run first cuts off what came after its
+ * checkpoint, so a log reads as if the run had never stopped. Not-a-number and infinity, which JSON has not, are written as null.
+ * Owned by the loop, used by its thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { JOURNAL_ERROR_MAX = 512 };
+
+struct journal;
+
+/*
+ * Opens path for appending. Lines of steps beyond `step` and a torn last line are cut off first; SIZE_MAX-like UINT64_MAX keeps
+ * everything, 0 with fresh empties the file.
+ */
+int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal, char *error);
+/* Accepts NULL. */
+void journal_close(struct journal *journal);
+
+/* A line is begun, filled, ended. Errors are kept and come back from journal_end. */
+void journal_begin(struct journal *journal, const char *event, uint64_t step);
+void journal_text(struct journal *journal, const char *key, const char *value);
+void journal_count(struct journal *journal, const char *key, uint64_t value);
+/* Six significant digits. */
+void journal_number(struct journal *journal, const char *key, double value);
+/* All bits, and KEY_hex. */
+void journal_exact(struct journal *journal, const char *key, double value);
+int journal_end(struct journal *journal);

@@ -1,0 +1,396 @@
+#include "optim.h"
+#include "run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail_device(struct run *run, int code, const char *what)
+{
+	const char *text = device_error(run->device);
+	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1, what,
+			*text ? text : strerror(-code));
+}
+
+static double epoch_of(const struct run *run, uint64_t step)
+{
+	return (double)step / (double)run->state.batches_per_epoch;
+}
+
+/* ---- results ---- */
+
+static int fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
+{
+	char kept[64] = "no checkpoint was written yet";
+	if (run->saved_step != UINT64_MAX)
+		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
+			 (unsigned long long)run->saved_step);
+	return run_fail(run, -EDOM,
+			"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has diverged; %s. Remedies: a lower "
+			"optim.lr, a longer schedule.warmup, train.precision = fp32; --detect-anomaly names the first "
+			"tensor that is not finite",
+			(unsigned long long)pending->step, epoch_of(run, pending->step - 1), loss, pending->lr, kept);
+}
+
+static void add(struct checkpoint_totals *totals, const struct device_results *results)
+{
+	totals->loss += results->loss * results->samples;
+	totals->samples += results->samples;
+	totals->top1 += results->top1;
+	totals->top5 += results->top5;
+	totals->steps++;
+}
+
+static double share(double part, double whole)
+{
+	return whole > 0 ? part / whole : 0;
+}
+
+static int step_line(struct run *run, const struct run_pending *pending, const struct device_results *results)
+{
+	struct checkpoint_state *state = &run->state;
+	struct journal *journal = run->journal;
+	double seconds = state->train_seconds - run->line_seconds, wait = state->wait_seconds - run->line_wait;
+	if (seconds > 0)
+		run->rate = (double)(state->images - run->line_images) / seconds;
+	journal_begin(journal, "step", pending->step);
+	journal_number(journal, "epoch", epoch_of(run, pending->step));
+	journal_exact(journal, "loss", results->loss);
+	journal_exact(journal, "loss_mean", share(state->interval.loss, (double)state->interval.samples));
+	journal_number(journal, "top1", share((double)state->interval.top1, (double)state->interval.samples));
+	journal_number(journal, "lr", pending->lr);
+	journal_number(journal, "grad_norm", results->grad_norm);
+	if (results->loss_scale != 1)
+		journal_number(journal, "loss_scale", results->loss_scale);
+	journal_number(journal, "images_per_second", run->rate);
+	journal_number(journal, "data_wait", share(wait, seconds));
+	if (state->bad)
+		journal_count(journal, "bad_samples", state->bad);
+	state->interval = (struct checkpoint_totals){0};
+	run->line_seconds = state->train_seconds;
+	run->line_wait = state->wait_seconds;
+	run->line_images = state->images;
+	int r = journal_end(journal);
+	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+}
+
+/* Takes the results of the oldest steps: those that are there, and with down_to, as many as it takes to leave no more than that. */
+static int collect(struct run *run, unsigned down_to)
+{
+	while (run->pending_count) {
+		struct run_pending pending = run->pending[0];
+		struct device_results results;
+		int r = device_results(run->train.graph, pending.device_step, run->pending_count > down_to, &results);
+		if (r == -EAGAIN)
+			return 0;
+		if (r)
+			return fail_device(run, r, "results");
+		run->pending_count--;
+		memmove(run->pending, run->pending + 1, run->pending_count * sizeof(run->pending[0]));
+		if (!isfinite(results.loss))
+			return fail_not_finite(run, &pending, results.loss);
+		run->last_loss = results.loss;
+		run->last_lr = pending.lr;
+		add(&run->state.interval, &results);
+		add(&run->state.whole, &results);
+		if (pending.step % run->recipe->log.interval == 0) {
+			r = step_line(run, &pending, &results);
+			if (r)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* ---- one step ---- */
+
+/* Gives back the batches whose copy is done; with wait, all of them. */
+static int release_held(struct run *run, bool wait)
+{
+	while (run->held_count) {
+		int r = device_fed(run->train.graph, run->held[0].ticket, wait);
+		if (r == -EAGAIN)
+			return 0;
+		if (r)
+			return fail_device(run, r, "copying a batch");
+		feed_release(run->feed, &run->held[0].batch);
+		run->held_count--;
+		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
+	}
+	return 0;
+}
+
+static int next_batch(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct checkpoint_state *state = &run->state;
+	if (!run->has_batch) {
+		int r = data_next(run->feed, run->options.stop, &run->batch, &state->wait_seconds, error);
+		if (r == FEED_END)
+			return run_fail(run, -EPROTO, "the feed ended at step %llu of %llu",
+					(unsigned long long)state->step, (unsigned long long)run->steps);
+		if (r == -EINTR)
+			return r;
+		if (r)
+			return run_fail(run, r, "step %llu: %s", (unsigned long long)state->step + 1, error);
+		run->has_batch = true;
+	}
+	if (run->batch.epoch != state->epoch || run->batch.batch != state->batch ||
+	    run->batch.count != run->recipe->data.batch_size)
+		return run_fail(run, -EPROTO, "the feed is at epoch %llu, batch %llu with %u samples; expected %llu, %llu with %llu",
+				(unsigned long long)run->batch.epoch, (unsigned long long)run->batch.batch,
+				run->batch.count, (unsigned long long)state->epoch,
+				(unsigned long long)state->batch,
+				(unsigned long long)run->recipe->data.batch_size);
+	return 0;
+}
+
+static void advance(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	state->images += run->batch.count;
+	state->bad += run->batch.bad;
+	state->step++;
+	state->batch++;
+	if (state->batch == state->batches_per_epoch) {
+		state->batch = 0;
+		state->epoch++;
+	}
+	double now = progress_now();
+	state->train_seconds += now - run->mark;
+	run->mark = now;
+}
+
+/* Queues the next step. -EINTR: stopped while waiting for data. */
+static int step(struct run *run)
+{
+	struct device_graph *graph;
+	struct device_batch images;
+	struct device_hyper hyper;
+	uint64_t ticket, number;
+	int r = next_batch(run);
+	if (r)
+		return r;
+	if (run->batch.height != run->train.height || run->batch.width != run->train.width) {
+		/* A new size: nothing may be under way in the graph that goes. */
+		r = collect(run, 0);
+		if (!r)
+			r = release_held(run, true);
+		if (r)
+			return r;
+	}
+	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width, &graph);
+	if (!r)
+		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	if (r)
+		return r;
+	if (run->held_count == RUN_HELD_MAX || run->pending_count == RUN_PENDING_MAX) {
+		r = collect(run, RUN_PENDING_MAX - 1);
+		if (!r)
+			r = release_held(run, run->held_count == RUN_HELD_MAX);
+		if (r)
+			return r;
+	}
+	optim_hyper(run->recipe, &run->schedule, run->state.step + 1, run->state.batches_per_epoch, &hyper);
+	r = device_feed(graph, &images, &ticket);
+	if (r)
+		return fail_device(run, r, "feeding a batch");
+	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
+	run->has_batch = false;
+	r = device_step(graph, &hyper, &number);
+	if (r)
+		return fail_device(run, r, "computing");
+	advance(run);
+	run->pending[run->pending_count++] =
+		(struct run_pending){number, run->state.step, (double)hyper.lr[MODEL_WEIGHTS]};
+	r = release_held(run, false);
+	return r ? r : collect(run, RUN_PENDING_MAX);
+}
+
+static void show(struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	if (!progress_due(&run->progress))
+		return;
+	double mean = share((double)state->images, state->train_seconds);
+	double rate = run->rate > 0 ? run->rate : mean;
+	struct progress_state line = {
+		.step = state->step,
+		.steps = run->steps,
+		.epoch = epoch_of(run, state->step),
+		.epochs = run->recipe->train.epochs,
+		.loss = run->last_loss,
+		.lr = run->last_lr,
+		.images_per_second = rate,
+		.wait = share(state->wait_seconds, state->train_seconds),
+		.seconds_left = share((double)(run->steps - state->step) * (double)run->recipe->data.batch_size, rate),
+	};
+	progress_step(&run->progress, &line);
+}
+
+/* ---- between steps ---- */
+
+static int epoch_line(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	double n = (double)state->whole.samples;
+	progress_line(&run->progress,
+		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  data wait %.1f %%",
+		      epoch_of(run, state->step), share(state->whole.loss, n), 100 * share((double)state->whole.top1, n),
+		      run->last_lr, share((double)state->images, state->train_seconds),
+		      100 * share(state->wait_seconds, state->train_seconds));
+	struct journal *journal = run->journal;
+	journal_begin(journal, "epoch", state->step);
+	journal_number(journal, "epoch", epoch_of(run, state->step));
+	journal_exact(journal, "loss", share(state->whole.loss, n));
+	journal_number(journal, "top1", share((double)state->whole.top1, n));
+	journal_number(journal, "top5", share((double)state->whole.top5, n));
+	journal_number(journal, "train_seconds", state->train_seconds);
+	journal_number(journal, "images_per_second", share((double)state->images, state->train_seconds));
+	journal_number(journal, "data_wait", share(state->wait_seconds, state->train_seconds));
+	journal_count(journal, "bad_samples", state->bad);
+	state->whole = (struct checkpoint_totals){0};
+	int r = journal_end(journal);
+	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+}
+
+static int save(struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	if (run->saved_step == run->state.step)
+		return 0;
+	int r = collect(run, 0);
+	if (r)
+		return r;
+	r = device_params_get_state(run->params, &run->state.device);
+	if (r)
+		return fail_device(run, r, "state of the device");
+	r = checkpoint_path(run->options.output, run->state.step, path);
+	if (r)
+		return run_fail(run, r, "--output is too long");
+	r = checkpoint_save(path, run->params, run->recipe, &run->state, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	run->saved_step = run->state.step;
+	r = checkpoint_prune(run->options.output, run->recipe->checkpoint.keep);
+	if (r)
+		return run_fail(run, r, "%s: %s", run->options.output, strerror(-r));
+	journal_begin(run->journal, "checkpoint", run->state.step);
+	journal_text(run->journal, "path", path);
+	r = journal_end(run->journal);
+	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+}
+
+static bool due(const struct run *run, uint64_t every)
+{
+	uint64_t now = run->state.step;
+	return now == run->steps || (now && every && now % every == 0);
+}
+
+/* What is due at the current step: the epoch's line, evaluation, checkpoint. Each is done once, also when a run resumes here. */
+static int between(struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	bool epoch_ends = state->batch == 0 && state->step;
+	bool evaluate = *run->recipe->data.val && due(run, run->eval_every) &&
+			!(state->eval_samples && state->eval_step == state->step);
+	uint64_t every_steps = run->recipe->checkpoint.every_steps;
+	bool checkpoint = due(run, run->checkpoint_every) || (every_steps && due(run, every_steps));
+	if (!epoch_ends && !evaluate && !checkpoint)
+		return 0;
+	int r = collect(run, 0);
+	if (!r && epoch_ends && state->whole.steps)
+		r = epoch_line(run);
+	if (!r && evaluate)
+		r = run_evaluate(run);
+	if (!r && checkpoint && state->step)
+		r = save(run);
+	run->mark = progress_now();
+	return r;
+}
+
+static int finish(struct run *run, bool stopped)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	bool ema = run->recipe->train.ema > 0 && run->state.step;
+	const char *outcome = stopped ? "stopped" : "finished";
+	int r = 0;
+	if (!stopped) {
+		if (snprintf(path, sizeof(path), "%s/model.safetensors", run->options.output) >= (int)sizeof(path))
+			return run_fail(run, -ENAMETOOLONG, "--output is too long");
+		r = checkpoint_export(path, run->params, ema ? DEVICE_EMA : DEVICE_VALUE, NULL, error);
+		if (r)
+			return run_fail(run, r, "%s", error);
+	}
+	journal_begin(run->journal, "end", run->state.step);
+	journal_text(run->journal, "outcome", outcome);
+	r = journal_end(run->journal);
+	if (r)
+		return run_fail(run, r, "log.jsonl: %s", strerror(-r));
+	return run_summarize(run, outcome);
+}
+
+int run_train(struct run *run)
+{
+	int r = 0;
+	run->mark = progress_now();
+	run->line_seconds = run->state.train_seconds;
+	run->line_wait = run->state.wait_seconds;
+	run->line_images = run->state.images;
+	for (;;) {
+		r = between(run);
+		if (r || run->state.step >= run->steps || *run->options.stop)
+			break;
+		r = step(run);
+		if (r)
+			break;
+		show(run);
+	}
+	bool stopped = *run->options.stop && run->state.step < run->steps;
+	/* A daemon that goes away, Ctrl-C sent to it too: what has been computed is still sound. */
+	if (r == -ECONNRESET || r == -EINTR || (!r && stopped)) {
+		int saved = run->state.step ? save(run) : 0;
+		if (saved)
+			return saved;
+		if (r == -ECONNRESET && !*run->options.stop)
+			return r;
+		r = 0;
+		stopped = true;
+	}
+	if (r)
+		return r;
+	r = finish(run, stopped);
+	return r ? r : stopped ? RUN_STOPPED : 0;
+}
+
+int run_summarize(struct run *run, const char *outcome)
+{
+	const struct checkpoint_state *state = &run->state;
+	char path[CHECKPOINT_PATH_MAX], temporary[CHECKPOINT_PATH_MAX + 8];
+	if (snprintf(path, sizeof(path), "%s/summary.json", run->options.output) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	FILE *file = fopen(temporary, "we");
+	if (!file)
+		return run_fail(run, -errno, "%s: %s", temporary, strerror(errno));
+	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n", outcome,
+		(unsigned long long)state->step, epoch_of(run, state->step));
+	if (state->eval_samples)
+		fprintf(file,
+			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %.9g,\n  \"val_samples\": %llu,\n"
+			"  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
+			state->eval_top1, state->eval_top5, state->eval_loss,
+			(unsigned long long)state->eval_samples, state->best_top1,
+			(unsigned long long)state->best_step);
+	fprintf(file,
+		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n  \"wait_seconds\": %.3f,\n"
+		"  \"images_per_second\": %.6g,\n  \"data_wait\": %.6g\n}\n",
+		(unsigned long long)state->images, (unsigned long long)state->bad, state->train_seconds,
+		state->wait_seconds, share((double)state->images, state->train_seconds),
+		share(state->wait_seconds, state->train_seconds));
+	bool failed = ferror(file);
+	if (fclose(file) || failed || rename(temporary, path))
+		return run_fail(run, -EIO, "%s: cannot be written", path);
+	return 0;
+}

@@ -1,0 +1,223 @@
+/* trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts. */
+#include "run.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { OVERRIDES_MAX = 128, EXIT_STOPPED = 3 };
+
+enum option_key {
+	OPTION_RESUME = 'r',
+	OPTION_SOCKET = 's',
+	OPTION_OUTPUT = 'o',
+	OPTION_SEED = 256,
+	OPTION_DRY,
+	OPTION_PRINT,
+	OPTION_HELP_RECIPE,
+	OPTION_OVERWRITE,
+	OPTION_ALLOW,
+	OPTION_ANOMALY,
+	OPTION_PROFILE,
+};
+
+struct arguments {
+	const char *recipe, *seed;
+	const char *overrides[OVERRIDES_MAX];
+	unsigned override_count;
+	bool print;
+	struct run_options run;
+};
+
+const char *argp_program_version = "trainer " TRAINER_VERSION;
+
+static const struct argp_option options[] = {
+	{"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,
+	 "Go on from a checkpoint, by default the newest in the output folder; from the beginning if there is none yet", 0},
+	{"output", OPTION_OUTPUT, "DIR", 0, "Folder for log, checkpoints and weights (default: runs/NAME of the recipe)", 0},
+	{"socket", OPTION_SOCKET, "PATH", 0, "Socket of a running loaderd (default: a private daemon)", 0},
+	{"seed", OPTION_SEED, "N", 0, "Same as train.seed=N", 0},
+	{"dry-run", OPTION_DRY, NULL, 0, "Open everything, plan the first step, say what would be run, and stop", 0},
+	{"print-recipe", OPTION_PRINT, NULL, 0, "Print the complete recipe, every key of it, and stop", 0},
+	{"help-recipe", OPTION_HELP_RECIPE, NULL, 0, "Print what every key means, and stop", 0},
+	{"overwrite", OPTION_OVERWRITE, NULL, 0, "Start afresh in a folder that holds a run", 0},
+	{"allow-changes", OPTION_ALLOW, NULL, 0, "Resume although keys differ that change the losses to come", 0},
+	{"detect-anomaly", OPTION_ANOMALY, NULL, 0, "Name the first tensor that is not finite (slow)", 0},
+	{"profile", OPTION_PROFILE, NULL, 0, "Time every layer and print the table at the end", 0},
+	{0},
+};
+
+static const char doc[] =
+	"Trains the model of RECIPE.ini on a packed dataset that loaderd feeds. Any key of the recipe can be set on the command line."
+	"\vExit status: 0 finished, 1 failed, 3 stopped by SIGINT or SIGTERM with a checkpoint that --resume continues. "
+	"trainer(1) has the rest.";
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+	switch (key) {
+	case OPTION_RESUME:
+		arguments->run.resume = true;
+		arguments->run.resume_path = argument;
+		return 0;
+	case OPTION_OUTPUT:
+		arguments->run.output = argument;
+		return 0;
+	case OPTION_SOCKET:
+		arguments->run.socket = argument;
+		return 0;
+	case OPTION_SEED:
+		arguments->seed = argument;
+		return 0;
+	case OPTION_DRY:
+		arguments->run.dry = true;
+		return 0;
+	case OPTION_PRINT:
+		arguments->print = true;
+		return 0;
+	case OPTION_HELP_RECIPE:
+		recipe_help(stdout);
+		exit(EXIT_SUCCESS);
+	case OPTION_OVERWRITE:
+		arguments->run.overwrite = true;
+		return 0;
+	case OPTION_ALLOW:
+		arguments->run.allow_changes = true;
+		return 0;
+	case OPTION_ANOMALY:
+		arguments->run.detect_anomaly = true;
+		return 0;
+	case OPTION_PROFILE:
+		arguments->run.profile = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (!arguments->recipe) {
+			arguments->recipe = argument;
+			return 0;
+		}
+		if (arguments->override_count == OVERRIDES_MAX)
+			argp_error(state, "more than %d overrides", OVERRIDES_MAX);
+		arguments->overrides[arguments->override_count++] = argument;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "a recipe is missing");
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static volatile int stop;
+
+static void on_signal(int number)
+{
+	stop = 1;
+}
+
+/* The first signal asks the run to stop, the second ends the program (SA_RESETHAND). */
+static void catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static int load(struct recipe *recipe, const struct arguments *arguments, char *error)
+{
+	int r = recipe_load(recipe, arguments->recipe, error);
+	for (unsigned i = 0; !r && i < arguments->override_count; i++)
+		r = recipe_override(recipe, arguments->overrides[i], error);
+	if (!r && arguments->seed) {
+		char text[64];
+		snprintf(text, sizeof(text), "train.seed=%.40s", arguments->seed);
+		r = recipe_override(recipe, text, error);
+	}
+	return r;
+}
+
+/* runs/NAME for PATH/NAME.ini */
+static int default_output(const char *recipe, char *ret_path, size_t size)
+{
+	const char *name = strrchr(recipe, '/');
+	name = name ? name + 1 : recipe;
+	size_t length = strlen(name);
+	if (length > 4 && !strcmp(name + length - 4, ".ini"))
+		length -= 4;
+	return snprintf(ret_path, size, "runs/%.*s", (int)length, name) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+static void print_profile(const struct run *run)
+{
+	struct device_layer_info layer;
+	printf("%-32s %-28s %10s %10s %10s\n", "layer", "kind", "fwd us", "bwd us", "GFLOP/s");
+	for (uint32_t i = 0; !device_graph_layer(run->train.graph, i, &layer); i++) {
+		double runs = layer.runs ? (double)layer.runs : 1;
+		double ns = (double)(layer.forward_ns + layer.backward_ns);
+		printf("%-32s %-28s %10.1f %10.1f %10.1f\n", layer.name, layer.kind,
+		       (double)layer.forward_ns / runs * 1e-3, (double)layer.backward_ns / runs * 1e-3,
+		       ns > 0 ? (layer.flops_forward + layer.flops_backward) * runs / ns : 0);
+	}
+}
+
+static int train(const struct recipe *recipe, const struct run_options *run_options)
+{
+	struct run *run = calloc(1, sizeof(*run));
+	if (!run)
+		return -ENOMEM;
+	int r = run_open(run, recipe, run_options);
+	if (!r)
+		run_describe(run, run_options->dry ? stdout : stderr);
+	if (!r && !run_options->dry)
+		r = run_train(run);
+	progress_end(&run->progress);
+	if (r >= 0 && run_options->profile && !run_options->dry)
+		print_profile(run);
+	if (r < 0)
+		fprintf(stderr, "trainer: %s\n", *run->error ? run->error : strerror(-r));
+	else if (r == RUN_STOPPED)
+		fprintf(stderr, "trainer: stopped at step %llu; --resume continues\n",
+			(unsigned long long)run->state.step);
+	run_close(run);
+	free(run);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {options, parse, "RECIPE.ini [SECTION.KEY=VALUE...]", doc, NULL, NULL, NULL};
+	struct arguments arguments = {.run = {.stop = &stop}};
+	struct recipe recipe;
+	char error[RECIPE_ERROR_MAX] = "", output[4096];
+	argp_err_exit_status = EXIT_FAILURE;
+	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	if (recipe_init(&recipe))
+		return EXIT_FAILURE;
+	int r = load(&recipe, &arguments, error);
+	if (!r && arguments.print) {
+		r = recipe_write(&recipe, stdout);
+		recipe_deinit(&recipe);
+		return r ? EXIT_FAILURE : EXIT_SUCCESS;
+	}
+	if (!r)
+		r = recipe_check(&recipe, error);
+	if (!r && !arguments.run.output) {
+		r = default_output(arguments.recipe, output, sizeof(output));
+		arguments.run.output = output;
+		if (!r && !arguments.run.dry)
+			mkdir("runs", 0777);
+	}
+	if (r) {
+		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));
+		recipe_deinit(&recipe);
+		return EXIT_FAILURE;
+	}
+	catch_signals();
+	r = train(&recipe, &arguments.run);
+	recipe_deinit(&recipe);
+	return r < 0 ? EXIT_FAILURE : r == RUN_STOPPED ? EXIT_STOPPED : EXIT_SUCCESS;
+}

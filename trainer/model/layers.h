@@ -1,0 +1,94 @@
+/*
+ * How the families (resnet.c, speednet.c) describe themselves: each call appends a layer, declares its parameters and returns
+ * the number of its result. 0 is the input. The first mistake is kept in the model and makes everything after it return -1, so
+ * a family is described without a check per line.
+ */
+#pragma once
+
+#include "model.h"
+
+enum { LAYERS_MAX = 1024 };
+
+enum layer_kind {
+	LAYER_CONV,
+	LAYER_NORM,
+	LAYER_MAX_POOL,
+	LAYER_GLOBAL_AVERAGE,
+	LAYER_GLOBAL_MAX,
+	LAYER_LINEAR,
+};
+
+enum layer_init {
+	LAYER_INIT_FAN_OUT, /* normal, sqrt(2 / (K R S)) (He et al. 2015, fan-out) */
+	LAYER_INIT_FAN_IN,  /* uniform in +-1 / sqrt(fan-in) */
+	LAYER_INIT_DIRAC,   /* as FAN_IN, but the first C outputs pass their input on */
+	LAYER_INIT_WHITEN,  /* from the covariance of the data's patches; frozen */
+	LAYER_INIT_CONSTANT,
+};
+
+struct layer_param {
+	struct device_param *param;
+	enum layer_init init;
+	float constant;
+	double bound; /* of FAN_IN and of a bias */
+};
+
+struct layer {
+	enum layer_kind kind;
+	char name[DEVICE_NAME_MAX];
+	int input, residual; /* numbers of results; residual -1: none */
+	uint32_t channels;   /* of the result */
+	uint32_t window, stride, pad;
+	struct device_param *weight, *bias;
+	bool has_norm;
+	struct device_norm norm;
+	enum device_activation activation;
+};
+
+struct model {
+	struct device_params *params;
+	struct layer *layers; /* LAYERS_MAX */
+	int layer_count;
+	struct layer_param *inits;
+	size_t init_count, init_capacity;
+	float bn_epsilon, bn_momentum;
+	float logit_scale;
+	uint32_t side_min;
+	int failed; /* first negative errno */
+	char error[MODEL_ERROR_MAX];
+};
+
+struct layer_conv {
+	const char *name; /* of the convolution; its weight is NAME.weight */
+	const char *norm; /* name of the batch norm, NULL: none, and then a bias if `bias` */
+	int input;
+	uint32_t channels, window, stride, pad;
+	int residual; /* 0: none, since nothing adds the input itself */
+	enum device_activation activation;
+	enum layer_init init;
+	bool bias;
+	float gamma; /* initial; 1 usually */
+};
+int layer_conv(struct model *model, const struct layer_conv *conv);
+
+/* A norm of its own; frozen_gamma: gamma stays 1. */
+int layer_norm(struct model *model, const char *name, int input, bool frozen_gamma, enum device_activation activation);
+int layer_max_pool(struct model *model, const char *name, int input, uint32_t window, uint32_t stride, uint32_t pad);
+int layer_global(struct model *model, const char *name, int input, enum layer_kind kind);
+int layer_linear(struct model *model, const char *name, int input, uint32_t outputs, bool bias);
+
+__attribute__((format(printf, 3, 4))) int layer_fail(struct model *model, int code, const char *format, ...);
+/* Channels scaled by a width factor: a multiple of 8, at least 8. */
+uint32_t layer_width(double factor, uint32_t channels);
+
+/* Families; 0 or -EINVAL through layer_fail. */
+int resnet_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
+int resnet_cifar_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
+int speednet_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
+
+/*
+ * Weights [outputs][R][S][3] that decorrelate the R x S patches of normalised images and give them unit variance: eigenvectors of
+ * their covariance over sqrt(eigenvalue + 5e-4), largest first, then their negatives (as in Page's and Jordan's CIFAR-10 speed runs). outputs = 2 R S 3.
+ * -EINVAL: fewer pixels than a patch; -ENOMEM.
+ */
+int whiten_weights(const struct model_images *images, uint32_t window, float *ret_weights);

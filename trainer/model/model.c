@@ -1,0 +1,383 @@
+#include "layers.h"
+#include "random.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int layer_fail(struct model *model, int code, const char *format, ...)
+{
+	if (!model->failed) {
+		va_list arguments;
+		va_start(arguments, format);
+		vsnprintf(model->error, sizeof(model->error), format, arguments);
+		va_end(arguments);
+		model->failed = code;
+	}
+	return -1;
+}
+
+uint32_t layer_width(double factor, uint32_t channels)
+{
+	uint32_t scaled = (uint32_t)lround(factor * channels / 8) * 8;
+	return scaled < 8 ? 8 : scaled;
+}
+
+/* ---- describing ---- */
+
+static struct device_param *declare(struct model *model, const char *owner, const char *leaf,
+				    const struct device_param_spec *spec, const struct layer_param *init)
+{
+	char name[DEVICE_NAME_MAX];
+	if (model->failed)
+		return NULL;
+	snprintf(name, sizeof(name), "%s.%s", owner, leaf);
+	if (model->init_count == model->init_capacity) {
+		size_t capacity = model->init_capacity ? 2 * model->init_capacity : 64;
+		struct layer_param *grown = realloc(model->inits, capacity * sizeof(*grown));
+		if (!grown) {
+			layer_fail(model, -ENOMEM, "out of memory");
+			return NULL;
+		}
+		model->inits = grown;
+		model->init_capacity = capacity;
+	}
+	struct device_param_spec named = *spec;
+	named.name = name;
+	struct layer_param *entry = &model->inits[model->init_count];
+	*entry = *init;
+	int r = device_param_add(model->params, &named, &entry->param);
+	if (r) {
+		layer_fail(model, r, "parameter %s cannot be declared: %s", name, strerror(-r));
+		return NULL;
+	}
+	model->init_count++;
+	return entry->param;
+}
+
+static struct device_param *declare_vector(struct model *model, const char *owner, const char *leaf,
+					   uint32_t size, enum model_group group, bool frozen, float value)
+{
+	struct device_param_spec spec = {
+		.kind = DEVICE_VECTOR, .shape = {size}, .group = group, .frozen = frozen};
+	struct layer_param init = {.init = LAYER_INIT_CONSTANT, .constant = value};
+	return declare(model, owner, leaf, &spec, &init);
+}
+
+static struct device_param *declare_buffer(struct model *model, const char *owner, const char *leaf,
+					   uint32_t size, float value)
+{
+	struct device_param_spec spec = {.kind = DEVICE_BUFFER, .shape = {size}};
+	struct layer_param init = {.init = LAYER_INIT_CONSTANT, .constant = value};
+	return declare(model, owner, leaf, &spec, &init);
+}
+
+static void declare_norm(struct model *model, const char *name, uint32_t channels, float gamma,
+			 bool frozen_gamma, struct device_norm *norm)
+{
+	*norm = (struct device_norm){.epsilon = model->bn_epsilon, .momentum = model->bn_momentum};
+	norm->gamma = declare_vector(model, name, "weight", channels, MODEL_SCALES, frozen_gamma, gamma);
+	norm->beta = declare_vector(model, name, "bias", channels, MODEL_BIASES, false, 0);
+	norm->running_mean = declare_buffer(model, name, "running_mean", channels, 0);
+	norm->running_var = declare_buffer(model, name, "running_var", channels, 1);
+}
+
+/* Appends a layer and returns it, or NULL after a failure. Its result's number is layer_count. */
+static struct layer *append(struct model *model, enum layer_kind kind, const char *name, int input)
+{
+	if (model->failed)
+		return NULL;
+	if (model->layer_count == LAYERS_MAX) {
+		layer_fail(model, -E2BIG, "model of more than %d layers", LAYERS_MAX);
+		return NULL;
+	}
+	struct layer *layer = &model->layers[model->layer_count++];
+	*layer = (struct layer){.kind = kind, .input = input, .residual = -1};
+	snprintf(layer->name, sizeof(layer->name), "%s", name);
+	return layer;
+}
+
+static uint32_t channels_of(const struct model *model, int value)
+{
+	return value == 0 ? 3 : model->layers[value - 1].channels;
+}
+
+int layer_conv(struct model *model, const struct layer_conv *conv)
+{
+	struct layer *layer = append(model, LAYER_CONV, conv->name, conv->input);
+	if (!layer)
+		return -1;
+	uint32_t inputs = channels_of(model, conv->input), window = conv->window;
+	layer->channels = conv->channels;
+	layer->window = window;
+	layer->stride = conv->stride;
+	layer->pad = conv->pad;
+	layer->residual = conv->residual ? conv->residual : -1;
+	layer->activation = conv->activation;
+	struct device_param_spec spec = {
+		.kind = DEVICE_CONV_WEIGHT,
+		.shape = {conv->channels, window, window, inputs},
+		.group = MODEL_WEIGHTS,
+		.frozen = conv->init == LAYER_INIT_WHITEN,
+	};
+	struct layer_param init = {.init = conv->init};
+	layer->weight = declare(model, conv->name, "weight", &spec, &init);
+	if (conv->norm) {
+		layer->has_norm = true;
+		declare_norm(model, conv->norm, conv->channels, conv->gamma, false, &layer->norm);
+	} else if (conv->bias) {
+		layer->bias = declare_vector(model, conv->name, "bias", conv->channels, MODEL_BIASES, false, 0);
+	}
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_norm(struct model *model, const char *name, int input, bool frozen_gamma,
+	       enum device_activation activation)
+{
+	struct layer *layer = append(model, LAYER_NORM, name, input);
+	if (!layer)
+		return -1;
+	layer->channels = channels_of(model, input);
+	layer->activation = activation;
+	layer->has_norm = true;
+	declare_norm(model, name, layer->channels, 1, frozen_gamma, &layer->norm);
+	return model->failed ? -1 : model->layer_count;
+}
+
+int layer_max_pool(struct model *model, const char *name, int input, uint32_t window, uint32_t stride,
+		   uint32_t pad)
+{
+	struct layer *layer = append(model, LAYER_MAX_POOL, name, input);
+	if (!layer)
+		return -1;
+	layer->channels = channels_of(model, input);
+	layer->window = window;
+	layer->stride = stride;
+	layer->pad = pad;
+	return model->layer_count;
+}
+
+int layer_global(struct model *model, const char *name, int input, enum layer_kind kind)
+{
+	struct layer *layer = append(model, kind, name, input);
+	if (!layer)
+		return -1;
+	layer->channels = channels_of(model, input);
+	return model->layer_count;
+}
+
+int layer_linear(struct model *model, const char *name, int input, uint32_t outputs, bool bias)
+{
+	struct layer *layer = append(model, LAYER_LINEAR, name, input);
+	if (!layer)
+		return -1;
+	uint32_t inputs = channels_of(model, input);
+	layer->channels = outputs;
+	struct device_param_spec spec = {
+		.kind = DEVICE_LINEAR_WEIGHT, .shape = {outputs, inputs}, .group = MODEL_WEIGHTS};
+	struct layer_param init = {.init = LAYER_INIT_FAN_IN, .bound = 1 / sqrt(inputs)};
+	layer->weight = declare(model, name, "weight", &spec, &init);
+	if (bias) {
+		struct device_param_spec vector = {
+			.kind = DEVICE_VECTOR, .shape = {outputs}, .group = MODEL_BIASES};
+		layer->bias = declare(model, name, "bias", &vector, &init);
+	}
+	return model->failed ? -1 : model->layer_count;
+}
+
+/* ---- making and recording ---- */
+
+static int describe(struct model *model, const struct recipe_model *recipe, uint32_t classes)
+{
+	static const struct {
+		const char *name;
+		int (*describe)(struct model *, const struct recipe_model *, uint32_t);
+	} families[] = {
+		{"resnet18", resnet_describe},   {"resnet34", resnet_describe},
+		{"resnet50", resnet_describe},   {"resnet101", resnet_describe},
+		{"resnet152", resnet_describe},  {"resnet_cifar", resnet_cifar_describe},
+		{"speednet", speednet_describe},
+	};
+	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+		if (!strcmp(families[i].name, recipe->name))
+			return families[i].describe(model, recipe, classes);
+	return layer_fail(model, -EINVAL,
+			  "model.name = \"%s\": expected resnet18, resnet34, resnet50, resnet101, resnet152, "
+			  "resnet_cifar or speednet",
+			  recipe->name);
+}
+
+int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
+	      struct model **ret_model, char *error)
+{
+	struct model *model = calloc(1, sizeof(*model));
+	struct layer *layers = calloc(LAYERS_MAX, sizeof(*layers));
+	if (!model || !layers) {
+		free(model);
+		free(layers);
+		snprintf(error, MODEL_ERROR_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	model->params = params;
+	model->layers = layers;
+	model->bn_epsilon = (float)recipe->bn_epsilon;
+	model->bn_momentum = (float)recipe->bn_momentum;
+	model->logit_scale = 1;
+	model->side_min = 1;
+	describe(model, recipe, classes);
+	if (recipe->logit_scale > 0)
+		model->logit_scale = (float)recipe->logit_scale;
+	if (model->failed) {
+		int r = model->failed;
+		snprintf(error, MODEL_ERROR_MAX, "%s", model->error);
+		model_free(model);
+		return r;
+	}
+	*ret_model = model;
+	return 0;
+}
+
+void model_free(struct model *model)
+{
+	if (!model)
+		return;
+	free(model->layers);
+	free(model->inits);
+	free(model);
+}
+
+uint32_t model_side_min(const struct model *model)
+{
+	return model->side_min;
+}
+
+static struct device_value *record_conv(struct device_graph *graph, const struct layer *layer,
+					struct device_value **values)
+{
+	struct device_conv_spec spec = {
+		.name = layer->name,
+		.weight = layer->weight,
+		.bias = layer->bias,
+		.norm = layer->has_norm ? &layer->norm : NULL,
+		.stride = layer->stride,
+		.pad = layer->pad,
+		.residual = layer->residual >= 0 ? values[layer->residual] : NULL,
+		.activation = layer->activation,
+	};
+	return device_conv(graph, values[layer->input], &spec);
+}
+
+static struct device_value *record_layer(struct device_graph *graph, const struct layer *layer,
+					 struct device_value **values)
+{
+	struct device_value *x = values[layer->input];
+	switch (layer->kind) {
+	case LAYER_CONV:
+		return record_conv(graph, layer, values);
+	case LAYER_NORM:
+		return device_norm(graph, layer->name, x, &layer->norm, NULL, layer->activation);
+	case LAYER_MAX_POOL: {
+		struct device_pool_spec spec = {layer->name, layer->window, layer->stride, layer->pad};
+		return device_max_pool(graph, x, &spec);
+	}
+	case LAYER_GLOBAL_AVERAGE:
+		return device_global_average_pool(graph, layer->name, x);
+	case LAYER_GLOBAL_MAX:
+		return device_global_max_pool(graph, layer->name, x);
+	case LAYER_LINEAR: {
+		struct device_linear_spec spec = {layer->name, layer->weight, layer->bias, DEVICE_IDENTITY};
+		return device_linear(graph, x, &spec);
+	}
+	}
+	return NULL;
+}
+
+void model_record(const struct model *model, struct device_graph *graph, const struct model_input *input)
+{
+	struct device_value *values[LAYERS_MAX + 1];
+	struct device_input_spec spec = {
+		.name = "input",
+		.shape = {input->count, input->height, input->width, 3},
+	};
+	for (int c = 0; c < 3; c++) {
+		spec.mean[c] = (float)input->mean[c];
+		spec.std[c] = (float)input->std[c];
+	}
+	values[0] = device_input(graph, &spec);
+	for (int i = 0; i < model->layer_count; i++)
+		values[i + 1] = record_layer(graph, &model->layers[i], values);
+	struct device_loss_spec loss = {
+		.name = "loss",
+		.smoothing = (float)input->label_smoothing,
+		.logit_scale = model->logit_scale,
+	};
+	device_softmax_loss(graph, values[model->layer_count], &loss);
+}
+
+/* ---- initial weights ---- */
+
+bool model_wants_images(const struct model *model)
+{
+	for (size_t i = 0; i < model->init_count; i++)
+		if (model->inits[i].init == LAYER_INIT_WHITEN)
+			return true;
+	return false;
+}
+
+static int initialize_param(const struct layer_param *entry, uint64_t seed,
+			    const struct model_images *images, float *values)
+{
+	const struct device_param_spec *spec = device_param_spec(entry->param);
+	size_t count = device_param_elements(entry->param);
+	uint64_t key = random_key(seed, spec->name);
+	double fan_in = (double)spec->shape[1] * spec->shape[2] * spec->shape[3];
+	double bound = entry->bound > 0 ? entry->bound : 1 / sqrt(fan_in);
+	switch (entry->init) {
+	case LAYER_INIT_CONSTANT:
+		for (size_t i = 0; i < count; i++)
+			values[i] = entry->constant;
+		return 0;
+	case LAYER_INIT_WHITEN:
+		return images ? whiten_weights(images, spec->shape[1], values) : -EINVAL;
+	case LAYER_INIT_FAN_OUT: {
+		double deviation = sqrt(2.0 / ((double)spec->shape[0] * spec->shape[1] * spec->shape[2]));
+		for (size_t i = 0; i < count; i++)
+			values[i] = (float)(deviation * random_normal(key, i));
+		return 0;
+	}
+	case LAYER_INIT_FAN_IN:
+	case LAYER_INIT_DIRAC:
+		for (size_t i = 0; i < count; i++)
+			values[i] = (float)(bound * random_uniform(key, i));
+		break;
+	}
+	if (entry->init == LAYER_INIT_DIRAC) {
+		uint32_t k = spec->shape[0], window = spec->shape[1], c = spec->shape[3];
+		size_t filter = (size_t)window * window * c, centre = (window / 2) * (window + 1);
+		for (uint32_t i = 0; i < (k < c ? k : c); i++) {
+			memset(values + i * filter, 0, filter * sizeof(float));
+			values[i * filter + centre * c + i] = 1;
+		}
+	}
+	return 0;
+}
+
+int model_initialize(struct model *model, uint64_t seed, const struct model_images *images)
+{
+	for (size_t i = 0; i < model->init_count; i++) {
+		const struct layer_param *entry = &model->inits[i];
+		float *values = malloc(device_param_elements(entry->param) * sizeof(float));
+		if (!values)
+			return -ENOMEM;
+		int r = initialize_param(entry, seed, images, values);
+		if (!r)
+			r = device_param_write(entry->param, DEVICE_VALUE, values);
+		free(values);
+		if (r)
+			return r;
+	}
+	return 0;
+}

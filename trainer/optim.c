@@ -1,0 +1,29 @@
+#include "optim.h"
+#include "algorithms/ema.h"
+#include "model/model.h"
+
+void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec)
+{
+	*ret_spec = (struct device_optimizer_spec){
+		.kind = DEVICE_SGD,
+		.nesterov = recipe->optim.nesterov,
+		.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
+		.ema = recipe->train.ema > 0,
+	};
+}
+
+void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
+		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper)
+{
+	const struct recipe_optim *optim = &recipe->optim;
+	struct device_hyper hyper = {.momentum = (float)optim->momentum};
+	double lr = optim->lr * schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
+	for (int group = 0; group < MODEL_GROUPS; group++) {
+		hyper.lr[group] = (float)(group == MODEL_BIASES ? lr * optim->bias_lr : lr);
+		if (group == MODEL_WEIGHTS || optim->decay_all)
+			hyper.weight_decay[group] = (float)optim->weight_decay;
+	}
+	if (recipe->train.ema > 0)
+		hyper.ema_decay = ema_decay(&recipe->train, step, batches_per_epoch);
+	*ret_hyper = hyper;
+}

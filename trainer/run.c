@@ -1,0 +1,408 @@
+#include "run.h"
+#include "optim.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int run_fail(struct run *run, int code, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(run->error, sizeof(run->error), format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+/* ---- graphs ---- */
+
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height, uint32_t width,
+		  struct device_graph **ret_graph)
+{
+	struct run_graph *slot = mode == DEVICE_TRAIN ? &run->train : &run->eval;
+	if (slot->graph && slot->count == count && slot->height == height && slot->width == width) {
+		*ret_graph = slot->graph;
+		return 0;
+	}
+	uint32_t side = height < width ? height : width;
+	if (side < model_side_min(run->model))
+		return run_fail(run, -EINVAL, "images of %u x %u are too small for model.name = %s, which needs %u",
+				width, height, run->recipe->model.name, model_side_min(run->model));
+	device_graph_free(slot->graph);
+	*slot = (struct run_graph){.count = count, .height = height, .width = width};
+	struct device_graph_options options = {.mode = mode};
+	int r = device_graph_new(run->params, &options, &slot->graph);
+	if (r)
+		return run_fail(run, r, "graph: %s", device_error(run->device));
+	struct model_input input = {
+		.count = count,
+		.height = height,
+		.width = width,
+		.label_smoothing = mode == DEVICE_TRAIN ? run->recipe->train.label_smoothing : 0,
+	};
+	memcpy(input.mean, run->data.mean, sizeof(input.mean));
+	memcpy(input.std, run->data.std, sizeof(input.std));
+	model_record(run->model, slot->graph, &input);
+	char error[DEVICE_ERROR_MAX] = "";
+	r = device_graph_plan(slot->graph, error);
+	if (r) {
+		device_graph_free(slot->graph);
+		slot->graph = NULL;
+		return run_fail(run, r, "planning %s for %u images of %u x %u: %s", run->recipe->model.name, count,
+				width, height, error);
+	}
+	*ret_graph = slot->graph;
+	return 0;
+}
+
+int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
+		     struct device_batch *ret_batch)
+{
+	if (batch->layout != FEED_NHWC)
+		return run_fail(run, -EINVAL, "%s delivers planes (nchw): the trainer wants nhwc, so leave layout() out",
+				pipeline_key);
+	if (batch->channels < 3)
+		return run_fail(run, -EINVAL, "%s delivers %u channels: expected 3 or 4", pipeline_key,
+				batch->channels);
+	*ret_batch = (struct device_batch){
+		.images = batch->images,
+		.labels = batch->labels,
+		.count = batch->count,
+		.channels = batch->channels,
+		.element = (enum device_element)batch->element,
+	};
+	return 0;
+}
+
+/* ---- opening ---- */
+
+static int open_device(struct run *run)
+{
+	static const char *const backends[] = {NULL, "cpu", "cuda"};
+	static const enum device_precision precisions[] = {
+		[RECIPE_AUTO] = DEVICE_AUTO,
+		[RECIPE_FP32] = DEVICE_FP32,
+		[RECIPE_BF16] = DEVICE_BF16,
+		[RECIPE_FP16] = DEVICE_FP16,
+	};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct device_options options = {
+		.precision = precisions[run->recipe->train.precision],
+		.threads = (unsigned)run->recipe->train.threads,
+		.detect_anomaly = run->options.detect_anomaly,
+		.profile = run->options.profile,
+	};
+	int r = device_open(backends[run->recipe->train.device], &options, &run->device, error);
+	return r ? run_fail(run, r, "device: %s", *error ? error : strerror(-r)) : 0;
+}
+
+static int open_data(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	unsigned threads = (unsigned)run->recipe->data.threads;
+	/* The device computes on the same CPUs, so a daemon that takes all of them only gets in the way. */
+	if (!threads && device_info(run->device)->threads) {
+		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+		threads = cpus > 4 ? (unsigned)cpus / 4 : 1;
+	}
+	int r = data_open(&run->data, run->recipe, run->options.socket, threads, error);
+	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
+}
+
+static int open_model(struct run *run)
+{
+	struct device_optimizer_spec optimizer;
+	char error[MODEL_ERROR_MAX] = "";
+	optim_spec(run->recipe, &optimizer);
+	int r = device_params_new(run->device, &run->params);
+	if (r)
+		return run_fail(run, r, "parameters: %s", device_error(run->device));
+	r = model_new(&run->recipe->model, run->data.classes, run->params, &run->model, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	r = device_params_allocate(run->params, &optimizer);
+	return r ? run_fail(run, r, "memory for the parameters: %s", device_error(run->device)) : 0;
+}
+
+/* The folder must not hold another run, unless this one goes on with it or may replace it. */
+static int check_folder(struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t step;
+	if (run->options.resume || run->options.dry)
+		return 0;
+	if (checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
+		return 0;
+	if (!run->options.overwrite)
+		return run_fail(run, -EEXIST,
+				"%s holds a run that reached step %llu: --resume continues it, --output DIR puts the new "
+				"one elsewhere, --overwrite replaces it",
+				run->options.output, (unsigned long long)step);
+	while (!checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
+		if (unlink(path))
+			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
+	return 0;
+}
+
+/* Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to the one before. */
+static int find_checkpoint(struct run *run, struct checkpoint **ret_checkpoint)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	uint64_t step = UINT64_MAX;
+	*ret_checkpoint = NULL;
+	if (!run->options.resume)
+		return 0;
+	if (run->options.resume_path) {
+		int r = checkpoint_open(run->options.resume_path, ret_checkpoint, error);
+		return r ? run_fail(run, r, "%s", error) : 0;
+	}
+	int failed = 0;
+	while (!checkpoint_newest(run->options.output, step, &step, path)) {
+		int r = checkpoint_open(path, ret_checkpoint, error);
+		if (!r)
+			return 0;
+		progress_line(&run->progress, "%s; trying the checkpoint before it", error);
+		failed = run_fail(run, r, "%s", error);
+	}
+	if (!failed)
+		progress_line(&run->progress, "%s holds no checkpoint yet: starting from the beginning",
+			      run->options.output);
+	return failed;
+}
+
+static int check_checkpoint(struct run *run, const struct checkpoint *checkpoint)
+{
+	char error[RECIPE_ERROR_MAX];
+	const struct checkpoint_state *state = checkpoint_state(checkpoint);
+	int r = recipe_compare(run->recipe, checkpoint_recipe(checkpoint), run->options.allow_changes, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	if (state->dataset_samples != run->data.samples)
+		return run_fail(run, -EINVAL, "data.train has %llu samples, but had %llu when the checkpoint was written",
+				(unsigned long long)run->data.samples, (unsigned long long)state->dataset_samples);
+	if (state->classes != run->data.classes)
+		return run_fail(run, -EINVAL, "the model has %u classes, but had %u when the checkpoint was written",
+				run->data.classes, state->classes);
+	if (state->precision != device_info(run->device)->precision && !run->options.allow_changes)
+		return run_fail(run, -EINVAL,
+				"the device's precision is not that of the checkpoint: the losses would differ from an "
+				"unbroken run; --allow-changes goes on all the same");
+	return 0;
+}
+
+static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed_info info = {.size = sizeof(info)};
+	int r = data_train_feed(&run->data, epoch, batch, &run->feed, error);
+	if (!r)
+		r = feed_info(run->feed, &info);
+	if (r)
+		return run_fail(run, r, "%s", *error ? error : strerror(-r));
+	run->state.batches_per_epoch = info.batches_per_epoch;
+	if (!info.batches_per_epoch)
+		return run_fail(run, -EINVAL, "data.batch_size = %llu leaves no whole batch of the %llu samples of %s",
+				(unsigned long long)run->recipe->data.batch_size,
+				(unsigned long long)run->data.samples, run->recipe->data.train);
+	double wait = 0;
+	r = data_next(run->feed, run->options.stop, &run->batch, &wait, error);
+	if (r == FEED_END)
+		return run_fail(run, -EPROTO, "the feed ended before its first batch");
+	if (r)
+		return run_fail(run, r, "%s", r == -EINTR ? "stopped before the first step" : error);
+	run->has_batch = true;
+	return 0;
+}
+
+static int initialize(struct run *run)
+{
+	const struct feed_batch *batch = &run->batch;
+	struct model_images images = {
+		.pixels = batch->images,
+		.count = batch->count,
+		.height = batch->height,
+		.width = batch->width,
+		.channels = batch->channels,
+	};
+	memcpy(images.mean, run->data.mean, sizeof(images.mean));
+	memcpy(images.std, run->data.std, sizeof(images.std));
+	bool pixels = batch->element == FEED_U8 && batch->layout == FEED_NHWC;
+	if (model_wants_images(run->model) && !pixels)
+		return run_fail(run, -EINVAL, "model.whiten needs u8 images from data.pipeline: leave to() and layout() out");
+	int r = model_initialize(run->model, run->recipe->train.seed, pixels ? &images : NULL);
+	if (r)
+		return run_fail(run, r, "initial weights: %s", strerror(-r));
+	if (!*run->recipe->model.pretrained)
+		return 0;
+	char error[CHECKPOINT_ERROR_MAX];
+	bool head_kept;
+	r = checkpoint_import(run->recipe->model.pretrained, run->params, &head_kept, error);
+	if (r)
+		return run_fail(run, r, "model.pretrained: %s", error);
+	progress_line(&run->progress, "weights from %s%s", run->recipe->model.pretrained,
+		      head_kept ? "; its last layer has other classes and starts afresh" : "");
+	return 0;
+}
+
+static uint64_t in_steps(const struct run *run, double epochs)
+{
+	uint64_t steps = (uint64_t)llround(epochs * (double)run->state.batches_per_epoch);
+	return epochs > 0 && !steps ? 1 : steps;
+}
+
+static int open_journal(struct run *run, bool resumed)
+{
+	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
+	if (mkdir(run->options.output, 0777) && errno != EEXIST)
+		return run_fail(run, -errno, "%s: %s", run->options.output, strerror(errno));
+	if (snprintf(path, sizeof(path), "%s/log.jsonl", run->options.output) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = journal_open(path, run->state.step, !resumed, &run->journal, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	const struct device_info *device = device_info(run->device);
+	struct journal *journal = run->journal;
+	journal_begin(journal, resumed ? "resume" : "start", run->state.step);
+	journal_text(journal, "model", run->recipe->model.name);
+	journal_text(journal, "device", device->name);
+	journal_text(journal, "precision", device->precision == DEVICE_BF16   ? "bf16"
+					   : device->precision == DEVICE_FP16 ? "fp16"
+									      : "fp32");
+	journal_count(journal, "threads", device->threads);
+	journal_count(journal, "samples", run->data.samples);
+	journal_count(journal, "classes", run->data.classes);
+	journal_count(journal, "batch_size", run->recipe->data.batch_size);
+	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
+	journal_count(journal, "steps", run->steps);
+	journal_count(journal, "seed", run->recipe->train.seed);
+	r = journal_end(journal);
+	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+/* The complete recipe beside the run, for a person to read and to run again. */
+static int write_recipe(struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	if (snprintf(path, sizeof(path), "%s/recipe.ini", run->options.output) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	FILE *file = fopen(path, "we");
+	int r = file ? recipe_write(run->recipe, file) : -errno;
+	if (file && fclose(file) && !r)
+		r = -errno;
+	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+static int start(struct run *run, const struct checkpoint *checkpoint)
+{
+	int r = 0;
+	if (checkpoint) {
+		r = check_checkpoint(run, checkpoint);
+		if (r)
+			return r;
+		run->state = *checkpoint_state(checkpoint);
+		run->saved_step = run->state.step;
+	} else {
+		run->state = (struct checkpoint_state){.best_top1 = -1};
+	}
+	uint64_t then = run->state.batches_per_epoch;
+	r = first_batch(run, run->state.epoch, run->state.batch);
+	if (r)
+		return r;
+	if (checkpoint && then != run->state.batches_per_epoch)
+		return run_fail(run, -EINVAL, "an epoch has %llu batches, but had %llu when the checkpoint was written",
+				(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
+	run->state.dataset_samples = run->data.samples;
+	run->state.classes = run->data.classes;
+	run->state.precision = device_info(run->device)->precision;
+	if (checkpoint) {
+		char error[CHECKPOINT_ERROR_MAX];
+		r = checkpoint_restore(checkpoint, run->params, error);
+		if (r)
+			return run_fail(run, r, "%s", error);
+	} else {
+		r = initialize(run);
+		if (r)
+			return r;
+	}
+	run->steps = in_steps(run, run->recipe->train.epochs);
+	run->eval_every = in_steps(run, run->recipe->train.eval_every);
+	run->checkpoint_every = in_steps(run, run->recipe->checkpoint.every);
+	schedule_init(&run->schedule, run->recipe);
+	struct device_graph *graph;
+	return run_graph_for(run, DEVICE_TRAIN, (uint32_t)run->recipe->data.batch_size, run->batch.height,
+			     run->batch.width, &graph);
+}
+
+int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
+{
+	*run = (struct run){.recipe = recipe, .options = *options, .saved_step = UINT64_MAX};
+	progress_init(&run->progress, (enum recipe_progress)recipe->log.progress);
+	struct checkpoint *checkpoint = NULL;
+	int r = check_folder(run);
+	if (!r)
+		r = find_checkpoint(run, &checkpoint);
+	if (!r)
+		r = open_device(run);
+	if (!r)
+		r = open_data(run);
+	if (!r)
+		r = open_model(run);
+	if (!r)
+		r = start(run, checkpoint);
+	if (!r && !options->dry)
+		r = open_journal(run, checkpoint != NULL);
+	if (!r && !options->dry)
+		r = write_recipe(run);
+	if (!r && checkpoint)
+		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)",
+			      (unsigned long long)run->state.step, (unsigned long long)run->state.epoch,
+			      (unsigned long long)run->state.batch);
+	checkpoint_close(checkpoint);
+	return r;
+}
+
+void run_close(struct run *run)
+{
+	progress_end(&run->progress);
+	device_graph_free(run->train.graph);
+	device_graph_free(run->eval.graph);
+	feed_close(run->feed);
+	model_free(run->model);
+	device_params_free(run->params);
+	device_close(run->device);
+	data_close(&run->data);
+	journal_close(run->journal);
+}
+
+void run_describe(const struct run *run, FILE *file)
+{
+	const struct device_info *device = device_info(run->device);
+	struct device_graph_info graph;
+	uint64_t parameters = 0, buffers = 0;
+	for (size_t i = 0; i < device_params_count(run->params); i++) {
+		const struct device_param *param = device_params_at(run->params, i);
+		bool buffer = device_param_spec(param)->kind == DEVICE_BUFFER;
+		*(buffer ? &buffers : &parameters) += device_param_elements(param);
+	}
+	device_graph_info(run->train.graph, &graph);
+	const struct run_graph *train = &run->train;
+	fprintf(file, "data     %s: %llu samples, %u classes, %llu batches of %u per epoch\n", run->recipe->data.train,
+		(unsigned long long)run->data.samples, run->data.classes,
+		(unsigned long long)run->state.batches_per_epoch, train->count);
+	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n", run->recipe->model.name,
+		(double)parameters * 1e-6, train->width, train->height, graph.layers);
+	fprintf(file, "device   %s, %s, %u threads\n", device->name,
+		device->precision == DEVICE_BF16   ? "bf16"
+		: device->precision == DEVICE_FP16 ? "fp16"
+						   : "fp32",
+		device->threads);
+	fprintf(file, "step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and workspace, %.1f MiB if none were shared\n",
+		(graph.flops_forward + graph.flops_backward) / train->count * 1e-9,
+		(double)graph.arena_bytes / (1 << 20), (double)graph.unshared_bytes / (1 << 20));
+	fprintf(file, "run      %llu steps (%.6g epochs) into %s\n", (unsigned long long)run->steps,
+		run->recipe->train.epochs, run->options.output);
+}

@@ -1,0 +1,110 @@
+/*
+ * A training run: what main starts, and everything that belongs to it.
+ *
+ *     run_open    daemon, datasets, device, model; a fresh start or a checkpoint; first batch; graph planned
+ *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or until *stop is set
+ *     run_close
+ *
+ * One thread does it all; only *stop is written by a signal handler. Errors are sentences in run->error.
+ */
+#pragma once
+
+#include "checkpoint.h"
+#include "data.h"
+#include "device.h"
+#include "journal.h"
+#include "model/model.h"
+#include "progress.h"
+#include "recipe.h"
+#include "schedule.h"
+
+enum { RUN_ERROR_MAX = 2048, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
+
+struct run_options {
+	const char *socket;  /* NULL: a private daemon */
+	const char *output;  /* folder of the run */
+	bool resume;
+	const char *resume_path; /* NULL: the newest in output */
+	bool overwrite;      /* start afresh in a folder that holds a run */
+	bool allow_changes;  /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
+	bool dry;            /* make nothing on disk */
+	bool detect_anomaly;
+	bool profile;
+	const volatile int *stop;
+};
+
+/* A graph for one size of images. */
+struct run_graph {
+	struct device_graph *graph;
+	uint32_t count, height, width;
+};
+
+/* A step whose results are awaited. */
+struct run_pending {
+	uint64_t device_step, step;
+	double lr;
+};
+
+/* A batch that the device may still be reading. */
+struct run_held {
+	struct feed_batch batch;
+	uint64_t ticket;
+};
+
+struct run {
+	const struct recipe *recipe;
+	struct run_options options;
+	char error[RUN_ERROR_MAX];
+
+	struct data data;
+	struct feed *feed;
+	struct feed_batch batch; /* the next one, if has_batch */
+	bool has_batch;
+
+	struct device *device;
+	struct device_params *params;
+	struct model *model;
+	struct run_graph train, eval;
+	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
+	unsigned pending_count;
+	struct run_held held[RUN_HELD_MAX];
+	unsigned held_count;
+
+	struct schedule schedule;
+	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */
+	struct checkpoint_state state;
+	uint64_t saved_step; /* of the last checkpoint, UINT64_MAX: none */
+
+	struct journal *journal; /* NULL in a dry run */
+	struct progress progress;
+	double mark;             /* since when train_seconds lacks the time */
+	double line_seconds, line_wait; /* state's, at the last step line */
+	uint64_t line_images;
+	double last_loss, last_lr;
+	double rate; /* images per second over the last lines */
+};
+
+/* 0, or a negative errno with run->error set; run_close is due in either case. */
+int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options);
+void run_close(struct run *run);
+
+/* What will be run, for a person: model, sizes, memory, steps. */
+void run_describe(const struct run *run, FILE *file);
+
+enum { RUN_STOPPED = 1 };
+/* 0: finished; RUN_STOPPED: *stop was set and a checkpoint holds the state; negative errno with run->error. */
+int run_train(struct run *run);
+
+/* ---- between the files of the run ---- */
+
+__attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, const char *format, ...);
+/* The graph of a mode for images of a size: the one at hand, or made anew. */
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height, uint32_t width,
+		  struct device_graph **ret_graph);
+/* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */
+int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
+		     struct device_batch *ret_batch);
+/* Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state and journal. -EINTR: stopped. */
+int run_evaluate(struct run *run);
+/* summary.json in the output folder. */
+int run_summarize(struct run *run, const char *outcome);
