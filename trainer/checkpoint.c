@@ -26,7 +26,10 @@ enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
 
 /* Counters as metadata: one table for writing and reading. */
 enum counter_type { COUNTER_U64, COUNTER_U32, COUNTER_DOUBLE };
-#define C(name, type) {"trainer." #name, type, offsetof(struct checkpoint_state, name)}
+#define C(name, type)                                                                              \
+	{                                                                                          \
+		"trainer." #name, type, offsetof(struct checkpoint_state, name)                    \
+	}
 static const struct counter {
 	const char *key;
 	enum counter_type type;
@@ -75,7 +78,8 @@ struct checkpoint {
 	char *path;
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format,
+						      ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -188,14 +192,16 @@ static int saving_init(struct saving *saving, const struct device_params *params
 		.host = malloc(elements * sizeof(float)),
 		.file = malloc(elements * sizeof(float)),
 	};
-	if (!saving->sources || !saving->tensors || !saving->names || !saving->host || !saving->file) {
+	if (!saving->sources || !saving->tensors || !saving->names || !saving->host ||
+	    !saving->file) {
 		saving_deinit(saving);
 		return -ENOMEM;
 	}
 	return 0;
 }
 
-static void saving_add(struct saving *saving, struct device_param *param, enum device_slot slot, const char *prefix)
+static void saving_add(struct saving *saving, struct device_param *param, enum device_slot slot,
+		       const char *prefix)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	struct safetensors_tensor *tensor = &saving->tensors[saving->count];
@@ -210,8 +216,9 @@ static void saving_add(struct saving *saving, struct device_param *param, enum d
 	saving->sources[saving->count++] = (struct source){param, slot};
 }
 
-static int write_tensors(const char *path, struct saving *saving, const struct safetensors_entry *metadata,
-			 size_t metadata_count, char *error)
+static int write_tensors(const char *path, struct saving *saving,
+			 const struct safetensors_entry *metadata, size_t metadata_count,
+			 char *error)
 {
 	struct safetensors_writer writer = {
 		.tensors = saving->tensors,
@@ -224,12 +231,14 @@ static int write_tensors(const char *path, struct saving *saving, const struct s
 	return safetensors_write(path, &writer, error);
 }
 
-static void counter_text(const struct counter *counter, const struct checkpoint_state *state, char *text)
+static void counter_text(const struct counter *counter, const struct checkpoint_state *state,
+			 char *text)
 {
 	const char *at = (const char *)state + counter->offset;
 	switch (counter->type) {
 	case COUNTER_U64:
-		snprintf(text, COUNTER_TEXT, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
+		snprintf(text, COUNTER_TEXT, "%llu",
+			 (unsigned long long)*(const uint64_t *)(const void *)at);
 		break;
 	case COUNTER_U32:
 		snprintf(text, COUNTER_TEXT, "%u", *(const uint32_t *)(const void *)at);
@@ -265,21 +274,23 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 	for (size_t s = 0; s < SLOTS; s++)
 		for (size_t i = 0; i < device_params_count(params); i++)
 			if (has_slot(device_params_at(params, i), slots[s].slot, saving.host))
-				saving_add(&saving, device_params_at(params, i), slots[s].slot, slots[s].prefix);
+				saving_add(&saving, device_params_at(params, i), slots[s].slot,
+					   slots[s].prefix);
 	r = write_tensors(path, &saving, metadata, COUNTERS + 3, error);
 	saving_deinit(&saving);
 	free(text);
 	return r;
 }
 
-int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot, const char *evaluation,
-		      char *error)
+int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
+		      const char *evaluation, char *error)
 {
 	struct saving saving;
 	int r = saving_init(&saving, params);
 	if (r)
 		return fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
-	struct safetensors_entry metadata[] = {{"format", "pt"}, {"trainer.evaluation", evaluation}};
+	struct safetensors_entry metadata[] = {{"format", "pt"},
+					       {"trainer.evaluation", evaluation}};
 	for (size_t i = 0; i < device_params_count(params); i++)
 		saving_add(&saving, device_params_at(params, i), slot, "");
 	r = write_tensors(path, &saving, metadata, evaluation ? 2 : 1, error);
@@ -289,7 +300,8 @@ int checkpoint_export(const char *path, struct device_params *params, enum devic
 
 /* ---- reading ---- */
 
-static int read_counter(const struct checkpoint *checkpoint, const struct counter *counter, char *error)
+static int read_counter(const struct checkpoint *checkpoint, const struct counter *counter,
+			char *error)
 {
 	const char *text = safetensors_metadata(checkpoint->file, counter->key);
 	char *at = (char *)&checkpoint->state + counter->offset, *end = NULL;
@@ -310,8 +322,8 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 			end = NULL;
 	}
 	if (!end || end == text || *end || errno)
-		return fail(error, -EBADMSG, "%s: metadata %s is %s%s", checkpoint->path, counter->key,
-			    text ? "not a number: " : "missing", text ? text : "");
+		return fail(error, -EBADMSG, "%s: metadata %s is %s%s", checkpoint->path,
+			    counter->key, text ? "not a number: " : "missing", text ? text : "");
 	return 0;
 }
 
@@ -322,11 +334,12 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 	const char *recipe = safetensors_metadata(checkpoint->file, "trainer.recipe");
 	if (!format || !recipe)
 		return fail(error, -EBADMSG,
-			    "%s: holds weights, but no run to resume; model.pretrained starts a run from it",
+			    "%s: holds weights, but no run to resume; model.pretrained starts a "
+			    "run from it",
 			    checkpoint->path);
 	if (strcmp(format, FORMAT))
-		return fail(error, -EBADMSG, "%s: checkpoint format %s, this program reads %s", checkpoint->path,
-			    format, FORMAT);
+		return fail(error, -EBADMSG, "%s: checkpoint format %s, this program reads %s",
+			    checkpoint->path, format, FORMAT);
 	if (recipe_load_text(&checkpoint->recipe, "recipe in the checkpoint", recipe, problem))
 		return fail(error, -EBADMSG, "%s: %.900s", checkpoint->path, problem);
 	for (size_t i = 0; i < COUNTERS; i++) {
@@ -338,7 +351,8 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 	if (!state->batches_per_epoch || state->batch >= state->batches_per_epoch ||
 	    state->step / state->batches_per_epoch != state->epoch ||
 	    state->step % state->batches_per_epoch != state->batch)
-		return fail(error, -EBADMSG, "%s: step, epoch and batch contradict each other", checkpoint->path);
+		return fail(error, -EBADMSG, "%s: step, epoch and batch contradict each other",
+			    checkpoint->path);
 	return 0;
 }
 
@@ -411,7 +425,8 @@ static void read_elements(const struct safetensors_tensor *tensor, size_t count,
 	}
 }
 
-static bool shape_fits(const struct safetensors_tensor *tensor, const struct device_param_spec *spec)
+static bool shape_fits(const struct safetensors_tensor *tensor,
+		       const struct device_param_spec *spec)
 {
 	uint64_t shape[4];
 	unsigned rank = file_shape(spec, shape);
@@ -434,8 +449,8 @@ static int restore_tensor(const struct safetensors_tensor *tensor, struct device
 	return device_param_write(param, slot, host);
 }
 
-static int restore_slot(const struct checkpoint *checkpoint, struct device_param *param, size_t s, float *file,
-			float *host, char *error)
+static int restore_slot(const struct checkpoint *checkpoint, struct device_param *param, size_t s,
+			float *file, float *host, char *error)
 {
 	char name[DEVICE_NAME_MAX + 32];
 	const struct device_param_spec *spec = device_param_spec(param);
@@ -444,16 +459,17 @@ static int restore_slot(const struct checkpoint *checkpoint, struct device_param
 	if (!tensor)
 		return fail(error, -EBADMSG, "%s: tensor %s is missing", checkpoint->path, name);
 	if (tensor->type != SAFETENSORS_F32)
-		return fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", checkpoint->path, name,
-			    safetensors_type_name(tensor->type));
+		return fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", checkpoint->path,
+			    name, safetensors_type_name(tensor->type));
 	if (!shape_fits(tensor, spec))
-		return fail(error, -EBADMSG, "%s: tensor %s has another shape than the model's", checkpoint->path,
-			    name);
+		return fail(error, -EBADMSG, "%s: tensor %s has another shape than the model's",
+			    checkpoint->path, name);
 	int r = restore_tensor(tensor, param, slots[s].slot, file, host);
 	return r ? fail(error, r, "%s: tensor %s: %s", checkpoint->path, name, strerror(-r)) : 0;
 }
 
-int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params, char *error)
+int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
+		       char *error)
 {
 	size_t elements = largest(params);
 	float *host = malloc(elements * sizeof(float)), *file = malloc(elements * sizeof(float));
@@ -468,15 +484,17 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 	if (!r) {
 		r = device_params_set_state(params, &checkpoint->state.device);
 		if (r)
-			fail(error, r, "%s: the device refuses its state: %s", checkpoint->path, strerror(-r));
+			fail(error, r, "%s: the device refuses its state: %s", checkpoint->path,
+			     strerror(-r));
 	}
 	free(host);
 	free(file);
 	return r;
 }
 
-static int import_param(const struct safetensors *source, const char *path, struct device_param *param, float *file,
-			float *host, bool *head_kept, char *error)
+static int import_param(const struct safetensors *source, const char *path,
+			struct device_param *param, float *file, float *host, bool *head_kept,
+			char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	const struct safetensors_tensor *tensor = safetensors_find(source, spec->name);
@@ -486,13 +504,16 @@ static int import_param(const struct safetensors *source, const char *path, stru
 		return 0;
 	}
 	if (!tensor)
-		return fail(error, -EBADMSG, "%s: tensor %s of the model is missing", path, spec->name);
-	if (tensor->type != SAFETENSORS_F32 && tensor->type != SAFETENSORS_F16 && tensor->type != SAFETENSORS_BF16)
-		return fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32, F16 or BF16", path, spec->name,
-			    safetensors_type_name(tensor->type));
+		return fail(error, -EBADMSG, "%s: tensor %s of the model is missing", path,
+			    spec->name);
+	if (tensor->type != SAFETENSORS_F32 && tensor->type != SAFETENSORS_F16 &&
+	    tensor->type != SAFETENSORS_BF16)
+		return fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32, F16 or BF16", path,
+			    spec->name, safetensors_type_name(tensor->type));
 	if (!shape_fits(tensor, spec)) {
 		if (!head)
-			return fail(error, -EBADMSG, "%s: tensor %s has another shape than the model's", path,
+			return fail(error, -EBADMSG,
+				    "%s: tensor %s has another shape than the model's", path,
 				    spec->name);
 		*head_kept = true;
 		return 0;
@@ -501,7 +522,8 @@ static int import_param(const struct safetensors *source, const char *path, stru
 	return r ? fail(error, r, "%s: tensor %s: %s", path, spec->name, strerror(-r)) : 0;
 }
 
-int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept, char *error)
+int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept,
+		      char *error)
 {
 	struct safetensors *source;
 	int r = safetensors_open(path, &source, error);
@@ -512,7 +534,8 @@ int checkpoint_import(const char *path, struct device_params *params, bool *ret_
 	bool kept = false;
 	r = host && file ? 0 : fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, device_params_at(params, i), file, host, &kept, error);
+		r = import_param(source, path, device_params_at(params, i), file, host, &kept,
+				 error);
 	if (!r)
 		*ret_head_kept = kept;
 	free(host);
@@ -525,8 +548,8 @@ int checkpoint_import(const char *path, struct device_params *params, bool *ret_
 
 int checkpoint_path(const char *folder, uint64_t step, char *ret_path)
 {
-	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/checkpoint-%08llu.safetensors", folder,
-			      (unsigned long long)step);
+	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/checkpoint-%08llu.safetensors",
+			      folder, (unsigned long long)step);
 	return length < CHECKPOINT_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 

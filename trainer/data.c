@@ -9,13 +9,15 @@
 enum { POLL_MS = 200, PATIENCE_S = 300 };
 
 /* Of ImageNet; for datasets that record no statistics. */
-static const double imagenet_mean[3] = {123.675, 116.28, 103.53}, imagenet_std[3] = {58.395, 57.12, 57.375};
+static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
+		    imagenet_std[3] = {58.395, 57.12, 57.375};
 
 static void set_statistics(struct data *data, const struct feed_dataset *dataset)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	for (int c = 0; c < 3; c++) {
-		bool recorded = dataset->has_statistics && dataset->std[c] > 0 && isfinite(dataset->std[c]);
+		bool recorded =
+			dataset->has_statistics && dataset->std[c] > 0 && isfinite(dataset->std[c]);
 		data->mean[c] = recipe->mean.count ? recipe->mean.value[c]
 				: recorded	   ? dataset->mean[c]
 						   : imagenet_mean[c];
@@ -38,12 +40,13 @@ static int look_up(struct data *data, char *error)
 	set_statistics(data, dataset);
 	feed_dataset_free(dataset);
 	if (!data->classes) {
-		snprintf(error, DATA_ERROR_MAX, "%s has no classes: set model.classes", recipe->data.train);
+		snprintf(error, DATA_ERROR_MAX, "%s has no classes: set model.classes",
+			 recipe->data.train);
 		return -EINVAL;
 	}
 	if (data->classes < classes) {
-		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u classes", data->classes,
-			 recipe->data.train, classes);
+		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u classes",
+			 data->classes, recipe->data.train, classes);
 		return -EINVAL;
 	}
 	if (!*recipe->data.val)
@@ -55,14 +58,15 @@ static int look_up(struct data *data, char *error)
 	classes = dataset->classes;
 	feed_dataset_free(dataset);
 	if (classes > data->classes) {
-		snprintf(error, DATA_ERROR_MAX, "%s has %u classes, the model %u", recipe->data.val, classes,
-			 data->classes);
+		snprintf(error, DATA_ERROR_MAX, "%s has %u classes, the model %u", recipe->data.val,
+			 classes, data->classes);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-int data_open(struct data *data, const struct recipe *recipe, const char *socket, unsigned threads, char *error)
+int data_open(struct data *data, const struct recipe *recipe, const char *socket, unsigned threads,
+	      char *error)
 {
 	*data = (struct data){.recipe = recipe, .socket = socket};
 	if (!socket) {
@@ -92,7 +96,8 @@ static void common_options(const struct data *data, struct feed_options *options
 	options->slots = (uint32_t)data->recipe->data.slots;
 }
 
-int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed, char *error)
+int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
+		    char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_options options;
@@ -116,14 +121,16 @@ int data_val_feed(const struct data *data, uint64_t epoch, struct feed **ret_fee
 	options.dataset = recipe->val;
 	options.pipeline = recipe->val_pipeline;
 	options.name = "trainer: evaluation";
-	options.batch_size = (uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
+	options.batch_size =
+		(uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
 	options.epoch = epoch;
 	options.epoch_end = epoch + 1;
 	options.last = FEED_LAST_SHORT;
 	return feed_open(&options, ret_feed, error);
 }
 
-int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *batch, double *wait_seconds, char *error)
+int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *batch,
+	      double *wait_seconds, char *error)
 {
 	double start = progress_now(), now;
 	batch->size = sizeof(*batch);
@@ -136,12 +143,15 @@ int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *ba
 	} while (r == -ETIMEDOUT && now - start < PATIENCE_S);
 	*wait_seconds += now - start;
 	if (r == -ETIMEDOUT)
-		snprintf(error, DATA_ERROR_MAX, "no batch came for %d seconds; is the daemon alive? `loaderctl status` shows it",
+		snprintf(error, DATA_ERROR_MAX,
+			 "no batch came for %d seconds; is the daemon alive? `loaderctl status` "
+			 "shows it",
 			 PATIENCE_S);
 	else if (r == -ECONNRESET)
-		snprintf(error, DATA_ERROR_MAX, "the daemon went away%s%s", *feed_error(feed) ? ": " : "",
-			 feed_error(feed));
+		snprintf(error, DATA_ERROR_MAX, "the daemon went away%s%s",
+			 *feed_error(feed) ? ": " : "", feed_error(feed));
 	else if (r < 0 && r != -EINTR)
-		snprintf(error, DATA_ERROR_MAX, "feed: %s", *feed_error(feed) ? feed_error(feed) : strerror(-r));
+		snprintf(error, DATA_ERROR_MAX, "feed: %s",
+			 *feed_error(feed) ? feed_error(feed) : strerror(-r));
 	return r;
 }

@@ -9,7 +9,8 @@ static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum 
 			  struct checkpoint_totals *totals)
 {
 	const struct recipe_data *recipe = &run->recipe->data;
-	uint32_t size = (uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
+	uint32_t size =
+		(uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
 	struct device_graph *graph;
 	struct device_batch images;
 	struct device_results results;
@@ -28,7 +29,9 @@ static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum 
 	if (!r)
 		r = device_fed(graph, ticket, true);
 	if (r)
-		return run_fail(run, r, "evaluation: %s", *device_error(run->device) ? device_error(run->device) : strerror(-r));
+		return run_fail(run, r, "evaluation: %s",
+				*device_error(run->device) ? device_error(run->device)
+							   : strerror(-r));
 	totals->loss += results.loss * results.samples;
 	totals->samples += results.samples;
 	totals->top1 += results.top1;
@@ -49,7 +52,8 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	if (r)
 		return run_fail(run, r, "data.val: %s", *error ? error : strerror(-r));
 	for (;;) {
-		r = *run->options.stop ? -EINTR : data_next(feed, run->options.stop, &batch, &wait, error);
+		r = *run->options.stop ? -EINTR
+				       : data_next(feed, run->options.stop, &batch, &wait, error);
 		if (r)
 			break;
 		r = evaluate_batch(run, &batch, weights, totals);
@@ -63,7 +67,8 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	return r == FEED_END ? 0 : r;
 }
 
-static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights, double seconds)
+static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights,
+		double seconds)
 {
 	struct checkpoint_state *state = &run->state;
 	double n = (double)totals->samples;
@@ -73,9 +78,11 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 	state->eval_top1 = (double)totals->top1 / n;
 	state->eval_top5 = (double)totals->top5 / n;
 	progress_line(&run->progress,
-		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu images, %.1f s%s)",
+		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu "
+		      "images, %.1f s%s)",
 		      (double)state->step / (double)state->batches_per_epoch, state->eval_loss,
-		      100 * state->eval_top1, 100 * state->eval_top5, (unsigned long long)totals->samples, seconds,
+		      100 * state->eval_top1, 100 * state->eval_top5,
+		      (unsigned long long)totals->samples, seconds,
 		      weights == DEVICE_EMA ? ", averaged weights" : "");
 	struct journal *journal = run->journal;
 	journal_begin(journal, "eval", state->step);
@@ -100,10 +107,11 @@ static int keep_best(struct run *run, enum device_slot weights)
 	if (!run->recipe->checkpoint.best)
 		return 0;
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX], text[128];
-	if (snprintf(path, sizeof(path), "%s/best.safetensors", run->options.output) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/best.safetensors", run->options.output) >=
+	    (int)sizeof(path))
 		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g", (unsigned long long)state->step,
-		 state->eval_top1, state->eval_top5);
+	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
+		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
 	int r = checkpoint_export(path, run->params, weights, text, error);
 	return r ? run_fail(run, r, "%s", error) : 0;
 }
@@ -111,13 +119,15 @@ static int keep_best(struct run *run, enum device_slot weights)
 int run_evaluate(struct run *run)
 {
 	struct checkpoint_totals totals = {0};
-	enum device_slot weights = run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
+	enum device_slot weights =
+		run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
 	double start = progress_now();
 	int r = evaluate_all(run, weights, &totals);
 	if (r)
 		return r;
 	if (!totals.samples)
-		return run_fail(run, -EINVAL, "data.val = %s has no sample with a label", run->recipe->data.val);
+		return run_fail(run, -EINVAL, "data.val = %s has no sample with a label",
+				run->recipe->data.val);
 	r = note(run, &totals, weights, progress_now() - start);
 	return r ? r : keep_best(run, weights);
 }

@@ -55,14 +55,17 @@ static int cut(const char *path, uint64_t step)
 	return r;
 }
 
-int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal, char *error)
+int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal,
+		 char *error)
 {
 	struct journal *journal = calloc(1, sizeof(*journal));
 	int r = journal ? 0 : -ENOMEM;
 	if (!r && !fresh)
 		r = cut(path, step);
 	if (!r) {
-		journal->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0), 0666);
+		journal->fd = open(
+			path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0),
+			0666);
 		if (journal->fd < 0)
 			r = -errno;
 	}
@@ -83,7 +86,8 @@ void journal_close(struct journal *journal)
 	free(journal);
 }
 
-__attribute__((format(printf, 2, 3))) static void append(struct journal *journal, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void append(struct journal *journal,
+							 const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -102,8 +106,8 @@ void journal_begin(struct journal *journal, const char *event, uint64_t step)
 	clock_gettime(CLOCK_REALTIME, &now);
 	journal->failed = 0;
 	journal->length = 0;
-	append(journal, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event, (unsigned long long)step,
-	       (long long)now.tv_sec, now.tv_nsec / 1000000);
+	append(journal, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event,
+	       (unsigned long long)step, (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
 void journal_text(struct journal *journal, const char *key, const char *value)

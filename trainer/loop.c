@@ -9,8 +9,8 @@
 static int fail_device(struct run *run, int code, const char *what)
 {
 	const char *text = device_error(run->device);
-	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1, what,
-			*text ? text : strerror(-code));
+	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1,
+			what, *text ? text : strerror(-code));
 }
 
 static double epoch_of(const struct run *run, uint64_t step)
@@ -27,10 +27,13 @@ static int fail_not_finite(struct run *run, const struct run_pending *pending, d
 		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
 			 (unsigned long long)run->saved_step);
 	return run_fail(run, -EDOM,
-			"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has diverged; %s. Remedies: a lower "
-			"optim.lr, a longer schedule.warmup, train.precision = fp32; --detect-anomaly names the first "
+			"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
+			"diverged; %s. Remedies: a lower "
+			"optim.lr, a longer schedule.warmup, train.precision = fp32; "
+			"--detect-anomaly names the first "
 			"tensor that is not finite",
-			(unsigned long long)pending->step, epoch_of(run, pending->step - 1), loss, pending->lr, kept);
+			(unsigned long long)pending->step, epoch_of(run, pending->step - 1), loss,
+			pending->lr, kept);
 }
 
 static void add(struct checkpoint_totals *totals, const struct device_results *results)
@@ -47,18 +50,22 @@ static double share(double part, double whole)
 	return whole > 0 ? part / whole : 0;
 }
 
-static int step_line(struct run *run, const struct run_pending *pending, const struct device_results *results)
+static int step_line(struct run *run, const struct run_pending *pending,
+		     const struct device_results *results)
 {
 	struct checkpoint_state *state = &run->state;
 	struct journal *journal = run->journal;
-	double seconds = state->train_seconds - run->line_seconds, wait = state->wait_seconds - run->line_wait;
+	double seconds = state->train_seconds - run->line_seconds,
+	       wait = state->wait_seconds - run->line_wait;
 	if (seconds > 0)
 		run->rate = (double)(state->images - run->line_images) / seconds;
 	journal_begin(journal, "step", pending->step);
 	journal_number(journal, "epoch", epoch_of(run, pending->step));
 	journal_exact(journal, "loss", results->loss);
-	journal_exact(journal, "loss_mean", share(state->interval.loss, (double)state->interval.samples));
-	journal_number(journal, "top1", share((double)state->interval.top1, (double)state->interval.samples));
+	journal_exact(journal, "loss_mean",
+		      share(state->interval.loss, (double)state->interval.samples));
+	journal_number(journal, "top1",
+		       share((double)state->interval.top1, (double)state->interval.samples));
 	journal_number(journal, "lr", pending->lr);
 	journal_number(journal, "grad_norm", results->grad_norm);
 	if (results->loss_scale != 1)
@@ -81,13 +88,15 @@ static int collect(struct run *run, unsigned down_to)
 	while (run->pending_count) {
 		struct run_pending pending = run->pending[0];
 		struct device_results results;
-		int r = device_results(run->train.graph, pending.device_step, run->pending_count > down_to, &results);
+		int r = device_results(run->train.graph, pending.device_step,
+				       run->pending_count > down_to, &results);
 		if (r == -EAGAIN)
 			return 0;
 		if (r)
 			return fail_device(run, r, "results");
 		run->pending_count--;
-		memmove(run->pending, run->pending + 1, run->pending_count * sizeof(run->pending[0]));
+		memmove(run->pending, run->pending + 1,
+			run->pending_count * sizeof(run->pending[0]));
 		if (!isfinite(results.loss))
 			return fail_not_finite(run, &pending, results.loss);
 		run->last_loss = results.loss;
@@ -126,22 +135,27 @@ static int next_batch(struct run *run)
 	char error[DATA_ERROR_MAX] = "";
 	struct checkpoint_state *state = &run->state;
 	if (!run->has_batch) {
-		int r = data_next(run->feed, run->options.stop, &run->batch, &state->wait_seconds, error);
+		int r = data_next(run->feed, run->options.stop, &run->batch, &state->wait_seconds,
+				  error);
 		if (r == FEED_END)
 			return run_fail(run, -EPROTO, "the feed ended at step %llu of %llu",
-					(unsigned long long)state->step, (unsigned long long)run->steps);
+					(unsigned long long)state->step,
+					(unsigned long long)run->steps);
 		if (r == -EINTR)
 			return r;
 		if (r)
-			return run_fail(run, r, "step %llu: %s", (unsigned long long)state->step + 1, error);
+			return run_fail(run, r, "step %llu: %s",
+					(unsigned long long)state->step + 1, error);
 		run->has_batch = true;
 	}
 	if (run->batch.epoch != state->epoch || run->batch.batch != state->batch ||
 	    run->batch.count != run->recipe->data.batch_size)
-		return run_fail(run, -EPROTO, "the feed is at epoch %llu, batch %llu with %u samples; expected %llu, %llu with %llu",
-				(unsigned long long)run->batch.epoch, (unsigned long long)run->batch.batch,
-				run->batch.count, (unsigned long long)state->epoch,
-				(unsigned long long)state->batch,
+		return run_fail(run, -EPROTO,
+				"the feed is at epoch %llu, batch %llu with %u samples; expected "
+				"%llu, %llu with %llu",
+				(unsigned long long)run->batch.epoch,
+				(unsigned long long)run->batch.batch, run->batch.count,
+				(unsigned long long)state->epoch, (unsigned long long)state->batch,
 				(unsigned long long)run->recipe->data.batch_size);
 	return 0;
 }
@@ -180,7 +194,8 @@ static int step(struct run *run)
 		if (r)
 			return r;
 	}
-	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width, &graph);
+	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width,
+			  &graph);
 	if (!r)
 		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	if (r)
@@ -192,7 +207,8 @@ static int step(struct run *run)
 		if (r)
 			return r;
 	}
-	optim_hyper(run->recipe, &run->schedule, run->state.step + 1, run->state.batches_per_epoch, &hyper);
+	optim_hyper(run->recipe, &run->schedule, run->state.step + 1, run->state.batches_per_epoch,
+		    &hyper);
 	r = device_feed(graph, &images, &ticket);
 	if (r)
 		return fail_device(run, r, "feeding a batch");
@@ -224,7 +240,9 @@ static void show(struct run *run)
 		.lr = run->last_lr,
 		.images_per_second = rate,
 		.wait = share(state->wait_seconds, state->train_seconds),
-		.seconds_left = share((double)(run->steps - state->step) * (double)run->recipe->data.batch_size, rate),
+		.seconds_left = share((double)(run->steps - state->step) *
+					      (double)run->recipe->data.batch_size,
+				      rate),
 	};
 	progress_step(&run->progress, &line);
 }
@@ -236,9 +254,11 @@ static int epoch_line(struct run *run)
 	struct checkpoint_state *state = &run->state;
 	double n = (double)state->whole.samples;
 	progress_line(&run->progress,
-		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  data wait %.1f %%",
-		      epoch_of(run, state->step), share(state->whole.loss, n), 100 * share((double)state->whole.top1, n),
-		      run->last_lr, share((double)state->images, state->train_seconds),
+		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  "
+		      "data wait %.1f %%",
+		      epoch_of(run, state->step), share(state->whole.loss, n),
+		      100 * share((double)state->whole.top1, n), run->last_lr,
+		      share((double)state->images, state->train_seconds),
 		      100 * share(state->wait_seconds, state->train_seconds));
 	struct journal *journal = run->journal;
 	journal_begin(journal, "epoch", state->step);
@@ -247,7 +267,8 @@ static int epoch_line(struct run *run)
 	journal_number(journal, "top1", share((double)state->whole.top1, n));
 	journal_number(journal, "top5", share((double)state->whole.top5, n));
 	journal_number(journal, "train_seconds", state->train_seconds);
-	journal_number(journal, "images_per_second", share((double)state->images, state->train_seconds));
+	journal_number(journal, "images_per_second",
+		       share((double)state->images, state->train_seconds));
 	journal_number(journal, "data_wait", share(state->wait_seconds, state->train_seconds));
 	journal_count(journal, "bad_samples", state->bad);
 	state->whole = (struct checkpoint_totals){0};
@@ -317,9 +338,11 @@ static int finish(struct run *run, bool stopped)
 	const char *outcome = stopped ? "stopped" : "finished";
 	int r = 0;
 	if (!stopped) {
-		if (snprintf(path, sizeof(path), "%s/model.safetensors", run->options.output) >= (int)sizeof(path))
+		if (snprintf(path, sizeof(path), "%s/model.safetensors", run->options.output) >=
+		    (int)sizeof(path))
 			return run_fail(run, -ENAMETOOLONG, "--output is too long");
-		r = checkpoint_export(path, run->params, ema ? DEVICE_EMA : DEVICE_VALUE, NULL, error);
+		r = checkpoint_export(path, run->params, ema ? DEVICE_EMA : DEVICE_VALUE, NULL,
+				      error);
 		if (r)
 			return run_fail(run, r, "%s", error);
 	}
@@ -368,26 +391,30 @@ int run_summarize(struct run *run, const char *outcome)
 {
 	const struct checkpoint_state *state = &run->state;
 	char path[CHECKPOINT_PATH_MAX], temporary[CHECKPOINT_PATH_MAX + 8];
-	if (snprintf(path, sizeof(path), "%s/summary.json", run->options.output) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/summary.json", run->options.output) >=
+	    (int)sizeof(path))
 		return run_fail(run, -ENAMETOOLONG, "--output is too long");
 	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
 	FILE *file = fopen(temporary, "we");
 	if (!file)
 		return run_fail(run, -errno, "%s: %s", temporary, strerror(errno));
-	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n", outcome,
-		(unsigned long long)state->step, epoch_of(run, state->step));
+	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
+		outcome, (unsigned long long)state->step, epoch_of(run, state->step));
 	if (state->eval_samples)
 		fprintf(file,
-			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %.9g,\n  \"val_samples\": %llu,\n"
+			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %.9g,\n  "
+			"\"val_samples\": %llu,\n"
 			"  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
 			state->eval_top1, state->eval_top5, state->eval_loss,
 			(unsigned long long)state->eval_samples, state->best_top1,
 			(unsigned long long)state->best_step);
 	fprintf(file,
-		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n  \"wait_seconds\": %.3f,\n"
+		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n  "
+		"\"wait_seconds\": %.3f,\n"
 		"  \"images_per_second\": %.6g,\n  \"data_wait\": %.6g\n}\n",
-		(unsigned long long)state->images, (unsigned long long)state->bad, state->train_seconds,
-		state->wait_seconds, share((double)state->images, state->train_seconds),
+		(unsigned long long)state->images, (unsigned long long)state->bad,
+		state->train_seconds, state->wait_seconds,
+		share((double)state->images, state->train_seconds),
 		share(state->wait_seconds, state->train_seconds));
 	bool failed = ferror(file);
 	if (fclose(file) || failed || rename(temporary, path))

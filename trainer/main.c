@@ -36,24 +36,33 @@ const char *argp_program_version = "trainer " TRAINER_VERSION;
 
 static const struct argp_option options[] = {
 	{"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,
-	 "Go on from a checkpoint, by default the newest in the output folder; from the beginning if there is none yet", 0},
-	{"output", OPTION_OUTPUT, "DIR", 0, "Folder for log, checkpoints and weights (default: runs/NAME of the recipe)", 0},
-	{"socket", OPTION_SOCKET, "PATH", 0, "Socket of a running loaderd (default: a private daemon)", 0},
+	 "Go on from a checkpoint, by default the newest in the output folder; from the beginning "
+	 "if there is none yet",
+	 0},
+	{"output", OPTION_OUTPUT, "DIR", 0,
+	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe)", 0},
+	{"socket", OPTION_SOCKET, "PATH", 0,
+	 "Socket of a running loaderd (default: a private daemon)", 0},
 	{"seed", OPTION_SEED, "N", 0, "Same as train.seed=N", 0},
-	{"dry-run", OPTION_DRY, NULL, 0, "Open everything, plan the first step, say what would be run, and stop", 0},
-	{"print-recipe", OPTION_PRINT, NULL, 0, "Print the complete recipe, every key of it, and stop", 0},
+	{"dry-run", OPTION_DRY, NULL, 0,
+	 "Open everything, plan the first step, say what would be run, and stop", 0},
+	{"print-recipe", OPTION_PRINT, NULL, 0,
+	 "Print the complete recipe, every key of it, and stop", 0},
 	{"help-recipe", OPTION_HELP_RECIPE, NULL, 0, "Print what every key means, and stop", 0},
 	{"overwrite", OPTION_OVERWRITE, NULL, 0, "Start afresh in a folder that holds a run", 0},
-	{"allow-changes", OPTION_ALLOW, NULL, 0, "Resume although keys differ that change the losses to come", 0},
-	{"detect-anomaly", OPTION_ANOMALY, NULL, 0, "Name the first tensor that is not finite (slow)", 0},
+	{"allow-changes", OPTION_ALLOW, NULL, 0,
+	 "Resume although keys differ that change the losses to come", 0},
+	{"detect-anomaly", OPTION_ANOMALY, NULL, 0,
+	 "Name the first tensor that is not finite (slow)", 0},
 	{"profile", OPTION_PROFILE, NULL, 0, "Time every layer and print the table at the end", 0},
 	{0},
 };
 
-static const char doc[] =
-	"Trains the model of RECIPE.ini on a packed dataset that loaderd feeds. Any key of the recipe can be set on the command line."
-	"\vExit status: 0 finished, 1 failed, 3 stopped by SIGINT or SIGTERM with a checkpoint that --resume continues. "
-	"trainer(1) has the rest.";
+static const char doc[] = "Trains the model of RECIPE.ini on a packed dataset that loaderd feeds. "
+			  "Any key of the recipe can be set on the command line."
+			  "\vExit status: 0 finished, 1 failed, 3 stopped by SIGINT or SIGTERM "
+			  "with a checkpoint that --resume continues. "
+			  "trainer(1) has the rest.";
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -148,7 +157,8 @@ static int default_output(const char *recipe, char *ret_path, size_t size)
 	size_t length = strlen(name);
 	if (length > 4 && !strcmp(name + length - 4, ".ini"))
 		length -= 4;
-	return snprintf(ret_path, size, "runs/%.*s", (int)length, name) < (int)size ? 0 : -ENAMETOOLONG;
+	return snprintf(ret_path, size, "runs/%.*s", (int)length, name) < (int)size ? 0
+										    : -ENAMETOOLONG;
 }
 
 static void print_profile(const struct run *run)
@@ -159,7 +169,8 @@ static void print_profile(const struct run *run)
 		double runs = layer.runs ? (double)layer.runs : 1;
 		double ns = (double)(layer.forward_ns + layer.backward_ns);
 		printf("%-32s %-28s %10.1f %10.1f %10.1f\n", layer.name, layer.kind,
-		       (double)layer.forward_ns / runs * 1e-3, (double)layer.backward_ns / runs * 1e-3,
+		       (double)layer.forward_ns / runs * 1e-3,
+		       (double)layer.backward_ns / runs * 1e-3,
 		       ns > 0 ? (layer.flops_forward + layer.flops_backward) * runs / ns : 0);
 	}
 }
@@ -189,7 +200,8 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {options, parse, "RECIPE.ini [SECTION.KEY=VALUE...]", doc, NULL, NULL, NULL};
+	static const struct argp argp = {
+		options, parse, "RECIPE.ini [SECTION.KEY=VALUE...]", doc, NULL, NULL, NULL};
 	struct arguments arguments = {.run = {.stop = &stop}};
 	struct recipe recipe;
 	char error[RECIPE_ERROR_MAX] = "", output[4096];

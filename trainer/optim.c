@@ -17,7 +17,8 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 {
 	const struct recipe_optim *optim = &recipe->optim;
 	struct device_hyper hyper = {.momentum = (float)optim->momentum};
-	double lr = optim->lr * schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
+	double lr = optim->lr *
+		    schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
 	for (int group = 0; group < MODEL_GROUPS; group++) {
 		hyper.lr[group] = (float)(group == MODEL_BIASES ? lr * optim->bias_lr : lr);
 		if (group == MODEL_WEIGHTS || optim->decay_all)

@@ -39,7 +39,8 @@ static void duration(double seconds, char text[16])
 
 bool progress_due(const struct progress *progress)
 {
-	return progress->on && progress_now() >= (progress->bar ? progress->draw_at : progress->plain_at);
+	return progress->on &&
+	       progress_now() >= (progress->bar ? progress->draw_at : progress->plain_at);
 }
 
 void progress_step(struct progress *progress, const struct progress_state *state)
@@ -48,8 +49,9 @@ void progress_step(struct progress *progress, const struct progress_state *state
 	double now = progress_now();
 	duration(state->seconds_left, left);
 	snprintf(text, sizeof(text),
-		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s", state->epoch,
-		 state->epochs, state->loss, state->lr, state->images_per_second, 100 * state->wait, left);
+		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
+		 state->epoch, state->epochs, state->loss, state->lr, state->images_per_second,
+		 100 * state->wait, left);
 	if (!progress->bar) {
 		fprintf(stderr, "%s\n", text);
 		progress->plain_at = now + PLAIN_SECONDS;
@@ -57,7 +59,8 @@ void progress_step(struct progress *progress, const struct progress_state *state
 	}
 	struct winsize size;
 	int columns = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : 100;
-	size_t filled = state->steps ? (size_t)(state->step * (sizeof(track) - 1) / state->steps) : 0;
+	size_t filled =
+		state->steps ? (size_t)(state->step * (sizeof(track) - 1) / state->steps) : 0;
 	memset(track, '.', sizeof(track) - 1);
 	memset(track, '=', filled < sizeof(track) - 1 ? filled : sizeof(track) - 1);
 	track[sizeof(track) - 1] = '\0';

@@ -101,7 +101,8 @@ static int fail_key(const char *where, const char *section, const char *name, ch
 	if (nearest && best <= 7)
 		return fail(error, "%s: no key %s.%s; did you mean %s.%s?", where, section, name,
 			    nearest->section, nearest->name);
-	return fail(error, "%s: no key %s.%s; `trainer --help-recipe` lists them", where, section, name);
+	return fail(error, "%s: no key %s.%s; `trainer --help-recipe` lists them", where, section,
+		    name);
 }
 
 /* A decimal number and nothing after it but blanks; end is where it stopped. */
@@ -118,14 +119,14 @@ static bool read_number(const char *text, double *ret_value, const char **ret_en
 	return true;
 }
 
-static int set_number(const struct recipe_key *key, const char *where, const char *text, double *value,
-		      char *error)
+static int set_number(const struct recipe_key *key, const char *where, const char *text,
+		      double *value, char *error)
 {
 	const char *end;
 	double number;
 	if (!read_number(text, &number, &end) || *end || number < key->min || number > key->max)
-		return fail(error, "%s: %s.%s = \"%s\": expected a number from %.12g to %.12g", where,
-			    key->section, key->name, text, key->min, key->max);
+		return fail(error, "%s: %s.%s = \"%s\": expected a number from %.12g to %.12g",
+			    where, key->section, key->name, text, key->min, key->max);
 	*value = number;
 	return 0;
 }
@@ -137,14 +138,15 @@ static int set_integer(const struct recipe_key *key, const char *where, const ch
 	errno = 0;
 	unsigned long long number = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
 	if (!end || *end || errno || (double)number < key->min || (double)number > key->max)
-		return fail(error, "%s: %s.%s = \"%s\": expected a whole number from %.17g to %.17g", where,
-			    key->section, key->name, text, key->min, key->max);
+		return fail(error,
+			    "%s: %s.%s = \"%s\": expected a whole number from %.17g to %.17g",
+			    where, key->section, key->name, text, key->min, key->max);
 	*value = number;
 	return 0;
 }
 
-static int set_boolean(const struct recipe_key *key, const char *where, const char *text, bool *value,
-		       char *error)
+static int set_boolean(const struct recipe_key *key, const char *where, const char *text,
+		       bool *value, char *error)
 {
 	static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -153,8 +155,8 @@ static int set_boolean(const struct recipe_key *key, const char *where, const ch
 			return 0;
 		}
 	}
-	return fail(error, "%s: %s.%s = \"%s\": expected true or false", where, key->section, key->name,
-		    text);
+	return fail(error, "%s: %s.%s = \"%s\": expected true or false", where, key->section,
+		    key->name, text);
 }
 
 static int set_word(const struct recipe_key *key, const char *where, const char *text, int *value,
@@ -169,8 +171,8 @@ static int set_word(const struct recipe_key *key, const char *where, const char 
 		}
 		word = word[length] ? word + length + 1 : NULL;
 	}
-	return fail(error, "%s: %s.%s = \"%s\": expected one of %s", where, key->section, key->name, text,
-		    key->words);
+	return fail(error, "%s: %s.%s = \"%s\": expected one of %s", where, key->section, key->name,
+		    text, key->words);
 }
 
 static int set_numbers(const struct recipe_key *key, const char *where, const char *text,
@@ -183,24 +185,27 @@ static int set_numbers(const struct recipe_key *key, const char *where, const ch
 		if (numbers.count == RECIPE_NUMBERS_MAX || !read_number(at, &number, &at) ||
 		    number < key->min || number > key->max || (*at && *at != ','))
 			return fail(error,
-				    "%s: %s.%s = \"%s\": expected at most %d numbers from %.12g to %.12g, "
+				    "%s: %s.%s = \"%s\": expected at most %d numbers from %.12g to "
+				    "%.12g, "
 				    "with commas between",
-				    where, key->section, key->name, text, RECIPE_NUMBERS_MAX, key->min,
-				    key->max);
+				    where, key->section, key->name, text, RECIPE_NUMBERS_MAX,
+				    key->min, key->max);
 		numbers.value[numbers.count++] = number;
 		if (*at == ',') {
 			at += 1 + strspn(at + 1, " \t");
 			if (!*at)
-				return fail(error, "%s: %s.%s = \"%s\": a number is missing after the comma",
-					    where, key->section, key->name, text);
+				return fail(
+					error,
+					"%s: %s.%s = \"%s\": a number is missing after the comma",
+					where, key->section, key->name, text);
 		}
 	}
 	*value = numbers;
 	return 0;
 }
 
-static int set(struct recipe *recipe, const struct recipe_key *key, const char *where, const char *text,
-	       char *error)
+static int set(struct recipe *recipe, const struct recipe_key *key, const char *where,
+	       const char *text, char *error)
 {
 	switch (key->type) {
 	case RECIPE_TEXT: {
@@ -285,7 +290,8 @@ static char *read_line(char *text, int size, void *user)
 	size_t length = strlen(text);
 	if (length == (size_t)size - 1 && text[length - 1] != '\n') {
 		snprintf(reading->value, sizeof(reading->value),
-			 "line longer than %d bytes; go on with an indented line below it", size - 2);
+			 "line longer than %d bytes; go on with an indented line below it",
+			 size - 2);
 		refuse(reading, reading->value);
 		return NULL;
 	}
@@ -296,9 +302,11 @@ static char *read_line(char *text, int size, void *user)
 		if (start[end] == ']') {
 			char where[512];
 			snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
-			snprintf(reading->value, sizeof(reading->value), "%.*s", (int)end - 1, start + 1);
+			snprintf(reading->value, sizeof(reading->value), "%.*s", (int)end - 1,
+				 start + 1);
 			if (!find_section(reading->value))
-				reading->result = fail_section(where, reading->value, reading->error);
+				reading->result =
+					fail_section(where, reading->value, reading->error);
 		}
 	}
 	return reading->result ? NULL : text;
@@ -313,7 +321,8 @@ static int handle(void *user, const char *section, const char *name, const char 
 	char where[512];
 	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
 	if (!*section) {
-		reading->result = fail(reading->error, "%s: %s stands before the first [section]", where, name);
+		reading->result = fail(reading->error, "%s: %s stands before the first [section]",
+				       where, name);
 		return 0;
 	}
 	const struct recipe_key *key = find_key(section, name);
@@ -324,13 +333,13 @@ static int handle(void *user, const char *section, const char *name, const char 
 	unsigned *set_on = &reading->set_on[key - recipe_keys];
 	if (reading->continues) {
 		size_t length = strlen(reading->value);
-		snprintf(reading->value + length, sizeof(reading->value) - length, "%s%s", length ? " " : "",
-			 text);
+		snprintf(reading->value + length, sizeof(reading->value) - length, "%s%s",
+			 length ? " " : "", text);
 		if (strlen(reading->value) == sizeof(reading->value) - 1)
 			refuse(reading, "value too long");
 	} else if (*set_on) {
-		reading->result = fail(reading->error, "%s: %s.%s was already set on line %u", where, section,
-				       name, *set_on);
+		reading->result = fail(reading->error, "%s: %s.%s was already set on line %u",
+				       where, section, name, *set_on);
 		return 0;
 	} else {
 		snprintf(reading->value, sizeof(reading->value), "%s", text);
@@ -409,7 +418,8 @@ int recipe_override(struct recipe *recipe, const char *argument, char *error)
 int recipe_check(const struct recipe *recipe, char *error)
 {
 	if (!*recipe->data.train)
-		return fail(error, "data.train is not set: it names the packed dataset to train on");
+		return fail(error,
+			    "data.train is not set: it names the packed dataset to train on");
 	if (recipe->data.mean.count != 0 && recipe->data.mean.count != 3)
 		return fail(error, "data.mean has %u numbers, expected 3 (R, G, B) or none",
 			    recipe->data.mean.count);
@@ -419,15 +429,19 @@ int recipe_check(const struct recipe *recipe, char *error)
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return fail(error, "data.val_pipeline is set, but no data.val to run it on");
 	const struct recipe_schedule_keys *schedule = &recipe->schedule;
-	if (schedule->warmup > 0 && schedule->warmup >= recipe->train.epochs && recipe->train.epochs > 0)
-		return fail(error, "schedule.warmup = %g epochs leaves nothing of train.epochs = %g",
+	if (schedule->warmup > 0 && schedule->warmup >= recipe->train.epochs &&
+	    recipe->train.epochs > 0)
+		return fail(error,
+			    "schedule.warmup = %g epochs leaves nothing of train.epochs = %g",
 			    schedule->warmup, recipe->train.epochs);
 	if (schedule->name == RECIPE_MULTI_STEP && !schedule->milestones.count)
-		return fail(error, "schedule.milestones is empty: schedule.name = multi_step needs them");
+		return fail(error,
+			    "schedule.milestones is empty: schedule.name = multi_step needs them");
 	for (unsigned i = 1; i < schedule->milestones.count; i++)
 		if (schedule->milestones.value[i] <= schedule->milestones.value[i - 1])
 			return fail(error, "schedule.milestones must rise: %g is followed by %g",
-				    schedule->milestones.value[i - 1], schedule->milestones.value[i]);
+				    schedule->milestones.value[i - 1],
+				    schedule->milestones.value[i]);
 	if (recipe->optim.nesterov && recipe->optim.momentum == 0)
 		return fail(error, "optim.nesterov = true needs optim.momentum above 0");
 	return 0;
@@ -452,7 +466,8 @@ static int number_text(double value, char *text, size_t size)
 	return length;
 }
 
-int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text, size_t size)
+int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
+		    size_t size)
 {
 	const void *value = field(recipe, key);
 	int length = 0;
@@ -480,7 +495,8 @@ int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, c
 			number_text(numbers->value[i], number, sizeof(number));
 			if ((size_t)length >= size)
 				return -ENOSPC;
-			length += snprintf(text + length, size - (size_t)length, "%s%s", i ? ", " : "", number);
+			length += snprintf(text + length, size - (size_t)length, "%s%s",
+					   i ? ", " : "", number);
 		}
 		break;
 	}
@@ -536,18 +552,20 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved, bool
 	char now[RECIPE_TEXT_MAX], then[RECIPE_TEXT_MAX];
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
-		if (key->resume == RECIPE_FREE || (key->resume == RECIPE_TRAJECTORY && allow_trajectory))
+		if (key->resume == RECIPE_FREE ||
+		    (key->resume == RECIPE_TRAJECTORY && allow_trajectory))
 			continue;
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)
 			return -ENOSPC;
 		if (!strcmp(now, then))
 			continue;
-		return fail(error, "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s", key->section,
-			    key->name, now, then,
+		return fail(error, "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
+			    key->section, key->name, now, then,
 			    key->resume == RECIPE_FIXED
 				    ? "the run cannot go on like this; start a new one"
-				    : "the losses would differ from an unbroken run; --allow-changes goes on all the same");
+				    : "the losses would differ from an unbroken run; "
+				      "--allow-changes goes on all the same");
 	}
 	return 0;
 }

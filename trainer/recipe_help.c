@@ -55,7 +55,8 @@ void recipe_help(FILE *file)
 			const struct recipe_key *key = &recipe_keys[i];
 			if (strcmp(key->section, recipe_sections[s].name))
 				continue;
-			fprintf(file, "  %s = %s    (", key->name, *key->fallback ? key->fallback : "\"\"");
+			fprintf(file, "  %s = %s    (", key->name,
+				*key->fallback ? key->fallback : "\"\"");
 			print_type(file, key);
 			fputs(")\n", file);
 			print_wrapped(file, key->help, 8, 100);

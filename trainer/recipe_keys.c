@@ -2,23 +2,41 @@
 
 #define AT(field) offsetof(struct recipe, field)
 #define TEXT(section, name, fallback, resume, help)                                                \
-	{#section, #name, RECIPE_TEXT, AT(section.name), fallback, 0, 0, NULL, resume, help}
+	{                                                                                          \
+#section, #name, RECIPE_TEXT, AT(section.name), fallback, 0, 0, NULL, resume, help \
+	}
 #define INTEGER(section, name, fallback, min, max, resume, help)                                   \
-	{#section, #name, RECIPE_INTEGER, AT(section.name), fallback, min, max, NULL, resume, help}
+	{                                                                                          \
+#section, #name, RECIPE_INTEGER, AT(section.name), fallback, min, max, NULL,       \
+			resume, help                                                               \
+	}
 #define NUMBER(section, name, fallback, min, max, resume, help)                                    \
-	{#section, #name, RECIPE_NUMBER, AT(section.name), fallback, min, max, NULL, resume, help}
+	{                                                                                          \
+#section, #name, RECIPE_NUMBER, AT(section.name), fallback, min, max, NULL,        \
+			resume, help                                                               \
+	}
 #define BOOLEAN(section, name, fallback, resume, help)                                             \
-	{#section, #name, RECIPE_BOOLEAN, AT(section.name), fallback, 0, 0, NULL, resume, help}
+	{                                                                                          \
+#section, #name, RECIPE_BOOLEAN, AT(section.name), fallback, 0, 0, NULL, resume,   \
+			help                                                                       \
+	}
 #define WORD(section, name, fallback, words, resume, help)                                         \
-	{#section, #name, RECIPE_WORD, AT(section.name), fallback, 0, 0, words, resume, help}
+	{                                                                                          \
+#section, #name, RECIPE_WORD, AT(section.name), fallback, 0, 0, words, resume,     \
+			help                                                                       \
+	}
 #define NUMBERS(section, name, fallback, min, max, resume, help)                                   \
-	{#section, #name, RECIPE_NUMBERS, AT(section.name), fallback, min, max, NULL, resume, help}
+	{                                                                                          \
+#section, #name, RECIPE_NUMBERS, AT(section.name), fallback, min, max, NULL,       \
+			resume, help                                                               \
+	}
 
 const struct recipe_section recipe_sections[] = {
 	{"data", "What is fed: datasets, transforms, batches."},
 	{"model", "The network."},
 	{"optim", "How weights follow gradients."},
-	{"schedule", "The learning rate over time. It is evaluated at every step; lengths are in epochs and may be fractions."},
+	{"schedule", "The learning rate over time. It is evaluated at every step; lengths are in "
+		     "epochs and may be fractions."},
 	{"train", "Length, seed, device, precision, and what goes on around the steps."},
 	{"log", "What is said while it runs."},
 	{"checkpoint", "What is kept to resume from."},
@@ -27,16 +45,19 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 
 const struct recipe_key recipe_keys[] = {
 	TEXT(data, train, "", RECIPE_FREE,
-	     "Packed dataset to train on (required). Relative paths start at the current directory."),
+	     "Packed dataset to train on (required). Relative paths start at the current "
+	     "directory."),
 	TEXT(data, val, "", RECIPE_FREE, "Packed dataset to evaluate on; empty: no evaluation."),
 	TEXT(data, pipeline, "", RECIPE_FIXED,
-	     "Transforms of training samples, in the grammar of loaderd(1); it must deliver u8 (normalisation happens on the device). Empty: pixels as stored."),
+	     "Transforms of training samples, in the grammar of loaderd(1); it must deliver u8 "
+	     "(normalisation happens on the device). Empty: pixels as stored."),
 	TEXT(data, val_pipeline, "", RECIPE_FREE,
 	     "Transforms of evaluation samples. Empty: pixels as stored."),
 	INTEGER(data, batch_size, "128", 1, 65536, RECIPE_FIXED, "Samples per step."),
 	INTEGER(data, val_batch_size, "0", 0, 65536, RECIPE_FREE,
 		"Samples per evaluation batch; 0: as batch_size."),
-	BOOLEAN(data, shuffle, "true", RECIPE_FIXED, "A new order in each epoch; false: as stored."),
+	BOOLEAN(data, shuffle, "true", RECIPE_FIXED,
+		"A new order in each epoch; false: as stored."),
 	WORD(data, bad, "substitute", "substitute|fail", RECIPE_FIXED,
 	     "What a sample that cannot be decoded does: it is replaced, or it ends the run."),
 	INTEGER(data, threads, "0", 0, 1024, RECIPE_FREE,
@@ -44,9 +65,11 @@ const struct recipe_key recipe_keys[] = {
 	INTEGER(data, slots, "0", 0, 64, RECIPE_FREE,
 		"Batches that may wait in shared memory; 0: the daemon chooses."),
 	NUMBERS(data, mean, "", 0, 255, RECIPE_FIXED,
-		"Mean of R, G, B, 0 to 255, subtracted from pixels. Empty: as recorded in the training set."),
+		"Mean of R, G, B, 0 to 255, subtracted from pixels. Empty: as recorded in the "
+		"training set."),
 	NUMBERS(data, std, "", 0.001, 255, RECIPE_FIXED,
-		"Standard deviation of R, G, B that pixels are divided by. Empty: as recorded in the training set."),
+		"Standard deviation of R, G, B that pixels are divided by. Empty: as recorded in "
+		"the training set."),
 
 	TEXT(model, name, "resnet18", RECIPE_FIXED,
 	     "resnet18, resnet34, resnet50, resnet101, resnet152, resnet_cifar or speednet."),
@@ -57,30 +80,37 @@ const struct recipe_key recipe_keys[] = {
 	INTEGER(model, classes, "0", 0, 1000000, RECIPE_FIXED,
 		"Outputs; 0: as many as the training set has classes."),
 	WORD(model, stem, "imagenet", "imagenet|cifar", RECIPE_FIXED,
-	     "First layer of resnet18 to resnet152: 7 x 7 with stride 2 and pooling, or 3 x 3 for small images."),
+	     "First layer of resnet18 to resnet152: 7 x 7 with stride 2 and pooling, or 3 x 3 for "
+	     "small images."),
 	BOOLEAN(model, zero_init, "true", RECIPE_FIXED,
-		"Start the last batch norm of each residual block at zero, so that blocks start as identities."),
+		"Start the last batch norm of each residual block at zero, so that blocks start as "
+		"identities."),
 	BOOLEAN(model, whiten, "true", RECIPE_FIXED,
-		"speednet: the first convolution is fixed to whiten 2 x 2 patches of the training set."),
-	WORD(model, activation, "relu", "relu|gelu", RECIPE_FIXED, "speednet: activation of every layer."),
+		"speednet: the first convolution is fixed to whiten 2 x 2 patches of the training "
+		"set."),
+	WORD(model, activation, "relu", "relu|gelu", RECIPE_FIXED,
+	     "speednet: activation of every layer."),
 	NUMBER(model, logit_scale, "0", 0, 100, RECIPE_FIXED,
 	       "Factor on the logits; 0: the model's own, 1/9 for speednet and 1 for the others."),
 	NUMBER(model, bn_momentum, "0.1", 0, 1, RECIPE_TRAJECTORY,
 	       "Share of each batch in the running statistics of batch norms."),
-	NUMBER(model, bn_epsilon, "1e-5", 1e-12, 1, RECIPE_FIXED, "Added to variances in batch norms."),
+	NUMBER(model, bn_epsilon, "1e-5", 1e-12, 1, RECIPE_FIXED,
+	       "Added to variances in batch norms."),
 	TEXT(model, pretrained, "", RECIPE_FREE,
-	     "safetensors file to start from; a last layer of another number of classes is started afresh."),
+	     "safetensors file to start from; a last layer of another number of classes is started "
+	     "afresh."),
 
 	WORD(optim, name, "sgd", "sgd", RECIPE_FIXED, "Optimizer: SGD with momentum."),
-	NUMBER(optim, lr, "0.1", 0, 1000, RECIPE_TRAJECTORY, "Highest learning rate of the schedule."),
+	NUMBER(optim, lr, "0.1", 0, 1000, RECIPE_TRAJECTORY,
+	       "Highest learning rate of the schedule."),
 	NUMBER(optim, momentum, "0.9", 0, 1, RECIPE_TRAJECTORY, "Momentum of SGD."),
 	BOOLEAN(optim, nesterov, "true", RECIPE_TRAJECTORY, "Nesterov's form of momentum."),
 	NUMBER(optim, weight_decay, "5e-5", 0, 10, RECIPE_TRAJECTORY,
 	       "Weight decay; batch norms and biases have none."),
 	WORD(optim, decay, "coupled", "coupled|decoupled", RECIPE_TRAJECTORY,
-	     "coupled adds weight_decay * w to the gradient; decoupled shrinks w by lr * weight_decay beside the step."),
-	BOOLEAN(optim, decay_all, "false", RECIPE_TRAJECTORY,
-		"Decay batch norms and biases too."),
+	     "coupled adds weight_decay * w to the gradient; decoupled shrinks w by lr * "
+	     "weight_decay beside the step."),
+	BOOLEAN(optim, decay_all, "false", RECIPE_TRAJECTORY, "Decay batch norms and biases too."),
 	NUMBER(optim, bias_lr, "1", 0, 1000, RECIPE_TRAJECTORY,
 	       "Factor on the learning rate of the biases of batch norms."),
 
@@ -103,29 +133,39 @@ const struct recipe_key recipe_keys[] = {
 	NUMBER(schedule, peak, "0.3", 0, 1, RECIPE_TRAJECTORY,
 	       "one_cycle: share of the epochs after which the rate is highest."),
 	NUMBER(schedule, start, "0.04", 0, 1, RECIPE_TRAJECTORY,
-	       "one_cycle: share of the learning rate at the start; triangular: at the low points."),
+	       "one_cycle: share of the learning rate at the start; triangular: at the low "
+	       "points."),
 	NUMBER(schedule, period, "0", 0, 100000, RECIPE_TRAJECTORY,
-	       "cosine: epochs from restart to restart, 0: none; triangular: epochs of a whole cycle, 0: one cycle."),
+	       "cosine: epochs from restart to restart, 0: none; triangular: epochs of a whole "
+	       "cycle, 0: one cycle."),
 
-	NUMBER(train, epochs, "90", 0, 100000, RECIPE_TRAJECTORY, "Length of the run; fractions are allowed."),
+	NUMBER(train, epochs, "90", 0, 100000, RECIPE_TRAJECTORY,
+	       "Length of the run; fractions are allowed."),
 	INTEGER(train, seed, "0", 0, 9007199254740992.0, RECIPE_FIXED,
 		"Seed of weights, order and augmentation: the same everywhere and always."),
-	WORD(train, device, "auto", "auto|cpu|cuda", RECIPE_TRAJECTORY, "Where the arithmetic happens."),
+	WORD(train, device, "auto", "auto|cpu|cuda", RECIPE_TRAJECTORY,
+	     "Where the arithmetic happens."),
 	WORD(train, precision, "auto", "auto|fp32|bf16|fp16", RECIPE_TRAJECTORY,
-	     "Arithmetic of activations; weights and updates are always fp32. auto: bf16 where the device is faster for it."),
+	     "Arithmetic of activations; weights and updates are always fp32. auto: bf16 where the "
+	     "device is faster for it."),
 	INTEGER(train, threads, "0", 0, 1024, RECIPE_FREE,
-		"Threads of the CPU device; 0: all CPUs. Losses are bitwise equal only for the same number."),
+		"Threads of the CPU device; 0: all CPUs. Losses are bitwise equal only for the "
+		"same number."),
 	NUMBER(train, label_smoothing, "0", 0, 0.999, RECIPE_TRAJECTORY,
 	       "Share of the target spread evenly over all classes."),
 	NUMBER(train, ema, "0", 0, 0.999999, RECIPE_FIXED,
-	       "Decay per update of an average of the weights and of the batch norms' statistics, which is what is evaluated then; 0: none."),
-	INTEGER(train, ema_every, "1", 1, 100000, RECIPE_TRAJECTORY, "Steps from update to update of the average."),
+	       "Decay per update of an average of the weights and of the batch norms' statistics, "
+	       "which is what is evaluated then; 0: none."),
+	INTEGER(train, ema_every, "1", 1, 100000, RECIPE_TRAJECTORY,
+		"Steps from update to update of the average."),
 	NUMBER(train, ema_warmup, "0", 0, 100000, RECIPE_TRAJECTORY,
 	       "Epochs in which the average just follows the weights."),
 	NUMBER(train, eval_every, "1", 0, 100000, RECIPE_FREE,
-	       "Epochs from evaluation to evaluation; the end is always evaluated. 0: only the end."),
+	       "Epochs from evaluation to evaluation; the end is always evaluated. 0: only the "
+	       "end."),
 
-	INTEGER(log, interval, "20", 1, 1000000, RECIPE_FREE, "Steps per object in log.jsonl and per plain progress line."),
+	INTEGER(log, interval, "20", 1, 1000000, RECIPE_FREE,
+		"Steps per object in log.jsonl and per plain progress line."),
 	WORD(log, progress, "auto", "auto|bar|plain|off", RECIPE_FREE,
 	     "Progress on standard error: a bar on a terminal, plain lines elsewhere."),
 

@@ -20,8 +20,8 @@ int run_fail(struct run *run, int code, const char *format, ...)
 
 /* ---- graphs ---- */
 
-int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height, uint32_t width,
-		  struct device_graph **ret_graph)
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
+		  uint32_t width, struct device_graph **ret_graph)
 {
 	struct run_graph *slot = mode == DEVICE_TRAIN ? &run->train : &run->eval;
 	if (slot->graph && slot->count == count && slot->height == height && slot->width == width) {
@@ -30,8 +30,10 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	}
 	uint32_t side = height < width ? height : width;
 	if (side < model_side_min(run->model))
-		return run_fail(run, -EINVAL, "images of %u x %u are too small for model.name = %s, which needs %u",
-				width, height, run->recipe->model.name, model_side_min(run->model));
+		return run_fail(
+			run, -EINVAL,
+			"images of %u x %u are too small for model.name = %s, which needs %u",
+			width, height, run->recipe->model.name, model_side_min(run->model));
 	device_graph_free(slot->graph);
 	*slot = (struct run_graph){.count = count, .height = height, .width = width};
 	struct device_graph_options options = {.mode = mode};
@@ -52,8 +54,8 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 	if (r) {
 		device_graph_free(slot->graph);
 		slot->graph = NULL;
-		return run_fail(run, r, "planning %s for %u images of %u x %u: %s", run->recipe->model.name, count,
-				width, height, error);
+		return run_fail(run, r, "planning %s for %u images of %u x %u: %s",
+				run->recipe->model.name, count, width, height, error);
 	}
 	*ret_graph = slot->graph;
 	return 0;
@@ -63,11 +65,13 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
 		     struct device_batch *ret_batch)
 {
 	if (batch->layout != FEED_NHWC)
-		return run_fail(run, -EINVAL, "%s delivers planes (nchw): the trainer wants nhwc, so leave layout() out",
-				pipeline_key);
+		return run_fail(
+			run, -EINVAL,
+			"%s delivers planes (nchw): the trainer wants nhwc, so leave layout() out",
+			pipeline_key);
 	if (batch->channels < 3)
-		return run_fail(run, -EINVAL, "%s delivers %u channels: expected 3 or 4", pipeline_key,
-				batch->channels);
+		return run_fail(run, -EINVAL, "%s delivers %u channels: expected 3 or 4",
+				pipeline_key, batch->channels);
 	*ret_batch = (struct device_batch){
 		.images = batch->images,
 		.labels = batch->labels,
@@ -139,7 +143,8 @@ static int check_folder(struct run *run)
 		return 0;
 	if (!run->options.overwrite)
 		return run_fail(run, -EEXIST,
-				"%s holds a run that reached step %llu: --resume continues it, --output DIR puts the new "
+				"%s holds a run that reached step %llu: --resume continues it, "
+				"--output DIR puts the new "
 				"one elsewhere, --overwrite replaces it",
 				run->options.output, (unsigned long long)step);
 	while (!checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
@@ -169,7 +174,8 @@ static int find_checkpoint(struct run *run, struct checkpoint **ret_checkpoint)
 		failed = run_fail(run, r, "%s", error);
 	}
 	if (!failed)
-		progress_line(&run->progress, "%s holds no checkpoint yet: starting from the beginning",
+		progress_line(&run->progress,
+			      "%s holds no checkpoint yet: starting from the beginning",
 			      run->options.output);
 	return failed;
 }
@@ -178,18 +184,25 @@ static int check_checkpoint(struct run *run, const struct checkpoint *checkpoint
 {
 	char error[RECIPE_ERROR_MAX];
 	const struct checkpoint_state *state = checkpoint_state(checkpoint);
-	int r = recipe_compare(run->recipe, checkpoint_recipe(checkpoint), run->options.allow_changes, error);
+	int r = recipe_compare(run->recipe, checkpoint_recipe(checkpoint),
+			       run->options.allow_changes, error);
 	if (r)
 		return run_fail(run, r, "%s", error);
 	if (state->dataset_samples != run->data.samples)
-		return run_fail(run, -EINVAL, "data.train has %llu samples, but had %llu when the checkpoint was written",
-				(unsigned long long)run->data.samples, (unsigned long long)state->dataset_samples);
+		return run_fail(
+			run, -EINVAL,
+			"data.train has %llu samples, but had %llu when the checkpoint was written",
+			(unsigned long long)run->data.samples,
+			(unsigned long long)state->dataset_samples);
 	if (state->classes != run->data.classes)
-		return run_fail(run, -EINVAL, "the model has %u classes, but had %u when the checkpoint was written",
-				run->data.classes, state->classes);
+		return run_fail(
+			run, -EINVAL,
+			"the model has %u classes, but had %u when the checkpoint was written",
+			run->data.classes, state->classes);
 	if (state->precision != device_info(run->device)->precision && !run->options.allow_changes)
 		return run_fail(run, -EINVAL,
-				"the device's precision is not that of the checkpoint: the losses would differ from an "
+				"the device's precision is not that of the checkpoint: the losses "
+				"would differ from an "
 				"unbroken run; --allow-changes goes on all the same");
 	return 0;
 }
@@ -205,15 +218,18 @@ static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
 		return run_fail(run, r, "%s", *error ? error : strerror(-r));
 	run->state.batches_per_epoch = info.batches_per_epoch;
 	if (!info.batches_per_epoch)
-		return run_fail(run, -EINVAL, "data.batch_size = %llu leaves no whole batch of the %llu samples of %s",
-				(unsigned long long)run->recipe->data.batch_size,
-				(unsigned long long)run->data.samples, run->recipe->data.train);
+		return run_fail(
+			run, -EINVAL,
+			"data.batch_size = %llu leaves no whole batch of the %llu samples of %s",
+			(unsigned long long)run->recipe->data.batch_size,
+			(unsigned long long)run->data.samples, run->recipe->data.train);
 	double wait = 0;
 	r = data_next(run->feed, run->options.stop, &run->batch, &wait, error);
 	if (r == FEED_END)
 		return run_fail(run, -EPROTO, "the feed ended before its first batch");
 	if (r)
-		return run_fail(run, r, "%s", r == -EINTR ? "stopped before the first step" : error);
+		return run_fail(run, r, "%s",
+				r == -EINTR ? "stopped before the first step" : error);
 	run->has_batch = true;
 	return 0;
 }
@@ -232,7 +248,9 @@ static int initialize(struct run *run)
 	memcpy(images.std, run->data.std, sizeof(images.std));
 	bool pixels = batch->element == FEED_U8 && batch->layout == FEED_NHWC;
 	if (model_wants_images(run->model) && !pixels)
-		return run_fail(run, -EINVAL, "model.whiten needs u8 images from data.pipeline: leave to() and layout() out");
+		return run_fail(run, -EINVAL,
+				"model.whiten needs u8 images from data.pipeline: leave to() and "
+				"layout() out");
 	int r = model_initialize(run->model, run->recipe->train.seed, pixels ? &images : NULL);
 	if (r)
 		return run_fail(run, r, "initial weights: %s", strerror(-r));
@@ -269,9 +287,10 @@ static int open_journal(struct run *run, bool resumed)
 	journal_begin(journal, resumed ? "resume" : "start", run->state.step);
 	journal_text(journal, "model", run->recipe->model.name);
 	journal_text(journal, "device", device->name);
-	journal_text(journal, "precision", device->precision == DEVICE_BF16   ? "bf16"
-					   : device->precision == DEVICE_FP16 ? "fp16"
-									      : "fp32");
+	journal_text(journal, "precision",
+		     device->precision == DEVICE_BF16	? "bf16"
+		     : device->precision == DEVICE_FP16 ? "fp16"
+							: "fp32");
 	journal_count(journal, "threads", device->threads);
 	journal_count(journal, "samples", run->data.samples);
 	journal_count(journal, "classes", run->data.classes);
@@ -313,8 +332,10 @@ static int start(struct run *run, const struct checkpoint *checkpoint)
 	if (r)
 		return r;
 	if (checkpoint && then != run->state.batches_per_epoch)
-		return run_fail(run, -EINVAL, "an epoch has %llu batches, but had %llu when the checkpoint was written",
-				(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
+		return run_fail(
+			run, -EINVAL,
+			"an epoch has %llu batches, but had %llu when the checkpoint was written",
+			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
 	run->state.dataset_samples = run->data.samples;
 	run->state.classes = run->data.classes;
 	run->state.precision = device_info(run->device)->precision;
@@ -333,8 +354,8 @@ static int start(struct run *run, const struct checkpoint *checkpoint)
 	run->checkpoint_every = in_steps(run, run->recipe->checkpoint.every);
 	schedule_init(&run->schedule, run->recipe);
 	struct device_graph *graph;
-	return run_graph_for(run, DEVICE_TRAIN, (uint32_t)run->recipe->data.batch_size, run->batch.height,
-			     run->batch.width, &graph);
+	return run_graph_for(run, DEVICE_TRAIN, (uint32_t)run->recipe->data.batch_size,
+			     run->batch.height, run->batch.width, &graph);
 }
 
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
@@ -359,7 +380,8 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 		r = write_recipe(run);
 	if (!r && checkpoint)
 		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)",
-			      (unsigned long long)run->state.step, (unsigned long long)run->state.epoch,
+			      (unsigned long long)run->state.step,
+			      (unsigned long long)run->state.epoch,
 			      (unsigned long long)run->state.batch);
 	checkpoint_close(checkpoint);
 	return r;
@@ -390,17 +412,20 @@ void run_describe(const struct run *run, FILE *file)
 	}
 	device_graph_info(run->train.graph, &graph);
 	const struct run_graph *train = &run->train;
-	fprintf(file, "data     %s: %llu samples, %u classes, %llu batches of %u per epoch\n", run->recipe->data.train,
-		(unsigned long long)run->data.samples, run->data.classes,
+	fprintf(file, "data     %s: %llu samples, %u classes, %llu batches of %u per epoch\n",
+		run->recipe->data.train, (unsigned long long)run->data.samples, run->data.classes,
 		(unsigned long long)run->state.batches_per_epoch, train->count);
-	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n", run->recipe->model.name,
-		(double)parameters * 1e-6, train->width, train->height, graph.layers);
+	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n",
+		run->recipe->model.name, (double)parameters * 1e-6, train->width, train->height,
+		graph.layers);
 	fprintf(file, "device   %s, %s, %u threads\n", device->name,
 		device->precision == DEVICE_BF16   ? "bf16"
 		: device->precision == DEVICE_FP16 ? "fp16"
 						   : "fp32",
 		device->threads);
-	fprintf(file, "step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and workspace, %.1f MiB if none were shared\n",
+	fprintf(file,
+		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
+		"workspace, %.1f MiB if none were shared\n",
 		(graph.flops_forward + graph.flops_backward) / train->count * 1e-9,
 		(double)graph.arena_bytes / (1 << 20), (double)graph.unshared_bytes / (1 << 20));
 	fprintf(file, "run      %llu steps (%.6g epochs) into %s\n", (unsigned long long)run->steps,

@@ -17,10 +17,12 @@ static const struct {
 	const char *name;
 	unsigned size;
 } types[] = {
-	[SAFETENSORS_BOOL] = {"BOOL", 1}, [SAFETENSORS_U8] = {"U8", 1},     [SAFETENSORS_I8] = {"I8", 1},
-	[SAFETENSORS_U16] = {"U16", 2},   [SAFETENSORS_I16] = {"I16", 2},   [SAFETENSORS_F16] = {"F16", 2},
-	[SAFETENSORS_BF16] = {"BF16", 2}, [SAFETENSORS_U32] = {"U32", 4},   [SAFETENSORS_I32] = {"I32", 4},
-	[SAFETENSORS_F32] = {"F32", 4},   [SAFETENSORS_U64] = {"U64", 8},   [SAFETENSORS_I64] = {"I64", 8},
+	[SAFETENSORS_BOOL] = {"BOOL", 1}, [SAFETENSORS_U8] = {"U8", 1},
+	[SAFETENSORS_I8] = {"I8", 1},	  [SAFETENSORS_U16] = {"U16", 2},
+	[SAFETENSORS_I16] = {"I16", 2},	  [SAFETENSORS_F16] = {"F16", 2},
+	[SAFETENSORS_BF16] = {"BF16", 2}, [SAFETENSORS_U32] = {"U32", 4},
+	[SAFETENSORS_I32] = {"I32", 4},	  [SAFETENSORS_F32] = {"F32", 4},
+	[SAFETENSORS_U64] = {"U64", 8},	  [SAFETENSORS_I64] = {"I64", 8},
 	[SAFETENSORS_F64] = {"F64", 8},
 };
 
@@ -42,7 +44,8 @@ size_t safetensors_type_size(enum safetensors_type type)
 	return types[type].size;
 }
 
-__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format,
+						      ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -69,7 +72,8 @@ static json_t *header_of(const struct safetensors_writer *writer)
 	json_t *header = json_object();
 	json_t *metadata = json_object();
 	for (size_t i = 0; i < writer->metadata_count; i++)
-		json_object_set_new(metadata, writer->metadata[i].key, json_string(writer->metadata[i].value));
+		json_object_set_new(metadata, writer->metadata[i].key,
+				    json_string(writer->metadata[i].value));
 	if (writer->metadata_count)
 		json_object_set(header, "__metadata__", metadata);
 	json_decref(metadata);
@@ -79,8 +83,8 @@ static json_t *header_of(const struct safetensors_writer *writer)
 		json_t *shape = json_array();
 		for (unsigned k = 0; k < tensor->rank; k++)
 			json_array_append_new(shape, json_integer((json_int_t)tensor->shape[k]));
-		json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[tensor->type].name, "shape",
-					  shape, "data_offsets", (json_int_t)offset,
+		json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[tensor->type].name,
+					  "shape", shape, "data_offsets", (json_int_t)offset,
 					  (json_int_t)(offset + tensor->size));
 		if (!entry || json_object_set_new(header, tensor->name, entry)) {
 			json_decref(header);
@@ -143,7 +147,8 @@ static int sync_folder(const char *path)
 	if (slash == path)
 		snprintf(folder, sizeof(folder), "/");
 	else
-		snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+		snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) : 1,
+			 slash ? path : ".");
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -161,8 +166,8 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 	for (size_t i = 0; i < writer->count; i++) {
 		uint64_t size;
 		if (!tensor_size(&writer->tensors[i], &size) || size != writer->tensors[i].size)
-			return fail(error, -EINVAL, "%s: tensor %s has not the size of its shape", path,
-				    writer->tensors[i].name);
+			return fail(error, -EINVAL, "%s: tensor %s has not the size of its shape",
+				    path, writer->tensors[i].name);
 	}
 	json_t *header = header_of(writer);
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
@@ -212,8 +217,8 @@ static int read_tensor(const char *path, const char *name, const json_t *json, c
 		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
 {
 	if (!json_is_object(json) || json_object_size(json) != 3)
-		return fail(error, -EBADMSG, "%s: tensor %s: expected dtype, shape and data_offsets", path,
-			    name);
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
 	tensor->name = name;
 	const json_t *type = json_object_get(json, "dtype");
 	if (read_type(type, &tensor->type))
@@ -221,24 +226,28 @@ static int read_tensor(const char *path, const char *name, const json_t *json, c
 			    json_string_value(type) ? json_string_value(type) : "(missing)");
 	const json_t *shape = json_object_get(json, "shape");
 	if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_RANK_MAX)
-		return fail(error, -EBADMSG, "%s: tensor %s: shape is not a list of at most %d", path, name,
-			    SAFETENSORS_RANK_MAX);
+		return fail(error, -EBADMSG, "%s: tensor %s: shape is not a list of at most %d",
+			    path, name, SAFETENSORS_RANK_MAX);
 	tensor->rank = (unsigned)json_array_size(shape);
 	for (unsigned i = 0; i < tensor->rank; i++)
 		if (!read_count(json_array_get(shape, i), &tensor->shape[i]))
-			return fail(error, -EBADMSG, "%s: tensor %s: dimension %u is not a count", path, name, i);
+			return fail(error, -EBADMSG, "%s: tensor %s: dimension %u is not a count",
+				    path, name, i);
 	const json_t *offsets = json_object_get(json, "data_offsets");
 	uint64_t begin = 0, end = 0;
 	if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
 	    !read_count(json_array_get(offsets, 1), &end) || begin > end)
-		return fail(error, -EBADMSG, "%s: tensor %s: data_offsets are not two rising counts", path,
-			    name);
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: data_offsets are not two rising counts", path, name);
 	if (end > data_size)
-		return fail(error, -EBADMSG, "%s: tensor %s ends at byte %llu of %llu; the file is cut short or damaged",
-			    path, name, (unsigned long long)end, (unsigned long long)data_size);
+		return fail(
+			error, -EBADMSG,
+			"%s: tensor %s ends at byte %llu of %llu; the file is cut short or damaged",
+			path, name, (unsigned long long)end, (unsigned long long)data_size);
 	uint64_t size;
 	if (!tensor_size(tensor, &size) || size != end - begin)
-		return fail(error, -EBADMSG, "%s: tensor %s: %llu bytes are not what its shape needs", path, name,
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: %llu bytes are not what its shape needs", path, name,
 			    (unsigned long long)(end - begin));
 	tensor->data = data + begin;
 	tensor->size = size;
@@ -262,12 +271,14 @@ static int read_metadata(const char *path, const json_t *metadata, char *error)
 	json_object_foreach((json_t *)metadata, key, value)
 	{
 		if (!json_is_string(value))
-			return fail(error, -EBADMSG, "%s: __metadata__: %s is not a text", path, key);
+			return fail(error, -EBADMSG, "%s: __metadata__: %s is not a text", path,
+				    key);
 	}
 	return 0;
 }
 
-static int read_tensors(struct safetensors *file, const char *path, uint64_t header_size, char *error)
+static int read_tensors(struct safetensors *file, const char *path, uint64_t header_size,
+			char *error)
 {
 	const char *data = (const char *)file->map + 8 + header_size;
 	uint64_t data_size = file->map_size - 8 - header_size;
@@ -280,8 +291,8 @@ static int read_tensors(struct safetensors *file, const char *path, uint64_t hea
 	{
 		int r = !strcmp(name, "__metadata__")
 				? read_metadata(path, json, error)
-				: read_tensor(path, name, json, data, data_size, &file->tensors[file->count++],
-					      error);
+				: read_tensor(path, name, json, data, data_size,
+					      &file->tensors[file->count++], error);
 		if (r)
 			return r;
 	}
@@ -290,15 +301,16 @@ static int read_tensors(struct safetensors *file, const char *path, uint64_t hea
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensors_tensor *tensor = &file->tensors[i];
 		if ((const char *)tensor->data < end)
-			return fail(error, -EBADMSG, "%s: tensor %s overlaps %s", path, tensor->name,
-				    file->tensors[i - 1].name);
+			return fail(error, -EBADMSG, "%s: tensor %s overlaps %s", path,
+				    tensor->name, file->tensors[i - 1].name);
 		if ((const char *)tensor->data > end)
-			return fail(error, -EBADMSG, "%s: bytes before tensor %s belong to none", path,
-				    tensor->name);
+			return fail(error, -EBADMSG, "%s: bytes before tensor %s belong to none",
+				    path, tensor->name);
 		end = (const char *)tensor->data + tensor->size;
 	}
 	if (end != data + data_size)
-		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none", path);
+		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none",
+			    path);
 	return 0;
 }
 
@@ -341,16 +353,18 @@ int safetensors_open(const char *path, struct safetensors **ret_file, char *erro
 		memcpy(&header_size, file->map, 8);
 		header_size = le64toh(header_size);
 		if (header_size > SAFETENSORS_HEADER_MAX || header_size > file->map_size - 8)
-			r = fail(error, -EBADMSG, "%s: not a safetensors file: a header of %llu bytes in a file of %zu",
+			r = fail(error, -EBADMSG,
+				 "%s: not a safetensors file: a header of %llu bytes in a file of "
+				 "%zu",
 				 path, (unsigned long long)header_size, file->map_size);
 	}
 	if (!r) {
 		json_error_t json_error;
-		file->header = json_loadb((const char *)file->map + 8, header_size, JSON_REJECT_DUPLICATES,
-					  &json_error);
+		file->header = json_loadb((const char *)file->map + 8, header_size,
+					  JSON_REJECT_DUPLICATES, &json_error);
 		if (!file->header)
-			r = fail(error, -EBADMSG, "%s: header: %s at byte %d", path, json_error.text,
-				 8 + json_error.position);
+			r = fail(error, -EBADMSG, "%s: header: %s at byte %d", path,
+				 json_error.text, 8 + json_error.position);
 		else if (!json_is_object(file->header))
 			r = fail(error, -EBADMSG, "%s: header is not a JSON object", path);
 	}
@@ -395,5 +409,6 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
 
 const char *safetensors_metadata(const struct safetensors *file, const char *key)
 {
-	return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+	return json_string_value(
+		json_object_get(json_object_get(file->header, "__metadata__"), key));
 }

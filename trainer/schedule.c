@@ -65,7 +65,8 @@ static double proper(const struct schedule *schedule, double epoch, double past,
 	case RECIPE_TRIANGULAR:
 		if (length <= 0)
 			return schedule->start;
-		return triangle(past, schedule->period > 0 ? schedule->period : length, schedule->start);
+		return triangle(past, schedule->period > 0 ? schedule->period : length,
+				schedule->start);
 	}
 	return 1;
 }

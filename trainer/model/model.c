@@ -29,7 +29,8 @@ uint32_t layer_width(double factor, uint32_t channels)
 /* ---- describing ---- */
 
 static struct device_param *declare(struct model *model, const char *owner, const char *leaf,
-				    const struct device_param_spec *spec, const struct layer_param *init)
+				    const struct device_param_spec *spec,
+				    const struct layer_param *init)
 {
 	char name[DEVICE_NAME_MAX];
 	if (model->failed)
@@ -59,7 +60,8 @@ static struct device_param *declare(struct model *model, const char *owner, cons
 }
 
 static struct device_param *declare_vector(struct model *model, const char *owner, const char *leaf,
-					   uint32_t size, enum model_group group, bool frozen, float value)
+					   uint32_t size, enum model_group group, bool frozen,
+					   float value)
 {
 	struct device_param_spec spec = {
 		.kind = DEVICE_VECTOR, .shape = {size}, .group = group, .frozen = frozen};
@@ -79,7 +81,8 @@ static void declare_norm(struct model *model, const char *name, uint32_t channel
 			 bool frozen_gamma, struct device_norm *norm)
 {
 	*norm = (struct device_norm){.epsilon = model->bn_epsilon, .momentum = model->bn_momentum};
-	norm->gamma = declare_vector(model, name, "weight", channels, MODEL_SCALES, frozen_gamma, gamma);
+	norm->gamma =
+		declare_vector(model, name, "weight", channels, MODEL_SCALES, frozen_gamma, gamma);
 	norm->beta = declare_vector(model, name, "bias", channels, MODEL_BIASES, false, 0);
 	norm->running_mean = declare_buffer(model, name, "running_mean", channels, 0);
 	norm->running_var = declare_buffer(model, name, "running_var", channels, 1);
@@ -129,7 +132,8 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 		layer->has_norm = true;
 		declare_norm(model, conv->norm, conv->channels, conv->gamma, false, &layer->norm);
 	} else if (conv->bias) {
-		layer->bias = declare_vector(model, conv->name, "bias", conv->channels, MODEL_BIASES, false, 0);
+		layer->bias = declare_vector(model, conv->name, "bias", conv->channels,
+					     MODEL_BIASES, false, 0);
 	}
 	return model->failed ? -1 : model->layer_count;
 }
@@ -147,8 +151,8 @@ int layer_norm(struct model *model, const char *name, int input, bool frozen_gam
 	return model->failed ? -1 : model->layer_count;
 }
 
-int layer_max_pool(struct model *model, const char *name, int input, uint32_t window, uint32_t stride,
-		   uint32_t pad)
+int layer_max_pool(struct model *model, const char *name, int input, uint32_t window,
+		   uint32_t stride, uint32_t pad)
 {
 	struct layer *layer = append(model, LAYER_MAX_POOL, name, input);
 	if (!layer)
@@ -196,18 +200,19 @@ static int describe(struct model *model, const struct recipe_model *recipe, uint
 		const char *name;
 		int (*describe)(struct model *, const struct recipe_model *, uint32_t);
 	} families[] = {
-		{"resnet18", resnet_describe},   {"resnet34", resnet_describe},
-		{"resnet50", resnet_describe},   {"resnet101", resnet_describe},
-		{"resnet152", resnet_describe},  {"resnet_cifar", resnet_cifar_describe},
+		{"resnet18", resnet_describe},	 {"resnet34", resnet_describe},
+		{"resnet50", resnet_describe},	 {"resnet101", resnet_describe},
+		{"resnet152", resnet_describe},	 {"resnet_cifar", resnet_cifar_describe},
 		{"speednet", speednet_describe},
 	};
 	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
 		if (!strcmp(families[i].name, recipe->name))
 			return families[i].describe(model, recipe, classes);
-	return layer_fail(model, -EINVAL,
-			  "model.name = \"%s\": expected resnet18, resnet34, resnet50, resnet101, resnet152, "
-			  "resnet_cifar or speednet",
-			  recipe->name);
+	return layer_fail(
+		model, -EINVAL,
+		"model.name = \"%s\": expected resnet18, resnet34, resnet50, resnet101, resnet152, "
+		"resnet_cifar or speednet",
+		recipe->name);
 }
 
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
@@ -280,7 +285,8 @@ static struct device_value *record_layer(struct device_graph *graph, const struc
 	case LAYER_NORM:
 		return device_norm(graph, layer->name, x, &layer->norm, NULL, layer->activation);
 	case LAYER_MAX_POOL: {
-		struct device_pool_spec spec = {layer->name, layer->window, layer->stride, layer->pad};
+		struct device_pool_spec spec = {layer->name, layer->window, layer->stride,
+						layer->pad};
 		return device_max_pool(graph, x, &spec);
 	}
 	case LAYER_GLOBAL_AVERAGE:
@@ -288,14 +294,16 @@ static struct device_value *record_layer(struct device_graph *graph, const struc
 	case LAYER_GLOBAL_MAX:
 		return device_global_max_pool(graph, layer->name, x);
 	case LAYER_LINEAR: {
-		struct device_linear_spec spec = {layer->name, layer->weight, layer->bias, DEVICE_IDENTITY};
+		struct device_linear_spec spec = {layer->name, layer->weight, layer->bias,
+						  DEVICE_IDENTITY};
 		return device_linear(graph, x, &spec);
 	}
 	}
 	return NULL;
 }
 
-void model_record(const struct model *model, struct device_graph *graph, const struct model_input *input)
+void model_record(const struct model *model, struct device_graph *graph,
+		  const struct model_input *input)
 {
 	struct device_value *values[LAYERS_MAX + 1];
 	struct device_input_spec spec = {
@@ -343,7 +351,8 @@ static int initialize_param(const struct layer_param *entry, uint64_t seed,
 	case LAYER_INIT_WHITEN:
 		return images ? whiten_weights(images, spec->shape[1], values) : -EINVAL;
 	case LAYER_INIT_FAN_OUT: {
-		double deviation = sqrt(2.0 / ((double)spec->shape[0] * spec->shape[1] * spec->shape[2]));
+		double deviation =
+			sqrt(2.0 / ((double)spec->shape[0] * spec->shape[1] * spec->shape[2]));
 		for (size_t i = 0; i < count; i++)
 			values[i] = (float)(deviation * random_normal(key, i));
 		return 0;

@@ -23,7 +23,8 @@ static struct name name_of(const char *block, const char *leaf)
 	return name;
 }
 
-static int projection(struct model *model, const char *block, int input, uint32_t channels, uint32_t stride)
+static int projection(struct model *model, const char *block, int input, uint32_t channels,
+		      uint32_t stride)
 {
 	return layer_conv(model, &(struct layer_conv){
 					 .name = name_of(block, "downsample.0").text,
@@ -36,8 +37,8 @@ static int projection(struct model *model, const char *block, int input, uint32_
 				 });
 }
 
-static int basic_block(struct model *model, const char *block, int input, uint32_t channels, uint32_t stride,
-		       bool project, float last_gamma)
+static int basic_block(struct model *model, const char *block, int input, uint32_t channels,
+		       uint32_t stride, bool project, float last_gamma)
 {
 	int shortcut = project ? projection(model, block, input, channels, stride) : input;
 	int x = layer_conv(model, &(struct layer_conv){
@@ -65,8 +66,8 @@ static int basic_block(struct model *model, const char *block, int input, uint32
 				 });
 }
 
-static int bottleneck(struct model *model, const char *block, int input, uint32_t channels, uint32_t stride,
-		      bool project, float last_gamma)
+static int bottleneck(struct model *model, const char *block, int input, uint32_t channels,
+		      uint32_t stride, bool project, float last_gamma)
 {
 	int shortcut = project ? projection(model, block, input, 4 * channels, stride) : input;
 	int x = layer_conv(model, &(struct layer_conv){
@@ -103,8 +104,8 @@ static int bottleneck(struct model *model, const char *block, int input, uint32_
 				 });
 }
 
-static int stages(struct model *model, const struct stage *list, unsigned count, int input, uint32_t channels,
-		  bool bottlenecks, bool zero_init)
+static int stages(struct model *model, const struct stage *list, unsigned count, int input,
+		  uint32_t channels, bool bottlenecks, bool zero_init)
 {
 	float last_gamma = zero_init ? 0 : 1;
 	int x = input;
@@ -115,8 +116,8 @@ static int stages(struct model *model, const struct stage *list, unsigned count,
 			uint32_t stride = b ? 1 : list[s].stride;
 			bool project = stride != 1 || channels != outputs;
 			snprintf(block, sizeof(block), "layer%u.%u", s + 1, b);
-			x = (bottlenecks ? bottleneck : basic_block)(model, block, x, list[s].channels, stride,
-								     project, last_gamma);
+			x = (bottlenecks ? bottleneck : basic_block)(
+				model, block, x, list[s].channels, stride, project, last_gamma);
 			channels = outputs;
 		}
 	}
@@ -160,8 +161,8 @@ int resnet_describe(struct model *model, const struct recipe_model *recipe, uint
 			continue;
 		struct stage list[4];
 		for (unsigned s = 0; s < 4; s++)
-			list[s] = (struct stage){layer_width(recipe->width, 64u << s), nets[i].blocks[s],
-						 s ? 2 : 1};
+			list[s] = (struct stage){layer_width(recipe->width, 64u << s),
+						 nets[i].blocks[s], s ? 2 : 1};
 		bool large = recipe->stem == RECIPE_STEM_IMAGENET;
 		uint32_t channels = list[0].channels;
 		int x = stem(model, channels, large);
@@ -174,8 +175,10 @@ int resnet_describe(struct model *model, const struct recipe_model *recipe, uint
 int resnet_cifar_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes)
 {
 	if (recipe->depth < 8 || (recipe->depth - 2) % 6)
-		return layer_fail(model, -EINVAL, "model.depth = %llu: expected 6 n + 2, such as 8, 14, 20, 32 or 56",
-				  (unsigned long long)recipe->depth);
+		return layer_fail(
+			model, -EINVAL,
+			"model.depth = %llu: expected 6 n + 2, such as 8, 14, 20, 32 or 56",
+			(unsigned long long)recipe->depth);
 	uint32_t blocks = (uint32_t)(recipe->depth - 2) / 6;
 	struct stage list[3];
 	for (unsigned s = 0; s < 3; s++)

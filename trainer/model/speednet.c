@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-static int group(struct model *model, unsigned number, int x, uint32_t channels, enum device_activation activation)
+static int group(struct model *model, unsigned number, int x, uint32_t channels,
+		 enum device_activation activation)
 {
 	char name[32];
 	snprintf(name, sizeof(name), "group%u.conv1", number);
@@ -41,15 +42,16 @@ int speednet_describe(struct model *model, const struct recipe_model *recipe, ui
 	static const uint32_t channels[] = {64, 256, 256};
 	enum device_activation activation =
 		recipe->activation == RECIPE_ACTIVATION_GELU ? DEVICE_GELU : DEVICE_RELU;
-	int x = layer_conv(model, &(struct layer_conv){
-					  .name = "whiten",
-					  .channels = 2 * PATCH,
-					  .window = WINDOW,
-					  .stride = 1,
-					  .activation = activation,
-					  .init = recipe->whiten ? LAYER_INIT_WHITEN : LAYER_INIT_FAN_OUT,
-					  .bias = true,
-				  });
+	int x = layer_conv(model,
+			   &(struct layer_conv){
+				   .name = "whiten",
+				   .channels = 2 * PATCH,
+				   .window = WINDOW,
+				   .stride = 1,
+				   .activation = activation,
+				   .init = recipe->whiten ? LAYER_INIT_WHITEN : LAYER_INIT_FAN_OUT,
+				   .bias = true,
+			   });
 	for (unsigned i = 0; i < 3; i++)
 		x = group(model, i + 1, x, layer_width(recipe->width, channels[i]), activation);
 	x = layer_global(model, "maxpool", x, LAYER_GLOBAL_MAX);

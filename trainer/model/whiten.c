@@ -30,7 +30,8 @@ static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX
 				if (a[p][q] == 0)
 					continue;
 				double theta = (a[q][q] - a[p][p]) / (2 * a[p][q]);
-				double t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1));
+				double t = (theta < 0 ? -1 : 1) /
+					   (fabs(theta) + sqrt(theta * theta + 1));
 				double c = 1 / sqrt(t * t + 1), s = t * c;
 				for (unsigned k = 0; k < n; k++) {
 					double kp = a[k][p], kq = a[k][q];
@@ -53,22 +54,26 @@ static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX
 }
 
 /* Mean of the outer products of all patches; the mean is left in, as the images' own was subtracted. */
-static void second_moments(const struct model_images *images, unsigned window, double m[PATCH_MAX][PATCH_MAX])
+static void second_moments(const struct model_images *images, unsigned window,
+			   double m[PATCH_MAX][PATCH_MAX])
 {
 	unsigned n = window * window * 3;
 	uint64_t patches = 0;
 	double patch[PATCH_MAX];
 	memset(m, 0, sizeof(double) * PATCH_MAX * PATCH_MAX);
 	for (uint32_t i = 0; i < images->count; i++) {
-		const uint8_t *image =
-			images->pixels + (size_t)i * images->height * images->width * images->channels;
+		const uint8_t *image = images->pixels + (size_t)i * images->height * images->width *
+								images->channels;
 		for (uint32_t y = 0; y + window <= images->height; y++) {
 			for (uint32_t x = 0; x + window <= images->width; x++, patches++) {
 				for (unsigned k = 0; k < n; k++) {
-					size_t row = y + k / 3 / window, column = x + k / 3 % window;
-					double value = image[(row * images->width + column) * images->channels +
+					size_t row = y + k / 3 / window,
+					       column = x + k / 3 % window;
+					double value = image[(row * images->width + column) *
+								     images->channels +
 							     k % 3];
-					patch[k] = (value - images->mean[k % 3]) / images->std[k % 3];
+					patch[k] =
+						(value - images->mean[k % 3]) / images->std[k % 3];
 				}
 				for (unsigned a = 0; a < n; a++)
 					for (unsigned b = 0; b <= a; b++)

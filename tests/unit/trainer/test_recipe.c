@@ -49,12 +49,13 @@ static void defaults(void **state)
 static void every_type(void **state)
 {
 	struct recipe *recipe = *state;
-	int r = recipe_load_text(recipe, "r.ini",
-				 "; a comment\n[data]\ntrain = a b.pimg ; another\npipeline = random_resized_crop(\n"
-				 "\tsize=128@0;160@6,\n\tscale=0.35:1) hflip(0.5)\nshuffle = off\nbatch_size=64\n"
-				 "mean = 1, 2.5 ,3\n[schedule]\nname = multi_step\nmilestones = 1,2.5\n"
-				 "[optim]\nlr = 1e-2\n",
-				 error);
+	int r = recipe_load_text(
+		recipe, "r.ini",
+		"; a comment\n[data]\ntrain = a b.pimg ; another\npipeline = random_resized_crop(\n"
+		"\tsize=128@0;160@6,\n\tscale=0.35:1) hflip(0.5)\nshuffle = off\nbatch_size=64\n"
+		"mean = 1, 2.5 ,3\n[schedule]\nname = multi_step\nmilestones = 1,2.5\n"
+		"[optim]\nlr = 1e-2\n",
+		error);
 	if (r)
 		fail_msg("%s", error);
 	assert_string_equal(recipe->data.train, "a b.pimg");
@@ -74,19 +75,26 @@ static void mistakes(void **state)
 	struct recipe *recipe = *state;
 	refused(recipe, "[data]\nbatch_size = 64\nbatch_sise = 1\n",
 		"r.ini:3: no key data.batch_sise; did you mean data.batch_size?");
-	refused(recipe, "[train]\n\n\nlr = 1\n", "r.ini:4: no key train.lr; did you mean optim.lr?");
+	refused(recipe, "[train]\n\n\nlr = 1\n",
+		"r.ini:4: no key train.lr; did you mean optim.lr?");
 	refused(recipe, "[dat]\n", "r.ini:1: no section [dat]; did you mean [data]?");
-	refused(recipe, "[nonsense_and_more]\n", "no section [nonsense_and_more]; `trainer --help-recipe`");
-	refused(recipe, "[data]\nxyzzyxyzzy = 1\n", "r.ini:2: no key data.xyzzyxyzzy; `trainer --help-recipe`");
-	refused(recipe, "batch_size = 3\n", "r.ini:1: batch_size stands before the first [section]");
+	refused(recipe, "[nonsense_and_more]\n",
+		"no section [nonsense_and_more]; `trainer --help-recipe`");
+	refused(recipe, "[data]\nxyzzyxyzzy = 1\n",
+		"r.ini:2: no key data.xyzzyxyzzy; `trainer --help-recipe`");
+	refused(recipe, "batch_size = 3\n",
+		"r.ini:1: batch_size stands before the first [section]");
 	refused(recipe, "[data]\nbatch_size 3\n", "r.ini:2: expected [section] or key = value");
 	refused(recipe, "[data]\nslots = 3\nbatch_size = 3\nslots = 4\n",
 		"r.ini:4: data.slots was already set on line 2");
-	refused(recipe, "[data]\nbatch_size = 0\n", "data.batch_size = \"0\": expected a whole number from 1 to 65536");
+	refused(recipe, "[data]\nbatch_size = 0\n",
+		"data.batch_size = \"0\": expected a whole number from 1 to 65536");
 	refused(recipe, "[data]\nbatch_size = -1\n", "expected a whole number");
 	refused(recipe, "[data]\nbatch_size = 12x\n", "expected a whole number");
-	refused(recipe, "[data]\nbatch_size = 99999999999999999999999\n", "expected a whole number");
-	refused(recipe, "[optim]\nlr = nan\n", "optim.lr = \"nan\": expected a number from 0 to 1000");
+	refused(recipe, "[data]\nbatch_size = 99999999999999999999999\n",
+		"expected a whole number");
+	refused(recipe, "[optim]\nlr = nan\n",
+		"optim.lr = \"nan\": expected a number from 0 to 1000");
 	refused(recipe, "[optim]\nlr = 1,5\n", "expected a number");
 	refused(recipe, "[optim]\nlr =\n", "expected a number");
 	refused(recipe, "[optim]\nnesterov = maybe\n", "expected true or false");
@@ -214,9 +222,9 @@ static void missing_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(defaults), T(every_type), T(mistakes),   T(long_line_is_refused_not_cut), T(overrides),
-		T(checks),   T(round_trip), T(compare),    T(table),
-		T(missing_file),
+		T(defaults),  T(every_type),   T(mistakes),   T(long_line_is_refused_not_cut),
+		T(overrides), T(checks),       T(round_trip), T(compare),
+		T(table),     T(missing_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,8 @@ static void round_trip(void **state)
 		{"scalar", SAFETENSORS_F64, 0, {0}, &scalar, sizeof(scalar)},
 		{"empty", SAFETENSORS_F32, 2, {0, 5}, "", 0},
 	};
-	struct safetensors_entry metadata[] = {{"recipe", "[data]\ntrain = \"x\"\n"}, {"step", "12"}};
+	struct safetensors_entry metadata[] = {{"recipe", "[data]\ntrain = \"x\"\n"},
+					       {"step", "12"}};
 	struct safetensors_writer writer = {tensors, 4, metadata, 2, NULL, NULL};
 	if (safetensors_write(path, &writer, error))
 		fail_msg("%s", error);
@@ -124,11 +125,14 @@ static void failed_write_leaves_the_old_file(void **state)
 	tensors[1].name = "b";
 	tensors[1].size = 8;
 	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
-	assert_int_equal(safetensors_write("/nonexistent/x", &(struct safetensors_writer){0}, error), -ENOENT);
+	assert_int_equal(
+		safetensors_write("/nonexistent/x", &(struct safetensors_writer){0}, error),
+		-ENOENT);
 }
 
 #define T(name, type, shape, begin, end)                                                           \
-	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" begin        \
+	"," end "]}"
 
 static void good_headers(void **state)
 {
@@ -163,10 +167,14 @@ static void bad_headers(void **state)
 	refused("{" T("a", "F32", "[1,1,1,1,1,1,1,1,2]", "0", "8") "}", 8, "shape is not a list");
 	refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "data_offsets");
 	refused("{" T("a", "F32", "[2]", "-8", "0") "}", 8, "data_offsets");
-	refused("{" T("a", "F32", "[4611686018427387904,4]", "0", "0") "}", 0, "not what its shape needs");
-	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12, "overlaps");
-	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "0", "8") "}", 8, "overlaps");
-	refused("{" T("a", "U8", "[1]", "0", "1") "," T("a", "U8", "[1]", "1", "2") "}", 2, "duplicate");
+	refused("{" T("a", "F32", "[4611686018427387904,4]", "0", "0") "}", 0,
+		"not what its shape needs");
+	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12,
+		"overlaps");
+	refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "0", "8") "}", 8,
+		"overlaps");
+	refused("{" T("a", "U8", "[1]", "0", "1") "," T("a", "U8", "[1]", "1", "2") "}", 2,
+		"duplicate");
 	refused("{\"a\":[]}", 0, "expected dtype, shape and data_offsets");
 	refused("{\"a\":{\"dtype\":\"U8\"}}", 0, "expected dtype");
 	refused("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: a is not a text");

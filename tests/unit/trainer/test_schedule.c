@@ -60,8 +60,8 @@ static void cosine_restarts(void **state)
 
 static void linear_with_warmup(void **state)
 {
-	struct schedule s =
-		make("schedule.name=linear train.epochs=12 schedule.warmup=2 schedule.warmup_from=0.1 schedule.final=0.5");
+	struct schedule s = make("schedule.name=linear train.epochs=12 schedule.warmup=2 "
+				 "schedule.warmup_from=0.1 schedule.final=0.5");
 	near(schedule_factor(&s, 0), 0.1);
 	near(schedule_factor(&s, 1), 0.55);
 	near(schedule_factor(&s, 2), 1);
@@ -81,8 +81,8 @@ static void polynomial(void **state)
 /* Drops count from the start of the run, so warm-up does not move them. */
 static void step_with_warmup(void **state)
 {
-	struct schedule s = make(
-		"schedule.name=step train.epochs=90 schedule.step=30 schedule.gamma=0.1 schedule.warmup=5");
+	struct schedule s = make("schedule.name=step train.epochs=90 schedule.step=30 "
+				 "schedule.gamma=0.1 schedule.warmup=5");
 	near(schedule_factor(&s, 2.5), 0.5);
 	near(schedule_factor(&s, 5), 1);
 	near(schedule_factor(&s, 29.999), 1);
@@ -93,8 +93,8 @@ static void step_with_warmup(void **state)
 
 static void multi_step(void **state)
 {
-	struct schedule s =
-		make("schedule.name=multi_step train.epochs=20 schedule.gamma=0.5 schedule.milestones=3,7.5,15");
+	struct schedule s = make("schedule.name=multi_step train.epochs=20 schedule.gamma=0.5 "
+				 "schedule.milestones=3,7.5,15");
 	near(schedule_factor(&s, 2.9), 1);
 	near(schedule_factor(&s, 3), 0.5);
 	near(schedule_factor(&s, 7.4), 0.5);
@@ -112,8 +112,8 @@ static void exponential(void **state)
 
 static void one_cycle(void **state)
 {
-	struct schedule s = make(
-		"schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 schedule.start=0.2 schedule.final=0.1");
+	struct schedule s = make("schedule.name=one_cycle train.epochs=20 schedule.peak=0.25 "
+				 "schedule.start=0.2 schedule.final=0.1");
 	near(schedule_factor(&s, 0), 0.2);
 	near(schedule_factor(&s, 2.5), 0.6);
 	near(schedule_factor(&s, 5), 1);
@@ -129,8 +129,8 @@ static void one_cycle(void **state)
 
 static void triangular(void **state)
 {
-	struct schedule s =
-		make("schedule.name=triangular train.epochs=8 schedule.period=4 schedule.start=0.5");
+	struct schedule s = make(
+		"schedule.name=triangular train.epochs=8 schedule.period=4 schedule.start=0.5");
 	near(schedule_factor(&s, 0), 0.5);
 	near(schedule_factor(&s, 1), 0.75);
 	near(schedule_factor(&s, 2), 1);
@@ -142,12 +142,15 @@ static void triangular(void **state)
 /* Warm-up meets every schedule without a jump. */
 static void warmup_is_continuous(void **state)
 {
-	static const char *const names[] = {"constant", "cosine",      "linear",     "one_cycle", "step",
-					    "multi_step", "exponential", "polynomial", "triangular"};
+	static const char *const names[] = {"constant",	   "cosine",	 "linear",
+					    "one_cycle",   "step",	 "multi_step",
+					    "exponential", "polynomial", "triangular"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char text[256];
 		snprintf(text, sizeof(text),
-			 "schedule.name=%s train.epochs=50 schedule.warmup=3 schedule.milestones=20,40", names[i]);
+			 "schedule.name=%s train.epochs=50 schedule.warmup=3 "
+			 "schedule.milestones=20,40",
+			 names[i]);
 		struct schedule s = make(text);
 		double before = schedule_factor(&s, 3 - 1e-9), after = schedule_factor(&s, 3);
 		if (fabs(before - after) > 1e-6)
@@ -158,7 +161,8 @@ static void warmup_is_continuous(void **state)
 
 static void empty_run(void **state)
 {
-	static const char *const names[] = {"cosine", "linear", "one_cycle", "triangular", "polynomial"};
+	static const char *const names[] = {"cosine", "linear", "one_cycle", "triangular",
+					    "polynomial"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char text[256];
 		snprintf(text, sizeof(text), "schedule.name=%s train.epochs=0", names[i]);

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Makes the reference data that test_golden compares the trainer with.
+
+    python3 -m venv venv && venv/bin/pip install torch torchvision && venv/bin/python make.py
+
+Everything is computed in double precision by PyTorch. Weights and images are not stored: both sides make them from the same
+counter-based generator (trainer/random.h), so only digests are kept: logits, losses, running statistics, and of each gradient
+its norm and a few entries. Two files come out:
+
+    reference.json    one forward and backward pass of torchvision's ResNet-18, 10 classes, 4 images of 64 x 64
+    trajectory.json   12 steps of SGD (Nesterov, weight decay, warm-up and cosine, label smoothing, EMA) on a ResNet-8
+"""
+import json
+import math
+import os
+
+import numpy as np
+import torch
+import torchvision
+
+MASK = 0xFFFFFFFFFFFFFFFF
+HERE = os.path.dirname(os.path.abspath(__file__))
+MEAN = [120.0, 115.0, 100.0]
+STD = [60.0, 58.0, 57.0]
+
+
+def key_of(seed, name):
+    h = 0xCBF29CE484222325
+    for byte in name.encode():
+        h = (h ^ byte) * 0x100000001B3 & MASK
+    x = (h + seed * 0x9E3779B97F4A7C15) & MASK
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+    return x ^ (x >> 31)
+
+
+def philox(key, count):
+    """Words 0 and 1 of blocks 0 to count - 1 (Philox4x32-10)."""
+    m = np.uint64(0xFFFFFFFF)
+    index = np.arange(count, dtype=np.uint64)
+    c0, c1 = index & m, index >> np.uint64(32)
+    c2 = np.zeros(count, np.uint64)
+    c3 = np.zeros(count, np.uint64)
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        a = np.uint64(0xD2511F53) * c0
+        b = np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = ((b >> np.uint64(32)) ^ c1 ^ np.uint64(k0), b & m,
+                          (a >> np.uint64(32)) ^ c3 ^ np.uint64(k1), a & m)
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c0, c1
+
+
+def uniform(seed, name, count):
+    high, low = philox(key_of(seed, name), count)
+    bits = (high << np.uint64(32) | low) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-52 - 1
+
+
+def fill(model, seed):
+    """Weights as the test's: convolutions count in the order [K][R][S][C]."""
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            u = uniform(seed, name, p.numel())
+            if p.dim() == 4:
+                k, c, r, s = p.shape
+                u = u.reshape(k, r, s, c).transpose(0, 3, 1, 2) * math.sqrt(6 / (c * r * s))
+            elif p.dim() == 2:
+                u = u.reshape(p.shape) * math.sqrt(3 / p.shape[1])
+            elif name.endswith("weight"):
+                u = 1 + 0.25 * u
+            else:
+                u = 0.25 * u
+            u = u.astype(np.float32).astype(np.float64)
+            p.copy_(torch.from_numpy(np.ascontiguousarray(u)))
+
+
+def images(seed, name, count, side):
+    high, _ = philox(key_of(seed, name), count * side * side * 3)
+    pixels = (high >> np.uint64(24)).astype(np.float64).reshape(count, side, side, 3)
+    # Neighbours are averaged so that it looks more like an image than noise does.
+    pixels = np.floor((pixels + np.roll(pixels, 1, 1) + np.roll(pixels, 1, 2) + np.roll(pixels, (1, 1), (1, 2))) / 4)
+    x = (pixels - MEAN) / STD
+    return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+
+
+def labels(seed, name, count):
+    high, _ = philox(key_of(seed, name), count)
+    return torch.from_numpy((high % np.uint64(10)).astype(np.int64))
+
+
+def host_order(t):
+    return (t.permute(0, 2, 3, 1) if t.dim() == 4 else t).reshape(-1)
+
+
+def digest(t):
+    flat = host_order(t.detach())
+    n = flat.numel()
+    at = [0, n // 3, n // 2, n - 1]
+    return {"norm": flat.norm().item(), "entries": [flat[i].item() for i in at]}
+
+
+def reference():
+    model = torchvision.models.resnet18(num_classes=10).double()
+    fill(model, 1)
+    x, y = images(1, "images", 4, 64), labels(1, "labels", 4)
+    x.requires_grad_(True)
+    model.train()
+    logits = model(x)
+    loss = torch.nn.functional.cross_entropy(logits, y, label_smoothing=0.1)
+    loss.backward()
+    out = {
+        "loss": loss.item(),
+        "logits": logits.detach().reshape(-1).tolist(),
+        "input_gradient": digest(x.grad),
+        "gradients": {name: digest(p.grad) for name, p in model.named_parameters()},
+        "buffers": {name: digest(b) for name, b in model.named_buffers() if "running" in name},
+    }
+    model.eval()
+    with torch.no_grad():
+        logits = model(x)
+        out["eval_logits"] = logits.reshape(-1).tolist()
+        out["eval_loss"] = torch.nn.functional.cross_entropy(logits, y).item()
+    return out
+
+
+class Block(torch.nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = torch.nn.BatchNorm2d(outputs)
+        self.conv2 = torch.nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = torch.nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = torch.nn.Sequential(
+                torch.nn.Conv2d(inputs, outputs, 1, stride, bias=False), torch.nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
+        return (y + (self.downsample(x) if self.downsample else x)).relu()
+
+
+class ResNet8(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        self.bn1 = torch.nn.BatchNorm2d(16)
+        self.layer1 = torch.nn.Sequential(Block(16, 16, 1))
+        self.layer2 = torch.nn.Sequential(Block(16, 32, 2))
+        self.layer3 = torch.nn.Sequential(Block(32, 64, 2))
+        self.fc = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = self.layer3(self.layer2(self.layer1(self.bn1(self.conv1(x)).relu())))
+        return self.fc(x.mean((2, 3)))
+
+
+def trajectory():
+    steps, warmup, lr, final, decay = 12, 4, 0.2, 0.1, 0.9
+    model = ResNet8().double()
+    fill(model, 2)
+    plain = [p for p in model.parameters() if p.dim() == 1]
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    sgd = torch.optim.SGD([{"params": decayed, "weight_decay": 5e-3}, {"params": plain}],
+                          lr=lr, momentum=0.9, nesterov=True)
+    ema, losses, rates = None, [], []
+    for step in range(steps):
+        if step < warmup:
+            factor = step / warmup
+        else:
+            factor = final + (1 - final) * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+        for group in sgd.param_groups:
+            group["lr"] = lr * factor
+        rates.append(lr * factor)
+        x = images(2, f"images {step}", 8, 16)
+        y = labels(2, f"labels {step}", 8)
+        loss = torch.nn.functional.cross_entropy(model(x), y, label_smoothing=0.1)
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+        losses.append(loss.item())
+        state = {k: v.detach().clone() for k, v in model.state_dict().items() if v.is_floating_point()}
+        ema = state if ema is None else {k: decay * ema[k] + (1 - decay) * state[k] for k in state}
+    return {"losses": losses, "lr": rates, "values": {k: digest(v) for k, v in state.items()},
+            "ema": {k: digest(v) for k, v in ema.items()}}
+
+
+def rounded(value):
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    return value
+
+
+for name, make in (("reference", reference), ("trajectory", trajectory)):
+    with open(os.path.join(HERE, name + ".json"), "w") as file:
+        json.dump({"torch": torch.__version__, **rounded(make())}, file, indent=0)
+        file.write("\n")

@@ -1,0 +1,315 @@
+/* Checkpoints: a whole state there and back, layouts, what is refused, and the folder's housekeeping. */
+#include "checkpoint.h"
+#include "safetensors.h"
+#include "trainer_test.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/test_checkpoint.XXXXXX";
+static char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+static const struct device_optimizer_spec spec = {
+	.kind = DEVICE_SGD, .nesterov = true, .ema = true};
+static const char settings[] =
+	"model.name=resnet_cifar model.depth=8 model.width=0.5 model.stem=cifar data.train=x.pimg";
+
+static int setup(void **state)
+{
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	return system(command);
+}
+
+static const enum device_slot slots[] = {DEVICE_VALUE, DEVICE_MOMENT1, DEVICE_EMA};
+
+/* Every slot of every parameter gets values of its own. */
+static void scribble(struct fixture *fixture)
+{
+	float next = 1;
+	for (size_t i = 0; i < device_params_count(fixture->params); i++) {
+		struct device_param *param = device_params_at(fixture->params, i);
+		size_t count = device_param_elements(param);
+		float *values = malloc(count * sizeof(float));
+		for (int s = 0; s < 3; s++) {
+			for (size_t k = 0; k < count; k++)
+				values[k] = next += 0.25f;
+			device_param_write(param, slots[s], values);
+		}
+		free(values);
+	}
+}
+
+static void same(struct fixture *a, struct fixture *b)
+{
+	for (size_t i = 0; i < device_params_count(a->params); i++) {
+		struct device_param *x = device_params_at(a->params, i),
+				    *y = device_params_at(b->params, i);
+		size_t bytes = device_param_elements(x) * sizeof(float);
+		float *p = malloc(bytes), *q = malloc(bytes);
+		for (int s = 0; s < 3; s++) {
+			int r = device_param_read(x, slots[s], p);
+			assert_int_equal(device_param_read(y, slots[s], q), r);
+			if (!r)
+				assert_memory_equal(p, q, bytes);
+		}
+		free(p);
+		free(q);
+	}
+}
+
+static struct checkpoint_state some_state(void)
+{
+	return (struct checkpoint_state){
+		.step = 25,
+		.epoch = 2,
+		.batch = 5,
+		.batches_per_epoch = 10,
+		.dataset_samples = 100,
+		.classes = 10,
+		.precision = DEVICE_FP32,
+		.interval = {0.1, 2, 3, 4, 5},
+		.whole = {1.0 / 3, 12, 13, 14, 15},
+		.best_top1 = 0.7,
+		.best_step = 20,
+		.train_seconds = 1e-3,
+		.images = 250,
+		.device = {.updates = 25, .loss_scale = 1},
+	};
+}
+
+static void round_trip(void **state)
+{
+	struct fixture a, b;
+	struct checkpoint_state saved = some_state();
+	fixture_init(&a, settings, 10, &spec);
+	fixture_init(&b, settings, 10, &spec);
+	scribble(&a);
+	assert_int_equal(checkpoint_path(folder, 25, path), 0);
+	if (checkpoint_save(path, a.params, &a.recipe, &saved, error))
+		fail_msg("%s", error);
+	struct checkpoint *checkpoint;
+	if (checkpoint_open(path, &checkpoint, error))
+		fail_msg("%s", error);
+	assert_memory_equal(checkpoint_state(checkpoint), &saved, sizeof(saved));
+	assert_string_equal(checkpoint_recipe(checkpoint)->model.name, "resnet_cifar");
+	assert_string_equal(checkpoint_recipe(checkpoint)->data.train, "x.pimg");
+	if (checkpoint_restore(checkpoint, b.params, error))
+		fail_msg("%s", error);
+	same(&a, &b);
+	struct device_params_state device;
+	assert_int_equal(device_params_get_state(b.params, &device), 0);
+	assert_int_equal(device.updates, 25);
+	checkpoint_close(checkpoint);
+	fixture_deinit(&a);
+	fixture_deinit(&b);
+}
+
+/* Files hold convolutions as [O][I][H][W]. */
+static void layout(void **state)
+{
+	struct fixture a;
+	fixture_init(&a, settings, 10, NULL);
+	struct device_param *conv = device_params_find(a.params, "layer1.0.conv1.weight");
+	float host[8 * 3 * 3 * 8];
+	for (int i = 0; i < 8 * 9 * 8; i++)
+		host[i] = (float)i;
+	assert_int_equal(device_param_write(conv, DEVICE_VALUE, host), 0);
+	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
+	if (checkpoint_export(path, a.params, DEVICE_VALUE, "top-1 0.5", error))
+		fail_msg("%s", error);
+	struct safetensors *file;
+	assert_int_equal(safetensors_open(path, &file, error), 0);
+	const struct safetensors_tensor *tensor = safetensors_find(file, "layer1.0.conv1.weight");
+	assert_int_equal(tensor->rank, 4);
+	const float *values = tensor->data;
+	for (int k = 0; k < 8; k++)
+		for (int c = 0; c < 8; c++)
+			for (int rs = 0; rs < 9; rs++)
+				assert_true(values[(k * 8 + c) * 9 + rs] ==
+					    (float)((k * 9 + rs) * 8 + c));
+	assert_string_equal(safetensors_metadata(file, "trainer.evaluation"), "top-1 0.5");
+	assert_null(safetensors_find(file, "ema.fc.weight"));
+	safetensors_close(file);
+	struct checkpoint *checkpoint;
+	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
+	assert_non_null(strstr(error, "model.pretrained"));
+	fixture_deinit(&a);
+}
+
+static void another_model_is_refused(void **state)
+{
+	struct fixture b;
+	struct checkpoint *checkpoint;
+	checkpoint_path(folder, 25, path);
+	assert_int_equal(checkpoint_open(path, &checkpoint, error), 0);
+	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5 model.stem=cifar",
+		     10, &spec);
+	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
+	assert_non_null(strstr(error, "layer1.1.conv1.weight is missing"));
+	fixture_deinit(&b);
+	fixture_init(&b, "model.name=resnet_cifar model.depth=8 model.width=1 model.stem=cifar", 10,
+		     &spec);
+	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
+	assert_non_null(strstr(error, "another shape"));
+	fixture_deinit(&b);
+	checkpoint_close(checkpoint);
+}
+
+/* Weights of another program: half and bfloat16, more tensors than wanted, another number of classes. */
+static void import(void **state)
+{
+	struct fixture a, b;
+	bool kept;
+	fixture_init(&a, settings, 10, NULL);
+	fixture_init(&b, settings, 7, NULL);
+	scribble(&a);
+	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, NULL, error), 0);
+	if (checkpoint_import(path, b.params, &kept, error))
+		fail_msg("%s", error);
+	assert_true(kept);
+	float x[16], y[16];
+	device_param_read(device_params_find(a.params, "layer2.0.bn1.bias"), DEVICE_VALUE, x);
+	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
+	assert_memory_equal(x, y, sizeof(x));
+	fixture_deinit(&b);
+	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5 model.stem=cifar",
+		     10, NULL);
+	assert_int_equal(checkpoint_import(path, b.params, &kept, error), -EBADMSG);
+	fixture_deinit(&b);
+	fixture_deinit(&a);
+}
+
+static void narrow_types(void **state)
+{
+	struct fixture a;
+	bool kept;
+	fixture_init(&a, settings, 10, NULL);
+	size_t count = device_params_count(a.params);
+	struct safetensors_tensor *tensors = calloc(count + 1, sizeof(*tensors));
+	uint16_t *data = malloc(65536 * sizeof(*data));
+	for (int i = 0; i < 65536; i++)
+		data[i] = i % 2 ? 0x3c00 : 0x8001; /* halves 1 and -2^-24 */
+	for (size_t i = 0; i < count; i++) {
+		struct device_param *param = device_params_at(a.params, i);
+		const struct device_param_spec *s = device_param_spec(param);
+		struct safetensors_tensor *t = &tensors[i];
+		*t = (struct safetensors_tensor){
+			.name = s->name, .type = SAFETENSORS_F16, .data = data};
+		t->size = 2 * device_param_elements(param);
+		t->rank = s->kind == DEVICE_CONV_WEIGHT	    ? 4
+			  : s->kind == DEVICE_LINEAR_WEIGHT ? 2
+							    : 1;
+		t->shape[0] = s->shape[0];
+		t->shape[1] = t->rank == 4 ? s->shape[3] : s->shape[1];
+		t->shape[2] = s->shape[1];
+		t->shape[3] = s->shape[2];
+	}
+	tensors[count] = (struct safetensors_tensor){
+		"bn1.num_batches_tracked", SAFETENSORS_I64, 0, {0}, data, 8};
+	snprintf(path, sizeof(path), "%s/half.safetensors", folder);
+	struct safetensors_writer writer = {tensors, count + 1, NULL, 0, NULL, NULL};
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	if (checkpoint_import(path, a.params, &kept, error))
+		fail_msg("%s", error);
+	assert_false(kept);
+	float bias[10];
+	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
+	assert_true(bias[0] == -0x1p-24f && bias[1] == 1);
+	for (size_t i = 0; i < count; i++)
+		tensors[i].type = SAFETENSORS_BF16;
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &kept, error), 0);
+	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
+	assert_true(bias[1] == 0.0078125f); /* 0x3c00 as bfloat16 */
+	tensors[0].type = SAFETENSORS_I16;
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_non_null(strstr(error, "expected F32, F16 or BF16"));
+	free(tensors);
+	free(data);
+	fixture_deinit(&a);
+}
+
+/* Every truncation of a checkpoint is refused, so a file that a crash cut short is never resumed from. */
+static void truncated(void **state)
+{
+	struct checkpoint *checkpoint;
+	struct stat status;
+	checkpoint_path(folder, 25, path);
+	assert_int_equal(stat(path, &status), 0);
+	for (off_t size = status.st_size - 1; size >= 0; size -= 997) {
+		assert_int_equal(truncate(path, size), 0);
+		assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
+	}
+	unlink(path);
+}
+
+static void touch(const char *name)
+{
+	char full[512];
+	snprintf(full, sizeof(full), "%s/%s", folder, name);
+	FILE *file = fopen(full, "w");
+	fclose(file);
+}
+
+static bool exists(const char *name)
+{
+	char full[512];
+	snprintf(full, sizeof(full), "%s/%s", folder, name);
+	return access(full, F_OK) == 0;
+}
+
+static void housekeeping(void **state)
+{
+	uint64_t step;
+	assert_int_equal(checkpoint_newest(folder, UINT64_MAX, &step, path), -ENOENT);
+	touch("checkpoint-00000005.safetensors");
+	touch("checkpoint-00000010.safetensors");
+	touch("checkpoint-100000000.safetensors");
+	touch("checkpoint-00000020.safetensors.123.tmp");
+	touch("checkpoint-notes.safetensors");
+	touch("best.safetensors");
+	assert_int_equal(checkpoint_newest(folder, UINT64_MAX, &step, path), 0);
+	assert_int_equal(step, 100000000);
+	assert_int_equal(checkpoint_newest(folder, 100000000, &step, path), 0);
+	assert_int_equal(step, 10);
+	assert_int_equal(checkpoint_prune(folder, 5), 0);
+	assert_true(exists("checkpoint-00000005.safetensors"));
+	assert_false(exists("checkpoint-00000020.safetensors.123.tmp"));
+	assert_int_equal(checkpoint_prune(folder, 2), 0);
+	assert_false(exists("checkpoint-00000005.safetensors"));
+	assert_true(exists("checkpoint-00000010.safetensors"));
+	assert_true(exists("checkpoint-100000000.safetensors"));
+	assert_true(exists("checkpoint-notes.safetensors"));
+	assert_true(exists("best.safetensors"));
+	assert_int_equal(checkpoint_newest("/nonexistent", UINT64_MAX, &step, path), -ENOENT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(round_trip),
+		cmocka_unit_test(layout),
+		cmocka_unit_test(another_model_is_refused),
+		cmocka_unit_test(import),
+		cmocka_unit_test(narrow_types),
+		cmocka_unit_test(truncated),
+		cmocka_unit_test(housekeeping),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,151 @@
+/* log.jsonl: strict JSON, losses that read back bit for bit, and what a resumed run cuts off. */
+#include "journal.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/test_journal.XXXXXX", error[JOURNAL_ERROR_MAX];
+
+static int setup(void **state)
+{
+	int fd = mkstemp(path);
+	if (fd < 0)
+		return -1;
+	close(fd);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	return unlink(path);
+}
+
+static size_t read_all(char *text, size_t size)
+{
+	FILE *file = fopen(path, "r");
+	size_t n = fread(text, 1, size - 1, file);
+	fclose(file);
+	text[n] = '\0';
+	return n;
+}
+
+static void line(struct journal *journal, const char *event, uint64_t step)
+{
+	journal_begin(journal, event, step);
+	assert_int_equal(journal_end(journal), 0);
+}
+
+static void values(void **state)
+{
+	char text[4096];
+	struct journal *journal;
+	double loss = 0.1 + 0.2, tiny = 0x1.23456789abcdep-1030;
+	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	journal_begin(journal, "step", 18446744073709551ull);
+	journal_exact(journal, "loss", loss);
+	journal_exact(journal, "tiny", tiny);
+	journal_exact(journal, "bad", NAN);
+	journal_number(journal, "lr", 0.1);
+	journal_number(journal, "infinite", INFINITY);
+	journal_count(journal, "count", 12);
+	journal_text(journal, "text", "a \"b\"\n\x01 \xc3\xa9");
+	journal_text(journal, "not_utf8", "\xff");
+	assert_int_equal(journal_end(journal), 0);
+	journal_close(journal);
+	size_t n = read_all(text, sizeof(text));
+	assert_true(text[n - 1] == '\n' && !memchr(text, '\n', n - 1));
+	json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	assert_non_null(json);
+	assert_string_equal(json_string_value(json_object_get(json, "event")), "step");
+	assert_int_equal(json_integer_value(json_object_get(json, "step")), 18446744073709551ll);
+	assert_true(json_real_value(json_object_get(json, "loss")) == loss);
+	assert_true(json_real_value(json_object_get(json, "tiny")) == tiny);
+	assert_true(strtod(json_string_value(json_object_get(json, "tiny_hex")), NULL) == tiny);
+	assert_true(json_is_null(json_object_get(json, "bad")));
+	assert_true(json_is_null(json_object_get(json, "infinite")));
+	assert_true(json_number_value(json_object_get(json, "lr")) == 0.1);
+	assert_string_equal(json_string_value(json_object_get(json, "text")),
+			    "a \"b\"\n\x01 \xc3\xa9");
+	assert_true(json_is_null(json_object_get(json, "not_utf8")));
+	json_decref(json);
+}
+
+static void resume_cuts(void **state)
+{
+	char text[4096];
+	struct journal *journal;
+	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	line(journal, "start", 0);
+	line(journal, "step", 5);
+	line(journal, "checkpoint", 5);
+	line(journal, "step", 6);
+	line(journal, "step", 7);
+	journal_close(journal);
+	FILE *file = fopen(path, "a");
+	fputs("{\"event\":\"step\",\"step\":8,\"lo", file);
+	fclose(file);
+	assert_int_equal(journal_open(path, 5, false, &journal, error), 0);
+	line(journal, "resume", 5);
+	journal_close(journal);
+	read_all(text, sizeof(text));
+	int lines = 0;
+	const char *last = NULL;
+	for (char *l = strtok(text, "\n"); l; l = strtok(NULL, "\n"), lines++)
+		last = l;
+	assert_int_equal(lines, 4);
+	assert_non_null(strstr(last, "resume"));
+}
+
+/* A last line without its end is torn even when it would parse. */
+static void torn_line_goes(void **state)
+{
+	char text[4096];
+	struct journal *journal;
+	FILE *file = fopen(path, "w");
+	fputs("{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}", file);
+	fclose(file);
+	assert_int_equal(journal_open(path, 9, false, &journal, error), 0);
+	journal_close(journal);
+	read_all(text, sizeof(text));
+	assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
+}
+
+static void too_long(void **state)
+{
+	struct journal *journal;
+	char *long_text = malloc(20000);
+	memset(long_text, 'a', 19999);
+	long_text[19999] = '\0';
+	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	journal_begin(journal, "step", 1);
+	journal_text(journal, "x", long_text);
+	assert_true(journal_end(journal) < 0);
+	line(journal, "step", 2);
+	journal_close(journal);
+	free(long_text);
+	char text[256];
+	read_all(text, sizeof(text));
+	assert_non_null(strstr(text, "\"step\":2"));
+	assert_int_equal(journal_open("/nonexistent/log", 0, true, &journal, error), -2);
+	assert_non_null(strstr(error, "/nonexistent/log"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(values),
+		cmocka_unit_test(resume_cuts),
+		cmocka_unit_test(torn_line_goes),
+		cmocka_unit_test(too_long),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,249 @@
+/* Models: names, shapes and counts of what they declare, and how they start. */
+#include "model/layers.h"
+#include "trainer_test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
+
+static uint64_t parameters(const struct fixture *fixture)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i < device_params_count(fixture->params); i++) {
+		const struct device_param *param = device_params_at(fixture->params, i);
+		if (device_param_spec(param)->kind != DEVICE_BUFFER)
+			count += device_param_elements(param);
+	}
+	return count;
+}
+
+/* Counts as torchvision reports them for 1000 classes; resnet_cifar's as its paper does. */
+static void counts(void **state)
+{
+	static const struct {
+		const char *settings;
+		uint32_t classes;
+		uint64_t parameters;
+	} models[] = {
+		{"model.name=resnet18", 1000, 11689512},
+		{"model.name=resnet34", 1000, 21797672},
+		{"model.name=resnet50", 1000, 25557032},
+		{"model.name=resnet101", 1000, 44549160},
+		{"model.name=resnet18 model.stem=cifar", 10, 11173962},
+		{"model.name=resnet_cifar model.depth=20 model.stem=cifar", 10, 272474},
+		{"model.name=resnet_cifar model.depth=56 model.stem=cifar", 10, 855770},
+	};
+	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+		struct fixture fixture;
+		fixture_init(&fixture, models[i].settings, models[i].classes, NULL);
+		if (parameters(&fixture) != models[i].parameters)
+			fail_msg("%s has %llu parameters", models[i].settings,
+				 (unsigned long long)parameters(&fixture));
+		fixture_deinit(&fixture);
+	}
+}
+
+static void names(void **state)
+{
+	struct fixture fixture;
+	fixture_init(&fixture, "model.name=resnet50", 1000, NULL);
+	static const struct {
+		const char *name;
+		uint32_t shape[4];
+	} expected[] = {
+		{"conv1.weight", {64, 7, 7, 3}},
+		{"bn1.running_var", {64}},
+		{"layer1.0.conv1.weight", {64, 1, 1, 64}},
+		{"layer1.0.downsample.0.weight", {256, 1, 1, 64}},
+		{"layer1.0.downsample.1.running_mean", {256}},
+		{"layer2.0.conv2.weight", {128, 3, 3, 128}},
+		{"layer4.2.bn3.bias", {2048}},
+		{"fc.weight", {1000, 2048}},
+		{"fc.bias", {1000}},
+	};
+	for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+		const struct device_param *param =
+			device_params_find(fixture.params, expected[i].name);
+		if (!param)
+			fail_msg("no %s", expected[i].name);
+		assert_memory_equal(device_param_spec(param)->shape, expected[i].shape,
+				    sizeof(expected[i].shape));
+	}
+	assert_null(device_params_find(fixture.params, "conv1.bias"));
+	assert_null(device_params_find(fixture.params, "layer1.1.downsample.0.weight"));
+	fixture_deinit(&fixture);
+}
+
+static void read_param(const struct fixture *fixture, const char *name, float **ret_values,
+		       size_t *ret_count)
+{
+	struct device_param *param = device_params_find(fixture->params, name);
+	assert_non_null(param);
+	*ret_count = device_param_elements(param);
+	*ret_values = malloc(*ret_count * sizeof(float));
+	assert_int_equal(device_param_read(param, DEVICE_VALUE, *ret_values), 0);
+}
+
+static void deviation(const struct fixture *fixture, const char *name, double expected)
+{
+	float *values;
+	size_t count;
+	double square = 0;
+	read_param(fixture, name, &values, &count);
+	for (size_t i = 0; i < count; i++)
+		square += (double)values[i] * values[i];
+	double got = sqrt(square / (double)count);
+	if (fabs(got - expected) > 5 * expected / sqrt(2.0 * (double)count))
+		fail_msg("%s deviates by %g, expected %g", name, got, expected);
+	free(values);
+}
+
+static void constant(const struct fixture *fixture, const char *name, float expected)
+{
+	float *values;
+	size_t count;
+	read_param(fixture, name, &values, &count);
+	for (size_t i = 0; i < count; i++)
+		assert_true(values[i] == expected);
+	free(values);
+}
+
+static void starts(void **state)
+{
+	struct fixture a, b;
+	fixture_init(&a, "model.name=resnet18", 100, &sgd);
+	fixture_init(&b, "model.name=resnet18 model.zero_init=no", 100, &sgd);
+	assert_int_equal(model_initialize(a.model, 3, NULL), 0);
+	assert_int_equal(model_initialize(b.model, 3, NULL), 0);
+	deviation(&a, "layer3.1.conv1.weight", sqrt(2.0 / (256 * 9)));
+	deviation(&a, "conv1.weight", sqrt(2.0 / (64 * 49)));
+	deviation(&a, "fc.weight", 1 / sqrt(512) / sqrt(3));
+	constant(&a, "layer2.1.bn2.weight", 0);
+	constant(&b, "layer2.1.bn2.weight", 1);
+	constant(&a, "layer2.1.bn1.weight", 1);
+	constant(&a, "layer2.1.bn1.bias", 0);
+	constant(&a, "bn1.running_var", 1);
+	float *x, *y;
+	size_t count;
+	read_param(&a, "layer3.1.conv1.weight", &x, &count);
+	read_param(&b, "layer3.1.conv1.weight", &y, &count);
+	assert_memory_equal(x, y, count * sizeof(float));
+	assert_int_equal(model_initialize(b.model, 4, NULL), 0);
+	free(y);
+	read_param(&b, "layer3.1.conv1.weight", &y, &count);
+	assert_true(memcmp(x, y, count * sizeof(float)) != 0);
+	free(x);
+	free(y);
+	fixture_deinit(&a);
+	fixture_deinit(&b);
+}
+
+static void mistakes(void **state)
+{
+	static const struct {
+		const char *setting, *expected;
+	} bad[] = {
+		{"model.name=resnet19", "model.name = \"resnet19\": expected resnet18"},
+		{"model.depth=21", "model.depth = 21: expected 6 n + 2"},
+	};
+	for (size_t i = 0; i < 2; i++) {
+		struct recipe recipe;
+		struct device *device;
+		struct device_params *params;
+		struct model *model = NULL;
+		char error[2048] = "";
+		assert_int_equal(recipe_init(&recipe), 0);
+		assert_int_equal(recipe_override(&recipe, "model.name=resnet_cifar", error), 0);
+		assert_int_equal(recipe_override(&recipe, bad[i].setting, error), 0);
+		assert_int_equal(device_open("cpu", NULL, &device, error), 0);
+		assert_int_equal(device_params_new(device, &params), 0);
+		assert_int_equal(model_new(&recipe.model, 10, params, &model, error), -EINVAL);
+		assert_null(model);
+		assert_non_null(strstr(error, bad[i].expected));
+		device_params_free(params);
+		device_close(device);
+		recipe_deinit(&recipe);
+	}
+}
+
+/* After whitening, the patches' second moments are the identity. */
+static void whitening(void **state)
+{
+	enum { COUNT = 16, SIDE = 24, N = 12 };
+	static uint8_t pixels[COUNT * SIDE * SIDE * 3];
+	static float weights[2 * N * N];
+	static double moments[N][N];
+	struct model_images images = {pixels, COUNT, SIDE, SIDE, 3, {120, 115, 100}, {60, 58, 57}};
+	golden_images(5, "images", COUNT, SIDE, pixels);
+	assert_int_equal(whiten_weights(&images, 2, weights), 0);
+	double patches = 0;
+	for (int i = 0; i < COUNT; i++) {
+		for (int y = 0; y + 2 <= SIDE; y++) {
+			for (int x = 0; x + 2 <= SIDE; x++, patches++) {
+				double out[N] = {0};
+				for (int k = 0; k < N; k++) {
+					int row = y + k / 6, column = x + k / 3 % 2;
+					double value =
+						(pixels[((i * SIDE + row) * SIDE + column) * 3 +
+							k % 3] -
+						 images.mean[k % 3]) /
+						images.std[k % 3];
+					for (int o = 0; o < N; o++)
+						out[o] += weights[o * N + k] * value;
+				}
+				for (int a = 0; a < N; a++)
+					for (int b = 0; b < N; b++)
+						moments[a][b] += out[a] * out[b];
+			}
+		}
+	}
+	for (int a = 0; a < N; a++)
+		for (int b = 0; b < N; b++)
+			if (fabs(moments[a][b] / patches - (a == b)) > 0.03)
+				fail_msg("moment %d, %d is %g", a, b, moments[a][b] / patches);
+	for (int i = 0; i < N * N; i++)
+		assert_true(weights[N * N + i] == -weights[i]);
+	images.height = 1;
+	assert_int_equal(whiten_weights(&images, 2, weights), -EINVAL);
+}
+
+static void speednet(void **state)
+{
+	enum { COUNT = 4, SIDE = 32 };
+	struct fixture fixture;
+	static uint8_t pixels[COUNT * SIDE * SIDE * 3];
+	struct model_images images = {pixels, COUNT, SIDE, SIDE, 3, {120, 115, 100}, {60, 58, 57}};
+	fixture_init(&fixture, "model.name=speednet", 10, &sgd);
+	assert_true(model_wants_images(fixture.model));
+	assert_int_equal(model_initialize(fixture.model, 1, NULL), -EINVAL);
+	golden_images(5, "images", COUNT, SIDE, pixels);
+	assert_int_equal(model_initialize(fixture.model, 1, &images), 0);
+	float *values;
+	size_t count;
+	read_param(&fixture, "group1.conv2.weight", &values, &count);
+	assert_int_equal(count, 64 * 9 * 64);
+	for (int i = 0; i < 9 * 64; i++)
+		assert_true(values[5 * 9 * 64 + i] == (i == 4 * 64 + 5));
+	free(values);
+	assert_true(device_param_spec(device_params_find(fixture.params, "whiten.weight"))->frozen);
+	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0.2, false);
+	device_graph_free(graph);
+	fixture_deinit(&fixture);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(counts),   cmocka_unit_test(names),	 cmocka_unit_test(starts),
+		cmocka_unit_test(mistakes), cmocka_unit_test(whitening), cmocka_unit_test(speednet),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+/* What the optimizer is told at each step: rates, groups, decay of the average. */
+#include "algorithms/ema.h"
+#include "model/model.h"
+#include "optim.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static char error[RECIPE_ERROR_MAX];
+
+static void set(struct recipe *recipe, const char *argument)
+{
+	if (recipe_override(recipe, argument, error))
+		fail_msg("%s", error);
+}
+
+static struct device_hyper at(const struct recipe *recipe, uint64_t step)
+{
+	struct schedule schedule;
+	struct device_hyper hyper;
+	schedule_init(&schedule, recipe);
+	optim_hyper(recipe, &schedule, step, 100, &hyper);
+	return hyper;
+}
+
+static void groups(void **state)
+{
+	struct recipe recipe;
+	assert_int_equal(recipe_init(&recipe), 0);
+	set(&recipe, "optim.lr=0.5");
+	set(&recipe, "optim.weight_decay=0.01");
+	set(&recipe, "optim.bias_lr=64");
+	set(&recipe, "schedule.name=linear");
+	set(&recipe, "train.epochs=10");
+	struct device_hyper first = at(&recipe, 1), middle = at(&recipe, 501),
+			    last = at(&recipe, 1000);
+	assert_true(first.lr[MODEL_WEIGHTS] == 0.5f);
+	assert_true(first.lr[MODEL_SCALES] == 0.5f);
+	assert_true(first.lr[MODEL_BIASES] == 32.0f);
+	assert_true(middle.lr[MODEL_WEIGHTS] == 0.25f);
+	assert_true(fabsf(last.lr[MODEL_WEIGHTS] - 0.0005f) < 1e-8f);
+	assert_true(first.weight_decay[MODEL_WEIGHTS] == 0.01f);
+	assert_true(first.weight_decay[MODEL_SCALES] == 0 && first.weight_decay[MODEL_BIASES] == 0);
+	assert_true(first.momentum == 0.9f);
+	set(&recipe, "optim.decay_all=true");
+	first = at(&recipe, 1);
+	assert_true(first.weight_decay[MODEL_SCALES] == 0.01f &&
+		    first.weight_decay[MODEL_BIASES] == 0.01f);
+	recipe_deinit(&recipe);
+}
+
+static void spec(void **state)
+{
+	struct recipe recipe;
+	struct device_optimizer_spec spec;
+	assert_int_equal(recipe_init(&recipe), 0);
+	optim_spec(&recipe, &spec);
+	assert_int_equal(spec.kind, DEVICE_SGD);
+	assert_true(spec.nesterov && spec.coupled_decay && !spec.ema);
+	set(&recipe, "optim.nesterov=no");
+	set(&recipe, "optim.decay=decoupled");
+	set(&recipe, "train.ema=0.99");
+	optim_spec(&recipe, &spec);
+	assert_true(!spec.nesterov && !spec.coupled_decay && spec.ema);
+	recipe_deinit(&recipe);
+}
+
+static void averages(void **state)
+{
+	struct recipe recipe;
+	assert_int_equal(recipe_init(&recipe), 0);
+	set(&recipe, "train.ema=0.99");
+	set(&recipe, "train.ema_every=5");
+	assert_true(ema_decay(&recipe.train, 1, 100) == 0);
+	assert_true(ema_decay(&recipe.train, 2, 100) == 1);
+	assert_true(ema_decay(&recipe.train, 5, 100) == 0.99f);
+	assert_true(ema_decay(&recipe.train, 6, 100) == 1);
+	set(&recipe, "train.ema_warmup=0.1");
+	assert_true(ema_decay(&recipe.train, 10, 100) == 0);
+	assert_true(ema_decay(&recipe.train, 11, 100) == 1);
+	assert_true(ema_decay(&recipe.train, 15, 100) == 0.99f);
+	assert_true(at(&recipe, 15).ema_decay == 0.99f);
+	recipe_deinit(&recipe);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(groups),
+		cmocka_unit_test(spec),
+		cmocka_unit_test(averages),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
