@@ -1,0 +1,267 @@
+#include "loaderd_fixture.h"
+
+#include "packimg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+void fixture_init(struct fixture *fixture)
+{
+	*fixture = (struct fixture){0};
+	const char *tmp = getenv("TMPDIR");
+	/* Short, because a socket's path has to fit 108 bytes. */
+	snprintf(fixture->folder, sizeof fixture->folder, "%s/loaderd-test-XXXXXX",
+		 tmp != NULL && strlen(tmp) < 60 ? tmp : "/tmp");
+	assert_non_null(mkdtemp(fixture->folder));
+	snprintf(fixture->socket, sizeof fixture->socket, "%.4000s/socket", fixture->folder);
+}
+
+static int remove_one(const char *path, const struct stat *status, int flag, struct FTW *walk)
+{
+	return remove(path);
+}
+
+void fixture_deinit(struct fixture *fixture)
+{
+	if (fixture->daemon > 0)
+		fixture_stop(fixture, SIGKILL);
+	nftw(fixture->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Something with edges, gradients and noise, different for every index. */
+static void draw(uint8_t *pixels, uint32_t width, uint32_t height, uint64_t index)
+{
+	uint32_t state = (uint32_t)index * 2654435761U + 1;
+	for (uint32_t y = 0; y < height; y++) {
+		for (uint32_t x = 0; x < width; x++) {
+			uint8_t *p = pixels + ((size_t)y * width + x) * 3;
+			state = state * 1664525 + 1013904223;
+			p[0] = (uint8_t)(x * 3 + index * 7);
+			p[1] = (uint8_t)(((x / 8 + y / 8) & 1) * 160 + (state >> 28));
+			p[2] = (uint8_t)(y * 2 + index);
+		}
+	}
+}
+
+static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, uint64_t index,
+		enum fixture_kind kind, uint32_t side)
+{
+	uint32_t width = kind == FIXTURE_RAW ? side : 40 + (uint32_t)(index * 13 % 81);
+	uint32_t height = kind == FIXTURE_RAW ? side : 40 + (uint32_t)(index * 29 % 81);
+	uint8_t *pixels = malloc((size_t)width * height * 3);
+	char source[32];
+	draw(pixels, width, height, index);
+	snprintf(source, sizeof source, "image-%llu", (unsigned long long)index);
+	struct packimg_item item = {
+		.data = pixels,
+		.data_size = (size_t)width * height * 3,
+		.width = width,
+		.height = height,
+		.label = (int32_t)(index % 10),
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+		.source = source,
+		.source_size = strlen(source),
+	};
+	if (kind == FIXTURE_JPEG) {
+		item.codec = PACKIMG_CODEC_JPEG;
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)width * 3, width, height, 3, 90,
+						     false, &item.data, &item.data_size),
+				 0);
+	}
+	struct packimg_error error = {{0}};
+	if (packimg_writer_add(writer, &item, &error) < 0)
+		fail_msg("packimg_writer_add: %s", error.text);
+	free(pixels);
+}
+
+static void add_fields(struct packimg_writer *writer, const uint32_t fields[3], uint64_t index)
+{
+	char word[64];
+	snprintf(word, sizeof word, "sample %llu", (unsigned long long)index);
+	struct packimg_value number = {.present = true, .int64 = (int64_t)index};
+	struct packimg_value half = {.present = true, .float64 = (double)index / 2};
+	struct packimg_value text = {.present = true, .bytes = word, .size = strlen(word)};
+	assert_int_equal(packimg_writer_value(writer, fields[0], &number, NULL), 0);
+	if (index % 3 != 0)
+		assert_int_equal(packimg_writer_value(writer, fields[1], &half, NULL), 0);
+	assert_int_equal(packimg_writer_value(writer, fields[2], &text, NULL), 0);
+}
+
+const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
+			    enum fixture_kind kind, uint32_t side)
+{
+	static char path[PATH_MAX + 64];
+	static const char *const classes[10] = {"zero", "one", "two",   "three", "four",
+						"five", "six", "seven", "eight", "nine"};
+	struct packimg_error error = {{0}};
+	struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	struct packimg_encoder *encoder;
+	uint32_t fields[3];
+	snprintf(path, sizeof path, "%s/%s.pimg", fixture->folder, name);
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	if (packimg_writer_new(path, &options, &writer, &error) < 0)
+		fail_msg("packimg_writer_new: %s", error.text);
+	assert_int_equal(packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &fields[0], &error), 0);
+	assert_int_equal(packimg_writer_field(writer, "half", PACKIMG_FIELD_FLOAT64, &fields[1], &error), 0);
+	assert_int_equal(packimg_writer_field(writer, "word", PACKIMG_FIELD_BYTES, &fields[2], &error), 0);
+	for (uint64_t i = 0; i < count; i++) {
+		add(writer, encoder, i, kind, side);
+		add_fields(writer, fields, i);
+	}
+	assert_int_equal(packimg_writer_classes(writer, classes, 10, &error), 0);
+	if (packimg_writer_finish(writer, &error) < 0)
+		fail_msg("packimg_writer_finish: %s", error.text);
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+	return path;
+}
+
+static void wait_until_it_answers(const struct fixture *fixture)
+{
+	char error[FEED_ERROR_MAX];
+	for (unsigned i = 0; i < 1000; i++) {
+		struct feed_dataset *dataset;
+		int status, r = feed_dataset(fixture->socket, "/nonexistent", &dataset, error);
+		if (r != -ENOENT || access(fixture->socket, F_OK) == 0) {
+			if (r != -ECONNREFUSED && r != -EACCES)
+				return;
+		}
+		if (waitpid(fixture->daemon, &status, WNOHANG) == fixture->daemon)
+			fail_msg("the daemon ended at once with status %#x", (unsigned)status);
+		usleep(10000);
+	}
+	fail_msg("the daemon does not answer");
+}
+
+void fixture_start(struct fixture *fixture, const char *environment, ...)
+{
+	const char *binary = getenv("LOADERD");
+	const char *arguments[16] = {binary, "--config", "/dev/null", "--socket", fixture->socket,
+				     "--log-level", "warning"};
+	unsigned count = 7;
+	va_list list;
+	assert_non_null(binary);
+	va_start(list, environment);
+	while (count < 15 && (arguments[count] = va_arg(list, const char *)) != NULL)
+		count++;
+	va_end(list);
+	fixture->daemon = fork();
+	assert_true(fixture->daemon >= 0);
+	if (fixture->daemon == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (environment != NULL)
+			putenv((char *)environment);
+		execv(binary, (char **)arguments);
+		_exit(127);
+	}
+	wait_until_it_answers(fixture);
+}
+
+int fixture_stop(struct fixture *fixture, int signal_number)
+{
+	int status;
+	kill(fixture->daemon, signal_number);
+	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
+	fixture->daemon = 0;
+	return status;
+}
+
+struct feed_options fixture_options(const struct fixture *fixture, const char *dataset,
+				    const char *pipeline)
+{
+	struct feed_options options;
+	feed_options_init(&options);
+	options.socket = fixture->socket;
+	options.dataset = dataset;
+	options.pipeline = pipeline;
+	options.batch_size = 32;
+	options.shuffle = 1;
+	options.seed = 5;
+	return options;
+}
+
+struct feed *fixture_open(const struct feed_options *options)
+{
+	struct feed *feed;
+	char error[FEED_ERROR_MAX] = "";
+	if (feed_open(options, &feed, error) < 0)
+		fail_msg("feed_open: %s", error);
+	return feed;
+}
+
+uint64_t fixture_hash_next(struct feed *feed)
+{
+	struct feed_batch batch = {.size = sizeof batch};
+	int r = feed_next(feed, 20000, &batch);
+	if (r == FEED_END)
+		return 0;
+	if (r < 0)
+		fail_msg("feed_next: %s (%s)", strerror(-r), feed_error(feed));
+	uint64_t facts[] = {batch.epoch,  batch.batch,	 batch.count,  batch.height, batch.width,
+			    batch.channels, batch.element, batch.layout, batch.bad,    batch.last};
+	XXH3_state_t *state = XXH3_createState();
+	XXH3_64bits_reset(state);
+	XXH3_64bits_update(state, facts, sizeof facts);
+	XXH3_64bits_update(state, batch.images, batch.image_bytes);
+	XXH3_64bits_update(state, batch.labels, batch.count * sizeof *batch.labels);
+	XXH3_64bits_update(state, batch.samples, batch.count * sizeof *batch.samples);
+	XXH3_64bits_update(state, batch.flags, batch.count);
+	uint64_t hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	assert_int_equal(feed_release(feed, &batch), 0);
+	return hash;
+}
+
+uint64_t fixture_hash(struct feed *feed, unsigned count)
+{
+	uint64_t folded = 0;
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t hash = fixture_hash_next(feed);
+		assert_true(hash != 0);
+		folded = (folded << 7 | folded >> 57) ^ hash;
+	}
+	return folded;
+}
+
+unsigned fixture_descriptors(pid_t pid)
+{
+	char path[64];
+	unsigned count = 0;
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	DIR *directory = opendir(path);
+	assert_non_null(directory);
+	for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+		count += entry->d_name[0] != '.';
+	closedir(directory);
+	return count;
+}
+
+unsigned fixture_ring_mappings(pid_t pid)
+{
+	char path[64], line[PATH_MAX + 128];
+	unsigned count = 0;
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file) != NULL)
+		count += strstr(line, "memfd:loaderd-") != NULL;
+	fclose(file);
+	return count;
+}

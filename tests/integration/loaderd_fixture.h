@@ -1,0 +1,47 @@
+/*
+ * What the daemon's integration tests share: datasets made on the spot in a temporary folder, a daemon process on a socket there, and
+ * hashes of what a feed delivers. Failures end the test through cmocka's assertions. The daemon's path is in LOADERD.
+ */
+#pragma once
+
+#include "feed.h"
+
+#include <limits.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum fixture_kind { FIXTURE_JPEG, FIXTURE_RAW };
+
+struct fixture {
+	char folder[PATH_MAX];
+	char socket[PATH_MAX];
+	pid_t daemon; /* 0: none */
+};
+
+void fixture_init(struct fixture *fixture);
+/* Stops the daemon and removes the folder. */
+void fixture_deinit(struct fixture *fixture);
+
+/*
+ * Writes NAME.pimg with count images: JPEGs of 40 to 120 pixels a side, or raw ones of `side` squared. Label: index % 10; fields "number"
+ * (int64: the index), "half" (double: index / 2, missing for every third), "word" (bytes: "sample INDEX"). Returns the path, static.
+ */
+const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
+			    enum fixture_kind kind, uint32_t side);
+
+/* Starts the daemon with up to eight extra arguments, NULL at the end, and waits until it answers. environment: "NAME=value" or NULL. */
+void fixture_start(struct fixture *fixture, const char *environment, ...);
+/* Sends the signal and waits; returns the wait status. */
+int fixture_stop(struct fixture *fixture, int signal_number);
+
+/* Options for a shuffled feed of this dataset: batch size 32, seed 5. */
+struct feed_options fixture_options(const struct fixture *fixture, const char *dataset,
+				    const char *pipeline);
+struct feed *fixture_open(const struct feed_options *options);
+/* Takes the next batch and gives it back; its hash covers position, count, pixels, labels, numbers and flags. FEED_END: returns 0. */
+uint64_t fixture_hash_next(struct feed *feed);
+/* Hashes of the next `count` batches folded into one. */
+uint64_t fixture_hash(struct feed *feed, unsigned count);
+/* Open descriptors and mappings of memfds of a process. */
+unsigned fixture_descriptors(pid_t pid);
+unsigned fixture_ring_mappings(pid_t pid);
