@@ -1,0 +1,188 @@
+#include "archive_in.h"
+
+#include "text.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that cannot be mapped */
+};
+
+struct archive_in {
+	struct archive *archive;
+	char *path;
+	int fd;
+	const uint8_t *map; /* NULL: a pipe */
+	uint64_t map_size;
+	uint64_t next_number;
+	uint64_t member_size;
+	/* First block of the current member, when archive_in_range() had to look at it. */
+	const void *block;
+	size_t block_size;
+	la_int64_t block_offset;
+	bool block_held;
+};
+
+static int archive_fault(const struct archive_in *in, struct packimg_error *error)
+{
+	const char *reason = archive_error_string(in->archive);
+
+	return text_error(error, -EBADMSG, "%s: damaged, or not an archive that can be read: %s",
+			  in->path, reason ? reason : "no reason given");
+}
+
+static int archive_source(struct archive_in *in, struct packimg_error *error)
+{
+	struct stat status;
+	void *map;
+
+	if (!strcmp(in->path, "-"))
+		in->fd = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	else
+		in->fd = open(in->path, O_RDONLY | O_CLOEXEC);
+	if (in->fd < 0 || fstat(in->fd, &status))
+		return text_error(error, -errno, "%s: %s", in->path, strerror(errno));
+	if (S_ISREG(status.st_mode) && status.st_size) {
+		map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, in->fd, 0);
+		if (map != MAP_FAILED) {
+			in->map = map;
+			in->map_size = (uint64_t)status.st_size;
+		}
+	}
+	if (in->map ? archive_read_open_memory(in->archive, in->map, in->map_size)
+		    : archive_read_open_fd(in->archive, in->fd, STREAM_BLOCK))
+		return archive_fault(in, error);
+	return 0;
+}
+
+int archive_in_open(const char *path, struct archive_in **ret_archive, struct packimg_error *error)
+{
+	struct archive_in *in = calloc(1, sizeof(*in));
+	int r;
+
+	if (!in)
+		return text_error(error, -ENOMEM, "out of memory");
+	in->fd = -1;
+	in->path = strdup(path);
+	in->archive = archive_read_new();
+	if (!in->path || !in->archive) {
+		archive_in_close(in);
+		return text_error(error, -ENOMEM, "out of memory");
+	}
+	/* Filters that start another program are only used for archives that need them. */
+	archive_read_support_filter_all(in->archive);
+	archive_read_support_format_tar(in->archive);
+	archive_read_support_format_gnutar(in->archive);
+	archive_read_support_format_zip(in->archive);
+	r = archive_source(in, error);
+	if (r) {
+		archive_in_close(in);
+		return r;
+	}
+	*ret_archive = in;
+	return 0;
+}
+
+void archive_in_close(struct archive_in *in)
+{
+	if (!in)
+		return;
+	archive_read_free(in->archive);
+	if (in->map)
+		munmap((void *)(uintptr_t)in->map, in->map_size);
+	if (in->fd >= 0)
+		close(in->fd);
+	free(in->path);
+	free(in);
+}
+
+int archive_in_next(struct archive_in *in, struct archive_member *ret_member, struct packimg_error *error)
+{
+	struct archive_entry *entry;
+	int r;
+
+	do {
+		r = archive_read_next_header(in->archive, &entry);
+		if (r == ARCHIVE_EOF)
+			return ARCHIVE_IN_END;
+		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+			return archive_fault(in, error);
+	} while (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
+		 !archive_entry_pathname(entry));
+	in->member_size = archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
+	in->block_held = false;
+	*ret_member = (struct archive_member){
+		.name = archive_entry_pathname(entry),
+		.number = in->next_number++,
+		.size = in->member_size,
+	};
+	return 0;
+}
+
+int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_size)
+{
+	const uint8_t *block;
+
+	if (!in->map || !in->member_size)
+		return -ENODATA;
+	if (archive_read_data_block(in->archive, &in->block, &in->block_size, &in->block_offset))
+		return -ENODATA;
+	in->block_held = true;
+	block = in->block;
+	/* libarchive hands out the mapping itself when it has nothing to undo: then the pointer is the offset. */
+	if ((uintptr_t)block < (uintptr_t)in->map ||
+	    (uintptr_t)block - (uintptr_t)in->map > in->map_size - in->block_size ||
+	    in->block_offset || in->block_size != in->member_size)
+		return -ENODATA;
+	*ret_offset = (uint64_t)(block - in->map);
+	*ret_size = in->member_size;
+	return 0;
+}
+
+int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer, uint64_t *ret_size,
+		    struct packimg_error *error)
+{
+	size_t base = buffer->size;
+	int r = ARCHIVE_OK;
+
+	if (in->member_size > limit)
+		return text_error(error, -EFBIG, "larger than this may be (%llu bytes)",
+				  (unsigned long long)limit);
+	if (buffer_reserve(buffer, base + (size_t)in->member_size + 1))
+		return text_error(error, -ENOMEM, "out of memory");
+	for (;;) {
+		if (!in->block_held)
+			r = archive_read_data_block(in->archive, &in->block, &in->block_size,
+						    &in->block_offset);
+		in->block_held = false;
+		if (r == ARCHIVE_EOF)
+			break;
+		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+			return archive_fault(in, error);
+		/* A gap in a sparse member reads as zeros; an image with one is damaged anyway. */
+		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
+			return text_error(error, -EBADMSG, "sparse archive members are not supported");
+		if (buffer->size - base + in->block_size > limit)
+			return text_error(error, -EFBIG, "larger than this may be (%llu bytes)",
+					  (unsigned long long)limit);
+		if (buffer_append(buffer, in->block, in->block_size))
+			return text_error(error, -ENOMEM, "out of memory");
+	}
+	if (ret_size)
+		*ret_size = buffer->size - base;
+	return 0;
+}
+
+uint64_t archive_in_position(const struct archive_in *in, uint64_t *ret_total)
+{
+	*ret_total = in->map_size;
+	return (uint64_t)archive_filter_bytes(in->archive, -1);
+}

@@ -1,0 +1,206 @@
+#include "command.h"
+
+#include "text.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int command_fail(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	fputs("packimg: ", stderr);
+	vfprintf(stderr, format, arguments);
+	fputc('\n', stderr);
+	va_end(arguments);
+	return COMMAND_FAILED;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void note_interrupt(int signal)
+{
+	interrupted = signal;
+}
+
+void command_catch_interrupts(void)
+{
+	/* A second signal ends the process at once: clean-up must not be able to trap a person. */
+	struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+}
+
+bool command_interrupted(void)
+{
+	return interrupted != 0;
+}
+
+void command_die_of_interrupt(void)
+{
+	if (!interrupted)
+		return;
+	fprintf(stderr, "packimg: interrupted, nothing was written\n");
+	signal(interrupted, SIG_DFL);
+	raise(interrupted);
+}
+
+unsigned command_cpu_count(void)
+{
+	cpu_set_t set;
+
+	/* Machines with more CPUs than the set holds answer EINVAL. */
+	if (sched_getaffinity(0, sizeof(set), &set)) {
+		long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+		return online > 0 ? (unsigned)online : 1;
+	}
+	return (unsigned)CPU_COUNT(&set);
+}
+
+/* Whether name is STEM-ddddd-of-ddddd.pimg. */
+static bool is_shard_of(const char *name, const char *stem, size_t stem_size)
+{
+	static const char pattern[] = "-ddddd-of-ddddd.pimg";
+
+	if (strlen(name) != stem_size + sizeof(pattern) - 1 || memcmp(name, stem, stem_size))
+		return false;
+	name += stem_size;
+	for (size_t i = 0; i < sizeof(pattern) - 1; i++) {
+		if (pattern[i] == 'd' ? !isdigit((unsigned char)name[i]) : name[i] != pattern[i])
+			return false;
+	}
+	return true;
+}
+
+static int note_old(struct old_files *old, const char *folder, const char *name)
+{
+	struct old_file *files = reallocarray(old->files, old->count + 1, sizeof(*files));
+	struct old_file *file;
+	struct stat status;
+
+	if (!files)
+		return -ENOMEM;
+	old->files = files;
+	file = &old->files[old->count];
+	if (asprintf(&file->path, "%s%s", folder, name) < 0)
+		return -ENOMEM;
+	if (lstat(file->path, &status)) {
+		free(file->path);
+		return 0;
+	}
+	file->device = status.st_dev;
+	file->inode = status.st_ino;
+	old->count++;
+	return 0;
+}
+
+int command_check_output(const char *path, bool force, struct old_files *ret_old, struct packimg_error *error)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	size_t size = strlen(base);
+	struct old_files old = {0};
+	struct dirent *entry;
+	DIR *directory;
+	char *folder;
+	int r = 0;
+
+	if (size < 6 || strcmp(base + size - 5, ".pimg"))
+		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg", path);
+	folder = strndup(path, (size_t)(base - path));
+	if (!folder)
+		return text_error(error, -ENOMEM, "out of memory");
+	directory = opendir(*folder ? folder : ".");
+	if (!directory) {
+		r = text_error(error, -errno, "%s: the folder to write to: %s", *folder ? folder : ".",
+			       strerror(errno));
+		free(folder);
+		return r;
+	}
+	while (!r && (entry = readdir(directory))) {
+		if (strcmp(entry->d_name, base) && !is_shard_of(entry->d_name, base, size - 5))
+			continue;
+		if (!force)
+			r = text_error(error, -EEXIST, "%s%s exists; --force replaces it", folder,
+				       entry->d_name);
+		else if (note_old(&old, folder, entry->d_name))
+			r = text_error(error, -ENOMEM, "out of memory");
+	}
+	closedir(directory);
+	free(folder);
+	if (r)
+		command_free_old(&old);
+	else
+		*ret_old = old;
+	return r;
+}
+
+void command_remove_old(const struct old_files *old)
+{
+	struct stat status;
+
+	/* A file that was replaced is another one by now. */
+	for (size_t i = 0; i < old->count; i++) {
+		const struct old_file *file = &old->files[i];
+
+		if (!lstat(file->path, &status) && status.st_dev == file->device &&
+		    status.st_ino == file->inode)
+			unlink(file->path);
+	}
+}
+
+void command_free_old(struct old_files *old)
+{
+	for (size_t i = 0; i < old->count; i++)
+		free(old->files[i].path);
+	free(old->files);
+	*old = (struct old_files){0};
+}
+
+int command_print_json(json_t *json)
+{
+	int r = json ? json_dumpf(json, stdout, JSON_INDENT(2)) : -1;
+
+	json_decref(json);
+	if (r || putchar('\n') == EOF || fflush(stdout))
+		return command_fail("writing to standard output: %s", strerror(errno));
+	return 0;
+}
+
+json_t *command_json_text(const char *bytes, size_t size)
+{
+	json_t *json = json_stringn(bytes, size);
+	char *text;
+	size_t out = 0;
+
+	if (json)
+		return json;
+	text = malloc(size * 3 + 1);
+	if (!text)
+		return NULL;
+	/* Not UTF-8 somewhere: keep ASCII, replace every other byte. */
+	for (size_t i = 0; i < size; i++) {
+		if ((unsigned char)bytes[i] < 0x80) {
+			text[out++] = bytes[i];
+		} else {
+			memcpy(text + out, "\xef\xbf\xbd", 3);
+			out += 3;
+		}
+	}
+	json = json_stringn(text, out);
+	free(text);
+	return json;
+}

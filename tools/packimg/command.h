@@ -1,0 +1,63 @@
+/*
+ * The subcommands, and what their command lines have in common: exit statuses, interrupts, worker counts, where datasets
+ * may be written. Everything here belongs to the main thread unless it says otherwise.
+ */
+#pragma once
+
+#include "packimg.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum command_status {
+	COMMAND_OK = 0,
+	COMMAND_SKIPPED = 1, /* done, but something was left out or found damaged */
+	COMMAND_FAILED = 2,
+};
+
+/* Each takes the arguments from the subcommand's name on. */
+int command_convert(int argc, char **argv);
+int command_info(int argc, char **argv);
+int command_list(int argc, char **argv);
+int command_verify(int argc, char **argv);
+int command_extract(int argc, char **argv);
+int command_merge(int argc, char **argv);
+int command_split(int argc, char **argv);
+
+/* Says "packimg: ..." on standard error and returns COMMAND_FAILED. */
+int command_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* From now on SIGINT and SIGTERM only set a flag, which any thread may ask for. */
+void command_catch_interrupts(void);
+bool command_interrupted(void);
+/* After cleaning up: ends the process the way the signal would have, so that a shell sees it. Returns if there was none. */
+void command_die_of_interrupt(void);
+
+/* CPUs that this process may use. */
+unsigned command_cpu_count(void);
+
+/*
+ * Refuses to write a dataset where one is: path itself, or the shards of a set of that name. With force it notes what is there,
+ * so that command_remove_old() can drop what the new dataset did not replace. path must end in ".pimg".
+ */
+struct old_file {
+	char *path;
+	dev_t device;
+	ino_t inode;
+};
+
+struct old_files {
+	struct old_file *files;
+	size_t count;
+};
+int command_check_output(const char *path, bool force, struct old_files *ret_old, struct packimg_error *error);
+/* Once the new dataset is in place: removes those that it did not replace. */
+void command_remove_old(const struct old_files *old);
+void command_free_old(struct old_files *old);
+
+/* Prints JSON on standard output, and whether that worked. Drops the reference. */
+int command_print_json(json_t *json);
+/* A JSON string of bytes that need not be UTF-8: what is not becomes U+FFFD. */
+json_t *command_json_text(const char *bytes, size_t size);

@@ -1,0 +1,72 @@
+/*
+ * A conversion: sources are listed into a catalogue, workers render its samples in blocks, and the main thread writes the blocks in
+ * order, so that the result does not depend on the number of workers. Life: options from the command line, convert_list(), convert_plan(),
+ * convert_write(), report. The worker pool lives inside convert_write() only.
+ */
+#pragma once
+
+#include "brace.h"
+#include "catalog.h"
+#include "command.h"
+#include "progress.h"
+#include "render.h"
+
+enum {
+	CONVERT_PARTS_MAX = 64,
+};
+
+/* One dataset that is written: the whole, or a part of a split. */
+struct convert_part {
+	char *name; /* of the part; NULL: the whole */
+	double fraction;
+	char *path;
+	struct packimg_writer *writer;
+	struct old_files old;
+	struct statistics statistics;
+	uint64_t samples;
+	uint64_t bytes; /* of the finished files */
+};
+
+struct convert_options {
+	struct render_options render;
+	struct source_options source;
+	struct word_list *sources;
+	const char *output;
+	const char *classes_file;
+	uint64_t shard_size;
+	uint64_t seed, split_seed;
+	uint64_t limit; /* 0: none */
+	uint64_t statistics; /* images to look at when bytes stay verbatim */
+	unsigned jobs;
+	bool shuffle, force, fail_on_error, json, quiet;
+};
+
+struct convert_skip {
+	const char *name, *reason; /* in the catalogue's arena */
+};
+
+struct convert {
+	struct convert_options options;
+	struct convert_part parts[CONVERT_PARTS_MAX];
+	uint32_t part_count;
+	struct catalog catalog;
+	/* What happened. */
+	struct convert_skip *skips;
+	uint64_t skip_count, skip_room;
+	uint64_t bytes_in; /* of source images */
+	uint64_t verbatim, kinds[3], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
+	double list_s, write_s;
+};
+
+void convert_deinit(struct convert *convert);
+int convert_list(struct convert *convert, struct packimg_error *error);
+/* Order, limit, split, labels. */
+int convert_plan(struct convert *convert, struct packimg_error *error);
+/* 0, -EINTR when a signal asked to stop, or an error. On failure nothing is left behind. */
+int convert_write(struct convert *convert, struct packimg_error *error);
+int convert_skip(struct convert *convert, const char *name, const char *reason);
+/* Mean, deviation and what they were taken from; nothing when there were no pixels. */
+int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,
+			     struct packimg_error *error);
+int convert_report(struct convert *convert);
+int convert_report_json(struct convert *convert);

@@ -1,0 +1,169 @@
+/* First half of a conversion: which samples, in which order, into which dataset. */
+#include "convert.h"
+#include "shuffle.h"
+#include "text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int convert_skip(struct convert *convert, const char *name, const char *reason)
+{
+	struct convert_skip *skip;
+
+	if (convert->skip_count == convert->skip_room) {
+		uint64_t room = convert->skip_room ? convert->skip_room * 2 : 64;
+		struct convert_skip *skips = reallocarray(convert->skips, room, sizeof(*skips));
+
+		if (!skips)
+			return -ENOMEM;
+		convert->skips = skips;
+		convert->skip_room = room;
+	}
+	skip = &convert->skips[convert->skip_count];
+	skip->name = arena_copy(&convert->catalog.arena, name, strlen(name));
+	skip->reason = arena_copy(&convert->catalog.arena, reason, strlen(reason));
+	if (!skip->name || !skip->reason)
+		return -ENOMEM;
+	convert->skip_count++;
+	return 0;
+}
+
+static int list_source(struct convert *convert, const char *path, struct progress *progress,
+		       struct packimg_error *error)
+{
+	struct source *source;
+	struct source_item item;
+	uint64_t before = convert->catalog.count;
+	int r;
+
+	r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
+	if (r)
+		return r;
+	while (!(r = source_next(source, &item, error)) || r == SOURCE_SKIP) {
+		if (command_interrupted()) {
+			r = -EINTR;
+			break;
+		}
+		if (r == SOURCE_SKIP) {
+			if (convert->options.fail_on_error) {
+				r = text_error_prefix(error, -EBADMSG, "%s", item.name);
+				break;
+			}
+			r = convert_skip(convert, item.name, error->text);
+		} else {
+			r = catalog_add(&convert->catalog, &item, error);
+		}
+		if (r)
+			break;
+		progress_update(progress, convert->catalog.count, 0);
+	}
+	convert->catalog.ignored += source->ignored;
+	source_free(source);
+	if (r != SOURCE_END)
+		return r;
+	if (convert->catalog.count == before && !convert->skip_count)
+		return text_error(error, -ENODATA, "%s: no images found (names ending in .jpg, .jpeg, .png, .webp)",
+				  path);
+	return 0;
+}
+
+/* One class name per line. */
+static int read_classes(const char *path, struct word_list *list, struct packimg_error *error)
+{
+	FILE *file = fopen(path, "re");
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t size;
+	int r = 0;
+
+	if (!file)
+		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+	while (!r && (size = getline(&line, &room, file)) >= 0) {
+		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
+			line[--size] = 0;
+		if (size)
+			r = word_list_add(list, line);
+	}
+	if (ferror(file))
+		r = -EIO;
+	free(line);
+	fclose(file);
+	if (!r && list->count > PACKIMG_CLASSES_MAX)
+		return text_error(error, -E2BIG, "%s: more than %d classes", path, PACKIMG_CLASSES_MAX);
+	return r ? text_error(error, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+int convert_list(struct convert *convert, struct packimg_error *error)
+{
+	struct progress progress;
+	struct word_list classes = {0};
+	int r = 0;
+
+	progress_init(&progress, "listing", 0, convert->options.quiet);
+	for (size_t i = 0; !r && i < convert->options.sources->count; i++)
+		r = list_source(convert, convert->options.sources->words[i], &progress, error);
+	progress_clear(&progress);
+	convert->list_s = progress_elapsed_s(&progress);
+	if (!r && convert->options.classes_file)
+		r = read_classes(convert->options.classes_file, &classes, error);
+	if (!r)
+		r = catalog_finish(&convert->catalog,
+				   convert->options.classes_file ? (const char *const *)classes.words : NULL,
+				   (uint32_t)classes.count, error);
+	word_list_deinit(&classes);
+	return r;
+}
+
+static int plan_split(struct convert *convert)
+{
+	struct catalog *catalog = &convert->catalog;
+	double fractions[CONVERT_PARTS_MAX];
+	uint32_t *parts = calloc(catalog->count + 1, sizeof(*parts));
+	int32_t *labels = calloc(catalog->count + 1, sizeof(*labels));
+	int r = parts && labels ? 0 : -ENOMEM;
+
+	if (!r) {
+		for (uint32_t p = 0; p < convert->part_count; p++)
+			fractions[p] = convert->parts[p].fraction;
+		for (uint64_t i = 0; i < catalog->count; i++)
+			labels[i] = catalog->samples[i].label;
+		r = shuffle_split(labels, catalog->count, fractions, convert->part_count,
+				  convert->options.split_seed, parts);
+	}
+	/* Samples that belong to no part leave the catalogue, so that nothing reads them. */
+	if (!r) {
+		uint64_t kept = 0;
+
+		for (uint64_t i = 0; i < catalog->count; i++) {
+			catalog->samples[i].part = parts[i];
+			if (parts[i] != UINT32_MAX)
+				catalog->samples[kept++] = catalog->samples[i];
+		}
+		catalog->count = kept;
+	}
+	free(parts);
+	free(labels);
+	return r;
+}
+
+int convert_plan(struct convert *convert, struct packimg_error *error)
+{
+	struct catalog *catalog = &convert->catalog;
+	int r = 0;
+
+	if (convert->options.shuffle)
+		r = catalog_shuffle(catalog, convert->options.seed);
+	if (convert->options.limit && convert->options.limit < catalog->count)
+		catalog->count = convert->options.limit;
+	for (uint64_t i = 0; i < catalog->count; i++)
+		catalog->samples[i].part = 0;
+	if (!r && convert->parts[0].name)
+		r = plan_split(convert);
+	if (!r && !catalog->count)
+		return text_error(error, -ENODATA, "nothing to convert");
+	return r ? text_error(error, r, "%s", strerror(-r)) : 0;
+}

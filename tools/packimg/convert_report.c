@@ -1,0 +1,151 @@
+/* What a conversion tells when it is done. */
+#include "convert.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	SKIPS_SHOWN = 20,
+};
+
+static const char *const codec_names[] = {"", "jpeg", "raw", "raw+zstd"};
+static const char *const kind_names[] = {"JPEG", "PNG", "WebP"};
+
+static uint64_t sample_count(const struct convert *convert)
+{
+	return convert->kinds[0] + convert->kinds[1] + convert->kinds[2];
+}
+
+static void report_codecs(const struct convert *convert)
+{
+	struct text_buffer count;
+	const char *comma = "";
+
+	printf("  codecs    ");
+	for (int i = 1; i < 4; i++) {
+		if (!convert->codecs[i])
+			continue;
+		printf("%s%s %s", comma, text_count(&count, convert->codecs[i]), codec_names[i]);
+		if (i == PACKIMG_CODEC_JPEG)
+			printf(" (%s verbatim)", text_count(&count, convert->verbatim));
+		comma = ", ";
+	}
+	printf("\n  sources   ");
+	comma = "";
+	for (int i = 0; i < 3; i++) {
+		if (!convert->kinds[i])
+			continue;
+		printf("%s%s %s", comma, text_count(&count, convert->kinds[i]), kind_names[i]);
+		comma = ", ";
+	}
+	putchar('\n');
+}
+
+static void report_part(const struct convert_part *part)
+{
+	struct text_buffer count, bytes;
+	double mean[3], std[3];
+
+	printf("%s: %s samples, %s\n", part->path, text_count(&count, part->samples),
+	       text_bytes(&bytes, part->bytes));
+	if (!statistics_result(&part->statistics, mean, std))
+		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s images)\n", mean[0],
+		       mean[1], mean[2], std[0], std[1], std[2],
+		       text_count(&count, part->statistics.images));
+}
+
+int convert_report(struct convert *convert)
+{
+	struct text_buffer count, bytes, out, duration;
+	uint64_t total = 0;
+
+	for (uint32_t p = 0; p < convert->part_count; p++) {
+		report_part(&convert->parts[p]);
+		total += convert->parts[p].bytes;
+	}
+	printf("  classes   %s", text_count(&count, convert->catalog.class_count));
+	if (convert->catalog.field_names.count)
+		printf(", fields %u", convert->catalog.field_names.count);
+	putchar('\n');
+	report_codecs(convert);
+	printf("  bytes     %s in, %s out\n", text_bytes(&bytes, convert->bytes_in),
+	       text_bytes(&out, total));
+	printf("  time      %s (listing %.2f s), ",
+	       text_duration(&duration, convert->list_s + convert->write_s), convert->list_s);
+	printf("%.0f images/s, %.1f MB/s, %u jobs\n", (double)sample_count(convert) / convert->write_s,
+	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs);
+	if (convert->catalog.ignored)
+		printf("  ignored   %s files that are not images by name\n",
+		       text_count(&count, convert->catalog.ignored));
+	if (!convert->skip_count)
+		return 0;
+	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
+	for (uint64_t i = 0; i < convert->skip_count && i < SKIPS_SHOWN; i++)
+		printf("    %s: %s\n", convert->skips[i].name, convert->skips[i].reason);
+	if (convert->skip_count > SKIPS_SHOWN)
+		printf("    and %s more; --json lists them all\n",
+		       text_count(&count, convert->skip_count - SKIPS_SHOWN));
+	return 0;
+}
+
+static json_t *part_json(const struct convert_part *part)
+{
+	json_t *json = json_object();
+	double mean[3], std[3];
+
+	json_object_set_new(json, "path", command_json_text(part->path, strlen(part->path)));
+	if (part->name) {
+		json_object_set_new(json, "part", command_json_text(part->name, strlen(part->name)));
+		json_object_set_new(json, "fraction", json_real(part->fraction));
+	}
+	json_object_set_new(json, "samples", json_integer((json_int_t)part->samples));
+	json_object_set_new(json, "bytes", json_integer((json_int_t)part->bytes));
+	if (!statistics_result(&part->statistics, mean, std)) {
+		json_object_set_new(json, "mean", json_pack("[fff]", mean[0], mean[1], mean[2]));
+		json_object_set_new(json, "std", json_pack("[fff]", std[0], std[1], std[2]));
+		json_object_set_new(json, "statistics_images",
+				    json_integer((json_int_t)part->statistics.images));
+	}
+	return json;
+}
+
+int convert_report_json(struct convert *convert)
+{
+	json_t *json = json_object(), *list = json_array();
+
+	for (uint32_t p = 0; p < convert->part_count; p++)
+		json_array_append_new(list, part_json(&convert->parts[p]));
+	json_object_set_new(json, "datasets", list);
+	json_object_set_new(json, "samples", json_integer((json_int_t)sample_count(convert)));
+	json_object_set_new(json, "classes", json_integer(convert->catalog.class_count));
+	json_object_set_new(json, "fields", json_integer(convert->catalog.field_names.count));
+	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
+	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
+	list = json_object();
+	for (int i = 1; i < 4; i++)
+		json_object_set_new(list, codec_names[i], json_integer((json_int_t)convert->codecs[i]));
+	json_object_set_new(json, "codecs", list);
+	list = json_object();
+	for (int i = 0; i < 3; i++)
+		json_object_set_new(list, kind_names[i], json_integer((json_int_t)convert->kinds[i]));
+	json_object_set_new(json, "sources", list);
+	json_object_set_new(json, "jobs", json_integer(convert->options.jobs));
+	json_object_set_new(json, "list_seconds", json_real(convert->list_s));
+	json_object_set_new(json, "write_seconds", json_real(convert->write_s));
+	json_object_set_new(json, "images_per_second",
+			    json_real((double)sample_count(convert) / convert->write_s));
+	json_object_set_new(json, "ignored", json_integer((json_int_t)convert->catalog.ignored));
+	list = json_array();
+	for (uint64_t i = 0; i < convert->skip_count; i++) {
+		const struct convert_skip *skip = &convert->skips[i];
+		json_t *entry = json_object();
+
+		json_object_set_new(entry, "name", command_json_text(skip->name, strlen(skip->name)));
+		json_object_set_new(entry, "reason", command_json_text(skip->reason, strlen(skip->reason)));
+		json_array_append_new(list, entry);
+	}
+	json_object_set_new(json, "skipped", list);
+	return command_print_json(json);
+}

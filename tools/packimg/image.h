@@ -1,0 +1,69 @@
+/*
+ * Source images: what kind of file it is, whether it is whole, and its pixels as upright 8-bit RGB or grey. 16 bits lose their
+ * low byte, palettes are looked up, alpha is dropped (as Pillow's convert("RGB") does), CMYK and YCCK become RGB, EXIF orientation is applied.
+ * A reader holds the scratch of one thread; pixels are valid until its next call. Each file kind is read in a file of its own.
+ */
+#pragma once
+
+#include "memory.h"
+#include "packimg.h"
+
+enum image_kind {
+	IMAGE_JPEG,
+	IMAGE_PNG,
+	IMAGE_WEBP,
+};
+
+enum {
+	IMAGE_PIXELS_MAX = 1 << 28, /* a quarter of a billion: more is a decompression bomb or a mistake */
+};
+
+struct image_info {
+	enum image_kind kind;
+	uint32_t width, height; /* stored, before orientation */
+	uint8_t channels;       /* 1, 3 or 4 as stored; palette counts as 3 */
+	uint8_t orientation;    /* EXIF 1..8 */
+};
+
+/* Pixels of an image, or of a reduced version of it whose first pixel need not be the image's (struct packimg_pixels). */
+struct image_pixels {
+	const uint8_t *data;
+	size_t stride;
+	uint32_t width, height;
+	uint32_t channels; /* 1 or 3 */
+	double x, y, extent_width, extent_height;
+};
+
+struct image_reader {
+	struct packimg_decoder *decoder;
+	struct buffer pixels, turned, grey;
+};
+
+int image_reader_init(struct image_reader *reader);
+void image_reader_deinit(struct image_reader *reader);
+
+/* From the headers. -ENOTSUP with the kind's name for other known image formats; -EBADMSG for damage. */
+int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error);
+/* Decodes; target sizes (upright; 0: full) allow a JPEG to come at 1/2, 1/4 or 1/8 when twice the target remains. */
+int image_read(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
+	       uint32_t target_width, uint32_t target_height, struct image_pixels *ret_pixels,
+	       struct packimg_error *error);
+
+/* 0 when the scan of a JPEG is followed by its end marker, -EBADMSG when it was cut off. Bytes after the end are allowed. */
+int jpeg_check_end(const uint8_t *data, size_t size, struct packimg_error *error);
+/* Orientation of an EXIF (TIFF) block, 1 when it says nothing valid. */
+uint8_t exif_orientation(const uint8_t *data, size_t size);
+/* Turns stored pixels upright: target holds height x width pixels of the upright image. */
+void orient_pixels(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
+		   uint8_t orientation, uint8_t *target);
+
+/* Readers of one kind: probe fills info; read fills info->width x height x 3 bytes, stored orientation. */
+int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error);
+int png_read(const uint8_t *data, size_t size, const struct image_info *info, uint8_t *rgb,
+	     struct packimg_error *error);
+/* Writes 8-bit grey or RGB into the buffer. */
+int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels, struct buffer *png,
+	      struct packimg_error *error);
+int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error);
+int webp_read(const uint8_t *data, size_t size, const struct image_info *info, uint8_t *rgb,
+	      struct packimg_error *error);

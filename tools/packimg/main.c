@@ -1,0 +1,59 @@
+/* packimg: packs image datasets and looks after them. Each subcommand is a file of its own. */
+#include "command.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *argp_program_version = "packimg " PACKIMG_TOOL_VERSION;
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+} commands[] = {
+	{"convert", command_convert, "pack images from folders, manifests, archives or shards"},
+	{"info", command_info, "what a dataset holds"},
+	{"list", command_list, "its samples, one per line"},
+	{"verify", command_verify, "check every checksum and decode every image"},
+	{"extract", command_extract, "images back into files"},
+	{"merge", command_merge, "several datasets into one"},
+	{"split", command_split, "one dataset into several"},
+};
+
+static void usage(FILE *stream)
+{
+	fputs("Usage: packimg COMMAND ...\n\n", stream);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		fprintf(stream, "  %-9s %s\n", commands[i].name, commands[i].summary);
+	fputs("\npackimg COMMAND --help tells more, and so does the manual page packimg(1).\n", stream);
+}
+
+int main(int argc, char **argv)
+{
+	char name[64];
+
+	argp_err_exit_status = COMMAND_FAILED;
+	if (argc < 2) {
+		usage(stderr);
+		return COMMAND_FAILED;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		usage(stdout);
+		return 0;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		puts(argp_program_version);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (strcmp(argv[1], commands[i].name))
+			continue;
+		snprintf(name, sizeof(name), "packimg %s", commands[i].name);
+		argv[1] = name;
+		return commands[i].run(argc - 1, argv + 1);
+	}
+	usage(stderr);
+	return command_fail("there is no command \"%s\"", argv[1]);
+}

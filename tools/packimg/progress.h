@@ -1,0 +1,23 @@
+/*
+ * A line that says how far a command is: images/s, MB/s and time left. On a terminal it is redrawn ten times a second; elsewhere
+ * a plain line is added every ten seconds. Standard error. One thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress {
+	const char *verb; /* "converting" */
+	uint64_t total;   /* images, 0: not known */
+	bool quiet, terminal, shown;
+	double start_s, last_s;
+};
+
+double progress_now_s(void);
+void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet);
+/* Cheap to call often. */
+void progress_update(struct progress *progress, uint64_t images, uint64_t bytes);
+/* Takes the line away from a terminal, so that something else can be printed; progress_update() brings it back. */
+void progress_clear(struct progress *progress);
+double progress_elapsed_s(const struct progress *progress);

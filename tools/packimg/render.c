@@ -1,0 +1,271 @@
+#include "render.h"
+
+#include "augment/resize.h"
+#include "shuffle.h"
+#include "text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+	RAW_SEED = 0x726177,      /* of the hash that --mix draws by */
+	STATISTICS_ROWS = 64,     /* rows of an image that statistics look at, about */
+	STATISTICS_STEP_MAX = 16, /* but never fewer than one row in so many */
+};
+
+int renderer_init(struct renderer *renderer, const struct render_options *options)
+{
+	int r;
+
+	*renderer = (struct renderer){.options = *options};
+	r = image_reader_init(&renderer->reader);
+	if (!r)
+		r = packimg_encoder_new(&renderer->encoder);
+	if (!r)
+		r = resize_new(&renderer->resize);
+	if (r)
+		renderer_deinit(renderer);
+	return r;
+}
+
+void renderer_deinit(struct renderer *renderer)
+{
+	image_reader_deinit(&renderer->reader);
+	packimg_encoder_free(renderer->encoder);
+	resize_free(renderer->resize);
+	buffer_deinit(&renderer->pixels);
+	*renderer = (struct renderer){0};
+}
+
+void render_target_size(const struct render_options *options, uint32_t width, uint32_t height,
+			uint32_t *ret_width, uint32_t *ret_height)
+{
+	uint32_t shorter = width < height ? width : height, longer = width < height ? height : width;
+	double scale = 1;
+	double to_width, to_height;
+
+	if (options->short_side && shorter > options->short_side)
+		scale = (double)options->short_side / shorter;
+	if (options->max_side && longer > options->max_side && (double)options->max_side / longer < scale)
+		scale = (double)options->max_side / longer;
+	to_width = round(width * scale);
+	to_height = round(height * scale);
+	*ret_width = to_width < 1 ? 1 : (uint32_t)to_width;
+	*ret_height = to_height < 1 ? 1 : (uint32_t)to_height;
+}
+
+static enum packimg_codec choose_codec(const struct render_options *options, const char *name,
+				       const struct image_info *info)
+{
+	enum packimg_codec raw = options->raw_zstd ? PACKIMG_CODEC_RAW_ZSTD : PACKIMG_CODEC_RAW;
+
+	if (options->raw_fraction >= 1 ||
+	    (options->raw_fraction > 0 &&
+	     shuffle_fraction(name, strlen(name), RAW_SEED) < options->raw_fraction))
+		return raw;
+	return options->verbatim && info->kind != IMAGE_JPEG ? options->other : PACKIMG_CODEC_JPEG;
+}
+
+static void add_statistics(struct statistics *statistics, const struct image_pixels *pixels)
+{
+	uint32_t step = pixels->height / STATISTICS_ROWS;
+
+	if (!statistics)
+		return;
+	statistics_add_pixels(statistics, pixels,
+			      step < 1			   ? 1
+			      : step > STATISTICS_STEP_MAX ? STATISTICS_STEP_MAX
+							   : step);
+}
+
+static int keep_verbatim(struct renderer *renderer, const struct buffer *bytes, size_t offset,
+			 const struct image_info *info, struct statistics *statistics,
+			 struct rendered *ret_rendered, struct packimg_error *error)
+{
+	const uint8_t *data = bytes->data + offset;
+	size_t size = bytes->size - offset;
+	bool sideways = info->orientation >= 5;
+	struct image_pixels pixels;
+	int r;
+
+	r = jpeg_check_end(data, size, error);
+	if (r)
+		return r;
+	if (renderer->options.check || statistics) {
+		r = image_read(&renderer->reader, data, size, info, 0, 0, &pixels, error);
+		/* What is skipped must not depend on which images statistics happen to look at. */
+		if (r && renderer->options.check)
+			return r;
+		if (!r)
+			add_statistics(statistics, &pixels);
+	}
+	*ret_rendered = (struct rendered){
+		.width = sideways ? info->height : info->width,
+		.height = sideways ? info->width : info->height,
+		.codec = PACKIMG_CODEC_JPEG,
+		.channels = info->channels,
+		.orientation = info->orientation,
+		.verbatim = true,
+		.kind = info->kind,
+	};
+	return 0;
+}
+
+/* Brings pixels to exactly width x height; what is that already stays where it is. */
+static int resize_pixels(struct renderer *renderer, struct image_pixels *pixels, uint32_t width,
+			 uint32_t height, struct packimg_error *error)
+{
+	const struct resize_source source = {
+		.data = pixels->data,
+		.stride = pixels->stride,
+		.width = pixels->width,
+		.height = pixels->height,
+		.channels = pixels->channels,
+	};
+	const struct resize_axis x = {
+		.origin = pixels->x,
+		.step = pixels->extent_width / width,
+		.high = pixels->width,
+		.count = width,
+	};
+	const struct resize_axis y = {
+		.origin = pixels->y,
+		.step = pixels->extent_height / height,
+		.high = pixels->height,
+		.count = height,
+	};
+	struct resize_target target = {
+		.stride = (ptrdiff_t)width * pixels->channels,
+		.channels = pixels->channels,
+	};
+	int r;
+
+	if (pixels->width == width && pixels->height == height)
+		return 0;
+	if (buffer_reserve(&renderer->pixels, (size_t)height * (size_t)target.stride))
+		return text_error(error, -ENOMEM, "out of memory");
+	target.data = renderer->pixels.data;
+	r = resize_region(renderer->resize, &source, &x, &y, &target);
+	if (r)
+		return text_error(error, r, "resizing to %ux%u: %s", width, height, strerror(-r));
+	*pixels = (struct image_pixels){
+		.data = target.data,
+		.stride = (size_t)target.stride,
+		.width = width,
+		.height = height,
+		.channels = pixels->channels,
+		.extent_width = width,
+		.extent_height = height,
+	};
+	return 0;
+}
+
+/* Without row padding, in the renderer's memory if need be. */
+static int pack_rows(struct renderer *renderer, struct image_pixels *pixels)
+{
+	size_t row = (size_t)pixels->width * pixels->channels;
+
+	if (pixels->stride == row)
+		return 0;
+	if (buffer_reserve(&renderer->pixels, row * pixels->height))
+		return -ENOMEM;
+	for (uint32_t y = 0; y < pixels->height; y++)
+		memcpy(renderer->pixels.data + y * row, pixels->data + y * pixels->stride, row);
+	pixels->data = renderer->pixels.data;
+	pixels->stride = row;
+	return 0;
+}
+
+/* Encodes pixels; the bytes stay the encoder's or the pixels' own. codec may turn from raw+zstd to raw. */
+static int encode(struct renderer *renderer, struct image_pixels *pixels, enum packimg_codec *codec,
+		  const uint8_t **ret_data, size_t *ret_size, struct packimg_error *error)
+{
+	const struct render_options *options = &renderer->options;
+	size_t bytes = (size_t)pixels->width * pixels->height * pixels->channels;
+	int r;
+
+	if (*codec == PACKIMG_CODEC_JPEG) {
+		r = packimg_encode_jpeg(renderer->encoder, pixels->data, pixels->stride, pixels->width,
+					pixels->height, pixels->channels, options->quality,
+					options->optimise, ret_data, ret_size);
+		return r ? text_error(error, r, "JPEG encoder: %s", strerror(-r)) : 0;
+	}
+	if (bytes > UINT32_MAX || pack_rows(renderer, pixels))
+		return text_error(error, -ENOMEM, "%ux%u pixels are too large to be stored raw",
+				  pixels->width, pixels->height);
+	if (*codec == PACKIMG_CODEC_RAW_ZSTD) {
+		r = packimg_encode_zstd(renderer->encoder, pixels->data, bytes, options->zstd_level,
+					ret_data, ret_size);
+		if (r)
+			return text_error(error, r, "zstd encoder: %s", strerror(-r));
+		if (*ret_size < bytes)
+			return 0;
+		*codec = PACKIMG_CODEC_RAW;
+	}
+	*ret_data = pixels->data;
+	*ret_size = bytes;
+	return 0;
+}
+
+static int render_pixels(struct renderer *renderer, enum packimg_codec codec, struct buffer *bytes,
+			 size_t offset, const struct image_info *info, uint32_t width, uint32_t height,
+			 struct statistics *statistics, struct rendered *ret_rendered,
+			 struct packimg_error *error)
+{
+	bool sideways = info->orientation >= 5;
+	uint32_t upright_width = sideways ? info->height : info->width;
+	uint32_t upright_height = sideways ? info->width : info->height;
+	bool shrink = width != upright_width || height != upright_height;
+	struct image_pixels pixels;
+	const uint8_t *data;
+	size_t size;
+	int r;
+
+	r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info,
+		       shrink ? width : 0, shrink ? height : 0, &pixels, error);
+	if (!r)
+		r = resize_pixels(renderer, &pixels, width, height, error);
+	if (!r) {
+		add_statistics(statistics, &pixels);
+		r = encode(renderer, &pixels, &codec, &data, &size, error);
+	}
+	if (r)
+		return r;
+	bytes->size = offset;
+	if (buffer_append(bytes, data, size))
+		return text_error(error, -ENOMEM, "out of memory");
+	*ret_rendered = (struct rendered){
+		.width = width,
+		.height = height,
+		.codec = codec,
+		.channels = (uint8_t)pixels.channels,
+		.orientation = 1,
+		.kind = info->kind,
+	};
+	return 0;
+}
+
+int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes, size_t offset,
+		    struct statistics *statistics, struct rendered *ret_rendered,
+		    struct packimg_error *error)
+{
+	const struct render_options *options = &renderer->options;
+	uint32_t width, height, upright_width, upright_height;
+	enum packimg_codec codec;
+	struct image_info info;
+	int r;
+
+	r = image_probe(bytes->data + offset, bytes->size - offset, &info, error);
+	if (r)
+		return r;
+	codec = choose_codec(options, name, &info);
+	upright_width = info.orientation >= 5 ? info.height : info.width;
+	upright_height = info.orientation >= 5 ? info.width : info.height;
+	render_target_size(options, upright_width, upright_height, &width, &height);
+	if (codec == PACKIMG_CODEC_JPEG && options->verbatim && info.kind == IMAGE_JPEG &&
+	    width == upright_width && height == upright_height)
+		return keep_verbatim(renderer, bytes, offset, &info, statistics, ret_rendered, error);
+	return render_pixels(renderer, codec, bytes, offset, &info, width, height, statistics,
+			     ret_rendered, error);
+}

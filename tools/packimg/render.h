@@ -1,0 +1,55 @@
+/*
+ * From the bytes of a source file to the bytes that are stored: kept as they are, or decoded, shrunk and encoded. What is done
+ * depends on the options and the source alone, never on threads or order. One renderer per thread; it allocates only when it
+ * meets a larger image than before.
+ */
+#pragma once
+
+#include "image.h"
+#include "statistics.h"
+
+struct resize;
+
+struct render_options {
+	bool verbatim;      /* keep a JPEG's bytes when its size is within the limits */
+	int quality;        /* 1..100, of JPEGs that are made */
+	uint32_t max_side;  /* pixels, 0: no limit */
+	uint32_t short_side;
+	double raw_fraction; /* of the samples that is stored raw: 0 .. 1 */
+	bool raw_zstd;       /* raw is raw+zstd where that is smaller */
+	int zstd_level;
+	enum packimg_codec other; /* under verbatim, for sources that are not JPEGs */
+	bool check;               /* decode what stays verbatim, too */
+	bool optimise;            /* Huffman tables of JPEGs that are made */
+};
+
+struct renderer {
+	struct render_options options;
+	struct image_reader reader;
+	struct packimg_encoder *encoder;
+	struct resize *resize;
+	struct buffer pixels;
+};
+
+/* What was made of one source. */
+struct rendered {
+	uint32_t width, height;
+	enum packimg_codec codec;
+	uint8_t channels;
+	uint8_t orientation;
+	bool verbatim;
+	enum image_kind kind; /* of the source */
+};
+
+int renderer_init(struct renderer *renderer, const struct render_options *options);
+void renderer_deinit(struct renderer *renderer);
+/*
+ * Renders the source file that lies in bytes from offset to the end, and leaves there the bytes to store instead: a verbatim image
+ * is not moved. name decides, by its hash, what --mix stores raw. statistics: where to add the pixels, or NULL.
+ */
+int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes, size_t offset,
+		    struct statistics *statistics, struct rendered *ret_rendered,
+		    struct packimg_error *error);
+/* The size that the limits leave of an image, never larger, never empty. */
+void render_target_size(const struct render_options *options, uint32_t width, uint32_t height,
+			uint32_t *ret_width, uint32_t *ret_height);

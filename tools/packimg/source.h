@@ -1,0 +1,98 @@
+/*
+ * Where images come from. A source lists images one by one with what is known of each (name, class, fields) and the place of its
+ * bytes in the store; it does not read the images. Each kind is a file of its own behind the same two functions: folder, manifest
+ * (CSV or TSV), archive (tar, zip), WebDataset shard. The order is deterministic: of sorted names in a folder, of rows in a
+ * manifest, of members in an archive. One thread; an item's pointers are valid until the next call.
+ */
+#pragma once
+
+#include "store.h"
+
+#include <stdint.h>
+
+enum value_kind {
+	VALUE_INTEGER, /* text of an int64 */
+	VALUE_REAL,    /* text of a float64 */
+	VALUE_TEXT,    /* bytes */
+	VALUE_JSON,    /* text of a JSON value */
+};
+
+struct source_field {
+	const char *name;
+	enum value_kind kind;
+	const char *text;
+	size_t size;
+};
+
+struct source_item {
+	const char *name;       /* terminated; recorded with the sample */
+	const char *class_name; /* NULL: none */
+	int64_t class_number;   /* -1: none */
+	struct place place;
+	const struct source_field *fields;
+	size_t field_count;
+};
+
+enum source_kind {
+	SOURCE_AUTO,
+	SOURCE_FOLDER,
+	SOURCE_MANIFEST,
+	SOURCE_ARCHIVE,
+	SOURCE_WEBDATASET,
+};
+
+enum class_from {
+	CLASS_AUTO,    /* TOP for folders, PARENT for archives */
+	CLASS_TOP,     /* first folder of the name */
+	CLASS_PARENT,  /* last folder of the name */
+	CLASS_ARCHIVE, /* the archive's own name without its extension */
+	CLASS_NONE,
+};
+
+struct source_options {
+	enum source_kind kind;
+	enum class_from class_from;
+	const char *manifest; /* for folders: the table of their images; NULL: none */
+	const char *root;     /* for manifests: where relative paths begin; NULL: the manifest's folder */
+	char separator;       /* of manifests; 0: found out */
+	bool random_access;   /* images will not be read in the listed order */
+};
+
+enum {
+	SOURCE_END = 1,
+	SOURCE_SKIP = 2, /* the item cannot be used: its name is set, the reason is in error */
+};
+
+struct source;
+
+struct source_ops {
+	int (*next)(struct source *source, struct source_item *ret_item, struct packimg_error *error);
+	void (*free)(struct source *source);
+};
+
+struct source {
+	const struct source_ops *ops;
+	uint64_t ignored; /* files passed over because their names are not those of images */
+};
+
+/* Opens the source of the kind that options or the path itself says. The store must outlive it. */
+int source_new(struct store *store, const char *path, const struct source_options *options,
+	       struct source **ret_source, struct packimg_error *error);
+void source_free(struct source *source);
+/* 0, SOURCE_END, SOURCE_SKIP, or a negative errno after which the source is of no more use. */
+int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error);
+
+/* Constructors of the kinds. */
+int source_folder_new(struct store *store, const char *path, const struct source_options *options,
+		      struct source **ret_source, struct packimg_error *error);
+int source_manifest_new(struct store *store, const char *path, const struct source_options *options,
+			struct source **ret_source, struct packimg_error *error);
+int source_archive_new(struct store *store, const char *path, const struct source_options *options,
+		       struct source **ret_source, struct packimg_error *error);
+int source_webdataset_new(struct store *store, const char *path, const struct source_options *options,
+			  struct source **ret_source, struct packimg_error *error);
+
+/* Whether the name ends like an image's (jpg, jpeg, jpe, jfif, png, webp in any case). */
+bool source_name_is_image(const char *name);
+/* The class that a name's folders give, into class (of at least strlen(name)+1 bytes); NULL when there is none. */
+const char *source_class_of(const char *name, enum class_from from, char *class_name);

@@ -1,0 +1,139 @@
+/* A tar or zip archive of images, plain or compressed. */
+#include "archive_in.h"
+#include "source.h"
+#include "source_archive.h"
+#include "text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct source_archive {
+	struct source source;
+	struct store *store;
+	struct archive_in *archive;
+	uint32_t container;
+	enum class_from class_from;
+	bool spill;
+	char *archive_class; /* for CLASS_ARCHIVE */
+	struct buffer class_name, bytes;
+};
+
+int archive_place(struct store *store, uint32_t container, struct archive_in *archive,
+		  const struct archive_member *member, bool spill, struct buffer *scratch,
+		  struct place *ret_place, struct packimg_error *error)
+{
+	struct place place = {.container = container};
+	int r;
+
+	if (!archive_in_range(archive, &place.offset, &place.size)) {
+		place.kind = PLACE_RANGE;
+		*ret_place = place;
+		return 0;
+	}
+	if (!spill) {
+		place.kind = PLACE_STREAM;
+		place.offset = member->number;
+		place.size = member->size;
+		*ret_place = place;
+		return 0;
+	}
+	scratch->size = 0;
+	r = archive_in_read(archive, STORE_IMAGE_MAX, scratch, NULL, error);
+	if (r)
+		return r;
+	place.kind = PLACE_SPILL;
+	place.offset = store->containers[container].spill_size;
+	place.size = scratch->size;
+	r = store_spill(store, container, scratch->data, scratch->size, error);
+	if (r)
+		return r;
+	*ret_place = place;
+	return 0;
+}
+
+char *archive_stem(const char *path)
+{
+	const char *base = strrchr(path, '/'), *dot;
+
+	base = base ? base + 1 : path;
+	dot = strchr(base, '.');
+	return dot && dot > base ? strndup(base, (size_t)(dot - base)) : strdup(base);
+}
+
+static void source_archive_free(struct source *source)
+{
+	struct source_archive *archive = (struct source_archive *)source;
+
+	archive_in_close(archive->archive);
+	buffer_deinit(&archive->class_name);
+	buffer_deinit(&archive->bytes);
+	free(archive->archive_class);
+	free(archive);
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static int source_archive_next(struct source *source, struct source_item *ret_item,
+			       struct packimg_error *error)
+{
+	struct source_archive *archive = (struct source_archive *)source;
+	struct archive_member member;
+	int r;
+
+	for (;;) {
+		r = archive_in_next(archive->archive, &member, error);
+		if (r)
+			return r < 0 ? r : SOURCE_END;
+		if (base_name(member.name)[0] == '.')
+			continue;
+		if (source_name_is_image(member.name))
+			break;
+		archive->source.ignored++;
+	}
+	if (buffer_reserve(&archive->class_name, strlen(member.name) + 1))
+		return text_error(error, -ENOMEM, "out of memory");
+	ret_item->name = member.name;
+	if (archive->class_from == CLASS_ARCHIVE)
+		ret_item->class_name = archive->archive_class;
+	else
+		ret_item->class_name = source_class_of(member.name, archive->class_from,
+						       (char *)archive->class_name.data);
+	r = archive_place(archive->store, archive->container, archive->archive, &member, archive->spill,
+			  &archive->bytes, &ret_item->place, error);
+	return r == -EFBIG ? SOURCE_SKIP : r;
+}
+
+static const struct source_ops source_archive_ops = {source_archive_next, source_archive_free};
+
+int source_archive_new(struct store *store, const char *path, const struct source_options *options,
+		       struct source **ret_source, struct packimg_error *error)
+{
+	struct source_archive *archive = calloc(1, sizeof(*archive));
+	bool pipe = !strcmp(path, "-");
+	int r;
+
+	if (!archive)
+		return text_error(error, -ENOMEM, "out of memory");
+	archive->source.ops = &source_archive_ops;
+	archive->store = store;
+	archive->class_from = options->class_from == CLASS_AUTO ? CLASS_PARENT : options->class_from;
+	archive->spill = options->random_access || pipe;
+	archive->archive_class = archive_stem(path);
+	r = archive->archive_class ? store_add(store, pipe ? "/dev/stdin" : path, false,
+					       &archive->container, error)
+				   : text_error(error, -ENOMEM, "out of memory");
+	if (!r)
+		r = archive_in_open(path, &archive->archive, error);
+	if (r) {
+		source_archive_free(&archive->source);
+		return r;
+	}
+	*ret_source = &archive->source;
+	return 0;
+}

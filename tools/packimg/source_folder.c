@@ -1,0 +1,251 @@
+/* A folder, however deep, in bytewise order of its names; or one image file by itself. */
+#include "source.h"
+#include "text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	DEPTH_MAX = 64, /* folders within folders */
+};
+
+struct level {
+	char **names; /* sorted; a folder's end in '/' */
+	size_t count, next, room;
+	size_t path_size; /* bytes of the path up to this folder, its '/' included */
+	dev_t device;
+	ino_t inode;
+};
+
+struct source_folder {
+	struct source source;
+	struct store *store;
+	uint32_t container;
+	enum class_from class_from;
+	struct level levels[DEPTH_MAX];
+	int depth; /* levels in use */
+	struct buffer path, class_name;
+};
+
+static void level_deinit(struct level *level)
+{
+	for (size_t i = level->next; i < level->count; i++)
+		free(level->names[i]);
+	free(level->names);
+}
+
+static void source_folder_free(struct source *source)
+{
+	struct source_folder *folder = (struct source_folder *)source;
+
+	while (folder->depth)
+		level_deinit(&folder->levels[--folder->depth]);
+	buffer_deinit(&folder->path);
+	buffer_deinit(&folder->class_name);
+	free(folder);
+}
+
+static int level_add(struct level *level, const char *name, bool is_folder)
+{
+	size_t size = strlen(name);
+	char *copy = malloc(size + 2);
+
+	if (copy && level->count == level->room) {
+		size_t room = level->room ? level->room * 2 : 64;
+		char **names = reallocarray(level->names, room, sizeof(*names));
+
+		if (names) {
+			level->names = names;
+			level->room = room;
+		} else {
+			free(copy);
+			copy = NULL;
+		}
+	}
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, name, size + 1);
+	if (is_folder)
+		memcpy(copy + size, "/", 2);
+	level->names[level->count++] = copy;
+	return 0;
+}
+
+static int name_compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool entry_is_folder(DIR *directory, const struct dirent *entry)
+{
+	struct stat status;
+
+	if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK)
+		return entry->d_type == DT_DIR;
+	return !fstatat(dirfd(directory), entry->d_name, &status, 0) && S_ISDIR(status.st_mode);
+}
+
+static int level_read(struct source_folder *folder, struct level *level, DIR *directory)
+{
+	struct dirent *entry;
+
+	for (;;) {
+		bool is_folder;
+
+		errno = 0;
+		entry = readdir(directory);
+		if (!entry)
+			break;
+		if (entry->d_name[0] == '.')
+			continue;
+		is_folder = entry_is_folder(directory, entry);
+		if (!is_folder && !source_name_is_image(entry->d_name)) {
+			folder->source.ignored++;
+			continue;
+		}
+		if (level_add(level, entry->d_name, is_folder))
+			return -ENOMEM;
+	}
+	if (errno)
+		return -errno;
+	if (level->count)
+		qsort(level->names, level->count, sizeof(*level->names), name_compare);
+	return 0;
+}
+
+/* Enters the folder at folder->path (terminated, relative to the source; "" is the source itself). */
+static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
+{
+	const struct container *container = &folder->store->containers[folder->container];
+	const char *path = path_size ? (const char *)folder->path.data : ".";
+	struct level *level = &folder->levels[folder->depth];
+	struct stat status;
+	DIR *directory;
+	int fd, r;
+
+	if (folder->depth == DEPTH_MAX)
+		return text_error(error, -ELOOP, "%s/%s: folders more than %d deep", container->path, path,
+				  DEPTH_MAX);
+	fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return text_error(error, -errno, "%s/%s: %s", container->path, path, strerror(errno));
+	if (fstat(fd, &status)) {
+		close(fd);
+		return text_error(error, -errno, "%s/%s: %s", container->path, path, strerror(errno));
+	}
+	for (int i = 0; i < folder->depth; i++) {
+		if (folder->levels[i].device == status.st_dev && folder->levels[i].inode == status.st_ino) {
+			close(fd);
+			return text_error(error, -ELOOP, "%s/%s: a link leads back to a folder above it",
+					  container->path, path);
+		}
+	}
+	directory = fdopendir(fd);
+	if (!directory) {
+		close(fd);
+		return text_error(error, -ENOMEM, "out of memory");
+	}
+	*level = (struct level){
+		.path_size = path_size, .device = status.st_dev, .inode = status.st_ino};
+	folder->depth++;
+	r = level_read(folder, level, directory);
+	closedir(directory);
+	if (r)
+		return text_error(error, r, "%s/%s: %s", container->path, path, strerror(-r));
+	return 0;
+}
+
+static int source_folder_next(struct source *source, struct source_item *ret_item,
+			      struct packimg_error *error)
+{
+	struct source_folder *folder = (struct source_folder *)source;
+
+	while (folder->depth) {
+		struct level *level = &folder->levels[folder->depth - 1];
+		size_t size;
+		char *name;
+		int r;
+
+		if (level->next == level->count) {
+			level_deinit(level);
+			folder->depth--;
+			continue;
+		}
+		name = level->names[level->next++];
+		size = strlen(name);
+		folder->path.size = level->path_size;
+		r = buffer_append(&folder->path, name, size + 1);
+		free(name);
+		if (r || buffer_reserve(&folder->class_name, folder->path.size))
+			return text_error(error, -ENOMEM, "out of memory");
+		if (folder->path.data[folder->path.size - 2] == '/') {
+			r = enter(folder, folder->path.size - 1, error);
+			if (r)
+				return r;
+			continue;
+		}
+		ret_item->name = (const char *)folder->path.data;
+		ret_item->class_name = source_class_of(ret_item->name, folder->class_from,
+						       (char *)folder->class_name.data);
+		ret_item->place = (struct place){
+			.kind = PLACE_FILE,
+			.container = folder->container,
+			.path = ret_item->name,
+		};
+		return 0;
+	}
+	return SOURCE_END;
+}
+
+static const struct source_ops source_folder_ops = {source_folder_next, source_folder_free};
+
+/* One image file: its folder is the container, and nothing but this name is listed. */
+static int open_single(struct source_folder *folder, const char *path, struct packimg_error *error)
+{
+	const char *slash = strrchr(path, '/');
+	char *parent = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
+	int r;
+
+	if (!parent)
+		return text_error(error, -ENOMEM, "out of memory");
+	r = store_add(folder->store, parent, true, &folder->container, error);
+	free(parent);
+	if (r)
+		return r;
+	folder->depth = 1;
+	if (level_add(&folder->levels[0], slash ? slash + 1 : path, false))
+		return text_error(error, -ENOMEM, "out of memory");
+	return 0;
+}
+
+int source_folder_new(struct store *store, const char *path, const struct source_options *options,
+		      struct source **ret_source, struct packimg_error *error)
+{
+	struct source_folder *folder = calloc(1, sizeof(*folder));
+	struct stat status;
+	int r;
+
+	if (!folder)
+		return text_error(error, -ENOMEM, "out of memory");
+	folder->source.ops = &source_folder_ops;
+	folder->store = store;
+	folder->class_from = options->class_from == CLASS_AUTO ? CLASS_TOP : options->class_from;
+	if (!stat(path, &status) && S_ISREG(status.st_mode)) {
+		r = open_single(folder, path, error);
+	} else {
+		r = store_add(store, path, true, &folder->container, error);
+		if (!r)
+			r = enter(folder, 0, error);
+	}
+	if (r) {
+		source_folder_free(&folder->source);
+		return r;
+	}
+	*ret_source = &folder->source;
+	return 0;
+}

@@ -1,0 +1,353 @@
+/*
+ * A WebDataset shard: a tar whose neighbouring members KEY.EXT with the same key (the name up to the first dot of its last part)
+ * make one sample. The image is the first member with an image's extension; KEY.cls holds its class (a number or a name); KEY.json
+ * becomes fields (numbers, texts; anything nested as JSON) and, whole, the field "json"; every other member becomes a
+ * field named like its extension.
+ */
+#include "archive_in.h"
+#include "source.h"
+#include "source_archive.h"
+#include "text.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+	COMPANION_MAX = 1 << 20, /* bytes of a member that becomes a field */
+	SAMPLE_FIELDS_MAX = 250,
+};
+
+/* A field under construction: offsets into `texts`, which moves while it grows. */
+struct pending_field {
+	enum value_kind kind;
+	size_t name, text, size;
+};
+
+struct source_webdataset {
+	struct source source;
+	struct store *store;
+	struct archive_in *archive;
+	uint32_t container;
+	bool spill;
+	enum class_from class_from;
+	char *archive_class;
+	struct buffer bytes, class_name;
+	/* The member read last, when it belongs to the next sample. */
+	struct archive_member member;
+	bool member_held;
+	/* The sample under construction. */
+	struct buffer texts; /* names and values, terminated */
+	struct pending_field pending[SAMPLE_FIELDS_MAX];
+	struct source_field fields[SAMPLE_FIELDS_MAX];
+	size_t field_count;
+	struct buffer key, name, class_text;
+	bool has_image, has_class;
+	struct place place;
+	int fault; /* SOURCE_SKIP when something of the sample is wrong */
+	struct packimg_error fault_error;
+};
+
+static void source_webdataset_free(struct source *source)
+{
+	struct source_webdataset *shard = (struct source_webdataset *)source;
+
+	archive_in_close(shard->archive);
+	buffer_deinit(&shard->bytes);
+	buffer_deinit(&shard->class_name);
+	buffer_deinit(&shard->texts);
+	buffer_deinit(&shard->key);
+	buffer_deinit(&shard->name);
+	buffer_deinit(&shard->class_text);
+	free(shard->archive_class);
+	free(shard);
+}
+
+static int set_text(struct buffer *buffer, const void *text, size_t size)
+{
+	buffer->size = 0;
+	return buffer_append(buffer, text, size) || buffer_append(buffer, "", 1) ? -ENOMEM : 0;
+}
+
+static void set_fault(struct source_webdataset *shard, const char *what, const char *why)
+{
+	if (!shard->fault)
+		shard->fault = text_error(&shard->fault_error, SOURCE_SKIP, "%s: %s", what, why);
+}
+
+static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
+		     const void *text, size_t size)
+{
+	struct pending_field *field;
+
+	if (shard->field_count == SAMPLE_FIELDS_MAX) {
+		set_fault(shard, name, "too many fields in one sample");
+		return 0;
+	}
+	field = &shard->pending[shard->field_count++];
+	*field = (struct pending_field){.kind = kind, .name = shard->texts.size, .size = size};
+	if (buffer_append(&shard->texts, name, strlen(name) + 1))
+		return -ENOMEM;
+	field->text = shard->texts.size;
+	return buffer_append(&shard->texts, text, size) || buffer_append(&shard->texts, "", 1) ? -ENOMEM
+											      : 0;
+}
+
+static int add_json_value(struct source_webdataset *shard, const char *name, const json_t *value)
+{
+	char number[40];
+	char *text;
+	int r;
+
+	switch (json_typeof(value)) {
+	case JSON_NULL:
+		return 0;
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return add_field(shard, name, VALUE_INTEGER, json_is_true(value) ? "1" : "0", 1);
+	case JSON_INTEGER:
+		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+		return add_field(shard, name, VALUE_INTEGER, number, strlen(number));
+	case JSON_REAL:
+		snprintf(number, sizeof(number), "%.17g", json_real_value(value));
+		return add_field(shard, name, VALUE_REAL, number, strlen(number));
+	case JSON_STRING:
+		return add_field(shard, name, VALUE_TEXT, json_string_value(value),
+				 json_string_length(value));
+	default:
+		text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS);
+		if (!text)
+			return -ENOMEM;
+		r = add_field(shard, name, VALUE_JSON, text, strlen(text));
+		free(text);
+		return r;
+	}
+}
+
+/* A class that only the JSON knows. */
+static int class_from_json(struct source_webdataset *shard, const json_t *object)
+{
+	static const char *const keys[] = {"cls", "label", "class", "class_name", NULL};
+	char number[32];
+
+	for (const char *const *key = keys; *key && !shard->has_class; key++) {
+		const json_t *value = json_object_get(object, *key);
+
+		if (json_is_integer(value)) {
+			snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+				 json_integer_value(value));
+			shard->has_class = true;
+			return set_text(&shard->class_text, number, strlen(number));
+		}
+		if (json_is_string(value)) {
+			shard->has_class = true;
+			return set_text(&shard->class_text, json_string_value(value),
+					json_string_length(value));
+		}
+	}
+	return 0;
+}
+
+static int add_json(struct source_webdataset *shard)
+{
+	json_error_t fault;
+	json_t *json = json_loadb((const char *)shard->bytes.data, shard->bytes.size,
+				  JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
+	const char *key;
+	json_t *value;
+	int r;
+
+	if (!json) {
+		set_fault(shard, "json", fault.text);
+		return 0;
+	}
+	r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
+	json_object_foreach (json, key, value) {
+		if (!r && strcmp(key, "json"))
+			r = add_json_value(shard, key, value);
+	}
+	if (!r && !shard->has_class)
+		r = class_from_json(shard, json);
+	json_decref(json);
+	return r;
+}
+
+static size_t trimmed(const struct buffer *bytes)
+{
+	size_t size = bytes->size;
+
+	while (size && strchr(" \t\r\n", bytes->data[size - 1]) && bytes->data[size - 1])
+		size--;
+	return size;
+}
+
+/* One member of the current sample; extension is what follows the key. */
+static int add_member(struct source_webdataset *shard, const struct archive_member *member,
+		      const char *extension, struct packimg_error *error)
+{
+	int r;
+
+	if (!shard->has_image && source_name_is_image(member->name) && !strchr(extension, '.')) {
+		shard->has_image = true;
+		if (set_text(&shard->name, member->name, strlen(member->name)))
+			return text_error(error, -ENOMEM, "out of memory");
+		r = archive_place(shard->store, shard->container, shard->archive, member, shard->spill,
+				  &shard->bytes, &shard->place, error);
+		if (r == -EFBIG) {
+			set_fault(shard, extension, error ? error->text : "too large");
+			r = 0;
+		}
+		return r;
+	}
+	shard->bytes.size = 0;
+	r = archive_in_read(shard->archive, COMPANION_MAX, &shard->bytes, NULL, error);
+	if (r == -EFBIG) {
+		set_fault(shard, extension, "larger than a field may be (1 MiB)");
+		return 0;
+	}
+	if (r)
+		return r;
+	if (!strcasecmp(extension, "cls") || !strcasecmp(extension, "cls.txt")) {
+		shard->has_class = true;
+		r = set_text(&shard->class_text, shard->bytes.data, trimmed(&shard->bytes));
+	} else if (!strcasecmp(extension, "json")) {
+		r = add_json(shard);
+	} else {
+		r = add_field(shard, extension, VALUE_TEXT, shard->bytes.data, shard->bytes.size);
+	}
+	return r ? text_error(error, r, "out of memory") : 0;
+}
+
+/* Takes members up to the first one of another key. 0, SOURCE_END when there was none, or an error. */
+static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
+{
+	bool any = false;
+	int r;
+
+	shard->texts.size = shard->field_count = 0;
+	shard->has_image = shard->has_class = false;
+	shard->fault = 0;
+	for (;;) {
+		const char *base, *dot;
+		size_t key_size;
+
+		if (!shard->member_held) {
+			r = archive_in_next(shard->archive, &shard->member, error);
+			if (r < 0)
+				return r;
+			if (r)
+				return any ? 0 : SOURCE_END;
+			shard->member_held = true;
+		}
+		base = strrchr(shard->member.name, '/');
+		base = base ? base + 1 : shard->member.name;
+		dot = strchr(base, '.');
+		if (!dot || dot == base) {
+			shard->source.ignored++;
+			shard->member_held = false;
+			continue;
+		}
+		key_size = (size_t)(dot - shard->member.name);
+		if (any && (shard->key.size != key_size + 1 ||
+			    memcmp(shard->key.data, shard->member.name, key_size)))
+			return 0;
+		if (!any && set_text(&shard->key, shard->member.name, key_size))
+			return text_error(error, -ENOMEM, "out of memory");
+		any = true;
+		shard->member_held = false;
+		r = add_member(shard, &shard->member, dot + 1, error);
+		if (r)
+			return r;
+	}
+}
+
+static int set_class(struct source_webdataset *shard, struct source_item *item)
+{
+	const char *name = item->name;
+
+	if (shard->has_class) {
+		const char *text = (const char *)shard->class_text.data;
+
+		if (text_parse_i64(text, &item->class_number)) {
+			item->class_number = -1;
+			item->class_name = text[0] ? text : NULL;
+		} else if (item->class_number < -1 || item->class_number >= PACKIMG_CLASSES_MAX) {
+			item->class_number = -1;
+			set_fault(shard, "class", "the number is out of range");
+		}
+		return 0;
+	}
+	if (shard->class_from == CLASS_ARCHIVE)
+		item->class_name = shard->archive_class;
+	if (shard->class_from != CLASS_TOP && shard->class_from != CLASS_PARENT)
+		return 0;
+	if (buffer_reserve(&shard->class_name, strlen(name) + 1))
+		return -ENOMEM;
+	item->class_name = source_class_of(name, shard->class_from, (char *)shard->class_name.data);
+	return 0;
+}
+
+static int source_webdataset_next(struct source *source, struct source_item *ret_item,
+				  struct packimg_error *error)
+{
+	struct source_webdataset *shard = (struct source_webdataset *)source;
+	int r = read_sample(shard, error);
+
+	if (r)
+		return r;
+	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
+	if (!shard->has_image)
+		set_fault(shard, ret_item->name, "no image among the members of this key");
+	if (set_class(shard, ret_item))
+		return text_error(error, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < shard->field_count; i++) {
+		const struct pending_field *pending = &shard->pending[i];
+		const char *texts = (const char *)shard->texts.data;
+
+		shard->fields[i] = (struct source_field){
+			.name = texts + pending->name,
+			.kind = pending->kind,
+			.text = texts + pending->text,
+			.size = pending->size,
+		};
+	}
+	ret_item->fields = shard->fields;
+	ret_item->field_count = shard->field_count;
+	ret_item->place = shard->place;
+	if (shard->fault && error)
+		*error = shard->fault_error;
+	return shard->fault;
+}
+
+static const struct source_ops source_webdataset_ops = {source_webdataset_next, source_webdataset_free};
+
+int source_webdataset_new(struct store *store, const char *path, const struct source_options *options,
+			  struct source **ret_source, struct packimg_error *error)
+{
+	struct source_webdataset *shard = calloc(1, sizeof(*shard));
+	bool pipe = !strcmp(path, "-");
+	int r;
+
+	if (!shard)
+		return text_error(error, -ENOMEM, "out of memory");
+	shard->source.ops = &source_webdataset_ops;
+	shard->store = store;
+	shard->spill = options->random_access || pipe;
+	shard->class_from = options->class_from;
+	shard->archive_class = archive_stem(path);
+	r = shard->archive_class
+		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)
+		    : text_error(error, -ENOMEM, "out of memory");
+	if (!r)
+		r = archive_in_open(path, &shard->archive, error);
+	if (r) {
+		source_webdataset_free(&shard->source);
+		return r;
+	}
+	*ret_source = &shard->source;
+	return 0;
+}

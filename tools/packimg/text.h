@@ -1,0 +1,32 @@
+/*
+ * Words and numbers of the command line, and sentences for people: parsing sizes, fractions and counts; formatting them;
+ * filling a struct packimg_error. Pure functions, any thread; nothing here allocates or keeps state.
+ */
+#pragma once
+
+#include "packimg.h"
+
+#include <stdint.h>
+
+/* Writes the sentence (truncated to fit; error may be NULL) and returns code, so that a caller can "return text_error(...)". */
+int text_error(struct packimg_error *error, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The same with a prefix in front of what the error already says. */
+int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* 0, or -EINVAL when text is not exactly one such value in [low, high]. */
+int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value);
+int text_parse_i64(const char *text, int64_t *ret_value);
+int text_parse_double(const char *text, double *ret_value);
+/* Bytes: a number, then optionally K, M, G or T (powers of 1024), with "iB" or "B" after it allowed. */
+int text_parse_bytes(const char *text, uint64_t *ret_bytes);
+
+/* "12.3 MiB" and "1,234,567" into the caller's buffer, which is returned. */
+struct text_buffer {
+	char text[48];
+};
+const char *text_bytes(struct text_buffer *buffer, uint64_t bytes);
+const char *text_count(struct text_buffer *buffer, uint64_t count);
+/* "1:02:03" or "4.2 s" */
+const char *text_duration(struct text_buffer *buffer, double seconds);
