@@ -18,8 +18,6 @@ static const struct {
 	{"list", command_list, "its samples, one per line"},
 	{"verify", command_verify, "check every checksum and decode every image"},
 	{"extract", command_extract, "images back into files"},
-	{"merge", command_merge, "several datasets into one"},
-	{"split", command_split, "one dataset into several"},
 };
 
 static void usage(FILE *stream)

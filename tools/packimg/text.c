@@ -35,7 +35,8 @@ int text_error_prefix(struct packimg_error *error, int code, const char *format,
 	n = vsnprintf(error->text, sizeof(error->text), format, arguments);
 	va_end(arguments);
 	if (n >= 0 && (size_t)n < sizeof(error->text))
-		snprintf(error->text + n, sizeof(error->text) - (size_t)n, ": %s", before.text);
+		snprintf(error->text + n, sizeof(error->text) - (size_t)n, ": %.*s",
+			 (int)(sizeof(error->text) - (size_t)n), before.text);
 	return code;
 }
 

@@ -1,0 +1,560 @@
+/*
+ * packimg extract: images back into files. A sample's file is DIR/CLASS/NAME, where NAME is what its source had below the class
+ * folder; a stored JPEG is written byte for byte, pixels as PNG. Names are settled by the main thread first, so that two samples
+ * of one name get two files whatever the number of threads.
+ */
+#include "command.h"
+#include "image.h"
+#include "names.h"
+#include "progress.h"
+#include "selection.h"
+#include "source.h"
+#include "text.h"
+#include "workers.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct extract_options {
+	const char *path, *output;
+	struct selection selection;
+	unsigned jobs;
+	bool force, quiet, manifest;
+};
+
+static const struct argp_option options[] = {
+	{"output", 'o', "DIR", 0, "folder to write to, made when it is not there", 0},
+	{"index", 'i', "LIST", 0, "only these, such as 0-9,15,100-", 0},
+	{"class", 'c', "NAME", 0, "only this class (may be repeated)", 0},
+	{"manifest", 'm', NULL, 0, "write DIR/manifest.csv with path, label, class and fields, too", 0},
+	{"force", 'f', NULL, 0, "replace files that exist", 0},
+	{"jobs", 'j', "N", 0, "threads (default: all CPUs)", 0},
+	{"quiet", 'q', NULL, 0, "no progress", 0},
+	{0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct extract_options *extract = state->input;
+	uint64_t jobs;
+
+	switch (key) {
+	case 'o':
+		extract->output = text;
+		return 0;
+	case 'i':
+		extract->selection.indices = text;
+		return 0;
+	case 'c':
+		return word_list_add(&extract->selection.classes, text) ? ENOMEM : 0;
+	case 'm':
+		extract->manifest = true;
+		return 0;
+	case 'f':
+		extract->force = true;
+		return 0;
+	case 'j':
+		if (text_parse_u64(text, 1, 1024, &jobs))
+			argp_error(state, "--jobs: \"%s\" is not a number from 1 to 1024", text);
+		extract->jobs = (unsigned)jobs;
+		return 0;
+	case 'q':
+		extract->quiet = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (extract->path)
+			argp_error(state, "one FILE at a time");
+		extract->path = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (!extract->path)
+			argp_error(state, "no FILE given");
+		if (!extract->output)
+			argp_error(state, "no -o DIR given");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct extract {
+	const struct extract_options *options;
+	const struct packimg *dataset;
+	int folder; /* DIR */
+	uint64_t *samples;
+	const char **paths; /* below DIR, of each sample; NULL: its index record is damaged */
+	uint64_t count;
+	struct arena arena;
+};
+
+/* Appends the components of a name that are safe below a folder: no "..", no empty ones. */
+static int append_path(struct buffer *path, const char *name, size_t size)
+{
+	const char *end = name + size;
+
+	while (name < end) {
+		const char *slash = memchr(name, '/', (size_t)(end - name));
+		size_t part = (size_t)((slash ? slash : end) - name);
+		bool dots = (part == 1 && name[0] == '.') || (part == 2 && !memcmp(name, "..", 2));
+
+		if (part && !dots && !memchr(name, 0, part)) {
+			if (path->size && buffer_append(path, "/", 1))
+				return -ENOMEM;
+			if (buffer_append(path, name, part))
+				return -ENOMEM;
+		}
+		name += part + 1;
+	}
+	return 0;
+}
+
+/* What of a source's name lies below its class folder; without one, its last component. */
+static const char *below_class(const char *name, size_t *size, const char *class)
+{
+	size_t class_size = class ? strlen(class) : 0;
+	const char *end = name + *size, *rest = NULL, *base = name;
+
+	for (const char *p = name; p < end;) {
+		const char *slash = memchr(p, '/', (size_t)(end - p));
+
+		if (!slash)
+			break;
+		if (class_size && !rest && (size_t)(slash - p) == class_size && !memcmp(p, class, class_size))
+			rest = slash + 1;
+		p = base = slash + 1;
+	}
+	if (!rest)
+		rest = base;
+	*size = (size_t)(end - rest);
+	return rest;
+}
+
+/* The extension that fits what will be written; a JPEG's own is kept. */
+static int fit_extension(struct buffer *path, const struct packimg_sample *sample)
+{
+	static const char *const jpegs[] = {".jpg", ".jpeg", ".jpe", ".jfif"};
+	const char *wanted = sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png";
+	size_t dot = path->size;
+
+	while (dot && path->data[dot - 1] != '.' && path->data[dot - 1] != '/')
+		dot--;
+	if (dot && path->data[dot - 1] == '.') {
+		size_t size = path->size - dot + 1;
+		const char *extension = (const char *)path->data + dot - 1;
+
+		if (sample->codec == PACKIMG_CODEC_JPEG)
+			for (size_t i = 0; i < sizeof(jpegs) / sizeof(jpegs[0]); i++)
+				if (strlen(jpegs[i]) == size && !strncasecmp(extension, jpegs[i], size))
+					return 0;
+		/* Only an image's extension is replaced: "photo.2019" is a name. */
+		if (size == 4 || size == 5)
+			path->size = dot - 1;
+	}
+	return buffer_append(path, wanted, strlen(wanted));
+}
+
+/* The path for one sample, not terminated. */
+static int make_path(const struct extract *extract, const struct packimg_sample *sample, struct buffer *path)
+{
+	const char *class = NULL, *name;
+	size_t size = 0, before;
+	char number[32];
+
+	path->size = 0;
+	if (sample->label >= 0)
+		class = packimg_class_name(extract->dataset, (uint32_t)sample->label);
+	if (class && append_path(path, class, strlen(class)))
+		return -ENOMEM;
+	before = path->size;
+	if (!packimg_source(extract->dataset, sample->index, &name, &size) && size) {
+		name = below_class(name, &size, class);
+		if (append_path(path, name, size))
+			return -ENOMEM;
+	}
+	if (path->size == before) {
+		int n = snprintf(number, sizeof(number), "%08" PRIu64, sample->index);
+
+		if (append_path(path, number, (size_t)n))
+			return -ENOMEM;
+		return buffer_append(path, sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png", 4);
+	}
+	return fit_extension(path, sample);
+}
+
+/* Makes a second file of the same name another one: the sample's number before the extension. */
+static int make_unique(struct buffer *path, uint64_t index)
+{
+	char tail[64];
+	size_t dot = path->size;
+	int n;
+
+	while (path->data[dot - 1] != '.')
+		dot--;
+	n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", index, (const char *)path->data + dot - 1);
+	path->size = dot - 1;
+	return buffer_append(path, tail, (size_t)n + 1);
+}
+
+static int name_files(struct extract *extract)
+{
+	struct buffer path = {0};
+	struct names names;
+	int r = 0;
+
+	names_init(&names, &extract->arena);
+	extract->paths = calloc(extract->count + 1, sizeof(*extract->paths));
+	if (!extract->paths)
+		return -ENOMEM;
+	for (uint64_t i = 0; !r && i < extract->count; i++) {
+		struct packimg_sample sample;
+		uint32_t number;
+		bool added;
+
+		if (packimg_sample(extract->dataset, extract->samples[i], &sample))
+			continue;
+		r = make_path(extract, &sample, &path);
+		if (!r)
+			r = buffer_append(&path, "", 1);
+		if (!r)
+			r = names_add(&names, (const char *)path.data, &number, &added);
+		if (!r && !added) {
+			path.size--;
+			r = make_unique(&path, sample.index);
+			if (!r)
+				r = names_add(&names, (const char *)path.data, &number, &added);
+		}
+		if (!r)
+			extract->paths[i] = names.names[number];
+	}
+	names_deinit(&names);
+	buffer_deinit(&path);
+	return r;
+}
+
+struct worker {
+	struct packimg_decoder *decoder;
+	struct buffer png, pixels;
+};
+
+static int worker_new(void *context, void **ret_worker)
+{
+	struct worker *worker = calloc(1, sizeof(*worker));
+	int r;
+
+	if (!worker)
+		return -ENOMEM;
+	r = packimg_decoder_new(&worker->decoder);
+	if (r) {
+		free(worker);
+		return r;
+	}
+	*ret_worker = worker;
+	return 0;
+}
+
+static void worker_free(void *argument)
+{
+	struct worker *worker = argument;
+
+	packimg_decoder_free(worker->decoder);
+	buffer_deinit(&worker->png);
+	buffer_deinit(&worker->pixels);
+	free(worker);
+}
+
+/* Opens a new file below DIR, making the folders on the way. */
+static int create_file(const struct extract *extract, const char *path)
+{
+	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW |
+		    (extract->options->force ? O_TRUNC : O_EXCL);
+	int fd = openat(extract->folder, path, flags, 0666);
+
+	if (fd >= 0 || errno != ENOENT)
+		return fd >= 0 ? fd : -errno;
+	for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+		char *folder = strndup(path, (size_t)(slash - path));
+		int r = folder ? mkdirat(extract->folder, folder, 0777) : -1;
+
+		free(folder);
+		if (r && errno != EEXIST)
+			return -errno;
+	}
+	fd = openat(extract->folder, path, flags, 0666);
+	return fd >= 0 ? fd : -errno;
+}
+
+static int write_file(const struct extract *extract, const char *path, const uint8_t *data, size_t size,
+		      struct packimg_error *error)
+{
+	int fd = create_file(extract, path), r = 0;
+
+	if (fd < 0)
+		return text_error(error, fd, "%s/%s: %s%s", extract->options->output, path, strerror(-fd),
+				  fd == -EEXIST ? "; --force replaces it" : "");
+	while (size && !r) {
+		ssize_t n = write(fd, data, size);
+
+		if (n < 0 && errno != EINTR)
+			r = -errno;
+		if (n > 0) {
+			data += n;
+			size -= (size_t)n;
+		}
+	}
+	if (close(fd) && !r)
+		r = -errno;
+	return r ? text_error(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r)) : 0;
+}
+
+static int write_png(const struct extract *extract, struct worker *worker, const struct packimg_sample *sample,
+		     const char *path, struct packimg_error *error)
+{
+	struct packimg_region region = {.width = sample->width, .height = sample->height};
+	uint32_t channels = sample->channels == 1 ? 1 : 3;
+	struct packimg_pixels decoded;
+	uint8_t *to;
+	int r;
+
+	r = packimg_decode(worker->decoder, sample, &region, 0, 0, &decoded, error);
+	if (r)
+		return r;
+	if (buffer_reserve(&worker->pixels, (size_t)sample->width * sample->height * channels))
+		return text_error(error, -ENOMEM, "out of memory");
+	to = worker->pixels.data;
+	for (uint32_t y = 0; y < sample->height; y++) {
+		const uint8_t *row = decoded.data + y * decoded.stride;
+
+		for (uint32_t x = 0; x < sample->width; x++) {
+			memcpy(to, row + (size_t)x * 3, channels);
+			to += channels;
+		}
+	}
+	r = png_write(worker->pixels.data, sample->width, sample->height, channels, &worker->png, error);
+	return r ? r : write_file(extract, path, worker->png.data, worker->png.size, error);
+}
+
+struct verdict {
+	int status;
+	uint32_t size;
+	struct packimg_error error;
+};
+
+static int extract_sample(const struct extract *extract, struct worker *worker, uint64_t number,
+			  struct verdict *verdict)
+{
+	struct packimg_sample sample;
+	int r;
+
+	r = packimg_sample(extract->dataset, extract->samples[number], &sample);
+	if (r || !extract->paths[number])
+		return text_error(&verdict->error, -EBADMSG, "its index record is damaged");
+	verdict->size = sample.data_size;
+	if (packimg_sample_check(&sample))
+		return text_error(&verdict->error, -EBADMSG, "its bytes do not fit their checksum");
+	if (sample.codec == PACKIMG_CODEC_JPEG)
+		return write_file(extract, extract->paths[number], sample.data, sample.data_size,
+				  &verdict->error);
+	return write_png(extract, worker, &sample, extract->paths[number], &verdict->error);
+}
+
+static void run_block(void *context, void *worker, struct work_block *block)
+{
+	struct verdict *verdicts = block->results;
+
+	for (uint32_t i = 0; i < block->count; i++) {
+		verdicts[i].size = 0;
+		verdicts[i].error.text[0] = 0;
+		verdicts[i].status = extract_sample(context, worker, block->first + i, &verdicts[i]);
+	}
+}
+
+/* A cell of the manifest, quoted when it must be. */
+static void write_cell(FILE *file, const char *bytes, size_t size)
+{
+	bool quote = false;
+
+	for (size_t i = 0; i < size; i++)
+		quote |= strchr(",\"\r\n", bytes[i]) && bytes[i];
+	if (quote)
+		fputc('"', file);
+	for (size_t i = 0; i < size; i++) {
+		if (bytes[i] == '"')
+			fputc('"', file);
+		fputc(bytes[i], file);
+	}
+	if (quote)
+		fputc('"', file);
+}
+
+static void write_fields(const struct extract *extract, FILE *file, uint64_t index)
+{
+	for (uint32_t f = 0; f < packimg_field_count(extract->dataset); f++) {
+		struct packimg_field field;
+		struct packimg_value value;
+
+		fputc(',', file);
+		if (packimg_field(extract->dataset, f, &field) ||
+		    packimg_value(extract->dataset, index, f, &value) || !value.present)
+			continue;
+		if (field.type == PACKIMG_FIELD_INT64)
+			fprintf(file, "%" PRId64, value.int64);
+		else if (field.type == PACKIMG_FIELD_FLOAT64)
+			fprintf(file, "%.17g", value.float64);
+		else
+			write_cell(file, value.bytes, value.size);
+	}
+}
+
+static int write_manifest(const struct extract *extract)
+{
+	const struct packimg *dataset = extract->dataset;
+	int fd = create_file(extract, "manifest.csv");
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+	struct packimg_sample sample;
+	struct packimg_field field;
+	bool bad;
+
+	if (!file)
+		return command_fail("%s/manifest.csv: %s", extract->options->output,
+				    strerror(fd < 0 ? -fd : errno));
+	fputs("path,label,class", file);
+	for (uint32_t f = 0; f < packimg_field_count(dataset); f++) {
+		fputc(',', file);
+		if (!packimg_field(dataset, f, &field))
+			write_cell(file, field.name, strlen(field.name));
+	}
+	fputc('\n', file);
+	for (uint64_t i = 0; i < extract->count; i++) {
+		const char *class;
+
+		if (!extract->paths[i] || packimg_sample(dataset, extract->samples[i], &sample))
+			continue;
+		write_cell(file, extract->paths[i], strlen(extract->paths[i]));
+		fputc(',', file);
+		if (sample.label >= 0)
+			fprintf(file, "%" PRId32, sample.label);
+		fputc(',', file);
+		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label) : NULL;
+		if (class)
+			write_cell(file, class, strlen(class));
+		write_fields(extract, file, sample.index);
+		fputc('\n', file);
+	}
+	bad = ferror(file);
+	if (fclose(file) || bad)
+		return command_fail("%s/manifest.csv: %s", extract->options->output, strerror(errno));
+	return 0;
+}
+
+static int write_images(const struct extract *extract)
+{
+	const struct workers_setup setup = {
+		.jobs = extract->options->jobs,
+		.total = extract->count,
+		.block = 8,
+		.result_size = sizeof(struct verdict),
+		.bytes_max = UINT64_MAX,
+		.context = (void *)(uintptr_t)extract,
+		.worker_new = worker_new,
+		.worker_free = worker_free,
+		.run = run_block,
+	};
+	struct progress progress;
+	struct workers *workers;
+	struct work_block *block;
+	struct text_buffer count, size, duration;
+	uint64_t done = 0, bytes = 0, bad = 0;
+	int r;
+
+	r = workers_new(&setup, &workers);
+	if (r)
+		return command_fail("starting threads: %s", strerror(-r));
+	progress_init(&progress, "extracting", extract->count, extract->options->quiet);
+	while ((r = workers_next(workers, 100, &block)) != WORKERS_END && r >= 0) {
+		if (command_interrupted())
+			break;
+		for (uint32_t i = 0; !r && i < block->count; i++) {
+			const struct verdict *verdict = (const struct verdict *)block->results + i;
+
+			bytes += verdict->size;
+			done++;
+			if (!verdict->status)
+				continue;
+			progress_clear(&progress);
+			bad++;
+			command_fail("sample %" PRIu64 ": %s", extract->samples[block->first + i],
+				     verdict->error.text);
+		}
+		progress_update(&progress, done, bytes);
+	}
+	workers_free(workers);
+	progress_clear(&progress);
+	if (r < 0)
+		return command_fail("starting threads: %s", strerror(-r));
+	printf("%s: %s of %s images, %s, %s\n", extract->options->output, text_count(&count, done - bad),
+	       text_count(&(struct text_buffer){{0}}, extract->count), text_bytes(&size, bytes),
+	       text_duration(&duration, progress_elapsed_s(&progress)));
+	return bad == extract->count && bad ? COMMAND_FAILED : bad ? COMMAND_SKIPPED : COMMAND_OK;
+}
+
+static int run(struct extract *extract)
+{
+	struct packimg_error error;
+	int r;
+
+	if (selection_resolve(&extract->options->selection, extract->dataset, &extract->samples,
+			      &extract->count, &error))
+		return command_fail("%s", error.text);
+	r = name_files(extract);
+	if (r)
+		return command_fail("%s", strerror(-r));
+	if (mkdir(extract->options->output, 0777) && errno != EEXIST)
+		return command_fail("%s: %s", extract->options->output, strerror(errno));
+	extract->folder = open(extract->options->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (extract->folder < 0)
+		return command_fail("%s: %s", extract->options->output, strerror(errno));
+	r = extract->options->manifest ? write_manifest(extract) : 0;
+	return r ? r : write_images(extract);
+}
+
+int command_extract(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE -o DIR",
+		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for byte, pixels "
+		       "become PNG.",
+	};
+	struct extract_options extract_options = {.jobs = command_cpu_count()};
+	struct extract extract = {.options = &extract_options, .folder = -1};
+	struct packimg_error error;
+	struct packimg *dataset;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &extract_options);
+	command_catch_interrupts();
+	if (packimg_open(extract_options.path, &dataset, &error)) {
+		status = command_fail("%s", error.text);
+	} else {
+		extract.dataset = dataset;
+		status = run(&extract);
+		packimg_close(dataset);
+	}
+	if (extract.folder >= 0)
+		close(extract.folder);
+	free(extract.samples);
+	free(extract.paths);
+	arena_deinit(&extract.arena);
+	selection_deinit(&extract_options.selection);
+	command_die_of_interrupt();
+	return status;
+}

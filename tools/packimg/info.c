@@ -1,0 +1,328 @@
+/* packimg info: what a dataset holds, from its index alone. */
+#include "command.h"
+#include "selection.h"
+#include "text.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct info_options {
+	const char *path;
+	bool json, classes;
+};
+
+static const struct argp_option options[] = {
+	{"json", 'J', NULL, 0, "print JSON", 0},
+	{"classes", 'c', NULL, 0, "list every class with its number of samples", 0},
+	{0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct info_options *info = state->input;
+
+	switch (key) {
+	case 'J':
+		info->json = true;
+		return 0;
+	case 'c':
+		info->classes = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (info->path)
+			argp_error(state, "one FILE at a time");
+		info->path = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (!info->path)
+			argp_error(state, "no FILE given");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* Sums over all index records. */
+struct survey {
+	uint64_t codecs[4], codec_bytes[4];
+	uint64_t bytes, side_bytes, bytes_max;
+	uint64_t width_sum, height_sum;
+	uint32_t width_min, width_max, height_min, height_max;
+	uint64_t oriented, grey, unlabelled, damaged, with_side;
+	uint64_t *labels; /* samples of each class */
+	uint32_t label_count;
+};
+
+static int survey_dataset(const struct packimg *dataset, struct survey *survey)
+{
+	*survey = (struct survey){.width_min = UINT32_MAX, .height_min = UINT32_MAX};
+	survey->label_count = packimg_class_count(dataset);
+	survey->labels = calloc(survey->label_count + 1, sizeof(*survey->labels));
+	if (!survey->labels)
+		return -1;
+	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+		struct packimg_sample sample;
+
+		if (packimg_sample(dataset, i, &sample)) {
+			survey->damaged++;
+			continue;
+		}
+		survey->codecs[sample.codec & 3]++;
+		survey->codec_bytes[sample.codec & 3] += sample.data_size;
+		survey->bytes += sample.data_size;
+		survey->side_bytes += sample.side_size;
+		survey->with_side += sample.side != NULL;
+		if (sample.data_size > survey->bytes_max)
+			survey->bytes_max = sample.data_size;
+		survey->width_sum += sample.width;
+		survey->height_sum += sample.height;
+		if (sample.width < survey->width_min)
+			survey->width_min = sample.width;
+		if (sample.width > survey->width_max)
+			survey->width_max = sample.width;
+		if (sample.height < survey->height_min)
+			survey->height_min = sample.height;
+		if (sample.height > survey->height_max)
+			survey->height_max = sample.height;
+		survey->oriented += sample.orientation != 1;
+		survey->grey += sample.channels == 1;
+		if (sample.label < 0)
+			survey->unlabelled++;
+		else if ((uint32_t)sample.label < survey->label_count)
+			survey->labels[sample.label]++;
+	}
+	return 0;
+}
+
+static void format_uuid(const uint8_t *uuid, char text[37])
+{
+	char *out = text;
+
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*out++ = '-';
+		out += sprintf(out, "%02x", uuid[i]);
+	}
+}
+
+static uint64_t file_bytes(const struct packimg *dataset)
+{
+	struct packimg_shard shard;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
+		if (!packimg_shard(dataset, i, &shard))
+			bytes += shard.size;
+	return bytes;
+}
+
+static void print_codecs(const struct survey *survey)
+{
+	struct text_buffer count, bytes;
+
+	for (int i = 1; i < 4; i++)
+		if (survey->codecs[i])
+			printf("  %-10s %s samples, %s\n", codec_name((enum packimg_codec)i),
+			       text_count(&count, survey->codecs[i]), text_bytes(&bytes, survey->codec_bytes[i]));
+	if (survey->with_side)
+		printf("  %-10s %s samples, %s\n", "side data", text_count(&count, survey->with_side),
+		       text_bytes(&bytes, survey->side_bytes));
+}
+
+static void print_classes(const struct packimg *dataset, const struct survey *survey, bool all)
+{
+	uint64_t low = UINT64_MAX, high = 0;
+	struct text_buffer count;
+
+	for (uint32_t i = 0; i < survey->label_count; i++) {
+		if (survey->labels[i] < low)
+			low = survey->labels[i];
+		if (survey->labels[i] > high)
+			high = survey->labels[i];
+	}
+	printf("classes     %s", text_count(&count, survey->label_count));
+	if (survey->label_count)
+		printf(", %" PRIu64 " to %" PRIu64 " samples each", low, high);
+	if (survey->unlabelled)
+		printf(", %s samples without", text_count(&count, survey->unlabelled));
+	putchar('\n');
+	for (uint32_t i = 0; i < survey->label_count && (all || i < 10); i++)
+		printf("  %-5u %-30s %s\n", i, packimg_class_name(dataset, i),
+		       text_count(&count, survey->labels[i]));
+	if (!all && survey->label_count > 10)
+		printf("  and %u more (--classes)\n", survey->label_count - 10);
+}
+
+static void print_facts(const struct packimg *dataset)
+{
+	const char *line = packimg_metadata(dataset);
+	double mean[3], std[3];
+
+	for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
+		struct packimg_field field;
+
+		if (!packimg_field(dataset, i, &field))
+			printf("field       %s (%s)\n", field.name, field_type_name(field.type));
+	}
+	if (!packimg_statistics(dataset, mean, std))
+		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0], mean[1],
+		       mean[2], std[0], std[1], std[2]);
+	while (*line) {
+		size_t size = strcspn(line, "\n");
+
+		printf("  %.*s\n", (int)size, line);
+		line += size + (line[size] == '\n');
+	}
+}
+
+static int print_text(const struct packimg *dataset, const struct info_options *info, const struct survey *survey)
+{
+	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
+	struct text_buffer number, bytes;
+	char uuid[37];
+
+	format_uuid(packimg_uuid(dataset), uuid);
+	printf("%s: %s samples, %s in %u file%s, %s\n", info->path, text_count(&number, count),
+	       text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
+	       packimg_shard_count(dataset) == 1 ? "" : "s", uuid);
+	print_codecs(survey);
+	if (good)
+		printf("size        %u..%u x %u..%u, mean %.0f x %.0f, %.1f KB\n", survey->width_min,
+		       survey->width_max, survey->height_min, survey->height_max,
+		       (double)survey->width_sum / (double)good, (double)survey->height_sum / (double)good,
+		       (double)survey->bytes / (double)good / 1e3);
+	if (survey->grey)
+		printf("grey        %s\n", text_count(&number, survey->grey));
+	if (survey->oriented)
+		printf("oriented    %s (EXIF, applied when decoded)\n", text_count(&number, survey->oriented));
+	if (survey->damaged)
+		printf("DAMAGED     %s index records; packimg verify names them\n",
+		       text_count(&number, survey->damaged));
+	print_classes(dataset, survey, info->classes);
+	print_facts(dataset);
+	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
+}
+
+static json_t *metadata_json(const struct packimg *dataset)
+{
+	const char *line = packimg_metadata(dataset);
+	json_t *json = json_object();
+
+	while (*line) {
+		size_t size = strcspn(line, "\n"), key = strcspn(line, "=");
+
+		if (key < size) {
+			char *name = strndup(line, key);
+
+			if (name)
+				json_object_set_new(json, name,
+						    command_json_text(line + key + 1, size - key - 1));
+			free(name);
+		}
+		line += size + (line[size] == '\n');
+	}
+	return json;
+}
+
+static void add_lists(const struct packimg *dataset, const struct survey *survey, json_t *json)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < survey->label_count; i++) {
+		const char *name = packimg_class_name(dataset, i);
+		json_t *entry = json_object();
+
+		json_object_set_new(entry, "name", command_json_text(name, strlen(name)));
+		json_object_set_new(entry, "samples", json_integer((json_int_t)survey->labels[i]));
+		json_array_append_new(list, entry);
+	}
+	json_object_set_new(json, "classes", list);
+	list = json_array();
+	for (uint32_t i = 0; i < packimg_field_count(dataset); i++) {
+		struct packimg_field field;
+
+		if (!packimg_field(dataset, i, &field))
+			json_array_append_new(list, json_pack("{ssss}", "name", field.name, "type",
+							      field_type_name(field.type)));
+	}
+	json_object_set_new(json, "fields", list);
+	list = json_array();
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++) {
+		struct packimg_shard shard;
+		json_t *entry;
+
+		if (packimg_shard(dataset, i, &shard))
+			continue;
+		entry = json_object();
+		json_object_set_new(entry, "path", command_json_text(shard.path, strlen(shard.path)));
+		json_object_set_new(entry, "bytes", json_integer((json_int_t)shard.size));
+		json_object_set_new(entry, "samples", json_integer((json_int_t)shard.sample_count));
+		json_array_append_new(list, entry);
+	}
+	json_object_set_new(json, "files", list);
+}
+
+static int print_json(const struct packimg *dataset, const struct survey *survey)
+{
+	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
+	json_t *json = json_object(), *codecs = json_object();
+	double mean[3], std[3];
+	char uuid[37];
+
+	format_uuid(packimg_uuid(dataset), uuid);
+	json_object_set_new(json, "uuid", json_string(uuid));
+	json_object_set_new(json, "samples", json_integer((json_int_t)count));
+	json_object_set_new(json, "bytes", json_integer((json_int_t)file_bytes(dataset)));
+	json_object_set_new(json, "image_bytes", json_integer((json_int_t)survey->bytes));
+	json_object_set_new(json, "side_bytes", json_integer((json_int_t)survey->side_bytes));
+	json_object_set_new(json, "damaged_records", json_integer((json_int_t)survey->damaged));
+	json_object_set_new(json, "unlabelled", json_integer((json_int_t)survey->unlabelled));
+	json_object_set_new(json, "grey", json_integer((json_int_t)survey->grey));
+	json_object_set_new(json, "oriented", json_integer((json_int_t)survey->oriented));
+	for (int i = 1; i < 4; i++)
+		json_object_set_new(codecs, codec_name((enum packimg_codec)i),
+				    json_pack("{sIsI}", "samples", (json_int_t)survey->codecs[i], "bytes",
+					      (json_int_t)survey->codec_bytes[i]));
+	json_object_set_new(json, "codecs", codecs);
+	if (good)
+		json_object_set_new(
+			json, "size",
+			json_pack("{s[ii]s[ii]sfsf}", "width", survey->width_min, survey->width_max, "height",
+				  survey->height_min, survey->height_max, "mean_width",
+				  (double)survey->width_sum / (double)good, "mean_height",
+				  (double)survey->height_sum / (double)good));
+	if (!packimg_statistics(dataset, mean, std)) {
+		json_object_set_new(json, "mean", json_pack("[fff]", mean[0], mean[1], mean[2]));
+		json_object_set_new(json, "std", json_pack("[fff]", std[0], std[1], std[2]));
+	}
+	add_lists(dataset, survey, json);
+	json_object_set_new(json, "metadata", metadata_json(dataset));
+	return command_print_json(json);
+}
+
+int command_info(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options, .parser = parse, .args_doc = "FILE", .doc = "What a dataset holds."};
+	struct info_options info = {0};
+	struct packimg_error error;
+	struct packimg *dataset;
+	struct survey survey;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &info);
+	if (packimg_open(info.path, &dataset, &error))
+		return command_fail("%s", error.text);
+	if (survey_dataset(dataset, &survey))
+		status = command_fail("out of memory");
+	else if (info.json)
+		status = print_json(dataset, &survey);
+	else
+		status = print_text(dataset, &info, &survey);
+	free(survey.labels);
+	packimg_close(dataset);
+	return status;
+}

@@ -1,0 +1,214 @@
+/* packimg list: the samples of a dataset, one per line. */
+#include "command.h"
+#include "selection.h"
+#include "text.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct list_options {
+	const char *path;
+	struct selection selection;
+	bool json;
+};
+
+static const struct argp_option options[] = {
+	{"json", 'J', NULL, 0, "one JSON object per line", 0},
+	{"index", 'i', "LIST", 0, "only these, such as 0-9,15,100-", 0},
+	{"class", 'c', "NAME", 0, "only this class (may be repeated)", 0},
+	{0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct list_options *list = state->input;
+
+	switch (key) {
+	case 'J':
+		list->json = true;
+		return 0;
+	case 'i':
+		list->selection.indices = text;
+		return 0;
+	case 'c':
+		return word_list_add(&list->selection.classes, text) ? ENOMEM : 0;
+	case ARGP_KEY_ARG:
+		if (list->path)
+			argp_error(state, "one FILE at a time");
+		list->path = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (!list->path)
+			argp_error(state, "no FILE given");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* Tabs, line ends and other control characters would break the columns. */
+static void print_escaped(const char *bytes, size_t size)
+{
+	for (size_t i = 0; i < size; i++) {
+		unsigned char c = (unsigned char)bytes[i];
+
+		if (c == '\\')
+			fputs("\\\\", stdout);
+		else if (c < 0x20 || c == 0x7f)
+			printf("\\x%02x", c);
+		else
+			putchar(c);
+	}
+}
+
+static void print_value(const struct packimg_field *field, const struct packimg_value *value)
+{
+	printf("\t%s=", field->name);
+	switch (field->type) {
+	case PACKIMG_FIELD_INT64:
+		printf("%" PRId64, value->int64);
+		break;
+	case PACKIMG_FIELD_FLOAT64:
+		printf("%.17g", value->float64);
+		break;
+	default:
+		print_escaped(value->bytes, value->size);
+		break;
+	}
+}
+
+static void print_line(const struct packimg *dataset, uint64_t index)
+{
+	struct packimg_sample sample;
+	struct packimg_field field;
+	struct packimg_value value;
+	const char *class = NULL, *source;
+	size_t source_size;
+
+	printf("%" PRIu64, index);
+	if (packimg_sample(dataset, index, &sample)) {
+		puts("\tDAMAGED");
+		return;
+	}
+	if (sample.label >= 0)
+		class = packimg_class_name(dataset, (uint32_t)sample.label);
+	if (class)
+		printf("\t%s", class);
+	else
+		printf("\t%" PRId32, sample.label);
+	printf("\t%ux%u\t%s\t%u\t", sample.width, sample.height, codec_name(sample.codec), sample.data_size);
+	if (!packimg_source(dataset, index, &source, &source_size))
+		print_escaped(source, source_size);
+	for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
+		if (!packimg_field(dataset, i, &field) && !packimg_value(dataset, index, i, &value) &&
+		    value.present)
+			print_value(&field, &value);
+	putchar('\n');
+}
+
+static json_t *value_json(const struct packimg_field *field, const struct packimg_value *value)
+{
+	json_t *json;
+
+	switch (field->type) {
+	case PACKIMG_FIELD_INT64:
+		return json_integer(value->int64);
+	case PACKIMG_FIELD_FLOAT64:
+		json = json_real(value->float64);
+		return json ? json : json_null(); /* JSON has no NaN */
+	case PACKIMG_FIELD_JSON:
+		json = json_loadb(value->bytes, value->size, JSON_DECODE_ANY, NULL);
+		if (json)
+			return json;
+		break;
+	default:
+		break;
+	}
+	return command_json_text(value->bytes, value->size);
+}
+
+static void print_json(const struct packimg *dataset, uint64_t index)
+{
+	json_t *json = json_object(), *fields = json_object();
+	struct packimg_sample sample;
+	struct packimg_field field;
+	struct packimg_value value;
+	const char *class, *source;
+	size_t source_size;
+
+	json_object_set_new(json, "index", json_integer((json_int_t)index));
+	if (packimg_sample(dataset, index, &sample)) {
+		json_object_set_new(json, "damaged", json_true());
+	} else {
+		json_object_set_new(json, "label", json_integer(sample.label));
+		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label) : NULL;
+		if (class)
+			json_object_set_new(json, "class", command_json_text(class, strlen(class)));
+		json_object_set_new(json, "width", json_integer(sample.width));
+		json_object_set_new(json, "height", json_integer(sample.height));
+		json_object_set_new(json, "codec", json_string(codec_name(sample.codec)));
+		json_object_set_new(json, "channels", json_integer(sample.channels));
+		json_object_set_new(json, "orientation", json_integer(sample.orientation));
+		json_object_set_new(json, "bytes", json_integer(sample.data_size));
+		if (sample.side)
+			json_object_set_new(json, "side_bytes", json_integer(sample.side_size));
+		if (!packimg_source(dataset, index, &source, &source_size) && source_size)
+			json_object_set_new(json, "source", command_json_text(source, source_size));
+		for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
+			if (!packimg_field(dataset, i, &field) &&
+			    !packimg_value(dataset, index, i, &value) && value.present)
+				json_object_set_new(fields, field.name, value_json(&field, &value));
+	}
+	if (json_object_size(fields))
+		json_object_set(json, "fields", fields);
+	json_dumpf(json, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(fields);
+	json_decref(json);
+}
+
+static int list_dataset(const struct list_options *list, const struct packimg *dataset)
+{
+	struct packimg_error error;
+	uint64_t *samples, count;
+
+	if (selection_resolve(&list->selection, dataset, &samples, &count, &error))
+		return command_fail("%s", error.text);
+	for (uint64_t i = 0; i < count && !ferror(stdout); i++) {
+		if (list->json)
+			print_json(dataset, samples[i]);
+		else
+			print_line(dataset, samples[i]);
+	}
+	free(samples);
+	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
+}
+
+int command_list(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE",
+		.doc = "The samples of a dataset, one per line: index, class, size in pixels, codec, bytes, "
+		       "source, fields; separated by tabs.",
+	};
+	struct list_options list = {0};
+	struct packimg_error error;
+	struct packimg *dataset;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &list);
+	if (packimg_open(list.path, &dataset, &error)) {
+		status = command_fail("%s", error.text);
+	} else {
+		status = list_dataset(&list, dataset);
+		packimg_close(dataset);
+	}
+	selection_deinit(&list.selection);
+	return status;
+}

@@ -1,0 +1,24 @@
+/*
+ * Which samples of a dataset a command is about: all, or those of given indices and classes. Parsed from the command line before
+ * the dataset is open, resolved once it is. One thread.
+ */
+#pragma once
+
+#include "brace.h"
+#include "packimg.h"
+
+#include <stdint.h>
+
+struct selection {
+	const char *indices;      /* "0-9,15,100-"; NULL: all */
+	struct word_list classes; /* names or numbers; none: all */
+};
+
+void selection_deinit(struct selection *selection);
+/* Indices of the chosen samples, ascending, each once; the caller frees them. -EINVAL, -ENOENT (class), -ERANGE, -ENOMEM. */
+int selection_resolve(const struct selection *selection, const struct packimg *dataset,
+		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error);
+
+/* Names as people and JSON see them. */
+const char *codec_name(enum packimg_codec codec);
+const char *field_type_name(enum packimg_field_type type);
