@@ -144,7 +144,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	if (info->orientation != 1) {
 		if (buffer_reserve(&reader->turned, bytes))
 			return text_error(error, -ENOMEM, "out of memory");
-		orient_pixels(rgb, info->width, info->height, 3, info->orientation, reader->turned.data);
+		image_orient(rgb, info->width, info->height, 3, info->orientation, reader->turned.data);
 		rgb = reader->turned.data;
 	}
 	*pixels = (struct image_pixels){

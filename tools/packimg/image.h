@@ -54,7 +54,7 @@ int jpeg_check_end(const uint8_t *data, size_t size, struct packimg_error *error
 /* Orientation of an EXIF (TIFF) block, 1 when it says nothing valid. */
 uint8_t exif_orientation(const uint8_t *data, size_t size);
 /* Turns stored pixels upright: target holds height x width pixels of the upright image. */
-void orient_pixels(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
+void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		   uint8_t orientation, uint8_t *target);
 
 /* Readers of one kind: probe fills info; read fills info->width x height x 3 bytes, stored orientation. */

@@ -84,7 +84,7 @@ uint8_t exif_orientation(const uint8_t *data, size_t size)
 	return 1;
 }
 
-void orient_pixels(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
+void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		   uint8_t orientation, uint8_t *target)
 {
 	/* Where the stored pixel (x, y) goes: orientation 2 and 4 mirror, 3 turns by half, 5..8 swap the axes. */
