@@ -50,7 +50,7 @@ int resize_new_isa(enum augment_isa isa, struct resize **ret_resize)
 	if (!resize)
 		return -ENOMEM;
 	resize->kernels = &resize_kernels_c;
-#ifdef AUGMENT_HAVE_AVX2_
+#ifdef AUGMENT_HAVE_AVX2
 	if (isa >= AUGMENT_ISA_AVX2)
 		resize->kernels = &resize_kernels_avx2;
 #endif

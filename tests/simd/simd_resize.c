@@ -1,5 +1,5 @@
 /*
- * Every instruction set of resize against the C reference, byte for byte; with --bench, what each costs.
+ * Every instruction set of resize against the C reference, byte for byte; with --bench [SET], what each (or that one) costs.
  *
  * Sources end at the end of a page that is followed by one that cannot be read, and begin after another, so reading outside
  * the image is a crash. Outputs are surrounded by canaries.
@@ -23,7 +23,7 @@ struct guarded {
 };
 
 static struct resize *resizers[ISA_COUNT];
-static int isa_max;
+static int isa_max, bench_only = -1;
 static struct random_stream rng;
 
 /* Room for size bytes that end at an unreadable page. */
@@ -336,6 +336,9 @@ static void bench_crops(const char *name, uint32_t width, uint32_t height, uint3
 	for (int isa = 0; isa <= isa_max; isa++) {
 		double best = 1e9;
 
+		if (bench_only >= 0 && isa != bench_only)
+			continue;
+
 		for (int round = 0; round < (isa ? 8 : 2); round++) {
 			double start = seconds();
 
@@ -371,6 +374,9 @@ static void bench_image(const char *name, uint32_t width, uint32_t height, uint3
 	for (int isa = 0; isa <= isa_max; isa++) {
 		double best = 1e9;
 
+		if (bench_only >= 0 && isa != bench_only)
+			continue;
+
 		for (int round = 0; round < (isa ? 8 : 2); round++) {
 			double start = seconds();
 
@@ -396,6 +402,9 @@ int main(int argc, char **argv)
 			return 1;
 	random_init(&rng, 3, 0, 0, RANDOM_AUGMENT);
 	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+		for (int isa = 0; argc > 2 && isa <= isa_max; isa++)
+			if (strcmp(argv[2], augment_isa_name((enum augment_isa)isa)) == 0)
+				bench_only = isa;
 		bench_crops("crops of 341x256 to 224", 341, 256, 224);
 		bench_crops("crops of 468x401 to 224", 468, 401, 224);
 		bench_crops("crops of 341x256 to 128", 341, 256, 128);
