@@ -1,0 +1,457 @@
+/*
+ * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad. Good files must open and give what
+ * test_golden.c expects, in this version and every later one. Bad files are good ones with one field changed and the checksums put
+ * right; what must happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
+ * "newer" fails when opened with -ENOTSUP.
+ */
+#include "layout.h"
+#include "packimg.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+static const char *root;
+static struct packimg_error error;
+
+static void must(int r)
+{
+	if (r < 0) {
+		fprintf(stderr, "make_golden: %s (%d)\n", error.text, r);
+		exit(1);
+	}
+}
+
+static const char *path_of(const char *folder, const char *name)
+{
+	static char path[4096];
+
+	snprintf(path, sizeof(path), "%s/%s/%s", root, folder, name);
+	return path;
+}
+
+static void fill(uint8_t *pixels, size_t size, uint32_t seed)
+{
+	for (size_t i = 0; i < size; i++)
+		pixels[i] = (uint8_t)(seed * 37 + i * 11 + i / 7 * 5);
+}
+
+/* One 2x2 image with a class: the file that SPEC.md dissects. */
+static void make_minimal(void)
+{
+	static const char *const classes[] = {"cat", "dog"};
+	static const uint8_t pixels[12] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255};
+	struct packimg_writer *writer;
+	struct packimg_item item = {
+		.data = pixels,
+		.data_size = sizeof(pixels),
+		.width = 2,
+		.height = 2,
+		.label = 1,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+		.source = "dog/1.png",
+		.source_size = 9,
+	};
+
+	must(packimg_writer_new(path_of("good", "minimal.pimg"), NULL, &writer, &error));
+	must(packimg_writer_add(writer, &item, &error));
+	must(packimg_writer_classes(writer, classes, 2, &error));
+	must(packimg_writer_metadata(writer, "tool", "make_golden", &error));
+	must(packimg_writer_finish(writer, &error));
+	packimg_writer_free(writer);
+}
+
+/* Values of fields that test_golden.c expects: sample i has field f unless i % 3 == f % 3. */
+static void add_values(struct packimg_writer *writer, uint32_t i)
+{
+	static const char *const names[] = {"id", "score", "blob", "note"};
+	char text[32];
+
+	for (uint32_t f = 0; f < 4; f++) {
+		uint32_t field;
+		must(packimg_writer_field(writer, names[f], PACKIMG_FIELD_INT64 + f, &field, &error));
+		if (i % 3 == f % 3)
+			continue;
+		snprintf(text, sizeof(text), "{\"n\":%u}", i);
+		struct packimg_value value = {.present = true,
+					      .int64 = 1000 + i,
+					      .float64 = i / 4.0,
+					      .bytes = text,
+					      .size = strlen(text)};
+		must(packimg_writer_value(writer, field, &value, &error));
+	}
+}
+
+/* Six samples: raw, raw grey, zstd, JPEG upright and turned, raw again; everything else that a file can hold. */
+static void make_full(const char *name, uint64_t shard_size)
+{
+	static const char *const classes[] = {"one", "zwei", "три"};
+	static const double mean[3] = {120, 115.5, 100.25}, std[3] = {60, 59, 58};
+	struct packimg_writer_options options = {.shard_size = shard_size};
+	uint8_t pixels[16 * 8 * 3], side[5] = {1, 2, 3, 4, 5};
+	struct packimg_writer *writer;
+	struct packimg_encoder *encoder;
+	char source[32];
+
+	must(packimg_encoder_new(&encoder));
+	must(packimg_writer_new(path_of("good", name), &options, &writer, &error));
+	for (uint32_t i = 0; i < 6; i++) {
+		bool grey = i == 1, turned = i == 4;
+		struct packimg_item item = {
+			.data = pixels,
+			.data_size = grey ? 16 * 8 : sizeof(pixels),
+			.side = i == 3 ? side : NULL,
+			.side_size = i == 3 ? sizeof(side) : 0,
+			.width = turned ? 8 : 16,
+			.height = turned ? 16 : 8,
+			.label = i == 5 ? PACKIMG_LABEL_NONE : (int32_t)(i % 3),
+			.codec = PACKIMG_CODEC_RAW,
+			.channels = grey ? 1 : 3,
+			.orientation = turned ? 6 : 1,
+			.source = source,
+			.source_size = i == 2 ? 0 : (size_t)snprintf(source, sizeof(source), "%u.png", i),
+		};
+		fill(pixels, sizeof(pixels), i);
+		if (i == 2 && shard_size == 0) {
+			item.codec = PACKIMG_CODEC_RAW_ZSTD;
+			must(packimg_encode_zstd(encoder, pixels, sizeof(pixels), 3, &item.data, &item.data_size));
+		} else if ((i == 3 || i == 4) && shard_size == 0) {
+			item.codec = PACKIMG_CODEC_JPEG;
+			must(packimg_encode_jpeg(encoder, pixels, 48, 16, 8, 3, 90, false, &item.data, &item.data_size));
+		}
+		must(packimg_writer_add(writer, &item, &error));
+		add_values(writer, i);
+	}
+	must(packimg_writer_classes(writer, classes, 3, &error));
+	must(packimg_writer_metadata(writer, "tool", "make_golden", &error));
+	must(packimg_writer_metadata(writer, "note", "two\nlines", &error));
+	must(packimg_writer_statistics(writer, mean, std));
+	must(packimg_writer_finish(writer, &error));
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+}
+
+/* A file in memory, to be changed. */
+struct file {
+	uint8_t *data;
+	size_t size;
+	struct pimg_header *header;
+};
+
+static struct file file_read(const char *path)
+{
+	struct stat status;
+	struct file file;
+	FILE *stream = fopen(path, "rb");
+
+	if (!stream || fstat(fileno(stream), &status) < 0) {
+		perror(path);
+		exit(1);
+	}
+	file.size = (size_t)status.st_size;
+	file.data = calloc(1, file.size + 4096);
+	if (fread(file.data, 1, file.size, stream) != file.size)
+		exit(1);
+	fclose(stream);
+	file.header = (struct pimg_header *)file.data;
+	return file;
+}
+
+static void file_write(const struct file *file, const char *path)
+{
+	FILE *stream = fopen(path, "wb");
+
+	if (!stream || fwrite(file->data, 1, file->size, stream) != file->size || fclose(stream) != 0) {
+		perror(path);
+		exit(1);
+	}
+}
+
+static struct pimg_section *section_of(struct file *file, uint32_t type)
+{
+	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++)
+		if (file->header->sections[i].type == type)
+			return &file->header->sections[i];
+	abort();
+}
+
+static void *content_of(struct file *file, uint32_t type)
+{
+	return file->data + section_of(file, type)->offset;
+}
+
+static void repair_checksums(struct file *file)
+{
+	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++) {
+		struct pimg_section *section = &file->header->sections[i];
+		if (section->type && section->offset <= file->size && section->size <= file->size - section->offset)
+			section->xxh3 = XXH3_64bits(file->data + section->offset, section->size);
+	}
+	file->header->header_xxh3 = XXH3_64bits(file->header, offsetof(struct pimg_header, header_xxh3));
+}
+
+/* What a later version may add without harm: flag, section, bytes behind the end. */
+static void make_extended(void)
+{
+	struct file file = file_read(path_of("good", "full.pimg"));
+	struct pimg_section *section = &file.header->sections[file.header->section_count++];
+
+	file.header->compatible = (uint64_t)1 << 63;
+	file.size = (file.size + 63) & ~(size_t)63;
+	*section = (struct pimg_section){.type = 1000, .offset = file.size, .size = 5};
+	memcpy(file.data + file.size, "later", 5);
+	file.size += 64;
+	file.header->file_size = file.size;
+	memcpy(file.data + file.size, "an append that did not finish", 29);
+	file.size += 29;
+	repair_checksums(&file);
+	file_write(&file, path_of("good", "extended.pimg"));
+	free(file.data);
+}
+
+#define RECORD(n) ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
+#define COLUMN(n) ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
+#define HEADER (*f->header)
+#define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
+#define BAD(name, change)                                                                                              \
+	static void change_##name(struct file *f)                                                                      \
+	{                                                                                                              \
+		change;                                                                                                \
+	}
+
+BAD(open_magic, HEADER.magic[0] = 'P')
+BAD(open_version_zero, HEADER.version = 0)
+BAD(newer_version, HEADER.version = 2)
+BAD(newer_feature, HEADER.incompatible = 4)
+BAD(open_header_size, HEADER.header_size = 2048)
+BAD(open_reserved_0, HEADER.reserved_0 = 1)
+BAD(open_reserved_1, HEADER.reserved_1[79] = 0x80)
+BAD(open_reserved_2, HEADER.reserved_2[0] = 1)
+BAD(open_file_size, HEADER.file_size += 4096)
+BAD(open_file_size_tiny, HEADER.file_size = 1000)
+BAD(open_sample_count, HEADER.sample_count += 1)
+BAD(open_sample_count_huge, HEADER.sample_count = HEADER.set_sample_count = (uint64_t)1 << 58)
+BAD(open_sample_first, HEADER.sample_first = UINT64_MAX)
+BAD(open_set_count, HEADER.set_sample_count = 7)
+BAD(open_shard_count, HEADER.shard_count = 0)
+BAD(open_shard_index, HEADER.shard_index = 1)
+BAD(open_class_count, HEADER.class_count = UINT32_MAX)
+BAD(open_class_none, HEADER.class_count = 0)
+BAD(open_field_count, HEADER.field_count = 257)
+BAD(open_content, HEADER.content |= 2)
+BAD(open_mean, HEADER.mean[0] = __builtin_nan(""))
+BAD(open_mean_undeclared, HEADER.content = 0)
+BAD(open_section_count, HEADER.section_count = 24)
+BAD(open_section_hidden, HEADER.section_count -= 1)
+BAD(open_section_type, SECTION(SOURCES).type = 0)
+BAD(open_section_flags, SECTION(SOURCES).flags = 1)
+BAD(open_section_twice, SECTION(SOURCES).type = PIMG_SECTION_INDEX)
+BAD(open_section_align, SECTION(SOURCES).offset += 8)
+BAD(open_section_header, SECTION(SOURCES).offset = 512)
+BAD(open_section_offset, SECTION(SOURCES).offset = (uint64_t)1 << 62)
+BAD(open_section_size, SECTION(SOURCES).size = UINT64_MAX)
+BAD(open_sources_short, SECTION(SOURCES).size = 55)
+BAD(open_index_none, SECTION(INDEX).type = 999)
+BAD(open_index_size, SECTION(INDEX).size -= 64)
+BAD(open_classes_short, SECTION(CLASSES).size = 31)
+BAD(open_columns_size, SECTION(COLUMNS).size += 32)
+BAD(open_metadata_end, SECTION(METADATA).size -= 1)
+BAD(open_field_type, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->type = 5)
+BAD(open_field_name, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->name_offset = UINT64_MAX)
+BAD(open_field_name_size, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->name_size = 0)
+BAD(open_field_reserved, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->reserved_1 = 1)
+BAD(open_field_twice, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[1] =
+			      ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[0])
+BAD(open_truncated, f->size -= 1)
+BAD(open_truncated_header, f->size = 1023)
+BAD(open_empty, f->size = 0)
+BAD(check_data_offset, RECORD(2).data_offset = UINT64_MAX - 63)
+BAD(check_data_align, RECORD(2).data_offset += 1)
+BAD(check_data_header, RECORD(2).data_offset = 0)
+BAD(check_data_size, RECORD(2).data_size = UINT32_MAX)
+BAD(check_data_tail, RECORD(3).data_offset = (f->size - RECORD(3).data_size) & ~(uint64_t)63)
+BAD(check_data_empty, RECORD(3).data_size = 0)
+BAD(check_side_offset, RECORD(3).side_offset = UINT64_MAX - 63)
+BAD(check_side_none, RECORD(0).side_offset = 1024)
+BAD(check_side_checksum_none, RECORD(0).side_xxh3 = 1)
+BAD(check_width, RECORD(0).width = 65536)
+BAD(check_height, RECORD(3).height = 0)
+BAD(check_raw_size, RECORD(0).width = 17)
+BAD(check_label_high, RECORD(0).label = 3)
+BAD(check_label_low, RECORD(0).label = -2)
+BAD(check_codec, RECORD(0).codec = 4)
+BAD(check_codec_zero, RECORD(0).codec = 0)
+BAD(check_channels, RECORD(3).channels = 2)
+BAD(check_channels_raw, RECORD(2).channels = 4)
+BAD(check_orientation, RECORD(0).orientation = 9)
+BAD(check_orientation_zero, RECORD(0).orientation = 0)
+BAD(check_record_reserved_0, RECORD(5).reserved_0 = 1)
+BAD(check_record_reserved_1, RECORD(5).reserved_1 = (uint64_t)1 << 40)
+BAD(check_source_offset, ((uint64_t *)content_of(f, PIMG_SECTION_SOURCES))[3] = UINT64_MAX)
+BAD(check_source_gap, ((uint64_t *)content_of(f, PIMG_SECTION_SOURCES))[0] = 1)
+BAD(check_class_offset, ((uint64_t *)content_of(f, PIMG_SECTION_CLASSES))[1] = 1 << 20)
+BAD(check_class_end, ((char *)content_of(f, PIMG_SECTION_CLASSES))[32 + 3] = 'x')
+BAD(check_class_utf8, ((char *)content_of(f, PIMG_SECTION_CLASSES))[32] = '\x80')
+BAD(check_column_offset, COLUMN(1).offset = UINT64_MAX - 63)
+BAD(check_column_absent, COLUMN(1).offset = 0)
+BAD(check_column_size, COLUMN(1).size += 8)
+BAD(check_column_reserved, COLUMN(1).reserved_0 = 1)
+BAD(check_column_checksum, COLUMN(1).xxh3 ^= 1)
+BAD(check_column_bits, {
+	uint8_t *bytes = f->data + COLUMN(0).offset;
+	bytes[7] = 0x80;
+	COLUMN(0).xxh3 = XXH3_64bits(bytes, COLUMN(0).size);
+})
+BAD(check_column_missing, {
+	uint8_t *bytes = f->data + COLUMN(0).offset;
+	bytes[0] ^= 2;
+	COLUMN(0).xxh3 = XXH3_64bits(bytes, COLUMN(0).size);
+})
+BAD(check_column_values, {
+	uint8_t *bytes = f->data + COLUMN(2).offset;
+	((uint64_t *)bytes)[2] = UINT64_MAX;
+	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
+})
+BAD(check_metadata_order, memcpy(content_of(f, PIMG_SECTION_METADATA), "zote", 4))
+BAD(check_metadata_line, memcpy(content_of(f, PIMG_SECTION_METADATA), "no=\n", 4))
+BAD(check_metadata_utf8, memcpy((char *)content_of(f, PIMG_SECTION_METADATA) + 5, "\xc0\x80", 2))
+
+struct bad {
+	const char *name;
+	void (*change)(struct file *file);
+};
+
+#define ENTRY(name) {#name, change_##name}
+
+static const struct bad bads[] = {
+	ENTRY(open_magic),
+	ENTRY(open_version_zero),
+	ENTRY(newer_version),
+	ENTRY(newer_feature),
+	ENTRY(open_header_size),
+	ENTRY(open_reserved_0),
+	ENTRY(open_reserved_1),
+	ENTRY(open_reserved_2),
+	ENTRY(open_file_size),
+	ENTRY(open_file_size_tiny),
+	ENTRY(open_sample_count),
+	ENTRY(open_sample_count_huge),
+	ENTRY(open_sample_first),
+	ENTRY(open_set_count),
+	ENTRY(open_shard_count),
+	ENTRY(open_shard_index),
+	ENTRY(open_class_count),
+	ENTRY(open_class_none),
+	ENTRY(open_field_count),
+	ENTRY(open_content),
+	ENTRY(open_mean),
+	ENTRY(open_mean_undeclared),
+	ENTRY(open_section_count),
+	ENTRY(open_section_hidden),
+	ENTRY(open_section_type),
+	ENTRY(open_section_flags),
+	ENTRY(open_section_twice),
+	ENTRY(open_section_align),
+	ENTRY(open_section_header),
+	ENTRY(open_section_offset),
+	ENTRY(open_section_size),
+	ENTRY(open_sources_short),
+	ENTRY(open_index_none),
+	ENTRY(open_index_size),
+	ENTRY(open_classes_short),
+	ENTRY(open_columns_size),
+	ENTRY(open_metadata_end),
+	ENTRY(open_field_type),
+	ENTRY(open_field_name),
+	ENTRY(open_field_name_size),
+	ENTRY(open_field_reserved),
+	ENTRY(open_field_twice),
+	ENTRY(open_truncated),
+	ENTRY(open_truncated_header),
+	ENTRY(open_empty),
+	ENTRY(check_data_offset),
+	ENTRY(check_data_align),
+	ENTRY(check_data_header),
+	ENTRY(check_data_size),
+	ENTRY(check_data_tail),
+	ENTRY(check_data_empty),
+	ENTRY(check_side_offset),
+	ENTRY(check_side_none),
+	ENTRY(check_side_checksum_none),
+	ENTRY(check_width),
+	ENTRY(check_height),
+	ENTRY(check_raw_size),
+	ENTRY(check_label_high),
+	ENTRY(check_label_low),
+	ENTRY(check_codec),
+	ENTRY(check_codec_zero),
+	ENTRY(check_channels),
+	ENTRY(check_channels_raw),
+	ENTRY(check_orientation),
+	ENTRY(check_orientation_zero),
+	ENTRY(check_record_reserved_0),
+	ENTRY(check_record_reserved_1),
+	ENTRY(check_source_offset),
+	ENTRY(check_source_gap),
+	ENTRY(check_class_offset),
+	ENTRY(check_class_end),
+	ENTRY(check_class_utf8),
+	ENTRY(check_column_offset),
+	ENTRY(check_column_absent),
+	ENTRY(check_column_size),
+	ENTRY(check_column_reserved),
+	ENTRY(check_column_checksum),
+	ENTRY(check_column_bits),
+	ENTRY(check_column_missing),
+	ENTRY(check_column_values),
+	ENTRY(check_metadata_order),
+	ENTRY(check_metadata_line),
+	ENTRY(check_metadata_utf8),
+};
+
+static void make_bad(void)
+{
+	char name[128];
+
+	for (size_t i = 0; i < sizeof(bads) / sizeof(*bads); i++) {
+		struct file file = file_read(path_of("good", "full.pimg"));
+		size_t size = file.size;
+		bads[i].change(&file);
+		if (file.size == size)
+			repair_checksums(&file);
+		snprintf(name, sizeof(name), "%s.pimg", bads[i].name);
+		file_write(&file, path_of("bad", name));
+		free(file.data);
+	}
+	/* these two are about the checksums themselves */
+	struct file file = file_read(path_of("good", "full.pimg"));
+	file.header->set_uuid[0] ^= 1;
+	file_write(&file, path_of("bad", "open_header_checksum.pimg"));
+	free(file.data);
+	file = file_read(path_of("good", "full.pimg"));
+	((struct pimg_record *)content_of(&file, PIMG_SECTION_INDEX))->label = 2;
+	file_write(&file, path_of("bad", "check_index_checksum.pimg"));
+	free(file.data);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fprintf(stderr, "usage: make_golden FOLDER\n");
+		return 2;
+	}
+	root = argv[1];
+	mkdir(path_of("good", ""), 0777);
+	mkdir(path_of("bad", ""), 0777);
+	make_minimal();
+	make_full("full.pimg", 0);
+	make_full("set.pimg", 2048);
+	make_extended();
+	make_bad();
+	return 0;
+}
