@@ -1,0 +1,218 @@
+#include "jpeg_frame.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+const uint8_t jpeg_zigzag_position[64] = {
+	0,  1,  8,  16, 9,  2,	3,  10, 17, 24, 32, 25, 18, 11, 4,  5,	12, 19, 26, 33, 40, 48,
+	41, 34, 27, 20, 13, 6,	7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+	30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+};
+
+/* What the markers before the scan have said so far. */
+struct parser {
+	struct jpeg_frame frame;
+	uint8_t ids[JPEG_COMPONENTS_MAX];
+	uint8_t quant_seen; /* bit per slot */
+	const uint8_t *huffman[2][4];
+	bool have_frame, jfif, adobe;
+	uint8_t adobe_transform;
+};
+
+static uint32_t get16(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 8 | p[1];
+}
+
+static int parse_quant(struct parser *parser, const uint8_t *p, size_t size)
+{
+	while (size > 0) {
+		unsigned wide = p[0] >> 4, slot = p[0] & 15;
+		size_t need = 1 + (wide ? 128 : 64);
+
+		if (wide > 1 || slot > 3 || size < need)
+			return -ENOTSUP;
+		for (unsigned k = 0; k < 64; k++)
+			parser->frame.quant[slot][jpeg_zigzag_position[k]] =
+				(int16_t)(wide ? get16(p + 1 + 2 * k) : p[1 + k]);
+		parser->quant_seen |= 1u << slot;
+		p += need;
+		size -= need;
+	}
+	return 0;
+}
+
+static int parse_huffman(struct parser *parser, const uint8_t *p, size_t size)
+{
+	while (size > 0) {
+		unsigned class = p[0] >> 4, slot = p[0] & 15, count = 0;
+
+		if (class > 1 || slot > 3 || size < 17)
+			return -ENOTSUP;
+		for (unsigned i = 1; i <= 16; i++)
+			count += p[i];
+		if (count > 256 || size < 17 + count)
+			return -ENOTSUP;
+		parser->huffman[class][slot] = p + 1;
+		p += 17 + count;
+		size -= 17 + count;
+	}
+	return 0;
+}
+
+static int parse_frame(struct parser *parser, const uint8_t *p, size_t size)
+{
+	struct jpeg_frame *frame = &parser->frame;
+
+	if (parser->have_frame || size < 6 || p[0] != 8 || (p[5] != 1 && p[5] != 3) ||
+	    size != 6 + 3 * (size_t)p[5])
+		return -ENOTSUP;
+	frame->height = get16(p + 1);
+	frame->width = get16(p + 3);
+	frame->component_count = p[5];
+	if (!frame->width || !frame->height)
+		return -ENOTSUP;
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		struct jpeg_component *component = &frame->components[i];
+
+		parser->ids[i] = p[6 + 3 * i];
+		component->h = p[7 + 3 * i] >> 4;
+		component->v = p[7 + 3 * i] & 15;
+		component->quant_slot = p[8 + 3 * i];
+		if (component->quant_slot > 3 || component->h < 1 || component->h > 2 ||
+		    component->v < 1 || component->v > 2)
+			return -ENOTSUP;
+		if (i > 0 && (component->h != 1 || component->v != 1))
+			return -ENOTSUP;
+	}
+	parser->have_frame = true;
+	return 0;
+}
+
+/* Chooses as libjpeg does between YCbCr and RGB for three components; RGB is left to it. */
+static bool is_ycbcr(const struct parser *parser)
+{
+	if (parser->jfif)
+		return true;
+	if (parser->adobe)
+		return parser->adobe_transform != 0;
+	return !(parser->ids[0] == 'R' && parser->ids[1] == 'G' && parser->ids[2] == 'B');
+}
+
+static int parse_scan(struct parser *parser, const uint8_t *p, size_t size)
+{
+	struct jpeg_frame *frame = &parser->frame;
+	uint32_t count = frame->component_count;
+
+	if (!parser->have_frame || size != 4 + 2 * (size_t)count || p[0] != count)
+		return -ENOTSUP;
+	if (count == 3 && !is_ycbcr(parser))
+		return -ENOTSUP;
+	for (uint32_t i = 0; i < count; i++) {
+		struct jpeg_component *component = &frame->components[i];
+		unsigned dc = p[2 + 2 * i] >> 4, ac = p[2 + 2 * i] & 15;
+
+		if (p[1 + 2 * i] != parser->ids[i] || dc > 3 || ac > 3)
+			return -ENOTSUP;
+		component->dc = parser->huffman[0][dc];
+		component->ac = parser->huffman[1][ac];
+		if (!component->dc || !component->ac ||
+		    !(parser->quant_seen & 1u << component->quant_slot))
+			return -ENOTSUP;
+	}
+	p += 1 + 2 * count;
+	if (p[0] != 0 || p[1] != 63 || p[2] != 0)
+		return -ENOTSUP;
+	return 0;
+}
+
+static void measure(struct jpeg_frame *frame)
+{
+	uint32_t h_max, v_max;
+
+	if (frame->component_count == 1) /* one component is never interleaved: T.81 A.2.2 */
+		frame->components[0].h = frame->components[0].v = 1;
+	h_max = frame->components[0].h;
+	v_max = frame->components[0].v;
+	frame->mcu_width = 8 * h_max;
+	frame->mcu_height = 8 * v_max;
+	frame->mcus_wide = (frame->width + frame->mcu_width - 1) / frame->mcu_width;
+	frame->mcus_high = (frame->height + frame->mcu_height - 1) / frame->mcu_height;
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		struct jpeg_component *component = &frame->components[i];
+
+		component->width = (frame->width * component->h + h_max - 1) / h_max;
+		component->height = (frame->height * component->v + v_max - 1) / v_max;
+		component->blocks_wide = frame->mcus_wide * component->h;
+	}
+}
+
+static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *p, size_t size)
+{
+	switch (marker) {
+	case 0xc0:
+	case 0xc1:
+		return parse_frame(parser, p, size);
+	case 0xc4:
+		return parse_huffman(parser, p, size);
+	case 0xdb:
+		return parse_quant(parser, p, size);
+	case 0xdd:
+		if (size != 2)
+			return -ENOTSUP;
+		parser->frame.restart_interval = get16(p);
+		return 0;
+	case 0xda:
+		return parse_scan(parser, p, size);
+	case 0xe0:
+		if (size >= 5 && !memcmp(p, "JFIF", 5))
+			parser->jfif = true;
+		return 0;
+	case 0xee:
+		if (size >= 12 && !memcmp(p, "Adobe", 5)) {
+			parser->adobe = true;
+			parser->adobe_transform = p[11];
+		}
+		return 0;
+	case 0xfe:
+		return 0;
+	default:
+		return marker > 0xe0 && marker <= 0xef ? 0 : -ENOTSUP;
+	}
+}
+
+int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame)
+{
+	struct parser parser = {0};
+	size_t at = 2;
+
+	if (size < 4 || data[0] != 0xff || data[1] != 0xd8)
+		return -ENOTSUP;
+	while (at + 4 <= size) {
+		unsigned marker = data[at + 1];
+		size_t length = get16(data + at + 2);
+		int r;
+
+		if (data[at] != 0xff)
+			return -ENOTSUP;
+		if (marker == 0xff) { /* fill byte */
+			at++;
+			continue;
+		}
+		if (length < 2 || length > size - at - 2)
+			return -ENOTSUP;
+		r = parse_segment(&parser, marker, data + at + 4, length - 2);
+		if (r < 0)
+			return r;
+		at += 2 + length;
+		if (marker == 0xda) {
+			measure(&parser.frame);
+			parser.frame.scan = data + at;
+			parser.frame.scan_size = size - at;
+			*ret_frame = parser.frame;
+			return 0;
+		}
+	}
+	return -ENOTSUP;
+}

@@ -1,0 +1,37 @@
+/*
+ * The headers of a baseline JPEG, as far as its entropy-coded scan: ITU-T T.81, annex B. Only what the library's own decoder
+ * can take is accepted: 8-bit Huffman-coded sequential frames of one or three components in one interleaved scan, chroma sampled once per
+ * MCU. Everything else is -ENOTSUP, for libjpeg-turbo to judge. A plain value; its pointers lead into the file's bytes.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { JPEG_COMPONENTS_MAX = 3 };
+
+struct jpeg_component {
+	uint32_t h, v;                 /* sampling factors */
+	uint32_t width, height;        /* samples, without padding */
+	uint32_t blocks_wide;          /* 8 x 8 blocks, padded to whole MCUs */
+	uint8_t quant_slot;            /* index into jpeg_frame.quant */
+	const uint8_t *dc, *ac;        /* DHT payload: 16 counts, then the symbols */
+};
+
+struct jpeg_frame {
+	uint32_t width, height;        /* pixels as stored */
+	uint32_t component_count;      /* 1 or 3 (YCbCr) */
+	struct jpeg_component components[JPEG_COMPONENTS_MAX];
+	uint32_t mcu_width, mcu_height; /* pixels */
+	uint32_t mcus_wide, mcus_high;
+	uint32_t restart_interval;     /* MCUs, 0: none */
+	int16_t quant[4][64];          /* natural order */
+	const uint8_t *scan;           /* first entropy-coded byte */
+	size_t scan_size;              /* up to the end of the file's bytes */
+};
+
+/* Position in an 8 x 8 block (row * 8 + column) of the k-th coefficient in zigzag order, k < 64; T.81 figure A.6. */
+extern const uint8_t jpeg_zigzag_position[64];
+
+/* 0; -ENOTSUP: for libjpeg-turbo to read or to refuse. Reads only the headers. */
+int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame);

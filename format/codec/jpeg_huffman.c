@@ -1,0 +1,318 @@
+#include "jpeg_huffman.h"
+
+#include "jpeg_frame.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * value_of[bits + mask] is the coefficient that `bits` stand for in a category whose mask is 2^category - 1 (T.81 F.2.2.1,
+ * EXTEND): masks being distinct powers of two less one, the categories lie one behind the other. Categories above 11 are rare and
+ * take the slow path.
+ */
+enum { VALUE_CATEGORY_MAX = 11 };
+static int16_t value_of[2 << VALUE_CATEGORY_MAX];
+
+/* Position by zigzag index, with room for the runs that lead out of a block: those go to the word behind it. */
+static uint8_t place_of[64 + JPEG_END_OF_BLOCK];
+
+__attribute__((constructor)) static void fill_tables(void)
+{
+	for (int category = 0; category <= VALUE_CATEGORY_MAX; category++) {
+		int mask = (1 << category) - 1;
+
+		for (int bits = 0; bits <= mask; bits++)
+			value_of[bits + mask] =
+				(int16_t)(category && !(bits >> (category - 1)) ? bits - mask : bits);
+	}
+	memset(place_of, 64, sizeof place_of);
+	memcpy(place_of, jpeg_zigzag_position, 64);
+}
+
+void jpeg_tables_init(struct jpeg_tables *tables)
+{
+	*tables = (struct jpeg_tables){0};
+}
+
+void jpeg_tables_deinit(struct jpeg_tables *tables)
+{
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++)
+		free(tables->entries[i]);
+	*tables = (struct jpeg_tables){0};
+}
+
+/* Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0 sixteen zeros. */
+static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
+{
+	unsigned category = is_ac ? symbol & 15 : symbol;
+	unsigned advance = is_ac ? (symbol >> 4) + 1 : 1;
+
+	if (is_ac && category == 0 && symbol != 0xf0)
+		advance = JPEG_END_OF_BLOCK;
+	if (category > VALUE_CATEGORY_MAX)
+		return 0;
+	return ((1u << category) - 1) << 16 | advance << 8 | (length + category);
+}
+
+static int build(struct jpeg_table *table)
+{
+	uint32_t code = 0, k = 0;
+
+	memset(table->lookup, 0, sizeof table->lookup);
+	for (unsigned length = 1; length <= 16; length++, code <<= 1) {
+		unsigned count = table->counts[length - 1];
+
+		table->offset[length] = (int32_t)k - (int32_t)code;
+		table->code_max[length] = count ? (int32_t)(code + count - 1) : -1;
+		if (code + count > 1u << length)
+			return -EBADMSG;
+		for (unsigned i = 0; i < count; i++, k++, code++) {
+			uint32_t entry, *at, repeat;
+
+			if (!table->is_ac && table->symbols[k] > 15)
+				return -EBADMSG;
+			if (length > JPEG_LOOKUP_BITS)
+				continue;
+			entry = symbol_entry(table->symbols[k], length, table->is_ac);
+			at = table->lookup + (code << (JPEG_LOOKUP_BITS - length));
+			repeat = 1u << (JPEG_LOOKUP_BITS - length);
+			for (uint32_t j = 0; j < repeat; j++)
+				at[j] = entry;
+		}
+	}
+	return 0;
+}
+
+static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned count, int is_ac)
+{
+	return table->is_ac == is_ac && table->symbol_count == count &&
+	       !memcmp(table->counts, spec, 16) && !memcmp(table->symbols, spec + 16, count);
+}
+
+int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac,
+		    const struct jpeg_table **ret_table)
+{
+	struct jpeg_table *table;
+	unsigned count = 0, oldest = 0;
+	int r;
+
+	for (unsigned i = 0; i < 16; i++)
+		count += spec[i];
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
+		table = tables->entries[i];
+		if (!table) {
+			oldest = i;
+			break;
+		}
+		if (same(table, spec, count, is_ac)) {
+			table->used = ++tables->clock;
+			*ret_table = table;
+			return 0;
+		}
+		if (table->used < tables->entries[oldest]->used)
+			oldest = i;
+	}
+	table = tables->entries[oldest];
+	if (!table) {
+		table = calloc(1, sizeof *table);
+		if (!table)
+			return -ENOMEM;
+		tables->entries[oldest] = table;
+	}
+	table->used = 0;
+	table->is_ac = (uint8_t)is_ac;
+	table->symbol_count = (uint16_t)count;
+	memcpy(table->counts, spec, 16);
+	memset(table->symbols, 0, sizeof table->symbols);
+	memcpy(table->symbols, spec + 16, count);
+	r = build(table);
+	if (r < 0) {
+		table->symbol_count = UINT16_MAX; /* matches nothing */
+		return r;
+	}
+	table->used = ++tables->clock;
+	*ret_table = table;
+	return 0;
+}
+
+size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments,
+		    uint32_t segment_max, uint32_t *ret_segment_count)
+{
+	const uint8_t *end = data + size;
+	uint8_t *out = output;
+	uint32_t count = 0;
+
+	while (data < end) {
+		const uint8_t *mark = memchr(data, 0xff, (size_t)(end - data));
+		size_t run = (size_t)((mark ? mark : end) - data);
+
+		memcpy(out, data, run);
+		out += run;
+		if (!mark || mark + 1 == end)
+			break;
+		data = mark + 2;
+		if (mark[1] == 0) {
+			*out++ = 0xff;
+		} else if (mark[1] == 0xd0 + (count & 7) && count < segment_max) {
+			segments[count++] = (uint32_t)(out - output);
+		} else if (mark[1] == 0xff) {
+			data = mark + 1;
+		} else {
+			break;
+		}
+	}
+	memset(out, 0, JPEG_SCAN_PADDING);
+	*ret_segment_count = count;
+	return (size_t)(out - output);
+}
+
+static uint64_t load64(const uint8_t *p)
+{
+	uint64_t value;
+
+	memcpy(&value, p, sizeof value);
+	return __builtin_bswap64(value);
+}
+
+void jpeg_reader_init(struct jpeg_reader *reader, const uint8_t *data, const uint8_t *end)
+{
+	reader->next = data;
+	reader->end = end;
+	reader->bits = 0;
+	reader->bit_count = 0;
+}
+
+int jpeg_reader_overrun(const struct jpeg_reader *reader)
+{
+	return (reader->next - reader->end) * 8 > reader->bit_count;
+}
+
+/*
+ * At least 56 valid bits afterwards. Whole bytes are taken; bits beyond bit_count are copies of what the next load brings, so
+ * that or-ing them in again changes nothing. Past the end the reader stays in the padding, which reads as zeros.
+ */
+static inline __attribute__((always_inline)) void refill(struct jpeg_reader *reader)
+{
+	reader->bits |= load64(reader->next) >> reader->bit_count;
+	reader->next += (63 - reader->bit_count) >> 3;
+	reader->bit_count |= 56;
+}
+
+struct symbol {
+	uint32_t advance;
+	int32_t value;
+	uint32_t bits; /* total; 0: no such code */
+};
+
+/* Codes longer than the lookup, and categories above its values. Wants 32 valid bits. */
+static __attribute__((noinline)) struct symbol long_symbol(const struct jpeg_table *table, uint64_t bits)
+{
+	uint32_t window = (uint32_t)(bits >> 48), length = 1;
+	unsigned symbol, category;
+	struct symbol result = {0};
+
+	while (length <= 16 && (int32_t)(window >> (16 - length)) > table->code_max[length])
+		length++;
+	if (length > 16)
+		return result;
+	symbol = table->symbols[(int32_t)(window >> (16 - length)) + table->offset[length]];
+	category = table->is_ac ? symbol & 15 : symbol;
+	result.advance = table->is_ac ? (symbol >> 4) + 1 : 1;
+	if (table->is_ac && category == 0 && symbol != 0xf0)
+		result.advance = JPEG_END_OF_BLOCK;
+	if (category) {
+		int32_t raw = (int32_t)(bits << length >> (64 - category));
+
+		result.value = raw >> (category - 1) ? raw : raw - (1 << category) + 1;
+	}
+	result.bits = length + category;
+	return result;
+}
+
+/* The value that an entry's symbol carries, from the bits that begin with its code. */
+static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry, uint64_t bits)
+{
+	uint32_t total = entry & 63, mask = entry >> 16;
+	uint64_t turned = bits << total | bits >> (-total & 63);
+
+	return value_of[(uint32_t)(turned & mask) + mask];
+}
+
+static inline __attribute__((always_inline)) int
+block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
+      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients, const bool keep)
+{
+	const uint32_t *lookup = ac_table->lookup;
+	struct jpeg_reader reader = *shared;
+	uint32_t k = 0, entry;
+
+	if (reader.next > reader.end + 8)
+		return -EBADMSG;
+	refill(&reader);
+	entry = dc_table->lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
+	if (__builtin_expect(entry != 0, 1)) {
+		*dc = (int32_t)((uint32_t)*dc + (uint32_t)entry_value(entry, reader.bits));
+		reader.bits <<= entry & 63;
+		reader.bit_count -= entry & 63;
+	} else {
+		struct symbol symbol = long_symbol(dc_table, reader.bits);
+
+		if (!symbol.bits)
+			return -EBADMSG;
+		*dc = (int32_t)((uint32_t)*dc + (uint32_t)symbol.value);
+		reader.bits <<= symbol.bits;
+		reader.bit_count -= symbol.bits;
+	}
+	if (keep)
+		coefficients[0] = (int16_t)*dc;
+	for (;;) {
+		refill(&reader);
+		/* Two entries take at most 2 x 22 bits, which leaves nothing to spare for a long one. */
+#pragma GCC unroll 2
+		for (int i = 0; i < 2; i++) {
+			entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
+			if (__builtin_expect(entry != 0, 1)) {
+				k += entry >> 8 & 255;
+				if (keep)
+					coefficients[place_of[k]] =
+						(int16_t)entry_value(entry, reader.bits);
+				reader.bits <<= entry & 63;
+				reader.bit_count -= entry & 63;
+			} else {
+				struct symbol symbol;
+
+				refill(&reader);
+				symbol = long_symbol(ac_table, reader.bits);
+				if (!symbol.bits)
+					return -EBADMSG;
+				k += symbol.advance;
+				if (keep)
+					coefficients[place_of[k]] = (int16_t)symbol.value;
+				reader.bits <<= symbol.bits;
+				reader.bit_count -= symbol.bits;
+				refill(&reader);
+			}
+			if (k >= 63)
+				goto done;
+		}
+	}
+done:
+	if (k != 63 && k < JPEG_END_OF_BLOCK)
+		return -EBADMSG;
+	*shared = reader;
+	return 0;
+}
+
+int jpeg_block_decode(struct jpeg_reader *reader, const struct jpeg_table *dc_table,
+		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients)
+{
+	return block(reader, dc_table, ac_table, dc, coefficients, true);
+}
+
+int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_table,
+		    const struct jpeg_table *ac_table, int32_t *dc)
+{
+	return block(reader, dc_table, ac_table, dc, NULL, false);
+}

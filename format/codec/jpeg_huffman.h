@@ -1,0 +1,73 @@
+/*
+ * Baseline Huffman decoding: T.81 annex F.2.2. Tables are built once per content and kept in a small cache that one thread
+ * owns; a reader runs along one unstuffed scan. The input is untrusted: every function ends after work bounded by the number of blocks asked for, and
+ * touches only the buffers it was given.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	JPEG_LOOKUP_BITS = 11, /* 0.2 to 0.4 % of codes in photographs are longer */
+	JPEG_TABLES_MAX = 16,  /* kept per thread; a frame uses at most 6 */
+	JPEG_SCAN_PADDING = 320, /* readable zero bytes behind an unstuffed scan: more than a block can take */
+	JPEG_BLOCK_PADDING = 32, /* coefficients left free behind a row of blocks */
+};
+
+/*
+ * One code table. lookup[the next 11 bits] = mask of the value's bits << 16 | advance << 8 | total bits (code and value), 0 when the
+ * code is longer. advance is run + 1 for a coefficient, JPEG_END_OF_BLOCK for an end of block.
+ */
+struct jpeg_table {
+	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
+	int32_t code_max[18]; /* largest code of a length, -1: none; [17] is a sentinel */
+	int32_t offset[17];   /* symbol index minus code, of a length */
+	uint8_t symbols[256];
+	uint8_t counts[16];
+	uint16_t symbol_count;
+	uint8_t is_ac;
+	uint64_t used; /* stamp of the last use */
+};
+
+enum { JPEG_END_OF_BLOCK = 128 };
+
+struct jpeg_tables {
+	struct jpeg_table *entries[JPEG_TABLES_MAX];
+	uint64_t clock;
+};
+
+void jpeg_tables_init(struct jpeg_tables *tables);
+void jpeg_tables_deinit(struct jpeg_tables *tables);
+/* The table for a DHT payload (16 counts, then symbols, at most 256). -EBADMSG when it is no prefix code, -ENOMEM. Valid until 16 others were asked for. */
+int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, const struct jpeg_table **ret_table);
+
+/*
+ * Copies entropy-coded bytes without stuffing, up to the end of data or the first marker that is not the next restart marker in
+ * turn, and JPEG_SCAN_PADDING zero bytes behind them. output has room for size + JPEG_SCAN_PADDING bytes. segments[i] is the
+ * output offset at which the bytes behind restart marker i begin, at most segment_max of them. Returns the number of output bytes without padding.
+ */
+size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments, uint32_t segment_max,
+		    uint32_t *ret_segment_count);
+
+/* A place in an unstuffed scan. */
+struct jpeg_reader {
+	const uint8_t *next; /* next byte to load */
+	const uint8_t *end;  /* of the data; JPEG_SCAN_PADDING bytes behind it are readable */
+	uint64_t bits;       /* left-aligned */
+	int64_t bit_count;   /* valid ones; negative is never reached between calls */
+};
+
+void jpeg_reader_init(struct jpeg_reader *reader, const uint8_t *data, const uint8_t *end);
+/* Has it consumed more bits than there are? */
+int jpeg_reader_overrun(const struct jpeg_reader *reader);
+
+/*
+ * Decodes one block. *dc is the component's DC predictor, updated. coefficients: 64 in natural order, not yet dequantised, all zero before; the word
+ * behind them is overwritten. 0, or -EBADMSG for a code that is not in the table or a run beyond the block.
+ */
+int jpeg_block_decode(struct jpeg_reader *reader, const struct jpeg_table *dc_table, const struct jpeg_table *ac_table,
+		      int32_t *dc, int16_t *coefficients);
+/* The same without keeping the coefficients. */
+int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_table, const struct jpeg_table *ac_table,
+		    int32_t *dc);

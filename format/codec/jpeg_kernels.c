@@ -1,0 +1,137 @@
+#include "jpeg_kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t saturate16(int32_t value)
+{
+	return value < INT16_MIN ? INT16_MIN : value > INT16_MAX ? INT16_MAX : value;
+}
+
+static uint8_t saturate8(int32_t value)
+{
+	return value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
+}
+
+/*
+ * One dimension on in[0], in[step] .. in[7 * step]. The constants are libjpeg's FIX() values multiplied out, so that every
+ * output is one sum of products: exact in 32 bits, hence equal in any order of evaluation.
+ */
+static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
+{
+	int32_t a = in[step], b = in[3 * step], c = in[5 * step], d = in[7 * step];
+	int32_t round = 1 << (shift - 1);
+	int32_t p0 = (in[0] + in[4 * step]) * 8192 + round;
+	int32_t p1 = (in[0] - in[4 * step]) * 8192 + round;
+	int32_t p2 = 4433 * in[2 * step] - 10704 * in[6 * step];
+	int32_t p3 = 10703 * in[2 * step] + 4433 * in[6 * step];
+	int32_t even[4] = {p0 + p3, p1 + p2, p1 - p2, p0 - p3};
+	int32_t odd[4] = {
+		11363 * a + 9633 * b + 6437 * c + 2260 * d,
+		9633 * a - 2259 * b - 11362 * c - 6436 * d,
+		6437 * a - 11362 * b + 2261 * c + 9633 * d,
+		2260 * a - 6436 * b + 9633 * c - 11363 * d,
+	};
+
+	for (unsigned i = 0; i < 4; i++) {
+		out[i * step] = saturate16((even[i] + odd[i]) >> shift);
+		out[(7 - i) * step] = saturate16((even[i] - odd[i]) >> shift);
+	}
+}
+
+static void idct(const int16_t *coefficients, uint32_t blocks, const int16_t quant[64], uint8_t *output,
+		 size_t stride)
+{
+	for (uint32_t block = 0; block < blocks; block++, coefficients += 64, output += 8) {
+		int32_t work[64];
+
+		for (unsigned i = 0; i < 64; i++)
+			work[i] = (int16_t)(coefficients[i] * quant[i]);
+		for (unsigned x = 0; x < 8; x++)
+			idct_line(work + x, work + x, 8, 11);
+		for (unsigned y = 0; y < 8; y++) {
+			idct_line(work + 8 * y, work + 8 * y, 1, 18);
+			for (unsigned x = 0; x < 8; x++)
+				output[y * stride + x] = saturate8(work[8 * y + x] + 128);
+		}
+	}
+}
+
+static void column_sums(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		sums[i] = (uint16_t)(3 * near[i] + far[i]);
+}
+
+static void upsample_v(const uint16_t *sums, uint8_t *output, uint32_t count, uint32_t bias)
+{
+	for (uint32_t i = 0; i < count; i++)
+		output[i] = (uint8_t)((sums[i] + bias) >> 2);
+}
+
+static void upsample_hv(const uint16_t *sums, uint8_t *output, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		output[2 * i] = (uint8_t)((3 * sums[i] + sums[(int32_t)i - 1] + 8) >> 4);
+		output[2 * i + 1] = (uint8_t)((3 * sums[i] + sums[i + 1] + 7) >> 4);
+	}
+}
+
+static void upsample_h(const uint8_t *input, uint8_t *output, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		output[2 * i] = (uint8_t)((3 * input[i] + input[(int32_t)i - 1] + 1) >> 2);
+		output[2 * i + 1] = (uint8_t)((3 * input[i] + input[i + 1] + 2) >> 2);
+	}
+}
+
+static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++, output += 3) {
+		int32_t blue = cb[i] - 128, red = cr[i] - 128;
+
+		output[0] = saturate8(y[i] + ((91881 * red + 32768) >> 16));
+		output[1] = saturate8(y[i] + ((-22554 * blue - 46802 * red + 32768) >> 16));
+		output[2] = saturate8(y[i] + ((116130 * blue + 32768) >> 16));
+	}
+}
+
+static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		output[3 * i] = output[3 * i + 1] = output[3 * i + 2] = y[i];
+}
+
+const struct jpeg_kernels jpeg_kernels_c = {
+	.name = "c",
+	.idct = idct,
+	.column_sums = column_sums,
+	.upsample_v = upsample_v,
+	.upsample_hv = upsample_hv,
+	.upsample_h = upsample_h,
+	.rgb = rgb,
+	.grey = grey,
+};
+
+const struct jpeg_kernels *jpeg_kernels_get(void)
+{
+	static const struct jpeg_kernels *chosen; /* every thread finds the same */
+	const struct jpeg_kernels *kernels = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
+#ifdef HAVE_X86
+	const char *cap = getenv("LOADERD_ISA");
+#endif
+
+	if (kernels)
+		return kernels;
+	kernels = &jpeg_kernels_c;
+#ifdef HAVE_X86
+	if ((!cap || strcmp(cap, "c")) && __builtin_cpu_supports("avx2")) {
+		kernels = &jpeg_kernels_avx2;
+		if ((!cap || strcmp(cap, "avx2")) && __builtin_cpu_supports("avx512bw") &&
+		    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
+			kernels = &jpeg_kernels_avx512;
+	}
+#endif
+	__atomic_store_n(&chosen, kernels, __ATOMIC_RELAXED);
+	return kernels;
+}

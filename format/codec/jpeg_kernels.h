@@ -1,0 +1,39 @@
+/*
+ * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma upsampling, colour. One table of
+ * function pointers per instruction set, all bit-exact with each other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy
+ * upsampling). Pure functions on plain arrays; rows need no alignment.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct jpeg_kernels {
+	const char *name;
+	/*
+	 * blocks consecutive blocks of 64 coefficients in natural order, multiplied by quant modulo 2^16, to 8 rows of 8 * blocks
+	 * samples. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with 13-bit constants and 2 extra bits between the
+	 * passes, as libjpeg's "islow" has them; between the passes values saturate to 16 bits.
+	 */
+	void (*idct)(const int16_t *coefficients, uint32_t blocks, const int16_t quant[64], uint8_t *output,
+		     size_t stride);
+	/* sums[i] = 3 * near[i] + far[i], for the vertical half of triangle upsampling */
+	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count);
+	/* output[i] = (sums[i] + bias) >> 2: chroma halved vertically only */
+	void (*upsample_v)(const uint16_t *sums, uint8_t *output, uint32_t count, uint32_t bias);
+	/* sums[-1] .. sums[count] to 2 * count samples: (3 s[i] + s[i-1] + 8) >> 4, (3 s[i] + s[i+1] + 7) >> 4 */
+	void (*upsample_hv)(const uint16_t *sums, uint8_t *output, uint32_t count);
+	/* input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] + s[i+1] + 2) >> 2 */
+	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
+	/* YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, exactly 3 * count bytes written */
+	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count);
+	/* grey to interleaved RGB */
+	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
+};
+
+extern const struct jpeg_kernels jpeg_kernels_c;
+extern const struct jpeg_kernels jpeg_kernels_avx2;
+extern const struct jpeg_kernels jpeg_kernels_avx512;
+
+/* The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512); chosen at the first call. */
+const struct jpeg_kernels *jpeg_kernels_get(void);

@@ -1,0 +1,217 @@
+/*
+ * The kernels of jpeg_kernels.h on vectors of 128-bit lanes, one block or sixteen pixels a lane. Included by
+ * jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which say how wide a vector is (LANES) and supply what differs.
+ */
+#include "jpeg_kernels.h"
+
+#include <string.h>
+
+/* Pairs of 16-bit constants for pmaddwd. */
+static inline VECTOR pair(int low, int high)
+{
+	return V(set1_epi32)((int)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16));
+}
+
+/* One dimension on half of each line: the four words of x0 with x4, and so on, interleaved. See idct_line in jpeg_kernels.c. */
+static inline void idct_half(VECTOR x04, VECTOR x26, VECTOR x13, VECTOR x57, VECTOR round, int shift,
+			     VECTOR out[8])
+{
+	VECTOR p0 = multiply_add(round, x04, pair(8192, 8192));
+	VECTOR p1 = multiply_add(round, x04, pair(8192, -8192));
+	VECTOR p2 = V(madd_epi16)(x26, pair(4433, -10704));
+	VECTOR p3 = V(madd_epi16)(x26, pair(10703, 4433));
+	VECTOR even[4] = {V(add_epi32)(p0, p3), V(add_epi32)(p1, p2), V(sub_epi32)(p1, p2),
+			  V(sub_epi32)(p0, p3)};
+	VECTOR odd[4];
+
+	odd[0] = multiply_add(V(madd_epi16)(x13, pair(11363, 9633)), x57, pair(6437, 2260));
+	odd[1] = multiply_add(V(madd_epi16)(x13, pair(9633, -2259)), x57, pair(-11362, -6436));
+	odd[2] = multiply_add(V(madd_epi16)(x13, pair(6437, -11362)), x57, pair(2261, 9633));
+	odd[3] = multiply_add(V(madd_epi16)(x13, pair(2260, -6436)), x57, pair(9633, -11363));
+	for (int i = 0; i < 4; i++) {
+		out[i] = V(srai_epi32)(V(add_epi32)(even[i], odd[i]), shift);
+		out[7 - i] = V(srai_epi32)(V(sub_epi32)(even[i], odd[i]), shift);
+	}
+}
+
+static inline __attribute__((always_inline)) void idct_pass(VECTOR x[8], int shift)
+{
+	VECTOR round = V(set1_epi32)(1 << (shift - 1)), low[8], high[8];
+
+	idct_half(V(unpacklo_epi16)(x[0], x[4]), V(unpacklo_epi16)(x[2], x[6]),
+		  V(unpacklo_epi16)(x[1], x[3]), V(unpacklo_epi16)(x[5], x[7]), round, shift, low);
+	idct_half(V(unpackhi_epi16)(x[0], x[4]), V(unpackhi_epi16)(x[2], x[6]),
+		  V(unpackhi_epi16)(x[1], x[3]), V(unpackhi_epi16)(x[5], x[7]), round, shift, high);
+	for (int i = 0; i < 8; i++)
+		x[i] = V(packs_epi32)(low[i], high[i]);
+}
+
+/* 8 x 8 words in each lane. */
+static inline void transpose(VECTOR x[8])
+{
+	VECTOR a[8], b[8];
+
+	for (int i = 0; i < 4; i++) {
+		a[2 * i] = V(unpacklo_epi16)(x[2 * i], x[2 * i + 1]);
+		a[2 * i + 1] = V(unpackhi_epi16)(x[2 * i], x[2 * i + 1]);
+	}
+	for (int i = 0; i < 8; i += 4) {
+		b[i] = V(unpacklo_epi32)(a[i], a[i + 2]);
+		b[i + 1] = V(unpackhi_epi32)(a[i], a[i + 2]);
+		b[i + 2] = V(unpacklo_epi32)(a[i + 1], a[i + 3]);
+		b[i + 3] = V(unpackhi_epi32)(a[i + 1], a[i + 3]);
+	}
+	for (int i = 0; i < 4; i++) {
+		x[2 * i] = V(unpacklo_epi64)(b[i], b[i + 4]);
+		x[2 * i + 1] = V(unpackhi_epi64)(b[i], b[i + 4]);
+	}
+}
+
+static inline void idct_group(const int16_t *coefficients, const int16_t quant[64], uint8_t *output,
+			      size_t stride)
+{
+	VECTOR x[8];
+
+	for (int i = 0; i < 8; i++)
+		x[i] = V(mullo_epi16)(load_line(coefficients + 8 * i), spread_line(quant + 8 * i));
+	idct_pass(x, 11);
+	transpose(x);
+	idct_pass(x, 18);
+	transpose(x);
+	for (int i = 0; i < 8; i += 2)
+		store_lines(V(xor)(V(packs_epi16)(x[i], x[i + 1]), V(set1_epi8)((char)0x80)),
+			    output + (size_t)i * stride, stride);
+}
+
+static void idct(const int16_t *coefficients, uint32_t blocks, const int16_t quant[64], uint8_t *output,
+		 size_t stride)
+{
+	while (blocks >= LANES) {
+		idct_group(coefficients, quant, output, stride);
+		coefficients += 64 * LANES;
+		output += 8 * LANES;
+		blocks -= LANES;
+	}
+	if (blocks > 0) {
+		int16_t rest[64 * LANES] = {0};
+		uint8_t lines[8][8 * LANES];
+
+		memcpy(rest, coefficients, 128 * (size_t)blocks);
+		idct_group(rest, quant, lines[0], sizeof lines[0]);
+		for (int i = 0; i < 8; i++)
+			memcpy(output + (size_t)i * stride, lines[i], 8 * (size_t)blocks);
+	}
+}
+
+static void column_sums(const uint8_t *restrict near, const uint8_t *restrict far,
+			uint16_t *restrict sums, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		sums[i] = (uint16_t)(3 * near[i] + far[i]);
+}
+
+static void upsample_v(const uint16_t *restrict sums, uint8_t *restrict output, uint32_t count,
+		       uint32_t bias)
+{
+	for (uint32_t i = 0; i < count; i++)
+		output[i] = (uint8_t)((sums[i] + (uint16_t)bias) >> 2);
+}
+
+static void upsample_hv(const uint16_t *restrict sums, uint8_t *restrict output, uint32_t count)
+{
+	const uint16_t *left = sums - 1, *right = sums + 1;
+
+	for (uint32_t i = 0; i < count; i++) {
+		output[2 * i] = (uint8_t)((uint16_t)(3 * sums[i] + left[i] + 8) >> 4);
+		output[2 * i + 1] = (uint8_t)((uint16_t)(3 * sums[i] + right[i] + 7) >> 4);
+	}
+}
+
+static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, uint32_t count)
+{
+	const uint8_t *left = input - 1, *right = input + 1;
+
+	for (uint32_t i = 0; i < count; i++) {
+		output[2 * i] = (uint8_t)((uint16_t)(3 * input[i] + left[i] + 1) >> 2);
+		output[2 * i + 1] = (uint8_t)((uint16_t)(3 * input[i] + right[i] + 2) >> 2);
+	}
+}
+
+/*
+ * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, halved for pmulhrsw; that 13173 rounds as
+ * 26345 / 2 does for every chroma value was checked by trying all 256.
+ */
+static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
+{
+	VECTOR bias = V(set1_epi16)(128), round = V(set1_epi32)(1 << 14);
+	VECTOR low, high, green;
+
+	cb = V(sub_epi16)(cb, bias);
+	cr = V(sub_epi16)(cr, bias);
+	low = multiply_add(round, V(unpacklo_epi16)(cb, cr), pair(-11277, 9367));
+	high = multiply_add(round, V(unpackhi_epi16)(cb, cr), pair(-11277, 9367));
+	green = V(packs_epi32)(V(srai_epi32)(low, 15), V(srai_epi32)(high, 15));
+	out[0] = V(add_epi16)(V(add_epi16)(y, cr), V(mulhrs_epi16)(cr, V(set1_epi16)(13173)));
+	out[1] = V(add_epi16)(y, V(sub_epi16)(green, cr));
+	out[2] = V(add_epi16)(V(add_epi16)(y, V(add_epi16)(cb, cb)),
+			      V(mulhrs_epi16)(cb, V(set1_epi16)(-7471)));
+}
+
+static inline void rgb_group(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output)
+{
+	VECTOR zero = ZERO, low[3], high[3];
+	VECTOR luma = load(y), blue = load(cb), red = load(cr);
+
+	rgb_half(V(unpacklo_epi8)(luma, zero), V(unpacklo_epi8)(blue, zero),
+		 V(unpacklo_epi8)(red, zero), low);
+	rgb_half(V(unpackhi_epi8)(luma, zero), V(unpackhi_epi8)(blue, zero),
+		 V(unpackhi_epi8)(red, zero), high);
+	interleave(V(packus_epi16)(low[0], high[0]), V(packus_epi16)(low[1], high[1]),
+		   V(packus_epi16)(low[2], high[2]), output);
+}
+
+static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count)
+{
+	while (count >= 16 * LANES) {
+		rgb_group(y, cb, cr, output);
+		y += 16 * LANES;
+		cb += 16 * LANES;
+		cr += 16 * LANES;
+		output += 48 * LANES;
+		count -= 16 * LANES;
+	}
+	if (count > 0) {
+		uint8_t in[3][16 * LANES] = {0}, out[48 * LANES];
+
+		memcpy(in[0], y, count);
+		memcpy(in[1], cb, count);
+		memcpy(in[2], cr, count);
+		rgb_group(in[0], in[1], in[2], out);
+		memcpy(output, out, 3 * (size_t)count);
+	}
+}
+
+static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
+{
+	while (count >= 16 * LANES) {
+		VECTOR luma = load(y);
+
+		interleave(luma, luma, luma, output);
+		y += 16 * LANES;
+		output += 48 * LANES;
+		count -= 16 * LANES;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		output[3 * i] = output[3 * i + 1] = output[3 * i + 2] = y[i];
+}
+
+const struct jpeg_kernels KERNELS = {
+	.name = NAME,
+	.idct = idct,
+	.column_sums = column_sums,
+	.upsample_v = upsample_v,
+	.upsample_hv = upsample_hv,
+	.upsample_h = upsample_h,
+	.rgb = rgb,
+	.grey = grey,
+};
