@@ -2,45 +2,27 @@
 
 #include "jpeg_frame.h"
 #include "jpeg_huffman.h"
-#include "jpeg_kernels.h"
+#include "jpeg_index.h"
+#include "jpeg_pixels.h"
+#include "jpeg_streams.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	ROW_MARGIN = 64, /* bytes free on either side of a row that kernels may look at */
-	ALIGN = 64,
-};
-
-/* A buffer that only grows. */
-struct buffer {
-	uint8_t *data;
-	size_t capacity;
-};
-
-/* The part of a component that the region needs. */
-struct plane {
-	uint32_t column_first, column_end; /* samples, for pixels and upsampling */
-	uint32_t row_first, row_end;
-	uint32_t block_first, block_end;   /* columns of blocks kept, whole MCUs */
-	uint32_t top;                      /* first sample row in the plane */
-	uint8_t *samples;                  /* of block_first and top */
-	size_t stride;
-	int16_t *coefficients; /* of one MCU row: [v][coefficient_stride], blocks of 64 */
-	size_t coefficient_stride;
+	ROWS_AT_ONCE = 8, /* twice the streams, so that rows of unequal length even out */
 };
 
 struct jpeg_baseline {
-	struct jpeg_tables tables;
 	struct jpeg_frame frame;
-	struct plane planes[JPEG_COMPONENTS_MAX];
+	struct jpeg_tables tables;
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
-	uint32_t mcu_row_first, mcu_row_end, mcu_column_first, mcu_column_end;
-	uint32_t x, y, width, height;
-	size_t scan_size;
-	uint32_t segment_count;
-	struct buffer scan, segments, coefficients, samples, rows, pixels;
+	struct jpeg_pixels pixels;
+	struct jpeg_buffer scan, segments, coefficients, index;
+	size_t scan_size;       /* of the unstuffed scan */
+	uint32_t segment_count; /* restart markers in it */
 };
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
@@ -59,180 +41,90 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 	if (!decoder)
 		return;
 	jpeg_tables_deinit(&decoder->tables);
-	free(decoder->scan.data);
-	free(decoder->segments.data);
-	free(decoder->coefficients.data);
-	free(decoder->samples.data);
-	free(decoder->rows.data);
-	free(decoder->pixels.data);
+	jpeg_pixels_deinit(&decoder->pixels);
+	jpeg_buffer_deinit(&decoder->scan);
+	jpeg_buffer_deinit(&decoder->segments);
+	jpeg_buffer_deinit(&decoder->coefficients);
+	jpeg_buffer_deinit(&decoder->index);
 	free(decoder);
 }
 
-static int reserve(struct buffer *buffer, size_t size)
-{
-	if (size <= buffer->capacity)
-		return 0;
-	size = (size + size / 4 + ALIGN - 1) / ALIGN * ALIGN;
-	free(buffer->data);
-	buffer->capacity = 0;
-	buffer->data = aligned_alloc(ALIGN, size);
-	if (!buffer->data)
-		return -ENOMEM;
-	buffer->capacity = size;
-	return 0;
-}
-
-static uint32_t min32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-/*
- * Which samples of a component the region needs: with triangle upsampling also the neighbours, as far as the component reaches.
- */
-static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, uint32_t extent, uint32_t *ret_first,
-		      uint32_t *ret_end)
-{
-	uint32_t end = first + size;
-
-	if (factor == 1) {
-		*ret_first = first;
-		*ret_end = end;
-		return;
-	}
-	first /= 2;
-	*ret_first = first > 0 ? first - 1 : 0;
-	*ret_end = min32((end - 1) / 2 + 2, extent);
-}
-
-static void plan_planes(struct jpeg_baseline *decoder)
+static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source *source)
 {
 	struct jpeg_frame *frame = &decoder->frame;
-	uint32_t x_first = UINT32_MAX, x_end = 0, y_first = UINT32_MAX, y_end = 0;
+	int r = jpeg_frame_parse(source->data, source->size, frame);
 
-	for (uint32_t i = 0; i < frame->component_count; i++) {
-		struct jpeg_component *component = &frame->components[i];
-		struct plane *plane = &decoder->planes[i];
-		uint32_t h = frame->components[0].h / component->h;
-		uint32_t v = frame->components[0].v / component->v;
-
-		plan_axis(decoder->x, decoder->width, h, component->width, &plane->column_first,
-			  &plane->column_end);
-		plan_axis(decoder->y, decoder->height, v, component->height, &plane->row_first,
-			  &plane->row_end);
-		x_first = min32(x_first, plane->column_first / (8 * component->h));
-		y_first = min32(y_first, plane->row_first / (8 * component->v));
-		x_end = plane->column_end > x_end * 8 * component->h
-				? (plane->column_end - 1) / (8 * component->h) + 1
-				: x_end;
-		y_end = plane->row_end > y_end * 8 * component->v
-				? (plane->row_end - 1) / (8 * component->v) + 1
-				: y_end;
-	}
-	decoder->mcu_column_first = x_first;
-	decoder->mcu_column_end = x_end;
-	decoder->mcu_row_first = y_first;
-	decoder->mcu_row_end = y_end;
-}
-
-/* Sizes all buffers and lays the planes out in them. */
-static int lay_out(struct jpeg_baseline *decoder)
-{
-	struct jpeg_frame *frame = &decoder->frame;
-	size_t sample_bytes = 0, coefficient_count = 0;
-	uint32_t segment_max = frame->restart_interval
-				       ? frame->mcus_wide * frame->mcus_high / frame->restart_interval + 1
-				       : 0;
-	int r = 0;
-
-	for (uint32_t i = 0; i < frame->component_count; i++) {
-		struct jpeg_component *component = &frame->components[i];
-		struct plane *plane = &decoder->planes[i];
-
-		plane->block_first = decoder->mcu_column_first * component->h;
-		plane->block_end = decoder->mcu_column_end * component->h;
-		plane->top = decoder->mcu_row_first * component->v * 8;
-		plane->stride = ((size_t)(plane->block_end - plane->block_first) * 8 +
-				 2 * ROW_MARGIN + ALIGN - 1) / ALIGN * ALIGN;
-		plane->coefficient_stride =
-			64 * (size_t)(plane->block_end - plane->block_first) + JPEG_BLOCK_PADDING;
-		sample_bytes += plane->stride * component->v * 8 *
-				(decoder->mcu_row_end - decoder->mcu_row_first);
-		coefficient_count += plane->coefficient_stride * component->v;
-	}
-	r = r ?: reserve(&decoder->scan, frame->scan_size + JPEG_SCAN_PADDING);
-	r = r ?: reserve(&decoder->segments, segment_max * sizeof(uint32_t) + 1);
-	r = r ?: reserve(&decoder->coefficients, coefficient_count * 2);
-	r = r ?: reserve(&decoder->samples, sample_bytes);
-	r = r ?: reserve(&decoder->rows, 8 * ((size_t)decoder->width + 4 * ROW_MARGIN));
-	r = r ?: reserve(&decoder->pixels, 3 * (size_t)decoder->width * decoder->height);
 	if (r < 0)
 		return r;
-	sample_bytes = coefficient_count = 0;
-	for (uint32_t i = 0; i < frame->component_count; i++) {
-		struct jpeg_component *component = &frame->components[i];
-		struct plane *plane = &decoder->planes[i];
-
-		plane->samples = decoder->samples.data + sample_bytes + ROW_MARGIN;
-		sample_bytes += plane->stride * component->v * 8 *
-				(decoder->mcu_row_end - decoder->mcu_row_first);
-		plane->coefficients = (int16_t *)decoder->coefficients.data + coefficient_count;
-		coefficient_count += plane->coefficient_stride * component->v;
-	}
-	decoder->scan_size = jpeg_unstuff(frame->scan, frame->scan_size, decoder->scan.data,
-					  (uint32_t *)decoder->segments.data, segment_max,
-					  &decoder->segment_count);
-	return 0;
-}
-
-static int get_tables(struct jpeg_baseline *decoder)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; i < decoder->frame.component_count && !r; i++) {
-		r = jpeg_tables_get(&decoder->tables, decoder->frame.components[i].dc, 0, &decoder->dc[i]);
-		r = r ?: jpeg_tables_get(&decoder->tables, decoder->frame.components[i].ac, 1,
-					 &decoder->ac[i]);
+	if (frame->width != source->width || frame->height != source->height)
+		return -EBADMSG;
+	/* libjpeg does not smooth chroma of one or two columns. */
+	if (frame->component_count == 3 && frame->components[0].h == 2 && frame->components[1].width <= 2)
+		return -ENOTSUP;
+	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
+		r = jpeg_tables_get(&decoder->tables, frame->components[i].dc, 0, &decoder->dc[i]);
+		r = r ?: jpeg_tables_get(&decoder->tables, frame->components[i].ac, 1, &decoder->ac[i]);
 	}
 	return r;
 }
 
-/* The entropy-coded scan from its top. */
-struct scan {
-	struct jpeg_reader reader;
-	int32_t dc[JPEG_COMPONENTS_MAX];
-	uint32_t segment;  /* restart segment */
-	uint32_t mcus_left; /* in the segment */
-};
-
-static int begin_segment(const struct jpeg_baseline *decoder, struct scan *scan, uint32_t segment)
+/* The whole scan without stuffing. */
+static int unstuff_scan(struct jpeg_baseline *decoder)
 {
-	const uint32_t *begins = (const uint32_t *)decoder->segments.data;
-	size_t begin = segment ? begins[segment - 1] : 0;
-	size_t end = segment < decoder->segment_count ? begins[segment] : decoder->scan_size;
+	const struct jpeg_frame *frame = &decoder->frame;
+	uint32_t segment_max = frame->restart_interval
+				       ? frame->mcus_wide * frame->mcus_high / frame->restart_interval + 1
+				       : 0;
+	int r = jpeg_buffer_reserve(&decoder->scan, frame->scan_size + JPEG_SCAN_PADDING);
 
-	jpeg_reader_init(&scan->reader, decoder->scan.data + begin, decoder->scan.data + end);
-	memset(scan->dc, 0, sizeof scan->dc);
-	scan->segment = segment;
-	scan->mcus_left = decoder->frame.restart_interval;
+	r = r ?: jpeg_buffer_reserve(&decoder->segments, segment_max * sizeof(uint32_t));
+	if (r < 0)
+		return r;
+	decoder->scan_size = jpeg_unstuff(frame->scan, frame->scan_size, decoder->scan.data,
+					  decoder->segments.data, segment_max, &decoder->segment_count);
 	return 0;
 }
 
-static int next_segment(const struct jpeg_baseline *decoder, struct scan *scan)
+/* ---- from the top of the scan ---- */
+
+struct scan {
+	struct jpeg_reader reader;
+	int32_t dc[JPEG_COMPONENTS_MAX];
+	uint32_t segment;   /* restart segment */
+	uint32_t mcus_left; /* in the segment */
+};
+
+static void begin_segment(const struct jpeg_baseline *decoder, struct scan *scan, uint32_t segment)
 {
-	if (jpeg_reader_overrun(&scan->reader) || scan->segment >= decoder->segment_count)
-		return -EBADMSG;
-	return begin_segment(decoder, scan, scan->segment + 1);
+	const uint32_t *begins = decoder->segments.data;
+	const uint8_t *bytes = decoder->scan.data;
+	size_t begin = segment ? begins[segment - 1] : 0;
+	size_t end = segment < decoder->segment_count ? begins[segment] : decoder->scan_size;
+
+	jpeg_reader_init(&scan->reader, bytes + begin, bytes + end);
+	memset(scan->dc, 0, sizeof scan->dc);
+	scan->segment = segment;
+	scan->mcus_left = decoder->frame.restart_interval;
 }
 
-static int skip_mcu(const struct jpeg_baseline *decoder, struct scan *scan)
+/* blocks NULL: decode and drop. */
+static int decode_mcu(const struct jpeg_baseline *decoder, struct scan *scan, int16_t *blocks)
 {
 	for (uint32_t i = 0; i < decoder->frame.component_count; i++) {
 		const struct jpeg_component *component = &decoder->frame.components[i];
 
 		for (uint32_t b = component->h * component->v; b > 0; b--) {
-			int r = jpeg_block_skip(&scan->reader, decoder->dc[i], decoder->ac[i],
-						&scan->dc[i]);
+			int r;
+
+			if (blocks) {
+				memset(blocks, 0, 128);
+				r = jpeg_block_decode(&scan->reader, decoder->dc[i], decoder->ac[i],
+						      &scan->dc[i], blocks);
+				blocks += 64;
+			} else {
+				r = jpeg_block_skip(&scan->reader, decoder->dc[i], decoder->ac[i],
+						    &scan->dc[i]);
+			}
 			if (r < 0)
 				return r;
 		}
@@ -240,181 +132,251 @@ static int skip_mcu(const struct jpeg_baseline *decoder, struct scan *scan)
 	return 0;
 }
 
-static int keep_mcu(const struct jpeg_baseline *decoder, struct scan *scan, uint32_t column)
+static int decode_mcu_row(const struct jpeg_baseline *decoder, struct scan *scan, bool keep)
 {
-	for (uint32_t i = 0; i < decoder->frame.component_count; i++) {
-		const struct jpeg_component *component = &decoder->frame.components[i];
-		const struct plane *plane = &decoder->planes[i];
-		int16_t *blocks = plane->coefficients +
-				  64 * (size_t)(column - decoder->mcu_column_first) * component->h;
-
-		for (uint32_t v = 0; v < component->v; v++, blocks += plane->coefficient_stride) {
-			for (uint32_t h = 0; h < component->h; h++) {
-				int16_t *block = blocks + 64 * (size_t)h;
-				int r;
-
-				memset(block, 0, 128);
-				r = jpeg_block_decode(&scan->reader, decoder->dc[i], decoder->ac[i],
-						      &scan->dc[i], block);
-				if (r < 0)
-					return r;
-			}
-		}
-	}
-	return 0;
-}
-
-static int decode_mcu_row(const struct jpeg_baseline *decoder, struct scan *scan, uint32_t row)
-{
-	int keep_row = row >= decoder->mcu_row_first;
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	int16_t *blocks = decoder->coefficients.data;
 
 	for (uint32_t column = 0; column < decoder->frame.mcus_wide; column++) {
-		int r = 0;
+		bool keep_mcu = keep && column >= pixels->mcu_column_first && column < pixels->mcu_column_end;
+		int r;
 
-		if (decoder->frame.restart_interval && scan->mcus_left-- == 0) {
-			r = next_segment(decoder, scan);
+		if (decoder->frame.restart_interval) {
+			if (scan->mcus_left == 0) {
+				if (jpeg_reader_overrun(&scan->reader) ||
+				    scan->segment >= decoder->segment_count)
+					return -EBADMSG;
+				begin_segment(decoder, scan, scan->segment + 1);
+			}
 			scan->mcus_left--;
 		}
+		r = decode_mcu(decoder, scan, keep_mcu ? blocks : NULL);
 		if (r < 0)
 			return r;
-		if (keep_row && column >= decoder->mcu_column_first && column < decoder->mcu_column_end)
-			r = keep_mcu(decoder, scan, column);
-		else
-			r = skip_mcu(decoder, scan);
-		if (r < 0)
-			return r;
+		if (keep_mcu)
+			blocks += 64 * (size_t)pixels->mcu_blocks;
 	}
 	return jpeg_reader_overrun(&scan->reader) ? -EBADMSG : 0;
 }
 
-/* One MCU row of coefficients to samples. */
-static void transform_mcu_row(const struct jpeg_baseline *decoder, const struct jpeg_kernels *kernels,
-			      uint32_t row)
+static int decode_from_top(struct jpeg_baseline *decoder)
 {
-	for (uint32_t i = 0; i < decoder->frame.component_count; i++) {
-		const struct jpeg_component *component = &decoder->frame.components[i];
-		const struct plane *plane = &decoder->planes[i];
-		uint32_t wide = plane->block_end - plane->block_first;
-		size_t line = (size_t)(row - decoder->mcu_row_first) * component->v * 8;
-
-		for (uint32_t v = 0; v < component->v; v++, line += 8)
-			kernels->idct(plane->coefficients + v * plane->coefficient_stride, wide,
-				      decoder->frame.quant[component->quant_slot],
-				      plane->samples + line * plane->stride, plane->stride);
-	}
-}
-
-static uint8_t *plane_row(const struct plane *plane, uint32_t row)
-{
-	return plane->samples + (row - plane->top) * plane->stride;
-}
-
-/*
- * One row of a chroma component at full resolution, beginning at the region's left edge. work is a row of scratch. The component's
- * edge samples are repeated outwards, which is what libjpeg's special cases for first and last columns and rows come to.
- */
-static const uint8_t *upsample_row(const struct jpeg_baseline *decoder, const struct jpeg_kernels *kernels,
-				   uint32_t i, uint32_t y, uint8_t *work, uint16_t *sums)
-{
-	const struct jpeg_frame *frame = &decoder->frame;
-	const struct jpeg_component *component = &frame->components[i];
-	const struct plane *plane = &decoder->planes[i];
-	uint32_t first = plane->column_first, end = plane->column_end, row = y, far = y;
-	uint32_t left = plane->block_first * 8, skip;
-	int halved_h = frame->components[0].h == 2, halved_v = frame->components[0].v == 2;
-	uint8_t *near_row;
-
-	if (halved_v) {
-		row = y / 2;
-		far = y & 1 ? min32(row + 1, component->height - 1) : row > 0 ? row - 1 : 0;
-	}
-	near_row = plane_row(plane, row) - left;
-	skip = halved_h ? decoder->x - 2 * first : 0;
-	if (halved_v) {
-		kernels->column_sums(near_row + first, plane_row(plane, far) - left + first, sums,
-				     end - first);
-		if (!halved_h) {
-			kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
-			return work;
-		}
-		sums[-1] = sums[0];
-		sums[end - first] = sums[end - first - 1];
-		kernels->upsample_hv(sums, work, end - first);
-		return work + skip;
-	}
-	if (!halved_h)
-		return near_row + first;
-	/* Outside [first, end) lie margins and samples that no pixel of the region depends on. */
-	near_row[(int64_t)first - 1] = near_row[first];
-	near_row[end] = near_row[end - 1];
-	kernels->upsample_h(near_row + first, work, end - first);
-	return work + skip;
-}
-
-static void emit_pixels(const struct jpeg_baseline *decoder, const struct jpeg_kernels *kernels)
-{
-	size_t row_room = decoder->width + 4 * (size_t)ROW_MARGIN;
-	uint8_t *cb = decoder->rows.data + ROW_MARGIN, *cr = cb + row_room;
-	uint16_t *sums = (uint16_t *)(decoder->rows.data + 4 * row_room / ALIGN * ALIGN + ROW_MARGIN);
-	uint8_t *output = decoder->pixels.data;
-
-	for (uint32_t y = decoder->y; y < decoder->y + decoder->height; y++) {
-		const uint8_t *luma = plane_row(&decoder->planes[0], y) + decoder->x -
-				      decoder->planes[0].block_first * 8;
-
-		if (decoder->frame.component_count == 1)
-			kernels->grey(luma, output, decoder->width);
-		else
-			kernels->rgb(luma, upsample_row(decoder, kernels, 1, y, cb, sums),
-				     upsample_row(decoder, kernels, 2, y, cr, sums), output,
-				     decoder->width);
-		output += 3 * (size_t)decoder->width;
-	}
-}
-
-static int check(const struct jpeg_frame *frame, uint32_t image_width, uint32_t image_height)
-{
-	if (frame->width != image_width || frame->height != image_height)
-		return -EBADMSG;
-	/* libjpeg does not smooth chroma of one or two columns. */
-	if (frame->component_count == 3 && frame->components[0].h == 2 && frame->components[1].width <= 2)
-		return -ENOTSUP;
-	return 0;
-}
-
-int jpeg_baseline_decode(struct jpeg_baseline *decoder, const uint8_t *data, size_t size, uint32_t image_width,
-			 uint32_t image_height, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-			 const uint8_t **ret_pixels)
-{
-	const struct jpeg_kernels *kernels = jpeg_kernels_get();
+	struct jpeg_pixels *pixels = &decoder->pixels;
+	size_t blocks = (size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
 	struct scan scan;
-	int r;
+	int r = unstuff_scan(decoder);
 
-	if (width == 0 || height == 0 || width > image_width || height > image_height ||
-	    x > image_width - width || y > image_height - height)
-		return -EINVAL;
-	r = jpeg_frame_parse(data, size, &decoder->frame);
-	r = r ?: check(&decoder->frame, image_width, image_height);
-	r = r ?: get_tables(decoder);
-	if (r < 0)
-		return r;
-	decoder->x = x;
-	decoder->y = y;
-	decoder->width = width;
-	decoder->height = height;
-	plan_planes(decoder);
-	r = lay_out(decoder);
+	r = r ?: jpeg_buffer_reserve(&decoder->coefficients, 128 * blocks);
 	if (r < 0)
 		return r;
 	begin_segment(decoder, &scan, 0);
-	for (uint32_t row = 0; row < decoder->mcu_row_end; row++) {
-		r = decode_mcu_row(decoder, &scan, row);
+	for (uint32_t row = 0; row < pixels->mcu_row_end; row++) {
+		r = decode_mcu_row(decoder, &scan, row >= pixels->mcu_row_first);
 		if (r < 0)
 			return r;
-		if (row >= decoder->mcu_row_first)
-			transform_mcu_row(decoder, kernels, row);
+		if (row >= pixels->mcu_row_first)
+			jpeg_pixels_row(pixels, row, decoder->coefficients.data);
 	}
-	emit_pixels(decoder, kernels);
-	*ret_pixels = decoder->pixels.data;
+	return 0;
+}
+
+/* ---- from an index ---- */
+
+/* Unstuffs the bytes of MCU rows [first, end) one behind the other and says where each row lies now. */
+static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *index, uint32_t first, uint32_t end,
+			struct jpeg_task *tasks)
+{
+	const struct jpeg_frame *frame = &decoder->frame;
+	uint64_t begin = jpeg_index_row(index, first).position;
+	uint8_t *bytes = decoder->scan.data;
+	size_t used = 0;
+
+	for (uint32_t row = first; row < end; row++) {
+		uint64_t next = row + 1 < index->row_count ? jpeg_index_row(index, row + 1).position
+							    : 8 * (uint64_t)frame->scan_size;
+		size_t from = begin >> 3, to = (next + 7) >> 3;
+		uint32_t none;
+
+		if (next < begin || to > frame->scan_size)
+			return -EBADMSG;
+		to += to < frame->scan_size; /* the last byte may be an FF that is stuffed */
+		tasks[row - first].position = 8 * used + (begin & 7);
+		used += jpeg_unstuff(frame->scan + from, to - from, bytes + used, NULL, 0, &none);
+		tasks[row - first].end = 8 * used;
+		begin = next;
+	}
+	decoder->scan_size = used;
+	return 0;
+}
+
+/* DC differences to values, for the blocks of one row from its beginning. */
+static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMPONENTS_MAX], int16_t *blocks,
+		   uint32_t mcus)
+{
+	int16_t dc[JPEG_COMPONENTS_MAX];
+
+	memcpy(dc, first, sizeof dc);
+	for (; mcus > 0; mcus--)
+		for (uint32_t i = 0; i < frame->component_count; i++)
+			for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--) {
+				dc[i] = (int16_t)((uint16_t)dc[i] + (uint16_t)blocks[0]);
+				blocks[0] = dc[i];
+				blocks += 64;
+			}
+}
+
+static int decode_rows(struct jpeg_baseline *decoder, const struct jpeg_cycle *cycle,
+		       const struct jpeg_index *index, uint32_t first, uint32_t end)
+{
+	struct jpeg_pixels *pixels = &decoder->pixels;
+	uint32_t blocks = pixels->mcu_column_end * pixels->mcu_blocks;
+	size_t row_size = 64 * (size_t)(blocks + JPEG_STREAM_BLOCKS_SPARE);
+	int16_t *coefficients = decoder->coefficients.data;
+	struct jpeg_task tasks[ROWS_AT_ONCE];
+	int r = unstuff_rows(decoder, index, first, end, tasks);
+
+	if (r < 0)
+		return r;
+	memset(coefficients, 0, 2 * row_size * (end - first));
+	for (uint32_t i = 0; i < end - first; i++) {
+		tasks[i].blocks = coefficients + i * row_size;
+		tasks[i].block_count = blocks;
+	}
+	r = jpeg_streams_decode(cycle, decoder->scan.data, decoder->scan_size, tasks, end - first);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < end - first; i++) {
+		sum_dc(&decoder->frame, jpeg_index_row(index, first + i).dc, tasks[i].blocks,
+		       pixels->mcu_column_end);
+		jpeg_pixels_row(pixels, first + i,
+				tasks[i].blocks +
+					64 * (size_t)pixels->mcu_column_first * pixels->mcu_blocks);
+	}
+	return 0;
+}
+
+static int decode_from_index(struct jpeg_baseline *decoder, const struct jpeg_source *source)
+{
+	struct jpeg_pixels *pixels = &decoder->pixels;
+	uint32_t blocks = pixels->mcu_column_end * pixels->mcu_blocks + JPEG_STREAM_BLOCKS_SPARE;
+	struct jpeg_index index;
+	struct jpeg_cycle cycle;
+	int r;
+
+	if (decoder->frame.restart_interval)
+		return -EBADMSG;
+	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &index);
+	/* Rows share a byte each, and reach two bytes on. */
+	r = r ?: jpeg_buffer_reserve(&decoder->scan, decoder->frame.scan_size + 4 * ROWS_AT_ONCE + JPEG_SCAN_PADDING);
+	r = r ?: jpeg_buffer_reserve(&decoder->coefficients, 128 * (size_t)blocks * ROWS_AT_ONCE);
+	if (r < 0)
+		return r;
+	jpeg_cycle_init(&cycle, &decoder->frame, decoder->dc, decoder->ac);
+	for (uint32_t row = pixels->mcu_row_first; row < pixels->mcu_row_end;) {
+		uint32_t end = row + ROWS_AT_ONCE < pixels->mcu_row_end ? row + ROWS_AT_ONCE
+									: pixels->mcu_row_end;
+
+		r = decode_rows(decoder, &cycle, &index, row, end);
+		if (r < 0)
+			return r;
+		row = end;
+	}
+	return 0;
+}
+
+int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
+			 uint32_t width, uint32_t height, const uint8_t **ret_pixels)
+{
+	int r;
+
+	if (width == 0 || height == 0 || width > source->width || height > source->height ||
+	    x > source->width - width || y > source->height - height)
+		return -EINVAL;
+	r = read_headers(decoder, source);
+	r = r ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, x, y, width, height);
+	if (r < 0)
+		return r;
+	r = source->index ? decode_from_index(decoder, source) : decode_from_top(decoder);
+	if (r < 0)
+		return r;
+	*ret_pixels = jpeg_pixels_end(&decoder->pixels);
+	return 0;
+}
+
+/* ---- making an index ---- */
+
+/* Turns a bit position in the unstuffed scan into one in the file's bytes, going on from where it stood. */
+struct place {
+	const uint8_t *scan;
+	size_t stuffed, unstuffed; /* bytes passed */
+	size_t size;
+};
+
+static uint64_t stuffed_position(struct place *place, uint64_t bits)
+{
+	size_t target = bits >> 3;
+
+	while (place->unstuffed < target) {
+		size_t left = target - place->unstuffed;
+		const uint8_t *from = place->scan + place->stuffed;
+		const uint8_t *mark = memchr(from, 0xff, left);
+
+		if (!mark) {
+			place->stuffed += left;
+			place->unstuffed += left;
+		} else {
+			place->stuffed += (size_t)(mark - from) + 2;
+			place->unstuffed += (size_t)(mark - from) + 1;
+		}
+	}
+	return 8 * (uint64_t)place->stuffed + (bits & 7);
+}
+
+/* Is there nothing but fill between the last coded bit and the end of image? */
+static bool ends_well(const struct jpeg_frame *frame, struct place *place, uint64_t bits)
+{
+	uint64_t at = stuffed_position(place, bits + 7) >> 3;
+
+	while (at + 2 < frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xff)
+		at++;
+	return at + 2 <= frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xd9;
+}
+
+int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source, const uint8_t **ret_index,
+			size_t *ret_size)
+{
+	const struct jpeg_frame *frame = &decoder->frame;
+	struct place place;
+	struct scan scan;
+	uint64_t bits = 0;
+	int r = read_headers(decoder, source);
+
+	if (r == 0 && (frame->restart_interval || frame->scan_size > UINT32_MAX / 8))
+		return -ENOTSUP;
+	r = r ?: jpeg_buffer_reserve(&decoder->index, jpeg_index_size(frame));
+	r = r ?: unstuff_scan(decoder);
+	if (r < 0)
+		return r;
+	jpeg_index_write_header(decoder->index.data, frame);
+	place = (struct place){.scan = frame->scan, .size = frame->scan_size};
+	begin_segment(decoder, &scan, 0);
+	for (uint32_t row = 0; row < frame->mcus_high; row++) {
+		struct jpeg_index_row values = {.position = stuffed_position(&place, bits)};
+
+		for (uint32_t i = 0; i < frame->component_count; i++) {
+			if (scan.dc[i] < INT16_MIN || scan.dc[i] > INT16_MAX)
+				return -EBADMSG;
+			values.dc[i] = (int16_t)scan.dc[i];
+		}
+		jpeg_index_write_row(decoder->index.data, frame, row, &values);
+		r = decode_mcu_row(decoder, &scan, false);
+		if (r < 0)
+			return r;
+		bits = jpeg_reader_position(&scan.reader, decoder->scan.data);
+	}
+	if (!ends_well(frame, &place, bits))
+		return -EBADMSG;
+	*ret_index = decoder->index.data;
+	*ret_size = jpeg_index_size(frame);
 	return 0;
 }

@@ -7,28 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * value_of[bits + mask] is the coefficient that `bits` stand for in a category whose mask is 2^category - 1 (T.81 F.2.2.1,
- * EXTEND): masks being distinct powers of two less one, the categories lie one behind the other. Categories above 11 are rare and
- * take the slow path.
- */
-enum { VALUE_CATEGORY_MAX = 11 };
-static int16_t value_of[2 << VALUE_CATEGORY_MAX];
-
-/* Position by zigzag index, with room for the runs that lead out of a block: those go to the word behind it. */
-static uint8_t place_of[64 + JPEG_END_OF_BLOCK];
+int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
+uint8_t jpeg_places[256];
 
 __attribute__((constructor)) static void fill_tables(void)
 {
-	for (int category = 0; category <= VALUE_CATEGORY_MAX; category++) {
+	for (int category = 0; category <= JPEG_CATEGORY_MAX; category++) {
 		int mask = (1 << category) - 1;
 
 		for (int bits = 0; bits <= mask; bits++)
-			value_of[bits + mask] =
+			jpeg_values[bits + mask] =
 				(int16_t)(category && !(bits >> (category - 1)) ? bits - mask : bits);
 	}
-	memset(place_of, 64, sizeof place_of);
-	memcpy(place_of, jpeg_zigzag_position, 64);
+	for (unsigned i = 0; i < 256; i++)
+		jpeg_places[i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
 }
 
 void jpeg_tables_init(struct jpeg_tables *tables)
@@ -43,17 +35,24 @@ void jpeg_tables_deinit(struct jpeg_tables *tables)
 	*tables = (struct jpeg_tables){0};
 }
 
+static uint32_t symbol_advance(unsigned symbol, int is_ac)
+{
+	if (!is_ac)
+		return 2;
+	if ((symbol & 15) == 0 && symbol != 0xf0)
+		return JPEG_END_OF_BLOCK;
+	return 2 * ((symbol >> 4) + 1);
+}
+
 /* Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0 sixteen zeros. */
 static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 {
 	unsigned category = is_ac ? symbol & 15 : symbol;
-	unsigned advance = is_ac ? (symbol >> 4) + 1 : 1;
 
-	if (is_ac && category == 0 && symbol != 0xf0)
-		advance = JPEG_END_OF_BLOCK;
-	if (category > VALUE_CATEGORY_MAX)
+	if (category > JPEG_CATEGORY_MAX || length + category > JPEG_ENTRY_BITS_MAX)
 		return 0;
-	return ((1u << category) - 1) << 16 | advance << 8 | (length + category);
+	return ((1u << category) - 1) << 16 | symbol_advance(symbol, is_ac) << 8 |
+	       (length + category);
 }
 
 static int build(struct jpeg_table *table)
@@ -189,6 +188,11 @@ int jpeg_reader_overrun(const struct jpeg_reader *reader)
 	return (reader->next - reader->end) * 8 > reader->bit_count;
 }
 
+uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *begin)
+{
+	return 8 * (uint64_t)(reader->next - begin) - (uint64_t)reader->bit_count;
+}
+
 /*
  * At least 56 valid bits afterwards. Whole bytes are taken; bits beyond bit_count are copies of what the next load brings, so
  * that or-ing them in again changes nothing. Past the end the reader stays in the padding, which reads as zeros.
@@ -200,18 +204,11 @@ static inline __attribute__((always_inline)) void refill(struct jpeg_reader *rea
 	reader->bit_count |= 56;
 }
 
-struct symbol {
-	uint32_t advance;
-	int32_t value;
-	uint32_t bits; /* total; 0: no such code */
-};
-
-/* Codes longer than the lookup, and categories above its values. Wants 32 valid bits. */
-static __attribute__((noinline)) struct symbol long_symbol(const struct jpeg_table *table, uint64_t bits)
+__attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table, uint64_t bits)
 {
 	uint32_t window = (uint32_t)(bits >> 48), length = 1;
 	unsigned symbol, category;
-	struct symbol result = {0};
+	struct jpeg_symbol result = {0};
 
 	while (length <= 16 && (int32_t)(window >> (16 - length)) > table->code_max[length])
 		length++;
@@ -219,9 +216,7 @@ static __attribute__((noinline)) struct symbol long_symbol(const struct jpeg_tab
 		return result;
 	symbol = table->symbols[(int32_t)(window >> (16 - length)) + table->offset[length]];
 	category = table->is_ac ? symbol & 15 : symbol;
-	result.advance = table->is_ac ? (symbol >> 4) + 1 : 1;
-	if (table->is_ac && category == 0 && symbol != 0xf0)
-		result.advance = JPEG_END_OF_BLOCK;
+	result.advance = symbol_advance(symbol, table->is_ac);
 	if (category) {
 		int32_t raw = (int32_t)(bits << length >> (64 - category));
 
@@ -237,7 +232,7 @@ static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry,
 	uint32_t total = entry & 63, mask = entry >> 16;
 	uint64_t turned = bits << total | bits >> (-total & 63);
 
-	return value_of[(uint32_t)(turned & mask) + mask];
+	return jpeg_values[(uint32_t)(turned & mask) + mask];
 }
 
 static inline __attribute__((always_inline)) int
@@ -246,7 +241,7 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 {
 	const uint32_t *lookup = ac_table->lookup;
 	struct jpeg_reader reader = *shared;
-	uint32_t k = 0, entry;
+	uint32_t offset = 0, advance, entry;
 
 	if (reader.next > reader.end + 8)
 		return -EBADMSG;
@@ -257,7 +252,7 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 		reader.bits <<= entry & 63;
 		reader.bit_count -= entry & 63;
 	} else {
-		struct symbol symbol = long_symbol(dc_table, reader.bits);
+		struct jpeg_symbol symbol = jpeg_symbol_long(dc_table, reader.bits);
 
 		if (!symbol.bits)
 			return -EBADMSG;
@@ -269,37 +264,38 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 		coefficients[0] = (int16_t)*dc;
 	for (;;) {
 		refill(&reader);
-		/* Two entries take at most 2 x 22 bits, which leaves nothing to spare for a long one. */
 #pragma GCC unroll 2
-		for (int i = 0; i < 2; i++) {
+		for (int i = 0; i < 2; i++) { /* 56 bits serve two entries; a long symbol refills */
 			entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
 			if (__builtin_expect(entry != 0, 1)) {
-				k += entry >> 8 & 255;
+				advance = entry >> 8 & 255;
+				offset += advance;
 				if (keep)
-					coefficients[place_of[k]] =
+					coefficients[jpeg_places[offset] / 2] =
 						(int16_t)entry_value(entry, reader.bits);
 				reader.bits <<= entry & 63;
 				reader.bit_count -= entry & 63;
 			} else {
-				struct symbol symbol;
+				struct jpeg_symbol symbol;
 
 				refill(&reader);
-				symbol = long_symbol(ac_table, reader.bits);
+				symbol = jpeg_symbol_long(ac_table, reader.bits);
 				if (!symbol.bits)
 					return -EBADMSG;
-				k += symbol.advance;
+				advance = symbol.advance;
+				offset += advance;
 				if (keep)
-					coefficients[place_of[k]] = (int16_t)symbol.value;
+					coefficients[jpeg_places[offset] / 2] = (int16_t)symbol.value;
 				reader.bits <<= symbol.bits;
 				reader.bit_count -= symbol.bits;
 				refill(&reader);
 			}
-			if (k >= 63)
+			if (offset >= 126)
 				goto done;
 		}
 	}
 done:
-	if (k != 63 && k < JPEG_END_OF_BLOCK)
+	if (offset != 126 && advance != JPEG_END_OF_BLOCK)
 		return -EBADMSG;
 	*shared = reader;
 	return 0;

@@ -12,12 +12,12 @@ enum {
 	JPEG_LOOKUP_BITS = 11, /* 0.2 to 0.4 % of codes in photographs are longer */
 	JPEG_TABLES_MAX = 16,  /* kept per thread; a frame uses at most 6 */
 	JPEG_SCAN_PADDING = 320, /* readable zero bytes behind an unstuffed scan: more than a block can take */
-	JPEG_BLOCK_PADDING = 32, /* coefficients left free behind a row of blocks */
 };
 
 /*
- * One code table. lookup[the next 11 bits] = mask of the value's bits << 16 | advance << 8 | total bits (code and value), 0 when the
- * code is longer. advance is run + 1 for a coefficient, JPEG_END_OF_BLOCK for an end of block.
+ * One code table. lookup[the next 11 bits] = mask of the value's bits << 16 | advance << 8 | total bits (code and value); 0 when
+ * the code is longer, or code and value take more than JPEG_ENTRY_BITS_MAX. advance is the way in bytes from one coefficient to the next:
+ * 2 * (run + 1), or JPEG_END_OF_BLOCK.
  */
 struct jpeg_table {
 	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
@@ -30,7 +30,10 @@ struct jpeg_table {
 	uint64_t used; /* stamp of the last use */
 };
 
-enum { JPEG_END_OF_BLOCK = 128 };
+enum {
+	JPEG_END_OF_BLOCK = 128,
+	JPEG_ENTRY_BITS_MAX = 19, /* so that one load of 57 bits serves three symbols */
+};
 
 struct jpeg_tables {
 	struct jpeg_table *entries[JPEG_TABLES_MAX];
@@ -61,13 +64,37 @@ struct jpeg_reader {
 void jpeg_reader_init(struct jpeg_reader *reader, const uint8_t *data, const uint8_t *end);
 /* Has it consumed more bits than there are? */
 int jpeg_reader_overrun(const struct jpeg_reader *reader);
+/* Bits consumed since `begin`, a place at or before where the reader started. */
+uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *begin);
 
 /*
- * Decodes one block. *dc is the component's DC predictor, updated. coefficients: 64 in natural order, not yet dequantised, all zero before; the word
- * behind them is overwritten. 0, or -EBADMSG for a code that is not in the table or a run beyond the block.
+ * Decodes one block. *dc is the component's DC predictor, updated. coefficients: 64 in natural order, not yet dequantised, all
+ * zero before. 0, or -EBADMSG for a code that is not in the table or a run beyond the block.
  */
 int jpeg_block_decode(struct jpeg_reader *reader, const struct jpeg_table *dc_table, const struct jpeg_table *ac_table,
 		      int32_t *dc, int16_t *coefficients);
 /* The same without keeping the coefficients. */
 int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_table, const struct jpeg_table *ac_table,
 		    int32_t *dc);
+
+/* A symbol read the long way: for codes and values that the lookup does not hold. */
+struct jpeg_symbol {
+	uint32_t advance; /* as in a table's entry */
+	int32_t value;
+	uint32_t bits; /* total; 0: no such code */
+};
+
+/* bits: at least 32 valid ones, left-aligned. */
+struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table, uint64_t bits);
+
+/*
+ * jpeg_values[bits + mask] is the coefficient that `bits` stand for in the category whose mask is 2^category - 1 (T.81
+ * F.2.2.1, EXTEND): the categories lie one behind the other. Larger categories take the long way.
+ */
+enum { JPEG_CATEGORY_MAX = 11 };
+extern int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
+/*
+ * Place in a block, in bytes in natural order, of the coefficient at a byte offset in zigzag order. An end of block leads to
+ * offsets from 128 on; it carries the value 0, and the last place is free when one is met.
+ */
+extern uint8_t jpeg_places[256];

@@ -39,14 +39,15 @@ static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
 	}
 }
 
-static void idct(const int16_t *coefficients, uint32_t blocks, const int16_t quant[64], uint8_t *output,
-		 size_t stride)
+static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		 const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	for (uint32_t block = 0; block < blocks; block++, coefficients += 64, output += 8) {
+	for (uint32_t i = 0; i < blocks; i++, output += 8) {
+		const int16_t *block = coefficients + 64 * (size_t)places[i];
 		int32_t work[64];
 
-		for (unsigned i = 0; i < 64; i++)
-			work[i] = (int16_t)(coefficients[i] * quant[i]);
+		for (unsigned k = 0; k < 64; k++)
+			work[k] = (int16_t)(block[k] * quant[k]);
 		for (unsigned x = 0; x < 8; x++)
 			idct_line(work + x, work + x, 8, 11);
 		for (unsigned y = 0; y < 8; y++) {

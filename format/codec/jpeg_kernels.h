@@ -1,7 +1,7 @@
 /*
  * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma upsampling, colour. One table of
  * function pointers per instruction set, all bit-exact with each other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy
- * upsampling). Pure functions on plain arrays; rows need no alignment.
+ * upsampling). Pure functions on plain arrays; rows need no alignment, coefficients 16 bytes.
  */
 #pragma once
 
@@ -11,12 +11,12 @@
 struct jpeg_kernels {
 	const char *name;
 	/*
-	 * blocks consecutive blocks of 64 coefficients in natural order, multiplied by quant modulo 2^16, to 8 rows of 8 * blocks
-	 * samples. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with 13-bit constants and 2 extra bits between the
-	 * passes, as libjpeg's "islow" has them; between the passes values saturate to 16 bits.
+	 * Blocks of 64 coefficients in natural order at coefficients + 64 * places[0 .. blocks - 1], multiplied by quant modulo 2^16, to 8
+	 * rows of 8 * blocks samples side by side. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with
+	 * 13-bit constants and 2 extra bits between the passes, as libjpeg's "islow" has them; there values saturate to 16 bits.
 	 */
-	void (*idct)(const int16_t *coefficients, uint32_t blocks, const int16_t quant[64], uint8_t *output,
-		     size_t stride);
+	void (*idct)(const int16_t *coefficients, const uint32_t *places, uint32_t blocks, const int16_t quant[64],
+		     uint8_t *output, size_t stride);
 	/* sums[i] = 3 * near[i] + far[i], for the vertical half of triangle upsampling */
 	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count);
 	/* output[i] = (sums[i] + bias) >> 2: chroma halved vertically only */

@@ -61,11 +61,12 @@ static inline __m256i multiply_add(__m256i sum, __m256i a, __m256i b)
 	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
-/* The same line of two consecutive blocks. */
-static inline __m256i load_line(const int16_t *p)
+/* The same line of two blocks. */
+static inline __m256i load_line(const int16_t *const blocks[2], int at)
 {
-	return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p)),
-				       _mm_loadu_si128((const __m128i *)(p + 64)), 1);
+	return _mm256_inserti128_si256(
+		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[0] + at))),
+		_mm_load_si128((const __m128i *)(blocks[1] + at)), 1);
 }
 
 static inline __m256i spread_line(const int16_t *p)

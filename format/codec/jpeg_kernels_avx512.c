@@ -80,15 +80,15 @@ static inline __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
 	return _mm512_dpwssd_epi32(sum, a, b);
 }
 
-/* The same line of four consecutive blocks. */
-static inline __m512i load_line(const int16_t *p)
+/* The same line of four blocks. */
+static inline __m512i load_line(const int16_t *const blocks[4], int at)
 {
 	__m256i low = _mm256_inserti128_si256(
-		_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p)),
-		_mm_loadu_si128((const __m128i *)(p + 64)), 1);
+		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[0] + at))),
+		_mm_load_si128((const __m128i *)(blocks[1] + at)), 1);
 	__m256i high = _mm256_inserti128_si256(
-		_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p + 128))),
-		_mm_loadu_si128((const __m128i *)(p + 192)), 1);
+		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[2] + at))),
+		_mm_load_si128((const __m128i *)(blocks[3] + at)), 1);
 
 	return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }

@@ -67,13 +67,13 @@ static inline void transpose(VECTOR x[8])
 	}
 }
 
-static inline void idct_group(const int16_t *coefficients, const int16_t quant[64], uint8_t *output,
+static inline void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
 			      size_t stride)
 {
 	VECTOR x[8];
 
 	for (int i = 0; i < 8; i++)
-		x[i] = V(mullo_epi16)(load_line(coefficients + 8 * i), spread_line(quant + 8 * i));
+		x[i] = V(mullo_epi16)(load_line(blocks, 8 * i), spread_line(quant + 8 * i));
 	idct_pass(x, 11);
 	transpose(x);
 	idct_pass(x, 18);
@@ -83,24 +83,24 @@ static inline void idct_group(const int16_t *coefficients, const int16_t quant[6
 			    output + (size_t)i * stride, stride);
 }
 
-static void idct(const int16_t *coefficients, uint32_t blocks, const int16_t quant[64], uint8_t *output,
-		 size_t stride)
+static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		 const int16_t quant[64], uint8_t *output, size_t stride)
 {
-	while (blocks >= LANES) {
-		idct_group(coefficients, quant, output, stride);
-		coefficients += 64 * LANES;
-		output += 8 * LANES;
-		blocks -= LANES;
-	}
-	if (blocks > 0) {
-		int16_t rest[64 * LANES] = {0};
-		uint8_t lines[8][8 * LANES];
+	const int16_t *lanes[LANES];
+	uint8_t lines[8][8 * LANES];
 
-		memcpy(rest, coefficients, 128 * (size_t)blocks);
-		idct_group(rest, quant, lines[0], sizeof lines[0]);
-		for (int i = 0; i < 8; i++)
-			memcpy(output + (size_t)i * stride, lines[i], 8 * (size_t)blocks);
+	for (; blocks >= LANES; blocks -= LANES, places += LANES, output += 8 * LANES) {
+		for (int i = 0; i < LANES; i++)
+			lanes[i] = coefficients + 64 * (size_t)places[i];
+		idct_group(lanes, quant, output, stride);
 	}
+	if (blocks == 0)
+		return;
+	for (uint32_t i = 0; i < LANES; i++)
+		lanes[i] = coefficients + 64 * (size_t)places[i < blocks ? i : 0];
+	idct_group(lanes, quant, lines[0], sizeof lines[0]);
+	for (int i = 0; i < 8; i++)
+		memcpy(output + (size_t)i * stride, lines[i], 8 * (size_t)blocks);
 }
 
 static void column_sums(const uint8_t *restrict near, const uint8_t *restrict far,

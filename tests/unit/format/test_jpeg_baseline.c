@@ -20,6 +20,8 @@ struct picture {
 	unsigned long jpeg_size;
 	uint8_t *pixels; /* as libjpeg-turbo decodes it */
 	uint32_t width, height;
+	uint8_t *index; /* NULL: none */
+	size_t index_size;
 };
 
 struct coding {
@@ -118,20 +120,55 @@ static void drop(struct picture *picture)
 {
 	free(picture->jpeg);
 	free(picture->pixels);
+	free(picture->index);
+	*picture = (struct picture){0};
+}
+
+static int decode(struct jpeg_baseline *decoder, const struct picture *picture, bool indexed, uint32_t x,
+		  uint32_t y, uint32_t width, uint32_t height, const uint8_t **ret_pixels)
+{
+	struct jpeg_source source = {
+		.data = picture->jpeg,
+		.size = picture->jpeg_size,
+		.index = indexed ? picture->index : NULL,
+		.index_size = picture->index_size,
+		.width = picture->width,
+		.height = picture->height,
+	};
+
+	return jpeg_baseline_decode(decoder, &source, x, y, width, height, ret_pixels);
+}
+
+static int make_index(struct jpeg_baseline *decoder, struct picture *picture)
+{
+	struct jpeg_source source = {
+		.data = picture->jpeg,
+		.size = picture->jpeg_size,
+		.width = picture->width,
+		.height = picture->height,
+	};
+	const uint8_t *index;
+	int r = jpeg_baseline_index(decoder, &source, &index, &picture->index_size);
+
+	if (r == 0) {
+		picture->index = malloc(picture->index_size);
+		memcpy(picture->index, index, picture->index_size);
+	}
+	return r;
 }
 
 static void check_region(struct jpeg_baseline *decoder, const struct picture *picture, uint32_t x, uint32_t y,
 			 uint32_t width, uint32_t height)
 {
-	const uint8_t *pixels;
+	for (int indexed = 0; indexed <= (picture->index != NULL); indexed++) {
+		const uint8_t *pixels;
 
-	assert_int_equal(jpeg_baseline_decode(decoder, picture->jpeg, picture->jpeg_size, picture->width,
-					      picture->height, x, y, width, height, &pixels),
-			 0);
-	for (uint32_t row = 0; row < height; row++)
-		assert_memory_equal(pixels + (size_t)row * width * 3,
-				    picture->pixels + ((size_t)(y + row) * picture->width + x) * 3,
-				    3 * (size_t)width);
+		assert_int_equal(decode(decoder, picture, indexed, x, y, width, height, &pixels), 0);
+		for (uint32_t row = 0; row < height; row++)
+			assert_memory_equal(pixels + (size_t)row * width * 3,
+					    picture->pixels + ((size_t)(y + row) * picture->width + x) * 3,
+					    3 * (size_t)width);
+	}
 }
 
 static const uint8_t samplings[][2] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
@@ -155,6 +192,7 @@ static void test_equal_pixels(void **unused)
 				};
 				struct picture picture = make(sizes[i][0], sizes[i][1], &coding);
 
+				assert_int_equal(make_index(decoder, &picture), coding.restart ? -ENOTSUP : 0);
 				check_region(decoder, &picture, 0, 0, picture.width, picture.height);
 				for (unsigned n = 0; n < 20; n++) {
 					uint32_t w = 1 + draw(picture.width), h = 1 + draw(picture.height);
@@ -175,46 +213,78 @@ static void test_leaves_the_rest(void **unused)
 	const uint8_t *pixels;
 
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
-	assert_int_equal(jpeg_baseline_decode(decoder, picture.jpeg, picture.jpeg_size, 40, 40, 0, 0, 40, 40,
-					      &pixels),
-			 -ENOTSUP);
+	assert_int_equal(decode(decoder, &picture, false, 0, 0, 40, 40, &pixels), -ENOTSUP);
+	assert_int_equal(make_index(decoder, &picture), -ENOTSUP);
 	drop(&picture);
 	coding.progressive = false;
 	picture = make(40, 40, &coding);
-	assert_int_equal(jpeg_baseline_decode(decoder, picture.jpeg, picture.jpeg_size, 40, 41, 0, 0, 40, 40,
-					      &pixels),
-			 -EBADMSG);
-	assert_int_equal(jpeg_baseline_decode(decoder, picture.jpeg, picture.jpeg_size, 40, 40, 1, 0, 40, 40,
-					      &pixels),
-			 -EINVAL);
+	assert_int_equal(decode(decoder, &picture, false, 1, 0, 40, 40, &pixels), -EINVAL);
+	picture.height = 41;
+	assert_int_equal(decode(decoder, &picture, false, 0, 0, 40, 40, &pixels), -EBADMSG);
 	drop(&picture);
 	jpeg_baseline_free(decoder);
 }
 
 /* Every truncation fails when the last rows are asked for; flipped bytes do no harm (the sanitizers watch). */
-static void test_damage(void **unused)
+static void test_damaged_scan(void **unused)
 {
 	struct jpeg_baseline *decoder;
 	struct coding coding = {.components = 3, .h = 2, .v = 1, .quality = 85, .restart = 4, .optimise = true};
-	struct picture picture = make(90, 50, &coding);
-	unsigned char *copy = malloc(picture.jpeg_size);
+	struct picture picture = make(90, 50, &coding), broken = picture;
 	const uint8_t *pixels;
 
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	for (size_t size = 0; size + 4 < picture.jpeg_size; size++) {
-		unsigned char *exact = malloc(size ? size : 1); /* so that reading beyond it is seen */
-
-		memcpy(exact, picture.jpeg, size);
-		assert_true(jpeg_baseline_decode(decoder, exact, size, 90, 50, 0, 0, 90, 50, &pixels) < 0);
-		free(exact);
+		broken.jpeg = malloc(size ? size : 1); /* so that reading beyond it is seen */
+		broken.jpeg_size = size;
+		memcpy(broken.jpeg, picture.jpeg, size);
+		assert_true(decode(decoder, &broken, false, 0, 0, 90, 50, &pixels) < 0);
+		assert_true(make_index(decoder, &broken) < 0);
+		free(broken.jpeg);
 	}
+	broken.jpeg_size = picture.jpeg_size;
+	broken.jpeg = malloc(picture.jpeg_size);
 	for (unsigned n = 0; n < 20000; n++) {
-		memcpy(copy, picture.jpeg, picture.jpeg_size);
+		memcpy(broken.jpeg, picture.jpeg, picture.jpeg_size);
 		for (unsigned i = draw(4) + 1; i > 0; i--)
-			copy[draw((uint32_t)picture.jpeg_size)] = (unsigned char)draw(256);
-		jpeg_baseline_decode(decoder, copy, picture.jpeg_size, 90, 50, 3, 5, 60, 40, &pixels);
+			broken.jpeg[draw((uint32_t)picture.jpeg_size)] = (unsigned char)draw(256);
+		decode(decoder, &broken, false, 3, 5, 60, 40, &pixels);
 	}
-	free(copy);
+	free(broken.jpeg);
+	drop(&picture);
+	jpeg_baseline_free(decoder);
+}
+
+/* A wrong index, a wrong scan under a right one: an error or pixels, never harm. */
+static void test_damaged_index(void **unused)
+{
+	struct jpeg_baseline *decoder;
+	struct coding coding = {.components = 3, .h = 2, .v = 2, .quality = 92, .optimise = true};
+	struct picture picture = make(150, 190, &coding), broken;
+	const uint8_t *pixels;
+
+	assert_int_equal(jpeg_baseline_new(&decoder), 0);
+	assert_int_equal(make_index(decoder, &picture), 0);
+	broken = picture;
+	broken.index_size--;
+	assert_int_equal(decode(decoder, &broken, true, 0, 0, 150, 190, &pixels), -EBADMSG);
+	broken.index_size = 0;
+	assert_int_equal(decode(decoder, &broken, true, 0, 0, 150, 190, &pixels), -EBADMSG);
+	broken.index_size = picture.index_size;
+	broken.index = malloc(picture.index_size);
+	broken.jpeg = malloc(picture.jpeg_size);
+	for (unsigned n = 0; n < 20000; n++) {
+		memcpy(broken.jpeg, picture.jpeg, picture.jpeg_size);
+		memcpy(broken.index, picture.index, picture.index_size);
+		for (unsigned i = draw(4) + 1; i > 0; i--)
+			if (n & 1)
+				broken.index[draw((uint32_t)broken.index_size)] = (uint8_t)draw(256);
+			else
+				broken.jpeg[draw((uint32_t)picture.jpeg_size)] = (unsigned char)draw(256);
+		decode(decoder, &broken, true, 10, 20, 100, 150, &pixels);
+	}
+	free(broken.index);
+	free(broken.jpeg);
 	drop(&picture);
 	jpeg_baseline_free(decoder);
 }
@@ -224,7 +294,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_equal_pixels),
 		cmocka_unit_test(test_leaves_the_rest),
-		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_damaged_scan),
+		cmocka_unit_test(test_damaged_index),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

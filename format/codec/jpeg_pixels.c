@@ -1,0 +1,228 @@
+#include "jpeg_pixels.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ROW_MARGIN = 64, /* bytes free on either side of a row that kernels may look at */
+	ALIGN = 128,
+};
+
+int jpeg_buffer_reserve(struct jpeg_buffer *buffer, size_t size)
+{
+	if (size <= buffer->capacity)
+		return 0;
+	size = (size + size / 4 + ALIGN) / ALIGN * ALIGN;
+	jpeg_buffer_deinit(buffer);
+	buffer->data = aligned_alloc(ALIGN, size);
+	if (!buffer->data)
+		return -ENOMEM;
+	buffer->capacity = size;
+	return 0;
+}
+
+void jpeg_buffer_deinit(struct jpeg_buffer *buffer)
+{
+	free(buffer->data);
+	*buffer = (struct jpeg_buffer){0};
+}
+
+void jpeg_pixels_deinit(struct jpeg_pixels *pixels)
+{
+	jpeg_buffer_deinit(&pixels->places);
+	jpeg_buffer_deinit(&pixels->samples);
+	jpeg_buffer_deinit(&pixels->rows);
+	jpeg_buffer_deinit(&pixels->rgb);
+}
+
+static uint32_t min32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t max32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+/*
+ * Which samples of a component the region needs: with triangle upsampling also the neighbours, as far as the component reaches.
+ */
+static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, uint32_t extent, uint32_t *ret_first,
+		      uint32_t *ret_end)
+{
+	uint32_t end = first + size;
+
+	if (factor == 1) {
+		*ret_first = first;
+		*ret_end = end;
+		return;
+	}
+	first /= 2;
+	*ret_first = first > 0 ? first - 1 : 0;
+	*ret_end = min32((end - 1) / 2 + 2, extent);
+}
+
+/* Which MCUs hold them. */
+static void plan_region(struct jpeg_pixels *pixels)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+
+	pixels->mcu_column_first = pixels->mcu_row_first = UINT32_MAX;
+	pixels->mcu_column_end = pixels->mcu_row_end = 0;
+	pixels->mcu_blocks = 0;
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		const struct jpeg_component *component = &frame->components[i];
+		struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t wide = 8 * component->h, high = 8 * component->v;
+
+		plan_axis(pixels->x, pixels->width, frame->components[0].h / component->h,
+			  component->width, &plane->column_first, &plane->column_end);
+		plan_axis(pixels->y, pixels->height, frame->components[0].v / component->v,
+			  component->height, &plane->row_first, &plane->row_end);
+		pixels->mcu_column_first = min32(pixels->mcu_column_first, plane->column_first / wide);
+		pixels->mcu_row_first = min32(pixels->mcu_row_first, plane->row_first / high);
+		pixels->mcu_column_end =
+			max32(pixels->mcu_column_end, (plane->column_end - 1) / wide + 1);
+		pixels->mcu_row_end = max32(pixels->mcu_row_end, (plane->row_end - 1) / high + 1);
+		pixels->mcu_blocks += component->h * component->v;
+	}
+}
+
+static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
+{
+	uint32_t mcus = pixels->mcu_column_end - pixels->mcu_column_first, first = 0;
+
+	for (uint32_t i = 0; i < pixels->frame->component_count; i++) {
+		const struct jpeg_component *component = &pixels->frame->components[i];
+
+		pixels->planes[i].places = places;
+		for (uint32_t v = 0; v < component->v; v++, first += component->h)
+			for (uint32_t mcu = 0; mcu < mcus; mcu++)
+				for (uint32_t h = 0; h < component->h; h++)
+					*places++ = mcu * pixels->mcu_blocks + first + h;
+	}
+}
+
+int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x, uint32_t y, uint32_t width,
+		      uint32_t height)
+{
+	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
+	uint32_t mcus;
+	int r;
+
+	pixels->kernels = jpeg_kernels_get();
+	pixels->frame = frame;
+	pixels->x = x;
+	pixels->y = y;
+	pixels->width = width;
+	pixels->height = height;
+	plan_region(pixels);
+	mcus = pixels->mcu_column_end - pixels->mcu_column_first;
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		const struct jpeg_component *component = &frame->components[i];
+		struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t rows = 8 * component->v * (pixels->mcu_row_end - pixels->mcu_row_first);
+
+		plane->left = pixels->mcu_column_first * component->h * 8;
+		plane->top = pixels->mcu_row_first * component->v * 8;
+		plane->blocks_wide = mcus * component->h;
+		plane->stride = ((size_t)plane->blocks_wide * 8 + 2 * ROW_MARGIN + ALIGN - 1) / ALIGN * ALIGN;
+		offsets[i] = sample_bytes;
+		sample_bytes += plane->stride * rows;
+	}
+	r = jpeg_buffer_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
+	r = r ?: jpeg_buffer_reserve(&pixels->samples, sample_bytes);
+	r = r ?: jpeg_buffer_reserve(&pixels->rows, 4 * ((size_t)width + 4 * ROW_MARGIN));
+	r = r ?: jpeg_buffer_reserve(&pixels->rgb, 3 * (size_t)width * height);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < frame->component_count; i++)
+		pixels->planes[i].samples = (uint8_t *)pixels->samples.data + offsets[i] + ROW_MARGIN;
+	fill_places(pixels, pixels->places.data);
+	return 0;
+}
+
+void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients)
+{
+	for (uint32_t i = 0; i < pixels->frame->component_count; i++) {
+		const struct jpeg_component *component = &pixels->frame->components[i];
+		const struct jpeg_plane *plane = &pixels->planes[i];
+		size_t line = (size_t)(mcu_row - pixels->mcu_row_first) * component->v * 8;
+
+		for (uint32_t v = 0; v < component->v; v++, line += 8)
+			pixels->kernels->idct(coefficients, plane->places + (size_t)v * plane->blocks_wide,
+					      plane->blocks_wide, pixels->frame->quant[component->quant_slot],
+					      plane->samples + line * plane->stride, plane->stride);
+	}
+}
+
+/* Points at column 0 of a row, kept or not. */
+static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
+{
+	return plane->samples + (row - plane->top) * plane->stride - plane->left;
+}
+
+/*
+ * One row of a chroma component at full resolution, beginning at the region's left edge. work is a row of scratch. The component's
+ * edge samples are repeated outwards, which is what libjpeg's special cases for first and last columns and rows come to.
+ */
+static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
+				   uint8_t *work, uint16_t *sums)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_kernels *kernels = pixels->kernels;
+	const struct jpeg_component *component = &frame->components[i];
+	const struct jpeg_plane *plane = &pixels->planes[i];
+	uint32_t first = plane->column_first, end = plane->column_end, row = y, far = y;
+	uint32_t skip;
+	int halved_h = frame->components[0].h == 2, halved_v = frame->components[0].v == 2;
+	uint8_t *near_row;
+
+	if (halved_v) {
+		row = y / 2;
+		far = y & 1 ? min32(row + 1, component->height - 1) : row > 0 ? row - 1 : 0;
+	}
+	near_row = plane_row(plane, row);
+	skip = halved_h ? pixels->x - 2 * first : 0;
+	if (halved_v) {
+		kernels->column_sums(near_row + first, plane_row(plane, far) + first, sums,
+				     end - first);
+		if (!halved_h) {
+			kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
+			return work;
+		}
+		sums[-1] = sums[0];
+		sums[end - first] = sums[end - first - 1];
+		kernels->upsample_hv(sums, work, end - first);
+		return work + skip;
+	}
+	if (!halved_h)
+		return near_row + first;
+	/* Outside [first, end) lie margins and samples that no pixel of the region depends on. */
+	near_row[(int64_t)first - 1] = near_row[first];
+	near_row[end] = near_row[end - 1];
+	kernels->upsample_h(near_row + first, work, end - first);
+	return work + skip;
+}
+
+const uint8_t *jpeg_pixels_end(struct jpeg_pixels *pixels)
+{
+	size_t row_room = (pixels->width + 2 * (size_t)ROW_MARGIN) / ROW_MARGIN * ROW_MARGIN;
+	uint8_t *cb = pixels->rows.data, *cr = cb + row_room, *output = pixels->rgb.data;
+	uint16_t *sums = (uint16_t *)(cr + row_room + ROW_MARGIN);
+
+	for (uint32_t y = pixels->y; y < pixels->y + pixels->height; y++) {
+		const uint8_t *luma = plane_row(&pixels->planes[0], y) + pixels->x;
+
+		if (pixels->frame->component_count == 1)
+			pixels->kernels->grey(luma, output, pixels->width);
+		else
+			pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, sums),
+					     upsample_row(pixels, 2, y, cr, sums), output,
+					     pixels->width);
+		output += 3 * (size_t)pixels->width;
+	}
+	return pixels->rgb.data;
+}
