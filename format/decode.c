@@ -121,3 +121,10 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 	*ret_pixels = pixels;
 	return 0;
 }
+
+int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
+		       const struct packimg_jpeg_info *info, const uint8_t **ret_side, size_t *ret_size)
+{
+	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], data, size, info->width, info->height,
+				info->components, ret_side, ret_size);
+}

@@ -186,6 +186,14 @@ struct packimg_jpeg_info {
 
 int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_info *ret_info, struct packimg_error *error);
 
+/*
+ * Makes the side data of a baseline JPEG: an index into its scan, with which packimg_decode starts at a region's first row and
+ * decodes several rows at once, to the same pixels. Decodes the whole scan once to do so. Valid until the decoder's next call. -ENOTSUP: a kind that gets no index
+ * (progressive, arithmetic, CMYK, 12 bit, restart intervals, several scans); -EBADMSG: damaged.
+ */
+int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
+		       const struct packimg_jpeg_info *info, const uint8_t **ret_side, size_t *ret_size);
+
 /* Encoders, scratch owned by one thread. Output is valid until the encoder's next call. */
 
 struct packimg_encoder;

@@ -26,3 +26,7 @@ struct codec {
 extern const struct codec codec_jpeg;
 extern const struct codec codec_raw;
 extern const struct codec codec_raw_zstd;
+
+/* packimg_index_jpeg() with the state of codec_jpeg. */
+int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
+		     uint32_t components, const uint8_t **ret_index, size_t *ret_size);

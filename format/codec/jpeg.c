@@ -1,10 +1,12 @@
 /*
- * JPEG through libjpeg-turbo: decodes the rows and columns that a region needs and no more. The library's fancy upsampling looks
+ * JPEG: our own decoder (jpeg_baseline.h) where it can, else libjpeg-turbo, which also gives the reason when a file is damaged. What
+ * follows is the latter: it decodes the rows and columns that a region needs and no more. The library's fancy upsampling looks
  * one chroma sample to each side, so what is decoded is a little wider than the region and cut to it afterwards: the
  * pixels are those of a full decode, bit for bit.
  */
 #include "codec.h"
 #include "error.h"
+#include "jpeg_baseline.h"
 #include "jpeg_common.h"
 #include "scratch.h"
 
@@ -26,6 +28,7 @@ enum {
 #define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
 
 struct jpeg_state {
+	struct jpeg_baseline *baseline;
 	struct jpeg_trap trap;
 	struct jpeg_decompress_struct cinfo;
 	struct jpeg_source_mgr source;
@@ -69,6 +72,7 @@ static void jpeg_state_free(void *state)
 
 	if (!jpeg)
 		return;
+	jpeg_baseline_free(jpeg->baseline);
 	jpeg_arena_detach(&jpeg->arena);
 	jpeg_destroy_decompress(&jpeg->cinfo);
 	scratch_deinit(&jpeg->pixels);
@@ -87,6 +91,10 @@ static int jpeg_state_new(void **ret_state)
 		return -ENOMEM;
 	}
 	jpeg_create_decompress(&jpeg->cinfo);
+	if (jpeg_baseline_new(&jpeg->baseline) < 0) {
+		jpeg_state_free(jpeg);
+		return -ENOMEM;
+	}
 	jpeg_arena_attach(&jpeg->arena, (j_common_ptr)&jpeg->cinfo);
 	jpeg->source = (struct jpeg_source_mgr){
 		.init_source = source_init,
@@ -266,11 +274,45 @@ static void decode_region(struct jpeg_state *jpeg)
 	};
 }
 
+/* 0, or why not: then libjpeg-turbo has the last word. Always at full scale, which with an index costs less than its scales do. */
+static int decode_baseline(struct jpeg_state *jpeg, const struct codec_request *request,
+			   struct packimg_pixels *ret_pixels)
+{
+	const struct packimg_sample *sample = request->sample;
+	const struct packimg_region *region = &request->region;
+	struct jpeg_source source = {
+		.data = sample->data,
+		.size = sample->data_size,
+		.index = sample->side,
+		.index_size = sample->side_size,
+		.width = request->width,
+		.height = request->height,
+		.components = sample->channels,
+	};
+	const uint8_t *pixels;
+	int r = jpeg_baseline_decode(jpeg->baseline, &source, region->x, region->y, region->width,
+				     region->height, &pixels);
+
+	if (r < 0)
+		return r;
+	*ret_pixels = (struct packimg_pixels){
+		.data = pixels,
+		.stride = 3 * (size_t)region->width,
+		.width = region->width,
+		.height = region->height,
+		.region_width = region->width,
+		.region_height = region->height,
+	};
+	return 0;
+}
+
 static int jpeg_decode(void *state, const struct codec_request *request,
 		       struct packimg_pixels *ret_pixels, struct packimg_error *error)
 {
 	struct jpeg_state *jpeg = state;
 
+	if (decode_baseline(jpeg, request, ret_pixels) == 0)
+		return 0;
 	jpeg->request = request;
 	jpeg->trap.code = 0;
 	if (setjmp(jpeg->trap.jump) == 0)
@@ -288,3 +330,13 @@ const struct codec codec_jpeg = {
 	.state_free = jpeg_state_free,
 	.decode = jpeg_decode,
 };
+
+int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
+		     uint32_t components, const uint8_t **ret_index, size_t *ret_size)
+{
+	struct jpeg_state *jpeg = state;
+	struct jpeg_source source = {
+		.data = data, .size = size, .width = width, .height = height, .components = components};
+
+	return jpeg_baseline_index(jpeg->baseline, &source, ret_index, ret_size);
+}

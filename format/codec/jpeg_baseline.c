@@ -21,7 +21,7 @@ struct jpeg_baseline {
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	struct jpeg_pixels pixels;
 	struct jpeg_buffer scan, segments, coefficients, index;
-	size_t scan_size;       /* of the unstuffed scan */
+	size_t scan_size;	/* of the unstuffed scan */
 	uint32_t segment_count; /* restart markers in it */
 };
 
@@ -56,14 +56,22 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 
 	if (r < 0)
 		return r;
-	if (frame->width != source->width || frame->height != source->height)
+	if (frame->width != source->width || frame->height != source->height ||
+	    frame->component_count != source->components)
+		return -EBADMSG;
+	/* A block takes two codes of at least one bit each. */
+	if ((uint64_t)frame->mcus_wide * frame->mcus_high * frame->component_count >
+	    4 * (uint64_t)source->size)
 		return -EBADMSG;
 	/* libjpeg does not smooth chroma of one or two columns. */
-	if (frame->component_count == 3 && frame->components[0].h == 2 && frame->components[1].width <= 2)
+	if (frame->component_count == 3 && frame->components[0].h == 2 &&
+	    frame->components[1].width <= 2)
 		return -ENOTSUP;
 	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
 		r = jpeg_tables_get(&decoder->tables, frame->components[i].dc, 0, &decoder->dc[i]);
-		r = r ?: jpeg_tables_get(&decoder->tables, frame->components[i].ac, 1, &decoder->ac[i]);
+		r = r
+			    ?: jpeg_tables_get(&decoder->tables, frame->components[i].ac, 1,
+					       &decoder->ac[i]);
 	}
 	return r;
 }
@@ -72,16 +80,18 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 static int unstuff_scan(struct jpeg_baseline *decoder)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
-	uint32_t segment_max = frame->restart_interval
-				       ? frame->mcus_wide * frame->mcus_high / frame->restart_interval + 1
-				       : 0;
+	uint32_t segment_max =
+		frame->restart_interval
+			? frame->mcus_wide * frame->mcus_high / frame->restart_interval + 1
+			: 0;
 	int r = jpeg_buffer_reserve(&decoder->scan, frame->scan_size + JPEG_SCAN_PADDING);
 
 	r = r ?: jpeg_buffer_reserve(&decoder->segments, segment_max * sizeof(uint32_t));
 	if (r < 0)
 		return r;
-	decoder->scan_size = jpeg_unstuff(frame->scan, frame->scan_size, decoder->scan.data,
-					  decoder->segments.data, segment_max, &decoder->segment_count);
+	decoder->scan_size =
+		jpeg_unstuff(frame->scan, frame->scan_size, decoder->scan.data,
+			     decoder->segments.data, segment_max, &decoder->segment_count);
 	return 0;
 }
 
@@ -138,7 +148,8 @@ static int decode_mcu_row(const struct jpeg_baseline *decoder, struct scan *scan
 	int16_t *blocks = decoder->coefficients.data;
 
 	for (uint32_t column = 0; column < decoder->frame.mcus_wide; column++) {
-		bool keep_mcu = keep && column >= pixels->mcu_column_first && column < pixels->mcu_column_end;
+		bool keep_mcu = keep && column >= pixels->mcu_column_first &&
+				column < pixels->mcu_column_end;
 		int r;
 
 		if (decoder->frame.restart_interval) {
@@ -162,7 +173,8 @@ static int decode_mcu_row(const struct jpeg_baseline *decoder, struct scan *scan
 static int decode_from_top(struct jpeg_baseline *decoder)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
-	size_t blocks = (size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
+	size_t blocks =
+		(size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
 	struct scan scan;
 	int r = unstuff_scan(decoder);
 
@@ -183,8 +195,8 @@ static int decode_from_top(struct jpeg_baseline *decoder)
 /* ---- from an index ---- */
 
 /* Unstuffs the bytes of MCU rows [first, end) one behind the other and says where each row lies now. */
-static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *index, uint32_t first, uint32_t end,
-			struct jpeg_task *tasks)
+static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *index,
+			uint32_t first, uint32_t end, struct jpeg_task *tasks)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
 	uint64_t begin = jpeg_index_row(index, first).position;
@@ -193,7 +205,7 @@ static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *
 
 	for (uint32_t row = first; row < end; row++) {
 		uint64_t next = row + 1 < index->row_count ? jpeg_index_row(index, row + 1).position
-							    : 8 * (uint64_t)frame->scan_size;
+							   : 8 * (uint64_t)frame->scan_size;
 		size_t from = begin >> 3, to = (next + 7) >> 3;
 		uint32_t none;
 
@@ -210,15 +222,16 @@ static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *
 }
 
 /* DC differences to values, for the blocks of one row from its beginning. */
-static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMPONENTS_MAX], int16_t *blocks,
-		   uint32_t mcus)
+static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMPONENTS_MAX],
+		   int16_t *blocks, uint32_t mcus)
 {
 	int16_t dc[JPEG_COMPONENTS_MAX];
 
 	memcpy(dc, first, sizeof dc);
 	for (; mcus > 0; mcus--)
 		for (uint32_t i = 0; i < frame->component_count; i++)
-			for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--) {
+			for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0;
+			     b--) {
 				dc[i] = (int16_t)((uint16_t)dc[i] + (uint16_t)blocks[0]);
 				blocks[0] = dc[i];
 				blocks += 64;
@@ -267,7 +280,10 @@ static int decode_from_index(struct jpeg_baseline *decoder, const struct jpeg_so
 		return -EBADMSG;
 	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &index);
 	/* Rows share a byte each, and reach two bytes on. */
-	r = r ?: jpeg_buffer_reserve(&decoder->scan, decoder->frame.scan_size + 4 * ROWS_AT_ONCE + JPEG_SCAN_PADDING);
+	r = r
+		    ?: jpeg_buffer_reserve(&decoder->scan, decoder->frame.scan_size +
+								   4 * ROWS_AT_ONCE +
+								   JPEG_SCAN_PADDING);
 	r = r ?: jpeg_buffer_reserve(&decoder->coefficients, 128 * (size_t)blocks * ROWS_AT_ONCE);
 	if (r < 0)
 		return r;
@@ -284,8 +300,9 @@ static int decode_from_index(struct jpeg_baseline *decoder, const struct jpeg_so
 	return 0;
 }
 
-int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
-			 uint32_t width, uint32_t height, const uint8_t **ret_pixels)
+int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			 uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+			 const uint8_t **ret_pixels)
 {
 	int r;
 
@@ -342,8 +359,8 @@ static bool ends_well(const struct jpeg_frame *frame, struct place *place, uint6
 	return at + 2 <= frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xd9;
 }
 
-int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source, const uint8_t **ret_index,
-			size_t *ret_size)
+int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			const uint8_t **ret_index, size_t *ret_size)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
 	struct place place;

@@ -20,6 +20,7 @@ struct jpeg_source {
 	const uint8_t *index;     /* side data as jpeg_baseline_index makes it; NULL: none */
 	size_t index_size;
 	uint32_t width, height;   /* that the image must have, pixels as stored */
+	uint32_t components;      /* likewise */
 };
 
 /*

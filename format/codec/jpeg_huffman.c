@@ -17,7 +17,8 @@ __attribute__((constructor)) static void fill_tables(void)
 
 		for (int bits = 0; bits <= mask; bits++)
 			jpeg_values[bits + mask] =
-				(int16_t)(category && !(bits >> (category - 1)) ? bits - mask : bits);
+				(int16_t)(category && !(bits >> (category - 1)) ? bits - mask
+										: bits);
 	}
 	for (unsigned i = 0; i < 256; i++)
 		jpeg_places[i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
@@ -204,7 +205,8 @@ static inline __attribute__((always_inline)) void refill(struct jpeg_reader *rea
 	reader->bit_count |= 56;
 }
 
-__attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table, uint64_t bits)
+__attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table,
+							      uint64_t bits)
 {
 	uint32_t window = (uint32_t)(bits >> 48), length = 1;
 	unsigned symbol, category;
@@ -285,7 +287,8 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 				advance = symbol.advance;
 				offset += advance;
 				if (keep)
-					coefficients[jpeg_places[offset] / 2] = (int16_t)symbol.value;
+					coefficients[jpeg_places[offset] / 2] =
+						(int16_t)symbol.value;
 				reader.bits <<= symbol.bits;
 				reader.bit_count -= symbol.bits;
 				refill(&reader);

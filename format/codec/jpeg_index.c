@@ -48,10 +48,12 @@ void jpeg_index_write_row(uint8_t *output, const struct jpeg_frame *frame, uint3
 	}
 }
 
-int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *frame, struct jpeg_index *ret_index)
+int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *frame,
+		    struct jpeg_index *ret_index)
 {
 	if (size != jpeg_index_size(frame) || data[0] != JPEG_INDEX_VERSION ||
-	    data[1] != frame->component_count || data[2] || data[3] || get32(data + 4) != frame->mcus_high)
+	    data[1] != frame->component_count || data[2] || data[3] ||
+	    get32(data + 4) != frame->mcus_high)
 		return -EBADMSG;
 	*ret_index = (struct jpeg_index){
 		.rows = data + JPEG_INDEX_HEADER_SIZE,

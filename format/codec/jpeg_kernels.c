@@ -86,7 +86,8 @@ static void upsample_h(const uint8_t *input, uint8_t *output, uint32_t count)
 	}
 }
 
-static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count)
+static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
+		uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++, output += 3) {
 		int32_t blue = cb[i] - 128, red = cr[i] - 128;
@@ -129,7 +130,8 @@ const struct jpeg_kernels *jpeg_kernels_get(void)
 	if ((!cap || strcmp(cap, "c")) && __builtin_cpu_supports("avx2")) {
 		kernels = &jpeg_kernels_avx2;
 		if ((!cap || strcmp(cap, "avx2")) && __builtin_cpu_supports("avx512bw") &&
-		    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
+		    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+		    __builtin_cpu_supports("avx512vnni"))
 			kernels = &jpeg_kernels_avx512;
 	}
 #endif

@@ -2,35 +2,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES 2
-#define VECTOR __m256i
-#define ZERO _mm256_setzero_si256()
-#define V(operation) V_##operation
-#define V_xor _mm256_xor_si256
-#define V_set1_epi8 _mm256_set1_epi8
-#define V_set1_epi16 _mm256_set1_epi16
-#define V_set1_epi32 _mm256_set1_epi32
-#define V_madd_epi16 _mm256_madd_epi16
-#define V_add_epi32 _mm256_add_epi32
-#define V_sub_epi32 _mm256_sub_epi32
-#define V_srai_epi32 _mm256_srai_epi32
-#define V_packs_epi32 _mm256_packs_epi32
-#define V_packs_epi16 _mm256_packs_epi16
-#define V_packus_epi16 _mm256_packus_epi16
-#define V_unpacklo_epi8 _mm256_unpacklo_epi8
-#define V_unpackhi_epi8 _mm256_unpackhi_epi8
+#define LANES		 2
+#define VECTOR		 __m256i
+#define ZERO		 _mm256_setzero_si256()
+#define V(operation)	 V_##operation
+#define V_xor		 _mm256_xor_si256
+#define V_set1_epi8	 _mm256_set1_epi8
+#define V_set1_epi16	 _mm256_set1_epi16
+#define V_set1_epi32	 _mm256_set1_epi32
+#define V_madd_epi16	 _mm256_madd_epi16
+#define V_add_epi32	 _mm256_add_epi32
+#define V_sub_epi32	 _mm256_sub_epi32
+#define V_srai_epi32	 _mm256_srai_epi32
+#define V_packs_epi32	 _mm256_packs_epi32
+#define V_packs_epi16	 _mm256_packs_epi16
+#define V_packus_epi16	 _mm256_packus_epi16
+#define V_unpacklo_epi8	 _mm256_unpacklo_epi8
+#define V_unpackhi_epi8	 _mm256_unpackhi_epi8
 #define V_unpacklo_epi16 _mm256_unpacklo_epi16
 #define V_unpackhi_epi16 _mm256_unpackhi_epi16
 #define V_unpacklo_epi32 _mm256_unpacklo_epi32
 #define V_unpackhi_epi32 _mm256_unpackhi_epi32
 #define V_unpacklo_epi64 _mm256_unpacklo_epi64
 #define V_unpackhi_epi64 _mm256_unpackhi_epi64
-#define V_mullo_epi16 _mm256_mullo_epi16
-#define V_mulhrs_epi16 _mm256_mulhrs_epi16
-#define V_add_epi16 _mm256_add_epi16
-#define V_sub_epi16 _mm256_sub_epi16
-#define NAME "avx2"
-#define KERNELS jpeg_kernels_avx2
+#define V_mullo_epi16	 _mm256_mullo_epi16
+#define V_mulhrs_epi16	 _mm256_mulhrs_epi16
+#define V_add_epi16	 _mm256_add_epi16
+#define V_sub_epi16	 _mm256_sub_epi16
+#define NAME		 "avx2"
+#define KERNELS		 jpeg_kernels_avx2
 
 /* Byte j of output vector o is channel (16 o + j) % 3 of pixel (16 o + j) / 3; 128 leaves a zero. */
 static const uint8_t spread[3][3][16] = {

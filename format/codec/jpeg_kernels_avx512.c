@@ -2,72 +2,70 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES 4
-#define VECTOR __m512i
-#define ZERO _mm512_setzero_si512()
-#define V(operation) V_##operation
-#define V_xor _mm512_xor_si512
-#define V_set1_epi8 _mm512_set1_epi8
-#define V_set1_epi16 _mm512_set1_epi16
-#define V_set1_epi32 _mm512_set1_epi32
-#define V_madd_epi16 _mm512_madd_epi16
-#define V_add_epi32 _mm512_add_epi32
-#define V_sub_epi32 _mm512_sub_epi32
-#define V_srai_epi32 _mm512_srai_epi32
-#define V_packs_epi32 _mm512_packs_epi32
-#define V_packs_epi16 _mm512_packs_epi16
-#define V_packus_epi16 _mm512_packus_epi16
-#define V_unpacklo_epi8 _mm512_unpacklo_epi8
-#define V_unpackhi_epi8 _mm512_unpackhi_epi8
+#define LANES		 4
+#define VECTOR		 __m512i
+#define ZERO		 _mm512_setzero_si512()
+#define V(operation)	 V_##operation
+#define V_xor		 _mm512_xor_si512
+#define V_set1_epi8	 _mm512_set1_epi8
+#define V_set1_epi16	 _mm512_set1_epi16
+#define V_set1_epi32	 _mm512_set1_epi32
+#define V_madd_epi16	 _mm512_madd_epi16
+#define V_add_epi32	 _mm512_add_epi32
+#define V_sub_epi32	 _mm512_sub_epi32
+#define V_srai_epi32	 _mm512_srai_epi32
+#define V_packs_epi32	 _mm512_packs_epi32
+#define V_packs_epi16	 _mm512_packs_epi16
+#define V_packus_epi16	 _mm512_packus_epi16
+#define V_unpacklo_epi8	 _mm512_unpacklo_epi8
+#define V_unpackhi_epi8	 _mm512_unpackhi_epi8
 #define V_unpacklo_epi16 _mm512_unpacklo_epi16
 #define V_unpackhi_epi16 _mm512_unpackhi_epi16
 #define V_unpacklo_epi32 _mm512_unpacklo_epi32
 #define V_unpackhi_epi32 _mm512_unpackhi_epi32
 #define V_unpacklo_epi64 _mm512_unpacklo_epi64
 #define V_unpackhi_epi64 _mm512_unpackhi_epi64
-#define V_mullo_epi16 _mm512_mullo_epi16
-#define V_mulhrs_epi16 _mm512_mulhrs_epi16
-#define V_add_epi16 _mm512_add_epi16
-#define V_sub_epi16 _mm512_sub_epi16
-#define NAME "avx512"
-#define KERNELS jpeg_kernels_avx512
+#define V_mullo_epi16	 _mm512_mullo_epi16
+#define V_mulhrs_epi16	 _mm512_mulhrs_epi16
+#define V_add_epi16	 _mm512_add_epi16
+#define V_sub_epi16	 _mm512_sub_epi16
+#define NAME		 "avx512"
+#define KERNELS		 jpeg_kernels_avx512
 
 /* Byte j of output vector o is channel (64 o + j) % 3 of pixel (64 o + j) / 3: first from red and green, then blue put in. */
 static const uint8_t red_green_0[64] = {
-	0, 64, 0, 1, 65, 0, 2, 66, 0, 3, 67, 0, 4, 68, 0, 5,
-	69, 0, 6, 70, 0, 7, 71, 0, 8, 72, 0, 9, 73, 0, 10, 74,
-	0, 11, 75, 0, 12, 76, 0, 13, 77, 0, 14, 78, 0, 15, 79, 0,
-	16, 80, 0, 17, 81, 0, 18, 82, 0, 19, 83, 0, 20, 84, 0, 21,
+	0,  64, 0,  1,	65, 0,	2,  66, 0,  3,	67, 0,	4,  68, 0,  5,	69, 0,	6,  70, 0,  7,
+	71, 0,	8,  72, 0,  9,	73, 0,	10, 74, 0,  11, 75, 0,	12, 76, 0,  13, 77, 0,	14, 78,
+	0,  15, 79, 0,	16, 80, 0,  17, 81, 0,	18, 82, 0,  19, 83, 0,	20, 84, 0,  21,
 };
 static const uint8_t blue_0[64] = {
-	0, 1, 64, 3, 4, 65, 6, 7, 66, 9, 10, 67, 12, 13, 68, 15,
-	16, 69, 18, 19, 70, 21, 22, 71, 24, 25, 72, 27, 28, 73, 30, 31,
-	74, 33, 34, 75, 36, 37, 76, 39, 40, 77, 42, 43, 78, 45, 46, 79,
-	48, 49, 80, 51, 52, 81, 54, 55, 82, 57, 58, 83, 60, 61, 84, 63,
+	0,  1,	64, 3,	4,  65, 6,  7,	66, 9,	10, 67, 12, 13, 68, 15, 16, 69, 18, 19, 70, 21,
+	22, 71, 24, 25, 72, 27, 28, 73, 30, 31, 74, 33, 34, 75, 36, 37, 76, 39, 40, 77, 42, 43,
+	78, 45, 46, 79, 48, 49, 80, 51, 52, 81, 54, 55, 82, 57, 58, 83, 60, 61, 84, 63,
 };
 static const uint8_t red_green_1[64] = {
-	85, 0, 22, 86, 0, 23, 87, 0, 24, 88, 0, 25, 89, 0, 26, 90,
-	0, 27, 91, 0, 28, 92, 0, 29, 93, 0, 30, 94, 0, 31, 95, 0,
-	32, 96, 0, 33, 97, 0, 34, 98, 0, 35, 99, 0, 36, 100, 0, 37,
-	101, 0, 38, 102, 0, 39, 103, 0, 40, 104, 0, 41, 105, 0, 42, 106,
+	85,  0,	 22, 86,  0,  23, 87,  0,  24, 88,  0,	25, 89,	 0,   26, 90,
+	0,   27, 91, 0,	  28, 92, 0,   29, 93, 0,   30, 94, 0,	 31,  95, 0,
+	32,  96, 0,  33,  97, 0,  34,  98, 0,  35,  99, 0,  36,	 100, 0,  37,
+	101, 0,	 38, 102, 0,  39, 103, 0,  40, 104, 0,	41, 105, 0,   42, 106,
 };
 static const uint8_t blue_1[64] = {
-	0, 85, 2, 3, 86, 5, 6, 87, 8, 9, 88, 11, 12, 89, 14, 15,
-	90, 17, 18, 91, 20, 21, 92, 23, 24, 93, 26, 27, 94, 29, 30, 95,
-	32, 33, 96, 35, 36, 97, 38, 39, 98, 41, 42, 99, 44, 45, 100, 47,
-	48, 101, 50, 51, 102, 53, 54, 103, 56, 57, 104, 59, 60, 105, 62, 63,
+	0,  85,	 2,  3,	 86,  5,  6,  87,  8,  9,  88,	11, 12, 89,  14,  15,
+	90, 17,	 18, 91, 20,  21, 92, 23,  24, 93, 26,	27, 94, 29,  30,  95,
+	32, 33,	 96, 35, 36,  97, 38, 39,  98, 41, 42,	99, 44, 45,  100, 47,
+	48, 101, 50, 51, 102, 53, 54, 103, 56, 57, 104, 59, 60, 105, 62,  63,
 };
 static const uint8_t red_green_2[64] = {
-	0, 43, 107, 0, 44, 108, 0, 45, 109, 0, 46, 110, 0, 47, 111, 0,
-	48, 112, 0, 49, 113, 0, 50, 114, 0, 51, 115, 0, 52, 116, 0, 53,
-	117, 0, 54, 118, 0, 55, 119, 0, 56, 120, 0, 57, 121, 0, 58, 122,
-	0, 59, 123, 0, 60, 124, 0, 61, 125, 0, 62, 126, 0, 63, 127, 0,
+	0,   43,  107, 0,   44,	 108, 0,   45,	109, 0,	  46,  110, 0,	 47,  111, 0,
+	48,  112, 0,   49,  113, 0,   50,  114, 0,   51,  115, 0,   52,	 116, 0,   53,
+	117, 0,	  54,  118, 0,	 55,  119, 0,	56,  120, 0,   57,  121, 0,   58,  122,
+	0,   59,  123, 0,   60,	 124, 0,   61,	125, 0,	  62,  126, 0,	 63,  127, 0,
 };
 static const uint8_t blue_2[64] = {
-	106, 1, 2, 107, 4, 5, 108, 7, 8, 109, 10, 11, 110, 13, 14, 111,
-	16, 17, 112, 19, 20, 113, 22, 23, 114, 25, 26, 115, 28, 29, 116, 31,
-	32, 117, 34, 35, 118, 37, 38, 119, 40, 41, 120, 43, 44, 121, 46, 47,
-	122, 49, 50, 123, 52, 53, 124, 55, 56, 125, 58, 59, 126, 61, 62, 127,
+	106, 1,	  2,   107, 4,	 5,   108, 7,	8,   109, 10,  11,  110, 13,  14,  111,
+	16,  17,  112, 19,  20,	 113, 22,  23,	114, 25,  26,  115, 28,	 29,  116, 31,
+	32,  117, 34,  35,  118, 37,  38,  119, 40,  41,  120, 43,  44,	 121, 46,  47,
+	122, 49,  50,  123, 52,	 53,  124, 55,	56,  125, 58,  59,  126, 61,  62,  127,
 };
 
 static inline __m512i load(const void *p)

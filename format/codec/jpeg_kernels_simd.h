@@ -13,8 +13,8 @@ static inline VECTOR pair(int low, int high)
 }
 
 /* One dimension on half of each line: the four words of x0 with x4, and so on, interleaved. See idct_line in jpeg_kernels.c. */
-static inline void idct_half(VECTOR x04, VECTOR x26, VECTOR x13, VECTOR x57, VECTOR round, int shift,
-			     VECTOR out[8])
+static inline void idct_half(VECTOR x04, VECTOR x26, VECTOR x13, VECTOR x57, VECTOR round,
+			     int shift, VECTOR out[8])
 {
 	VECTOR p0 = multiply_add(round, x04, pair(8192, 8192));
 	VECTOR p1 = multiply_add(round, x04, pair(8192, -8192));
@@ -67,8 +67,8 @@ static inline void transpose(VECTOR x[8])
 	}
 }
 
-static inline void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
-			      size_t stride)
+static inline void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64],
+			      uint8_t *output, size_t stride)
 {
 	VECTOR x[8];
 
@@ -157,7 +157,8 @@ static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 			      V(mulhrs_epi16)(cb, V(set1_epi16)(-7471)));
 }
 
-static inline void rgb_group(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output)
+static inline void rgb_group(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
+			     uint8_t *output)
 {
 	VECTOR zero = ZERO, low[3], high[3];
 	VECTOR luma = load(y), blue = load(cb), red = load(cr);
@@ -170,7 +171,8 @@ static inline void rgb_group(const uint8_t *y, const uint8_t *cb, const uint8_t 
 		   V(packus_epi16)(low[2], high[2]), output);
 }
 
-static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count)
+static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
+		uint32_t count)
 {
 	while (count >= 16 * LANES) {
 		rgb_group(y, cb, cr, output);

@@ -49,8 +49,8 @@ static uint32_t max32(uint32_t a, uint32_t b)
 /*
  * Which samples of a component the region needs: with triangle upsampling also the neighbours, as far as the component reaches.
  */
-static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, uint32_t extent, uint32_t *ret_first,
-		      uint32_t *ret_end)
+static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, uint32_t extent,
+		      uint32_t *ret_first, uint32_t *ret_end)
 {
 	uint32_t end = first + size;
 
@@ -81,7 +81,8 @@ static void plan_region(struct jpeg_pixels *pixels)
 			  component->width, &plane->column_first, &plane->column_end);
 		plan_axis(pixels->y, pixels->height, frame->components[0].v / component->v,
 			  component->height, &plane->row_first, &plane->row_end);
-		pixels->mcu_column_first = min32(pixels->mcu_column_first, plane->column_first / wide);
+		pixels->mcu_column_first =
+			min32(pixels->mcu_column_first, plane->column_first / wide);
 		pixels->mcu_row_first = min32(pixels->mcu_row_first, plane->row_first / high);
 		pixels->mcu_column_end =
 			max32(pixels->mcu_column_end, (plane->column_end - 1) / wide + 1);
@@ -105,8 +106,8 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 	}
 }
 
-int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x, uint32_t y, uint32_t width,
-		      uint32_t height)
+int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x,
+		      uint32_t y, uint32_t width, uint32_t height)
 {
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
 	uint32_t mcus;
@@ -128,7 +129,8 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 		plane->left = pixels->mcu_column_first * component->h * 8;
 		plane->top = pixels->mcu_row_first * component->v * 8;
 		plane->blocks_wide = mcus * component->h;
-		plane->stride = ((size_t)plane->blocks_wide * 8 + 2 * ROW_MARGIN + ALIGN - 1) / ALIGN * ALIGN;
+		plane->stride = ((size_t)plane->blocks_wide * 8 + 2 * ROW_MARGIN + ALIGN - 1) /
+				ALIGN * ALIGN;
 		offsets[i] = sample_bytes;
 		sample_bytes += plane->stride * rows;
 	}
@@ -139,7 +141,8 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < frame->component_count; i++)
-		pixels->planes[i].samples = (uint8_t *)pixels->samples.data + offsets[i] + ROW_MARGIN;
+		pixels->planes[i].samples =
+			(uint8_t *)pixels->samples.data + offsets[i] + ROW_MARGIN;
 	fill_places(pixels, pixels->places.data);
 	return 0;
 }
@@ -152,9 +155,10 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 		size_t line = (size_t)(mcu_row - pixels->mcu_row_first) * component->v * 8;
 
 		for (uint32_t v = 0; v < component->v; v++, line += 8)
-			pixels->kernels->idct(coefficients, plane->places + (size_t)v * plane->blocks_wide,
-					      plane->blocks_wide, pixels->frame->quant[component->quant_slot],
-					      plane->samples + line * plane->stride, plane->stride);
+			pixels->kernels->idct(
+				coefficients, plane->places + (size_t)v * plane->blocks_wide,
+				plane->blocks_wide, pixels->frame->quant[component->quant_slot],
+				plane->samples + line * plane->stride, plane->stride);
 	}
 }
 

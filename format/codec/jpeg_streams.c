@@ -12,13 +12,14 @@ enum {
 	SLACK = LOADS * SYMBOLS * 31,
 };
 
-void jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame, const struct jpeg_table *const *dc,
-		     const struct jpeg_table *const *ac)
+void jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
+		     const struct jpeg_table *const *dc, const struct jpeg_table *const *ac)
 {
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < frame->component_count; i++)
-		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--, count++) {
+		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0;
+		     b--, count++) {
 			struct jpeg_state *state = &cycle->states[2 * count];
 
 			state[0] = (struct jpeg_state){dc[i]->lookup, &state[1], NULL, dc[i]};
@@ -30,13 +31,14 @@ void jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame, c
 /* What a stream consists of; addresses as numbers, since a block's end is found by its alignment. */
 struct stream {
 	uint64_t position; /* bits */
-	uint64_t place;    /* address one past the last coefficient, in zigzag order */
+	uint64_t place;	   /* address one past the last coefficient, in zigzag order */
 	uint64_t finish;   /* address at which the task is done; 0: idle */
 	const struct jpeg_state *state;
 	uint64_t end;
 };
 
-static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *scan, uint64_t position)
+static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *scan,
+								uint64_t position)
 {
 	uint64_t value;
 
@@ -55,8 +57,8 @@ static inline __attribute__((always_inline)) void store(uint64_t place, int16_t 
  * Moves on by one symbol. Leaving a block shows in the address passing a multiple of 128; then the next block begins there. No
  * branch depends on the data.
  */
-static inline __attribute__((always_inline)) void advance(uint64_t *place, const struct jpeg_state **state,
-							  uint64_t to)
+static inline __attribute__((always_inline)) void
+advance(uint64_t *place, const struct jpeg_state **state, uint64_t to)
 {
 	uint64_t block = to & ~UINT64_C(127);
 	const struct jpeg_state *stay = (*state)->stay;
@@ -80,7 +82,8 @@ static inline __attribute__((always_inline)) void advance(uint64_t *place, const
 	*state = stay;
 }
 
-static void begin(struct stream *stream, const struct jpeg_cycle *cycle, const struct jpeg_task *task)
+static void begin(struct stream *stream, const struct jpeg_cycle *cycle,
+		  const struct jpeg_task *task)
 {
 	stream->position = task->position;
 	stream->end = task->end;
@@ -100,7 +103,8 @@ struct queue {
  * Runs count streams side by side until one is done and no task is left to take its place. count is a constant where this is inlined. -EBADMSG: a
  * code that is not in its table, or too far.
  */
-static inline __attribute__((always_inline)) int run(struct stream *streams, struct queue *queue, const int count)
+static inline __attribute__((always_inline)) int run(struct stream *streams, struct queue *queue,
+						     const int count)
 {
 	const uint8_t *scan = queue->scan;
 	uint64_t position[STREAMS], place[STREAMS], bits[STREAMS];
@@ -123,24 +127,29 @@ static inline __attribute__((always_inline)) int run(struct stream *streams, str
 			for (int symbol = 0; symbol < SYMBOLS; symbol++) {
 #pragma GCC unroll 4
 				for (int i = 0; i < count; i++) {
-					uint32_t entry = state[i]->lookup[bits[i] >> (64 - JPEG_LOOKUP_BITS)];
+					uint32_t entry = state[i]->lookup[bits[i] >>
+									  (64 - JPEG_LOOKUP_BITS)];
 					uint64_t to;
 
 					if (__builtin_expect(entry != 0, 1)) {
 						uint64_t mask = entry >> 16;
 
-						bits[i] = bits[i] << (entry & 63) | bits[i] >> (-entry & 63);
+						bits[i] = bits[i] << (entry & 63) |
+							  bits[i] >> (-entry & 63);
 						position[i] += entry & 255;
 						to = place[i] + (entry >> 8 & 255);
 						store(to, jpeg_values[(bits[i] & mask) + mask]);
 					} else {
 						struct jpeg_symbol s = jpeg_symbol_long(
-							state[i]->table, load_bits(scan, position[i]));
+							state[i]->table,
+							load_bits(scan, position[i]));
 
 						if (s.bits == 0) {
 							if (place[i] < streams[i].finish)
 								return -EBADMSG;
-							s = (struct jpeg_symbol){2, 0, 1}; /* done, and reading what is not its own */
+							s = (struct jpeg_symbol){
+								2, 0,
+								1}; /* done, and reading what is not its own */
 						}
 						position[i] += s.bits;
 						bits[i] = load_bits(scan, position[i]);
@@ -208,7 +217,8 @@ static __attribute__((noinline)) int run4(struct stream *streams, struct queue *
 int jpeg_streams_decode(const struct jpeg_cycle *cycle, const uint8_t *scan, size_t scan_size,
 			const struct jpeg_task *tasks, uint32_t task_count)
 {
-	static int (*const runners[STREAMS])(struct stream *, struct queue *) = {run1, run2, run3, run4};
+	static int (*const runners[STREAMS])(struct stream *, struct queue *) = {run1, run2, run3,
+										 run4};
 	struct queue queue = {cycle, scan, 8 * (uint64_t)scan_size, tasks, tasks + task_count};
 	struct stream streams[STREAMS];
 	int live = 0;

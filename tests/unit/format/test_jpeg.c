@@ -64,11 +64,20 @@ static uint8_t *reference(const uint8_t *data, size_t size, uint32_t denominator
 	return pixels;
 }
 
-/* Decodes one region and compares every pixel of the returned rectangle with the full decode. */
+/* A whole image, decoded plainly. */
+struct picture {
+	uint8_t *pixels;
+	uint32_t width, height;
+};
+
+/*
+ * Decodes one region and compares every pixel of the returned rectangle with a full decode, of the scale asked for or, where our own
+ * decoder has preferred it, of the original size.
+ */
 static void compare_region(const struct packimg_sample *sample, const struct packimg_region *region,
-			   uint32_t denominator, const uint8_t *full, uint32_t full_width,
-			   uint32_t full_height)
+			   uint32_t denominator, const struct picture *scaled, const struct picture *original)
 {
+	const struct picture *full = scaled;
 	struct packimg_pixels pixels;
 	struct packimg_error error = {""};
 	uint32_t hint_width = region->width / denominator / 2,
@@ -82,18 +91,20 @@ static void compare_region(const struct packimg_sample *sample, const struct pac
 			 error.text);
 	double scale = pixels.region_width / region->width;
 	uint32_t actual = (uint32_t)(1 / scale);
-	if (actual != denominator)
+	if (actual == 1)
+		full = original;
+	else if (actual != denominator)
 		fail_msg("asked for 1/%u, got 1/%u", denominator, actual);
 	uint32_t x0 = (uint32_t)(region->x * scale - pixels.x + 0.5),
 		 y0 = (uint32_t)(region->y * scale - pixels.y + 0.5);
 	assert_true(pixels.x >= 0 && pixels.y >= 0);
 	assert_true(pixels.x + pixels.region_width <= pixels.width + 1e-9 ||
-		    x0 + pixels.width == full_width);
+		    x0 + pixels.width == full->width);
 	assert_true(pixels.y + pixels.region_height <= pixels.height + 1e-9 ||
-		    y0 + pixels.height == full_height);
-	assert_true(x0 + pixels.width <= full_width && y0 + pixels.height <= full_height);
+		    y0 + pixels.height == full->height);
+	assert_true(x0 + pixels.width <= full->width && y0 + pixels.height <= full->height);
 	for (uint32_t y = 0; y < pixels.height; y++) {
-		const uint8_t *expected = full + ((size_t)(y0 + y) * full_width + x0) * 3;
+		const uint8_t *expected = full->pixels + ((size_t)(y0 + y) * full->width + x0) * 3;
 		const uint8_t *got = pixels.data + y * pixels.stride;
 		if (memcmp(got, expected, (size_t)pixels.width * 3) == 0)
 			continue;
@@ -117,14 +128,16 @@ static void compare_file(uint32_t width, uint32_t height, const struct jpeg_kind
 
 	snprintf(what, sizeof(what), "%d components %dx%d%s%s", kind->components, kind->h, kind->v,
 		 kind->progressive ? " progressive" : "", kind->arithmetic ? " arithmetic" : "");
+	bool inverted = kind->components == 4 && !kind->not_adobe;
+	struct picture original;
+	original.pixels = reference(data, size, 1, inverted, &original.width, &original.height);
 	for (uint32_t denominator = 1; denominator <= 8; denominator *= 2) {
-		uint32_t full_width, full_height;
-		uint8_t *full = reference(data, size, denominator,
-					  kind->components == 4 && !kind->not_adobe, &full_width,
-					  &full_height);
+		struct picture scaled;
+		scaled.pixels =
+			reference(data, size, denominator, inverted, &scaled.width, &scaled.height);
 		struct packimg_region whole = {0, 0, width, height};
 		if (width >= 2 * denominator && height >= 2 * denominator)
-			compare_region(&sample, &whole, denominator, full, full_width, full_height);
+			compare_region(&sample, &whole, denominator, &scaled, &original);
 		for (int i = 0; i < regions; i++) {
 			uint32_t least = denominator == 1 ? 1 : 2 * denominator;
 			if (width < least || height < least)
@@ -138,11 +151,11 @@ static void compare_file(uint32_t width, uint32_t height, const struct jpeg_kind
 				region.width = least;
 			region.x = (uint32_t)(image_random(&state) % (width - region.width + 1));
 			region.y = (uint32_t)(image_random(&state) % (height - region.height + 1));
-			compare_region(&sample, &region, denominator, full, full_width,
-				       full_height);
+			compare_region(&sample, &region, denominator, &scaled, &original);
 		}
-		free(full);
+		free(scaled.pixels);
 	}
+	free(original.pixels);
 	free(data);
 }
 

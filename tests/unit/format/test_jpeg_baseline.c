@@ -19,7 +19,7 @@ struct picture {
 	unsigned char *jpeg;
 	unsigned long jpeg_size;
 	uint8_t *pixels; /* as libjpeg-turbo decodes it */
-	uint32_t width, height;
+	uint32_t width, height, components;
 	uint8_t *index; /* NULL: none */
 	size_t index_size;
 };
@@ -109,7 +109,8 @@ static void decode_reference(struct picture *picture)
 
 static struct picture make(uint32_t width, uint32_t height, const struct coding *coding)
 {
-	struct picture picture = {.width = width, .height = height};
+	struct picture picture = {
+		.width = width, .height = height, .components = (uint32_t)coding->components};
 
 	encode(&picture, coding);
 	decode_reference(&picture);
@@ -124,8 +125,9 @@ static void drop(struct picture *picture)
 	*picture = (struct picture){0};
 }
 
-static int decode(struct jpeg_baseline *decoder, const struct picture *picture, bool indexed, uint32_t x,
-		  uint32_t y, uint32_t width, uint32_t height, const uint8_t **ret_pixels)
+static int decode(struct jpeg_baseline *decoder, const struct picture *picture, bool indexed,
+		  uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+		  const uint8_t **ret_pixels)
 {
 	struct jpeg_source source = {
 		.data = picture->jpeg,
@@ -134,6 +136,7 @@ static int decode(struct jpeg_baseline *decoder, const struct picture *picture, 
 		.index_size = picture->index_size,
 		.width = picture->width,
 		.height = picture->height,
+		.components = picture->components,
 	};
 
 	return jpeg_baseline_decode(decoder, &source, x, y, width, height, ret_pixels);
@@ -146,6 +149,7 @@ static int make_index(struct jpeg_baseline *decoder, struct picture *picture)
 		.size = picture->jpeg_size,
 		.width = picture->width,
 		.height = picture->height,
+		.components = picture->components,
 	};
 	const uint8_t *index;
 	int r = jpeg_baseline_index(decoder, &source, &index, &picture->index_size);
@@ -157,16 +161,18 @@ static int make_index(struct jpeg_baseline *decoder, struct picture *picture)
 	return r;
 }
 
-static void check_region(struct jpeg_baseline *decoder, const struct picture *picture, uint32_t x, uint32_t y,
-			 uint32_t width, uint32_t height)
+static void check_region(struct jpeg_baseline *decoder, const struct picture *picture, uint32_t x,
+			 uint32_t y, uint32_t width, uint32_t height)
 {
 	for (int indexed = 0; indexed <= (picture->index != NULL); indexed++) {
 		const uint8_t *pixels;
 
-		assert_int_equal(decode(decoder, picture, indexed, x, y, width, height, &pixels), 0);
+		assert_int_equal(decode(decoder, picture, indexed, x, y, width, height, &pixels),
+				 0);
 		for (uint32_t row = 0; row < height; row++)
 			assert_memory_equal(pixels + (size_t)row * width * 3,
-					    picture->pixels + ((size_t)(y + row) * picture->width + x) * 3,
+					    picture->pixels +
+						    ((size_t)(y + row) * picture->width + x) * 3,
 					    3 * (size_t)width);
 	}
 }
@@ -176,7 +182,8 @@ static const uint8_t samplings[][2] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
 static void test_equal_pixels(void **unused)
 {
 	struct jpeg_baseline *decoder;
-	static const uint32_t sizes[][2] = {{5, 3}, {8, 8}, {16, 16}, {17, 31}, {64, 48}, {131, 77}, {200, 9}};
+	static const uint32_t sizes[][2] = {{5, 3},   {8, 8},	 {16, 16}, {17, 31},
+					    {64, 48}, {131, 77}, {200, 9}};
 
 	assert_int_equal(jpeg_baseline_new(&decoder), 0);
 	for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -192,10 +199,13 @@ static void test_equal_pixels(void **unused)
 				};
 				struct picture picture = make(sizes[i][0], sizes[i][1], &coding);
 
-				assert_int_equal(make_index(decoder, &picture), coding.restart ? -ENOTSUP : 0);
-				check_region(decoder, &picture, 0, 0, picture.width, picture.height);
+				assert_int_equal(make_index(decoder, &picture),
+						 coding.restart ? -ENOTSUP : 0);
+				check_region(decoder, &picture, 0, 0, picture.width,
+					     picture.height);
 				for (unsigned n = 0; n < 20; n++) {
-					uint32_t w = 1 + draw(picture.width), h = 1 + draw(picture.height);
+					uint32_t w = 1 + draw(picture.width),
+						 h = 1 + draw(picture.height);
 
 					check_region(decoder, &picture, draw(picture.width - w + 1),
 						     draw(picture.height - h + 1), w, h);
@@ -208,7 +218,8 @@ static void test_equal_pixels(void **unused)
 static void test_leaves_the_rest(void **unused)
 {
 	struct jpeg_baseline *decoder;
-	struct coding coding = {.components = 3, .h = 2, .v = 2, .quality = 90, .progressive = true};
+	struct coding coding = {
+		.components = 3, .h = 2, .v = 2, .quality = 90, .progressive = true};
 	struct picture picture = make(40, 40, &coding);
 	const uint8_t *pixels;
 
@@ -229,7 +240,8 @@ static void test_leaves_the_rest(void **unused)
 static void test_damaged_scan(void **unused)
 {
 	struct jpeg_baseline *decoder;
-	struct coding coding = {.components = 3, .h = 2, .v = 1, .quality = 85, .restart = 4, .optimise = true};
+	struct coding coding = {
+		.components = 3, .h = 2, .v = 1, .quality = 85, .restart = 4, .optimise = true};
 	struct picture picture = make(90, 50, &coding), broken = picture;
 	const uint8_t *pixels;
 
@@ -278,9 +290,11 @@ static void test_damaged_index(void **unused)
 		memcpy(broken.index, picture.index, picture.index_size);
 		for (unsigned i = draw(4) + 1; i > 0; i--)
 			if (n & 1)
-				broken.index[draw((uint32_t)broken.index_size)] = (uint8_t)draw(256);
+				broken.index[draw((uint32_t)broken.index_size)] =
+					(uint8_t)draw(256);
 			else
-				broken.jpeg[draw((uint32_t)picture.jpeg_size)] = (unsigned char)draw(256);
+				broken.jpeg[draw((uint32_t)picture.jpeg_size)] =
+					(unsigned char)draw(256);
 		decode(decoder, &broken, true, 10, 20, 100, 150, &pixels);
 	}
 	free(broken.index);
