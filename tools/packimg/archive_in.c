@@ -104,7 +104,8 @@ void archive_in_close(struct archive_in *in)
 	free(in);
 }
 
-int archive_in_next(struct archive_in *in, struct archive_member *ret_member, struct packimg_error *error)
+int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
+		    struct packimg_error *error)
 {
 	struct archive_entry *entry;
 	int r;
@@ -117,7 +118,8 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member, st
 			return archive_fault(in, error);
 	} while (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
 		 !archive_entry_pathname(entry));
-	in->member_size = archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
+	in->member_size =
+		archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
 	in->block_held = false;
 	*ret_member = (struct archive_member){
 		.name = archive_entry_pathname(entry),
@@ -147,8 +149,8 @@ int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_
 	return 0;
 }
 
-int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer, uint64_t *ret_size,
-		    struct packimg_error *error)
+int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer,
+		    uint64_t *ret_size, struct packimg_error *error)
 {
 	size_t base = buffer->size;
 	int r = ARCHIVE_OK;
@@ -169,7 +171,8 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 			return archive_fault(in, error);
 		/* A gap in a sparse member reads as zeros; an image with one is damaged anyway. */
 		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
-			return text_error(error, -EBADMSG, "sparse archive members are not supported");
+			return text_error(error, -EBADMSG,
+					  "sparse archive members are not supported");
 		if (buffer->size - base + in->block_size > limit)
 			return text_error(error, -EFBIG, "larger than this may be (%llu bytes)",
 					  (unsigned long long)limit);

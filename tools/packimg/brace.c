@@ -76,8 +76,8 @@ static bool brace_find(const char *word, struct brace *ret_brace)
 	return false;
 }
 
-static int brace_join(const char *word, const struct brace *brace, const char *middle, int middle_size,
-		      struct word_list *list, struct packimg_error *error)
+static int brace_join(const char *word, const struct brace *brace, const char *middle,
+		      int middle_size, struct word_list *list, struct packimg_error *error)
 {
 	char *joined;
 	int r;

@@ -29,8 +29,8 @@ void catalog_deinit(struct catalog *catalog)
 	*catalog = (struct catalog){0};
 }
 
-static int add_values(struct catalog *catalog, const struct source_item *item, struct catalog_sample *sample,
-		      struct packimg_error *error)
+static int add_values(struct catalog *catalog, const struct source_item *item,
+		      struct catalog_sample *sample, struct packimg_error *error)
 {
 	struct catalog_value *values;
 
@@ -51,11 +51,12 @@ static int add_values(struct catalog *catalog, const struct source_item *item, s
 		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
 			return text_error(error, -ENOMEM, "out of memory");
 		if (values[i].field >= PACKIMG_FIELDS_MAX)
-			return text_error(error, -E2BIG,
-					  "%s: field \"%s\" would be number %d, and a dataset holds at "
-					  "most %d",
-					  item->name, field->name, PACKIMG_FIELDS_MAX + 1,
-					  PACKIMG_FIELDS_MAX);
+			return text_error(
+				error, -E2BIG,
+				"%s: field \"%s\" would be number %d, and a dataset holds at "
+				"most %d",
+				item->name, field->name, PACKIMG_FIELDS_MAX + 1,
+				PACKIMG_FIELDS_MAX);
 		catalog->fields[values[i].field].kinds[field->kind] = true;
 	}
 	sample->values = values;
@@ -63,7 +64,8 @@ static int add_values(struct catalog *catalog, const struct source_item *item, s
 	return 0;
 }
 
-int catalog_add(struct catalog *catalog, const struct source_item *item, struct packimg_error *error)
+int catalog_add(struct catalog *catalog, const struct source_item *item,
+		struct packimg_error *error)
 {
 	struct catalog_sample sample = {
 		.place = item->place,
@@ -93,7 +95,8 @@ int catalog_add(struct catalog *catalog, const struct source_item *item, struct 
 		if (!sample.place.path)
 			return text_error(error, -ENOMEM, "out of memory");
 	}
-	if (item->class_name && names_add(&catalog->class_names, item->class_name, &sample.class, NULL))
+	if (item->class_name &&
+	    names_add(&catalog->class_names, item->class_name, &sample.class, NULL))
 		return text_error(error, -ENOMEM, "out of memory");
 	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
 		return text_error(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
@@ -185,9 +188,10 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 		name = catalog->class_names.names[sample->class];
 		if ((catalog->classes[sample->label] && catalog->classes[sample->label] != name) ||
 		    (number_of[sample->class] && number_of[sample->class] != sample->label + 1))
-			r = text_error(error, -EINVAL,
-				       "%s: label %d with class \"%s\" contradicts an earlier sample",
-				       sample->name, sample->label, name);
+			r = text_error(
+				error, -EINVAL,
+				"%s: label %d with class \"%s\" contradicts an earlier sample",
+				sample->name, sample->label, name);
 		catalog->classes[sample->label] = name;
 		number_of[sample->class] = sample->label + 1;
 	}
@@ -197,10 +201,11 @@ static int number_by_labels(struct catalog *catalog, uint32_t count, struct pack
 		if (sample->class == UINT32_MAX || sample->label >= 0)
 			continue;
 		if (!number_of[sample->class])
-			r = text_error(error, -EINVAL,
-				       "%s: class \"%s\" has no number, but other samples have one; "
-				       "give the order of classes with --classes FILE",
-				       sample->name, catalog->class_names.names[sample->class]);
+			r = text_error(
+				error, -EINVAL,
+				"%s: class \"%s\" has no number, but other samples have one; "
+				"give the order of classes with --classes FILE",
+				sample->name, catalog->class_names.names[sample->class]);
 		sample->label = (int32_t)number_of[sample->class] - 1;
 	}
 	for (uint32_t i = 0; !r && i < count; i++) {
@@ -235,8 +240,9 @@ static int number_by_names(struct catalog *catalog, struct packimg_error *error)
 		for (uint64_t i = 0; i < catalog->count; i++) {
 			struct catalog_sample *sample = &catalog->samples[i];
 
-			sample->label = sample->class == UINT32_MAX ? PACKIMG_LABEL_NONE
-								    : (int32_t)number_of[sample->class];
+			sample->label = sample->class == UINT32_MAX
+						? PACKIMG_LABEL_NONE
+						: (int32_t)number_of[sample->class];
 		}
 	}
 	free(order);
@@ -306,8 +312,8 @@ static int text_to_json(const struct catalog_value *value, struct buffer *scratc
 	return r;
 }
 
-int catalog_value(const struct catalog *catalog, const struct catalog_value *value, struct buffer *scratch,
-		  struct packimg_value *ret_value)
+int catalog_value(const struct catalog *catalog, const struct catalog_value *value,
+		  struct buffer *scratch, struct packimg_value *ret_value)
 {
 	struct packimg_value result = {.present = true, .bytes = value->text, .size = value->size};
 	int r = 0;

@@ -108,7 +108,8 @@ static int note_old(struct old_files *old, const char *folder, const char *name)
 	return 0;
 }
 
-int command_check_output(const char *path, bool force, struct old_files *ret_old, struct packimg_error *error)
+int command_check_output(const char *path, bool force, struct old_files *ret_old,
+			 struct packimg_error *error)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	size_t size = strlen(base);
@@ -125,8 +126,8 @@ int command_check_output(const char *path, bool force, struct old_files *ret_old
 		return text_error(error, -ENOMEM, "out of memory");
 	directory = opendir(*folder ? folder : ".");
 	if (!directory) {
-		r = text_error(error, -errno, "%s: the folder to write to: %s", *folder ? folder : ".",
-			       strerror(errno));
+		r = text_error(error, -errno, "%s: the folder to write to: %s",
+			       *folder ? folder : ".", strerror(errno));
 		free(folder);
 		return r;
 	}

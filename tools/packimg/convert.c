@@ -1,5 +1,6 @@
 /* packimg convert: its command line. */
 #include "convert.h"
+#include "split_spec.h"
 #include "text.h"
 
 #include <argp.h>
@@ -37,33 +38,45 @@ enum option_key {
 };
 
 enum {
-	QUALITY_DEFAULT = 95,      /* of JPEGs made where the rest stays verbatim */
+	QUALITY_DEFAULT = 95,	   /* of JPEGs made where the rest stays verbatim */
 	STATISTICS_DEFAULT = 1000, /* images looked at under verbatim */
 	JOBS_MAX = 1024,
 };
 
 static const struct argp_option options[] = {
 	{NULL, 0, NULL, 0, "Sources:", 1},
-	{"format", KEY_FORMAT, "KIND", 0, "auto, folder, manifest, archive or webdataset (default: auto)", 0},
-	{"manifest", KEY_MANIFEST, "FILE", 0, "table of the images in the SRC folder: path, label, fields", 0},
-	{"root", KEY_ROOT, "DIR", 0, "where a manifest's relative paths begin (default: its own folder)", 0},
-	{"separator", KEY_SEPARATOR, "CHAR", 0, "of a manifest: comma, tab, semicolon (default: found out)", 0},
+	{"format", KEY_FORMAT, "KIND", 0,
+	 "auto, folder, manifest, archive or webdataset (default: auto)", 0},
+	{"manifest", KEY_MANIFEST, "FILE", 0,
+	 "table of the images in the SRC folder: path, label, fields", 0},
+	{"root", KEY_ROOT, "DIR", 0,
+	 "where a manifest's relative paths begin (default: its own folder)", 0},
+	{"separator", KEY_SEPARATOR, "CHAR", 0,
+	 "of a manifest: comma, tab, semicolon (default: found out)", 0},
 	{"class-from", KEY_CLASS_FROM, "WHAT", 0,
 	 "top, parent (folder of the name), archive (its name) or none", 0},
-	{"classes", KEY_CLASSES, "FILE", 0, "class names in order, one per line (default: sorted)", 0},
+	{"classes", KEY_CLASSES, "FILE", 0, "class names in order, one per line (default: sorted)",
+	 0},
 	{"limit", KEY_LIMIT, "N", 0, "convert only the first N samples (after --shuffle)", 0},
-	{"on-error", KEY_ON_ERROR, "WHAT", 0, "skip (default) or fail at an image that cannot be used", 0},
+	{"on-error", KEY_ON_ERROR, "WHAT", 0,
+	 "skip (default) or fail at an image that cannot be used", 0},
 	{NULL, 0, NULL, 0, "What is stored:", 2},
-	{"jpeg", KEY_JPEG, "HOW", 0, "verbatim (default: bytes as they are) or quality=Q (1..100)", 0},
-	{"max-side", KEY_MAX_SIDE, "PIXELS", 0, "shrink so that the longer side is at most this", 0},
-	{"short-side", KEY_SHORT_SIDE, "PIXELS", 0, "shrink so that the shorter side is at most this", 0},
+	{"jpeg", KEY_JPEG, "HOW", 0, "verbatim (default: bytes as they are) or quality=Q (1..100)",
+	 0},
+	{"max-side", KEY_MAX_SIDE, "PIXELS", 0, "shrink so that the longer side is at most this",
+	 0},
+	{"short-side", KEY_SHORT_SIDE, "PIXELS", 0,
+	 "shrink so that the shorter side is at most this", 0},
 	{"raw", KEY_RAW, NULL, 0, "store pixels", 0},
-	{"raw-zstd", KEY_RAW_ZSTD, "LEVEL", OPTION_ARG_OPTIONAL, "store pixels compressed by zstd (level 3)", 0},
+	{"raw-zstd", KEY_RAW_ZSTD, "LEVEL", OPTION_ARG_OPTIONAL,
+	 "store pixels compressed by zstd (level 3)", 0},
 	{"mix", KEY_MIX, "FRACTION", 0, "store this fraction raw and the rest as JPEG", 0},
 	{"non-jpeg", KEY_OTHER, "CODEC", 0,
 	 "under --jpeg verbatim, what PNG and WebP become: jpeg (default), raw or zstd", 0},
-	{"optimise", KEY_OPTIMISE, NULL, 0, "optimal Huffman tables: 3 % smaller, slower to make", 0},
-	{"check", KEY_CHECK, NULL, 0, "decode verbatim JPEGs too, and treat damaged ones as errors", 0},
+	{"optimise", KEY_OPTIMISE, NULL, 0, "optimal Huffman tables: 3 % smaller, slower to make",
+	 0},
+	{"check", KEY_CHECK, NULL, 0, "decode verbatim JPEGs too, and treat damaged ones as errors",
+	 0},
 	{"statistics", KEY_STATISTICS, "N", 0,
 	 "images to decode for mean and deviation under verbatim (default: 1000, 0: none)", 0},
 	{NULL, 0, NULL, 0, "Output:", 3},
@@ -71,7 +84,8 @@ static const struct argp_option options[] = {
 	{"force", KEY_FORCE, NULL, 0, "replace a dataset of that name", 0},
 	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
 	{"shuffle", KEY_SHUFFLE, "SEED", 0, "store in random order", 0},
-	{"split", KEY_SPLIT, "NAME=F,...", 0, "several datasets NAME-train.pimg ... in these fractions", 0},
+	{"split", KEY_SPLIT, "NAME=F,...", 0,
+	 "several datasets NAME-train.pimg ... in these fractions", 0},
 	{"split-seed", KEY_SPLIT_SEED, "SEED", 0, "of the split's draw (default: 0)", 0},
 	{NULL, 0, NULL, 0, "Running:", 4},
 	{"jobs", 'j', "N", 0, "worker threads (default: all CPUs); never changes the result", 0},
@@ -87,33 +101,17 @@ struct command_line {
 	bool quality_given;
 };
 
-static int parse_split(struct convert *convert, char *text, struct argp_state *state)
+static void parse_split(struct convert *convert, char *text, struct argp_state *state)
 {
-	double sum = 0;
-	char *save, *word;
+	struct split_part parts[SPLIT_PARTS_MAX];
+	struct packimg_error error;
 
-	convert->part_count = 0;
-	for (word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-		struct convert_part *part = &convert->parts[convert->part_count];
-		char *equals = strchr(word, '=');
-
-		if (!equals || equals == word || strchr(word, '/') || convert->part_count == CONVERT_PARTS_MAX)
-			argp_error(state, "--split: \"%s\" is not NAME=FRACTION (at most %d of them)", word,
-				   CONVERT_PARTS_MAX);
-		*equals = 0;
-		if (text_parse_double(equals + 1, &part->fraction) ||
-		    !(part->fraction > 0 && part->fraction <= 1))
-			argp_error(state, "--split: %s=%s is not in (0, 1]", word, equals + 1);
-		for (uint32_t i = 0; i < convert->part_count; i++)
-			if (!strcmp(convert->parts[i].name, word))
-				argp_error(state, "--split: %s is named twice", word);
-		part->name = word;
-		sum += part->fraction;
-		convert->part_count++;
+	if (split_parse(text, parts, &convert->part_count, &error))
+		argp_error(state, "--split: %s", error.text);
+	for (uint32_t i = 0; i < convert->part_count; i++) {
+		convert->parts[i].name = parts[i].name;
+		convert->parts[i].fraction = parts[i].fraction;
 	}
-	if (!convert->part_count || sum > 1 + 1e-9)
-		argp_error(state, "--split: the fractions add up to %g, not to at most 1", sum);
-	return 0;
 }
 
 static void parse_jpeg(struct command_line *line, const char *text, struct argp_state *state)
@@ -133,7 +131,8 @@ static void parse_jpeg(struct command_line *line, const char *text, struct argp_
 }
 
 /* Index of text among the words, or an error that names them. */
-static int parse_word(const char *option, const char *text, const char *const *words, struct argp_state *state)
+static int parse_word(const char *option, const char *text, const char *const *words,
+		      struct argp_state *state)
 {
 	char known[256] = "";
 
@@ -152,8 +151,8 @@ static uint64_t parse_number(const char *option, const char *text, uint64_t low,
 	uint64_t value = low;
 
 	if (text_parse_u64(text, low, high, &value))
-		argp_error(state, "--%s: \"%s\" is not a whole number from %llu to %llu", option, text,
-			   (unsigned long long)low, (unsigned long long)high);
+		argp_error(state, "--%s: \"%s\" is not a whole number from %llu to %llu", option,
+			   text, (unsigned long long)low, (unsigned long long)high);
 	return value;
 }
 
@@ -168,10 +167,12 @@ static int parse_storage(int key, char *text, struct argp_state *state)
 		parse_jpeg(line, text, state);
 		return 0;
 	case KEY_MAX_SIDE:
-		render->max_side = (uint32_t)parse_number("max-side", text, 1, PACKIMG_SIDE_MAX, state);
+		render->max_side =
+			(uint32_t)parse_number("max-side", text, 1, PACKIMG_SIDE_MAX, state);
 		return 0;
 	case KEY_SHORT_SIDE:
-		render->short_side = (uint32_t)parse_number("short-side", text, 1, PACKIMG_SIDE_MAX, state);
+		render->short_side =
+			(uint32_t)parse_number("short-side", text, 1, PACKIMG_SIDE_MAX, state);
 		return 0;
 	case KEY_RAW:
 		render->raw_fraction = 1;
@@ -187,7 +188,8 @@ static int parse_storage(int key, char *text, struct argp_state *state)
 			argp_error(state, "--mix: \"%s\" is not a fraction from 0 to 1", text);
 		return 0;
 	case KEY_OTHER:
-		render->other = (enum packimg_codec)(parse_word("non-jpeg", text, codecs, state) + 1);
+		render->other =
+			(enum packimg_codec)(parse_word("non-jpeg", text, codecs, state) + 1);
 		return 0;
 	case KEY_OPTIMISE:
 		render->optimise = true;
@@ -211,7 +213,8 @@ static char parse_separator(const char *text, struct argp_state *state)
 
 static int parse_source(int key, char *text, struct argp_state *state)
 {
-	static const char *const kinds[] = {"auto", "folder", "manifest", "archive", "webdataset", NULL};
+	static const char *const kinds[] = {"auto",    "folder",     "manifest",
+					    "archive", "webdataset", NULL};
 	static const char *const class_from[] = {"auto", "top", "parent", "archive", "none", NULL};
 	static const char *const on_error[] = {"skip", "fail", NULL};
 	struct command_line *line = state->input;
@@ -262,15 +265,18 @@ static int parse_output(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_SHARD_SIZE:
 		if (text_parse_bytes(text, &convert->shard_size) || convert->shard_size < 1 << 16)
-			argp_error(state, "--shard-size: \"%s\" is not a size of at least 64K, such as 512M",
-				   text);
+			argp_error(
+				state,
+				"--shard-size: \"%s\" is not a size of at least 64K, such as 512M",
+				text);
 		return 0;
 	case KEY_SHUFFLE:
 		convert->seed = parse_number("shuffle", text, 0, UINT64_MAX, state);
 		convert->shuffle = convert->source.random_access = true;
 		return 0;
 	case KEY_SPLIT:
-		return parse_split(line->convert, text, state);
+		parse_split(line->convert, text, state);
+		return 0;
 	case KEY_SPLIT_SEED:
 		convert->split_seed = parse_number("split-seed", text, 0, UINT64_MAX, state);
 		return 0;
@@ -336,9 +342,12 @@ static const struct argp argp = {
 	.parser = parse,
 	.args_doc = "SRC... -o FILE",
 	.doc = "Pack images into one dataset.\v"
-	       "SRC is a folder of class folders, a CSV or TSV manifest, a tar or zip archive, a WebDataset "
-	       "shard (braces such as shard-{000..012}.tar are expanded), an image, or - for an archive "
-	       "on standard input. Exit status: 0; 1 when images were skipped; 2 when nothing was written.",
+	       "SRC is a folder of class folders, a CSV or TSV manifest, a tar or zip archive, a "
+	       "WebDataset "
+	       "shard (braces such as shard-{000..012}.tar are expanded), an image, or - for an "
+	       "archive "
+	       "on standard input. Exit status: 0; 1 when images were skipped; 2 when nothing was "
+	       "written.",
 };
 
 /* Where each part goes: FILE itself, or FILE with the part's name before its extension. */
@@ -348,7 +357,8 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 	size_t stem = strlen(output) > 5 ? strlen(output) - 5 : 0;
 
 	if (!stem || strcmp(output + stem, ".pimg"))
-		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg", output);
+		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
+				  output);
 	if (!convert->part_count) {
 		convert->part_count = 1;
 		convert->parts[0].fraction = 1;
@@ -357,14 +367,9 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 		struct convert_part *part = &convert->parts[i];
 		int r;
 
-		if (part->name)
-			r = asprintf(&part->path, "%.*s-%s.pimg", (int)stem, output, part->name);
-		else
-			r = asprintf(&part->path, "%s", output);
-		if (r < 0) {
-			part->path = NULL;
+		part->path = part->name ? split_path(output, part->name) : strdup(output);
+		if (!part->path)
 			return text_error(error, -ENOMEM, "out of memory");
-		}
 		r = command_check_output(part->path, convert->options.force, &part->old, error);
 		if (r)
 			return r;

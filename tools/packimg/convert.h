@@ -10,14 +10,11 @@
 #include "command.h"
 #include "progress.h"
 #include "render.h"
-
-enum {
-	CONVERT_PARTS_MAX = 64,
-};
+#include "split_spec.h"
 
 /* One dataset that is written: the whole, or a part of a split. */
 struct convert_part {
-	char *name; /* of the part; NULL: the whole */
+	const char *name; /* of the part; NULL: the whole */
 	double fraction;
 	char *path;
 	struct packimg_writer *writer;
@@ -47,7 +44,7 @@ struct convert_skip {
 
 struct convert {
 	struct convert_options options;
-	struct convert_part parts[CONVERT_PARTS_MAX];
+	struct convert_part parts[SPLIT_PARTS_MAX];
 	uint32_t part_count;
 	struct catalog catalog;
 	/* What happened. */

@@ -66,7 +66,8 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	if (r != SOURCE_END)
 		return r;
 	if (convert->catalog.count == before && !convert->skip_count)
-		return text_error(error, -ENODATA, "%s: no images found (names ending in .jpg, .jpeg, .png, .webp)",
+		return text_error(error, -ENODATA,
+				  "%s: no images found (names ending in .jpg, .jpeg, .png, .webp)",
 				  path);
 	return 0;
 }
@@ -93,7 +94,8 @@ static int read_classes(const char *path, struct word_list *list, struct packimg
 	free(line);
 	fclose(file);
 	if (!r && list->count > PACKIMG_CLASSES_MAX)
-		return text_error(error, -E2BIG, "%s: more than %d classes", path, PACKIMG_CLASSES_MAX);
+		return text_error(error, -E2BIG, "%s: more than %d classes", path,
+				  PACKIMG_CLASSES_MAX);
 	return r ? text_error(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
@@ -111,9 +113,10 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 	if (!r && convert->options.classes_file)
 		r = read_classes(convert->options.classes_file, &classes, error);
 	if (!r)
-		r = catalog_finish(&convert->catalog,
-				   convert->options.classes_file ? (const char *const *)classes.words : NULL,
-				   (uint32_t)classes.count, error);
+		r = catalog_finish(
+			&convert->catalog,
+			convert->options.classes_file ? (const char *const *)classes.words : NULL,
+			(uint32_t)classes.count, error);
 	word_list_deinit(&classes);
 	return r;
 }
@@ -121,7 +124,7 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 static int plan_split(struct convert *convert)
 {
 	struct catalog *catalog = &convert->catalog;
-	double fractions[CONVERT_PARTS_MAX];
+	double fractions[SPLIT_PARTS_MAX];
 	uint32_t *parts = calloc(catalog->count + 1, sizeof(*parts));
 	int32_t *labels = calloc(catalog->count + 1, sizeof(*labels));
 	int r = parts && labels ? 0 : -ENOMEM;

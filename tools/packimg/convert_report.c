@@ -51,8 +51,9 @@ static void report_part(const struct convert_part *part)
 	printf("%s: %s samples, %s\n", part->path, text_count(&count, part->samples),
 	       text_bytes(&bytes, part->bytes));
 	if (!statistics_result(&part->statistics, mean, std))
-		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s images)\n", mean[0],
-		       mean[1], mean[2], std[0], std[1], std[2],
+		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s "
+		       "images)\n",
+		       mean[0], mean[1], mean[2], std[0], std[1], std[2],
 		       text_count(&count, part->statistics.images));
 }
 
@@ -74,7 +75,8 @@ int convert_report(struct convert *convert)
 	       text_bytes(&out, total));
 	printf("  time      %s (listing %.2f s), ",
 	       text_duration(&duration, convert->list_s + convert->write_s), convert->list_s);
-	printf("%.0f images/s, %.1f MB/s, %u jobs\n", (double)sample_count(convert) / convert->write_s,
+	printf("%.0f images/s, %.1f MB/s, %u jobs\n",
+	       (double)sample_count(convert) / convert->write_s,
 	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs);
 	if (convert->catalog.ignored)
 		printf("  ignored   %s files that are not images by name\n",
@@ -97,7 +99,8 @@ static json_t *part_json(const struct convert_part *part)
 
 	json_object_set_new(json, "path", command_json_text(part->path, strlen(part->path)));
 	if (part->name) {
-		json_object_set_new(json, "part", command_json_text(part->name, strlen(part->name)));
+		json_object_set_new(json, "part",
+				    command_json_text(part->name, strlen(part->name)));
 		json_object_set_new(json, "fraction", json_real(part->fraction));
 	}
 	json_object_set_new(json, "samples", json_integer((json_int_t)part->samples));
@@ -125,11 +128,13 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
 	list = json_object();
 	for (int i = 1; i < 4; i++)
-		json_object_set_new(list, codec_names[i], json_integer((json_int_t)convert->codecs[i]));
+		json_object_set_new(list, codec_names[i],
+				    json_integer((json_int_t)convert->codecs[i]));
 	json_object_set_new(json, "codecs", list);
 	list = json_object();
 	for (int i = 0; i < 3; i++)
-		json_object_set_new(list, kind_names[i], json_integer((json_int_t)convert->kinds[i]));
+		json_object_set_new(list, kind_names[i],
+				    json_integer((json_int_t)convert->kinds[i]));
 	json_object_set_new(json, "sources", list);
 	json_object_set_new(json, "jobs", json_integer(convert->options.jobs));
 	json_object_set_new(json, "list_seconds", json_real(convert->list_s));
@@ -142,8 +147,10 @@ int convert_report_json(struct convert *convert)
 		const struct convert_skip *skip = &convert->skips[i];
 		json_t *entry = json_object();
 
-		json_object_set_new(entry, "name", command_json_text(skip->name, strlen(skip->name)));
-		json_object_set_new(entry, "reason", command_json_text(skip->reason, strlen(skip->reason)));
+		json_object_set_new(entry, "name",
+				    command_json_text(skip->name, strlen(skip->name)));
+		json_object_set_new(entry, "reason",
+				    command_json_text(skip->reason, strlen(skip->reason)));
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "skipped", list);

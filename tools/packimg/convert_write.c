@@ -24,7 +24,8 @@ struct outcome {
 
 struct worker {
 	struct renderer renderer;
-	struct buffer streamed; /* members of compressed archives, read when their block was claimed */
+	struct buffer
+		streamed; /* members of compressed archives, read when their block was claimed */
 	struct {
 		int status;
 		size_t offset, size;
@@ -71,8 +72,9 @@ static void read_streams(void *context, void *argument, struct work_block *block
 		if (sample->place.kind != PLACE_STREAM)
 			continue;
 		worker->members[i].offset = worker->streamed.size;
-		worker->members[i].status = store_read_stream(&convert->catalog.store, &sample->place,
-							      &worker->streamed, &outcomes[i].error);
+		worker->members[i].status =
+			store_read_stream(&convert->catalog.store, &sample->place,
+					  &worker->streamed, &outcomes[i].error);
 		worker->members[i].size = worker->streamed.size - worker->members[i].offset;
 	}
 }
@@ -84,11 +86,12 @@ static bool in_statistics(const struct convert *convert, uint64_t index)
 
 	if (!convert->options.render.verbatim || wanted >= count)
 		return wanted > 0;
-	return (unsigned __int128)index * wanted / count != (unsigned __int128)(index + 1) * wanted / count;
+	return (unsigned __int128)index * wanted / count !=
+	       (unsigned __int128)(index + 1) * wanted / count;
 }
 
-static void run_sample(const struct convert *convert, struct worker *worker, struct work_block *block,
-		       uint32_t number)
+static void run_sample(const struct convert *convert, struct worker *worker,
+		       struct work_block *block, uint32_t number)
 {
 	const uint64_t index = block->first + number;
 	const struct catalog_sample *sample = &convert->catalog.samples[index];
@@ -99,7 +102,8 @@ static void run_sample(const struct convert *convert, struct worker *worker, str
 	outcome->offset = offset;
 	outcome->statistics = (struct statistics){0};
 	if (sample->place.kind != PLACE_STREAM) {
-		outcome->status = store_read(&convert->catalog.store, &sample->place, bytes, &outcome->error);
+		outcome->status =
+			store_read(&convert->catalog.store, &sample->place, bytes, &outcome->error);
 	} else {
 		outcome->status = worker->members[number].status;
 		if (!outcome->status &&
@@ -109,10 +113,10 @@ static void run_sample(const struct convert *convert, struct worker *worker, str
 	}
 	outcome->source_size = bytes->size - offset;
 	if (!outcome->status)
-		outcome->status = renderer_render(
-			&worker->renderer, sample->name, bytes, offset,
-			in_statistics(convert, index) ? &outcome->statistics : NULL, &outcome->rendered,
-			&outcome->error);
+		outcome->status =
+			renderer_render(&worker->renderer, sample->name, bytes, offset,
+					in_statistics(convert, index) ? &outcome->statistics : NULL,
+					&outcome->rendered, &outcome->error);
 	if (outcome->status)
 		bytes->size = offset;
 	outcome->size = bytes->size - offset;
@@ -124,8 +128,9 @@ static void run_block(void *context, void *worker, struct work_block *block)
 		run_sample(context, worker, block, i);
 }
 
-static int write_values(struct convert *convert, struct convert_part *part, const struct catalog_sample *sample,
-			struct buffer *scratch, struct packimg_error *error)
+static int write_values(struct convert *convert, struct convert_part *part,
+			const struct catalog_sample *sample, struct buffer *scratch,
+			struct packimg_error *error)
 {
 	for (uint32_t i = 0; i < sample->value_count; i++) {
 		struct packimg_value value;
@@ -133,9 +138,10 @@ static int write_values(struct convert *convert, struct convert_part *part, cons
 
 		r = catalog_value(&convert->catalog, &sample->values[i], scratch, &value);
 		if (r)
-			return text_error(error, r, "%s: field \"%s\": %s", sample->name,
-					  convert->catalog.field_names.names[sample->values[i].field],
-					  strerror(-r));
+			return text_error(
+				error, r, "%s: field \"%s\": %s", sample->name,
+				convert->catalog.field_names.names[sample->values[i].field],
+				strerror(-r));
 		r = packimg_writer_value(part->writer, sample->values[i].field, &value, error);
 		if (r)
 			return r;
@@ -200,7 +206,8 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 		for (uint32_t f = 0; !r && f < convert->catalog.field_names.count; f++) {
 			uint32_t number;
 
-			r = packimg_writer_field(part->writer, convert->catalog.field_names.names[f],
+			r = packimg_writer_field(part->writer,
+						 convert->catalog.field_names.names[f],
 						 convert->catalog.fields[f].type, &number, error);
 			if (!r && number != f)
 				r = text_error(error, -EINVAL, "field \"%s\" is listed twice",
@@ -225,7 +232,8 @@ static int describe(const struct convert *convert, struct buffer *text)
 	if (render->max_side)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " max-side=%u", render->max_side);
 	if (render->short_side)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " short-side=%u", render->short_side);
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " short-side=%u",
+			      render->short_side);
 	if (render->raw_fraction > 0)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " raw=%g", render->raw_fraction);
 	if (render->raw_zstd)
@@ -233,48 +241,56 @@ static int describe(const struct convert *convert, struct buffer *text)
 	if (render->optimise)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " optimise");
 	if (convert->options.shuffle)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " shuffle=%" PRIu64, convert->options.seed);
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " shuffle=%" PRIu64,
+			      convert->options.seed);
 	if (convert->options.limit)
-		n += snprintf(line + n, sizeof(line) - (size_t)n, " limit=%" PRIu64, convert->options.limit);
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " limit=%" PRIu64,
+			      convert->options.limit);
 	return buffer_append(text, line, (size_t)n + 1);
 }
 
-static int write_metadata(struct convert *convert, struct convert_part *part, struct packimg_error *error)
+static int write_metadata(struct convert *convert, struct convert_part *part,
+			  struct packimg_error *error)
 {
 	struct buffer text = {0};
 	struct packimg_error ignored;
 	char number[32];
 	int r;
 
-	r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION, error);
+	r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
+				    error);
 	if (!r && describe(convert, &text))
 		r = text_error(error, -ENOMEM, "out of memory");
 	if (!r)
-		r = packimg_writer_metadata(part->writer, "packimg.options", (const char *)text.data, error);
+		r = packimg_writer_metadata(part->writer, "packimg.options",
+					    (const char *)text.data, error);
 	text.size = 0;
 	for (size_t i = 0; !r && i < convert->options.sources->count && i < 100; i++) {
 		const char *source = convert->options.sources->words[i];
 
-		if ((i && buffer_append(&text, "\n", 1)) || buffer_append(&text, source, strlen(source)))
+		if ((i && buffer_append(&text, "\n", 1)) ||
+		    buffer_append(&text, source, strlen(source)))
 			r = text_error(error, -ENOMEM, "out of memory");
 	}
 	if (!r && buffer_append(&text, "", 1))
 		r = text_error(error, -ENOMEM, "out of memory");
 	/* A path that is not UTF-8 is not worth failing for. */
 	if (!r)
-		packimg_writer_metadata(part->writer, "packimg.sources", (const char *)text.data, &ignored);
+		packimg_writer_metadata(part->writer, "packimg.sources", (const char *)text.data,
+					&ignored);
 	if (!r && part->name) {
 		snprintf(number, sizeof(number), "%g", part->fraction);
 		r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
 		if (!r)
-			r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number, error);
+			r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number,
+						    error);
 	}
 	buffer_deinit(&text);
 	return r;
 }
 
 int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,
-		     struct packimg_error *error)
+			     struct packimg_error *error)
 {
 	double mean[3], std[3];
 	char number[32];
@@ -311,7 +327,8 @@ static int finish_parts(struct convert *convert, struct packimg_error *error)
 	return r;
 }
 
-static int take_blocks(struct convert *convert, struct workers *workers, struct packimg_error *error)
+static int take_blocks(struct convert *convert, struct workers *workers,
+		       struct packimg_error *error)
 {
 	struct progress progress;
 	struct buffer scratch = {0};
@@ -371,7 +388,8 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	if (!r)
 		r = take_blocks(convert, workers, error);
 	workers_free(workers);
-	if (!r && convert->skip_count && !convert->kinds[0] && !convert->kinds[1] && !convert->kinds[2])
+	if (!r && convert->skip_count && !convert->kinds[0] && !convert->kinds[1] &&
+	    !convert->kinds[2])
 		r = text_error(error, -ENODATA, "no image could be converted; the first, %s: %s",
 			       convert->skips[0].name, convert->skips[0].reason);
 	if (!r)

@@ -47,7 +47,8 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 		const char *quote = memchr(p, '"', (size_t)(csv->end - p));
 
 		if (!quote)
-			return text_error(error, -EINVAL, "line %" PRIu64 ": a quote is never closed", line);
+			return text_error(error, -EINVAL,
+					  "line %" PRIu64 ": a quote is never closed", line);
 		for (const char *n = p; (n = memchr(n, '\n', (size_t)(quote - n))); n++)
 			csv->line_next++;
 		if (buffer_append(&csv->cells, p, (size_t)(quote - p)))
@@ -61,7 +62,8 @@ static int csv_quoted(struct csv *csv, struct packimg_error *error)
 	}
 	if (p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r')
 		return text_error(error, -EINVAL,
-				  "line %" PRIu64 ": text follows a closing quote; a quote inside a "
+				  "line %" PRIu64
+				  ": text follows a closing quote; a quote inside a "
 				  "quoted cell is written twice",
 				  csv->line_next);
 	csv->cursor = p;
@@ -117,7 +119,8 @@ static int csv_row(struct csv *csv, size_t count)
 	return 0;
 }
 
-int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count, struct packimg_error *error)
+int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
+	     struct packimg_error *error)
 {
 	size_t count = 0;
 	bool more = true;

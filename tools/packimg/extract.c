@@ -34,7 +34,8 @@ static const struct argp_option options[] = {
 	{"output", 'o', "DIR", 0, "folder to write to, made when it is not there", 0},
 	{"index", 'i', "LIST", 0, "only these, such as 0-9,15,100-", 0},
 	{"class", 'c', "NAME", 0, "only this class (may be repeated)", 0},
-	{"manifest", 'm', NULL, 0, "write DIR/manifest.csv with path, label, class and fields, too", 0},
+	{"manifest", 'm', NULL, 0, "write DIR/manifest.csv with path, label, class and fields, too",
+	 0},
 	{"force", 'f', NULL, 0, "replace files that exist", 0},
 	{"jobs", 'j', "N", 0, "threads (default: all CPUs)", 0},
 	{"quiet", 'q', NULL, 0, "no progress", 0},
@@ -127,7 +128,8 @@ static const char *below_class(const char *name, size_t *size, const char *class
 
 		if (!slash)
 			break;
-		if (class_size && !rest && (size_t)(slash - p) == class_size && !memcmp(p, class, class_size))
+		if (class_size && !rest && (size_t)(slash - p) == class_size &&
+		    !memcmp(p, class, class_size))
 			rest = slash + 1;
 		p = base = slash + 1;
 	}
@@ -152,7 +154,8 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 
 		if (sample->codec == PACKIMG_CODEC_JPEG)
 			for (size_t i = 0; i < sizeof(jpegs) / sizeof(jpegs[0]); i++)
-				if (strlen(jpegs[i]) == size && !strncasecmp(extension, jpegs[i], size))
+				if (strlen(jpegs[i]) == size &&
+				    !strncasecmp(extension, jpegs[i], size))
 					return 0;
 		/* Only an image's extension is replaced: "photo.2019" is a name. */
 		if (size == 4 || size == 5)
@@ -162,7 +165,8 @@ static int fit_extension(struct buffer *path, const struct packimg_sample *sampl
 }
 
 /* The path for one sample, not terminated. */
-static int make_path(const struct extract *extract, const struct packimg_sample *sample, struct buffer *path)
+static int make_path(const struct extract *extract, const struct packimg_sample *sample,
+		     struct buffer *path)
 {
 	const char *class = NULL, *name;
 	size_t size = 0, before;
@@ -184,7 +188,8 @@ static int make_path(const struct extract *extract, const struct packimg_sample 
 
 		if (append_path(path, number, (size_t)n))
 			return -ENOMEM;
-		return buffer_append(path, sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png", 4);
+		return buffer_append(path, sample->codec == PACKIMG_CODEC_JPEG ? ".jpg" : ".png",
+				     4);
 	}
 	return fit_extension(path, sample);
 }
@@ -198,7 +203,8 @@ static int make_unique(struct buffer *path, uint64_t index)
 
 	while (path->data[dot - 1] != '.')
 		dot--;
-	n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", index, (const char *)path->data + dot - 1);
+	n = snprintf(tail, sizeof(tail), "-%" PRIu64 "%.8s", index,
+		     (const char *)path->data + dot - 1);
 	path->size = dot - 1;
 	return buffer_append(path, tail, (size_t)n + 1);
 }
@@ -291,14 +297,14 @@ static int create_file(const struct extract *extract, const char *path)
 	return fd >= 0 ? fd : -errno;
 }
 
-static int write_file(const struct extract *extract, const char *path, const uint8_t *data, size_t size,
-		      struct packimg_error *error)
+static int write_file(const struct extract *extract, const char *path, const uint8_t *data,
+		      size_t size, struct packimg_error *error)
 {
 	int fd = create_file(extract, path), r = 0;
 
 	if (fd < 0)
-		return text_error(error, fd, "%s/%s: %s%s", extract->options->output, path, strerror(-fd),
-				  fd == -EEXIST ? "; --force replaces it" : "");
+		return text_error(error, fd, "%s/%s: %s%s", extract->options->output, path,
+				  strerror(-fd), fd == -EEXIST ? "; --force replaces it" : "");
 	while (size && !r) {
 		ssize_t n = write(fd, data, size);
 
@@ -311,11 +317,13 @@ static int write_file(const struct extract *extract, const char *path, const uin
 	}
 	if (close(fd) && !r)
 		r = -errno;
-	return r ? text_error(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r)) : 0;
+	return r ? text_error(error, r, "%s/%s: %s", extract->options->output, path, strerror(-r))
+		 : 0;
 }
 
-static int write_png(const struct extract *extract, struct worker *worker, const struct packimg_sample *sample,
-		     const char *path, struct packimg_error *error)
+static int write_png(const struct extract *extract, struct worker *worker,
+		     const struct packimg_sample *sample, const char *path,
+		     struct packimg_error *error)
 {
 	struct packimg_region region = {.width = sample->width, .height = sample->height};
 	uint32_t channels = sample->channels == 1 ? 1 : 3;
@@ -337,7 +345,8 @@ static int write_png(const struct extract *extract, struct worker *worker, const
 			to += channels;
 		}
 	}
-	r = png_write(worker->pixels.data, sample->width, sample->height, channels, &worker->png, error);
+	r = png_write(worker->pixels.data, sample->width, sample->height, channels, &worker->png,
+		      error);
 	return r ? r : write_file(extract, path, worker->png.data, worker->png.size, error);
 }
 
@@ -372,7 +381,8 @@ static void run_block(void *context, void *worker, struct work_block *block)
 	for (uint32_t i = 0; i < block->count; i++) {
 		verdicts[i].size = 0;
 		verdicts[i].error.text[0] = 0;
-		verdicts[i].status = extract_sample(context, worker, block->first + i, &verdicts[i]);
+		verdicts[i].status =
+			extract_sample(context, worker, block->first + i, &verdicts[i]);
 	}
 }
 
@@ -442,7 +452,8 @@ static int write_manifest(const struct extract *extract)
 		if (sample.label >= 0)
 			fprintf(file, "%" PRId32, sample.label);
 		fputc(',', file);
-		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label) : NULL;
+		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label)
+					  : NULL;
 		if (class)
 			write_cell(file, class, strlen(class));
 		write_fields(extract, file, sample.index);
@@ -450,7 +461,8 @@ static int write_manifest(const struct extract *extract)
 	}
 	bad = ferror(file);
 	if (fclose(file) || bad)
-		return command_fail("%s/manifest.csv: %s", extract->options->output, strerror(errno));
+		return command_fail("%s/manifest.csv: %s", extract->options->output,
+				    strerror(errno));
 	return 0;
 }
 
@@ -499,7 +511,8 @@ static int write_images(const struct extract *extract)
 	progress_clear(&progress);
 	if (r < 0)
 		return command_fail("starting threads: %s", strerror(-r));
-	printf("%s: %s of %s images, %s, %s\n", extract->options->output, text_count(&count, done - bad),
+	printf("%s: %s of %s images, %s, %s\n", extract->options->output,
+	       text_count(&count, done - bad),
 	       text_count(&(struct text_buffer){{0}}, extract->count), text_bytes(&size, bytes),
 	       text_duration(&duration, progress_elapsed_s(&progress)));
 	return bad == extract->count && bad ? COMMAND_FAILED : bad ? COMMAND_SKIPPED : COMMAND_OK;
@@ -531,7 +544,8 @@ int command_extract(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE -o DIR",
-		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for byte, pixels "
+		.doc = "Images back into files: DIR/CLASS/NAME. A stored JPEG comes back byte for "
+		       "byte, pixels "
 		       "become PNG.",
 	};
 	struct extract_options extract_options = {.jobs = command_cpu_count()};

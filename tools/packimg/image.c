@@ -27,10 +27,14 @@ static int unknown_kind(const uint8_t *data, size_t size, struct packimg_error *
 		size_t offset, size;
 		const char *name;
 	} kinds[] = {
-		{"GIF8", 0, 4, "a GIF"},	 {"BM", 0, 2, "a BMP"},
-		{"II*\0", 0, 4, "a TIFF"},	 {"MM\0*", 0, 4, "a TIFF"},
-		{"ftypavif", 4, 8, "an AVIF"},	 {"ftyphei", 4, 7, "a HEIF"},
-		{"\xff\x0a", 0, 2, "a JPEG XL"}, {"\0\0\0\x0cJXL ", 0, 8, "a JPEG XL"},
+		{"GIF8", 0, 4, "a GIF"},
+		{"BM", 0, 2, "a BMP"},
+		{"II*\0", 0, 4, "a TIFF"},
+		{"MM\0*", 0, 4, "a TIFF"},
+		{"ftypavif", 4, 8, "an AVIF"},
+		{"ftyphei", 4, 7, "a HEIF"},
+		{"\xff\x0a", 0, 2, "a JPEG XL"},
+		{"\0\0\0\x0cJXL ", 0, 8, "a JPEG XL"},
 		{"\0\0\0\x0cjP  ", 0, 8, "a JPEG 2000"},
 	};
 
@@ -40,12 +44,14 @@ static int unknown_kind(const uint8_t *data, size_t size, struct packimg_error *
 		if (size >= kinds[i].offset + kinds[i].size &&
 		    !memcmp(data + kinds[i].offset, kinds[i].magic, kinds[i].size))
 			return text_error(error, -ENOTSUP,
-					  "%s image; only JPEG, PNG and WebP are read", kinds[i].name);
+					  "%s image; only JPEG, PNG and WebP are read",
+					  kinds[i].name);
 	return text_error(error, -EBADMSG, "not an image (it begins with %02x %02x)", data[0],
 			  size > 1 ? data[1] : 0);
 }
 
-static int probe_kind(const uint8_t *data, size_t size, struct image_info *info, struct packimg_error *error)
+static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
+		      struct packimg_error *error)
 {
 	struct packimg_jpeg_info jpeg;
 	int r;
@@ -70,7 +76,8 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 	return unknown_kind(data, size, error);
 }
 
-int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error)
+int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		struct packimg_error *error)
 {
 	struct image_info info = {0};
 	int r;
@@ -78,12 +85,14 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info, s
 	r = probe_kind(data, size, &info, error);
 	if (r)
 		return r;
-	if (!info.width || !info.height || info.width > PACKIMG_SIDE_MAX || info.height > PACKIMG_SIDE_MAX)
+	if (!info.width || !info.height || info.width > PACKIMG_SIDE_MAX ||
+	    info.height > PACKIMG_SIDE_MAX)
 		return text_error(error, -EBADMSG, "its size of %ux%u is not in 1..%d", info.width,
 				  info.height, PACKIMG_SIDE_MAX);
 	if ((uint64_t)info.width * info.height > IMAGE_PIXELS_MAX)
-		return text_error(error, -EFBIG, "%ux%u pixels are more than an image may have (%d)",
-				  info.width, info.height, IMAGE_PIXELS_MAX);
+		return text_error(error, -EFBIG,
+				  "%ux%u pixels are more than an image may have (%d)", info.width,
+				  info.height, IMAGE_PIXELS_MAX);
 	*ret_info = info;
 	return 0;
 }
@@ -107,7 +116,8 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 	struct packimg_pixels decoded;
 	int r;
 
-	r = packimg_decode(reader->decoder, &sample, &region, target_width, target_height, &decoded, error);
+	r = packimg_decode(reader->decoder, &sample, &region, target_width, target_height, &decoded,
+			   error);
 	if (r)
 		return r;
 	*pixels = (struct image_pixels){
@@ -125,7 +135,8 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 }
 
 static int read_other(struct image_reader *reader, const uint8_t *data, size_t size,
-		      const struct image_info *info, struct image_pixels *pixels, struct packimg_error *error)
+		      const struct image_info *info, struct image_pixels *pixels,
+		      struct packimg_error *error)
 {
 	size_t bytes = (size_t)info->width * info->height * 3;
 	bool sideways = info->orientation >= 5;
@@ -144,7 +155,8 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	if (info->orientation != 1) {
 		if (buffer_reserve(&reader->turned, bytes))
 			return text_error(error, -ENOMEM, "out of memory");
-		image_orient(rgb, info->width, info->height, 3, info->orientation, reader->turned.data);
+		image_orient(rgb, info->width, info->height, 3, info->orientation,
+			     reader->turned.data);
 		rgb = reader->turned.data;
 	}
 	*pixels = (struct image_pixels){
@@ -160,7 +172,8 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 }
 
 /* Decoders give grey as three equal channels; one is enough. */
-static int keep_grey(struct image_reader *reader, struct image_pixels *pixels, struct packimg_error *error)
+static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
+		     struct packimg_error *error)
 {
 	size_t bytes = (size_t)pixels->width * pixels->height;
 	uint8_t *grey;
@@ -180,15 +193,16 @@ static int keep_grey(struct image_reader *reader, struct image_pixels *pixels, s
 	return 0;
 }
 
-int image_read(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
-	       uint32_t target_width, uint32_t target_height, struct image_pixels *ret_pixels,
-	       struct packimg_error *error)
+int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
+	       const struct image_info *info, uint32_t target_width, uint32_t target_height,
+	       struct image_pixels *ret_pixels, struct packimg_error *error)
 {
 	struct image_pixels pixels;
 	int r;
 
 	if (info->kind == IMAGE_JPEG)
-		r = read_jpeg(reader, data, size, info, target_width, target_height, &pixels, error);
+		r = read_jpeg(reader, data, size, info, target_width, target_height, &pixels,
+			      error);
 	else
 		r = read_other(reader, data, size, info, &pixels, error);
 	if (!r && info->channels == 1)

@@ -76,7 +76,8 @@ uint8_t exif_orientation(const uint8_t *data, size_t size)
 		const uint8_t *entry = data + offset + 2 + 12 * (size_t)i;
 		uint32_t value;
 
-		if (tiff_number(entry, 2, big_endian) != 0x0112 || tiff_number(entry + 2, 2, big_endian) != 3)
+		if (tiff_number(entry, 2, big_endian) != 0x0112 ||
+		    tiff_number(entry + 2, 2, big_endian) != 3)
 			continue;
 		value = tiff_number(entry + 8, 2, big_endian);
 		return value >= 1 && value <= 8 ? (uint8_t)value : 1;
@@ -85,7 +86,7 @@ uint8_t exif_orientation(const uint8_t *data, size_t size)
 }
 
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
-		   uint8_t orientation, uint8_t *target)
+		  uint8_t orientation, uint8_t *target)
 {
 	/* Where the stored pixel (x, y) goes: orientation 2 and 4 mirror, 3 turns by half, 5..8 swap the axes. */
 	bool swap = orientation >= 5;

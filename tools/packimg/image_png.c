@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png, struct spng_ihdr *ret_header,
-		    struct packimg_error *error)
+static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
+		    struct spng_ihdr *ret_header, struct packimg_error *error)
 {
 	spng_ctx *png = spng_ctx_new(0);
 	int r;
@@ -30,7 +30,8 @@ static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png, struct
 	return 0;
 }
 
-int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error)
+int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+	      struct packimg_error *error)
 {
 	struct spng_ihdr header;
 	struct spng_exif exif;
@@ -72,8 +73,8 @@ int png_read(const uint8_t *data, size_t size, const struct image_info *info, ui
 	return r ? text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r)) : 0;
 }
 
-int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels, struct buffer *png,
-	      struct packimg_error *error)
+int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels,
+	      struct buffer *png, struct packimg_error *error)
 {
 	struct spng_ihdr header = {
 		.width = width,
@@ -106,7 +107,8 @@ int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t c
 	return r ? text_error(error, r, "out of memory") : 0;
 }
 #else
-int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error)
+int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+	      struct packimg_error *error)
 {
 	return text_error(error, -ENOTSUP, "a PNG image; this packimg was built without libspng");
 }
@@ -117,8 +119,8 @@ int png_read(const uint8_t *data, size_t size, const struct image_info *info, ui
 	return text_error(error, -ENOTSUP, "a PNG image; this packimg was built without libspng");
 }
 
-int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels, struct buffer *png,
-	      struct packimg_error *error)
+int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels,
+	      struct buffer *png, struct packimg_error *error)
 {
 	return text_error(error, -ENOTSUP, "writing PNG: this packimg was built without libspng");
 }

@@ -9,13 +9,14 @@
 #include <webp/decode.h>
 
 /* Payload of the first chunk of that name in an extended WebP file. */
-static const uint8_t *webp_chunk(const uint8_t *data, size_t size, const char *name, size_t *ret_size)
+static const uint8_t *webp_chunk(const uint8_t *data, size_t size, const char *name,
+				 size_t *ret_size)
 {
 	size_t at = 12;
 
 	while (at + 8 <= size) {
-		size_t length = data[at + 4] | (size_t)data[at + 5] << 8 | (size_t)data[at + 6] << 16 |
-				(size_t)data[at + 7] << 24;
+		size_t length = data[at + 4] | (size_t)data[at + 5] << 8 |
+				(size_t)data[at + 6] << 16 | (size_t)data[at + 7] << 24;
 
 		if (length > size - at - 8)
 			return NULL;
@@ -28,7 +29,8 @@ static const uint8_t *webp_chunk(const uint8_t *data, size_t size, const char *n
 	return NULL;
 }
 
-int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error)
+int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+	       struct packimg_error *error)
 {
 	WebPBitstreamFeatures features;
 	const uint8_t *exif;
@@ -59,7 +61,8 @@ int webp_read(const uint8_t *data, size_t size, const struct image_info *info, u
 	return 0;
 }
 #else
-int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error)
+int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+	       struct packimg_error *error)
 {
 	return text_error(error, -ENOTSUP, "a WebP image; this packimg was built without libwebp");
 }

@@ -126,9 +126,11 @@ static void print_codecs(const struct survey *survey)
 	for (int i = 1; i < 4; i++)
 		if (survey->codecs[i])
 			printf("  %-10s %s samples, %s\n", codec_name((enum packimg_codec)i),
-			       text_count(&count, survey->codecs[i]), text_bytes(&bytes, survey->codec_bytes[i]));
+			       text_count(&count, survey->codecs[i]),
+			       text_bytes(&bytes, survey->codec_bytes[i]));
 	if (survey->with_side)
-		printf("  %-10s %s samples, %s\n", "side data", text_count(&count, survey->with_side),
+		printf("  %-10s %s samples, %s\n", "side data",
+		       text_count(&count, survey->with_side),
 		       text_bytes(&bytes, survey->side_bytes));
 }
 
@@ -168,8 +170,8 @@ static void print_facts(const struct packimg *dataset)
 			printf("field       %s (%s)\n", field.name, field_type_name(field.type));
 	}
 	if (!packimg_statistics(dataset, mean, std))
-		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0], mean[1],
-		       mean[2], std[0], std[1], std[2]);
+		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0],
+		       mean[1], mean[2], std[0], std[1], std[2]);
 	while (*line) {
 		size_t size = strcspn(line, "\n");
 
@@ -178,7 +180,8 @@ static void print_facts(const struct packimg *dataset)
 	}
 }
 
-static int print_text(const struct packimg *dataset, const struct info_options *info, const struct survey *survey)
+static int print_text(const struct packimg *dataset, const struct info_options *info,
+		      const struct survey *survey)
 {
 	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
 	struct text_buffer number, bytes;
@@ -190,14 +193,16 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 	       packimg_shard_count(dataset) == 1 ? "" : "s", uuid);
 	print_codecs(survey);
 	if (good)
-		printf("size        %u..%u x %u..%u, mean %.0f x %.0f, %.1f KB\n", survey->width_min,
-		       survey->width_max, survey->height_min, survey->height_max,
-		       (double)survey->width_sum / (double)good, (double)survey->height_sum / (double)good,
+		printf("size        %u..%u x %u..%u, mean %.0f x %.0f, %.1f KB\n",
+		       survey->width_min, survey->width_max, survey->height_min, survey->height_max,
+		       (double)survey->width_sum / (double)good,
+		       (double)survey->height_sum / (double)good,
 		       (double)survey->bytes / (double)good / 1e3);
 	if (survey->grey)
 		printf("grey        %s\n", text_count(&number, survey->grey));
 	if (survey->oriented)
-		printf("oriented    %s (EXIF, applied when decoded)\n", text_count(&number, survey->oriented));
+		printf("oriented    %s (EXIF, applied when decoded)\n",
+		       text_count(&number, survey->oriented));
 	if (survey->damaged)
 		printf("DAMAGED     %s index records; packimg verify names them\n",
 		       text_count(&number, survey->damaged));
@@ -218,8 +223,9 @@ static json_t *metadata_json(const struct packimg *dataset)
 			char *name = strndup(line, key);
 
 			if (name)
-				json_object_set_new(json, name,
-						    command_json_text(line + key + 1, size - key - 1));
+				json_object_set_new(
+					json, name,
+					command_json_text(line + key + 1, size - key - 1));
 			free(name);
 		}
 		line += size + (line[size] == '\n');
@@ -257,7 +263,8 @@ static void add_lists(const struct packimg *dataset, const struct survey *survey
 		if (packimg_shard(dataset, i, &shard))
 			continue;
 		entry = json_object();
-		json_object_set_new(entry, "path", command_json_text(shard.path, strlen(shard.path)));
+		json_object_set_new(entry, "path",
+				    command_json_text(shard.path, strlen(shard.path)));
 		json_object_set_new(entry, "bytes", json_integer((json_int_t)shard.size));
 		json_object_set_new(entry, "samples", json_integer((json_int_t)shard.sample_count));
 		json_array_append_new(list, entry);
@@ -284,14 +291,14 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 	json_object_set_new(json, "oriented", json_integer((json_int_t)survey->oriented));
 	for (int i = 1; i < 4; i++)
 		json_object_set_new(codecs, codec_name((enum packimg_codec)i),
-				    json_pack("{sIsI}", "samples", (json_int_t)survey->codecs[i], "bytes",
-					      (json_int_t)survey->codec_bytes[i]));
+				    json_pack("{sIsI}", "samples", (json_int_t)survey->codecs[i],
+					      "bytes", (json_int_t)survey->codec_bytes[i]));
 	json_object_set_new(json, "codecs", codecs);
 	if (good)
 		json_object_set_new(
 			json, "size",
-			json_pack("{s[ii]s[ii]sfsf}", "width", survey->width_min, survey->width_max, "height",
-				  survey->height_min, survey->height_max, "mean_width",
+			json_pack("{s[ii]s[ii]sfsf}", "width", survey->width_min, survey->width_max,
+				  "height", survey->height_min, survey->height_max, "mean_width",
 				  (double)survey->width_sum / (double)good, "mean_height",
 				  (double)survey->height_sum / (double)good));
 	if (!packimg_statistics(dataset, mean, std)) {
@@ -305,8 +312,10 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 
 int command_info(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = options, .parser = parse, .args_doc = "FILE", .doc = "What a dataset holds."};
+	static const struct argp argp = {.options = options,
+					 .parser = parse,
+					 .args_doc = "FILE",
+					 .doc = "What a dataset holds."};
 	struct info_options info = {0};
 	struct packimg_error error;
 	struct packimg *dataset;

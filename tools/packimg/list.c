@@ -100,12 +100,13 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 		printf("\t%s", class);
 	else
 		printf("\t%" PRId32, sample.label);
-	printf("\t%ux%u\t%s\t%u\t", sample.width, sample.height, codec_name(sample.codec), sample.data_size);
+	printf("\t%ux%u\t%s\t%u\t", sample.width, sample.height, codec_name(sample.codec),
+	       sample.data_size);
 	if (!packimg_source(dataset, index, &source, &source_size))
 		print_escaped(source, source_size);
 	for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
-		if (!packimg_field(dataset, i, &field) && !packimg_value(dataset, index, i, &value) &&
-		    value.present)
+		if (!packimg_field(dataset, i, &field) &&
+		    !packimg_value(dataset, index, i, &value) && value.present)
 			print_value(&field, &value);
 	putchar('\n');
 }
@@ -145,7 +146,8 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 		json_object_set_new(json, "damaged", json_true());
 	} else {
 		json_object_set_new(json, "label", json_integer(sample.label));
-		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label) : NULL;
+		class = sample.label >= 0 ? packimg_class_name(dataset, (uint32_t)sample.label)
+					  : NULL;
 		if (class)
 			json_object_set_new(json, "class", command_json_text(class, strlen(class)));
 		json_object_set_new(json, "width", json_integer(sample.width));
@@ -194,7 +196,8 @@ int command_list(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE",
-		.doc = "The samples of a dataset, one per line: index, class, size in pixels, codec, bytes, "
+		.doc = "The samples of a dataset, one per line: index, class, size in pixels, "
+		       "codec, bytes, "
 		       "source, fields; separated by tabs.",
 	};
 	struct list_options list = {0};

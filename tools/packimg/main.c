@@ -18,6 +18,8 @@ static const struct {
 	{"list", command_list, "its samples, one per line"},
 	{"verify", command_verify, "check every checksum and decode every image"},
 	{"extract", command_extract, "images back into files"},
+	{"merge", command_merge, "several datasets into one"},
+	{"split", command_split, "one dataset into several"},
 };
 
 static void usage(FILE *stream)
@@ -25,7 +27,8 @@ static void usage(FILE *stream)
 	fputs("Usage: packimg COMMAND ...\n\n", stream);
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		fprintf(stream, "  %-9s %s\n", commands[i].name, commands[i].summary);
-	fputs("\npackimg COMMAND --help tells more, and so does the manual page packimg(1).\n", stream);
+	fputs("\npackimg COMMAND --help tells more, and so does the manual page packimg(1).\n",
+	      stream);
 }
 
 int main(int argc, char **argv)

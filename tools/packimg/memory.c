@@ -73,7 +73,8 @@ static void *chunk_map(size_t room, bool in_file)
 	int fd;
 
 	if (in_file) {
-		fd = open(folder && *folder ? folder : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		fd = open(folder && *folder ? folder : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC,
+			  0600);
 		if (fd >= 0) {
 			/* Blocks are allocated now: a full disk must not become SIGBUS later. */
 			if (!posix_fallocate(fd, 0, (off_t)room))

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-	RAW_SEED = 0x726177,      /* of the hash that --mix draws by */
-	STATISTICS_ROWS = 64,     /* rows of an image that statistics look at, about */
+	RAW_SEED = 0x726177,	  /* of the hash that --mix draws by */
+	STATISTICS_ROWS = 64,	  /* rows of an image that statistics look at, about */
 	STATISTICS_STEP_MAX = 16, /* but never fewer than one row in so many */
 };
 
@@ -41,13 +41,15 @@ void renderer_deinit(struct renderer *renderer)
 void render_target_size(const struct render_options *options, uint32_t width, uint32_t height,
 			uint32_t *ret_width, uint32_t *ret_height)
 {
-	uint32_t shorter = width < height ? width : height, longer = width < height ? height : width;
+	uint32_t shorter = width < height ? width : height,
+		 longer = width < height ? height : width;
 	double scale = 1;
 	double to_width, to_height;
 
 	if (options->short_side && shorter > options->short_side)
 		scale = (double)options->short_side / shorter;
-	if (options->max_side && longer > options->max_side && (double)options->max_side / longer < scale)
+	if (options->max_side && longer > options->max_side &&
+	    (double)options->max_side / longer < scale)
 		scale = (double)options->max_side / longer;
 	to_width = round(width * scale);
 	to_height = round(height * scale);
@@ -186,9 +188,9 @@ static int encode(struct renderer *renderer, struct image_pixels *pixels, enum p
 	int r;
 
 	if (*codec == PACKIMG_CODEC_JPEG) {
-		r = packimg_encode_jpeg(renderer->encoder, pixels->data, pixels->stride, pixels->width,
-					pixels->height, pixels->channels, options->quality,
-					options->optimise, ret_data, ret_size);
+		r = packimg_encode_jpeg(renderer->encoder, pixels->data, pixels->stride,
+					pixels->width, pixels->height, pixels->channels,
+					options->quality, options->optimise, ret_data, ret_size);
 		return r ? text_error(error, r, "JPEG encoder: %s", strerror(-r)) : 0;
 	}
 	if (bytes > UINT32_MAX || pack_rows(renderer, pixels))
@@ -209,9 +211,9 @@ static int encode(struct renderer *renderer, struct image_pixels *pixels, enum p
 }
 
 static int render_pixels(struct renderer *renderer, enum packimg_codec codec, struct buffer *bytes,
-			 size_t offset, const struct image_info *info, uint32_t width, uint32_t height,
-			 struct statistics *statistics, struct rendered *ret_rendered,
-			 struct packimg_error *error)
+			 size_t offset, const struct image_info *info, uint32_t width,
+			 uint32_t height, struct statistics *statistics,
+			 struct rendered *ret_rendered, struct packimg_error *error)
 {
 	bool sideways = info->orientation >= 5;
 	uint32_t upright_width = sideways ? info->height : info->width;
@@ -246,8 +248,8 @@ static int render_pixels(struct renderer *renderer, enum packimg_codec codec, st
 	return 0;
 }
 
-int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes, size_t offset,
-		    struct statistics *statistics, struct rendered *ret_rendered,
+int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes,
+		    size_t offset, struct statistics *statistics, struct rendered *ret_rendered,
 		    struct packimg_error *error)
 {
 	const struct render_options *options = &renderer->options;
@@ -265,7 +267,8 @@ int renderer_render(struct renderer *renderer, const char *name, struct buffer *
 	render_target_size(options, upright_width, upright_height, &width, &height);
 	if (codec == PACKIMG_CODEC_JPEG && options->verbatim && info.kind == IMAGE_JPEG &&
 	    width == upright_width && height == upright_height)
-		return keep_verbatim(renderer, bytes, offset, &info, statistics, ret_rendered, error);
+		return keep_verbatim(renderer, bytes, offset, &info, statistics, ret_rendered,
+				     error);
 	return render_pixels(renderer, codec, bytes, offset, &info, width, height, statistics,
 			     ret_rendered, error);
 }

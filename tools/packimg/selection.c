@@ -42,12 +42,14 @@ const char *field_type_name(enum packimg_field_type type)
 }
 
 /* Sets one bit per index that the text names. */
-static int mark_indices(const char *text, uint64_t count, uint8_t *marks, struct packimg_error *error)
+static int mark_indices(const char *text, uint64_t count, uint8_t *marks,
+			struct packimg_error *error)
 {
 	char *copy = strdup(text), *save, *word;
 	int r = copy ? 0 : text_error(error, -ENOMEM, "out of memory");
 
-	for (word = r ? NULL : strtok_r(copy, ",", &save); word && !r; word = strtok_r(NULL, ",", &save)) {
+	for (word = r ? NULL : strtok_r(copy, ",", &save); word && !r;
+	     word = strtok_r(NULL, ",", &save)) {
 		char *dash = strchr(word, '-');
 		uint64_t first, last;
 
@@ -62,10 +64,12 @@ static int mark_indices(const char *text, uint64_t count, uint8_t *marks, struct
 		else if (text_parse_u64(dash + 1, first, UINT64_MAX, &last))
 			r = -EINVAL;
 		if (r) {
-			text_error(error, r, "\"%s\" is not a list of indices such as 0-9,15,100-", text);
+			text_error(error, r, "\"%s\" is not a list of indices such as 0-9,15,100-",
+				   text);
 		} else if (first >= count || last >= count) {
 			r = text_error(error, -ERANGE,
-				       "index %" PRIu64 " is past the end: the dataset has %" PRIu64 " samples",
+				       "index %" PRIu64 " is past the end: the dataset has %" PRIu64
+				       " samples",
 				       first >= count ? first : last, count);
 		} else {
 			for (uint64_t i = first; i <= last; i++)
@@ -94,8 +98,8 @@ static int find_class(const struct packimg *dataset, const char *name, int32_t *
 	return 0;
 }
 
-static int mark_classes(const struct word_list *classes, const struct packimg *dataset, uint8_t *marks,
-			struct packimg_error *error)
+static int mark_classes(const struct word_list *classes, const struct packimg *dataset,
+			uint8_t *marks, struct packimg_error *error)
 {
 	int32_t *labels = calloc(classes->count, sizeof(*labels));
 	int r = labels ? 0 : text_error(error, -ENOMEM, "out of memory");
@@ -111,7 +115,7 @@ static int mark_classes(const struct word_list *classes, const struct packimg *d
 			for (size_t c = 0; c < classes->count; c++)
 				wanted |= labels[c] == sample.label;
 		if (!wanted)
-			marks[i / 8] &= (uint8_t)~(1u << (i % 8));
+			marks[i / 8] &= (uint8_t) ~(1u << (i % 8));
 	}
 	free(labels);
 	return r;

@@ -75,8 +75,8 @@ static int dealt_compare(const void *a, const void *b)
 }
 
 /* Each sample goes to the part that is furthest behind its share, so that any run of the order is in proportion. */
-static void deal(const struct dealt *order, uint64_t count, const double *fractions, uint32_t part_count,
-		 double *owed, uint32_t *ret_part)
+static void deal(const struct dealt *order, uint64_t count, const double *fractions,
+		 uint32_t part_count, double *owed, uint32_t *ret_part)
 {
 	double rest = 1;
 
@@ -98,8 +98,8 @@ static void deal(const struct dealt *order, uint64_t count, const double *fracti
 	}
 }
 
-int shuffle_split(const int32_t *labels, uint64_t count, const double *fractions, uint32_t part_count,
-		  uint64_t seed, uint32_t *ret_part)
+int shuffle_split(const int32_t *labels, uint64_t count, const double *fractions,
+		  uint32_t part_count, uint64_t seed, uint32_t *ret_part)
 {
 	struct dealt *order = calloc(count ? count : 1, sizeof(*order));
 	uint64_t *permutation = calloc(count ? count : 1, sizeof(*permutation));

@@ -24,8 +24,7 @@ static bool ends_with_any(const char *name, const char *const *ends)
 
 bool source_name_is_image(const char *name)
 {
-	static const char *const ends[] = {".jpg",  ".jpeg", ".jpe", ".jfif",
-					   ".png", ".webp", NULL};
+	static const char *const ends[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", NULL};
 
 	return ends_with_any(name, ends);
 }
@@ -64,13 +63,15 @@ const char *source_class_of(const char *name, enum class_from from, char *class_
 }
 
 enum {
-	PEEK_MEMBERS = 64, /* of an archive, to tell a WebDataset shard from an archive of folders */
+	PEEK_MEMBERS =
+		64, /* of an archive, to tell a WebDataset shard from an archive of folders */
 };
 
 /* A WebDataset shard keeps a label or a description beside each image: KEY.cls, KEY.json or KEY.txt with KEY.jpg. */
 static int peek_archive(const char *path, enum source_kind *ret_kind, struct packimg_error *error)
 {
-	static const char *const companions[] = {".cls", ".json", ".cls.txt", ".txt", ".caption", NULL};
+	static const char *const companions[] = {".cls", ".json",    ".cls.txt",
+						 ".txt", ".caption", NULL};
 	struct archive_in *archive;
 	struct archive_member member;
 	bool key_is_image = false, image, companion, same;
@@ -112,8 +113,8 @@ static int peek_archive(const char *path, enum source_kind *ret_kind, struct pac
 	return r < 0 && r != -EBADMSG ? r : 0;
 }
 
-static int find_kind(const char *path, const struct source_options *options, enum source_kind *ret_kind,
-		     struct packimg_error *error)
+static int find_kind(const char *path, const struct source_options *options,
+		     enum source_kind *ret_kind, struct packimg_error *error)
 {
 	struct stat status;
 

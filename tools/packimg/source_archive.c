@@ -1,7 +1,7 @@
 /* A tar or zip archive of images, plain or compressed. */
+#include "source_archive.h"
 #include "archive_in.h"
 #include "source.h"
-#include "source_archive.h"
 #include "text.h"
 
 #include <errno.h>
@@ -104,8 +104,8 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	else
 		ret_item->class_name = source_class_of(member.name, archive->class_from,
 						       (char *)archive->class_name.data);
-	r = archive_place(archive->store, archive->container, archive->archive, &member, archive->spill,
-			  &archive->bytes, &ret_item->place, error);
+	r = archive_place(archive->store, archive->container, archive->archive, &member,
+			  archive->spill, &archive->bytes, &ret_item->place, error);
 	return r == -EFBIG ? SOURCE_SKIP : r;
 }
 
@@ -122,7 +122,8 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 		return text_error(error, -ENOMEM, "out of memory");
 	archive->source.ops = &source_archive_ops;
 	archive->store = store;
-	archive->class_from = options->class_from == CLASS_AUTO ? CLASS_PARENT : options->class_from;
+	archive->class_from =
+		options->class_from == CLASS_AUTO ? CLASS_PARENT : options->class_from;
 	archive->spill = options->random_access || pipe;
 	archive->archive_class = archive_stem(path);
 	r = archive->archive_class ? store_add(store, pipe ? "/dev/stdin" : path, false,

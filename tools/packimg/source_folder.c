@@ -129,19 +129,23 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	int fd, r;
 
 	if (folder->depth == DEPTH_MAX)
-		return text_error(error, -ELOOP, "%s/%s: folders more than %d deep", container->path, path,
-				  DEPTH_MAX);
+		return text_error(error, -ELOOP, "%s/%s: folders more than %d deep",
+				  container->path, path, DEPTH_MAX);
 	fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return text_error(error, -errno, "%s/%s: %s", container->path, path, strerror(errno));
+		return text_error(error, -errno, "%s/%s: %s", container->path, path,
+				  strerror(errno));
 	if (fstat(fd, &status)) {
 		close(fd);
-		return text_error(error, -errno, "%s/%s: %s", container->path, path, strerror(errno));
+		return text_error(error, -errno, "%s/%s: %s", container->path, path,
+				  strerror(errno));
 	}
 	for (int i = 0; i < folder->depth; i++) {
-		if (folder->levels[i].device == status.st_dev && folder->levels[i].inode == status.st_ino) {
+		if (folder->levels[i].device == status.st_dev &&
+		    folder->levels[i].inode == status.st_ino) {
 			close(fd);
-			return text_error(error, -ELOOP, "%s/%s: a link leads back to a folder above it",
+			return text_error(error, -ELOOP,
+					  "%s/%s: a link leads back to a folder above it",
 					  container->path, path);
 		}
 	}

@@ -62,7 +62,8 @@ static int find_column(const char *const *cells, size_t count, const char *const
 	return -1;
 }
 
-static int set_columns(struct source_manifest *manifest, const char *const *cells, size_t count, bool header)
+static int set_columns(struct source_manifest *manifest, const char *const *cells, size_t count,
+		       bool header)
 {
 	manifest->columns = calloc(count, sizeof(*manifest->columns));
 	manifest->fields = calloc(count, sizeof(*manifest->fields));
@@ -83,10 +84,12 @@ static int set_columns(struct source_manifest *manifest, const char *const *cell
 /* Reads the header, or finds that there is none; leaves the cursor on the first row of images. */
 static int read_header(struct source_manifest *manifest, struct packimg_error *error)
 {
-	static const char *const paths[] = {"path", "file", "filename", "file_name",
-					    "filepath", "image", "image_path", "name", NULL};
+	static const char *const paths[] = {"path",	  "file",     "filename",
+					    "file_name",  "filepath", "image",
+					    "image_path", "name",     NULL};
 	static const char *const labels[] = {"label", "target", "label_id", "class_id", NULL};
-	static const char *const classes[] = {"class", "class_name", "category", "label_name", NULL};
+	static const char *const classes[] = {"class", "class_name", "category", "label_name",
+					      NULL};
 	const char *const *cells;
 	size_t count;
 	int r;
@@ -107,10 +110,11 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 		return set_columns(manifest, cells, count, true);
 	}
 	if (!source_name_is_image(cells[0]))
-		return text_error(error, -EINVAL,
-				  "line 1 has neither a column named \"path\" nor an image's name in "
-				  "its first column (\"%.60s\")",
-				  cells[0]);
+		return text_error(
+			error, -EINVAL,
+			"line 1 has neither a column named \"path\" nor an image's name in "
+			"its first column (\"%.60s\")",
+			cells[0]);
 	manifest->path_column = 0;
 	manifest->label_column = count > 1 ? 1 : -1;
 	manifest->class_column = -1;
@@ -162,9 +166,9 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 	if (text_parse_i64(cells[label], &item->class_number) || item->class_number < -1 ||
 	    item->class_number >= PACKIMG_CLASSES_MAX) {
 		item->class_number = -1;
-		return text_error(error, SOURCE_SKIP, "%s, line %" PRIu64 ": label %s is not in 0..%d",
-				  manifest->path, manifest->csv.line, cells[label],
-				  PACKIMG_CLASSES_MAX - 1);
+		return text_error(error, SOURCE_SKIP,
+				  "%s, line %" PRIu64 ": label %s is not in 0..%d", manifest->path,
+				  manifest->csv.line, cells[label], PACKIMG_CLASSES_MAX - 1);
 	}
 	return 0;
 }
@@ -204,8 +208,9 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 	}
 	ret_item->name = cells[manifest->path_column];
 	if (count > manifest->column_count)
-		return text_error(error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
-				  manifest->path, manifest->csv.line, count, manifest->column_count);
+		return text_error(
+			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
+			manifest->path, manifest->csv.line, count, manifest->column_count);
 	r = set_class(manifest, cells, count, ret_item, error);
 	if (r)
 		return r;
@@ -283,7 +288,8 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 		separator = '\t';
 	csv_init(&manifest->csv, (const char *)manifest->text.data, manifest->text.size, separator);
 	if (manifest->text.size && memchr(manifest->text.data, 0, manifest->text.size))
-		return text_error(error, -EINVAL, "%s: holds zero bytes, so it is not a text", file);
+		return text_error(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
+				  file);
 	r = read_header(manifest, error);
 	if (!r)
 		r = look_at_labels(manifest, error);

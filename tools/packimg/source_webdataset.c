@@ -93,8 +93,9 @@ static int add_field(struct source_webdataset *shard, const char *name, enum val
 	if (buffer_append(&shard->texts, name, strlen(name) + 1))
 		return -ENOMEM;
 	field->text = shard->texts.size;
-	return buffer_append(&shard->texts, text, size) || buffer_append(&shard->texts, "", 1) ? -ENOMEM
-											      : 0;
+	return buffer_append(&shard->texts, text, size) || buffer_append(&shard->texts, "", 1)
+		       ? -ENOMEM
+		       : 0;
 }
 
 static int add_json_value(struct source_webdataset *shard, const char *name, const json_t *value)
@@ -110,7 +111,8 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 	case JSON_FALSE:
 		return add_field(shard, name, VALUE_INTEGER, json_is_true(value) ? "1" : "0", 1);
 	case JSON_INTEGER:
-		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(value));
 		return add_field(shard, name, VALUE_INTEGER, number, strlen(number));
 	case JSON_REAL:
 		snprintf(number, sizeof(number), "%.17g", json_real_value(value));
@@ -166,7 +168,8 @@ static int add_json(struct source_webdataset *shard)
 		return 0;
 	}
 	r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
-	json_object_foreach (json, key, value) {
+	json_object_foreach(json, key, value)
+	{
 		if (!r && strcmp(key, "json"))
 			r = add_json_value(shard, key, value);
 	}
@@ -195,8 +198,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 		shard->has_image = true;
 		if (set_text(&shard->name, member->name, strlen(member->name)))
 			return text_error(error, -ENOMEM, "out of memory");
-		r = archive_place(shard->store, shard->container, shard->archive, member, shard->spill,
-				  &shard->bytes, &shard->place, error);
+		r = archive_place(shard->store, shard->container, shard->archive, member,
+				  shard->spill, &shard->bytes, &shard->place, error);
 		if (r == -EFBIG) {
 			set_fault(shard, extension, error ? error->text : "too large");
 			r = 0;
@@ -323,10 +326,12 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	return shard->fault;
 }
 
-static const struct source_ops source_webdataset_ops = {source_webdataset_next, source_webdataset_free};
+static const struct source_ops source_webdataset_ops = {source_webdataset_next,
+							source_webdataset_free};
 
-int source_webdataset_new(struct store *store, const char *path, const struct source_options *options,
-			  struct source **ret_source, struct packimg_error *error)
+int source_webdataset_new(struct store *store, const char *path,
+			  const struct source_options *options, struct source **ret_source,
+			  struct packimg_error *error)
 {
 	struct source_webdataset *shard = calloc(1, sizeof(*shard));
 	bool pipe = !strcmp(path, "-");

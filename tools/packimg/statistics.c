@@ -4,7 +4,8 @@
 #include <math.h>
 
 /* A row's sums fit 32 bits: 65535 pixels of at most 255 squared. */
-static void add_row(struct statistics *statistics, const uint8_t *row, uint32_t width, uint32_t channels)
+static void add_row(struct statistics *statistics, const uint8_t *row, uint32_t width,
+		    uint32_t channels)
 {
 	uint32_t sum[3] = {0}, square[3] = {0};
 
@@ -37,10 +38,13 @@ static void add_row(struct statistics *statistics, const uint8_t *row, uint32_t 
 	statistics->pixels += width;
 }
 
-void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels, uint32_t row_step)
+void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels,
+			   uint32_t row_step)
 {
-	for (uint32_t y = row_step / 2 < pixels->height ? row_step / 2 : 0; y < pixels->height; y += row_step)
-		add_row(statistics, pixels->data + y * pixels->stride, pixels->width, pixels->channels);
+	for (uint32_t y = row_step / 2 < pixels->height ? row_step / 2 : 0; y < pixels->height;
+	     y += row_step)
+		add_row(statistics, pixels->data + y * pixels->stride, pixels->width,
+			pixels->channels);
 	statistics->images++;
 }
 
@@ -54,8 +58,8 @@ void statistics_add(struct statistics *statistics, const struct statistics *othe
 	}
 }
 
-void statistics_add_summary(struct statistics *statistics, const double mean[3], const double std[3],
-			    uint64_t images, uint64_t pixels)
+void statistics_add_summary(struct statistics *statistics, const double mean[3],
+			    const double std[3], uint64_t images, uint64_t pixels)
 {
 	statistics->images += images;
 	statistics->pixels += pixels;
@@ -63,6 +67,21 @@ void statistics_add_summary(struct statistics *statistics, const double mean[3],
 		statistics->sum[c] += (uint64_t)llround(mean[c] * (double)pixels);
 		statistics->square_sum[c] +=
 			(uint64_t)llround((std[c] * std[c] + mean[c] * mean[c]) * (double)pixels);
+	}
+}
+
+static uint64_t scale(uint64_t value, double share)
+{
+	return (uint64_t)llround((double)value * share);
+}
+
+void statistics_scale(struct statistics *statistics, double share)
+{
+	statistics->images = scale(statistics->images, share);
+	statistics->pixels = scale(statistics->pixels, share);
+	for (int c = 0; c < 3; c++) {
+		statistics->sum[c] = scale(statistics->sum[c], share);
+		statistics->square_sum[c] = scale(statistics->square_sum[c], share);
 	}
 }
 

@@ -19,5 +19,7 @@ void statistics_add(struct statistics *statistics, const struct statistics *othe
 /* Adds what a dataset says of itself. */
 void statistics_add_summary(struct statistics *statistics, const double mean[3], const double std[3],
 			    uint64_t images, uint64_t pixels);
+/* For a share (0 .. 1) of the images, taken to look like the whole. */
+void statistics_scale(struct statistics *statistics, double share);
 /* -ENODATA without pixels. */
 int statistics_result(const struct statistics *statistics, double ret_mean[3], double ret_std[3]);

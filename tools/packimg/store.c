@@ -154,7 +154,8 @@ int store_read(const struct store *store, const struct place *place, struct buff
 	if (n < 0)
 		return text_error(error, (int)n, "cannot be read: %s", strerror((int)-n));
 	if ((uint64_t)n < place->size)
-		return text_error(error, -EBADMSG, "%s ends before the image does", container->path);
+		return text_error(error, -EBADMSG, "%s ends before the image does",
+				  container->path);
 	buffer->size += (size_t)n;
 	return 0;
 }

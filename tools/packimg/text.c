@@ -128,7 +128,8 @@ const char *text_bytes(struct text_buffer *buffer, uint64_t bytes)
 		value /= 1024;
 		unit++;
 	}
-	snprintf(buffer->text, sizeof(buffer->text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+	snprintf(buffer->text, sizeof(buffer->text), unit ? "%.1f %s" : "%.0f %s", value,
+		 units[unit]);
 	return buffer->text;
 }
 
@@ -151,9 +152,11 @@ const char *text_duration(struct text_buffer *buffer, double seconds)
 	uint64_t whole = seconds > 0 ? (uint64_t)(seconds + 0.5) : 0;
 
 	if (seconds < 60)
-		snprintf(buffer->text, sizeof(buffer->text), "%.*f s", seconds < 10 ? 2 : 0, seconds);
+		snprintf(buffer->text, sizeof(buffer->text), "%.*f s", seconds < 10 ? 2 : 0,
+			 seconds);
 	else if (whole < 3600)
-		snprintf(buffer->text, sizeof(buffer->text), "%" PRIu64 ":%02" PRIu64, whole / 60, whole % 60);
+		snprintf(buffer->text, sizeof(buffer->text), "%" PRIu64 ":%02" PRIu64, whole / 60,
+			 whole % 60);
 	else
 		snprintf(buffer->text, sizeof(buffer->text), "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64,
 			 whole / 3600, whole / 60 % 60, whole % 60);

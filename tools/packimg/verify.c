@@ -86,8 +86,8 @@ static void worker_free(void *worker)
 	packimg_decoder_free(worker);
 }
 
-static int verify_sample(const struct verify *verify, struct packimg_decoder *decoder, uint64_t index,
-			 struct verdict *verdict)
+static int verify_sample(const struct verify *verify, struct packimg_decoder *decoder,
+			 uint64_t index, struct verdict *verdict)
 {
 	struct packimg_sample sample;
 	struct packimg_pixels pixels;
@@ -130,17 +130,19 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 		json_t *entry = json_object();
 
 		json_object_set_new(entry, "index", json_integer((json_int_t)index));
-		json_object_set_new(entry, "source", command_json_text(source ? source : "", source_size));
+		json_object_set_new(entry, "source",
+				    command_json_text(source ? source : "", source_size));
 		json_object_set_new(entry, "reason", command_json_text(reason, strlen(reason)));
 		json_array_append_new(bad, entry);
 	} else {
-		printf("sample %" PRIu64 " (%.*s): %s\n", index, (int)source_size, source ? source : "", reason);
+		printf("sample %" PRIu64 " (%.*s): %s\n", index, (int)source_size,
+		       source ? source : "", reason);
 	}
 }
 
 /* Number of bad samples, or a negative errno. */
-static int64_t verify_samples(const struct verify *verify, struct progress *progress, uint64_t *bytes,
-			      json_t *bad)
+static int64_t verify_samples(const struct verify *verify, struct progress *progress,
+			      uint64_t *bytes, json_t *bad)
 {
 	const struct workers_setup setup = {
 		.jobs = verify->options->jobs,
@@ -209,8 +211,8 @@ static int verify_dataset(const struct verify *verify)
 	}
 	if (verify->options->json) {
 		json_t *json = json_pack("{sIsIsIsf}", "samples", (json_int_t)total, "bad",
-					 (json_int_t)bad_count, "bytes", (json_int_t)bytes, "seconds",
-					 progress_elapsed_s(&progress));
+					 (json_int_t)bad_count, "bytes", (json_int_t)bytes,
+					 "seconds", progress_elapsed_s(&progress));
 
 		json_object_set_new(json, "bad_samples", bad);
 		json_object_set_new(json, "structure",
@@ -227,7 +229,8 @@ static int verify_dataset(const struct verify *verify)
 			       sections_bad ? ", and so is the file's structure" : "");
 		else
 			printf("all good");
-		printf(" (%s, %.0f images/s)\n", text_duration(&duration, progress_elapsed_s(&progress)),
+		printf(" (%s, %.0f images/s)\n",
+		       text_duration(&duration, progress_elapsed_s(&progress)),
 		       (double)total / progress_elapsed_s(&progress));
 	}
 	return bad_count || sections_bad ? COMMAND_SKIPPED : COMMAND_OK;
@@ -240,7 +243,8 @@ int command_verify(int argc, char **argv)
 		.parser = parse,
 		.args_doc = "FILE",
 		.doc = "Check every checksum and decode every image.\v"
-		       "Exit status: 0 when all is good, 1 when something is damaged, 2 when the dataset "
+		       "Exit status: 0 when all is good, 1 when something is damaged, 2 when the "
+		       "dataset "
 		       "does not open.",
 	};
 	struct verify_options verify_options = {.jobs = command_cpu_count()};

@@ -22,14 +22,14 @@ struct workers {
 	pthread_t *threads;
 	unsigned thread_count;
 	pthread_mutex_t claim_lock; /* held while a block is claimed: keeps claims in order */
-	pthread_mutex_t lock;       /* everything below */
+	pthread_mutex_t lock;	    /* everything below */
 	pthread_cond_t slot_freed, block_done;
 	struct slot *slots; /* block n is in slot n % slot_count */
 	uint32_t slot_count;
 	uint64_t block_count;
 	uint64_t claimed, taken; /* blocks */
-	uint64_t bytes;          /* of blocks that are done and not given back */
-	bool holding;            /* the consumer has block taken-1 */
+	uint64_t bytes;		 /* of blocks that are done and not given back */
+	bool holding;		 /* the consumer has block taken-1 */
 	bool stop;
 	int fault;
 };
@@ -109,7 +109,8 @@ static int make_slots(struct workers *workers)
 	if (!workers->slots)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < workers->slot_count; i++) {
-		workers->slots[i].block.results = calloc(workers->setup.block, workers->setup.result_size);
+		workers->slots[i].block.results =
+			calloc(workers->setup.block, workers->setup.result_size);
 		if (!workers->slots[i].block.results)
 			return -ENOMEM;
 	}

@@ -1,0 +1,275 @@
+#include "copy.h"
+
+#include "text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where one input's class numbers go. */
+static int map_classes(struct copy_set *set, struct copy_input *input, struct packimg_error *error)
+{
+	input->class_count = packimg_class_count(input->dataset);
+	input->labels = calloc(input->class_count + 1, sizeof(*input->labels));
+	if (!input->labels)
+		return text_error(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < input->class_count; i++) {
+		uint32_t number;
+
+		if (names_add(&set->classes, packimg_class_name(input->dataset, i), &number, NULL))
+			return text_error(error, -ENOMEM, "out of memory");
+		if (number >= PACKIMG_CLASSES_MAX)
+			return text_error(error, -E2BIG, "more than %d classes together",
+					  PACKIMG_CLASSES_MAX);
+		input->labels[i] = (int32_t)number;
+	}
+	return 0;
+}
+
+static int map_fields(struct copy_set *set, struct copy_input *input, struct packimg_error *error)
+{
+	for (uint32_t i = 0; i < packimg_field_count(input->dataset); i++) {
+		struct packimg_field field;
+		enum packimg_field_type *type;
+		uint32_t number;
+		bool added;
+		int r;
+
+		r = packimg_field(input->dataset, i, &field);
+		if (r)
+			return text_error(error, r, "%s: field %u is damaged", input->path, i);
+		if (names_add(&set->fields, field.name, &number, &added))
+			return text_error(error, -ENOMEM, "out of memory");
+		if (number >= PACKIMG_FIELDS_MAX)
+			return text_error(error, -E2BIG, "more than %d fields together",
+					  PACKIMG_FIELDS_MAX);
+		input->fields[i] = number;
+		type = &set->types[number];
+		if (added || *type == field.type)
+			*type = field.type;
+		else if (*type <= PACKIMG_FIELD_FLOAT64 && field.type <= PACKIMG_FIELD_FLOAT64)
+			*type = PACKIMG_FIELD_FLOAT64;
+		else
+			return text_error(
+				error, -EINVAL,
+				"%s: field \"%s\" has another type than in the datasets before it",
+				input->path, field.name);
+	}
+	return 0;
+}
+
+int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count,
+		  struct packimg_error *error)
+{
+	bool any_named = false, any_numbered = false;
+	int r = 0;
+
+	*set = (struct copy_set){0};
+	names_init(&set->classes, &set->arena);
+	names_init(&set->fields, &set->arena);
+	set->inputs = calloc(count, sizeof(*set->inputs));
+	if (!set->inputs)
+		return text_error(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; !r && i < count; i++) {
+		struct copy_input *input = &set->inputs[i];
+
+		input->path = paths[i];
+		r = packimg_open(paths[i], &input->dataset, error);
+		if (r)
+			break;
+		set->count++;
+		set->samples += packimg_count(input->dataset);
+		r = map_classes(set, input, error);
+		if (!r)
+			r = map_fields(set, input, error);
+		any_named |= input->class_count > 0;
+		for (uint64_t n = 0; !r && !input->class_count && n < packimg_count(input->dataset);
+		     n++) {
+			struct packimg_sample sample;
+
+			any_numbered |=
+				!packimg_sample(input->dataset, n, &sample) && sample.label >= 0;
+		}
+	}
+	set->numbers_only = !any_named;
+	if (!r && any_named && any_numbered)
+		r = text_error(
+			error, -EINVAL,
+			"some datasets name their classes and others only number them, so they "
+			"cannot be united");
+	if (r)
+		copy_set_deinit(set);
+	return r;
+}
+
+void copy_set_deinit(struct copy_set *set)
+{
+	for (uint32_t i = 0; i < set->count; i++) {
+		packimg_close(set->inputs[i].dataset);
+		free(set->inputs[i].labels);
+	}
+	free(set->inputs);
+	names_deinit(&set->classes);
+	names_deinit(&set->fields);
+	arena_deinit(&set->arena);
+	*set = (struct copy_set){0};
+}
+
+void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
+		 uint64_t *ret_index)
+{
+	uint32_t input = 0;
+
+	while (number >= packimg_count(set->inputs[input].dataset))
+		number -= packimg_count(set->inputs[input++].dataset);
+	*ret_input = input;
+	*ret_index = number;
+}
+
+int copy_begin(const struct copy_set *set, struct packimg_writer *writer,
+	       struct packimg_error *error)
+{
+	int r;
+
+	r = packimg_writer_classes(writer, set->classes.names, set->classes.count, error);
+	for (uint32_t i = 0; !r && i < set->fields.count; i++) {
+		uint32_t number;
+
+		r = packimg_writer_field(writer, set->fields.names[i], set->types[i], &number,
+					 error);
+	}
+	return r;
+}
+
+static int32_t map_label(const struct copy_set *set, const struct copy_input *input, int32_t label)
+{
+	if (label < 0 || set->numbers_only)
+		return label;
+	return (uint32_t)label < input->class_count ? input->labels[label] : PACKIMG_LABEL_NONE;
+}
+
+int32_t copy_label(const struct copy_set *set, uint64_t number)
+{
+	struct packimg_sample sample;
+	uint32_t input;
+	uint64_t index;
+
+	copy_locate(set, number, &input, &index);
+	if (packimg_sample(set->inputs[input].dataset, index, &sample))
+		return PACKIMG_LABEL_NONE;
+	return map_label(set, &set->inputs[input], sample.label);
+}
+
+static int copy_values(const struct copy_set *set, const struct copy_input *input, uint64_t index,
+		       struct packimg_writer *writer, struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < packimg_field_count(input->dataset); i++) {
+		struct packimg_field field;
+		struct packimg_value value;
+		uint32_t to = input->fields[i];
+
+		r = packimg_field(input->dataset, i, &field);
+		if (!r)
+			r = packimg_value(input->dataset, index, i, &value);
+		if (r)
+			return text_error(error, -EBADMSG,
+					  "%s, sample %" PRIu64 ": field %u is damaged",
+					  input->path, index, i);
+		if (!value.present)
+			continue;
+		if (field.type == PACKIMG_FIELD_INT64 && set->types[to] == PACKIMG_FIELD_FLOAT64) {
+			value.float64 = (double)value.int64;
+			value.int64 = 0;
+		}
+		r = packimg_writer_value(writer, to, &value, error);
+	}
+	return r;
+}
+
+int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
+		struct packimg_error *error)
+{
+	const struct copy_input *input;
+	struct packimg_sample sample;
+	struct packimg_item item;
+	const char *source = NULL;
+	size_t source_size = 0;
+	uint32_t input_number;
+	uint64_t index;
+	int r;
+
+	copy_locate(set, number, &input_number, &index);
+	input = &set->inputs[input_number];
+	packimg_source(input->dataset, index, &source, &source_size);
+	r = packimg_sample(input->dataset, index, &sample);
+	if (!r)
+		r = packimg_sample_check(&sample);
+	if (r)
+		return text_error(error, -EBADMSG,
+				  "%s, sample %" PRIu64 " (%.*s): damaged, so it is not copied",
+				  input->path, index, (int)source_size, source ? source : "");
+	item = (struct packimg_item){
+		.data = sample.data,
+		.data_size = sample.data_size,
+		.side = sample.side,
+		.side_size = sample.side_size,
+		.width = sample.width,
+		.height = sample.height,
+		.label = map_label(set, input, sample.label),
+		.codec = (enum packimg_codec)sample.codec,
+		.channels = sample.channels,
+		.orientation = sample.orientation,
+		.source = source,
+		.source_size = source_size,
+	};
+	r = packimg_writer_add(writer, &item, error);
+	return r ? r : copy_values(set, input, index, writer, error);
+}
+
+char *copy_metadata(const struct packimg *dataset, const char *key)
+{
+	const char *line = packimg_metadata(dataset);
+	size_t key_size = strlen(key);
+
+	while (*line) {
+		size_t size = strcspn(line, "\n");
+
+		if (size > key_size && !memcmp(line, key, key_size) && line[key_size] == '=')
+			return strndup(line + key_size + 1, size - key_size - 1);
+		line += size + (line[size] == '\n');
+	}
+	return NULL;
+}
+
+static uint64_t metadata_number(const struct packimg *dataset, const char *key, uint64_t otherwise)
+{
+	char *text = copy_metadata(dataset, key);
+	uint64_t value = otherwise;
+
+	if (text && text_parse_u64(text, 1, INT64_MAX, &value))
+		value = otherwise;
+	free(text);
+	return value;
+}
+
+void copy_statistics(const struct copy_set *set, struct statistics *statistics)
+{
+	for (uint32_t i = 0; i < set->count; i++) {
+		const struct packimg *dataset = set->inputs[i].dataset;
+		uint64_t count = packimg_count(dataset);
+		double mean[3], std[3];
+
+		if (packimg_statistics(dataset, mean, std))
+			continue;
+		/* Without a record of pixels, count every image alike; without limits the sums could overflow. */
+		uint64_t images = metadata_number(dataset, "statistics.images", count);
+		uint64_t pixels = metadata_number(dataset, "statistics.pixels", count * 50000);
+
+		if (pixels > UINT64_C(1) << 40)
+			pixels = UINT64_C(1) << 40;
+		statistics_add_summary(statistics, mean, std, images, pixels);
+	}
+}

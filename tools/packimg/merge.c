@@ -1,0 +1,231 @@
+/* packimg merge: several datasets into one. */
+#include "brace.h"
+#include "convert.h"
+#include "copy.h"
+#include "shuffle.h"
+#include "text.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct merge_options {
+	struct word_list inputs;
+	const char *output;
+	uint64_t shard_size, seed;
+	bool shuffle, force, skip, json, quiet;
+};
+
+enum option_key {
+	KEY_SHARD_SIZE = 256,
+	KEY_SHUFFLE,
+	KEY_ON_ERROR,
+};
+
+static const struct argp_option options[] = {
+	{"output", 'o', "FILE", 0, "the new dataset, NAME.pimg", 0},
+	{"force", 'f', NULL, 0, "replace a dataset of that name", 0},
+	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
+	{"shuffle", KEY_SHUFFLE, "SEED", 0, "store in random order", 0},
+	{"on-error", KEY_ON_ERROR, "WHAT", 0, "fail (default) at a damaged sample, or skip it", 0},
+	{"json", 'J', NULL, 0, "print the summary as JSON", 0},
+	{"quiet", 'q', NULL, 0, "no progress", 0},
+	{0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct merge_options *merge = state->input;
+	struct packimg_error error;
+
+	switch (key) {
+	case 'o':
+		merge->output = text;
+		return 0;
+	case 'f':
+		merge->force = true;
+		return 0;
+	case 'J':
+		merge->json = true;
+		return 0;
+	case 'q':
+		merge->quiet = true;
+		return 0;
+	case KEY_SHARD_SIZE:
+		if (text_parse_bytes(text, &merge->shard_size) || merge->shard_size < 1 << 16)
+			argp_error(
+				state,
+				"--shard-size: \"%s\" is not a size of at least 64K, such as 512M",
+				text);
+		return 0;
+	case KEY_SHUFFLE:
+		if (text_parse_u64(text, 0, UINT64_MAX, &merge->seed))
+			argp_error(state, "--shuffle: \"%s\" is not a seed (a whole number)", text);
+		merge->shuffle = true;
+		return 0;
+	case KEY_ON_ERROR:
+		if (strcmp(text, "skip") && strcmp(text, "fail"))
+			argp_error(state, "--on-error: \"%s\" is neither skip nor fail", text);
+		merge->skip = !strcmp(text, "skip");
+		return 0;
+	case ARGP_KEY_ARG:
+		if (brace_expand(text, &merge->inputs, &error))
+			argp_error(state, "%s", error.text);
+		return 0;
+	case ARGP_KEY_END:
+		if (!merge->inputs.count || !merge->output)
+			argp_error(state, "FILE... and -o FILE are needed");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* Which sample comes n-th. */
+static uint64_t *make_order(const struct merge_options *merge, uint64_t count)
+{
+	uint64_t *order = calloc(count + 1, sizeof(*order));
+
+	for (uint64_t i = 0; order && i < count; i++)
+		order[i] = i;
+	if (order && merge->shuffle)
+		shuffle_permute(order, count, merge->seed);
+	return order;
+}
+
+static int write_facts(const struct copy_set *set, struct packimg_writer *writer,
+		       struct packimg_error *error)
+{
+	struct statistics statistics = {0};
+	struct packimg_error ignored;
+	struct buffer names = {0};
+	int r;
+
+	copy_statistics(set, &statistics);
+	r = convert_write_statistics(writer, &statistics, error);
+	if (!r)
+		r = packimg_writer_metadata(writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
+					    error);
+	for (uint32_t i = 0; !r && i < set->count && i < 100; i++)
+		if ((i && buffer_append(&names, "\n", 1)) ||
+		    buffer_append(&names, set->inputs[i].path, strlen(set->inputs[i].path)))
+			r = text_error(error, -ENOMEM, "out of memory");
+	if (!r && buffer_append(&names, "", 1))
+		r = text_error(error, -ENOMEM, "out of memory");
+	/* A path that is not UTF-8 is not worth failing for. */
+	if (!r)
+		packimg_writer_metadata(writer, "packimg.merged", (const char *)names.data,
+					&ignored);
+	buffer_deinit(&names);
+	return r;
+}
+
+static int copy_all(const struct merge_options *merge, const struct copy_set *set,
+		    struct packimg_writer *writer, uint64_t *skipped, struct packimg_error *error)
+{
+	uint64_t *order = make_order(merge, set->samples);
+	struct progress progress;
+	int r = order ? 0 : text_error(error, -ENOMEM, "out of memory");
+
+	progress_init(&progress, "merging", set->samples, merge->quiet);
+	for (uint64_t i = 0; !r && i < set->samples; i++) {
+		if (command_interrupted()) {
+			r = -EINTR;
+			break;
+		}
+		r = copy_sample(set, order[i], writer, error);
+		if (r == -EBADMSG && merge->skip) {
+			progress_clear(&progress);
+			fprintf(stderr, "packimg: %s\n", error->text);
+			++*skipped;
+			r = 0;
+		}
+		progress_update(&progress, i + 1, packimg_writer_bytes(writer));
+	}
+	progress_clear(&progress);
+	free(order);
+	return r;
+}
+
+static int report(const struct merge_options *merge, const struct copy_set *set, uint64_t skipped,
+		  uint64_t bytes)
+{
+	struct text_buffer count, size;
+
+	if (merge->json)
+		return command_print_json(json_pack(
+			"{sosIsIsIsIsI}", "path",
+			command_json_text(merge->output, strlen(merge->output)), "samples",
+			(json_int_t)(set->samples - skipped), "skipped", (json_int_t)skipped,
+			"classes", (json_int_t)set->classes.count, "fields",
+			(json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
+	printf("%s: %s samples, %s, ", merge->output, text_count(&count, set->samples - skipped),
+	       text_bytes(&size, bytes));
+	printf("%s classes, %u fields\n", text_count(&count, set->classes.count),
+	       set->fields.count);
+	if (skipped)
+		printf("  skipped   %s damaged samples\n", text_count(&count, skipped));
+	return 0;
+}
+
+static int run(const struct merge_options *merge, const struct copy_set *set,
+	       struct packimg_error *error)
+{
+	const struct packimg_writer_options writer_options = {.shard_size = merge->shard_size};
+	struct packimg_writer *writer = NULL;
+	struct old_files old = {0};
+	uint64_t skipped = 0, bytes = 0;
+	int r;
+
+	r = command_check_output(merge->output, merge->force, &old, error);
+	if (!r)
+		r = packimg_writer_new(merge->output, &writer_options, &writer, error);
+	if (!r)
+		r = copy_begin(set, writer, error);
+	if (!r)
+		r = copy_all(merge, set, writer, &skipped, error);
+	if (!r)
+		r = write_facts(set, writer, error);
+	if (!r)
+		r = packimg_writer_finish(writer, error);
+	if (!r) {
+		bytes = packimg_writer_bytes(writer);
+		command_remove_old(&old);
+	}
+	packimg_writer_free(writer);
+	command_free_old(&old);
+	if (r)
+		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
+	r = report(merge, set, skipped, bytes);
+	return r ? r : skipped ? COMMAND_SKIPPED : COMMAND_OK;
+}
+
+int command_merge(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE... -o FILE",
+		.doc = "Several datasets into one. Classes are united by name: those of the first "
+		       "dataset keep "
+		       "their numbers, new ones follow. Fields are united by name, too.",
+	};
+	struct merge_options merge = {0};
+	struct packimg_error error = {{0}};
+	struct copy_set set;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &merge);
+	command_catch_interrupts();
+	if (copy_set_init(&set, merge.inputs.words, (uint32_t)merge.inputs.count, &error)) {
+		status = command_fail("%s", error.text);
+	} else {
+		status = run(&merge, &set, &error);
+		copy_set_deinit(&set);
+	}
+	word_list_deinit(&merge.inputs);
+	command_die_of_interrupt();
+	return status;
+}

@@ -1,0 +1,328 @@
+/* packimg split: one dataset into several, by fractions or by class. */
+#include "convert.h"
+#include "copy.h"
+#include "shuffle.h"
+#include "split_spec.h"
+#include "text.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct split_options {
+	char *input;
+	const char *output;
+	struct split_part fractions[SPLIT_PARTS_MAX];
+	uint32_t fraction_count;
+	uint64_t shard_size, seed;
+	bool by_class, force, skip, quiet;
+};
+
+/* One dataset that comes out. */
+struct part {
+	char *name, *path;
+	struct packimg_writer *writer;
+	struct old_files old;
+	uint64_t samples;
+};
+
+struct split {
+	const struct split_options *options;
+	struct copy_set set;
+	struct part *parts;
+	uint32_t part_count;
+	uint32_t *part_of; /* of each sample; UINT32_MAX: none */
+	uint64_t skipped;
+};
+
+enum option_key {
+	KEY_INTO = 256,
+	KEY_BY_CLASS,
+	KEY_SEED,
+	KEY_SHARD_SIZE,
+	KEY_ON_ERROR,
+};
+
+static const struct argp_option options[] = {
+	{"into", KEY_INTO, "NAME=F,...", 0, "parts and their fractions, such as train=0.9,val=0.1",
+	 0},
+	{"by-class", KEY_BY_CLASS, NULL, 0, "one part per class", 0},
+	{"seed", KEY_SEED, "SEED", 0, "of the draw (default: 0)", 0},
+	{"output", 'o', "FILE", 0, "NAME.pimg gives NAME-PART.pimg (default: the input's name)", 0},
+	{"force", 'f', NULL, 0, "replace datasets of those names", 0},
+	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
+	{"on-error", KEY_ON_ERROR, "WHAT", 0, "fail (default) at a damaged sample, or skip it", 0},
+	{"quiet", 'q', NULL, 0, "no progress", 0},
+	{0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct split_options *split = state->input;
+	struct packimg_error error;
+
+	switch (key) {
+	case KEY_INTO:
+		if (split_parse(text, split->fractions, &split->fraction_count, &error))
+			argp_error(state, "--into: %s", error.text);
+		return 0;
+	case KEY_BY_CLASS:
+		split->by_class = true;
+		return 0;
+	case KEY_SEED:
+		if (text_parse_u64(text, 0, UINT64_MAX, &split->seed))
+			argp_error(state, "--seed: \"%s\" is not a whole number", text);
+		return 0;
+	case 'o':
+		split->output = text;
+		return 0;
+	case 'f':
+		split->force = true;
+		return 0;
+	case KEY_SHARD_SIZE:
+		if (text_parse_bytes(text, &split->shard_size) || split->shard_size < 1 << 16)
+			argp_error(
+				state,
+				"--shard-size: \"%s\" is not a size of at least 64K, such as 512M",
+				text);
+		return 0;
+	case KEY_ON_ERROR:
+		if (strcmp(text, "skip") && strcmp(text, "fail"))
+			argp_error(state, "--on-error: \"%s\" is neither skip nor fail", text);
+		split->skip = !strcmp(text, "skip");
+		return 0;
+	case 'q':
+		split->quiet = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (split->input)
+			argp_error(state, "one FILE at a time");
+		split->input = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (!split->input)
+			argp_error(state, "no FILE given");
+		if (split->by_class == (split->fraction_count > 0))
+			argp_error(state, "either --into NAME=FRACTION,... or --by-class");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int plan_fractions(struct split *split)
+{
+	const struct split_options *chosen = split->options;
+	double fractions[SPLIT_PARTS_MAX];
+	int32_t *labels = calloc(split->set.samples + 1, sizeof(*labels));
+	int r = labels ? 0 : -ENOMEM;
+
+	split->part_count = chosen->fraction_count;
+	for (uint32_t i = 0; i < split->part_count; i++)
+		fractions[i] = chosen->fractions[i].fraction;
+	for (uint64_t i = 0; !r && i < split->set.samples; i++)
+		labels[i] = copy_label(&split->set, i);
+	if (!r)
+		r = shuffle_split(labels, split->set.samples, fractions, split->part_count,
+				  chosen->seed, split->part_of);
+	free(labels);
+	return r;
+}
+
+/* Samples without a class belong to no part. */
+static void plan_classes(struct split *split)
+{
+	split->part_count = split->set.classes.count;
+	for (uint64_t i = 0; i < split->set.samples; i++) {
+		int32_t label = copy_label(&split->set, i);
+
+		split->part_of[i] = label < 0 ? UINT32_MAX : (uint32_t)label;
+		split->skipped += label < 0;
+	}
+}
+
+static int plan(struct split *split, struct packimg_error *error)
+{
+	const struct split_options *chosen = split->options;
+	const char *output = chosen->output ? chosen->output : chosen->input;
+	int r = 0;
+
+	split->part_of = calloc(split->set.samples + 1, sizeof(*split->part_of));
+	if (!split->part_of)
+		return text_error(error, -ENOMEM, "out of memory");
+	if (chosen->by_class)
+		plan_classes(split);
+	else
+		r = plan_fractions(split);
+	if (!r && !split->part_count)
+		return text_error(error, -EINVAL, "%s names no classes to split by", chosen->input);
+	split->parts = calloc(split->part_count + 1, sizeof(*split->parts));
+	if (r || !split->parts)
+		return text_error(error, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; !r && i < split->part_count; i++) {
+		struct part *part = &split->parts[i];
+
+		part->name = strdup(chosen->by_class ? split->set.classes.names[i]
+						     : chosen->fractions[i].name);
+		part->path = part->name ? split_path(output, part->name) : NULL;
+		if (!part->path)
+			return text_error(error, -ENOMEM, "out of memory");
+		for (uint32_t j = 0; j < i; j++)
+			if (!strcmp(split->parts[j].path, part->path))
+				return text_error(error, -EINVAL, "two parts would both be %s",
+						  part->path);
+		r = command_check_output(part->path, chosen->force, &part->old, error);
+	}
+	return r;
+}
+
+/* Everything the input says of itself, and what it was split by. */
+static int write_facts(const struct split *split, const struct part *part,
+		       struct packimg_error *error)
+{
+	static const char *const kept[] = {"packimg.options", "packimg.sources", "packimg.merged",
+					   NULL};
+	const struct packimg *dataset = split->set.inputs[0].dataset;
+	struct statistics statistics = {0};
+	struct packimg_error ignored;
+	char seed[64];
+	int r;
+
+	copy_statistics(&split->set, &statistics);
+	statistics_scale(&statistics, (double)part->samples / (double)split->set.samples);
+	r = convert_write_statistics(part->writer, &statistics, error);
+	if (!r)
+		r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
+					    error);
+	for (const char *const *key = kept; !r && *key; key++) {
+		char *value = copy_metadata(dataset, *key);
+
+		if (value)
+			r = packimg_writer_metadata(part->writer, *key, value, error);
+		free(value);
+	}
+	if (r)
+		return r;
+	packimg_writer_metadata(part->writer, "packimg.split", part->name, &ignored);
+	if (split->options->by_class)
+		return 0;
+	snprintf(seed, sizeof(seed), "%" PRIu64, split->options->seed);
+	return packimg_writer_metadata(part->writer, "packimg.split.seed", seed, error);
+}
+
+/* Writes the parts first .. last-1; more at once would take too many descriptors. */
+static int write_parts(struct split *split, uint32_t first, uint32_t last,
+		       struct progress *progress, uint64_t *done, struct packimg_error *error)
+{
+	const struct packimg_writer_options writer_options = {.shard_size =
+								      split->options->shard_size};
+	int r = 0;
+
+	for (uint32_t i = first; !r && i < last; i++) {
+		r = packimg_writer_new(split->parts[i].path, &writer_options,
+				       &split->parts[i].writer, error);
+		if (!r)
+			r = copy_begin(&split->set, split->parts[i].writer, error);
+	}
+	for (uint64_t i = 0; !r && i < split->set.samples; i++) {
+		struct part *part;
+
+		if (split->part_of[i] < first || split->part_of[i] >= last)
+			continue;
+		part = &split->parts[split->part_of[i]];
+		if (command_interrupted())
+			return -EINTR;
+		r = copy_sample(&split->set, i, part->writer, error);
+		if (r == -EBADMSG && split->options->skip) {
+			progress_clear(progress);
+			fprintf(stderr, "packimg: %s\n", error->text);
+			split->skipped++;
+			r = 0;
+		} else if (!r) {
+			part->samples++;
+		}
+		progress_update(progress, ++*done, 0);
+	}
+	for (uint32_t i = first; !r && i < last; i++) {
+		r = write_facts(split, &split->parts[i], error);
+		if (!r)
+			r = packimg_writer_finish(split->parts[i].writer, error);
+		if (!r)
+			command_remove_old(&split->parts[i].old);
+	}
+	return r;
+}
+
+static void release_writers(struct split *split, uint32_t first, uint32_t last)
+{
+	for (uint32_t i = first; i < last; i++) {
+		packimg_writer_free(split->parts[i].writer);
+		split->parts[i].writer = NULL;
+	}
+}
+
+static int run(struct split *split, struct packimg_error *error)
+{
+	struct text_buffer count;
+	struct progress progress;
+	uint64_t done = 0;
+	int r;
+
+	r = plan(split, error);
+	progress_init(&progress, "splitting", split->set.samples, split->options->quiet);
+	for (uint32_t first = 0; !r && first < split->part_count; first += SPLIT_PARTS_MAX) {
+		uint32_t last = first + SPLIT_PARTS_MAX;
+
+		if (last > split->part_count)
+			last = split->part_count;
+		r = write_parts(split, first, last, &progress, &done, error);
+		release_writers(split, first, last);
+	}
+	progress_clear(&progress);
+	if (r)
+		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
+	for (uint32_t i = 0; i < split->part_count; i++)
+		printf("%s: %s samples\n", split->parts[i].path,
+		       text_count(&count, split->parts[i].samples));
+	if (split->skipped)
+		printf("  left out  %s samples (damaged, or without a class)\n",
+		       text_count(&count, split->skipped));
+	return split->skipped ? COMMAND_SKIPPED : COMMAND_OK;
+}
+
+int command_split(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE",
+		.doc = "One dataset into several: by fractions (every class in the same "
+		       "proportion, drawn by the "
+		       "seed) or by class. Samples keep their order, classes their numbers.",
+	};
+	struct split_options split_options = {0};
+	struct split split = {.options = &split_options};
+	struct packimg_error error = {{0}};
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &split_options);
+	command_catch_interrupts();
+	if (copy_set_init(&split.set, &split_options.input, 1, &error)) {
+		status = command_fail("%s", error.text);
+	} else {
+		status = run(&split, &error);
+		for (uint32_t i = 0; split.parts && i < split.part_count; i++) {
+			command_free_old(&split.parts[i].old);
+			free(split.parts[i].name);
+			free(split.parts[i].path);
+		}
+		copy_set_deinit(&split.set);
+	}
+	free(split.parts);
+	free(split.part_of);
+	command_die_of_interrupt();
+	return status;
+}
