@@ -15,6 +15,7 @@
 struct transform_scratch {
 	struct packimg_decoder *decoder;
 	struct resize *resize;
+	enum augment_isa isa;
 	const struct store_kernels *kernels;
 	uint8_t *between[2]; /* pictures between two stages */
 	size_t between_size[2];
@@ -58,6 +59,7 @@ int transform_scratch_new(struct transform_scratch **ret_scratch)
 
 	if (!scratch)
 		return -ENOMEM;
+	scratch->isa = isa;
 	scratch->kernels = store_kernels_get(isa);
 	scratch->row = calloc(2, (size_t)TRANSFORM_SIDE_MAX * 4);
 	if (!scratch->row)
@@ -118,20 +120,6 @@ static int explain(struct packimg_error *error, int result, const struct packimg
 	vsnprintf(error->text + used, sizeof(error->text) - (size_t)used, format, arguments);
 	va_end(arguments);
 	return result;
-}
-
-static void store_init(struct store *store, const struct transform *transform,
-		       const struct transform_scratch *scratch, uint64_t epoch, void *output)
-{
-	*store = (struct store){.kernels = scratch->kernels, .output = output};
-	transform_shape(transform, epoch, &store->shape);
-	for (int c = 0; c < 3; c++) {
-		double mean = transform->statistics ? transform->mean[c] : 0;
-		double std = transform->statistics ? transform->std[c] : 1;
-
-		store->scale[c] = (float)(1 / (255 * std));
-		store->bias[c] = (float)(-mean / std);
-	}
 }
 
 static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, const uint8_t fill[3])
@@ -423,13 +411,15 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 		 const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
 		 uint64_t *decode_ns, struct packimg_error *error)
 {
+	const double none[3] = {0, 0, 0}, one[3] = {1, 1, 1};
 	struct transform_error reason;
+	struct transform_shape shape;
 	struct store store;
 	struct plan plan;
 	int r;
 
-	store_init(&store, transform, scratch, epoch, output);
-	r = check_sample(transform, sample, &store.shape, error);
+	transform_shape(transform, epoch, &shape);
+	r = check_sample(transform, sample, &shape, error);
 	if (r < 0)
 		return r;
 	r = plan_make(transform, sample->width, sample->height, seed, epoch, sample->index, &plan,
@@ -452,16 +442,22 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 		if (r < 0)
 			return r;
 	}
-	struct canvas canvas = {.stride = (size_t)store.shape.width * store.shape.channels,
-				.width = store.shape.width,
-				.height = store.shape.height,
-				.channels = store.shape.channels,
-				.store = &store,
+	struct canvas canvas = {.stride = (size_t)shape.width * shape.channels,
+				.width = shape.width,
+				.height = shape.height,
+				.channels = store_row_channels(&shape),
 				.scratch = scratch};
 
 	/* Bytes in NHWC need no store: they are written where they belong. */
-	if (store.shape.element == TRANSFORM_U8 && store.shape.layout == TRANSFORM_NHWC)
+	if (shape.element == TRANSFORM_U8 && shape.layout == TRANSFORM_NHWC) {
 		canvas.data = output;
+	} else {
+		bool normalize = transform->statistics != STATISTICS_NONE;
+
+		store_init(&store, scratch->isa, &shape, normalize ? transform->mean : none,
+			   normalize ? transform->std : one, output);
+		canvas.store = &store;
+	}
 	return stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, decode_ns, error);
 }
 

@@ -1,0 +1,224 @@
+/* AVX-512 kernels of store: sixteen floats, or 64 bytes, at a time. */
+#include "store.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Sixteen elements; mask says which of them are stored when whole is false. */
+INLINE void put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
+		const enum transform_element element, const bool whole, __mmask16 mask)
+{
+	__m512 value = _mm512_add_ps(
+		_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(pixels)), scale), bias);
+
+	if (element == TRANSFORM_F32) {
+		if (whole)
+			_mm512_storeu_ps(output + 4 * at, value);
+		else
+			_mm512_mask_storeu_ps(output + 4 * at, mask, value);
+		return;
+	}
+	__m256i half;
+
+	if (element == TRANSFORM_F16) {
+		half = _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+	} else {
+		__m512i bits = _mm512_castps_si512(value);
+		__m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+
+		bits = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+		half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
+	}
+	if (whole)
+		_mm256_storeu_si256((__m256i *)(output + 2 * at), half);
+	else
+		_mm256_mask_storeu_epi16(output + 2 * at, mask, half);
+}
+
+INLINE void row_interleaved(const struct store *store, uint32_t row, const uint8_t *pixels,
+			    const enum transform_element element)
+{
+	size_t size = (size_t)store->shape.width * store->shape.channels, at = row * size, i = 0;
+	__m512 scale[3], bias[3];
+
+	for (int k = 0; k < 3; k++) {
+		scale[k] = _mm512_load_ps(store->scale + 16 * k);
+		bias[k] = _mm512_load_ps(store->bias + 16 * k);
+	}
+	for (; i + STORE_PERIOD <= size; i += STORE_PERIOD)
+#pragma GCC unroll 3
+		for (unsigned k = 0; k < 3; k++)
+			put(store->output, at + i + 16 * k,
+			    _mm_loadu_si128((const void *)(pixels + i + 16 * k)), scale[k], bias[k],
+			    element, true, 0);
+#pragma GCC unroll 3
+	for (unsigned k = 0; k < 3; k++, i += 16) {
+		if (i >= size)
+			return;
+		__mmask16 mask = (__mmask16)(size - i < 16 ? (1u << (size - i)) - 1 : 0xffff);
+
+		put(store->output, at + i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k],
+		    bias[k], element, false, mask);
+	}
+}
+
+/* Place of pixel i's channel among the bytes of sixteen pixels. */
+INLINE __m512i channel_index(unsigned channel)
+{
+	uint8_t index[64] = {0};
+
+	for (unsigned i = 0; i < 16; i++)
+		index[i] = (uint8_t)(3 * i + channel);
+	return _mm512_loadu_si512(index);
+}
+
+INLINE void row_planar(const struct store *store, uint32_t row, const uint8_t *pixels,
+		       const enum transform_element element)
+{
+	uint32_t width = store->shape.width;
+	size_t plane = (size_t)width * store->shape.height, at = (size_t)row * width;
+	const __m512i index[3] = {channel_index(0), channel_index(1), channel_index(2)};
+
+	for (uint32_t x = 0; x < width; x += 16) {
+		bool whole = x + 16 <= width;
+		uint32_t count = whole ? 16 : width - x;
+		__mmask16 mask = (__mmask16)((1u << count) - 1);
+		__m512i bytes =
+			_mm512_maskz_loadu_epi8((1ull << 3 * count) - 1, pixels + (size_t)3 * x);
+
+#pragma GCC unroll 3
+		for (unsigned c = 0; c < 3; c++) {
+			__m128i channel =
+				_mm512_castsi512_si128(_mm512_permutexvar_epi8(index[c], bytes));
+			__m512 scale = _mm512_set1_ps(store->scale[c]),
+			       bias = _mm512_set1_ps(store->bias[c]);
+
+			if (whole)
+				put(store->output, c * plane + at + x, channel, scale, bias,
+				    element, true, 0);
+			else
+				put(store->output, c * plane + at + x, channel, scale, bias,
+				    element, false, mask);
+		}
+	}
+}
+
+static void row_planar_bytes(const struct store *store, uint32_t row, const uint8_t *pixels)
+{
+	uint32_t width = store->shape.width;
+	size_t plane = (size_t)width * store->shape.height;
+	uint8_t *output = store->output + (size_t)row * width;
+	const __m512i index[3] = {channel_index(0), channel_index(1), channel_index(2)};
+
+	for (uint32_t x = 0; x < width; x += 16) {
+		uint32_t count = width - x < 16 ? width - x : 16;
+		__mmask16 mask = (__mmask16)((1u << count) - 1);
+		__m512i bytes =
+			_mm512_maskz_loadu_epi8((1ull << 3 * count) - 1, pixels + (size_t)3 * x);
+
+#pragma GCC unroll 3
+		for (unsigned c = 0; c < 3; c++) {
+			__m128i channel =
+				_mm512_castsi512_si128(_mm512_permutexvar_epi8(index[c], bytes));
+
+			if (count == 16)
+				_mm_storeu_si128((__m128i *)(output + c * plane + x), channel);
+			else
+				_mm_mask_storeu_epi8(output + c * plane + x, mask, channel);
+		}
+	}
+}
+
+static void row(const struct store *store, uint32_t row, const uint8_t *pixels)
+{
+	bool planar = store->shape.layout == TRANSFORM_NCHW;
+	uint32_t width = store->shape.width, channels = store->shape.channels;
+
+	switch (store->shape.element) {
+	case TRANSFORM_U8:
+		if (planar)
+			row_planar_bytes(store, row, pixels);
+		else
+			memcpy(store->output + (size_t)row * width * channels, pixels,
+			       (size_t)width * channels);
+		break;
+	case TRANSFORM_F16:
+		if (planar)
+			row_planar(store, row, pixels, TRANSFORM_F16);
+		else
+			row_interleaved(store, row, pixels, TRANSFORM_F16);
+		break;
+	case TRANSFORM_BF16:
+		if (planar)
+			row_planar(store, row, pixels, TRANSFORM_BF16);
+		else
+			row_interleaved(store, row, pixels, TRANSFORM_BF16);
+		break;
+	case TRANSFORM_F32:
+		if (planar)
+			row_planar(store, row, pixels, TRANSFORM_F32);
+		else
+			row_interleaved(store, row, pixels, TRANSFORM_F32);
+		break;
+	}
+	if (planar && channels == 4) {
+		size_t size = store->shape.sample_size / 4 / store->shape.height;
+
+		memset(store->output + 3 * (store->shape.sample_size / 4) + row * size, 0, size);
+	}
+}
+
+/* Where output byte i of 16 pixels comes from. */
+INLINE __m512i copy_index(const uint32_t channels, const bool reverse)
+{
+	uint8_t index[64] = {0};
+
+	for (uint32_t i = 0; i < 16 * channels; i++) {
+		uint32_t pixel = i / channels;
+
+		index[i] = (uint8_t)(3 * (reverse ? 15 - pixel : pixel) + i % channels);
+	}
+	return _mm512_loadu_si512(index);
+}
+
+INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
+			const uint32_t channels, const bool reverse)
+{
+	const __m512i index = copy_index(channels, reverse);
+	const __mmask64 three = (1ull << 48) - 1, used = channels == 4 ? 0x7777777777777777 : three;
+	uint32_t x = 0;
+
+	for (; x + 16 <= count; x += 16, output += 16 * channels) {
+		const uint8_t *from = pixels + (size_t)3 * (reverse ? count - x - 16 : x);
+		__m512i bytes = _mm512_maskz_permutexvar_epi8(used, index,
+							      _mm512_maskz_loadu_epi8(three, from));
+
+		if (channels == 4) {
+			_mm512_storeu_si512(output, bytes);
+		} else {
+			_mm256_storeu_si256((__m256i *)output, _mm512_castsi512_si256(bytes));
+			_mm_storeu_si128((__m128i *)(output + 32),
+					 _mm512_extracti32x4_epi32(bytes, 2));
+		}
+	}
+	if (x < count)
+		store_kernels_c.copy(output, pixels + (size_t)3 * (reverse ? 0 : x), count - x,
+				     channels, reverse);
+}
+
+static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
+		 bool reverse)
+{
+	if (channels == 4 && reverse)
+		copy_pixels(output, pixels, count, 4, true);
+	else if (channels == 4)
+		copy_pixels(output, pixels, count, 4, false);
+	else if (reverse)
+		copy_pixels(output, pixels, count, 3, true);
+	else
+		memcpy(output, pixels, (size_t)3 * count);
+}
+
+const struct store_kernels store_kernels_avx512 = {.row = row, .copy = copy};

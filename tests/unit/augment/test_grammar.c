@@ -1,0 +1,289 @@
+#include "steps.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct transform *parse(const char *text)
+{
+	struct transform *transform = NULL;
+	struct transform_error error;
+
+	if (transform_parse(text, &transform, &error) < 0)
+		fail_msg("'%s': %s", text, error.text);
+	return transform;
+}
+
+static void expect_error(const char *text, int result, int position, const char *words)
+{
+	struct transform *transform = (struct transform *)1;
+	struct transform_error error = {.position = -2};
+	int r = transform_parse(text, &transform, &error);
+
+	if (r != result || error.position != position || !strstr(error.text, words))
+		fail_msg("'%s': got %d at %d, \"%s\"; expected %d at %d, \"%s\"", text, r,
+			 error.position, error.text, result, position, words);
+	assert_ptr_equal(transform, (struct transform *)1);
+	assert_int_equal(transform_parse(text, &transform, NULL), result);
+}
+
+static void steps_are_read(void **state)
+{
+	struct transform *t =
+		parse("random_resized_crop(224, scale=0.08:1, ratio=0.75:1.3333) hflip(0.5)\n"
+		      "\tvflip( p = 1e-1 )pad(3x4,fill=1:2:255) random_crop(32x16, padding=4) "
+		      "channels(4) to(f16) layout(nchw) normalize(mean=0.5, std=0.1:0.2:.25)");
+
+	assert_int_equal(t->step_count, 5);
+	assert_int_equal(t->steps[0].kind, STEP_RANDOM_RESIZED_CROP);
+	assert_int_equal(t->steps[0].sizes[0].width, 224);
+	assert_int_equal(t->steps[0].sizes[0].height, 224);
+	assert_true(t->steps[0].scale[0] == 0.08 && t->steps[0].scale[1] == 1);
+	assert_true(t->steps[0].ratio[0] == 0.75 && t->steps[0].ratio[1] == 1.3333);
+	assert_int_equal(t->steps[1].kind, STEP_HFLIP);
+	assert_true(t->steps[1].probability == 0.5);
+	assert_int_equal(t->steps[2].kind, STEP_VFLIP);
+	assert_true(t->steps[2].probability == 0.1);
+	assert_int_equal(t->steps[3].pad_x, 3);
+	assert_int_equal(t->steps[3].pad_y, 4);
+	assert_memory_equal(t->steps[3].fill, "\1\2\xff", 3);
+	assert_int_equal(t->steps[4].sizes[0].width, 32);
+	assert_int_equal(t->steps[4].sizes[0].height, 16);
+	assert_int_equal(t->steps[4].pad_x, 4);
+	assert_int_equal(t->steps[4].pad_y, 4);
+	assert_int_equal(t->channels, 4);
+	assert_int_equal(t->element, TRANSFORM_F16);
+	assert_int_equal(t->layout, TRANSFORM_NCHW);
+	assert_true(t->mean[0] == 0.5 && t->mean[2] == 0.5);
+	assert_true(t->std[0] == 0.1 && t->std[1] == 0.2 && t->std[2] == 0.25);
+	transform_free(t);
+	t = parse("hflip() vflip pad(2x0) normalize(imagenet) to(bf16)");
+	assert_true(t->steps[0].probability == 0.5 && t->steps[1].probability == 0.5);
+	assert_true(t->steps[2].pad_x == 2 && t->steps[2].pad_y == 0);
+	assert_true(t->mean[1] == 0.456 && t->std[1] == 0.224);
+	transform_free(t);
+	t = parse("random_resized_crop(96, ratio=1:1)");
+	assert_true(t->steps[0].scale[0] == 0.08 && t->steps[0].scale[1] == 1);
+	transform_free(t);
+}
+
+static void errors_say_where(void **state)
+{
+	expect_error("random_resized_crop(224, scale=x:1)", -EINVAL, 31,
+		     "at byte 31: expected a number after 'scale=', found 'x'");
+	expect_error("random_resized_crop(224, scale=0.08)", -EINVAL, 35,
+		     "expected ':' and the upper end");
+	expect_error("random_resized_crop(224, scale=1:0.5)", -EINVAL, 31, "from low to high");
+	expect_error("random_resized_crop(224, scale=0:1)", -EINVAL, 31, "scale is from");
+	expect_error("random_resized_crop", -EINVAL, 0, "needs its argument size");
+	expect_error("random_resized_crop()", -EINVAL, 0, "needs its argument size");
+	expect_error("resize(", -EINVAL, 7, "found the end of the text");
+	expect_error("resize(abc)", -EINVAL, 7, "expected a size such as 224, 224x192");
+	expect_error("resize(224x)", -EINVAL, 11, "expected a height after '224x', found ')'");
+	expect_error("resize(0)", -EINVAL, 7, "a size of 0");
+	expect_error("resize(224", -EINVAL, 10, "expected ',' or ')'");
+	expect_error("resize(224 192)", -EINVAL, 11, "expected ',' or ')'");
+	expect_error("resize(224, 192)", -EINVAL, 12, "takes no more arguments");
+	expect_error("resize(224, size=192)", -EINVAL, 12, "size is given twice");
+	expect_error("resize(5000)", -E2BIG, 7, "at most 4096");
+	expect_error("resize(99999999999999999999)", -E2BIG, 7, "at most 4096");
+	expect_error("hflip(1.5)", -EINVAL, 6, "p is from 0 to 1");
+	expect_error("hflip(0.5", -EINVAL, 9, "expected ',' or ')'");
+	expect_error("hflip, vflip", -EINVAL, 5, "expected the name of a step, found ','");
+	expect_error("224", -EINVAL, 0, "expected the name of a step, found '224'");
+	expect_error("hflip \x01", -EINVAL, 6, "byte 0x01");
+	expect_error("pad(2, fill=300)", -EINVAL, 12, "fill is from 0 to 255");
+	expect_error("pad(2, fill=1:2)", -EINVAL, 15, "one number or three");
+	expect_error("to(f64)", -EINVAL, 3,
+		     "expected one of u8|f16|bf16|f32 for type, found 'f64'");
+	expect_error("to(f)", -EINVAL, 3, "expected one of");
+	expect_error("to(type=)", -EINVAL, 8, "after 'type=', found ')'");
+	expect_error("channels(2)", -EINVAL, 9, "expected one of 3|4");
+}
+
+static void misspelt_names_are_guessed(void **state)
+{
+	expect_error("random_resize_crop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
+	expect_error("RandomResizedCrop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
+	expect_error("hflip RandomHorizontalFlip()", -EINVAL, 6, "did you mean 'hflip'?");
+	expect_error("hfilp", -EINVAL, 0, "did you mean 'hflip'?");
+	expect_error("rezise(3)", -EINVAL, 0, "did you mean 'resize'?");
+	expect_error("normalise(imagenet)", -EINVAL, 0, "did you mean 'normalize'?");
+	expect_error("color_jitter(1)", -EINVAL, 0, "expected one of random_resized_crop, resize");
+	expect_error("random_resized_crop(224, scales=0.1:1)", -EINVAL, 25,
+		     "did you mean 'scale'?");
+	expect_error("random_resized_crop(224, interpolation=2)", -EINVAL, 25,
+		     "expected one of size, scale, ratio");
+	expect_error("a_name_of_a_step_that_is_longer_than_any_buffer_could_ever_hold(1)", -EINVAL,
+		     0, "there is no step");
+}
+
+static void rules_between_steps(void **state)
+{
+	expect_error("resize(8x8) normalize(imagenet)", -EINVAL, 12,
+		     "needs a float output: add to(f16)");
+	expect_error("normalize(imagenet) to(u8)", -EINVAL, 0, "needs a float output");
+	expect_error("normalize to(f16)", -EINVAL, 0,
+		     "needs mean= and std=, or imagenet, or dataset");
+	expect_error("normalize(mean=0.5) to(f16)", -EINVAL, 0, "needs mean= and std=");
+	expect_error("normalize(imagenet, mean=0.5, std=1) to(f16)", -EINVAL, 10, "not both");
+	expect_error("normalize(mean=123.7, std=0.5) to(f32)", -EINVAL, 15,
+		     "divide means of 0 to 255 by 255");
+	expect_error("normalize(mean=0.5, std=58) to(f32)", -EINVAL, 24,
+		     "divide those of 0 to 255 by 255");
+	expect_error("normalize(mean=0.5, std=0) to(f32)", -EINVAL, 24, "std of 0");
+	expect_error("to(f16) hflip", -EINVAL, 8, "hflip must stand before");
+	expect_error("to(f16) to(f32)", -EINVAL, 8, "to is given twice");
+	expect_error("resize(32x32) random_crop(64)", -EINVAL, 14,
+		     "does not fit into 32 x 32 pixels");
+	expect_error("resize(4000x4000) pad(100)", -E2BIG, -1, "4200 x 4200");
+	transform_free(parse("to(f32) layout(nchw) normalize(imagenet) channels(4)"));
+	transform_free(parse("resize(32x32) random_crop(64, padding=16)"));
+}
+
+static void limits_hold(void **state)
+{
+	char text[TRANSFORM_TEXT_MAX + 2];
+
+	memset(text, ' ', sizeof(text));
+	text[TRANSFORM_TEXT_MAX] = 0;
+	transform_free(parse(text));
+	text[TRANSFORM_TEXT_MAX] = ' ';
+	text[TRANSFORM_TEXT_MAX + 1] = 0;
+	expect_error(text, -E2BIG, TRANSFORM_TEXT_MAX, "at most 4096 bytes");
+	size_t used = 0;
+
+	for (int i = 0; i < TRANSFORM_STEPS_MAX; i++)
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "hflip ");
+	transform_free(parse(text));
+	snprintf(text + used, sizeof(text) - used, "vflip");
+	expect_error(text, -E2BIG, (int)used, "at most 32 steps");
+	used = (size_t)snprintf(text, sizeof(text), "random_resized_crop(8@0");
+	for (int i = 1; i < STEP_SIZES_MAX; i++)
+		used += (size_t)snprintf(text + used, sizeof(text) - used, ";8@%d", i);
+	snprintf(text + used, sizeof(text) - used, ")");
+	transform_free(parse(text));
+	snprintf(text + used, sizeof(text) - used, ";8@99)");
+	expect_error(text, -E2BIG, (int)used + 1, "at most 16 sizes");
+}
+
+static void shapes_follow_epochs(void **state)
+{
+	struct transform *t =
+		parse("random_resized_crop(128@0;160x96@6;192@12) to(bf16) channels(4)");
+	struct transform_shape shape;
+	static const uint32_t expected[][3] = {{0, 128, 128}, {5, 128, 128},  {6, 160, 96},
+					       {11, 160, 96}, {12, 192, 192}, {1000000, 192, 192}};
+
+	assert_true(transform_has_size(t));
+	for (unsigned i = 0; i < 6; i++) {
+		transform_shape(t, expected[i][0], &shape);
+		assert_int_equal(shape.width, expected[i][1]);
+		assert_int_equal(shape.height, expected[i][2]);
+		assert_int_equal(shape.channels, 4);
+		assert_int_equal(shape.element, TRANSFORM_BF16);
+		assert_int_equal(shape.layout, TRANSFORM_NHWC);
+		assert_int_equal(shape.sample_size, expected[i][1] * expected[i][2] * 8);
+	}
+	assert_int_equal(transform_sample_size_max(t), 192 * 192 * 8);
+	transform_free(t);
+	/* Two schedules: every union of epochs counts. */
+	t = parse("resize(300@0;200@10) random_crop(64@0;100@5;32@10) pad(2)");
+	assert_int_equal(transform_sample_size_max(t), 104 * 104 * 3);
+	transform_shape(t, 10, &shape);
+	assert_int_equal(shape.width, 36);
+	transform_free(t);
+	expect_error("resize(8@1)", -EINVAL, 9, "starts at epoch 0");
+	expect_error("resize(8@0;9@0)", -EINVAL, 13, "must grow: 0 after 0");
+	expect_error("resize(8@0;9)", -EINVAL, 12, "expected '@' and an epoch");
+	expect_error("resize(8@)", -EINVAL, 9, "expected an epoch after '@'");
+	expect_error("resize(64x64@0;32x32@3) random_crop(48)", -EINVAL, 24,
+		     "does not fit into 32 x 32");
+}
+
+static void sizes_can_be_fixed(void **state)
+{
+	static const struct {
+		const char *text;
+		int has;
+		uint32_t width, height; /* of a stored 50 x 30 */
+	} cases[] = {
+		{"", 0, 50, 30},
+		{"hflip", 0, 50, 30},
+		{"pad(1x2)", 0, 52, 34},
+		{"resize(15)", 0, 25, 15},
+		{"resize(20x9)", 1, 20, 9},
+		{"resize(7) center_crop(6)", 1, 6, 6},
+		{"center_crop(80)", 1, 80, 80},
+		{"random_crop(20, padding=3)", 1, 20, 20},
+		{"to(f32)", 0, 50, 30},
+	};
+	struct transform_error error;
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct transform *t = parse(cases[i].text);
+		struct transform_shape shape;
+
+		assert_int_equal(transform_has_size(t), cases[i].has);
+		if (!cases[i].has) {
+			transform_shape(t, 0, &shape);
+			assert_int_equal(shape.sample_size, 0);
+		}
+		assert_int_equal(transform_fix_size(t, 50, 30, &error), 0);
+		transform_shape(t, 3, &shape);
+		assert_int_equal(shape.width, cases[i].width);
+		assert_int_equal(shape.height, cases[i].height);
+		transform_free(t);
+	}
+	struct transform *t = parse("random_crop(64)");
+
+	assert_int_equal(transform_fix_size(t, 63, 100, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "does not fit into 63 x 100"));
+	assert_int_equal(transform_fix_size(t, 0, 100, &error), -EINVAL);
+	assert_int_equal(transform_fix_size(t, 64, 64, &error), 0);
+	transform_free(t);
+	t = parse("");
+	assert_int_equal(transform_fix_size(t, 5000, 8, &error), -E2BIG);
+	transform_free(t);
+}
+
+static void statistics_can_be_fixed(void **state)
+{
+	const double mean[3] = {127.5, 51, 0}, std[3] = {51, 25.5, 255}, zero[3] = {0};
+	struct transform *t = parse("resize(8x8) normalize(dataset) to(f32)");
+	struct transform_error error;
+
+	assert_true(transform_needs_statistics(t));
+	assert_int_equal(transform_fix_statistics(t, mean, zero, &error), -EINVAL);
+	assert_true(transform_needs_statistics(t));
+	assert_int_equal(transform_fix_statistics(t, mean, std, &error), 0);
+	assert_false(transform_needs_statistics(t));
+	assert_true(t->mean[0] == 0.5 && t->mean[1] == 0.2 && t->std[1] == 0.1);
+	transform_free(t);
+	t = parse("resize(8x8) normalize(imagenet) to(f32)");
+	assert_false(transform_needs_statistics(t));
+	assert_int_equal(transform_fix_statistics(t, mean, std, &error), 0);
+	assert_true(t->mean[0] == 0.485);
+	transform_free(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(steps_are_read),
+		cmocka_unit_test(errors_say_where),
+		cmocka_unit_test(misspelt_names_are_guessed),
+		cmocka_unit_test(rules_between_steps),
+		cmocka_unit_test(limits_hold),
+		cmocka_unit_test(shapes_follow_epochs),
+		cmocka_unit_test(sizes_can_be_fixed),
+		cmocka_unit_test(statistics_can_be_fixed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
