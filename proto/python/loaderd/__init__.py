@@ -1,0 +1,359 @@
+"""Batches of images from loaderd, through shared memory.
+
+    from loaderd import Feed
+
+    feed = Feed("train.pimg", pipeline="random_resized_crop(224) hflip(0.5)", batch_size=256, shuffle=True)
+    for epoch in range(90):
+        for batch in feed:                       # one epoch
+            images, labels = batch.torch()       # uint8, channels_last, no copy
+            ...
+        torch.save({"feed": feed.state_dict(), ...}, "last.pt")
+
+See Feed for the options, Batch for what comes out, FeedError for what can go wrong.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Deque, Iterator, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _feed
+from ._batch import FIELD_CUT, FIELD_MISSING, SUBSTITUTED, Batch, Tensors
+from ._daemon import Daemon, choose
+from ._errors import (
+    BadOption,
+    BadPipeline,
+    DaemonGone,
+    FeedError,
+    FeedFailed,
+    FeedTimeout,
+    LimitExceeded,
+    NoDaemon,
+    NoDataset,
+    NoFreeBatch,
+    ProtocolError,
+    WrongProcess,
+    translated,
+)
+
+__all__ = [
+    "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "FIELD_CUT", "FIELD_MISSING", "Feed",
+    "FeedError", "FeedFailed", "FeedTimeout", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
+    "ProtocolError", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
+]
+
+_LAST = {"drop": 0, "short": 1}
+_BAD = {"substitute": 0, "skip": 1, "fail": 2}
+_OPEN_TIMEOUT_MS = 0  # libfeed's
+_RELEASE_POLL_S = 0.001  # between two looks for a batch that another thread gave back
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Facts about a dataset. mean and std are R, G, B in 0..255, None where not recorded."""
+
+    samples: int
+    classes: Sequence[str]
+    mean: Optional[Tuple[float, float, float]]
+    std: Optional[Tuple[float, float, float]]
+    metadata: str
+
+
+def dataset(
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    socket: Optional[str] = None,
+    daemon: str = "auto",
+    threads: int = 0,
+) -> Dataset:
+    """Asks a daemon, chosen as for Feed, about a dataset."""
+    address, _ = choose(socket, daemon, threads)
+    try:
+        return Dataset(*_feed.dataset(address, os.fspath(path)))
+    except _feed.Error as error:
+        raise translated(error) from None
+
+
+def _number(name: str, value: Any, bits: int) -> int:
+    number = value.__index__()
+    if not 0 <= number < 1 << bits:
+        raise BadOption(f"{name}: {number} is not in 0 .. 2^{bits} - 1", 22)
+    return number
+
+
+def _choice(name: str, value: str, choices: Mapping[str, int]) -> int:
+    if value not in choices:
+        raise BadOption(f"{name}: {value!r} is none of {', '.join(choices)}", 22)
+    return choices[value]
+
+
+def _from_environment(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else default
+
+
+class Feed:
+    """One subscription to a dataset: an iterator of batches.
+
+    A `for` loop over a Feed gives the batches up to the end of the epoch; the next loop gives the next epoch. A loop that was
+    left early is continued by the next one, as the position is the feed's. `epoch_end` ends the feed for good.
+
+    dataset      path of a .pimg file or set of shards
+    pipeline     what is done to each image, see loaderd(1); "" delivers stored pixels of equal size
+    batch_size   samples per batch of this rank
+    shuffle      a new order each epoch, drawn from seed; else the stored order
+    seed         with (epoch, sample) it determines order, crops and augmentation, on any machine and number of threads
+    epoch, batch position to start at
+    epoch_end    the feed ends before this epoch; None: never
+    rank, world  this rank's part of each epoch; None: $RANK and $WORLD_SIZE as torchrun sets them, else 0 of 1
+    last         "drop" or "short": what becomes of a last batch that is not full
+    bad          "substitute", "skip" or "fail": what becomes of samples that cannot be decoded
+    slots        batches of shared memory; 0: the daemon chooses
+    fields       names of extra fields to deliver, see Batch.field
+    field_bytes  room per bytes or JSON value; 0: 256
+    name         shown by `loaderctl status`
+    timeout      seconds to wait for a batch; None: for ever
+    socket       of the daemon; "@name" for an abstract one
+    daemon       "auto": socket, else $LOADERD_SOCKET, else the system's daemon if it answers, else a private daemon that
+                 this process's feeds share and that ends with it. "system": never a private one. "private": always
+    threads      of a private daemon that is started for this feed; 0: all CPUs, divided by $LOCAL_WORLD_SIZE
+
+    A feed serves one thread at a time, but batches may be used and dropped in any thread. It does not survive a fork: open it in
+    the process that reads from it.
+    """
+
+    def __init__(
+        self,
+        dataset: Union[str, "os.PathLike[str]"],
+        *,
+        pipeline: str = "",
+        batch_size: int = 256,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+        batch: int = 0,
+        epoch_end: Optional[int] = None,
+        rank: Optional[int] = None,
+        world: Optional[int] = None,
+        last: str = "drop",
+        bad: str = "substitute",
+        slots: int = 0,
+        fields: Sequence[str] = (),
+        field_bytes: int = 0,
+        name: str = "",
+        timeout: Optional[float] = None,
+        socket: Optional[str] = None,
+        daemon: str = "auto",
+        threads: int = 0,
+    ) -> None:
+        if isinstance(fields, str):
+            raise BadOption("fields: a list of names is wanted, not one string", 22)
+        if batch_size == 0:
+            raise BadOption("batch_size: 0 samples make no batch", 22)
+        self._fields = tuple(fields)
+        self._timeout_ms = -1 if timeout is None else max(0, round(timeout * 1000))
+        self._address, self._daemon = choose(socket, daemon, threads)
+        self._options = {
+            "dataset": os.fspath(dataset),
+            "pipeline": pipeline,
+            "name": name,
+            "batch_size": _number("batch_size", batch_size, 32),
+            "shuffle": bool(shuffle),
+            "seed": _number("seed", seed, 64),
+            "epoch_end": 0 if epoch_end is None else _number("epoch_end", epoch_end, 64),
+            "rank": _number("rank", _from_environment("RANK", 0) if rank is None else rank, 32),
+            "world": _number("world", _from_environment("WORLD_SIZE", 1) if world is None else world, 32),
+            "last": _choice("last", last, _LAST),
+            "bad": _choice("bad", bad, _BAD),
+            "slots": _number("slots", slots, 32),
+            "fields": self._fields,
+            "field_bytes": _number("field_bytes", field_bytes, 32),
+        }
+        self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
+        self._pinned: Optional[int] = None
+        self._open(_number("epoch", epoch, 64), _number("batch", batch, 64))
+
+    def _open(self, epoch: int, batch: int) -> None:
+        self._closed = False
+        self._epoch_over = False
+        try:
+            self._stream = _feed.Stream(
+                socket=self._address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self._options
+            )
+        except _feed.Error as error:
+            raise translated(error, self._last_words()) from None
+        self._info = self._stream.info()
+
+    def _last_words(self) -> str:
+        """Of a private daemon that has died, what it said last."""
+        if self._daemon is None or self._daemon.alive:
+            return ""
+        lines = self._daemon.log.strip().splitlines()
+        return f" It said last: {lines[-1]}" if lines else ""
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._epoch_over:
+            self._epoch_over = False
+            raise StopIteration
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        self._epoch_over = batch.last
+        return batch
+
+    def next(self, timeout: Optional[float] = None) -> Optional[Batch]:
+        """The next batch across the ends of epochs, None at the feed's end. timeout in seconds; None: the feed's."""
+        if self._closed:
+            raise DaemonGone("this feed was closed", 107)
+        timeout_ms = self._timeout_ms if timeout is None else max(0, round(timeout * 1000))
+        self._drop_finished()
+        try:
+            slot = self._stream.next(timeout_ms)
+        except _feed.Error as error:
+            failure = translated(error)
+            if isinstance(failure, DaemonGone):
+                raise translated(error, self._last_words()) from None
+            if not isinstance(failure, NoFreeBatch):
+                raise failure from None
+            slot = self._next_after_release(timeout_ms, failure)
+        return None if slot is None else Batch(slot, self._fields, self)
+
+    def _next_after_release(self, timeout_ms: int, failure: NoFreeBatch) -> "Optional[_feed.Slot]":
+        """Every batch is held: by copies under way, by garbage, or by other threads, which will give one back."""
+        import gc
+
+        if self._in_flight:
+            self._in_flight[0][0].synchronize()
+            self._drop_finished()
+        else:
+            gc.collect()
+        until = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
+        while True:
+            try:
+                return self._stream.next(timeout_ms)
+            except _feed.Error as error:
+                again = translated(error)
+                if not isinstance(again, NoFreeBatch):
+                    raise again from None
+            if threading.active_count() == 1:
+                raise failure
+            if until is not None and time.monotonic() >= until:
+                raise failure
+            time.sleep(_RELEASE_POLL_S)
+
+    def _keep_until(self, done: Any, slot: "_feed.Slot") -> None:
+        self._in_flight.append((done, slot))
+
+    def _drop_finished(self) -> None:
+        while self._in_flight and self._in_flight[0][0].query():
+            self._in_flight.popleft()
+
+    def __len__(self) -> int:
+        """Batches per epoch of this rank."""
+        return self._info["batches_per_epoch"]
+
+    @property
+    def samples(self) -> int:
+        """Samples in the dataset."""
+        return self._info["samples"]
+
+    @property
+    def classes(self) -> int:
+        """Classes of the dataset; their names are in dataset()."""
+        return self._info["classes"]
+
+    @property
+    def slots(self) -> int:
+        """Batches that may be held at a time, including those on their way."""
+        return self._info["slots"]
+
+    @property
+    def socket(self) -> Optional[str]:
+        """Of the daemon in use."""
+        return self._address
+
+    @property
+    def daemon(self) -> Optional[Daemon]:
+        """The private daemon in use, None when it is not one of ours."""
+        return self._daemon
+
+    @property
+    def position(self) -> Tuple[int, int]:
+        """(epoch, batch) of the batch that comes next."""
+        return self._stream.position()
+
+    def fileno(self) -> int:
+        """For event loops: readable when next(timeout=0) is worth another try after FeedTimeout."""
+        return self._stream.fileno()
+
+    def state_dict(self) -> "dict[str, Any]":
+        """The position after the last batch handed out, and what it depends on."""
+        epoch, batch = self.position
+        kept = ("dataset", "pipeline", "batch_size", "shuffle", "seed", "world", "last")
+        return {"epoch": epoch, "batch": batch, **{key: self._options[key] for key in kept}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on exactly where a feed's state_dict() was taken, also with another batch size or number of ranks.
+
+        Order and augmentation depend on shuffle and seed, so these must be the same.
+        """
+        for key in ("shuffle", "seed"):
+            if state[key] != self._options[key]:
+                raise BadOption(
+                    f"{key}: the state was saved with {state[key]!r}, this feed has {self._options[key]!r}, and would "
+                    "give other batches", 22,
+                )
+        done = state["batch"] * state["batch_size"] * max(1, state["world"])
+        step = self._options["batch_size"] * max(1, self._options["world"])
+        if done % step != 0:
+            raise BadOption(
+                f"batch_size: the state was saved after {done} samples of the epoch, which is no whole number of steps "
+                f"of {step} samples (batch_size times world)", 22,
+            )
+        self.close()
+        self._open(state["epoch"], done // step)
+
+    def pin(self) -> None:
+        """Registers the feed's memory with CUDA, so that Batch.to("cuda") and .to(..., non_blocking=True) copy by DMA."""
+        import torch
+
+        if self._pinned is not None:
+            return
+        read_only = 8  # cudaHostRegisterReadOnly
+        address = self._info["address"]
+        status = torch.cuda.cudart().cudaHostRegister(address, self._info["bytes"], read_only)
+        if int(status) != 0:
+            raise FeedError(f"CUDA cannot register the feed's memory: {status}")
+        self._pinned = address
+
+    def close(self) -> None:
+        """Hangs up: the daemon frees its side at once. Batches, arrays and tensors at hand stay valid."""
+        if self._closed:
+            return
+        self._closed = True
+        while self._in_flight:
+            self._in_flight.popleft()[0].synchronize()
+        if self._pinned is not None:
+            import torch
+
+            torch.cuda.cudart().cudaHostUnregister(self._pinned)
+            self._pinned = None
+        self._stream.close()
+
+    def __enter__(self) -> "Feed":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Feed cannot be pickled; open it in the process that reads from it")
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"<loaderd.Feed {self._options['dataset']} at {self._address}, position {self.position}{closed}>"

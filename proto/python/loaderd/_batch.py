@@ -1,0 +1,178 @@
+"""A batch in shared memory, as arrays and tensors without a copy."""
+
+import json
+from typing import Any, NamedTuple, Optional, Sequence
+
+from . import _feed
+
+_ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
+_LAYOUTS = {1: "nhwc", 2: "nchw"}
+_JSON = 4
+
+SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another stands in its place
+FIELD_MISSING = 2  #: flag of a sample without a value for some field; it is zero
+FIELD_CUT = 4  #: flag of a sample with a bytes or JSON value longer than field_bytes
+
+
+class Tensors(NamedTuple):
+    """What Batch.torch() returns."""
+
+    images: Any
+    labels: Any
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise ImportError(
+            "arrays need NumPy (pip install numpy); without it, memoryview(batch.buffer('images')) gives the bytes"
+        ) from None
+    return numpy
+
+
+class Batch:
+    """One batch. Arrays and tensors made from it look into shared memory, read-only, and stay valid as long as they live.
+
+    The memory goes back to the daemon when the batch and everything made from it has died, or after release() (or the
+    end of a `with` block) when everything made from it has died. Writing into a tensor is a crash, as the memory is
+    mapped read-only: clone() what you want to change.
+    """
+
+    __slots__ = (
+        "_slot", "_names", "_feed", "number", "epoch", "index", "count", "height", "width", "channels",
+        "element", "layout", "bad", "last", "publish_ns", "__weakref__",
+    )
+
+    def __init__(self, slot: "_feed.Slot", names: Sequence[str], feed: Any) -> None:
+        self._slot: Optional[_feed.Slot] = slot
+        self._names = names
+        self._feed = feed
+        (
+            self.number, self.epoch, self.index, self.count, self.height, self.width, self.channels,
+            element, layout, self.bad, self.last, self.publish_ns,
+        ) = slot.facts()
+        self.element = _ELEMENTS[element]
+        self.layout = _LAYOUTS[layout]
+
+    def _held(self) -> "_feed.Slot":
+        if self._slot is None:
+            raise ValueError("this batch was released")
+        return self._slot
+
+    def release(self) -> None:
+        """Gives the batch back, at once or when the last array or tensor made from it dies. More than once is fine."""
+        self._slot = None
+
+    def __enter__(self) -> "Batch":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.release()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        released = ", released" if self._slot is None else ""
+        return (
+            f"<loaderd.Batch {self.index} of epoch {self.epoch}: {self.count} images {self.height}x{self.width}x"
+            f"{self.channels} {self.element} {self.layout}{released}>"
+        )
+
+    def buffer(self, section: str) -> "_feed.Array":
+        """"images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
+        if section not in ("images", "labels", "samples", "flags"):
+            raise ValueError(f"section: {section!r} is none of images, labels, samples, flags")
+        return getattr(self._held(), section)()
+
+    @property
+    def images(self) -> Any:
+        """NumPy array [count, height, width, channels], or [count, channels, height, width] with layout(nchw).
+
+        bf16 becomes ml_dtypes.bfloat16 where that package is installed, else its bits as uint16.
+        """
+        array = _numpy().asarray(self._held().images())
+        if self.element == "bf16":
+            try:
+                import ml_dtypes
+            except ImportError:
+                return array
+            array = array.view(ml_dtypes.bfloat16)
+        return array
+
+    @property
+    def labels(self) -> Any:
+        """NumPy int32 [count], -1 for none."""
+        return _numpy().asarray(self._held().labels())
+
+    @property
+    def samples(self) -> Any:
+        """NumPy uint64 [count]: index of each sample in the dataset."""
+        return _numpy().asarray(self._held().samples())
+
+    @property
+    def flags(self) -> Any:
+        """NumPy uint8 [count]: SUBSTITUTED, FIELD_MISSING, FIELD_CUT."""
+        return _numpy().asarray(self._held().flags())
+
+    def field(self, name: str) -> Any:
+        """An extra field: NumPy int64 or float64 [count], or a list of bytes, or of parsed JSON (None where missing or cut)."""
+        try:
+            position = self._names.index(name)
+        except ValueError:
+            raise KeyError(f"the feed delivers {list(self._names)}, not {name!r}") from None
+        value = self._held().field(position)
+        if not isinstance(value, tuple):
+            return _numpy().asarray(value)
+        records, kind = value
+        return [_parsed(record) for record in records] if kind == _JSON else records
+
+    def torch(self, layout: str = "nchw") -> Tensors:
+        """(images, labels) for PyTorch: images without a copy, labels as int64.
+
+        layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
+        format, which is what models expect and what runs fastest; "stored" leaves the order alone.
+        """
+        import torch
+
+        if layout not in ("nchw", "stored"):
+            raise ValueError(f'layout: {layout!r} is neither "nchw" nor "stored"')
+        slot = self._held()
+        images = torch.from_dlpack(slot.images())
+        if layout == "nchw" and self.layout == "nhwc":
+            images = images.permute(0, 3, 1, 2)
+        return Tensors(images, torch.from_dlpack(slot.labels()).long())
+
+    def to(self, device: Any, layout: str = "nchw") -> Tensors:
+        """(images, labels) on a PyTorch device.
+
+        On a GPU the copy is asynchronous after Feed.pin(); the batch is kept until it has finished, so that it may be dropped
+        at once.
+        """
+        import torch
+
+        device = torch.device(device)
+        here = self.torch(layout)
+        if device.type == "cpu":
+            return here
+        there = Tensors(here.images.to(device, non_blocking=True), here.labels.to(device, non_blocking=True))
+        if device.type == "cuda":
+            done = torch.cuda.Event()
+            done.record(torch.cuda.current_stream(device))
+            self._feed._keep_until(done, self._held())
+        return there
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The images; so torch.from_dlpack(batch), jax.dlpack.from_dlpack(batch) and numpy.from_dlpack(batch) work."""
+        return self._held().images().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> "tuple[int, int]":
+        return (1, 0)
+
+
+def _parsed(record: bytes) -> Any:
+    try:
+        return json.loads(record)
+    except ValueError:
+        return None

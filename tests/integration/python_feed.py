@@ -1,0 +1,522 @@
+"""Package loaderd against the fake daemon of tests/unit/proto, named in $LOADERD. NumPy and PyTorch where they are installed."""
+
+import copy
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import weakref
+
+import loaderd
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
+
+PIXELS = 4 * 6 * 3
+BATCHES = 10
+
+
+def pixel(epoch, sample):
+    return (epoch * 31 + sample * 7) & 255
+
+
+def open_feed(script="plain", **options):
+    options.setdefault("batch_size", 8)
+    return loaderd.Feed(script, daemon="private", **options)
+
+
+def expected_bytes(batch, size=8):
+    return b"".join(
+        bytes([pixel(batch.epoch, batch.index * size + i)]) * PIXELS for i in range(batch.count)
+    )
+
+
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Iteration(unittest.TestCase):
+    def test_a_loop_is_an_epoch(self):
+        with open_feed(epoch_end=3) as feed:
+            self.assertEqual(len(feed), BATCHES)
+            self.assertEqual((feed.samples, feed.classes, feed.slots), (80, 10, 4))
+            for epoch in range(3):
+                self.assertEqual([(b.epoch, b.index) for b in feed], [(epoch, i) for i in range(BATCHES)])
+            self.assertEqual(list(feed), [])
+            self.assertEqual(list(feed), [])
+
+    def test_a_broken_loop_goes_on(self):
+        with open_feed() as feed:
+            for batch in feed:
+                if batch.index == 3:
+                    break
+            self.assertEqual(feed.position, (0, 4))
+            self.assertEqual([b.index for b in feed], [4, 5, 6, 7, 8, 9])
+            self.assertEqual(feed.position, (1, 0))
+            self.assertEqual(next(iter(feed)).epoch, 1)
+
+    def test_next_crosses_epochs(self):
+        with open_feed(batch=9, epoch_end=2) as feed:
+            self.assertEqual([feed.next().epoch for _ in range(11)], [0] + [1] * 10)
+            self.assertIsNone(feed.next())
+
+    def test_a_short_last_batch(self):
+        with open_feed(last="short", batch=9) as feed:
+            batch = next(feed)
+            self.assertEqual(len(batch), 7)
+            self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+
+
+class Buffers(unittest.TestCase):
+    def test_bytes_are_right(self):
+        with open_feed() as feed:
+            for _ in range(25):
+                batch = feed.next()
+                images = memoryview(batch.buffer("images"))
+                self.assertEqual((images.shape, images.format, images.readonly), ((8, 4, 6, 3), "B", True))
+                self.assertTrue(images.c_contiguous)
+                self.assertEqual(images.tobytes(), expected_bytes(batch))
+                samples = memoryview(batch.buffer("samples"))
+                self.assertEqual(samples.tolist(), [batch.index * 8 + i for i in range(8)])
+                self.assertEqual(memoryview(batch.buffer("labels")).tolist(), [s % 10 for s in samples])
+                flags = memoryview(batch.buffer("flags")).tolist()
+                self.assertEqual(flags, [int(s == 3) * loaderd.SUBSTITUTED for s in samples])
+                self.assertEqual(batch.bad, int(3 in samples.tolist()))
+
+    def test_writing_is_refused(self):
+        import ctypes
+
+        with open_feed() as feed:
+            batch = next(feed)
+            with self.assertRaises(TypeError):
+                memoryview(batch.buffer("images"))[0, 0, 0, 0] = 1
+            with self.assertRaises((TypeError, BufferError)):
+                (ctypes.c_char * 4).from_buffer(batch.buffer("images"))
+            with self.assertRaises(ValueError):
+                batch.buffer("pixels")
+
+    def test_fields(self):
+        with open_feed(fields=["id", "float", "bytes", "json"]) as feed:
+            next(feed)
+            batch = next(feed)
+            self.assertEqual(batch.field("bytes"), [b"sample %d" % i for i in range(8, 16)])
+            self.assertEqual(batch.field("json"), [{"s": i} for i in range(8, 16)])
+            with self.assertRaisesRegex(KeyError, "not 'size'"):
+                batch.field("size")
+            if numpy:
+                self.assertEqual(batch.field("id").tolist(), [-2 * i for i in range(8, 16)])
+                self.assertEqual(batch.field("float").tolist(), [i / 4 for i in range(8, 16)])
+        with open_feed(fields=["json"], field_bytes=3) as feed:
+            self.assertEqual(next(feed).field("json"), [None] * 8)
+
+
+class Holding(unittest.TestCase):
+    """A slot goes back when the last thing that looks into it dies, not before and not later."""
+
+    def hold_all(self, keep):
+        with open_feed(timeout=5) as feed:
+            kept = []
+            for _ in range(feed.slots):
+                kept.append(keep(feed.next()))
+            with self.assertRaisesRegex(loaderd.NoFreeBatch, "All 4 batches"):
+                feed.next()
+            kept.pop(1)
+            for _ in range(20):  # through the one slot that is free
+                batch = feed.next()
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+                del batch
+            self.assertEqual(feed.position, (2, 4))
+            with feed.next():
+                with self.assertRaises(loaderd.NoFreeBatch):
+                    feed.next()
+            feed.next()
+            return kept
+
+    def test_batches(self):
+        kept = self.hold_all(lambda batch: batch)
+        for batch in kept:  # after close() they still read
+            self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+
+    def test_views(self):
+        kept = self.hold_all(lambda batch: memoryview(batch.buffer("images"))[2:3])
+        self.assertEqual([view[0, 0, 0, 0] for view in kept], [pixel(0, 2), pixel(0, 18), pixel(0, 26)])
+
+    def test_released_batches_with_views(self):
+        def keep(batch):
+            with batch:
+                view = memoryview(batch.buffer("labels"))
+            with self.assertRaisesRegex(ValueError, "released"):
+                batch.buffer("labels")
+            batch.release()
+            return view
+
+        self.assertEqual(self.hold_all(keep)[2].tolist(), [i % 10 for i in range(24, 32)])
+
+    @unittest.skipUnless(numpy, "no NumPy")
+    def test_derived_arrays(self):
+        kept = self.hold_all(lambda batch: batch.images[1:3].reshape(2, -1).T[5])
+        self.assertEqual(kept[0].tolist(), [pixel(0, 1), pixel(0, 2)])
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_tensors(self):
+        kept = self.hold_all(lambda batch: batch.torch().images[1])
+        self.assertTrue((kept[0] == pixel(0, 1)).all())
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_capsules_that_nobody_takes(self):
+        for version in (None, (1, 0)):
+            self.hold_all(lambda batch: batch.__dlpack__(max_version=version))
+
+    def test_cycles_are_collected(self):
+        class Node:
+            pass
+
+        with open_feed(timeout=5) as feed:
+            for _ in range(3 * feed.slots):
+                node = Node()
+                node.self = node
+                node.batch = feed.next()
+                del node
+
+    def test_batches_die(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            seen = weakref.ref(batch)
+            view = memoryview(batch.buffer("images"))
+            del batch
+            self.assertIsNone(seen())
+            self.assertEqual(view[0, 0, 0, 0], 0)
+
+    def test_another_thread_gives_back(self):
+        import queue
+
+        filled = queue.Queue()
+        got = []
+
+        def work():
+            while (batch := filled.get()) is not None:
+                time.sleep(0.001)
+                got.append(bytes(batch.buffer("images")) == expected_bytes(batch))
+
+        with open_feed(timeout=10) as feed:
+            thread = threading.Thread(target=work)
+            thread.start()
+            for _ in range(200):
+                filled.put(feed.next())  # the queue takes more than there are slots
+            filled.put(None)
+            thread.join()
+        self.assertEqual(got, [True] * 200)
+
+    def test_two_threads_may_not_wait(self):
+        with open_feed("hang-0") as feed:
+            thread = threading.Thread(target=lambda: self.assertRaises(loaderd.FeedTimeout, feed.next, 0.5))
+            thread.start()
+            time.sleep(0.1)
+            with self.assertRaisesRegex(RuntimeError, "another thread"):
+                feed.next(0)
+            thread.join()
+
+
+class Failures(unittest.TestCase):
+    def test_names_and_texts(self):
+        cases = [
+            (dict(dataset="missing"), loaderd.NoDataset, "dataset: there is no file"),
+            (dict(pipeline="resize(9) blur(3)"), loaderd.BadPipeline, r"\n  resize\(9\) blur\(3\)\n            \^"),
+            (dict(batch_size=0), loaderd.BadOption, "batch_size: 0"),
+            (dict(batch_size=-1), loaderd.BadOption, "batch_size: -1 is not in"),
+            (dict(seed=1 << 64), loaderd.BadOption, "seed: .* is not in"),
+            (dict(rank=2, world=2), loaderd.BadOption, "rank: 2 is not below world, 2"),
+            (dict(last="maybe"), loaderd.BadOption, "last: 'maybe' is none of drop, short"),
+            (dict(fields="size"), loaderd.BadOption, "a list of names"),
+            (dict(slots=300), loaderd.BadOption, "no ring of that size"),
+        ]
+        for options, kind, text in cases:
+            script = options.pop("dataset", "plain")
+            with self.subTest(text), self.assertRaisesRegex(kind, text) as caught:
+                open_feed(script, **options)
+            self.assertIsInstance(caught.exception, loaderd.FeedError)
+            self.assertGreater(caught.exception.code, 0)
+
+    def test_families(self):
+        for kind, family in [
+            (loaderd.DaemonGone, ConnectionError),
+            (loaderd.NoDaemon, ConnectionError),
+            (loaderd.NoDataset, FileNotFoundError),
+            (loaderd.BadPipeline, ValueError),
+            (loaderd.FeedTimeout, TimeoutError),
+        ]:
+            self.assertTrue(issubclass(kind, family) and issubclass(kind, loaderd.FeedError))
+
+    def test_no_daemon(self):
+        with self.assertRaisesRegex(loaderd.NoDaemon, "No daemon listens on @nobody"):
+            loaderd.Feed("x", socket="@nobody")
+        with self.assertRaisesRegex(loaderd.NoDaemon, "/nonexistent/loaderd"):
+            loaderd.Daemon(binary="/nonexistent/loaderd")
+        with self.assertRaises(ValueError):
+            loaderd.Feed("x", daemon="maybe")
+
+    def test_the_daemon_goes(self):
+        with open_feed("die-2") as feed:
+            self.assertEqual([feed.next().index for _ in range(2)], [0, 1])
+            for _ in range(2):
+                with self.assertRaisesRegex(loaderd.DaemonGone, "went away.*epoch 0, batch 2"):
+                    feed.next()
+
+    def test_a_private_daemon_is_killed(self):
+        with loaderd.Daemon() as daemon:
+            feed = loaderd.Feed("hang-1", batch_size=8, socket=daemon.socket)
+            held = feed.next()
+            threading.Timer(0.2, os.kill, (daemon.pid, signal.SIGKILL)).start()
+            with self.assertRaises(loaderd.DaemonGone):
+                feed.next()
+            self.assertEqual(bytes(held.buffer("images")), expected_bytes(held))
+
+    def test_the_shared_daemon_is_replaced(self):
+        feed = open_feed("hang-0")
+        os.kill(feed.daemon.pid, signal.SIGKILL)
+        with self.assertRaisesRegex(loaderd.DaemonGone, "said last: loaderd: ready"):
+            feed.next(5)
+            time.sleep(0.2)
+        while feed.daemon.alive:
+            time.sleep(0.01)
+        with open_feed() as again:
+            self.assertEqual(next(again).index, 0)
+
+    def test_the_feed_fails(self):
+        with open_feed("fail-1") as feed:
+            feed.next()
+            with self.assertRaisesRegex(loaderd.FeedFailed, "sample 7 is broken"):
+                feed.next()
+
+    def test_timeouts(self):
+        with open_feed("hang-0", timeout=0.05) as feed:
+            start = time.monotonic()
+            with self.assertRaises(loaderd.FeedTimeout):
+                next(feed)
+            with self.assertRaises(loaderd.FeedTimeout):
+                feed.next(0.3)
+            self.assertTrue(0.3 < time.monotonic() - start < 3)
+
+    def test_waiting_is_interrupted(self):
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.15)
+        try:
+            with open_feed("hang-0") as feed, self.assertRaises(KeyboardInterrupt):
+                next(feed)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    def test_a_closed_feed(self):
+        feed = open_feed()
+        feed.close()
+        feed.close()
+        with self.assertRaisesRegex(loaderd.DaemonGone, "closed"):
+            next(feed)
+        with self.assertRaises(TypeError):
+            pickle.dumps(feed)
+        with self.assertRaises(TypeError):
+            copy.copy(feed)
+
+
+class Resuming(unittest.TestCase):
+    def test_state(self):
+        with open_feed(seed=5, shuffle=True) as feed:
+            for _ in range(13):
+                feed.next()
+            state = pickle.loads(pickle.dumps(feed.state_dict()))
+            self.assertEqual((state["epoch"], state["batch"]), (1, 3))
+            follows = feed.next()
+            feed.load_state_dict(state)
+            again = feed.next()
+            self.assertEqual((again.epoch, again.index), (follows.epoch, follows.index))
+            self.assertEqual(bytes(again.buffer("images")), bytes(follows.buffer("images")))
+
+    def test_another_batch_size_or_world(self):
+        state = {"epoch": 2, "batch": 6, "batch_size": 8, "shuffle": False, "seed": 0, "world": 1}
+        for size, world, expected in ((16, 1, 3), (8, 2, 3), (4, 4, 3), (2, 8, 3), (4, 1, 12)):
+            with open_feed(batch_size=size, world=world, rank=0) as feed:
+                feed.load_state_dict(state)
+                self.assertEqual(feed.position, (2, expected))
+        with open_feed(batch_size=32) as feed:
+            with self.assertRaisesRegex(loaderd.BadOption, "48 samples .* steps of 32"):
+                feed.load_state_dict(state)
+            with self.assertRaisesRegex(loaderd.BadOption, "seed: .* 3"):
+                feed.load_state_dict({**state, "seed": 3})
+            self.assertEqual(feed.next().index, 0)  # nothing was touched
+
+    def test_ranks_from_the_environment(self):
+        os.environ.update(RANK="1", WORLD_SIZE="3")
+        try:
+            with open_feed() as feed:
+                self.assertEqual((feed._options["rank"], feed._options["world"]), (1, 3))
+            with open_feed(rank=0, world=1) as feed:
+                self.assertEqual((feed._options["rank"], feed._options["world"]), (0, 1))
+        finally:
+            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+
+class Processes(unittest.TestCase):
+    def test_a_fork_is_refused_and_harmless(self):
+        with open_feed(timeout=5) as feed:
+            held = [feed.next() for _ in range(3)]
+            child = os.fork()
+            if child == 0:
+                good = True
+                try:
+                    feed.next()
+                    good = False
+                except loaderd.WrongProcess:
+                    pass
+                held.clear()  # would give the parent's batches back
+                feed.close()
+                del feed
+                gc.collect()
+                os._exit(0 if good else 1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            last = feed.next()
+            with self.assertRaises(loaderd.NoFreeBatch):
+                feed.next()
+            del last
+            for _ in range(8):
+                feed.next()
+            for batch in held:
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+
+    def test_a_fork_opens_its_own(self):
+        with open_feed() as feed:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with open_feed() as mine:
+                        if mine.daemon.pid != feed.daemon.pid and next(mine).index == 0:
+                            code = 0
+                finally:
+                    mine.daemon.stop()
+                    os._exit(code)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual(next(feed).index, 0)
+
+    def end_of(self, last_words):
+        program = (
+            "import os, signal, sys, loaderd\n"
+            "feed = loaderd.Feed('plain', daemon='private', batch_size=8)\n"
+            "batch = next(feed)\n"
+            "view = memoryview(batch.buffer('images'))\n"
+            "print(feed.daemon.pid, flush=True)\n" + last_words
+        )
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        pid = int(result.stdout)
+        for _ in range(300):
+            try:
+                with open(f"/proc/{pid}/status") as status:
+                    if "State:\tZ" in status.read():
+                        return result
+            except (FileNotFoundError, ProcessLookupError):
+                return result
+            time.sleep(0.01)
+        self.fail("the private daemon lives on")
+
+    def test_a_private_daemon_ends_with_us(self):
+        result = self.end_of("")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(self.end_of("raise SystemExit(3)").returncode, 3)
+        self.assertEqual(self.end_of("os.kill(os.getpid(), signal.SIGKILL)").returncode, -signal.SIGKILL)
+        self.assertEqual(self.end_of("os.abort()").returncode, -signal.SIGABRT)
+
+    def test_which_daemon(self):
+        with loaderd.Daemon(threads=2) as daemon:
+            self.assertIn("threads 2", daemon.log)
+            self.assertTrue(daemon.alive)
+            with loaderd.Feed("plain", socket=daemon.socket) as feed:
+                self.assertIsNone(feed.daemon)
+            os.environ["LOADERD_SOCKET"] = daemon.socket
+            try:
+                with loaderd.Feed("plain") as feed:
+                    self.assertEqual(feed.socket, daemon.socket)
+                with loaderd.Feed("plain", daemon="private") as feed, open_feed() as other:
+                    self.assertNotEqual(feed.socket, daemon.socket)
+                    self.assertIs(feed.daemon, other.daemon)
+                facts = loaderd.dataset("some.pimg")
+            finally:
+                del os.environ["LOADERD_SOCKET"]
+        self.assertFalse(daemon.alive)
+        self.assertEqual((facts.samples, facts.classes[3], facts.mean[0], facts.std[2]), (320, "class 3", 123.5, 57.5))
+
+    def test_nothing_leaks(self):
+        open_feed().close()
+        gc.collect()
+        before = open_descriptors()
+        for i in range(100):
+            feed = open_feed()
+            batch = feed.next()
+            if i % 2:
+                feed.close()
+        del feed, batch
+        gc.collect()
+        self.assertEqual(open_descriptors(), before)
+
+
+@unittest.skipUnless(numpy, "no NumPy")
+class NumPy(unittest.TestCase):
+    def test_arrays(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            images = batch.images
+            self.assertEqual((images.shape, images.dtype, images.flags.writeable), ((8, 4, 6, 3), numpy.uint8, False))
+            self.assertEqual(images.ctypes.data, batch.buffer("images").address)
+            self.assertEqual(images.ctypes.data % 64, 0)
+            self.assertEqual(batch.labels.dtype, numpy.int32)
+            self.assertEqual(batch.samples.dtype, numpy.uint64)
+            self.assertEqual(batch.flags.tolist(), [0, 0, 0, 1, 0, 0, 0, 0])
+            self.assertEqual(numpy.from_dlpack(batch).ctypes.data, images.ctypes.data)
+            with self.assertRaises(ValueError):
+                images[0] = 1
+
+    def test_elements(self):
+        for name, kind in (("f16", numpy.float16), ("f32 nchw", numpy.float32)):
+            with open_feed(pipeline=name) as feed:
+                images = next(feed).images
+                self.assertEqual(images.dtype, kind)
+                self.assertEqual(images.shape, (8, 3, 4, 6) if "nchw" in name else (8, 4, 6, 3))
+                self.assertEqual(images[5].max(), pixel(0, 5))
+
+
+@unittest.skipUnless(torch, "no PyTorch")
+class Torch(unittest.TestCase):
+    def test_tensors(self):
+        with open_feed() as feed:
+            batch = next(feed)
+            images, labels = batch.torch()
+            self.assertEqual((images.shape, images.dtype), ((8, 3, 4, 6), torch.uint8))
+            self.assertTrue(images.is_contiguous(memory_format=torch.channels_last))
+            self.assertEqual(images.data_ptr(), batch.buffer("images").address)
+            self.assertEqual((labels.dtype, labels.tolist()), (torch.int64, list(range(8))))
+            self.assertEqual(batch.torch(layout="stored").images.shape, (8, 4, 6, 3))
+            self.assertEqual(torch.from_dlpack(batch.buffer("samples")).tolist(), list(range(8)))
+            self.assertEqual(batch.to("cpu").images.data_ptr(), images.data_ptr())
+
+    def test_elements(self):
+        for name, kind in (("f16", torch.float16), ("bf16", torch.bfloat16), ("f32", torch.float32)):
+            with open_feed(pipeline=name) as feed:
+                images = next(feed).torch().images
+                self.assertEqual(images.dtype, kind)
+                self.assertEqual(images[5].float().max().item(), pixel(0, 5))
+
+
+if __name__ == "__main__":
+    unittest.main()
