@@ -62,7 +62,7 @@ enum device_slot {
 enum device_optimizer_kind { DEVICE_SGD = 1, DEVICE_ADAMW = 2 };
 
 /* Numbered as enum feed_element. */
-enum device_element { DEVICE_ELEMENT_U8 = 1, DEVICE_ELEMENT_F16 = 2, DEVICE_ELEMENT_BF16 = 3, DEVICE_ELEMENT_F32 = 4 }; /*  */
+enum device_element { DEVICE_ELEMENT_U8 = 1, DEVICE_ELEMENT_F16 = 2, DEVICE_ELEMENT_BF16 = 3, DEVICE_ELEMENT_F32 = 4 };
 
 struct device;
 struct device_params;
@@ -177,7 +177,7 @@ struct device_shape device_value_shape(const struct device_value *value); /* zer
 
 struct device_input_spec {
 	const char *name;
-	struct device_shape shape; /* c: 1 to 4 channels of the images; the backend pads if it wants */
+	struct device_shape shape; /* c: up to 4 for u8 batches, else any number; the backend pads if it wants */
 	float mean[4], std[4];     /* per channel in 0..255, for u8 batches: (x - mean) / std */
 	bool gradient;             /* compute the gradient of the input too (tests) */
 };
@@ -312,7 +312,7 @@ int device_logits(struct device_graph *graph, float *ret_logits);
 
 /*
  * A whole value or its gradient as dense fp32 [n][h][w][c], after a step; waits. Only what the graph keeps: everything with keep_all, otherwise
- * results that nothing consumes. Writing DEVICE_GRAD is for these, in a training graph without a loss. -ENOENT: not kept.
+ * results that nothing consumes. Only DEVICE_GRAD of these can be written, in a training graph without a loss. -ENOENT: not kept.
  */
 int device_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
 int device_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);

@@ -1,0 +1,56 @@
+/*
+ * For the tests of the device: what it computes, written down naively in double precision, and a fixture of one operation
+ * with random inputs. Gradients are checked against central differences of this reference, so neither shares code with the
+ * device. Everything is small; nothing is freed before a test ends but through the functions here.
+ */
+#ifndef TEST_DEVICE_REFERENCE_H
+#define TEST_DEVICE_REFERENCE_H
+
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+/* A dense tensor [n][h][w][c]. */
+struct tensor {
+	struct device_shape shape;
+	double *v;
+};
+
+struct tensor tensor_new(struct device_shape shape);
+void tensor_free(struct tensor *tensor);
+size_t tensor_count(const struct tensor *tensor);
+/* Uniform in -1..1, repeatable, and exactly representable in bf16 if `coarse`. */
+void tensor_fill(struct tensor *tensor, uint64_t seed, bool coarse);
+void tensor_to_float(const struct tensor *tensor, float *to);
+
+/* weight is [K][R][S][C] in shape n, h, w, c. */
+struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride, uint32_t pad);
+/* Batch statistics over all but c; ret_mean and ret_variance (biased) may be NULL, [c]. */
+void reference_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta, double epsilon, double *ret_mean,
+	double *ret_variance);
+void reference_affine(struct tensor *x, const struct tensor *gamma, const struct tensor *beta, const struct tensor *mean,
+	const struct tensor *variance, double epsilon);
+void reference_add(struct tensor *x, const struct tensor *y);
+void reference_bias(struct tensor *x, const struct tensor *bias);
+void reference_activate(struct tensor *x, enum device_activation activation);
+struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w, uint32_t stride, uint32_t pad,
+	bool average);
+/* Mean loss over samples with a label. */
+double reference_loss(const struct tensor *logits, const int32_t *labels, double smoothing, double scale);
+
+/* ||a - b|| / ||b||, where a is what the device says. */
+double relative_error(const float *a, const double *b, size_t count);
+/* Largest |a - b|. */
+double largest_error(const float *a, const double *b, size_t count);
+
+/* A pseudo-random number from a counter (splitmix64), uniform in 0..1. */
+double uniform(uint64_t seed, uint64_t counter);
+
+/* Opens the CPU in a precision; skips the test when it has not got that. */
+struct device *open_cpu(enum device_precision precision, unsigned threads);
+
+/* A store's parameter filled with values. */
+struct device_param *add_param(struct device_params *params, const char *name, enum device_param_kind kind, struct device_shape shape);
+
+#endif

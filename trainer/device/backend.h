@@ -1,0 +1,123 @@
+/*
+ * What stands between device.h and the backends: the structures that both fill in, and the table of functions that a backend
+ * provides. device.c, params.c and graph.c check arguments and record; a backend sees only what is valid.
+ *
+ * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and graph_plan() and released in
+ * params_release() and graph_release(). All of it belongs to the thread that uses the device.
+ */
+#ifndef TRAINER_DEVICE_BACKEND_H
+#define TRAINER_DEVICE_BACKEND_H
+
+#include "device.h"
+
+struct device_ops {
+	void (*close)(struct device *device);
+	int (*synchronize)(struct device *device);
+	int (*params_allocate)(struct device_params *params);
+	void (*params_release)(struct device_params *params);
+	int (*param_write)(struct device_param *param, enum device_slot slot, const float *values);
+	int (*param_read)(struct device_param *param, enum device_slot slot, float *ret_values);
+	int (*get_state)(struct device_params *params, struct device_params_state *ret_state);
+	int (*set_state)(struct device_params *params, const struct device_params_state *state);
+	int (*graph_plan)(struct device_graph *graph, char *error);
+	void (*graph_release)(struct device_graph *graph);
+	void (*graph_info)(const struct device_graph *graph, struct device_graph_info *info);
+	void (*graph_layer)(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
+	int (*feed)(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+	int (*fed)(struct device_graph *graph, uint64_t ticket, bool wait);
+	int (*step)(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+	int (*evaluate)(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
+	int (*results)(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+	int (*logits)(struct device_graph *graph, float *ret_logits);
+	int (*value_read)(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
+	int (*value_write)(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+};
+
+struct device {
+	const struct device_ops *ops;
+	struct device_options options;
+	struct device_info info;
+	char error[DEVICE_ERROR_MAX];
+};
+
+struct device_param {
+	struct device_params *store;
+	struct device_param_spec spec; /* name points to `name` */
+	char name[DEVICE_NAME_MAX];
+	size_t index;    /* in the store */
+	size_t elements; /* product of the shape */
+	size_t offset;   /* in elements, in the backend's contiguous slots */
+};
+
+struct device_params {
+	struct device *device;
+	struct device_param **items; /* [count] */
+	size_t count, capacity;
+	bool allocated;
+	bool has_optimizer;
+	struct device_optimizer_spec optimizer;
+	void *backend;
+};
+
+enum device_node_kind {
+	DEVICE_NODE_INPUT,
+	DEVICE_NODE_CONV,   /* linear too: a 1 x 1 convolution over n positions */
+	DEVICE_NODE_NORM,
+	DEVICE_NODE_MAX_POOL,
+	DEVICE_NODE_AVERAGE_POOL,
+	DEVICE_NODE_GLOBAL_AVERAGE_POOL,
+	DEVICE_NODE_GLOBAL_MAX_POOL,
+	DEVICE_NODE_LOSS,
+};
+
+struct device_node {
+	enum device_node_kind kind;
+	uint32_t index; /* in the graph's order of recording, which is the order of forward */
+	char name[DEVICE_NAME_MAX];
+	struct device_value *x;        /* NULL for the input */
+	struct device_value *residual; /* or NULL */
+	struct device_value *y;        /* the loss's is its x */
+	struct device_param *weight, *bias;
+	bool has_norm;
+	struct device_norm norm;
+	bool linear; /* a convolution recorded by device_linear: x is seen as [n][1][1][h w c] */
+	uint32_t window_h, window_w, stride, pad; /* convolutions and pools */
+	enum device_activation activation;
+	struct device_input_spec input;
+	struct device_loss_spec loss;
+};
+
+struct device_value {
+	struct device_graph *graph;
+	uint32_t index;
+	struct device_shape shape;
+	struct device_node *producer;
+	uint32_t consumers;   /* operations that read it; the loss counts */
+	bool needs_gradient;  /* a trainable parameter, or an input that asked, lies upstream; or it has one itself */
+};
+
+struct device_graph {
+	struct device_params *params;
+	struct device *device;
+	struct device_graph_options options;
+	struct device_node **nodes; /* [node_count] */
+	uint32_t node_count, node_capacity;
+	struct device_value **values; /* [value_count] */
+	uint32_t value_count, value_capacity;
+	struct device_node *input, *loss; /* or NULL */
+	int failure;                      /* of recording */
+	char error[DEVICE_ERROR_MAX];
+	bool planned;
+	void *backend;
+};
+
+/* Elements of a shape. */
+uint64_t device_shape_elements(struct device_shape shape);
+
+/* Sets the text of a device's last error and returns result. */
+int device_fail(struct device *device, int result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Opens backends. NULL where they are not built in. info and ops are theirs to fill in. */
+int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error);
+
+#endif

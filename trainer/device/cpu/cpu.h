@@ -1,0 +1,219 @@
+/*
+ * The CPU backend: convolutions, matrix products and pools are oneDNN primitives, everything else is ours (loops.h).
+ *
+ * device_graph_plan() walks the nodes forward and backward along one schedule (forward of node i is step i, its backward step
+ * 2 * nodes - 1 - i), declares every buffer with its lifetime, lays out the arena, and binds primitives to memory. A step
+ * then only executes. Activations are NHWC; weights are kept in whatever format the primitive prefers, reordered from the fp32 masters when these have
+ * changed. All of it belongs to the thread that uses the device.
+ */
+#ifndef TRAINER_DEVICE_CPU_CPU_H
+#define TRAINER_DEVICE_CPU_CPU_H
+
+#include "arena.h"
+#include "backend.h"
+#include "loops.h"
+
+#include <dnnl.h>
+
+#define CPU_NO_BLOCK UINT32_MAX
+
+struct cpu_device {
+	struct device base;
+	struct pool pool;
+	struct loops loops;
+	enum element element; /* of activations and their gradients */
+	dnnl_engine_t engine;
+	dnnl_stream_t stream;
+	char name[256];
+};
+
+/* ---- parameters ---- */
+
+#define CPU_SLOTS 5
+
+struct cpu_update_chunk; /* private to params.c */
+
+struct cpu_params {
+	float *slots[CPU_SLOTS]; /* [elements] each, or NULL; indexed by enum device_slot */
+	size_t elements;
+	uint64_t weights_version; /* grows with every change of weights, biases, gammas, betas */
+	uint64_t buffers_version; /* of running statistics */
+	struct device_params_state state;
+	bool *fresh;              /* [parameters] the next gradient overwrites */
+	struct cpu_update_chunk *chunks;
+	uint32_t chunk_count;
+	double *partial; /* [chunk_count] */
+};
+
+int cpu_params_allocate(struct device_params *params);
+void cpu_params_release(struct device_params *params);
+int cpu_param_write(struct device_param *param, enum device_slot slot, const float *values);
+int cpu_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+int cpu_get_state(struct device_params *params, struct device_params_state *ret_state);
+int cpu_set_state(struct device_params *params, const struct device_params_state *state);
+/* [elements of the parameter] */
+float *cpu_param_slot(const struct device_param *param, enum device_slot slot);
+/* Adds values[elements] to the gradient, or overwrites it when it is the first since an update. */
+void cpu_param_add_gradient(struct device_param *param, const float *values);
+/* Whether the next gradient overwrites; asking makes the following ones add. */
+bool cpu_param_take_fresh(struct device_param *param);
+/* One update; fills in grad_norm, updated, skipped. */
+void cpu_update(struct cpu_device *device, struct device_params *params, const struct device_hyper *hyper,
+	struct device_results *results);
+
+/* ---- graphs ---- */
+
+struct cpu_graph;
+struct cpu_node;
+
+/* A primitive with its arguments. */
+struct cpu_op {
+	dnnl_primitive_desc_t desc;
+	dnnl_primitive_t primitive; /* NULL: there is none */
+	dnnl_exec_arg_t args[8];
+	int count;
+};
+
+struct cpu_value {
+	enum element element;
+	uint32_t block;  /* in the arena */
+	void *data;      /* [n][h][w][c] of element, once bound */
+	bool active;     /* its gradient is computed */
+	bool kept;       /* readable after a step */
+	uint32_t *gradient_blocks; /* [gradient_count] one per consumer that contributes, of the device's element */
+	void **gradients;          /* [gradient_count] once bound */
+	uint32_t gradient_count;
+	uint32_t sum_block;        /* keep_all: their sum, before it is worked on in place */
+	void *sum;
+	void *given;               /* gradient written by the caller, for results that nothing consumes */
+};
+
+/* What follows a convolution, or stands alone as a norm: y = activation(scale * raw + bias + residual), and its gradient. */
+struct cpu_post {
+	bool present;
+	struct columns columns;
+	size_t rows;
+	enum slope slope;
+	const void *raw; /* [rows][channels] of the device's element */
+	bool stores_dz, reduces;
+	void *dz, *dx;   /* [rows][channels]; dx == dz where nothing is between them */
+	uint32_t dx_block;
+	float *scale, *bias, *mean, *a, *b, *c, *shift; /* [width] each */
+	float *channel;     /* [channels] temporary */
+	float *deviation;   /* [channels] 1 / sqrt(variance + epsilon) */
+	double *sum, *second; /* [channels] */
+	float *memory;      /* what they all lie in */
+};
+
+/* What a kind of node does; every function but plan may be NULL. plan_backward is called last node first, for active nodes. */
+struct cpu_node_ops {
+	int (*plan)(struct cpu_graph *graph, struct cpu_node *node);
+	int (*plan_backward)(struct cpu_graph *graph, struct cpu_node *node);
+	int (*bind)(struct cpu_graph *graph, struct cpu_node *node);
+	int (*forward)(struct cpu_graph *graph, struct cpu_node *node);
+	int (*backward)(struct cpu_graph *graph, struct cpu_node *node);
+	void (*release)(struct cpu_node *node);
+};
+
+struct cpu_node {
+	const struct cpu_node_ops *ops;
+	struct device_node *node;
+	struct cpu_value *x, *residual, *y;
+	bool backward; /* takes part in it */
+	struct cpu_post post;
+	struct cpu_op forward, backward_data, backward_weights;
+	/* convolutions */
+	bool fused; /* evaluation: residual and activation happen inside the primitive */
+	bool direct; /* the primitive writes y itself */
+	struct cpu_op reorder_forward, reorder_backward, reorder_gradient, reorder_gradient_add;
+	dnnl_memory_t master, master_backward; /* where weights are reordered from */
+	void *weights_forward, *weights_backward;
+	float *folded_bias; /* [K] evaluation: beta - mean * scale, or the bias */
+	uint32_t raw_block, weights_gradient_block, dx_block, workspace_block;
+	uint64_t weights_version, buffers_version; /* of what is prepared */
+	enum device_slot prepared;
+	char engine[160];
+	double flops_forward, flops_backward;
+	uint64_t forward_ns, backward_ns, runs;
+};
+
+struct cpu_graph {
+	struct device_graph *graph;
+	struct cpu_device *device;
+	struct cpu_params *params;
+	struct cpu_node *nodes;   /* [node_count] */
+	struct cpu_value *values; /* [value_count] */
+	struct arena arena;
+	void *memory; /* the arena, mapped */
+	size_t memory_size;
+	uint64_t scratchpad_size;
+	uint32_t scratchpad_block;
+	float *fold; /* evaluation: weights times scale, the largest layer's */
+	size_t fold_elements;
+	enum device_slot weights; /* that the evaluation under way uses */
+	int32_t *labels;          /* [n] */
+	uint32_t fed_count;       /* samples of the batch fed, 0: none */
+	uint64_t tickets, steps;
+	float *loss_scratch;      /* [threads][classes] */
+	struct device_results results[DEVICE_RESULTS_MAX];
+	char *error;              /* while planning */
+};
+
+extern const struct cpu_node_ops cpu_input_ops, cpu_conv_ops, cpu_norm_ops, cpu_pool_ops, cpu_global_average_ops, cpu_loss_ops;
+
+int cpu_graph_plan(struct device_graph *graph, char *error);
+void cpu_graph_release(struct device_graph *graph);
+void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *info);
+void cpu_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
+int cpu_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+int cpu_fed(struct device_graph *graph, uint64_t ticket, bool wait);
+int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
+int cpu_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+int cpu_logits(struct device_graph *graph, float *ret_logits);
+int cpu_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
+int cpu_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+
+/* Steps of the schedule. */
+uint32_t cpu_forward_step(const struct cpu_node *node);
+uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node);
+bool cpu_training(const struct cpu_graph *graph);
+size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value *value, enum element element);
+
+/* Planning. Blocks are live at the node's forward or backward step; later uses extend them. */
+int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);
+int cpu_add_result(struct cpu_graph *graph, struct cpu_node *node, enum element element);
+/* Declares `block` as one consumer's contribution to the gradient of a value. */
+void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block);
+/* Binding: where a block lies; NULL for CPU_NO_BLOCK. */
+void *cpu_block(const struct cpu_graph *graph, uint32_t block);
+
+/* oneDNN. Descriptions are four-dimensional, dense NHWC. */
+int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type, dnnl_format_tag_t tag);
+dnnl_data_type_t cpu_type(enum element element);
+/* Creates the primitive of op->desc and notes its need of scratchpad. */
+int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
+/* Binds an argument; the description is the primitive's own for it. */
+int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument, const dnnl_memory_desc_t *desc, void *data);
+int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op);
+int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op);
+void cpu_op_release(struct cpu_op *op);
+dnnl_primitive_attr_t cpu_attributes(void);
+/* Negative errno of a oneDNN status. */
+int cpu_status(dnnl_status_t status);
+
+/* The part after a convolution (post.c). `raw` is of the device's element. */
+int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint32_t raw_block);
+void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *raw);
+void cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node);
+/* Leaves the gradient of raw in post.dx, that of the residual in its contribution, gamma's and beta's or the bias's in the store. */
+void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node);
+void cpu_post_release(struct cpu_node *node);
+/* gamma / sqrt(variance + epsilon) and beta - mean * that, from the running statistics; [channels] each */
+void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale, float *ret_bias);
+
+/* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
+int cpu_gather(struct cpu_graph *graph, struct cpu_node *node);
+
+#endif

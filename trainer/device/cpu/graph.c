@@ -1,0 +1,427 @@
+/* Planning a graph for the CPU: buffers and their lifetimes, the arena, binding. */
+#include "cpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+uint32_t cpu_forward_step(const struct cpu_node *node)
+{
+	return node->node->index;
+}
+
+uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	return 2 * graph->graph->node_count - 1 - node->node->index;
+}
+
+bool cpu_training(const struct cpu_graph *graph)
+{
+	return graph->graph->options.mode == DEVICE_TRAIN;
+}
+
+size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value *value,
+		       enum element element)
+{
+	return device_shape_elements(value->shape) * element_size(element);
+}
+
+int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block)
+{
+	int r = arena_add(&graph->arena, bytes, step, step, ret_block);
+
+	if (r == 0 && graph->graph->options.keep_all) {
+		arena_extend(&graph->arena, *ret_block, 0);
+		arena_extend(&graph->arena, *ret_block, 2 * graph->graph->node_count);
+	}
+	return r;
+}
+
+void *cpu_block(const struct cpu_graph *graph, uint32_t block)
+{
+	return block == CPU_NO_BLOCK ? NULL
+				     : (char *)graph->memory + graph->arena.blocks[block].offset;
+}
+
+int cpu_add_result(struct cpu_graph *graph, struct cpu_node *node, enum element element)
+{
+	struct cpu_value *y = node->y;
+	int r;
+
+	y->element = element;
+	r = cpu_add_block(graph, cpu_value_bytes(graph, node->node->y, element),
+			  cpu_forward_step(node), &y->block);
+	if (r == 0 && y->kept)
+		arena_extend(&graph->arena, y->block, 2 * graph->graph->node_count);
+	return r;
+}
+
+void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t block)
+{
+	value->gradient_blocks[value->gradient_count++] = block;
+}
+
+static const struct cpu_node_ops *ops_of(enum device_node_kind kind)
+{
+	switch (kind) {
+	case DEVICE_NODE_INPUT:
+		return &cpu_input_ops;
+	case DEVICE_NODE_CONV:
+		return &cpu_conv_ops;
+	case DEVICE_NODE_NORM:
+		return &cpu_norm_ops;
+	case DEVICE_NODE_MAX_POOL:
+	case DEVICE_NODE_AVERAGE_POOL:
+	case DEVICE_NODE_GLOBAL_MAX_POOL:
+		return &cpu_pool_ops;
+	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
+		return &cpu_global_average_ops;
+	case DEVICE_NODE_LOSS:
+		return &cpu_loss_ops;
+	}
+	return NULL;
+}
+
+static int make_values(struct cpu_graph *cpu)
+{
+	const struct device_graph *graph = cpu->graph;
+
+	for (uint32_t i = 0; i < graph->value_count; i++) {
+		struct cpu_value *value = &cpu->values[i];
+		uint32_t contributions = graph->values[i]->consumers + 1;
+
+		value->block = value->sum_block = CPU_NO_BLOCK;
+		value->gradient_blocks = calloc(contributions, sizeof(*value->gradient_blocks));
+		value->gradients = calloc(contributions, sizeof(*value->gradients));
+		if (!value->gradient_blocks || !value->gradients)
+			return -ENOMEM;
+		value->kept = graph->options.keep_all || graph->values[i]->consumers == 0;
+	}
+	return 0;
+}
+
+static struct cpu_value *value_of(struct cpu_graph *cpu, const struct device_value *value)
+{
+	return value ? &cpu->values[value->index] : NULL;
+}
+
+static void make_nodes(struct cpu_graph *cpu)
+{
+	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
+		struct cpu_node *node = &cpu->nodes[i];
+
+		node->node = cpu->graph->nodes[i];
+		node->ops = ops_of(node->node->kind);
+		node->x = value_of(cpu, node->node->x);
+		node->residual = value_of(cpu, node->node->residual);
+		node->y = value_of(cpu, node->node->y);
+		node->raw_block = node->weights_gradient_block = node->dx_block =
+			node->workspace_block = CPU_NO_BLOCK;
+		node->post.dx_block = CPU_NO_BLOCK;
+	}
+}
+
+/* A value is active when what is differentiated depends on it and it depends on something that wants a gradient. */
+static void mark_active(struct cpu_graph *cpu)
+{
+	const struct device_graph *graph = cpu->graph;
+
+	if (!cpu_training(cpu))
+		return;
+	for (uint32_t i = graph->node_count; i-- > 0;) {
+		struct cpu_node *node = &cpu->nodes[i];
+		const struct device_value *y = node->node->y;
+
+		if (node->node->kind == DEVICE_NODE_LOSS || (!graph->loss && !y->consumers))
+			node->y->active = y->needs_gradient;
+		node->backward = node->y->active;
+		if (!node->backward)
+			continue;
+		if (node->x && node->node->x->needs_gradient)
+			node->x->active = true;
+		if (node->residual && node->node->residual->needs_gradient)
+			node->residual->active = true;
+	}
+}
+
+/* What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps of every gradient. */
+static int plan_given(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	const struct device_graph *graph = cpu->graph;
+	size_t bytes = cpu_value_bytes(cpu, node->node->y, cpu->device->element);
+	uint32_t step = cpu_backward_step(cpu, node), block;
+	int r;
+
+	if (node->node->kind == DEVICE_NODE_LOSS)
+		return 0;
+	if (!graph->loss && !node->node->y->consumers) {
+		node->y->given = calloc(1, bytes);
+		if (!node->y->given)
+			return -ENOMEM;
+		r = cpu_add_block(cpu, bytes, step, &block);
+		if (r < 0)
+			return r;
+		cpu_contribute(cpu, node->y, block);
+	}
+	return graph->options.keep_all ? cpu_add_block(cpu, bytes, step, &node->y->sum_block) : 0;
+}
+
+static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	uint32_t step = cpu_forward_step(node);
+
+	if (node->x)
+		arena_extend(&cpu->arena, node->x->block, step);
+	if (node->residual)
+		arena_extend(&cpu->arena, node->residual->block, step);
+	return node->ops->plan(cpu, node);
+}
+
+static int plan_nodes(struct cpu_graph *cpu)
+{
+	uint32_t count = cpu->graph->node_count;
+	int r = 0;
+
+	for (uint32_t i = 0; i < count && r == 0; i++) {
+		r = plan_node(cpu, &cpu->nodes[i]);
+		if (r < 0)
+			snprintf(cpu->error, DEVICE_ERROR_MAX,
+				 "%s: planning its forward pass failed: %s",
+				 cpu->nodes[i].node->name, strerror(-r));
+	}
+	for (uint32_t i = count; i-- > 0 && r == 0;) {
+		struct cpu_node *node = &cpu->nodes[i];
+
+		if (!node->backward)
+			continue;
+		r = plan_given(cpu, node);
+		if (r == 0)
+			r = node->ops->plan_backward(cpu, node);
+		if (r < 0)
+			snprintf(cpu->error, DEVICE_ERROR_MAX,
+				 "%s: planning its backward pass failed: %s", node->node->name,
+				 strerror(-r));
+	}
+	return r;
+}
+
+/* The text of an arena that does not fit: its three largest tensors by name. */
+static void explain_memory(struct cpu_graph *cpu)
+{
+	uint64_t limit = UINT64_MAX;
+	int length = snprintf(
+		cpu->error, DEVICE_ERROR_MAX,
+		"%.1f GiB of activations do not fit into memory; use a smaller batch. Largest:",
+		(double)cpu->arena.size / (1 << 30));
+
+	for (int rank = 0; rank < 3; rank++) {
+		const struct cpu_node *largest = NULL;
+		uint64_t size = 0;
+
+		for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
+			const struct cpu_node *node = &cpu->nodes[i];
+			uint64_t bytes = node->y->block == CPU_NO_BLOCK
+						 ? 0
+						 : cpu->arena.blocks[node->y->block].size;
+
+			if (bytes > size && bytes < limit) {
+				size = bytes;
+				largest = node;
+			}
+		}
+		if (!largest || length >= DEVICE_ERROR_MAX)
+			return;
+		limit = size;
+		length += snprintf(cpu->error + length, (size_t)(DEVICE_ERROR_MAX - length),
+				   "%s %s (%.1f MiB)", rank ? "," : "", largest->node->name,
+				   (double)size / (1 << 20));
+	}
+}
+
+static int map_arena(struct cpu_graph *cpu)
+{
+	size_t size;
+	void *memory;
+	int r = 0;
+
+	if (cpu->scratchpad_size) {
+		r = arena_add(&cpu->arena, cpu->scratchpad_size, 0, 2 * cpu->graph->node_count,
+			      &cpu->scratchpad_block);
+		if (r < 0)
+			return r;
+	}
+	r = arena_layout(&cpu->arena);
+	if (r < 0)
+		return r;
+	size = (cpu->arena.size + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED) {
+		explain_memory(cpu);
+		return -ENOMEM;
+	}
+	/* Activations are streamed through: small pages would spend a good part of it in the TLB. */
+	madvise(memory, size, MADV_HUGEPAGE);
+	cpu->memory = memory;
+	cpu->memory_size = size;
+	return 0;
+}
+
+static int bind_all(struct cpu_graph *cpu)
+{
+	for (uint32_t i = 0; i < cpu->graph->value_count; i++) {
+		struct cpu_value *value = &cpu->values[i];
+
+		value->data = cpu_block(cpu, value->block);
+		value->sum = cpu_block(cpu, value->sum_block);
+		for (uint32_t j = 0; j < value->gradient_count; j++)
+			value->gradients[j] = cpu_block(cpu, value->gradient_blocks[j]);
+	}
+	for (uint32_t i = 0; i < cpu->graph->node_count; i++) {
+		struct cpu_node *node = &cpu->nodes[i];
+		int r = node->ops->bind ? node->ops->bind(cpu, node) : 0;
+
+		if (r < 0) {
+			snprintf(cpu->error, DEVICE_ERROR_MAX, "%s: binding memory failed: %s",
+				 node->node->name, strerror(-r));
+			return r;
+		}
+	}
+	if (cpu->fold_elements) {
+		cpu->fold = aligned_alloc(64, (cpu->fold_elements * sizeof(float) + 63) / 64 * 64);
+		if (!cpu->fold)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+void cpu_graph_release(struct device_graph *graph)
+{
+	struct cpu_graph *cpu = graph->backend;
+
+	if (!cpu)
+		return;
+	for (uint32_t i = 0; cpu->nodes && i < graph->node_count; i++)
+		if (cpu->nodes[i].ops && cpu->nodes[i].ops->release)
+			cpu->nodes[i].ops->release(&cpu->nodes[i]);
+	for (uint32_t i = 0; cpu->values && i < graph->value_count; i++) {
+		free(cpu->values[i].gradient_blocks);
+		free(cpu->values[i].gradients);
+		free(cpu->values[i].given);
+	}
+	if (cpu->memory)
+		munmap(cpu->memory, cpu->memory_size);
+	arena_deinit(&cpu->arena);
+	free(cpu->nodes);
+	free(cpu->values);
+	free(cpu->fold);
+	free(cpu->labels);
+	free(cpu->loss_scratch);
+	free(cpu);
+	graph->backend = NULL;
+}
+
+int cpu_graph_plan(struct device_graph *graph, char *error)
+{
+	struct cpu_graph *cpu = calloc(1, sizeof(*cpu));
+	int r;
+
+	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
+	if (!cpu)
+		return -ENOMEM;
+	graph->backend = cpu;
+	cpu->graph = graph;
+	cpu->device = (struct cpu_device *)graph->device;
+	cpu->params = graph->params->backend;
+	cpu->error = error;
+	cpu->scratchpad_block = CPU_NO_BLOCK;
+	arena_init(&cpu->arena);
+	cpu->nodes = calloc(graph->node_count, sizeof(*cpu->nodes));
+	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
+	r = cpu->nodes && cpu->values ? make_values(cpu) : -ENOMEM;
+	/* primitives are made for the number of threads that is in force */
+	pool_enter(&cpu->device->pool);
+	if (r == 0) {
+		make_nodes(cpu);
+		mark_active(cpu);
+		r = plan_nodes(cpu);
+	}
+	if (r == 0)
+		r = map_arena(cpu);
+	if (r == 0)
+		r = bind_all(cpu);
+	pool_leave(&cpu->device->pool);
+	if (r < 0) {
+		cpu_graph_release(graph);
+		return r;
+	}
+	cpu->error = NULL;
+	*error = 0;
+	return 0;
+}
+
+void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *info)
+{
+	const struct cpu_graph *cpu = graph->backend;
+
+	info->arena_bytes = cpu->arena.size;
+	info->unshared_bytes = cpu->arena.unshared;
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		info->flops_forward += cpu->nodes[i].flops_forward;
+		info->flops_backward += cpu->nodes[i].flops_backward;
+	}
+}
+
+static const char *kind_name(const struct device_node *node)
+{
+	/* [norm][residual][activation] */
+	static const char *const convs[2][2][3] = {
+		{{"conv", "conv+relu", "conv+gelu"},
+		 {"conv+add", "conv+add+relu", "conv+add+gelu"}},
+		{{"conv+norm", "conv+norm+relu", "conv+norm+gelu"},
+		 {"conv+norm+add", "conv+norm+add+relu", "conv+norm+add+gelu"}},
+	};
+	static const char *const norms[2][3] = {{"norm", "norm+relu", "norm+gelu"},
+						{"norm+add", "norm+add+relu", "norm+add+gelu"}};
+	static const char *const linears[3] = {"linear", "linear+relu", "linear+gelu"};
+
+	switch (node->kind) {
+	case DEVICE_NODE_INPUT:
+		return "input";
+	case DEVICE_NODE_CONV:
+		return node->linear
+			       ? linears[node->activation]
+			       : convs[node->has_norm][node->residual != NULL][node->activation];
+	case DEVICE_NODE_NORM:
+		return norms[node->residual != NULL][node->activation];
+	case DEVICE_NODE_MAX_POOL:
+		return "max pool";
+	case DEVICE_NODE_AVERAGE_POOL:
+		return "average pool";
+	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
+		return "global average pool";
+	case DEVICE_NODE_GLOBAL_MAX_POOL:
+		return "global max pool";
+	case DEVICE_NODE_LOSS:
+		return "softmax loss";
+	}
+	return "";
+}
+
+void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
+		     struct device_layer_info *info)
+{
+	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_node *node = &cpu->nodes[index];
+
+	info->kind = kind_name(node->node);
+	info->engine = node->engine;
+	info->flops_forward = node->flops_forward;
+	info->flops_backward = node->flops_backward;
+	info->forward_ns = node->forward_ns;
+	info->backward_ns = node->backward_ns;
+	info->runs = node->runs;
+}

@@ -1,0 +1,590 @@
+/*
+ * Compiled once per instruction set; KERNELS_TABLE and KERNELS_ISA name the result. Written so that the compiler vectorises every
+ * inner loop over columns: temporaries are rows of at most KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
+ */
+#include "kernels.h"
+#include "device.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FLUSH_ROWS 64 /* rows summed in fp32 before they go into the double sums */
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE float from_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+INLINE uint32_t to_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+/* Rounds to nearest even; a NaN stays one. */
+INLINE uint16_t to_bf16(float value)
+{
+	uint32_t bits = to_bits(value);
+	uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+	uint32_t nan = (bits >> 16) | 0x40;
+
+	return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+INLINE void load_row(float *restrict to, const void *from, enum element element, size_t at,
+		     size_t width)
+{
+	if (element == ELEMENT_BF16) {
+		const uint16_t *x = (const uint16_t *)from + at;
+
+		for (size_t i = 0; i < width; i++)
+			to[i] = from_bits((uint32_t)x[i] << 16);
+	} else {
+		memcpy(to, (const float *)from + at, width * sizeof(float));
+	}
+}
+
+INLINE void add_row(float *restrict to, const void *from, enum element element, size_t at,
+		    size_t width)
+{
+	if (element == ELEMENT_BF16) {
+		const uint16_t *x = (const uint16_t *)from + at;
+
+		for (size_t i = 0; i < width; i++)
+			to[i] += from_bits((uint32_t)x[i] << 16);
+	} else {
+		const float *x = (const float *)from + at;
+
+		for (size_t i = 0; i < width; i++)
+			to[i] += x[i];
+	}
+}
+
+INLINE void store_row(void *to, const float *restrict from, enum element element, size_t at,
+		      size_t width)
+{
+	if (element == ELEMENT_BF16) {
+		uint16_t *y = (uint16_t *)to + at;
+
+		for (size_t i = 0; i < width; i++)
+			y[i] = to_bf16(from[i]);
+	} else {
+		memcpy((float *)to + at, from, width * sizeof(float));
+	}
+}
+
+/*
+ * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent (the scheme of Cephes' expf,
+ * with the range clamped so that no special case is left in the loop).
+ */
+INLINE float exp_fast(float x)
+{
+	float k, r, p;
+
+	x = x < -87.0f ? -87.0f : x;
+	x = x > 88.0f ? 88.0f : x;
+	/* adding and subtracting 1.5 * 2^23 rounds to an integer */
+	k = x * 1.44269504f + 12582912.0f;
+	k -= 12582912.0f;
+	r = x - k * 0.693359375f;
+	r -= k * -2.12194440e-4f;
+	p = 1.9875691500e-4f;
+	p = p * r + 1.3981999507e-3f;
+	p = p * r + 8.3334519073e-3f;
+	p = p * r + 4.1665795894e-2f;
+	p = p * r + 1.6666665459e-1f;
+	p = p * r + 5.0000001201e-1f;
+	p = p * r * r + r + 1.0f;
+	return p * from_bits((uint32_t)((int32_t)k + 127) << 23);
+}
+
+/* Phi(z), the normal distribution's integral, by Abramowitz and Stegun 7.1.26: absolute error below 1e-7. */
+INLINE float normal_cdf(float z, float *ret_density)
+{
+	float a = fabsf(z) * 0.70710678f;
+	float t = 1.0f / (1.0f + 0.3275911f * a);
+	float e = exp_fast(-a * a);
+	float p =
+		t *
+		(0.254829592f +
+		 t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+	float tail = 0.5f * p * e;
+
+	*ret_density = 0.39894228f * e;
+	return z < 0 ? tail : 1.0f - tail;
+}
+
+static void gelu_row(float *restrict z, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		float density, cdf = normal_cdf(z[i], &density);
+
+		z[i] *= cdf;
+	}
+}
+
+/* g *= GELU'(z) = Phi(z) + z phi(z) */
+static void gelu_slope_row(float *restrict g, const float *restrict z, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		float density, cdf = normal_cdf(z[i], &density);
+
+		g[i] *= cdf + z[i] * density;
+	}
+}
+
+INLINE void affine_row(float *restrict to, const float *restrict x, const float *restrict scale,
+		       const float *restrict bias, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		to[i] = scale[i] * x[i] + bias[i];
+}
+
+/* sum += x - shift, square += (x - shift)^2 */
+INLINE void moments_row(float *restrict sum, float *restrict square, const float *restrict x,
+			const float *restrict shift, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		float d = x[i] - shift[i];
+
+		sum[i] += d;
+		square[i] += d * d;
+	}
+}
+
+static void flush(double *restrict to, float *restrict from, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		to[i] += (double)from[i];
+		from[i] = 0;
+	}
+}
+
+static void statistics(const void *x, enum element element, size_t rows, size_t stride,
+		       size_t width, const float *shift, double *sum, double *square)
+{
+	float s[KERNEL_WIDTH_MAX], q[KERNEL_WIDTH_MAX], v[KERNEL_WIDTH_MAX];
+
+	memset(s, 0, width * sizeof(float));
+	memset(q, 0, width * sizeof(float));
+	for (size_t row = 0; row < rows; row++) {
+		if (element == ELEMENT_BF16) {
+			load_row(v, x, ELEMENT_BF16, row * stride, width);
+			moments_row(s, q, v, shift, width);
+		} else {
+			moments_row(s, q, (const float *)x + row * stride, shift, width);
+		}
+		if (row % FLUSH_ROWS == FLUSH_ROWS - 1 || row == rows - 1) {
+			flush(sum, s, width);
+			flush(square, q, width);
+		}
+	}
+}
+
+INLINE void relu_row(float *restrict z, size_t width)
+{
+	/* written so that a NaN passes */
+	for (size_t i = 0; i < width; i++)
+		z[i] = z[i] < 0 ? 0 : z[i];
+}
+
+INLINE void apply_rows(const struct apply_args *args, enum element x_element, enum element element,
+		       size_t rows, size_t stride, size_t width)
+{
+	float x[KERNEL_WIDTH_MAX], z[KERNEL_WIDTH_MAX];
+
+	for (size_t row = 0; row < rows; row++) {
+		size_t at = row * stride;
+
+		load_row(x, args->x, x_element, at, width);
+		affine_row(z, x, args->scale, args->bias, width);
+		if (args->residual)
+			add_row(z, args->residual, element, at, width);
+		if (args->activation == DEVICE_RELU)
+			relu_row(z, width);
+		else if (args->activation == DEVICE_GELU)
+			gelu_row(z, width);
+		store_row(args->y, z, element, at, width);
+	}
+}
+
+static void apply(const struct apply_args *args, size_t rows, size_t stride, size_t width)
+{
+	if (args->x_element == ELEMENT_F32 && args->element == ELEMENT_F32)
+		apply_rows(args, ELEMENT_F32, ELEMENT_F32, rows, stride, width);
+	else if (args->x_element == ELEMENT_BF16 && args->element == ELEMENT_BF16)
+		apply_rows(args, ELEMENT_BF16, ELEMENT_BF16, rows, stride, width);
+	else
+		apply_rows(args, args->x_element, args->element, rows, stride, width);
+}
+
+/* g *= 1 where mask > 0, else 0 */
+INLINE void mask_row(float *restrict g, const float *restrict mask, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		g[i] = mask[i] > 0 ? g[i] : 0;
+}
+
+INLINE void mask_affine_row(float *restrict g, const float *restrict x, const float *restrict scale,
+			    const float *restrict bias, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		g[i] = scale[i] * x[i] + bias[i] > 0 ? g[i] : 0;
+}
+
+INLINE void products_row(float *restrict sum, float *restrict product, const float *restrict g,
+			 const float *restrict x, const float *restrict mean, size_t width)
+{
+	for (size_t i = 0; i < width; i++) {
+		sum[i] += g[i];
+		product[i] += g[i] * (x[i] - mean[i]);
+	}
+}
+
+INLINE void reduce_rows(const struct reduce_args *args, enum element element, size_t rows,
+			size_t stride, size_t width, double *sum, double *product)
+{
+	float s[KERNEL_WIDTH_MAX], p[KERNEL_WIDTH_MAX], g[KERNEL_WIDTH_MAX], x[KERNEL_WIDTH_MAX],
+		z[KERNEL_WIDTH_MAX];
+
+	memset(s, 0, width * sizeof(float));
+	memset(p, 0, width * sizeof(float));
+	for (size_t row = 0; row < rows; row++) {
+		size_t at = row * stride;
+
+		load_row(g, args->gradient[0], element, at, width);
+		if (args->gradient[1])
+			add_row(g, args->gradient[1], element, at, width);
+		if (args->x)
+			load_row(x, args->x, element, at, width);
+		if (args->slope == SLOPE_RELU_Y) {
+			load_row(z, args->y, element, at, width);
+			mask_row(g, z, width);
+		} else if (args->slope == SLOPE_RELU_X) {
+			mask_affine_row(g, x, args->scale, args->bias, width);
+		} else if (args->slope == SLOPE_GELU_X) {
+			affine_row(z, x, args->scale, args->bias, width);
+			if (args->residual)
+				add_row(z, args->residual, element, at, width);
+			gelu_slope_row(g, z, width);
+		}
+		if (args->dz)
+			store_row(args->dz, g, element, at, width);
+		if (!sum)
+			continue;
+		if (args->mean)
+			products_row(s, p, g, x, args->mean, width);
+		else
+			for (size_t i = 0; i < width; i++)
+				s[i] += g[i];
+		if (row % FLUSH_ROWS == FLUSH_ROWS - 1 || row == rows - 1) {
+			flush(sum, s, width);
+			if (args->mean)
+				flush(product, p, width);
+		}
+	}
+}
+
+static void reduce(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
+		   double *sum, double *product)
+{
+	if (args->element == ELEMENT_BF16)
+		reduce_rows(args, ELEMENT_BF16, rows, stride, width, sum, product);
+	else
+		reduce_rows(args, ELEMENT_F32, rows, stride, width, sum, product);
+}
+
+INLINE void combine_row(float *restrict g, const float *restrict x, const float *restrict a,
+			const float *restrict b, const float *restrict c, size_t width)
+{
+	for (size_t i = 0; i < width; i++)
+		g[i] = a[i] * g[i] + (b[i] * x[i] + c[i]);
+}
+
+INLINE void dx_rows(const struct dx_args *args, enum element element, size_t rows, size_t stride,
+		    size_t width)
+{
+	float g[KERNEL_WIDTH_MAX], x[KERNEL_WIDTH_MAX], z[KERNEL_WIDTH_MAX];
+
+	for (size_t row = 0; row < rows; row++) {
+		size_t at = row * stride;
+
+		load_row(g, args->gradient, element, at, width);
+		load_row(x, args->x, element, at, width);
+		if (args->slope == SLOPE_RELU_X) {
+			mask_affine_row(g, x, args->scale, args->bias, width);
+		} else if (args->slope == SLOPE_GELU_X) {
+			affine_row(z, x, args->scale, args->bias, width);
+			gelu_slope_row(g, z, width);
+		}
+		combine_row(g, x, args->a, args->b, args->c, width);
+		store_row(args->dx, g, element, at, width);
+	}
+}
+
+static void dx(const struct dx_args *args, size_t rows, size_t stride, size_t width)
+{
+	if (args->element == ELEMENT_BF16)
+		dx_rows(args, ELEMENT_BF16, rows, stride, width);
+	else
+		dx_rows(args, ELEMENT_F32, rows, stride, width);
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static void add(void *to, const void *from, enum element element, size_t count)
+{
+	float v[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < count; at += KERNEL_WIDTH_MAX) {
+		size_t width = least(count - at, KERNEL_WIDTH_MAX);
+
+		load_row(v, to, element, at, width);
+		add_row(v, from, element, at, width);
+		store_row(to, v, element, at, width);
+	}
+}
+
+static void convert(void *to, enum element to_element, const void *from, enum element from_element,
+		    size_t count)
+{
+	float v[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < count; at += KERNEL_WIDTH_MAX) {
+		size_t width = least(count - at, KERNEL_WIDTH_MAX);
+
+		load_row(v, from, from_element, at, width);
+		store_row(to, v, to_element, at, width);
+	}
+}
+
+static void normalize(void *y, enum element element, uint32_t channels, const uint8_t *x,
+		      uint32_t x_channels, size_t positions, const float *scale, const float *bias)
+{
+	float v[KERNEL_WIDTH_MAX], s[KERNEL_WIDTH_MAX], b[KERNEL_WIDTH_MAX];
+	size_t per_row = KERNEL_WIDTH_MAX / channels;
+
+	for (size_t i = 0; i < per_row * channels; i++) {
+		s[i] = scale[i % channels];
+		b[i] = bias[i % channels];
+	}
+	for (size_t at = 0; at < positions; at += per_row) {
+		size_t width = least(positions - at, per_row) * channels;
+
+		if (channels == x_channels) {
+			for (size_t i = 0; i < width; i++)
+				v[i] = (float)x[at * channels + i];
+		} else {
+			for (size_t p = 0; p < width / channels; p++)
+				for (uint32_t c = 0; c < channels; c++)
+					v[p * channels + c] = (float)x[(at + p) * x_channels + c];
+		}
+		for (size_t i = 0; i < width; i++)
+			v[i] = v[i] * s[i] + b[i];
+		store_row(y, v, element, at * channels, width);
+	}
+}
+
+static void column_mean(void *y, const void *x, enum element element, size_t rows, size_t width)
+{
+	float sum[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < width; at += KERNEL_WIDTH_MAX) {
+		size_t part = least(width - at, KERNEL_WIDTH_MAX);
+
+		memset(sum, 0, part * sizeof(float));
+		for (size_t row = 0; row < rows; row++)
+			add_row(sum, x, element, row * width + at, part);
+		for (size_t i = 0; i < part; i++)
+			sum[i] *= 1.0f / (float)rows;
+		store_row(y, sum, element, at, part);
+	}
+}
+
+static void column_spread(void *to, const void *gradient, enum element element, size_t rows,
+			  size_t width)
+{
+	float v[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < width; at += KERNEL_WIDTH_MAX) {
+		size_t part = least(width - at, KERNEL_WIDTH_MAX);
+
+		load_row(v, gradient, element, at, part);
+		for (size_t i = 0; i < part; i++)
+			v[i] *= 1.0f / (float)rows;
+		for (size_t row = 0; row < rows; row++)
+			store_row(to, v, element, row * width + at, part);
+	}
+}
+
+static void average(float *ema, const float *w, size_t count, float decay)
+{
+	/* a decay of 0 must copy, also over what was not finite */
+	if (decay == 0) {
+		memcpy(ema, w, count * sizeof(float));
+		return;
+	}
+	for (size_t i = 0; i < count; i++)
+		ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
+}
+
+static void sgd(const struct update_args *args)
+{
+	float *restrict w = args->w, *restrict m = args->m;
+	const float *restrict gradient = args->g;
+	float scale = args->gradient_scale, lr = args->lr, momentum = args->momentum;
+	float l2 = args->coupled ? args->decay : 0, keep = args->coupled ? 1 : 1 - lr * args->decay;
+	/* step = nesterov ? g + momentum * m : m */
+	float from_g = args->nesterov ? 1 : 0, from_m = args->nesterov ? momentum : 1;
+
+	for (size_t i = 0; i < args->count; i++) {
+		float g = gradient[i] * scale + l2 * w[i];
+
+		m[i] = momentum * m[i] + g;
+		w[i] = keep * w[i] - lr * (from_g * g + from_m * m[i]);
+	}
+	if (args->ema && args->ema_decay != 1)
+		average(args->ema, w, args->count, args->ema_decay);
+}
+
+static void adamw(const struct update_args *args)
+{
+	float *restrict w = args->w, *restrict m = args->m, *restrict v = args->v;
+	const float *restrict gradient = args->g;
+	float scale = args->gradient_scale, beta1 = args->beta1, beta2 = args->beta2;
+	float keep = 1 - args->lr * args->decay;
+
+	for (size_t i = 0; i < args->count; i++) {
+		float g = gradient[i] * scale;
+
+		m[i] = beta1 * m[i] + (1 - beta1) * g;
+		v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+		w[i] = keep * w[i] - args->lr * (m[i] * args->correction1) /
+					     (sqrtf(v[i] * args->correction2) + args->epsilon);
+	}
+	if (args->ema && args->ema_decay != 1)
+		average(args->ema, w, args->count, args->ema_decay);
+}
+
+static double sum_squares(const float *x, size_t count)
+{
+	double lanes[16] = {0}, sum = 0;
+	size_t i = 0;
+
+	for (; i + 16 <= count; i += 16)
+		for (size_t j = 0; j < 16; j++)
+			lanes[j] += (double)x[i + j] * (double)x[i + j];
+	for (; i < count; i++)
+		lanes[0] += (double)x[i] * (double)x[i];
+	for (size_t j = 0; j < 16; j++)
+		sum += lanes[j];
+	return sum;
+}
+
+static void count_ranks(const float *z, uint32_t classes, int32_t label, struct loss_sums *sums)
+{
+	uint32_t rank = 0;
+
+	for (uint32_t i = 0; i < classes; i++)
+		rank += z[i] > z[label] || (z[i] == z[label] && (int32_t)i < label);
+	/* a comparison with NaN is false: without this a net that diverged would be always right */
+	if (!isfinite(z[label]))
+		rank = classes;
+	sums->top1 += rank < 1;
+	sums->top5 += rank < 5;
+}
+
+/* One sample: z (scaled logits) becomes the gradient. */
+static void loss_row(const struct loss_args *args, float *restrict z, int32_t label,
+		     struct loss_sums *sums)
+{
+	uint32_t classes = args->classes;
+	float largest = z[0], off = args->smoothing / (float)classes,
+	      on = 1 - args->smoothing + off;
+	float grow = args->gradient_scale * args->logit_scale;
+	double sum = 0, total = 0, target = (double)z[label];
+
+	count_ranks(z, classes, label, sums);
+	for (uint32_t i = 0; i < classes; i++) {
+		largest = z[i] > largest ? z[i] : largest;
+		total += (double)z[i];
+	}
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = exp_fast(z[i] - largest);
+	for (uint32_t i = 0; i < classes; i++)
+		sum += (double)z[i];
+	sums->samples++;
+	/* -sum_i target_i (z_i - lse): the targets add up to 1 */
+	sums->loss +=
+		(double)largest + log(sum) - (double)(on - off) * target - (double)off * total;
+	for (uint32_t i = 0; i < classes; i++)
+		z[i] = (z[i] * (float)(1 / sum) - off) * grow;
+	z[label] -= (on - off) * grow;
+}
+
+static void loss(const struct loss_args *args, struct loss_sums *sums)
+{
+	float *z = args->scratch;
+
+	for (size_t row = 0; row < args->rows; row++) {
+		size_t at = row * args->classes;
+		int32_t label = args->labels[row];
+
+		if (label < 0 || label >= (int32_t)args->classes) {
+			memset(z, 0, args->classes * sizeof(float));
+		} else {
+			load_row(z, args->logits, args->logits_element, at, args->classes);
+			for (uint32_t i = 0; i < args->classes; i++)
+				z[i] *= args->logit_scale;
+			loss_row(args, z, label, sums);
+		}
+		if (args->gradient)
+			store_row(args->gradient, z, args->gradient_element, at, args->classes);
+	}
+}
+
+static bool all_finite(const void *x, enum element element, size_t count)
+{
+	float v[KERNEL_WIDTH_MAX];
+
+	for (size_t at = 0; at < count; at += KERNEL_WIDTH_MAX) {
+		size_t width = least(count - at, KERNEL_WIDTH_MAX);
+		uint32_t bad = 0;
+
+		load_row(v, x, element, at, width);
+		for (size_t i = 0; i < width; i++)
+			bad |= (to_bits(v[i]) & 0x7f800000) == 0x7f800000;
+		if (bad)
+			return false;
+	}
+	return true;
+}
+
+const struct kernels KERNELS_TABLE = {
+	.isa = KERNELS_ISA,
+	.statistics = statistics,
+	.apply = apply,
+	.reduce = reduce,
+	.dx = dx,
+	.add = add,
+	.convert = convert,
+	.normalize = normalize,
+	.column_mean = column_mean,
+	.column_spread = column_spread,
+	.sgd = sgd,
+	.adamw = adamw,
+	.average = average,
+	.sum_squares = sum_squares,
+	.loss = loss,
+	.finite = all_finite,
+};

@@ -1,0 +1,147 @@
+/*
+ * The CPU backend's own inner loops: what oneDNN does not do, or does in more passes over memory than needed.
+ *
+ * kernels.c is compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table of function pointers that
+ * kernels_choose() picks from; the environment variable LOADERD_ISA (c, avx2, avx512) caps the choice. Every function is one
+ * thread's share of the work on plain arguments, keeps no state and allocates nothing.
+ *
+ * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at. Columns are channels; rows are positions.
+ * Because a handful of channels would make poor vectors, callers fold several positions into one row and repeat the
+ * per-channel arguments (struct columns in loops.h); hence every per-column array has `width` elements.
+ */
+#ifndef TRAINER_DEVICE_CPU_KERNELS_H
+#define TRAINER_DEVICE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KERNEL_WIDTH_MAX 512 /* columns of one call: a row of temporaries stays in the first-level cache */
+
+enum element { ELEMENT_F32 = 0, ELEMENT_BF16 = 1 };
+
+/* How the gradient passes the activation: which z it is taken at, and where z comes from. */
+enum slope {
+	SLOPE_ONE = 0,    /* no activation */
+	SLOPE_RELU_Y = 1, /* y > 0 */
+	SLOPE_RELU_X = 2, /* scale * x + bias > 0 */
+	SLOPE_GELU_X = 3, /* GELU at z = scale * x + bias, + residual if there is one */
+};
+
+/* One matrix of activations or gradients: data points to the first element worked at. */
+struct matrix {
+	const void *data;
+	enum element element;
+};
+
+struct apply_args {
+	const void *x;        /* [rows][stride] */
+	enum element x_element;
+	const void *residual; /* [rows][stride] of element, or NULL */
+	void *y;              /* [rows][stride]; may be x if of the same element */
+	enum element element; /* of residual and y */
+	const float *scale, *bias; /* [width] */
+	int activation;            /* enum device_activation */
+};
+
+struct reduce_args {
+	const void *gradient[2]; /* [rows][stride]; the second may be NULL; summed */
+	const void *x;           /* [rows][stride]; NULL if neither the slope nor the second sum needs it */
+	const void *y;           /* [rows][stride] for SLOPE_RELU_Y */
+	const void *residual;    /* [rows][stride] for SLOPE_GELU_X, or NULL */
+	void *dz;                /* [rows][stride]: gradient * slope; NULL: not stored; may be gradient[0] */
+	enum element element;    /* of all */
+	enum slope slope;
+	const float *scale, *bias; /* [width] for SLOPE_*_X */
+	const float *mean;         /* [width], or NULL: the second sum is not wanted */
+};
+
+struct dx_args {
+	const void *gradient;    /* [rows][stride] */
+	const void *x;           /* [rows][stride] */
+	void *dx;                /* [rows][stride] = a * gradient * slope + b * x + c; may be gradient */
+	enum element element;    /* of all */
+	enum slope slope;        /* SLOPE_ONE (gradient is dz already), SLOPE_RELU_X or SLOPE_GELU_X without residual */
+	const float *scale, *bias; /* [width] for SLOPE_*_X */
+	const float *a, *b, *c;    /* [width] */
+};
+
+struct update_args {
+	float *w;         /* [count] master */
+	const float *g;   /* [count] */
+	float *m, *v;     /* [count] moments; v for AdamW */
+	float *ema;       /* [count] or NULL */
+	size_t count;
+	float gradient_scale; /* multiplies g: micro-batches, loss scale, clipping */
+	float lr, decay;
+	float momentum;
+	bool nesterov, coupled;
+	float beta1, beta2, epsilon;
+	float correction1, correction2; /* 1 / (1 - beta^t), AdamW */
+	float ema_decay;
+};
+
+struct loss_args {
+	const void *logits;   /* [rows][classes] of logits_element */
+	enum element logits_element;
+	void *gradient;       /* [rows][classes] of gradient_element, or NULL */
+	enum element gradient_element;
+	const int32_t *labels; /* [rows]; outside 0..classes-1: none */
+	size_t rows;
+	uint32_t classes;
+	float smoothing, logit_scale;
+	float gradient_scale; /* 1 / samples with a label, over the whole batch */
+	float *scratch;       /* [classes] */
+};
+
+struct loss_sums {
+	double loss;
+	uint32_t samples, top1, top5;
+};
+
+struct kernels {
+	const char *isa;
+	/* sum[i] += x - shift[i], square[i] += (x - shift[i])^2, over rows; [width] */
+	void (*statistics)(const void *x, enum element element, size_t rows, size_t stride, size_t width, const float *shift,
+		double *sum, double *square);
+	/* y = activation(scale * x + bias + residual) */
+	void (*apply)(const struct apply_args *args, size_t rows, size_t stride, size_t width);
+	/* dz = (gradient 0 + gradient 1) * slope; sum[i] += dz, product[i] += dz * (x - mean[i]); [width]; sum may be NULL */
+	void (*reduce)(const struct reduce_args *args, size_t rows, size_t stride, size_t width, double *sum, double *product);
+	void (*dx)(const struct dx_args *args, size_t rows, size_t stride, size_t width);
+	/* to[i] += from[i] */
+	void (*add)(void *to, const void *from, enum element element, size_t count);
+	/* between precisions */
+	void (*convert)(void *to, enum element to_element, const void *from, enum element from_element, size_t count);
+	/* y [positions][channels] of element = x [positions][x_channels] of bytes * scale + bias; scale and bias are [channels] */
+	void (*normalize)(void *y, enum element element, uint32_t channels, const uint8_t *x, uint32_t x_channels, size_t positions,
+		const float *scale, const float *bias);
+	/* y[width] = mean over rows */
+	void (*column_mean)(void *y, const void *x, enum element element, size_t rows, size_t width);
+	/* dx[rows][width] = gradient[width] / rows */
+	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows, size_t width);
+	void (*sgd)(const struct update_args *args);
+	void (*adamw)(const struct update_args *args);
+	/* ema = decay * ema + (1 - decay) * w */
+	void (*average)(float *ema, const float *w, size_t count, float decay);
+	/* Not finite if and only if an element is not. */
+	double (*sum_squares)(const float *x, size_t count);
+	void (*loss)(const struct loss_args *args, struct loss_sums *sums);
+	bool (*finite)(const void *x, enum element element, size_t count);
+};
+
+extern const struct kernels kernels_c;
+#ifdef HAVE_X86_KERNELS
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx512;
+#endif
+
+/* The fastest table that this CPU runs and LOADERD_ISA admits. */
+const struct kernels *kernels_choose(void);
+
+static inline size_t element_size(enum element element)
+{
+	return element == ELEMENT_BF16 ? 2 : 4;
+}
+
+#endif

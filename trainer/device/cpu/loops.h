@@ -1,0 +1,48 @@
+/*
+ * The kernels, spread over the pool. A tensor is [rows][channels]; rows are cut into tasks by their number alone, every task keeps
+ * sums of its own, and these are added in the order of tasks: results do not depend on the number of threads or who did what.
+ */
+#ifndef TRAINER_DEVICE_CPU_LOOPS_H
+#define TRAINER_DEVICE_CPU_LOOPS_H
+
+#include "kernels.h"
+#include "pool.h"
+
+#define LOOPS_TASKS_MAX 32
+
+/* How channels are laid out for kernels: few of them are repeated, so that `fold` positions make one row. */
+struct columns {
+	uint32_t channels;
+	uint32_t fold;  /* positions per row, 1 when channels > KERNEL_WIDTH_MAX / 2 */
+	uint32_t width; /* channels * fold: elements of every per-column array */
+};
+
+struct loops {
+	struct pool *pool;
+	const struct kernels *kernels;
+	double *partial; /* [LOOPS_TASKS_MAX][2][channels_max] */
+	uint32_t channels_max;
+};
+
+void columns_init(struct columns *columns, uint32_t channels);
+/* Writes values[channels] `fold` times. */
+void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated);
+
+/* Makes room for sums over so many channels. */
+int loops_reserve(struct loops *loops, uint32_t channels);
+void loops_deinit(struct loops *loops);
+
+/* Sums over rows of x - shift and its square; shift is repeated, ret_sum and ret_square are [channels]. */
+void loops_statistics(struct loops *loops, const struct columns *columns, size_t rows, const void *x, enum element element,
+	const float *shift, double *ret_sum, double *ret_square);
+void loops_apply(struct loops *loops, const struct columns *columns, size_t rows, const struct apply_args *args);
+/* ret_sum, ret_product: [channels]; both NULL: dz only; ret_product NULL without args->mean. */
+void loops_reduce(struct loops *loops, const struct columns *columns, size_t rows, const struct reduce_args *args,
+	double *ret_sum, double *ret_product);
+void loops_dx(struct loops *loops, const struct columns *columns, size_t rows, const struct dx_args *args);
+void loops_add(struct loops *loops, void *to, const void *from, enum element element, size_t count);
+void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes);
+/* First bad one of `count` elements does not matter, only whether there is one. */
+bool loops_finite(struct loops *loops, const void *x, enum element element, size_t count);
+
+#endif

@@ -1,0 +1,100 @@
+/* The few calls of oneDNN that everything else goes through. */
+#include "cpu.h"
+
+#include <errno.h>
+#include <string.h>
+
+int cpu_status(dnnl_status_t status)
+{
+	switch (status) {
+	case dnnl_success:
+		return 0;
+	case dnnl_out_of_memory:
+		return -ENOMEM;
+	case dnnl_unimplemented:
+		return -ENOTSUP;
+	case dnnl_invalid_arguments:
+		return -EINVAL;
+	default:
+		return -EIO;
+	}
+}
+
+dnnl_data_type_t cpu_type(enum element element)
+{
+	return element == ELEMENT_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
+		 dnnl_format_tag_t tag)
+{
+	/* logical order of oneDNN is N, C, H, W whatever the layout */
+	dnnl_dims_t dims = {shape.n, shape.c, shape.h, shape.w};
+
+	return cpu_status(dnnl_memory_desc_init_by_tag(ret_desc, 4, dims, type, tag));
+}
+
+dnnl_primitive_attr_t cpu_attributes(void)
+{
+	dnnl_primitive_attr_t attributes;
+
+	if (dnnl_primitive_attr_create(&attributes) != dnnl_success)
+		return NULL;
+	if (dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) !=
+	    dnnl_success) {
+		dnnl_primitive_attr_destroy(attributes);
+		return NULL;
+	}
+	return attributes;
+}
+
+int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
+{
+	const dnnl_memory_desc_t *scratchpad =
+		dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0);
+	size_t size = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
+
+	if (size > graph->scratchpad_size)
+		graph->scratchpad_size = size;
+	return cpu_status(dnnl_primitive_create(&op->primitive, op->desc));
+}
+
+int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
+		const dnnl_memory_desc_t *desc, void *data)
+{
+	dnnl_memory_t memory;
+	int r = cpu_status(dnnl_memory_create(&memory, desc, graph->device->engine, data));
+
+	if (r < 0)
+		return r;
+	op->args[op->count++] = (dnnl_exec_arg_t){argument, memory};
+	return 0;
+}
+
+int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op)
+{
+	const dnnl_memory_desc_t *desc =
+		dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0);
+
+	if (!desc || !dnnl_memory_desc_get_size(desc))
+		return 0;
+	return cpu_op_bind(graph, op, DNNL_ARG_SCRATCHPAD, desc,
+			   cpu_block(graph, graph->scratchpad_block));
+}
+
+int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op)
+{
+	return cpu_status(
+		dnnl_primitive_execute(op->primitive, graph->device->stream, op->count, op->args));
+}
+
+void cpu_op_release(struct cpu_op *op)
+{
+	for (int i = 0; i < op->count; i++)
+		dnnl_memory_destroy(op->args[i].memory);
+	if (op->primitive)
+		dnnl_primitive_destroy(op->primitive);
+	if (op->desc)
+		dnnl_primitive_desc_destroy(op->desc);
+	memset(op, 0, sizeof(*op));
+}

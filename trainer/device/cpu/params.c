@@ -1,0 +1,289 @@
+/* Storage of parameters, and the optimizer: one pass over all tensors for the gradient norm, one for the update with its EMA. */
+#include "cpu.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_ELEMENTS 16384 /* of one task; within one tensor */
+
+struct cpu_update_chunk {
+	const struct device_param *param;
+	size_t offset, count; /* elements of the store */
+};
+
+static struct cpu_params *cpu_store(const struct device_params *params)
+{
+	return params->backend;
+}
+
+float *cpu_param_slot(const struct device_param *param, enum device_slot slot)
+{
+	float *base = cpu_store(param->store)->slots[slot];
+
+	return base ? base + param->offset : NULL;
+}
+
+void cpu_params_release(struct device_params *params)
+{
+	struct cpu_params *cpu = params->backend;
+
+	if (!cpu)
+		return;
+	for (int i = 0; i < CPU_SLOTS; i++)
+		free(cpu->slots[i]);
+	free(cpu->fresh);
+	free(cpu->chunks);
+	free(cpu->partial);
+	free(cpu);
+	params->backend = NULL;
+}
+
+static int allocate_slot(struct cpu_params *cpu, enum device_slot slot)
+{
+	size_t bytes = (cpu->elements * sizeof(float) + 63) / 64 * 64;
+
+	cpu->slots[slot] = aligned_alloc(64, bytes ? bytes : 64);
+	if (!cpu->slots[slot])
+		return -ENOMEM;
+	memset(cpu->slots[slot], 0, bytes);
+	return 0;
+}
+
+static int allocate_slots(struct device_params *params)
+{
+	struct cpu_params *cpu = params->backend;
+	int r = allocate_slot(cpu, DEVICE_VALUE);
+
+	if (!params->has_optimizer)
+		return r;
+	if (r == 0)
+		r = allocate_slot(cpu, DEVICE_GRAD);
+	if (r == 0)
+		r = allocate_slot(cpu, DEVICE_MOMENT1);
+	if (r == 0 && params->optimizer.kind == DEVICE_ADAMW)
+		r = allocate_slot(cpu, DEVICE_MOMENT2);
+	if (r == 0 && params->optimizer.ema)
+		r = allocate_slot(cpu, DEVICE_EMA);
+	return r;
+}
+
+static int make_chunks(struct device_params *params)
+{
+	struct cpu_params *cpu = params->backend;
+	uint32_t count = 0;
+
+	for (size_t i = 0; i < params->count; i++)
+		count += (uint32_t)((params->items[i]->elements + CHUNK_ELEMENTS - 1) /
+				    CHUNK_ELEMENTS);
+	cpu->chunks = calloc(count + 1, sizeof(*cpu->chunks));
+	cpu->partial = calloc(count + 1, sizeof(*cpu->partial));
+	cpu->fresh = calloc(params->count + 1, sizeof(*cpu->fresh));
+	if (!cpu->chunks || !cpu->partial || !cpu->fresh)
+		return -ENOMEM;
+	for (size_t i = 0; i < params->count; i++) {
+		const struct device_param *param = params->items[i];
+
+		cpu->fresh[i] = true;
+		for (size_t at = 0; at < param->elements; at += CHUNK_ELEMENTS) {
+			size_t rest = param->elements - at;
+
+			cpu->chunks[cpu->chunk_count++] = (struct cpu_update_chunk){
+				.param = param,
+				.offset = param->offset + at,
+				.count = rest < CHUNK_ELEMENTS ? rest : CHUNK_ELEMENTS,
+			};
+		}
+	}
+	return 0;
+}
+
+int cpu_params_allocate(struct device_params *params)
+{
+	struct cpu_params *cpu = calloc(1, sizeof(*cpu));
+	int r;
+
+	if (!cpu)
+		return -ENOMEM;
+	params->backend = cpu;
+	cpu->weights_version = cpu->buffers_version = 1;
+	cpu->state.loss_scale = 1;
+	for (size_t i = 0; i < params->count; i++)
+		cpu->elements =
+			params->items[i]->offset + (params->items[i]->elements + 15) / 16 * 16;
+	r = allocate_slots(params);
+	if (r == 0)
+		r = make_chunks(params);
+	if (r < 0)
+		cpu_params_release(params);
+	return r;
+}
+
+int cpu_param_write(struct device_param *param, enum device_slot slot, const float *values)
+{
+	struct cpu_params *cpu = cpu_store(param->store);
+
+	memcpy(cpu_param_slot(param, slot), values, param->elements * sizeof(float));
+	if (slot == DEVICE_GRAD)
+		cpu->fresh[param->index] = false;
+	cpu->weights_version++;
+	cpu->buffers_version++;
+	return 0;
+}
+
+int cpu_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
+{
+	memcpy(ret_values, cpu_param_slot(param, slot), param->elements * sizeof(float));
+	return 0;
+}
+
+int cpu_get_state(struct device_params *params, struct device_params_state *ret_state)
+{
+	*ret_state = cpu_store(params)->state;
+	return 0;
+}
+
+int cpu_set_state(struct device_params *params, const struct device_params_state *state)
+{
+	cpu_store(params)->state = *state;
+	return 0;
+}
+
+bool cpu_param_take_fresh(struct device_param *param)
+{
+	bool *fresh = &cpu_store(param->store)->fresh[param->index];
+	bool was = *fresh;
+
+	*fresh = false;
+	return was;
+}
+
+void cpu_param_add_gradient(struct device_param *param, const float *values)
+{
+	float *gradient = cpu_param_slot(param, DEVICE_GRAD);
+
+	if (cpu_param_take_fresh(param)) {
+		memcpy(gradient, values, param->elements * sizeof(float));
+		return;
+	}
+	for (size_t i = 0; i < param->elements; i++)
+		gradient[i] += values[i];
+}
+
+struct update_job {
+	struct cpu_device *device;
+	struct device_params *params;
+	struct cpu_params *cpu;
+	const struct device_hyper *hyper;
+	float gradient_scale;
+	float correction1, correction2;
+	bool averages; /* the EMA moves */
+};
+
+static bool updates(const struct device_param *param)
+{
+	return param->spec.kind != DEVICE_BUFFER && !param->spec.frozen;
+}
+
+static void norm_task(void *context, uint32_t task, unsigned thread)
+{
+	struct update_job *job = context;
+	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
+
+	job->cpu->partial[task] = 0;
+	if (updates(chunk->param))
+		job->cpu->partial[task] = job->device->loops.kernels->sum_squares(
+			job->cpu->slots[DEVICE_GRAD] + chunk->offset, chunk->count);
+}
+
+static float *slot_at(const struct cpu_params *cpu, enum device_slot slot, size_t offset)
+{
+	return cpu->slots[slot] ? cpu->slots[slot] + offset : NULL;
+}
+
+static void update_task(void *context, uint32_t task, unsigned thread)
+{
+	struct update_job *job = context;
+	const struct cpu_update_chunk *chunk = &job->cpu->chunks[task];
+	const struct kernels *kernels = job->device->loops.kernels;
+	const struct device_hyper *hyper = job->hyper;
+	uint32_t group = chunk->param->spec.group;
+	struct update_args args = {
+		.w = slot_at(job->cpu, DEVICE_VALUE, chunk->offset),
+		.g = slot_at(job->cpu, DEVICE_GRAD, chunk->offset),
+		.m = slot_at(job->cpu, DEVICE_MOMENT1, chunk->offset),
+		.v = slot_at(job->cpu, DEVICE_MOMENT2, chunk->offset),
+		.ema = job->averages ? slot_at(job->cpu, DEVICE_EMA, chunk->offset) : NULL,
+		.count = chunk->count,
+		.gradient_scale = job->gradient_scale,
+		.lr = hyper->lr[group],
+		.decay = hyper->weight_decay[group],
+		.momentum = hyper->momentum,
+		.nesterov = job->params->optimizer.nesterov,
+		.coupled = job->params->optimizer.coupled_decay,
+		.beta1 = hyper->beta1,
+		.beta2 = hyper->beta2,
+		.epsilon = hyper->epsilon,
+		.correction1 = job->correction1,
+		.correction2 = job->correction2,
+		.ema_decay = hyper->ema_decay,
+	};
+
+	if (!updates(chunk->param)) {
+		if (args.ema)
+			kernels->average(args.ema, args.w, args.count, args.ema_decay);
+	} else if (job->params->optimizer.kind == DEVICE_ADAMW) {
+		kernels->adamw(&args);
+	} else {
+		kernels->sgd(&args);
+	}
+}
+
+/* Gradients of what no graph touched since the last update are zero. */
+static void zero_untouched(struct device_params *params)
+{
+	struct cpu_params *cpu = params->backend;
+
+	for (size_t i = 0; i < params->count; i++) {
+		struct device_param *param = params->items[i];
+
+		if (cpu->fresh[i] && updates(param))
+			memset(cpu_param_slot(param, DEVICE_GRAD), 0,
+			       param->elements * sizeof(float));
+	}
+}
+
+void cpu_update(struct cpu_device *device, struct device_params *params,
+		const struct device_hyper *hyper, struct device_results *results)
+{
+	struct cpu_params *cpu = params->backend;
+	struct update_job job = {.device = device, .params = params, .cpu = cpu, .hyper = hyper};
+	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0, norm;
+
+	zero_untouched(params);
+	pool_run(&device->pool, cpu->chunk_count, norm_task, &job);
+	for (uint32_t i = 0; i < cpu->chunk_count; i++)
+		squares += cpu->partial[i];
+	for (size_t i = 0; i < params->count; i++)
+		cpu->fresh[i] = true;
+	norm = sqrt(squares) * fabs(scale);
+	results->grad_norm = norm;
+	if (!isfinite(norm)) {
+		cpu->state.skipped++;
+		results->skipped = true;
+		return;
+	}
+	if (hyper->clip_norm > 0 && norm > (double)hyper->clip_norm)
+		scale *= (double)hyper->clip_norm / norm;
+	cpu->state.updates++;
+	cpu->state.scale_age++;
+	job.gradient_scale = (float)scale;
+	job.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, (double)cpu->state.updates)));
+	job.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, (double)cpu->state.updates)));
+	job.averages = params->optimizer.ema && hyper->ema_decay != 1;
+	pool_run(&device->pool, cpu->chunk_count, update_task, &job);
+	cpu->weights_version++;
+	cpu->buffers_version++;
+	results->updated = true;
+}

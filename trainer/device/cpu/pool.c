@@ -1,0 +1,108 @@
+#include "pool.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* libgomp's part of the ABI that compilers emit calls to, and two functions of the OpenMP interface. */
+void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+int omp_get_thread_num(void);
+void omp_set_num_threads(int threads);
+
+struct pool_job {
+	struct pool *pool;
+	pool_function function;
+	void *context;
+	uint32_t tasks;
+	_Atomic uint32_t next;
+};
+
+static _Thread_local bool placed; /* this worker has its CPU */
+
+int pool_init(struct pool *pool, unsigned threads)
+{
+	unsigned allowed;
+
+	memset(pool, 0, sizeof(*pool));
+	if (sched_getaffinity(0, sizeof(pool->allowed), &pool->allowed) < 0) {
+		pool->threads = threads ? threads : 1;
+		return 0;
+	}
+	allowed = (unsigned)CPU_COUNT(&pool->allowed);
+	pool->threads = threads ? threads : allowed;
+	if (pool->threads > 4096)
+		return -EINVAL;
+	/* With fewer threads than CPUs another process may have the same idea of which ones to take. */
+	pool->pin = pool->threads > 1 && pool->threads == allowed;
+	return 0;
+}
+
+/* The number'th allowed CPU as a set. */
+static cpu_set_t nth_cpu(const struct pool *pool, unsigned number)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &pool->allowed))
+			continue;
+		if (number-- == 0) {
+			CPU_SET(cpu, &set);
+			break;
+		}
+	}
+	return set;
+}
+
+static void work(void *data)
+{
+	struct pool_job *job = data;
+	unsigned thread = (unsigned)omp_get_thread_num();
+	uint32_t task;
+
+	if (job->pool->pin && thread && !placed) {
+		cpu_set_t set = nth_cpu(job->pool, thread);
+
+		sched_setaffinity(0, sizeof(set), &set);
+		placed = true;
+	}
+	while ((task = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->tasks)
+		job->function(job->context, task, thread);
+}
+
+void pool_enter(struct pool *pool)
+{
+	omp_set_num_threads((int)pool->threads);
+	/*
+	 * With more than two threads libgomp may end some and start others that inherit the caller's place, until they get to
+	 * work() above; so only there the caller is left alone.
+	 */
+	if (!pool->pin || pool->threads != 2 || pool->entered)
+		return;
+	if (sched_getaffinity(0, sizeof(pool->caller), &pool->caller) == 0) {
+		cpu_set_t set = nth_cpu(pool, 0);
+
+		pool->entered = sched_setaffinity(0, sizeof(set), &set) == 0;
+	}
+}
+
+void pool_leave(struct pool *pool)
+{
+	if (pool->entered)
+		sched_setaffinity(0, sizeof(pool->caller), &pool->caller);
+	pool->entered = false;
+}
+
+void pool_run(struct pool *pool, uint32_t tasks, pool_function function, void *context)
+{
+	struct pool_job job = {
+		.pool = pool, .function = function, .context = context, .tasks = tasks};
+
+	if (pool->threads == 1 || tasks == 1) {
+		for (uint32_t task = 0; task < tasks; task++)
+			function(context, task, 0);
+		return;
+	}
+	/* The team's start and end order the tasks' memory accesses against the caller's. */
+	GOMP_parallel(work, &job, pool->threads, 0);
+}

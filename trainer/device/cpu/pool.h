@@ -1,0 +1,38 @@
+/*
+ * The worker threads of the CPU backend: those of the OpenMP runtime that oneDNN itself runs on, so that the two never
+ * compete. libgomp's entry point is called directly; so it makes no difference which compiler builds this, and no second runtime comes in.
+ *
+ * Work is cut into tasks whose number depends on the problem alone, never on the threads, and threads claim tasks as they get
+ * free: who does a task does not change its result, and a thread that shares its core with the loader does fewer. A pool
+ * belongs to the thread that uses the device; its workers are libgomp's and live as long as the process.
+ */
+#ifndef TRAINER_DEVICE_CPU_POOL_H
+#define TRAINER_DEVICE_CPU_POOL_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pool {
+	unsigned threads; /* the caller's included */
+	bool pin;         /* threads take a CPU each: only when they take all that the process has */
+	cpu_set_t allowed;
+	cpu_set_t caller; /* what the caller's affinity was at pool_enter() */
+	bool entered;
+};
+
+/* task: 0 .. tasks - 1; thread: 0 .. threads - 1, never two tasks at a time with the same one */
+typedef void (*pool_function)(void *context, uint32_t task, unsigned thread);
+
+/* threads 0: as many as CPUs are allowed. */
+int pool_init(struct pool *pool, unsigned threads);
+/*
+ * Around every stretch of work, oneDNN's included: sets the number of threads and, on two CPUs, the caller's place. Left to
+ * the scheduler, two threads that wait for each other at a barrier were seen to share one CPU for milliseconds at a time. pool_leave() restores, so that a child process does not inherit it.
+ */
+void pool_enter(struct pool *pool);
+void pool_leave(struct pool *pool);
+/* Runs all tasks and returns when they are done. */
+void pool_run(struct pool *pool, uint32_t tasks, pool_function function, void *context);
+
+#endif

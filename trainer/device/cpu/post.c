@@ -1,0 +1,327 @@
+/*
+ * What follows a convolution, or stands alone: norm, residual, activation; forward, backward, running statistics.
+ *
+ * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice: the first pass sums dz and
+ * dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) - xhat * mean(dz * xhat)), as a * dz + b * raw + c with per-channel constants
+ * (Ioffe and Szegedy 2015, gathered by powers of raw). Where the slope follows from raw alone, dz is taken anew in the second pass
+ * instead of being stored in between.
+ */
+#include "cpu.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum slope choose_slope(const struct device_node *node)
+{
+	if (node->activation == DEVICE_GELU)
+		return SLOPE_GELU_X;
+	if (node->activation == DEVICE_RELU)
+		return node->has_norm && !node->residual ? SLOPE_RELU_X : SLOPE_RELU_Y;
+	return SLOPE_ONE;
+}
+
+static int allocate_arrays(struct cpu_post *post)
+{
+	size_t width = (post->columns.width + 15) / 16 * 16,
+	       channels = (post->columns.channels + 15u) / 16 * 16;
+	size_t bytes = (7 * width + 2 * channels) * sizeof(float) + 2 * channels * sizeof(double);
+	float *at;
+
+	post->memory = at = aligned_alloc(64, bytes);
+	if (!at)
+		return -ENOMEM;
+	memset(at, 0, bytes);
+	post->scale = at;
+	post->bias = at += width;
+	post->mean = at += width;
+	post->shift = at += width;
+	post->a = at += width;
+	post->b = at += width;
+	post->c = at += width;
+	post->channel = at += width;
+	post->deviation = at += channels;
+	post->sum = (double *)(at + channels);
+	post->second = post->sum + channels;
+	for (uint32_t i = 0; i < post->columns.width; i++)
+		post->scale[i] = 1;
+	return 0;
+}
+
+int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct cpu_post *post = &node->post;
+	struct device_shape shape = node->node->y->shape;
+	int r;
+
+	columns_init(&post->columns, shape.c);
+	post->rows = (size_t)shape.n * shape.h * shape.w;
+	post->slope = choose_slope(node->node);
+	r = loops_reserve(&graph->device->loops, shape.c);
+	return r < 0 ? r : allocate_arrays(post);
+}
+
+static bool trains(const struct device_param *param)
+{
+	return param && !param->spec.frozen;
+}
+
+int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint32_t raw_block)
+{
+	struct cpu_post *post = &node->post;
+	struct cpu_value *y = node->y;
+	bool passes_on = node->residual && node->residual->active;
+	uint32_t step = cpu_backward_step(graph, node), first = y->gradient_blocks[0];
+
+	for (uint32_t i = 0; i < y->gradient_count; i++)
+		arena_extend(&graph->arena, y->gradient_blocks[i], step);
+	if (post->slope == SLOPE_RELU_Y)
+		arena_extend(&graph->arena, y->block, step);
+	if (raw_block != CPU_NO_BLOCK && (node->node->has_norm || post->slope == SLOPE_GELU_X))
+		arena_extend(&graph->arena, raw_block, step);
+	if (node->residual && post->slope == SLOPE_GELU_X)
+		arena_extend(&graph->arena, node->residual->block, step);
+	post->stores_dz = y->gradient_count > 1 || node->residual || post->slope == SLOPE_RELU_Y ||
+			  (!node->node->has_norm && post->slope != SLOPE_ONE);
+	post->reduces = post->stores_dz || node->node->has_norm || trains(node->node->bias);
+	post->dx_block = first;
+	if (passes_on) {
+		cpu_contribute(graph, node->residual, first);
+		/* dz lives on as the residual's gradient, so the convolution's needs memory of its own */
+		if (node->node->has_norm)
+			return cpu_add_block(
+				graph,
+				cpu_value_bytes(graph, node->node->y, graph->device->element), step,
+				&post->dx_block);
+	}
+	return 0;
+}
+
+void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *raw)
+{
+	struct cpu_post *post = &node->post;
+
+	post->raw = raw;
+	if (!node->backward)
+		return;
+	post->dz = cpu_block(graph, node->y->gradient_blocks[0]);
+	post->dx = cpu_block(graph, post->dx_block);
+}
+
+void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale,
+			float *ret_bias)
+{
+	const struct device_norm *norm = &node->node->norm;
+	const float *gamma = cpu_param_slot(norm->gamma, slot),
+		    *beta = cpu_param_slot(norm->beta, slot);
+	const float *mean = cpu_param_slot(norm->running_mean, slot),
+		    *var = cpu_param_slot(norm->running_var, slot);
+
+	for (uint32_t c = 0; c < node->node->y->shape.c; c++) {
+		float scale = gamma[c] / sqrtf(var[c] + norm->epsilon);
+
+		ret_scale[c] = scale;
+		ret_bias[c] = beta[c] - mean[c] * scale;
+	}
+}
+
+/* Moves the running statistics towards the batch's. */
+static void move_running(const struct device_norm *norm, uint32_t c, double mean, double variance,
+			 size_t rows)
+{
+	float *running_mean = cpu_param_slot(norm->running_mean, DEVICE_VALUE) + c;
+	float *running_var = cpu_param_slot(norm->running_var, DEVICE_VALUE) + c;
+	double unbiased = rows > 1 ? variance * (double)rows / (double)(rows - 1) : variance;
+
+	*running_mean += norm->momentum * ((float)mean - *running_mean);
+	*running_var += norm->momentum * ((float)unbiased - *running_var);
+}
+
+/* Batch statistics: fills in mean, deviation, scale and bias. */
+static void normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct cpu_post *post = &node->post;
+	const struct device_norm *norm = &node->node->norm;
+	const float *gamma = cpu_param_slot(norm->gamma, DEVICE_VALUE),
+		    *beta = cpu_param_slot(norm->beta, DEVICE_VALUE);
+	uint32_t channels = post->columns.channels;
+	enum element element = graph->device->element;
+
+	/* Sums about the first position's values: no cancellation when the mean is large against the deviation. */
+	graph->device->loops.kernels->convert(post->channel, ELEMENT_F32, post->raw, element,
+					      channels);
+	columns_repeat(&post->columns, post->channel, post->shift);
+	loops_statistics(&graph->device->loops, &post->columns, post->rows, post->raw, element,
+			 post->shift, post->sum, post->second);
+	for (uint32_t c = 0; c < channels; c++) {
+		double offset = post->sum[c] / (double)post->rows;
+		double variance = post->second[c] / (double)post->rows - offset * offset;
+		double mean = offset + (double)post->channel[c];
+
+		/* written so that a NaN passes */
+		variance = variance < 0 ? 0 : variance;
+		post->mean[c] = (float)mean;
+		post->deviation[c] = (float)(1 / sqrt(variance + (double)norm->epsilon));
+		post->scale[c] = gamma[c] * post->deviation[c];
+		post->bias[c] = beta[c] - post->mean[c] * post->scale[c];
+		move_running(norm, c, mean, variance, post->rows);
+	}
+	columns_repeat(&post->columns, post->mean, post->mean);
+	columns_repeat(&post->columns, post->scale, post->scale);
+	columns_repeat(&post->columns, post->bias, post->bias);
+}
+
+void cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct cpu_post *post = &node->post;
+
+	if (node->node->has_norm && cpu_training(graph)) {
+		normalize_batch(graph, node);
+	} else if (node->node->has_norm && node->node->kind == DEVICE_NODE_NORM) {
+		cpu_running_affine(node, graph->weights, post->scale, post->bias);
+		columns_repeat(&post->columns, post->scale, post->scale);
+		columns_repeat(&post->columns, post->bias, post->bias);
+	}
+	loops_apply(&graph->device->loops, &post->columns, post->rows,
+		    &(struct apply_args){
+			    .x = post->raw,
+			    .x_element = graph->device->element,
+			    .residual = node->residual ? node->residual->data : NULL,
+			    .y = node->y->data,
+			    .element = node->y->element,
+			    .scale = post->scale,
+			    .bias = post->bias,
+			    .activation = node->node->activation,
+		    });
+}
+
+static void take_gradient(struct cpu_post *post, struct device_param *param, const double *sums,
+			  const float *factors)
+{
+	if (!trains(param))
+		return;
+	for (uint32_t c = 0; c < post->columns.channels; c++)
+		post->channel[c] = (float)(sums[c] * (factors ? (double)factors[c] : 1));
+	cpu_param_add_gradient(param, post->channel);
+}
+
+/* From the sums of dz and dz * (raw - mean): the gradients of gamma and beta, and the constants of dx. */
+static void norm_constants(struct cpu_post *post, const struct device_norm *norm)
+{
+	double rows = (double)post->rows;
+
+	take_gradient(post, norm->beta, post->sum, NULL);
+	take_gradient(post, norm->gamma, post->second, post->deviation);
+	for (uint32_t c = 0; c < post->columns.channels; c++) {
+		double scale = (double)post->scale[c], deviation = (double)post->deviation[c];
+		double b = -scale * deviation * deviation * post->second[c] / rows;
+
+		post->a[c] = (float)scale;
+		post->b[c] = (float)b;
+		post->c[c] = (float)(-scale * post->sum[c] / rows - b * (double)post->mean[c]);
+	}
+	columns_repeat(&post->columns, post->a, post->a);
+	columns_repeat(&post->columns, post->b, post->b);
+	columns_repeat(&post->columns, post->c, post->c);
+}
+
+void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct cpu_post *post = &node->post;
+	struct cpu_value *y = node->y;
+	struct loops *loops = &graph->device->loops;
+	enum element element = graph->device->element;
+	bool norm = node->node->has_norm,
+	     from_raw = post->slope == SLOPE_RELU_X || post->slope == SLOPE_GELU_X;
+	struct reduce_args args = {
+		.gradient = {y->gradients[0], y->gradient_count > 1 ? y->gradients[1] : NULL},
+		.x = norm || from_raw ? post->raw : NULL,
+		.y = y->data,
+		.residual = node->residual ? node->residual->data : NULL,
+		.dz = post->stores_dz ? post->dz : NULL,
+		.element = element,
+		.slope = post->slope,
+		.scale = post->scale,
+		.bias = post->bias,
+		.mean = norm ? post->mean : NULL,
+	};
+	bool sums = norm || trains(node->node->bias);
+
+	for (uint32_t i = 2; i < y->gradient_count; i++)
+		loops_add(loops, y->gradients[0], y->gradients[i], element,
+			  post->rows * post->columns.channels);
+	if (post->reduces)
+		loops_reduce(loops, &post->columns, post->rows, &args, sums ? post->sum : NULL,
+			     norm ? post->second : NULL);
+	take_gradient(post, node->node->bias, post->sum, NULL);
+	if (!norm)
+		return;
+	norm_constants(post, &node->node->norm);
+	loops_dx(loops, &post->columns, post->rows,
+		 &(struct dx_args){
+			 .gradient = post->stores_dz ? post->dz : y->gradients[0],
+			 .x = post->raw,
+			 .dx = post->dx,
+			 .element = element,
+			 .slope = post->stores_dz ? SLOPE_ONE : post->slope,
+			 .scale = post->scale,
+			 .bias = post->bias,
+			 .a = post->a,
+			 .b = post->b,
+			 .c = post->c,
+		 });
+}
+
+void cpu_post_release(struct cpu_node *node)
+{
+	free(node->post.memory);
+	node->post.memory = NULL;
+}
+
+/* ---- a norm on its own ---- */
+
+static int norm_plan(struct cpu_graph *graph, struct cpu_node *node)
+{
+	int r = cpu_add_result(graph, node, graph->device->element);
+
+	node->post.present = true;
+	strcpy(node->engine, "own");
+	return r < 0 ? r : cpu_post_plan(graph, node);
+}
+
+static int norm_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	int r = cpu_post_plan_backward(graph, node, node->x->block);
+
+	if (r == 0 && node->x->active)
+		cpu_contribute(graph, node->x, node->post.dx_block);
+	return r;
+}
+
+static int norm_bind(struct cpu_graph *graph, struct cpu_node *node)
+{
+	cpu_post_bind(graph, node, node->x->data);
+	return 0;
+}
+
+static int norm_forward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	cpu_post_forward(graph, node);
+	return 0;
+}
+
+static int norm_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	cpu_post_backward(graph, node);
+	return 0;
+}
+
+const struct cpu_node_ops cpu_norm_ops = {
+	.plan = norm_plan,
+	.plan_backward = norm_plan_backward,
+	.bind = norm_bind,
+	.forward = norm_forward,
+	.backward = norm_backward,
+	.release = cpu_post_release,
+};

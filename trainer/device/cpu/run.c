@@ -1,0 +1,218 @@
+/* Running steps: everything here works in memory that planning laid out. */
+#include "cpu.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* detect_anomaly: -EDOM, with a text, when a tensor is not finite. */
+static int inspect(struct cpu_graph *cpu, const struct cpu_node *node, const void *data,
+		   enum element element, size_t count, const char *what)
+{
+	if (!data || loops_finite(&cpu->device->loops, data, element, count))
+		return 0;
+	return device_fail(&cpu->device->base, -EDOM, "%s: its %s is not finite", node->node->name,
+			   what);
+}
+
+int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
+{
+	struct cpu_value *y = node->y;
+	struct loops *loops = &cpu->device->loops;
+	enum element element = cpu->device->element;
+	size_t count = device_shape_elements(node->node->y->shape);
+
+	if (node->node->kind == DEVICE_NODE_LOSS)
+		return 0;
+	if (y->given)
+		loops_copy(loops, y->gradients[0], y->given, count * element_size(element));
+	if (y->sum) {
+		if (y->gradient_count)
+			loops_copy(loops, y->sum, y->gradients[0], count * element_size(element));
+		for (uint32_t i = 1; i < y->gradient_count; i++)
+			loops_add(loops, y->sum, y->gradients[i], element, count);
+	}
+	if (!cpu->device->base.options.detect_anomaly)
+		return 0;
+	for (uint32_t i = 0; i < y->gradient_count; i++) {
+		int r = inspect(cpu, node, y->gradients[i], element, count, "result's gradient");
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int forward(struct cpu_graph *cpu)
+{
+	const struct device_options *options = &cpu->device->base.options;
+	int r = 0;
+
+	for (uint32_t i = 0; i < cpu->graph->node_count && r == 0; i++) {
+		struct cpu_node *node = &cpu->nodes[i];
+		uint64_t start = options->profile ? now_ns() : 0;
+
+		if (node->ops->forward)
+			r = node->ops->forward(cpu, node);
+		if (r < 0)
+			return device_fail(&cpu->device->base, r, "%s: its forward pass failed",
+					   node->node->name);
+		if (options->profile) {
+			node->forward_ns += now_ns() - start;
+			node->runs++;
+		}
+		if (options->detect_anomaly)
+			r = inspect(cpu, node, node->y->data, node->y->element,
+				    device_shape_elements(node->node->y->shape), "result");
+	}
+	return r;
+}
+
+static int backward(struct cpu_graph *cpu)
+{
+	const struct device_options *options = &cpu->device->base.options;
+	int r = 0;
+
+	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
+		struct cpu_node *node = &cpu->nodes[i];
+		uint64_t start = options->profile ? now_ns() : 0;
+
+		if (!node->backward)
+			continue;
+		r = cpu_gather(cpu, node);
+		if (r < 0)
+			return r;
+		if (node->ops->backward)
+			r = node->ops->backward(cpu, node);
+		if (r < 0)
+			return device_fail(&cpu->device->base, r, "%s: its backward pass failed",
+					   node->node->name);
+		if (options->profile)
+			node->backward_ns += now_ns() - start;
+		if (options->detect_anomaly && node->node->weight &&
+		    !node->node->weight->spec.frozen)
+			r = inspect(cpu, node, cpu_param_slot(node->node->weight, DEVICE_GRAD),
+				    ELEMENT_F32, node->node->weight->elements, "weight's gradient");
+	}
+	return r;
+}
+
+static int begin(struct cpu_graph *cpu, struct device_results **ret_results)
+{
+	struct device_results *results = NULL;
+
+	if (!cpu->fed_count)
+		return device_fail(&cpu->device->base, -EINVAL, "no batch was fed for this step");
+	cpu->fed_count = 0;
+	cpu->steps++;
+	results = &cpu->results[cpu->steps % DEVICE_RESULTS_MAX];
+	memset(results, 0, sizeof(*results));
+	results->step = cpu->steps;
+	results->loss_scale = cpu->params->state.loss_scale;
+	*ret_results = results;
+	return 0;
+}
+
+int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
+{
+	struct cpu_graph *cpu = graph->backend;
+	struct device_results *results = NULL;
+	int r = begin(cpu, &results);
+
+	if (r < 0)
+		return r;
+	cpu->weights = DEVICE_VALUE;
+	pool_enter(&cpu->device->pool);
+	r = forward(cpu);
+	cpu->params->buffers_version++; /* running statistics moved */
+	if (r == 0)
+		r = backward(cpu);
+	if (r == 0 && hyper)
+		cpu_update(cpu->device, graph->params, hyper, results);
+	pool_leave(&cpu->device->pool);
+	if (r == 0)
+		*ret_step = cpu->steps;
+	return r;
+}
+
+int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
+{
+	struct cpu_graph *cpu = graph->backend;
+	struct device_results *results = NULL;
+	int r = begin(cpu, &results);
+
+	if (r < 0)
+		return r;
+	cpu->weights = weights;
+	pool_enter(&cpu->device->pool);
+	r = forward(cpu);
+	pool_leave(&cpu->device->pool);
+	if (r == 0)
+		*ret_step = cpu->steps;
+	return r;
+}
+
+int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
+		struct device_results *ret_results)
+{
+	const struct cpu_graph *cpu = graph->backend;
+
+	if (!step || step > cpu->steps || cpu->steps - step >= DEVICE_RESULTS_MAX)
+		return -ERANGE;
+	*ret_results = cpu->results[step % DEVICE_RESULTS_MAX];
+	return 0;
+}
+
+int cpu_logits(struct device_graph *graph, float *ret_logits)
+{
+	const struct cpu_graph *cpu = graph->backend;
+	const struct device_value *logits = graph->loss->x;
+	const struct cpu_value *value = &cpu->values[logits->index];
+
+	cpu->device->loops.kernels->convert(ret_logits, ELEMENT_F32, value->data, value->element,
+					    device_shape_elements(logits->shape));
+	return 0;
+}
+
+int cpu_value_read(struct device_graph *graph, const struct device_value *value,
+		   enum device_slot slot, float *ret_values)
+{
+	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_value *own = &cpu->values[value->index];
+	const void *data = NULL;
+	enum element element = cpu->device->element;
+
+	if (slot == DEVICE_VALUE && own->kept) {
+		data = own->data;
+		element = own->element;
+	} else if (slot == DEVICE_GRAD) {
+		data = own->sum ? own->sum : own->given;
+	}
+	if (!data)
+		return -ENOENT;
+	cpu->device->loops.kernels->convert(ret_values, ELEMENT_F32, data, element,
+					    device_shape_elements(value->shape));
+	return 0;
+}
+
+int cpu_value_write(struct device_graph *graph, const struct device_value *value,
+		    enum device_slot slot, const float *values)
+{
+	const struct cpu_graph *cpu = graph->backend;
+	const struct cpu_value *own = &cpu->values[value->index];
+	uint64_t count = device_shape_elements(value->shape);
+
+	if (slot != DEVICE_GRAD || !own->given)
+		return -ENOENT;
+	cpu->device->loops.kernels->convert(own->given, cpu->device->element, values, ELEMENT_F32,
+					    count);
+	return 0;
+}

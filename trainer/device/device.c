@@ -1,0 +1,197 @@
+/* Opening devices, and the calls of device.h that only check and pass on. */
+#include "backend.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+uint64_t device_shape_elements(struct device_shape shape)
+{
+	return (uint64_t)shape.n * shape.h * shape.w * shape.c;
+}
+
+int device_fail(struct device *device, int result, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(device->error, sizeof(device->error), format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+struct backend {
+	const char *name;
+	int (*open)(const struct device_options *options, struct device **ret_device, char *error);
+};
+
+/* The best first. */
+static const struct backend backends[] = {
+	{"cpu", device_cpu_open},
+};
+
+int device_open(const char *backend, const struct device_options *options,
+		struct device **ret_device, char *error)
+{
+	static const struct device_options defaults = {0};
+	char scratch[DEVICE_ERROR_MAX];
+	int r = -ENODEV;
+
+	if (!options)
+		options = &defaults;
+	if (!error)
+		error = scratch;
+	snprintf(error, DEVICE_ERROR_MAX, "device '%s' is not built in; this build has 'cpu'",
+		 backend ? backend : "");
+	if (options->precision < DEVICE_AUTO || options->precision > DEVICE_FP16) {
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "precision %d is not one of auto, fp32, bf16, fp16",
+			 (int)options->precision);
+		return -EINVAL;
+	}
+	for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++) {
+		if (backend && strcmp(backend, backends[i].name))
+			continue;
+		r = backends[i].open(options, ret_device, error);
+		if (r == 0 || backend)
+			break;
+	}
+	return r;
+}
+
+void device_close(struct device *device)
+{
+	if (device)
+		device->ops->close(device);
+}
+
+const struct device_info *device_info(const struct device *device)
+{
+	return &device->info;
+}
+
+int device_synchronize(struct device *device)
+{
+	return device->ops->synchronize(device);
+}
+
+const char *device_error(const struct device *device)
+{
+	return device->error;
+}
+
+void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info)
+{
+	memset(ret_info, 0, sizeof(*ret_info));
+	ret_info->layers = graph->node_count;
+	if (graph->planned)
+		graph->device->ops->graph_info(graph, ret_info);
+}
+
+int device_graph_layer(const struct device_graph *graph, uint32_t index,
+		       struct device_layer_info *ret_info)
+{
+	if (index >= graph->node_count || !graph->planned)
+		return -ENOENT;
+	memset(ret_info, 0, sizeof(*ret_info));
+	ret_info->name = graph->nodes[index]->name;
+	ret_info->shape = graph->nodes[index]->y->shape;
+	graph->device->ops->graph_layer(graph, index, ret_info);
+	return 0;
+}
+
+static int check_batch(const struct device_graph *graph, const struct device_batch *batch)
+{
+	struct device *device = graph->device;
+	struct device_shape shape;
+
+	if (!graph->planned || !graph->input)
+		return device_fail(device, -EINVAL, "a batch was fed to a graph that %s",
+				   graph->planned ? "has no input" : "is not planned");
+	shape = graph->input->y->shape;
+	if (!batch->images)
+		return device_fail(device, -EINVAL, "the batch has no images");
+	if (batch->element < DEVICE_ELEMENT_U8 || batch->element > DEVICE_ELEMENT_F32)
+		return device_fail(device, -EINVAL, "batch element %d is not known",
+				   (int)batch->element);
+	if (batch->count < 1 || batch->count > shape.n ||
+	    (graph->options.mode == DEVICE_TRAIN && batch->count != shape.n))
+		return device_fail(device, -EINVAL,
+				   "the batch has %u samples, the graph wants %s%u", batch->count,
+				   graph->options.mode == DEVICE_TRAIN ? "" : "at most ", shape.n);
+	if (batch->channels < shape.c)
+		return device_fail(device, -EINVAL, "the batch has %u channels, the graph wants %u",
+				   batch->channels, shape.c);
+	if (batch->element == DEVICE_ELEMENT_U8 && shape.c > 4)
+		return device_fail(
+			device, -EINVAL,
+			"u8 batches are normalised for up to 4 channels, the graph has %u",
+			shape.c);
+	return 0;
+}
+
+int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket)
+{
+	int r = check_batch(graph, batch);
+
+	return r < 0 ? r : graph->device->ops->feed(graph, batch, ret_ticket);
+}
+
+int device_fed(struct device_graph *graph, uint64_t ticket, bool wait)
+{
+	return graph->device->ops->fed(graph, ticket, wait);
+}
+
+int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step)
+{
+	if (!graph->planned || graph->options.mode != DEVICE_TRAIN)
+		return device_fail(graph->device, -EINVAL, "a step needs a planned training graph");
+	if (!graph->params->has_optimizer)
+		return device_fail(graph->device, -EINVAL,
+				   "a step needs a store with an optimizer");
+	return graph->device->ops->step(graph, hyper, ret_step);
+}
+
+int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
+{
+	if (!graph->planned || graph->options.mode != DEVICE_EVAL)
+		return device_fail(graph->device, -EINVAL,
+				   "evaluation needs a planned evaluation graph");
+	if (weights != DEVICE_VALUE && weights != DEVICE_EMA)
+		return device_fail(graph->device, -EINVAL,
+				   "evaluation takes the values or the EMA");
+	if (weights == DEVICE_EMA &&
+	    !(graph->params->has_optimizer && graph->params->optimizer.ema))
+		return device_fail(graph->device, -EINVAL, "the parameters have no EMA");
+	return graph->device->ops->evaluate(graph, weights, ret_step);
+}
+
+int device_results(struct device_graph *graph, uint64_t step, bool wait,
+		   struct device_results *ret_results)
+{
+	return graph->planned ? graph->device->ops->results(graph, step, wait, ret_results)
+			      : -ERANGE;
+}
+
+int device_logits(struct device_graph *graph, float *ret_logits)
+{
+	return graph->planned && graph->loss ? graph->device->ops->logits(graph, ret_logits)
+					     : -EINVAL;
+}
+
+int device_value_read(struct device_graph *graph, const struct device_value *value,
+		      enum device_slot slot, float *ret_values)
+{
+	if (!graph->planned || !value || value->graph != graph)
+		return -EINVAL;
+	return graph->device->ops->value_read(graph, value, slot, ret_values);
+}
+
+int device_value_write(struct device_graph *graph, const struct device_value *value,
+		       enum device_slot slot, const float *values)
+{
+	if (!graph->planned || !value || value->graph != graph)
+		return -EINVAL;
+	return graph->device->ops->value_write(graph, value, slot, values);
+}

@@ -1,0 +1,213 @@
+/* Parameter stores: what every backend shares of them. */
+#include "backend.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int device_params_new(struct device *device, struct device_params **ret_params)
+{
+	struct device_params *params = calloc(1, sizeof(*params));
+
+	if (!params)
+		return -ENOMEM;
+	params->device = device;
+	*ret_params = params;
+	return 0;
+}
+
+void device_params_free(struct device_params *params)
+{
+	if (!params)
+		return;
+	if (params->allocated)
+		params->device->ops->params_release(params);
+	for (size_t i = 0; i < params->count; i++)
+		free(params->items[i]);
+	free(params->items);
+	free(params);
+}
+
+static unsigned kind_dimensions(enum device_param_kind kind)
+{
+	switch (kind) {
+	case DEVICE_CONV_WEIGHT:
+		return 4;
+	case DEVICE_LINEAR_WEIGHT:
+		return 2;
+	case DEVICE_VECTOR:
+	case DEVICE_BUFFER:
+		return 1;
+	}
+	return 0;
+}
+
+static int check_spec(struct device_params *params, const struct device_param_spec *spec,
+		      size_t *ret_elements)
+{
+	struct device *device = params->device;
+	unsigned dimensions = kind_dimensions(spec->kind);
+	uint64_t elements = 1;
+
+	if (!spec->name || !*spec->name || strlen(spec->name) >= DEVICE_NAME_MAX)
+		return device_fail(device, -EINVAL, "a parameter's name must have 1 to %d bytes",
+				   DEVICE_NAME_MAX - 1);
+	if (!dimensions)
+		return device_fail(device, -EINVAL, "parameter %s: kind %d is not known",
+				   spec->name, (int)spec->kind);
+	if (spec->group >= DEVICE_GROUPS_MAX)
+		return device_fail(device, -EINVAL, "parameter %s: group %u is not below %d",
+				   spec->name, spec->group, DEVICE_GROUPS_MAX);
+	for (unsigned i = 0; i < 4; i++) {
+		if (i < dimensions ? !spec->shape[i] : spec->shape[i])
+			return device_fail(device, -EINVAL,
+					   "parameter %s: dimension %u is %u; this kind has %u",
+					   spec->name, i, spec->shape[i], dimensions);
+		if (i < dimensions)
+			elements *= spec->shape[i];
+		if (elements > INT32_MAX)
+			return device_fail(device, -EINVAL,
+					   "parameter %s has more than 2^31 - 1 elements",
+					   spec->name);
+	}
+	if (device_params_find(params, spec->name))
+		return device_fail(device, -EEXIST, "parameter %s was declared before", spec->name);
+	*ret_elements = elements;
+	return 0;
+}
+
+int device_param_add(struct device_params *params, const struct device_param_spec *spec,
+		     struct device_param **ret_param)
+{
+	struct device_param *param;
+	size_t elements = 0;
+	int r;
+
+	if (params->allocated)
+		return device_fail(params->device, -EBUSY,
+				   "the store is closed to further parameters");
+	r = check_spec(params, spec, &elements);
+	if (r < 0)
+		return r;
+	if (params->count == params->capacity) {
+		size_t capacity = params->capacity ? params->capacity * 2 : 64;
+		struct device_param **items =
+			realloc(params->items, capacity * sizeof(struct device_param *));
+		if (!items)
+			return -ENOMEM;
+		params->items = items;
+		params->capacity = capacity;
+	}
+	param = calloc(1, sizeof(*param));
+	if (!param)
+		return -ENOMEM;
+	param->store = params;
+	param->spec = *spec;
+	strcpy(param->name, spec->name);
+	param->spec.name = param->name;
+	param->index = params->count;
+	param->elements = elements;
+	params->items[params->count++] = param;
+	*ret_param = param;
+	return 0;
+}
+
+int device_params_allocate(struct device_params *params,
+			   const struct device_optimizer_spec *optimizer)
+{
+	size_t offset = 0;
+	int r;
+
+	if (params->allocated)
+		return device_fail(params->device, -EBUSY, "the store is allocated already");
+	if (optimizer && optimizer->kind != DEVICE_SGD && optimizer->kind != DEVICE_ADAMW)
+		return device_fail(params->device, -EINVAL, "optimizer %d is not known",
+				   (int)optimizer->kind);
+	/* Every tensor starts on a cache line, so that no two share one. */
+	for (size_t i = 0; i < params->count; i++) {
+		params->items[i]->offset = offset;
+		offset += (params->items[i]->elements + 15) / 16 * 16;
+	}
+	params->has_optimizer = optimizer;
+	if (optimizer)
+		params->optimizer = *optimizer;
+	r = params->device->ops->params_allocate(params);
+	params->allocated = r == 0;
+	return r;
+}
+
+size_t device_params_count(const struct device_params *params)
+{
+	return params->count;
+}
+
+struct device_param *device_params_at(const struct device_params *params, size_t index)
+{
+	return index < params->count ? params->items[index] : NULL;
+}
+
+struct device_param *device_params_find(const struct device_params *params, const char *name)
+{
+	for (size_t i = 0; i < params->count; i++)
+		if (!strcmp(params->items[i]->name, name))
+			return params->items[i];
+	return NULL;
+}
+
+const struct device_param_spec *device_param_spec(const struct device_param *param)
+{
+	return &param->spec;
+}
+
+size_t device_param_elements(const struct device_param *param)
+{
+	return param->elements;
+}
+
+static int check_slot(const struct device_param *param, enum device_slot slot)
+{
+	const struct device_params *params = param->store;
+	bool buffer = param->spec.kind == DEVICE_BUFFER;
+
+	if (!params->allocated)
+		return device_fail(params->device, -EINVAL, "the parameters are not allocated yet");
+	switch (slot) {
+	case DEVICE_VALUE:
+		return 0;
+	case DEVICE_GRAD:
+	case DEVICE_MOMENT1:
+		return params->has_optimizer && !buffer ? 0 : -ENOENT;
+	case DEVICE_MOMENT2:
+		return params->has_optimizer && !buffer && params->optimizer.kind == DEVICE_ADAMW
+			       ? 0
+			       : -ENOENT;
+	case DEVICE_EMA:
+		return params->has_optimizer && params->optimizer.ema ? 0 : -ENOENT;
+	}
+	return -ENOENT;
+}
+
+int device_param_write(struct device_param *param, enum device_slot slot, const float *values)
+{
+	int r = check_slot(param, slot);
+
+	return r < 0 ? r : param->store->device->ops->param_write(param, slot, values);
+}
+
+int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
+{
+	int r = check_slot(param, slot);
+
+	return r < 0 ? r : param->store->device->ops->param_read(param, slot, ret_values);
+}
+
+int device_params_get_state(struct device_params *params, struct device_params_state *ret_state)
+{
+	return params->allocated ? params->device->ops->get_state(params, ret_state) : -EINVAL;
+}
+
+int device_params_set_state(struct device_params *params, const struct device_params_state *state)
+{
+	return params->allocated ? params->device->ops->set_state(params, state) : -EINVAL;
+}
