@@ -223,6 +223,7 @@ static int serve(const struct config *config, const struct arguments *arguments)
 		.listen_fds = listen_fds,
 		.listen_count = count,
 		.lifeline_fd = arguments->lifeline_fd,
+		.activated = arguments->listen_fd < 0 && !own_socket,
 		.private_only = arguments->listen_fd >= 0,
 	};
 	/* listen_remove() closes before it looks, so it needs a descriptor of its own. */

@@ -21,7 +21,6 @@ enum {
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
 	CHORE_THREADS = 2,
-	/* A connection that has asked for nothing may wait this long while others want its place. */
 	PARENT_SIGNAL = SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
 	BAD_LINES_PER_SECOND = 20,
 };
@@ -64,7 +63,9 @@ static void begin_drain(struct server *server)
 		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
-	stop_accepting(server);
+	/* Others go on connecting: they may ask for the status, and are told why there is no feed. */
+	if (server->activated)
+		stop_accepting(server);
 	for (struct session *session = server->sessions; session != NULL; session = session->next)
 		if (session->in_pool &&
 		    batcher_drain(session->feed->batcher, "the daemon is shutting down"))
@@ -102,27 +103,31 @@ static void on_pool(struct source *source, uint32_t events)
 		session_released(batcher->options.doorbell_user);
 }
 
+/* Ends the second in which lines were counted, and says how many were left out. */
+static void close_bad_window(struct server *server)
+{
+	if (server->bad_log_count > BAD_LINES_PER_SECOND)
+		log_warning("%llu more samples could not be used; loaderctl status lists the latest",
+			    (unsigned long long)(server->bad_log_count - BAD_LINES_PER_SECOND));
+	server->bad_log_count = 0;
+	server->bad_log_end_ns = 0;
+}
+
 /* One line per damaged sample, and no more per second than a person could read. */
 static void on_bad_news(struct source *source, uint32_t events)
 {
 	struct server *server = SERVER_OF(source, bad_news);
 	struct registry_bad bad;
-	uint64_t count, lost, now_ns = server_now_ns();
+	uint64_t count, lost;
 	ssize_t n = read(source->fd, &count, sizeof count);
 	(void)n;
 	while (registry_next_bad(&server->registry, &bad, &lost)) {
-		if (now_ns - server->bad_log_window_ns > SECOND_NS) {
-			if (server->bad_log_count > BAD_LINES_PER_SECOND)
-				log_warning("%llu more samples could not be used; loaderctl status lists the latest",
-					    (unsigned long long)(server->bad_log_count - BAD_LINES_PER_SECOND));
-			server->bad_log_window_ns = now_ns;
-			server->bad_log_count = 0;
-		}
+		if (server->bad_log_end_ns == 0)
+			server->bad_log_end_ns = server_now_ns() + SECOND_NS;
 		server->bad_log_count += 1 + lost;
 		if (server->bad_log_count <= BAD_LINES_PER_SECOND)
-			log_warning("%s: sample %llu%s%s%s cannot be used: %s", bad.dataset,
-				    (unsigned long long)bad.index, bad.source[0] != '\0' ? " (" : "",
-				    bad.source, bad.source[0] != '\0' ? ")" : "", bad.text);
+			log_warning("%s: %s%s%s%s", bad.dataset, bad.text, bad.source[0] != '\0' ? " (made from " : "",
+				    bad.source, bad.source[0] != '\0' ? ")" : "");
 	}
 }
 
@@ -157,7 +162,8 @@ static void on_connection(struct source *source, uint32_t events)
 
 static void resume_accepting(struct server *server)
 {
-	if (server->accepting || server->phase != SERVER_RUNNING)
+	if (server->accepting || server->phase == SERVER_DONE ||
+	    (server->phase == SERVER_DRAINING && server->activated))
 		return;
 	server->accepting = true;
 	for (unsigned i = 0; i < server->listener_count; i++)
@@ -271,6 +277,7 @@ int server_new(const struct server_options *options, struct server **ret_server,
 		return -ENOMEM;
 	server->config = options->config;
 	server->private_only = options->private_only;
+	server->activated = options->activated;
 	server->epoll_fd = server->signals.fd = -1;
 	server->start_ns = server_now_ns();
 	server->account.limit = options->config->shared_memory != 0 ? options->config->shared_memory :
@@ -335,6 +342,8 @@ static int timeout_ms(struct server *server, uint64_t now_ns)
 		next_ns = server->watchdog_next_ns;
 	if (server->phase == SERVER_DRAINING && server->drain_deadline_ns < next_ns)
 		next_ns = server->drain_deadline_ns;
+	if (server->bad_log_end_ns != 0 && server->bad_log_end_ns < next_ns)
+		next_ns = server->bad_log_end_ns;
 	if (next_ns == UINT64_MAX)
 		return -1;
 	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
@@ -346,6 +355,8 @@ static void on_time(struct server *server, uint64_t now_ns)
 		notify_watchdog();
 		server->watchdog_next_ns = now_ns + server->watchdog_ns;
 	}
+	if (server->bad_log_end_ns != 0 && now_ns >= server->bad_log_end_ns)
+		close_bad_window(server);
 	if (server->phase == SERVER_DRAINING &&
 	    (server->feed_count == 0 || now_ns >= server->drain_deadline_ns))
 		server->phase = SERVER_DONE;

@@ -8,12 +8,15 @@
 
 #include "config.h"
 
+#include <stdbool.h>
+
 struct server;
 
 struct server_options {
 	const struct config *config; /* lives as long as the server */
 	const int *listen_fds;       /* listening sockets, taken over on success */
 	unsigned listen_count;
+	bool activated;              /* the sockets are systemd's: while stopping, leave new connections to the next daemon */
 	int lifeline_fd;   /* the daemon ends at once when this reads end of file; -1: none */
 	bool private_only; /* serve only the daemon's own user */
 };

@@ -55,7 +55,7 @@ struct server {
 	struct listener *listeners;
 	unsigned listener_count;
 	bool accepting;
-	bool private_only;
+	bool private_only, activated;
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
 	uint64_t feed_id; /* last one given */
@@ -63,7 +63,7 @@ struct server {
 	uint64_t drain_deadline_ns;
 	uint64_t start_ns;
 	uint64_t watchdog_ns, watchdog_next_ns; /* 0: none */
-	uint64_t bad_log_window_ns, bad_log_count;
+	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
 	int parent;
 };
 

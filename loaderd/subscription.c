@@ -147,6 +147,21 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 	return r;
 }
 
+/* A later epoch's size shows only in the largest sample: what fits the square of the limit may have it. */
+static int check_side(const struct transform *transform, uint64_t epoch, uint64_t limit,
+		      struct refusal *refusal)
+{
+	struct transform_shape shape;
+	transform_shape(transform, epoch, &shape);
+	uint64_t pixel_size = shape.sample_size / ((uint64_t)shape.width * shape.height);
+	if (shape.width <= limit && shape.height <= limit &&
+	    transform_sample_size_max(transform) <= limit * limit * pixel_size)
+		return 0;
+	return refuse_request(refusal, EDQUOT, "pipeline",
+			      "the pipeline makes samples beyond the daemon's limit of %llu pixels a side ([limits] image_side)",
+			      (unsigned long long)limit);
+}
+
 static int set_transform(struct batcher_options *options, const Loaderd__OpenFeed *request,
 			 const struct config *config, struct refusal *refusal)
 {
@@ -162,13 +177,7 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 		if (r < 0)
 			return r;
 	}
-	struct transform_shape shape;
-	transform_shape(options->transform, request->epoch, &shape);
-	if (shape.width > config->image_side || shape.height > config->image_side)
-		return refuse_request(refusal, EDQUOT, "pipeline",
-				      "samples of %u x %u pixels are beyond the daemon's limit of %llu a side ([limits] image_side)",
-				      shape.width, shape.height, (unsigned long long)config->image_side);
-	return 0;
+	return check_side(options->transform, request->epoch, config->image_side, refusal);
 }
 
 static int set_fields(struct batcher_options *options, const Loaderd__OpenFeed *request,

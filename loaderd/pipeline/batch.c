@@ -373,6 +373,11 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		counter_add(&counters->images, 1);
 		return;
 	}
+	/* Not the sample is wrong but the pipeline, which fixes no size where sizes differ: no policy helps against that. */
+	if (r == -EINVAL) {
+		fail_batch(work, error.text);
+		return;
+	}
 	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index, error.text);
 	counter_add(&counters->bad, 1);
 	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);

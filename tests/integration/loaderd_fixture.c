@@ -1,5 +1,6 @@
 #include "loaderd_fixture.h"
 
+#include "framing.h"
 #include "packimg.h"
 
 #include <setjmp.h>
@@ -10,11 +11,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -158,6 +162,8 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	unsigned count = 7;
 	va_list list;
 	assert_non_null(binary);
+	if (fixture->daemon > 0) /* a test before this one has failed */
+		fixture_stop(fixture, SIGKILL);
 	va_start(list, environment);
 	while (count < 15 && (arguments[count] = va_arg(list, const char *)) != NULL)
 		count++;
@@ -264,4 +270,89 @@ unsigned fixture_ring_mappings(pid_t pid)
 		count += strstr(line, "memfd:loaderd-") != NULL;
 	fclose(file);
 	return count;
+}
+
+int fixture_connect(const struct fixture *fixture)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fixture->socket);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+	return fd;
+}
+
+void fixture_send(int socket, const Loaderd__Request *request)
+{
+	uint8_t message[4096];
+	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
+	size_t size = loaderd__request__pack(request, message);
+	assert_int_equal(frame_send(socket, message, size, NULL, 0, 10000), 0);
+}
+
+Loaderd__Reply *fixture_receive(int socket, int fds[2])
+{
+	struct frame_reader reader;
+	Loaderd__Reply *reply = NULL;
+	frame_reader_init(&reader);
+	while (reply == NULL) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&reader, socket, &data, &size);
+		if (r < 0)
+			break;
+		if (r == 0) {
+			struct pollfd p = {.fd = socket, .events = POLLIN};
+			assert_int_equal(poll(&p, 1, 20000), 1);
+			continue;
+		}
+		reply = loaderd__reply__unpack(NULL, size, data);
+		assert_non_null(reply);
+		if (reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
+			loaderd__reply__free_unpacked(reply, NULL);
+			reply = NULL;
+		}
+	}
+	for (unsigned i = 0; fds != NULL && i < 2; i++)
+		fds[i] = reply == NULL ? -1 : frame_take_fd(&reader, i);
+	frame_reader_deinit(&reader);
+	return reply;
+}
+
+int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,
+		      int ret_fds[2])
+{
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	open_feed.version = PROTO_VERSION;
+	open_feed.dataset = (char *)dataset;
+	open_feed.pipeline = (char *)pipeline;
+	open_feed.batch_size = 16;
+	open_feed.slots = 4;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open_feed;
+	int socket = fixture_connect(fixture);
+	fixture_send(socket, &request);
+	Loaderd__Reply *reply = fixture_receive(socket, ret_fds);
+	assert_non_null(reply);
+	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+		fail_msg("refused: %s", reply->error->text);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_FEED_OPENED);
+	loaderd__reply__free_unpacked(reply, NULL);
+	return socket;
+}
+
+Loaderd__Reply *fixture_status(const struct fixture *fixture)
+{
+	Loaderd__GetStatus get_status = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get_status;
+	int socket = fixture_connect(fixture);
+	fixture_send(socket, &request);
+	Loaderd__Reply *reply = fixture_receive(socket, NULL);
+	assert_non_null(reply);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
+	close(socket);
+	return reply;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "feed.h"
+#include "feed.pb-c.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -45,3 +46,14 @@ uint64_t fixture_hash(struct feed *feed, unsigned count);
 /* Open descriptors and mappings of memfds of a process. */
 unsigned fixture_descriptors(pid_t pid);
 unsigned fixture_ring_mappings(pid_t pid);
+
+/* The bare protocol, for clients that misbehave. */
+int fixture_connect(const struct fixture *fixture);
+void fixture_send(int socket, const Loaderd__Request *request);
+/* The next reply that is no doorbell; descriptors in fds (-1 where none) unless NULL. NULL: the daemon hung up. */
+Loaderd__Reply *fixture_receive(int socket, int fds[2]);
+/* Connects and opens a feed with 4 slots; returns the socket. */
+int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,
+		      int ret_fds[2]);
+/* The daemon's status; free with loaderd__reply__free_unpacked(). */
+Loaderd__Reply *fixture_status(const struct fixture *fixture);

@@ -1,0 +1,342 @@
+/* Refusals, configuration errors, sockets that are taken or stale, and stopping. */
+#include "loaderd_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
+
+static int set_up(void **state)
+{
+	static struct fixture fixture;
+	fixture_init(&fixture);
+	*state = &fixture;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	fixture_deinit(*state);
+	return 0;
+}
+
+static void refused(const struct feed_options *options, int expected, const char *part)
+{
+	char error[FEED_ERROR_MAX] = "";
+	struct feed *feed;
+	int r = feed_open(options, &feed, error);
+	if (r != expected || strstr(error, part) == NULL)
+		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
+}
+
+static void requests(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "images", 100, FIXTURE_JPEG, 0));
+	const struct feed_options good = fixture_options(fixture, path, pipeline);
+	struct feed_options bad;
+	fixture_start(fixture, NULL, "--limit", "slots=8", "--limit", "batch_size=64", "--limit",
+		      "image_side=512", "--limit", "shared_memory=4M", NULL);
+	feed_close(fixture_open(&good));
+	bad = good, bad.batch_size = 65;
+	refused(&bad, -EDQUOT, "batch_size");
+	bad = good, bad.slots = 9;
+	refused(&bad, -EDQUOT, "slots");
+	bad = good, bad.slots = 1;
+	refused(&bad, -EINVAL, "slots");
+	bad = good, bad.rank = 2, bad.world = 2;
+	refused(&bad, -EINVAL, "rank");
+	bad = good, bad.world = 4, bad.rank = 3;
+	refused(&bad, -EINVAL, "batch_size"); /* 128 samples a global batch, 100 in the dataset */
+	bad = good, bad.batch = 4;
+	refused(&bad, -EINVAL, "batch");
+	bad = good, bad.pipeline = "random_resized_crop(224) hflop(0.5)";
+	refused(&bad, -EINVAL, "hflop");
+	bad = good, bad.pipeline = "resize(600)";
+	refused(&bad, -EDQUOT, "image_side");
+	bad = good, bad.pipeline = "random_resized_crop(64@0;600@5)";
+	refused(&bad, -EDQUOT, "image_side");
+	bad = good, bad.pipeline = "random_resized_crop(256)";
+	refused(&bad, -EDQUOT, "shared memory");
+	bad = good, bad.pipeline = "";
+	bad.epoch_end = 1;
+	struct feed *unequal = fixture_open(&bad); /* sizes differ: found sample by sample */
+	struct feed_batch batch = {.size = sizeof batch};
+	assert_int_equal(feed_next(unequal, 20000, &batch), -EBADMSG);
+	assert_non_null(strstr(feed_error(unequal), "40 x 40"));
+	feed_close(unequal);
+	bad = good, bad.dataset = "/nonexistent/file.pimg";
+	refused(&bad, -ENOENT, "/nonexistent/file.pimg");
+	static const char *const fields[] = {"number", "nothing"};
+	bad = good, bad.fields = fields, bad.field_count = 2;
+	refused(&bad, -EINVAL, "\"nothing\"");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+static void counts(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "counted", 100, FIXTURE_JPEG, 0));
+	const struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed *feeds[3];
+	fixture_start(fixture, NULL, "--limit", "feeds=3", "--limit", "connections=5", NULL);
+	for (unsigned i = 0; i < 3; i++)
+		feeds[i] = fixture_open(&options);
+	refused(&options, -EDQUOT, "[limits] feeds");
+	/* A place that is given back is free soon. */
+	feed_close(feeds[0]);
+	char error[FEED_ERROR_MAX];
+	int r = -EDQUOT;
+	for (unsigned i = 0; i < 500 && r == -EDQUOT; i++) {
+		r = feed_open(&options, &feeds[0], error);
+		if (r == -EDQUOT)
+			usleep(10000);
+	}
+	assert_int_equal(r, 0);
+	int sockets[2] = {fixture_connect(fixture), fixture_connect(fixture)};
+	refused(&options, -EDQUOT, "[limits] connections");
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(fixture_hash(feeds[i], 5) != 0);
+		feed_close(feeds[i]);
+	}
+	close(sockets[0]);
+	close(sockets[1]);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Runs the daemon to its end with these arguments; its standard error in text. */
+static int run(char text[4096], ...)
+{
+	const char *arguments[16] = {getenv("LOADERD")};
+	unsigned count = 1;
+	va_list list;
+	va_start(list, text);
+	while (count < 15 && (arguments[count] = va_arg(list, const char *)) != NULL)
+		count++;
+	va_end(list);
+	int output[2], status;
+	assert_int_equal(pipe(output), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		dup2(output[1], STDERR_FILENO);
+		dup2(output[1], STDOUT_FILENO);
+		execv(arguments[0], (char **)arguments);
+		_exit(127);
+	}
+	close(output[1]);
+	size_t size = 0;
+	for (ssize_t n; size < 4095 && (n = read(output[0], text + size, 4095 - size)) > 0;)
+		size += (size_t)n;
+	text[size] = '\0';
+	close(output[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static const char *write_config(struct fixture *fixture, const char *text)
+{
+	static char path[PATH_MAX + 16];
+	snprintf(path, sizeof path, "%s/loaderd.conf", fixture->folder);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	return path;
+}
+
+static void wrong_config(struct fixture *fixture, const char *config, const char *part)
+{
+	char text[4096];
+	int status = run(text, "--config", write_config(fixture, config), "--check-config", NULL);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, part) == NULL)
+		fail_msg("expected \"%s\", got status %#x and \"%s\"", part, (unsigned)status, text);
+}
+
+static void configuration(void **state)
+{
+	struct fixture *fixture = *state;
+	char text[4096];
+	wrong_config(fixture, "[pool]\nthread = 4\n", "loaderd.conf:2: [pool] thread: no such key; did you mean [pool] threads?");
+	wrong_config(fixture, "[pool]\n\nthreads = many\n", "loaderd.conf:3: [pool] threads = many: must be a number from 0 to 1024");
+	wrong_config(fixture, "[limits]\nslots = 1\n", "from 2 to 256");
+	wrong_config(fixture, "[io]\nmode = fast\n", "auto, mmap, uring");
+	wrong_config(fixture, "[daemon]\nnonsense\n", "loaderd.conf:2: expected");
+	wrong_config(fixture, "[access]\nallow = data\n", "absolute path");
+	wrong_config(fixture, "[daemon]\nsocket_mode = 999\n", "octal");
+	wrong_config(fixture, "[limits]\nshared_memory = 4X\n", "number of bytes");
+	const char *path = write_config(fixture, "[limits]\nshared_memory = 3G ; enough\nslots = 12\n"
+						 "[access]\nallow = /data/\nallow = /srv\n");
+	int status = run(text, "--config", path, "--limit", "slots=14", "--check-config", NULL);
+	assert_int_equal(status, 0);
+	assert_non_null(strstr(text, "shared_memory = 3221225472\n"));
+	assert_non_null(strstr(text, "slots = 14\n"));
+	assert_non_null(strstr(text, "allow = /data\nallow = /srv\n"));
+	/* What it prints, it reads. */
+	char printed[4096], again[4096];
+	strcpy(printed, text);
+	assert_int_equal(run(again, "--config", write_config(fixture, printed), "--check-config", NULL), 0);
+	assert_string_equal(again, printed);
+	assert_int_equal(WEXITSTATUS(run(text, "--config", "/nonexistent.conf", NULL)), 1);
+	assert_non_null(strstr(text, "/nonexistent.conf"));
+	assert_true(run(text, "--threads", "nine", NULL) != 0);
+	assert_true(run(text, "--cpus", "4-2", "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
+	assert_non_null(strstr(text, "cpus"));
+}
+
+static void sockets(void **state)
+{
+	struct fixture *fixture = *state;
+	char text[4096];
+	fixture_start(fixture, NULL, NULL);
+	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
+	assert_non_null(strstr(text, "another loaderd answers there"));
+	/* Killed, it leaves its socket; the next one replaces it. A regular stop removes it. */
+	fixture_stop(fixture, SIGKILL);
+	assert_int_equal(access(fixture->socket, F_OK), 0);
+	fixture_start(fixture, NULL, NULL);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	assert_true(access(fixture->socket, F_OK) < 0);
+	/* Something else's file is nobody's socket. */
+	int fd = open(fixture->socket, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
+	assert_non_null(strstr(text, "not a socket"));
+	unlink(fixture->socket);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon goes once its clients have. */
+static void drains(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "drained", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed_batch batch = {.size = sizeof batch};
+	options.slots = 4;
+	fixture_start(fixture, NULL, NULL);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 20000, &batch), 0);
+	usleep(300000); /* the other slots fill */
+	uint64_t start_ms = now_ms();
+	kill(fixture->daemon, SIGTERM);
+	usleep(100000);
+	unsigned taken = 0;
+	int r, status;
+	while ((r = feed_next(feed, 20000, &batch)) == 0)
+		taken++;
+	assert_int_equal(taken, 3);
+	assert_int_equal(r, -EBADMSG);
+	assert_non_null(strstr(feed_error(feed), "shutting down"));
+	char error[FEED_ERROR_MAX];
+	struct feed *other;
+	assert_true(feed_open(&options, &other, error) < 0);
+	feed_close(feed);
+	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
+	fixture->daemon = 0;
+	assert_int_equal(status, 0);
+	assert_true(now_ms() - start_ms < 4000); /* did not wait for its time to run out */
+}
+
+static void grace_ends(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "graced", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed_batch batch = {.size = sizeof batch};
+	fixture_start(fixture, NULL, "--set", "daemon.grace_ms=300", NULL);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 20000, &batch), 0);
+	uint64_t start_ms = now_ms();
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	assert_true(now_ms() - start_ms >= 250);
+	feed_close(feed);
+}
+
+/* A private daemon: serves, and is gone when its lifeline is. */
+static void private_daemon(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX], error[FEED_ERROR_MAX] = "";
+	struct feed_daemon *daemon;
+	strcpy(path, fixture_dataset(fixture, "private", 100, FIXTURE_JPEG, 0));
+	if (feed_daemon_start(getenv("LOADERD"), 2, &daemon, error) < 0)
+		fail_msg("feed_daemon_start: %s", error);
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	options.socket = feed_daemon_socket(daemon);
+	struct feed *feed = fixture_open(&options);
+	fixture_hash(feed, 5);
+	feed_close(feed);
+	feed_daemon_stop(daemon);
+
+	/* The client is killed: the daemon follows. */
+	int output[2];
+	long pid = 0;
+	assert_int_equal(pipe(output), 0);
+	pid_t client = fork();
+	if (client == 0) {
+		if (feed_daemon_start(getenv("LOADERD"), 2, &daemon, NULL) < 0)
+			_exit(1);
+		pid = feed_daemon_pid(daemon);
+		if (write(output[1], &pid, sizeof pid) != sizeof pid)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(output[0], &pid, sizeof pid), sizeof pid);
+	close(output[0]);
+	close(output[1]);
+	assert_int_equal(kill((pid_t)pid, 0), 0);
+	int status;
+	kill(client, SIGKILL);
+	assert_int_equal(waitpid(client, &status, 0), client);
+	char stat_path[64], state_letter = 'R';
+	snprintf(stat_path, sizeof stat_path, "/proc/%ld/stat", pid);
+	for (unsigned i = 0; i < 500 && state_letter != 'Z' && state_letter != 0; i++) {
+		FILE *file = fopen(stat_path, "r");
+		state_letter = 0;
+		if (file != NULL) {
+			if (fscanf(file, "%*d %*s %c", &state_letter) != 1)
+				state_letter = 0;
+			fclose(file);
+		}
+		usleep(10000);
+	}
+	/* Gone, or waiting for a reaper that is not ours. */
+	assert_true(state_letter == 0 || state_letter == 'Z');
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(requests),	 cmocka_unit_test(counts),
+		cmocka_unit_test(configuration), cmocka_unit_test(sockets),
+		cmocka_unit_test(drains),	 cmocka_unit_test(grace_ends),
+		cmocka_unit_test(private_daemon),
+	};
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
