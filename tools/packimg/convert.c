@@ -20,6 +20,7 @@ enum option_key {
 	KEY_OTHER,
 	KEY_CHECK,
 	KEY_OPTIMISE,
+	KEY_NO_INDEX,
 	KEY_SHARD_SIZE,
 	KEY_SHUFFLE,
 	KEY_SPLIT,
@@ -38,8 +39,7 @@ enum option_key {
 };
 
 enum {
-	QUALITY_DEFAULT = 95,	   /* of JPEGs made where the rest stays verbatim */
-	STATISTICS_DEFAULT = 1000, /* images looked at under verbatim */
+	QUALITY_DEFAULT = 95, /* of JPEGs made where the rest stays verbatim */
 	JOBS_MAX = 1024,
 };
 
@@ -75,10 +75,13 @@ static const struct argp_option options[] = {
 	 "under --jpeg verbatim, what PNG and WebP become: jpeg (default), raw or zstd", 0},
 	{"optimise", KEY_OPTIMISE, NULL, 0, "optimal Huffman tables: 3 % smaller, slower to make",
 	 0},
+	{"no-index", KEY_NO_INDEX, NULL, 0, "no index beside JPEGs: packs faster, feeds slower", 0},
 	{"check", KEY_CHECK, NULL, 0, "decode verbatim JPEGs too, and treat damaged ones as errors",
 	 0},
 	{"statistics", KEY_STATISTICS, "N", 0,
-	 "images to decode for mean and deviation under verbatim (default: 1000, 0: none)", 0},
+	 "images to decode for mean and deviation under verbatim (default: 128 and one in 64, 0: "
+	 "none)",
+	 0},
 	{NULL, 0, NULL, 0, "Output:", 3},
 	{"output", 'o', "FILE", 0, "the dataset, NAME.pimg", 0},
 	{"force", KEY_FORCE, NULL, 0, "replace a dataset of that name", 0},
@@ -193,6 +196,9 @@ static int parse_storage(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_OPTIMISE:
 		render->optimise = true;
+		return 0;
+	case KEY_NO_INDEX:
+		render->index = false;
 		return 0;
 	case KEY_CHECK:
 		render->check = true;
@@ -421,11 +427,12 @@ int command_convert(int argc, char **argv)
 		return command_fail("out of memory");
 	convert->options = (struct convert_options){
 		.render = {.verbatim = true,
+			   .index = true,
 			   .quality = QUALITY_DEFAULT,
 			   .zstd_level = 3,
 			   .other = PACKIMG_CODEC_JPEG},
 		.sources = &line.sources,
-		.statistics = STATISTICS_DEFAULT,
+		.statistics = UINT64_MAX,
 		.jobs = command_cpu_count(),
 	};
 	argp_parse(&argp, argc, argv, 0, NULL, &line);

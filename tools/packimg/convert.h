@@ -33,7 +33,7 @@ struct convert_options {
 	uint64_t shard_size;
 	uint64_t seed, split_seed;
 	uint64_t limit; /* 0: none */
-	uint64_t statistics; /* images to look at when bytes stay verbatim */
+	uint64_t statistics; /* images to look at when bytes stay verbatim; UINT64_MAX: as many as are cheap */
 	unsigned jobs;
 	bool shuffle, force, fail_on_error, json, quiet;
 };
@@ -51,7 +51,7 @@ struct convert {
 	struct convert_skip *skips;
 	uint64_t skip_count, skip_room;
 	uint64_t bytes_in; /* of source images */
-	uint64_t verbatim, kinds[3], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
+	uint64_t verbatim, indexed, kinds[3], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
 	double list_s, write_s;
 };
 

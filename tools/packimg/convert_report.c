@@ -20,7 +20,7 @@ static uint64_t sample_count(const struct convert *convert)
 
 static void report_codecs(const struct convert *convert)
 {
-	struct text_buffer count;
+	struct text_buffer count, other;
 	const char *comma = "";
 
 	printf("  codecs    ");
@@ -29,7 +29,9 @@ static void report_codecs(const struct convert *convert)
 			continue;
 		printf("%s%s %s", comma, text_count(&count, convert->codecs[i]), codec_names[i]);
 		if (i == PACKIMG_CODEC_JPEG)
-			printf(" (%s verbatim)", text_count(&count, convert->verbatim));
+			printf(" (%s verbatim, %s with index)",
+			       text_count(&count, convert->verbatim),
+			       text_count(&other, convert->indexed));
 		comma = ", ";
 	}
 	printf("\n  sources   ");
@@ -126,6 +128,7 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "fields", json_integer(convert->catalog.field_names.count));
 	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
 	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
+	json_object_set_new(json, "indexed", json_integer((json_int_t)convert->indexed));
 	list = json_object();
 	for (int i = 1; i < 4; i++)
 		json_object_set_new(list, codec_names[i],

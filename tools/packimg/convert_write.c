@@ -18,7 +18,7 @@ struct outcome {
 	int status; /* 0, or the error that error names */
 	struct packimg_error error;
 	struct rendered rendered;
-	size_t offset, size, source_size;
+	size_t offset, source_size;
 	struct statistics statistics;
 };
 
@@ -112,6 +112,8 @@ static void run_sample(const struct convert *convert, struct worker *worker,
 			outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
 	}
 	outcome->source_size = bytes->size - offset;
+	if (!outcome->status && buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
 	if (!outcome->status)
 		outcome->status =
 			renderer_render(&worker->renderer, sample->name, bytes, offset,
@@ -119,7 +121,6 @@ static void run_sample(const struct convert *convert, struct worker *worker,
 					&outcome->rendered, &outcome->error);
 	if (outcome->status)
 		bytes->size = offset;
-	outcome->size = bytes->size - offset;
 }
 
 static void run_block(void *context, void *worker, struct work_block *block)
@@ -156,6 +157,7 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
 	const struct rendered *rendered = &outcome->rendered;
 	struct convert_part *part = &convert->parts[sample->part];
+	const uint8_t *data = block->bytes.data + outcome->offset;
 	struct packimg_item item;
 	int r;
 
@@ -168,8 +170,10 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 		return convert_skip(convert, sample->name, outcome->error.text);
 	}
 	item = (struct packimg_item){
-		.data = block->bytes.data + outcome->offset,
-		.data_size = outcome->size,
+		.data = data,
+		.data_size = rendered->data_size,
+		.side = rendered->side_size ? data + rendered->data_size : NULL,
+		.side_size = rendered->side_size,
 		.width = rendered->width,
 		.height = rendered->height,
 		.label = sample->label,
@@ -187,6 +191,7 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 	convert->verbatim += rendered->verbatim;
 	convert->kinds[rendered->kind]++;
 	convert->codecs[rendered->codec]++;
+	convert->indexed += rendered->side_size > 0;
 	return write_values(convert, part, sample, scratch, error);
 }
 
@@ -238,6 +243,8 @@ static int describe(const struct convert *convert, struct buffer *text)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " raw=%g", render->raw_fraction);
 	if (render->raw_zstd)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " zstd=%d", render->zstd_level);
+	if (!render->index)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " no-index");
 	if (render->optimise)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " optimise");
 	if (convert->options.shuffle)

@@ -98,13 +98,16 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 }
 
 static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t size,
-		     const struct image_info *info, uint32_t target_width, uint32_t target_height,
-		     struct image_pixels *pixels, struct packimg_error *error)
+		     const struct image_info *info, const struct image_side *side,
+		     uint32_t target_width, uint32_t target_height, struct image_pixels *pixels,
+		     struct packimg_error *error)
 {
 	bool sideways = info->orientation >= 5;
 	struct packimg_sample sample = {
 		.data = data,
 		.data_size = (uint32_t)size,
+		.side = side ? side->data : NULL,
+		.side_size = side ? (uint32_t)side->size : 0,
 		.width = sideways ? info->height : info->width,
 		.height = sideways ? info->width : info->height,
 		.label = PACKIMG_LABEL_NONE,
@@ -193,15 +196,36 @@ static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
 	return 0;
 }
 
+int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
+		const struct image_info *info, struct image_side *ret_side,
+		struct packimg_error *error)
+{
+	struct packimg_jpeg_info jpeg;
+	struct image_side side = {0};
+	struct image_pixels pixels;
+	int r;
+
+	r = packimg_jpeg_probe(data, size, &jpeg, error);
+	if (!r)
+		r = packimg_index_jpeg(reader->decoder, data, size, &jpeg, &side.data, &side.size);
+	/* What the index cannot follow may still be a good image to the decoder. */
+	if (r == -EBADMSG)
+		r = image_read(reader, data, size, info, NULL, 0, 0, &pixels, error);
+	if (r && r != -ENOTSUP)
+		return r;
+	*ret_side = r ? (struct image_side){0} : side;
+	return 0;
+}
+
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
-	       const struct image_info *info, uint32_t target_width, uint32_t target_height,
-	       struct image_pixels *ret_pixels, struct packimg_error *error)
+	       const struct image_info *info, const struct image_side *side, uint32_t target_width,
+	       uint32_t target_height, struct image_pixels *ret_pixels, struct packimg_error *error)
 {
 	struct image_pixels pixels;
 	int r;
 
 	if (info->kind == IMAGE_JPEG)
-		r = read_jpeg(reader, data, size, info, target_width, target_height, &pixels,
+		r = read_jpeg(reader, data, size, info, side, target_width, target_height, &pixels,
 			      error);
 	else
 		r = read_other(reader, data, size, info, &pixels, error);

@@ -15,6 +15,7 @@ enum image_kind {
 };
 
 enum {
+	IMAGE_PADDING = 64, /* bytes that must be readable behind a file's bytes: vector code loads beyond the end */
 	IMAGE_PIXELS_MAX = 1 << 28, /* a quarter of a billion: more is a decompression bomb or a mistake */
 };
 
@@ -44,9 +45,21 @@ void image_reader_deinit(struct image_reader *reader);
 
 /* From the headers. -ENOTSUP with the kind's name for other known image formats; -EBADMSG for damage. */
 int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error);
-/* Decodes; target sizes (upright; 0: full) allow a JPEG to come at 1/2, 1/4 or 1/8 when twice the target remains. */
+/* The index of a JPEG, which makes reading it faster. */
+struct image_side {
+	const uint8_t *data;
+	size_t size;
+};
+
+/*
+ * Makes the index of a JPEG, valid until the reader's next call. 0 with a size of 0 when its kind gets none; -EBADMSG when its scan is
+ * damaged.
+ */
+int image_index(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
+		struct image_side *ret_side, struct packimg_error *error);
+/* Decodes; side may be NULL; target sizes (upright; 0: full) allow a JPEG to come at 1/2, 1/4 or 1/8 when twice the target remains. */
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
-	       uint32_t target_width, uint32_t target_height, struct image_pixels *ret_pixels,
+	       const struct image_side *side, uint32_t target_width, uint32_t target_height, struct image_pixels *ret_pixels,
 	       struct packimg_error *error);
 
 /* 0 when the scan of a JPEG is followed by its end marker, -EBADMSG when it was cut off. Bytes after the end are allowed. */

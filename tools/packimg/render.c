@@ -81,21 +81,48 @@ static void add_statistics(struct statistics *statistics, const struct image_pix
 							   : step);
 }
 
-static int keep_verbatim(struct renderer *renderer, const struct buffer *bytes, size_t offset,
+/* Puts the index of the JPEG that is bytes from offset to the end behind it. */
+static int add_index(struct renderer *renderer, struct buffer *bytes, size_t offset,
+		     const struct image_info *info, struct image_side *ret_side,
+		     struct packimg_error *error)
+{
+	size_t size = bytes->size - offset;
+	struct image_side side;
+	int r;
+
+	*ret_side = (struct image_side){0};
+	if (!renderer->options.index)
+		return 0;
+	r = image_index(&renderer->reader, bytes->data + offset, size, info, &side, error);
+	if (r)
+		return r;
+	if (!side.size)
+		return 0;
+	if (buffer_append(bytes, side.data, side.size) ||
+	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		return text_error(error, -ENOMEM, "out of memory");
+	*ret_side = (struct image_side){bytes->data + offset + size, side.size};
+	return 0;
+}
+
+static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t offset,
 			 const struct image_info *info, struct statistics *statistics,
 			 struct rendered *ret_rendered, struct packimg_error *error)
 {
-	const uint8_t *data = bytes->data + offset;
 	size_t size = bytes->size - offset;
 	bool sideways = info->orientation >= 5;
 	struct image_pixels pixels;
+	struct image_side side;
 	int r;
 
-	r = jpeg_check_end(data, size, error);
+	r = jpeg_check_end(bytes->data + offset, size, error);
+	if (!r)
+		r = add_index(renderer, bytes, offset, info, &side, error);
 	if (r)
 		return r;
 	if (renderer->options.check || statistics) {
-		r = image_read(&renderer->reader, data, size, info, 0, 0, &pixels, error);
+		r = image_read(&renderer->reader, bytes->data + offset, size, info, &side, 0, 0,
+			       &pixels, error);
 		/* What is skipped must not depend on which images statistics happen to look at. */
 		if (r && renderer->options.check)
 			return r;
@@ -103,6 +130,8 @@ static int keep_verbatim(struct renderer *renderer, const struct buffer *bytes, 
 			add_statistics(statistics, &pixels);
 	}
 	*ret_rendered = (struct rendered){
+		.data_size = size,
+		.side_size = side.size,
 		.width = sideways ? info->height : info->width,
 		.height = sideways ? info->width : info->height,
 		.codec = PACKIMG_CODEC_JPEG,
@@ -220,11 +249,12 @@ static int render_pixels(struct renderer *renderer, enum packimg_codec codec, st
 	uint32_t upright_height = sideways ? info->width : info->height;
 	bool shrink = width != upright_width || height != upright_height;
 	struct image_pixels pixels;
+	struct image_side side = {0};
 	const uint8_t *data;
 	size_t size;
 	int r;
 
-	r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info,
+	r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info, NULL,
 		       shrink ? width : 0, shrink ? height : 0, &pixels, error);
 	if (!r)
 		r = resize_pixels(renderer, &pixels, width, height, error);
@@ -235,9 +265,24 @@ static int render_pixels(struct renderer *renderer, enum packimg_codec codec, st
 	if (r)
 		return r;
 	bytes->size = offset;
-	if (buffer_append(bytes, data, size))
+	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		return text_error(error, -ENOMEM, "out of memory");
+	if (codec == PACKIMG_CODEC_JPEG) {
+		const struct image_info made = {
+			.kind = IMAGE_JPEG,
+			.width = width,
+			.height = height,
+			.channels = (uint8_t)pixels.channels,
+			.orientation = 1,
+		};
+
+		r = add_index(renderer, bytes, offset, &made, &side, error);
+		if (r)
+			return r;
+	}
 	*ret_rendered = (struct rendered){
+		.data_size = size,
+		.side_size = side.size,
 		.width = width,
 		.height = height,
 		.codec = codec,

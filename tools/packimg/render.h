@@ -20,6 +20,7 @@ struct render_options {
 	int zstd_level;
 	enum packimg_codec other; /* under verbatim, for sources that are not JPEGs */
 	bool check;               /* decode what stays verbatim, too */
+	bool index;               /* store an index into each JPEG's scan beside it */
 	bool optimise;            /* Huffman tables of JPEGs that are made */
 };
 
@@ -31,8 +32,9 @@ struct renderer {
 	struct buffer pixels;
 };
 
-/* What was made of one source. */
+/* What was made of one source: data_size bytes, then side_size bytes of side data. */
 struct rendered {
+	size_t data_size, side_size;
 	uint32_t width, height;
 	enum packimg_codec codec;
 	uint8_t channels;
@@ -44,8 +46,8 @@ struct rendered {
 int renderer_init(struct renderer *renderer, const struct render_options *options);
 void renderer_deinit(struct renderer *renderer);
 /*
- * Renders the source file that lies in bytes from offset to the end, and leaves there the bytes to store instead: a verbatim image
- * is not moved. name decides, by its hash, what --mix stores raw. statistics: where to add the pixels, or NULL.
+ * Renders the source file that lies in bytes from offset to the end, and leaves there what to store instead: a verbatim image
+ * is not moved. IMAGE_PADDING bytes behind the buffer's size must be allocated. name decides, by its hash, what --mix stores raw. statistics: where to add the pixels, or NULL.
  */
 int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes, size_t offset,
 		    struct statistics *statistics, struct rendered *ret_rendered,

@@ -195,8 +195,8 @@ static int write_facts(const struct split *split, const struct part *part,
 	statistics_scale(&statistics, (double)part->samples / (double)split->set.samples);
 	r = convert_write_statistics(part->writer, &statistics, error);
 	if (!r)
-		r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
-					    error);
+		r = packimg_writer_metadata(part->writer, "producer",
+					    "packimg " PACKIMG_TOOL_VERSION, error);
 	for (const char *const *key = kept; !r && *key; key++) {
 		char *value = copy_metadata(dataset, *key);
 
