@@ -1,0 +1,234 @@
+#include "naive.h"
+#include "random.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint8_t *at(const struct naive *picture, int64_t x, int64_t y)
+{
+	return picture->pixels + ((size_t)y * picture->width + (size_t)x) * 3;
+}
+
+static struct naive empty(uint32_t width, uint32_t height, unsigned resizes)
+{
+	return (struct naive){.width = width,
+			      .height = height,
+			      .pixels = calloc((size_t)width * height, 3),
+			      .resizes = resizes};
+}
+
+static void replace(struct naive *picture, struct naive next)
+{
+	free(picture->pixels);
+	*picture = next;
+}
+
+/* Also pads: what lies outside the picture is fill. */
+static void crop(struct naive *picture, int64_t x, int64_t y, uint32_t width, uint32_t height,
+		 const uint8_t *fill)
+{
+	struct naive next = empty(width, height, picture->resizes);
+
+	for (uint32_t j = 0; j < height; j++)
+		for (uint32_t i = 0; i < width; i++) {
+			bool inside = x + i >= 0 && x + i < picture->width && y + j >= 0 &&
+				      y + j < picture->height;
+
+			memcpy(at(&next, i, j), inside ? at(picture, x + i, y + j) : fill, 3);
+		}
+	replace(picture, next);
+}
+
+static double weight(uint32_t size, uint32_t grid, uint32_t output, uint32_t input)
+{
+	double step = (double)size / grid, support = step > 1 ? step : 1;
+	double distance = fabs(input + 0.5 - (output + 0.5) * step) / support;
+
+	return distance < 1 ? 1 - distance : 0;
+}
+
+static void resize(struct naive *picture, uint32_t width, uint32_t height)
+{
+	if (width == picture->width && height == picture->height)
+		return;
+	struct naive next = empty(width, height, picture->resizes + 1);
+	double *rows = calloc((size_t)picture->height * width, 3 * sizeof(double));
+
+	for (uint32_t i = 0; i < width; i++) {
+		double total = 0;
+
+		for (uint32_t k = 0; k < picture->width; k++)
+			total += weight(picture->width, width, i, k);
+		for (uint32_t k = 0; k < picture->width; k++) {
+			double w = weight(picture->width, width, i, k) / total;
+
+			for (uint32_t j = 0; w > 0 && j < picture->height; j++)
+				for (int c = 0; c < 3; c++)
+					rows[((size_t)j * width + i) * 3 + c] +=
+						w * at(picture, k, j)[c];
+		}
+	}
+	for (uint32_t j = 0; j < height; j++) {
+		double total = 0, *sums = calloc(width, 3 * sizeof(double));
+
+		for (uint32_t k = 0; k < picture->height; k++)
+			total += weight(picture->height, height, j, k);
+		for (uint32_t k = 0; k < picture->height; k++) {
+			double w = weight(picture->height, height, j, k) / total;
+
+			for (uint32_t i = 0; w > 0 && i < 3 * width; i++)
+				sums[i] += w * rows[(size_t)k * width * 3 + i];
+		}
+		for (uint32_t i = 0; i < 3 * width; i++)
+			at(&next, 0, j)[i] = (uint8_t)lround(sums[i]);
+		free(sums);
+	}
+	free(rows);
+	replace(picture, next);
+}
+
+static void flip(struct naive *picture, bool vertical)
+{
+	struct naive next = empty(picture->width, picture->height, picture->resizes);
+
+	for (uint32_t j = 0; j < picture->height; j++)
+		for (uint32_t i = 0; i < picture->width; i++)
+			memcpy(at(&next, i, j),
+			       at(picture, vertical ? i : picture->width - 1 - i,
+				  vertical ? picture->height - 1 - j : j),
+			       3);
+	replace(picture, next);
+}
+
+/* RandomResizedCrop.get_params, read from the documentation of torchvision. */
+static void random_region(const struct step *step, const struct naive *picture,
+			  struct random_stream *random, uint32_t region[4])
+{
+	double width = picture->width, height = picture->height;
+
+	for (int i = 0; i < 10; i++) {
+		double area = width * height *
+			      (step->scale[0] +
+			       (step->scale[1] - step->scale[0]) * (double)random_float(random));
+		double low = log(step->ratio[0]), high = log(step->ratio[1]);
+		double ratio = exp(low + (high - low) * (double)random_float(random));
+		double w = nearbyint(sqrt(area * ratio)), h = nearbyint(sqrt(area / ratio));
+
+		if (w > 0 && w <= width && h > 0 && h <= height) {
+			region[1] = random_below(random, (uint32_t)(height - h) + 1);
+			region[0] = random_below(random, (uint32_t)(width - w) + 1);
+			region[2] = (uint32_t)w;
+			region[3] = (uint32_t)h;
+			return;
+		}
+	}
+	if (width / height < step->ratio[0])
+		height = nearbyint(width / step->ratio[0]);
+	else if (width / height > step->ratio[1])
+		width = nearbyint(height * step->ratio[1]);
+	region[2] = width < 1 ? 1 : (uint32_t)width;
+	region[3] = height < 1 ? 1 : (uint32_t)height;
+	region[0] = (picture->width - region[2]) / 2;
+	region[1] = (picture->height - region[3]) / 2;
+}
+
+static int64_t python_round_half(int64_t twice)
+{
+	/* Halves go to the even neighbour. */
+	int64_t floor = twice >> 1;
+
+	return (twice & 1) && (floor & 1) ? floor + 1 : floor;
+}
+
+static void center_crop(struct naive *picture, uint32_t width, uint32_t height)
+{
+	const uint8_t black[3] = {0};
+	int64_t left = width > picture->width ? (width - picture->width) / 2 : 0;
+	int64_t top = height > picture->height ? (height - picture->height) / 2 : 0;
+
+	crop(picture, -left, -top, width > picture->width ? width : picture->width,
+	     height > picture->height ? height : picture->height, black);
+	crop(picture, python_round_half((int64_t)picture->width - width),
+	     python_round_half((int64_t)picture->height - height), width, height, black);
+}
+
+static int random_crop(struct naive *picture, const struct step *step, const struct step_size *size,
+		       struct random_stream *random)
+{
+	crop(picture, -(int64_t)step->pad_x, -(int64_t)step->pad_y,
+	     picture->width + 2 * step->pad_x, picture->height + 2 * step->pad_y, step->fill);
+	if (picture->width < size->width || picture->height < size->height)
+		return -EINVAL;
+	if (picture->width == size->width && picture->height == size->height)
+		return 0;
+	uint32_t y = random_below(random, picture->height - size->height + 1);
+	uint32_t x = random_below(random, picture->width - size->width + 1);
+
+	crop(picture, x, y, size->width, size->height, NULL);
+	return 0;
+}
+
+static int run_step(struct naive *picture, const struct step *step, uint64_t epoch,
+		    struct random_stream *random)
+{
+	const struct step_size *size = &step->sizes[0];
+	uint32_t region[4];
+
+	for (unsigned i = 1; i < step->size_count; i++)
+		if (step->sizes[i].epoch <= epoch)
+			size = &step->sizes[i];
+	switch (step->kind) {
+	case STEP_RANDOM_RESIZED_CROP:
+		random_region(step, picture, random, region);
+		crop(picture, region[0], region[1], region[2], region[3], NULL);
+		resize(picture, size->width, size->height);
+		return 0;
+	case STEP_RESIZE:
+		if (size->height)
+			resize(picture, size->width, size->height);
+		else if (picture->width <= picture->height)
+			resize(picture, size->width,
+			       size->width * picture->height / picture->width);
+		else
+			resize(picture, size->width * picture->width / picture->height,
+			       size->width);
+		return 0;
+	case STEP_CENTER_CROP:
+		center_crop(picture, size->width, size->height);
+		return 0;
+	case STEP_PAD:
+		crop(picture, -(int64_t)step->pad_x, -(int64_t)step->pad_y,
+		     picture->width + 2 * step->pad_x, picture->height + 2 * step->pad_y,
+		     step->fill);
+		return 0;
+	case STEP_RANDOM_CROP:
+		return random_crop(picture, step, size, random);
+	default:
+		if ((double)random_float(random) < step->probability)
+			flip(picture, step->kind == STEP_VFLIP);
+		return 0;
+	}
+}
+
+int naive_run(const struct transform *transform, const uint8_t *pixels, uint32_t width,
+	      uint32_t height, uint64_t seed, uint64_t epoch, uint64_t sample,
+	      struct naive *ret_picture)
+{
+	struct naive picture = empty(width, height, 0);
+	struct random_stream random;
+
+	memcpy(picture.pixels, pixels, (size_t)width * height * 3);
+	random_init(&random, seed, epoch, sample, RANDOM_AUGMENT);
+	for (unsigned i = 0; i < transform->step_count; i++) {
+		int r = run_step(&picture, &transform->steps[i], epoch, &random);
+
+		if (r < 0) {
+			free(picture.pixels);
+			return r;
+		}
+	}
+	*ret_picture = picture;
+	return 0;
+}
