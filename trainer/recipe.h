@@ -32,7 +32,7 @@ enum recipe_schedule {
 enum recipe_precision { RECIPE_AUTO, RECIPE_FP32, RECIPE_BF16, RECIPE_FP16 };
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
 enum recipe_progress { RECIPE_PROGRESS_AUTO, RECIPE_PROGRESS_BAR, RECIPE_PROGRESS_PLAIN, RECIPE_PROGRESS_OFF };
-enum recipe_stem { RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR };
+enum recipe_stem { RECIPE_STEM_AUTO, RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
 struct recipe_numbers {

@@ -79,9 +79,9 @@ const struct recipe_key recipe_keys[] = {
 	       "Factor on the channels of every layer, rounded to multiples of 8."),
 	INTEGER(model, classes, "0", 0, 1000000, RECIPE_FIXED,
 		"Outputs; 0: as many as the training set has classes."),
-	WORD(model, stem, "imagenet", "imagenet|cifar", RECIPE_FIXED,
-	     "First layer of resnet18 to resnet152: 7 x 7 with stride 2 and pooling, or 3 x 3 for "
-	     "small images."),
+	WORD(model, stem, "auto", "auto|imagenet|cifar", RECIPE_FIXED,
+	     "First layer of ResNets: imagenet is 7 x 7 with stride 2 and pooling, cifar is 3 x 3. auto: cifar for "
+	     "resnet_cifar, imagenet for the others."),
 	BOOLEAN(model, zero_init, "true", RECIPE_FIXED,
 		"Start the last batch norm of each residual block at zero, so that blocks start as "
 		"identities."),

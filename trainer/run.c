@@ -211,18 +211,17 @@ static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
 {
 	char error[DATA_ERROR_MAX] = "";
 	struct feed_info info = {.size = sizeof(info)};
+	if (run->recipe->data.batch_size > run->data.samples)
+		return run_fail(run, -EINVAL,
+				"data.batch_size = %llu is more than the %llu samples of %s",
+				(unsigned long long)run->recipe->data.batch_size,
+				(unsigned long long)run->data.samples, run->recipe->data.train);
 	int r = data_train_feed(&run->data, epoch, batch, &run->feed, error);
 	if (!r)
 		r = feed_info(run->feed, &info);
 	if (r)
 		return run_fail(run, r, "%s", *error ? error : strerror(-r));
 	run->state.batches_per_epoch = info.batches_per_epoch;
-	if (!info.batches_per_epoch)
-		return run_fail(
-			run, -EINVAL,
-			"data.batch_size = %llu leaves no whole batch of the %llu samples of %s",
-			(unsigned long long)run->recipe->data.batch_size,
-			(unsigned long long)run->data.samples, run->recipe->data.train);
 	double wait = 0;
 	r = data_next(run->feed, run->options.stop, &run->batch, &wait, error);
 	if (r == FEED_END)

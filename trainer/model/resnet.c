@@ -163,7 +163,7 @@ int resnet_describe(struct model *model, const struct recipe_model *recipe, uint
 		for (unsigned s = 0; s < 4; s++)
 			list[s] = (struct stage){layer_width(recipe->width, 64u << s),
 						 nets[i].blocks[s], s ? 2 : 1};
-		bool large = recipe->stem == RECIPE_STEM_IMAGENET;
+		bool large = recipe->stem != RECIPE_STEM_CIFAR;
 		uint32_t channels = list[0].channels;
 		int x = stem(model, channels, large);
 		x = stages(model, list, 4, x, channels, nets[i].bottlenecks, recipe->zero_init);

@@ -1,0 +1,484 @@
+/*
+ * The trainer as a process, on a private daemon and a small dataset: runs that are killed and resumed give the losses of an unbroken
+ * one bit for bit, and everything that a run refuses or leaves behind is as trainer(1) says. TRAINER and LOADERD name the programs.
+ */
+#include "loaderd_fixture.h"
+#include "safetensors.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STEPS = 40, ARGUMENTS_MAX = 48, STOPPED = 3 };
+
+static struct fixture fixture;
+static char dataset[PATH_MAX + 64], validation[PATH_MAX + 64], recipe[PATH_MAX + 64], said[65536];
+
+static int setup(void **state)
+{
+	fixture_init(&fixture);
+	snprintf(dataset, sizeof dataset, "%s", fixture_dataset(&fixture, "train", 325, FIXTURE_RAW, 16));
+	snprintf(validation, sizeof validation, "%s", fixture_dataset(&fixture, "val", 50, FIXTURE_RAW, 16));
+	snprintf(recipe, sizeof recipe, "%s/tiny.ini", fixture.folder);
+	FILE *file = fopen(recipe, "w");
+	fprintf(file,
+		"[data]\ntrain = %s\nval = %s\nbatch_size = 16\npipeline = random_crop(16, padding=2) hflip(0.5)\n"
+		"[model]\nname = resnet_cifar\ndepth = 8\nwidth = 0.5\n"
+		"[optim]\nlr = 0.1\n[schedule]\nwarmup = 0.25\n"
+		"[train]\nepochs = 2\nseed = 4\nthreads = 2\nprecision = fp32\nlabel_smoothing = 0.1\nema = 0.9\n"
+		"[log]\ninterval = 1\n[checkpoint]\nevery_steps = 7\n",
+		dataset, validation);
+	fclose(file);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture_deinit(&fixture);
+	return 0;
+}
+
+/* Path of NAME in the folder of run RUN. */
+static const char *in(const char *run, const char *name)
+{
+	static char paths[4][PATH_MAX + 300];
+	static unsigned next;
+	char *path = paths[next++ % 4];
+	snprintf(path, sizeof paths[0], "%s/%s/%s", fixture.folder, run, name);
+	return path;
+}
+
+/* Starts the trainer with its output in RUN; standard error goes to a file there. Arguments end with NULL. */
+static pid_t start_list(const char *run, va_list list)
+{
+	static char output[PATH_MAX + 300];
+	char log[PATH_MAX + 300];
+	const char *trainer = getenv("TRAINER"), *arguments[ARGUMENTS_MAX] = {trainer, recipe, "--output", output};
+	unsigned count = 4;
+	assert_non_null(trainer);
+	while (count < ARGUMENTS_MAX - 1 && (arguments[count] = va_arg(list, const char *)))
+		count++;
+	snprintf(output, sizeof output, "%s", in(run, ""));
+	snprintf(log, sizeof log, "%s/%s.err", fixture.folder, run);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(fd, STDERR_FILENO);
+		dup2(fd, STDOUT_FILENO);
+		execv(trainer, (char **)arguments);
+		_exit(127);
+	}
+	return pid;
+}
+
+static pid_t start(const char *run, ...)
+{
+	va_list list;
+	va_start(list, run);
+	pid_t pid = start_list(run, list);
+	va_end(list);
+	return pid;
+}
+
+static void read_said(const char *run)
+{
+	char log[PATH_MAX + 300];
+	snprintf(log, sizeof log, "%s/%s.err", fixture.folder, run);
+	FILE *file = fopen(log, "r");
+	size_t n = fread(said, 1, sizeof said - 1, file);
+	said[n] = '\0';
+	fclose(file);
+}
+
+/* Waits; returns the exit status, or minus the signal. */
+static int finish(pid_t pid, const char *run)
+{
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	read_said(run);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void expect(int status, int expected)
+{
+	if (status != expected)
+		fail_msg("exit status %d, expected %d:\n%s", status, expected, said);
+}
+
+static void expect_said(const char *text)
+{
+	if (!strstr(said, text))
+		fail_msg("\"%s\" was not said, but:\n%s", text, said);
+}
+
+/* Runs to the end. */
+static int run(const char *name, ...)
+{
+	va_list list;
+	va_start(list, name);
+	pid_t pid = start_list(name, list);
+	va_end(list);
+	return finish(pid, name);
+}
+
+/* What a log says about losses: one text per step, and one per evaluation. */
+struct losses {
+	char step[256][40], eval[256][120];
+	unsigned steps, evals;
+};
+
+static void read_log(const char *run, struct losses *losses)
+{
+	char line[8192];
+	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	uint64_t last = 0;
+	assert_non_null(file);
+	*losses = (struct losses){0};
+	while (fgets(line, sizeof line, file)) {
+		json_error_t error;
+		json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, &error);
+		if (!json)
+			fail_msg("%s: %s", error.text, line);
+		const char *event = json_string_value(json_object_get(json, "event"));
+		uint64_t step = (uint64_t)json_integer_value(json_object_get(json, "step"));
+		assert_true(step >= last);
+		last = step;
+		if (!strcmp(event, "step")) {
+			assert_int_equal(step, losses->steps + 1);
+			snprintf(losses->step[losses->steps++], sizeof losses->step[0], "%s",
+				 json_string_value(json_object_get(json, "loss_hex")));
+			double exact = json_number_value(json_object_get(json, "loss"));
+			assert_true(exact == strtod(losses->step[step - 1], NULL));
+		} else if (!strcmp(event, "eval")) {
+			snprintf(losses->eval[losses->evals++], sizeof losses->eval[0], "%llu %s %g",
+				 (unsigned long long)step, json_string_value(json_object_get(json, "loss_hex")),
+				 json_number_value(json_object_get(json, "top1")));
+		}
+		json_decref(json);
+	}
+	fclose(file);
+}
+
+static void same_losses(const char *a, const char *b)
+{
+	static struct losses x, y;
+	read_log(a, &x);
+	read_log(b, &y);
+	assert_int_equal(x.steps, y.steps);
+	assert_int_equal(x.evals, y.evals);
+	for (unsigned i = 0; i < x.steps; i++)
+		if (strcmp(x.step[i], y.step[i]))
+			fail_msg("step %u: %s has loss %s, %s has %s", i + 1, a, x.step[i], b, y.step[i]);
+	for (unsigned i = 0; i < x.evals; i++)
+		assert_string_equal(x.eval[i], y.eval[i]);
+}
+
+static void same_file(const char *a, const char *b, const char *name)
+{
+	FILE *x = fopen(in(a, name), "r"), *y = fopen(in(b, name), "r");
+	assert_non_null(x);
+	assert_non_null(y);
+	int c;
+	do {
+		c = fgetc(x);
+		if (c != fgetc(y))
+			fail_msg("%s differs between %s and %s", name, a, b);
+	} while (c != EOF);
+	fclose(x);
+	fclose(y);
+}
+
+static bool exists(const char *run, const char *name)
+{
+	return access(in(run, name), F_OK) == 0;
+}
+
+/* Waits until the log of a run that goes on has a line of this step. */
+static void wait_for_step(const char *run, pid_t pid, unsigned step)
+{
+	char text[64];
+	snprintf(text, sizeof text, "\"event\":\"step\",\"step\":%u,", step);
+	for (int i = 0; i < 30000; i++) {
+		FILE *file = fopen(in(run, "log.jsonl"), "r");
+		char line[8192];
+		while (file && fgets(line, sizeof line, file)) {
+			if (strstr(line, text)) {
+				fclose(file);
+				return;
+			}
+		}
+		if (file)
+			fclose(file);
+		if (kill(pid, 0))
+			fail_msg("the trainer is gone");
+		usleep(1000);
+	}
+	fail_msg("step %u does not come", step);
+}
+
+/* The run that the others are compared with, and what it leaves. */
+static void unbroken(void **state)
+{
+	static struct losses losses;
+	expect(run("unbroken", NULL), 0);
+	read_log("unbroken", &losses);
+	assert_int_equal(losses.steps, STEPS);
+	assert_int_equal(losses.evals, 2);
+	double first = 0, last = 0;
+	for (int i = 0; i < 8; i++) {
+		first += strtod(losses.step[i], NULL);
+		last += strtod(losses.step[STEPS - 1 - i], NULL);
+	}
+	if (!(last < 0.9 * first))
+		fail_msg("the loss goes from %g to %g", first / 8, last / 8);
+	assert_true(exists("unbroken", "checkpoint-00000040.safetensors"));
+	assert_true(exists("unbroken", "checkpoint-00000035.safetensors"));
+	assert_false(exists("unbroken", "checkpoint-00000028.safetensors"));
+	assert_true(exists("unbroken", "best.safetensors"));
+	assert_true(exists("unbroken", "model.safetensors"));
+	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
+	assert_string_equal(json_string_value(json_object_get(summary, "outcome")), "finished");
+	assert_int_equal(json_integer_value(json_object_get(summary, "steps")), STEPS);
+	assert_int_equal(json_integer_value(json_object_get(summary, "images")), STEPS * 16);
+	assert_int_equal(json_integer_value(json_object_get(summary, "val_samples")), 50);
+	json_decref(summary);
+	expect(run("again", NULL), 0);
+	same_losses("unbroken", "again");
+	same_file("unbroken", "again", "model.safetensors");
+}
+
+/* Killed at many moments and resumed each time, also before the first checkpoint. */
+static void killed(void **state)
+{
+	unsigned kills = 0;
+	expect(finish(start("killed", "--dry-run", NULL), "killed"), 0);
+	assert_false(exists("killed", "log.jsonl"));
+	for (unsigned step = 3; step < STEPS; step += 9, kills++) {
+		pid_t pid = start("killed", "--resume", NULL);
+		wait_for_step("killed", pid, step);
+		usleep(step * 300);
+		kill(pid, SIGKILL);
+		int status = finish(pid, "killed");
+		if (status == 0)
+			break;
+		expect(status, -SIGKILL);
+	}
+	assert_true(kills > 0);
+	expect(run("killed", "--resume", NULL), 0);
+	expect_said("resumed at step");
+	same_losses("unbroken", "killed");
+	same_file("unbroken", "killed", "model.safetensors");
+	same_file("unbroken", "killed", "best.safetensors");
+}
+
+static void stopped(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = start("stopped", "--resume", NULL);
+		wait_for_step("stopped", pid, 11 + 12 * (unsigned)i);
+		kill(pid, i ? SIGINT : SIGTERM);
+		expect(finish(pid, "stopped"), STOPPED);
+		expect_said("--resume continues");
+	}
+	expect(run("stopped", "--resume", NULL), 0);
+	same_losses("unbroken", "stopped");
+	same_file("unbroken", "stopped", "model.safetensors");
+	expect(run("stopped", "--resume", NULL), 0);
+	same_losses("unbroken", "stopped");
+}
+
+/* A run is not overwritten by accident, nor continued with a recipe that changes it. */
+static void refused(void **state)
+{
+	expect(run("unbroken", NULL), 1);
+	expect_said("--resume continues it");
+	expect(run("unbroken", "--resume", "optim.lr=0.2", NULL), 1);
+	expect_said("optim.lr is \"0.2\" but was \"0.1\" in the checkpoint");
+	expect(run("unbroken", "--resume", "--allow-changes", "model.width=1", NULL), 1);
+	expect_said("model.width");
+	expect(run("unbroken", "--resume", "--seed", "5", NULL), 1);
+	expect_said("train.seed");
+	char other[PATH_MAX + 100];
+	snprintf(other, sizeof other, "data.train=%s", validation);
+	expect(run("unbroken", "--resume", other, NULL), 1);
+	expect_said("data.train has 50 samples, but had 325");
+	expect(run("refused", "data.batch_size=326", NULL), 1);
+	expect_said("data.batch_size = 326 is more than the 325 samples");
+	expect(run("refused", "data.pipeline=to(f32) layout(nchw)", NULL), 1);
+	expect_said("layout()");
+	expect(run("refused", "data.pipeline=hflop(1)", NULL), 1);
+	expect(run("refused", "data.train=/nonexistent.pimg", NULL), 1);
+	expect_said("/nonexistent.pimg");
+	expect(run("refused", "model.classes=4", NULL), 1);
+	expect_said("model.classes = 4");
+	expect(run("refused", "--socket", "/nonexistent/socket", NULL), 1);
+	expect(run("refused", "data.bathc_size=3", NULL), 1);
+	expect_said("did you mean data.batch_size?");
+}
+
+/* Runs that go on with another learning rate, when asked to; and --overwrite. */
+static void changed(void **state)
+{
+	pid_t pid = start("changed", NULL);
+	wait_for_step("changed", pid, 8);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "changed"), STOPPED);
+	expect(run("changed", "--resume", "--allow-changes", "optim.lr=0.01", NULL), 0);
+	expect(run("changed", "--overwrite", NULL), 0);
+	same_losses("unbroken", "changed");
+}
+
+/* A checkpoint that is cut short yields to the one before it. */
+static void damaged(void **state)
+{
+	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
+	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
+	expect(run("damaged", "--resume", NULL), 0);
+	expect_said("trying the checkpoint before it");
+	same_losses("unbroken", "damaged");
+	char argument[PATH_MAX + 400];
+	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 50000), 0);
+	snprintf(argument, sizeof argument, "--resume=%s", in("damaged", "checkpoint-00000040.safetensors"));
+	expect(run("damaged", argument, NULL), 1);
+	expect_said("cut short");
+}
+
+static const struct safetensors_tensor *tensor(struct safetensors *file, const char *name)
+{
+	const struct safetensors_tensor *found = safetensors_find(file, name);
+	if (!found)
+		fail_msg("no tensor %s", name);
+	return found;
+}
+
+/* The exported model is the average; with a warm-up as long as the run, the average is the weights. */
+static void averaged(void **state)
+{
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *model, *checkpoint;
+	assert_int_equal(safetensors_open(in("unbroken", "model.safetensors"), &model, error), 0);
+	assert_int_equal(safetensors_open(in("unbroken", "checkpoint-00000040.safetensors"), &checkpoint, error), 0);
+	for (size_t i = 0; i < safetensors_count(model); i++) {
+		const struct safetensors_tensor *t = safetensors_at(model, i);
+		char name[256];
+		snprintf(name, sizeof name, "ema.%s", t->name);
+		assert_memory_equal(t->data, tensor(checkpoint, name)->data, t->size);
+	}
+	const struct safetensors_tensor *value = tensor(checkpoint, "bn1.running_mean");
+	assert_true(memcmp(value->data, tensor(checkpoint, "ema.bn1.running_mean")->data, value->size) != 0);
+	safetensors_close(model);
+	safetensors_close(checkpoint);
+	expect(run("plain", "train.ema=0", NULL), 0);
+	expect(run("following", "train.ema_warmup=2", NULL), 0);
+	same_losses("plain", "following");
+	same_file("plain", "following", "model.safetensors");
+}
+
+/* The smoothed loss is linear in the smoothing while the weights are the same. */
+static void smoothed(void **state)
+{
+	static const char *const settings[3] = {"train.label_smoothing=0", "train.label_smoothing=0.25",
+						"train.label_smoothing=0.5"};
+	double loss[3];
+	for (int i = 0; i < 3; i++) {
+		static struct losses losses;
+		expect(run("smoothed", "--overwrite", "train.epochs=0.05", "schedule.warmup=0", settings[i], NULL), 0);
+		read_log("smoothed", &losses);
+		assert_int_equal(losses.steps, 1);
+		loss[i] = strtod(losses.step[0], NULL);
+	}
+	assert_true(fabs(loss[0] - loss[2]) > 1e-4);
+	assert_true(fabs(loss[1] - (loss[0] + loss[2]) / 2) < 1e-5);
+}
+
+/* Image sizes that follow a schedule of epochs, resumed in the second size. */
+static void growing(void **state)
+{
+	static const char pipeline[] = "data.pipeline=random_resized_crop(16@0;24@1) hflip(0.5)";
+	expect(run("growing", pipeline, NULL), 0);
+	pid_t pid = start("grown", pipeline, NULL);
+	wait_for_step("grown", pid, 26);
+	kill(pid, SIGKILL);
+	finish(pid, "grown");
+	expect(run("grown", "--resume", pipeline, NULL), 0);
+	same_losses("growing", "grown");
+}
+
+/* Weights that are not finite end the run with the step and remedies; fine-tuning and evaluation alone on the way. */
+static void diverged(void **state)
+{
+	char error[SAFETENSORS_ERROR_MAX], argument[PATH_MAX + 400];
+	struct safetensors *file;
+	snprintf(argument, sizeof argument, "model.pretrained=%s", in("unbroken", "model.safetensors"));
+	expect(run("evaluated", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
+	static struct losses before, after;
+	read_log("unbroken", &before);
+	read_log("evaluated", &after);
+	assert_int_equal(after.evals, 1);
+	assert_string_equal(strchr(before.eval[1], ' '), strchr(after.eval[0], ' '));
+
+	assert_int_equal(safetensors_open(in("unbroken", "model.safetensors"), &file, error), 0);
+	struct safetensors_tensor tensors[256];
+	static float bad[4096];
+	size_t count = safetensors_count(file);
+	assert_true(count <= 256);
+	for (size_t i = 0; i < count; i++) {
+		tensors[i] = *safetensors_at(file, i);
+		if (!strcmp(tensors[i].name, "fc.bias")) {
+			memcpy(bad, tensors[i].data, tensors[i].size);
+			bad[3] = NAN;
+			tensors[i].data = bad;
+		}
+	}
+	struct safetensors_writer writer = {tensors, count, NULL, 0, NULL, NULL};
+	snprintf(argument, sizeof argument, "model.pretrained=%s/bad.safetensors", fixture.folder);
+	assert_int_equal(safetensors_write(strchr(argument, '=') + 1, &writer, error), 0);
+	safetensors_close(file);
+	expect(run("diverged", argument, NULL), 1);
+	expect_said("step 1 (epoch 0.000): the loss is");
+	expect_said("a lower optim.lr");
+	assert_false(exists("diverged", "model.safetensors"));
+}
+
+/* On a daemon that others share; it is the same run. */
+static void shared_daemon(void **state)
+{
+	fixture_start(&fixture, NULL, NULL);
+	expect(run("shared", "--socket", fixture.socket, NULL), 0);
+	same_losses("unbroken", "shared");
+	pid_t pid = start("orphan", "--socket", fixture.socket, NULL);
+	wait_for_step("orphan", pid, 10);
+	fixture_stop(&fixture, SIGKILL);
+	expect(finish(pid, "orphan"), 1);
+	expect_said("the daemon went away");
+	expect(run("orphan", "--resume", NULL), 0);
+	same_losses("unbroken", "orphan");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(unbroken), cmocka_unit_test(killed),	cmocka_unit_test(stopped),
+		cmocka_unit_test(refused),  cmocka_unit_test(changed),	cmocka_unit_test(damaged),
+		cmocka_unit_test(averaged), cmocka_unit_test(smoothed), cmocka_unit_test(growing),
+		cmocka_unit_test(diverged), cmocka_unit_test(shared_daemon),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
