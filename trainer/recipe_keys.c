@@ -80,7 +80,8 @@ const struct recipe_key recipe_keys[] = {
 	INTEGER(model, classes, "0", 0, 1000000, RECIPE_FIXED,
 		"Outputs; 0: as many as the training set has classes."),
 	WORD(model, stem, "auto", "auto|imagenet|cifar", RECIPE_FIXED,
-	     "First layer of ResNets: imagenet is 7 x 7 with stride 2 and pooling, cifar is 3 x 3. auto: cifar for "
+	     "First layer of ResNets: imagenet is 7 x 7 with stride 2 and pooling, cifar is 3 x 3. "
+	     "auto: cifar for "
 	     "resnet_cifar, imagenet for the others."),
 	BOOLEAN(model, zero_init, "true", RECIPE_FIXED,
 		"Start the last batch norm of each residual block at zero, so that blocks start as "

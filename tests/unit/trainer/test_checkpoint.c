@@ -156,13 +156,11 @@ static void another_model_is_refused(void **state)
 	struct checkpoint *checkpoint;
 	checkpoint_path(folder, 25, path);
 	assert_int_equal(checkpoint_open(path, &checkpoint, error), 0);
-	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5",
-		     10, &spec);
+	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, &spec);
 	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
 	assert_non_null(strstr(error, "layer1.1.conv1.weight is missing"));
 	fixture_deinit(&b);
-	fixture_init(&b, "model.name=resnet_cifar model.depth=8 model.width=1", 10,
-		     &spec);
+	fixture_init(&b, "model.name=resnet_cifar model.depth=8 model.width=1", 10, &spec);
 	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
 	assert_non_null(strstr(error, "another shape"));
 	fixture_deinit(&b);
@@ -187,8 +185,7 @@ static void import(void **state)
 	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
 	assert_memory_equal(x, y, sizeof(x));
 	fixture_deinit(&b);
-	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5",
-		     10, NULL);
+	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
 	assert_int_equal(checkpoint_import(path, b.params, &kept, error), -EBADMSG);
 	fixture_deinit(&b);
 	fixture_deinit(&a);
