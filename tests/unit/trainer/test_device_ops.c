@@ -135,6 +135,10 @@ static void make_tensors(struct fixture *f, bool coarse)
 	if (op->residual)
 		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
 	tensor_fill(&f->x, 1, coarse);
+	/* no ties, which have no derivative: 37 i mod 251 differs wherever windows reach, and is exact in bf16 */
+	for (size_t i = 0; coarse && i < tensor_count(&f->x); i++)
+		if (op->op == OP_MAX_POOL || op->op == OP_GLOBAL_MAX)
+			f->x.v[i] = ((double)(i * 37 % 251) - 125) / 128;
 	for (int i = 0; i < ROLES; i++)
 		if (f->t[i].v)
 			tensor_fill(&f->t[i], 10 + (uint64_t)i, coarse);
@@ -353,7 +357,8 @@ static void check_running(struct fixture *f, double tolerance)
 static void check_case(const struct op_case *op, enum device_precision precision)
 {
 	struct fixture f = {.op = op, .device = open_cpu(precision, 0)};
-	double tolerance = precision == DEVICE_FP32 ? 2e-5 : 5e-2;
+	double tolerance =
+		precision == DEVICE_FP32 ? 2e-5 : 8e-2; /* a ReLU at 0.003 may flip: sqrt(0.3 %) */
 	struct tensor y;
 	float *got;
 
