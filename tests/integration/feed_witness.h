@@ -1,0 +1,49 @@
+/*
+ * A well-behaved client in a process of its own, which watches while others misbehave: how long it ever waited, by phase, and a hash of
+ * every batch, to be compared with an undisturbed feed afterwards. And the daemon's own figures, from status and /proc.
+ */
+#pragma once
+
+#include "loaderd_fixture.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	WITNESS_PHASES = 32,
+	WITNESS_HASHES = 1 << 16,
+};
+
+struct witness {
+	pid_t pid;
+	struct feed_options options;
+	_Atomic bool stop;
+	_Atomic unsigned phase;
+	_Atomic uint64_t batches; /* in all */
+	_Atomic uint64_t phase_batches[WITNESS_PHASES];
+	_Atomic uint64_t wait_ns_max[WITNESS_PHASES]; /* from one batch to the next */
+	uint64_t hashes[WITNESS_HASHES];
+};
+
+/* Opens the feed in a new process and waits for its first ten batches. Options' strings must stay. */
+struct witness *witness_start(const struct feed_options *options);
+/* Begins a new phase; returns its number. */
+unsigned witness_phase(struct witness *witness);
+/* Waits until it has got so many more batches: that it is served at all. */
+void witness_wait(struct witness *witness, uint64_t batches);
+/* Stops it, asserts that nothing failed there, and compares every batch with a fresh feed of the same options. Frees it. */
+void witness_finish(struct witness *witness);
+
+/* What the daemon holds. */
+struct holdings {
+	unsigned descriptors, ring_mappings;
+	unsigned feeds;	       /* by its status */
+	uint64_t shared_bytes; /* by its status */
+	uint64_t anonymous_kib;
+};
+struct holdings holdings_of(const struct fixture *fixture);
+/* Waits up to five seconds for descriptors, mappings, feeds and bytes to be what they were; fails with the difference. */
+void holdings_return_to(const struct fixture *fixture, const struct holdings *before);
+/* True where timing and memory are the sanitizer's rather than ours. */
+bool sanitized(void);
