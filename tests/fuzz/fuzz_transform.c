@@ -1,0 +1,82 @@
+/*
+ * Pipeline text: whatever it says is refused with a place in the text, or gives a pipeline whose plans stay inside the image
+ * and make what transform_shape promises.
+ */
+#include "fuzz.h"
+#include "plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check(int holds)
+{
+	if (!holds)
+		abort();
+}
+
+static void check_axis(const struct plan_axis *axis, uint32_t source, uint32_t count)
+{
+	uint32_t first = 0;
+	int64_t grid = 0;
+	uint32_t content = plan_axis_content(axis, &first, &grid);
+
+	check(axis->source == source && axis->count == count);
+	check(axis->low < axis->high && axis->high <= source && axis->grid > 0);
+	check(content <= count);
+	if (content == 0)
+		return;
+	check(first + content <= count);
+	check(grid >= 0 && grid + content <= axis->grid);
+}
+
+static void check_plan(const struct transform *transform, uint32_t width, uint32_t height,
+		       uint64_t epoch)
+{
+	struct transform_error error;
+	struct transform_shape shape;
+	struct plan plan;
+
+	transform_shape(transform, epoch, &shape);
+	check(shape.sample_size <= transform_sample_size_max(transform));
+	if (plan_make(transform, width, height, 1, epoch, width, &plan, &error) < 0) {
+		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
+		return;
+	}
+	check(plan.stage_count >= 1 && plan.stage_count <= TRANSFORM_STEPS_MAX + 1);
+	for (unsigned i = 0; i < plan.stage_count; i++) {
+		const struct plan_stage *stage = &plan.stages[i];
+		const struct plan_stage *next = i + 1 < plan.stage_count ? stage + 1 : NULL;
+
+		check_axis(&stage->x, i ? stage[-1].x.count : width,
+			   next ? next->x.source : shape.width);
+		check_axis(&stage->y, i ? stage[-1].y.count : height,
+			   next ? next->y.source : shape.height);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const uint32_t sizes[][2] = {
+		{1, 1}, {3, 500}, {640, 480}, {65535, 65535}, {65535, 1}};
+	struct transform *transform = NULL;
+	struct transform_error error = {.position = -2};
+	char *text = malloc(size + 1);
+
+	if (!text)
+		return 0;
+	memcpy(text, data, size);
+	text[size] = 0;
+	if (transform_parse(text, &transform, &error) < 0) {
+		check(!transform && error.position >= -1 && error.position <= (int)strlen(text));
+		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
+		free(text);
+		return 0;
+	}
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		if (transform_fix_size(transform, sizes[i][0], sizes[i][1], &error) == 0)
+			for (uint64_t epoch = 0; epoch < 4; epoch++)
+				check_plan(transform, sizes[i][0], sizes[i][1], epoch * epoch * 7);
+	transform_free(transform);
+	free(text);
+	return 0;
+}
