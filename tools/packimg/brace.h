@@ -18,7 +18,7 @@ void word_list_deinit(struct word_list *list);
 int word_list_add(struct word_list *list, const char *word);
 
 enum {
-	BRACE_WORDS_MAX = 1000000,
+	BRACE_WORDS_MAX = 100000,
 };
 
 /* Appends the words in order. -E2BIG past BRACE_WORDS_MAX, -ENOMEM. */

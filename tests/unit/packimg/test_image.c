@@ -1,0 +1,370 @@
+/* Source images of every kind become the same upright 8-bit RGB or grey; what is cut off or foreign is refused. */
+#include "image.h"
+#include "render.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#if HAVE_SPNG
+#include <spng.h>
+#endif
+#if HAVE_WEBP
+#include <webp/encode.h>
+#endif
+
+enum {
+	WIDTH = 13,
+	HEIGHT = 9,
+};
+
+/* A smooth colour ramp, so that JPEG comes close to it; all four corners differ. */
+static void fill(uint8_t *rgb, uint32_t width, uint32_t height)
+{
+	for (uint32_t y = 0; y < height; y++) {
+		for (uint32_t x = 0; x < width; x++) {
+			*rgb++ = (uint8_t)(20 + 200 * x / width);
+			*rgb++ = (uint8_t)(30 + 200 * y / height);
+			*rgb++ = (uint8_t)(40 + 100 * (x + y) / (width + height));
+		}
+	}
+}
+
+/* Bytes as the readers want them: padding behind. */
+static uint8_t *pad(const void *data, size_t size)
+{
+	uint8_t *copy = calloc(1, size + IMAGE_PADDING);
+
+	memcpy(copy, data, size);
+	return copy;
+}
+
+static void test_orientations(void **state)
+{
+	/* Where the stored pixel in row 0, column 0 and its right neighbour stand upright, per EXIF. 3 x 2 stored pixels. */
+	static const struct {
+		uint32_t x0, y0, x1, y1;
+	} expected[9] = {
+		{0},	      {0, 0, 1, 0}, {2, 0, 1, 0}, {2, 1, 1, 1}, {0, 1, 1, 1},
+		{0, 0, 0, 1}, {1, 0, 1, 1}, {1, 2, 1, 1}, {0, 2, 0, 1},
+	};
+	static const uint8_t stored[6] = {1, 2, 3, 4, 5, 6};
+
+	for (uint8_t o = 1; o <= 8; o++) {
+		uint32_t width = o >= 5 ? 2 : 3;
+		uint8_t upright[6];
+
+		image_orient(stored, 3, 2, 1, o, upright);
+		assert_int_equal(upright[expected[o].y0 * width + expected[o].x0], 1);
+		assert_int_equal(upright[expected[o].y1 * width + expected[o].x1], 2);
+	}
+}
+
+static void test_exif(void **state)
+{
+	uint8_t little[] = {'I', 'I', '*', 0, 8, 0, 0, 0, 1, 0, 0x12, 1,
+			    3,	 0,   1,   0, 0, 0, 6, 0, 0, 0, 0,    0};
+	uint8_t big[] = {'M', 'M', 0, '*', 0, 0, 0, 8, 0, 1, 1, 0x12,
+			 0,   3,   0, 0,   0, 1, 0, 8, 0, 0, 0, 0};
+
+	assert_int_equal(exif_orientation(little, sizeof(little)), 6);
+	assert_int_equal(exif_orientation(big, sizeof(big)), 8);
+	big[19] = 9;
+	assert_int_equal(exif_orientation(big, sizeof(big)), 1);
+	little[4] = 0xff;
+	assert_int_equal(exif_orientation(little, sizeof(little)), 1);
+	for (size_t size = 0; size < sizeof(big); size++)
+		assert_int_equal(exif_orientation(big, size), 1);
+}
+
+static void read_all(const uint8_t *data, size_t size, struct image_info *info,
+		     struct image_reader *reader, struct image_pixels *pixels)
+{
+	struct packimg_error error = {{0}};
+	int r;
+
+	r = image_probe(data, size, info, &error);
+	if (!r)
+		r = image_read(reader, data, size, info, NULL, 0, 0, pixels, &error);
+	if (r)
+		fail_msg("%s", error.text);
+}
+
+static void make_jpeg(struct packimg_encoder *encoder, uint32_t channels, const uint8_t **data,
+		      size_t *size)
+{
+	uint8_t pixels[WIDTH * HEIGHT * 3];
+
+	fill(pixels, WIDTH, HEIGHT);
+	assert_int_equal(packimg_encode_jpeg(encoder, pixels, WIDTH * channels, WIDTH, HEIGHT,
+					     channels, 95, false, data, size),
+			 0);
+}
+
+/* The JPEG with an EXIF block of that orientation behind its first marker. */
+static uint8_t *with_orientation(const uint8_t *data, size_t size, uint8_t orientation,
+				 size_t *ret_size)
+{
+	const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x',	     'i', 'f', 0, 0,	'M', 'M',
+				0,    '*',  0, 0,  0,	8,	     0,	  1,   1, 0x12, 0,   3,
+				0,    0,    0, 1,  0,	orientation, 0,	  0,   0, 0,	0,   0};
+	uint8_t *made = calloc(1, size + sizeof(exif) + IMAGE_PADDING);
+
+	memcpy(made, data, 2);
+	memcpy(made + 2, exif, sizeof(exif));
+	memcpy(made + 2 + sizeof(exif), data + 2, size - 2);
+	*ret_size = size + sizeof(exif);
+	return made;
+}
+
+static void test_jpeg(void **state)
+{
+	struct packimg_encoder *encoder;
+	struct image_reader reader;
+	struct image_info info;
+	struct image_pixels pixels;
+	uint8_t expected[WIDTH * HEIGHT * 3], *padded;
+	const uint8_t *data;
+	size_t size;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(image_reader_init(&reader), 0);
+	fill(expected, WIDTH, HEIGHT);
+	make_jpeg(encoder, 3, &data, &size);
+	padded = with_orientation(data, size, 6, &size);
+	read_all(padded, size, &info, &reader, &pixels);
+	assert_int_equal(info.orientation, 6);
+	assert_int_equal(pixels.width, HEIGHT);
+	assert_int_equal(pixels.height, WIDTH);
+	/* The stored top left stands at the upright top right. */
+	assert_in_range(pixels.data[(HEIGHT - 1) * 3 + 0], expected[0] - 12, expected[0] + 12);
+	assert_in_range(pixels.data[(HEIGHT - 1) * 3 + 1], expected[1] - 12, expected[1] + 12);
+	free(padded);
+	make_jpeg(encoder, 1, &data, &size);
+	padded = pad(data, size);
+	read_all(padded, size, &info, &reader, &pixels);
+	assert_int_equal(info.channels, 1);
+	assert_int_equal(pixels.channels, 1);
+	assert_int_equal(pixels.stride, WIDTH);
+	free(padded);
+	image_reader_deinit(&reader);
+	packimg_encoder_free(encoder);
+}
+
+static void test_jpeg_end(void **state)
+{
+	struct packimg_encoder *encoder;
+	struct packimg_error error;
+	const uint8_t *data;
+	uint8_t *longer;
+	size_t size;
+
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	make_jpeg(encoder, 3, &data, &size);
+	assert_int_equal(jpeg_check_end(data, size, &error), 0);
+	for (size_t cut = 0; cut < size; cut++)
+		assert_int_equal(jpeg_check_end(data, cut, &error), -EBADMSG);
+	/* An end marker in a thumbnail before the scan does not count, bytes after the end do not matter. */
+	longer = with_orientation(data, size, 1, &size);
+	longer[30] = 0xff;
+	longer[31] = 0xd9;
+	assert_int_equal(jpeg_check_end(longer, size, &error), 0);
+	assert_int_equal(jpeg_check_end(longer, size + 40, &error), 0);
+	assert_int_equal(jpeg_check_end(longer, size - 2, &error), -EBADMSG);
+	free(longer);
+	packimg_encoder_free(encoder);
+}
+
+static void test_foreign(void **state)
+{
+	struct packimg_error error;
+	struct image_info info;
+
+	assert_int_equal(image_probe((const uint8_t *)"GIF89a..........", 16, &info, &error),
+			 -ENOTSUP);
+	assert_non_null(strstr(error.text, "GIF"));
+	assert_int_equal(image_probe((const uint8_t *)"", 0, &info, &error), -EBADMSG);
+	assert_int_equal(image_probe((const uint8_t *)"hello", 5, &info, &error), -EBADMSG);
+	assert_int_equal(image_probe((const uint8_t *)"\xff\xd8\xff", 3, &info, &error), -EBADMSG);
+	assert_int_equal(image_probe((const uint8_t *)"\x89PNG\r\n\x1a\n", 8, &info, &error),
+			 -EBADMSG);
+	assert_int_equal(image_probe((const uint8_t *)"RIFF\0\0\0\0WEBP", 12, &info, &error),
+			 -EBADMSG);
+}
+
+#if HAVE_SPNG
+/* A PNG of raw samples in the given kind; a palette of 3 colours when it has indices. */
+static uint8_t *make_png(uint8_t color_type, uint8_t depth, const void *samples, size_t bytes,
+			 size_t *ret_size)
+{
+	struct spng_ihdr header = {
+		.width = WIDTH, .height = HEIGHT, .bit_depth = depth, .color_type = color_type};
+	struct spng_plte palette = {.n_entries = 3};
+	spng_ctx *png = spng_ctx_new(SPNG_CTX_ENCODER);
+	uint8_t *data, *padded;
+	int r;
+
+	palette.entries[1] = (struct spng_plte_entry){10, 20, 30, 0};
+	palette.entries[2] = (struct spng_plte_entry){200, 150, 100, 0};
+	spng_set_option(png, SPNG_ENCODE_TO_BUFFER, 1);
+	assert_int_equal(spng_set_ihdr(png, &header), 0);
+	if (color_type == SPNG_COLOR_TYPE_INDEXED)
+		assert_int_equal(spng_set_plte(png, &palette), 0);
+	assert_int_equal(spng_encode_image(png, samples, bytes, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE),
+			 0);
+	data = spng_get_png_buffer(png, ret_size, &r);
+	assert_non_null(data);
+	spng_ctx_free(png);
+	padded = pad(data, *ret_size);
+	free(data);
+	return padded;
+}
+
+static void test_png(void **state)
+{
+	struct image_reader reader;
+	struct image_info info;
+	struct image_pixels pixels;
+	uint8_t rgb[WIDTH * HEIGHT * 3], rgba[WIDTH * HEIGHT * 4], index[WIDTH * HEIGHT];
+	uint16_t deep[WIDTH * HEIGHT * 3];
+	uint8_t *data;
+	size_t size;
+
+	assert_int_equal(image_reader_init(&reader), 0);
+	fill(rgb, WIDTH, HEIGHT);
+	for (int i = 0; i < WIDTH * HEIGHT; i++) {
+		memcpy(rgba + 4 * i, rgb + 3 * i, 3);
+		rgba[4 * i + 3] = (uint8_t)i; /* alpha is dropped, not blended */
+		index[i] = (uint8_t)(i % 3);
+	}
+	for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
+		deep[i] = (uint16_t)(rgb[i] << 8 | 0xc0); /* spng takes and stores native order */
+	data = make_png(SPNG_COLOR_TYPE_TRUECOLOR, 8, rgb, sizeof(rgb), &size);
+	read_all(data, size, &info, &reader, &pixels);
+	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
+	free(data);
+	data = make_png(SPNG_COLOR_TYPE_TRUECOLOR_ALPHA, 8, rgba, sizeof(rgba), &size);
+	read_all(data, size, &info, &reader, &pixels);
+	assert_int_equal(pixels.channels, 3);
+	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
+	free(data);
+	data = make_png(SPNG_COLOR_TYPE_TRUECOLOR, 16, deep, sizeof(deep), &size);
+	read_all(data, size, &info, &reader, &pixels);
+	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
+	free(data);
+	data = make_png(SPNG_COLOR_TYPE_INDEXED, 8, index, sizeof(index), &size);
+	read_all(data, size, &info, &reader, &pixels);
+	assert_int_equal(pixels.channels, 3);
+	assert_memory_equal(pixels.data + 3, "\x0a\x14\x1e\xc8\x96\x64", 6);
+	free(data);
+	data = make_png(SPNG_COLOR_TYPE_GRAYSCALE, 8, index, sizeof(index), &size);
+	read_all(data, size, &info, &reader, &pixels);
+	assert_int_equal(pixels.channels, 1);
+	assert_memory_equal(pixels.data, index, sizeof(index));
+	/* Cut off before the end of the last pixels' chunk, it is an error, never a picture. */
+	for (size_t cut = 8; cut < size - 16; cut++) {
+		struct packimg_error error;
+
+		if (!image_probe(data, cut, &info, &error))
+			assert_int_equal(
+				image_read(&reader, data, cut, &info, NULL, 0, 0, &pixels, &error),
+				-EBADMSG);
+	}
+	free(data);
+	image_reader_deinit(&reader);
+}
+
+static void test_png_round_trip(void **state)
+{
+	struct image_reader reader;
+	struct image_info info;
+	struct image_pixels pixels;
+	struct packimg_error error;
+	struct buffer png = {0};
+	uint8_t rgb[WIDTH * HEIGHT * 3];
+
+	assert_int_equal(image_reader_init(&reader), 0);
+	fill(rgb, WIDTH, HEIGHT);
+	for (uint32_t channels = 1; channels <= 3; channels += 2) {
+		assert_int_equal(png_write(rgb, WIDTH, HEIGHT, channels, &png, &error), 0);
+		read_all(png.data, png.size, &info, &reader, &pixels);
+		assert_int_equal(pixels.channels, channels);
+		assert_memory_equal(pixels.data, rgb, WIDTH * HEIGHT * channels);
+	}
+	buffer_deinit(&png);
+	image_reader_deinit(&reader);
+}
+#endif
+
+#if HAVE_WEBP
+static void test_webp(void **state)
+{
+	struct image_reader reader;
+	struct image_info info;
+	struct image_pixels pixels;
+	struct packimg_error error;
+	uint8_t rgb[WIDTH * HEIGHT * 3], *made = NULL, *data;
+	size_t size;
+
+	fill(rgb, WIDTH, HEIGHT);
+	size = WebPEncodeLosslessRGB(rgb, WIDTH, HEIGHT, WIDTH * 3, &made);
+	assert_int_not_equal(size, 0);
+	data = pad(made, size);
+	WebPFree(made);
+	assert_int_equal(image_reader_init(&reader), 0);
+	read_all(data, size, &info, &reader, &pixels);
+	assert_memory_equal(pixels.data, rgb, sizeof(rgb));
+	assert_int_equal(image_read(&reader, data, size / 2, &info, NULL, 0, 0, &pixels, &error),
+			 -EBADMSG);
+	image_reader_deinit(&reader);
+	free(data);
+}
+#endif
+
+static void test_target_size(void **state)
+{
+	static const struct {
+		uint32_t short_side, max_side, width, height, to_width, to_height;
+	} cases[] = {
+		{256, 0, 500, 375, 341, 256},	{256, 0, 375, 500, 256, 341},
+		{256, 0, 200, 900, 200, 900},	{0, 256, 500, 375, 256, 192},
+		{0, 256, 256, 10, 256, 10},	{0, 100, 5000, 3, 100, 1},
+		{256, 300, 500, 375, 300, 225}, {0, 0, 1, 65535, 1, 65535},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct render_options options = {.short_side = cases[i].short_side,
+						 .max_side = cases[i].max_side};
+		uint32_t width, height;
+
+		render_target_size(&options, cases[i].width, cases[i].height, &width, &height);
+		assert_int_equal(width, cases[i].to_width);
+		assert_int_equal(height, cases[i].to_height);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_orientations),
+		cmocka_unit_test(test_exif),
+		cmocka_unit_test(test_jpeg),
+		cmocka_unit_test(test_jpeg_end),
+		cmocka_unit_test(test_foreign),
+#if HAVE_SPNG
+		cmocka_unit_test(test_png),
+		cmocka_unit_test(test_png_round_trip),
+#endif
+#if HAVE_WEBP
+		cmocka_unit_test(test_webp),
+#endif
+		cmocka_unit_test(test_target_size),
+	};
+
+	return cmocka_run_group_tests_name("packimg image", tests, NULL, NULL);
+}

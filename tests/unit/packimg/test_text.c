@@ -1,0 +1,222 @@
+/* Words, numbers, braces, tables: what packimg reads of people's texts. */
+#include "brace.h"
+#include "csv.h"
+#include "names.h"
+#include "selection.h"
+#include "split_spec.h"
+#include "text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* All words of an expansion, with blanks between. */
+static void assert_expands(const char *word, const char *expected)
+{
+	struct word_list list = {0};
+	struct packimg_error error;
+	char joined[1024] = "";
+
+	assert_int_equal(brace_expand(word, &list, &error), 0);
+	for (size_t i = 0; i < list.count; i++)
+		strcat(strcat(joined, i ? " " : ""), list.words[i]);
+	assert_string_equal(joined, expected);
+	word_list_deinit(&list);
+}
+
+static void test_braces(void **state)
+{
+	struct word_list list = {0};
+	struct packimg_error error;
+
+	assert_expands("plain.tar", "plain.tar");
+	assert_expands("x-{000..003}.tar", "x-000.tar x-001.tar x-002.tar x-003.tar");
+	assert_expands("x-{8..11}.tar", "x-8.tar x-9.tar x-10.tar x-11.tar");
+	assert_expands("x-{08..11}", "x-08 x-09 x-10 x-11");
+	assert_expands("x-{3..1}", "x-3 x-2 x-1");
+	assert_expands("x-{5..5}", "x-5");
+	assert_expands("{a,b}-{0..1}", "a-0 a-1 b-0 b-1");
+	assert_expands("{train,val{1,2}}.tar", "train.tar val1.tar val2.tar");
+	assert_expands("a{,b}", "a ab");
+	assert_expands("{}", "{}");
+	assert_expands("{a}", "{a}");
+	assert_expands("{a..b}", "{a..b}");
+	assert_expands("{1..2", "{1..2");
+	assert_expands("{x}{1..2}", "{x}1 {x}2");
+	assert_int_equal(brace_expand("{0..99999}{0..99999}", &list, &error), -E2BIG);
+	word_list_deinit(&list);
+}
+
+/* Rows joined by '/', cells by '|'. */
+static int read_table(const char *text, char separator, char *joined, struct packimg_error *error)
+{
+	struct csv csv;
+	const char *const *cells;
+	size_t count;
+	int r;
+
+	*joined = 0;
+	csv_init(&csv, text, strlen(text), separator);
+	while (!(r = csv_next(&csv, &cells, &count, error))) {
+		for (size_t i = 0; i < count; i++)
+			strcat(strcat(joined, i ? "|" : *joined ? "/" : ""), cells[i]);
+	}
+	csv_deinit(&csv);
+	return r == CSV_END ? 0 : r;
+}
+
+static void assert_table(const char *text, const char *expected)
+{
+	struct packimg_error error;
+	char joined[1024];
+
+	assert_int_equal(read_table(text, 0, joined, &error), 0);
+	assert_string_equal(joined, expected);
+}
+
+static void test_csv(void **state)
+{
+	struct packimg_error error;
+	char joined[1024];
+
+	assert_table("path,label\na.jpg,1\nb.jpg,2\n", "path|label/a.jpg|1/b.jpg|2");
+	assert_table("a,b\r\nc,d", "a|b/c|d");
+	assert_table("\xef\xbb\xbf"
+		     "a,b\n",
+		     "a|b");
+	assert_table("a,\"x, \"\"y\"\"\",c\n", "a|x, \"y\"|c");
+	assert_table("\"two\nlines\",b\nc,d\n", "two\nlines|b/c|d");
+	assert_table("a,,\n,b,\n", "a||/|b|");
+	assert_table("\n\na,b\n\n\nc,d\n\n", "a|b/c|d");
+	assert_table("a\tb, c\td\n", "a|b, c|d");
+	assert_table("a,b\tc\n", "a|b\tc");
+	assert_table("", "");
+	assert_table("\"\",\"\"\n", "|");
+	assert_int_equal(read_table("a;b\n", ';', joined, &error), 0);
+	assert_string_equal(joined, "a|b");
+	assert_int_equal(read_table("x\na,\"open\n", 0, joined, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "line 2"));
+	assert_int_equal(read_table("\"a\"b,c\n", 0, joined, &error), -EINVAL);
+}
+
+static void test_csv_line_numbers(void **state)
+{
+	static const char text[] = "a\n\"b\nb\"\n\nc\n";
+	static const uint64_t lines[] = {1, 2, 5};
+	struct packimg_error error;
+	const char *const *cells;
+	struct csv csv;
+	size_t count;
+
+	csv_init(&csv, text, strlen(text), 0);
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(csv_next(&csv, &cells, &count, &error), 0);
+		assert_int_equal(csv.line, lines[i]);
+	}
+	assert_int_equal(csv_next(&csv, &cells, &count, &error), CSV_END);
+	csv_deinit(&csv);
+}
+
+static void test_numbers(void **state)
+{
+	struct text_buffer buffer;
+	uint64_t u;
+	int64_t i;
+	double d;
+
+	assert_int_equal(text_parse_u64("12", 0, 100, &u), 0);
+	assert_int_equal(u, 12);
+	assert_int_equal(text_parse_u64("101", 0, 100, &u), -EINVAL);
+	assert_int_equal(text_parse_u64("-1", 0, 100, &u), -EINVAL);
+	assert_int_equal(text_parse_u64(" 1", 0, 100, &u), -EINVAL);
+	assert_int_equal(text_parse_u64("1x", 0, 100, &u), -EINVAL);
+	assert_int_equal(text_parse_u64("", 0, 100, &u), -EINVAL);
+	assert_int_equal(text_parse_i64("-9223372036854775808", &i), 0);
+	assert_true(i == INT64_MIN);
+	assert_int_equal(text_parse_i64("9223372036854775808", &i), -EINVAL);
+	assert_int_equal(text_parse_double("1.5e3", &d), 0);
+	assert_true(d == 1500);
+	assert_int_equal(text_parse_double("0x10", &d), -EINVAL);
+	assert_int_equal(text_parse_double("1.5 ", &d), -EINVAL);
+	assert_int_equal(text_parse_double("nan", &d), 0);
+	assert_true(isnan(d));
+	assert_int_equal(text_parse_double("name", &d), -EINVAL);
+	assert_int_equal(text_parse_bytes("512M", &u), 0);
+	assert_int_equal(u, 512 << 20);
+	assert_int_equal(text_parse_bytes("1.5KiB", &u), 0);
+	assert_int_equal(u, 1536);
+	assert_int_equal(text_parse_bytes("10X", &u), -EINVAL);
+	assert_int_equal(text_parse_bytes("99999999T", &u), -EINVAL);
+	assert_string_equal(text_count(&buffer, 1234567), "1,234,567");
+	assert_string_equal(text_count(&buffer, 12), "12");
+	assert_string_equal(text_bytes(&buffer, 1536), "1.5 KiB");
+	assert_string_equal(text_duration(&buffer, 3723), "1:02:03");
+}
+
+static void test_split_parse(void **state)
+{
+	struct split_part parts[SPLIT_PARTS_MAX];
+	struct packimg_error error;
+	uint32_t count;
+	char text[64], *path;
+
+	assert_int_equal(split_parse(strcpy(text, "train=0.9,val=0.1"), parts, &count, &error), 0);
+	assert_int_equal(count, 2);
+	assert_string_equal(parts[0].name, "train");
+	assert_true(parts[1].fraction == 0.1);
+	assert_int_equal(split_parse(strcpy(text, "a=0.9,b=0.2"), parts, &count, &error), -EINVAL);
+	assert_int_equal(split_parse(strcpy(text, "a=0.5,a=0.2"), parts, &count, &error), -EINVAL);
+	assert_int_equal(split_parse(strcpy(text, "a=0"), parts, &count, &error), -EINVAL);
+	assert_int_equal(split_parse(strcpy(text, "a/b=0.5"), parts, &count, &error), -EINVAL);
+	assert_int_equal(split_parse(strcpy(text, "train"), parts, &count, &error), -EINVAL);
+	assert_int_equal(split_parse(strcpy(text, ""), parts, &count, &error), -EINVAL);
+	path = split_path("x/y.pimg", "val");
+	assert_string_equal(path, "x/y-val.pimg");
+	free(path);
+	path = split_path("y.pimg", "a/b");
+	assert_string_equal(path, "y-a_b.pimg");
+	free(path);
+}
+
+static void test_names(void **state)
+{
+	struct arena arena = {0};
+	struct names names;
+	uint32_t number, order[1000];
+	char name[32];
+	bool added;
+
+	names_init(&names, &arena);
+	assert_int_equal(names_find(&names, "n1", &number), -ENOENT);
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < 1000; i++) {
+			snprintf(name, sizeof(name), "n%u", 999 - i);
+			assert_int_equal(names_add(&names, name, &number, &added), 0);
+			assert_int_equal(number, i);
+			assert_int_equal(added, round == 0);
+		}
+	}
+	assert_int_equal(names.count, 1000);
+	names_sort(&names, order);
+	for (uint32_t i = 1; i < 1000; i++)
+		assert_true(strcmp(names.names[order[i - 1]], names.names[order[i]]) < 0);
+	names_deinit(&names);
+	arena_deinit(&arena);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_braces),		 cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_csv_line_numbers), cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_split_parse),	 cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests_name("packimg text", tests, NULL, NULL);
+}
