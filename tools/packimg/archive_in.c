@@ -29,6 +29,7 @@ struct archive_in {
 	size_t block_size;
 	la_int64_t block_offset;
 	bool block_held;
+	bool ended; /* libarchive must not be asked again */
 };
 
 static int archive_fault(const struct archive_in *in, struct packimg_error *error)
@@ -110,9 +111,12 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 	struct archive_entry *entry;
 	int r;
 
+	if (in->ended)
+		return ARCHIVE_IN_END;
 	do {
 		r = archive_read_next_header(in->archive, &entry);
-		if (r == ARCHIVE_EOF)
+		in->ended = r == ARCHIVE_EOF;
+		if (in->ended)
 			return ARCHIVE_IN_END;
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return archive_fault(in, error);

@@ -59,7 +59,7 @@ const char *source_class_of(const char *name, enum class_from from, char *class_
 		return NULL;
 	memcpy(class_name, begin, (size_t)(end - begin));
 	class_name[end - begin] = 0;
-	return class_name;
+	return strcmp(class_name, ".") && strcmp(class_name, "..") ? class_name : NULL;
 }
 
 enum {

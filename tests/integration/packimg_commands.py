@@ -1,0 +1,538 @@
+"""packimg as a user runs it: every source, every command, damage, interrupts. Needs Python's standard library only."""
+
+import csv
+import filecmp
+import io
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+import zipfile
+
+PACKIMG = os.environ["PACKIMG"]
+IMAGES = os.environ["PACKIMG_IMAGES"]  # the program that draws them
+PARTS = os.environ.get("PACKIMG_PARTS", "png webp").split()
+
+
+class PackimgTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory(prefix="packimg-test-")
+        cls.images = pathlib.Path(cls.shared.name)
+        subprocess.run([IMAGES, str(cls.images)], check=True)
+        cls.tree = cls.images / "tree"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="packimg-test-")
+        self.dir = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def packimg(self, *args, rc=0, **options):
+        """Runs packimg, checks its exit status, returns its standard output."""
+        done = subprocess.run([PACKIMG, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              cwd=self.dir, **options)
+        self.stderr = done.stderr.decode()
+        if done.returncode != rc:
+            self.fail(f"packimg {' '.join(map(str, args))}: exit status {done.returncode}, not {rc}:\n"
+                      f"{done.stdout.decode()}{self.stderr}")
+        return done.stdout.decode()
+
+    def convert(self, *args, rc=0, **options):
+        return json.loads(self.packimg("convert", "-q", "--json", *args, rc=rc, **options))
+
+    def list(self, path):
+        return [json.loads(line) for line in self.packimg("list", "--json", path).splitlines()]
+
+    def same_images(self, extracted, source):
+        """Every file of source is in extracted with the same bytes, and no other."""
+        names = sorted(p.relative_to(source) for p in source.rglob("*") if p.is_file())
+        found = sorted(p.relative_to(extracted) for p in extracted.rglob("*") if p.is_file())
+        self.assertEqual(names, found)
+        for name in names:
+            self.assertTrue(filecmp.cmp(source / name, extracted / name, shallow=False), name)
+
+    def nothing_left(self):
+        self.assertEqual([p.name for p in self.dir.iterdir()], [])
+
+    # What comes out
+
+    def test_jobs_never_show(self):
+        for options in ([], ["--no-index"], ["--jpeg", "quality=80", "--short-side", "32"], ["--raw"],
+                        ["--raw-zstd=5"], ["--mix", "0.5"], ["--shuffle", "3"],
+                        ["--check", "--shard-size", "64K"]):
+            results = []
+            for jobs in (1, 4):
+                folder = self.dir / f"jobs{jobs}"
+                folder.mkdir()
+                self.convert(self.tree, "-o", folder / "out.pimg", "-j", jobs, *options)
+                results.append({p.name: p.read_bytes() for p in folder.iterdir()})
+                shutil.rmtree(folder)
+            self.assertEqual(results[0].keys(), results[1].keys(), options)
+            self.assertTrue(results[0] == results[1], options)
+
+    def test_verbatim_comes_back(self):
+        summary = self.convert(self.tree, "-o", "out.pimg")
+        self.assertEqual(summary["samples"], 36)
+        self.assertEqual(summary["verbatim"], 36)
+        self.assertEqual(summary["indexed"], 36)
+        self.assertEqual(summary["classes"], 3)
+        self.packimg("verify", "-q", "out.pimg")
+        self.packimg("extract", "-q", "out.pimg", "-o", "back")
+        self.same_images(self.dir / "back", self.tree)
+        samples = self.list("out.pimg")
+        self.assertEqual([s["class"] for s in samples], ["ant"] * 12 + ["bee"] * 12 + ["cat"] * 12)
+        self.assertEqual([s["label"] for s in samples], [0] * 12 + [1] * 12 + [2] * 12)
+        self.assertEqual([s["source"] for s in samples], sorted(s["source"] for s in samples))
+
+    def test_sizes(self):
+        whole = self.list(self.converted(self.tree))
+        for option, limit, of in (("--short-side", 40, min), ("--max-side", 40, max)):
+            for codec in (["--jpeg", "quality=70"], ["--raw"], ["--jpeg", "verbatim"]):
+                small = self.list(self.converted(self.tree, option, limit, *codec))
+                for before, after in zip(whole, small):
+                    side = of(before["width"], before["height"])
+                    self.assertEqual(of(after["width"], after["height"]), min(side, limit))
+                    scale = min(side, limit) / side
+                    self.assertLessEqual(abs(after["width"] - before["width"] * scale), 0.51)
+                    self.assertLessEqual(abs(after["height"] - before["height"] * scale), 0.51)
+                    if codec[-1] == "verbatim" and side <= limit:
+                        self.assertEqual(before["bytes"], after["bytes"])
+
+    def converted(self, *args):
+        self.count = getattr(self, "count", 0) + 1
+        path = self.dir / f"out{self.count}.pimg"
+        self.convert(*args, "-o", path)
+        return path
+
+    def test_codecs(self):
+        raw = self.list(self.converted(self.tree, "--raw"))
+        self.assertEqual({s["codec"] for s in raw}, {"raw"})
+        for s in raw:
+            self.assertEqual(s["bytes"], s["width"] * s["height"] * s["channels"])
+        self.assertEqual(sum(s["channels"] == 1 for s in raw), 3)
+        packed = self.list(self.converted(self.tree, "--raw-zstd"))
+        self.assertIn("raw+zstd", {s["codec"] for s in packed})
+        self.assertTrue(all(p["bytes"] <= r["bytes"] for p, r in zip(packed, raw)))
+        mixed = self.list(self.converted(self.tree, "--mix", "0.5"))
+        self.assertTrue(5 < sum(s["codec"] == "raw" for s in mixed) < 31)
+        for path in self.dir.glob("*.pimg"):
+            self.packimg("verify", "-q", path)
+
+    def test_pixels_survive(self):
+        """Raw and raw+zstd hold the same pixels; PNG files extracted from them convert to the same again."""
+        self.converted(self.tree, "--raw")
+        self.converted(self.tree, "--raw-zstd")
+        if "png" not in PARTS:
+            self.skipTest("built without PNG")
+        for n in (1, 2):
+            self.packimg("extract", "-q", f"out{n}.pimg", "-o", f"png{n}")
+        self.same_images(self.dir / "png1", self.dir / "png2")
+        again = self.list(self.converted(self.dir / "png1", "--raw"))
+        self.assertEqual([s["bytes"] for s in again], [s["bytes"] for s in self.list("out1.pimg")])
+        self.packimg("extract", "-q", "out3.pimg", "-o", "png3")
+        self.same_images(self.dir / "png1", self.dir / "png3")
+
+    def test_every_kind(self):
+        for options in ([], ["--raw"], ["--jpeg", "quality=90"], ["--non-jpeg", "zstd"]):
+            path = self.converted(self.images / "kinds", *options)
+            samples = {s["source"]: s for s in self.list(path)}
+            self.packimg("verify", "-q", path)
+            upright, turned = samples["one/upright.jpg"], samples["one/turned.jpg"]
+            self.assertEqual((upright["width"], upright["height"]), (40, 20))
+            self.assertEqual((turned["width"], turned["height"]), (20, 40))
+            self.assertEqual(turned["orientation"], 1 if options[:1] in (["--raw"], ["--jpeg"]) else 6)
+            self.assertIn("two/cmyk.jpg", samples)
+            if options == ["--raw"]:
+                self.assertEqual(samples["two/cmyk.jpg"]["channels"], 3)
+                self.assertEqual(samples["one/grey.jpg"]["channels"], 1)
+            if "png" in PARTS:
+                for name in ("rgb", "alpha", "deep", "grey", "palette"):
+                    sample = samples[f"two/{name}.png"]
+                    self.assertEqual((sample["width"], sample["height"]), (30, 50))
+                    wanted = {"--raw": {"raw"}, "--non-jpeg": {"raw+zstd", "raw"}}
+                    self.assertIn(sample["codec"], wanted.get(options[0] if options else "", {"jpeg"}))
+
+    def test_statistics(self):
+        exact = self.convert(self.tree, "--raw", "-o", "raw.pimg")["datasets"][0]
+        self.assertEqual(exact["statistics_images"], 36)
+        sampled = self.convert(self.tree, "--statistics", 9, "-o", "some.pimg")["datasets"][0]
+        self.assertEqual(sampled["statistics_images"], 9)
+        for key in ("mean", "std"):
+            for a, b in zip(exact[key], sampled[key]):
+                self.assertLess(abs(a - b), 12)
+        none = self.convert(self.tree, "--statistics", 0, "-o", "none.pimg")["datasets"][0]
+        self.assertNotIn("mean", none)
+        info = json.loads(self.packimg("info", "--json", "raw.pimg"))
+        self.assertEqual(info["metadata"]["statistics.images"], "36")
+        self.assertEqual([round(x, 6) for x in info["mean"]], [round(x, 6) for x in exact["mean"]])
+
+    # Where it comes from
+
+    def facts(self, path):
+        return [(s["source"].split("/")[-1], s["class"], s["width"], s["height"]) for s in self.list(path)]
+
+    def test_archives(self):
+        wanted = self.facts(self.converted(self.tree))
+        shuffled = self.facts(self.converted(self.tree, "--shuffle", 9))
+        self.assertNotEqual(wanted, shuffled)
+        self.assertEqual(sorted(wanted), sorted(shuffled))
+        files = sorted(p for p in self.tree.rglob("*") if p.is_file())
+        for suffix, mode in ((".tar", "w"), (".tar.gz", "w:gz"), (".tar.xz", "w:xz")):
+            with tarfile.open(self.dir / ("a" + suffix), mode) as tar:
+                for p in files:
+                    tar.add(p, "data/" + str(p.relative_to(self.tree)))
+        for suffix, method in ((".zip", zipfile.ZIP_STORED), ("-deflated.zip", zipfile.ZIP_DEFLATED)):
+            with zipfile.ZipFile(self.dir / ("a" + suffix), "w", method) as archive:
+                for p in files:
+                    archive.write(p, "data/" + str(p.relative_to(self.tree)))
+        archives = [p for p in self.dir.iterdir() if p.name.startswith("a")]
+        if shutil.which("zstd"):
+            subprocess.run(["zstd", "-q", "a.tar"], cwd=self.dir, check=True)
+            archives.append(self.dir / "a.tar.zst")
+        for archive in archives:
+            plain, random_order = self.converted(archive), self.converted(archive, "--shuffle", 9, "-j", 3)
+            self.assertEqual(self.facts(plain), wanted, archive.name)
+            self.assertEqual(self.facts(random_order), shuffled, archive.name)
+            self.packimg("verify", "-q", random_order)
+            shutil.rmtree(self.dir / "back", ignore_errors=True)
+            self.packimg("extract", "-q", random_order, "-o", "back")
+            self.same_images(self.dir / "back", self.tree)
+        for name in ("a.tar", "a.tar.gz"):
+            with open(self.dir / name, "rb") as file:
+                self.convert("-", "-o", "stdin.pimg", "--force", stdin=file)
+            self.assertEqual(self.facts("stdin.pimg"), wanted)
+
+    def test_damaged_archives(self):
+        with tarfile.open(self.dir / "a.tar.gz", "w:gz") as tar:
+            tar.add(self.tree, "tree")
+        with tarfile.open(self.dir / "a.tar", "w") as tar:
+            tar.add(self.tree, "tree")
+        for name in ("a.tar", "a.tar.gz"):
+            data = (self.dir / name).read_bytes()
+            (self.dir / name).write_bytes(data[:len(data) // 2 + 77])
+            for options in ([], ["--shuffle", "1"]):
+                self.packimg("convert", "-q", name, "-o", "out.pimg", *options, rc=2)
+                self.assertIn(name, self.stderr)
+        (self.dir / "junk.tar").write_bytes(random.Random(1).randbytes(5000))
+        self.packimg("convert", "-q", "junk.tar", "-o", "out.pimg", rc=2)
+        self.assertEqual([p.name for p in self.dir.glob("*.pimg")], [])
+
+    def shard(self, name, samples):
+        with tarfile.open(self.dir / name, "w") as tar:
+            for key, members in samples:
+                for extension, data in members.items():
+                    entry = tarfile.TarInfo(f"{key}.{extension}")
+                    entry.size = len(data)
+                    tar.addfile(entry, io.BytesIO(data))
+
+    def test_webdataset(self):
+        images = sorted(self.tree.rglob("*.jpg"))[:8]
+        samples = []
+        for i, path in enumerate(images):
+            described = {"id": i, "score": i / 4, "caption": f"nr {i}, \"quoted\"", "box": [i, 2], "none": None,
+                         "ok": True}
+            samples.append((f"part/{i:06d}", {"json": json.dumps(described).encode(), "jpg": path.read_bytes(),
+                                              "cls": str(i % 3).encode(), "txt": b"free text\n"}))
+        self.shard("s-000.tar", samples[:5])
+        self.shard("s-001.tar", samples[5:] + [("part/lonely", {"cls": b"1"})])
+        summary = self.convert("s-{000..001}.tar", "-o", "out.pimg", rc=1)
+        self.assertEqual(len(summary["skipped"]), 1)
+        self.assertIn("lonely", summary["skipped"][0]["name"])
+        listed = self.list("out.pimg")
+        self.assertEqual([s["label"] for s in listed], [i % 3 for i in range(8)])
+        self.assertEqual(listed[3]["source"], "part/000003.jpg")
+        fields = listed[3]["fields"]
+        self.assertEqual(fields["id"], 3)
+        self.assertEqual(fields["score"], 0.75)
+        self.assertEqual(fields["caption"], 'nr 3, "quoted"')
+        self.assertEqual(fields["box"], [3, 2])
+        self.assertEqual(fields["ok"], 1)
+        self.assertEqual(fields["txt"], "free text\n")
+        self.assertEqual(fields["json"]["caption"], 'nr 3, "quoted"')
+        self.assertNotIn("none", fields)
+        types = {f["name"]: f["type"] for f in json.loads(self.packimg("info", "--json", "out.pimg"))["fields"]}
+        self.assertEqual(types, {"json": "json", "id": "int64", "score": "float64", "caption": "bytes",
+                                 "box": "json", "ok": "int64", "txt": "bytes"})
+        self.packimg("convert", "-q", "s-001.tar", "-o", "fail.pimg", "--on-error", "fail", rc=2)
+        self.packimg("extract", "-q", "out.pimg", "-o", "back", "-i", "0")
+        self.assertEqual(next((self.dir / "back").rglob("*.jpg")).read_bytes(), images[0].read_bytes())
+
+    def test_webdataset_names(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.shard("names.tar", [("a", {"jpg": image, "cls": b"zebra\n"}), ("b", {"jpg": image, "cls": b"ant"})])
+        self.convert("names.tar", "-o", "out.pimg")
+        self.assertEqual([(s["class"], s["label"]) for s in self.list("out.pimg")], [("zebra", 1), ("ant", 0)])
+
+    def test_manifest(self):
+        rows = [["path", "class", "age", "weight", "note"],
+                ["ant/00.jpg", "a", "3", "1.5", 'says "hi", twice'],
+                ["cat/01.jpg", "c", "-4", "2", ""],
+                ["bee/02.jpg", "a", "", "", "two\nlines"]]
+        with open(self.dir / "m.csv", "w", newline="") as file:
+            csv.writer(file).writerows(rows)
+        self.convert("m.csv", "--root", self.tree, "-o", "csv.pimg")
+        with open(self.dir / "m.tsv", "w", newline="") as file:
+            csv.writer(file, delimiter="\t").writerows(rows)
+        self.convert(self.tree, "--manifest", "m.tsv", "-o", "tsv.pimg")
+        listed = self.list("csv.pimg")
+        self.assertEqual(listed, self.list("tsv.pimg"))
+        self.assertEqual([s["class"] for s in listed], ["a", "c", "a"])
+        self.assertEqual(listed[0]["fields"], {"age": 3, "weight": 1.5, "note": 'says "hi", twice'})
+        self.assertEqual(listed[1]["fields"], {"age": -4, "weight": 2.0})
+        self.assertEqual(listed[2]["fields"], {"note": "two\nlines"})
+        # There and back: what extract writes, convert reads.
+        self.packimg("extract", "-q", "--manifest", "csv.pimg", "-o", "back")
+        self.convert("back/manifest.csv", "-o", "again.pimg")
+        again = self.list("again.pimg")
+        for key in ("label", "class", "bytes", "fields"):
+            self.assertEqual([s.get(key) for s in again], [s.get(key) for s in listed])
+        with open(self.dir / "gone.csv", "w") as file:
+            file.write("path\nant/00.jpg\nnowhere.jpg\n../../../etc\n")
+        summary = self.convert("gone.csv", "--root", self.tree, "-o", "gone.pimg", rc=1)
+        self.assertEqual([s["name"] for s in summary["skipped"]], ["nowhere.jpg", "../../../etc"])
+
+    def test_classes_file(self):
+        (self.dir / "classes.txt").write_text("cat\ndog\nbee\nant\n")
+        self.convert(self.tree, "--classes", "classes.txt", "-o", "out.pimg")
+        self.assertEqual({s["class"]: s["label"] for s in self.list("out.pimg")}, {"cat": 0, "bee": 2, "ant": 3})
+        (self.dir / "classes.txt").write_text("cat\nbee\n")
+        self.packimg("convert", "-q", self.tree, "--classes", "classes.txt", "-o", "no.pimg", rc=2)
+        self.assertIn("ant", self.stderr)
+
+    def test_several_sources(self):
+        listed = self.list(self.converted(self.tree / "ant", self.tree / "bee" / "00.jpg"))
+        self.assertEqual(len(listed), 13)
+        self.assertEqual({s["label"] for s in listed}, {-1})
+        both = self.list(self.converted(self.tree, self.images / "kinds" / "one"))
+        self.assertEqual(len(both), 40)
+        self.assertEqual({s.get("class") for s in both}, {"ant", "bee", "cat", None})
+
+    # What can go wrong
+
+    def test_bad_images(self):
+        summary = self.convert(self.images / "bad", "-o", "out.pimg", rc=1)
+        self.assertEqual(summary["samples"], 1)
+        skipped = {s["name"]: s["reason"] for s in summary["skipped"]}
+        self.assertEqual(sorted(skipped), ["x/empty.jpg", "x/gif.jpg", "x/header.png", "x/scan.jpg", "x/text.jpg",
+                                           "x/truncated.jpg"])
+        self.assertIn("truncated", skipped["x/truncated.jpg"])
+        self.assertIn("GIF", skipped["x/gif.jpg"])
+        for options in (["--raw"], ["--check", "--no-index"]):
+            self.assertEqual(self.convert(self.images / "bad", "-o", "out.pimg", "--force", *options, rc=1)
+                             ["samples"], 1)
+        os.unlink(self.dir / "out.pimg")
+        self.packimg("convert", "-q", self.images / "bad", "-o", "out.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("x/empty.jpg", self.stderr)
+        self.nothing_left()
+
+    def test_wrong_commands(self):
+        for args in (["convert"], ["convert", self.tree], ["convert", self.tree, "-o", "x.pimg", "--jpeg", "q=5"],
+                     ["convert", self.tree, "-o", "wrong.bin"], ["convert", "nowhere", "-o", "x.pimg"],
+                     ["convert", self.tree, "-o", "nowhere/x.pimg"], ["convert", self.tree, "-o", "x.pimg",
+                      "--split", "a=0.7,b=0.7"], ["nonsense"], [], ["info"], ["info", "nowhere.pimg"],
+                     ["verify", "nowhere.pimg"], ["split", "nowhere.pimg"],
+                     ["convert", self.dir, "-o", "x.pimg"]):
+            self.packimg(*args, rc=2)
+            self.assertNotEqual(self.stderr, "")
+        self.nothing_left()
+        self.assertIn("convert", self.packimg("--help"))
+        self.assertIn("--short-side", self.packimg("convert", "--help"))
+
+    def test_overwriting(self):
+        self.convert(self.tree, "-o", "out.pimg", "--shard-size", "64K", "--raw")
+        shards = sorted(p.name for p in self.dir.iterdir())
+        self.assertGreater(len(shards), 2)
+        self.assertEqual(len(self.list("out.pimg")), 36)
+        self.packimg("verify", "-q", "out.pimg")
+        self.packimg("convert", "-q", self.tree, "-o", "out.pimg", rc=2)
+        self.assertIn("--force", self.stderr)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), shards)
+        self.convert(self.tree, "-o", "out.pimg", "--force")
+        self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
+        before = (self.dir / "out.pimg").read_bytes()
+        self.packimg("convert", "-q", self.images / "nowhere", "-o", "out.pimg", "--force", rc=2)
+        self.assertEqual((self.dir / "out.pimg").read_bytes(), before)
+
+    def damage(self, path, sample):
+        """Flips a byte of that sample's stored bytes, which must occur once in the file."""
+        self.packimg("extract", "-q", path, "-o", "victim", "-i", sample)
+        data, stored = (self.dir / path).read_bytes(), next((self.dir / "victim").rglob("*.jpg")).read_bytes()
+        self.assertEqual(data.count(stored), 1)
+        at = data.index(stored) + len(stored) // 2
+        (self.dir / path).write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:])
+        shutil.rmtree(self.dir / "victim")
+
+    def test_damage_is_found(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        self.damage("out.pimg", 5)
+        self.damage("out.pimg", 30)
+        report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
+        self.assertEqual([s["index"] for s in report["bad_samples"]], [5, 30])
+        self.assertEqual(report["bad_samples"][0]["source"], "ant/05.jpg")
+        self.assertIn("sample 30 (cat/06.jpg)", self.packimg("verify", "-q", "out.pimg", rc=1))
+        self.packimg("extract", "-q", "out.pimg", "-o", "back", rc=1)
+        self.assertEqual(len(list((self.dir / "back").rglob("*.jpg"))), 34)
+        self.packimg("merge", "-q", "out.pimg", "-o", "no.pimg", rc=2)
+        self.assertFalse((self.dir / "no.pimg").exists())
+        self.packimg("merge", "-q", "out.pimg", "-o", "rest.pimg", "--on-error", "skip", rc=1)
+        self.packimg("verify", "-q", "rest.pimg")
+        self.assertEqual(len(self.list("rest.pimg")), 34)
+        data = (self.dir / "out.pimg").read_bytes()
+        for size in (0, 10, 4096, len(data) // 2, len(data) - 1):
+            (self.dir / "cut.pimg").write_bytes(data[:size])
+            self.packimg("verify", "-q", "cut.pimg", rc=2)
+            self.packimg("info", "cut.pimg", rc=2)
+
+    def start(self, *args):
+        many = [str(self.tree)] * 150
+        return subprocess.Popen([PACKIMG, "convert", "-q", *many, "-o", "out.pimg", *args], cwd=self.dir,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def test_killed(self):
+        """Whenever it is killed, either nothing is there that opens, or all of it."""
+        killed = 0
+        for i in range(8):
+            process = self.start("--jpeg", "quality=90", *(["--shard-size", "1M"] if i % 2 else []))
+            time.sleep(0.02 * (i + 1) ** 1.5)
+            process.kill()
+            process.communicate()
+            visible = [p for p in self.dir.iterdir() if not p.name.startswith(".")]
+            if visible:
+                self.packimg("verify", "-q", "out.pimg")
+                self.assertEqual(len(self.list("out.pimg")), 36 * 150)
+                for p in visible:
+                    p.unlink()
+            else:
+                killed += 1
+                self.packimg("info", "out.pimg", rc=2)
+                self.packimg("info", ".", rc=2)
+        self.assertGreater(killed, 0)
+        # What the killed ones left is cleared by the next that succeeds.
+        self.convert(self.tree, "-o", "out.pimg")
+        self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
+
+    def test_interrupted(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("--jpeg", "quality=90")
+            for _ in range(400):
+                if any(self.dir.iterdir()):
+                    break
+                time.sleep(0.005)
+            process.send_signal(number)
+            _, stderr = process.communicate()
+            self.assertEqual(process.returncode, -number, stderr.decode())
+            self.nothing_left()
+
+    # From datasets to datasets
+
+    def test_split_while_converting(self):
+        summary = self.convert(self.tree, "--split", "train=0.75,val=0.25", "-o", "d.pimg", "--shuffle", 1)
+        self.assertEqual([d["samples"] for d in summary["datasets"]], [27, 9])
+        train, val = self.list("d-train.pimg"), self.list("d-val.pimg")
+        self.assertEqual(len({s["source"] for s in train + val}), 36)
+        self.assertEqual([sum(s["label"] == c for s in val) for c in range(3)], [3, 3, 3])
+        self.convert(self.tree, "--split", "train=0.75,val=0.25", "-o", "e.pimg", "--shuffle", 1, "-j", 1)
+        self.assertEqual((self.dir / "d-val.pimg").read_bytes(), (self.dir / "e-val.pimg").read_bytes())
+        self.convert(self.tree, "--split", "a=0.5", "-o", "half.pimg")
+        self.assertEqual(len(self.list("half-a.pimg")), 18)
+
+    def test_limit(self):
+        self.assertEqual(len(self.list(self.converted(self.tree, "--limit", 5))), 5)
+        first = self.list(self.converted(self.tree, "--shuffle", 4, "--limit", 5))
+        whole = self.list(self.converted(self.tree, "--shuffle", 4))
+        self.assertEqual([s["source"] for s in first], [s["source"] for s in whole[:5]])
+
+    def test_split_and_merge(self):
+        self.convert(self.tree, "-o", "all.pimg")
+        self.packimg("split", "-q", "all.pimg", "--into", "train=0.75,val=0.25", "--seed", 2)
+        train, val = self.list("all-train.pimg"), self.list("all-val.pimg")
+        self.assertEqual((len(train), len(val)), (27, 9))
+        self.packimg("merge", "-q", "all-train.pimg", "all-val.pimg", "-o", "again.pimg")
+        self.packimg("verify", "-q", "again.pimg")
+        strip = lambda samples: sorted((s["source"], s["class"], s["bytes"]) for s in samples)
+        self.assertEqual(strip(self.list("again.pimg")), strip(self.list("all.pimg")))
+        self.packimg("split", "-q", "all.pimg", "--by-class", "-o", "by.pimg")
+        self.assertEqual({s["class"] for s in self.list("by-bee.pimg")}, {"bee"})
+        self.packimg("merge", "-q", "by-{cat,ant,bee}.pimg", "-o", "shuffled.pimg", "--shuffle", 5)
+        self.assertEqual(strip(self.list("shuffled.pimg")), strip(self.list("all.pimg")))
+        info, other = (json.loads(self.packimg("info", "--json", p)) for p in ("all.pimg", "again.pimg"))
+        for key in ("mean", "std"):
+            for a, b in zip(info[key], other[key]):
+                self.assertLess(abs(a - b), 0.01)
+
+    def test_merge_unites(self):
+        for name, text in (("one", "path,class,n,x\nant/00.jpg,cat,1,a\nant/01.jpg,ant,2,b\n"),
+                           ("two", "path,class,n,y\nbee/00.jpg,bee,0.5,9\nbee/01.jpg,cat,1,8\n")):
+            (self.dir / f"{name}.csv").write_text(text)
+            self.convert(f"{name}.csv", "--root", self.tree, "-o", f"{name}.pimg")
+        self.packimg("merge", "-q", "one.pimg", "two.pimg", "-o", "both.pimg")
+        listed = self.list("both.pimg")
+        self.assertEqual([(s["class"], s["label"]) for s in listed],
+                         [("cat", 1), ("ant", 0), ("bee", 2), ("cat", 1)])
+        self.assertEqual([s["fields"] for s in listed], [{"n": 1.0, "x": "a"}, {"n": 2.0, "x": "b"},
+                                                         {"n": 0.5, "y": 9}, {"n": 1.0, "y": 8}])
+        (self.dir / "three.csv").write_text("path,class,n\nbee/00.jpg,bee,word\n")
+        self.convert("three.csv", "--root", self.tree, "-o", "three.pimg")
+        self.packimg("merge", "-q", "one.pimg", "three.pimg", "-o", "no.pimg", rc=2)
+        self.assertIn('"n"', self.stderr)
+
+    def test_extract_chosen(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0-2,35")
+        self.assertEqual(sorted(p.name for p in (self.dir / "some").rglob("*.jpg")),
+                         ["00.jpg", "01.jpg", "02.jpg", "11.jpg"])
+        self.packimg("extract", "-q", "out.pimg", "-o", "bees", "-c", "bee")
+        self.assertEqual(len(list((self.dir / "bees").rglob("*.jpg"))), 12)
+        self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0", rc=2)
+        self.assertIn("--force", self.stderr)
+        self.packimg("extract", "-q", "out.pimg", "-o", "some", "-i", "0", "--force")
+        self.packimg("extract", "-q", "out.pimg", "-o", "x", "-i", "99", rc=2)
+        self.packimg("extract", "-q", "out.pimg", "-o", "x", "-c", "wolf", rc=2)
+        # Two samples of one name become two files.
+        self.convert(self.tree / "ant", self.tree / "bee", "-o", "flat.pimg")
+        self.packimg("extract", "-q", "flat.pimg", "-o", "flat")
+        self.assertEqual(len(list((self.dir / "flat").iterdir())), 24)
+
+    def test_hostile_names(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        with tarfile.open(self.dir / "evil.tar", "w") as tar:
+            for name in ("../../escape.jpg", "/abs/olute.jpg", "a/../../b.jpg", "..jpg/x.jpg"):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(image)
+                tar.addfile(entry, io.BytesIO(image))
+        self.convert("evil.tar", "-o", "out.pimg")
+        (self.dir / "in").mkdir()
+        self.packimg("extract", "-q", "out.pimg", "-o", "in/side")
+        found = [p for p in self.dir.rglob("*.jpg") if p.is_file()]
+        self.assertEqual(len(found), 4)
+        self.assertTrue(all((self.dir / "in/side") in p.parents for p in found))
+
+    def test_list_and_info(self):
+        self.convert(self.tree, "-o", "out.pimg")
+        lines = self.packimg("list", "out.pimg").splitlines()
+        self.assertEqual(len(lines), 36)
+        self.assertEqual(lines[0].split("\t")[:2] + lines[0].split("\t")[-1:], ["0", "ant", "ant/00.jpg"])
+        self.assertEqual(len(self.packimg("list", "out.pimg", "-c", "cat", "-i", "20-30").splitlines()), 7)
+        info = json.loads(self.packimg("info", "--json", "out.pimg"))
+        self.assertEqual(info["samples"], 36)
+        self.assertEqual([c["samples"] for c in info["classes"]], [12, 12, 12])
+        self.assertEqual(info["bytes"], (self.dir / "out.pimg").stat().st_size)
+        self.assertIn("36 samples", self.packimg("info", "out.pimg"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
