@@ -1,0 +1,53 @@
+/* The recipes that are shipped: they read, they make sense, and the daemon understands their pipelines. */
+#include "recipe.h"
+#include "transform.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void pipeline(const char *name, const char *text, uint32_t first, uint32_t last)
+{
+	struct transform *transform;
+	struct transform_error error;
+	struct transform_shape shape;
+	if (transform_parse(text, &transform, &error))
+		fail_msg("%s: %s at byte %d", name, error.text, error.position);
+	assert_true(transform_has_size(transform));
+	transform_shape(transform, 0, &shape);
+	assert_int_equal(shape.width, first);
+	assert_int_equal(shape.element, TRANSFORM_U8);
+	transform_shape(transform, 1000, &shape);
+	assert_int_equal(shape.width, last);
+	transform_free(transform);
+}
+
+static void shipped(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t first, last;
+	} recipes[] = {{"shapes.ini", 64, 64}, {"cifar10.ini", 32, 32}, {"imagenet.ini", 128, 192}};
+	for (size_t i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
+		char path[4096], error[RECIPE_ERROR_MAX];
+		struct recipe recipe;
+		snprintf(path, sizeof(path), "%s/%s", RECIPES, recipes[i].name);
+		assert_int_equal(recipe_init(&recipe), 0);
+		if (recipe_load(&recipe, path, error) || recipe_check(&recipe, error))
+			fail_msg("%s", error);
+		assert_int_equal(recipe.train.seed, 1);
+		pipeline(path, recipe.data.pipeline, recipes[i].first, recipes[i].last);
+		if (*recipe.data.val_pipeline)
+			pipeline(path, recipe.data.val_pipeline, 224, 224);
+		recipe_deinit(&recipe);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(shipped)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
