@@ -50,13 +50,14 @@ struct witness *witness_start(const struct feed_options *options)
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(witness != MAP_FAILED);
 	witness->options = *options;
-	witness->pid = fork();
-	assert_true(witness->pid >= 0);
-	if (witness->pid == 0) {
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		watch(witness); /* a failed assertion ends this process too, with a status that is not 0 */
 		_exit(0);
 	}
+	witness->pid = pid; /* by the parent alone: the child shares this memory */
 	witness_wait(witness, 10);
 	return witness;
 }

@@ -1,0 +1,116 @@
+"""loaderctl, named in $LOADERCTL: every command against the fake daemon ($FAKE_LOADERD), stop against the real one ($LOADERD)."""
+
+import json
+import os
+import subprocess
+import unittest
+
+import loaderd
+
+LOADERCTL = os.environ["LOADERCTL"]
+
+
+def ctl(daemon, *arguments, **options):
+    return subprocess.run(
+        [LOADERCTL, "-s", daemon.socket, *arguments], capture_output=True, text=True, timeout=30, **options
+    )
+
+
+class Fake(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.stop()
+
+    def good(self, *arguments, **options):
+        result = ctl(self.daemon, *arguments, **options)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def test_status(self):
+        text = self.good()
+        self.assertEqual(text, self.good("status"))
+        for line in (
+            f"loaderd 0.1.0-fake, pid {self.daemon.pid}, up 1 h 2 min, 2 threads, c, 11.8 MiB shared\n",
+            "  dataset   /data/train.pimg\n",
+            "  position  epoch 3, batch 41, batch size 256\n",
+            "  images    1,234,567 delivered, 2 bad\n",
+            "  slots     4: 2 ready, 1 held; 11.8 MiB\n",
+            "  waited    client 1.5 s, daemon 1 min 0 s: the client is the slower side\n",
+            "  work      read 10 %, decode 60 %, resize 20 %, other 10 %\n",
+            "\n1 bad sample, see loaderctl bad\n",
+        ):
+            self.assertIn(line, text)
+
+    def test_a_terminal_is_not_obeying_strangers(self):
+        self.assertNotIn("\x1b", self.good())
+        self.assertIn("train ?[31mred", self.good())
+
+    def test_json(self):
+        status = json.loads(self.good("--json"))
+        self.assertEqual((status["pid"], status["uptime_ns"]), (self.daemon.pid, 3723 * 10**9))
+        feed = status["feeds"][0]
+        self.assertEqual((feed["feed_id"], feed["name"], feed["decode_ns"]), (17, "train \x1b[31mred", 6 * 10**9))
+        self.assertEqual(json.loads(self.good("bad", "--json")), status["bad"])
+        facts = json.loads(self.good("dataset", "some.pimg", "--json"))
+        self.assertEqual((facts["samples"], facts["class_names"][9]), (320, "class 9"))
+        self.assertEqual((facts["mean"], facts["metadata"]), ([123.5, 116.25, 103.75], {"made": "by hand"}))
+        self.assertEqual(facts["path"], os.path.join(os.getcwd(), "some.pimg"))
+
+    def test_bad_and_dataset(self):
+        self.assertEqual(
+            self.good("bad"), "/data/train.pimg: sample 99 (n01440764/x.JPEG): truncated after row 12 (3 times)\n"
+        )
+        text = self.good("dataset", "/some.pimg")
+        self.assertIn("/some.pimg\n  samples   320\n", text)
+        self.assertIn("mean 123.50 116.25 103.75, standard deviation 58.00 57.00 57.50", text)
+        self.assertIn("classes   10: class 0, class 1,", text)
+
+    def test_watch(self):
+        command = [LOADERCTL, "-s", self.daemon.socket, "--watch=0.05", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            lines = [json.loads(process.stdout.readline()) for _ in range(4)]
+            process.terminate()
+        self.assertEqual([line["pid"] for line in lines], [self.daemon.pid] * 4)
+
+    def test_mistakes(self):
+        for arguments, code, text in (
+            (["dataset"], 2, "the path of a dataset is wanted"),
+            (["nonsense"], 2, "nonsense is no command; there are status, bad, dataset, stop"),
+            (["status", "x"], 2, "x: one argument too many"),
+            (["--watch=0"], 2, "a number of seconds"),
+            (["bad", "--watch"], 2, "--watch goes with status only"),
+            (["dataset", "missing"], 1, "loaderctl: dataset: there is no file of that name"),
+            (["-s", "@nobody"], 1, "loaderctl: No daemon listens on @nobody."),
+        ):
+            result = ctl(self.daemon, *arguments)
+            self.assertEqual((result.returncode, result.stdout), (code, ""))
+            self.assertIn(text, result.stderr)
+
+    def test_the_socket_from_the_environment(self):
+        result = subprocess.run(
+            [LOADERCTL], env={**os.environ, "LOADERD_SOCKET": self.daemon.socket}, capture_output=True, text=True
+        )
+        self.assertEqual(result.stdout, self.good())
+
+    def test_a_full_disk_is_noticed(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([LOADERCTL, "-s", self.daemon.socket], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(result.returncode, 1)
+
+
+class Real(unittest.TestCase):
+    def test_stop(self):
+        with loaderd.Daemon() as daemon:
+            self.assertIn("no feeds\n", ctl(daemon).stdout)
+            self.assertEqual(ctl(daemon, "bad").stdout, "no bad samples\n")
+            result = ctl(daemon, "stop")
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+            self.assertEqual(ctl(daemon).returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

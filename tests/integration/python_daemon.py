@@ -1,0 +1,97 @@
+"""Package loaderd with the real daemon ($LOADERD), on images drawn by $SHAPES and packed by $PACKIMG."""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+import unittest
+
+import loaderd
+
+PIPELINE = "random_resized_crop(32) hflip(0.5)"
+
+
+class RealDaemon(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        images = os.path.join(cls.folder.name, "images")
+        cls.dataset = os.path.join(cls.folder.name, "train.pimg")
+        subprocess.run([os.environ["SHAPES"], images, "--count", "400"], check=True, capture_output=True)
+        subprocess.run(
+            [os.environ["PACKIMG"], "convert", os.path.join(images, "train"), "-o", cls.dataset],
+            check=True, capture_output=True,
+        )
+        cls.facts = loaderd.dataset(cls.dataset, daemon="private")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def open(self, **options):
+        for name, value in dict(pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60).items():
+            options.setdefault(name, value)
+        return loaderd.Feed(self.dataset, daemon="private", **options)
+
+    @staticmethod
+    def digest(batch):
+        sections = (bytes(batch.buffer(name)) for name in ("images", "labels", "samples", "flags"))
+        return hashlib.sha256(b"".join(sections)).hexdigest()
+
+    def test_facts(self):
+        self.assertEqual(len(self.facts.classes), 10)
+        self.assertGreater(self.facts.samples, 300)
+        self.assertTrue(all(0 < value < 255 for value in self.facts.mean + self.facts.std))
+
+    def test_epochs_and_labels(self):
+        with self.open(epoch_end=2, last="short") as feed:
+            orders = []
+            for _ in range(2):
+                samples = []
+                for batch in feed:
+                    samples += memoryview(batch.buffer("samples")).tolist()
+                    self.assertTrue(all(0 <= label < 10 for label in memoryview(batch.buffer("labels"))))
+                    self.assertEqual((batch.height, batch.width, batch.channels, batch.bad), (32, 32, 3, 0))
+                orders.append(samples)
+            self.assertEqual(sorted(orders[0]), list(range(self.facts.samples)))
+            self.assertEqual(sorted(orders[1]), list(range(self.facts.samples)))
+            self.assertNotEqual(orders[0], orders[1])
+            self.assertIsNone(feed.next())
+
+    def test_resume_is_exact(self):
+        with self.open() as feed:
+            steps = len(feed) + 5
+            digests = []
+            for step in range(steps):
+                if step == 7:
+                    state = feed.state_dict()
+                digests.append(self.digest(feed.next()))
+        with self.open() as feed:
+            feed.load_state_dict(state)
+            self.assertEqual([self.digest(feed.next()) for _ in range(steps - 7)], digests[7:])
+
+    def test_ranks_divide_the_epoch(self):
+        seen = []
+        for rank in range(3):
+            with self.open(rank=rank, world=3, last="short", epoch_end=1, batch_size=5) as feed:
+                for batch in feed:
+                    seen += memoryview(batch.buffer("samples")).tolist()
+        self.assertEqual(sorted(seen), list(range(self.facts.samples)))
+
+    def test_mistakes(self):
+        with self.assertRaises(loaderd.BadPipeline) as caught:
+            self.open(pipeline="random_resized_crop(32) blur(3)")
+        lines = str(caught.exception).splitlines()
+        self.assertEqual(lines[-2][lines[-1].index("^"):].split("(")[0], "blur")
+        with self.assertRaises(loaderd.NoDataset):
+            loaderd.Feed("/nonexistent/train.pimg", daemon="private")
+        with self.assertRaises(loaderd.FeedError):
+            loaderd.Feed(__file__, daemon="private")
+        with self.assertRaises(loaderd.FeedError):
+            self.open(batch_size=1 << 30)
+        with self.assertRaisesRegex(loaderd.FeedError, "nosuch"):
+            self.open(fields=["nosuch"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,100 @@
+#include "ask.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+/* The reply's kind is what was asked for, or this fails. */
+static int ask(struct connection *connection, const char *socket, const Loaderd__Request *request,
+	       Loaderd__Reply__KindCase expected, Loaderd__Reply **ret_reply, char *error)
+{
+	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
+	int r = connection_open(connection, socket, deadline_ms, error);
+	if (r < 0)
+		return r;
+	Loaderd__Reply *reply;
+	r = connection_request(connection, request, NULL, deadline_ms, &reply, error);
+	if (r < 0)
+		return r;
+	if (reply->kind_case != expected) {
+		r = error_set(error, -EPROTO, "The daemon on %s answered with message %d, not %d.",
+			      connection->socket, (int)reply->kind_case, (int)expected);
+		loaderd__reply__free_unpacked(reply, NULL);
+		return r;
+	}
+	*ret_reply = reply;
+	return 0;
+}
+
+int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
+{
+	struct connection connection = {.fd = -1};
+	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get;
+	int r = ask(&connection, socket, &request, LOADERD__REPLY__KIND_STATUS, ret_reply, error);
+	connection_close(&connection);
+	return r;
+}
+
+int ask_dataset(const char *socket, const char *path, Loaderd__Reply **ret_reply, char *error)
+{
+	struct connection connection = {.fd = -1};
+	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	char *absolute;
+	int r = absolute_path(path, &absolute, error);
+	if (r < 0)
+		return r;
+	get.path = absolute;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
+	request.get_dataset = &get;
+	r = ask(&connection, socket, &request, LOADERD__REPLY__KIND_DATASET, ret_reply, error);
+	connection_close(&connection);
+	free(absolute);
+	return r;
+}
+
+static int wait_for_end(struct connection *connection, int64_t deadline_ms, char *error)
+{
+	for (;;) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&connection->reader, connection->fd, &data, &size);
+		if (r == -ECONNRESET)
+			return 0;
+		if (r < 0)
+			return error_set(error, r,
+					 "The daemon on %s broke the protocol while stopping.",
+					 connection->socket);
+		struct pollfd p = {.fd = connection->fd, .events = POLLIN};
+		int left_ms = clock_left_ms(deadline_ms);
+		if (r == 0 && left_ms == 0)
+			return error_set(error, -ETIMEDOUT,
+					 "The daemon on %s was asked to stop and is still "
+					 "finishing its feeds.",
+					 connection->socket);
+		if (r == 0 && poll(&p, 1, left_ms) < 0 && errno != EINTR)
+			return error_set(error, -errno, "Cannot wait for the daemon on %s.",
+					 connection->socket);
+	}
+}
+
+int ask_shutdown(const char *socket, int timeout_ms, char *error)
+{
+	struct connection connection = {.fd = -1};
+	Loaderd__Shutdown stop = LOADERD__SHUTDOWN__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	Loaderd__Reply *reply;
+	request.kind_case = LOADERD__REQUEST__KIND_SHUTDOWN;
+	request.shutdown = &stop;
+	int r = ask(&connection, socket, &request, LOADERD__REPLY__KIND_SHUTTING_DOWN, &reply,
+		    error);
+	if (r == 0) {
+		loaderd__reply__free_unpacked(reply, NULL);
+		r = wait_for_end(&connection, clock_ms() + timeout_ms, error);
+	}
+	connection_close(&connection);
+	return r;
+}

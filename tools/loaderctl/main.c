@@ -1,0 +1,191 @@
+/* loaderctl: what a running loaderd does, and stopping it. */
+#include "ask.h"
+#include "render.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <locale.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STOP_TIMEOUT_MS = 60000 };
+
+const char *argp_program_version = "loaderctl " LOADERD_VERSION;
+
+struct command_line {
+	const char *socket;
+	bool json;
+	double watch_s; /* 0: once */
+	const char *command, *path;
+};
+
+static const struct argp_option options[] = {
+	{"socket", 's', "SOCKET", 0,
+	 "Socket of the daemon, @NAME for an abstract one (default: $LOADERD_SOCKET, else the "
+	 "system's)",
+	 0},
+	{"json", 'j', NULL, 0, "Print JSON, one line per answer", 0},
+	{"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
+	 "status: again every SECONDS (default 1), with rates", 0},
+	{0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	char *end;
+	switch (key) {
+	case 's':
+		line->socket = argument;
+		return 0;
+	case 'j':
+		line->json = true;
+		return 0;
+	case 'w':
+		line->watch_s = argument == NULL ? 1 : strtod(argument, &end);
+		if (argument != NULL &&
+		    (*end != '\0' || !(line->watch_s >= 0.05 && line->watch_s <= 86400)))
+			argp_error(state,
+				   "--watch=%s: a number of seconds from 0.05 to 86400 is wanted",
+				   argument);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (line->command == NULL)
+			line->command = argument;
+		else if (line->path == NULL && strcmp(line->command, "dataset") == 0)
+			line->path = argument;
+		else
+			argp_error(state, "%s: one argument too many", argument);
+		return 0;
+	case ARGP_KEY_END:
+		if (line->command == NULL)
+			line->command = "status";
+		if (strcmp(line->command, "dataset") == 0 && line->path == NULL)
+			argp_error(state, "dataset: the path of a dataset is wanted");
+		if (line->watch_s > 0 && strcmp(line->command, "status") != 0)
+			argp_error(state, "--watch goes with status only");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void pause_s(double seconds)
+{
+	struct timespec t = {.tv_sec = (time_t)seconds};
+	t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
+	nanosleep(&t, NULL);
+}
+
+static int status(const struct command_line *line, char *error)
+{
+	Loaderd__Reply *before = NULL;
+	bool screen = line->watch_s > 0 && !line->json && isatty(STDOUT_FILENO);
+	int r;
+	do {
+		Loaderd__Reply *reply;
+		r = ask_status(line->socket, &reply, error);
+		if (r < 0)
+			break;
+		if (screen)
+			fputs("\033[H\033[J", stdout); /* home, and clear what is below */
+		if (line->json)
+			r = render_status_json(reply->status);
+		else
+			render_status(reply->status, before == NULL ? NULL : before->status);
+		fflush(stdout);
+		if (before != NULL)
+			loaderd__reply__free_unpacked(before, NULL);
+		before = reply;
+		if (line->watch_s > 0) {
+			pause_s(line->watch_s);
+			if (!screen && !line->json)
+				putchar('\n');
+		}
+	} while (r == 0 && line->watch_s > 0 && !ferror(stdout));
+	if (before != NULL)
+		loaderd__reply__free_unpacked(before, NULL);
+	return r;
+}
+
+static int bad(const struct command_line *line, char *error)
+{
+	Loaderd__Reply *reply;
+	int r = ask_status(line->socket, &reply, error);
+	if (r < 0)
+		return r;
+	if (line->json)
+		r = render_bad_json(reply->status);
+	else
+		render_bad(reply->status);
+	loaderd__reply__free_unpacked(reply, NULL);
+	return r;
+}
+
+static int dataset(const struct command_line *line, char *error)
+{
+	Loaderd__Reply *reply;
+	int r = ask_dataset(line->socket, line->path, &reply, error);
+	if (r < 0)
+		return r;
+	if (line->json)
+		r = render_dataset_json(reply->dataset);
+	else
+		render_dataset(reply->dataset);
+	loaderd__reply__free_unpacked(reply, NULL);
+	return r;
+}
+
+static int stop(const struct command_line *line, char *error)
+{
+	return ask_shutdown(line->socket, STOP_TIMEOUT_MS, error);
+}
+
+static const struct {
+	const char *name;
+	int (*run)(const struct command_line *line, char *error);
+} commands[] = {
+	{"status", status},
+	{"bad", bad},
+	{"dataset", dataset},
+	{"stop", stop},
+};
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "[status | bad | dataset PATH | stop]",
+		.doc = "Shows what a running loaderd does, or stops it.\v"
+		       "  status        the daemon and its feeds; the default\n"
+		       "  bad           samples that could not be decoded\n"
+		       "  dataset PATH  facts about a dataset\n"
+		       "  stop          let the daemon finish its batches and end, and wait for "
+		       "it\n\n"
+		       "Exit status: 0, 1 (the daemon cannot be reached or refuses), 2 (usage). "
+		       "See loaderctl(1).",
+	};
+	struct command_line line = {0};
+	char error[FEED_ERROR_MAX] = "";
+	argp_err_exit_status = 2;
+	setlocale(LC_ALL, "");
+	argp_parse(&argp, argc, argv, 0, NULL, &line);
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+		if (strcmp(line.command, commands[i].name) != 0)
+			continue;
+		int r = commands[i].run(&line, error);
+		if (r < 0)
+			fprintf(stderr, "loaderctl: %s\n", error[0] != '\0' ? error : strerror(-r));
+		else if (fflush(stdout) != 0 || ferror(stdout))
+			r = -EIO;
+		return r < 0 ? 1 : 0;
+	}
+	fprintf(stderr, "loaderctl: %s is no command; there are status, bad, dataset, stop\n",
+		line.command);
+	return 2;
+}

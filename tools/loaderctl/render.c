@@ -1,0 +1,243 @@
+#include "render.h"
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <wchar.h>
+#include <wctype.h>
+
+enum { CLASSES_SHOWN = 20 };
+
+/* Prints text with '?' for everything that is not printable: it may come from another user. */
+static void put_text(const char *text)
+{
+	mbstate_t state = {0};
+	size_t left = strlen(text);
+	while (left > 0) {
+		wchar_t c;
+		size_t n = mbrtowc(&c, text, left, &state);
+		bool good = n != (size_t)-1 && n != (size_t)-2 && n != 0;
+		if (!good) {
+			n = 1;
+			memset(&state, 0, sizeof state);
+		}
+		if (good && iswprint((wint_t)c))
+			fwrite(text, 1, n, stdout);
+		else
+			putchar('?');
+		text += n;
+		left -= n;
+	}
+}
+
+static void put_field(const char *label, const char *text)
+{
+	printf("  %-10s", label);
+	put_text(text);
+	putchar('\n');
+}
+
+/* 1234567 as 1,234,567. */
+static const char *grouped(uint64_t value, char out[32])
+{
+	char digits[24];
+	int length = snprintf(digits, sizeof digits, "%" PRIu64, value), used = 0;
+	for (int i = 0; i < length; i++) {
+		if (i > 0 && (length - i) % 3 == 0)
+			out[used++] = ',';
+		out[used++] = digits[i];
+	}
+	out[used] = '\0';
+	return out;
+}
+
+static const char *bytes_text(uint64_t bytes, char out[32])
+{
+	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+	double value = (double)bytes;
+	size_t unit = 0;
+	while (value >= 1024 && unit < 4) {
+		value /= 1024;
+		unit++;
+	}
+	snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+	return out;
+}
+
+static const char *duration_text(uint64_t ns, char out[32])
+{
+	uint64_t seconds = ns / 1000000000;
+	if (seconds < 60)
+		snprintf(out, 32, "%.1f s", (double)ns / 1e9);
+	else if (seconds < 3600)
+		snprintf(out, 32, "%" PRIu64 " min %" PRIu64 " s", seconds / 60, seconds % 60);
+	else if (seconds < 86400)
+		snprintf(out, 32, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600,
+			 seconds / 60 % 60);
+	else
+		snprintf(out, 32, "%" PRIu64 " d %" PRIu64 " h", seconds / 86400,
+			 seconds / 3600 % 24);
+	return out;
+}
+
+static const char *user_text(uint32_t uid, char out[64])
+{
+	const struct passwd *entry = getpwuid(uid);
+	if (entry != NULL)
+		snprintf(out, 64, "%.60s", entry->pw_name);
+	else
+		snprintf(out, 64, "uid %" PRIu32, uid);
+	return out;
+}
+
+static const Loaderd__FeedStatus *same_feed(const Loaderd__Status *status, uint64_t id)
+{
+	for (size_t i = 0; status != NULL && i < status->n_feeds; i++)
+		if (status->feeds[i]->feed_id == id)
+			return status->feeds[i];
+	return NULL;
+}
+
+/*
+ * Which side holds the other up: the one that is waited for more than twice as long.
+ */
+static const char *verdict(uint64_t client_ns, uint64_t daemon_ns, uint64_t read_ns,
+			   uint64_t compute_ns)
+{
+	if (client_ns == 0 && daemon_ns == 0)
+		return "nobody waited";
+	if (client_ns > 2 * daemon_ns)
+		return read_ns > compute_ns ? "storage holds the client up"
+					    : "the CPU holds the client up";
+	if (daemon_ns > 2 * client_ns)
+		return "the client is the slower side";
+	return "both sides wait alike";
+}
+
+static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before)
+{
+	static const Loaderd__FeedStatus none = LOADERD__FEED_STATUS__INIT;
+	char client[32], daemon[32];
+	if (before == NULL)
+		before = &none;
+	uint64_t read = feed->read_ns - before->read_ns,
+		 decode = feed->decode_ns - before->decode_ns;
+	uint64_t resize = feed->resize_ns - before->resize_ns,
+		 other = feed->other_ns - before->other_ns;
+	uint64_t client_ns = feed->stall_client_ns - before->stall_client_ns;
+	uint64_t daemon_ns = feed->stall_daemon_ns - before->stall_daemon_ns;
+	uint64_t all = read + decode + resize + other;
+	printf("  %-10sclient %s, daemon %s: %s\n", "waited", duration_text(client_ns, client),
+	       duration_text(daemon_ns, daemon),
+	       verdict(client_ns, daemon_ns, read, decode + resize + other));
+	if (all > 0)
+		printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, other %.0f %%\n",
+		       "work", 100.0 * (double)read / (double)all,
+		       100.0 * (double)decode / (double)all, 100.0 * (double)resize / (double)all,
+		       100.0 * (double)other / (double)all);
+}
+
+static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
+		     uint64_t elapsed_ns)
+{
+	char images[32], bad[32], shared[32], user[64];
+	printf("\nfeed %" PRIu64 "  ", feed->feed_id);
+	put_text(feed->name);
+	printf("%spid %" PRIu32 ", ", feed->name[0] == '\0' ? "" : "  ", feed->pid);
+	put_text(user_text(feed->uid, user));
+	putchar('\n');
+	put_field("dataset", feed->dataset);
+	put_field("pipeline", feed->pipeline);
+	printf("  %-10sepoch %" PRIu64 ", batch %" PRIu64 ", batch size %" PRIu32 "\n", "position",
+	       feed->epoch, feed->batch, feed->batch_size);
+	printf("  %-10s%s delivered, %s bad", "images", grouped(feed->images, images),
+	       grouped(feed->bad, bad));
+	if (before != NULL && elapsed_ns > 0)
+		printf(", %.0f/s",
+		       (double)(feed->images - before->images) * 1e9 / (double)elapsed_ns);
+	printf("\n  %-10s%" PRIu32 ": %" PRIu32 " ready, %" PRIu32 " held; %s\n", "slots",
+	       feed->slots, feed->slots_ready, feed->slots_held, bytes_text(feed->bytes, shared));
+	put_times(feed, before);
+}
+
+void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
+{
+	char uptime[32], shared[32];
+	uint64_t elapsed_ns = 0;
+	/* A daemon that was restarted in between counts from the beginning. */
+	if (before != NULL && (before->pid != status->pid || before->uptime_ns > status->uptime_ns))
+		before = NULL;
+	if (before != NULL)
+		elapsed_ns = status->uptime_ns - before->uptime_ns;
+	printf("loaderd ");
+	put_text(status->version);
+	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " threads, ", status->pid,
+	       duration_text(status->uptime_ns, uptime), status->threads);
+	put_text(status->isa);
+	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));
+	for (size_t i = 0; i < status->n_feeds; i++)
+		put_feed(status->feeds[i], same_feed(before, status->feeds[i]->feed_id),
+			 elapsed_ns);
+	if (status->n_feeds == 0)
+		printf("no feeds\n");
+	if (status->n_bad > 0)
+		printf("\n%zu bad sample%s, see loaderctl bad\n", status->n_bad, status->n_bad == 1 ? "" : "s");
+}
+
+void render_bad(const Loaderd__Status *status)
+{
+	for (size_t i = 0; i < status->n_bad; i++) {
+		const Loaderd__BadSampleRecord *bad = status->bad[i];
+		put_text(bad->dataset);
+		printf(": sample %" PRIu64, bad->index);
+		if (bad->source[0] != '\0') {
+			printf(" (");
+			put_text(bad->source);
+			putchar(')');
+		}
+		printf(": ");
+		put_text(bad->text);
+		if (bad->count > 1)
+			printf(" (%" PRIu64 " times)", bad->count);
+		putchar('\n');
+	}
+	if (status->n_bad == 0)
+		printf("no bad samples\n");
+}
+
+void render_dataset(const Loaderd__Dataset *dataset)
+{
+	char samples[32];
+	put_text(dataset->path);
+	printf("\n  %-10s%s\n", "samples", grouped(dataset->samples, samples));
+	if (dataset->uuid.len == 16) {
+		printf("  %-10s", "uuid");
+		for (size_t i = 0; i < 16; i++)
+			printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			       dataset->uuid.data[i]);
+		putchar('\n');
+	}
+	if (dataset->n_mean == 3 && dataset->n_std == 3)
+		printf("  %-10smean %.2f %.2f %.2f, standard deviation %.2f %.2f %.2f (R G B, "
+		       "0..255)\n",
+		       "pixels", dataset->mean[0], dataset->mean[1], dataset->mean[2],
+		       dataset->std[0], dataset->std[1], dataset->std[2]);
+	printf("  %-10s%zu", "classes", dataset->n_class_names);
+	for (size_t i = 0; i < dataset->n_class_names && i < CLASSES_SHOWN; i++) {
+		printf(i == 0 ? ": " : ", ");
+		put_text(dataset->class_names[i]);
+	}
+	printf("%s\n", dataset->n_class_names > CLASSES_SHOWN ? ", ..." : "");
+	if (dataset->n_field_names > 0) {
+		printf("  %-10s", "fields");
+		for (size_t i = 0; i < dataset->n_field_names; i++) {
+			printf(i == 0 ? "" : ", ");
+			put_text(dataset->field_names[i]);
+		}
+		putchar('\n');
+	}
+	if (dataset->metadata[0] != '\0')
+		put_field("metadata", dataset->metadata);
+}

@@ -1,0 +1,137 @@
+#include "render.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+
+static json_t *number(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+/* Text that is not UTF-8 would be no JSON: it becomes what is left when the rest is replaced. */
+static json_t *text(const char *value)
+{
+	json_t *string = json_string(value);
+	if (string != NULL)
+		return string;
+	char clean[1024];
+	size_t i = 0;
+	for (; value[i] != '\0' && i < sizeof clean - 1; i++)
+		clean[i] = (char)((unsigned char)value[i] < 0x80 ? value[i] : '?');
+	clean[i] = '\0';
+	return json_string(clean);
+}
+
+/* Takes over root. */
+static int print(json_t *root)
+{
+	if (root == NULL)
+		return -ENOMEM;
+	int r = json_dumpf(root, stdout, JSON_COMPACT);
+	json_decref(root);
+	putchar('\n');
+	fflush(stdout);
+	return r < 0 ? -ENOMEM : 0;
+}
+
+static json_t *feed_json(const Loaderd__FeedStatus *f)
+{
+	json_t *o = json_object();
+	json_object_set_new(o, "feed_id", number(f->feed_id));
+	json_object_set_new(o, "name", text(f->name));
+	json_object_set_new(o, "pid", number(f->pid));
+	json_object_set_new(o, "uid", number(f->uid));
+	json_object_set_new(o, "dataset", text(f->dataset));
+	json_object_set_new(o, "pipeline", text(f->pipeline));
+	json_object_set_new(o, "batch_size", number(f->batch_size));
+	json_object_set_new(o, "epoch", number(f->epoch));
+	json_object_set_new(o, "batch", number(f->batch));
+	json_object_set_new(o, "images", number(f->images));
+	json_object_set_new(o, "bad", number(f->bad));
+	json_object_set_new(o, "slots", number(f->slots));
+	json_object_set_new(o, "slots_ready", number(f->slots_ready));
+	json_object_set_new(o, "slots_held", number(f->slots_held));
+	json_object_set_new(o, "stall_client_ns", number(f->stall_client_ns));
+	json_object_set_new(o, "stall_daemon_ns", number(f->stall_daemon_ns));
+	json_object_set_new(o, "read_ns", number(f->read_ns));
+	json_object_set_new(o, "decode_ns", number(f->decode_ns));
+	json_object_set_new(o, "resize_ns", number(f->resize_ns));
+	json_object_set_new(o, "other_ns", number(f->other_ns));
+	json_object_set_new(o, "bytes", number(f->bytes));
+	return o;
+}
+
+static json_t *bad_json(const Loaderd__Status *status)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < status->n_bad; i++) {
+		const Loaderd__BadSampleRecord *bad = status->bad[i];
+		json_t *o = json_object();
+		json_object_set_new(o, "dataset", text(bad->dataset));
+		json_object_set_new(o, "index", number(bad->index));
+		json_object_set_new(o, "source", text(bad->source));
+		json_object_set_new(o, "text", text(bad->text));
+		json_object_set_new(o, "count", number(bad->count));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+int render_status_json(const Loaderd__Status *status)
+{
+	json_t *o = json_object(), *feeds = json_array();
+	for (size_t i = 0; i < status->n_feeds; i++)
+		json_array_append_new(feeds, feed_json(status->feeds[i]));
+	json_object_set_new(o, "version", text(status->version));
+	json_object_set_new(o, "pid", number(status->pid));
+	json_object_set_new(o, "threads", number(status->threads));
+	json_object_set_new(o, "uptime_ns", number(status->uptime_ns));
+	json_object_set_new(o, "isa", text(status->isa));
+	json_object_set_new(o, "shared_bytes", number(status->shared_bytes));
+	json_object_set_new(o, "feeds", feeds);
+	json_object_set_new(o, "bad", bad_json(status));
+	return print(o);
+}
+
+int render_bad_json(const Loaderd__Status *status)
+{
+	return print(bad_json(status));
+}
+
+static json_t *texts(size_t count, char *const *values)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, text(values[i]));
+	return list;
+}
+
+static json_t *reals(size_t count, const double *values)
+{
+	if (count == 0)
+		return json_null();
+	json_t *list = json_array();
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, json_real(values[i]));
+	return list;
+}
+
+int render_dataset_json(const Loaderd__Dataset *dataset)
+{
+	char uuid[2 * 16 + 1] = "";
+	json_t *o = json_object();
+	for (size_t i = 0; i < dataset->uuid.len && i < 16; i++)
+		snprintf(uuid + 2 * i, 3, "%02x", dataset->uuid.data[i]);
+	/* Metadata is JSON by convention; then it is part of the answer rather than a string in it. */
+	json_t *metadata = json_loads(dataset->metadata, JSON_DECODE_ANY, NULL);
+	json_object_set_new(o, "path", text(dataset->path));
+	json_object_set_new(o, "samples", number(dataset->samples));
+	json_object_set_new(o, "uuid", text(uuid));
+	json_object_set_new(o, "class_names", texts(dataset->n_class_names, dataset->class_names));
+	json_object_set_new(o, "mean", reals(dataset->n_mean, dataset->mean));
+	json_object_set_new(o, "std", reals(dataset->n_std, dataset->std));
+	json_object_set_new(o, "field_names", texts(dataset->n_field_names, dataset->field_names));
+	json_object_set_new(o, "metadata", metadata != NULL ? metadata : text(dataset->metadata));
+	return print(o);
+}
