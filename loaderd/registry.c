@@ -150,17 +150,18 @@ static void copy_source(struct dataset *dataset, uint64_t index, char text[REGIS
 	}
 }
 
-/* Under the mutex. */
-static void count_again(struct registry *registry, const char *path, uint64_t index)
+/* Under the mutex. False when the sample has no record, or has lost it to newer ones. */
+static bool count_again(struct registry *registry, const char *path, uint64_t index)
 {
 	uint64_t kept = registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
 	for (uint64_t i = 0; i < kept; i++) {
 		struct registry_bad *bad = &registry->bad[i];
 		if (bad->index == index && strncmp(bad->dataset, path, sizeof bad->dataset - 1) == 0) {
 			bad->count++;
-			return;
+			return true;
 		}
 	}
+	return false;
 }
 
 void registry_report(struct registry *registry, struct dataset *dataset, uint64_t index,
@@ -171,7 +172,9 @@ void registry_report(struct registry *registry, struct dataset *dataset, uint64_
 	if (first)
 		copy_source(dataset, index, source);
 	pthread_mutex_lock(&registry->mutex);
-	if (first) {
+	/* A dataset opened again has forgotten what it reported; the record has not. */
+	bool fresh = !count_again(registry, dataset->path, index) && first;
+	if (fresh) {
 		struct registry_bad *bad = &registry->bad[registry->bad_total++ % REGISTRY_BAD_MAX];
 		memset(bad, 0, sizeof *bad);
 		snprintf(bad->dataset, sizeof bad->dataset, "%s", dataset->path);
@@ -179,11 +182,9 @@ void registry_report(struct registry *registry, struct dataset *dataset, uint64_
 		memcpy(bad->source, source, sizeof source);
 		bad->index = index;
 		bad->count = 1;
-	} else {
-		count_again(registry, dataset->path, index);
 	}
 	pthread_mutex_unlock(&registry->mutex);
-	if (first) {
+	if (fresh) {
 		uint64_t one = 1;
 		ssize_t n = write(registry->event_fd, &one, sizeof one);
 		(void)n;

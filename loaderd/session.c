@@ -233,11 +233,12 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};
-	log_info("feed %llu opened: client pid %d uid %u, %s, batch size %u, rank %u of %u, from epoch %llu batch %llu, \"%s\"",
+	log_info("feed %llu opened: client pid %d uid %u, %s, batch size %u, rank %u of %u, from epoch %llu batch %llu, read by %s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->peer.pid, (unsigned)session->peer.uid,
 		 feed->dataset->path, feed->batch_size, request->rank,
 		 request->world == 0 ? 1 : request->world, (unsigned long long)request->epoch,
-		 (unsigned long long)request->batch, feed->pipeline);
+		 (unsigned long long)request->batch,
+		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap", feed->pipeline);
 	send_reply(session, &reply, fds, 2);
 	if (session->closing)
 		return;

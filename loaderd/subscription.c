@@ -1,6 +1,7 @@
 #include "subscription.h"
 
 #include "framing.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -217,6 +218,13 @@ static void choose_slots(struct batcher_options *options, uint32_t asked, uint64
 	options->slots = (uint32_t)(slots > most ? most : slots);
 }
 
+static enum io_mode choose_io(const struct config *config, const struct dataset *dataset)
+{
+	if (config->io == CONFIG_IO_AUTO)
+		return io_choose(dataset->bytes, memory_available());
+	return config->io == CONFIG_IO_URING && io_can_uring() ? IO_URING : IO_MMAP;
+}
+
 static int take_memory(struct subscription *subscription, const struct batcher_options *options,
 		       const struct subscription_context *context, struct refusal *refusal)
 {
@@ -229,6 +237,8 @@ static int take_memory(struct subscription *subscription, const struct batcher_o
 				      "%u slots of %u samples of %zu bytes are more than a ring can hold",
 				      options->slots, options->order.batch_size,
 				      transform_sample_size_max(options->transform));
+	if (options->io == IO_URING)
+		bytes += options->io_bytes;
 	pthread_mutex_lock(&account->mutex);
 	uint64_t left = account->used > account->limit ? 0 : account->limit - account->used;
 	bool fits = bytes <= left && bytes <= context->user_bytes_left;
@@ -270,6 +280,9 @@ static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *r
 		r = set_fields(options, request, refusal);
 	if (r < 0)
 		return r;
+	options->io = choose_io(context->config, subscription->dataset);
+	options->io_bytes = context->config->readahead_bytes;
+	options->io_depth = (unsigned)context->config->queue_depth;
 	choose_slots(options, request->slots, context->config->slots);
 	return take_memory(subscription, options, context, refusal);
 }

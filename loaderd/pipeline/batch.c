@@ -63,6 +63,27 @@ static void *new_aligned(size_t count, size_t size)
 	return memory;
 }
 
+static int start_io(struct batcher *batcher)
+{
+	const struct batcher_options *options = &batcher->options;
+	struct io_options io = {
+		.dataset = options->dataset,
+		.walk = {.order = options->order,
+			 .epoch = options->epoch,
+			 .batch = options->batch,
+			 .epoch_end = options->epoch_end},
+		.mode = options->io,
+		.bytes = options->io_bytes,
+		.queue_depth = options->io_depth,
+	};
+	int r = io_new(&io, &batcher->io);
+	if (r < 0 && io.mode == IO_URING) {
+		io.mode = IO_MMAP;
+		r = io_new(&io, &batcher->io);
+	}
+	return r;
+}
+
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher)
 {
 	struct batcher *batcher = new_aligned(1, sizeof *batcher);
@@ -77,6 +98,8 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	int r = -ENOMEM;
 	if (batcher->work != NULL && batcher->counters != NULL)
 		r = ring_producer_init(&batcher->ring, &batcher->geometry);
+	if (r == 0)
+		r = start_io(batcher);
 	if (r < 0) {
 		batcher->options.transform = NULL; /* still the caller's */
 		batcher_free(batcher);
@@ -90,6 +113,7 @@ void batcher_free(struct batcher *batcher)
 {
 	if (batcher == NULL)
 		return;
+	io_free(batcher->io);
 	ring_producer_deinit(&batcher->ring);
 	transform_free(batcher->options.transform);
 	pthread_mutex_destroy(&batcher->mutex);
@@ -176,7 +200,9 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 	}
 	begin_in(batcher, slot, epoch, batch);
 	/* Pairs with the acquire in claim(): whoever sees the new limit sees the batch's description. */
-	atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span, memory_order_release);
+	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
+						   memory_order_release);
+	io_begun(batcher->io, limit + batcher->unit_span);
 	return 1;
 }
 
@@ -363,12 +389,15 @@ static void account(struct batcher *batcher, struct batcher_worker *worker, uint
 
 /* Makes one sample of a batch under the feed's policy. */
 static void make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
-		 uint32_t i, struct sample_times *times)
+		 uint64_t unit, struct sample_times *times)
 {
+	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	struct batcher_counters *counters = &batcher->counters[worker->index];
 	struct packimg_error error;
 	uint64_t index = order_sample(&work->order, work->part.first + i);
-	int r = sample_make(batcher, worker, work, i, index, times, &error);
+	int r = sample_make_unit(batcher, worker, work, unit, index, times, &error);
+	if (r == -ECANCELED)
+		return; /* the client has gone */
 	if (r == 0) {
 		counter_add(&counters->images, 1);
 		return;
@@ -431,8 +460,10 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* never published: `done` stays short */
-		make(batcher, worker, work, i, &times);
+		make(batcher, worker, work, first - from + i, &times);
 	}
+	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
+		return units;
 	/* Everything this worker wrote happens before the last finisher's publishing. */
 	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
 	assert(done <= batcher->unit_span);
@@ -470,6 +501,7 @@ bool batcher_drain(struct batcher *batcher, const char *reason)
 void batcher_stop(struct batcher *batcher)
 {
 	atomic_store_explicit(&batcher->stopped, true, memory_order_relaxed);
+	io_stop(batcher->io);
 }
 
 void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)

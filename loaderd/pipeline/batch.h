@@ -12,6 +12,7 @@
 #pragma once
 
 #include "dataset.h"
+#include "io.h"
 #include "order.h"
 #include "ring.h"
 #include "transform.h"
@@ -39,6 +40,9 @@ struct batcher_options {
 	uint32_t field_count, field_bytes;
 	uint32_t fields[RING_FIELDS_MAX]; /* field numbers in the dataset */
 	unsigned workers;                 /* of the pool that will work for it */
+	enum io_mode io;                  /* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
+	uint64_t io_bytes;                /* of read-ahead */
+	unsigned io_depth;
 	/* Called by workers without any lock held. */
 	void (*doorbell)(void *user);
 	void *doorbell_user;
@@ -83,6 +87,7 @@ struct batcher_work {
 struct batcher {
 	struct batcher_options options;
 	struct ring_geometry geometry;
+	struct io *io;
 	uint64_t unit_span; /* units per batch: order.batch_size */
 
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;

@@ -120,3 +120,23 @@ void order_batch(const struct order *order, uint64_t batch, struct order_batch *
 	}
 	*ret_batch = result;
 }
+
+int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
+{
+	uint64_t batches = walk->batch + unit / walk->order.batch_size;
+	uint64_t epoch = walk->epoch + batches / walk->order.batches;
+	uint32_t place = (uint32_t)(unit % walk->order.batch_size);
+	struct order_batch batch;
+	if (walk->epoch_end != 0 && epoch >= walk->epoch_end)
+		return -ENODATA;
+	order_batch(&walk->order, batches % walk->order.batches, &batch);
+	if (place >= batch.count)
+		return 0;
+	if (!walk->cached || walk->cached_epoch != epoch) {
+		order_epoch_init(&walk->keys, &walk->order, epoch);
+		walk->cached_epoch = epoch;
+		walk->cached = true;
+	}
+	*ret_sample = order_sample(&walk->keys, batch.first + place);
+	return 1;
+}

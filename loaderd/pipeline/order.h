@@ -51,3 +51,15 @@ void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint
 uint64_t order_sample(const struct order_epoch *epoch, uint64_t position);
 /* Batch number batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
+
+/* The units of a feed (batch.h) from a position on, by number: what comes when, for those who look ahead. One thread. */
+struct order_walk {
+	struct order order;
+	uint64_t epoch, batch, epoch_end; /* position of unit 0; epoch_end 0: never */
+	uint64_t cached_epoch;            /* whose permutation `keys` holds */
+	bool cached;
+	struct order_epoch keys;
+};
+
+/* 1: the sample that unit is; 0: a unit without a sample; -ENODATA: past the end. */
+int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample);

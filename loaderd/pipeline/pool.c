@@ -1,16 +1,15 @@
 #include "pool.h"
 
+#include "futex.h"
+
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /*
@@ -50,21 +49,11 @@ struct pool {
 	struct worker *workers;
 };
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
-{
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word, int count)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
-
 void pool_wake(struct pool *pool, uint64_t units)
 {
 	atomic_fetch_add(&pool->wake_word, 1);
 	if (atomic_load(&pool->sleepers) > 0)
-		futex_wake(&pool->wake_word, units > INT_MAX ? INT_MAX : (int)units);
+		futex_wake(&pool->wake_word, units);
 }
 
 static void notify(struct pool *pool)

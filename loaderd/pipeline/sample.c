@@ -56,14 +56,20 @@ static uint8_t put_fields(const struct batcher *batcher, const struct batcher_wo
 	return flags;
 }
 
-/* Inside the guard. */
+/* Inside the guard. read: the sample as io_get() left it, NULL to take it from the mapping. */
 static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 			struct batcher_work *work, uint32_t i, uint64_t index,
-			struct sample_times *times, struct packimg_error *error)
+			const struct packimg_sample *read, struct sample_times *times,
+			struct packimg_error *error)
 {
+	struct dataset *dataset = batcher->options.dataset;
 	struct packimg_sample sample;
 	uint64_t start_ns = now_ns();
-	int r = dataset_sample(batcher->options.dataset, index, true, &sample, error);
+	int r = dataset_sample(dataset, index, read == NULL, &sample, error);
+	if (r == 0 && read != NULL) {
+		sample = *read;
+		r = dataset_verify(dataset, &sample, error);
+	}
 	times->read_ns += now_ns() - start_ns;
 	if (r < 0)
 		return r;
@@ -79,15 +85,17 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	return 0;
 }
 
-int sample_make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
-		uint32_t i, uint64_t index, struct sample_times *times, struct packimg_error *error)
+static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
+		       struct batcher_work *work, uint32_t i, uint64_t index,
+		       const struct packimg_sample *read, struct sample_times *times,
+		       struct packimg_error *error)
 {
 	struct dataset *dataset = batcher->options.dataset;
 	for (;;) {
 		uint64_t faults = atomic_load(&dataset->guard.faults);
 		error->text[0] = '\0';
 		guard_enter(&dataset->guard);
-		int r = make_guarded(batcher, worker, work, i, index, times, error);
+		int r = make_guarded(batcher, worker, work, i, index, read, times, error);
 		if (guard_leave()) {
 			atomic_store(&dataset->suspect, true);
 			dataset_condemn(dataset, index);
@@ -103,6 +111,26 @@ int sample_make(struct batcher *batcher, struct batcher_worker *worker, struct b
 	}
 }
 
+int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
+		     struct batcher_work *work, uint64_t unit, uint64_t index,
+		     struct sample_times *times, struct packimg_error *error)
+{
+	struct packimg_sample read;
+	uint32_t i = (uint32_t)(unit % batcher->unit_span);
+	if (io_mode_of(batcher->io) == IO_MMAP)
+		return make_sample(batcher, worker, work, i, index, NULL, times, error);
+	uint64_t start_ns = now_ns();
+	int r = io_get(batcher->io, unit, index, &read, error);
+	times->read_ns += now_ns() - start_ns;
+	if (r == -ECANCELED)
+		return r;
+	if (r >= 0)
+		r = make_sample(batcher, worker, work, i, index, r == IO_READ ? &read : NULL, times,
+				error);
+	io_done(batcher->io, unit);
+	return r;
+}
+
 int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 		      struct batcher_work *work, uint32_t i, uint64_t index,
 		      struct sample_times *times, struct packimg_error *error)
@@ -116,7 +144,7 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 		uint64_t other = draw % batcher->options.dataset->count;
 		if (other == index)
 			continue;
-		r = sample_make(batcher, worker, work, i, other, times, error);
+		r = make_sample(batcher, worker, work, i, other, NULL, times, error);
 		if (r == 0) {
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;

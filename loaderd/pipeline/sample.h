@@ -14,9 +14,13 @@ struct sample_times {
 	struct transform_times stages;
 };
 
-/* Sample `index` at place i of the batch. Negative errno with a sentence in error; the place's bytes are then undefined. */
-int sample_make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
-		uint32_t i, uint64_t index, struct sample_times *times, struct packimg_error *error);
+/*
+ * The sample of a unit that this worker has claimed, which is number `index`, at its place in the batch. Negative errno with a sentence in error; the place's
+ * bytes are then undefined. -ECANCELED: the feed is being stopped. -EINVAL: no fault of the sample, the pipeline does not fit it.
+ */
+int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
+		     struct batcher_work *work, uint64_t unit, uint64_t index,
+		     struct sample_times *times, struct packimg_error *error);
 /*
  * Fills place i with a sample drawn by (seed, epoch, index) and flags it. What stands there is the drawn sample in full: pixels, label, fields and number. After
  * BATCHER_SUBSTITUTES_MAX failures gives up with the last error.

@@ -157,15 +157,25 @@ static void wait_until_it_answers(const struct fixture *fixture)
 void fixture_start(struct fixture *fixture, const char *environment, ...)
 {
 	const char *binary = getenv("LOADERD");
-	const char *arguments[16] = {binary, "--config", "/dev/null", "--socket", fixture->socket,
+	const char *arguments[32] = {binary, "--config", "/dev/null", "--socket", fixture->socket,
 				     "--log-level", "warning"};
 	unsigned count = 7;
+	const char *io = getenv("LOADERD_TEST_IO");
+	if (io != NULL) {
+		/* With so little room for read-ahead the window turns over many times in a short test. */
+		static const char *const settings[] = {"--set", "io.readahead_bytes=1M", "--set",
+						       "io.queue_depth=8"};
+		arguments[count++] = "--io";
+		arguments[count++] = io;
+		for (unsigned i = 0; i < 4; i++)
+			arguments[count++] = settings[i];
+	}
 	va_list list;
 	assert_non_null(binary);
 	if (fixture->daemon > 0) /* a test before this one has failed */
 		fixture_stop(fixture, SIGKILL);
 	va_start(list, environment);
-	while (count < 15 && (arguments[count] = va_arg(list, const char *)) != NULL)
+	while (count < 31 && (arguments[count] = va_arg(list, const char *)) != NULL)
 		count++;
 	va_end(list);
 	fixture->daemon = fork();

@@ -30,7 +30,10 @@ void fixture_deinit(struct fixture *fixture);
 const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
 			    enum fixture_kind kind, uint32_t side);
 
-/* Starts the daemon with up to eight extra arguments, NULL at the end, and waits until it answers. environment: "NAME=value" or NULL. */
+/*
+ * Starts the daemon with extra arguments, NULL at the end, and waits until it answers. environment: "NAME=value" or NULL. LOADERD_TEST_IO is
+ * handed on as --io, with little room for read-ahead.
+ */
 void fixture_start(struct fixture *fixture, const char *environment, ...);
 /* Sends the signal and waits; returns the wait status. */
 int fixture_stop(struct fixture *fixture, int signal_number);

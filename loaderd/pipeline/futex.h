@@ -1,0 +1,8 @@
+/* Waiting for a word to change, within this process. Spurious returns are possible; callers look again. */
+#pragma once
+
+#include <stdint.h>
+
+void futex_wait(_Atomic uint32_t *word, uint32_t value);
+/* Wakes up to `count` waiters. */
+void futex_wake(_Atomic uint32_t *word, uint64_t count);
