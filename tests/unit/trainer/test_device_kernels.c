@@ -53,7 +53,8 @@ static void fill(struct data *data, uint64_t seed)
 
 static void *tensor(struct data *data, unsigned i, enum element element)
 {
-	return element == ELEMENT_BF16 ? (void *)(data->bf16[i] + MARGIN) : (void *)(data->f32[i] + MARGIN);
+	return element == ELEMENT_BF16 ? (void *)(data->bf16[i] + MARGIN)
+				       : (void *)(data->f32[i] + MARGIN);
 }
 
 static float value(const struct data *data, unsigned i, unsigned j, enum element element)
@@ -66,17 +67,20 @@ static float value(const struct data *data, unsigned i, unsigned j, enum element
 }
 
 /* All of both structures, results and what must not have been touched. bf16 may round to the neighbour. */
-static void compare(const struct data *a, const struct data *b, enum element element, const char *what, size_t width)
+static void compare(const struct data *a, const struct data *b, enum element element,
+		    const char *what, size_t width)
 {
 	double tolerance = element == ELEMENT_BF16 ? 1.0 / 64 : 1e-5;
 
 	for (unsigned i = 0; i < 6; i++)
 		for (unsigned j = 0; j < SPACE; j++) {
-			double x = (double)value(a, i, j, element), y = (double)value(b, i, j, element);
+			double x = (double)value(a, i, j, element),
+			       y = (double)value(b, i, j, element);
 
 			if (!(fabs(x - y) <= tolerance * (1 + fabs(y))))
-				fail_msg("%s, element %d, width %zu: tensor %u differs at %u: %g against %g", what, element,
-					 width, i, j, x, y);
+				fail_msg("%s, element %d, width %zu: tensor %u differs at %u: %g "
+					 "against %g",
+					 what, element, width, i, j, x, y);
 		}
 }
 
@@ -84,18 +88,23 @@ static void compare_sums(const double *a, const double *b, size_t width, const c
 {
 	for (size_t i = 0; i < KERNEL_WIDTH_MAX; i++) {
 		if (i >= width ? a[i] != b[i] : !(fabs(a[i] - b[i]) <= 1e-5 * (1 + fabs(b[i]))))
-			fail_msg("%s, width %zu: sum %zu is %g against %g", what, width, i, a[i], b[i]);
+			fail_msg("%s, width %zu: sum %zu is %g against %g", what, width, i, a[i],
+				 b[i]);
 	}
 }
 
-typedef void (*call)(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second);
+typedef void (*call)(const struct kernels *k, struct data *d, enum element element, size_t width,
+		     double *sum, double *second);
 
-static void call_statistics(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_statistics(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
 {
-	k->statistics(tensor(d, 0, element), element, ROWS, width + 5, width, d->columns[0], sum, second);
+	k->statistics(tensor(d, 0, element), element, ROWS, width + 5, width, d->columns[0], sum,
+		      second);
 }
 
-static void apply_with(const struct kernels *k, struct data *d, enum element element, size_t width, int activation, bool residual)
+static void apply_with(const struct kernels *k, struct data *d, enum element element, size_t width,
+		       int activation, bool residual)
 {
 	struct apply_args args = {
 		.x = tensor(d, 0, element),
@@ -111,23 +120,26 @@ static void apply_with(const struct kernels *k, struct data *d, enum element ele
 	k->apply(&args, ROWS, width + 5, width);
 }
 
-static void call_apply(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_apply(const struct kernels *k, struct data *d, enum element element, size_t width,
+		       double *sum, double *second)
 {
 	apply_with(k, d, element, width, DEVICE_IDENTITY, true);
 }
 
-static void call_apply_relu(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_apply_relu(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
 {
 	apply_with(k, d, element, width, DEVICE_RELU, true);
 }
 
-static void call_apply_gelu(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_apply_gelu(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
 {
 	apply_with(k, d, element, width, DEVICE_GELU, false);
 }
 
-static void reduce_with(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second,
-			enum slope slope, bool two)
+static void reduce_with(const struct kernels *k, struct data *d, enum element element, size_t width,
+			double *sum, double *second, enum slope slope, bool two)
 {
 	struct reduce_args args = {
 		.gradient = {tensor(d, 0, element), two ? tensor(d, 1, element) : NULL},
@@ -145,17 +157,20 @@ static void reduce_with(const struct kernels *k, struct data *d, enum element el
 	k->reduce(&args, ROWS, width + 5, width, sum, second);
 }
 
-static void call_reduce(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_reduce(const struct kernels *k, struct data *d, enum element element, size_t width,
+			double *sum, double *second)
 {
 	reduce_with(k, d, element, width, sum, second, SLOPE_RELU_Y, true);
 }
 
-static void call_reduce_gelu(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_reduce_gelu(const struct kernels *k, struct data *d, enum element element,
+			     size_t width, double *sum, double *second)
 {
 	reduce_with(k, d, element, width, sum, second, SLOPE_GELU_X, false);
 }
 
-static void call_dx(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_dx(const struct kernels *k, struct data *d, enum element element, size_t width,
+		    double *sum, double *second)
 {
 	struct dx_args args = {
 		.gradient = tensor(d, 0, element),
@@ -171,24 +186,30 @@ static void call_dx(const struct kernels *k, struct data *d, enum element elemen
 	k->dx(&args, ROWS, width + 5, width);
 }
 
-static void call_add(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_add(const struct kernels *k, struct data *d, enum element element, size_t width,
+		     double *sum, double *second)
 {
 	k->add(tensor(d, 0, element), tensor(d, 1, element), element, width * 2 + 1);
 }
 
-static void call_pool(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_pool(const struct kernels *k, struct data *d, enum element element, size_t width,
+		      double *sum, double *second)
 {
 	k->column_mean(tensor(d, 0, element), tensor(d, 1, element), element, ROWS, width);
 	k->column_spread(tensor(d, 2, element), tensor(d, 3, element), element, ROWS, width);
 }
 
-static void call_normalize(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_normalize(const struct kernels *k, struct data *d, enum element element,
+			   size_t width, double *sum, double *second)
 {
-	k->normalize(tensor(d, 0, element), element, 3, (const uint8_t *)d->bf16[4], 3, width / 3, d->columns[0], d->columns[1]);
-	k->normalize(tensor(d, 1, element), element, 3, (const uint8_t *)d->bf16[4], 4, width / 3, d->columns[0], d->columns[1]);
+	k->normalize(tensor(d, 0, element), element, 3, (const uint8_t *)d->bf16[4], 3, width / 3,
+		     d->columns[0], d->columns[1]);
+	k->normalize(tensor(d, 1, element), element, 3, (const uint8_t *)d->bf16[4], 4, width / 3,
+		     d->columns[0], d->columns[1]);
 }
 
-static void call_loss(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_loss(const struct kernels *k, struct data *d, enum element element, size_t width,
+		      double *sum, double *second)
 {
 	int32_t labels[ROWS] = {0, (int32_t)width - 1, -1};
 	float scratch[KERNEL_WIDTH_MAX];
@@ -212,7 +233,8 @@ static void call_loss(const struct kernels *k, struct data *d, enum element elem
 	second[0] = sums.samples * 100 + sums.top1 * 10 + sums.top5;
 }
 
-static void call_updates(const struct kernels *k, struct data *d, enum element element, size_t width, double *sum, double *second)
+static void call_updates(const struct kernels *k, struct data *d, enum element element,
+			 size_t width, double *sum, double *second)
 {
 	struct update_args args = {
 		.w = d->f32[0] + MARGIN,
@@ -245,10 +267,18 @@ static const struct {
 	const char *name;
 	call function;
 } calls[] = {
-	{"statistics", call_statistics}, {"apply", call_apply},	      {"apply relu", call_apply_relu},
-	{"apply gelu", call_apply_gelu}, {"reduce", call_reduce},     {"reduce gelu", call_reduce_gelu},
-	{"dx", call_dx},		 {"add", call_add},	      {"pool", call_pool},
-	{"normalize", call_normalize},	 {"loss", call_loss},	      {"updates", call_updates},
+	{"statistics", call_statistics},
+	{"apply", call_apply},
+	{"apply relu", call_apply_relu},
+	{"apply gelu", call_apply_gelu},
+	{"reduce", call_reduce},
+	{"reduce gelu", call_reduce_gelu},
+	{"dx", call_dx},
+	{"add", call_add},
+	{"pool", call_pool},
+	{"normalize", call_normalize},
+	{"loss", call_loss},
+	{"updates", call_updates},
 };
 
 static void test_variants(void **state)
@@ -267,9 +297,12 @@ static void test_variants(void **state)
 					memset(sums, 0, sizeof(sums));
 					fill(&expected, width);
 					fill(&got, width);
-					calls[c].function(&kernels_c, &expected, (enum element)e, width, sums[0], sums[1]);
-					calls[c].function(variants[v], &got, (enum element)e, width, sums[2], sums[3]);
-					compare(&got, &expected, (enum element)e, calls[c].name, width);
+					calls[c].function(&kernels_c, &expected, (enum element)e,
+							  width, sums[0], sums[1]);
+					calls[c].function(variants[v], &got, (enum element)e, width,
+							  sums[2], sums[3]);
+					compare(&got, &expected, (enum element)e, calls[c].name,
+						width);
 					compare_sums(sums[2], sums[0], width, calls[c].name);
 					compare_sums(sums[3], sums[1], width, calls[c].name);
 				}
@@ -282,9 +315,11 @@ static void test_rounding(void **state)
 		uint32_t from;
 		uint16_t to;
 	} cases[] = {
-		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82}, {0x3f817fff, 0x3f81},
-		{0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f7fffff, 0x7f80}, {0x80000000, 0x8000}, {0x00000001, 0x0000},
-		{0x7f800001, 0x7fc0}, {0xffffffff, 0xffff}, {0x7fc00000, 0x7fc0},
+		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81},
+		{0x3f818000, 0x3f82}, {0x3f817fff, 0x3f81}, {0x7f800000, 0x7f80},
+		{0xff800000, 0xff80}, {0x7f7fffff, 0x7f80}, {0x80000000, 0x8000},
+		{0x00000001, 0x0000}, {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff},
+		{0x7fc00000, 0x7fc0},
 	};
 
 	for (unsigned v = 0; v <= variant_count; v++) {
@@ -311,10 +346,15 @@ static void test_gelu(void **state)
 
 		for (double z = -12; z < 12; z += 0.0173) {
 			float x = (float)z, one = 1, zero = 0, y;
-			struct apply_args args = {.x = &x, .y = &y, .scale = &one, .bias = &zero, .activation = DEVICE_GELU};
+			struct apply_args args = {.x = &x,
+						  .y = &y,
+						  .scale = &one,
+						  .bias = &zero,
+						  .activation = DEVICE_GELU};
 
 			k->apply(&args, 1, 1, 1);
-			assert_true(fabs((double)y - (double)x * 0.5 * erfc(-(double)x / sqrt(2))) < 1e-6 * (1 + fabs(z)));
+			assert_true(fabs((double)y - (double)x * 0.5 * erfc(-(double)x / sqrt(2))) <
+				    1e-6 * (1 + fabs(z)));
 		}
 	}
 }

@@ -19,10 +19,11 @@ struct bench {
 	uint8_t images[2];
 };
 
-static struct device_param *declare(struct bench *b, const char *name, enum device_param_kind kind, uint32_t count, uint32_t group,
-				    bool frozen)
+static struct device_param *declare(struct bench *b, const char *name, enum device_param_kind kind,
+				    uint32_t count, uint32_t group, bool frozen)
 {
-	struct device_param_spec spec = {.name = name, .kind = kind, .shape = {count}, .group = group, .frozen = frozen};
+	struct device_param_spec spec = {
+		.name = name, .kind = kind, .shape = {count}, .group = group, .frozen = frozen};
 	struct device_param *param = NULL;
 
 	if (kind == DEVICE_LINEAR_WEIGHT)
@@ -54,11 +55,14 @@ static void open_bench(struct bench *b, const struct device_optimizer_spec *opti
 		assert_int_equal(device_param_write(p, DEVICE_VALUE, values), 0);
 	}
 	free(values);
-	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN}, &b->graph), 0);
-	device_softmax_loss(b->graph,
-			    device_linear(b->graph, device_input(b->graph, &input),
-					  &(struct device_linear_spec){.name = "fc", .weight = b->fc}),
-			    &(struct device_loss_spec){.name = "loss"});
+	assert_int_equal(device_graph_new(b->params, &(struct device_graph_options){DEVICE_TRAIN},
+					  &b->graph),
+			 0);
+	device_softmax_loss(
+		b->graph,
+		device_linear(b->graph, device_input(b->graph, &input),
+			      &(struct device_linear_spec){.name = "fc", .weight = b->fc}),
+		&(struct device_loss_spec){.name = "loss"});
 	if (device_graph_plan(b->graph, error) < 0)
 		fail_msg("%s", error);
 }
@@ -87,8 +91,9 @@ struct scalar {
 	double w, m, v, ema;
 };
 
-static void scalar_update(struct scalar *s, double g, const struct device_optimizer_spec *o, const struct device_hyper *h, unsigned group,
-			  unsigned t, double coefficient)
+static void scalar_update(struct scalar *s, double g, const struct device_optimizer_spec *o,
+			  const struct device_hyper *h, unsigned group, unsigned t,
+			  double coefficient)
 {
 	double lr = (double)h->lr[group], decay = (double)h->weight_decay[group];
 
@@ -99,13 +104,15 @@ static void scalar_update(struct scalar *s, double g, const struct device_optimi
 		s->m = beta1 * s->m + (1 - beta1) * g;
 		s->v = beta2 * s->v + (1 - beta2) * g * g;
 		s->w = s->w * (1 - lr * decay) -
-		       lr * (s->m / (1 - pow(beta1, t))) / (sqrt(s->v / (1 - pow(beta2, t))) + (double)h->epsilon);
+		       lr * (s->m / (1 - pow(beta1, t))) /
+			       (sqrt(s->v / (1 - pow(beta2, t))) + (double)h->epsilon);
 	} else {
 		double momentum = (double)h->momentum, w = s->w;
 
 		g += o->coupled_decay ? decay * w : 0;
 		s->m = momentum * s->m + g;
-		s->w = w - lr * (o->nesterov ? g + momentum * s->m : s->m) - (o->coupled_decay ? 0 : lr * decay * w);
+		s->w = w - lr * (o->nesterov ? g + momentum * s->m : s->m) -
+		       (o->coupled_decay ? 0 : lr * decay * w);
 	}
 	s->ema = (double)h->ema_decay * s->ema + (1 - (double)h->ema_decay) * s->w;
 }
@@ -129,7 +136,8 @@ static struct device_hyper hyper_of_step(unsigned t)
 	return hyper;
 }
 
-static void check_slot(struct device_param *p, enum device_slot slot, const struct scalar *s, size_t field)
+static void check_slot(struct device_param *p, enum device_slot slot, const struct scalar *s,
+		       size_t field)
 {
 	size_t count = device_param_elements(p);
 	float *got = malloc(count * sizeof(float));
@@ -178,8 +186,9 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 			coefficient *= (double)clip / (0.5 * sqrt(squares));
 		for (unsigned k = 0; k < 2; k++)
 			for (size_t i = 0; i < device_param_elements(b.weight[k]); i++)
-				scalar_update(&s[k][i], (double)(float)(uniform(100 * t + k, i) - 0.4), optimizer, &hyper,
-					      groups[k], t, coefficient);
+				scalar_update(&s[k][i],
+					      (double)(float)(uniform(100 * t + k, i) - 0.4),
+					      optimizer, &hyper, groups[k], t, coefficient);
 	}
 	for (unsigned k = 0; k < 2; k++) {
 		check_slot(b.weight[k], DEVICE_VALUE, s[k], offsetof(struct scalar, w));
@@ -210,7 +219,9 @@ static void run_optimizer(const struct device_optimizer_spec *optimizer, float c
 static void test_sgd(void **state)
 {
 	for (unsigned i = 0; i < 8; i++)
-		run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_SGD, .nesterov = i & 1, .coupled_decay = i & 2,
+		run_optimizer(&(struct device_optimizer_spec){.kind = DEVICE_SGD,
+							      .nesterov = i & 1,
+							      .coupled_decay = i & 2,
 							      .ema = i & 4},
 			      i & 1 ? 3.0f : 0);
 }
@@ -271,16 +282,21 @@ struct loss_case {
 	float spread; /* of logits */
 };
 
-static struct device_graph *loss_graph(struct device_params *params, const struct loss_case *c, enum device_mode mode,
-				       struct device_value **ret_input)
+static struct device_graph *loss_graph(struct device_params *params, const struct loss_case *c,
+				       enum device_mode mode, struct device_value **ret_input)
 {
 	struct device_graph *graph;
-	struct device_input_spec input = {.name = "input", .shape = {c->samples, 1, 1, c->classes}, .std = {1, 1, 1, 1}, .gradient = true};
+	struct device_input_spec input = {.name = "input",
+					  .shape = {c->samples, 1, 1, c->classes},
+					  .std = {1, 1, 1, 1},
+					  .gradient = true};
 	char error[DEVICE_ERROR_MAX];
 
-	assert_int_equal(device_graph_new(params, &(struct device_graph_options){mode, true}, &graph), 0);
+	assert_int_equal(
+		device_graph_new(params, &(struct device_graph_options){mode, true}, &graph), 0);
 	*ret_input = device_input(graph, &input);
-	device_softmax_loss(graph, *ret_input, &(struct device_loss_spec){"loss", c->smoothing, c->scale});
+	device_softmax_loss(graph, *ret_input,
+			    &(struct device_loss_spec){"loss", c->smoothing, c->scale});
 	if (device_graph_plan(graph, error) < 0)
 		fail_msg("%s", error);
 	return graph;
@@ -295,10 +311,12 @@ static uint32_t rank_of(const double *z, uint32_t classes, int32_t label)
 	return rank;
 }
 
-static void check_loss_gradient(const struct loss_case *c, struct tensor *z, const int32_t *labels, const float *got)
+static void check_loss_gradient(const struct loss_case *c, struct tensor *z, const int32_t *labels,
+				const float *got)
 {
 	size_t count = tensor_count(z);
-	double *expected = malloc(count * sizeof(double)), scale = c->scale != 0 ? (double)c->scale : 1;
+	double *expected = malloc(count * sizeof(double)),
+	       scale = c->scale != 0 ? (double)c->scale : 1;
 
 	for (size_t i = 0; i < count; i++) {
 		double v = z->v[i], up;
@@ -323,7 +341,8 @@ static void check_loss(const struct loss_case *c)
 	size_t count = tensor_count(&z);
 	float *logits = malloc(count * sizeof(float)), *gradient = malloc(count * sizeof(float));
 	int32_t *labels = malloc(c->samples * sizeof(int32_t));
-	struct device_batch batch = {logits, labels, c->samples, c->classes, DEVICE_ELEMENT_F32, false};
+	struct device_batch batch = {logits, labels, c->samples, c->classes, DEVICE_ELEMENT_F32,
+				     false};
 	struct device_results results;
 	uint64_t number;
 	uint32_t top1 = 0, top5 = 0, samples = 0;
@@ -342,7 +361,9 @@ static void check_loss(const struct loss_case *c)
 	}
 	tensor_to_float(&z, logits);
 	assert_int_equal(device_params_new(device, &params), 0);
-	assert_int_equal(device_params_allocate(params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}), 0);
+	assert_int_equal(
+		device_params_allocate(params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+		0);
 	graph = loss_graph(params, c, DEVICE_TRAIN, &input);
 	assert_int_equal(device_feed(graph, &batch, &number), 0);
 	assert_int_equal(device_step(graph, NULL, &number), 0);
@@ -368,8 +389,9 @@ static void check_loss(const struct loss_case *c)
 static void test_loss(void **state)
 {
 	static const struct loss_case loss_cases[] = {
-		{5, 10, 0, 0, false, 1},      {64, 10, 0.1f, 0, false, 3},   {33, 7, 0.2f, 0.5f, true, 3},
-		{9, 1000, 0.1f, 1, true, 10}, {40, 2, 0, 2, false, 1},	     {3, 100, 0.3f, 1, false, 40},
+		{5, 10, 0, 0, false, 1},      {64, 10, 0.1f, 0, false, 3},
+		{33, 7, 0.2f, 0.5f, true, 3}, {9, 1000, 0.1f, 1, true, 10},
+		{40, 2, 0, 2, false, 1},      {3, 100, 0.3f, 1, false, 40},
 		{2, 17, 0, 0, false, 300},
 	};
 
@@ -380,8 +402,9 @@ static void test_loss(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sgd),   cmocka_unit_test(test_adamw), cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_slots), cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_sgd),  cmocka_unit_test(test_adamw),
+		cmocka_unit_test(test_skip), cmocka_unit_test(test_slots),
+		cmocka_unit_test(test_loss),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
