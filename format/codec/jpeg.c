@@ -8,7 +8,9 @@
 #include "error.h"
 #include "jpeg_baseline.h"
 #include "jpeg_common.h"
+#include "layout.h"
 #include "scratch.h"
+#include "side.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,6 +42,7 @@ struct jpeg_state {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_arena arena;
 	struct scratch pixels;
+	struct scratch side;		     /* made by codec_jpeg_index() */
 	const struct codec_request *request; /* during decode */
 	struct packimg_pixels result;
 };
@@ -81,6 +84,7 @@ static void jpeg_state_free(void *state)
 	jpeg_arena_detach(&jpeg->arena);
 	jpeg_destroy_decompress(&jpeg->cinfo);
 	scratch_deinit(&jpeg->pixels);
+	scratch_deinit(&jpeg->side);
 	free(jpeg);
 }
 
@@ -289,13 +293,14 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct codec_request *
 	struct jpeg_source source = {
 		.data = sample->data,
 		.size = sample->data_size,
-		.index = sample->side,
-		.index_size = sample->side_size,
 		.width = request->width,
 		.height = request->height,
 		.components = sample->channels,
 	};
 	const uint8_t *pixels;
+
+	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
+		  &source.index_size);
 	int r = jpeg_baseline_decode(jpeg->baseline, &source, region->x, region->y, region->width,
 				     region->height, &pixels);
 
@@ -341,8 +346,23 @@ int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t wid
 		     uint32_t components, const uint8_t **ret_index, size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
-	struct jpeg_source source = {
-		.data = data, .size = size, .width = width, .height = height, .components = components};
+	struct jpeg_source source = {.data = data,
+				     .size = size,
+				     .width = width,
+				     .height = height,
+				     .components = components};
 
-	return jpeg_baseline_index(jpeg->baseline, &source, ret_index, ret_size);
+	const uint8_t *content;
+	size_t content_size;
+	int r = jpeg_baseline_index(jpeg->baseline, &source, &content, &content_size);
+
+	if (r < 0)
+		return r;
+	r = scratch_reserve(&jpeg->side, side_item_size(content_size));
+	if (r < 0)
+		return r;
+	side_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)content_size);
+	*ret_index = jpeg->side.data;
+	*ret_size = side_item_size(content_size);
+	return 0;
 }

@@ -7,3 +7,10 @@
 
 /* Do the items fill the bytes exactly? Nothing (size 0) is valid. */
 bool side_is_valid(const uint8_t *side, size_t size);
+/* Content of the first item of a kind; -ENODATA when there is none before the items end or break off. */
+int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **ret_content,
+	      size_t *ret_size);
+/* Bytes of an item with that much content. */
+size_t side_item_size(size_t content_size);
+/* Writes one item of side_item_size() bytes. */
+void side_item_write(uint8_t *output, uint32_t kind, const uint8_t *content, uint32_t content_size);
