@@ -299,6 +299,9 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct codec_request *
 	};
 	const uint8_t *pixels;
 
+	/* every block has at least a bit: a file that is smaller than that gets no memory for its pixels */
+	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) > (uint64_t)sample->data_size * 8)
+		return -EBADMSG;
 	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
 		  &source.index_size);
 	int r = jpeg_baseline_decode(jpeg->baseline, &source, region->x, region->y, region->width,
