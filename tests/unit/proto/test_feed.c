@@ -444,7 +444,9 @@ static void every_end_is_told(void **state)
 		    "went away; the feed can be opened again at epoch 0, batch 0.");
 	expect_loss("die-2", 2, -ECONNRESET, "epoch 0, batch 2.");
 	expect_loss("die-13", 13, -ECONNRESET, "epoch 1, batch 3.");
-	expect_loss("shutdown-3", 3, -ECONNRESET, "shut down; ");
+	expect_loss("shutdown-3", 3, -ECONNRESET, "is shutting down; ");
+	expect_loss("stop-2", 2, -ECONNRESET,
+		    "is shutting down; the feed can be opened again at epoch 0, batch 2.");
 	expect_loss("fail-0", 0, -EBADMSG, "sample 7 is broken");
 	expect_loss("fail-6", 6, -EBADMSG, "sample 7 is broken");
 	expect_loss("garbage-2", 2, -EPROTO, "failed");
