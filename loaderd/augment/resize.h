@@ -30,6 +30,7 @@ struct resize_source {
 	size_t stride;       /* bytes from row to row */
 	uint32_t width, height;
 	uint32_t channels; /* 1..4, interleaved */
+	bool cold;         /* probably not in cache: fetch ahead */
 };
 
 /*
@@ -46,12 +47,15 @@ struct resize_axis {
 
 /* Takes the finished rows one by one, top to bottom (y.reverse: bottom to top); pixels are valid during the call. */
 typedef void (*resize_sink)(void *context, uint32_t row, const uint8_t *pixels);
+/* Says where the next row is to be made, which the sink then gets; NULL: in a place of resize's own. */
+typedef uint8_t *(*resize_place)(void *context, uint32_t row);
 
 struct resize_target {
 	uint8_t *data;     /* y.count rows of x.count * channels bytes; NULL when sink is set */
 	ptrdiff_t stride;  /* bytes from row to row */
 	uint32_t channels; /* 1..4, at least the source's; grey spreads to three; a fourth that the source lacks is zero */
 	resize_sink sink;
+	resize_place place; /* NULL, or with a sink */
 	void *context;
 };
 

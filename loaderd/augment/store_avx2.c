@@ -49,10 +49,10 @@ INLINE void put_rest(uint8_t *output, size_t at, const uint8_t *pixels, size_t c
 	memcpy(output + at * element_size(element), finished, count * element_size(element));
 }
 
-INLINE void row_interleaved(const struct store *store, uint32_t row, const uint8_t *pixels,
+INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, uint8_t *output,
 			    const enum transform_element element)
 {
-	size_t size = (size_t)store->shape.width * store->shape.channels, at = row * size, i = 0;
+	size_t size = (size_t)store->shape.width * store->shape.channels, i = 0;
 	const uint32_t period = 24; /* whole pixels, whole vectors */
 	__m256 scale[3], bias[3];
 
@@ -63,15 +63,14 @@ INLINE void row_interleaved(const struct store *store, uint32_t row, const uint8
 	for (; i + period <= size; i += period)
 #pragma GCC unroll 3
 		for (unsigned k = 0; k < 3; k++)
-			put(store->output, at + i + 8 * k,
-			    _mm_loadl_epi64((const void *)(pixels + i + 8 * k)), scale[k], bias[k],
-			    element);
+			put(output, i + 8 * k, _mm_loadl_epi64((const void *)(pixels + i + 8 * k)),
+			    scale[k], bias[k], element);
 #pragma GCC unroll 3
 	for (unsigned k = 0; k < 3; k++, i += 8) {
 		if (i >= size)
 			return;
-		put_rest(store->output, at + i, pixels + i, size - i < 8 ? size - i : 8, scale[k],
-			 bias[k], element);
+		put_rest(output, i, pixels + i, size - i < 8 ? size - i : 8, scale[k], bias[k],
+			 element);
 	}
 }
 
@@ -95,24 +94,23 @@ INLINE __m128i take_channel(const __m128i bytes[3], const unsigned channel)
 	return taken;
 }
 
-INLINE void put_channel(const struct store *store, size_t at, __m128i channel, unsigned c,
-			const enum transform_element element)
+INLINE void put_channel(const struct store *store, uint8_t *output, size_t at, __m128i channel,
+			unsigned c, const enum transform_element element)
 {
 	if (element == TRANSFORM_U8) {
-		_mm_storeu_si128((__m128i *)(store->output + at), channel);
+		_mm_storeu_si128((__m128i *)(output + at), channel);
 		return;
 	}
 	__m256 scale = _mm256_set1_ps(store->scale[c]), bias = _mm256_set1_ps(store->bias[c]);
 
-	put(store->output, at, channel, scale, bias, element);
-	put(store->output, at + 8, _mm_srli_si128(channel, 8), scale, bias, element);
+	put(output, at, channel, scale, bias, element);
+	put(output, at + 8, _mm_srli_si128(channel, 8), scale, bias, element);
 }
 
-INLINE void row_planar(const struct store *store, uint32_t row, const uint8_t *pixels,
+INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4],
 		       const enum transform_element element)
 {
 	uint32_t width = store->shape.width, x = 0;
-	size_t plane = (size_t)width * store->shape.height, at = (size_t)row * width;
 
 	for (; x + 16 <= width; x += 16) {
 		__m128i bytes[3];
@@ -121,7 +119,7 @@ INLINE void row_planar(const struct store *store, uint32_t row, const uint8_t *p
 			bytes[k] = _mm_loadu_si128((const void *)(pixels + (size_t)3 * x + 16 * k));
 #pragma GCC unroll 3
 		for (unsigned c = 0; c < 3; c++)
-			put_channel(store, c * plane + at + x, take_channel(bytes, c), c, element);
+			put_channel(store, planes[c], x, take_channel(bytes, c), c, element);
 	}
 	for (unsigned c = 0; c < 3 && x < width; c++) {
 		uint8_t rest[16] = {0};
@@ -132,16 +130,16 @@ INLINE void row_planar(const struct store *store, uint32_t row, const uint8_t *p
 			uint32_t count = width - x - i < 8 ? width - x - i : 8;
 
 			if (element == TRANSFORM_U8)
-				memcpy(store->output + c * plane + at + x + i, rest + i, count);
+				memcpy(planes[c] + x + i, rest + i, count);
 			else
-				put_rest(store->output, c * plane + at + x + i, rest + i, count,
+				put_rest(planes[c], x + i, rest + i, count,
 					 _mm256_set1_ps(store->scale[c]),
 					 _mm256_set1_ps(store->bias[c]), element);
 		}
 	}
 }
 
-static void row(const struct store *store, uint32_t row, const uint8_t *pixels)
+static void row(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4])
 {
 	bool planar = store->shape.layout == TRANSFORM_NCHW;
 	uint32_t width = store->shape.width, channels = store->shape.channels;
@@ -149,35 +147,31 @@ static void row(const struct store *store, uint32_t row, const uint8_t *pixels)
 	switch (store->shape.element) {
 	case TRANSFORM_U8:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_U8);
+			row_planar(store, pixels, planes, TRANSFORM_U8);
 		else
-			memcpy(store->output + (size_t)row * width * channels, pixels,
-			       (size_t)width * channels);
+			memcpy(planes[0], pixels, (size_t)width * channels);
 		break;
 	case TRANSFORM_F16:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_F16);
+			row_planar(store, pixels, planes, TRANSFORM_F16);
 		else
-			row_interleaved(store, row, pixels, TRANSFORM_F16);
+			row_interleaved(store, pixels, planes[0], TRANSFORM_F16);
 		break;
 	case TRANSFORM_BF16:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_BF16);
+			row_planar(store, pixels, planes, TRANSFORM_BF16);
 		else
-			row_interleaved(store, row, pixels, TRANSFORM_BF16);
+			row_interleaved(store, pixels, planes[0], TRANSFORM_BF16);
 		break;
 	case TRANSFORM_F32:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_F32);
+			row_planar(store, pixels, planes, TRANSFORM_F32);
 		else
-			row_interleaved(store, row, pixels, TRANSFORM_F32);
+			row_interleaved(store, pixels, planes[0], TRANSFORM_F32);
 		break;
 	}
-	if (planar && channels == 4) {
-		size_t size = store->shape.sample_size / 4 / store->shape.height;
-
-		memset(store->output + 3 * (store->shape.sample_size / 4) + row * size, 0, size);
-	}
+	if (planar && channels == 4)
+		memset(planes[3], 0, store->shape.sample_size / 4 / store->shape.height);
 }
 
 /*
@@ -213,4 +207,21 @@ static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_
 	}
 }
 
-const struct store_kernels store_kernels_avx2 = {.row = row, .copy = copy};
+static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
+{
+	for (size_t at = 0; at < size; at += STORE_LINE) {
+		__m256i low = _mm256_loadu_si256((const void *)(bytes + at));
+		__m256i high = _mm256_loadu_si256((const void *)(bytes + at + 32));
+
+		_mm256_stream_si256((__m256i *)(output + at), low);
+		_mm256_stream_si256((__m256i *)(output + at + 32), high);
+	}
+}
+
+static void fence(void)
+{
+	_mm_sfence();
+}
+
+const struct store_kernels store_kernels_avx2 = {
+	.row = row, .copy = copy, .stream = stream, .fence = fence};

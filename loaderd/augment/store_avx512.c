@@ -37,10 +37,10 @@ INLINE void put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512
 		_mm256_mask_storeu_epi16(output + 2 * at, mask, half);
 }
 
-INLINE void row_interleaved(const struct store *store, uint32_t row, const uint8_t *pixels,
+INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, uint8_t *output,
 			    const enum transform_element element)
 {
-	size_t size = (size_t)store->shape.width * store->shape.channels, at = row * size, i = 0;
+	size_t size = (size_t)store->shape.width * store->shape.channels, i = 0;
 	__m512 scale[3], bias[3];
 
 	for (int k = 0; k < 3; k++) {
@@ -50,7 +50,7 @@ INLINE void row_interleaved(const struct store *store, uint32_t row, const uint8
 	for (; i + STORE_PERIOD <= size; i += STORE_PERIOD)
 #pragma GCC unroll 3
 		for (unsigned k = 0; k < 3; k++)
-			put(store->output, at + i + 16 * k,
+			put(output, i + 16 * k,
 			    _mm_loadu_si128((const void *)(pixels + i + 16 * k)), scale[k], bias[k],
 			    element, true, 0);
 #pragma GCC unroll 3
@@ -59,8 +59,8 @@ INLINE void row_interleaved(const struct store *store, uint32_t row, const uint8
 			return;
 		__mmask16 mask = (__mmask16)(size - i < 16 ? (1u << (size - i)) - 1 : 0xffff);
 
-		put(store->output, at + i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k],
-		    bias[k], element, false, mask);
+		put(output, i, _mm_maskz_loadu_epi8(mask, pixels + i), scale[k], bias[k], element,
+		    false, mask);
 	}
 }
 
@@ -74,11 +74,10 @@ INLINE __m512i channel_index(unsigned channel)
 	return _mm512_loadu_si512(index);
 }
 
-INLINE void row_planar(const struct store *store, uint32_t row, const uint8_t *pixels,
+INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4],
 		       const enum transform_element element)
 {
 	uint32_t width = store->shape.width;
-	size_t plane = (size_t)width * store->shape.height, at = (size_t)row * width;
 	const __m512i index[3] = {channel_index(0), channel_index(1), channel_index(2)};
 
 	for (uint32_t x = 0; x < width; x += 16) {
@@ -96,20 +95,17 @@ INLINE void row_planar(const struct store *store, uint32_t row, const uint8_t *p
 			       bias = _mm512_set1_ps(store->bias[c]);
 
 			if (whole)
-				put(store->output, c * plane + at + x, channel, scale, bias,
-				    element, true, 0);
+				put(planes[c], x, channel, scale, bias, element, true, 0);
 			else
-				put(store->output, c * plane + at + x, channel, scale, bias,
-				    element, false, mask);
+				put(planes[c], x, channel, scale, bias, element, false, mask);
 		}
 	}
 }
 
-static void row_planar_bytes(const struct store *store, uint32_t row, const uint8_t *pixels)
+static void row_planar_bytes(const struct store *store, const uint8_t *pixels,
+			     uint8_t *const planes[4])
 {
 	uint32_t width = store->shape.width;
-	size_t plane = (size_t)width * store->shape.height;
-	uint8_t *output = store->output + (size_t)row * width;
 	const __m512i index[3] = {channel_index(0), channel_index(1), channel_index(2)};
 
 	for (uint32_t x = 0; x < width; x += 16) {
@@ -124,14 +120,14 @@ static void row_planar_bytes(const struct store *store, uint32_t row, const uint
 				_mm512_castsi512_si128(_mm512_permutexvar_epi8(index[c], bytes));
 
 			if (count == 16)
-				_mm_storeu_si128((__m128i *)(output + c * plane + x), channel);
+				_mm_storeu_si128((__m128i *)(planes[c] + x), channel);
 			else
-				_mm_mask_storeu_epi8(output + c * plane + x, mask, channel);
+				_mm_mask_storeu_epi8(planes[c] + x, mask, channel);
 		}
 	}
 }
 
-static void row(const struct store *store, uint32_t row, const uint8_t *pixels)
+static void row(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4])
 {
 	bool planar = store->shape.layout == TRANSFORM_NCHW;
 	uint32_t width = store->shape.width, channels = store->shape.channels;
@@ -139,35 +135,31 @@ static void row(const struct store *store, uint32_t row, const uint8_t *pixels)
 	switch (store->shape.element) {
 	case TRANSFORM_U8:
 		if (planar)
-			row_planar_bytes(store, row, pixels);
+			row_planar_bytes(store, pixels, planes);
 		else
-			memcpy(store->output + (size_t)row * width * channels, pixels,
-			       (size_t)width * channels);
+			memcpy(planes[0], pixels, (size_t)width * channels);
 		break;
 	case TRANSFORM_F16:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_F16);
+			row_planar(store, pixels, planes, TRANSFORM_F16);
 		else
-			row_interleaved(store, row, pixels, TRANSFORM_F16);
+			row_interleaved(store, pixels, planes[0], TRANSFORM_F16);
 		break;
 	case TRANSFORM_BF16:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_BF16);
+			row_planar(store, pixels, planes, TRANSFORM_BF16);
 		else
-			row_interleaved(store, row, pixels, TRANSFORM_BF16);
+			row_interleaved(store, pixels, planes[0], TRANSFORM_BF16);
 		break;
 	case TRANSFORM_F32:
 		if (planar)
-			row_planar(store, row, pixels, TRANSFORM_F32);
+			row_planar(store, pixels, planes, TRANSFORM_F32);
 		else
-			row_interleaved(store, row, pixels, TRANSFORM_F32);
+			row_interleaved(store, pixels, planes[0], TRANSFORM_F32);
 		break;
 	}
-	if (planar && channels == 4) {
-		size_t size = store->shape.sample_size / 4 / store->shape.height;
-
-		memset(store->output + 3 * (store->shape.sample_size / 4) + row * size, 0, size);
-	}
+	if (planar && channels == 4)
+		memset(planes[3], 0, store->shape.sample_size / 4 / store->shape.height);
 }
 
 /* Where output byte i of 16 pixels comes from. */
@@ -221,4 +213,16 @@ static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_
 		memcpy(output, pixels, (size_t)3 * count);
 }
 
-const struct store_kernels store_kernels_avx512 = {.row = row, .copy = copy};
+static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
+{
+	for (size_t at = 0; at < size; at += STORE_LINE)
+		_mm512_stream_si512((void *)(output + at), _mm512_loadu_si512(bytes + at));
+}
+
+static void fence(void)
+{
+	_mm_sfence();
+}
+
+const struct store_kernels store_kernels_avx512 = {
+	.row = row, .copy = copy, .stream = stream, .fence = fence};

@@ -12,6 +12,11 @@
 #include <string.h>
 #include <time.h>
 
+enum {
+	/* Source rows that a copy asks for ahead of the one at hand. */
+	COPY_AHEAD = 8,
+};
+
 struct transform_scratch {
 	struct packimg_decoder *decoder;
 	struct resize *resize;
@@ -19,8 +24,9 @@ struct transform_scratch {
 	const struct store_kernels *kernels;
 	uint8_t *between[2]; /* pictures between two stages */
 	size_t between_size[2];
-	uint8_t *row;  /* one finished row with its borders, */
-	uint8_t *fill; /* and one of nothing but fill; TRANSFORM_SIDE_MAX pixels each */
+	uint8_t *stage; /* of the store */
+	uint8_t *row;	/* one finished row with its borders, */
+	uint8_t *fill;	/* and one of nothing but fill; TRANSFORM_SIDE_MAX pixels each */
 };
 
 /* Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data (fractions of a scaled decode). */
@@ -30,14 +36,17 @@ struct picture {
 	uint32_t width, height; /* that may be read from data on */
 	double region_x, region_y;
 	double region_width, region_height;
+	bool cold; /* in a mapped file, rather than just made */
 };
 
 /* Where a stage writes: a picture of bytes, or rows for the store. */
 struct canvas {
-	uint8_t *data; /* NULL: the store */
+	uint8_t *data;	     /* NULL: through the store */
+	bool bytes;	     /* interleaved bytes, as data would hold them */
+	bool placed;	     /* the row at hand is made in the store's own place */
+	struct store *store; /* of the last stage, NULL before */
 	size_t stride;
 	uint32_t width, height, channels;
-	const struct store *store;
 	struct transform_scratch *scratch;
 	/* The part that shows image; what is around it is fill. */
 	uint32_t x, y, content_width, content_height;
@@ -62,7 +71,8 @@ int transform_scratch_new(struct transform_scratch **ret_scratch)
 	scratch->isa = isa;
 	scratch->kernels = store_kernels_get(isa);
 	scratch->row = calloc(2, (size_t)TRANSFORM_SIDE_MAX * 4);
-	if (!scratch->row)
+	scratch->stage = aligned_alloc(STORE_LINE, STORE_STAGE_SIZE);
+	if (!scratch->row || !scratch->stage)
 		goto fail;
 	scratch->fill = scratch->row + (size_t)TRANSFORM_SIDE_MAX * 4;
 	r = resize_new_isa(isa, &scratch->resize);
@@ -86,6 +96,7 @@ void transform_scratch_free(struct transform_scratch *scratch)
 	resize_free(scratch->resize);
 	free(scratch->between[0]);
 	free(scratch->between[1]);
+	free(scratch->stage);
 	free(scratch->row);
 	free(scratch);
 }
@@ -136,6 +147,10 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 {
 	struct canvas *canvas = context;
 
+	if (canvas->placed) {
+		store_placed(canvas->store);
+		return;
+	}
 	if (canvas->content_width < canvas->width) {
 		uint8_t *bordered = canvas->scratch->row;
 
@@ -143,7 +158,19 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 		       (size_t)canvas->content_width * canvas->channels);
 		pixels = bordered;
 	}
-	canvas->store->kernels->row(canvas->store, canvas->y + row, pixels);
+	store_row(canvas->store, canvas->y + row, pixels);
+}
+
+/* Whole rows of bytes are made where the store wants them; a resize_place. */
+static uint8_t *canvas_place(void *context, uint32_t row)
+{
+	struct canvas *canvas = context;
+	uint8_t *place = NULL;
+
+	if (canvas->content_width == canvas->width)
+		place = store_place(canvas->store, canvas->y + row);
+	canvas->placed = place != NULL;
+	return place;
 }
 
 /* Fills what the image does not cover. */
@@ -164,7 +191,7 @@ static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 		if (inside && (!sides || !canvas->data))
 			continue;
 		if (!canvas->data) {
-			canvas->store->kernels->row(canvas->store, y, canvas->scratch->fill);
+			store_row(canvas->store, y, canvas->scratch->fill);
 			continue;
 		}
 		uint8_t *row = canvas->data + y * canvas->stride;
@@ -226,29 +253,39 @@ static void copy_rows(const struct plan_stage *stage, const struct picture *pict
 {
 	const struct store_kernels *kernels = canvas->scratch->kernels;
 	size_t row_size = (size_t)canvas->width * 3;
+	bool upright = !stage->x.reverse && !stage->y.reverse;
 
-	if (canvas->data && canvas->channels == 3 && canvas->content_width == canvas->width &&
-	    picture->stride == row_size && canvas->stride == row_size && !stage->x.reverse &&
-	    !stage->y.reverse) {
-		memcpy(canvas->data + canvas->y * row_size, picture->data,
-		       canvas->content_height * row_size);
+	if (upright && canvas->bytes && canvas->channels == 3 &&
+	    canvas->content_width == canvas->width && canvas->content_height == canvas->height &&
+	    picture->stride == row_size) {
+		if (canvas->data)
+			memcpy(canvas->data, picture->data, canvas->height * row_size);
+		else
+			store_rows(canvas->store, picture->data);
 		return;
 	}
-	/* Through the store a row is turned in place of the row it will be; borders are there already. */
+	/* For the store a row is put together between its borders, which are there already. */
 	uint8_t *line = canvas->scratch->row + (size_t)canvas->x * canvas->channels;
 
 	for (uint32_t i = 0; i < canvas->content_height; i++) {
 		uint32_t row = stage->y.reverse ? canvas->content_height - 1 - i : i;
 		const uint8_t *pixels = picture->data + i * picture->stride;
+		uint32_t ahead = i + COPY_AHEAD < canvas->content_height ? i + COPY_AHEAD : i;
 
+		for (size_t at = 0; picture->cold && at < (size_t)3 * canvas->content_width;
+		     at += 64)
+			__builtin_prefetch(picture->data + ahead * picture->stride + at, 0, 2);
 		if (canvas->data)
 			line = canvas->data + (canvas->y + row) * canvas->stride +
 			       (size_t)canvas->x * canvas->channels;
+		else if (canvas_place(canvas, row))
+			line = canvas_place(canvas, row);
 		kernels->copy(line, pixels, canvas->content_width, canvas->channels,
 			      stage->x.reverse);
-		if (!canvas->data)
-			canvas->store->kernels->row(canvas->store, canvas->y + row,
-						    canvas->scratch->row);
+		if (!canvas->data && canvas->placed)
+			store_placed(canvas->store);
+		else if (!canvas->data)
+			store_row(canvas->store, canvas->y + row, canvas->scratch->row);
 	}
 }
 
@@ -265,7 +302,8 @@ static int resize_rows(struct transform_scratch *scratch, const struct plan_stag
 				       .stride = picture->stride,
 				       .width = picture->width,
 				       .height = picture->height,
-				       .channels = 3};
+				       .channels = 3,
+				       .cold = picture->cold};
 	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
 					  region->low_x, region->high_x, picture->region_x,
 					  picture->region_width, picture->width);
@@ -280,6 +318,7 @@ static int resize_rows(struct transform_scratch *scratch, const struct plan_stag
 		target.stride = (ptrdiff_t)canvas->stride;
 	} else {
 		target.sink = canvas_sink;
+		target.place = canvas_place;
 		target.context = canvas;
 	}
 	return resize_region(scratch->resize, &source, &x, &y, &target);
@@ -320,6 +359,7 @@ static int decode(struct transform_scratch *scratch, const struct packimg_sample
 		.region_y = pixels.y - y,
 		.region_width = pixels.region_width,
 		.region_height = pixels.region_height,
+		.cold = sample->codec == PACKIMG_CODEC_RAW,
 	};
 	return 0;
 }
@@ -356,6 +396,11 @@ static int stage_run(struct transform_scratch *scratch, const struct packimg_sam
 	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, &region.grid_y);
 	if (canvas->content_width == 0 || canvas->content_height == 0)
 		canvas->x = canvas->y = canvas->content_width = canvas->content_height = 0;
+	if (canvas->store && canvas->content_height == canvas->height && !stage->y.reverse) {
+		store_begin_stream(canvas->store, scratch->stage);
+		if (canvas->store->streaming)
+			canvas->data = NULL;
+	}
 	if (canvas->content_width < canvas->width || canvas->content_height < canvas->height)
 		canvas_fill(canvas, stage->fill);
 	if (canvas->content_width == 0)
@@ -432,6 +477,7 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 					.width = stage->x.count,
 					.height = stage->y.count,
 					.channels = 3,
+					.bytes = true,
 					.scratch = scratch};
 
 		r = between_reserve(scratch, i % 2, canvas.stride * canvas.height);
@@ -448,17 +494,17 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 				.channels = store_row_channels(&shape),
 				.scratch = scratch};
 
-	/* Bytes in NHWC need no store: they are written where they belong. */
-	if (shape.element == TRANSFORM_U8 && shape.layout == TRANSFORM_NHWC) {
-		canvas.data = output;
-	} else {
-		bool normalize = transform->statistics != STATISTICS_NONE;
+	bool normalize = transform->statistics != STATISTICS_NONE;
 
-		store_init(&store, scratch->isa, &shape, normalize ? transform->mean : none,
-			   normalize ? transform->std : one, output);
-		canvas.store = &store;
-	}
-	return stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, decode_ns, error);
+	store_init(&store, scratch->isa, &shape, normalize ? transform->mean : none,
+		   normalize ? transform->std : one, output);
+	canvas.store = &store;
+	/* Interleaved bytes can be written where they belong. */
+	canvas.bytes = shape.element == TRANSFORM_U8 && shape.layout == TRANSFORM_NHWC;
+	canvas.data = canvas.bytes ? output : NULL;
+	r = stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, decode_ns, error);
+	store_finish(&store);
+	return r;
 }
 
 int transform_apply(const struct transform *transform, struct transform_scratch *scratch,

@@ -16,10 +16,11 @@
 
 #include <cmocka.h>
 
-enum { CANARY = 64 };
+enum { CANARY = 64 /* bytes, and a line */ };
 
 static struct random_stream rng;
 static struct transform_scratch *scratches[3];
+static size_t misalignment; /* of the next outputs, to a line */
 
 static struct transform *parse(const char *text)
 {
@@ -82,19 +83,20 @@ static uint8_t *apply(const struct transform *transform, int isa,
 	struct transform_times times = {0};
 
 	transform_shape(transform, epoch, &shape);
-	uint8_t *block = malloc(shape.sample_size + 2 * CANARY);
+	size_t size = (shape.sample_size + 3 * CANARY) / CANARY * CANARY;
+	uint8_t *block = aligned_alloc(CANARY, size), *output = block + CANARY + misalignment;
 
 	assert_non_null(block);
-	memset(block, 0xc3, shape.sample_size + 2 * CANARY);
-	int r = transform_apply(transform, scratches[isa], sample, seed, epoch, block + CANARY,
-				&times, &error);
+	memset(block, 0xc3, size);
+	int r = transform_apply(transform, scratches[isa], sample, seed, epoch, output, &times,
+				&error);
 
 	if (r < 0)
 		fail_msg("transform_apply: %d, %s", r, error.text);
-	for (int i = 0; i < CANARY; i++)
-		if (block[i] != 0xc3 || block[CANARY + shape.sample_size + (size_t)i] != 0xc3)
+	for (uint8_t *byte = block; byte < block + size; byte++)
+		if ((byte < output || byte >= output + shape.sample_size) && *byte != 0xc3)
 			fail_msg("transform_apply wrote outside the sample");
-	memmove(block, block + CANARY, shape.sample_size);
+	memmove(block, output, shape.sample_size);
 	return block;
 }
 
@@ -525,6 +527,31 @@ static void forms_hold_the_same_picture(void **state)
 		}
 }
 
+/* Samples large enough to go past the cache, at every alignment. */
+static void large_samples(void **state)
+{
+	static const char *const geometries[] = {"random_resized_crop(160) hflip",
+						 "random_resized_crop(161x150)",
+						 "hflip(1)",
+						 "vflip(1)",
+						 "",
+						 "pad(8x0, fill=9)",
+						 "center_crop(160x150)"};
+
+	for (unsigned i = 0; i < sizeof(geometries) / sizeof(geometries[0]); i++)
+		for (misalignment = 0; misalignment < 64;
+		     misalignment += 1 + misalignment % 7 * 3) {
+			struct transform *transform = parse(geometries[i]);
+
+			assert_int_equal(transform_fix_size(transform, 160, 150, NULL), 0);
+			compare(geometries[i], transform, 160, 150, 0);
+			transform_free(transform);
+			check_form(geometries[i], "f16", misalignment % 2 ? "nchw" : "nhwc",
+				   misalignment % 3 ? "3" : "4", true, 160, 150);
+		}
+	misalignment = 0;
+}
+
 /* Bytes depend on seed, epoch and index; all else is history. */
 static void samples_are_repeatable(void **state)
 {
@@ -623,6 +650,7 @@ int main(void)
 		cmocka_unit_test(scaled_decodes_fit),
 		cmocka_unit_test(narrow_floats_are_nearest),
 		cmocka_unit_test(forms_hold_the_same_picture),
+		cmocka_unit_test(large_samples),
 		cmocka_unit_test(samples_are_repeatable),
 		cmocka_unit_test(failures_are_explained),
 		cmocka_unit_test(extreme_shapes),
