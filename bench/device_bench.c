@@ -181,53 +181,6 @@ static void build_plain(struct builder *b, struct device_value *x)
 	head(b, x, in, 10);
 }
 
-/* A bare convolution, and a norm with GELU after a pool: the nets that learn CIFAR-10 in seconds on a GPU look like this. */
-static struct device_value *bare_conv(struct builder *b, struct device_value *x, uint32_t in,
-				      uint32_t out, uint32_t kernel, bool first)
-{
-	char name[32];
-	struct device_conv_spec spec = {.name = name, .stride = 1, .pad = first ? 0 : kernel / 2};
-
-	snprintf(name, sizeof(name), "conv%u", ++b->count);
-	spec.weight = param(b, "weight", DEVICE_CONV_WEIGHT, out, kernel, kernel, in);
-	if (first) {
-		spec.bias = param(b, "bias", DEVICE_VECTOR, out, 0, 0, 0);
-		spec.activation = DEVICE_GELU;
-	}
-	return b->graph ? device_conv(b->graph, x, &spec) : NULL;
-}
-
-static struct device_value *norm_gelu(struct builder *b, struct device_value *x, uint32_t channels)
-{
-	struct device_norm norm = {.epsilon = 1e-5f, .momentum = 0.1f};
-	char name[32];
-
-	snprintf(name, sizeof(name), "norm%u", ++b->count);
-	norm.gamma = param(b, "gamma", DEVICE_VECTOR, channels, 0, 0, 0);
-	norm.beta = param(b, "beta", DEVICE_VECTOR, channels, 0, 0, 0);
-	norm.running_mean = param(b, "mean", DEVICE_BUFFER, channels, 0, 0, 0);
-	norm.running_var = param(b, "var", DEVICE_BUFFER, channels, 0, 0, 0);
-	return b->graph ? device_norm(b->graph, name, x, &norm, NULL, DEVICE_GELU) : NULL;
-}
-
-static void build_speednet(struct builder *b, struct device_value *x)
-{
-	uint32_t in = 24;
-
-	x = bare_conv(b, x, 3, in, 2, true);
-	for (unsigned stage = 0; stage < 3; stage++) {
-		uint32_t out = stage ? b->width * 4 : b->width;
-
-		x = bare_conv(b, x, in, out, 3, false);
-		x = max_pool(b, x, 2, 2, 0);
-		x = norm_gelu(b, x, out);
-		x = bare_conv(b, x, out, out, 3, false);
-		x = norm_gelu(b, x, out);
-		in = out;
-	}
-	head(b, x, in, 10);
-}
-
 struct net {
 	const char *name;
 	void (*build)(struct builder *b, struct device_value *x);
@@ -237,7 +190,7 @@ struct net {
 static const struct net nets[] = {
 	{"resnet50", build_resnet50, 224, 32, 64}, {"resnet18", build_resnet18, 224, 32, 64},
 	{"cifar18", build_cifar18, 32, 128, 64},   {"cifar20", build_cifar20, 32, 128, 16},
-	{"plain", build_plain, 32, 256, 64},	   {"speednet", build_speednet, 32, 256, 64},
+	{"plain", build_plain, 32, 256, 64},
 };
 
 static double seconds(clockid_t clock)
@@ -463,7 +416,7 @@ int main(int argc, char **argv)
 	static const struct argp argp = {
 		table, parse, "[NET]",
 		"Speed of the trainer's device on random images. NET: resnet50, resnet18, cifar18, "
-		"cifar20, plain, speednet; all by default."};
+		"cifar20, plain; all by default."};
 	struct options options = {.steps = 5};
 	struct device_options device_options;
 	struct device *device;

@@ -422,7 +422,10 @@ static int write_to(const char *path, const struct report *report,
 
 static int measure_and_report(const struct arguments *arguments, struct row *rows, size_t count)
 {
-	struct report report = {.settings = &arguments->settings, .rows = rows, .count = count};
+	struct report report = {.settings = &arguments->settings,
+				.pipeline = arguments->pipeline,
+				.rows = rows,
+				.count = count};
 	int r = measure(arguments, rows, count);
 
 	if (!arguments->json || strcmp(arguments->json, "-"))
@@ -498,6 +501,7 @@ int main(int argc, char **argv)
 	size_t count = 0;
 	int r;
 
+	argp_err_exit_status = 2;
 	argp_program_version = "loaderbench " LOADERBENCH_VERSION;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &arguments))
 		return 2;

@@ -15,9 +15,10 @@
 #define FIGURES(X)                                                                                 \
 	X(images_per_s)                                                                            \
 	X(bytes_per_s)                                                                             \
-	X(images_per_s_core) X(cpu_us) X(client_cpu_us) X(read_us) X(decode_us) X(resize_us)       \
-		X(other_us) X(wait_p50_ms) X(wait_p99_ms) X(stall_client) X(stall_daemon)          \
-			X(private_mib) X(pss_mib) X(shared_mib) X(memcpy_bytes_per_s)
+	X(images_per_s_core)                                                                       \
+	X(cpu_us) X(client_cpu_us) X(read_us) X(decode_us) X(resize_us) X(other_us) X(wait_p50_ms) \
+		X(wait_p99_ms) X(stall_client) X(stall_daemon) X(private_mib) X(pss_mib)           \
+			X(shared_mib) X(memcpy_bytes_per_s)
 
 static const size_t figures[] = {
 #define X(name) offsetof(struct measurement, name),
@@ -72,7 +73,7 @@ static void table_heading(const struct report *report, FILE *out)
 	for (size_t i = 0; i < report->count && first->error; i++)
 		first = &report->rows[i];
 	fprintf(out, "pipeline: %s\n",
-		first->point.pipeline[0] ? first->point.pipeline : "(none: stored pixels)");
+		report->pipeline[0] ? report->pipeline : "(none: stored pixels)");
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++) {
 		if (axis_is_swept(report, axis) || (axis == AXIS_SIZE && !first->point.size))
 			continue;

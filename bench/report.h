@@ -22,6 +22,7 @@ struct row {
 
 struct report {
 	const struct settings *settings;
+	const char *pipeline; /* before {size} was replaced */
 	const struct row *rows;
 	size_t count;
 };

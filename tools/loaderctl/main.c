@@ -14,8 +14,7 @@
 
 enum { STOP_TIMEOUT_MS = 60000 };
 
-__attribute__((visibility("default"))) const char *argp_program_version =
-	"loaderctl " LOADERD_VERSION;
+const char *argp_program_version = "loaderctl " LOADERD_VERSION;
 
 struct command_line {
 	const char *socket;

@@ -78,7 +78,7 @@ struct device_shape {
 
 struct device_options {
 	enum device_precision precision;
-	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow */
+	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as the process may run on */
 	unsigned index;      /* which of several like devices */
 	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
 	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */

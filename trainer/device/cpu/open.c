@@ -100,7 +100,7 @@ static void brand(char *ret_brand, size_t size)
 #if defined(__x86_64__) || defined(__i386__)
 	unsigned words[12];
 
-	if ((unsigned)__get_cpuid_max(0x80000000, NULL) < 0x80000004)
+	if (__get_cpuid_max(0x80000000, NULL) < 0x80000004)
 		return;
 	for (unsigned i = 0; i < 3; i++)
 		__get_cpuid(0x80000002 + i, &words[i * 4], &words[i * 4 + 1], &words[i * 4 + 2],

@@ -1,0 +1,112 @@
+"""loaderbench as a process: sweeps, figures, JSON, plot, hashes through restarts, and clear refusals."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+PROGRAM = os.environ["LOADERBENCH"]
+
+
+def loaderbench(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120)
+
+
+class Loaderbench(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.images = os.path.join(cls.folder.name, "images")
+        subprocess.run([os.environ["SHAPES"], cls.images, "--count", "400"], check=True, stdout=subprocess.DEVNULL)
+        cls.jpeg, cls.raw = (os.path.join(cls.folder.name, name) for name in ("jpeg.pimg", "raw.pimg"))
+        for path, how in ((cls.jpeg, ["--jpeg", "verbatim"]), (cls.raw, ["--raw"])):
+            subprocess.run(
+                [os.environ["PACKIMG"], "convert", os.path.join(cls.images, "train"), "-o", path, "--quiet", *how],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_sweep(self):
+        plot = os.path.join(self.folder.name, "plot.svg")
+        done = loaderbench(
+            "--seconds", "0.2", "--warmup", "0.05", "--rounds", "2", "--batch", "16,64", "--clients", "1,2", "--threads", "2",
+            "--size", "32,48", "--memcpy", "--json", "-", "--plot", plot,
+            self.jpeg, self.raw, "random_resized_crop({size}) hflip",
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rows"]
+        self.assertEqual(len(rows), 16)
+        self.assertEqual({(row["dataset"], row["size"], row["batch"], row["clients"]) for row in rows},
+                         {(d, s, b, c) for d in (self.jpeg, self.raw) for s in (32, 48) for b in (16, 64) for c in (1, 2)})
+        for row in rows:
+            with self.subTest(row=row):
+                self.assertEqual(row["pipeline"], f"random_resized_crop({row['size']}) hflip")
+                self.assertEqual(row["threads"], 2)
+                self.assertGreater(row["images"], 0)
+                self.assertEqual(row["images"], row["batches"] * row["batch"])
+                self.assertGreater(row["images_per_s"], 0)
+                self.assertAlmostEqual(row["bytes_per_s"] / row["images_per_s"] / (row["size"] ** 2 * 3), 1, places=3)
+                self.assertLessEqual(row["images_per_s_min"], row["images_per_s"])
+                self.assertGreaterEqual(row["images_per_s_max"], row["images_per_s"])
+                self.assertGreater(row["cpu_us"], 0)
+                self.assertGreater(row["resize_us"], 0)
+                self.assertLessEqual(row["wait_p50_ms"], row["wait_p99_ms"])
+                self.assertTrue(0 < row["stall_client"] <= 1.001)
+                self.assertTrue(0 <= row["stall_daemon"] <= 1.001)
+                self.assertGreater(row["shared_mib"] * 2**20, row["batch"] * row["size"] ** 2 * 3)
+                self.assertGreater(row["memcpy_bytes_per_s"], 1e7)
+                self.assertEqual(row["bad"], 0)
+        lines = xml.etree.ElementTree.parse(plot).findall(".//{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual(len(lines), 8)
+        for line in lines:
+            self.assertEqual(len(line.get("points").split()), 2)
+
+    def test_slow_client_is_seen(self):
+        def stalls(*how):
+            done = loaderbench("--seconds", "0.3", "--batch", "64", "--json", "-", *how, self.raw, "")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["rows"][0]
+
+        # Copying 786 KB takes a client longer than it takes the daemon to hand them over by reference, but not nothing.
+        self.assertGreater(stalls("--consume", "none")["stall_client"], stalls("--consume", "copy")["stall_client"])
+
+    def test_hash(self):
+        plain = loaderbench("--hash", "9", "--batch", "32", "--threads", "2", self.jpeg, "random_resized_crop(32) hflip")
+        self.assertEqual(plain.returncode, 0, plain.stderr + plain.stdout)
+        value = plain.stdout.split()[0]
+        self.assertRegex(value, "^[0-9a-f]{32}$")
+        again = loaderbench(
+            "--hash", "9", "--batch", "32", "--threads", "1,3", "--isa", "c,avx2", "--reopen", "1,5", "--kill", "3,8",
+            self.jpeg, "random_resized_crop(32) hflip",
+        )  # fmt: skip
+        self.assertEqual(again.returncode, 0, again.stderr + again.stdout)
+        self.assertEqual([line.split()[0] for line in again.stdout.splitlines()[:4]], [value] * 4)
+        other = loaderbench("--hash", "9", "--batch", "32", "--seed", "2", self.jpeg, "random_resized_crop(32) hflip")
+        self.assertNotEqual(other.stdout.split()[0], value)
+
+    def test_refusals(self):
+        for status, words, arguments in (
+            (2, "which data set", []),
+            (2, "{size}", ["--size", "32", self.jpeg, "resize(32)"]),
+            (2, "{size}", [self.jpeg, "random_resized_crop({size})"]),
+            (2, "--batch", ["--batch", "0", self.jpeg]),
+            (2, "--threads", ["--threads", "1,,2", self.jpeg]),
+            (2, "private daemons", ["--threads", "2", "--socket", "/nowhere", self.jpeg]),
+            (2, "--hash", ["--kill", "2", self.jpeg]),
+            (1, "nowhere", ["--seconds", "0.1", self.folder.name + "/nowhere.pimg"]),
+            (1, "nonsense", ["--seconds", "0.1", self.jpeg, "nonsense(3)"]),
+        ):
+            with self.subTest(arguments=arguments):
+                done = loaderbench(*arguments)
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertIn(words, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
