@@ -1,10 +1,13 @@
 /*
- * Checkpoints: everything that a run needs to go on, in one safetensors file that appears whole or not at all.
+ * Checkpoints: everything that a run needs to go on, in one safetensors file that appears whole or
+ * not at all.
  *
- * Tensors: the model under its own names (as torchvision's and timm's, convolutions [O][I][H][W]), "optimizer.momentum.NAME" (and
- * "optimizer.variance.NAME"), "ema.NAME". Metadata: the recipe, and the run's counters. There is no state of random generators to keep:
- * every random number is a function of (seed, epoch, sample) or (seed, parameter). Files are named checkpoint-STEP.safetensors.
- * best.safetensors and model.safetensors hold the evaluated weights alone. Functions belong to the thread that owns the device.
+ * Tensors: the model under its own names (as torchvision's and timm's, convolutions [O][I][H][W]),
+ * "optimizer.momentum.NAME" (and "optimizer.variance.NAME"), "ema.NAME". Metadata: the recipe, and
+ * the run's counters. There is no state of random generators to keep: every random number is a
+ * function of (seed, epoch, sample) or (seed, parameter). Files are named
+ * checkpoint-STEP.safetensors. best.safetensors and model.safetensors hold the evaluated weights
+ * alone. Functions belong to the thread that owns the device.
  */
 #pragma once
 
@@ -23,49 +26,59 @@ struct checkpoint_totals {
 
 /* The run's counters. */
 struct checkpoint_state {
-	uint64_t step;              /* steps made */
-	uint64_t epoch, batch;      /* position of the feed: the next batch */
+	uint64_t step;	       /* steps made */
+	uint64_t epoch, batch; /* position of the feed: the next batch */
 	uint64_t batches_per_epoch;
 	uint64_t dataset_samples;
 	uint32_t classes;
 	enum device_precision precision;
-	struct checkpoint_totals interval; /* since the last step line of the log */
-	struct checkpoint_totals whole;    /* since the start of the epoch */
-	uint64_t eval_step, eval_samples;  /* last evaluation; samples 0: none yet */
+	struct checkpoint_totals interval;	/* since the last step line of the log */
+	struct checkpoint_totals whole;		/* since the start of the epoch */
+	uint64_t eval_step, eval_samples;	/* last evaluation; samples 0: none yet */
 	double eval_loss, eval_top1, eval_top5; /* shares of samples */
-	double best_top1;                  /* share; -1 before the first evaluation */
+	double best_top1;			/* share; -1 before the first evaluation */
 	uint64_t best_step;
 	double train_seconds, wait_seconds; /* in training steps; of those, waiting for data */
-	uint64_t images;                    /* trained on */
-	uint64_t bad;                       /* samples that were substituted */
+	uint64_t images;		    /* trained on */
+	uint64_t bad;			    /* samples that were substituted */
 	struct device_params_state device;
 };
 
 int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
 		    const struct checkpoint_state *state, char *error);
 
-/* Weights alone: of slot DEVICE_VALUE or DEVICE_EMA. metadata: a text under the key "trainer.evaluation", or NULL. */
-int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot, const char *evaluation,
-		      char *error);
+/*
+ * Weights alone: of slot DEVICE_VALUE or DEVICE_EMA. metadata: a text under the key
+ * "trainer.evaluation", or NULL.
+ */
+int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
+		      const char *evaluation, char *error);
 
 struct checkpoint;
 /*
- * Opens and validates a file, reads recipe and counters. Tensors are checked and restored by checkpoint_restore, which leaves
- * nothing unset: a tensor that is missing, has another shape or type is an error. -EBADMSG with a sentence.
+ * Opens and validates a file, reads recipe and counters. Tensors are checked and restored by
+ * checkpoint_restore, which leaves nothing unset: a tensor that is missing, has another shape or
+ * type is an error. -EBADMSG with a sentence.
  */
 int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
 const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint);
 const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint);
-int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params, char *error);
+int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
+		       char *error);
 
 /*
- * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). Those of the last layer ("fc.") may have
- * another number of classes: they stay as they are, and *ret_head_kept is true. The file may have more tensors than the model.
+ * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). Those of the
+ * last layer ("fc.") may have another number of classes: they stay as they are, and *ret_head_kept
+ * is true. The file may have more tensors than the model.
  */
-int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept, char *error);
+int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept,
+		      char *error);
 
-/* Newest checkpoint of a folder by its step, below `before`. -ENOENT: none. ret_path has CHECKPOINT_PATH_MAX bytes. */
+/*
+ * Newest checkpoint of a folder by its step, below `before`. -ENOENT: none. ret_path has
+ * CHECKPOINT_PATH_MAX bytes.
+ */
 int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, char *ret_path);
 /* Path of a step's checkpoint. -ENAMETOOLONG. */
 int checkpoint_path(const char *folder, uint64_t step, char *ret_path);

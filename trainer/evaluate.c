@@ -1,8 +1,64 @@
+#include "algorithms/score.h"
 #include "run.h"
 
 #include <errno.h>
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+static int fail_device(struct run *run, int code)
+{
+	const char *text = device_error(run->device);
+	return run_fail(run, code, "evaluation: %s", *text ? text : strerror(-code));
+}
+
+/* Feeds a batch, runs it, waits. */
+static int forward(struct run *run, struct device_graph *graph, const struct device_batch *batch,
+		   enum device_slot weights, struct device_results *results)
+{
+	uint64_t ticket, step;
+	int r = device_feed(graph, batch, &ticket);
+	if (!r)
+		r = device_evaluate(graph, weights, &step);
+	if (!r)
+		r = device_results(graph, step, true, results);
+	/*
+	 * Done once the results are there; the ticket is asked for all the same, as its contract
+	 * wants.
+	 */
+	if (!r)
+		r = device_fed(graph, ticket, true);
+	return r ? fail_device(run, r) : 0;
+}
+
+/* Averages the logits of the images and of their mirror images. */
+static int score_flipped(struct run *run, struct device_graph *graph, struct device_batch *batch,
+			 enum device_slot weights, struct checkpoint_totals *totals)
+{
+	uint32_t classes = run->data.classes;
+	size_t values = (size_t)run->eval.count * classes;
+	float *logits = malloc(2 * values * sizeof(float));
+	struct device_results results;
+	struct score score = {0};
+	if (!logits)
+		return run_fail(run, -ENOMEM, "out of memory");
+	int r = device_logits(graph, logits);
+	batch->flip = true;
+	if (!r)
+		r = forward(run, graph, batch, weights, &results);
+	if (!r)
+		r = device_logits(graph, logits + values);
+	for (size_t i = 0; i < values && !r; i++)
+		logits[i] = (logits[i] + logits[values + i]) / 2;
+	if (!r)
+		score_add(&score, logits, batch->labels, batch->count, classes,
+			  model_logit_scale(run->model));
+	free(logits);
+	totals->loss += score.loss;
+	totals->samples += score.samples;
+	totals->top1 += score.top1;
+	totals->top5 += score.top5;
+	return r ? fail_device(run, r) : 0;
+}
 
 /* Feeds, runs and sums one batch. */
 static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum device_slot weights,
@@ -14,29 +70,19 @@ static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum 
 	struct device_graph *graph;
 	struct device_batch images;
 	struct device_results results;
-	uint64_t ticket, step;
 	int r = run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, &graph);
 	if (!r)
 		r = run_device_batch(run, batch, "data.val_pipeline", &images);
+	if (!r)
+		r = forward(run, graph, &images, weights, &results);
 	if (r)
 		return r;
-	r = device_feed(graph, &images, &ticket);
-	if (!r)
-		r = device_evaluate(graph, weights, &step);
-	if (!r)
-		r = device_results(graph, step, true, &results);
-	/* The copy is done once the results are there; the ticket is asked for all the same, as its contract wants. */
-	if (!r)
-		r = device_fed(graph, ticket, true);
-	if (r)
-		return run_fail(run, r, "evaluation: %s",
-				*device_error(run->device) ? device_error(run->device)
-							   : strerror(-r));
+	if (run->recipe->train.eval_flip)
+		return score_flipped(run, graph, &images, weights, totals);
 	totals->loss += results.loss * results.samples;
 	totals->samples += results.samples;
 	totals->top1 += results.top1;
 	totals->top5 += results.top5;
-	totals->steps++;
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,16 +43,17 @@ static int kept_size(FILE *file, uint64_t step, off_t *ret_size)
 	return 0;
 }
 
-static int cut(const char *path, uint64_t step)
+static int cut(int fd, uint64_t step)
 {
-	FILE *file = fopen(path, "r+e");
+	int copy = dup(fd);
+	FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
 	off_t size = 0;
 	if (!file)
-		return errno == ENOENT ? 0 : -errno;
+		return -errno;
 	int r = kept_size(file, step, &size);
-	if (!r && ftruncate(fileno(file), size))
-		r = -errno;
 	fclose(file);
+	if (!r && ftruncate(fd, size))
+		r = -errno;
 	return r;
 }
 
@@ -59,18 +61,25 @@ int journal_open(const char *path, uint64_t step, bool fresh, struct journal **r
 		 char *error)
 {
 	struct journal *journal = calloc(1, sizeof(*journal));
-	int r = journal ? 0 : -ENOMEM;
-	if (!r && !fresh)
-		r = cut(path, step);
-	if (!r) {
-		journal->fd = open(
-			path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0),
-			0666);
-		if (journal->fd < 0)
-			r = -errno;
+	if (!journal) {
+		snprintf(error, JOURNAL_ERROR_MAX, "%s: out of memory", path);
+		return -ENOMEM;
 	}
+	journal->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	int r = journal->fd < 0 ? -errno : 0;
+	/* The lock is that of the whole output folder; it goes with the process. */
+	if (!r && flock(journal->fd, LOCK_EX | LOCK_NB))
+		r = -errno;
+	if (!r && fresh && ftruncate(journal->fd, 0))
+		r = -errno;
+	if (!r && !fresh)
+		r = cut(journal->fd, step);
 	if (r) {
-		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path, strerror(-r));
+		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path,
+			 r == -EWOULDBLOCK ? "another trainer is at work in this folder"
+					   : strerror(-r));
+		if (journal->fd >= 0)
+			close(journal->fd);
 		free(journal);
 		return r;
 	}

@@ -1,10 +1,13 @@
 /*
- * log.jsonl: one strict JSON object per line, appended with one write each, so that a killed run leaves at most one torn last line.
+ * log.jsonl: one strict JSON object per line, appended with one write each, so that a killed run
+ * leaves at most one torn last line.
  *
- * Every object has "event", "step" (steps made so far, never falling) and "time" (seconds since 1970). Losses are doubles that
- * read back bit for bit; "..._hex" gives them in C's hexadecimal notation besides. A resumed run first cuts off what came after its
- * checkpoint, so a log reads as if the run had never stopped. Not-a-number and infinity, which JSON has not, are written as null.
- * Owned by the loop, used by its thread.
+ * Every object has "event", "step" (steps made so far, never falling) and "time" (seconds since
+ * 1970). Losses are doubles that read back bit for bit; "..._hex" gives them in C's hexadecimal
+ * notation besides. A resumed run first cuts off what came after its checkpoint, so a log reads as
+ * if the run had never stopped. Not-a-number and infinity, which JSON has not, are written as null.
+ * While it is open the file is locked, so that two trainers do not share a folder. Owned by the
+ * loop, used by its thread.
  */
 #pragma once
 
@@ -16,10 +19,11 @@ enum { JOURNAL_ERROR_MAX = 512 };
 struct journal;
 
 /*
- * Opens path for appending. Lines of steps beyond `step` and a torn last line are cut off first; SIZE_MAX-like UINT64_MAX keeps
- * everything, 0 with fresh empties the file.
+ * Opens path for appending. Lines of steps beyond `step` and a torn last line are cut off first;
+ * SIZE_MAX-like UINT64_MAX keeps everything, 0 with fresh empties the file.
  */
-int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal, char *error);
+int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal,
+		 char *error);
 /* Accepts NULL. */
 void journal_close(struct journal *journal);
 

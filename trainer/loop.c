@@ -82,7 +82,10 @@ static int step_line(struct run *run, const struct run_pending *pending,
 	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
 }
 
-/* Takes the results of the oldest steps: those that are there, and with down_to, as many as it takes to leave no more than that. */
+/*
+ * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
+ * takes to leave no more than that.
+ */
 static int collect(struct run *run, unsigned down_to)
 {
 	while (run->pending_count) {
@@ -97,6 +100,11 @@ static int collect(struct run *run, unsigned down_to)
 		run->pending_count--;
 		memmove(run->pending, run->pending + 1,
 			run->pending_count * sizeof(run->pending[0]));
+		if (!results.samples)
+			return run_fail(run, -EINVAL,
+					"step %llu: no sample of the batch has a label; data.train "
+					"= %s is not for training a classifier",
+					(unsigned long long)pending.step, run->recipe->data.train);
 		if (!isfinite(results.loss))
 			return fail_not_finite(run, &pending, results.loss);
 		run->last_loss = results.loss;
@@ -309,7 +317,10 @@ static bool due(const struct run *run, uint64_t every)
 	return now == run->steps || (now && every && now % every == 0);
 }
 
-/* What is due at the current step: the epoch's line, evaluation, checkpoint. Each is done once, also when a run resumes here. */
+/*
+ * What is due at the current step: the epoch's line, evaluation, checkpoint. Each is done once,
+ * also when a run resumes here.
+ */
 static int between(struct run *run)
 {
 	const struct checkpoint_state *state = &run->state;

@@ -1,4 +1,6 @@
-/* trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts. */
+/*
+ * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
+ */
 #include "run.h"
 
 #include <argp.h>

@@ -1,6 +1,7 @@
 /*
- * Progress on standard error: a bar that redraws itself on a terminal, plain lines elsewhere. Says how far the run is, loss,
- * learning rate, images per second, the share of time that training waited for data, and when it will be done. Embedded in the loop, used by its thread.
+ * Progress on standard error: a bar that redraws itself on a terminal, plain lines elsewhere. Says
+ * how far the run is, loss, learning rate, images per second, the share of time that training
+ * waited for data, and when it will be done. Embedded in the loop, used by its thread.
  */
 #pragma once
 
@@ -8,8 +9,8 @@
 
 struct progress {
 	bool on, bar;
-	bool drawn;        /* a bar stands on the current line */
-	double plain_at;   /* seconds, when the next plain line is due */
+	bool drawn;	 /* a bar stands on the current line */
+	double plain_at; /* seconds, when the next plain line is due */
 	double draw_at;
 };
 
@@ -29,7 +30,8 @@ void progress_step(struct progress *progress, const struct progress_state *state
 /* Is a line wanted now? Spares making the state for nothing. */
 bool progress_due(const struct progress *progress);
 /* A line that stays. */
-__attribute__((format(printf, 2, 3))) void progress_line(struct progress *progress, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void progress_line(struct progress *progress,
+							 const char *format, ...);
 /* Clears the bar. */
 void progress_end(struct progress *progress);
 /* CLOCK_MONOTONIC in seconds. */

@@ -48,8 +48,9 @@ double random_uniform(uint64_t key, uint64_t index)
 }
 
 /*
- * Natural logarithm of x in (0, 1) from additions, products and one division, whose rounding IEEE 754 fixes, so unlike libm's
- * it is the same everywhere: x = m 2^e with m in [1/sqrt 2, sqrt 2), log m = 2 artanh((m - 1) / (m + 1)) by its series.
+ * Natural logarithm of x in (0, 1) from additions, products and one division, whose rounding IEEE
+ * 754 fixes, so unlike libm's it is the same everywhere: x = m 2^e with m in [1/sqrt 2, sqrt 2),
+ * log m = 2 artanh((m - 1) / (m + 1)) by its series.
  */
 static double exact_log(double x)
 {

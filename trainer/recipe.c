@@ -23,7 +23,10 @@ static void *field(const struct recipe *recipe, const struct recipe_key *key)
 	return (char *)recipe + key->offset;
 }
 
-/* Optimal string alignment distance: how many slips of the finger turn a into b. Long texts count as far apart. */
+/*
+ * Optimal string alignment distance: how many slips of the finger turn a into b. Long texts count
+ * as far apart.
+ */
 static unsigned distance(const char *a, const char *b)
 {
 	enum { SIDE = 48 };
@@ -260,7 +263,10 @@ void recipe_deinit(struct recipe *recipe)
 	}
 }
 
-/* What inih is told, and what it does not tell: the number of the line, and lines that it would cut. */
+/*
+ * What inih is told, and what it does not tell: the number of the line, and lines that it would
+ * cut.
+ */
 struct reading {
 	struct recipe *recipe;
 	const char *name;

@@ -1,9 +1,11 @@
 /*
- * A recipe: everything that decides what a training run does, read from an INI file and from section.key=value overrides.
+ * A recipe: everything that decides what a training run does, read from an INI file and from
+ * section.key=value overrides.
  *
- * One table (recipe_keys.c) names every key with its type, bounds, default and meaning; parsing, printing, `--help-recipe`
- * and the manual page all come from it. A recipe is filled by one thread before the run and is read-only afterwards; it owns
- * its texts. Mistakes are answered with where (file:line or the argument), which key, what was expected, and the nearest key.
+ * One table (recipe_keys.c) names every key with its type, bounds, default and meaning; parsing,
+ * printing, `--help-recipe` and the manual page all come from it. A recipe is filled by one thread
+ * before the run and is read-only afterwards; it owns its texts. Mistakes are answered with where
+ * (file:line or the argument), which key, what was expected, and the nearest key.
  */
 #pragma once
 
@@ -14,7 +16,7 @@
 
 enum {
 	RECIPE_ERROR_MAX = 1024, /* bytes of an error text */
-	RECIPE_TEXT_MAX = 4096,  /* bytes of one value */
+	RECIPE_TEXT_MAX = 4096,	 /* bytes of one value */
 	RECIPE_NUMBERS_MAX = 32, /* numbers in a list */
 };
 
@@ -31,7 +33,12 @@ enum recipe_schedule {
 };
 enum recipe_precision { RECIPE_AUTO, RECIPE_FP32, RECIPE_BF16, RECIPE_FP16 };
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
-enum recipe_progress { RECIPE_PROGRESS_AUTO, RECIPE_PROGRESS_BAR, RECIPE_PROGRESS_PLAIN, RECIPE_PROGRESS_OFF };
+enum recipe_progress {
+	RECIPE_PROGRESS_AUTO,
+	RECIPE_PROGRESS_BAR,
+	RECIPE_PROGRESS_PLAIN,
+	RECIPE_PROGRESS_OFF
+};
 enum recipe_stem { RECIPE_STEM_AUTO, RECIPE_STEM_IMAGENET, RECIPE_STEM_CIFAR };
 enum recipe_activation { RECIPE_ACTIVATION_RELU, RECIPE_ACTIVATION_GELU };
 
@@ -88,7 +95,7 @@ struct recipe_schedule_keys {
 struct recipe_train {
 	double epochs;
 	uint64_t seed;
-	int device; /* 0 auto, 1 cpu, 2 cuda */
+	int device;    /* 0 auto, 1 cpu, 2 cuda */
 	int precision; /* enum recipe_precision */
 	uint64_t threads;
 	double label_smoothing;
@@ -96,6 +103,7 @@ struct recipe_train {
 	uint64_t ema_every;
 	double ema_warmup;
 	double eval_every;
+	bool eval_flip;
 };
 
 struct recipe_log {
@@ -122,9 +130,9 @@ struct recipe {
 
 /* What a change of a key means for a run that is resumed. */
 enum recipe_resume {
-	RECIPE_FREE,       /* may change: losses stay what they would have been */
+	RECIPE_FREE,	   /* may change: losses stay what they would have been */
 	RECIPE_TRAJECTORY, /* changes the losses to come: refused unless asked for */
-	RECIPE_FIXED,      /* the checkpoint cannot be continued under another value */
+	RECIPE_FIXED,	   /* the checkpoint cannot be continued under another value */
 };
 
 enum recipe_type {
@@ -139,7 +147,7 @@ enum recipe_type {
 struct recipe_key {
 	const char *section, *name;
 	enum recipe_type type;
-	size_t offset;        /* of the field in struct recipe */
+	size_t offset;	      /* of the field in struct recipe */
 	const char *fallback; /* value when nothing sets it, as text */
 	double min, max;      /* integers, numbers and lists of them */
 	const char *words;    /* of RECIPE_WORD, "a|b|c"; the value is the word's position */
@@ -161,7 +169,10 @@ extern const size_t recipe_sections_count;
 int recipe_init(struct recipe *recipe);
 void recipe_deinit(struct recipe *recipe);
 
-/* All of these write a sentence to error (RECIPE_ERROR_MAX bytes) and return -EINVAL on a mistake, other negative errno otherwise. */
+/*
+ * All of these write a sentence to error (RECIPE_ERROR_MAX bytes) and return -EINVAL on a mistake,
+ * other negative errno otherwise.
+ */
 int recipe_load(struct recipe *recipe, const char *path, char *error);
 /* Reads the text of a recipe; name stands for the file in errors. */
 int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error);
@@ -171,7 +182,8 @@ int recipe_override(struct recipe *recipe, const char *argument, char *error);
 int recipe_check(const struct recipe *recipe, char *error);
 
 /* The value of a key as text that reads back to the same value. Returns size or -ENOSPC. */
-int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text, size_t size);
+int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
+		    size_t size);
 /* Complete recipe, every key in it. */
 int recipe_write(const struct recipe *recipe, FILE *file);
 /* Every key with type, default and meaning, for a terminal. */
@@ -180,7 +192,8 @@ void recipe_help(FILE *file);
 void recipe_help_scdoc(FILE *file);
 
 /*
- * Compares a recipe with that of a checkpoint. 0 when the run may go on; -EINVAL with the first key that forbids it.
- * allow_trajectory lets RECIPE_TRAJECTORY keys differ.
+ * Compares a recipe with that of a checkpoint. 0 when the run may go on; -EINVAL with the first key
+ * that forbids it. allow_trajectory lets RECIPE_TRAJECTORY keys differ.
  */
-int recipe_compare(const struct recipe *recipe, const struct recipe *saved, bool allow_trajectory, char *error);
+int recipe_compare(const struct recipe *recipe, const struct recipe *saved, bool allow_trajectory,
+		   char *error);

@@ -164,6 +164,10 @@ const struct recipe_key recipe_keys[] = {
 	NUMBER(train, eval_every, "1", 0, 100000, RECIPE_FREE,
 	       "Epochs from evaluation to evaluation; the end is always evaluated. 0: only the "
 	       "end."),
+	BOOLEAN(train, eval_flip, "false", RECIPE_FREE,
+		"Evaluate each image and its mirror image, and average the logits: slower, a "
+		"little "
+		"better."),
 
 	INTEGER(log, interval, "20", 1, 1000000, RECIPE_FREE,
 		"Steps per object in log.jsonl and per plain progress line."),

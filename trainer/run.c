@@ -108,7 +108,10 @@ static int open_data(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
 	unsigned threads = (unsigned)run->recipe->data.threads;
-	/* The device computes on the same CPUs, so a daemon that takes all of them only gets in the way. */
+	/*
+	 * The device computes on the same CPUs, so a daemon that takes all of them only gets in the
+	 * way.
+	 */
 	if (!threads && device_info(run->device)->threads) {
 		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 		threads = cpus > 4 ? (unsigned)cpus / 4 : 1;
@@ -153,7 +156,10 @@ static int check_folder(struct run *run)
 	return 0;
 }
 
-/* Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to the one before. */
+/*
+ * Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to
+ * the one before.
+ */
 static int find_checkpoint(struct run *run, struct checkpoint **ret_checkpoint)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];

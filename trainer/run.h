@@ -1,11 +1,12 @@
 /*
  * A training run: what main starts, and everything that belongs to it.
  *
- *     run_open    daemon, datasets, device, model; a fresh start or a checkpoint; first batch; graph planned
- *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or until *stop is set
+ *     run_open    daemon, datasets, device, model; fresh start or checkpoint; first batch; plan
+ *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
  *     run_close
  *
- * One thread does it all; only *stop is written by a signal handler. Errors are sentences in run->error.
+ * One thread does it all; only *stop is written by a signal handler. Errors are sentences in
+ * run->error.
  */
 #pragma once
 
@@ -21,13 +22,13 @@
 enum { RUN_ERROR_MAX = 2048, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
 
 struct run_options {
-	const char *socket;  /* NULL: a private daemon */
-	const char *output;  /* folder of the run */
+	const char *socket; /* NULL: a private daemon */
+	const char *output; /* folder of the run */
 	bool resume;
 	const char *resume_path; /* NULL: the newest in output */
-	bool overwrite;      /* start afresh in a folder that holds a run */
-	bool allow_changes;  /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
-	bool dry;            /* make nothing on disk */
+	bool overwrite;		 /* start afresh in a folder that holds a run */
+	bool allow_changes;	 /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
+	bool dry;		 /* make nothing on disk */
 	bool detect_anomaly;
 	bool profile;
 	const volatile int *stop;
@@ -77,7 +78,7 @@ struct run {
 
 	struct journal *journal; /* NULL in a dry run */
 	struct progress progress;
-	double mark;             /* since when train_seconds lacks the time */
+	double mark;			/* since when train_seconds lacks the time */
 	double line_seconds, line_wait; /* state's, at the last step line */
 	uint64_t line_images;
 	double last_loss, last_lr;
@@ -92,19 +93,26 @@ void run_close(struct run *run);
 void run_describe(const struct run *run, FILE *file);
 
 enum { RUN_STOPPED = 1 };
-/* 0: finished; RUN_STOPPED: *stop was set and a checkpoint holds the state; negative errno with run->error. */
+/*
+ * 0: finished; RUN_STOPPED: *stop was set and a checkpoint holds the state; negative errno with
+ * run->error.
+ */
 int run_train(struct run *run);
 
 /* ---- between the files of the run ---- */
 
-__attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, const char *format, ...);
+__attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, const char *format,
+						   ...);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */
-int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height, uint32_t width,
-		  struct device_graph **ret_graph);
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
+		  uint32_t width, struct device_graph **ret_graph);
 /* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
 		     struct device_batch *ret_batch);
-/* Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state and journal. -EINTR: stopped. */
+/*
+ * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
+ * and journal. -EINTR: stopped.
+ */
 int run_evaluate(struct run *run);
 /* summary.json in the output folder. */
 int run_summarize(struct run *run, const char *outcome);

@@ -1,10 +1,11 @@
 /*
- * safetensors files: named tensors behind a JSON header. A u64 length (little endian), that many bytes of JSON, then the
- * tensors' bytes without holes.
+ * safetensors files: named tensors behind a JSON header. A u64 length (little endian), that many
+ * bytes of JSON, then the tensors' bytes without holes.
  *
- * The writer streams tensors that the caller describes, and makes the file appear whole or not at all: temporary name, fsync,
- * rename, fsync of the folder. The reader maps the file and checks everything before it hands out a pointer: lengths, types,
- * duplicate names, sizes against shapes, bounds, overlaps and holes. A file that is open is read-only and may be read by any thread.
+ * The writer streams tensors that the caller describes, and makes the file appear whole or not at
+ * all: temporary name, fsync, rename, fsync of the folder. The reader maps the file and checks
+ * everything before it hands out a pointer: lengths, types, duplicate names, sizes against shapes,
+ * bounds, overlaps and holes. A file that is open is read-only and may be read by any thread.
  */
 #pragma once
 
@@ -41,8 +42,9 @@ struct safetensors_tensor {
 	enum safetensors_type type;
 	unsigned rank;
 	uint64_t shape[SAFETENSORS_RANK_MAX];
-	const void *data; /* row-major, little endian; not necessarily aligned in a file that was read */
-	uint64_t size;    /* bytes */
+	/* Row-major, little endian; not necessarily aligned in a file that was read. */
+	const void *data;
+	uint64_t size; /* bytes */
 };
 
 struct safetensors_entry {
@@ -54,12 +56,18 @@ struct safetensors_writer {
 	size_t count;
 	const struct safetensors_entry *metadata;
 	size_t metadata_count;
-	/* Makes the bytes of tensor `index`; the result must stay until the next call. NULL: failed. */
+	/*
+	 * Makes the bytes of tensor `index`; the result must stay until the next call. NULL:
+	 * failed.
+	 */
 	const void *(*fill)(void *user, size_t index);
 	void *user;
 };
 
-/* Writes a file. Negative errno with a sentence in error (SAFETENSORS_ERROR_MAX bytes); an older file of that name then stays as it was. */
+/*
+ * Writes a file. Negative errno with a sentence in error (SAFETENSORS_ERROR_MAX bytes); an older
+ * file of that name then stays as it was.
+ */
 int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error);
 
 struct safetensors;

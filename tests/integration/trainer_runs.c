@@ -1,6 +1,7 @@
 /*
- * The trainer as a process, on a private daemon and a small dataset: runs that are killed and resumed give the losses of an unbroken
- * one bit for bit, and everything that a run refuses or leaves behind is as trainer(1) says. TRAINER and LOADERD name the programs.
+ * The trainer as a process, on a private daemon and a small dataset: runs that are killed and
+ * resumed give the losses of an unbroken one bit for bit, and everything that a run refuses or
+ * leaves behind is as trainer(1) says. TRAINER and LOADERD name the programs.
  */
 #include "loaderd_fixture.h"
 #include "safetensors.h"
@@ -67,7 +68,10 @@ static const char *in(const char *run, const char *name)
 	return path;
 }
 
-/* Starts the trainer with its output in RUN; standard error goes to a file there. Arguments end with NULL. */
+/*
+ * Starts the trainer with its output in RUN; standard error goes to a file there. Arguments end
+ * with NULL.
+ */
 static pid_t start_list(const char *run, va_list list)
 {
 	static char output[PATH_MAX + 300];
@@ -370,7 +374,9 @@ static const struct safetensors_tensor *tensor(struct safetensors *file, const c
 	return found;
 }
 
-/* The exported model is the average; with a warm-up as long as the run, the average is the weights. */
+/*
+ * The exported model is the average; with a warm-up as long as the run, the average is the weights.
+ */
 static void averaged(void **state)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -429,7 +435,10 @@ static void growing(void **state)
 	same_losses("growing", "grown");
 }
 
-/* Weights that are not finite end the run with the step and remedies; fine-tuning and evaluation alone on the way. */
+/*
+ * Weights that are not finite end the run with the step and remedies; fine-tuning and evaluation
+ * alone on the way.
+ */
 static void diverged(void **state)
 {
 	char error[SAFETENSORS_ERROR_MAX], argument[PATH_MAX + 400];
@@ -442,6 +451,20 @@ static void diverged(void **state)
 	read_log("evaluated", &after);
 	assert_int_equal(after.evals, 1);
 	assert_string_equal(strchr(before.eval[1], ' '), strchr(after.eval[0], ' '));
+
+	/* Mirroring an image and its mirror image changes nothing but rounding. */
+	static struct losses flipped, mirrored;
+	expect(run("flipped", argument, "train.epochs=0", "schedule.warmup=0",
+		   "train.eval_flip=yes", NULL),
+	       0);
+	expect(run("mirrored", argument, "train.epochs=0", "schedule.warmup=0",
+		   "train.eval_flip=yes", "data.val_pipeline=hflip(1)", NULL),
+	       0);
+	read_log("flipped", &flipped);
+	read_log("mirrored", &mirrored);
+	double loss = strtod(strchr(flipped.eval[0], ' '), NULL);
+	assert_true(fabs(loss - strtod(strchr(mirrored.eval[0], ' '), NULL)) < 1e-5);
+	assert_true(fabs(loss - strtod(strchr(after.eval[0], ' '), NULL)) > 1e-5);
 
 	assert_int_equal(safetensors_open(in("unbroken", "model.safetensors"), &file, error), 0);
 	struct safetensors_tensor tensors[256];

@@ -1,13 +1,15 @@
 /*
- * The exponential moving average of weights and of the norms' statistics: which decay each update has. The averaging itself is
- * the device's (device_hyper.ema_decay), in the pass of the optimizer. A function of the recipe and the step, so resuming needs no state.
+ * The exponential moving average of weights and of the norms' statistics: which decay each update
+ * has. The averaging itself is the device's (device_hyper.ema_decay), in the pass of the optimizer.
+ * A function of the recipe and the step, so resuming needs no state.
  */
 #pragma once
 
 #include "recipe.h"
 
 /*
- * Decay of the update that makes step `step` (from 1). The first update and those of train.ema_warmup copy (0); steps that are not
- * a multiple of train.ema_every leave the average alone (1).
+ * Decay of the update that makes step `step` (from 1). The first update and those of
+ * train.ema_warmup copy (0); steps that are not a multiple of train.ema_every leave the average
+ * alone (1).
  */
 float ema_decay(const struct recipe_train *recipe, uint64_t step, uint64_t batches_per_epoch);

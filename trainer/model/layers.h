@@ -1,7 +1,8 @@
 /*
- * How the families (resnet.c, speednet.c) describe themselves: each call appends a layer, declares its parameters and returns
- * the number of its result. 0 is the input. The first mistake is kept in the model and makes everything after it return -1, so
- * a family is described without a check per line.
+ * How the families (resnet.c, speednet.c) describe themselves: each call appends a layer, declares
+ * its parameters and returns the number of its result. 0 is the input. The first mistake is kept in
+ * the model and makes everything after it return -1, so a family is described without a check per
+ * line.
  */
 #pragma once
 
@@ -72,12 +73,15 @@ struct layer_conv {
 int layer_conv(struct model *model, const struct layer_conv *conv);
 
 /* A norm of its own; frozen_gamma: gamma stays 1. */
-int layer_norm(struct model *model, const char *name, int input, bool frozen_gamma, enum device_activation activation);
-int layer_max_pool(struct model *model, const char *name, int input, uint32_t window, uint32_t stride, uint32_t pad);
+int layer_norm(struct model *model, const char *name, int input, bool frozen_gamma,
+	       enum device_activation activation);
+int layer_max_pool(struct model *model, const char *name, int input, uint32_t window,
+		   uint32_t stride, uint32_t pad);
 int layer_global(struct model *model, const char *name, int input, enum layer_kind kind);
 int layer_linear(struct model *model, const char *name, int input, uint32_t outputs, bool bias);
 
-__attribute__((format(printf, 3, 4))) int layer_fail(struct model *model, int code, const char *format, ...);
+__attribute__((format(printf, 3, 4))) int layer_fail(struct model *model, int code,
+						     const char *format, ...);
 /* Channels scaled by a width factor: a multiple of 8, at least 8. */
 uint32_t layer_width(double factor, uint32_t channels);
 
@@ -87,8 +91,9 @@ int resnet_cifar_describe(struct model *model, const struct recipe_model *recipe
 int speednet_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes);
 
 /*
- * Weights [outputs][R][S][3] that decorrelate the R x S patches of normalised images and give them unit variance: eigenvectors of
- * their covariance over sqrt(eigenvalue + 5e-4), largest first, then their negatives (as in Page's and Jordan's CIFAR-10 speed runs). outputs = 2 R S 3.
- * -EINVAL: fewer pixels than a patch; -ENOMEM.
+ * Weights [outputs][R][S][3] that decorrelate the R x S patches of normalised images and give them
+ * unit variance: eigenvectors of their covariance over sqrt(eigenvalue + 5e-4), largest first, then
+ * their negatives (as in Page's and Jordan's CIFAR-10 speed runs). outputs = 2 R S 3. -EINVAL:
+ * fewer pixels than a patch; -ENOMEM.
  */
 int whiten_weights(const struct model_images *images, uint32_t window, float *ret_weights);

@@ -254,6 +254,11 @@ void model_free(struct model *model)
 	free(model);
 }
 
+double model_logit_scale(const struct model *model)
+{
+	return model->logit_scale;
+}
+
 uint32_t model_side_min(const struct model *model)
 {
 	return model->side_min;

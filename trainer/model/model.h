@@ -1,10 +1,12 @@
 /*
- * A network: a list of layers, made once from the recipe, that declares its parameters in a store and records itself into as
- * many graphs as there are sizes and modes. Layers stand in the units that a device can fuse (device.h).
+ * A network: a list of layers, made once from the recipe, that declares its parameters in a store
+ * and records itself into as many graphs as there are sizes and modes. Layers stand in the units
+ * that a device can fuse (device.h).
  *
- * Parameters bear the names that torchvision and timm give them ("layer1.0.conv1.weight", "bn1.running_mean", "fc.bias"), so
- * checkpoints load there and theirs load here. The model belongs to the thread that owns the device; it must outlive no store:
- * free it before. Initial weights depend on seed and names alone.
+ * Parameters bear the names that torchvision and timm give them ("layer1.0.conv1.weight",
+ * "bn1.running_mean", "fc.bias"), so checkpoints load there and theirs load here. The model belongs
+ * to the thread that owns the device; it must outlive no store: free it before. Initial weights
+ * depend on seed and names alone.
  */
 #pragma once
 
@@ -25,7 +27,10 @@ enum model_group {
 
 struct model;
 
-/* Declares the parameters in an empty store. -EINVAL with a sentence (MODEL_ERROR_MAX bytes) naming the key at fault. */
+/*
+ * Declares the parameters in an empty store. -EINVAL with a sentence (MODEL_ERROR_MAX bytes) naming
+ * the key at fault.
+ */
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,
 	      struct model **ret_model, char *error);
 /* Accepts NULL. */
@@ -40,7 +45,10 @@ struct model_images {
 
 /* Does model_initialize want images? */
 bool model_wants_images(const struct model *model);
-/* Writes the initial DEVICE_VALUE of every parameter. -EINVAL: images are wanted and missing or too small; or as device_param_write. */
+/*
+ * Writes the initial DEVICE_VALUE of every parameter. -EINVAL: images are wanted and missing or too
+ * small; or as device_param_write.
+ */
 int model_initialize(struct model *model, uint64_t seed, const struct model_images *images);
 
 struct model_input {
@@ -50,6 +58,9 @@ struct model_input {
 };
 
 /* Records input, layers and loss; what is wrong device_graph_plan() says. */
-void model_record(const struct model *model, struct device_graph *graph, const struct model_input *input);
+void model_record(const struct model *model, struct device_graph *graph,
+		  const struct model_input *input);
+/* Factor on the logits before the softmax. */
+double model_logit_scale(const struct model *model);
 /* Smallest input side that the network's strides can take. */
 uint32_t model_side_min(const struct model *model);

@@ -1,6 +1,7 @@
 /*
- * Residual networks (He, Zhang, Ren, Sun 2015). ResNet-18 to -152 in the layout and with the names of torchvision's "v1.5": the
- * stride of a bottleneck is in its 3 x 3. resnet_cifar is the paper's section 4.2: three stages of 16, 32 and 64 channels, with projections.
+ * Residual networks (He, Zhang, Ren, Sun 2015). ResNet-18 to -152 in the layout and with the names
+ * of torchvision's "v1.5": the stride of a bottleneck is in its 3 x 3. resnet_cifar is the paper's
+ * section 4.2: three stages of 16, 32 and 64 channels, with projections.
  */
 #include "layers.h"
 

@@ -8,8 +8,8 @@
 enum { PATCH_MAX = 64 }; /* numbers in a patch */
 
 /*
- * Eigenvalues and -vectors of a symmetric matrix by cyclic Jacobi rotations (Golub and Van Loan, section 8.5): a ends up diagonal, rows
- * of v are the vectors.
+ * Eigenvalues and -vectors of a symmetric matrix by cyclic Jacobi rotations (Golub and Van Loan,
+ * section 8.5): a ends up diagonal, rows of v are the vectors.
  */
 static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX][PATCH_MAX])
 {
@@ -53,7 +53,10 @@ static void eigen(unsigned n, double a[PATCH_MAX][PATCH_MAX], double v[PATCH_MAX
 	}
 }
 
-/* Mean of the outer products of all patches; the mean is left in, as the images' own was subtracted. */
+/*
+ * Mean of the outer products of all patches; the mean is left in, as the images' own was
+ * subtracted.
+ */
 static void second_moments(const struct model_images *images, unsigned window,
 			   double m[PATCH_MAX][PATCH_MAX])
 {

@@ -1,4 +1,7 @@
-/* Checkpoints: a whole state there and back, layouts, what is refused, and the folder's housekeeping. */
+/*
+ * Checkpoints: a whole state there and back, layouts, what is refused, and the folder's
+ * housekeeping.
+ */
 #include "checkpoint.h"
 #include "safetensors.h"
 #include "trainer_test.h"
@@ -167,7 +170,10 @@ static void another_model_is_refused(void **state)
 	checkpoint_close(checkpoint);
 }
 
-/* Weights of another program: half and bfloat16, more tensors than wanted, another number of classes. */
+/*
+ * Weights of another program: half and bfloat16, more tensors than wanted, another number of
+ * classes.
+ */
 static void import(void **state)
 {
 	struct fixture a, b;
@@ -242,7 +248,10 @@ static void narrow_types(void **state)
 	fixture_deinit(&a);
 }
 
-/* Every truncation of a checkpoint is refused, so a file that a crash cut short is never resumed from. */
+/*
+ * Every truncation of a checkpoint is refused, so a file that a crash cut short is never resumed
+ * from.
+ */
 static void truncated(void **state)
 {
 	struct checkpoint *checkpoint;

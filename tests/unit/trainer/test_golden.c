@@ -1,6 +1,7 @@
 /*
- * The trainer against PyTorch: one forward and backward pass of ResNet-18, and a short run of SGD with everything that a recipe
- * adds to it. tests/golden/resnet18/make.py made the references in double precision.
+ * The trainer against PyTorch: one forward and backward pass of ResNet-18, and a short run of SGD
+ * with everything that a recipe adds to it. tests/golden/resnet18/make.py made the references in
+ * double precision.
  */
 #include "optim.h"
 #include "trainer_test.h"

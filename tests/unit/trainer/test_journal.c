@@ -86,6 +86,9 @@ static void resume_cuts(void **state)
 	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
 	line(journal, "start", 0);
 	line(journal, "step", 5);
+	struct journal *second;
+	assert_true(journal_open(path, 0, true, &second, error) < 0);
+	assert_non_null(strstr(error, "another trainer"));
 	line(journal, "checkpoint", 5);
 	line(journal, "step", 6);
 	line(journal, "step", 7);

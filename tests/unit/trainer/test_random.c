@@ -1,4 +1,7 @@
-/* The trainer's generator: known answers, moments, and values that must be the same on every machine. */
+/*
+ * The trainer's generator: known answers, moments, and values that must be the same on every
+ * machine.
+ */
 #include "random.h"
 
 #include <math.h>

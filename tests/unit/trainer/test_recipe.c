@@ -194,7 +194,10 @@ static void compare(void **state)
 	recipe_deinit(&saved);
 }
 
-/* The table itself: every default is valid (recipe_init would fail), names are unique, no key is without its section. */
+/*
+ * The table itself: every default is valid (recipe_init would fail), names are unique, no key is
+ * without its section.
+ */
 static void table(void **state)
 {
 	for (size_t i = 0; i < recipe_keys_count; i++) {

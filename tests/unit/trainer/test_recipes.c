@@ -1,4 +1,7 @@
-/* The recipes that are shipped: they read, they make sense, and the daemon understands their pipelines. */
+/*
+ * The recipes that are shipped: they read, they make sense, and the daemon understands their
+ * pipelines.
+ */
 #include "recipe.h"
 #include "transform.h"
 

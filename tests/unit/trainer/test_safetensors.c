@@ -201,7 +201,10 @@ static void bad_lengths(void **state)
 	assert_int_equal(safetensors_open("/nonexistent", &file, error), -ENOENT);
 }
 
-/* Every truncation and every single damaged byte of the header is refused or still consistent, and never crashes. */
+/*
+ * Every truncation and every single damaged byte of the header is refused or still consistent, and
+ * never crashes.
+ */
 static void damage(void **state)
 {
 	float a[4] = {1, 2, 3, 4};

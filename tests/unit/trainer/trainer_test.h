@@ -1,4 +1,7 @@
-/* What the trainer's tests share: a CPU device with a model on it, and weights and images made as tests/golden/resnet18/make.py makes them. */
+/*
+ * What the trainer's tests share: a CPU device with a model on it, and weights and images made as
+ * tests/golden/resnet18/make.py makes them.
+ */
 #pragma once
 
 #include "device.h"
@@ -13,13 +16,16 @@ struct fixture {
 };
 
 /* settings: "section.key=value" with blanks between. Fails the test on an error. */
-void fixture_init(struct fixture *fixture, const char *settings, uint32_t classes, const struct device_optimizer_spec *optimizer);
+void fixture_init(struct fixture *fixture, const char *settings, uint32_t classes,
+		  const struct device_optimizer_spec *optimizer);
 void fixture_deinit(struct fixture *fixture);
 /* A planned graph. keep_all: every value can be read. */
-struct device_graph *fixture_graph(struct fixture *fixture, enum device_mode mode, uint32_t count, uint32_t side, double smoothing, bool keep_all);
+struct device_graph *fixture_graph(struct fixture *fixture, enum device_mode mode, uint32_t count,
+				   uint32_t side, double smoothing, bool keep_all);
 
 /* make.py's fill(), images() and labels(). */
 void golden_fill(struct fixture *fixture, uint64_t seed);
-void golden_images(uint64_t seed, const char *name, uint32_t count, uint32_t side, uint8_t *ret_pixels);
+void golden_images(uint64_t seed, const char *name, uint32_t count, uint32_t side,
+		   uint8_t *ret_pixels);
 void golden_labels(uint64_t seed, const char *name, uint32_t count, int32_t *ret_labels);
 extern const double golden_mean[3], golden_std[3];

@@ -1,0 +1,37 @@
+#include "score.h"
+
+#include <math.h>
+
+/* Classes that come before `label` when ordered by their logit. */
+static uint32_t rank_of(const float *logits, uint32_t label, uint32_t classes)
+{
+	uint32_t rank = 0;
+	for (uint32_t c = 0; c < classes; c++)
+		rank += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
+	return rank;
+}
+
+static double cross_entropy(const float *logits, uint32_t label, uint32_t classes, double scale)
+{
+	double largest = logits[0], sum = 0;
+	for (uint32_t c = 1; c < classes; c++)
+		largest = fmax(largest, logits[c]);
+	for (uint32_t c = 0; c < classes; c++)
+		sum += exp(scale * (logits[c] - largest));
+	return log(sum) - scale * (logits[label] - largest);
+}
+
+void score_add(struct score *score, const float *logits, const int32_t *labels, uint32_t count,
+	       uint32_t classes, double scale)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		const float *row = logits + (uint64_t)i * classes;
+		if (labels[i] < 0 || (uint32_t)labels[i] >= classes)
+			continue;
+		uint32_t label = (uint32_t)labels[i], rank = rank_of(row, label, classes);
+		score->loss += cross_entropy(row, label, classes, scale);
+		score->samples++;
+		score->top1 += rank < 1;
+		score->top5 += rank < 5;
+	}
+}
