@@ -17,6 +17,7 @@ struct device_ops {
 	void (*params_release)(struct device_params *params);
 	int (*param_write)(struct device_param *param, enum device_slot slot, const float *values);
 	int (*param_read)(struct device_param *param, enum device_slot slot, float *ret_values);
+	void (*drop_gradients)(struct device_params *params);
 	int (*get_state)(struct device_params *params, struct device_params_state *ret_state);
 	int (*set_state)(struct device_params *params, const struct device_params_state *state);
 	int (*graph_plan)(struct device_graph *graph, char *error);

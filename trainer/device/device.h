@@ -78,7 +78,7 @@ struct device_shape {
 
 struct device_options {
 	enum device_precision precision;
-	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as the process may run on */
+	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow */
 	unsigned index;      /* which of several like devices */
 	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
 	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */
@@ -155,6 +155,8 @@ size_t device_param_elements(const struct device_param *param); /* product of it
 /* Copies a whole slot from or to dense fp32 in host layout; waits for queued work. -ENOENT: the parameter has no such slot. */
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values);
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+/* Forgets the gradients summed since the last update: after a step that failed, or micro-batches that were only for their statistics. */
+void device_params_drop_gradients(struct device_params *params);
 int device_params_get_state(struct device_params *params, struct device_params_state *ret_state);
 int device_params_set_state(struct device_params *params, const struct device_params_state *state);
 

@@ -202,6 +202,12 @@ int device_param_read(struct device_param *param, enum device_slot slot, float *
 	return r < 0 ? r : param->store->device->ops->param_read(param, slot, ret_values);
 }
 
+void device_params_drop_gradients(struct device_params *params)
+{
+	if (params->allocated && params->has_optimizer)
+		params->device->ops->drop_gradients(params);
+}
+
 int device_params_get_state(struct device_params *params, struct device_params_state *ret_state)
 {
 	return params->allocated ? params->device->ops->get_state(params, ret_state) : -EINVAL;

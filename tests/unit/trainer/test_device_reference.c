@@ -182,13 +182,15 @@ double reference_loss(const struct tensor *logits, const int32_t *labels, double
 
 	for (uint32_t n = 0; n < logits->shape.n; n++) {
 		const double *z = &logits->v[(size_t)n * classes];
-		double sum = 0, log_sum;
+		double sum = 0, log_sum, largest = z[0];
 
 		if (labels[n] < 0)
 			continue;
 		for (uint32_t i = 0; i < classes; i++)
-			sum += exp(scale * z[i]);
-		log_sum = log(sum);
+			largest = fmax(largest, z[i]);
+		for (uint32_t i = 0; i < classes; i++)
+			sum += exp(scale * (z[i] - largest));
+		log_sum = log(sum) + scale * largest;
 		for (uint32_t i = 0; i < classes; i++) {
 			double target =
 				smoothing / classes + ((int32_t)i == labels[n] ? 1 - smoothing : 0);

@@ -49,6 +49,7 @@ int cpu_params_allocate(struct device_params *params);
 void cpu_params_release(struct device_params *params);
 int cpu_param_write(struct device_param *param, enum device_slot slot, const float *values);
 int cpu_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+void cpu_drop_gradients(struct device_params *params);
 int cpu_get_state(struct device_params *params, struct device_params_state *ret_state);
 int cpu_set_state(struct device_params *params, const struct device_params_state *state);
 /* [elements of the parameter] */

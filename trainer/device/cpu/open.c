@@ -34,6 +34,7 @@ static const struct device_ops cpu_ops = {
 	.params_release = cpu_params_release,
 	.param_write = cpu_param_write,
 	.param_read = cpu_param_read,
+	.drop_gradients = cpu_drop_gradients,
 	.get_state = cpu_get_state,
 	.set_state = cpu_set_state,
 	.graph_plan = cpu_graph_plan,
@@ -100,7 +101,7 @@ static void brand(char *ret_brand, size_t size)
 #if defined(__x86_64__) || defined(__i386__)
 	unsigned words[12];
 
-	if (__get_cpuid_max(0x80000000, NULL) < 0x80000004)
+	if ((unsigned)__get_cpuid_max(0x80000000, NULL) < 0x80000004)
 		return;
 	for (unsigned i = 0; i < 3; i++)
 		__get_cpuid(0x80000002 + i, &words[i * 4], &words[i * 4 + 1], &words[i * 4 + 2],

@@ -138,6 +138,14 @@ int cpu_param_read(struct device_param *param, enum device_slot slot, float *ret
 	return 0;
 }
 
+void cpu_drop_gradients(struct device_params *params)
+{
+	struct cpu_params *cpu = params->backend;
+
+	for (size_t i = 0; i < params->count; i++)
+		cpu->fresh[i] = true;
+}
+
 int cpu_get_state(struct device_params *params, struct device_params_state *ret_state)
 {
 	*ret_state = cpu_store(params)->state;
@@ -265,8 +273,7 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	pool_run(&device->pool, cpu->chunk_count, norm_task, &job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
 		squares += cpu->partial[i];
-	for (size_t i = 0; i < params->count; i++)
-		cpu->fresh[i] = true;
+	cpu_drop_gradients(params);
 	norm = sqrt(squares) * fabs(scale);
 	results->grad_norm = norm;
 	if (!isfinite(norm)) {

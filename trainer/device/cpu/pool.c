@@ -1,7 +1,9 @@
 #include "pool.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /* libgomp's part of the ABI that compilers emit calls to, and two functions of the OpenMP interface. */
@@ -19,9 +21,54 @@ struct pool_job {
 
 static _Thread_local bool placed; /* this worker has its CPU */
 
+/* CPUs' worth of time that a directory of the cgroup hierarchy grants, rounded up; UINT_MAX: no limit. */
+static unsigned cgroup_quota(const char *path)
+{
+	char name[PATH_MAX];
+	unsigned long long quota, period;
+	unsigned cpus = UINT_MAX;
+	FILE *file;
+
+	if (snprintf(name, sizeof(name), "/sys/fs/cgroup%s/cpu.max", path) >= (int)sizeof(name))
+		return cpus;
+	file = fopen(name, "re");
+	if (!file)
+		return cpus;
+	/* "max 100000" where there is none */
+	if (fscanf(file, "%llu %llu", &quota, &period) == 2 && quota && period)
+		cpus = (unsigned)((quota + period - 1) / period);
+	fclose(file);
+	return cpus;
+}
+
+/* The least quota of this process's cgroup (version 2) and those above it. */
+static unsigned quota_cpus(void)
+{
+	char line[PATH_MAX], *end;
+	unsigned least = UINT_MAX;
+	FILE *file = fopen("/proc/self/cgroup", "re");
+
+	if (!file)
+		return least;
+	while (fgets(line, sizeof(line), file)) {
+		if (strncmp(line, "0::/", 4))
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		for (end = line + strlen(line); end; end = strrchr(line + 3, '/')) {
+			unsigned cpus;
+
+			*end = 0;
+			cpus = cgroup_quota(line + 3);
+			least = cpus < least ? cpus : least;
+		}
+	}
+	fclose(file);
+	return least;
+}
+
 int pool_init(struct pool *pool, unsigned threads)
 {
-	unsigned allowed;
+	unsigned allowed, granted;
 
 	memset(pool, 0, sizeof(*pool));
 	if (sched_getaffinity(0, sizeof(pool->allowed), &pool->allowed) < 0) {
@@ -29,7 +76,8 @@ int pool_init(struct pool *pool, unsigned threads)
 		return 0;
 	}
 	allowed = (unsigned)CPU_COUNT(&pool->allowed);
-	pool->threads = threads ? threads : allowed;
+	granted = quota_cpus();
+	pool->threads = threads ? threads : granted < allowed ? granted : allowed;
 	if (pool->threads > 4096)
 		return -EINVAL;
 	/* With fewer threads than CPUs another process may have the same idea of which ones to take. */

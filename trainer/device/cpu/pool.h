@@ -24,7 +24,7 @@ struct pool {
 /* task: 0 .. tasks - 1; thread: 0 .. threads - 1, never two tasks at a time with the same one */
 typedef void (*pool_function)(void *context, uint32_t task, unsigned thread);
 
-/* threads 0: as many as CPUs are allowed. */
+/* threads 0: as many as there are CPUs allowed by affinity, or by the cgroup's quota if that is fewer. */
 int pool_init(struct pool *pool, unsigned threads);
 /*
  * Around every stretch of work, oneDNN's included: sets the number of threads and, on two CPUs, the caller's place. Left to

@@ -1,0 +1,434 @@
+/* The arena, the pool, and what recording and the calls of the seam refuse. */
+#include "arena.h"
+#include "loops.h"
+#include "pool.h"
+#include "test_device_reference.h"
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- arena ---- */
+
+static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+{
+	return a < b_end && b < a_end;
+}
+
+static void check_layout(const struct arena *arena, uint32_t steps)
+{
+	uint64_t peak = 0;
+
+	for (uint32_t i = 0; i < arena->count; i++) {
+		const struct arena_block *a = &arena->blocks[i];
+
+		assert_int_equal(a->offset % ARENA_ALIGNMENT, 0);
+		assert_true(a->offset + a->size <= arena->size);
+		for (uint32_t j = 0; j < i; j++) {
+			const struct arena_block *b = &arena->blocks[j];
+
+			if (meet(a->first, (uint64_t)a->last + 1, b->first, (uint64_t)b->last + 1))
+				assert_false(meet(a->offset, a->offset + a->size, b->offset,
+						  b->offset + b->size));
+		}
+	}
+	for (uint32_t step = 0; step < steps; step++) {
+		uint64_t live = 0;
+
+		for (uint32_t i = 0; i < arena->count; i++)
+			if (arena->blocks[i].first <= step && step <= arena->blocks[i].last)
+				live += arena->blocks[i].size;
+		peak = live > peak ? live : peak;
+	}
+	/* no layout is smaller than what lives at once; a good one is not much larger */
+	assert_true(arena->size >= peak);
+	assert_true(arena->size <= peak + peak / 2);
+}
+
+static void test_arena(void **state)
+{
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		struct arena arena;
+		uint32_t count = 1 + (uint32_t)(uniform(seed, 0) * 120), steps = 60, block;
+
+		arena_init(&arena);
+		for (uint32_t i = 0; i < count; i++) {
+			uint32_t first = (uint32_t)(uniform(seed, 4 * i + 1) * steps);
+			uint32_t last =
+				first + (uint32_t)(uniform(seed, 4 * i + 2) * (steps - first));
+
+			assert_int_equal(arena_add(&arena,
+						   (uint64_t)(uniform(seed, 4 * i + 3) * 100000),
+						   last, last, &block),
+					 0);
+			arena_extend(&arena, block, first);
+		}
+		assert_int_equal(arena_layout(&arena), 0);
+		check_layout(&arena, steps);
+		arena_deinit(&arena);
+	}
+}
+
+static void test_arena_chain(void **state)
+{
+	struct arena arena;
+	uint32_t block;
+
+	/* a chain of equal buffers, each read by the next: two suffice */
+	arena_init(&arena);
+	for (uint32_t i = 0; i < 50; i++)
+		assert_int_equal(arena_add(&arena, 4096, i, i + 1, &block), 0);
+	assert_int_equal(arena_layout(&arena), 0);
+	assert_int_equal(arena.size, 8192);
+	assert_int_equal(arena.unshared, 50 * 4096);
+	arena_deinit(&arena);
+	arena_init(&arena);
+	assert_int_equal(arena_layout(&arena), 0);
+	assert_int_equal(arena.size, 0);
+	arena_deinit(&arena);
+}
+
+/* ---- pool and loops ---- */
+
+struct counts {
+	_Atomic uint32_t done[1000];
+	unsigned threads;
+	_Atomic bool wrong;
+};
+
+static void count_task(void *context, uint32_t task, unsigned thread)
+{
+	struct counts *counts = context;
+
+	atomic_fetch_add(&counts->done[task], 1);
+	if (thread >= counts->threads)
+		counts->wrong = true;
+}
+
+static void test_pool(void **state)
+{
+	for (unsigned threads = 1; threads <= 5; threads++) {
+		static const uint32_t tasks[] = {0, 1, 2, 7, 1000};
+		struct pool pool;
+
+		assert_int_equal(pool_init(&pool, threads), 0);
+		for (size_t i = 0; i < 5; i++) {
+			struct counts *counts = calloc(1, sizeof(*counts));
+
+			counts->threads = threads;
+			pool_enter(&pool);
+			pool_run(&pool, tasks[i], count_task, counts);
+			pool_leave(&pool);
+			for (uint32_t t = 0; t < 1000; t++)
+				assert_int_equal(counts->done[t], t < tasks[i]);
+			assert_false(counts->wrong);
+			free(counts);
+		}
+	}
+}
+
+/* A caller's children must find the affinity it had. */
+static void test_pool_affinity(void **state)
+{
+	struct pool pool;
+	cpu_set_t before, after;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	assert_int_equal(pool_init(&pool, 0), 0);
+	for (int i = 0; i < 3; i++) {
+		pool_enter(&pool);
+		pool_leave(&pool);
+	}
+	assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+	assert_true(CPU_EQUAL(&before, &after));
+}
+
+/* Sums are the same bits whoever adds them up, and right for all ways that channels are folded. */
+static void test_loops(void **state)
+{
+	static const uint32_t channels[] = {1, 3, 16, 100, 255, 256, 257, 511, 512, 513, 1030};
+	static const size_t rows[] = {1, 2, 31, 1000};
+
+	for (size_t i = 0; i < sizeof(channels) / sizeof(*channels); i++) {
+		for (size_t j = 0; j < 4; j++) {
+			size_t count = rows[j] * channels[i];
+			double *sum[3], *square[3], *expected = calloc(channels[i], sizeof(double));
+			float *x = malloc(count * sizeof(float)), *shift;
+			struct columns columns;
+
+			columns_init(&columns, channels[i]);
+			shift = calloc(columns.width, sizeof(float));
+			for (size_t k = 0; k < count; k++) {
+				x[k] = (float)uniform(j, k);
+				expected[k % channels[i]] += (double)x[k];
+			}
+			for (unsigned threads = 1; threads <= 3; threads++) {
+				struct pool pool;
+				struct loops loops = {.pool = &pool, .kernels = kernels_choose()};
+
+				assert_int_equal(pool_init(&pool, threads), 0);
+				assert_int_equal(loops_reserve(&loops, channels[i]), 0);
+				sum[threads - 1] = calloc(channels[i], sizeof(double));
+				square[threads - 1] = calloc(channels[i], sizeof(double));
+				loops_statistics(&loops, &columns, rows[j], x, ELEMENT_F32, shift,
+						 sum[threads - 1], square[threads - 1]);
+				assert_memory_equal(sum[threads - 1], sum[0],
+						    channels[i] * sizeof(double));
+				assert_memory_equal(square[threads - 1], square[0],
+						    channels[i] * sizeof(double));
+				loops_deinit(&loops);
+			}
+			for (uint32_t c = 0; c < channels[i]; c++)
+				assert_float_equal(sum[0][c], expected[c], 1e-4);
+			for (unsigned t = 0; t < 3; t++) {
+				free(sum[t]);
+				free(square[t]);
+			}
+			free(expected);
+			free(shift);
+			free(x);
+		}
+	}
+}
+
+/* ---- refusals ---- */
+
+struct seam {
+	struct device *device;
+	struct device_params *params;
+	struct device_param *weight, *gamma, *beta, *mean, *var, *linear;
+};
+
+static void open_seam(struct seam *s)
+{
+	s->device = open_cpu(DEVICE_FP32, 1);
+	assert_int_equal(device_params_new(s->device, &s->params), 0);
+	s->weight = add_param(s->params, "weight", DEVICE_CONV_WEIGHT,
+			      (struct device_shape){8, 3, 3, 3});
+	s->gamma = add_param(s->params, "gamma", DEVICE_VECTOR, (struct device_shape){1, 1, 1, 8});
+	s->beta = add_param(s->params, "beta", DEVICE_VECTOR, (struct device_shape){1, 1, 1, 8});
+	s->mean = add_param(s->params, "mean", DEVICE_BUFFER, (struct device_shape){1, 1, 1, 8});
+	s->var = add_param(s->params, "var", DEVICE_BUFFER, (struct device_shape){1, 1, 1, 8});
+	s->linear = add_param(s->params, "linear", DEVICE_LINEAR_WEIGHT,
+			      (struct device_shape){10, 1, 1, 8});
+	assert_int_equal(device_params_allocate(
+				 s->params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+			 0);
+}
+
+static void close_seam(struct seam *s)
+{
+	device_params_free(s->params);
+	device_close(s->device);
+}
+
+static struct device_graph *begin(struct seam *s, struct device_value **ret_input)
+{
+	struct device_input_spec input = {.name = "input", .shape = {2, 8, 8, 3}, .std = {1, 1, 1}};
+	struct device_graph *graph;
+
+	assert_int_equal(
+		device_graph_new(s->params, &(struct device_graph_options){DEVICE_TRAIN}, &graph),
+		0);
+	*ret_input = device_input(graph, &input);
+	assert_non_null(*ret_input);
+	return graph;
+}
+
+static void expect_refusal(struct device_graph *graph, const char *word)
+{
+	char error[DEVICE_ERROR_MAX];
+
+	assert_int_equal(device_graph_plan(graph, error), -EINVAL);
+	if (!strstr(error, word))
+		fail_msg("'%s' is not in: %s", word, error);
+	device_graph_free(graph);
+}
+
+static void test_recording(void **state)
+{
+	struct seam s;
+	struct device_value *x, *y;
+	struct device_graph *graph;
+	struct device_norm norm, wrong;
+
+	open_seam(&s);
+	norm = (struct device_norm){s.gamma, s.beta, s.mean, s.var, 1e-5f, 0.1f};
+	graph = begin(&s, &x);
+	assert_null(device_conv(
+		graph, x,
+		&(struct device_conv_spec){.name = "far", .weight = s.linear, .stride = 1}));
+	/* only the first mistake is told, and what follows from it is none */
+	assert_null(device_global_average_pool(graph, "pool", NULL));
+	expect_refusal(graph, "far");
+	graph = begin(&s, &x);
+	y = device_conv(
+		graph, x,
+		&(struct device_conv_spec){
+			.name = "c1", .weight = s.weight, .stride = 1, .pad = 1, .norm = &norm});
+	assert_non_null(y);
+	assert_int_equal(device_value_shape(y).c, 8);
+	assert_null(device_conv(
+		graph, y,
+		&(struct device_conv_spec){.name = "c2", .weight = s.weight, .stride = 1}));
+	expect_refusal(graph, "c2: weight has 3 input channels, its input 8");
+	graph = begin(&s, &x);
+	assert_null(device_conv(
+		graph, x,
+		&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 0}));
+	expect_refusal(graph, "stride 0");
+	graph = begin(&s, &x);
+	wrong = norm;
+	wrong.running_var = s.gamma;
+	assert_null(device_conv(
+		graph, x,
+		&(struct device_conv_spec){
+			.name = "c1", .weight = s.weight, .stride = 1, .norm = &wrong}));
+	expect_refusal(graph, "running variance must be a buffer");
+	graph = begin(&s, &x);
+	assert_null(device_conv(graph, x,
+				&(struct device_conv_spec){.name = "c1",
+							   .weight = s.weight,
+							   .stride = 1,
+							   .norm = &norm,
+							   .residual = x}));
+	expect_refusal(graph, "residual is 2 x 8 x 8 x 3, the result 2 x 6 x 6 x 8");
+	graph = begin(&s, &x);
+	assert_null(device_max_pool(graph, x, &(struct device_pool_spec){"p", 9, 1, 0}));
+	expect_refusal(graph, "window of 9");
+	graph = begin(&s, &x);
+	assert_null(device_linear(graph, x,
+				  &(struct device_linear_spec){.name = "fc", .weight = s.linear}));
+	expect_refusal(graph, "fc: weight has 8 inputs");
+	graph = begin(&s, &x);
+	assert_null(device_softmax_loss(graph, x, &(struct device_loss_spec){.name = "loss"}));
+	expect_refusal(graph, "logits are 8 x 8 x 3");
+	close_seam(&s);
+}
+
+static void test_calls(void **state)
+{
+	struct seam s;
+	struct device_value *x;
+	struct device_graph *graph;
+	struct device_param *p;
+	uint8_t images[2 * 8 * 8 * 4] = {0};
+	struct device_batch batch = {images, NULL, 2, 3, DEVICE_ELEMENT_U8, false};
+	struct device_results results;
+	uint64_t number = 77;
+	float value;
+
+	open_seam(&s);
+	assert_int_equal(device_param_add(s.params,
+					  &(struct device_param_spec){.name = "late",
+								      .kind = DEVICE_VECTOR,
+								      .shape = {1}},
+					  &p),
+			 -EBUSY);
+	graph = begin(&s, &x);
+	x = device_conv(graph, x,
+			&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 1});
+	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL); /* not planned */
+	assert_int_equal(device_graph_plan(graph, NULL), 0);
+	assert_int_equal(device_graph_plan(graph, NULL), -EBUSY);
+	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing fed */
+	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
+	batch.count = 1;
+	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
+	assert_non_null(strstr(device_error(s.device), "1 samples"));
+	batch.count = 2;
+	batch.channels = 2;
+	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
+	assert_int_equal(number, 77);
+	batch.channels = 4;
+	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_step(graph, NULL, &number), 0);
+	assert_int_equal(number, 1);
+	assert_int_equal(device_results(graph, 1, true, &results), 0);
+	assert_int_equal(device_results(graph, 2, true, &results), -ERANGE);
+	assert_int_equal(device_results(graph, 0, true, &results), -ERANGE);
+	for (unsigned i = 0; i < DEVICE_RESULTS_MAX; i++) {
+		assert_int_equal(device_feed(graph, &batch, &number), 0);
+		assert_int_equal(device_step(graph, NULL, &number), 0);
+	}
+	assert_int_equal(device_results(graph, 1, true, &results), -ERANGE);
+	assert_int_equal(device_results(graph, 2, true, &results), 0);
+	assert_int_equal(results.step, 2);
+	assert_int_equal(device_value_read(graph, x, DEVICE_MOMENT1, &value), -ENOENT);
+	device_graph_free(graph);
+	close_seam(&s);
+}
+
+static void test_declaring(void **state)
+{
+	static const struct {
+		struct device_param_spec spec;
+		int result;
+		const char *word;
+	} cases[] = {
+		{{.name = "", .kind = DEVICE_VECTOR, .shape = {1}}, -EINVAL, "name"},
+		{{.name = "a", .kind = (enum device_param_kind)9, .shape = {1}}, -EINVAL, "kind 9"},
+		{{.name = "a", .kind = DEVICE_CONV_WEIGHT, .shape = {1, 2, 0, 3}},
+		 -EINVAL,
+		 "dimension 2"},
+		{{.name = "a", .kind = DEVICE_LINEAR_WEIGHT, .shape = {1, 2, 3}},
+		 -EINVAL,
+		 "dimension 2"},
+		{{.name = "a", .kind = DEVICE_LINEAR_WEIGHT, .shape = {1u << 20, 1u << 20}},
+		 -EINVAL,
+		 "2^31"},
+		{{.name = "a", .kind = DEVICE_VECTOR, .shape = {1}, .group = DEVICE_GROUPS_MAX},
+		 -EINVAL,
+		 "group"},
+		{{.name = "a", .kind = DEVICE_VECTOR, .shape = {1}}, 0, NULL},
+		{{.name = "a", .kind = DEVICE_VECTOR, .shape = {2}}, -EEXIST, "before"},
+	};
+	struct device *device = open_cpu(DEVICE_FP32, 1);
+	struct device_params *params;
+	struct device_param *p;
+
+	assert_int_equal(device_params_new(device, &params), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_int_equal(device_param_add(params, &cases[i].spec, &p), cases[i].result);
+		if (cases[i].word)
+			assert_non_null(strstr(device_error(device), cases[i].word));
+	}
+	device_params_free(params);
+	device_close(device);
+}
+
+static void test_opening(void **state)
+{
+	struct device *device = NULL;
+	char error[DEVICE_ERROR_MAX];
+
+	assert_int_equal(device_open("abacus", NULL, &device, error), -ENODEV);
+	assert_non_null(strstr(error, "abacus"));
+	assert_int_equal(device_open("cpu", &(struct device_options){.precision = DEVICE_FP16},
+				     &device, error),
+			 -ENOTSUP);
+	assert_non_null(strstr(error, "fp16"));
+	assert_int_equal(device_open("cpu", &(struct device_options){.index = 1}, &device, error),
+			 -ENODEV);
+	assert_null(device);
+	assert_int_equal(device_open(NULL, NULL, &device, error), 0);
+	assert_true(device_info(device)->precision != DEVICE_AUTO &&
+		    device_info(device)->threads > 0);
+	device_close(device);
+	device_close(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_arena),	cmocka_unit_test(test_arena_chain),
+		cmocka_unit_test(test_pool),	cmocka_unit_test(test_pool_affinity),
+		cmocka_unit_test(test_loops),	cmocka_unit_test(test_recording),
+		cmocka_unit_test(test_calls),	cmocka_unit_test(test_declaring),
+		cmocka_unit_test(test_opening),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
