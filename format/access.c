@@ -1,5 +1,7 @@
 #include "reader.h"
 
+#include "codec/side.h"
+
 #include <errno.h>
 #include <string.h>
 #include <xxhash.h>
@@ -109,7 +111,8 @@ int packimg_sample_check(const struct packimg_sample *sample)
 {
 	if (XXH3_64bits(sample->data, sample->data_size) != sample->data_xxh3)
 		return -EBADMSG;
-	if (sample->side && XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3)
+	if (sample->side && (XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3 ||
+			     !side_is_valid(sample->side, sample->side_size)))
 		return -EBADMSG;
 	return 0;
 }
@@ -155,15 +158,15 @@ uint32_t packimg_class_count(const struct packimg *dataset)
 	return dataset->class_count;
 }
 
-const char *packimg_class_name(const struct packimg *dataset, uint32_t class)
+const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number)
 {
 	const char *text;
 	uint64_t size;
 
-	if (class >= dataset->class_count)
+	if (class_number >= dataset->class_count)
 		return NULL;
 	const struct section_view *section = &dataset->shards[0].sections[PIMG_SECTION_CLASSES];
-	if (strings_get(section, dataset->class_count, class, &text, &size) < 0)
+	if (strings_get(section, dataset->class_count, class_number, &text, &size) < 0)
 		return NULL;
 	if (size == 0 || text[size - 1] != '\0')
 		return NULL;

@@ -125,6 +125,17 @@ struct pimg_column {
 	uint64_t reserved_0;
 };
 
+/* Head of an item of side data; the content follows, then zeros up to a multiple of 8 bytes. */
+struct pimg_side_item {
+	uint32_t kind; /* enum pimg_side_kind */
+	uint32_t size; /* bytes of the content */
+};
+
+enum pimg_side_kind {
+	PIMG_SIDE_JPEG_INDEX = 1,     /* where in the scan decoding can start: codec/jpeg_index.h */
+	PIMG_SIDE_PRIVATE = 1u << 31, /* from here on: free for private use */
+};
+
 static_assert(sizeof(struct pimg_section) == 32, "SPEC.md, Section table");
 static_assert(offsetof(struct pimg_section, flags) == 4, "SPEC.md, Section table");
 static_assert(offsetof(struct pimg_section, offset) == 8, "SPEC.md, Section table");
@@ -176,3 +187,6 @@ static_assert(offsetof(struct pimg_field, name_offset) == 8, "SPEC.md, Fields");
 static_assert(sizeof(struct pimg_column) == 32, "SPEC.md, Columns");
 static_assert(offsetof(struct pimg_column, size) == 8, "SPEC.md, Columns");
 static_assert(offsetof(struct pimg_column, xxh3) == 16, "SPEC.md, Columns");
+
+static_assert(sizeof(struct pimg_side_item) == 8, "SPEC.md, Side data");
+static_assert(offsetof(struct pimg_side_item, size) == 4, "SPEC.md, Side data");

@@ -111,14 +111,14 @@ void packimg_close(struct packimg *dataset);
 uint64_t packimg_count(const struct packimg *dataset);
 /* -ERANGE past the end; -EBADMSG when the index record points outside the file or breaks a limit. Does not touch sample bytes. */
 int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample);
-/* 0, or -EBADMSG when the checksum of data or side data does not fit. Reads every byte. */
+/* 0, or -EBADMSG when the checksum of data or side data does not fit, or side data is malformed. Reads every byte. */
 int packimg_sample_check(const struct packimg_sample *sample);
 /* Name of the source the sample was made from, not terminated; size 0 when not recorded. */
 int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name, size_t *ret_size);
 
 uint32_t packimg_class_count(const struct packimg *dataset);
-/* Terminated UTF-8 name; NULL when class is out of range. */
-const char *packimg_class_name(const struct packimg *dataset, uint32_t class);
+/* Terminated UTF-8 name; NULL when the class is out of range or its name is damaged. */
+const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number);
 
 uint32_t packimg_field_count(const struct packimg *dataset);
 int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field);
@@ -219,7 +219,7 @@ struct packimg_writer_options {
 struct packimg_item {
 	const uint8_t *data; /* stored bytes, copied before the call returns */
 	size_t data_size;
-	const uint8_t *side; /* NULL: none */
+	const uint8_t *side; /* items as SPEC.md, "Side data"; NULL: none */
 	size_t side_size;
 	uint32_t width, height; /* upright */
 	int32_t label;

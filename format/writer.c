@@ -1,5 +1,6 @@
 #include "writer.h"
 
+#include "codec/side.h"
 #include "error.h"
 #include "text.h"
 
@@ -113,6 +114,8 @@ static const char *item_fault(const struct packimg_item *item)
 		return "data_size must be 1 to 4294967295 bytes";
 	if (item->side_size > UINT32_MAX || (item->side_size > 0 && !item->side))
 		return "side_size must be at most 4294967295 bytes";
+	if (!side_is_valid(item->side, item->side_size))
+		return "side data does not consist of whole items (SPEC.md, Side data)";
 	if (item->width == 0 || item->width > PACKIMG_SIDE_MAX || item->height == 0 ||
 	    item->height > PACKIMG_SIDE_MAX)
 		return "width and height must be 1 to 65535";

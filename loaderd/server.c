@@ -68,7 +68,7 @@ static void begin_drain(struct server *server)
 		stop_accepting(server);
 	for (struct session *session = server->sessions; session != NULL; session = session->next)
 		if (session->in_pool &&
-		    batcher_drain(session->feed->batcher, "the daemon is shutting down"))
+		    batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
 			outbox_ring(&session->outbox);
 }
 

@@ -248,7 +248,7 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	}
 	session->in_pool = true;
 	if (server->phase != SERVER_RUNNING &&
-	    batcher_drain(feed->batcher, "the daemon is shutting down"))
+	    batcher_drain(feed->batcher, RING_REASON_STOPPING))
 		outbox_ring(&session->outbox);
 }
 

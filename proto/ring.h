@@ -32,6 +32,8 @@ enum {
 	RING_BATCH_SIZE_MAX = 1 << 20,  /* samples */
 	RING_FIELD_BYTES_MAX = 1 << 16, /* room per bytes or JSON value */
 };
+/* A reason that says nothing against the feed: libfeed reports it as a daemon that goes away. */
+#define RING_REASON_STOPPING "the daemon is shutting down"
 #define RING_IMAGE_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one batch's images */
 
 enum ring_state {

@@ -8,7 +8,9 @@
 #include "error.h"
 #include "jpeg_baseline.h"
 #include "jpeg_common.h"
+#include "layout.h"
 #include "scratch.h"
+#include "side.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +24,11 @@ enum {
 	MARGIN_RIGHT = 2,
 	CROP_WIDTH_MIN = 32,
 	ROWS_AT_ONCE = 16,
+	/*
+	 * libjpeg-turbo stores rows that happen to be aligned past the cache (movntdq), where the resize that follows
+	 * would have to fetch them back from memory: 5 % of the decode alone. So no row is ever aligned.
+	 */
+	ROW_MISALIGN = 8,
 };
 
 /* Bytes of coefficients that a file of several scans may need: 170 megapixels without subsampling. */
@@ -35,6 +42,7 @@ struct jpeg_state {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_arena arena;
 	struct scratch pixels;
+	struct scratch side;		     /* made by codec_jpeg_index() */
 	const struct codec_request *request; /* during decode */
 	struct packimg_pixels result;
 };
@@ -76,6 +84,7 @@ static void jpeg_state_free(void *state)
 	jpeg_arena_detach(&jpeg->arena);
 	jpeg_destroy_decompress(&jpeg->cinfo);
 	scratch_deinit(&jpeg->pixels);
+	scratch_deinit(&jpeg->side);
 	free(jpeg);
 }
 
@@ -178,8 +187,9 @@ static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 	for (int i = 0; i < cinfo->num_components; i++) {
 		const jpeg_component_info *component = &cinfo->comp_info[i];
 		int size = component->DCT_scaled_size, least = cinfo->min_DCT_scaled_size;
-		if (size != least && (component->h_samp_factor * size != cinfo->max_h_samp_factor * least ||
-				      component->v_samp_factor * size != cinfo->max_v_samp_factor * least))
+		if (size != least &&
+		    (component->h_samp_factor * size != cinfo->max_h_samp_factor * least ||
+		     component->v_samp_factor * size != cinfo->max_v_samp_factor * least))
 			return false;
 	}
 	return true;
@@ -232,7 +242,7 @@ static void read_rows(struct jpeg_state *jpeg, size_t stride, uint32_t row_first
 		if (count > ROWS_AT_ONCE)
 			count = ROWS_AT_ONCE;
 		for (uint32_t i = 0; i < count; i++)
-			rows[i] = jpeg->pixels.data + (row + i - row_first) * stride;
+			rows[i] = jpeg->pixels.data + ROW_MISALIGN + (row + i - row_first) * stride;
 		count = jpeg_read_scanlines(cinfo, rows, count);
 		if (count == 0)
 			jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
@@ -258,12 +268,12 @@ static void decode_region(struct jpeg_state *jpeg)
 	crop_columns(cinfo, x0, x1, &column);
 	size_t stride =
 		((size_t)cinfo->output_width * (size_t)cinfo->output_components + 63) & ~(size_t)63;
-	if (scratch_reserve(&jpeg->pixels, stride * (y1 - y0)) < 0)
+	if (scratch_reserve(&jpeg->pixels, ROW_MISALIGN + stride * (y1 - y0)) < 0)
 		jpeg_trap_raise((j_common_ptr)cinfo, -ENOMEM,
 				"out of memory for %zu bytes of pixels", stride * (y1 - y0));
 	read_rows(jpeg, stride, y0, y1);
 	jpeg->result = (struct packimg_pixels){
-		.data = jpeg->pixels.data + (size_t)(x0 - column) * 3,
+		.data = jpeg->pixels.data + ROW_MISALIGN + (size_t)(x0 - column) * 3,
 		.stride = stride,
 		.width = x1 - x0,
 		.height = y1 - y0,
@@ -283,13 +293,17 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct codec_request *
 	struct jpeg_source source = {
 		.data = sample->data,
 		.size = sample->data_size,
-		.index = sample->side,
-		.index_size = sample->side_size,
 		.width = request->width,
 		.height = request->height,
 		.components = sample->channels,
 	};
 	const uint8_t *pixels;
+
+	/* every block has at least a bit: a file that is smaller than that gets no memory for its pixels */
+	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) > (uint64_t)sample->data_size * 8)
+		return -EBADMSG;
+	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
+		  &source.index_size);
 	int r = jpeg_baseline_decode(jpeg->baseline, &source, region->x, region->y, region->width,
 				     region->height, &pixels);
 
@@ -335,8 +349,23 @@ int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t wid
 		     uint32_t components, const uint8_t **ret_index, size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
-	struct jpeg_source source = {
-		.data = data, .size = size, .width = width, .height = height, .components = components};
+	struct jpeg_source source = {.data = data,
+				     .size = size,
+				     .width = width,
+				     .height = height,
+				     .components = components};
 
-	return jpeg_baseline_index(jpeg->baseline, &source, ret_index, ret_size);
+	const uint8_t *content;
+	size_t content_size;
+	int r = jpeg_baseline_index(jpeg->baseline, &source, &content, &content_size);
+
+	if (r < 0)
+		return r;
+	r = scratch_reserve(&jpeg->side, side_item_size(content_size));
+	if (r < 0)
+		return r;
+	side_item_write(jpeg->side.data, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)content_size);
+	*ret_index = jpeg->side.data;
+	*ret_size = side_item_size(content_size);
+	return 0;
 }

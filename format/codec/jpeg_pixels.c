@@ -137,7 +137,8 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	r = jpeg_buffer_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
 	r = r ?: jpeg_buffer_reserve(&pixels->samples, sample_bytes);
 	r = r ?: jpeg_buffer_reserve(&pixels->rows, 4 * ((size_t)width + 4 * ROW_MARGIN));
-	r = r ?: jpeg_buffer_reserve(&pixels->rgb, 3 * (size_t)width * height);
+	/* packimg_decode() promises 64 readable bytes behind the last pixel */
+	r = r ?: jpeg_buffer_reserve(&pixels->rgb, 3 * (size_t)width * height + 64);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < frame->component_count; i++)

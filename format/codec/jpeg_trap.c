@@ -15,6 +15,7 @@ static int code_of_message(int message)
 	case JERR_CCIR601_NOTIMPL:
 	case JERR_CONVERSION_NOTIMPL:
 	case JERR_FRACT_SAMPLE_NOTIMPL:
+	case JERR_IMAGE_TOO_BIG:
 	case JERR_NOTIMPL:
 	case JERR_NOT_COMPILED:
 	case JERR_SOF_UNSUPPORTED:

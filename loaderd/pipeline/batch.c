@@ -1,5 +1,6 @@
 #include "batch.h"
 
+#include "account.h"
 #include "sample.h"
 
 #include <assert.h>
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 enum {
@@ -15,7 +15,6 @@ enum {
 	 * enough that feeds alternate finely and a batch's tail is short. */
 	CLAIM_NS = 100 * 1000,
 	CLAIM_UNITS_MAX = 256,
-	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -23,13 +22,6 @@ static uint64_t clock_ns(clockid_t clock)
 	struct timespec t;
 	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static void counter_add(_Atomic uint64_t *counter, uint64_t value)
-{
-	/* One writer per counter: a plain addition that readers may look at. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + value,
-			      memory_order_relaxed);
 }
 
 void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
@@ -351,42 +343,6 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 		batcher->options.doorbell(batcher->options.doorbell_user);
 }
 
-/* Time in which the thread did not run is waiting for the file if pages had to be read, and somebody else's turn on the CPU if not. */
-static void account(struct batcher *batcher, struct batcher_worker *worker, uint32_t samples,
-		    uint64_t wall_ns, struct sample_times *times)
-{
-	struct batcher_counters *counters = &batcher->counters[worker->index];
-	uint64_t cpu_now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	uint64_t cpu_ns = cpu_now_ns - worker->cpu_ns;
-	worker->cpu_ns = cpu_now_ns;
-	uint64_t staged_ns = times->stages.decode_ns + times->stages.resize_ns + times->stages.other_ns;
-	uint64_t read_ns = times->read_ns;
-	if (cpu_ns < wall_ns && staged_ns > 0) {
-		double scale = (double)cpu_ns / (double)wall_ns;
-		struct rusage usage;
-		bool waited = cpu_ns < wall_ns - wall_ns / 8 && getrusage(RUSAGE_THREAD, &usage) == 0 &&
-			      usage.ru_majflt != worker->major_faults;
-		if (waited) {
-			worker->major_faults = usage.ru_majflt;
-			read_ns += (uint64_t)((double)staged_ns * (1 - scale));
-		}
-		times->stages.decode_ns = (uint64_t)((double)times->stages.decode_ns * scale);
-		times->stages.resize_ns = (uint64_t)((double)times->stages.resize_ns * scale);
-		times->stages.other_ns = (uint64_t)((double)times->stages.other_ns * scale);
-	}
-	counter_add(&counters->read_ns, read_ns);
-	counter_add(&counters->decode_ns, times->stages.decode_ns);
-	counter_add(&counters->resize_ns, times->stages.resize_ns);
-	counter_add(&counters->other_ns, times->stages.other_ns);
-	atomic_fetch_add_explicit(&batcher->virtual_ns, cpu_ns > 0 ? cpu_ns : 1, memory_order_relaxed);
-	if (samples == 0)
-		return;
-	uint64_t old_ns = atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed);
-	uint64_t new_ns = wall_ns / samples + 1;
-	new_ns = old_ns == 0 ? new_ns : old_ns - (old_ns >> COST_SHIFT) + (new_ns >> COST_SHIFT) + 1;
-	atomic_store_explicit(&batcher->cost_ns, new_ns, memory_order_relaxed);
-}
-
 /* Makes one sample of a batch under the feed's policy. */
 static void make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
 		 uint64_t unit, struct sample_times *times)
@@ -399,7 +355,7 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 	if (r == -ECANCELED)
 		return; /* the client has gone */
 	if (r == 0) {
-		counter_add(&counters->images, 1);
+		account_add(&counters->images, 1);
 		return;
 	}
 	/* Not the sample is wrong but the pipeline, which fixes no size where sizes differ: no policy helps against that. */
@@ -408,7 +364,7 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		return;
 	}
 	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index, error.text);
-	counter_add(&counters->bad, 1);
+	account_add(&counters->bad, 1);
 	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
 	switch (batcher->options.bad) {
 	case BATCHER_SKIP:
@@ -422,7 +378,7 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 	}
 	r = sample_substitute(batcher, worker, work, i, index, times, &error);
 	if (r == 0)
-		counter_add(&counters->images, 1);
+		account_add(&counters->images, 1);
 	else
 		fail_batch(work, error.text);
 }
@@ -457,10 +413,13 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	struct sample_times times = {0};
 	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
 	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
+	uint32_t interval = account_interval(batcher, units), timed = 0;
 	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* never published: `done` stays short */
-		make(batcher, worker, work, first - from + i, &times);
+		bool time_it = made % interval == interval / 2;
+		timed += time_it;
+		make(batcher, worker, work, first - from + i, time_it ? &times : NULL);
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;
@@ -470,7 +429,7 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	uint64_t wall_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
 	if (done == batcher->unit_span)
 		finish_batch(batcher, work);
-	account(batcher, worker, made, wall_ns, &times);
+	account_claim(batcher, worker, &times, made, timed, wall_ns);
 	return units;
 }
 

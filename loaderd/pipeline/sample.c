@@ -64,18 +64,20 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 {
 	struct dataset *dataset = batcher->options.dataset;
 	struct packimg_sample sample;
-	uint64_t start_ns = now_ns();
+	uint64_t start_ns = times == NULL ? 0 : now_ns();
 	int r = dataset_sample(dataset, index, read == NULL, &sample, error);
 	if (r == 0 && read != NULL) {
 		sample = *read;
 		r = dataset_verify(dataset, &sample, error);
 	}
-	times->read_ns += now_ns() - start_ns;
+	if (times != NULL)
+		times->read_ns += now_ns() - start_ns;
 	if (r < 0)
 		return r;
 	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
 			    batcher->options.order.seed, work->epoch,
-			    work->images + i * work->shape.sample_size, &times->stages, error);
+			    work->images + i * work->shape.sample_size,
+			    times == NULL ? NULL : &times->stages, error);
 	if (r < 0)
 		return r;
 	work->labels[i] = sample.label;
@@ -119,9 +121,10 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	if (io_mode_of(batcher->io) == IO_MMAP)
 		return make_sample(batcher, worker, work, i, index, NULL, times, error);
-	uint64_t start_ns = now_ns();
+	uint64_t start_ns = times == NULL ? 0 : now_ns();
 	int r = io_get(batcher->io, unit, index, &read, error);
-	times->read_ns += now_ns() - start_ns;
+	if (times != NULL)
+		times->read_ns += now_ns() - start_ns;
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0)

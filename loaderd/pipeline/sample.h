@@ -9,6 +9,7 @@
 /* Mark in a slot's flags while a batch is in the making; never published. */
 enum { SAMPLE_SKIPPED = 0x80 };
 
+/* One sample's, or several's, time. Where a pointer to it is NULL no clock is read. */
 struct sample_times {
 	uint64_t read_ns; /* finding, verifying and waiting for stored bytes */
 	struct transform_times stages;

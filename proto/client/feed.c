@@ -319,37 +319,9 @@ static int hand_out(struct feed *feed, const struct ring_slot *slot, struct feed
 	return 0;
 }
 
-/* Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is there yet. */
-static int look(struct feed *feed, const struct ring_slot **ret_slot)
-{
-	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
-	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
-	const struct ring_slot *slot = ring_take(&feed->ring);
-	if (slot != NULL) {
-		*ret_slot = slot;
-		return 0;
-	}
-	if (state == RING_END)
-		return FEED_END;
-	if (state == RING_FAILED)
-		return error_set(feed->error, -EBADMSG, "The feed failed: %.*s", RING_REASON_MAX,
-				 feed->ring.header->reason);
-	if (state != RING_RUNNING)
-		return error_set(feed->error, -EPROTO, "The daemon on %s set the unknown state %u.",
-				 feed->connection.socket, state);
-	if (feed->failed == 0 &&
-	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >= feed->ring.slots)
-		return error_set(
-			feed->error, -ENOBUFS,
-			"All %u batches that this feed has room for are held: release one, or open "
-			"the feed with more slots.",
-			feed->ring.slots);
-	return -EAGAIN;
-}
-
 static int lose(struct feed *feed, int code)
 {
-	const char *how = feed->shutting_down ? "shut down" : "went away";
+	const char *how = feed->shutting_down ? "is shutting down" : "went away";
 	if (feed->failed != 0)
 		return feed->failed;
 	if (code == -ECONNRESET)
@@ -364,6 +336,39 @@ static int lose(struct feed *feed, int code)
 					 "The connection to the daemon on %s failed: %s.",
 					 feed->connection.socket, strerror(-code));
 	return feed->failed;
+}
+
+/* Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is there yet. */
+static int look(struct feed *feed, const struct ring_slot **ret_slot)
+{
+	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
+	uint32_t state = atomic_load_explicit(&feed->ring.header->state, memory_order_seq_cst);
+	const struct ring_slot *slot = ring_take(&feed->ring);
+	if (slot != NULL) {
+		*ret_slot = slot;
+		return 0;
+	}
+	if (state == RING_END)
+		return FEED_END;
+	if (state == RING_FAILED) {
+		const char *reason = feed->ring.header->reason;
+		feed->shutting_down |= strncmp(reason, RING_REASON_STOPPING, RING_REASON_MAX) == 0;
+		if (feed->shutting_down)
+			return lose(feed, -ECONNRESET);
+		return error_set(feed->error, -EBADMSG, "The feed failed: %.*s", RING_REASON_MAX,
+				 reason);
+	}
+	if (state != RING_RUNNING)
+		return error_set(feed->error, -EPROTO, "The daemon on %s set the unknown state %u.",
+				 feed->connection.socket, state);
+	if (feed->failed == 0 &&
+	    atomic_load_explicit(&feed->ring.held_count, memory_order_relaxed) >= feed->ring.slots)
+		return error_set(
+			feed->error, -ENOBUFS,
+			"All %u batches that this feed has room for are held: release one, or open "
+			"the feed with more slots.",
+			feed->ring.slots);
+	return -EAGAIN;
 }
 
 static int read_notice(struct feed *feed, const uint8_t *data, size_t size)

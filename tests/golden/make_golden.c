@@ -74,7 +74,8 @@ static void add_values(struct packimg_writer *writer, uint32_t i)
 
 	for (uint32_t f = 0; f < 4; f++) {
 		uint32_t field;
-		must(packimg_writer_field(writer, names[f], PACKIMG_FIELD_INT64 + f, &field, &error));
+		must(packimg_writer_field(writer, names[f], PACKIMG_FIELD_INT64 + f, &field,
+					  &error));
 		if (i % 3 == f % 3)
 			continue;
 		snprintf(text, sizeof(text), "{\"n\":%u}", i);
@@ -93,7 +94,7 @@ static void make_full(const char *name, uint64_t shard_size)
 	static const char *const classes[] = {"one", "zwei", "три"};
 	static const double mean[3] = {120, 115.5, 100.25}, std[3] = {60, 59, 58};
 	struct packimg_writer_options options = {.shard_size = shard_size};
-	uint8_t pixels[16 * 8 * 3], side[5] = {1, 2, 3, 4, 5};
+	uint8_t pixels[16 * 8 * 3], side[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 1, 2, 3, 4, 5};
 	struct packimg_writer *writer;
 	struct packimg_encoder *encoder;
 	char source[32];
@@ -114,15 +115,18 @@ static void make_full(const char *name, uint64_t shard_size)
 			.channels = grey ? 1 : 3,
 			.orientation = turned ? 6 : 1,
 			.source = source,
-			.source_size = i == 2 ? 0 : (size_t)snprintf(source, sizeof(source), "%u.png", i),
+			.source_size =
+				i == 2 ? 0 : (size_t)snprintf(source, sizeof(source), "%u.png", i),
 		};
 		fill(pixels, sizeof(pixels), i);
 		if (i == 2 && shard_size == 0) {
 			item.codec = PACKIMG_CODEC_RAW_ZSTD;
-			must(packimg_encode_zstd(encoder, pixels, sizeof(pixels), 3, &item.data, &item.data_size));
+			must(packimg_encode_zstd(encoder, pixels, sizeof(pixels), 3, &item.data,
+						 &item.data_size));
 		} else if ((i == 3 || i == 4) && shard_size == 0) {
 			item.codec = PACKIMG_CODEC_JPEG;
-			must(packimg_encode_jpeg(encoder, pixels, 48, 16, 8, 3, 90, false, &item.data, &item.data_size));
+			must(packimg_encode_jpeg(encoder, pixels, 48, 16, 8, 3, 90, false,
+						 &item.data, &item.data_size));
 		}
 		must(packimg_writer_add(writer, &item, &error));
 		add_values(writer, i);
@@ -166,7 +170,8 @@ static void file_write(const struct file *file, const char *path)
 {
 	FILE *stream = fopen(path, "wb");
 
-	if (!stream || fwrite(file->data, 1, file->size, stream) != file->size || fclose(stream) != 0) {
+	if (!stream || fwrite(file->data, 1, file->size, stream) != file->size ||
+	    fclose(stream) != 0) {
 		perror(path);
 		exit(1);
 	}
@@ -189,10 +194,12 @@ static void repair_checksums(struct file *file)
 {
 	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++) {
 		struct pimg_section *section = &file->header->sections[i];
-		if (section->type && section->offset <= file->size && section->size <= file->size - section->offset)
+		if (section->type && section->offset <= file->size &&
+		    section->size <= file->size - section->offset)
 			section->xxh3 = XXH3_64bits(file->data + section->offset, section->size);
 	}
-	file->header->header_xxh3 = XXH3_64bits(file->header, offsetof(struct pimg_header, header_xxh3));
+	file->header->header_xxh3 =
+		XXH3_64bits(file->header, offsetof(struct pimg_header, header_xxh3));
 }
 
 /* What a later version may add without harm: flag, section, bytes behind the end. */
@@ -214,14 +221,14 @@ static void make_extended(void)
 	free(file.data);
 }
 
-#define RECORD(n) ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
-#define COLUMN(n) ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
-#define HEADER (*f->header)
+#define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
+#define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
+#define HEADER	      (*f->header)
 #define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
-#define BAD(name, change)                                                                                              \
-	static void change_##name(struct file *f)                                                                      \
-	{                                                                                                              \
-		change;                                                                                                \
+#define BAD(name, change)                                                                          \
+	static void change_##name(struct file *f)                                                  \
+	{                                                                                          \
+		change;                                                                            \
 	}
 
 BAD(open_magic, HEADER.magic[0] = 'P')
@@ -262,7 +269,8 @@ BAD(open_classes_short, SECTION(CLASSES).size = 31)
 BAD(open_columns_size, SECTION(COLUMNS).size += 32)
 BAD(open_metadata_end, SECTION(METADATA).size -= 1)
 BAD(open_field_type, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->type = 5)
-BAD(open_field_name, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->name_offset = UINT64_MAX)
+BAD(open_field_name,
+    ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->name_offset = UINT64_MAX)
 BAD(open_field_name_size, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->name_size = 0)
 BAD(open_field_reserved, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))->reserved_1 = 1)
 BAD(open_field_twice, ((struct pimg_field *)content_of(f, PIMG_SECTION_FIELDS))[1] =
@@ -326,7 +334,10 @@ struct bad {
 	void (*change)(struct file *file);
 };
 
-#define ENTRY(name) {#name, change_##name}
+#define ENTRY(name)                                                                                \
+	{                                                                                          \
+#name, change_##name                                                               \
+	}
 
 static const struct bad bads[] = {
 	ENTRY(open_magic),

@@ -96,6 +96,9 @@ class Fake(unittest.TestCase):
         )
         self.assertEqual(result.stdout, self.good())
 
+    def test_version(self):
+        self.assertRegex(self.good("--version"), r"^loaderctl \d+\.\d+\.\d+\n$")
+
     def test_a_full_disk_is_noticed(self):
         with open("/dev/full", "w") as full:
             result = subprocess.run([LOADERCTL, "-s", self.daemon.socket], stdout=full, stderr=subprocess.PIPE)

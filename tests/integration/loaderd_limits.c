@@ -248,7 +248,7 @@ static void drains(void **state)
 	while ((r = feed_next(feed, 20000, &batch)) == 0)
 		taken++;
 	assert_int_equal(taken, 3);
-	assert_int_equal(r, -EBADMSG);
+	assert_int_equal(r, -ECONNRESET);
 	assert_non_null(strstr(feed_error(feed), "shutting down"));
 	char error[FEED_ERROR_MAX];
 	struct feed *other;

@@ -2,13 +2,24 @@
 
 import hashlib
 import os
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 import loaderd
 
 PIPELINE = "random_resized_crop(32) hflip(0.5)"
+
+
+def running(pid):
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return "State:\tZ" not in status.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class RealDaemon(unittest.TestCase):
@@ -77,6 +88,28 @@ class RealDaemon(unittest.TestCase):
                 for batch in feed:
                     seen += memoryview(batch.buffer("samples")).tolist()
         self.assertEqual(sorted(seen), list(range(self.facts.samples)))
+
+    def test_the_daemon_ends_with_its_client(self):
+        program = (
+            "import os, signal, sys, loaderd\n"
+            f"feed = loaderd.Feed({self.dataset!r}, pipeline={PIPELINE!r}, batch_size=16, daemon='private')\n"
+            "batch = feed.next()\n"
+            "print(feed.daemon.pid, flush=True)\n"
+            "if os.fork() == 0:\n"
+            "    signal.pause()\n"  # inherits what it can, and lives on
+            "print(os.getpid(), flush=True)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, process_group=0) as client:
+            pid = int(client.stdout.readline())
+            client.wait(60)
+            start = time.monotonic()
+            try:
+                while running(pid):
+                    self.assertLess(time.monotonic() - start, 5)
+                    time.sleep(0.01)
+            finally:
+                os.killpg(client.pid, signal.SIGKILL)
 
     def test_mistakes(self):
         with self.assertRaises(loaderd.BadPipeline) as caught:

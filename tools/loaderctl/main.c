@@ -14,7 +14,8 @@
 
 enum { STOP_TIMEOUT_MS = 60000 };
 
-const char *argp_program_version = "loaderctl " LOADERD_VERSION;
+__attribute__((visibility("default"))) const char *argp_program_version =
+	"loaderctl " LOADERD_VERSION;
 
 struct command_line {
 	const char *socket;

@@ -1,6 +1,6 @@
 #include "images.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,19 +159,38 @@ char *image_directory(void)
 	return path;
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
+{
+	return remove(path);
+}
+
 void image_directory_remove(char *directory)
 {
-	char path[4096];
-	struct dirent *entry;
-
-	DIR *listing = opendir(directory);
-	while (listing && (entry = readdir(listing))) {
-		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			unlink(path);
-	}
-	if (listing)
-		closedir(listing);
-	rmdir(directory);
+	nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	free(directory);
+}
+
+uint8_t *image_file_read(const char *path, size_t *ret_size)
+{
+	struct stat status;
+	FILE *file = fopen(path, "rb");
+
+	if (!file || fstat(fileno(file), &status) < 0) {
+		perror(path);
+		abort();
+	}
+	uint8_t *data = malloc((size_t)status.st_size + 1);
+	*ret_size = fread(data, 1, (size_t)status.st_size, file);
+	fclose(file);
+	return data;
+}
+
+void image_file_write(const char *path, const uint8_t *data, size_t size)
+{
+	FILE *file = fopen(path, "wb");
+
+	if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0) {
+		perror(path);
+		abort();
+	}
 }

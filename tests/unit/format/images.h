@@ -28,6 +28,8 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 /* Full decode at 1/denominator by a plain libjpeg loop: RGB, or CMYK as stored; returns components through ret. */
 uint8_t *image_decode_plain(const uint8_t *data, size_t size, uint32_t denominator, uint32_t *ret_width,
 			    uint32_t *ret_height, int *ret_components);
-/* Path of a file in a fresh temporary directory, removed with everything in it by image_directory_remove(). */
+/* A fresh temporary directory, removed with everything in it by image_directory_remove(). */
 char *image_directory(void);
 void image_directory_remove(char *directory);
+uint8_t *image_file_read(const char *path, size_t *ret_size);
+void image_file_write(const char *path, const uint8_t *data, size_t size);

@@ -75,7 +75,8 @@ struct picture {
  * decoder has preferred it, of the original size.
  */
 static void compare_region(const struct packimg_sample *sample, const struct packimg_region *region,
-			   uint32_t denominator, const struct picture *scaled, const struct picture *original)
+			   uint32_t denominator, const struct picture *scaled,
+			   const struct picture *original)
 {
 	const struct picture *full = scaled;
 	struct packimg_pixels pixels;

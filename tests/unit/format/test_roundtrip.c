@@ -50,13 +50,17 @@ static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source
 	uint8_t channels = i % 3 ? 3 : 1;
 
 	*ret_pixels = image_pixels(width, height, channels, i);
-	memset(side, (int)i, 300);
+	/* one item of side data, private kind */
+	uint32_t head[2] = {0x80000001, (uint32_t)(i % 280)};
+	memset(side, 0, 300);
+	memcpy(side, head, sizeof(head));
+	memset(side + 8, (int)i, i % 280);
 	snprintf(source, 32, "dir/%llu.png", (unsigned long long)i);
 	return (struct packimg_item){
 		.data = *ret_pixels,
 		.data_size = (size_t)width * height * channels,
 		.side = side,
-		.side_size = i % 4 ? i % 300 : 0,
+		.side_size = i % 4 ? 8 + (i % 280 + 7) / 8 * 8 : 0,
 		.width = width,
 		.height = height,
 		.label = i % 5 ? (int32_t)(i % 7) : PACKIMG_LABEL_NONE,

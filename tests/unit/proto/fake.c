@@ -213,9 +213,12 @@ static void produce(struct session *s)
 			return wait_for_hangup(s);
 		}
 		bool failed = scripted(s, "fail") && published == s->number;
-		if (failed || (scripted(s, "end") && published == s->number) ||
+		bool stopped = scripted(s, "stop") && published == s->number;
+		if (failed || stopped || (scripted(s, "end") && published == s->number) ||
 		    (open->epoch_end != 0 && epoch >= open->epoch_end)) {
-			if (ring_end(&s->ring, failed ? "sample 7 is broken" : NULL))
+			if (ring_end(&s->ring, failed	 ? "sample 7 is broken"
+					       : stopped ? RING_REASON_STOPPING
+							 : NULL))
 				send_doorbell(s);
 			return wait_for_hangup(s);
 		}

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -310,6 +312,28 @@ static void slow_batches_are_waited_for(void **state)
 	feed_close(feed);
 }
 
+/* In strict mode any system call but exit would be death. */
+static void taking_makes_no_system_call(void **state)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		struct feed *feed = open_script("plain");
+		struct feed_batch batch = {.size = sizeof batch};
+		usleep(300000); /* all slots fill */
+		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
+			_exit(77);
+		int good = 0;
+		for (int i = 0; i < FAKE_SLOTS; i++)
+			good += feed_next(feed, -1, &batch) == 0;
+		syscall(SYS_exit, good == FAKE_SLOTS ? 0 : 1);
+	}
+	int status = -1;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 /* With a descriptor in somebody's event loop: it fires after -ETIMEDOUT, each time. */
 static void an_event_loop_is_woken(void **state)
 {
@@ -444,7 +468,9 @@ static void every_end_is_told(void **state)
 		    "went away; the feed can be opened again at epoch 0, batch 0.");
 	expect_loss("die-2", 2, -ECONNRESET, "epoch 0, batch 2.");
 	expect_loss("die-13", 13, -ECONNRESET, "epoch 1, batch 3.");
-	expect_loss("shutdown-3", 3, -ECONNRESET, "shut down; ");
+	expect_loss("shutdown-3", 3, -ECONNRESET, "is shutting down; ");
+	expect_loss("stop-2", 2, -ECONNRESET,
+		    "is shutting down; the feed can be opened again at epoch 0, batch 2.");
 	expect_loss("fail-0", 0, -EBADMSG, "sample 7 is broken");
 	expect_loss("fail-6", 6, -EBADMSG, "sample 7 is broken");
 	expect_loss("garbage-2", 2, -EPROTO, "failed");
@@ -727,6 +753,7 @@ int main(void)
 		cmocka_unit_test(a_position_is_shown),
 		cmocka_unit_test(waiting_ends_in_time),
 		cmocka_unit_test(slow_batches_are_waited_for),
+		cmocka_unit_test(taking_makes_no_system_call),
 		cmocka_unit_test(an_event_loop_is_woken),
 		cmocka_unit_test(floods_of_doorbells_pass),
 		cmocka_unit_test(holding_all_is_told),

@@ -292,6 +292,41 @@ static void doorbells_are_two_bytes(void **state)
 	assert_memory_equal(bytes, "\x2a\x00", 2);
 }
 
+/* The two dumps of SPEC.md, "Frames". */
+static void examples_of_the_specification(void **state)
+{
+	uint8_t bytes[64];
+	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	struct link link;
+	link_init(&link);
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &status;
+	assert_int_equal(frame_send(link.sockets[0], bytes, loaderd__request__pack(&request, bytes),
+				    NULL, 0, 0),
+			 0);
+	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 6);
+	assert_memory_equal(bytes, "\x02\0\0\0\x12\0", 6);
+
+	open.version = 1;
+	open.dataset = (char *)"/d.pimg";
+	open.pipeline = (char *)"hflip(0.5)";
+	open.batch_size = 4;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	assert_int_equal(frame_send(link.sockets[0], bytes, loaderd__request__pack(&request, bytes),
+				    NULL, 0, 0),
+			 0);
+	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 31);
+	assert_memory_equal(
+		bytes,
+		"\x1b\0\0\0\x0a\x19\x08\x01\x12\x07\x2f\x64\x2e\x70\x69\x6d\x67\x1a\x0a\x68\x66\x6c"
+		"\x69\x70\x28\x30\x2e\x35\x29\x20\x04",
+		31);
+	link_deinit(&link);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -305,6 +340,7 @@ int main(void)
 		cmocka_unit_test(closing_is_told),
 		cmocka_unit_test(a_full_socket_does_not_block),
 		cmocka_unit_test(doorbells_are_two_bytes),
+		cmocka_unit_test(examples_of_the_specification),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

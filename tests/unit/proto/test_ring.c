@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,49 +18,88 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The tables of SPEC.md. */
-#define AT(type, member, offset)                                                                   \
-	_Static_assert(offsetof(struct type, member) == (offset), #type "." #member)
-AT(ring_header, magic, 0);
-AT(ring_header, version, 4);
-AT(ring_header, slots, 8);
-AT(ring_header, batch_size_max, 12);
-AT(ring_header, slot_size, 16);
-AT(ring_header, image_offset, 24);
-AT(ring_header, image_size_max, 32);
-AT(ring_header, label_offset, 40);
-AT(ring_header, sample_offset, 48);
-AT(ring_header, flag_offset, 56);
-AT(ring_header, field_count, 64);
-AT(ring_header, field_bytes, 68);
-AT(ring_header, fields, 72);
-AT(ring_header, fields[1], 88);
-AT(ring_header, fields[0].type, 80);
-AT(ring_header, fields[0].stride, 84);
-AT(ring_header, head, 384);
-AT(ring_header, state, 392);
-AT(ring_header, producer_waits, 396);
-AT(ring_header, reason, 448);
-AT(ring_header, order, 960);
-_Static_assert(sizeof(struct ring_header) == 1984, "ring_header");
-AT(ring_slot, number, 0);
-AT(ring_slot, epoch, 8);
-AT(ring_slot, batch, 16);
-AT(ring_slot, count, 24);
-AT(ring_slot, height, 28);
-AT(ring_slot, width, 32);
-AT(ring_slot, channels, 36);
-AT(ring_slot, element, 40);
-AT(ring_slot, layout, 44);
-AT(ring_slot, bad, 48);
-AT(ring_slot, last, 52);
-AT(ring_slot, publish_ns, 56);
-_Static_assert(sizeof(struct ring_slot) == 64, "ring_slot");
-AT(ring_ack, consumer_waits, 0);
-AT(ring_ack, stall_ns, 8);
-AT(ring_ack, taken, 16);
-AT(ring_ack, acks, 64);
-_Static_assert(sizeof(struct ring_ack) == 2112, "ring_ack");
+/* What the compiler makes of ring.h, to be compared with the tables of SPEC.md. */
+#define ROW(section, type, member)                                                                 \
+	{                                                                                          \
+		section, #member, offsetof(struct type, member),                                   \
+			sizeof(((struct type *)0)->member)                                         \
+	}
+#define FIELD_ROW(member)                                                                          \
+	{                                                                                          \
+		"A record of `fields`:", #member,                                                  \
+			offsetof(struct ring_header, fields[1].member) -                           \
+				offsetof(struct ring_header, fields[1]),                           \
+			sizeof(((struct ring_header *)0)->fields[0].member)                        \
+	}
+static const struct row {
+	const char *section, *name;
+	size_t offset, size;
+} rows[] = {
+	ROW("### Ring header", ring_header, magic),
+	ROW("### Ring header", ring_header, version),
+	ROW("### Ring header", ring_header, slots),
+	ROW("### Ring header", ring_header, batch_size_max),
+	ROW("### Ring header", ring_header, slot_size),
+	ROW("### Ring header", ring_header, image_offset),
+	ROW("### Ring header", ring_header, image_size_max),
+	ROW("### Ring header", ring_header, label_offset),
+	ROW("### Ring header", ring_header, sample_offset),
+	ROW("### Ring header", ring_header, flag_offset),
+	ROW("### Ring header", ring_header, field_count),
+	ROW("### Ring header", ring_header, field_bytes),
+	ROW("### Ring header", ring_header, fields),
+	ROW("### Ring header", ring_header, head),
+	ROW("### Ring header", ring_header, state),
+	ROW("### Ring header", ring_header, producer_waits),
+	ROW("### Ring header", ring_header, reason),
+	ROW("### Ring header", ring_header, order),
+	FIELD_ROW(offset),
+	FIELD_ROW(type),
+	FIELD_ROW(stride),
+	ROW("### Slot header", ring_slot, number),
+	ROW("### Slot header", ring_slot, epoch),
+	ROW("### Slot header", ring_slot, batch),
+	ROW("### Slot header", ring_slot, count),
+	ROW("### Slot header", ring_slot, height),
+	ROW("### Slot header", ring_slot, width),
+	ROW("### Slot header", ring_slot, channels),
+	ROW("### Slot header", ring_slot, element),
+	ROW("### Slot header", ring_slot, layout),
+	ROW("### Slot header", ring_slot, bad),
+	ROW("### Slot header", ring_slot, last),
+	ROW("### Slot header", ring_slot, publish_ns),
+	ROW("### Ack page", ring_ack, consumer_waits),
+	ROW("### Ack page", ring_ack, stall_ns),
+	ROW("### Ack page", ring_ack, taken),
+	ROW("### Ack page", ring_ack, acks),
+};
+_Static_assert(offsetof(struct ring_header, head) == 384 &&
+		       offsetof(struct ring_header, order) == 960 &&
+		       sizeof(struct ring_header) == 1984 && sizeof(struct ring_slot) == 64 &&
+		       offsetof(struct ring_ack, acks) == 64 && sizeof(struct ring_ack) == 2112,
+	       "version 1 is as it was released");
+
+static void specification_has_these_offsets(void **state)
+{
+	static char text[1 << 17];
+	const char *path = getenv("PROTO_SPEC");
+	FILE *file = path == NULL ? NULL : fopen(path, "re");
+	if (file == NULL)
+		fail_msg("PROTO_SPEC names no file");
+	text[fread(text, 1, sizeof text - 1, file)] = '\0';
+	fclose(file);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char line[128];
+		const char *section = strstr(text, rows[i].section);
+		assert_non_null(section);
+		const char *end = strstr(section + 4, "\n#");
+		snprintf(line, sizeof line, "\n| %zu | %zu | `%s` |", rows[i].offset, rows[i].size,
+			 rows[i].name);
+		const char *found = strstr(section, line);
+		if (found == NULL || (end != NULL && found > end))
+			fail_msg("%s has no row%s", rows[i].section, line);
+	}
+}
 
 static struct ring_geometry small_geometry(uint32_t slots)
 {
@@ -791,6 +831,7 @@ static void any_thread_gives_back(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(specification_has_these_offsets),
 		cmocka_unit_test(geometry_is_limited),
 		cmocka_unit_test(seals_hold),
 		cmocka_unit_test(batches_come_in_order),

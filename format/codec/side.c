@@ -1,0 +1,69 @@
+#include "side.h"
+
+#include "layout.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Steps over the item at the front; false when it is not whole. */
+static bool next_item(const uint8_t **side, size_t *size, struct pimg_side_item *ret_item,
+		      const uint8_t **ret_content)
+{
+	static const uint8_t zeros[8];
+	struct pimg_side_item item;
+
+	if (*size < sizeof(item))
+		return false;
+	memcpy(&item, *side, sizeof(item));
+	const uint8_t *content = *side + sizeof(item);
+	size_t room = *size - sizeof(item), padding = -(size_t)item.size & 7;
+	if (item.kind == 0 || item.size > room || padding > room - item.size ||
+	    memcmp(content + item.size, zeros, padding) != 0)
+		return false;
+	*ret_item = item;
+	*ret_content = content;
+	*side = content + item.size + padding;
+	*size = room - item.size - padding;
+	return true;
+}
+
+bool side_is_valid(const uint8_t *side, size_t size)
+{
+	struct pimg_side_item item;
+	const uint8_t *content;
+
+	while (size > 0)
+		if (!next_item(&side, &size, &item, &content))
+			return false;
+	return true;
+}
+
+int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **ret_content,
+	      size_t *ret_size)
+{
+	struct pimg_side_item item;
+	const uint8_t *content;
+
+	while (next_item(&side, &size, &item, &content)) {
+		if (item.kind != kind)
+			continue;
+		*ret_content = content;
+		*ret_size = item.size;
+		return 0;
+	}
+	return -ENODATA;
+}
+
+size_t side_item_size(size_t content_size)
+{
+	return sizeof(struct pimg_side_item) + ((content_size + 7) & ~(size_t)7);
+}
+
+void side_item_write(uint8_t *output, uint32_t kind, const uint8_t *content, uint32_t content_size)
+{
+	struct pimg_side_item item = {.kind = kind, .size = content_size};
+
+	memset(output, 0, side_item_size(content_size));
+	memcpy(output, &item, sizeof(item));
+	memcpy(output + sizeof(item), content, content_size);
+}

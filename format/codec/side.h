@@ -1,0 +1,16 @@
+/* Side data of a sample: items that speed its decoding up or say more about it (SPEC.md, "Side data"). Pure functions. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Do the items fill the bytes exactly? Nothing (size 0) is valid. */
+bool side_is_valid(const uint8_t *side, size_t size);
+/* Content of the first item of a kind; -ENODATA when there is none before the items end or break off. */
+int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **ret_content,
+	      size_t *ret_size);
+/* Bytes of an item with that much content. */
+size_t side_item_size(size_t content_size);
+/* Writes one item of side_item_size() bytes. */
+void side_item_write(uint8_t *output, uint32_t kind, const uint8_t *content, uint32_t content_size);

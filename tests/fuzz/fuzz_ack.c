@@ -1,0 +1,95 @@
+/*
+ * A client that writes anything into its ack page, at any moment of what the producer does. The input is a list of steps: two bytes say what happens, and writes
+ * take eight more. Whatever is written, a slot is begun only when it is free, and the producer's counts stay within their bounds.
+ */
+#include "fuzz.h"
+#include "ring.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SLOTS_MOST = 5 };
+
+struct fuzz_state {
+	struct ring_producer producer;
+	uint64_t last[SLOTS_MOST]; /* by slot: the batch begun there last */
+};
+
+static void check_begun(struct fuzz_state *s, const struct ring_slot *slot)
+{
+	size_t offset = (size_t)((const char *)slot - (const char *)s->producer.header);
+	size_t index = (offset - RING_HEADER_SIZE) / s->producer.slot_size;
+	assert(index < s->producer.slots);
+	assert((offset - RING_HEADER_SIZE) % s->producer.slot_size == 0);
+	assert(slot->number == s->producer.begun);
+	/* what lay there was published before it was given away again */
+	assert(s->last[index] <= s->producer.published);
+	s->last[index] = slot->number;
+}
+
+static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
+{
+	uint64_t word;
+	struct ring_ack *ack = s->producer.ack;
+	uint32_t slot = data[1] % SLOTS_MOST;
+	switch (data[0] % 8) {
+	case 0:
+	case 1: {
+		struct ring_slot *begun = ring_begin(&s->producer);
+		if (begun != NULL)
+			check_begun(s, begun);
+		break;
+	}
+	case 2:
+		ring_publish(&s->producer);
+		break;
+	case 3: /* near the truth */
+		atomic_store(&ack->acks[slot],
+			     s->producer.published + (uint64_t)(data[1] / SLOTS_MOST) - 25);
+		break;
+	case 4: /* the truth, or a lie about a batch under way */
+		atomic_store(&ack->acks[slot], s->producer.number[slot % s->producer.slots]);
+		break;
+	case 5:
+		if (size < 10)
+			break;
+		memcpy(&word, data + 2, sizeof word);
+		((volatile uint64_t *)ack)[data[1] * 2 % (RING_ACK_SIZE / 8)] = word;
+		return 10;
+	case 6:
+		ring_producer_arm(&s->producer);
+		break;
+	default:
+		if (data[1] == 0)
+			ring_end(&s->producer, "fuzz");
+		else if (data[1] == 1)
+			madvise(ack, RING_ACK_SIZE, MADV_REMOVE);
+		else
+			memset(ack, data[1], RING_ACK_SIZE);
+	}
+	return 2;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size < 3)
+		return 0;
+	struct fuzz_state s = {0};
+	struct ring_geometry geometry = {
+		.slots = 1 + data[0] % SLOTS_MOST,
+		.batch_size_max = 1,
+		.image_size_max = 1,
+	};
+	if (ring_producer_init(&s.producer, &geometry) < 0)
+		return 0;
+	for (size_t used = 1; used + 2 <= size;) {
+		used += step(&s, data + used, size - used);
+		assert(s.producer.published <= s.producer.begun);
+		assert(s.producer.begun - s.producer.published <= s.producer.slots);
+		assert(ring_outstanding(&s.producer) <= s.producer.slots);
+	}
+	ring_producer_deinit(&s.producer);
+	return 0;
+}

@@ -1,0 +1,73 @@
+/* Any bytes as the header of a ring, as a broken daemon could send it: refused, or every section of every slot can be read. */
+#include "fuzz.h"
+#include "ring.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct ring_producer producer; /* for a good ack page, and a good header to start from */
+static volatile uint8_t sink;
+
+static void touch(const char *slot, uint64_t offset, uint64_t size)
+{
+	if (size > 0)
+		sink = (uint8_t)(slot[offset] + slot[offset + size - 1]);
+}
+
+static void use_ring(const struct ring_consumer *consumer)
+{
+	const struct ring_header *h = consumer->header;
+	for (uint32_t i = 0; i < consumer->slots; i++) {
+		const char *slot = (const char *)h + RING_HEADER_SIZE + i * consumer->slot_size;
+		touch(slot, 0, RING_SLOT_HEADER_SIZE);
+		touch(slot, h->image_offset, h->image_size_max);
+		touch(slot, h->label_offset, h->batch_size_max * sizeof(int32_t));
+		touch(slot, h->sample_offset, h->batch_size_max * sizeof(uint64_t));
+		touch(slot, h->flag_offset, h->batch_size_max);
+		for (uint32_t f = 0; f < h->field_count; f++)
+			touch(slot, h->fields[f].offset,
+			      (uint64_t)h->batch_size_max * h->fields[f].stride);
+	}
+}
+
+/* The input is XORed onto a good header, so that one changed bit is as near as many. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct ring_geometry geometry = {
+		.slots = 3,
+		.batch_size_max = 4,
+		.image_size_max = 1000,
+		.field_count = 2,
+		.field_bytes = 16,
+		.field_types = {1, 3},
+	};
+	if (producer.header == NULL && ring_producer_init(&producer, &geometry) < 0)
+		return 0;
+	uint8_t header[RING_HEADER_SIZE];
+	memcpy(header, producer.header, sizeof header);
+	for (size_t i = 0; i < size && i < sizeof header; i++)
+		header[i] ^= data[i];
+	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return 0;
+	off_t file_size = (off_t)(producer.size - RING_ACK_SIZE);
+	struct ring_consumer consumer;
+	if (ftruncate(fd, file_size) == 0 &&
+	    pwrite(fd, header, sizeof header, 0) == sizeof header &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
+		int r = ring_consumer_init(&consumer, fd, producer.ack_fd);
+		assert(r == 0 || r == -EPROTO);
+		if (r == 0) {
+			use_ring(&consumer);
+			for (int i = 0; i < 10 && ring_take(&consumer) != NULL; i++)
+				ring_ack(&consumer, consumer.taken);
+			ring_consumer_deinit(&consumer);
+		}
+	}
+	close(fd);
+	return 0;
+}

@@ -1,0 +1,189 @@
+/* Makes the seeds of fuzz_frame, fuzz_ack and fuzz_ring_header anew: make_proto_corpus tests/fuzz/corpus */
+#include "feed.pb-c.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static void save(const char *root, const char *folder, const char *name, const void *bytes,
+		 size_t size)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", root, folder);
+	mkdir(path, 0777);
+	snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+	FILE *file = fopen(path, "wb");
+	if (file == NULL || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) {
+		perror(path);
+		exit(1);
+	}
+}
+
+/* A piece size, then frames. */
+static uint8_t stream[8192];
+static size_t used;
+
+static void add_frame(const ProtobufCMessage *message)
+{
+	size_t size = protobuf_c_message_get_packed_size(message);
+	stream[used++] = (uint8_t)size;
+	stream[used++] = (uint8_t)(size >> 8);
+	stream[used++] = 0;
+	stream[used++] = 0;
+	used += protobuf_c_message_pack(message, stream + used);
+}
+
+static void save_stream(const char *root, const char *name, uint8_t piece)
+{
+	stream[0] = piece;
+	save(root, "frame", name, stream, used);
+	used = 1;
+}
+
+static void requests(const char *root)
+{
+	char *fields[] = {(char *)"depth", (char *)"caption"};
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
+	Loaderd__GetDataset dataset = LOADERD__GET_DATASET__INIT;
+	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
+	Loaderd__Shutdown shutdown = LOADERD__SHUTDOWN__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	open.version = 1;
+	open.dataset = (char *)"/data/train.pimg";
+	open.pipeline = (char *)"random_resized_crop(224) hflip(0.5)";
+	open.batch_size = 256;
+	open.seed = 0x123456789abcdef;
+	open.shuffle = 1;
+	open.epoch = 3;
+	open.batch = 41;
+	open.epoch_end = 90;
+	open.rank = 1;
+	open.world = 8;
+	open.last = LOADERD__LAST_BATCH__LAST_SHORT;
+	open.bad = LOADERD__BAD_SAMPLE__BAD_FAIL;
+	open.slots = 6;
+	open.n_fields = 2;
+	open.fields = fields;
+	open.field_bytes = 300;
+	open.name = (char *)"train";
+	dataset.path = (char *)"/data/val.pimg";
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	add_frame(&request.base);
+	save_stream(root, "open_feed", 1);
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &status;
+	add_frame(&request.base);
+	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
+	request.get_dataset = &dataset;
+	add_frame(&request.base);
+	request.kind_case = LOADERD__REQUEST__KIND_DOORBELL;
+	request.doorbell = &doorbell;
+	add_frame(&request.base);
+	request.kind_case = LOADERD__REQUEST__KIND_SHUTDOWN;
+	request.shutdown = &shutdown;
+	add_frame(&request.base);
+	save_stream(root, "requests", 0);
+}
+
+static void replies(const char *root)
+{
+	Loaderd__Error error = LOADERD__ERROR__INIT;
+	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	Loaderd__Status status = LOADERD__STATUS__INIT;
+	Loaderd__FeedStatus feed = LOADERD__FEED_STATUS__INIT, *feeds[] = {&feed, &feed};
+	Loaderd__BadSampleRecord bad = LOADERD__BAD_SAMPLE_RECORD__INIT, *bads[] = {&bad};
+	Loaderd__Dataset dataset = LOADERD__DATASET__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	double three[] = {123.5, 116.25, 103.75};
+	char *names[] = {(char *)"cat", (char *)"dog"};
+	error.code = 22;
+	error.text = (char *)"pipeline: expected a number";
+	error.field = (char *)"pipeline";
+	error.position = 17;
+	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
+	reply.error = &error;
+	add_frame(&reply.base);
+	opened.feed_id = 7;
+	opened.samples = 1281167;
+	opened.batches_per_epoch = 5004;
+	opened.classes = 1000;
+	opened.slots = 6;
+	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
+	reply.feed_opened = &opened;
+	add_frame(&reply.base);
+	save_stream(root, "opened", 3);
+	feed.name = feed.dataset = feed.pipeline = bad.source = bad.text = (char *)"text";
+	status.version = (char *)"0.1.0";
+	status.n_feeds = 2;
+	status.feeds = feeds;
+	status.n_bad = 1;
+	status.bad = bads;
+	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
+	reply.status = &status;
+	add_frame(&reply.base);
+	dataset.path = (char *)"/data/val.pimg";
+	dataset.n_mean = dataset.n_std = 3;
+	dataset.mean = dataset.std = three;
+	dataset.n_class_names = 2;
+	dataset.class_names = names;
+	dataset.metadata = (char *)"{}";
+	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
+	reply.dataset = &dataset;
+	add_frame(&reply.base);
+	save_stream(root, "status_and_dataset", 100);
+}
+
+static void broken_frames(const char *root)
+{
+	static const char *const names[] = {"length_zero", "length_beyond", "cut", "length_cut",
+					    "noise"};
+	static const struct {
+		size_t size;
+		const char *bytes;
+	} broken[] = {
+		{5, "\0\0\0\0\0"},
+		{6, "\0\1\0\20\0x"},
+		{9, "\0\7\0\0\0\12\5ab"},
+		{3, "\1\2\0"},
+		{12, "\0\7\0\0\0\377\377\377\377\377\377\377"},
+	};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		save(root, "frame", names[i], broken[i].bytes, broken[i].size);
+}
+
+static void rings(const char *root)
+{
+	uint8_t header[80] = {0};
+	/* begin, publish, the truth, begin, a lie about what is begun, begin; and a page of ones */
+	static const char steps[] = "\2\0\0\2\0\4\0\0\0\0\0\4\1\0\0\2\0\2\0\4\0\4\1\0\0\0\0\0\0";
+	static const char noise[] = "\1\0\0\5\20\377\377\377\377\377\377\377\377\0\0\2\0\7\377\0\0"
+				    "\7\1\3\177\0\0\7\0\2\0";
+	save(root, "ack", "steps", steps, sizeof steps - 1);
+	save(root, "ack", "noise", noise, sizeof noise - 1);
+	save(root, "ring_header", "good", header, 1);
+	for (size_t i = 0; i < sizeof header / 4; i++) {
+		char name[16];
+		memset(header, 0, sizeof header);
+		header[4 * i + i % 4] = (uint8_t)(1 << i % 8);
+		snprintf(name, sizeof name, "word%zu", i);
+		save(root, "ring_header", name, header, sizeof header);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fputs("usage: make_proto_corpus tests/fuzz/corpus\n", stderr);
+		return 2;
+	}
+	used = 1;
+	requests(argv[1]);
+	replies(argv[1]);
+	broken_frames(argv[1]);
+	rings(argv[1]);
+	return 0;
+}

@@ -1,0 +1,301 @@
+/*
+ * The golden files: good ones give what was put in, in every version; bad ones fail where their name says; the writer still makes
+ * the same bytes; the listing in SPEC.md is that of the file. Folder, program and SPEC.md come from the environment.
+ */
+#include "images.h"
+#include "packimg.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+static struct packimg_error error;
+
+static const char *environment(const char *name)
+{
+	const char *value = getenv(name);
+
+	if (value)
+		return value;
+	fprintf(stderr, "%s is not set; run this through meson test\n", name);
+	abort();
+}
+
+static const char *golden_path(const char *folder, const char *name)
+{
+	static char path[4096];
+
+	snprintf(path, sizeof(path), "%s/%s/%s", environment("PIMG_GOLDEN"), folder, name);
+	return path;
+}
+
+static struct packimg *open_good(const char *name)
+{
+	struct packimg *dataset;
+
+	if (packimg_open(golden_path("good", name), &dataset, &error) < 0)
+		fail_msg("%s", error.text);
+	if (packimg_check(dataset, &error) < 0)
+		fail_msg("%s", error.text);
+	return dataset;
+}
+
+static void check_values(const struct packimg *dataset, uint32_t i)
+{
+	static const char *const names[] = {"id", "score", "blob", "note"};
+	char text[32];
+
+	snprintf(text, sizeof(text), "{\"n\":%u}", i);
+	assert_int_equal(packimg_field_count(dataset), 4);
+	for (uint32_t f = 0; f < 4; f++) {
+		struct packimg_field field;
+		struct packimg_value value;
+		assert_int_equal(packimg_field(dataset, f, &field), 0);
+		assert_string_equal(field.name, names[f]);
+		assert_int_equal(field.type, PACKIMG_FIELD_INT64 + f);
+		assert_int_equal(packimg_value(dataset, i, f, &value), 0);
+		assert_int_equal(value.present, i % 3 != f % 3);
+		if (!value.present)
+			continue;
+		if (f == 0)
+			assert_int_equal(value.int64, 1000 + i);
+		if (f == 1)
+			assert_true(value.float64 == i / 4.0);
+		if (f >= 2) {
+			assert_int_equal(value.size, strlen(text));
+			assert_memory_equal(value.bytes, text, value.size);
+		}
+	}
+}
+
+/* Pixels of sample i are fill(i) of make_golden.c; JPEG changes them a little, and its sample 4 lies on its side. */
+static void check_pixels(const struct packimg_sample *sample, uint32_t i)
+{
+	struct packimg_decoder *decoder;
+	struct packimg_pixels pixels;
+	struct packimg_region region = {0, 0, sample->width, sample->height};
+
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	if (packimg_decode(decoder, sample, &region, 0, 0, &pixels, &error) < 0)
+		fail_msg("%s", error.text);
+	if (sample->codec != PACKIMG_CODEC_JPEG) {
+		for (uint32_t y = 0; y < pixels.height; y++)
+			for (uint32_t x = 0; x < pixels.width; x++)
+				for (uint32_t c = 0; c < 3; c++) {
+					/* orientation 6: upright (x, y) is stored (y, h - 1 - x) */
+					uint32_t sx = i == 4 ? y : x, sy = i == 4 ? 7 - x : y;
+					uint32_t k = i == 1 ? sy * 16 + sx : (sy * 16 + sx) * 3 + c;
+					uint8_t expected = (uint8_t)(i * 37 + k * 11 + k / 7 * 5);
+					assert_int_equal(pixels.data[y * pixels.stride + x * 3 + c],
+							 expected);
+				}
+	} else {
+		uint32_t width, height;
+		int components;
+		uint8_t *plain = image_decode_plain(sample->data, sample->data_size, 1, &width,
+						    &height, &components);
+		for (uint32_t y = 0; y < pixels.height; y++)
+			for (uint32_t x = 0; x < pixels.width; x++) {
+				uint32_t sx = i == 4 ? y : x, sy = i == 4 ? 7 - x : y;
+				assert_memory_equal(pixels.data + y * pixels.stride + x * 3,
+						    plain + (sy * width + sx) * 3, 3);
+			}
+		free(plain);
+	}
+	packimg_decoder_free(decoder);
+}
+
+static void check_full(const char *file, bool raw_only)
+{
+	static const uint8_t side[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 1, 2, 3, 4, 5};
+	struct packimg *dataset = open_good(file);
+	double mean[3], std[3];
+
+	assert_int_equal(packimg_count(dataset), 6);
+	for (uint32_t i = 0; i < 6; i++) {
+		struct packimg_sample sample;
+		const char *name;
+		char expected[32];
+		size_t size;
+		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
+		assert_int_equal(packimg_sample_check(&sample), 0);
+		assert_int_equal(sample.label, i == 5 ? -1 : (int)(i % 3));
+		assert_int_equal(sample.codec, raw_only		  ? PACKIMG_CODEC_RAW
+					       : i == 2		  ? PACKIMG_CODEC_RAW_ZSTD
+					       : i == 3 || i == 4 ? PACKIMG_CODEC_JPEG
+								  : PACKIMG_CODEC_RAW);
+		assert_int_equal(sample.orientation, i == 4 ? 6 : 1);
+		assert_int_equal(sample.width, i == 4 ? 8 : 16);
+		assert_int_equal(sample.height, i == 4 ? 16 : 8);
+		assert_int_equal(sample.side_size, i == 3 ? sizeof(side) : 0);
+		if (i == 3)
+			assert_memory_equal(sample.side, side, sizeof(side));
+		assert_int_equal(packimg_source(dataset, i, &name, &size), 0);
+		snprintf(expected, sizeof(expected), "%u.png", i);
+		assert_int_equal(size, i == 2 ? 0 : strlen(expected));
+		assert_memory_equal(name, expected, size);
+		check_values(dataset, i);
+		check_pixels(&sample, i);
+	}
+	assert_int_equal(packimg_class_count(dataset), 3);
+	assert_string_equal(packimg_class_name(dataset, 0), "one");
+	assert_string_equal(packimg_class_name(dataset, 2), "три");
+	assert_string_equal(packimg_metadata(dataset), "note=two\\nlines\ntool=make_golden\n");
+	assert_int_equal(packimg_statistics(dataset, mean, std), 0);
+	assert_true(mean[1] == 115.5 && mean[2] == 100.25 && std[0] == 60 && std[2] == 58);
+	packimg_close(dataset);
+}
+
+static void test_good(void **state)
+{
+	struct packimg *dataset = open_good("minimal.pimg");
+	struct packimg_sample sample;
+
+	assert_int_equal(packimg_sample(dataset, 0, &sample), 0);
+	assert_memory_equal(sample.data, "\xff\0\0\0\xff\0\0\0\xff\xff\xff\xff", 12);
+	assert_string_equal(packimg_class_name(dataset, (uint32_t)sample.label), "dog");
+	packimg_close(dataset);
+	check_full("full.pimg", false);
+	check_full("extended.pimg", false);
+	check_full("set-00000-of-00003.pimg", true);
+	check_full("set-00002-of-00003.pimg", true);
+	check_full("set.pimg", true);
+}
+
+static void test_bad(void **state)
+{
+	unsigned count = 0;
+	struct dirent *entry;
+	char folder[4096];
+
+	snprintf(folder, sizeof(folder), "%s", golden_path("bad", ""));
+	DIR *listing = opendir(folder);
+	assert_non_null(listing);
+	while ((entry = readdir(listing))) {
+		struct packimg *dataset;
+		if (entry->d_name[0] == '.')
+			continue;
+		count++;
+		error.text[0] = '\0';
+		bool newer = strncmp(entry->d_name, "newer", 5) == 0,
+		     check = strncmp(entry->d_name, "check", 5) == 0;
+		int r = packimg_open(golden_path("bad", entry->d_name), &dataset, &error);
+		int expected = check ? 0 : newer ? -ENOTSUP : -EBADMSG;
+		if (r != expected)
+			fail_msg("%s: opening gives %d, expected %d: %s", entry->d_name, r,
+				 expected, error.text);
+		if (r == 0) {
+			r = packimg_check(dataset, &error);
+			packimg_close(dataset);
+			if (r != -EBADMSG)
+				fail_msg("%s: checking gives %d", entry->d_name, r);
+		}
+		/* the sentence names the file */
+		if (!strstr(error.text, entry->d_name))
+			fail_msg("%s: the error does not name it: %s", entry->d_name, error.text);
+	}
+	closedir(listing);
+	assert_true(count > 80);
+}
+
+/* A record that packimg_check() refuses is refused by packimg_sample() as well, and its neighbours are not. */
+static void test_bad_record(void **state)
+{
+	struct packimg *dataset;
+	struct packimg_sample sample;
+
+	assert_int_equal(packimg_open(golden_path("bad", "check_codec.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_sample(dataset, 0, &sample), -EBADMSG);
+	assert_int_equal(packimg_sample(dataset, 1, &sample), 0);
+	packimg_close(dataset);
+}
+
+static void test_same_bytes(void **state)
+{
+	static const char *const names[] = {"minimal.pimg", "set-00000-of-00003.pimg",
+					    "set-00001-of-00003.pimg", "set-00002-of-00003.pimg"};
+	char *directory = image_directory(), command[8200], path[4200];
+
+	snprintf(command, sizeof(command), "'%s' '%s'", environment("PIMG_MAKE_GOLDEN"), directory);
+	assert_int_equal(system(command), 0);
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		size_t size, made_size;
+		snprintf(path, sizeof(path), "%s/good/%s", directory, names[i]);
+		uint8_t *golden = image_file_read(golden_path("good", names[i]), &size);
+		uint8_t *made = image_file_read(path, &made_size);
+		assert_int_equal(size, made_size);
+		assert_memory_equal(golden, made, size);
+		free(golden);
+		free(made);
+	}
+	image_directory_remove(directory);
+}
+
+/* Bytes of one line of the listing, after its offset; -1 for a line of zeros. */
+static int parse_line(const char *line, uint8_t bytes[16])
+{
+	int count = 0;
+
+	if (line[0] == '*')
+		return -1;
+	while (count < 16 && isxdigit((unsigned char)line[0]) && isxdigit((unsigned char)line[1]) &&
+	       (line[2] == ' ' || line[2] == '\n')) {
+		bytes[count++] = (uint8_t)strtoul(line, NULL, 16);
+		line += 3;
+	}
+	return count;
+}
+
+static void test_listing(void **state)
+{
+	char line[1024];
+	size_t size, position = 0;
+	bool inside = false, zeros = false;
+	uint8_t *data = image_file_read(golden_path("good", "minimal.pimg"), &size), bytes[16];
+
+	FILE *spec = fopen(environment("PIMG_SPEC"), "r");
+	assert_non_null(spec);
+	while (fgets(line, sizeof(line), spec)) {
+		if (!inside) {
+			inside = strcmp(line, "```hexdump\n") == 0;
+			continue;
+		}
+		if (line[0] == '`')
+			break;
+		char *end;
+		size_t offset = strtoul(line, &end, 16);
+		assert_true(offset <= size);
+		while (zeros && position < offset)
+			assert_int_equal(data[position++], 0);
+		assert_int_equal(offset, position);
+		int count = parse_line(end + 2, bytes);
+		zeros = count < 0;
+		if (!zeros) {
+			assert_true(count > 0 && position + (size_t)count <= size);
+			assert_memory_equal(data + position, bytes, (size_t)count);
+			position += (size_t)count;
+		}
+	}
+	fclose(spec);
+	free(data);
+	assert_int_equal(position, size);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good),	   cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_bad_record), cmocka_unit_test(test_same_bytes),
+		cmocka_unit_test(test_listing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* JPEG files that mean harm, or come to it: an error after bounded work, and nothing kept from one image for the next. */
+#include "images.h"
+#include "packimg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static struct packimg_decoder *decoder;
+static struct packimg_error error;
+
+static int setup(void **state)
+{
+	return packimg_decoder_new(&decoder);
+}
+
+static int teardown(void **state)
+{
+	packimg_decoder_free(decoder);
+	return 0;
+}
+
+static int decode(const uint8_t *data, size_t size, uint32_t width, uint32_t height, int components,
+		  struct packimg_pixels *ret_pixels)
+{
+	struct packimg_sample sample = {
+		.data = data,
+		.data_size = (uint32_t)size,
+		.width = width,
+		.height = height,
+		.codec = PACKIMG_CODEC_JPEG,
+		.channels = (uint8_t)components,
+		.orientation = 1,
+	};
+	struct packimg_region region = {0, 0, width, height};
+
+	error.text[0] = '\0';
+	return packimg_decode(decoder, &sample, &region, 0, 0, ret_pixels, &error);
+}
+
+/* Place of the first marker of a kind, after its two bytes. */
+static size_t find_marker(const uint8_t *data, size_t size, uint8_t marker)
+{
+	for (size_t i = 2; i + 4 < size;) {
+		assert_int_equal(data[i], 0xff);
+		if (data[i + 1] == marker)
+			return i + 2;
+		i += 2 + (size_t)data[i + 2] * 256 + data[i + 3];
+	}
+	fail_msg("no marker %02x", marker);
+	return 0;
+}
+
+static const struct jpeg_kind kinds[] = {
+	{.components = 3, .h = 2, .v = 2},
+	{.components = 3, .h = 1, .v = 1, .restart_rows = 1},
+	{.components = 3, .h = 2, .v = 1, .progressive = true},
+	{.components = 3, .h = 2, .v = 2, .arithmetic = true},
+	{.components = 4, .h = 1, .v = 1},
+	{.components = 1, .h = 1, .v = 1},
+	{.components = 3, .h = 2, .v = 2, .separate = true},
+};
+
+/* Cut anywhere: an error, or the same pixels where only what follows the image is missing. */
+static void test_truncated(void **state)
+{
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		size_t size, last = 0;
+		uint8_t *data = image_jpeg(60, 44, &kinds[k], k, &size),
+			*whole = malloc(60 * 44 * 3);
+		struct packimg_pixels pixels;
+		assert_int_equal(decode(data, size, 60, 44, kinds[k].components, &pixels), 0);
+		for (int y = 0; y < 44; y++)
+			memcpy(whole + y * 180, pixels.data + y * pixels.stride, 180);
+		for (size_t cut = 0; cut < size; cut++) {
+			/* exactly as large, for a sanitizer to see what reads on */
+			uint8_t *copy = malloc(cut + 64);
+			memcpy(copy, data, cut);
+			memset(copy + cut, 0xa5, 64);
+			int r = decode(copy, cut, 60, 44, kinds[k].components, &pixels);
+			if (r != 0 && r != -EBADMSG)
+				fail_msg("kind %zu cut at %zu: %d %s", k, cut, r, error.text);
+			if (r == 0)
+				for (int y = 0; y < 44; y++)
+					assert_memory_equal(whole + y * 180,
+							    pixels.data + y * pixels.stride, 180);
+			if (r < 0)
+				last = cut;
+			free(copy);
+		}
+		/* only the end marker, and what arithmetic coding leaves away, may be missed */
+		assert_true(last + 8 >= size);
+		free(whole);
+		free(data);
+	}
+}
+
+static void test_wrong_size(void **state)
+{
+	struct packimg_pixels pixels;
+	size_t size;
+
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		uint8_t *data = image_jpeg(60, 44, &kinds[k], k, &size);
+		assert_int_equal(decode(data, size, 60, 45, kinds[k].components, &pixels),
+				 -EBADMSG);
+		assert_non_null(strstr(error.text, "60x44"));
+		assert_int_equal(decode(data, size, 44, 60, kinds[k].components, &pixels),
+				 -EBADMSG);
+		assert_int_equal(
+			decode(data, size, 60, 44, kinds[k].components == 3 ? 1 : 3, &pixels),
+			-EBADMSG);
+		assert_non_null(strstr(error.text, "components"));
+		free(data);
+	}
+}
+
+/* A small file that claims the largest image there is gets no memory for it. */
+static void test_huge(void **state)
+{
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		struct packimg_pixels pixels;
+		size_t size;
+		uint8_t *data = image_jpeg(60, 44, &kinds[k], k, &size);
+		uint8_t marker = kinds[k].arithmetic ? 0xc9 : kinds[k].progressive ? 0xc2 : 0xc0;
+		size_t frame = find_marker(data, size, marker);
+		/* libjpeg reads up to 65500 */
+		memcpy(data + frame + 3, "\xff\xdc\xff\xdc", 4);
+		clock_t start = clock();
+		int r = decode(data, size, 65500, 65500, kinds[k].components, &pixels);
+		if (r != -EBADMSG || !strstr(error.text, "too few bytes"))
+			fail_msg("kind %zu: %d %s", k, r, error.text);
+		assert_true(clock() - start < CLOCKS_PER_SEC / 10);
+		free(data);
+	}
+}
+
+/* A progressive file whose last scan is repeated: each costs a pass over the image. */
+static void test_many_scans(void **state)
+{
+	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1, .progressive = true};
+	struct packimg_pixels pixels;
+	size_t size, position = 0;
+	uint8_t *data = image_jpeg(64, 64, &kind, 1, &size);
+
+	for (size_t i = 0; i + 1 < size; i++)
+		if (data[i] == 0xff && data[i + 1] == 0xda)
+			position = i;
+	size_t scan_size = size - 2 - position;
+	uint8_t *bomb = malloc(size + scan_size * 1000);
+	memcpy(bomb, data, size - 2);
+	size_t bomb_size = size - 2;
+	for (int i = 0; i < 1000; i++) {
+		memcpy(bomb + bomb_size, data + position, scan_size);
+		bomb_size += scan_size;
+	}
+	memcpy(bomb + bomb_size, data + size - 2, 2);
+	/* repeating a refinement is bogus by itself, so either reason is right, but not pixels */
+	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 3, &pixels), -EBADMSG);
+	free(bomb);
+	free(data);
+}
+
+/* Valid scans without end: the first DC scan is legal once per component and position, EOB runs cost nothing. */
+static void test_scan_limit(void **state)
+{
+	struct jpeg_kind kind = {.components = 1, .h = 1, .v = 1, .separate = true};
+	struct packimg_pixels pixels;
+	size_t size;
+	uint8_t *data = image_jpeg(64, 64, &kind, 1, &size);
+	size_t position = find_marker(data, size, 0xda) - 2, scan_size = size - 2 - position;
+	uint8_t *bomb = malloc(size + scan_size * 300);
+	size_t bomb_size = size - 2;
+
+	memcpy(bomb, data, size - 2);
+	for (int i = 0; i < 300; i++) {
+		memcpy(bomb + bomb_size, data + position, scan_size);
+		bomb_size += scan_size;
+	}
+	memcpy(bomb + bomb_size, data + size - 2, 2);
+	/* a sequential image is finished with its first scan: what follows is not looked at */
+	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 1, &pixels), 0);
+	/* as SOF2 with spectral selection 0..0 each scan would be another pass */
+	bomb[find_marker(bomb, bomb_size, 0xc0) - 1] = 0xc2;
+	for (size_t i = position; i + 10 < bomb_size; i++)
+		if (bomb[i] == 0xff && bomb[i + 1] == 0xda)
+			bomb[i + 8] = 0;
+	clock_t start = clock();
+	assert_int_equal(decode(bomb, bomb_size + 2, 64, 64, 1, &pixels), -EBADMSG);
+	assert_true(clock() - start < CLOCKS_PER_SEC);
+	free(bomb);
+	free(data);
+}
+
+static void test_unsupported(void **state)
+{
+	struct packimg_pixels pixels;
+	struct packimg_jpeg_info info;
+	size_t size;
+	uint8_t *data = image_jpeg(60, 44, &kinds[0], 1, &size);
+	size_t frame = find_marker(data, size, 0xc0);
+
+	data[frame + 2] = 12;
+	assert_int_equal(decode(data, size, 60, 44, 3, &pixels), -ENOTSUP);
+	assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), 0);
+	assert_int_equal(info.precision, 12);
+	data[frame + 2] = 8;
+	data[frame - 1] = 0xc3;
+	assert_int_equal(decode(data, size, 60, 44, 3, &pixels), -ENOTSUP);
+	assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), -ENOTSUP);
+	data[frame - 1] = 0xc0;
+	assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
+	free(data);
+}
+
+/* Removes every segment of a kind. */
+static size_t strip(uint8_t *data, size_t size, uint8_t marker)
+{
+	for (size_t i = 2; i + 4 < size && data[i + 1] != 0xda;) {
+		size_t length = 2 + (size_t)data[i + 2] * 256 + data[i + 3];
+		if (data[i + 1] == marker) {
+			memmove(data + i, data + i + length, size - i - length);
+			size -= length;
+		} else {
+			i += length;
+		}
+	}
+	return size;
+}
+
+/* Tables of the image before must not serve one that lacks its own: the result would depend on the order of images. */
+static void test_no_inheritance(void **state)
+{
+	static const struct jpeg_kind both[] = {
+		{.components = 3, .h = 2, .v = 2, .optimise = true},
+		{.components = 3, .h = 2, .v = 2, .progressive = true, .optimise = true},
+	};
+
+	for (int k = 0; k < 2; k++) {
+		struct packimg_pixels pixels;
+		size_t size, stripped_size;
+		uint8_t *data = image_jpeg(60, 44, &both[k], 1, &size), *stripped = malloc(size);
+		memcpy(stripped, data, size);
+		stripped_size = strip(stripped, size, 0xdb);
+		assert_true(stripped_size < size);
+		assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
+		assert_int_equal(decode(stripped, stripped_size, 60, 44, 3, &pixels), -EBADMSG);
+		/* without Huffman tables, standard ones may be assumed, but never the last image's optimised ones */
+		memcpy(stripped, data, size);
+		stripped_size = strip(stripped, size, 0xc4);
+		struct packimg_decoder *fresh, *used = decoder;
+		assert_int_equal(packimg_decoder_new(&fresh), 0);
+		decoder = fresh;
+		int r_fresh = decode(stripped, stripped_size, 60, 44, 3, &pixels);
+		decoder = used;
+		assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
+		assert_int_equal(decode(stripped, stripped_size, 60, 44, 3, &pixels), r_fresh);
+		packimg_decoder_free(fresh);
+		free(stripped);
+		free(data);
+	}
+}
+
+/* A failure leaves the decoder fit for the next image. */
+static void test_recovers(void **state)
+{
+	struct packimg_pixels pixels;
+	uint32_t width, height;
+	int components;
+
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		size_t size;
+		uint8_t *data = image_jpeg(60, 44, &kinds[k], k, &size);
+		uint8_t *expected =
+			kinds[k].components == 4
+				? NULL
+				: image_decode_plain(data, size, 1, &width, &height, &components);
+		for (size_t cut = size / 8; cut < size; cut += size / 8) {
+			decode(data, cut, 60, 44, kinds[k].components, &pixels);
+			assert_int_equal(decode(data, size, 60, 44, kinds[k].components, &pixels),
+					 0);
+			for (int y = 0; expected && y < 44; y++)
+				assert_memory_equal(pixels.data + y * pixels.stride,
+						    expected + y * 180, 180);
+		}
+		free(expected);
+		free(data);
+	}
+}
+
+/* An unknown JFIF revision is no damage; bytes that belong nowhere are. */
+static void test_warnings(void **state)
+{
+	struct packimg_pixels pixels;
+	size_t size;
+	uint8_t *data = image_jpeg(60, 44, &kinds[0], 1, &size);
+	size_t app0 = find_marker(data, size, 0xe0);
+
+	data[app0 + 7] = 3;
+	assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
+	free(data);
+	data = image_jpeg(60, 44, &kinds[2], 1, &size);
+	size_t scan = find_marker(data, size, 0xda) - 2;
+	uint8_t *extra = malloc(size + 3);
+	memcpy(extra, data, scan);
+	memset(extra + scan, 0x11, 3);
+	memcpy(extra + scan + 3, data + scan, size - scan);
+	assert_int_equal(decode(extra, size + 3, 60, 44, 3, &pixels), -EBADMSG);
+	free(extra);
+	free(data);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_truncated),      cmocka_unit_test(test_wrong_size),
+		cmocka_unit_test(test_huge),	       cmocka_unit_test(test_many_scans),
+		cmocka_unit_test(test_scan_limit),     cmocka_unit_test(test_unsupported),
+		cmocka_unit_test(test_no_inheritance), cmocka_unit_test(test_recovers),
+		cmocka_unit_test(test_warnings),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,445 @@
+/* The writer's manners: nothing before finish, nothing after failure, refusals that say why, equal input to equal bytes. */
+#include "images.h"
+#include "packimg.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char *directory;
+static struct packimg_error error;
+static uint8_t pixels[64 * 64 * 3];
+
+static int setup(void **state)
+{
+	directory = image_directory();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	image_directory_remove(directory);
+	return 0;
+}
+
+static const char *path_of(const char *name)
+{
+	static char path[4096];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return path;
+}
+
+static unsigned count_entries(void)
+{
+	unsigned count = 0;
+	DIR *listing = opendir(directory);
+
+	while (readdir(listing))
+		count++;
+	closedir(listing);
+	return count - 2;
+}
+
+static struct packimg_item plain_item(void)
+{
+	return (struct packimg_item){
+		.data = pixels,
+		.data_size = sizeof(pixels),
+		.width = 64,
+		.height = 64,
+		.label = 0,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+	};
+}
+
+static struct packimg_writer *begin(const char *name, uint64_t shard_size)
+{
+	struct packimg_writer_options options = {.shard_size = shard_size};
+	struct packimg_writer *writer;
+
+	if (packimg_writer_new(path_of(name), &options, &writer, &error) < 0)
+		fail_msg("%s", error.text);
+	return writer;
+}
+
+static void add(struct packimg_writer *writer, unsigned count)
+{
+	struct packimg_item item = plain_item();
+
+	while (count-- > 0)
+		if (packimg_writer_add(writer, &item, &error) < 0)
+			fail_msg("%s", error.text);
+}
+
+static int try_open(const char *path)
+{
+	struct packimg *dataset;
+	int r = packimg_open(path, &dataset, &error);
+
+	if (r == 0)
+		packimg_close(dataset);
+	return r;
+}
+
+static void test_abandon(void **state)
+{
+	for (int sharded = 0; sharded < 2; sharded++) {
+		struct packimg_writer *writer = begin("a.pimg", sharded ? 20000 : 0);
+		add(writer, 500);
+		assert_int_equal(try_open(path_of("a.pimg")), -ENOENT);
+		assert_int_equal(try_open(directory), -ENOENT);
+		packimg_writer_free(writer);
+		assert_int_equal(count_entries(), 0);
+	}
+	packimg_writer_free(NULL);
+}
+
+/* No file of the directory opens, whatever its name. */
+static void assert_nothing_opens(void)
+{
+	struct dirent *entry;
+	DIR *listing = opendir(directory);
+
+	while ((entry = readdir(listing)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			assert_true(try_open(path_of(entry->d_name)) < 0);
+	closedir(listing);
+	assert_true(try_open(directory) < 0);
+}
+
+static void test_killed(void **state)
+{
+	for (int sharded = 0; sharded < 2; sharded++) {
+		int pipes[2];
+		char byte;
+		assert_int_equal(pipe(pipes), 0);
+		pid_t child = fork();
+		if (child == 0) {
+			struct packimg_writer *writer = begin("b.pimg", sharded ? 20000 : 0);
+			add(writer, 300);
+			if (write(pipes[1], "x", 1) == 1)
+				pause();
+			_exit(0);
+		}
+		assert_int_equal(read(pipes[0], &byte, 1), 1);
+		/* while it lives, another writer leaves its files alone */
+		unsigned before = count_entries();
+		struct packimg_writer *other = begin("b.pimg", 0);
+		assert_int_equal(count_entries(), before + 1);
+		packimg_writer_free(other);
+		assert_int_equal(count_entries(), before);
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		close(pipes[0]);
+		close(pipes[1]);
+		assert_nothing_opens();
+		/* a writer of another target does not touch what it left, one of the same target removes it */
+		packimg_writer_free(begin("b2.pimg", 0));
+		assert_int_equal(count_entries(), before);
+		packimg_writer_free(begin("b.pimg", 0));
+		assert_int_equal(count_entries(), 0);
+	}
+}
+
+/* A full disk, as far as the writer can tell. */
+static void test_no_room(void **state)
+{
+	struct rlimit limit, old;
+	struct packimg_item item = plain_item();
+	struct packimg_writer *writer = begin("c.pimg", 0);
+	int r = 0;
+
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &old);
+	limit = (struct rlimit){3 << 20, old.rlim_max};
+	setrlimit(RLIMIT_FSIZE, &limit);
+	for (int i = 0; i < 1000 && r == 0; i++)
+		r = packimg_writer_add(writer, &item, &error);
+	assert_int_equal(r, -EFBIG);
+	assert_non_null(strstr(error.text, "c.pimg"));
+	assert_int_equal(packimg_writer_add(writer, &item, &error), -EFBIG);
+	setrlimit(RLIMIT_FSIZE, &old);
+	/* room again, but the file has a hole */
+	assert_int_equal(packimg_writer_add(writer, &item, &error), -EFBIG);
+	assert_int_equal(packimg_writer_finish(writer, &error), -EFBIG);
+	packimg_writer_free(writer);
+	assert_int_equal(count_entries(), 0);
+}
+
+static void test_replaces(void **state)
+{
+	struct packimg *dataset;
+	struct packimg_writer *writer = begin("d.pimg", 0);
+
+	add(writer, 3);
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	writer = begin("d.pimg", 0);
+	add(writer, 5);
+	packimg_writer_free(writer);
+	assert_int_equal(packimg_open(path_of("d.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_count(dataset), 3);
+	/* an open dataset stays what it was when its file is replaced */
+	writer = begin("d.pimg", 0);
+	add(writer, 7);
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	assert_int_equal(packimg_count(dataset), 3);
+	struct packimg_sample sample;
+	assert_int_equal(packimg_sample(dataset, 2, &sample), 0);
+	assert_int_equal(packimg_sample_check(&sample), 0);
+	packimg_close(dataset);
+	assert_int_equal(packimg_open(path_of("d.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_count(dataset), 7);
+	packimg_close(dataset);
+	assert_int_equal(count_entries(), 1);
+	remove(path_of("d.pimg"));
+}
+
+static void refuse_item(struct packimg_writer *writer, const struct packimg_item *item,
+			const char *part)
+{
+	error.text[0] = '\0';
+	assert_int_equal(packimg_writer_add(writer, item, &error), -EINVAL);
+	if (!strstr(error.text, part) || !strstr(error.text, "e.pimg") ||
+	    !strstr(error.text, "sample 1"))
+		fail_msg("expected \"%s\" in: %s", part, error.text);
+}
+
+static void test_refusals(void **state)
+{
+	struct packimg_writer *writer = begin("e.pimg", 0);
+	struct packimg_item item;
+	uint8_t odd[7] = {1, 2, 3};
+
+	add(writer, 1);
+#define REFUSE(part, ...)                                                                          \
+	item = plain_item();                                                                       \
+	__VA_ARGS__;                                                                               \
+	refuse_item(writer, &item, part)
+	REFUSE("data_size", item.data_size = 0);
+	REFUSE("data_size", item.data_size = (size_t)UINT32_MAX + 1);
+	REFUSE("data_size", item.data_size--);
+	REFUSE("side data", item.side = odd, item.side_size = sizeof(odd));
+	REFUSE("width", item.width = 0);
+	REFUSE("width", item.height = 65536);
+	REFUSE("label", item.label = -2);
+	REFUSE("orientation", item.orientation = 0);
+	REFUSE("orientation", item.orientation = 9);
+	REFUSE("channels", item.channels = 4);
+	REFUSE("channels", item.channels = 2, item.codec = PACKIMG_CODEC_JPEG);
+	REFUSE("codec", item.codec = 9);
+	REFUSE("zstd", item.codec = PACKIMG_CODEC_RAW_ZSTD);
+	REFUSE("source", item.source = (const char *)pixels, item.source_size = 65536);
+#undef REFUSE
+	/* a refusal is not a failure */
+	add(writer, 1);
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	struct packimg *dataset;
+	assert_int_equal(packimg_open(path_of("e.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_count(dataset), 2);
+	packimg_close(dataset);
+	remove(path_of("e.pimg"));
+}
+
+static void test_refused_facts(void **state)
+{
+	static const char *const classes[] = {"only", "two"}, *const broken[] = {"\xff"};
+	static const double good[3] = {1, 2, 3}, bad[3] = {1, 0.0 / 0.0, 3};
+	struct packimg_writer *writer = begin("f.pimg", 0);
+	struct packimg_item item = plain_item();
+	struct packimg_value value = {.present = true, .bytes = "\xc0", .size = 1};
+	char name[300];
+	uint32_t field;
+
+	assert_int_equal(packimg_writer_value(writer, 0, &value, &error), -EINVAL);
+	assert_int_equal(packimg_writer_field(writer, "", PACKIMG_FIELD_INT64, &field, &error),
+			 -EINVAL);
+	memset(name, 'x', sizeof(name));
+	name[256] = '\0';
+	assert_int_equal(packimg_writer_field(writer, name, PACKIMG_FIELD_INT64, &field, &error),
+			 -EINVAL);
+	assert_int_equal(packimg_writer_field(writer, "a", 0, &field, &error), -EINVAL);
+	for (unsigned i = 0; i < PACKIMG_FIELDS_MAX; i++) {
+		snprintf(name, sizeof(name), "field %u", i);
+		assert_int_equal(
+			packimg_writer_field(writer, name, PACKIMG_FIELD_JSON, &field, &error), 0);
+		assert_int_equal(field, i);
+	}
+	assert_int_equal(
+		packimg_writer_field(writer, "field 7", PACKIMG_FIELD_JSON, &field, &error), 0);
+	assert_int_equal(field, 7);
+	assert_int_equal(
+		packimg_writer_field(writer, "field 7", PACKIMG_FIELD_BYTES, &field, &error),
+		-EEXIST);
+	assert_int_equal(
+		packimg_writer_field(writer, "one more", PACKIMG_FIELD_JSON, &field, &error),
+		-E2BIG);
+	assert_int_equal(packimg_writer_value(writer, 7, &value, &error), -EINVAL);
+	add(writer, 1);
+	assert_int_equal(packimg_writer_value(writer, 7, &value, &error), -EINVAL);
+	assert_int_equal(packimg_writer_metadata(writer, "no key", "x", &error), -EINVAL);
+	assert_int_equal(packimg_writer_metadata(writer, "key", "\xc0", &error), -EINVAL);
+	assert_int_equal(packimg_writer_statistics(writer, good, bad), -EINVAL);
+	assert_int_equal(packimg_writer_classes(writer, broken, 1, &error), -EINVAL);
+	/* a label that no class has is found at the end, and may still be put right */
+	item.label = 1;
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	assert_int_equal(packimg_writer_classes(writer, classes, 1, &error), 0);
+	assert_int_equal(packimg_writer_finish(writer, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "label 1"));
+	assert_int_equal(packimg_writer_classes(writer, classes, 2, &error), 0);
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	remove(path_of("f.pimg"));
+}
+
+static void test_bad_targets(void **state)
+{
+	struct packimg_writer *writer;
+	char name[400];
+
+	assert_int_equal(packimg_writer_new(path_of("none/a.pimg"), NULL, &writer, &error),
+			 -ENOENT);
+	assert_non_null(strstr(error.text, "none/a.pimg"));
+	assert_int_equal(packimg_writer_new(path_of(""), NULL, &writer, &error), -EINVAL);
+	assert_int_equal(
+		packimg_writer_new(path_of("a-00001-of-00003.pimg"), NULL, &writer, &error),
+		-EINVAL);
+	memset(name, 'n', sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	assert_int_equal(packimg_writer_new(path_of(name), NULL, &writer, &error), -ENAMETOOLONG);
+	/* the target is a folder: found when renaming, and everything is taken back */
+	assert_int_equal(mkdir(path_of("folder.pimg"), 0777), 0);
+	writer = begin("folder.pimg", 0);
+	add(writer, 1);
+	assert_int_equal(packimg_writer_finish(writer, &error), -EISDIR);
+	packimg_writer_free(writer);
+	assert_int_equal(count_entries(), 1);
+	assert_int_equal(rmdir(path_of("folder.pimg")), 0);
+	/* the third shard's name is taken by a folder: the first two are taken back */
+	assert_int_equal(mkdir(path_of("s-00002-of-00004.pimg"), 0777), 0);
+	writer = begin("s.pimg", 13000);
+	add(writer, 4);
+	assert_int_equal(packimg_writer_finish(writer, &error), -EISDIR);
+	packimg_writer_free(writer);
+	assert_int_equal(count_entries(), 1);
+	assert_int_equal(rmdir(path_of("s-00002-of-00004.pimg")), 0);
+}
+
+static void test_same_bytes(void **state)
+{
+	static const char *const names[] = {"g1.pimg", "g2.pimg", "g3.pimg", "g4.pimg"};
+	uint8_t *files[4];
+	size_t sizes[4];
+
+	for (int i = 0; i < 4; i++) {
+		struct packimg_writer *writer;
+		struct packimg_writer_options options = {
+			.uuid = i == 3 ? (const uint8_t *)"0123456789abcdef" : NULL};
+		assert_int_equal(packimg_writer_new(path_of(names[i]), &options, &writer, &error),
+				 0);
+		pixels[0] = i == 2;
+		add(writer, 20);
+		assert_int_equal(packimg_writer_finish(writer, &error), 0);
+		packimg_writer_free(writer);
+		files[i] = image_file_read(path_of(names[i]), &sizes[i]);
+	}
+	pixels[0] = 0;
+	assert_int_equal(sizes[0], sizes[1]);
+	assert_memory_equal(files[0], files[1], sizes[0]);
+	/* bytes 32 to 47 are the UUID */
+	assert_memory_not_equal(files[0] + 32, files[2] + 32, 16);
+	assert_memory_equal(files[3] + 32, "0123456789abcdef", 16);
+	for (int i = 0; i < 4; i++) {
+		free(files[i]);
+		remove(path_of(names[i]));
+	}
+}
+
+/* The spool: more of everything than one of its blocks holds, in two shards. */
+static void test_many(void **state)
+{
+	enum { COUNT = 30000 };
+	struct packimg_writer *writer = begin("h.pimg", 1600000);
+	struct packimg *dataset;
+	uint8_t pixel[3];
+	char text[64];
+	uint32_t bytes, number;
+
+	assert_int_equal(packimg_writer_field(writer, "bytes", PACKIMG_FIELD_BYTES, &bytes, &error),
+			 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &number, &error), 0);
+	for (uint32_t i = 0; i < COUNT; i++) {
+		memcpy(pixel, &i, 3);
+		int size = snprintf(text, sizeof(text), "folder/of/sources/%u.jpeg", i);
+		struct packimg_item item = plain_item();
+		item.width = item.height = 1;
+		item.data = pixel;
+		item.data_size = 3;
+		item.source = text;
+		item.source_size = (size_t)size;
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		struct packimg_value value = {
+			.present = true, .bytes = text, .size = (size_t)size, .int64 = i};
+		assert_int_equal(packimg_writer_value(writer, bytes, &value, &error), 0);
+		if (i >= 20000)
+			assert_int_equal(packimg_writer_value(writer, number, &value, &error), 0);
+	}
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	assert_int_equal(packimg_open(path_of("h.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_check(dataset, &error), 0);
+	assert_int_equal(packimg_shard_count(dataset), 2);
+	for (uint32_t i = 0; i < COUNT; i++) {
+		struct packimg_sample sample;
+		struct packimg_value value;
+		const char *name;
+		size_t name_size;
+		uint32_t got = 0;
+		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
+		memcpy(&got, sample.data, 3);
+		assert_int_equal(got, i);
+		int size = snprintf(text, sizeof(text), "folder/of/sources/%u.jpeg", i);
+		assert_int_equal(packimg_source(dataset, i, &name, &name_size), 0);
+		assert_int_equal(name_size, size);
+		assert_memory_equal(name, text, name_size);
+		assert_int_equal(packimg_value(dataset, i, bytes, &value), 0);
+		assert_int_equal(value.size, size);
+		assert_memory_equal(value.bytes, text, value.size);
+		assert_int_equal(packimg_value(dataset, i, number, &value), 0);
+		assert_int_equal(value.present, i >= 20000);
+		assert_int_equal(value.int64, i >= 20000 ? i : 0);
+	}
+	packimg_close(dataset);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_abandon),	    cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_no_room),	    cmocka_unit_test(test_replaces),
+		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_facts),
+		cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_same_bytes),
+		cmocka_unit_test(test_many),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
