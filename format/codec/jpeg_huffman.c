@@ -56,6 +56,43 @@ static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 	       (length + category);
 }
 
+enum {
+	JPEG_RUN_ADVANCE_MAX = 126,
+	JPEG_RUN_BITS_MAX = 18, /* three of them in a load of 56 bits */
+	RUN_ENDS = 1 << 16,	/* the last symbol of the run is an end of block */
+};
+
+/*
+ * runs[the next 11 bits] = advance of the symbols that lie in them entirely, value bits included, << 8 | their bits; 0 when not
+ * even one does. An end of block ends the run, since another table comes after it.
+ */
+static void build_runs(struct jpeg_table *table)
+{
+	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
+
+	for (uint32_t i = 0; i < size; i++) {
+		uint32_t bits = 0, advance = 0, ends = 0;
+
+		while (!ends) {
+			uint32_t entry = table->lookup[i << bits & (size - 1)];
+
+			/* The first one may be longer than the index: its value bits are only passed over. */
+			if (!entry ||
+			    bits + (entry & 63) > (bits ? JPEG_LOOKUP_BITS : JPEG_RUN_BITS_MAX))
+				break;
+			bits += entry & 63;
+			if ((entry >> 8 & 255) == JPEG_END_OF_BLOCK)
+				ends = RUN_ENDS;
+			else
+				advance += entry >> 8 & 255;
+			if (advance >= JPEG_RUN_ADVANCE_MAX || bits >= JPEG_LOOKUP_BITS)
+				break;
+		}
+		table->runs[i] =
+			bits && advance < JPEG_RUN_ADVANCE_MAX ? ends | advance << 8 | bits : 0;
+	}
+}
+
 static int build(struct jpeg_table *table)
 {
 	uint32_t code = 0, k = 0;
@@ -82,6 +119,8 @@ static int build(struct jpeg_table *table)
 				at[j] = entry;
 		}
 	}
+	if (table->is_ac)
+		build_runs(table);
 	return 0;
 }
 
@@ -238,8 +277,30 @@ static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry,
 }
 
 static inline __attribute__((always_inline)) int
-block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
-      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients, const bool keep)
+decode_dc(struct jpeg_reader *reader, const struct jpeg_table *table, int32_t *dc)
+{
+	uint32_t entry;
+
+	refill(reader);
+	entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
+	if (__builtin_expect(entry != 0, 1)) {
+		*dc = (int32_t)((uint32_t)*dc + (uint32_t)entry_value(entry, reader->bits));
+		reader->bits <<= entry & 63;
+		reader->bit_count -= entry & 63;
+	} else {
+		struct jpeg_symbol symbol = jpeg_symbol_long(table, reader->bits);
+
+		if (!symbol.bits)
+			return -EBADMSG;
+		*dc = (int32_t)((uint32_t)*dc + (uint32_t)symbol.value);
+		reader->bits <<= symbol.bits;
+		reader->bit_count -= symbol.bits;
+	}
+	return 0;
+}
+
+int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
+		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients)
 {
 	const uint32_t *lookup = ac_table->lookup;
 	struct jpeg_reader reader = *shared;
@@ -247,23 +308,9 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 
 	if (reader.next > reader.end + 8)
 		return -EBADMSG;
-	refill(&reader);
-	entry = dc_table->lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
-	if (__builtin_expect(entry != 0, 1)) {
-		*dc = (int32_t)((uint32_t)*dc + (uint32_t)entry_value(entry, reader.bits));
-		reader.bits <<= entry & 63;
-		reader.bit_count -= entry & 63;
-	} else {
-		struct jpeg_symbol symbol = jpeg_symbol_long(dc_table, reader.bits);
-
-		if (!symbol.bits)
-			return -EBADMSG;
-		*dc = (int32_t)((uint32_t)*dc + (uint32_t)symbol.value);
-		reader.bits <<= symbol.bits;
-		reader.bit_count -= symbol.bits;
-	}
-	if (keep)
-		coefficients[0] = (int16_t)*dc;
+	if (decode_dc(&reader, dc_table, dc) < 0)
+		return -EBADMSG;
+	coefficients[0] = (int16_t)*dc;
 	for (;;) {
 		refill(&reader);
 #pragma GCC unroll 2
@@ -272,9 +319,8 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 			if (__builtin_expect(entry != 0, 1)) {
 				advance = entry >> 8 & 255;
 				offset += advance;
-				if (keep)
-					coefficients[jpeg_places[offset] / 2] =
-						(int16_t)entry_value(entry, reader.bits);
+				coefficients[jpeg_places[offset] / 2] =
+					(int16_t)entry_value(entry, reader.bits);
 				reader.bits <<= entry & 63;
 				reader.bit_count -= entry & 63;
 			} else {
@@ -286,9 +332,7 @@ block(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 					return -EBADMSG;
 				advance = symbol.advance;
 				offset += advance;
-				if (keep)
-					coefficients[jpeg_places[offset] / 2] =
-						(int16_t)symbol.value;
+				coefficients[jpeg_places[offset] / 2] = (int16_t)symbol.value;
 				reader.bits <<= symbol.bits;
 				reader.bit_count -= symbol.bits;
 				refill(&reader);
@@ -304,14 +348,66 @@ done:
 	return 0;
 }
 
-int jpeg_block_decode(struct jpeg_reader *reader, const struct jpeg_table *dc_table,
-		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients)
+/* One symbol by itself: where a run would lead out of the block, or there is none. The reader is full before and after. */
+static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *table, uint32_t *offset)
 {
-	return block(reader, dc_table, ac_table, dc, coefficients, true);
+	uint32_t entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
+	uint32_t bits = entry & 63, advance = entry >> 8 & 255;
+
+	if (entry == 0) {
+		struct jpeg_symbol symbol = jpeg_symbol_long(table, reader->bits);
+
+		if (!symbol.bits)
+			return -EBADMSG;
+		bits = symbol.bits;
+		advance = symbol.advance;
+	}
+	reader->bits <<= bits;
+	reader->bit_count -= bits;
+	refill(reader);
+	*offset += advance;
+	if (*offset > 126 && advance != JPEG_END_OF_BLOCK)
+		return -EBADMSG;
+	return 0;
 }
 
-int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_table,
+int jpeg_block_skip(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
 		    const struct jpeg_table *ac_table, int32_t *dc)
 {
-	return block(reader, dc_table, ac_table, dc, NULL, false);
+	const uint32_t *runs = ac_table->runs;
+	struct jpeg_reader reader = *shared;
+	uint32_t offset = 0;
+
+	if (reader.next > reader.end + 8)
+		return -EBADMSG;
+	if (decode_dc(&reader, dc_table, dc) < 0)
+		return -EBADMSG;
+	for (;;) {
+		refill(&reader);
+#pragma GCC unroll 3
+		for (int i = 0; i < 3; i++) {
+			uint32_t run = runs[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
+			uint32_t to = offset + (run >> 8 & 255);
+
+			if (__builtin_expect(run == 0 || to >= 126, 0)) {
+				int r;
+
+				refill(&reader);
+				r = skip_symbol(&reader, ac_table, &offset);
+				if (r < 0)
+					return r;
+				if (offset >= 126)
+					goto done;
+				break;
+			}
+			offset = to;
+			reader.bits <<= run & 63;
+			reader.bit_count -= run & 63;
+			if (run & RUN_ENDS)
+				goto done;
+		}
+	}
+done:
+	*shared = reader;
+	return 0;
 }

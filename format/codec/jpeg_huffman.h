@@ -21,6 +21,7 @@ enum {
  */
 struct jpeg_table {
 	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
+	uint32_t runs[1 << JPEG_LOOKUP_BITS]; /* AC: whole symbols within the next 11 bits, for skipping */
 	int32_t code_max[18]; /* largest code of a length, -1: none; [17] is a sentinel */
 	int32_t offset[17];   /* symbol index minus code, of a length */
 	uint8_t symbols[256];
