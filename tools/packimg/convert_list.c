@@ -168,7 +168,7 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 		r = plan_split(convert);
 	/* A sample is enough for a mean, and decoding everything would take longer than copying it. */
 	if (convert->options.statistics == UINT64_MAX)
-		convert->options.statistics = 128 + catalog->count / 64;
+		convert->options.statistics = 64 + catalog->count / 128;
 	if (!r && !catalog->count)
 		return text_error(error, -ENODATA, "nothing to convert");
 	return r ? text_error(error, r, "%s", strerror(-r)) : 0;

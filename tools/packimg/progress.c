@@ -39,22 +39,21 @@ static int terminal_width(void)
 	return size.ws_col;
 }
 
-static void draw_bar(const struct progress *progress, double done, const char *text, int text_size)
+/* The bar's width depends on the terminal alone, so that the text beside it stands still. */
+static void draw_bar(const struct progress *progress, double done, const char *text)
 {
-	int width = terminal_width() - text_size - 4;
-	int filled;
+	int width = terminal_width() >= 110 ? 30 : 10;
 
 	fputs("\r\033[K", stderr);
-	if (progress->total && width >= 8) {
-		if (width > 40)
-			width = 40;
-		filled = (int)(done * width + 0.5);
+	if (progress->total) {
+		int filled = (int)(done * width + 0.5);
+
 		fputc('[', stderr);
 		for (int i = 0; i < width; i++)
 			fputc(i < filled ? '#' : '.', stderr);
 		fputs("] ", stderr);
 	}
-	fputs(text, stderr);
+	fprintf(stderr, "%.*s", terminal_width() - width - 4, text);
 	fflush(stderr);
 }
 
@@ -87,7 +86,7 @@ void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "  ETA %s",
 			      text_duration(&left, (double)(progress->total - images) / rate));
 	if (progress->terminal)
-		draw_bar(progress, done, text, n);
+		draw_bar(progress, done, text);
 	else
 		fprintf(stderr, "%s\n", text);
 	progress->shown = progress->terminal;
