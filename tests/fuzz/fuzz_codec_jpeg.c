@@ -1,4 +1,7 @@
-/* Any bytes as a JPEG sample: probed, then decoded whole, in part and scaled, in all orientations. */
+/*
+ * Any bytes as a JPEG sample: probed, then decoded whole, in part and scaled, in all orientations; with the index that is made of
+ * it, where one can be, and with a damaged one.
+ */
 #include "fuzz.h"
 #include "packimg.h"
 
@@ -20,9 +23,28 @@ static void use_pixels(const struct packimg_pixels *pixels)
 	sink = sum;
 }
 
+enum { SIDE_MAX = 1 << 16 };
+
+/* The index of the file, good or with a few bytes changed; 0 bytes where there is none. */
+static uint32_t make_side(const uint8_t *data, size_t size, const struct packimg_jpeg_info *info,
+			  uint32_t draw, uint8_t side[SIDE_MAX])
+{
+	const uint8_t *index;
+	size_t index_size;
+
+	if (packimg_index_jpeg(decoder, data, size, info, &index, &index_size) < 0 ||
+	    index_size > SIDE_MAX)
+		return 0;
+	memcpy(side, index, index_size);
+	for (uint32_t i = 0; i < draw % 4; i++, draw = draw * 1664525 + 1013904223)
+		side[8 + (draw >> 8) % (index_size - 8)] ^= (uint8_t)(1 << (draw >> 5) % 8);
+	return (uint32_t)index_size;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct packimg_jpeg_info info = {.width = 8, .height = 8, .components = 3};
+	static uint8_t side[SIDE_MAX];
 	struct packimg_error error;
 	struct packimg_pixels pixels;
 	uint32_t draw = (uint32_t)size * 2654435761u;
@@ -32,11 +54,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	packimg_jpeg_probe(data, size, &info, &error);
 	if (size == 0 || (uint64_t)info.width * info.height > PIXELS_MAX)
 		return 0;
-	for (int i = 0; i < 4; i++, draw = draw * 1664525 + 1013904223) {
+	for (int i = 0; i < 6; i++, draw = draw * 1664525 + 1013904223) {
 		uint8_t orientation = i == 0 ? 1 : (uint8_t)(1 + (draw >> 8) % 8);
+		uint32_t side_size = i < 3 ? 0 : make_side(data, size, &info, draw >> 6, side);
 		struct packimg_sample sample = {
 			.data = data,
 			.data_size = (uint32_t)size,
+			.side = side_size ? side : NULL,
+			.side_size = side_size,
 			.width = orientation < 5 ? info.width : info.height,
 			.height = orientation < 5 ? info.height : info.width,
 			.codec = PACKIMG_CODEC_JPEG,
@@ -44,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			.orientation = orientation,
 		};
 		struct packimg_region region = {0, 0, sample.width, sample.height};
-		if (i > 1) {
+		if (i % 3 != 0) {
 			region.x = (draw >> 4) % sample.width;
 			region.y = (draw >> 12) % sample.height;
 			region.width = 1 + (draw >> 20) % (sample.width - region.x);
