@@ -120,7 +120,7 @@ struct holdings holdings_of(const struct fixture *fixture)
 	struct connection connection = {.fd = -1};
 	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	Loaderd__Reply *reply;
+	Loaderd__Reply *reply = NULL;
 	char error[FEED_ERROR_MAX];
 	int64_t deadline_ms = clock_ms() + 10000;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;

@@ -120,7 +120,7 @@ static void parse_split(struct convert *convert, char *text, struct argp_state *
 static void parse_jpeg(struct command_line *line, const char *text, struct argp_state *state)
 {
 	struct render_options *render = &line->convert->options.render;
-	uint64_t quality;
+	uint64_t quality = QUALITY_DEFAULT;
 
 	if (!strcmp(text, "verbatim")) {
 		render->verbatim = true;

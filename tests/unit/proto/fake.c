@@ -132,6 +132,17 @@ static void fill_field(struct session *s, char *values, uint32_t field, uint32_t
 	}
 }
 
+/* A small whole number as IEEE half precision. */
+static uint16_t half_of(uint8_t value)
+{
+	unsigned exponent = 0;
+	if (value == 0)
+		return 0;
+	while (value >> (exponent + 1))
+		exponent++;
+	return (uint16_t)((exponent + 15) << 10 | ((unsigned)value << (10 - exponent) & 0x3ff));
+}
+
 static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint64_t batch)
 {
 	const Loaderd__OpenFeed *open = s->open->open_feed;
@@ -172,7 +183,7 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 			else if (s->element == RING_BF16)
 				((uint16_t *)image)[i * values + v] = (uint16_t)(bits >> 16);
 			else
-				((_Float16 *)image)[i * values + v] = (_Float16)f;
+				((uint16_t *)image)[i * values + v] = half_of(fake_pixel(epoch, sample));
 		}
 	}
 	if (scripted(s, "badslot"))
