@@ -148,6 +148,23 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 	return r;
 }
 
+/* normalize(dataset) takes what packimg recorded. */
+static int fix_statistics(struct transform *transform, const struct dataset *dataset, struct refusal *refusal)
+{
+	double mean[3], std[3];
+	if (packimg_statistics(dataset->image, mean, std) < 0)
+		return refuse_request(refusal, EINVAL, "pipeline",
+				      "normalize(dataset): %s records no statistics; pack it with them, or give mean= and std=",
+				      dataset->path);
+	struct transform_error error = {.position = -1};
+	int r = transform_fix_statistics(transform, mean, std, &error);
+	if (r < 0) {
+		refuse_request(refusal, -r, "pipeline", "%s", error.text);
+		refusal->position = error.position;
+	}
+	return r;
+}
+
 /* A later epoch's size shows only in the largest sample: what fits the square of the limit may have it. */
 static int check_side(const struct transform *transform, uint64_t epoch, uint64_t limit,
 		      struct refusal *refusal)
@@ -175,6 +192,11 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 	}
 	if (!transform_has_size(options->transform)) {
 		r = fix_size(options->transform, options->dataset, refusal);
+		if (r < 0)
+			return r;
+	}
+	if (transform_needs_statistics(options->transform)) {
+		r = fix_statistics(options->transform, options->dataset, refusal);
 		if (r < 0)
 			return r;
 	}
