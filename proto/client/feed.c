@@ -42,6 +42,7 @@ struct feed {
 	bool armed;	       /* the waiting word may be set */
 	int failed;	       /* negative errno once the connection is lost */
 	bool shutting_down;    /* the daemon has said so */
+	bool broken;	       /* a batch made no sense: nothing that follows is believed */
 	uint64_t epoch, batch; /* position after the last batch handed out */
 	struct feed_info info;
 	uint32_t field_count;
@@ -288,7 +289,8 @@ static int hand_out(struct feed *feed, const struct ring_slot *slot, struct feed
 	const char *base = (const char *)slot;
 	const struct ring_header *geometry = &feed->geometry;
 	uint64_t bytes = image_bytes(feed, slot);
-	if (bytes == 0 || slot->number != feed->ring.taken)
+	feed->broken = bytes == 0 || slot->number != feed->ring.taken;
+	if (feed->broken)
 		return error_set(
 			feed->error, -EPROTO,
 			"The daemon on %s published batch %llu with a header that cannot be.",
@@ -470,6 +472,8 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 {
 	if (feed->connection.fd < 0)
 		return refuse_in_fork(feed);
+	if (feed->broken)
+		return -EPROTO;
 	const struct ring_slot *slot = ring_take(&feed->ring);
 	if (slot == NULL) {
 		int r = wait_for_slot(feed, timeout_ms, &slot);
