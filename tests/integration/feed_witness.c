@@ -40,6 +40,7 @@ static void watch(struct witness *witness)
 		atomic_fetch_add(&witness->phase_batches[phase], 1);
 		atomic_fetch_add(&witness->batches, 1);
 		before_ns = now;
+		atomic_store(&witness->last_ns, now);
 	}
 	feed_close(feed);
 }
@@ -67,6 +68,27 @@ unsigned witness_phase(struct witness *witness)
 	unsigned phase = atomic_fetch_add(&witness->phase, 1) + 1;
 	assert_true(phase < WITNESS_PHASES);
 	return phase;
+}
+
+double witness_longest_ms(const struct witness *witness)
+{
+	uint64_t now = now_ns(), last = atomic_load(&witness->last_ns);
+	uint64_t longest = atomic_load(&witness->wait_ns_max[atomic_load(&witness->phase)]);
+	if (now > last && now - last > longest)
+		longest = now - last;
+	return (double)longest / 1e6;
+}
+
+double witness_quiet_ms(struct witness *witness)
+{
+	unsigned phase = witness_phase(witness);
+	usleep(1000000);
+	double longest_ms = witness_longest_ms(witness);
+	print_message("left alone for a second: %llu batches, longest wait %.1f ms%s\n",
+		      (unsigned long long)atomic_load(&witness->phase_batches[phase]), longest_ms,
+		      longest_ms > WITNESS_QUIET_MAX_MS ? " (too busy a machine to judge times)"
+							: "");
+	return longest_ms;
 }
 
 void witness_wait(struct witness *witness, uint64_t batches)

@@ -13,6 +13,9 @@
 enum {
 	WITNESS_PHASES = 32,
 	WITNESS_HASHES = 1 << 16,
+	WITNESS_STALL_MAX_MS = 100, /* what nobody may do to a neighbour */
+	WITNESS_QUIET_MAX_MS =
+		50, /* beyond this when left alone, the machine is too busy to judge by the clock */
 };
 
 struct witness {
@@ -22,7 +25,9 @@ struct witness {
 	_Atomic unsigned phase;
 	_Atomic uint64_t batches; /* in all */
 	_Atomic uint64_t phase_batches[WITNESS_PHASES];
-	_Atomic uint64_t wait_ns_max[WITNESS_PHASES]; /* from one batch to the next */
+	_Atomic uint64_t
+		wait_ns_max[WITNESS_PHASES]; /* from one batch to the next, where it ended */
+	_Atomic uint64_t last_ns;	     /* when the last batch came, CLOCK_MONOTONIC */
 	uint64_t hashes[WITNESS_HASHES];
 };
 
@@ -32,6 +37,10 @@ struct witness *witness_start(const struct feed_options *options);
 unsigned witness_phase(struct witness *witness);
 /* Waits until it has got so many more batches: that it is served at all. */
 void witness_wait(struct witness *witness, uint64_t batches);
+/* Longest wait of the current phase, the one that is still going on included. */
+double witness_longest_ms(const struct witness *witness);
+/* Leaves it alone for a second and returns its longest wait in ms: what this machine does to it without us. */
+double witness_quiet_ms(struct witness *witness);
 /* Stops it, asserts that nothing failed there, and compares every batch with a fresh feed of the same options. Frees it. */
 void witness_finish(struct witness *witness);
 

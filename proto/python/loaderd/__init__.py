@@ -48,6 +48,7 @@ _LAST = {"drop": 0, "short": 1}
 _BAD = {"substitute": 0, "skip": 1, "fail": 2}
 _OPEN_TIMEOUT_MS = 0  # libfeed's
 _RELEASE_POLL_S = 0.001  # between two looks for a batch that another thread gave back
+_DYING_S = 1.0  # a process closes its sockets some time before it is gone
 
 
 @dataclass(frozen=True)
@@ -183,13 +184,21 @@ class Feed:
                 socket=self._address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self._options
             )
         except _feed.Error as error:
-            raise translated(error, self._last_words()) from None
+            failure = translated(error)
+            if isinstance(failure, (DaemonGone, NoDaemon)):
+                failure = translated(error, self._last_words())
+            raise failure from None
         self._info = self._stream.info()
 
     def _last_words(self) -> str:
         """Of a private daemon that has died, what it said last."""
-        if self._daemon is None or self._daemon.alive:
+        if self._daemon is None:
             return ""
+        until = time.monotonic() + _DYING_S
+        while self._daemon.alive:
+            if time.monotonic() >= until:
+                return ""
+            time.sleep(_RELEASE_POLL_S)
         lines = self._daemon.log.strip().splitlines()
         return f" It said last: {lines[-1]}" if lines else ""
 
