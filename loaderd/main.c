@@ -41,7 +41,8 @@ struct arguments {
 	bool check;
 };
 
-const char *argp_program_version = "loaderd " LOADERD_VERSION;
+/* argp finds it by name, across the boundary of the C library. */
+__attribute__((visibility("default"))) const char *argp_program_version = "loaderd " LOADERD_VERSION;
 static const char doc[] =
 	"Decodes, augments and batches packed image datasets for training, and serves the batches through shared memory."
 	"\vFlags override the configuration file. With --listen-fd the daemon is private: it reads no configuration file unless told to, and serves its own user only. See loaderd(1) and loaderd.conf(5).";

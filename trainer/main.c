@@ -34,7 +34,8 @@ struct arguments {
 	struct run_options run;
 };
 
-const char *argp_program_version = "trainer " TRAINER_VERSION;
+/* argp finds it by name, across the boundary of the C library. */
+__attribute__((visibility("default"))) const char *argp_program_version = "trainer " TRAINER_VERSION;
 
 static const struct argp_option options[] = {
 	{"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,
