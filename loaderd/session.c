@@ -355,8 +355,8 @@ static void handle(struct session *session, const uint8_t *data, size_t size)
 		open_feed(session, request);
 		return;
 	case LOADERD__REQUEST__KIND_DOORBELL:
-		if (session->in_pool && batcher_kick(session->feed->batcher))
-			pool_wake(session->server->pool, session->feed->batch_size);
+		if (session->in_pool)
+			pool_kick(session->server->pool, session->feed->batcher);
 		break;
 	case LOADERD__REQUEST__KIND_GET_STATUS:
 		status_reply(session);

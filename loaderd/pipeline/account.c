@@ -29,16 +29,19 @@ uint32_t account_interval(const struct batcher *batcher, uint32_t units)
 	return cost_ns != 0 && cost_ns < TIMED_NS && units >= TIMED_INTERVAL ? TIMED_INTERVAL : 1;
 }
 
-static void scale_stages(struct transform_times *stages, double scale)
+/* All but waiting. */
+static void scale_work(struct sample_times *times, double scale)
 {
-	stages->decode_ns = (uint64_t)((double)stages->decode_ns * scale);
-	stages->resize_ns = (uint64_t)((double)stages->resize_ns * scale);
-	stages->other_ns = (uint64_t)((double)stages->other_ns * scale);
+	times->read_ns = (uint64_t)((double)times->read_ns * scale);
+	times->stages.decode_ns = (uint64_t)((double)times->stages.decode_ns * scale);
+	times->stages.resize_ns = (uint64_t)((double)times->stages.resize_ns * scale);
+	times->stages.other_ns = (uint64_t)((double)times->stages.other_ns * scale);
 }
 
-static uint64_t sum_stages(const struct transform_times *stages)
+static uint64_t sum_work(const struct sample_times *times)
 {
-	return stages->decode_ns + stages->resize_ns + stages->other_ns;
+	return times->read_ns + times->stages.decode_ns + times->stages.resize_ns +
+	       times->stages.other_ns;
 }
 
 static bool faulted_pages_in(struct batcher_worker *worker)
@@ -57,13 +60,13 @@ static bool faulted_pages_in(struct batcher_worker *worker)
 static void subtract_idle(struct batcher_worker *worker, uint64_t wall_ns, uint64_t cpu_ns,
 			  struct sample_times *times)
 {
-	uint64_t awake_ns = wall_ns > times->read_ns ? wall_ns - times->read_ns : 0;
+	uint64_t awake_ns = wall_ns > times->wait_ns ? wall_ns - times->wait_ns : 0;
 	if (cpu_ns >= awake_ns)
 		return;
-	uint64_t before_ns = sum_stages(&times->stages);
-	scale_stages(&times->stages, (double)cpu_ns / (double)awake_ns);
+	uint64_t before_ns = sum_work(times);
+	scale_work(times, (double)cpu_ns / (double)awake_ns);
 	if (awake_ns - cpu_ns > awake_ns / 8 && faulted_pages_in(worker))
-		times->read_ns += before_ns - sum_stages(&times->stages);
+		times->wait_ns += before_ns - sum_work(times);
 }
 
 static void average_cost(struct batcher *batcher, uint64_t newest_ns)
@@ -82,18 +85,18 @@ void account_claim(struct batcher *batcher, struct batcher_worker *worker,
 	uint64_t cpu_ns = cpu_now_ns - worker->cpu_ns;
 	worker->cpu_ns = cpu_now_ns;
 	if (timed > 0 && timed < samples) {
-		scale_stages(&times->stages, (double)samples / timed);
-		times->read_ns = times->read_ns * samples / timed;
+		scale_work(times, (double)samples / timed);
+		times->wait_ns = times->wait_ns * samples / timed;
 	}
 	subtract_idle(worker, wall_ns, cpu_ns, times);
 	/* What no stage claims for itself is other: order, fields, waking, publishing. */
-	uint64_t known_ns = sum_stages(&times->stages) + times->read_ns;
+	uint64_t known_ns = sum_work(times);
 	uint64_t other_ns = times->stages.other_ns + (cpu_ns > known_ns ? cpu_ns - known_ns : 0);
-	account_add(&counters->read_ns, times->read_ns);
+	account_add(&counters->read_ns, times->wait_ns + times->read_ns);
 	account_add(&counters->decode_ns, times->stages.decode_ns);
 	account_add(&counters->resize_ns, times->stages.resize_ns);
 	account_add(&counters->other_ns, other_ns);
 	atomic_fetch_add_explicit(&batcher->virtual_ns, cpu_ns + 1, memory_order_relaxed);
 	if (samples > 0)
-		average_cost(batcher, wall_ns / samples);
+		average_cost(batcher, cpu_ns / samples);
 }

@@ -89,7 +89,8 @@ static struct batcher *pick(struct pool *pool)
 			best_ns = ns;
 		}
 	}
-	if (best != NULL)
+	/* Several workers may set it at once and step back a little; it is the starting line of newcomers, not more. */
+	if (best != NULL && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
 		atomic_store_explicit(&pool->virtual_ns, best_ns, memory_order_relaxed);
 	return best;
 }
@@ -234,13 +235,32 @@ int pool_fd(const struct pool *pool)
 	return pool->event_fd;
 }
 
+/*
+ * Who comes, or comes back after a rest, starts level with the others instead of with a claim on all the time it was not there
+ * (start-time fair queueing; Goyal, Vin, Cheng 1996).
+ */
+static void bring_level(struct pool *pool, struct batcher *batcher)
+{
+	uint64_t now_ns = atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed);
+	uint64_t its_ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
+	if (its_ns < now_ns)
+		atomic_fetch_add_explicit(&batcher->virtual_ns, now_ns - its_ns, memory_order_relaxed);
+}
+
+void pool_kick(struct pool *pool, struct batcher *batcher)
+{
+	if (!batcher_kick(batcher))
+		return;
+	bring_level(pool, batcher);
+	pool_wake(pool, batcher->unit_span);
+}
+
 int pool_add(struct pool *pool, struct batcher *batcher)
 {
 	for (uint32_t i = 0; i < POOL_BATCHERS_MAX; i++) {
 		if (atomic_load(&pool->table[i]) != NULL)
 			continue;
-		/* A newcomer starts level with the others instead of with a claim on all the time it was not there. */
-		atomic_store(&batcher->virtual_ns, atomic_load(&pool->virtual_ns));
+		bring_level(pool, batcher);
 		atomic_store(&pool->table[i], batcher);
 		if (i >= atomic_load(&pool->place_count))
 			atomic_store(&pool->place_count, i + 1);

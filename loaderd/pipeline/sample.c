@@ -124,7 +124,7 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 	uint64_t start_ns = times == NULL ? 0 : now_ns();
 	int r = io_get(batcher->io, unit, index, &read, error);
 	if (times != NULL)
-		times->read_ns += now_ns() - start_ns;
+		times->wait_ns += now_ns() - start_ns;
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0)

@@ -11,7 +11,8 @@ enum { SAMPLE_SKIPPED = 0x80 };
 
 /* One sample's, or several's, time. Where a pointer to it is NULL no clock is read. */
 struct sample_times {
-	uint64_t read_ns; /* finding, verifying and waiting for stored bytes */
+	uint64_t wait_ns; /* for stored bytes, asleep */
+	uint64_t read_ns; /* finding and verifying them */
 	struct transform_times stages;
 };
 
