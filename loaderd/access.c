@@ -84,7 +84,8 @@ static bool same_user(const struct access_peer *peer)
 static int refuse(const char *path, const struct access_peer *peer, char error[ACCESS_ERROR_MAX])
 {
 	snprintf(error, ACCESS_ERROR_MAX,
-		 "%.200s: user %u may not read it; change its permissions, or add an allow line to the [access] section of loaderd.conf",
+		 "%.200s: user %u may not read it; change its permissions, or add an allow line to "
+		 "the [access] section of loaderd.conf",
 		 path, (unsigned)peer->uid);
 	return -EACCES;
 }
@@ -168,8 +169,8 @@ int access_resolve(const struct config *config, const struct access_peer *peer, 
 	if (resolved == NULL) {
 		/* Whether a file exists in a directory that the client cannot see is not told either. */
 		int r = errno == ENOENT ? -ENOENT : errno == ENOMEM ? -ENOMEM : -EACCES;
-		snprintf(error, ACCESS_ERROR_MAX, "%.300s: %s; the daemon must be able to reach it", path,
-			 strerror(-r));
+		snprintf(error, ACCESS_ERROR_MAX, "%.300s: %s; the daemon must be able to reach it",
+			 path, strerror(-r));
 		return r;
 	}
 	int r = 0;
@@ -177,7 +178,8 @@ int access_resolve(const struct config *config, const struct access_peer *peer, 
 		if (is_set) {
 			char *slash = strrchr(resolved, '/');
 			*slash = '\0';
-			r = check_way(peer, resolved[0] == '\0' ? "/" : resolved, MAY_SEARCH, error);
+			r = check_way(peer, resolved[0] == '\0' ? "/" : resolved, MAY_SEARCH,
+				      error);
 			*slash = '/';
 		} else {
 			r = check_way(peer, resolved, MAY_READ, error);

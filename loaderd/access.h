@@ -2,7 +2,7 @@
  * May this client have this file read for it? A daemon must not show anyone what he could not open himself. A client may use
  * paths under a configured prefix, and files that its own credentials can read: directories on the way are searchable and the files
  * readable for it by owner, group or others. A file with an access list is judged by its mode bits as the kernel shows them, minus the
- * group's bits, which are the list's mask then. Any thread. loaderd.conf(5), [access].
+ * group's bits, which are the list's mask then. Any thread. loaderd(1), ACCESS.
  */
 #pragma once
 

@@ -90,7 +90,8 @@ int chores_new(unsigned threads, struct chores **ret_chores)
 	sigdelset(&blocked, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &blocked, &old);
 	while (r == 0 && chores->thread_count < threads && chores->thread_count < THREADS_MAX) {
-		r = -pthread_create(&chores->threads[chores->thread_count], NULL, chores_main, chores);
+		r = -pthread_create(&chores->threads[chores->thread_count], NULL, chores_main,
+				    chores);
 		chores->thread_count += r == 0;
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -26,15 +26,21 @@ struct key {
 };
 
 static const struct choice log_levels[] = {
-	{"error", LOG_LEVEL_ERROR}, {"warning", LOG_LEVEL_WARNING}, {"info", LOG_LEVEL_INFO},
-	{"debug", LOG_LEVEL_DEBUG}, {NULL, 0},
+	{"error", LOG_LEVEL_ERROR},
+	{"warning", LOG_LEVEL_WARNING},
+	{"info", LOG_LEVEL_INFO},
+	{"debug", LOG_LEVEL_DEBUG},
+	{NULL, 0},
 };
 static const struct choice io_modes[] = {
-	{"auto", CONFIG_IO_AUTO}, {"mmap", CONFIG_IO_MMAP}, {"uring", CONFIG_IO_URING}, {NULL, 0},
+	{"auto", CONFIG_IO_AUTO},
+	{"mmap", CONFIG_IO_MMAP},
+	{"uring", CONFIG_IO_URING},
+	{NULL, 0},
 };
 
 #define AT(member) offsetof(struct config, member)
-#define GIB (UINT64_C(1) << 30)
+#define GIB	   (UINT64_C(1) << 30)
 
 static const struct key keys[] = {
 	{"daemon", "socket", KEY_TEXT, AT(socket), 1, 107, NULL},
@@ -58,7 +64,8 @@ static const struct key keys[] = {
 	{"limits", "image_side", KEY_NUMBER, AT(image_side), 1, 4096, NULL},
 	{"limits", "pipeline_length", KEY_NUMBER, AT(pipeline_length), 1, 4096, NULL},
 	{"limits", "shared_memory", KEY_BYTES, AT(shared_memory), 0, UINT64_MAX, NULL},
-	{"limits", "shared_memory_per_user", KEY_BYTES, AT(shared_memory_per_user), 0, UINT64_MAX, NULL},
+	{"limits", "shared_memory_per_user", KEY_BYTES, AT(shared_memory_per_user), 0, UINT64_MAX,
+	 NULL},
 	{"limits", "fields", KEY_NUMBER, AT(fields), 0, 16, NULL},
 	{"limits", "field_bytes", KEY_BYTES, AT(field_bytes), 1, 1 << 16, NULL},
 };
@@ -132,7 +139,8 @@ static const struct key *nearest_key(const char *section, const char *name)
 	const struct key *best = &keys[0];
 	unsigned best_distance = UINT32_MAX;
 	for (unsigned i = 0; i < KEY_COUNT; i++) {
-		unsigned d = 2 * distance(name, keys[i].name) + (strcmp(section, keys[i].section) != 0);
+		unsigned d =
+			2 * distance(name, keys[i].name) + (strcmp(section, keys[i].section) != 0);
 		if (d < best_distance) {
 			best = &keys[i];
 			best_distance = d;
@@ -180,7 +188,8 @@ static int parse_bytes(const char *text, uint64_t *ret_value)
 	return 0;
 }
 
-static int set_choice(void *at, const struct key *key, const char *value, struct config_error *error)
+static int set_choice(void *at, const struct key *key, const char *value,
+		      struct config_error *error)
 {
 	char known[256] = "";
 	for (const struct choice *choice = key->choices; choice->name != NULL; choice++) {
@@ -197,17 +206,21 @@ static int set_choice(void *at, const struct key *key, const char *value, struct
 	return -EINVAL;
 }
 
-static int set_number(void *at, const struct key *key, const char *value, struct config_error *error)
+static int set_number(void *at, const struct key *key, const char *value,
+		      struct config_error *error)
 {
 	const char *end = "";
 	uint64_t number = 0;
-	int r = key->type == KEY_BYTES ? parse_bytes(value, &number) :
-					 parse_number(value, key->type == KEY_OCTAL ? 8 : 10, &number, &end);
+	int r = key->type == KEY_BYTES
+			? parse_bytes(value, &number)
+			: parse_number(value, key->type == KEY_OCTAL ? 8 : 10, &number, &end);
 	if (r < 0 || *end != '\0' || number < key->least || number > key->most) {
-		const char *kind = key->type == KEY_BYTES ? "a number of bytes (K, M, G or T may follow)" :
-				   key->type == KEY_OCTAL ? "an octal number" :
-							    "a number";
-		const char *range = key->type == KEY_OCTAL ? "%s from %llo to %llo" : "%s from %llu to %llu";
+		const char *kind = key->type == KEY_BYTES
+					   ? "a number of bytes (K, M, G or T may follow)"
+				   : key->type == KEY_OCTAL ? "an octal number"
+							    : "a number";
+		const char *range =
+			key->type == KEY_OCTAL ? "%s from %llo to %llo" : "%s from %llu to %llu";
 		char what[160];
 		/* Both formats above take a string and two unsigned long long. */
 #pragma GCC diagnostic push
@@ -215,8 +228,8 @@ static int set_number(void *at, const struct key *key, const char *value, struct
 		snprintf(what, sizeof what, range, kind, (unsigned long long)key->least,
 			 (unsigned long long)key->most);
 #pragma GCC diagnostic pop
-		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be %s", key->section,
-			 key->name, value, what);
+		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be %s",
+			 key->section, key->name, value, what);
 		return -EINVAL;
 	}
 	*(uint64_t *)at = number;
@@ -227,7 +240,8 @@ static int set_bool(void *at, const struct key *key, const char *value, struct c
 {
 	if (strcmp(value, "yes") == 0 || strcmp(value, "true") == 0 || strcmp(value, "1") == 0) {
 		*(bool *)at = true;
-	} else if (strcmp(value, "no") == 0 || strcmp(value, "false") == 0 || strcmp(value, "0") == 0) {
+	} else if (strcmp(value, "no") == 0 || strcmp(value, "false") == 0 ||
+		   strcmp(value, "0") == 0) {
 		*(bool *)at = false;
 	} else {
 		snprintf(error->text, sizeof error->text, "[%s] %s = %.200s: must be yes or no",
@@ -256,12 +270,13 @@ static int add_allow(struct config *config, const struct key *key, const char *v
 {
 	if (value[0] != '/') {
 		snprintf(error->text, sizeof error->text,
-			 "[%s] %s = %.200s: must be an absolute path", key->section, key->name, value);
+			 "[%s] %s = %.200s: must be an absolute path", key->section, key->name,
+			 value);
 		return -EINVAL;
 	}
 	if (config->allow_count == CONFIG_ALLOW_MAX) {
-		snprintf(error->text, sizeof error->text, "[%s] %s: at most %d entries", key->section,
-			 key->name, CONFIG_ALLOW_MAX);
+		snprintf(error->text, sizeof error->text, "[%s] %s: at most %d entries",
+			 key->section, key->name, CONFIG_ALLOW_MAX);
 		return -EINVAL;
 	}
 	char *copy = strdup(value);
@@ -329,7 +344,8 @@ static int on_key(void *user, const char *section, const char *name, const char 
 {
 	struct reading *reading = user;
 	if (reading->result == 0)
-		reading->result = config_set(reading->config, section, name, value, &reading->inner);
+		reading->result =
+			config_set(reading->config, section, name, value, &reading->inner);
 	return reading->result == 0;
 }
 
@@ -344,7 +360,8 @@ int config_read(struct config *config, const char *path, struct config_error *er
 	int line = ini_parse_stream(read_line, &reading, on_key, &reading); /* of the first error */
 	fclose(reading.file);
 	if (reading.too_long) {
-		snprintf(error->text, sizeof error->text, "%s:%u: the line is too long", path, reading.line);
+		snprintf(error->text, sizeof error->text, "%s:%u: the line is too long", path,
+			 reading.line);
 		return -EINVAL;
 	}
 	if (reading.result < 0) {
@@ -363,9 +380,9 @@ int config_read(struct config *config, const char *path, struct config_error *er
 static void print_value(const struct config *config, const struct key *key)
 {
 	const void *at = (const char *)config + key->offset;
-	uint64_t number = key->type == KEY_TEXT || key->type == KEY_LIST || key->type == KEY_BOOL ?
-				  0 :
-				  *(const uint64_t *)at;
+	uint64_t number = key->type == KEY_TEXT || key->type == KEY_LIST || key->type == KEY_BOOL
+				  ? 0
+				  : *(const uint64_t *)at;
 	switch (key->type) {
 	case KEY_NUMBER:
 	case KEY_BYTES:

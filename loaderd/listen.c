@@ -55,7 +55,8 @@ static int set_owner(const struct config *config, struct config_error *error)
 	struct group *group = getgrnam(config->socket_group);
 	if (group == NULL) {
 		snprintf(error->text, sizeof error->text,
-			 "[daemon] socket_group = %.64s: there is no such group", config->socket_group);
+			 "[daemon] socket_group = %.64s: there is no such group",
+			 config->socket_group);
 		return -EINVAL;
 	}
 	return chown(config->socket, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;

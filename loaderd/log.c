@@ -38,10 +38,10 @@ static int put_prefix(char *line, size_t size, enum log_level level)
 	clock_gettime(CLOCK_REALTIME, &t);
 	localtime_r(&t.tv_sec, &tm);
 	strftime(when, sizeof when, "%F %T", &tm);
-	const char *name = level == LOG_LEVEL_ERROR   ? "error: " :
-			   level == LOG_LEVEL_WARNING ? "warning: " :
-			   level == LOG_LEVEL_DEBUG   ? "debug: " :
-							"";
+	const char *name = level == LOG_LEVEL_ERROR	? "error: "
+			   : level == LOG_LEVEL_WARNING ? "warning: "
+			   : level == LOG_LEVEL_DEBUG	? "debug: "
+							: "";
 	return snprintf(line, size, "%s.%03ld loaderd: %s", when, t.tv_nsec / 1000000, name);
 }
 

@@ -34,7 +34,7 @@ enum {
 };
 
 struct arguments {
-	const char *config_path; /* NULL: the default, which need not exist */
+	const char *config_path;	    /* NULL: the default, which need not exist */
 	const char *settings[SETTINGS_MAX]; /* "section.key=value", owned, applied after the file */
 	unsigned setting_count;
 	int listen_fd, lifeline_fd;
@@ -42,23 +42,30 @@ struct arguments {
 };
 
 /* argp finds it by name, across the boundary of the C library. */
-__attribute__((visibility("default"))) const char *argp_program_version = "loaderd " LOADERD_VERSION;
-static const char doc[] =
-	"Decodes, augments and batches packed image datasets for training, and serves the batches through shared memory."
-	"\vFlags override the configuration file. With --listen-fd the daemon is private: it reads no configuration file unless told to, and serves its own user only. See loaderd(1) and loaderd.conf(5).";
+__attribute__((visibility("default"))) const char *argp_program_version =
+	"loaderd " LOADERD_VERSION;
+static const char doc[] = "Decodes, augments and batches packed image datasets for training, and "
+			  "serves the batches through shared memory."
+			  "\vFlags override the configuration file. With --listen-fd the daemon is "
+			  "private: it reads no configuration file unless told to, and serves its "
+			  "own user only. See loaderd(1) and loaderd.conf(5).";
 static const struct argp_option options[] = {
 	{"config", KEY_CONFIG, "FILE", 0, "Read FILE instead of " CONFIG_PATH, 0},
-	{"check-config", KEY_CHECK, NULL, 0, "Check the configuration, print it in full, and exit", 0},
+	{"check-config", KEY_CHECK, NULL, 0, "Check the configuration, print it in full, and exit",
+	 0},
 	{"socket", KEY_SOCKET, "PATH", 0, "Listen on PATH, or on the abstract name @NAME", 1},
-	{"threads", KEY_THREADS, "N", 0, "Worker threads (default: one per CPU that may be used)", 1},
+	{"threads", KEY_THREADS, "N", 0, "Worker threads (default: one per CPU that may be used)",
+	 1},
 	{"cpus", KEY_CPUS, "LIST", 0, "Run workers on these CPUs, such as 0-3,8", 1},
 	{"io", KEY_IO, "MODE", 0, "How files are read: auto, mmap or uring", 1},
-	{"allow", KEY_ALLOW, "PATH", 0, "Every client may use datasets under PATH; may be repeated", 1},
+	{"allow", KEY_ALLOW, "PATH", 0, "Every client may use datasets under PATH; may be repeated",
+	 1},
 	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
 	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0, "error, warning, info or debug", 1},
 	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
-	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0, "Exit at once when this descriptor reads end of file", 2},
+	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0,
+	 "Exit at once when this descriptor reads end of file", 2},
 	{0},
 };
 
@@ -138,9 +145,10 @@ static int apply_setting(struct config *config, const char *setting, struct conf
 	char section[64], key[64];
 	const char *equals = strchr(setting, '=');
 	const char *dot = strchr(setting, '.');
-	if (equals == NULL || dot == NULL || dot > equals || (size_t)(dot - setting) >= sizeof section ||
-	    (size_t)(equals - dot - 1) >= sizeof key) {
-		snprintf(error->text, sizeof error->text, "\"%.200s\": expected SECTION.KEY=VALUE", setting);
+	if (equals == NULL || dot == NULL || dot > equals ||
+	    (size_t)(dot - setting) >= sizeof section || (size_t)(equals - dot - 1) >= sizeof key) {
+		snprintf(error->text, sizeof error->text, "\"%.200s\": expected SECTION.KEY=VALUE",
+			 setting);
 		return -EINVAL;
 	}
 	snprintf(section, sizeof section, "%.*s", (int)(dot - setting), setting);
@@ -185,7 +193,8 @@ static int find_listeners(const struct config *config, const struct arguments *a
 		int listening = 0;
 		socklen_t size = sizeof listening;
 		fds[0] = arguments->listen_fd;
-		if (getsockopt(fds[0], SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening) {
+		if (getsockopt(fds[0], SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
+		    !listening) {
 			snprintf(error->text, sizeof error->text,
 				 "--listen-fd %d: not a listening socket", fds[0]);
 			return -EINVAL;

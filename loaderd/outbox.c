@@ -104,9 +104,10 @@ int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size, cons
 	put_length(length, size);
 	pthread_mutex_lock(&outbox->mutex);
 	if (fd_count > 0) {
-		r = outbox->broken      ? -EPIPE :
-		    outbox->size > 0    ? -EAGAIN :
-					  frame_send(outbox->socket, message, size, fds, fd_count, 0);
+		r = outbox->broken ? -EPIPE
+		    : outbox->size > 0
+			    ? -EAGAIN
+			    : frame_send(outbox->socket, message, size, fds, fd_count, 0);
 	} else {
 		r = put(outbox, length, sizeof length);
 		if (r == 0)

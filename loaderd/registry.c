@@ -153,10 +153,12 @@ static void copy_source(struct dataset *dataset, uint64_t index, char text[REGIS
 /* Under the mutex. False when the sample has no record, or has lost it to newer ones. */
 static bool count_again(struct registry *registry, const char *path, uint64_t index)
 {
-	uint64_t kept = registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
+	uint64_t kept =
+		registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
 	for (uint64_t i = 0; i < kept; i++) {
 		struct registry_bad *bad = &registry->bad[i];
-		if (bad->index == index && strncmp(bad->dataset, path, sizeof bad->dataset - 1) == 0) {
+		if (bad->index == index &&
+		    strncmp(bad->dataset, path, sizeof bad->dataset - 1) == 0) {
 			bad->count++;
 			return true;
 		}
@@ -213,7 +215,8 @@ unsigned registry_list_bad(struct registry *registry, struct registry_bad *bad, 
 {
 	unsigned count = 0;
 	pthread_mutex_lock(&registry->mutex);
-	uint64_t kept = registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
+	uint64_t kept =
+		registry->bad_total < REGISTRY_BAD_MAX ? registry->bad_total : REGISTRY_BAD_MAX;
 	for (uint64_t i = 0; i < kept && count < room; i++)
 		bad[count++] = registry->bad[(registry->bad_total - 1 - i) % REGISTRY_BAD_MAX];
 	pthread_mutex_unlock(&registry->mutex);

@@ -21,8 +21,11 @@ enum {
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
 	CHORE_THREADS = 2,
-	PARENT_SIGNAL = SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
+	PARENT_SIGNAL =
+		SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
 	BAD_LINES_PER_SECOND = 20,
+	REFUSALS_PER_SECOND = 5,
+	REFUSALS_AT_ONCE = 20,
 };
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -39,8 +42,21 @@ int server_watch(struct server *server, struct source *source, uint32_t events)
 	return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0 ? -errno : 0;
 }
 
-#define SERVER_OF(source, member) \
-	((struct server *)((char *)(source) - offsetof(struct server, member)))
+bool server_may_log_refusal(struct server *server)
+{
+	/* Each line costs its share of a second; the account may be overdrawn by REFUSALS_AT_ONCE of them. */
+	const uint64_t cost_ns = SECOND_NS / REFUSALS_PER_SECOND;
+	uint64_t now_ns = server_now_ns();
+	if (server->refusal_log_ns < now_ns)
+		server->refusal_log_ns = now_ns;
+	if (server->refusal_log_ns - now_ns >= REFUSALS_AT_ONCE * cost_ns)
+		return false;
+	server->refusal_log_ns += cost_ns;
+	return true;
+}
+
+#define SERVER_OF(source, member)                                                                  \
+	((struct server *)((char *)(source)-offsetof(struct server, member)))
 
 static void stop_accepting(struct server *server)
 {
@@ -59,16 +75,15 @@ static void begin_drain(struct server *server)
 		return;
 	}
 	notify_stopping();
-	log_info("stopping: %u feeds get up to %llu ms to take what is finished", server->feed_count,
-		 (unsigned long long)server->config->grace_ms);
+	log_info("stopping: %u feeds get up to %llu ms to take what is finished",
+		 server->feed_count, (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
 	/* Others go on connecting: they may ask for the status, and are told why there is no feed. */
 	if (server->activated)
 		stop_accepting(server);
 	for (struct session *session = server->sessions; session != NULL; session = session->next)
-		if (session->in_pool &&
-		    batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
+		if (session->in_pool && batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
 			outbox_ring(&session->outbox);
 }
 
@@ -107,8 +122,9 @@ static void on_pool(struct source *source, uint32_t events)
 static void close_bad_window(struct server *server)
 {
 	if (server->bad_log_count > BAD_LINES_PER_SECOND)
-		log_warning("%llu more samples could not be used; loaderctl status lists the latest",
-			    (unsigned long long)(server->bad_log_count - BAD_LINES_PER_SECOND));
+		log_warning(
+			"%llu more samples could not be used; loaderctl status lists the latest",
+			(unsigned long long)(server->bad_log_count - BAD_LINES_PER_SECOND));
 	server->bad_log_count = 0;
 	server->bad_log_end_ns = 0;
 }
@@ -126,8 +142,9 @@ static void on_bad_news(struct source *source, uint32_t events)
 			server->bad_log_end_ns = server_now_ns() + SECOND_NS;
 		server->bad_log_count += 1 + lost;
 		if (server->bad_log_count <= BAD_LINES_PER_SECOND)
-			log_warning("%s: %s%s%s%s", bad.dataset, bad.text, bad.source[0] != '\0' ? " (made from " : "",
-				    bad.source, bad.source[0] != '\0' ? ")" : "");
+			log_warning("%s: %s%s%s%s", bad.dataset, bad.text,
+				    bad.source[0] != '\0' ? " (made from " : "", bad.source,
+				    bad.source[0] != '\0' ? ")" : "");
 	}
 }
 
@@ -210,8 +227,8 @@ static int start_workers(struct server *server, struct config_error *error)
 	int r = cpus_init(&cpus, server->config->cpus);
 	if (r < 0) {
 		snprintf(error->text, sizeof error->text,
-			 r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them" :
-					"[pool] cpus = %.200s: expected a list such as 0-3,8",
+			 r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them"
+				      : "[pool] cpus = %.200s: expected a list such as 0-3,8",
 			 server->config->cpus);
 		return r;
 	}
@@ -280,8 +297,8 @@ int server_new(const struct server_options *options, struct server **ret_server,
 	server->activated = options->activated;
 	server->epoll_fd = server->signals.fd = -1;
 	server->start_ns = server_now_ns();
-	server->account.limit = options->config->shared_memory != 0 ? options->config->shared_memory :
-								      memory_available() / 2;
+	server->account.limit = options->config->shared_memory != 0 ? options->config->shared_memory
+								    : memory_available() / 2;
 	pthread_mutex_init(&server->account.mutex, NULL);
 	int r = registry_init(&server->registry);
 	if (r < 0) {

@@ -62,13 +62,13 @@ static void watch_output(struct session *session)
 	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->source.fd, &event);
 }
 
-static void send_packed(struct session *session, const uint8_t *message, size_t size, const int *fds,
-			unsigned fd_count)
+static void send_packed(struct session *session, const uint8_t *message, size_t size,
+			const int *fds, unsigned fd_count)
 {
 	if (session->closing)
 		return;
-	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE :
-					outbox_send(&session->outbox, message, size, fds, fd_count);
+	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE
+				      : outbox_send(&session->outbox, message, size, fds, fd_count);
 	if (r < 0)
 		session_close(session, "it does not take replies");
 	else
@@ -109,8 +109,9 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 	error.position = refusal->position;
 	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
 	reply.error = &error;
-	log_info("client pid %d uid %u refused: %s", (int)session->peer.pid,
-		 (unsigned)session->peer.uid, refusal->text);
+	if (server_may_log_refusal(session->server))
+		log_info("client pid %d uid %u refused: %s", (int)session->peer.pid,
+			 (unsigned)session->peer.uid, refusal->text);
 	session_reply(session, &reply);
 }
 
@@ -189,8 +190,8 @@ void session_close(struct session *session, const char *why)
 	session->closing = true;
 	log_debug("client pid %d: connection closed: %s", (int)session->peer.pid, why);
 	if (session->feed != NULL)
-		log_info("feed %llu closed (client pid %d): %s", (unsigned long long)session->feed->id,
-			 (int)session->peer.pid, why);
+		log_info("feed %llu closed (client pid %d): %s",
+			 (unsigned long long)session->feed->id, (int)session->peer.pid, why);
 	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, session->source.fd, NULL);
 	/* The descriptor stays until no worker can ring on it, so that its number cannot become someone else's. */
 	shutdown(session->source.fd, SHUT_RDWR);
@@ -233,7 +234,8 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};
-	log_info("feed %llu opened: client pid %d uid %u, %s, batch size %u, rank %u of %u, from epoch %llu batch %llu, read by %s, \"%s\"",
+	log_info("feed %llu opened: client pid %d uid %u, %s, batch size %u, rank %u of %u, from "
+		 "epoch %llu batch %llu, read by %s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->peer.pid, (unsigned)session->peer.uid,
 		 feed->dataset->path, feed->batch_size, request->rank,
 		 request->world == 0 ? 1 : request->world, (unsigned long long)request->epoch,
@@ -247,8 +249,7 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 		return;
 	}
 	session->in_pool = true;
-	if (server->phase != SERVER_RUNNING &&
-	    batcher_drain(feed->batcher, RING_REASON_STOPPING))
+	if (server->phase != SERVER_RUNNING && batcher_drain(feed->batcher, RING_REASON_STOPPING))
 		outbox_ring(&session->outbox);
 }
 
@@ -274,7 +275,8 @@ static void done_open(struct chore *chore)
 }
 
 /* Limits that only the control thread can count. */
-static int admit_feed(struct session *session, struct refusal *refusal, uint64_t *ret_user_bytes_left)
+static int admit_feed(struct session *session, struct refusal *refusal,
+		      uint64_t *ret_user_bytes_left)
 {
 	struct server *server = session->server;
 	const struct config *config = server->config;
@@ -283,16 +285,19 @@ static int admit_feed(struct session *session, struct refusal *refusal, uint64_t
 	if (server->phase != SERVER_RUNNING)
 		return refuse_request(refusal, ESHUTDOWN, NULL, "the daemon is shutting down");
 	if (session->feed_asked)
-		return refuse_request(refusal, EBUSY, NULL,
-				      "this connection has a feed already; open another connection");
+		return refuse_request(
+			refusal, EBUSY, NULL,
+			"this connection has a feed already; open another connection");
 	if (server->feed_count >= config->feeds)
 		return refuse_request(refusal, EDQUOT, NULL,
-				      "the daemon serves %u feeds, its limit ([limits] feeds)", server->feed_count);
+				      "the daemon serves %u feeds, its limit ([limits] feeds)",
+				      server->feed_count);
 	session_count_of(server, session->peer.uid, &feeds, &bytes);
 	if (session->peer.uid != 0 && feeds >= config->feeds_per_user)
-		return refuse_request(refusal, EDQUOT, NULL,
-				      "user %u has %u feeds, the limit for one user ([limits] feeds_per_user)",
-				      (unsigned)session->peer.uid, feeds);
+		return refuse_request(
+			refusal, EDQUOT, NULL,
+			"user %u has %u feeds, the limit for one user ([limits] feeds_per_user)",
+			(unsigned)session->peer.uid, feeds);
 	uint64_t limit = config->shared_memory_per_user;
 	*ret_user_bytes_left = limit == 0 ? UINT64_MAX : bytes >= limit ? 0 : limit - bytes;
 	return 0;
@@ -369,7 +374,9 @@ static void handle(struct session *session, const uint8_t *data, size_t size)
 		break;
 	default: {
 		struct refusal refusal;
-		refuse_request(&refusal, EPROTO, NULL, "the daemon does not know this request; it may be older than the client");
+		refuse_request(
+			&refusal, EPROTO, NULL,
+			"the daemon does not know this request; it may be older than the client");
 		session_refuse(session, &refusal);
 		break;
 	}
@@ -398,15 +405,16 @@ static void session_ready(struct source *source, uint32_t events)
 		if (r == 0)
 			return;
 		if (r < 0) {
-			session_close(session, r == -ECONNRESET ? "the client hung up" :
-				      r == -EPROTO		  ? "it broke the framing" :
-								    strerror(-r));
+			session_close(session, r == -ECONNRESET ? "the client hung up"
+					       : r == -EPROTO	? "it broke the framing"
+								: strerror(-r));
 			return;
 		}
 		handle(session, data, size);
 	}
 	/* A half-closed connection counts as closed: no answer could be read. */
-	if (!session->closing && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) && !(events & EPOLLIN))
+	if (!session->closing && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) &&
+	    !(events & EPOLLIN))
 		session_close(session, "the client hung up");
 }
 
@@ -421,7 +429,8 @@ static const char *admit(const struct server *server, const struct access_peer *
 		return "the daemon has as many connections as it may ([limits] connections)";
 	if (peer->uid != 0 && session_count_of(server, peer->uid, &feeds, &bytes) >=
 				      server->config->connections_per_user)
-		return "the user has as many connections as one may ([limits] connections_per_user)";
+		return "the user has as many connections as one may ([limits] "
+		       "connections_per_user)";
 	return NULL;
 }
 
@@ -450,8 +459,9 @@ void session_new(struct server *server, int fd)
 	const char *why = admit(server, &peer);
 	struct session *session = why != NULL ? NULL : calloc(1, sizeof *session);
 	if (session == NULL) {
-		log_warning("client pid %d uid %u turned away: %s", (int)peer.pid, (unsigned)peer.uid,
-			    why != NULL ? why : "out of memory");
+		if (server_may_log_refusal(server))
+			log_warning("client pid %d uid %u turned away: %s", (int)peer.pid,
+				    (unsigned)peer.uid, why != NULL ? why : "out of memory");
 		turn_away(fd, why != NULL ? why : "the daemon is out of memory");
 		return;
 	}

@@ -268,9 +268,9 @@ static void run_dataset(struct chore *chore)
 	if (r < 0) {
 		job->error = refuse_request(&job->refusal, -r, "path", "%s", text);
 	} else if ((r = describe(job, dataset)) < 0) {
-		job->error = refuse_request(&job->refusal, -r, "path", "%s: %s", dataset->path,
-					    r == -EBADMSG ? "the file is cut short or cannot be read" :
-							    strerror(-r));
+		job->error = refuse_request(
+			&job->refusal, -r, "path", "%s: %s", dataset->path,
+			r == -EBADMSG ? "the file is cut short or cannot be read" : strerror(-r));
 	}
 	registry_release(&server->registry, dataset);
 }

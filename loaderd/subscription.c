@@ -35,39 +35,53 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	uint32_t world = request->world == 0 ? 1 : request->world;
 	if (request->version != PROTO_VERSION)
 		return refuse_request(refusal, EPROTO, "version",
-				      "this daemon speaks protocol version %d, the client asked for %u; update the older one",
+				      "this daemon speaks protocol version %d, the client asked "
+				      "for %u; update the older one",
 				      PROTO_VERSION, request->version);
 	if (request->batch_size == 0)
-		return refuse_request(refusal, EINVAL, "batch_size", "batch_size must be at least 1");
+		return refuse_request(refusal, EINVAL, "batch_size",
+				      "batch_size must be at least 1");
 	if (request->batch_size > config->batch_size)
-		return refuse_request(refusal, EDQUOT, "batch_size",
-				      "batch_size %u is beyond the daemon's limit of %llu ([limits] batch_size)",
-				      request->batch_size, (unsigned long long)config->batch_size);
+		return refuse_request(
+			refusal, EDQUOT, "batch_size",
+			"batch_size %u is beyond the daemon's limit of %llu ([limits] batch_size)",
+			request->batch_size, (unsigned long long)config->batch_size);
 	if (request->rank >= world)
-		return refuse_request(refusal, EINVAL, "rank", "rank %u must be below world, which is %u",
-				      request->rank, world);
+		return refuse_request(refusal, EINVAL, "rank",
+				      "rank %u must be below world, which is %u", request->rank,
+				      world);
 	if (request->slots == 1)
-		return refuse_request(refusal, EINVAL, "slots", "slots must be 0 (the daemon chooses) or at least 2");
+		return refuse_request(refusal, EINVAL, "slots",
+				      "slots must be 0 (the daemon chooses) or at least 2");
 	if (request->slots > config->slots)
-		return refuse_request(refusal, EDQUOT, "slots",
-				      "slots %u is beyond the daemon's limit of %llu ([limits] slots)",
-				      request->slots, (unsigned long long)config->slots);
+		return refuse_request(
+			refusal, EDQUOT, "slots",
+			"slots %u is beyond the daemon's limit of %llu ([limits] slots)",
+			request->slots, (unsigned long long)config->slots);
 	if (strlen(request->pipeline) > config->pipeline_length)
 		return refuse_request(refusal, EDQUOT, "pipeline",
-				      "the pipeline's text has %zu bytes, the daemon's limit is %llu ([limits] pipeline_length)",
-				      strlen(request->pipeline), (unsigned long long)config->pipeline_length);
+				      "the pipeline's text has %zu bytes, the daemon's limit is "
+				      "%llu ([limits] pipeline_length)",
+				      strlen(request->pipeline),
+				      (unsigned long long)config->pipeline_length);
 	if (request->n_fields > config->fields)
-		return refuse_request(refusal, EDQUOT, "fields",
-				      "%zu fields were asked for, the daemon's limit is %llu ([limits] fields)",
-				      request->n_fields, (unsigned long long)config->fields);
+		return refuse_request(
+			refusal, EDQUOT, "fields",
+			"%zu fields were asked for, the daemon's limit is %llu ([limits] fields)",
+			request->n_fields, (unsigned long long)config->fields);
 	if (request->field_bytes > config->field_bytes)
 		return refuse_request(refusal, EDQUOT, "field_bytes",
-				      "field_bytes %u is beyond the daemon's limit of %llu ([limits] field_bytes)",
-				      request->field_bytes, (unsigned long long)config->field_bytes);
-	if (request->last != LOADERD__LAST_BATCH__LAST_DROP && request->last != LOADERD__LAST_BATCH__LAST_SHORT)
-		return refuse_request(refusal, EINVAL, "last", "last = %d is not known", (int)request->last);
+				      "field_bytes %u is beyond the daemon's limit of %llu "
+				      "([limits] field_bytes)",
+				      request->field_bytes,
+				      (unsigned long long)config->field_bytes);
+	if (request->last != LOADERD__LAST_BATCH__LAST_DROP &&
+	    request->last != LOADERD__LAST_BATCH__LAST_SHORT)
+		return refuse_request(refusal, EINVAL, "last", "last = %d is not known",
+				      (int)request->last);
 	if ((unsigned)request->bad > BATCHER_FAIL)
-		return refuse_request(refusal, EINVAL, "bad", "bad = %d is not known", (int)request->bad);
+		return refuse_request(refusal, EINVAL, "bad", "bad = %d is not known",
+				      (int)request->bad);
 	return 0;
 }
 
@@ -108,17 +122,20 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 		.last_short = request->last == LOADERD__LAST_BATCH__LAST_SHORT,
 	};
 	if (order_init(order) < 0)
-		return refuse_request(refusal, EINVAL, NULL, "the order's parameters are not valid");
+		return refuse_request(refusal, EINVAL, NULL,
+				      "the order's parameters are not valid");
 	if (order->batches == 0)
 		return refuse_request(refusal, EINVAL, "batch_size",
-				      "rank %u would never get a batch: %llu samples are fewer than batch_size %u times world %u; "
+				      "rank %u would never get a batch: %llu samples are fewer "
+				      "than batch_size %u times world %u; "
 				      "ask for smaller batches or for a short last one",
-				      order->rank, (unsigned long long)order->samples, order->batch_size,
-				      order->world);
+				      order->rank, (unsigned long long)order->samples,
+				      order->batch_size, order->world);
 	if (request->batch > order->batches)
-		return refuse_request(refusal, EINVAL, "batch",
-				      "batch %llu is past the epoch's end, which has %llu batches of this rank",
-				      (unsigned long long)request->batch, (unsigned long long)order->batches);
+		return refuse_request(
+			refusal, EINVAL, "batch",
+			"batch %llu is past the epoch's end, which has %llu batches of this rank",
+			(unsigned long long)request->batch, (unsigned long long)order->batches);
 	options->epoch = request->epoch;
 	options->batch = request->batch;
 	/* The position after an epoch's last batch is the next one's first. */
@@ -137,8 +154,8 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 	guard_enter(&dataset->guard);
 	int r = packimg_sample(dataset->image, 0, &sample);
 	if (guard_leave() || r < 0)
-		return refuse_request(refusal, EBADMSG, "dataset", "%s: the first index record is damaged",
-				      dataset->path);
+		return refuse_request(refusal, EBADMSG, "dataset",
+				      "%s: the first index record is damaged", dataset->path);
 	struct transform_error error = {.position = -1};
 	r = transform_fix_size(transform, sample.width, sample.height, &error);
 	if (r < 0) {
@@ -149,12 +166,14 @@ static int fix_size(struct transform *transform, struct dataset *dataset, struct
 }
 
 /* normalize(dataset) takes what packimg recorded. */
-static int fix_statistics(struct transform *transform, const struct dataset *dataset, struct refusal *refusal)
+static int fix_statistics(struct transform *transform, const struct dataset *dataset,
+			  struct refusal *refusal)
 {
 	double mean[3], std[3];
 	if (packimg_statistics(dataset->image, mean, std) < 0)
 		return refuse_request(refusal, EINVAL, "pipeline",
-				      "normalize(dataset): %s records no statistics; pack it with them, or give mean= and std=",
+				      "normalize(dataset): %s records no statistics; pack it with "
+				      "them, or give mean= and std=",
 				      dataset->path);
 	struct transform_error error = {.position = -1};
 	int r = transform_fix_statistics(transform, mean, std, &error);
@@ -176,7 +195,8 @@ static int check_side(const struct transform *transform, uint64_t epoch, uint64_
 	    transform_sample_size_max(transform) <= limit * limit * pixel_size)
 		return 0;
 	return refuse_request(refusal, EDQUOT, "pipeline",
-			      "the pipeline makes samples beyond the daemon's limit of %llu pixels a side ([limits] image_side)",
+			      "the pipeline makes samples beyond the daemon's limit of %llu pixels "
+			      "a side ([limits] image_side)",
 			      (unsigned long long)limit);
 }
 
@@ -207,19 +227,22 @@ static int set_fields(struct batcher_options *options, const Loaderd__OpenFeed *
 		      struct refusal *refusal)
 {
 	const struct packimg *image = options->dataset->image;
-	options->field_bytes = request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
+	options->field_bytes =
+		request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
 	if (options->field_bytes > RING_FIELD_BYTES_MAX)
 		options->field_bytes = RING_FIELD_BYTES_MAX;
 	for (size_t i = 0; i < request->n_fields; i++) {
 		uint32_t count = packimg_field_count(image), f;
 		for (f = 0; f < count; f++) {
 			struct packimg_field field;
-			if (packimg_field(image, f, &field) == 0 && strcmp(field.name, request->fields[i]) == 0)
+			if (packimg_field(image, f, &field) == 0 &&
+			    strcmp(field.name, request->fields[i]) == 0)
 				break;
 		}
 		if (f == count)
 			return refuse_request(refusal, EINVAL, "fields",
-					      "the dataset has no field \"%.200s\"; packimg info lists what it has",
+					      "the dataset has no field \"%.200s\"; packimg info "
+					      "lists what it has",
 					      request->fields[i]);
 		options->fields[options->field_count++] = f;
 	}
@@ -255,10 +278,11 @@ static int take_memory(struct subscription *subscription, const struct batcher_o
 	batcher_geometry(options, &geometry);
 	uint64_t bytes = ring_size(&geometry);
 	if (bytes == 0)
-		return refuse_request(refusal, EDQUOT, "batch_size",
-				      "%u slots of %u samples of %zu bytes are more than a ring can hold",
-				      options->slots, options->order.batch_size,
-				      transform_sample_size_max(options->transform));
+		return refuse_request(
+			refusal, EDQUOT, "batch_size",
+			"%u slots of %u samples of %zu bytes are more than a ring can hold",
+			options->slots, options->order.batch_size,
+			transform_sample_size_max(options->transform));
 	if (options->io == IO_URING)
 		bytes += options->io_bytes;
 	pthread_mutex_lock(&account->mutex);
@@ -270,11 +294,15 @@ static int take_memory(struct subscription *subscription, const struct batcher_o
 	}
 	pthread_mutex_unlock(&account->mutex);
 	if (!fits)
-		return refuse_request(refusal, EDQUOT, "slots",
-				      "the feed needs %llu bytes of shared memory (%u slots), %llu are left of the daemon's limit; "
-				      "ask for fewer slots or smaller batches, or raise [limits] shared_memory",
-				      (unsigned long long)bytes, options->slots,
-				      (unsigned long long)(left < context->user_bytes_left ? left : context->user_bytes_left));
+		return refuse_request(
+			refusal, EDQUOT, "slots",
+			"the feed needs %llu bytes of shared memory (%u slots), %llu are left of "
+			"the daemon's limit; "
+			"ask for fewer slots or smaller batches, or raise [limits] shared_memory",
+			(unsigned long long)bytes, options->slots,
+			(unsigned long long)(left < context->user_bytes_left
+						     ? left
+						     : context->user_bytes_left));
 	return 0;
 }
 
@@ -323,9 +351,9 @@ int subscription_new(const Loaderd__OpenFeed *request, const struct subscription
 		.pipeline = strdup(request->pipeline),
 	};
 	struct batcher_options options = {.report = report};
-	int r = subscription->name == NULL || subscription->pipeline == NULL ?
-			refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory") :
-			prepare(subscription, request, context, &options, refusal);
+	int r = subscription->name == NULL || subscription->pipeline == NULL
+			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
+			: prepare(subscription, request, context, &options, refusal);
 	if (r == 0) {
 		options.doorbell = context->doorbell;
 		options.doorbell_user = context->user;

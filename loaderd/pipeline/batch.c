@@ -49,7 +49,8 @@ static void *new_aligned(size_t count, size_t size)
 	size_t bytes;
 	if (__builtin_mul_overflow(count, size, &bytes))
 		return NULL;
-	void *memory = aligned_alloc(BATCHER_CACHE_LINE, bytes); /* size is a multiple: the types are aligned */
+	void *memory = aligned_alloc(BATCHER_CACHE_LINE,
+				     bytes); /* size is a multiple: the types are aligned */
 	if (memory != NULL)
 		memset(memory, 0, bytes);
 	return memory;
@@ -139,7 +140,8 @@ static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit
 }
 
 /* Under the mutex: the slot is free, position valid. */
-static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch, uint64_t batch)
+static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch,
+		     uint64_t batch)
 {
 	struct batcher_work *work = &batcher->work[(slot->number - 1) % batcher->options.slots];
 	const struct ring_header *header = batcher->ring.header;
@@ -240,8 +242,8 @@ static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_fir
 			return 0;
 		uint64_t batch_end = first - first % span + span;
 		next = first + units < batch_end ? first + units : batch_end;
-	} while (!atomic_compare_exchange_weak_explicit(&batcher->claim, &first, next,
-							memory_order_acq_rel, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&batcher->claim, &first, next, memory_order_acq_rel, memory_order_relaxed));
 	*ret_first = first;
 	units = (uint32_t)(next - first);
 	/* Units past the samples of a short batch are nobody's work: take them along. The batch cannot be recycled under this look,
@@ -333,7 +335,8 @@ static void finish_batch(struct batcher *batcher, struct batcher_work *work)
 	    atomic_load_explicit(&work->bad, memory_order_relaxed) > 0) {
 		work->count = compact(batcher, work);
 		if (work->count == 0)
-			fail_batch(work, "no sample of a batch could be decoded; run packimg verify on the dataset");
+			fail_batch(work, "no sample of a batch could be decoded; run packimg "
+					 "verify on the dataset");
 	}
 	pthread_mutex_lock(&batcher->mutex);
 	work->complete = true;
@@ -363,7 +366,8 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		fail_batch(work, error.text);
 		return;
 	}
-	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index, error.text);
+	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index,
+				error.text);
 	account_add(&counters->bad, 1);
 	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
 	switch (batcher->options.bad) {

@@ -7,7 +7,7 @@
  * all earlier ones; only that, and beginning a batch, takes the mutex. A short batch has units without a sample.
  *
  * Lifetime: made and freed by the server; between pool_add() and the pool's giving it back, workers use it. Owner of dataset: the caller;
- * of transform and ring: the batcher. loaderd(1), "Order and resume" and "Damaged samples".
+ * of transform and ring: the batcher. loaderd(1), ORDER AND RESUME and BAD SAMPLES.
  */
 #pragma once
 

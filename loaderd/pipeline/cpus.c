@@ -85,8 +85,9 @@ static void spread(struct cpus *cpus)
 			if (cpu < 0 || cpu >= CPUS_MAX || used[cpu])
 				continue;
 			hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)cpu);
-			hwloc_obj_t core =
-				pu == NULL ? NULL : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu);
+			hwloc_obj_t core = pu == NULL ? NULL
+						      : hwloc_get_ancestor_obj_by_type(
+								topology, HWLOC_OBJ_CORE, pu);
 			int core_index = core == NULL ? -2 : (int)core->logical_index;
 			if (stride == 0 && core_index == core_last)
 				continue;
@@ -121,8 +122,8 @@ static unsigned quota_of(const char *directory)
 		return UINT_MAX;
 	double quota, period;
 	unsigned cpus = UINT_MAX;
-	if (fgets(text, sizeof text, file) != NULL && sscanf(text, "%lf %lf", &quota, &period) == 2 &&
-	    quota > 0 && period > 0) {
+	if (fgets(text, sizeof text, file) != NULL &&
+	    sscanf(text, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
 		double whole = quota / period;
 		cpus = (unsigned)whole;
 		cpus += (double)cpus < whole;

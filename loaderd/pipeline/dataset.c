@@ -65,7 +65,8 @@ int dataset_open(const char *path, struct dataset **ret_dataset, struct packimg_
 		r = prepare(dataset, path);
 	if (guard_leave() && r == 0) {
 		snprintf(error->text, sizeof error->text,
-			 "%s: the file became shorter while it was being opened, or cannot be read", path);
+			 "%s: the file became shorter while it was being opened, or cannot be read",
+			 path);
 		r = -EBADMSG;
 	} else if (r == -ENOMEM) {
 		snprintf(error->text, sizeof error->text, "%s: out of memory", path);
@@ -101,7 +102,8 @@ int dataset_verify(struct dataset *dataset, const struct packimg_sample *sample,
 	if (packimg_sample_check(sample) < 0) {
 		bit_set(dataset->damaged, sample->index);
 		snprintf(error->text, sizeof error->text,
-			 "sample %llu: stored bytes do not match their checksum; the file is damaged",
+			 "sample %llu: stored bytes do not match their checksum; the file is "
+			 "damaged",
 			 (unsigned long long)sample->index);
 		return -EBADMSG;
 	}
@@ -113,8 +115,8 @@ int dataset_sample(struct dataset *dataset, uint64_t index, bool verify,
 		   struct packimg_sample *ret_sample, struct packimg_error *error)
 {
 	if (bit_test(dataset->damaged, index)) {
-		snprintf(error->text, sizeof error->text,
-			 "sample %llu: found damaged before", (unsigned long long)index);
+		snprintf(error->text, sizeof error->text, "sample %llu: found damaged before",
+			 (unsigned long long)index);
 		return -EBADMSG;
 	}
 	struct packimg_sample sample;

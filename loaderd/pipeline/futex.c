@@ -13,6 +13,6 @@ void futex_wait(_Atomic uint32_t *word, uint32_t value)
 
 void futex_wake(_Atomic uint32_t *word, uint64_t count)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count > INT_MAX ? INT_MAX : (int)count, NULL, NULL,
-		0);
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count > INT_MAX ? INT_MAX : (int)count, NULL,
+		NULL, 0);
 }

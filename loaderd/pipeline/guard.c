@@ -37,8 +37,8 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 	int saved = errno;
 	uintptr_t address = (uintptr_t)info->si_addr;
 	/* si_code > 0: from the kernel, about an access; a SIGBUS sent by kill() is nobody's sample. */
-	if (info->si_code > 0 && section.active &&
-	    (section.any || covers(section.map, address)) && replace_page(address)) {
+	if (info->si_code > 0 && section.active && (section.any || covers(section.map, address)) &&
+	    replace_page(address)) {
 		section.faulted = true;
 		if (section.map != NULL)
 			atomic_fetch_add(&section.map->faults, 1);

@@ -86,7 +86,7 @@ static bool resident(void *begin, size_t size, uintptr_t page)
 struct prober {
 	uintptr_t page;
 	uint64_t position; /* next unit to look at */
-	unsigned found;    /* probes in a row that found their sample */
+	unsigned found;	   /* probes in a row that found their sample */
 	bool ended;
 };
 

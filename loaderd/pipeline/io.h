@@ -6,7 +6,7 @@
  * IO_URING: a thread keeps reads of coming samples under way, past the page cache (O_DIRECT), into a buffer of bounded size; workers wait for what
  * they need. For datasets larger than memory, where the page cache would only be churned.
  *
- * Made and freed with the batcher; io_get, io_done and io_begun are for its workers. loaderd(1), "Reading".
+ * Made and freed with the batcher; io_get, io_done and io_begun are for its workers. loaderd(1), READING.
  */
 #pragma once
 

@@ -28,7 +28,7 @@ enum {
 	WINDOW_MOST = 1 << 16,
 	WINDOW_LEAST = 1 << 10,
 	BLOCK = 4096, /* what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device asks */
-	TAIL = 64,    /* readable bytes that decoders expect behind stored bytes */
+	TAIL = 64,	 /* readable bytes that decoders expect behind stored bytes */
 	FILES_MAX = 512, /* descriptors of one feed; files beyond are read through the page cache */
 };
 
@@ -37,7 +37,7 @@ struct entry {
 	struct packimg_sample sample;
 	uint8_t *memory;
 	uint64_t file_offset; /* of memory[0] */
-	uint32_t size;        /* to read */
+	uint32_t size;	      /* to read */
 	uint32_t needed;      /* of it, without what only fills blocks */
 	uint32_t got;
 	uint64_t buffer_end; /* the buffer's fill level behind this entry */
@@ -51,8 +51,9 @@ struct io_ring {
 	uint64_t window;       /* a power of two */
 	uint8_t *buffer;
 	uint64_t buffer_size;
-	uint64_t used_end, free_end; /* bytes ever allocated and ever freed, padding at the wrap included */
-	uint64_t oldest, next;       /* units */
+	uint64_t used_end,
+		free_end; /* bytes ever allocated and ever freed, padding at the wrap included */
+	uint64_t oldest, next; /* units */
 	unsigned in_flight;
 	bool ended;
 	int *files; /* O_DIRECT descriptors by shard, -1: not opened; read by the thread only */
@@ -172,7 +173,8 @@ static void settle(struct entry *entry, uint64_t unit, enum entry_state state)
 
 static void submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring); /* in_flight is below the queue's depth */
+	struct io_uring_sqe *sqe =
+		io_uring_get_sqe(&ring->uring); /* in_flight is below the queue's depth */
 	io_uring_prep_read(sqe, entry->fd, entry->memory + entry->got, entry->size - entry->got,
 			   entry->file_offset + entry->got);
 	sqe->user_data = unit;
@@ -234,7 +236,8 @@ static void finish_read(struct io_ring *ring, uint64_t unit, int result)
 		entry->got += (uint32_t)result;
 	if (entry->got >= entry->needed) {
 		settle(entry, unit, ENTRY_READY);
-	} else if (result == -EINTR || result == -EAGAIN || (result > 0 && entry->got % BLOCK == 0)) {
+	} else if (result == -EINTR || result == -EAGAIN ||
+		   (result > 0 && entry->got % BLOCK == 0)) {
 		submit(ring, entry, unit);
 	} else if (result == -EINVAL || result > 0) {
 		settle(entry, unit, ENTRY_MAPPED); /* a file system that cannot do it this way */
@@ -306,10 +309,11 @@ static void wait_for_work(struct io *io, enum fill why)
 {
 	struct io_ring *ring = io->ring;
 	/* Half the window at a time, so that waking is rare: see io_ring_done(). Who has to wait wakes at once. */
-	atomic_store(&io->wake_unit, why == FILL_FULL ? ring->oldest + (ring->next - ring->oldest) / 2 :
-							UINT64_MAX);
-	atomic_store(&io->wake_limit, why == FILL_LIMIT && !ring->ended ? atomic_load(&io->limit) + 1 :
-									 UINT64_MAX);
+	atomic_store(&io->wake_unit, why == FILL_FULL
+					     ? ring->oldest + (ring->next - ring->oldest) / 2
+					     : UINT64_MAX);
+	atomic_store(&io->wake_limit,
+		     why == FILL_LIMIT && !ring->ended ? atomic_load(&io->limit) + 1 : UINT64_MAX);
 	io_sleep(io, something_to_do);
 }
 

@@ -1,5 +1,5 @@
 /*
- * The order of samples: a permutation per epoch, cut into batches, cut into ranks. loaderd(1), "Order and resume".
+ * The order of samples: a permutation per epoch, cut into batches, cut into ranks. loaderd(1), ORDER AND RESUME.
  *
  * The permutation of an epoch is a keyed bijection evaluated point by point, so that any position of any epoch costs the
  * same few nanoseconds and no memory: there is no table to build when a feed opens or an epoch begins. The global order is cut

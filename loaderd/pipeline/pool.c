@@ -244,7 +244,8 @@ static void bring_level(struct pool *pool, struct batcher *batcher)
 	uint64_t now_ns = atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed);
 	uint64_t its_ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
 	if (its_ns < now_ns)
-		atomic_fetch_add_explicit(&batcher->virtual_ns, now_ns - its_ns, memory_order_relaxed);
+		atomic_fetch_add_explicit(&batcher->virtual_ns, now_ns - its_ns,
+					  memory_order_relaxed);
 }
 
 void pool_kick(struct pool *pool, struct batcher *batcher)

@@ -34,8 +34,8 @@ static uint8_t put_fields(const struct batcher *batcher, const struct batcher_wo
 		size_t stride = header->fields[f].stride;
 		uint8_t *cell = (uint8_t *)work->slot + header->fields[f].offset + i * stride;
 		struct packimg_value value;
-		if (packimg_value(batcher->options.dataset->image, index, batcher->options.fields[f],
-				  &value) < 0 ||
+		if (packimg_value(batcher->options.dataset->image, index,
+				  batcher->options.fields[f], &value) < 0 ||
 		    !value.present) {
 			memset(cell, 0, stride);
 			flags |= RING_SAMPLE_FIELD_MISSING;
@@ -82,8 +82,8 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 		return r;
 	work->labels[i] = sample.label;
 	work->samples[i] = index;
-	work->flags[i] = batcher->options.field_count == 0 ? 0 :
-							     put_fields(batcher, work, i, index);
+	work->flags[i] =
+		batcher->options.field_count == 0 ? 0 : put_fields(batcher, work, i, index);
 	return 0;
 }
 
@@ -152,11 +152,12 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;
 		}
-		batcher->options.report(batcher->options.report_user, batcher->options.dataset, other,
-					error->text);
+		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
+					other, error->text);
 	}
 	snprintf(error->text, sizeof error->text,
-		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify on %.300s",
+		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify "
+		 "on %.300s",
 		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,
 		 batcher->options.dataset->path);
 	return r;

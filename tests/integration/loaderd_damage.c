@@ -120,7 +120,8 @@ static void substitutes(void **state)
 		char source[64];
 		snprintf(source, sizeof source, "image-%llu", (unsigned long long)bad->index);
 		if (!is_damaged(bad->index))
-			fail_msg("sample %llu is not damaged, but: %s", (unsigned long long)bad->index, bad->text);
+			fail_msg("sample %llu is not damaged, but: %s",
+				 (unsigned long long)bad->index, bad->text);
 		assert_string_equal(bad->dataset, path);
 		assert_string_equal(bad->source, source);
 		assert_true(bad->count >= 2);
@@ -184,7 +185,8 @@ static void all_damaged(void **state)
 	const char *path = fixture_dataset(fixture, "all", 64, FIXTURE_JPEG, 0);
 	int fd = open(path, O_RDWR);
 	for (uint64_t i = 0; i < 64; i++)
-		assert_int_equal(pwrite(fd, "\xff\xff\xff\xff", 4, (off_t)sample_offset(path, i)), 4);
+		assert_int_equal(pwrite(fd, "\xff\xff\xff\xff", 4, (off_t)sample_offset(path, i)),
+				 4);
 	close(fd);
 	for (uint32_t bad = FEED_BAD_SUBSTITUTE; bad <= FEED_BAD_FAIL; bad++) {
 		struct feed_options options = fixture_options(fixture, path, pipeline);
@@ -233,7 +235,8 @@ static void truncated_underneath(void **state)
 			bad += batch.bad;
 			/* draw(): red is x * 3 + index * 7. */
 			for (uint32_t s = 0; s < batch.count; s++) {
-				const uint8_t *image = (const uint8_t *)batch.images + s * 40 * 40 * 3;
+				const uint8_t *image =
+					(const uint8_t *)batch.images + s * 40 * 40 * 3;
 				for (unsigned x = 0; x < 40; x++) {
 					uint8_t red = (uint8_t)(x * 3 + batch.samples[s] * 7);
 					assert_int_equal(image[(size_t)(39 * 40 + x) * 3], red);
@@ -273,9 +276,12 @@ static void replaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(substitutes), cmocka_unit_test(skips),
-		cmocka_unit_test(fails),       cmocka_unit_test(all_damaged),
-		cmocka_unit_test(truncated_underneath), cmocka_unit_test(replaced),
+		cmocka_unit_test(substitutes),
+		cmocka_unit_test(skips),
+		cmocka_unit_test(fails),
+		cmocka_unit_test(all_damaged),
+		cmocka_unit_test(truncated_underneath),
+		cmocka_unit_test(replaced),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

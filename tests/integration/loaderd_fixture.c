@@ -84,8 +84,9 @@ static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, 
 	};
 	if (kind == FIXTURE_JPEG) {
 		item.codec = PACKIMG_CODEC_JPEG;
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)width * 3, width, height, 3, 90,
-						     false, &item.data, &item.data_size),
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)width * 3, width,
+						     height, 3, 90, false, &item.data,
+						     &item.data_size),
 				 0);
 	}
 	struct packimg_error error = {{0}};
@@ -111,7 +112,7 @@ const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t 
 			    enum fixture_kind kind, uint32_t side)
 {
 	static char path[PATH_MAX + 64];
-	static const char *const classes[10] = {"zero", "one", "two",   "three", "four",
+	static const char *const classes[10] = {"zero", "one", "two",	"three", "four",
 						"five", "six", "seven", "eight", "nine"};
 	struct packimg_error error = {{0}};
 	struct packimg_writer_options options = {0};
@@ -122,9 +123,12 @@ const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t 
 	assert_int_equal(packimg_encoder_new(&encoder), 0);
 	if (packimg_writer_new(path, &options, &writer, &error) < 0)
 		fail_msg("packimg_writer_new: %s", error.text);
-	assert_int_equal(packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &fields[0], &error), 0);
-	assert_int_equal(packimg_writer_field(writer, "half", PACKIMG_FIELD_FLOAT64, &fields[1], &error), 0);
-	assert_int_equal(packimg_writer_field(writer, "word", PACKIMG_FIELD_BYTES, &fields[2], &error), 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &fields[0], &error), 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "half", PACKIMG_FIELD_FLOAT64, &fields[1], &error), 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "word", PACKIMG_FIELD_BYTES, &fields[2], &error), 0);
 	for (uint64_t i = 0; i < count; i++) {
 		add(writer, encoder, i, kind, side);
 		add_fields(writer, fields, i);
@@ -157,8 +161,8 @@ static void wait_until_it_answers(const struct fixture *fixture)
 void fixture_start(struct fixture *fixture, const char *environment, ...)
 {
 	const char *binary = getenv("LOADERD");
-	const char *arguments[32] = {binary, "--config", "/dev/null", "--socket", fixture->socket,
-				     "--log-level", "warning"};
+	const char *arguments[32] = {binary,	      "--config",    "/dev/null", "--socket",
+				     fixture->socket, "--log-level", "warning"};
 	unsigned count = 7;
 	const char *io = getenv("LOADERD_TEST_IO");
 	if (io != NULL) {
@@ -230,7 +234,7 @@ uint64_t fixture_hash_next(struct feed *feed)
 		return 0;
 	if (r < 0)
 		fail_msg("feed_next: %s (%s)", strerror(-r), feed_error(feed));
-	uint64_t facts[] = {batch.epoch,  batch.batch,	 batch.count,  batch.height, batch.width,
+	uint64_t facts[] = {batch.epoch,    batch.batch,   batch.count,	 batch.height, batch.width,
 			    batch.channels, batch.element, batch.layout, batch.bad,    batch.last};
 	XXH3_state_t *state = XXH3_createState();
 	XXH3_64bits_reset(state);

@@ -9,10 +9,12 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char pipeline[] = "random_resized_crop(48) hflip(0.5)";
 enum { SAMPLES = 500, BATCHES = 60 }; /* 15 batches per epoch */
@@ -53,6 +55,18 @@ static void threads_and_instruction_sets(void **state)
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=c", "2"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx2", "2"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx512", "2"), hash);
+}
+
+/* From the disk and not from the page cache, so that reading ahead has something to do. */
+static void cold(void **state)
+{
+	uint64_t hash = hash_with(*state, NULL, "2");
+	int fd = open(dataset, O_RDONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(fsync(fd), 0); /* dirty pages stay */
+	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	close(fd);
+	assert_int_equal(hash_with(*state, NULL, "2"), hash);
 }
 
 static void resume_anywhere(void **state)
@@ -151,7 +165,8 @@ static void check_fields(struct feed *feed, const struct feed_batch *batch)
 		unsigned flags = (index % 3 == 0 ? FEED_SAMPLE_FIELD_MISSING : 0) |
 				 (strlen(expected) > 9 ? FEED_SAMPLE_FIELD_CUT : 0);
 		assert_int_equal(((const int64_t *)number.values)[i], index);
-		assert_true(((const double *)half.values)[i] == (index % 3 == 0 ? 0 : (double)index / 2));
+		assert_true(((const double *)half.values)[i] ==
+			    (index % 3 == 0 ? 0 : (double)index / 2));
 		memcpy(&size, cell, sizeof size);
 		assert_int_equal(size, strlen(expected) > 9 ? 9 : strlen(expected));
 		assert_memory_equal(cell + sizeof size, expected, size);
@@ -186,7 +201,8 @@ static void fields(void **state)
 static void held_and_progressive(void **state)
 {
 	struct fixture *fixture = *state;
-	struct feed_options options = fixture_options(fixture, dataset, "random_resized_crop(24@0;32@1;40@2)");
+	struct feed_options options =
+		fixture_options(fixture, dataset, "random_resized_crop(24@0;32@1;40@2)");
 	options.slots = 5;
 	options.epoch_end = 3;
 	fixture_start(fixture, NULL, NULL);
@@ -212,6 +228,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_and_instruction_sets),
+		cmocka_unit_test(cold),
 		cmocka_unit_test(resume_anywhere),
 		cmocka_unit_test(ranks_see_each_sample_once),
 		cmocka_unit_test(fields),

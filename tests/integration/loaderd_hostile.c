@@ -148,8 +148,8 @@ static void killed_clients(void **state)
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 	}
 	feed_close(feed);
-	print_message("%u clients killed; the other took %llu images and waited %llu ms at worst\n", count,
-		      (unsigned long long)images, (unsigned long long)worst_ms);
+	print_message("%u clients killed; the other took %llu images and waited %llu ms at worst\n",
+		      count, (unsigned long long)images, (unsigned long long)worst_ms);
 	assert_true(worst_ms < stall_limit_ms());
 	assert_back_to(fixture, before);
 }
@@ -347,12 +347,9 @@ static void status_tells_the_truth(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_clients),
-		cmocka_unit_test(scribbling_client),
-		cmocka_unit_test(broken_frames),
-		cmocka_unit_test(flood_without_reading),
-		cmocka_unit_test(hang_up_while_opening),
-		cmocka_unit_test(status_tells_the_truth),
+		cmocka_unit_test(killed_clients),	 cmocka_unit_test(scribbling_client),
+		cmocka_unit_test(broken_frames),	 cmocka_unit_test(flood_without_reading),
+		cmocka_unit_test(hang_up_while_opening), cmocka_unit_test(status_tells_the_truth),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +120,66 @@ static void counts(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* As another user: what feed_open() answers, as an exit status. */
+static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		if (setgroups(0, NULL) < 0 || setgid(gid) < 0 || setuid(uid) < 0)
+			_exit(255);
+		_exit(-feed_open(options, &feed, NULL));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* The daemon may read everything, its clients get what they could read themselves. */
+static void other_users(void **state)
+{
+	enum { NOBODY = 65534, SOMEBODY = 54321 };
+	struct fixture *fixture = *state;
+	if (geteuid() != 0)
+		skip();
+	char path[PATH_MAX], link[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "theirs", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	assert_int_equal(chmod(fixture->folder, 0755), 0);
+	fixture_start(fixture, NULL, "--allow", "/nonexistent", NULL);
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(open_as(&options, NOBODY, NOBODY), EACCES);
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(open_as(&options, NOBODY, NOBODY), 0);
+	/* Group members, and those who are none although others may. */
+	assert_int_equal(chown(path, 0, SOMEBODY), 0);
+	assert_int_equal(chmod(path, 0640), 0);
+	assert_int_equal(open_as(&options, NOBODY, NOBODY), EACCES);
+	assert_int_equal(open_as(&options, NOBODY, SOMEBODY), 0);
+	assert_int_equal(chmod(path, 0604), 0);
+	assert_int_equal(open_as(&options, NOBODY, SOMEBODY), EACCES);
+	/* The owner without a right is not helped by being one of the others. */
+	assert_int_equal(chown(path, NOBODY, SOMEBODY), 0);
+	assert_int_equal(chmod(path, 0044), 0);
+	assert_int_equal(open_as(&options, NOBODY, NOBODY), EACCES);
+	/* A link to a closed folder opens nothing, nor does the file itself through it. */
+	snprintf(link, sizeof link, "%.4000s/closed", fixture->folder);
+	assert_int_equal(mkdir(link, 0700), 0);
+	snprintf(link, sizeof link, "%.4000s/closed/theirs.pimg", fixture->folder);
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(rename(path, link), 0);
+	assert_int_equal(symlink(link, path), 0);
+	assert_int_equal(open_as(&options, NOBODY, NOBODY), EACCES);
+	assert_int_equal(open_as(&options, 0, 0), 0);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	/* Under a prefix that is open to all. */
+	fixture_start(fixture, NULL, "--allow", fixture->folder, NULL);
+	assert_int_equal(open_as(&options, NOBODY, NOBODY), 0);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 /* Runs the daemon to its end with these arguments; its standard error in text. */
 static int run(char text[4096], ...)
 {
@@ -165,23 +226,27 @@ static void wrong_config(struct fixture *fixture, const char *config, const char
 	char text[4096];
 	int status = run(text, "--config", write_config(fixture, config), "--check-config", NULL);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, part) == NULL)
-		fail_msg("expected \"%s\", got status %#x and \"%s\"", part, (unsigned)status, text);
+		fail_msg("expected \"%s\", got status %#x and \"%s\"", part, (unsigned)status,
+			 text);
 }
 
 static void configuration(void **state)
 {
 	struct fixture *fixture = *state;
 	char text[4096];
-	wrong_config(fixture, "[pool]\nthread = 4\n", "loaderd.conf:2: [pool] thread: no such key; did you mean [pool] threads?");
-	wrong_config(fixture, "[pool]\n\nthreads = many\n", "loaderd.conf:3: [pool] threads = many: must be a number from 0 to 1024");
+	wrong_config(fixture, "[pool]\nthread = 4\n",
+		     "loaderd.conf:2: [pool] thread: no such key; did you mean [pool] threads?");
+	wrong_config(fixture, "[pool]\n\nthreads = many\n",
+		     "loaderd.conf:3: [pool] threads = many: must be a number from 0 to 1024");
 	wrong_config(fixture, "[limits]\nslots = 1\n", "from 2 to 256");
 	wrong_config(fixture, "[io]\nmode = fast\n", "auto, mmap, uring");
 	wrong_config(fixture, "[daemon]\nnonsense\n", "loaderd.conf:2: expected");
 	wrong_config(fixture, "[access]\nallow = data\n", "absolute path");
 	wrong_config(fixture, "[daemon]\nsocket_mode = 999\n", "octal");
 	wrong_config(fixture, "[limits]\nshared_memory = 4X\n", "number of bytes");
-	const char *path = write_config(fixture, "[limits]\nshared_memory = 3G ; enough\nslots = 12\n"
-						 "[access]\nallow = /data/\nallow = /srv\n");
+	const char *path =
+		write_config(fixture, "[limits]\nshared_memory = 3G ; enough\nslots = 12\n"
+				      "[access]\nallow = /data/\nallow = /srv\n");
 	int status = run(text, "--config", path, "--limit", "slots=14", "--check-config", NULL);
 	assert_int_equal(status, 0);
 	assert_non_null(strstr(text, "shared_memory = 3221225472\n"));
@@ -190,12 +255,14 @@ static void configuration(void **state)
 	/* What it prints, it reads. */
 	char printed[4096], again[4096];
 	strcpy(printed, text);
-	assert_int_equal(run(again, "--config", write_config(fixture, printed), "--check-config", NULL), 0);
+	assert_int_equal(
+		run(again, "--config", write_config(fixture, printed), "--check-config", NULL), 0);
 	assert_string_equal(again, printed);
 	assert_int_equal(WEXITSTATUS(run(text, "--config", "/nonexistent.conf", NULL)), 1);
 	assert_non_null(strstr(text, "/nonexistent.conf"));
 	assert_true(run(text, "--threads", "nine", NULL) != 0);
-	assert_true(run(text, "--cpus", "4-2", "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
+	assert_true(run(text, "--cpus", "4-2", "--config", "/dev/null", "--socket", fixture->socket,
+			NULL) != 0);
 	assert_non_null(strstr(text, "cpus"));
 }
 
@@ -332,10 +399,10 @@ static void private_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests),	 cmocka_unit_test(counts),
-		cmocka_unit_test(configuration), cmocka_unit_test(sockets),
-		cmocka_unit_test(drains),	 cmocka_unit_test(grace_ends),
-		cmocka_unit_test(private_daemon),
+		cmocka_unit_test(requests),    cmocka_unit_test(counts),
+		cmocka_unit_test(other_users), cmocka_unit_test(configuration),
+		cmocka_unit_test(sockets),     cmocka_unit_test(drains),
+		cmocka_unit_test(grace_ends),  cmocka_unit_test(private_daemon),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

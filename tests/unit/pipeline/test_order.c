@@ -171,8 +171,8 @@ static void ranks_cover(void **state)
 				uint64_t global = 12 * worlds[w];
 				memset(seen, 0, sizeof seen);
 				for (uint32_t rank = 0; rank < worlds[w]; rank++) {
-					struct order order = make_order(sizes[s], 12, rank, worlds[w],
-									last_short);
+					struct order order = make_order(sizes[s], 12, rank,
+									worlds[w], last_short);
 					struct order_epoch epoch;
 					order_epoch_init(&epoch, &order, 9);
 					mark_rank(&order, &epoch, seen);
@@ -182,7 +182,8 @@ static void ranks_cover(void **state)
 					assert_true(seen[i] <= 1);
 					total += seen[i];
 				}
-				assert_int_equal(total, last_short ? sizes[s] : sizes[s] / global * global);
+				assert_int_equal(total, last_short ? sizes[s]
+								   : sizes[s] / global * global);
 			}
 		}
 	}
@@ -240,8 +241,8 @@ static void refuses(void **state)
 /* Batches of feeds already trained on depend on these values: a change of the permutation must be deliberate. */
 static void golden(void **state)
 {
-	static const uint64_t expected[8] = {
-		572247, 1195183, 1271048, 166622, 910888, 1160266, 46690, 1264637};
+	static const uint64_t expected[8] = {572247, 1195183, 1271048, 166622,
+					     910888, 1160266, 46690,   1264637};
 	struct order order = make_order(1281167, 256, 0, 1, false);
 	struct order_epoch epoch;
 	order_epoch_init(&epoch, &order, 1);

@@ -48,8 +48,8 @@ static int set_up(void **state)
 			.channels = 3,
 			.orientation = 1,
 		};
-		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE * 3, SIDE, SIDE, 3, 95, false,
-						     &item.data, &item.data_size),
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE * 3, SIDE, SIDE, 3, 95,
+						     false, &item.data, &item.data_size),
 				 0);
 		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
 	}
@@ -83,7 +83,11 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 {
 	struct batcher_options options = {
 		.dataset = dataset,
-		.order = {.samples = SAMPLES, .batch_size = BATCH_SIZE, .world = 1, .shuffle = true, .seed = 1},
+		.order = {.samples = SAMPLES,
+			  .batch_size = BATCH_SIZE,
+			  .world = 1,
+			  .shuffle = true,
+			  .seed = 1},
 		.slots = slots,
 		.workers = workers,
 		.doorbell = no_doorbell,
@@ -111,7 +115,8 @@ static void open_client(struct client *client, struct batcher *batcher)
 {
 	client->batcher = batcher;
 	client->batches = 0;
-	assert_int_equal(ring_consumer_init(&client->ring, batcher->ring.ring_fd, batcher->ring.ack_fd), 0);
+	assert_int_equal(
+		ring_consumer_init(&client->ring, batcher->ring.ring_fd, batcher->ring.ack_fd), 0);
 }
 
 static void serve(struct pool *pool, struct client *client)
@@ -300,7 +305,8 @@ static void idle(void **state)
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
 	usleep(300000);
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-	int64_t used_ns = (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec;
+	int64_t used_ns = (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
+			  before.tv_nsec;
 	assert_true(used_ns < 20 * 1000 * 1000);
 	close_client(pool, &client);
 	pool_free(pool);
@@ -314,7 +320,8 @@ static void cpu_lists(void **state)
 	assert_int_equal(cpus_init(&some, first), 0);
 	assert_int_equal(some.count, 1);
 	assert_int_equal(some.number[0], cpus.number[0]);
-	assert_int_equal(cpus_init(&some, "1023"), -19); /* ENODEV: no machine that runs this has it */
+	assert_int_equal(cpus_init(&some, "1023"),
+			 -19); /* ENODEV: no machine that runs this has it */
 	static const char *const wrong[] = {"x", "1-", "-1", "3-1", "1,,2", "1,", "9999", "1 2"};
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
 		assert_int_equal(cpus_init(&some, wrong[i]), -22);
@@ -323,8 +330,9 @@ static void cpu_lists(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers), cmocka_unit_test(pauses),
-		cmocka_unit_test(removal),	cmocka_unit_test(idle),	     cmocka_unit_test(cpu_lists),
+		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers),
+		cmocka_unit_test(pauses),	cmocka_unit_test(removal),
+		cmocka_unit_test(idle),		cmocka_unit_test(cpu_lists),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
