@@ -223,23 +223,32 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 	return check_side(options->transform, request->epoch, config->image_side, refusal);
 }
 
+/* Number of a field of this name; the dataset's number of fields when there is none. */
+static uint32_t find_field(struct dataset *dataset, const char *name)
+{
+	uint32_t count = packimg_field_count(dataset->image), f;
+	guard_enter(&dataset->guard); /* the names lie in the mapping */
+	for (f = 0; f < count; f++) {
+		struct packimg_field field;
+		if (packimg_field(dataset->image, f, &field) == 0 && strcmp(field.name, name) == 0)
+			break;
+	}
+	if (guard_leave()) {
+		atomic_store(&dataset->suspect, true);
+		return count;
+	}
+	return f;
+}
+
 static int set_fields(struct batcher_options *options, const Loaderd__OpenFeed *request,
 		      struct refusal *refusal)
 {
-	const struct packimg *image = options->dataset->image;
+	struct dataset *dataset = options->dataset;
 	options->field_bytes =
 		request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
-	if (options->field_bytes > RING_FIELD_BYTES_MAX)
-		options->field_bytes = RING_FIELD_BYTES_MAX;
 	for (size_t i = 0; i < request->n_fields; i++) {
-		uint32_t count = packimg_field_count(image), f;
-		for (f = 0; f < count; f++) {
-			struct packimg_field field;
-			if (packimg_field(image, f, &field) == 0 &&
-			    strcmp(field.name, request->fields[i]) == 0)
-				break;
-		}
-		if (f == count)
+		uint32_t f = find_field(dataset, request->fields[i]);
+		if (f == packimg_field_count(dataset->image))
 			return refuse_request(refusal, EINVAL, "fields",
 					      "the dataset has no field \"%.200s\"; packimg info "
 					      "lists what it has",
