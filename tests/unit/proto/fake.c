@@ -406,7 +406,7 @@ static void answer_status(struct session *s)
 static void answer_dataset(struct session *s, const char *path)
 {
 	char *names[FAKE_CLASSES];
-	char texts[FAKE_CLASSES][16];
+	char texts[FAKE_CLASSES][24];
 	double mean[3] = {123.5, 116.25, 103.75}, std[3] = {58, 57, 57.5};
 	if (strstr(path, "missing") != NULL) {
 		send_error(s, ENOENT, "there is no file of that name", "dataset", -1);
