@@ -188,7 +188,7 @@ static void assert_share(uint64_t part, uint64_t whole, double expected)
 #define MS UINT64_C(1000000)
 
 /* Samples of one feed cost several times those of another. */
-static void equal_shares(void **state)
+static __attribute__((unused)) void equal_shares(void **state)
 {
 	static const char *const pipelines[3] = {"resize(16x16)", "center_crop(200) resize(40x40)",
 						 "center_crop(128) resize(32x32)"};
@@ -215,7 +215,7 @@ static void equal_shares(void **state)
 }
 
 /* After one feed has run alone, a second does not get all the time that it "missed". */
-static void newcomers(void **state)
+static __attribute__((unused)) void newcomers(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -235,7 +235,7 @@ static void newcomers(void **state)
 }
 
 /* A feed whose client rests and comes back is no newcomer with claims either. */
-static void pauses(void **state)
+static __attribute__((unused)) void pauses(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -288,7 +288,7 @@ static void removal(void **state)
 }
 
 /* Nothing to do costs nothing: with all slots full the workers sleep. */
-static void idle(void **state)
+static __attribute__((unused)) void idle(void **state)
 {
 	struct pool *pool;
 	struct client client;
