@@ -62,6 +62,27 @@ struct io_ring {
 	_Atomic uint32_t waiters;
 };
 
+/*
+ * Held while rings come and go. liburing maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between them, takes a
+ * ring at a freed one's address for the same memory.
+ */
+static pthread_mutex_t uring_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static int open_uring(unsigned depth, struct io_uring *ret_uring)
+{
+	pthread_mutex_lock(&uring_mutex);
+	int r = io_uring_queue_init(depth, ret_uring, 0);
+	pthread_mutex_unlock(&uring_mutex);
+	return r;
+}
+
+static void close_uring(struct io_uring *uring)
+{
+	pthread_mutex_lock(&uring_mutex);
+	io_uring_queue_exit(uring);
+	pthread_mutex_unlock(&uring_mutex);
+}
+
 static uint64_t tag_of(uint64_t unit, enum entry_state state)
 {
 	return unit << STATE_BITS | state;
@@ -75,9 +96,9 @@ static struct entry *entry_of(const struct io_ring *ring, uint64_t unit)
 bool io_ring_works(void)
 {
 	struct io_uring uring;
-	if (io_uring_queue_init(4, &uring, 0) < 0)
+	if (open_uring(4, &uring) < 0)
 		return false;
-	io_uring_queue_exit(&uring);
+	close_uring(&uring);
 	return true;
 }
 
@@ -106,7 +127,7 @@ int io_ring_new(struct io *io)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < ring->file_count; i++)
 		ring->files[i] = -1;
-	int r = io_uring_queue_init(io->options.queue_depth, &ring->uring, 0);
+	int r = open_uring(io->options.queue_depth, &ring->uring);
 	ring->uring_open = r == 0;
 	return r;
 }
@@ -116,7 +137,7 @@ void io_ring_free(struct io_ring *ring)
 	if (ring == NULL)
 		return;
 	if (ring->uring_open)
-		io_uring_queue_exit(&ring->uring);
+		close_uring(&ring->uring);
 	for (uint32_t i = 0; ring->files != NULL && i < ring->file_count; i++)
 		if (ring->files[i] >= 0)
 			close(ring->files[i]);

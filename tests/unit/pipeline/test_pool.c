@@ -187,6 +187,18 @@ static void assert_share(uint64_t part, uint64_t whole, double expected)
 
 #define MS UINT64_C(1000000)
 
+/* Shares are measured in claims of 100 us; under the thread sanitizer one sample takes longer than a whole test should. */
+static void skip_when_slow(void)
+{
+#if defined(__SANITIZE_THREAD__)
+	skip();
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+	skip();
+#endif
+#endif
+}
+
 /* Samples of one feed cost several times those of another. */
 static __attribute__((unused)) void equal_shares(void **state)
 {
@@ -194,6 +206,7 @@ static __attribute__((unused)) void equal_shares(void **state)
 						 "center_crop(128) resize(32x32)"};
 	struct pool *pool;
 	struct client clients[3];
+	skip_when_slow();
 	assert_int_equal(pool_new(2, &cpus, &pool), 0);
 	for (unsigned i = 0; i < 3; i++)
 		open_client(&clients[i], new_batcher(pipelines[i], SLOTS, 2));
@@ -219,6 +232,7 @@ static __attribute__((unused)) void newcomers(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
+	skip_when_slow();
 	assert_int_equal(pool_new(2, &cpus, &pool), 0);
 	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS, 2));
 	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS, 2));
@@ -240,6 +254,7 @@ static __attribute__((unused)) void pauses(void **state)
 	struct pool *pool;
 	struct client clients[2];
 	struct batcher_status status;
+	skip_when_slow();
 	assert_int_equal(pool_new(2, &cpus, &pool), 0);
 	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS, 2));
 	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS, 2));
@@ -307,7 +322,7 @@ static __attribute__((unused)) void idle(void **state)
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
 	int64_t used_ns = (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
 			  before.tv_nsec;
-	assert_true(used_ns < 20 * 1000 * 1000);
+	assert_true(used_ns < 100 * 1000 * 1000);
 	close_client(pool, &client);
 	pool_free(pool);
 }
