@@ -200,7 +200,7 @@ static void skip_when_slow(void)
 }
 
 /* Samples of one feed cost several times those of another. */
-static __attribute__((unused)) void equal_shares(void **state)
+static void equal_shares(void **state)
 {
 	static const char *const pipelines[3] = {"resize(16x16)", "center_crop(200) resize(40x40)",
 						 "center_crop(128) resize(32x32)"};
@@ -228,7 +228,7 @@ static __attribute__((unused)) void equal_shares(void **state)
 }
 
 /* After one feed has run alone, a second does not get all the time that it "missed". */
-static __attribute__((unused)) void newcomers(void **state)
+static void newcomers(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -249,7 +249,7 @@ static __attribute__((unused)) void newcomers(void **state)
 }
 
 /* A feed whose client rests and comes back is no newcomer with claims either. */
-static __attribute__((unused)) void pauses(void **state)
+static void pauses(void **state)
 {
 	struct pool *pool;
 	struct client clients[2];
@@ -303,10 +303,11 @@ static void removal(void **state)
 }
 
 /* Nothing to do costs nothing: with all slots full the workers sleep. */
-static __attribute__((unused)) void idle(void **state)
+static void idle(void **state)
 {
 	struct pool *pool;
 	struct client client;
+	skip_when_slow();
 	assert_int_equal(pool_new(8, &cpus, &pool), 0);
 	open_client(&client, new_batcher("resize(64x64)", 4, 8));
 	assert_int_equal(pool_add(pool, client.batcher), 0);
