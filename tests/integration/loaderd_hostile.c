@@ -11,7 +11,10 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +27,7 @@
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 static char dataset[PATH_MAX];
 
-/* Seconds of patience are for loaded machines and sanitizers; the figure itself is in the message. */
+/* Beyond what the machine itself holds threads up; the figures are in the message. */
 static uint64_t stall_limit_ms(void)
 {
 	const char *wish = getenv("LOADERD_TEST_STALL_MS");
@@ -121,7 +124,24 @@ static pid_t victim(struct fixture *fixture)
 	}
 }
 
-/* The daemon and the machine as they are without any killing: the longest wait of the bystander in a second. */
+/* The longest time for which this machine has not let a thread run that wanted to: no fault of the daemon's. */
+struct jitter {
+	atomic_bool stopping;
+	uint64_t worst_ms;
+};
+
+static void *watch_machine(void *argument)
+{
+	struct jitter *jitter = argument;
+	while (!atomic_load(&jitter->stopping)) {
+		uint64_t start_ms = now_ms();
+		usleep(1000);
+		uint64_t gap_ms = now_ms() - start_ms;
+		jitter->worst_ms = gap_ms > jitter->worst_ms ? gap_ms : jitter->worst_ms;
+	}
+	return NULL;
+}
+
 static void killed_clients(void **state)
 {
 	struct fixture *fixture = *state;
@@ -131,6 +151,9 @@ static void killed_clients(void **state)
 	struct feed_batch batch = {.size = sizeof batch};
 	uint64_t worst_ms = 0, images = 0;
 	unsigned count = kills();
+	struct jitter jitter = {0};
+	pthread_t watcher;
+	assert_int_equal(pthread_create(&watcher, NULL, watch_machine, &jitter), 0);
 	srand(7);
 	for (unsigned i = 0; i < count; i++) {
 		pid_t pid = victim(fixture);
@@ -148,9 +171,14 @@ static void killed_clients(void **state)
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 	}
 	feed_close(feed);
-	print_message("%u clients killed; the other took %llu images and waited %llu ms at worst\n",
-		      count, (unsigned long long)images, (unsigned long long)worst_ms);
-	assert_true(worst_ms < stall_limit_ms());
+	atomic_store(&jitter.stopping, true);
+	pthread_join(watcher, NULL);
+	print_message("%u clients killed; the other took %llu images and waited %llu ms at worst, "
+		      "the machine %llu ms\n",
+		      count, (unsigned long long)images, (unsigned long long)worst_ms,
+		      (unsigned long long)jitter.worst_ms);
+	/* Several processes have to run for one batch, and each may be held up. */
+	assert_true(worst_ms < stall_limit_ms() + 4 * jitter.worst_ms);
 	assert_back_to(fixture, before);
 }
 

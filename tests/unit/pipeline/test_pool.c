@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 /*
- * Samples that cost much and deliver little: a feed's slots then hold half a second of CPU time, and no client has to keep up with
+ * Samples that cost much and deliver little: a feed's slots then hold some hundred ms of CPU time, and no client has to keep up with
  * the pool on a loaded machine.
  */
-enum { SAMPLES = 32, SIDE = 256, BATCH_SIZE = 32, SLOTS = 64 };
+enum { SAMPLES = 32, SIDE = 512, BATCH_SIZE = 32, SLOTS = 64 };
 
 static char folder[] = "/tmp/loaderd-pool-XXXXXX";
 static char path[128];
@@ -215,7 +215,7 @@ static void equal_shares(void **state)
 	uint64_t before[3], whole = 0;
 	for (unsigned i = 0; i < 3; i++)
 		before[i] = cpu_ns(clients[i].batcher);
-	run_for(clients, 3, 60 * MS);
+	run_for(clients, 3, 30 * MS);
 	for (unsigned i = 0; i < 3; i++) {
 		before[i] = cpu_ns(clients[i].batcher) - before[i];
 		whole += before[i];
@@ -237,10 +237,10 @@ static void newcomers(void **state)
 	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS, 2));
 	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS, 2));
 	assert_int_equal(pool_add(pool, clients[0].batcher), 0);
-	run_for(clients, 1, 80 * MS);
+	run_for(clients, 1, 40 * MS);
 	assert_int_equal(pool_add(pool, clients[1].batcher), 0);
 	uint64_t before = cpu_ns(clients[0].batcher);
-	run_for(clients, 2, 60 * MS);
+	run_for(clients, 2, 30 * MS);
 	uint64_t first = cpu_ns(clients[0].batcher) - before;
 	assert_share(first, first + cpu_ns(clients[1].batcher), 0.5);
 	close_client(pool, &clients[0]);
@@ -268,11 +268,11 @@ static void pauses(void **state)
 		usleep(200);
 	} while (status.slots_ready < SLOTS); /* the second rests */
 	serve(pool, &clients[0]);
-	run_for(clients, 1, 80 * MS);
+	run_for(clients, 1, 40 * MS);
 	serve(pool, &clients[0]);
 	serve(pool, &clients[1]);
 	uint64_t before[2] = {cpu_ns(clients[0].batcher), cpu_ns(clients[1].batcher)};
-	run_for(clients, 2, 60 * MS);
+	run_for(clients, 2, 30 * MS);
 	uint64_t first = cpu_ns(clients[0].batcher) - before[0];
 	uint64_t second = cpu_ns(clients[1].batcher) - before[1];
 	assert_share(first, first + second, 0.5);
