@@ -187,13 +187,13 @@ static void assert_share(uint64_t part, uint64_t whole, double expected)
 
 #define MS UINT64_C(1000000)
 
-/* Shares are measured in claims of 100 us; under the thread sanitizer one sample takes longer than a whole test should. */
+/* Shares are measured in claims of 100 us; under a sanitizer one sample takes longer than a whole test should. */
 static void skip_when_slow(void)
 {
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 	skip();
 #elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
 	skip();
 #endif
 #endif
