@@ -326,7 +326,6 @@ int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source
 struct place {
 	const uint8_t *scan;
 	size_t stuffed, unstuffed; /* bytes passed */
-	size_t size;
 };
 
 static uint64_t stuffed_position(struct place *place, uint64_t bits)
@@ -375,7 +374,7 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	if (r < 0)
 		return r;
 	jpeg_index_write_header(decoder->index.data, frame);
-	place = (struct place){.scan = frame->scan, .size = frame->scan_size};
+	place = (struct place){.scan = frame->scan};
 	begin_segment(decoder, &scan, 0);
 	for (uint32_t row = 0; row < frame->mcus_high; row++) {
 		struct jpeg_index_row values = {.position = stuffed_position(&place, bits)};

@@ -323,7 +323,7 @@ static void idle(void **state)
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
 	int64_t used_ns = (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
 			  before.tv_nsec;
-	assert_true(used_ns < 100 * 1000 * 1000);
+	assert_true(used_ns < 20 * 1000 * 1000);
 	close_client(pool, &client);
 	pool_free(pool);
 }
