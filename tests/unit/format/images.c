@@ -37,6 +37,34 @@ uint8_t *image_pixels(uint32_t width, uint32_t height, uint32_t channels, uint64
 	return pixels;
 }
 
+static uint8_t *content_pixels(enum image_content content, uint32_t width, uint32_t height,
+			       uint32_t channels, uint64_t seed)
+{
+	uint8_t *pixels = image_pixels(width, height, channels, seed), *out = pixels;
+	uint64_t state = seed;
+	uint32_t slant = (uint32_t)(image_random(&state) % 4),
+		 level = (uint32_t)image_random(&state);
+
+	if (content == IMAGE_MIXED)
+		return pixels;
+	for (uint32_t y = 0; y < height; y++)
+		for (uint32_t x = 0; x < width; x++)
+			for (uint32_t c = 0; c < channels; c++)
+				*out++ = content == IMAGE_FLAT ? (uint8_t)(level >> 8 * c)
+					 : content == IMAGE_GRADIENT
+						 ? (uint8_t)(level + x * slant + y * (c + 1))
+						 : (uint8_t)image_random(&state);
+	return pixels;
+}
+
+static void widen_quant(j_compress_ptr cinfo)
+{
+	for (int i = 0; i < 2; i++)
+		for (int k = 0; cinfo->quant_tbl_ptrs[i] && k < 64; k++)
+			cinfo->quant_tbl_ptrs[i]->quantval[k] =
+				(UINT16)(cinfo->quant_tbl_ptrs[i]->quantval[k] + (k % 5) * 150);
+}
+
 static void write_exif(j_compress_ptr cinfo, int orientation, bool big)
 {
 	uint8_t exif[] = {'E',	'x',  'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0,
@@ -71,9 +99,11 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 	jpeg_scan_info scans[4];
 	unsigned char *data = NULL;
 	unsigned long size = 0;
-	uint8_t *pixels = image_pixels(width, height, (uint32_t)kind->components, seed);
+	uint8_t *pixels =
+		content_pixels(kind->content, width, height, (uint32_t)kind->components, seed);
 
 	cinfo.err = jpeg_std_error(&errors);
+	errors.trace_level = -1; /* it remarks on 16-bit tables */
 	jpeg_create_compress(&cinfo);
 	jpeg_mem_dest(&cinfo, &data, &size);
 	cinfo.image_width = width;
@@ -91,9 +121,15 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 	for (int i = 0; i < cinfo.num_components; i++) {
 		/* of YCCK the last component has full resolution too */
 		bool full = i == 0 || (i == 3 && kind->ycck);
-		cinfo.comp_info[i].h_samp_factor = full ? kind->h : 1;
-		cinfo.comp_info[i].v_samp_factor = full ? kind->v : 1;
+		cinfo.comp_info[i].h_samp_factor = full		    ? kind->h
+						   : kind->chroma_h ? kind->chroma_h
+								    : 1;
+		cinfo.comp_info[i].v_samp_factor = full		    ? kind->v
+						   : kind->chroma_v ? kind->chroma_v
+								    : 1;
 	}
+	if (kind->wide_quant)
+		widen_quant(&cinfo);
 	if (kind->progressive)
 		jpeg_simple_progression(&cinfo);
 	if (kind->separate)
@@ -101,6 +137,7 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 	cinfo.arith_code = kind->arithmetic;
 	cinfo.optimize_coding = kind->optimise;
 	cinfo.restart_in_rows = kind->restart_rows;
+	cinfo.restart_interval = (unsigned)kind->restart_mcus;
 	if (kind->not_adobe)
 		cinfo.write_Adobe_marker = FALSE;
 	jpeg_start_compress(&cinfo, TRUE);

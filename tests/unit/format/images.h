@@ -5,10 +5,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum image_content {
+	IMAGE_MIXED, /* shapes, gradients and noise: every frequency occurs */
+	IMAGE_FLAT,
+	IMAGE_GRADIENT,
+	IMAGE_NOISE, /* of full range: coefficients as large as they get */
+};
+
 struct jpeg_kind {
+	enum image_content content;
 	int components;     /* 1 grey, 3 YCbCr, 4 CMYK */
-	int h, v;           /* sampling factors of the first component; the others have 1 */
+	int h, v;           /* sampling factors of the first component */
+	int chroma_h, chroma_v; /* of the others, 0: 1 */
 	int restart_rows;   /* MCU rows between restart markers, 0: none */
+	int restart_mcus;   /* or MCUs */
+	bool wide_quant;    /* quantisation tables with values beyond 255 */
 	bool progressive;
 	bool arithmetic;
 	bool optimise;
@@ -22,7 +33,7 @@ struct jpeg_kind {
 };
 
 uint64_t image_random(uint64_t *state);
-/* Shapes, gradients and noise: every frequency occurs. */
+/* IMAGE_MIXED */
 uint8_t *image_pixels(uint32_t width, uint32_t height, uint32_t channels, uint64_t seed);
 uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kind, uint64_t seed, size_t *ret_size);
 /* Full decode at 1/denominator by a plain libjpeg loop: RGB, or CMYK as stored; returns components through ret. */

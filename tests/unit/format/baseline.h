@@ -1,0 +1,24 @@
+/*
+ * A generated JPEG with its pixels as libjpeg-turbo decodes it and the index that ours makes of it: what the tests of our own
+ * decoder compare. The caller drops what it made.
+ */
+#pragma once
+
+#include "images.h"
+#include "jpeg_baseline.h"
+
+struct picture {
+	uint8_t *jpeg;
+	size_t jpeg_size;
+	uint8_t *pixels; /* libjpeg-turbo's: RGB, whole image */
+	uint32_t width, height, components;
+	uint8_t *index; /* NULL: none */
+	size_t index_size;
+};
+
+struct picture picture_make(uint32_t width, uint32_t height, const struct jpeg_kind *kind, uint64_t seed);
+void picture_drop(struct picture *picture);
+/* Makes the index and keeps it in the picture. */
+int picture_index(struct jpeg_baseline *decoder, struct picture *picture);
+int picture_decode(struct jpeg_baseline *decoder, const struct picture *picture, bool indexed, uint32_t x, uint32_t y,
+		   uint32_t width, uint32_t height, const uint8_t **ret_pixels);
