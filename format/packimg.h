@@ -182,6 +182,8 @@ struct packimg_jpeg_info {
 	uint8_t orientation;    /* EXIF 1..8; 1 when absent */
 	bool progressive;
 	bool arithmetic;
+	bool several_scans;        /* the first scan does not hold all components: not interleaved */
+	uint32_t restart_interval; /* MCUs between restart markers, 0: none */
 };
 
 int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_info *ret_info, struct packimg_error *error);
@@ -193,6 +195,13 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
  */
 int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
 		       const struct packimg_jpeg_info *info, const uint8_t **ret_side, size_t *ret_size);
+/* Has the sample such an index? Whether it is right is not looked at. */
+bool packimg_sample_indexed(const struct packimg_sample *sample);
+/*
+ * Makes a JPEG sample's index again from its scan and compares it with the stored one. 0: the same; -ENODATA: none of this version is stored; -EBADMSG: it
+ * differs, error (may be NULL) names row, field, both values; -ENOMEM. The decoder's pixels and indexes become invalid.
+ */
+int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sample *sample, struct packimg_error *error);
 
 /* Encoders, scratch owned by one thread. Output is valid until the encoder's next call. */
 
@@ -206,6 +215,20 @@ int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, 
 			size_t *ret_size);
 int packimg_encode_zstd(struct packimg_encoder *encoder, const uint8_t *pixels, size_t size, int level,
 			const uint8_t **ret_data, size_t *ret_size);
+
+/* Transcoder, scratch owned by one thread. Output is valid until its next call. */
+
+struct packimg_transcoder;
+
+int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder);
+void packimg_transcoder_free(struct packimg_transcoder *transcoder);
+/*
+ * Turns a JPEG of any coding (progressive, arithmetic, several scans, restart intervals) into one baseline scan with optimised Huffman tables, without loss: the
+ * coefficients and hence the decoded pixels are the same, APPn and COM segments are kept, bytes behind EOI are not. -EBADMSG: damaged; -ENOTSUP: not to be read, too
+ * large, or more than a baseline scan can hold; -ENOMEM. error may be NULL.
+ */
+int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size,
+			   const uint8_t **ret_data, size_t *ret_size, struct packimg_error *error);
 
 /* Writer: one thread */
 
@@ -252,6 +275,31 @@ uint64_t packimg_writer_bytes(const struct packimg_writer *writer);
 int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error);
 /* Frees the writer; without a successful finish before, removes what was written. Accepts NULL. */
 void packimg_writer_free(struct packimg_writer *writer);
+
+/*
+ * Rewriter: the files of a dataset anew with other indexes, all else as it is (SPEC.md, "Adding side data"). Nothing changes before
+ * packimg_rewriter_finish(). The dataset must outlive it; readers that have it open go on with the old files. One thread.
+ */
+
+struct packimg_rewriter;
+
+/* -EBADMSG when packimg_check() finds damage; -EINVAL when shards are links to several directories. Errors name the file. */
+int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
+			 struct packimg_error *error);
+/* All samples in the order in which packimg_rewriter_put() takes them: as they lie in the files. */
+const uint64_t *packimg_rewriter_order(const struct packimg_rewriter *rewriter);
+/*
+ * The next sample of that order. index: side data as packimg_index_jpeg() makes it, in place of any index that the sample has; of size 0: an index that
+ * it has is dropped; NULL: its side data stays as it is.
+ */
+int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index, size_t index_size,
+			 struct packimg_error *error);
+/* Bytes written so far, all shards. */
+uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter);
+/* After the last sample: syncs, then renames over the old files. A set that is interrupted between two of them is whole: some of its shards are new. */
+int packimg_rewriter_finish(struct packimg_rewriter *rewriter, struct packimg_error *error);
+/* Without a successful finish before, removes what was written. Accepts NULL. */
+void packimg_rewriter_free(struct packimg_rewriter *rewriter);
 
 #ifdef __cplusplus
 }

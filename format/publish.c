@@ -1,4 +1,5 @@
 #include "error.h"
+#include "uuid.h"
 #include "writer.h"
 
 #include <errno.h>
@@ -238,13 +239,6 @@ static int shard_append_facts(struct packimg_writer *writer, uint32_t number,
 	return r;
 }
 
-/* Marks 16 bytes as a UUID of version 8: made by the application's own rule (RFC 9562, 5.8). */
-static void uuid_mark(uint8_t uuid[16])
-{
-	uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80);
-	uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
-}
-
 /* Derives the set's UUID from the checksums and places of all sections, hence from all content. */
 static int uuid_derive(struct packimg_writer *writer)
 {
@@ -264,11 +258,8 @@ static int uuid_derive(struct packimg_writer *writer)
 		XXH3_128bits_update(state, writer->facts.mean, sizeof(writer->facts.mean));
 		XXH3_128bits_update(state, writer->facts.std, sizeof(writer->facts.std));
 	}
-	XXH128_canonical_t canonical;
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+	uuid_from_hash(XXH3_128bits_digest(state), writer->uuid);
 	XXH3_freeState(state);
-	memcpy(writer->uuid, canonical.digest, sizeof(writer->uuid));
-	uuid_mark(writer->uuid);
 	return 0;
 }
 
@@ -297,10 +288,7 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 	memcpy(header.set_uuid, writer->uuid, sizeof(header.set_uuid));
 	memcpy(seed, writer->uuid, 16);
 	memcpy(seed + 16, &number, sizeof(number));
-	XXH128_canonical_t canonical;
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits(seed, sizeof(seed)));
-	memcpy(header.shard_uuid, canonical.digest, sizeof(header.shard_uuid));
-	uuid_mark(header.shard_uuid);
+	uuid_from_hash(XXH3_128bits(seed, sizeof(seed)), header.shard_uuid);
 	if (facts->has_statistics) {
 		memcpy(header.mean, facts->mean, sizeof(header.mean));
 		memcpy(header.std, facts->std, sizeof(header.std));

@@ -1,5 +1,5 @@
 #include "codec.h"
-#include "jpeg_common.h"
+#include "jpeg_output.h"
 #include "scratch.h"
 
 #include <errno.h>
@@ -7,15 +7,13 @@
 #include <string.h>
 #include <zstd.h>
 
-enum { ROWS_AT_ONCE = 16, OUTPUT_SIZE_FIRST = 64 << 10 };
+enum { ROWS_AT_ONCE = 16 };
 
 struct packimg_encoder {
 	struct jpeg_trap trap;
 	struct jpeg_compress_struct cinfo;
-	struct jpeg_destination_mgr destination;
+	struct jpeg_output output;
 	struct jpeg_arena arena;
-	uint8_t *output; /* JPEG bytes; grows by doubling */
-	size_t output_size;
 	struct scratch zstd_output;
 	ZSTD_CCtx *zstd;
 };
@@ -29,37 +27,6 @@ struct encode_request {
 	bool optimise;
 };
 
-static void destination_init(j_compress_ptr cinfo)
-{
-	struct packimg_encoder *encoder = (struct packimg_encoder *)cinfo->err;
-
-	encoder->destination.next_output_byte = encoder->output;
-	encoder->destination.free_in_buffer = encoder->output_size;
-}
-
-static boolean destination_empty(j_compress_ptr cinfo)
-{
-	struct packimg_encoder *encoder = (struct packimg_encoder *)cinfo->err;
-	size_t used = encoder->output_size;
-
-	uint8_t *output = realloc(encoder->output, used * 2);
-	if (!output)
-		jpeg_trap_raise((j_common_ptr)cinfo, -ENOMEM, "out of memory for JPEG data");
-	encoder->output = output;
-	encoder->output_size = used * 2;
-	encoder->destination.next_output_byte = output + used;
-	encoder->destination.free_in_buffer = used;
-	return TRUE;
-}
-
-static void destination_term(j_compress_ptr cinfo)
-{
-}
-
-/* libjpeg hands back its error manager, which is the encoder's first member's first member. */
-_Static_assert(offsetof(struct packimg_encoder, trap.manager) == 0,
-	       "destination_empty casts it back");
-
 static int encoder_init(struct packimg_encoder *encoder)
 {
 	jpeg_trap_init(&encoder->trap);
@@ -68,13 +35,7 @@ static int encoder_init(struct packimg_encoder *encoder)
 		return encoder->trap.code;
 	jpeg_create_compress(&encoder->cinfo);
 	jpeg_arena_attach(&encoder->arena, (j_common_ptr)&encoder->cinfo);
-	encoder->destination = (struct jpeg_destination_mgr){
-		.init_destination = destination_init,
-		.empty_output_buffer = destination_empty,
-		.term_destination = destination_term,
-	};
-	encoder->cinfo.dest = &encoder->destination;
-	return 0;
+	return jpeg_output_init(&encoder->output, &encoder->cinfo);
 }
 
 int packimg_encoder_new(struct packimg_encoder **ret_encoder)
@@ -85,9 +46,7 @@ int packimg_encoder_new(struct packimg_encoder **ret_encoder)
 	int r = encoder_init(encoder);
 	if (r == 0) {
 		encoder->zstd = ZSTD_createCCtx();
-		encoder->output = malloc(OUTPUT_SIZE_FIRST);
-		encoder->output_size = OUTPUT_SIZE_FIRST;
-		if (!encoder->zstd || !encoder->output)
+		if (!encoder->zstd)
 			r = -ENOMEM;
 	}
 	if (r < 0) {
@@ -106,7 +65,7 @@ void packimg_encoder_free(struct packimg_encoder *encoder)
 	jpeg_destroy_compress(&encoder->cinfo);
 	ZSTD_freeCCtx(encoder->zstd);
 	scratch_deinit(&encoder->zstd_output);
-	free(encoder->output);
+	jpeg_output_deinit(&encoder->output);
 	free(encoder);
 }
 
@@ -158,8 +117,8 @@ int packimg_encode_jpeg(struct packimg_encoder *encoder, const uint8_t *pixels, 
 	jpeg_abort_compress(&encoder->cinfo);
 	if (encoder->trap.code < 0)
 		return encoder->trap.code;
-	*ret_data = encoder->output;
-	*ret_size = encoder->output_size - encoder->destination.free_in_buffer;
+	*ret_data = encoder->output.data;
+	*ret_size = jpeg_output_used(&encoder->output);
 	return 0;
 }
 

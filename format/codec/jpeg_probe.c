@@ -18,6 +18,7 @@ enum {
 	MARKER_SOI = 0xd8,
 	MARKER_EOI = 0xd9,
 	MARKER_SOS = 0xda,
+	MARKER_DRI = 0xdd,
 	MARKER_APP1 = 0xe1,
 	MARKER_TEM = 0x01,
 	TAG_ORIENTATION = 0x0112,
@@ -116,6 +117,13 @@ static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8
 	return 0;
 }
 
+/* What the head of the first scan says, as far as it is there. */
+static bool has_several_scans(const uint8_t *data, size_t size, size_t position,
+			      uint32_t components)
+{
+	return size - position >= 3 && data[position + 2] < components;
+}
+
 int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_info *ret_info,
 		       struct packimg_error *error)
 {
@@ -149,11 +157,14 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 				return r;
 		} else if (marker == MARKER_APP1 && info.orientation == 0) {
 			info.orientation = exif_orientation(segment, segment_size);
+		} else if (marker == MARKER_DRI && segment_size >= 2) {
+			info.restart_interval = get16(segment, false);
 		}
 		position += 2 + segment_size;
 	}
 	if (info.width == 0)
 		return packimg_fail(error, -EBADMSG, "JPEG has a scan but no frame header");
+	info.several_scans = has_several_scans(data, size, position, info.components);
 	if (info.orientation == 0)
 		info.orientation = 1;
 	*ret_info = info;

@@ -54,6 +54,29 @@ int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **r
 	return -ENODATA;
 }
 
+int side_replace(const uint8_t *side, size_t size, uint32_t kind, const uint8_t *item,
+		 size_t item_size, uint8_t *output, size_t *ret_size)
+{
+	struct pimg_side_item head;
+	const uint8_t *content;
+	size_t used = 0;
+
+	while (size > 0) {
+		const uint8_t *start = side;
+
+		if (!next_item(&side, &size, &head, &content))
+			return -EBADMSG;
+		if (head.kind == kind)
+			continue;
+		memcpy(output + used, start, (size_t)(side - start));
+		used += (size_t)(side - start);
+	}
+	if (item_size > 0)
+		memcpy(output + used, item, item_size);
+	*ret_size = used + item_size;
+	return 0;
+}
+
 size_t side_item_size(size_t content_size)
 {
 	return sizeof(struct pimg_side_item) + ((content_size + 7) & ~(size_t)7);

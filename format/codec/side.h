@@ -10,6 +10,12 @@ bool side_is_valid(const uint8_t *side, size_t size);
 /* Content of the first item of a kind; -ENODATA when there is none before the items end or break off. */
 int side_find(const uint8_t *side, size_t size, uint32_t kind, const uint8_t **ret_content,
 	      size_t *ret_size);
+/*
+ * Copies all items that are not of the kind, then the item that is given as side_item_write() made it (item_size 0: none), to output, which has room for
+ * size + item_size bytes. Returns what that came to, or -EBADMSG when the items break off.
+ */
+int side_replace(const uint8_t *side, size_t size, uint32_t kind, const uint8_t *item, size_t item_size,
+		 uint8_t *output, size_t *ret_size);
 /* Bytes of an item with that much content. */
 size_t side_item_size(size_t content_size);
 /* Writes one item of side_item_size() bytes. */

@@ -33,6 +33,8 @@ static void test_kinds(void **state)
 		{.components = 3, .h = 2, .v = 2, .progressive = true},
 		{.components = 3, .h = 2, .v = 2, .arithmetic = true},
 		{.components = 3, .h = 2, .v = 2, .arithmetic = true, .progressive = true},
+		{.components = 3, .h = 2, .v = 2, .separate = true},
+		{.components = 3, .h = 2, .v = 2, .restart_rows = 1},
 	};
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
@@ -44,6 +46,9 @@ static void test_kinds(void **state)
 		assert_int_equal(info.progressive, kinds[k].progressive);
 		assert_int_equal(info.arithmetic, kinds[k].arithmetic);
 		assert_int_equal(info.orientation, 1);
+		/* a progressive file begins with a scan of all DC coefficients */
+		assert_int_equal(info.several_scans, kinds[k].separate);
+		assert_int_equal(info.restart_interval, kinds[k].restart_rows ? 19 : 0);
 	}
 }
 

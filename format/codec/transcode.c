@@ -1,0 +1,150 @@
+/*
+ * Lossless transcoding of JPEGs: the coefficients of any file that libjpeg-turbo reads, written again as one baseline scan with Huffman tables
+ * optimised for it. Markers (APPn, COM) are copied byte for byte in their order, JFIF and Adobe's among them, so that
+ * every reader takes the colours as before. The two libjpeg objects keep the library's own memory manager: an image's
+ * memory is given back after it.
+ */
+#include "error.h"
+#include "jpeg_output.h"
+#include "packimg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	SCANS_MAX = 100, /* as when decoding; encoders make about ten */
+	MARKER_SIZE_MAX = 0xffff,
+};
+
+/* Bytes of coefficients that an image may need: 170 megapixels without subsampling. */
+#define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
+
+struct packimg_transcoder {
+	struct jpeg_trap trap;
+	struct jpeg_decompress_struct source;
+	struct jpeg_compress_struct target;
+	struct jpeg_progress_mgr progress;
+	struct jpeg_output output;
+	bool writing; /* reading went well */
+};
+
+static void progress_monitor(j_common_ptr cinfo)
+{
+	if (cinfo->is_decompressor && ((j_decompress_ptr)cinfo)->input_scan_number > SCANS_MAX)
+		jpeg_trap_raise(cinfo, -EBADMSG, "JPEG has more than %d scans", SCANS_MAX);
+}
+
+static int create(struct packimg_transcoder *transcoder)
+{
+	jpeg_trap_init(&transcoder->trap);
+	transcoder->source.err = &transcoder->trap.manager;
+	transcoder->target.err = &transcoder->trap.manager;
+	if (setjmp(transcoder->trap.jump))
+		return transcoder->trap.code;
+	jpeg_create_decompress(&transcoder->source);
+	jpeg_create_compress(&transcoder->target);
+	jpeg_save_markers(&transcoder->source, JPEG_COM, MARKER_SIZE_MAX);
+	for (int i = 0; i < 16; i++)
+		jpeg_save_markers(&transcoder->source, JPEG_APP0 + i, MARKER_SIZE_MAX);
+	transcoder->progress.progress_monitor = progress_monitor;
+	transcoder->source.progress = &transcoder->progress;
+	return jpeg_output_init(&transcoder->output, &transcoder->target);
+}
+
+int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder)
+{
+	struct packimg_transcoder *transcoder = calloc(1, sizeof(*transcoder));
+	if (!transcoder)
+		return -ENOMEM;
+	int r = create(transcoder);
+	if (r < 0) {
+		packimg_transcoder_free(transcoder);
+		return r;
+	}
+	*ret_transcoder = transcoder;
+	return 0;
+}
+
+void packimg_transcoder_free(struct packimg_transcoder *transcoder)
+{
+	if (!transcoder)
+		return;
+	jpeg_destroy_compress(&transcoder->target);
+	jpeg_destroy_decompress(&transcoder->source);
+	jpeg_output_deinit(&transcoder->output);
+	free(transcoder);
+}
+
+/* Refuses what would need more memory than its bytes and the limit justify, before any is taken. */
+static void check_size(struct jpeg_decompress_struct *source, size_t data_size)
+{
+	uint64_t blocks = 0, blocks_max = (uint64_t)data_size * (source->arith_code ? 512 : 8);
+
+	for (int i = 0; i < source->num_components; i++)
+		blocks += (uint64_t)source->comp_info[i].width_in_blocks *
+			  source->comp_info[i].height_in_blocks;
+	if (blocks > blocks_max)
+		jpeg_trap_raise((j_common_ptr)source, -EBADMSG,
+				"JPEG has too few bytes for %ux%u pixels", source->image_width,
+				source->image_height);
+	if (blocks * sizeof(JBLOCK) > COEFFICIENTS_SIZE_MAX)
+		jpeg_trap_raise((j_common_ptr)source, -ENOTSUP,
+				"JPEG of %ux%u pixels is too large to be transcoded",
+				source->image_width, source->image_height);
+}
+
+static void write_markers(struct packimg_transcoder *transcoder)
+{
+	for (jpeg_saved_marker_ptr marker = transcoder->source.marker_list; marker;
+	     marker = marker->next)
+		jpeg_write_marker(&transcoder->target, marker->marker, marker->data,
+				  marker->data_length);
+}
+
+/* Everything that may jump. */
+static void transcode(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size)
+{
+	struct jpeg_decompress_struct *source = &transcoder->source;
+	struct jpeg_compress_struct *target = &transcoder->target;
+
+	transcoder->writing = false;
+	jpeg_mem_src(source, data, size);
+	jpeg_read_header(source, TRUE);
+	check_size(source, size);
+	jvirt_barray_ptr *coefficients = jpeg_read_coefficients(source);
+	transcoder->writing = true;
+	jpeg_copy_critical_parameters(source, target);
+	/* the file's own are among the copied markers */
+	target->write_JFIF_header = FALSE;
+	target->write_Adobe_marker = FALSE;
+	target->arith_code = FALSE;
+	target->optimize_coding = TRUE;
+	target->restart_interval = 0;
+	target->restart_in_rows = 0;
+	target->scan_info = NULL;
+	target->num_scans = 0;
+	jpeg_write_coefficients(target, coefficients);
+	write_markers(transcoder);
+	jpeg_finish_compress(target);
+}
+
+int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t *data, size_t size,
+			   const uint8_t **ret_data, size_t *ret_size, struct packimg_error *error)
+{
+	transcoder->trap.code = 0;
+	if (setjmp(transcoder->trap.jump) == 0)
+		transcode(transcoder, data, size);
+	jpeg_abort_compress(&transcoder->target);
+	jpeg_abort_decompress(&transcoder->source);
+	int r = transcoder->trap.code;
+	if (r < 0) {
+		/* what was read is good: only baseline cannot hold it (too large an MCU or coefficient) */
+		if (transcoder->writing && r == -EBADMSG)
+			r = -ENOTSUP;
+		return packimg_fail(error, r, "%s", transcoder->trap.text);
+	}
+	*ret_data = transcoder->output.data;
+	*ret_size = jpeg_output_used(&transcoder->output);
+	return 0;
+}
