@@ -19,6 +19,7 @@ import zipfile
 
 PACKIMG = os.environ["PACKIMG"]
 IMAGES = os.environ["PACKIMG_IMAGES"]  # the program that draws them
+FORGE = os.environ["PACKIMG_FORGE"]  # one that changes a byte of a sample's side data and mends the checksums
 PARTS = os.environ.get("PACKIMG_PARTS", "png webp").split()
 
 
@@ -179,6 +180,136 @@ class PackimgTest(unittest.TestCase):
         info = json.loads(self.packimg("info", "--json", "raw.pimg"))
         self.assertEqual(info["metadata"]["statistics.images"], "36")
         self.assertEqual([round(x, 6) for x in info["mean"]], [round(x, 6) for x in exact["mean"]])
+
+    def markers(self, data):
+        """Markers of a JPEG up to its first scan."""
+        found, at = [], 2
+        while not found or found[-1] != 0xda:
+            found.append(data[at + 1])
+            at += 2 + int.from_bytes(data[at + 2:at + 4], "big")
+        return found
+
+    def test_what_has_no_index(self):
+        kinds = self.images / "kinds"
+        summary = self.convert(kinds, "-o", "kept.pimg")
+        self.assertEqual(summary["unindexed"], {"progressive": 1, "cmyk": 1})
+        self.assertEqual(summary["indexed"] + 2, summary["codecs"]["jpeg"])
+        text = self.packimg("convert", "-q", kinds, "-o", "text.pimg")
+        self.assertIn("1 progressive: convert with --progressive transcode", text)
+        self.assertIn("1 in CMYK: convert with --jpeg quality", text)
+        self.packimg("extract", "-q", "kept.pimg", "-o", "kept")
+        self.packimg("convert", "-q", kinds, "-o", "no.pimg", "--progressive", "squeeze", rc=2)
+        self.assertIn("keep, transcode", self.stderr)
+        for jobs in (1, 3):
+            summary = self.convert(kinds, "-o", f"{jobs}.pimg", "--progressive", "transcode", "--check", "-j", jobs)
+            self.assertEqual(summary["unindexed"], {"cmyk": 1})
+            self.assertEqual(summary["transcoded"], 1)
+        self.assertEqual((self.dir / "1.pimg").read_bytes(), (self.dir / "3.pimg").read_bytes())
+        self.packimg("verify", "-q", "1.pimg")
+        self.packimg("extract", "-q", "1.pimg", "-o", "made")
+        changed = [p.name for p in (self.dir / "kept").rglob("*.jp*g")
+                   if p.read_bytes() != (self.dir / "made" / p.relative_to(self.dir / "kept")).read_bytes()]
+        self.assertEqual(changed, ["progressive.jpg"])
+        self.assertIn(0xc2, self.markers(next((self.dir / "kept").rglob("progressive.jpg")).read_bytes()))
+        self.assertIn(0xc0, self.markers(next((self.dir / "made").rglob("progressive.jpg")).read_bytes()))
+        # The same pixels: raw copies of both are equal.
+        self.convert("kept", "--raw", "--class-from", "none", "-o", "a.pimg")
+        self.convert("made", "--raw", "--class-from", "none", "-o", "b.pimg")
+        pixels = [[p["bytes"] for p in self.list(name)] for name in ("a.pimg", "b.pimg")]
+        self.assertEqual(*pixels)
+        statistics = [json.loads(self.packimg("info", "--json", name))["mean"] for name in ("a.pimg", "b.pimg")]
+        self.assertEqual(*statistics)
+
+    def facts_of(self, path):
+        info = json.loads(self.packimg("info", "--json", path))
+        listed = [{key: s[key] for key in s if key != "side_bytes"} for s in self.list(path)]
+        return info["uuid"], info["metadata"], info.get("mean"), info["classes"], listed
+
+    def test_index(self):
+        self.convert(self.tree, "--no-index", "-o", "one.pimg")
+        self.convert(self.tree, "--no-index", "-o", "set.pimg", "--shard-size", "64K")
+        self.assertGreater(len(list(self.dir.glob("set-*"))), 1)
+        for name in ("one.pimg", "set.pimg"):
+            before, files = self.facts_of(name), sorted(p.name for p in self.dir.iterdir())
+            report = json.loads(self.packimg("index", "-q", "--json", name))
+            self.assertEqual((report["jpegs"], report["indexed"], report["made"]), (36, 36, 36))
+            self.assertEqual(report["unindexed"], {})
+            self.assertEqual(self.facts_of(name), before)
+            self.assertEqual(sorted(p.name for p in self.dir.iterdir()), files)
+            self.packimg("verify", "-q", name)
+            self.assertEqual(json.loads(self.packimg("info", "--json", name))["bytes"], report["bytes"])
+            once = {p.name: p.read_bytes() for p in self.dir.iterdir()}
+            self.packimg("index", "-q", name, rc=2)
+            self.assertIn("indexed already: 36 of 36", self.stderr)
+            self.assertIn("--rebuild", self.stderr)
+            self.packimg("index", "-q", "--rebuild", "-j", 1, name)
+            self.assertTrue(once == {p.name: p.read_bytes() for p in self.dir.iterdir()})
+        # What has one keeps it, what can have none is named.
+        self.convert(self.images / "kinds", "-o", "kinds.pimg")
+        self.packimg("index", "-q", "kinds.pimg", rc=2)
+        self.assertIn("and the others can have none", self.stderr)
+        self.convert(self.tree, "--no-index", "-o", "plain.pimg")
+        self.packimg("split", "-q", "one.pimg", "--into", "a=0.5")
+        self.packimg("merge", "-q", "one-a.pimg", "plain.pimg", "-o", "some.pimg")
+        report = json.loads(self.packimg("index", "-q", "--json", "some.pimg"))
+        self.assertEqual((report["indexed"], report["made"]), (54, 36))
+        self.packimg("verify", "-q", "some.pimg")
+        self.convert(self.images / "kinds", "--no-index", "-o", "bare.pimg")
+        report = json.loads(self.packimg("index", "-q", "--json", "bare.pimg"))
+        self.assertEqual(report["unindexed"], {"progressive": 1, "cmyk": 1})
+        self.assertEqual(report["made"] + 2, report["jpegs"])
+        self.convert(self.tree, "--raw", "-o", "raw.pimg")
+        self.packimg("index", "-q", "raw.pimg", rc=2)
+        self.assertIn("no JPEGs", self.stderr)
+        self.packimg("index", "-q", "nowhere.pimg", rc=2)
+
+    def test_index_of_damage(self):
+        self.convert(self.tree, "--no-index", "-o", "out.pimg")
+        self.damage("out.pimg", 5)
+        report = json.loads(self.packimg("index", "-q", "--json", "out.pimg", rc=1))
+        self.assertEqual((report["made"], report["damaged"], report["unindexed"]), (35, 1, {"damaged": 1}))
+        self.assertIn("sample 5 (ant/05.jpg)", self.stderr)
+        report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
+        self.assertEqual([s["index"] for s in report["bad_samples"]], [5])
+
+    def test_index_interrupted(self):
+        """Killed at any moment, the file is the old one or the new one, and a later run tidies up."""
+        self.convert(*[self.tree] * 12, "--no-index", "-o", "out.pimg")
+        before = (self.dir / "out.pimg").read_bytes()
+        shutil.copy(self.dir / "out.pimg", self.dir / "again.pimg")
+        self.packimg("index", "-q", "again.pimg")
+        after = (self.dir / "again.pimg").read_bytes()
+        (self.dir / "again.pimg").unlink()
+        for delay in (0.002, 0.005, 0.01, 0.02, 0.03, 0.05):
+            for way in (signal.SIGTERM, signal.SIGKILL):
+                (self.dir / "out.pimg").write_bytes(before)
+                process = subprocess.Popen([PACKIMG, "index", "-q", "out.pimg"], cwd=self.dir,
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(delay)
+                process.send_signal(way)
+                process.wait()
+                self.assertIn((self.dir / "out.pimg").read_bytes(), (before, after))
+                if way == signal.SIGTERM:
+                    self.assertEqual([p.name for p in self.dir.iterdir() if p.name != "out.pimg"], [])
+        (self.dir / "out.pimg").write_bytes(before)
+        self.packimg("index", "-q", "out.pimg")
+        self.assertEqual([p.name for p in self.dir.iterdir()], ["out.pimg"])
+
+    def test_wrong_index_is_found(self):
+        """verify names the sample, the field and both values even where the checksums were made to fit."""
+        self.convert(self.tree, "-o", "out.pimg")
+        self.forge("out.pimg", 20, 8 + 8, 4)
+        report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
+        self.assertEqual([s["index"] for s in report["bad_samples"]], [20])
+        self.assertRegex(report["bad_samples"][0]["reason"],
+                         r"JPEG index: row 0: position is 4, the scan's 0; packimg index --rebuild out.pimg")
+        self.packimg("verify", "-q", "--checksums", "out.pimg")
+        self.packimg("index", "-q", "--rebuild", "out.pimg")
+        self.packimg("verify", "-q", "out.pimg")
+
+    def forge(self, name, sample, at, value):
+        """Sets a byte of a sample's side data, and mends the checksums."""
+        subprocess.run([FORGE, str(self.dir / name), str(sample), str(at), str(value)], check=True)
 
     # Where it comes from
 

@@ -21,6 +21,7 @@ enum option_key {
 	KEY_CHECK,
 	KEY_OPTIMISE,
 	KEY_NO_INDEX,
+	KEY_PROGRESSIVE,
 	KEY_SHARD_SIZE,
 	KEY_SHUFFLE,
 	KEY_SPLIT,
@@ -76,6 +77,10 @@ static const struct argp_option options[] = {
 	{"optimise", KEY_OPTIMISE, NULL, 0, "optimal Huffman tables: 3 % smaller, slower to make",
 	 0},
 	{"no-index", KEY_NO_INDEX, NULL, 0, "no index beside JPEGs: packs faster, feeds slower", 0},
+	{"progressive", KEY_PROGRESSIVE, "HOW", 0,
+	 "keep (default), or transcode: progressive and other JPEGs that can have no index become "
+	 "baseline, without loss",
+	 0},
 	{"check", KEY_CHECK, NULL, 0, "decode verbatim JPEGs too, and treat damaged ones as errors",
 	 0},
 	{"statistics", KEY_STATISTICS, "N", 0,
@@ -162,6 +167,7 @@ static uint64_t parse_number(const char *option, const char *text, uint64_t low,
 static int parse_storage(int key, char *text, struct argp_state *state)
 {
 	static const char *const codecs[] = {"jpeg", "raw", "zstd", NULL};
+	static const char *const progressive[] = {"keep", "transcode", NULL};
 	struct command_line *line = state->input;
 	struct render_options *render = &line->convert->options.render;
 
@@ -199,6 +205,9 @@ static int parse_storage(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_NO_INDEX:
 		render->index = false;
+		return 0;
+	case KEY_PROGRESSIVE:
+		render->transcode = parse_word("progressive", text, progressive, state) == 1;
 		return 0;
 	case KEY_CHECK:
 		render->check = true;

@@ -51,7 +51,8 @@ struct convert {
 	struct convert_skip *skips;
 	uint64_t skip_count, skip_room;
 	uint64_t bytes_in; /* of source images */
-	uint64_t verbatim, indexed, kinds[3], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
+	uint64_t verbatim, transcoded, indexed, kinds[3], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
+	struct unindexed_counts unindexed;
 	double list_s, write_s;
 };
 

@@ -32,6 +32,9 @@ static void report_codecs(const struct convert *convert)
 			printf(" (%s verbatim, %s with index)",
 			       text_count(&count, convert->verbatim),
 			       text_count(&other, convert->indexed));
+		if (i == PACKIMG_CODEC_JPEG && convert->transcoded)
+			printf(", of them %s transcoded without loss",
+			       text_count(&count, convert->transcoded));
 		comma = ", ";
 	}
 	printf("\n  sources   ");
@@ -43,6 +46,7 @@ static void report_codecs(const struct convert *convert)
 		comma = ", ";
 	}
 	putchar('\n');
+	unindexed_print(&convert->unindexed);
 }
 
 static void report_part(const struct convert_part *part)
@@ -129,6 +133,8 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
 	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
 	json_object_set_new(json, "indexed", json_integer((json_int_t)convert->indexed));
+	json_object_set_new(json, "transcoded", json_integer((json_int_t)convert->transcoded));
+	json_object_set_new(json, "unindexed", unindexed_json(&convert->unindexed));
 	list = json_object();
 	for (int i = 1; i < 4; i++)
 		json_object_set_new(list, codec_names[i],

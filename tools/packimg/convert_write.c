@@ -189,6 +189,8 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 	statistics_add(&part->statistics, &outcome->statistics);
 	part->samples++;
 	convert->verbatim += rendered->verbatim;
+	convert->transcoded += rendered->transcoded;
+	convert->unindexed.counts[rendered->unindexed]++;
 	convert->kinds[rendered->kind]++;
 	convert->codecs[rendered->codec]++;
 	convert->indexed += rendered->side_size > 0;
@@ -245,6 +247,8 @@ static int describe(const struct convert *convert, struct buffer *text)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " zstd=%d", render->zstd_level);
 	if (!render->index)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " no-index");
+	if (render->transcode)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " progressive=transcode");
 	if (render->optimise)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " optimise");
 	if (convert->options.shuffle)

@@ -66,6 +66,7 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 			.height = jpeg.height,
 			.channels = jpeg.components,
 			.orientation = jpeg.orientation,
+			.jpeg = jpeg,
 		};
 		return 0;
 	}
@@ -198,23 +199,21 @@ static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
 
 int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 		const struct image_info *info, struct image_side *ret_side,
-		struct packimg_error *error)
+		enum unindexed *ret_reason, struct packimg_error *error)
 {
-	struct packimg_jpeg_info jpeg;
 	struct image_side side = {0};
 	struct image_pixels pixels;
 	int r;
 
-	r = packimg_jpeg_probe(data, size, &jpeg, error);
-	if (!r)
-		r = packimg_index_jpeg(reader->decoder, data, size, &jpeg, &side.data, &side.size);
+	r = packimg_index_jpeg(reader->decoder, data, size, &info->jpeg, &side.data, &side.size);
+	*ret_side = r ? (struct image_side){0} : side;
+	*ret_reason = r == 0	      ? UNINDEXED_NOT
+		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
+				      : UNINDEXED_DAMAGED;
 	/* What the index cannot follow may still be a good image to the decoder. */
 	if (r == -EBADMSG)
-		r = image_read(reader, data, size, info, NULL, 0, 0, &pixels, error);
-	if (r && r != -ENOTSUP)
-		return r;
-	*ret_side = r ? (struct image_side){0} : side;
-	return 0;
+		return image_read(reader, data, size, info, NULL, 0, 0, &pixels, error);
+	return r == -ENOTSUP ? 0 : r;
 }
 
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size,

@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "packimg.h"
+#include "unindexed.h"
 
 enum image_kind {
 	IMAGE_JPEG,
@@ -24,6 +25,7 @@ struct image_info {
 	uint32_t width, height; /* stored, before orientation */
 	uint8_t channels;       /* 1, 3 or 4 as stored; palette counts as 3 */
 	uint8_t orientation;    /* EXIF 1..8 */
+	struct packimg_jpeg_info jpeg; /* of a JPEG */
 };
 
 /* Pixels of an image, or of a reduced version of it whose first pixel need not be the image's (struct packimg_pixels). */
@@ -52,11 +54,11 @@ struct image_side {
 };
 
 /*
- * Makes the index of a JPEG, valid until the reader's next call. 0 with a size of 0 when its kind gets none; -EBADMSG when its scan is
- * damaged.
+ * Makes the index of a JPEG, valid until the reader's next call. 0 with a size of 0 and the reason when there is none; -EBADMSG when it does not
+ * decode.
  */
 int image_index(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
-		struct image_side *ret_side, struct packimg_error *error);
+		struct image_side *ret_side, enum unindexed *ret_reason, struct packimg_error *error);
 /* Decodes; side may be NULL; target sizes (upright; 0: full) allow a JPEG to come at 1/2, 1/4 or 1/8 when twice the target remains. */
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
 	       const struct image_side *side, uint32_t target_width, uint32_t target_height, struct image_pixels *ret_pixels,

@@ -22,6 +22,8 @@ int renderer_init(struct renderer *renderer, const struct render_options *option
 	r = image_reader_init(&renderer->reader);
 	if (!r)
 		r = packimg_encoder_new(&renderer->encoder);
+	if (!r && options->transcode)
+		r = packimg_transcoder_new(&renderer->transcoder);
 	if (!r)
 		r = resize_new(&renderer->resize);
 	if (r)
@@ -33,6 +35,7 @@ void renderer_deinit(struct renderer *renderer)
 {
 	image_reader_deinit(&renderer->reader);
 	packimg_encoder_free(renderer->encoder);
+	packimg_transcoder_free(renderer->transcoder);
 	resize_free(renderer->resize);
 	buffer_deinit(&renderer->pixels);
 	*renderer = (struct renderer){0};
@@ -83,17 +86,17 @@ static void add_statistics(struct statistics *statistics, const struct image_pix
 
 /* Puts the index of the JPEG that is bytes from offset to the end behind it. */
 static int add_index(struct renderer *renderer, struct buffer *bytes, size_t offset,
-		     const struct image_info *info, struct image_side *ret_side,
+		     const struct image_info *info, struct rendered *rendered,
 		     struct packimg_error *error)
 {
-	size_t size = bytes->size - offset;
 	struct image_side side;
 	int r;
 
-	*ret_side = (struct image_side){0};
+	rendered->data_size = bytes->size - offset;
 	if (!renderer->options.index)
 		return 0;
-	r = image_index(&renderer->reader, bytes->data + offset, size, info, &side, error);
+	r = image_index(&renderer->reader, bytes->data + offset, rendered->data_size, info, &side,
+			&rendered->unindexed, error);
 	if (r)
 		return r;
 	if (!side.size)
@@ -101,45 +104,69 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 	if (buffer_append(bytes, side.data, side.size) ||
 	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		return text_error(error, -ENOMEM, "out of memory");
-	*ret_side = (struct image_side){bytes->data + offset + size, side.size};
+	rendered->side_size = side.size;
 	return 0;
 }
 
-static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t offset,
-			 const struct image_info *info, struct statistics *statistics,
-			 struct rendered *ret_rendered, struct packimg_error *error)
+/* Puts a baseline JPEG of the same coefficients in the place of one that can have no index; others stay, too large ones among them. */
+static int transcode(struct renderer *renderer, struct buffer *bytes, size_t offset,
+		     struct image_info *info, bool *ret_transcoded, struct packimg_error *error)
 {
-	size_t size = bytes->size - offset;
-	bool sideways = info->orientation >= 5;
-	struct image_pixels pixels;
-	struct image_side side;
+	const uint8_t *data;
+	size_t size;
 	int r;
 
-	r = jpeg_check_end(bytes->data + offset, size, error);
+	*ret_transcoded = false;
+	if (!renderer->options.transcode || !unindexed_can_transcode(unindexed_reason(&info->jpeg)))
+		return 0;
+	r = packimg_transcode_jpeg(renderer->transcoder, bytes->data + offset, bytes->size - offset,
+				   &data, &size, error);
+	if (r)
+		return r == -ENOTSUP ? 0 : r;
+	bytes->size = offset;
+	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		return text_error(error, -ENOMEM, "out of memory");
+	*ret_transcoded = true;
+	return image_probe(bytes->data + offset, size, info, error);
+}
+
+static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t offset,
+			 struct image_info *info, struct statistics *statistics,
+			 struct rendered *ret_rendered, struct packimg_error *error)
+{
+	bool sideways = info->orientation >= 5;
+	struct rendered rendered = {
+		.width = sideways ? info->height : info->width,
+		.height = sideways ? info->width : info->height,
+		.codec = PACKIMG_CODEC_JPEG,
+		.channels = info->channels,
+		.orientation = info->orientation,
+		.kind = info->kind,
+	};
+	struct image_pixels pixels;
+	int r;
+
+	r = jpeg_check_end(bytes->data + offset, bytes->size - offset, error);
 	if (!r)
-		r = add_index(renderer, bytes, offset, info, &side, error);
+		r = transcode(renderer, bytes, offset, info, &rendered.transcoded, error);
+	if (!r)
+		r = add_index(renderer, bytes, offset, info, &rendered, error);
 	if (r)
 		return r;
+	rendered.verbatim = !rendered.transcoded;
 	if (renderer->options.check || statistics) {
-		r = image_read(&renderer->reader, bytes->data + offset, size, info, &side, 0, 0,
-			       &pixels, error);
+		const uint8_t *data = bytes->data + offset;
+		const struct image_side side = {data + rendered.data_size, rendered.side_size};
+
+		r = image_read(&renderer->reader, data, rendered.data_size, info,
+			       side.size ? &side : NULL, 0, 0, &pixels, error);
 		/* What is skipped must not depend on which images statistics happen to look at. */
 		if (r && renderer->options.check)
 			return r;
 		if (!r)
 			add_statistics(statistics, &pixels);
 	}
-	*ret_rendered = (struct rendered){
-		.data_size = size,
-		.side_size = side.size,
-		.width = sideways ? info->height : info->width,
-		.height = sideways ? info->width : info->height,
-		.codec = PACKIMG_CODEC_JPEG,
-		.channels = info->channels,
-		.orientation = info->orientation,
-		.verbatim = true,
-		.kind = info->kind,
-	};
+	*ret_rendered = rendered;
 	return 0;
 }
 
@@ -249,7 +276,6 @@ static int render_pixels(struct renderer *renderer, enum packimg_codec codec, st
 	uint32_t upright_height = sideways ? info->width : info->height;
 	bool shrink = width != upright_width || height != upright_height;
 	struct image_pixels pixels;
-	struct image_side side = {0};
 	const uint8_t *data;
 	size_t size;
 	int r;
@@ -267,22 +293,8 @@ static int render_pixels(struct renderer *renderer, enum packimg_codec codec, st
 	bytes->size = offset;
 	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		return text_error(error, -ENOMEM, "out of memory");
-	if (codec == PACKIMG_CODEC_JPEG) {
-		const struct image_info made = {
-			.kind = IMAGE_JPEG,
-			.width = width,
-			.height = height,
-			.channels = (uint8_t)pixels.channels,
-			.orientation = 1,
-		};
-
-		r = add_index(renderer, bytes, offset, &made, &side, error);
-		if (r)
-			return r;
-	}
-	*ret_rendered = (struct rendered){
+	struct rendered rendered = {
 		.data_size = size,
-		.side_size = side.size,
 		.width = width,
 		.height = height,
 		.codec = codec,
@@ -290,6 +302,16 @@ static int render_pixels(struct renderer *renderer, enum packimg_codec codec, st
 		.orientation = 1,
 		.kind = info->kind,
 	};
+	if (codec == PACKIMG_CODEC_JPEG) {
+		struct image_info made;
+
+		r = image_probe(bytes->data + offset, size, &made, error);
+		if (!r)
+			r = add_index(renderer, bytes, offset, &made, &rendered, error);
+		if (r)
+			return r;
+	}
+	*ret_rendered = rendered;
 	return 0;
 }
 

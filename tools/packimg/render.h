@@ -21,6 +21,7 @@ struct render_options {
 	enum packimg_codec other; /* under verbatim, for sources that are not JPEGs */
 	bool check;               /* decode what stays verbatim, too */
 	bool index;               /* store an index into each JPEG's scan beside it */
+	bool transcode;           /* under verbatim, what can have no index as it is (struct unindexed) */
 	bool optimise;            /* Huffman tables of JPEGs that are made */
 };
 
@@ -28,6 +29,7 @@ struct renderer {
 	struct render_options options;
 	struct image_reader reader;
 	struct packimg_encoder *encoder;
+	struct packimg_transcoder *transcoder;
 	struct resize *resize;
 	struct buffer pixels;
 };
@@ -39,8 +41,9 @@ struct rendered {
 	enum packimg_codec codec;
 	uint8_t channels;
 	uint8_t orientation;
-	bool verbatim;
+	bool verbatim, transcoded;
 	enum image_kind kind; /* of the source */
+	enum unindexed unindexed; /* why a JPEG has no index, when one was wanted */
 };
 
 int renderer_init(struct renderer *renderer, const struct render_options *options);

@@ -86,6 +86,20 @@ static void worker_free(void *worker)
 	packimg_decoder_free(worker);
 }
 
+/* A wrong index need not show in the pixels: a decoder may fall back to doing without. */
+static int verify_index(const struct verify *verify, struct packimg_decoder *decoder,
+			const struct packimg_sample *sample, struct verdict *verdict)
+{
+	struct packimg_error cause = {{0}};
+	int r = packimg_index_check(decoder, sample, &cause);
+
+	if (r == 0 || r == -ENODATA)
+		return 0;
+	return text_error(&verdict->error, r,
+			  "%.300s; packimg index --rebuild %.150s makes it anew", cause.text,
+			  verify->options->path);
+}
+
 static int verify_sample(const struct verify *verify, struct packimg_decoder *decoder,
 			 uint64_t index, struct verdict *verdict)
 {
@@ -106,7 +120,8 @@ static int verify_sample(const struct verify *verify, struct packimg_decoder *de
 		return 0;
 	region.width = sample.width;
 	region.height = sample.height;
-	return packimg_decode(decoder, &sample, &region, 0, 0, &pixels, &verdict->error);
+	r = packimg_decode(decoder, &sample, &region, 0, 0, &pixels, &verdict->error);
+	return r ? r : verify_index(verify, decoder, &sample, verdict);
 }
 
 static void run_block(void *context, void *worker, struct work_block *block)
@@ -242,7 +257,8 @@ int command_verify(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE",
-		.doc = "Check every checksum and decode every image.\v"
+		.doc = "Check every checksum, decode every image, and compare every index with its "
+		       "scan.\v"
 		       "Exit status: 0 when all is good, 1 when something is damaged, 2 when the "
 		       "dataset "
 		       "does not open.",

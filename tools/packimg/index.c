@@ -1,0 +1,399 @@
+/* packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode, the main thread writes in the files' order. */
+#include "command.h"
+#include "progress.h"
+#include "text.h"
+#include "unindexed.h"
+#include "workers.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	BYTES_UNDER_WAY = 64 << 20, /* of indexes that wait for the writer */
+};
+
+struct index_options {
+	const char *path;
+	unsigned jobs;
+	bool rebuild, json, quiet;
+};
+
+static const struct argp_option options[] = {
+	{"rebuild", 'r', NULL, 0, "make indexes that are there anew, too", 0},
+	{"jobs", 'j', "N", 0, "threads (default: all CPUs); never changes the result", 0},
+	{"json", 'J', NULL, 0, "print the summary as JSON", 0},
+	{"quiet", 'q', NULL, 0, "no progress", 0},
+	{0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct index_options *index = state->input;
+	uint64_t jobs;
+
+	switch (key) {
+	case 'r':
+		index->rebuild = true;
+		return 0;
+	case 'j':
+		if (text_parse_u64(text, 1, 1024, &jobs))
+			argp_error(state, "--jobs: \"%s\" is not a number from 1 to 1024", text);
+		index->jobs = (unsigned)jobs;
+		return 0;
+	case 'J':
+		index->json = true;
+		return 0;
+	case 'q':
+		index->quiet = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (index->path)
+			argp_error(state, "one FILE at a time");
+		index->path = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (!index->path)
+			argp_error(state, "no FILE given");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct index {
+	const struct index_options *options;
+	const struct packimg *dataset;
+	struct packimg_rewriter *rewriter;
+	const uint64_t *order;
+	/* What happened. */
+	uint64_t jpegs, kept, made, damaged;
+	uint64_t jpeg_bytes, made_bytes; /* of JPEGs that got one, of their indexes */
+	uint64_t bytes_before, bytes_after;
+	struct unindexed_counts unindexed;
+};
+
+enum action {
+	ACTION_KEEP, /* side data stays as it is */
+	ACTION_REPLACE,
+	ACTION_DROP, /* the index that is there, because none is right */
+};
+
+/* What came of one sample; an index's bytes are in the block. */
+struct outcome {
+	enum action action;
+	int status; /* 0, -EBADMSG: damaged, or another error that ends it all */
+	bool jpeg, had;
+	enum unindexed unindexed;
+	size_t offset, size;
+	uint32_t data_size;
+};
+
+static int worker_new(void *context, void **ret_worker)
+{
+	struct packimg_decoder *decoder;
+	int r = packimg_decoder_new(&decoder);
+
+	if (!r)
+		*ret_worker = decoder;
+	return r;
+}
+
+static void worker_free(void *worker)
+{
+	packimg_decoder_free(worker);
+}
+
+/* What the headers say; false when they cannot be read or do not fit the record. */
+static bool probe_sample(const struct packimg_sample *sample, struct packimg_jpeg_info *ret_info)
+{
+	bool sideways = sample->orientation >= 5;
+
+	return !packimg_jpeg_probe(sample->data, sample->data_size, ret_info, NULL) &&
+	       ret_info->width == (sideways ? sample->height : sample->width) &&
+	       ret_info->height == (sideways ? sample->width : sample->height) &&
+	       ret_info->components == sample->channels;
+}
+
+static void index_sample(const struct index *index, struct packimg_decoder *decoder,
+			 uint64_t number, struct buffer *bytes, struct outcome *outcome)
+{
+	struct packimg_sample sample;
+	struct packimg_jpeg_info info;
+	const uint8_t *side;
+	size_t size;
+	int r;
+
+	*outcome = (struct outcome){0};
+	outcome->status = packimg_sample(index->dataset, number, &sample);
+	if (outcome->status || sample.codec != PACKIMG_CODEC_JPEG)
+		return;
+	outcome->jpeg = true;
+	outcome->data_size = sample.data_size;
+	outcome->had = packimg_sample_indexed(&sample);
+	if (outcome->had && !index->options->rebuild)
+		return;
+	outcome->status = packimg_sample_check(&sample);
+	outcome->unindexed = UNINDEXED_DAMAGED;
+	if (outcome->status)
+		return;
+	outcome->action = outcome->had ? ACTION_DROP : ACTION_KEEP;
+	if (!probe_sample(&sample, &info))
+		return;
+	r = packimg_index_jpeg(decoder, sample.data, sample.data_size, &info, &side, &size);
+	if (r == -ENOTSUP)
+		outcome->unindexed = unindexed_reason(&info);
+	if (r) {
+		outcome->status = r == -ENOTSUP || r == -EBADMSG ? 0 : r;
+		return;
+	}
+	outcome->action = ACTION_REPLACE;
+	outcome->unindexed = UNINDEXED_NOT;
+	outcome->offset = bytes->size;
+	outcome->size = size;
+	if (buffer_append(bytes, side, size))
+		outcome->status = -ENOMEM;
+}
+
+static void run_block(void *context, void *worker, struct work_block *block)
+{
+	const struct index *index = context;
+	struct outcome *outcomes = block->results;
+
+	for (uint32_t i = 0; i < block->count; i++)
+		index_sample(index, worker, index->order[block->first + i], &block->bytes,
+			     &outcomes[i]);
+}
+
+static void note_damage(struct index *index, uint64_t number)
+{
+	const char *source = NULL;
+	size_t size = 0;
+
+	packimg_source(index->dataset, number, &source, &size);
+	fprintf(stderr,
+		"packimg: sample %" PRIu64 " (%.*s): its bytes do not fit their checksum; it stays "
+		"as it is, without a new index\n",
+		number, (int)size, source ? source : "");
+	index->damaged++;
+}
+
+static int take_sample(struct index *index, const struct work_block *block, uint32_t i,
+		       struct progress *progress, struct packimg_error *error)
+{
+	const struct outcome *outcome = (const struct outcome *)block->results + i;
+	uint64_t number = index->order[block->first + i];
+	const uint8_t *bytes = outcome->action == ACTION_REPLACE
+				       ? block->bytes.data + outcome->offset
+			       : outcome->action == ACTION_DROP ? (const uint8_t *)""
+								: NULL;
+
+	if (outcome->status == -EBADMSG) {
+		progress_clear(progress);
+		note_damage(index, number);
+	} else if (outcome->status) {
+		return text_error(error, outcome->status, "sample %" PRIu64 ": %s", number,
+				  strerror(-outcome->status));
+	}
+	index->jpegs += outcome->jpeg;
+	index->unindexed.counts[outcome->unindexed]++;
+	if (outcome->action == ACTION_REPLACE) {
+		index->made++;
+		index->made_bytes += outcome->size;
+		index->jpeg_bytes += outcome->data_size;
+	} else if (outcome->jpeg && outcome->unindexed == UNINDEXED_NOT) {
+		index->kept++;
+	}
+	return packimg_rewriter_put(index->rewriter, bytes, outcome->size, error);
+}
+
+static int take_blocks(struct index *index, struct packimg_error *error)
+{
+	const struct workers_setup setup = {
+		.jobs = index->options->jobs,
+		.total = packimg_count(index->dataset),
+		.block = 16,
+		.result_size = sizeof(struct outcome),
+		.bytes_max = BYTES_UNDER_WAY,
+		.context = index,
+		.worker_new = worker_new,
+		.worker_free = worker_free,
+		.run = run_block,
+	};
+	struct progress progress;
+	struct workers *workers;
+	struct work_block *block;
+	uint64_t done = 0;
+	int r;
+
+	r = workers_new(&setup, &workers);
+	if (r)
+		return text_error(error, r, "starting threads: %s", strerror(-r));
+	progress_init(&progress, "indexing", setup.total, index->options->quiet);
+	while (!r) {
+		if (command_interrupted()) {
+			r = -EINTR;
+			break;
+		}
+		r = workers_next(workers, 100, &block);
+		if (r == WORKERS_WAIT) {
+			r = 0;
+		} else if (r < 0) {
+			r = text_error(error, r, "starting threads: %s", strerror(-r));
+		} else if (!r) {
+			for (uint32_t i = 0; !r && i < block->count; i++)
+				r = take_sample(index, block, i, &progress, error);
+			done += block->count;
+		}
+		progress_update(&progress, done, packimg_rewriter_bytes(index->rewriter));
+	}
+	progress_clear(&progress);
+	workers_free(workers);
+	return r == WORKERS_END ? 0 : r;
+}
+
+static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t jpegs,
+			  struct packimg_error *error)
+{
+	if (!jpegs)
+		return text_error(error, -EEXIST, "%s: holds no JPEGs, and others need no index",
+				  index->options->path);
+	if (!indexed)
+		return text_error(error, -EEXIST,
+				  "%s: none of its %" PRIu64
+				  " JPEGs can have an index; convert the images with "
+				  "--progressive transcode, or encode them again with --jpeg",
+				  index->options->path, jpegs);
+	return text_error(error, -EEXIST,
+			  "%s: is indexed already: %" PRIu64 " of %" PRIu64
+			  " JPEGs%s; --rebuild makes all indexes anew",
+			  index->options->path, indexed, jpegs,
+			  indexed < jpegs ? ", and the others can have none" : "");
+}
+
+/* Finds out from the headers whether there is anything to be done. */
+static int look_first(struct index *index, struct packimg_error *error)
+{
+	uint64_t jpegs = 0, indexed = 0, wanting = 0;
+
+	for (uint64_t i = 0; i < packimg_count(index->dataset); i++) {
+		struct packimg_sample sample;
+		struct packimg_jpeg_info info;
+
+		if (packimg_sample(index->dataset, i, &sample) ||
+		    sample.codec != PACKIMG_CODEC_JPEG)
+			continue;
+		jpegs++;
+		if (packimg_sample_indexed(&sample))
+			indexed++;
+		else if (probe_sample(&sample, &info) && unindexed_reason(&info) == UNINDEXED_OTHER)
+			wanting++;
+	}
+	if (wanting || (indexed && index->options->rebuild))
+		return 0;
+	return refuse_indexed(index, indexed, jpegs, error);
+}
+
+static uint64_t file_bytes(const struct packimg *dataset)
+{
+	struct packimg_shard shard;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
+		if (!packimg_shard(dataset, i, &shard))
+			bytes += shard.size;
+	return bytes;
+}
+
+static int write_index(struct index *index, struct packimg_error *error)
+{
+	int r = look_first(index, error);
+
+	if (!r)
+		r = packimg_rewriter_new(index->dataset, &index->rewriter, error);
+	if (!r) {
+		index->order = packimg_rewriter_order(index->rewriter);
+		r = take_blocks(index, error);
+	}
+	if (!r && !index->made && !index->options->rebuild)
+		r = refuse_indexed(index, index->kept, index->jpegs, error);
+	if (!r)
+		r = packimg_rewriter_finish(index->rewriter, error);
+	if (!r)
+		index->bytes_after = packimg_rewriter_bytes(index->rewriter);
+	packimg_rewriter_free(index->rewriter);
+	return r;
+}
+
+static int report(const struct index *index, double seconds)
+{
+	double percent = index->jpeg_bytes
+				 ? 100.0 * (double)index->made_bytes / (double)index->jpeg_bytes
+				 : 0;
+	struct text_buffer count, other, bytes, duration;
+
+	if (index->options->json) {
+		json_t *json =
+			json_pack("{sIsIsIsIsIsIsIsf}", "jpegs", (json_int_t)index->jpegs,
+				  "indexed", (json_int_t)(index->made + index->kept), "made",
+				  (json_int_t)index->made, "damaged", (json_int_t)index->damaged,
+				  "index_bytes", (json_int_t)index->made_bytes, "bytes_before",
+				  (json_int_t)index->bytes_before, "bytes",
+				  (json_int_t)index->bytes_after, "seconds", seconds);
+
+		json_object_set_new(
+			json, "path",
+			command_json_text(index->options->path, strlen(index->options->path)));
+		json_object_set_new(json, "unindexed", unindexed_json(&index->unindexed));
+		return command_print_json(json);
+	}
+	printf("%s: %s of %s JPEGs have an index now, ", index->options->path,
+	       text_count(&count, index->made + index->kept), text_count(&other, index->jpegs));
+	printf("%s of them made (%s, %.2f %% of the JPEGs' bytes), %s\n",
+	       text_count(&count, index->made), text_bytes(&bytes, index->made_bytes), percent,
+	       text_duration(&duration, seconds));
+	unindexed_print(&index->unindexed);
+	if (index->damaged)
+		printf("  damaged   %s samples were left as they are; packimg verify looks at "
+		       "them all\n",
+		       text_count(&count, index->damaged));
+	return 0;
+}
+
+int command_index(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE",
+		.doc = "Add the index that lets loaderd start at any row of a JPEG.\v"
+		       "FILE is written anew beside itself and then replaced: images, labels, "
+		       "names and fields keep their bytes. Exit status: 0; 1 when damaged samples "
+		       "were met; 2 when nothing was changed.",
+	};
+	struct index_options index_options = {.jobs = command_cpu_count()};
+	struct index index = {.options = &index_options};
+	struct packimg_error error = {{0}};
+	struct packimg *dataset;
+	double start_s;
+	int r;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &index_options);
+	command_catch_interrupts();
+	if (packimg_open(index_options.path, &dataset, &error))
+		return command_fail("%s", error.text);
+	start_s = progress_now_s();
+	index.dataset = dataset;
+	index.bytes_before = file_bytes(dataset);
+	r = write_index(&index, &error);
+	packimg_close(dataset);
+	if (r == -EINTR)
+		command_die_of_interrupt();
+	if (r)
+		return command_fail("%s", error.text[0] ? error.text : strerror(-r));
+	r = report(&index, progress_now_s() - start_s);
+	return r ? COMMAND_FAILED : index.damaged ? COMMAND_SKIPPED : COMMAND_OK;
+}
