@@ -46,6 +46,22 @@ static int is_watched(const pid_t *clients, unsigned client_count, uint32_t pid)
 	return 0;
 }
 
+static void add_times(const Loaderd__FeedStatus *feed, struct limit_times *sum)
+{
+	struct limit_times times;
+
+	limit_times(feed, NULL, &times);
+	sum->stall_client += times.stall_client;
+	sum->stall_daemon += times.stall_daemon;
+	sum->wait += times.wait;
+	sum->queued += times.queued;
+	sum->read += times.read;
+	sum->decode += times.decode;
+	sum->resize += times.resize;
+	sum->store += times.store;
+	sum->other += times.other;
+}
+
 static void sum_feeds(const Loaderd__Status *status, const pid_t *clients, unsigned client_count,
 		      struct sight *sight)
 {
@@ -56,11 +72,7 @@ static void sum_feeds(const Loaderd__Status *status, const pid_t *clients, unsig
 			continue;
 		sight->feeds++;
 		sight->images += feed->images;
-		sight->stall_daemon_ns += feed->stall_daemon_ns;
-		sight->read_ns += feed->read_ns;
-		sight->decode_ns += feed->decode_ns;
-		sight->resize_ns += feed->resize_ns;
-		sight->other_ns += feed->other_ns;
+		add_times(feed, &sight->times);
 	}
 }
 
@@ -88,6 +100,7 @@ int observe(struct connection *connection, const pid_t *clients, unsigned client
 	sight.taken_ns = clock_ns();
 	sight.threads = reply->status->threads;
 	sight.pid = reply->status->pid;
+	sight.idle_ns = reply->status->idle_ns;
 	sight.shared_bytes = reply->status->shared_bytes;
 	snprintf(sight.isa, sizeof(sight.isa), "%s", reply->status->isa);
 	sum_feeds(reply->status, clients, client_count, &sight);

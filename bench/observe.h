@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "connection.h"
+#include "limit.h"
 #include "point.h"
 
 struct sight {
@@ -19,8 +20,8 @@ struct sight {
 	/* Sums over the feeds of the clients watched. */
 	unsigned feeds;
 	uint64_t images;
-	uint64_t stall_daemon_ns;
-	uint64_t read_ns, decode_ns, resize_ns, other_ns;
+	struct limit_times times;
+	uint64_t idle_ns; /* of the daemon's worker threads */
 	uint64_t cpu_ns;		   /* of the daemon; 0 where the system does not tell */
 	uint64_t shared_bytes;		   /* rings of the daemon */
 	uint64_t pss_bytes, private_bytes; /* of the daemon; 0 where the system does not tell */

@@ -204,6 +204,11 @@ static void measure_clients(const struct run *run, struct measurement *measureme
 	free(waits);
 }
 
+static double per_image_us(uint64_t ns, double images)
+{
+	return (double)ns * 1e-3 / images;
+}
+
 static void measure_daemon(const struct run *run, struct measurement *measurement)
 {
 	const struct sight *before = &run->before, *after = &run->after;
@@ -219,13 +224,19 @@ static void measure_daemon(const struct run *run, struct measurement *measuremen
 	if (after->threads < cores)
 		cores = after->threads;
 	measurement->images_per_s_core = measurement->images_per_s / (cores ? cores : 1);
-	measurement->cpu_us = (double)(after->cpu_ns - before->cpu_ns) * 1e-3 / images;
-	measurement->read_us = (double)(after->read_ns - before->read_ns) * 1e-3 / images;
-	measurement->decode_us = (double)(after->decode_ns - before->decode_ns) * 1e-3 / images;
-	measurement->resize_us = (double)(after->resize_ns - before->resize_ns) * 1e-3 / images;
-	measurement->other_us = (double)(after->other_ns - before->other_ns) * 1e-3 / images;
-	measurement->stall_daemon = (double)(after->stall_daemon_ns - before->stall_daemon_ns) /
-				    (window_ns * (after->feeds ? after->feeds : 1));
+	measurement->cpu_us = per_image_us(after->cpu_ns - before->cpu_ns, images);
+	measurement->read_us = per_image_us(after->times.read - before->times.read, images);
+	measurement->decode_us = per_image_us(after->times.decode - before->times.decode, images);
+	measurement->resize_us = per_image_us(after->times.resize - before->times.resize, images);
+	measurement->store_us = per_image_us(after->times.store - before->times.store, images);
+	measurement->other_us = per_image_us(after->times.other - before->times.other, images);
+	measurement->wait_us = per_image_us(after->times.wait - before->times.wait, images);
+	measurement->queued_us = per_image_us(after->times.queued - before->times.queued, images);
+	measurement->stall_daemon =
+		(double)(after->times.stall_daemon - before->times.stall_daemon) /
+		(window_ns * (after->feeds ? after->feeds : 1));
+	measurement->idle = (double)(after->idle_ns - before->idle_ns) /
+			    (window_ns * (after->threads ? after->threads : 1));
 	measurement->private_mib = (double)after->private_bytes / 0x1p20;
 	measurement->pss_mib = (double)after->pss_bytes / 0x1p20;
 	measurement->shared_mib = (double)after->shared_bytes / 0x1p20;

@@ -52,10 +52,13 @@ struct measurement {
 	double images_per_s_core; /* by the cores that the daemon's threads can occupy */
 	double cpu_us;		  /* CPU time of the whole daemon */
 	double client_cpu_us;
-	double read_us, decode_us, resize_us, other_us; /* as the daemon's threads measured them */
+	/* Of the daemon's threads: CPU time by stage, */
+	double read_us, decode_us, resize_us, store_us, other_us;
+	double wait_us, queued_us; /* and time asleep until stored bytes came, and ready while others had the CPUs */
 	double wait_p50_ms, wait_p99_ms;		/* from asking for a batch to having it */
 	double stall_client,
 		stall_daemon; /* share of time waiting: mean of the clients, mean of their feeds */
+	double idle; /* share of the daemon's threads' time with nothing to do */
 	double private_mib;   /* anonymous memory of the daemon, proportional */
 	double pss_mib;	      /* the daemon with its share of mapped files and rings */
 	double shared_mib;    /* rings */

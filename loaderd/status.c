@@ -41,6 +41,9 @@ static void fill_feed(const struct session *session, Loaderd__FeedStatus *status
 	status->decode_ns = b.decode_ns;
 	status->resize_ns = b.resize_ns;
 	status->other_ns = b.other_ns;
+	status->store_ns = b.store_ns;
+	status->wait_ns = b.wait_ns;
+	status->queued_ns = b.queued_ns;
 	status->bytes = feed->bytes;
 }
 
@@ -90,6 +93,7 @@ static void send_status(struct session *session, struct status_parts *parts)
 	status.version = (char *)LOADERD_VERSION;
 	status.pid = (uint32_t)getpid();
 	status.threads = pool_workers(server->pool);
+	status.idle_ns = pool_idle_ns(server->pool);
 	status.uptime_ns = server_now_ns() - server->start_ns;
 	status.isa = (char *)augment_isa_name(augment_isa_chosen());
 	pthread_mutex_lock(&server->account.mutex);

@@ -3,6 +3,7 @@
 #include "resize.h"
 #include "steps.h"
 #include "store.h"
+#include "ticks.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,11 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
 	/* Source rows that a copy asks for ahead of the one at hand. */
 	COPY_AHEAD = 8,
+	/* One row in so many is timed on its way through the store. */
+	TIMED_ROWS = 16,
 };
 
 struct transform_scratch {
@@ -27,6 +29,7 @@ struct transform_scratch {
 	uint8_t *stage; /* of the store */
 	uint8_t *row;	/* one finished row with its borders, */
 	uint8_t *fill;	/* and one of nothing but fill; TRANSFORM_SIDE_MAX pixels each */
+	struct transform_times times; /* of the sample at hand; resize is filled in last */
 };
 
 /* Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data (fractions of a scaled decode). */
@@ -51,14 +54,6 @@ struct canvas {
 	/* The part that shows image; what is around it is fill. */
 	uint32_t x, y, content_width, content_height;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 int transform_scratch_new(struct transform_scratch **ret_scratch)
 {
@@ -142,11 +137,9 @@ static void fill_pixels(uint8_t *output, uint32_t count, uint32_t channels, cons
 	}
 }
 
-/* Content of one row on its way to the store; a resize_sink. */
-static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
+/* Content of one row on its way to the store. */
+static void canvas_store(struct canvas *canvas, uint32_t row, const uint8_t *pixels)
 {
-	struct canvas *canvas = context;
-
 	if (canvas->placed) {
 		store_placed(canvas->store);
 		return;
@@ -159,6 +152,21 @@ static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
 		pixels = bordered;
 	}
 	store_row(canvas->store, canvas->y + row, pixels);
+}
+
+/* canvas_store, some of the rows by the clock; a resize_sink. */
+static void canvas_sink(void *context, uint32_t row, const uint8_t *pixels)
+{
+	struct canvas *canvas = context;
+
+	if (row % TIMED_ROWS != TIMED_ROWS / 2) {
+		canvas_store(canvas, row, pixels);
+		return;
+	}
+	uint64_t start = ticks_now();
+
+	canvas_store(canvas, row, pixels);
+	canvas->scratch->times.store += ticks_since(start) * TIMED_ROWS;
 }
 
 /* Whole rows of bytes are made where the store wants them; a resize_place. */
@@ -385,7 +393,7 @@ static struct picture between_picture(const struct transform_scratch *scratch, u
 /* Runs stage number index of a plan onto its canvas. */
 static int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
 		     const struct plan *plan, unsigned index, struct canvas *canvas,
-		     uint64_t *decode_ns, struct packimg_error *error)
+		     struct packimg_error *error)
 {
 	const struct plan_stage *stage = &plan->stages[index];
 	struct stage_region region;
@@ -408,12 +416,12 @@ static int stage_run(struct transform_scratch *scratch, const struct packimg_sam
 	axis_reach(&stage->x, region.grid_x, canvas->content_width, &region.low_x, &region.high_x);
 	axis_reach(&stage->y, region.grid_y, canvas->content_height, &region.low_y, &region.high_y);
 	if (index == 0) {
-		uint64_t start = now_ns();
+		uint64_t start = ticks_now();
 
 		r = decode(scratch, sample, stage, &region, &picture, error);
 		if (r < 0)
 			return r;
-		*decode_ns = now_ns() - start;
+		scratch->times.decode = ticks_since(start);
 	} else {
 		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
 	}
@@ -454,7 +462,7 @@ static int check_sample(const struct transform *transform, const struct packimg_
 
 static int apply(const struct transform *transform, struct transform_scratch *scratch,
 		 const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
-		 uint64_t *decode_ns, struct packimg_error *error)
+		 struct packimg_error *error)
 {
 	const double none[3] = {0, 0, 0}, one[3] = {1, 1, 1};
 	struct transform_error reason;
@@ -484,7 +492,7 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 		if (r < 0)
 			return r;
 		canvas.data = scratch->between[i % 2];
-		r = stage_run(scratch, sample, &plan, i, &canvas, decode_ns, error);
+		r = stage_run(scratch, sample, &plan, i, &canvas, error);
 		if (r < 0)
 			return r;
 	}
@@ -502,7 +510,7 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 	/* Interleaved bytes can be written where they belong. */
 	canvas.bytes = shape.element == TRANSFORM_U8 && shape.layout == TRANSFORM_NHWC;
 	canvas.data = canvas.bytes ? output : NULL;
-	r = stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, decode_ns, error);
+	r = stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, error);
 	store_finish(&store);
 	return r;
 }
@@ -511,12 +519,21 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 		    const struct packimg_sample *sample, uint64_t seed, uint64_t epoch,
 		    void *output, struct transform_times *times, struct packimg_error *error)
 {
-	uint64_t start = now_ns(), decode_ns = 0;
-	int r = apply(transform, scratch, sample, seed, epoch, output, &decode_ns, error);
+	struct transform_times *mine = &scratch->times;
+	uint64_t start = times ? ticks_now() : 0;
+
+	*mine = (struct transform_times){0};
+	int r = apply(transform, scratch, sample, seed, epoch, output, error);
 
 	if (times) {
-		times->decode_ns += decode_ns;
-		times->resize_ns += now_ns() - start - decode_ns;
+		uint64_t whole = ticks_since(start), rest = whole - mine->decode;
+
+		/* An estimate must not exceed what it is part of. */
+		if (mine->store > rest)
+			mine->store = rest;
+		times->decode += mine->decode;
+		times->store += mine->store;
+		times->resize += rest - mine->store;
 	}
 	return r;
 }

@@ -84,11 +84,11 @@ int transform_fix_statistics(struct transform *transform, const double mean[3], 
 void transform_shape(const struct transform *transform, uint64_t epoch, struct transform_shape *ret_shape);
 size_t transform_sample_size_max(const struct transform *transform);
 
-/* Where one sample's time went, added to; nanoseconds. */
+/* Where one sample's time went, added to; ticks (ticks.h). */
 struct transform_times {
-	uint64_t decode_ns; /* stored bytes to pixels of the region */
-	uint64_t resize_ns; /* pixels to the finished sample: resize, flips, normalise, cast, layout go row by row */
-	uint64_t other_ns;  /* planning */
+	uint64_t decode; /* stored bytes to pixels of the region */
+	uint64_t resize; /* planning, and pixels to finished rows: resize, flips, augmentations */
+	uint64_t store;  /* rows to the finished sample: normalise, cast, layout, past the cache; estimated from some of the rows */
 };
 
 /* Scratch of one thread: decoder, tables, rows. */

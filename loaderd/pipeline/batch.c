@@ -11,8 +11,8 @@
 #include <time.h>
 
 enum {
-	/* A claim should last about this long: long enough that claiming and accounting (two clock reads) cost nothing, short
-	 * enough that feeds alternate finely and a batch's tail is short. */
+	/* A claim should last about this long: long enough that claiming and accounting cost nothing, short enough that feeds
+	 * alternate finely and a batch's tail is short. */
 	CLAIM_NS = 100 * 1000,
 	CLAIM_UNITS_MAX = 256,
 };
@@ -416,24 +416,19 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	struct batcher_work *work = work_of(batcher, first);
 	struct sample_times times = {0};
 	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
-	uint64_t start_ns = clock_ns(CLOCK_MONOTONIC);
-	uint32_t interval = account_interval(batcher, units), timed = 0;
 	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* never published: `done` stays short */
-		bool time_it = made % interval == interval / 2;
-		timed += time_it;
-		make(batcher, worker, work, first - from + i, time_it ? &times : NULL);
+		make(batcher, worker, work, first - from + i, &times);
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 		return units;
 	/* Everything this worker wrote happens before the last finisher's publishing. */
 	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
 	assert(done <= batcher->unit_span);
-	uint64_t wall_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
 	if (done == batcher->unit_span)
 		finish_batch(batcher, work);
-	account_claim(batcher, worker, &times, made, timed, wall_ns);
+	account_claim(batcher, worker, &times, made);
 	return units;
 }
 
@@ -474,9 +469,12 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 		const struct batcher_counters *c = &batcher->counters[i];
 		status.images += atomic_load_explicit(&c->images, memory_order_relaxed);
 		status.bad += atomic_load_explicit(&c->bad, memory_order_relaxed);
+		status.wait_ns += atomic_load_explicit(&c->wait_ns, memory_order_relaxed);
+		status.queued_ns += atomic_load_explicit(&c->queued_ns, memory_order_relaxed);
 		status.read_ns += atomic_load_explicit(&c->read_ns, memory_order_relaxed);
 		status.decode_ns += atomic_load_explicit(&c->decode_ns, memory_order_relaxed);
 		status.resize_ns += atomic_load_explicit(&c->resize_ns, memory_order_relaxed);
+		status.store_ns += atomic_load_explicit(&c->store_ns, memory_order_relaxed);
 		status.other_ns += atomic_load_explicit(&c->other_ns, memory_order_relaxed);
 	}
 	pthread_mutex_lock(&batcher->mutex);

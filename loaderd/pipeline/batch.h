@@ -16,6 +16,7 @@
 #include "order.h"
 #include "ring.h"
 #include "transform.h"
+#include "watch.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -50,19 +51,21 @@ struct batcher_options {
 	void *report_user;
 };
 
-/* One worker's share of the accounts, written by that worker alone. Times in ns. */
+/* One worker's share of the accounts, written by that worker alone. */
 struct batcher_counters {
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t images;
 	_Atomic uint64_t bad;
-	_Atomic uint64_t read_ns, decode_ns, resize_ns, other_ns;
+	_Atomic uint64_t wait_ns;   /* asleep until stored bytes came */
+	_Atomic uint64_t queued_ns; /* ready to run while others had the CPU */
+	/* CPU time. */
+	_Atomic uint64_t read_ns, decode_ns, resize_ns, store_ns, other_ns;
 };
 
 /* What a worker brings along. */
 struct batcher_worker {
 	unsigned index;
 	struct transform_scratch *scratch;
-	uint64_t cpu_ns;   /* thread CPU clock when the last call ended */
-	long major_faults; /* of the thread, as last seen */
+	struct watch watch;
 };
 
 /* One batch in the making. Written by the one who begins it, then read by all; the words below are shared. */
@@ -112,7 +115,8 @@ struct batcher {
 struct batcher_status {
 	uint64_t epoch, batch; /* of the next batch to be published */
 	uint64_t images, bad;
-	uint64_t read_ns, decode_ns, resize_ns, other_ns;
+	uint64_t wait_ns, queued_ns;                              /* as in batcher_counters, */
+	uint64_t read_ns, decode_ns, resize_ns, store_ns, other_ns; /* summed over workers */
 	uint64_t stall_client_ns, stall_daemon_ns;
 	uint32_t slots_ready, slots_held;
 	bool finished;

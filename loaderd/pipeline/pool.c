@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include "futex.h"
+#include "ticks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -25,6 +26,8 @@ struct worker {
 	struct pool *pool;
 	pthread_t thread;
 	bool started;
+	_Atomic uint64_t idle;         /* ticks asleep with nothing to do, the current sleep not included */
+	_Atomic uint64_t asleep_since; /* ticks; 0: awake */
 	struct batcher_worker tools;
 };
 
@@ -95,6 +98,17 @@ static struct batcher *pick(struct pool *pool)
 	return best;
 }
 
+static void rest(struct worker *worker, uint32_t word)
+{
+	uint64_t start = ticks_now();
+	atomic_store_explicit(&worker->asleep_since, start, memory_order_relaxed);
+	futex_wait(&worker->pool->wake_word, word);
+	watch_restart(&worker->tools.watch);
+	atomic_store_explicit(&worker->asleep_since, 0, memory_order_relaxed);
+	uint64_t idle = atomic_load_explicit(&worker->idle, memory_order_relaxed);
+	atomic_store_explicit(&worker->idle, idle + ticks_since(start), memory_order_relaxed);
+}
+
 static void sleep_until_work(struct worker *worker)
 {
 	struct pool *pool = worker->pool;
@@ -103,7 +117,7 @@ static void sleep_until_work(struct worker *worker)
 	/* Looked at after announcing the wish to sleep: who makes work later changes the word, and sees the sleeper. */
 	if (pick(pool) == NULL && !atomic_load(&pool->stopping)) {
 		announce(worker, OFFLINE);
-		futex_wait(&pool->wake_word, word);
+		rest(worker, word);
 	}
 	atomic_fetch_sub(&pool->sleepers, 1);
 }
@@ -112,6 +126,7 @@ static void *worker_main(void *argument)
 {
 	struct worker *worker = argument;
 	struct pool *pool = worker->pool;
+	watch_init(&worker->tools.watch);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
 		announce(worker, atomic_load(&pool->generation));
 		struct batcher *batcher = pick(pool);
@@ -125,6 +140,7 @@ static void *worker_main(void *argument)
 			pool_wake(pool, begun);
 	}
 	announce(worker, OFFLINE);
+	watch_deinit(&worker->tools.watch);
 	return NULL;
 }
 
@@ -186,6 +202,7 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 	struct pool *pool = aligned_alloc(64, sizeof *pool);
 	if (pool == NULL)
 		return -ENOMEM;
+	ticks_init();
 	memset(pool, 0, sizeof *pool);
 	pool->cpus = *cpus;
 	pool->worker_count = workers;
@@ -228,6 +245,19 @@ void pool_free(struct pool *pool)
 unsigned pool_workers(const struct pool *pool)
 {
 	return pool->worker_count;
+}
+
+uint64_t pool_idle_ns(const struct pool *pool)
+{
+	uint64_t idle = 0;
+	for (unsigned i = 0; i < pool->worker_count; i++) {
+		const struct worker *worker = &pool->workers[i];
+		uint64_t since = atomic_load_explicit(&worker->asleep_since, memory_order_relaxed);
+		idle += atomic_load_explicit(&worker->idle, memory_order_relaxed);
+		if (since != 0)
+			idle += ticks_since(since);
+	}
+	return ticks_to_ns(idle);
 }
 
 int pool_fd(const struct pool *pool)

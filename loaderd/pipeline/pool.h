@@ -25,6 +25,8 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool);
 /* Every batcher must have been reaped. */
 void pool_free(struct pool *pool);
 unsigned pool_workers(const struct pool *pool);
+/* Time that workers have slept because there was nothing to do, summed over them. */
+uint64_t pool_idle_ns(const struct pool *pool);
 int pool_fd(const struct pool *pool);
 
 /* -EBUSY: POOL_BATCHERS_MAX. */

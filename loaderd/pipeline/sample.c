@@ -1,18 +1,11 @@
 #include "sample.h"
 
 #include "random.h"
+#include "ticks.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static uint8_t put_bytes(uint8_t *cell, size_t stride, const struct packimg_value *value,
 			 uint32_t room)
@@ -64,20 +57,19 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 {
 	struct dataset *dataset = batcher->options.dataset;
 	struct packimg_sample sample;
-	uint64_t start_ns = times == NULL ? 0 : now_ns();
+	uint64_t start = ticks_now();
 	int r = dataset_sample(dataset, index, read == NULL, &sample, error);
 	if (r == 0 && read != NULL) {
 		sample = *read;
 		r = dataset_verify(dataset, &sample, error);
 	}
-	if (times != NULL)
-		times->read_ns += now_ns() - start_ns;
+	times->read += ticks_since(start);
 	if (r < 0)
 		return r;
 	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
 			    batcher->options.order.seed, work->epoch,
 			    work->images + i * work->shape.sample_size,
-			    times == NULL ? NULL : &times->stages, error);
+			    &times->stages, error);
 	if (r < 0)
 		return r;
 	work->labels[i] = sample.label;
@@ -121,10 +113,9 @@ int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
 	uint32_t i = (uint32_t)(unit % batcher->unit_span);
 	if (io_mode_of(batcher->io) == IO_MMAP)
 		return make_sample(batcher, worker, work, i, index, NULL, times, error);
-	uint64_t start_ns = times == NULL ? 0 : now_ns();
+	uint64_t start = ticks_now();
 	int r = io_get(batcher->io, unit, index, &read, error);
-	if (times != NULL)
-		times->wait_ns += now_ns() - start_ns;
+	times->wait += ticks_since(start);
 	if (r == -ECANCELED)
 		return r;
 	if (r >= 0)

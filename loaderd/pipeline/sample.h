@@ -9,10 +9,10 @@
 /* Mark in a slot's flags while a batch is in the making; never published. */
 enum { SAMPLE_SKIPPED = 0x80 };
 
-/* One sample's, or several's, time. Where a pointer to it is NULL no clock is read. */
+/* One sample's, or several's, time, added to; ticks (ticks.h). */
 struct sample_times {
-	uint64_t wait_ns; /* for stored bytes, asleep */
-	uint64_t read_ns; /* finding and verifying them */
+	uint64_t wait; /* for stored bytes, asleep */
+	uint64_t read; /* finding and verifying them */
 	struct transform_times stages;
 };
 

@@ -34,13 +34,14 @@ class Fake(unittest.TestCase):
         text = self.good()
         self.assertEqual(text, self.good("status"))
         for line in (
-            f"loaderd 0.1.0-fake, pid {self.daemon.pid}, up 1 h 2 min, 2 threads, c, 11.8 MiB shared\n",
+            f"loaderd 0.1.0-fake, pid {self.daemon.pid}, up 1 h 2 min, 2 threads 25 % idle, c, 11.8 MiB shared\n",
             "  dataset   /data/train.pimg\n",
             "  position  epoch 3, batch 41, batch size 256\n",
             "  images    1,234,567 delivered, 2 bad\n",
             "  slots     4: 2 ready, 1 held; 11.8 MiB\n",
             "  waited    client 1.5 s, daemon 1 min 0 s: the client is the slower side\n",
-            "  work      read 10 %, decode 60 %, resize 20 %, other 10 %\n",
+            "  work      read 10 %, decode 60 %, resize 20 %, store 5 %, other 5 % of 10.0 s CPU time\n",
+            "  threads   waited 0.2 s for stored bytes, 1 min 30 s for a CPU\n",
             "\n1 bad sample, see loaderctl bad\n",
         ):
             self.assertIn(line, text)
@@ -54,6 +55,8 @@ class Fake(unittest.TestCase):
         self.assertEqual((status["pid"], status["uptime_ns"]), (self.daemon.pid, 3723 * 10**9))
         feed = status["feeds"][0]
         self.assertEqual((feed["feed_id"], feed["name"], feed["decode_ns"]), (17, "train \x1b[31mred", 6 * 10**9))
+        self.assertEqual((feed["store_ns"], feed["wait_ns"], feed["queued_ns"]), (5 * 10**8, 25 * 10**7, 90 * 10**9))
+        self.assertEqual(status["idle_ns"], 1861500 * 10**6)
         self.assertEqual(json.loads(self.good("bad", "--json")), status["bad"])
         facts = json.loads(self.good("dataset", "some.pimg", "--json"))
         self.assertEqual((facts["samples"], facts["class_names"][9]), (320, "class 9"))

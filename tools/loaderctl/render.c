@@ -1,10 +1,13 @@
 #include "render.h"
 
+#include "limit.h"
+
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 #include <wctype.h>
 
@@ -100,47 +103,48 @@ static const Loaderd__FeedStatus *same_feed(const Loaderd__Status *status, uint6
 	return NULL;
 }
 
-/*
- * Which side holds the other up: the one that is waited for more than twice as long.
- */
-static const char *verdict(uint64_t client_ns, uint64_t daemon_ns, uint64_t read_ns,
-			   uint64_t compute_ns)
+static const char *verdict(enum limit limit)
 {
-	if (client_ns == 0 && daemon_ns == 0)
-		return "nobody waited";
-	if (client_ns > 2 * daemon_ns)
-		return read_ns > compute_ns ? "storage holds the client up"
-					    : "the CPU holds the client up";
-	if (daemon_ns > 2 * client_ns)
-		return "the client is the slower side";
-	return "both sides wait alike";
+	static const char *const texts[] = {
+		[LIMIT_NONE] = "neither holds the other up",
+		[LIMIT_CONSUMER] = "the client is the slower side",
+		[LIMIT_STORAGE] = "storage holds the client up",
+		[LIMIT_CPUS] = "other programs on the CPUs hold the client up",
+		[LIMIT_DECODE] = "decoding holds the client up",
+		[LIMIT_AUGMENT] = "resizing holds the client up",
+		[LIMIT_OTHER] = "verifying and handing over hold the client up",
+	};
+	return texts[limit];
 }
 
-static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before)
+static double percent(uint64_t part, uint64_t whole)
 {
-	static const Loaderd__FeedStatus none = LOADERD__FEED_STATUS__INIT;
-	char client[32], daemon[32];
-	if (before == NULL)
-		before = &none;
-	uint64_t read = feed->read_ns - before->read_ns,
-		 decode = feed->decode_ns - before->decode_ns;
-	uint64_t resize = feed->resize_ns - before->resize_ns,
-		 other = feed->other_ns - before->other_ns;
-	uint64_t client_ns = feed->stall_client_ns - before->stall_client_ns;
-	uint64_t daemon_ns = feed->stall_daemon_ns - before->stall_daemon_ns;
-	uint64_t all = read + decode + resize + other;
-	printf("  %-10sclient %s, daemon %s: %s\n", "waited", duration_text(client_ns, client),
-	       duration_text(daemon_ns, daemon),
-	       verdict(client_ns, daemon_ns, read, decode + resize + other));
-	if (all > 0)
-		printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, other %.0f %%\n",
-		       "work", 100.0 * (double)read / (double)all,
-		       100.0 * (double)decode / (double)all, 100.0 * (double)resize / (double)all,
-		       100.0 * (double)other / (double)all);
+	return whole == 0 ? 0 : 100.0 * (double)part / (double)whole;
+}
+
+static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
+		      uint64_t capacity_ns)
+{
+	struct limit_times times;
+	char client[32], daemon[32], work[32], wait[32], queued[32];
+	limit_times(feed, before, &times);
+	uint64_t all = limit_work(&times);
+	printf("  %-10sclient %s, daemon %s: %s\n", "waited",
+	       duration_text(times.stall_client, client), duration_text(times.stall_daemon, daemon),
+	       verdict(limit_judge(&times, capacity_ns)));
+	if (all == 0)
+		return;
+	printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, store %.0f %%, other %.0f %% "
+	       "of %s CPU time\n",
+	       "work", percent(times.read, all), percent(times.decode, all),
+	       percent(times.resize, all), percent(times.store, all), percent(times.other, all),
+	       duration_text(all, work));
+	printf("  %-10swaited %s for stored bytes, %s for a CPU\n", "threads",
+	       duration_text(times.wait, wait), duration_text(times.queued, queued));
 }
 
 static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
-		     uint64_t elapsed_ns)
+		     uint64_t elapsed_ns, uint64_t capacity_ns)
 {
 	char images[32], bad[32], shared[32], user[64];
 	printf("\nfeed %" PRIu64 "  ", feed->feed_id);
@@ -159,27 +163,30 @@ static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus 
 		       (double)(feed->images - before->images) * 1e9 / (double)elapsed_ns);
 	printf("\n  %-10s%" PRIu32 ": %" PRIu32 " ready, %" PRIu32 " held; %s\n", "slots",
 	       feed->slots, feed->slots_ready, feed->slots_held, bytes_text(feed->bytes, shared));
-	put_times(feed, before);
+	put_times(feed, before, before != NULL ? capacity_ns : 0);
 }
 
 void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 {
 	char uptime[32], shared[32];
-	uint64_t elapsed_ns = 0;
+	uint64_t elapsed_ns = 0, cpus = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
 	/* A daemon that was restarted in between counts from the beginning. */
 	if (before != NULL && (before->pid != status->pid || before->uptime_ns > status->uptime_ns))
 		before = NULL;
 	if (before != NULL)
 		elapsed_ns = status->uptime_ns - before->uptime_ns;
+	uint64_t since_ns = before != NULL ? elapsed_ns : status->uptime_ns;
+	uint64_t idle_ns = status->idle_ns - (before != NULL ? before->idle_ns : 0);
 	printf("loaderd ");
 	put_text(status->version);
-	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " threads, ", status->pid,
-	       duration_text(status->uptime_ns, uptime), status->threads);
+	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " threads %.0f %% idle, ",
+	       status->pid, duration_text(status->uptime_ns, uptime), status->threads,
+	       percent(idle_ns, since_ns * status->threads));
 	put_text(status->isa);
 	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));
 	for (size_t i = 0; i < status->n_feeds; i++)
 		put_feed(status->feeds[i], same_feed(before, status->feeds[i]->feed_id),
-			 elapsed_ns);
+			 elapsed_ns, elapsed_ns * (status->threads < cpus ? status->threads : cpus));
 	if (status->n_feeds == 0)
 		printf("no feeds\n");
 	if (status->n_bad > 0)

@@ -58,6 +58,9 @@ static json_t *feed_json(const Loaderd__FeedStatus *f)
 	json_object_set_new(o, "decode_ns", number(f->decode_ns));
 	json_object_set_new(o, "resize_ns", number(f->resize_ns));
 	json_object_set_new(o, "other_ns", number(f->other_ns));
+	json_object_set_new(o, "store_ns", number(f->store_ns));
+	json_object_set_new(o, "wait_ns", number(f->wait_ns));
+	json_object_set_new(o, "queued_ns", number(f->queued_ns));
 	json_object_set_new(o, "bytes", number(f->bytes));
 	return o;
 }
@@ -89,6 +92,7 @@ int render_status_json(const Loaderd__Status *status)
 	json_object_set_new(o, "uptime_ns", number(status->uptime_ns));
 	json_object_set_new(o, "isa", text(status->isa));
 	json_object_set_new(o, "shared_bytes", number(status->shared_bytes));
+	json_object_set_new(o, "idle_ns", number(status->idle_ns));
 	json_object_set_new(o, "feeds", feeds);
 	json_object_set_new(o, "bad", bad_json(status));
 	return print(o);

@@ -133,7 +133,8 @@ static uint64_t cpu_ns(const struct batcher *batcher)
 {
 	struct batcher_status status;
 	batcher_status((struct batcher *)batcher, &status);
-	return status.read_ns + status.decode_ns + status.resize_ns + status.other_ns;
+	return status.read_ns + status.decode_ns + status.resize_ns + status.store_ns +
+	       status.other_ns;
 }
 
 static uint64_t now_ms(void)
@@ -328,6 +329,70 @@ static void idle(void **state)
 	pool_free(pool);
 }
 
+static uint64_t process_cpu_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void assert_within(uint64_t value, uint64_t expected, unsigned percent)
+{
+	if (value * 100 > expected * (100 + percent) || value * 100 < expected * (100 - percent))
+		fail_msg("%.1f ms, expected %.1f ms", (double)value / 1e6, (double)expected / 1e6);
+}
+
+static void wait_until_full(struct client *client, uint32_t slots)
+{
+	struct batcher_status status;
+	uint64_t deadline_ms = now_ms() + 60000;
+	do {
+		usleep(1000);
+		assert_true(now_ms() < deadline_ms);
+		batcher_status(client->batcher, &status);
+	} while (status.slots_ready < slots);
+}
+
+/*
+ * Many more threads than CPUs, and breaks with nothing to do: stages sum up to the CPU time that was used, and with waiting and idling to
+ * all the time that the threads had. Begins and ends with all of them idle, so that everything is booked.
+ */
+static void accounts(void **state)
+{
+	enum { WORKERS = 12, FEW = 4 };
+	struct pool *pool;
+	struct client client;
+	struct batcher_status status;
+	uint64_t cpu = process_cpu_ns(), wall = now_ns();
+	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
+	open_client(&client, new_batcher("resize(64x64)", FEW, WORKERS));
+	assert_int_equal(pool_add(pool, client.batcher), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		wait_until_full(&client, FEW);
+		usleep(20000);
+		serve(pool, &client);
+	}
+	wait_until_full(&client, FEW);
+	usleep(20000);
+	batcher_status(client.batcher, &status);
+	uint64_t idle = pool_idle_ns(pool);
+	cpu = process_cpu_ns() - cpu;
+	wall = now_ns() - wall;
+	assert_true(idle > 0 && status.queued_ns > 0);
+	assert_within(cpu_ns(client.batcher), cpu, 10);
+	assert_within(cpu_ns(client.batcher) + status.wait_ns + status.queued_ns + idle,
+		      wall * WORKERS, 10);
+	close_client(pool, &client);
+	pool_free(pool);
+}
+
 static void cpu_lists(void **state)
 {
 	struct cpus some;
@@ -348,7 +413,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers),
 		cmocka_unit_test(pauses),	cmocka_unit_test(removal),
-		cmocka_unit_test(idle),		cmocka_unit_test(cpu_lists),
+		cmocka_unit_test(idle),		cmocka_unit_test(accounts),
+		cmocka_unit_test(cpu_lists),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -368,6 +368,7 @@ static void answer_status(struct session *s)
 	status.uptime_ns = 3723000000000;
 	status.isa = (char *)"c";
 	status.shared_bytes = 12345678;
+	status.idle_ns = UINT64_C(1861500000000); /* a quarter of two threads' 3723 s */
 	status.n_feeds = 1;
 	status.feeds = feeds;
 	feed.feed_id = 17;
@@ -389,7 +390,10 @@ static void answer_status(struct session *s)
 	feed.read_ns = 1000000000;
 	feed.decode_ns = 6000000000;
 	feed.resize_ns = 2000000000;
-	feed.other_ns = 1000000000;
+	feed.store_ns = 500000000;
+	feed.other_ns = 500000000;
+	feed.wait_ns = 250000000;
+	feed.queued_ns = 90000000000;
 	feed.bytes = 12345678;
 	status.n_bad = 1;
 	status.bad = bads;
