@@ -9,7 +9,7 @@ enum augment_isa augment_isa_supported(void)
 {
 #ifdef AUGMENT_HAVE_AVX2
 	/* F16C has no name in every compiler's list, but no processor has AVX2 without it. */
-	if (!__builtin_cpu_supports("avx2"))
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
 		return AUGMENT_ISA_C;
 #ifdef AUGMENT_HAVE_AVX512
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

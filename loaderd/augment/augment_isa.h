@@ -7,7 +7,7 @@
 
 enum augment_isa {
 	AUGMENT_ISA_C = 0,      /* the reference */
-	AUGMENT_ISA_AVX2 = 1,   /* AVX2, F16C */
+	AUGMENT_ISA_AVX2 = 1,   /* AVX2, FMA, F16C */
 	AUGMENT_ISA_AVX512 = 2, /* AVX-512 F, BW, DQ, VL, VBMI, VNNI */
 };
 

@@ -1,6 +1,5 @@
 #include "grammar.h"
-#include "portable_math.h"
-#include "steps.h"
+#include "grammar_rules.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,104 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_SIZE = 32, PARAMETERS_MAX = 4 };
-
-enum value_type {
-	VALUE_NONE,
-	VALUE_SIZE,	/* N or WxH, with a schedule */
-	VALUE_EXTENT,	/* N or WxH */
-	VALUE_FRACTION, /* a number within limits */
-	VALUE_RANGE,	/* LOW:HIGH within limits */
-	VALUE_COLOUR,	/* one number or R:G:B, 0 to 255 */
-	VALUE_TRIPLE,	/* one number or R:G:B */
-	VALUE_WORD,
-};
-
-struct parameter {
-	const char *key;
-	enum value_type type;
-	double min, max;
-	const char *words; /* VALUE_WORD: the choices, separated by '|' */
-	bool required;
-};
-
-struct rule {
-	const char *name;
-	enum step_kind kind;
-	struct parameter parameters[PARAMETERS_MAX];
-};
-
-/* Bounds of the numbers are generous: what lies beyond them is a slip of the pen. */
-static const struct rule rules[] = {
-	{"random_resized_crop",
-	 STEP_RANDOM_RESIZED_CROP,
-	 {{"size", VALUE_SIZE, .required = true},
-	  {"scale", VALUE_RANGE, 1e-6, 1},
-	  {"ratio", VALUE_RANGE, 0.01, 100}}},
-	{"resize", STEP_RESIZE, {{"size", VALUE_SIZE, .required = true}}},
-	{"center_crop", STEP_CENTER_CROP, {{"size", VALUE_SIZE, .required = true}}},
-	{"pad",
-	 STEP_PAD,
-	 {{"size", VALUE_EXTENT, .required = true}, {"fill", VALUE_COLOUR, 0, 255}}},
-	{"random_crop",
-	 STEP_RANDOM_CROP,
-	 {{"size", VALUE_SIZE, .required = true},
-	  {"padding", VALUE_EXTENT},
-	  {"fill", VALUE_COLOUR, 0, 255}}},
-	{"hflip", STEP_HFLIP, {{"p", VALUE_FRACTION, 0, 1}}},
-	{"vflip", STEP_VFLIP, {{"p", VALUE_FRACTION, 0, 1}}},
-	{"normalize",
-	 STEP_NORMALIZE,
-	 {{"statistics", VALUE_WORD, .words = "imagenet|dataset"},
-	  {"mean", VALUE_TRIPLE, -1e6, 1e6},
-	  {"std", VALUE_TRIPLE, 0, 1e6}}},
-	{"to", STEP_TO, {{"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true}}},
-	{"layout", STEP_LAYOUT, {{"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true}}},
-	{"channels", STEP_CHANNELS, {{"channels", VALUE_WORD, .words = "3|4", .required = true}}},
-};
-static const unsigned rule_count = sizeof(rules) / sizeof(rules[0]);
-
-/* What other libraries call the steps, without case and underscores. */
-static const struct {
-	const char *alias, *name;
-} aliases[] = {
-	{"randomhorizontalflip", "hflip"},
-	{"horizontalflip", "hflip"},
-	{"flip", "hflip"},
-	{"fliplr", "hflip"},
-	{"randomflip", "hflip"},
-	{"randomverticalflip", "vflip"},
-	{"verticalflip", "vflip"},
-	{"flipud", "vflip"},
-	{"rrc", "random_resized_crop"},
-	{"centrecrop", "center_crop"},
-	{"crop", "center_crop"},
-	{"resizedcrop", "random_resized_crop"},
-	{"normalise", "normalize"},
-	{"cast", "to"},
-	{"dtype", "to"},
-	{"astype", "to"},
-	{"totensor", "to"},
-	{"todtype", "to"},
-	{"convert", "to"},
-	{"padding", "pad"},
-	{"format", "layout"},
-};
-
-/* One argument as written. */
-struct value {
-	int position; /* -1: not given */
-	double numbers[3];
-	unsigned count;
-	char word[NAME_MAX_SIZE];
-};
-
 struct parser {
 	const char *text;
 	int at;
 	struct transform *transform;
 	struct transform_error *error;
-	unsigned seen; /* bits of enum step_kind: format steps met so far */
+	unsigned seen; /* bits from STEP_NORMALIZE on: format steps met so far */
 	int normalize_position;
 };
 
@@ -175,99 +82,6 @@ static const char *found(const struct parser *parser, char buffer[NAME_MAX_SIZE 
 		size++;
 	snprintf(buffer, NAME_MAX_SIZE + 2, "'%.*s'", size ? size : 1, start);
 	return buffer;
-}
-
-/* Lower case without underscores. */
-static void fold_name(const char *name, char folded[NAME_MAX_SIZE])
-{
-	int size = 0;
-
-	for (; *name && size < NAME_MAX_SIZE - 1; name++)
-		if (*name != '_')
-			folded[size++] = *name >= 'A' && *name <= 'Z' ? (char)(*name + 32) : *name;
-	folded[size] = 0;
-}
-
-/* Edits (insert, delete, replace, swap of neighbours) between two short words. */
-static unsigned edit_distance(const char *a, const char *b)
-{
-	unsigned rows[3][NAME_MAX_SIZE + 1];
-	size_t a_size = strlen(a), b_size = strlen(b);
-
-	for (size_t j = 0; j <= b_size; j++)
-		rows[0][j] = (unsigned)j;
-	for (size_t i = 1; i <= a_size; i++) {
-		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3],
-			 *above2 = rows[(i + 1) % 3];
-
-		row[0] = (unsigned)i;
-		for (size_t j = 1; j <= b_size; j++) {
-			unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
-
-			best = above[j] + 1 < best ? above[j] + 1 : best;
-			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    above2[j - 2] + 1 < best)
-				best = above2[j - 2] + 1;
-			row[j] = best;
-		}
-	}
-	return rows[a_size % 3][b_size];
-}
-
-/* Is one probably meant by the other? Smaller is closer; UINT32_MAX: no. */
-static unsigned likeness(const char *written, const char *meant)
-{
-	char a[NAME_MAX_SIZE], b[NAME_MAX_SIZE];
-
-	fold_name(written, a);
-	fold_name(meant, b);
-	unsigned distance = edit_distance(a, b), size = (unsigned)strlen(b);
-
-	return distance <= (size + 2) / 4 ? distance : UINT32_MAX;
-}
-
-static int fail_step_name(struct parser *parser, int position, const char *name)
-{
-	const char *best = NULL;
-	unsigned best_likeness = UINT32_MAX;
-	char folded[NAME_MAX_SIZE];
-
-	fold_name(name, folded);
-	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
-		if (strcmp(folded, aliases[i].alias) == 0)
-			return fail(parser, position, "there is no step '%s'; did you mean '%s'?",
-				    name, aliases[i].name);
-	for (unsigned i = 0; i < rule_count; i++)
-		if (likeness(name, rules[i].name) < best_likeness) {
-			best_likeness = likeness(name, rules[i].name);
-			best = rules[i].name;
-		}
-	if (best)
-		return fail(parser, position, "there is no step '%s'; did you mean '%s'?", name,
-			    best);
-	return fail(parser, position,
-		    "there is no step '%s'; expected one of random_resized_crop, resize, "
-		    "center_crop, pad, "
-		    "random_crop, hflip, vflip, normalize, to, layout, channels",
-		    name);
-}
-
-static int fail_key(struct parser *parser, int position, const struct rule *rule, const char *key)
-{
-	char list[128];
-	size_t used = 0;
-
-	list[0] = 0;
-	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
-		if (likeness(key, rule->parameters[i].key) != UINT32_MAX)
-			return fail(parser, position, "%s has no argument '%s'; did you mean '%s'?",
-				    rule->name, key, rule->parameters[i].key);
-		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
-					 rule->parameters[i].key);
-	}
-	return fail(parser, position, "%s has no argument '%s'; expected one of %s", rule->name,
-		    key, list);
 }
 
 /*
@@ -427,15 +241,43 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 	}
 }
 
+/* How many numbers a type takes. */
+static void number_counts(enum value_type type, unsigned *ret_min, unsigned *ret_max)
+{
+	*ret_min = type == VALUE_RANGE ? 2 : 1;
+	*ret_max = type == VALUE_COLOUR ? 3 : type == VALUE_RANGE || type == VALUE_SPREAD ? 2 : 1;
+}
+
+static int check_numbers(struct parser *parser, const struct parameter *parameter,
+			 const char *where, struct value *value)
+{
+	char buffer[NAME_MAX_SIZE + 2];
+	bool ordered = parameter->type == VALUE_RANGE || parameter->type == VALUE_SPREAD;
+
+	if (parameter->type == VALUE_RANGE && value->count == 1)
+		return fail(parser, parser->at, "expected ':' and the upper end of %s, found %s",
+			    parameter->key, found(parser, buffer));
+	if (ordered && value->count == 2 && value->numbers[0] > value->numbers[1])
+		return fail(parser, value->position, "%s runs from low to high: %.7g is above %.7g",
+			    parameter->key, value->numbers[0], value->numbers[1]);
+	if (parameter->type == VALUE_WHOLE && value->numbers[0] != rint(value->numbers[0]))
+		return fail(parser, value->position, "%s is a whole number, not %.7g",
+			    parameter->key, value->numbers[0]);
+	if (parameter->type == VALUE_COLOUR && value->count == 2)
+		return fail(parser, parser->at, "expected one number or three (R:G:B) %s", where);
+	if (parameter->type == VALUE_COLOUR && value->count == 1)
+		value->numbers[1] = value->numbers[2] = value->numbers[0];
+	return 0;
+}
+
 /* NUMBER { ":" NUMBER }, as many as the type takes. */
 static int parse_numbers(struct parser *parser, const struct parameter *parameter,
 			 const char *where, struct value *value)
 {
-	unsigned max = parameter->type == VALUE_FRACTION ? 1
-		       : parameter->type == VALUE_RANGE	 ? 2
-							 : 3;
 	char buffer[NAME_MAX_SIZE + 2];
+	unsigned min, max;
 
+	number_counts(parameter->type, &min, &max);
 	for (;;) {
 		int position = parser->at;
 		double number;
@@ -455,17 +297,7 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 			break;
 		parser->at++;
 	}
-	if (parameter->type == VALUE_RANGE && value->count == 1)
-		return fail(parser, parser->at, "expected ':' and the upper end of %s, found %s",
-			    parameter->key, found(parser, buffer));
-	if (parameter->type == VALUE_RANGE && value->numbers[0] > value->numbers[1])
-		return fail(parser, value->position, "%s runs from low to high: %.7g is above %.7g",
-			    parameter->key, value->numbers[0], value->numbers[1]);
-	if (max == 3 && value->count == 2)
-		return fail(parser, parser->at, "expected one number or three (R:G:B) %s", where);
-	if (max == 3 && value->count == 1)
-		value->numbers[1] = value->numbers[2] = value->numbers[0];
-	return 0;
+	return check_numbers(parser, parameter, where, value);
 }
 
 static int parse_choice(struct parser *parser, const struct parameter *parameter, const char *where,
@@ -495,14 +327,19 @@ static int parse_value(struct parser *parser, const struct parameter *parameter,
 {
 	char buffer[48];
 	const char *where = place(parameter, keyed, buffer);
+	uint32_t width, height;
+	int r;
 
 	value->position = parser->at;
 	switch (parameter->type) {
 	case VALUE_SIZE:
 		return parse_sizes(parser, where, step);
 	case VALUE_EXTENT:
-		return parse_extent(parser, where, "a number of pixels such as 4 or 4x2", 0,
-				    &step->pad_x, &step->pad_y);
+		r = parse_extent(parser, where, "a number of pixels such as 4 or 4x2",
+				 (int64_t)parameter->min, &width, &height);
+		value->numbers[0] = width;
+		value->numbers[1] = height;
+		return r < 0 ? r : 0;
 	case VALUE_WORD:
 		return parse_choice(parser, parameter, where, value);
 	default:
@@ -527,7 +364,7 @@ static int parse_argument(struct parser *parser, const struct rule *rule, unsign
 			if (strcmp(rule->parameters[index].key, key) == 0)
 				break;
 		if (index == PARAMETERS_MAX || !rule->parameters[index].key)
-			return fail_key(parser, position, rule, key);
+			return grammar_fail_key(parser->error, position, rule, key);
 		parser->at++;
 		skip_space(parser);
 	} else {
@@ -622,9 +459,9 @@ static int set_format(struct parser *parser, const struct rule *rule, const stru
 	struct transform *transform = parser->transform;
 	const char *word = values[0].word;
 
-	if (parser->seen & 1u << rule->kind)
+	if (parser->seen & 1u << (rule->kind - STEP_NORMALIZE))
 		return fail(parser, step->position, "%s is given twice", rule->name);
-	parser->seen |= 1u << rule->kind;
+	parser->seen |= 1u << (rule->kind - STEP_NORMALIZE);
 	switch (rule->kind) {
 	case STEP_NORMALIZE:
 		return set_normalize(parser, step, values);
@@ -643,33 +480,12 @@ static int set_format(struct parser *parser, const struct rule *rule, const stru
 	}
 }
 
-static void set_geometry(struct step *step, const struct value *values)
-{
-	const struct value *fill = step->kind == STEP_PAD ? &values[1] : &values[2];
-
-	step->probability = step->kind == STEP_HFLIP || step->kind == STEP_VFLIP ? 0.5 : 1;
-	if (values[0].position >= 0 && values[0].count)
-		step->probability = values[0].numbers[0];
-	if (step->kind == STEP_RANDOM_RESIZED_CROP) {
-		bool scale = values[1].position >= 0, ratio = values[2].position >= 0;
-
-		step->scale[0] = scale ? values[1].numbers[0] : 0.08;
-		step->scale[1] = scale ? values[1].numbers[1] : 1;
-		step->ratio[0] = ratio ? values[2].numbers[0] : 3.0 / 4.0;
-		step->ratio[1] = ratio ? values[2].numbers[1] : 4.0 / 3.0;
-		step->ratio_log[0] = portable_log(step->ratio[0]);
-		step->ratio_log[1] = portable_log(step->ratio[1]);
-	}
-	for (int i = 0; (step->kind == STEP_PAD || step->kind == STEP_RANDOM_CROP) && i < 3; i++)
-		step->fill[i] = fill->position >= 0 ? (uint8_t)rint(fill->numbers[i]) : 0;
-}
-
 static int parse_step(struct parser *parser)
 {
 	struct transform *transform = parser->transform;
 	char name[NAME_MAX_SIZE], buffer[NAME_MAX_SIZE + 2];
 	int position = parser->at;
-	const struct rule *rule = NULL;
+	const struct rule *rule;
 	struct value values[PARAMETERS_MAX] = {0};
 	struct step step = {.position = position};
 	int r;
@@ -678,11 +494,9 @@ static int parse_step(struct parser *parser)
 	if (is_digit(parser->text[position]) || take_word(parser, name) == 0)
 		return fail(parser, position, "expected the name of a step, found %s",
 			    found(parser, buffer));
-	for (unsigned i = 0; i < rule_count && !rule; i++)
-		if (strcmp(rules[i].name, name) == 0)
-			rule = &rules[i];
+	rule = grammar_find(name);
 	if (!rule)
-		return fail_step_name(parser, position, name);
+		return grammar_fail_name(parser->error, position, name);
 	step.kind = rule->kind;
 	for (int i = 0; i < PARAMETERS_MAX; i++)
 		values[i].position = -1;
@@ -704,7 +518,9 @@ static int parse_step(struct parser *parser)
 	if (transform->step_count == TRANSFORM_STEPS_MAX)
 		return transform_fail(parser->error, -E2BIG, position,
 				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);
-	set_geometry(&step, values);
+	r = grammar_set(parser->error, rule, values, &step);
+	if (r < 0)
+		return r;
 	transform->steps[transform->step_count++] = step;
 	return 0;
 }

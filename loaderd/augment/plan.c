@@ -1,4 +1,5 @@
 #include "plan.h"
+#include "draw.h"
 #include "portable_math.h"
 #include "random.h"
 
@@ -81,6 +82,8 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 	axis_init(&stage->x, width);
 	axis_init(&stage->y, height);
 	memset(stage->fill, 0, sizeof(stage->fill));
+	stage->effect_begin = plan->effects.count;
+	stage->effect_count = 0;
 	return stage;
 }
 
@@ -202,6 +205,16 @@ static int plan_random_crop(struct plan *plan, const struct step *step,
 	return 0;
 }
 
+/* Effects act on the output of the last stage, so it has to be small enough to be kept. */
+static int plan_effects(struct plan *plan, const struct step *step, struct random_stream *random)
+{
+	struct plan_stage *stage = plan_last(plan);
+
+	draw_effects(step, stage->x.count, stage->y.count, random, &plan->effects);
+	stage->effect_count = plan->effects.count - stage->effect_begin;
+	return 0;
+}
+
 static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
 		     struct random_stream *random, struct transform_error *error)
 {
@@ -209,6 +222,10 @@ static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
 	const struct step_size *size = step_size_at(step, epoch);
 	uint64_t width, height;
 
+	if (step->kind >= STEP_COLOR_JITTER)
+		return plan_effects(plan, step, random);
+	if (stage->effect_count)
+		stage = plan_push(plan, stage->x.count, stage->y.count);
 	switch (step->kind) {
 	case STEP_RANDOM_RESIZED_CROP:
 		plan_random_resized_crop(plan, step, size, random);
@@ -244,11 +261,16 @@ static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
 /* A stage between two is kept as pixels, so it has to be of a bearable size. */
 static int check_between(const struct plan *plan, struct transform_error *error)
 {
-	for (unsigned i = 0; i + 1 < plan->stage_count; i++) {
+	for (unsigned i = 0; i < plan->stage_count; i++) {
 		const struct plan_stage *stage = &plan->stages[i];
 
+		if (i + 1 == plan->stage_count && stage->effect_count == 0)
+			break;
+
+		uint64_t size = (uint64_t)stage->x.count * stage->y.count;
+
 		if (stage->x.count > PACKIMG_SIDE_MAX || stage->y.count > PACKIMG_SIDE_MAX ||
-		    (uint64_t)stage->x.count * stage->y.count > 1u << 28)
+		    size > (stage->effect_count ? 1u << 26 : 1u << 28))
 			return transform_fail(
 				error, -EINVAL, -1,
 				"a picture of %u x %u pixels between two steps is too large",
@@ -265,6 +287,7 @@ int plan_make(const struct transform *transform, uint32_t width, uint32_t height
 
 	random_init(&random, seed, epoch, sample, RANDOM_AUGMENT);
 	plan->stage_count = 0;
+	plan->effects.count = 0;
 	plan_push(plan, width, height);
 	for (unsigned i = 0; i < transform->step_count; i++) {
 		r = plan_step(plan, &transform->steps[i], epoch, &random, error);

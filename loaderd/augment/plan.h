@@ -2,10 +2,11 @@
  * What a pipeline does to one sample: its random decisions taken, its geometry folded into as few stages as possible. A stage
  * takes a rectangle of its input, resizes it, shows a window of the result, possibly wider than it (the rest is filled), and
  * flips. Usually there is one stage, and its rectangle is what has to be decoded. A second one arises where folding would
- * change pixels: resizing what was resized or padded. Values only; any thread.
+ * change pixels: resizing what was resized or padded, and geometry after effects. Values only; any thread.
  */
 #pragma once
 
+#include "effects.h"
 #include "steps.h"
 
 /* One direction of a stage. */
@@ -22,11 +23,14 @@ struct plan_axis {
 struct plan_stage {
 	struct plan_axis x, y;
 	uint8_t fill[3];
+	/* What then happens to its output: so many of the plan's effects, from there. */
+	unsigned effect_begin, effect_count;
 };
 
 struct plan {
 	struct plan_stage stages[TRANSFORM_STEPS_MAX + 1];
 	unsigned stage_count; /* at least one */
+	struct effect_list effects;
 };
 
 /*

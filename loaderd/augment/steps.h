@@ -1,5 +1,5 @@
 /*
- * A parsed pipeline: the geometric steps in the order of the text, and the form of the finished sample. Written by grammar.c,
+ * A parsed pipeline: the steps in the order of the text, and the form of the finished sample. Written by grammar.c,
  * read by plan.c and transform.c; immutable once parsed and fixed.
  */
 #pragma once
@@ -21,11 +21,28 @@ enum step_kind {
 	STEP_RANDOM_CROP,
 	STEP_HFLIP,
 	STEP_VFLIP,
-	/* From here on: not geometry, at most once each. */
+	/* From here on: pixels in their places change. */
+	STEP_COLOR_JITTER,
+	STEP_GRAYSCALE,
+	STEP_INVERT,
+	STEP_SOLARIZE,
+	STEP_POSTERIZE,
+	STEP_AUTOCONTRAST,
+	STEP_EQUALIZE,
+	/* From here on: the form of the finished sample, at most once each. */
 	STEP_NORMALIZE,
 	STEP_TO,
 	STEP_LAYOUT,
 	STEP_CHANNELS,
+};
+
+/* What color_jitter changes, in the order of its arguments. */
+enum step_jitter {
+	STEP_JITTER_BRIGHTNESS,
+	STEP_JITTER_CONTRAST,
+	STEP_JITTER_SATURATION,
+	STEP_JITTER_HUE,
+	STEP_JITTERS,
 };
 
 /* A size from an epoch on. */
@@ -46,6 +63,8 @@ struct step {
 	double probability;
 	uint32_t pad_x, pad_y;
 	uint8_t fill[3];
+	double jitter[STEP_JITTERS][2]; /* low and high */
+	double amount;			/* solarize: threshold; posterize: bits */
 };
 
 enum steps_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET };

@@ -1,4 +1,5 @@
 #include "transform.h"
+#include "effects.h"
 #include "plan.h"
 #include "resize.h"
 #include "steps.h"
@@ -22,6 +23,7 @@ enum {
 struct transform_scratch {
 	struct packimg_decoder *decoder;
 	struct resize *resize;
+	struct effects *effects;
 	enum augment_isa isa;
 	const struct store_kernels *kernels;
 	uint8_t *between[2]; /* pictures between two stages */
@@ -73,6 +75,9 @@ int transform_scratch_new(struct transform_scratch **ret_scratch)
 	r = resize_new_isa(isa, &scratch->resize);
 	if (r < 0)
 		goto fail;
+	r = effects_new(isa, &scratch->effects);
+	if (r < 0)
+		goto fail;
 	r = packimg_decoder_new(&scratch->decoder);
 	if (r < 0)
 		goto fail;
@@ -89,6 +94,7 @@ void transform_scratch_free(struct transform_scratch *scratch)
 		return;
 	packimg_decoder_free(scratch->decoder);
 	resize_free(scratch->resize);
+	effects_free(scratch->effects);
 	free(scratch->between[0]);
 	free(scratch->between[1]);
 	free(scratch->stage);
@@ -460,14 +466,112 @@ static int check_sample(const struct transform *transform, const struct packimg_
 	return 0;
 }
 
+/* Makes a stage's output as pixels, and runs its effects on them. Then they are in scratch->effects, or without any in between. */
+static int stage_keep(struct transform_scratch *scratch, const struct packimg_sample *sample,
+		      const struct plan *plan, unsigned index, struct packimg_error *error)
+{
+	const struct plan_stage *stage = &plan->stages[index];
+	uint32_t channels = stage->effect_count ? 4 : 3;
+	struct canvas canvas = {.stride = (size_t)stage->x.count * channels,
+				.width = stage->x.count,
+				.height = stage->y.count,
+				.channels = channels,
+				.bytes = true,
+				.scratch = scratch};
+	bool between = index + 1 < plan->stage_count;
+	int r = between ? between_reserve(scratch, index % 2,
+					  (size_t)canvas.width * canvas.height * 3)
+			: 0;
+
+	canvas.data = scratch->between[index % 2];
+	if (r == 0 && stage->effect_count)
+		r = effects_begin(scratch->effects, canvas.width, canvas.height, &canvas.data);
+	if (r == 0)
+		r = stage_run(scratch, sample, plan, index, &canvas, error);
+	if (r == 0 && stage->effect_count)
+		r = effects_run(scratch->effects, plan->effects.effects + stage->effect_begin,
+				stage->effect_count);
+	return r;
+}
+
+/* Brings the picture of a stage with effects to where the next one reads. */
+static void effects_to_between(struct transform_scratch *scratch, const struct plan_stage *stage,
+			       uint8_t *pixels)
+{
+	for (uint32_t y = 0; y < stage->y.count; y++, pixels += (size_t)stage->x.count * 3)
+		effects_take_row(scratch->effects, y, pixels);
+}
+
+/* Brings the picture of the last stage into the finished sample. */
+static void effects_to_store(struct transform_scratch *scratch, const struct transform_shape *shape,
+			     struct store *store)
+{
+	bool whole = store_row_channels(shape) == 4;
+	uint64_t start = ticks_now();
+
+	store_begin_stream(store, scratch->stage);
+	for (uint32_t y = 0; y < shape->height; y++) {
+		uint8_t *place = whole ? NULL : store_place(store, y);
+
+		if (!whole)
+			effects_take_row(scratch->effects, y, place ? place : scratch->row);
+		if (place)
+			store_placed(store);
+		else
+			store_row(store, y,
+				  whole ? effects_row(scratch->effects, y) : scratch->row);
+	}
+	scratch->times.store += ticks_since(start);
+}
+
+static int apply_plan(const struct transform *transform, struct transform_scratch *scratch,
+		      const struct packimg_sample *sample, const struct plan *plan,
+		      const struct transform_shape *shape, void *output,
+		      struct packimg_error *error)
+{
+	const double none[3] = {0, 0, 0}, one[3] = {1, 1, 1};
+	unsigned last = plan->stage_count - 1;
+	bool kept = plan->stages[last].effect_count > 0;
+	struct store store;
+	int r;
+
+	for (unsigned i = 0; i < (kept ? last + 1 : last); i++) {
+		r = stage_keep(scratch, sample, plan, i, error);
+		if (r < 0)
+			return r;
+		if (i < last && plan->stages[i].effect_count)
+			effects_to_between(scratch, &plan->stages[i], scratch->between[i % 2]);
+	}
+	bool normalize = transform->statistics != STATISTICS_NONE;
+
+	store_init(&store, scratch->isa, shape, normalize ? transform->mean : none,
+		   normalize ? transform->std : one, output);
+	if (kept) {
+		effects_to_store(scratch, shape, &store);
+		store_finish(&store);
+		return 0;
+	}
+	struct canvas canvas = {.stride = (size_t)shape->width * shape->channels,
+				.width = shape->width,
+				.height = shape->height,
+				.channels = store_row_channels(shape),
+				.store = &store,
+				.scratch = scratch};
+
+	/* Interleaved bytes can be written where they belong. */
+	canvas.bytes = shape->element == TRANSFORM_U8 && shape->layout == TRANSFORM_NHWC;
+	canvas.data = canvas.bytes ? output : NULL;
+	r = stage_run(scratch, sample, plan, last, &canvas, error);
+	store_finish(&store);
+	return r;
+}
+
 static int apply(const struct transform *transform, struct transform_scratch *scratch,
 		 const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
 		 struct packimg_error *error)
 {
-	const double none[3] = {0, 0, 0}, one[3] = {1, 1, 1};
 	struct transform_error reason;
 	struct transform_shape shape;
-	struct store store;
 	struct plan plan;
 	int r;
 
@@ -479,40 +583,7 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 		      &reason);
 	if (r < 0)
 		return explain(error, r, sample, "%s", reason.text);
-	for (unsigned i = 0; i + 1 < plan.stage_count; i++) {
-		const struct plan_stage *stage = &plan.stages[i];
-		struct canvas canvas = {.stride = (size_t)stage->x.count * 3,
-					.width = stage->x.count,
-					.height = stage->y.count,
-					.channels = 3,
-					.bytes = true,
-					.scratch = scratch};
-
-		r = between_reserve(scratch, i % 2, canvas.stride * canvas.height);
-		if (r < 0)
-			return r;
-		canvas.data = scratch->between[i % 2];
-		r = stage_run(scratch, sample, &plan, i, &canvas, error);
-		if (r < 0)
-			return r;
-	}
-	struct canvas canvas = {.stride = (size_t)shape.width * shape.channels,
-				.width = shape.width,
-				.height = shape.height,
-				.channels = store_row_channels(&shape),
-				.scratch = scratch};
-
-	bool normalize = transform->statistics != STATISTICS_NONE;
-
-	store_init(&store, scratch->isa, &shape, normalize ? transform->mean : none,
-		   normalize ? transform->std : one, output);
-	canvas.store = &store;
-	/* Interleaved bytes can be written where they belong. */
-	canvas.bytes = shape.element == TRANSFORM_U8 && shape.layout == TRANSFORM_NHWC;
-	canvas.data = canvas.bytes ? output : NULL;
-	r = stage_run(scratch, sample, &plan, plan.stage_count - 1, &canvas, error);
-	store_finish(&store);
-	return r;
+	return apply_plan(transform, scratch, sample, &plan, &shape, output, error);
 }
 
 int transform_apply(const struct transform *transform, struct transform_scratch *scratch,

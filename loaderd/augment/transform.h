@@ -17,6 +17,9 @@
  *     pad(extent, fill=0)           a border of N pixels, or of W at the sides and H above and below
  *     random_crop(size, padding=0, fill=0)   pad, then a random place; the padded image must be at least as large
  *     hflip(p=0.5) vflip(p=0.5)     left-right, upside down, with probability p
+ *     color_jitter(brightness=0, contrast=0, saturation=0, hue=0, p=1)   each V (1-V to 1+V; hue: -V to V) or LOW:HIGH
+ *     random_grayscale(p=0.1) random_invert(p=0.5) random_autocontrast(p=0.5) random_equalize(p=0.5)
+ *     random_solarize(threshold, p=0.5) random_posterize(bits, p=0.5)
  *     normalize(imagenet) normalize(dataset) normalize(mean=R:G:B, std=R:G:B)   (pixel / 255 - mean) / std; needs a float type
  *     to(u8|f16|bf16|f32)           element type; floats without normalize are pixel / 255
  *     layout(nhwc|nchw)             interleaved (default) or planar
@@ -27,7 +30,7 @@
  *
  * Resizing is antialiased bilinear (resize.h). Steps are folded: the part of the image that the finished sample depends on is
  * decoded, at a reduced scale where that loses nothing, and resized once. Pixels are rounded to 8 bits only where steps cannot be
- * folded (a resize of what was resized or padded).
+ * folded (a resize of what was resized or padded, geometry after steps that change pixels: put those last).
  *
  * A parsed pipeline is immutable and shared by all threads (the transform_fix_ functions come before that). Every random
  * decision is drawn from (seed, epoch, sample index) and nothing else, so a sample's bytes do not depend on threads,

@@ -104,6 +104,14 @@ static void errors_say_where(void **state)
 	expect_error("to(f)", -EINVAL, 3, "expected one of");
 	expect_error("to(type=)", -EINVAL, 8, "after 'type=', found ')'");
 	expect_error("channels(2)", -EINVAL, 9, "expected one of 3|4");
+	expect_error("color_jitter(-0.4)", -EINVAL, 13, "brightness is from 0 to 1000");
+	expect_error("color_jitter(hue=0.6)", -EINVAL, 17, "hue is from -0.5 to 0.5");
+	expect_error("color_jitter(hue=-0.1)", -EINVAL, 17, "give a positive number, or a range such as -0.1:0.1");
+	expect_error("color_jitter(contrast=1.2:0.8)", -EINVAL, 22, "from low to high");
+	expect_error("random_posterize(4.5)", -EINVAL, 17, "bits is a whole number, not 4.5");
+	expect_error("random_posterize(9)", -EINVAL, 17, "bits is from 0 to 8");
+	expect_error("random_solarize", -EINVAL, 0, "needs its argument threshold");
+	expect_error("to(f16) random_invert", -EINVAL, 8, "random_invert must stand before");
 }
 
 static void misspelt_names_are_guessed(void **state)
@@ -114,7 +122,10 @@ static void misspelt_names_are_guessed(void **state)
 	expect_error("hfilp", -EINVAL, 0, "did you mean 'hflip'?");
 	expect_error("rezise(3)", -EINVAL, 0, "did you mean 'resize'?");
 	expect_error("normalise(imagenet)", -EINVAL, 0, "did you mean 'normalize'?");
-	expect_error("color_jitter(1)", -EINVAL, 0, "expected one of random_resized_crop, resize");
+	expect_error("ColorJitter(0.4)", -EINVAL, 0, "did you mean 'color_jitter'?");
+	expect_error("colour_jitter(0.4)", -EINVAL, 0, "did you mean 'color_jitter'?");
+	expect_error("grayscale", -EINVAL, 0, "did you mean 'random_grayscale'?");
+	expect_error("deform(1)", -EINVAL, 0, "expected one of random_resized_crop, resize");
 	expect_error("random_resized_crop(224, scales=0.1:1)", -EINVAL, 25,
 		     "did you mean 'scale'?");
 	expect_error("random_resized_crop(224, interpolation=2)", -EINVAL, 25,

@@ -1,0 +1,15 @@
+/*
+ * Takes the random decisions of a step that changes pixels: whether it acts, in which order and how strongly. Numbers are drawn from
+ * the sample's stream in a fixed order, so they depend on nothing but seed, epoch and sample. Pure but for the stream; any thread.
+ */
+#pragma once
+
+#include "effects.h"
+#include "random.h"
+#include "steps.h"
+
+/* Appends a step's effects on a picture of width x height to the list, which has room for the most that grammar.c allows. */
+void draw_effects(const struct step *step, uint32_t width, uint32_t height, struct random_stream *random,
+		  struct effect_list *list);
+/* The most effects that a step can append. */
+unsigned draw_effects_max(const struct step *step);

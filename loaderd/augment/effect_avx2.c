@@ -1,0 +1,36 @@
+/* AVX2 kernels of effects: what the compiler makes of the common loops, and by hand what it does not see. */
+#include "effect_kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "effect_bytes.inc"
+#include "effect_colour.inc"
+
+static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
+{
+	const __m256i gather =
+		_mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4,
+				 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+	const __m256i close = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7);
+	size_t i = 0;
+
+	for (; i + 8 <= count; i += 8, output += 24) {
+		__m256i v = _mm256_loadu_si256((const void *)(pixels + i));
+
+		v = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(v, gather), close);
+		_mm_storeu_si128((__m128i *)output, _mm256_castsi256_si128(v));
+		_mm_storel_epi64((__m128i *)(output + 16), _mm256_extracti128_si256(v, 1));
+	}
+	pack_bytes(output, pixels + i, count - i);
+}
+
+const struct effect_kernels effect_kernels_avx2 = {
+	.table = table_bytes,
+	.histogram = histogram,
+	.luma_sum = luma_sum,
+	.grayscale = grayscale,
+	.saturation = saturation,
+	.hue = hue,
+	.pack = pack,
+};

@@ -1,0 +1,74 @@
+/* AVX-512 kernels of effects: what the compiler makes of the common loops, and byte look-ups by VBMI. */
+#include "effect_kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "effect_bytes.inc"
+#include "effect_colour.inc"
+
+struct vector_table {
+	__m512i part[4];
+};
+
+static inline struct vector_table vector_table(const uint8_t table[256])
+{
+	struct vector_table t;
+
+	for (int i = 0; i < 4; i++)
+		t.part[i] = _mm512_load_si512(table + 64 * i);
+	return t;
+}
+
+/* A look-up takes seven bits of its index; the eighth chooses between two. */
+static inline __m512i vector_look_up(const struct vector_table *t, __m512i v)
+{
+	__m512i low = _mm512_permutex2var_epi8(t->part[0], v, t->part[1]);
+	__m512i high = _mm512_permutex2var_epi8(t->part[2], v, t->part[3]);
+
+	return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
+}
+
+static void table_vbmi(uint32_t *pixels, size_t count, const struct effect_table *table)
+{
+	const __mmask64 red = 0x1111111111111111, green = red << 1, blue = red << 2;
+	const struct vector_table r = vector_table(table->of[0]), g = vector_table(table->of[1]),
+				  b = vector_table(table->of[2]);
+
+	for (size_t i = 0; i < count; i += 16) {
+		__mmask16 mask = count - i < 16 ? (__mmask16)((1u << (count - i)) - 1) : 0xffff;
+		__m512i v = _mm512_maskz_loadu_epi32(mask, pixels + i);
+		__m512i result = _mm512_maskz_mov_epi8(red, vector_look_up(&r, v));
+
+		result = _mm512_mask_mov_epi8(result, green, vector_look_up(&g, v));
+		result = _mm512_mask_mov_epi8(result, blue, vector_look_up(&b, v));
+		_mm512_mask_storeu_epi32(pixels + i, mask, result);
+	}
+}
+
+static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
+{
+	uint8_t order[64] __attribute__((aligned(64)));
+	size_t i = 0;
+
+	for (int k = 0; k < 64; k++)
+		order[k] = (uint8_t)(k < 48 ? k / 3 * 4 + k % 3 : 63);
+	const __m512i close = _mm512_load_si512(order);
+
+	for (; i + 16 <= count; i += 16, output += 48) {
+		__m512i v = _mm512_permutexvar_epi8(close, _mm512_loadu_si512(pixels + i));
+
+		_mm512_mask_storeu_epi8(output, 0xffffffffffff, v);
+	}
+	pack_bytes(output, pixels + i, count - i);
+}
+
+const struct effect_kernels effect_kernels_avx512 = {
+	.table = table_vbmi,
+	.histogram = histogram,
+	.luma_sum = luma_sum,
+	.grayscale = grayscale,
+	.saturation = saturation,
+	.hue = hue,
+	.pack = pack,
+};

@@ -1,0 +1,192 @@
+#include "grammar_rules.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bounds of the numbers are generous: what lies beyond them is a slip of the pen. */
+const struct rule grammar_rules[] = {
+	{"random_resized_crop",
+	 STEP_RANDOM_RESIZED_CROP,
+	 {{"size", VALUE_SIZE, .required = true},
+	  {"scale", VALUE_RANGE, 1e-6, 1},
+	  {"ratio", VALUE_RANGE, 0.01, 100}}},
+	{"resize", STEP_RESIZE, {{"size", VALUE_SIZE, .required = true}}},
+	{"center_crop", STEP_CENTER_CROP, {{"size", VALUE_SIZE, .required = true}}},
+	{"pad",
+	 STEP_PAD,
+	 {{"size", VALUE_EXTENT, .required = true}, {"fill", VALUE_COLOUR, 0, 255}}},
+	{"random_crop",
+	 STEP_RANDOM_CROP,
+	 {{"size", VALUE_SIZE, .required = true},
+	  {"padding", VALUE_EXTENT},
+	  {"fill", VALUE_COLOUR, 0, 255}}},
+	{"hflip", STEP_HFLIP, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"vflip", STEP_VFLIP, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"color_jitter",
+	 STEP_COLOR_JITTER,
+	 {{"brightness", VALUE_SPREAD, 0, 1000},
+	  {"contrast", VALUE_SPREAD, 0, 1000},
+	  {"saturation", VALUE_SPREAD, 0, 1000},
+	  {"hue", VALUE_SPREAD, -0.5, 0.5},
+	  {"p", VALUE_NUMBER, 0, 1}}},
+	{"random_grayscale", STEP_GRAYSCALE, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"random_invert", STEP_INVERT, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"random_solarize",
+	 STEP_SOLARIZE,
+	 {{"threshold", VALUE_NUMBER, 0, 255, .required = true}, {"p", VALUE_NUMBER, 0, 1}}},
+	{"random_posterize",
+	 STEP_POSTERIZE,
+	 {{"bits", VALUE_WHOLE, 0, 8, .required = true}, {"p", VALUE_NUMBER, 0, 1}}},
+	{"random_autocontrast", STEP_AUTOCONTRAST, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"random_equalize", STEP_EQUALIZE, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"normalize",
+	 STEP_NORMALIZE,
+	 {{"statistics", VALUE_WORD, .words = "imagenet|dataset"},
+	  {"mean", VALUE_COLOUR, -1e6, 1e6},
+	  {"std", VALUE_COLOUR, 0, 1e6}}},
+	{"to", STEP_TO, {{"type", VALUE_WORD, .words = "u8|f16|bf16|f32", .required = true}}},
+	{"layout", STEP_LAYOUT, {{"layout", VALUE_WORD, .words = "nhwc|nchw", .required = true}}},
+	{"channels", STEP_CHANNELS, {{"channels", VALUE_WORD, .words = "3|4", .required = true}}},
+	{0},
+};
+
+/* What other libraries call the steps, without case and underscores. */
+static const struct {
+	const char *alias, *name;
+} aliases[] = {
+	{"randomhorizontalflip", "hflip"},
+	{"horizontalflip", "hflip"},
+	{"flip", "hflip"},
+	{"fliplr", "hflip"},
+	{"randomflip", "hflip"},
+	{"randomverticalflip", "vflip"},
+	{"verticalflip", "vflip"},
+	{"flipud", "vflip"},
+	{"rrc", "random_resized_crop"},
+	{"centrecrop", "center_crop"},
+	{"crop", "center_crop"},
+	{"resizedcrop", "random_resized_crop"},
+	{"normalise", "normalize"},
+	{"cast", "to"},
+	{"dtype", "to"},
+	{"astype", "to"},
+	{"totensor", "to"},
+	{"todtype", "to"},
+	{"convert", "to"},
+	{"padding", "pad"},
+	{"format", "layout"},
+	{"grayscale", "random_grayscale"},
+	{"togray", "random_grayscale"},
+	{"invert", "random_invert"},
+	{"solarize", "random_solarize"},
+	{"posterize", "random_posterize"},
+	{"autocontrast", "random_autocontrast"},
+	{"equalize", "random_equalize"},
+	{"jitter", "color_jitter"},
+};
+
+const struct rule *grammar_find(const char *name)
+{
+	for (const struct rule *rule = grammar_rules; rule->name; rule++)
+		if (strcmp(rule->name, name) == 0)
+			return rule;
+	return NULL;
+}
+
+/* Lower case without underscores. */
+static void fold_name(const char *name, char folded[NAME_MAX_SIZE])
+{
+	int size = 0;
+
+	for (; *name && size < NAME_MAX_SIZE - 1; name++)
+		if (*name != '_')
+			folded[size++] = *name >= 'A' && *name <= 'Z' ? (char)(*name + 32) : *name;
+	folded[size] = 0;
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) between two short words. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+	unsigned rows[3][NAME_MAX_SIZE + 1];
+	size_t a_size = strlen(a), b_size = strlen(b);
+
+	for (size_t j = 0; j <= b_size; j++)
+		rows[0][j] = (unsigned)j;
+	for (size_t i = 1; i <= a_size; i++) {
+		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3],
+			 *above2 = rows[(i + 1) % 3];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= b_size; j++) {
+			unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
+
+			best = above[j] + 1 < best ? above[j] + 1 : best;
+			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    above2[j - 2] + 1 < best)
+				best = above2[j - 2] + 1;
+			row[j] = best;
+		}
+	}
+	return rows[a_size % 3][b_size];
+}
+
+/* Is one probably meant by the other? Smaller is closer; UINT32_MAX: no. */
+static unsigned likeness(const char *written, const char *meant)
+{
+	char a[NAME_MAX_SIZE], b[NAME_MAX_SIZE];
+
+	fold_name(written, a);
+	fold_name(meant, b);
+	unsigned distance = edit_distance(a, b), size = (unsigned)strlen(b);
+
+	return distance <= (size + 2) / 4 ? distance : UINT32_MAX;
+}
+
+int grammar_fail_name(struct transform_error *error, int position, const char *name)
+{
+	const char *best = NULL;
+	unsigned best_likeness = UINT32_MAX;
+	char folded[NAME_MAX_SIZE];
+
+	fold_name(name, folded);
+	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+		if (strcmp(folded, aliases[i].alias) == 0)
+			return transform_fail(error, -EINVAL, position,
+					      "there is no step '%s'; did you mean '%s'?", name,
+					      aliases[i].name);
+	for (unsigned i = 0; grammar_rules[i].name; i++)
+		if (likeness(name, grammar_rules[i].name) < best_likeness) {
+			best_likeness = likeness(name, grammar_rules[i].name);
+			best = grammar_rules[i].name;
+		}
+	if (best)
+		return transform_fail(error, -EINVAL, position,
+				      "there is no step '%s'; did you mean '%s'?", name, best);
+	return transform_fail(
+		error, -EINVAL, position,
+		"there is no step '%s'; expected one of random_resized_crop, resize, "
+		"center_crop, random_crop, hflip, color_jitter, rand_augment, normalize, to, "
+		"or another from PIPELINES in loaderd(1)",
+		name);
+}
+
+int grammar_fail_key(struct transform_error *error, int position, const struct rule *rule,
+		     const char *key)
+{
+	char list[128];
+	size_t used = 0;
+
+	list[0] = 0;
+	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
+		if (likeness(key, rule->parameters[i].key) != UINT32_MAX)
+			return transform_fail(error, -EINVAL, position,
+					      "%s has no argument '%s'; did you mean '%s'?",
+					      rule->name, key, rule->parameters[i].key);
+		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+					 rule->parameters[i].key);
+	}
+	return transform_fail(error, -EINVAL, position,
+			      "%s has no argument '%s'; expected one of %s", rule->name, key, list);
+}

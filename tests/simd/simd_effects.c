@@ -1,0 +1,205 @@
+/*
+ * Every instruction set's kernels of effects against the C reference, byte for byte; with --bench, what each costs.
+ *
+ * Pictures end at the end of a page that is followed by one that cannot be touched, so a kernel that reads or writes beyond them
+ * crashes. Lengths run from 1 up.
+ */
+#include "effect_kernels.h"
+#include "random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { ISA_COUNT = 3, PIXELS_MAX = 8192 };
+
+static const struct effect_kernels *kernels[ISA_COUNT];
+static struct random_stream rng;
+static int isa_max;
+
+/* Room that ends at an untouchable page. */
+struct guarded {
+	uint8_t *end;
+};
+
+static struct guarded guarded_new(void)
+{
+	size_t size = (size_t)PIXELS_MAX * 4, page = 4096;
+	uint8_t *map =
+		mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (map == MAP_FAILED || mprotect(map + size, page, PROT_NONE) < 0) {
+		perror("mmap");
+		exit(1);
+	}
+	return (struct guarded){map + size};
+}
+
+static uint32_t *last_pixels(const struct guarded *guarded, size_t count)
+{
+	return (uint32_t *)(void *)(guarded->end - 4 * count);
+}
+
+static double uniform(double low, double high)
+{
+	return low + (high - low) * (double)random_float(&rng);
+}
+
+/* What an operation is given besides pixels. */
+struct chance {
+	struct effect_table table;
+	float factor, rest, turns;
+};
+
+static void draw_chance(struct chance *chance)
+{
+	for (int c = 0; c < 3; c++)
+		for (int i = 0; i < 256; i++)
+			chance->table.of[c][i] = (uint8_t)random_u32(&rng);
+	effect_blend(uniform(0, 3), &chance->factor, &chance->rest);
+	chance->turns = (float)uniform(-0.5, 0.5);
+}
+
+enum operation { TABLE, HISTOGRAM, LUMA_SUM, GRAYSCALE, SATURATION, HUE, PACK, OPERATIONS };
+
+static const char *const operation_names[OPERATIONS] = {
+	"table", "histogram", "luma_sum", "grayscale", "saturation", "hue", "pack"};
+
+/* Runs on pixels in place; other results go to extra. */
+static void run(int isa, enum operation operation, const struct chance *chance, uint32_t *pixels,
+		size_t count, uint64_t extra[3 * 256])
+{
+	const struct effect_kernels *k = kernels[isa];
+
+	switch (operation) {
+	case TABLE:
+		k->table(pixels, count, &chance->table);
+		return;
+	case HISTOGRAM:
+		k->histogram(pixels, count, (uint32_t(*)[256])(void *)extra);
+		return;
+	case LUMA_SUM:
+		extra[0] = k->luma_sum(pixels, count);
+		return;
+	case GRAYSCALE:
+		k->grayscale(pixels, count);
+		return;
+	case SATURATION:
+		k->saturation(pixels, count, chance->factor, chance->rest);
+		return;
+	case HUE:
+		k->hue(pixels, count, chance->turns);
+		return;
+	case PACK:
+		k->pack((uint8_t *)pixels, pixels, count);
+		/* The rest of the room is nobody's. */
+		memset((uint8_t *)pixels + 3 * count, 0, count);
+		return;
+	default:
+		return;
+	}
+}
+
+static void draw_pixels(uint32_t *pixels, size_t count)
+{
+	uint32_t kind = random_below(&rng, 4);
+
+	for (size_t i = 0; i < count; i++) {
+		uint32_t value = random_u32(&rng);
+
+		/* Noise, greys, two levels, few levels. */
+		pixels[i] = kind == 0	? value & 0xffffff
+			    : kind == 1 ? (value & 255) * 0x010101
+			    : kind == 2 ? (value & 0x010101) * 255
+					: (value & 0x030303) * 60 + 3;
+	}
+}
+
+static void compare(enum operation operation, size_t count, const struct guarded places[ISA_COUNT])
+{
+	static uint64_t extra[ISA_COUNT][3 * 256];
+	struct chance chance;
+
+	draw_chance(&chance);
+	draw_pixels(last_pixels(&places[0], count), count);
+	for (int isa = 1; isa <= isa_max; isa++)
+		memcpy(last_pixels(&places[isa], count), last_pixels(&places[0], count), 4 * count);
+	for (int isa = 0; isa <= isa_max; isa++) {
+		run(isa, operation, &chance, last_pixels(&places[isa], count), count, extra[isa]);
+		if (memcmp(extra[isa], extra[0], sizeof(extra[0])) != 0 ||
+		    memcmp(last_pixels(&places[isa], count), last_pixels(&places[0], count),
+			   4 * count) != 0) {
+			fprintf(stderr, "%s of %zu pixels: %s differs from the reference\n",
+				operation_names[operation], count,
+				augment_isa_name((enum augment_isa)isa));
+			exit(1);
+		}
+	}
+}
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* One picture of 224 x 224, again and again. */
+static void bench(void)
+{
+	enum { COUNT = 224 * 224 };
+	static uint32_t pixels[COUNT], noise[COUNT];
+	static uint64_t extra[3 * 256];
+	struct chance chance;
+
+	draw_chance(&chance);
+	for (size_t i = 0; i < COUNT; i++)
+		noise[i] = random_u32(&rng) & 0xffffff;
+	for (int operation = 0; operation < OPERATIONS; operation++)
+		for (int isa = 0; isa <= isa_max; isa++) {
+			double best = 1;
+
+			for (int round = 0; round < 60; round++) {
+				memcpy(pixels, noise, sizeof(pixels));
+				double start = seconds();
+
+				run(isa, (enum operation)operation, &chance, pixels, COUNT, extra);
+				double time = seconds() - start;
+
+				best = time < best ? time : best;
+			}
+			printf("%-12s %-7s %8.2f us a picture of 224x224, %6.3f ns a pixel\n",
+			       operation_names[operation], augment_isa_name((enum augment_isa)isa),
+			       best * 1e6, best * 1e9 / COUNT);
+		}
+}
+
+int main(int argc, char **argv)
+{
+	struct guarded places[ISA_COUNT];
+
+	isa_max = (int)augment_isa_supported();
+	for (int isa = 0; isa <= isa_max; isa++) {
+		kernels[isa] = effect_kernels_get((enum augment_isa)isa);
+		places[isa] = guarded_new();
+	}
+	random_init(&rng, 7, 0, 0, RANDOM_AUGMENT);
+	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+		bench();
+		return 0;
+	}
+	for (int operation = 0; operation < OPERATIONS; operation++) {
+		for (size_t count = 1; count <= 150; count++)
+			for (int i = 0; i < 4; i++)
+				compare((enum operation)operation, count, places);
+		for (int i = 0; i < 60; i++)
+			compare((enum operation)operation, 1 + random_below(&rng, PIXELS_MAX),
+				places);
+	}
+	printf("every set up to %s equals the reference\n",
+	       augment_isa_name((enum augment_isa)isa_max));
+	return 0;
+}

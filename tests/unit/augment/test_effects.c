@@ -1,0 +1,229 @@
+/*
+ * Effects against torchvision: tests/golden/augment/make.py made the data and says what is in the file, which is the argument.
+ * Colour, tables and histograms are equal byte for byte. Every instruction set runs every case.
+ */
+#include "effects.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include <cmocka.h>
+
+enum { TEXT_MAX = 256, NUMBERS_MAX = 40 };
+
+struct image {
+	uint32_t width, height;
+	const uint8_t *pixels;
+};
+
+/* A case's text, taken apart. */
+struct wish {
+	char name[TEXT_MAX];
+	double numbers[NUMBERS_MAX];
+	unsigned count;
+};
+
+/* How far from torchvision results of one name are, and may be. */
+struct tolerance {
+	const char *name;
+	int max;     /* of one byte */
+	double mean; /* of a case */
+};
+
+static const char *golden_path;
+
+static const struct tolerance tolerances[] = {
+	{"", 0, 0},
+};
+
+static uint8_t *read_golden(size_t *ret_size)
+{
+	FILE *file = fopen(golden_path, "rb");
+	static uint8_t packed[4 << 20];
+
+	assert_non_null(file);
+	size_t size = fread(packed, 1, sizeof(packed), file);
+
+	fclose(file);
+	unsigned long long room = ZSTD_getFrameContentSize(packed, size);
+
+	assert_true(room > 0 && room < 256 << 20);
+	uint8_t *data = malloc((size_t)room);
+
+	assert_non_null(data);
+	assert_true(ZSTD_decompress(data, (size_t)room, packed, size) == room);
+	*ret_size = (size_t)room;
+	return data;
+}
+
+static uint32_t take_u32(const uint8_t **at)
+{
+	const uint8_t *p = *at;
+
+	*at += 4;
+	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void take_text(const uint8_t **at, struct wish *wish)
+{
+	uint32_t size = take_u32(at);
+	char text[TEXT_MAX];
+
+	assert_true(size < TEXT_MAX);
+	memcpy(text, *at, size);
+	text[size] = 0;
+	*at += size;
+	wish->count = 0;
+	snprintf(wish->name, sizeof(wish->name), "%s", strtok(text, " "));
+	for (char *word; (word = strtok(NULL, " ")) != NULL; wish->count++) {
+		assert_true(wish->count < NUMBERS_MAX);
+		wish->numbers[wish->count] = strtod(word, NULL);
+	}
+}
+
+/* The effects that a case is about. */
+static void make_list(const struct wish *wish, struct effect_list *list)
+{
+	static const struct {
+		const char *name;
+		enum effect_kind kind;
+	} simple[] = {
+		{"brightness", EFFECT_BRIGHTNESS},     {"contrast", EFFECT_CONTRAST},
+		{"saturation", EFFECT_SATURATION},     {"hue", EFFECT_HUE},
+		{"grayscale", EFFECT_GRAYSCALE},       {"invert", EFFECT_INVERT},
+		{"solarize", EFFECT_SOLARIZE},	       {"posterize", EFFECT_POSTERIZE},
+		{"autocontrast", EFFECT_AUTOCONTRAST}, {"equalize", EFFECT_EQUALIZE},
+	};
+	struct effect *effect = &list->effects[0];
+
+	list->count = 0;
+	for (unsigned i = 0; i < sizeof(simple) / sizeof(simple[0]); i++)
+		if (strcmp(wish->name, simple[i].name) == 0) {
+			list->count = 1;
+			*effect = (struct effect){.kind = simple[i].kind};
+			if (effect->kind == EFFECT_POSTERIZE)
+				effect->bits = (unsigned)wish->numbers[0];
+			else if (wish->count)
+				effect->factor = wish->numbers[0];
+			return;
+		}
+	fail_msg("no effect for '%s'", wish->name);
+}
+
+static uint8_t *run(struct effects *effects, const struct image *image,
+		    const struct effect_list *list)
+{
+	size_t count = (size_t)image->width * image->height;
+	uint8_t *pixels, *output = malloc(count * 3);
+
+	assert_non_null(output);
+	assert_int_equal(effects_begin(effects, image->width, image->height, &pixels), 0);
+	for (size_t i = 0; i < count; i++) {
+		memcpy(pixels + 4 * i, image->pixels + 3 * i, 3);
+		pixels[4 * i + 3] = 0;
+	}
+	assert_int_equal(effects_run(effects, list->effects, list->count), 0);
+	for (uint32_t y = 0; y < image->height; y++) {
+		const uint8_t *row = effects_row(effects, y);
+
+		for (uint32_t x = 0; x < image->width; x++)
+			assert_int_equal(row[4 * x + 3], 0);
+		effects_take_row(effects, y, output + (size_t)y * image->width * 3);
+	}
+	return output;
+}
+
+static void compare(const struct wish *wish, unsigned number, const uint8_t *got,
+		    const uint8_t *expected, const struct image *image)
+{
+	const struct tolerance *tolerance = &tolerances[0];
+	size_t size = (size_t)image->width * image->height * 3, worst = 0;
+	uint64_t sum = 0;
+	int max = 0;
+
+	for (unsigned i = 1; i < sizeof(tolerances) / sizeof(tolerances[0]); i++)
+		if (strcmp(tolerances[i].name, wish->name) == 0)
+			tolerance = &tolerances[i];
+	for (size_t i = 0; i < size; i++) {
+		int difference = abs(got[i] - expected[i]);
+
+		sum += (uint64_t)difference;
+		if (difference > max) {
+			max = difference;
+			worst = i;
+		}
+	}
+	double mean = (double)sum / (double)size;
+
+	if (getenv("AUGMENT_GOLDEN_VERBOSE") && sum)
+		printf("case %u, %s(%g) on %ux%u: max %d, mean %g\n", number, wish->name,
+		       wish->numbers[0], image->width, image->height, max, mean);
+	if (max > tolerance->max || mean > tolerance->mean)
+		fail_msg("case %u, %s(%g, %g, ...) on %ux%u: mean %g, max %d: byte %zu is %u, "
+			 "torchvision's %u",
+			 number, wish->name, wish->numbers[0], wish->numbers[1], image->width,
+			 image->height, mean, max, worst, got[worst], expected[worst]);
+}
+
+static void as_torchvision(void **state)
+{
+	struct effects *effects[3];
+	struct image images[16];
+	size_t size;
+	uint8_t *data = read_golden(&size);
+	const uint8_t *at = data + 8;
+	int isa_max = (int)augment_isa_supported();
+
+	assert_memory_equal(data, "AUGGOLD1", 8);
+	uint32_t image_count = take_u32(&at), case_count = take_u32(&at);
+
+	assert_true(image_count <= 16 && case_count > 0);
+	for (int isa = 0; isa <= isa_max; isa++)
+		assert_int_equal(effects_new((enum augment_isa)isa, &effects[isa]), 0);
+	for (uint32_t i = 0; i < image_count; i++) {
+		images[i].width = take_u32(&at);
+		images[i].height = take_u32(&at);
+		images[i].pixels = at;
+		at += (size_t)images[i].width * images[i].height * 3;
+	}
+	for (uint32_t i = 0; i < case_count; i++) {
+		const struct image *image = &images[take_u32(&at)];
+		static struct effect_list list;
+		struct wish wish = {0};
+		size_t bytes = (size_t)image->width * image->height * 3;
+
+		take_text(&at, &wish);
+		make_list(&wish, &list);
+		uint8_t *reference = run(effects[0], image, &list);
+
+		compare(&wish, i, reference, at, image);
+		for (int isa = 1; isa <= isa_max; isa++) {
+			uint8_t *other = run(effects[isa], image, &list);
+
+			assert_memory_equal(other, reference, bytes);
+			free(other);
+		}
+		free(reference);
+		at += bytes;
+	}
+	assert_ptr_equal(at, data + size);
+	for (int isa = 0; isa <= isa_max; isa++)
+		effects_free(effects[isa]);
+	free(data);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(as_torchvision),
+	};
+
+	if (argc != 2)
+		return 2;
+	golden_path = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
