@@ -1,0 +1,219 @@
+"""A decoder of indexed JPEGs in .pimg files, written from format/SPEC.md and ITU-T T.81 alone: small, slow, and independent of the library.
+
+It reads what it needs and checks little: it shows that the text suffices, not how to read files from strangers.
+"""
+
+import math
+import struct
+
+ZIGZAG = sorted(range(64), key=lambda i: (i // 8 + i % 8, i % 8 if (i // 8 + i % 8) % 2 == 0 else i // 8))
+
+
+class Pimg:
+    """Samples of a single .pimg file: SPEC.md, "Header", "Section table", "Index", "Side data"."""
+
+    def __init__(self, data):
+        self.data = data
+        assert data[:8] == b"\x89PIMG\r\n\x1a", "magic"
+        version, header_size = struct.unpack_from("<II", data, 8)
+        self.count, = struct.unpack_from("<Q", data, 72)
+        section_count, = struct.unpack_from("<I", data, 112)
+        assert (version, header_size) == (1, 1024)
+        self.sections = {}
+        for i in range(section_count):
+            kind, flags, offset, size, _ = struct.unpack_from("<IIQQQ", data, 256 + 32 * i)
+            self.sections[kind] = (offset, size)
+
+    def record(self, i):
+        """data, side data, upright width and height, codec, channels, orientation"""
+        offset, size = self.sections[1]
+        assert size == 64 * self.count
+        (data_offset, side_offset, _, _, data_size, side_size, width, height, label, codec, channels,
+         orientation) = struct.unpack_from("<QQQQIIIIiBBB", self.data, offset + 64 * i)
+        return (self.data[data_offset:data_offset + data_size], self.data[side_offset:side_offset + side_size],
+                width, height, codec, channels, orientation)
+
+    def source(self, i):
+        offset, _ = self.sections[2]
+        begin, end = struct.unpack_from("<QQ", self.data, offset + 8 * i)
+        text = offset + 8 * (self.count + 1)
+        return self.data[text + begin:text + end].decode()
+
+
+def side_item(side, wanted):
+    """Content of the first item of a kind; None without one."""
+    at = 0
+    while at < len(side):
+        kind, size = struct.unpack_from("<II", side, at)
+        if kind == wanted:
+            return side[at + 8:at + 8 + size]
+        at += 8 + (size + 7) // 8 * 8
+    return None
+
+
+def parse_index(content):
+    """Rows of a JPEG index: (place in bits, predictor of each component)."""
+    version, components, reserved, rows = struct.unpack_from("<BBHI", content)
+    assert version == 1 and reserved == 0
+    assert len(content) == 8 + (4 + 2 * components) * rows
+    row = struct.Struct(f"<I{components}h")
+    return [(place, predictors) for place, *predictors in row.iter_unpack(content[8:])]
+
+
+class Component:
+    def __init__(self, number, h, v, quant):
+        self.number, self.h, self.v, self.quant = number, h, v, quant
+
+
+class Jpeg:
+    """Headers of a baseline JPEG of one scan: T.81, annex B."""
+
+    def __init__(self, data):
+        self.data = data
+        self.quant, self.huffman = {}, {}
+        at = 2
+        while True:
+            assert data[at] == 0xff
+            marker, size = data[at + 1], struct.unpack_from(">H", data, at + 2)[0]
+            body = data[at + 4:at + 2 + size]
+            at += 2 + size
+            if marker == 0xdb:
+                self.parse_quant(body)
+            elif marker in (0xc0, 0xc1):
+                self.parse_frame(body)
+            elif marker == 0xc4:
+                self.parse_huffman(body)
+            elif marker == 0xda:
+                self.parse_scan(body)
+                break
+        self.scan = data[at:]  # the entropy-coded data begin here
+        if len(self.components) == 1:
+            self.components[0].h = self.components[0].v = 1  # one component is not interleaved: a block is an MCU
+        self.mcu_width = 8 * max(c.h for c in self.components)
+        self.mcu_height = 8 * max(c.v for c in self.components)
+        self.mcus_wide = -(-self.width // self.mcu_width)
+        self.mcus_high = -(-self.height // self.mcu_height)
+
+    def parse_quant(self, body):
+        while body:
+            wide, slot = body[0] >> 4, body[0] & 15
+            values = struct.unpack_from(">64H" if wide else ">64B", body, 1)
+            self.quant[slot] = values
+            body = body[129 if wide else 65:]
+
+    def parse_frame(self, body):
+        precision, self.height, self.width, count = struct.unpack_from(">BHHB", body)
+        assert precision == 8
+        self.components = [Component(body[6 + 3 * i], body[7 + 3 * i] >> 4, body[7 + 3 * i] & 15, body[8 + 3 * i])
+                           for i in range(count)]
+
+    def parse_huffman(self, body):
+        while body:
+            slot, counts = body[0], body[1:17]
+            codes, code, at = {}, 0, 17
+            for length, count in enumerate(counts, 1):
+                for symbol in body[at:at + count]:
+                    codes[length, code] = symbol
+                    code += 1
+                at += count
+                code <<= 1
+            self.huffman[slot] = codes
+            body = body[at:]
+
+    def parse_scan(self, body):
+        assert body[0] == len(self.components), "one scan with all components"
+        for i, component in enumerate(self.components):
+            assert body[1 + 2 * i] == component.number
+            component.dc = self.huffman[body[2 + 2 * i] >> 4]
+            component.ac = self.huffman[0x10 | body[2 + 2 * i] & 15]
+
+
+class Bits:
+    """Bits of entropy-coded data, the most significant of a byte first, from a place that counts stuffed zeros."""
+
+    def __init__(self, scan, place):
+        self.scan, self.byte, self.bit = scan, place // 8, place % 8
+
+    def place(self):
+        return 8 * self.byte + self.bit
+
+    def one(self):
+        value = self.scan[self.byte] >> (7 - self.bit) & 1
+        self.bit += 1
+        if self.bit == 8:
+            self.byte += 2 if self.scan[self.byte] == 0xff else 1  # FF is followed by a stuffed 00
+            self.bit = 0
+        return value
+
+    def several(self, count):
+        value = 0
+        for _ in range(count):
+            value = value << 1 | self.one()
+        return value
+
+    def symbol(self, codes):
+        code = 0
+        for length in range(1, 17):
+            code = code << 1 | self.one()
+            if (length, code) in codes:
+                return codes[length, code]
+        raise ValueError("no such code")
+
+    def signed(self, size):
+        """T.81, F.2.2.1: EXTEND"""
+        value = self.several(size)
+        return value if size == 0 or value >> (size - 1) else value - (1 << size) + 1
+
+
+def decode_block(bits, component, predictor):
+    """64 coefficients in natural order, the first of them the new predictor."""
+    block = [0] * 64
+    block[0] = predictor + bits.signed(bits.symbol(component.dc))
+    k = 1
+    while k < 64:
+        run, size = divmod(bits.symbol(component.ac), 16)
+        if size == 0 and run != 15:
+            break
+        k += run
+        if size:
+            block[ZIGZAG[k]] = bits.signed(size)
+        k += 1
+    return block
+
+
+def decode_mcu_row(jpeg, row, start, columns):
+    """
+    Blocks {(component, block row, block column): coefficients} of the first columns MCUs of a row, from its entry in the index;
+    and the place and predictors behind them.
+    """
+    place, predictors = start
+    bits, predictors, blocks = Bits(jpeg.scan, place), list(predictors), {}
+    for column in range(columns):
+        for c, component in enumerate(jpeg.components):
+            for y in range(component.v):
+                for x in range(component.h):
+                    block = decode_block(bits, component, predictors[c])
+                    predictors[c] = block[0]
+                    blocks[c, row * component.v + y, column * component.h + x] = block
+    return blocks, (bits.place(), predictors)
+
+
+def decode_region(jpeg, index, x, y, width, height):
+    """Blocks of every MCU that the region touches and of those left of it; no other row of the scan is looked at."""
+    blocks = {}
+    columns = -(-(x + width) // jpeg.mcu_width)
+    for row in range(y // jpeg.mcu_height, -(-(y + height) // jpeg.mcu_height)):
+        blocks.update(decode_mcu_row(jpeg, row, index[row], columns)[0])
+    return blocks
+
+
+def block_pixels(block, quant):
+    """8 rows of 8 samples, 0 to 255, by the definition of the inverse transform: T.81, A.3.3."""
+    values = [0] * 64
+    for k in range(64):
+        values[ZIGZAG[k]] = block[ZIGZAG[k]] * quant[k]
+    cosine = [[math.cos((2 * x + 1) * u * math.pi / 16) * (math.sqrt(0.125) if u == 0 else 0.5) for u in range(8)]
+              for x in range(8)]
+    rows = [[sum(values[8 * v + u] * cosine[x][u] for u in range(8)) for x in range(8)] for v in range(8)]
+    return [[min(255, max(0, round(sum(rows[v][x] * cosine[y][v] for v in range(8)) + 128))) for x in range(8)]
+            for y in range(8)]

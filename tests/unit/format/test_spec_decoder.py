@@ -1,0 +1,121 @@
+"""The JPEG index as SPEC.md tells it is enough to decode regions: spec_decoder.py, written from it, against libjpeg's coefficients and pixels."""
+
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+import spec_decoder as spec  # noqa: E402
+
+
+def known_coefficients(path):
+    """(component, block row, block column): coefficients, as libjpeg read them"""
+    data, at, component, blocks = path.read_bytes(), 0, 0, {}
+    while at < len(data):
+        wide, high = struct.unpack_from("<II", data, at)
+        at += 8
+        for y in range(high):
+            for x in range(wide):
+                blocks[component, y, x] = list(struct.unpack_from("<64h", data, at))
+                at += 128
+        component += 1
+    return blocks
+
+
+class SpecDecoderTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="pimg-spec-")
+        folder = pathlib.Path(cls.folder.name)
+        subprocess.run([os.environ["SPEC_IMAGES"], str(folder)], check=True)
+        packimg = os.environ["PACKIMG"]
+        subprocess.run([packimg, "convert", "-q", "jpeg", "-o", "out.pimg"], check=True, cwd=folder,
+                       stdout=subprocess.DEVNULL)
+        cls.images = {}
+        pimg = spec.Pimg((folder / "out.pimg").read_bytes())
+        for i in range(pimg.count):
+            data, side, width, height, codec, channels, orientation = pimg.record(i)
+            name = pimg.source(i).removesuffix(".jpg")
+            jpeg = spec.Jpeg(data)
+            assert (codec, channels, orientation) == (1, len(jpeg.components), 1)
+            assert (width, height) == (jpeg.width, jpeg.height)
+            cls.images[name] = (jpeg, spec.parse_index(spec.side_item(side, 1)),
+                                known_coefficients(folder / f"{name}.coefficients"),
+                                (folder / f"{name}.rgb").read_bytes())
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_all_kinds(self):
+        self.assertEqual(sorted(self.images), ["420", "422", "440", "444", "grey", "grey22"])
+        for name, (jpeg, index, _, _) in self.images.items():
+            self.assertEqual(len(index), jpeg.mcus_high, name)
+
+    def test_index_is_what_the_scan_says(self):
+        """From the top, row by row: what is behind a row is the next one's entry."""
+        for name, (jpeg, index, _, _) in self.images.items():
+            follows = (0, [0] * len(jpeg.components))
+            for row, (place, predictors) in enumerate(index):
+                self.assertEqual((place, predictors), follows, f"{name}, row {row}")
+                follows = spec.decode_mcu_row(jpeg, row, follows, jpeg.mcus_wide)[1]
+            # the rest of the last byte, then the end of image
+            self.assertEqual(jpeg.scan[-(-follows[0] // 8):][:2], b"\xff\xd9", name)
+
+    def test_regions(self):
+        for name, (jpeg, index, known, _) in self.images.items():
+            for x, y, width, height in ((0, 0, 1, 1), (5, 17, 20, 9), (30, 33, 3, 8),
+                                        (jpeg.width - 1, jpeg.height - 1, 1, 1), (0, 20, jpeg.width, 13)):
+                blocks = spec.decode_region(jpeg, index, x, y, width, height)
+                found = 0
+                for (c, row, column), block in blocks.items():
+                    # blocks beyond the image only fill the last MCUs up
+                    if (c, row, column) in known:
+                        self.assertEqual(block, known[c, row, column], f"{name}, block {row} {column} of {c}")
+                        found += 1
+                self.assertGreater(found, 0)
+                for c, component in enumerate(jpeg.components):
+                    reach = (y * component.v // jpeg.mcu_height, (x + width - 1) // jpeg.mcu_width * component.h)
+                    self.assertIn((c, *reach), known)
+
+    def test_only_its_rows(self):
+        """A region is decoded from its own rows: what stands before them may be anything."""
+        jpeg, index, known, _ = self.images["420"]
+        whole = jpeg.scan
+        jpeg.scan = bytes(index[3][0] // 8) + whole[index[3][0] // 8:index[5][0] // 8 + 1]
+        blocks = spec.decode_region(jpeg, index, 10, 3 * 16, 30, 32)
+        jpeg.scan = whole
+        for place, block in blocks.items():
+            self.assertEqual(block, known[place])
+
+    def test_wrong_entries_show(self):
+        jpeg, index, known, _ = self.images["420"]
+        place, predictors = index[2]
+        for wrong in ((place, [predictors[0] + 1, *predictors[1:]]), (place + 1, predictors), index[3]):
+            try:
+                blocks = spec.decode_mcu_row(jpeg, 2, wrong, 2)[0]
+            except (ValueError, IndexError):
+                continue
+            self.assertNotEqual(blocks, {key: known[key] for key in blocks})
+
+    def test_pixels(self):
+        """Grey: no chroma in between, so that samples are pixels, within the rounding of the integer transform."""
+        jpeg, index, _, rgb = self.images["grey"]
+        x0, y0, width, height = 20, 35, 30, 25
+        blocks = spec.decode_region(jpeg, index, x0, y0, width, height)
+        quant = jpeg.quant[jpeg.components[0].quant]
+        pixels = {}
+        for y in range(y0, y0 + height):
+            for x in range(x0, x0 + width):
+                key = (0, y // 8, x // 8)
+                if key not in pixels:
+                    pixels[key] = spec.block_pixels(blocks[key], quant)
+                self.assertLessEqual(abs(pixels[key][y % 8][x % 8] - rgb[3 * (y * jpeg.width + x)]), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
