@@ -110,8 +110,9 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 }
 
 /*
- * The window opens with the first batch after start_ns, which does not count, and closes with the first after stop_ns, which does:
- * so it always holds whole batches, however large they are.
+ * The window opens with the first batch after start_ns, which does not count, and closes with the first after as long as from
+ * start_ns to stop_ns, which does: so it always holds whole batches, however large they are, and is never short, however late the
+ * first one came.
  */
 static int client_measure(struct client *client)
 {
@@ -131,7 +132,7 @@ static int client_measure(struct client *client)
 	} while (!start || opened < start);
 	cpu_opened = cpu_ns();
 
-	uint64_t stop = atomic_load(&board->stop_ns);
+	uint64_t stop = opened + (atomic_load(&board->stop_ns) - start);
 	do {
 		r = client_step(client, &batch, &wait);
 		if (r)
