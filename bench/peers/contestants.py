@@ -1,0 +1,232 @@
+"""Who takes part: loaderd by way of loaderbench, and the peer programs, each with start-up, measurement and end.
+
+A contestant that is under way has facts (settings, versions, and what else it says of itself), and the methods measure(),
+pause() and close(). Every failure to do its work is a Failure with the program's last words.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+START_LIMIT = 240  # seconds for a program's start and its first batches (FFCV compiles then), all programs at once
+FEEDS = ("short256", "original", "raw")
+JPEG = ("short256", "original")
+
+
+class Failure(Exception):
+    pass
+
+
+def environment_python(name):
+    peers = os.environ.get("LOADERD_PEERS") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "loaderd/peers"
+    )
+    python = os.path.join(peers, name, "bin/python")
+    if not os.access(python, os.X_OK):
+        raise Failure(f"not installed (bench/peers/install {name})")
+    return python
+
+
+def last_words(file):
+    file.seek(0)
+    lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+class Program:
+    """A peer program under way; see peer.py for what it understands."""
+
+    def __init__(self, contestant, config, cpus):
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [environment_python(contestant.environment), "-W", "ignore", str(HERE / contestant.program), json.dumps(config)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+        )
+
+    def started(self):
+        """Waits until it has made its first batches: what is built or compiled for them belongs to the start."""
+        self.ask(0, 0)
+        self.facts = self.read(START_LIMIT)
+        self.read(START_LIMIT)
+
+    def ask(self, warmup, seconds):
+        try:
+            self.process.stdin.write(f"measure {warmup} {seconds}\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise Failure(last_words(self.errors)) from None
+
+    def read(self, limit):
+        """The next line of JSON; a program that takes longer than limit seconds is killed."""
+        watchdog = threading.Timer(limit, os.killpg, (self.process.pid, signal.SIGKILL))
+        watchdog.start()
+        try:
+            line = self.process.stdout.readline()
+            while line and not line.startswith("{"):
+                line = self.process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            raise Failure(last_words(self.errors))
+        return json.loads(line)
+
+    def pause(self):
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def measure(self, warmup, seconds):
+        os.killpg(self.process.pid, signal.SIGCONT)
+        self.ask(warmup, seconds)
+        return self.read(START_LIMIT + warmup + seconds)["images_per_s"]
+
+    def close(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+class Loaderbench:
+    """Ours: a fresh private daemon for each measurement."""
+
+    def __init__(self, contestant, config, cpus):
+        self.cpus, self.neighbour = cpus, contestant.neighbour
+        self.facts = {}
+        self.command = [
+            config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
+            "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
+            "--pipeline", f"random_resized_crop({config['side']}) hflip", config["data"],
+        ]  # fmt: skip
+        if contestant.isa:
+            self.command += ["--isa", contestant.isa]
+
+    def started(self):
+        pass
+
+    def measure(self, warmup, seconds):
+        with Neighbour(self.cpus[0], warmup, seconds) if self.neighbour else Nobody() as neighbour:
+            found = subprocess.run(
+                [*self.command, "--warmup", str(warmup), "--seconds", str(seconds)],
+                capture_output=True,
+                text=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, self.cpus),
+            )
+        if not found.stdout:
+            raise Failure(found.stderr.strip() or "loaderbench failed")
+        row = json.loads(found.stdout)["rows"][0]
+        if "error" in row:
+            raise Failure(row["error"])
+        self.facts = {
+            "settings": f"private daemon, {row['threads']} threads, {row['isa']} kernels; what each does with time is in detail",
+            "detail": row,
+        }
+        if self.neighbour:
+            self.facts["neighbour_cpus"] = neighbour.cpus_taken
+        return row["images_per_s"]
+
+    def pause(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class Nobody:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Neighbour:
+    """A program that computes without end on one CPU; cpus_taken is what it got of it within the window."""
+
+    def __init__(self, cpu, warmup, seconds):
+        self.cpu, self.warmup, self.seconds, self.cpus_taken = cpu, warmup, seconds, None
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            ["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu})
+        )
+        # Inside the window on both sides, whatever the measured program's start takes.
+        self.first = threading.Timer(self.warmup + 0.2 * self.seconds, self.begin)
+        self.second = threading.Timer(self.warmup + 0.8 * self.seconds, self.end)
+        self.first.start()
+        self.second.start()
+        return self
+
+    def cpu_time(self):
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def begin(self):
+        self.start = (time.monotonic(), self.cpu_time())
+
+    def end(self):
+        self.cpus_taken = (self.cpu_time() - self.start[1]) / (time.monotonic() - self.start[0])
+
+    def __exit__(self, *_):
+        for timer in (self.first, self.second):
+            timer.cancel()
+            timer.join()
+        self.process.kill()
+        self.process.wait()
+
+
+class Contestant:
+    """program: the peer program, run in environment; without one it is loaderd. more: what it is given beside the row's settings."""
+
+    def __init__(self, name, forms, environment=None, program=None, isa=None, neighbour=False, **more):
+        self.name, self.forms = name, forms
+        self.environment, self.program = environment, program
+        self.isa, self.neighbour, self.more = isa, neighbour, more
+
+    def is_peer(self):
+        return self.program is not None
+
+    def title(self, form):
+        return self.name.split(",")[0] if form == "raw" and self.program == "torchdata.py" else self.name
+
+    def start(self, config, cpus):
+        config = dict(config, **self.more)
+        if not self.program:
+            return Loaderbench(self, config, cpus)
+        return Program(self, {key: value for key, value in config.items() if key != "build"}, cpus)
+
+
+CONTESTANTS = {
+    "loaderd": Contestant("loaderd", FEEDS),
+    "loaderd-avx2": Contestant("loaderd, AVX2", FEEDS, isa="avx2"),
+    "tf.data": Contestant("tf.data", FEEDS, "tensorflow", "tfdata.py", variant="plain"),
+    "tf.data-antialias": Contestant("tf.data, antialiased", FEEDS, "tensorflow", "tfdata.py", variant="antialias"),
+    "ffcv": Contestant("FFCV", FEEDS, "ffcv", "ffcvdata.py"),
+    "dali": Contestant("DALI", JPEG, "dali", "dalidata.py"),
+    "torch": Contestant("PyTorch, decode_jpeg", FEEDS, "torch", "torchdata.py", variant="tensor"),
+    "torch-pillow": Contestant("PyTorch, Pillow", JPEG, "torch", "torchdata.py", variant="pillow"),
+    "spdl": Contestant("SPDL", JPEG, "spdl", "spdldata.py"),
+}
+
+# loaderd against itself: what must not matter. The first is what the others are compared with.
+STEADINESS = {
+    "usual": Contestant("2 threads, batch 256", FEEDS),
+    **{f"batch-{n}": Contestant(f"batch {n}", FEEDS, batch=n) for n in (32, 64, 128, 512, 1024)},
+    "threads-1": Contestant("1 thread", FEEDS, workers=1),
+    **{f"threads-{n}": Contestant(f"{n} threads", FEEDS, workers=n) for n in (4, 8)},
+    "neighbour": Contestant("busy neighbour on one CPU", FEEDS, neighbour=True),
+}

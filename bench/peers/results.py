@@ -1,0 +1,170 @@
+"""What a run's rows say: medians, spreads and ratios, judged against the targets, as tables.
+
+A row is a dictionary: name, kind ("feed", "steadiness" or "convert"), title, contestants (by key: name, images_per_s of
+every round, and what the contestant said of itself), targets, and how, when and of which revision it was measured.
+"""
+
+import statistics
+
+# What a row must show: (what, at least). "best peer" is the fastest peer, a pair are two contestants; others are described in judge().
+TARGETS = {
+    "short256": [("best peer", 5), ("AVX2", 0.6)],
+    "short256-128": [("best peer", 5), ("AVX2", 0.6)],
+    "original": [("best peer", 4), ("PyTorch", 8), ("AVX2", 0.6)],
+    "raw": [("best peer", 5), ("AVX2", 0.6)],
+    "steadiness": [("batch sizes", 0.95), ("8 threads", 0.95), ("neighbour", 1)],
+    "convert": [("verbatim", 0.25), ("verbatim, no index", 0), ("re-encoding", 1)],
+}
+
+
+def summarise(results):
+    for result in results.values():
+        speeds = result["images_per_s"]
+        if speeds and "error" not in result:
+            result.update(median=statistics.median(speeds), min=min(speeds), max=max(speeds))
+    return results
+
+
+def ratio(found, ours, other, share=1):
+    """Median of the rounds' ratios, and their range; the rounds are neighbours in time. share: what of other's would do."""
+    if not all(key in found and "median" in found[key] for key in (ours, other)):
+        return None
+    rounds = [a / b / share for a, b in zip(found[ours]["images_per_s"], found[other]["images_per_s"])]
+    return {"of": found[ours]["name"], "against": found[other]["name"],
+            "median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}  # fmt: skip
+
+
+def fastest(found, keys):
+    measured = [key for key in keys if "median" in found.get(key, {})]
+    return max(measured, key=lambda key: found[key]["median"]) if measured else None
+
+
+def peers(found):
+    return [key for key in found if found[key].get("peer")]
+
+
+def compare(row, what):
+    """The ratio that a target is about, or None."""
+    found = row["contestants"]
+    if what == "best peer":
+        return ratio(found, "loaderd", fastest(found, peers(found)))
+    if what == "PyTorch":
+        return ratio(found, "loaderd", fastest(found, [key for key in found if key.startswith("torch")]))
+    if what == "AVX2":
+        return ratio(found, "loaderd-avx2", "loaderd")
+    if what == "batch sizes":
+        sizes = [key for key in found if key == "usual" or key.startswith("batch-")]
+        best = fastest(found, sizes)
+        ratios = [ratio(found, key, best) for key in sizes if key != best]
+        return min(filter(None, ratios), key=lambda r: r["median"], default=None)
+    if what == "8 threads":
+        others = [key for key in found if key == "usual" or key.startswith("threads-") and key != "threads-8"]
+        return ratio(found, "threads-8", fastest(found, others))
+    if what == "neighbour":
+        taken = found.get("neighbour", {}).get("neighbour_cpus")
+        return taken and ratio(found, "neighbour", "usual", 1 - taken / row["workers"])
+    pairs = {"re-encoding": ("loaderd", "ffcv"), "verbatim": ("loaderd-verbatim", "cp"),
+             "verbatim, no index": ("loaderd-no-index", "cp")}  # fmt: skip
+    return ratio(found, *pairs[what])
+
+
+def explain(row, what, r):
+    """What the ratio r, named what, is of."""
+    if what == "AVX2":
+        return "with the kernels capped at AVX2, of what it does uncapped"
+    if what == "batch sizes":
+        return f"{r['of']}, the slowest, of {r['against']}, the fastest"
+    if what == "8 threads":
+        return f"of {r['against']}, the fastest other number"
+    if what == "neighbour":
+        taken = row["contestants"]["neighbour"]["neighbour_cpus"]
+        return f"of what is left by a neighbour that takes {taken:.2f} of {row['workers']} CPUs"
+    return f"of {r['against']}" if row["kind"] == "convert" else f"{r['against']}"
+
+
+def judge(row):
+    """Fills in row["targets"]: what, at least, and the ratio measured, if it could be."""
+    row["targets"] = [
+        dict(what=what, at_least=least, **(compare(row, what) or {})) for what, least in TARGETS[row["name"]]
+    ]
+    return row
+
+
+def target_line(row, target):
+    if "median" not in target:
+        return f"- {target['what']}: not measured"
+    least, median = target["at_least"], target["median"]
+    verdict = f"target {least:g} x: {'met' if median >= least else '**missed**'}" if least else "no target"
+    return (
+        f"- **{median:.2f} x** {target['what']}, {explain(row, target['what'], target)} "
+        f"({target['min']:.2f} to {target['max']:.2f} over the rounds); {verdict}"
+    )
+
+
+BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
+
+
+def table(row):
+    base = BASES[row["kind"]]
+    # Peers are what we are divided by; our own variants are divided by us.
+    heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
+    lines = [f"### {row['title']}", "", f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
+    for key, result in row["contestants"].items():
+        if "median" not in result:
+            lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | |")
+            continue
+        pair = (base, key) if row["kind"] == "feed" else (key, base)
+        against = ratio(row["contestants"], *pair) if base and key != base else None
+        lines.append(
+            f"| {result['name']} | {result['median']:,.0f} | {result['min']:,.0f} - {result['max']:,.0f} | "
+            + (f"{against['median']:.2f} x |" if against else "|")
+        )
+    lines += ["", *(target_line(row, target) for target in row["targets"])]
+    lines += ["", f"{row['rounds']} round{'s' * (row['rounds'] > 1)} of {row['seconds']:g} s, {row['date']}, revision {row['revision']}"
+              + (f"; {row['stolen']:.1%} of the CPU time was stolen by other virtual machines" if row.get("stolen", 0) > 0.005 else "")
+              + "."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def overview(rows):
+    """All targets in one table."""
+    lines = ["| row | | measured | range | target |", "| --- | --- | ---: | ---: | ---: |"]
+    for row in rows:
+        for target in row["targets"]:
+            least = f"{target['at_least']:g} x" if target["at_least"] else ""
+            if "median" not in target:
+                lines.append(f"| {row['name']} | {target['what']} | not measured | | {least} |")
+                continue
+            against = f" ({target['against']})" if target["what"] in ("best peer", "PyTorch") else ""
+            mark = "**" if target["median"] < target["at_least"] else ""
+            lines.append(
+                f"| {row['name']} | {target['what']}{against} | {mark}{target['median']:.2f} x{mark} | "
+                f"{target['min']:.2f} - {target['max']:.2f} | {least} |"
+            )
+    return "\n".join(lines)
+
+
+def report(machine, rows):
+    versions, settings = {}, {}
+    for row in rows:
+        for result in row["contestants"].values():
+            versions.update(result.get("versions", {}))
+            if "settings" in result and row["kind"] == "feed":
+                settings.setdefault((result["name"], result["settings"]), []).append(row["name"])
+    lines = [
+        "# Peers",
+        "",
+        f"{machine['cpu']} ({machine['isa']}), {machine['cores_used']} of {machine['cores']} cores used, {machine['memory_gib']} GiB, "
+        f"{machine['system']}. Medians of the rounds, contestants in turn; files in the page cache. Random-resized crop to 224 "
+        "(128 where that is said) and horizontal flip, uint8 batches. Ratios are medians of the rounds' ratios.",
+        "",
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".",
+        "",
+        "![images/s of every contestant](peers.svg)",
+        "",
+        overview(rows),
+        "",
+    ]
+    lines += ["\n\n".join(table(row) for row in rows), "", "### Settings", ""]
+    lines += [f"- {name} ({', '.join(names)}): {text}" for (name, text), names in settings.items()]
+    return "\n".join(lines)
