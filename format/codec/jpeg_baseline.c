@@ -4,15 +4,22 @@
 #include "jpeg_huffman.h"
 #include "jpeg_index.h"
 #include "jpeg_pixels.h"
+#include "jpeg_sequential.h"
 #include "jpeg_streams.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	ROWS_AT_ONCE = 8, /* twice the streams, so that rows of unequal length even out */
+	GROUP_ROWS =
+		8, /* MCU rows decoded at once: twice the streams, so that rows of unequal length even out */
+};
+
+/* Coefficients of the MCU rows first .. end - 1, row_blocks apart. */
+struct group {
+	uint32_t first, end;
+	size_t row_blocks;
 };
 
 struct jpeg_baseline {
@@ -20,9 +27,16 @@ struct jpeg_baseline {
 	struct jpeg_tables tables;
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	struct jpeg_pixels pixels;
-	struct jpeg_buffer scan, segments, coefficients, index;
-	size_t scan_size;	/* of the unstuffed scan */
-	uint32_t segment_count; /* restart markers in it */
+	struct scratch scan, coefficients, index_made;
+	size_t scan_size; /* of the group's unstuffed scan */
+	uint32_t mcu_row; /* next to be made into pixels */
+	/* With an index: */
+	bool indexed;
+	struct jpeg_index index;
+	struct jpeg_cycle cycle;
+	struct group group;
+	/* Without: */
+	struct jpeg_sequential sequential;
 };
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
@@ -42,14 +56,15 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 		return;
 	jpeg_tables_deinit(&decoder->tables);
 	jpeg_pixels_deinit(&decoder->pixels);
-	jpeg_buffer_deinit(&decoder->scan);
-	jpeg_buffer_deinit(&decoder->segments);
-	jpeg_buffer_deinit(&decoder->coefficients);
-	jpeg_buffer_deinit(&decoder->index);
+	jpeg_sequential_deinit(&decoder->sequential);
+	scratch_deinit(&decoder->scan);
+	scratch_deinit(&decoder->coefficients);
+	scratch_deinit(&decoder->index_made);
 	free(decoder);
 }
 
-static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source *source)
+static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			bool skipping)
 {
 	struct jpeg_frame *frame = &decoder->frame;
 	int r = jpeg_frame_parse(source->data, source->size, frame);
@@ -68,131 +83,14 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 	    frame->components[1].width <= 2)
 		return -ENOTSUP;
 	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
-		r = jpeg_tables_get(&decoder->tables, frame->components[i].dc, 0, &decoder->dc[i]);
+		r = jpeg_tables_get(&decoder->tables, frame->components[i].dc, 0, 0,
+				    &decoder->dc[i]);
 		r = r
 			    ?: jpeg_tables_get(&decoder->tables, frame->components[i].ac, 1,
-					       &decoder->ac[i]);
+					       skipping, &decoder->ac[i]);
 	}
 	return r;
 }
-
-/* The whole scan without stuffing. */
-static int unstuff_scan(struct jpeg_baseline *decoder)
-{
-	const struct jpeg_frame *frame = &decoder->frame;
-	uint32_t segment_max =
-		frame->restart_interval
-			? frame->mcus_wide * frame->mcus_high / frame->restart_interval + 1
-			: 0;
-	int r = jpeg_buffer_reserve(&decoder->scan, frame->scan_size + JPEG_SCAN_PADDING);
-
-	r = r ?: jpeg_buffer_reserve(&decoder->segments, segment_max * sizeof(uint32_t));
-	if (r < 0)
-		return r;
-	decoder->scan_size =
-		jpeg_unstuff(frame->scan, frame->scan_size, decoder->scan.data,
-			     decoder->segments.data, segment_max, &decoder->segment_count);
-	return 0;
-}
-
-/* ---- from the top of the scan ---- */
-
-struct scan {
-	struct jpeg_reader reader;
-	int32_t dc[JPEG_COMPONENTS_MAX];
-	uint32_t segment;   /* restart segment */
-	uint32_t mcus_left; /* in the segment */
-};
-
-static void begin_segment(const struct jpeg_baseline *decoder, struct scan *scan, uint32_t segment)
-{
-	const uint32_t *begins = decoder->segments.data;
-	const uint8_t *bytes = decoder->scan.data;
-	size_t begin = segment ? begins[segment - 1] : 0;
-	size_t end = segment < decoder->segment_count ? begins[segment] : decoder->scan_size;
-
-	jpeg_reader_init(&scan->reader, bytes + begin, bytes + end);
-	memset(scan->dc, 0, sizeof scan->dc);
-	scan->segment = segment;
-	scan->mcus_left = decoder->frame.restart_interval;
-}
-
-/* blocks NULL: decode and drop. */
-static int decode_mcu(const struct jpeg_baseline *decoder, struct scan *scan, int16_t *blocks)
-{
-	for (uint32_t i = 0; i < decoder->frame.component_count; i++) {
-		const struct jpeg_component *component = &decoder->frame.components[i];
-
-		for (uint32_t b = component->h * component->v; b > 0; b--) {
-			int r;
-
-			if (blocks) {
-				memset(blocks, 0, 128);
-				r = jpeg_block_decode(&scan->reader, decoder->dc[i], decoder->ac[i],
-						      &scan->dc[i], blocks);
-				blocks += 64;
-			} else {
-				r = jpeg_block_skip(&scan->reader, decoder->dc[i], decoder->ac[i],
-						    &scan->dc[i]);
-			}
-			if (r < 0)
-				return r;
-		}
-	}
-	return 0;
-}
-
-static int decode_mcu_row(const struct jpeg_baseline *decoder, struct scan *scan, bool keep)
-{
-	const struct jpeg_pixels *pixels = &decoder->pixels;
-	int16_t *blocks = decoder->coefficients.data;
-
-	for (uint32_t column = 0; column < decoder->frame.mcus_wide; column++) {
-		bool keep_mcu = keep && column >= pixels->mcu_column_first &&
-				column < pixels->mcu_column_end;
-		int r;
-
-		if (decoder->frame.restart_interval) {
-			if (scan->mcus_left == 0) {
-				if (jpeg_reader_overrun(&scan->reader) ||
-				    scan->segment >= decoder->segment_count)
-					return -EBADMSG;
-				begin_segment(decoder, scan, scan->segment + 1);
-			}
-			scan->mcus_left--;
-		}
-		r = decode_mcu(decoder, scan, keep_mcu ? blocks : NULL);
-		if (r < 0)
-			return r;
-		if (keep_mcu)
-			blocks += 64 * (size_t)pixels->mcu_blocks;
-	}
-	return jpeg_reader_overrun(&scan->reader) ? -EBADMSG : 0;
-}
-
-static int decode_from_top(struct jpeg_baseline *decoder)
-{
-	struct jpeg_pixels *pixels = &decoder->pixels;
-	size_t blocks =
-		(size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
-	struct scan scan;
-	int r = unstuff_scan(decoder);
-
-	r = r ?: jpeg_buffer_reserve(&decoder->coefficients, 128 * blocks);
-	if (r < 0)
-		return r;
-	begin_segment(decoder, &scan, 0);
-	for (uint32_t row = 0; row < pixels->mcu_row_end; row++) {
-		r = decode_mcu_row(decoder, &scan, row >= pixels->mcu_row_first);
-		if (r < 0)
-			return r;
-		if (row >= pixels->mcu_row_first)
-			jpeg_pixels_row(pixels, row, decoder->coefficients.data);
-	}
-	return 0;
-}
-
-/* ---- from an index ---- */
 
 /* Unstuffs the bytes of MCU rows [first, end) one behind the other and says where each row lies now. */
 static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *index,
@@ -238,64 +136,123 @@ static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMP
 			}
 }
 
-static int decode_rows(struct jpeg_baseline *decoder, const struct jpeg_cycle *cycle,
-		       const struct jpeg_index *index, uint32_t first, uint32_t end)
+static int decode_group(struct jpeg_baseline *decoder, uint32_t first)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
 	uint32_t blocks = pixels->mcu_column_end * pixels->mcu_blocks;
-	size_t row_size = 64 * (size_t)(blocks + JPEG_STREAM_BLOCKS_SPARE);
-	int16_t *coefficients = decoder->coefficients.data;
-	struct jpeg_task tasks[ROWS_AT_ONCE];
-	int r = unstuff_rows(decoder, index, first, end, tasks);
+	uint32_t left = pixels->mcu_row_end - first, count = left < GROUP_ROWS ? left : GROUP_ROWS;
+	size_t row_blocks = blocks + JPEG_STREAM_BLOCKS_SPARE;
+	int16_t *coefficients = (int16_t *)(void *)decoder->coefficients.data;
+	struct jpeg_task tasks[GROUP_ROWS];
+	int r = unstuff_rows(decoder, &decoder->index, first, first + count, tasks);
 
 	if (r < 0)
 		return r;
-	memset(coefficients, 0, 2 * row_size * (end - first));
-	for (uint32_t i = 0; i < end - first; i++) {
-		tasks[i].blocks = coefficients + i * row_size;
+	memset(coefficients, 0, 128 * row_blocks * count);
+	for (uint32_t i = 0; i < count; i++) {
+		tasks[i].blocks = coefficients + 64 * row_blocks * i;
 		tasks[i].block_count = blocks;
 	}
-	r = jpeg_streams_decode(cycle, decoder->scan.data, decoder->scan_size, tasks, end - first);
+	r = jpeg_streams_decode(&decoder->cycle, decoder->scan.data, decoder->scan_size, tasks,
+				count, pixels->kernels->zigzag);
 	if (r < 0)
 		return r;
-	for (uint32_t i = 0; i < end - first; i++) {
-		sum_dc(&decoder->frame, jpeg_index_row(index, first + i).dc, tasks[i].blocks,
-		       pixels->mcu_column_end);
-		jpeg_pixels_row(pixels, first + i,
-				tasks[i].blocks +
-					64 * (size_t)pixels->mcu_column_first * pixels->mcu_blocks);
-	}
+	for (uint32_t i = 0; i < count; i++)
+		sum_dc(&decoder->frame, jpeg_index_row(&decoder->index, first + i).dc,
+		       tasks[i].blocks, pixels->mcu_column_end);
+	decoder->group = (struct group){first, first + count, row_blocks};
 	return 0;
 }
 
-static int decode_from_index(struct jpeg_baseline *decoder, const struct jpeg_source *source)
+/* Coefficients of the next MCU row, from the first MCU kept. */
+static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficients)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
-	uint32_t blocks = pixels->mcu_column_end * pixels->mcu_blocks + JPEG_STREAM_BLOCKS_SPARE;
-	struct jpeg_index index;
-	struct jpeg_cycle cycle;
+	int16_t *coefficients = (int16_t *)(void *)decoder->coefficients.data;
+	uint32_t row = decoder->mcu_row;
+	int r = 0;
+
+	*ret_coefficients = coefficients;
+	if (!decoder->indexed)
+		return jpeg_sequential_row(&decoder->sequential, pixels->mcu_column_first,
+					   pixels->mcu_column_end, coefficients);
+	if (row >= decoder->group.end)
+		r = decode_group(decoder, row);
+	if (r == 0)
+		*ret_coefficients = coefficients +
+				    64 * (decoder->group.row_blocks * (row - decoder->group.first) +
+					  (size_t)pixels->mcu_column_first * pixels->mcu_blocks);
+	return r;
+}
+
+static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source *source)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	size_t blocks = (size_t)pixels->mcu_column_end * pixels->mcu_blocks;
 	int r;
 
 	if (decoder->frame.restart_interval)
 		return -EBADMSG;
-	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &index);
+	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &decoder->index);
 	/* Rows share a byte each, and reach two bytes on. */
 	r = r
-		    ?: jpeg_buffer_reserve(&decoder->scan, decoder->frame.scan_size +
-								   4 * ROWS_AT_ONCE +
-								   JPEG_SCAN_PADDING);
-	r = r ?: jpeg_buffer_reserve(&decoder->coefficients, 128 * (size_t)blocks * ROWS_AT_ONCE);
+		    ?: scratch_reserve(&decoder->scan, decoder->frame.scan_size + 4 * GROUP_ROWS +
+							       JPEG_SCAN_PADDING);
+	r = r
+		    ?: scratch_reserve(&decoder->coefficients,
+				       128 * (blocks + JPEG_STREAM_BLOCKS_SPARE) * GROUP_ROWS);
 	if (r < 0)
 		return r;
-	jpeg_cycle_init(&cycle, &decoder->frame, decoder->dc, decoder->ac);
-	for (uint32_t row = pixels->mcu_row_first; row < pixels->mcu_row_end;) {
-		uint32_t end = row + ROWS_AT_ONCE < pixels->mcu_row_end ? row + ROWS_AT_ONCE
-									: pixels->mcu_row_end;
+	jpeg_cycle_init(&decoder->cycle, &decoder->frame, decoder->dc, decoder->ac);
+	decoder->group = (struct group){0};
+	return 0;
+}
 
-		r = decode_rows(decoder, &cycle, &index, row, end);
+static int begin_sequential(struct jpeg_baseline *decoder)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	size_t blocks =
+		(size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
+	int r = scratch_reserve(&decoder->coefficients, 128 * blocks);
+
+	return r
+		       ?: jpeg_sequential_begin(&decoder->sequential, &decoder->frame, decoder->dc,
+						decoder->ac, pixels->kernels->zigzag,
+						pixels->mcu_row_first);
+}
+
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
+			uint32_t y, uint32_t width, uint32_t height, bool whole,
+			struct jpeg_rows *ret_rows)
+{
+	struct jpeg_pixels *pixels = &decoder->pixels;
+	int r;
+
+	if (width == 0 || height == 0 || width > source->width || height > source->height ||
+	    x > source->width - width || y > source->height - height)
+		return -EINVAL;
+	r = read_headers(decoder, source, !source->index);
+	r = r ?: jpeg_pixels_begin(pixels, &decoder->frame, x, y, width, height, whole);
+	if (r < 0)
+		return r;
+	decoder->mcu_row = pixels->mcu_row_first;
+	decoder->indexed = source->index;
+	r = decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
+	if (r < 0)
+		return r;
+	*ret_rows = (struct jpeg_rows){pixels->rgb.data, pixels->stride, pixels->row_mask};
+	return 0;
+}
+
+int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end)
+{
+	while (decoder->pixels.rows_done < end) {
+		const int16_t *coefficients;
+		int r = next_row(decoder, &coefficients);
+
 		if (r < 0)
 			return r;
-		row = end;
+		jpeg_pixels_row(&decoder->pixels, decoder->mcu_row++, coefficients);
 	}
 	return 0;
 }
@@ -304,19 +261,13 @@ int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source
 			 uint32_t x, uint32_t y, uint32_t width, uint32_t height,
 			 const uint8_t **ret_pixels)
 {
-	int r;
+	struct jpeg_rows rows;
+	int r = jpeg_baseline_begin(decoder, source, x, y, width, height, true, &rows);
 
-	if (width == 0 || height == 0 || width > source->width || height > source->height ||
-	    x > source->width - width || y > source->height - height)
-		return -EINVAL;
-	r = read_headers(decoder, source);
-	r = r ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, x, y, width, height);
+	r = r ?: jpeg_baseline_rows(decoder, height);
 	if (r < 0)
 		return r;
-	r = source->index ? decode_from_index(decoder, source) : decode_from_top(decoder);
-	if (r < 0)
-		return r;
-	*ret_pixels = jpeg_pixels_end(&decoder->pixels);
+	*ret_pixels = rows.data;
 	return 0;
 }
 
@@ -362,37 +313,36 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 			const uint8_t **ret_index, size_t *ret_size)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
+	struct jpeg_sequential *sequential = &decoder->sequential;
 	struct place place;
-	struct scan scan;
 	uint64_t bits = 0;
-	int r = read_headers(decoder, source);
+	int r = read_headers(decoder, source, true);
 
 	if (r == 0 && (frame->restart_interval || frame->scan_size > UINT32_MAX / 8))
 		return -ENOTSUP;
-	r = r ?: jpeg_buffer_reserve(&decoder->index, jpeg_index_size(frame));
-	r = r ?: unstuff_scan(decoder);
+	r = r ?: scratch_reserve(&decoder->index_made, jpeg_index_size(frame));
+	r = r ?: jpeg_sequential_begin(sequential, frame, decoder->dc, decoder->ac, false, 0);
 	if (r < 0)
 		return r;
-	jpeg_index_write_header(decoder->index.data, frame);
+	jpeg_index_write_header(decoder->index_made.data, frame);
 	place = (struct place){.scan = frame->scan};
-	begin_segment(decoder, &scan, 0);
 	for (uint32_t row = 0; row < frame->mcus_high; row++) {
 		struct jpeg_index_row values = {.position = stuffed_position(&place, bits)};
 
 		for (uint32_t i = 0; i < frame->component_count; i++) {
-			if (scan.dc[i] < INT16_MIN || scan.dc[i] > INT16_MAX)
+			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
 				return -EBADMSG;
-			values.dc[i] = (int16_t)scan.dc[i];
+			values.dc[i] = (int16_t)sequential->dc[i];
 		}
-		jpeg_index_write_row(decoder->index.data, frame, row, &values);
-		r = decode_mcu_row(decoder, &scan, false);
+		jpeg_index_write_row(decoder->index_made.data, frame, row, &values);
+		r = jpeg_sequential_row(sequential, 0, 0, NULL);
 		if (r < 0)
 			return r;
-		bits = jpeg_reader_position(&scan.reader, decoder->scan.data);
+		bits = jpeg_sequential_position(sequential);
 	}
 	if (!ends_well(frame, &place, bits))
 		return -EBADMSG;
-	*ret_index = decoder->index.data;
+	*ret_index = decoder->index_made.data;
 	*ret_size = jpeg_index_size(frame);
 	return 0;
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,11 +24,24 @@ struct jpeg_source {
 	uint32_t components;      /* likewise */
 };
 
+/* Where pixels lie: row i of the region, 3 * width bytes, at data + (i & row_mask) * stride. */
+struct jpeg_rows {
+	const uint8_t *data;
+	size_t stride;
+	uint32_t row_mask; /* UINT32_MAX: all rows stay */
+};
+
 /*
- * Decodes width x height pixels from (x, y). The result holds exactly the region, rows of 3 * width bytes, and is valid until the
- * next call. -ENOTSUP: a kind of JPEG that it does not read; -EBADMSG: damaged as far as the region needs it, other dimensions, or an index that
- * does not fit (libjpeg-turbo may decide what to make of it); -EINVAL: region outside the image; -ENOMEM.
+ * Begins with width x height pixels from (x, y), which come when jpeg_baseline_rows asks for them. whole: all rows stay until the next begin;
+ * else those before the 15 latest may go. -ENOTSUP: a kind of JPEG that it does not read; -EBADMSG: damaged headers, other dimensions, or an index that does
+ * not fit; -EINVAL: region outside the image; -ENOMEM.
  */
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
+			uint32_t width, uint32_t height, bool whole, struct jpeg_rows *ret_rows);
+/* Makes the region's rows before end. source's bytes are read. -EBADMSG: damaged, or the index is wrong. */
+int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end);
+
+/* Both at once: rows of 3 * width bytes, valid until the next call. Errors of both. */
 int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
 			 uint32_t width, uint32_t height, const uint8_t **ret_pixels);
 

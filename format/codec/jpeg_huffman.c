@@ -2,13 +2,14 @@
 
 #include "jpeg_frame.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
-uint8_t jpeg_places[256];
+uint8_t jpeg_places[2][256];
 
 __attribute__((constructor)) static void fill_tables(void)
 {
@@ -20,8 +21,10 @@ __attribute__((constructor)) static void fill_tables(void)
 				(int16_t)(category && !(bits >> (category - 1)) ? bits - mask
 										: bits);
 	}
-	for (unsigned i = 0; i < 256; i++)
-		jpeg_places[i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
+	for (unsigned i = 0; i < 256; i++) {
+		jpeg_places[0][i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
+		jpeg_places[1][i] = i < 128 ? (uint8_t)(i & ~1u) : 126;
+	}
 }
 
 void jpeg_tables_init(struct jpeg_tables *tables)
@@ -91,13 +94,13 @@ static void build_runs(struct jpeg_table *table)
 		table->runs[i] =
 			bits && advance < JPEG_RUN_ADVANCE_MAX ? ends | advance << 8 | bits : 0;
 	}
+	table->has_runs = 1;
 }
 
 static int build(struct jpeg_table *table)
 {
-	uint32_t code = 0, k = 0;
+	uint32_t code = 0, code_end = 0, k = 0;
 
-	memset(table->lookup, 0, sizeof table->lookup);
 	for (unsigned length = 1; length <= 16; length++, code <<= 1) {
 		unsigned count = table->counts[length - 1];
 
@@ -117,10 +120,14 @@ static int build(struct jpeg_table *table)
 			repeat = 1u << (JPEG_LOOKUP_BITS - length);
 			for (uint32_t j = 0; j < repeat; j++)
 				at[j] = entry;
+			code_end = (code + 1) << (JPEG_LOOKUP_BITS - length);
 		}
 	}
-	if (table->is_ac)
-		build_runs(table);
+	/* What no code of 11 bits leads to. */
+	if (code_end < 1u << JPEG_LOOKUP_BITS)
+		memset(table->lookup + code_end, 0,
+		       sizeof table->lookup - code_end * sizeof *table->lookup);
+	table->has_runs = 0;
 	return 0;
 }
 
@@ -130,50 +137,88 @@ static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned c
 	       !memcmp(table->counts, spec, 16) && !memcmp(table->symbols, spec + 16, count);
 }
 
-int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac,
-		    const struct jpeg_table **ret_table)
+/* Finds the table or, failing that, the entry to put it into. */
+static bool find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count, int is_ac,
+		 unsigned *ret_entry)
 {
-	struct jpeg_table *table;
-	unsigned count = 0, oldest = 0;
-	int r;
+	unsigned oldest = 0;
 
-	for (unsigned i = 0; i < 16; i++)
-		count += spec[i];
 	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
-		table = tables->entries[i];
-		if (!table) {
-			oldest = i;
-			break;
-		}
-		if (same(table, spec, count, is_ac)) {
-			table->used = ++tables->clock;
-			*ret_table = table;
-			return 0;
+		const struct jpeg_table *table = tables->entries[i];
+
+		if (!table || same(table, spec, count, is_ac)) {
+			*ret_entry = i;
+			return table;
 		}
 		if (table->used < tables->entries[oldest]->used)
 			oldest = i;
 	}
-	table = tables->entries[oldest];
-	if (!table) {
-		table = calloc(1, sizeof *table);
-		if (!table)
-			return -ENOMEM;
-		tables->entries[oldest] = table;
+	*ret_entry = oldest;
+	return false;
+}
+
+int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
+		    const struct jpeg_table **ret_table)
+{
+	struct jpeg_table *table;
+	unsigned count = 0, entry;
+	bool found;
+	int r = 0;
+
+	for (unsigned i = 0; i < 16; i++)
+		count += spec[i];
+	found = find(tables, spec, count, is_ac, &entry);
+	if (!tables->entries[entry])
+		tables->entries[entry] = calloc(1, sizeof *table);
+	table = tables->entries[entry];
+	if (!table)
+		return -ENOMEM;
+	if (!found) {
+		table->used = 0;
+		table->is_ac = (uint8_t)is_ac;
+		table->symbol_count = (uint16_t)count;
+		memcpy(table->counts, spec, 16);
+		memcpy(table->symbols, spec + 16, count);
+		r = build(table);
 	}
-	table->used = 0;
-	table->is_ac = (uint8_t)is_ac;
-	table->symbol_count = (uint16_t)count;
-	memcpy(table->counts, spec, 16);
-	memset(table->symbols, 0, sizeof table->symbols);
-	memcpy(table->symbols, spec + 16, count);
-	r = build(table);
 	if (r < 0) {
 		table->symbol_count = UINT16_MAX; /* matches nothing */
 		return r;
 	}
+	if (skipping && is_ac && !table->has_runs)
+		build_runs(table);
 	table->used = ++tables->clock;
 	*ret_table = table;
 	return 0;
+}
+
+/* The top bit of every byte of x that is FF. */
+static uint64_t find_ff(uint64_t x)
+{
+	return ((x & UINT64_C(0x7f7f7f7f7f7f7f7f)) + UINT64_C(0x0101010101010101)) & x &
+	       UINT64_C(0x8080808080808080);
+}
+
+/* Copies up to the first FF, eight bytes at a time (up to seven too many). Returns how many bytes came before it. */
+static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
+{
+	size_t at = 0;
+	uint64_t word;
+
+	for (; size - at >= sizeof word; at += sizeof word) {
+		uint64_t hits;
+
+		memcpy(&word, data + at, sizeof word);
+		memcpy(output + at, &word, sizeof word);
+		hits = htole64(find_ff(word));
+		if (hits)
+			return at + (size_t)__builtin_ctzll(hits) / 8;
+	}
+	while (at < size && data[at] != 0xff) {
+		output[at] = data[at];
+		at++;
+	}
+	return at;
 }
 
 size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments,
@@ -183,13 +228,12 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 	uint8_t *out = output;
 	uint32_t count = 0;
 
-	while (data < end) {
-		const uint8_t *mark = memchr(data, 0xff, (size_t)(end - data));
-		size_t run = (size_t)((mark ? mark : end) - data);
+	for (;;) {
+		size_t run = copy_to_ff(data, (size_t)(end - data), out);
+		const uint8_t *mark = data + run;
 
-		memcpy(out, data, run);
 		out += run;
-		if (!mark || mark + 1 == end)
+		if (end - mark < 2)
 			break;
 		data = mark + 2;
 		if (mark[1] == 0) {
@@ -300,11 +344,12 @@ decode_dc(struct jpeg_reader *reader, const struct jpeg_table *table, int32_t *d
 }
 
 int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
-		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients)
+		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients,
+		      const uint8_t places[256])
 {
 	const uint32_t *lookup = ac_table->lookup;
 	struct jpeg_reader reader = *shared;
-	uint32_t offset = 0, advance, entry;
+	uint32_t offset = 0, advance;
 
 	if (reader.next > reader.end + 8)
 		return -EBADMSG;
@@ -315,11 +360,11 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 		refill(&reader);
 #pragma GCC unroll 2
 		for (int i = 0; i < 2; i++) { /* 56 bits serve two entries; a long symbol refills */
-			entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
+			uint32_t entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
 			if (__builtin_expect(entry != 0, 1)) {
 				advance = entry >> 8 & 255;
 				offset += advance;
-				coefficients[jpeg_places[offset] / 2] =
+				coefficients[places[offset] / 2] =
 					(int16_t)entry_value(entry, reader.bits);
 				reader.bits <<= entry & 63;
 				reader.bit_count -= entry & 63;
@@ -332,7 +377,7 @@ int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_ta
 					return -EBADMSG;
 				advance = symbol.advance;
 				offset += advance;
-				coefficients[jpeg_places[offset] / 2] = (int16_t)symbol.value;
+				coefficients[places[offset] / 2] = (int16_t)symbol.value;
 				reader.bits <<= symbol.bits;
 				reader.bit_count -= symbol.bits;
 				refill(&reader);
@@ -354,7 +399,7 @@ static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *tabl
 	uint32_t entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
 	uint32_t bits = entry & 63, advance = entry >> 8 & 255;
 
-	if (entry == 0) {
+	if (bits == 0) {
 		struct jpeg_symbol symbol = jpeg_symbol_long(table, reader->bits);
 
 		if (!symbol.bits)

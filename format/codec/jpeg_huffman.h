@@ -21,13 +21,14 @@ enum {
  */
 struct jpeg_table {
 	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
-	uint32_t runs[1 << JPEG_LOOKUP_BITS]; /* AC: whole symbols within the next 11 bits, for skipping */
+	uint32_t runs[1 << JPEG_LOOKUP_BITS]; /* AC, once asked for: whole symbols within the next 11 bits, for skipping */
 	int32_t code_max[18]; /* largest code of a length, -1: none; [17] is a sentinel */
 	int32_t offset[17];   /* symbol index minus code, of a length */
 	uint8_t symbols[256];
 	uint8_t counts[16];
 	uint16_t symbol_count;
 	uint8_t is_ac;
+	uint8_t has_runs;
 	uint64_t used; /* stamp of the last use */
 };
 
@@ -43,8 +44,12 @@ struct jpeg_tables {
 
 void jpeg_tables_init(struct jpeg_tables *tables);
 void jpeg_tables_deinit(struct jpeg_tables *tables);
-/* The table for a DHT payload (16 counts, then symbols, at most 256). -EBADMSG when it is no prefix code, -ENOMEM. Valid until 16 others were asked for. */
-int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, const struct jpeg_table **ret_table);
+/*
+ * The table for a DHT payload (16 counts, then symbols, at most 256). skipping: jpeg_block_skip will be called with it. -EBADMSG
+ * when it is no prefix code, -ENOMEM. Valid until 16 others were asked for.
+ */
+int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
+		    const struct jpeg_table **ret_table);
 
 /*
  * Copies entropy-coded bytes without stuffing, up to the end of data or the first marker that is not the next restart marker in
@@ -69,11 +74,11 @@ int jpeg_reader_overrun(const struct jpeg_reader *reader);
 uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *begin);
 
 /*
- * Decodes one block. *dc is the component's DC predictor, updated. coefficients: 64 in natural order, not yet dequantised, all
- * zero before. 0, or -EBADMSG for a code that is not in the table or a run beyond the block.
+ * Decodes one block. *dc is the component's DC predictor, updated. coefficients: 64, not yet dequantised, all zero before. places:
+ * their order, an entry of jpeg_places. 0, or -EBADMSG for a code that is not in the table or a run beyond the block.
  */
 int jpeg_block_decode(struct jpeg_reader *reader, const struct jpeg_table *dc_table, const struct jpeg_table *ac_table,
-		      int32_t *dc, int16_t *coefficients);
+		      int32_t *dc, int16_t *coefficients, const uint8_t places[256]);
 /* The same without keeping the coefficients. */
 int jpeg_block_skip(struct jpeg_reader *reader, const struct jpeg_table *dc_table, const struct jpeg_table *ac_table,
 		    int32_t *dc);
@@ -95,7 +100,7 @@ struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table, uint64_t bit
 enum { JPEG_CATEGORY_MAX = 11 };
 extern int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
 /*
- * Place in a block, in bytes in natural order, of the coefficient at a byte offset in zigzag order. An end of block leads to
- * offsets from 128 on; it carries the value 0, and the last place is free when one is met.
+ * Place in a block, in bytes, of the coefficient at a byte offset in zigzag order; [0] in natural order, [1] in zigzag order. An end
+ * of block leads to offsets from 128 on; it carries the value 0, and the last place is free when one is met.
  */
-extern uint8_t jpeg_places[256];
+extern uint8_t jpeg_places[2][256];

@@ -1,18 +1,23 @@
 /*
  * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma upsampling, colour. One table of
  * function pointers per instruction set, all bit-exact with each other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy
- * upsampling). Pure functions on plain arrays; rows need no alignment, coefficients 16 bytes.
+ * upsampling). Pure functions on plain arrays; rows need no alignment.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct jpeg_kernels {
 	const char *name;
+	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
+	bool zigzag;
+	/* Where in natural order the entries of idct's quant come from. */
+	const uint8_t *quant_order;
 	/*
-	 * Blocks of 64 coefficients in natural order at coefficients + 64 * places[0 .. blocks - 1], multiplied by quant modulo 2^16, to 8
-	 * rows of 8 * blocks samples side by side. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with
+	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte aligned), multiplied by quant (in quant_order) modulo
+	 * 2^16, to 8 rows of 8 * blocks samples side by side. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with
 	 * 13-bit constants and 2 extra bits between the passes, as libjpeg's "islow" has them; there values saturate to 16 bits.
 	 */
 	void (*idct)(const int16_t *coefficients, const uint32_t *places, uint32_t blocks, const int16_t quant[64],
@@ -30,6 +35,9 @@ struct jpeg_kernels {
 	/* grey to interleaved RGB */
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
 };
+
+/* The quant_order of those that take natural order. */
+extern const uint8_t jpeg_natural_order[64];
 
 extern const struct jpeg_kernels jpeg_kernels_c;
 extern const struct jpeg_kernels jpeg_kernels_avx2;

@@ -25,10 +25,12 @@
 #define V_unpackhi_epi32 _mm256_unpackhi_epi32
 #define V_unpacklo_epi64 _mm256_unpacklo_epi64
 #define V_unpackhi_epi64 _mm256_unpackhi_epi64
-#define V_mullo_epi16	 _mm256_mullo_epi16
 #define V_mulhrs_epi16	 _mm256_mulhrs_epi16
 #define V_add_epi16	 _mm256_add_epi16
 #define V_sub_epi16	 _mm256_sub_epi16
+#define V_shuffle_epi8	 _mm256_shuffle_epi8
+#define ZIGZAG		 false
+#define QUANT_ORDER	 jpeg_natural_order
 #define NAME		 "avx2"
 #define KERNELS		 jpeg_kernels_avx2
 
@@ -61,18 +63,16 @@ static inline __m256i multiply_add(__m256i sum, __m256i a, __m256i b)
 	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
-/* The same line of two blocks. */
-static inline __m256i load_line(const int16_t *const blocks[2], int at)
+static inline __m256i spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
+				   char i, char j, char k, char l, char m, char n, char o, char p)
 {
-	return _mm256_inserti128_si256(
-		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[0] + at))),
-		_mm_load_si128((const __m128i *)(blocks[1] + at)), 1);
+	return _mm256_broadcastsi128_si256(
+		_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
-static inline __m256i spread_line(const int16_t *p)
-{
-	return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
-}
+struct pairs;
+static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
+			      struct pairs *low, struct pairs *high);
 
 /* Each lane holds eight samples of one line and eight of the next. */
 static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
@@ -102,3 +102,35 @@ static inline void interleave(__m256i red, __m256i green, __m256i blue, uint8_t 
 }
 
 #include "jpeg_kernels_simd.h"
+
+/* The same line of two blocks, dequantised. */
+static inline __m256i load_line(const int16_t *const blocks[2], const int16_t quant[64], int line)
+{
+	__m256i both = _mm256_inserti128_si256(
+		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[0] + 8 * line))),
+		_mm_load_si128((const __m128i *)(blocks[1] + 8 * line)), 1);
+
+	return _mm256_mullo_epi16(both, _mm256_broadcastsi128_si256(_mm_loadu_si128(
+						(const __m128i *)(quant + 8 * line))));
+}
+
+static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
+			      struct pairs *low, struct pairs *high)
+{
+	__m256i x[8];
+
+	for (int i = 0; i < 8; i++)
+		x[i] = load_line(blocks, quant, i);
+	*low = (struct pairs){
+		_mm256_unpacklo_epi16(x[0], x[4]),
+		_mm256_unpacklo_epi16(x[2], x[6]),
+		_mm256_unpacklo_epi16(x[1], x[3]),
+		_mm256_unpacklo_epi16(x[5], x[7]),
+	};
+	*high = (struct pairs){
+		_mm256_unpackhi_epi16(x[0], x[4]),
+		_mm256_unpackhi_epi16(x[2], x[6]),
+		_mm256_unpackhi_epi16(x[1], x[3]),
+		_mm256_unpackhi_epi16(x[5], x[7]),
+	};
+}

@@ -25,10 +25,12 @@
 #define V_unpackhi_epi32 _mm512_unpackhi_epi32
 #define V_unpacklo_epi64 _mm512_unpacklo_epi64
 #define V_unpackhi_epi64 _mm512_unpackhi_epi64
-#define V_mullo_epi16	 _mm512_mullo_epi16
 #define V_mulhrs_epi16	 _mm512_mulhrs_epi16
 #define V_add_epi16	 _mm512_add_epi16
 #define V_sub_epi16	 _mm512_sub_epi16
+#define V_shuffle_epi8	 _mm512_shuffle_epi8
+#define ZIGZAG		 true
+#define QUANT_ORDER	 paired_order
 #define NAME		 "avx512"
 #define KERNELS		 jpeg_kernels_avx512
 
@@ -78,23 +80,16 @@ static inline __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
 	return _mm512_dpwssd_epi32(sum, a, b);
 }
 
-/* The same line of four blocks. */
-static inline __m512i load_line(const int16_t *const blocks[4], int at)
+static inline __m512i spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
+				   char i, char j, char k, char l, char m, char n, char o, char p)
 {
-	__m256i low = _mm256_inserti128_si256(
-		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[0] + at))),
-		_mm_load_si128((const __m128i *)(blocks[1] + at)), 1);
-	__m256i high = _mm256_inserti128_si256(
-		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[2] + at))),
-		_mm_load_si128((const __m128i *)(blocks[3] + at)), 1);
-
-	return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+	return _mm512_broadcast_i32x4(
+		_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
-static inline __m512i spread_line(const int16_t *p)
-{
-	return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
-}
+struct pairs;
+static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
+			      struct pairs *low, struct pairs *high);
 
 /* Each lane holds eight samples of one line and eight of the next. */
 static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
@@ -119,4 +114,52 @@ static inline void interleave(__m512i red, __m512i green, __m512i blue, uint8_t 
 	}
 }
 
+/*
+ * A block's words as its dequantised lines are wanted: lines 0 and 4 interleaved, then 2 and 6, 1 and 3, 5 and 7. In natural
+ * order, and where they are in zigzag order.
+ */
+static const uint8_t paired_order[64] = {
+	0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 16, 48, 17, 49, 18, 50,
+	19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 8,  24, 9,  25, 10, 26, 11, 27, 12, 28, 13, 29,
+	14, 30, 15, 31, 40, 56, 41, 57, 42, 58, 43, 59, 44, 60, 45, 61, 46, 62, 47, 63,
+};
+static const uint16_t paired_zigzag[64] = {
+	0,  10, 1,  19, 5,  23, 6,  32, 14, 39, 15, 45, 27, 52, 28, 54, 3,  21, 8,  34, 12, 37,
+	17, 47, 25, 50, 30, 56, 41, 59, 43, 61, 2,  9,	4,  11, 7,  18, 13, 24, 16, 31, 26, 40,
+	29, 44, 42, 53, 20, 35, 22, 36, 33, 48, 38, 49, 46, 57, 51, 58, 55, 62, 60, 63,
+};
+
 #include "jpeg_kernels_simd.h"
+
+/* 128-bit lane i of vector j goes to lane j of vector i. */
+static inline void transpose_lanes(const __m512i in[4], __m512i *a, __m512i *b, __m512i *c,
+				   __m512i *d)
+{
+	__m512i even_low = _mm512_shuffle_i64x2(in[0], in[1], 0x88);
+	__m512i odd_low = _mm512_shuffle_i64x2(in[0], in[1], 0xdd);
+	__m512i even_high = _mm512_shuffle_i64x2(in[2], in[3], 0x88);
+	__m512i odd_high = _mm512_shuffle_i64x2(in[2], in[3], 0xdd);
+
+	*a = _mm512_shuffle_i64x2(even_low, even_high, 0x88);
+	*b = _mm512_shuffle_i64x2(odd_low, odd_high, 0x88);
+	*c = _mm512_shuffle_i64x2(even_low, even_high, 0xdd);
+	*d = _mm512_shuffle_i64x2(odd_low, odd_high, 0xdd);
+}
+
+static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
+			      struct pairs *low, struct pairs *high)
+{
+	__m512i first[4], second[4];
+
+	for (int i = 0; i < 4; i++) {
+		__m512i a = _mm512_load_si512(blocks[i]), b = _mm512_load_si512(blocks[i] + 32);
+
+		first[i] = _mm512_mullo_epi16(_mm512_permutex2var_epi16(a, load(paired_zigzag), b),
+					      load(quant));
+		second[i] = _mm512_mullo_epi16(
+			_mm512_permutex2var_epi16(a, load(paired_zigzag + 32), b),
+			load(quant + 32));
+	}
+	transpose_lanes(first, &low->x04, &high->x04, &low->x26, &high->x26);
+	transpose_lanes(second, &low->x13, &high->x13, &low->x57, &high->x57);
+}

@@ -6,6 +6,11 @@
 
 #include <string.h>
 
+/* At any address. */
+struct __attribute__((packed, may_alias)) word {
+	uint16_t value;
+};
+
 /* Pairs of 16-bit constants for pmaddwd. */
 static inline VECTOR pair(int low, int high)
 {
@@ -34,53 +39,78 @@ static inline void idct_half(VECTOR x04, VECTOR x26, VECTOR x13, VECTOR x57, VEC
 	}
 }
 
-static inline __attribute__((always_inline)) void idct_pass(VECTOR x[8], int shift)
-{
-	VECTOR round = V(set1_epi32)(1 << (shift - 1)), low[8], high[8];
+/* Four columns of lines 0 and 4, 2 and 6, 1 and 3, 5 and 7, each two interleaved. */
+struct pairs {
+	VECTOR x04, x26, x13, x57;
+};
 
-	idct_half(V(unpacklo_epi16)(x[0], x[4]), V(unpacklo_epi16)(x[2], x[6]),
-		  V(unpacklo_epi16)(x[1], x[3]), V(unpacklo_epi16)(x[5], x[7]), round, shift, low);
-	idct_half(V(unpackhi_epi16)(x[0], x[4]), V(unpackhi_epi16)(x[2], x[6]),
-		  V(unpackhi_epi16)(x[1], x[3]), V(unpackhi_epi16)(x[5], x[7]), round, shift, high);
+/* All eight columns (low: the first four) to the eight outputs of each, as words. */
+static inline __attribute__((always_inline)) void idct_pass(const struct pairs *low, const struct pairs *high,
+							    int shift, VECTOR x[8])
+{
+	VECTOR round = V(set1_epi32)(1 << (shift - 1)), a[8], b[8];
+
+	idct_half(low->x04, low->x26, low->x13, low->x57, round, shift, a);
+	idct_half(high->x04, high->x26, high->x13, high->x57, round, shift, b);
 	for (int i = 0; i < 8; i++)
-		x[i] = V(packs_epi32)(low[i], high[i]);
+		x[i] = V(packs_epi32)(a[i], b[i]);
 }
 
-/* 8 x 8 words in each lane. */
-static inline void transpose(VECTOR x[8])
+/* Four lines of words to what they are after transposition: columns 0 and 4 interleaved, and so on. */
+static inline __attribute__((always_inline)) struct pairs transpose_pairs(const VECTOR x[4])
 {
-	VECTOR a[8], b[8];
+	const VECTOR order = spread_bytes(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+	VECTOR a[4], b[4];
 
-	for (int i = 0; i < 4; i++) {
-		a[2 * i] = V(unpacklo_epi16)(x[2 * i], x[2 * i + 1]);
-		a[2 * i + 1] = V(unpackhi_epi16)(x[2 * i], x[2 * i + 1]);
-	}
-	for (int i = 0; i < 8; i += 4) {
-		b[i] = V(unpacklo_epi32)(a[i], a[i + 2]);
-		b[i + 1] = V(unpackhi_epi32)(a[i], a[i + 2]);
-		b[i + 2] = V(unpacklo_epi32)(a[i + 1], a[i + 3]);
-		b[i + 3] = V(unpackhi_epi32)(a[i + 1], a[i + 3]);
-	}
-	for (int i = 0; i < 4; i++) {
-		x[2 * i] = V(unpacklo_epi64)(b[i], b[i + 4]);
-		x[2 * i + 1] = V(unpackhi_epi64)(b[i], b[i + 4]);
-	}
+	for (int i = 0; i < 4; i++)
+		a[i] = V(shuffle_epi8)(x[i], order);
+	b[0] = V(unpacklo_epi32)(a[0], a[1]);
+	b[1] = V(unpackhi_epi32)(a[0], a[1]);
+	b[2] = V(unpacklo_epi32)(a[2], a[3]);
+	b[3] = V(unpackhi_epi32)(a[2], a[3]);
+	return (struct pairs){
+		V(unpacklo_epi64)(b[0], b[2]),
+		V(unpackhi_epi64)(b[0], b[2]),
+		V(unpacklo_epi64)(b[1], b[3]),
+		V(unpackhi_epi64)(b[1], b[3]),
+	};
 }
 
-static inline void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64],
-			      uint8_t *output, size_t stride)
+/* Eight columns of words to samples: two lines each. */
+static inline __attribute__((always_inline)) void transpose_bytes(const VECTOR x[8], VECTOR lines[4])
 {
-	VECTOR x[8];
+	const VECTOR order = spread_bytes(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+	VECTOR a[4], b[4];
 
-	for (int i = 0; i < 8; i++)
-		x[i] = V(mullo_epi16)(load_line(blocks, 8 * i), spread_line(quant + 8 * i));
-	idct_pass(x, 11);
-	transpose(x);
-	idct_pass(x, 18);
-	transpose(x);
-	for (int i = 0; i < 8; i += 2)
-		store_lines(V(xor)(V(packs_epi16)(x[i], x[i + 1]), V(set1_epi8)((char)0x80)),
-			    output + (size_t)i * stride, stride);
+	for (int i = 0; i < 4; i++) {
+		a[i] = V(packs_epi16)(x[2 * i], x[2 * i + 1]);
+		a[i] = V(shuffle_epi8)(V(xor)(a[i], V(set1_epi8)((char)0x80)), order);
+	}
+	b[0] = V(unpacklo_epi16)(a[0], a[1]);
+	b[1] = V(unpackhi_epi16)(a[0], a[1]);
+	b[2] = V(unpacklo_epi16)(a[2], a[3]);
+	b[3] = V(unpackhi_epi16)(a[2], a[3]);
+	lines[0] = V(unpacklo_epi32)(b[0], b[2]);
+	lines[1] = V(unpackhi_epi32)(b[0], b[2]);
+	lines[2] = V(unpacklo_epi32)(b[1], b[3]);
+	lines[3] = V(unpackhi_epi32)(b[1], b[3]);
+}
+
+static inline __attribute__((always_inline)) void
+idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
+	   size_t stride)
+{
+	struct pairs low, high;
+	VECTOR x[8], lines[4];
+
+	load_pairs(blocks, quant, &low, &high);
+	idct_pass(&low, &high, 11, x);
+	low = transpose_pairs(x);
+	high = transpose_pairs(x + 4);
+	idct_pass(&low, &high, 18, x);
+	transpose_bytes(x, lines);
+	for (int i = 0; i < 4; i++)
+		store_lines(lines[i], output + (size_t)(2 * i) * stride, stride);
 }
 
 static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
@@ -117,24 +147,30 @@ static void upsample_v(const uint16_t *restrict sums, uint8_t *restrict output, 
 		output[i] = (uint8_t)((sums[i] + (uint16_t)bias) >> 2);
 }
 
+/* Two neighbours leave as one word, which needs no shuffle. */
+static inline uint16_t join(unsigned even, unsigned odd)
+{
+	return (uint16_t)(even | odd << 8);
+}
+
 static void upsample_hv(const uint16_t *restrict sums, uint8_t *restrict output, uint32_t count)
 {
 	const uint16_t *left = sums - 1, *right = sums + 1;
+	struct word *restrict words = (struct word *)output;
 
-	for (uint32_t i = 0; i < count; i++) {
-		output[2 * i] = (uint8_t)((uint16_t)(3 * sums[i] + left[i] + 8) >> 4);
-		output[2 * i + 1] = (uint8_t)((uint16_t)(3 * sums[i] + right[i] + 7) >> 4);
-	}
+	for (uint32_t i = 0; i < count; i++)
+		words[i].value = join((uint16_t)(3 * sums[i] + left[i] + 8) >> 4,
+				(uint16_t)(3 * sums[i] + right[i] + 7) >> 4);
 }
 
 static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, uint32_t count)
 {
 	const uint8_t *left = input - 1, *right = input + 1;
+	struct word *restrict words = (struct word *)output;
 
-	for (uint32_t i = 0; i < count; i++) {
-		output[2 * i] = (uint8_t)((uint16_t)(3 * input[i] + left[i] + 1) >> 2);
-		output[2 * i + 1] = (uint8_t)((uint16_t)(3 * input[i] + right[i] + 2) >> 2);
-	}
+	for (uint32_t i = 0; i < count; i++)
+		words[i].value = join((uint16_t)(3 * input[i] + left[i] + 1) >> 2,
+				(uint16_t)(3 * input[i] + right[i] + 2) >> 2);
 }
 
 /*
@@ -209,6 +245,8 @@ static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 
 const struct jpeg_kernels KERNELS = {
 	.name = NAME,
+	.zigzag = ZIGZAG,
+	.quant_order = QUANT_ORDER,
 	.idct = idct,
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,

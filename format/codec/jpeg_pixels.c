@@ -1,6 +1,7 @@
 #include "jpeg_pixels.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,31 +10,12 @@ enum {
 	ALIGN = 128,
 };
 
-int jpeg_buffer_reserve(struct jpeg_buffer *buffer, size_t size)
-{
-	if (size <= buffer->capacity)
-		return 0;
-	size = (size + size / 4 + ALIGN) / ALIGN * ALIGN;
-	jpeg_buffer_deinit(buffer);
-	buffer->data = aligned_alloc(ALIGN, size);
-	if (!buffer->data)
-		return -ENOMEM;
-	buffer->capacity = size;
-	return 0;
-}
-
-void jpeg_buffer_deinit(struct jpeg_buffer *buffer)
-{
-	free(buffer->data);
-	*buffer = (struct jpeg_buffer){0};
-}
-
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels)
 {
-	jpeg_buffer_deinit(&pixels->places);
-	jpeg_buffer_deinit(&pixels->samples);
-	jpeg_buffer_deinit(&pixels->rows);
-	jpeg_buffer_deinit(&pixels->rgb);
+	scratch_deinit(&pixels->places);
+	scratch_deinit(&pixels->samples);
+	scratch_deinit(&pixels->rows);
+	scratch_deinit(&pixels->rgb);
 }
 
 static uint32_t min32(uint32_t a, uint32_t b)
@@ -106,8 +88,32 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 	}
 }
 
+static bool halved_v(const struct jpeg_frame *frame, uint32_t component)
+{
+	return frame->components[component].v < frame->components[0].v;
+}
+
+/* Two MCU rows where upsampling looks back, else one. Returns the bytes that the samples take. */
+static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_component *component = &frame->components[i];
+	struct jpeg_plane *plane = &pixels->planes[i];
+	bool looks_back = frame->component_count > 1 && halved_v(frame, 1);
+
+	plane->row_mask = 8 * component->v * (looks_back ? 2 : 1) - 1;
+	plane->left = pixels->mcu_column_first * component->h * 8;
+	plane->blocks_wide = (pixels->mcu_column_end - pixels->mcu_column_first) * component->h;
+	plane->stride =
+		((size_t)plane->blocks_wide * 8 + 2 * ROW_MARGIN + ALIGN - 1) / ALIGN * ALIGN;
+	for (unsigned k = 0; k < 64; k++)
+		plane->quant[k] =
+			frame->quant[component->quant_slot][pixels->kernels->quant_order[k]];
+	return plane->stride * (plane->row_mask + 1);
+}
+
 int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x,
-		      uint32_t y, uint32_t width, uint32_t height)
+		      uint32_t y, uint32_t width, uint32_t height, bool whole)
 {
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
 	uint32_t mcus;
@@ -119,54 +125,33 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	pixels->y = y;
 	pixels->width = width;
 	pixels->height = height;
+	pixels->rows_done = 0;
+	pixels->row_mask = whole ? UINT32_MAX : JPEG_PIXELS_RING - 1;
+	pixels->stride = 3 * (size_t)width;
 	plan_region(pixels);
 	mcus = pixels->mcu_column_end - pixels->mcu_column_first;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
-		const struct jpeg_component *component = &frame->components[i];
-		struct jpeg_plane *plane = &pixels->planes[i];
-		uint32_t rows = 8 * component->v * (pixels->mcu_row_end - pixels->mcu_row_first);
-
-		plane->left = pixels->mcu_column_first * component->h * 8;
-		plane->top = pixels->mcu_row_first * component->v * 8;
-		plane->blocks_wide = mcus * component->h;
-		plane->stride = ((size_t)plane->blocks_wide * 8 + 2 * ROW_MARGIN + ALIGN - 1) /
-				ALIGN * ALIGN;
 		offsets[i] = sample_bytes;
-		sample_bytes += plane->stride * rows;
+		sample_bytes += plan_plane(pixels, i);
 	}
-	r = jpeg_buffer_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
-	r = r ?: jpeg_buffer_reserve(&pixels->samples, sample_bytes);
-	r = r ?: jpeg_buffer_reserve(&pixels->rows, 4 * ((size_t)width + 4 * ROW_MARGIN));
-	/* packimg_decode() promises 64 readable bytes behind the last pixel */
-	r = r ?: jpeg_buffer_reserve(&pixels->rgb, 3 * (size_t)width * height + 64);
+	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
+	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
+	r = r ?: scratch_reserve(&pixels->rows, 4 * ((size_t)width + 4 * ROW_MARGIN));
+	r = r
+		    ?: scratch_reserve(&pixels->rgb,
+				       pixels->stride * (whole ? height : JPEG_PIXELS_RING));
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < frame->component_count; i++)
-		pixels->planes[i].samples =
-			(uint8_t *)pixels->samples.data + offsets[i] + ROW_MARGIN;
-	fill_places(pixels, pixels->places.data);
+		pixels->planes[i].samples = pixels->samples.data + offsets[i] + ROW_MARGIN;
+	fill_places(pixels, (uint32_t *)(void *)pixels->places.data);
 	return 0;
-}
-
-void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients)
-{
-	for (uint32_t i = 0; i < pixels->frame->component_count; i++) {
-		const struct jpeg_component *component = &pixels->frame->components[i];
-		const struct jpeg_plane *plane = &pixels->planes[i];
-		size_t line = (size_t)(mcu_row - pixels->mcu_row_first) * component->v * 8;
-
-		for (uint32_t v = 0; v < component->v; v++, line += 8)
-			pixels->kernels->idct(
-				coefficients, plane->places + (size_t)v * plane->blocks_wide,
-				plane->blocks_wide, pixels->frame->quant[component->quant_slot],
-				plane->samples + line * plane->stride, plane->stride);
-	}
 }
 
 /* Points at column 0 of a row, kept or not. */
 static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
 {
-	return plane->samples + (row - plane->top) * plane->stride - plane->left;
+	return plane->samples + (row & plane->row_mask) * plane->stride - plane->left;
 }
 
 /*
@@ -182,16 +167,16 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 	const struct jpeg_plane *plane = &pixels->planes[i];
 	uint32_t first = plane->column_first, end = plane->column_end, row = y, far = y;
 	uint32_t skip;
-	int halved_h = frame->components[0].h == 2, halved_v = frame->components[0].v == 2;
+	bool halved_h = frame->components[0].h == 2;
 	uint8_t *near_row;
 
-	if (halved_v) {
+	if (halved_v(frame, i)) {
 		row = y / 2;
 		far = y & 1 ? min32(row + 1, component->height - 1) : row > 0 ? row - 1 : 0;
 	}
 	near_row = plane_row(plane, row);
 	skip = halved_h ? pixels->x - 2 * first : 0;
-	if (halved_v) {
+	if (halved_v(frame, i)) {
 		kernels->column_sums(near_row + first, plane_row(plane, far) + first, sums,
 				     end - first);
 		if (!halved_h) {
@@ -212,22 +197,45 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 	return work + skip;
 }
 
-const uint8_t *jpeg_pixels_end(struct jpeg_pixels *pixels)
+/* Row number row of the region. */
+static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
 	size_t row_room = (pixels->width + 2 * (size_t)ROW_MARGIN) / ROW_MARGIN * ROW_MARGIN;
-	uint8_t *cb = pixels->rows.data, *cr = cb + row_room, *output = pixels->rgb.data;
-	uint16_t *sums = (uint16_t *)(cr + row_room + ROW_MARGIN);
+	uint8_t *cb = pixels->rows.data, *cr = cb + row_room;
+	uint16_t *sums = (uint16_t *)(void *)(cr + row_room + ROW_MARGIN);
+	uint8_t *output = pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
+	uint32_t y = pixels->y + row;
+	const uint8_t *luma = plane_row(&pixels->planes[0], y) + pixels->x;
 
-	for (uint32_t y = pixels->y; y < pixels->y + pixels->height; y++) {
-		const uint8_t *luma = plane_row(&pixels->planes[0], y) + pixels->x;
+	if (pixels->frame->component_count == 1)
+		pixels->kernels->grey(luma, output, pixels->width);
+	else
+		pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, sums),
+				     upsample_row(pixels, 2, y, cr, sums), output, pixels->width);
+}
 
-		if (pixels->frame->component_count == 1)
-			pixels->kernels->grey(luma, output, pixels->width);
-		else
-			pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, sums),
-					     upsample_row(pixels, 2, y, cr, sums), output,
-					     pixels->width);
-		output += 3 * (size_t)pixels->width;
+void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	uint32_t end = pixels->y + pixels->height;
+
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		const struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t v = frame->components[i].v;
+
+		for (uint32_t j = 0; j < v; j++)
+			pixels->kernels->idct(coefficients,
+					      plane->places + (size_t)j * plane->blocks_wide,
+					      plane->blocks_wide, plane->quant,
+					      plane_row(plane, 8 * (mcu_row * v + j)) + plane->left,
+					      plane->stride);
 	}
-	return pixels->rgb.data;
+	/* The last line of an MCU row waits for the chroma below it. */
+	if (mcu_row + 1 < pixels->mcu_row_end) {
+		end = (mcu_row + 1) * frame->mcu_height;
+		if (frame->component_count > 1 && halved_v(frame, 1))
+			end--;
+	}
+	for (; pixels->y + pixels->rows_done < end; pixels->rows_done++)
+		finish_row(pixels, pixels->rows_done);
 }

@@ -1,30 +1,31 @@
 /*
  * The way from coefficients to RGB for one region of a baseline JPEG: which MCUs the region needs, sample planes for them,
- * inverse DCT row by row, upsampling and colour. One object belongs to one thread and keeps its memory from image to image.
+ * inverse DCT, upsampling and colour, one MCU row after the other while it is in the first-level cache. Nothing is as tall as the region unless that is
+ * asked for: planes hold two MCU rows, and finished rows lie in a ring. One object belongs to one thread and keeps its memory from image to image.
  */
 #pragma once
 
 #include "jpeg_frame.h"
 #include "jpeg_kernels.h"
+#include "scratch.h"
 
-/* A buffer that only grows; its content is lost when it does. */
-struct jpeg_buffer {
-	void *data; /* 128-byte aligned */
-	size_t capacity;
+enum {
+	/* Rows in the ring: what an MCU row completes, and as many that the reader still holds. */
+	JPEG_PIXELS_RING = 32,
+	JPEG_PIXELS_HELD = 15,
 };
-
-int jpeg_buffer_reserve(struct jpeg_buffer *buffer, size_t size);
-void jpeg_buffer_deinit(struct jpeg_buffer *buffer);
 
 /* The part of a component that the region needs. */
 struct jpeg_plane {
 	uint32_t column_first, column_end; /* samples that pixels or their upsampling depend on */
 	uint32_t row_first, row_end;
-	uint32_t left, top;    /* first sample kept */
-	uint8_t *samples;      /* of column left and row top; rows have free bytes on either side */
+	uint32_t left;         /* first column kept */
+	uint32_t row_mask;     /* row y lies in row y & row_mask of samples */
+	uint8_t *samples;      /* of column left; rows have free bytes on either side */
 	size_t stride;
 	const uint32_t *places; /* [v][blocks_wide]: a row's blocks in an MCU row's coefficients, from the first MCU kept */
 	uint32_t blocks_wide;
+	int16_t quant[64] __attribute__((aligned(64))); /* as the kernels want it */
 };
 
 struct jpeg_pixels {
@@ -35,14 +36,18 @@ struct jpeg_pixels {
 	uint32_t mcu_column_first, mcu_column_end;
 	uint32_t mcu_blocks;                     /* blocks of an MCU */
 	struct jpeg_plane planes[JPEG_COMPONENTS_MAX];
-	struct jpeg_buffer places, samples, rows, rgb;
+	uint32_t rows_done;                      /* of the region */
+	uint32_t row_mask;                       /* row i of the region lies in row i & row_mask of rgb */
+	size_t stride;                           /* of rgb, bytes */
+	struct scratch places, samples, rows, rgb;
 };
 
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels);
-/* Lays everything out for a region inside the frame. The frame must outlive the use. -ENOMEM. */
+/*
+ * Lays everything out for a region inside the frame, which must outlive the use. whole: all of its rows stay; else at least the last
+ * JPEG_PIXELS_HELD before those that the latest call of jpeg_pixels_row completed. -ENOMEM.
+ */
 int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x, uint32_t y, uint32_t width,
-		      uint32_t height);
-/* One MCU row of those kept: coefficients of its MCUs in coded order, beginning with the first MCU kept. */
+		      uint32_t height, bool whole);
+/* The next MCU row of those needed: coefficients of its MCUs in coded order, beginning with the first MCU kept. Completes rows up to rows_done. */
 void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients);
-/* After all rows: the region's pixels, rows of 3 * width bytes, valid until the next begin. */
-const uint8_t *jpeg_pixels_end(struct jpeg_pixels *pixels);

@@ -46,11 +46,15 @@ static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *s
 	return __builtin_bswap64(value) << (position & 7);
 }
 
-static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value)
+/* In zigzag order an end of block leaves its 0 in the next block, whose coefficients are yet to come. */
+static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value,
+							const bool zigzag)
 {
 	uint64_t at = place - 2;
 
-	*(int16_t *)((at & ~UINT64_C(127)) + jpeg_places[at & 127]) = value;
+	if (!zigzag)
+		at = (at & ~UINT64_C(127)) + jpeg_places[0][at & 127];
+	*(int16_t *)at = value;
 }
 
 /*
@@ -99,12 +103,30 @@ struct queue {
 	const struct jpeg_task *next, *end;
 };
 
+/* A symbol that the table does not hold, or -EBADMSG. position is where it begins. */
+static __attribute__((noinline)) int symbol_long(const struct queue *queue,
+						 const struct stream *stream,
+						 const struct jpeg_table *table, uint64_t position,
+						 uint64_t place, struct jpeg_symbol *ret_symbol)
+{
+	struct jpeg_symbol symbol = jpeg_symbol_long(table, load_bits(queue->scan, position));
+
+	if (symbol.bits == 0) {
+		if (place < stream->finish)
+			return -EBADMSG;
+		/* The stream is done, and reading what is not its own. */
+		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
+	}
+	*ret_symbol = symbol;
+	return 0;
+}
+
 /*
- * Runs count streams side by side until one is done and no task is left to take its place. count is a constant where this is inlined. -EBADMSG: a
- * code that is not in its table, or too far.
+ * Runs count streams side by side until one is done and no task is left to take its place. count and zigzag are constants where this
+ * is inlined. -EBADMSG: a code that is not in its table, or too far.
  */
 static inline __attribute__((always_inline)) int run(struct stream *streams, struct queue *queue,
-						     const int count)
+						     const int count, const bool zigzag)
 {
 	const uint8_t *scan = queue->scan;
 	uint64_t position[STREAMS], place[STREAMS], bits[STREAMS];
@@ -138,23 +160,18 @@ static inline __attribute__((always_inline)) int run(struct stream *streams, str
 							  bits[i] >> (-entry & 63);
 						position[i] += entry & 255;
 						to = place[i] + (entry >> 8 & 255);
-						store(to, jpeg_values[(bits[i] & mask) + mask]);
+						store(to, jpeg_values[(bits[i] & mask) + mask],
+						      zigzag);
 					} else {
-						struct jpeg_symbol s = jpeg_symbol_long(
-							state[i]->table,
-							load_bits(scan, position[i]));
+						struct jpeg_symbol s;
 
-						if (s.bits == 0) {
-							if (place[i] < streams[i].finish)
-								return -EBADMSG;
-							s = (struct jpeg_symbol){
-								2, 0,
-								1}; /* done, and reading what is not its own */
-						}
+						if (symbol_long(queue, &streams[i], state[i]->table,
+								position[i], place[i], &s) < 0)
+							return -EBADMSG;
 						position[i] += s.bits;
 						bits[i] = load_bits(scan, position[i]);
 						to = place[i] + s.advance;
-						store(to, (int16_t)s.value);
+						store(to, (int16_t)s.value, zigzag);
 					}
 					advance(&place[i], &state[i], to);
 				}
@@ -194,31 +211,27 @@ static inline __attribute__((always_inline)) int run(struct stream *streams, str
 	return 0;
 }
 
-static __attribute__((noinline)) int run1(struct stream *streams, struct queue *queue)
-{
-	return run(streams, queue, 1);
-}
-
-static __attribute__((noinline)) int run2(struct stream *streams, struct queue *queue)
-{
-	return run(streams, queue, 2);
-}
-
-static __attribute__((noinline)) int run3(struct stream *streams, struct queue *queue)
-{
-	return run(streams, queue, 3);
-}
-
-static __attribute__((noinline)) int run4(struct stream *streams, struct queue *queue)
-{
-	return run(streams, queue, 4);
-}
+#define RUNNER(name, count, zigzag)                                                                \
+	static __attribute__((noinline)) int name(struct stream *streams, struct queue *queue)     \
+	{                                                                                          \
+		return run(streams, queue, count, zigzag);                                         \
+	}
+RUNNER(natural1, 1, false)
+RUNNER(natural2, 2, false)
+RUNNER(natural3, 3, false)
+RUNNER(natural4, 4, false)
+RUNNER(zigzag1, 1, true)
+RUNNER(zigzag2, 2, true)
+RUNNER(zigzag3, 3, true)
+RUNNER(zigzag4, 4, true)
 
 int jpeg_streams_decode(const struct jpeg_cycle *cycle, const uint8_t *scan, size_t scan_size,
-			const struct jpeg_task *tasks, uint32_t task_count)
+			const struct jpeg_task *tasks, uint32_t task_count, bool zigzag)
 {
-	static int (*const runners[STREAMS])(struct stream *, struct queue *) = {run1, run2, run3,
-										 run4};
+	static int (*const runners[2][STREAMS])(struct stream *, struct queue *) = {
+		{natural1, natural2, natural3, natural4},
+		{zigzag1, zigzag2, zigzag3, zigzag4},
+	};
 	struct queue queue = {cycle, scan, 8 * (uint64_t)scan_size, tasks, tasks + task_count};
 	struct stream streams[STREAMS];
 	int live = 0;
@@ -229,7 +242,7 @@ int jpeg_streams_decode(const struct jpeg_cycle *cycle, const uint8_t *scan, siz
 	while (live < STREAMS && queue.next < queue.end)
 		begin(&streams[live++], cycle, queue.next++);
 	while (live > 0) {
-		int r = runners[live - 1](streams, &queue), kept = 0;
+		int r = runners[zigzag][live - 1](streams, &queue), kept = 0;
 
 		if (r < 0)
 			return r;

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { SCRATCH_ALIGN = 64, SCRATCH_SLACK = 64, SCRATCH_STEP = 1 << 16 };
+enum { SCRATCH_ALIGN = 128, SCRATCH_SLACK = 64, SCRATCH_STEP = 1 << 16 };
 
 int scratch_reserve(struct scratch *scratch, size_t size)
 {

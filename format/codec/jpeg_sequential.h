@@ -1,0 +1,34 @@
+/*
+ * A baseline scan from its top, MCU row by MCU row: for files without an index, and for making one. Where there are restart markers it
+ * begins at the last one before the first row wanted. One object belongs to one thread and keeps its buffers from image to image. The
+ * scan is untrusted: work is bounded by the number of MCUs.
+ */
+#pragma once
+
+#include "jpeg_frame.h"
+#include "jpeg_huffman.h"
+#include "scratch.h"
+
+#include <stdbool.h>
+
+struct jpeg_sequential {
+	const struct jpeg_frame *frame;
+	const struct jpeg_table *const *dc_tables, *const *ac_tables; /* per component; the latter made for skipping */
+	bool zigzag;                      /* order of coefficients */
+	struct scratch scan, segments;
+	size_t scan_size;                 /* bytes, unstuffed */
+	uint32_t segment_count;           /* restart markers */
+	struct jpeg_reader reader;
+	int32_t dc[JPEG_COMPONENTS_MAX];
+	uint32_t segment, mcus_left;      /* where the reader is, and what is left there */
+};
+
+void jpeg_sequential_deinit(struct jpeg_sequential *sequential);
+/* Goes to an MCU row. Frame and tables must outlive the use. -EBADMSG: damaged on the way, -ENOMEM. */
+int jpeg_sequential_begin(struct jpeg_sequential *sequential, const struct jpeg_frame *frame,
+			  const struct jpeg_table *const *dc_tables, const struct jpeg_table *const *ac_tables,
+			  bool zigzag, uint32_t row);
+/* Decodes the next MCU row; MCUs first .. end - 1 go to blocks, in coded order. -EBADMSG. */
+int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint32_t end, int16_t *blocks);
+/* Bits of the unstuffed scan that lie behind. */
+uint64_t jpeg_sequential_position(const struct jpeg_sequential *sequential);
