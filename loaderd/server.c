@@ -155,6 +155,8 @@ static void on_lifeline(struct source *source, uint32_t events)
 	ssize_t n = read(source->fd, &byte, 1);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
+	/* A closed pipe stays readable while feeds are being closed. */
+	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 	log_info("the client that started this daemon has gone: stopping");
 	server->phase = SERVER_DONE;
 }
