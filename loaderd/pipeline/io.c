@@ -16,6 +16,9 @@ enum {
 	PROBE_INTERVAL = 16,
 	/* Probes in a row that must find their sample before the thread believes so. */
 	PROBES_WARM = 64,
+	/* After so many, one sample in PROBE_INTERVAL_LONG is enough: a probe is a system call. */
+	PROBES_SURE = 1024,
+	PROBE_INTERVAL_LONG = 256,
 	/* Pages whose presence one probe asks for; a larger sample is judged by its first ones. */
 	PROBE_PAGES = 64,
 	AHEAD_UNITS_MAX = 1 << 16,
@@ -94,7 +97,7 @@ struct prober {
 static void look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 {
 	bool warm = prober->found >= PROBES_WARM;
-	bool probe = unit % PROBE_INTERVAL == 0;
+	bool probe = unit % (prober->found >= PROBES_SURE ? PROBE_INTERVAL_LONG : PROBE_INTERVAL) == 0;
 	uint64_t index;
 	struct packimg_sample sample;
 	void *begin;

@@ -1,5 +1,5 @@
 /*
- * A worker's watch. Stages are measured in ticks (ticks.h), which also pass while the thread does not run. About once a millisecond the watch compares
+ * A worker's watch. Stages are measured in ticks (ticks.h), which also pass while the thread does not run. Every few milliseconds, and after a long lap, the watch compares
  * ticks with the thread's CPU time, the only system call of the accounts, and divides what is missing:
  *
  * queued: the thread could have run, but others had the CPU. blocked: the kernel had put it to sleep, which happens to a
