@@ -10,6 +10,13 @@ const uint8_t jpeg_zigzag_position[64] = {
 	30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
 
+enum {
+	SIDE_MAX = 65500, /* pixels; libjpeg's limit */
+	JFIF_SIZE_MIN =
+		14, /* bytes of the segment; libjpeg takes no shorter one for JFIF, or Adobe's */
+	ADOBE_SIZE_MIN = 12,
+};
+
 /* What the markers before the scan have said so far. */
 struct parser {
 	struct jpeg_frame frame;
@@ -71,7 +78,7 @@ static int parse_frame(struct parser *parser, const uint8_t *p, size_t size)
 	frame->height = get16(p + 1);
 	frame->width = get16(p + 3);
 	frame->component_count = p[5];
-	if (!frame->width || !frame->height)
+	if (!frame->width || frame->width > SIDE_MAX || !frame->height || frame->height > SIDE_MAX)
 		return -ENOTSUP;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		struct jpeg_component *component = &frame->components[i];
@@ -96,7 +103,7 @@ static bool is_ycbcr(const struct parser *parser)
 	if (parser->jfif)
 		return true;
 	if (parser->adobe)
-		return parser->adobe_transform != 0;
+		return parser->adobe_transform == 1;
 	return !(parser->ids[0] == 'R' && parser->ids[1] == 'G' && parser->ids[2] == 'B');
 }
 
@@ -166,11 +173,11 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 	case 0xda:
 		return parse_scan(parser, p, size);
 	case 0xe0:
-		if (size >= 5 && !memcmp(p, "JFIF", 5))
+		if (size >= JFIF_SIZE_MIN && !memcmp(p, "JFIF", 5))
 			parser->jfif = true;
 		return 0;
 	case 0xee:
-		if (size >= 12 && !memcmp(p, "Adobe", 5)) {
+		if (size >= ADOBE_SIZE_MIN && !memcmp(p, "Adobe", 5)) {
 			parser->adobe = true;
 			parser->adobe_transform = p[11];
 		}

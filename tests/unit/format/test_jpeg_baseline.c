@@ -1,5 +1,6 @@
 /* What our baseline decoder refuses, and damage: errors instead of harm. test_jpeg_matrix.c compares its pixels. */
 #include "baseline.h"
+#include "jpeg_frame.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -35,6 +36,80 @@ static void test_leaves_the_rest(void **unused)
 	assert_int_equal(picture_decode(decoder, &picture, false, 0, 0, 40, 40, &pixels), -EBADMSG);
 	picture_drop(&picture);
 	jpeg_baseline_free(decoder);
+}
+
+struct headers {
+	uint8_t application; /* marker, 0: no such segment */
+	const char *content;
+	uint8_t content_size;
+	const char *ids;
+	uint16_t width;
+};
+
+static void append(uint8_t **out, const void *bytes, size_t size)
+{
+	memcpy(*out, bytes, size);
+	*out += size;
+}
+
+static int parse(const struct headers *headers)
+{
+	uint8_t file[512] = {0xff, 0xd8}, *out = file + 2;
+	uint8_t scan[] = {0xff, 0xda, 0, 12, 3, 0, 0, 0, 0, 0, 0, 0, 63, 0};
+	uint8_t frame[] = {0xff, 0xc0, 0, 17, 8, 0, 8, 0, 0, 3, 0, 0x11, 0, 0, 0x11, 0, 0, 0x11, 0};
+	struct jpeg_frame parsed;
+
+	if (headers->application) {
+		append(&out,
+		       (uint8_t[]){0xff, headers->application, 0,
+				   (uint8_t)(headers->content_size + 2)},
+		       4);
+		append(&out, headers->content, headers->content_size);
+	}
+	append(&out, "\xff\xdb\0\x43", 5);
+	memset(out, 1, 64);
+	out += 64;
+	for (char slot = 0; slot <= 0x10; slot += 0x10) {
+		append(&out, "\xff\xc4\0\x14", 4);
+		append(&out, &slot, 1);
+		append(&out, "\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 17);
+	}
+	frame[7] = (uint8_t)(headers->width >> 8);
+	frame[8] = (uint8_t)headers->width;
+	for (unsigned i = 0; i < 3; i++) {
+		frame[10 + 3 * i] = (uint8_t)headers->ids[i];
+		scan[5 + 2 * i] = (uint8_t)headers->ids[i];
+	}
+	append(&out, frame, sizeof frame);
+	append(&out, scan, sizeof scan);
+	return jpeg_frame_parse(file, (size_t)(out - file), &parsed);
+}
+
+/* What libjpeg takes for RGB, warns of or refuses is left to it. */
+static void test_leaves_headers(void **unused)
+{
+	static const char jfif[] = "JFIF\0\1\1\0\0\1\0\1\0\0", adobe[] = "Adobe\0d\0\0\0\0";
+	const struct {
+		struct headers headers;
+		int expected;
+	} cases[] = {
+		{{0, NULL, 0, "\1\2\3", 100}, 0},
+		{{0, NULL, 0, "\1\2\3", 65500}, 0},
+		{{0, NULL, 0, "\1\2\3", 65501}, -ENOTSUP},
+		{{0, NULL, 0, "\1\2\3", 0}, -ENOTSUP},
+		{{0, NULL, 0, "RGB", 100}, -ENOTSUP},
+		{{0xe0, jfif, 14, "RGB", 100}, 0},
+		{{0xe0, jfif, 13, "RGB", 100}, -ENOTSUP},     /* too short to be JFIF's */
+		{{0xee, adobe, 12, "\1\2\3", 100}, -ENOTSUP}, /* transform 0 */
+		{{0xee, adobe, 11, "\1\2\3", 100}, 0},
+		{{0xee, "Adobe\0d\0\0\0\0\1", 12, "RGB", 100}, 0},
+		{{0xee, "Adobe\0d\0\0\0\0\2", 12, "\1\2\3", 100}, -ENOTSUP},
+		{{0xee, "Adobe\0d\0\0\0\0\x75", 12, "\1\2\3", 100}, -ENOTSUP},
+	};
+
+	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (parse(&cases[i].headers) != cases[i].expected)
+			fail_msg("case %u: should be %d", i, cases[i].expected);
 }
 
 /* Every truncation fails when the last rows are asked for; flipped bytes do no harm (the sanitizers watch). */
@@ -112,6 +187,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_leaves_the_rest),
+		cmocka_unit_test(test_leaves_headers),
 		cmocka_unit_test(test_damaged_scan),
 		cmocka_unit_test(test_damaged_index),
 	};
