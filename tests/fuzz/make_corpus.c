@@ -1,4 +1,4 @@
-/* Makes the seeds of the codec targets: make_corpus FOLDER writes FOLDER/codec_jpeg and FOLDER/codec_raw_zstd. */
+/* Makes the seeds of the codec targets: make_corpus FOLDER writes FOLDER/codec_jpeg, FOLDER/codec_raw_zstd and FOLDER/jpeg_*. */
 #include "images.h"
 #include "packimg.h"
 
@@ -82,6 +82,60 @@ static void make_frames(const char *root)
 	packimg_encoder_free(encoder);
 }
 
+/* Cases for jpeg_case_build() of every sampling, quantisation and kind of scan; behind three changes to the index for that target. */
+static void make_cases(const char *root)
+{
+	static const uint8_t changes[] = {3, 10, 40, 1, 2, 60, 3, 7, 200, 7};
+	char scans[2048], indices[2048], name[64];
+	uint64_t state = 1;
+
+	snprintf(scans, sizeof(scans), "%s/jpeg_scan", root);
+	snprintf(indices, sizeof(indices), "%s/jpeg_index", root);
+	for (uint32_t kind = 0; kind < 24; kind++) {
+		uint8_t seed[sizeof changes + 160], *scan = seed + sizeof changes;
+
+		memcpy(seed, changes, sizeof changes);
+		for (size_t i = 0; i < 160; i++)
+			scan[i] = (uint8_t)image_random(&state);
+		scan[0] = (uint8_t)kind;
+		scan[1] = (uint8_t)(kind % 3 == 2 ? kind : kind % 4);
+		snprintf(name, sizeof(name), "%02u", kind);
+		write_file(scans, name, scan, 160);
+		scan[1] = (uint8_t)(kind % 4);
+		write_file(indices, name, seed, sizeof(seed));
+	}
+}
+
+/* Headers as encoders write them, without the scan; and the beginnings of what the target makes headers of. */
+static void make_headers(const char *root)
+{
+	char folder[2048], name[64];
+	uint64_t state = 2;
+
+	snprintf(folder, sizeof(folder), "%s/jpeg_headers", root);
+	for (int v = 1; v <= 2; v++) {
+		struct jpeg_kind kind = {
+			.components = 3, .h = 2, .v = v, .optimise = true, .orientation = v};
+		size_t size, end = 0;
+		uint8_t *data = image_jpeg(16, 16, &kind, 1, &size);
+
+		while (data[end] != 0xff || data[end + 1] != 0xda)
+			end++;
+		snprintf(name, sizeof(name), "42%d.jpg", v == 1 ? 2 : 0);
+		write_file(folder, name, data, end + 14);
+		free(data);
+	}
+	for (uint32_t first = 0; first < 32; first++) {
+		uint8_t seed[400];
+
+		for (size_t i = 0; i < sizeof(seed); i++) /* few changes */
+			seed[i] = (uint8_t)(image_random(&state) % 230);
+		seed[0] = (uint8_t)first;
+		snprintf(name, sizeof(name), "made%02u", first);
+		write_file(folder, name, seed, sizeof(seed));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -90,5 +144,7 @@ int main(int argc, char **argv)
 	}
 	make_jpegs(argv[1]);
 	make_frames(argv[1]);
+	make_cases(argv[1]);
+	make_headers(argv[1]);
 	return 0;
 }

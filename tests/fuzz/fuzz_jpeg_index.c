@@ -1,0 +1,95 @@
+/*
+ * Any index under a file that is otherwise right, or damaged: checksums aside, decoding ends soon, in an error or in pixels, and
+ * touches only its own memory (the sanitizers watch). The input begins with what becomes of the good index.
+ */
+#include "fuzz.h"
+#include "jpeg_baseline.h"
+#include "jpeg_case.h"
+
+#include <string.h>
+
+enum { INDEX_MAX = 1 << 12, HEADER = 8 };
+
+static struct jpeg_baseline *decoder;
+static uint8_t buffer[INDEX_MAX];
+static volatile uint8_t sink;
+
+/* Changes to the good index, 3 bytes each: place, value, and how. Rows of the index are a multiple of 2 bytes. */
+static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t count)
+{
+	for (; count > 0; count--, data += 3) {
+		size_t at = size > HEADER ? HEADER + data[0] * 2 % (size - HEADER) : 0;
+		size_t length = size - at < 16 ? size - at : 16;
+
+		switch (data[2] % 8) {
+		case 0: /* anywhere, the header too */
+			index[data[0] % size] ^= data[1];
+			break;
+		case 1:
+			index[at] = data[1];
+			break;
+		case 2:
+			memset(index + at, data[1], length);
+			break;
+		case 3: /* a piece of another row */
+			memmove(index + at, index + HEADER + data[1] % (size - HEADER - length + 1),
+				length);
+			break;
+		case 4: /* far away */
+			index[at + 1 < size ? at + 1 : at] = data[1];
+			break;
+		case 5: /* to the end or beyond */
+			memset(index + at, 0xff, length < 4 ? length : 4);
+			break;
+		case 6:
+			size = data[1] % 2 ? size - data[1] % (size - 1) : size;
+			break;
+		default: /* a bit */
+			index[at] ^= (uint8_t)(1u << data[1] % 8);
+			break;
+		}
+		if (size <= HEADER)
+			break;
+	}
+	return size;
+}
+
+static void decode(const struct jpeg_source *source, uint32_t x, uint32_t y, uint32_t width,
+		   uint32_t height)
+{
+	const uint8_t *pixels;
+	uint8_t sum = 0;
+
+	if (jpeg_baseline_decode(decoder, source, x, y, width, height, &pixels) < 0)
+		return;
+	for (size_t i = 0; i < (size_t)3 * width * height; i++)
+		sum = (uint8_t)(sum + pixels[i]);
+	sink = sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct jpeg_case this;
+	const uint8_t *index, *changes = data + 1;
+	size_t index_size;
+	uint32_t count;
+
+	if ((!decoder && jpeg_baseline_new(&decoder) < 0) || size == 0)
+		return 0;
+	count = data[0] % 8;
+	if (1 + 3 * (size_t)count > size)
+		return 0;
+	jpeg_case_build(&this, changes + 3 * count, size - 1 - 3 * count);
+	struct jpeg_source source = {this.file,	 this.size,   NULL,	      0,
+				     this.width, this.height, this.components};
+	if (jpeg_baseline_index(decoder, &source, &index, &index_size) < 0 ||
+	    index_size > INDEX_MAX)
+		return 0;
+	memcpy(buffer, index, index_size);
+	source.index_size = damage(buffer, index_size, changes, count);
+	/* at the end of the buffer, for the sanitizer to see what is read beyond it */
+	source.index = memmove(buffer + INDEX_MAX - source.index_size, buffer, source.index_size);
+	decode(&source, 0, 0, this.width, this.height);
+	decode(&source, this.x, this.y, this.region_width, this.region_height);
+	return 0;
+}

@@ -1,0 +1,103 @@
+/*
+ * Our own decoder against libjpeg-turbo, on any scan under headers that it takes: what it accepts has libjpeg-turbo's pixels, the whole image and
+ * a region, without an index and with the one it makes; and it accepts whatever is valid.
+ */
+#include "fuzz.h"
+#include "jpeg_baseline.h"
+#include "jpeg_case.h"
+#include "jpeg_reference.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3, INDEX_MAX = 1 << 12 };
+
+static struct jpeg_baseline *decoder;
+static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX];
+
+#define FAIL(...)                                                                                  \
+	do {                                                                                       \
+		fprintf(stderr, __VA_ARGS__);                                                      \
+		abort();                                                                           \
+	} while (0)
+
+static void compare(const struct jpeg_case *this, const char *what, uint32_t x, uint32_t y,
+		    uint32_t width, uint32_t height, const uint8_t *pixels)
+{
+	for (uint32_t row = 0; row < height; row++) {
+		const uint8_t *got = pixels + (size_t)row * 3 * width,
+			      *right = expected + ((size_t)(y + row) * this->width + x) * 3;
+		uint32_t i = 0;
+
+		if (!memcmp(got, right, 3 * width))
+			continue;
+		if (!this->tame && !jpeg_reference_in_range(this->file, this->size))
+			return;
+		while (got[i] == right[i])
+			i++;
+		FAIL("%s: %ux%u, sampling %ux%u of %u, region %ux%u+%u+%u, row %u column %u "
+		     "channel %u: %u, libjpeg-turbo has %u\n",
+		     what, this->width, this->height, this->h, this->v, this->components, width,
+		     height, x, y, row, i / 3, i % 3, got[i], right[i]);
+	}
+}
+
+/* Does libjpeg smooth this chroma? Where it does not, ours leaves the file to it. */
+static bool ours(const struct jpeg_case *this)
+{
+	return this->components == 1 || this->h == 1 || (this->h == 2 && (this->width + 1) / 2 > 2);
+}
+
+static int decode(const struct jpeg_case *this, const struct jpeg_source *source, const char *what,
+		  bool whole, enum jpeg_verdict verdict)
+{
+	uint32_t x = whole ? 0 : this->x, y = whole ? 0 : this->y;
+	uint32_t width = whole ? this->width : this->region_width;
+	uint32_t height = whole ? this->height : this->region_height;
+	const uint8_t *pixels;
+	int r = jpeg_baseline_decode(decoder, source, x, y, width, height, &pixels);
+
+	if (r == 0 && verdict != JPEG_VERDICT_FAILED)
+		compare(this, what, x, y, width, height, pixels);
+	return r;
+}
+
+/* libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have seen. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct jpeg_case this;
+	enum jpeg_verdict verdict;
+	const uint8_t *index;
+	int whole, part, indexed;
+
+	if (!decoder && jpeg_baseline_new(&decoder) < 0)
+		return 0;
+	jpeg_case_build(&this, data, size);
+	struct jpeg_source source = {this.file,	 this.size,   NULL,	      0,
+				     this.width, this.height, this.components};
+	verdict = jpeg_reference_decode(this.file, this.size, expected, sizeof expected);
+	whole = decode(&this, &source, "whole", true, verdict);
+	part = decode(&this, &source, "region", false, verdict);
+	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
+	if (this.valid && verdict != JPEG_VERDICT_GOOD)
+		FAIL("a valid case is none to libjpeg-turbo: %s\n", jpeg_reference_complaint());
+	if (whole == 0 && (verdict == JPEG_VERDICT_FAILED || part < 0))
+		FAIL("whole image taken, but verdict %d (%s), region %d\n", verdict,
+		     jpeg_reference_complaint(), part);
+	if (this.valid && whole != (ours(&this) ? 0 : -ENOTSUP))
+		FAIL("a valid case gives %d\n", whole);
+	if (indexed < 0)
+		return 0;
+	if (whole < 0)
+		FAIL("indexed, but decoded only with %d\n", whole);
+	if (source.index_size > sizeof index_copy)
+		FAIL("index of %zu bytes\n", source.index_size);
+	source.index = memcpy(index_copy, index, source.index_size);
+	whole = decode(&this, &source, "whole, indexed", true, verdict);
+	part = decode(&this, &source, "region, indexed", false, verdict);
+	if (whole < 0 || part < 0)
+		FAIL("the index made of it leads to %d, region %d\n", whole, part);
+	return 0;
+}
