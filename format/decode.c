@@ -18,6 +18,9 @@ static const struct codec *const codecs[CODEC_MAX + 1] = {
 struct packimg_decoder {
 	void *states[CODEC_MAX + 1];
 	struct scratch upright;
+	/* Of what was begun last: */
+	const struct packimg_sample *sample;
+	uint32_t height, ready; /* rows of the returned rectangle, and how many of them are there */
 };
 
 int packimg_decoder_new(struct packimg_decoder **ret_decoder)
@@ -90,24 +93,30 @@ static int request_init(struct codec_request *request, const struct packimg_samp
 	return 0;
 }
 
-int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-		   const struct packimg_region *region, uint32_t size_hint_width,
-		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
-		   struct packimg_error *error)
+static int fail(struct packimg_error *error, int code, const struct packimg_sample *sample,
+		const struct packimg_error *cause)
+{
+	return packimg_fail(error, code, "sample %" PRIu64 ": %.400s", sample->index, cause->text);
+}
+
+static int decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		  const struct packimg_region *region, uint32_t hint_width, uint32_t hint_height,
+		  bool by_rows, struct packimg_pixels *ret_pixels, struct packimg_error *error)
 {
 	struct codec_request request;
 	struct packimg_pixels pixels;
 	struct packimg_error cause;
 
-	int r = request_init(&request, sample, region, size_hint_width, size_hint_height, error);
+	int r = request_init(&request, sample, region, hint_width, hint_height, error);
 	if (r < 0)
 		return r;
+	/* turning an image upright takes all of it */
+	request.by_rows = by_rows && sample->orientation == 1;
 	cause.text[0] = '\0';
 	r = codecs[sample->codec]->decode(decoder->states[sample->codec], &request, &pixels,
 					  &cause);
 	if (r < 0)
-		return packimg_fail(error, r, "sample %" PRIu64 ": %.400s", sample->index,
-				    cause.text);
+		return fail(error, r, sample, &cause);
 	if (sample->orientation != 1) {
 		size_t size = (size_t)pixels.width * pixels.height * 3;
 		if (scratch_reserve(&decoder->upright, size) < 0)
@@ -118,13 +127,56 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		struct packimg_pixels stored = pixels;
 		orient_pixels(sample->orientation, &stored, decoder->upright.data, &pixels);
 	}
+	decoder->sample = sample;
+	decoder->height = pixels.height;
+	decoder->ready = pixels.ring ? 0 : pixels.height;
 	*ret_pixels = pixels;
 	return 0;
 }
 
-int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
-		       const struct packimg_jpeg_info *info, const uint8_t **ret_side, size_t *ret_size)
+int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		   const struct packimg_region *region, uint32_t size_hint_width,
+		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
+		   struct packimg_error *error)
 {
-	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], data, size, info->width, info->height,
-				info->components, ret_side, ret_size);
+	return decode(decoder, sample, region, size_hint_width, size_hint_height, false, ret_pixels,
+		      error);
+}
+
+int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			 const struct packimg_region *region, uint32_t size_hint_width,
+			 uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
+			 struct packimg_error *error)
+{
+	return decode(decoder, sample, region, size_hint_width, size_hint_height, true, ret_pixels,
+		      error);
+}
+
+int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
+			struct packimg_error *error)
+{
+	if (end > decoder->height)
+		return packimg_fail(error, -EINVAL, "%" PRIu32 " rows were asked for, of %" PRIu32,
+				    end, decoder->height);
+	if (end > decoder->ready) {
+		const struct packimg_sample *sample = decoder->sample;
+		struct packimg_error cause = {.text = ""};
+		int r = codecs[sample->codec]->rows(decoder->states[sample->codec], end,
+						    &decoder->ready, &cause);
+
+		if (r < 0) {
+			decoder->height = 0;
+			return fail(error, r, sample, &cause);
+		}
+	}
+	*ret_ready = decoder->ready;
+	return 0;
+}
+
+int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
+		       const struct packimg_jpeg_info *info, const uint8_t **ret_side,
+		       size_t *ret_size)
+{
+	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], data, size, info->width,
+				info->height, info->components, ret_side, ret_size);
 }

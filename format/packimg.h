@@ -152,6 +152,7 @@ struct packimg_region {
 struct packimg_pixels {
 	const uint8_t *data; /* first pixel of the returned rectangle */
 	size_t stride;       /* bytes from row to row */
+	uint32_t ring;       /* 0: all rows are there; else, a power of two: row y lies where row y % ring would */
 	uint32_t width;      /* pixels of the returned rectangle: it holds the region, and may reach beyond it */
 	uint32_t height;
 	double x, y;           /* where the region begins in the returned rectangle, in returned pixels */
@@ -173,6 +174,23 @@ void packimg_decoder_free(struct packimg_decoder *decoder);
 int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		   const struct packimg_region *region, uint32_t size_hint_width, uint32_t size_hint_height,
 		   struct packimg_pixels *ret_pixels, struct packimg_error *error);
+
+enum { PACKIMG_ROWS_HELD = 8 };
+
+/*
+ * As packimg_decode(), but rows come as they are asked for, so that they are read while they are in the cache and no picture as
+ * tall as the region is made. Where ring is not 0, rows that lie PACKIMG_ROWS_HELD or more before the end last asked for may be gone, and the
+ * rectangle begins with the region's first row. sample must stay until the last row has come. Errors are those that the headers show.
+ */
+int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			 const struct packimg_region *region, uint32_t size_hint_width, uint32_t size_hint_height,
+			 struct packimg_pixels *ret_pixels, struct packimg_error *error);
+/*
+ * Makes the returned rectangle's rows before end, at most its height; ret_ready, at least end, is how many are there now. Errors as
+ * packimg_decode(); the decoder then gives no more rows.
+ */
+int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
+			struct packimg_error *error);
 
 /* What a JPEG file says of itself, from its headers alone. */
 struct packimg_jpeg_info {

@@ -11,8 +11,8 @@ struct codec_request {
 	const struct packimg_sample *sample;
 	uint32_t width, height;	      /* pixels of the stored image */
 	struct packimg_region region; /* in stored coordinates, inside the image */
-	uint32_t
-		denominator; /* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
+	uint32_t denominator; /* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
+	bool by_rows;         /* rows() will be called for all of them */
 };
 
 struct codec {
@@ -21,6 +21,8 @@ struct codec {
 	/* As packimg_decode(), in stored coordinates. The error text says what is wrong with the data; the caller says where. */
 	int (*decode)(void *state, const struct codec_request *request,
 		      struct packimg_pixels *ret_pixels, struct packimg_error *error);
+	/* As packimg_decode_rows(), after a decode by rows that made a ring. NULL: there is none such. */
+	int (*rows)(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error);
 };
 
 extern const struct codec codec_jpeg;

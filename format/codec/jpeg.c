@@ -24,6 +24,8 @@ enum {
 	MARGIN_RIGHT = 2,
 	CROP_WIDTH_MIN = 32,
 	ROWS_AT_ONCE = 16,
+	/* Rows kept when they are asked for one by one: PACKIMG_ROWS_HELD, and what is read at once. */
+	RING = 32,
 	/*
 	 * libjpeg-turbo stores rows that happen to be aligned past the cache (movntdq), where the resize that follows
 	 * would have to fetch them back from memory: 5 % of the decode alone. So no row is ever aligned.
@@ -42,9 +44,11 @@ struct jpeg_state {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_arena arena;
 	struct scratch pixels;
-	struct scratch side;		     /* made by codec_jpeg_index() */
-	const struct codec_request *request; /* during decode */
+	struct scratch side;	      /* made by codec_jpeg_index() */
+	struct codec_request request; /* the latest */
 	struct packimg_pixels result;
+	bool by_library;    /* the latest is being read by libjpeg-turbo, row by row */
+	uint32_t rows_read; /* of result */
 };
 
 /* Source: the whole file is in memory, so that running out of it is always an error. */
@@ -120,7 +124,7 @@ static int jpeg_state_new(void **ret_state)
 /* Does the header describe the image that the index record promises, and can the data hold it? */
 static void check_header(struct jpeg_state *jpeg)
 {
-	const struct codec_request *request = jpeg->request;
+	const struct codec_request *request = &jpeg->request;
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 	uint64_t blocks = 0;
 
@@ -157,8 +161,8 @@ static void start(struct jpeg_state *jpeg)
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
-	jpeg->source.next_input_byte = jpeg->request->sample->data;
-	jpeg->source.bytes_in_buffer = jpeg->request->sample->data_size;
+	jpeg->source.next_input_byte = jpeg->request.sample->data;
+	jpeg->source.bytes_in_buffer = jpeg->request.sample->data_size;
 	cinfo->src = &jpeg->source;
 	cinfo->progress = &jpeg->progress;
 	jpeg_read_header(cinfo, TRUE);
@@ -174,7 +178,7 @@ static void start(struct jpeg_state *jpeg)
 	/* it would guess at missing scans from blocks around them, which a region does not have */
 	cinfo->do_block_smoothing = FALSE;
 	cinfo->scale_num = 1;
-	cinfo->scale_denom = jpeg->request->denominator;
+	cinfo->scale_denom = jpeg->request.denominator;
 	jpeg_start_decompress(cinfo);
 }
 
@@ -230,33 +234,35 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t width, bool inverted)
 	}
 }
 
-static void read_rows(struct jpeg_state *jpeg, size_t stride, uint32_t row_first, uint32_t row_end)
+/* Makes the result's rows before end; may jump. */
+static void read_rows(struct jpeg_state *jpeg, uint32_t end)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+	const struct packimg_pixels *result = &jpeg->result;
 	JSAMPROW rows[ROWS_AT_ONCE];
 
-	if (row_first > 0 && jpeg_skip_scanlines(cinfo, row_first) != row_first)
-		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
-	while (cinfo->output_scanline < row_end) {
-		uint32_t row = cinfo->output_scanline, count = row_end - row;
+	while (jpeg->rows_read < end) {
+		uint32_t count = result->height - jpeg->rows_read;
 		if (count > ROWS_AT_ONCE)
 			count = ROWS_AT_ONCE;
 		for (uint32_t i = 0; i < count; i++)
-			rows[i] = jpeg->pixels.data + ROW_MISALIGN + (row + i - row_first) * stride;
+			rows[i] = jpeg->pixels.data + ROW_MISALIGN +
+				  ((jpeg->rows_read + i) & (result->ring - 1)) * result->stride;
 		count = jpeg_read_scanlines(cinfo, rows, count);
 		if (count == 0)
 			jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
 		if (cinfo->out_color_space == JCS_CMYK)
 			for (uint32_t i = 0; i < count; i++)
 				cmyk_to_rgb(rows[i], cinfo->output_width, cinfo->saw_Adobe_marker);
+		jpeg->rows_read += count;
 	}
 }
 
-/* Everything that may jump. */
-static void decode_region(struct jpeg_state *jpeg)
+/* Begins with the region and fills in result; may jump. */
+static void begin_region(struct jpeg_state *jpeg, bool by_rows)
 {
-	const struct packimg_region *region = &jpeg->request->region;
-	uint32_t denominator = jpeg->request->denominator;
+	const struct packimg_region *region = &jpeg->request.region;
+	uint32_t denominator = jpeg->request.denominator;
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 	JDIMENSION column;
 
@@ -265,16 +271,17 @@ static void decode_region(struct jpeg_state *jpeg)
 		 x1 = (region->x + region->width + denominator - 1) / denominator;
 	uint32_t y0 = region->y / denominator,
 		 y1 = (region->y + region->height + denominator - 1) / denominator;
+	uint32_t rows = by_rows && y1 - y0 > RING ? RING : y1 - y0;
 	crop_columns(cinfo, x0, x1, &column);
 	size_t stride =
 		((size_t)cinfo->output_width * (size_t)cinfo->output_components + 63) & ~(size_t)63;
-	if (scratch_reserve(&jpeg->pixels, ROW_MISALIGN + stride * (y1 - y0)) < 0)
+	if (scratch_reserve(&jpeg->pixels, ROW_MISALIGN + stride * rows) < 0)
 		jpeg_trap_raise((j_common_ptr)cinfo, -ENOMEM,
-				"out of memory for %zu bytes of pixels", stride * (y1 - y0));
-	read_rows(jpeg, stride, y0, y1);
+				"out of memory for %zu bytes of pixels", stride * rows);
 	jpeg->result = (struct packimg_pixels){
 		.data = jpeg->pixels.data + ROW_MISALIGN + (size_t)(x0 - column) * 3,
 		.stride = stride,
+		.ring = by_rows ? RING : 0,
 		.width = x1 - x0,
 		.height = y1 - y0,
 		.x = (double)region->x / denominator - x0,
@@ -282,12 +289,33 @@ static void decode_region(struct jpeg_state *jpeg)
 		.region_width = (double)region->width / denominator,
 		.region_height = (double)region->height / denominator,
 	};
+	jpeg->rows_read = 0;
+	if (y0 > 0 && jpeg_skip_scanlines(cinfo, y0) != y0)
+		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
+}
+
+/* libjpeg-turbo's turn: all rows, or none yet. */
+static int decode_by_library(struct jpeg_state *jpeg, bool by_rows, struct packimg_error *error)
+{
+	jpeg->trap.code = 0;
+	if (setjmp(jpeg->trap.jump) == 0) {
+		begin_region(jpeg, by_rows);
+		if (!by_rows)
+			read_rows(jpeg, jpeg->result.height);
+	}
+	jpeg->by_library = by_rows && jpeg->trap.code == 0;
+	/* also gives back what an image that failed half-way had taken */
+	if (!jpeg->by_library)
+		jpeg_abort_decompress(&jpeg->cinfo);
+	if (jpeg->trap.code < 0)
+		return packimg_fail(error, jpeg->trap.code, "%s", jpeg->trap.text);
+	return 0;
 }
 
 /* 0, or why not: then libjpeg-turbo has the last word. Always at full scale, which with an index costs less than its scales do. */
-static int decode_baseline(struct jpeg_state *jpeg, const struct codec_request *request,
-			   struct packimg_pixels *ret_pixels)
+static int decode_baseline(struct jpeg_state *jpeg)
 {
+	const struct codec_request *request = &jpeg->request;
 	const struct packimg_sample *sample = request->sample;
 	const struct packimg_region *region = &request->region;
 	struct jpeg_source source = {
@@ -297,21 +325,24 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct codec_request *
 		.height = request->height,
 		.components = sample->channels,
 	};
-	const uint8_t *pixels;
+	struct jpeg_rows rows;
 
 	/* every block has at least a bit: a file that is smaller than that gets no memory for its pixels */
-	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) > (uint64_t)sample->data_size * 8)
+	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) >
+	    (uint64_t)sample->data_size * 8)
 		return -EBADMSG;
 	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
 		  &source.index_size);
-	int r = jpeg_baseline_decode(jpeg->baseline, &source, region->x, region->y, region->width,
-				     region->height, &pixels);
-
+	int r = jpeg_baseline_begin(jpeg->baseline, &source, region->x, region->y, region->width,
+				    region->height, !request->by_rows, &rows);
+	if (r == 0 && !request->by_rows)
+		r = jpeg_baseline_rows(jpeg->baseline, region->height, NULL);
 	if (r < 0)
 		return r;
-	*ret_pixels = (struct packimg_pixels){
-		.data = pixels,
-		.stride = 3 * (size_t)region->width,
+	jpeg->result = (struct packimg_pixels){
+		.data = rows.data,
+		.stride = rows.stride,
+		.ring = rows.ring,
 		.width = region->width,
 		.height = region->height,
 		.region_width = region->width,
@@ -325,24 +356,59 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 {
 	struct jpeg_state *jpeg = state;
 
-	if (decode_baseline(jpeg, request, ret_pixels) == 0)
-		return 0;
-	jpeg->request = request;
-	jpeg->trap.code = 0;
-	if (setjmp(jpeg->trap.jump) == 0)
-		decode_region(jpeg);
-	/* also gives back what an image that failed half-way had taken */
-	jpeg_abort_decompress(&jpeg->cinfo);
-	if (jpeg->trap.code < 0)
-		return packimg_fail(error, jpeg->trap.code, "%s", jpeg->trap.text);
+	if (jpeg->by_library)
+		jpeg_abort_decompress(&jpeg->cinfo);
+	jpeg->by_library = false;
+	jpeg->request = *request;
+	if (decode_baseline(jpeg) < 0) {
+		int r = decode_by_library(jpeg, request->by_rows, error);
+		if (r < 0)
+			return r;
+	}
 	*ret_pixels = jpeg->result;
 	return 0;
+}
+
+static int rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg_error *error)
+{
+	if (setjmp(jpeg->trap.jump) == 0)
+		read_rows(jpeg, end);
+	if (jpeg->trap.code < 0 || jpeg->rows_read == jpeg->result.height) {
+		jpeg_abort_decompress(&jpeg->cinfo);
+		jpeg->by_library = false;
+	}
+	if (jpeg->trap.code < 0)
+		return packimg_fail(error, jpeg->trap.code, "%s", jpeg->trap.text);
+	return 0;
+}
+
+static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error)
+{
+	struct jpeg_state *jpeg = state;
+	int r;
+
+	if (jpeg->by_library) {
+		r = rows_by_library(jpeg, end, error);
+		*ret_ready = jpeg->rows_read;
+		return r;
+	}
+	r = jpeg_baseline_rows(jpeg->baseline, end, ret_ready);
+	if (r == 0)
+		return 0;
+	/* Rows are out already: what is left is to find words for the fault. */
+	jpeg->request.denominator = 1;
+	r = decode_by_library(jpeg, false, error);
+	return r < 0 ? r
+		     : packimg_fail(error, -EBADMSG,
+				    "JPEG does not fit its index; make that anew "
+				    "with packimg index --rebuild");
 }
 
 const struct codec codec_jpeg = {
 	.state_new = jpeg_state_new,
 	.state_free = jpeg_state_free,
 	.decode = jpeg_decode,
+	.rows = jpeg_rows,
 };
 
 int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,

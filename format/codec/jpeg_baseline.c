@@ -240,11 +240,11 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source 
 	r = decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
 	if (r < 0)
 		return r;
-	*ret_rows = (struct jpeg_rows){pixels->rgb.data, pixels->stride, pixels->row_mask};
+	*ret_rows = (struct jpeg_rows){pixels->rgb.data, pixels->stride, pixels->row_mask + 1};
 	return 0;
 }
 
-int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end)
+int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready)
 {
 	while (decoder->pixels.rows_done < end) {
 		const int16_t *coefficients;
@@ -254,6 +254,8 @@ int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end)
 			return r;
 		jpeg_pixels_row(&decoder->pixels, decoder->mcu_row++, coefficients);
 	}
+	if (ret_ready)
+		*ret_ready = decoder->pixels.rows_done;
 	return 0;
 }
 
@@ -264,7 +266,7 @@ int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source
 	struct jpeg_rows rows;
 	int r = jpeg_baseline_begin(decoder, source, x, y, width, height, true, &rows);
 
-	r = r ?: jpeg_baseline_rows(decoder, height);
+	r = r ?: jpeg_baseline_rows(decoder, height, NULL);
 	if (r < 0)
 		return r;
 	*ret_pixels = rows.data;

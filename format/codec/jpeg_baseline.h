@@ -24,11 +24,11 @@ struct jpeg_source {
 	uint32_t components;      /* likewise */
 };
 
-/* Where pixels lie: row i of the region, 3 * width bytes, at data + (i & row_mask) * stride. */
+/* Where pixels lie: row i of the region, 3 * width bytes, at data + i * stride, or i % ring. */
 struct jpeg_rows {
 	const uint8_t *data;
 	size_t stride;
-	uint32_t row_mask; /* UINT32_MAX: all rows stay */
+	uint32_t ring; /* 0: all rows stay */
 };
 
 /*
@@ -38,8 +38,11 @@ struct jpeg_rows {
  */
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
 			uint32_t width, uint32_t height, bool whole, struct jpeg_rows *ret_rows);
-/* Makes the region's rows before end. source's bytes are read. -EBADMSG: damaged, or the index is wrong. */
-int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end);
+/*
+ * Makes the region's rows before end, and says how many there are now (may be NULL). source's bytes are read. -EBADMSG: damaged, or the
+ * index is wrong.
+ */
+int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready);
 
 /* Both at once: rows of 3 * width bytes, valid until the next call. Errors of both. */
 int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,

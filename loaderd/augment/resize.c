@@ -166,6 +166,9 @@ static int job_reserve(struct job *job)
 
 	if (fit == 0)
 		fit = 1;
+	/* Rows that come only once are needed whole. */
+	if (job->source->ring)
+		fit = blocks;
 	job->ring_mask = pairs - 1;
 	job->block_count = blocks < fit ? blocks : fit;
 	r = buffer_reserve(&resize->ring, job->block_count * block_bytes);
@@ -222,8 +225,13 @@ static void fetch_rows(struct job *job, uint32_t count)
 	}
 }
 
+static const uint8_t *source_row(const struct resize_source *source, uint32_t row)
+{
+	return source->data + (size_t)(row & (source->ring - 1)) * source->stride;
+}
+
 /* Makes the next band of pair rows of the tile. */
-static void band_run(struct job *job, uint32_t tile_blocks)
+static int band_run(struct job *job, uint32_t tile_blocks)
 {
 	const struct resize_source *source = job->source;
 	const struct resize_kernels *kernels = job->resize->kernels;
@@ -231,13 +239,22 @@ static void band_run(struct job *job, uint32_t tile_blocks)
 	int32_t *pairs[RESIZE_BAND / 2];
 	uint32_t total = (job->row_last - job->row_first) / 2 + 1;
 	unsigned count = 0;
+
+	if (source->ring) {
+		uint32_t end = job->row_first + 2 * job->pairs_done + RESIZE_BAND;
+		int r = source->rows(source->context,
+				     end <= job->row_last ? end : job->row_last + 1);
+
+		if (r < 0)
+			return r;
+	}
 	for (; count < RESIZE_BAND / 2 && job->pairs_done < total; count++, job->pairs_done++) {
 		for (unsigned half = 0; half < 2; half++) {
 			uint32_t row = job->row_first + 2 * job->pairs_done + half;
 
 			/* Past the last row the filter has no weight: any row will do. */
 			row = row < job->row_last ? row : job->row_last;
-			rows[2 * count + half] = source->data + row * source->stride;
+			rows[2 * count + half] = source_row(source, row);
 		}
 		pairs[count] = ring_row(job, job->pairs_done);
 	}
@@ -252,6 +269,7 @@ static void band_run(struct job *job, uint32_t tile_blocks)
 		}
 	}
 	kernels->horizontal(&job->pass, job->block, tile_blocks, rows, count, pairs);
+	return 0;
 }
 
 /* Vertical filter of an output row as pairs: pointers and weights, those without weight left out. */
@@ -284,7 +302,7 @@ static uint8_t *sink_place(const struct resize_target *target, uint32_t row, uin
 }
 
 /* Runs one tile; finished rows go to output (advanced by stride), or one by one to the sink. */
-static void tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sink)
+static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sink)
 {
 	const struct resize_table *table = &job->resize->y;
 	uint32_t first = job->block * RESIZE_BLOCK;
@@ -306,8 +324,12 @@ static void tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool si
 		uint32_t last = (uint32_t)table->start[i] + table->taps - 1 - job->row_first;
 
 		fetch_rows(job, fetches);
-		while (job->pairs_done <= last / 2)
-			band_run(job, blocks);
+		while (job->pairs_done <= last / 2) {
+			int r = band_run(job, blocks);
+
+			if (r < 0)
+				return r;
+		}
 		uint32_t count = filter_make(job, i);
 
 		job->resize->kernels->vertical(job->filter_pairs, job->filter_weights, count, size,
@@ -315,6 +337,7 @@ static void tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool si
 		if (sink)
 			job->target->sink(job->target->context, row, bytes);
 	}
+	return 0;
 }
 
 static int job_run(struct job *job)
@@ -335,8 +358,11 @@ static int job_run(struct job *job)
 			return r;
 		output = resize->finished.data;
 	}
-	for (; job->block < blocks; job->block += job->block_count)
-		tile_run(job, output, stride, target->sink && !tiled);
+	for (; job->block < blocks; job->block += job->block_count) {
+		r = tile_run(job, output, stride, target->sink && !tiled);
+		if (r < 0)
+			return r;
+	}
 	if (target->sink && tiled)
 		for (uint32_t row = 0; row < resize->y.count; row++)
 			target->sink(target->context, row, output + row * stride);

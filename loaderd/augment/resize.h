@@ -16,6 +16,7 @@
 
 enum {
 	RESIZE_SIDE_MAX = 65535, /* pixels, either side of source and target */
+	RESIZE_ROWS_HELD = 8,
 };
 
 struct resize;
@@ -28,6 +29,10 @@ void resize_free(struct resize *resize);
 struct resize_source {
 	const uint8_t *data; /* height rows of width * channels bytes; nothing else is read */
 	size_t stride;       /* bytes from row to row */
+	uint32_t ring;       /* 0: all rows are there; else, a power of two: row y lies where row y % ring would */
+	/* With a ring: makes the rows before end; those RESIZE_ROWS_HELD or more before it may go. Negative errors end the job. */
+	int (*rows)(void *context, uint32_t end);
+	void *context;
 	uint32_t width, height;
 	uint32_t channels; /* 1..4, interleaved */
 	bool cold;         /* probably not in cache: fetch ahead */
@@ -59,7 +64,7 @@ struct resize_target {
 	void *context;
 };
 
-/* Resamples a region. 0; -EINVAL when an axis leaves the source or a limit; -ENOMEM. */
+/* Resamples a region. 0; -EINVAL when an axis leaves the source or a limit; -ENOMEM; what source->rows failed with. */
 int resize_region(struct resize *resize, const struct resize_source *source, const struct resize_axis *x,
 		  const struct resize_axis *y, const struct resize_target *target);
 

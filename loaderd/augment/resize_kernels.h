@@ -16,7 +16,7 @@ enum {
 	RESIZE_BETWEEN_BITS = 6, /* fraction of the value between the passes */
 	RESIZE_LANES = 16,       /* tables are padded to multiples of this many outputs */
 	RESIZE_BLOCK = 64,       /* and element rows to multiples of this */
-	RESIZE_BAND = 8,         /* source rows per horizontal call, at most */
+	RESIZE_BAND = RESIZE_ROWS_HELD, /* source rows per horizontal call, at most */
 };
 
 /* Filter of one direction. */

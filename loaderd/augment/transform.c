@@ -42,6 +42,11 @@ struct picture {
 	double region_x, region_y;
 	double region_width, region_height;
 	bool cold; /* in a mapped file, rather than just made */
+	/* Not 0: rows come from the decoder as they are asked for, into a ring of so many. */
+	uint32_t ring;
+	uint32_t rows_ready;
+	struct transform_scratch *scratch;
+	struct packimg_error *error;
 };
 
 /* Where a stage writes: a picture of bytes, or rows for the store. */
@@ -262,85 +267,14 @@ static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid,
 	};
 }
 
-static void copy_rows(const struct plan_stage *stage, const struct picture *picture,
-		      struct canvas *canvas)
-{
-	const struct store_kernels *kernels = canvas->scratch->kernels;
-	size_t row_size = (size_t)canvas->width * 3;
-	bool upright = !stage->x.reverse && !stage->y.reverse;
-
-	if (upright && canvas->bytes && canvas->channels == 3 &&
-	    canvas->content_width == canvas->width && canvas->content_height == canvas->height &&
-	    picture->stride == row_size) {
-		if (canvas->data)
-			memcpy(canvas->data, picture->data, canvas->height * row_size);
-		else
-			store_rows(canvas->store, picture->data);
-		return;
-	}
-	/* For the store a row is put together between its borders, which are there already. */
-	uint8_t *line = canvas->scratch->row + (size_t)canvas->x * canvas->channels;
-
-	for (uint32_t i = 0; i < canvas->content_height; i++) {
-		uint32_t row = stage->y.reverse ? canvas->content_height - 1 - i : i;
-		const uint8_t *pixels = picture->data + i * picture->stride;
-		uint32_t ahead = i + COPY_AHEAD < canvas->content_height ? i + COPY_AHEAD : i;
-
-		for (size_t at = 0; picture->cold && at < (size_t)3 * canvas->content_width;
-		     at += 64)
-			__builtin_prefetch(picture->data + ahead * picture->stride + at, 0, 2);
-		if (canvas->data)
-			line = canvas->data + (canvas->y + row) * canvas->stride +
-			       (size_t)canvas->x * canvas->channels;
-		else if (canvas_place(canvas, row))
-			line = canvas_place(canvas, row);
-		kernels->copy(line, pixels, canvas->content_width, canvas->channels,
-			      stage->x.reverse);
-		if (!canvas->data && canvas->placed)
-			store_placed(canvas->store);
-		else if (!canvas->data)
-			store_row(canvas->store, canvas->y + row, canvas->scratch->row);
-	}
-}
-
 struct stage_region {
 	int64_t grid_x, grid_y; /* first grid pixel shown */
 	uint32_t low_x, high_x, low_y, high_y;
 };
 
-static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
-		       const struct stage_region *region, const struct picture *picture,
-		       struct canvas *canvas)
-{
-	struct resize_source source = {.data = picture->data,
-				       .stride = picture->stride,
-				       .width = picture->width,
-				       .height = picture->height,
-				       .channels = 3,
-				       .cold = picture->cold};
-	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
-					  region->low_x, region->high_x, picture->region_x,
-					  picture->region_width, picture->width);
-	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
-					  region->low_y, region->high_y, picture->region_y,
-					  picture->region_height, picture->height);
-	struct resize_target target = {.channels = canvas->channels};
-
-	if (canvas->data) {
-		target.data = canvas->data + canvas->y * canvas->stride +
-			      (size_t)canvas->x * canvas->channels;
-		target.stride = (ptrdiff_t)canvas->stride;
-	} else {
-		target.sink = canvas_sink;
-		target.place = canvas_place;
-		target.context = canvas;
-	}
-	return resize_region(scratch->resize, &source, &x, &y, &target);
-}
-
-static int decode(struct transform_scratch *scratch, const struct packimg_sample *sample,
-		  const struct plan_stage *stage, const struct stage_region *region,
-		  struct picture *ret_picture, struct packimg_error *error)
+static int decode_begin(struct transform_scratch *scratch, const struct packimg_sample *sample,
+			const struct plan_stage *stage, const struct stage_region *region,
+			struct picture *ret_picture, struct packimg_error *error)
 {
 	struct packimg_region wanted = {.x = region->low_x,
 					.y = region->low_y,
@@ -353,9 +287,11 @@ static int decode(struct transform_scratch *scratch, const struct packimg_sample
 	/* An axis that only copies needs every pixel of its own. */
 	if (hint_width == 0 || hint_height == 0)
 		hint_width = hint_height = 0;
-	int r = packimg_decode(scratch->decoder, sample, &wanted, hint_width, hint_height, &pixels,
-			       error);
+	uint64_t start = ticks_now();
+	int r = packimg_decode_begin(scratch->decoder, sample, &wanted, hint_width, hint_height,
+				     &pixels, error);
 
+	scratch->times.decode += ticks_since(start);
 	if (r < 0)
 		return r;
 	/*
@@ -374,8 +310,108 @@ static int decode(struct transform_scratch *scratch, const struct packimg_sample
 		.region_width = pixels.region_width,
 		.region_height = pixels.region_height,
 		.cold = sample->codec == PACKIMG_CODEC_RAW,
+		.ring = pixels.ring,
+		.scratch = scratch,
+		.error = error,
 	};
 	return 0;
+}
+
+/* Sees to it that the rows before end are there; a resize_source's rows. */
+static int picture_rows(void *context, uint32_t end)
+{
+	struct picture *picture = context;
+
+	if (end <= picture->rows_ready || !picture->ring)
+		return 0;
+	uint64_t start = ticks_now();
+	int r = packimg_decode_rows(picture->scratch->decoder, end, &picture->rows_ready,
+				    picture->error);
+
+	picture->scratch->times.decode += ticks_since(start);
+	return r;
+}
+
+static const uint8_t *picture_row(const struct picture *picture, uint32_t row)
+{
+	return picture->data + (size_t)(row & (picture->ring - 1)) * picture->stride;
+}
+
+static int copy_rows(const struct plan_stage *stage, struct picture *picture, struct canvas *canvas)
+{
+	const struct store_kernels *kernels = canvas->scratch->kernels;
+	size_t row_size = (size_t)canvas->width * 3;
+	bool upright = !stage->x.reverse && !stage->y.reverse;
+
+	if (upright && !picture->ring && canvas->bytes && canvas->channels == 3 &&
+	    canvas->content_width == canvas->width && canvas->content_height == canvas->height &&
+	    picture->stride == row_size) {
+		if (canvas->data)
+			memcpy(canvas->data, picture->data, canvas->height * row_size);
+		else
+			store_rows(canvas->store, picture->data);
+		return 0;
+	}
+	/* For the store a row is put together between its borders, which are there already. */
+	uint8_t *line = canvas->scratch->row + (size_t)canvas->x * canvas->channels;
+
+	for (uint32_t i = 0; i < canvas->content_height; i++) {
+		uint32_t row = stage->y.reverse ? canvas->content_height - 1 - i : i;
+		const uint8_t *pixels = picture_row(picture, i);
+		int r = picture_rows(picture, i + 1);
+		uint32_t ahead = i + COPY_AHEAD < canvas->content_height ? i + COPY_AHEAD : i;
+
+		if (r < 0)
+			return r;
+		for (size_t at = 0; picture->cold && at < (size_t)3 * canvas->content_width;
+		     at += 64)
+			__builtin_prefetch(picture->data + ahead * picture->stride + at, 0, 2);
+		if (canvas->data)
+			line = canvas->data + (canvas->y + row) * canvas->stride +
+			       (size_t)canvas->x * canvas->channels;
+		else if (canvas_place(canvas, row))
+			line = canvas_place(canvas, row);
+		kernels->copy(line, pixels, canvas->content_width, canvas->channels,
+			      stage->x.reverse);
+		if (!canvas->data && canvas->placed)
+			store_placed(canvas->store);
+		else if (!canvas->data)
+			store_row(canvas->store, canvas->y + row, canvas->scratch->row);
+	}
+	return 0;
+}
+
+static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
+		       const struct stage_region *region, struct picture *picture,
+		       struct canvas *canvas)
+{
+	struct resize_source source = {.data = picture->data,
+				       .stride = picture->stride,
+				       .width = picture->width,
+				       .height = picture->height,
+				       .channels = 3,
+				       .cold = picture->cold,
+				       .ring = picture->ring,
+				       .rows = picture_rows,
+				       .context = picture};
+	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
+					  region->low_x, region->high_x, picture->region_x,
+					  picture->region_width, picture->width);
+	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
+					  region->low_y, region->high_y, picture->region_y,
+					  picture->region_height, picture->height);
+	struct resize_target target = {.channels = canvas->channels};
+
+	if (canvas->data) {
+		target.data = canvas->data + canvas->y * canvas->stride +
+			      (size_t)canvas->x * canvas->channels;
+		target.stride = (ptrdiff_t)canvas->stride;
+	} else {
+		target.sink = canvas_sink;
+		target.place = canvas_place;
+		target.context = canvas;
+	}
+	return resize_region(scratch->resize, &source, &x, &y, &target);
 }
 
 /* The rectangle of a picture between two stages. */
@@ -422,19 +458,14 @@ static int stage_run(struct transform_scratch *scratch, const struct packimg_sam
 	axis_reach(&stage->x, region.grid_x, canvas->content_width, &region.low_x, &region.high_x);
 	axis_reach(&stage->y, region.grid_y, canvas->content_height, &region.low_y, &region.high_y);
 	if (index == 0) {
-		uint64_t start = ticks_now();
-
-		r = decode(scratch, sample, stage, &region, &picture, error);
+		r = decode_begin(scratch, sample, stage, &region, &picture, error);
 		if (r < 0)
 			return r;
-		scratch->times.decode = ticks_since(start);
 	} else {
 		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
 	}
-	if (plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y)) {
-		copy_rows(stage, &picture, canvas);
-		return 0;
-	}
+	if (plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y))
+		return copy_rows(stage, &picture, canvas);
 	r = resize_rows(scratch, stage, &region, &picture, canvas);
 	return r == -EINVAL ? explain(error, r, sample,
 				      "cannot be resized from %u x %u to %u x %u pixels: a side is "

@@ -43,7 +43,7 @@ static void take_pixel(const struct packimg_sample *sample, uint32_t x, uint32_t
 	}
 }
 
-int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		   const struct packimg_region *region, uint32_t size_hint_width,
 		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
 		   struct packimg_error *error)
@@ -90,5 +90,13 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		.region_width = (double)region->width / scale,
 		.region_height = (double)region->height / scale,
 	};
+	return 0;
+}
+
+/* Never asked, since every row is there from the start. */
+int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
+			struct packimg_error *error)
+{
+	*ret_ready = end;
 	return 0;
 }
