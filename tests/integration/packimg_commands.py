@@ -311,6 +311,64 @@ class PackimgTest(unittest.TestCase):
         """Sets a byte of a sample's side data, and mends the checksums."""
         subprocess.run([FORGE, str(self.dir / name), str(sample), str(at), str(value)], check=True)
 
+    def advise(self, *args, rc=0):
+        return json.loads(self.packimg("advise", "-q", "--json", "--seconds", 0.01, *args, rc=rc))
+
+    def test_advise(self):
+        whole = self.advise(self.tree)
+        self.assertEqual((whole["images"], whole["sample"], whole["left_out"]), (36, 36, 0))
+        ways = {way["way"]: way for way in whole["ways"]}
+        # No image here is larger than 256.
+        self.assertEqual(list(ways), ["originals", "originals, no index", "quality 95", "quality 90", "quality 85",
+                                      "raw+zstd", "raw"])
+        self.assertTrue(all(way["images"] == 36 and way["images_per_s_core"] > 0 for way in ways.values()))
+        mean = sum(p.stat().st_size for p in self.tree.rglob("*.jpg")) / 36
+        self.assertAlmostEqual(ways["originals, no index"]["bytes_per_image"], mean)
+        self.assertAlmostEqual(ways["originals"]["bytes_per_image"] - ways["originals"]["index_bytes_per_image"], mean)
+        pixels = [s["bytes"] for s in self.list(self.converted(self.tree, "--raw"))]
+        self.assertAlmostEqual(ways["raw"]["bytes_per_image"], sum(pixels) / 36)
+        self.assertEqual(whole["choice"], "originals")
+        none = self.advise(self.tree, "--rate", 1e11, "--cores", 1)
+        self.assertIsNone(none["choice"])
+        self.assertIn("It would take", none["advice"])
+        # The same images whatever the threads, and wherever they come from.
+        sizes = lambda found: [(way["way"], way["bytes_per_image"]) for way in found["ways"]]
+        some = self.advise(self.tree, "-n", 7, "-j", 1)
+        self.assertEqual(some["sample"], 7)
+        self.assertEqual(sizes(some), sizes(self.advise(self.tree, "-n", 7, "-j", 3)))
+        self.convert(self.tree, "-o", "out.pimg")
+        self.assertEqual(sizes(some), sizes(self.advise("out.pimg", "-n", 7)))
+        for name, mode in (("a.tar", "w"), ("a.tar.gz", "w:gz")):
+            with tarfile.open(self.dir / name, mode) as tar:
+                for path in sorted(self.tree.rglob("*.jpg")):
+                    tar.add(path, str(path.relative_to(self.tree)))
+            self.assertEqual(sizes(some), sizes(self.advise(name, "-n", 7)))
+
+    def test_advise_kinds(self):
+        kinds = self.advise(self.images / "kinds", "--pipeline", "resize(16x16) normalize(dataset) to(f16)")
+        self.assertEqual(kinds["unindexed"], {"progressive": 1, "cmyk": 1})
+        text = self.packimg("advise", "-q", "--seconds", 0.01, self.images / "kinds", "--csv", "ways.csv")
+        self.assertIn("1 progressive: convert with --progressive transcode", text)
+        with open(self.dir / "ways.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([row["way"] for row in rows], [way["way"] for way in kinds["ways"]])
+        self.assertEqual([float(row["bytes_per_image"]) for row in rows],
+                         [round(way["bytes_per_image"], 1) for way in kinds["ways"]])
+        for row in rows:
+            self.assertAlmostEqual(float(row["images_per_s"]),
+                                   float(row["images_per_s_core"]) * float(row["cores"]), delta=1)
+        bad = self.advise(self.images / "bad")
+        self.assertEqual([way["images"] for way in bad["ways"]][:1], [1])
+        self.assertEqual((bad["images"], bad["left_out"]), (7, 4))
+        self.convert(self.tree, "--raw", "-o", "raw.pimg")
+        raw = {way["way"]: way for way in self.advise("raw.pimg")["ways"]}
+        self.assertEqual(list(raw)[0], "as stored")
+        self.assertEqual(raw["as stored"]["bytes_per_image"], raw["raw"]["bytes_per_image"])
+        for args in (["nowhere"], [self.tree, "--pipeline", "hflip"], [self.tree, "--pipeline", "nonsense(3)"],
+                     [self.tree, "--rate", "-5"], [self.tree, "-n", "0"], [self.tree, "--csv", "nowhere/x.csv"], []):
+            self.packimg("advise", "-q", "--seconds", 0.01, *args, rc=2)
+            self.assertNotEqual(self.stderr, "")
+
     # Where it comes from
 
     def facts(self, path):

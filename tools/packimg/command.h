@@ -18,6 +18,7 @@ enum command_status {
 };
 
 /* Each takes the arguments from the subcommand's name on. */
+int command_advise(int argc, char **argv);
 int command_convert(int argc, char **argv);
 int command_index(int argc, char **argv);
 int command_info(int argc, char **argv);

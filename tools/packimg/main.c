@@ -13,6 +13,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *summary;
 } commands[] = {
+	{"advise", command_advise, "measure on a sample which way to store images suits"},
 	{"convert", command_convert, "pack images from folders, manifests, archives or shards"},
 	{"info", command_info, "what a dataset holds"},
 	{"list", command_list, "its samples, one per line"},

@@ -1,0 +1,147 @@
+/* What is recommended for which figures. */
+#include "advice.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ORIGINALS, BARE, Q95_384, Q90_384, Q85_384, Q95, Q90, Q85, ZSTD, RAW, COUNT };
+
+/* Bytes and images/s of one core, as they are for photographs. */
+static struct trial_way ways[COUNT] = {
+	[ORIGINALS] = {.kind = TRIAL_VERBATIM, .bytes = 106000, .images_per_s = 2600},
+	[BARE] = {.kind = TRIAL_BARE, .bytes = 105600, .images_per_s = 1700},
+	[Q95_384] = {.kind = TRIAL_JPEG,
+		     .short_side = 384,
+		     .quality = 95,
+		     .bytes = 77000,
+		     .images_per_s = 3200},
+	[Q90_384] = {.kind = TRIAL_JPEG,
+		     .short_side = 384,
+		     .quality = 90,
+		     .bytes = 53000,
+		     .images_per_s = 3800},
+	[Q85_384] = {.kind = TRIAL_JPEG,
+		     .short_side = 384,
+		     .quality = 85,
+		     .bytes = 44000,
+		     .images_per_s = 4300},
+	[Q95] = {.kind = TRIAL_JPEG,
+		 .short_side = 256,
+		 .quality = 95,
+		 .bytes = 39000,
+		 .images_per_s = 5900},
+	[Q90] = {.kind = TRIAL_JPEG,
+		 .short_side = 256,
+		 .quality = 90,
+		 .bytes = 27000,
+		 .images_per_s = 6700},
+	[Q85] = {.kind = TRIAL_JPEG,
+		 .short_side = 256,
+		 .quality = 85,
+		 .bytes = 22000,
+		 .images_per_s = 7200},
+	[ZSTD] = {.kind = TRIAL_RAW_ZSTD, .short_side = 256, .bytes = 208000, .images_per_s = 4300},
+	[RAW] = {.kind = TRIAL_RAW, .short_side = 256, .bytes = 257000, .images_per_s = 38000},
+};
+
+static struct advice_request request;
+
+static int setup(void **state)
+{
+	for (int i = 0; i < COUNT; i++)
+		ways[i].images = 1;
+	request = (struct advice_request){.ways = ways, .count = COUNT, .cores = 2};
+	return 0;
+}
+
+static void test_choice(void **state)
+{
+	static const struct {
+		double wanted;
+		uint32_t way;
+	} cases[] = {
+		{0, ORIGINALS},	     {1, ORIGINALS},
+		{5200, ORIGINALS},		      /* never the one without an index */
+		{5201, Q90_384},     {7600, Q90_384}, /* quality 95 keeps no more that shows */
+		{7601, Q90},	     {8601, Q90},
+		{13400, Q90}, /* a smaller side before a lower quality */
+		{13401, Q85},	     {14401, RAW},
+		{76000, RAW}, /* pixels last */
+		{76001, UINT32_MAX},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		if (advice_choose(&request, cases[i].wanted) != cases[i].way)
+			fail_msg("%.0f: %u", cases[i].wanted,
+				 advice_choose(&request, cases[i].wanted));
+	assert_int_equal(advice_fastest(&request), RAW);
+	/* where it is the only one of its size that is fast enough, 95 will do */
+	ways[Q90_384].images = 0;
+	assert_int_equal(advice_choose(&request, 6000), Q95_384);
+}
+
+static const char *advice(double wanted)
+{
+	static struct buffer text;
+
+	text.size = 0;
+	request.wanted = wanted;
+	assert_int_equal(advice_write(&request, &text), 0);
+	assert_int_equal(text.data[text.size - 1], 0);
+	return text.data ? (const char *)text.data : "";
+}
+
+static void expect(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		fail_msg("\"%s\" does not say \"%s\"", text, part);
+}
+
+static void test_words(void **state)
+{
+	const char *text = advice(0);
+
+	expect(text, "as they are while 5,200 images/s are enough (2 cores)");
+	expect(text,
+	       "Beyond 5,200: short side 384, quality 90, up to 7,600 images/s in 0.50 times");
+	expect(text, "Beyond 7,600: short side 256, quality 90, up to 13,400");
+	expect(text, "Beyond 13,400: short side 256, raw, up to 76,000 images/s in 2.42 times");
+	text = advice(3000);
+	expect(text, "Keep the images as they are (originals): they give 5,200 images/s");
+	expect(text, "read 318 MB/s");
+	expect(text, "Fewest bytes at that rate: short side 256, quality 85, 0.21 times");
+	expect(text, "packimg convert SRC -o FILE\n");
+	text = advice(9000);
+	expect(text,
+	       "Choose short side 256, quality 90: it gives 13,400 images/s on 2 cores in 0.25");
+	expect(text, "9,000 are wanted; the images as they are give 5,200");
+	expect(text, "--short-side 256 --jpeg quality=90");
+	text = advice(20000);
+	expect(text, "--short-side 256 --raw\n");
+	assert_null(strstr(text, "Fewest"));
+	text = advice(100000);
+	expect(text, "gives 76,000, and the images as they are 5,200");
+	expect(text, "3 cores, or 39 with");
+}
+
+static void test_nothing(void **state)
+{
+	ways[ORIGINALS].images = 0;
+	expect(advice(0), "None of the images");
+	request.count = 0;
+	expect(advice(5), "None of the images");
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_choice, setup),
+		cmocka_unit_test_setup(test_words, setup),
+		cmocka_unit_test_setup(test_nothing, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
