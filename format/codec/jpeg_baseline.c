@@ -273,6 +273,18 @@ int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source
 	return 0;
 }
 
+int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
+{
+	for (; decoder->mcu_row < decoder->pixels.mcu_row_end; decoder->mcu_row++) {
+		const int16_t *coefficients;
+		int r = next_row(decoder, &coefficients);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 /* ---- making an index ---- */
 
 /* Turns a bit position in the unstuffed scan into one in the file's bytes, going on from where it stood. */

@@ -48,6 +48,9 @@ int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *re
 int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
 			 uint32_t width, uint32_t height, const uint8_t **ret_pixels);
 
+/* In place of jpeg_baseline_rows: decodes the region's coefficients and drops them. What the entropy stage alone costs. -EBADMSG. */
+int jpeg_baseline_coefficients(struct jpeg_baseline *decoder);
+
 /*
  * Decodes the whole scan once and makes its index (SPEC.md, "JPEG index"), valid until the next call. source->index is ignored. -ENOTSUP: a kind of
  * JPEG that has none (restart intervals among them: they carry their own); -EBADMSG: damaged.
