@@ -1,8 +1,8 @@
 #include "jpeg_huffman.h"
 
 #include "jpeg_frame.h"
+#include "jpeg_kernels.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -192,44 +192,16 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 	return 0;
 }
 
-/* The top bit of every byte of x that is FF. */
-static uint64_t find_ff(uint64_t x)
-{
-	return ((x & UINT64_C(0x7f7f7f7f7f7f7f7f)) + UINT64_C(0x0101010101010101)) & x &
-	       UINT64_C(0x8080808080808080);
-}
-
-/* Copies up to the first FF, eight bytes at a time (up to seven too many). Returns how many bytes came before it. */
-static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
-{
-	size_t at = 0;
-	uint64_t word;
-
-	for (; size - at >= sizeof word; at += sizeof word) {
-		uint64_t hits;
-
-		memcpy(&word, data + at, sizeof word);
-		memcpy(output + at, &word, sizeof word);
-		hits = htole64(find_ff(word));
-		if (hits)
-			return at + (size_t)__builtin_ctzll(hits) / 8;
-	}
-	while (at < size && data[at] != 0xff) {
-		output[at] = data[at];
-		at++;
-	}
-	return at;
-}
-
 size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments,
 		    uint32_t segment_max, uint32_t *ret_segment_count)
 {
 	const uint8_t *end = data + size;
+	const struct jpeg_kernels *kernels = jpeg_kernels_get();
 	uint8_t *out = output;
 	uint32_t count = 0;
 
 	for (;;) {
-		size_t run = copy_to_ff(data, (size_t)(end - data), out);
+		size_t run = kernels->copy_to_ff(data, (size_t)(end - data), out);
 		const uint8_t *mark = data + run;
 
 		out += run;

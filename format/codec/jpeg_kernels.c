@@ -1,7 +1,37 @@
 #include "jpeg_kernels.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The top bit of every byte of x that is FF. */
+static uint64_t find_ff(uint64_t x)
+{
+	return ((x & UINT64_C(0x7f7f7f7f7f7f7f7f)) + UINT64_C(0x0101010101010101)) & x &
+	       UINT64_C(0x8080808080808080);
+}
+
+/* Copies up to the first FF, eight bytes at a time. */
+static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
+{
+	size_t at = 0;
+	uint64_t word;
+
+	for (; size - at >= sizeof word; at += sizeof word) {
+		uint64_t hits;
+
+		memcpy(&word, data + at, sizeof word);
+		memcpy(output + at, &word, sizeof word);
+		hits = htole64(find_ff(word));
+		if (hits)
+			return at + (size_t)__builtin_ctzll(hits) / 8;
+	}
+	while (at < size && data[at] != 0xff) {
+		output[at] = data[at];
+		at++;
+	}
+	return at;
+}
 
 static int32_t saturate16(int32_t value)
 {
@@ -113,6 +143,7 @@ const uint8_t jpeg_natural_order[64] = {
 const struct jpeg_kernels jpeg_kernels_c = {
 	.name = "c",
 	.quant_order = jpeg_natural_order,
+	.copy_to_ff = copy_to_ff,
 	.idct = idct,
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,

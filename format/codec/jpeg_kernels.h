@@ -1,7 +1,8 @@
 /*
  * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma upsampling, colour. One table of
  * function pointers per instruction set, all bit-exact with each other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy
- * upsampling). Pure functions on plain arrays; rows need no alignment.
+ * upsampling). Pure functions on plain arrays; rows need no alignment. Tails cost more than they are worth: kernels round counts up as said below, and
+ * read and write garbage for what is beyond.
  */
 #pragma once
 
@@ -9,8 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum {
+	JPEG_KERNEL_BLOCKS = 4,  /* the inverse DCT rounds its blocks up to a multiple of this, */
+	JPEG_KERNEL_SAMPLES = 64, /* the others their input or pixels to this */
+};
+
 struct jpeg_kernels {
 	const char *name;
+	/* Copies bytes up to the first FF, or size of them; returns how many. 63 bytes behind those may be written, none read. */
+	size_t (*copy_to_ff)(const uint8_t *data, size_t size, uint8_t *output);
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
 	bool zigzag;
 	/* Where in natural order the entries of idct's quant come from. */
@@ -30,7 +38,7 @@ struct jpeg_kernels {
 	void (*upsample_hv)(const uint16_t *sums, uint8_t *output, uint32_t count);
 	/* input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] + s[i+1] + 2) >> 2 */
 	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
-	/* YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, exactly 3 * count bytes written */
+	/* YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, 3 bytes each */
 	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count);
 	/* grey to interleaved RGB */
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);

@@ -58,6 +58,17 @@ static inline __m256i load(const void *p)
 	return _mm256_loadu_si256(p);
 }
 
+static inline void store(void *p, __m256i bytes)
+{
+	_mm256_storeu_si256(p, bytes);
+}
+
+/* A bit for every byte that is FF. */
+static inline uint64_t find_ff(__m256i bytes)
+{
+	return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(-1)));
+}
+
 static inline __m256i multiply_add(__m256i sum, __m256i a, __m256i b)
 {
 	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));

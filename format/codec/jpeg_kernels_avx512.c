@@ -75,6 +75,17 @@ static inline __m512i load(const void *p)
 	return _mm512_loadu_si512(p);
 }
 
+static inline void store(void *p, __m512i bytes)
+{
+	_mm512_storeu_si512(p, bytes);
+}
+
+/* A bit for every byte that is FF. */
+static inline uint64_t find_ff(__m512i bytes)
+{
+	return _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(-1));
+}
+
 static inline __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
 {
 	return _mm512_dpwssd_epi32(sum, a, b);

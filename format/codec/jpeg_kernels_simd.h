@@ -4,7 +4,6 @@
  */
 #include "jpeg_kernels.h"
 
-#include <string.h>
 
 /* At any address. */
 struct __attribute__((packed, may_alias)) word {
@@ -117,25 +116,39 @@ static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t b
 		 const int16_t quant[64], uint8_t *output, size_t stride)
 {
 	const int16_t *lanes[LANES];
-	uint8_t lines[8][8 * LANES];
 
-	for (; blocks >= LANES; blocks -= LANES, places += LANES, output += 8 * LANES) {
-		for (int i = 0; i < LANES; i++)
-			lanes[i] = coefficients + 64 * (size_t)places[i];
+	for (uint32_t at = 0; at < blocks; at += LANES, output += 8 * LANES) {
+		for (uint32_t i = 0; i < LANES; i++)
+			lanes[i] = coefficients + 64 * (size_t)places[at + i < blocks ? at + i : at];
 		idct_group(lanes, quant, output, stride);
 	}
-	if (blocks == 0)
-		return;
-	for (uint32_t i = 0; i < LANES; i++)
-		lanes[i] = coefficients + 64 * (size_t)places[i < blocks ? i : 0];
-	idct_group(lanes, quant, lines[0], sizeof lines[0]);
-	for (int i = 0; i < 8; i++)
-		memcpy(output + (size_t)i * stride, lines[i], 8 * (size_t)blocks);
+}
+
+static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
+{
+	size_t at = 0;
+
+	for (; size - at >= 16 * LANES; at += 16 * LANES) {
+		VECTOR bytes = load(data + at);
+		uint64_t hits = find_ff(bytes);
+
+		store(output + at, bytes);
+		if (hits)
+			return at + (size_t)__builtin_ctzll(hits);
+	}
+	return at + jpeg_kernels_c.copy_to_ff(data + at, size - at, output + at);
+}
+
+/* Counts in whole vectors, which saves compilers the scalar rest of each loop. */
+static inline uint32_t round_up(uint32_t count)
+{
+	return (count + JPEG_KERNEL_SAMPLES - 1) / JPEG_KERNEL_SAMPLES * JPEG_KERNEL_SAMPLES;
 }
 
 static void column_sums(const uint8_t *restrict near, const uint8_t *restrict far,
 			uint16_t *restrict sums, uint32_t count)
 {
+	count = round_up(count);
 	for (uint32_t i = 0; i < count; i++)
 		sums[i] = (uint16_t)(3 * near[i] + far[i]);
 }
@@ -143,6 +156,7 @@ static void column_sums(const uint8_t *restrict near, const uint8_t *restrict fa
 static void upsample_v(const uint16_t *restrict sums, uint8_t *restrict output, uint32_t count,
 		       uint32_t bias)
 {
+	count = round_up(count);
 	for (uint32_t i = 0; i < count; i++)
 		output[i] = (uint8_t)((sums[i] + (uint16_t)bias) >> 2);
 }
@@ -158,6 +172,7 @@ static void upsample_hv(const uint16_t *restrict sums, uint8_t *restrict output,
 	const uint16_t *left = sums - 1, *right = sums + 1;
 	struct word *restrict words = (struct word *)output;
 
+	count = round_up(count);
 	for (uint32_t i = 0; i < count; i++)
 		words[i].value = join((uint16_t)(3 * sums[i] + left[i] + 8) >> 4,
 				(uint16_t)(3 * sums[i] + right[i] + 7) >> 4);
@@ -168,6 +183,7 @@ static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, 
 	const uint8_t *left = input - 1, *right = input + 1;
 	struct word *restrict words = (struct word *)output;
 
+	count = round_up(count);
 	for (uint32_t i = 0; i < count; i++)
 		words[i].value = join((uint16_t)(3 * input[i] + left[i] + 1) >> 2,
 				(uint16_t)(3 * input[i] + right[i] + 2) >> 2);
@@ -210,43 +226,24 @@ static inline void rgb_group(const uint8_t *y, const uint8_t *cb, const uint8_t 
 static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
 		uint32_t count)
 {
-	while (count >= 16 * LANES) {
-		rgb_group(y, cb, cr, output);
-		y += 16 * LANES;
-		cb += 16 * LANES;
-		cr += 16 * LANES;
-		output += 48 * LANES;
-		count -= 16 * LANES;
-	}
-	if (count > 0) {
-		uint8_t in[3][16 * LANES] = {0}, out[48 * LANES];
-
-		memcpy(in[0], y, count);
-		memcpy(in[1], cb, count);
-		memcpy(in[2], cr, count);
-		rgb_group(in[0], in[1], in[2], out);
-		memcpy(output, out, 3 * (size_t)count);
-	}
+	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES)
+		rgb_group(y + at, cb + at, cr + at, output);
 }
 
 static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 {
-	while (count >= 16 * LANES) {
-		VECTOR luma = load(y);
+	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES) {
+		VECTOR luma = load(y + at);
 
 		interleave(luma, luma, luma, output);
-		y += 16 * LANES;
-		output += 48 * LANES;
-		count -= 16 * LANES;
 	}
-	for (uint32_t i = 0; i < count; i++)
-		output[3 * i] = output[3 * i + 1] = output[3 * i + 2] = y[i];
 }
 
 const struct jpeg_kernels KERNELS = {
 	.name = NAME,
 	.zigzag = ZIGZAG,
 	.quant_order = QUANT_ORDER,
+	.copy_to_ff = copy_to_ff,
 	.idct = idct,
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,

@@ -28,6 +28,20 @@ static uint32_t max32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+static uint32_t round_up(uint32_t value, uint32_t unit)
+{
+	return (value + unit - 1) / unit * unit;
+}
+
+/*
+ * Bytes of a row of chroma at full resolution: it may begin two samples before the region, and kernels round up. Half as many sums, of two bytes
+ * each and with a margin before them, take no more.
+ */
+static size_t row_room(uint32_t width)
+{
+	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
+}
+
 /*
  * Which samples of a component the region needs: with triangle upsampling also the neighbours, as far as the component reaches.
  */
@@ -127,7 +141,8 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	pixels->height = height;
 	pixels->rows_done = 0;
 	pixels->row_mask = whole ? UINT32_MAX : JPEG_PIXELS_RING - 1;
-	pixels->stride = 3 * (size_t)width;
+	/* What kernels write too much goes into rows that are still to come, or, in the ring, nowhere. */
+	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
 	plan_region(pixels);
 	mcus = pixels->mcu_column_end - pixels->mcu_column_first;
 	for (uint32_t i = 0; i < frame->component_count; i++) {
@@ -136,7 +151,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	}
 	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
-	r = r ?: scratch_reserve(&pixels->rows, 4 * ((size_t)width + 4 * ROW_MARGIN));
+	r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
 	r = r
 		    ?: scratch_reserve(&pixels->rgb,
 				       pixels->stride * (whole ? height : JPEG_PIXELS_RING));
@@ -200,9 +215,8 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 /* Row number row of the region. */
 static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
-	size_t row_room = (pixels->width + 2 * (size_t)ROW_MARGIN) / ROW_MARGIN * ROW_MARGIN;
-	uint8_t *cb = pixels->rows.data, *cr = cb + row_room;
-	uint16_t *sums = (uint16_t *)(void *)(cr + row_room + ROW_MARGIN);
+	uint8_t *cb = pixels->rows.data, *cr = cb + row_room(pixels->width);
+	uint16_t *sums = (uint16_t *)(void *)(cr + row_room(pixels->width) + ROW_MARGIN);
 	uint8_t *output = pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
 	uint32_t y = pixels->y + row;
 	const uint8_t *luma = plane_row(&pixels->planes[0], y) + pixels->x;
