@@ -11,6 +11,7 @@ enum random_purpose {
 	RANDOM_ORDER = 1,   /* the epoch's permutation; sample is unused */
 	RANDOM_AUGMENT = 2, /* a sample's transforms */
 	RANDOM_SUBSTITUTE = 3,
+	RANDOM_NOISE = 4, /* of pixels; the seed is drawn from a sample's transforms */
 };
 
 struct random_stream {

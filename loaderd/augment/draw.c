@@ -1,6 +1,10 @@
 #include "draw.h"
+#include "portable_math.h"
+#include "warp.h"
 
 #include <assert.h>
+#include <math.h>
+#include <string.h>
 
 static double uniform(struct random_stream *random, const double range[2])
 {
@@ -42,6 +46,84 @@ static void draw_jitter(const struct step *step, struct random_stream *random,
 	}
 }
 
+static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
+		      struct random_stream *random, struct effect *effect)
+{
+	const struct step_warp *from = &step->warp;
+	struct warp warp = {.degrees = uniform(random, from->degrees)};
+
+	if (step->kind == STEP_ROTATION)
+		warp.degrees = -warp.degrees;
+	if (from->translate[0] > 0 || from->translate[1] > 0) {
+		double x = from->translate[0] * width, y = from->translate[1] * height;
+
+		warp.translate_x = rint(uniform(random, (const double[]){-x, x}));
+		warp.translate_y = rint(uniform(random, (const double[]){-y, y}));
+	}
+	warp.scale = uniform(random, from->scale);
+	double shear_x = uniform(random, from->shear_x) * (0x1.921fb54442d18p1 / 180);
+	double shear_y = uniform(random, from->shear_y) * (0x1.921fb54442d18p1 / 180);
+
+	warp.slope_x = portable_sin(shear_x) / portable_cos(shear_x);
+	warp.slope_y = portable_sin(shear_y) / portable_cos(shear_y);
+	warp_matrix(&warp, effect->warp.matrix);
+	effect->warp.bilinear = from->bilinear;
+	effect->warp.filled = from->filled;
+	memcpy(effect->warp.fill, step->fill, sizeof(step->fill));
+}
+
+/* torchvision's RandomErasing.make_params: ten tries for a rectangle that is smaller than the picture. */
+static bool draw_rectangle(const struct step *step, uint32_t width, uint32_t height,
+			   struct random_stream *random, struct erase *erase)
+{
+	for (int try = 0; try < 10; try++) {
+		double area = (double)width * height * uniform(random, step->scale);
+		double ratio = portable_exp(uniform(random, step->ratio_log));
+		double h = rint(sqrt(area * ratio)), w = rint(sqrt(area / ratio));
+
+		if (w >= width || h >= height)
+			continue;
+		erase->width = (uint32_t)w;
+		erase->height = (uint32_t)h;
+		erase->y = random_below(random, height - erase->height + 1);
+		erase->x = random_below(random, width - erase->width + 1);
+		return true;
+	}
+	return false;
+}
+
+/* A stretch of size pixels round one of count, cut off at the ends. */
+static void draw_stretch(uint32_t count, uint32_t size, struct random_stream *random,
+			 uint32_t *ret_at, uint32_t *ret_size)
+{
+	int64_t low = (int64_t)random_below(random, count) - size / 2, high = low + size;
+
+	low = low < 0 ? 0 : low;
+	high = high > count ? count : high;
+	*ret_at = (uint32_t)low;
+	*ret_size = (uint32_t)(high - low);
+}
+
+bool draw_erase(const struct step *step, uint32_t width, uint32_t height,
+		struct random_stream *random, struct erase *ret_erase)
+{
+	*ret_erase = (struct erase){.noise = step->noise};
+	memcpy(ret_erase->value, step->value, sizeof(step->value));
+	if ((double)random_float(random) >= step->probability)
+		return false;
+	if (step->kind == STEP_CUTOUT) {
+		draw_stretch(height, step->pad_y, random, &ret_erase->y, &ret_erase->height);
+		draw_stretch(width, step->pad_x, random, &ret_erase->x, &ret_erase->width);
+	} else if (!draw_rectangle(step, width, height, random, ret_erase)) {
+		return false;
+	}
+	if (step->noise) {
+		ret_erase->key = (uint64_t)random_u32(random) << 32;
+		ret_erase->key |= random_u32(random);
+	}
+	return true;
+}
+
 unsigned draw_effects_max(const struct step *step)
 {
 	return step->kind == STEP_COLOR_JITTER ? STEP_JITTERS : 1;
@@ -50,6 +132,14 @@ unsigned draw_effects_max(const struct step *step)
 void draw_effects(const struct step *step, uint32_t width, uint32_t height,
 		  struct random_stream *random, struct effect_list *list)
 {
+	struct effect *effect;
+	struct erase erase;
+
+	if (step->kind == STEP_ERASING || step->kind == STEP_CUTOUT) {
+		if (draw_erase(step, width, height, random, &erase))
+			append(list, EFFECT_ERASE)->erase = erase;
+		return;
+	}
 	if ((double)random_float(random) >= step->probability)
 		return;
 	switch (step->kind) {
@@ -73,6 +163,18 @@ void draw_effects(const struct step *step, uint32_t width, uint32_t height,
 		return;
 	case STEP_EQUALIZE:
 		append(list, EFFECT_EQUALIZE);
+		return;
+	case STEP_SHARPNESS:
+		append(list, EFFECT_SHARPNESS)->factor = step->amount;
+		return;
+	case STEP_BLUR:
+		effect = append(list, EFFECT_BLUR);
+		effect->gauss = (struct effect_gauss){step->kernel_width, step->kernel_height,
+						      uniform(random, step->sigma)};
+		return;
+	case STEP_ROTATION:
+	case STEP_AFFINE:
+		draw_warp(step, width, height, random, append(list, EFFECT_WARP));
 		return;
 	default:
 		return;

@@ -13,3 +13,8 @@ void draw_effects(const struct step *step, uint32_t width, uint32_t height, stru
 		  struct effect_list *list);
 /* The most effects that a step can append. */
 unsigned draw_effects_max(const struct step *step);
+/*
+ * Decides about random_erasing or cutout on a picture of width x height: whether a rectangle is erased, and which. It may be empty.
+ */
+bool draw_erase(const struct step *step, uint32_t width, uint32_t height, struct random_stream *random,
+		struct erase *ret_erase);

@@ -6,6 +6,7 @@
 
 #include "effect_bytes.inc"
 #include "effect_colour.inc"
+#include "effect_place.inc"
 
 static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 {
@@ -25,6 +26,28 @@ static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 	pack_bytes(output, pixels + i, count - i);
 }
 
+static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
+{
+	size_t i = 0;
+
+	for (; i + 16 <= count; i += 16) {
+		__m256i middle = _mm256_loadu_si256((const void *)(blur->middle + i));
+		__m256i twice = _mm256_slli_epi16(middle, 1), sum = middle;
+
+		for (unsigned k = 0; k < blur->taps; k++) {
+			__m256i before = _mm256_loadu_si256((const void *)(blur->before[k] + i));
+			__m256i after = _mm256_loadu_si256((const void *)(blur->after[k] + i));
+			__m256i bend = _mm256_sub_epi16(_mm256_add_epi16(before, after), twice);
+
+			sum = _mm256_add_epi16(
+				sum,
+				_mm256_mulhrs_epi16(bend, _mm256_set1_epi16(blur->weights[k])));
+		}
+		_mm256_storeu_si256((__m256i *)(out + i), sum);
+	}
+	blur_plain(blur, i, count, out);
+}
+
 const struct effect_kernels effect_kernels_avx2 = {
 	.table = table_bytes,
 	.histogram = histogram,
@@ -32,5 +55,14 @@ const struct effect_kernels effect_kernels_avx2 = {
 	.grayscale = grayscale,
 	.saturation = saturation,
 	.hue = hue,
+	.warp_nearest = warp_nearest,
+	.warp_bilinear = warp_bilinear,
+	.sharpen = sharpen,
+	.widen = widen,
+	.narrow = narrow,
+	.blur = blur_line,
+	.mix_begin = mix_begin,
+	.mix_add = mix_add,
+	.mix_end = mix_end,
 	.pack = pack,
 };

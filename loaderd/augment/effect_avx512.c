@@ -6,6 +6,7 @@
 
 #include "effect_bytes.inc"
 #include "effect_colour.inc"
+#include "effect_place.inc"
 
 struct vector_table {
 	__m512i part[4];
@@ -63,6 +64,28 @@ static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 	pack_bytes(output, pixels + i, count - i);
 }
 
+static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
+{
+	size_t i = 0;
+
+	for (; i + 32 <= count; i += 32) {
+		__m512i middle = _mm512_loadu_si512(blur->middle + i);
+		__m512i twice = _mm512_slli_epi16(middle, 1), sum = middle;
+
+		for (unsigned k = 0; k < blur->taps; k++) {
+			__m512i before = _mm512_loadu_si512(blur->before[k] + i);
+			__m512i after = _mm512_loadu_si512(blur->after[k] + i);
+			__m512i bend = _mm512_sub_epi16(_mm512_add_epi16(before, after), twice);
+
+			sum = _mm512_add_epi16(
+				sum,
+				_mm512_mulhrs_epi16(bend, _mm512_set1_epi16(blur->weights[k])));
+		}
+		_mm512_storeu_si512(out + i, sum);
+	}
+	blur_plain(blur, i, count, out);
+}
+
 const struct effect_kernels effect_kernels_avx512 = {
 	.table = table_vbmi,
 	.histogram = histogram,
@@ -70,5 +93,14 @@ const struct effect_kernels effect_kernels_avx512 = {
 	.grayscale = grayscale,
 	.saturation = saturation,
 	.hue = hue,
+	.warp_nearest = warp_nearest,
+	.warp_bilinear = warp_bilinear,
+	.sharpen = sharpen,
+	.widen = widen,
+	.narrow = narrow,
+	.blur = blur_line,
+	.mix_begin = mix_begin,
+	.mix_add = mix_add,
+	.mix_end = mix_end,
 	.pack = pack,
 };

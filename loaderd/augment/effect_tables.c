@@ -1,4 +1,5 @@
 #include "effect_kernels.h"
+#include "portable_math.h"
 
 #include <math.h>
 #include <string.h>
@@ -98,4 +99,18 @@ void effect_table_equalize(struct effect_table *table, const uint32_t histogram[
 			below += histogram[c][i];
 		}
 	}
+}
+
+void effect_gauss_weights(double sigma, unsigned taps, int16_t weights[])
+{
+	double values[EFFECT_BLUR_TAPS_MAX], sum = 1;
+
+	for (unsigned k = 0; k < taps; k++) {
+		double distance = (k + 1) / sigma, power = -0.5 * distance * distance;
+
+		values[k] = power > -700 ? portable_exp(power) : 0;
+		sum += 2 * values[k];
+	}
+	for (unsigned k = 0; k < taps; k++)
+		weights[k] = (int16_t)rint(values[k] / sum * 32768);
 }

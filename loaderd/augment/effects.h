@@ -10,6 +10,7 @@
 #pragma once
 
 #include "augment_isa.h"
+#include "erase.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +31,33 @@ enum effect_kind {
 	EFFECT_POSTERIZE, /* bits, 0 .. 8 */
 	EFFECT_AUTOCONTRAST,
 	EFFECT_EQUALIZE,
+	EFFECT_SHARPNESS, /* factor */
+	EFFECT_BLUR,
+	EFFECT_WARP,
+	EFFECT_ERASE,
+	/*
+	 * Mixing: BEGIN keeps the picture and starts a sum with weight of it. ADD adds weight of what the picture has become, and brings
+	 * back the kept one. END replaces the picture by the sum, rounded down.
+	 */
+	EFFECT_MIX_BEGIN, /* weight */
+	EFFECT_MIX_ADD,	  /* weight */
+	EFFECT_MIX_END,
+};
+
+enum {
+	EFFECT_BLUR_SIDE_MAX = 127, /* of a blur's kernel; an odd number */
+};
+
+struct effect_gauss {
+	uint32_t width, height; /* of the kernel: odd, at most EFFECT_BLUR_SIDE_MAX */
+	double sigma;		/* > 0 */
+};
+
+struct effect_warp {
+	float matrix[6]; /* warp.h */
+	bool bilinear;	 /* or nearest */
+	bool filled;	 /* what comes from outside is fill; else black, into which bilinear fades */
+	uint8_t fill[3];
 };
 
 struct effect {
@@ -37,6 +65,10 @@ struct effect {
 	union {
 		double factor;
 		unsigned bits;
+		float weight;
+		struct effect_gauss gauss;
+		struct effect_warp warp;
+		struct erase erase;
 	};
 };
 

@@ -165,7 +165,7 @@ static const char *place(const struct parameter *parameter, bool keyed, char buf
 
 /* N or WxH. Returns 1 for two numbers, 0 for one (height is then the width). */
 static int parse_extent(struct parser *parser, const char *where, const char *example, int64_t min,
-			uint32_t *ret_width, uint32_t *ret_height)
+			int64_t max, uint32_t *ret_width, uint32_t *ret_height)
 {
 	char buffer[NAME_MAX_SIZE + 2];
 	int position = parser->at;
@@ -185,9 +185,9 @@ static int parse_extent(struct parser *parser, const char *where, const char *ex
 	if (width < min || height < min)
 		return fail(parser, position, "a size of 0 makes no image; expected %s %s", example,
 			    where);
-	if (width > TRANSFORM_SIDE_MAX || height > TRANSFORM_SIDE_MAX)
+	if (width > max || height > max)
 		return transform_fail(parser->error, -E2BIG, position,
-				      "a side is at most %d pixels", TRANSFORM_SIDE_MAX);
+				      "a side is at most %lld pixels", (long long)max);
 	*ret_width = (uint32_t)width;
 	*ret_height = (uint32_t)height;
 	return pair;
@@ -207,7 +207,7 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 			return transform_fail(parser->error, -E2BIG, position,
 					      "a schedule has at most %d sizes", STEP_SIZES_MAX);
 		r = parse_extent(parser, where, "a size such as 224, 224x192 or 128@0;224@10", 1,
-				 &size->width, &size->height);
+				 TRANSFORM_SIDE_MAX, &size->width, &size->height);
 		if (r < 0)
 			return r;
 		/* Only resize knows a short side; for the others one number is a square. */
@@ -245,21 +245,43 @@ static int parse_sizes(struct parser *parser, const char *where, struct step *st
 static void number_counts(enum value_type type, unsigned *ret_min, unsigned *ret_max)
 {
 	*ret_min = type == VALUE_RANGE ? 2 : 1;
-	*ret_max = type == VALUE_COLOUR ? 3 : type == VALUE_RANGE || type == VALUE_SPREAD ? 2 : 1;
+	switch (type) {
+	case VALUE_RANGE:
+	case VALUE_SPREAD:
+	case VALUE_PAIR:
+		*ret_max = 2;
+		return;
+	case VALUE_COLOUR:
+		*ret_max = 3;
+		return;
+	case VALUE_SHEAR:
+		*ret_max = 4;
+		return;
+	default:
+		*ret_max = 1;
+	}
 }
 
 static int check_numbers(struct parser *parser, const struct parameter *parameter,
 			 const char *where, struct value *value)
 {
 	char buffer[NAME_MAX_SIZE + 2];
-	bool ordered = parameter->type == VALUE_RANGE || parameter->type == VALUE_SPREAD;
+	bool ordered = parameter->type == VALUE_RANGE || parameter->type == VALUE_SPREAD ||
+		       parameter->type == VALUE_SHEAR;
 
 	if (parameter->type == VALUE_RANGE && value->count == 1)
 		return fail(parser, parser->at, "expected ':' and the upper end of %s, found %s",
 			    parameter->key, found(parser, buffer));
-	if (ordered && value->count == 2 && value->numbers[0] > value->numbers[1])
-		return fail(parser, value->position, "%s runs from low to high: %.7g is above %.7g",
-			    parameter->key, value->numbers[0], value->numbers[1]);
+	for (unsigned i = 0; ordered && i + 1 < value->count; i += 2)
+		if (value->numbers[i] > value->numbers[i + 1])
+			return fail(parser, value->position,
+				    "%s runs from low to high: %.7g is above %.7g", parameter->key,
+				    value->numbers[i], value->numbers[i + 1]);
+	if (parameter->type == VALUE_SHEAR && value->count == 3)
+		return fail(parser, parser->at,
+			    "expected a number, LOW:HIGH, or LOW:HIGH for x and for y (four "
+			    "numbers) %s",
+			    where);
 	if (parameter->type == VALUE_WHOLE && value->numbers[0] != rint(value->numbers[0]))
 		return fail(parser, value->position, "%s is a whole number, not %.7g",
 			    parameter->key, value->numbers[0]);
@@ -336,13 +358,19 @@ static int parse_value(struct parser *parser, const struct parameter *parameter,
 		return parse_sizes(parser, where, step);
 	case VALUE_EXTENT:
 		r = parse_extent(parser, where, "a number of pixels such as 4 or 4x2",
-				 (int64_t)parameter->min, &width, &height);
+				 (int64_t)parameter->min,
+				 parameter->max > 0 ? (int64_t)parameter->max : TRANSFORM_SIDE_MAX,
+				 &width, &height);
 		value->numbers[0] = width;
 		value->numbers[1] = height;
+		value->count = 2;
 		return r < 0 ? r : 0;
 	case VALUE_WORD:
 		return parse_choice(parser, parameter, where, value);
 	default:
+		if (parameter->words && is_word(parser->text[parser->at]) &&
+		    !is_digit(parser->text[parser->at]))
+			return parse_choice(parser, parameter, where, value);
 		return parse_numbers(parser, parameter, where, value);
 	}
 }
@@ -509,7 +537,8 @@ static int parse_step(struct parser *parser)
 				    rule->parameters[i].key);
 	if (rule->kind >= STEP_NORMALIZE)
 		return set_format(parser, rule, &step, values);
-	if (parser->seen)
+	step.finished = parser->seen != 0;
+	if (parser->seen && rule->kind != STEP_ERASING && rule->kind != STEP_CUTOUT)
 		return fail(parser, position,
 			    "%s must stand before normalize, to, layout and channels: these act on "
 			    "the finished "

@@ -21,6 +21,8 @@ enum value_type {
 	VALUE_RANGE,  /* LOW:HIGH within limits */
 	VALUE_SPREAD, /* the same, or one number that stands for a range round the neutral value */
 	VALUE_COLOUR, /* one number or R:G:B */
+	VALUE_PAIR,   /* one number or X:Y */
+	VALUE_SHEAR,  /* one number for both ends, LOW:HIGH, or LOW:HIGH:LOW:HIGH */
 	VALUE_WORD,   /* one of words */
 };
 

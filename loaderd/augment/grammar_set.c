@@ -67,9 +67,84 @@ static int set_jitter(struct transform_error *error, const struct rule *rule,
 	return 0;
 }
 
+/* One number stands for both ends, the lower one negated: torchvision's angles. */
+static int set_angles(struct transform_error *error, const char *key, const struct value *value,
+		      const double *numbers, unsigned count, double ret_range[2])
+{
+	ret_range[0] = count == 1 ? -numbers[0] : count ? numbers[0] : 0;
+	ret_range[1] = count == 1 ? numbers[0] : count ? numbers[1] : 0;
+	if (count == 1 && numbers[0] < 0)
+		return transform_fail(error, -EINVAL, value->position,
+				      "%s of %.7g: give a positive number, or a range such as "
+				      "%.7g:%.7g",
+				      key, numbers[0], numbers[0], -numbers[0]);
+	return 0;
+}
+
+static void set_outside(const struct value *interpolation, const struct value *fill,
+			struct step *step)
+{
+	step->warp.bilinear = given(interpolation) && strcmp(interpolation->word, "bilinear") == 0;
+	step->warp.filled = true;
+	colour_or(fill, 0, step->fill);
+}
+
+static int set_affine(struct transform_error *error, const struct value *values, struct step *step)
+{
+	const struct value *translate = &values[1], *shear = &values[3];
+	struct step_warp *warp = &step->warp;
+	int r;
+
+	warp->translate[0] = number_or(translate, 0);
+	warp->translate[1] = translate->count == 2 ? translate->numbers[1] : warp->translate[0];
+	range_or(&values[2], 1, 1, warp->scale);
+	set_outside(&values[4], &values[5], step);
+	r = set_angles(error, "shear", shear, shear->numbers, shear->count > 2 ? 2 : shear->count,
+		       warp->shear_x);
+	if (r == 0 && shear->count == 4)
+		r = set_angles(error, "shear", shear, shear->numbers + 2, 2, warp->shear_y);
+	return r;
+}
+
+static int set_blur(struct transform_error *error, const struct value *values, struct step *step)
+{
+	const struct value *kernel = &values[0], *sigma = &values[1];
+
+	step->kernel_width = (uint32_t)kernel->numbers[0];
+	step->kernel_height = (uint32_t)kernel->numbers[1];
+	if (step->kernel_width % 2 == 0 || step->kernel_height % 2 == 0)
+		return transform_fail(
+			error, -EINVAL, kernel->position,
+			"kernel_size is odd, so that it has a middle; not %u, but %u or %u",
+			step->kernel_width % 2 ? step->kernel_height : step->kernel_width,
+			(step->kernel_width % 2 ? step->kernel_height : step->kernel_width) - 1,
+			(step->kernel_width % 2 ? step->kernel_height : step->kernel_width) + 1);
+	step->sigma[0] = number_or(sigma, 0.1);
+	step->sigma[1] = given(sigma) ? sigma->numbers[sigma->count - 1] : 2;
+	step->probability = number_or(&values[2], 1);
+	return 0;
+}
+
+static int set_erased(struct transform_error *error, const struct value *value, struct step *step)
+{
+	step->noise = given(value) && value->count == 0;
+	for (int i = 0; given(value) && value->count && i < 3; i++) {
+		if (!step->finished && (value->numbers[i] < 0 || value->numbers[i] > 255))
+			return transform_fail(
+				error, -EINVAL, value->position,
+				"a value of %.7g is not within 0 to 255, which pixels "
+				"have here; after normalize it is in the result's units",
+				value->numbers[i]);
+		step->value[i] = (float)value->numbers[i];
+	}
+	return 0;
+}
+
 int grammar_set(struct transform_error *error, const struct rule *rule,
 		const struct value values[PARAMETERS_MAX], struct step *step)
 {
+	int r;
+
 	step->probability = 1;
 	switch (rule->kind) {
 	case STEP_RANDOM_RESIZED_CROP:
@@ -97,9 +172,31 @@ int grammar_set(struct transform_error *error, const struct rule *rule,
 		return set_jitter(error, rule, values, step);
 	case STEP_SOLARIZE:
 	case STEP_POSTERIZE:
+	case STEP_SHARPNESS:
 		step->amount = values[0].numbers[0];
 		step->probability = number_or(&values[1], 0.5);
 		return 0;
+	case STEP_BLUR:
+		return set_blur(error, values, step);
+	case STEP_ROTATION:
+		step->warp.scale[0] = step->warp.scale[1] = 1;
+		set_outside(&values[1], &values[2], step);
+		return set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
+				  step->warp.degrees);
+	case STEP_AFFINE:
+		r = set_angles(error, "degrees", &values[0], values[0].numbers, values[0].count,
+			       step->warp.degrees);
+		return r < 0 ? r : set_affine(error, values, step);
+	case STEP_ERASING:
+		step->probability = number_or(&values[0], 0.5);
+		set_region(&values[1], &values[2], (const double[]){0.02, 0.33},
+			   (const double[]){0.3, 3.3}, step);
+		return set_erased(error, &values[3], step);
+	case STEP_CUTOUT:
+		step->pad_x = (uint32_t)values[0].numbers[0];
+		step->pad_y = (uint32_t)values[0].numbers[1];
+		step->probability = number_or(&values[1], 1);
+		return set_erased(error, &values[2], step);
 	default:
 		return 0;
 	}

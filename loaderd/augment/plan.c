@@ -205,14 +205,19 @@ static int plan_random_crop(struct plan *plan, const struct step *step,
 	return 0;
 }
 
-/* Effects act on the output of the last stage, so it has to be small enough to be kept. */
-static int plan_effects(struct plan *plan, const struct step *step, struct random_stream *random)
+/* Effects act on the output of the last stage. */
+static void plan_effects(struct plan *plan, const struct step *step, struct random_stream *random)
 {
 	struct plan_stage *stage = plan_last(plan);
 
+	if (step->finished) {
+		if (draw_erase(step, stage->x.count, stage->y.count, random,
+			       &plan->erasures[plan->erasure_count]))
+			plan->erasure_count++;
+		return;
+	}
 	draw_effects(step, stage->x.count, stage->y.count, random, &plan->effects);
 	stage->effect_count = plan->effects.count - stage->effect_begin;
-	return 0;
 }
 
 static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
@@ -222,8 +227,10 @@ static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
 	const struct step_size *size = step_size_at(step, epoch);
 	uint64_t width, height;
 
-	if (step->kind >= STEP_COLOR_JITTER)
-		return plan_effects(plan, step, random);
+	if (step->kind >= STEP_COLOR_JITTER) {
+		plan_effects(plan, step, random);
+		return 0;
+	}
 	if (stage->effect_count)
 		stage = plan_push(plan, stage->x.count, stage->y.count);
 	switch (step->kind) {
@@ -288,6 +295,7 @@ int plan_make(const struct transform *transform, uint32_t width, uint32_t height
 	random_init(&random, seed, epoch, sample, RANDOM_AUGMENT);
 	plan->stage_count = 0;
 	plan->effects.count = 0;
+	plan->erasure_count = 0;
 	plan_push(plan, width, height);
 	for (unsigned i = 0; i < transform->step_count; i++) {
 		r = plan_step(plan, &transform->steps[i], epoch, &random, error);

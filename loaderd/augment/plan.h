@@ -31,6 +31,9 @@ struct plan {
 	struct plan_stage stages[TRANSFORM_STEPS_MAX + 1];
 	unsigned stage_count; /* at least one */
 	struct effect_list effects;
+	/* Of the finished sample, in order. */
+	struct erase erasures[TRANSFORM_STEPS_MAX];
+	unsigned erasure_count;
 };
 
 /*

@@ -29,6 +29,12 @@ enum step_kind {
 	STEP_POSTERIZE,
 	STEP_AUTOCONTRAST,
 	STEP_EQUALIZE,
+	STEP_SHARPNESS,
+	STEP_BLUR,
+	STEP_ROTATION,
+	STEP_AFFINE,
+	STEP_ERASING,
+	STEP_CUTOUT,
 	/* From here on: the form of the finished sample, at most once each. */
 	STEP_NORMALIZE,
 	STEP_TO,
@@ -52,6 +58,16 @@ struct step_size {
 	uint32_t height; /* 0: width is that of the short side */
 };
 
+/* What random_rotation and random_affine draw from, and what policies warp with. */
+struct step_warp {
+	double degrees[2];
+	double translate[2]; /* fractions of width and height, to either side */
+	double scale[2];
+	double shear_x[2], shear_y[2]; /* degrees */
+	bool bilinear;		       /* or nearest */
+	bool filled;		       /* with fill of the step */
+};
+
 struct step {
 	enum step_kind kind;
 	int position; /* in the text */
@@ -61,10 +77,17 @@ struct step {
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of the same */
 	double probability;
-	uint32_t pad_x, pad_y;
+	uint32_t pad_x, pad_y; /* cutout: width and height of the hole */
 	uint8_t fill[3];
 	double jitter[STEP_JITTERS][2]; /* low and high */
-	double amount;			/* solarize: threshold; posterize: bits */
+	double amount;			/* solarize: threshold; posterize: bits; sharpness: factor */
+	uint32_t kernel_width, kernel_height;
+	double sigma[2];
+	struct step_warp warp;
+	/* random_erasing and cutout */
+	bool noise;
+	bool finished; /* of the finished sample, after normalize and the like; value is then in its units */
+	float value[3];
 };
 
 enum steps_statistics { STATISTICS_NONE, STATISTICS_GIVEN, STATISTICS_DATASET };

@@ -614,7 +614,10 @@ static int apply(const struct transform *transform, struct transform_scratch *sc
 		      &reason);
 	if (r < 0)
 		return explain(error, r, sample, "%s", reason.text);
-	return apply_plan(transform, scratch, sample, &plan, &shape, output, error);
+	r = apply_plan(transform, scratch, sample, &plan, &shape, output, error);
+	for (unsigned i = 0; r == 0 && i < plan.erasure_count; i++)
+		erase_sample(&plan.erasures[i], &shape, output);
+	return r;
 }
 
 int transform_apply(const struct transform *transform, struct transform_scratch *scratch,

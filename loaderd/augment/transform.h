@@ -20,13 +20,17 @@
  *     color_jitter(brightness=0, contrast=0, saturation=0, hue=0, p=1)   each V (1-V to 1+V; hue: -V to V) or LOW:HIGH
  *     random_grayscale(p=0.1) random_invert(p=0.5) random_autocontrast(p=0.5) random_equalize(p=0.5)
  *     random_solarize(threshold, p=0.5) random_posterize(bits, p=0.5)
+ *     random_adjust_sharpness(sharpness_factor, p=0.5) gaussian_blur(kernel_size, sigma=0.1:2, p=1)
+ *     random_rotation(degrees, interpolation=nearest|bilinear, fill=0)
+ *     random_affine(degrees, translate=0:0, scale=1:1, shear=0, interpolation=nearest|bilinear, fill=0)
+ *     random_erasing(p=0.5, scale=0.02:0.33, ratio=0.3:3.3, value=0|random) cutout(size, p=1, value=0|random)
  *     normalize(imagenet) normalize(dataset) normalize(mean=R:G:B, std=R:G:B)   (pixel / 255 - mean) / std; needs a float type
  *     to(u8|f16|bf16|f32)           element type; floats without normalize are pixel / 255
  *     layout(nhwc|nchw)             interleaved (default) or planar
  *     channels(3|4)                 RGB (default), or RGB and a channel of zeros
  *
  * A fill is one number or R:G:B, 0 to 255. The last four act on the finished picture and stand after the others, in any order,
- * each at most once. Example: random_resized_crop(224, scale=0.25:1) hflip normalize(imagenet) to(f16).
+ * each at most once; random_erasing and cutout may come after them, and their value is then in the units of the result. Example: random_resized_crop(224, scale=0.25:1) hflip normalize(imagenet) to(f16).
  *
  * Resizing is antialiased bilinear (resize.h). Steps are folded: the part of the image that the finished sample depends on is
  * decoded, at a reduced scale where that loses nothing, and resized once. Pixels are rounded to 8 bits only where steps cannot be

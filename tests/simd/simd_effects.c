@@ -7,6 +7,7 @@
 #include "effect_kernels.h"
 #include "random.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,21 +52,125 @@ static double uniform(double low, double high)
 struct chance {
 	struct effect_table table;
 	float factor, rest, turns;
+	struct effect_map map; /* of a picture of count pixels or a few less */
+	int16_t weights[EFFECT_BLUR_TAPS_MAX];
+	unsigned taps;
 };
 
-static void draw_chance(struct chance *chance)
+static void draw_chance(struct chance *chance, size_t count)
 {
 	for (int c = 0; c < 3; c++)
 		for (int i = 0; i < 256; i++)
 			chance->table.of[c][i] = (uint8_t)random_u32(&rng);
 	effect_blend(uniform(0, 3), &chance->factor, &chance->rest);
 	chance->turns = (float)uniform(-0.5, 0.5);
+	chance->map = (struct effect_map){
+		.width = 1 + random_below(&rng, (uint32_t)(count < 300 ? count : 300)),
+		.masked = random_u32(&rng) & 1,
+		.fill = random_u32(&rng) & 0xffffff};
+	chance->map.height = (uint32_t)count / chance->map.width;
+	for (int i = 0; i < 3; i++) {
+		chance->map.x[i] =
+			(float)(uniform(-1.5, 1.5) / (i < 2 ? 0.5 * chance->map.width : 1));
+		chance->map.y[i] =
+			(float)(uniform(-1.5, 1.5) / (i < 2 ? 0.5 * chance->map.height : 1));
+	}
+	chance->taps = random_below(&rng, 12);
+	effect_gauss_weights(uniform(0.1, 5), chance->taps, chance->weights);
 }
 
-enum operation { TABLE, HISTOGRAM, LUMA_SUM, GRAYSCALE, SATURATION, HUE, PACK, OPERATIONS };
+enum operation {
+	TABLE,
+	HISTOGRAM,
+	LUMA_SUM,
+	GRAYSCALE,
+	SATURATION,
+	HUE,
+	NEAREST,
+	BILINEAR,
+	SHARPEN,
+	BLUR,
+	MIX,
+	PACK,
+	OPERATIONS,
+};
 
 static const char *const operation_names[OPERATIONS] = {
-	"table", "histogram", "luma_sum", "grayscale", "saturation", "hue", "pack"};
+	"table",   "histogram", "luma_sum", "grayscale", "saturation", "hue",
+	"nearest", "bilinear",	"sharpen",  "blur",	 "mix",	       "pack"};
+
+/* Out of place: from a copy whose last pixel is the one outside. */
+static void run_warp(const struct effect_kernels *k, const struct chance *chance, bool bilinear,
+		     uint32_t *pixels)
+{
+	size_t count = (size_t)chance->map.width * chance->map.height;
+	uint32_t *copy = malloc((count + 1) * sizeof(*copy));
+
+	if (!copy)
+		exit(1);
+	memcpy(copy, pixels, 4 * count);
+	copy[count] = bilinear ? 0 : chance->map.fill;
+	(bilinear ? k->warp_bilinear : k->warp_nearest)(&chance->map, copy, pixels);
+	free(copy);
+}
+
+static void run_sharpen(const struct effect_kernels *k, const struct chance *chance,
+			uint32_t *pixels)
+{
+	size_t stride = (size_t)chance->map.width * 4, size = stride * chance->map.height;
+	uint8_t *copy = malloc(size);
+
+	if (!copy)
+		exit(1);
+	memcpy(copy, pixels, size);
+	for (uint32_t y = 1; stride > 8 && y + 1 < chance->map.height; y++)
+		k->sharpen(copy + y * stride + 4, (uint8_t *)pixels + y * stride + 4, stride,
+			   stride - 8, chance->rest);
+	free(copy);
+}
+
+/* The pixels as one line, long enough for its taps, to 16 bits and back. */
+static void run_blur(const struct effect_kernels *k, const struct chance *chance, uint32_t *pixels,
+		     size_t count)
+{
+	size_t margin = 4 * (size_t)chance->taps, size = 4 * count;
+	int16_t *line = calloc(size, 2), *out;
+	struct effect_blur blur = {.taps = chance->taps};
+
+	if (!line || size <= 2 * margin) {
+		free(line);
+		return;
+	}
+	size -= 2 * margin;
+	out = malloc(size * 2);
+	if (!out)
+		exit(1);
+	memcpy(blur.weights, chance->weights, sizeof(blur.weights));
+	k->widen((const uint8_t *)pixels, line, 4 * count);
+	blur.middle = line + margin;
+	for (unsigned t = 0; t < blur.taps; t++) {
+		blur.before[t] = blur.middle - 4 * (t + 1);
+		blur.after[t] = blur.middle + 4 * (t + 1);
+	}
+	k->blur(&blur, size, out);
+	k->narrow(out, (uint8_t *)pixels, size);
+	free(line);
+	free(out);
+}
+
+static void run_mix(const struct effect_kernels *k, const struct chance *chance, uint32_t *pixels,
+		    size_t count)
+{
+	float *sum = malloc(count * 4 * sizeof(*sum));
+
+	if (!sum)
+		exit(1);
+	k->mix_begin(sum, pixels, count, 0.3f);
+	k->table(pixels, count, &chance->table);
+	k->mix_add(sum, pixels, count, chance->factor * 0.3f);
+	k->mix_end(pixels, sum, count);
+	free(sum);
+}
 
 /* Runs on pixels in place; other results go to extra. */
 static void run(int isa, enum operation operation, const struct chance *chance, uint32_t *pixels,
@@ -91,6 +196,19 @@ static void run(int isa, enum operation operation, const struct chance *chance, 
 		return;
 	case HUE:
 		k->hue(pixels, count, chance->turns);
+		return;
+	case NEAREST:
+	case BILINEAR:
+		run_warp(k, chance, operation == BILINEAR, pixels);
+		return;
+	case SHARPEN:
+		run_sharpen(k, chance, pixels);
+		return;
+	case BLUR:
+		run_blur(k, chance, pixels, count);
+		return;
+	case MIX:
+		run_mix(k, chance, pixels, count);
 		return;
 	case PACK:
 		k->pack((uint8_t *)pixels, pixels, count);
@@ -122,7 +240,7 @@ static void compare(enum operation operation, size_t count, const struct guarded
 	static uint64_t extra[ISA_COUNT][3 * 256];
 	struct chance chance;
 
-	draw_chance(&chance);
+	draw_chance(&chance, count);
 	draw_pixels(last_pixels(&places[0], count), count);
 	for (int isa = 1; isa <= isa_max; isa++)
 		memcpy(last_pixels(&places[isa], count), last_pixels(&places[0], count), 4 * count);
@@ -155,7 +273,17 @@ static void bench(void)
 	static uint64_t extra[3 * 256];
 	struct chance chance;
 
-	draw_chance(&chance);
+	/* Without this a part of the time would be that of fresh pages. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_TRIM_THRESHOLD, 64 << 20);
+	draw_chance(&chance, COUNT);
+	chance.map = (struct effect_map){.x = {0.9f / 112, 0.3f / 112, 0.01f},
+					 .y = {-0.3f / 112, 0.9f / 112, 0.02f},
+					 .width = 224,
+					 .height = 224,
+					 .masked = true};
+	chance.taps = 11;
+	effect_gauss_weights(2, chance.taps, chance.weights);
 	for (size_t i = 0; i < COUNT; i++)
 		noise[i] = random_u32(&rng) & 0xffffff;
 	for (int operation = 0; operation < OPERATIONS; operation++)

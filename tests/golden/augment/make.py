@@ -49,14 +49,41 @@ def point_cases():
 	yield "equalize", F.equalize
 
 
+MODES = [F.InterpolationMode.NEAREST, F.InterpolationMode.BILINEAR]
+
+
+def place_cases():
+	"""rotate: degrees, mode, fill (-1: none). affine: degrees, x, y, scale, shears, mode, fill, about the corner?"""
+	for factor in (0.0, 0.3, 1.0, 1.9, 2.7):
+		yield f"sharpness {factor}", lambda t, factor=factor: F.adjust_sharpness(t, factor)
+	for size, sigma in ((3, 0.8), (5, 0.1), (5, 1.1), (9, 2.0), (23, 0.5), (23, 2.0), ((3, 7), 1.3)):
+		size = (size, size) if isinstance(size, int) else size
+		yield f"blur {size[0]} {size[1]} {sigma}", lambda t, size=size, sigma=sigma: F.gaussian_blur(t, size, [sigma, sigma])
+	for number, degrees in enumerate((0, 90, 180, 270, 13, -30, 135, 3.3, -77.7)):
+		for mode in (0, 1):
+			fill = (-1, 0, 99)[(number + mode) % 3]
+			yield f"rotate {degrees} {mode} {fill}", lambda t, d=degrees, mode=mode, fill=fill: F.rotate(
+				t, d, MODES[mode], fill=None if fill < 0 else [float(fill)] * 3)
+	for number, (degrees, x, y, scale, shear_x, shear_y) in enumerate((
+		(0, 5, 0, 1, 0, 0), (0, 0, -7, 1, 0, 0), (0, 0, 0, 1, 8.5, 0), (0, 0, 0, 1, 0, -16.7), (17, 3, -4, 1.3, 5, -7),
+		(-100, -1, 2, 0.6, -11, 20))):
+		for mode in (0, 1):
+			for corner in (0, 1):
+				fill = (-1, 0, 200)[(number + mode + corner) % 3]
+				yield f"affine {degrees} {x} {y} {scale} {shear_x} {shear_y} {mode} {fill} {corner}", lambda t, a=(
+					degrees, [x, y], scale, [shear_x, shear_y]), mode=mode, fill=fill, corner=corner: F.affine(
+					t, *a, MODES[mode], fill=None if fill < 0 else [float(fill)] * 3, center=[0, 0] if corner else None)
+	yield "erase 1 0 2 3 7", lambda t: F.erase(t, 0, 1, 3, 2, torch.tensor(7.0))
+
+
 def main():
 	noise = numpy.random.default_rng(1)
 	images = [make_image(kind, *size, noise) for kind, size in enumerate(SIZES)]
 	cases = []
 	for index, image in enumerate(images):
 		tensor = torch.from_numpy(image).permute(2, 0, 1).contiguous()
-		for number, (text, call) in enumerate(point_cases()):
-			if index < 2 or (number + index) % 3 == 0:
+		for number, (text, call) in enumerate([*point_cases(), *place_cases()]):
+			if index == 0 or (number + index) % 3 == 0 and (index != 4 or not text.startswith("blur")):
 				cases.append((index, text, call(tensor)))
 	with open(sys.argv[1], "wb") as out:
 		out.write(b"AUGGOLD1" + struct.pack("<2I", len(images), len(cases)))

@@ -114,12 +114,17 @@ static void order_is_kept(void **state)
 	expect_same("random_invert(1) pad(3, fill=255) random_invert(1)", "pad(3, fill=0)");
 	expect_same("pad(2, fill=9:8:7) random_invert(1) pad(2)",
 		    "random_invert(1) pad(2, fill=246:247:248) pad(2)");
+	expect_same("random_rotation(180:180)", "hflip(1) vflip(1)");
+	expect_same(
+		"center_crop(20) random_rotation(90:90) random_rotation(90:90, bilinear) vflip(1)",
+		"center_crop(20) hflip(1)");
+	expect_same("random_affine(0, scale=0.5:0.5, fill=30) center_crop(5x3)",
+		    "random_affine(0, scale=0.5:0.5, fill=9) center_crop(5x3)");
 	/* A flip may change places with what acts on single pixels. */
 	expect_same("random_invert(1) hflip(1)", "hflip(1) random_invert(1)");
 	expect_same("resize(33x30) random_posterize(3, 1) vflip(1) center_crop(11)",
 		    "resize(33x30) vflip(1) center_crop(11) random_posterize(bits=3, p=1)");
-	expect_same("random_grayscale(p=1) hflip(1)",
-		    "hflip(1) random_grayscale(1)");
+	expect_same("random_grayscale(p=1) hflip(1)", "hflip(1) random_grayscale(1)");
 }
 
 static void without_chance_nothing_happens(void **state)
@@ -131,6 +136,10 @@ static void without_chance_nothing_happens(void **state)
 		    "resize(24)");
 	expect_same("color_jitter()", "");
 	expect_same("random_posterize(8, 1)", "");
+	expect_same("random_rotation(0) random_affine(0) gaussian_blur(1) "
+		    "random_adjust_sharpness(1, 1)",
+		    "");
+	expect_same("random_rotation(0, bilinear) random_erasing(1, scale=0:0)", "");
 }
 
 /* Every form of a finished sample holds the picture that bytes hold. */
@@ -245,6 +254,124 @@ static void jitter_is_uniform(void **state)
 	assert_int_equal(list.effects[0].kind, EFFECT_HUE);
 }
 
+/* What an erased sample shows: how many pixels differ from the plain one, and that they are a rectangle of the value. */
+static size_t erased_pixels(const char *text, const char *plain_text, uint64_t index, float value)
+{
+	struct transform *transform = parse(text), *plain = parse(plain_text);
+	struct transform_shape shape;
+	float *with = (float *)(void *)apply(transform, index, &shape);
+	float *without = (float *)(void *)apply(plain, index, &shape);
+	uint32_t left = UINT32_MAX, top = UINT32_MAX, right = 0, bottom = 0;
+	size_t count = 0;
+
+	for (uint32_t y = 0; y < shape.height; y++)
+		for (uint32_t x = 0; x < shape.width; x++) {
+			const float *a = with + ((size_t)y * shape.width + x) * 3;
+			const float *b = without + ((size_t)y * shape.width + x) * 3;
+
+			if (memcmp(a, b, 12) == 0)
+				continue;
+			assert_true(isnan(value) ||
+				    (a[0] == value && a[1] == value && a[2] == value));
+			count++;
+			left = x < left ? x : left;
+			right = x > right ? x : right;
+			top = y < top ? y : top;
+			bottom = y;
+		}
+	/* A pixel that had the value already would make it ragged; in this picture none has. */
+	if (count)
+		assert_int_equal(count, (size_t)(right - left + 1) * (bottom - top + 1));
+	free(with);
+	free(without);
+	transform_free(transform);
+	transform_free(plain);
+	return count;
+}
+
+static void erasing_before_and_after(void **state)
+{
+	enum { AREA = WIDTH * HEIGHT };
+	double sum = 0;
+
+	for (uint64_t index = 0; index < 60; index++) {
+		size_t count = erased_pixels("to(f32) normalize(imagenet) random_erasing(1)",
+					     "to(f32) normalize(imagenet)", index, 0);
+
+		assert_true(count >= 0.02 * AREA - 6 && count <= 0.33 * AREA + 20);
+		sum += (double)count / AREA;
+		erased_pixels("random_erasing(1, value=255) to(f32)", "to(f32)", index, 1);
+		erased_pixels("to(f32) normalize(imagenet) random_erasing(1, scale=0.1:0.2, "
+			      "value=random)",
+			      "to(f32) normalize(imagenet)", index, NAN);
+		erased_pixels("random_erasing(1, scale=0.1:0.2, value=random) to(f32)", "to(f32)",
+			      index, NAN);
+		count = erased_pixels("to(f32) normalize(imagenet) cutout(9, value=-4)",
+				      "to(f32) normalize(imagenet)", index, -4);
+		assert_true(count >= 25 && count <= 81);
+	}
+	/* 0.02 to 0.33 evenly; shapes that do not fit take some of the large ones away. */
+	assert_true(sum / 60 > 0.12 && sum / 60 < 0.21);
+}
+
+/* Normal noise has mean 0 and deviation 1, in every type. */
+static void erased_noise_is_normal(void **state)
+{
+	static const char *const texts[] = {
+		"resize(200x200) to(f32) normalize(imagenet) cutout(400, value=random)",
+		"resize(200x200) to(f32) layout(nchw) cutout(400, value=random)"};
+
+	for (int i = 0; i < 2; i++) {
+		struct transform *transform = parse(texts[i]);
+		struct transform_shape shape;
+		float *values = (float *)(void *)apply(transform, 4, &shape);
+		double sum = 0, squares = 0, fourth = 0, count = shape.sample_size / 4.0;
+
+		for (size_t k = 0; k < shape.sample_size / 4; k++) {
+			double v = values[k];
+
+			sum += v;
+			squares += v * v;
+			fourth += v * v * v * v;
+		}
+		assert_true(fabs(sum / count) < 4 / sqrt(count));
+		assert_true(fabs(squares / count - 1) < 4 * sqrt(2 / count));
+		assert_true(fabs(fourth / count - 3) < 4 * sqrt(96 / count));
+		free(values);
+		transform_free(transform);
+	}
+}
+
+static void warps_are_uniform(void **state)
+{
+	enum { SAMPLES = 8000, BINS = 16 };
+	unsigned angles[BINS] = {0}, shifts[2][9] = {{0}}, sigmas[BINS] = {0};
+	struct effect_list list;
+
+	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+		draw("random_rotation(-30:10)", sample, &list);
+		const float *m = list.effects[0].warp.matrix;
+		double degrees = atan2(m[3], m[0]) * 180 / M_PI;
+
+		assert_true(degrees > -30.01 && degrees < 10.01);
+		/* In the sense of torchvision's rotate: against the clock. */
+		angles[(unsigned)fmin((degrees + 30.0) / 40 * BINS, BINS - 1)]++;
+		draw("random_affine(0, translate=0.1:0.16)", sample, &list);
+		m = list.effects[0].warp.matrix;
+		assert_true(fabsf(m[2]) <= 4 && fabsf(m[5]) <= 4 && m[0] == 1 && m[1] == 0);
+		shifts[0][(int)(m[2] + 4)]++;
+		shifts[1][(int)(m[5] + 4)]++;
+		draw("gaussian_blur(3, 0.5:1)", sample, &list);
+		sigmas[(unsigned)((list.effects[0].gauss.sigma - 0.5) * 2 * BINS)]++;
+	}
+	expect_uniform(angles, BINS);
+	expect_uniform(sigmas, BINS);
+	/* 3.7 and 4.16 pixels to either side, rounded: the outermost whole numbers get less than the others. */
+	expect_uniform(shifts[0] + 2, 5);
+	expect_uniform(shifts[1] + 1, 7);
+	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);
+}
+
 static void probability_is_met(void **state)
 {
 	static const struct {
@@ -260,6 +387,10 @@ static void probability_is_met(void **state)
 		{"random_autocontrast", 0.5},
 		{"random_equalize(0.75)", 0.75},
 		{"color_jitter(0.4, p=0.8)", 0.8},
+		{"gaussian_blur(23, p=0.5)", 0.5},
+		{"random_adjust_sharpness(2)", 0.5},
+		{"random_erasing", 0.5},
+		{"cutout(4, 0.7)", 0.7},
 	};
 	enum { SAMPLES = 4000 };
 	struct effect_list list;
@@ -284,6 +415,9 @@ int main(void)
 		cmocka_unit_test(without_chance_nothing_happens),
 		cmocka_unit_test(forms_are_filled),
 		cmocka_unit_test(jitter_is_uniform),
+		cmocka_unit_test(erasing_before_and_after),
+		cmocka_unit_test(erased_noise_is_normal),
+		cmocka_unit_test(warps_are_uniform),
 		cmocka_unit_test(probability_is_met),
 	};
 

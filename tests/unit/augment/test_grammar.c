@@ -106,12 +106,64 @@ static void errors_say_where(void **state)
 	expect_error("channels(2)", -EINVAL, 9, "expected one of 3|4");
 	expect_error("color_jitter(-0.4)", -EINVAL, 13, "brightness is from 0 to 1000");
 	expect_error("color_jitter(hue=0.6)", -EINVAL, 17, "hue is from -0.5 to 0.5");
-	expect_error("color_jitter(hue=-0.1)", -EINVAL, 17, "give a positive number, or a range such as -0.1:0.1");
+	expect_error("color_jitter(hue=-0.1)", -EINVAL, 17,
+		     "give a positive number, or a range such as -0.1:0.1");
 	expect_error("color_jitter(contrast=1.2:0.8)", -EINVAL, 22, "from low to high");
 	expect_error("random_posterize(4.5)", -EINVAL, 17, "bits is a whole number, not 4.5");
 	expect_error("random_posterize(9)", -EINVAL, 17, "bits is from 0 to 8");
 	expect_error("random_solarize", -EINVAL, 0, "needs its argument threshold");
 	expect_error("to(f16) random_invert", -EINVAL, 8, "random_invert must stand before");
+	expect_error("gaussian_blur", -EINVAL, 0, "needs its argument kernel_size");
+	expect_error("gaussian_blur(22)", -EINVAL, 14, "not 22, but 21 or 23");
+	expect_error("gaussian_blur(3x8)", -EINVAL, 14, "not 8, but 7 or 9");
+	expect_error("gaussian_blur(129)", -E2BIG, 14, "at most 127");
+	expect_error("gaussian_blur(5, 0.1..2.0)", -EINVAL, 20, "expected ',' or ')'");
+	expect_error("gaussian_blur(5, sigma=0)", -EINVAL, 23, "sigma is from 0.01 to 100");
+	expect_error("random_rotation(-10)", -EINVAL, 16, "or a range such as -10:10");
+	expect_error("random_rotation(10, cubic)", -EINVAL, 20,
+		     "expected one of nearest|bilinear for interpolation, found 'cubic'");
+	expect_error("random_affine(0, shear=1:2:3)", -EINVAL, 28, "(four numbers) after 'shear='");
+	expect_error("random_affine(0, shear=1:2:3:2)", -EINVAL, 23, "3 is above 2");
+	expect_error("random_affine(0, translate=1.5)", -EINVAL, 27, "translate is from 0 to 1");
+	expect_error("random_erasing(value=300)", -EINVAL, 21,
+		     "after normalize it is in the result's units");
+	expect_error("random_erasing(value=noise)", -EINVAL, 21,
+		     "expected one of random after 'value='");
+	expect_error("random_erasing(scale=0.1:2)", -EINVAL, 25, "scale is from 0 to 1");
+	expect_error("cutout(0)", -EINVAL, 7, "a size of 0");
+	expect_error("RandomErasing()", -EINVAL, 0, "did you mean 'random_erasing'?");
+}
+
+static void augmentations_are_read(void **state)
+{
+	struct transform *t = parse(
+		"random_affine(10:20, translate=0.1:0.2, scale=0.5:2, shear=-1:2:3:4, "
+		"interpolation="
+		"bilinear, fill=1:2:3) gaussian_blur(23, 0.1:2.0, p=0.5) "
+		"random_affine(5, 0.25, shear=7) gaussian_blur(3x5, 1) random_erasing(0.25) "
+		"to(f16) normalize(imagenet) random_erasing(value=random) cutout(8x4, value=-1)");
+	const struct step *s = t->steps;
+
+	assert_int_equal(t->step_count, 7);
+	assert_true(s[0].warp.degrees[0] == 10 && s[0].warp.degrees[1] == 20);
+	assert_true(s[0].warp.translate[0] == 0.1 && s[0].warp.translate[1] == 0.2);
+	assert_true(s[0].warp.scale[0] == 0.5 && s[0].warp.scale[1] == 2);
+	assert_true(s[0].warp.shear_x[0] == -1 && s[0].warp.shear_x[1] == 2);
+	assert_true(s[0].warp.shear_y[0] == 3 && s[0].warp.shear_y[1] == 4);
+	assert_true(s[0].warp.bilinear && s[0].warp.filled);
+	assert_memory_equal(s[0].fill, "\1\2\3", 3);
+	assert_true(s[1].kernel_width == 23 && s[1].kernel_height == 23 && s[1].probability == 0.5);
+	assert_true(s[1].sigma[0] == 0.1 && s[1].sigma[1] == 2);
+	assert_true(s[2].warp.degrees[0] == -5 && s[2].warp.degrees[1] == 5 && !s[2].warp.bilinear);
+	assert_true(s[2].warp.translate[0] == 0.25 && s[2].warp.translate[1] == 0.25);
+	assert_true(s[2].warp.shear_x[0] == -7 && s[2].warp.shear_x[1] == 7 &&
+		    s[2].warp.shear_y[1] == 0);
+	assert_true(s[3].kernel_width == 3 && s[3].kernel_height == 5);
+	assert_true(s[3].sigma[0] == 1 && s[3].sigma[1] == 1 && s[3].probability == 1);
+	assert_true(s[4].probability == 0.25 && s[4].scale[1] == 0.33 && s[4].ratio[0] == 0.3);
+	assert_true(!s[4].finished && !s[4].noise && s[5].finished && s[5].noise);
+	assert_true(s[6].finished && s[6].pad_x == 8 && s[6].pad_y == 4 && s[6].value[2] == -1);
+	transform_free(t);
 }
 
 static void misspelt_names_are_guessed(void **state)
@@ -288,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(steps_are_read),
 		cmocka_unit_test(errors_say_where),
+		cmocka_unit_test(augmentations_are_read),
 		cmocka_unit_test(misspelt_names_are_guessed),
 		cmocka_unit_test(rules_between_steps),
 		cmocka_unit_test(limits_hold),
