@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { SCRATCH_ALIGN = 128, SCRATCH_SLACK = 64, SCRATCH_STEP = 1 << 16 };
+/* the slack is a multiple of the alignment, as aligned_alloc() wants the whole */
+enum { SCRATCH_ALIGN = 128, SCRATCH_SLACK = 128, SCRATCH_STEP = 1 << 16 };
 
 int scratch_reserve(struct scratch *scratch, size_t size)
 {

@@ -1,4 +1,4 @@
-/* A buffer that only grows, 128-byte aligned, with 64 readable bytes behind what was asked for. Contents are lost when it grows. */
+/* A buffer that only grows, 128-byte aligned, with 128 readable bytes behind what was asked for. Contents are lost when it grows. */
 #pragma once
 
 #include <stddef.h>
