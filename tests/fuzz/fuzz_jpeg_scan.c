@@ -12,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3, INDEX_MAX = 1 << 12 };
+enum {
+	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
+	INDEX_MAX = 1 << 12,
+	HELD_MAX = 15, /* rows before the end asked for that stay */
+};
 
 static struct jpeg_baseline *decoder;
 static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX];
@@ -63,19 +67,22 @@ static int decode_region(const struct jpeg_case *this, const struct jpeg_source 
 			 const char *what, enum jpeg_verdict verdict)
 {
 	struct jpeg_rows rows;
-	uint32_t step = 1 + this->size % 15, done = 0;
+	uint32_t step = 1 + this->size % HELD_MAX, done = 0, ready;
 	int r = jpeg_baseline_begin(decoder, source, this->x, this->y, this->region_width,
 				    this->region_height, false, &rows);
 
 	while (r == 0 && done < this->region_height) {
-		uint32_t left = this->region_height - done,
-			 end = done + (left < step ? left : step);
+		uint32_t left = this->region_height - done;
 
-		r = jpeg_baseline_rows(decoder, end);
-		for (; r == 0 && done < end; done++)
-			if (verdict != JPEG_VERDICT_FAILED)
-				compare_row(this, what, this->x, this->y + done, this->region_width,
-					    rows.data + (done & rows.row_mask) * rows.stride);
+		done += left < step ? left : step;
+		r = jpeg_baseline_rows(decoder, done, &ready);
+		if (r == 0 && (ready < done || ready > this->region_height))
+			FAIL("%u of %u rows ready, %u asked for\n", ready, this->region_height,
+			     done);
+		for (uint32_t y = done > HELD_MAX ? done - HELD_MAX : 0;
+		     r == 0 && y < ready && verdict != JPEG_VERDICT_FAILED; y++)
+			compare_row(this, what, this->x, this->y + y, this->region_width,
+				    rows.data + (rows.ring ? y % rows.ring : y) * rows.stride);
 	}
 	return r;
 }
