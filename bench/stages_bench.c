@@ -81,7 +81,6 @@ struct results {
 	bool has[LANE_COUNT];
 };
 
-/* Differences of two stages, with stage -1 for nothing. */
 static int by_size(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -89,6 +88,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* Of a stage, less another one unless that is -1. */
 static double median(const struct results *results, enum lane lane, int stage, int less)
 {
 	double values[ROUNDS_MAX];
@@ -153,7 +153,8 @@ static void print_table(const struct options *options, const struct crops *crops
 	print_line(results, "  the same, ns a pixel of the crop", STAGE_DECODE, STAGE_ENTROPY,
 		   pixel);
 	print_line(results, "decode: both", STAGE_DECODE, -1, 1);
-	print_line(results, "store (estimated)", STAGE_STORE, -1, 1);
+	print_line(results, "resize, flip and store", STAGE_CROP, STAGE_DECODE, 1);
+	print_line(results, "  of that the store (estimated)", STAGE_STORE, -1, 1);
 	print_line(results, "back end: coefficients to finished sample", STAGE_CROP, STAGE_ENTROPY,
 		   1);
 	print_line(results, "finished sample", STAGE_CROP, -1, 1);

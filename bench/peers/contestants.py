@@ -57,8 +57,13 @@ class Program:
     def started(self):
         """Waits until it has made its first batches: what is built or compiled for them belongs to the start."""
         self.ask(0, 0)
-        self.facts = self.read(START_LIMIT)
+        self.begun()
         self.read(START_LIMIT)
+
+    def begun(self):
+        """Waits until it is there; what it says of itself."""
+        self.facts = self.read(START_LIMIT)
+        return self.facts
 
     def ask(self, warmup, seconds):
         try:

@@ -48,6 +48,7 @@ def panel(page, row, y):
 
 
 def draw(machine, rows):
+    rows = [row for row in rows if row["contestants"]]
     heights = [HEAD + len(row["contestants"]) * (BAR + GAP) + FOOT for row in rows]
     page = svg.Page(LEFT + BARS + RIGHT, 30 + sum(heights))
     page.text(12, 20, f"images/s; {machine['cpu']}, {machine['isa']}, {machine['cores_used']} cores", colour="#444444")

@@ -1,10 +1,12 @@
 """What a run's rows say: medians, spreads and ratios, judged against the targets, as tables.
 
-A row is a dictionary: name, kind ("feed", "steadiness" or "convert"), title, contestants (by key: name, images_per_s of
+A row is a dictionary: name, kind ("feed", "steadiness", "convert" or "stages"), title, contestants (by key: name, images_per_s of
 every round, and what the contestant said of itself), targets, and how, when and of which revision it was measured.
 """
 
 import statistics
+
+import stages
 
 # What a row must show: (what, at least). "best peer" is the fastest peer, a pair are two contestants; others are described in judge().
 TARGETS = {
@@ -79,36 +81,56 @@ def explain(row, what, r):
     if what == "neighbour":
         taken = row["contestants"]["neighbour"]["neighbour_cpus"]
         return f"of what is left by a neighbour that takes {taken:.2f} of {row['workers']} CPUs"
-    return f"of {r['against']}" if row["kind"] == "convert" else f"{r['against']}"
+    return f"of {r['against']}" if row["kind"] == "convert" else r["against"]
 
 
 def judge(row):
     """Fills in row["targets"]: what, at least, and the ratio measured, if it could be."""
-    row["targets"] = [
-        dict(what=what, at_least=least, **(compare(row, what) or {})) for what, least in TARGETS[row["name"]]
-    ]
+    if row["kind"] == "stages":
+        row["targets"] = stages.targets(row)
+    else:
+        row["targets"] = [
+            dict(what=what, unit="x", at_least=least, **(compare(row, what) or {})) for what, least in TARGETS[row["name"]]
+        ]
     return row
+
+
+def figure(target, value):
+    return f"{value:.2f} x" if target["unit"] == "x" else f"{value:.1f} {target['unit']}"
+
+
+def asked(target):
+    """The target in words, nothing if there is none."""
+    if "at_most" in target:
+        return f"at most {target['at_most']:g} {target['unit']}"
+    return f"at least {target['at_least']:g} {target['unit']}" if target["at_least"] else ""
+
+
+def met(target):
+    return target["median"] <= target["at_most"] if "at_most" in target else target["median"] >= target["at_least"]
 
 
 def target_line(row, target):
     if "median" not in target:
         return f"- {target['what']}: not measured"
-    least, median = target["at_least"], target["median"]
-    verdict = f"target {least:g} x: {'met' if median >= least else '**missed**'}" if least else "no target"
+    verdict = f"{asked(target)}: {'met' if met(target) else '**missed**'}" if asked(target) else "no target"
+    what = target["what"]
+    if "against" in target:
+        what += ", " + explain(row, what, target)
     return (
-        f"- **{median:.2f} x** {target['what']}, {explain(row, target['what'], target)} "
-        f"({target['min']:.2f} to {target['max']:.2f} over the rounds); {verdict}"
+        f"- **{figure(target, target['median'])}** {what} "
+        f"({figure(target, target['min'])} to {figure(target, target['max'])} over the rounds); {verdict}"
     )
 
 
 BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
 
 
-def table(row):
+def contestants_table(row):
     base = BASES[row["kind"]]
     # Peers are what we are divided by; our own variants are divided by us.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
-    lines = [f"### {row['title']}", "", f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
+    lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
     for key, result in row["contestants"].items():
         if "median" not in result:
             lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | |")
@@ -119,11 +141,19 @@ def table(row):
             f"| {result['name']} | {result['median']:,.0f} | {result['min']:,.0f} - {result['max']:,.0f} | "
             + (f"{against['median']:.2f} x |" if against else "|")
         )
-    lines += ["", *(target_line(row, target) for target in row["targets"])]
-    lines += ["", f"{row['rounds']} round{'s' * (row['rounds'] > 1)} of {row['seconds']:g} s, {row['date']}, revision {row['revision']}"
-              + (f"; {row['stolen']:.1%} of the CPU time was stolen by other virtual machines" if row.get("stolen", 0) > 0.005 else "")
-              + "."]  # fmt: skip
-    return "\n".join(lines)
+    return lines + [""]
+
+
+def table(row):
+    lines = [f"### {row['title']}", ""]
+    lines += stages.table(row) if row["kind"] == "stages" else contestants_table(row)
+    lines += [target_line(row, target) for target in row["targets"]]
+    how = f"{row['rounds']} round{'s' * (row['rounds'] > 1)}"
+    if row["kind"] in ("feed", "steadiness"):
+        how += f" of {row['seconds']:g} s"
+    if row.get("stolen", 0) > 0.005:
+        how += f"; {row['stolen']:.1%} of the CPU time was stolen by other virtual machines"
+    return "\n".join([*lines, "", f"{how}, {row['date']}, revision {row['revision']}."])
 
 
 def overview(rows):
@@ -131,15 +161,14 @@ def overview(rows):
     lines = ["| row | | measured | range | target |", "| --- | --- | ---: | ---: | ---: |"]
     for row in rows:
         for target in row["targets"]:
-            least = f"{target['at_least']:g} x" if target["at_least"] else ""
             if "median" not in target:
-                lines.append(f"| {row['name']} | {target['what']} | not measured | | {least} |")
+                lines.append(f"| {row['name']} | {target['what']} | not measured | | {asked(target)} |")
                 continue
             against = f" ({target['against']})" if target["what"] in ("best peer", "PyTorch") else ""
-            mark = "**" if target["median"] < target["at_least"] else ""
+            mark = "" if met(target) else "**"
             lines.append(
-                f"| {row['name']} | {target['what']}{against} | {mark}{target['median']:.2f} x{mark} | "
-                f"{target['min']:.2f} - {target['max']:.2f} | {least} |"
+                f"| {row['name']} | {target['what']}{against} | {mark}{figure(target, target['median'])}{mark} | "
+                f"{figure(target, target['min'])} - {figure(target, target['max'])} | {asked(target)} |"
             )
     return "\n".join(lines)
 
@@ -147,6 +176,8 @@ def overview(rows):
 def report(machine, rows):
     versions, settings = {}, {}
     for row in rows:
+        for form in row.get("forms", {}).values():
+            versions.update(form["versions"])
         for result in row["contestants"].values():
             versions.update(result.get("versions", {}))
             if "settings" in result and row["kind"] == "feed":

@@ -1,0 +1,132 @@
+"""The row stages: what each stage of a crop costs one core, from stages_bench, beside libjpeg-turbo and others' resize."""
+
+import json
+import os
+import statistics
+import subprocess
+
+from contestants import Contestant, Failure, Program
+
+# form: (entropy stage against libjpeg-turbo's region decode, at least; back end in microseconds, at most)
+FORMS = {"short256": (3.5, 35), "original": (3.5, 75)}
+RESIZERS = {
+    "pillow": Contestant("Pillow", (), "torch", "resizedata.py", library="pillow"),
+    "torchvision": Contestant("torchvision", (), "torch", "resizedata.py", library="torchvision"),
+    "opencv": Contestant("OpenCV", (), "ffcv", "resizedata.py", library="opencv"),
+}
+CROPS = 300
+LANES = ("c", "avx2", "avx512", "libjpeg-turbo")
+# (what, stage, less that stage): as stages_bench has it
+LINES = [
+    ("entropy stage", "entropy", None),
+    ("coefficients to pixels", "decode", "entropy"),
+    ("resize, flip and store", "crop", "decode"),
+    ("of that the store (estimated)", "store", None),
+    ("back end: coefficients to finished sample", "crop", "entropy"),
+    ("decode", "decode", None),
+    ("finished sample", "crop", None),
+    ("whole image: decode", "image", None),
+    ("whole image: coefficients", "coefficients", None),
+    ("whole image: the difference", "image", "coefficients"),
+]
+
+
+def bench(options, data, cpus, dump=None):
+    command = [options.build / "bench/stages_bench", "--json", "--rounds", "1", data, str(CROPS)]
+    if dump:
+        command += ["--dump", dump]
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cpus)
+    )
+    if done.returncode:
+        raise Failure(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "stages_bench failed")
+    return json.loads(done.stdout)
+
+
+def measure_form(options, data, dump, cpus, say):
+    """All lanes and all resizers in turn, round after round."""
+    found = {"us": {}, "resize": {}, "missing": {}, "versions": {}}
+    running = {}
+    try:
+        for turn in range(options.rounds):
+            facts = bench(options, data, cpus, None if turn else dump)
+            for lane, stages in facts.pop("us").items():
+                for stage, values in stages.items():
+                    found["us"].setdefault(lane, {}).setdefault(stage, []).extend(values)
+            found.update(facts)
+            if turn == 0:
+                for key, resizer in RESIZERS.items():
+                    try:
+                        running[key] = Program(resizer, {"data": str(dump), "side": facts["side"], **resizer.more}, cpus)
+                        found["versions"].update(running[key].begun()["versions"])
+                    except Failure as failure:
+                        found["missing"][resizer.name] = str(failure)
+            for key in list(running):
+                try:
+                    running[key].ask(0, 0)
+                    for name, us in running[key].read(60)["us"].items():
+                        found["resize"].setdefault(name, []).append(us)
+                except Failure as failure:
+                    found["missing"][RESIZERS[key].name] = str(failure)
+                    running.pop(key).close()
+            say(f"  round {turn + 1} of {options.rounds}: {data.name}, {found['crops']} crops")
+    finally:
+        for program in running.values():
+            program.close()
+        dump.unlink(missing_ok=True)
+    return found
+
+
+def measure(stage, options, cpus, say):
+    forms = {
+        form: measure_form(options, stage.packed(form), stage.files / "crops.rgb", cpus[:1], say) for form in FORMS
+    }
+    return {"kind": "stages", "title": "What each stage of a crop costs one core", "contestants": {}, "forms": forms}
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def best_lane(us):
+    return next(lane for lane in ("avx512", "avx2", "c") if lane in us)
+
+
+def targets(row):
+    found = []
+    for form, (faster, back_end_us) in FORMS.items():
+        us = row["forms"][form]["us"]
+        own, theirs = us[best_lane(us)], us["libjpeg-turbo"]
+        found += [
+            dict(what=f"{form}: libjpeg-turbo's region decode against the entropy stage", unit="x", at_least=faster,
+                 **spread([b / a for a, b in zip(own["entropy"], theirs["decode"])])),
+            dict(what=f"{form}: its entropy share alone", unit="x", at_least=0,
+                 **spread([b / a for a, b in zip(own["entropy"], theirs["entropy"])])),
+            dict(what=f"{form}: back end", unit="us", at_most=back_end_us,
+                 **spread([a - b for a, b in zip(own["crop"], own["entropy"])])),
+        ]  # fmt: skip
+    return found
+
+
+def table(row):
+    lines = []
+    for form, found in row["forms"].items():
+        lanes = [lane for lane in LANES if lane in found["us"]]
+        lines += [
+            f"{form}: {found['crops']} crops to {found['side']}, of {found['pixels_per_crop']:,.0f} pixels from images of "
+            f"{found['bytes_per_image']:,.0f} bytes; {found['indexed']} with an index", "",
+            "| microseconds of CPU time | " + " | ".join(lanes) + " |", "| --- |" + " ---: |" * len(lanes),
+        ]  # fmt: skip
+        for what, stage, less in LINES:
+            cells = []
+            for lane in lanes:
+                values = found["us"][lane].get(stage)
+                if values and less:
+                    values = [a - b for a, b in zip(values, found["us"][lane][less])]
+                cells.append(f"{statistics.median(values):,.1f}" if values else "")
+            lines.append(f"| {what} | " + " | ".join(cells) + " |")
+        lines += ["", "Resize alone, of the same crops' pixels: " + (", ".join(
+            f"{name} {statistics.median(values):,.0f}" for name, values in found["resize"].items()) or "nobody else's") + "."]  # fmt: skip
+        lines += [f"{name} was not measured: {why}." for name, why in found["missing"].items()]
+        lines.append("")
+    return lines
