@@ -8,6 +8,7 @@
 #include "error.h"
 #include "jpeg_baseline.h"
 #include "jpeg_common.h"
+#include "jpeg_index.h"
 #include "layout.h"
 #include "scratch.h"
 #include "side.h"
@@ -15,6 +16,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <xxhash.h>
 
 enum {
 	/* Scans of a progressive file; encoders make about ten. Each costs a pass over all blocks, however few bytes it has. */
@@ -312,28 +315,42 @@ static int decode_by_library(struct jpeg_state *jpeg, bool by_rows, struct packi
 	return 0;
 }
 
+/*
+ * The index, where there is one of a version that is known. What a damaged one leads to can look like pixels: so its checksum is
+ * computed each time, which takes less than a hundredth of what decoding does.
+ */
+static int find_index(const struct packimg_sample *sample, struct jpeg_source *source,
+		      struct packimg_error *error)
+{
+	const uint8_t *index;
+	size_t size;
+
+	if (side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) < 0)
+		return 0;
+	if (XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3)
+		return packimg_fail(error, -EBADMSG,
+				    "the JPEG index does not match its checksum; make it anew with "
+				    "packimg index --rebuild");
+	if (size == 0 || index[0] != JPEG_INDEX_VERSION)
+		return 0;
+	source->index = index;
+	source->index_size = size;
+	return 0;
+}
+
 /* 0, or why not: then libjpeg-turbo has the last word. Always at full scale, which with an index costs less than its scales do. */
-static int decode_baseline(struct jpeg_state *jpeg)
+static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *source)
 {
 	const struct codec_request *request = &jpeg->request;
 	const struct packimg_sample *sample = request->sample;
 	const struct packimg_region *region = &request->region;
-	struct jpeg_source source = {
-		.data = sample->data,
-		.size = sample->data_size,
-		.width = request->width,
-		.height = request->height,
-		.components = sample->channels,
-	};
 	struct jpeg_rows rows;
 
 	/* every block has at least a bit: a file that is smaller than that gets no memory for its pixels */
 	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) >
 	    (uint64_t)sample->data_size * 8)
 		return -EBADMSG;
-	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
-		  &source.index_size);
-	int r = jpeg_baseline_begin(jpeg->baseline, &source, region->x, region->y, region->width,
+	int r = jpeg_baseline_begin(jpeg->baseline, source, region->x, region->y, region->width,
 				    region->height, !request->by_rows, &rows);
 	if (r == 0 && !request->by_rows)
 		r = jpeg_baseline_rows(jpeg->baseline, region->height, NULL);
@@ -355,13 +372,24 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 		       struct packimg_pixels *ret_pixels, struct packimg_error *error)
 {
 	struct jpeg_state *jpeg = state;
+	const struct packimg_sample *sample = request->sample;
+	struct jpeg_source source = {
+		.data = sample->data,
+		.size = sample->data_size,
+		.width = request->width,
+		.height = request->height,
+		.components = sample->channels,
+	};
 
 	if (jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
 	jpeg->by_library = false;
 	jpeg->request = *request;
-	if (decode_baseline(jpeg) < 0) {
-		int r = decode_by_library(jpeg, request->by_rows, error);
+	int r = find_index(sample, &source, error);
+	if (r < 0)
+		return r;
+	if (decode_baseline(jpeg, &source) < 0) {
+		r = decode_by_library(jpeg, request->by_rows, error);
 		if (r < 0)
 			return r;
 	}

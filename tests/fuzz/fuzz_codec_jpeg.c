@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include <xxhash.h>
+
 enum { PIXELS_MAX = 1 << 20 };
 
 static struct packimg_decoder *decoder;
@@ -62,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			.data_size = (uint32_t)size,
 			.side = side_size ? side : NULL,
 			.side_size = side_size,
+			.side_xxh3 = XXH3_64bits(side, side_size),
 			.width = orientation < 5 ? info.width : info.height,
 			.height = orientation < 5 ? info.height : info.width,
 			.codec = PACKIMG_CODEC_JPEG,

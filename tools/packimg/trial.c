@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <xxhash.h>
+
 enum {
 	ALIGN = 64, /* of samples, as in a file */
 	ROUNDS = 5, /* turns that each way has */
@@ -148,6 +150,7 @@ static int take(struct trial_way *way, struct buffer *held, const struct work_bl
 		.side = (const uint8_t *)side_offset, /* 0: none, as data come first */
 		.data_size = (uint32_t)rendered->data_size,
 		.side_size = (uint32_t)rendered->side_size,
+		.side_xxh3 = XXH3_64bits(data + rendered->data_size, rendered->side_size),
 		.width = rendered->width,
 		.height = rendered->height,
 		.label = PACKIMG_LABEL_NONE,
