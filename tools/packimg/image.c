@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 int image_reader_init(struct image_reader *reader)
 {
 	*reader = (struct image_reader){0};
@@ -109,6 +111,7 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 		.data_size = (uint32_t)size,
 		.side = side ? side->data : NULL,
 		.side_size = side ? (uint32_t)side->size : 0,
+		.side_xxh3 = side ? XXH3_64bits(side->data, side->size) : 0,
 		.width = sideways ? info->height : info->width,
 		.height = sideways ? info->width : info->height,
 		.label = PACKIMG_LABEL_NONE,
