@@ -17,7 +17,7 @@ enum {
 
 struct jpeg_kernels {
 	const char *name;
-	/* Copies bytes up to the first FF, or size of them; returns how many. 63 bytes behind those may be written, none read. */
+	/* Copies bytes up to the first FF, or size of them; returns how many. 64 bytes behind those may be written, none read. */
 	size_t (*copy_to_ff)(const uint8_t *data, size_t size, uint8_t *output);
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
 	bool zigzag;
