@@ -4,6 +4,7 @@
  * Sources end at the end of a page that is followed by one that cannot be read, and begin after another, so reading outside
  * the image is a crash. Outputs are surrounded by canaries.
  */
+#include "guarded.h"
 #include "random.h"
 #include "resize.h"
 
@@ -12,41 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 enum { CANARY = 0xa5, CANARY_SIZE = 96, ISA_COUNT = 3 };
-
-struct guarded {
-	uint8_t *map;
-	size_t map_size, size;
-};
 
 static struct resize *resizers[ISA_COUNT];
 static int isa_max, bench_only = -1;
 static const char *bench_case = "";
 static struct random_stream rng;
-
-/* Room for size bytes that end at an unreadable page. */
-static uint8_t *guarded_new(struct guarded *guarded, size_t size)
-{
-	size_t page = 4096, pages = (size + page - 1) / page;
-
-	guarded->map_size = (pages + 2) * page;
-	guarded->size = size;
-	guarded->map = mmap(NULL, guarded->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (guarded->map == MAP_FAILED ||
-	    mprotect(guarded->map + page, pages * page, PROT_READ | PROT_WRITE) < 0) {
-		perror("mmap");
-		exit(1);
-	}
-	return guarded->map + (pages + 1) * page - size;
-}
-
-static void guarded_free(struct guarded *guarded)
-{
-	munmap(guarded->map, guarded->map_size);
-}
 
 static uint32_t between(uint32_t low, uint32_t high)
 {

@@ -1,0 +1,407 @@
+/*
+ * Every instruction set of the JPEG decoder's kernels against the C reference, byte for byte; with --bench [SET], what each costs.
+ *
+ * Inputs end where the rounding up of counts that jpeg_kernels.h allows ends, before a page that cannot be read; outputs are
+ * surrounded by canaries, and end before such a page where the kernel may not write beyond them.
+ */
+#include "guarded.h"
+#include "jpeg_frame.h"
+#include "jpeg_kernels.h"
+#include "random.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	COUNT_MAX = 700, /* pixels or samples */
+	BLOCKS_MAX = 70,
+	SETS_MAX = 3,
+	CANARY = 0xa5,
+};
+
+static const struct jpeg_kernels *sets[SETS_MAX];
+static unsigned set_count;
+static struct random_stream rng;
+
+static void find_sets(void)
+{
+	sets[set_count++] = &jpeg_kernels_c;
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2"))
+		sets[set_count++] = &jpeg_kernels_avx2;
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	    __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+		sets[set_count++] = &jpeg_kernels_avx512;
+#endif
+}
+
+static uint32_t round_up(uint32_t count, uint32_t unit)
+{
+	return (count + unit - 1) / unit * unit;
+}
+
+static void fail(const char *set, const char *kernel, uint32_t count, size_t at)
+{
+	fprintf(stderr, "%s %s, count %u: byte %zu differs from the reference\n", set, kernel,
+		count, at);
+	exit(1);
+}
+
+static void expect_equal(unsigned set, const char *kernel, uint32_t count, const void *found,
+			 const void *reference, size_t size)
+{
+	const uint8_t *a = found, *b = reference;
+
+	for (size_t i = 0; i < size; i++)
+		if (a[i] != b[i])
+			fail(sets[set]->name, kernel, count, i);
+}
+
+/* Noise, or only the extremes. */
+static void fill(uint8_t *bytes, size_t size)
+{
+	uint32_t kind = random_below(&rng, 4);
+
+	for (size_t i = 0; i < size; i++)
+		bytes[i] = kind == 0 ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
+				     : (uint8_t)random_u32(&rng);
+}
+
+/* ---- inverse DCT ---- */
+
+struct dct_case {
+	int16_t natural[BLOCKS_MAX * 64], quant[64];
+	uint32_t places[BLOCKS_MAX + JPEG_KERNEL_BLOCKS];
+	uint32_t blocks;
+};
+
+/* Photographs, numbers that fill 16 bits, and the very ends of them. */
+static void draw_coefficients(struct dct_case *dct)
+{
+	uint32_t kind = random_below(&rng, 4);
+
+	for (unsigned i = 0; i < BLOCKS_MAX * 64; i++) {
+		uint32_t r = random_u32(&rng);
+		unsigned k = i % 64;
+
+		if (kind == 0)
+			dct->natural[i] = (int16_t)r;
+		else if (kind == 1)
+			dct->natural[i] = r & 1 ? INT16_MAX : INT16_MIN;
+		else
+			dct->natural[i] = (int16_t)((int)(r >> 8) % 600 / (int)(1 + k / 2) *
+						    ((r & 255) < 255 / (1 + k / 4)));
+	}
+	for (unsigned k = 0; k < 64; k++)
+		dct->quant[k] = (int16_t)(kind < 2 ? random_u32(&rng) : 1 + random_below(&rng, 60));
+	for (uint32_t i = 0; i < round_up(dct->blocks, JPEG_KERNEL_BLOCKS); i++)
+		dct->places[i] = random_below(&rng, BLOCKS_MAX);
+}
+
+/* The coefficients and factors as a set of kernels wants them. */
+static void arrange(const struct jpeg_kernels *kernels, const struct dct_case *dct,
+		    int16_t *coefficients, int16_t *quant)
+{
+	for (unsigned i = 0; i < BLOCKS_MAX; i++)
+		for (unsigned k = 0; k < 64; k++)
+			coefficients[64 * i + k] =
+				dct->natural[64 * i +
+					     (kernels->zigzag ? jpeg_zigzag_position[k] : k)];
+	for (unsigned k = 0; k < 64; k++)
+		quant[k] = dct->quant[kernels->quant_order[k]];
+}
+
+static void compare_idct(uint32_t blocks)
+{
+	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
+	static int16_t quant[64] __attribute__((aligned(64)));
+	static struct dct_case dct;
+	size_t width = 8 * (size_t)round_up(blocks, JPEG_KERNEL_BLOCKS);
+	size_t stride = width + random_below(&rng, 70), size = 7 * stride + width;
+	uint8_t *outputs[SETS_MAX];
+	struct guarded guards[SETS_MAX];
+
+	dct.blocks = blocks;
+	draw_coefficients(&dct);
+	for (unsigned set = 0; set < set_count; set++) {
+		outputs[set] = guarded_new(&guards[set], size);
+		memset(outputs[set], CANARY, size);
+		arrange(sets[set], &dct, coefficients, quant);
+		sets[set]->idct(coefficients, dct.places, blocks, quant, outputs[set], stride);
+		for (unsigned row = 0; row < 8; row++) {
+			expect_equal(set, "idct", blocks, outputs[set] + row * stride,
+				     outputs[0] + row * stride, 8 * (size_t)blocks);
+			for (size_t i = width; i < stride && row < 7; i++)
+				if (outputs[set][row * stride + i] != CANARY)
+					fail(sets[set]->name, "idct, beside its output", blocks, i);
+		}
+	}
+	for (unsigned set = 0; set < set_count; set++)
+		guarded_free(&guards[set]);
+}
+
+/* ---- rows ---- */
+
+/* A row of count samples that may be read up to the next multiple, and `before` samples in front of it. */
+struct row {
+	struct guarded guard;
+	uint8_t *first;
+};
+
+static struct row row_new(uint32_t count, size_t sample, uint32_t before, uint32_t behind)
+{
+	size_t size = sample * (before + round_up(count, JPEG_KERNEL_SAMPLES) + behind);
+	struct row row;
+	uint8_t *begin = guarded_new(&row.guard, size);
+
+	fill(begin, size);
+	row.first = begin + sample * before;
+	return row;
+}
+
+/* Where a kernel writes; what it may write, rounding included, ends before a page that cannot be written. */
+struct output {
+	struct guarded guard;
+	uint8_t *first;
+	size_t size;
+};
+
+static struct output output_new(size_t size)
+{
+	struct output output = {.size = size};
+
+	output.first = guarded_new(&output.guard, size + 64) + 64;
+	memset(output.first - 64, CANARY, size + 64);
+	return output;
+}
+
+static void output_check(struct output *output, unsigned set, const char *kernel, uint32_t count,
+			 const struct output *reference, size_t size)
+{
+	for (int i = -64; i < 0; i++)
+		if (output->first[i] != CANARY)
+			fail(sets[set]->name, kernel, count, (size_t)i);
+	expect_equal(set, kernel, count, output->first, reference->first, size);
+}
+
+/* How a kernel of rows is called, and what it makes: bytes of output per sample. */
+struct row_kernel {
+	const char *name;
+	size_t sample, outputs;	 /* bytes of an input sample, of output per sample */
+	uint32_t inputs, around; /* rows; samples that are looked at to each side */
+	bool halves;		 /* samples are sums of four: at most 1020 */
+	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+		     uint32_t count);
+};
+
+static void call_column_sums(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+			     uint32_t count)
+{
+	kernels->column_sums(in[0], in[1], (uint16_t *)(void *)out, count);
+}
+
+static void call_upsample_v(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+			    uint32_t count)
+{
+	kernels->upsample_v((const uint16_t *)(const void *)in[0], out, count, 1 + (count & 1));
+}
+
+static void call_upsample_hv(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+			     uint32_t count)
+{
+	kernels->upsample_hv((const uint16_t *)(const void *)in[0], out, count);
+}
+
+static void call_upsample_h(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+			    uint32_t count)
+{
+	kernels->upsample_h(in[0], out, count);
+}
+
+static void call_rgb(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+		     uint32_t count)
+{
+	kernels->rgb(in[0], in[1], in[2], out, count);
+}
+
+static void call_grey(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+		      uint32_t count)
+{
+	kernels->grey(in[0], out, count);
+}
+
+static const struct row_kernel row_kernels[] = {
+	{"column_sums", 1, 2, 2, 0, false, call_column_sums},
+	{"upsample_v", 2, 1, 1, 0, true, call_upsample_v},
+	{"upsample_hv", 2, 2, 1, 1, true, call_upsample_hv},
+	{"upsample_h", 1, 2, 1, 1, false, call_upsample_h},
+	{"rgb", 1, 3, 3, 0, false, call_rgb},
+	{"grey", 1, 3, 1, 0, false, call_grey},
+};
+enum { ROW_KERNELS = sizeof(row_kernels) / sizeof(row_kernels[0]) };
+
+static void limit_sums(const struct row_kernel *kernel, struct row *row, uint32_t count)
+{
+	uint16_t *sums = (uint16_t *)(void *)(row->first - kernel->sample * kernel->around);
+
+	for (uint32_t i = 0;
+	     kernel->halves && i < round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around; i++)
+		sums[i] %= 1021;
+}
+
+static void compare_rows(const struct row_kernel *kernel, uint32_t count)
+{
+	struct row rows[3];
+	struct output outputs[SETS_MAX];
+	uint8_t *in[3] = {NULL};
+
+	for (uint32_t i = 0; i < kernel->inputs; i++) {
+		rows[i] = row_new(count, kernel->sample, kernel->around, kernel->around);
+		limit_sums(kernel, &rows[i], count);
+		in[i] = rows[i].first;
+	}
+	for (unsigned set = 0; set < set_count; set++) {
+		outputs[set] = output_new(kernel->outputs * round_up(count, JPEG_KERNEL_SAMPLES));
+		kernel->call(sets[set], in, outputs[set].first, count);
+		output_check(&outputs[set], set, kernel->name, count, &outputs[0],
+			     kernel->outputs * count);
+	}
+	for (uint32_t i = 0; i < kernel->inputs; i++)
+		guarded_free(&rows[i].guard);
+	for (unsigned set = 0; set < set_count; set++)
+		guarded_free(&outputs[set].guard);
+}
+
+/* Every value of luma and chroma there is. */
+static void compare_colours(void)
+{
+	static uint8_t y[256], cb[256], cr[256], reference[768], output[768];
+
+	for (unsigned i = 0; i < 256; i++)
+		y[i] = (uint8_t)i;
+	for (unsigned chroma = 0; chroma < 65536; chroma++) {
+		memset(cb, (int)(chroma & 255), sizeof(cb));
+		memset(cr, (int)(chroma >> 8), sizeof(cr));
+		sets[0]->rgb(y, cb, cr, reference, 256);
+		for (unsigned set = 1; set < set_count; set++) {
+			sets[set]->rgb(y, cb, cr, output, 256);
+			expect_equal(set, "rgb of all colours", chroma, output, reference,
+				     sizeof(output));
+		}
+	}
+}
+
+static void compare_copies(uint32_t size)
+{
+	uint32_t ff = random_below(&rng, 2 * size + 1); /* beyond size: none */
+	struct guarded guard;
+	uint8_t *data = guarded_new(&guard, size ? size : 1);
+
+	for (uint32_t i = 0; i < size; i++)
+		data[i] = i >= ff && (i == ff || random_below(&rng, 9) == 0)
+				  ? 255
+				  : (uint8_t)random_below(&rng, 255);
+	for (unsigned set = 0; set < set_count; set++) {
+		struct output output = output_new((ff < size ? ff : size) + 64);
+		size_t copied = sets[set]->copy_to_ff(data, size, output.first);
+
+		if (copied != (ff < size ? ff : size))
+			fail(sets[set]->name, "copy_to_ff, its result", size, copied);
+		expect_equal(set, "copy_to_ff", size, output.first, data, copied);
+		guarded_free(&output.guard);
+	}
+	guarded_free(&guard);
+}
+
+static void compare_all(void)
+{
+	for (uint32_t count = 1; count <= COUNT_MAX; count++) {
+		for (unsigned i = 0; i < ROW_KERNELS; i++)
+			compare_rows(&row_kernels[i], count);
+		compare_copies(count - 1);
+	}
+	for (unsigned i = 0; i < 20 * BLOCKS_MAX; i++)
+		compare_idct(1 + i % BLOCKS_MAX);
+	compare_colours();
+}
+
+/* ---- benchmarks ---- */
+
+enum { BENCH_BLOCKS = 44, BENCH_SAMPLES = 341, BENCH_CALLS = 4000, BENCH_ROUNDS = 15 };
+
+static double cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void print(const char *what, unsigned set, double best, double units, const char *unit)
+{
+	printf("%-14s %-7s %9.3f ns a %s\n", what, sets[set]->name, best / BENCH_CALLS / units,
+	       unit);
+}
+
+/* A row of blocks as the decoder hands it over, and one line of an image as wide. */
+static void bench_set(unsigned set)
+{
+	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
+	static int16_t quant[64] __attribute__((aligned(64)));
+	static uint8_t samples[3][2048] __attribute__((aligned(64)));
+	static uint8_t output[16384] __attribute__((aligned(64)));
+	static struct dct_case dct = {.blocks = BENCH_BLOCKS};
+	uint8_t *in[3] = {samples[0] + 64, samples[1] + 64, samples[2] + 64};
+	unsigned calls = set ? BENCH_CALLS : BENCH_CALLS / 20, rounds = set ? BENCH_ROUNDS : 3;
+
+	draw_coefficients(&dct);
+	arrange(sets[set], &dct, coefficients, quant);
+	for (int i = 0; i < 3; i++)
+		fill(samples[i], sizeof(samples[i]));
+	/* kernel -2 copies bytes, -1 is the inverse DCT */
+	for (int kernel = -2; kernel < ROW_KERNELS; kernel++) {
+		double best = 1e18;
+
+		for (unsigned round = 0; round < rounds; round++) {
+			double begin = cpu_ns();
+
+			for (unsigned call = 0; call < calls; call++)
+				if (kernel == -2)
+					sets[set]->copy_to_ff(samples[0], 256, output);
+				else if (kernel == -1)
+					sets[set]->idct(coefficients, dct.places, BENCH_BLOCKS,
+							quant, output, 512);
+				else
+					row_kernels[kernel].call(sets[set], in, output,
+								 BENCH_SAMPLES);
+			double time = (cpu_ns() - begin) * BENCH_CALLS / calls;
+
+			best = time < best ? time : best;
+		}
+		if (kernel == -2)
+			print("copy_to_ff", set, best, 256, "byte");
+		else if (kernel == -1)
+			print("idct", set, best, BENCH_BLOCKS, "block");
+		else
+			print(row_kernels[kernel].name, set, best, BENCH_SAMPLES,
+			      "sample of input");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	find_sets();
+	random_init(&rng, 5, 0, 0, RANDOM_AUGMENT);
+	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+		for (unsigned set = 0; set < set_count; set++)
+			if (argc < 3 || strcmp(argv[2], sets[set]->name) == 0)
+				bench_set(set);
+		return 0;
+	}
+	compare_all();
+	printf("every set up to %s equals the reference\n", sets[set_count - 1]->name);
+	return 0;
+}
