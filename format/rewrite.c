@@ -78,6 +78,33 @@ static int compare_places(const void *a, const void *b, void *context)
 	return i < j ? -1 : i > j;
 }
 
+/*
+ * Samples may share their bytes; ranges that overlap in other ways make no sense, and a small file of many of them would
+ * become an enormous one.
+ */
+static int check_overlaps(const struct packimg_rewriter *rewriter, const struct shard *shard,
+			  struct packimg_error *error)
+{
+	struct packimg_sample sample, before = {0};
+	uint64_t size = 0;
+
+	for (uint64_t i = 0; i < shard->sample_count && size <= shard->size; i++) {
+		int r = packimg_sample(rewriter->dataset, rewriter->order[shard->sample_first + i],
+				       &sample);
+		if (r < 0)
+			return packimg_fail(error, r, "%s: %s", shard->path, strerror(-r));
+		bool shared = sample.data == before.data && sample.data_size == before.data_size;
+		size += shared ? 0 : sample.data_size;
+		size += shared && sample.side == before.side ? 0 : sample.side_size;
+		before = sample;
+	}
+	if (size > shard->size)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: samples lie over one another; convert the images again",
+				    shard->path);
+	return 0;
+}
+
 static int make_order(struct packimg_rewriter *rewriter, struct packimg_error *error)
 {
 	const struct packimg *dataset = rewriter->dataset;
@@ -100,6 +127,9 @@ static int make_order(struct packimg_rewriter *rewriter, struct packimg_error *e
 		if (!ascending)
 			qsort_r(order, shard->sample_count, sizeof(*order), compare_places,
 				(void *)(uintptr_t)shard);
+		int r = check_overlaps(rewriter, shard, error);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }

@@ -35,7 +35,8 @@ static int encoder_init(struct packimg_encoder *encoder)
 		return encoder->trap.code;
 	jpeg_create_compress(&encoder->cinfo);
 	jpeg_arena_attach(&encoder->arena, (j_common_ptr)&encoder->cinfo);
-	return jpeg_output_init(&encoder->output, &encoder->cinfo);
+	encoder->cinfo.dest = &encoder->output.manager;
+	return jpeg_output_init(&encoder->output);
 }
 
 int packimg_encoder_new(struct packimg_encoder **ret_encoder)

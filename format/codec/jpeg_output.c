@@ -32,7 +32,7 @@ static void output_end(j_compress_ptr cinfo)
 {
 }
 
-int jpeg_output_init(struct jpeg_output *output, j_compress_ptr cinfo)
+int jpeg_output_init(struct jpeg_output *output)
 {
 	*output = (struct jpeg_output){
 		.manager =
@@ -44,10 +44,7 @@ int jpeg_output_init(struct jpeg_output *output, j_compress_ptr cinfo)
 		.data = malloc(OUTPUT_SIZE_FIRST),
 		.size = OUTPUT_SIZE_FIRST,
 	};
-	if (!output->data)
-		return -ENOMEM;
-	cinfo->dest = &output->manager;
-	return 0;
+	return output->data ? 0 : -ENOMEM;
 }
 
 void jpeg_output_deinit(struct jpeg_output *output)

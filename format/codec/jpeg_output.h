@@ -12,8 +12,8 @@ struct jpeg_output {
 	size_t size; /* allocated */
 };
 
-/* 0 or -ENOMEM. The compressor's error manager must be a jpeg_trap. */
-int jpeg_output_init(struct jpeg_output *output, j_compress_ptr cinfo);
+/* 0 or -ENOMEM. The manager is then a compressor's dest, whose error manager must be a jpeg_trap. */
+int jpeg_output_init(struct jpeg_output *output);
 void jpeg_output_deinit(struct jpeg_output *output);
 /* Bytes of the image that was just finished. */
 size_t jpeg_output_used(const struct jpeg_output *output);

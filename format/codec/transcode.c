@@ -1,8 +1,8 @@
 /*
  * Lossless transcoding of JPEGs: the coefficients of any file that libjpeg-turbo reads, written again as one baseline scan with Huffman tables
  * optimised for it. Markers (APPn, COM) are copied byte for byte in their order, JFIF and Adobe's among them, so that
- * every reader takes the colours as before. The two libjpeg objects keep the library's own memory manager: an image's
- * memory is given back after it.
+ * every reader takes the colours as before. Each image has libjpeg objects of its own: tables would stay in them, and a file
+ * without any would be read with those of the one before.
  */
 #include "error.h"
 #include "jpeg_output.h"
@@ -35,29 +35,14 @@ static void progress_monitor(j_common_ptr cinfo)
 		jpeg_trap_raise(cinfo, -EBADMSG, "JPEG has more than %d scans", SCANS_MAX);
 }
 
-static int create(struct packimg_transcoder *transcoder)
-{
-	jpeg_trap_init(&transcoder->trap);
-	transcoder->source.err = &transcoder->trap.manager;
-	transcoder->target.err = &transcoder->trap.manager;
-	if (setjmp(transcoder->trap.jump))
-		return transcoder->trap.code;
-	jpeg_create_decompress(&transcoder->source);
-	jpeg_create_compress(&transcoder->target);
-	jpeg_save_markers(&transcoder->source, JPEG_COM, MARKER_SIZE_MAX);
-	for (int i = 0; i < 16; i++)
-		jpeg_save_markers(&transcoder->source, JPEG_APP0 + i, MARKER_SIZE_MAX);
-	transcoder->progress.progress_monitor = progress_monitor;
-	transcoder->source.progress = &transcoder->progress;
-	return jpeg_output_init(&transcoder->output, &transcoder->target);
-}
-
 int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder)
 {
 	struct packimg_transcoder *transcoder = calloc(1, sizeof(*transcoder));
 	if (!transcoder)
 		return -ENOMEM;
-	int r = create(transcoder);
+	jpeg_trap_init(&transcoder->trap);
+	transcoder->progress.progress_monitor = progress_monitor;
+	int r = jpeg_output_init(&transcoder->output);
 	if (r < 0) {
 		packimg_transcoder_free(transcoder);
 		return r;
@@ -70,8 +55,6 @@ void packimg_transcoder_free(struct packimg_transcoder *transcoder)
 {
 	if (!transcoder)
 		return;
-	jpeg_destroy_compress(&transcoder->target);
-	jpeg_destroy_decompress(&transcoder->source);
 	jpeg_output_deinit(&transcoder->output);
 	free(transcoder);
 }
@@ -94,12 +77,42 @@ static void check_size(struct jpeg_decompress_struct *source, size_t data_size)
 				source->image_width, source->image_height);
 }
 
-static void write_markers(struct packimg_transcoder *transcoder)
+/* Colours follow from the markers before the first scan: JFIF's and Adobe's that come later must not come to stand there. */
+static void write_markers(struct packimg_transcoder *transcoder, unsigned before_scan)
 {
 	for (jpeg_saved_marker_ptr marker = transcoder->source.marker_list; marker;
-	     marker = marker->next)
-		jpeg_write_marker(&transcoder->target, marker->marker, marker->data,
-				  marker->data_length);
+	     marker = marker->next) {
+		bool early = before_scan > 0;
+
+		before_scan -= early;
+		if (early || (marker->marker != JPEG_APP0 && marker->marker != JPEG_APP0 + 14))
+			jpeg_write_marker(&transcoder->target, marker->marker, marker->data,
+					  marker->data_length);
+	}
+}
+
+static unsigned count_markers(const struct jpeg_decompress_struct *source)
+{
+	unsigned count = 0;
+
+	for (jpeg_saved_marker_ptr marker = source->marker_list; marker; marker = marker->next)
+		count++;
+	return count;
+}
+
+static void create(struct packimg_transcoder *transcoder)
+{
+	struct jpeg_decompress_struct *source = &transcoder->source;
+
+	source->err = &transcoder->trap.manager;
+	transcoder->target.err = &transcoder->trap.manager;
+	jpeg_create_decompress(source);
+	jpeg_create_compress(&transcoder->target);
+	jpeg_save_markers(source, JPEG_COM, MARKER_SIZE_MAX);
+	for (int i = 0; i < 16; i++)
+		jpeg_save_markers(source, JPEG_APP0 + i, MARKER_SIZE_MAX);
+	source->progress = &transcoder->progress;
+	transcoder->target.dest = &transcoder->output.manager;
 }
 
 /* Everything that may jump. */
@@ -108,9 +121,10 @@ static void transcode(struct packimg_transcoder *transcoder, const uint8_t *data
 	struct jpeg_decompress_struct *source = &transcoder->source;
 	struct jpeg_compress_struct *target = &transcoder->target;
 
-	transcoder->writing = false;
+	create(transcoder);
 	jpeg_mem_src(source, data, size);
 	jpeg_read_header(source, TRUE);
+	unsigned markers = count_markers(source);
 	check_size(source, size);
 	jvirt_barray_ptr *coefficients = jpeg_read_coefficients(source);
 	transcoder->writing = true;
@@ -125,7 +139,7 @@ static void transcode(struct packimg_transcoder *transcoder, const uint8_t *data
 	target->scan_info = NULL;
 	target->num_scans = 0;
 	jpeg_write_coefficients(target, coefficients);
-	write_markers(transcoder);
+	write_markers(transcoder, markers);
 	jpeg_finish_compress(target);
 }
 
@@ -133,10 +147,14 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 			   const uint8_t **ret_data, size_t *ret_size, struct packimg_error *error)
 {
 	transcoder->trap.code = 0;
+	transcoder->writing = false;
+	/* destroying what was not created is allowed when it is all zero */
+	memset(&transcoder->source, 0, sizeof(transcoder->source));
+	memset(&transcoder->target, 0, sizeof(transcoder->target));
 	if (setjmp(transcoder->trap.jump) == 0)
 		transcode(transcoder, data, size);
-	jpeg_abort_compress(&transcoder->target);
-	jpeg_abort_decompress(&transcoder->source);
+	jpeg_destroy_compress(&transcoder->target);
+	jpeg_destroy_decompress(&transcoder->source);
 	int r = transcoder->trap.code;
 	if (r < 0) {
 		/* what was read is good: only baseline cannot hold it (too large an MCU or coefficient) */

@@ -362,6 +362,34 @@ static void test_damage(void **state)
 	assert_int_equal(files_in(directory), 3);
 }
 
+/* A few bytes that would be written many times: each sample is the rest of the file, but for some bytes. */
+static void pile_up(struct pimg_record *records)
+{
+	uint64_t first = records[0].data_offset;
+	uint64_t end = records[SAMPLES - 1].data_offset + records[SAMPLES - 1].data_size;
+
+	for (uint32_t i = 0; i < SAMPLES; i++) {
+		records[i] = records[0];
+		records[i].data_offset = first + 64 * i;
+		records[i].data_size = (uint32_t)(end - records[i].data_offset);
+	}
+}
+
+static void test_overlaps(void **state)
+{
+	const char *path = path_of("one.pimg");
+	struct packimg *dataset;
+	struct packimg_rewriter *rewriter;
+
+	write_dataset(path, 0);
+	patch_records(path, pile_up);
+	MUST(packimg_open(path, &dataset, &error));
+	MUST(packimg_check(dataset, &error));
+	assert_int_equal(packimg_rewriter_new(dataset, &rewriter, &error), -EBADMSG);
+	assert_non_null(strstr(error.text, "over one another"));
+	packimg_close(dataset);
+}
+
 /* Whatever else a good file holds: unknown sections, gaps, side data of unknown kinds. */
 static void test_golden(void **state)
 {
@@ -427,7 +455,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		TEST(test_single),    TEST(test_set),
 		TEST(test_abandoned), TEST(test_order_and_sharing),
-		TEST(test_damage),    TEST(test_golden),
+		TEST(test_damage),    TEST(test_overlaps),
+		TEST(test_golden),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

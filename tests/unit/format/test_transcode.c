@@ -205,6 +205,32 @@ static void test_repeats(void **state)
 	free(data);
 }
 
+/* A file without tables must not be read with those of the one before it. */
+static void test_no_tables(void **state)
+{
+	const uint8_t *made;
+	size_t size, made_size, at = 2, used = 2;
+	uint8_t *data = image_jpeg(90, 60, &kinds[6], 3, &size), *bare = malloc(size);
+
+	memcpy(bare, data, 2);
+	while (data[at + 1] != 0xda) {
+		size_t length = 2 + ((size_t)data[at + 2] << 8 | data[at + 3]);
+		if (data[at + 1] != 0xc4 && data[at + 1] != 0xdb) {
+			memcpy(bare + used, data + at, length);
+			used += length;
+		}
+		at += length;
+	}
+	memcpy(bare + used, data + at, size - at);
+	assert_int_equal(packimg_transcode_jpeg(transcoder, data, size, &made, &made_size, &error),
+			 0);
+	assert_int_equal(packimg_transcode_jpeg(transcoder, bare, used + size - at, &made,
+						&made_size, &error),
+			 -EBADMSG);
+	free(bare);
+	free(data);
+}
+
 static void test_damage(void **state)
 {
 	uint64_t random = 5;
@@ -342,8 +368,11 @@ static int teardown(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lossless),    cmocka_unit_test(test_repeats),
-		cmocka_unit_test(test_damage),	    cmocka_unit_test(test_too_large_for_one_scan),
+		cmocka_unit_test(test_lossless),
+		cmocka_unit_test(test_repeats),
+		cmocka_unit_test(test_no_tables),
+		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_too_large_for_one_scan),
 		cmocka_unit_test(test_index_check),
 	};
 
