@@ -1,0 +1,109 @@
+"""Scripts of bench/ without their measurements: rateplot on tables good and bad, tables and pictures of bench/peers on made-up rows."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+BENCH = os.environ["BENCH"]
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(BENCH, "peers"))
+import picture  # noqa: E402
+import results  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+HEADING = "way,codec,verbatim,indexed,short_side,quality,bytes_per_image,images_per_s_core\n"
+
+
+class Rateplot(unittest.TestCase):
+    def run_on(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+            file.write(text)
+            file.flush()
+            return subprocess.run([os.path.join(BENCH, "rateplot"), file.name], capture_output=True, text=True, timeout=60)
+
+    def test_points(self):
+        done = self.run_on(
+            HEADING + '"as they are, <b>",jpeg,1,1,,,110000,2500\n"side 256, 80",jpeg,0,1,256,80,21000,7100\n'
+            '"side 256, 90",jpeg,0,1,256,90,30000,6200\nraw,raw,0,0,256,,260000,37000\n'
+        )
+        self.assertEqual(done.stderr, "")
+        root = xml.etree.ElementTree.fromstring(done.stdout)
+        titles = [title.text for title in root.iter(SVG + "title")]
+        self.assertEqual(len(titles), 4)
+        self.assertIn("as they are, <b>: 110,000 bytes, 2,500 images/s", titles)
+        self.assertEqual(len(root.findall(SVG + "polyline")), 3)
+        # Two are beaten by none: the smallest and the fastest. Each has two circles more than its dot.
+        self.assertEqual(len(root.findall(SVG + "circle")), 4 + 2 * 2)
+        # Fewer bytes lie to the left, and a higher rate above.
+        dots = {circle[0].text.split(":")[0]: circle for circle in root.findall(SVG + "circle") if len(circle)}
+        self.assertLess(float(dots["side 256, 80"].get("cx")), float(dots["raw"].get("cx")))
+        self.assertGreater(float(dots["side 256, 80"].get("cy")), float(dots["raw"].get("cy")))
+
+    def test_refusals(self):
+        for text, reason in (
+            ("", "has no column way"),
+            (HEADING, "no rows"),
+            (HEADING.replace("quality,", "") + "a,raw,0,0,256,1,2\n", "has no column quality"),
+            (HEADING + "a,raw,0,0,256,,many,2\n", "line 2: bytes_per_image is 'many'"),
+            (HEADING + "a,raw,0,0,256,,5,0\n", "line 2: images_per_s_core is '0'"),
+            (HEADING + "a,raw\n", "line 2: bytes_per_image is None"),
+        ):
+            done = self.run_on(text)
+            self.assertEqual(done.returncode, 1, text)
+            self.assertIn(reason, done.stderr)
+
+
+def feed_row(name, speeds):
+    contestants = {
+        key: {"name": key, "peer": not key.startswith("loaderd"), "images_per_s": values} for key, values in speeds.items()
+    }
+    return results.judge(
+        {"name": name, "kind": "feed", "title": "A row", "contestants": results.summarise(contestants), "rounds": 3,
+         "seconds": 4, "workers": 2, "date": "2000-01-01", "revision": "r"}
+    )  # fmt: skip
+
+
+class Rows(unittest.TestCase):
+    def test_ratios_are_of_rounds(self):
+        # The machine slows down, for all alike: the rounds' ratios stay.
+        row = feed_row("original", {"loaderd": [800, 400, 80], "tf.data": [200, 100, 20], "torch": [100, 50, 10], "ffcv": [1, 1, 1]})
+        targets = {target["what"]: target for target in row["targets"]}
+        self.assertEqual(targets["best peer"]["against"], "tf.data")
+        self.assertEqual([targets["best peer"][key] for key in ("median", "min", "max")], [4, 4, 4])
+        self.assertEqual(targets["PyTorch"]["median"], 8)
+        self.assertTrue(results.met(targets["best peer"]) and results.met(targets["PyTorch"]))
+        self.assertNotIn("median", targets["AVX2"])
+
+    def test_missed(self):
+        row = feed_row("raw", {"loaderd": [499, 499, 499], "loaderd-avx2": [250, 250, 250], "ffcv": [100, 100, 100]})
+        text = results.table(row)
+        self.assertIn("**4.99 x** best peer, ffcv", text)
+        self.assertIn("at least 5 x: **missed**", text)
+        self.assertIn("**4.99 x**", results.overview([row]))
+
+    def test_failed_peer_is_named(self):
+        row = feed_row("raw", {"loaderd": [500], "ffcv": [100]})
+        row["contestants"]["dali"] = {"name": "DALI", "peer": True, "images_per_s": [], "error": "not installed"}
+        self.assertIn("| DALI | not measured: not installed |", results.table(row))
+        root = xml.etree.ElementTree.fromstring(picture.draw({"cpu": "<c>", "isa": "avx2", "cores_used": 2}, [row]))
+        texts = [text.text for text in root.iter(SVG + "text")]
+        self.assertIn("not measured", texts)
+        self.assertIn("5 x best peer", texts)
+
+    def test_neighbour(self):
+        contestants = {
+            "usual": {"name": "usual", "peer": False, "images_per_s": [100]},
+            "neighbour": {"name": "neighbour", "peer": False, "images_per_s": [75], "neighbour_cpus": 0.5},
+        }
+        row = results.judge(
+            {"name": "steadiness", "kind": "steadiness", "contestants": results.summarise(contestants), "workers": 2}
+        )
+        found = next(target for target in row["targets"] if target["what"] == "neighbour")
+        self.assertAlmostEqual(found["median"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
