@@ -1,8 +1,8 @@
 #include "draw.h"
+#include "policy.h"
 #include "portable_math.h"
 #include "warp.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +13,7 @@ static double uniform(struct random_stream *random, const double range[2])
 
 static struct effect *append(struct effect_list *list, enum effect_kind kind)
 {
-	assert(list->count < EFFECTS_MAX);
-	struct effect *effect = &list->effects[list->count++];
+	struct effect *effect = effect_list_add(list);
 
 	*effect = (struct effect){.kind = kind};
 	return effect;
@@ -126,6 +125,8 @@ bool draw_erase(const struct step *step, uint32_t width, uint32_t height,
 
 unsigned draw_effects_max(const struct step *step)
 {
+	if (step->kind >= STEP_RAND_AUGMENT)
+		return policy_effects_max(step);
 	return step->kind == STEP_COLOR_JITTER ? STEP_JITTERS : 1;
 }
 
@@ -177,6 +178,6 @@ void draw_effects(const struct step *step, uint32_t width, uint32_t height,
 		draw_warp(step, width, height, random, append(list, EFFECT_WARP));
 		return;
 	default:
-		return;
+		policy_draw(step, width, height, random, list);
 	}
 }

@@ -1,6 +1,7 @@
 #include "effects.h"
 #include "effect_kernels.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,12 @@ const struct effect_kernels *effect_kernels_get(enum augment_isa isa)
 		return &effect_kernels_avx2;
 #endif
 	return &effect_kernels_c;
+}
+
+struct effect *effect_list_add(struct effect_list *list)
+{
+	assert(list->count < EFFECTS_MAX);
+	return &list->effects[list->count++];
 }
 
 int effects_new(enum augment_isa isa, struct effects **ret_effects)

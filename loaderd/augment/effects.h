@@ -78,6 +78,9 @@ struct effect_list {
 	unsigned count;
 };
 
+/* Appends an effect for the caller to fill in; there must be room. */
+struct effect *effect_list_add(struct effect_list *list);
+
 struct effects;
 
 int effects_new(enum augment_isa isa, struct effects **ret_effects);

@@ -1,4 +1,5 @@
 #include "grammar.h"
+#include "draw.h"
 #include "grammar_rules.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@ struct parser {
 	struct transform_error *error;
 	unsigned seen; /* bits from STEP_NORMALIZE on: format steps met so far */
 	int normalize_position;
+	unsigned effects; /* that the steps so far may come to */
 };
 
 int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)
@@ -550,6 +552,13 @@ static int parse_step(struct parser *parser)
 	r = grammar_set(parser->error, rule, values, &step);
 	if (r < 0)
 		return r;
+	parser->effects += step.kind >= STEP_COLOR_JITTER ? draw_effects_max(&step) : 0;
+	if (parser->effects > EFFECTS_MAX)
+		return transform_fail(
+			parser->error, -E2BIG, position,
+			"the pipeline may come to more than %d operations on a picture; "
+			"leave some out, or lower mixture_width and chain_depth",
+			EFFECTS_MAX);
 	transform->steps[transform->step_count++] = step;
 	return 0;
 }

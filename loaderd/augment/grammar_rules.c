@@ -1,5 +1,6 @@
 #include "grammar_rules.h"
 #include "effects.h"
+#include "policy.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -74,6 +75,32 @@ const struct rule grammar_rules[] = {
 	 {{"size", VALUE_EXTENT, 1, TRANSFORM_SIDE_MAX, .required = true},
 	  {"p", VALUE_NUMBER, 0, 1},
 	  {"value", VALUE_COLOUR, -1e6, 1e6, .words = "random"}}},
+	{"rand_augment",
+	 STEP_RAND_AUGMENT,
+	 {{"num_ops", VALUE_WHOLE, 1, 16},
+	  {"magnitude", VALUE_WHOLE, 0, 999},
+	  {"num_magnitude_bins", VALUE_WHOLE, 2, 1000},
+	  {"interpolation", VALUE_WORD, .words = "nearest|bilinear"},
+	  {"fill", VALUE_COLOUR, 0, 255}}},
+	{"trivial_augment_wide",
+	 STEP_TRIVIAL_AUGMENT,
+	 {{"num_magnitude_bins", VALUE_WHOLE, 2, 1000},
+	  {"interpolation", VALUE_WORD, .words = "nearest|bilinear"},
+	  {"fill", VALUE_COLOUR, 0, 255}}},
+	{"aug_mix",
+	 STEP_AUG_MIX,
+	 {{"severity", VALUE_WHOLE, 1, POLICY_AUTO_BINS},
+	  {"mixture_width", VALUE_WHOLE, 1, STEP_MIX_WIDTH_MAX},
+	  {"chain_depth", VALUE_WHOLE, -1, 8},
+	  {"alpha", VALUE_NUMBER, 0.01, 1000},
+	  {"all_ops", VALUE_WORD, .words = "true|false"},
+	  {"interpolation", VALUE_WORD, .words = "nearest|bilinear"},
+	  {"fill", VALUE_COLOUR, 0, 255}}},
+	{"auto_augment",
+	 STEP_AUTO_AUGMENT,
+	 {{"policy", VALUE_WORD, .words = "imagenet|cifar10|svhn"},
+	  {"interpolation", VALUE_WORD, .words = "nearest|bilinear"},
+	  {"fill", VALUE_COLOUR, 0, 255}}},
 	{"normalize",
 	 STEP_NORMALIZE,
 	 {{"statistics", VALUE_WORD, .words = "imagenet|dataset"},
@@ -126,6 +153,10 @@ static const struct {
 	{"affine", "random_affine"},
 	{"erasing", "random_erasing"},
 	{"randomerase", "random_erasing"},
+	{"randaug", "rand_augment"},
+	{"trivialaugment", "trivial_augment_wide"},
+	{"taw", "trivial_augment_wide"},
+	{"autoaug", "auto_augment"},
 };
 
 const struct rule *grammar_find(const char *name)

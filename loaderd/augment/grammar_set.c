@@ -140,6 +140,58 @@ static int set_erased(struct transform_error *error, const struct value *value, 
 	return 0;
 }
 
+/* Where the fill of a policy is not given, bilinear fades into black as torchvision's fill=None does. */
+static void set_policy_outside(const struct value *interpolation, const struct value *fill,
+			       bool bilinear, struct step *step)
+{
+	set_outside(interpolation, fill, step);
+	step->warp.filled = given(fill);
+	if (!given(interpolation))
+		step->warp.bilinear = bilinear;
+}
+
+static int set_rand_augment(struct transform_error *error, const struct value *values,
+			    struct step *step)
+{
+	struct step_policy *policy = &step->policy;
+
+	policy->operations = (unsigned)number_or(&values[0], 2);
+	policy->magnitude = (unsigned)number_or(&values[1], 9);
+	policy->bins = (unsigned)number_or(&values[2], 31);
+	set_policy_outside(&values[3], &values[4], false, step);
+	if (policy->magnitude >= policy->bins)
+		return transform_fail(error, -EINVAL,
+				      given(&values[1]) ? values[1].position : values[2].position,
+				      "magnitude %u needs num_magnitude_bins=%u or more, or a "
+				      "magnitude of at most %u",
+				      policy->magnitude, policy->magnitude + 1, policy->bins - 1);
+	return 0;
+}
+
+static int set_aug_mix(struct transform_error *error, const struct value *values, struct step *step)
+{
+	struct step_policy *policy = &step->policy;
+	double depth = number_or(&values[2], -1);
+
+	policy->magnitude = (unsigned)number_or(&values[0], 3);
+	policy->width = (unsigned)number_or(&values[1], 3);
+	policy->depth = depth > 0 ? (unsigned)depth : 0;
+	policy->alpha = number_or(&values[3], 1);
+	policy->all_operations = !given(&values[4]) || strcmp(values[4].word, "true") == 0;
+	set_policy_outside(&values[5], &values[6], true, step);
+	return 0;
+}
+
+static void set_auto_augment(const struct value *values, struct step *step)
+{
+	const char *word = given(&values[0]) ? values[0].word : "imagenet";
+
+	step->policy.learned = strcmp(word, "imagenet") == 0  ? STEP_LEARNED_IMAGENET
+			       : strcmp(word, "cifar10") == 0 ? STEP_LEARNED_CIFAR10
+							      : STEP_LEARNED_SVHN;
+	set_policy_outside(&values[1], &values[2], false, step);
+}
+
 int grammar_set(struct transform_error *error, const struct rule *rule,
 		const struct value values[PARAMETERS_MAX], struct step *step)
 {
@@ -197,6 +249,17 @@ int grammar_set(struct transform_error *error, const struct rule *rule,
 		step->pad_y = (uint32_t)values[0].numbers[1];
 		step->probability = number_or(&values[1], 1);
 		return set_erased(error, &values[2], step);
+	case STEP_RAND_AUGMENT:
+		return set_rand_augment(error, values, step);
+	case STEP_TRIVIAL_AUGMENT:
+		step->policy.bins = (unsigned)number_or(&values[0], 31);
+		set_policy_outside(&values[1], &values[2], false, step);
+		return 0;
+	case STEP_AUG_MIX:
+		return set_aug_mix(error, values, step);
+	case STEP_AUTO_AUGMENT:
+		set_auto_augment(values, step);
+		return 0;
 	default:
 		return 0;
 	}

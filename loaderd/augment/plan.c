@@ -7,6 +7,11 @@
 #include <math.h>
 #include <string.h>
 
+enum {
+	PLAN_BETWEEN_PIXELS_MAX = 1 << 28, /* 3 bytes each */
+	PLAN_EFFECT_PIXELS_MAX = 1 << 25,  /* up to 28 bytes each, of every thread */
+};
+
 static void axis_init(struct plan_axis *axis, uint32_t size)
 {
 	*axis = (struct plan_axis){
@@ -270,14 +275,17 @@ static int check_between(const struct plan *plan, struct transform_error *error)
 {
 	for (unsigned i = 0; i < plan->stage_count; i++) {
 		const struct plan_stage *stage = &plan->stages[i];
-
-		if (i + 1 == plan->stage_count && stage->effect_count == 0)
-			break;
-
 		uint64_t size = (uint64_t)stage->x.count * stage->y.count;
 
-		if (stage->x.count > PACKIMG_SIDE_MAX || stage->y.count > PACKIMG_SIDE_MAX ||
-		    size > (stage->effect_count ? 1u << 26 : 1u << 28))
+		if (stage->effect_count && size > PLAN_EFFECT_PIXELS_MAX)
+			return transform_fail(
+				error, -EINVAL, -1,
+				"a picture of %u x %u pixels is too large for steps that change "
+				"pixels: put a resize or a crop before them",
+				stage->x.count, stage->y.count);
+		if (i + 1 < plan->stage_count &&
+		    (stage->x.count > PACKIMG_SIDE_MAX || stage->y.count > PACKIMG_SIDE_MAX ||
+		     size > PLAN_BETWEEN_PIXELS_MAX))
 			return transform_fail(
 				error, -EINVAL, -1,
 				"a picture of %u x %u pixels between two steps is too large",

@@ -11,6 +11,7 @@
 enum {
 	STEP_SIZES_MAX = 16, /* entries of a schedule */
 	STEP_PAD_MAX = TRANSFORM_SIDE_MAX,
+	STEP_MIX_WIDTH_MAX = 16,
 };
 
 enum step_kind {
@@ -35,6 +36,10 @@ enum step_kind {
 	STEP_AFFINE,
 	STEP_ERASING,
 	STEP_CUTOUT,
+	STEP_RAND_AUGMENT,
+	STEP_TRIVIAL_AUGMENT,
+	STEP_AUG_MIX,
+	STEP_AUTO_AUGMENT,
 	/* From here on: the form of the finished sample, at most once each. */
 	STEP_NORMALIZE,
 	STEP_TO,
@@ -58,6 +63,26 @@ struct step_size {
 	uint32_t height; /* 0: width is that of the short side */
 };
 
+/* What AutoAugment's policy was learned on. */
+enum step_learned {
+	STEP_LEARNED_IMAGENET,
+	STEP_LEARNED_CIFAR10,
+	STEP_LEARNED_SVHN,
+	STEP_LEARNED_COUNT,
+};
+
+/* rand_augment, trivial_augment_wide, aug_mix, auto_augment. */
+struct step_policy {
+	unsigned operations; /* rand_augment */
+	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, bins below it */
+	unsigned bins;	     /* rand_augment, trivial_augment_wide */
+	unsigned width;	     /* aug_mix: chains */
+	unsigned depth;	     /* aug_mix: of a chain; 0: 1 to 3 at random */
+	double alpha;
+	bool all_operations;
+	enum step_learned learned;
+};
+
 /* What random_rotation and random_affine draw from, and what policies warp with. */
 struct step_warp {
 	double degrees[2];
@@ -65,7 +90,7 @@ struct step_warp {
 	double scale[2];
 	double shear_x[2], shear_y[2]; /* degrees */
 	bool bilinear;		       /* or nearest */
-	bool filled;		       /* with fill of the step */
+	bool filled;		       /* what comes from outside is fill of the step; else black */
 };
 
 struct step {
@@ -84,6 +109,7 @@ struct step {
 	uint32_t kernel_width, kernel_height;
 	double sigma[2];
 	struct step_warp warp;
+	struct step_policy policy;
 	/* random_erasing and cutout */
 	bool noise;
 	bool finished; /* of the finished sample, after normalize and the like; value is then in its units */

@@ -24,6 +24,10 @@
  *     random_rotation(degrees, interpolation=nearest|bilinear, fill=0)
  *     random_affine(degrees, translate=0:0, scale=1:1, shear=0, interpolation=nearest|bilinear, fill=0)
  *     random_erasing(p=0.5, scale=0.02:0.33, ratio=0.3:3.3, value=0|random) cutout(size, p=1, value=0|random)
+ *     rand_augment(num_ops=2, magnitude=9, num_magnitude_bins=31, interpolation=nearest, fill=none)
+ *     trivial_augment_wide(num_magnitude_bins=31, interpolation=nearest, fill=none)
+ *     auto_augment(imagenet|cifar10|svhn, interpolation=nearest, fill=none)
+ *     aug_mix(severity=3, mixture_width=3, chain_depth=-1, alpha=1, all_ops=true, interpolation=bilinear, fill=none)
  *     normalize(imagenet) normalize(dataset) normalize(mean=R:G:B, std=R:G:B)   (pixel / 255 - mean) / std; needs a float type
  *     to(u8|f16|bf16|f32)           element type; floats without normalize are pixel / 255
  *     layout(nhwc|nchw)             interleaved (default) or planar

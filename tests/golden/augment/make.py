@@ -12,6 +12,7 @@ import sys
 
 import numpy
 import torch
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 SIZES = [(64, 48), (64, 48), (33, 25), (64, 48), (5, 3), (32, 32)]
@@ -76,14 +77,78 @@ def place_cases():
 	yield "erase 1 0 2 3 7", lambda t: F.erase(t, 0, 1, 3, 2, torch.tensor(7.0))
 
 
+OPERATIONS = ["ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Posterize", "Solarize", "AutoContrast", "Equalize", "Brightness", "Color",
+	"Contrast", "Sharpness", "Identity", "Invert"]
+
+
+def operate(tensor, policy, operation, number, bins, negative, interpolation="nearest", fill=None):
+	"""What a policy's forward does with an operation at magnitude number of bins, its choices given."""
+	space = getattr(policy, "_AUGMENTATION_SPACE")
+	magnitudes_of, signed = space[OPERATIONS[operation]]
+	magnitudes = magnitudes_of(bins, tensor.shape[-2], tensor.shape[-1])
+	magnitude = 0.0 if magnitudes is None else float(magnitudes[number])
+	if signed and negative:
+		magnitude *= -1
+	return policy._apply_image_or_video_transform(tensor, OPERATIONS[operation], magnitude, interpolation, {torch.Tensor: fill})
+
+
+def policy_cases():
+	"""policy: space (0 AutoAugment and RandAugment, 1 TrivialAugmentWide, 2 AugMix), operation, magnitude, of how many, negative?, mode, fill."""
+	policies = [v2.RandAugment(), v2.TrivialAugmentWide(), v2.AugMix()]
+	count = 0
+	for space, policy in enumerate(policies):
+		for operation, name in enumerate(OPERATIONS):
+			if name not in policy._AUGMENTATION_SPACE:
+				continue
+			for bins in (10,) if space == 2 else (10, 31):
+				for number in (0, 3, bins * 2 // 3, bins - 1):
+					count += 1
+					negative, mode, fill = count % 2, count // 2 % 2, (-1, -1, 140)[count % 3]
+					yield f"policy {space} {operation} {number} {bins} {negative} {mode} {fill}", (
+						lambda t, a=(policy, operation, number, bins, negative, MODES[mode], None if fill < 0 else [float(fill)] * 3):
+						operate(t, *a))
+
+
+def mix_cases():
+	"""mix: weight of the original, chains; of each its weight, its length, and of each operation what it is, its magnitude and negative?"""
+	def mix(tensor, own, chains):
+		policy, draws = v2.AugMix(mixture_width=len(chains)), iter([[own, 1 - own], [chain[0] for chain in chains]])
+		queue = [step for chain in chains for step in chain[1]]
+		lengths = iter([len(chain[1]) for chain in chains])
+		real = torch.randint, torch.rand
+		at = [-1]
+		# The policy draws a length, then for each operation itself, its magnitude if it has any, and its direction.
+		policy._sample_dirichlet = lambda params: torch.tensor([next(draws)])
+		def item(space):
+			at[0] += 1
+			name = OPERATIONS[queue[at[0]][0]]
+			return name, space[name]
+		policy._get_random_item = item
+		torch.randint = lambda *a, **k: torch.tensor([next(lengths)]) if k.get("low") == 1 else torch.tensor(queue[at[0]][1])
+		torch.rand = lambda *a: torch.tensor(0.0 if queue[at[0]][2] else 1.0)
+		try:
+			return policy(tensor)
+		finally:
+			torch.randint, torch.rand = real
+	for own, chains in (
+		(0.25, [(0.5, [(4, 2, 0), (8, 0, 0)]), (0.2, [(11, 1, 1)]), (0.3, [(1, 2, 0), (6, 2, 0), (10, 2, 1)])]),
+		(0.9, [(1.0, [(7, 0, 0)])]),
+		(0.0625, [(0.1, [(2, 2, 1)]), (0.9, [(12, 2, 0), (9, 2, 1)])])):
+		numbers = [own, len(chains)]
+		for weight, steps in chains:
+			numbers += [weight, len(steps)] + [number for step in steps for number in step]
+		yield "mix " + " ".join(str(number) for number in numbers), lambda t, own=own, chains=chains: mix(t, own, chains)
+
+
 def main():
 	noise = numpy.random.default_rng(1)
 	images = [make_image(kind, *size, noise) for kind, size in enumerate(SIZES)]
 	cases = []
 	for index, image in enumerate(images):
 		tensor = torch.from_numpy(image).permute(2, 0, 1).contiguous()
-		for number, (text, call) in enumerate([*point_cases(), *place_cases()]):
-			if index == 0 or (number + index) % 3 == 0 and (index != 4 or not text.startswith("blur")):
+		for number, (text, call) in enumerate([*point_cases(), *place_cases(), *policy_cases(), *mix_cases()]):
+			once = text.startswith("policy")
+			if number % 4 == index if once and index < 4 else index == 0 or text.startswith("mix") or (number + index) % (8 if once else 3) == 0 and (index != 4 or not text.startswith("blur")):
 				cases.append((index, text, call(tensor)))
 	with open(sys.argv[1], "wb") as out:
 		out.write(b"AUGGOLD1" + struct.pack("<2I", len(images), len(cases)))

@@ -1,5 +1,6 @@
 /* Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and into which forms they go. */
 #include "augment_isa.h"
+#include "chance.h"
 #include "draw.h"
 #include "fake_decoder.h"
 #include "plan.h"
@@ -90,7 +91,7 @@ static void expect_same(const char *text, const char *other_text)
 {
 	struct transform *transform = parse(text), *other_transform = parse(other_text);
 
-	for (uint64_t index = 0; index < 8; index++) {
+	for (uint64_t index = 0; index < 12; index++) {
 		struct transform_shape shape, other_shape;
 		uint8_t *output = apply(transform, index, &shape);
 		uint8_t *other = apply(other_transform, index, &other_shape);
@@ -142,6 +143,23 @@ static void without_chance_nothing_happens(void **state)
 	expect_same("random_rotation(0, bilinear) random_erasing(1, scale=0:0)", "");
 }
 
+/* Policies in pipelines: the same from every set, whatever they choose (expect_same compares the sets). */
+static void policies_run(void **state)
+{
+	static const char *const texts[] = {
+		"rand_augment(3, 15, interpolation=bilinear) random_crop(20)",
+		"random_resized_crop(24) trivial_augment_wide hflip",
+		"resize(31x29) aug_mix(severity=10) to(f16) normalize(imagenet) layout(nchw) "
+		"random_erasing(0.25)",
+		"auto_augment(imagenet, fill=128) gaussian_blur(5)",
+		"aug_mix(10, 4, 2, 0.5, interpolation=nearest) aug_mix(all_ops=false) "
+		"auto_augment(svhn) channels(4)",
+	};
+
+	for (unsigned i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		expect_same(texts[i], texts[i]);
+}
+
 /* Every form of a finished sample holds the picture that bytes hold. */
 static void forms_are_filled(void **state)
 {
@@ -182,41 +200,6 @@ static void forms_are_filled(void **state)
 	}
 }
 
-/* Draws the effects of a text's only step for many samples. */
-static void draw(const char *text, uint64_t sample, struct effect_list *list)
-{
-	static struct transform *transform;
-	static char known[256];
-	struct random_stream random;
-
-	if (strcmp(text, known) != 0) {
-		transform_free(transform);
-		transform = parse(text);
-		snprintf(known, sizeof(known), "%s", text);
-	}
-	random_init(&random, 5, 0, sample, RANDOM_AUGMENT);
-	list->count = 0;
-	draw_effects(&transform->steps[0], WIDTH, HEIGHT, &random, list);
-	assert_true(list->count <= draw_effects_max(&transform->steps[0]));
-}
-
-/*
- * Are counts what a uniform choice gives? Seeds are fixed, so this is decided once; the bound is five standard deviations of the
- * statistic above its mean.
- */
-static void expect_uniform(const unsigned *counts, unsigned size)
-{
-	double total = 0, statistic = 0;
-
-	for (unsigned i = 0; i < size; i++)
-		total += counts[i];
-	for (unsigned i = 0; i < size; i++)
-		statistic +=
-			(counts[i] - total / size) * (counts[i] - total / size) / (total / size);
-	if (statistic > size - 1 + 5 * sqrt(2.0 * (size - 1)))
-		fail_msg("chi-square is %g for %u classes", statistic, size);
-}
-
 static void jitter_is_uniform(void **state)
 {
 	enum { SAMPLES = 12000, BINS = 20 };
@@ -227,7 +210,8 @@ static void jitter_is_uniform(void **state)
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
 		unsigned code = 0;
 
-		draw("color_jitter(0.4, contrast=0.5:0.9, saturation=2, hue=0.1)", sample, &list);
+		chance_draw("color_jitter(0.4, contrast=0.5:0.9, saturation=2, hue=0.1)", sample,
+			    &list);
 		assert_int_equal(list.count, 4);
 		for (unsigned i = 0; i < 4; i++) {
 			unsigned which = (unsigned)list.effects[i].kind - EFFECT_BRIGHTNESS;
@@ -246,10 +230,10 @@ static void jitter_is_uniform(void **state)
 			orders[order_count++] = order[code];
 		}
 	assert_int_equal(order_count, 24);
-	expect_uniform(orders, 24);
+	chance_expect_uniform(orders, 24);
 	for (int i = 0; i < 4; i++)
-		expect_uniform(bins[i], BINS);
-	draw("color_jitter(hue=0.5)", 0, &list);
+		chance_expect_uniform(bins[i], BINS);
+	chance_draw("color_jitter(hue=0.5)", 0, &list);
 	assert_int_equal(list.count, 1);
 	assert_int_equal(list.effects[0].kind, EFFECT_HUE);
 }
@@ -349,26 +333,26 @@ static void warps_are_uniform(void **state)
 	struct effect_list list;
 
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		draw("random_rotation(-30:10)", sample, &list);
+		chance_draw("random_rotation(-30:10)", sample, &list);
 		const float *m = list.effects[0].warp.matrix;
 		double degrees = atan2(m[3], m[0]) * 180 / M_PI;
 
 		assert_true(degrees > -30.01 && degrees < 10.01);
 		/* In the sense of torchvision's rotate: against the clock. */
 		angles[(unsigned)fmin((degrees + 30.0) / 40 * BINS, BINS - 1)]++;
-		draw("random_affine(0, translate=0.1:0.16)", sample, &list);
+		chance_draw("random_affine(0, translate=0.1:0.16)", sample, &list);
 		m = list.effects[0].warp.matrix;
 		assert_true(fabsf(m[2]) <= 4 && fabsf(m[5]) <= 4 && m[0] == 1 && m[1] == 0);
 		shifts[0][(int)(m[2] + 4)]++;
 		shifts[1][(int)(m[5] + 4)]++;
-		draw("gaussian_blur(3, 0.5:1)", sample, &list);
+		chance_draw("gaussian_blur(3, 0.5:1)", sample, &list);
 		sigmas[(unsigned)((list.effects[0].gauss.sigma - 0.5) * 2 * BINS)]++;
 	}
-	expect_uniform(angles, BINS);
-	expect_uniform(sigmas, BINS);
+	chance_expect_uniform(angles, BINS);
+	chance_expect_uniform(sigmas, BINS);
 	/* 3.7 and 4.16 pixels to either side, rounded: the outermost whole numbers get less than the others. */
-	expect_uniform(shifts[0] + 2, 5);
-	expect_uniform(shifts[1] + 1, 7);
+	chance_expect_uniform(shifts[0] + 2, 5);
+	chance_expect_uniform(shifts[1] + 1, 7);
 	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);
 }
 
@@ -400,7 +384,7 @@ static void probability_is_met(void **state)
 		unsigned acted = 0;
 
 		for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-			draw(cases[i].text, sample, &list);
+			chance_draw(cases[i].text, sample, &list);
 			acted += list.count > 0;
 		}
 		if (fabs(acted - p * SAMPLES) > 4 * sqrt(p * (1 - p) * SAMPLES))
@@ -413,6 +397,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(order_is_kept),
 		cmocka_unit_test(without_chance_nothing_happens),
+		cmocka_unit_test(policies_run),
 		cmocka_unit_test(forms_are_filled),
 		cmocka_unit_test(jitter_is_uniform),
 		cmocka_unit_test(erasing_before_and_after),

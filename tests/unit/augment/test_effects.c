@@ -3,6 +3,7 @@
  * Every instruction set runs every case, and all is equal byte for byte but for what tolerances says.
  */
 #include "effects.h"
+#include "policy.h"
 #include "warp.h"
 
 #include <math.h>
@@ -158,9 +159,53 @@ static void make_effect(const struct wish *wish, const struct image *image, stru
 	}
 }
 
+static void add_operation(enum policy_space space, const double *v, unsigned bins, bool negative,
+			  double mode, double fill, const struct image *image,
+			  struct effect_list *list)
+{
+	struct effect_warp outside = {.bilinear = mode == 1};
+
+	set_fill(&outside, fill);
+	if (policy_effect(space, (enum policy_operation)v[0], (unsigned)v[1], bins, negative,
+			  image->width, image->height, &outside, &list->effects[list->count]))
+		list->count++;
+}
+
+/* As policy.c puts AugMix together. */
+static void make_mix(const double *v, const struct image *image, struct effect_list *list)
+{
+	double own = v[0], chains = v[1];
+
+	list->effects[list->count++] =
+		(struct effect){.kind = EFFECT_MIX_BEGIN, .weight = (float)own};
+	for (v += 2; chains > 0; chains--) {
+		float weight = (float)v[0] * (float)(1 - own);
+
+		for (double length = v[1]; length > 0; length--, v += 3)
+			add_operation(POLICY_MIX, v + 2, POLICY_AUTO_BINS, v[4] == 1, 1, -1, image,
+				      list);
+		v += 2;
+		list->effects[list->count++] =
+			(struct effect){.kind = EFFECT_MIX_ADD, .weight = weight};
+	}
+	list->effects[list->count++] = (struct effect){.kind = EFFECT_MIX_END};
+}
+
 /* The effects that a case is about. */
 static void make_list(const struct wish *wish, const struct image *image, struct effect_list *list)
 {
+	const double *v = wish->numbers;
+
+	list->count = 0;
+	if (strcmp(wish->name, "policy") == 0) {
+		add_operation((enum policy_space)v[0], v + 1, (unsigned)v[3], v[4] == 1, v[5], v[6],
+			      image, list);
+		return;
+	}
+	if (strcmp(wish->name, "mix") == 0) {
+		make_mix(v, image, list);
+		return;
+	}
 	list->count = 1;
 	make_effect(wish, image, &list->effects[0]);
 	if (!list->effects[0].kind)

@@ -131,6 +131,15 @@ static void errors_say_where(void **state)
 		     "expected one of random after 'value='");
 	expect_error("random_erasing(scale=0.1:2)", -EINVAL, 25, "scale is from 0 to 1");
 	expect_error("cutout(0)", -EINVAL, 7, "a size of 0");
+	expect_error("rand_augment(2, 31)", -EINVAL, 16,
+		     "magnitude 31 needs num_magnitude_bins=32 or more");
+	expect_error("rand_augment(num_magnitude_bins=5)", -EINVAL, 32, "a magnitude of at most 4");
+	expect_error("rand_augment(0)", -EINVAL, 13, "num_ops is from 1 to 16");
+	expect_error("auto_augment(flowers)", -EINVAL, 13, "expected one of imagenet|cifar10|svhn");
+	expect_error("aug_mix(11)", -EINVAL, 8, "severity is from 1 to 10");
+	expect_error("aug_mix(all_ops=1)", -EINVAL, 16, "expected one of true|false");
+	expect_error("aug_mix(3, 16, 8) aug_mix(3, 16, 8)", -E2BIG, 18, "more than 256 operations");
+	expect_error("TrivialAugmentWide", -EINVAL, 0, "did you mean 'trivial_augment_wide'?");
 	expect_error("RandomErasing()", -EINVAL, 0, "did you mean 'random_erasing'?");
 }
 
