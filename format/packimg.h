@@ -209,7 +209,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 /*
  * Makes the side data of a baseline JPEG: an index into its scan, with which packimg_decode starts at a region's first row and
  * decodes several rows at once, to the same pixels. Decodes the whole scan once to do so. Valid until the decoder's next call. -ENOTSUP: a kind that gets no index
- * (progressive, arithmetic, CMYK, 12 bit, restart intervals, several scans); -EBADMSG: damaged.
+ * (progressive, arithmetic, CMYK, 12 bit, restart markers within rows of MCUs, several scans); -EBADMSG: damaged.
  */
 int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
 		       const struct packimg_jpeg_info *info, const uint8_t **ret_side, size_t *ret_size);

@@ -78,10 +78,6 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 	if ((uint64_t)frame->mcus_wide * frame->mcus_high * frame->component_count >
 	    4 * (uint64_t)source->size)
 		return -EBADMSG;
-	/* libjpeg does not smooth chroma of one or two columns. */
-	if (frame->component_count == 3 && frame->components[0].h == 2 &&
-	    frame->components[1].width <= 2)
-		return -ENOTSUP;
 	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
 		r = jpeg_tables_get(&decoder->tables, frame->components[i].dc, 0, 0,
 				    &decoder->dc[i]);
@@ -191,7 +187,7 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 	size_t blocks = (size_t)pixels->mcu_column_end * pixels->mcu_blocks;
 	int r;
 
-	if (decoder->frame.restart_interval)
+	if (!jpeg_index_possible(&decoder->frame))
 		return -EBADMSG;
 	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &decoder->index);
 	/* Rows share a byte each, and reach two bytes on. */
@@ -293,7 +289,8 @@ struct place {
 	size_t stuffed, unstuffed; /* bytes passed */
 };
 
-static uint64_t stuffed_position(struct place *place, uint64_t bits)
+/* segment: the position is behind a restart marker. */
+static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segment)
 {
 	size_t target = bits >> 3;
 
@@ -301,14 +298,19 @@ static uint64_t stuffed_position(struct place *place, uint64_t bits)
 		size_t left = target - place->unstuffed;
 		const uint8_t *from = place->scan + place->stuffed;
 		const uint8_t *mark = memchr(from, 0xff, left);
+		size_t run = mark ? (size_t)(mark - from) : left;
 
-		if (!mark) {
-			place->stuffed += left;
-			place->unstuffed += left;
-		} else {
-			place->stuffed += (size_t)(mark - from) + 2;
-			place->unstuffed += (size_t)(mark - from) + 1;
+		place->stuffed += run;
+		place->unstuffed += run;
+		if (mark) { /* a stuffed FF, a fill byte, or a restart marker */
+			place->stuffed += mark[1] == 0xff ? 1 : 2;
+			place->unstuffed += mark[1] == 0;
 		}
+	}
+	if (segment) {
+		while (place->scan[place->stuffed + 1] == 0xff)
+			place->stuffed++;
+		place->stuffed += 2;
 	}
 	return 8 * (uint64_t)place->stuffed + (bits & 7);
 }
@@ -316,7 +318,7 @@ static uint64_t stuffed_position(struct place *place, uint64_t bits)
 /* Is there nothing but fill between the last coded bit and the end of image? */
 static bool ends_well(const struct jpeg_frame *frame, struct place *place, uint64_t bits)
 {
-	uint64_t at = stuffed_position(place, bits + 7) >> 3;
+	uint64_t at = stuffed_position(place, bits + 7, false) >> 3;
 
 	while (at + 2 < frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xff)
 		at++;
@@ -329,10 +331,9 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	const struct jpeg_frame *frame = &decoder->frame;
 	struct jpeg_sequential *sequential = &decoder->sequential;
 	struct place place;
-	uint64_t bits = 0;
 	int r = read_headers(decoder, source, true);
 
-	if (r == 0 && (frame->restart_interval || frame->scan_size > UINT32_MAX / 8))
+	if (r == 0 && !jpeg_index_possible(frame))
 		return -ENOTSUP;
 	r = r ?: scratch_reserve(&decoder->index_made, jpeg_index_size(frame));
 	r = r ?: jpeg_sequential_begin(sequential, frame, decoder->dc, decoder->ac, false, 0);
@@ -341,8 +342,13 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	jpeg_index_write_header(decoder->index_made.data, frame);
 	place = (struct place){.scan = frame->scan};
 	for (uint32_t row = 0; row < frame->mcus_high; row++) {
-		struct jpeg_index_row values = {.position = stuffed_position(&place, bits)};
+		struct jpeg_index_row values;
 
+		r = jpeg_sequential_enter(sequential);
+		if (r < 0)
+			return r;
+		values.position =
+			stuffed_position(&place, jpeg_sequential_position(sequential), r > 0);
 		for (uint32_t i = 0; i < frame->component_count; i++) {
 			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
 				return -EBADMSG;
@@ -352,9 +358,8 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 		r = jpeg_sequential_row(sequential, 0, 0, NULL);
 		if (r < 0)
 			return r;
-		bits = jpeg_sequential_position(sequential);
 	}
-	if (!ends_well(frame, &place, bits))
+	if (!ends_well(frame, &place, jpeg_sequential_position(sequential)))
 		return -EBADMSG;
 	*ret_index = decoder->index_made.data;
 	*ret_size = jpeg_index_size(frame);

@@ -53,7 +53,7 @@ int jpeg_baseline_coefficients(struct jpeg_baseline *decoder);
 
 /*
  * Decodes the whole scan once and makes its index (SPEC.md, "JPEG index"), valid until the next call. source->index is ignored. -ENOTSUP: a kind of
- * JPEG that has none (restart intervals among them: they carry their own); -EBADMSG: damaged.
+ * JPEG that has none (restart markers within rows among them); -EBADMSG: damaged.
  */
 int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source, const uint8_t **ret_index,
 			size_t *ret_size);

@@ -68,6 +68,14 @@ static int parse_huffman(struct parser *parser, const uint8_t *p, size_t size)
 	return 0;
 }
 
+/* Luma 1, 2 or 4 times as wide as chroma and once or twice as high. */
+static bool sampling_fits(uint32_t component, uint32_t h, uint32_t v)
+{
+	if (component > 0)
+		return h == 1 && v == 1;
+	return (h == 1 || h == 2 || h == 4) && (v == 1 || v == 2);
+}
+
 static int parse_frame(struct parser *parser, const uint8_t *p, size_t size)
 {
 	struct jpeg_frame *frame = &parser->frame;
@@ -87,10 +95,7 @@ static int parse_frame(struct parser *parser, const uint8_t *p, size_t size)
 		component->h = p[7 + 3 * i] >> 4;
 		component->v = p[7 + 3 * i] & 15;
 		component->quant_slot = p[8 + 3 * i];
-		if (component->quant_slot > 3 || component->h < 1 || component->h > 2 ||
-		    component->v < 1 || component->v > 2)
-			return -ENOTSUP;
-		if (i > 0 && (component->h != 1 || component->v != 1))
+		if (component->quant_slot > 3 || !sampling_fits(i, component->h, component->v))
 			return -ENOTSUP;
 	}
 	parser->have_frame = true;

@@ -23,6 +23,12 @@ static uint32_t get32(const uint8_t *p)
 	return le32toh(value);
 }
 
+bool jpeg_index_possible(const struct jpeg_frame *frame)
+{
+	return frame->restart_interval % frame->mcus_wide == 0 &&
+	       frame->scan_size <= UINT32_MAX / 8;
+}
+
 size_t jpeg_index_size(const struct jpeg_frame *frame)
 {
 	return JPEG_INDEX_HEADER_SIZE + (size_t)frame->mcus_high * row_size(frame);

@@ -6,6 +6,8 @@
 
 #include "jpeg_frame.h"
 
+#include <stdbool.h>
+
 enum {
 	JPEG_INDEX_VERSION = 1,
 	JPEG_INDEX_HEADER_SIZE = 8, /* version, components, 2 reserved bytes, MCU rows as uint32 */
@@ -22,6 +24,8 @@ struct jpeg_index_row {
 	int16_t dc[JPEG_COMPONENTS_MAX];
 };
 
+/* Can the frame have one? Restart markers must stand between rows only, and places must fit into 32 bits. */
+bool jpeg_index_possible(const struct jpeg_frame *frame);
 /* Bytes of an index for a frame. */
 size_t jpeg_index_size(const struct jpeg_frame *frame);
 void jpeg_index_write_header(uint8_t *output, const struct jpeg_frame *frame);

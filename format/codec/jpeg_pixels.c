@@ -42,22 +42,25 @@ static size_t row_room(uint32_t width)
 	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
 }
 
+/* libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to look at. */
+static bool is_smooth(const struct jpeg_component *component, uint32_t h_factor, uint32_t v_factor)
+{
+	if (h_factor == 1)
+		return v_factor == 2;
+	return h_factor == 2 && component->width > 2;
+}
+
 /*
  * Which samples of a component the region needs: with triangle upsampling also the neighbours, as far as the component reaches.
  */
-static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, uint32_t extent,
+static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth, uint32_t extent,
 		      uint32_t *ret_first, uint32_t *ret_end)
 {
-	uint32_t end = first + size;
+	uint32_t last = (first + size - 1) / factor, margin = smooth && factor > 1;
 
-	if (factor == 1) {
-		*ret_first = first;
-		*ret_end = end;
-		return;
-	}
-	first /= 2;
-	*ret_first = first > 0 ? first - 1 : 0;
-	*ret_end = min32((end - 1) / 2 + 2, extent);
+	first /= factor;
+	*ret_first = first > margin ? first - margin : 0;
+	*ret_end = min32(last + 1 + margin, extent);
 }
 
 /* Which MCUs hold them. */
@@ -73,9 +76,12 @@ static void plan_region(struct jpeg_pixels *pixels)
 		struct jpeg_plane *plane = &pixels->planes[i];
 		uint32_t wide = 8 * component->h, high = 8 * component->v;
 
-		plan_axis(pixels->x, pixels->width, frame->components[0].h / component->h,
+		plane->h_factor = frame->components[0].h / component->h;
+		plane->v_factor = frame->components[0].v / component->v;
+		plane->smooth = is_smooth(component, plane->h_factor, plane->v_factor);
+		plan_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth,
 			  component->width, &plane->column_first, &plane->column_end);
-		plan_axis(pixels->y, pixels->height, frame->components[0].v / component->v,
+		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth,
 			  component->height, &plane->row_first, &plane->row_end);
 		pixels->mcu_column_first =
 			min32(pixels->mcu_column_first, plane->column_first / wide);
@@ -102,20 +108,22 @@ static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 	}
 }
 
-static bool halved_v(const struct jpeg_frame *frame, uint32_t component)
+/* Does the last line of an MCU row depend on the chroma below it? */
+static bool looks_ahead(const struct jpeg_pixels *pixels)
 {
-	return frame->components[component].v < frame->components[0].v;
+	const struct jpeg_plane *chroma = &pixels->planes[1];
+
+	return pixels->frame->component_count > 1 && chroma->smooth && chroma->v_factor > 1;
 }
 
-/* Two MCU rows where upsampling looks back, else one. Returns the bytes that the samples take. */
+/* Two MCU rows where upsampling looks beyond one, else one. Returns the bytes that the samples take. */
 static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 {
 	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_component *component = &frame->components[i];
 	struct jpeg_plane *plane = &pixels->planes[i];
-	bool looks_back = frame->component_count > 1 && halved_v(frame, 1);
 
-	plane->row_mask = 8 * component->v * (looks_back ? 2 : 1) - 1;
+	plane->row_mask = 8 * component->v * (looks_ahead(pixels) ? 2 : 1) - 1;
 	plane->left = pixels->mcu_column_first * component->h * 8;
 	plane->blocks_wide = (pixels->mcu_column_end - pixels->mcu_column_first) * component->h;
 	plane->stride =
@@ -176,25 +184,29 @@ static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
 static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
 				   uint8_t *work, uint16_t *sums)
 {
-	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_kernels *kernels = pixels->kernels;
-	const struct jpeg_component *component = &frame->components[i];
+	const struct jpeg_component *component = &pixels->frame->components[i];
 	const struct jpeg_plane *plane = &pixels->planes[i];
 	uint32_t first = plane->column_first, end = plane->column_end, row = y, far = y;
-	uint32_t skip;
-	bool halved_h = frame->components[0].h == 2;
+	bool wider = plane->h_factor > 1, higher = plane->v_factor > 1;
+	uint32_t skip = wider ? pixels->x - 2 * first : 0;
 	uint8_t *near_row;
 
-	if (halved_v(frame, i)) {
+	if (!plane->smooth && (wider || higher)) {
+		near_row = plane_row(plane, y / plane->v_factor);
+		for (uint32_t x = 0; x < pixels->width; x++)
+			work[x] = near_row[(pixels->x + x) / plane->h_factor];
+		return work;
+	}
+	if (higher) {
 		row = y / 2;
 		far = y & 1 ? min32(row + 1, component->height - 1) : row > 0 ? row - 1 : 0;
 	}
 	near_row = plane_row(plane, row);
-	skip = halved_h ? pixels->x - 2 * first : 0;
-	if (halved_v(frame, i)) {
+	if (higher) {
 		kernels->column_sums(near_row + first, plane_row(plane, far) + first, sums,
 				     end - first);
-		if (!halved_h) {
+		if (!wider) {
 			kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
 			return work;
 		}
@@ -203,7 +215,7 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 		kernels->upsample_hv(sums, work, end - first);
 		return work + skip;
 	}
-	if (!halved_h)
+	if (!wider)
 		return near_row + first;
 	/* Outside [first, end) lie margins and samples that no pixel of the region depends on. */
 	near_row[(int64_t)first - 1] = near_row[first];
@@ -244,11 +256,9 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 					      plane_row(plane, 8 * (mcu_row * v + j)) + plane->left,
 					      plane->stride);
 	}
-	/* The last line of an MCU row waits for the chroma below it. */
 	if (mcu_row + 1 < pixels->mcu_row_end) {
 		end = (mcu_row + 1) * frame->mcu_height;
-		if (frame->component_count > 1 && halved_v(frame, 1))
-			end--;
+		end -= looks_ahead(pixels);
 	}
 	for (; pixels->y + pixels->rows_done < end; pixels->rows_done++)
 		finish_row(pixels, pixels->rows_done);

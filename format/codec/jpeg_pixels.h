@@ -17,6 +17,8 @@ enum {
 
 /* The part of a component that the region needs. */
 struct jpeg_plane {
+	uint32_t h_factor, v_factor; /* pixels a sample stands for */
+	bool smooth;                 /* upsampled by triangles, else by repetition */
 	uint32_t column_first, column_end; /* samples that pixels or their upsampling depend on */
 	uint32_t row_first, row_end;
 	uint32_t left;         /* first column kept */

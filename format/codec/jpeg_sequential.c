@@ -22,21 +22,26 @@ static void begin_segment(struct jpeg_sequential *sequential, uint32_t segment)
 	sequential->mcus_left = sequential->frame->restart_interval;
 }
 
+int jpeg_sequential_enter(struct jpeg_sequential *sequential)
+{
+	if (!sequential->frame->restart_interval || sequential->mcus_left > 0)
+		return 0;
+	if (jpeg_reader_overrun(&sequential->reader) ||
+	    sequential->segment >= sequential->segment_count)
+		return -EBADMSG;
+	begin_segment(sequential, sequential->segment + 1);
+	return 1;
+}
+
 /* blocks NULL: decode and drop. */
 static int decode_mcu(struct jpeg_sequential *sequential, int16_t *blocks)
 {
 	const uint8_t *places = jpeg_places[sequential->zigzag];
 	struct jpeg_reader *reader = &sequential->reader;
 
-	if (sequential->frame->restart_interval) {
-		if (sequential->mcus_left == 0) {
-			if (jpeg_reader_overrun(reader) ||
-			    sequential->segment >= sequential->segment_count)
-				return -EBADMSG;
-			begin_segment(sequential, sequential->segment + 1);
-		}
-		sequential->mcus_left--;
-	}
+	if (jpeg_sequential_enter(sequential) < 0)
+		return -EBADMSG;
+	sequential->mcus_left--;
 	for (uint32_t i = 0; i < sequential->frame->component_count; i++) {
 		const struct jpeg_component *component = &sequential->frame->components[i];
 		const struct jpeg_table *dc = sequential->dc_tables[i];

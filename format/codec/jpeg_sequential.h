@@ -28,6 +28,8 @@ void jpeg_sequential_deinit(struct jpeg_sequential *sequential);
 int jpeg_sequential_begin(struct jpeg_sequential *sequential, const struct jpeg_frame *frame,
 			  const struct jpeg_table *const *dc_tables, const struct jpeg_table *const *ac_tables,
 			  bool zigzag, uint32_t row);
+/* Goes behind the restart marker, if the next MCU row begins with one, and returns 1 then, else 0; -EBADMSG. jpeg_sequential_row does it, too. */
+int jpeg_sequential_enter(struct jpeg_sequential *sequential);
 /* Decodes the next MCU row; MCUs first .. end - 1 go to blocks, in coded order. -EBADMSG. */
 int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint32_t end, int16_t *blocks);
 /* Bits of the unstuffed scan that lie behind. */

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 enum {
-	JPEG_MCU_BLOCKS_MAX = 6,
+	JPEG_MCU_BLOCKS_MAX = 10,
 	JPEG_STREAM_BLOCKS_SPARE = 16, /* blocks behind a task's last that may be written (they are garbage then) */
 };
 

@@ -15,7 +15,7 @@ static const struct {
 	[UNINDEXED_PROGRESSIVE] = {"progressive", "progressive", TRANSCODE},
 	[UNINDEXED_ARITHMETIC] = {"arithmetic", "with arithmetic coding", TRANSCODE},
 	[UNINDEXED_SCANS] = {"several_scans", "with a scan for each component", TRANSCODE},
-	[UNINDEXED_RESTART] = {"restart_intervals", "with restart intervals", TRANSCODE},
+	[UNINDEXED_RESTART] = {"restart_intervals", "with restart markers within rows", TRANSCODE},
 	[UNINDEXED_CMYK] = {"cmyk", "in CMYK", REENCODE},
 	[UNINDEXED_PRECISION] = {"precision", "of more than 8 bits",
 				 "no decoder here reads them; make 8-bit files of them"},
