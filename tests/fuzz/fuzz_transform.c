@@ -1,7 +1,9 @@
 /*
  * Pipeline text: whatever it says is refused with a place in the text, or gives a pipeline whose plans stay inside the image
- * and make what transform_shape promises.
+ * and make what transform_shape promises, and whose effects run on pictures of their sizes.
  */
+#include "augment_isa.h"
+#include "effects.h"
 #include "fuzz.h"
 #include "plan.h"
 
@@ -29,6 +31,33 @@ static void check_axis(const struct plan_axis *axis, uint32_t source, uint32_t c
 	check(grid >= 0 && grid + content <= axis->grid);
 }
 
+enum { EFFECT_PIXELS_MAX = 5000 }; /* more would only be slow */
+
+/* Runs a stage's effects with every instruction set. */
+static void check_effects(const struct plan *plan, const struct plan_stage *stage)
+{
+	static struct effects *effects[3];
+	size_t size = (size_t)stage->x.count * stage->y.count * 4;
+	const uint8_t *reference = NULL;
+
+	if (stage->effect_count == 0 || size > (size_t)EFFECT_PIXELS_MAX * 4)
+		return;
+	for (int isa = 0; isa <= (int)augment_isa_supported(); isa++) {
+		uint8_t *pixels;
+
+		if (!effects[isa])
+			check(effects_new((enum augment_isa)isa, &effects[isa]) == 0);
+		check(effects_begin(effects[isa], stage->x.count, stage->y.count, &pixels) == 0);
+		for (size_t i = 0; i < size; i++)
+			pixels[i] = i % 4 == 3 ? 0 : (uint8_t)(i * i * 2654435761u >> 13);
+		check(effects_run(effects[isa], plan->effects.effects + stage->effect_begin,
+				  stage->effect_count) == 0);
+		if (isa == 0)
+			reference = effects_row(effects[isa], 0);
+		check(memcmp(effects_row(effects[isa], 0), reference, size) == 0);
+	}
+}
+
 static void check_plan(const struct transform *transform, uint32_t width, uint32_t height,
 		       uint64_t epoch)
 {
@@ -42,11 +71,20 @@ static void check_plan(const struct transform *transform, uint32_t width, uint32
 		check(memchr(error.text, 0, sizeof(error.text)) && error.text[0]);
 		return;
 	}
+	check(plan.effects.count <= EFFECTS_MAX && plan.erasure_count <= TRANSFORM_STEPS_MAX);
+	for (unsigned i = 0; i < plan.erasure_count; i++) {
+		const struct erase *erase = &plan.erasures[i];
+
+		check(erase->x + erase->width <= shape.width &&
+		      erase->y + erase->height <= shape.height);
+	}
 	check(plan.stage_count >= 1 && plan.stage_count <= TRANSFORM_STEPS_MAX + 1);
 	for (unsigned i = 0; i < plan.stage_count; i++) {
 		const struct plan_stage *stage = &plan.stages[i];
 		const struct plan_stage *next = i + 1 < plan.stage_count ? stage + 1 : NULL;
 
+		check(stage->effect_begin + stage->effect_count <= plan.effects.count);
+		check_effects(&plan, stage);
 		check_axis(&stage->x, i ? stage[-1].x.count : width,
 			   next ? next->x.source : shape.width);
 		check_axis(&stage->y, i ? stage[-1].y.count : height,

@@ -36,15 +36,20 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static uint64_t hash_with(struct fixture *fixture, const char *environment, const char *threads)
+static uint64_t hash_of(struct fixture *fixture, const char *steps, const char *environment, const char *threads)
 {
-	struct feed_options options = fixture_options(fixture, dataset, pipeline);
+	struct feed_options options = fixture_options(fixture, dataset, steps);
 	fixture_start(fixture, environment, "--threads", threads, NULL);
 	struct feed *feed = fixture_open(&options);
 	uint64_t hash = fixture_hash(feed, BATCHES);
 	feed_close(feed);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 	return hash;
+}
+
+static uint64_t hash_with(struct fixture *fixture, const char *environment, const char *threads)
+{
+	return hash_of(fixture, pipeline, environment, threads);
 }
 
 static void threads_and_instruction_sets(void **state)
@@ -55,6 +60,19 @@ static void threads_and_instruction_sets(void **state)
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=c", "2"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx2", "2"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx512", "2"), hash);
+}
+
+/* Every kernel that changes pixels has its turn. */
+static void augmented(void **state)
+{
+	static const char steps[] =
+		"random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, 0.1) rand_augment(2, 15, interpolation=bilinear) "
+		"aug_mix gaussian_blur(9, p=0.3) to(f16) normalize(imagenet) random_erasing(0.25, value=random)";
+	uint64_t hash = hash_of(*state, steps, NULL, "1");
+
+	assert_int_equal(hash_of(*state, steps, NULL, "5"), hash);
+	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=c", "2"), hash);
+	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx2", "2"), hash);
 }
 
 /* From the disk and not from the page cache, so that reading ahead has something to do. */
@@ -228,6 +246,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_and_instruction_sets),
+		cmocka_unit_test(augmented),
 		cmocka_unit_test(cold),
 		cmocka_unit_test(resume_anywhere),
 		cmocka_unit_test(ranks_see_each_sample_once),
