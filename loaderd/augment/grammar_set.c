@@ -168,7 +168,7 @@ static int set_rand_augment(struct transform_error *error, const struct value *v
 	return 0;
 }
 
-static int set_aug_mix(struct transform_error *error, const struct value *values, struct step *step)
+static void set_aug_mix(const struct value *values, struct step *step)
 {
 	struct step_policy *policy = &step->policy;
 	double depth = number_or(&values[2], -1);
@@ -179,7 +179,6 @@ static int set_aug_mix(struct transform_error *error, const struct value *values
 	policy->alpha = number_or(&values[3], 1);
 	policy->all_operations = !given(&values[4]) || strcmp(values[4].word, "true") == 0;
 	set_policy_outside(&values[5], &values[6], true, step);
-	return 0;
 }
 
 static void set_auto_augment(const struct value *values, struct step *step)
@@ -190,6 +189,27 @@ static void set_auto_augment(const struct value *values, struct step *step)
 			       : strcmp(word, "cifar10") == 0 ? STEP_LEARNED_CIFAR10
 							      : STEP_LEARNED_SVHN;
 	set_policy_outside(&values[1], &values[2], false, step);
+}
+
+static int set_policy(struct transform_error *error, enum step_kind kind,
+		      const struct value *values, struct step *step)
+{
+	switch (kind) {
+	case STEP_RAND_AUGMENT:
+		return set_rand_augment(error, values, step);
+	case STEP_TRIVIAL_AUGMENT:
+		step->policy.bins = (unsigned)number_or(&values[0], 31);
+		set_policy_outside(&values[1], &values[2], false, step);
+		return 0;
+	case STEP_AUG_MIX:
+		set_aug_mix(values, step);
+		return 0;
+	case STEP_AUTO_AUGMENT:
+		set_auto_augment(values, step);
+		return 0;
+	default:
+		return 0;
+	}
 }
 
 int grammar_set(struct transform_error *error, const struct rule *rule,
@@ -249,18 +269,7 @@ int grammar_set(struct transform_error *error, const struct rule *rule,
 		step->pad_y = (uint32_t)values[0].numbers[1];
 		step->probability = number_or(&values[1], 1);
 		return set_erased(error, &values[2], step);
-	case STEP_RAND_AUGMENT:
-		return set_rand_augment(error, values, step);
-	case STEP_TRIVIAL_AUGMENT:
-		step->policy.bins = (unsigned)number_or(&values[0], 31);
-		set_policy_outside(&values[1], &values[2], false, step);
-		return 0;
-	case STEP_AUG_MIX:
-		return set_aug_mix(error, values, step);
-	case STEP_AUTO_AUGMENT:
-		set_auto_augment(values, step);
-		return 0;
 	default:
-		return 0;
+		return set_policy(error, rule->kind, values, step);
 	}
 }
