@@ -277,7 +277,8 @@ static int refuse_indexed(const struct index *index, uint64_t indexed, uint64_t 
 /* Finds out from the headers whether there is anything to be done. */
 static int look_first(struct index *index, struct packimg_error *error)
 {
-	uint64_t jpegs = 0, indexed = 0, wanting = 0;
+	uint64_t jpegs = 0, indexed = 0;
+	bool rebuild = index->options->rebuild;
 
 	for (uint64_t i = 0; i < packimg_count(index->dataset); i++) {
 		struct packimg_sample sample;
@@ -287,13 +288,16 @@ static int look_first(struct index *index, struct packimg_error *error)
 		    sample.codec != PACKIMG_CODEC_JPEG)
 			continue;
 		jpegs++;
-		if (packimg_sample_indexed(&sample))
-			indexed++;
-		else if (probe_sample(&sample, &info) && unindexed_reason(&info) == UNINDEXED_OTHER)
-			wanting++;
+		if (!packimg_sample_indexed(&sample)) {
+			if (probe_sample(&sample, &info) &&
+			    unindexed_reason(&info) == UNINDEXED_OTHER)
+				return 0;
+			continue;
+		}
+		if (rebuild)
+			return 0;
+		indexed++;
 	}
-	if (wanting || (indexed && index->options->rebuild))
-		return 0;
 	return refuse_indexed(index, indexed, jpegs, error);
 }
 
