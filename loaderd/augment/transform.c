@@ -17,7 +17,7 @@ enum {
 	/* Source rows that a copy asks for ahead of the one at hand. */
 	COPY_AHEAD = 8,
 	/* One row in so many is timed on its way through the store. */
-	TIMED_ROWS = 16,
+	TIMED_ROWS = 32,
 };
 
 struct transform_scratch {
