@@ -57,6 +57,7 @@ struct client {
 	struct desk *desk;
 	struct feed *feed;
 	enum consume consume;
+	uint64_t step_ns;
 	uint8_t *copy;
 	size_t copy_size;
 	volatile uint64_t sum; /* keeps the reading from being optimised away */
@@ -91,6 +92,17 @@ static int client_consume(struct client *client, const struct feed_batch *batch)
 	return -EINVAL;
 }
 
+/* Keeps a batch for the rest of a step that began when it came. */
+static void client_hold(const struct client *client, uint64_t begun_ns)
+{
+	uint64_t end_ns = begun_ns + client->step_ns;
+	struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u),
+			       .tv_nsec = (long)(end_ns % 1000000000u)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+		;
+}
+
 /* Takes one batch, consumes it and gives it back; the time of feed_next goes to ret_wait_ns. */
 static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
 {
@@ -106,6 +118,8 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 		return r < 0 ? r : -ENODATA;
 	}
 	r = client_consume(client, batch);
+	if (!r && client->step_ns)
+		client_hold(client, asked + *ret_wait_ns);
 	return r ? r : feed_release(client->feed, batch);
 }
 
@@ -181,8 +195,10 @@ pid_t client_start(struct board *board, const struct settings *settings, const s
 	if (child)
 		return child;
 
-	struct client client = {
-		.board = board, .desk = &board->desks[number], .consume = settings->consume};
+	struct client client = {.board = board,
+				.desk = &board->desks[number],
+				.consume = settings->consume,
+				.step_ns = (uint64_t)(settings->step_s * 1e9)};
 	struct feed_options options;
 
 	/* Dies with its parent, also when that has gone already. */

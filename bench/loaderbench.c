@@ -12,6 +12,7 @@
 
 #include "copy.h"
 #include "digest.h"
+#include "explain.h"
 #include "plot.h"
 #include "point.h"
 #include "report.h"
@@ -41,7 +42,7 @@ struct arguments {
 	size_t isa_count;
 	unsigned rounds;
 	uint64_t hash;
-	int memcpy;
+	int memcpy, explain;
 	const char *json, *plot;
 };
 
@@ -56,6 +57,8 @@ enum key {
 	KEY_WARMUP = 'w',
 	KEY_ROUNDS = 'r',
 	KEY_CONSUME = 256,
+	KEY_STEP,
+	KEY_EXPLAIN,
 	KEY_SLOTS,
 	KEY_SEED,
 	KEY_STORED_ORDER,
@@ -87,6 +90,8 @@ static const struct argp_option options[] = {
 	 2},
 	{"consume", KEY_CONSUME, "HOW", 0,
 	 "What clients do with a batch: none (default), read, copy", 2},
+	{"step", KEY_STEP, "MS", 0,
+	 "Milliseconds that a client holds each batch, as a training step would", 2},
 	{"slots", KEY_SLOTS, "N", 0,
 	 "Batches of shared memory per feed (default: the daemon's choice)", 2},
 	{"seed", KEY_SEED, "N", 0, "Of order and augmentation (default 1)", 2},
@@ -95,6 +100,8 @@ static const struct argp_option options[] = {
 	{"daemon", KEY_DAEMON, "PROGRAM", 0, "The loaderd to start", 2},
 	{"memcpy", KEY_MEMCPY, 0, 0, "Measure this machine's memcpy beside every point", 2},
 	{0, 0, 0, 0, "Results:", 3},
+	{"explain", KEY_EXPLAIN, 0, 0,
+	 "Say in words what the limit is, and what changes would bring, instead of the table", 3},
 	{"json", KEY_JSON, "FILE", 0, "Write JSON too; - for standard output in place of the table",
 	 3},
 	{"plot", KEY_PLOT, "FILE", 0, "Write a plot too (SVG)", 3},
@@ -194,6 +201,9 @@ static void sort_positional(struct argp_state *state, struct arguments *argument
 	    (arguments->threads.count || arguments->isa_count || arguments->kill.count))
 		argp_error(state, "--threads, --isa and --kill are for private daemons, not for "
 				  "the one at --socket");
+	if (arguments->explain && (arguments->hash || arguments->isa_count))
+		argp_error(state, "--explain goes neither with --hash nor with --isa; for another "
+				  "instruction set, set LOADERD_ISA");
 	if ((arguments->reopen.count || arguments->kill.count) && !arguments->hash)
 		argp_error(state, "--reopen and --kill go with --hash");
 }
@@ -219,6 +229,10 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_CONSUME:
 		parse_consume(state, text, settings);
+		return 0;
+	case KEY_STEP:
+		settings->step_s =
+			(double)parse_number(state, "step", text, 0, 3600000, NULL) * 1e-3;
 		return 0;
 	case KEY_SLOTS:
 		settings->slots = (uint32_t)parse_number(state, "slots", text, 1, 256, NULL);
@@ -268,6 +282,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_ISA:
 		parse_isas(state, text, arguments);
+		return 0;
+	case KEY_EXPLAIN:
+		arguments->explain = 1;
 		return 0;
 	case KEY_JSON:
 		arguments->json = text;
@@ -420,6 +437,40 @@ static int write_to(const char *path, const struct report *report,
 	return r;
 }
 
+/* A point that cannot be explained counts as one that could not be measured. */
+static int explain(const struct arguments *arguments, struct row *rows, size_t count)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct row *row = &rows[i];
+
+		if (row->error)
+			continue;
+		row->explanation = calloc(1, sizeof(*row->explanation));
+		row->error = row->explanation
+				     ? explanation_make(&arguments->settings, &row->point,
+							&row->median, row->explanation, row->text)
+				     : -ENOMEM;
+		r = row->error ? row->error : r;
+	}
+	return r;
+}
+
+static void explain_to(const struct report *report, FILE *out)
+{
+	for (size_t i = 0; i < report->count; i++) {
+		const struct row *row = &report->rows[i];
+
+		if (i > 0)
+			fputc('\n', out);
+		if (row->error)
+			fprintf(out, "%s: %s\n", row->point.dataset, row->text);
+		else
+			explanation_text(row->explanation, out);
+	}
+}
+
 static int measure_and_report(const struct arguments *arguments, struct row *rows, size_t count)
 {
 	struct report report = {.settings = &arguments->settings,
@@ -428,7 +479,13 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 				.count = count};
 	int r = measure(arguments, rows, count);
 
-	if (!arguments->json || strcmp(arguments->json, "-"))
+	if (arguments->explain && explain(arguments, rows, count))
+		r = -EIO;
+	if (arguments->json && !strcmp(arguments->json, "-"))
+		;
+	else if (arguments->explain)
+		explain_to(&report, stdout);
+	else
 		report_table(&report, stdout);
 	if (arguments->json && write_to(arguments->json, &report, report_json))
 		r = -EIO;
@@ -509,8 +566,10 @@ int main(int argc, char **argv)
 	if (!r)
 		r = arguments.hash ? hash(&arguments, rows, count)
 				   : measure_and_report(&arguments, rows, count);
-	for (size_t i = 0; rows && i < count; i++)
+	for (size_t i = 0; rows && i < count; i++) {
 		free((char *)rows[i].point.pipeline);
+		free(rows[i].explanation);
+	}
 	free(rows);
 	return r ? 1 : 0;
 }

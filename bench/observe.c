@@ -46,22 +46,6 @@ static int is_watched(const pid_t *clients, unsigned client_count, uint32_t pid)
 	return 0;
 }
 
-static void add_times(const Loaderd__FeedStatus *feed, struct limit_times *sum)
-{
-	struct limit_times times;
-
-	limit_times(feed, NULL, &times);
-	sum->stall_client += times.stall_client;
-	sum->stall_daemon += times.stall_daemon;
-	sum->wait += times.wait;
-	sum->queued += times.queued;
-	sum->read += times.read;
-	sum->decode += times.decode;
-	sum->resize += times.resize;
-	sum->store += times.store;
-	sum->other += times.other;
-}
-
 static void sum_feeds(const Loaderd__Status *status, const pid_t *clients, unsigned client_count,
 		      struct sight *sight)
 {
@@ -72,7 +56,7 @@ static void sum_feeds(const Loaderd__Status *status, const pid_t *clients, unsig
 			continue;
 		sight->feeds++;
 		sight->images += feed->images;
-		add_times(feed, &sight->times);
+		limit_times_add(&sight->times, feed);
 	}
 }
 

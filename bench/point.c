@@ -209,6 +209,30 @@ static double per_image_us(uint64_t ns, double images)
 	return (double)ns * 1e-3 / images;
 }
 
+static void measure_threads(const struct run *run, double window_ns, double images, unsigned cores,
+			    struct measurement *measurement)
+{
+	const struct sight *before = &run->before, *after = &run->after;
+	const struct limit_times t = limit_times_between(&before->times, &after->times);
+	double all_ns = window_ns * (after->threads ? after->threads : 1);
+
+	measurement->read_us = per_image_us(t.read, images);
+	measurement->decode_us = per_image_us(t.decode, images);
+	measurement->resize_us = per_image_us(t.resize, images);
+	measurement->store_us = per_image_us(t.store, images);
+	measurement->other_us = per_image_us(t.other, images);
+	measurement->wait_us = per_image_us(t.wait, images);
+	measurement->queued_us = per_image_us(t.queued, images);
+	measurement->stall_daemon =
+		(double)t.stall_daemon / (window_ns * (after->feeds ? after->feeds : 1));
+	measurement->busy = (double)limit_work(&t) / all_ns;
+	measurement->waiting = (double)t.wait / all_ns;
+	measurement->queued = (double)t.queued / all_ns;
+	measurement->idle = (double)(after->idle_ns - before->idle_ns) / all_ns;
+	measurement->capacity_us = window_ns * cores * 1e-3 / images;
+	measurement->limit = limit_judge(&t, (uint64_t)(window_ns * cores));
+}
+
 static void measure_daemon(const struct run *run, struct measurement *measurement)
 {
 	const struct sight *before = &run->before, *after = &run->after;
@@ -225,18 +249,7 @@ static void measure_daemon(const struct run *run, struct measurement *measuremen
 		cores = after->threads;
 	measurement->images_per_s_core = measurement->images_per_s / (cores ? cores : 1);
 	measurement->cpu_us = per_image_us(after->cpu_ns - before->cpu_ns, images);
-	measurement->read_us = per_image_us(after->times.read - before->times.read, images);
-	measurement->decode_us = per_image_us(after->times.decode - before->times.decode, images);
-	measurement->resize_us = per_image_us(after->times.resize - before->times.resize, images);
-	measurement->store_us = per_image_us(after->times.store - before->times.store, images);
-	measurement->other_us = per_image_us(after->times.other - before->times.other, images);
-	measurement->wait_us = per_image_us(after->times.wait - before->times.wait, images);
-	measurement->queued_us = per_image_us(after->times.queued - before->times.queued, images);
-	measurement->stall_daemon =
-		(double)(after->times.stall_daemon - before->times.stall_daemon) /
-		(window_ns * (after->feeds ? after->feeds : 1));
-	measurement->idle = (double)(after->idle_ns - before->idle_ns) /
-			    (window_ns * (after->threads ? after->threads : 1));
+	measure_threads(run, window_ns, images, cores ? cores : 1, measurement);
 	measurement->private_mib = (double)after->private_bytes / 0x1p20;
 	measurement->pss_mib = (double)after->pss_bytes / 0x1p20;
 	measurement->shared_mib = (double)after->shared_bytes / 0x1p20;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "feed.h"
+#include "limit.h"
 
 enum {
 	POINT_CLIENTS_MAX = 64,
@@ -32,6 +33,7 @@ struct settings {
 	uint32_t slots; /* 0: the daemon chooses */
 	int stored_order;
 	enum consume consume;
+	double step_s; /* that a client holds each batch, as a training step would */
 };
 
 /* What is swept. */
@@ -58,7 +60,10 @@ struct measurement {
 	double wait_p50_ms, wait_p99_ms;		/* from asking for a batch to having it */
 	double stall_client,
 		stall_daemon; /* share of time waiting: mean of the clients, mean of their feeds */
-	double idle; /* share of the daemon's threads' time with nothing to do */
+	/* Shares of the daemon's threads' time: used, asleep until stored bytes came, ready while others had the CPUs, with nothing to do. */
+	double busy, waiting, queued, idle;
+	double capacity_us; /* CPU time per image that they could have had */
+	enum limit limit;
 	double private_mib;   /* anonymous memory of the daemon, proportional */
 	double pss_mib;	      /* the daemon with its share of mapped files and rings */
 	double shared_mib;    /* rings */

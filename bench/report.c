@@ -16,10 +16,11 @@
 	X(images_per_s)                                                                            \
 	X(bytes_per_s)                                                                             \
 	X(images_per_s_core)                                                                       \
-	X(cpu_us) X(client_cpu_us) X(read_us) X(decode_us) X(resize_us) X(store_us) X(other_us)     \
-		X(wait_us) X(queued_us) X(wait_p50_ms) X(wait_p99_ms) X(stall_client)              \
-			X(stall_daemon) X(idle) X(private_mib) X(pss_mib) X(shared_mib)            \
-				X(memcpy_bytes_per_s)
+	X(cpu_us)                                                                                  \
+	X(client_cpu_us) X(read_us) X(decode_us) X(resize_us) X(store_us) X(other_us) X(wait_us)   \
+		X(queued_us) X(wait_p50_ms) X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) \
+			X(waiting) X(queued) X(idle) X(capacity_us) X(private_mib) X(pss_mib)      \
+				X(shared_mib) X(memcpy_bytes_per_s)
 
 static const size_t figures[] = {
 #define X(name) offsetof(struct measurement, name),
@@ -140,15 +141,15 @@ void report_table(const struct report *report, FILE *out)
 		left += widths[axis] + 2;
 	}
 	fprintf(out, "%*s%9s %6s %8s %42s %15s %17s %15s %14s\n", left, "", "", "", "per",
-		"CPU time per image, us", "waits, us", "batch wait, ms", "time waiting", "memory, MiB");
+		"CPU time per image, us", "waits, us", "batch wait, ms", "time waiting",
+		"memory, MiB");
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++)
 		if (widths[axis])
 			fprintf(out, axis == AXIS_DATASET ? "%-*s  " : "%*s  ", widths[axis],
 				axis_names[axis]);
 	fprintf(out, "%9s %6s %8s %7s %6s %6s %6s %6s %6s %7s %7s %8s %8s %7s %7s %7s %6s",
 		"images/s", "spread", "core", "all", "read", "decode", "resize", "store", "other",
-		"storage", "cpu", "p50", "p99",
-		"client", "daemon", "private", "rings");
+		"storage", "cpu", "p50", "p99", "client", "daemon", "private", "rings");
 	if (has_memcpy(report))
 		fprintf(out, " %7s %7s %7s", "GB/s", "memcpy", "share");
 	fputc('\n', out);
@@ -185,10 +186,13 @@ static json_t *json_row(const struct row *row)
 					    json_real(*figure(&copy, figures[f])));
 	}
 	json_object_set_new(object, "threads", json_integer(row->median.threads));
+	json_object_set_new(object, "limit", json_string(limit_name(row->median.limit)));
 	json_object_set_new(object, "isa", json_string(row->median.isa));
 	json_object_set_new(object, "images", json_integer((json_int_t)row->median.images));
 	json_object_set_new(object, "batches", json_integer((json_int_t)row->median.batches));
 	json_object_set_new(object, "bad", json_integer((json_int_t)row->median.bad));
+	if (row->explanation)
+		json_object_set_new(object, "explanation", explanation_json(row->explanation));
 	json_object_set_new(object, "rounds", json_integer(row->rounds));
 	json_object_set_new(object, "images_per_s_min", json_real(row->images_per_s_min));
 	json_object_set_new(object, "images_per_s_max", json_real(row->images_per_s_max));

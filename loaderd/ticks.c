@@ -37,7 +37,8 @@ static uint64_t counter(void)
 static bool kernel_keeps_time_by_it(void)
 {
 	char name[32] = "";
-	FILE *file = fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
+	FILE *file =
+		fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
 	if (file == NULL)
 		return true;
 	bool right = fgets(name, sizeof name, file) != NULL && strcmp(name, "tsc\n") == 0;

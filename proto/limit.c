@@ -1,7 +1,5 @@
 #include "limit.h"
 
-#include <stddef.h>
-
 enum {
 	/* One side is the limit when the other waits for it so many times as long. */
 	CLEARLY = 2,
@@ -9,22 +7,42 @@ enum {
 	BUSY_PERCENT = 75,
 };
 
-void limit_times(const Loaderd__FeedStatus *now, const Loaderd__FeedStatus *before,
-		 struct limit_times *ret_times)
+const char *limit_name(enum limit limit)
 {
-	static const Loaderd__FeedStatus none = LOADERD__FEED_STATUS__INIT;
-	if (before == NULL)
-		before = &none;
-	*ret_times = (struct limit_times){
-		.stall_client = now->stall_client_ns - before->stall_client_ns,
-		.stall_daemon = now->stall_daemon_ns - before->stall_daemon_ns,
-		.wait = now->wait_ns - before->wait_ns,
-		.queued = now->queued_ns - before->queued_ns,
-		.read = now->read_ns - before->read_ns,
-		.decode = now->decode_ns - before->decode_ns,
-		.resize = now->resize_ns - before->resize_ns,
-		.store = now->store_ns - before->store_ns,
-		.other = now->other_ns - before->other_ns,
+	static const char *const names[] = {
+		[LIMIT_NONE] = "none",	 [LIMIT_CONSUMER] = "consumer", [LIMIT_STORAGE] = "storage",
+		[LIMIT_CPUS] = "cpus",	 [LIMIT_DECODE] = "decode",	[LIMIT_AUGMENT] = "augment",
+		[LIMIT_OTHER] = "other",
+	};
+	return names[limit];
+}
+
+void limit_times_add(struct limit_times *times, const Loaderd__FeedStatus *feed)
+{
+	times->stall_client += feed->stall_client_ns;
+	times->stall_daemon += feed->stall_daemon_ns;
+	times->wait += feed->wait_ns;
+	times->queued += feed->queued_ns;
+	times->read += feed->read_ns;
+	times->decode += feed->decode_ns;
+	times->resize += feed->resize_ns;
+	times->store += feed->store_ns;
+	times->other += feed->other_ns;
+}
+
+struct limit_times limit_times_between(const struct limit_times *before,
+				       const struct limit_times *after)
+{
+	return (struct limit_times){
+		.stall_client = after->stall_client - before->stall_client,
+		.stall_daemon = after->stall_daemon - before->stall_daemon,
+		.wait = after->wait - before->wait,
+		.queued = after->queued - before->queued,
+		.read = after->read - before->read,
+		.decode = after->decode - before->decode,
+		.resize = after->resize - before->resize,
+		.store = after->store - before->store,
+		.other = after->other - before->other,
 	};
 }
 
@@ -56,5 +74,5 @@ enum limit limit_judge(const struct limit_times *times, uint64_t capacity_ns)
 	uint64_t missing = capacity_ns - work;
 	if (times->wait >= missing / 2 && times->wait >= times->queued)
 		return LIMIT_STORAGE;
-	return times->queued >= missing / 2 ? LIMIT_CPUS : busiest(times);
+	return times->queued >= missing / 2 && work < missing ? LIMIT_CPUS : busiest(times);
 }

@@ -12,7 +12,7 @@ enum limit {
 	LIMIT_NONE,     /* nobody waited, or both sides alike */
 	LIMIT_CONSUMER, /* slots are full: the client takes batches more slowly than they are made */
 	LIMIT_STORAGE,  /* threads sleep until stored bytes come */
-	LIMIT_CPUS,     /* threads wait for CPUs that others use */
+	LIMIT_CPUS,     /* threads wait for CPUs that others use, more than they work */
 	LIMIT_DECODE,   /* the CPUs are busy, most of all with decoding, */
 	LIMIT_AUGMENT,  /* resizing, augmenting and storing, */
 	LIMIT_OTHER,    /* or verifying, collecting and handing over */
@@ -25,8 +25,12 @@ struct limit_times {
 	uint64_t read, decode, resize, store, other;
 };
 
-/* What has passed since `before`; NULL: since the feed opened. */
-void limit_times(const Loaderd__FeedStatus *now, const Loaderd__FeedStatus *before, struct limit_times *ret_times);
+/* "consumer" for LIMIT_CONSUMER and so on. */
+const char *limit_name(enum limit limit);
+/* Adds what a feed's status says. */
+void limit_times_add(struct limit_times *times, const Loaderd__FeedStatus *feed);
+/* after - before. */
+struct limit_times limit_times_between(const struct limit_times *before, const struct limit_times *after);
 /* CPU time. */
 uint64_t limit_work(const struct limit_times *times);
 /*

@@ -26,7 +26,7 @@ struct worker {
 	struct pool *pool;
 	pthread_t thread;
 	bool started;
-	_Atomic uint64_t idle;         /* ticks asleep with nothing to do, the current sleep not included */
+	_Atomic uint64_t idle; /* ticks asleep with nothing to do, the current sleep not included */
 	_Atomic uint64_t asleep_since; /* ticks; 0: awake */
 	struct batcher_worker tools;
 };

@@ -68,8 +68,7 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 		return r;
 	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
 			    batcher->options.order.seed, work->epoch,
-			    work->images + i * work->shape.sample_size,
-			    &times->stages, error);
+			    work->images + i * work->shape.sample_size, &times->stages, error);
 	if (r < 0)
 		return r;
 	work->labels[i] = sample.label;

@@ -125,9 +125,12 @@ static double percent(uint64_t part, uint64_t whole)
 static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
 		      uint64_t capacity_ns)
 {
-	struct limit_times times;
+	struct limit_times first = {0}, last = {0};
 	char client[32], daemon[32], work[32], wait[32], queued[32];
-	limit_times(feed, before, &times);
+	if (before != NULL)
+		limit_times_add(&first, before);
+	limit_times_add(&last, feed);
+	const struct limit_times times = limit_times_between(&first, &last);
 	uint64_t all = limit_work(&times);
 	printf("  %-10sclient %s, daemon %s: %s\n", "waited",
 	       duration_text(times.stall_client, client), duration_text(times.stall_daemon, daemon),
@@ -179,18 +182,19 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 	uint64_t idle_ns = status->idle_ns - (before != NULL ? before->idle_ns : 0);
 	printf("loaderd ");
 	put_text(status->version);
-	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " threads %.0f %% idle, ",
-	       status->pid, duration_text(status->uptime_ns, uptime), status->threads,
+	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " threads %.0f %% idle, ", status->pid,
+	       duration_text(status->uptime_ns, uptime), status->threads,
 	       percent(idle_ns, since_ns * status->threads));
 	put_text(status->isa);
 	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));
 	for (size_t i = 0; i < status->n_feeds; i++)
-		put_feed(status->feeds[i], same_feed(before, status->feeds[i]->feed_id),
-			 elapsed_ns, elapsed_ns * (status->threads < cpus ? status->threads : cpus));
+		put_feed(status->feeds[i], same_feed(before, status->feeds[i]->feed_id), elapsed_ns,
+			 elapsed_ns * (status->threads < cpus ? status->threads : cpus));
 	if (status->n_feeds == 0)
 		printf("no feeds\n");
 	if (status->n_bad > 0)
-		printf("\n%zu bad sample%s, see loaderctl bad\n", status->n_bad, status->n_bad == 1 ? "" : "s");
+		printf("\n%zu bad sample%s, see loaderctl bad\n", status->n_bad,
+		       status->n_bad == 1 ? "" : "s");
 }
 
 void render_bad(const Loaderd__Status *status)

@@ -18,23 +18,45 @@ static void judgements(void **state)
 		enum limit known, unknown; /* capacity */
 	} cases[] = {
 		{{0}, LIMIT_NONE, LIMIT_NONE},
-		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .decode = 19 * S}, LIMIT_NONE, LIMIT_NONE},
-		{{.stall_client = 1 * S, .stall_daemon = 9 * S, .decode = 4 * S}, LIMIT_CONSUMER, LIMIT_CONSUMER},
+		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .decode = 19 * S},
+		 LIMIT_NONE,
+		 LIMIT_NONE},
+		{{.stall_client = 1 * S, .stall_daemon = 9 * S, .decode = 4 * S},
+		 LIMIT_CONSUMER,
+		 LIMIT_CONSUMER},
 		{{.stall_client = 9 * S, .decode = 14 * S, .resize = 4 * S, .store = S, .other = S},
 		 LIMIT_DECODE,
 		 LIMIT_DECODE},
-		{{.stall_client = 9 * S, .decode = 7 * S, .resize = 5 * S, .store = 6 * S, .other = S},
+		{{.stall_client = 9 * S,
+		  .decode = 7 * S,
+		  .resize = 5 * S,
+		  .store = 6 * S,
+		  .other = S},
 		 LIMIT_AUGMENT,
 		 LIMIT_AUGMENT},
-		{{.stall_client = 9 * S, .decode = 2 * S, .resize = S, .other = 10 * S, .read = 6 * S},
+		{{.stall_client = 9 * S,
+		  .decode = 2 * S,
+		  .resize = S,
+		  .other = 10 * S,
+		  .read = 6 * S},
 		 LIMIT_OTHER,
 		 LIMIT_OTHER},
-		{{.stall_client = 9 * S, .decode = 4 * S, .wait = 16 * S}, LIMIT_STORAGE, LIMIT_STORAGE},
+		{{.stall_client = 9 * S, .decode = 4 * S, .wait = 16 * S},
+		 LIMIT_STORAGE,
+		 LIMIT_STORAGE},
 		/* Eight threads: their waiting is hidden behind others' work, or it is not. */
-		{{.stall_client = 9 * S, .decode = 18 * S, .wait = 60 * S}, LIMIT_DECODE, LIMIT_STORAGE},
-		{{.stall_client = 9 * S, .decode = 6 * S, .wait = 70 * S, .queued = 4 * S}, LIMIT_STORAGE, LIMIT_STORAGE},
-		{{.stall_client = 9 * S, .decode = 19 * S, .queued = 61 * S}, LIMIT_DECODE, LIMIT_DECODE},
-		{{.stall_client = 9 * S, .decode = 8 * S, .queued = 12 * S}, LIMIT_CPUS, LIMIT_DECODE},
+		{{.stall_client = 9 * S, .decode = 18 * S, .wait = 60 * S},
+		 LIMIT_DECODE,
+		 LIMIT_STORAGE},
+		{{.stall_client = 9 * S, .decode = 6 * S, .wait = 70 * S, .queued = 4 * S},
+		 LIMIT_STORAGE,
+		 LIMIT_STORAGE},
+		{{.stall_client = 9 * S, .decode = 19 * S, .queued = 61 * S},
+		 LIMIT_DECODE,
+		 LIMIT_DECODE},
+		{{.stall_client = 9 * S, .decode = 8 * S, .queued = 12 * S},
+		 LIMIT_CPUS,
+		 LIMIT_DECODE},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(limit_judge(&cases[i].times, capacity), cases[i].known);
@@ -45,21 +67,25 @@ static void judgements(void **state)
 static void differences(void **state)
 {
 	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
-	struct limit_times times;
+	struct limit_times first = {0}, second = {0}, times;
 	before.decode_ns = 5;
 	before.wait_ns = 1;
 	now.decode_ns = 12;
 	now.wait_ns = 4;
 	now.queued_ns = 2;
 	now.store_ns = 3;
-	limit_times(&now, &before, &times);
+	limit_times_add(&first, &before);
+	limit_times_add(&second, &now);
+	times = limit_times_between(&first, &second);
 	assert_int_equal(times.decode, 7);
 	assert_int_equal(times.wait, 3);
 	assert_int_equal(times.queued, 2);
 	assert_int_equal(limit_work(&times), 10);
-	limit_times(&now, NULL, &times);
-	assert_int_equal(times.decode, 12);
-	assert_int_equal(limit_work(&times), 15);
+	assert_string_equal(limit_name(LIMIT_NONE), "none");
+	assert_string_equal(limit_name(LIMIT_OTHER), "other");
+	limit_times_add(&second, &before);
+	assert_int_equal(second.decode, 17);
+	assert_int_equal(limit_work(&second), 20);
 }
 
 int main(void)

@@ -1,0 +1,55 @@
+/*
+ * trials: other ways to store a dataset, and the pipeline without one of its steps, tried on a sample of the images. Each is made in memory and put through
+ * the pipeline in this process, by one thread and the CPU's own clock, in rounds in which every way has its turn: so the ratios hold on a busy machine, and the daemon
+ * that is measured beside it keeps its counters.
+ *
+ * Results are plain values. One thread; the dataset is opened and closed within the call.
+ */
+#pragma once
+
+#include <stdint.h>
+
+enum trial_way {
+	TRIAL_STORED,  /* as the dataset holds it */
+	TRIAL_INDEX,   /* with an index beside each JPEG that can have one */
+	TRIAL_RECODE,  /* JPEGs that can have none turned into baseline ones without loss, all with an index */
+	TRIAL_QUALITY, /* JPEGs encoded again at the same size, with an index */
+	TRIAL_SMALLER, /* likewise, with a shorter side */
+	TRIAL_RAW,     /* the same as pixels */
+	TRIAL_COUNT
+};
+
+enum {
+	TRIAL_IMAGES = 200, /* in the sample */
+	TRIAL_STEPS_MAX = 12,
+	TRIAL_STEP_TEXT = 48,
+	TRIAL_JPEG_QUALITY = 90,
+};
+
+struct trial {
+	unsigned changed; /* images of the sample that it stores otherwise than the dataset; 0: not measured */
+	double image_us;  /* CPU time per image */
+	double bytes;     /* per image, index included */
+};
+
+/* The pipeline with something left out that the size of its output does not depend on. */
+struct trial_step {
+	char text[TRIAL_STEP_TEXT]; /* what is left out, cut */
+	double image_us;
+};
+
+struct trials {
+	uint64_t images, bytes; /* of the dataset, all files */
+	double resident;	/* share of its bytes in the page cache before anything was tried */
+	unsigned sampled;
+	/* Of the sampled: JPEGs, those without an index, and of these the ones that can have none. */
+	unsigned jpegs, unindexed, unindexable;
+	double side;	     /* mean of the shorter sides, pixels */
+	unsigned short_side; /* of TRIAL_SMALLER and TRIAL_RAW */
+	struct trial ways[TRIAL_COUNT];
+	struct trial_step steps[TRIAL_STEPS_MAX];
+	unsigned step_count;
+};
+
+/* 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
+int trials_measure(const char *dataset, const char *pipeline, struct trials *ret_trials, char *error);
