@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "connection.h"
+
 enum { NUMBER_MAX = 32 };
 
 /* What brings less is not worth a line. */
@@ -56,12 +58,30 @@ static void offer(struct explanation *e, struct change change)
 	e->changes[e->change_count++] = change;
 }
 
+/* CPU time of an image that comes from memory and has been verified before, where that is what storage being no limit would mean. */
+static double steady_us(const struct explanation *e)
+{
+	const struct measurement *m = &e->measured;
+
+	return work_us(m) - (m->limit == LIMIT_STORAGE ? m->read_us : 0);
+}
+
+/* How many times as fast the CPUs are when a trial costs that much. What is no matter of the trial costs the same as before. */
+static double speedup(const struct explanation *e, double image_us)
+{
+	const struct measurement *m = &e->measured;
+	double tried_us = m->decode_us + m->resize_us + m->store_us, all_us = steady_us(e);
+
+	return all_us /
+	       (all_us - tried_us + tried_us * image_us / e->trials.ways[TRIAL_STORED].image_us);
+}
+
 /* The rate with the dataset stored another way. */
 static double predict(const struct explanation *e, enum trial_way way)
 {
 	const struct measurement *m = &e->measured;
 	const struct trial *now = &e->trials.ways[TRIAL_STORED], *then = &e->trials.ways[way];
-	double faster = now->image_us / then->image_us;
+	double faster = speedup(e, then->image_us);
 
 	if (m->limit == LIMIT_STORAGE)
 		return fmin(e->alone_images_per_s * faster,
@@ -119,8 +139,7 @@ static void offer_steps(struct explanation *e)
 
 	for (unsigned i = 0; i < t->step_count; i++) {
 		struct change change = {.images_per_s = e->measured.images_per_s *
-							t->ways[TRIAL_STORED].image_us /
-							t->steps[i].image_us};
+							speedup(e, t->steps[i].image_us)};
 		int casts = !strncmp(t->steps[i].text, "normalize", 9) ||
 			    !strncmp(t->steps[i].text, "to(", 3);
 
@@ -163,7 +182,7 @@ static int find_rate_alone(struct explanation *e, const struct settings *setting
 	struct settings eager = *settings;
 	struct measurement alone;
 
-	e->alone_images_per_s = cpus_used(m) * 1e6 / work_us(m);
+	e->alone_images_per_s = cpus_used(m) * 1e6 / steady_us(e);
 	if (m->limit != LIMIT_CONSUMER || settings->socket)
 		return 0;
 	eager.consume = CONSUME_NONE;
@@ -199,6 +218,11 @@ int explanation_make(const struct settings *settings, const struct point *point,
 	int r;
 
 	error[0] = '\0';
+	if (!(work_us(measured) > 0))
+		return error_set(error, -EAGAIN,
+				 "%s: no image was finished in the window; make it longer with "
+				 "--seconds",
+				 point->dataset);
 	r = trials_measure(point->dataset, point->pipeline, &e.trials, error);
 	if (!r)
 		r = find_rate_alone(&e, settings, error);

@@ -3,6 +3,8 @@
 enum {
 	/* One side is the limit when the other waits for it so many times as long. */
 	CLEARLY = 2,
+	/* A loader that waits for less than this share of the time, in percent, is not held up by its client. */
+	STALL_PERCENT = 10,
 	/* CPUs used by this share of their time, in percent, are the limit themselves. */
 	BUSY_PERCENT = 75,
 };
@@ -59,19 +61,30 @@ static enum limit busiest(const struct limit_times *times)
 	return augment > times->decode ? LIMIT_AUGMENT : LIMIT_DECODE;
 }
 
-enum limit limit_judge(const struct limit_times *times, uint64_t capacity_ns)
+/* Who waits for whom: LIMIT_CONSUMER, LIMIT_NONE, or LIMIT_OTHER for something on the loader's side. */
+static enum limit slower_side(const struct limit_times *times, uint64_t elapsed_ns)
 {
-	uint64_t work = limit_work(times);
+	/* A client's wait counts once it is over, so a first one may be missing; then a moment's stall of the loader means nothing. */
+	if (times->stall_daemon <= elapsed_ns / 100 * STALL_PERCENT)
+		return times->stall_client + limit_work(times) + times->wait > 0 ? LIMIT_OTHER
+										 : LIMIT_NONE;
 	if (times->stall_daemon > CLEARLY * times->stall_client)
 		return LIMIT_CONSUMER;
-	if (times->stall_client <= CLEARLY * times->stall_daemon)
-		return LIMIT_NONE;
-	if (capacity_ns == 0)
+	return times->stall_client <= CLEARLY * times->stall_daemon ? LIMIT_NONE : LIMIT_OTHER;
+}
+
+enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, unsigned cpus)
+{
+	uint64_t work = limit_work(times), capacity = elapsed_ns * cpus;
+	enum limit side = slower_side(times, elapsed_ns);
+	if (side != LIMIT_OTHER)
+		return side;
+	if (capacity == 0)
 		return times->wait > work ? LIMIT_STORAGE : busiest(times);
-	if (work >= capacity_ns / 100 * BUSY_PERCENT)
+	if (work >= capacity / 100 * BUSY_PERCENT)
 		return busiest(times);
 	/* More threads than CPUs queue for each other; what matters is how the CPUs' time came to be missing. */
-	uint64_t missing = capacity_ns - work;
+	uint64_t missing = capacity - work;
 	if (times->wait >= missing / 2 && times->wait >= times->queued)
 		return LIMIT_STORAGE;
 	return times->queued >= missing / 2 && work < missing ? LIMIT_CPUS : busiest(times);

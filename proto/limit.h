@@ -34,7 +34,7 @@ struct limit_times limit_times_between(const struct limit_times *before, const s
 /* CPU time. */
 uint64_t limit_work(const struct limit_times *times);
 /*
- * capacity_ns: CPU time that the daemon's threads could have had meanwhile, the time times threads or CPUs, whichever are fewer; 0 when it is
- * not known, then a disturbance by other programs is not told from work.
+ * elapsed_ns: the time in which that happened; cpus: how many the daemon's threads could use, threads or CPUs, whichever are fewer. Zeros: not known, then a
+ * disturbance by other programs is not told from work.
  */
-enum limit limit_judge(const struct limit_times *times, uint64_t capacity_ns);
+enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, unsigned cpus);

@@ -123,7 +123,7 @@ static double percent(uint64_t part, uint64_t whole)
 }
 
 static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
-		      uint64_t capacity_ns)
+		      uint64_t elapsed_ns, unsigned cpus)
 {
 	struct limit_times first = {0}, last = {0};
 	char client[32], daemon[32], work[32], wait[32], queued[32];
@@ -134,7 +134,7 @@ static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus
 	uint64_t all = limit_work(&times);
 	printf("  %-10sclient %s, daemon %s: %s\n", "waited",
 	       duration_text(times.stall_client, client), duration_text(times.stall_daemon, daemon),
-	       verdict(limit_judge(&times, capacity_ns)));
+	       verdict(limit_judge(&times, elapsed_ns, cpus)));
 	if (all == 0)
 		return;
 	printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, store %.0f %%, other %.0f %% "
@@ -147,7 +147,7 @@ static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus
 }
 
 static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,
-		     uint64_t elapsed_ns, uint64_t capacity_ns)
+		     uint64_t elapsed_ns, unsigned cpus)
 {
 	char images[32], bad[32], shared[32], user[64];
 	printf("\nfeed %" PRIu64 "  ", feed->feed_id);
@@ -166,13 +166,14 @@ static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus 
 		       (double)(feed->images - before->images) * 1e9 / (double)elapsed_ns);
 	printf("\n  %-10s%" PRIu32 ": %" PRIu32 " ready, %" PRIu32 " held; %s\n", "slots",
 	       feed->slots, feed->slots_ready, feed->slots_held, bytes_text(feed->bytes, shared));
-	put_times(feed, before, before != NULL ? capacity_ns : 0);
+	put_times(feed, before, before != NULL ? elapsed_ns : 0, cpus);
 }
 
 void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 {
 	char uptime[32], shared[32];
-	uint64_t elapsed_ns = 0, cpus = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t elapsed_ns = 0;
+	unsigned cpus = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
 	/* A daemon that was restarted in between counts from the beginning. */
 	if (before != NULL && (before->pid != status->pid || before->uptime_ns > status->uptime_ns))
 		before = NULL;
@@ -189,7 +190,7 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));
 	for (size_t i = 0; i < status->n_feeds; i++)
 		put_feed(status->feeds[i], same_feed(before, status->feeds[i]->feed_id), elapsed_ns,
-			 elapsed_ns * (status->threads < cpus ? status->threads : cpus));
+			 status->threads < cpus ? status->threads : cpus);
 	if (status->n_feeds == 0)
 		printf("no feeds\n");
 	if (status->n_bad > 0)

@@ -11,11 +11,10 @@
 
 static void judgements(void **state)
 {
-	/* Two CPUs for ten seconds. */
-	const uint64_t capacity = 20 * S;
+	/* Ten seconds of two CPUs. */
 	static const struct {
 		struct limit_times times;
-		enum limit known, unknown; /* capacity */
+		enum limit known, unknown; /* with and without time and CPUs */
 	} cases[] = {
 		{{0}, LIMIT_NONE, LIMIT_NONE},
 		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .decode = 19 * S},
@@ -44,6 +43,9 @@ static void judgements(void **state)
 		{{.stall_client = 9 * S, .decode = 4 * S, .wait = 16 * S},
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
+		/* A client that has waited from the beginning, and one that made the loader wait at the beginning. */
+		{{.decode = 18 * S}, LIMIT_DECODE, LIMIT_DECODE},
+		{{.stall_daemon = S / 2, .decode = 18 * S}, LIMIT_DECODE, LIMIT_CONSUMER},
 		/* Eight threads: their waiting is hidden behind others' work, or it is not. */
 		{{.stall_client = 9 * S, .decode = 18 * S, .wait = 60 * S},
 		 LIMIT_DECODE,
@@ -59,8 +61,8 @@ static void judgements(void **state)
 		 LIMIT_DECODE},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		assert_int_equal(limit_judge(&cases[i].times, capacity), cases[i].known);
-		assert_int_equal(limit_judge(&cases[i].times, 0), cases[i].unknown);
+		assert_int_equal(limit_judge(&cases[i].times, 10 * S, 2), cases[i].known);
+		assert_int_equal(limit_judge(&cases[i].times, 0, 0), cases[i].unknown);
 	}
 }
 

@@ -1,0 +1,151 @@
+"""loaderbench --explain on datasets whose limit is known by how they are made. Verdicts come from counters, so that a busy machine does not change them."""
+
+import glob
+import json
+import os
+import stat
+import subprocess
+import tempfile
+import unittest
+
+IMAGES = 30  # of the 48 asked for: whole ones for each class, and some held out
+STAGES = {"decode": ("decode_us",), "augment": ("resize_us", "store_us"), "other": ("read_us", "other_us")}
+
+
+def run(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+
+
+class Explain(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.large, cls.small = (os.path.join(cls.folder.name, name) for name in ("large", "small"))
+        run(os.environ["SHAPES"], cls.large, "--count", "48", "--size", "512")
+        run(os.environ["SHAPES"], cls.small, "--count", "480", "--size", "64")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def pack(self, images, name, *how):
+        path = os.path.join(self.folder.name, name + ".pimg")
+        run(os.environ["PACKIMG"], "convert", os.path.join(images, "train"), "-o", path, "--quiet", *how)
+        return path
+
+    def explain(self, *arguments):
+        """The row and its explanation's changes by name."""
+        options = ("--explain", "--seconds", "0.4", "--warmup", "0.1", "--batch", "16", "--json", "-")
+        row = json.loads(run(os.environ["LOADERBENCH"], *options, *arguments))["rows"][0]
+        self.assertNotIn("error", row)
+        self.assertEqual(row["limit"], row["explanation"]["limit"])
+        shares = [row[name] for name in ("busy", "waiting", "queued", "idle")]
+        self.assertTrue(all(share >= 0 for share in shares))
+        if row["limit"] != "storage":  # there a claim lasts as long as the window, and counts when it is over
+            self.assertAlmostEqual(sum(shares), 1, delta=0.25)
+        return row, {change["what"]: change for change in row["explanation"]["changes"]}
+
+    def assert_cpu_limit(self, row, stage):
+        """Where others had the CPUs for longer than the daemon, that is the verdict; the stage that takes most is the same."""
+        self.assertIn(row["limit"], (stage, "cpus"))
+        cost = {name: sum(row[part] for part in parts) for name, parts in STAGES.items()}
+        self.assertEqual(max(cost, key=cost.get), stage)
+
+    def test_decoding(self):
+        path = self.pack(self.large, "indexed")
+        row, changes = self.explain("--threads", "1", path, "random_resized_crop(32) hflip")
+        self.assert_cpu_limit(row, "decode")
+        self.assertEqual((row["explanation"]["jpegs"], row["explanation"]["unindexed"]), (IMAGES, 0))
+        self.assertNotIn("an index", changes)
+        smaller = changes["short side 36, quality 90"]
+        self.assertGreater(smaller["gain"], 1.5)
+        self.assertLess(smaller["bytes"], row["explanation"]["bytes"] / 4)
+        self.assertAlmostEqual(smaller["images_per_s"] / row["images_per_s"], smaller["gain"], places=3)
+
+    def test_what_is_predicted_comes_true(self):
+        """The gain of an index, predicted from the file without, and measured by the CPU time with it."""
+        pipeline = "random_resized_crop(32) hflip"
+        bare, changes = self.explain("--threads", "1", self.pack(self.large, "bare", "--no-index"), pipeline)
+        self.assertEqual(bare["explanation"]["unindexed"], IMAGES)
+        self.assertEqual(changes["an index"]["how"], "packimg index FILE")
+        row, _ = self.explain("--threads", "1", self.pack(self.large, "with", "--force"), pipeline)
+        stages = ("read_us", "decode_us", "resize_us", "store_us", "other_us")
+        gain = sum(bare[stage] for stage in stages) / sum(row[stage] for stage in stages)
+        self.assertGreater(changes["an index"]["gain"], 1.1)
+        self.assertAlmostEqual(changes["an index"]["gain"] / gain, 1, delta=0.3)
+
+    def test_files_without_index(self):
+        for kind in ("progressive", "restart"):
+            with self.subTest(kind=kind):
+                images = os.path.join(self.folder.name, kind)
+                run(os.environ["SHAPES"], images, "--count", "48", "--size", "512")
+                run(os.environ["JPEG_RESCAN"], kind, *glob.glob(images + "/train/*/*.jpg"))
+                path = self.pack(images, kind)
+                row, changes = self.explain("--threads", "1", path, "random_resized_crop(32)")
+                self.assert_cpu_limit(row, "decode")
+                self.assertEqual(row["explanation"]["unindexable"], IMAGES)
+                self.assertNotIn("an index", changes)
+                change = changes["lossless baseline JPEGs, an index"]
+                self.assertEqual(change["how"], "packimg convert --progressive transcode")
+                self.assertGreater(change["gain"], 1.2)
+
+    def test_augmentation(self):
+        path = self.pack(self.small, "raw", "--raw")
+        row, changes = self.explain("--threads", "1", path, "resize(224x224) hflip normalize(imagenet) to(f32)")
+        self.assert_cpu_limit(row, "augment")
+        self.assertGreater(changes["no normalize(imagenet) to(f32)"]["gain"], 1.1)
+
+    def test_consumer(self):
+        path = self.pack(self.small, "slow")
+        row, changes = self.explain("--step", "50", path, "random_resized_crop(32)")
+        self.assertEqual(row["limit"], "consumer")
+        self.assertEqual(changes, {})
+        self.assertLess(row["images_per_s"], 16 / 0.050 * 1.1)
+        self.assertGreater(row["explanation"]["alone_images_per_s"], 2 * row["images_per_s"])
+
+    def slow_daemon(self):
+        """loaderd on a disk that takes 1 ms for 16 KB."""
+        if "SLOW_PAGES" not in os.environ:
+            self.skipTest("a sanitizer must be loaded first")
+        path = os.path.join(self.folder.name, "slow-loaderd")
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n"
+                       f"SLOW_PAGES_US=1000 LD_PRELOAD={os.environ['SLOW_PAGES']} exec {os.environ['LOADERD']} \"$@\"\n")
+        os.chmod(path, stat.S_IRWXU)
+        # Where the kernel does not allow it the daemon says so when it opens a dataset, and is gone with status 77.
+        if subprocess.run([os.environ["SLOW_PAGES_PROBE"]]).returncode == 77:
+            self.skipTest("userfaultfd is not allowed here")
+        return path
+
+    def test_storage(self):
+        daemon = self.slow_daemon()
+        path = self.pack(self.large, "cold", "--raw")
+        for threads in ("1", "6"):
+            with self.subTest(threads=threads):
+                row, changes = self.explain("--daemon", daemon, "--threads", threads, path, "random_resized_crop(32)")
+                self.assertEqual(row["limit"], "storage")
+                self.assertGreater(row["waiting"], 0.5)
+                self.assertGreater(changes["all of it in memory"]["gain"], 1.5)
+
+    def test_words(self):
+        path = self.pack(self.large, "words", "--no-index")
+        text = run(os.environ["LOADERBENCH"], "--explain", "--seconds", "0.2", "--batch", "16", "--threads", "1", path,
+                   "random_resized_crop(32)")  # fmt: skip
+        lines = text.splitlines()
+        self.assertIn(f": {IMAGES} images, ", lines[0])
+        self.assertIn("1 thread on ", lines[1])
+        self.assertRegex(lines[3], r"^(Decoding is|Other programs are) the limit: [\d,]+ images/s; .*\d+ %")
+        self.assertRegex(text, r"(?m)^  decode +[\d.]+ us +[\d.]+ %$")
+        self.assertRegex(text, r"(?m)^  an index +[\d,]+ +[\d.]+ x +[\d.]+ KB +[\d.]+ MB +packimg index FILE$")
+        columns = {line.index(" x ") for line in lines if " x " in line}
+        self.assertEqual(len(columns), 1, text)
+
+    def test_refusals(self):
+        for arguments in (("--hash", "2"), ("--isa", "c")):
+            done = subprocess.run([os.environ["LOADERBENCH"], "--explain", *arguments, "x.pimg"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--explain", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
