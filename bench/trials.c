@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "connection.h"
 #include "packimg.h"
 #include "transform.h"
@@ -169,6 +171,7 @@ static int add_index(struct bench *bench, struct packimg_sample *sample)
 		return 1;
 	sample->side = keep(bench, side, size);
 	sample->side_size = (uint32_t)size;
+	sample->side_xxh3 = XXH3_64bits(side, size);
 	return sample->side ? 0 : -ENOMEM;
 }
 
