@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 IMAGES = 30  # of the 48 asked for: whole ones for each class, and some held out
+SANITIZED = "SANITIZED" in os.environ  # then costs are not what they are otherwise: verdicts hold, gains do not
 STAGES = {"decode": ("decode_us",), "augment": ("resize_us", "store_us"), "other": ("read_us", "other_us")}
 
 
@@ -51,19 +52,28 @@ class Explain(unittest.TestCase):
         cost = {name: sum(row[part] for part in parts) for name, parts in STAGES.items()}
         self.assertEqual(max(cost, key=cost.get), stage)
 
+    def assert_gain(self, changes, what, least):
+        if SANITIZED:
+            return {}
+        self.assertIn(what, changes)
+        self.assertGreater(changes[what]["gain"], least)
+        return changes[what]
+
     def test_decoding(self):
         path = self.pack(self.large, "indexed")
         row, changes = self.explain("--threads", "1", path, "random_resized_crop(32) hflip")
         self.assert_cpu_limit(row, "decode")
         self.assertEqual((row["explanation"]["jpegs"], row["explanation"]["unindexed"]), (IMAGES, 0))
         self.assertNotIn("an index", changes)
-        smaller = changes["short side 36, quality 90"]
-        self.assertGreater(smaller["gain"], 1.5)
-        self.assertLess(smaller["bytes"], row["explanation"]["bytes"] / 4)
-        self.assertAlmostEqual(smaller["images_per_s"] / row["images_per_s"], smaller["gain"], places=3)
+        smaller = self.assert_gain(changes, "short side 36, quality 90", 1.5)
+        if smaller:
+            self.assertLess(smaller["bytes"], row["explanation"]["bytes"] / 4)
+            self.assertAlmostEqual(smaller["images_per_s"] / row["images_per_s"], smaller["gain"], places=3)
 
     def test_what_is_predicted_comes_true(self):
         """The gain of an index, predicted from the file without, and measured by the CPU time with it."""
+        if SANITIZED:
+            self.skipTest("costs are not what they are otherwise")
         pipeline = "random_resized_crop(32) hflip"
         bare, changes = self.explain("--threads", "1", self.pack(self.large, "bare", "--no-index"), pipeline)
         self.assertEqual(bare["explanation"]["unindexed"], IMAGES)
@@ -71,7 +81,7 @@ class Explain(unittest.TestCase):
         row, _ = self.explain("--threads", "1", self.pack(self.large, "with", "--force"), pipeline)
         stages = ("read_us", "decode_us", "resize_us", "store_us", "other_us")
         gain = sum(bare[stage] for stage in stages) / sum(row[stage] for stage in stages)
-        self.assertGreater(changes["an index"]["gain"], 1.1)
+        self.assert_gain(changes, "an index", 1.1)
         self.assertAlmostEqual(changes["an index"]["gain"] / gain, 1, delta=0.3)
 
     def test_files_without_index(self):
@@ -85,15 +95,15 @@ class Explain(unittest.TestCase):
                 self.assert_cpu_limit(row, "decode")
                 self.assertEqual(row["explanation"]["unindexable"], IMAGES)
                 self.assertNotIn("an index", changes)
-                change = changes["lossless baseline JPEGs, an index"]
-                self.assertEqual(change["how"], "packimg convert --progressive transcode")
-                self.assertGreater(change["gain"], 1.2)
+                change = self.assert_gain(changes, "lossless baseline JPEGs, an index", 1.2)
+                if change:
+                    self.assertEqual(change["how"], "packimg convert --progressive transcode")
 
     def test_augmentation(self):
         path = self.pack(self.small, "raw", "--raw")
         row, changes = self.explain("--threads", "1", path, "resize(224x224) hflip normalize(imagenet) to(f32)")
         self.assert_cpu_limit(row, "augment")
-        self.assertGreater(changes["no normalize(imagenet) to(f32)"]["gain"], 1.1)
+        self.assert_gain(changes, "no normalize(imagenet) to(f32)", 1.1)
 
     def test_consumer(self):
         path = self.pack(self.small, "slow")
@@ -106,7 +116,7 @@ class Explain(unittest.TestCase):
     def slow_daemon(self):
         """loaderd on a disk that takes 1 ms for 16 KB."""
         if "SLOW_PAGES" not in os.environ:
-            self.skipTest("a sanitizer must be loaded first")
+            self.skipTest("a sanitizer must be loaded first, or the system has no userfaultfd")
         path = os.path.join(self.folder.name, "slow-loaderd")
         with open(path, "w") as file:
             file.write("#!/bin/sh\n"
@@ -136,7 +146,8 @@ class Explain(unittest.TestCase):
         self.assertIn("1 thread on ", lines[1])
         self.assertRegex(lines[3], r"^(Decoding is|Other programs are) the limit: [\d,]+ images/s; .*\d+ %")
         self.assertRegex(text, r"(?m)^  decode +[\d.]+ us +[\d.]+ %$")
-        self.assertRegex(text, r"(?m)^  an index +[\d,]+ +[\d.]+ x +[\d.]+ KB +[\d.]+ MB +packimg index FILE$")
+        if not SANITIZED:
+            self.assertRegex(text, r"(?m)^  an index +[\d,]+ +[\d.]+ x +[\d.]+ KB +[\d.]+ MB +packimg index FILE$")
         columns = {line.index(" x ") for line in lines if " x " in line}
         self.assertEqual(len(columns), 1, text)
 
