@@ -307,6 +307,12 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 		double number;
 
 		if (!take_number(parser, &number)) {
+			if (max > 1 && strchr("([{", parser->text[position]) &&
+			    parser->text[position])
+				return fail(parser, position,
+					    "expected a number %s, found %s; several are written "
+					    "without brackets, with ':' between them",
+					    where, found(parser, buffer));
 			if (value->count == 0)
 				return fail(parser, position, "expected a number %s, found %s",
 					    where, found(parser, buffer));
@@ -321,6 +327,9 @@ static int parse_numbers(struct parser *parser, const struct parameter *paramete
 			break;
 		parser->at++;
 	}
+	if (max > 1 && strncmp(parser->text + parser->at, "..", 2) == 0)
+		return fail(parser, parser->at, "%s is written with ':' between its ends, not '..'",
+			    parameter->key);
 	return check_numbers(parser, parameter, where, value);
 }
 

@@ -117,7 +117,9 @@ static void errors_say_where(void **state)
 	expect_error("gaussian_blur(22)", -EINVAL, 14, "not 22, but 21 or 23");
 	expect_error("gaussian_blur(3x8)", -EINVAL, 14, "not 8, but 7 or 9");
 	expect_error("gaussian_blur(129)", -E2BIG, 14, "at most 127");
-	expect_error("gaussian_blur(5, 0.1..2.0)", -EINVAL, 20, "expected ',' or ')'");
+	expect_error("gaussian_blur(5, 0.1..2.0)", -EINVAL, 20, "sigma is written with ':'");
+	expect_error("gaussian_blur(5, sigma=(0.1, 2.0))", -EINVAL, 23,
+		     "without brackets, with ':' between them");
 	expect_error("gaussian_blur(5, sigma=0)", -EINVAL, 23, "sigma is from 0.01 to 100");
 	expect_error("random_rotation(-10)", -EINVAL, 16, "or a range such as -10:10");
 	expect_error("random_rotation(10, cubic)", -EINVAL, 20,
