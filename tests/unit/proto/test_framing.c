@@ -215,6 +215,9 @@ static void send_raw(int socket, const void *bytes, size_t size, const int *fds,
 static void too_many_descriptors_are_refused(void **state)
 {
 	int fds[64];
+
+	if (getenv("MESON_EXE_WRAPPER")) /* qemu does not say that it left some out */
+		skip();
 	for (int i = 0; i < 64; i++)
 		fds[i] = STDERR_FILENO;
 	for (unsigned count = 3; count <= 64; count += 61) {

@@ -203,9 +203,20 @@ static void seals_hold(void **state)
 	assert_int_equal(((struct ring_slot *)ring_begin(&pair.producer))->number, 1);
 	struct stat status;
 	assert_int_equal(fstat(ring, &status), 0);
-	assert_true((uint64_t)status.st_blocks * 512 >= size);
+	if (!getenv("MESON_EXE_WRAPPER")) /* qemu does not pass MADV_POPULATE_WRITE on */
+		assert_true((uint64_t)status.st_blocks * 512 >= size);
 	pair_deinit(&pair);
 	assert_int_equal(count_open_fds(), fds);
+}
+
+/*
+ * qemu 7.2 runs Arm's stlr and ldar without the order between them that memory_order_seq_cst needs and the processor keeps: two threads of
+ * nothing but an atomic store and a load each show it.
+ */
+static void skip_where_order_is_lost(void)
+{
+	if (getenv("MESON_EXE_WRAPPER"))
+		skip();
 }
 
 static void publish(struct ring_producer *producer)
@@ -616,6 +627,7 @@ static void *produce_thread(void *argument)
 /* Both ends over one mapping, so that ThreadSanitizer sees that they meet. */
 static void no_wakeup_is_lost_between_threads(void **state)
 {
+	skip_where_order_is_lost();
 	/* with one slot both sides wait for each other at every batch, and no later one makes up for a loss */
 	for (uint32_t slots = 1; slots <= 4; slots++) {
 		struct pair pair;
@@ -646,6 +658,7 @@ static void no_wakeup_is_lost_between_threads(void **state)
 
 static void no_wakeup_is_lost_between_processes(void **state)
 {
+	skip_where_order_is_lost();
 	struct pair pair;
 	int sockets[2];
 	pair_init(&pair, 3);
@@ -746,6 +759,7 @@ static void race_round(struct race *race, uint32_t turn, uint64_t *seed)
 
 static void no_race_goes_unnoticed(void **state)
 {
+	skip_where_order_is_lost();
 	struct pair pair;
 	pair_init(&pair, 1);
 	struct race race = {.producer = &pair.producer, .consumer = &pair.consumer};
