@@ -442,7 +442,7 @@ static void changes(const struct explanation *e, FILE *out)
 	if (t->unindexable)
 		fprintf(out,
 			"%.0f %% of the JPEGs can have no index as they are (progressive, restart "
-			"intervals and the like).\n",
+			"markers within rows and the like).\n",
 			100.0 * t->unindexable / t->jpegs);
 	if (!is_cpu(m->limit))
 		return;

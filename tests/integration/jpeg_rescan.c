@@ -1,6 +1,6 @@
 /*
  * Rewrites JPEG files in place without loss: `jpeg_rescan progressive FILE...` with progressive scans, `jpeg_rescan restart FILE...` with a restart interval of
- * one MCU row. For datasets whose JPEGs can have no index.
+ * five MCUs. For datasets whose JPEGs can have no index.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int rewrite(const char *path, int progressive)
 	if (progressive)
 		jpeg_simple_progression(&target);
 	else
-		target.restart_in_rows = 1;
+		target.restart_interval = 5;
 	jpeg_mem_dest(&target, &bytes, &size);
 	jpeg_write_coefficients(&target, coefficients);
 	jpeg_finish_compress(&target);
