@@ -201,6 +201,7 @@ struct packimg_jpeg_info {
 	bool progressive;
 	bool arithmetic;
 	bool several_scans;        /* the first scan does not hold all components: not interleaved */
+	bool restart_within_rows;  /* restart markers stand elsewhere than between rows of MCUs */
 	uint32_t restart_interval; /* MCUs between restart markers, 0: none */
 };
 

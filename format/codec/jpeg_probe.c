@@ -117,6 +117,17 @@ static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8
 	return 0;
 }
 
+/* MCUs in a row; of a single component each is a block (T.81, A.2). The segment was checked by parse_frame(). */
+static uint32_t count_mcus_wide(const uint8_t *segment, const struct packimg_jpeg_info *info)
+{
+	uint32_t factor = 1;
+
+	for (uint32_t i = 0; i < info->components && info->components > 1; i++)
+		if (segment[7 + 3 * i] >> 4 > (int)factor)
+			factor = segment[7 + 3 * i] >> 4;
+	return (info->width + 8 * factor - 1) / (8 * factor);
+}
+
 /* What the head of the first scan says, as far as it is there. */
 static bool has_several_scans(const uint8_t *data, size_t size, size_t position,
 			      uint32_t components)
@@ -128,6 +139,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 		       struct packimg_error *error)
 {
 	struct packimg_jpeg_info info = {0};
+	uint32_t mcus_wide = 1;
 	size_t position = 2;
 	uint8_t marker;
 
@@ -155,6 +167,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 			int r = parse_frame(marker, segment, segment_size, &info, error);
 			if (r < 0)
 				return r;
+			mcus_wide = count_mcus_wide(segment, &info);
 		} else if (marker == MARKER_APP1 && info.orientation == 0) {
 			info.orientation = exif_orientation(segment, segment_size);
 		} else if (marker == MARKER_DRI && segment_size >= 2) {
@@ -164,6 +177,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 	}
 	if (info.width == 0)
 		return packimg_fail(error, -EBADMSG, "JPEG has a scan but no frame header");
+	info.restart_within_rows = info.restart_interval % mcus_wide != 0;
 	info.several_scans = has_several_scans(data, size, position, info.components);
 	if (info.orientation == 0)
 		info.orientation = 1;

@@ -101,8 +101,9 @@ static void write_oriented(const char *name, uint8_t orientation)
 	buffer_deinit(&file);
 }
 
-/* What the encoder of the library does not make: CMYK and progressive scans. */
-static void write_special(const char *name, J_COLOR_SPACE space, int components, bool progressive)
+/* What the encoder of the library does not make: CMYK, progressive scans, restart markers after so many MCUs. */
+static void write_special(const char *name, J_COLOR_SPACE space, int components, bool progressive,
+			  unsigned restart)
 {
 	enum { WIDTH = 48, HEIGHT = 32 };
 	struct jpeg_compress_struct jpeg;
@@ -121,6 +122,7 @@ static void write_special(const char *name, J_COLOR_SPACE space, int components,
 	jpeg_set_defaults(&jpeg);
 	if (progressive)
 		jpeg_simple_progression(&jpeg);
+	jpeg.restart_interval = restart;
 	jpeg_start_compress(&jpeg, TRUE);
 	while (jpeg.next_scanline < HEIGHT) {
 		JSAMPROW row = pixels + (size_t)jpeg.next_scanline * WIDTH * (size_t)components;
@@ -185,8 +187,11 @@ static void draw_kinds(void)
 	write_jpeg("kinds/one/Upper.JPEG", 33, 21, 3, 1);
 	write_oriented("kinds/one/upright.jpg", 1);
 	write_oriented("kinds/one/turned.jpg", 6);
-	write_special("kinds/two/cmyk.jpg", JCS_CMYK, 4, false);
-	write_special("kinds/two/progressive.jpg", JCS_RGB, 3, true);
+	write_special("kinds/two/cmyk.jpg", JCS_CMYK, 4, false, 0);
+	write_special("kinds/two/progressive.jpg", JCS_RGB, 3, true, 0);
+	/* 3 MCUs make a row: the first has an index, the second cannot */
+	write_special("kinds/two/restart-row.jpg", JCS_RGB, 3, false, 3);
+	write_special("kinds/two/restart-within.jpg", JCS_RGB, 3, false, 2);
 #if HAVE_SPNG
 	write_png("kinds/two/rgb.png", SPNG_COLOR_TYPE_TRUECOLOR, 8, 3);
 	write_png("kinds/two/alpha.png", SPNG_COLOR_TYPE_TRUECOLOR_ALPHA, 8, 4);

@@ -36,7 +36,7 @@ enum unindexed unindexed_reason(const struct packimg_jpeg_info *info)
 		return UNINDEXED_ARITHMETIC;
 	if (info->several_scans)
 		return UNINDEXED_SCANS;
-	if (info->restart_interval)
+	if (info->restart_within_rows)
 		return UNINDEXED_RESTART;
 	return UNINDEXED_OTHER;
 }

@@ -70,7 +70,7 @@ class Jpeg:
 
     def __init__(self, data):
         self.data = data
-        self.quant, self.huffman = {}, {}
+        self.quant, self.huffman, self.restart_interval = {}, {}, 0
         at = 2
         while True:
             assert data[at] == 0xff
@@ -83,6 +83,8 @@ class Jpeg:
                 self.parse_frame(body)
             elif marker == 0xc4:
                 self.parse_huffman(body)
+            elif marker == 0xdd:
+                self.restart_interval, = struct.unpack(">H", body)
             elif marker == 0xda:
                 self.parse_scan(body)
                 break

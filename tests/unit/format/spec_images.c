@@ -21,6 +21,8 @@ static const struct {
 	{"440", 33, 70, {.components = 3, .h = 1, .v = 2}},
 	{"444", 40, 57, {.components = 3, .h = 1, .v = 1, .quality = 99, .optimise = true}},
 	{"grey", 61, 90, {.components = 1, .h = 1, .v = 1}},
+	{"restart", 75, 100, {.components = 3, .h = 2, .v = 2, .restart_rows = 2}},
+	{"restart1", 40, 44, {.components = 1, .h = 1, .v = 1, .restart_rows = 1}},
 	{"grey22", 50, 50, {.components = 1, .h = 2, .v = 2, .quality = 40}},
 };
 

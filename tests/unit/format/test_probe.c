@@ -35,6 +35,9 @@ static void test_kinds(void **state)
 		{.components = 3, .h = 2, .v = 2, .arithmetic = true, .progressive = true},
 		{.components = 3, .h = 2, .v = 2, .separate = true},
 		{.components = 3, .h = 2, .v = 2, .restart_rows = 1},
+		{.components = 3, .h = 2, .v = 2, .restart_mcus = 7},
+		{.components = 1, .h = 2, .v = 2, .restart_mcus = 38},
+		{.components = 1, .h = 2, .v = 2, .restart_mcus = 19},
 	};
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
@@ -48,7 +51,10 @@ static void test_kinds(void **state)
 		assert_int_equal(info.orientation, 1);
 		/* a progressive file begins with a scan of all DC coefficients */
 		assert_int_equal(info.several_scans, kinds[k].separate);
-		assert_int_equal(info.restart_interval, kinds[k].restart_rows ? 19 : 0);
+		assert_int_equal(info.restart_interval,
+				 kinds[k].restart_rows ? 19 : kinds[k].restart_mcus);
+		/* 300 pixels are 19 MCUs of 16, or 38 blocks of the only component */
+		assert_int_equal(info.restart_within_rows, kinds[k].restart_mcus % 38 != 0);
 	}
 }
 

@@ -52,7 +52,7 @@ class SpecDecoderTest(unittest.TestCase):
         cls.folder.cleanup()
 
     def test_all_kinds(self):
-        self.assertEqual(sorted(self.images), ["420", "422", "440", "444", "grey", "grey22"])
+        self.assertEqual(sorted(self.images), ["420", "422", "440", "444", "grey", "grey22", "restart", "restart1"])
         for name, (jpeg, index, _, _) in self.images.items():
             self.assertEqual(len(index), jpeg.mcus_high, name)
 
@@ -61,6 +61,11 @@ class SpecDecoderTest(unittest.TestCase):
         for name, (jpeg, index, _, _) in self.images.items():
             follows = (0, [0] * len(jpeg.components))
             for row, (place, predictors) in enumerate(index):
+                if row and jpeg.restart_interval and row * jpeg.mcus_wide % jpeg.restart_interval == 0:
+                    at = -(-follows[0] // 8)
+                    number = (row * jpeg.mcus_wide // jpeg.restart_interval - 1) % 8
+                    self.assertEqual(jpeg.scan[at:at + 2], bytes([0xff, 0xd0 + number]), name)
+                    follows = (8 * (at + 2), [0] * len(jpeg.components))
                 self.assertEqual((place, predictors), follows, f"{name}, row {row}")
                 follows = spec.decode_mcu_row(jpeg, row, follows, jpeg.mcus_wide)[1]
             # the rest of the last byte, then the end of image

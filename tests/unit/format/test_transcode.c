@@ -23,7 +23,7 @@ static const struct jpeg_kind kinds[] = {
 	{.components = 3, .h = 1, .v = 2, .arithmetic = true},
 	{.components = 3, .h = 2, .v = 2, .arithmetic = true, .progressive = true},
 	{.components = 3, .h = 2, .v = 2, .separate = true},
-	{.components = 3, .h = 2, .v = 2, .restart_rows = 1},
+	{.components = 3, .h = 2, .v = 2, .restart_mcus = 3},
 	{.components = 1, .h = 1, .v = 1, .progressive = true},
 	{.components = 1, .h = 1, .v = 1, .restart_rows = 1, .quality = 20},
 	{.components = 4, .h = 1, .v = 1, .progressive = true},
