@@ -93,6 +93,7 @@ static uint8_t *fill(uint8_t *out, uint32_t size, struct input *input)
 
 static uint8_t *put_frame(uint8_t *out, uint32_t detail, struct input *input)
 {
+	static const uint8_t luma[] = {0x11, 0x21, 0x12, 0x22, 0x41, 0x42, 0x14, 0x31};
 	uint32_t count = detail % 8 == 7 ? take(input) % 5 : detail & 1 ? 3 : 1;
 
 	*out++ = detail % 8 == 6 ? (uint8_t)take(input) : 8;
@@ -104,10 +105,8 @@ static uint8_t *put_frame(uint8_t *out, uint32_t detail, struct input *input)
 		uint32_t byte = take(input);
 
 		*out++ = (uint8_t)(detail & 8 ? take(input) : i + 1);
-		*out++ = (uint8_t)(detail & 16 ? byte
-				   : i	       ? 0x11
-					       : (1 + (byte & 1)) << 4 | (1 + (byte >> 1 & 1)));
-		*out++ = (uint8_t)(detail & 32 ? take(input) : byte >> 2 & 3);
+		*out++ = (uint8_t)(detail & 16 ? byte : i ? 0x11 : luma[byte & 7]);
+		*out++ = (uint8_t)(detail & 32 ? take(input) : byte >> 3 & 3);
 	}
 	return out;
 }

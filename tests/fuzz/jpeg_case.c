@@ -186,23 +186,33 @@ struct choice {
 	uint32_t flags, damages, luma_set, chroma_set, quant;
 };
 
-static const uint8_t samplings[][2] = {{1, 1}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}};
+static const uint8_t samplings[][2] = {{1, 1}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {4, 2}};
 
 static const uint8_t flags_of[8] = {0, 0, 0, 0, WILD, WILD | OVERRUN, RAW, RAW | VERBATIM};
+
+static uint32_t mcus_wide(const struct jpeg_case *this)
+{
+	uint32_t size = this->components == 1 ? 8 : 8 * this->h;
+
+	return (this->width + size - 1) / size;
+}
 
 static struct choice choose(struct jpeg_case *this, struct input *input)
 {
 	struct choice choice = {0};
-	uint32_t kind = take(input), sampling = kind % 6, flags = take(input), restart, sets;
+	uint32_t kind = take(input), sampling = kind % 7, flags = take(input), restart, sets;
 
 	this->components = sampling == 0 ? 1 : 3;
 	this->h = samplings[sampling][0];
 	this->v = samplings[sampling][1];
-	choice.quant = kind / 6 % 4;
+	choice.quant = kind / 7 % 4;
 	this->width = 1 + take(input) % JPEG_CASE_SIDE_MAX;
 	this->height = 1 + take(input) % JPEG_CASE_SIDE_MAX;
 	restart = take(input);
-	this->restart = restart < 128 ? 0 : 1 + restart % 16;
+	/* none, any, rows */
+	this->restart = restart < 128	? 0
+			: restart < 192 ? 1 + restart % 16
+					: (1 + restart % 3) * mcus_wide(this);
 	sets = take(input);
 	choice.luma_set = sets % 16 % SETS;
 	choice.chroma_set = sets / 16 % SETS;
@@ -383,9 +393,7 @@ static void put_scan(struct output *output, const struct jpeg_case *this,
 		     const struct choice *choice, struct input *input)
 {
 	uint32_t h = this->components == 1 ? 1 : this->h, v = this->components == 1 ? 1 : this->v;
-	uint32_t wide = (this->width + 8 * h - 1) / (8 * h),
-		 high = (this->height + 8 * v - 1) / (8 * v);
-
+	uint32_t mcus = mcus_wide(this) * ((this->height + 8 * v - 1) / (8 * v));
 	struct component components[3];
 
 	for (uint32_t i = 0; i < 3; i++) {
@@ -394,7 +402,7 @@ static void put_scan(struct output *output, const struct jpeg_case *this,
 		components[i] = (struct component){&codes[0][set], &codes[1][set],
 						   i ? choice->quant & 1 : choice->quant, 0};
 	}
-	for (uint32_t mcu = 0; mcu < wide * high; mcu++) {
+	for (uint32_t mcu = 0; mcu < mcus; mcu++) {
 		if (this->restart && mcu > 0 && mcu % this->restart == 0) {
 			put_padding(output);
 			put(output, 0xff);

@@ -91,7 +91,7 @@ static void make_cases(const char *root)
 
 	snprintf(scans, sizeof(scans), "%s/jpeg_scan", root);
 	snprintf(indices, sizeof(indices), "%s/jpeg_index", root);
-	for (uint32_t kind = 0; kind < 24; kind++) {
+	for (uint32_t kind = 0; kind < 28; kind++) {
 		uint8_t seed[sizeof changes + 160], *scan = seed + sizeof changes;
 
 		memcpy(seed, changes, sizeof changes);
