@@ -209,12 +209,14 @@ static void offer_memory(struct explanation *e)
 		offer(e, change);
 }
 
-int explanation_make(const struct settings *settings, const struct point *point,
+int explanation_make(const struct settings *settings, const struct point *point, double resident,
 		     const struct measurement *measured, struct explanation *ret_explanation,
 		     char *error)
 {
-	struct explanation e = {
-		.point = *point, .measured = *measured, .memory_bytes = available_memory()};
+	struct explanation e = {.point = *point,
+				.resident = resident,
+				.measured = *measured,
+				.memory_bytes = available_memory()};
 	int r;
 
 	error[0] = '\0';
@@ -274,9 +276,9 @@ static void heading(const struct explanation *e, FILE *out)
 	const struct measurement *m = &e->measured;
 	char images[NUMBER_MAX], bytes[NUMBER_MAX];
 
-	fprintf(out, "%s: %s images, %s, %.0f %% of it in memory\n", e->point.dataset,
+	fprintf(out, "%s: %s images, %s, %.0f %% of it in memory before\n", e->point.dataset,
 		grouped((double)e->trials.images, images),
-		bytes_text((double)e->trials.bytes, bytes), 100 * e->trials.resident);
+		bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
 	fprintf(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s\n\n",
 		e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
 		e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s", m->threads,
@@ -486,7 +488,7 @@ json_t *explanation_json(const struct explanation *e)
 	}
 	return json_pack("{s:s, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "limit",
 			 limit_name(e->measured.limit), "alone_images_per_s", e->alone_images_per_s,
-			 "resident", t->resident, "sampled", (json_int_t)t->sampled, "bytes",
+			 "resident", e->resident, "sampled", (json_int_t)t->sampled, "bytes",
 			 t->ways[TRIAL_STORED].bytes, "jpegs", (json_int_t)t->jpegs, "unindexed",
 			 (json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable,
 			 "memory_bytes", (json_int_t)e->memory_bytes, "changes", list);

@@ -28,6 +28,7 @@ struct explanation {
 	struct point point;
 	struct measurement measured;
 	struct trials trials;
+	double resident; /* share of the dataset in the page cache before the measurement */
 	/* The rate where the CPUs are the only limit; is_measured says how it is known. */
 	double alone_images_per_s;
 	int alone_is_measured;
@@ -37,8 +38,8 @@ struct explanation {
 	unsigned tried; /* changes that were looked at */
 };
 
-/* measured: the point's own measurement. 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
-int explanation_make(const struct settings *settings, const struct point *point, const struct measurement *measured,
-		     struct explanation *ret_explanation, char *error);
+/* resident: of the dataset before the measurement. measured: the point's own. 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
+int explanation_make(const struct settings *settings, const struct point *point, double resident,
+		     const struct measurement *measured, struct explanation *ret_explanation, char *error);
 void explanation_text(const struct explanation *explanation, FILE *out);
 json_t *explanation_json(const struct explanation *explanation);

@@ -448,10 +448,10 @@ static int explain(const struct arguments *arguments, struct row *rows, size_t c
 		if (row->error)
 			continue;
 		row->explanation = calloc(1, sizeof(*row->explanation));
-		row->error = row->explanation
-				     ? explanation_make(&arguments->settings, &row->point,
-							&row->median, row->explanation, row->text)
-				     : -ENOMEM;
+		row->error = row->explanation ? explanation_make(&arguments->settings, &row->point,
+								 row->resident, &row->median,
+								 row->explanation, row->text)
+					      : -ENOMEM;
 		r = row->error ? row->error : r;
 	}
 	return r;
@@ -477,8 +477,11 @@ static int measure_and_report(const struct arguments *arguments, struct row *row
 				.pipeline = arguments->pipeline,
 				.rows = rows,
 				.count = count};
-	int r = measure(arguments, rows, count);
+	int r;
 
+	for (size_t i = 0; arguments->explain && i < count; i++)
+		rows[i].resident = trials_resident(rows[i].point.dataset);
+	r = measure(arguments, rows, count);
 	if (arguments->explain && explain(arguments, rows, count))
 		r = -EIO;
 	if (arguments->json && !strcmp(arguments->json, "-"))

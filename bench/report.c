@@ -17,10 +17,11 @@
 	X(bytes_per_s)                                                                             \
 	X(images_per_s_core)                                                                       \
 	X(cpu_us)                                                                                  \
-	X(client_cpu_us) X(read_us) X(decode_us) X(resize_us) X(store_us) X(other_us) X(wait_us)   \
-		X(queued_us) X(wait_p50_ms) X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) \
-			X(waiting) X(queued) X(idle) X(capacity_us) X(private_mib) X(pss_mib)      \
-				X(shared_mib) X(memcpy_bytes_per_s)
+	X(client_cpu_us)                                                                           \
+	X(read_us) X(decode_us) X(resize_us) X(store_us) X(other_us) X(wait_us) X(queued_us)       \
+		X(wait_p50_ms) X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) X(waiting)   \
+			X(queued) X(idle) X(capacity_us) X(private_mib) X(pss_mib) X(shared_mib)   \
+				X(memcpy_bytes_per_s)
 
 static const size_t figures[] = {
 #define X(name) offsetof(struct measurement, name),

@@ -17,7 +17,8 @@ struct row {
 	double images_per_s_min, images_per_s_max; /* over the rounds */
 	double spread;				   /* (max - min) / median of images_per_s */
 	unsigned rounds;
-	struct explanation *explanation; /* NULL: not asked for */
+	double resident;		 /* share of the dataset in the page cache before, */
+	struct explanation *explanation; /* for this; NULL: not asked for */
 	int error; /* 0, or the negative errno of a point that could not be measured */
 	char text[FEED_ERROR_MAX];
 };

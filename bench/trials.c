@@ -547,18 +547,19 @@ static int make_shorter(struct bench *bench, struct trials *trials, const char *
 	return 0;
 }
 
-/* Share of the dataset's pages that are in memory. */
-static void look_at_memory(struct bench *bench, struct trials *trials)
+double trials_resident(const char *path)
 {
 	static unsigned char pages[CHUNK_PAGES];
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), all = 0, found = 0;
+	struct packimg *dataset;
 
-	for (uint32_t i = 0; i < packimg_shard_count(bench->dataset); i++) {
+	if (packimg_open(path, &dataset, NULL))
+		return 0;
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++) {
 		struct packimg_shard shard;
 
-		if (packimg_shard(bench->dataset, i, &shard))
+		if (packimg_shard(dataset, i, &shard))
 			continue;
-		trials->bytes += shard.size;
 		for (uint64_t at = 0; at < shard.size; at += CHUNK_PAGES * page) {
 			uint64_t size = shard.size - at;
 
@@ -571,7 +572,19 @@ static void look_at_memory(struct bench *bench, struct trials *trials)
 			all += (size + page - 1) / page;
 		}
 	}
-	trials->resident = all ? (double)found / (double)all : 0;
+	packimg_close(dataset);
+	return all ? (double)found / (double)all : 0;
+}
+
+static uint64_t bytes_of(const struct packimg *dataset)
+{
+	struct packimg_shard shard;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
+		if (!packimg_shard(dataset, i, &shard))
+			bytes += shard.size;
+	return bytes;
 }
 
 int trials_measure(const char *path, const char *pipeline, struct trials *ret_trials, char *error)
@@ -583,7 +596,7 @@ int trials_measure(const char *path, const char *pipeline, struct trials *ret_tr
 	if (r)
 		return r;
 	trials.images = packimg_count(bench->dataset);
-	look_at_memory(bench, &trials);
+	trials.bytes = bytes_of(bench->dataset);
 	choose(bench, &trials);
 	if (!bench->count)
 		r = error_set(error, -EBADMSG,

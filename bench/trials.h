@@ -40,7 +40,6 @@ struct trial_step {
 
 struct trials {
 	uint64_t images, bytes; /* of the dataset, all files */
-	double resident;	/* share of its bytes in the page cache before anything was tried */
 	unsigned sampled;
 	/* Of the sampled: JPEGs, those without an index, and of these the ones that can have none. */
 	unsigned jpegs, unindexed, unindexable;
@@ -51,5 +50,7 @@ struct trials {
 	unsigned step_count;
 };
 
+/* Share of a dataset's bytes that are in the page cache; 0 when it cannot be opened. */
+double trials_resident(const char *dataset);
 /* 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
 int trials_measure(const char *dataset, const char *pipeline, struct trials *ret_trials, char *error);

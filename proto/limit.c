@@ -83,9 +83,8 @@ enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, uns
 		return times->wait > work ? LIMIT_STORAGE : busiest(times);
 	if (work >= capacity / 100 * BUSY_PERCENT)
 		return busiest(times);
-	/* More threads than CPUs queue for each other; what matters is how the CPUs' time came to be missing. */
-	uint64_t missing = capacity - work;
-	if (times->wait >= missing / 2 && times->wait >= times->queued)
+	if (times->wait > work && times->wait >= times->queued)
 		return LIMIT_STORAGE;
-	return times->queued >= missing / 2 && work < missing ? LIMIT_CPUS : busiest(times);
+	/* More threads than CPUs queue for each other: others have only what is missing. */
+	return times->queued > work && capacity - work > work ? LIMIT_CPUS : busiest(times);
 }

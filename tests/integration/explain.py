@@ -61,6 +61,7 @@ class Explain(unittest.TestCase):
         path = self.pack(self.large, "indexed")
         row, changes = self.explain("--threads", "1", path, "random_resized_crop(32) hflip")
         self.assert_cpu_limit(row, "decode")
+        self.assertGreater(row["explanation"]["resident"], 0.5)  # just written
         self.assertEqual((row["explanation"]["jpegs"], row["explanation"]["unindexed"]), (IMAGES, 0))
         self.assertNotIn("an index", changes)
         smaller = self.assert_gain(changes, "short side 36, quality 90", 1.5)
