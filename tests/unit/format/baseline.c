@@ -1,7 +1,11 @@
 #include "baseline.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 struct picture picture_make(uint32_t width, uint32_t height, const struct jpeg_kind *kind,
 			    uint64_t seed)
@@ -58,4 +62,79 @@ int picture_decode(struct jpeg_baseline *decoder, const struct picture *picture,
 		source.index_size = picture->index_size;
 	}
 	return jpeg_baseline_decode(decoder, &source, x, y, width, height, ret_pixels);
+}
+
+static uint32_t draw(uint64_t *state, uint32_t bound)
+{
+	return (uint32_t)(image_random(state) % bound);
+}
+
+struct packimg_region picture_region(const struct picture *picture, unsigned n, uint64_t *state)
+{
+	struct packimg_region region = {0, 0, picture->width, picture->height};
+
+	if (n == 0)
+		return region;
+	if (n != 1)
+		region.width = n == 2 ? 1 : 1 + draw(state, picture->width);
+	if (n != 2)
+		region.height = n == 1 ? 1 : 1 + draw(state, picture->height);
+	region.x = draw(state, picture->width - region.width + 1);
+	region.y = draw(state, picture->height - region.height + 1);
+	if (n == 3) {
+		region.x = picture->width - region.width;
+		region.y = picture->height - region.height;
+	}
+	return region;
+}
+
+static void compare(const char *what, const struct picture *picture,
+		    const struct packimg_region *region, const uint8_t *pixels, size_t stride)
+{
+	for (uint32_t y = 0; y < region->height; y++)
+		for (uint32_t i = 0; i < 3 * region->width; i++) {
+			size_t at = ((size_t)(region->y + y) * picture->width + region->x) * 3 + i;
+
+			if (pixels[y * stride + i] != picture->pixels[at])
+				fail_msg("%s, %ux%u, region %ux%u+%u+%u: row %u column %u channel "
+					 "%u is %u, should be %u",
+					 what, picture->width, picture->height, region->width,
+					 region->height, region->x, region->y, y, i / 3, i % 3,
+					 pixels[y * stride + i], picture->pixels[at]);
+		}
+}
+
+void picture_check_own(struct jpeg_baseline *own, const char *what, const struct picture *picture,
+		       const struct packimg_region *region)
+{
+	for (int indexed = 0; indexed <= (picture->index != NULL); indexed++) {
+		const uint8_t *pixels;
+		int r = picture_decode(own, picture, indexed, region->x, region->y, region->width,
+				       region->height, &pixels);
+
+		if (r != 0)
+			fail_msg("%s, %ux%u, indexed %d: error %d", what, picture->width,
+				 picture->height, indexed, r);
+		compare(what, picture, region, pixels, 3 * (size_t)region->width);
+	}
+}
+
+void picture_check(struct packimg_decoder *decoder, const char *what, const struct picture *picture,
+		   const struct packimg_region *region)
+{
+	struct packimg_sample sample = {
+		.data = picture->jpeg,
+		.data_size = (uint32_t)picture->jpeg_size,
+		.width = picture->width,
+		.height = picture->height,
+		.codec = PACKIMG_CODEC_JPEG,
+		.channels = (uint8_t)picture->components,
+		.orientation = 1,
+	};
+	struct packimg_pixels pixels;
+	struct packimg_error error = {""};
+
+	if (packimg_decode(decoder, &sample, region, 0, 0, &pixels, &error) != 0)
+		fail_msg("%s, %ux%u: %s", what, picture->width, picture->height, error.text);
+	compare(what, picture, region, pixels.data, pixels.stride);
 }

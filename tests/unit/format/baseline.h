@@ -6,6 +6,7 @@
 
 #include "images.h"
 #include "jpeg_baseline.h"
+#include "packimg.h"
 
 struct picture {
 	uint8_t *jpeg;
@@ -22,3 +23,12 @@ void picture_drop(struct picture *picture);
 int picture_index(struct jpeg_baseline *decoder, struct picture *picture);
 int picture_decode(struct jpeg_baseline *decoder, const struct picture *picture, bool indexed, uint32_t x, uint32_t y,
 		   uint32_t width, uint32_t height, const uint8_t **ret_pixels);
+
+/* A region to compare: of n = 0 the whole image; then a row, a column, a corner, and anything else. */
+struct packimg_region picture_region(const struct picture *picture, unsigned n, uint64_t *state);
+/* Fails the test where our own decoder's pixels are others, with an index and without. */
+void picture_check_own(struct jpeg_baseline *own, const char *what, const struct picture *picture,
+		       const struct packimg_region *region);
+/* The same as an application calls it, without an index, whoever decodes then. */
+void picture_check(struct packimg_decoder *decoder, const char *what, const struct picture *picture,
+		   const struct packimg_region *region);

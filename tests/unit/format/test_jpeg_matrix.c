@@ -59,93 +59,12 @@ struct tally {
 	unsigned pictures, own, indexed, regions;
 };
 
-static uint32_t draw(uint64_t *state, uint32_t bound)
-{
-	return (uint32_t)(image_random(state) % bound);
-}
-
 /* MCUs in a row; a single component's are blocks. */
 static int mcus_wide(const struct sampling *sampling, uint32_t width)
 {
 	int size = sampling->components == 1 ? 8 : 8 * sampling->h;
 
 	return ((int)width + size - 1) / size;
-}
-
-struct region {
-	uint32_t x, y, width, height;
-};
-
-/* The whole image first; then corners, single rows, columns and pixels, and anything else. */
-static struct region choose_region(const struct picture *picture, unsigned n, uint64_t *state)
-{
-	struct region region = {0, 0, picture->width, picture->height};
-
-	if (n == 0)
-		return region;
-	if (n != 1)
-		region.width = n == 2 ? 1 : 1 + draw(state, picture->width);
-	if (n != 2)
-		region.height = n == 1 ? 1 : 1 + draw(state, picture->height);
-	region.x = draw(state, picture->width - region.width + 1);
-	region.y = draw(state, picture->height - region.height + 1);
-	if (n == 3) {
-		region.x = picture->width - region.width;
-		region.y = picture->height - region.height;
-	}
-	return region;
-}
-
-static void compare(const char *what, const struct picture *picture, const struct region *region,
-		    const uint8_t *pixels, size_t stride)
-{
-	for (uint32_t y = 0; y < region->height; y++)
-		for (uint32_t i = 0; i < 3 * region->width; i++) {
-			size_t at = ((size_t)(region->y + y) * picture->width + region->x) * 3 + i;
-
-			if (pixels[y * stride + i] != picture->pixels[at])
-				fail_msg("%s, %ux%u, region %ux%u+%u+%u: row %u column %u channel "
-					 "%u is %u, should be %u",
-					 what, picture->width, picture->height, region->width,
-					 region->height, region->x, region->y, y, i / 3, i % 3,
-					 pixels[y * stride + i], picture->pixels[at]);
-		}
-}
-
-static void check_own(const char *what, const struct picture *picture, const struct region *region)
-{
-	for (int indexed = 0; indexed <= (picture->index != NULL); indexed++) {
-		const uint8_t *pixels;
-		int r = picture_decode(own, picture, indexed, region->x, region->y, region->width,
-				       region->height, &pixels);
-
-		if (r != 0)
-			fail_msg("%s, %ux%u, indexed %d: error %d", what, picture->width,
-				 picture->height, indexed, r);
-		compare(what, picture, region, pixels, 3 * (size_t)region->width);
-	}
-}
-
-/* As an application calls it, whoever decodes then. */
-static void check_library(const char *what, const struct picture *picture,
-			  const struct region *region)
-{
-	struct packimg_sample sample = {
-		.data = picture->jpeg,
-		.data_size = (uint32_t)picture->jpeg_size,
-		.width = picture->width,
-		.height = picture->height,
-		.codec = PACKIMG_CODEC_JPEG,
-		.channels = (uint8_t)picture->components,
-		.orientation = 1,
-	};
-	struct packimg_region part = {region->x, region->y, region->width, region->height};
-	struct packimg_pixels pixels;
-	struct packimg_error error = {""};
-
-	if (packimg_decode(decoder, &sample, &part, 0, 0, &pixels, &error) != 0)
-		fail_msg("%s, %ux%u: %s", what, picture->width, picture->height, error.text);
-	compare(what, picture, region, pixels.data, pixels.stride);
 }
 
 static void check_picture(const struct sampling *sampling, uint32_t width, uint32_t height,
@@ -171,15 +90,20 @@ static void check_picture(const struct sampling *sampling, uint32_t width, uint3
 	if (indexed != (indexable ? 0 : -ENOTSUP))
 		fail_msg("%s, %ux%u: making an index says %d", what, width, height, indexed);
 	for (unsigned n = 0; n < regions; n++) {
-		struct region region = choose_region(&picture, n, &state);
+		struct packimg_region region = picture_region(&picture, n, &state);
 
 		if (ours)
-			check_own(what, &picture, &region);
+			picture_check_own(own, what, &picture, &region);
 		if (!ours || n == 0)
-			check_library(what, &picture, &region);
+			picture_check(decoder, what, &picture, &region);
 		tally->regions++;
 	}
 	picture_drop(&picture);
+}
+
+static uint32_t draw(uint64_t *state, uint32_t bound)
+{
+	return (uint32_t)(image_random(state) % bound);
 }
 
 /* Every value of each property meets every value of the others in the course of many pictures. */
