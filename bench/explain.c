@@ -30,7 +30,7 @@ static uint64_t available_memory(void)
 
 static double work_us(const struct measurement *m)
 {
-	return m->read_us + m->decode_us + m->resize_us + m->store_us + m->other_us;
+	return m->read_us + m->decode_us + m->resize_us + m->augment_us + m->store_us + m->other_us;
 }
 
 /* Are the CPUs what more would be had from? */
@@ -70,7 +70,8 @@ static double steady_us(const struct explanation *e)
 static double speedup(const struct explanation *e, double image_us)
 {
 	const struct measurement *m = &e->measured;
-	double tried_us = m->decode_us + m->resize_us + m->store_us, all_us = steady_us(e);
+	double tried_us = m->decode_us + m->resize_us + m->augment_us + m->store_us,
+	       all_us = steady_us(e);
 
 	return all_us /
 	       (all_us - tried_us + tried_us * image_us / e->trials.ways[TRIAL_STORED].image_us);
@@ -357,7 +358,8 @@ static void verdict(const struct explanation *e, FILE *out)
 		fprintf(out,
 			"Augmentation is the limit: %s images/s; resizing, augmenting and storing "
 			"take %.0f %% of the CPU time, and clients waited %.0f %% of theirs.\n",
-			rate, (m->resize_us + m->store_us) / all, 100 * m->stall_client);
+			rate, (m->resize_us + m->augment_us + m->store_us) / all,
+			100 * m->stall_client);
 		break;
 	case LIMIT_OTHER:
 		fprintf(out,
@@ -375,11 +377,8 @@ static void stages(const struct explanation *e, FILE *out)
 	const struct {
 		const char *name;
 		double us;
-	} rows[] = {{"read", m->read_us},
-		    {"decode", m->decode_us},
-		    {"resize", m->resize_us},
-		    {"store", m->store_us},
-		    {"other", m->other_us}};
+	} rows[] = {{"read", m->read_us},	{"decode", m->decode_us}, {"resize", m->resize_us},
+		    {"augment", m->augment_us}, {"store", m->store_us},	  {"other", m->other_us}};
 	double all = work_us(m);
 
 	fprintf(out, "\nCPU time per image\n");

@@ -222,6 +222,7 @@ static void measure_threads(const struct run *run, double window_ns, double imag
 	measurement->read_us = per_image_us(t.read, images);
 	measurement->decode_us = per_image_us(t.decode, images);
 	measurement->resize_us = per_image_us(t.resize, images);
+	measurement->augment_us = per_image_us(t.augment, images);
 	measurement->store_us = per_image_us(t.store, images);
 	measurement->other_us = per_image_us(t.other, images);
 	measurement->wait_us = per_image_us(t.wait, images);

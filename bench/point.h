@@ -55,7 +55,7 @@ struct measurement {
 	double cpu_us;		  /* CPU time of the whole daemon */
 	double client_cpu_us;
 	/* Of the daemon's threads: CPU time by stage, */
-	double read_us, decode_us, resize_us, store_us, other_us;
+	double read_us, decode_us, resize_us, augment_us, store_us, other_us;
 	double wait_us, queued_us; /* and time asleep until stored bytes came, and ready while others had the CPUs */
 	double wait_p50_ms, wait_p99_ms;		/* from asking for a batch to having it */
 	double stall_client,

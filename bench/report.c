@@ -18,7 +18,8 @@
 	X(images_per_s_core)                                                                       \
 	X(cpu_us)                                                                                  \
 	X(client_cpu_us)                                                                           \
-	X(read_us) X(decode_us) X(resize_us) X(store_us) X(other_us) X(wait_us) X(queued_us)       \
+	X(read_us)                                                                                 \
+	X(decode_us) X(resize_us) X(augment_us) X(store_us) X(other_us) X(wait_us) X(queued_us)    \
 		X(wait_p50_ms) X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) X(waiting)   \
 			X(queued) X(idle) X(capacity_us) X(private_mib) X(pss_mib) X(shared_mib)   \
 				X(memcpy_bytes_per_s)
@@ -112,12 +113,13 @@ static void table_row(const struct report *report, const struct row *row, const 
 		return;
 	}
 	fprintf(out,
-		"%9.0f %5.1f%% %8.0f %7.1f %6.1f %6.1f %6.1f %6.1f %6.1f %7.1f %7.1f %8.2f %8.2f "
+		"%9.0f %5.1f%% %8.0f %7.1f %6.1f %6.1f %6.1f %7.1f %6.1f %6.1f %7.1f %7.1f %8.2f "
+		"%8.2f "
 		"%6.1f%% %6.1f%% %7.0f %6.0f",
 		m->images_per_s, 100 * row->spread, m->images_per_s_core, m->cpu_us, m->read_us,
-		m->decode_us, m->resize_us, m->store_us, m->other_us, m->wait_us, m->queued_us,
-		m->wait_p50_ms, m->wait_p99_ms, 100 * m->stall_client, 100 * m->stall_daemon,
-		m->private_mib, m->shared_mib);
+		m->decode_us, m->resize_us, m->augment_us, m->store_us, m->other_us, m->wait_us,
+		m->queued_us, m->wait_p50_ms, m->wait_p99_ms, 100 * m->stall_client,
+		100 * m->stall_daemon, m->private_mib, m->shared_mib);
 	if (has_memcpy(report))
 		fprintf(out, " %7.2f %7.2f %6.1f%%", m->bytes_per_s * 1e-9,
 			m->memcpy_bytes_per_s * 1e-9,
@@ -141,16 +143,16 @@ void report_table(const struct report *report, FILE *out)
 		widths[axis] = axis_width(report, axis);
 		left += widths[axis] + 2;
 	}
-	fprintf(out, "%*s%9s %6s %8s %42s %15s %17s %15s %14s\n", left, "", "", "", "per",
+	fprintf(out, "%*s%9s %6s %8s %50s %15s %17s %15s %14s\n", left, "", "", "", "per",
 		"CPU time per image, us", "waits, us", "batch wait, ms", "time waiting",
 		"memory, MiB");
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++)
 		if (widths[axis])
 			fprintf(out, axis == AXIS_DATASET ? "%-*s  " : "%*s  ", widths[axis],
 				axis_names[axis]);
-	fprintf(out, "%9s %6s %8s %7s %6s %6s %6s %6s %6s %7s %7s %8s %8s %7s %7s %7s %6s",
-		"images/s", "spread", "core", "all", "read", "decode", "resize", "store", "other",
-		"storage", "cpu", "p50", "p99", "client", "daemon", "private", "rings");
+	fprintf(out, "%9s %6s %8s %7s %6s %6s %6s %7s %6s %6s %7s %7s %8s %8s %7s %7s %7s %6s",
+		"images/s", "spread", "core", "all", "read", "decode", "resize", "augment", "store",
+		"other", "storage", "cpu", "p50", "p99", "client", "daemon", "private", "rings");
 	if (has_memcpy(report))
 		fprintf(out, " %7s %7s %7s", "GB/s", "memcpy", "share");
 	fputc('\n', out);

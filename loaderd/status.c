@@ -41,6 +41,7 @@ static void fill_feed(const struct session *session, Loaderd__FeedStatus *status
 	status->decode_ns = b.decode_ns;
 	status->resize_ns = b.resize_ns;
 	status->other_ns = b.other_ns;
+	status->augment_ns = b.augment_ns;
 	status->store_ns = b.store_ns;
 	status->wait_ns = b.wait_ns;
 	status->queued_ns = b.queued_ns;

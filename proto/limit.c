@@ -28,6 +28,7 @@ void limit_times_add(struct limit_times *times, const Loaderd__FeedStatus *feed)
 	times->read += feed->read_ns;
 	times->decode += feed->decode_ns;
 	times->resize += feed->resize_ns;
+	times->augment += feed->augment_ns;
 	times->store += feed->store_ns;
 	times->other += feed->other_ns;
 }
@@ -43,6 +44,7 @@ struct limit_times limit_times_between(const struct limit_times *before,
 		.read = after->read - before->read,
 		.decode = after->decode - before->decode,
 		.resize = after->resize - before->resize,
+		.augment = after->augment - before->augment,
 		.store = after->store - before->store,
 		.other = after->other - before->other,
 	};
@@ -50,12 +52,14 @@ struct limit_times limit_times_between(const struct limit_times *before,
 
 uint64_t limit_work(const struct limit_times *times)
 {
-	return times->read + times->decode + times->resize + times->store + times->other;
+	return times->read + times->decode + times->resize + times->augment + times->store +
+	       times->other;
 }
 
 static enum limit busiest(const struct limit_times *times)
 {
-	uint64_t augment = times->resize + times->store, rest = times->read + times->other;
+	uint64_t augment = times->resize + times->augment + times->store;
+	uint64_t rest = times->read + times->other;
 	if (rest > times->decode && rest > augment)
 		return LIMIT_OTHER;
 	return augment > times->decode ? LIMIT_AUGMENT : LIMIT_DECODE;

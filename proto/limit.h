@@ -22,7 +22,7 @@ enum limit {
 struct limit_times {
 	uint64_t stall_client, stall_daemon;
 	uint64_t wait, queued;
-	uint64_t read, decode, resize, store, other;
+	uint64_t read, decode, resize, augment, store, other;
 };
 
 /* "consumer" for LIMIT_CONSUMER and so on. */

@@ -519,9 +519,13 @@ static int stage_keep(struct transform_scratch *scratch, const struct packimg_sa
 		r = effects_begin(scratch->effects, canvas.width, canvas.height, &canvas.data);
 	if (r == 0)
 		r = stage_run(scratch, sample, plan, index, &canvas, error);
-	if (r == 0 && stage->effect_count)
-		r = effects_run(scratch->effects, plan->effects.effects + stage->effect_begin,
-				stage->effect_count);
+	if (r < 0 || stage->effect_count == 0)
+		return r;
+	uint64_t start = ticks_now();
+
+	r = effects_run(scratch->effects, plan->effects.effects + stage->effect_begin,
+			stage->effect_count);
+	scratch->times.augment += ticks_since(start);
 	return r;
 }
 
@@ -631,12 +635,13 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 	int r = apply(transform, scratch, sample, seed, epoch, output, error);
 
 	if (times) {
-		uint64_t whole = ticks_since(start), rest = whole - mine->decode;
+		uint64_t rest = ticks_since(start) - mine->decode - mine->augment;
 
 		/* An estimate must not exceed what it is part of. */
 		if (mine->store > rest)
 			mine->store = rest;
 		times->decode += mine->decode;
+		times->augment += mine->augment;
 		times->store += mine->store;
 		times->resize += rest - mine->store;
 	}

@@ -98,7 +98,8 @@ size_t transform_sample_size_max(const struct transform *transform);
 /* Where one sample's time went, added to; ticks (ticks.h). */
 struct transform_times {
 	uint64_t decode; /* stored bytes to pixels of the region */
-	uint64_t resize; /* planning, and pixels to finished rows: resize, flips, augmentations */
+	uint64_t resize; /* planning, and pixels to finished rows: resize and flips */
+	uint64_t augment; /* effects on whole pictures: colour, blur, warping, erasing */
 	uint64_t store;  /* rows to the finished sample: normalise, cast, layout, past the cache; estimated from some of the rows */
 };
 

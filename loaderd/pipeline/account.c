@@ -6,13 +6,13 @@ enum {
 	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */
 	/* A claim that missed the CPU for more than one part in so many of its time does not show where its time went. */
 	DISTURBED_PART = 8,
-	STAGES = 5,
+	STAGES = 6,
 };
 
 /* A claim's nanoseconds, in the order in which a page that has to be read first is met. */
 union stages {
 	struct {
-		uint64_t read, decode, resize, store, other;
+		uint64_t read, decode, resize, augment, store, other;
 	};
 	uint64_t each[STAGES];
 };
@@ -43,6 +43,7 @@ static union stages stages_of(const struct sample_times *times, uint64_t lap)
 		.read = ticks_to_ns(times->read),
 		.decode = ticks_to_ns(times->stages.decode),
 		.resize = ticks_to_ns(times->stages.resize),
+		.augment = ticks_to_ns(times->stages.augment),
 		.store = ticks_to_ns(times->stages.store),
 	};
 	uint64_t known_ns = ticks_to_ns(times->wait) + sum(&stages), lap_ns = ticks_to_ns(lap);
@@ -102,6 +103,7 @@ void account_claim(struct batcher *batcher, struct batcher_worker *worker,
 		.read = load(&counters->read_ns),
 		.decode = load(&counters->decode_ns),
 		.resize = load(&counters->resize_ns),
+		.augment = load(&counters->augment_ns),
 		.store = load(&counters->store_ns),
 		.other = load(&counters->other_ns),
 	};
@@ -116,6 +118,7 @@ void account_claim(struct batcher *batcher, struct batcher_worker *worker,
 	account_add(&counters->read_ns, stages.read);
 	account_add(&counters->decode_ns, stages.decode);
 	account_add(&counters->resize_ns, stages.resize);
+	account_add(&counters->augment_ns, stages.augment);
 	account_add(&counters->store_ns, stages.store);
 	account_add(&counters->other_ns, stages.other);
 	uint64_t cpu_ns = sum(&stages);

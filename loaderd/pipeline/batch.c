@@ -474,6 +474,7 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 		status.read_ns += atomic_load_explicit(&c->read_ns, memory_order_relaxed);
 		status.decode_ns += atomic_load_explicit(&c->decode_ns, memory_order_relaxed);
 		status.resize_ns += atomic_load_explicit(&c->resize_ns, memory_order_relaxed);
+		status.augment_ns += atomic_load_explicit(&c->augment_ns, memory_order_relaxed);
 		status.store_ns += atomic_load_explicit(&c->store_ns, memory_order_relaxed);
 		status.other_ns += atomic_load_explicit(&c->other_ns, memory_order_relaxed);
 	}

@@ -58,7 +58,7 @@ struct batcher_counters {
 	_Atomic uint64_t wait_ns;   /* asleep until stored bytes came */
 	_Atomic uint64_t queued_ns; /* ready to run while others had the CPU */
 	/* CPU time. */
-	_Atomic uint64_t read_ns, decode_ns, resize_ns, store_ns, other_ns;
+	_Atomic uint64_t read_ns, decode_ns, resize_ns, augment_ns, store_ns, other_ns;
 };
 
 /* What a worker brings along. */
@@ -115,8 +115,8 @@ struct batcher {
 struct batcher_status {
 	uint64_t epoch, batch; /* of the next batch to be published */
 	uint64_t images, bad;
-	uint64_t wait_ns, queued_ns;                              /* as in batcher_counters, */
-	uint64_t read_ns, decode_ns, resize_ns, store_ns, other_ns; /* summed over workers */
+	uint64_t wait_ns, queued_ns; /* as in batcher_counters, summed over workers, */
+	uint64_t read_ns, decode_ns, resize_ns, augment_ns, store_ns, other_ns; /* and these */
 	uint64_t stall_client_ns, stall_daemon_ns;
 	uint32_t slots_ready, slots_held;
 	bool finished;

@@ -10,7 +10,7 @@ import unittest
 
 IMAGES = 30  # of the 48 asked for: whole ones for each class, and some held out
 SANITIZED = "SANITIZED" in os.environ  # then costs are not what they are otherwise: verdicts hold, gains do not
-STAGES = {"decode": ("decode_us",), "augment": ("resize_us", "store_us"), "other": ("read_us", "other_us")}
+STAGES = {"decode": ("decode_us",), "augment": ("resize_us", "augment_us", "store_us"), "other": ("read_us", "other_us")}
 
 
 def run(*command):
@@ -78,7 +78,7 @@ class Explain(unittest.TestCase):
         self.assertEqual(bare["explanation"]["unindexed"], IMAGES)
         self.assertEqual(changes["an index"]["how"], "packimg index FILE")
         row, _ = self.explain("--threads", "1", self.pack(self.large, "with", "--force"), pipeline)
-        stages = ("read_us", "decode_us", "resize_us", "store_us", "other_us")
+        stages = ("read_us", "decode_us", "resize_us", "augment_us", "store_us", "other_us")
         gain = sum(bare[stage] for stage in stages) / sum(row[stage] for stage in stages)
         self.assert_gain(changes, "an index", 1.1)
         self.assertAlmostEqual(changes["an index"]["gain"] / gain, 1, delta=0.3)

@@ -40,7 +40,7 @@ class Fake(unittest.TestCase):
             "  images    1,234,567 delivered, 2 bad\n",
             "  slots     4: 2 ready, 1 held; 11.8 MiB\n",
             "  waited    client 1.5 s, daemon 1 min 0 s: the client is the slower side\n",
-            "  work      read 10 %, decode 60 %, resize 20 %, store 5 %, other 5 % of 10.0 s CPU time\n",
+            "  work      read 10 %, decode 60 %, resize 20 %, augment 3 %, store 5 %, other 2 % of 10.0 s CPU time\n",
             "  threads   waited 0.2 s for stored bytes, 1 min 30 s for a CPU\n",
             "\n1 bad sample, see loaderctl bad\n",
         ):

@@ -111,7 +111,7 @@ static const char *verdict(enum limit limit)
 		[LIMIT_STORAGE] = "storage holds the client up",
 		[LIMIT_CPUS] = "other programs on the CPUs hold the client up",
 		[LIMIT_DECODE] = "decoding holds the client up",
-		[LIMIT_AUGMENT] = "resizing holds the client up",
+		[LIMIT_AUGMENT] = "resizing and augmenting hold the client up",
 		[LIMIT_OTHER] = "verifying and handing over hold the client up",
 	};
 	return texts[limit];
@@ -137,11 +137,12 @@ static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus
 	       verdict(limit_judge(&times, elapsed_ns, cpus)));
 	if (all == 0)
 		return;
-	printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, store %.0f %%, other %.0f %% "
+	printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, augment %.0f %%, store %.0f "
+	       "%%, other %.0f %% "
 	       "of %s CPU time\n",
 	       "work", percent(times.read, all), percent(times.decode, all),
-	       percent(times.resize, all), percent(times.store, all), percent(times.other, all),
-	       duration_text(all, work));
+	       percent(times.resize, all), percent(times.augment, all), percent(times.store, all),
+	       percent(times.other, all), duration_text(all, work));
 	printf("  %-10swaited %s for stored bytes, %s for a CPU\n", "threads",
 	       duration_text(times.wait, wait), duration_text(times.queued, queued));
 }

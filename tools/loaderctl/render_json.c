@@ -59,6 +59,7 @@ static json_t *feed_json(const Loaderd__FeedStatus *f)
 	json_object_set_new(o, "resize_ns", number(f->resize_ns));
 	json_object_set_new(o, "other_ns", number(f->other_ns));
 	json_object_set_new(o, "store_ns", number(f->store_ns));
+	json_object_set_new(o, "augment_ns", number(f->augment_ns));
 	json_object_set_new(o, "wait_ns", number(f->wait_ns));
 	json_object_set_new(o, "queued_ns", number(f->queued_ns));
 	json_object_set_new(o, "bytes", number(f->bytes));

@@ -133,8 +133,8 @@ static uint64_t cpu_ns(const struct batcher *batcher)
 {
 	struct batcher_status status;
 	batcher_status((struct batcher *)batcher, &status);
-	return status.read_ns + status.decode_ns + status.resize_ns + status.store_ns +
-	       status.other_ns;
+	return status.read_ns + status.decode_ns + status.resize_ns + status.augment_ns +
+	       status.store_ns + status.other_ns;
 }
 
 static uint64_t now_ms(void)

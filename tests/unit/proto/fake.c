@@ -390,8 +390,9 @@ static void answer_status(struct session *s)
 	feed.read_ns = 1000000000;
 	feed.decode_ns = 6000000000;
 	feed.resize_ns = 2000000000;
+	feed.augment_ns = 300000000;
 	feed.store_ns = 500000000;
-	feed.other_ns = 500000000;
+	feed.other_ns = 200000000;
 	feed.wait_ns = 250000000;
 	feed.queued_ns = 90000000000;
 	feed.bytes = 12345678;

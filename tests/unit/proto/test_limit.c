@@ -28,7 +28,8 @@ static void judgements(void **state)
 		 LIMIT_DECODE},
 		{{.stall_client = 9 * S,
 		  .decode = 7 * S,
-		  .resize = 5 * S,
+		  .resize = 2 * S,
+		  .augment = 3 * S,
 		  .store = 6 * S,
 		  .other = S},
 		 LIMIT_AUGMENT,
@@ -76,18 +77,19 @@ static void differences(void **state)
 	now.wait_ns = 4;
 	now.queued_ns = 2;
 	now.store_ns = 3;
+	now.augment_ns = 5;
 	limit_times_add(&first, &before);
 	limit_times_add(&second, &now);
 	times = limit_times_between(&first, &second);
 	assert_int_equal(times.decode, 7);
 	assert_int_equal(times.wait, 3);
 	assert_int_equal(times.queued, 2);
-	assert_int_equal(limit_work(&times), 10);
+	assert_int_equal(limit_work(&times), 15);
 	assert_string_equal(limit_name(LIMIT_NONE), "none");
 	assert_string_equal(limit_name(LIMIT_OTHER), "other");
 	limit_times_add(&second, &before);
 	assert_int_equal(second.decode, 17);
-	assert_int_equal(limit_work(&second), 20);
+	assert_int_equal(limit_work(&second), 25);
 }
 
 int main(void)
