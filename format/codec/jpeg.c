@@ -50,8 +50,11 @@ struct jpeg_state {
 	struct scratch side;	      /* made by codec_jpeg_index() */
 	struct codec_request request; /* the latest */
 	struct packimg_pixels result;
+	bool indexed;	    /* our own decoder goes by an index */
 	bool by_library;    /* the latest is being read by libjpeg-turbo, row by row */
 	uint32_t rows_read; /* of result */
+	/* where libjpeg-turbo had to finish what ours began: the ring that the caller reads, else without data */
+	struct packimg_pixels taken_over;
 };
 
 /* Source: the whole file is in memory, so that running out of it is always an error. */
@@ -384,10 +387,12 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 	if (jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
 	jpeg->by_library = false;
+	jpeg->taken_over.data = NULL;
 	jpeg->request = *request;
 	int r = find_index(sample, &source, error);
 	if (r < 0)
 		return r;
+	jpeg->indexed = source.index;
 	if (decode_baseline(jpeg, &source) < 0) {
 		r = decode_by_library(jpeg, request->by_rows, error);
 		if (r < 0)
@@ -410,6 +415,38 @@ static int rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg
 	return 0;
 }
 
+/*
+ * libjpeg-turbo lets scans pass that ours does not, runs beyond a block's end for example. Rows that are out already are the same ones, so
+ * it takes over: all of the region is made, and copied to where the caller expects it. Not so with an index: what was
+ * made by a wrong one need not be right, and all that is left is to find words for the fault.
+ */
+static int take_over(struct jpeg_state *jpeg, struct packimg_error *error)
+{
+	struct packimg_pixels given = jpeg->result;
+	int r;
+
+	jpeg->request.denominator = 1;
+	r = decode_by_library(jpeg, false, error);
+	if (r < 0)
+		return r;
+	if (jpeg->indexed)
+		return packimg_fail(error, -EBADMSG,
+				    "JPEG does not fit its index; make that anew "
+				    "with packimg index --rebuild");
+	jpeg->taken_over = given;
+	return 0;
+}
+
+static void copy_rows(const struct packimg_pixels *from, const struct packimg_pixels *ring,
+		      uint32_t end)
+{
+	uint8_t *output = (uint8_t *)(uintptr_t)ring->data; /* in memory of the decoder's own */
+
+	for (uint32_t y = end > ring->ring ? end - ring->ring : 0; y < end; y++)
+		memcpy(output + y % ring->ring * ring->stride, from->data + y * from->stride,
+		       3 * (size_t)from->width);
+}
+
 static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error)
 {
 	struct jpeg_state *jpeg = state;
@@ -420,16 +457,17 @@ static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct pack
 		*ret_ready = jpeg->rows_read;
 		return r;
 	}
-	r = jpeg_baseline_rows(jpeg->baseline, end, ret_ready);
-	if (r == 0)
-		return 0;
-	/* Rows are out already: what is left is to find words for the fault. */
-	jpeg->request.denominator = 1;
-	r = decode_by_library(jpeg, false, error);
-	return r < 0 ? r
-		     : packimg_fail(error, -EBADMSG,
-				    "JPEG does not fit its index; make that anew "
-				    "with packimg index --rebuild");
+	if (!jpeg->taken_over.data) {
+		r = jpeg_baseline_rows(jpeg->baseline, end, ret_ready);
+		if (r == 0)
+			return 0;
+		r = take_over(jpeg, error);
+		if (r < 0)
+			return r;
+	}
+	copy_rows(&jpeg->result, &jpeg->taken_over, end);
+	*ret_ready = end;
+	return 0;
 }
 
 const struct codec codec_jpeg = {
