@@ -1,17 +1,20 @@
 /*
  * Any bytes as a JPEG sample: probed, then decoded whole, in part and scaled, in all orientations; with the index that is made of
- * it, where one can be, and with a damaged one.
+ * it, where one can be, and with a damaged one. By rows the pixels are the same.
  */
 #include "fuzz.h"
+#include "jpeg_reference.h"
 #include "packimg.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
 
 enum { PIXELS_MAX = 1 << 20 };
 
-static struct packimg_decoder *decoder;
+static struct packimg_decoder *decoder, *rows_decoder;
 static volatile uint8_t sink;
 
 /* Reads every returned pixel, for the sanitizer to see. */
@@ -23,6 +26,43 @@ static void use_pixels(const struct packimg_pixels *pixels)
 		for (size_t x = 0; x < (size_t)pixels->width * 3; x++)
 			sum = (uint8_t)(sum + pixels->data[y * pixels->stride + x]);
 	sink = sum;
+}
+
+/*
+ * What packimg_decode() has given, once more, step rows at a time. It may fail, after rows that are wrong, only where an index is
+ * wrong, and be of another scale only where the library had to decode, which at once may choose it, or
+ * different where coefficients are out of range and the library took over.
+ */
+static void compare_rows(const struct packimg_sample *sample, const struct packimg_region *region,
+			 uint32_t hint, const struct packimg_pixels *whole, uint32_t step)
+{
+	struct packimg_pixels rows;
+	struct packimg_error error;
+	uint32_t ready = 0;
+	int r = packimg_decode_begin(rows_decoder, sample, region, hint, hint, &rows, &error);
+
+	bool same = r == 0 && !sample->side && rows.width == whole->width &&
+		    rows.height == whole->height && rows.x == whole->x && rows.y == whole->y;
+	if (r == 0 && !same && hint == 0 && !sample->side)
+		abort();
+	for (uint32_t y = 0; r == 0 && y < rows.height; y++) {
+		if (y >= ready) {
+			uint32_t end = y + step < rows.height ? y + step : rows.height;
+
+			r = packimg_decode_rows(rows_decoder, end, &ready, &error);
+			if (r == 0 && ready < end)
+				abort();
+		}
+		if (r == 0 && same &&
+		    memcmp(rows.data + (rows.ring ? y % rows.ring : y) * rows.stride,
+			   whole->data + y * whole->stride, 3 * (size_t)rows.width) != 0 &&
+		    jpeg_reference_in_range(sample->data, sample->data_size))
+			abort();
+	}
+	if (r < 0 && !sample->side) {
+		fprintf(stderr, "by rows: %s\n", error.text);
+		abort();
+	}
 }
 
 enum { SIDE_MAX = 1 << 16 };
@@ -51,7 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct packimg_pixels pixels;
 	uint32_t draw = (uint32_t)size * 2654435761u;
 
-	if (!decoder && packimg_decoder_new(&decoder) < 0)
+	if (!decoder &&
+	    (packimg_decoder_new(&decoder) < 0 || packimg_decoder_new(&rows_decoder) < 0))
 		return 0;
 	packimg_jpeg_probe(data, size, &info, &error);
 	if (size == 0 || (uint64_t)info.width * info.height > PIXELS_MAX)
@@ -79,8 +120,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			region.height = 1 + (draw >> 16) % (sample.height - region.y);
 		}
 		uint32_t hint = i % 2 ? 1 + (draw >> 24) % 32 : 0;
-		if (packimg_decode(decoder, &sample, &region, hint, hint, &pixels, &error) == 0)
+		if (packimg_decode(decoder, &sample, &region, hint, hint, &pixels, &error) == 0) {
 			use_pixels(&pixels);
+			compare_rows(&sample, &region, hint, &pixels, 1 + (draw >> 8) % 7);
+		}
 	}
 	return 0;
 }
