@@ -226,14 +226,15 @@ int explanation_make(const struct settings *settings, const struct point *point,
 				 "%s: no image was finished in the window; make it longer with "
 				 "--seconds",
 				 point->dataset);
-	r = trials_measure(point->dataset, point->pipeline, &e.trials, error);
-	if (!r)
-		r = find_rate_alone(&e, settings, error);
+	/* A daemon may read what this user may not: then its counters must do. */
+	trials_measure(point->dataset, point->pipeline, &e.trials, e.trials_error);
+	r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = offer_threads(&e, settings, error);
 	if (r)
 		return r;
-	offer_memory(&e);
+	if (e.trials.sampled)
+		offer_memory(&e);
 	for (enum trial_way way = TRIAL_INDEX; way < TRIAL_COUNT; way++)
 		if (e.trials.ways[way].changed &&
 		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
@@ -277,9 +278,12 @@ static void heading(const struct explanation *e, FILE *out)
 	const struct measurement *m = &e->measured;
 	char images[NUMBER_MAX], bytes[NUMBER_MAX];
 
-	fprintf(out, "%s: %s images, %s, %.0f %% of it in memory before\n", e->point.dataset,
-		grouped((double)e->trials.images, images),
-		bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
+	if (e->trials.sampled)
+		fprintf(out, "%s: %s images, %s, %.0f %% of it in memory before\n",
+			e->point.dataset, grouped((double)e->trials.images, images),
+			bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
+	else
+		fprintf(out, "%s\n", e->trials_error);
 	fprintf(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s\n\n",
 		e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
 		e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s", m->threads,
@@ -310,12 +314,14 @@ static void storage(const struct explanation *e, FILE *out)
 	char rate[NUMBER_MAX], text[NUMBER_MAX], memory[NUMBER_MAX];
 
 	fprintf(out,
-		"Storage is the limit: it gives %s images/s, %s/s, and threads slept %.0f %% of "
-		"their time until stored bytes came.\n",
-		grouped(m->images_per_s, rate), bytes_text(bytes, text), 100 * m->waiting);
-	fprintf(out, "The dataset has %s, and %s of memory are available for the page cache.\n",
-		bytes_text((double)e->trials.bytes, text),
-		bytes_text((double)e->memory_bytes, memory));
+		"Storage is the limit: %s images/s; threads slept %.0f %% of their time until "
+		"stored "
+		"bytes came.\n",
+		grouped(m->images_per_s, rate), 100 * m->waiting);
+	if (e->trials.sampled)
+		fprintf(out, "It gives %s/s; the dataset has %s, and %s of memory are available.\n",
+			bytes_text(bytes, rate), bytes_text((double)e->trials.bytes, text),
+			bytes_text((double)e->memory_bytes, memory));
 }
 
 static void verdict(const struct explanation *e, FILE *out)
@@ -439,7 +445,12 @@ static void changes(const struct explanation *e, FILE *out)
 
 	if (m->limit == LIMIT_CONSUMER || m->limit == LIMIT_NONE)
 		return;
-	change_table(e, out);
+	if (e->trials.sampled)
+		change_table(e, out);
+	for (unsigned i = 0; !e->trials.sampled && i < e->change_count; i++)
+		fprintf(out, "With %s it is %s images/s%s.\n", e->changes[i].what,
+			grouped(e->changes[i].images_per_s, text),
+			e->changes[i].is_measured ? " (measured)" : "");
 	if (t->unindexable)
 		fprintf(out,
 			"%.0f %% of the JPEGs can have no index as they are (progressive, restart "
@@ -485,10 +496,15 @@ json_t *explanation_json(const struct explanation *e)
 		if (c->bytes > 0)
 			json_object_set_new(json_array_get(list, i), "bytes", json_real(c->bytes));
 	}
-	return json_pack("{s:s, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "limit",
-			 limit_name(e->measured.limit), "alone_images_per_s", e->alone_images_per_s,
-			 "resident", e->resident, "sampled", (json_int_t)t->sampled, "bytes",
-			 t->ways[TRIAL_STORED].bytes, "jpegs", (json_int_t)t->jpegs, "unindexed",
-			 (json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable,
-			 "memory_bytes", (json_int_t)e->memory_bytes, "changes", list);
+	json_t *object = json_pack(
+		"{s:s, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "limit",
+		limit_name(e->measured.limit), "alone_images_per_s", e->alone_images_per_s,
+		"resident", e->resident, "sampled", (json_int_t)t->sampled, "bytes",
+		t->ways[TRIAL_STORED].bytes, "jpegs", (json_int_t)t->jpegs, "unindexed",
+		(json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable, "memory_bytes",
+		(json_int_t)e->memory_bytes, "changes", list);
+
+	if (!t->sampled)
+		json_object_set_new(object, "error", json_string(e->trials_error));
+	return object;
 }

@@ -27,7 +27,8 @@ struct change {
 struct explanation {
 	struct point point;
 	struct measurement measured;
-	struct trials trials;
+	struct trials trials; /* none sampled: they could not be made, for this reason */
+	char trials_error[FEED_ERROR_MAX];
 	double resident; /* share of the dataset in the page cache before the measurement */
 	/* The rate where the CPUs are the only limit; is_measured says how it is known. */
 	double alone_images_per_s;

@@ -1,0 +1,157 @@
+/* Trials of a dataset made on the spot: what is found in the sample, which ways and steps are tried, and what cannot be. */
+#include "trials.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "feed.h"
+#include "packimg.h"
+
+enum { IMAGES = 12, SIDE = 96 };
+
+static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
+static char path[64];
+
+/* Every third image is raw, of the JPEGs every second has an index. */
+static void add(struct packimg_writer *writer, struct packimg_encoder *encoder,
+		struct packimg_decoder *decoder, unsigned i)
+{
+	static uint8_t pixels[SIDE * SIDE * 3];
+	struct packimg_error error;
+	struct packimg_jpeg_info info;
+	struct packimg_item item = {.data = pixels,
+				    .data_size = sizeof(pixels),
+				    .width = SIDE,
+				    .height = SIDE,
+				    .codec = PACKIMG_CODEC_RAW,
+				    .channels = 3,
+				    .orientation = 1};
+
+	for (size_t j = 0; j < sizeof(pixels); j++)
+		pixels[j] = (uint8_t)(j * (i + 1) >> 4);
+	if (i % 3) {
+		item.codec = PACKIMG_CODEC_JPEG;
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)SIDE * 3, SIDE, SIDE,
+						     3, 90, false, &item.data, &item.data_size),
+				 0);
+	}
+	if (i % 3 == 1) {
+		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, &error), 0);
+		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
+						    &item.side, &item.side_size),
+				 0);
+	}
+	assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+}
+
+static int set_up(void **state)
+{
+	struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	struct packimg_encoder *encoder;
+	struct packimg_decoder *decoder;
+	struct packimg_error error;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/some.pimg", folder);
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	for (unsigned i = 0; i < IMAGES; i++)
+		add(writer, encoder, decoder, i);
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	packimg_decoder_free(decoder);
+	packimg_encoder_free(encoder);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	unlink(path);
+	rmdir(folder);
+	return 0;
+}
+
+static void ways(void **state)
+{
+	struct trials t;
+	char error[FEED_ERROR_MAX] = "";
+
+	assert_int_equal(trials_measure(path, "random_resized_crop(28) hflip", &t, error), 0);
+	assert_int_equal(t.images, IMAGES);
+	assert_int_equal(t.sampled, IMAGES);
+	assert_int_equal(t.jpegs, 8);
+	assert_int_equal(t.unindexed, 4);
+	assert_int_equal(t.unindexable, 0);
+	assert_int_equal(t.short_side, 32);
+	assert_true(t.side == SIDE);
+	assert_int_equal(t.ways[TRIAL_STORED].changed, IMAGES);
+	assert_int_equal(t.ways[TRIAL_INDEX].changed, 4);
+	assert_int_equal(t.ways[TRIAL_RECODE].changed, 0);
+	assert_int_equal(t.ways[TRIAL_QUALITY].changed, 8);
+	assert_int_equal(t.ways[TRIAL_SMALLER].changed, IMAGES);
+	assert_int_equal(t.ways[TRIAL_RAW].changed, IMAGES);
+	assert_true(t.ways[TRIAL_RAW].bytes == 32 * 32 * 3);
+	assert_true(t.ways[TRIAL_SMALLER].bytes < t.ways[TRIAL_RAW].bytes);
+	assert_true(t.ways[TRIAL_INDEX].bytes > t.ways[TRIAL_STORED].bytes);
+	for (enum trial_way way = 0; way < TRIAL_COUNT; way++)
+		assert_true(t.ways[way].image_us > 0 || way == TRIAL_RECODE);
+	assert_true(trials_resident(path) > 0 && trials_resident(path) <= 1);
+}
+
+/* However it is written, and without what fixes the size. */
+static void steps(void **state)
+{
+	struct trials t;
+	char error[FEED_ERROR_MAX] = "";
+
+	assert_int_equal(trials_measure(path,
+					"  random_resized_crop ( 32 , scale = 0.5:1 )  hflip\n"
+					"solarize(threshold=128) normalize (imagenet)  to( f32 )",
+					&t, error),
+			 0);
+	assert_int_equal(t.step_count, 4);
+	assert_string_equal(t.steps[0].text, "normalize (imagenet) to( f32 )");
+	assert_string_equal(t.steps[1].text, "hflip");
+	assert_string_equal(t.steps[2].text, "solarize(threshold=128)");
+	assert_string_equal(t.steps[3].text, "normalize (imagenet)");
+	for (unsigned i = 0; i < t.step_count; i++)
+		assert_true(t.steps[i].image_us > 0);
+
+	/* Of the stored pixels nothing can be left out, nor can they be smaller. */
+	assert_int_equal(trials_measure(path, "", &t, error), 0);
+	assert_int_equal(t.step_count, 0);
+	assert_int_equal(t.ways[TRIAL_SMALLER].changed, 0);
+	assert_int_equal(t.ways[TRIAL_RAW].changed, 8);
+	assert_true(t.ways[TRIAL_RAW].bytes == SIDE * SIDE * 3);
+}
+
+static void mistakes(void **state)
+{
+	struct trials t;
+	char error[FEED_ERROR_MAX] = "";
+
+	assert_true(trials_measure("/nowhere.pimg", "", &t, error) < 0);
+	assert_non_null(strstr(error, "/nowhere.pimg"));
+	assert_true(trials_resident("/nowhere.pimg") == 0);
+	assert_true(trials_measure(path, "nonsense(3)", &t, error) < 0);
+	assert_non_null(strstr(error, "nonsense"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ways),
+		cmocka_unit_test(steps),
+		cmocka_unit_test(mistakes),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
