@@ -11,8 +11,9 @@ struct codec_request {
 	const struct packimg_sample *sample;
 	uint32_t width, height;	      /* pixels of the stored image */
 	struct packimg_region region; /* in stored coordinates, inside the image */
-	uint32_t denominator; /* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
-	bool by_rows;         /* rows() will be called for all of them */
+	uint32_t
+		denominator; /* 1, 2, 4 or 8: the smallest scale that is still large enough is 1/denominator */
+	bool by_rows; /* rows() will be called for all of them */
 };
 
 struct codec {
@@ -29,6 +30,12 @@ extern const struct codec codec_jpeg;
 extern const struct codec codec_raw;
 extern const struct codec codec_raw_zstd;
 
-/* packimg_index_jpeg() with the state of codec_jpeg. */
+/* packimg_index_jpeg() with the state of codec_jpeg. like: the content of another index to take the columns from, NULL: none. */
 int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
-		     uint32_t components, const uint8_t **ret_index, size_t *ret_size);
+		     uint32_t components, const uint8_t *like, size_t like_size,
+		     const uint8_t **ret_index, size_t *ret_size);
+
+/* packimg_index_jpeg() with the columns of an index (content of its item) that there is already; -EBADMSG when that does not fit. */
+int decoder_index_like(struct packimg_decoder *decoder, const uint8_t *data, size_t size,
+		       const struct packimg_jpeg_info *info, const uint8_t *like, size_t like_size,
+		       const uint8_t **ret_side, size_t *ret_size);

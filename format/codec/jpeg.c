@@ -478,14 +478,16 @@ const struct codec codec_jpeg = {
 };
 
 int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
-		     uint32_t components, const uint8_t **ret_index, size_t *ret_size)
+		     uint32_t components, const uint8_t *like, size_t like_size, const uint8_t **ret_index, size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
 	struct jpeg_source source = {.data = data,
 				     .size = size,
 				     .width = width,
 				     .height = height,
-				     .components = components};
+				     .components = components,
+				     .index = like,
+				     .index_size = like_size};
 
 	const uint8_t *content;
 	size_t content_size;

@@ -27,12 +27,13 @@ struct jpeg_baseline {
 	struct jpeg_tables tables;
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	struct jpeg_pixels pixels;
-	struct scratch scan, coefficients, index_made;
+	struct scratch scan, coefficients, entries, index_made;
 	size_t scan_size; /* of the group's unstuffed scan */
 	uint32_t mcu_row; /* next to be made into pixels */
 	/* With an index: */
 	bool indexed;
 	struct jpeg_index index;
+	uint32_t entry, column; /* where decoding starts in each row */
 	struct jpeg_cycle cycle;
 	struct group group;
 	/* Without: */
@@ -59,6 +60,7 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 	jpeg_sequential_deinit(&decoder->sequential);
 	scratch_deinit(&decoder->scan);
 	scratch_deinit(&decoder->coefficients);
+	scratch_deinit(&decoder->entries);
 	scratch_deinit(&decoder->index_made);
 	free(decoder);
 }
@@ -88,18 +90,23 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 	return r;
 }
 
-/* Unstuffs the bytes of MCU rows [first, end) one behind the other and says where each row lies now. */
-static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *index,
-			uint32_t first, uint32_t end, struct jpeg_task *tasks)
+/*
+ * Unstuffs the bytes of MCU rows [first, end), from the entry on, one behind the other, and says where each row lies now. Places ascend, or it is an
+ * error: together rows are no longer than the scan.
+ */
+static int unstuff_rows(struct jpeg_baseline *decoder, uint32_t first, uint32_t end,
+			struct jpeg_task *tasks)
 {
+	const struct jpeg_index *index = &decoder->index;
 	const struct jpeg_frame *frame = &decoder->frame;
-	uint64_t begin = jpeg_index_row(index, first).position;
 	uint8_t *bytes = decoder->scan.data;
 	size_t used = 0;
 
 	for (uint32_t row = first; row < end; row++) {
-		uint64_t next = row + 1 < index->row_count ? jpeg_index_row(index, row + 1).position
-							   : 8 * (uint64_t)frame->scan_size;
+		uint64_t begin = jpeg_index_get(index, row, decoder->entry).position;
+		uint64_t next = row + 1 < frame->mcus_high
+					? jpeg_index_get(index, row + 1, 0).position
+					: 8 * (uint64_t)frame->scan_size;
 		size_t from = begin >> 3, to = (next + 7) >> 3;
 		uint32_t none;
 
@@ -109,7 +116,6 @@ static int unstuff_rows(struct jpeg_baseline *decoder, const struct jpeg_index *
 		tasks[row - first].position = 8 * used + (begin & 7);
 		used += jpeg_unstuff(frame->scan + from, to - from, bytes + used, NULL, 0, &none);
 		tasks[row - first].end = 8 * used;
-		begin = next;
 	}
 	decoder->scan_size = used;
 	return 0;
@@ -135,12 +141,13 @@ static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMP
 static int decode_group(struct jpeg_baseline *decoder, uint32_t first)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
-	uint32_t blocks = pixels->mcu_column_end * pixels->mcu_blocks;
+	uint32_t mcus = pixels->mcu_column_end - decoder->column;
+	uint32_t blocks = mcus * pixels->mcu_blocks;
 	uint32_t left = pixels->mcu_row_end - first, count = left < GROUP_ROWS ? left : GROUP_ROWS;
 	size_t row_blocks = blocks + JPEG_STREAM_BLOCKS_SPARE;
 	int16_t *coefficients = (int16_t *)(void *)decoder->coefficients.data;
 	struct jpeg_task tasks[GROUP_ROWS];
-	int r = unstuff_rows(decoder, &decoder->index, first, first + count, tasks);
+	int r = unstuff_rows(decoder, first, first + count, tasks);
 
 	if (r < 0)
 		return r;
@@ -154,8 +161,9 @@ static int decode_group(struct jpeg_baseline *decoder, uint32_t first)
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < count; i++)
-		sum_dc(&decoder->frame, jpeg_index_row(&decoder->index, first + i).dc,
-		       tasks[i].blocks, pixels->mcu_column_end);
+		sum_dc(&decoder->frame,
+		       jpeg_index_get(&decoder->index, first + i, decoder->entry).dc,
+		       tasks[i].blocks, mcus);
 	decoder->group = (struct group){first, first + count, row_blocks};
 	return 0;
 }
@@ -177,23 +185,28 @@ static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficie
 	if (r == 0)
 		*ret_coefficients = coefficients +
 				    64 * (decoder->group.row_blocks * (row - decoder->group.first) +
-					  (size_t)pixels->mcu_column_first * pixels->mcu_blocks);
+					  (size_t)(pixels->mcu_column_first - decoder->column) *
+						  pixels->mcu_blocks);
 	return r;
 }
 
 static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source *source)
 {
 	const struct jpeg_pixels *pixels = &decoder->pixels;
-	size_t blocks = (size_t)pixels->mcu_column_end * pixels->mcu_blocks;
+	size_t blocks;
 	int r;
 
 	if (!jpeg_index_possible(&decoder->frame))
 		return -EBADMSG;
 	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &decoder->index);
+	if (r < 0)
+		return r;
+	decoder->entry = jpeg_index_before(&decoder->index, pixels->mcu_column_first);
+	decoder->column = decoder->index.plan.columns[decoder->entry];
+	blocks = (size_t)(pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
 	/* Rows share a byte each, and reach two bytes on. */
-	r = r
-		    ?: scratch_reserve(&decoder->scan, decoder->frame.scan_size + 4 * GROUP_ROWS +
-							       JPEG_SCAN_PADDING);
+	r = scratch_reserve(&decoder->scan,
+			    decoder->frame.scan_size + 4 * GROUP_ROWS + JPEG_SCAN_PADDING);
 	r = r
 		    ?: scratch_reserve(&decoder->coefficients,
 				       128 * (blocks + JPEG_STREAM_BLOCKS_SPARE) * GROUP_ROWS);
@@ -325,43 +338,72 @@ static bool ends_well(const struct jpeg_frame *frame, struct place *place, uint6
 	return at + 2 <= frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xd9;
 }
 
+/* The entries of the next row; goes through it. */
+static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index_plan *plan,
+		     struct place *place, struct jpeg_index_entry *entries)
+{
+	uint32_t mcus_wide = sequential->frame->mcus_wide;
+	int entered = jpeg_sequential_enter(sequential);
+
+	if (entered < 0)
+		return entered;
+	for (uint32_t e = 0; e < plan->entry_count; e++) {
+		uint32_t end = e + 1 < plan->entry_count ? plan->columns[e + 1] : mcus_wide;
+		int r;
+
+		entries[e].position = stuffed_position(place, jpeg_sequential_position(sequential),
+						       entered && e == 0);
+		for (uint32_t i = 0; i < plan->component_count; i++) {
+			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
+				return -EBADMSG;
+			entries[e].dc[i] = (int16_t)sequential->dc[i];
+		}
+		r = jpeg_sequential_skip(sequential, end - plan->columns[e]);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source,
 			const uint8_t **ret_index, size_t *ret_size)
 {
 	const struct jpeg_frame *frame = &decoder->frame;
 	struct jpeg_sequential *sequential = &decoder->sequential;
+	struct jpeg_index_entry *entries;
+	struct jpeg_index_plan plan;
 	struct place place;
 	int r = read_headers(decoder, source, true);
 
 	if (r == 0 && !jpeg_index_possible(frame))
 		return -ENOTSUP;
-	r = r ?: scratch_reserve(&decoder->index_made, jpeg_index_size(frame));
+	if (r < 0)
+		return r;
+	if (source->index) {
+		r = jpeg_index_open(source->index, source->index_size, frame, &decoder->index);
+		if (r < 0)
+			return r;
+		plan = decoder->index.plan;
+	} else {
+		jpeg_index_plan(frame, source->size, &plan);
+	}
+	r = scratch_reserve(&decoder->index_made, jpeg_index_size_max(&plan));
+	r = r
+		    ?: scratch_reserve(&decoder->entries,
+				       (size_t)plan.row_count * plan.entry_count * sizeof *entries);
 	r = r ?: jpeg_sequential_begin(sequential, frame, decoder->dc, decoder->ac, false, 0);
 	if (r < 0)
 		return r;
-	jpeg_index_write_header(decoder->index_made.data, frame);
+	entries = (struct jpeg_index_entry *)(void *)decoder->entries.data;
 	place = (struct place){.scan = frame->scan};
-	for (uint32_t row = 0; row < frame->mcus_high; row++) {
-		struct jpeg_index_row values;
-
-		r = jpeg_sequential_enter(sequential);
-		if (r < 0)
-			return r;
-		values.position =
-			stuffed_position(&place, jpeg_sequential_position(sequential), r > 0);
-		for (uint32_t i = 0; i < frame->component_count; i++) {
-			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
-				return -EBADMSG;
-			values.dc[i] = (int16_t)sequential->dc[i];
-		}
-		jpeg_index_write_row(decoder->index_made.data, frame, row, &values);
-		r = jpeg_sequential_row(sequential, 0, 0, NULL);
+	for (uint32_t row = 0; row < plan.row_count; row++) {
+		r = index_row(sequential, &plan, &place, entries + (size_t)row * plan.entry_count);
 		if (r < 0)
 			return r;
 	}
 	if (!ends_well(frame, &place, jpeg_sequential_position(sequential)))
 		return -EBADMSG;
 	*ret_index = decoder->index_made.data;
-	*ret_size = jpeg_index_size(frame);
+	*ret_size = jpeg_index_pack(&plan, entries, decoder->index_made.data);
 	return 0;
 }

@@ -18,12 +18,12 @@ int jpeg_baseline_new(struct jpeg_baseline **ret_decoder);
 void jpeg_baseline_free(struct jpeg_baseline *decoder);
 
 struct jpeg_source {
-	const uint8_t *data;      /* the file */
+	const uint8_t *data; /* the file */
 	size_t size;
-	const uint8_t *index;     /* side data as jpeg_baseline_index makes it; NULL: none */
+	const uint8_t *index; /* side data as jpeg_baseline_index makes it; NULL: none */
 	size_t index_size;
-	uint32_t width, height;   /* that the image must have, pixels as stored */
-	uint32_t components;      /* likewise */
+	uint32_t width, height; /* that the image must have, pixels as stored */
+	uint32_t components;	/* likewise */
 };
 
 /* Where pixels lie: row i of the region, 3 * width bytes, at data + i * stride, or i % ring. */
@@ -38,8 +38,9 @@ struct jpeg_rows {
  * else those before the 15 latest may go. -ENOTSUP: a kind of JPEG that it does not read; -EBADMSG: damaged headers, other dimensions, or an index that does
  * not fit; -EINVAL: region outside the image; -ENOMEM.
  */
-int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
-			uint32_t width, uint32_t height, bool whole, struct jpeg_rows *ret_rows);
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
+			uint32_t y, uint32_t width, uint32_t height, bool whole,
+			struct jpeg_rows *ret_rows);
 /*
  * Makes the region's rows before end, and says how many there are now (may be NULL). source's bytes are read. -EBADMSG: damaged, or the
  * index is wrong.
@@ -47,15 +48,16 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source 
 int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready);
 
 /* Both at once: rows of 3 * width bytes, valid until the next call. Errors of both. */
-int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
-			 uint32_t width, uint32_t height, const uint8_t **ret_pixels);
+int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			 uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+			 const uint8_t **ret_pixels);
 
 /* In place of jpeg_baseline_rows: decodes the region's coefficients and drops them. What the entropy stage alone costs. -EBADMSG. */
 int jpeg_baseline_coefficients(struct jpeg_baseline *decoder);
 
 /*
- * Decodes the whole scan once and makes its index (SPEC.md, "JPEG index"), valid until the next call. source->index is ignored. -ENOTSUP: a kind of
+ * Decodes the whole scan once and makes its index (SPEC.md, "JPEG index"), valid until the next call; with entries before the same columns as source->index, if there is one, else where they pay. -ENOTSUP: a kind of
  * JPEG that has none (restart markers within rows among them); -EBADMSG: damaged.
  */
-int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source, const uint8_t **ret_index,
-			size_t *ret_size);
+int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			const uint8_t **ret_index, size_t *ret_size);

@@ -1,6 +1,7 @@
 /*
- * The index into a baseline JPEG's scan: for each MCU row the place of its first bit and the DC predictors there (SPEC.md, "JPEG
- * index"). Bytes from a file are untrusted: jpeg_index_open checks all that can be checked without decoding. Plain values; nothing is owned.
+ * The index into a baseline JPEG's scan: for each MCU row some places where decoding can start, each with its first bit and the DC predictors there
+ * (SPEC.md, "JPEG index"). Bytes from a file are untrusted: jpeg_index_open checks all that can be checked without decoding. Plain
+ * values; nothing is owned.
  */
 #pragma once
 
@@ -9,29 +10,43 @@
 #include <stdbool.h>
 
 enum {
-	JPEG_INDEX_VERSION = 1,
-	JPEG_INDEX_HEADER_SIZE = 8, /* version, components, 2 reserved bytes, MCU rows as uint32 */
+	JPEG_INDEX_VERSION = 2,
+	JPEG_INDEX_ENTRIES_MAX = 8, /* of a row */
 };
 
-struct jpeg_index {
-	const uint8_t *rows;
-	uint32_t row_count, row_size;
-	uint32_t component_count;
-};
-
-struct jpeg_index_row {
+/* A place where decoding can start. */
+struct jpeg_index_entry {
 	uint64_t position; /* bits from the scan's first byte, stuffing counted */
 	int16_t dc[JPEG_COMPONENTS_MAX];
 };
 
+/* What is the same for all rows. */
+struct jpeg_index_plan {
+	uint32_t row_count;
+	uint32_t component_count;
+	uint32_t entry_count;                      /* of a row, at least 1 */
+	uint32_t columns[JPEG_INDEX_ENTRIES_MAX];  /* MCU before which each starts, ascending; the first is 0 */
+};
+
+struct jpeg_index {
+	struct jpeg_index_plan plan;
+	uint32_t place_bits, offset_bits, dc_bits[JPEG_COMPONENTS_MAX]; /* widths of the fields */
+	uint32_t entry_bits, row_bits;
+	const uint8_t *rows; /* row_count * row_bits bits */
+	size_t rows_size;    /* bytes */
+};
+
 /* Can the frame have one? Restart markers must stand between rows only, and places must fit into 32 bits. */
 bool jpeg_index_possible(const struct jpeg_frame *frame);
-/* Bytes of an index for a frame. */
-size_t jpeg_index_size(const struct jpeg_frame *frame);
-void jpeg_index_write_header(uint8_t *output, const struct jpeg_frame *frame);
-void jpeg_index_write_row(uint8_t *output, const struct jpeg_frame *frame, uint32_t row,
-			  const struct jpeg_index_row *values);
+/* Chooses the entries of a row, as many as pay for a file of so many bytes. */
+void jpeg_index_plan(const struct jpeg_frame *frame, size_t file_size, struct jpeg_index_plan *ret_plan);
+/* Bytes that an index may take at most. */
+size_t jpeg_index_size_max(const struct jpeg_index_plan *plan);
+/* Packs entry_count entries of each of row_count rows, row by row. Returns the bytes used. */
+size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_index_entry *entries, uint8_t *output);
 
 /* 0, or -EBADMSG: of another version, size or frame. */
 int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *frame, struct jpeg_index *ret_index);
-struct jpeg_index_row jpeg_index_row(const struct jpeg_index *index, uint32_t row);
+/* Number of the last entry of a row at or before an MCU column. */
+uint32_t jpeg_index_before(const struct jpeg_index *index, uint32_t column);
+struct jpeg_index_entry jpeg_index_get(const struct jpeg_index *index, uint32_t row, uint32_t entry);

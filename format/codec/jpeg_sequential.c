@@ -91,8 +91,14 @@ int jpeg_sequential_begin(struct jpeg_sequential *sequential, const struct jpeg_
 		mcu -= (uint64_t)segment * interval;
 	}
 	begin_segment(sequential, segment);
-	for (; mcu > 0; mcu--) {
-		r = decode_mcu(sequential, NULL);
+	return jpeg_sequential_skip(sequential, mcu);
+}
+
+int jpeg_sequential_skip(struct jpeg_sequential *sequential, uint64_t mcus)
+{
+	for (; mcus > 0; mcus--) {
+		int r = decode_mcu(sequential, NULL);
+
 		if (r < 0)
 			return r;
 	}

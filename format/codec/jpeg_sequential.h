@@ -30,6 +30,8 @@ int jpeg_sequential_begin(struct jpeg_sequential *sequential, const struct jpeg_
 			  bool zigzag, uint32_t row);
 /* Goes behind the restart marker, if the next MCU row begins with one, and returns 1 then, else 0; -EBADMSG. jpeg_sequential_row does it, too. */
 int jpeg_sequential_enter(struct jpeg_sequential *sequential);
+/* Passes over MCUs, which may lead into the next row. -EBADMSG. */
+int jpeg_sequential_skip(struct jpeg_sequential *sequential, uint64_t mcus);
 /* Decodes the next MCU row; MCUs first .. end - 1 go to blocks, in coded order. -EBADMSG. */
 int jpeg_sequential_row(struct jpeg_sequential *sequential, uint32_t first, uint32_t end, int16_t *blocks);
 /* Bits of the unstuffed scan that lie behind. */

@@ -8,17 +8,17 @@
 
 #include <string.h>
 
-enum { INDEX_MAX = 1 << 12, HEADER = 8 };
+enum { INDEX_MAX = 1 << 12, HEADER = 12 };
 
 static struct jpeg_baseline *decoder;
-static uint8_t buffer[INDEX_MAX];
+static uint8_t buffer[INDEX_MAX], columns[JPEG_CASE_COLUMNS_MAX];
 static volatile uint8_t sink;
 
-/* Changes to the good index, 3 bytes each: place, value, and how. Rows of the index are a multiple of 2 bytes. */
+/* Changes to the good index, 3 bytes each: place, value, and how. */
 static size_t damage(uint8_t *index, size_t size, const uint8_t *data, uint32_t count)
 {
 	for (; count > 0; count--, data += 3) {
-		size_t at = size > HEADER ? HEADER + data[0] * 2 % (size - HEADER) : 0;
+		size_t at = size > HEADER ? HEADER + data[0] % (size - HEADER) : 0;
 		size_t length = size - at < 16 ? size - at : 16;
 
 		switch (data[2] % 8) {
@@ -82,6 +82,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	jpeg_case_build(&this, changes + 3 * count, size - 1 - 3 * count);
 	struct jpeg_source source = {this.file,	 this.size,   NULL,	      0,
 				     this.width, this.height, this.components};
+	if (data[0] & 8) {
+		source.index = columns;
+		source.index_size = jpeg_case_columns(&this, columns);
+		if (source.index_size == 0)
+			return 0;
+	}
 	if (jpeg_baseline_index(decoder, &source, &index, &index_size) < 0 ||
 	    index_size > INDEX_MAX)
 		return 0;

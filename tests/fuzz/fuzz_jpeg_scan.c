@@ -19,7 +19,7 @@ enum {
 };
 
 static struct jpeg_baseline *decoder;
-static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX];
+static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_COLUMNS_MAX];
 
 #define FAIL(...)                                                                                  \
 	do {                                                                                       \
@@ -81,6 +81,21 @@ static int decode_region(const struct jpeg_case *this, const struct jpeg_source 
 	return r;
 }
 
+/* The index, of source.index_size bytes, leads to the same pixels. */
+static void check_indexed(const struct jpeg_case *this, struct jpeg_source source,
+			  const uint8_t *index, enum jpeg_verdict verdict)
+{
+	int whole, part;
+
+	if (source.index_size > sizeof index_copy)
+		FAIL("index of %zu bytes\n", source.index_size);
+	source.index = memcpy(index_copy, index, source.index_size);
+	whole = decode_whole(this, &source, "whole, indexed", verdict);
+	part = decode_region(this, &source, "region, indexed", verdict);
+	if (whole < 0 || part < 0)
+		FAIL("the index made of it leads to %d, region %d\n", whole, part);
+}
+
 /* libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have seen. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -109,12 +124,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (whole < 0)
 		FAIL("indexed, but decoded only with %d\n", whole);
-	if (source.index_size > sizeof index_copy)
-		FAIL("index of %zu bytes\n", source.index_size);
-	source.index = memcpy(index_copy, index, source.index_size);
-	whole = decode_whole(&this, &source, "whole, indexed", verdict);
-	part = decode_region(&this, &source, "region, indexed", verdict);
-	if (whole < 0 || part < 0)
-		FAIL("the index made of it leads to %d, region %d\n", whole, part);
+	check_indexed(&this, source, index, verdict);
+	source.index = columns;
+	source.index_size = jpeg_case_columns(&this, columns);
+	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
+	if (indexed < 0)
+		FAIL("no index with other columns: %d\n", indexed);
+	check_indexed(&this, source, index, verdict);
 	return 0;
 }

@@ -1,4 +1,5 @@
 #include "jpeg_case.h"
+#include "jpeg_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -456,4 +457,22 @@ void jpeg_case_build(struct jpeg_case *ret_case, const uint8_t *data, size_t siz
 	this.file = buffer + sizeof buffer - this.size;
 	memmove(this.file, buffer, this.size);
 	*ret_case = this;
+}
+
+size_t jpeg_case_columns(const struct jpeg_case *this, uint8_t *output)
+{
+	static const struct jpeg_index_entry
+		entries[JPEG_CASE_SIDE_MAX / 8 * JPEG_INDEX_ENTRIES_MAX];
+	struct jpeg_index_plan plan = {0};
+	struct jpeg_frame frame;
+
+	if (jpeg_frame_parse(this->file, this->size, &frame) < 0)
+		return 0;
+	plan.row_count = frame.mcus_high;
+	plan.component_count = frame.component_count;
+	plan.entry_count =
+		frame.mcus_wide < JPEG_INDEX_ENTRIES_MAX ? frame.mcus_wide : JPEG_INDEX_ENTRIES_MAX;
+	for (uint32_t i = 0; i < plan.entry_count; i++)
+		plan.columns[i] = i;
+	return jpeg_index_pack(&plan, entries, output);
 }

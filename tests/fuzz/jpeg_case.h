@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { JPEG_CASE_SIDE_MAX = 64 };
+enum { JPEG_CASE_SIDE_MAX = 64, JPEG_CASE_COLUMNS_MAX = 256 };
 
 struct jpeg_case {
 	uint8_t *file;
@@ -24,3 +24,9 @@ struct jpeg_case {
 
 /* Every input is a case. Valid until the next call. */
 void jpeg_case_build(struct jpeg_case *ret_case, const uint8_t *data, size_t size);
+
+/*
+ * An index with entries before the first columns of each row, up to eight, and nothing true in them, for jpeg_baseline_index to take the
+ * columns from: files as small as these get none inside rows otherwise. Returns its bytes, at most JPEG_CASE_COLUMNS_MAX; 0: the headers cannot be read.
+ */
+size_t jpeg_case_columns(const struct jpeg_case *this, uint8_t *output);

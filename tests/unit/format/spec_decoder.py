@@ -52,12 +52,27 @@ def side_item(side, wanted):
 
 
 def parse_index(content):
-    """Rows of a JPEG index: (place in bits, predictor of each component)."""
-    version, components, reserved, rows = struct.unpack_from("<BBHI", content)
-    assert version == 1 and reserved == 0
-    assert len(content) == 8 + (4 + 2 * components) * rows
-    row = struct.Struct(f"<I{components}h")
-    return [(place, predictors) for place, *predictors in row.iter_unpack(content[8:])]
+    """Columns where each row has an entry, and rows of entries (place in bits, predictor of each component)."""
+    version, components, place_bits, offset_bits, *predictor_bits, count, rows = struct.unpack_from("<8BI", content)
+    assert version == 2
+    columns = (0, *struct.unpack_from(f"<{count - 1}H", content, 12))
+    bits, at = int.from_bytes(content[12 + 2 * (count - 1):], "little"), 0
+
+    def field(width, signed=False):
+        nonlocal at
+        value = bits >> at & (1 << width) - 1
+        at += width
+        return value - (1 << width) if signed and value >> (width - 1) else value
+
+    def entry(begin, width):
+        return begin + field(width), [field(predictor_bits[c], True) for c in range(components)]
+
+    index = []
+    for _ in range(rows):
+        first = entry(0, place_bits)
+        index.append([first] + [entry(first[0], offset_bits) for _ in columns[1:]])
+    assert len(content) == 12 + 2 * (count - 1) + (at + 7) // 8
+    return columns, index
 
 
 class Component:
@@ -183,14 +198,14 @@ def decode_block(bits, component, predictor):
     return block
 
 
-def decode_mcu_row(jpeg, row, start, columns):
+def decode_mcus(jpeg, row, start, columns):
     """
-    Blocks {(component, block row, block column): coefficients} of the first columns MCUs of a row, from its entry in the index;
-    and the place and predictors behind them.
+    Blocks {(component, block row, block column): coefficients} of the MCUs in a range of columns of a row, from an entry in the
+    index before the first; and the place and predictors behind them.
     """
     place, predictors = start
     bits, predictors, blocks = Bits(jpeg.scan, place), list(predictors), {}
-    for column in range(columns):
+    for column in columns:
         for c, component in enumerate(jpeg.components):
             for y in range(component.v):
                 for x in range(component.h):
@@ -201,11 +216,13 @@ def decode_mcu_row(jpeg, row, start, columns):
 
 
 def decode_region(jpeg, index, x, y, width, height):
-    """Blocks of every MCU that the region touches and of those left of it; no other row of the scan is looked at."""
+    """Blocks of every MCU that the region touches and of those between it and the entry before; no other row of the scan is looked at."""
+    columns, rows = index
+    entry = max(e for e, column in enumerate(columns) if column <= x // jpeg.mcu_width)
     blocks = {}
-    columns = -(-(x + width) // jpeg.mcu_width)
     for row in range(y // jpeg.mcu_height, -(-(y + height) // jpeg.mcu_height)):
-        blocks.update(decode_mcu_row(jpeg, row, index[row], columns)[0])
+        blocks.update(decode_mcus(jpeg, row, rows[row][entry],
+                                  range(columns[entry], -(-(x + width) // jpeg.mcu_width)))[0])
     return blocks
 
 

@@ -19,7 +19,7 @@ static const struct {
 	{"420", 75, 100, {.components = 3, .h = 2, .v = 2}},
 	{"422", 50, 41, {.components = 3, .h = 2, .v = 1, .optimise = true}},
 	{"440", 33, 70, {.components = 3, .h = 1, .v = 2}},
-	{"444", 40, 57, {.components = 3, .h = 1, .v = 1, .quality = 99, .optimise = true}},
+	{"444", 160, 57, {.components = 3, .h = 1, .v = 1, .quality = 99, .optimise = true}},
 	{"grey", 61, 90, {.components = 1, .h = 1, .v = 1}},
 	{"restart", 75, 100, {.components = 3, .h = 2, .v = 2, .restart_rows = 2}},
 	{"restart1", 40, 44, {.components = 1, .h = 1, .v = 1, .restart_rows = 1}},

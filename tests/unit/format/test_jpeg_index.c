@@ -3,7 +3,10 @@
  * another image, swapped rows; through packimg_decode() and by rows.
  */
 #include "baseline.h"
+#include "jpeg_index.h"
+#include "layout.h"
 #include "packimg.h"
+#include "side.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -17,8 +20,8 @@
 enum {
 	WIDTH = 150,
 	HEIGHT = 190,
-	HEADS = 16, /* bytes of the item's head and the index's */
-	ROW_SIZE = 10,
+	ROWS = 12, /* of MCUs */
+	HEAD = 8,  /* bytes of the item's */
 	SIDE_MAX = 512,
 };
 
@@ -142,7 +145,11 @@ static enum outcome check(const uint8_t *side, size_t side_size, uint64_t checks
 static void test_every_byte(void **unused)
 {
 	static const uint8_t changes[] = {0x01, 0x80, 0xff};
+	const uint8_t *content;
+	size_t content_size;
 
+	assert_int_equal(
+		side_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &content, &content_size), 0);
 	assert_int_equal(check(good, good_size, good_checksum()), RIGHT);
 	for (size_t at = 0; at < good_size; at++)
 		for (unsigned i = 0; i < sizeof changes; i++) {
@@ -152,7 +159,7 @@ static void test_every_byte(void **unused)
 			side[at] ^= changes[i];
 			enum outcome outcome = check(side, good_size, good_checksum());
 			/* without a whole item of its kind there is no index */
-			if (at >= 8 && at < HEADS + ROW_SIZE * 12)
+			if (at >= HEAD && at < HEAD + content_size)
 				assert_int_equal(outcome, REFUSED);
 		}
 	for (unsigned bit = 0; bit < 64; bit++)
@@ -178,33 +185,46 @@ static void test_other_image(void **unused)
 	size_t size;
 	struct picture other = make(2, side, &size);
 
-	assert_int_equal(size, good_size);
 	assert_int_equal(check(side, size, good_checksum()), REFUSED);
 	picture_drop(&other);
 }
 
-static void swap_rows(uint8_t *side, unsigned i, unsigned j)
+/* The index with two rows exchanged. */
+static size_t swap_rows(unsigned i, unsigned j, uint8_t *side)
 {
-	uint8_t *a = side + HEADS + i * ROW_SIZE, *b = side + HEADS + j * ROW_SIZE, row[ROW_SIZE];
+	static struct jpeg_index_entry entries[64 * JPEG_INDEX_ENTRIES_MAX];
+	uint8_t content[SIDE_MAX];
+	struct jpeg_index index;
+	struct jpeg_frame frame;
+	const uint8_t *bytes;
+	size_t size;
 
-	memcpy(row, a, ROW_SIZE);
-	memcpy(a, b, ROW_SIZE);
-	memcpy(b, row, ROW_SIZE);
+	assert_int_equal(jpeg_frame_parse(picture.jpeg, picture.jpeg_size, &frame), 0);
+	assert_int_equal(side_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &bytes, &size), 0);
+	assert_int_equal(jpeg_index_open(bytes, size, &frame, &index), 0);
+	assert_int_equal(index.plan.row_count, ROWS);
+	uint32_t count = index.plan.entry_count;
+	for (uint32_t row = 0; row < ROWS; row++)
+		for (uint32_t e = 0; e < count; e++)
+			entries[row * count + e] = jpeg_index_get(
+				&index, row == i ? j : row == j ? i : row, e);
+	size = jpeg_index_pack(&index.plan, entries, content);
+	side_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
+	return side_item_size(size);
 }
 
 static void test_swapped_rows(void **unused)
 {
-	for (unsigned i = 0; i < 12; i++)
+	for (unsigned i = 0; i < ROWS; i++)
 		for (unsigned j = 0; j < i; j++) {
 			static const struct packimg_region whole = {0, 0, WIDTH, HEIGHT};
 			uint8_t side[SIDE_MAX];
+			size_t size = swap_rows(i, j, side);
 
-			memcpy(side, good, good_size);
-			swap_rows(side, i, j);
-			assert_int_equal(check(side, good_size, good_checksum()), REFUSED);
+			assert_int_equal(check(side, size, good_checksum()), REFUSED);
 			/* even when the checksum fits, places that descend are seen */
 			struct packimg_sample sample =
-				sample_of(side, good_size, XXH3_64bits(side, good_size));
+				sample_of(side, size, XXH3_64bits(side, size));
 			decode(&sample, &whole);
 			decode_rows(&sample, &whole);
 		}
@@ -215,7 +235,7 @@ static void test_other_version(void **unused)
 	uint8_t side[SIDE_MAX];
 
 	memcpy(side, good, good_size);
-	memset(side + 8, 0xee, good_size - 8 - 6); /* save the item's padding */
+	memset(side + HEAD, 0xee, good_size - HEAD - 7); /* save what may be padding */
 	assert_int_equal(check(side, good_size, XXH3_64bits(side, good_size)), RIGHT);
 }
 

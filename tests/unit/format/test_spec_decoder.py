@@ -54,20 +54,26 @@ class SpecDecoderTest(unittest.TestCase):
     def test_all_kinds(self):
         self.assertEqual(sorted(self.images), ["420", "422", "440", "444", "grey", "grey22", "restart", "restart1"])
         for name, (jpeg, index, _, _) in self.images.items():
-            self.assertEqual(len(index), jpeg.mcus_high, name)
+            columns, rows = index
+            self.assertEqual(len(rows), jpeg.mcus_high, name)
+            self.assertEqual({len(entries) for entries in rows}, {len(columns)}, name)
+            self.assertTrue(all(a < b for a, b in zip(columns, columns[1:])) and columns[-1] < jpeg.mcus_wide, name)
+        self.assertTrue(any(len(index[0]) > 1 for _, index, _, _ in self.images.values()))
 
     def test_index_is_what_the_scan_says(self):
-        """From the top, row by row: what is behind a row is the next one's entry."""
+        """From the top, entry by entry: what is behind one is the next."""
         for name, (jpeg, index, _, _) in self.images.items():
             follows = (0, [0] * len(jpeg.components))
-            for row, (place, predictors) in enumerate(index):
+            columns = index[0]
+            for row, entries in enumerate(index[1]):
                 if row and jpeg.restart_interval and row * jpeg.mcus_wide % jpeg.restart_interval == 0:
                     at = -(-follows[0] // 8)
                     number = (row * jpeg.mcus_wide // jpeg.restart_interval - 1) % 8
                     self.assertEqual(jpeg.scan[at:at + 2], bytes([0xff, 0xd0 + number]), name)
                     follows = (8 * (at + 2), [0] * len(jpeg.components))
-                self.assertEqual((place, predictors), follows, f"{name}, row {row}")
-                follows = spec.decode_mcu_row(jpeg, row, follows, jpeg.mcus_wide)[1]
+                for entry, begin, end in zip(entries, columns, (*columns[1:], jpeg.mcus_wide)):
+                    self.assertEqual(entry, follows, f"{name}, row {row}, column {begin}")
+                    follows = spec.decode_mcus(jpeg, row, follows, range(begin, end))[1]
             # the rest of the last byte, then the end of image
             self.assertEqual(jpeg.scan[-(-follows[0] // 8):][:2], b"\xff\xd9", name)
 
@@ -91,7 +97,8 @@ class SpecDecoderTest(unittest.TestCase):
         """A region is decoded from its own rows: what stands before them may be anything."""
         jpeg, index, known, _ = self.images["420"]
         whole = jpeg.scan
-        jpeg.scan = bytes(index[3][0] // 8) + whole[index[3][0] // 8:index[5][0] // 8 + 1]
+        begin, end = index[1][3][0][0] // 8, index[1][5][0][0] // 8 + 1
+        jpeg.scan = bytes(begin) + whole[begin:end]
         blocks = spec.decode_region(jpeg, index, 10, 3 * 16, 30, 32)
         jpeg.scan = whole
         for place, block in blocks.items():
@@ -99,10 +106,11 @@ class SpecDecoderTest(unittest.TestCase):
 
     def test_wrong_entries_show(self):
         jpeg, index, known, _ = self.images["420"]
-        place, predictors = index[2]
-        for wrong in ((place, [predictors[0] + 1, *predictors[1:]]), (place + 1, predictors), index[3]):
+        rows = index[1]
+        place, predictors = rows[2][0]
+        for wrong in ((place, [predictors[0] + 1, *predictors[1:]]), (place + 1, predictors), rows[3][0]):
             try:
-                blocks = spec.decode_mcu_row(jpeg, 2, wrong, 2)[0]
+                blocks = spec.decode_mcus(jpeg, 2, wrong, range(2))[0]
             except (ValueError, IndexError):
                 continue
             self.assertNotEqual(blocks, {key: known[key] for key in blocks})

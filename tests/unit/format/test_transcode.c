@@ -1,5 +1,8 @@
 /* Lossless transcoding: same coefficients, same markers, same pixels, one baseline scan; damage is refused. And checks of indexes against their scans. */
+#include "codec/jpeg_index.h"
+#include "codec/side.h"
 #include "images.h"
+#include "layout.h"
 #include "packimg.h"
 
 #include <errno.h>
@@ -285,13 +288,45 @@ static void expect_fault(const struct packimg_sample *sample, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
+/* Adds to the place of an entry, or one to a predictor (counted from 1), and expects the fault in words. */
+static void check_forged(const struct packimg_sample *sample, uint32_t row, uint32_t entry,
+			 uint32_t more, uint32_t predictor, const char *words)
+{
+	static struct jpeg_index_entry entries[64 * JPEG_INDEX_ENTRIES_MAX];
+	uint8_t content[512], side[512];
+	struct packimg_sample forged = *sample;
+	struct jpeg_index index;
+	struct jpeg_frame frame;
+	const uint8_t *good;
+	size_t size;
+
+	assert_int_equal(jpeg_frame_parse(sample->data, sample->data_size, &frame), 0);
+	assert_int_equal(side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &good,
+				   &size),
+			 0);
+	assert_int_equal(jpeg_index_open(good, size, &frame, &index), 0);
+	assert_true(entry < index.plan.entry_count);
+	for (uint32_t i = 0; i < index.plan.row_count * index.plan.entry_count; i++)
+		entries[i] = jpeg_index_get(&index, i / index.plan.entry_count,
+					    i % index.plan.entry_count);
+	struct jpeg_index_entry *changed = &entries[row * index.plan.entry_count + entry];
+	changed->position += more;
+	if (predictor > 0)
+		changed->dc[predictor - 1]++;
+	size = jpeg_index_pack(&index.plan, entries, content);
+	side_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
+	forged.side = side;
+	forged.side_size = (uint32_t)side_item_size(size);
+	expect_fault(&forged, words);
+}
+
 static void test_index_check(void **state)
 {
-	static const struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
+	static const struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1, .quality = 99};
 	struct packimg_jpeg_info info;
 	const uint8_t *made;
 	size_t size, side_size;
-	uint8_t *data = image_jpeg(100, 90, &kind, 1, &size), side[512];
+	uint8_t *data = image_jpeg(160, 90, &kind, 1, &size), side[512];
 
 	assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), 0);
 	assert_int_equal(packimg_index_jpeg(decoder, data, size, &info, &made, &side_size), 0);
@@ -302,7 +337,7 @@ static void test_index_check(void **state)
 		.data_size = (uint32_t)size,
 		.side = side,
 		.side_size = (uint32_t)side_size,
-		.width = 100,
+		.width = 160,
 		.height = 90,
 		.codec = PACKIMG_CODEC_JPEG,
 		.channels = 3,
@@ -310,34 +345,28 @@ static void test_index_check(void **state)
 	};
 	assert_true(packimg_sample_indexed(&sample));
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), 0);
-	/* every byte of the index counts: 8 of the item's head, 8 of the index's, 6 rows of 10 */
-	static const struct {
-		size_t at;
-		const char *words;
-	} faults[] = {{9, "components is 2"},
-		      {10, "reserved"},
-		      {12, "MCU rows is 7"},
-		      {16, "row 0: position"},
-		      {20, "row 0: predictor of component 0"},
-		      {36, "row 2: position is"},
-		      {42, "row 2: predictor of component 1"},
-		      {75, "row 5: predictor of component 2"}};
-	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
-		side[faults[i].at] ^= 1;
-		expect_fault(&sample, faults[i].words);
-		side[faults[i].at] ^= 1;
+	/* the item's head takes 8 bytes, then come version, components, widths, entries a row, and rows */
+	for (size_t at = 9; at < 20; at++) {
+		side[at] ^= 0x41;
+		expect_fault(&sample, "its head or its size");
+		side[at] ^= 0x41;
 	}
+	check_forged(&sample, 0, 0, 1, 0, "row 0, column 0: place is 1, the scan's 0");
+	check_forged(&sample, 2, 1, 9, 0, "row 2, column 3: place is");
+	check_forged(&sample, 0, 0, 0, 1, "row 0, column 0: predictor of component 0 is 1");
+	check_forged(&sample, 5, 0, 0, 3, "row 5, column 0: predictor of component 2 is");
+	check_forged(&sample, 5, 1, 0, 2, "row 5, column 3: predictor of component 1 is");
 	/* another version may be anything */
-	side[8] = 2;
-	assert_int_equal(packimg_index_check(decoder, &sample, &error), -ENODATA);
 	side[8] = 1;
+	assert_int_equal(packimg_index_check(decoder, &sample, &error), -ENODATA);
+	side[8] = JPEG_INDEX_VERSION;
 	/* an item that is too short, and one for something that has none */
 	side[4] = 8;
 	sample.side_size = 16;
-	expect_fault(&sample, "size is 8");
+	expect_fault(&sample, "size of 8 bytes");
 	side[4] = 0;
 	sample.side_size = 8;
-	expect_fault(&sample, "size is 0");
+	expect_fault(&sample, "size of 0 bytes");
 	sample.side_size = 0;
 	assert_false(packimg_sample_indexed(&sample));
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), -ENODATA);
