@@ -113,15 +113,16 @@ static void steps(void **state)
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_int_equal(trials_measure(path,
-					"  random_resized_crop ( 32 , scale = 0.5:1 )  hflip\n"
-					"solarize(threshold=128) normalize (imagenet)  to( f32 )",
-					&t, error),
-			 0);
+	assert_int_equal(
+		trials_measure(path,
+			       "  random_resized_crop ( 32 , scale = 0.5:1 )  hflip\n"
+			       "random_solarize(threshold=128) normalize (imagenet)  to( f32 )",
+			       &t, error),
+		0);
 	assert_int_equal(t.step_count, 4);
 	assert_string_equal(t.steps[0].text, "normalize (imagenet) to( f32 )");
 	assert_string_equal(t.steps[1].text, "hflip");
-	assert_string_equal(t.steps[2].text, "solarize(threshold=128)");
+	assert_string_equal(t.steps[2].text, "random_solarize(threshold=128)");
 	assert_string_equal(t.steps[3].text, "normalize (imagenet)");
 	for (unsigned i = 0; i < t.step_count; i++)
 		assert_true(t.steps[i].image_us > 0);
