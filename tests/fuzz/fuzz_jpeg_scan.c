@@ -120,6 +120,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		     jpeg_reference_complaint(), part);
 	if (this.valid && whole != 0)
 		FAIL("a valid case gives %d\n", whole);
+	if (this.tame && (indexed == 0) != (this.restart % this.mcus_wide == 0))
+		FAIL("making an index of a valid case gives %d\n", indexed);
 	if (indexed < 0)
 		return 0;
 	if (whole < 0)

@@ -209,11 +209,12 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 	choice.quant = kind / 7 % 4;
 	this->width = 1 + take(input) % JPEG_CASE_SIDE_MAX;
 	this->height = 1 + take(input) % JPEG_CASE_SIDE_MAX;
+	this->mcus_wide = mcus_wide(this);
 	restart = take(input);
 	/* none, any, rows */
 	this->restart = restart < 128	? 0
 			: restart < 192 ? 1 + restart % 16
-					: (1 + restart % 3) * mcus_wide(this);
+					: (1 + restart % 3) * this->mcus_wide;
 	sets = take(input);
 	choice.luma_set = sets % 16 % SETS;
 	choice.chroma_set = sets / 16 % SETS;
@@ -394,7 +395,7 @@ static void put_scan(struct output *output, const struct jpeg_case *this,
 		     const struct choice *choice, struct input *input)
 {
 	uint32_t h = this->components == 1 ? 1 : this->h, v = this->components == 1 ? 1 : this->v;
-	uint32_t mcus = mcus_wide(this) * ((this->height + 8 * v - 1) / (8 * v));
+	uint32_t mcus = this->mcus_wide * ((this->height + 8 * v - 1) / (8 * v));
 	struct component components[3];
 
 	for (uint32_t i = 0; i < 3; i++) {

@@ -16,6 +16,7 @@ struct jpeg_case {
 	size_t size;
 	uint32_t width, height, components;
 	uint32_t h, v;         /* sampling factors of the first component; the others have 1 */
+	uint32_t mcus_wide;
 	uint32_t restart;      /* interval in MCUs */
 	bool valid;            /* coded from symbols and not damaged: every decoder must take it */
 	bool tame;             /* and no coefficient is larger than photographs have them */
