@@ -44,6 +44,7 @@ struct pool {
 	_Atomic uint32_t place_count; /* places of the table ever used */
 	_Atomic uint64_t virtual_ns;  /* of the batcher picked last: where newcomers start */
 	_Atomic bool stopping;
+	_Atomic uint32_t ready; /* futex: workers that have all they need */
 	_Alignas(64) _Atomic(struct batcher *) table[POOL_BATCHERS_MAX];
 	struct grave graves[POOL_BATCHERS_MAX];
 	struct cpus cpus;
@@ -127,6 +128,8 @@ static void *worker_main(void *argument)
 	struct worker *worker = argument;
 	struct pool *pool = worker->pool;
 	watch_init(&worker->tools.watch);
+	atomic_fetch_add(&pool->ready, 1);
+	futex_wake(&pool->ready, 1);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
 		announce(worker, atomic_load(&pool->generation));
 		struct batcher *batcher = pick(pool);
@@ -216,6 +219,9 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 		memset(pool->workers, 0, workers * sizeof *pool->workers);
 	for (unsigned i = 0; r == 0 && i < workers; i++)
 		r = start_worker(pool, i);
+	/* What they open is open before anyone looks. */
+	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < workers;)
+		futex_wait(&pool->ready, ready);
 	if (r < 0) {
 		pool_free(pool);
 		return r;
