@@ -264,39 +264,46 @@ static void read_rows(struct jpeg_state *jpeg, uint32_t end)
 	}
 }
 
+/* The pixels at the request's scale that its region touches, but where they will lie. */
+static struct packimg_pixels scaled_region(const struct codec_request *request)
+{
+	const struct packimg_region *region = &request->region;
+	uint32_t denominator = request->denominator;
+	uint32_t x = region->x / denominator, y = region->y / denominator;
+
+	return (struct packimg_pixels){
+		.width = (region->x + region->width + denominator - 1) / denominator - x,
+		.height = (region->y + region->height + denominator - 1) / denominator - y,
+		.x = (double)region->x / denominator - x,
+		.y = (double)region->y / denominator - y,
+		.region_width = (double)region->width / denominator,
+		.region_height = (double)region->height / denominator,
+	};
+}
+
 /* Begins with the region and fills in result; may jump. */
 static void begin_region(struct jpeg_state *jpeg, bool by_rows)
 {
-	const struct packimg_region *region = &jpeg->request.region;
-	uint32_t denominator = jpeg->request.denominator;
+	struct packimg_pixels result = scaled_region(&jpeg->request);
+	uint32_t x = jpeg->request.region.x / jpeg->request.denominator;
+	uint32_t y = jpeg->request.region.y / jpeg->request.denominator;
+	uint32_t rows = by_rows && result.height > RING ? RING : result.height;
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 	JDIMENSION column;
 
 	start(jpeg);
-	uint32_t x0 = region->x / denominator,
-		 x1 = (region->x + region->width + denominator - 1) / denominator;
-	uint32_t y0 = region->y / denominator,
-		 y1 = (region->y + region->height + denominator - 1) / denominator;
-	uint32_t rows = by_rows && y1 - y0 > RING ? RING : y1 - y0;
-	crop_columns(cinfo, x0, x1, &column);
+	crop_columns(cinfo, x, x + result.width, &column);
 	size_t stride =
 		((size_t)cinfo->output_width * (size_t)cinfo->output_components + 63) & ~(size_t)63;
 	if (scratch_reserve(&jpeg->pixels, ROW_MISALIGN + stride * rows) < 0)
 		jpeg_trap_raise((j_common_ptr)cinfo, -ENOMEM,
 				"out of memory for %zu bytes of pixels", stride * rows);
-	jpeg->result = (struct packimg_pixels){
-		.data = jpeg->pixels.data + ROW_MISALIGN + (size_t)(x0 - column) * 3,
-		.stride = stride,
-		.ring = by_rows ? RING : 0,
-		.width = x1 - x0,
-		.height = y1 - y0,
-		.x = (double)region->x / denominator - x0,
-		.y = (double)region->y / denominator - y0,
-		.region_width = (double)region->width / denominator,
-		.region_height = (double)region->height / denominator,
-	};
+	result.data = jpeg->pixels.data + ROW_MISALIGN + (size_t)(x - column) * 3;
+	result.stride = stride;
+	result.ring = by_rows ? RING : 0;
+	jpeg->result = result;
 	jpeg->rows_read = 0;
-	if (y0 > 0 && jpeg_skip_scanlines(cinfo, y0) != y0)
+	if (y > 0 && jpeg_skip_scanlines(cinfo, y) != y)
 		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
 }
 
@@ -341,33 +348,30 @@ static int find_index(const struct packimg_sample *sample, struct jpeg_source *s
 	return 0;
 }
 
-/* 0, or why not: then libjpeg-turbo has the last word. Always at full scale, which with an index costs less than its scales do. */
+/* 0, or why not: then libjpeg-turbo has the last word. */
 static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *source)
 {
 	const struct codec_request *request = &jpeg->request;
 	const struct packimg_sample *sample = request->sample;
-	const struct packimg_region *region = &request->region;
+	struct packimg_pixels result = scaled_region(request);
 	struct jpeg_rows rows;
 
 	/* every block has at least a bit: a file that is smaller than that gets no memory for its pixels */
 	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) >
 	    (uint64_t)sample->data_size * 8)
 		return -EBADMSG;
-	int r = jpeg_baseline_begin(jpeg->baseline, source, region->x, region->y, region->width,
-				    region->height, !request->by_rows, &rows);
+	int r = jpeg_baseline_begin(jpeg->baseline, source,
+				    request->region.x / request->denominator,
+				    request->region.y / request->denominator, result.width,
+				    result.height, !request->by_rows, &rows);
 	if (r == 0 && !request->by_rows)
-		r = jpeg_baseline_rows(jpeg->baseline, region->height, NULL);
+		r = jpeg_baseline_rows(jpeg->baseline, result.height, NULL);
 	if (r < 0)
 		return r;
-	jpeg->result = (struct packimg_pixels){
-		.data = rows.data,
-		.stride = rows.stride,
-		.ring = rows.ring,
-		.width = region->width,
-		.height = region->height,
-		.region_width = region->width,
-		.region_height = region->height,
-	};
+	result.data = rows.data;
+	result.stride = rows.stride;
+	result.ring = rows.ring;
+	jpeg->result = result;
 	return 0;
 }
 
@@ -382,6 +386,7 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 		.width = request->width,
 		.height = request->height,
 		.components = sample->channels,
+		.denominator = request->denominator,
 	};
 
 	if (jpeg->by_library)
@@ -423,10 +428,8 @@ static int rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg
 static int take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 {
 	struct packimg_pixels given = jpeg->result;
-	int r;
+	int r = decode_by_library(jpeg, false, error);
 
-	jpeg->request.denominator = 1;
-	r = decode_by_library(jpeg, false, error);
 	if (r < 0)
 		return r;
 	if (jpeg->indexed)

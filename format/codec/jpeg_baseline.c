@@ -230,18 +230,34 @@ static int begin_sequential(struct jpeg_baseline *decoder)
 						pixels->mcu_row_first);
 }
 
+/* Is the region inside the image at a scale that there is? */
+static bool inside(const struct jpeg_source *source, uint32_t denominator, uint32_t x, uint32_t y,
+		   uint32_t width, uint32_t height)
+{
+	uint32_t image_width, image_height;
+
+	if (denominator > 8 || (denominator & (denominator - 1)))
+		return false;
+	image_width = (source->width + denominator - 1) / denominator;
+	image_height = (source->height + denominator - 1) / denominator;
+	return width > 0 && height > 0 && width <= image_width && height <= image_height &&
+	       x <= image_width - width && y <= image_height - height;
+}
+
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
 			uint32_t y, uint32_t width, uint32_t height, bool whole,
 			struct jpeg_rows *ret_rows)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
+	uint32_t denominator = source->denominator ? source->denominator : 1;
 	int r;
 
-	if (width == 0 || height == 0 || width > source->width || height > source->height ||
-	    x > source->width - width || y > source->height - height)
+	if (!inside(source, denominator, x, y, width, height))
 		return -EINVAL;
 	r = read_headers(decoder, source, !source->index);
-	r = r ?: jpeg_pixels_begin(pixels, &decoder->frame, x, y, width, height, whole);
+	r = r
+		    ?: jpeg_pixels_begin(pixels, &decoder->frame, denominator, x, y, width, height,
+					 whole);
 	if (r < 0)
 		return r;
 	decoder->mcu_row = pixels->mcu_row_first;

@@ -1,5 +1,5 @@
 /*
- * Our own decoder of baseline JPEGs: a region of the image, at full scale, to RGB. Pixels equal libjpeg-turbo's (JDCT_ISLOW,
+ * Our own decoder of baseline JPEGs: a region of the image, at 1/1, 1/2, 1/4 or 1/8, to RGB. Pixels equal libjpeg-turbo's (JDCT_ISLOW,
  * fancy upsampling) bit for bit, save where coefficients are so large, as no image of 8 bits has them, that 16 bits overflow
  * between the passes of the inverse DCT: there ours are still the same on every CPU, the library's are not. With an index into the
  * scan it begins at the region's first row, decodes several rows at once and leaves each at the region's right edge; without one
@@ -24,6 +24,7 @@ struct jpeg_source {
 	size_t index_size;
 	uint32_t width, height; /* that the image must have, pixels as stored */
 	uint32_t components;	/* likewise */
+	uint32_t denominator;	/* of the scale to decode at: 1, 2, 4 or 8; 0 is 1 */
 };
 
 /* Where pixels lie: row i of the region, 3 * width bytes, at data + i * stride, or i % ring. */
@@ -34,9 +35,10 @@ struct jpeg_rows {
 };
 
 /*
- * Begins with width x height pixels from (x, y), which come when jpeg_baseline_rows asks for them. whole: all rows stay until the next begin;
+ * Begins with width x height pixels from (x, y), all at the source's scale, where the image has 1/denominator of its pixels on a
+ * side, rounded up. They come when jpeg_baseline_rows asks for them. whole: all rows stay until the next begin;
  * else those before the 15 latest may go. -ENOTSUP: a kind of JPEG that it does not read; -EBADMSG: damaged headers, other dimensions, or an index that does
- * not fit; -EINVAL: region outside the image; -ENOMEM.
+ * not fit; -EINVAL: region outside the image, another denominator; -ENOMEM.
  */
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
 			uint32_t y, uint32_t width, uint32_t height, bool whole,

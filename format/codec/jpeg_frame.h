@@ -12,7 +12,7 @@ enum { JPEG_COMPONENTS_MAX = 3 };
 
 struct jpeg_component {
 	uint32_t h, v;                 /* sampling factors */
-	uint32_t width, height;        /* samples, without padding */
+	uint32_t width, height;        /* samples at full scale, without padding */
 	uint32_t blocks_wide;          /* 8 x 8 blocks, padded to whole MCUs */
 	uint8_t quant_slot;            /* index into jpeg_frame.quant */
 	const uint8_t *dc, *ac;        /* DHT payload: 16 counts, then the symbols */

@@ -69,8 +69,8 @@ static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
 	}
 }
 
-static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
-		 const int16_t quant[64], uint8_t *output, size_t stride)
+static void idct_8(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
 {
 	for (uint32_t i = 0; i < blocks; i++, output += 8) {
 		const int16_t *block = coefficients + 64 * (size_t)places[i];
@@ -85,6 +85,84 @@ static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t b
 			for (unsigned x = 0; x < 8; x++)
 				output[y * stride + x] = saturate8(work[8 * y + x] + 128);
 		}
+	}
+}
+
+/* As idct_line, to four outputs. in[4 * step] takes no part. */
+static void idct_line_4(const int32_t *in, int32_t *out, unsigned step, int shift)
+{
+	int32_t a = in[step], b = in[3 * step], c = in[5 * step], d = in[7 * step];
+	int32_t p0 = in[0] * 16384 + (1 << (shift - 1));
+	int32_t p1 = 15137 * in[2 * step] - 6270 * in[6 * step];
+	int32_t outer = 20995 * a + 7373 * b - 4926 * c - 4176 * d;
+	int32_t inner = 8697 * a - 17799 * b + 11893 * c - 1730 * d;
+
+	out[0] = saturate16((p0 + p1 + outer) >> shift);
+	out[step] = saturate16((p0 - p1 + inner) >> shift);
+	out[2 * step] = saturate16((p0 - p1 - inner) >> shift);
+	out[3 * step] = saturate16((p0 + p1 - outer) >> shift);
+}
+
+static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	for (uint32_t i = 0; i < blocks; i++, output += 4) {
+		const int16_t *block = coefficients + 64 * (size_t)places[i];
+		int32_t work[64];
+
+		for (unsigned k = 0; k < 64; k++)
+			work[k] = (int16_t)(block[k] * quant[k]);
+		for (unsigned x = 0; x < 8; x++)
+			idct_line_4(work + x, work + x, 8, 12);
+		for (unsigned y = 0; y < 4; y++) {
+			idct_line_4(work + 8 * y, work + 8 * y, 1, 19);
+			for (unsigned x = 0; x < 4; x++)
+				output[y * stride + x] = saturate8(work[8 * y + x] + 128);
+		}
+	}
+}
+
+/* To two outputs, of inputs 0, 1, 3, 5 and 7. */
+static void idct_line_2(const int32_t *in, int32_t *out, unsigned step, int shift)
+{
+	int32_t even = in[0] * 32768 + (1 << (shift - 1));
+	int32_t odd =
+		29692 * in[step] - 10426 * in[3 * step] + 6967 * in[5 * step] - 5906 * in[7 * step];
+
+	out[0] = (even + odd) >> shift;
+	out[step] = (even - odd) >> shift;
+}
+
+static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	for (uint32_t i = 0; i < blocks; i++, output += 2) {
+		const int16_t *block = coefficients + 64 * (size_t)places[i];
+		int32_t work[64];
+
+		for (unsigned k = 0; k < 64; k++)
+			work[k] = (int16_t)(block[k] * quant[k]);
+		idct_line_2(work, work, 8, 13); /* the one column that does not saturate */
+		for (unsigned x = 1; x < 8; x += 2) {
+			idct_line_2(work + x, work + x, 8, 13);
+			work[x] = saturate16(work[x]);
+			work[8 + x] = saturate16(work[8 + x]);
+		}
+		for (unsigned y = 0; y < 2; y++) {
+			idct_line_2(work + 8 * y, work + 8 * y, 1, 20);
+			for (unsigned x = 0; x < 2; x++)
+				output[y * stride + x] = saturate8(work[8 * y + x] + 128);
+		}
+	}
+}
+
+void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		 const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	for (uint32_t i = 0; i < blocks; i++) {
+		int32_t sum = coefficients[64 * (size_t)places[i]] * quant[0];
+
+		output[i] = saturate8(((int16_t)((sum + 4) * 8) >> 6) + 128);
 	}
 }
 
@@ -144,7 +222,7 @@ const struct jpeg_kernels jpeg_kernels_c = {
 	.name = "c",
 	.quant_order = jpeg_natural_order,
 	.copy_to_ff = copy_to_ff,
-	.idct = idct,
+	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,
 	.upsample_hv = upsample_hv,

@@ -13,6 +13,7 @@
 enum {
 	JPEG_KERNEL_BLOCKS = 4,  /* the inverse DCT rounds its blocks up to a multiple of this, */
 	JPEG_KERNEL_SAMPLES = 64, /* the others their input or pixels to this */
+	JPEG_KERNEL_SCALES = 4,
 };
 
 struct jpeg_kernels {
@@ -25,11 +26,13 @@ struct jpeg_kernels {
 	const uint8_t *quant_order;
 	/*
 	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte aligned), multiplied by quant (in quant_order) modulo
-	 * 2^16, to 8 rows of 8 * blocks samples side by side. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with
-	 * 13-bit constants and 2 extra bits between the passes, as libjpeg's "islow" has them; there values saturate to 16 bits.
+	 * 2^16, to 2^k rows of 2^k * blocks samples side by side, by idct[k]. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with
+	 * 13-bit constants and 2 extra bits between the passes, as libjpeg's "islow" has them; there values saturate to 16 bits. The smaller
+	 * ones are what libjpeg makes at 1/2, 1/4 and 1/8: the same with each 2, 4 or 8 outputs replaced by their sum, for 4 x 4 of all frequencies but
+	 * the fourth, for 2 x 2 of 0 and the odd ones (the others' sums are 0), for 1 x 1 of 0.
 	 */
-	void (*idct)(const int16_t *coefficients, const uint32_t *places, uint32_t blocks, const int16_t quant[64],
-		     uint8_t *output, size_t stride);
+	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+					 const int16_t quant[64], uint8_t *output, size_t stride);
 	/* sums[i] = 3 * near[i] + far[i], for the vertical half of triangle upsampling */
 	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count);
 	/* output[i] = (sums[i] + bias) >> 2: chroma halved vertically only */
@@ -43,6 +46,10 @@ struct jpeg_kernels {
 	/* grey to interleaved RGB */
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
 };
+
+/* Every set's idct[0]. Beyond what an image can have, it wraps at 10 bits, as libjpeg does. */
+void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks, const int16_t quant[64],
+		 uint8_t *output, size_t stride);
 
 /* The quant_order of those that take natural order. */
 extern const uint8_t jpeg_natural_order[64];

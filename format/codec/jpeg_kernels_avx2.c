@@ -1,6 +1,7 @@
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LANES		 2
 #define VECTOR		 __m256i
@@ -13,6 +14,7 @@
 #define V_madd_epi16	 _mm256_madd_epi16
 #define V_add_epi32	 _mm256_add_epi32
 #define V_sub_epi32	 _mm256_sub_epi32
+#define V_slli_epi32	 _mm256_slli_epi32
 #define V_srai_epi32	 _mm256_srai_epi32
 #define V_packs_epi32	 _mm256_packs_epi32
 #define V_packs_epi16	 _mm256_packs_epi16
@@ -29,6 +31,7 @@
 #define V_add_epi16	 _mm256_add_epi16
 #define V_sub_epi16	 _mm256_sub_epi16
 #define V_shuffle_epi8	 _mm256_shuffle_epi8
+#define V_shuffle_epi32	 _mm256_shuffle_epi32
 #define ZIGZAG		 false
 #define QUANT_ORDER	 jpeg_natural_order
 #define NAME		 "avx2"
@@ -81,9 +84,17 @@ static inline __m256i spread_bytes(char a, char b, char c, char d, char e, char 
 		_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
+static inline __m256i spread_words(int a, int b, int c, int d)
+{
+	return _mm256_broadcastsi128_si256(_mm_setr_epi32(a, b, c, d));
+}
+
 struct pairs;
 static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
 			      struct pairs *low, struct pairs *high);
+struct odd_pairs;
+static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[2],
+					      const int16_t quant[64]);
 
 /* Each lane holds eight samples of one line and eight of the next. */
 static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
@@ -91,6 +102,37 @@ static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
 	lines = _mm256_permute4x64_epi64(lines, 0xd8);
 	_mm_storeu_si128((__m128i *)output, _mm256_castsi256_si128(lines));
 	_mm_storeu_si128((__m128i *)(output + stride), _mm256_extracti128_si256(lines, 1));
+}
+
+/* Each lane holds a block: four lines of four samples. */
+static inline void store_fours(__m256i lines, uint8_t *output, size_t stride)
+{
+	__m128i low, high;
+
+	lines = _mm256_permutevar8x32_epi32(lines, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+	low = _mm256_castsi256_si128(lines);
+	high = _mm256_extracti128_si256(lines, 1);
+	_mm_storel_epi64((__m128i *)output, low);
+	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(low, low));
+	_mm_storel_epi64((__m128i *)(output + 2 * stride), high);
+	_mm_storel_epi64((__m128i *)(output + 3 * stride), _mm_unpackhi_epi64(high, high));
+}
+
+/* Each lane holds a block: two lines of two samples less 128, 32 bits each. */
+static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
+{
+	const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, -1, -1, -1, -1, -1, -1, -1, -1);
+	__m128i bytes = _mm_packs_epi32(_mm256_castsi256_si128(samples),
+					_mm256_extracti128_si256(samples, 1));
+	uint64_t lines;
+	uint32_t line;
+
+	bytes = _mm_xor_si128(_mm_packs_epi16(bytes, bytes), _mm_set1_epi8((char)0x80));
+	lines = (uint64_t)_mm_cvtsi128_si64(_mm_shuffle_epi8(bytes, order));
+	line = (uint32_t)lines;
+	memcpy(output, &line, sizeof line);
+	line = (uint32_t)(lines >> 32);
+	memcpy(output + stride, &line, sizeof line);
 }
 
 static inline void interleave_lane(__m128i red, __m128i green, __m128i blue, uint8_t *output)
@@ -143,5 +185,29 @@ static inline void load_pairs(const int16_t *const blocks[2], const int16_t quan
 		_mm256_unpackhi_epi16(x[2], x[6]),
 		_mm256_unpackhi_epi16(x[1], x[3]),
 		_mm256_unpackhi_epi16(x[5], x[7]),
+	};
+}
+
+/* Of eight words of 32 bits in two vectors' lanes, the second, fourth and so on. */
+static inline __m256i odd_words(__m256i low, __m256i high)
+{
+	return _mm256_castps_si256(
+		_mm256_shuffle_ps(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high), 0xdd));
+}
+
+static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[2],
+					      const int16_t quant[64])
+{
+	const __m256i order = spread_bytes(2, 3, 0, 1, 6, 7, 0, 1, 10, 11, 0, 1, 14, 15, 0, 1);
+	__m256i x1 = load_line(blocks, quant, 1), x3 = load_line(blocks, quant, 3);
+	__m256i x5 = load_line(blocks, quant, 5), x7 = load_line(blocks, quant, 7);
+	__m256i low13 = _mm256_unpacklo_epi16(x1, x3), high13 = _mm256_unpackhi_epi16(x1, x3);
+	__m256i low57 = _mm256_unpacklo_epi16(x5, x7), high57 = _mm256_unpackhi_epi16(x5, x7);
+
+	return (struct odd_pairs){
+		odd_words(low13, high13),
+		odd_words(low57, high57),
+		_mm256_shuffle_epi8(load_line(blocks, quant, 0), order),
+		_mm256_shuffle_epi32(_mm256_unpacklo_epi32(low13, low57), 0x44),
 	};
 }

@@ -13,6 +13,7 @@
 #define V_madd_epi16	 _mm512_madd_epi16
 #define V_add_epi32	 _mm512_add_epi32
 #define V_sub_epi32	 _mm512_sub_epi32
+#define V_slli_epi32	 _mm512_slli_epi32
 #define V_srai_epi32	 _mm512_srai_epi32
 #define V_packs_epi32	 _mm512_packs_epi32
 #define V_packs_epi16	 _mm512_packs_epi16
@@ -29,6 +30,7 @@
 #define V_add_epi16	 _mm512_add_epi16
 #define V_sub_epi16	 _mm512_sub_epi16
 #define V_shuffle_epi8	 _mm512_shuffle_epi8
+#define V_shuffle_epi32	 _mm512_shuffle_epi32
 #define ZIGZAG		 true
 #define QUANT_ORDER	 paired_order
 #define NAME		 "avx512"
@@ -98,9 +100,17 @@ static inline __m512i spread_bytes(char a, char b, char c, char d, char e, char 
 		_mm_setr_epi8(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
+static inline __m512i spread_words(int a, int b, int c, int d)
+{
+	return _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
+}
+
 struct pairs;
 static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
 			      struct pairs *low, struct pairs *high);
+struct odd_pairs;
+static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
+					      const int16_t quant[64]);
 
 /* Each lane holds eight samples of one line and eight of the next. */
 static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
@@ -110,6 +120,30 @@ static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
 	lines = _mm512_permutexvar_epi64(order, lines);
 	_mm256_storeu_si256((__m256i *)output, _mm512_castsi512_si256(lines));
 	_mm256_storeu_si256((__m256i *)(output + stride), _mm512_extracti64x4_epi64(lines, 1));
+}
+
+/* Each lane holds a block: four lines of four samples. */
+static inline void store_fours(__m512i lines, uint8_t *output, size_t stride)
+{
+	const __m512i order =
+		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+
+	lines = _mm512_permutexvar_epi32(order, lines);
+	_mm_storeu_si128((__m128i *)output, _mm512_castsi512_si128(lines));
+	_mm_storeu_si128((__m128i *)(output + stride), _mm512_extracti32x4_epi32(lines, 1));
+	_mm_storeu_si128((__m128i *)(output + 2 * stride), _mm512_extracti32x4_epi32(lines, 2));
+	_mm_storeu_si128((__m128i *)(output + 3 * stride), _mm512_extracti32x4_epi32(lines, 3));
+}
+
+/* Each lane holds a block: two lines of two samples less 128, 32 bits each. */
+static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
+{
+	const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+	__m128i bytes = _mm_xor_si128(_mm512_cvtsepi32_epi8(samples), _mm_set1_epi8((char)0x80));
+
+	bytes = _mm_shuffle_epi8(bytes, order);
+	_mm_storel_epi64((__m128i *)output, bytes);
+	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(bytes, bytes));
 }
 
 static inline void interleave(__m512i red, __m512i green, __m512i blue, uint8_t *output)
@@ -138,6 +172,15 @@ static const uint16_t paired_zigzag[64] = {
 	0,  10, 1,  19, 5,  23, 6,  32, 14, 39, 15, 45, 27, 52, 28, 54, 3,  21, 8,  34, 12, 37,
 	17, 47, 25, 50, 30, 56, 41, 59, 43, 61, 2,  9,	4,  11, 7,  18, 13, 24, 16, 31, 26, 40,
 	29, 44, 42, 53, 20, 35, 22, 36, 33, 48, 38, 49, 46, 57, 51, 58, 55, 62, 60, 63,
+};
+/* Likewise what a lane of each of odd_pairs takes, and where the factors for it are in paired_order. */
+static const uint16_t odd_zigzag[32] = {
+	4, 11, 13, 24, 26, 40, 42, 53, 22, 36, 38, 49, 51, 58, 60, 63,
+	1, 0,  6,  0,  15, 0,  28, 0,  2,  9,  20, 35, 2,  9,  20, 35,
+};
+static const uint16_t odd_quant[32] = {
+	34, 35, 38, 39, 42, 43, 46, 47, 50, 51, 54, 55, 58, 59, 62, 63,
+	2,  0,	6,  0,	10, 0,	14, 0,	32, 33, 48, 49, 32, 33, 48, 49,
 };
 
 #include "jpeg_kernels_simd.h"
@@ -173,4 +216,22 @@ static inline void load_pairs(const int16_t *const blocks[4], const int16_t quan
 	}
 	transpose_lanes(first, &low->x04, &high->x04, &low->x26, &high->x26);
 	transpose_lanes(second, &low->x13, &high->x13, &low->x57, &high->x57);
+}
+
+static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
+					      const int16_t quant[64])
+{
+	/* the same for all blocks: compilers take it out of the loop */
+	__m512i factors = _mm512_permutex2var_epi16(load(quant), load(odd_quant), load(quant + 32));
+	struct odd_pairs pairs;
+	__m512i x[4];
+
+	for (int i = 0; i < 4; i++) {
+		__m512i a = _mm512_load_si512(blocks[i]), b = _mm512_load_si512(blocks[i] + 32);
+
+		x[i] = _mm512_mullo_epi16(_mm512_permutex2var_epi16(a, load(odd_zigzag), b),
+					  factors);
+	}
+	transpose_lanes(x, &pairs.x13, &pairs.x57, &pairs.x0, &pairs.column);
+	return pairs;
 }

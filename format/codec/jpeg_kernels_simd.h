@@ -96,8 +96,8 @@ static inline __attribute__((always_inline)) void transpose_bytes(const VECTOR x
 }
 
 static inline __attribute__((always_inline)) void
-idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
-	   size_t stride)
+idct_group_8(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
+	     size_t stride)
 {
 	struct pairs low, high;
 	VECTOR x[8], lines[4];
@@ -112,16 +112,108 @@ idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t 
 		store_lines(lines[i], output + (size_t)(2 * i) * stride, stride);
 }
 
-static void idct(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
-		 const int16_t quant[64], uint8_t *output, size_t stride)
+/* idct_half to four outputs. See idct_line_4. */
+static inline void idct_half_4(const struct pairs *in, int shift, VECTOR out[4])
+{
+	VECTOR p0 = multiply_add(V(set1_epi32)(1 << (shift - 1)), in->x04, pair(16384, 0));
+	VECTOR p1 = V(madd_epi16)(in->x26, pair(15137, -6270));
+	VECTOR outer = multiply_add(V(madd_epi16)(in->x13, pair(20995, 7373)), in->x57, pair(-4926, -4176));
+	VECTOR inner = multiply_add(V(madd_epi16)(in->x13, pair(8697, -17799)), in->x57, pair(11893, -1730));
+	VECTOR sum = V(add_epi32)(p0, p1), difference = V(sub_epi32)(p0, p1);
+
+	out[0] = V(srai_epi32)(V(add_epi32)(sum, outer), shift);
+	out[1] = V(srai_epi32)(V(add_epi32)(difference, inner), shift);
+	out[2] = V(srai_epi32)(V(sub_epi32)(difference, inner), shift);
+	out[3] = V(srai_epi32)(V(sub_epi32)(sum, outer), shift);
+}
+
+static inline __attribute__((always_inline)) void
+idct_group_4(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
+	     size_t stride)
+{
+	const VECTOR order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	struct pairs low, high;
+	VECTOR a[4], b[4], bytes;
+
+	load_pairs(blocks, quant, &low, &high);
+	idct_half_4(&low, 12, a);
+	idct_half_4(&high, 12, b);
+	for (int i = 0; i < 4; i++)
+		a[i] = V(packs_epi32)(a[i], b[i]);
+	low = transpose_pairs(a);
+	idct_half_4(&low, 19, a); /* a[i] is now column i */
+	bytes = V(packs_epi16)(V(packs_epi32)(a[0], a[1]), V(packs_epi32)(a[2], a[3]));
+	store_fours(V(shuffle_epi8)(V(xor)(bytes, V(set1_epi8)((char)0x80)), order), output, stride);
+}
+
+/*
+ * What two outputs a line depend on. In words: lines 1 and 3, 5 and 7 interleaved, columns 1, 3, 5, 7 of them; line 0 of these columns, each
+ * followed by column 0; of column 0 lines 1, 3, 5, 7, twice.
+ */
+struct odd_pairs {
+	VECTOR x13, x57, x0, column;
+};
+
+/* See idct_2. */
+static inline __attribute__((always_inline)) void
+idct_group_2(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
+	     size_t stride)
+{
+	const VECTOR round = V(set1_epi32)(1 << 12), low = pair(29692, -10426), high = pair(6967, -5906);
+	const VECTOR both = V(unpacklo_epi32)(low, high), every_other = spread_words(0, -1, 0, -1);
+	const VECTOR minus = spread_words(0, 0, -1, -1);
+	struct odd_pairs in = load_odd_pairs(blocks, quant);
+	VECTOR even, odd, lines, column;
+
+	odd = multiply_add(V(madd_epi16)(in.x13, low), in.x57, high);
+	even = V(sub_epi32)(round, V(madd_epi16)(in.x0, pair(-32768, 0)));
+	lines = V(packs_epi32)(V(srai_epi32)(V(add_epi32)(even, odd), 13),
+			       V(srai_epi32)(V(sub_epi32)(even, odd), 13));
+	/* Column 0 twice for each line. */
+	odd = V(madd_epi16)(in.column, both);
+	odd = V(add_epi32)(odd, V(shuffle_epi32)(odd, 0xb1));
+	odd = V(sub_epi32)(V(xor)(odd, minus), minus);
+	even = V(sub_epi32)(round, V(madd_epi16)(in.x0, pair(0, -32768)));
+	column = V(srai_epi32)(V(add_epi32)(even, odd), 13);
+	odd = V(madd_epi16)(lines, both);
+	odd = V(add_epi32)(odd, V(shuffle_epi32)(odd, 0xb1));
+	odd = V(sub_epi32)(V(xor)(odd, every_other), every_other);
+	even = V(add_epi32)(V(slli_epi32)(column, 15), V(set1_epi32)(1 << 19));
+	store_twos(V(srai_epi32)(V(add_epi32)(even, odd), 20), output, stride);
+}
+
+typedef void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
+			size_t stride);
+
+static inline __attribute__((always_inline)) void
+idct_groups(idct_group *group, unsigned size, const int16_t *coefficients, const uint32_t *places,
+	    uint32_t blocks, const int16_t quant[64], uint8_t *output, size_t stride)
 {
 	const int16_t *lanes[LANES];
 
-	for (uint32_t at = 0; at < blocks; at += LANES, output += 8 * LANES) {
+	for (uint32_t at = 0; at < blocks; at += LANES, output += size * LANES) {
 		for (uint32_t i = 0; i < LANES; i++)
 			lanes[i] = coefficients + 64 * (size_t)places[at + i < blocks ? at + i : at];
-		idct_group(lanes, quant, output, stride);
+		group(lanes, quant, output, stride);
 	}
+}
+
+static void idct_8(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	idct_groups(idct_group_8, 8, coefficients, places, blocks, quant, output, stride);
+}
+
+static void idct_4(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	idct_groups(idct_group_4, 4, coefficients, places, blocks, quant, output, stride);
+}
+
+static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		   const int16_t quant[64], uint8_t *output, size_t stride)
+{
+	idct_groups(idct_group_2, 2, coefficients, places, blocks, quant, output, stride);
 }
 
 static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
@@ -244,7 +336,7 @@ const struct jpeg_kernels KERNELS = {
 	.zigzag = ZIGZAG,
 	.quant_order = QUANT_ORDER,
 	.copy_to_ff = copy_to_ff,
-	.idct = idct,
+	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,
 	.upsample_hv = upsample_hv,

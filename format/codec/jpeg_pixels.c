@@ -28,9 +28,14 @@ static uint32_t max32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+static uint32_t divide_up(uint32_t value, uint32_t unit)
+{
+	return (value + unit - 1) / unit;
+}
+
 static uint32_t round_up(uint32_t value, uint32_t unit)
 {
-	return (value + unit - 1) / unit * unit;
+	return divide_up(value, unit) * unit;
 }
 
 /*
@@ -42,12 +47,46 @@ static size_t row_room(uint32_t width)
 	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
 }
 
-/* libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to look at. */
-static bool is_smooth(const struct jpeg_component *component, uint32_t h_factor, uint32_t v_factor)
+/*
+ * Samples that a block becomes on either side. libjpeg's rule: where a scale is asked for, a component that is smaller than the others comes out of a
+ * larger transform instead of being upsampled, if that is so in both directions.
+ */
+static uint32_t block_size(const struct jpeg_component *luma,
+			   const struct jpeg_component *component, uint32_t least)
 {
-	if (h_factor == 1)
-		return v_factor == 2;
-	return h_factor == 2 && component->width > 2;
+	uint32_t size = least;
+
+	while (size < 8 && luma->h * least % (component->h * size * 2) == 0 &&
+	       luma->v * least % (component->v * size * 2) == 0)
+		size *= 2;
+	return size;
+}
+
+/*
+ * libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to look at, or a block of luma is but one sample.
+ */
+static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
+{
+	if (least == 1)
+		return false;
+	if (plane->h_factor == 1)
+		return plane->v_factor == 2;
+	return plane->h_factor == 2 && plane->width > 2;
+}
+
+static void measure_plane(struct jpeg_pixels *pixels, uint32_t i)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_component *component = &frame->components[i];
+	struct jpeg_plane *plane = &pixels->planes[i];
+	uint32_t least = 8 / pixels->denominator;
+
+	plane->size = block_size(&frame->components[0], component, least);
+	plane->width = divide_up(component->width, 8 / plane->size);
+	plane->height = divide_up(component->height, 8 / plane->size);
+	plane->h_factor = frame->components[0].h * least / (component->h * plane->size);
+	plane->v_factor = frame->components[0].v * least / (component->v * plane->size);
+	plane->smooth = is_smooth(plane, least);
 }
 
 /*
@@ -74,15 +113,15 @@ static void plan_region(struct jpeg_pixels *pixels)
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		const struct jpeg_component *component = &frame->components[i];
 		struct jpeg_plane *plane = &pixels->planes[i];
-		uint32_t wide = 8 * component->h, high = 8 * component->v;
+		uint32_t wide, high;
 
-		plane->h_factor = frame->components[0].h / component->h;
-		plane->v_factor = frame->components[0].v / component->v;
-		plane->smooth = is_smooth(component, plane->h_factor, plane->v_factor);
-		plan_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth,
-			  component->width, &plane->column_first, &plane->column_end);
-		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth,
-			  component->height, &plane->row_first, &plane->row_end);
+		measure_plane(pixels, i);
+		wide = plane->size * component->h;
+		high = plane->size * component->v;
+		plan_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth, plane->width,
+			  &plane->column_first, &plane->column_end);
+		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth, plane->height,
+			  &plane->row_first, &plane->row_end);
 		pixels->mcu_column_first =
 			min32(pixels->mcu_column_first, plane->column_first / wide);
 		pixels->mcu_row_first = min32(pixels->mcu_row_first, plane->row_first / high);
@@ -123,19 +162,19 @@ static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 	const struct jpeg_component *component = &frame->components[i];
 	struct jpeg_plane *plane = &pixels->planes[i];
 
-	plane->row_mask = 8 * component->v * (looks_ahead(pixels) ? 2 : 1) - 1;
-	plane->left = pixels->mcu_column_first * component->h * 8;
+	plane->row_mask = plane->size * component->v * (looks_ahead(pixels) ? 2 : 1) - 1;
+	plane->left = pixels->mcu_column_first * component->h * plane->size;
 	plane->blocks_wide = (pixels->mcu_column_end - pixels->mcu_column_first) * component->h;
-	plane->stride =
-		((size_t)plane->blocks_wide * 8 + 2 * ROW_MARGIN + ALIGN - 1) / ALIGN * ALIGN;
+	plane->stride = round_up(plane->blocks_wide * plane->size + 2 * ROW_MARGIN, ALIGN);
 	for (unsigned k = 0; k < 64; k++)
 		plane->quant[k] =
 			frame->quant[component->quant_slot][pixels->kernels->quant_order[k]];
 	return plane->stride * (plane->row_mask + 1);
 }
 
-int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x,
-		      uint32_t y, uint32_t width, uint32_t height, bool whole)
+int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame,
+		      uint32_t denominator, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+		      bool whole)
 {
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
 	uint32_t mcus;
@@ -143,6 +182,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 
 	pixels->kernels = jpeg_kernels_get();
 	pixels->frame = frame;
+	pixels->denominator = denominator;
 	pixels->x = x;
 	pixels->y = y;
 	pixels->width = width;
@@ -185,7 +225,6 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 				   uint8_t *work, uint16_t *sums)
 {
 	const struct jpeg_kernels *kernels = pixels->kernels;
-	const struct jpeg_component *component = &pixels->frame->components[i];
 	const struct jpeg_plane *plane = &pixels->planes[i];
 	uint32_t first = plane->column_first, end = plane->column_end, row = y, far = y;
 	bool wider = plane->h_factor > 1, higher = plane->v_factor > 1;
@@ -200,7 +239,7 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 	}
 	if (higher) {
 		row = y / 2;
-		far = y & 1 ? min32(row + 1, component->height - 1) : row > 0 ? row - 1 : 0;
+		far = y & 1 ? min32(row + 1, plane->height - 1) : row > 0 ? row - 1 : 0;
 	}
 	near_row = plane_row(plane, row);
 	if (higher) {
@@ -248,16 +287,17 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 	for (uint32_t i = 0; i < frame->component_count; i++) {
 		const struct jpeg_plane *plane = &pixels->planes[i];
 		uint32_t v = frame->components[i].v;
+		unsigned k = (unsigned)__builtin_ctz(plane->size);
 
 		for (uint32_t j = 0; j < v; j++)
-			pixels->kernels->idct(coefficients,
-					      plane->places + (size_t)j * plane->blocks_wide,
-					      plane->blocks_wide, plane->quant,
-					      plane_row(plane, 8 * (mcu_row * v + j)) + plane->left,
-					      plane->stride);
+			pixels->kernels->idct[k](
+				coefficients, plane->places + (size_t)j * plane->blocks_wide,
+				plane->blocks_wide, plane->quant,
+				plane_row(plane, plane->size * (mcu_row * v + j)) + plane->left,
+				plane->stride);
 	}
 	if (mcu_row + 1 < pixels->mcu_row_end) {
-		end = (mcu_row + 1) * frame->mcu_height;
+		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
 		end -= looks_ahead(pixels);
 	}
 	for (; pixels->y + pixels->rows_done < end; pixels->rows_done++)

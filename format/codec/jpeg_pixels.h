@@ -17,6 +17,8 @@ enum {
 
 /* The part of a component that the region needs. */
 struct jpeg_plane {
+	uint32_t size;               /* samples a block is wide and high: 8, 4, 2 or 1 */
+	uint32_t width, height;      /* of the component, samples without padding */
 	uint32_t h_factor, v_factor; /* pixels a sample stands for */
 	bool smooth;                 /* upsampled by triangles, else by repetition */
 	uint32_t column_first, column_end; /* samples that pixels or their upsampling depend on */
@@ -33,7 +35,8 @@ struct jpeg_plane {
 struct jpeg_pixels {
 	const struct jpeg_frame *frame;
 	const struct jpeg_kernels *kernels;
-	uint32_t x, y, width, height;            /* the region */
+	uint32_t denominator;                    /* of the scale */
+	uint32_t x, y, width, height;            /* the region, pixels at that scale */
 	uint32_t mcu_row_first, mcu_row_end;     /* MCUs to decode for it */
 	uint32_t mcu_column_first, mcu_column_end;
 	uint32_t mcu_blocks;                     /* blocks of an MCU */
@@ -46,10 +49,11 @@ struct jpeg_pixels {
 
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels);
 /*
- * Lays everything out for a region inside the frame, which must outlive the use. whole: all of its rows stay; else at least the last
+ * Lays everything out for a region inside the frame, which must outlive the use, at 1/denominator of its size (1, 2, 4 or 8; rounded up): x to height
+ * are pixels at that scale. whole: all of its rows stay; else at least the last
  * JPEG_PIXELS_HELD before those that the latest call of jpeg_pixels_row completed. -ENOMEM.
  */
-int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t x, uint32_t y, uint32_t width,
-		      uint32_t height, bool whole);
+int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame, uint32_t denominator, uint32_t x,
+		      uint32_t y, uint32_t width, uint32_t height, bool whole);
 /* The next MCU row of those needed: coefficients of its MCUs in coded order, beginning with the first MCU kept. Completes rows up to rows_done. */
 void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients);

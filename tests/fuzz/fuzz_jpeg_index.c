@@ -80,8 +80,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (1 + 3 * (size_t)count > size)
 		return 0;
 	jpeg_case_build(&this, changes + 3 * count, size - 1 - 3 * count);
-	struct jpeg_source source = {this.file,	 this.size,   NULL,	      0,
-				     this.width, this.height, this.components};
+	struct jpeg_source source = {
+		this.file,	 this.size,	  NULL, 0, this.width, this.height,
+		this.components, this.denominator};
 	if (data[0] & 8) {
 		source.index = columns;
 		source.index_size = jpeg_case_columns(&this, columns);
@@ -95,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	source.index_size = damage(buffer, index_size, changes, count);
 	/* at the end of the buffer, for the sanitizer to see what is read beyond it */
 	source.index = memmove(buffer + INDEX_MAX - source.index_size, buffer, source.index_size);
-	decode(&source, 0, 0, this.width, this.height);
+	decode(&source, 0, 0, this.scaled_width, this.scaled_height);
 	decode(&source, this.x, this.y, this.region_width, this.region_height);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * Our own decoder against libjpeg-turbo, on any scan under headers that it takes: what it accepts has libjpeg-turbo's pixels, the whole image and
- * a region, without an index and with the one it makes; and it accepts whatever is valid.
+ * a region, at full scale or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
  */
 #include "fuzz.h"
 #include "jpeg_baseline.h"
@@ -30,7 +30,7 @@ static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_CO
 static void compare_row(const struct jpeg_case *this, const char *what, uint32_t x, uint32_t y,
 			uint32_t width, const uint8_t *pixels)
 {
-	const uint8_t *right = expected + ((size_t)y * this->width + x) * 3;
+	const uint8_t *right = expected + ((size_t)y * this->scaled_width + x) * 3;
 	uint32_t i = 0;
 
 	if (!memcmp(pixels, right, 3 * (size_t)width) ||
@@ -38,10 +38,11 @@ static void compare_row(const struct jpeg_case *this, const char *what, uint32_t
 		return;
 	while (pixels[i] == right[i])
 		i++;
-	FAIL("%s: %ux%u, sampling %ux%u of %u, columns %u to %u, row %u column %u channel %u: %u, "
+	FAIL("%s: %ux%u at 1/%u, sampling %ux%u of %u, columns %u to %u, row %u column %u channel "
+	     "%u: %u, "
 	     "libjpeg-turbo has %u\n",
-	     what, this->width, this->height, this->h, this->v, this->components, x, x + width - 1,
-	     y, x + i / 3, i % 3, pixels[i], right[i]);
+	     what, this->width, this->height, this->denominator, this->h, this->v, this->components,
+	     x, x + width - 1, y, x + i / 3, i % 3, pixels[i], right[i]);
 }
 
 /* The whole image at once. */
@@ -49,10 +50,13 @@ static int decode_whole(const struct jpeg_case *this, const struct jpeg_source *
 			const char *what, enum jpeg_verdict verdict)
 {
 	const uint8_t *pixels;
-	int r = jpeg_baseline_decode(decoder, source, 0, 0, this->width, this->height, &pixels);
+	int r = jpeg_baseline_decode(decoder, source, 0, 0, this->scaled_width, this->scaled_height,
+				     &pixels);
 
-	for (uint32_t y = 0; r == 0 && verdict != JPEG_VERDICT_FAILED && y < this->height; y++)
-		compare_row(this, what, 0, y, this->width, pixels + (size_t)y * this->width * 3);
+	for (uint32_t y = 0; r == 0 && verdict != JPEG_VERDICT_FAILED && y < this->scaled_height;
+	     y++)
+		compare_row(this, what, 0, y, this->scaled_width,
+			    pixels + (size_t)y * this->scaled_width * 3);
 	return r;
 }
 
@@ -107,9 +111,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!decoder && jpeg_baseline_new(&decoder) < 0)
 		return 0;
 	jpeg_case_build(&this, data, size);
-	struct jpeg_source source = {this.file,	 this.size,   NULL,	      0,
-				     this.width, this.height, this.components};
-	verdict = jpeg_reference_decode(this.file, this.size, expected, sizeof expected);
+	struct jpeg_source source = {
+		this.file,	 this.size,	  NULL, 0, this.width, this.height,
+		this.components, this.denominator};
+	verdict = jpeg_reference_decode(this.file, this.size, this.denominator, expected,
+					sizeof expected);
 	whole = decode_whole(&this, &source, "whole", verdict);
 	part = decode_region(&this, &source, "region", verdict);
 	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);

@@ -220,10 +220,13 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 	choice.chroma_set = sets / 16 % SETS;
 	choice.flags = flags_of[flags % 8];
 	choice.damages = flags / 8 < 24 ? 0 : flags / 8 % 4;
-	this->x = take(input) % this->width;
-	this->y = take(input) % this->height;
-	this->region_width = 1 + take(input) % (this->width - this->x);
-	this->region_height = 1 + take(input) % (this->height - this->y);
+	this->denominator = 1u << kind / 28 % 4;
+	this->scaled_width = (this->width + this->denominator - 1) / this->denominator;
+	this->scaled_height = (this->height + this->denominator - 1) / this->denominator;
+	this->x = take(input) % this->scaled_width;
+	this->y = take(input) % this->scaled_height;
+	this->region_width = 1 + take(input) % (this->scaled_width - this->x);
+	this->region_height = 1 + take(input) % (this->scaled_height - this->y);
 	return choice;
 }
 

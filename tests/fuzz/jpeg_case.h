@@ -1,5 +1,5 @@
 /*
- * JPEG files for the fuzz targets, made from a few bytes so that nearly all get far into the decoder: the first ones choose size, sampling,
+ * JPEG files for the fuzz targets, made from a few bytes so that nearly all get far into the decoder: the first ones choose size, scale, sampling,
  * restart interval and tables, the rest is the scan, either as bits or as the symbols and values to be coded. At most 64 x 64 pixels. One case is
  * built at a time, in memory of the module's own that ends where the file does, so that the sanitizer sees reads beyond it.
  */
@@ -20,7 +20,8 @@ struct jpeg_case {
 	uint32_t restart;      /* interval in MCUs */
 	bool valid;            /* coded from symbols and not damaged: every decoder must take it */
 	bool tame;             /* and no coefficient is larger than photographs have them */
-	uint32_t x, y, region_width, region_height; /* a region inside it */
+	uint32_t denominator, scaled_width, scaled_height; /* a scale, and the image's size then */
+	uint32_t x, y, region_width, region_height;        /* a region inside it, at that scale */
 };
 
 /* Every input is a case. Valid until the next call. */

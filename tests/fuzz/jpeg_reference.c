@@ -41,8 +41,8 @@ static void begin(const uint8_t *data, size_t size)
 	jpeg_mem_src(&d, data, size);
 }
 
-enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint8_t *pixels,
-					size_t room)
+enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32_t denominator,
+					uint8_t *pixels, size_t room)
 {
 	if (setjmp(jump))
 		return JPEG_VERDICT_FAILED;
@@ -50,6 +50,8 @@ enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint8_
 	jpeg_read_header(&d, TRUE);
 	d.out_color_space = JCS_RGB;
 	d.dct_method = JDCT_ISLOW;
+	d.scale_num = 1;
+	d.scale_denom = denominator;
 	if ((size_t)d.image_width * d.image_height * 3 > room)
 		return JPEG_VERDICT_FAILED;
 	jpeg_start_decompress(&d);

@@ -14,8 +14,8 @@ enum jpeg_verdict {
 	JPEG_VERDICT_FAILED,
 };
 
-/* Decodes to RGB (JDCT_ISLOW, fancy upsampling) and reads no farther. pixels has room for `room` bytes, else the verdict is failed. */
-enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint8_t *pixels, size_t room);
+/* Decodes to RGB (JDCT_ISLOW, fancy upsampling), at 1/denominator, and reads no farther. pixels has room for `room` bytes, else the verdict is failed. */
+enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32_t denominator, uint8_t *pixels, size_t room);
 /* The object after its headers were read, valid until the next call; NULL when they are refused or a warning was given. */
 const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data, size_t size);
 /*

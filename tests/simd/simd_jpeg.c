@@ -114,13 +114,14 @@ static void arrange(const struct jpeg_kernels *kernels, const struct dct_case *d
 		quant[k] = dct->quant[kernels->quant_order[k]];
 }
 
-static void compare_idct(uint32_t blocks)
+/* To 2^k x 2^k samples a block. */
+static void compare_idct(unsigned k, uint32_t blocks)
 {
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
 	static int16_t quant[64] __attribute__((aligned(64)));
 	static struct dct_case dct;
-	size_t width = 8 * (size_t)round_up(blocks, JPEG_KERNEL_BLOCKS);
-	size_t stride = width + random_below(&rng, 70), size = 7 * stride + width;
+	size_t lines = (size_t)1 << k, width = lines * round_up(blocks, JPEG_KERNEL_BLOCKS);
+	size_t stride = width + random_below(&rng, 70), size = (lines - 1) * stride + width;
 	uint8_t *outputs[SETS_MAX];
 	struct guarded guards[SETS_MAX];
 
@@ -130,11 +131,11 @@ static void compare_idct(uint32_t blocks)
 		outputs[set] = guarded_new(&guards[set], size);
 		memset(outputs[set], CANARY, size);
 		arrange(sets[set], &dct, coefficients, quant);
-		sets[set]->idct(coefficients, dct.places, blocks, quant, outputs[set], stride);
-		for (unsigned row = 0; row < 8; row++) {
+		sets[set]->idct[k](coefficients, dct.places, blocks, quant, outputs[set], stride);
+		for (unsigned row = 0; row < lines; row++) {
 			expect_equal(set, "idct", blocks, outputs[set] + row * stride,
-				     outputs[0] + row * stride, 8 * (size_t)blocks);
-			for (size_t i = width; i < stride && row < 7; i++)
+				     outputs[0] + row * stride, lines * blocks);
+			for (size_t i = width; i < stride && row + 1 < lines; i++)
 				if (outputs[set][row * stride + i] != CANARY)
 					fail(sets[set]->name, "idct, beside its output", blocks, i);
 		}
@@ -324,7 +325,8 @@ static void compare_all(void)
 		compare_copies(count - 1);
 	}
 	for (unsigned i = 0; i < 20 * BLOCKS_MAX; i++)
-		compare_idct(1 + i % BLOCKS_MAX);
+		for (unsigned k = 0; k < JPEG_KERNEL_SCALES; k++)
+			compare_idct(k, 1 + i % BLOCKS_MAX);
 	compare_colours();
 }
 
@@ -349,6 +351,8 @@ static void print(const char *what, unsigned set, double best, double units, con
 /* A row of blocks as the decoder hands it over, and one line of an image as wide. */
 static void bench_set(unsigned set)
 {
+	static const char *const idct_names[] = {"idct to 1x1", "idct to 2x2", "idct to 4x4",
+						 "idct"};
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
 	static int16_t quant[64] __attribute__((aligned(64)));
 	static uint8_t samples[3][2048] __attribute__((aligned(64)));
@@ -361,19 +365,20 @@ static void bench_set(unsigned set)
 	arrange(sets[set], &dct, coefficients, quant);
 	for (int i = 0; i < 3; i++)
 		fill(samples[i], sizeof(samples[i]));
-	/* kernel -2 copies bytes, -1 is the inverse DCT */
-	for (int kernel = -2; kernel < ROW_KERNELS; kernel++) {
+	/* kernel -5 copies bytes, -4 to -1 are the inverse DCTs */
+	for (int kernel = -5; kernel < ROW_KERNELS; kernel++) {
 		double best = 1e18;
 
 		for (unsigned round = 0; round < rounds; round++) {
 			double begin = cpu_ns();
 
 			for (unsigned call = 0; call < calls; call++)
-				if (kernel == -2)
+				if (kernel == -5)
 					sets[set]->copy_to_ff(samples[0], 256, output);
-				else if (kernel == -1)
-					sets[set]->idct(coefficients, dct.places, BENCH_BLOCKS,
-							quant, output, 512);
+				else if (kernel < 0)
+					sets[set]->idct[kernel + 4](coefficients, dct.places,
+								    BENCH_BLOCKS, quant, output,
+								    512);
 				else
 					row_kernels[kernel].call(sets[set], in, output,
 								 BENCH_SAMPLES);
@@ -381,10 +386,10 @@ static void bench_set(unsigned set)
 
 			best = time < best ? time : best;
 		}
-		if (kernel == -2)
+		if (kernel == -5)
 			print("copy_to_ff", set, best, 256, "byte");
-		else if (kernel == -1)
-			print("idct", set, best, BENCH_BLOCKS, "block");
+		else if (kernel < 0)
+			print(idct_names[kernel + 4], set, best, BENCH_BLOCKS, "block");
 		else
 			print(row_kernels[kernel].name, set, best, BENCH_SAMPLES,
 			      "sample of input");

@@ -10,13 +10,23 @@
 struct picture picture_make(uint32_t width, uint32_t height, const struct jpeg_kind *kind,
 			    uint64_t seed)
 {
-	struct picture picture = {.components = (uint32_t)kind->components};
-	int components;
+	struct picture picture = {
+		.components = (uint32_t)kind->components, .width = width, .height = height};
 
 	picture.jpeg = image_jpeg(width, height, kind, seed, &picture.jpeg_size);
-	picture.pixels = image_decode_plain(picture.jpeg, picture.jpeg_size, 1, &picture.width,
-					    &picture.height, &components);
+	picture_scale(&picture, 1);
 	return picture;
+}
+
+void picture_scale(struct picture *picture, uint32_t denominator)
+{
+	int components;
+
+	free(picture->pixels);
+	picture->denominator = denominator;
+	picture->pixels =
+		image_decode_plain(picture->jpeg, picture->jpeg_size, denominator,
+				   &picture->scaled_width, &picture->scaled_height, &components);
 }
 
 void picture_drop(struct picture *picture)
@@ -35,6 +45,7 @@ static struct jpeg_source source_of(const struct picture *picture)
 		.width = picture->width,
 		.height = picture->height,
 		.components = picture->components,
+		.denominator = picture->denominator,
 	};
 }
 
@@ -71,19 +82,19 @@ static uint32_t draw(uint64_t *state, uint32_t bound)
 
 struct packimg_region picture_region(const struct picture *picture, unsigned n, uint64_t *state)
 {
-	struct packimg_region region = {0, 0, picture->width, picture->height};
+	struct packimg_region region = {0, 0, picture->scaled_width, picture->scaled_height};
 
 	if (n == 0)
 		return region;
 	if (n != 1)
-		region.width = n == 2 ? 1 : 1 + draw(state, picture->width);
+		region.width = n == 2 ? 1 : 1 + draw(state, picture->scaled_width);
 	if (n != 2)
-		region.height = n == 1 ? 1 : 1 + draw(state, picture->height);
-	region.x = draw(state, picture->width - region.width + 1);
-	region.y = draw(state, picture->height - region.height + 1);
+		region.height = n == 1 ? 1 : 1 + draw(state, picture->scaled_height);
+	region.x = draw(state, picture->scaled_width - region.width + 1);
+	region.y = draw(state, picture->scaled_height - region.height + 1);
 	if (n == 3) {
-		region.x = picture->width - region.width;
-		region.y = picture->height - region.height;
+		region.x = picture->scaled_width - region.width;
+		region.y = picture->scaled_height - region.height;
 	}
 	return region;
 }
@@ -93,13 +104,15 @@ static void compare(const char *what, const struct picture *picture,
 {
 	for (uint32_t y = 0; y < region->height; y++)
 		for (uint32_t i = 0; i < 3 * region->width; i++) {
-			size_t at = ((size_t)(region->y + y) * picture->width + region->x) * 3 + i;
+			size_t row = (size_t)(region->y + y) * picture->scaled_width;
+			size_t at = (row + region->x) * 3 + i;
 
 			if (pixels[y * stride + i] != picture->pixels[at])
-				fail_msg("%s, %ux%u, region %ux%u+%u+%u: row %u column %u channel "
-					 "%u is %u, should be %u",
-					 what, picture->width, picture->height, region->width,
-					 region->height, region->x, region->y, y, i / 3, i % 3,
+				fail_msg("%s, %ux%u at 1/%u, region %ux%u+%u+%u: row %u column %u "
+					 "channel %u is %u, should be %u",
+					 what, picture->width, picture->height,
+					 picture->denominator, region->width, region->height,
+					 region->x, region->y, y, i / 3, i % 3,
 					 pixels[y * stride + i], picture->pixels[at]);
 		}
 }

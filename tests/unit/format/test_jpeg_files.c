@@ -1,6 +1,6 @@
 /*
  * Real JPEGs, all below the folder $LOADERD_TEST_IMAGENET: pixels equal libjpeg-turbo's, whole and in regions, with an index and
- * without, and how many of them our own decoder takes. Skipped without the variable.
+ * without, at full scale and a smaller one, and how many of them our own decoder takes. Skipped without the variable.
  */
 #include "baseline.h"
 
@@ -24,7 +24,6 @@ static int check_file(const char *path, const struct stat *status, int type, str
 	struct picture picture = {0};
 	struct packimg_jpeg_info info;
 	uint64_t state = files;
-	int components;
 
 	if (type != FTW_F)
 		return 0;
@@ -33,8 +32,9 @@ static int check_file(const char *path, const struct stat *status, int type, str
 	    info.components == 4)
 		goto out;
 	picture.components = info.components;
-	picture.pixels = image_decode_plain(picture.jpeg, picture.jpeg_size, 1, &picture.width,
-					    &picture.height, &components);
+	picture.width = info.width;
+	picture.height = info.height;
+	picture_scale(&picture, 1);
 	files++;
 	indexed += picture_index(own, &picture) == 0;
 	for (unsigned n = 0; n < REGIONS; n++) {
@@ -47,6 +47,15 @@ static int check_file(const char *path, const struct stat *status, int type, str
 			picture_check_own(own, path, &picture, &region);
 		picture_check(decoder, path, &picture, &region);
 		taken += n == 0 && r == 0;
+		regions++;
+	}
+	picture_scale(&picture, 2u << files % 3);
+	for (unsigned n = 0; n < 2; n++) {
+		struct packimg_region region = picture_region(&picture, 4 * n, &state);
+		const uint8_t *pixels;
+
+		if (picture_decode(own, &picture, false, 0, 0, 1, 1, &pixels) != -ENOTSUP)
+			picture_check_own(own, path, &picture, &region);
 		regions++;
 	}
 out:

@@ -1,5 +1,5 @@
 /*
- * Generated JPEGs of every kind against libjpeg-turbo: sampling, size, restart interval, tables, quality and content. Our own
+ * Generated JPEGs of every kind against libjpeg-turbo: sampling, size, restart interval, tables, quality, content and scale. Our own
  * decoder must take itself those that it is for, so that falling back to the library cannot hide, and leave the others;
  * either way all pixels are equal, of whole images and of regions, with and without an index.
  */
@@ -97,6 +97,16 @@ static void check_picture(const struct sampling *sampling, uint32_t width, uint3
 		if (!ours || n == 0)
 			picture_check(decoder, what, &picture, &region);
 		tally->regions++;
+	}
+	for (uint32_t denominator = 2; ours && denominator <= 8; denominator *= 2) {
+		picture_scale(&picture, denominator);
+		for (unsigned n = 0; n < (regions + 2) / 3; n++) {
+			struct packimg_region region =
+				picture_region(&picture, n ? n + 2 : 0, &state);
+
+			picture_check_own(own, what, &picture, &region);
+			tally->regions++;
+		}
 	}
 	picture_drop(&picture);
 }
