@@ -192,11 +192,41 @@ static void test_codings(void **state)
 	}
 }
 
+/* At least twice the hint must be left, in both directions. */
+static void test_choice_of_scale(void **state)
+{
+	static const struct {
+		uint32_t width, height, hint_width, hint_height, denominator;
+	} cases[] = {
+		{256, 256, 0, 0, 1},   {256, 256, 256, 256, 1}, {256, 256, 65, 64, 1},
+		{256, 256, 64, 65, 1}, {256, 256, 64, 64, 2},	{255, 256, 64, 64, 1},
+		{256, 256, 33, 32, 2}, {256, 256, 32, 32, 4},	{256, 256, 16, 16, 8},
+		{256, 256, 1, 1, 8},   {256, 64, 16, 16, 2},
+	};
+	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
+	size_t size;
+	uint8_t *data = image_jpeg(256, 256, &kind, 1, &size);
+	struct packimg_sample sample = sample_of(data, size, 256, 256, 3);
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct packimg_region region = {0, 0, cases[i].width, cases[i].height};
+		struct packimg_pixels pixels;
+
+		assert_int_equal(packimg_decode(decoder, &sample, &region, cases[i].hint_width,
+						cases[i].hint_height, &pixels, NULL),
+				 0);
+		assert_true(pixels.region_width == (double)cases[i].width / cases[i].denominator);
+		assert_true(pixels.region_height == (double)cases[i].height / cases[i].denominator);
+	}
+	free(data);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_samplings),
 		cmocka_unit_test(test_codings),
+		cmocka_unit_test(test_choice_of_scale),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
