@@ -80,7 +80,8 @@ static const struct argp_option options[] = {
 	{"clients", KEY_CLIENTS, "LIST", 0,
 	 "Processes that consume at once, a feed each (default 1)", 1},
 	{"size", KEY_SIZE, "LIST", 0, "What {size} in the pipeline stands for", 1},
-	{"isa", KEY_ISA, "LIST", 0, "Instruction sets to cap the daemon at: c, avx2, avx512", 1},
+	{"isa", KEY_ISA, "LIST", 0,
+	 "Instruction sets to cap the daemon at: c, avx2, avx512bw, avx512", 1},
 	{0, 0, 0, 0, "How to measure:", 2},
 	{"pipeline", KEY_PIPELINE, "TEXT", 0,
 	 "The pipeline; all other arguments are data sets then", 2},
@@ -161,8 +162,10 @@ static void parse_isas(struct argp_state *state, char *text, struct arguments *a
 {
 	arguments->isa_count = 0;
 	for (char *name; (name = strsep(&text, ","));) {
-		if (strcmp(name, "c") && strcmp(name, "avx2") && strcmp(name, "avx512"))
-			argp_error(state, "--isa: \"%s\" is none of c, avx2, avx512", name);
+		if (strcmp(name, "c") && strcmp(name, "avx2") && strcmp(name, "avx512bw") &&
+		    strcmp(name, "avx512"))
+			argp_error(state, "--isa: \"%s\" is none of c, avx2, avx512bw, avx512",
+				   name);
 		if (arguments->isa_count == LIST_MAX)
 			argp_error(state, "--isa: at most %d values", LIST_MAX);
 		arguments->isas[arguments->isa_count++] = name;

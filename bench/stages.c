@@ -24,7 +24,7 @@ enum {
 	SIDE_MIN = 16, /* smaller images are passed over */
 };
 
-const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512", "libjpeg-turbo"};
+const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512bw", "avx512", "libjpeg-turbo"};
 const char *const stage_names[STAGE_COUNT] = {"entropy", "decode", "crop",
 					      "store",	 "image",  "coefficients"};
 

@@ -29,7 +29,7 @@ int crops_choose(const struct packimg *dataset, const char *pipeline, uint32_t c
 void crops_deinit(struct crops *crops);
 
 /* Who does the work. */
-enum lane { LANE_C, LANE_AVX2, LANE_AVX512, LANE_TURBO, LANE_COUNT };
+enum lane { LANE_C, LANE_AVX2, LANE_AVX512BW, LANE_AVX512, LANE_TURBO, LANE_COUNT };
 
 /* Microseconds a crop; NAN where a lane has no such thing. */
 enum stage {

@@ -134,9 +134,10 @@ static void print_line(const struct results *results, const char *name, int stag
 static void print_table(const struct options *options, const struct crops *crops,
 			const struct results *results)
 {
-	enum lane best = results->has[LANE_AVX512] ? LANE_AVX512
-			 : results->has[LANE_AVX2] ? LANE_AVX2
-						   : LANE_C;
+	enum lane best = LANE_AVX512;
+
+	while (best > LANE_C && !results->has[best])
+		best--;
 	double pixel = crops->pixels / crops->count * 1e-3;
 
 	printf("%s: %u crops to %u (%u of images with an index); libjpeg-turbo %d.%d.%d; medians "

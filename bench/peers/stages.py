@@ -15,7 +15,7 @@ RESIZERS = {
     "opencv": Contestant("OpenCV", (), "ffcv", "resizedata.py", library="opencv"),
 }
 CROPS = 300
-LANES = ("c", "avx2", "avx512", "libjpeg-turbo")
+LANES = ("c", "avx2", "avx512bw", "avx512", "libjpeg-turbo")
 # (what, stage, less that stage): as stages_bench has it
 LINES = [
     ("entropy stage", "entropy", None),
@@ -89,7 +89,7 @@ def spread(values):
 
 
 def best_lane(us):
-    return next(lane for lane in ("avx512", "avx2", "c") if lane in us)
+    return next(lane for lane in ("avx512", "avx512bw", "avx2", "c") if lane in us)
 
 
 def targets(row):

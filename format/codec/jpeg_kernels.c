@@ -231,26 +231,35 @@ const struct jpeg_kernels jpeg_kernels_c = {
 	.grey = grey,
 };
 
+static const struct jpeg_kernels *choose(void)
+{
+#ifdef HAVE_X86
+	const char *cap = getenv("LOADERD_ISA");
+
+	if (!cap)
+		cap = "";
+	if (strcmp(cap, "c") == 0 || !__builtin_cpu_supports("avx2"))
+		return &jpeg_kernels_c;
+	if (strcmp(cap, "avx2") == 0 || !__builtin_cpu_supports("avx512bw") ||
+	    !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+		return &jpeg_kernels_avx2;
+	if (strcmp(cap, "avx512bw") == 0 || !__builtin_cpu_supports("avx512vbmi") ||
+	    !__builtin_cpu_supports("avx512vnni"))
+		return &jpeg_kernels_avx512bw;
+	return &jpeg_kernels_avx512;
+#else
+	return &jpeg_kernels_c;
+#endif
+}
+
 const struct jpeg_kernels *jpeg_kernels_get(void)
 {
 	static const struct jpeg_kernels *chosen; /* every thread finds the same */
 	const struct jpeg_kernels *kernels = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
-#ifdef HAVE_X86
-	const char *cap = getenv("LOADERD_ISA");
-#endif
 
 	if (kernels)
 		return kernels;
-	kernels = &jpeg_kernels_c;
-#ifdef HAVE_X86
-	if ((!cap || strcmp(cap, "c")) && __builtin_cpu_supports("avx2")) {
-		kernels = &jpeg_kernels_avx2;
-		if ((!cap || strcmp(cap, "avx2")) && __builtin_cpu_supports("avx512bw") &&
-		    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-		    __builtin_cpu_supports("avx512vnni"))
-			kernels = &jpeg_kernels_avx512;
-	}
-#endif
+	kernels = choose();
 	__atomic_store_n(&chosen, kernels, __ATOMIC_RELAXED);
 	return kernels;
 }

@@ -56,7 +56,8 @@ extern const uint8_t jpeg_natural_order[64];
 
 extern const struct jpeg_kernels jpeg_kernels_c;
 extern const struct jpeg_kernels jpeg_kernels_avx2;
+extern const struct jpeg_kernels jpeg_kernels_avx512bw;
 extern const struct jpeg_kernels jpeg_kernels_avx512;
 
-/* The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512); chosen at the first call. */
+/* The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512bw, avx512); chosen at the first call. */
 const struct jpeg_kernels *jpeg_kernels_get(void);

@@ -7,6 +7,7 @@
 #define VECTOR		 __m256i
 #define ZERO		 _mm256_setzero_si256()
 #define V(operation)	 V_##operation
+#define V_or		 _mm256_or_si256
 #define V_xor		 _mm256_xor_si256
 #define V_set1_epi8	 _mm256_set1_epi8
 #define V_set1_epi16	 _mm256_set1_epi16
@@ -37,25 +38,6 @@
 #define NAME		 "avx2"
 #define KERNELS		 jpeg_kernels_avx2
 
-/* Byte j of output vector o is channel (16 o + j) % 3 of pixel (16 o + j) / 3; 128 leaves a zero. */
-static const uint8_t spread[3][3][16] = {
-	{
-		{0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128, 128, 5},
-		{128, 0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128, 128},
-		{128, 128, 0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128},
-	},
-	{
-		{128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128, 10, 128},
-		{5, 128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128, 10},
-		{128, 5, 128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128},
-	},
-	{
-		{128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15, 128, 128},
-		{128, 128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15, 128},
-		{10, 128, 128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15},
-	},
-};
-
 static inline __m256i load(const void *p)
 {
 	return _mm256_loadu_si256(p);
@@ -75,6 +57,11 @@ static inline uint64_t find_ff(__m256i bytes)
 static inline __m256i multiply_add(__m256i sum, __m256i a, __m256i b)
 {
 	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+
+static inline __m256i load_for_each_lane(const void *p)
+{
+	return _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
 }
 
 static inline __m256i spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
@@ -135,23 +122,12 @@ static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
 	memcpy(output + stride, &line, sizeof line);
 }
 
-static inline void interleave_lane(__m128i red, __m128i green, __m128i blue, uint8_t *output)
+/* First the three vectors' first lanes, then their second ones. */
+static inline void store_by_lane(const __m256i v[3], uint8_t *output)
 {
-	for (int i = 0; i < 3; i++) {
-		__m128i r = _mm_shuffle_epi8(red, _mm_loadu_si128((const __m128i *)spread[i][0]));
-		__m128i g = _mm_shuffle_epi8(green, _mm_loadu_si128((const __m128i *)spread[i][1]));
-		__m128i b = _mm_shuffle_epi8(blue, _mm_loadu_si128((const __m128i *)spread[i][2]));
-
-		_mm_storeu_si128((__m128i *)(output + 16 * i), _mm_or_si128(_mm_or_si128(r, g), b));
-	}
-}
-
-static inline void interleave(__m256i red, __m256i green, __m256i blue, uint8_t *output)
-{
-	interleave_lane(_mm256_castsi256_si128(red), _mm256_castsi256_si128(green),
-			_mm256_castsi256_si128(blue), output);
-	interleave_lane(_mm256_extracti128_si256(red, 1), _mm256_extracti128_si256(green, 1),
-			_mm256_extracti128_si256(blue, 1), output + 48);
+	store(output, _mm256_permute2x128_si256(v[0], v[1], 0x20));
+	store(output + 32, _mm256_permute2x128_si256(v[2], v[0], 0x30));
+	store(output + 64, _mm256_permute2x128_si256(v[1], v[2], 0x31));
 }
 
 #include "jpeg_kernels_simd.h"
@@ -163,8 +139,7 @@ static inline __m256i load_line(const int16_t *const blocks[2], const int16_t qu
 		_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(blocks[0] + 8 * line))),
 		_mm_load_si128((const __m128i *)(blocks[1] + 8 * line)), 1);
 
-	return _mm256_mullo_epi16(both, _mm256_broadcastsi128_si256(_mm_loadu_si128(
-						(const __m128i *)(quant + 8 * line))));
+	return _mm256_mullo_epi16(both, load_for_each_lane(quant + 8 * line));
 }
 
 static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],

@@ -1,3 +1,4 @@
+/* Compiled twice: with AVX-512 F, BW, DQ and VL only, and with VBMI and VNNI also. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -6,6 +7,7 @@
 #define VECTOR		 __m512i
 #define ZERO		 _mm512_setzero_si512()
 #define V(operation)	 V_##operation
+#define V_or		 _mm512_or_si512
 #define V_xor		 _mm512_xor_si512
 #define V_set1_epi8	 _mm512_set1_epi8
 #define V_set1_epi16	 _mm512_set1_epi16
@@ -33,9 +35,16 @@
 #define V_shuffle_epi32	 _mm512_shuffle_epi32
 #define ZIGZAG		 true
 #define QUANT_ORDER	 paired_order
-#define NAME		 "avx512"
-#define KERNELS		 jpeg_kernels_avx512
+#ifdef __AVX512VBMI__
+#define NAME	"avx512"
+#define KERNELS jpeg_kernels_avx512
+#define OWN_INTERLEAVE
+#else
+#define NAME	"avx512bw"
+#define KERNELS jpeg_kernels_avx512bw
+#endif
 
+#ifdef OWN_INTERLEAVE
 /* Byte j of output vector o is channel (64 o + j) % 3 of pixel (64 o + j) / 3: first from red and green, then blue put in. */
 static const uint8_t red_green_0[64] = {
 	0,  64, 0,  1,	65, 0,	2,  66, 0,  3,	67, 0,	4,  68, 0,  5,	69, 0,	6,  70, 0,  7,
@@ -71,6 +80,7 @@ static const uint8_t blue_2[64] = {
 	32,  117, 34,  35,  118, 37,  38,  119, 40,  41,  120, 43,  44,	 121, 46,  47,
 	122, 49,  50,  123, 52,	 53,  124, 55,	56,  125, 58,  59,  126, 61,  62,  127,
 };
+#endif
 
 static inline __m512i load(const void *p)
 {
@@ -90,7 +100,11 @@ static inline uint64_t find_ff(__m512i bytes)
 
 static inline __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
 {
+#ifdef __AVX512VNNI__
 	return _mm512_dpwssd_epi32(sum, a, b);
+#else
+	return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+#endif
 }
 
 static inline __m512i spread_bytes(char a, char b, char c, char d, char e, char f, char g, char h,
@@ -146,6 +160,7 @@ static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
 	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(bytes, bytes));
 }
 
+#ifdef OWN_INTERLEAVE
 static inline void interleave(__m512i red, __m512i green, __m512i blue, uint8_t *output)
 {
 	const uint8_t *const from_red_green[3] = {red_green_0, red_green_1, red_green_2};
@@ -158,6 +173,30 @@ static inline void interleave(__m512i red, __m512i green, __m512i blue, uint8_t 
 		_mm512_storeu_si512(output + 64 * i, mixed);
 	}
 }
+#else
+/* First the three vectors' first lanes, then their second ones, and so on. */
+static inline __attribute__((always_inline)) void store_by_lane(const __m512i v[3], uint8_t *output)
+{
+	const __m512i two[3] = {_mm512_setr_epi64(0, 1, 8, 9, 0, 0, 2, 3),
+				_mm512_setr_epi64(2, 3, 10, 11, 0, 0, 4, 5),
+				_mm512_setr_epi64(4, 5, 14, 15, 0, 0, 6, 7)};
+	const __m512i third[3] = {_mm512_setr_epi64(0, 1, 2, 3, 8, 9, 6, 7),
+				  _mm512_setr_epi64(0, 1, 2, 3, 12, 13, 6, 7),
+				  _mm512_setr_epi64(0, 1, 2, 3, 14, 15, 6, 7)};
+
+#pragma GCC unroll 3
+	for (int i = 0; i < 3; i++) {
+		__m512i joined = _mm512_permutex2var_epi64(v[i], two[i], v[(i + 1) % 3]);
+
+		store(output + 64 * i, _mm512_permutex2var_epi64(joined, third[i], v[(i + 2) % 3]));
+	}
+}
+
+static inline __m512i load_for_each_lane(const void *p)
+{
+	return _mm512_broadcast_i32x4(_mm_loadu_si128(p));
+}
+#endif
 
 /*
  * A block's words as its dequantised lines are wanted: lines 0 and 4 interleaved, then 2 and 6, 1 and 3, 5 and 7. In natural

@@ -281,6 +281,41 @@ static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, 
 				(uint16_t)(3 * input[i] + right[i] + 2) >> 2);
 }
 
+#ifndef OWN_INTERLEAVE
+/* [o][c]: channel c's part of bytes 16 o to 16 o + 15 of a lane's sixteen pixels: which pixel, and 128 for a zero. */
+static const uint8_t spread[3][3][16] = {
+	{
+		{0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128, 128, 5},
+		{128, 0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128, 128},
+		{128, 128, 0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128},
+	},
+	{
+		{128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128, 10, 128},
+		{5, 128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128, 10},
+		{128, 5, 128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128},
+	},
+	{
+		{128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15, 128, 128},
+		{128, 128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15, 128},
+		{10, 128, 128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15},
+	},
+};
+
+static inline void interleave(VECTOR red, VECTOR green, VECTOR blue, uint8_t *output)
+{
+	VECTOR parts[3];
+
+	for (int i = 0; i < 3; i++) {
+		VECTOR r = V(shuffle_epi8)(red, load_for_each_lane(spread[i][0]));
+		VECTOR g = V(shuffle_epi8)(green, load_for_each_lane(spread[i][1]));
+		VECTOR b = V(shuffle_epi8)(blue, load_for_each_lane(spread[i][2]));
+
+		parts[i] = V(or)(V(or)(r, g), b);
+	}
+	store_by_lane(parts, output);
+}
+#endif
+
 /*
  * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, halved for pmulhrsw; that 13173 rounds as
  * 26345 / 2 does for every chroma value was checked by trying all 256.

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"c", "avx2", "avx512"};
+static const char *const names[] = {"c", "avx2", "avx512bw", "avx512"};
 
 enum augment_isa augment_isa_supported(void)
 {
@@ -13,9 +13,10 @@ enum augment_isa augment_isa_supported(void)
 		return AUGMENT_ISA_C;
 #ifdef AUGMENT_HAVE_AVX512
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-	    __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
-		return AUGMENT_ISA_AVX512;
+	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+		return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni")
+			       ? AUGMENT_ISA_AVX512
+			       : AUGMENT_ISA_AVX512BW;
 #endif
 	return AUGMENT_ISA_AVX2;
 #else

@@ -1,4 +1,5 @@
-/* AVX-512 kernels of effects: what the compiler makes of the common loops, and byte look-ups by VBMI. */
+/* AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does not see. */
+#include "avx512.h"
 #include "effect_kernels.h"
 
 #include <immintrin.h>
@@ -8,6 +9,7 @@
 #include "effect_colour.inc"
 #include "effect_place.inc"
 
+#ifdef __AVX512VBMI__
 struct vector_table {
 	__m512i part[4];
 };
@@ -46,20 +48,20 @@ static void table_vbmi(uint32_t *pixels, size_t count, const struct effect_table
 		_mm512_mask_storeu_epi32(pixels + i, mask, result);
 	}
 }
+#endif
 
 static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 {
-	uint8_t order[64] __attribute__((aligned(64)));
+	const __m512i gather = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+	const __m512i close =
+		_mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
 	size_t i = 0;
 
-	for (int k = 0; k < 64; k++)
-		order[k] = (uint8_t)(k < 48 ? k / 3 * 4 + k % 3 : 63);
-	const __m512i close = _mm512_load_si512(order);
-
 	for (; i + 16 <= count; i += 16, output += 48) {
-		__m512i v = _mm512_permutexvar_epi8(close, _mm512_loadu_si512(pixels + i));
+		__m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(pixels + i), gather);
 
-		_mm512_mask_storeu_epi8(output, 0xffffffffffff, v);
+		_mm512_mask_storeu_epi32(output, 0xfff, _mm512_permutexvar_epi32(close, v));
 	}
 	pack_bytes(output, pixels + i, count - i);
 }
@@ -86,8 +88,12 @@ static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out
 	blur_plain(blur, i, count, out);
 }
 
-const struct effect_kernels effect_kernels_avx512 = {
+const struct effect_kernels AVX512(effect_kernels) = {
+#ifdef __AVX512VBMI__
 	.table = table_vbmi,
+#else
+	.table = table_bytes,
+#endif
 	.histogram = histogram,
 	.luma_sum = luma_sum,
 	.grayscale = grayscale,

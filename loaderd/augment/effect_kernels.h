@@ -59,6 +59,7 @@ struct effect_kernels {
 
 extern const struct effect_kernels effect_kernels_c;
 extern const struct effect_kernels effect_kernels_avx2;
+extern const struct effect_kernels effect_kernels_avx512bw;
 extern const struct effect_kernels effect_kernels_avx512;
 
 const struct effect_kernels *effect_kernels_get(enum augment_isa isa);

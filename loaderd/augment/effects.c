@@ -27,6 +27,8 @@ const struct effect_kernels *effect_kernels_get(enum augment_isa isa)
 #ifdef AUGMENT_HAVE_AVX512
 	if (isa >= AUGMENT_ISA_AVX512)
 		return &effect_kernels_avx512;
+	if (isa >= AUGMENT_ISA_AVX512BW)
+		return &effect_kernels_avx512bw;
 #endif
 #ifdef AUGMENT_HAVE_AVX2
 	if (isa >= AUGMENT_ISA_AVX2)

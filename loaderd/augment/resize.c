@@ -59,6 +59,8 @@ int resize_new_isa(enum augment_isa isa, struct resize **ret_resize)
 		resize->kernels = &resize_kernels_avx2;
 #endif
 #ifdef AUGMENT_HAVE_AVX512
+	if (isa >= AUGMENT_ISA_AVX512BW)
+		resize->kernels = &resize_kernels_avx512bw;
 	if (isa >= AUGMENT_ISA_AVX512)
 		resize->kernels = &resize_kernels_avx512;
 #endif

@@ -11,6 +11,7 @@
  *
  * Vertical: one VPDPWSSD per pair of rows, straight from memory.
  */
+#include "avx512.h"
 #include "resize_kernels.h"
 
 #include <immintrin.h>
@@ -25,8 +26,6 @@ enum {
 };
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
-
-#define INLINE static inline __attribute__((always_inline))
 
 static uint32_t pair_count_of(const struct resize_table *table)
 {
@@ -181,22 +180,62 @@ static void pack(struct resize_pass *pass)
 /* The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed point. */
 INLINE __m512i join_rows(__m512i even, __m512i odd)
 {
+#ifdef __AVX512VBMI__
 	static const uint8_t index[64] __attribute__((aligned(64))) = {
 #define LANE(i) 4 * (i) + 1, 4 * (i) + 2, 64 + 4 * (i) + 1, 64 + 4 * (i) + 2
 		LANE(0), LANE(1), LANE(2),  LANE(3),  LANE(4),	LANE(5),  LANE(6),  LANE(7),
 		LANE(8), LANE(9), LANE(10), LANE(11), LANE(12), LANE(13), LANE(14), LANE(15)};
 #undef LANE
 	return _mm512_permutex2var_epi8(even, _mm512_load_si512(index), odd);
+#else
+	const int shift = RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS;
+
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(even, shift),
+				       _mm512_slli_epi32(odd, 16 - shift));
+#endif
 }
 
 #define HALF _mm512_set1_epi32(1 << (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS - 1))
+
+/*
+ * Bytes to words: which byte of a (and b, its continuation, if twice) each word becomes. Only the low bits of each word of
+ * index count. Without VBMI: the word that holds the byte, shifted.
+ */
+struct byte_index {
+	__m512i index, shift;
+};
+
+INLINE struct byte_index byte_index(__m512i index)
+{
+#ifdef __AVX512VBMI__
+	return (struct byte_index){index, index};
+#else
+	return (struct byte_index){
+		_mm512_srli_epi16(index, 1),
+		_mm512_slli_epi16(_mm512_and_si512(index, _mm512_set1_epi16(1)), 3)};
+#endif
+}
+
+INLINE __m512i take_bytes(const struct byte_index *at, __m512i a, __m512i b, const bool twice)
+{
+#ifdef __AVX512VBMI__
+	const __mmask64 low_bytes = 0x5555555555555555;
+
+	return twice ? _mm512_maskz_permutex2var_epi8(low_bytes, a, at->index, b)
+		     : _mm512_maskz_permutexvar_epi8(low_bytes, at->index, a);
+#else
+	__m512i words = twice ? _mm512_permutex2var_epi16(a, at->index, b)
+			      : _mm512_permutexvar_epi16(at->index, a);
+
+	return _mm512_and_si512(_mm512_srlv_epi16(words, at->shift), _mm512_set1_epi16(0xff));
+#endif
+}
 
 /* One group of elements of several rows. All but the pointers is constant where it is called. */
 INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512i *table,
 			 const uint32_t pairs, const unsigned row_count, const enum mode mode,
 			 int32_t *const out[], uint32_t at)
 {
-	const __mmask64 low_bytes = 0x5555555555555555;
 	__m512i sum[RESIZE_BAND], a[RESIZE_BAND], b[RESIZE_BAND];
 
 #pragma GCC unroll 8
@@ -208,18 +247,14 @@ INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512
 		b[i] = mode == MODE_128 ? _mm512_loadu_si512(rows[i] + base + 64) : a[i];
 	}
 	for (uint32_t p = 0; p < pairs; p++) {
-		__m512i index = _mm512_load_si512(&table[2 * p]);
+		const struct byte_index index = byte_index(_mm512_load_si512(&table[2 * p]));
 		__m512i weight = _mm512_load_si512(&table[2 * p + 1]);
 
 #pragma GCC unroll 8
 		for (unsigned i = 0; i < row_count; i++) {
-			__m512i taps =
-				mode == MODE_128
-					? _mm512_maskz_permutex2var_epi8(low_bytes, a[i], index,
-									 b[i])
-					: _mm512_maskz_permutexvar_epi8(low_bytes, index, a[i]);
+			__m512i taps = take_bytes(&index, a[i], b[i], mode == MODE_128);
 
-			sum[i] = _mm512_dpwssd_epi32(sum[i], taps, weight);
+			sum[i] = multiply_add(sum[i], taps, weight);
 		}
 	}
 #pragma GCC unroll 4
@@ -303,7 +338,7 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 	const uint32_t first = block * RESIZE_BLOCK, end = first + block_count * RESIZE_BLOCK;
 	const size_t step = (size_t)DOT_TAPS * pass->source_channels;
 	uint8_t bytes[64] = {0};
-	__mmask64 used = 0;
+	__mmask32 used = 0;
 
 	for (uint32_t i = 0; i < 64; i += 2) {
 		int channel = i / 4 % 4 < channels
@@ -313,10 +348,10 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 		if (channel >= 0) {
 			bytes[i] = (uint8_t)((2 * (i / 16) + i / 2 % 2) * pass->source_channels +
 					     (uint32_t)channel);
-			used |= 1ull << i;
+			used |= 1u << i / 2;
 		}
 	}
-	const __m512i index = _mm512_loadu_si512(bytes);
+	const struct byte_index index = byte_index(_mm512_loadu_si512(bytes));
 	const __m512i spread = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
 
 	for (uint32_t j = first / channels; j < table->count && j * channels < end; j++) {
@@ -334,12 +369,13 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 				_mm512_castsi128_si512(_mm_load_si128((const void *)weights)));
 
 #pragma GCC unroll 8
-			for (unsigned i = 0; i < row_count; i++)
-				sum[i] = _mm512_dpwssd_epi32(
-					sum[i],
-					_mm512_maskz_permutexvar_epi8(
-						used, index, load_dot(rows[i], at, pass->row_size)),
-					weight);
+			for (unsigned i = 0; i < row_count; i++) {
+				__m512i taps = load_dot(rows[i], at, pass->row_size);
+
+				taps = _mm512_maskz_mov_epi16(
+					used, take_bytes(&index, taps, taps, false));
+				sum[i] = multiply_add(sum[i], taps, weight);
+			}
 		}
 		/* Where a tile cuts through a pixel, only its own elements are stored. */
 		uint32_t skip = j * channels < first ? first - j * channels : 0;
@@ -384,6 +420,8 @@ static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t 
 INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weights[],
 			      const uint32_t pair_count, uint32_t at)
 {
+	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
+#ifdef __AVX512VBMI__
 	static const uint16_t high_halves[32] __attribute__((aligned(64))) = {
 		1,  3,	5,  7,	9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
 		33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
@@ -392,8 +430,8 @@ INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weight
 		FOUR(0),  FOUR(4),  FOUR(8),  FOUR(12), FOUR(16), FOUR(20), FOUR(24), FOUR(28),
 		FOUR(32), FOUR(36), FOUR(40), FOUR(44), FOUR(48), FOUR(52), FOUR(56), FOUR(60)};
 #undef FOUR
-	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
 	const __m512i halves = _mm512_load_si512(high_halves);
+#endif
 	__m512i sum[4];
 
 #pragma GCC unroll 4
@@ -404,16 +442,27 @@ INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weight
 
 #pragma GCC unroll 4
 		for (int i = 0; i < 4; i++)
-			sum[i] = _mm512_dpwssd_epi32(
+			sum[i] = multiply_add(
 				sum[i], _mm512_load_si512(pairs[k] + at + (unsigned)i * GROUP),
 				weight);
 	}
+#ifdef __AVX512VBMI__
 	__m512i a =
 		_mm512_srli_epi16(_mm512_permutex2var_epi16(sum[0], halves, sum[1]), shift - 16);
 	__m512i b =
 		_mm512_srli_epi16(_mm512_permutex2var_epi16(sum[2], halves, sum[3]), shift - 16);
 
 	return _mm512_permutex2var_epi8(a, _mm512_load_si512(low_bytes), b);
+#else
+#pragma GCC unroll 4
+	for (int i = 0; i < 4; i++)
+		sum[i] = _mm512_srli_epi32(sum[i], shift);
+	__m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(sum[0], sum[1]),
+					    _mm512_packus_epi32(sum[2], sum[3]));
+
+	return _mm512_permutexvar_epi32(
+		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
+#endif
 }
 
 INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
@@ -446,7 +495,7 @@ static void vertical(const int32_t *const pairs[], const int32_t weights[], uint
 	}
 }
 
-const struct resize_kernels resize_kernels_avx512 = {
+const struct resize_kernels AVX512(resize_kernels) = {
 	.build = table_build,
 	.prepare = prepare,
 	.pack = pack,

@@ -56,6 +56,7 @@ struct resize_kernels {
 
 extern const struct resize_kernels resize_kernels_c;
 extern const struct resize_kernels resize_kernels_avx2;
+extern const struct resize_kernels resize_kernels_avx512bw;
 extern const struct resize_kernels resize_kernels_avx512;
 
 /* Source channel of a target channel, -1 for the one that is zero. */

@@ -107,6 +107,8 @@ const struct store_kernels *store_kernels_get(enum augment_isa isa)
 #ifdef AUGMENT_HAVE_AVX512
 	if (isa >= AUGMENT_ISA_AVX512)
 		return &store_kernels_avx512;
+	if (isa >= AUGMENT_ISA_AVX512BW)
+		return &store_kernels_avx512bw;
 #endif
 #ifdef AUGMENT_HAVE_AVX2
 	if (isa >= AUGMENT_ISA_AVX2)

@@ -60,6 +60,7 @@ struct store {
 
 extern const struct store_kernels store_kernels_c;
 extern const struct store_kernels store_kernels_avx2;
+extern const struct store_kernels store_kernels_avx512bw;
 extern const struct store_kernels store_kernels_avx512;
 
 const struct store_kernels *store_kernels_get(enum augment_isa isa);

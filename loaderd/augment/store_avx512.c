@@ -1,10 +1,9 @@
 /* AVX-512 kernels of store: sixteen floats, or 64 bytes, at a time. */
+#include "avx512.h"
 #include "store.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Sixteen elements; mask says which of them are stored when whole is false. */
 INLINE void put(uint8_t *output, size_t at, __m128i pixels, __m512 scale, __m512 bias,
@@ -64,40 +63,49 @@ INLINE void row_interleaved(const struct store *store, const uint8_t *pixels, ui
 	}
 }
 
-/* Place of pixel i's channel among the bytes of sixteen pixels. */
-INLINE __m512i channel_index(unsigned channel)
+/* Sixteen pixels, four in each 128-bit lane, of which the last four bytes are nothing. */
+INLINE __m512i spread_pixels(__m512i bytes)
 {
-	uint8_t index[64] = {0};
+	return _mm512_permutexvar_epi32(
+		_mm512_setr_epi32(0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15), bytes);
+}
 
-	for (unsigned i = 0; i < 16; i++)
-		index[i] = (uint8_t)(3 * i + channel);
-	return _mm512_loadu_si512(index);
+/* The channels of sixteen pixels. */
+INLINE void take_channels(const uint8_t *pixels, uint32_t count, __m128i ret_channels[3])
+{
+	const __m512i by_channel = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1));
+	__m512i bytes = spread_pixels(_mm512_maskz_loadu_epi8((1ull << 3 * count) - 1, pixels));
+
+	bytes = _mm512_permutexvar_epi32(
+		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+		_mm512_shuffle_epi8(bytes, by_channel));
+	ret_channels[0] = _mm512_castsi512_si128(bytes);
+	ret_channels[1] = _mm512_extracti32x4_epi32(bytes, 1);
+	ret_channels[2] = _mm512_extracti32x4_epi32(bytes, 2);
 }
 
 INLINE void row_planar(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4],
 		       const enum transform_element element)
 {
 	uint32_t width = store->shape.width;
-	const __m512i index[3] = {channel_index(0), channel_index(1), channel_index(2)};
 
 	for (uint32_t x = 0; x < width; x += 16) {
 		bool whole = x + 16 <= width;
 		uint32_t count = whole ? 16 : width - x;
 		__mmask16 mask = (__mmask16)((1u << count) - 1);
-		__m512i bytes =
-			_mm512_maskz_loadu_epi8((1ull << 3 * count) - 1, pixels + (size_t)3 * x);
+		__m128i channels[3];
 
+		take_channels(pixels + (size_t)3 * x, count, channels);
 #pragma GCC unroll 3
 		for (unsigned c = 0; c < 3; c++) {
-			__m128i channel =
-				_mm512_castsi512_si128(_mm512_permutexvar_epi8(index[c], bytes));
 			__m512 scale = _mm512_set1_ps(store->scale[c]),
 			       bias = _mm512_set1_ps(store->bias[c]);
 
 			if (whole)
-				put(planes[c], x, channel, scale, bias, element, true, 0);
+				put(planes[c], x, channels[c], scale, bias, element, true, 0);
 			else
-				put(planes[c], x, channel, scale, bias, element, false, mask);
+				put(planes[c], x, channels[c], scale, bias, element, false, mask);
 		}
 	}
 }
@@ -106,23 +114,19 @@ static void row_planar_bytes(const struct store *store, const uint8_t *pixels,
 			     uint8_t *const planes[4])
 {
 	uint32_t width = store->shape.width;
-	const __m512i index[3] = {channel_index(0), channel_index(1), channel_index(2)};
 
 	for (uint32_t x = 0; x < width; x += 16) {
 		uint32_t count = width - x < 16 ? width - x : 16;
 		__mmask16 mask = (__mmask16)((1u << count) - 1);
-		__m512i bytes =
-			_mm512_maskz_loadu_epi8((1ull << 3 * count) - 1, pixels + (size_t)3 * x);
+		__m128i channels[3];
 
+		take_channels(pixels + (size_t)3 * x, count, channels);
 #pragma GCC unroll 3
 		for (unsigned c = 0; c < 3; c++) {
-			__m128i channel =
-				_mm512_castsi512_si128(_mm512_permutexvar_epi8(index[c], bytes));
-
 			if (count == 16)
-				_mm_storeu_si128((__m128i *)(planes[c] + x), channel);
+				_mm_storeu_si128((__m128i *)(planes[c] + x), channels[c]);
 			else
-				_mm_mask_storeu_epi8(planes[c] + x, mask, channel);
+				_mm_mask_storeu_epi8(planes[c] + x, mask, channels[c]);
 		}
 	}
 }
@@ -162,34 +166,31 @@ static void row(const struct store *store, const uint8_t *pixels, uint8_t *const
 		memset(planes[3], 0, store->shape.sample_size / 4 / store->shape.height);
 }
 
-/* Where output byte i of 16 pixels comes from. */
-INLINE __m512i copy_index(const uint32_t channels, const bool reverse)
-{
-	uint8_t index[64] = {0};
-
-	for (uint32_t i = 0; i < 16 * channels; i++) {
-		uint32_t pixel = i / channels;
-
-		index[i] = (uint8_t)(3 * (reverse ? 15 - pixel : pixel) + i % channels);
-	}
-	return _mm512_loadu_si512(index);
-}
-
 INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			const uint32_t channels, const bool reverse)
 {
-	const __m512i index = copy_index(channels, reverse);
-	const __mmask64 three = (1ull << 48) - 1, used = channels == 4 ? 0x7777777777777777 : three;
+	/* four pixels to the bytes of four with a zero, in order or turned; then the lanes, or what counts of them */
+	const __m512i widen = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1));
+	const __m512i turn_wide = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(9, 10, 11, -1, 6, 7, 8, -1, 3, 4, 5, -1, 0, 1, 2, -1));
+	const __m512i turn = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, -1, -1, -1, -1));
+	const __m512i close =
+		_mm512_setr_epi32(12, 13, 14, 8, 9, 10, 4, 5, 6, 0, 1, 2, 15, 15, 15, 15);
 	uint32_t x = 0;
 
 	for (; x + 16 <= count; x += 16, output += 16 * channels) {
 		const uint8_t *from = pixels + (size_t)3 * (reverse ? count - x - 16 : x);
-		__m512i bytes = _mm512_maskz_permutexvar_epi8(used, index,
-							      _mm512_maskz_loadu_epi8(three, from));
+		__m512i bytes = spread_pixels(_mm512_maskz_loadu_epi32(0xfff, from));
 
-		if (channels == 4) {
-			_mm512_storeu_si512(output, bytes);
+		if (channels == 4 && reverse) {
+			bytes = _mm512_shuffle_epi8(bytes, turn_wide);
+			_mm512_storeu_si512(output, _mm512_shuffle_i64x2(bytes, bytes, 0x1b));
+		} else if (channels == 4) {
+			_mm512_storeu_si512(output, _mm512_shuffle_epi8(bytes, widen));
 		} else {
+			bytes = _mm512_permutexvar_epi32(close, _mm512_shuffle_epi8(bytes, turn));
 			_mm256_storeu_si256((__m256i *)output, _mm512_castsi512_si256(bytes));
 			_mm_storeu_si128((__m128i *)(output + 32),
 					 _mm512_extracti32x4_epi32(bytes, 2));
@@ -224,5 +225,5 @@ static void fence(void)
 	_mm_sfence();
 }
 
-const struct store_kernels store_kernels_avx512 = {
+const struct store_kernels AVX512(store_kernels) = {
 	.row = row, .copy = copy, .stream = stream, .fence = fence};

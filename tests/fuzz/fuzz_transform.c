@@ -36,7 +36,7 @@ enum { EFFECT_PIXELS_MAX = 5000 }; /* more would only be slow */
 /* Runs a stage's effects with every instruction set. */
 static void check_effects(const struct plan *plan, const struct plan_stage *stage)
 {
-	static struct effects *effects[3];
+	static struct effects *effects[AUGMENT_ISA_COUNT];
 	size_t size = (size_t)stage->x.count * stage->y.count * 4;
 	const uint8_t *reference = NULL;
 

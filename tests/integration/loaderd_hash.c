@@ -59,6 +59,7 @@ static void threads_and_instruction_sets(void **state)
 	assert_int_equal(hash_with(*state, NULL, "8"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=c", "2"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx2", "2"), hash);
+	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx512bw", "2"), hash);
 	assert_int_equal(hash_with(*state, "LOADERD_ISA=avx512", "2"), hash);
 }
 
@@ -73,6 +74,7 @@ static void augmented(void **state)
 	assert_int_equal(hash_of(*state, steps, NULL, "5"), hash);
 	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=c", "2"), hash);
 	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx2", "2"), hash);
+	assert_int_equal(hash_of(*state, steps, "LOADERD_ISA=avx512bw", "2"), hash);
 }
 
 /* From the disk and not from the page cache, so that reading ahead has something to do. */

@@ -14,9 +14,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { ISA_COUNT = 3, PIXELS_MAX = 8192 };
+enum { PIXELS_MAX = 8192 };
 
-static const struct effect_kernels *kernels[ISA_COUNT];
+static const struct effect_kernels *kernels[AUGMENT_ISA_COUNT];
 static struct random_stream rng;
 static int isa_max;
 
@@ -235,9 +235,10 @@ static void draw_pixels(uint32_t *pixels, size_t count)
 	}
 }
 
-static void compare(enum operation operation, size_t count, const struct guarded places[ISA_COUNT])
+static void compare(enum operation operation, size_t count,
+		    const struct guarded places[AUGMENT_ISA_COUNT])
 {
-	static uint64_t extra[ISA_COUNT][3 * 256];
+	static uint64_t extra[AUGMENT_ISA_COUNT][3 * 256];
 	struct chance chance;
 
 	draw_chance(&chance, count);
@@ -299,7 +300,7 @@ static void bench(void)
 
 				best = time < best ? time : best;
 			}
-			printf("%-12s %-7s %8.2f us a picture of 224x224, %6.3f ns a pixel\n",
+			printf("%-12s %-8s %8.2f us a picture of 224x224, %6.3f ns a pixel\n",
 			       operation_names[operation], augment_isa_name((enum augment_isa)isa),
 			       best * 1e6, best * 1e9 / COUNT);
 		}
@@ -307,7 +308,7 @@ static void bench(void)
 
 int main(int argc, char **argv)
 {
-	struct guarded places[ISA_COUNT];
+	struct guarded places[AUGMENT_ISA_COUNT];
 
 	isa_max = (int)augment_isa_supported();
 	for (int isa = 0; isa <= isa_max; isa++) {

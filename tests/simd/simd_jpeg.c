@@ -18,7 +18,7 @@
 enum {
 	COUNT_MAX = 700, /* pixels or samples */
 	BLOCKS_MAX = 70,
-	SETS_MAX = 3,
+	SETS_MAX = 4,
 	CANARY = 0xa5,
 };
 
@@ -32,8 +32,12 @@ static void find_sets(void)
 #ifdef __x86_64__
 	if (__builtin_cpu_supports("avx2"))
 		sets[set_count++] = &jpeg_kernels_avx2;
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-	    __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		sets[set_count++] = &jpeg_kernels_avx512bw;
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+	    __builtin_cpu_supports("avx512vnni"))
 		sets[set_count++] = &jpeg_kernels_avx512;
 #endif
 }

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { CANARY = 0xa5, CANARY_SIZE = 96, ISA_COUNT = 3 };
+enum { CANARY = 0xa5, CANARY_SIZE = 96 };
 
-static struct resize *resizers[ISA_COUNT];
+static struct resize *resizers[AUGMENT_ISA_COUNT];
 static int isa_max, bench_only = -1;
 static const char *bench_case = "";
 static struct random_stream rng;
@@ -328,7 +328,7 @@ static void bench_crops(const char *name, uint32_t width, uint32_t height, uint3
 
 			best = time < best ? time : best;
 		}
-		printf("%-34s %-7s %8.2f us a crop %7.3f ns a source pixel\n", name,
+		printf("%-34s %-8s %8.2f us a crop %7.3f ns a source pixel\n", name,
 		       augment_isa_name((enum augment_isa)isa), best * 1e6,
 		       best * 1e9 * CROPS / pixels);
 	}
@@ -371,7 +371,7 @@ static void bench_image(const char *name, uint32_t width, uint32_t height, uint3
 
 			best = time < best ? time : best;
 		}
-		printf("%-34s %-7s %8.2f us          %7.3f ns a source pixel\n", name,
+		printf("%-34s %-8s %8.2f us          %7.3f ns a source pixel\n", name,
 		       augment_isa_name((enum augment_isa)isa), best * 1e6,
 		       best * 1e9 / ((double)width * height));
 	}

@@ -16,7 +16,7 @@
 
 enum { WIDTH = 37, HEIGHT = 26 };
 
-static struct transform_scratch *scratches[3];
+static struct transform_scratch *scratches[AUGMENT_ISA_COUNT];
 static struct random_stream rng;
 static uint8_t picture[HEIGHT * WIDTH * 3];
 
@@ -36,7 +36,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	for (int isa = 0; isa < 3; isa++)
+	for (int isa = 0; isa < AUGMENT_ISA_COUNT; isa++)
 		transform_scratch_free(scratches[isa]);
 	return 0;
 }

@@ -269,7 +269,7 @@ static void compare(const struct wish *wish, unsigned number, const uint8_t *got
 
 static void as_torchvision(void **state)
 {
-	struct effects *effects[3];
+	struct effects *effects[AUGMENT_ISA_COUNT];
 	struct image images[16];
 	size_t size;
 	uint8_t *data = read_golden(&size);

@@ -19,7 +19,7 @@
 enum { CANARY = 64 /* bytes, and a line */ };
 
 static struct random_stream rng;
-static struct transform_scratch *scratches[3];
+static struct transform_scratch *scratches[AUGMENT_ISA_COUNT];
 static size_t misalignment; /* of the next outputs, to a line */
 
 static struct transform *parse(const char *text)
@@ -46,7 +46,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	for (int isa = 0; isa < 3; isa++)
+	for (int isa = 0; isa < AUGMENT_ISA_COUNT; isa++)
 		transform_scratch_free(scratches[isa]);
 	return 0;
 }

@@ -2,7 +2,7 @@
  * The CPU backend's own inner loops: what oneDNN does not do, or does in more passes over memory than needed.
  *
  * kernels.c is compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table of function pointers that
- * kernels_choose() picks from; the environment variable LOADERD_ISA (c, avx2, avx512) caps the choice. Every function is one
+ * kernels_choose() picks from; the environment variable LOADERD_ISA (c, avx2, avx512bw, avx512) caps the choice. Every function is one
  * thread's share of the work on plain arguments, keeps no state and allocates nothing.
  *
  * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at. Columns are channels; rows are positions.

@@ -60,6 +60,8 @@ static void cap_instruction_set(void)
 		dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
 	else if (cap && !strcmp(cap, "avx2"))
 		dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+	else if (cap && !strcmp(cap, "avx512bw"))
+		dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core);
 }
 
 static bool has_isa(dnnl_cpu_isa_t wanted)
