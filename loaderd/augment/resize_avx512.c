@@ -1,15 +1,15 @@
 /*
- * AVX-512 kernels of resize (F, BW, DQ, VL, VBMI, VNNI).
+ * AVX-512 kernels of resize.
  *
- * Horizontal, by window: a vector is 16 elements, which come from a short stretch of the row. One byte permutation brings two
- * taps of each element into the halves of its lane, one VPDPWSSD weighs and adds them; index and weight vectors are shared by the
- * rows of a band. Because an element is a channel of a pixel, the result is interleaved as the output is, and a flip is only
- * another table.
+ * Horizontal, by window: a vector is 16 elements, which come from a short stretch of the row. One byte permutation (without VBMI
+ * two permutations, see byte_index) brings two taps of each element into the halves of its lane, a multiplication weighs and adds
+ * them; index and weight vectors are shared by the rows of a band. Because an element is a channel of a pixel, the result is
+ * interleaved as the output is, and a flip is only another table.
  *
  * Horizontal, by dot: when shrinking so much that 16 elements lie further apart than the window, a vector is instead 8 taps
  * of one output.
  *
- * Vertical: one VPDPWSSD per pair of rows, straight from memory.
+ * Vertical: one multiplication per pair of rows, straight from memory.
  */
 #include "avx512.h"
 #include "resize_kernels.h"
@@ -27,6 +27,81 @@ enum {
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
 
+/*
+ * How the words of a vector get each a byte of a window: with VBMI by that byte's number. Without, the 16-bit or 32-bit units
+ * that hold the bytes go to the right 128-bit lanes first, then the bytes go to the right places in them. Units of 32 bits, four
+ * to a lane, are cheaper (Intel's VPERMW is two operations), but what a lane takes must lie within 13 bytes.
+ */
+struct byte_index {
+	__m512i units, bytes;
+};
+
+enum {
+#ifdef __AVX512VBMI__
+	VECTORS = 2, /* of a table per group and pair of taps: units, weights */
+#else
+	VECTORS = 3, /* units, bytes, weights */
+#endif
+	LANE = 4,   /* elements of a lane */
+	NARROW = 4, /* in a pass's mode: units of 32 bits */
+};
+
+/* numbers: of two words' bytes in each element, of which the low seven bits count. */
+INLINE struct byte_index byte_index(__m512i numbers, bool narrow)
+{
+#ifdef __AVX512VBMI__
+	return (struct byte_index){numbers, numbers};
+#else
+	__m512i first, bytes;
+
+	if (!narrow) {
+		bytes = _mm512_and_si512(numbers, _mm512_set1_epi16(1));
+		return (struct byte_index){
+			_mm512_srli_epi16(numbers, 1),
+			_mm512_or_si512(bytes, _mm512_set4_epi32((int)0x800e800c, (int)0x800a8008,
+								 (int)0x80068004, (int)0x80028000)),
+		};
+	}
+	first = _mm512_and_si512(numbers, _mm512_set1_epi32(0x7f));
+	first = _mm512_min_epi32(first, _mm512_shuffle_epi32(first, 0xb1));
+	first = _mm512_min_epi32(first, _mm512_shuffle_epi32(first, 0x4e));
+	first = _mm512_srli_epi32(first, 2);
+	bytes = _mm512_sub_epi8(numbers, _mm512_mullo_epi32(first, _mm512_set1_epi32(4 << 16 | 4)));
+	return (struct byte_index){
+		_mm512_add_epi32(first, _mm512_set4_epi32(3, 2, 1, 0)),
+		_mm512_or_si512(_mm512_and_si512(bytes, _mm512_set1_epi16(0x0f)),
+				_mm512_set1_epi16((short)0x8000)),
+	};
+#endif
+}
+
+/* From a, and b, its continuation, if twice. */
+INLINE __m512i take_bytes(struct byte_index at, __m512i a, __m512i b, const bool twice,
+			  const bool narrow)
+{
+#ifdef __AVX512VBMI__
+	const __mmask64 low_bytes = 0x5555555555555555;
+
+	return twice ? _mm512_maskz_permutex2var_epi8(low_bytes, a, at.units, b)
+		     : _mm512_maskz_permutexvar_epi8(low_bytes, at.units, a);
+#else
+	__m512i units;
+
+	if (narrow)
+		units = twice ? _mm512_permutex2var_epi32(a, at.units, b)
+			      : _mm512_permutexvar_epi32(at.units, a);
+	else
+		units = twice ? _mm512_permutex2var_epi16(a, at.units, b)
+			      : _mm512_permutexvar_epi16(at.units, a);
+	return _mm512_shuffle_epi8(units, at.bytes);
+#endif
+}
+
+static bool is_narrow(const struct resize_pass *pass)
+{
+	return VECTORS == 3 && pass->mode & NARROW;
+}
+
 static uint32_t pair_count_of(const struct resize_table *table)
 {
 	return (table->taps + 1) / 2;
@@ -37,18 +112,22 @@ static uint32_t group_count(const struct resize_pass *pass)
 	return (pass->elements + RESIZE_BLOCK - 1) / RESIZE_BLOCK * (RESIZE_BLOCK / GROUP);
 }
 
-/* First byte of the pixels that a group reads; their number in *ret_size. Padding groups repeat the last output. */
-static int32_t group_reach(const struct resize_pass *pass, uint32_t group, int32_t *ret_size)
+/*
+ * First byte of the pixels of which so many elements read taps; the bytes from there to the last tap's end in *ret_size. Padding
+ * repeats the last output.
+ */
+static int32_t reach(const struct resize_pass *pass, uint32_t element, uint32_t count,
+		     uint32_t taps, int32_t *ret_size)
 {
 	const struct resize_table *table = pass->table;
 	uint32_t last = table->padded - 1;
-	uint32_t a = group * GROUP / pass->target_channels;
-	uint32_t b = (group * GROUP + GROUP - 1) / pass->target_channels;
+	uint32_t a = element / pass->target_channels;
+	uint32_t b = (element + count - 1) / pass->target_channels;
 	int32_t first = table->start[a < last ? a : last],
 		second = table->start[b < last ? b : last];
 	int32_t low = first < second ? first : second, high = first < second ? second : first;
 
-	*ret_size = (high - low + (int32_t)table->taps) * (int32_t)pass->source_channels;
+	*ret_size = (high - low + (int32_t)taps) * (int32_t)pass->source_channels;
 	return low * (int32_t)pass->source_channels;
 }
 
@@ -62,12 +141,24 @@ static uint32_t dot_chunks(const struct resize_table *table)
 	return (table->taps + DOT_TAPS - 1) / DOT_TAPS;
 }
 
+/* At any distance to where a unit of 32 bits begins, the bytes of a lane must fit into four of these. */
+static bool lanes_are_narrow(const struct resize_pass *pass)
+{
+	int32_t widest = 0, size;
+
+	for (uint32_t element = 0; element < pass->elements; element += LANE) {
+		reach(pass, element, LANE, 2, &size);
+		widest = size > widest ? size : widest;
+	}
+	return widest <= 13;
+}
+
 static size_t prepare(struct resize_pass *pass)
 {
 	int32_t widest = 0, size;
 
 	for (uint32_t group = 0; group < group_count(pass); group++) {
-		group_reach(pass, group, &size);
+		reach(pass, group * GROUP, GROUP, pass->table->taps, &size);
 		widest = size > widest ? size : widest;
 	}
 	pass->mode = widest <= 32    ? MODE_32
@@ -80,8 +171,10 @@ static size_t prepare(struct resize_pass *pass)
 		       sizeof(int16_t);
 	}
 	pass->row_size_min = 32u << pass->mode;
+	if (VECTORS == 3 && lanes_are_narrow(pass))
+		pass->mode |= NARROW;
 	return base_size(pass) +
-	       (size_t)group_count(pass) * pair_count_of(pass->table) * 2 * sizeof(__m512i);
+	       (size_t)group_count(pass) * pair_count_of(pass->table) * VECTORS * sizeof(__m512i);
 }
 
 static void pack_dot(const struct resize_pass *pass)
@@ -125,11 +218,12 @@ static void pack_window(const struct resize_pass *pass)
 		output[r] = _mm512_loadu_si512(lane_output);
 		channel[r] = _mm512_loadu_si512(lane_channel);
 		used[r] = _mm512_cmpge_epi32_mask(channel[r], none);
+		channel[r] = _mm512_max_epi32(channel[r], none);
 	}
 	for (uint32_t group = 0; group < groups; group++) {
 		uint32_t r = group % pass->target_channels;
 		uint32_t first = group / pass->target_channels * GROUP;
-		int32_t base = group_reach(pass, group, &size);
+		int32_t base = reach(pass, group * GROUP, GROUP, table->taps, &size);
 
 		/* The window must end inside the row: near its end it starts earlier. */
 		base = base < base_max ? base : base_max;
@@ -161,9 +255,14 @@ static void pack_window(const struct resize_pass *pass)
 									       table->padded))),
 							16));
 			}
-			_mm512_store_si512(vectors++, at);
-			_mm512_store_si512(vectors++, _mm512_maskz_permutexvar_epi32(
-							      used[r], output[r], weight));
+			const struct byte_index index = byte_index(at, is_narrow(pass));
+
+			_mm512_store_si512(&vectors[VECTORS - 2], index.bytes);
+			_mm512_store_si512(&vectors[0], index.units);
+			_mm512_store_si512(
+				&vectors[VECTORS - 1],
+				_mm512_maskz_permutexvar_epi32(used[r], output[r], weight));
+			vectors += VECTORS;
 			at = _mm512_add_epi8(at, _mm512_set1_epi8((char)(2 * channels)));
 		}
 	}
@@ -197,44 +296,23 @@ INLINE __m512i join_rows(__m512i even, __m512i odd)
 
 #define HALF _mm512_set1_epi32(1 << (RESIZE_WEIGHT_BITS - RESIZE_BETWEEN_BITS - 1))
 
-/*
- * Bytes to words: which byte of a (and b, its continuation, if twice) each word becomes. Only the low bits of each word of
- * index count. Without VBMI: the word that holds the byte, shifted.
- */
-struct byte_index {
-	__m512i index, shift;
-};
-
-INLINE struct byte_index byte_index(__m512i index)
+/* One pair of taps of several rows. */
+INLINE void window_pair(const __m512i *table, const __m512i a[], const __m512i b[], __m512i sum[],
+			const unsigned row_count, const bool twice, const bool narrow)
 {
-#ifdef __AVX512VBMI__
-	return (struct byte_index){index, index};
-#else
-	return (struct byte_index){
-		_mm512_srli_epi16(index, 1),
-		_mm512_slli_epi16(_mm512_and_si512(index, _mm512_set1_epi16(1)), 3)};
-#endif
+	const struct byte_index index = {_mm512_load_si512(&table[0]),
+					 _mm512_load_si512(&table[VECTORS - 2])};
+	__m512i weight = _mm512_load_si512(&table[VECTORS - 1]);
+
+#pragma GCC unroll 8
+	for (unsigned i = 0; i < row_count; i++)
+		sum[i] = multiply_add(sum[i], take_bytes(index, a[i], b[i], twice, narrow), weight);
 }
 
-INLINE __m512i take_bytes(const struct byte_index *at, __m512i a, __m512i b, const bool twice)
-{
-#ifdef __AVX512VBMI__
-	const __mmask64 low_bytes = 0x5555555555555555;
-
-	return twice ? _mm512_maskz_permutex2var_epi8(low_bytes, a, at->index, b)
-		     : _mm512_maskz_permutexvar_epi8(low_bytes, at->index, a);
-#else
-	__m512i words = twice ? _mm512_permutex2var_epi16(a, at->index, b)
-			      : _mm512_permutexvar_epi16(at->index, a);
-
-	return _mm512_and_si512(_mm512_srlv_epi16(words, at->shift), _mm512_set1_epi16(0xff));
-#endif
-}
-
-/* One group of elements of several rows. All but the pointers is constant where it is called. */
+/* One group of elements of several rows. All but the pointers and narrow is constant where it is called. */
 INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512i *table,
 			 const uint32_t pairs, const unsigned row_count, const enum mode mode,
-			 int32_t *const out[], uint32_t at)
+			 bool narrow, int32_t *const out[], uint32_t at)
 {
 	__m512i sum[RESIZE_BAND], a[RESIZE_BAND], b[RESIZE_BAND];
 
@@ -246,17 +324,14 @@ INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512
 				       : _mm512_loadu_si512(rows[i] + base);
 		b[i] = mode == MODE_128 ? _mm512_loadu_si512(rows[i] + base + 64) : a[i];
 	}
-	for (uint32_t p = 0; p < pairs; p++) {
-		const struct byte_index index = byte_index(_mm512_load_si512(&table[2 * p]));
-		__m512i weight = _mm512_load_si512(&table[2 * p + 1]);
-
-#pragma GCC unroll 8
-		for (unsigned i = 0; i < row_count; i++) {
-			__m512i taps = take_bytes(&index, a[i], b[i], mode == MODE_128);
-
-			sum[i] = multiply_add(sum[i], taps, weight);
-		}
-	}
+	if (narrow)
+		for (uint32_t p = 0; p < pairs; p++)
+			window_pair(table + VECTORS * p, a, b, sum, row_count, mode == MODE_128,
+				    true);
+	else
+		for (uint32_t p = 0; p < pairs; p++)
+			window_pair(table + VECTORS * p, a, b, sum, row_count, mode == MODE_128,
+				    false);
 #pragma GCC unroll 4
 	for (unsigned i = 0; i < row_count; i += 2)
 		_mm512_store_si512(out[i / 2] + at, join_rows(sum[i], sum[i + 1]));
@@ -270,10 +345,11 @@ INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32
 		       count = block_count * (RESIZE_BLOCK / GROUP);
 	const int32_t *bases = (const int32_t *)pass->packed + first;
 	const __m512i *vectors = (const __m512i *)((const char *)pass->packed + base_size(pass)) +
-				 (size_t)first * pairs * 2;
+				 (size_t)first * pairs * VECTORS;
+	const bool narrow = is_narrow(pass);
 
-	for (uint32_t group = 0; group < count; group++, vectors += 2 * pairs)
-		window_group(rows, bases[group], vectors, pairs, row_count, mode, out,
+	for (uint32_t group = 0; group < count; group++, vectors += VECTORS * pairs)
+		window_group(rows, bases[group], vectors, pairs, row_count, mode, narrow, out,
 			     group * GROUP);
 }
 
@@ -281,9 +357,9 @@ INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32
 INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
 			const uint8_t *const rows[], const unsigned row_count, int32_t *const out[])
 {
-	uint32_t pairs = pair_count_of(pass->table);
+	uint32_t pairs = pair_count_of(pass->table), mode = pass->mode & ~(uint32_t)NARROW;
 
-	switch (pass->mode << 4 | (pairs < 4 ? pairs : 0)) {
+	switch (mode << 4 | (pairs < 4 ? pairs : 0)) {
 	case MODE_32 << 4 | 1:
 		window_groups(pass, block, block_count, rows, row_count, out, 1, MODE_32);
 		break;
@@ -300,10 +376,10 @@ INLINE void window_rows(const struct resize_pass *pass, uint32_t block, uint32_t
 		window_groups(pass, block, block_count, rows, row_count, out, 3, MODE_64);
 		break;
 	default:
-		if (pass->mode == MODE_128)
+		if (mode == MODE_128)
 			window_groups(pass, block, block_count, rows, row_count, out, pairs,
 				      MODE_128);
-		else if (pass->mode == MODE_64)
+		else if (mode == MODE_64)
 			window_groups(pass, block, block_count, rows, row_count, out, pairs,
 				      MODE_64);
 		else
@@ -345,13 +421,13 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 				      ? resize_channel(pass->source_channels, i / 4 % 4)
 				      : -1;
 
+		bytes[i] = (uint8_t)((2 * (i / 16) + i / 2 % 2) * pass->source_channels);
 		if (channel >= 0) {
-			bytes[i] = (uint8_t)((2 * (i / 16) + i / 2 % 2) * pass->source_channels +
-					     (uint32_t)channel);
+			bytes[i] = (uint8_t)(bytes[i] + channel);
 			used |= 1u << i / 2;
 		}
 	}
-	const struct byte_index index = byte_index(_mm512_loadu_si512(bytes));
+	const struct byte_index index = byte_index(_mm512_loadu_si512(bytes), true);
 	const __m512i spread = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
 
 	for (uint32_t j = first / channels; j < table->count && j * channels < end; j++) {
@@ -373,7 +449,7 @@ INLINE void dot_rows(const struct resize_pass *pass, uint32_t block, uint32_t bl
 				__m512i taps = load_dot(rows[i], at, pass->row_size);
 
 				taps = _mm512_maskz_mov_epi16(
-					used, take_bytes(&index, taps, taps, false));
+					used, take_bytes(index, taps, taps, false, true));
 				sum[i] = multiply_add(sum[i], taps, weight);
 			}
 		}
