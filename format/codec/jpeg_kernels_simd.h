@@ -314,6 +314,20 @@ static inline void interleave(VECTOR red, VECTOR green, VECTOR blue, uint8_t *ou
 	}
 	store_by_lane(parts, output);
 }
+
+/* The same if all three are grey: of each byte's three places, two are 128. */
+static inline void interleave_grey(VECTOR grey, uint8_t *output)
+{
+	VECTOR parts[3];
+
+	for (int i = 0; i < 3; i++) {
+		VECTOR index = V(xor)(load_for_each_lane(spread[i][0]), load_for_each_lane(spread[i][1]));
+
+		index = V(xor)(index, load_for_each_lane(spread[i][2]));
+		parts[i] = V(shuffle_epi8)(grey, index);
+	}
+	store_by_lane(parts, output);
+}
 #endif
 
 /*
@@ -359,11 +373,8 @@ static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t 
 
 static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 {
-	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES) {
-		VECTOR luma = load(y + at);
-
-		interleave(luma, luma, luma, output);
-	}
+	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES)
+		interleave_grey(load(y + at), output);
 }
 
 const struct jpeg_kernels KERNELS = {
