@@ -470,7 +470,8 @@ size_t jpeg_case_columns(const struct jpeg_case *this, uint8_t *output)
 	struct jpeg_index_plan plan = {0};
 	struct jpeg_frame frame;
 
-	if (jpeg_frame_parse(this->file, this->size, &frame) < 0)
+	if (jpeg_frame_parse(this->file, this->size, &frame) < 0 || frame.width != this->width ||
+	    frame.height != this->height)
 		return 0;
 	plan.row_count = frame.mcus_high;
 	plan.component_count = frame.component_count;

@@ -29,6 +29,6 @@ void jpeg_case_build(struct jpeg_case *ret_case, const uint8_t *data, size_t siz
 
 /*
  * An index with entries before the first columns of each row, up to eight, and nothing true in them, for jpeg_baseline_index to take the
- * columns from: files as small as these get none inside rows otherwise. Returns its bytes, at most JPEG_CASE_COLUMNS_MAX; 0: the headers cannot be read.
+ * columns from: files as small as these get none inside rows otherwise. Returns its bytes, at most JPEG_CASE_COLUMNS_MAX; 0: the headers cannot be read, or say another size.
  */
 size_t jpeg_case_columns(const struct jpeg_case *this, uint8_t *output);
