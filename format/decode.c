@@ -168,6 +168,31 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
 		      error);
 }
 
+int packimg_decode_begin_planes(struct packimg_decoder *decoder,
+				const struct packimg_sample *sample,
+				const struct packimg_region *region, uint32_t size_hint_width,
+				uint32_t size_hint_height, struct packimg_planes *ret_planes,
+				struct packimg_error *error)
+{
+	struct packimg_error cause = {.text = ""};
+	struct codec_request request;
+	int r = request_init(&request, sample, region, size_hint_width, size_hint_height, error);
+
+	if (r < 0)
+		return r;
+	request.by_rows = true;
+	if (sample->orientation != 1 || !codecs[sample->codec]->planes)
+		return PACKIMG_NO_PLANES;
+	r = codecs[sample->codec]->planes(decoder->states[sample->codec], &request, ret_planes,
+					  &cause);
+	if (r < 0)
+		return fail(error, r, sample, &cause);
+	decoder->sample = sample;
+	decoder->height = r == 0 ? ret_planes->planes[0].height : 0;
+	decoder->ready = 0;
+	return r;
+}
+
 int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
 			struct packimg_error *error)
 {

@@ -176,7 +176,11 @@ int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample 
 		   const struct packimg_region *region, uint32_t size_hint_width, uint32_t size_hint_height,
 		   struct packimg_pixels *ret_pixels, struct packimg_error *error);
 
-enum { PACKIMG_ROWS_HELD = 8 };
+enum {
+	PACKIMG_ROWS_HELD = 8,
+	PACKIMG_PLANE_ROWS_HELD = 24,
+	PACKIMG_NO_PLANES = 1, /* an outcome of packimg_decode_begin_planes() */
+};
 
 /*
  * As packimg_decode(), but rows come as they are asked for, so that they are read while they are in the cache and no picture as
@@ -192,6 +196,36 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
  */
 int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
 			struct packimg_error *error);
+
+/*
+ * The samples of one component that a region touches, one byte each, before there are colours. Row y lies in row (first + y) % ring of data, ring
+ * being a power of two. A sample stands for x_factor x y_factor pixels of the image and is centred in them. Valid as packimg_pixels.
+ */
+struct packimg_plane {
+	const uint8_t *data;
+	size_t stride;
+	uint32_t ring, first;
+	uint32_t width, height; /* samples */
+	double x, y;            /* where the region begins, in samples from the first */
+	uint32_t x_factor, y_factor;
+};
+
+/* Y, Cb and Cr as JFIF has them; Y has the smallest factors. */
+struct packimg_planes {
+	struct packimg_plane planes[3];
+};
+
+/*
+ * As packimg_decode_begin(), but a JPEG's components come as they are coded, neither upsampled nor made into RGB. PACKIMG_NO_PLANES when the sample
+ * has none to give: raw, grey, turned, or a kind of JPEG that is left to libjpeg-turbo; which is a property of the image,
+ * not of its index. packimg_decode_rows() then goes by rows of Y, and makes the samples of each plane that those before end touch; rows of a plane that lie
+ * PACKIMG_PLANE_ROWS_HELD or more before the last of those may be gone. It returns -ENOTSUP when the scan turns out to be for libjpeg-turbo:
+ * packimg_decode_begin() reads such a sample.
+ */
+int packimg_decode_begin_planes(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+				const struct packimg_region *region, uint32_t size_hint_width,
+				uint32_t size_hint_height, struct packimg_planes *ret_planes,
+				struct packimg_error *error);
 
 /* What a JPEG file says of itself, from its headers alone. */
 struct packimg_jpeg_info {

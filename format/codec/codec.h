@@ -22,6 +22,9 @@ struct codec {
 	/* As packimg_decode(), in stored coordinates. The error text says what is wrong with the data; the caller says where. */
 	int (*decode)(void *state, const struct codec_request *request,
 		      struct packimg_pixels *ret_pixels, struct packimg_error *error);
+	/* As packimg_decode_begin_planes(); NULL: this codec has no planes. */
+	int (*planes)(void *state, const struct codec_request *request, struct packimg_planes *ret_planes,
+		      struct packimg_error *error);
 	/* As packimg_decode_rows(), after a decode by rows that made a ring. NULL: there is none such. */
 	int (*rows)(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error);
 };

@@ -51,6 +51,7 @@ struct jpeg_state {
 	struct codec_request request; /* the latest */
 	struct packimg_pixels result;
 	bool indexed;	    /* our own decoder goes by an index */
+	bool planar;	    /* the latest is being read as planes */
 	bool by_library;    /* the latest is being read by libjpeg-turbo, row by row */
 	uint32_t rows_read; /* of result */
 	/* where libjpeg-turbo had to finish what ours began: the ring that the caller reads, else without data */
@@ -348,17 +349,21 @@ static int find_index(const struct packimg_sample *sample, struct jpeg_source *s
 	return 0;
 }
 
+/* Every block has at least a bit: a file that is smaller than that gets no memory for its pixels. */
+static bool too_small(const struct codec_request *request)
+{
+	return (uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) >
+	       (uint64_t)request->sample->data_size * 8;
+}
+
 /* 0, or why not: then libjpeg-turbo has the last word. */
 static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *source)
 {
 	const struct codec_request *request = &jpeg->request;
-	const struct packimg_sample *sample = request->sample;
 	struct packimg_pixels result = scaled_region(request);
 	struct jpeg_rows rows;
 
-	/* every block has at least a bit: a file that is smaller than that gets no memory for its pixels */
-	if ((uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) >
-	    (uint64_t)sample->data_size * 8)
+	if (too_small(request))
 		return -EBADMSG;
 	int r = jpeg_baseline_begin(jpeg->baseline, source,
 				    request->region.x / request->denominator,
@@ -375,12 +380,13 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *so
 	return 0;
 }
 
-static int jpeg_decode(void *state, const struct codec_request *request,
-		       struct packimg_pixels *ret_pixels, struct packimg_error *error)
+/* Leaves the image before; what our own decoder needs of the next. */
+static int take_request(struct jpeg_state *jpeg, const struct codec_request *request,
+			struct jpeg_source *ret_source, struct packimg_error *error)
 {
-	struct jpeg_state *jpeg = state;
 	const struct packimg_sample *sample = request->sample;
-	struct jpeg_source source = {
+
+	*ret_source = (struct jpeg_source){
 		.data = sample->data,
 		.size = sample->data_size,
 		.width = request->width,
@@ -388,16 +394,25 @@ static int jpeg_decode(void *state, const struct codec_request *request,
 		.components = sample->channels,
 		.denominator = request->denominator,
 	};
-
 	if (jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
 	jpeg->by_library = false;
+	jpeg->planar = false;
 	jpeg->taken_over.data = NULL;
 	jpeg->request = *request;
-	int r = find_index(sample, &source, error);
+	int r = find_index(sample, ret_source, error);
+	jpeg->indexed = ret_source->index;
+	return r;
+}
+
+static int jpeg_decode(void *state, const struct codec_request *request,
+		       struct packimg_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct jpeg_state *jpeg = state;
+	struct jpeg_source source;
+	int r = take_request(jpeg, request, &source, error);
 	if (r < 0)
 		return r;
-	jpeg->indexed = source.index;
 	if (decode_baseline(jpeg, &source) < 0) {
 		r = decode_by_library(jpeg, request->by_rows, error);
 		if (r < 0)
@@ -467,9 +482,60 @@ static int jpeg_rows(void *state, uint32_t end, uint32_t *ret_ready, struct pack
 		r = take_over(jpeg, error);
 		if (r < 0)
 			return r;
+		if (jpeg->planar)
+			return packimg_fail(error, -ENOTSUP,
+					    "JPEG is one that only libjpeg-turbo reads: it comes "
+					    "as pixels, not planes");
 	}
 	copy_rows(&jpeg->result, &jpeg->taken_over, end);
 	*ret_ready = end;
+	return 0;
+}
+
+static int jpeg_planes(void *state, const struct codec_request *request,
+		       struct packimg_planes *ret_planes, struct packimg_error *error)
+{
+	struct jpeg_state *jpeg = state;
+	struct packimg_pixels scaled = scaled_region(request);
+	uint32_t x = request->region.x / request->denominator;
+	uint32_t y = request->region.y / request->denominator;
+	struct jpeg_samples samples[3];
+	struct jpeg_source source;
+	int r = take_request(jpeg, request, &source, error);
+
+	if (r < 0)
+		return r;
+	if (too_small(request))
+		return PACKIMG_NO_PLANES;
+	r = jpeg_baseline_begin_planes(jpeg->baseline, &source, x, y, scaled.width, scaled.height,
+				       samples);
+	/* What there is to see must not depend on whether an index could be used. */
+	if (r < 0 && source.index) {
+		source.index = NULL;
+		jpeg->indexed = false;
+		r = jpeg_baseline_begin_planes(jpeg->baseline, &source, x, y, scaled.width,
+					       scaled.height, samples);
+	}
+	if (r < 0)
+		return PACKIMG_NO_PLANES;
+	for (int i = 0; i < 3; i++) {
+		uint32_t x_factor = samples[i].h_factor * request->denominator;
+		uint32_t y_factor = samples[i].v_factor * request->denominator;
+
+		ret_planes->planes[i] = (struct packimg_plane){
+			.data = samples[i].data,
+			.stride = samples[i].stride,
+			.ring = samples[i].ring,
+			.first = samples[i].first,
+			.width = samples[i].width,
+			.height = samples[i].height,
+			.x = (double)request->region.x / x_factor - samples[i].column,
+			.y = (double)request->region.y / y_factor - samples[i].row,
+			.x_factor = x_factor,
+			.y_factor = y_factor,
+		};
+	}
+	jpeg->planar = true;
 	return 0;
 }
 
@@ -477,11 +543,13 @@ const struct codec codec_jpeg = {
 	.state_new = jpeg_state_new,
 	.state_free = jpeg_state_free,
 	.decode = jpeg_decode,
+	.planes = jpeg_planes,
 	.rows = jpeg_rows,
 };
 
 int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,
-		     uint32_t components, const uint8_t *like, size_t like_size, const uint8_t **ret_index, size_t *ret_size)
+		     uint32_t components, const uint8_t *like, size_t like_size,
+		     const uint8_t **ret_index, size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
 	struct jpeg_source source = {.data = data,

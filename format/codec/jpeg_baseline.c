@@ -244,9 +244,8 @@ static bool inside(const struct jpeg_source *source, uint32_t denominator, uint3
 	       x <= image_width - width && y <= image_height - height;
 }
 
-int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
-			uint32_t y, uint32_t width, uint32_t height, bool whole,
-			struct jpeg_rows *ret_rows)
+static int begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
+		 uint32_t y, uint32_t width, uint32_t height, enum jpeg_pixels_form form)
 {
 	struct jpeg_pixels *pixels = &decoder->pixels;
 	uint32_t denominator = source->denominator ? source->denominator : 1;
@@ -255,18 +254,39 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source 
 	if (!inside(source, denominator, x, y, width, height))
 		return -EINVAL;
 	r = read_headers(decoder, source, !source->index);
-	r = r
-		    ?: jpeg_pixels_begin(pixels, &decoder->frame, denominator, x, y, width, height,
-					 whole);
+	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
+		return -ENOTSUP;
+	r = r ?: jpeg_pixels_begin(pixels, &decoder->frame, denominator, x, y, width, height, form);
 	if (r < 0)
 		return r;
 	decoder->mcu_row = pixels->mcu_row_first;
 	decoder->indexed = source->index;
-	r = decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
+	return decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
+}
+
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
+			uint32_t y, uint32_t width, uint32_t height, bool whole,
+			struct jpeg_rows *ret_rows)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	int r = begin(decoder, source, x, y, width, height,
+		      whole ? JPEG_PIXELS_WHOLE : JPEG_PIXELS_ROWS);
+
 	if (r < 0)
 		return r;
 	*ret_rows = (struct jpeg_rows){pixels->rgb.data, pixels->stride, pixels->row_mask + 1};
 	return 0;
+}
+
+int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			       uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+			       struct jpeg_samples ret_samples[3])
+{
+	int r = begin(decoder, source, x, y, width, height, JPEG_PIXELS_PLANES);
+
+	for (uint32_t i = 0; r == 0 && i < 3; i++)
+		jpeg_pixels_samples(&decoder->pixels, i, &ret_samples[i]);
+	return r;
 }
 
 int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready)

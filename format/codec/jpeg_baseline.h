@@ -44,6 +44,25 @@ int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source 
 			uint32_t y, uint32_t width, uint32_t height, bool whole,
 			struct jpeg_rows *ret_rows);
 /*
+ * Samples of one component that the region touches, as they are coded. Row i, of width samples, lies in row (first + i) % ring of data; stride
+ * bytes of a row may be read.
+ */
+struct jpeg_samples {
+	const uint8_t *data;
+	size_t stride;
+	uint32_t ring, first;
+	uint32_t width, height;
+	uint32_t h_factor, v_factor; /* pixels, at the scale asked for, that a sample stands for */
+	uint32_t column, row;        /* of the component's samples: the first */
+};
+
+/*
+ * As jpeg_baseline_begin, but for the samples of Y, Cb and Cr in place of pixels. jpeg_baseline_rows then makes those that its rows touch; of each
+ * component the 24 rows before the end last asked for stay. -ENOTSUP: grey, too.
+ */
+int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x, uint32_t y,
+			       uint32_t width, uint32_t height, struct jpeg_samples ret_samples[3]);
+/*
  * Makes the region's rows before end, and says how many there are now (may be NULL). source's bytes are read. -EBADMSG: damaged, or the
  * index is wrong.
  */

@@ -86,7 +86,7 @@ static void measure_plane(struct jpeg_pixels *pixels, uint32_t i)
 	plane->height = divide_up(component->height, 8 / plane->size);
 	plane->h_factor = frame->components[0].h * least / (component->h * plane->size);
 	plane->v_factor = frame->components[0].v * least / (component->v * plane->size);
-	plane->smooth = is_smooth(plane, least);
+	plane->smooth = pixels->form != JPEG_PIXELS_PLANES && is_smooth(plane, least);
 }
 
 /*
@@ -155,14 +155,22 @@ static bool looks_ahead(const struct jpeg_pixels *pixels)
 	return pixels->frame->component_count > 1 && chroma->smooth && chroma->v_factor > 1;
 }
 
-/* Two MCU rows where upsampling looks beyond one, else one. Returns the bytes that the samples take. */
+/* The ring of a plane: two MCU rows where upsampling looks beyond one, else one, unless it is for others. */
+static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
+{
+	if (pixels->form == JPEG_PIXELS_PLANES)
+		return JPEG_PIXELS_PLANE_RING / 8 * pixels->denominator;
+	return looks_ahead(pixels) ? 2 : 1;
+}
+
+/* Returns the bytes that the samples take. */
 static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 {
 	const struct jpeg_frame *frame = pixels->frame;
 	const struct jpeg_component *component = &frame->components[i];
 	struct jpeg_plane *plane = &pixels->planes[i];
 
-	plane->row_mask = plane->size * component->v * (looks_ahead(pixels) ? 2 : 1) - 1;
+	plane->row_mask = plane->size * component->v * ring_mcus(pixels) - 1;
 	plane->left = pixels->mcu_column_first * component->h * plane->size;
 	plane->blocks_wide = (pixels->mcu_column_end - pixels->mcu_column_first) * component->h;
 	plane->stride = round_up(plane->blocks_wide * plane->size + 2 * ROW_MARGIN, ALIGN);
@@ -174,8 +182,9 @@ static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 
 int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame,
 		      uint32_t denominator, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-		      bool whole)
+		      enum jpeg_pixels_form form)
 {
+	bool whole = form == JPEG_PIXELS_WHOLE;
 	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
 	uint32_t mcus;
 	int r;
@@ -183,6 +192,7 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	pixels->kernels = jpeg_kernels_get();
 	pixels->frame = frame;
 	pixels->denominator = denominator;
+	pixels->form = form;
 	pixels->x = x;
 	pixels->y = y;
 	pixels->width = width;
@@ -199,10 +209,13 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	}
 	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
 	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
-	r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
-	r = r
-		    ?: scratch_reserve(&pixels->rgb,
-				       pixels->stride * (whole ? height : JPEG_PIXELS_RING));
+	if (form != JPEG_PIXELS_PLANES) {
+		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
+		r = r
+			    ?: scratch_reserve(&pixels->rgb,
+					       pixels->stride *
+						       (whole ? height : JPEG_PIXELS_RING));
+	}
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < frame->component_count; i++)
@@ -215,6 +228,25 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
 {
 	return plane->samples + (row & plane->row_mask) * plane->stride - plane->left;
+}
+
+void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
+			 struct jpeg_samples *ret_samples)
+{
+	const struct jpeg_plane *plane = &pixels->planes[i];
+
+	*ret_samples = (struct jpeg_samples){
+		.data = plane->samples + plane->column_first - plane->left,
+		.stride = plane->stride,
+		.ring = plane->row_mask + 1,
+		.first = plane->row_first & plane->row_mask,
+		.width = plane->column_end - plane->column_first,
+		.height = plane->row_end - plane->row_first,
+		.h_factor = plane->h_factor,
+		.v_factor = plane->v_factor,
+		.column = plane->column_first,
+		.row = plane->row_first,
+	};
 }
 
 /*
@@ -300,6 +332,8 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
 		end -= looks_ahead(pixels);
 	}
+	if (pixels->form == JPEG_PIXELS_PLANES)
+		pixels->rows_done = end - pixels->y;
 	for (; pixels->y + pixels->rows_done < end; pixels->rows_done++)
 		finish_row(pixels, pixels->rows_done);
 }

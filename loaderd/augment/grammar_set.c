@@ -222,6 +222,10 @@ int grammar_set(struct transform_error *error, const struct rule *rule,
 	case STEP_RANDOM_RESIZED_CROP:
 		set_region(&values[1], &values[2], (const double[]){0.08, 1},
 			   (const double[]){3.0 / 4.0, 4.0 / 3.0}, step);
+		step->chroma_fast = strcmp(values[3].word, "fast") == 0;
+		return 0;
+	case STEP_RESIZE:
+		step->chroma_fast = strcmp(values[1].word, "fast") == 0;
 		return 0;
 	case STEP_PAD:
 		set_pad(&values[0], &values[1], step);

@@ -86,13 +86,14 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 
 	axis_init(&stage->x, width);
 	axis_init(&stage->y, height);
+	stage->chroma_fast = false;
 	memset(stage->fill, 0, sizeof(stage->fill));
 	stage->effect_begin = plan->effects.count;
 	stage->effect_count = 0;
 	return stage;
 }
 
-static void plan_resize(struct plan *plan, uint32_t width, uint32_t height)
+static void plan_resize(struct plan *plan, uint32_t width, uint32_t height, bool chroma_fast)
 {
 	struct plan_stage *stage = plan_last(plan);
 
@@ -102,6 +103,7 @@ static void plan_resize(struct plan *plan, uint32_t width, uint32_t height)
 		stage = plan_push(plan, stage->x.count, stage->y.count);
 	axis_resize(&stage->x, width);
 	axis_resize(&stage->y, height);
+	stage->chroma_fast = chroma_fast;
 }
 
 /* Border in pixels: left, top, right, bottom. */
@@ -165,7 +167,7 @@ static void plan_random_resized_crop(struct plan *plan, const struct step *step,
 	random_region(step, stage->x.count, stage->y.count, random, region);
 	axis_crop(&stage->x, region[0], region[2]);
 	axis_crop(&stage->y, region[1], region[3]);
-	plan_resize(plan, size->width, size->height);
+	plan_resize(plan, size->width, size->height, step->chroma_fast);
 }
 
 /* Pads with zero where the image is smaller, as torchvision does. */
@@ -248,7 +250,7 @@ static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
 			return transform_fail(error, -EINVAL, step->position,
 					      "resize makes a side of more than %u pixels",
 					      UINT32_MAX);
-		plan_resize(plan, (uint32_t)width, (uint32_t)height);
+		plan_resize(plan, (uint32_t)width, (uint32_t)height, step->chroma_fast);
 		return 0;
 	case STEP_CENTER_CROP:
 		plan_center_crop(plan, size);

@@ -22,6 +22,7 @@ struct plan_axis {
 
 struct plan_stage {
 	struct plan_axis x, y;
+	bool chroma_fast; /* may be resized as planes, where there are any */
 	uint8_t fill[3];
 	/* What then happens to its output: so many of the plan's effects, from there. */
 	unsigned effect_begin, effect_count;

@@ -19,15 +19,25 @@ struct buffer {
 	size_t size;
 };
 
+/* One direction's filter, and where it lies. */
+struct filter {
+	struct resize_table table;
+	struct buffer start, weight;
+};
+
+/* Both directions of one geometry. */
+struct filters {
+	struct filter x, y;
+	struct buffer packed;
+};
+
 struct resize {
 	const struct resize_kernels *kernels;
-	struct resize_table x, y;
-	struct buffer x_start, x_weight, y_start, y_weight;
-	struct buffer packed;
-	struct buffer ring;	/* pair rows, a power of two of them */
-	struct buffer filter;	/* pointers and weights of one output row */
-	struct buffer narrow;	/* copies of rows too short for the kernels */
-	struct buffer finished; /* one row, or the whole image, for a sink */
+	struct filters filters[2]; /* the second is that of chroma planes */
+	struct buffer rings[3];	   /* of each plane: pair rows, a power of two of them */
+	struct buffer terms[3];	   /* of each plane: pointers and weights of one output row */
+	struct buffer narrow;	   /* copies of rows too short for the kernels */
+	struct buffer finished;	   /* one row, or the whole image, for a sink */
 };
 
 /* One call of resize_region, and the tile at hand. */
@@ -35,7 +45,10 @@ struct job {
 	struct resize *resize;
 	const struct resize_source *source;
 	const struct resize_target *target;
+	struct filters *filters;
+	struct buffer *ring, *terms;
 	bool reverse;
+	bool whole; /* rows come only once, so there are no tiles */
 	struct resize_pass pass;
 	uint32_t row_first, row_last;	 /* source rows that the filter touches, last included */
 	uint32_t row_fetched;		 /* source rows before it have been asked for */
@@ -43,8 +56,6 @@ struct job {
 	size_t column_first, column_end; /* bytes of a source row that the filter touches */
 	uint32_t block, block_count;	 /* the tile's columns */
 	uint32_t pairs_done;
-	const int32_t **filter_pairs;
-	int32_t *filter_weights;
 };
 
 int resize_new_isa(enum augment_isa isa, struct resize **ret_resize)
@@ -77,13 +88,17 @@ void resize_free(struct resize *resize)
 {
 	if (!resize)
 		return;
-	free(resize->x_start.data);
-	free(resize->x_weight.data);
-	free(resize->y_start.data);
-	free(resize->y_weight.data);
-	free(resize->packed.data);
-	free(resize->ring.data);
-	free(resize->filter.data);
+	for (int i = 0; i < 2; i++) {
+		free(resize->filters[i].x.start.data);
+		free(resize->filters[i].x.weight.data);
+		free(resize->filters[i].y.start.data);
+		free(resize->filters[i].y.weight.data);
+		free(resize->filters[i].packed.data);
+	}
+	for (int i = 0; i < 3; i++) {
+		free(resize->rings[i].data);
+		free(resize->terms[i].data);
+	}
 	free(resize->narrow.data);
 	free(resize->finished.data);
 	free(resize);
@@ -125,9 +140,10 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
 	return (value + unit - 1) / unit * unit;
 }
 
-static int table_make(const struct resize_kernels *kernels, const struct resize_axis *axis,
-		      struct resize_table *table, struct buffer *start, struct buffer *weight)
+static int filter_make(const struct resize_kernels *kernels, const struct resize_axis *axis,
+		       struct filter *filter)
 {
+	struct resize_table *table = &filter->table;
 	double support = axis->step > 1 ? axis->step : 1;
 	uint32_t taps = (uint32_t)ceil(2 * support);
 	int r;
@@ -135,16 +151,27 @@ static int table_make(const struct resize_kernels *kernels, const struct resize_
 	table->count = axis->count;
 	table->padded = round_up(axis->count, RESIZE_LANES);
 	table->taps = taps < axis->high - axis->low ? taps : axis->high - axis->low;
-	r = buffer_reserve(start, table->padded * sizeof(*table->start));
+	r = buffer_reserve(&filter->start, table->padded * sizeof(*table->start));
 	if (r < 0)
 		return r;
-	r = buffer_reserve(weight, (size_t)table->padded * table->taps * sizeof(*table->weight));
+	r = buffer_reserve(&filter->weight,
+			   (size_t)table->padded * table->taps * sizeof(*table->weight));
 	if (r < 0)
 		return r;
-	table->start = start->data;
-	table->weight = weight->data;
+	table->start = filter->start.data;
+	table->weight = filter->weight.data;
 	kernels->build(axis, table);
 	return 0;
+}
+
+static int filters_make(const struct resize_kernels *kernels, const struct resize_axis *x,
+			const struct resize_axis *y, struct filters *filters)
+{
+	struct resize_axis upright = *y;
+	int r = filter_make(kernels, x, &filters->x);
+
+	upright.reverse = false; /* rows are only stored in reverse */
+	return r < 0 ? r : filter_make(kernels, &upright, &filters->y);
 }
 
 /* Pairs that a filter of so many taps can touch, wherever it starts. */
@@ -157,7 +184,7 @@ static uint32_t filter_pairs_max(uint32_t taps)
 static int job_reserve(struct job *job)
 {
 	struct resize *resize = job->resize;
-	uint32_t filter = filter_pairs_max(resize->y.taps), pairs = 8;
+	uint32_t filter = filter_pairs_max(job->filters->y.table.taps), pairs = 8;
 	uint32_t blocks = round_up(job->pass.elements, RESIZE_BLOCK) / RESIZE_BLOCK;
 	int r;
 
@@ -168,25 +195,22 @@ static int job_reserve(struct job *job)
 
 	if (fit == 0)
 		fit = 1;
-	/* Rows that come only once are needed whole. */
-	if (job->source->ring)
+	if (job->whole)
 		fit = blocks;
 	job->ring_mask = pairs - 1;
 	job->block_count = blocks < fit ? blocks : fit;
-	r = buffer_reserve(&resize->ring, job->block_count * block_bytes);
+	r = buffer_reserve(job->ring, job->block_count * block_bytes);
 	if (r < 0)
 		return r;
-	r = buffer_reserve(&resize->filter, filter * (sizeof(int32_t *) + sizeof(int32_t)));
+	r = buffer_reserve(job->terms, filter * (sizeof(int32_t *) + sizeof(int32_t)));
 	if (r < 0)
 		return r;
-	job->filter_pairs = resize->filter.data;
-	job->filter_weights = (int32_t *)(job->filter_pairs + filter);
 	size_t packed_size = resize->kernels->prepare(&job->pass);
 
-	r = buffer_reserve(&resize->packed, packed_size);
+	r = buffer_reserve(&job->filters->packed, packed_size);
 	if (r < 0)
 		return r;
-	job->pass.packed = resize->packed.data;
+	job->pass.packed = job->filters->packed.data;
 	job->pass.row_size = job->source->width * job->source->channels;
 	if (job->pass.row_size < job->pass.row_size_min) {
 		size_t size = (size_t)RESIZE_BAND * job->pass.row_size_min;
@@ -203,7 +227,7 @@ static int job_reserve(struct job *job)
 
 static int32_t *ring_row(const struct job *job, uint32_t pair)
 {
-	return (int32_t *)job->resize->ring.data +
+	return (int32_t *)job->ring->data +
 	       (size_t)(pair & job->ring_mask) * job->block_count * RESIZE_BLOCK;
 }
 
@@ -229,7 +253,7 @@ static void fetch_rows(struct job *job, uint32_t count)
 
 static const uint8_t *source_row(const struct resize_source *source, uint32_t row)
 {
-	return source->data + (size_t)(row & (source->ring - 1)) * source->stride;
+	return source->data + (size_t)((source->first + row) & (source->ring - 1)) * source->stride;
 }
 
 /* Makes the next band of pair rows of the tile. */
@@ -274,10 +298,12 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 	return 0;
 }
 
-/* Vertical filter of an output row as pairs: pointers and weights, those without weight left out. */
-static uint32_t filter_make(const struct job *job, uint32_t output)
+/* Vertical filter of an output row as pairs, those without weight left out. */
+static struct resize_terms terms_make(const struct job *job, uint32_t output)
 {
-	const struct resize_table *table = &job->resize->y;
+	const struct resize_table *table = &job->filters->y.table;
+	const int32_t **pairs = job->terms->data;
+	int32_t *weights = (int32_t *)(pairs + filter_pairs_max(table->taps));
 	uint32_t first = (uint32_t)table->start[output] - job->row_first;
 	const int16_t *weight = table->weight + output;
 	uint32_t count = 0, odd = first & 1, pair = first / 2;
@@ -290,10 +316,18 @@ static uint32_t filter_make(const struct job *job, uint32_t output)
 
 		if ((even | next) == 0)
 			continue;
-		job->filter_pairs[count] = ring_row(job, pair);
-		job->filter_weights[count++] = (int32_t)(even | next << 16);
+		pairs[count] = ring_row(job, pair);
+		weights[count++] = (int32_t)(even | next << 16);
 	}
-	return count;
+	return (struct resize_terms){pairs, weights, count};
+}
+
+/* The last pair of source rows that an output row needs. */
+static uint32_t last_pair(const struct job *job, uint32_t output)
+{
+	const struct resize_table *table = &job->filters->y.table;
+
+	return ((uint32_t)table->start[output] + table->taps - 1 - job->row_first) / 2;
 }
 
 static uint8_t *sink_place(const struct resize_target *target, uint32_t row, uint8_t *own)
@@ -306,7 +340,7 @@ static uint8_t *sink_place(const struct resize_target *target, uint32_t row, uin
 /* Runs one tile; finished rows go to output (advanced by stride), or one by one to the sink. */
 static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sink)
 {
-	const struct resize_table *table = &job->resize->y;
+	const struct resize_table *table = &job->filters->y.table;
 	uint32_t first = job->block * RESIZE_BLOCK;
 	uint32_t size = job->block_count * RESIZE_BLOCK;
 	uint32_t blocks = job->block_count;
@@ -323,18 +357,17 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 		uint32_t row = job->reverse ? table->count - 1 - i : i;
 		uint8_t *bytes =
 			sink ? sink_place(job->target, row, output) : output + row * stride + first;
-		uint32_t last = (uint32_t)table->start[i] + table->taps - 1 - job->row_first;
 
 		fetch_rows(job, fetches);
-		while (job->pairs_done <= last / 2) {
+		while (job->pairs_done <= last_pair(job, i)) {
 			int r = band_run(job, blocks);
 
 			if (r < 0)
 				return r;
 		}
-		uint32_t count = filter_make(job, i);
+		struct resize_terms terms = terms_make(job, i);
 
-		job->resize->kernels->vertical(job->filter_pairs, job->filter_weights, count, size,
+		job->resize->kernels->vertical(terms.pairs, terms.weights, terms.count, size,
 					       bytes);
 		if (sink)
 			job->target->sink(job->target->context, row, bytes);
@@ -346,6 +379,7 @@ static int job_run(struct job *job)
 {
 	struct resize *resize = job->resize;
 	const struct resize_target *target = job->target;
+	uint32_t rows = job->filters->y.table.count;
 	uint32_t blocks = round_up(job->pass.elements, RESIZE_BLOCK) / RESIZE_BLOCK;
 	bool tiled = job->block_count < blocks;
 	uint8_t *output = target->data;
@@ -354,8 +388,7 @@ static int job_run(struct job *job)
 
 	if (target->sink) {
 		stride = job->pass.elements;
-		r = buffer_reserve(&resize->finished,
-				   (size_t)stride * (tiled ? resize->y.count : 1));
+		r = buffer_reserve(&resize->finished, (size_t)stride * (tiled ? rows : 1));
 		if (r < 0)
 			return r;
 		output = resize->finished.data;
@@ -366,16 +399,39 @@ static int job_run(struct job *job)
 			return r;
 	}
 	if (target->sink && tiled)
-		for (uint32_t row = 0; row < resize->y.count; row++)
+		for (uint32_t row = 0; row < rows; row++)
 			target->sink(target->context, row, output + row * stride);
 	return 0;
+}
+
+/* What a job is to do, with filters that are made. */
+static void job_init(struct job *job, const struct resize_source *source,
+		     const struct resize_target *target, uint32_t target_channels)
+{
+	const struct resize_table *x = &job->filters->x.table, *y = &job->filters->y.table;
+
+	job->source = source;
+	job->target = target;
+	job->pass = (struct resize_pass){.table = x,
+					 .source_channels = source->channels,
+					 .target_channels = target_channels,
+					 .elements = x->count * target_channels};
+	job->row_first = (uint32_t)y->start[0];
+	job->row_last = (uint32_t)y->start[y->count - 1] + y->taps - 1;
 }
 
 int resize_region(struct resize *resize, const struct resize_source *source,
 		  const struct resize_axis *x, const struct resize_axis *y,
 		  const struct resize_target *target)
 {
-	const struct resize_kernels *kernels = resize->kernels;
+	struct job job = {
+		.resize = resize,
+		.filters = &resize->filters[0],
+		.ring = &resize->rings[0],
+		.terms = &resize->terms[0],
+		.whole = source->ring > 0,
+		.reverse = y->reverse,
+	};
 	int r;
 
 	if (!axis_valid(x, source->width) || !axis_valid(y, source->height))
@@ -383,30 +439,13 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 	if (source->channels < 1 || source->channels > 4 || target->channels < source->channels ||
 	    target->channels > 4)
 		return -EINVAL;
-	r = table_make(kernels, x, &resize->x, &resize->x_start, &resize->x_weight);
+	r = filters_make(resize->kernels, x, y, job.filters);
 	if (r < 0)
 		return r;
-	struct resize_axis upright = *y;
-
-	upright.reverse = false; /* rows are only stored in reverse */
-	r = table_make(kernels, &upright, &resize->y, &resize->y_start, &resize->y_weight);
-	if (r < 0)
-		return r;
-	struct job job = {
-		.resize = resize,
-		.source = source,
-		.target = target,
-		.reverse = y->reverse,
-		.pass = {.table = &resize->x,
-			 .source_channels = source->channels,
-			 .target_channels = target->channels,
-			 .elements = x->count * target->channels},
-		.row_first = (uint32_t)resize->y.start[0],
-		.row_last = (uint32_t)resize->y.start[resize->y.count - 1] + resize->y.taps - 1,
-	};
-
-	uint32_t left = (uint32_t)resize->x.start[x->reverse ? x->count - 1 : 0];
-	uint32_t right = (uint32_t)resize->x.start[x->reverse ? 0 : x->count - 1] + resize->x.taps;
+	job_init(&job, source, target, target->channels);
+	const struct resize_table *table = &job.filters->x.table;
+	uint32_t left = (uint32_t)table->start[x->reverse ? x->count - 1 : 0];
+	uint32_t right = (uint32_t)table->start[x->reverse ? 0 : x->count - 1] + table->taps;
 
 	job.column_first = (size_t)left * source->channels;
 	job.column_end = (size_t)right * source->channels;
@@ -416,8 +455,123 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 	r = job_reserve(&job);
 	if (r < 0)
 		return r;
-	kernels->pack(&job.pass);
+	resize->kernels->pack(&job.pass);
 	return job_run(&job);
+}
+
+static bool axes_equal(const struct resize_axis *a, const struct resize_axis *b)
+{
+	return a->origin == b->origin && a->step == b->step && a->low == b->low &&
+	       a->high == b->high && a->count == b->count && a->reverse == b->reverse;
+}
+
+static bool planes_equal(const struct resize_plane *a, const struct resize_plane *b)
+{
+	return a->source.width == b->source.width && axes_equal(&a->x, &b->x) &&
+	       axes_equal(&a->y, &b->y);
+}
+
+static int planes_check(const struct resize_plane planes[3], const struct resize_target *target)
+{
+	for (int i = 0; i < 3; i++) {
+		const struct resize_plane *plane = &planes[i];
+
+		if (!axis_valid(&plane->x, plane->source.width) ||
+		    !axis_valid(&plane->y, plane->source.height))
+			return -EINVAL;
+		if (plane->source.channels != 1 || plane->x.count != planes[0].x.count ||
+		    plane->y.count != planes[0].y.count || plane->y.reverse != planes[0].y.reverse)
+			return -EINVAL;
+	}
+	if (target->channels < 3 || target->channels > 4 || !planes_equal(&planes[1], &planes[2]))
+		return -EINVAL;
+	return 0;
+}
+
+/* Filters of the planes, each geometry's once, and their jobs. */
+static int planes_begin(struct resize *resize, const struct resize_plane planes[3],
+			const struct resize_target *target, struct job jobs[3])
+{
+	bool same = planes_equal(&planes[0], &planes[1]);
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < 3; i++) {
+		bool made = i == 2 || (i == 1 && same);
+
+		jobs[i] = (struct job){.resize = resize,
+				       .filters = &resize->filters[i > 0 && !same],
+				       .ring = &resize->rings[i],
+				       .terms = &resize->terms[i],
+				       .whole = true};
+		if (!made)
+			r = filters_make(resize->kernels, &planes[i].x, &planes[i].y,
+					 jobs[i].filters);
+		if (r == 0) {
+			job_init(&jobs[i], &planes[i].source, target, 1);
+			r = job_reserve(&jobs[i]);
+		}
+		if (r == 0 && !made)
+			resize->kernels->pack(&jobs[i].pass);
+	}
+	return r;
+}
+
+/* Sees to it that an output row can be made of every plane. They advance together, so that their rings stay short. */
+static int planes_advance(struct job jobs[3], const struct resize_plane planes[3], uint32_t output)
+{
+	for (;;) {
+		double least = INFINITY;
+		int next = -1;
+
+		for (int i = 0; i < 3; i++) {
+			const struct resize_axis *y = &planes[i].y;
+			double row = jobs[i].row_first + 2.0 * jobs[i].pairs_done;
+			double place = (row - y->origin) / y->step; /* in output rows */
+
+			if (jobs[i].pairs_done <= last_pair(&jobs[i], output) && place < least) {
+				least = place;
+				next = i;
+			}
+		}
+		if (next < 0)
+			return 0;
+		int r = band_run(&jobs[next], jobs[next].block_count);
+
+		if (r < 0)
+			return r;
+	}
+}
+
+int resize_planes(struct resize *resize, const struct resize_plane planes[3],
+		  const struct resize_target *target)
+{
+	uint32_t width = planes[0].x.count, height = planes[0].y.count;
+	struct resize_terms terms[3];
+	struct job jobs[3];
+	int r = planes_check(planes, target);
+
+	if (r < 0)
+		return r;
+	r = planes_begin(resize, planes, target, jobs);
+	if (r == 0 && target->sink)
+		r = buffer_reserve(&resize->finished, (size_t)width * target->channels);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < height; i++) {
+		uint32_t row = planes[0].y.reverse ? height - 1 - i : i;
+		uint8_t *bytes = target->sink ? sink_place(target, row, resize->finished.data)
+					      : target->data + (ptrdiff_t)row * target->stride;
+
+		r = planes_advance(jobs, planes, i);
+		if (r < 0)
+			return r;
+		for (int j = 0; j < 3; j++)
+			terms[j] = terms_make(&jobs[j], i);
+		resize->kernels->colour(terms, width, target->channels, bytes);
+		if (target->sink)
+			target->sink(target->context, row, bytes);
+	}
+	return 0;
 }
 
 int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width,

@@ -29,7 +29,8 @@ void resize_free(struct resize *resize);
 struct resize_source {
 	const uint8_t *data; /* height rows of width * channels bytes; nothing else is read */
 	size_t stride;       /* bytes from row to row */
-	uint32_t ring;       /* 0: all rows are there; else, a power of two: row y lies where row y % ring would */
+	uint32_t ring;       /* 0: all rows are there; else, a power of two: row y lies where row (first + y) % ring would */
+	uint32_t first;
 	/* With a ring: makes the rows before end; those RESIZE_ROWS_HELD or more before it may go. Negative errors end the job. */
 	int (*rows)(void *context, uint32_t end);
 	void *context;
@@ -67,6 +68,21 @@ struct resize_target {
 /* Resamples a region. 0; -EINVAL when an axis leaves the source or a limit; -ENOMEM; what source->rows failed with. */
 int resize_region(struct resize *resize, const struct resize_source *source, const struct resize_axis *x,
 		  const struct resize_axis *y, const struct resize_target *target);
+
+/* One of the planes of a picture: a source of one channel with a ring, and its axes; samples are centred in the pixels they stand for. */
+struct resize_plane {
+	struct resize_source source;
+	struct resize_axis x, y; /* in samples of this plane; counts and reversals are the same for all */
+};
+
+enum { RESIZE_PLANE_ROWS_HELD = 24 };
+
+/*
+ * Resamples Y, Cb and Cr, each by itself, to RGB of 3 or 4 channels, converted as JFIF 1.02 has it from values with 7 fractional bits. The two chroma
+ * planes have equal axes. A plane's rows are asked for one band at a time, always those of the plane that is
+ * most behind; those RESIZE_PLANE_ROWS_HELD or more before the end asked for last of any, in that plane's measure, may go. Errors as resize_region.
+ */
+int resize_planes(struct resize *resize, const struct resize_plane planes[3], const struct resize_target *target);
 
 /* Resamples a whole image to width x height with the source's channels. Errors as resize_region. */
 int resize_image(struct resize *resize, const struct resize_source *source, uint32_t width, uint32_t height,

@@ -420,10 +420,85 @@ static void vertical(const int32_t *const pairs[], const int32_t weights[], uint
 	}
 }
 
+#include "resize_rgb.inc"
+
+/* 16 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the first 8 and four of the others. */
+INLINE __m256i plane_words(const struct resize_terms *plane, uint32_t at, int bias)
+{
+	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS - RESIZE_COLOUR_BITS;
+	__m256i low = _mm256_set1_epi32((1 << (shift - 1)) + bias * (1 << shift)), high = low;
+
+	for (uint32_t k = 0; k < plane->count; k++) {
+		__m256i weight = _mm256_set1_epi32(plane->weights[k]);
+		const __m256i *pairs = (const __m256i *)(plane->pairs[k] + at);
+
+		low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_load_si256(pairs), weight));
+		high = _mm256_add_epi32(high,
+					_mm256_madd_epi16(_mm256_load_si256(pairs + 1), weight));
+	}
+	return _mm256_packs_epi32(_mm256_srai_epi32(low, shift), _mm256_srai_epi32(high, shift));
+}
+
+/* Red, green and blue of 16 pixels, as words. */
+INLINE void colour_words(const struct resize_terms planes[3], uint32_t at, __m256i out[3])
+{
+	const int middle = 128 << RESIZE_COLOUR_BITS;
+	__m256i y = plane_words(&planes[0], at, 1 << (RESIZE_COLOUR_BITS - 1));
+	__m256i cb = plane_words(&planes[1], at, -middle);
+	__m256i cr = plane_words(&planes[2], at, -middle);
+	__m256i green = _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(RESIZE_GREEN_CB));
+
+	out[0] = _mm256_add_epi16(cr, _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(RESIZE_RED_CR)));
+	out[1] = _mm256_add_epi16(
+		green,
+		_mm256_sub_epi16(_mm256_mulhrs_epi16(cr, _mm256_set1_epi16(RESIZE_GREEN_CR)), cr));
+	out[2] = _mm256_add_epi16(_mm256_add_epi16(cb, cb),
+				  _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(RESIZE_BLUE_CB)));
+	for (int i = 0; i < 3; i++)
+		out[i] = _mm256_srai_epi16(_mm256_adds_epi16(y, out[i]), RESIZE_COLOUR_BITS);
+}
+
+INLINE void colour_row(const struct resize_terms planes[3], uint32_t count, const uint32_t channels,
+		       uint8_t *output)
+{
+	/* Two packings leave four pixels of every eight in one lane and four in the other. */
+	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+	uint8_t last[32 * 4];
+
+	for (uint32_t at = 0; at < count; at += 32, output += (size_t)32 * channels) {
+		__m256i low[3], high[3], rgb[3];
+		bool whole = count - at >= 32;
+		uint8_t *out = whole ? output : last;
+
+		colour_words(planes, at, low);
+		colour_words(planes, at + 16, high);
+		for (int i = 0; i < 3; i++)
+			rgb[i] = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low[i], high[i]),
+							     order);
+		interleave_lane(_mm256_castsi256_si128(rgb[0]), _mm256_castsi256_si128(rgb[1]),
+				_mm256_castsi256_si128(rgb[2]), channels, out);
+		interleave_lane(_mm256_extracti128_si256(rgb[0], 1),
+				_mm256_extracti128_si256(rgb[1], 1),
+				_mm256_extracti128_si256(rgb[2], 1), channels, out + 16 * channels);
+		if (!whole)
+			memcpy(output, last, (size_t)(count - at) * channels);
+	}
+}
+
+static void colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
+		   uint8_t *output)
+{
+	if (channels == 3)
+		colour_row(planes, count, 3, output);
+	else
+		colour_row(planes, count, 4, output);
+}
+
 const struct resize_kernels resize_kernels_avx2 = {
 	.build = table_build,
 	.prepare = prepare,
 	.pack = pack,
 	.horizontal = horizontal,
 	.vertical = vertical,
+	.colour = colour,
 };

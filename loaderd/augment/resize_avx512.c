@@ -571,10 +571,165 @@ static void vertical(const int32_t *const pairs[], const int32_t weights[], uint
 	}
 }
 
+/* 32 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the first 16 and four of the others. */
+INLINE __m512i plane_words(const struct resize_terms *plane, const uint32_t pair_count, uint32_t at,
+			   int bias)
+{
+	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS - RESIZE_COLOUR_BITS;
+	__m512i low = _mm512_set1_epi32((1 << (shift - 1)) + bias * (1 << shift)), high = low;
+
+	for (uint32_t k = 0; k < pair_count; k++) {
+		__m512i weight = _mm512_set1_epi32(plane->weights[k]);
+
+		low = multiply_add(low, _mm512_load_si512(plane->pairs[k] + at), weight);
+		high = multiply_add(high, _mm512_load_si512(plane->pairs[k] + at + GROUP), weight);
+	}
+	return _mm512_packs_epi32(_mm512_srai_epi32(low, shift), _mm512_srai_epi32(high, shift));
+}
+
+/* Red, green and blue of 32 pixels, as words. */
+INLINE void colour_words(const struct resize_terms planes[3], const uint32_t luma_pairs,
+			 const uint32_t chroma_pairs, uint32_t at, __m512i out[3])
+{
+	const int middle = 128 << RESIZE_COLOUR_BITS;
+	__m512i y = plane_words(&planes[0], luma_pairs, at, 1 << (RESIZE_COLOUR_BITS - 1));
+	__m512i cb = plane_words(&planes[1], chroma_pairs, at, -middle);
+	__m512i cr = plane_words(&planes[2], chroma_pairs, at, -middle);
+	__m512i green = _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(RESIZE_GREEN_CB));
+
+	out[0] = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(RESIZE_RED_CR)));
+	out[1] = _mm512_add_epi16(
+		green,
+		_mm512_sub_epi16(_mm512_mulhrs_epi16(cr, _mm512_set1_epi16(RESIZE_GREEN_CR)), cr));
+	out[2] = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
+				  _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(RESIZE_BLUE_CB)));
+	for (int i = 0; i < 3; i++)
+		out[i] = _mm512_srai_epi16(_mm512_adds_epi16(y, out[i]), RESIZE_COLOUR_BITS);
+}
+
+#ifdef __AVX512VBMI__
+/* Byte n of pixels of so many channels: where it is among those of a colour after two packings, and 64 where it is green. */
+#define PLACE(p)	  (p) % 16 / 4 * 16 + (p) / 16 * 4 + (p) % 4
+#define BYTE(n, channels) PLACE((n) / (channels)) + ((n) % (channels) == 1 ? 64 : 0)
+#define BYTES4(n, c)	  BYTE(n, c), BYTE(n + 1, c), BYTE(n + 2, c), BYTE(n + 3, c)
+#define BYTES16(n, c)	  BYTES4(n, c), BYTES4(n + 4, c), BYTES4(n + 8, c), BYTES4(n + 12, c)
+#define BYTES64(n, c)	  BYTES16(n, c), BYTES16(n + 16, c), BYTES16(n + 32, c), BYTES16(n + 48, c)
+static const uint8_t places_3[3][64]
+	__attribute__((aligned(64))) = {{BYTES64(0, 3)}, {BYTES64(64, 3)}, {BYTES64(128, 3)}};
+static const uint8_t places_4[4][64] __attribute__((aligned(64))) = {
+	{BYTES64(0, 4)}, {BYTES64(64, 4)}, {BYTES64(128, 4)}, {BYTES64(192, 4)}};
+#undef PLACE
+#undef BYTE
+#undef BYTES4
+#undef BYTES16
+#undef BYTES64
+
+/* Vector i of 64 pixels. */
+INLINE __m512i interleave_vector(const __m512i rgb[3], uint32_t i, const uint32_t channels)
+{
+	/* Bytes of blue by vector, and those that are not zero. */
+	static const __mmask64 blue_3[3] = {0x4924924924924924, 0x2492492492492492,
+					    0x9249249249249249};
+	const __mmask64 blue_4 = 0x4444444444444444, used_4 = 0x7777777777777777;
+	__m512i index = _mm512_load_si512(channels == 3 ? places_3[i] : places_4[i]);
+
+	if (channels == 3)
+		return _mm512_mask_permutexvar_epi8(_mm512_permutex2var_epi8(rgb[0], index, rgb[1]),
+						    blue_3[i], index, rgb[2]);
+	return _mm512_mask_permutexvar_epi8(
+		_mm512_maskz_permutex2var_epi8(used_4, rgb[0], index, rgb[1]), blue_4, index,
+		rgb[2]);
+}
+
+/* 64 pixels. */
+INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint8_t *output)
+{
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < channels; i++)
+		_mm512_storeu_si512(output + 64 * i, interleave_vector(rgb, i, channels));
+}
+#else
+#include "resize_rgb.inc"
+
+/* 64 pixels. */
+INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint8_t *output)
+{
+	/* Two packings leave four pixels of every sixteen in each lane. */
+	const __m512i order =
+		_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	__m512i r = _mm512_permutexvar_epi32(order, rgb[0]);
+	__m512i g = _mm512_permutexvar_epi32(order, rgb[1]);
+	__m512i b = _mm512_permutexvar_epi32(order, rgb[2]);
+
+	interleave_lane(_mm512_castsi512_si128(r), _mm512_castsi512_si128(g),
+			_mm512_castsi512_si128(b), channels, output);
+	interleave_lane(_mm512_extracti32x4_epi32(r, 1), _mm512_extracti32x4_epi32(g, 1),
+			_mm512_extracti32x4_epi32(b, 1), channels, output + 16 * channels);
+	interleave_lane(_mm512_extracti32x4_epi32(r, 2), _mm512_extracti32x4_epi32(g, 2),
+			_mm512_extracti32x4_epi32(b, 2), channels, output + 32 * channels);
+	interleave_lane(_mm512_extracti32x4_epi32(r, 3), _mm512_extracti32x4_epi32(g, 3),
+			_mm512_extracti32x4_epi32(b, 3), channels, output + 48 * channels);
+}
+#endif
+
+INLINE void colour_row(const struct resize_terms planes[3], const uint32_t luma_pairs,
+		       const uint32_t chroma_pairs, uint32_t count, const uint32_t channels,
+		       uint8_t *output)
+{
+	uint8_t last[RESIZE_BLOCK * 4];
+
+	for (uint32_t at = 0; at < count;
+	     at += RESIZE_BLOCK, output += (size_t)RESIZE_BLOCK * channels) {
+		__m512i low[3], high[3], rgb[3];
+		bool whole = count - at >= RESIZE_BLOCK;
+
+		colour_words(planes, luma_pairs, chroma_pairs, at, low);
+		colour_words(planes, luma_pairs, chroma_pairs, at + 32, high);
+		for (int i = 0; i < 3; i++)
+			rgb[i] = _mm512_packus_epi16(low[i], high[i]);
+		interleave(rgb, channels, whole ? output : last);
+		if (!whole)
+			memcpy(output, last, (size_t)(count - at) * channels);
+	}
+}
+
+INLINE void colour_rows(const struct resize_terms planes[3], uint32_t count,
+			const uint32_t channels, uint8_t *output)
+{
+	uint32_t luma = planes[0].count, chroma = planes[1].count;
+
+	switch (luma << 4 | chroma) {
+	case 1 << 4 | 1:
+		colour_row(planes, 1, 1, count, channels, output);
+		break;
+	case 1 << 4 | 2:
+		colour_row(planes, 1, 2, count, channels, output);
+		break;
+	case 2 << 4 | 1:
+		colour_row(planes, 2, 1, count, channels, output);
+		break;
+	case 2 << 4 | 2:
+		colour_row(planes, 2, 2, count, channels, output);
+		break;
+	default:
+		colour_row(planes, luma, chroma, count, channels, output);
+	}
+}
+
+static void colour(const struct resize_terms planes[3], uint32_t count, uint32_t channels,
+		   uint8_t *output)
+{
+	if (channels == 3)
+		colour_rows(planes, count, 3, output);
+	else
+		colour_rows(planes, count, 4, output);
+}
+
 const struct resize_kernels AVX512(resize_kernels) = {
 	.build = table_build,
 	.prepare = prepare,
 	.pack = pack,
 	.horizontal = horizontal,
 	.vertical = vertical,
+	.colour = colour,
 };

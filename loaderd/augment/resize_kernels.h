@@ -39,6 +39,22 @@ struct resize_pass {
 	void *packed;      /* as many bytes as prepare asked for, 64-byte aligned */
 };
 
+/* Vertical filter of one finished row, as vertical takes it. */
+struct resize_terms {
+	const int32_t *const *pairs;
+	const int32_t *weights;
+	uint32_t count;
+};
+
+enum {
+	RESIZE_COLOUR_BITS = 7, /* fraction of what colours are made of */
+	/* JFIF's factors less whole numbers, of 15 fractional bits: 1.402 - 1, 1 - 0.714136, -0.344136, 1.772 - 2. */
+	RESIZE_RED_CR = 13173,
+	RESIZE_GREEN_CR = 9367,
+	RESIZE_GREEN_CB = -11277,
+	RESIZE_BLUE_CB = -7471,
+};
+
 struct resize_kernels {
 	/* Fills start and weight. */
 	void (*build)(const struct resize_axis *axis, struct resize_table *table);
@@ -52,6 +68,11 @@ struct resize_kernels {
 	/* size elements to bytes. A weight is two of 16 bits, the low half for the even row. */
 	void (*vertical)(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
 			 uint32_t size, uint8_t *output);
+	/*
+	 * The same for Y, Cb and Cr (these two with equal weights) to 8.7 fixed point, and on to count pixels of RGB with channels 3 or 4, the fourth
+	 * zero. JFIF 1.02: each product with a constant of 15 fractional bits is rounded, sums saturate, the pixel is rounded.
+	 */
+	void (*colour)(const struct resize_terms planes[3], uint32_t count, uint32_t channels, uint8_t *output);
 };
 
 extern const struct resize_kernels resize_kernels_c;

@@ -98,6 +98,7 @@ struct step {
 	int position; /* in the text */
 	struct step_size sizes[STEP_SIZES_MAX];
 	unsigned size_count;
+	bool chroma_fast;    /* resizing steps: planes before colour conversion */
 	double scale[2];     /* of the area */
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of the same */

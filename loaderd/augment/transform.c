@@ -18,6 +18,8 @@ enum {
 	COPY_AHEAD = 8,
 	/* One row in so many is timed on its way through the store. */
 	TIMED_ROWS = 32,
+	/* Pixels around what an output depends on that samples of chroma may stand for: one stands for four at most, half of it on either side. */
+	CHROMA_PIXELS_MAX = 4,
 };
 
 struct transform_scratch {
@@ -222,17 +224,21 @@ static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 	}
 }
 
-/* Pixels that outputs grid .. grid + count - 1 of an axis depend on: [*ret_low, *ret_high). */
-static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count,
+/* Pixels that outputs grid .. grid + count - 1 of an axis depend on, also by way of chroma if that is resized itself: [*ret_low, *ret_high). */
+static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count, bool planes,
 		       uint32_t *ret_low, uint32_t *ret_high)
 {
-	if (plan_axis_copies(axis)) {
+	if (plan_axis_copies(axis) && !planes) {
 		*ret_low = axis->low + (uint32_t)grid;
 		*ret_high = *ret_low + count;
 		return;
 	}
 	double step = (double)(axis->high - axis->low) / axis->grid;
 	double support = step > 1 ? step : 1;
+
+	if (planes)
+		support = CHROMA_PIXELS_MAX / 2 +
+			  (step > CHROMA_PIXELS_MAX ? step : CHROMA_PIXELS_MAX);
 	double low = floor(axis->low + (grid + 0.5) * step - support + 0.5);
 	double high = floor(axis->low + (grid + count - 0.5) * step + support + 0.5);
 
@@ -272,21 +278,29 @@ struct stage_region {
 	uint32_t low_x, high_x, low_y, high_y;
 };
 
+/* What to ask the decoder for. */
+static struct packimg_region stage_wanted(const struct plan_stage *stage,
+					  const struct stage_region *region,
+					  uint32_t *ret_hint_width, uint32_t *ret_hint_height)
+{
+	uint32_t width = region->high_x - region->low_x, height = region->high_y - region->low_y;
+
+	*ret_hint_width = axis_hint(&stage->x, width);
+	*ret_hint_height = axis_hint(&stage->y, height);
+	/* An axis that only copies needs every pixel of its own. */
+	if (*ret_hint_width == 0 || *ret_hint_height == 0)
+		*ret_hint_width = *ret_hint_height = 0;
+	return (struct packimg_region){
+		.x = region->low_x, .y = region->low_y, .width = width, .height = height};
+}
+
 static int decode_begin(struct transform_scratch *scratch, const struct packimg_sample *sample,
 			const struct plan_stage *stage, const struct stage_region *region,
 			struct picture *ret_picture, struct packimg_error *error)
 {
-	struct packimg_region wanted = {.x = region->low_x,
-					.y = region->low_y,
-					.width = region->high_x - region->low_x,
-					.height = region->high_y - region->low_y};
 	struct packimg_pixels pixels;
-	uint32_t hint_width = axis_hint(&stage->x, wanted.width);
-	uint32_t hint_height = axis_hint(&stage->y, wanted.height);
-
-	/* An axis that only copies needs every pixel of its own. */
-	if (hint_width == 0 || hint_height == 0)
-		hint_width = hint_height = 0;
+	uint32_t hint_width, hint_height;
+	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
 	uint64_t start = ticks_now();
 	int r = packimg_decode_begin(scratch->decoder, sample, &wanted, hint_width, hint_height,
 				     &pixels, error);
@@ -381,6 +395,21 @@ static int copy_rows(const struct plan_stage *stage, struct picture *picture, st
 	return 0;
 }
 
+static struct resize_target canvas_target(struct canvas *canvas)
+{
+	if (!canvas->data)
+		return (struct resize_target){.channels = canvas->channels,
+					      .sink = canvas_sink,
+					      .place = canvas_place,
+					      .context = canvas};
+	return (struct resize_target){
+		.channels = canvas->channels,
+		.data = canvas->data + canvas->y * canvas->stride +
+			(size_t)canvas->x * canvas->channels,
+		.stride = (ptrdiff_t)canvas->stride,
+	};
+}
+
 static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
 		       const struct stage_region *region, struct picture *picture,
 		       struct canvas *canvas)
@@ -400,18 +429,87 @@ static int resize_rows(struct transform_scratch *scratch, const struct plan_stag
 	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
 					  region->low_y, region->high_y, picture->region_y,
 					  picture->region_height, picture->height);
-	struct resize_target target = {.channels = canvas->channels};
+	struct resize_target target = canvas_target(canvas);
 
-	if (canvas->data) {
-		target.data = canvas->data + canvas->y * canvas->stride +
-			      (size_t)canvas->x * canvas->channels;
-		target.stride = (ptrdiff_t)canvas->stride;
-	} else {
-		target.sink = canvas_sink;
-		target.place = canvas_place;
-		target.context = canvas;
-	}
 	return resize_region(scratch->resize, &source, &x, &y, &target);
+}
+
+/* A sample's planes on their way from the decoder. */
+struct planes {
+	struct packimg_planes decoded;
+	uint32_t rows_ready; /* of Y */
+	struct transform_scratch *scratch;
+	struct packimg_error *error;
+};
+
+struct plane {
+	struct planes *all;
+	unsigned which;
+};
+
+/* Sees to it that a plane's rows before end are there; a resize_source's rows. */
+static int plane_rows(void *context, uint32_t end)
+{
+	const struct plane *plane = context;
+	struct planes *all = plane->all;
+	const struct packimg_plane *luma = &all->decoded.planes[0];
+	const struct packimg_plane *own = &all->decoded.planes[plane->which];
+	double rows = (end - own->y) * own->y_factor / luma->y_factor + luma->y;
+	uint32_t needed = rows < luma->height ? (uint32_t)ceil(rows - 1e-6) : luma->height;
+
+	if (needed <= all->rows_ready)
+		return 0;
+	uint64_t start = ticks_now();
+	int r = packimg_decode_rows(all->scratch->decoder, needed, &all->rows_ready, all->error);
+
+	all->scratch->times.decode += ticks_since(start);
+	return r;
+}
+
+/*
+ * Resizes a sample by planes. 0; PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, where a sample has to be resized as pixels; other errors
+ * as resize_rows.
+ */
+static int resize_by_planes(struct transform_scratch *scratch, const struct packimg_sample *sample,
+			    const struct plan_stage *stage, const struct stage_region *region,
+			    struct canvas *canvas, struct packimg_error *error)
+{
+	struct planes all = {.scratch = scratch, .error = error};
+	struct resize_target target = canvas_target(canvas);
+	struct resize_plane planes[3];
+	struct plane contexts[3];
+	uint32_t hint_width, hint_height;
+	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
+	uint64_t start = ticks_now();
+	int r = packimg_decode_begin_planes(scratch->decoder, sample, &wanted, hint_width,
+					    hint_height, &all.decoded, error);
+
+	scratch->times.decode += ticks_since(start);
+	if (r != 0)
+		return r;
+	for (unsigned i = 0; i < 3; i++) {
+		const struct packimg_plane *plane = &all.decoded.planes[i];
+
+		contexts[i] = (struct plane){&all, i};
+		planes[i].source = (struct resize_source){
+			.data = plane->data,
+			.stride = plane->stride,
+			.width = plane->width,
+			.height = plane->height,
+			.channels = 1,
+			.ring = plane->ring,
+			.first = plane->first,
+			.rows = plane_rows,
+			.context = &contexts[i],
+		};
+		planes[i].x = axis_place(&stage->x, region->grid_x, canvas->content_width,
+					 region->low_x, region->high_x, plane->x,
+					 (double)wanted.width / plane->x_factor, plane->width);
+		planes[i].y = axis_place(&stage->y, region->grid_y, canvas->content_height,
+					 region->low_y, region->high_y, plane->y,
+					 (double)wanted.height / plane->y_factor, plane->height);
+	}
+	return resize_planes(scratch->resize, planes, &target);
 }
 
 /* The rectangle of a picture between two stages. */
@@ -432,12 +530,49 @@ static struct picture between_picture(const struct transform_scratch *scratch, u
 	};
 }
 
+/* Begins a stage's output anew: all that is not image is there then. */
+static void canvas_begin(struct canvas *canvas, const struct plan_stage *stage)
+{
+	struct transform_scratch *scratch = canvas->scratch;
+
+	if (canvas->store && canvas->content_height == canvas->height && !stage->y.reverse) {
+		store_begin_stream(canvas->store, scratch->stage);
+		if (canvas->store->streaming)
+			canvas->data = NULL;
+	}
+	if (canvas->content_width < canvas->width || canvas->content_height < canvas->height)
+		canvas_fill(canvas, stage->fill);
+}
+
+/* The pixels of a stage's input that it depends on. */
+static void stage_reach(const struct plan_stage *stage, const struct canvas *canvas, bool planes,
+			struct stage_region *region)
+{
+	axis_reach(&stage->x, region->grid_x, canvas->content_width, planes, &region->low_x,
+		   &region->high_x);
+	axis_reach(&stage->y, region->grid_y, canvas->content_height, planes, &region->low_y,
+		   &region->high_y);
+}
+
+static int explain_resize(struct packimg_error *error, int result,
+			  const struct packimg_sample *sample, const struct plan_stage *stage)
+{
+	return result == -EINVAL
+		       ? explain(error, result, sample,
+				 "cannot be resized from %u x %u to %u x %u pixels: a side is at "
+				 "most %d",
+				 stage->x.source, stage->y.source, stage->x.grid, stage->y.grid,
+				 RESIZE_SIDE_MAX)
+		       : result;
+}
+
 /* Runs stage number index of a plan onto its canvas. */
 static int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
 		     const struct plan *plan, unsigned index, struct canvas *canvas,
 		     struct packimg_error *error)
 {
 	const struct plan_stage *stage = &plan->stages[index];
+	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
 	struct stage_region region;
 	struct picture picture;
 	int r;
@@ -446,17 +581,17 @@ static int stage_run(struct transform_scratch *scratch, const struct packimg_sam
 	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, &region.grid_y);
 	if (canvas->content_width == 0 || canvas->content_height == 0)
 		canvas->x = canvas->y = canvas->content_width = canvas->content_height = 0;
-	if (canvas->store && canvas->content_height == canvas->height && !stage->y.reverse) {
-		store_begin_stream(canvas->store, scratch->stage);
-		if (canvas->store->streaming)
-			canvas->data = NULL;
-	}
-	if (canvas->content_width < canvas->width || canvas->content_height < canvas->height)
-		canvas_fill(canvas, stage->fill);
+	canvas_begin(canvas, stage);
 	if (canvas->content_width == 0)
 		return 0;
-	axis_reach(&stage->x, region.grid_x, canvas->content_width, &region.low_x, &region.high_x);
-	axis_reach(&stage->y, region.grid_y, canvas->content_height, &region.low_y, &region.high_y);
+	if (index == 0 && stage->chroma_fast && !copies) {
+		stage_reach(stage, canvas, true, &region);
+		r = resize_by_planes(scratch, sample, stage, &region, canvas, error);
+		if (r != PACKIMG_NO_PLANES && r != -ENOTSUP)
+			return explain_resize(error, r, sample, stage);
+		canvas_begin(canvas, stage);
+	}
+	stage_reach(stage, canvas, false, &region);
 	if (index == 0) {
 		r = decode_begin(scratch, sample, stage, &region, &picture, error);
 		if (r < 0)
@@ -464,15 +599,10 @@ static int stage_run(struct transform_scratch *scratch, const struct packimg_sam
 	} else {
 		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
 	}
-	if (plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y))
+	if (copies)
 		return copy_rows(stage, &picture, canvas);
 	r = resize_rows(scratch, stage, &region, &picture, canvas);
-	return r == -EINVAL ? explain(error, r, sample,
-				      "cannot be resized from %u x %u to %u x %u pixels: a side is "
-				      "at most %d",
-				      stage->x.source, stage->y.source, stage->x.grid,
-				      stage->y.grid, RESIZE_SIDE_MAX)
-			    : r;
+	return explain_resize(error, r, sample, stage);
 }
 
 static int check_sample(const struct transform *transform, const struct packimg_sample *sample,

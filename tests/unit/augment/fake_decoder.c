@@ -44,9 +44,9 @@ static void take_pixel(const struct packimg_sample *sample, uint32_t x, uint32_t
 }
 
 int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-		   const struct packimg_region *region, uint32_t size_hint_width,
-		   uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
-		   struct packimg_error *error)
+			 const struct packimg_region *region, uint32_t size_hint_width,
+			 uint32_t size_hint_height, struct packimg_pixels *ret_pixels,
+			 struct packimg_error *error)
 {
 	uint32_t margin = fake_decoder.margin;
 
@@ -91,6 +91,16 @@ int packimg_decode_begin(struct packimg_decoder *decoder, const struct packimg_s
 		.region_height = (double)region->height / scale,
 	};
 	return 0;
+}
+
+/* Raw samples have none. */
+int packimg_decode_begin_planes(struct packimg_decoder *decoder,
+				const struct packimg_sample *sample,
+				const struct packimg_region *region, uint32_t size_hint_width,
+				uint32_t size_hint_height, struct packimg_planes *ret_planes,
+				struct packimg_error *error)
+{
+	return PACKIMG_NO_PLANES;
 }
 
 /* Never asked, since every row is there from the start. */
