@@ -11,8 +11,8 @@
  * White space separates steps and may stand round names, commas and parentheses. Arguments without a key come in the order
  * below; those shown with "=" have that default. The steps, with torchvision's meaning and rounding:
  *
- *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333)   a random part of the area, of a random shape, to size
- *     resize(size)                  N: the short side, keeping the shape; WxH: exactly
+ *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333, chroma=exact|fast)   a random part of the area, of a random shape, to size
+ *     resize(size, chroma=exact|fast)   N: the short side, keeping the shape; WxH: exactly
  *     center_crop(size)             the middle; black around it where the image is smaller
  *     pad(extent, fill=0)           a border of N pixels, or of W at the sides and H above and below
  *     random_crop(size, padding=0, fill=0)   pad, then a random place; the padded image must be at least as large
@@ -39,6 +39,13 @@
  * Resizing is antialiased bilinear (resize.h). Steps are folded: the part of the image that the finished sample depends on is
  * decoded, at a reduced scale where that loses nothing, and resized once. Pixels are rounded to 8 bits only where steps cannot be
  * folded (a resize of what was resized or padded, geometry after steps that change pixels: put those last).
+ *
+ * chroma=fast resizes the Y, Cb and Cr of a JPEG each by itself, from its own samples centred as JFIF has them, and converts only the finished pixels; exact
+ * upsamples and converts first, as libjpeg does. What differs is how sharp chroma is, and where colours beyond RGB are cut off. Against exact, random
+ * crops of ImageNet to 224 x 224 differ by 0.20 of 255 on average and 34 at most (PSNR 54 dB); of the same stored at 256 pixels, 4:2:0, by 0.35 and 47 (51 dB);
+ * a sample takes 2 to 6 % less time (chroma_bench FILE.pimg measures both). Where there are no such planes pixels are those of exact: in raw samples,
+ * grey and turned images, JPEGs that libjpeg-turbo decodes (progressive, CMYK, RGB), and where nothing is resized, or what was resized or changed before. Which way
+ * is taken depends on the image and the pipeline alone.
  *
  * A parsed pipeline is immutable and shared by all threads (the transform_fix_ functions come before that). Every random
  * decision is drawn from (seed, epoch, sample index) and nothing else, so a sample's bytes do not depend on threads,

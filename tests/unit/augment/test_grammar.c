@@ -80,6 +80,9 @@ static void errors_say_where(void **state)
 		     "expected ':' and the upper end");
 	expect_error("random_resized_crop(224, scale=1:0.5)", -EINVAL, 31, "from low to high");
 	expect_error("random_resized_crop(224, scale=0:1)", -EINVAL, 31, "scale is from");
+	expect_error("random_resized_crop(224, chroma=slow)", -EINVAL, 32,
+		     "expected one of exact|fast");
+	expect_error("center_crop(224, chroma=fast)", -EINVAL, 17, "has no argument 'chroma'");
 	expect_error("random_resized_crop", -EINVAL, 0, "needs its argument size");
 	expect_error("random_resized_crop()", -EINVAL, 0, "needs its argument size");
 	expect_error("resize(", -EINVAL, 7, "found the end of the text");
@@ -88,7 +91,7 @@ static void errors_say_where(void **state)
 	expect_error("resize(0)", -EINVAL, 7, "a size of 0");
 	expect_error("resize(224", -EINVAL, 10, "expected ',' or ')'");
 	expect_error("resize(224 192)", -EINVAL, 11, "expected ',' or ')'");
-	expect_error("resize(224, 192)", -EINVAL, 12, "takes no more arguments");
+	expect_error("resize(224, 192)", -EINVAL, 12, "expected one of exact|fast");
 	expect_error("resize(224, size=192)", -EINVAL, 12, "size is given twice");
 	expect_error("resize(5000)", -E2BIG, 7, "at most 4096");
 	expect_error("resize(99999999999999999999)", -E2BIG, 7, "at most 4096");
