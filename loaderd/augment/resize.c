@@ -525,10 +525,13 @@ static int planes_advance(struct job jobs[3], const struct resize_plane planes[3
 
 		for (int i = 0; i < 3; i++) {
 			const struct resize_axis *y = &planes[i].y;
+
+			if (jobs[i].pairs_done > last_pair(&jobs[i], output))
+				continue;
 			double row = jobs[i].row_first + 2.0 * jobs[i].pairs_done;
 			double place = (row - y->origin) / y->step; /* in output rows */
 
-			if (jobs[i].pairs_done <= last_pair(&jobs[i], output) && place < least) {
+			if (place < least) {
 				least = place;
 				next = i;
 			}

@@ -641,18 +641,28 @@ INLINE __m512i interleave_vector(const __m512i rgb[3], uint32_t i, const uint32_
 		rgb[2]);
 }
 
-/* 64 pixels. */
-INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint8_t *output)
+/* 64 pixels, or fewer. */
+INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t count,
+		       uint8_t *output)
 {
+	uint32_t left = count * channels;
+
 #pragma GCC unroll 4
-	for (uint32_t i = 0; i < channels; i++)
-		_mm512_storeu_si512(output + 64 * i, interleave_vector(rgb, i, channels));
+	for (uint32_t i = 0; i < channels; i++, left -= 64, output += 64) {
+		if (left < 64) {
+			_mm512_mask_storeu_epi8(output, (1ull << left) - 1,
+						interleave_vector(rgb, i, channels));
+			return;
+		}
+		_mm512_storeu_si512(output, interleave_vector(rgb, i, channels));
+	}
 }
 #else
 #include "resize_rgb.inc"
 
-/* 64 pixels. */
-INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint8_t *output)
+/* 64 pixels, or fewer. */
+INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t count,
+		       uint8_t *output)
 {
 	/* Two packings leave four pixels of every sixteen in each lane. */
 	const __m512i order =
@@ -661,14 +671,18 @@ INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint8_t *o
 	__m512i g = _mm512_permutexvar_epi32(order, rgb[1]);
 	__m512i b = _mm512_permutexvar_epi32(order, rgb[2]);
 
+	uint8_t last[RESIZE_BLOCK * 4], *out = count < RESIZE_BLOCK ? last : output;
+
 	interleave_lane(_mm512_castsi512_si128(r), _mm512_castsi512_si128(g),
-			_mm512_castsi512_si128(b), channels, output);
+			_mm512_castsi512_si128(b), channels, out);
 	interleave_lane(_mm512_extracti32x4_epi32(r, 1), _mm512_extracti32x4_epi32(g, 1),
-			_mm512_extracti32x4_epi32(b, 1), channels, output + 16 * channels);
+			_mm512_extracti32x4_epi32(b, 1), channels, out + 16 * channels);
 	interleave_lane(_mm512_extracti32x4_epi32(r, 2), _mm512_extracti32x4_epi32(g, 2),
-			_mm512_extracti32x4_epi32(b, 2), channels, output + 32 * channels);
+			_mm512_extracti32x4_epi32(b, 2), channels, out + 32 * channels);
 	interleave_lane(_mm512_extracti32x4_epi32(r, 3), _mm512_extracti32x4_epi32(g, 3),
-			_mm512_extracti32x4_epi32(b, 3), channels, output + 48 * channels);
+			_mm512_extracti32x4_epi32(b, 3), channels, out + 48 * channels);
+	if (count < RESIZE_BLOCK)
+		memcpy(output, last, (size_t)count * channels);
 }
 #endif
 
@@ -676,20 +690,16 @@ INLINE void colour_row(const struct resize_terms planes[3], const uint32_t luma_
 		       const uint32_t chroma_pairs, uint32_t count, const uint32_t channels,
 		       uint8_t *output)
 {
-	uint8_t last[RESIZE_BLOCK * 4];
-
 	for (uint32_t at = 0; at < count;
 	     at += RESIZE_BLOCK, output += (size_t)RESIZE_BLOCK * channels) {
 		__m512i low[3], high[3], rgb[3];
-		bool whole = count - at >= RESIZE_BLOCK;
 
 		colour_words(planes, luma_pairs, chroma_pairs, at, low);
 		colour_words(planes, luma_pairs, chroma_pairs, at + 32, high);
 		for (int i = 0; i < 3; i++)
 			rgb[i] = _mm512_packus_epi16(low[i], high[i]);
-		interleave(rgb, channels, whole ? output : last);
-		if (!whole)
-			memcpy(output, last, (size_t)(count - at) * channels);
+		interleave(rgb, channels, count - at < RESIZE_BLOCK ? count - at : RESIZE_BLOCK,
+			   output);
 	}
 }
 
