@@ -298,8 +298,11 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 	return 0;
 }
 
-/* Vertical filter of an output row as pairs, those without weight left out. */
-static struct resize_terms terms_make(const struct job *job, uint32_t output)
+/*
+ * Vertical filter of an output row as pairs, those without weight left out. To a place of the caller's: a struct that was returned would be copied
+ * in words that straddle what was just stored, which stalls.
+ */
+static void terms_make(const struct job *job, uint32_t output, struct resize_terms *ret_terms)
 {
 	const struct resize_table *table = &job->filters->y.table;
 	const int32_t **pairs = job->terms->data;
@@ -319,7 +322,9 @@ static struct resize_terms terms_make(const struct job *job, uint32_t output)
 		pairs[count] = ring_row(job, pair);
 		weights[count++] = (int32_t)(even | next << 16);
 	}
-	return (struct resize_terms){pairs, weights, count};
+	ret_terms->pairs = pairs;
+	ret_terms->weights = weights;
+	ret_terms->count = count;
 }
 
 /* The last pair of source rows that an output row needs. */
@@ -365,8 +370,9 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 			if (r < 0)
 				return r;
 		}
-		struct resize_terms terms = terms_make(job, i);
+		struct resize_terms terms;
 
+		terms_make(job, i, &terms);
 		job->resize->kernels->vertical(terms.pairs, terms.weights, terms.count, size,
 					       bytes);
 		if (sink)
@@ -569,7 +575,7 @@ int resize_planes(struct resize *resize, const struct resize_plane planes[3],
 		if (r < 0)
 			return r;
 		for (int j = 0; j < 3; j++)
-			terms[j] = terms_make(&jobs[j], i);
+			terms_make(&jobs[j], i, &terms[j]);
 		resize->kernels->colour(terms, width, target->channels, bytes);
 		if (target->sink)
 			target->sink(target->context, row, bytes);
