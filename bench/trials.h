@@ -1,7 +1,6 @@
 /*
- * trials: other ways to store a dataset, and the pipeline without one of its steps, tried on a sample of the images. Each is made in memory and put through
- * the pipeline in this process, by one thread and the CPU's own clock, in rounds in which every way has its turn: so the ratios hold on a busy machine, and the daemon
- * that is measured beside it keeps its counters.
+ * trials: other ways to store a dataset, and the pipeline without one of its steps, tried on a sample of the images as trial.h does it: in memory and in this
+ * process, so that the daemon that is measured beside it keeps its counters.
  *
  * Results are plain values. One thread; the dataset is opened and closed within the call.
  */
@@ -9,14 +8,14 @@
 
 #include <stdint.h>
 
-enum trial_way {
-	TRIAL_STORED,  /* as the dataset holds it */
-	TRIAL_INDEX,   /* with an index beside each JPEG that can have one */
-	TRIAL_RECODE,  /* JPEGs that can have none turned into baseline ones without loss, all with an index */
-	TRIAL_QUALITY, /* JPEGs encoded again at the same size, with an index */
-	TRIAL_SMALLER, /* likewise, with a shorter side */
-	TRIAL_RAW,     /* the same as pixels */
-	TRIAL_COUNT
+enum way {
+	WAY_STORED,  /* as the dataset holds it */
+	WAY_INDEX,   /* with an index beside each JPEG that can have one */
+	WAY_RECODE,  /* JPEGs that can have none turned into baseline ones without loss, all with an index */
+	WAY_QUALITY, /* JPEGs encoded again at the same size, with an index */
+	WAY_SMALLER, /* likewise, with a shorter side */
+	WAY_RAW,     /* the same as pixels */
+	WAY_COUNT
 };
 
 enum {
@@ -44,8 +43,8 @@ struct trials {
 	/* Of the sampled: JPEGs, those without an index, and of these the ones that can have none. */
 	unsigned jpegs, unindexed, unindexable;
 	double side;	     /* mean of the shorter sides, pixels */
-	unsigned short_side; /* of TRIAL_SMALLER and TRIAL_RAW */
-	struct trial ways[TRIAL_COUNT];
+	unsigned short_side; /* of WAY_SMALLER and WAY_RAW */
+	struct trial ways[WAY_COUNT];
 	struct trial_step steps[TRIAL_STEPS_MAX];
 	unsigned step_count;
 };

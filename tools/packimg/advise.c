@@ -183,6 +183,7 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 static int measure(struct advise *advise, struct packimg_error *error)
 {
 	const struct advise_options *chosen = advise->options;
+	struct trial_run runs[WAYS_MAX];
 	struct progress progress;
 	int r = 0;
 
@@ -191,14 +192,19 @@ static int measure(struct advise *advise, struct packimg_error *error)
 		      chosen->quiet);
 	for (uint32_t i = 0; !r && i < advise->way_count; i++) {
 		r = trial_store(&advise->ways[i], advise->sample.images, advise->sample.count,
-				chosen->jobs, error);
+				chosen->jobs, command_interrupted, error);
 		progress_update(&progress, (i + 1) * advise->sample.count,
 				(i + 1) * advise->sample.bytes);
 	}
 	progress_clear(&progress);
+	for (uint32_t i = 0; i < advise->way_count; i++)
+		runs[i] = (struct trial_run){advise->ways[i].samples, advise->ways[i].images,
+					     advise->transform};
 	if (!r)
-		r = trial_measure(advise->ways, advise->way_count, advise->transform,
-				  chosen->seconds, error);
+		r = trial_measure(runs, advise->way_count, chosen->seconds, command_interrupted,
+				  error);
+	for (uint32_t i = 0; i < advise->way_count && !r; i++)
+		advise->ways[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
 	return r;
 }
 

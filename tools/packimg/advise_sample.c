@@ -6,8 +6,6 @@
 #include "text.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,30 +31,42 @@ static int reserve(struct advise_sample *sample, uint64_t wanted, uint64_t of)
 	return (int)(count > INT32_MAX ? INT32_MAX : count);
 }
 
-/* Adds the image that lies in held from offset on; its data are an offset until all are read. */
-static void add(struct advise_sample *sample, const char *name, size_t offset,
-		const struct packimg_sample *stored)
+static void add(struct advise_sample *sample, const struct trial_image *image, uint32_t width,
+		uint32_t height, bool jpeg)
 {
-	struct trial_image *image = &sample->images[sample->count];
-	size_t size = sample->bytes_held.size - offset;
+	sample->images[sample->count] = *image;
+	sample->short_sides[sample->count] = width < height ? width : height;
+	sample->jpegs += jpeg;
+	sample->bytes += image->stored ? image->stored->data_size : image->size;
+	sample->count++;
+}
+
+/* Adds the file that lies in held from offset on; its data are an offset until all are read. */
+static void add_file(struct advise_sample *sample, size_t offset)
+{
+	const struct trial_image image = {.data = (const uint8_t *)offset,
+					  .size = sample->bytes_held.size - offset};
 	struct packimg_error error;
 	struct image_info info;
 
 	/* formats that are none are no images; what is damaged deeper shows when it is stored */
-	if (image_probe(sample->bytes_held.data + offset, size, &info, &error)) {
+	if (image_probe(sample->bytes_held.data + offset, image.size, &info, &error)) {
 		sample->bytes_held.size = offset;
 		sample->unread++;
 		return;
 	}
-	*image = (struct trial_image){.name = name, .data = (const uint8_t *)offset, .size = size};
-	if (stored) {
-		sample->stored[sample->count] = *stored;
-		image->stored = &sample->stored[sample->count];
-	}
-	sample->short_sides[sample->count] = info.width < info.height ? info.width : info.height;
-	sample->jpegs += info.kind == IMAGE_JPEG;
-	sample->bytes += size;
-	sample->count++;
+	add(sample, &image, info.width, info.height, info.kind == IMAGE_JPEG);
+}
+
+static void add_stored(struct advise_sample *sample, const struct packimg_sample *stored)
+{
+	struct packimg_sample *kept = &sample->stored[sample->count];
+	const struct trial_image image = {.stored = kept};
+	bool jpeg = stored->codec == PACKIMG_CODEC_JPEG;
+
+	*kept = *stored;
+	sample->pixels |= !jpeg;
+	add(sample, &image, stored->width, stored->height, jpeg);
 }
 
 static int list(struct advise_sample *sample, const char *path, struct packimg_error *error)
@@ -111,47 +121,15 @@ static int read_source(struct advise_sample *sample, const char *path, uint64_t 
 		if (r)
 			held->size = offset, sample->unread++;
 		else
-			add(sample, chosen->name, offset, NULL);
+			add_file(sample, offset);
 	}
 	return 0;
-}
-
-/* A sample's image as a file: a JPEG's own bytes, pixels as PNG. */
-static int append_file(struct packimg_decoder *decoder, const struct packimg_sample *stored,
-		       struct buffer *held, struct packimg_error *error)
-{
-	struct packimg_region region = {.width = stored->width, .height = stored->height};
-	uint32_t channels = stored->channels == 1 ? 1 : 3;
-	struct packimg_pixels pixels;
-	struct buffer png = {0};
-	uint8_t *packed, *to;
-	int r;
-
-	/* JPEGs, too: what does not decode must not end a measurement */
-	r = packimg_decode(decoder, stored, &region, 0, 0, &pixels, error);
-	if (r)
-		return r;
-	if (stored->codec == PACKIMG_CODEC_JPEG)
-		return buffer_append(held, stored->data, stored->data_size);
-	packed = to = malloc((size_t)pixels.width * pixels.height * channels);
-	if (!packed)
-		return -ENOMEM;
-	for (uint32_t y = 0; y < pixels.height; y++)
-		for (uint32_t x = 0; x < pixels.width; x++, to += channels)
-			memcpy(to, pixels.data + y * pixels.stride + (size_t)x * 3, channels);
-	r = png_write(packed, pixels.width, pixels.height, channels, &png, error);
-	if (!r)
-		r = buffer_append(held, png.data, png.size);
-	buffer_deinit(&png);
-	free(packed);
-	return r;
 }
 
 static int read_dataset(struct advise_sample *sample, const char *path, uint64_t wanted,
 			struct packimg_error *error)
 {
 	struct packimg_decoder *decoder = NULL;
-	char name[32];
 	int count, r;
 
 	r = packimg_open(path, &sample->dataset, error);
@@ -162,29 +140,15 @@ static int read_dataset(struct advise_sample *sample, const char *path, uint64_t
 		return text_error(error, -ENOMEM, "out of memory");
 	for (int i = 0; i < count && !r; i++) {
 		uint64_t number = choose((uint64_t)i, (uint64_t)count, sample->of);
-		struct packimg_error ignored;
 		struct packimg_sample stored;
-		size_t offset = sample->bytes_held.size;
 
-		if (command_interrupted()) {
+		if (command_interrupted())
 			r = -EINTR;
-			break;
-		}
-		r = packimg_sample(sample->dataset, number, &stored) ?:
-			    packimg_sample_check(&stored) ?:
-			    append_file(decoder, &stored, &sample->bytes_held, &ignored);
-		if (r == -ENOMEM) {
-			text_error(error, r, "out of memory");
-		} else if (r) {
-			sample->bytes_held.size = offset;
+		else if (packimg_sample(sample->dataset, number, &stored) ||
+			 !trial_can_use(decoder, &stored))
 			sample->unread++;
-			r = 0;
-		} else {
-			snprintf(name, sizeof(name), "%" PRIu64, number);
-			sample->pixels |= stored.codec != PACKIMG_CODEC_JPEG;
-			add(sample, arena_copy(&sample->arena, name, strlen(name)), offset,
-			    &stored);
-		}
+		else
+			add_stored(sample, &stored);
 	}
 	packimg_decoder_free(decoder);
 	return r;
@@ -218,7 +182,7 @@ int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t 
 		return text_error(error, -ENOMEM, "out of memory");
 	if (r)
 		return r;
-	for (uint64_t i = 0; i < sample->count; i++)
+	for (uint64_t i = 0; i < sample->count && !sample->dataset; i++)
 		sample->images[i].data =
 			sample->bytes_held.data + (uintptr_t)sample->images[i].data;
 	qsort(sample->short_sides, sample->count, sizeof(*sample->short_sides), compare_sides);
@@ -233,5 +197,4 @@ void advise_sample_deinit(struct advise_sample *sample)
 	free(sample->stored);
 	free(sample->short_sides);
 	buffer_deinit(&sample->bytes_held);
-	arena_deinit(&sample->arena);
 }

@@ -20,7 +20,6 @@ struct advise_sample {
 	struct packimg *dataset;
 	struct packimg_sample *stored; /* a dataset's */
 	struct buffer bytes_held;
-	struct arena arena;
 };
 
 /* 0, -EINTR, -ENODATA when there are none, or what is wrong with the path. deinit also after failure. */

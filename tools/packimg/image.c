@@ -100,6 +100,59 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 	return 0;
 }
 
+/* Decoders give grey as three equal channels; one is enough. */
+static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
+		     struct packimg_error *error)
+{
+	size_t bytes = (size_t)pixels->width * pixels->height;
+	uint8_t *grey;
+
+	if (buffer_reserve(&reader->grey, bytes))
+		return text_error(error, -ENOMEM, "out of memory");
+	grey = reader->grey.data;
+	for (uint32_t y = 0; y < pixels->height; y++) {
+		const uint8_t *row = pixels->data + y * pixels->stride;
+
+		for (uint32_t x = 0; x < pixels->width; x++)
+			*grey++ = row[(size_t)x * 3];
+	}
+	pixels->data = reader->grey.data;
+	pixels->stride = pixels->width;
+	pixels->channels = 1;
+	return 0;
+}
+
+int image_read_sample(struct image_reader *reader, const struct packimg_sample *sample,
+		      uint32_t target_width, uint32_t target_height,
+		      struct image_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct packimg_region region = {.width = sample->width, .height = sample->height};
+	struct packimg_pixels decoded;
+	struct image_pixels pixels;
+	int r;
+
+	r = packimg_decode(reader->decoder, sample, &region, target_width, target_height, &decoded,
+			   error);
+	if (r)
+		return r;
+	pixels = (struct image_pixels){
+		.data = decoded.data,
+		.stride = decoded.stride,
+		.width = decoded.width,
+		.height = decoded.height,
+		.channels = 3,
+		.x = decoded.x,
+		.y = decoded.y,
+		.extent_width = decoded.region_width,
+		.extent_height = decoded.region_height,
+	};
+	if (sample->channels == 1)
+		r = keep_grey(reader, &pixels, error);
+	if (!r)
+		*ret_pixels = pixels;
+	return r;
+}
+
 static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t size,
 		     const struct image_info *info, const struct image_side *side,
 		     uint32_t target_width, uint32_t target_height, struct image_pixels *pixels,
@@ -119,26 +172,8 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 		.channels = info->channels,
 		.orientation = info->orientation,
 	};
-	struct packimg_region region = {.width = sample.width, .height = sample.height};
-	struct packimg_pixels decoded;
-	int r;
 
-	r = packimg_decode(reader->decoder, &sample, &region, target_width, target_height, &decoded,
-			   error);
-	if (r)
-		return r;
-	*pixels = (struct image_pixels){
-		.data = decoded.data,
-		.stride = decoded.stride,
-		.width = decoded.width,
-		.height = decoded.height,
-		.channels = 3,
-		.x = decoded.x,
-		.y = decoded.y,
-		.extent_width = decoded.region_width,
-		.extent_height = decoded.region_height,
-	};
-	return 0;
+	return image_read_sample(reader, &sample, target_width, target_height, pixels, error);
 }
 
 static int read_other(struct image_reader *reader, const uint8_t *data, size_t size,
@@ -175,29 +210,7 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	pixels->stride = (size_t)pixels->width * 3;
 	pixels->extent_width = pixels->width;
 	pixels->extent_height = pixels->height;
-	return 0;
-}
-
-/* Decoders give grey as three equal channels; one is enough. */
-static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
-		     struct packimg_error *error)
-{
-	size_t bytes = (size_t)pixels->width * pixels->height;
-	uint8_t *grey;
-
-	if (buffer_reserve(&reader->grey, bytes))
-		return text_error(error, -ENOMEM, "out of memory");
-	grey = reader->grey.data;
-	for (uint32_t y = 0; y < pixels->height; y++) {
-		const uint8_t *row = pixels->data + y * pixels->stride;
-
-		for (uint32_t x = 0; x < pixels->width; x++)
-			*grey++ = row[(size_t)x * 3];
-	}
-	pixels->data = reader->grey.data;
-	pixels->stride = pixels->width;
-	pixels->channels = 1;
-	return 0;
+	return info->channels == 1 ? keep_grey(reader, pixels, error) : 0;
 }
 
 int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
@@ -231,8 +244,6 @@ int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
 			      error);
 	else
 		r = read_other(reader, data, size, info, &pixels, error);
-	if (!r && info->channels == 1)
-		r = keep_grey(reader, &pixels, error);
 	if (!r)
 		*ret_pixels = pixels;
 	return r;

@@ -63,6 +63,9 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size, c
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
 	       const struct image_side *side, uint32_t target_width, uint32_t target_height, struct image_pixels *ret_pixels,
 	       struct packimg_error *error);
+/* The same of what a dataset holds. */
+int image_read_sample(struct image_reader *reader, const struct packimg_sample *sample, uint32_t target_width,
+		      uint32_t target_height, struct image_pixels *ret_pixels, struct packimg_error *error);
 
 /* 0 when the scan of a JPEG is followed by its end marker, -EBADMSG when it was cut off. Bytes after the end are allowed. */
 int jpeg_check_end(const uint8_t *data, size_t size, struct packimg_error *error);

@@ -266,76 +266,111 @@ static int encode(struct renderer *renderer, struct image_pixels *pixels, enum p
 	return 0;
 }
 
-static int render_pixels(struct renderer *renderer, enum packimg_codec codec, struct buffer *bytes,
-			 size_t offset, const struct image_info *info, uint32_t width,
-			 uint32_t height, struct statistics *statistics,
-			 struct rendered *ret_rendered, struct packimg_error *error)
+/* Brings pixels to the size and codec that rendered says, and leaves them encoded at offset. */
+static int store_pixels(struct renderer *renderer, struct image_pixels *pixels,
+			struct buffer *bytes, size_t offset, struct statistics *statistics,
+			struct rendered *rendered, struct packimg_error *error)
 {
-	bool sideways = info->orientation >= 5;
-	uint32_t upright_width = sideways ? info->height : info->width;
-	uint32_t upright_height = sideways ? info->width : info->height;
-	bool shrink = width != upright_width || height != upright_height;
-	struct image_pixels pixels;
+	struct image_info made;
 	const uint8_t *data;
-	size_t size;
 	int r;
 
-	r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info, NULL,
-		       shrink ? width : 0, shrink ? height : 0, &pixels, error);
-	if (!r)
-		r = resize_pixels(renderer, &pixels, width, height, error);
-	if (!r) {
-		add_statistics(statistics, &pixels);
-		r = encode(renderer, &pixels, &codec, &data, &size, error);
-	}
+	r = resize_pixels(renderer, pixels, rendered->width, rendered->height, error);
+	if (r)
+		return r;
+	add_statistics(statistics, pixels);
+	r = encode(renderer, pixels, &rendered->codec, &data, &rendered->data_size, error);
 	if (r)
 		return r;
 	bytes->size = offset;
-	if (buffer_append(bytes, data, size) || buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+	if (buffer_append(bytes, data, rendered->data_size) ||
+	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
 		return text_error(error, -ENOMEM, "out of memory");
-	struct rendered rendered = {
-		.data_size = size,
-		.width = width,
-		.height = height,
-		.codec = codec,
-		.channels = (uint8_t)pixels.channels,
-		.orientation = 1,
-		.kind = info->kind,
-	};
-	if (codec == PACKIMG_CODEC_JPEG) {
-		struct image_info made;
+	rendered->channels = (uint8_t)pixels->channels;
+	rendered->orientation = 1;
+	if (rendered->codec != PACKIMG_CODEC_JPEG)
+		return 0;
+	r = image_probe(bytes->data + offset, rendered->data_size, &made, error);
+	return r ? r : add_index(renderer, bytes, offset, &made, rendered, error);
+}
 
-		r = image_probe(bytes->data + offset, size, &made, error);
-		if (!r)
-			r = add_index(renderer, bytes, offset, &made, &rendered, error);
-		if (r)
-			return r;
-	}
-	*ret_rendered = rendered;
-	return 0;
+static int render_probed(struct renderer *renderer, const char *name, struct buffer *bytes,
+			 size_t offset, struct image_info *info, struct statistics *statistics,
+			 struct rendered *ret_rendered, struct packimg_error *error)
+{
+	const struct render_options *options = &renderer->options;
+	uint32_t width, height;
+	uint32_t upright_width = info->orientation >= 5 ? info->height : info->width;
+	uint32_t upright_height = info->orientation >= 5 ? info->width : info->height;
+	struct rendered rendered = {.codec = choose_codec(options, name, info), .kind = info->kind};
+	struct image_pixels pixels;
+	bool shrink;
+	int r;
+
+	render_target_size(options, upright_width, upright_height, &width, &height);
+	shrink = width != upright_width || height != upright_height;
+	if (rendered.codec == PACKIMG_CODEC_JPEG && options->verbatim && info->kind == IMAGE_JPEG &&
+	    !shrink)
+		return keep_verbatim(renderer, bytes, offset, info, statistics, ret_rendered,
+				     error);
+	r = image_read(&renderer->reader, bytes->data + offset, bytes->size - offset, info, NULL,
+		       shrink ? width : 0, shrink ? height : 0, &pixels, error);
+	rendered.width = width;
+	rendered.height = height;
+	if (!r)
+		r = store_pixels(renderer, &pixels, bytes, offset, statistics, &rendered, error);
+	if (!r)
+		*ret_rendered = rendered;
+	return r;
 }
 
 int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes,
 		    size_t offset, struct statistics *statistics, struct rendered *ret_rendered,
 		    struct packimg_error *error)
 {
-	const struct render_options *options = &renderer->options;
-	uint32_t width, height, upright_width, upright_height;
-	enum packimg_codec codec;
+	struct image_info info;
+	int r = image_probe(bytes->data + offset, bytes->size - offset, &info, error);
+
+	return r ? r
+		 : render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
+				 error);
+}
+
+static int render_stored_jpeg(struct renderer *renderer, const struct packimg_sample *sample,
+			      struct buffer *bytes, struct rendered *ret_rendered,
+			      struct packimg_error *error)
+{
+	size_t offset = bytes->size;
 	struct image_info info;
 	int r;
 
-	r = image_probe(bytes->data + offset, bytes->size - offset, &info, error);
-	if (r)
-		return r;
-	codec = choose_codec(options, name, &info);
-	upright_width = info.orientation >= 5 ? info.height : info.width;
-	upright_height = info.orientation >= 5 ? info.width : info.height;
-	render_target_size(options, upright_width, upright_height, &width, &height);
-	if (codec == PACKIMG_CODEC_JPEG && options->verbatim && info.kind == IMAGE_JPEG &&
-	    width == upright_width && height == upright_height)
-		return keep_verbatim(renderer, bytes, offset, &info, statistics, ret_rendered,
-				     error);
-	return render_pixels(renderer, codec, bytes, offset, &info, width, height, statistics,
-			     ret_rendered, error);
+	if (buffer_append(bytes, sample->data, sample->data_size) ||
+	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		return text_error(error, -ENOMEM, "out of memory");
+	r = image_probe(bytes->data + offset, sample->data_size, &info, error);
+	/* SPEC.md, "Orientation": in a dataset a JPEG's own does not count */
+	info.orientation = sample->orientation;
+	return r ? r : render_probed(renderer, "", bytes, offset, &info, NULL, ret_rendered, error);
+}
+
+int renderer_render_stored(struct renderer *renderer, const struct packimg_sample *sample,
+			   struct buffer *bytes, struct rendered *ret_rendered,
+			   struct packimg_error *error)
+{
+	const struct image_info info = {.kind = IMAGE_PNG};
+	struct rendered rendered = {.codec = choose_codec(&renderer->options, "", &info),
+				    .kind = info.kind};
+	struct image_pixels pixels;
+	int r;
+
+	if (sample->codec == PACKIMG_CODEC_JPEG)
+		return render_stored_jpeg(renderer, sample, bytes, ret_rendered, error);
+	r = image_read_sample(&renderer->reader, sample, 0, 0, &pixels, error);
+	render_target_size(&renderer->options, sample->width, sample->height, &rendered.width,
+			   &rendered.height);
+	if (!r)
+		r = store_pixels(renderer, &pixels, bytes, bytes->size, NULL, &rendered, error);
+	if (!r)
+		*ret_rendered = rendered;
+	return r;
 }

@@ -55,6 +55,9 @@ void renderer_deinit(struct renderer *renderer);
 int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes, size_t offset,
 		    struct statistics *statistics, struct rendered *ret_rendered,
 		    struct packimg_error *error);
+/* Renders what a dataset holds, pixels as if they came from a PNG, and appends what to store instead. */
+int renderer_render_stored(struct renderer *renderer, const struct packimg_sample *sample, struct buffer *bytes,
+			   struct rendered *ret_rendered, struct packimg_error *error);
 /* The size that the limits leave of an image, never larger, never empty. */
 void render_target_size(const struct render_options *options, uint32_t width, uint32_t height,
 			uint32_t *ret_width, uint32_t *ret_height);

@@ -1,7 +1,6 @@
 #include "trial.h"
 
 #include "augment/transform.h"
-#include "command.h"
 #include "render.h"
 #include "text.h"
 #include "workers.h"
@@ -57,6 +56,7 @@ static struct render_options render_options(const struct trial_way *way)
 		.zstd_level = ZSTD_LEVEL,
 		.other = PACKIMG_CODEC_JPEG,
 		.index = way->kind != TRIAL_BARE,
+		.transcode = way->transcode,
 		/* what does not decode must not end a measurement */
 		.check = true,
 	};
@@ -94,22 +94,33 @@ static void worker_free(void *worker)
 	free(worker);
 }
 
+/* Appends what is stored of an image. */
+static int render(struct renderer *renderer, const struct trial_image *image, struct buffer *bytes,
+		  struct outcome *outcome)
+{
+	size_t offset = bytes->size;
+
+	if (image->stored)
+		return renderer_render_stored(renderer, image->stored, bytes, &outcome->rendered,
+					      &outcome->error);
+	if (buffer_append(bytes, image->data, image->size) ||
+	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		return text_error(&outcome->error, -ENOMEM, "out of memory");
+	return renderer_render(renderer, "", bytes, offset, NULL, &outcome->rendered,
+			       &outcome->error);
+}
+
 static void run_block(void *context, void *worker, struct work_block *block)
 {
 	const struct storing *storing = context;
 	struct buffer *bytes = &block->bytes;
 
 	for (uint32_t i = 0; i < block->count; i++) {
-		const struct trial_image *image = &storing->images[block->first + i];
 		struct outcome *outcome = (struct outcome *)block->results + i;
 
 		outcome->offset = bytes->size;
 		outcome->status =
-			buffer_append(bytes, image->data, image->size) ||
-					buffer_reserve(bytes, bytes->size + IMAGE_PADDING)
-				? text_error(&outcome->error, -ENOMEM, "out of memory")
-				: renderer_render(worker, image->name, bytes, outcome->offset, NULL,
-						  &outcome->rendered, &outcome->error);
+			render(worker, &storing->images[block->first + i], bytes, outcome);
 		if (outcome->status)
 			bytes->size = outcome->offset;
 	}
@@ -127,9 +138,10 @@ static int hold(struct buffer *held, const uint8_t *data, size_t size, size_t *r
 }
 
 /* Takes one image's outcome in; pointers of samples are offsets for now. */
-static int take(struct trial_way *way, struct buffer *held, const struct work_block *block,
-		uint32_t number)
+static int take(struct trial_way *way, const struct trial_image *images, struct buffer *held,
+		const struct work_block *block, uint32_t number)
 {
+	const struct packimg_sample *stored = images[block->first + number].stored;
 	const struct outcome *outcome = (const struct outcome *)block->results + number;
 	const struct rendered *rendered = &outcome->rendered;
 	const uint8_t *data = block->bytes.data + outcome->offset;
@@ -145,7 +157,7 @@ static int take(struct trial_way *way, struct buffer *held, const struct work_bl
 	     hold(held, data + rendered->data_size, rendered->side_size, &side_offset)))
 		return -ENOMEM;
 	way->samples[way->images] = (struct packimg_sample){
-		.index = block->first + number,
+		.index = stored ? stored->index : block->first + number,
 		.data = (const uint8_t *)data_offset,
 		.side = (const uint8_t *)side_offset, /* 0: none, as data come first */
 		.data_size = (uint32_t)rendered->data_size,
@@ -183,7 +195,7 @@ static int settle(struct trial_way *way, const struct buffer *held)
 }
 
 static int render_all(struct trial_way *way, const struct trial_image *images, uint64_t count,
-		      unsigned jobs, struct buffer *held)
+		      unsigned jobs, bool (*stop)(void), struct buffer *held)
 {
 	struct storing storing = {.way = way, .images = images, .options = render_options(way)};
 	const struct workers_setup setup = {
@@ -204,13 +216,13 @@ static int render_all(struct trial_way *way, const struct trial_image *images, u
 	if (r)
 		return r;
 	while (!r) {
-		r = command_interrupted() ? -EINTR : workers_next(workers, 100, &block);
+		r = stop && stop() ? -EINTR : workers_next(workers, 100, &block);
 		if (r == WORKERS_WAIT) {
 			r = 0;
 			continue;
 		}
 		for (uint32_t i = 0; !r && i < block->count; i++)
-			r = take(way, held, block, i);
+			r = take(way, images, held, block, i);
 	}
 	workers_free(workers);
 	return r == WORKERS_END ? 0 : r;
@@ -227,8 +239,17 @@ static void take_stored(struct trial_way *way, const struct trial_image *images,
 	}
 }
 
+bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample)
+{
+	const struct packimg_region region = {.width = sample->width, .height = sample->height};
+	struct packimg_pixels pixels;
+
+	return !packimg_sample_check(sample) &&
+	       !packimg_decode(decoder, sample, &region, 0, 0, &pixels, NULL);
+}
+
 int trial_store(struct trial_way *way, const struct trial_image *images, uint64_t count,
-		unsigned jobs, struct packimg_error *error)
+		unsigned jobs, bool (*stop)(void), struct packimg_error *error)
 {
 	struct buffer held = {0};
 	int r = 0;
@@ -240,7 +261,7 @@ int trial_store(struct trial_way *way, const struct trial_image *images, uint64_
 		take_stored(way, images, count);
 		return 0;
 	}
-	r = render_all(way, images, count, jobs, &held);
+	r = render_all(way, images, count, jobs, stop, &held);
 	if (!r)
 		r = settle(way, &held);
 	buffer_deinit(&held);
@@ -267,18 +288,19 @@ static double cpu_now_s(void)
 }
 
 struct measurement {
-	const struct transform *transform;
 	struct transform_scratch *scratch;
 	uint8_t *targets;
 	size_t target_size;
+	double seconds; /* of a turn */
+	bool (*stop)(void);
 };
 
 /* Every image once, with the crops of that epoch. */
-static int run_epoch(const struct measurement *m, const struct trial_way *way, uint64_t epoch,
+static int run_epoch(const struct measurement *m, const struct trial_run *run, uint64_t epoch,
 		     struct packimg_error *error)
 {
-	for (uint64_t i = 0; i < way->images; i++) {
-		int r = transform_apply(m->transform, m->scratch, &way->samples[i], 0, epoch,
+	for (uint64_t i = 0; i < run->count; i++) {
+		int r = transform_apply(run->transform, m->scratch, &run->samples[i], 0, epoch,
 					m->targets + i % TARGETS * m->target_size, NULL, error);
 		if (r)
 			return r;
@@ -286,22 +308,22 @@ static int run_epoch(const struct measurement *m, const struct trial_way *way, u
 	return 0;
 }
 
-/* One turn of a way: at least so long, whole epochs. Epochs go on from turn to turn. */
-static int run_turn(const struct measurement *m, const struct trial_way *way, double seconds,
-		    uint64_t *epoch, double *ret_images_per_s, struct packimg_error *error)
+/* One turn: at least so long, whole epochs. */
+static int run_turn(const struct measurement *m, const struct trial_run *run, uint64_t epoch,
+		    double *ret_image_s, struct packimg_error *error)
 {
 	uint64_t images = 0;
 	double start_s = cpu_now_s(), spent_s;
 
 	do {
-		int r = command_interrupted() ? -EINTR : run_epoch(m, way, (*epoch)++, error);
+		int r = m->stop && m->stop() ? -EINTR : run_epoch(m, run, epoch++, error);
 
 		if (r)
 			return r;
-		images += way->images;
+		images += run->count;
 		spent_s = cpu_now_s() - start_s;
-	} while (spent_s < seconds);
-	*ret_images_per_s = (double)images / spent_s;
+	} while (spent_s < m->seconds);
+	*ret_image_s = spent_s / (double)images;
 	return 0;
 }
 
@@ -312,46 +334,47 @@ static int compare_doubles(const void *a, const void *b)
 	return p < q ? -1 : p > q;
 }
 
-static int measure_rounds(const struct measurement *m, struct trial_way *ways, uint32_t count,
-			  double seconds, struct packimg_error *error)
+static int measure_rounds(const struct measurement *m, struct trial_run *runs, uint32_t count,
+			  struct packimg_error *error)
 {
-	double(*rates)[ROUNDS] = calloc(count, sizeof(*rates));
-	int r = rates ? 0 : text_error(error, -ENOMEM, "out of memory");
+	double(*turns)[ROUNDS] = calloc(count, sizeof(*turns));
+	int r = turns ? 0 : text_error(error, -ENOMEM, "out of memory");
 
 	for (uint64_t round = 0; !r && round < ROUNDS; round++)
-		for (uint32_t w = 0; !r && w < count; w++) {
-			uint64_t epoch = round << 32;
-
-			if (!ways[w].images)
+		for (uint32_t i = 0; !r && i < count; i++) {
+			if (!runs[i].count)
 				continue;
 			if (round == 0) /* memory grows, caches and tables fill */
-				r = run_epoch(m, &ways[w], 0, error);
+				r = run_epoch(m, &runs[i], 0, error);
 			if (!r)
-				r = run_turn(m, &ways[w], seconds / ROUNDS, &epoch,
-					     &rates[w][round], error);
+				r = run_turn(m, &runs[i], round << 32, &turns[i][round], error);
 		}
-	for (uint32_t w = 0; !r && w < count; w++) {
-		qsort(rates[w], ROUNDS, sizeof(double), compare_doubles);
-		ways[w].images_per_s = rates[w][ROUNDS / 2];
+	for (uint32_t i = 0; !r && i < count; i++) {
+		qsort(turns[i], ROUNDS, sizeof(double), compare_doubles);
+		runs[i].image_s = turns[i][ROUNDS / 2];
 	}
-	free(rates);
+	free(turns);
 	return r;
 }
 
-int trial_measure(struct trial_way *ways, uint32_t count, const struct transform *transform,
-		  double seconds, struct packimg_error *error)
+int trial_measure(struct trial_run *runs, uint32_t count, double seconds, bool (*stop)(void),
+		  struct packimg_error *error)
 {
-	struct measurement m = {.transform = transform,
-				.target_size = transform_sample_size_max(transform)};
+	struct measurement m = {.seconds = seconds / ROUNDS, .stop = stop};
 	int r;
 
-	m.target_size = (m.target_size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+	for (uint32_t i = 0; i < count; i++) {
+		size_t size = transform_sample_size_max(runs[i].transform);
+
+		size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+		m.target_size = size > m.target_size ? size : m.target_size;
+	}
 	m.targets = aligned_alloc(ALIGN, m.target_size * TARGETS);
 	r = m.targets ? transform_scratch_new(&m.scratch) : -ENOMEM;
 	if (r)
 		text_error(error, r, "%s", strerror(-r));
 	else
-		r = measure_rounds(&m, ways, count, seconds, error);
+		r = measure_rounds(&m, runs, count, error);
 	if (m.scratch)
 		transform_scratch_free(m.scratch);
 	free(m.targets);

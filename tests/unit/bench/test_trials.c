@@ -93,17 +93,17 @@ static void ways(void **state)
 	assert_int_equal(t.unindexable, 0);
 	assert_int_equal(t.short_side, 32);
 	assert_true(t.side == SIDE);
-	assert_int_equal(t.ways[TRIAL_STORED].changed, IMAGES);
-	assert_int_equal(t.ways[TRIAL_INDEX].changed, 4);
-	assert_int_equal(t.ways[TRIAL_RECODE].changed, 0);
-	assert_int_equal(t.ways[TRIAL_QUALITY].changed, 8);
-	assert_int_equal(t.ways[TRIAL_SMALLER].changed, IMAGES);
-	assert_int_equal(t.ways[TRIAL_RAW].changed, IMAGES);
-	assert_true(t.ways[TRIAL_RAW].bytes == 32 * 32 * 3);
-	assert_true(t.ways[TRIAL_SMALLER].bytes < t.ways[TRIAL_RAW].bytes);
-	assert_true(t.ways[TRIAL_INDEX].bytes > t.ways[TRIAL_STORED].bytes);
-	for (enum trial_way way = 0; way < TRIAL_COUNT; way++)
-		assert_true(t.ways[way].image_us > 0 || way == TRIAL_RECODE);
+	assert_int_equal(t.ways[WAY_STORED].changed, IMAGES);
+	assert_int_equal(t.ways[WAY_INDEX].changed, 4);
+	assert_int_equal(t.ways[WAY_RECODE].changed, 0);
+	assert_int_equal(t.ways[WAY_QUALITY].changed, 8);
+	assert_int_equal(t.ways[WAY_SMALLER].changed, IMAGES);
+	assert_int_equal(t.ways[WAY_RAW].changed, IMAGES);
+	assert_true(t.ways[WAY_RAW].bytes == 32 * 32 * 3);
+	assert_true(t.ways[WAY_SMALLER].bytes < t.ways[WAY_RAW].bytes);
+	assert_true(t.ways[WAY_INDEX].bytes > t.ways[WAY_STORED].bytes);
+	for (enum way way = 0; way < WAY_COUNT; way++)
+		assert_true(t.ways[way].image_us > 0 || way == WAY_RECODE);
 	assert_true(trials_resident(path) > 0 && trials_resident(path) <= 1);
 }
 
@@ -130,9 +130,9 @@ static void steps(void **state)
 	/* Of the stored pixels nothing can be left out, nor can they be smaller. */
 	assert_int_equal(trials_measure(path, "", &t, error), 0);
 	assert_int_equal(t.step_count, 0);
-	assert_int_equal(t.ways[TRIAL_SMALLER].changed, 0);
-	assert_int_equal(t.ways[TRIAL_RAW].changed, 8);
-	assert_true(t.ways[TRIAL_RAW].bytes == SIDE * SIDE * 3);
+	assert_int_equal(t.ways[WAY_SMALLER].changed, 0);
+	assert_int_equal(t.ways[WAY_RAW].changed, 8);
+	assert_true(t.ways[WAY_RAW].bytes == SIDE * SIDE * 3);
 }
 
 static void mistakes(void **state)

@@ -1,0 +1,100 @@
+/* What ways make of a dataset's images, and that runs of them are measured. */
+#include "trial.h"
+
+#include "augment/transform.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { WIDTH = 64, HEIGHT = 32 };
+
+static _Alignas(64) uint8_t grey[WIDTH * HEIGHT + 64];
+static struct packimg_encoder *encoder;
+static struct packimg_sample
+	stored[2]; /* a JPEG that the dataset says lies on its side, and grey pixels */
+
+static int set_up(void **state)
+{
+	const uint8_t *data;
+	size_t size;
+
+	for (size_t i = 0; i < (size_t)WIDTH * HEIGHT; i++)
+		grey[i] = (uint8_t)(i * 7 >> 3);
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_encode_jpeg(encoder, grey, WIDTH, WIDTH, HEIGHT, 1, 90, false,
+					     &data, &size),
+			 0);
+	stored[0] = (struct packimg_sample){.index = 5,
+					    .data = data,
+					    .data_size = (uint32_t)size,
+					    .width = HEIGHT,
+					    .height = WIDTH,
+					    .codec = PACKIMG_CODEC_JPEG,
+					    .channels = 1,
+					    .orientation = 6};
+	stored[1] = (struct packimg_sample){.index = 9,
+					    .data = grey,
+					    .data_size = WIDTH * HEIGHT,
+					    .width = WIDTH,
+					    .height = HEIGHT,
+					    .codec = PACKIMG_CODEC_RAW,
+					    .channels = 1,
+					    .orientation = 1};
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	packimg_encoder_free(encoder);
+	return 0;
+}
+
+static void test_ways(void **state)
+{
+	const struct trial_image images[] = {{.stored = &stored[0]}, {.stored = &stored[1]}};
+	struct trial_way ways[] = {{.kind = TRIAL_STORED},
+				   {.kind = TRIAL_VERBATIM},
+				   {.kind = TRIAL_BARE},
+				   {.kind = TRIAL_JPEG, .short_side = 16, .quality = 90},
+				   {.kind = TRIAL_RAW}};
+	enum { COUNT = sizeof(ways) / sizeof(*ways) };
+	struct trial_run runs[COUNT];
+	struct transform *transform;
+	struct transform_error fault;
+	struct packimg_error error;
+
+	assert_int_equal(transform_parse("random_resized_crop(8)", &transform, &fault), 0);
+	for (int i = 0; i < COUNT; i++) {
+		const struct trial_way *way = &ways[i];
+		uint32_t scale = way->short_side ? 2 : 1;
+
+		assert_int_equal(trial_store(&ways[i], images, 2, 1, NULL, &error), 0);
+		assert_int_equal(way->images, 2);
+		for (int j = 0; j < 2; j++) {
+			assert_int_equal(way->samples[j].index, stored[j].index);
+			assert_int_equal(way->samples[j].width, stored[j].width / scale);
+			assert_int_equal(way->samples[j].height, stored[j].height / scale);
+			assert_int_equal(way->samples[j].channels, 1);
+		}
+		assert_int_equal(way->samples[0].orientation, way->kind <= TRIAL_BARE ? 6 : 1);
+		assert_int_equal(way->index_bytes > 0,
+				 way->kind == TRIAL_VERBATIM || way->kind == TRIAL_JPEG);
+		runs[i] = (struct trial_run){way->samples, way->images, transform};
+	}
+	assert_int_equal(ways[4].bytes, 2 * WIDTH * HEIGHT);
+	assert_int_equal(trial_measure(runs, COUNT, 0, NULL, &error), 0);
+	for (int i = 0; i < COUNT; i++) {
+		assert_true(runs[i].image_s > 0);
+		trial_drop(&ways[i]);
+	}
+	transform_free(transform);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways)};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
