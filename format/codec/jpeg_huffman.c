@@ -213,7 +213,12 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 		} else if (mark[1] == 0xd0 + (count & 7) && count < segment_max) {
 			segments[count++] = (uint32_t)(out - output);
 		} else if (mark[1] == 0xff) {
-			data = mark + 1;
+			/* Fill bytes may stand before markers only; behind others libjpeg-turbo's pixels are its own affair. */
+			while (data < end && *data == 0xff)
+				data++;
+			if (data == end || *data == 0)
+				break;
+			data--;
 		} else {
 			break;
 		}
