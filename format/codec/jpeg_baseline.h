@@ -2,8 +2,8 @@
  * Our own decoder of baseline JPEGs: a region of the image, at 1/1, 1/2, 1/4 or 1/8, to RGB. Pixels equal libjpeg-turbo's (JDCT_ISLOW,
  * fancy upsampling) bit for bit, save where coefficients are so large, as no image of 8 bits has them, that 16 bits overflow
  * between the passes of the inverse DCT: there ours are still the same on every CPU, the library's are not. With an index into the
- * scan it begins at the region's first row, decodes several rows at once and leaves each at the region's right edge; without one
- * it decodes from the top and drops the rows above. Nothing below the region is read. One object belongs to one thread and keeps
+ * scan it begins at the region's first row, in each row at the last entry before the region, decodes several rows at once and leaves each at the region's right edge;
+ * without one it decodes from the top, or from the last restart marker before the region, and drops what is above. Nothing below the region is read. One object belongs to one thread and keeps
  * its buffers from image to image.
  */
 #pragma once

@@ -1,6 +1,6 @@
 /*
  * Several places of one scan decoded at once. A Huffman stream is a chain of dependent loads and shifts; four independent ones
- * interleaved in one loop hide each other's latency. Where rows begin is known from an index (jpeg_index.h). Plain values of the caller, no ownership; memory
+ * interleaved in one loop hide each other's latency. Where rows, and places inside them, begin is known from an index (jpeg_index.h). Plain values of the caller, no ownership; memory
  * safety does not depend on the index, the tables or the scan being right.
  */
 #pragma once
