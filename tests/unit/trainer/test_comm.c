@@ -1,0 +1,159 @@
+/* Every operation between ranks, on as many as there are: run alone, and under mpirun. COMM_WORLD is how many there should be. */
+#include "comm.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SUMS  6
+#define COUNT 300000 /* more than any transport sends at once */
+
+static struct comm *comm;
+
+/* Values whose sums are exact, different in every rank and place. */
+static double value(unsigned rank, unsigned sum, size_t i)
+{
+	return (double)((rank + 1) * 7 + sum * 3 + i % 1000) / 8;
+}
+
+static double total(unsigned sum, size_t i)
+{
+	double all = 0;
+
+	for (unsigned rank = 0; rank < comm->world; rank++)
+		all += value(rank, sum, i);
+	return all;
+}
+
+static void test_place(void **state)
+{
+	const char *world = getenv("COMM_WORLD");
+	struct {
+		unsigned rank, local_rank, leader;
+	} mine = {comm->rank, comm->local_rank, comm->leader}, *all;
+
+	assert_int_equal(comm->world, world ? atoi(world) : 1);
+	assert_true(comm->rank < comm->world);
+	/* mpirun was told not to bind, and all are on one machine */
+	assert_int_equal(comm->local_world, comm->world);
+	assert_int_equal(comm->sharers, comm->world);
+	all = calloc(comm->world, sizeof(*all));
+	assert_int_equal(comm_gather(comm, &mine, sizeof(mine), all), 0);
+	for (unsigned i = 0; i < comm->world; i++) {
+		assert_int_equal(all[i].rank, i);
+		assert_int_equal(all[i].local_rank, i);
+		assert_int_equal(all[i].leader, 0);
+	}
+	free(all);
+}
+
+static void test_sums(void **state)
+{
+	float *floats[SUMS];
+	double *doubles = malloc(COUNT * sizeof(*doubles));
+	unsigned requests[SUMS];
+
+	/* several under way, another one in between, and the waits in another order than the starts */
+	for (unsigned s = 0; s < SUMS; s++) {
+		floats[s] = malloc(COUNT * sizeof(float));
+		for (size_t i = 0; i < COUNT; i++)
+			floats[s][i] = (float)value(comm->rank, s, i);
+		assert_int_equal(comm_sum_start(comm, floats[s], s ? COUNT / s : COUNT, COMM_FLOAT,
+						&requests[s]),
+				 0);
+		assert_int_equal(comm_progress(comm), 0);
+	}
+	for (size_t i = 0; i < COUNT; i++)
+		doubles[i] = value(comm->rank, 9, i);
+	assert_int_equal(comm_sum(comm, doubles, COUNT, COMM_DOUBLE), 0);
+	for (unsigned s = SUMS; s-- > 0;) {
+		size_t count = s ? COUNT / s : COUNT;
+
+		assert_int_equal(comm_wait(comm, requests[s]), 0);
+		for (size_t i = 0; i < COUNT; i++)
+			assert_true((double)floats[s][i] ==
+				    (i < count ? total(s, i) : value(comm->rank, s, i)));
+		free(floats[s]);
+	}
+	for (size_t i = 0; i < COUNT; i++)
+		assert_true(doubles[i] == total(9, i));
+	free(doubles);
+}
+
+/* Sums that round have the same bits everywhere. */
+static void test_same_bits(void **state)
+{
+	static const size_t counts[] = {1, 3, 1000, COUNT};
+
+	for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
+		size_t size = counts[k] * sizeof(float);
+		float *mine = malloc(size), *all = malloc(size * comm->world);
+
+		for (size_t i = 0; i < counts[k]; i++)
+			mine[i] = 1.0f / (float)(i + 1 + comm->rank * 17);
+		assert_int_equal(comm_sum(comm, mine, counts[k], COMM_FLOAT), 0);
+		assert_int_equal(comm_gather(comm, mine, size, all), 0);
+		for (unsigned rank = 0; rank < comm->world; rank++)
+			assert_memory_equal(all + rank * counts[k], mine, size);
+		free(mine);
+		free(all);
+	}
+}
+
+static void test_broadcast(void **state)
+{
+	char text[100];
+
+	for (unsigned root = 0; root < comm->world; root++) {
+		snprintf(text, sizeof(text), "rank %u speaks", comm->rank);
+		assert_int_equal(comm_broadcast(comm, text, sizeof(text), root), 0);
+		assert_int_equal(strtoul(text + 5, NULL, 10), root);
+	}
+}
+
+static void test_too_many(void **state)
+{
+	static float values[COMM_REQUESTS_MAX + 1];
+	unsigned requests[COMM_REQUESTS_MAX + 1];
+
+	assert_int_equal(comm_sum_start(comm, values, COMM_COUNT_MAX + 1, COMM_FLOAT, requests),
+			 -EINVAL);
+	assert_non_null(strstr(comm_error(comm), "elements"));
+	if (comm->world == 1)
+		return;
+	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
+		assert_int_equal(comm_sum_start(comm, &values[i], 1, COMM_FLOAT, &requests[i]), 0);
+	assert_int_equal(comm_sum_start(comm, &values[COMM_REQUESTS_MAX], 1, COMM_FLOAT,
+					&requests[COMM_REQUESTS_MAX]),
+			 -EBUSY);
+	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
+		assert_int_equal(comm_wait(comm, requests[i]), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_place),	  cmocka_unit_test(test_sums),
+		cmocka_unit_test(test_same_bits), cmocka_unit_test(test_broadcast),
+		cmocka_unit_test(test_too_many),
+	};
+	char error[COMM_ERROR_MAX];
+	int failed;
+
+	if (comm_open(&comm, error) < 0) {
+		fprintf(stderr, "%s\n", error);
+		return 1;
+	}
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	/* the others may be waiting for what this rank has left out */
+	if (failed)
+		comm_abort(comm);
+	comm_close(comm);
+	return 0;
+}

@@ -1,0 +1,22 @@
+/* Between comm.c, which checks, and what carries the ranks: mpi.c. Operations are those of comm.h, with arguments that are valid. */
+#ifndef TRAINER_DEVICE_COMM_CARRIER_H
+#define TRAINER_DEVICE_COMM_CARRIER_H
+
+#include "comm.h"
+
+struct comm_ops {
+	void (*close)(struct comm *comm);
+	int (*sum_start)(struct comm *comm, void *values, size_t count, enum comm_element element, unsigned *ret_request);
+	int (*progress)(struct comm *comm);
+	int (*wait)(struct comm *comm, unsigned request);
+	int (*broadcast)(struct comm *comm, void *bytes, size_t size, unsigned root);
+	int (*gather)(struct comm *comm, const void *mine, size_t size, void *ret_all);
+	void (*abort)(struct comm *comm);
+};
+
+#ifdef HAVE_MPI
+/* For a process that MPI launched. */
+int comm_mpi_open(struct comm **ret_comm, char *error);
+#endif
+
+#endif

@@ -1,0 +1,120 @@
+/* Which ranks there are, and what needs no other rank. */
+#include "carrier.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What launchers tell their processes: Open MPI's mpirun, then MPICH's and Slurm's (PMI), then any that speaks PMIx. */
+static bool launched(void)
+{
+	return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("PMIX_RANK");
+}
+
+static int open_alone(struct comm **ret_comm, char *error)
+{
+	struct comm *comm = calloc(1, sizeof(*comm));
+
+	if (!comm) {
+		snprintf(error, COMM_ERROR_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	comm->world = comm->local_world = comm->sharers = 1;
+	*ret_comm = comm;
+	return 0;
+}
+
+int comm_open(struct comm **ret_comm, char *error)
+{
+	const char *size;
+	int r;
+
+	if (!launched())
+		return open_alone(ret_comm, error);
+	size = getenv("OMPI_COMM_WORLD_SIZE");
+	if (!size)
+		size = getenv("PMI_SIZE");
+#ifdef HAVE_MPI
+	r = comm_mpi_open(ret_comm, error);
+	if (r < 0 || (*ret_comm)->world > 1 || !size || !strcmp(size, "1"))
+		return r;
+	comm_close(*ret_comm);
+	r = snprintf(error, COMM_ERROR_MAX,
+		     "launched as one of %s ranks, but MPI finds none of the others: the launcher "
+		     "is not of the MPI that this program was built with",
+		     size);
+#else
+	if (size && !strcmp(size, "1"))
+		return open_alone(ret_comm, error);
+	r = snprintf(error, COMM_ERROR_MAX,
+		     "launched as one of %s ranks, but built without MPI: install libopenmpi-dev "
+		     "and build again, or run it without mpirun",
+		     size ? size : "several");
+#endif
+	return r < 0 ? r : -ENOTSUP;
+}
+
+void comm_close(struct comm *comm)
+{
+	if (comm && comm->ops)
+		comm->ops->close(comm);
+	else
+		free(comm);
+}
+
+const char *comm_error(const struct comm *comm)
+{
+	return comm->error;
+}
+
+int comm_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element,
+		   unsigned *ret_request)
+{
+	*ret_request = 0;
+	if (count > COMM_COUNT_MAX) {
+		snprintf(comm->error, COMM_ERROR_MAX, "a sum of %zu elements is above %zu", count,
+			 COMM_COUNT_MAX);
+		return -EINVAL;
+	}
+	return comm->ops ? comm->ops->sum_start(comm, values, count, element, ret_request) : 0;
+}
+
+int comm_progress(struct comm *comm)
+{
+	return comm->ops ? comm->ops->progress(comm) : 0;
+}
+
+int comm_wait(struct comm *comm, unsigned request)
+{
+	return comm->ops ? comm->ops->wait(comm, request) : 0;
+}
+
+int comm_sum(struct comm *comm, void *values, size_t count, enum comm_element element)
+{
+	unsigned request;
+	int r = comm_sum_start(comm, values, count, element, &request);
+
+	return r < 0 ? r : comm_wait(comm, request);
+}
+
+int comm_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root)
+{
+	return comm->ops ? comm->ops->broadcast(comm, bytes, size, root) : 0;
+}
+
+int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all)
+{
+	if (comm->ops)
+		return comm->ops->gather(comm, mine, size, ret_all);
+	memcpy(ret_all, mine, size);
+	return 0;
+}
+
+void comm_abort(struct comm *comm)
+{
+	if (comm->ops)
+		comm->ops->abort(comm);
+	_Exit(EXIT_FAILURE);
+}

@@ -1,0 +1,202 @@
+/* Ranks carried by MPI. */
+#include "carrier.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BROADCAST_BYTES ((size_t)1 << 30) /* of one call: MPI counts in int */
+
+struct comm_mpi {
+	struct comm base;
+	MPI_Comm ranks;
+	bool used[COMM_REQUESTS_MAX];
+	MPI_Request requests[COMM_REQUESTS_MAX]; /* MPI_REQUEST_NULL: done */
+};
+
+static int fail(struct comm *comm, int status, const char *what)
+{
+	char text[MPI_MAX_ERROR_STRING] = "";
+	int length = 0;
+
+	MPI_Error_string(status, text, &length);
+	snprintf(comm->error, COMM_ERROR_MAX, "rank %u of %u: MPI could not %s: %s", comm->rank,
+		 comm->world, what, text);
+	return -EIO;
+}
+
+static void mpi_close(struct comm *comm)
+{
+	struct comm_mpi *mpi = (struct comm_mpi *)comm;
+
+	MPI_Comm_free(&mpi->ranks);
+	MPI_Finalize();
+	free(mpi);
+}
+
+static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element,
+			 unsigned *ret_request)
+{
+	struct comm_mpi *mpi = (struct comm_mpi *)comm;
+	unsigned request = 0;
+	int status;
+
+	while (request < COMM_REQUESTS_MAX && mpi->used[request])
+		request++;
+	if (request == COMM_REQUESTS_MAX) {
+		snprintf(comm->error, COMM_ERROR_MAX, "%d sums are under way already",
+			 COMM_REQUESTS_MAX);
+		return -EBUSY;
+	}
+	status = MPI_Iallreduce(MPI_IN_PLACE, values, (int)count,
+				element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM,
+				mpi->ranks, &mpi->requests[request]);
+	if (status != MPI_SUCCESS)
+		return fail(comm, status, "start a sum");
+	mpi->used[request] = true;
+	*ret_request = request;
+	return 0;
+}
+
+/* One test is enough: it lets all that is under way get on. */
+static int mpi_progress(struct comm *comm)
+{
+	struct comm_mpi *mpi = (struct comm_mpi *)comm;
+
+	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++) {
+		int done, status;
+
+		if (!mpi->used[i] || mpi->requests[i] == MPI_REQUEST_NULL)
+			continue;
+		status = MPI_Test(&mpi->requests[i], &done, MPI_STATUS_IGNORE);
+		return status == MPI_SUCCESS ? 0 : fail(comm, status, "carry out a sum");
+	}
+	return 0;
+}
+
+static int mpi_wait(struct comm *comm, unsigned request)
+{
+	struct comm_mpi *mpi = (struct comm_mpi *)comm;
+	int status = MPI_Wait(&mpi->requests[request], MPI_STATUS_IGNORE);
+
+	mpi->used[request] = false;
+	return status == MPI_SUCCESS ? 0 : fail(comm, status, "carry out a sum");
+}
+
+static int mpi_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root)
+{
+	struct comm_mpi *mpi = (struct comm_mpi *)comm;
+
+	for (size_t at = 0; at < size; at += BROADCAST_BYTES) {
+		size_t part = size - at < BROADCAST_BYTES ? size - at : BROADCAST_BYTES;
+		int status = MPI_Bcast((char *)bytes + at, (int)part, MPI_BYTE, (int)root,
+				       mpi->ranks);
+
+		if (status != MPI_SUCCESS)
+			return fail(comm, status, "broadcast");
+	}
+	return 0;
+}
+
+static int mpi_gather(struct comm *comm, const void *mine, size_t size, void *ret_all)
+{
+	struct comm_mpi *mpi = (struct comm_mpi *)comm;
+	int status = MPI_Allgather(mine, (int)size, MPI_BYTE, ret_all, (int)size, MPI_BYTE,
+				   mpi->ranks);
+
+	return status == MPI_SUCCESS ? 0 : fail(comm, status, "gather");
+}
+
+static void mpi_abort(struct comm *comm)
+{
+	MPI_Abort(((struct comm_mpi *)comm)->ranks, EXIT_FAILURE);
+}
+
+static const struct comm_ops mpi_ops = {
+	.close = mpi_close,
+	.sum_start = mpi_sum_start,
+	.progress = mpi_progress,
+	.wait = mpi_wait,
+	.broadcast = mpi_broadcast,
+	.gather = mpi_gather,
+	.abort = mpi_abort,
+};
+
+/* Ranks of a machine whose affinities meet this one's. */
+static int count_sharers(struct comm *comm, MPI_Comm local)
+{
+	cpu_set_t *sets = calloc(comm->local_world, sizeof(*sets)), common;
+	int status;
+
+	if (!sets)
+		return MPI_ERR_NO_MEM;
+	if (sched_getaffinity(0, sizeof(*sets), &sets[comm->local_rank]) < 0)
+		CPU_ZERO(&sets[comm->local_rank]);
+	status = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, sets, sizeof(*sets), MPI_BYTE,
+			       local);
+	comm->sharers = 0;
+	for (unsigned i = 0; i < comm->local_world; i++) {
+		CPU_AND(&common, &sets[i], &sets[comm->local_rank]);
+		comm->sharers += i == comm->local_rank || CPU_COUNT(&common);
+	}
+	free(sets);
+	return status;
+}
+
+/* Who else is on this machine. */
+static int find_place(struct comm *comm, MPI_Comm ranks)
+{
+	MPI_Comm local;
+	int rank = 0, world = 1, status;
+
+	comm->leader = comm->rank;
+	status = MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, (int)comm->rank, MPI_INFO_NULL,
+				     &local);
+	if (status != MPI_SUCCESS)
+		return status;
+	MPI_Comm_rank(local, &rank);
+	MPI_Comm_size(local, &world);
+	comm->local_rank = (unsigned)rank;
+	comm->local_world = (unsigned)world;
+	status = MPI_Bcast(&comm->leader, 1, MPI_UNSIGNED, 0, local);
+	if (status == MPI_SUCCESS)
+		status = count_sharers(comm, local);
+	MPI_Comm_free(&local);
+	return status;
+}
+
+int comm_mpi_open(struct comm **ret_comm, char *error)
+{
+	struct comm_mpi *mpi = calloc(1, sizeof(*mpi));
+	int provided, rank = 0, world = 1, status;
+
+	if (!mpi) {
+		snprintf(error, COMM_ERROR_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
+		mpi->requests[i] = MPI_REQUEST_NULL;
+	/* Until there is a communicator whose errors return, MPI ends the process by itself, with a text of its own. */
+	MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->ranks);
+	MPI_Comm_set_errhandler(mpi->ranks, MPI_ERRORS_RETURN);
+	MPI_Comm_rank(mpi->ranks, &rank);
+	MPI_Comm_size(mpi->ranks, &world);
+	mpi->base.rank = (unsigned)rank;
+	mpi->base.world = (unsigned)world;
+	mpi->base.ops = &mpi_ops;
+	status = find_place(&mpi->base, mpi->ranks);
+	if (status != MPI_SUCCESS) {
+		int r = fail(&mpi->base, status, "find the ranks of this machine");
+
+		snprintf(error, COMM_ERROR_MAX, "%s", mpi->base.error);
+		mpi_close(&mpi->base);
+		return r;
+	}
+	*ret_comm = &mpi->base;
+	return 0;
+}
