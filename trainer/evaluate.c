@@ -91,13 +91,15 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	char error[DATA_ERROR_MAX] = "";
 	struct feed *feed;
 	struct feed_batch batch;
+	const void *ring;
 	double wait = 0;
 	/* The pipeline of the epoch that was just trained, not of the one to come. */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
 	int r = data_val_feed(&run->data, epoch, &feed, error);
 	if (r)
 		return run_fail(run, r, "data.val: %s", *error ? error : strerror(-r));
-	for (;;) {
+	r = run_register(run, feed, &ring);
+	while (!r) {
 		r = *run->options.stop ? -EINTR
 				       : data_next(feed, run->options.stop, &batch, &wait, error);
 		if (r)
@@ -109,6 +111,7 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	}
 	if (r < 0 && r != -EINTR && *error)
 		run_fail(run, r, "evaluation: %s", error);
+	device_unregister_host(run->device, ring);
 	feed_close(feed);
 	return r == FEED_END ? 0 : r;
 }

@@ -213,6 +213,25 @@ static int check_checkpoint(struct run *run, const struct checkpoint *checkpoint
 	return 0;
 }
 
+int run_register(struct run *run, const struct feed *feed, const void **ret_ring)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	int r = feed_info(feed, &info);
+	*ret_ring = NULL;
+	if (r)
+		return run_fail(run, r, "feed: %s", strerror(-r));
+	r = device_register_host(run->device, info.memory, info.memory_size);
+	if (r >= 0)
+		*ret_ring = info.memory;
+	if (r) {
+		const char *text = device_error(run->device);
+		progress_line(&run->progress,
+			      "batches are copied twice on their way to the device: %s",
+			      *text ? text : strerror(-r));
+	}
+	return 0;
+}
+
 static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
 {
 	char error[DATA_ERROR_MAX] = "";
@@ -228,6 +247,9 @@ static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
 	if (r)
 		return run_fail(run, r, "%s", *error ? error : strerror(-r));
 	run->state.batches_per_epoch = info.batches_per_epoch;
+	r = run_register(run, run->feed, &run->ring);
+	if (r)
+		return r;
 	double wait = 0;
 	r = data_next(run->feed, run->options.stop, &run->batch, &wait, error);
 	if (r == FEED_END)
@@ -397,6 +419,8 @@ void run_close(struct run *run)
 	progress_end(&run->progress);
 	device_graph_free(run->train.graph);
 	device_graph_free(run->eval.graph);
+	if (run->device)
+		device_unregister_host(run->device, run->ring);
 	feed_close(run->feed);
 	model_free(run->model);
 	device_params_free(run->params);

@@ -59,6 +59,7 @@ struct run {
 
 	struct data data;
 	struct feed *feed;
+	const void *ring;	 /* its memory, once the device knows of it */
 	struct feed_batch batch; /* the next one, if has_batch */
 	bool has_batch;
 
@@ -109,6 +110,11 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 /* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
 		     struct device_batch *ret_batch);
+/*
+ * Announces a feed's ring to the device, so that batches are copied from where they lie. Without that the run goes on, slower, and a line says why.
+ * ret_ring is what device_unregister_host() wants before the feed is closed; NULL if it came to nothing.
+ */
+int run_register(struct run *run, const struct feed *feed, const void **ret_ring);
 /*
  * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
  * and journal. -EINTR: stopped.

@@ -76,6 +76,19 @@ int device_synchronize(struct device *device)
 	return device->ops->synchronize(device);
 }
 
+int device_register_host(struct device *device, const void *memory, size_t bytes)
+{
+	if (!memory || !bytes)
+		return device_fail(device, -EINVAL, "no memory to register");
+	return device->ops->register_host ? device->ops->register_host(device, memory, bytes) : 0;
+}
+
+void device_unregister_host(struct device *device, const void *memory)
+{
+	if (memory && device->ops->unregister_host)
+		device->ops->unregister_host(device, memory);
+}
+
 const char *device_error(const struct device *device)
 {
 	return device->error;

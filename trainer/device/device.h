@@ -271,6 +271,17 @@ int device_graph_layer(const struct device_graph *graph, uint32_t index, struct 
 
 /* ---- running ---- */
 
+#define DEVICE_STAGED 1 /* outcome of device_register_host */
+
+/*
+ * Announces host memory that batches will be fed from, such as a feed's ring, so that the device may lock its pages and copy from them by DMA. It is
+ * only read, and may be mapped read-only. Batches from other memory work too. 0: copied from where it lies; DEVICE_STAGED: copied by way of memory of the
+ * device's own, device_error() says why. -EEXIST: it overlaps memory announced before.
+ */
+int device_register_host(struct device *device, const void *memory, size_t bytes);
+/* Takes that back, before the memory is unmapped; waits for copies that still read it. Accepts what was never announced, and NULL. */
+void device_unregister_host(struct device *device, const void *memory);
+
 struct device_batch {
 	const void *images;     /* [count][h][w][channels], dense, of element */
 	const int32_t *labels;  /* [count], -1: none; NULL: none at all */

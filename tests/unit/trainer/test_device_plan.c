@@ -333,6 +333,10 @@ static void test_calls(void **state)
 	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL); /* not planned */
 	assert_int_equal(device_graph_plan(graph, NULL), 0);
 	assert_int_equal(device_graph_plan(graph, NULL), -EBUSY);
+	assert_int_equal(device_register_host(s.device, NULL, 1), -EINVAL);
+	assert_int_equal(device_register_host(s.device, images, 0), -EINVAL);
+	assert_non_null(strstr(device_error(s.device), "no memory"));
+	assert_in_range(device_register_host(s.device, images, sizeof(images)), 0, DEVICE_STAGED);
 	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing fed */
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
 	batch.count = 1;
@@ -357,6 +361,9 @@ static void test_calls(void **state)
 	assert_int_equal(device_results(graph, 2, true, &results), 0);
 	assert_int_equal(results.step, 2);
 	assert_int_equal(device_value_read(graph, x, DEVICE_MOMENT1, &value), -ENOENT);
+	device_unregister_host(s.device, images);
+	device_unregister_host(s.device, images);
+	device_unregister_host(s.device, NULL);
 	device_graph_free(graph);
 	close_seam(&s);
 }
