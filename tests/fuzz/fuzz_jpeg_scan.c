@@ -1,6 +1,6 @@
 /*
  * Our own decoder against libjpeg-turbo, on any scan under headers that it takes: what it accepts has libjpeg-turbo's pixels, the whole image and
- * a region, at full scale or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
+ * a region, as pixels and as planes, at full scale or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
  */
 #include "fuzz.h"
 #include "jpeg_baseline.h"
@@ -16,6 +16,7 @@ enum {
 	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
 	INDEX_MAX = 1 << 12,
 	HELD_MAX = 15, /* rows before the end asked for that stay */
+	PLANE_HELD_MAX = 24, /* the same of planes */
 };
 
 static struct jpeg_baseline *decoder;
@@ -94,19 +95,70 @@ static int decode_region(const struct jpeg_case *this, const struct jpeg_source 
 	return r;
 }
 
+/* The rows of one component that those of the region before `end` complete. */
+static void compare_plane(const struct jpeg_case *this, const char *what, unsigned component,
+			  const struct jpeg_samples *plane,
+			  const struct jpeg_reference_plane *right, uint32_t end)
+{
+	uint32_t rows = (end - 1) / plane->v_factor + 1; /* those that are certain */
+
+	if (rows > plane->height)
+		rows = plane->height;
+	if (plane->column + plane->width > right->width ||
+	    plane->row + plane->height > right->height)
+		FAIL("%s: component %u has %u x %u samples from %u, %u of %u x %u\n", what,
+		     component, plane->width, plane->height, plane->column, plane->row,
+		     right->width, right->height);
+	for (uint32_t i = rows > PLANE_HELD_MAX ? rows - PLANE_HELD_MAX : 0; i < rows; i++) {
+		const uint8_t *ours = plane->data + (plane->first + i) % plane->ring * plane->stride,
+			      *theirs = right->samples + (plane->row + i) * right->stride +
+					plane->column;
+
+		if (memcmp(ours, theirs, plane->width) && !out_of_range(this))
+			FAIL("%s: %ux%u at 1/%u, sampling %ux%u, component %u, row %u differs\n",
+			     what, this->width, this->height, this->denominator, this->h, this->v,
+			     component, plane->row + i);
+	}
+}
+
+/* The region's planes, a few rows at a time. */
+static int decode_planes(const struct jpeg_case *this, const struct jpeg_source *source,
+			 const char *what)
+{
+	struct jpeg_samples planes[3];
+	struct jpeg_reference_plane right[3];
+	enum jpeg_verdict verdict =
+		jpeg_reference_samples(this->file, this->size, this->denominator, right);
+	uint32_t step = 1 + this->size % HELD_MAX, done = 0;
+	int r = jpeg_baseline_begin_planes(decoder, source, this->x, this->y, this->region_width,
+					   this->region_height, planes);
+
+	while (r == 0 && done < this->region_height) {
+		uint32_t left = this->region_height - done;
+
+		done += left < step ? left : step;
+		r = jpeg_baseline_rows(decoder, done, NULL);
+		for (unsigned i = 0; r == 0 && verdict != JPEG_VERDICT_FAILED && i < 3; i++)
+			compare_plane(this, what, i, &planes[i], &right[i], done);
+	}
+	return r;
+}
+
 /* The index, of source.index_size bytes, leads to the same pixels. */
 static void check_indexed(const struct jpeg_case *this, struct jpeg_source source,
 			  const uint8_t *index, enum jpeg_verdict verdict)
 {
-	int whole, part;
+	int whole, part, planes;
 
 	if (source.index_size > sizeof index_copy)
 		FAIL("index of %zu bytes\n", source.index_size);
 	source.index = memcpy(index_copy, index, source.index_size);
 	whole = decode_whole(this, &source, "whole, indexed", verdict);
 	part = decode_region(this, &source, "region, indexed", verdict);
-	if (whole < 0 || part < 0)
-		FAIL("the index made of it leads to %d, region %d\n", whole, part);
+	planes = decode_planes(this, &source, "planes, indexed");
+	if (whole < 0 || part < 0 || planes != (this->components == 3 ? 0 : -ENOTSUP))
+		FAIL("the index made of it leads to %d, region %d, planes %d\n", whole, part,
+		     planes);
 }
 
 /* libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have seen. */
@@ -115,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct jpeg_case this;
 	enum jpeg_verdict verdict;
 	const uint8_t *index;
-	int whole, part, indexed;
+	int whole, part, planes, indexed;
 
 	if (!decoder && jpeg_baseline_new(&decoder) < 0)
 		return 0;
@@ -128,12 +180,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					sizeof expected);
 	whole = decode_whole(&this, &source, "whole", verdict);
 	part = decode_region(&this, &source, "region", verdict);
+	planes = decode_planes(&this, &source, "planes");
 	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
 	if (this.valid && verdict != JPEG_VERDICT_GOOD)
 		FAIL("a valid case is none to libjpeg-turbo: %s\n", jpeg_reference_complaint());
 	if (whole == 0 && (verdict == JPEG_VERDICT_FAILED || part < 0))
 		FAIL("whole image taken, but verdict %d (%s), region %d\n", verdict,
 		     jpeg_reference_complaint(), part);
+	/* they need fewer samples than the pixels made of them: no neighbours to upsample from */
+	if (this.components == 3 ? part == 0 && planes < 0 : planes >= 0)
+		FAIL("region gives %d, its planes %d\n", part, planes);
 	if (this.valid && whole != 0)
 		FAIL("a valid case gives %d\n", whole);
 	if (this.tame && (indexed == 0) != (this.restart % this.mcus_wide == 0))

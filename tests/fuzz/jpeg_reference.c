@@ -62,6 +62,47 @@ enum jpeg_verdict jpeg_reference_decode(const uint8_t *data, size_t size, uint32
 	return errors.num_warnings ? JPEG_VERDICT_WARNED : JPEG_VERDICT_GOOD;
 }
 
+enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint32_t denominator,
+					 struct jpeg_reference_plane ret_planes[3])
+{
+	/* MCUs of up to 32 samples overhang the sides; what a call leaves is whole rows of MCUs */
+	enum { SIDE = 64 + 32, ROWS = 32 };
+	static uint8_t samples[3][SIDE + ROWS][SIDE];
+
+	if (setjmp(jump))
+		return JPEG_VERDICT_FAILED;
+	begin(data, size);
+	jpeg_read_header(&d, TRUE);
+	d.dct_method = JDCT_ISLOW;
+	d.raw_data_out = TRUE;
+	d.scale_num = 1;
+	d.scale_denom = denominator;
+	if (d.num_components != 3 || d.image_width > 64 || d.image_height > 64)
+		return JPEG_VERDICT_FAILED;
+	jpeg_start_decompress(&d);
+	while (d.output_scanline < d.output_height) {
+		JSAMPROW rows[3][ROWS];
+		JSAMPARRAY planes[3];
+
+		for (int i = 0; i < 3; i++) {
+			const jpeg_component_info *component = &d.comp_info[i];
+			JDIMENSION first = d.output_scanline * component->v_samp_factor *
+					   component->DCT_scaled_size /
+					   (d.max_v_samp_factor * d.min_DCT_scaled_size);
+
+			for (int row = 0; row < ROWS; row++)
+				rows[i][row] = samples[i][first + row];
+			planes[i] = rows[i];
+		}
+		jpeg_read_raw_data(&d, planes, d.max_v_samp_factor * d.min_DCT_scaled_size);
+	}
+	for (int i = 0; i < 3; i++)
+		ret_planes[i] = (struct jpeg_reference_plane){
+			d.comp_info[i].downsampled_width, d.comp_info[i].downsampled_height, SIDE,
+			samples[i][0]};
+	return errors.num_warnings ? JPEG_VERDICT_WARNED : JPEG_VERDICT_GOOD;
+}
+
 const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data, size_t size)
 {
 	if (setjmp(jump))
