@@ -76,12 +76,24 @@ struct device_shape {
 
 /* ---- device ---- */
 
+/* How far a backend that fuses across operations goes; the others compute the same in their own way and ignore it. */
+enum device_fusion {
+	DEVICE_FUSION_AUTO = 0, /* the furthest that pays in the precision */
+	DEVICE_FUSION_NONE = 1, /* every textbook layer by itself: the reference */
+	DEVICE_FUSION_B = 2,    /* norm + residual + activation in one pass, forward and backward */
+	DEVICE_FUSION_C = 3,    /* as B, and norms and activations in the prologues and epilogues of convolutions */
+};
+
 struct device_options {
 	enum device_precision precision;
 	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow */
 	unsigned index;      /* which of several like devices */
 	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
 	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */
+	/* The following may be ignored where they have no meaning. */
+	enum device_fusion fusion;
+	bool autotune;       /* try kernels on the device instead of trusting a heuristic's order; what wins is kept for the next time */
+	bool eager;          /* launch every operation of every step; nothing is captured and replayed (tests, debugging). The same bits */
 };
 
 struct device_info {
@@ -253,6 +265,8 @@ struct device_graph_info {
 	uint64_t unshared_bytes; /* what they would take without sharing by lifetime */
 	double flops_forward;    /* of one step: multiply and add count as two; convolutions and matrix products only */
 	double flops_backward;
+	double bytes_forward, bytes_backward; /* least that the operations as planned read and write in one step; 0: not known */
+	double roofline_seconds; /* one step, if every operation ran at the device's bandwidth or peak, whichever limits it; 0: not known */
 	uint32_t layers;
 };
 void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
@@ -264,6 +278,7 @@ struct device_layer_info {
 	const char *engine;   /* what the backend chose */
 	struct device_shape shape; /* of the result */
 	double flops_forward, flops_backward;
+	double bytes_forward, bytes_backward; /* as in device_graph_info */
 	uint64_t forward_ns, backward_ns; /* summed since planning, with device_options.profile */
 	uint64_t runs;
 };
