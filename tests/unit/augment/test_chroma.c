@@ -7,6 +7,7 @@
 #include "plan.h"
 #include "transform.h"
 
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -406,12 +407,49 @@ static void exact_without_planes(void **state)
 	assert_int_equal(max, 0);
 }
 
+/* A fill byte late in the scan, which only libjpeg-turbo reads: planes have been begun by then, and give way to pixels. */
+static void exact_after_planes_end(void **state)
+{
+	size_t size, fast_size, exact_size, at;
+	uint8_t *data = image_jpeg(260, 244, &kinds[1], 5, &size), *filled = malloc(size + 1);
+	struct packimg_decoder *decoder;
+	struct packimg_planes planes;
+	struct packimg_region whole = {0, 0, 260, 244};
+	struct packimg_error error;
+
+	assert_non_null(filled);
+	for (at = size - 3; data[at] != 0xff || data[at + 1] != 0; at--)
+		assert_true(at > size / 2);
+	memcpy(filled, data, at);
+	filled[at] = 0xff;
+	memcpy(filled + at + 1, data + at, size - at);
+
+	struct packimg_sample sample = sample_of(filled, size + 1, 260, 244, &kinds[1]);
+
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_decode_begin_planes(decoder, &sample, &whole, 260, 244, &planes,
+						     &error),
+			 0);
+	assert_int_equal(packimg_decode_rows(decoder, 244, NULL, &error), -ENOTSUP);
+	packimg_decoder_free(decoder);
+
+	uint8_t *fast = apply("resize(90x80, chroma=fast)", &sample, 3, &fast_size);
+	uint8_t *exact = apply("resize(90x80)", &sample, 3, &exact_size);
+
+	assert_int_equal(fast_size, exact_size);
+	assert_memory_equal(fast, exact, exact_size);
+	free(fast);
+	free(exact);
+	free(filled);
+	free(data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(same_with_every_isa),	cmocka_unit_test(equals_naive),
 		cmocka_unit_test(same_with_index),	cmocka_unit_test(near_exact),
-		cmocka_unit_test(exact_without_planes),
+		cmocka_unit_test(exact_without_planes), cmocka_unit_test(exact_after_planes_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
