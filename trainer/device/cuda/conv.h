@@ -1,0 +1,142 @@
+/*
+ * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's backend graph API;
+ * emulation/conv.c computes them plainly on the host, as the reference of every pattern.
+ *
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32; values
+ * between the parts of a fused pattern are not rounded, what is stored is rounded once to its element.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CONV_H
+#define TRAINER_DEVICE_CUDA_CONV_H
+
+#include "device.h"
+#include "gpu.h"
+
+enum cuda_element { CUDA_F32 = 0, CUDA_F16 = 1, CUDA_BF16 = 2 };
+
+static inline uint32_t cuda_element_size(enum cuda_element element)
+{
+	return element == CUDA_F32 ? 4 : 2;
+}
+
+enum conv_direction {
+	CONV_FORWARD, /* y = conv(x', w) */
+	CONV_DATA,    /* dx = conv transposed(dy, w) */
+	CONV_WEIGHTS, /* dw = sum over positions of dy x' */
+};
+
+/* x' of CONV_FORWARD and CONV_WEIGHTS: what is done with x as it is loaded. Per channel c of x; vectors are of the problem's element. */
+enum conv_prologue {
+	CONV_PLAIN,               /* x */
+	CONV_SCALE_BIAS_RELU,     /* relu(scale x + bias) */
+	CONV_SCALE_BIAS_ADD_RELU, /* relu(scale x + bias + residual); written to `activated` too (forward only) */
+	CONV_DUAL_SCALE_BIAS_ADD_RELU, /* relu(scale x + bias + scale2 residual + bias2); written to `activated` too (forward only) */
+};
+
+/* What is done with the result before it is stored. */
+enum conv_epilogue {
+	CONV_STORE,
+	CONV_STATISTICS, /* forward: sum[k], squares[k] fp32 of the y that is stored (rounded or not: as the engine does) */
+	CONV_BIAS,       /* forward: y = activation(y + bias_k [+ residual_y]); bias fp32 [k]; for evaluation */
+	CONV_ADD,        /* data: dx + residual */
+	/*
+	 * data: with g = dx, the gradient of relu(batch norm(raw)): dz = g where gamma (raw - mean) deviation + beta > 0, else 0, is stored
+	 * instead of dx; with M = n h w, dbeta = sum dz, dgamma = sum dz (raw - mean) deviation, and the gradient of raw is a dz + b raw + c
+	 * for a = gamma deviation, b = -a deviation dgamma / M, c = -a dbeta / M - b mean. All vectors fp32 [c].
+	 */
+	CONV_RELU_NORM,
+};
+
+/* Everything that a plan depends on; comparable with memcmp after conv_problem_init(). */
+struct conv_problem {
+	enum conv_direction direction;
+	enum conv_prologue prologue;
+	enum conv_epilogue epilogue;
+	enum device_activation activation; /* of CONV_BIAS */
+	bool residual;                     /* CONV_BIAS adds one */
+	bool deterministic;                /* admit only engines that repeat bit for bit */
+	enum cuda_element element;         /* of x, w, y, dx, dy and the prologue's vectors */
+	enum cuda_element gradient;        /* of dw */
+	uint32_t n, h, w, c;               /* of x */
+	uint32_t k, r, s;
+	uint32_t stride, pad;
+	uint32_t p, q;                     /* of y */
+};
+
+/* Zero-filled, padding included. */
+void conv_problem_init(struct conv_problem *problem);
+/* "forward 3x3/2 64>128 56x56 n256 f16 scale-bias-relu statistics"; ret_text of size bytes */
+void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_t size);
+double conv_problem_flops(const struct conv_problem *problem); /* multiply and add count as two */
+uint64_t conv_problem_bytes(const struct conv_problem *problem); /* least that is read and written: every operand once */
+
+/* Pointers of one execution, in device memory; which are used follows from the problem, the rest is NULL. */
+struct conv_arguments {
+	void *x, *w, *y;             /* or dx, dw, dy: of the direction */
+	const void *scale, *bias;    /* [c] of element: prologue */
+	const void *scale2, *bias2;  /* [c] of element: dual prologue */
+	const void *residual;        /* shape of x for prologues, of the result for epilogues */
+	void *activated;             /* [n][h][w][c] x', where the prologue writes it */
+	const float *channel_bias;   /* [k] CONV_BIAS */
+	float *sum, *squares;        /* [k] CONV_STATISTICS */
+	const void *raw;             /* [n][h][w][c] CONV_RELU_NORM */
+	const float *mean, *deviation, *gamma, *beta; /* [c] CONV_RELU_NORM; deviation = 1 / sqrt(variance + epsilon) */
+	float *dgamma, *dbeta, *a, *b, *d; /* [c] CONV_RELU_NORM; d is the c of its formula */
+	void *workspace;
+};
+
+struct conv_plan; /* of an engine */
+
+struct conv_plan_info {
+	char engine[64];          /* as a log names it: "cudnn 57 (compiled at run time)" */
+	uint64_t workspace_bytes;
+	bool deterministic;
+	float tuned_ms;           /* as autotuning timed it; 0: not timed */
+};
+
+/* An implementation. `engines` is its state. */
+struct conv_engines {
+	void *state;
+	/* The best plan for the problem. -ENOENT: this pattern has none at this shape; the caller then takes it apart. */
+	int (*plan)(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
+	void (*plan_info)(const struct conv_plan *plan, struct conv_plan_info *ret_info);
+	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
+	/* Queues it; may be captured. */
+	int (*execute)(void *state, const struct conv_plan *plan, const struct conv_arguments *arguments, gpu_stream stream);
+	/* Times the plans there are on the device and keeps the fastest in the cache; plan() then returns it. NULL: can't. */
+	int (*tune)(void *state, const struct conv_problem *problem, const struct conv_arguments *arguments, uint64_t workspace_bytes,
+		gpu_stream stream);
+	const char *(*error)(void *state); /* words for the last failure */
+};
+
+/*
+ * Matrix products for linear layers, row-major: d [rows][columns] = a [rows][inner] b, with b [columns][inner] when transposed_b (a layer's
+ * weights, forward), else [inner][columns]; a [inner][rows] when transposed_a (weight gradients).
+ */
+struct matmul_problem {
+	uint32_t rows, columns, inner;
+	bool transposed_a, transposed_b;
+	bool bias;      /* adds bias fp32 or element [columns], as the implementation wants: matmul_arguments.bias is fp32 */
+	bool accumulate; /* d += */
+	enum cuda_element element; /* of a and b */
+	enum cuda_element result;  /* of d */
+};
+
+struct matmul_arguments {
+	const void *a, *b;
+	const float *bias;
+	void *d;
+	void *workspace;
+};
+
+struct matmul_plan;
+
+struct matmul_engines {
+	void *state;
+	int (*plan)(void *state, const struct matmul_problem *problem, struct matmul_plan **ret_plan);
+	void (*plan_info)(const struct matmul_plan *plan, struct conv_plan_info *ret_info);
+	void (*plan_free)(struct matmul_plan *plan);
+	int (*execute)(void *state, const struct matmul_plan *plan, const struct matmul_arguments *arguments, gpu_stream stream);
+	const char *(*error)(void *state);
+};
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * What the CUDA backend needs of a GPU's runtime: memory, queues of work, events, captured work. Two implementations: runtime.c
+ * over the CUDA runtime, and emulation/gpu.c, which runs everything at once in host memory, so that the backend is tested where
+ * there is no GPU.
+ *
+ * Functions return 0 or a negative errno: -ENOMEM, -ENODEV, -ENOTSUP, -EIO for what CUDA reports otherwise; gpu_error() has
+ * its words then. Work is queued on a stream in order; what is queued on different streams is ordered by events alone. All of it belongs
+ * to the thread that uses the device.
+ */
+#ifndef TRAINER_DEVICE_CUDA_GPU_H
+#define TRAINER_DEVICE_CUDA_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* cudaStream_t, cudaEvent_t and cudaGraphExec_t by their own names, so that no header of CUDA's is needed here. */
+typedef struct CUstream_st *gpu_stream;
+typedef struct CUevent_st *gpu_event;
+typedef struct CUgraphExec_st *gpu_graph;
+
+struct gpu_properties {
+	char name[128];
+	int compute_major, compute_minor;
+	uint32_t multiprocessors;
+	uint64_t memory_total, memory_free; /* bytes */
+	uint64_t l2_bytes;
+	double clock_hz;        /* of the multiprocessors, boost */
+	double memory_hz;       /* of the memory's clock; 0: not known */
+	bool registers_read_only; /* host memory that is mapped read-only can be registered */
+	int driver_version, runtime_version; /* as CUDA numbers them: 13000 is 13.0 */
+};
+
+/* Chooses the device for this thread. -ENODEV: no such device, no driver, or a driver older than the toolkit: the text says which. */
+int gpu_select(unsigned index, struct gpu_properties *ret_properties);
+const char *gpu_error(void); /* of the last failure; valid until the next call */
+
+/* Device memory, aligned to 256 bytes. Contents undefined. */
+int gpu_allocate(uint64_t bytes, void **ret_memory);
+void gpu_free(void *memory); /* accepts NULL */
+/* Page-locked host memory. */
+int gpu_allocate_host(uint64_t bytes, void **ret_memory);
+void gpu_free_host(void *memory); /* accepts NULL */
+/* Page-locks host memory of somebody else's, so that copies from it are DMA. -ENOTSUP: the device can't. */
+int gpu_register_host(void *memory, uint64_t bytes, bool read_only);
+void gpu_unregister_host(void *memory);
+
+int gpu_stream_new(gpu_stream *ret_stream);
+void gpu_stream_free(gpu_stream stream); /* accepts NULL */
+int gpu_stream_synchronize(gpu_stream stream);
+int gpu_event_new(bool timing, gpu_event *ret_event);
+void gpu_event_free(gpu_event event); /* accepts NULL */
+int gpu_event_record(gpu_event event, gpu_stream stream);
+int gpu_event_query(gpu_event event); /* 0: has passed, or was never recorded; -EAGAIN: not yet */
+int gpu_event_synchronize(gpu_event event);
+int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds); /* both passed, both with timing */
+int gpu_stream_wait(gpu_stream stream, gpu_event event);
+
+/* Queued copies; host memory should be page-locked, otherwise the call waits. */
+int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream);
+int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream);
+int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream); /* device to device */
+int gpu_fill(void *memory, uint8_t value, uint64_t bytes, gpu_stream stream);
+
+/* What is queued between begin and end (on other streams too that wait for this one's events) is recorded, not run. */
+int gpu_capture_begin(gpu_stream stream);
+int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph); /* ends the recording even when it fails */
+int gpu_graph_launch(gpu_graph graph, gpu_stream stream);
+void gpu_graph_free(gpu_graph graph); /* accepts NULL */
+
+/* Ranges for profilers (NVTX). */
+void gpu_range_push(const char *name);
+void gpu_range_pop(void);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * A recorded graph as the list of operations that the GPU executes, with every tensor they use and its lifetime.
+ *
+ * program_new() lowers the nodes of a device_graph to operations, at a level of fusion, forward and, for training, backward, in the order of
+ * execution. It touches no GPU: whether a fused pattern has a plan it asks of `engines`, and what has none is taken apart. So the same
+ * program serves the trainer, `trainer --plan`, and the tests on the host. Operands are named by role, so that lifetimes, bytes moved and
+ * checks (read before written, two tensors in one place) need to know nothing of the operations.
+ *
+ * Gradients of activations carry the loss scale; those of parameters too, until the update takes it out.
+ */
+#ifndef TRAINER_DEVICE_CUDA_PROGRAM_H
+#define TRAINER_DEVICE_CUDA_PROGRAM_H
+
+#include "arena.h"
+#include "backend.h"
+#include "conv.h"
+
+enum cuda_fusion {
+	CUDA_FUSION_NONE = 0, /* every textbook layer by itself: the reference */
+	CUDA_FUSION_B = 1,    /* norm + residual + activation in one pass, forward and backward */
+	CUDA_FUSION_C = 2,    /* as B, plus statistics in the convolution's epilogue, norm and activation in the next one's prologue, and backward alike */
+};
+
+/*
+ * What an operation does, by its operands. E: the program's element, F: fp32; K channels of the tensor at hand, vectors [K] are F unless
+ * said otherwise; act is the node's activation. Optional operands in brackets.
+ */
+enum cuda_op_kind {
+	/* Y [n][h][w][c padded] E = (batch - mean) / std, padded channels 0, flipped if the batch says so; 1-byte or wider batches from the step's arguments */
+	CUDA_OP_INPUT,
+	/* conv.h, all three directions; X, W, Y, DX, DY, DW as the direction says, PRESCALE.., RESIDUAL, ACTIVATED, SUM, SQUARES, ... as the problem says */
+	CUDA_OP_CONV,
+	CUDA_OP_STATISTICS,     /* X E -> SUM, SQUARES: over n h w */
+	/*
+	 * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE = GAMMA DEVIATION, BIAS = BETA - MEAN SCALE, [SCALE16,
+	 * BIAS16: the same in E]; RUNNING_MEAN, RUNNING_VAR moved by the node's momentum (unbiased variance there). count: n h w
+	 */
+	CUDA_OP_NORM_FINALIZE,
+	CUDA_OP_NORM_RUNNING,   /* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
+	/* evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale */
+	CUDA_OP_FOLD,
+	CUDA_OP_APPLY,          /* Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+ BIAS] [+ RESIDUAL]) */
+	CUDA_OP_ACTIVATION_BACKWARD, /* DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or z recomputed as APPLY does from X, SCALE, BIAS [, RESIDUAL ...] */
+	/* as ACTIVATION_BACKWARD (identity: DZ may be absent with one DY), plus SUM = sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION */
+	CUDA_OP_NORM_REDUCE,
+	/* SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA (DGAMMA, DBETA), and A, B, C of conv.h's CONV_RELU_NORM */
+	CUDA_OP_NORM_BACKWARD_FINALIZE,
+	CUDA_OP_NORM_BACKWARD_APPLY, /* DX = A DZ + B X + C */
+	CUDA_OP_ADD,            /* Y = X + RESIDUAL; also of gradients with several consumers */
+	CUDA_OP_BIAS_GRADIENT,  /* DY [rows][K] -> DBIAS, added or stored */
+	CUDA_OP_WEIGHT_GRADIENT, /* DW (E or F, padded channels) -> gradient slot of the parameter, added or stored */
+	CUDA_OP_MAX_POOL,       /* X -> Y, INDEX u8 [n][p][q][c] (position in the window); with SCALE, BIAS: of act(SCALE X + BIAS) */
+	CUDA_OP_MAX_POOL_BACKWARD, /* DY, INDEX -> DX */
+	/* MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM, SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored */
+	CUDA_OP_MAX_POOL_NORM_REDUCE,
+	CUDA_OP_MAX_POOL_NORM_APPLY,
+	CUDA_OP_AVERAGE_POOL, CUDA_OP_AVERAGE_POOL_BACKWARD, /* counts only what lies inside */
+	CUDA_OP_GLOBAL_AVERAGE, CUDA_OP_GLOBAL_AVERAGE_BACKWARD,
+	CUDA_OP_GLOBAL_MAX, CUDA_OP_GLOBAL_MAX_BACKWARD, /* INDEX u32 [n][c] */
+	CUDA_OP_MATMUL,         /* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW */
+	CUDA_OP_LOSS,           /* X: logits F -> results of the step; training: DX E, scaled by loss scale / labelled samples */
+	CUDA_OP_KINDS,
+};
+
+enum cuda_role {
+	/* read */
+	CUDA_X, CUDA_W, CUDA_DY, CUDA_DY2, CUDA_RESIDUAL, CUDA_PRESCALE, CUDA_PREBIAS, CUDA_PRESCALE2, CUDA_PREBIAS2, CUDA_CHANNEL_BIAS,
+	CUDA_RAW, CUDA_GAMMA, CUDA_BETA,
+	/* read or written, as the kind says */
+	CUDA_Y, CUDA_SCALE, CUDA_BIAS, CUDA_SCALE16, CUDA_BIAS16, CUDA_SCALE2, CUDA_BIAS2, CUDA_MEAN, CUDA_DEVIATION, CUDA_SUM, CUDA_SQUARES,
+	CUDA_RUNNING_MEAN, CUDA_RUNNING_VAR, CUDA_INDEX, CUDA_A, CUDA_B, CUDA_C, CUDA_DW, CUDA_DZ,
+	/* written */
+	CUDA_DX, CUDA_ACTIVATED, CUDA_DGAMMA, CUDA_DBETA, CUDA_DBIAS, CUDA_W16, CUDA_WORKSPACE,
+	CUDA_ROLES,
+};
+
+enum cuda_storage {
+	CUDA_IN_ARENA,     /* by lifetime */
+	CUDA_IN_PARAMETER, /* a slot of a parameter, fp32 */
+	CUDA_IN_WEIGHTS,   /* the 16-bit copy of a parameter, channels padded; in fp32: the value itself where no padding is needed */
+};
+
+struct cuda_tensor {
+	char name[DEVICE_NAME_MAX];  /* "layer1.0.conv1 raw" */
+	enum cuda_storage storage;
+	struct device_shape shape;   /* vectors are {1, 1, 1, K}; weights {K, R, S, C padded} */
+	uint32_t element_bytes;
+	enum cuda_element element;   /* not for indices and workspaces */
+	const struct device_value *value; /* that it is, or is the gradient of; NULL: neither */
+	struct device_param *param;  /* unless CUDA_IN_ARENA */
+	enum device_slot slot;       /* CUDA_IN_PARAMETER */
+	uint64_t bytes;
+	uint32_t first, last;        /* operations that use it; arena only */
+	uint32_t block;              /* in the arena */
+	bool kept;                   /* readable after a step */
+	void *data;                  /* once bound; parameters are resolved by the store, as the weights in use may change */
+};
+
+struct cuda_op {
+	enum cuda_op_kind kind;
+	const struct device_node *node;
+	bool backward;
+	struct cuda_tensor *operands[CUDA_ROLES];
+	uint32_t written;            /* of CUDA_ROLES: see cuda_op_writes() */
+	union {
+		struct {
+			struct conv_problem problem;
+			struct conv_plan *plan;
+		} conv;
+		struct {
+			struct matmul_problem problem;
+			struct matmul_plan *plan;
+		} matmul;
+		struct {
+			uint64_t rows;           /* n h w: of vectors' sums */
+			enum device_activation activation;
+		} norm;                          /* and everything elementwise */
+	};
+	char engine[96];             /* as a log names it */
+	double flops;
+	uint64_t bytes;              /* least that is read and written */
+};
+
+struct cuda_program {
+	const struct device_graph *graph;
+	enum cuda_fusion fusion;
+	enum cuda_element element;
+	struct cuda_op *ops; /* [op_count] */
+	uint32_t op_count, op_capacity;
+	uint32_t backward_start;     /* first operation of backward; op_count without one */
+	struct cuda_tensor **tensors; /* [tensor_count] */
+	uint32_t tensor_count, tensor_capacity;
+	struct arena arena;          /* laid out */
+	uint64_t workspace_bytes;    /* one for all: the largest */
+	uint32_t fallbacks;          /* patterns asked for at this level that had no plan */
+	char *log;                   /* one line for each of them: layer, pattern, what is done instead; "" when none */
+};
+
+struct program_options {
+	enum cuda_fusion fusion;
+	enum cuda_element element;
+	bool deterministic;
+	const struct conv_engines *conv;
+	const struct matmul_engines *matmul;
+};
+
+/* error as in device_open. -EINVAL, -ENOMEM, -ENOTSUP: a node that the backend has no operation for. */
+int program_new(const struct device_graph *graph, const struct program_options *options, struct cuda_program **ret_program, char *error);
+void program_free(struct cuda_program *program); /* accepts NULL; plans too */
+/* Whether the operation writes its operand of that role. */
+bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
+const char *cuda_op_name(enum cuda_op_kind kind);
+/* Consistency: every operand written before it is read, in one place with nothing else that lives; for tests. -EINVAL with a text. */
+int program_check(const struct cuda_program *program, char *error);
+
+#endif
