@@ -1,0 +1,183 @@
+/* The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with frozen arguments. */
+#include "emulation/queue.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+struct fixture {
+	gpu_stream stream, other;
+	gpu_event event;
+	uint32_t *host, *device; /* [4] */
+};
+
+static void open_fixture(struct fixture *f)
+{
+	struct gpu_properties properties;
+	void *memory;
+
+	assert_int_equal(gpu_select(0, &properties), 0);
+	assert_int_equal(gpu_select(1, &properties), -ENODEV);
+	assert_int_equal(gpu_stream_new(&f->stream), 0);
+	assert_int_equal(gpu_stream_new(&f->other), 0);
+	assert_int_equal(gpu_event_new(false, &f->event), 0);
+	assert_int_equal(gpu_allocate_host(16, &memory), 0);
+	f->host = memory;
+	assert_int_equal(gpu_allocate(16, &memory), 0);
+	f->device = memory;
+}
+
+static void close_fixture(struct fixture *f)
+{
+	gpu_free(f->device);
+	gpu_free_host(f->host);
+	gpu_event_free(f->event);
+	gpu_stream_free(f->other);
+	gpu_stream_free(f->stream);
+}
+
+struct add {
+	uint32_t *to, value;
+};
+
+static void run_add(const void *arguments)
+{
+	const struct add *add = arguments;
+
+	*add->to += add->value;
+}
+
+static void queue_add(struct fixture *f, gpu_stream stream, uint32_t value)
+{
+	struct add add = {f->device, value};
+
+	assert_int_equal(emulation_queue(stream, run_add, &add, sizeof(add)), 0);
+}
+
+static uint32_t read_device(struct fixture *f)
+{
+	uint32_t value;
+
+	assert_int_equal(gpu_copy_out(&value, f->device, 4, f->stream), 0);
+	return value;
+}
+
+/* Page-locked memory is read when the copy runs, other memory during the call. */
+static void test_late(void **state)
+{
+	struct fixture f;
+	uint32_t pageable = 5;
+
+	open_fixture(&f);
+	assert_int_equal(read_device(&f), UINT32_MAX);
+	f.host[0] = 1;
+	assert_int_equal(gpu_copy_in(f.device, f.host, 4, f.stream), 0);
+	assert_int_equal(gpu_event_record(f.event, f.stream), 0);
+	f.host[0] = 2;
+	assert_int_equal(gpu_event_query(f.event), -EAGAIN);
+	assert_int_equal(gpu_event_query(f.event), 0);
+	f.host[0] = 3;
+	assert_int_equal(read_device(&f), 2);
+	assert_int_equal(gpu_copy_in(f.device, &pageable, 4, f.stream), 0);
+	pageable = 6;
+	assert_int_equal(read_device(&f), 5);
+	assert_int_equal(gpu_fill(f.device, 1, 4, f.stream), 0);
+	assert_int_equal(read_device(&f), 0x01010101);
+	assert_int_equal(gpu_copy_in(f.host, f.device, 4, f.stream), -EIO);
+	close_fixture(&f);
+}
+
+static void test_order(void **state)
+{
+	struct fixture f;
+
+	open_fixture(&f);
+	gpu_fill(f.device, 0, 4, f.other);
+	queue_add(&f, f.other, 1);
+	gpu_event_record(f.event, f.other);
+	queue_add(&f, f.other, 10);
+	/* nothing of the other stream is there unless it is waited for, and then no more than that */
+	assert_int_equal(read_device(&f), UINT32_MAX);
+	assert_int_equal(gpu_stream_wait(f.stream, f.event), 0);
+	queue_add(&f, f.stream, 100);
+	assert_int_equal(read_device(&f), 101);
+	assert_int_equal(gpu_stream_synchronize(f.other), 0);
+	assert_int_equal(read_device(&f), 111);
+	close_fixture(&f);
+}
+
+static void test_capture(void **state)
+{
+	struct fixture f;
+	gpu_graph graph;
+	gpu_event back;
+
+	open_fixture(&f);
+	assert_int_equal(gpu_event_new(false, &back), 0);
+	f.host[0] = 1;
+	assert_int_equal(gpu_capture_begin(f.stream), 0);
+	gpu_copy_in(f.device, f.host, 4, f.stream);
+	gpu_event_record(f.event, f.stream);
+	gpu_stream_wait(f.other, f.event);
+	queue_add(&f, f.other, 10);
+	gpu_event_record(back, f.other);
+	assert_int_equal(gpu_stream_synchronize(f.stream), -EIO);
+	assert_int_equal(gpu_stream_wait(f.stream, back), 0);
+	queue_add(&f, f.stream, 100);
+	assert_int_equal(gpu_capture_end(f.stream, &graph), 0);
+	/* nothing has run; each replay reads memory anew */
+	assert_int_equal(read_device(&f), UINT32_MAX);
+	for (uint32_t i = 0; i < 3; i++) {
+		f.host[0] = i * 1000;
+		assert_int_equal(gpu_graph_launch(graph, f.stream), 0);
+		assert_int_equal(read_device(&f), i * 1000 + 110);
+	}
+	gpu_graph_free(graph);
+	/* a stream that is not joined again */
+	assert_int_equal(gpu_capture_begin(f.stream), 0);
+	gpu_event_record(f.event, f.stream);
+	gpu_stream_wait(f.other, f.event);
+	queue_add(&f, f.other, 1);
+	assert_int_equal(gpu_capture_end(f.stream, &graph), -EIO);
+	assert_non_null(strstr(gpu_error(), "joined"));
+	gpu_event_free(back);
+	close_fixture(&f);
+}
+
+static void test_memory(void **state)
+{
+	struct fixture f;
+	void *memory;
+	uint64_t before;
+
+	open_fixture(&f);
+	before = emulation_allocations();
+	emulation_limit_memory(1 << 20);
+	assert_int_equal(gpu_allocate(2 << 20, &memory), -ENOMEM);
+	emulation_limit_memory(0);
+	assert_int_equal(gpu_allocate(2 << 20, &memory), 0);
+	gpu_free(memory);
+	assert_true(emulation_allocations() > before);
+	emulation_allow_registering(false, true);
+	assert_int_equal(gpu_register_host(&f, sizeof(f), true), -ENOTSUP);
+	assert_int_equal(gpu_register_host(&f, sizeof(f), false), 0);
+	gpu_unregister_host(&f);
+	emulation_allow_registering(true, true);
+	close_fixture(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_capture),
+		cmocka_unit_test(test_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,26 @@
+/*
+ * How emulated work is queued: what launches a kernel or executes a plan on the host hands over a function and a copy of its
+ * arguments. The emulated GPU calls it when the stream's turn comes, or records it while the stream is captured and
+ * calls it at every replay. So arguments are frozen at queueing, as CUDA's are; what pointers in them lead to is not.
+ */
+#ifndef TRAINER_DEVICE_CUDA_EMULATION_QUEUE_H
+#define TRAINER_DEVICE_CUDA_EMULATION_QUEUE_H
+
+#include "gpu.h"
+
+/* `arguments` points to the copy, aligned for any type. */
+typedef void (*emulation_work)(const void *arguments);
+
+/* -ENOMEM. */
+int emulation_queue(gpu_stream stream, emulation_work work, const void *arguments, size_t size);
+
+/* For tests. Bytes of device memory there are from now on, free or not; 0: as much as the host has. */
+void emulation_limit_memory(uint64_t bytes);
+/* Whether read-only host memory can be registered, and whether any can. */
+void emulation_allow_registering(bool read_only, bool writable);
+/* Calls of gpu_allocate and gpu_allocate_host so far: a loop that allocates nothing does not move it. */
+uint64_t emulation_allocations(void);
+/* Graphs launched so far. */
+uint64_t emulation_launches(void);
+
+#endif

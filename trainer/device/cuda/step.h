@@ -1,0 +1,34 @@
+/*
+ * What changes from step to step and what comes of a step, as kernels see it in device memory. The host writes a step_arguments into page-locked
+ * memory and queues its copy before the step's work, so that captured work, whose arguments are pointers to this, never
+ * changes. Plain structures, for C and CUDA C.
+ */
+#ifndef TRAINER_DEVICE_CUDA_STEP_H
+#define TRAINER_DEVICE_CUDA_STEP_H
+
+#include "device.h"
+
+/* One a graph. */
+struct step_arguments {
+	const void *images;    /* [count][h][w][channels] of element, in device memory */
+	const int32_t *labels; /* [n] in device memory, -1: none; those from count on are -1 */
+	uint64_t step;
+	uint32_t count;        /* samples of the batch; the input's rows from there on are zero */
+	uint32_t channels;     /* of images: at least the input's */
+	uint32_t element;      /* enum device_element of images */
+	uint32_t flip;         /* mirror left to right */
+	struct device_hyper hyper; /* with an update */
+};
+
+/*
+ * One a store: struct device_params_state (updates, skipped, loss scale, its age) lives on the device, for it is there that an
+ * update finds out whether gradients are finite. One a graph: struct device_results, copied out after each step.
+ */
+
+/* Dynamic loss scaling, as torch.amp.GradScaler's defaults. Without loss scaling: scale 1, growth 1, backoff 1. */
+#define STEP_SCALE_FIRST    65536.0
+#define STEP_SCALE_GROWTH   2.0
+#define STEP_SCALE_BACKOFF  0.5
+#define STEP_SCALE_INTERVAL 2000 /* updates without a skip until it grows */
+
+#endif
