@@ -28,7 +28,11 @@ enum cuda_fusion {
 enum cuda_op_kind {
 	/* Y [n][h][w][c padded] E = (batch - mean) / std, padded channels 0, flipped if the batch says so; 1-byte or wider batches from the step's arguments */
 	CUDA_OP_INPUT,
-	/* conv.h, all three directions; X, W, Y, DX, DY, DW as the direction says, PRESCALE.., RESIDUAL, ACTIVATED, SUM, SQUARES, ... as the problem says */
+	/*
+	 * conv.h, all three directions. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY -> DW. Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2,
+	 * RESIDUAL, -> ACTIVATED. Epilogues: -> SUM, SQUARES of CONV_STATISTICS; CHANNEL_BIAS, RESIDUAL of CONV_BIAS; RESIDUAL of CONV_ADD; RAW, MEAN, DEVIATION, GAMMA,
+	 * BETA -> DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C of CONV_RELU_NORM. DW may be a parameter's gradient itself: see ADDEND.
+	 */
 	CUDA_OP_CONV,
 	CUDA_OP_STATISTICS,     /* X E -> SUM, SQUARES: over n h w */
 	/*
@@ -37,28 +41,36 @@ enum cuda_op_kind {
 	 */
 	CUDA_OP_NORM_FINALIZE,
 	CUDA_OP_NORM_RUNNING,   /* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
-	/* evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale */
+	/*
+	 * evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale; without
+	 * GAMMA W16 = W. W16 may have more input channels than W: they are 0.
+	 */
 	CUDA_OP_FOLD,
-	CUDA_OP_APPLY,          /* Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+ BIAS] [+ RESIDUAL]) */
-	CUDA_OP_ACTIVATION_BACKWARD, /* DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or z recomputed as APPLY does from X, SCALE, BIAS [, RESIDUAL ...] */
-	/* as ACTIVATION_BACKWARD (identity: DZ may be absent with one DY), plus SUM = sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION */
+	/* Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+ BIAS] [+ RESIDUAL]), with neither a copy */
+	CUDA_OP_APPLY,
+	CUDA_OP_ACTIVATION_BACKWARD, /* DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from X, SCALE, BIAS [, RESIDUAL ...] */
+	/* as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY takes it anew), plus SUM = sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION */
 	CUDA_OP_NORM_REDUCE,
-	/* SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA (DGAMMA, DBETA), and A, B, C of conv.h's CONV_RELU_NORM */
+	/*
+	 * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's
+	 * CONV_RELU_NORM]. Follows CONV_RELU_NORM too, whose own sums cannot be added to a gradient.
+	 */
 	CUDA_OP_NORM_BACKWARD_FINALIZE,
-	CUDA_OP_NORM_BACKWARD_APPLY, /* DX = A DZ + B X + C */
-	CUDA_OP_ADD,            /* Y = X + RESIDUAL; also of gradients with several consumers */
+	CUDA_OP_NORM_BACKWARD_APPLY, /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
+	CUDA_OP_ADD,            /* Y = X + RESIDUAL, both E; also of gradients with several consumers */
 	CUDA_OP_BIAS_GRADIENT,  /* DY [rows][K] -> DBIAS, added or stored */
-	CUDA_OP_WEIGHT_GRADIENT, /* DW (E or F, padded channels) -> gradient slot of the parameter, added or stored */
-	CUDA_OP_MAX_POOL,       /* X -> Y, INDEX u8 [n][p][q][c] (position in the window); with SCALE, BIAS: of act(SCALE X + BIAS) */
+	CUDA_OP_WEIGHT_GRADIENT, /* X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or stored */
+	/* X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS: of act(SCALE X + BIAS). Windows up to 16 x 16 */
+	CUDA_OP_MAX_POOL,
 	CUDA_OP_MAX_POOL_BACKWARD, /* DY, INDEX -> DX */
 	/* MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM, SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored */
 	CUDA_OP_MAX_POOL_NORM_REDUCE,
 	CUDA_OP_MAX_POOL_NORM_APPLY,
 	CUDA_OP_AVERAGE_POOL, CUDA_OP_AVERAGE_POOL_BACKWARD, /* counts only what lies inside */
 	CUDA_OP_GLOBAL_AVERAGE, CUDA_OP_GLOBAL_AVERAGE_BACKWARD,
-	CUDA_OP_GLOBAL_MAX, CUDA_OP_GLOBAL_MAX_BACKWARD, /* INDEX u32 [n][c] */
-	CUDA_OP_MATMUL,         /* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW */
-	CUDA_OP_LOSS,           /* X: logits F -> results of the step; training: DX E, scaled by loss scale / labelled samples */
+	CUDA_OP_GLOBAL_MAX, CUDA_OP_GLOBAL_MAX_BACKWARD, /* [INDEX u32 [n][c]: position] */
+	CUDA_OP_MATMUL,         /* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW as of CONV */
+	CUDA_OP_LOSS,           /* X: logits F (of a linear layer) or E -> results of the step; training: [DX E], scaled by loss scale / labelled samples */
 	CUDA_OP_KINDS,
 };
 
@@ -71,13 +83,18 @@ enum cuda_role {
 	CUDA_RUNNING_MEAN, CUDA_RUNNING_VAR, CUDA_INDEX, CUDA_A, CUDA_B, CUDA_C, CUDA_DW, CUDA_DZ,
 	/* written */
 	CUDA_DX, CUDA_ACTIVATED, CUDA_DGAMMA, CUDA_DBETA, CUDA_DBIAS, CUDA_W16, CUDA_WORKSPACE,
+	/*
+	 * F, as DW: CONV and MATMUL store, they cannot add. Where the step has to add to the gradient, the runtime has them store here instead of DW and adds by
+	 * the kernel of WEIGHT_GRADIENT.
+	 */
+	CUDA_ADDEND,
 	CUDA_ROLES,
 };
 
 enum cuda_storage {
 	CUDA_IN_ARENA,     /* by lifetime */
 	CUDA_IN_PARAMETER, /* a slot of a parameter, fp32 */
-	CUDA_IN_WEIGHTS,   /* the 16-bit copy of a parameter, channels padded; in fp32: the value itself where no padding is needed */
+	CUDA_IN_WEIGHTS,   /* a copy of a parameter's value in E, with as many channels as the tensor's shape says, 0 beyond; in fp32 without further channels the value itself */
 };
 
 struct cuda_tensor {
@@ -86,7 +103,9 @@ struct cuda_tensor {
 	struct device_shape shape;   /* vectors are {1, 1, 1, K}; weights {K, R, S, C padded} */
 	uint32_t element_bytes;
 	enum cuda_element element;   /* not for indices and workspaces */
-	const struct device_value *value; /* that it is, or is the gradient of; NULL: neither */
+	const struct device_value *value; /* that it is, or is the whole gradient of; NULL: neither. Channels may be padded with 0 */
+	bool gradient;               /* of `value` */
+	bool given;                  /* written by device_value_write(), by no operation; zeros before */
 	struct device_param *param;  /* unless CUDA_IN_ARENA */
 	enum device_slot slot;       /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
@@ -101,7 +120,8 @@ struct cuda_op {
 	const struct device_node *node;
 	bool backward;
 	struct cuda_tensor *operands[CUDA_ROLES];
-	uint32_t written;            /* of CUDA_ROLES: see cuda_op_writes() */
+	uint64_t written;            /* bits of CUDA_ROLES: see cuda_op_writes() */
+	uint64_t adds;               /* of these: gradients of parameters that an earlier operation of the program has written; added to in every step */
 	union {
 		struct {
 			struct conv_problem problem;
