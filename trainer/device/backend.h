@@ -8,6 +8,7 @@
 #ifndef TRAINER_DEVICE_BACKEND_H
 #define TRAINER_DEVICE_BACKEND_H
 
+#include "comm.h"
 #include "device.h"
 
 struct device_ops {
@@ -117,6 +118,9 @@ struct device_graph {
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);
+
+/* How many ranks share each batch; 1: this one alone. */
+unsigned device_world(const struct device *device);
 
 /* Sets the text of a device's last error and returns result. */
 int device_fail(struct device *device, int result, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -11,6 +11,11 @@ uint64_t device_shape_elements(struct device_shape shape)
 	return (uint64_t)shape.n * shape.h * shape.w * shape.c;
 }
 
+unsigned device_world(const struct device *device)
+{
+	return device->options.comm ? device->options.comm->world : 1;
+}
+
 int device_fail(struct device *device, int result, const char *format, ...)
 {
 	va_list arguments;

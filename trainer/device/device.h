@@ -14,7 +14,12 @@
  * [O][I], all dense fp32 on the host. How a backend keeps them is its own business. Arithmetic: master weights, gradients of
  * parameters, batch statistics, loss and optimizer are fp32; activations and their gradients have the device's precision.
  *
- * Results are bitwise reproducible for the same device, precision and thread count. Functions return 0, a negative errno, or
+ * Several ranks (comm.h), each a process with a device of its own, train one model on global batches: each feeds its share, the same number of
+ * samples as the others. They add up the gradients at every update, so their parameters stay equal, and results are those of the global batch.
+ * device_feed(), device_step() and device_results() on training graphs are called by all of them in the same order; evaluation is each rank's own.
+ * A call that fails on one rank leaves the others waiting: end them (comm_abort).
+ *
+ * Results are bitwise reproducible for the same device, precision, thread count and world. Functions return 0, a negative errno, or
  * a positive outcome named here; texts are sentences for a person.
  */
 #ifndef TRAINER_DEVICE_H
@@ -53,7 +58,7 @@ enum device_param_kind {
 /* The tensors a parameter consists of, all of its shape. */
 enum device_slot {
 	DEVICE_VALUE = 0,   /* fp32 master */
-	DEVICE_GRAD = 1,    /* summed over the micro-batches since the last update; not for buffers */
+	DEVICE_GRAD = 1,    /* summed over the micro-batches since the last update, and then over ranks; not for buffers */
 	DEVICE_MOMENT1 = 2, /* SGD: momentum; AdamW: first moment */
 	DEVICE_MOMENT2 = 3, /* AdamW: second moment */
 	DEVICE_EMA = 4,     /* exponential moving average of DEVICE_VALUE */
@@ -64,6 +69,7 @@ enum device_optimizer_kind { DEVICE_SGD = 1, DEVICE_ADAMW = 2 };
 /* Numbered as enum feed_element. */
 enum device_element { DEVICE_ELEMENT_U8 = 1, DEVICE_ELEMENT_F16 = 2, DEVICE_ELEMENT_BF16 = 3, DEVICE_ELEMENT_F32 = 4 };
 
+struct comm; /* comm.h */
 struct device;
 struct device_params;
 struct device_param;
@@ -86,8 +92,9 @@ enum device_fusion {
 
 struct device_options {
 	enum device_precision precision;
-	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow */
+	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow, shared among the ranks there */
 	unsigned index;      /* which of several like devices */
+	struct comm *comm;   /* the other ranks; NULL: alone. Must outlive the device */
 	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
 	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */
 	/* The following may be ignored where they have no meaning. */
@@ -203,6 +210,7 @@ struct device_norm {
 	struct device_param *running_mean, *running_var; /* [K], buffers */
 	float epsilon;  /* added to the variance; 1e-5 usually */
 	float momentum; /* running = (1 - momentum) * running + momentum * batch; the variance unbiased there, biased in the batch; 0.1 usually */
+	bool synchronized; /* statistics of the global batch; false: each rank normalises by those of its own share, and keeps running ones of its own */
 };
 
 /* y = activation(norm(conv(x, weight)) + residual), or activation(conv(x, weight) + bias + residual) without a norm. */
@@ -248,7 +256,8 @@ struct device_loss_spec {
 	float logit_scale; /* logits are multiplied by it first; 0 counts as 1 */
 };
 /*
- * Softmax cross-entropy on logits [n][1][1][classes] against the batch's labels, mean over the samples that have one, with the counts of samples
+ * Softmax cross-entropy on logits [n][1][1][classes] against the batch's labels, mean over the samples that have one (in training: of the global
+ * batch, so that ranks weigh by how many they have), with the counts of samples
  * whose label is among the 1 and 5 largest logits (ties go to the lower class). Ends a graph. -1 from the feed: no label. Returns logits.
  */
 struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits, const struct device_loss_spec *spec);
@@ -316,13 +325,15 @@ int device_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 
 /*
  * Queues forward and backward on the batch fed last, adding to the gradients (the first since an update overwrites), and
- * with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a micro-batch, gradients only. An update whose gradients are not all finite is
+ * with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a micro-batch, gradients only, and only this rank's. An update adds up the ranks'
+ * gradients first, range by range as backward completes them, so norm, clipping and the following see their sum. An update whose gradients are not all finite is
  * not made, and counted. Numbers steps from 1. -EINVAL: nothing was fed, or not a training graph; -EDOM: see detect_anomaly.
  */
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 /* Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE or DEVICE_EMA); an evaluation graph only. */
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 
+/* Of all ranks after a training step, of this rank alone after an evaluation. */
 struct device_results {
 	uint64_t step;
 	uint32_t samples;     /* that had a label */

@@ -1,5 +1,6 @@
-/* The arena, the pool, and what recording and the calls of the seam refuse. */
+/* The arena, buckets of gradients, the pool, and what recording and the calls of the seam refuse. */
 #include "arena.h"
+#include "buckets.h"
 #include "loops.h"
 #include "pool.h"
 #include "test_device_reference.h"
@@ -7,6 +8,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,7 +115,7 @@ static void test_pool(void **state)
 		static const uint32_t tasks[] = {0, 1, 2, 7, 1000};
 		struct pool pool;
 
-		assert_int_equal(pool_init(&pool, threads), 0);
+		assert_int_equal(pool_init(&pool, threads, 1), 0);
 		for (size_t i = 0; i < 5; i++) {
 			struct counts *counts = calloc(1, sizeof(*counts));
 
@@ -129,6 +131,23 @@ static void test_pool(void **state)
 	}
 }
 
+/* Processes that share CPUs take a part each, at least one thread, and none a place of its own; what was asked for stays. */
+static void test_pool_sharers(void **state)
+{
+	struct pool alone, pool;
+
+	assert_int_equal(pool_init(&alone, 0, 1), 0);
+	for (unsigned sharers = 2; sharers <= 1000; sharers *= 5) {
+		unsigned part = alone.threads / sharers;
+
+		assert_int_equal(pool_init(&pool, 0, sharers), 0);
+		assert_int_equal(pool.threads, part ? part : 1);
+		assert_false(pool.pin);
+	}
+	assert_int_equal(pool_init(&pool, 7, 3), 0);
+	assert_int_equal(pool.threads, 7);
+}
+
 /* A caller's children must find the affinity it had. */
 static void test_pool_affinity(void **state)
 {
@@ -136,7 +155,7 @@ static void test_pool_affinity(void **state)
 	cpu_set_t before, after;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
-	assert_int_equal(pool_init(&pool, 0), 0);
+	assert_int_equal(pool_init(&pool, 0, 1), 0);
 	for (int i = 0; i < 3; i++) {
 		pool_enter(&pool);
 		pool_leave(&pool);
@@ -168,7 +187,7 @@ static void test_loops(void **state)
 				struct pool pool;
 				struct loops loops = {.pool = &pool, .kernels = kernels_choose()};
 
-				assert_int_equal(pool_init(&pool, threads), 0);
+				assert_int_equal(pool_init(&pool, threads, 1), 0);
 				assert_int_equal(loops_reserve(&loops, channels[i]), 0);
 				sum[threads - 1] = calloc(channels[i], sizeof(double));
 				square[threads - 1] = calloc(channels[i], sizeof(double));
@@ -427,6 +446,144 @@ static void test_opening(void **state)
 	device_close(NULL);
 }
 
+/* ---- buckets ---- */
+
+/* A chain of matrices: layer i is [widths[i + 1]][widths[i]], the second is frozen, and the last layer uses the first one's matrix again. */
+struct chain {
+	struct device_params *params;
+	struct device_graph *graph;
+	struct device_param *spare; /* that no operation uses */
+};
+
+static const uint32_t widths[] = {20, 20, 50, 50, 300, 4, 20};
+enum { CHAIN = sizeof(widths) / sizeof(*widths) - 1 };
+
+static struct device_param *chain_param(struct chain *chain, const char *name, uint32_t outputs,
+					uint32_t inputs, bool frozen)
+{
+	struct device_param_spec spec = {.name = name,
+					 .kind = DEVICE_LINEAR_WEIGHT,
+					 .shape = {outputs, inputs},
+					 .frozen = frozen};
+	struct device_param *param;
+
+	assert_int_equal(device_param_add(chain->params, &spec, &param), 0);
+	return param;
+}
+
+static void chain_open(struct chain *chain, struct device *device)
+{
+	static const char *const names[] = {"w0", "w1", "w2", "w3", "w4", "w5"};
+	struct device_input_spec input = {
+		.name = "input", .shape = {2, 1, 1, widths[0]}, .std = {1, 1, 1, 1}};
+	struct device_value *x;
+
+	assert_int_equal(device_params_new(device, &chain->params), 0);
+	assert_int_equal(device_graph_new(chain->params,
+					  &(struct device_graph_options){DEVICE_TRAIN},
+					  &chain->graph),
+			 0);
+	x = device_input(chain->graph, &input);
+	for (unsigned i = 0; i < CHAIN; i++) {
+		struct device_linear_spec spec = {.name = names[i]};
+
+		spec.weight = chain_param(chain, names[i], widths[i + 1], widths[i], i == 1);
+		x = device_linear(chain->graph, x, &spec);
+	}
+	chain->spare = chain_param(chain, "spare", 3, 5, false);
+	x = device_linear(chain->graph, x,
+			  &(struct device_linear_spec){
+				  .name = "again", .weight = device_params_at(chain->params, 0)});
+	device_softmax_loss(chain->graph, x, &(struct device_loss_spec){.name = "loss"});
+	assert_int_equal(
+		device_params_allocate(chain->params,
+				       &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+		0);
+}
+
+/* The bucket that holds a parameter whole, of those that hold any of it. */
+static const struct bucket *bucket_of(const struct buckets *buckets,
+				      const struct device_param *param)
+{
+	const struct bucket *found = NULL;
+
+	for (uint32_t i = 0; i < buckets->count; i++) {
+		const struct bucket *b = &buckets->items[i];
+
+		if (!meet(b->offset, b->offset + b->count, param->offset,
+			  param->offset + param->elements))
+			continue;
+		assert_null(found);
+		assert_true(b->offset <= param->offset &&
+			    b->offset + b->count >= param->offset + param->elements);
+		found = b;
+	}
+	return found;
+}
+
+static void test_buckets(void **state)
+{
+	static const size_t lengths[] = {100, 1000, 3000, 16000, 1000000};
+	static const uint32_t counts[] = {5, 5, 4, 3, 1};
+	struct device *device = open_cpu(DEVICE_FP32, 1);
+	struct chain chain;
+
+	chain_open(&chain, device);
+	for (size_t k = 0; k < sizeof(lengths) / sizeof(*lengths); k++) {
+		struct buckets buckets;
+
+		assert_int_equal(buckets_plan(&buckets, chain.graph, lengths[k]), 0);
+		assert_int_equal(buckets.count, counts[k]);
+		for (uint32_t i = 1; i < buckets.count; i++)
+			assert_true(buckets.items[i].node <= buckets.items[i - 1].node);
+		for (size_t i = 0; i < device_params_count(chain.params); i++) {
+			const struct device_param *param = device_params_at(chain.params, i);
+			const struct bucket *bucket = bucket_of(&buckets, param);
+
+			if (param->spec.frozen)
+				continue;
+			/* nodes are the input and then the layers; the first layer is the last to be done with its matrix */
+			assert_non_null(bucket);
+			assert_true(param == chain.spare || bucket->node <= i + 1);
+			assert_true(bucket->count <= lengths[k] ||
+				    bucket->count == param->elements || lengths[k] < 1000);
+		}
+	}
+	device_graph_free(chain.graph);
+	device_params_free(chain.params);
+	device_close(device);
+}
+
+/* However many parameters there are, all of their sums may be under way at a time. */
+static void test_many_buckets(void **state)
+{
+	struct device *device = open_cpu(DEVICE_FP32, 1);
+	struct device_params *params;
+	struct device_graph *graph;
+	struct buckets buckets;
+
+	assert_int_equal(device_params_new(device, &params), 0);
+	for (unsigned i = 0; i < 1000; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		add_param(params, name, DEVICE_VECTOR,
+			  (struct device_shape){1, 1, 1, i % 100 ? 3 : 5000});
+	}
+	assert_int_equal(
+		device_params_allocate(params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+		0);
+	assert_int_equal(
+		device_graph_new(params, &(struct device_graph_options){DEVICE_TRAIN}, &graph), 0);
+	assert_int_equal(buckets_plan(&buckets, graph, 1), 0);
+	assert_in_range(buckets.count, 10, BUCKETS_MAX);
+	for (size_t i = 0; i < device_params_count(params); i++)
+		assert_non_null(bucket_of(&buckets, device_params_at(params, i)));
+	device_graph_free(graph);
+	device_params_free(params);
+	device_close(device);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -434,7 +591,8 @@ int main(void)
 		cmocka_unit_test(test_pool),	cmocka_unit_test(test_pool_affinity),
 		cmocka_unit_test(test_loops),	cmocka_unit_test(test_recording),
 		cmocka_unit_test(test_calls),	cmocka_unit_test(test_declaring),
-		cmocka_unit_test(test_opening),
+		cmocka_unit_test(test_opening), cmocka_unit_test(test_pool_sharers),
+		cmocka_unit_test(test_buckets), cmocka_unit_test(test_many_buckets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

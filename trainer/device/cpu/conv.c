@@ -514,17 +514,14 @@ static int conv_forward(struct cpu_graph *graph, struct cpu_node *node)
 
 	if (r == 0)
 		r = cpu_op_run(graph, &node->forward);
-	if (r == 0 && node->post.present)
-		cpu_post_forward(graph, node);
-	return r;
+	return r == 0 && node->post.present ? cpu_post_forward(graph, node) : r;
 }
 
 static int conv_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	int r = 0;
+	int r = cpu_post_backward(graph, node);
 
-	cpu_post_backward(graph, node);
-	if (node->backward_weights.primitive) {
+	if (r == 0 && node->backward_weights.primitive) {
 		r = cpu_op_run(graph, &node->backward_weights);
 		if (r == 0)
 			r = cpu_op_run(graph, cpu_param_take_fresh(node->node->weight)

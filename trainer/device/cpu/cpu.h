@@ -11,6 +11,7 @@
 
 #include "arena.h"
 #include "backend.h"
+#include "buckets.h"
 #include "loops.h"
 
 #include <dnnl.h>
@@ -58,6 +59,8 @@ float *cpu_param_slot(const struct device_param *param, enum device_slot slot);
 void cpu_param_add_gradient(struct device_param *param, const float *values);
 /* Whether the next gradient overwrites; asking makes the following ones add. */
 bool cpu_param_take_fresh(struct device_param *param);
+/* What no graph touched since the last update, among elements offset .. offset + count - 1 of the gradients, is zero. */
+void cpu_zero_untouched(struct device_params *params, size_t offset, size_t count);
 /* One update; fills in grad_norm, updated, skipped. */
 void cpu_update(struct cpu_device *device, struct device_params *params, const struct device_hyper *hyper,
 	struct device_results *results);
@@ -138,6 +141,16 @@ struct cpu_node {
 	uint64_t forward_ns, backward_ns, runs;
 };
 
+/* Sums over ranks in the course of a step (ranks.c). */
+struct cpu_ranks {
+	struct buckets buckets;
+	uint32_t started;                /* buckets of the step under way */
+	unsigned requests[BUCKETS_MAX];
+	double samples;                  /* with a label */
+	double results[3];               /* sum of losses, top1, top5 */
+	unsigned samples_request, results_request;
+};
+
 struct cpu_graph {
 	struct device_graph *graph;
 	struct cpu_device *device;
@@ -155,6 +168,7 @@ struct cpu_graph {
 	int32_t *labels;          /* [n] */
 	uint32_t fed_count;       /* samples of the batch fed, 0: none */
 	uint64_t tickets, steps;
+	struct cpu_ranks ranks;
 	float *loss_scratch;      /* [threads][classes] */
 	struct device_results results[DEVICE_RESULTS_MAX];
 	char *error;              /* while planning */
@@ -207,12 +221,30 @@ int cpu_status(dnnl_status_t status);
 int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint32_t raw_block);
 void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *raw);
-void cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node);
 /* Leaves the gradient of raw in post.dx, that of the residual in its contribution, gamma's and beta's or the bias's in the store. */
-void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_post_release(struct cpu_node *node);
 /* gamma / sqrt(variance + epsilon) and beta - mean * that, from the running statistics; [channels] each */
 void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale, float *ret_bias);
+
+/*
+ * Sums over ranks, each in its place of a training step; without other ranks nothing happens. -ECOMM with the device's text on failure.
+ * cpu_ranks_begin: the number of samples with a label; there after cpu_ranks_samples().
+ */
+int cpu_ranks_plan(struct cpu_graph *graph);
+int cpu_ranks_begin(struct cpu_graph *graph);
+int cpu_ranks_samples(struct cpu_graph *graph, uint32_t *ret_samples);
+/* Of the statistics of synchronized norms. */
+int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count);
+/* The loss and its counts, of this rank as yet. */
+int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t top5);
+/* Backward has finished the node: starts what that completes. */
+int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node);
+/* All gradients have been added up. */
+int cpu_ranks_gradients(struct cpu_graph *graph);
+/* Fills in what cpu_ranks_loss() began. */
+int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results);
 
 /* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
 int cpu_gather(struct cpu_graph *graph, struct cpu_node *node);

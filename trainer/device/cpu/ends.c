@@ -224,24 +224,22 @@ static void loss_task(void *context, uint32_t task, unsigned thread)
 
 static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	struct device_results *results = &graph->results[graph->steps % DEVICE_RESULTS_MAX];
 	struct loss_job job = {
 		.graph = graph, .node = node, .gradient = cpu_block(graph, node->dx_block)};
-	uint32_t samples = 0, classes = node->node->x->shape.c;
-	double loss = 0;
+	struct loss_sums all = {0};
+	uint32_t samples;
+	int r = cpu_ranks_samples(graph, &samples);
 
-	for (uint32_t i = 0; i < node->node->x->shape.n; i++)
-		samples += graph->labels[i] >= 0 && graph->labels[i] < (int32_t)classes;
+	if (r < 0)
+		return r;
 	job.gradient_scale = samples ? 1.0f / (float)samples : 0;
 	pool_run(&graph->device->pool, TASKS, loss_task, &job);
 	for (uint32_t i = 0; i < TASKS; i++) {
-		loss += job.sums[i].loss;
-		results->top1 += job.sums[i].top1;
-		results->top5 += job.sums[i].top5;
+		all.loss += job.sums[i].loss;
+		all.top1 += job.sums[i].top1;
+		all.top5 += job.sums[i].top5;
 	}
-	results->samples = samples;
-	results->loss = samples ? loss / samples : 0;
-	return 0;
+	return cpu_ranks_loss(graph, all.loss, all.top1, all.top5);
 }
 
 const struct cpu_node_ops cpu_loss_ops = {

@@ -353,6 +353,8 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 		r = map_arena(cpu);
 	if (r == 0)
 		r = bind_all(cpu);
+	if (r == 0)
+		r = cpu_ranks_plan(cpu);
 	pool_leave(&cpu->device->pool);
 	if (r < 0) {
 		cpu_graph_release(graph);

@@ -66,7 +66,7 @@ static unsigned quota_cpus(void)
 	return least;
 }
 
-int pool_init(struct pool *pool, unsigned threads)
+int pool_init(struct pool *pool, unsigned threads, unsigned sharers)
 {
 	unsigned allowed, granted;
 
@@ -77,11 +77,12 @@ int pool_init(struct pool *pool, unsigned threads)
 	}
 	allowed = (unsigned)CPU_COUNT(&pool->allowed);
 	granted = quota_cpus();
-	pool->threads = threads ? threads : granted < allowed ? granted : allowed;
+	granted = granted < allowed ? granted : allowed;
+	pool->threads = threads ? threads : granted > sharers ? granted / sharers : 1;
 	if (pool->threads > 4096)
 		return -EINVAL;
-	/* With fewer threads than CPUs another process may have the same idea of which ones to take. */
-	pool->pin = pool->threads > 1 && pool->threads == allowed;
+	/* With fewer threads than CPUs another process may have the same idea of which ones to take; sharers have it for certain. */
+	pool->pin = pool->threads > 1 && pool->threads == allowed && sharers == 1;
 	return 0;
 }
 

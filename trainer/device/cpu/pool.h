@@ -24,8 +24,11 @@ struct pool {
 /* task: 0 .. tasks - 1; thread: 0 .. threads - 1, never two tasks at a time with the same one */
 typedef void (*pool_function)(void *context, uint32_t task, unsigned thread);
 
-/* threads 0: as many as there are CPUs allowed by affinity, or by the cgroup's quota if that is fewer. */
-int pool_init(struct pool *pool, unsigned threads);
+/*
+ * threads 0: as many as there are CPUs allowed by affinity, or by the cgroup's quota if that is fewer; an even share of them if `sharers`
+ * processes, this one included, do the same on these CPUs.
+ */
+int pool_init(struct pool *pool, unsigned threads, unsigned sharers);
 /*
  * Around every stretch of work, oneDNN's included: sets the number of threads and, on two CPUs, the caller's place. Left to
  * the scheduler, two threads that wait for each other at a barrier were seen to share one CPU for milliseconds at a time. pool_leave() restores, so that a child process does not inherit it.

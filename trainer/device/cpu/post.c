@@ -138,8 +138,43 @@ static void move_running(const struct device_norm *norm, uint32_t c, double mean
 	*running_var += norm->momentum * ((float)unbiased - *running_var);
 }
 
+/* Positions that a channel's statistics are taken over. */
+static size_t statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node)
+{
+	unsigned ranks =
+		node->node->norm.synchronized ? device_world(&graph->device->base) : 1;
+
+	return node->post.rows * ranks;
+}
+
+/* Adds up a pair of sums that the post holds, over the ranks of a synchronized norm. */
+static int sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct cpu_post *post = &node->post;
+	size_t count = (size_t)(post->second - post->sum) + post->columns.channels;
+
+	return node->node->norm.synchronized ? cpu_ranks_sum(graph, post->sum, count) : 0;
+}
+
+/*
+ * Sums about channel[channels], which differ from rank to rank, become sums about the running means, which do not: with x - r = (x - s) + (s - r).
+ * In double that costs no more digits than the running mean is off.
+ */
+static void shift_sums(struct cpu_post *post, const float *running)
+{
+	double rows = (double)post->rows;
+
+	for (uint32_t c = 0; c < post->columns.channels; c++) {
+		double d = (double)post->channel[c] - (double)running[c];
+
+		post->second[c] += d * (2 * post->sum[c] + rows * d);
+		post->sum[c] += rows * d;
+		post->channel[c] = running[c];
+	}
+}
+
 /* Batch statistics: fills in mean, deviation, scale and bias. */
-static void normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
+static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 	const struct device_norm *norm = &node->node->norm;
@@ -147,6 +182,8 @@ static void normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		    *beta = cpu_param_slot(norm->beta, DEVICE_VALUE);
 	uint32_t channels = post->columns.channels;
 	enum element element = graph->device->element;
+	size_t rows = statistics_rows(graph, node);
+	int r;
 
 	/* Sums about the first position's values: no cancellation when the mean is large against the deviation. */
 	graph->device->loops.kernels->convert(post->channel, ELEMENT_F32, post->raw, element,
@@ -154,9 +191,14 @@ static void normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 	columns_repeat(&post->columns, post->channel, post->shift);
 	loops_statistics(&graph->device->loops, &post->columns, post->rows, post->raw, element,
 			 post->shift, post->sum, post->second);
+	if (rows != post->rows)
+		shift_sums(post, cpu_param_slot(norm->running_mean, DEVICE_VALUE));
+	r = sum_ranks(graph, node);
+	if (r < 0)
+		return r;
 	for (uint32_t c = 0; c < channels; c++) {
-		double offset = post->sum[c] / (double)post->rows;
-		double variance = post->second[c] / (double)post->rows - offset * offset;
+		double offset = post->sum[c] / (double)rows;
+		double variance = post->second[c] / (double)rows - offset * offset;
 		double mean = offset + (double)post->channel[c];
 
 		/* written so that a NaN passes */
@@ -165,19 +207,23 @@ static void normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		post->deviation[c] = (float)(1 / sqrt(variance + (double)norm->epsilon));
 		post->scale[c] = gamma[c] * post->deviation[c];
 		post->bias[c] = beta[c] - post->mean[c] * post->scale[c];
-		move_running(norm, c, mean, variance, post->rows);
+		move_running(norm, c, mean, variance, rows);
 	}
 	columns_repeat(&post->columns, post->mean, post->mean);
 	columns_repeat(&post->columns, post->scale, post->scale);
 	columns_repeat(&post->columns, post->bias, post->bias);
+	return 0;
 }
 
-void cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 
 	if (node->node->has_norm && cpu_training(graph)) {
-		normalize_batch(graph, node);
+		int r = normalize_batch(graph, node);
+
+		if (r < 0)
+			return r;
 	} else if (node->node->has_norm && node->node->kind == DEVICE_NODE_NORM) {
 		cpu_running_affine(node, graph->weights, post->scale, post->bias);
 		columns_repeat(&post->columns, post->scale, post->scale);
@@ -194,6 +240,7 @@ void cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node)
 			    .bias = post->bias,
 			    .activation = node->node->activation,
 		    });
+	return 0;
 }
 
 static void take_gradient(struct cpu_post *post, struct device_param *param, const double *sums,
@@ -206,13 +253,21 @@ static void take_gradient(struct cpu_post *post, struct device_param *param, con
 	cpu_param_add_gradient(param, post->channel);
 }
 
-/* From the sums of dz and dz * (raw - mean): the gradients of gamma and beta, and the constants of dx. */
-static void norm_constants(struct cpu_post *post, const struct device_norm *norm)
+/*
+ * From the sums of dz and dz * (raw - mean): the gradients of gamma and beta, which are added up over ranks with all others, and the constants of
+ * dx, which take the sums of all ranks that the norm does.
+ */
+static int norm_constants(struct cpu_graph *graph, struct cpu_node *node)
 {
-	double rows = (double)post->rows;
+	struct cpu_post *post = &node->post;
+	double rows = (double)statistics_rows(graph, node);
+	int r;
 
-	take_gradient(post, norm->beta, post->sum, NULL);
-	take_gradient(post, norm->gamma, post->second, post->deviation);
+	take_gradient(post, node->node->norm.beta, post->sum, NULL);
+	take_gradient(post, node->node->norm.gamma, post->second, post->deviation);
+	r = sum_ranks(graph, node);
+	if (r < 0)
+		return r;
 	for (uint32_t c = 0; c < post->columns.channels; c++) {
 		double scale = (double)post->scale[c], deviation = (double)post->deviation[c];
 		double b = -scale * deviation * deviation * post->second[c] / rows;
@@ -224,9 +279,10 @@ static void norm_constants(struct cpu_post *post, const struct device_norm *norm
 	columns_repeat(&post->columns, post->a, post->a);
 	columns_repeat(&post->columns, post->b, post->b);
 	columns_repeat(&post->columns, post->c, post->c);
+	return 0;
 }
 
-void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
+int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
 	struct cpu_value *y = node->y;
@@ -247,6 +303,7 @@ void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 		.mean = norm ? post->mean : NULL,
 	};
 	bool sums = norm || trains(node->node->bias);
+	int r;
 
 	for (uint32_t i = 2; i < y->gradient_count; i++)
 		loops_add(loops, y->gradients[0], y->gradients[i], element,
@@ -256,8 +313,10 @@ void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 			     norm ? post->second : NULL);
 	take_gradient(post, node->node->bias, post->sum, NULL);
 	if (!norm)
-		return;
-	norm_constants(post, &node->node->norm);
+		return 0;
+	r = norm_constants(graph, node);
+	if (r < 0)
+		return r;
 	loops_dx(loops, &post->columns, post->rows,
 		 &(struct dx_args){
 			 .gradient = post->stores_dz ? post->dz : y->gradients[0],
@@ -271,6 +330,7 @@ void cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node)
 			 .b = post->b,
 			 .c = post->c,
 		 });
+	return 0;
 }
 
 void cpu_post_release(struct cpu_node *node)
@@ -307,14 +367,12 @@ static int norm_bind(struct cpu_graph *graph, struct cpu_node *node)
 
 static int norm_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	cpu_post_forward(graph, node);
-	return 0;
+	return cpu_post_forward(graph, node);
 }
 
 static int norm_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
-	cpu_post_backward(graph, node);
-	return 0;
+	return cpu_post_backward(graph, node);
 }
 
 const struct cpu_node_ops cpu_norm_ops = {

@@ -53,6 +53,13 @@ int cpu_gather(struct cpu_graph *cpu, struct cpu_node *node)
 	return 0;
 }
 
+static int fail_pass(struct cpu_graph *cpu, const struct cpu_node *node, int r, const char *pass)
+{
+	if (r == -ECOMM)
+		return r; /* the text is that of the ranks */
+	return device_fail(&cpu->device->base, r, "%s: its %s pass failed", node->node->name, pass);
+}
+
 static int forward(struct cpu_graph *cpu)
 {
 	const struct device_options *options = &cpu->device->base.options;
@@ -65,8 +72,7 @@ static int forward(struct cpu_graph *cpu)
 		if (node->ops->forward)
 			r = node->ops->forward(cpu, node);
 		if (r < 0)
-			return device_fail(&cpu->device->base, r, "%s: its forward pass failed",
-					   node->node->name);
+			return fail_pass(cpu, node, r, "forward");
 		if (options->profile) {
 			node->forward_ns += now_ns(cpu) - start;
 			node->runs++;
@@ -78,41 +84,51 @@ static int forward(struct cpu_graph *cpu)
 	return r;
 }
 
-static int backward(struct cpu_graph *cpu)
+static int backward_node(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	const struct device_options *options = &cpu->device->base.options;
+	struct device_param *weight = node->node->weight;
+	uint64_t start = options->profile ? now_ns(cpu) : 0;
+	int r = cpu_gather(cpu, node);
+
+	if (r < 0)
+		return r;
+	if (node->ops->backward)
+		r = node->ops->backward(cpu, node);
+	if (r < 0)
+		return fail_pass(cpu, node, r, "backward");
+	if (options->profile)
+		node->backward_ns += now_ns(cpu) - start;
+	if (options->detect_anomaly && weight && !weight->spec.frozen)
+		r = inspect(cpu, node, cpu_param_slot(weight, DEVICE_GRAD), ELEMENT_F32,
+			    weight->elements, "weight's gradient");
+	return r;
+}
+
+/* reduce: gradients are added up over ranks as they get complete. */
+static int backward(struct cpu_graph *cpu, bool reduce)
+{
 	int r = 0;
 
 	for (uint32_t i = cpu->graph->node_count; i-- > 0 && r == 0;) {
-		struct cpu_node *node = &cpu->nodes[i];
-		uint64_t start = options->profile ? now_ns(cpu) : 0;
-
-		if (!node->backward)
-			continue;
-		r = cpu_gather(cpu, node);
-		if (r < 0)
-			return r;
-		if (node->ops->backward)
-			r = node->ops->backward(cpu, node);
-		if (r < 0)
-			return device_fail(&cpu->device->base, r, "%s: its backward pass failed",
-					   node->node->name);
-		if (options->profile)
-			node->backward_ns += now_ns(cpu) - start;
-		if (options->detect_anomaly && node->node->weight &&
-		    !node->node->weight->spec.frozen)
-			r = inspect(cpu, node, cpu_param_slot(node->node->weight, DEVICE_GRAD),
-				    ELEMENT_F32, node->node->weight->elements, "weight's gradient");
+		if (cpu->nodes[i].backward)
+			r = backward_node(cpu, &cpu->nodes[i]);
+		if (r == 0 && reduce)
+			r = cpu_ranks_passed(cpu, i);
 	}
-	return r;
+	return r < 0 || !reduce ? r : cpu_ranks_gradients(cpu);
 }
 
 static int begin(struct cpu_graph *cpu, struct device_results **ret_results)
 {
 	struct device_results *results = NULL;
+	int r;
 
 	if (!cpu->fed_count)
 		return device_fail(&cpu->device->base, -EINVAL, "no batch was fed for this step");
+	r = cpu_ranks_begin(cpu);
+	if (r < 0)
+		return r;
 	cpu->fed_count = 0;
 	cpu->steps++;
 	results = &cpu->results[cpu->steps % DEVICE_RESULTS_MAX];
@@ -136,9 +152,11 @@ int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint6
 	r = forward(cpu);
 	cpu->params->buffers_version++; /* running statistics moved */
 	if (r == 0)
-		r = backward(cpu);
+		r = backward(cpu, hyper);
 	if (r == 0 && hyper)
 		cpu_update(cpu->device, graph->params, hyper, results);
+	if (r == 0)
+		r = cpu_ranks_results(cpu, results);
 	pool_leave(&cpu->device->pool);
 	if (r == 0)
 		*ret_step = cpu->steps;
@@ -156,6 +174,8 @@ int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t 
 	cpu->weights = weights;
 	pool_enter(&cpu->device->pool);
 	r = forward(cpu);
+	if (r == 0)
+		r = cpu_ranks_results(cpu, results);
 	pool_leave(&cpu->device->pool);
 	if (r == 0)
 		*ret_step = cpu->steps;

@@ -1,0 +1,81 @@
+#include "buckets.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void use(uint32_t *first, const struct device_param *param, uint32_t node)
+{
+	if (param && node < first[param->index])
+		first[param->index] = node;
+}
+
+/* first[parameters]: the first node that uses each. */
+static void find_first_uses(const struct device_graph *graph, uint32_t *first)
+{
+	for (size_t i = 0; i < graph->params->count; i++)
+		first[i] = graph->node_count;
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		const struct device_node *node = graph->nodes[i];
+
+		use(first, node->weight, i);
+		use(first, node->bias, i);
+		if (node->has_norm) {
+			use(first, node->norm.gamma, i);
+			use(first, node->norm.beta, i);
+		}
+	}
+}
+
+static bool has_gradient(const struct device_param *param)
+{
+	return param->spec.kind != DEVICE_BUFFER && !param->spec.frozen;
+}
+
+/* Keeps the order of completion: the last nodes first. */
+static void insert(struct buckets *buckets, const struct bucket *bucket)
+{
+	uint32_t at = buckets->count++;
+
+	for (; at && buckets->items[at - 1].node < bucket->node; at--)
+		buckets->items[at] = buckets->items[at - 1];
+	buckets->items[at] = *bucket;
+}
+
+int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size_t elements)
+{
+	const struct device_params *params = graph->params;
+	uint32_t *first = malloc((params->count + 1) * sizeof(*first));
+	struct bucket bucket = {0};
+	size_t total = 0, least;
+
+	if (!first)
+		return -ENOMEM;
+	find_first_uses(graph, first);
+	for (size_t i = 0; i < params->count; i++)
+		total = params->items[i]->offset + params->items[i]->elements;
+	/* Two that follow one another are longer than one may be: hence at most 2 * total / elements + 1 of them. */
+	least = total / ((BUCKETS_MAX - 1) / 2) + 1;
+	elements = elements < least ? least : elements;
+	buckets->count = 0;
+	for (size_t i = params->count; i-- > 0;) {
+		const struct device_param *param = params->items[i];
+		size_t end = bucket.count ? bucket.offset + bucket.count
+					  : param->offset + param->elements;
+
+		if (!has_gradient(param))
+			continue;
+		if (bucket.count && end - param->offset > elements) {
+			insert(buckets, &bucket);
+			bucket.count = 0;
+			end = param->offset + param->elements;
+		}
+		if (!bucket.count || first[i] < bucket.node)
+			bucket.node = first[i];
+		bucket.offset = param->offset;
+		bucket.count = end - param->offset;
+	}
+	if (bucket.count)
+		insert(buckets, &bucket);
+	free(first);
+	return 0;
+}

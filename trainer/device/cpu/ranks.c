@@ -1,0 +1,129 @@
+/* Several ranks on the CPU: what is added up over them, and when in a step. */
+#include "cpu.h"
+
+#include <errno.h>
+
+/* Elements: 1 MiB. Enough that starting a sum costs little, few enough that most of them are under way early. */
+#define BUCKET_ELEMENTS ((size_t)1 << 18)
+
+static struct comm *ranks_of(const struct cpu_graph *graph)
+{
+	return device_world(&graph->device->base) > 1 ? graph->device->base.options.comm : NULL;
+}
+
+/* The device's text says what went wrong between ranks. */
+static int check(struct cpu_graph *graph, int r)
+{
+	if (r < 0)
+		return device_fail(&graph->device->base, -ECOMM, "%s",
+				   comm_error(graph->device->base.options.comm));
+	return 0;
+}
+
+int cpu_ranks_plan(struct cpu_graph *graph)
+{
+	if (!ranks_of(graph) || !cpu_training(graph))
+		return 0;
+	return buckets_plan(&graph->ranks.buckets, graph->graph, BUCKET_ELEMENTS);
+}
+
+int cpu_ranks_begin(struct cpu_graph *graph)
+{
+	const struct device_node *loss = graph->graph->loss;
+	struct cpu_ranks *ranks = &graph->ranks;
+	struct comm *comm = ranks_of(graph);
+
+	ranks->samples = 0;
+	ranks->started = 0;
+	if (!loss)
+		return 0;
+	for (uint32_t i = 0; i < loss->x->shape.n; i++)
+		ranks->samples +=
+			graph->labels[i] >= 0 && graph->labels[i] < (int32_t)loss->x->shape.c;
+	if (!comm || !cpu_training(graph))
+		return 0;
+	return check(graph, comm_sum_start(comm, &ranks->samples, 1, COMM_DOUBLE,
+					   &ranks->samples_request));
+}
+
+int cpu_ranks_samples(struct cpu_graph *graph, uint32_t *ret_samples)
+{
+	struct comm *comm = ranks_of(graph);
+	int r = comm && cpu_training(graph)
+			? check(graph, comm_wait(comm, graph->ranks.samples_request))
+			: 0;
+
+	*ret_samples = (uint32_t)graph->ranks.samples;
+	return r;
+}
+
+int cpu_ranks_sum(struct cpu_graph *graph, double *values, size_t count)
+{
+	struct comm *comm = ranks_of(graph);
+
+	return comm ? check(graph, comm_sum(comm, values, count, COMM_DOUBLE)) : 0;
+}
+
+int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t top5)
+{
+	struct cpu_ranks *ranks = &graph->ranks;
+	struct comm *comm = ranks_of(graph);
+
+	ranks->results[0] = loss;
+	ranks->results[1] = top1;
+	ranks->results[2] = top5;
+	if (!comm || !cpu_training(graph))
+		return 0;
+	return check(graph, comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE,
+					   &ranks->results_request));
+}
+
+int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
+{
+	struct cpu_ranks *ranks = &graph->ranks;
+	const struct buckets *buckets = &ranks->buckets;
+	struct comm *comm = ranks_of(graph);
+	int r = 0;
+
+	if (!comm)
+		return 0;
+	while (r == 0 && ranks->started < buckets->count &&
+	       buckets->items[ranks->started].node >= node) {
+		const struct bucket *bucket = &buckets->items[ranks->started];
+
+		cpu_zero_untouched(graph->graph->params, bucket->offset, bucket->count);
+		r = comm_sum_start(comm, graph->params->slots[DEVICE_GRAD] + bucket->offset,
+				   bucket->count, COMM_FLOAT, &ranks->requests[ranks->started]);
+		ranks->started += r == 0;
+	}
+	if (r == 0)
+		r = comm_progress(comm);
+	return check(graph, r);
+}
+
+int cpu_ranks_gradients(struct cpu_graph *graph)
+{
+	struct cpu_ranks *ranks = &graph->ranks;
+	int r = 0;
+
+	for (uint32_t i = 0; i < ranks->started && r == 0; i++)
+		r = check(graph, comm_wait(ranks_of(graph), ranks->requests[i]));
+	return r;
+}
+
+int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results)
+{
+	const struct cpu_ranks *ranks = &graph->ranks;
+	struct comm *comm = ranks_of(graph);
+	int r = 0;
+
+	if (!graph->graph->loss)
+		return 0;
+	if (comm && cpu_training(graph))
+		r = check(graph, comm_wait(comm, ranks->results_request));
+	results->samples = (uint32_t)ranks->samples;
+	results->loss = ranks->samples > 0 ? ranks->results[0] / ranks->samples : 0;
+	results->top1 = (uint32_t)ranks->results[1];
+	results->top5 = (uint32_t)ranks->results[2];
+	return r;
+}
