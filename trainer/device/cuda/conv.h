@@ -2,8 +2,9 @@
  * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's backend graph API;
  * emulation/conv.c computes them plainly on the host, as the reference of every pattern.
  *
- * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32; values
- * between the parts of a fused pattern are not rounded, what is stored is rounded once to its element.
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32. What a
+ * prologue makes of x is rounded to the problem's element, in which tensor cores read it, and is zero in the padding; what an epilogue gets is not rounded;
+ * what is stored is rounded once to its element.
  */
 #ifndef TRAINER_DEVICE_CUDA_CONV_H
 #define TRAINER_DEVICE_CUDA_CONV_H
@@ -35,7 +36,7 @@ enum conv_prologue {
 /* What is done with the result before it is stored. */
 enum conv_epilogue {
 	CONV_STORE,
-	CONV_STATISTICS, /* forward: sum[k], squares[k] fp32 of the y that is stored (rounded or not: as the engine does) */
+	CONV_STATISTICS, /* forward: sum[k], squares[k] fp32 of y (before or after it is rounded: as the engine does) */
 	CONV_BIAS,       /* forward: y = activation(y + bias_k [+ residual_y]); bias fp32 [k]; for evaluation */
 	CONV_ADD,        /* data: dx + residual */
 	/*
@@ -64,6 +65,8 @@ struct conv_problem {
 
 /* Zero-filled, padding included. */
 void conv_problem_init(struct conv_problem *problem);
+/* -EINVAL: sizes that do not go together, or parts that their direction has not got. */
+int conv_problem_check(const struct conv_problem *problem);
 /* "forward 3x3/2 64>128 56x56 n256 f16 scale-bias-relu statistics"; ret_text of size bytes */
 void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_t size);
 double conv_problem_flops(const struct conv_problem *problem); /* multiply and add count as two */
@@ -84,6 +87,9 @@ struct conv_arguments {
 	void *workspace;
 };
 
+/* Name of the first pointer that the problem needs and `arguments` has not got; NULL: all are there. The workspace is not looked at. */
+const char *conv_arguments_missing(const struct conv_problem *problem, const struct conv_arguments *arguments);
+
 struct conv_plan; /* of an engine */
 
 struct conv_plan_info {
@@ -101,7 +107,7 @@ struct conv_engines {
 	void (*plan_info)(const struct conv_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
 	/* Queues it; may be captured. */
-	int (*execute)(void *state, const struct conv_plan *plan, const struct conv_arguments *arguments, gpu_stream stream);
+	int (*execute)(void *state, struct conv_plan *plan, const struct conv_arguments *arguments, gpu_stream stream);
 	/* Times the plans there are on the device and keeps the fastest in the cache; plan() then returns it. NULL: can't. */
 	int (*tune)(void *state, const struct conv_problem *problem, const struct conv_arguments *arguments, uint64_t workspace_bytes,
 		gpu_stream stream);
@@ -121,6 +127,11 @@ struct matmul_problem {
 	enum cuda_element result;  /* of d */
 };
 
+/* Zero-filled, padding included. */
+void matmul_problem_init(struct matmul_problem *problem);
+/* "matmul 256x1000 of 2048 f16 transposed-b bias"; ret_text of size bytes */
+void matmul_problem_name(const struct matmul_problem *problem, char *ret_text, size_t size);
+
 struct matmul_arguments {
 	const void *a, *b;
 	const float *bias;
@@ -135,7 +146,7 @@ struct matmul_engines {
 	int (*plan)(void *state, const struct matmul_problem *problem, struct matmul_plan **ret_plan);
 	void (*plan_info)(const struct matmul_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct matmul_plan *plan);
-	int (*execute)(void *state, const struct matmul_plan *plan, const struct matmul_arguments *arguments, gpu_stream stream);
+	int (*execute)(void *state, struct matmul_plan *plan, const struct matmul_arguments *arguments, gpu_stream stream);
 	const char *(*error)(void *state);
 };
 

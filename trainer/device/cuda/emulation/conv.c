@@ -1,0 +1,387 @@
+/*
+ * Every pattern the plain way: operands as floats, one loop nest a direction, the inner one over channels that lie side by side.
+ */
+#include "emulation/element.h"
+#include "emulation/engines.h"
+#include "emulation/queue.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct conv_plan {
+	struct conv_problem problem;
+	/* [n][h][w][c], [n][p][q][k], [k][r][s][c] ([r][s][c][k] forward); from the first execution on */
+	float *x, *y, *w;
+	size_t x_count, y_count, w_count;
+};
+
+struct conv_work {
+	const struct conv_plan *plan;
+	struct conv_arguments arguments;
+};
+
+static _Thread_local char failure[256];
+
+/* plan->x: what the prologue makes of x. */
+static void prologue(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	const struct conv_problem *problem = &plan->problem;
+	enum cuda_element element = problem->element;
+	size_t size = cuda_element_size(element);
+	const char *residual = arguments->residual;
+	bool adds = problem->prologue >= CONV_SCALE_BIAS_ADD_RELU;
+
+	elements_to_floats(element, arguments->x, plan->x, plan->x_count);
+	if (problem->prologue == CONV_PLAIN)
+		return;
+	for (size_t i = 0; i < plan->x_count; i++) {
+		size_t c = i % problem->c;
+		float scale, bias, value, other, scale2 = 1, bias2 = 0;
+
+		elements_to_floats(element, (const char *)arguments->scale + c * size, &scale, 1);
+		elements_to_floats(element, (const char *)arguments->bias + c * size, &bias, 1);
+		value = plan->x[i] * scale + bias;
+		if (adds) {
+			elements_to_floats(element, residual + i * size, &other, 1);
+			if (problem->prologue == CONV_DUAL_SCALE_BIAS_ADD_RELU) {
+				elements_to_floats(element,
+						   (const char *)arguments->scale2 + c * size,
+						   &scale2, 1);
+				elements_to_floats(element,
+						   (const char *)arguments->bias2 + c * size,
+						   &bias2, 1);
+			}
+			value += other * scale2 + bias2;
+		}
+		/* not fmaxf: NaN must get through */
+		plan->x[i] = element_round(element, value < 0 ? 0 : value);
+	}
+	if (adds)
+		floats_to_elements(element, plan->x, arguments->activated, plan->x_count);
+}
+
+/* [k][r s c] -> [r s c][k] */
+static void transpose_weights(const struct conv_plan *plan, const void *w)
+{
+	const struct conv_problem *problem = &plan->problem;
+	size_t inner = plan->w_count / problem->k, size = cuda_element_size(problem->element);
+
+	for (size_t k = 0; k < problem->k; k++)
+		for (size_t i = 0; i < inner; i++)
+			elements_to_floats(problem->element,
+					   (const char *)w + (k * inner + i) * size,
+					   &plan->w[i * problem->k + k], 1);
+}
+
+/* One position of y and one of the window, and the position of x that they meet at. */
+struct tap {
+	size_t y, w, x; /* index of the first channel; w: of [r][s], in channels of one k */
+};
+
+typedef void (*tap_function)(const struct conv_plan *plan, const struct tap *tap);
+
+/* Calls for every tap that lies inside x. */
+static void for_each_tap(const struct conv_plan *plan, tap_function function)
+{
+	const struct conv_problem *problem = &plan->problem;
+
+	for (size_t i = 0; i < (size_t)problem->n * problem->p * problem->q; i++) {
+		size_t q = i % problem->q, p = i / problem->q % problem->p;
+		size_t n = i / problem->q / problem->p;
+
+		for (size_t j = 0; j < (size_t)problem->r * problem->s; j++) {
+			/* padding wraps round to numbers far above h and w */
+			size_t h = p * problem->stride + j / problem->s - problem->pad;
+			size_t w = q * problem->stride + j % problem->s - problem->pad;
+
+			if (h >= problem->h || w >= problem->w)
+				continue;
+			function(plan,
+				 &(struct tap){
+					 .y = i * problem->k,
+					 .w = j * problem->c,
+					 .x = ((n * problem->h + h) * problem->w + w) * problem->c,
+				 });
+		}
+	}
+}
+
+static void tap_forward(const struct conv_plan *plan, const struct tap *tap)
+{
+	size_t channels = plan->problem.c, width = plan->problem.k;
+	float *restrict y = plan->y + tap->y;
+
+	for (size_t c = 0; c < channels; c++) {
+		const float *restrict w = plan->w + (tap->w + c) * width;
+		float x = plan->x[tap->x + c];
+
+		for (size_t k = 0; k < width; k++)
+			y[k] += x * w[k];
+	}
+}
+
+static void tap_data(const struct conv_plan *plan, const struct tap *tap)
+{
+	size_t channels = plan->problem.c, stride = plan->w_count / plan->problem.k;
+	float *restrict x = plan->x + tap->x;
+
+	for (size_t k = 0; k < plan->problem.k; k++) {
+		const float *restrict w = plan->w + k * stride + tap->w;
+		float y = plan->y[tap->y + k];
+
+		for (size_t c = 0; c < channels; c++)
+			x[c] += y * w[c];
+	}
+}
+
+static void tap_weights(const struct conv_plan *plan, const struct tap *tap)
+{
+	size_t channels = plan->problem.c, stride = plan->w_count / plan->problem.k;
+	const float *restrict x = plan->x + tap->x;
+
+	for (size_t k = 0; k < plan->problem.k; k++) {
+		float *restrict w = plan->w + k * stride + tap->w;
+		float y = plan->y[tap->y + k];
+
+		for (size_t c = 0; c < channels; c++)
+			w[c] += y * x[c];
+	}
+}
+
+/* sum[k] and squares[k] of what was stored. */
+static void statistics(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	size_t width = plan->problem.k;
+
+	for (size_t k = 0; k < width; k++) {
+		double sum = 0, squares = 0;
+
+		for (size_t i = k; i < plan->y_count; i += width) {
+			double y = element_round(plan->problem.element, plan->y[i]);
+
+			sum += y;
+			squares += y * y;
+		}
+		arguments->sum[k] = (float)sum;
+		arguments->squares[k] = (float)squares;
+	}
+}
+
+static float activate(enum device_activation activation, float z)
+{
+	switch (activation) {
+	case DEVICE_RELU:
+		return z < 0 ? 0 : z;
+	case DEVICE_GELU:
+		return 0.5f * z * (1 + erff(z * (float)M_SQRT1_2));
+	default:
+		return z;
+	}
+}
+
+static void add_bias(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	const struct conv_problem *problem = &plan->problem;
+	size_t size = cuda_element_size(problem->element);
+
+	for (size_t i = 0; i < plan->y_count; i++) {
+		float residual = 0;
+
+		if (problem->residual)
+			elements_to_floats(problem->element,
+					   (const char *)arguments->residual + i * size, &residual,
+					   1);
+		plan->y[i] =
+			activate(problem->activation,
+				 plan->y[i] + arguments->channel_bias[i % problem->k] + residual);
+	}
+}
+
+static void run_forward(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	prologue(plan, arguments);
+	transpose_weights(plan, arguments->w);
+	memset(plan->y, 0, plan->y_count * sizeof(float));
+	for_each_tap(plan, tap_forward);
+	if (plan->problem.epilogue == CONV_STATISTICS)
+		statistics(plan, arguments);
+	if (plan->problem.epilogue == CONV_BIAS)
+		add_bias(plan, arguments);
+	floats_to_elements(plan->problem.element, plan->y, arguments->y, plan->y_count);
+}
+
+static void add_residual(const struct conv_plan *plan, const void *residual)
+{
+	size_t size = cuda_element_size(plan->problem.element);
+
+	for (size_t i = 0; i < plan->x_count; i++) {
+		float other;
+
+		elements_to_floats(plan->problem.element, (const char *)residual + i * size, &other,
+				   1);
+		plan->x[i] += other;
+	}
+}
+
+/* plan->x: dx becomes dz, with its sums and what they make of the norm. */
+static void relu_norm(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	enum cuda_element element = plan->problem.element;
+	size_t channels = plan->problem.c, size = cuda_element_size(element);
+	double count = (double)(plan->x_count / channels);
+
+	for (size_t c = 0; c < channels; c++) {
+		double dbeta = 0, dgamma = 0, a, b;
+
+		for (size_t i = c; i < plan->x_count; i += channels) {
+			float raw, normal;
+
+			elements_to_floats(element, (const char *)arguments->raw + i * size, &raw,
+					   1);
+			normal = (raw - arguments->mean[c]) * arguments->deviation[c];
+			if (!(arguments->gamma[c] * normal + arguments->beta[c] > 0))
+				plan->x[i] = 0;
+			plan->x[i] = element_round(element, plan->x[i]);
+			dbeta += plan->x[i];
+			dgamma += (double)plan->x[i] * normal;
+		}
+		a = (double)arguments->gamma[c] * arguments->deviation[c];
+		b = -a * arguments->deviation[c] * dgamma / count;
+		arguments->dbeta[c] = (float)dbeta;
+		arguments->dgamma[c] = (float)dgamma;
+		arguments->a[c] = (float)a;
+		arguments->b[c] = (float)b;
+		arguments->d[c] = (float)(-a * dbeta / count - b * arguments->mean[c]);
+	}
+}
+
+static void run_data(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	enum cuda_element element = plan->problem.element;
+
+	elements_to_floats(element, arguments->y, plan->y, plan->y_count);
+	elements_to_floats(element, arguments->w, plan->w, plan->w_count);
+	memset(plan->x, 0, plan->x_count * sizeof(float));
+	for_each_tap(plan, tap_data);
+	if (plan->problem.epilogue == CONV_ADD)
+		add_residual(plan, arguments->residual);
+	if (plan->problem.epilogue == CONV_RELU_NORM)
+		relu_norm(plan, arguments);
+	floats_to_elements(element, plan->x, arguments->x, plan->x_count);
+}
+
+static void run_weights(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	prologue(plan, arguments);
+	elements_to_floats(plan->problem.element, arguments->y, plan->y, plan->y_count);
+	memset(plan->w, 0, plan->w_count * sizeof(float));
+	for_each_tap(plan, tap_weights);
+	floats_to_elements(plan->problem.gradient, plan->w, arguments->w, plan->w_count);
+}
+
+static void run(const void *work)
+{
+	const struct conv_work *conv = work;
+
+	memset(conv->arguments.workspace, 0xa5, EMULATION_WORKSPACE);
+	switch (conv->plan->problem.direction) {
+	case CONV_FORWARD:
+		run_forward(conv->plan, &conv->arguments);
+		break;
+	case CONV_DATA:
+		run_data(conv->plan, &conv->arguments);
+		break;
+	case CONV_WEIGHTS:
+		run_weights(conv->plan, &conv->arguments);
+		break;
+	}
+}
+
+static int make_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
+{
+	struct conv_plan *plan;
+	char name[160];
+
+	if (conv_problem_check(problem) < 0) {
+		conv_problem_name(problem, name, sizeof(name));
+		snprintf(failure, sizeof(failure), "%s: not a convolution", name);
+		return -EINVAL;
+	}
+	plan = calloc(1, sizeof(*plan));
+	if (!plan)
+		return -ENOMEM;
+	plan->problem = *problem;
+	plan->x_count = (size_t)problem->n * problem->h * problem->w * problem->c;
+	plan->y_count = (size_t)problem->n * problem->p * problem->q * problem->k;
+	plan->w_count = (size_t)problem->k * problem->r * problem->s * problem->c;
+	*ret_plan = plan;
+	return 0;
+}
+
+static void plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_info)
+{
+	*ret_info = (struct conv_plan_info){
+		.engine = "emulated",
+		.workspace_bytes = EMULATION_WORKSPACE,
+		.deterministic = true,
+	};
+}
+
+static void plan_free(struct conv_plan *plan)
+{
+	if (!plan)
+		return;
+	free(plan->x);
+	free(plan->y);
+	free(plan->w);
+	free(plan);
+}
+
+static int allocate(struct conv_plan *plan)
+{
+	if (!plan->x)
+		plan->x = malloc(plan->x_count * sizeof(float));
+	if (!plan->y)
+		plan->y = malloc(plan->y_count * sizeof(float));
+	if (!plan->w)
+		plan->w = malloc(plan->w_count * sizeof(float));
+	return plan->x && plan->y && plan->w ? 0 : -ENOMEM;
+}
+
+static int execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,
+		   gpu_stream stream)
+{
+	struct conv_work work = {plan, *arguments};
+	const char *missing = conv_arguments_missing(&plan->problem, arguments);
+	char name[160];
+
+	if (!missing && !arguments->workspace)
+		missing = "workspace";
+	if (missing) {
+		conv_problem_name(&plan->problem, name, sizeof(name));
+		snprintf(failure, sizeof(failure), "%s: executed without %s", name, missing);
+		return -EINVAL;
+	}
+	if (allocate(plan) < 0) {
+		conv_problem_name(&plan->problem, name, sizeof(name));
+		snprintf(failure, sizeof(failure), "%s: no memory to compute it in", name);
+		return -ENOMEM;
+	}
+	return emulation_queue(stream, run, &work, sizeof(work));
+}
+
+static const char *error(void *state)
+{
+	return failure;
+}
+
+const struct conv_engines emulation_conv_engines = {
+	.plan = make_plan,
+	.plan_info = plan_info,
+	.plan_free = plan_free,
+	.execute = execute,
+	.error = error,
+};
