@@ -19,7 +19,8 @@
  * device_feed(), device_step() and device_results() on training graphs are called by all of them in the same order; evaluation is each rank's own.
  * A call that fails on one rank leaves the others waiting: end them (comm_abort).
  *
- * Results are bitwise reproducible for the same device, precision, thread count and world. Functions return 0, a negative errno, or
+ * Results are bitwise reproducible for the same device, precision, thread count and world; on a GPU only with
+ * device_options.deterministic. Functions return 0, a negative errno, or
  * a positive outcome named here; texts are sentences for a person.
  */
 #ifndef TRAINER_DEVICE_H
@@ -100,6 +101,8 @@ struct device_options {
 	/* The following may be ignored where they have no meaning. */
 	enum device_fusion fusion;
 	bool autotune;       /* try kernels on the device instead of trusting a heuristic's order; what wins is kept for the next time */
+	bool tf32;           /* fp32: convolutions and matrix products may round their inputs to tf32, 10 bits of mantissa */
+	bool deterministic;  /* choose only kernels that repeat bit for bit; the CPU's all do */
 	bool eager;          /* launch every operation of every step; nothing is captured and replayed (tests, debugging). The same bits */
 };
 

@@ -1,0 +1,284 @@
+/* gpu.h over the CUDA runtime, which is linked statically: without a driver it says so instead of failing to load. */
+#include "gpu.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <nvtx3/nvToolsExt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static char error_text[512];
+
+const char *gpu_error(void)
+{
+	return error_text;
+}
+
+static int __attribute__((format(printf, 2, 3))) fail(int result, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(error_text, sizeof(error_text), format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+/* 0, or the errno of a status, with its words and the call's name. */
+static int check(cudaError_t status, const char *call)
+{
+	int r = -EIO;
+
+	if (status == cudaSuccess)
+		return 0;
+	cudaGetLastError(); /* it has been told: the next launch is not to blame */
+	if (status == cudaErrorMemoryAllocation)
+		r = -ENOMEM;
+	else if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
+		 status == cudaErrorInvalidDevice || status == cudaErrorDevicesUnavailable)
+		r = -ENODEV;
+	else if (status == cudaErrorNotSupported)
+		r = -ENOTSUP;
+	return fail(r, "%s: %s (%s)", call, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+static int check_driver(int *ret_driver, int *ret_runtime)
+{
+	int devices = 0;
+	cudaError_t status;
+
+	*ret_driver = *ret_runtime = 0;
+	cudaDriverGetVersion(ret_driver);
+	cudaRuntimeGetVersion(ret_runtime);
+	if (!*ret_driver)
+		return fail(-ENODEV,
+			    "no NVIDIA driver was found (libcuda.so.1); in a container, start it "
+			    "with access to the GPU");
+	if (*ret_driver / 1000 < *ret_runtime / 1000)
+		return fail(-ENODEV,
+			    "the NVIDIA driver supports CUDA %d.%d, this program was built with "
+			    "CUDA %d.%d; install a newer driver",
+			    *ret_driver / 1000, *ret_driver % 1000 / 10, *ret_runtime / 1000,
+			    *ret_runtime % 1000 / 10);
+	status = cudaGetDeviceCount(&devices);
+	if (status == cudaSuccess && !devices)
+		status = cudaErrorNoDevice;
+	return check(status, "looking for GPUs");
+}
+
+static double attribute(enum cudaDeviceAttr which, unsigned index)
+{
+	int value = 0;
+
+	cudaDeviceGetAttribute(&value, which, (int)index);
+	return value;
+}
+
+int gpu_select(unsigned index, struct gpu_properties *ret_properties)
+{
+	struct cudaDeviceProp device;
+	size_t available = 0, total = 0;
+	int devices = 0, driver, runtime, r;
+
+	r = check_driver(&driver, &runtime);
+	if (r < 0)
+		return r;
+	cudaGetDeviceCount(&devices);
+	if (index >= (unsigned)devices)
+		return fail(-ENODEV, "there %s %d GPU%s, numbered from 0, and none of index %u",
+			    devices == 1 ? "is" : "are", devices, devices == 1 ? "" : "s", index);
+	r = check(cudaSetDevice((int)index), "choosing the GPU");
+	/* waiting threads sleep: the loader has better use for the CPUs */
+	if (r == 0)
+		r = check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "choosing the GPU");
+	if (r == 0)
+		r = check(cudaGetDeviceProperties(&device, (int)index), "asking for properties");
+	if (r == 0)
+		r = check(cudaMemGetInfo(&available, &total), "asking for free memory");
+	if (r < 0)
+		return r;
+	memset(ret_properties, 0, sizeof(*ret_properties));
+	snprintf(ret_properties->name, sizeof(ret_properties->name), "%.127s", device.name);
+	ret_properties->compute_major = device.major;
+	ret_properties->compute_minor = device.minor;
+	ret_properties->multiprocessors = (uint32_t)device.multiProcessorCount;
+	ret_properties->memory_total = total;
+	ret_properties->memory_free = available;
+	ret_properties->l2_bytes = (uint64_t)device.l2CacheSize;
+	ret_properties->clock_hz = attribute(cudaDevAttrClockRate, index) * 1e3;
+	ret_properties->memory_hz = attribute(cudaDevAttrMemoryClockRate, index) * 1e3;
+	ret_properties->registers_read_only =
+		attribute(cudaDevAttrHostRegisterReadOnlySupported, index) != 0;
+	ret_properties->driver_version = driver;
+	ret_properties->runtime_version = runtime;
+	return 0;
+}
+
+/* ---- memory ---- */
+
+int gpu_allocate(uint64_t bytes, void **ret_memory)
+{
+	return check(cudaMalloc(ret_memory, bytes ? bytes : 1), "allocating device memory");
+}
+
+void gpu_free(void *memory)
+{
+	cudaFree(memory);
+}
+
+int gpu_allocate_host(uint64_t bytes, void **ret_memory)
+{
+	return check(cudaHostAlloc(ret_memory, bytes ? bytes : 1, cudaHostAllocDefault),
+		     "allocating page-locked memory");
+}
+
+void gpu_free_host(void *memory)
+{
+	cudaFreeHost(memory);
+}
+
+int gpu_register_host(void *memory, uint64_t bytes, bool read_only)
+{
+	return check(cudaHostRegister(memory, bytes,
+				      read_only ? cudaHostRegisterReadOnly
+						: cudaHostRegisterDefault),
+		     "registering host memory");
+}
+
+void gpu_unregister_host(void *memory)
+{
+	cudaHostUnregister(memory);
+}
+
+/* ---- streams and events ---- */
+
+int gpu_stream_new(gpu_stream *ret_stream)
+{
+	return check(cudaStreamCreateWithFlags(ret_stream, cudaStreamNonBlocking),
+		     "creating a stream");
+}
+
+void gpu_stream_free(gpu_stream stream)
+{
+	if (stream)
+		cudaStreamDestroy(stream);
+}
+
+int gpu_stream_synchronize(gpu_stream stream)
+{
+	return check(cudaStreamSynchronize(stream), "waiting for queued work");
+}
+
+int gpu_event_new(bool timing, gpu_event *ret_event)
+{
+	unsigned flags = cudaEventBlockingSync | (timing ? 0 : cudaEventDisableTiming);
+
+	return check(cudaEventCreateWithFlags(ret_event, flags), "creating an event");
+}
+
+void gpu_event_free(gpu_event event)
+{
+	if (event)
+		cudaEventDestroy(event);
+}
+
+int gpu_event_record(gpu_event event, gpu_stream stream)
+{
+	return check(cudaEventRecord(event, stream), "recording an event");
+}
+
+int gpu_event_query(gpu_event event)
+{
+	cudaError_t status = cudaEventQuery(event);
+
+	if (status == cudaErrorNotReady) {
+		cudaGetLastError();
+		return -EAGAIN;
+	}
+	return check(status, "asking for an event");
+}
+
+int gpu_event_synchronize(gpu_event event)
+{
+	return check(cudaEventSynchronize(event), "waiting for an event");
+}
+
+int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds)
+{
+	return check(cudaEventElapsedTime(ret_milliseconds, from, to), "time between events");
+}
+
+int gpu_stream_wait(gpu_stream stream, gpu_event event)
+{
+	return check(cudaStreamWaitEvent(stream, event, cudaEventWaitDefault),
+		     "ordering streams by an event");
+}
+
+/* ---- copies ---- */
+
+int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream)
+{
+	return check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream),
+		     "copying to the device");
+}
+
+int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream)
+{
+	return check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
+		     "copying from the device");
+}
+
+int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream)
+{
+	return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
+		     "copying within the device");
+}
+
+int gpu_fill(void *memory, uint8_t value, uint64_t bytes, gpu_stream stream)
+{
+	return check(cudaMemsetAsync(memory, value, bytes, stream), "filling device memory");
+}
+
+/* ---- captured work ---- */
+
+int gpu_capture_begin(gpu_stream stream)
+{
+	return check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+		     "beginning a capture");
+}
+
+int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph)
+{
+	cudaGraph_t graph = NULL;
+	int r = check(cudaStreamEndCapture(stream, &graph), "ending a capture");
+
+	if (r == 0)
+		r = check(cudaGraphInstantiate(ret_graph, graph, 0), "instantiating a graph");
+	if (graph)
+		cudaGraphDestroy(graph);
+	return r;
+}
+
+int gpu_graph_launch(gpu_graph graph, gpu_stream stream)
+{
+	return check(cudaGraphLaunch(graph, stream), "launching a graph");
+}
+
+void gpu_graph_free(gpu_graph graph)
+{
+	if (graph)
+		cudaGraphExecDestroy(graph);
+}
+
+/* ---- profilers ---- */
+
+void gpu_range_push(const char *name)
+{
+	nvtxRangePushA(name);
+}
+
+void gpu_range_pop(void)
+{
+	nvtxRangePop();
+}
