@@ -52,7 +52,7 @@ void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t b
 		 uint8_t *output, size_t stride);
 
 /* The quant_order of those that take natural order. */
-extern const uint8_t jpeg_natural_order[64];
+extern const uint8_t jpeg_order_row_major[64];
 
 extern const struct jpeg_kernels jpeg_kernels_c;
 extern const struct jpeg_kernels jpeg_kernels_avx2;

@@ -34,7 +34,7 @@
 #define V_shuffle_epi8	 _mm256_shuffle_epi8
 #define V_shuffle_epi32	 _mm256_shuffle_epi32
 #define ZIGZAG		 false
-#define QUANT_ORDER	 jpeg_natural_order
+#define QUANT_ORDER	 jpeg_order_row_major
 #define NAME		 "avx2"
 #define KERNELS		 jpeg_kernels_avx2
 
