@@ -62,6 +62,17 @@ int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stre
 int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream); /* device to device */
 int gpu_fill(void *memory, uint8_t value, uint64_t bytes, gpu_stream stream);
 
+/*
+ * A kernel of kernels/: `function` is CUDA's handle of it, or, in emulation, what each of its threads runs, void (*)(const void *arguments).
+ * gpu_launch() queues blocks_x * blocks_y blocks of `threads` threads (a multiple of 32) with a copy of the kernel's one argument.
+ */
+struct gpu_kernel {
+	const char *name;
+	const void *function;
+};
+int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, const void *arguments,
+	size_t size, gpu_stream stream);
+
 /* What is queued between begin and end (on other streams too that wait for this one's events) is recorded, not run. */
 int gpu_capture_begin(gpu_stream stream);
 int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph); /* ends the recording even when it fails */

@@ -1,0 +1,62 @@
+/* Sums, copies between elements and paddings, folded weights, and the search for what is not finite. */
+#ifndef TRAINER_DEVICE_CUDA_ELEMENTWISE_H
+#define TRAINER_DEVICE_CUDA_ELEMENTWISE_H
+
+#include "kernels/columns.h"
+
+/* y = a + b over `count` elements of E; y may be a or b. Reads a and b once, writes y once. */
+struct elementwise_add {
+	const void *a, *b;
+	void *y;
+	uint64_t count;
+	enum cuda_element element;
+	uint64_t packs; /* filled in by the launcher */
+};
+int elementwise_add(const struct kernel_device *device, const struct elementwise_add *arguments);
+
+/*
+ * to [rows][to_columns] = from [rows][from_columns], between any two elements, rounded to nearest even. Columns that `from` has not got become 0, columns that
+ * `to` has not got are left out. add: to += from. For gradients of weights (cast, without padding), weights (cast, padded), values read and written.
+ */
+struct elementwise_copy {
+	const void *from;
+	void *to;
+	uint64_t rows;
+	uint32_t from_columns, to_columns;
+	enum cuda_element from_element, to_element;
+	bool add;
+	uint64_t packs; /* filled in by the launcher */
+};
+int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments);
+
+/*
+ * Evaluation: to [k][positions][to_columns] E = w scale_k, bias = beta - mean scale, scale = gamma / sqrt(variance + epsilon); columns that w has not got become
+ * 0. Reads w once, writes `to` once.
+ */
+struct elementwise_fold {
+	const float *w;        /* [k][positions][from_columns]; positions = R S */
+	const float *gamma, *beta, *running_mean, *running_var; /* [k] */
+	float epsilon;
+	void *to;
+	float *bias;           /* [k] */
+	uint32_t k, positions, from_columns, to_columns;
+	enum cuda_element to_element;
+};
+int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments);
+
+/*
+ * Looks for elements that are not finite: *first = min(*first, tensor << 40 | index of the first one). Start with *first = ELEMENTWISE_FINITE; after any
+ * number of checks it names the tensor with the lowest number and the element. Reads x once.
+ */
+#define ELEMENTWISE_FINITE UINT64_MAX
+struct elementwise_check {
+	const void *x;         /* [count] E */
+	uint64_t count;        /* below 2^40 */
+	enum cuda_element element;
+	uint32_t tensor;       /* below 2^24 - 1 */
+	uint64_t *first;       /* in device memory */
+	uint64_t packs;        /* filled in by the launcher */
+};
+int elementwise_check(const struct kernel_device *device, const struct elementwise_check *arguments);
+
+#endif

@@ -1,0 +1,44 @@
+/* The two ends of a graph: the batch as it came from the feed, and the loss. Both read struct step_arguments in device memory. */
+#ifndef TRAINER_DEVICE_CUDA_ENDS_H
+#define TRAINER_DEVICE_CUDA_ENDS_H
+
+#include "kernels/columns.h"
+#include "step.h"
+
+/*
+ * y [n][h][w][padded] E = the batch's images: bytes as (x - mean) / std, other elements as they are; the batch's channels from `channels` on are
+ * ignored, y's are 0; images from step->count on are 0; mirrored if the step says so. Reads the batch once, writes y once.
+ */
+struct input_normalize {
+	const struct step_arguments *step; /* in device memory */
+	void *y;
+	uint32_t n, h, w;
+	uint32_t channels; /* of the input; at most 4 for bytes */
+	uint32_t padded;   /* of y, at least channels */
+	enum cuda_element element;
+	float mean[4], std[4]; /* for bytes */
+	float scale[4], bias[4]; /* filled in by the launcher */
+};
+int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments);
+
+/*
+ * Softmax cross-entropy as device_softmax_loss() has it. Writes all of *results for a step without an update (update_decide() sets the rest later), and,
+ * with dlogits, the gradient of mean loss times loss scale: 0 for samples without a label (outside 0..classes-1).
+ */
+struct loss_softmax {
+	const struct step_arguments *step; /* labels, number of the step; in device memory */
+	const struct device_params_state *state; /* its loss scale; in device memory; NULL: 1 */
+	const void *logits;    /* [n][stride] of logits_element, before logit_scale */
+	void *dlogits;         /* [n][dlogits_stride] of dlogits_element, or NULL; channels from classes on become 0 */
+	struct device_results *results; /* in device memory */
+	void *workspace;       /* loss_workspace() bytes */
+	uint32_t n, classes;
+	uint32_t logits_stride, dlogits_stride; /* at least classes */
+	enum cuda_element logits_element, dlogits_element;
+	float smoothing;
+	float logit_scale;     /* 0 counts as 1 */
+};
+uint64_t loss_workspace(uint32_t n);
+int loss_softmax(const struct kernel_device *device, const struct loss_softmax *arguments);
+
+#endif

@@ -1,0 +1,273 @@
+/*
+ * The language of the kernels: what CUDA C and C have in common, so that a family's .cu compiles with nvcc for the device
+ * and as C for the host, where emulation/launch.c runs its grids under the sanitizers.
+ *
+ * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... }; KERNEL_ENTRY(name) initialises the struct
+ * gpu_kernel by which plain C launches it. Blocks have KERNEL_THREADS threads and a grid of two dimensions. In C the functions
+ * below are calls into the emulation; SHARED arrays are filled with NaNs before every block, every thread of a
+ * block must come to the same barriers, every lane of a warp to the same shuffles, and vectors must be aligned, or the emulation ends the program saying where.
+ *
+ * Rules that both languages set: no designated initialisers, no compound literals, casts from void *; register arrays are indexed by constants after UNROLL.
+ */
+#ifndef TRAINER_DEVICE_CUDA_KERNEL_H
+#define TRAINER_DEVICE_CUDA_KERNEL_H
+
+#include "conv.h"
+#include "gpu.h"
+
+#define KERNEL_THREADS 256
+#define KERNEL_WARP    32
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define KERNEL(name, type, a) static __global__ void __launch_bounds__(KERNEL_THREADS) name(const __grid_constant__ type a)
+#define KERNEL_ENTRY(name) {#name, (const void *)(name)}
+/* A table of kernels that plain C sees. */
+#define KERNEL_TABLE extern "C" const struct gpu_kernel
+#define DEVICE static __device__ __forceinline__
+#define SHARED(type, name, count) __shared__ type name[count]
+#define UNROLL _Pragma("unroll")
+#define KERNEL_BARRIER() __syncthreads()
+
+DEVICE uint32_t kernel_thread(void)
+{
+	return threadIdx.x;
+}
+
+DEVICE uint32_t kernel_block_x(void)
+{
+	return blockIdx.x;
+}
+
+DEVICE uint32_t kernel_block_y(void)
+{
+	return blockIdx.y;
+}
+
+DEVICE uint32_t kernel_blocks_x(void)
+{
+	return gridDim.x;
+}
+
+/* The value that lane (own ^ mask) of the warp has. */
+#define KERNEL_SHUFFLE_F32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
+#define KERNEL_SHUFFLE_F64(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
+#define KERNEL_SHUFFLE_U32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
+
+DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
+{
+	atomicMin((unsigned long long *)to, (unsigned long long)value);
+}
+
+struct __align__(16) kernel_pack {
+	uint32_t word[4];
+};
+
+struct __align__(8) kernel_half_pack {
+	uint32_t word[2];
+};
+
+DEVICE struct kernel_pack kernel_load16(const void *from)
+{
+	return *(const struct kernel_pack *)from;
+}
+
+DEVICE void kernel_store16(void *to, struct kernel_pack pack)
+{
+	*(struct kernel_pack *)to = pack;
+}
+
+DEVICE struct kernel_half_pack kernel_load8(const void *from)
+{
+	return *(const struct kernel_half_pack *)from;
+}
+
+DEVICE void kernel_store8(void *to, struct kernel_half_pack pack)
+{
+	*(struct kernel_half_pack *)to = pack;
+}
+
+DEVICE float kernel_from_bits(uint32_t bits)
+{
+	return __uint_as_float(bits);
+}
+
+DEVICE uint32_t kernel_to_bits(float value)
+{
+	return __float_as_uint(value);
+}
+
+DEVICE float kernel_from_f16(uint16_t bits)
+{
+	return __half2float(__ushort_as_half(bits));
+}
+
+DEVICE uint16_t kernel_to_f16(float value)
+{
+	return __half_as_ushort(__float2half_rn(value));
+}
+
+DEVICE uint16_t kernel_to_bf16(float value)
+{
+	return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+#else
+
+#include "emulation/launch.h"
+
+#include <string.h>
+
+#define KERNEL(name, type, a)                                                                      \
+	static void name##_body(const type a);                                                     \
+	static void name(const void *arguments)                                                    \
+	{                                                                                          \
+		name##_body(*(const type *)arguments);                                             \
+	}                                                                                          \
+	static void name##_body(const type a)
+#define KERNEL_ENTRY(name) {#name, (const void *)(name)}
+#define KERNEL_TABLE const struct gpu_kernel
+#define DEVICE static inline __attribute__((unused))
+#define SHARED(type, name, count)                                                                  \
+	static type name[count];                                                                   \
+	emulation_shared(name, sizeof(name))
+#define UNROLL
+#define KERNEL_BARRIER() emulation_barrier(__FILE__, __LINE__)
+
+#define kernel_thread()   (emulation_here.thread)
+#define kernel_block_x()  (emulation_here.block_x)
+#define kernel_block_y()  (emulation_here.block_y)
+#define kernel_blocks_x() (emulation_here.blocks_x)
+
+#define KERNEL_SHUFFLE_F32(value, mask) emulation_shuffle_f32(value, mask, __FILE__, __LINE__)
+#define KERNEL_SHUFFLE_F64(value, mask) emulation_shuffle_f64(value, mask, __FILE__, __LINE__)
+#define KERNEL_SHUFFLE_U32(value, mask) emulation_shuffle_u32(value, mask, __FILE__, __LINE__)
+
+DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
+{
+	*to = value < *to ? value : *to;
+}
+
+struct kernel_pack {
+	uint32_t word[4];
+};
+
+struct kernel_half_pack {
+	uint32_t word[2];
+};
+
+DEVICE struct kernel_pack kernel_load16(const void *from)
+{
+	struct kernel_pack pack;
+
+	emulation_aligned(from, sizeof(pack));
+	memcpy(&pack, from, sizeof(pack));
+	return pack;
+}
+
+DEVICE void kernel_store16(void *to, struct kernel_pack pack)
+{
+	emulation_aligned(to, sizeof(pack));
+	memcpy(to, &pack, sizeof(pack));
+}
+
+DEVICE struct kernel_half_pack kernel_load8(const void *from)
+{
+	struct kernel_half_pack pack;
+
+	emulation_aligned(from, sizeof(pack));
+	memcpy(&pack, from, sizeof(pack));
+	return pack;
+}
+
+DEVICE void kernel_store8(void *to, struct kernel_half_pack pack)
+{
+	emulation_aligned(to, sizeof(pack));
+	memcpy(to, &pack, sizeof(pack));
+}
+
+DEVICE float kernel_from_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+DEVICE uint32_t kernel_to_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+/* Exponents are rebiased by a multiplication, which gets denormals right too. */
+DEVICE float kernel_from_f16(uint16_t half)
+{
+	uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
+
+	if ((half & 0x7c00) == 0x7c00)
+		return kernel_from_bits(bits | 0x7f800000 | sign);
+	return kernel_from_bits(kernel_to_bits(kernel_from_bits(bits) * 0x1p112f) | sign);
+}
+
+/* Rounds to nearest even; a NaN stays one, what is 65520 or more becomes infinite. */
+DEVICE uint16_t kernel_to_f16(float value)
+{
+	uint32_t bits = kernel_to_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+
+	if (magnitude > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00);
+	if (magnitude >= 0x477ff000)
+		return (uint16_t)(sign | 0x7c00);
+	/* below the least normal half: adding 0.5 puts the half's last place into the float's, where the addition rounds */
+	if (magnitude < 0x38800000)
+		return (uint16_t)(sign | (kernel_to_bits(kernel_from_bits(magnitude) + 0.5f) - 0x3f000000));
+	return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+}
+
+/* Rounds to nearest even; a NaN stays one. */
+DEVICE uint16_t kernel_to_bf16(float value)
+{
+	uint32_t bits = kernel_to_bits(value);
+
+	if ((bits & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)(bits >> 16 | 0x40);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#endif
+
+DEVICE float kernel_from_bf16(uint16_t bits)
+{
+	return kernel_from_bits((uint32_t)bits << 16);
+}
+
+/* One value of any element. */
+DEVICE float kernel_load(const void *from, uint64_t at, uint32_t element)
+{
+	if (element == CUDA_F32)
+		return ((const float *)from)[at];
+	if (element == CUDA_F16)
+		return kernel_from_f16(((const uint16_t *)from)[at]);
+	return kernel_from_bf16(((const uint16_t *)from)[at]);
+}
+
+DEVICE void kernel_store(void *to, uint64_t at, uint32_t element, float value)
+{
+	if (element == CUDA_F32)
+		((float *)to)[at] = value;
+	else
+		((uint16_t *)to)[at] = element == CUDA_F16 ? kernel_to_f16(value) : kernel_to_bf16(value);
+}
+
+DEVICE int kernel_finite(float value)
+{
+	return (kernel_to_bits(value) & 0x7f800000) != 0x7f800000;
+}
+
+#endif
