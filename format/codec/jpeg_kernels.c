@@ -178,14 +178,6 @@ static void upsample_v(const uint16_t *sums, uint8_t *output, uint32_t count, ui
 		output[i] = (uint8_t)((sums[i] + bias) >> 2);
 }
 
-static void upsample_hv(const uint16_t *sums, uint8_t *output, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		output[2 * i] = (uint8_t)((3 * sums[i] + sums[(int32_t)i - 1] + 8) >> 4);
-		output[2 * i + 1] = (uint8_t)((3 * sums[i] + sums[i + 1] + 7) >> 4);
-	}
-}
-
 static void upsample_h(const uint8_t *input, uint8_t *output, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -194,16 +186,36 @@ static void upsample_h(const uint8_t *input, uint8_t *output, uint32_t count)
 	}
 }
 
+static void rgb_pixel(int32_t y, int32_t cb, int32_t cr, uint8_t output[3])
+{
+	int32_t blue = cb - 128, red = cr - 128;
+
+	output[0] = saturate8(y + ((91881 * red + 32768) >> 16));
+	output[1] = saturate8(y + ((-22554 * blue - 46802 * red + 32768) >> 16));
+	output[2] = saturate8(y + ((116130 * blue + 32768) >> 16));
+}
+
 static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
 		uint32_t count)
 {
-	for (uint32_t i = 0; i < count; i++, output += 3) {
-		int32_t blue = cb[i] - 128, red = cr[i] - 128;
+	for (uint32_t i = 0; i < count; i++)
+		rgb_pixel(y[i], cb[i], cr[i], output + 3 * (size_t)i);
+}
 
-		output[0] = saturate8(y[i] + ((91881 * red + 32768) >> 16));
-		output[1] = saturate8(y[i] + ((-22554 * blue - 46802 * red + 32768) >> 16));
-		output[2] = saturate8(y[i] + ((116130 * blue + 32768) >> 16));
-	}
+/* Sample at of those that sums become, two each. */
+static int32_t triangle(const uint16_t *sums, uint32_t at)
+{
+	const uint16_t *near = sums + at / 2;
+
+	return at & 1 ? (3 * near[0] + near[1] + 7) >> 4 : (3 * near[0] + near[-1] + 8) >> 4;
+}
+
+static void rgb_hv(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, bool odd,
+		   uint8_t *output, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		rgb_pixel(y[i], triangle(cb, i + odd), triangle(cr, i + odd),
+			  output + 3 * (size_t)i);
 }
 
 static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
@@ -225,9 +237,9 @@ const struct jpeg_kernels jpeg_kernels_c = {
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,
-	.upsample_hv = upsample_hv,
 	.upsample_h = upsample_h,
 	.rgb = rgb,
+	.rgb_hv = rgb_hv,
 	.grey = grey,
 };
 

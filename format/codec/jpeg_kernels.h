@@ -37,12 +37,16 @@ struct jpeg_kernels {
 	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count);
 	/* output[i] = (sums[i] + bias) >> 2: chroma halved vertically only */
 	void (*upsample_v)(const uint16_t *sums, uint8_t *output, uint32_t count, uint32_t bias);
-	/* sums[-1] .. sums[count] to 2 * count samples: (3 s[i] + s[i-1] + 8) >> 4, (3 s[i] + s[i+1] + 7) >> 4 */
-	void (*upsample_hv)(const uint16_t *sums, uint8_t *output, uint32_t count);
 	/* input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] + s[i+1] + 2) >> 2 */
 	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
 	/* YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, 3 bytes each */
 	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count);
+	/*
+	 * The same with chroma of half the width and height, as column_sums. Sum s[i] becomes two samples, (3 s[i] + s[i-1] + 8) >> 4 and
+	 * (3 s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd. s[-1] .. s[(count + odd + 1) / 2] are looked at.
+	 */
+	void (*rgb_hv)(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, bool odd, uint8_t *output,
+		       uint32_t count);
 	/* grey to interleaved RGB */
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
 };

@@ -5,8 +5,8 @@
 
 #define LANES		 2
 #define VECTOR		 __m256i
-#define ZERO		 _mm256_setzero_si256()
 #define V(operation)	 V_##operation
+#define V_and		 _mm256_and_si256
 #define V_or		 _mm256_or_si256
 #define V_xor		 _mm256_xor_si256
 #define V_set1_epi8	 _mm256_set1_epi8
@@ -20,14 +20,14 @@
 #define V_packs_epi32	 _mm256_packs_epi32
 #define V_packs_epi16	 _mm256_packs_epi16
 #define V_packus_epi16	 _mm256_packus_epi16
-#define V_unpacklo_epi8	 _mm256_unpacklo_epi8
-#define V_unpackhi_epi8	 _mm256_unpackhi_epi8
 #define V_unpacklo_epi16 _mm256_unpacklo_epi16
 #define V_unpackhi_epi16 _mm256_unpackhi_epi16
 #define V_unpacklo_epi32 _mm256_unpacklo_epi32
 #define V_unpackhi_epi32 _mm256_unpackhi_epi32
 #define V_unpacklo_epi64 _mm256_unpacklo_epi64
 #define V_unpackhi_epi64 _mm256_unpackhi_epi64
+#define V_srli_epi16	 _mm256_srli_epi16
+#define V_srai_epi16	 _mm256_srai_epi16
 #define V_mulhrs_epi16	 _mm256_mulhrs_epi16
 #define V_add_epi16	 _mm256_add_epi16
 #define V_sub_epi16	 _mm256_sub_epi16
@@ -120,6 +120,12 @@ static inline void store_twos(__m256i samples, uint8_t *output, size_t stride)
 	memcpy(output, &line, sizeof line);
 	line = (uint32_t)(lines >> 32);
 	memcpy(output + stride, &line, sizeof line);
+}
+
+/* Of low's lanes and high's, words of 32 bits: the upper halves. */
+static inline __m256i high_words(__m256i low, __m256i high)
+{
+	return _mm256_packs_epi32(_mm256_srai_epi32(low, 16), _mm256_srai_epi32(high, 16));
 }
 
 /* First the three vectors' first lanes, then their second ones. */

@@ -5,8 +5,8 @@
 
 #define LANES		 4
 #define VECTOR		 __m512i
-#define ZERO		 _mm512_setzero_si512()
 #define V(operation)	 V_##operation
+#define V_and		 _mm512_and_si512
 #define V_or		 _mm512_or_si512
 #define V_xor		 _mm512_xor_si512
 #define V_set1_epi8	 _mm512_set1_epi8
@@ -20,14 +20,14 @@
 #define V_packs_epi32	 _mm512_packs_epi32
 #define V_packs_epi16	 _mm512_packs_epi16
 #define V_packus_epi16	 _mm512_packus_epi16
-#define V_unpacklo_epi8	 _mm512_unpacklo_epi8
-#define V_unpackhi_epi8	 _mm512_unpackhi_epi8
 #define V_unpacklo_epi16 _mm512_unpacklo_epi16
 #define V_unpackhi_epi16 _mm512_unpackhi_epi16
 #define V_unpacklo_epi32 _mm512_unpacklo_epi32
 #define V_unpackhi_epi32 _mm512_unpackhi_epi32
 #define V_unpacklo_epi64 _mm512_unpacklo_epi64
 #define V_unpackhi_epi64 _mm512_unpackhi_epi64
+#define V_srli_epi16	 _mm512_srli_epi16
+#define V_srai_epi16	 _mm512_srai_epi16
 #define V_mulhrs_epi16	 _mm512_mulhrs_epi16
 #define V_add_epi16	 _mm512_add_epi16
 #define V_sub_epi16	 _mm512_sub_epi16
@@ -42,44 +42,6 @@
 #else
 #define NAME	"avx512bw"
 #define KERNELS jpeg_kernels_avx512bw
-#endif
-
-#ifdef OWN_INTERLEAVE
-/* Byte j of output vector o is channel (64 o + j) % 3 of pixel (64 o + j) / 3: first from red and green, then blue put in. */
-static const uint8_t red_green_0[64] = {
-	0,  64, 0,  1,	65, 0,	2,  66, 0,  3,	67, 0,	4,  68, 0,  5,	69, 0,	6,  70, 0,  7,
-	71, 0,	8,  72, 0,  9,	73, 0,	10, 74, 0,  11, 75, 0,	12, 76, 0,  13, 77, 0,	14, 78,
-	0,  15, 79, 0,	16, 80, 0,  17, 81, 0,	18, 82, 0,  19, 83, 0,	20, 84, 0,  21,
-};
-static const uint8_t blue_0[64] = {
-	0,  1,	64, 3,	4,  65, 6,  7,	66, 9,	10, 67, 12, 13, 68, 15, 16, 69, 18, 19, 70, 21,
-	22, 71, 24, 25, 72, 27, 28, 73, 30, 31, 74, 33, 34, 75, 36, 37, 76, 39, 40, 77, 42, 43,
-	78, 45, 46, 79, 48, 49, 80, 51, 52, 81, 54, 55, 82, 57, 58, 83, 60, 61, 84, 63,
-};
-static const uint8_t red_green_1[64] = {
-	85,  0,	 22, 86,  0,  23, 87,  0,  24, 88,  0,	25, 89,	 0,   26, 90,
-	0,   27, 91, 0,	  28, 92, 0,   29, 93, 0,   30, 94, 0,	 31,  95, 0,
-	32,  96, 0,  33,  97, 0,  34,  98, 0,  35,  99, 0,  36,	 100, 0,  37,
-	101, 0,	 38, 102, 0,  39, 103, 0,  40, 104, 0,	41, 105, 0,   42, 106,
-};
-static const uint8_t blue_1[64] = {
-	0,  85,	 2,  3,	 86,  5,  6,  87,  8,  9,  88,	11, 12, 89,  14,  15,
-	90, 17,	 18, 91, 20,  21, 92, 23,  24, 93, 26,	27, 94, 29,  30,  95,
-	32, 33,	 96, 35, 36,  97, 38, 39,  98, 41, 42,	99, 44, 45,  100, 47,
-	48, 101, 50, 51, 102, 53, 54, 103, 56, 57, 104, 59, 60, 105, 62,  63,
-};
-static const uint8_t red_green_2[64] = {
-	0,   43,  107, 0,   44,	 108, 0,   45,	109, 0,	  46,  110, 0,	 47,  111, 0,
-	48,  112, 0,   49,  113, 0,   50,  114, 0,   51,  115, 0,   52,	 116, 0,   53,
-	117, 0,	  54,  118, 0,	 55,  119, 0,	56,  120, 0,   57,  121, 0,   58,  122,
-	0,   59,  123, 0,   60,	 124, 0,   61,	125, 0,	  62,  126, 0,	 63,  127, 0,
-};
-static const uint8_t blue_2[64] = {
-	106, 1,	  2,   107, 4,	 5,   108, 7,	8,   109, 10,  11,  110, 13,  14,  111,
-	16,  17,  112, 19,  20,	 113, 22,  23,	114, 25,  26,  115, 28,	 29,  116, 31,
-	32,  117, 34,  35,  118, 37,  38,  119, 40,  41,  120, 43,  44,	 121, 46,  47,
-	122, 49,  50,  123, 52,	 53,  124, 55,	56,  125, 58,  59,  126, 61,  62,  127,
-};
 #endif
 
 static inline __m512i load(const void *p)
@@ -161,22 +123,48 @@ static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
 }
 
 #ifdef OWN_INTERLEAVE
+/* Byte n of 64 pixels: where it is in red and, from 64 on, green; and the same with blue put in. */
+#define PIXEL(p)	 ((p) / 16 * 16 + (p) % 2 * 8 + (p) % 16 / 2)
+#define FIRST(n)	 PIXEL((n) / 3) + ((n) % 3 == 1 ? 64 : 0)
+#define SECOND(n)	 (n) % 3 == 2 ? 64 + PIXEL((n) / 3) : (n) % 64
+#define FOUR(byte, n)	 byte(n), byte(n + 1), byte(n + 2), byte(n + 3)
+#define SIXTEEN(byte, n) FOUR(byte, n), FOUR(byte, n + 4), FOUR(byte, n + 8), FOUR(byte, n + 12)
+#define ALL(byte, n)                                                                               \
+	{                                                                                          \
+		SIXTEEN(byte, n), SIXTEEN(byte, n + 16), SIXTEEN(byte, n + 32),                    \
+			SIXTEEN(byte, n + 48)                                                      \
+	}
+static const uint8_t from_red_green[3][64] = {ALL(FIRST, 0), ALL(FIRST, 64), ALL(FIRST, 128)};
+static const uint8_t from_blue[3][64] = {ALL(SECOND, 0), ALL(SECOND, 64), ALL(SECOND, 128)};
+#undef PIXEL
+#undef FIRST
+#undef SECOND
+#undef FOUR
+#undef SIXTEEN
+#undef ALL
+
 static inline void interleave(__m512i red, __m512i green, __m512i blue, uint8_t *output)
 {
-	const uint8_t *const from_red_green[3] = {red_green_0, red_green_1, red_green_2};
-	const uint8_t *const from_blue[3] = {blue_0, blue_1, blue_2};
-
 	for (int i = 0; i < 3; i++) {
 		__m512i mixed = _mm512_permutex2var_epi8(red, load(from_red_green[i]), green);
 
-		mixed = _mm512_permutex2var_epi8(mixed, load(from_blue[i]), blue);
-		_mm512_storeu_si512(output + 64 * i, mixed);
+		store(output + 64 * i, _mm512_permutex2var_epi8(mixed, load(from_blue[i]), blue));
 	}
 }
 
 static inline void interleave_grey(__m512i grey, uint8_t *output)
 {
 	interleave(grey, grey, grey, output);
+}
+
+/* Of low's lanes and high's, words of 32 bits: the upper halves. */
+static inline __m512i high_words(__m512i low, __m512i high)
+{
+	static const uint16_t index[32] = {1,  3,  5,  7,  33, 35, 37, 39, 9,  11, 13,
+					   15, 41, 43, 45, 47, 17, 19, 21, 23, 49, 51,
+					   53, 55, 25, 27, 29, 31, 57, 59, 61, 63};
+
+	return _mm512_permutex2var_epi16(low, load(index), high);
 }
 #else
 /*
@@ -204,6 +192,12 @@ static inline void store_by_lane(const __m512i v[3], uint8_t *output)
 static inline __m512i load_for_each_lane(const void *p)
 {
 	return _mm512_broadcast_i32x4(_mm_loadu_si128(p));
+}
+
+/* Of low's lanes and high's, words of 32 bits: the upper halves. */
+static inline __m512i high_words(__m512i low, __m512i high)
+{
+	return _mm512_packs_epi32(_mm512_srai_epi32(low, 16), _mm512_srai_epi32(high, 16));
 }
 #endif
 

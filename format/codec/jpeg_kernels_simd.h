@@ -10,6 +10,9 @@ struct __attribute__((packed, may_alias)) word {
 	uint16_t value;
 };
 
+/* Where pixel p of a lane's sixteen lies once their even and odd words have been packed. */
+#define PLACE(p) ((p) % 2 * 8 + (p) / 2)
+
 /* Pairs of 16-bit constants for pmaddwd. */
 static inline VECTOR pair(int low, int high)
 {
@@ -259,17 +262,6 @@ static inline uint16_t join(unsigned even, unsigned odd)
 	return (uint16_t)(even | odd << 8);
 }
 
-static void upsample_hv(const uint16_t *restrict sums, uint8_t *restrict output, uint32_t count)
-{
-	const uint16_t *left = sums - 1, *right = sums + 1;
-	struct word *restrict words = (struct word *)output;
-
-	count = round_up(count);
-	for (uint32_t i = 0; i < count; i++)
-		words[i].value = join((uint16_t)(3 * sums[i] + left[i] + 8) >> 4,
-				(uint16_t)(3 * sums[i] + right[i] + 7) >> 4);
-}
-
 static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, uint32_t count)
 {
 	const uint8_t *left = input - 1, *right = input + 1;
@@ -282,24 +274,18 @@ static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, 
 }
 
 #ifndef OWN_INTERLEAVE
-/* [o][c]: channel c's part of bytes 16 o to 16 o + 15 of a lane's sixteen pixels: which pixel, and 128 for a zero. */
+/* [o][c]: where in a lane channel c's part of bytes 16 o to 16 o + 15 of its sixteen pixels lies, and 128 for a zero. */
+#define BYTE(n, c) ((n) % 3 == (c) ? PLACE((n) / 3) : 128)
+#define BYTES4(n, c) BYTE(n, c), BYTE(n + 1, c), BYTE(n + 2, c), BYTE(n + 3, c)
+#define BYTES16(n, c) {BYTES4(n, c), BYTES4(n + 4, c), BYTES4(n + 8, c), BYTES4(n + 12, c)}
 static const uint8_t spread[3][3][16] = {
-	{
-		{0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128, 128, 5},
-		{128, 0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128, 128},
-		{128, 128, 0, 128, 128, 1, 128, 128, 2, 128, 128, 3, 128, 128, 4, 128},
-	},
-	{
-		{128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128, 10, 128},
-		{5, 128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128, 10},
-		{128, 5, 128, 128, 6, 128, 128, 7, 128, 128, 8, 128, 128, 9, 128, 128},
-	},
-	{
-		{128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15, 128, 128},
-		{128, 128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15, 128},
-		{10, 128, 128, 11, 128, 128, 12, 128, 128, 13, 128, 128, 14, 128, 128, 15},
-	},
+	{BYTES16(0, 0), BYTES16(0, 1), BYTES16(0, 2)},
+	{BYTES16(16, 0), BYTES16(16, 1), BYTES16(16, 2)},
+	{BYTES16(32, 0), BYTES16(32, 1), BYTES16(32, 2)},
 };
+#undef BYTE
+#undef BYTES4
+#undef BYTES16
 
 static inline void interleave(VECTOR red, VECTOR green, VECTOR blue, uint8_t *output)
 {
@@ -330,51 +316,104 @@ static inline void interleave_grey(VECTOR grey, uint8_t *output)
 }
 #endif
 
+/* As words: pixels 0, 2, 4 .., and those between. */
+struct halves {
+	VECTOR even, odd;
+};
+
+static inline struct halves load_halves(const uint8_t *samples)
+{
+	VECTOR bytes = load(samples);
+
+	return (struct halves){V(and)(bytes, V(set1_epi16)(255)), V(srli_epi16)(bytes, 8)};
+}
+
+/* Chroma less 128. */
+static inline struct halves load_chroma(const uint8_t *samples)
+{
+	const VECTOR middle = V(set1_epi16)(128);
+	struct halves chroma = load_halves(samples);
+
+	return (struct halves){V(sub_epi16)(chroma.even, middle), V(sub_epi16)(chroma.odd, middle)};
+}
+
+/* The same of sums and their neighbours, see rgb_hv in jpeg_kernels.h. */
+static inline struct halves load_triangles(const uint16_t *sums, const bool odd)
+{
+	const VECTOR less = V(set1_epi16)(16 * 128 - 8), one = V(set1_epi16)(1);
+	VECTOR near = load(sums), next = load(sums + 1);
+	VECTOR thrice = V(add_epi16)(V(add_epi16)(near, near), V(sub_epi16)(near, less)), even, uneven;
+
+	if (odd) {
+		even = V(add_epi16)(thrice, V(sub_epi16)(next, one));
+		uneven = V(add_epi16)(V(add_epi16)(next, next), V(sub_epi16)(next, less));
+		uneven = V(add_epi16)(uneven, near);
+	} else {
+		even = V(add_epi16)(thrice, load(sums - 1));
+		uneven = V(add_epi16)(thrice, V(sub_epi16)(next, one));
+	}
+	return (struct halves){V(srai_epi16)(even, 4), V(srai_epi16)(uneven, 4)};
+}
+
 /*
- * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, halved for pmulhrsw; that 13173 rounds as
+ * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, for pmulhrsw halved; that 13173 rounds as
  * 26345 / 2 does for every chroma value was checked by trying all 256.
  */
 static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 {
-	VECTOR bias = V(set1_epi16)(128), round = V(set1_epi32)(1 << 14);
-	VECTOR low, high, green;
+	const VECTOR round = V(set1_epi32)(1 << 15), factors = pair(-22554, 65536 - 46802);
+	VECTOR low = multiply_add(round, V(unpacklo_epi16)(cb, cr), factors);
+	VECTOR high = multiply_add(round, V(unpackhi_epi16)(cb, cr), factors);
 
-	cb = V(sub_epi16)(cb, bias);
-	cr = V(sub_epi16)(cr, bias);
-	low = multiply_add(round, V(unpacklo_epi16)(cb, cr), pair(-11277, 9367));
-	high = multiply_add(round, V(unpackhi_epi16)(cb, cr), pair(-11277, 9367));
-	green = V(packs_epi32)(V(srai_epi32)(low, 15), V(srai_epi32)(high, 15));
 	out[0] = V(add_epi16)(V(add_epi16)(y, cr), V(mulhrs_epi16)(cr, V(set1_epi16)(13173)));
-	out[1] = V(add_epi16)(y, V(sub_epi16)(green, cr));
+	out[1] = V(add_epi16)(y, V(sub_epi16)(high_words(low, high), cr));
 	out[2] = V(add_epi16)(V(add_epi16)(y, V(add_epi16)(cb, cb)),
 			      V(mulhrs_epi16)(cb, V(set1_epi16)(-7471)));
 }
 
-static inline void rgb_group(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
-			     uint8_t *output)
+static inline void rgb_group(const uint8_t *luma, struct halves cb, struct halves cr, uint8_t *output)
 {
-	VECTOR zero = ZERO, low[3], high[3];
-	VECTOR luma = load(y), blue = load(cb), red = load(cr);
+	struct halves y = load_halves(luma);
+	VECTOR even[3], odd[3];
 
-	rgb_half(V(unpacklo_epi8)(luma, zero), V(unpacklo_epi8)(blue, zero),
-		 V(unpacklo_epi8)(red, zero), low);
-	rgb_half(V(unpackhi_epi8)(luma, zero), V(unpackhi_epi8)(blue, zero),
-		 V(unpackhi_epi8)(red, zero), high);
-	interleave(V(packus_epi16)(low[0], high[0]), V(packus_epi16)(low[1], high[1]),
-		   V(packus_epi16)(low[2], high[2]), output);
+	rgb_half(y.even, cb.even, cr.even, even);
+	rgb_half(y.odd, cb.odd, cr.odd, odd);
+	interleave(V(packus_epi16)(even[0], odd[0]), V(packus_epi16)(even[1], odd[1]),
+		   V(packus_epi16)(even[2], odd[2]), output);
 }
 
 static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
 		uint32_t count)
 {
 	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES)
-		rgb_group(y + at, cb + at, cr + at, output);
+		rgb_group(y + at, load_chroma(cb + at), load_chroma(cr + at), output);
+}
+
+static inline __attribute__((always_inline)) void
+rgb_triangles(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, const bool odd,
+	      uint8_t *output, uint32_t count)
+{
+	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES)
+		rgb_group(y + at, load_triangles(cb + at / 2, odd), load_triangles(cr + at / 2, odd),
+			  output);
+}
+
+static void rgb_hv(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, bool odd,
+		   uint8_t *output, uint32_t count)
+{
+	if (odd)
+		rgb_triangles(y, cb, cr, true, output, count);
+	else
+		rgb_triangles(y, cb, cr, false, output, count);
 }
 
 static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 {
-	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES)
-		interleave_grey(load(y + at), output);
+	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES) {
+		struct halves halves = load_halves(y + at);
+
+		interleave_grey(V(packus_epi16)(halves.even, halves.odd), output);
+	}
 }
 
 const struct jpeg_kernels KERNELS = {
@@ -385,8 +424,8 @@ const struct jpeg_kernels KERNELS = {
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,
-	.upsample_hv = upsample_hv,
 	.upsample_h = upsample_h,
 	.rgb = rgb,
+	.rgb_hv = rgb_hv,
 	.grey = grey,
 };

@@ -249,66 +249,75 @@ void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
 	};
 }
 
+/* The vertical half of triangle upsampling, for row y of twice as many as the plane has: [-1 .. columns], the edges repeated. */
+static void sum_rows(const struct jpeg_pixels *pixels, const struct jpeg_plane *plane, uint32_t y,
+		     uint16_t *sums)
+{
+	uint32_t first = plane->column_first, columns = plane->column_end - first, row = y / 2;
+	uint32_t far = y & 1 ? min32(row + 1, plane->height - 1) : row > 0 ? row - 1 : 0;
+
+	pixels->kernels->column_sums(plane_row(plane, row) + first, plane_row(plane, far) + first,
+				     sums, columns);
+	sums[-1] = sums[0];
+	sums[columns] = sums[columns - 1];
+}
+
 /*
- * One row of a chroma component at full resolution, beginning at the region's left edge. work is a row of scratch. The component's
+ * One row of a chroma component at full resolution, beginning at the region's left edge. work and sums are rows of scratch. The component's
  * edge samples are repeated outwards, which is what libjpeg's special cases for first and last columns and rows come to.
  */
 static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
 				   uint8_t *work, uint16_t *sums)
 {
-	const struct jpeg_kernels *kernels = pixels->kernels;
 	const struct jpeg_plane *plane = &pixels->planes[i];
-	uint32_t first = plane->column_first, end = plane->column_end, row = y, far = y;
-	bool wider = plane->h_factor > 1, higher = plane->v_factor > 1;
-	uint32_t skip = wider ? pixels->x - 2 * first : 0;
-	uint8_t *near_row;
+	uint32_t first = plane->column_first, end = plane->column_end;
+	uint8_t *row = plane_row(plane, y / plane->v_factor);
 
-	if (!plane->smooth && (wider || higher)) {
-		near_row = plane_row(plane, y / plane->v_factor);
+	if (plane->h_factor == 1 && plane->v_factor == 1)
+		return row + first;
+	if (!plane->smooth) {
 		for (uint32_t x = 0; x < pixels->width; x++)
-			work[x] = near_row[(pixels->x + x) / plane->h_factor];
+			work[x] = row[(pixels->x + x) / plane->h_factor];
 		return work;
 	}
-	if (higher) {
-		row = y / 2;
-		far = y & 1 ? min32(row + 1, plane->height - 1) : row > 0 ? row - 1 : 0;
+	if (plane->v_factor > 1) {
+		sum_rows(pixels, plane, y, sums);
+		pixels->kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
+		return work;
 	}
-	near_row = plane_row(plane, row);
-	if (higher) {
-		kernels->column_sums(near_row + first, plane_row(plane, far) + first, sums,
-				     end - first);
-		if (!wider) {
-			kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
-			return work;
-		}
-		sums[-1] = sums[0];
-		sums[end - first] = sums[end - first - 1];
-		kernels->upsample_hv(sums, work, end - first);
-		return work + skip;
-	}
-	if (!wider)
-		return near_row + first;
 	/* Outside [first, end) lie margins and samples that no pixel of the region depends on. */
-	near_row[(int64_t)first - 1] = near_row[first];
-	near_row[end] = near_row[end - 1];
-	kernels->upsample_h(near_row + first, work, end - first);
-	return work + skip;
+	row[(int64_t)first - 1] = row[first];
+	row[end] = row[end - 1];
+	pixels->kernels->upsample_h(row + first, work, end - first);
+	return work + pixels->x - 2 * first;
 }
 
 /* Row number row of the region. */
 static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
-	uint8_t *cb = pixels->rows.data, *cr = cb + row_room(pixels->width);
-	uint16_t *sums = (uint16_t *)(void *)(cr + row_room(pixels->width) + ROW_MARGIN);
+	const struct jpeg_plane *chroma = &pixels->planes[1];
+	size_t room = row_room(pixels->width);
+	uint8_t *cb = pixels->rows.data, *cr = cb + room;
+	uint16_t *cb_sums = (uint16_t *)(void *)(cr + room + ROW_MARGIN);
+	uint16_t *cr_sums = cb_sums + room / 2;
 	uint8_t *output = pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
 	uint32_t y = pixels->y + row;
 	const uint8_t *luma = plane_row(&pixels->planes[0], y) + pixels->x;
 
-	if (pixels->frame->component_count == 1)
+	if (pixels->frame->component_count == 1) {
 		pixels->kernels->grey(luma, output, pixels->width);
-	else
-		pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, sums),
-				     upsample_row(pixels, 2, y, cr, sums), output, pixels->width);
+	} else if (chroma->smooth && chroma->h_factor > 1 && chroma->v_factor > 1) {
+		uint32_t skip = pixels->x - 2 * chroma->column_first;
+
+		sum_rows(pixels, &chroma[0], y, cb_sums);
+		sum_rows(pixels, &chroma[1], y, cr_sums);
+		pixels->kernels->rgb_hv(luma, cb_sums + skip / 2, cr_sums + skip / 2, skip & 1,
+					output, pixels->width);
+	} else {
+		pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, cb_sums),
+				     upsample_row(pixels, 2, y, cr, cr_sums), output,
+				     pixels->width);
+	}
 }
 
 void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients)

@@ -197,7 +197,7 @@ struct row_kernel {
 	const char *name;
 	size_t sample, outputs;	 /* bytes of an input sample, of output per sample */
 	uint32_t inputs, around; /* rows; samples that are looked at to each side */
-	bool halves;		 /* samples are sums of four: at most 1020 */
+	uint32_t sums; /* of the inputs, the last so many are sums of four: at most 1020 */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
 		     uint32_t count);
 };
@@ -214,12 +214,6 @@ static void call_upsample_v(const struct jpeg_kernels *kernels, uint8_t *const i
 	kernels->upsample_v((const uint16_t *)(const void *)in[0], out, count, 1 + (count & 1));
 }
 
-static void call_upsample_hv(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
-			     uint32_t count)
-{
-	kernels->upsample_hv((const uint16_t *)(const void *)in[0], out, count);
-}
-
 static void call_upsample_h(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
 			    uint32_t count)
 {
@@ -232,6 +226,14 @@ static void call_rgb(const struct jpeg_kernels *kernels, uint8_t *const in[3], u
 	kernels->rgb(in[0], in[1], in[2], out, count);
 }
 
+/* Two pixels a sum. */
+static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+			uint32_t count)
+{
+	kernels->rgb_hv(in[0], (const uint16_t *)(const void *)in[1],
+			(const uint16_t *)(const void *)in[2], count & 1, out, 2 * count);
+}
+
 static void call_grey(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
 		      uint32_t count)
 {
@@ -239,12 +241,12 @@ static void call_grey(const struct jpeg_kernels *kernels, uint8_t *const in[3], 
 }
 
 static const struct row_kernel row_kernels[] = {
-	{"column_sums", 1, 2, 2, 0, false, call_column_sums},
-	{"upsample_v", 2, 1, 1, 0, true, call_upsample_v},
-	{"upsample_hv", 2, 2, 1, 1, true, call_upsample_hv},
-	{"upsample_h", 1, 2, 1, 1, false, call_upsample_h},
-	{"rgb", 1, 3, 3, 0, false, call_rgb},
-	{"grey", 1, 3, 1, 0, false, call_grey},
+	{"column_sums", 1, 2, 2, 0, 0, call_column_sums},
+	{"upsample_v", 2, 1, 1, 0, 1, call_upsample_v},
+	{"upsample_h", 1, 2, 1, 1, 0, call_upsample_h},
+	{"rgb", 1, 3, 3, 0, 0, call_rgb},
+	{"rgb_hv", 2, 6, 3, 1, 2, call_rgb_hv},
+	{"grey", 1, 3, 1, 0, 0, call_grey},
 };
 enum { ROW_KERNELS = sizeof(row_kernels) / sizeof(row_kernels[0]) };
 
@@ -252,8 +254,7 @@ static void limit_sums(const struct row_kernel *kernel, struct row *row, uint32_
 {
 	uint16_t *sums = (uint16_t *)(void *)(row->first - kernel->sample * kernel->around);
 
-	for (uint32_t i = 0;
-	     kernel->halves && i < round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around; i++)
+	for (uint32_t i = 0; i < round_up(count, JPEG_KERNEL_SAMPLES) + 2 * kernel->around; i++)
 		sums[i] %= 1021;
 }
 
@@ -265,7 +266,8 @@ static void compare_rows(const struct row_kernel *kernel, uint32_t count)
 
 	for (uint32_t i = 0; i < kernel->inputs; i++) {
 		rows[i] = row_new(count, kernel->sample, kernel->around, kernel->around);
-		limit_sums(kernel, &rows[i], count);
+		if (i + kernel->sums >= kernel->inputs)
+			limit_sums(kernel, &rows[i], count);
 		in[i] = rows[i].first;
 	}
 	for (unsigned set = 0; set < set_count; set++) {
