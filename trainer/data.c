@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { POLL_MS = 200, PATIENCE_S = 300 };
@@ -65,17 +66,55 @@ static int look_up(struct data *data, char *error)
 	return 0;
 }
 
-int data_open(struct data *data, const struct recipe *recipe, const char *socket, unsigned threads,
-	      char *error)
+static int set_socket(struct data *data, const char *socket, char *error)
 {
-	*data = (struct data){.recipe = recipe, .socket = socket};
-	if (!socket) {
-		int r = feed_daemon_start(NULL, threads, &data->daemon, error);
-		if (r)
-			return r;
-		data->socket = feed_daemon_socket(data->daemon);
+	if (snprintf(data->socket, sizeof(data->socket), "%s", socket) < (int)sizeof(data->socket))
+		return 0;
+	snprintf(error, DATA_ERROR_MAX, "the socket's path \"%s\" is longer than %d bytes", socket,
+		 DATA_SOCKET_MAX - 1);
+	return -ENAMETOOLONG;
+}
+
+/*
+ * The socket of this rank: the one that was named, or that of the private daemon which the first
+ * rank of its machine has started. All ranks learn of all sockets; one that failed takes part all the
+ * same, for the others wait for it.
+ */
+static int find_socket(struct data *data, const char *named, unsigned threads, char *error)
+{
+	struct comm *comm = data->comm;
+	char(*sockets)[DATA_SOCKET_MAX] = calloc(comm->world, sizeof(*sockets));
+	if (!sockets)
+		return -ENOMEM;
+	int r = 0;
+	if (named)
+		r = set_socket(data, named, error);
+	else if (comm->rank == comm->leader)
+		r = feed_daemon_start(NULL, threads, &data->daemon, error);
+	if (!r && data->daemon)
+		r = set_socket(data, feed_daemon_socket(data->daemon), error);
+	int gathered = comm_gather(comm, data->socket, sizeof(data->socket), sockets);
+	if (!r && gathered) {
+		snprintf(error, DATA_ERROR_MAX, "%s", comm_error(comm));
+		r = gathered;
 	}
-	int r = look_up(data, error);
+	if (!r && !*data->socket)
+		memcpy(data->socket, sockets[comm->leader], sizeof(data->socket));
+	if (!r && !*data->socket) {
+		snprintf(error, DATA_ERROR_MAX, "rank %u could not start the daemon", comm->leader);
+		r = -ECANCELED;
+	}
+	free(sockets);
+	return r;
+}
+
+int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
+	      unsigned threads, char *error)
+{
+	*data = (struct data){.recipe = recipe, .comm = comm};
+	int r = find_socket(data, socket, threads, error);
+	if (!r)
+		r = look_up(data, error);
 	if (r)
 		data_close(data);
 	return r;
@@ -96,8 +135,20 @@ static void common_options(const struct data *data, struct feed_options *options
 	options->slots = (uint32_t)data->recipe->data.slots;
 }
 
-int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
-		    char *error)
+uint32_t data_train_share(const struct data *data)
+{
+	return (uint32_t)data->recipe->data.batch_size / data->comm->world;
+}
+
+uint32_t data_val_share(const struct data *data)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	uint64_t batch = recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size;
+	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
+}
+
+static int train_feed(const struct data *data, uint64_t epoch, uint64_t batch, unsigned rank,
+		      unsigned world, struct feed **ret_feed, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_options options;
@@ -105,7 +156,9 @@ int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, str
 	options.dataset = recipe->train;
 	options.pipeline = recipe->pipeline;
 	options.name = "trainer: training";
-	options.batch_size = (uint32_t)recipe->batch_size;
+	options.batch_size = (uint32_t)recipe->batch_size / world;
+	options.rank = rank;
+	options.world = world;
 	options.shuffle = recipe->shuffle;
 	options.epoch = epoch;
 	options.batch = batch;
@@ -113,16 +166,32 @@ int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, str
 	return feed_open(&options, ret_feed, error);
 }
 
+int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
+		    char *error)
+{
+	return train_feed(data, epoch, batch, data->comm->rank, data->comm->world, ret_feed, error);
+}
+
+int data_whole_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
+		    char *error)
+{
+	return train_feed(data, epoch, batch, 0, 1, ret_feed, error);
+}
+
 int data_val_feed(const struct data *data, uint64_t epoch, struct feed **ret_feed, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_options options;
+	*ret_feed = NULL;
+	if (data->comm->rank >= data->val_samples)
+		return 0;
 	common_options(data, &options);
 	options.dataset = recipe->val;
 	options.pipeline = recipe->val_pipeline;
 	options.name = "trainer: evaluation";
-	options.batch_size =
-		(uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
+	options.batch_size = data_val_share(data);
+	options.rank = data->comm->rank;
+	options.world = data->comm->world;
 	options.epoch = epoch;
 	options.epoch_end = epoch + 1;
 	options.last = FEED_LAST_SHORT;

@@ -5,34 +5,44 @@
  */
 #pragma once
 
+#include "comm.h"
 #include "feed.h"
 #include "recipe.h"
 
+enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
+
 struct data {
 	const struct recipe *recipe;
-	struct feed_daemon *daemon; /* private, or NULL */
-	const char *socket;
+	struct comm *comm;
+	struct feed_daemon *daemon; /* private and this rank's, or NULL */
+	char socket[DATA_SOCKET_MAX];
 	uint64_t samples, val_samples;
 	uint32_t classes;
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
 };
 
-enum { DATA_ERROR_MAX = FEED_ERROR_MAX };
-
 /*
- * Reaches the daemon and both datasets. socket NULL: starts a private daemon with `threads` (0: its
- * own choice). Errors are sentences in error.
+ * Reaches the daemon and both datasets. socket NULL: a private daemon, one for all ranks of a
+ * machine, which the first of them starts with `threads` (0: its own choice). Called by all ranks.
+ * Errors are sentences in error.
  */
-int data_open(struct data *data, const struct recipe *recipe, const char *socket, unsigned threads,
-	      char *error);
+int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
+	      unsigned threads, char *error);
 void data_close(struct data *data);
 
-/* The training feed from a position on. */
+/* The training feed of this rank's share, from a position on. */
 int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
 		    char *error);
+/* The same of whole batches, as one rank alone would be fed. */
+int data_whole_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
+		    char *error);
+/* Samples of this rank in a training batch, and at most in one for evaluation. */
+uint32_t data_train_share(const struct data *data);
+uint32_t data_val_share(const struct data *data);
 /*
- * One pass over the evaluation set, as of an epoch (for pipelines with a size schedule), with a
- * shorter last batch.
+ * One pass over this rank's share of the evaluation set, as of an epoch (for pipelines with a size
+ * schedule), with a shorter last batch. *ret_feed NULL: the set has fewer samples than there are
+ * ranks, and none is left for this one.
  */
 int data_val_feed(const struct data *data, uint64_t epoch, struct feed **ret_feed, char *error);
 

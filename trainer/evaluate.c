@@ -64,9 +64,7 @@ static int score_flipped(struct run *run, struct device_graph *graph, struct dev
 static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum device_slot weights,
 			  struct checkpoint_totals *totals)
 {
-	const struct recipe_data *recipe = &run->recipe->data;
-	uint32_t size =
-		(uint32_t)(recipe->val_batch_size ? recipe->val_batch_size : recipe->batch_size);
+	uint32_t size = data_val_share(&run->data);
 	struct device_graph *graph;
 	struct device_batch images;
 	struct device_results results;
@@ -86,7 +84,9 @@ static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum 
 	return 0;
 }
 
-static int evaluate_all(struct run *run, enum device_slot weights, struct checkpoint_totals *totals)
+/* This rank's share. */
+static int evaluate_share(struct run *run, enum device_slot weights,
+			  struct checkpoint_totals *totals)
 {
 	char error[DATA_ERROR_MAX] = "";
 	struct feed *feed;
@@ -98,6 +98,8 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	int r = data_val_feed(&run->data, epoch, &feed, error);
 	if (r)
 		return run_fail(run, r, "data.val: %s", *error ? error : strerror(-r));
+	if (!feed)
+		return 0;
 	r = run_register(run, feed, &ring);
 	while (!r) {
 		r = *run->options.stop ? -EINTR
@@ -114,6 +116,32 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 	device_unregister_host(run->device, ring);
 	feed_close(feed);
 	return r == FEED_END ? 0 : r;
+}
+
+/* All of them. -EINTR, -ECONNRESET: as of a step, known to all ranks. */
+static int evaluate_all(struct run *run, enum device_slot weights, struct checkpoint_totals *totals)
+{
+	struct checkpoint_totals own = {0};
+	/* Running statistics that each rank keeps for itself: rank 0's are what is saved. */
+	int r = run->recipe->model.bn_sync
+			? 0
+			: ranks_share_params(run->comm, run->params, true, run->error);
+	if (!r)
+		r = evaluate_share(run, weights, &own);
+	if (r && r != -EINTR && r != -ECONNRESET)
+		return r;
+	double sums[] = {own.loss,	  (double)own.samples, (double)own.top1,
+			 (double)own.top5, r == -EINTR,		r == -ECONNRESET};
+	int failed = run_sum(run, sums, 6);
+	if (failed)
+		return failed;
+	*totals = (struct checkpoint_totals){.loss = sums[0],
+					     .samples = (uint64_t)sums[1],
+					     .top1 = (uint64_t)sums[2],
+					     .top5 = (uint64_t)sums[3]};
+	if (sums[5] > 0 && !r)
+		run_fail(run, -ECONNRESET, "evaluation: the daemon of another rank went away");
+	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? -ECONNRESET : 0;
 }
 
 static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights,
@@ -134,6 +162,8 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 		      (unsigned long long)totals->samples, seconds,
 		      weights == DEVICE_EMA ? ", averaged weights" : "");
 	struct journal *journal = run->journal;
+	if (!journal)
+		return 0;
 	journal_begin(journal, "eval", state->step);
 	journal_number(journal, "epoch", (double)state->step / (double)state->batches_per_epoch);
 	journal_exact(journal, "loss", state->eval_loss);
@@ -142,8 +172,7 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 	journal_count(journal, "samples", totals->samples);
 	journal_text(journal, "weights", weights == DEVICE_EMA ? "ema" : "value");
 	journal_number(journal, "seconds", seconds);
-	int r = journal_end(journal);
-	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+	return run_end_line(run, journal, "log.jsonl");
 }
 
 static int keep_best(struct run *run, enum device_slot weights)
@@ -153,7 +182,7 @@ static int keep_best(struct run *run, enum device_slot weights)
 		return 0;
 	state->best_top1 = state->eval_top1;
 	state->best_step = state->step;
-	if (!run->recipe->checkpoint.best)
+	if (!run->recipe->checkpoint.best || !run->journal)
 		return 0;
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX], text[128];
 	if (snprintf(path, sizeof(path), "%s/best.safetensors", run->options.output) >=
@@ -175,8 +204,9 @@ int run_evaluate(struct run *run)
 	if (r)
 		return r;
 	if (!totals.samples)
-		return run_fail(run, -EINVAL, "data.val = %s has no sample with a label",
-				run->recipe->data.val);
+		return run_fail_everywhere(run, -EINVAL,
+					   "data.val = %s has no sample with a label",
+					   run->recipe->data.val);
 	r = note(run, &totals, weights, progress_now() - start);
 	return r ? r : keep_best(run, weights);
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 8192 };
-
 struct journal {
 	int fd;
 	int failed;
-	size_t length;
-	char line[LINE_MAX_BYTES];
+	size_t length, capacity;
+	char *line; /* [capacity] */
 };
 
 /* Bytes of the file that a run at `step` keeps: whole lines up to the first of a later step. */
@@ -92,21 +91,40 @@ void journal_close(struct journal *journal)
 	if (!journal)
 		return;
 	close(journal->fd);
+	free(journal->line);
 	free(journal);
+}
+
+/* Room for `more` bytes after those that the line has. */
+static bool grow(struct journal *journal, size_t more)
+{
+	size_t capacity = journal->capacity ? journal->capacity : 1024;
+	if (journal->length + more <= journal->capacity)
+		return true;
+	while (capacity < journal->length + more)
+		capacity *= 2;
+	char *line = realloc(journal->line, capacity);
+	if (!line) {
+		journal->failed = -ENOMEM;
+		return false;
+	}
+	journal->line = line;
+	journal->capacity = capacity;
+	return true;
 }
 
 __attribute__((format(printf, 2, 3))) static void append(struct journal *journal,
 							 const char *format, ...)
 {
-	va_list arguments;
+	va_list arguments, again;
 	va_start(arguments, format);
-	size_t room = sizeof(journal->line) - journal->length;
-	int length = vsnprintf(journal->line + journal->length, room, format, arguments);
+	va_copy(again, arguments);
+	int length = vsnprintf(NULL, 0, format, arguments);
+	if (grow(journal, (size_t)length + 1))
+		journal->length += (size_t)vsnprintf(journal->line + journal->length,
+						     (size_t)length + 1, format, again);
+	va_end(again);
 	va_end(arguments);
-	if ((size_t)length >= room)
-		journal->failed = -ENOSPC;
-	else
-		journal->length += (size_t)length;
 }
 
 void journal_begin(struct journal *journal, const char *event, uint64_t step)
@@ -132,6 +150,14 @@ void journal_text(struct journal *journal, const char *key, const char *value)
 void journal_count(struct journal *journal, const char *key, uint64_t value)
 {
 	append(journal, ",\"%s\":%llu", key, (unsigned long long)value);
+}
+
+void journal_counts(struct journal *journal, const char *key, const uint64_t *values, size_t count)
+{
+	append(journal, ",\"%s\":[", key);
+	for (size_t i = 0; i < count; i++)
+		append(journal, i ? ",%llu" : "%llu", (unsigned long long)values[i]);
+	append(journal, "]");
 }
 
 void journal_number(struct journal *journal, const char *key, double value)

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { JOURNAL_ERROR_MAX = 512 };
@@ -31,6 +32,8 @@ void journal_close(struct journal *journal);
 void journal_begin(struct journal *journal, const char *event, uint64_t step);
 void journal_text(struct journal *journal, const char *key, const char *value);
 void journal_count(struct journal *journal, const char *key, uint64_t value);
+/* A list. */
+void journal_counts(struct journal *journal, const char *key, const uint64_t *values, size_t count);
 /* Six significant digits. */
 void journal_number(struct journal *journal, const char *key, double value);
 /* All bits, and KEY_hex. */

@@ -26,7 +26,7 @@ static int fail_not_finite(struct run *run, const struct run_pending *pending, d
 	if (run->saved_step != UINT64_MAX)
 		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
 			 (unsigned long long)run->saved_step);
-	return run_fail(run, -EDOM,
+	return run_fail_everywhere(run, -EDOM,
 			"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
 			"diverged; %s. Remedies: a lower "
 			"optim.lr, a longer schedule.warmup, train.precision = fp32; "
@@ -50,15 +50,11 @@ static double share(double part, double whole)
 	return whole > 0 ? part / whole : 0;
 }
 
-static int step_line(struct run *run, const struct run_pending *pending,
-		     const struct device_results *results)
+static void write_step(struct run *run, const struct run_pending *pending,
+		       const struct device_results *results, double seconds, double wait)
 {
-	struct checkpoint_state *state = &run->state;
+	const struct checkpoint_state *state = &run->state;
 	struct journal *journal = run->journal;
-	double seconds = state->train_seconds - run->line_seconds,
-	       wait = state->wait_seconds - run->line_wait;
-	if (seconds > 0)
-		run->rate = (double)(state->images - run->line_images) / seconds;
 	journal_begin(journal, "step", pending->step);
 	journal_number(journal, "epoch", epoch_of(run, pending->step));
 	journal_exact(journal, "loss", results->loss);
@@ -74,12 +70,23 @@ static int step_line(struct run *run, const struct run_pending *pending,
 	journal_number(journal, "data_wait", share(wait, seconds));
 	if (state->bad)
 		journal_count(journal, "bad_samples", state->bad);
+}
+
+static int step_line(struct run *run, const struct run_pending *pending,
+		     const struct device_results *results)
+{
+	struct checkpoint_state *state = &run->state;
+	double seconds = state->train_seconds - run->line_seconds,
+	       wait = state->wait_seconds - run->line_wait;
+	if (seconds > 0)
+		run->rate = (double)(state->images - run->line_images) / seconds;
+	if (run->journal)
+		write_step(run, pending, results, seconds, wait);
 	state->interval = (struct checkpoint_totals){0};
 	run->line_seconds = state->train_seconds;
 	run->line_wait = state->wait_seconds;
 	run->line_images = state->images;
-	int r = journal_end(journal);
-	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+	return run->journal ? run_end_line(run, run->journal, "log.jsonl") : 0;
 }
 
 /*
@@ -101,10 +108,11 @@ static int collect(struct run *run, unsigned down_to)
 		memmove(run->pending, run->pending + 1,
 			run->pending_count * sizeof(run->pending[0]));
 		if (!results.samples)
-			return run_fail(run, -EINVAL,
-					"step %llu: no sample of the batch has a label; data.train "
-					"= %s is not for training a classifier",
-					(unsigned long long)pending.step, run->recipe->data.train);
+			return run_fail_everywhere(
+				run, -EINVAL,
+				"step %llu: no sample of the batch has a label; data.train = %s is "
+				"not for training a classifier",
+				(unsigned long long)pending.step, run->recipe->data.train);
 		if (!isfinite(results.loss))
 			return fail_not_finite(run, &pending, results.loss);
 		run->last_loss = results.loss;
@@ -156,23 +164,60 @@ static int next_batch(struct run *run)
 					(unsigned long long)state->step + 1, error);
 		run->has_batch = true;
 	}
+	uint32_t count = data_train_share(&run->data);
 	if (run->batch.epoch != state->epoch || run->batch.batch != state->batch ||
-	    run->batch.count != run->recipe->data.batch_size)
+	    run->batch.count != count)
 		return run_fail(run, -EPROTO,
 				"the feed is at epoch %llu, batch %llu with %u samples; expected "
-				"%llu, %llu with %llu",
+				"%llu, %llu with %u",
 				(unsigned long long)run->batch.epoch,
 				(unsigned long long)run->batch.batch, run->batch.count,
 				(unsigned long long)state->epoch, (unsigned long long)state->batch,
-				(unsigned long long)run->recipe->data.batch_size);
+				count);
 	return 0;
+}
+
+/*
+ * Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, -ECONNRESET: none
+ * does. Other failures are this rank's own.
+ */
+static int agree_on_step(struct run *run)
+{
+	int r = *run->options.stop ? -EINTR : next_batch(run);
+	if (r && r != -EINTR && r != -ECONNRESET)
+		return r;
+	double votes[] = {r == -EINTR, r == -ECONNRESET, r ? 0 : run->batch.bad};
+	int failed = run_sum(run, votes, 3);
+	if (failed)
+		return failed;
+	run->bad = (uint64_t)votes[2];
+	if (votes[0] > 0)
+		return -EINTR;
+	if (votes[1] > 0 && !r)
+		run_fail(run, -ECONNRESET, "the daemon of another rank went away");
+	return votes[1] > 0 ? -ECONNRESET : 0;
+}
+
+/* samples.jsonl: those of all ranks in the order of the batch, which does not depend on their number. */
+static int write_samples(struct run *run)
+{
+	int r = comm_gather(run->comm, run->batch.samples, run->batch.count * sizeof(uint64_t),
+			    run->sample_ids);
+	if (r)
+		return run_fail(run, r, "%s", comm_error(run->comm));
+	if (!run->samples)
+		return 0;
+	journal_begin(run->samples, "samples", run->state.step + 1);
+	journal_counts(run->samples, "samples", run->sample_ids,
+		       run->recipe->data.batch_size);
+	return run_end_line(run, run->samples, "samples.jsonl");
 }
 
 static void advance(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
-	state->images += run->batch.count;
-	state->bad += run->batch.bad;
+	state->images += run->recipe->data.batch_size;
+	state->bad += run->bad;
 	state->step++;
 	state->batch++;
 	if (state->batch == state->batches_per_epoch) {
@@ -184,14 +229,16 @@ static void advance(struct run *run)
 	run->mark = now;
 }
 
-/* Queues the next step. -EINTR: stopped while waiting for data. */
+/* Queues the next step. -EINTR: a rank was stopped; -ECONNRESET: a rank lost its daemon. Known to all ranks. */
 static int step(struct run *run)
 {
 	struct device_graph *graph;
 	struct device_batch images;
 	struct device_hyper hyper;
 	uint64_t ticket, number;
-	int r = next_batch(run);
+	int r = agree_on_step(run);
+	if (!r && run->recipe->log.samples)
+		r = write_samples(run);
 	if (r)
 		return r;
 	if (run->batch.height != run->train.height || run->batch.width != run->train.width) {
@@ -269,46 +316,55 @@ static int epoch_line(struct run *run)
 		      share((double)state->images, state->train_seconds),
 		      100 * share(state->wait_seconds, state->train_seconds));
 	struct journal *journal = run->journal;
-	journal_begin(journal, "epoch", state->step);
-	journal_number(journal, "epoch", epoch_of(run, state->step));
-	journal_exact(journal, "loss", share(state->whole.loss, n));
-	journal_number(journal, "top1", share((double)state->whole.top1, n));
-	journal_number(journal, "top5", share((double)state->whole.top5, n));
-	journal_number(journal, "train_seconds", state->train_seconds);
-	journal_number(journal, "images_per_second",
-		       share((double)state->images, state->train_seconds));
-	journal_number(journal, "data_wait", share(state->wait_seconds, state->train_seconds));
-	journal_count(journal, "bad_samples", state->bad);
+	if (journal) {
+		journal_begin(journal, "epoch", state->step);
+		journal_number(journal, "epoch", epoch_of(run, state->step));
+		journal_exact(journal, "loss", share(state->whole.loss, n));
+		journal_number(journal, "top1", share((double)state->whole.top1, n));
+		journal_number(journal, "top5", share((double)state->whole.top5, n));
+		journal_number(journal, "train_seconds", state->train_seconds);
+		journal_number(journal, "images_per_second",
+			       share((double)state->images, state->train_seconds));
+		journal_number(journal, "data_wait",
+			       share(state->wait_seconds, state->train_seconds));
+		journal_count(journal, "bad_samples", state->bad);
+	}
 	state->whole = (struct checkpoint_totals){0};
-	int r = journal_end(journal);
-	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+	return journal ? run_end_line(run, journal, "log.jsonl") : 0;
 }
 
-static int save(struct run *run)
+/* Rank 0's part. */
+static int write_checkpoint(struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
-	if (run->saved_step == run->state.step)
-		return 0;
-	int r = collect(run, 0);
-	if (r)
-		return r;
-	r = device_params_get_state(run->params, &run->state.device);
-	if (r)
-		return fail_device(run, r, "state of the device");
-	r = checkpoint_path(run->options.output, run->state.step, path);
+	int r = checkpoint_path(run->options.output, run->state.step, path);
 	if (r)
 		return run_fail(run, r, "--output is too long");
 	r = checkpoint_save(path, run->params, run->recipe, &run->state, error);
 	if (r)
 		return run_fail(run, r, "%s", error);
-	run->saved_step = run->state.step;
 	r = checkpoint_prune(run->options.output, run->recipe->checkpoint.keep);
 	if (r)
 		return run_fail(run, r, "%s: %s", run->options.output, strerror(-r));
 	journal_begin(run->journal, "checkpoint", run->state.step);
 	journal_text(run->journal, "path", path);
-	r = journal_end(run->journal);
-	return r ? run_fail(run, r, "log.jsonl: %s", strerror(-r)) : 0;
+	return run_end_line(run, run->journal, "log.jsonl");
+}
+
+static int save(struct run *run)
+{
+	if (run->saved_step == run->state.step)
+		return 0;
+	int r = collect(run, 0);
+	if (!r && (r = device_params_get_state(run->params, &run->state.device)))
+		return fail_device(run, r, "state of the device");
+	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
+		run->agreed = true;
+	if (!r && run->journal)
+		r = write_checkpoint(run);
+	if (!r)
+		run->saved_step = run->state.step;
+	return r;
 }
 
 static bool due(const struct run *run, uint64_t every)
@@ -342,6 +398,7 @@ static int between(struct run *run)
 	return r;
 }
 
+/* Rank 0's part. */
 static int finish(struct run *run, bool stopped)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
@@ -359,10 +416,22 @@ static int finish(struct run *run, bool stopped)
 	}
 	journal_begin(run->journal, "end", run->state.step);
 	journal_text(run->journal, "outcome", outcome);
-	r = journal_end(run->journal);
-	if (r)
-		return run_fail(run, r, "log.jsonl: %s", strerror(-r));
-	return run_summarize(run, outcome);
+	r = run_end_line(run, run->journal, "log.jsonl");
+	return r ? r : run_summarize(run, outcome);
+}
+
+/* What has been computed is still sound when a daemon goes away, Ctrl-C sent to it too. */
+static int save_after(struct run *run, int outcome)
+{
+	int r = run->state.step ? save(run) : 0;
+	if (r || outcome == -EINTR)
+		return r;
+	double stopped = *run->options.stop;
+	r = run_sum(run, &stopped, 1);
+	if (r || stopped > 0)
+		return r;
+	run->agreed = true;
+	return ranks_agree(run->comm, outcome, run->error);
 }
 
 int run_train(struct run *run)
@@ -374,27 +443,18 @@ int run_train(struct run *run)
 	run->line_images = run->state.images;
 	for (;;) {
 		r = between(run);
-		if (r || run->state.step >= run->steps || *run->options.stop)
+		if (r || run->state.step >= run->steps)
 			break;
 		r = step(run);
 		if (r)
 			break;
 		show(run);
 	}
-	bool stopped = *run->options.stop && run->state.step < run->steps;
-	/* A daemon that goes away, Ctrl-C sent to it too: what has been computed is still sound. */
-	if (r == -ECONNRESET || r == -EINTR || (!r && stopped)) {
-		int saved = run->state.step ? save(run) : 0;
-		if (saved)
-			return saved;
-		if (r == -ECONNRESET && !*run->options.stop)
-			return r;
-		r = 0;
-		stopped = true;
-	}
-	if (r)
-		return r;
-	r = finish(run, stopped);
+	bool stopped = r == -ECONNRESET || r == -EINTR;
+	if (stopped)
+		r = save_after(run, r);
+	if (!r && run->journal)
+		r = finish(run, stopped);
 	return r ? r : stopped ? RUN_STOPPED : 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { OVERRIDES_MAX = 128, EXIT_STOPPED = 3 };
 
@@ -178,27 +179,85 @@ static void print_profile(const struct run *run)
 	}
 }
 
+/* Of a run that failed. Says why, unless rank 0 does, and ends the ranks that do not know of it. */
+static void give_up(const struct run *run, int r)
+{
+	struct comm *comm = run->comm;
+	const char *text = *run->error ? run->error : strerror(-r);
+	if (run->agreed && comm->rank)
+		return;
+	/* Rank 0 finds the same about now; one word of it is enough, and its end interrupts the sleep. */
+	if (run->everywhere && comm->rank && sleep(2))
+		return;
+	if (run->agreed || run->everywhere || comm->world == 1)
+		fprintf(stderr, "trainer: %s\n", text);
+	else
+		fprintf(stderr, "trainer: rank %u of %u: %s\n", comm->rank, comm->world, text);
+	if (!run->agreed && comm->world > 1)
+		comm_abort(comm);
+}
+
 static int train(const struct recipe *recipe, const struct run_options *run_options)
 {
+	bool leads = run_options->comm->rank == 0;
 	struct run *run = calloc(1, sizeof(*run));
 	if (!run)
 		return -ENOMEM;
 	int r = run_open(run, recipe, run_options);
-	if (!r)
+	if (!r && leads)
 		run_describe(run, run_options->dry ? stdout : stderr);
 	if (!r && !run_options->dry)
 		r = run_train(run);
 	progress_end(&run->progress);
-	if (r >= 0 && run_options->profile && !run_options->dry)
+	if (r >= 0 && run_options->profile && !run_options->dry && leads)
 		print_profile(run);
 	if (r < 0)
-		fprintf(stderr, "trainer: %s\n", *run->error ? run->error : strerror(-r));
-	else if (r == RUN_STOPPED)
+		give_up(run, r);
+	else if (r == RUN_STOPPED && leads)
 		fprintf(stderr, "trainer: stopped at step %llu; --resume continues\n",
 			(unsigned long long)run->state.step);
 	run_close(run);
 	free(run);
 	return r;
+}
+
+/* Rank 0 reads the recipe, the others take it as it is. */
+static int make_recipe(struct recipe *recipe, const struct arguments *arguments, char *error)
+{
+	struct comm *comm = arguments->run.comm;
+	char problem[RECIPE_ERROR_MAX] = "";
+	int r = ranks_check_build(comm, error);
+	if (r)
+		return r;
+	if (comm->rank == 0)
+		r = load(recipe, arguments, problem);
+	if (!r && comm->rank == 0 && !arguments->print)
+		r = recipe_check(recipe, problem);
+	if (r)
+		snprintf(error, RANKS_ERROR_MAX, "%s", problem);
+	r = ranks_agree(comm, r, error);
+	return r ? r : ranks_share_recipe(comm, recipe, error);
+}
+
+static int run_recipe(struct arguments *arguments, struct recipe *recipe)
+{
+	char error[RANKS_ERROR_MAX] = "", output[4096];
+	bool leads = arguments->run.comm->rank == 0;
+	int r = make_recipe(recipe, arguments, error);
+	if (!r && arguments->print)
+		return leads ? recipe_write(recipe, stdout) : 0;
+	if (!r && !arguments->run.output) {
+		r = default_output(arguments->recipe, output, sizeof(output));
+		arguments->run.output = output;
+		if (!r && !arguments->run.dry && leads)
+			mkdir("runs", 0777);
+	}
+	if (r && leads)
+		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));
+	if (r)
+		return r;
+	catch_signals();
+	return train(recipe, &arguments->run);
 }
 
 int main(int argc, char **argv)
@@ -207,32 +266,18 @@ int main(int argc, char **argv)
 		options, parse, "RECIPE.ini [SECTION.KEY=VALUE...]", doc, NULL, NULL, NULL};
 	struct arguments arguments = {.run = {.stop = &stop}};
 	struct recipe recipe;
-	char error[RECIPE_ERROR_MAX] = "", output[4096];
+	char error[COMM_ERROR_MAX] = "";
 	argp_err_exit_status = EXIT_FAILURE;
 	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
 	if (recipe_init(&recipe))
 		return EXIT_FAILURE;
-	int r = load(&recipe, &arguments, error);
-	if (!r && arguments.print) {
-		r = recipe_write(&recipe, stdout);
-		recipe_deinit(&recipe);
-		return r ? EXIT_FAILURE : EXIT_SUCCESS;
-	}
-	if (!r)
-		r = recipe_check(&recipe, error);
-	if (!r && !arguments.run.output) {
-		r = default_output(arguments.recipe, output, sizeof(output));
-		arguments.run.output = output;
-		if (!r && !arguments.run.dry)
-			mkdir("runs", 0777);
-	}
+	int r = comm_open(&arguments.run.comm, error);
 	if (r) {
-		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));
-		recipe_deinit(&recipe);
-		return EXIT_FAILURE;
+		fprintf(stderr, "trainer: %s\n", error);
+	} else {
+		r = run_recipe(&arguments, &recipe);
+		comm_close(arguments.run.comm);
 	}
-	catch_signals();
-	r = train(&recipe, &arguments.run);
 	recipe_deinit(&recipe);
 	return r < 0 ? EXIT_FAILURE : r == RUN_STOPPED ? EXIT_STOPPED : EXIT_SUCCESS;
 }

@@ -68,6 +68,7 @@ struct recipe_model {
 	int activation; /* enum recipe_activation */
 	double logit_scale;
 	double bn_momentum, bn_epsilon;
+	bool bn_sync;
 	char *pretrained;
 };
 
@@ -108,6 +109,7 @@ struct recipe_train {
 
 struct recipe_log {
 	uint64_t interval;
+	bool samples;
 	int progress; /* enum recipe_progress */
 };
 

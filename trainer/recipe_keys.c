@@ -53,9 +53,10 @@ const struct recipe_key recipe_keys[] = {
 	     "(normalisation happens on the device). Empty: pixels as stored."),
 	TEXT(data, val_pipeline, "", RECIPE_FREE,
 	     "Transforms of evaluation samples. Empty: pixels as stored."),
-	INTEGER(data, batch_size, "128", 1, 65536, RECIPE_FIXED, "Samples per step."),
+	INTEGER(data, batch_size, "128", 1, 65536, RECIPE_FIXED,
+		"Samples per step, of all ranks together; each takes an equal share."),
 	INTEGER(data, val_batch_size, "0", 0, 65536, RECIPE_FREE,
-		"Samples per evaluation batch; 0: as batch_size."),
+		"Samples per evaluation batch, of all ranks together; 0: as batch_size."),
 	BOOLEAN(data, shuffle, "true", RECIPE_FIXED,
 		"A new order in each epoch; false: as stored."),
 	WORD(data, bad, "substitute", "substitute|fail", RECIPE_FIXED,
@@ -97,6 +98,9 @@ const struct recipe_key recipe_keys[] = {
 	       "Share of each batch in the running statistics of batch norms."),
 	NUMBER(model, bn_epsilon, "1e-5", 1e-12, 1, RECIPE_FIXED,
 	       "Added to variances in batch norms."),
+	BOOLEAN(model, bn_sync, "false", RECIPE_TRAJECTORY,
+		"Several ranks: normalise by the statistics of the whole batch, as one rank would, "
+		"not of each rank's share. Slower: two sums over ranks per batch norm and step."),
 	TEXT(model, pretrained, "", RECIPE_FREE,
 	     "safetensors file to start from; a last layer of another number of classes is started "
 	     "afresh."),
@@ -171,6 +175,9 @@ const struct recipe_key recipe_keys[] = {
 
 	INTEGER(log, interval, "20", 1, 1000000, RECIPE_FREE,
 		"Steps per object in log.jsonl and per plain progress line."),
+	BOOLEAN(log, samples, "false", RECIPE_FREE,
+		"Write down in samples.jsonl which samples each step took, by their index in the "
+		"dataset."),
 	WORD(log, progress, "auto", "auto|bar|plain|off", RECIPE_FREE,
 	     "Progress on standard error: a bar on a terminal, plain lines elsewhere."),
 

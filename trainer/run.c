@@ -18,6 +18,28 @@ int run_fail(struct run *run, int code, const char *format, ...)
 	return code;
 }
 
+int run_fail_everywhere(struct run *run, int code, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(run->error, sizeof(run->error), format, arguments);
+	va_end(arguments);
+	run->everywhere = true;
+	return code;
+}
+
+int run_end_line(struct run *run, struct journal *journal, const char *name)
+{
+	int r = journal_end(journal);
+	return r ? run_fail(run, r, "%s: %s", name, strerror(-r)) : 0;
+}
+
+int run_sum(struct run *run, double *values, size_t count)
+{
+	int r = comm_sum(run->comm, values, count, COMM_DOUBLE);
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
 /* ---- graphs ---- */
 
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
@@ -97,6 +119,7 @@ static int open_device(struct run *run)
 	struct device_options options = {
 		.precision = precisions[run->recipe->train.precision],
 		.threads = (unsigned)run->recipe->train.threads,
+		.comm = run->comm,
 		.detect_anomaly = run->options.detect_anomaly,
 		.profile = run->options.profile,
 	};
@@ -116,7 +139,7 @@ static int open_data(struct run *run)
 		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 		threads = cpus > 4 ? (unsigned)cpus / 4 : 1;
 	}
-	int r = data_open(&run->data, run->recipe, run->options.socket, threads, error);
+	int r = data_open(&run->data, run->recipe, run->comm, run->options.socket, threads, error);
 	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
 }
 
@@ -133,6 +156,40 @@ static int open_model(struct run *run)
 		return run_fail(run, r, "%s", error);
 	r = device_params_allocate(run->params, &optimizer);
 	return r ? run_fail(run, r, "memory for the parameters: %s", device_error(run->device)) : 0;
+}
+
+/* Ranks that computed in different precisions would add up what does not belong together. */
+static int check_precision(struct run *run)
+{
+	enum device_precision mine = device_info(run->device)->precision;
+	enum device_precision *all = calloc(run->comm->world, sizeof(*all));
+	if (!all)
+		return run_fail(run, -ENOMEM, "out of memory");
+	int r = comm_gather(run->comm, &mine, sizeof(mine), all);
+	unsigned rank = 0;
+	while (rank < run->comm->world && all[rank] == all[0])
+		rank++;
+	free(all);
+	if (r)
+		return run_fail(run, r, "%s", comm_error(run->comm));
+	if (rank < run->comm->world)
+		return run_fail(run, -EINVAL,
+				"rank %u would compute in another precision than rank 0: set "
+				"train.precision",
+				rank);
+	return 0;
+}
+
+static int check_share(struct run *run)
+{
+	uint64_t batch = run->recipe->data.batch_size, world = run->comm->world;
+	if (batch % world == 0)
+		return 0;
+	return run_fail(run, -EINVAL,
+			"data.batch_size = %llu does not divide by %llu ranks: it is the batch of "
+			"all ranks together, so take %llu",
+			(unsigned long long)batch, (unsigned long long)world,
+			(unsigned long long)((batch + world - 1) / world * world));
 }
 
 /* The folder must not hold another run, unless this one goes on with it or may replace it. */
@@ -160,20 +217,19 @@ static int check_folder(struct run *run)
  * Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to
  * the one before.
  */
-static int find_checkpoint(struct run *run, struct checkpoint **ret_checkpoint)
+static int find_checkpoint(struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	uint64_t step = UINT64_MAX;
-	*ret_checkpoint = NULL;
 	if (!run->options.resume)
 		return 0;
 	if (run->options.resume_path) {
-		int r = checkpoint_open(run->options.resume_path, ret_checkpoint, error);
+		int r = checkpoint_open(run->options.resume_path, &run->checkpoint, error);
 		return r ? run_fail(run, r, "%s", error) : 0;
 	}
 	int failed = 0;
 	while (!checkpoint_newest(run->options.output, step, &step, path)) {
-		int r = checkpoint_open(path, ret_checkpoint, error);
+		int r = checkpoint_open(path, &run->checkpoint, error);
 		if (!r)
 			return 0;
 		progress_line(&run->progress, "%s; trying the checkpoint before it", error);
@@ -186,11 +242,11 @@ static int find_checkpoint(struct run *run, struct checkpoint **ret_checkpoint)
 	return failed;
 }
 
-static int check_checkpoint(struct run *run, const struct checkpoint *checkpoint)
+static int check_checkpoint(struct run *run)
 {
 	char error[RECIPE_ERROR_MAX];
-	const struct checkpoint_state *state = checkpoint_state(checkpoint);
-	int r = recipe_compare(run->recipe, checkpoint_recipe(checkpoint),
+	const struct checkpoint_state *state = checkpoint_state(run->checkpoint);
+	int r = recipe_compare(run->recipe, checkpoint_recipe(run->checkpoint),
 			       run->options.allow_changes, error);
 	if (r)
 		return run_fail(run, r, "%s", error);
@@ -232,21 +288,27 @@ int run_register(struct run *run, const struct feed *feed, const void **ret_ring
 	return 0;
 }
 
-static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
+static int first_batch(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
+	uint64_t then = run->state.batches_per_epoch;
 	struct feed_info info = {.size = sizeof(info)};
 	if (run->recipe->data.batch_size > run->data.samples)
 		return run_fail(run, -EINVAL,
 				"data.batch_size = %llu is more than the %llu samples of %s",
 				(unsigned long long)run->recipe->data.batch_size,
 				(unsigned long long)run->data.samples, run->recipe->data.train);
-	int r = data_train_feed(&run->data, epoch, batch, &run->feed, error);
+	int r = data_train_feed(&run->data, run->state.epoch, run->state.batch, &run->feed, error);
 	if (!r)
 		r = feed_info(run->feed, &info);
 	if (r)
 		return run_fail(run, r, "%s", *error ? error : strerror(-r));
 	run->state.batches_per_epoch = info.batches_per_epoch;
+	if (run->resumed && then != run->state.batches_per_epoch)
+		return run_fail(
+			run, -EINVAL,
+			"an epoch has %llu batches, but had %llu when the checkpoint was written",
+			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
 	r = run_register(run, run->feed, &run->ring);
 	if (r)
 		return r;
@@ -261,9 +323,8 @@ static int first_batch(struct run *run, uint64_t epoch, uint64_t batch)
 	return 0;
 }
 
-static int initialize(struct run *run)
+static int initialize_from(struct run *run, const struct feed_batch *batch)
 {
-	const struct feed_batch *batch = &run->batch;
 	struct model_images images = {
 		.pixels = batch->images,
 		.count = batch->count,
@@ -279,10 +340,34 @@ static int initialize(struct run *run)
 				"model.whiten needs u8 images from data.pipeline: leave to() and "
 				"layout() out");
 	int r = model_initialize(run->model, run->recipe->train.seed, pixels ? &images : NULL);
+	return r ? run_fail(run, r, "initial weights: %s", strerror(-r)) : 0;
+}
+
+/* From the whole first batch, of which this rank's feed has only a share: as one rank alone. */
+static int initialize_from_whole(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed *feed;
+	struct feed_batch batch;
+	double wait = 0;
+	int r = data_whole_feed(&run->data, run->state.epoch, run->state.batch, &feed, error);
 	if (r)
-		return run_fail(run, r, "initial weights: %s", strerror(-r));
-	if (!*run->recipe->model.pretrained)
-		return 0;
+		return run_fail(run, r, "%s", *error ? error : strerror(-r));
+	r = data_next(feed, run->options.stop, &batch, &wait, error);
+	if (r)
+		run_fail(run, r, "%s", r == -EINTR ? "stopped before the first step" : error);
+	else
+		r = initialize_from(run, &batch);
+	feed_close(feed);
+	return r;
+}
+
+static int initialize(struct run *run)
+{
+	bool whole = run->comm->world > 1 && model_wants_images(run->model);
+	int r = whole ? initialize_from_whole(run) : initialize_from(run, &run->batch);
+	if (r || !*run->recipe->model.pretrained)
+		return r;
 	char error[CHECKPOINT_ERROR_MAX];
 	bool head_kept;
 	r = checkpoint_import(run->recipe->model.pretrained, run->params, &head_kept, error);
@@ -299,19 +384,27 @@ static uint64_t in_steps(const struct run *run, double epochs)
 	return epochs > 0 && !steps ? 1 : steps;
 }
 
-static int open_journal(struct run *run, bool resumed)
+static int open_file(struct run *run, const char *name, struct journal **ret_journal)
 {
 	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = journal_open(path, run->state.step, !run->resumed, ret_journal, error);
+	return r ? run_fail(run, r, "%s", error) : 0;
+}
+
+static int open_journals(struct run *run)
+{
 	if (mkdir(run->options.output, 0777) && errno != EEXIST)
 		return run_fail(run, -errno, "%s: %s", run->options.output, strerror(errno));
-	if (snprintf(path, sizeof(path), "%s/log.jsonl", run->options.output) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	int r = journal_open(path, run->state.step, !resumed, &run->journal, error);
+	int r = open_file(run, "log.jsonl", &run->journal);
+	if (!r && run->recipe->log.samples)
+		r = open_file(run, "samples.jsonl", &run->samples);
 	if (r)
-		return run_fail(run, r, "%s", error);
+		return r;
 	const struct device_info *device = device_info(run->device);
 	struct journal *journal = run->journal;
-	journal_begin(journal, resumed ? "resume" : "start", run->state.step);
+	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
 	journal_text(journal, "model", run->recipe->model.name);
 	journal_text(journal, "device", device->name);
 	journal_text(journal, "precision",
@@ -319,14 +412,14 @@ static int open_journal(struct run *run, bool resumed)
 		     : device->precision == DEVICE_FP16 ? "fp16"
 							: "fp32");
 	journal_count(journal, "threads", device->threads);
+	journal_count(journal, "ranks", run->comm->world);
 	journal_count(journal, "samples", run->data.samples);
 	journal_count(journal, "classes", run->data.classes);
 	journal_count(journal, "batch_size", run->recipe->data.batch_size);
 	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
 	journal_count(journal, "steps", run->steps);
 	journal_count(journal, "seed", run->recipe->train.seed);
-	r = journal_end(journal);
-	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
+	return run_end_line(run, journal, "log.jsonl");
 }
 
 /* The complete recipe beside the run, for a person to read and to run again. */
@@ -342,75 +435,110 @@ static int write_recipe(struct run *run)
 	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
-static int start(struct run *run, const struct checkpoint *checkpoint)
+/* Rank 0: where to go on. */
+static int begin(struct run *run)
 {
-	int r = 0;
-	if (checkpoint) {
-		r = check_checkpoint(run, checkpoint);
-		if (r)
-			return r;
-		run->state = *checkpoint_state(checkpoint);
-		run->saved_step = run->state.step;
-	} else {
-		run->state = (struct checkpoint_state){.best_top1 = -1};
-	}
-	uint64_t then = run->state.batches_per_epoch;
-	r = first_batch(run, run->state.epoch, run->state.batch);
-	if (r)
-		return r;
-	if (checkpoint && then != run->state.batches_per_epoch)
-		return run_fail(
-			run, -EINVAL,
-			"an epoch has %llu batches, but had %llu when the checkpoint was written",
-			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
+	run->state = (struct checkpoint_state){.best_top1 = -1};
+	if (!run->checkpoint)
+		return 0;
+	int r = check_checkpoint(run);
+	run->state = *checkpoint_state(run->checkpoint);
+	run->saved_step = run->state.step;
+	run->resumed = true;
+	return r;
+}
+
+/* The same program everywhere, so structures are the same bytes. */
+static int share_state(struct run *run)
+{
+	struct {
+		struct checkpoint_state state;
+		uint64_t saved_step;
+		bool resumed;
+	} shared = {run->state, run->saved_step, run->resumed};
+	int r = comm_broadcast(run->comm, &shared, sizeof(shared), 0);
+	run->state = shared.state;
+	run->saved_step = shared.saved_step;
+	run->resumed = shared.resumed;
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
+/* Rank 0: the weights, and on resuming all else that a checkpoint has. */
+static int fill_params(struct run *run)
+{
+	char error[CHECKPOINT_ERROR_MAX];
+	if (!run->checkpoint)
+		return initialize(run);
+	int r = checkpoint_restore(run->checkpoint, run->params, error);
+	return r ? run_fail(run, r, "%s", error) : 0;
+}
+
+static int share_params(struct run *run)
+{
+	int r = ranks_share_params(run->comm, run->params, false, run->error);
+	if (!r && run->resumed)
+		r = device_params_set_state(run->params, &run->state.device);
+	return r;
+}
+
+static int plan(struct run *run)
+{
+	struct device_graph *graph;
 	run->state.dataset_samples = run->data.samples;
 	run->state.classes = run->data.classes;
 	run->state.precision = device_info(run->device)->precision;
-	if (checkpoint) {
-		char error[CHECKPOINT_ERROR_MAX];
-		r = checkpoint_restore(checkpoint, run->params, error);
-		if (r)
-			return run_fail(run, r, "%s", error);
-	} else {
-		r = initialize(run);
-		if (r)
-			return r;
-	}
 	run->steps = in_steps(run, run->recipe->train.epochs);
 	run->eval_every = in_steps(run, run->recipe->train.eval_every);
 	run->checkpoint_every = in_steps(run, run->recipe->checkpoint.every);
 	schedule_init(&run->schedule, run->recipe);
-	struct device_graph *graph;
-	return run_graph_for(run, DEVICE_TRAIN, (uint32_t)run->recipe->data.batch_size,
-			     run->batch.height, run->batch.width, &graph);
+	run->sample_ids = calloc(run->recipe->data.batch_size, sizeof(*run->sample_ids));
+	if (!run->sample_ids)
+		return run_fail(run, -ENOMEM, "out of memory");
+	return run_graph_for(run, DEVICE_TRAIN, data_train_share(&run->data), run->batch.height,
+			     run->batch.width, &graph);
+}
+
+static int open_output(struct run *run)
+{
+	if (run->options.dry)
+		return 0;
+	int r = open_journals(run);
+	return r ? r : write_recipe(run);
 }
 
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
 {
-	*run = (struct run){.recipe = recipe, .options = *options, .saved_step = UINT64_MAX};
-	progress_init(&run->progress, (enum recipe_progress)recipe->log.progress);
-	struct checkpoint *checkpoint = NULL;
-	int r = check_folder(run);
-	if (!r)
-		r = find_checkpoint(run, &checkpoint);
-	if (!r)
-		r = open_device(run);
-	if (!r)
-		r = open_data(run);
-	if (!r)
-		r = open_model(run);
-	if (!r)
-		r = start(run, checkpoint);
-	if (!r && !options->dry)
-		r = open_journal(run, checkpoint != NULL);
-	if (!r && !options->dry)
-		r = write_recipe(run);
-	if (!r && checkpoint)
+	/* The ranks agree after each: none starts on one that another could not come to. */
+	static const struct {
+		int (*function)(struct run *run);
+		bool first_alone; /* on rank 0 */
+	} stages[] = {
+		{check_share, false},	  {check_folder, true},	  {find_checkpoint, true},
+		{open_device, false},	  {check_precision, false}, {open_data, false},
+		{open_model, false},	  {begin, true},	  {share_state, false},
+		{first_batch, false},	  {fill_params, true},	  {share_params, false},
+		{plan, false},		  {open_output, true},
+	};
+	*run = (struct run){.recipe = recipe,
+			    .options = *options,
+			    .comm = options->comm,
+			    .saved_step = UINT64_MAX};
+	progress_init(&run->progress, run->comm->rank ? RECIPE_PROGRESS_OFF
+						      : (enum recipe_progress)recipe->log.progress);
+	int r = 0;
+	for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !r; i++) {
+		if (!stages[i].first_alone || run->comm->rank == 0)
+			r = stages[i].function(run);
+		r = ranks_agree(run->comm, r, run->error);
+	}
+	run->agreed = r;
+	if (!r && run->resumed)
 		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)",
 			      (unsigned long long)run->state.step,
 			      (unsigned long long)run->state.epoch,
 			      (unsigned long long)run->state.batch);
-	checkpoint_close(checkpoint);
+	checkpoint_close(run->checkpoint);
+	run->checkpoint = NULL;
 	return r;
 }
 
@@ -427,6 +555,8 @@ void run_close(struct run *run)
 	device_close(run->device);
 	data_close(&run->data);
 	journal_close(run->journal);
+	journal_close(run->samples);
+	free(run->sample_ids);
 }
 
 void run_describe(const struct run *run, FILE *file)
@@ -443,7 +573,8 @@ void run_describe(const struct run *run, FILE *file)
 	const struct run_graph *train = &run->train;
 	fprintf(file, "data     %s: %llu samples, %u classes, %llu batches of %u per epoch\n",
 		run->recipe->data.train, (unsigned long long)run->data.samples, run->data.classes,
-		(unsigned long long)run->state.batches_per_epoch, train->count);
+		(unsigned long long)run->state.batches_per_epoch,
+		(unsigned)run->recipe->data.batch_size);
 	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n",
 		run->recipe->model.name, (double)parameters * 1e-6, train->width, train->height,
 		graph.layers);
@@ -452,6 +583,9 @@ void run_describe(const struct run *run, FILE *file)
 		: device->precision == DEVICE_FP16 ? "fp16"
 						   : "fp32",
 		device->threads);
+	if (run->comm->world > 1)
+		fprintf(file, "ranks    %u, each with %u images of every batch\n",
+			run->comm->world, train->count);
 	fprintf(file,
 		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
 		"workspace, %.1f MiB if none were shared\n",

@@ -5,6 +5,10 @@
  *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
  *     run_close
  *
+ * Several ranks (comm.h) run it side by side, each on its share of every batch. Rank 0 alone reads
+ * checkpoints and writes files and progress; what it decides it passes on. They agree before every
+ * step whether to make it, so all of them stop at the same one.
+ *
  * One thread does it all; only *stop is written by a signal handler. Errors are sentences in
  * run->error.
  */
@@ -16,12 +20,14 @@
 #include "journal.h"
 #include "model/model.h"
 #include "progress.h"
+#include "ranks.h"
 #include "recipe.h"
 #include "schedule.h"
 
-enum { RUN_ERROR_MAX = 2048, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
+enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
 
 struct run_options {
+	struct comm *comm;   /* never NULL */
 	const char *socket; /* NULL: a private daemon */
 	const char *output; /* folder of the run */
 	bool resume;
@@ -55,13 +61,18 @@ struct run_held {
 struct run {
 	const struct recipe *recipe;
 	struct run_options options;
+	struct comm *comm;
 	char error[RUN_ERROR_MAX];
+	bool agreed;	 /* the failure is known to all ranks, and all have come back with it */
+	bool everywhere; /* the others are about to find the same failure */
 
 	struct data data;
 	struct feed *feed;
 	const void *ring;	 /* its memory, once the device knows of it */
 	struct feed_batch batch; /* the next one, if has_batch */
 	bool has_batch;
+	uint64_t bad;	       /* samples of it that were substituted, on all ranks */
+	uint64_t *sample_ids; /* [batch_size] with log.samples */
 
 	struct device *device;
 	struct device_params *params;
@@ -74,10 +85,13 @@ struct run {
 
 	struct schedule schedule;
 	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */
+	struct checkpoint *checkpoint; /* that the run goes on from, while it opens */
+	bool resumed;
 	struct checkpoint_state state;
 	uint64_t saved_step; /* of the last checkpoint, UINT64_MAX: none */
 
-	struct journal *journal; /* NULL in a dry run */
+	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
+	struct journal *samples; /* with log.samples */
 	struct progress progress;
 	double mark;			/* since when train_seconds lacks the time */
 	double line_seconds, line_wait; /* state's, at the last step line */
@@ -86,7 +100,7 @@ struct run {
 	double rate; /* images per second over the last lines */
 };
 
-/* 0, or a negative errno with run->error set; run_close is due in either case. */
+/* 0, or a negative errno with run->error set and agreed; run_close is due in either case. */
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options);
 void run_close(struct run *run);
 
@@ -104,6 +118,13 @@ int run_train(struct run *run);
 
 __attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, const char *format,
 						   ...);
+/* Of what all ranks find at the same step, from results that they share. */
+__attribute__((format(printf, 3, 4))) int run_fail_everywhere(struct run *run, int code,
+							      const char *format, ...);
+/* Ends a line, of log.jsonl or samples.jsonl. */
+int run_end_line(struct run *run, struct journal *journal, const char *name);
+/* Adds values[count] over ranks. */
+int run_sum(struct run *run, double *values, size_t count);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width, struct device_graph **ret_graph);

@@ -94,7 +94,7 @@ enum device_fusion {
 struct device_options {
 	enum device_precision precision;
 	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow, shared among the ranks there */
-	unsigned index;      /* which of several like devices */
+	unsigned index;      /* which of several like devices; of GPUs, each rank takes the one that comes local_rank places after it */
 	struct comm *comm;   /* the other ranks; NULL: alone. Must outlive the device */
 	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
 	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */

@@ -53,6 +53,7 @@ struct model {
 	struct layer_param *inits;
 	size_t init_count, init_capacity;
 	float bn_epsilon, bn_momentum;
+	bool bn_sync;
 	float logit_scale;
 	uint32_t side_min;
 	int failed; /* first negative errno */

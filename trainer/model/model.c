@@ -80,7 +80,9 @@ static struct device_param *declare_buffer(struct model *model, const char *owne
 static void declare_norm(struct model *model, const char *name, uint32_t channels, float gamma,
 			 bool frozen_gamma, struct device_norm *norm)
 {
-	*norm = (struct device_norm){.epsilon = model->bn_epsilon, .momentum = model->bn_momentum};
+	*norm = (struct device_norm){.epsilon = model->bn_epsilon,
+				     .momentum = model->bn_momentum,
+				     .synchronized = model->bn_sync};
 	norm->gamma =
 		declare_vector(model, name, "weight", channels, MODEL_SCALES, frozen_gamma, gamma);
 	norm->beta = declare_vector(model, name, "bias", channels, MODEL_BIASES, false, 0);
@@ -230,6 +232,7 @@ int model_new(const struct recipe_model *recipe, uint32_t classes, struct device
 	model->layers = layers;
 	model->bn_epsilon = (float)recipe->bn_epsilon;
 	model->bn_momentum = (float)recipe->bn_momentum;
+	model->bn_sync = recipe->bn_sync;
 	model->logit_scale = 1;
 	model->side_min = 1;
 	describe(model, recipe, classes);
