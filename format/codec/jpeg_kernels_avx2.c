@@ -78,10 +78,17 @@ static inline __m256i spread_words(int a, int b, int c, int d)
 
 struct pairs;
 static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
-			      struct pairs *low, struct pairs *high);
+			      struct pairs *in);
 struct odd_pairs;
 static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[2],
 					      const int16_t quant[64]);
+
+/* What the two halves of load_pairs became, packed: columns 0 and 4, 2 and 6, 1 and 3, 5 and 7. */
+static inline __m256i pair_columns(__m256i x)
+{
+	return _mm256_shuffle_epi8(
+		x, spread_bytes(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+}
 
 /* Each lane holds eight samples of one line and eight of the next. */
 static inline void store_lines(__m256i lines, uint8_t *output, size_t stride)
@@ -128,6 +135,23 @@ static inline __m256i high_words(__m256i low, __m256i high)
 	return _mm256_packs_epi32(_mm256_srai_epi32(low, 16), _mm256_srai_epi32(high, 16));
 }
 
+/* The same shifted right by 18. */
+static inline __m256i shift_18(__m256i low, __m256i high)
+{
+	return _mm256_packs_epi32(_mm256_srai_epi32(low, 18), _mm256_srai_epi32(high, 18));
+}
+
+/* Four columns of four samples a vector, each block's in a lane, to four lines of eight samples. */
+static inline void columns_to_lines(const __m256i columns[2], __m256i lines[2])
+{
+	const __m256i order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	__m256i a = _mm256_shuffle_epi8(columns[0], order);
+	__m256i b = _mm256_shuffle_epi8(columns[1], order);
+
+	lines[0] = _mm256_unpacklo_epi32(a, b);
+	lines[1] = _mm256_unpackhi_epi32(a, b);
+}
+
 /* First the three vectors' first lanes, then their second ones. */
 static inline void store_by_lane(const __m256i v[3], uint8_t *output)
 {
@@ -148,20 +172,21 @@ static inline __m256i load_line(const int16_t *const blocks[2], const int16_t qu
 	return _mm256_mullo_epi16(both, load_for_each_lane(quant + 8 * line));
 }
 
+/* The halves are columns 0 to 3 and 4 to 7. */
 static inline void load_pairs(const int16_t *const blocks[2], const int16_t quant[64],
-			      struct pairs *low, struct pairs *high)
+			      struct pairs *in)
 {
 	__m256i x[8];
 
 	for (int i = 0; i < 8; i++)
 		x[i] = load_line(blocks, quant, i);
-	*low = (struct pairs){
+	in[0] = (struct pairs){
 		_mm256_unpacklo_epi16(x[0], x[4]),
 		_mm256_unpacklo_epi16(x[2], x[6]),
 		_mm256_unpacklo_epi16(x[1], x[3]),
 		_mm256_unpacklo_epi16(x[5], x[7]),
 	};
-	*high = (struct pairs){
+	in[1] = (struct pairs){
 		_mm256_unpackhi_epi16(x[0], x[4]),
 		_mm256_unpackhi_epi16(x[2], x[6]),
 		_mm256_unpackhi_epi16(x[1], x[3]),

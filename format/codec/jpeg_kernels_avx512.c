@@ -83,19 +83,20 @@ static inline __m512i spread_words(int a, int b, int c, int d)
 
 struct pairs;
 static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
-			      struct pairs *low, struct pairs *high);
+			      struct pairs *in);
 struct odd_pairs;
 static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
 					      const int16_t quant[64]);
 
-/* Each lane holds eight samples of one line and eight of the next. */
-static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
+/* What the two halves of load_pairs became, packed: each block's columns to a lane, 0 and 4, 2 and 6, 1 and 3, 5 and 7. */
+static inline __m512i pair_columns(__m512i x)
 {
-	const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+	static const uint16_t index[32] = {
+		0, 8,  2, 10, 1, 3, 9,	11, 16, 24, 18, 26, 17, 19, 25, 27,
+		4, 12, 6, 14, 5, 7, 13, 15, 20, 28, 22, 30, 21, 23, 29, 31,
+	};
 
-	lines = _mm512_permutexvar_epi64(order, lines);
-	_mm256_storeu_si256((__m256i *)output, _mm512_castsi512_si256(lines));
-	_mm256_storeu_si256((__m256i *)(output + stride), _mm512_extracti64x4_epi64(lines, 1));
+	return _mm512_permutexvar_epi16(load(index), x);
 }
 
 /* Each lane holds a block: four lines of four samples. */
@@ -120,6 +121,13 @@ static inline void store_twos(__m512i samples, uint8_t *output, size_t stride)
 	bytes = _mm_shuffle_epi8(bytes, order);
 	_mm_storel_epi64((__m128i *)output, bytes);
 	_mm_storel_epi64((__m128i *)(output + stride), _mm_unpackhi_epi64(bytes, bytes));
+}
+
+/* Two lines of four blocks. */
+static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
+{
+	_mm256_storeu_si256((__m256i *)output, _mm512_castsi512_si256(lines));
+	_mm256_storeu_si256((__m256i *)(output + stride), _mm512_extracti64x4_epi64(lines, 1));
 }
 
 #ifdef OWN_INTERLEAVE
@@ -166,6 +174,31 @@ static inline __m512i high_words(__m512i low, __m512i high)
 
 	return _mm512_permutex2var_epi16(low, load(index), high);
 }
+
+/* The same shifted right by 18. */
+static inline __m512i shift_18(__m512i low, __m512i high)
+{
+	return _mm512_srai_epi16(high_words(low, high), 2);
+}
+
+/* Four columns of four samples a vector, each block's in a lane, to four lines of eight samples. */
+static inline void columns_to_lines(const __m512i columns[2], __m512i lines[2])
+{
+#define COLUMN(line, block, x) (x) / 4 * 64 + (block)*16 + (x) % 4 * 4 + (line)
+#define FOUR(line, block, x)                                                                       \
+	COLUMN(line, block, x), COLUMN(line, block, x + 1), COLUMN(line, block, x + 2),            \
+		COLUMN(line, block, x + 3)
+#define LINE(line)                                                                                 \
+	FOUR(line, 0, 0), FOUR(line, 0, 4), FOUR(line, 1, 0), FOUR(line, 1, 4), FOUR(line, 2, 0),  \
+		FOUR(line, 2, 4), FOUR(line, 3, 0), FOUR(line, 3, 4)
+	static const uint8_t index[2][64] = {{LINE(0), LINE(1)}, {LINE(2), LINE(3)}};
+#undef COLUMN
+#undef FOUR
+#undef LINE
+
+	lines[0] = _mm512_permutex2var_epi8(columns[0], load(index[0]), columns[1]);
+	lines[1] = _mm512_permutex2var_epi8(columns[0], load(index[1]), columns[1]);
+}
 #else
 /*
  * Where VBMI is missing, shuffles are what rgb waits for, and 512 bits of them cost as much as 256: 32 cycles for 64 pixels, which
@@ -198,6 +231,24 @@ static inline __m512i load_for_each_lane(const void *p)
 static inline __m512i high_words(__m512i low, __m512i high)
 {
 	return _mm512_packs_epi32(_mm512_srai_epi32(low, 16), _mm512_srai_epi32(high, 16));
+}
+
+/* The same shifted right by 18. */
+static inline __m512i shift_18(__m512i low, __m512i high)
+{
+	return _mm512_packs_epi32(_mm512_srai_epi32(low, 18), _mm512_srai_epi32(high, 18));
+}
+
+/* Four columns of four samples a vector, each block's in a lane, to four lines of eight samples. */
+static inline void columns_to_lines(const __m512i columns[2], __m512i lines[2])
+{
+	const __m512i order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	const __m512i by_line = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+	__m512i a = _mm512_shuffle_epi8(columns[0], order);
+	__m512i b = _mm512_shuffle_epi8(columns[1], order);
+
+	lines[0] = _mm512_permutexvar_epi64(by_line, _mm512_unpacklo_epi32(a, b));
+	lines[1] = _mm512_permutexvar_epi64(by_line, _mm512_unpackhi_epi32(a, b));
 }
 #endif
 
@@ -242,8 +293,9 @@ static inline void transpose_lanes(const __m512i in[4], __m512i *a, __m512i *b, 
 	*d = _mm512_shuffle_i64x2(odd_low, odd_high, 0xdd);
 }
 
+/* The halves are two blocks each. */
 static inline void load_pairs(const int16_t *const blocks[4], const int16_t quant[64],
-			      struct pairs *low, struct pairs *high)
+			      struct pairs *in)
 {
 	__m512i first[4], second[4];
 
@@ -256,8 +308,13 @@ static inline void load_pairs(const int16_t *const blocks[4], const int16_t quan
 			_mm512_permutex2var_epi16(a, load(paired_zigzag + 32), b),
 			load(quant + 32));
 	}
-	transpose_lanes(first, &low->x04, &high->x04, &low->x26, &high->x26);
-	transpose_lanes(second, &low->x13, &high->x13, &low->x57, &high->x57);
+	for (int i = 0; i < 2; i++)
+		in[i] = (struct pairs){
+			_mm512_shuffle_i64x2(first[2 * i], first[2 * i + 1], 0x44),
+			_mm512_shuffle_i64x2(first[2 * i], first[2 * i + 1], 0xee),
+			_mm512_shuffle_i64x2(second[2 * i], second[2 * i + 1], 0x44),
+			_mm512_shuffle_i64x2(second[2 * i], second[2 * i + 1], 0xee),
+		};
 }
 
 static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],

@@ -19,57 +19,41 @@ static inline VECTOR pair(int low, int high)
 	return V(set1_epi32)((int)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16));
 }
 
-/* One dimension on half of each line: the four words of x0 with x4, and so on, interleaved. See idct_line in jpeg_kernels.c. */
-static inline void idct_half(VECTOR x04, VECTOR x26, VECTOR x13, VECTOR x57, VECTOR round,
-			     int shift, VECTOR out[8])
-{
-	VECTOR p0 = multiply_add(round, x04, pair(8192, 8192));
-	VECTOR p1 = multiply_add(round, x04, pair(8192, -8192));
-	VECTOR p2 = V(madd_epi16)(x26, pair(4433, -10704));
-	VECTOR p3 = V(madd_epi16)(x26, pair(10703, 4433));
-	VECTOR even[4] = {V(add_epi32)(p0, p3), V(add_epi32)(p1, p2), V(sub_epi32)(p1, p2),
-			  V(sub_epi32)(p0, p3)};
-	VECTOR odd[4];
-
-	odd[0] = multiply_add(V(madd_epi16)(x13, pair(11363, 9633)), x57, pair(6437, 2260));
-	odd[1] = multiply_add(V(madd_epi16)(x13, pair(9633, -2259)), x57, pair(-11362, -6436));
-	odd[2] = multiply_add(V(madd_epi16)(x13, pair(6437, -11362)), x57, pair(2261, 9633));
-	odd[3] = multiply_add(V(madd_epi16)(x13, pair(2260, -6436)), x57, pair(9633, -11363));
-	for (int i = 0; i < 4; i++) {
-		out[i] = V(srai_epi32)(V(add_epi32)(even[i], odd[i]), shift);
-		out[7 - i] = V(srai_epi32)(V(sub_epi32)(even[i], odd[i]), shift);
-	}
-}
-
-/* Four columns of lines 0 and 4, 2 and 6, 1 and 3, 5 and 7, each two interleaved. */
+/* Words of dequantised lines, 0 and 4 interleaved, 2 and 6, 1 and 3, 5 and 7: four of each line in a lane. */
 struct pairs {
 	VECTOR x04, x26, x13, x57;
 };
 
-/* All eight columns (low: the first four) to the eight outputs of each, as words. */
-static inline __attribute__((always_inline)) void idct_pass(const struct pairs *low, const struct pairs *high,
-							    int shift, VECTOR x[8])
+/* One dimension, not yet shifted. See idct_line in jpeg_kernels.c. */
+static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8])
 {
-	VECTOR round = V(set1_epi32)(1 << (shift - 1)), a[8], b[8];
+	VECTOR p0 = multiply_add(round, in->x04, pair(8192, 8192));
+	VECTOR p1 = multiply_add(round, in->x04, pair(8192, -8192));
+	VECTOR p2 = V(madd_epi16)(in->x26, pair(4433, -10704));
+	VECTOR p3 = V(madd_epi16)(in->x26, pair(10703, 4433));
+	VECTOR even[4] = {V(add_epi32)(p0, p3), V(add_epi32)(p1, p2), V(sub_epi32)(p1, p2),
+			  V(sub_epi32)(p0, p3)};
+	VECTOR odd[4];
 
-	idct_half(low->x04, low->x26, low->x13, low->x57, round, shift, a);
-	idct_half(high->x04, high->x26, high->x13, high->x57, round, shift, b);
-	for (int i = 0; i < 8; i++)
-		x[i] = V(packs_epi32)(a[i], b[i]);
+	odd[0] = multiply_add(V(madd_epi16)(in->x13, pair(11363, 9633)), in->x57, pair(6437, 2260));
+	odd[1] = multiply_add(V(madd_epi16)(in->x13, pair(9633, -2259)), in->x57, pair(-11362, -6436));
+	odd[2] = multiply_add(V(madd_epi16)(in->x13, pair(6437, -11362)), in->x57, pair(2261, 9633));
+	odd[3] = multiply_add(V(madd_epi16)(in->x13, pair(2260, -6436)), in->x57, pair(9633, -11363));
+	for (int i = 0; i < 4; i++) {
+		out[i] = V(add_epi32)(even[i], odd[i]);
+		out[7 - i] = V(sub_epi32)(even[i], odd[i]);
+	}
 }
 
-/* Four lines of words to what they are after transposition: columns 0 and 4 interleaved, and so on. */
+/* Four lines of words, each block's in a lane, to what they are after transposition. */
 static inline __attribute__((always_inline)) struct pairs transpose_pairs(const VECTOR x[4])
 {
-	const VECTOR order = spread_bytes(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-	VECTOR a[4], b[4];
+	VECTOR b[4];
 
-	for (int i = 0; i < 4; i++)
-		a[i] = V(shuffle_epi8)(x[i], order);
-	b[0] = V(unpacklo_epi32)(a[0], a[1]);
-	b[1] = V(unpackhi_epi32)(a[0], a[1]);
-	b[2] = V(unpacklo_epi32)(a[2], a[3]);
-	b[3] = V(unpackhi_epi32)(a[2], a[3]);
+	b[0] = V(unpacklo_epi32)(x[0], x[1]);
+	b[1] = V(unpackhi_epi32)(x[0], x[1]);
+	b[2] = V(unpacklo_epi32)(x[2], x[3]);
+	b[3] = V(unpackhi_epi32)(x[2], x[3]);
 	return (struct pairs){
 		V(unpacklo_epi64)(b[0], b[2]),
 		V(unpackhi_epi64)(b[0], b[2]),
@@ -78,41 +62,39 @@ static inline __attribute__((always_inline)) struct pairs transpose_pairs(const 
 	};
 }
 
-/* Eight columns of words to samples: two lines each. */
-static inline __attribute__((always_inline)) void transpose_bytes(const VECTOR x[8], VECTOR lines[4])
+/* The second dimension: four lines of each block. */
+static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4], uint8_t *output, size_t stride)
 {
-	const VECTOR order = spread_bytes(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-	VECTOR a[4], b[4];
+	struct pairs in = transpose_pairs(x);
+	VECTOR columns[8], bytes[2], lines[2];
 
-	for (int i = 0; i < 4; i++) {
-		a[i] = V(packs_epi16)(x[2 * i], x[2 * i + 1]);
-		a[i] = V(shuffle_epi8)(V(xor)(a[i], V(set1_epi8)((char)0x80)), order);
+	idct_half(&in, V(set1_epi32)(1 << 17), columns);
+	for (int i = 0; i < 2; i++) {
+		const VECTOR *four = columns + 4 * i;
+
+		bytes[i] = V(packs_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
+		bytes[i] = V(xor)(bytes[i], V(set1_epi8)((char)0x80));
 	}
-	b[0] = V(unpacklo_epi16)(a[0], a[1]);
-	b[1] = V(unpackhi_epi16)(a[0], a[1]);
-	b[2] = V(unpacklo_epi16)(a[2], a[3]);
-	b[3] = V(unpackhi_epi16)(a[2], a[3]);
-	lines[0] = V(unpacklo_epi32)(b[0], b[2]);
-	lines[1] = V(unpackhi_epi32)(b[0], b[2]);
-	lines[2] = V(unpacklo_epi32)(b[1], b[3]);
-	lines[3] = V(unpackhi_epi32)(b[1], b[3]);
+	columns_to_lines(bytes, lines);
+	store_lines(lines[0], output, stride);
+	store_lines(lines[1], output + 2 * stride, stride);
 }
 
 static inline __attribute__((always_inline)) void
 idct_group_8(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
 	     size_t stride)
 {
-	struct pairs low, high;
-	VECTOR x[8], lines[4];
+	const VECTOR round = V(set1_epi32)(1 << 10);
+	VECTOR a[8], b[8], x[8];
+	struct pairs in[2];
 
-	load_pairs(blocks, quant, &low, &high);
-	idct_pass(&low, &high, 11, x);
-	low = transpose_pairs(x);
-	high = transpose_pairs(x + 4);
-	idct_pass(&low, &high, 18, x);
-	transpose_bytes(x, lines);
-	for (int i = 0; i < 4; i++)
-		store_lines(lines[i], output + (size_t)(2 * i) * stride, stride);
+	load_pairs(blocks, quant, in);
+	idct_half(&in[0], round, a);
+	idct_half(&in[1], round, b);
+	for (int i = 0; i < 8; i++)
+		x[i] = pair_columns(V(packs_epi32)(V(srai_epi32)(a[i], 11), V(srai_epi32)(b[i], 11)));
+	finish_lines(x, output, stride);
+	finish_lines(x + 4, output + 4 * stride, stride);
 }
 
 /* idct_half to four outputs. See idct_line_4. */
@@ -135,16 +117,16 @@ idct_group_4(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_
 	     size_t stride)
 {
 	const VECTOR order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-	struct pairs low, high;
+	struct pairs in[2];
 	VECTOR a[4], b[4], bytes;
 
-	load_pairs(blocks, quant, &low, &high);
-	idct_half_4(&low, 12, a);
-	idct_half_4(&high, 12, b);
+	load_pairs(blocks, quant, in);
+	idct_half_4(&in[0], 12, a);
+	idct_half_4(&in[1], 12, b);
 	for (int i = 0; i < 4; i++)
-		a[i] = V(packs_epi32)(a[i], b[i]);
-	low = transpose_pairs(a);
-	idct_half_4(&low, 19, a); /* a[i] is now column i */
+		a[i] = pair_columns(V(packs_epi32)(a[i], b[i]));
+	in[0] = transpose_pairs(a);
+	idct_half_4(&in[0], 19, a); /* a[i] is now column i */
 	bytes = V(packs_epi16)(V(packs_epi32)(a[0], a[1]), V(packs_epi32)(a[2], a[3]));
 	store_fours(V(shuffle_epi8)(V(xor)(bytes, V(set1_epi8)((char)0x80)), order), output, stride);
 }
