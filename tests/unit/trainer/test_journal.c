@@ -122,22 +122,46 @@ static void torn_line_goes(void **state)
 	assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
 }
 
-static void too_long(void **state)
+/* Texts and lists that are longer than what any line had before them. */
+static void long_lines(void **state)
+{
+	enum { COUNT = 30000, TEXT = 20000 };
+	struct journal *journal;
+	char *long_text = malloc(TEXT), *text = malloc(1 << 20);
+	uint64_t *values = malloc(COUNT * sizeof(*values));
+	memset(long_text, 'a', TEXT - 1);
+	long_text[TEXT - 1] = '\0';
+	for (uint64_t i = 0; i < COUNT; i++)
+		values[i] = i * i * 1000003;
+	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	line(journal, "step", 1);
+	journal_begin(journal, "step", 2);
+	journal_text(journal, "text", long_text);
+	journal_counts(journal, "values", values, COUNT);
+	journal_counts(journal, "none", values, 0);
+	assert_int_equal(journal_end(journal), 0);
+	line(journal, "step", 3);
+	journal_close(journal);
+	read_all(text, 1 << 20);
+	strtok(text, "\n");
+	json_t *json = json_loads(strtok(NULL, "\n"), JSON_REJECT_DUPLICATES, NULL);
+	assert_string_equal(json_string_value(json_object_get(json, "text")), long_text);
+	assert_int_equal(json_array_size(json_object_get(json, "values")), COUNT);
+	assert_int_equal(json_array_size(json_object_get(json, "none")), 0);
+	for (size_t i = 0; i < COUNT; i++)
+		assert_int_equal(json_integer_value(
+					 json_array_get(json_object_get(json, "values"), i)),
+				 values[i]);
+	json_decref(json);
+	assert_non_null(strstr(strtok(NULL, "\n"), "\"step\":3"));
+	free(long_text);
+	free(text);
+	free(values);
+}
+
+static void no_folder(void **state)
 {
 	struct journal *journal;
-	char *long_text = malloc(20000);
-	memset(long_text, 'a', 19999);
-	long_text[19999] = '\0';
-	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
-	journal_begin(journal, "step", 1);
-	journal_text(journal, "x", long_text);
-	assert_true(journal_end(journal) < 0);
-	line(journal, "step", 2);
-	journal_close(journal);
-	free(long_text);
-	char text[256];
-	read_all(text, sizeof(text));
-	assert_non_null(strstr(text, "\"step\":2"));
 	assert_int_equal(journal_open("/nonexistent/log", 0, true, &journal, error), -2);
 	assert_non_null(strstr(error, "/nonexistent/log"));
 }
@@ -148,7 +172,8 @@ int main(void)
 		cmocka_unit_test(values),
 		cmocka_unit_test(resume_cuts),
 		cmocka_unit_test(torn_line_goes),
-		cmocka_unit_test(too_long),
+		cmocka_unit_test(long_lines),
+		cmocka_unit_test(no_folder),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
