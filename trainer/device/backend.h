@@ -116,6 +116,9 @@ struct device_graph {
 	void *backend;
 };
 
+/* "conv+norm+add+relu" */
+const char *device_node_kind_name(const struct device_node *node);
+
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);
 

@@ -377,49 +377,13 @@ void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *
 	}
 }
 
-static const char *kind_name(const struct device_node *node)
-{
-	/* [norm][residual][activation] */
-	static const char *const convs[2][2][3] = {
-		{{"conv", "conv+relu", "conv+gelu"},
-		 {"conv+add", "conv+add+relu", "conv+add+gelu"}},
-		{{"conv+norm", "conv+norm+relu", "conv+norm+gelu"},
-		 {"conv+norm+add", "conv+norm+add+relu", "conv+norm+add+gelu"}},
-	};
-	static const char *const norms[2][3] = {{"norm", "norm+relu", "norm+gelu"},
-						{"norm+add", "norm+add+relu", "norm+add+gelu"}};
-	static const char *const linears[3] = {"linear", "linear+relu", "linear+gelu"};
-
-	switch (node->kind) {
-	case DEVICE_NODE_INPUT:
-		return "input";
-	case DEVICE_NODE_CONV:
-		return node->linear
-			       ? linears[node->activation]
-			       : convs[node->has_norm][node->residual != NULL][node->activation];
-	case DEVICE_NODE_NORM:
-		return norms[node->residual != NULL][node->activation];
-	case DEVICE_NODE_MAX_POOL:
-		return "max pool";
-	case DEVICE_NODE_AVERAGE_POOL:
-		return "average pool";
-	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
-		return "global average pool";
-	case DEVICE_NODE_GLOBAL_MAX_POOL:
-		return "global max pool";
-	case DEVICE_NODE_LOSS:
-		return "softmax loss";
-	}
-	return "";
-}
-
 void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
 		     struct device_layer_info *info)
 {
 	const struct cpu_graph *cpu = graph->backend;
 	const struct cpu_node *node = &cpu->nodes[index];
 
-	info->kind = kind_name(node->node);
+	info->kind = device_node_kind_name(node->node);
 	info->engine = node->engine;
 	info->flops_forward = node->flops_forward;
 	info->flops_backward = node->flops_backward;

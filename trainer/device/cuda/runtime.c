@@ -240,6 +240,18 @@ int gpu_fill(void *memory, uint8_t value, uint64_t bytes, gpu_stream stream)
 	return check(cudaMemsetAsync(memory, value, bytes, stream), "filling device memory");
 }
 
+/* ---- kernels ---- */
+
+int gpu_launch(const struct gpu_kernel *kernel, uint32_t blocks_x, uint32_t blocks_y,
+	       uint32_t threads, const void *arguments, size_t size, gpu_stream stream)
+{
+	void *list[] = {(void *)(uintptr_t)arguments};
+	dim3 grid = {blocks_x, blocks_y, 1}, block = {threads, 1, 1};
+
+	return check(cudaLaunchKernel(kernel->function, grid, block, list, 0, stream),
+		     kernel->name);
+}
+
 /* ---- captured work ---- */
 
 int gpu_capture_begin(gpu_stream stream)

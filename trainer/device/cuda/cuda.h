@@ -1,0 +1,197 @@
+/*
+ * The CUDA backend: what executes a program (program.h) step by step.
+ *
+ * A device has two streams: all computing is queued on one, copies of batches on the other, ordered by events. A store keeps each slot of its
+ * parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two places for
+ * batches, and rings in page-locked memory for what goes in and comes out with each step; after planning nothing is allocated
+ * but where a batch is wider than any before. The host waits only where device.h says so, or when it is a whole ring ahead.
+ *
+ * A step's work is queued operation by operation the first time and captured the second; from then on the captured graph is replayed. Which operations
+ * there are, and their arguments, depends on a variant alone (enum cuda_variant); everything else that changes from step to step is in struct
+ * step_arguments. So both ways compute the same bits.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CUDA_H
+#define TRAINER_DEVICE_CUDA_CUDA_H
+
+#include "backend.h"
+#include "engines.h"
+#include "kernels/update.h"
+#include "program.h"
+#include "step.h"
+
+#define CUDA_SLOTS	    5
+#define CUDA_REGISTERED_MAX 8  /* ranges of host memory that are announced at a time */
+#define CUDA_TICKETS	    16 /* copies of batches that have an event of their own */
+
+/* Host memory that the device copies from by DMA. */
+struct cuda_registered {
+	const char *memory; /* NULL: free */
+	size_t bytes;
+	bool staged; /* could not be registered */
+};
+
+struct cuda_device {
+	struct device base;
+	struct gpu_properties gpu;
+	enum cuda_element element; /* of activations and their gradients */
+	enum cuda_fusion fusion;
+	struct engines engines;
+	bool engines_open;
+	gpu_stream compute, copy;
+	struct kernel_device kernels; /* launch on `compute` */
+	struct cuda_registered registered[CUDA_REGISTERED_MAX];
+	char name[384];
+};
+
+/* Sets the device's error to `what` and the GPU's words, and returns result if it is a failure, else 0. */
+int cuda_check(struct cuda_device *device, int result, const char *what);
+/* Whether all of it lies in registered memory. */
+bool cuda_is_registered(const struct cuda_device *device, const void *memory, size_t bytes);
+
+/* ---- parameters ---- */
+
+/* A parameter's value as operations read it (CUDA_IN_WEIGHTS): [rows][channels] in the device's element, 0 beyond its own channels. */
+struct cuda_copy {
+	void *data;        /* in device memory */
+	uint32_t channels; /* 0: there is none */
+};
+
+struct cuda_params {
+	float *slots[CUDA_SLOTS]; /* [elements] each in device memory, or NULL; by enum device_slot */
+	size_t elements;
+	struct cuda_copy *copies;          /* [parameters] */
+	struct device_params_state *state; /* in device memory */
+	bool fresh;                        /* the next gradients overwrite */
+	struct update_chunk *chunks;       /* in device memory, [chunk_count] */
+	struct update_chunk *host_chunks;  /* the same on the host */
+	uint32_t chunk_count;
+	bool chunks_changed;               /* on the host only */
+	double *partial;                   /* in device memory, [chunk_count] */
+	struct update_decision *decision;  /* in device memory */
+};
+
+int cuda_params_allocate(struct device_params *params);
+void cuda_params_release(struct device_params *params);
+int cuda_param_write(struct device_param *param, enum device_slot slot, const float *values);
+int cuda_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
+void cuda_drop_gradients(struct device_params *params);
+int cuda_get_state(struct device_params *params, struct device_params_state *ret_state);
+int cuda_set_state(struct device_params *params, const struct device_params_state *state);
+/* Elements of the parameter, in device memory; NULL: no such slot. */
+float *cuda_param_slot(const struct device_param *param, enum device_slot slot);
+/*
+ * While planning: sees to a copy of the parameter's value in the device's element with that many channels, which every update writes too. -ENOTSUP: it
+ * has a copy with others. Done with all, cuda_params_publish() tells the update.
+ */
+int cuda_param_prepare(struct device_param *param, uint32_t channels);
+int cuda_params_publish(struct device_params *params);
+/* The copy, or, where it would be the same, the value itself. */
+void *cuda_param_copy(const struct device_param *param);
+/* Queues an update with the hyperparameters in `arguments`, and what it has to say into *results; both in device memory. */
+int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments, struct device_results *results);
+/* The loss scale in force; waits. */
+int cuda_loss_scale(struct device_params *params, double *ret_scale);
+
+/* ---- graphs ---- */
+
+/* What is captured by itself. Training: bits; evaluation: which weights are read. */
+enum cuda_variant {
+	CUDA_VARIANT_ADDS = 1,    /* gradients are added to those of earlier micro-batches */
+	CUDA_VARIANT_UPDATES = 2, /* an update follows */
+	CUDA_VARIANT_VALUE = 0,
+	CUDA_VARIANT_EMA = 1,
+	CUDA_VARIANTS = 4,
+};
+
+/* A place for a batch in device memory, and one in page-locked memory for batches from memory that is not registered. */
+struct cuda_staging {
+	void *images, *host;
+	int32_t *labels;            /* in device memory, [n] */
+	uint64_t bytes, host_bytes; /* of images and host; host is made when it is first needed */
+	gpu_event used, fed;        /* the step that read it has run; the copy into it has */
+};
+
+/* Copies of batches under way. */
+struct cuda_ticket {
+	gpu_event event;
+	bool staged;     /* the batch's own memory was left at once */
+	int32_t *labels; /* page-locked, [n] */
+};
+
+/* A gradient that device_value_write() gave. */
+struct cuda_given {
+	struct cuda_tensor *tensor;
+	float *values; /* on the host; NULL: none, zeros */
+	double scale;  /* loss scale that the tensor has */
+};
+
+/* Elements of the gradient slot. */
+struct cuda_range {
+	size_t offset, count;
+};
+
+struct cuda_graph {
+	struct device_graph *graph;
+	struct cuda_device *device;
+	struct cuda_program *program;
+	char *arena;                      /* here and in the next four: device memory */
+	struct step_arguments *arguments;
+	struct device_results *results;
+	uint64_t *anomaly;                /* with detect_anomaly: as elementwise_check has it */
+	float *scratch;                   /* logits as dense fp32; NULL: they are */
+	struct cuda_tensor *logits;       /* or NULL */
+
+	/* rings in page-locked memory, [DEVICE_RESULTS_MAX]: by step number modulo that many */
+	struct step_arguments *argument_ring;
+	struct device_results *result_ring;
+	gpu_event done[DEVICE_RESULTS_MAX];
+	uint64_t steps;
+
+	struct cuda_staging staging[2];
+	struct cuda_ticket tickets[CUDA_TICKETS];
+	uint64_t ticket;                  /* last given */
+	bool fed;                         /* its batch, in staging[ticket % 2], waits for a step */
+	struct step_arguments batch;      /* what that step will be told of it */
+
+	gpu_graph captured[CUDA_VARIANTS];
+	bool warm[CUDA_VARIANTS];         /* has run once, operation by operation */
+	enum cuda_variant variant;        /* of the step under way */
+	struct cuda_range *untouched;     /* [untouched_count] gradients that no operation writes */
+	uint32_t untouched_count;
+	struct cuda_given *given;         /* [given_count], without a loss */
+	uint32_t given_count;
+
+	gpu_event *times;                 /* [operations + 1], with profile */
+	struct cuda_layer *layers;        /* [nodes] */
+	uint64_t runs;
+	char *error;                      /* while planning */
+};
+
+/* What device_graph_layer() tells of a node. */
+struct cuda_layer {
+	char engine[160];
+	double flops[2], bytes[2], seconds[2]; /* forward, backward */
+};
+
+int cuda_graph_plan(struct device_graph *graph, char *error);
+void cuda_graph_release(struct device_graph *graph);
+void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);
+void cuda_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
+int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait);
+int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
+int cuda_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+int cuda_logits(struct device_graph *graph, float *ret_logits);
+int cuda_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
+int cuda_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+
+/* Where a tensor lies for the variant under way. */
+void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
+/* Queues one operation (execute.c). */
+int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
+
+/* Opens a GPU; as device_open(). */
+int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error);
+
+#endif

@@ -1,0 +1,17 @@
+/* engines.h on the host. */
+#include "cuda.h"
+#include "emulation/engines.h"
+
+#include <stdio.h>
+
+int engines_open(const struct engines_options *options, struct engines *ret_engines, char *error)
+{
+	ret_engines->conv = emulation_conv_engines;
+	ret_engines->matmul = emulation_matmul_engines;
+	snprintf(ret_engines->name, sizeof(ret_engines->name), "plain loops on the host");
+	return 0;
+}
+
+void engines_close(struct engines *engines)
+{
+}

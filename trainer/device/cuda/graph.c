@@ -1,0 +1,435 @@
+/* Planning a graph for a GPU: the program, its memory, and everything that steps will need, so that they allocate nothing. */
+#include "cuda.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor)
+{
+	enum device_slot slot = tensor->slot;
+
+	switch (tensor->storage) {
+	case CUDA_IN_ARENA:
+		return tensor->data;
+	case CUDA_IN_PARAMETER:
+		if (graph->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
+		    graph->variant == CUDA_VARIANT_EMA)
+			slot = DEVICE_EMA;
+		return cuda_param_slot(tensor->param, slot);
+	case CUDA_IN_WEIGHTS:
+		return cuda_param_copy(tensor->param);
+	}
+	return NULL;
+}
+
+/* ---- memory ---- */
+
+/* Appends to the text of an error that memory did not suffice for: the largest tensors that live at the same time, by name. */
+static void name_largest(struct cuda_graph *cuda, int length)
+{
+	const struct cuda_program *program = cuda->program;
+	uint64_t limit = UINT64_MAX;
+
+	for (int rank = 0; rank < 3; rank++) {
+		const struct cuda_tensor *largest = NULL;
+
+		for (uint32_t i = 0; i < program->tensor_count; i++) {
+			const struct cuda_tensor *tensor = program->tensors[i];
+
+			if (tensor->storage == CUDA_IN_ARENA && tensor->bytes < limit &&
+			    (!largest || tensor->bytes > largest->bytes))
+				largest = tensor;
+		}
+		if (!largest || length >= DEVICE_ERROR_MAX)
+			return;
+		limit = largest->bytes;
+		length += snprintf(cuda->error + length, (size_t)(DEVICE_ERROR_MAX - length),
+				   "%s %s (%.1f MiB)", rank ? "," : "", largest->name,
+				   (double)largest->bytes / (1 << 20));
+	}
+}
+
+static int allocate_arena(struct cuda_graph *cuda)
+{
+	struct cuda_program *program = cuda->program;
+	struct gpu_properties now = cuda->device->gpu;
+	void *memory = NULL;
+	int r = gpu_allocate(program->arena.size, &memory), length;
+
+	if (r == -ENOMEM) {
+		gpu_select(cuda->device->base.options.index, &now);
+		length = snprintf(
+			cuda->error, DEVICE_ERROR_MAX,
+			"%.2f GiB of activations and workspace do not fit into the %.2f GiB that "
+			"are free of the GPU's memory; use a smaller batch. Largest:",
+			(double)program->arena.size / (1 << 30),
+			(double)now.memory_free / (1 << 30));
+		name_largest(cuda, length);
+		return r;
+	}
+	if (r < 0)
+		return r;
+	cuda->arena = memory;
+	for (uint32_t i = 0; i < program->tensor_count; i++) {
+		struct cuda_tensor *tensor = program->tensors[i];
+
+		if (tensor->storage == CUDA_IN_ARENA)
+			tensor->data = cuda->arena + program->arena.blocks[tensor->block].offset;
+	}
+	return 0;
+}
+
+/* The least that a batch takes that is not wider than usual: bytes, with up to 4 channels. */
+static uint64_t usual_batch_bytes(struct device_shape shape)
+{
+	uint64_t positions = (uint64_t)shape.n * shape.h * shape.w;
+
+	return shape.c <= 4 ? positions * 4 : positions * shape.c * sizeof(float);
+}
+
+static int allocate_staging(struct cuda_graph *cuda)
+{
+	const struct device_node *input = cuda->graph->input;
+	uint64_t bytes = input ? usual_batch_bytes(input->y->shape) : 0;
+	uint64_t labels = input ? input->y->shape.n * sizeof(int32_t) : 0;
+	void *memory = NULL;
+	int r = 0;
+
+	for (int i = 0; i < 2 && r == 0; i++) {
+		struct cuda_staging *staging = &cuda->staging[i];
+
+		r = gpu_allocate(bytes, &staging->images);
+		staging->bytes = bytes;
+		if (r == 0)
+			r = gpu_allocate(labels, &memory);
+		if (r == 0)
+			staging->labels = memory;
+		if (r == 0)
+			r = gpu_event_new(false, &staging->used);
+		if (r == 0)
+			r = gpu_event_new(false, &staging->fed);
+	}
+	for (int i = 0; i < CUDA_TICKETS && r == 0; i++) {
+		r = gpu_allocate_host(labels, &memory);
+		if (r == 0)
+			cuda->tickets[i].labels = memory;
+		if (r == 0)
+			r = gpu_event_new(false, &cuda->tickets[i].event);
+	}
+	return r;
+}
+
+static int allocate_rings(struct cuda_graph *cuda)
+{
+	void *memory = NULL;
+	int r = gpu_allocate_host(DEVICE_RESULTS_MAX * sizeof(*cuda->argument_ring), &memory);
+
+	if (r == 0)
+		cuda->argument_ring = memory;
+	if (r == 0)
+		r = gpu_allocate_host(DEVICE_RESULTS_MAX * sizeof(*cuda->result_ring), &memory);
+	if (r == 0)
+		cuda->result_ring = memory;
+	for (int i = 0; i < DEVICE_RESULTS_MAX && r == 0; i++)
+		r = gpu_event_new(false, &cuda->done[i]);
+	if (r == 0)
+		r = gpu_allocate(sizeof(*cuda->arguments), &memory);
+	if (r == 0)
+		cuda->arguments = memory;
+	if (r == 0)
+		r = gpu_allocate(sizeof(*cuda->results), &memory);
+	if (r == 0)
+		cuda->results = memory;
+	if (r == 0 && cuda->device->base.options.detect_anomaly)
+		r = gpu_allocate(sizeof(*cuda->anomaly), &memory);
+	if (r == 0 && cuda->device->base.options.detect_anomaly)
+		cuda->anomaly = memory;
+	return r;
+}
+
+/* ---- what steps need besides ---- */
+
+static int prepare_weights(struct cuda_graph *cuda)
+{
+	const struct cuda_program *program = cuda->program;
+	int r = 0;
+
+	for (uint32_t i = 0; i < program->tensor_count && r == 0; i++) {
+		const struct cuda_tensor *tensor = program->tensors[i];
+
+		if (tensor->storage == CUDA_IN_WEIGHTS)
+			r = cuda_param_prepare(tensor->param, tensor->shape.c);
+	}
+	if (r == 0)
+		r = cuda_params_publish(cuda->graph->params);
+	if (r < 0)
+		snprintf(cuda->error, DEVICE_ERROR_MAX, "%s", cuda->device->base.error);
+	return r;
+}
+
+static void mark_touched(const struct cuda_graph *cuda, bool *touched)
+{
+	const struct cuda_program *program = cuda->program;
+
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		for (int role = 0; role < CUDA_ROLES; role++) {
+			const struct cuda_tensor *tensor = op->operands[role];
+
+			if (tensor && tensor->storage == CUDA_IN_PARAMETER &&
+			    tensor->slot == DEVICE_GRAD && cuda_op_writes(op, (enum cuda_role)role))
+				touched[tensor->param->index] = true;
+		}
+	}
+}
+
+/* What no operation writes must be zero where a step is the first since an update. Neighbours make one range. */
+static int find_untouched(struct cuda_graph *cuda)
+{
+	const struct device_params *params = cuda->graph->params;
+	struct cuda_range *range = NULL;
+	bool *touched;
+
+	if (cuda->graph->options.mode != DEVICE_TRAIN || !params->has_optimizer)
+		return 0;
+	touched = calloc(params->count + 1, sizeof(*touched));
+	cuda->untouched = calloc(params->count + 1, sizeof(*cuda->untouched));
+	if (!touched || !cuda->untouched) {
+		free(touched);
+		return -ENOMEM;
+	}
+	mark_touched(cuda, touched);
+	for (size_t i = 0; i < params->count; i++) {
+		const struct device_param *param = params->items[i];
+
+		if (touched[i] || param->spec.kind == DEVICE_BUFFER || param->spec.frozen) {
+			range = NULL;
+			continue;
+		}
+		if (!range) {
+			range = &cuda->untouched[cuda->untouched_count++];
+			range->offset = param->offset;
+		}
+		range->count = param->offset + param->elements - range->offset;
+	}
+	free(touched);
+	return 0;
+}
+
+/* Gradients that will be given start as zeros. */
+static int find_given(struct cuda_graph *cuda)
+{
+	const struct cuda_program *program = cuda->program;
+	int r = 0;
+
+	cuda->given = calloc(program->tensor_count + 1, sizeof(*cuda->given));
+	if (!cuda->given)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < program->tensor_count && r == 0; i++) {
+		struct cuda_tensor *tensor = program->tensors[i];
+
+		if (!tensor->given)
+			continue;
+		cuda->given[cuda->given_count++].tensor = tensor;
+		r = gpu_fill(tensor->data, 0, tensor->bytes, cuda->device->compute);
+	}
+	return r;
+}
+
+static int find_logits(struct cuda_graph *cuda)
+{
+	const struct cuda_program *program = cuda->program;
+	const struct device_value *logits = cuda->graph->loss ? cuda->graph->loss->x : NULL;
+	void *memory = NULL;
+	int r;
+
+	for (uint32_t i = 0; logits && i < program->tensor_count; i++)
+		if (program->tensors[i]->value == logits && !program->tensors[i]->gradient)
+			cuda->logits = program->tensors[i];
+	if (!cuda->logits ||
+	    (cuda->logits->element == CUDA_F32 && cuda->logits->shape.c == logits->shape.c))
+		return 0;
+	r = gpu_allocate(device_shape_elements(logits->shape) * sizeof(float), &memory);
+	cuda->scratch = memory;
+	return r;
+}
+
+/* The engine of a node's first convolution or product speaks for it. */
+static int make_layers(struct cuda_graph *cuda)
+{
+	const struct cuda_program *program = cuda->program;
+
+	cuda->layers = calloc(cuda->graph->node_count + 1, sizeof(*cuda->layers));
+	if (!cuda->layers)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+		struct cuda_layer *layer = &cuda->layers[op->node->index];
+		bool main = op->kind == CUDA_OP_CONV || op->kind == CUDA_OP_MATMUL;
+
+		layer->flops[op->backward] += op->flops;
+		layer->bytes[op->backward] += (double)op->bytes;
+		if (!op->backward && (main || !*layer->engine) && *op->engine)
+			snprintf(layer->engine, sizeof(layer->engine), "%s", op->engine);
+	}
+	return 0;
+}
+
+static int make_times(struct cuda_graph *cuda)
+{
+	uint32_t count = cuda->program->op_count + 1;
+	int r = 0;
+
+	if (!cuda->device->base.options.profile)
+		return 0;
+	cuda->times = calloc(count, sizeof(*cuda->times));
+	if (!cuda->times)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = gpu_event_new(true, &cuda->times[i]);
+	return r;
+}
+
+/* ---- planning ---- */
+
+static int lower(struct cuda_graph *cuda)
+{
+	struct cuda_device *device = cuda->device;
+	struct program_options options = {
+		.fusion = device->fusion,
+		.element = device->element,
+		.deterministic = device->base.options.deterministic,
+		.conv = &device->engines.conv,
+		.matmul = &device->engines.matmul,
+	};
+
+	return program_new(cuda->graph, &options, &cuda->program, cuda->error);
+}
+
+static int plan_parts(struct cuda_graph *cuda)
+{
+	static int (*const parts[])(struct cuda_graph *) = {
+		allocate_arena, prepare_weights, allocate_rings, allocate_staging, find_untouched,
+		find_given,	find_logits,	 make_layers,	 make_times,
+	};
+	int r = lower(cuda);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		*cuda->error = 0;
+		r = parts[i](cuda);
+		if (r < 0 && !*cuda->error)
+			snprintf(cuda->error, DEVICE_ERROR_MAX, "%s",
+				 *gpu_error() ? gpu_error() : strerror(-r));
+		if (r < 0)
+			return r;
+	}
+	return gpu_stream_synchronize(cuda->device->compute);
+}
+
+int cuda_graph_plan(struct device_graph *graph, char *error)
+{
+	struct cuda_graph *cuda = calloc(1, sizeof(*cuda));
+	int r;
+
+	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
+	if (!cuda)
+		return -ENOMEM;
+	graph->backend = cuda;
+	cuda->graph = graph;
+	cuda->device = (struct cuda_device *)graph->device;
+	cuda->error = error;
+	r = plan_parts(cuda);
+	if (r < 0) {
+		cuda_graph_release(graph);
+		return r;
+	}
+	cuda->error = NULL;
+	*error = 0;
+	return 0;
+}
+
+static void release_staging(struct cuda_graph *cuda)
+{
+	for (int i = 0; i < 2; i++) {
+		struct cuda_staging *staging = &cuda->staging[i];
+
+		gpu_event_free(staging->used);
+		gpu_event_free(staging->fed);
+		gpu_free(staging->images);
+		gpu_free(staging->labels);
+		gpu_free_host(staging->host);
+	}
+	for (int i = 0; i < CUDA_TICKETS; i++) {
+		gpu_event_free(cuda->tickets[i].event);
+		gpu_free_host(cuda->tickets[i].labels);
+	}
+}
+
+void cuda_graph_release(struct device_graph *graph)
+{
+	struct cuda_graph *cuda = graph->backend;
+
+	if (!cuda)
+		return;
+	gpu_stream_synchronize(cuda->device->copy);
+	gpu_stream_synchronize(cuda->device->compute);
+	for (int i = 0; i < CUDA_VARIANTS; i++)
+		gpu_graph_free(cuda->captured[i]);
+	for (uint32_t i = 0; cuda->times && i <= cuda->program->op_count; i++)
+		gpu_event_free(cuda->times[i]);
+	for (int i = 0; i < DEVICE_RESULTS_MAX; i++)
+		gpu_event_free(cuda->done[i]);
+	for (uint32_t i = 0; i < cuda->given_count; i++)
+		free(cuda->given[i].values);
+	release_staging(cuda);
+	gpu_free_host(cuda->argument_ring);
+	gpu_free_host(cuda->result_ring);
+	gpu_free(cuda->arguments);
+	gpu_free(cuda->results);
+	gpu_free(cuda->anomaly);
+	gpu_free(cuda->scratch);
+	gpu_free(cuda->arena);
+	program_free(cuda->program);
+	free(cuda->untouched);
+	free(cuda->given);
+	free(cuda->layers);
+	free(cuda->times);
+	free(cuda);
+	graph->backend = NULL;
+}
+
+void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info)
+{
+	const struct cuda_graph *cuda = graph->backend;
+
+	info->arena_bytes = cuda->program->arena.size;
+	info->unshared_bytes = cuda->program->arena.unshared;
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		info->flops_forward += cuda->layers[i].flops[0];
+		info->flops_backward += cuda->layers[i].flops[1];
+		info->bytes_forward += cuda->layers[i].bytes[0];
+		info->bytes_backward += cuda->layers[i].bytes[1];
+	}
+}
+
+void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
+		      struct device_layer_info *info)
+{
+	const struct cuda_graph *cuda = graph->backend;
+	const struct cuda_layer *layer = &cuda->layers[index];
+
+	info->kind = device_node_kind_name(graph->nodes[index]);
+	info->engine = layer->engine;
+	info->flops_forward = layer->flops[0];
+	info->flops_backward = layer->flops[1];
+	info->bytes_forward = layer->bytes[0];
+	info->bytes_backward = layer->bytes[1];
+	info->forward_ns = (uint64_t)(layer->seconds[0] * 1e9);
+	info->backward_ns = (uint64_t)(layer->seconds[1] * 1e9);
+	info->runs = cuda->runs;
+}

@@ -1,0 +1,238 @@
+/* Opening a GPU as a device. */
+#include "cuda.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMPUTE_MIN 8 /* the least compute capability that kernels/ are compiled for, major part */
+
+int cuda_check(struct cuda_device *device, int result, const char *what)
+{
+	if (result >= 0)
+		return 0;
+	return device_fail(&device->base, result, "%s: %s", what, gpu_error());
+}
+
+static void cuda_close(struct device *base)
+{
+	struct cuda_device *device = (struct cuda_device *)base;
+
+	if (device->engines_open)
+		engines_close(&device->engines);
+	gpu_stream_free(device->copy);
+	gpu_stream_free(device->compute);
+	free(device);
+}
+
+static int cuda_synchronize(struct device *base)
+{
+	struct cuda_device *device = (struct cuda_device *)base;
+	int r = gpu_stream_synchronize(device->copy);
+
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	return cuda_check(device, r, "waiting for queued work");
+}
+
+/* ---- host memory that batches come from ---- */
+
+bool cuda_is_registered(const struct cuda_device *device, const void *memory, size_t bytes)
+{
+	const char *from = memory;
+
+	for (int i = 0; i < CUDA_REGISTERED_MAX; i++) {
+		const struct cuda_registered *range = &device->registered[i];
+
+		if (range->memory && from >= range->memory &&
+		    from + bytes <= range->memory + range->bytes)
+			return !range->staged;
+	}
+	return false;
+}
+
+static int register_range(struct cuda_device *device, struct cuda_registered *range)
+{
+	void *memory = (void *)(uintptr_t)range->memory;
+	int r = -ENOTSUP;
+
+	if (device->gpu.registers_read_only)
+		r = gpu_register_host(memory, range->bytes, true);
+	if (r < 0)
+		r = gpu_register_host(memory, range->bytes, false);
+	if (r == 0)
+		return 0;
+	range->staged = true;
+	device_fail(&device->base, r,
+		    "%zu bytes of host memory could not be registered%s (%s); limits on locked "
+		    "memory (ulimit -l) and mappings that are read-only are the usual reasons",
+		    range->bytes,
+		    device->gpu.registers_read_only ? "" : ", read-only not supported here",
+		    gpu_error());
+	return DEVICE_STAGED;
+}
+
+static int cuda_register_host(struct device *base, const void *memory, size_t bytes)
+{
+	struct cuda_device *device = (struct cuda_device *)base;
+	struct cuda_registered *unused = NULL;
+	const char *from = memory;
+
+	for (int i = 0; i < CUDA_REGISTERED_MAX; i++) {
+		struct cuda_registered *range = &device->registered[i];
+
+		if (!range->memory)
+			unused = range;
+		else if (from < range->memory + range->bytes && range->memory < from + bytes)
+			return device_fail(base, -EEXIST, "the memory was announced before");
+	}
+	if (!unused)
+		return device_fail(base, DEVICE_STAGED,
+				   "%d ranges of host memory are registered already",
+				   CUDA_REGISTERED_MAX);
+	*unused = (struct cuda_registered){from, bytes, false};
+	return register_range(device, unused);
+}
+
+static void cuda_unregister_host(struct device *base, const void *memory)
+{
+	struct cuda_device *device = (struct cuda_device *)base;
+
+	for (int i = 0; i < CUDA_REGISTERED_MAX; i++) {
+		struct cuda_registered *range = &device->registered[i];
+
+		if (range->memory != memory)
+			continue;
+		gpu_stream_synchronize(device->copy);
+		if (!range->staged)
+			gpu_unregister_host((void *)(uintptr_t)memory);
+		range->memory = NULL;
+	}
+}
+
+static const struct device_ops cuda_ops = {
+	.close = cuda_close,
+	.synchronize = cuda_synchronize,
+	.register_host = cuda_register_host,
+	.unregister_host = cuda_unregister_host,
+	.params_allocate = cuda_params_allocate,
+	.params_release = cuda_params_release,
+	.param_write = cuda_param_write,
+	.param_read = cuda_param_read,
+	.drop_gradients = cuda_drop_gradients,
+	.get_state = cuda_get_state,
+	.set_state = cuda_set_state,
+	.graph_plan = cuda_graph_plan,
+	.graph_release = cuda_graph_release,
+	.graph_info = cuda_graph_info,
+	.graph_layer = cuda_graph_layer,
+	.feed = cuda_feed,
+	.fed = cuda_fed,
+	.step = cuda_step,
+	.evaluate = cuda_evaluate,
+	.results = cuda_results,
+	.logits = cuda_logits,
+	.value_read = cuda_value_read,
+	.value_write = cuda_value_write,
+};
+
+/* ---- opening ---- */
+
+static void choose(struct cuda_device *device, const struct device_options *options)
+{
+	enum device_precision precision = options->precision;
+
+	/* the fastest that needs no loss scaling */
+	if (precision == DEVICE_AUTO)
+		precision = DEVICE_BF16;
+	device->base.info.precision = precision;
+	device->element = precision == DEVICE_FP16   ? CUDA_F16
+			  : precision == DEVICE_BF16 ? CUDA_BF16
+						     : CUDA_F32;
+	switch (options->fusion) {
+	case DEVICE_FUSION_NONE:
+		device->fusion = CUDA_FUSION_NONE;
+		break;
+	case DEVICE_FUSION_B:
+		device->fusion = CUDA_FUSION_B;
+		break;
+	case DEVICE_FUSION_C:
+		device->fusion = CUDA_FUSION_C;
+		break;
+	case DEVICE_FUSION_AUTO:
+		/* cuDNN has no engines for level C but in fp16 */
+		device->fusion = precision == DEVICE_FP16 ? CUDA_FUSION_C : CUDA_FUSION_B;
+	}
+}
+
+static void describe(struct cuda_device *device)
+{
+	const struct gpu_properties *gpu = &device->gpu;
+	struct device_info *info = &device->base.info;
+
+	snprintf(device->name, sizeof(device->name),
+		 "%s, compute capability %d.%d, driver for CUDA %d.%d, %s", gpu->name,
+		 gpu->compute_major, gpu->compute_minor, gpu->driver_version / 1000,
+		 gpu->driver_version % 1000 / 10, device->engines.name);
+	info->name = device->name;
+	info->memory_bytes = gpu->memory_free;
+}
+
+static int open_parts(struct cuda_device *device, char *error)
+{
+	const struct device_options *options = &device->base.options;
+	struct engines_options engines = {
+		.gpu = &device->gpu, .tf32 = options->tf32, .autotune = options->autotune};
+	int r = gpu_select(options->index, &device->gpu);
+
+	if (r < 0) {
+		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
+		return r;
+	}
+	if (device->gpu.compute_major < COMPUTE_MIN) {
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "%s has compute capability %d.%d, the CUDA backend needs %d.0 (Ampere) or "
+			 "newer",
+			 device->gpu.name, device->gpu.compute_major, device->gpu.compute_minor,
+			 COMPUTE_MIN);
+		return -ENODEV;
+	}
+	r = engines_open(&engines, &device->engines, error);
+	if (r < 0)
+		return r;
+	device->engines_open = true;
+	r = gpu_stream_new(&device->compute);
+	if (r == 0)
+		r = gpu_stream_new(&device->copy);
+	if (r < 0)
+		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
+	return r;
+}
+
+int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error)
+{
+	struct cuda_device *device;
+	int r;
+
+	if (options->comm && options->comm->world > 1) {
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "the CUDA backend trains on one rank, not on %u; use the CPU for several",
+			 options->comm->world);
+		return -ENOTSUP;
+	}
+	device = calloc(1, sizeof(*device));
+	if (!device)
+		return -ENOMEM;
+	device->base.ops = &cuda_ops;
+	device->base.options = *options;
+	r = open_parts(device, error);
+	if (r < 0) {
+		cuda_close(&device->base);
+		return r;
+	}
+	choose(device, options);
+	describe(device);
+	*ret_device = &device->base;
+	return 0;
+}

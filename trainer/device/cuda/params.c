@@ -1,0 +1,406 @@
+/* Parameters in device memory: slots, copies that operations read, the table that the update works through. */
+#include "cuda.h"
+#include "kernels/elementwise.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCALE_LEAST   0x1p-16
+#define SCALE_LARGEST 0x1p24
+
+static struct cuda_device *device_of(const struct device_params *params)
+{
+	return (struct cuda_device *)params->device;
+}
+
+static struct cuda_params *store_of(const struct device_params *params)
+{
+	return params->backend;
+}
+
+static bool scales_loss(const struct device_params *params)
+{
+	return params->device->info.precision == DEVICE_FP16;
+}
+
+/* Of the last dimension. */
+static uint32_t columns_of(const struct device_param *param)
+{
+	switch (param->spec.kind) {
+	case DEVICE_CONV_WEIGHT:
+		return param->spec.shape[3];
+	case DEVICE_LINEAR_WEIGHT:
+		return param->spec.shape[1];
+	case DEVICE_VECTOR:
+	case DEVICE_BUFFER:
+		break;
+	}
+	return param->spec.shape[0];
+}
+
+float *cuda_param_slot(const struct device_param *param, enum device_slot slot)
+{
+	float *base = store_of(param->store)->slots[slot];
+
+	return base ? base + param->offset : NULL;
+}
+
+void *cuda_param_copy(const struct device_param *param)
+{
+	const struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
+
+	return copy->channels ? copy->data : cuda_param_slot(param, DEVICE_VALUE);
+}
+
+/* ---- allocation ---- */
+
+void cuda_params_release(struct device_params *params)
+{
+	struct cuda_params *cuda = params->backend;
+
+	if (!cuda)
+		return;
+	for (int i = 0; i < CUDA_SLOTS; i++)
+		gpu_free(cuda->slots[i]);
+	for (size_t i = 0; cuda->copies && i < params->count; i++)
+		gpu_free(cuda->copies[i].data);
+	gpu_free(cuda->state);
+	gpu_free(cuda->chunks);
+	gpu_free(cuda->partial);
+	gpu_free(cuda->decision);
+	free(cuda->copies);
+	free(cuda->host_chunks);
+	free(cuda);
+	params->backend = NULL;
+}
+
+static int allocate_zeros(struct cuda_device *device, uint64_t bytes, void **ret_memory)
+{
+	int r = gpu_allocate(bytes, ret_memory);
+
+	if (r == 0)
+		r = gpu_fill(*ret_memory, 0, bytes, device->compute);
+	return r;
+}
+
+static int allocate_slot(struct device_params *params, enum device_slot slot)
+{
+	struct cuda_params *cuda = params->backend;
+	uint64_t bytes = (cuda->elements + 16) * sizeof(float);
+	void *memory = NULL;
+	int r = allocate_zeros(device_of(params), bytes, &memory);
+
+	cuda->slots[slot] = memory;
+	return r;
+}
+
+static int allocate_slots(struct device_params *params)
+{
+	int r = allocate_slot(params, DEVICE_VALUE);
+
+	if (!params->has_optimizer)
+		return r;
+	if (r == 0)
+		r = allocate_slot(params, DEVICE_GRAD);
+	if (r == 0)
+		r = allocate_slot(params, DEVICE_MOMENT1);
+	if (r == 0 && params->optimizer.kind == DEVICE_ADAMW)
+		r = allocate_slot(params, DEVICE_MOMENT2);
+	if (r == 0 && params->optimizer.ema)
+		r = allocate_slot(params, DEVICE_EMA);
+	return r;
+}
+
+static uint32_t chunks_of(const struct device_param *param)
+{
+	return (uint32_t)((param->elements + UPDATE_CHUNK_MAX - 1) / UPDATE_CHUNK_MAX);
+}
+
+static void fill_chunks(struct cuda_params *cuda, const struct device_params *params)
+{
+	struct update_chunk *chunk = cuda->host_chunks;
+
+	for (size_t i = 0; i < params->count; i++) {
+		const struct device_param *param = params->items[i];
+		const struct cuda_copy *copy = &cuda->copies[i];
+
+		for (size_t at = 0; at < param->elements; at += UPDATE_CHUNK_MAX) {
+			size_t rest = param->elements - at;
+
+			*chunk++ = (struct update_chunk){
+				.offset = param->offset + at,
+				.count = (uint32_t)(rest < UPDATE_CHUNK_MAX ? rest
+									    : UPDATE_CHUNK_MAX),
+				.first = (uint32_t)at,
+				.copy = copy->data,
+				.columns = columns_of(param),
+				.copy_columns = copy->channels,
+				.group = param->spec.group,
+				.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
+			};
+		}
+	}
+	cuda->chunks_changed = true;
+}
+
+static int allocate_update(struct device_params *params)
+{
+	struct cuda_params *cuda = params->backend;
+	void *chunks = NULL, *partial = NULL, *decision = NULL, *state = NULL;
+	int r;
+
+	for (size_t i = 0; i < params->count; i++)
+		cuda->chunk_count += chunks_of(params->items[i]);
+	cuda->copies = calloc(params->count + 1, sizeof(*cuda->copies));
+	cuda->host_chunks = calloc(cuda->chunk_count + 1, sizeof(*cuda->host_chunks));
+	if (!cuda->copies || !cuda->host_chunks)
+		return -ENOMEM;
+	r = gpu_allocate((cuda->chunk_count + 1) * sizeof(*cuda->chunks), &chunks);
+	if (r == 0)
+		r = gpu_allocate((cuda->chunk_count + 1) * sizeof(*cuda->partial), &partial);
+	if (r == 0)
+		r = gpu_allocate(sizeof(*cuda->decision), &decision);
+	if (r == 0)
+		r = gpu_allocate(sizeof(*cuda->state), &state);
+	cuda->chunks = chunks;
+	cuda->partial = partial;
+	cuda->decision = decision;
+	cuda->state = state;
+	fill_chunks(cuda, params);
+	return r;
+}
+
+int cuda_params_allocate(struct device_params *params)
+{
+	struct device_params_state first = {.loss_scale = STEP_SCALE_FIRST};
+	struct cuda_params *cuda = calloc(1, sizeof(*cuda));
+	int r;
+
+	if (!cuda)
+		return -ENOMEM;
+	params->backend = cuda;
+	cuda->fresh = true;
+	for (size_t i = 0; i < params->count; i++)
+		cuda->elements =
+			params->items[i]->offset + (params->items[i]->elements + 15) / 16 * 16;
+	r = allocate_slots(params);
+	if (r == 0)
+		r = allocate_update(params);
+	if (r == 0)
+		r = cuda_set_state(params, &first);
+	else
+		cuda_check(device_of(params), r, "memory for the parameters");
+	if (r < 0)
+		cuda_params_release(params);
+	return r;
+}
+
+/* ---- copies ---- */
+
+/* Queues the copy of a value into what operations read. */
+static int refresh(const struct device_param *param)
+{
+	struct cuda_device *device = device_of(param->store);
+	const struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
+	uint32_t columns = columns_of(param);
+
+	if (!copy->channels)
+		return 0;
+	return elementwise_copy(&device->kernels, &(struct elementwise_copy){
+							  .from = cuda_param_slot(param, DEVICE_VALUE),
+							  .to = copy->data,
+							  .rows = param->elements / columns,
+							  .from_columns = columns,
+							  .to_columns = copy->channels,
+							  .from_element = CUDA_F32,
+							  .to_element = device->element,
+						  });
+}
+
+int cuda_param_prepare(struct device_param *param, uint32_t channels)
+{
+	struct cuda_device *device = device_of(param->store);
+	struct cuda_copy *copy = &store_of(param->store)->copies[param->index];
+	uint32_t columns = columns_of(param), has = copy->channels ? copy->channels : columns;
+	int r;
+
+	if (copy->channels == channels ||
+	    (!copy->channels && device->element == CUDA_F32 && channels == columns))
+		return 0;
+	if (copy->channels)
+		return device_fail(&device->base, -ENOTSUP,
+				   "parameter %s is wanted with %u channels by one graph and with "
+				   "%u by another",
+				   param->name, channels, has);
+	r = gpu_allocate(param->elements / columns * channels * cuda_element_size(device->element),
+			 &copy->data);
+	if (r < 0)
+		return cuda_check(device, r, param->name);
+	copy->channels = channels;
+	store_of(param->store)->chunks_changed = true;
+	return cuda_check(device, refresh(param), param->name);
+}
+
+int cuda_params_publish(struct device_params *params)
+{
+	struct cuda_params *cuda = params->backend;
+	struct cuda_device *device = device_of(params);
+	int r;
+
+	if (!cuda->chunks_changed)
+		return 0;
+	fill_chunks(cuda, params);
+	r = gpu_copy_in(cuda->chunks, cuda->host_chunks, cuda->chunk_count * sizeof(*cuda->chunks),
+			device->compute);
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	cuda->chunks_changed = r < 0;
+	return cuda_check(device, r, "the table of parameters");
+}
+
+/* ---- reading and writing ---- */
+
+/* Multiplies in steps, for there may be more values than a stack holds. */
+static int write_scaled(struct cuda_device *device, float *to, const float *values, size_t count,
+			double scale)
+{
+	float part[1024];
+	int r = 0;
+
+	for (size_t at = 0; at < count && r == 0; at += 1024) {
+		size_t some = count - at < 1024 ? count - at : 1024;
+
+		for (size_t i = 0; i < some; i++)
+			part[i] = (float)((double)values[at + i] * scale);
+		r = gpu_copy_in(to + at, part, some * sizeof(float), device->compute);
+	}
+	return r;
+}
+
+/* A gradient that comes from outside: nothing is summed yet, so those of all others are zero. */
+static int begin_gradients(struct device_params *params)
+{
+	struct cuda_params *cuda = params->backend;
+
+	if (!cuda->fresh)
+		return 0;
+	cuda->fresh = false;
+	return gpu_fill(cuda->slots[DEVICE_GRAD], 0, cuda->elements * sizeof(float),
+			device_of(params)->compute);
+}
+
+int cuda_param_write(struct device_param *param, enum device_slot slot, const float *values)
+{
+	struct device_params *params = param->store;
+	struct cuda_device *device = device_of(params);
+	float *to = cuda_param_slot(param, slot);
+	double scale = 1;
+	int r = 0;
+
+	if (slot == DEVICE_GRAD) {
+		r = cuda_loss_scale(params, &scale);
+		if (r == 0)
+			r = begin_gradients(params);
+	}
+	if (r == 0 && scale != 1)
+		r = write_scaled(device, to, values, param->elements, scale);
+	else if (r == 0)
+		r = gpu_copy_in(to, values, param->elements * sizeof(float), device->compute);
+	if (r == 0 && slot == DEVICE_VALUE)
+		r = refresh(param);
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	return cuda_check(device, r, param->name);
+}
+
+int cuda_param_read(struct device_param *param, enum device_slot slot, float *ret_values)
+{
+	struct cuda_device *device = device_of(param->store);
+	double scale = 1;
+	int r = 0;
+
+	if (slot == DEVICE_GRAD)
+		r = cuda_loss_scale(param->store, &scale);
+	if (r == 0)
+		r = gpu_copy_out(ret_values, cuda_param_slot(param, slot),
+				 param->elements * sizeof(float), device->compute);
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	for (size_t i = 0; r == 0 && scale != 1 && i < param->elements; i++)
+		ret_values[i] = (float)((double)ret_values[i] / scale);
+	return cuda_check(device, r, param->name);
+}
+
+void cuda_drop_gradients(struct device_params *params)
+{
+	store_of(params)->fresh = true;
+}
+
+int cuda_get_state(struct device_params *params, struct device_params_state *ret_state)
+{
+	struct cuda_device *device = device_of(params);
+	int r = gpu_copy_out(ret_state, store_of(params)->state, sizeof(*ret_state),
+			     device->compute);
+
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	return cuda_check(device, r, "counters of the parameters");
+}
+
+int cuda_set_state(struct device_params *params, const struct device_params_state *state)
+{
+	struct cuda_device *device = device_of(params);
+	struct device_params_state own = *state;
+	int r;
+
+	if (!scales_loss(params))
+		own.loss_scale = 1;
+	r = gpu_copy_in(store_of(params)->state, &own, sizeof(own), device->compute);
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	return cuda_check(device, r, "counters of the parameters");
+}
+
+int cuda_loss_scale(struct device_params *params, double *ret_scale)
+{
+	struct device_params_state state = {.loss_scale = 1};
+	int r = scales_loss(params) ? cuda_get_state(params, &state) : 0;
+
+	*ret_scale = state.loss_scale;
+	return r;
+}
+
+/* ---- update ---- */
+
+int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
+		      struct device_results *results)
+{
+	const struct cuda_params *cuda = params->backend;
+	struct cuda_device *device = device_of(params);
+	bool scales = scales_loss(params);
+	struct update update = {
+		.chunks = cuda->chunks,
+		.chunk_count = cuda->chunk_count,
+		.value = cuda->slots[DEVICE_VALUE],
+		.gradient = cuda->slots[DEVICE_GRAD],
+		.moment1 = cuda->slots[DEVICE_MOMENT1],
+		.moment2 = cuda->slots[DEVICE_MOMENT2],
+		.ema = cuda->slots[DEVICE_EMA],
+		.copy_element = device->element,
+		.optimizer = params->optimizer,
+		.step = arguments,
+		.state = cuda->state,
+		.results = results,
+		.scaling = {.growth = scales ? STEP_SCALE_GROWTH : 1,
+			    .backoff = scales ? STEP_SCALE_BACKOFF : 1,
+			    .least = scales ? SCALE_LEAST : 1,
+			    .largest = scales ? SCALE_LARGEST : 1,
+			    .interval = STEP_SCALE_INTERVAL},
+		.partial = cuda->partial,
+		.decision = cuda->decision,
+	};
+	int r = update_decide(&device->kernels, &update);
+
+	return r < 0 ? r : update_apply(&device->kernels, &update);
+}
