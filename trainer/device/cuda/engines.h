@@ -1,14 +1,26 @@
 /*
  * Opening what computes convolutions and matrix products. Two implementations: cudnn/ loads cuDNN and cuBLASLt, emulation/ computes on the
  * host; which one a program has is decided when it is linked, as for gpu.h.
+ *
+ * Engines are for the GPU that was selected or, from its properties alone, for one that is not here: those plan, tell workspaces
+ * and name what would run, and execute nothing. They belong to the thread that uses the device.
  */
 #ifndef TRAINER_DEVICE_CUDA_ENGINES_H
 #define TRAINER_DEVICE_CUDA_ENGINES_H
 
 #include "conv.h"
 
+#define ENGINES_WORKSPACE_MAX (1ull << 30) /* bytes */
+
 struct engines_options {
-	const struct gpu_properties *gpu; /* that was selected */
+	const struct gpu_properties *gpu; /* that was selected; NULL: for `properties` */
+	const char *properties;           /* text: a GPU in JSON, as cuDNN describes devices */
+	/*
+	 * File of tuned plans, by problem, GPU and version of cuDNN; shared with other processes. NULL: cudnn-plans in $XDG_CACHE_HOME/loaderd or
+	 * ~/.cache/loaderd; "": none.
+	 */
+	const char *plans;
+	uint64_t workspace_max;           /* bytes: what needs more is passed over; 0: ENGINES_WORKSPACE_MAX */
 	bool tf32;                        /* fp32 problems may round their inputs to tf32 */
 	bool autotune;                    /* tune() will be called; plans of earlier tuning are used in either case */
 };
@@ -19,7 +31,10 @@ struct engines {
 	char name[128]; /* "cuDNN 9.19.0, cuBLASLt 13.1.0" */
 };
 
-/* -ENODEV: a library is missing or too old: error (DEVICE_ERROR_MAX bytes) says which, and how it is installed. -ENOMEM. */
+/*
+ * -ENODEV: a library is missing or too old: error (DEVICE_ERROR_MAX bytes) says which, and how it is installed. -EINVAL: the properties are not a GPU's.
+ * -ENOMEM, -EIO. After success error is "", or says why there are no tuned plans: a damaged file is left out, and written anew by tune().
+ */
 int engines_open(const struct engines_options *options, struct engines *ret_engines, char *error);
 void engines_close(struct engines *engines); /* plans must have been freed */
 

@@ -1,0 +1,52 @@
+/*
+ * cuDNN's backend descriptors with a sticky error: a builder makes them, sets them and finishes them, and once something has
+ * failed does nothing more, so that a graph is written down without a check per line. It owns every descriptor it has made; cuDNN keeps
+ * what finished descriptors refer to, so all of it may go once a plan is made.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CUDNN_BACKEND_H
+#define TRAINER_DEVICE_CUDA_CUDNN_BACKEND_H
+
+#include "device.h"
+
+#include "cudnn/library.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define BACKEND_DESCRIPTORS 160 /* of one builder at most */
+
+typedef cudnnBackendDescriptor_t descriptor;
+
+struct backend {
+	const struct cudnn_library *library;
+	char *error; /* DEVICE_ERROR_MAX bytes, written at the first failure */
+	const char *subject; /* that failures are about: a problem's name */
+	int result;  /* 0 or the first failure: -ENOENT: cuDNN does not support it; -ENOMEM, -EIO */
+	descriptor descriptors[BACKEND_DESCRIPTORS];
+	size_t count;
+};
+
+void backend_init(struct backend *backend, const struct cudnn_library *library,
+		  const char *subject, char *error);
+void backend_deinit(struct backend *backend);
+/* Destroys what was made since `count` descriptors were there. */
+void backend_release(struct backend *backend, size_t count);
+
+/* NULL after a failure. */
+descriptor backend_new(struct backend *backend, cudnnBackendDescriptorType_t type);
+void backend_set(struct backend *backend, descriptor of, cudnnBackendAttributeName_t name,
+		 cudnnBackendAttributeType_t type, int64_t count, const void *values);
+/* Common cases. */
+void backend_set_descriptor(struct backend *backend, descriptor of,
+			    cudnnBackendAttributeName_t name, descriptor value);
+void backend_set_int(struct backend *backend, descriptor of, cudnnBackendAttributeName_t name,
+		     int64_t value);
+void backend_finish(struct backend *backend, descriptor of, const char *what);
+/* Values that are there, `capacity` at most; 0 after a failure. */
+int64_t backend_get(struct backend *backend, descriptor of, cudnnBackendAttributeName_t name,
+		    cudnnBackendAttributeType_t type, int64_t capacity, void *ret_values);
+/* -ENOENT, -ENOMEM, -EIO or 0 for a status; for an error writes its words about `what`. */
+int backend_status(const struct cudnn_library *library, cudnnStatus_t status, const char *subject,
+		   const char *what, char *error);
+
+#endif

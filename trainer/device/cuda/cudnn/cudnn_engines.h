@@ -1,0 +1,77 @@
+/*
+ * struct conv_engines over cuDNN: candidates (what the heuristics offer for a problem), plans made of them, the file of tuned plans.
+ * Private to this folder.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CUDNN_CUDNN_ENGINES_H
+#define TRAINER_DEVICE_CUDA_CUDNN_CUDNN_ENGINES_H
+
+#include "engines.h"
+
+#include "cudnn/backend.h"
+#include "cudnn/graph.h"
+#include "cudnn/plan_file.h"
+
+struct cudnn_engines {
+	struct cudnn_library library;
+	cudnnHandle_t handle; /* NULL: there is no device */
+	struct backend device; /* its one descriptor: the device's properties */
+	struct plan_file plans;
+	uint64_t workspace_max;
+	bool tf32;
+	char error[DEVICE_ERROR_MAX];
+};
+
+/* One way to run a problem: an engine and how its knobs are turned. */
+struct candidate {
+	descriptor config;
+	int64_t engine;
+	bool compiled; /* at run time */
+	bool deterministic;
+	char tag[PLAN_TAG_MAX]; /* "62:2=5,14=1": engine, knobs and their values */
+};
+
+#define CANDIDATES_MAX 96
+
+struct candidates {
+	struct backend graph, configs;
+	struct conv_operands operands;
+	struct candidate list[CANDIDATES_MAX];
+	size_t count;
+	char name[160]; /* of the problem */
+};
+
+struct conv_plan {
+	struct conv_problem problem;
+	const struct cudnn_library *library;
+	descriptor plan;
+	struct candidates *candidates; /* what the plan was made of; kept, so that nothing it refers to goes before it */
+	struct conv_plan_info info;
+};
+
+/* Best first, of those that the problem admits. -ENOENT: there are none. */
+int candidates_find(struct cudnn_engines *engines, const struct conv_problem *problem,
+		    struct candidates **ret_candidates);
+void candidates_free(struct candidates *candidates); /* accepts NULL */
+/* -ENOENT, or another error of cuDNN's: this one does not work. The plan does not own the candidates yet. */
+int candidate_plan(struct cudnn_engines *engines, const struct candidates *candidates, size_t index,
+		   const struct conv_problem *problem, struct conv_plan **ret_plan);
+/* Queues a plan of these candidates. */
+int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
+	     const struct candidates *candidates, const struct conv_arguments *arguments,
+	     gpu_stream stream);
+
+/* Functions of struct conv_engines. */
+int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
+void cudnn_plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_info);
+void cudnn_plan_free(struct conv_plan *plan);
+int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,
+		  gpu_stream stream);
+int cudnn_tune(void *state, const struct conv_problem *problem,
+	       const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream);
+
+/* cuBLASLt's side of engines_open(). */
+int cublaslt_open(const struct engines_options *options, struct matmul_engines *ret_engines,
+		  size_t *ret_version, char *error);
+void cublaslt_close(struct matmul_engines *engines); /* accepts zeroes */
+
+#endif

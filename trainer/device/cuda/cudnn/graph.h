@@ -1,0 +1,26 @@
+/*
+ * A convolution problem as cuDNN's graph of operations, in the shapes that its documentation gives the fused patterns (ConvBNfprop, DBARCS,
+ * ConvBNwgrad, DgradDreluBNBwdWeight, and the generic ones). A tensor in memory has as its unique id one more than the
+ * offset of its pointer in struct conv_arguments; tensors that exist only within the graph have ids beyond these.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CUDNN_GRAPH_H
+#define TRAINER_DEVICE_CUDA_CUDNN_GRAPH_H
+
+#include "conv.h"
+
+#include "cudnn/backend.h"
+
+#define CONV_OPERANDS 16 /* in memory, at most */
+
+struct conv_operands {
+	int64_t ids[CONV_OPERANDS];
+	int64_t count;
+};
+
+/* The finished graph, owned by the backend; NULL after a failure, which backend->result and its error tell. */
+descriptor conv_graph(struct backend *backend, const struct conv_problem *problem,
+		      struct conv_operands *ret_operands);
+/* The pointer that belongs to an id. */
+void *conv_operand(const struct conv_arguments *arguments, int64_t id);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * cuDNN and cuBLASLt as tables of the functions that are used, loaded at run time. A library stays loaded until the process ends: both keep
+ * threads and handlers of their own that do not survive being unloaded.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CUDNN_LIBRARY_H
+#define TRAINER_DEVICE_CUDA_CUDNN_LIBRARY_H
+
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <stdbool.h>
+
+#define CUDNN_LIBRARY(X)          \
+	X(cudnnGetVersion)        \
+	X(cudnnGetErrorString)    \
+	X(cudnnGetLastErrorString)\
+	X(cudnnCreate)            \
+	X(cudnnDestroy)           \
+	X(cudnnSetStream)         \
+	X(cudnnBackendCreateDescriptor)  \
+	X(cudnnBackendDestroyDescriptor) \
+	X(cudnnBackendSetAttribute)      \
+	X(cudnnBackendGetAttribute)      \
+	X(cudnnBackendFinalize)          \
+	X(cudnnBackendExecute)
+
+#define CUBLASLT_LIBRARY(X)              \
+	X(cublasLtGetVersion)            \
+	X(cublasLtGetStatusString)       \
+	X(cublasLtCreate)                \
+	X(cublasLtDestroy)               \
+	X(cublasLtMatmul)                \
+	X(cublasLtMatmulAlgoGetHeuristic) \
+	X(cublasLtMatmulDescCreate)      \
+	X(cublasLtMatmulDescDestroy)     \
+	X(cublasLtMatmulDescSetAttribute) \
+	X(cublasLtMatrixLayoutCreate)    \
+	X(cublasLtMatrixLayoutDestroy)   \
+	X(cublasLtMatmulPreferenceCreate) \
+	X(cublasLtMatmulPreferenceDestroy) \
+	X(cublasLtMatmulPreferenceSetAttribute)
+
+/* A member a function, of its name and type. */
+#define LIBRARY_MEMBER(name) __typeof__(name) *name;
+
+struct cudnn_library {
+	CUDNN_LIBRARY(LIBRARY_MEMBER)
+};
+
+struct cublaslt_library {
+	CUBLASLT_LIBRARY(LIBRARY_MEMBER)
+};
+
+/* -ENODEV: it is missing or too old, see engines_open(). error has DEVICE_ERROR_MAX bytes. */
+int cudnn_library_load(struct cudnn_library *ret_library, char *error);
+int cublaslt_library_load(struct cublaslt_library *ret_library, char *error);
+/*
+ * Makes cuDNN find `path` as the driver, libcuda.so.1, if there is none. True: the driver or its stand-in is loaded. Comes before
+ * cudnn_library_load().
+ */
+bool driver_load(const char *path);
+
+#endif

@@ -1,0 +1,153 @@
+/* Opening: libraries, the device or its properties, the file of plans. */
+#include "cudnn/cudnn_engines.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *conv_error(void *state)
+{
+	return ((struct cudnn_engines *)state)->error;
+}
+
+/* Of the properties: "NVIDIA H200, compute 9.0". */
+static int name_absent(const char *properties, char *ret_name, size_t size, char *error)
+{
+	json_error_t where;
+	json_t *json = json_loads(properties, 0, &where);
+	const char *name = json_string_value(json_object_get(json, "deviceName"));
+	json_int_t version = json_integer_value(json_object_get(json, "deviceVer"));
+
+	if (!json)
+		snprintf(error, DEVICE_ERROR_MAX, "the GPU's properties are not JSON: line %d: %s",
+			 where.line, where.text);
+	else if (!name || version < 100 || strpbrk(name, "\t\n"))
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "the GPU's properties lack %s, as cuDNN's JSON of a device has it",
+			 !name || strpbrk(name, "\t\n") ? "deviceName" : "deviceVer (900 for 9.0)");
+	else
+		snprintf(ret_name, size, "%.127s, compute %d.%d", name, (int)(version / 100),
+			 (int)(version % 100 / 10));
+	if (error[0]) {
+		json_decref(json);
+		return -EINVAL;
+	}
+	json_decref(json);
+	return 0;
+}
+
+static int describe_device(struct cudnn_engines *engines, const struct engines_options *options,
+			   char *error)
+{
+	struct backend *backend = &engines->device;
+	descriptor made;
+
+	backend_init(backend, &engines->library, "the GPU's properties", error);
+	made = backend_new(backend, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+	if (engines->handle)
+		backend_set(backend, made, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1,
+			    &engines->handle);
+	else
+		backend_set(backend, made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+			    CUDNN_TYPE_CHAR, (int64_t)strlen(options->properties) + 1,
+			    options->properties);
+	backend_finish(backend, made, "device properties");
+	return backend->result == -EIO && !engines->handle ? -EINVAL : backend->result;
+}
+
+static int open_device(struct cudnn_engines *engines, const struct engines_options *options,
+		       char *ret_name, size_t size, char *error)
+{
+	int r;
+
+	if (options->gpu) {
+		snprintf(ret_name, size, "%s, compute %d.%d", options->gpu->name,
+			 options->gpu->compute_major, options->gpu->compute_minor);
+		r = backend_status(&engines->library,
+				   engines->library.cudnnCreate(&engines->handle),
+				   options->gpu->name, "cudnnCreate", error);
+	} else {
+		/* without it engines that are compiled at run time are not offered: no error */
+		driver_load(getenv("LOADERD_CUDA_DRIVER"));
+		r = name_absent(options->properties, ret_name, size, error);
+	}
+	return r < 0 ? r : describe_device(engines, options, error);
+}
+
+static void close_conv(struct cudnn_engines *engines)
+{
+	if (!engines)
+		return;
+	plan_file_deinit(&engines->plans);
+	backend_deinit(&engines->device);
+	if (engines->handle)
+		engines->library.cudnnDestroy(engines->handle);
+	free(engines);
+}
+
+static int open_conv(const struct engines_options *options, struct cudnn_engines **ret_engines,
+		     char *error)
+{
+	struct cudnn_engines *engines = calloc(1, sizeof(*engines));
+	char device[160], key[192];
+	int r;
+
+	if (!engines) {
+		snprintf(error, DEVICE_ERROR_MAX, "no memory for engines");
+		return -ENOMEM;
+	}
+	engines->tf32 = options->tf32;
+	engines->workspace_max =
+		options->workspace_max ? options->workspace_max : ENGINES_WORKSPACE_MAX;
+	r = cudnn_library_load(&engines->library, error);
+	if (r == 0)
+		r = open_device(engines, options, device, sizeof(device), error);
+	if (r < 0) {
+		close_conv(engines);
+		return r;
+	}
+	snprintf(key, sizeof(key), "%s, cuDNN %zu", device, engines->library.cudnnGetVersion());
+	/* what is wrong with the file is for a person to know, and no reason to fail */
+	plan_file_init(&engines->plans, options->plans, key, error);
+	*ret_engines = engines;
+	return 0;
+}
+
+int engines_open(const struct engines_options *options, struct engines *ret_engines, char *error)
+{
+	struct cudnn_engines *conv = NULL;
+	size_t cudnn, cublaslt;
+	int r;
+
+	error[0] = '\0';
+	memset(ret_engines, 0, sizeof(*ret_engines));
+	r = cublaslt_open(options, &ret_engines->matmul, &cublaslt, error);
+	if (r == 0)
+		r = open_conv(options, &conv, error);
+	if (r < 0) {
+		cublaslt_close(&ret_engines->matmul);
+		return r;
+	}
+	ret_engines->conv = (struct conv_engines){
+		.state = conv,
+		.plan = cudnn_plan,
+		.plan_info = cudnn_plan_info,
+		.plan_free = cudnn_plan_free,
+		.execute = cudnn_execute,
+		.tune = options->gpu ? cudnn_tune : NULL,
+		.error = conv_error,
+	};
+	cudnn = conv->library.cudnnGetVersion();
+	snprintf(ret_engines->name, sizeof(ret_engines->name),
+		 "cuDNN %zu.%zu.%zu, cuBLASLt %zu.%zu.%zu", cudnn / 10000, cudnn / 100 % 100,
+		 cudnn % 100, cublaslt / 10000, cublaslt / 100 % 100, cublaslt % 100);
+	return 0;
+}
+
+void engines_close(struct engines *engines)
+{
+	close_conv(engines->conv.state);
+	cublaslt_close(&engines->matmul);
+}

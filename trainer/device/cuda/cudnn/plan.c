@@ -1,0 +1,176 @@
+/* Plans: made of candidates, executed. */
+#include "cudnn/cudnn_engines.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int candidate_plan(struct cudnn_engines *engines, const struct candidates *candidates, size_t index,
+		   const struct conv_problem *problem, struct conv_plan **ret_plan)
+{
+	const struct candidate *candidate = &candidates->list[index];
+	struct conv_plan *plan = calloc(1, sizeof(*plan));
+	struct backend backend;
+	int64_t workspace = 0;
+
+	if (!plan)
+		return -ENOMEM;
+	backend_init(&backend, &engines->library, candidates->name, engines->error);
+	plan->plan = backend_new(&backend, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+	backend_set_descriptor(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+			       candidate->config);
+	backend_set_descriptor(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+			       engines->device.descriptors[0]);
+	backend_finish(&backend, plan->plan, "plan");
+	backend_get(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+		    CUDNN_TYPE_INT64, 1, &workspace);
+	if (backend.result < 0) {
+		backend_deinit(&backend);
+		free(plan);
+		return backend.result;
+	}
+	plan->problem = *problem;
+	plan->library = &engines->library;
+	plan->info.workspace_bytes = (uint64_t)workspace;
+	plan->info.deterministic = candidate->deterministic;
+	snprintf(plan->info.engine, sizeof(plan->info.engine), "cudnn %lld%s",
+		 (long long)candidate->engine,
+		 candidate->compiled ? " (compiled at run time)" : "");
+	*ret_plan = plan;
+	return 0;
+}
+
+/* The plan keeps the graph and its own config; the other candidates go. */
+static void keep(struct conv_plan *plan, struct candidates *candidates, size_t index)
+{
+	struct backend *configs = &candidates->configs;
+	descriptor config = candidates->list[index].config;
+
+	for (size_t i = 0; i < configs->count; i++)
+		if (configs->descriptors[i] != config)
+			configs->library->cudnnBackendDestroyDescriptor(configs->descriptors[i]);
+	configs->descriptors[0] = config;
+	configs->count = 1;
+	plan->candidates = candidates;
+}
+
+/* The first candidate that makes a plan within the workspace, the tuned one before all others. */
+int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
+{
+	struct cudnn_engines *engines = state;
+	const struct plan_line *tuned = plan_file_find(&engines->plans, problem, engines->tf32);
+	struct candidates *candidates;
+	int r = conv_problem_check(problem), last = -ENOENT;
+
+	if (r < 0) {
+		char name[160];
+
+		conv_problem_name(problem, name, sizeof(name));
+		snprintf(engines->error, sizeof(engines->error), "%s: not a convolution", name);
+		return r;
+	}
+	r = candidates_find(engines, problem, &candidates);
+	if (r < 0)
+		return r;
+	for (int pass = tuned ? 0 : 1; pass < 2; pass++) {
+		for (size_t i = 0; i < candidates->count; i++) {
+			struct conv_plan *plan;
+
+			if (pass == 0 && strcmp(candidates->list[i].tag, tuned->tag) != 0)
+				continue;
+			r = candidate_plan(engines, candidates, i, problem, &plan);
+			if (r == 0 && plan->info.workspace_bytes <= engines->workspace_max) {
+				plan->info.tuned_ms = pass == 0 ? tuned->ms : 0;
+				keep(plan, candidates, i);
+				*ret_plan = plan;
+				return 0;
+			}
+			if (r == 0) {
+				snprintf(engines->error, sizeof(engines->error),
+					 "%s: no plan with at most %llu bytes of workspace; this "
+					 "one needs %llu",
+					 candidates->name,
+					 (unsigned long long)engines->workspace_max,
+					 (unsigned long long)plan->info.workspace_bytes);
+				cudnn_plan_free(plan);
+			} else if (r == -ENOMEM) {
+				last = r;
+			}
+		}
+	}
+	candidates_free(candidates);
+	return last;
+}
+
+void cudnn_plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_info)
+{
+	*ret_info = plan->info;
+}
+
+void cudnn_plan_free(struct conv_plan *plan)
+{
+	if (!plan)
+		return;
+	plan->library->cudnnBackendDestroyDescriptor(plan->plan);
+	candidates_free(plan->candidates); /* NULL while it is only tried */
+	free(plan);
+}
+
+/* The pointers of one execution, as cuDNN takes them. */
+static descriptor pack(struct backend *backend, const struct conv_operands *operands,
+		       const struct conv_arguments *arguments)
+{
+	descriptor made = backend_new(backend, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+	void *pointers[CONV_OPERANDS];
+
+	for (int64_t i = 0; i < operands->count; i++)
+		pointers[i] = conv_operand(arguments, operands->ids[i]);
+	backend_set(backend, made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+		    operands->count, operands->ids);
+	backend_set(backend, made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+		    operands->count, pointers);
+	backend_set(backend, made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+		    &arguments->workspace);
+	backend_finish(backend, made, "pointers");
+	return made;
+}
+
+int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
+	     const struct candidates *candidates, const struct conv_arguments *arguments,
+	     gpu_stream stream)
+{
+	const struct cudnn_library *library = &engines->library;
+	const char *missing = conv_arguments_missing(&plan->problem, arguments);
+	struct backend backend;
+	descriptor pointers;
+	int r;
+
+	if (!missing && plan->info.workspace_bytes && !arguments->workspace)
+		missing = "workspace";
+	if (missing || !engines->handle) {
+		snprintf(engines->error, sizeof(engines->error), "%s: executed without %s",
+			 candidates->name, missing ? missing : "a device");
+		return missing ? -EINVAL : -ENODEV;
+	}
+	r = backend_status(library, library->cudnnSetStream(engines->handle, stream),
+			   candidates->name, "cudnnSetStream", engines->error);
+	if (r < 0)
+		return r;
+	backend_init(&backend, library, candidates->name, engines->error);
+	pointers = pack(&backend, &candidates->operands, arguments);
+	r = backend.result;
+	if (r == 0)
+		r = backend_status(
+			library,
+			library->cudnnBackendExecute(engines->handle, plan->plan, pointers),
+			candidates->name, "cudnnBackendExecute", engines->error);
+	backend_deinit(&backend);
+	return r == -ENOENT ? -EIO : r; /* it had a plan */
+}
+
+int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,
+		  gpu_stream stream)
+{
+	return plan_run(state, plan, plan->candidates, arguments, stream);
+}

@@ -1,0 +1,273 @@
+#include "cudnn/plan_file.h"
+
+#include "device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER	  "loaderd plans 1\n"
+#define LINES_MAX 100000
+
+static void problem_key(const struct conv_problem *problem, bool tf32, char *ret_key, size_t size)
+{
+	char name[160];
+
+	conv_problem_name(problem, name, sizeof(name));
+	snprintf(ret_key, size, "%s pad%u%s%s", name, problem->pad,
+		 problem->deterministic ? " deterministic" : "",
+		 tf32 && problem->element == CUDA_F32 ? " tf32" : "");
+}
+
+static struct plan_line *find(const struct plan_file *file, const char *device, const char *problem)
+{
+	for (size_t i = 0; i < file->count; i++)
+		if (strcmp(file->lines[i].problem, problem) == 0 &&
+		    strcmp(file->lines[i].device, device) == 0)
+			return &file->lines[i];
+	return NULL;
+}
+
+/* Adds a line or replaces the one of its device and problem. */
+static int put(struct plan_file *file, const struct plan_line *line)
+{
+	struct plan_line *old = find(file, line->device, line->problem);
+
+	if (!old && file->count == file->capacity) {
+		size_t capacity = file->capacity ? 2 * file->capacity : 64;
+		struct plan_line *lines = reallocarray(file->lines, capacity, sizeof(*lines));
+
+		if (!lines)
+			return -ENOMEM;
+		file->lines = lines;
+		file->capacity = capacity;
+	}
+	if (!old)
+		old = &file->lines[file->count++];
+	*old = *line;
+	return 0;
+}
+
+/* Takes a field off the text, which ends it with `end`. */
+static bool take(char **text, char end, char *ret_field, size_t size)
+{
+	char *stop = strchr(*text, end);
+	size_t length = stop ? (size_t)(stop - *text) : 0;
+
+	if (!length || length >= size)
+		return false;
+	memcpy(ret_field, *text, length);
+	ret_field[length] = '\0';
+	*text = stop + 1;
+	return true;
+}
+
+static bool parse(char *text, struct plan_line *ret_line)
+{
+	char ms[32], *end;
+
+	memset(ret_line, 0, sizeof(*ret_line));
+	if (!take(&text, '\t', ret_line->device, sizeof(ret_line->device)) ||
+	    !take(&text, '\t', ret_line->problem, sizeof(ret_line->problem)) ||
+	    !take(&text, '\t', ret_line->tag, sizeof(ret_line->tag)) ||
+	    !take(&text, '\n', ms, sizeof(ms)) || *text)
+		return false;
+	ret_line->ms = strtof(ms, &end);
+	return !*end && ret_line->ms > 0 && ret_line->ms < 1e6f;
+}
+
+static int damaged(const char *path, size_t line, char *error)
+{
+	snprintf(error, DEVICE_ERROR_MAX,
+		 "%s, line %zu: not a line of tuned plans; the file is left out, and tuning writes "
+		 "it anew",
+		 path, line);
+	return -EBADMSG;
+}
+
+static int read_lines(struct plan_file *file, FILE *from, char *error)
+{
+	char *text = NULL;
+	size_t size = 0, number = 1;
+	struct plan_line line;
+	ssize_t length = getline(&text, &size, from);
+	int r = 0;
+
+	if (length < 0 || strcmp(text, HEADER) != 0)
+		r = damaged(file->path, 1, error);
+	while (r == 0 && (length = getline(&text, &size, from)) >= 0) {
+		number++;
+		if (strlen(text) != (size_t)length || number > LINES_MAX || !parse(text, &line))
+			r = damaged(file->path, number, error);
+		else
+			r = put(file, &line);
+	}
+	if (r == 0 && ferror(from))
+		r = -EIO;
+	free(text);
+	return r;
+}
+
+/* Replaces what is known by what the file says; nothing when it can't be read. */
+static int read_file(struct plan_file *file, char *error)
+{
+	FILE *from = fopen(file->path, "re");
+	int r;
+
+	file->count = 0;
+	if (!from && errno == ENOENT)
+		return 0;
+	r = from ? 0 : -errno;
+	if (r == 0)
+		r = read_lines(file, from, error);
+	if (from)
+		fclose(from);
+	if (r < 0)
+		file->count = 0;
+	if (r < 0 && r != -EBADMSG)
+		snprintf(error, DEVICE_ERROR_MAX, "%s cannot be read: %s; there are no tuned plans",
+			 file->path, strerror(-r));
+	return r;
+}
+
+/* NULL: no memory, or no home. */
+static char *default_path(void)
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char *path = NULL;
+
+	/* relative ones are invalid by the XDG specification */
+	if (cache && cache[0] == '/') {
+		if (asprintf(&path, "%s/loaderd/cudnn-plans", cache) < 0)
+			return NULL;
+	} else if (home && home[0] == '/') {
+		if (asprintf(&path, "%s/.cache/loaderd/cudnn-plans", home) < 0)
+			return NULL;
+	}
+	return path;
+}
+
+int plan_file_init(struct plan_file *file, const char *path, const char *device, char *error)
+{
+	memset(file, 0, sizeof(*file));
+	error[0] = '\0';
+	snprintf(file->device, sizeof(file->device), "%s", device);
+	if (path && !path[0])
+		return 0;
+	file->path = path ? strdup(path) : default_path();
+	if (!file->path)
+		return path ? -ENOMEM : 0;
+	return read_file(file, error);
+}
+
+void plan_file_deinit(struct plan_file *file)
+{
+	free(file->lines);
+	free(file->path);
+	memset(file, 0, sizeof(*file));
+}
+
+const struct plan_line *plan_file_find(const struct plan_file *file,
+				       const struct conv_problem *problem, bool tf32)
+{
+	char key[sizeof(((struct plan_line *)0)->problem)];
+
+	problem_key(problem, tf32, key, sizeof(key));
+	return find(file, file->device, key);
+}
+
+/* The folders that a path lies in. */
+static int make_folders(const char *path)
+{
+	char *copy = strdup(path);
+	int r = 0;
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *slash = strchr(copy + 1, '/'); slash && r == 0; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(copy, 0755) < 0 && errno != EEXIST)
+			r = -errno;
+		*slash = '/';
+	}
+	free(copy);
+	return r;
+}
+
+static int write_lines(const struct plan_file *file, FILE *to)
+{
+	fputs(HEADER, to);
+	for (size_t i = 0; i < file->count; i++)
+		fprintf(to, "%s\t%s\t%s\t%.6g\n", file->lines[i].device, file->lines[i].problem,
+			file->lines[i].tag, (double)file->lines[i].ms);
+	if (fflush(to) == EOF || ferror(to) || fsync(fileno(to)) < 0)
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+static int write_file(const struct plan_file *file)
+{
+	char *temporary = NULL;
+	FILE *to = NULL;
+	int fd, r;
+
+	r = make_folders(file->path);
+	if (r < 0)
+		return r;
+	if (asprintf(&temporary, "%s.XXXXXX", file->path) < 0)
+		return -ENOMEM;
+	fd = mkostemp(temporary, O_CLOEXEC);
+	if (fd < 0) {
+		r = -errno;
+		free(temporary);
+		return r;
+	}
+	if (fchmod(fd, 0644) < 0 || !(to = fdopen(fd, "w")))
+		r = -errno;
+	if (r == 0)
+		r = write_lines(file, to);
+	if (to ? fclose(to) == EOF : close(fd) < 0)
+		r = r < 0 ? r : -errno;
+	if (r == 0 && rename(temporary, file->path) < 0)
+		r = -errno;
+	if (r < 0)
+		unlink(temporary);
+	free(temporary);
+	return r;
+}
+
+int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32,
+		    const char *tag, float ms, char *error)
+{
+	struct plan_line line = {.ms = ms};
+	struct plan_file disk = {.path = file->path};
+	char ignored[DEVICE_ERROR_MAX];
+	int r;
+
+	snprintf(line.device, sizeof(line.device), "%s", file->device);
+	snprintf(line.tag, sizeof(line.tag), "%s", tag);
+	problem_key(problem, tf32, line.problem, sizeof(line.problem));
+	r = put(file, &line);
+	if (r < 0 || !file->path)
+		return r;
+	/* what others have stored since; nothing of a damaged file */
+	read_file(&disk, ignored);
+	for (size_t i = 0; i < file->count && r == 0; i++)
+		r = find(&disk, file->lines[i].device, file->lines[i].problem)
+			    ? 0
+			    : put(&disk, &file->lines[i]);
+	if (r == 0)
+		r = put(&disk, &line);
+	if (r == 0)
+		r = write_file(&disk);
+	free(disk.lines);
+	if (r < 0)
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "%s cannot be written: %s; the tuned plans are lost with this process",
+			 file->path, strerror(-r));
+	return r;
+}

@@ -1,0 +1,41 @@
+/*
+ * The file of tuned plans. Text, a line each:
+ *
+ *     loaderd plans 1
+ *     DEVICE <tab> PROBLEM <tab> TAG <tab> MILLISECONDS
+ *
+ * where DEVICE names the GPU, its compute capability and cuDNN's version, PROBLEM every field of a struct conv_problem, and TAG a
+ * candidate. Lines of other devices are kept. It is read once; plan_file_store() reads it again, adds to it and puts the new one in its
+ * place by rename, so that readers see a whole file. Of two processes that store at the same moment one loses what it adds.
+ */
+#ifndef TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
+#define TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
+
+#include "conv.h"
+
+#define PLAN_TAG_MAX 192 /* bytes, terminator included */
+
+struct plan_line {
+	char device[192], problem[224], tag[PLAN_TAG_MAX];
+	float ms;
+};
+
+struct plan_file {
+	char *path; /* NULL: none is kept */
+	char device[192];
+	struct plan_line *lines;
+	size_t count, capacity;
+};
+
+/*
+ * path as in struct engines_options; device: no tabs in it. A file that is not there is empty. -EBADMSG: it is damaged, taken as empty, and error says so.
+ * -ENOMEM; other errors of reading: taken as empty too. After any of them the file may be used.
+ */
+int plan_file_init(struct plan_file *file, const char *path, const char *device, char *error);
+void plan_file_deinit(struct plan_file *file);
+/* NULL: nothing is known of the problem on this device. */
+const struct plan_line *plan_file_find(const struct plan_file *file, const struct conv_problem *problem, bool tf32);
+/* Negative errno: what is stored is known to this process alone then; error says why. */
+int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32, const char *tag, float ms, char *error);
+
+#endif

@@ -1,0 +1,141 @@
+/* Autotuning: every candidate timed on the device, the fastest kept in the file of plans. */
+#include "cudnn/cudnn_engines.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#define ROUNDS	     5 /* of which the fastest counts */
+#define ROUND_RUNS   3 /* executions between two events */
+#define COMPILED_MAX 4 /* candidates that are compiled at run time: about a second each */
+#define HOPELESS     2 /* times the fastest so far: further rounds are spared */
+
+struct trial {
+	struct cudnn_engines *engines;
+	const struct conv_problem *problem;
+	const struct conv_arguments *arguments;
+	uint64_t workspace_bytes;
+	gpu_stream stream;
+	gpu_event from, to;
+	const struct candidates *candidates;
+	size_t best;   /* candidate */
+	float best_ms; /* INFINITY: none has run yet */
+};
+
+static int time_round(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
+{
+	int r = gpu_event_record(trial->from, trial->stream);
+
+	for (unsigned i = 0; i < ROUND_RUNS && r == 0; i++)
+		r = plan_run(trial->engines, plan, trial->candidates, trial->arguments,
+			     trial->stream);
+	if (r == 0)
+		r = gpu_event_record(trial->to, trial->stream);
+	if (r == 0)
+		r = gpu_event_synchronize(trial->to);
+	if (r == 0)
+		r = gpu_event_elapsed(trial->from, trial->to, ret_ms);
+	*ret_ms /= ROUND_RUNS;
+	return r;
+}
+
+/* Milliseconds of one execution, the best of the rounds. */
+static int time_plan(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
+{
+	/* loads what is loaded lazily, and warms up */
+	int r = plan_run(trial->engines, plan, trial->candidates, trial->arguments, trial->stream);
+	float ms = 0;
+
+	*ret_ms = INFINITY;
+	for (unsigned i = 0; r == 0 && i < ROUNDS; i++) {
+		r = time_round(trial, plan, &ms);
+		if (r == 0 && ms < *ret_ms)
+			*ret_ms = ms;
+		if (*ret_ms > HOPELESS * trial->best_ms)
+			break;
+	}
+	return r;
+}
+
+/* 0: it ran, or was passed over. */
+static int try_candidate(struct trial *trial, size_t index)
+{
+	struct conv_plan *plan;
+	float ms;
+	int r = candidate_plan(trial->engines, trial->candidates, index, trial->problem, &plan);
+
+	if (r < 0)
+		return r;
+	if (plan->info.workspace_bytes <= trial->workspace_bytes) {
+		r = time_plan(trial, plan, &ms);
+		if (r == 0 && ms < trial->best_ms) {
+			trial->best_ms = ms;
+			trial->best = index;
+		}
+	}
+	cudnn_plan_free(plan);
+	return r;
+}
+
+static int try_all(struct trial *trial)
+{
+	unsigned compiled = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < trial->candidates->count; i++) {
+		int one;
+
+		if (trial->candidates->list[i].compiled && compiled++ >= COMPILED_MAX)
+			continue;
+		/* one that fails is no loss while others run; engines->error keeps its words */
+		one = try_candidate(trial, i);
+		if (one < 0)
+			r = one;
+	}
+	if (isfinite(trial->best_ms))
+		return 0;
+	if (r == 0)
+		snprintf(trial->engines->error, sizeof(trial->engines->error),
+			 "%s: none of %zu plans gets by with %llu bytes of workspace",
+			 trial->candidates->name, trial->candidates->count,
+			 (unsigned long long)trial->workspace_bytes);
+	return r < 0 ? r : -ENOENT;
+}
+
+int cudnn_tune(void *state, const struct conv_problem *problem,
+	       const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream)
+{
+	struct cudnn_engines *engines = state;
+	struct candidates *candidates = NULL;
+	struct trial trial = {
+		.engines = engines,
+		.problem = problem,
+		.arguments = arguments,
+		.workspace_bytes = workspace_bytes < engines->workspace_max
+					   ? workspace_bytes
+					   : engines->workspace_max,
+		.stream = stream,
+		.best_ms = INFINITY,
+	};
+	int r = candidates_find(engines, problem, &candidates);
+
+	if (r < 0)
+		return r;
+	trial.candidates = candidates;
+	r = gpu_event_new(true, &trial.from);
+	if (r == 0)
+		r = gpu_event_new(true, &trial.to);
+	if (r < 0)
+		snprintf(engines->error, sizeof(engines->error), "%s: %s", candidates->name,
+			 gpu_error());
+	if (r == 0)
+		r = try_all(&trial);
+	if (r == 0)
+		r = plan_file_store(&engines->plans, problem, engines->tf32,
+				    candidates->list[trial.best].tag, trial.best_ms,
+				    engines->error);
+	gpu_event_free(trial.to);
+	gpu_event_free(trial.from);
+	candidates_free(candidates);
+	return r;
+}
