@@ -145,6 +145,8 @@ struct cuda_program {
 	const struct device_graph *graph;
 	enum cuda_fusion fusion;
 	enum cuda_element element;
+	const struct conv_engines *conv;     /* whose plans these are; outlive the program */
+	const struct matmul_engines *matmul;
 	struct cuda_op *ops; /* [op_count] */
 	uint32_t op_count, op_capacity;
 	uint32_t backward_start;     /* first operation of backward; op_count without one */
