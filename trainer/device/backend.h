@@ -128,7 +128,8 @@ unsigned device_world(const struct device *device);
 /* Sets the text of a device's last error and returns result. */
 int device_fail(struct device *device, int result, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Opens backends. NULL where they are not built in. info and ops are theirs to fill in. */
+/* Opens backends. info and ops are theirs to fill in. */
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error);
+int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error);
 
 #endif

@@ -31,38 +31,71 @@ struct backend {
 	int (*open)(const struct device_options *options, struct device **ret_device, char *error);
 };
 
-/* The best first. */
+/* The best first. The emulated GPU is for tests, which ask for it. */
 static const struct backend backends[] = {
+#ifdef HAVE_CUDA
+	{"cuda", device_cuda_open},
+#endif
 	{"cpu", device_cpu_open},
+#ifdef HAVE_CUDA_EMULATED
+	{"cuda-emulated", device_cuda_open},
+#endif
 };
+
+#define BACKENDS (sizeof(backends) / sizeof(*backends))
+
+static int open_one(const char *name, const struct device_options *options,
+		    struct device **ret_device, char *error)
+{
+	int length = snprintf(error, DEVICE_ERROR_MAX,
+			      "device '%s' is not built in; this build has ", name);
+
+	for (size_t i = 0; i < BACKENDS; i++) {
+		if (!strcmp(name, backends[i].name))
+			return backends[i].open(options, ret_device, error);
+		length += snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s",
+				   i ? ", " : "", backends[i].name);
+	}
+	return -ENODEV;
+}
+
+/* error: why better ones were passed over, or, of a failure, what the last one said. */
+static int open_best(const struct device_options *options, struct device **ret_device, char *error)
+{
+	char own[DEVICE_ERROR_MAX] = "";
+	int r = -ENODEV, length = 0;
+
+	*error = 0;
+	for (size_t i = 0; i < BACKENDS; i++) {
+		r = backends[i].open(options, ret_device, own);
+		if (r == 0)
+			return 0;
+		length += snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s: %s",
+				   length ? "; " : "", backends[i].name, own);
+		if (length >= DEVICE_ERROR_MAX)
+			length = DEVICE_ERROR_MAX - 1;
+	}
+	return r;
+}
 
 int device_open(const char *backend, const struct device_options *options,
 		struct device **ret_device, char *error)
 {
 	static const struct device_options defaults = {0};
 	char scratch[DEVICE_ERROR_MAX];
-	int r = -ENODEV;
 
 	if (!options)
 		options = &defaults;
 	if (!error)
 		error = scratch;
-	snprintf(error, DEVICE_ERROR_MAX, "device '%s' is not built in; this build has 'cpu'",
-		 backend ? backend : "");
 	if (options->precision < DEVICE_AUTO || options->precision > DEVICE_FP16) {
 		snprintf(error, DEVICE_ERROR_MAX,
 			 "precision %d is not one of auto, fp32, bf16, fp16",
 			 (int)options->precision);
 		return -EINVAL;
 	}
-	for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++) {
-		if (backend && strcmp(backend, backends[i].name))
-			continue;
-		r = backends[i].open(options, ret_device, error);
-		if (r == 0 || backend)
-			break;
-	}
-	return r;
+	return backend ? open_one(backend, options, ret_device, error)
+		       : open_best(options, ret_device, error);
 }
 
 void device_close(struct device *device)

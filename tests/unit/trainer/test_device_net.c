@@ -212,7 +212,7 @@ static void net_open(struct net *net, enum device_precision precision, unsigned 
 		.kind = DEVICE_SGD, .nesterov = true, .ema = true};
 
 	memset(net, 0, sizeof(*net));
-	net->device = open_cpu(precision, threads);
+	net->device = open_device(precision, threads);
 	assert_int_equal(device_params_new(net->device, &net->params), 0);
 	declare(net);
 	assert_int_equal(net->count, PARAMS);
@@ -301,6 +301,7 @@ static void check_gradients(enum device_precision precision, double tolerance)
 	double loss, expected;
 
 	net_open(&net, precision, 0, true); /* may skip the test */
+	tolerance = half_tolerance(net.device, tolerance);
 	got = malloc(20000 * sizeof(float));
 	x = images_of(&net);
 	loss = step(&net, NULL);
@@ -326,7 +327,7 @@ static void test_gradients(void **state)
 	check_gradients(DEVICE_FP32, 5e-5);
 }
 
-static void test_gradients_bf16(void **state)
+static void test_gradients_half(void **state)
 {
 	check_gradients(DEVICE_BF16, 0.2);
 }
@@ -370,7 +371,7 @@ static void test_repeats(void **state)
 	compare_trainings(DEVICE_FP32, false);
 }
 
-static void test_repeats_bf16(void **state)
+static void test_repeats_half(void **state)
 {
 	compare_trainings(DEVICE_BF16, false);
 }
@@ -456,7 +457,7 @@ static void test_learns(void **state)
 	check_learns(DEVICE_FP32);
 }
 
-static void test_learns_bf16(void **state)
+static void test_learns_half(void **state)
 {
 	check_learns(DEVICE_BF16);
 }
@@ -539,6 +540,7 @@ static void check_evaluation(enum device_precision precision, double tolerance)
 	struct net net;
 
 	net_open(&net, precision, 0, false);
+	tolerance = half_tolerance(net.device, tolerance);
 	check_logits(&net, DEVICE_VALUE, tolerance);
 	for (unsigned t = 0; t < 3; t++) {
 		struct device_hyper hyper = hyper_at(t);
@@ -559,7 +561,7 @@ static void test_evaluation(void **state)
 	check_evaluation(DEVICE_FP32, 1e-5);
 }
 
-static void test_evaluation_bf16(void **state)
+static void test_evaluation_half(void **state)
 {
 	check_evaluation(DEVICE_BF16, 0.05);
 }
@@ -567,7 +569,7 @@ static void test_evaluation_bf16(void **state)
 /* Bytes, floats and halves give the same normalised input; mirrored and with a fourth channel too. */
 static void test_input(void **state)
 {
-	struct device *device = open_cpu(DEVICE_FP32, 0);
+	struct device *device = open_device(DEVICE_FP32, 0);
 	struct device_params *params;
 	struct device_graph *graph;
 	struct device_value *input;
@@ -645,11 +647,8 @@ static void test_anomaly(void **state)
 	float bias[12] = {0};
 
 	memset(&net, 0, sizeof(net));
-	assert_int_equal(device_open("cpu",
-				     &(struct device_options){.precision = DEVICE_FP32,
-							      .detect_anomaly = true},
-				     &net.device, NULL),
-			 0);
+	net.device = open_device_with(
+		&(struct device_options){.precision = DEVICE_FP32, .detect_anomaly = true});
 	assert_int_equal(device_params_new(net.device, &net.params), 0);
 	declare(&net);
 	assert_int_equal(device_params_allocate(
@@ -671,12 +670,12 @@ static void test_anomaly(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gradients),	cmocka_unit_test(test_gradients_bf16),
-		cmocka_unit_test(test_repeats),		cmocka_unit_test(test_repeats_bf16),
+		cmocka_unit_test(test_gradients),	cmocka_unit_test(test_gradients_half),
+		cmocka_unit_test(test_repeats),		cmocka_unit_test(test_repeats_half),
 		cmocka_unit_test(test_sharing),		cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_learns),		cmocka_unit_test(test_learns_bf16),
+		cmocka_unit_test(test_learns),		cmocka_unit_test(test_learns_half),
 		cmocka_unit_test(test_micro_batches),	cmocka_unit_test(test_evaluation),
-		cmocka_unit_test(test_evaluation_bf16), cmocka_unit_test(test_input),
+		cmocka_unit_test(test_evaluation_half), cmocka_unit_test(test_input),
 		cmocka_unit_test(test_anomaly),
 	};
 

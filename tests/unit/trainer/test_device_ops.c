@@ -1,6 +1,6 @@
 /*
- * Every operation on the CPU device: forward against the naive reference, gradients of input and parameters against central
- * differences of the reference; in fp32, and in bf16 by the relative error of the norm where the CPU has it.
+ * Every operation of a device: forward against the naive reference, gradients of input and parameters against central
+ * differences of the reference; in fp32, and in 16 bits by the relative error of the norm where the device has them.
  */
 #include "test_device_reference.h"
 
@@ -356,12 +356,13 @@ static void check_running(struct fixture *f, double tolerance)
 
 static void check_case(const struct op_case *op, enum device_precision precision)
 {
-	struct fixture f = {.op = op, .device = open_cpu(precision, 0)};
+	struct fixture f = {.op = op, .device = open_device(precision, 0)};
 	double tolerance =
 		precision == DEVICE_FP32 ? 2e-5 : 8e-2; /* a ReLU at 0.003 may flip: sqrt(0.3 %) */
 	struct tensor y;
 	float *got;
 
+	tolerance = half_tolerance(f.device, tolerance);
 	make_tensors(&f, precision == DEVICE_BF16);
 	make_params(&f);
 	run(&f);
@@ -472,7 +473,7 @@ static void test_fp32(void **state)
 		check_case(&cases[i], DEVICE_FP32);
 }
 
-static void test_bf16(void **state)
+static void test_half(void **state)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		check_case(&cases[i], DEVICE_BF16);
@@ -482,7 +483,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fp32),
-		cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_half),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -222,13 +222,53 @@ double largest_error(const float *a, const double *b, size_t count)
 	return largest;
 }
 
-struct device *open_cpu(enum device_precision precision, unsigned threads)
+static const char *setting(const char *name, const char *fallback)
 {
-	struct device_options options = {.precision = precision, .threads = threads};
+	const char *value = getenv(name);
+
+	return value && *value ? value : fallback;
+}
+
+/* Index of the environment's choice among words; fails the test for another. */
+static unsigned choice(const char *name, const char *fallback, const char *const words[])
+{
+	const char *value = setting(name, fallback);
+	unsigned i = 0;
+
+	while (words[i] && strcmp(words[i], value))
+		i++;
+	if (!words[i])
+		fail_msg("%s=%s is not known", name, value);
+	return i;
+}
+
+/* What the environment makes of the precision that a test asks for; DEVICE_AUTO: the test is not meant. */
+static enum device_precision chosen_precision(enum device_precision asked)
+{
+	static const char *const words[] = {"any", "fp32", "bf16", "fp16", NULL};
+	enum device_precision chosen =
+		(enum device_precision)choice("DEVICE_TEST_PRECISION", "any", words);
+
+	if (chosen == DEVICE_AUTO)
+		return asked;
+	return (chosen == DEVICE_FP32) == (asked == DEVICE_FP32) ? chosen : DEVICE_AUTO;
+}
+
+struct device *open_device_with(const struct device_options *wanted)
+{
+	static const char *const fusions[] = {"auto", "none", "b", "c", NULL};
+	struct device_options options = *wanted;
 	struct device *device = NULL;
 	char error[DEVICE_ERROR_MAX];
-	int r = device_open("cpu", &options, &device, error);
+	int r;
 
+	options.precision = chosen_precision(wanted->precision);
+	if (options.precision == DEVICE_AUTO)
+		skip();
+	options.fusion = (enum device_fusion)choice("DEVICE_TEST_FUSION", "auto", fusions);
+	options.eager = options.eager || *setting("DEVICE_TEST_EAGER", "");
+	options.deterministic = true;
+	r = device_open(setting("DEVICE_TEST_BACKEND", "cpu"), &options, &device, error);
 	if (r == -ENOTSUP) {
 		print_message("skipped: %s\n", error);
 		skip();
@@ -236,6 +276,17 @@ struct device *open_cpu(enum device_precision precision, unsigned threads)
 	if (r < 0)
 		fail_msg("%s", error);
 	return device;
+}
+
+struct device *open_device(enum device_precision precision, unsigned threads)
+{
+	return open_device_with(
+		&(struct device_options){.precision = precision, .threads = threads});
+}
+
+double half_tolerance(const struct device *device, double tolerance)
+{
+	return device_info(device)->precision == DEVICE_FP16 ? tolerance / 2 : tolerance;
 }
 
 struct device_param *add_param(struct device_params *params, const char *name,

@@ -47,8 +47,15 @@ double largest_error(const float *a, const double *b, size_t count);
 /* A pseudo-random number from a counter (splitmix64), uniform in 0..1. */
 double uniform(uint64_t seed, uint64_t counter);
 
-/* Opens the CPU in a precision; skips the test when it has not got that. */
-struct device *open_cpu(enum device_precision precision, unsigned threads);
+/*
+ * Opens the device under test; skips the test when that has not got the precision. The environment chooses: DEVICE_TEST_BACKEND (cpu),
+ * DEVICE_TEST_PRECISION (fp32: only tests of fp32; bf16 or fp16: those of 16 bits, in it; any: all, as they ask for), DEVICE_TEST_FUSION, and DEVICE_TEST_EAGER
+ * (set: nothing is captured). Only kernels that repeat bit for bit are admitted.
+ */
+struct device *open_device(enum device_precision precision, unsigned threads);
+struct device *open_device_with(const struct device_options *options);
+/* A tolerance that was set for bf16: fp16, with three more bits, must do better. */
+double half_tolerance(const struct device *device, double tolerance);
 
 /* A store's parameter filled with values. */
 struct device_param *add_param(struct device_params *params, const char *name, enum device_param_kind kind, struct device_shape shape);

@@ -39,7 +39,7 @@ static void open_bench(struct bench *b, const struct device_optimizer_spec *opti
 	float *values = malloc(COUNT * sizeof(float));
 
 	memset(b, 0, sizeof(*b));
-	b->device = open_cpu(DEVICE_FP32, 0);
+	b->device = open_device(DEVICE_FP32, 0);
 	assert_int_equal(device_params_new(b->device, &b->params), 0);
 	b->weight[0] = declare(b, "w0", DEVICE_VECTOR, COUNT, 0, false);
 	b->weight[1] = declare(b, "w1", DEVICE_VECTOR, 33, 3, false);
@@ -333,7 +333,7 @@ static void check_loss_gradient(const struct loss_case *c, struct tensor *z, con
 
 static void check_loss(const struct loss_case *c)
 {
-	struct device *device = open_cpu(DEVICE_FP32, 0);
+	struct device *device = open_device(DEVICE_FP32, 0);
 	struct device_params *params;
 	struct device_graph *graph;
 	struct device_value *input;

@@ -191,7 +191,4 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 /* Queues one operation (execute.c). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
 
-/* Opens a GPU; as device_open(). */
-int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error);
-
 #endif
