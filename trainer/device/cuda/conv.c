@@ -36,6 +36,8 @@ static bool parts_fit(const struct conv_problem *problem)
 		return false;
 	if (adds && !forward)
 		return false;
+	if (problem->shortcut != CONV_NO_SHORTCUT && problem->epilogue != CONV_RELU_NORM)
+		return false;
 	switch (problem->epilogue) {
 	case CONV_STORE:
 		return !problem->residual;
@@ -44,8 +46,9 @@ static bool parts_fit(const struct conv_problem *problem)
 	case CONV_BIAS:
 		return forward && !(adds && problem->residual);
 	case CONV_ADD:
-	case CONV_RELU_NORM:
 		return problem->direction == CONV_DATA && !problem->residual;
+	case CONV_RELU_NORM:
+		return problem->direction == CONV_DATA;
 	}
 	return false;
 }
@@ -64,9 +67,10 @@ void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_
 						" dual-scale-bias-add-relu"};
 	static const char *const epilogues[] = {"", " statistics", " bias", " add", " relu-norm"};
 	static const char *const activations[] = {"", "-relu", "-gelu"};
+	static const char *const shortcuts[] = {"", "-shortcut", "-shortcut-norm"};
 	bool bias = problem->epilogue == CONV_BIAS;
 
-	snprintf(ret_text, size, "%s %ux%u/%u %u>%u %ux%u n%u %s%s%s%s%s%s%s",
+	snprintf(ret_text, size, "%s %ux%u/%u %u>%u %ux%u n%u %s%s%s%s%s%s%s%s",
 		 directions[problem->direction], problem->r, problem->s, problem->stride,
 		 problem->c, problem->k, problem->h, problem->w, problem->n,
 		 elements[problem->element],
@@ -76,7 +80,7 @@ void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_
 			 ? elements[problem->gradient]
 			 : "",
 		 prologues[problem->prologue], epilogues[problem->epilogue],
-		 bias && problem->residual ? "-add" : "",
+		 problem->residual ? "-add" : "", shortcuts[problem->shortcut],
 		 bias ? activations[problem->activation] : "");
 }
 
@@ -117,7 +121,10 @@ uint64_t conv_problem_bytes(const struct conv_problem *problem)
 		break;
 	case CONV_RELU_NORM:
 		vectors += 9 * sizeof(float) * problem->c;
-		bytes += x;
+		bytes += x * (1 + problem->residual);
+		bytes += problem->shortcut != CONV_NO_SHORTCUT ? x : 0;
+		if (problem->shortcut == CONV_SHORTCUT_NORM)
+			vectors += 9 * sizeof(float) * problem->c;
 		break;
 	}
 	return bytes + vectors;
@@ -130,6 +137,7 @@ const char *conv_arguments_missing(const struct conv_problem *problem,
 	bool dual = problem->prologue == CONV_DUAL_SCALE_BIAS_ADD_RELU;
 	bool statistics = problem->epilogue == CONV_STATISTICS;
 	bool norm = problem->epilogue == CONV_RELU_NORM;
+	bool norm2 = problem->shortcut == CONV_SHORTCUT_NORM;
 	const struct {
 		const char *name;
 		const void *pointer;
@@ -158,6 +166,17 @@ const char *conv_arguments_missing(const struct conv_problem *problem,
 		{"a", arguments->a, norm},
 		{"b", arguments->b, norm},
 		{"d", arguments->d, norm},
+		{"shortcut", arguments->shortcut, problem->shortcut == CONV_SHORTCUT},
+		{"raw2", arguments->raw2, norm2},
+		{"mean2", arguments->mean2, norm2},
+		{"deviation2", arguments->deviation2, norm2},
+		{"gamma2", arguments->gamma2, norm2},
+		{"beta2", arguments->beta2, norm2},
+		{"dgamma2", arguments->dgamma2, norm2},
+		{"dbeta2", arguments->dbeta2, norm2},
+		{"a2", arguments->a2, norm2},
+		{"b2", arguments->b2, norm2},
+		{"d2", arguments->d2, norm2},
 	};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)

@@ -40,11 +40,19 @@ enum conv_epilogue {
 	CONV_BIAS,       /* forward: y = activation(y + bias_k [+ residual_y]); bias fp32 [k]; for evaluation */
 	CONV_ADD,        /* data: dx + residual */
 	/*
-	 * data: with g = dx, the gradient of relu(batch norm(raw)): dz = g where gamma (raw - mean) deviation + beta > 0, else 0, is stored
-	 * instead of dx; with M = n h w, dbeta = sum dz, dgamma = sum dz (raw - mean) deviation, and the gradient of raw is a dz + b raw + c
-	 * for a = gamma deviation, b = -a deviation dgamma / M, c = -a dbeta / M - b mean. All vectors fp32 [c].
+	 * data: with g = dx [+ residual], the gradient of relu(batch norm(raw) [+ shortcut]): dz = g where gamma (raw - mean) deviation + beta
+	 * [+ shortcut] > 0, else 0, is stored instead of dx; with M = n h w, dbeta = sum dz, dgamma = sum dz (raw - mean) deviation, and
+	 * the gradient of raw is a dz + b raw + c for a = gamma deviation, b = -a deviation dgamma / M, c = -a dbeta / M - b mean. All
+	 * vectors fp32 [c]. cuDNN 9.19 has it in fp16, with a residual or shortcut for stride 1 alone.
 	 */
 	CONV_RELU_NORM,
+};
+
+/* What was added to the norm before its ReLU: CONV_RELU_NORM at the end of a residual block. dz is its gradient too. */
+enum conv_shortcut {
+	CONV_NO_SHORTCUT,
+	CONV_SHORTCUT,      /* shortcut, as it was added */
+	CONV_SHORTCUT_NORM, /* the norm of raw2: gamma2 (raw2 - mean2) deviation2 + beta2; of it dgamma2, dbeta2, a2, b2, d2 are made as well */
 };
 
 /* Everything that a plan depends on; comparable with memcmp after conv_problem_init(). */
@@ -53,10 +61,11 @@ struct conv_problem {
 	enum conv_prologue prologue;
 	enum conv_epilogue epilogue;
 	enum device_activation activation; /* of CONV_BIAS */
-	bool residual;                     /* CONV_BIAS adds one */
+	bool residual;                     /* CONV_BIAS adds one to the result, CONV_RELU_NORM to the gradient before the ReLU's */
+	enum conv_shortcut shortcut;       /* of CONV_RELU_NORM */
 	bool deterministic;                /* admit only engines that repeat bit for bit */
 	enum cuda_element element;         /* of x, w, y, dx, dy and the prologue's vectors */
-	enum cuda_element gradient;        /* of dw */
+	enum cuda_element gradient;        /* of dw; cuDNN computes it in `element` only */
 	uint32_t n, h, w, c;               /* of x */
 	uint32_t k, r, s;
 	uint32_t stride, pad;
@@ -84,6 +93,10 @@ struct conv_arguments {
 	const void *raw;             /* [n][h][w][c] CONV_RELU_NORM */
 	const float *mean, *deviation, *gamma, *beta; /* [c] CONV_RELU_NORM; deviation = 1 / sqrt(variance + epsilon) */
 	float *dgamma, *dbeta, *a, *b, *d; /* [c] CONV_RELU_NORM; d is the c of its formula */
+	const void *shortcut;        /* [n][h][w][c] CONV_SHORTCUT */
+	const void *raw2;            /* [n][h][w][c] CONV_SHORTCUT_NORM, and the following */
+	const float *mean2, *deviation2, *gamma2, *beta2;
+	float *dgamma2, *dbeta2, *a2, *b2, *d2;
 	void *workspace;
 };
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OPERATIONS 12
+#define OPERATIONS 16
 
 struct builder {
 	struct backend *backend;
@@ -318,48 +318,123 @@ static void forward(struct builder *builder)
 		bias_epilogue(builder, raw, y);
 }
 
-/* The vectors of a norm whose raw input is `raw` and whose output's gradient is dz. */
-static void norm_backward(struct builder *builder, descriptor g, descriptor dz)
+/* A batch norm whose output was rectified: offsets of its pointers in struct conv_arguments. */
+static const struct norm {
+	size_t raw, mean, deviation, gamma, beta, dgamma, dbeta, a, b, d;
+} norms[] = {
+#define NORM(suffix)                                                                               \
+	{                                                                                          \
+		offsetof(struct conv_arguments, raw##suffix),                                      \
+			offsetof(struct conv_arguments, mean##suffix),                             \
+			offsetof(struct conv_arguments, deviation##suffix),                        \
+			offsetof(struct conv_arguments, gamma##suffix),                            \
+			offsetof(struct conv_arguments, beta##suffix),                             \
+			offsetof(struct conv_arguments, dgamma##suffix),                           \
+			offsetof(struct conv_arguments, dbeta##suffix),                            \
+			offsetof(struct conv_arguments, a##suffix),                                \
+			offsetof(struct conv_arguments, b##suffix),                                \
+			offsetof(struct conv_arguments, d##suffix)                                 \
+	}
+	NORM(),
+	NORM(2),
+};
+
+/* What the norm read, on the graph. */
+struct norm_inputs {
+	descriptor raw, mean, deviation, gamma;
+};
+
+/* gamma (raw - mean) deviation + beta, in the steps that the pattern has. */
+static descriptor norm_output(struct builder *builder, const struct norm *norm,
+			      struct norm_inputs *ret_inputs)
 {
-	struct backend *backend = builder->backend;
-	uint32_t width = builder->problem->c;
-	struct dims dims = dims_x(builder->problem), vector = channels(width);
+	struct dims dims = dims_x(builder->problem), vector = channels(builder->problem->c);
 	cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	descriptor raw = MEMORY(builder, dims, builder->element, raw);
-	descriptor mean = MEMORY(builder, vector, type, mean);
-	descriptor deviation = MEMORY(builder, vector, type, deviation);
-	descriptor gamma = MEMORY(builder, vector, type, gamma);
-	descriptor beta = MEMORY(builder, vector, type, beta);
+	descriptor raw = in_memory(builder, dims, builder->element, norm->raw);
+	descriptor mean = in_memory(builder, vector, type, norm->mean);
+	descriptor deviation = in_memory(builder, vector, type, norm->deviation);
+	descriptor gamma = in_memory(builder, vector, type, norm->gamma);
+	descriptor beta = in_memory(builder, vector, type, norm->beta);
 	descriptor centred = within(builder, dims, type), normal = within(builder, dims, type);
 	descriptor scaled = within(builder, dims, type), output = within(builder, dims, type);
-	descriptor made;
 
 	pointwise(builder, CUDNN_POINTWISE_ADD, raw, mean, -1, centred);
 	pointwise(builder, CUDNN_POINTWISE_MUL, centred, deviation, 1, normal);
 	pointwise(builder, CUDNN_POINTWISE_MUL, normal, gamma, 1, scaled);
 	pointwise(builder, CUDNN_POINTWISE_ADD, scaled, beta, 1, output);
-	relu_backward(builder, g, output, dz);
-	made = backend_new(backend, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+	*ret_inputs = (struct norm_inputs){raw, mean, deviation, gamma};
+	return output;
+}
+
+/* Sums over dz, and what they make of the norm. */
+static void norm_backward(struct builder *builder, const struct norm *norm,
+			  const struct norm_inputs *inputs, descriptor dz)
+{
+	struct backend *backend = builder->backend;
+	descriptor made = backend_new(backend, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+	cudnnDataType_t type = CUDNN_DATA_FLOAT;
+	const struct {
+		cudnnBackendAttributeName_t name;
+		descriptor value;
+	} given[] = {
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, inputs->raw},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, dz},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, inputs->mean},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, inputs->deviation},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, inputs->gamma},
+	};
+	const struct {
+		cudnnBackendAttributeName_t name;
+		size_t offset;
+	} made_of_it[] = {
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, norm->dgamma},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, norm->dbeta},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, norm->a},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, norm->b},
+		{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, norm->d},
+	};
+
 	backend_set(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC,
 		    CUDNN_TYPE_DATA_TYPE, 1, &type);
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, raw);
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, dz);
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
-			       deviation);
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC,
-			       gamma);
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
-			       MEMORY(builder, vector, type, dgamma));
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
-			       MEMORY(builder, vector, type, dbeta));
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
-			       MEMORY(builder, vector, type, a));
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
-			       MEMORY(builder, vector, type, b));
-	backend_set_descriptor(backend, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS,
-			       MEMORY(builder, vector, type, d));
+	for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+		backend_set_descriptor(backend, made, given[i].name, given[i].value);
+	for (size_t i = 0; i < sizeof(made_of_it) / sizeof(made_of_it[0]); i++)
+		backend_set_descriptor(backend, made, made_of_it[i].name,
+				       in_memory(builder, channels(builder->problem->c), type,
+						 made_of_it[i].offset));
 	add(builder, made, "backward of the norm's weights");
+}
+
+/* g [+ residual], where the ReLU was open, becomes dz. */
+static void relu_norm(struct builder *builder, descriptor g, descriptor dz)
+{
+	const struct conv_problem *problem = builder->problem;
+	struct dims dims = dims_x(problem);
+	struct norm_inputs inputs, inputs2;
+	descriptor output, other = NULL;
+
+	if (problem->residual) {
+		descriptor sum = within(builder, dims, CUDNN_DATA_FLOAT);
+
+		pointwise(builder, CUDNN_POINTWISE_ADD, g,
+			  MEMORY(builder, dims, builder->element, residual), 1, sum);
+		g = sum;
+	}
+	output = norm_output(builder, &norms[0], &inputs);
+	if (problem->shortcut == CONV_SHORTCUT)
+		other = MEMORY(builder, dims, builder->element, shortcut);
+	if (problem->shortcut == CONV_SHORTCUT_NORM)
+		other = norm_output(builder, &norms[1], &inputs2);
+	if (other) {
+		descriptor sum = within(builder, dims, CUDNN_DATA_FLOAT);
+
+		pointwise(builder, CUDNN_POINTWISE_ADD, output, other, 1, sum);
+		output = sum;
+	}
+	relu_backward(builder, g, output, dz);
+	norm_backward(builder, &norms[0], &inputs, dz);
+	if (problem->shortcut == CONV_SHORTCUT_NORM)
+		norm_backward(builder, &norms[1], &inputs2, dz);
 }
 
 static void data_gradient(struct builder *builder)
@@ -377,7 +452,7 @@ static void data_gradient(struct builder *builder)
 		pointwise(builder, CUDNN_POINTWISE_ADD, g,
 			  MEMORY(builder, dims, builder->element, residual), 1, dx);
 	if (problem->epilogue == CONV_RELU_NORM)
-		norm_backward(builder, g, dx);
+		relu_norm(builder, g, dx);
 }
 
 static void weight_gradient(struct builder *builder)

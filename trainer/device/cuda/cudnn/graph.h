@@ -10,7 +10,7 @@
 
 #include "cudnn/backend.h"
 
-#define CONV_OPERANDS 16 /* in memory, at most */
+#define CONV_OPERANDS 24 /* in memory, at most */
 
 struct conv_operands {
 	int64_t ids[CONV_OPERANDS];

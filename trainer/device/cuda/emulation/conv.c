@@ -25,13 +25,20 @@ struct conv_work {
 
 static _Thread_local char failure[256];
 
+static float load(enum cuda_element element, const void *from, size_t index)
+{
+	float value;
+
+	elements_to_floats(element, (const char *)from + index * cuda_element_size(element), &value,
+			   1);
+	return value;
+}
+
 /* plan->x: what the prologue makes of x. */
 static void prologue(const struct conv_plan *plan, const struct conv_arguments *arguments)
 {
 	const struct conv_problem *problem = &plan->problem;
 	enum cuda_element element = problem->element;
-	size_t size = cuda_element_size(element);
-	const char *residual = arguments->residual;
 	bool adds = problem->prologue >= CONV_SCALE_BIAS_ADD_RELU;
 
 	elements_to_floats(element, arguments->x, plan->x, plan->x_count);
@@ -39,23 +46,15 @@ static void prologue(const struct conv_plan *plan, const struct conv_arguments *
 		return;
 	for (size_t i = 0; i < plan->x_count; i++) {
 		size_t c = i % problem->c;
-		float scale, bias, value, other, scale2 = 1, bias2 = 0;
+		float value = plan->x[i] * load(element, arguments->scale, c) +
+			      load(element, arguments->bias, c);
 
-		elements_to_floats(element, (const char *)arguments->scale + c * size, &scale, 1);
-		elements_to_floats(element, (const char *)arguments->bias + c * size, &bias, 1);
-		value = plan->x[i] * scale + bias;
-		if (adds) {
-			elements_to_floats(element, residual + i * size, &other, 1);
-			if (problem->prologue == CONV_DUAL_SCALE_BIAS_ADD_RELU) {
-				elements_to_floats(element,
-						   (const char *)arguments->scale2 + c * size,
-						   &scale2, 1);
-				elements_to_floats(element,
-						   (const char *)arguments->bias2 + c * size,
-						   &bias2, 1);
-			}
-			value += other * scale2 + bias2;
-		}
+		if (problem->prologue == CONV_SCALE_BIAS_ADD_RELU)
+			value += load(element, arguments->residual, i);
+		if (problem->prologue == CONV_DUAL_SCALE_BIAS_ADD_RELU)
+			value += load(element, arguments->residual, i) *
+					 load(element, arguments->scale2, c) +
+				 load(element, arguments->bias2, c);
 		/* not fmaxf: NaN must get through */
 		plan->x[i] = element_round(element, value < 0 ? 0 : value);
 	}
@@ -66,14 +65,11 @@ static void prologue(const struct conv_plan *plan, const struct conv_arguments *
 /* [k][r s c] -> [r s c][k] */
 static void transpose_weights(const struct conv_plan *plan, const void *w)
 {
-	const struct conv_problem *problem = &plan->problem;
-	size_t inner = plan->w_count / problem->k, size = cuda_element_size(problem->element);
+	size_t width = plan->problem.k, inner = plan->w_count / width;
 
-	for (size_t k = 0; k < problem->k; k++)
+	for (size_t k = 0; k < width; k++)
 		for (size_t i = 0; i < inner; i++)
-			elements_to_floats(problem->element,
-					   (const char *)w + (k * inner + i) * size,
-					   &plan->w[i * problem->k + k], 1);
+			plan->w[i * width + k] = load(plan->problem.element, w, k * inner + i);
 }
 
 /* One position of y and one of the window, and the position of x that they meet at. */
@@ -185,18 +181,13 @@ static float activate(enum device_activation activation, float z)
 static void add_bias(const struct conv_plan *plan, const struct conv_arguments *arguments)
 {
 	const struct conv_problem *problem = &plan->problem;
-	size_t size = cuda_element_size(problem->element);
 
 	for (size_t i = 0; i < plan->y_count; i++) {
-		float residual = 0;
+		float z = plan->y[i] + arguments->channel_bias[i % problem->k];
 
 		if (problem->residual)
-			elements_to_floats(problem->element,
-					   (const char *)arguments->residual + i * size, &residual,
-					   1);
-		plan->y[i] =
-			activate(problem->activation,
-				 plan->y[i] + arguments->channel_bias[i % problem->k] + residual);
+			z += load(problem->element, arguments->residual, i);
+		plan->y[i] = activate(problem->activation, z);
 	}
 }
 
@@ -215,47 +206,75 @@ static void run_forward(const struct conv_plan *plan, const struct conv_argument
 
 static void add_residual(const struct conv_plan *plan, const void *residual)
 {
-	size_t size = cuda_element_size(plan->problem.element);
-
-	for (size_t i = 0; i < plan->x_count; i++) {
-		float other;
-
-		elements_to_floats(plan->problem.element, (const char *)residual + i * size, &other,
-				   1);
-		plan->x[i] += other;
-	}
+	for (size_t i = 0; i < plan->x_count; i++)
+		plan->x[i] += load(plan->problem.element, residual, i);
 }
 
-/* plan->x: dx becomes dz, with its sums and what they make of the norm. */
-static void relu_norm(const struct conv_plan *plan, const struct conv_arguments *arguments)
+/* A batch norm whose output was rectified, backwards. */
+struct norm {
+	const void *raw;			      /* [n][h][w][c] of element */
+	const float *mean, *deviation, *gamma, *beta; /* [c] */
+	float *dgamma, *dbeta, *a, *b, *d;	      /* [c] */
+};
+
+/* (raw - mean) deviation */
+static float normal(const struct norm *norm, enum cuda_element element, size_t index, size_t c)
 {
-	enum cuda_element element = plan->problem.element;
-	size_t channels = plan->problem.c, size = cuda_element_size(element);
+	return (load(element, norm->raw, index) - norm->mean[c]) * norm->deviation[c];
+}
+
+/* Sums over plan->x, which is dz, and what they make of the norm. */
+static void norm_backward(const struct conv_plan *plan, const struct norm *norm)
+{
+	size_t channels = plan->problem.c;
 	double count = (double)(plan->x_count / channels);
 
 	for (size_t c = 0; c < channels; c++) {
 		double dbeta = 0, dgamma = 0, a, b;
 
 		for (size_t i = c; i < plan->x_count; i += channels) {
-			float raw, normal;
-
-			elements_to_floats(element, (const char *)arguments->raw + i * size, &raw,
-					   1);
-			normal = (raw - arguments->mean[c]) * arguments->deviation[c];
-			if (!(arguments->gamma[c] * normal + arguments->beta[c] > 0))
-				plan->x[i] = 0;
-			plan->x[i] = element_round(element, plan->x[i]);
 			dbeta += plan->x[i];
-			dgamma += (double)plan->x[i] * normal;
+			dgamma += (double)plan->x[i] * normal(norm, plan->problem.element, i, c);
 		}
-		a = (double)arguments->gamma[c] * arguments->deviation[c];
-		b = -a * arguments->deviation[c] * dgamma / count;
-		arguments->dbeta[c] = (float)dbeta;
-		arguments->dgamma[c] = (float)dgamma;
-		arguments->a[c] = (float)a;
-		arguments->b[c] = (float)b;
-		arguments->d[c] = (float)(-a * dbeta / count - b * arguments->mean[c]);
+		a = (double)norm->gamma[c] * norm->deviation[c];
+		b = -a * norm->deviation[c] * dgamma / count;
+		norm->dbeta[c] = (float)dbeta;
+		norm->dgamma[c] = (float)dgamma;
+		norm->a[c] = (float)a;
+		norm->b[c] = (float)b;
+		norm->d[c] = (float)(-a * dbeta / count - b * norm->mean[c]);
 	}
+}
+
+/* plan->x: dx [+ residual] becomes dz. */
+static void relu_norm(const struct conv_plan *plan, const struct conv_arguments *arguments)
+{
+	const struct conv_problem *problem = &plan->problem;
+	enum cuda_element element = problem->element;
+	const struct norm norm = {
+		arguments->raw,	 arguments->mean,   arguments->deviation, arguments->gamma,
+		arguments->beta, arguments->dgamma, arguments->dbeta,	  arguments->a,
+		arguments->b,	 arguments->d,
+	};
+	const struct norm norm2 = {
+		arguments->raw2,  arguments->mean2,   arguments->deviation2, arguments->gamma2,
+		arguments->beta2, arguments->dgamma2, arguments->dbeta2,     arguments->a2,
+		arguments->b2,	  arguments->d2,
+	};
+
+	for (size_t i = 0; i < plan->x_count; i++) {
+		size_t c = i % problem->c;
+		float z = norm.gamma[c] * normal(&norm, element, i, c) + norm.beta[c];
+
+		if (problem->shortcut == CONV_SHORTCUT)
+			z += load(element, arguments->shortcut, i);
+		if (problem->shortcut == CONV_SHORTCUT_NORM)
+			z += norm2.gamma[c] * normal(&norm2, element, i, c) + norm2.beta[c];
+		plan->x[i] = z > 0 ? element_round(element, plan->x[i]) : 0;
+	}
+	norm_backward(plan, &norm);
+	if (problem->shortcut == CONV_SHORTCUT_NORM)
+		norm_backward(plan, &norm2);
 }
 
 static void run_data(const struct conv_plan *plan, const struct conv_arguments *arguments)
@@ -266,7 +285,7 @@ static void run_data(const struct conv_plan *plan, const struct conv_arguments *
 	elements_to_floats(element, arguments->w, plan->w, plan->w_count);
 	memset(plan->x, 0, plan->x_count * sizeof(float));
 	for_each_tap(plan, tap_data);
-	if (plan->problem.epilogue == CONV_ADD)
+	if (plan->problem.epilogue == CONV_ADD || plan->problem.residual)
 		add_residual(plan, arguments->residual);
 	if (plan->problem.epilogue == CONV_RELU_NORM)
 		relu_norm(plan, arguments);
