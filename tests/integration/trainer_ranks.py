@@ -1,0 +1,257 @@
+"""The trainer on several ranks: the losses of one rank, each sample once, resuming at another number, and failures that end all."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+MPIRUN = os.environ.get("MPIRUN") or shutil.which("mpirun")
+TRAINER = os.environ["TRAINER"]
+STEPS = 34
+
+RECIPE = """
+[data]
+train = {folder}/train.pimg
+val = {folder}/val.pimg
+batch_size = 12
+val_batch_size = 10
+pipeline = random_crop(48, padding=2) hflip(0.5)
+val_pipeline = resize(48)
+[model]
+name = resnet_cifar
+depth = 8
+bn_sync = yes
+[optim]
+lr = 0.01
+[train]
+epochs = 2
+seed = 4
+threads = 1
+precision = fp32
+label_smoothing = 0.1
+ema = 0.9
+[log]
+interval = 1
+samples = yes
+"""
+
+
+# Seconds that mpirun lets ranks be before it sends SIGTERM, and then before SIGKILL; it always waits as long.
+PATIENCE = "OMPI_MCA_odls_base_sigkill_timeout"
+
+
+def send(process, number, ranks):
+    """Sends a signal to the last so many ranks of an mpirun, and waits until all have ended. Returns what they said."""
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+        for child in file.read().split()[-ranks:]:
+            os.kill(int(child), number)
+    return process.communicate(timeout=60)[0]
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = cls.temporary.name
+        images = os.path.join(cls.folder, "images")
+        subprocess.run([os.environ["SHAPES"], images, "--count", "258"], check=True, stdout=subprocess.DEVNULL)
+        for part in ("train", "val"):
+            subprocess.run(
+                [os.environ["PACKIMG"], "convert", f"{images}/{part}", "-o", f"{cls.folder}/{part}.pimg", "--quiet"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        cls.recipe = os.path.join(cls.folder, "tiny.ini")
+        with open(cls.recipe, "w") as file:
+            file.write(RECIPE.format(folder=cls.folder))
+        cls.expect(cls, cls.run_ranks(cls, 1, "one"), 0)
+        cls.one = cls.steps(cls, "one")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def start(self, ranks, name, *arguments, last=(), patience=1):
+        """last: arguments that the last rank alone is given."""
+        command = [TRAINER, self.recipe, "--output", f"{self.folder}/{name}", *arguments]
+        line = [MPIRUN, "-n", str(ranks), *command]
+        if last:
+            line = [MPIRUN, "-n", str(ranks - 1), *command, ":", "-n", "1", *command, *last]
+        environment = {**os.environ, PATIENCE: str(patience)}
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+    def run_ranks(self, *arguments, **keys):
+        process = Ranks.start(self, *arguments, patience=0, **keys)
+        return process.communicate(timeout=100)[0], process.returncode
+
+    def expect(self, done, status, *words):
+        said, returned = done
+        assert returned == status, f"status {returned}, expected {status}:\n{said}"
+        for word in words:
+            assert word in said, f"{word!r} was not said, but:\n{said}"
+
+    def lines(self, name, file="log.jsonl", event=None):
+        with open(f"{self.folder}/{name}/{file}") as lines:
+            entries = [json.loads(line) for line in lines]
+        return [entry for entry in entries if event in (None, entry["event"])]
+
+    def steps(self, name):
+        return Ranks.lines(self, name, event="step")
+
+    def apart(self, name):
+        """How far each step's loss is from that of one rank, as a share of it."""
+        steps = self.steps(name)
+        self.assertEqual([step["step"] for step in steps], list(range(1, STEPS + 1)))
+        return [abs(a["loss"] / b["loss"] - 1) for a, b in zip(steps, self.one)]
+
+    def check_like_one(self, name):
+        # Measured: 6e-8, and the statistics of shares instead of the batch's, the mildest mistake, are more than 1e-3 off.
+        apart = self.apart(name)
+        self.assertLess(max(apart[:5]), 1e-6)
+        self.assertLess(max(apart), 1e-4)
+        for a, b in zip(self.lines(name, event="eval"), self.lines("one", event="eval"), strict=True):
+            self.assertEqual(a["samples"], 40)
+            self.assertLess(abs(a["loss"] / b["loss"] - 1), 1e-4)
+        self.assertEqual(self.samples(name), self.samples("one"))
+
+    def samples(self, name):
+        return [line["samples"] for line in self.lines(name, "samples.jsonl")]
+
+    def wait_for_step(self, name, process, step):
+        path = f"{self.folder}/{name}/log.jsonl"
+        for _ in range(10000):
+            if os.path.exists(path) and any(line["step"] >= step for line in self.lines_so_far(path)):
+                return
+            self.assertIsNone(process.poll(), "the ranks have ended")
+            time.sleep(0.003)
+        self.fail(f"step {step} does not come")
+
+    def lines_so_far(self, path):
+        with open(path) as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def test_like_one_rank(self):
+        """40 samples of evaluation do not divide by 3."""
+        for ranks in (2, 3, 4):
+            with self.subTest(ranks=ranks):
+                self.expect(self.run_ranks(ranks, f"like{ranks}"), 0, f"ranks    {ranks}, each with {12 // ranks} images")
+                self.check_like_one(f"like{ranks}")
+                self.assertEqual(self.lines(f"like{ranks}")[0]["ranks"], ranks)
+                with open(f"{self.folder}/like{ranks}/summary.json") as file:
+                    summary = json.load(file)
+                self.assertEqual((summary["images"], summary["val_samples"]), (STEPS * 12, 40))
+
+    def test_each_sample_once(self):
+        """What an epoch leaves over is less than a batch."""
+        batches = self.samples("one")
+        self.assertEqual(len(batches), STEPS)
+        for epoch in (batches[:17], batches[17:]):
+            taken = [sample for batch in epoch for sample in batch]
+            self.assertEqual(len(taken), 204)
+            self.assertEqual(len(set(taken)), 204)
+            self.assertLess(max(taken), 210)
+        self.assertNotEqual(batches[0], batches[17])
+
+    def test_resumes_with_another_number(self):
+        """4 ranks, killed; then 1, stopped; then 3."""
+        process = self.start(4, "moved", "checkpoint.every_steps=5", patience=0)
+        self.wait_for_step("moved", process, 7)
+        send(process, signal.SIGKILL, 4)
+        self.assertLess(len(self.steps("moved")), STEPS)
+        process = self.start(1, "moved", "--resume")
+        self.wait_for_step("moved", process, 8)
+        send(process, signal.SIGTERM, 1)
+        self.assertLess(len(self.steps("moved")), STEPS)
+        self.expect(self.run_ranks(3, "moved", "--resume"), 0, "resumed at step")
+        self.check_like_one("moved")
+
+    def test_norms_of_their_own(self):
+        """Without bn_sync it is another training, evaluated with rank 0's statistics: the same bits each time, also when a rank is stopped."""
+        self.expect(self.run_ranks(2, "local", "model.bn_sync=no"), 0)
+        self.assertGreater(max(self.apart("local")), 1e-3)
+        self.assertEqual([line["samples"] for line in self.lines("local", event="eval")], [40, 40])
+        process = self.start(2, "stopped", "model.bn_sync=no")
+        self.wait_for_step("stopped", process, 3)
+        self.expect((send(process, signal.SIGTERM, 1), process.returncode), 3, "--resume continues")
+        self.assertEqual(self.lines("stopped")[-1]["outcome"], "stopped")
+        self.assertLess(len(self.steps("stopped")), STEPS)
+        self.expect(self.run_ranks(2, "stopped", "--resume", "model.bn_sync=no"), 0, "resumed at step")
+        for event in ("step", "eval"):
+            self.assertEqual(*([line["loss_hex"] for line in self.lines(name, event=event)] for name in ("local", "stopped")))
+        with open(f"{self.folder}/local/model.safetensors", "rb") as a, open(f"{self.folder}/stopped/model.safetensors", "rb") as b:
+            self.assertEqual(a.read(), b.read())
+
+    def test_whitened(self):
+        """The first layer comes from the whole first batch, not from a rank's share of it."""
+        settings = ("model.name=speednet", "model.width=0.25", "train.epochs=0.2")
+        for ranks in (1, 4):
+            self.expect(self.run_ranks(ranks, f"white{ranks}", *settings), 0)
+        a, b = self.steps("white1"), self.steps("white4")
+        self.assertLess(abs(a[0]["loss"] / b[0]["loss"] - 1), 1e-6)
+
+    def test_refusals(self):
+        for ranks, words, arguments in (
+            (5, "data.batch_size = 12 does not divide by 5 ranks", ()),
+            (2, "did you mean data.batch_size?", ("data.bathc_size=3",)),
+            (2, "/nonexistent.pimg", ("data.train=/nonexistent.pimg",)),
+        ):
+            with self.subTest(words=words):
+                done = self.run_ranks(ranks, "refused", *arguments)
+                self.expect(done, 1, words)
+                self.assertEqual(len(re.findall("^trainer: ", done[0], re.M)), 1, done[0])
+
+    def test_failing_rank(self):
+        """Whoever fails, all end, with one reason."""
+        self.expect(
+            self.run_ranks(3, "unreachable", last=("--socket", "/nonexistent/socket")),
+            1,
+            "trainer: rank 2 of 3 on ",
+            "/nonexistent/socket",
+        )
+        with open(f"{self.folder}/train.pimg", "rb") as file:
+            bytes_ = bytearray(file.read())
+        middle = len(bytes_) // 2
+        for i in range(middle, middle + 100):
+            bytes_[i] ^= 0xFF
+        with open(f"{self.folder}/damaged.pimg", "wb") as file:
+            file.write(bytes_)
+        done = self.run_ranks(2, "damaged", f"data.train={self.folder}/damaged.pimg", "data.bad=fail")
+        self.assertNotEqual(done[1], 0)
+        self.assertRegex(done[0], r"trainer: rank [01] of 2: step \d+: feed: .*damaged")
+        done = self.run_ranks(2, "diverged", "optim.lr=1000")
+        self.assertNotEqual(done[1], 0)
+        self.assertEqual(len(re.findall("training has diverged", done[0])), 1, done[0])
+
+    def test_killed_rank(self):
+        process = self.start(2, "killed", "train.epochs=1000", patience=0)
+        self.wait_for_step("killed", process, 5)
+        send(process, signal.SIGKILL, 1)
+        self.assertNotEqual(process.returncode, 0)
+
+    def test_interrupted(self):
+        """Ctrl-C, of which mpirun makes SIGTERM."""
+        process = self.start(2, "interrupted", "train.epochs=1000")
+        self.wait_for_step("interrupted", process, 5)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[0]
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("--resume continues", said)
+        last = self.lines("interrupted")[-1]
+        self.assertEqual(last["outcome"], "stopped")
+        self.assertTrue(os.path.exists(f"{self.folder}/interrupted/checkpoint-{last['step']:08}.safetensors"))
+
+
+if __name__ == "__main__":
+    if not MPIRUN:
+        print("skipped: mpirun was not found (openmpi-bin)")
+        sys.exit(77)
+    if os.environ.get("HAVE_MPI") != "1":
+        print("skipped: the trainer was built without MPI")
+        sys.exit(77)
+    unittest.main()
