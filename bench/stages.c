@@ -6,6 +6,7 @@
 #include "layout.h"
 #include "plan.h"
 #include "side.h"
+#include "ticks.h"
 #include "transform.h"
 
 #include <errno.h>
@@ -25,8 +26,7 @@ enum {
 };
 
 const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512bw", "avx512", "libjpeg-turbo"};
-const char *const stage_names[STAGE_COUNT] = {"entropy", "decode", "crop",
-					      "store",	 "image",  "coefficients"};
+const char *const stage_names[STAGE_COUNT] = {"entropy", "decode", "crop", "image", "coefficients"};
 
 static int fail(struct packimg_error *error, const char *text)
 {
@@ -126,7 +126,6 @@ struct worker {
 	struct jpeg_baseline *baseline;
 	struct transform *transform;
 	struct transform_scratch *scratch;
-	struct transform_times inside;
 	uint8_t *outputs;
 	size_t output_size;
 	double share; /* sum of turbo_entropy's */
@@ -180,8 +179,8 @@ static int own_decode(struct worker *worker, const struct crop *crop, uint32_t n
 static int own_crop(struct worker *worker, const struct crop *crop, uint32_t number)
 {
 	return transform_apply(worker->transform, worker->scratch, &crop->sample, SEED, 0,
-			       worker->outputs + number % OUTPUTS * worker->output_size,
-			       &worker->inside, NULL);
+			       worker->outputs + number % OUTPUTS * worker->output_size, NULL,
+			       NULL);
 }
 
 static int their_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
@@ -216,7 +215,6 @@ static void measure(struct worker *worker, enum stage stage, stage_work work)
 	double begin = 0;
 
 	for (unsigned pass = 0; pass < 2; pass++) {
-		worker->inside = (struct transform_times){0};
 		worker->share = 0;
 		begin = cpu_us();
 		for (uint32_t i = 0; i < crops->count && !times->error[0]; i++) {
@@ -243,8 +241,10 @@ static int worker_init(struct worker *worker)
 	if (r < 0)
 		return r;
 	transform_shape(worker->transform, 0, &shape);
-	worker->output_size = shape.sample_size;
-	worker->outputs = calloc(OUTPUTS, shape.sample_size);
+	/* As in the daemon: samples begin with a line, and its threads have chosen their clock. */
+	worker->output_size = (shape.sample_size + 63) / 64 * 64;
+	worker->outputs = aligned_alloc(64, OUTPUTS * worker->output_size);
+	ticks_init();
 	return worker->outputs ? 0 : -ENOMEM;
 }
 
@@ -260,12 +260,6 @@ static void run_own(struct worker *worker)
 	measure(worker, STAGE_ENTROPY, own_entropy);
 	measure(worker, STAGE_DECODE, own_decode);
 	measure(worker, STAGE_CROP, own_crop);
-
-	/* Its own clock also runs while others do: only its proportions count. */
-	double all = (double)(worker->inside.decode + worker->inside.resize + worker->inside.store);
-
-	worker->times->us[STAGE_STORE] =
-		worker->times->us[STAGE_CROP] * (double)worker->inside.store / all;
 }
 
 static void run_turbo(struct worker *worker)

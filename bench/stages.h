@@ -36,7 +36,6 @@ enum stage {
 	STAGE_ENTROPY,      /* coefficients of the crop */
 	STAGE_DECODE,       /* that, and the crop's pixels from them */
 	STAGE_CROP,         /* that, resized, flipped and stored: the finished sample */
-	STAGE_STORE,        /* of that, what the store takes, estimated from some of the rows */
 	STAGE_IMAGE,        /* the whole image's pixels */
 	STAGE_COEFFICIENTS, /* the whole image's coefficients */
 	STAGE_COUNT,

@@ -155,7 +155,6 @@ static void print_table(const struct options *options, const struct crops *crops
 		   pixel);
 	print_line(results, "decode: both", STAGE_DECODE, -1, 1);
 	print_line(results, "resize, flip and store", STAGE_CROP, STAGE_DECODE, 1);
-	print_line(results, "  of that the store (estimated)", STAGE_STORE, -1, 1);
 	print_line(results, "back end: coefficients to finished sample", STAGE_CROP, STAGE_ENTROPY,
 		   1);
 	print_line(results, "finished sample", STAGE_CROP, -1, 1);

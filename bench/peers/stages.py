@@ -21,7 +21,6 @@ LINES = [
     ("entropy stage", "entropy", None),
     ("coefficients to pixels", "decode", "entropy"),
     ("resize, flip and store", "crop", "decode"),
-    ("of that the store (estimated)", "store", None),
     ("back end: coefficients to finished sample", "crop", "entropy"),
     ("decode", "decode", None),
     ("finished sample", "crop", None),

@@ -373,8 +373,7 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 		struct resize_terms terms;
 
 		terms_make(job, i, &terms);
-		job->resize->kernels->vertical(terms.pairs, terms.weights, terms.count, size,
-					       bytes);
+		job->resize->kernels->vertical(&terms, size, bytes, job->target->stream);
 		if (sink)
 			job->target->sink(job->target->context, row, bytes);
 	}
@@ -426,6 +425,13 @@ static void job_init(struct job *job, const struct resize_source *source,
 	job->row_last = (uint32_t)y->start[y->count - 1] + y->taps - 1;
 }
 
+static bool can_stream(const struct resize_target *target, uint32_t width)
+{
+	return target->data && (uintptr_t)target->data % RESIZE_STREAM_UNIT == 0 &&
+	       target->stride % RESIZE_STREAM_UNIT == 0 &&
+	       width * target->channels % RESIZE_STREAM_UNIT == 0;
+}
+
 int resize_region(struct resize *resize, const struct resize_source *source,
 		  const struct resize_axis *x, const struct resize_axis *y,
 		  const struct resize_target *target)
@@ -443,7 +449,7 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 	if (!axis_valid(x, source->width) || !axis_valid(y, source->height))
 		return -EINVAL;
 	if (source->channels < 1 || source->channels > 4 || target->channels < source->channels ||
-	    target->channels > 4)
+	    target->channels > 4 || (target->stream && !can_stream(target, x->count)))
 		return -EINVAL;
 	r = filters_make(resize->kernels, x, y, job.filters);
 	if (r < 0)

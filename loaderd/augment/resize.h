@@ -17,6 +17,7 @@
 enum {
 	RESIZE_SIDE_MAX = 65535, /* pixels, either side of source and target */
 	RESIZE_ROWS_HELD = 8,
+	RESIZE_STREAM_UNIT = 32, /* what begins and ends what is written past the cache */
 };
 
 struct resize;
@@ -59,6 +60,7 @@ typedef uint8_t *(*resize_place)(void *context, uint32_t row);
 struct resize_target {
 	uint8_t *data;     /* y.count rows of x.count * channels bytes; NULL when sink is set */
 	ptrdiff_t stride;  /* bytes from row to row */
+	bool stream;	   /* of resize_region with data: past the cache; data, stride and a row's bytes are multiples of RESIZE_STREAM_UNIT, a fence is the caller's */
 	uint32_t channels; /* 1..4, at least the source's; grey spreads to three; a fourth that the source lacks is zero */
 	resize_sink sink;
 	resize_place place; /* NULL, or with a sink */

@@ -386,13 +386,19 @@ INLINE __m256i vertical_block(const int32_t *const pairs[], const int32_t weight
 }
 
 INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
-			 const uint32_t pair_count, uint32_t size, uint8_t *output)
+			 const uint32_t pair_count, uint32_t size, uint8_t *restrict output,
+			 const bool stream)
 {
 	uint32_t at = 0;
 
-	for (; at + 32 <= size; at += 32)
-		_mm256_storeu_si256((__m256i *)(output + at),
-				    vertical_block(pairs, weights, pair_count, at));
+	for (; at + 32 <= size; at += 32) {
+		__m256i bytes = vertical_block(pairs, weights, pair_count, at);
+
+		if (stream)
+			_mm256_stream_si256((__m256i *)(output + at), bytes);
+		else
+			_mm256_storeu_si256((__m256i *)(output + at), bytes);
+	}
 	if (at < size) {
 		uint8_t rest[32];
 
@@ -402,23 +408,7 @@ INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
 	}
 }
 
-static void vertical(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
-		     uint32_t size, uint8_t *output)
-{
-	switch (pair_count) {
-	case 1:
-		vertical_row(pairs, weights, 1, size, output);
-		break;
-	case 2:
-		vertical_row(pairs, weights, 2, size, output);
-		break;
-	case 3:
-		vertical_row(pairs, weights, 3, size, output);
-		break;
-	default:
-		vertical_row(pairs, weights, pair_count, size, output);
-	}
-}
+#include "resize_vertical.inc"
 
 #include "resize_rgb.inc"
 

@@ -542,34 +542,38 @@ INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weight
 }
 
 INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
-			 const uint32_t pair_count, uint32_t size, uint8_t *output)
+			 const uint32_t pair_count, uint32_t size, uint8_t *restrict output,
+			 const bool stream)
 {
 	uint32_t at = 0;
 
-	for (; at + RESIZE_BLOCK <= size; at += RESIZE_BLOCK)
-		_mm512_storeu_si512(output + at, vertical_block(pairs, weights, pair_count, at));
-	if (at < size)
-		_mm512_mask_storeu_epi8(output + at, (1ull << (size - at)) - 1,
-					vertical_block(pairs, weights, pair_count, at));
-}
+	/* Half a line first, so that what follows are whole ones. */
+	if (stream && (uintptr_t)output % 64) {
+		__m512i bytes = vertical_block(pairs, weights, pair_count, 0);
 
-static void vertical(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
-		     uint32_t size, uint8_t *output)
-{
-	switch (pair_count) {
-	case 1:
-		vertical_row(pairs, weights, 1, size, output);
-		break;
-	case 2:
-		vertical_row(pairs, weights, 2, size, output);
-		break;
-	case 3:
-		vertical_row(pairs, weights, 3, size, output);
-		break;
-	default:
-		vertical_row(pairs, weights, pair_count, size, output);
+		_mm256_stream_si256((__m256i *)output, _mm512_castsi512_si256(bytes));
+		at = 32;
+	}
+	for (; at + RESIZE_BLOCK <= size; at += RESIZE_BLOCK) {
+		__m512i bytes = vertical_block(pairs, weights, pair_count, at);
+
+		if (stream)
+			_mm512_stream_si512((void *)(output + at), bytes);
+		else
+			_mm512_storeu_si512(output + at, bytes);
+	}
+	if (at < size) {
+		__m512i bytes = vertical_block(pairs, weights, pair_count, at);
+
+		if (stream)
+			_mm256_stream_si256((__m256i *)(output + at),
+					    _mm512_castsi512_si256(bytes));
+		else
+			_mm512_mask_storeu_epi8(output + at, (1ull << (size - at)) - 1, bytes);
 	}
 }
+
+#include "resize_vertical.inc"
 
 /* 32 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the first 16 and four of the others. */
 INLINE __m512i plane_words(const struct resize_terms *plane, const uint32_t pair_count, uint32_t at,

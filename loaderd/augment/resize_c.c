@@ -49,15 +49,15 @@ static void horizontal(const struct resize_pass *pass, uint32_t block, uint32_t 
 	}
 }
 
-static void vertical(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
-		     uint32_t size, uint8_t *output)
+static void vertical(const struct resize_terms *terms, uint32_t size, uint8_t *output, bool stream)
 {
+	const int32_t *const *pairs = terms->pairs, *weights = terms->weights;
 	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
 
 	for (uint32_t i = 0; i < size; i++) {
 		int32_t sum = 1 << (shift - 1);
 
-		for (uint32_t k = 0; k < pair_count; k++)
+		for (uint32_t k = 0; k < terms->count; k++)
 			sum += (int16_t)pairs[k][i] * (int16_t)weights[k] +
 			       (pairs[k][i] >> 16) * (weights[k] >> 16);
 		output[i] = (uint8_t)(sum >> shift);

@@ -65,9 +65,11 @@ struct resize_kernels {
 	void (*horizontal)(const struct resize_pass *pass, uint32_t block, uint32_t block_count,
 			   const uint8_t *const rows[RESIZE_BAND], unsigned pair_count,
 			   int32_t *const pairs[RESIZE_BAND / 2]);
-	/* size elements to bytes. A weight is two of 16 bits, the low half for the even row. */
-	void (*vertical)(const int32_t *const pairs[], const int32_t weights[], uint32_t pair_count,
-			 uint32_t size, uint8_t *output);
+	/*
+	 * size elements to bytes. A weight is two of 16 bits, the low half for the even row. stream: past the cache; then output is aligned to, and
+	 * size a multiple of, RESIZE_STREAM_UNIT.
+	 */
+	void (*vertical)(const struct resize_terms *terms, uint32_t size, uint8_t *output, bool stream);
 	/*
 	 * The same for Y, Cb and Cr (these two with equal weights) to 8.7 fixed point, and on to count pixels of RGB with channels 3 or 4, the fourth
 	 * zero. JFIF 1.02: each product with a constant of 15 fractional bits is rounded, sums saturate, the pixel is rounded.

@@ -186,6 +186,14 @@ static void stream_add(const struct store_kernels *kernels, struct store_stream 
 	memcpy(stream->stage, stream->stage + lines, stream->end);
 }
 
+uint8_t *store_bypass(const struct store *store)
+{
+	if (!store->streaming || !is_bytes(store) ||
+	    (uintptr_t)store->output % STORE_STREAM_UNIT != 0)
+		return NULL;
+	return store->output;
+}
+
 uint8_t *store_place(struct store *store, uint32_t row)
 {
 	if (!is_bytes(store))

@@ -73,6 +73,11 @@ void store_init(struct store *store, enum augment_isa isa, const struct transfor
  * STORE_STAGE_SIZE bytes, aligned to a line.
  */
 void store_begin_stream(struct store *store, uint8_t *stage);
+/*
+ * Where whoever makes the rows of a streamed sample may stream them to without the store, in units of STORE_STREAM_UNIT bytes; NULL unless they are
+ * interleaved bytes, and aligned so.
+ */
+uint8_t *store_bypass(const struct store *store);
 /* Where row number row may be written as it is instead of being given to store_row; NULL unless rows are interleaved bytes. */
 uint8_t *store_place(struct store *store, uint32_t row);
 /* Takes the row that was written there. */

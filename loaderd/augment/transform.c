@@ -430,7 +430,13 @@ static int resize_rows(struct transform_scratch *scratch, const struct plan_stag
 					  region->low_y, region->high_y, picture->region_y,
 					  picture->region_height, picture->height);
 	struct resize_target target = canvas_target(canvas);
+	bool whole = !canvas->data && canvas->content_width == canvas->width;
 
+	if (whole && store_bypass(canvas->store))
+		target = (struct resize_target){.data = store_bypass(canvas->store),
+						.stride = (ptrdiff_t)canvas->stride,
+						.channels = canvas->channels,
+						.stream = true};
 	return resize_region(scratch->resize, &source, &x, &y, &target);
 }
 

@@ -107,7 +107,7 @@ struct transform_times {
 	uint64_t decode; /* stored bytes to pixels of the region */
 	uint64_t resize; /* planning, and pixels to finished rows: resize and flips */
 	uint64_t augment; /* effects on whole pictures: colour, blur, warping, erasing */
-	uint64_t store;  /* rows to the finished sample: normalise, cast, layout, past the cache; estimated from some of the rows */
+	uint64_t store;  /* rows to the finished sample: normalise, cast, layout, past the cache; estimated from some of the rows, 0 where resizing makes them there */
 };
 
 /* Scratch of one thread: decoder, tables, rows. */

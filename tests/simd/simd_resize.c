@@ -58,14 +58,25 @@ static void take_row(void *context, uint32_t row, const uint8_t *pixels)
 	check->rows++;
 }
 
-/* Runs one shape; the returned block has canaries before, after and in the gaps. */
-static uint8_t *run(struct resize *resize, const struct shape *s, const uint8_t *source, bool sink,
-		    size_t *ret_size)
+/* Where rows go. */
+enum way { IN_PLACE, BY_ROWS, STREAMED, WAYS };
+
+static const char *const way_names[WAYS] = {"", " by rows", " streamed"};
+
+static bool can_be_streamed(const struct shape *s)
+{
+	return s->x.count * s->target_channels % RESIZE_STREAM_UNIT == 0 &&
+	       s->target_gap % RESIZE_STREAM_UNIT == 0;
+}
+
+/* Runs one shape; the returned block has canaries before, after and in the gaps, and begins in the middle of a line. */
+static uint8_t *run(struct resize *resize, const struct shape *s, const uint8_t *source,
+		    enum way way, size_t *ret_size)
 {
 	size_t row_size = (size_t)s->x.count * s->target_channels,
 	       stride = row_size + s->target_gap;
 	size_t size = stride * s->y.count + 2 * CANARY_SIZE;
-	uint8_t *block = malloc(size);
+	uint8_t *block = aligned_alloc(64, (size + 63) / 64 * 64);
 	struct resize_source from = {.data = source,
 				     .stride =
 					     (size_t)s->width * s->source_channels + s->source_gap,
@@ -74,18 +85,19 @@ static uint8_t *run(struct resize *resize, const struct shape *s, const uint8_t 
 				     .channels = s->source_channels};
 	struct resize_target to = {.data = block + CANARY_SIZE,
 				   .stride = (ptrdiff_t)stride,
-				   .channels = s->target_channels};
+				   .channels = s->target_channels,
+				   .stream = way == STREAMED};
 	struct row_check check = {.pixels = to.data, .stride = stride, .row_size = row_size};
 
 	if (!block)
 		exit(1);
 	memset(block, CANARY, size);
-	if (sink)
+	if (way == BY_ROWS)
 		to = (struct resize_target){
 			.channels = s->target_channels, .sink = take_row, .context = &check};
 	int r = resize_region(resize, &from, &s->x, &s->y, &to);
 
-	if (r < 0 || (sink && check.rows != s->y.count)) {
+	if (r < 0 || (way == BY_ROWS && check.rows != s->y.count)) {
 		fprintf(stderr, "resize_region: %s\n", strerror(-r));
 		describe(s);
 		exit(1);
@@ -124,19 +136,19 @@ static void compare(const struct shape *s)
 		source[i] = kind == 0	? 255
 			    : kind == 1 ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
 					: (uint8_t)random_u32(&rng);
-	uint8_t *reference = run(resizers[0], s, source, false, &size);
+	uint8_t *reference = run(resizers[0], s, source, IN_PLACE, &size);
 
 	check_canaries(s, reference, size);
 	for (int isa = 0; isa <= isa_max; isa++)
-		for (int sink = isa == 0; sink < 2; sink++) {
-			uint8_t *block = run(resizers[isa], s, source, sink, &size);
+		for (int way = isa == 0; way < (can_be_streamed(s) ? WAYS : STREAMED); way++) {
+			uint8_t *block = run(resizers[isa], s, source, (enum way)way, &size);
 
 			for (size_t i = 0; i < size; i++)
 				if (block[i] != reference[i]) {
 					fprintf(stderr,
 						"%s%s: byte %zu is %u, the reference says %u\n",
 						augment_isa_name((enum augment_isa)isa),
-						sink ? " by rows" : "", i - CANARY_SIZE, block[i],
+						way_names[way], i - CANARY_SIZE, block[i],
 						reference[i]);
 					describe(s);
 					exit(1);
@@ -214,6 +226,13 @@ static void compare_all(void)
 	for (int i = 0; i < 12; i++) {
 		struct shape s = random_shape(900, 700);
 
+		compare(&s);
+	}
+	for (int i = 0; i < 300; i++) {
+		struct shape s = random_shape(180, 90);
+
+		s.x = whole_axis(s.width, 32 * between(1, 6));
+		s.target_gap = RESIZE_STREAM_UNIT * between(0, 2);
 		compare(&s);
 	}
 	/* Wide enough to be cut into tiles, and as tall and thin as can be. */
