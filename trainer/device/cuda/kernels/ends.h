@@ -38,6 +38,11 @@ struct loss_softmax {
 	float smoothing;
 	float logit_scale;     /* 0 counts as 1 */
 };
+/* The workspace: one for each sample. */
+struct loss_record {
+	double loss;
+	uint32_t samples, top1, top5; /* 0 or 1 */
+};
 uint64_t loss_workspace(uint32_t n);
 int loss_softmax(const struct kernel_device *device, const struct loss_softmax *arguments);
 

@@ -23,8 +23,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#define KERNEL(name, type, a) static __global__ void __launch_bounds__(KERNEL_THREADS) name(const __grid_constant__ type a)
-#define KERNEL_ENTRY(name) {#name, (const void *)(name)}
+#define KERNEL(name, type, a) static __global__ void __launch_bounds__(KERNEL_THREADS, 2) name(const __grid_constant__ type a)
+#define KERNEL_ENTRY(name)         KERNEL_ENTRY_EXPANDED(name)
+#define KERNEL_ENTRY_EXPANDED(name) {#name, (const void *)(name)}
 /* A table of kernels that plain C sees. */
 #define KERNEL_TABLE extern "C" const struct gpu_kernel
 #define DEVICE static __device__ __forceinline__
@@ -90,6 +91,16 @@ DEVICE void kernel_store8(void *to, struct kernel_half_pack pack)
 	*(struct kernel_half_pack *)to = pack;
 }
 
+DEVICE uint32_t kernel_load4(const void *from)
+{
+	return *(const uint32_t *)from;
+}
+
+DEVICE void kernel_store4(void *to, uint32_t value)
+{
+	*(uint32_t *)to = value;
+}
+
 DEVICE float kernel_from_bits(uint32_t bits)
 {
 	return __uint_as_float(bits);
@@ -115,20 +126,37 @@ DEVICE uint16_t kernel_to_bf16(float value)
 	return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
+/* Two at once, the first in the lower half: one instruction. */
+DEVICE uint32_t kernel_to_f16x2(float first, float second)
+{
+	__half2 pair = __floats2half2_rn(first, second);
+
+	return *(const uint32_t *)&pair;
+}
+
+DEVICE uint32_t kernel_to_bf16x2(float first, float second)
+{
+	__nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+
+	return *(const uint32_t *)&pair;
+}
+
 #else
 
 #include "emulation/launch.h"
 
 #include <string.h>
 
-#define KERNEL(name, type, a)                                                                      \
+#define KERNEL(name, type, a) KERNEL_EXPANDED(name, type, a)
+#define KERNEL_EXPANDED(name, type, a)                                                             \
 	static void name##_body(const type a);                                                     \
 	static void name(const void *arguments)                                                    \
 	{                                                                                          \
 		name##_body(*(const type *)arguments);                                             \
 	}                                                                                          \
 	static void name##_body(const type a)
-#define KERNEL_ENTRY(name) {#name, (const void *)(name)}
+#define KERNEL_ENTRY(name)         KERNEL_ENTRY_EXPANDED(name)
+#define KERNEL_ENTRY_EXPANDED(name) {#name, (const void *)(name)}
 #define KERNEL_TABLE const struct gpu_kernel
 #define DEVICE static inline __attribute__((unused))
 #define SHARED(type, name, count)                                                                  \
@@ -189,6 +217,21 @@ DEVICE void kernel_store8(void *to, struct kernel_half_pack pack)
 	memcpy(to, &pack, sizeof(pack));
 }
 
+DEVICE uint32_t kernel_load4(const void *from)
+{
+	uint32_t value;
+
+	emulation_aligned(from, sizeof(value));
+	memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+DEVICE void kernel_store4(void *to, uint32_t value)
+{
+	emulation_aligned(to, sizeof(value));
+	memcpy(to, &value, sizeof(value));
+}
+
 DEVICE float kernel_from_bits(uint32_t bits)
 {
 	float value;
@@ -238,6 +281,16 @@ DEVICE uint16_t kernel_to_bf16(float value)
 	if ((bits & 0x7fffffff) > 0x7f800000)
 		return (uint16_t)(bits >> 16 | 0x40);
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+DEVICE uint32_t kernel_to_f16x2(float first, float second)
+{
+	return kernel_to_f16(first) | (uint32_t)kernel_to_f16(second) << 16;
+}
+
+DEVICE uint32_t kernel_to_bf16x2(float first, float second)
+{
+	return kernel_to_bf16(first) | (uint32_t)kernel_to_bf16(second) << 16;
 }
 
 #endif

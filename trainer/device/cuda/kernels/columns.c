@@ -1,0 +1,72 @@
+/* How grids over columns are cut, and the second stage of sums over rows. */
+#include "kernels/columns.h"
+
+#include "kernels/tables.h"
+
+#define THREADS       256
+#define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */
+#define TILE_GROUPS   128
+/*
+ * Blocks for each multiprocessor. KERNEL lets at least two be there at once, which with COLUMNS_UNROLL loads of each thread in flight is enough for the
+ * memory; of maps, which leave no sums, a multiple of that evens out what blocks take.
+ */
+#define BLOCKS_SUMS 2
+#define BLOCKS_MAP  6
+
+#define COMBINE_CHANNELS 8 /* of a block of the second stage: a sector of fp32 */
+
+static uint32_t divide_up(uint64_t a, uint64_t b)
+{
+	return (uint32_t)((a + b - 1) / b);
+}
+
+uint32_t columns_lanes(enum cuda_element element, uint32_t channels)
+{
+	uint32_t lanes = 16 / cuda_element_size(element);
+
+	return channels % lanes ? 1 : lanes;
+}
+
+uint32_t columns_instance(enum cuda_element element, uint32_t channels)
+{
+	return (uint32_t)element * 2 + (columns_lanes(element, channels) == 1);
+}
+
+void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows, uint32_t channels,
+		  enum cuda_element element, bool sums)
+{
+	uint32_t lanes = columns_lanes(element, channels);
+	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, turns, wave;
+
+	columns->rows = rows;
+	columns->channels = channels;
+	columns->groups = channels / lanes;
+	/* tiles of like width, rather than a narrow one at the end */
+	columns->width = divide_up(columns->groups, divide_up(columns->groups, widest));
+	columns->height = THREADS / columns->width;
+	columns->blocks_y = divide_up(columns->groups, columns->width);
+	turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
+	wave = divide_up((sums ? BLOCKS_SUMS : BLOCKS_MAP) * device->multiprocessors, columns->blocks_y);
+	columns->blocks_x = turns < wave ? turns : wave;
+	columns->instance = columns_instance(element, channels);
+}
+
+uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels)
+{
+	struct kernel_device device = {.multiprocessors = multiprocessors};
+	uint32_t blocks = 0;
+
+	for (int element = CUDA_F32; element <= CUDA_BF16; element++) {
+		struct columns columns;
+
+		columns_init(&columns, &device, rows, channels, (enum cuda_element)element, true);
+		blocks = columns.blocks_x > blocks ? columns.blocks_x : blocks;
+	}
+	return 2 * sizeof(float) * (uint64_t)blocks * channels;
+}
+
+int columns_combine(const struct kernel_device *device, const struct columns_combine *combine)
+{
+	return gpu_launch(&columns_combine_kernel, divide_up(combine->channels, COMBINE_CHANNELS), 1, THREADS,
+			  combine, sizeof(*combine), device->stream);
+}

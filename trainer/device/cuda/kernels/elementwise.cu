@@ -1,0 +1,54 @@
+/* Kernels of elementwise.h. */
+#include "kernels/elementwise.h"
+
+#include "kernels/kernel.h"
+#include "kernels/tables.h"
+
+#ifndef __CUDACC__
+#include <math.h>
+#endif
+
+DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+#define KERNEL_BODY "kernels/elementwise_kernels.h"
+#include "kernels/instances.h"
+
+/* A thread for each element of `to`. */
+KERNEL(copy_columns, struct elementwise_copy, a)
+{
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(), row = at / a.to_columns;
+	uint32_t column = (uint32_t)(at - row * a.to_columns);
+	float value = 0;
+
+	if (row >= a.rows)
+		return;
+	if (column < a.from_columns)
+		value = kernel_load(a.from, row * a.from_columns + column, a.from_element);
+	if (a.add)
+		value += kernel_load(a.to, at, a.to_element);
+	kernel_store(a.to, at, a.to_element, value);
+}
+
+/* A thread for each element of `to`, and at least one for each k. */
+KERNEL(fold, struct elementwise_fold, a)
+{
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(), row = at / a.to_columns;
+	uint32_t column = (uint32_t)(at - row * a.to_columns), k = (uint32_t)(row / a.positions);
+	float scale;
+
+	if (k >= a.k)
+		return;
+	scale = a.gamma[k] / sqrtf(a.running_var[k] + a.epsilon);
+	if (row == (uint64_t)k * a.positions && column == 0)
+		a.bias[k] = a.beta[k] - a.running_mean[k] * scale;
+	kernel_store(a.to, at, a.to_element, column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
+}
+
+KERNEL_TABLE elementwise_add_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_add);
+KERNEL_TABLE elementwise_check_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_check);
+KERNEL_TABLE elementwise_copy_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copy);
+KERNEL_TABLE elementwise_copy_columns_kernel = KERNEL_ENTRY(copy_columns);
+KERNEL_TABLE elementwise_fold_kernel = KERNEL_ENTRY(fold);

@@ -1,0 +1,136 @@
+/* Kernels of elementwise.cu over flat arrays, of one instance: `packs` groups of LANES, then what is left by single elements. */
+
+#define FLAT_UNROLL 4
+
+KERNEL(NAME(elementwise_add), struct elementwise_add, a)
+{
+	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+
+	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
+		struct NAME(raw) left[FLAT_UNROLL], right[FLAT_UNROLL];
+
+		UNROLL
+		for (int u = 0; u < FLAT_UNROLL; u++) {
+			if (first + u * threads >= a.packs)
+				continue;
+			left[u] = NAME(load)(a.a, (first + u * threads) * LANES);
+			right[u] = NAME(load)(a.b, (first + u * threads) * LANES);
+		}
+		UNROLL
+		for (int u = 0; u < FLAT_UNROLL; u++) {
+			float v[LANES], w[LANES];
+
+			if (first + u * threads >= a.packs)
+				continue;
+			NAME(unpack)(v, left[u]);
+			NAME(unpack)(w, right[u]);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				v[i] += w[i];
+			NAME(store)(a.y, (first + u * threads) * LANES, v);
+		}
+	}
+	for (uint64_t at = a.packs * LANES + thread; at < a.count; at += threads)
+		kernel_store(a.y, at, ELEMENT, kernel_load(a.a, at, ELEMENT) + kernel_load(a.b, at, ELEMENT));
+}
+
+KERNEL(NAME(elementwise_check), struct elementwise_check, a)
+{
+	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t first_bad = ELEMENTWISE_FINITE;
+
+	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
+		struct NAME(raw) raw[FLAT_UNROLL];
+
+		UNROLL
+		for (int u = 0; u < FLAT_UNROLL; u++)
+			if (first + u * threads < a.packs)
+				raw[u] = NAME(load)(a.x, (first + u * threads) * LANES);
+		UNROLL
+		for (int u = 0; u < FLAT_UNROLL; u++) {
+			float v[LANES];
+
+			if (first + u * threads >= a.packs)
+				continue;
+			NAME(unpack)(v, raw[u]);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				if (!kernel_finite(v[i]))
+					first_bad = elementwise_least(first_bad, (first + u * threads) * LANES + i);
+		}
+	}
+	for (uint64_t at = a.packs * LANES + thread; at < a.count; at += threads)
+		if (!kernel_finite(kernel_load(a.x, at, ELEMENT)))
+			first_bad = elementwise_least(first_bad, at);
+	if (first_bad != ELEMENTWISE_FINITE)
+		kernel_atomic_min(a.first, (uint64_t)a.tensor << 40 | first_bad);
+}
+
+/* LANES neighbours of `to`. */
+DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, struct NAME(raw) raw)
+{
+	float v[LANES];
+
+	NAME(unpack)(v, raw);
+#if LANES > 1
+	if (a->to_element == CUDA_F32) {
+		UNROLL
+		for (int i = 0; i < LANES; i += 4) {
+			struct kernel_pack pack;
+
+			if (a->add)
+				pack = kernel_load16((const float *)a->to + at + i);
+			UNROLL
+			for (int j = 0; j < 4; j++)
+				pack.word[j] = kernel_to_bits(v[i + j] + (a->add ? kernel_from_bits(pack.word[j]) : 0));
+			kernel_store16((float *)a->to + at + i, pack);
+		}
+		return;
+	}
+	if (!a->add) {
+		UNROLL
+		for (int i = 0; i < LANES; i += 4) {
+			struct kernel_half_pack pack;
+
+			UNROLL
+			for (int j = 0; j < 2; j++)
+				pack.word[j] = a->to_element == CUDA_F16
+						       ? kernel_to_f16x2(v[i + 2 * j], v[i + 2 * j + 1])
+						       : kernel_to_bf16x2(v[i + 2 * j], v[i + 2 * j + 1]);
+			kernel_store8((uint16_t *)a->to + at + i, pack);
+		}
+		return;
+	}
+#endif
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		kernel_store(a->to, at + i, a->to_element, v[i] + (a->add ? kernel_load(a->to, at + i, a->to_element) : 0));
+}
+
+/* As many columns on both sides. */
+KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
+{
+	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
+	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
+	uint64_t count = a.rows * a.to_columns;
+
+	for (uint64_t first = thread; first < a.packs; first += threads * FLAT_UNROLL) {
+		struct NAME(raw) raw[FLAT_UNROLL];
+
+		UNROLL
+		for (int u = 0; u < FLAT_UNROLL; u++)
+			if (first + u * threads < a.packs)
+				raw[u] = NAME(load)(a.from, (first + u * threads) * LANES);
+		UNROLL
+		for (int u = 0; u < FLAT_UNROLL; u++)
+			if (first + u * threads < a.packs)
+				NAME(copy_group)(&a, (first + u * threads) * LANES, raw[u]);
+	}
+	for (uint64_t at = a.packs * LANES + thread; at < count; at += threads)
+		kernel_store(a.to, at, a.to_element,
+			     kernel_load(a.from, at, ELEMENT) + (a.add ? kernel_load(a.to, at, a.to_element) : 0));
+}
+
+#undef FLAT_UNROLL

@@ -1,0 +1,38 @@
+/* Launchers of ends.h. */
+#include "kernels/ends.h"
+
+#include "kernels/launch.h"
+#include "kernels/tables.h"
+
+#include <errno.h>
+
+int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments)
+{
+	struct input_normalize a = *arguments;
+	uint64_t pixels = (uint64_t)a.n * a.h * a.w;
+
+	if (a.padded < a.channels)
+		return -EINVAL;
+	for (uint32_t c = 0; c < a.channels && c < 4; c++) {
+		a.scale[c] = 1 / a.std[c];
+		a.bias[c] = -a.mean[c] / a.std[c];
+	}
+	return launch_strided(device, &input_normalize_kernel, pixels, &a, sizeof(a));
+}
+
+uint64_t loss_workspace(uint32_t n)
+{
+	return n * sizeof(struct loss_record);
+}
+
+int loss_softmax(const struct kernel_device *device, const struct loss_softmax *arguments)
+{
+	struct loss_softmax a = *arguments;
+	int r;
+
+	if (a.logits_stride < a.classes || (a.dlogits && a.dlogits_stride < a.classes))
+		return -EINVAL;
+	a.logit_scale = a.logit_scale == 0 ? 1 : a.logit_scale;
+	r = gpu_launch(&loss_softmax_kernel, a.n, 1, LAUNCH_THREADS, &a, sizeof(a), device->stream);
+	return r < 0 ? r : gpu_launch(&loss_total_kernel, 1, 1, LAUNCH_THREADS, &a, sizeof(a), device->stream);
+}

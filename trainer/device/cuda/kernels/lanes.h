@@ -1,0 +1,191 @@
+/*
+ * What kernels of one instance (see instances.h) share: loads and stores of LANES elements, which are 16 bytes unless LANES is 1, as
+ * fp32 registers; and a thread's place in a matrix cut as columns.h says. Included once for each instance.
+ */
+
+/* LANES elements as they are in memory: loaded early, unpacked when needed. */
+struct NAME(raw) {
+#if LANES == 1
+	float value;
+#else
+	struct kernel_pack pack;
+#endif
+};
+
+DEVICE struct NAME(raw) NAME(load)(const void *from, uint64_t at)
+{
+	struct NAME(raw) raw;
+
+#if LANES == 1
+	raw.value = kernel_load(from, at, ELEMENT);
+#else
+	raw.pack = kernel_load16((const char *)from + at * (16 / LANES));
+#endif
+	return raw;
+}
+
+DEVICE void NAME(unpack)(float *v, struct NAME(raw) raw)
+{
+#if LANES == 1
+	v[0] = raw.value;
+#elif LANES == 4
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v[i] = kernel_from_bits(raw.pack.word[i]);
+#else
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		uint32_t word = raw.pack.word[i];
+
+		v[2 * i] = ELEMENT == CUDA_F16 ? kernel_from_f16((uint16_t)word)
+					       : kernel_from_bits(word << 16);
+		v[2 * i + 1] = ELEMENT == CUDA_F16 ? kernel_from_f16((uint16_t)(word >> 16))
+						   : kernel_from_bits(word & 0xffff0000);
+	}
+#endif
+}
+
+DEVICE void NAME(store)(void *to, uint64_t at, const float *v)
+{
+#if LANES == 1
+	kernel_store(to, at, ELEMENT, v[0]);
+#else
+	struct kernel_pack pack;
+
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+#if LANES == 4
+		pack.word[i] = kernel_to_bits(v[i]);
+#else
+		pack.word[i] = ELEMENT == CUDA_F16 ? kernel_to_f16x2(v[2 * i], v[2 * i + 1])
+						   : kernel_to_bf16x2(v[2 * i], v[2 * i + 1]);
+#endif
+	}
+	kernel_store16((char *)to + at * (16 / LANES), pack);
+#endif
+}
+
+/* fp32 from a vector over channels; `otherwise` where there is no such vector. */
+DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float otherwise)
+{
+	if (!from) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			v[i] = otherwise;
+		return;
+	}
+#if LANES == 1
+	v[0] = from[channel];
+#else
+	UNROLL
+	for (int i = 0; i < LANES; i += 4) {
+		struct kernel_pack pack = kernel_load16(from + channel + i);
+
+		UNROLL
+		for (int j = 0; j < 4; j++)
+			v[i + j] = kernel_from_bits(pack.word[j]);
+	}
+#endif
+}
+
+/* LANES bytes, one in each element. */
+DEVICE void NAME(load_bytes)(uint32_t *v, const uint8_t *from, uint64_t at)
+{
+#if LANES == 1
+	v[0] = from[at];
+#elif LANES == 4
+	uint32_t word = kernel_load4(from + at);
+
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		v[i] = word >> 8 * i & 0xff;
+#else
+	struct kernel_half_pack pack = kernel_load8(from + at);
+
+	UNROLL
+	for (int i = 0; i < 8; i++)
+		v[i] = pack.word[i / 4] >> 8 * (i % 4) & 0xff;
+#endif
+}
+
+DEVICE void NAME(store_bytes)(uint8_t *to, uint64_t at, const uint32_t *v)
+{
+#if LANES == 1
+	to[at] = (uint8_t)v[0];
+#elif LANES == 4
+	kernel_store4(to + at, v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24);
+#else
+	struct kernel_half_pack pack;
+
+	pack.word[0] = v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24;
+	pack.word[1] = v[4] | v[5] << 8 | v[6] << 16 | v[7] << 24;
+	kernel_store8(to + at, pack);
+#endif
+}
+
+/* Where a thread begins. One that is not active (the tile is wider than what is left, or not all threads fit) begins behind the last row. */
+struct NAME(place) {
+	bool active;
+	uint32_t column;  /* of the tile, in groups */
+	uint32_t line;    /* row of the tile */
+	uint32_t channel; /* first of the group */
+	uint64_t first;   /* row */
+	uint64_t turn;    /* rows from one turn to the next */
+};
+
+DEVICE struct NAME(place) NAME(place)(const struct columns *c)
+{
+	struct NAME(place) here;
+	uint32_t group;
+
+	here.line = kernel_thread() / c->width;
+	here.column = kernel_thread() - here.line * c->width;
+	group = kernel_block_y() * c->width + here.column;
+	here.channel = group * LANES;
+	here.first = (uint64_t)kernel_block_x() * c->height * COLUMNS_UNROLL + here.line;
+	here.turn = (uint64_t)c->blocks_x * c->height * COLUMNS_UNROLL;
+	here.active = here.line < c->height && group < c->groups;
+	if (!here.active) {
+		here.first = c->rows;
+		here.channel = 0;
+	}
+	return here;
+}
+
+/*
+ * Adds up what the threads of the block have, row by row of the tile, and leaves it in partial [2][blocks_x][channels]. All threads of
+ * the block call it; those without channels bring zeros. two: product counts.
+ */
+DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *here, const float *sum,
+			     const float *product, bool two, float *partial)
+{
+	SHARED(float, sums, KERNEL_THREADS * LANES);
+	SHARED(float, products, KERNEL_THREADS * LANES);
+	uint32_t line = c->width * LANES, at = here->line * line + here->column * LANES;
+
+	if (here->line < c->height) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			sums[at + i] = sum[i];
+		if (two) {
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				products[at + i] = product[i];
+		}
+	}
+	KERNEL_BARRIER();
+	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
+		uint32_t channel = kernel_block_y() * line + i;
+		float s = 0, p = 0;
+
+		if (channel >= c->channels)
+			continue;
+		for (uint32_t row = 0; row < c->height; row++) {
+			s += sums[row * line + i];
+			p += two ? products[row * line + i] : 0;
+		}
+		partial[(uint64_t)kernel_block_x() * c->channels + channel] = s;
+		if (two)
+			partial[((uint64_t)c->blocks_x + kernel_block_x()) * c->channels + channel] = p;
+	}
+}

@@ -1,0 +1,86 @@
+/* Launchers of norm.h. */
+#include "kernels/norm.h"
+
+#include "kernels/launch.h"
+#include "kernels/tables.h"
+
+#include <errno.h>
+
+int norm_statistics(const struct kernel_device *device, const struct norm_statistics *arguments)
+{
+	struct norm_statistics a = *arguments;
+	int r;
+
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, true);
+	r = launch_columns(device, norm_statistics_kernels, &a.columns, &a, sizeof(a));
+	return r < 0 ? r
+		     : columns_combine(device, &(struct columns_combine){
+						       .partial = a.partial,
+						       .blocks = a.columns.blocks_x,
+						       .channels = a.channels,
+						       .sum = a.sum,
+						       .product = a.squares,
+					       });
+}
+
+int norm_finalize(const struct kernel_device *device, const struct norm_finalize *arguments)
+{
+	return launch_flat(device, &norm_finalize_kernel, arguments->channels, arguments, sizeof(*arguments));
+}
+
+int norm_running(const struct kernel_device *device, const struct norm_running *arguments)
+{
+	return launch_flat(device, &norm_running_kernel, arguments->channels, arguments, sizeof(*arguments));
+}
+
+int norm_apply(const struct kernel_device *device, const struct norm_apply *arguments)
+{
+	struct norm_apply a = *arguments;
+
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, false);
+	return launch_columns(device, norm_apply_kernels, &a.columns, &a, sizeof(a));
+}
+
+/* Whether everything is there that the activation and the sums take. */
+static bool is_complete(const struct norm_backward *a)
+{
+	bool from_x = a->activation == DEVICE_GELU || (a->activation == DEVICE_RELU && !a->y);
+
+	return a->dy && (a->dz || a->sum) && (a->x || (!from_x && !a->products)) &&
+	       (!a->products || (a->sum && a->mean && a->deviation)) && (a->partial || !a->sum);
+}
+
+int norm_backward(const struct kernel_device *device, const struct norm_backward *arguments)
+{
+	struct norm_backward a = *arguments;
+	int r;
+
+	if (!is_complete(&a))
+		return -EINVAL;
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, a.sum);
+	r = launch_columns(device, norm_backward_kernels, &a.columns, &a, sizeof(a));
+	return r < 0 || !a.sum ? r
+			       : columns_combine(device, &(struct columns_combine){
+								 .partial = a.partial,
+								 .blocks = a.columns.blocks_x,
+								 .channels = a.channels,
+								 .sum = a.sum,
+								 .product = a.products,
+								 .factor = a.deviation,
+								 .add = a.add_sum,
+							 });
+}
+
+int norm_backward_finalize(const struct kernel_device *device, const struct norm_backward_finalize *arguments)
+{
+	return launch_flat(device, &norm_backward_finalize_kernel, arguments->channels, arguments,
+			   sizeof(*arguments));
+}
+
+int norm_backward_apply(const struct kernel_device *device, const struct norm_backward_apply *arguments)
+{
+	struct norm_backward_apply a = *arguments;
+
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, false);
+	return launch_columns(device, norm_backward_apply_kernels, &a.columns, &a, sizeof(a));
+}

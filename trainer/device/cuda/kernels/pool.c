@@ -1,0 +1,131 @@
+/* Launchers of pool.h. */
+#include "kernels/pool.h"
+
+#include "kernels/launch.h"
+#include "kernels/tables.h"
+
+#include <errno.h>
+
+static uint64_t input_rows(const struct pool_shape *shape)
+{
+	return (uint64_t)shape->n * shape->h * shape->w;
+}
+
+static uint64_t output_rows(const struct pool_shape *shape)
+{
+	return (uint64_t)shape->n * shape->p * shape->q;
+}
+
+static bool fits(const struct pool_shape *shape, bool maximum)
+{
+	return (!maximum || shape->window <= POOL_WINDOW_MAX) && shape->pad < shape->window &&
+	       input_rows(shape) <= UINT32_MAX && output_rows(shape) <= UINT32_MAX;
+}
+
+static void cut(struct columns *columns, const struct kernel_device *device, const struct pool_shape *shape,
+		uint64_t rows, bool sums)
+{
+	columns_init(columns, device, rows, shape->channels, shape->element, sums);
+}
+
+int pool_max(const struct kernel_device *device, const struct pool_max *arguments)
+{
+	struct pool_max a = *arguments;
+
+	if (!fits(&a.shape, true) || (a.scale && a.activation == DEVICE_GELU))
+		return -EINVAL;
+	cut(&a.columns, device, &a.shape, output_rows(&a.shape), false);
+	return launch_columns(device, pool_max_kernels, &a.columns, &a, sizeof(a));
+}
+
+int pool_max_backward(const struct kernel_device *device, const struct pool_max_backward *arguments)
+{
+	struct pool_max_backward a = *arguments;
+
+	if (!fits(&a.shape, true))
+		return -EINVAL;
+	cut(&a.columns, device, &a.shape, input_rows(&a.shape), false);
+	return launch_columns(device, pool_max_backward_kernels, &a.columns, &a, sizeof(a));
+}
+
+int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_max_norm_reduce *arguments)
+{
+	struct pool_max_norm_reduce a = *arguments;
+	int r;
+
+	if (!fits(&a.shape, true) || a.activation == DEVICE_GELU)
+		return -EINVAL;
+	cut(&a.columns, device, &a.shape, output_rows(&a.shape), true);
+	r = launch_columns(device, pool_max_norm_reduce_kernels, &a.columns, &a, sizeof(a));
+	return r < 0 ? r
+		     : columns_combine(device, &(struct columns_combine){
+						       .partial = a.partial,
+						       .blocks = a.columns.blocks_x,
+						       .channels = a.shape.channels,
+						       .sum = a.sum,
+						       .product = a.products,
+						       .factor = a.deviation,
+					       });
+}
+
+int pool_max_norm_apply(const struct kernel_device *device, const struct pool_max_norm_apply *arguments)
+{
+	struct pool_max_norm_apply a = *arguments;
+
+	if (!fits(&a.shape, true) || a.activation == DEVICE_GELU)
+		return -EINVAL;
+	cut(&a.columns, device, &a.shape, input_rows(&a.shape), false);
+	return launch_columns(device, pool_max_norm_apply_kernels, &a.columns, &a, sizeof(a));
+}
+
+static int average(const struct kernel_device *device, const struct gpu_kernel *kernels, struct pool_average a,
+		   uint64_t rows)
+{
+	if (!fits(&a.shape, false))
+		return -EINVAL;
+	cut(&a.columns, device, &a.shape, rows, false);
+	return launch_columns(device, kernels, &a.columns, &a, sizeof(a));
+}
+
+int pool_average(const struct kernel_device *device, const struct pool_average *arguments)
+{
+	return average(device, pool_average_kernels, *arguments, output_rows(&arguments->shape));
+}
+
+int pool_average_backward(const struct kernel_device *device, const struct pool_average *arguments)
+{
+	return average(device, pool_average_backward_kernels, *arguments, input_rows(&arguments->shape));
+}
+
+/* Forward: an image for each block; backward: rows as they come. */
+static int global(const struct kernel_device *device, const struct gpu_kernel *kernels, struct pool_global a, bool backward)
+{
+	uint64_t rows = (uint64_t)a.n * a.positions;
+
+	if (rows > UINT32_MAX)
+		return -EINVAL;
+	columns_init(&a.columns, device, rows, a.channels, a.element, false);
+	if (!backward)
+		a.columns.blocks_x = a.n;
+	return launch_columns(device, kernels, &a.columns, &a, sizeof(a));
+}
+
+int pool_global_average(const struct kernel_device *device, const struct pool_global *arguments)
+{
+	return global(device, pool_global_average_kernels, *arguments, false);
+}
+
+int pool_global_average_backward(const struct kernel_device *device, const struct pool_global *arguments)
+{
+	return global(device, pool_global_average_backward_kernels, *arguments, true);
+}
+
+int pool_global_max(const struct kernel_device *device, const struct pool_global *arguments)
+{
+	return global(device, pool_global_max_kernels, *arguments, false);
+}
+
+int pool_global_max_backward(const struct kernel_device *device, const struct pool_global *arguments)
+{
+	return arguments->index ? global(device, pool_global_max_backward_kernels, *arguments, true) : -EINVAL;
+}

@@ -1,0 +1,51 @@
+/* The kernels, for their launchers: defined by nvcc for the device, or by the C compiler for the host. Tables are indexed by columns_instance(). */
+#ifndef TRAINER_DEVICE_CUDA_TABLES_H
+#define TRAINER_DEVICE_CUDA_TABLES_H
+
+#include "gpu.h"
+#include "kernels/columns.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const struct gpu_kernel columns_combine_kernel;
+
+extern const struct gpu_kernel norm_statistics_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_apply_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_finalize_kernel;
+extern const struct gpu_kernel norm_running_kernel;
+extern const struct gpu_kernel norm_backward_finalize_kernel;
+
+extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_backward_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_norm_reduce_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_norm_apply_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_average_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_average_backward_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_global_average_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_global_max_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_global_average_backward_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_global_max_backward_kernels[KERNEL_INSTANCES];
+
+extern const struct gpu_kernel elementwise_add_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel elementwise_check_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel elementwise_copy_kernels[KERNEL_INSTANCES]; /* by the source's element */
+extern const struct gpu_kernel elementwise_copy_columns_kernel;
+extern const struct gpu_kernel elementwise_fold_kernel;
+
+extern const struct gpu_kernel input_normalize_kernel;
+extern const struct gpu_kernel loss_softmax_kernel;
+extern const struct gpu_kernel loss_total_kernel;
+
+extern const struct gpu_kernel update_squares_kernel;
+extern const struct gpu_kernel update_decide_kernel;
+extern const struct gpu_kernel update_apply_kernel;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
