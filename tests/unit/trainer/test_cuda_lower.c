@@ -264,11 +264,17 @@ static void test_taken_apart(void **state)
 		 "layer1.2.conv3: no plan for data gradient",
 		 CUDA_OP_NORM_REDUCE,
 		 6},
-		{{.direction = DATA, .epilogue = CONV_ADD, .c = 2048},
+		/* the downsampling before goes with the first of them */
+		{{.direction = DATA, .epilogue = CONV_RELU_NORM, .c = 2048},
 		 2,
 		 "layer4.2.conv1: no plan for data gradient",
+		 CUDA_OP_NORM_REDUCE,
+		 3},
+		{{.direction = DATA, .epilogue = CONV_ADD, .c = 64},
+		 1,
+		 "layer1.0.downsample.0: no plan for data gradient",
 		 CUDA_OP_ADD,
-		 0},
+		 1},
 	};
 	struct counts whole, taken;
 	char log[16384];
@@ -323,7 +329,7 @@ static void test_all_taken_apart(void **state)
 	stub_refuse = NULL;
 	assert_int_equal(c.kinds[CUDA_OP_APPLY], 48);
 	assert_int_equal(c.kinds[CUDA_OP_STATISTICS], 0);
-	assert_int_equal(c.epilogues[CONV_DATA][CONV_RELU_NORM], 32);
+	assert_int_equal(c.epilogues[CONV_DATA][CONV_RELU_NORM], 47);
 	assert_int_equal(c.prologues[CONV_FORWARD][CONV_PLAIN], 53);
 }
 

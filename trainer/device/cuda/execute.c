@@ -18,8 +18,8 @@ static void *at(const struct cuda_graph *graph, const struct cuda_op *op, enum c
 /* Whether this step adds to a parameter's gradient instead of storing it. */
 static bool adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role)
 {
-	bool micro_batch = graph->graph->options.mode == DEVICE_TRAIN &&
-			   (graph->variant & CUDA_VARIANT_ADDS);
+	bool micro_batch =
+		graph->graph->options.mode == DEVICE_TRAIN && (graph->variant & CUDA_VARIANT_ADDS);
 
 	return micro_batch || (op->adds >> role & 1);
 }
@@ -89,24 +89,23 @@ static int add_gradient(struct cuda_graph *graph, const struct cuda_op *op, cons
 {
 	const struct cuda_tensor *dw = op->operands[CUDA_DW];
 
-	return elementwise_copy(&graph->device->kernels,
-				&(struct elementwise_copy){
-					.from = addend,
-					.to = at(graph, op, CUDA_DW),
-					.rows = rows_of(dw),
-					.from_columns = dw->shape.c,
-					.to_columns = dw->shape.c,
-					.from_element = CUDA_F32,
-					.to_element = CUDA_F32,
-					.add = true,
-				});
+	return elementwise_copy(&graph->device->kernels, &(struct elementwise_copy){
+								 .from = addend,
+								 .to = at(graph, op, CUDA_DW),
+								 .rows = rows_of(dw),
+								 .from_columns = dw->shape.c,
+								 .to_columns = dw->shape.c,
+								 .from_element = CUDA_F32,
+								 .to_element = CUDA_F32,
+								 .add = true,
+							 });
 }
 
 /* Where a gradient of weights is stored: beside, if it has to be added to what is there. */
 static void *gradient_place(struct cuda_graph *graph, const struct cuda_op *op, bool *ret_beside)
 {
-	*ret_beside = op->operands[CUDA_DW]->storage == CUDA_IN_PARAMETER &&
-		      adds(graph, op, CUDA_DW);
+	*ret_beside =
+		op->operands[CUDA_DW]->storage == CUDA_IN_PARAMETER && adds(graph, op, CUDA_DW);
 	return at(graph, op, *ret_beside ? CUDA_ADDEND : CUDA_DW);
 }
 
@@ -140,6 +139,17 @@ static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 		.a = at(graph, op, CUDA_A),
 		.b = at(graph, op, CUDA_B),
 		.d = at(graph, op, CUDA_C),
+		.shortcut = at(graph, op, CUDA_SHORTCUT),
+		.raw2 = at(graph, op, CUDA_RAW2),
+		.mean2 = at(graph, op, CUDA_MEAN2),
+		.deviation2 = at(graph, op, CUDA_DEVIATION2),
+		.gamma2 = at(graph, op, CUDA_GAMMA2),
+		.beta2 = at(graph, op, CUDA_BETA2),
+		.dbeta2 = at(graph, op, CUDA_SUM2),
+		.dgamma2 = at(graph, op, CUDA_SQUARES2),
+		.a2 = at(graph, op, CUDA_A2),
+		.b2 = at(graph, op, CUDA_B2),
+		.d2 = at(graph, op, CUDA_C2),
 		.workspace = at(graph, op, CUDA_WORKSPACE),
 	};
 	int r;

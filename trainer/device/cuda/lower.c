@@ -55,6 +55,8 @@ void lower_contribute(struct lowering *l, const struct device_value *value,
 	struct lower_value *v = lower_value(l, value);
 	uint32_t most = l->options->fusion == CUDA_FUSION_NONE ? 1 : 2;
 
+	if (v->uses_left)
+		v->uses_left--;
 	if (v->gradient_count == most) {
 		struct cuda_tensor *last = v->gradients[most - 1];
 
@@ -204,7 +206,8 @@ static void pool_backward(struct lowering *l, struct lower_node *n)
 	if (!lower_value(l, node->x)->active)
 		return;
 	dy = lower_whole_gradient(l, node);
-	if (node->kind == DEVICE_NODE_MAX_POOL && lower_norm_before(l, node->x, &producer)) {
+	if (node->kind == DEVICE_NODE_MAX_POOL && lower_norm_before(l, node->x, &producer) &&
+	    !producer->node->residual && !lower_value(l, node->x)->gradient_count) {
 		producer->pool = n;
 		producer->pool_gradient = dy;
 		if (!l->keep_all)
@@ -245,7 +248,7 @@ static void forward(struct lowering *l, struct lower_node *n)
 	}
 }
 
-static void backward(struct lowering *l, struct lower_node *n)
+static void node_backward(struct lowering *l, struct lower_node *n)
 {
 	struct cuda_tensor *dx;
 
@@ -288,6 +291,24 @@ static void give_gradient(struct lowering *l, const struct device_node *node)
 	lower_contribute(l, node->y, gradient);
 }
 
+void lower_node_backward(struct lowering *l, struct lower_node *n)
+{
+	if (n->reversed)
+		return;
+	n->reversed = true;
+	if (!l->graph->loss && !n->node->y->consumers)
+		give_gradient(l, n->node);
+	node_backward(l, n);
+}
+
+static void use(struct lowering *l, const struct device_value *value)
+{
+	if (!value || !value->needs_gradient)
+		return;
+	lower_value(l, value)->active = true;
+	lower_value(l, value)->uses_left++;
+}
+
 /* A value is active when what is differentiated depends on it and it depends on something that wants a gradient. */
 static void mark_active(struct lowering *l)
 {
@@ -301,10 +322,8 @@ static void mark_active(struct lowering *l)
 			y->active = node->y->needs_gradient;
 		if (!y->active)
 			continue;
-		if (node->x && node->x->needs_gradient)
-			lower_value(l, node->x)->active = true;
-		if (node->residual && node->residual->needs_gradient)
-			lower_value(l, node->residual)->active = true;
+		use(l, node->x);
+		use(l, node->residual);
 	}
 }
 
@@ -316,15 +335,9 @@ static void walk(struct lowering *l)
 		forward(l, &l->nodes[i]);
 	l->program->backward_start = l->program->op_count;
 	l->backward = true;
-	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;) {
-		const struct device_node *node = graph->nodes[i];
-
-		if (!lower_value(l, node->y)->active)
-			continue;
-		if (!graph->loss && !node->y->consumers)
-			give_gradient(l, node);
-		backward(l, &l->nodes[i]);
-	}
+	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;)
+		if (lower_value(l, graph->nodes[i]->y)->active)
+			lower_node_backward(l, &l->nodes[i]);
 }
 
 static int lowering_init(struct lowering *l, const struct device_graph *graph)

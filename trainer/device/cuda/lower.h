@@ -31,6 +31,7 @@ struct lower_node {
 	struct conv_plan *plan;
 	bool convolved;                  /* its convolution is appended already */
 	bool complete;                   /* and wrote the node's result, nothing follows */
+	bool reversed;                   /* its backward pass is appended already */
 	/* backward, of nodes with a norm: what the consumer's data gradient has done of it */
 	struct cuda_tensor *dz, *dz_sum, *dz_squares;
 	struct lower_node *pool;         /* max pool that takes the norm's result, and leaves its gradient to the norm */
@@ -42,6 +43,7 @@ struct lower_value {
 	struct cuda_tensor *y;           /* NULL: virtual, or not lowered yet */
 	bool active;                     /* its gradient is computed */
 	bool kept;                       /* readable after a step */
+	uint32_t uses_left;              /* consumers whose contribution to the gradient is still to come */
 	struct cuda_tensor *gradients[2]; /* [gradient_count] contributions of consumers; a third is added to the first two at once */
 	uint32_t gradient_count;
 };
@@ -90,6 +92,7 @@ int program_finish(struct cuda_program *program, bool keep_all);
 /* ---- values (lower.c) ---- */
 
 struct lower_value *lower_value(struct lowering *l, const struct device_value *value); /* NULL for NULL */
+void lower_node_backward(struct lowering *l, struct lower_node *n); /* once; of active nodes, all contributions to whose result are there */
 struct lower_node *lower_node(struct lowering *l, const struct device_node *node);
 /* Makes the tensor of a node's result. */
 struct cuda_tensor *lower_result(struct lowering *l, const struct device_node *node, enum cuda_element element);
@@ -134,7 +137,12 @@ bool lower_norm_differentiates(struct lowering *l, struct lower_node *n);
 bool lower_stays_virtual(struct lowering *l, struct lower_node *n);
 /* Level C: a 1 x 1 convolution computes the node's result in its prologue. Appended if so. */
 bool lower_sums_in_next(struct lowering *l, struct lower_node *n);
-/* The result is relu(norm(raw)), read by one operation, whose data gradient may go on into the norm. */
+/*
+ * Level C: x = relu(norm(raw) [+ residual]), and what is appended now is the last part of its gradient, with at most one tensor of others: it may go on
+ * through the ReLU into the norm.
+ */
 bool lower_norm_before(struct lowering *l, const struct device_value *x, struct lower_node **ret_producer);
+/* Level C: of the convolutions that read x of `n`, has those go first that can't go on into the norm before them as well as `n` can. */
+void lower_let_others_first(struct lowering *l, struct lower_node *n);
 
 #endif

@@ -449,44 +449,72 @@ static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device
 	return lower_tensor(l, node, what, shape, l->options->element);
 }
 
-/* Into the ReLU and the norm that made x. */
+/* What CONV_RELU_NORM reads and writes of one norm: its own roles, or those of the one in the shortcut. */
+struct norm_roles {
+	enum cuda_role raw, mean, deviation, gamma, beta, sum, squares, a, b, c;
+};
+
+static const struct norm_roles first_norm = {CUDA_RAW,	CUDA_MEAN, CUDA_DEVIATION, CUDA_GAMMA,
+					     CUDA_BETA, CUDA_SUM,  CUDA_SQUARES,   CUDA_A,
+					     CUDA_B,	CUDA_C};
+static const struct norm_roles second_norm = {CUDA_RAW2,  CUDA_MEAN2, CUDA_DEVIATION2, CUDA_GAMMA2,
+					      CUDA_BETA2, CUDA_SUM2,  CUDA_SQUARES2,   CUDA_A2,
+					      CUDA_B2,	  CUDA_C2};
+
+/* dz is the gradient before the norm `n`; its sums come out of the operation. */
+static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *n,
+		     struct cuda_tensor *dz, const struct norm_roles *roles)
+{
+	uint32_t channels = n->node->y->shape.c;
+
+	n->dz = dz;
+	n->dz_sum = lower_vector(l, n->node, "dz sum", channels);
+	n->dz_squares = lower_vector(l, n->node, "dz xhat sum", channels);
+	op->operands[roles->raw] = n->raw;
+	op->operands[roles->mean] = n->norm.mean;
+	op->operands[roles->deviation] = n->norm.deviation;
+	op->operands[roles->gamma] = lower_param(l, n->node->norm.gamma, DEVICE_VALUE);
+	op->operands[roles->beta] = lower_param(l, n->node->norm.beta, DEVICE_VALUE);
+	op->operands[roles->sum] = n->dz_sum;
+	op->operands[roles->squares] = n->dz_squares;
+	op->operands[roles->a] = lower_vector(l, n->node, "dz a", channels);
+	op->operands[roles->b] = lower_vector(l, n->node, "dz b", channels);
+	op->operands[roles->c] = lower_vector(l, n->node, "dz c", channels);
+}
+
+/* On through the ReLU into the norm that made x, and that of its shortcut. */
 static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
 				    struct lower_node *producer, struct cuda_tensor *dy)
 {
 	const struct device_node *node = n->node;
-	uint32_t channels = node->x->shape.c;
-	struct cuda_tensor *a, *b, *c;
+	const struct device_value *shortcut = producer->node->residual;
+	const struct lower_value *x = lower_value(l, node->x), *other = lower_value(l, shortcut);
 	struct conv_problem problem;
 	struct conv_plan *plan;
 	struct cuda_op *op;
 
 	problem_of(l, node, CONV_DATA, &problem);
 	problem.epilogue = CONV_RELU_NORM;
+	problem.residual = x->gradient_count;
+	if (shortcut)
+		problem.shortcut = other->y ? CONV_SHORTCUT : CONV_SHORTCUT_NORM;
 	if (!find_plan(l, node, &problem, &plan)) {
 		lower_note(l, node, &problem,
 			   "ReLU and the norm's sums are differentiated in a pass of their own");
 		return false;
 	}
-	producer->dz = gradient_of_x(l, node, "gradient before relu");
-	producer->dz_sum = lower_vector(l, node, "dz sum", channels);
-	producer->dz_squares = lower_vector(l, node, "dz xhat sum", channels);
-	a = lower_vector(l, node, "dz a", channels);
-	b = lower_vector(l, node, "dz b", channels);
-	c = lower_vector(l, node, "dz c", channels);
 	op = conv_op(l, node, &problem, plan);
 	op->operands[CUDA_DY] = dy;
 	op->operands[CUDA_W] = lower_weights(l, node->weight, problem.c);
-	op->operands[CUDA_RAW] = producer->raw;
-	op->operands[CUDA_MEAN] = producer->norm.mean;
-	op->operands[CUDA_DEVIATION] = producer->norm.deviation;
-	op->operands[CUDA_GAMMA] = lower_param(l, producer->node->norm.gamma, DEVICE_VALUE);
-	op->operands[CUDA_BETA] = lower_param(l, producer->node->norm.beta, DEVICE_VALUE);
-	op->operands[CUDA_DX] = producer->dz;
-	op->operands[CUDA_SUM] = producer->dz_sum;
-	op->operands[CUDA_SQUARES] = producer->dz_squares;
-	op->operands[CUDA_A] = a;
-	op->operands[CUDA_B] = b;
-	op->operands[CUDA_C] = c;
+	op->operands[CUDA_DX] = gradient_of_x(l, node, "gradient before relu");
+	if (problem.residual)
+		op->operands[CUDA_RESIDUAL] = x->gradients[0];
+	set_norm(l, op, producer, op->operands[CUDA_DX], &first_norm);
+	if (problem.shortcut == CONV_SHORTCUT)
+		op->operands[CUDA_SHORTCUT] = other->y;
+	else if (problem.shortcut == CONV_SHORTCUT_NORM)
+		set_norm(l, op, lower_node(l, shortcut->producer), op->operands[CUDA_DX],
+			 &second_norm);
 	return true;
 }
 
@@ -500,6 +528,7 @@ static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_
 	struct conv_plan *plan = NULL;
 	struct cuda_op *op;
 
+	lower_let_others_first(l, n);
 	if (lower_norm_before(l, node->x, &producer) &&
 	    data_gradient_into_norm(l, n, producer, dy) && !l->keep_all)
 		return;

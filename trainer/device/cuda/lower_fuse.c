@@ -126,11 +126,29 @@ bool lower_sums_in_next(struct lowering *l, struct lower_node *n)
 bool lower_norm_before(struct lowering *l, const struct device_value *x,
 		       struct lower_node **ret_producer)
 {
-	struct lower_node *producer = lower_node(l, x->producer);
+	const struct device_node *node = x->producer;
+	const struct lower_value *value = lower_value(l, x);
 
-	if (l->options->fusion != CUDA_FUSION_C || x->consumers != 1 ||
-	    !is_norm_with(x->producer, DEVICE_RELU) || !lower_norm_differentiates(l, producer))
+	if (l->options->fusion != CUDA_FUSION_C || value->uses_left != 1 ||
+	    value->gradient_count > 1 || !node->has_norm || node->activation != DEVICE_RELU ||
+	    !lower_norm_differentiates(l, lower_node(l, node)))
 		return false;
-	*ret_producer = producer;
+	*ret_producer = lower_node(l, node);
 	return true;
+}
+
+void lower_let_others_first(struct lowering *l, struct lower_node *n)
+{
+	const struct device_value *x = n->node->x;
+
+	if (l->options->fusion != CUDA_FUSION_C || n->node->stride != 1 || !x->producer->has_norm)
+		return;
+	for (uint32_t i = x->producer->index + 1; i < n->node->index; i++) {
+		struct lower_node *other = &l->nodes[i];
+		const struct lower_value *y = lower_value(l, other->node->y);
+
+		if (other->node->x == x && is_conv(other->node) && other->node->stride != 1 &&
+		    y->active && !y->uses_left)
+			lower_node_backward(l, other);
+	}
 }

@@ -66,7 +66,8 @@ static uint64_t product_writes(const struct cuda_op *op)
 		return written | BIT(CUDA_DW);
 	if (op->operands[CUDA_DX])
 		return written | BIT(CUDA_DX) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_A) |
-		       BIT(CUDA_B) | BIT(CUDA_C);
+		       BIT(CUDA_B) | BIT(CUDA_C) | BIT(CUDA_SUM2) | BIT(CUDA_SQUARES2) |
+		       BIT(CUDA_A2) | BIT(CUDA_B2) | BIT(CUDA_C2);
 	return written | BIT(CUDA_Y) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
 }
 

@@ -31,7 +31,8 @@ enum cuda_op_kind {
 	/*
 	 * conv.h, all three directions. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY -> DW. Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2,
 	 * RESIDUAL, -> ACTIVATED. Epilogues: -> SUM, SQUARES of CONV_STATISTICS; CHANNEL_BIAS, RESIDUAL of CONV_BIAS; RESIDUAL of CONV_ADD; RAW, MEAN, DEVIATION, GAMMA,
-	 * BETA -> DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C of CONV_RELU_NORM. DW may be a parameter's gradient itself: see ADDEND.
+	 * BETA [, RESIDUAL] [, SHORTCUT or RAW2, MEAN2 ..] -> DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C [, SUM2 ..] of CONV_RELU_NORM. DW may be a parameter's
+	 * gradient itself: see ADDEND.
 	 */
 	CUDA_OP_CONV,
 	CUDA_OP_STATISTICS,     /* X E -> SUM, SQUARES: over n h w */
@@ -77,12 +78,12 @@ enum cuda_op_kind {
 enum cuda_role {
 	/* read */
 	CUDA_X, CUDA_W, CUDA_DY, CUDA_DY2, CUDA_RESIDUAL, CUDA_PRESCALE, CUDA_PREBIAS, CUDA_PRESCALE2, CUDA_PREBIAS2, CUDA_CHANNEL_BIAS,
-	CUDA_RAW, CUDA_GAMMA, CUDA_BETA,
+	CUDA_RAW, CUDA_GAMMA, CUDA_BETA, CUDA_SHORTCUT, CUDA_RAW2, CUDA_MEAN2, CUDA_DEVIATION2, CUDA_GAMMA2, CUDA_BETA2,
 	/* read or written, as the kind says */
 	CUDA_Y, CUDA_SCALE, CUDA_BIAS, CUDA_SCALE16, CUDA_BIAS16, CUDA_SCALE2, CUDA_BIAS2, CUDA_MEAN, CUDA_DEVIATION, CUDA_SUM, CUDA_SQUARES,
 	CUDA_RUNNING_MEAN, CUDA_RUNNING_VAR, CUDA_INDEX, CUDA_A, CUDA_B, CUDA_C, CUDA_DW, CUDA_DZ,
 	/* written */
-	CUDA_DX, CUDA_ACTIVATED, CUDA_DGAMMA, CUDA_DBETA, CUDA_DBIAS, CUDA_W16, CUDA_WORKSPACE,
+	CUDA_DX, CUDA_ACTIVATED, CUDA_DGAMMA, CUDA_DBETA, CUDA_DBIAS, CUDA_W16, CUDA_WORKSPACE, CUDA_SUM2, CUDA_SQUARES2, CUDA_A2, CUDA_B2, CUDA_C2,
 	/*
 	 * F, as DW: CONV and MATMUL store, they cannot add. Where the step has to add to the gradient, the runtime has them store here instead of DW and adds by
 	 * the kernel of WEIGHT_GRADIENT.

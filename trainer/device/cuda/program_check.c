@@ -115,7 +115,19 @@ static uint64_t needed_fused(const struct conv_problem *problem)
 	case CONV_RELU_NORM:
 		roles |= BIT(CUDA_RAW) | BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) | BIT(CUDA_GAMMA) |
 			 BIT(CUDA_BETA) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_A) |
-			 BIT(CUDA_B) | BIT(CUDA_C);
+			 BIT(CUDA_B) | BIT(CUDA_C) | (problem->residual ? BIT(CUDA_RESIDUAL) : 0);
+		break;
+	}
+	switch (problem->shortcut) {
+	case CONV_NO_SHORTCUT:
+		break;
+	case CONV_SHORTCUT:
+		roles |= BIT(CUDA_SHORTCUT);
+		break;
+	case CONV_SHORTCUT_NORM:
+		roles |= BIT(CUDA_RAW2) | BIT(CUDA_MEAN2) | BIT(CUDA_DEVIATION2) |
+			 BIT(CUDA_GAMMA2) | BIT(CUDA_BETA2) | BIT(CUDA_SUM2) | BIT(CUDA_SQUARES2) |
+			 BIT(CUDA_A2) | BIT(CUDA_B2) | BIT(CUDA_C2);
 		break;
 	}
 	return roles;
@@ -140,6 +152,8 @@ static int check_conv(const struct cuda_op *op, char *error)
 	if (!holds(forward || weights ? o[CUDA_X] : o[CUDA_DX], p->n, p->h, p->w, p->c,
 		   p->element) ||
 	    !holds(o[CUDA_RAW], p->n, p->h, p->w, p->c, p->element) ||
+	    !holds(o[CUDA_SHORTCUT], p->n, p->h, p->w, p->c, p->element) ||
+	    !holds(o[CUDA_RAW2], p->n, p->h, p->w, p->c, p->element) ||
 	    !holds(o[CUDA_ACTIVATED], p->n, p->h, p->w, p->c, p->element))
 		return fail(error, op, o[CUDA_X], "has not the problem's input shape");
 	if (!holds(forward ? o[CUDA_Y] : o[CUDA_DY], p->n, p->p, p->q, p->k, p->element))
@@ -148,8 +162,9 @@ static int check_conv(const struct cuda_op *op, char *error)
 	    !holds(o[CUDA_DW], p->k, p->r, p->s, p->c, p->gradient))
 		return fail(error, op, weights ? o[CUDA_DW] : o[CUDA_W],
 			    "has not the problem's weights' shape");
-	if (p->residual ? !holds(o[CUDA_RESIDUAL], p->n, p->p, p->q, p->k, p->element)
-			: !holds(o[CUDA_RESIDUAL], p->n, p->h, p->w, p->c, p->element))
+	if (p->epilogue == CONV_BIAS && p->residual
+		    ? !holds(o[CUDA_RESIDUAL], p->n, p->p, p->q, p->k, p->element)
+		    : !holds(o[CUDA_RESIDUAL], p->n, p->h, p->w, p->c, p->element))
 		return fail(error, op, o[CUDA_RESIDUAL], "has not the problem's shape");
 	return 0;
 }
