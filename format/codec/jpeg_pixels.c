@@ -134,16 +134,20 @@ static void plan_region(struct jpeg_pixels *pixels)
 
 static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
 {
-	uint32_t mcus = pixels->mcu_column_end - pixels->mcu_column_first, first = 0;
+	uint32_t first = 0;
 
 	for (uint32_t i = 0; i < pixels->frame->component_count; i++) {
 		const struct jpeg_component *component = &pixels->frame->components[i];
+		struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t begin =
+			plane->left / plane->size - pixels->mcu_column_first * component->h;
+		unsigned shift = (unsigned)__builtin_ctz(component->h);
 
-		pixels->planes[i].places = places;
+		plane->places = places;
 		for (uint32_t v = 0; v < component->v; v++, first += component->h)
-			for (uint32_t mcu = 0; mcu < mcus; mcu++)
-				for (uint32_t h = 0; h < component->h; h++)
-					*places++ = mcu * pixels->mcu_blocks + first + h;
+			for (uint32_t b = begin; b < begin + plane->blocks_wide; b++)
+				*places++ = (b >> shift) * pixels->mcu_blocks + first +
+					    (b & (component->h - 1));
 	}
 }
 
@@ -171,8 +175,8 @@ static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
 	struct jpeg_plane *plane = &pixels->planes[i];
 
 	plane->row_mask = plane->size * component->v * ring_mcus(pixels) - 1;
-	plane->left = pixels->mcu_column_first * component->h * plane->size;
-	plane->blocks_wide = (pixels->mcu_column_end - pixels->mcu_column_first) * component->h;
+	plane->left = plane->column_first / plane->size * plane->size;
+	plane->blocks_wide = divide_up(plane->column_end - plane->left, plane->size);
 	plane->stride = round_up(plane->blocks_wide * plane->size + 2 * ROW_MARGIN, ALIGN);
 	for (unsigned k = 0; k < 64; k++)
 		plane->quant[k] =
@@ -330,12 +334,16 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 		uint32_t v = frame->components[i].v;
 		unsigned k = (unsigned)__builtin_ctz(plane->size);
 
-		for (uint32_t j = 0; j < v; j++)
+		for (uint32_t j = 0; j < v; j++) {
+			uint32_t row = plane->size * (mcu_row * v + j);
+
+			if (row + plane->size <= plane->row_first || row >= plane->row_end)
+				continue;
 			pixels->kernels->idct[k](
 				coefficients, plane->places + (size_t)j * plane->blocks_wide,
 				plane->blocks_wide, plane->quant,
-				plane_row(plane, plane->size * (mcu_row * v + j)) + plane->left,
-				plane->stride);
+				plane_row(plane, row) + plane->left, plane->stride);
+		}
 	}
 	if (mcu_row + 1 < pixels->mcu_row_end) {
 		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;

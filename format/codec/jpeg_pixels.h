@@ -30,11 +30,11 @@ struct jpeg_plane {
 	bool smooth;                 /* upsampled by triangles, else by repetition */
 	uint32_t column_first, column_end; /* samples that pixels or their upsampling depend on */
 	uint32_t row_first, row_end;
-	uint32_t left;         /* first column kept */
+	uint32_t left;         /* first column kept, that of a block */
 	uint32_t row_mask;     /* row y lies in row y & row_mask of samples */
 	uint8_t *samples;      /* of column left; rows have free bytes on either side */
 	size_t stride;
-	const uint32_t *places; /* [v][blocks_wide]: a row's blocks in an MCU row's coefficients, from the first MCU kept */
+	const uint32_t *places; /* [v][blocks_wide]: a row's blocks, from the one at left on, in an MCU row's coefficients from the first MCU kept */
 	uint32_t blocks_wide;
 	int16_t quant[64] __attribute__((aligned(64))); /* as the kernels want it */
 };
