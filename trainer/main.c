@@ -64,7 +64,7 @@ static const struct argp_option options[] = {
 
 static const char doc[] = "Trains the model of RECIPE.ini on a packed dataset that loaderd feeds. "
 			  "Any key of the recipe can be set on the command line."
-			  "\vExit status: 0 finished, 1 failed, 3 stopped by SIGINT or SIGTERM "
+			  "\vExit status: 0 finished, 1 failed, 3 stopped by a signal "
 			  "with a checkpoint that --resume continues. "
 			  "trainer(1) has the rest.";
 
@@ -130,13 +130,18 @@ static void on_signal(int number)
 	stop = 1;
 }
 
-/* The first signal asks the run to stop, the second ends the program (SA_RESETHAND). */
+/*
+ * The first signal asks the run to stop, the second ends the program (SA_RESETHAND). SIGUSR1, which
+ * launchers and schedulers pass on as it is, only ever asks.
+ */
 static void catch_signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	action.sa_flags = 0;
+	sigaction(SIGUSR1, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
 

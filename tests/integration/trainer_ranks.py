@@ -235,16 +235,15 @@ class Ranks(unittest.TestCase):
         self.assertNotEqual(process.returncode, 0)
 
     def test_interrupted(self):
-        """Ctrl-C, of which mpirun makes SIGTERM."""
-        process = self.start(2, "interrupted", "train.epochs=1000")
-        self.wait_for_step("interrupted", process, 5)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[0]
-        self.assertNotEqual(process.returncode, 0)
-        self.assertIn("--resume continues", said)
-        last = self.lines("interrupted")[-1]
-        self.assertEqual(last["outcome"], "stopped")
-        self.assertTrue(os.path.exists(f"{self.folder}/interrupted/checkpoint-{last['step']:08}.safetensors"))
+        """Ctrl-C, of which mpirun makes SIGTERM, and a signal that it passes on as it is."""
+        for number, status, name in ((signal.SIGINT, 1, "interrupted"), (signal.SIGUSR1, 3, "asked")):
+            process = self.start(2, name, "train.epochs=1000")
+            self.wait_for_step(name, process, 5)
+            process.send_signal(number)
+            self.expect((process.communicate(timeout=60)[0], process.returncode), status, "--resume continues")
+            last = self.lines(name)[-1]
+            self.assertEqual(last["outcome"], "stopped")
+            self.assertTrue(os.path.exists(f"{self.folder}/{name}/checkpoint-{last['step']:08}.safetensors"))
 
 
 if __name__ == "__main__":
