@@ -40,16 +40,18 @@ def last_words(file):
 
 
 class Program:
-    """A peer program under way; see peer.py for what it understands."""
+    """A program under way that understands what peer.py does. limit: seconds for its start, and for an answer beyond what was asked."""
 
-    def __init__(self, contestant, config, cpus):
+    def __init__(self, command, cpus, limit=START_LIMIT, environment=None):
+        self.limit = limit
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [environment_python(contestant.environment), "-W", "ignore", str(HERE / contestant.program), json.dumps(config)],
+            [str(word) for word in command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
+            env=environment,
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )
@@ -58,11 +60,11 @@ class Program:
         """Waits until it has made its first batches: what is built or compiled for them belongs to the start."""
         self.ask(0, 0)
         self.begun()
-        self.read(START_LIMIT)
+        self.read(self.limit)
 
     def begun(self):
         """Waits until it is there; what it says of itself."""
-        self.facts = self.read(START_LIMIT)
+        self.facts = self.read(self.limit)
         return self.facts
 
     def ask(self, warmup, seconds):
@@ -92,7 +94,7 @@ class Program:
     def measure(self, warmup, seconds):
         os.killpg(self.process.pid, signal.SIGCONT)
         self.ask(warmup, seconds)
-        return self.read(START_LIMIT + warmup + seconds)["images_per_s"]
+        return self.read(self.limit + warmup + seconds)["images_per_s"]
 
     def close(self):
         try:
@@ -212,7 +214,8 @@ class Contestant:
         config = dict(config, **self.more)
         if not self.program:
             return Loaderbench(self, config, cpus)
-        return Program(self, {key: value for key, value in config.items() if key != "build"}, cpus)
+        config = json.dumps({key: value for key, value in config.items() if key != "build"})
+        return Program([environment_python(self.environment), "-W", "ignore", HERE / self.program, config], cpus)
 
 
 CONTESTANTS = {
