@@ -537,6 +537,8 @@ static unsigned number(struct argp_state *state, const char *argument)
 enum {
 	OPTION_FUSION = 256,
 	OPTION_AUTOTUNE,
+	OPTION_TF32,
+	OPTION_DETERMINISTIC,
 	OPTION_EAGER,
 	OPTION_JSON,
 	OPTION_SERVE,
@@ -580,6 +582,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case OPTION_AUTOTUNE:
 		options->device.autotune = true;
 		break;
+	case OPTION_TF32:
+		options->device.tf32 = true;
+		break;
+	case OPTION_DETERMINISTIC:
+		options->device.deterministic = true;
+		break;
 	case OPTION_EAGER:
 		options->device.eager = true;
 		break;
@@ -620,6 +628,8 @@ int main(int argc, char **argv)
 		{"layers", 'l', NULL, 0, "time every operation", 0},
 		{"fusion", OPTION_FUSION, "auto|none|b|c", 0, "across operations", 0},
 		{"autotune", OPTION_AUTOTUNE, NULL, 0, "try kernels before measuring", 0},
+		{"tf32", OPTION_TF32, NULL, 0, "let fp32 products round to tf32", 0},
+		{"deterministic", OPTION_DETERMINISTIC, NULL, 0, "the same bits each time", 0},
 		{"eager", OPTION_EAGER, NULL, 0, "launch every operation of every step", 0},
 		{"train-only", OPTION_TRAIN, NULL, 0, "no evaluation", 0},
 		{"json", OPTION_JSON, NULL, 0, "one object a line", 0},
