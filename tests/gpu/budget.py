@@ -1,0 +1,70 @@
+"""Time that is left, and commands that are killed when it is spent, with all that they started."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+TAIL = 4000  # characters of a command's output that a report keeps
+
+
+class Late(Exception):
+    """A command was killed because its time was spent; or there was none left to start it."""
+
+
+class Budget:
+    """seconds from now on, and never more than what is left of `within`."""
+
+    def __init__(self, seconds, within=None):
+        self.end = time.monotonic() + seconds
+        if within:
+            self.end = min(self.end, within.end)
+
+    def left(self):
+        return max(0.0, self.end - time.monotonic())
+
+
+@dataclass
+class Done:
+    command: list
+    status: int  # exit status; negative: the signal that ended it
+    output: str  # standard output
+    errors: str  # the end of standard error
+    seconds: float
+
+    def last_words(self):
+        lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
+        return lines[-1] if lines else f"it said nothing; exit status {self.status}"
+
+
+def kill_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def run(command, budget, folder, environment=None):
+    """Runs a command to its end; what it says goes to files in `folder`, named after it. Late when that takes longer than the budget."""
+    command = [str(word) for word in command]
+    if budget.left() <= 0:
+        raise Late(f"no time was left for {pathlib.Path(command[0]).name}")
+    name = f"{time.monotonic_ns()}-{pathlib.Path(command[0]).name}"
+    begin = time.monotonic()
+    with open(folder / f"{name}.out", "w+") as output, open(folder / f"{name}.err", "w+") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, cwd=folder, start_new_session=True
+        )
+        try:
+            process.wait(budget.left())
+        except subprocess.TimeoutExpired:
+            raise Late(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s") from None
+        finally:
+            # What it left behind must not disturb what is measured next.
+            kill_group(process)
+        output.seek(0)
+        errors.seek(0)
+        return Done(command, process.returncode, output.read(), errors.read()[-TAIL:], time.monotonic() - begin)

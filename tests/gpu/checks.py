@@ -1,0 +1,182 @@
+"""The parts that judge: what the device computes, against the CPU backend, against itself, and under compute-sanitizer."""
+
+import json
+import math
+import re
+import shutil
+
+from budget import Late
+from contestants import Failure
+from setup import Skipped
+
+# Largest difference of a loss from the CPU's in fp32, relative, over the first step and over all. Differences grow from step to step: each
+# changes the weights that the next one sees.
+LOSS_TOLERANCES = {"fp32": (1e-4, 1e-2), "fp16": (2e-2, 5e-2), "bf16": (5e-2, 1e-1)}
+
+
+def smoke(setup, part, limit):
+    """Does every precision and level of fusion start at all?"""
+    for precision in setup.precisions():
+        for fusion in ("none", "b", "c") if setup.device != "cpu" else ("none",):
+            name = f"{precision}, fusion {fusion}"
+            try:
+                found = setup.bench(limit, setup.size("smoke"), "-n", 5, "-p", precision, "--fusion", fusion)
+            except Failure as failure:
+                part.test(name, "failed", detail=str(failure))
+                continue
+            loss = found["loss"]
+            words = "" if loss is not None and math.isfinite(loss) else f"the loss is {loss} after eight steps"
+            part.test(name, "failed" if words else "passed", detail=words)
+
+
+def tap(text):
+    """(name, verdict, detail) of every test in cmocka's TAP output."""
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"(not )?ok \d+ - (\S+)(.*)", line)
+        if match:
+            skipped = "# skip" in match[3].lower()
+            found.append([match[2], "skipped" if skipped else "failed" if match[1] else "passed", ""])
+        elif line.startswith("#") and found and found[-1][1] == "failed":
+            found[-1][2] = (found[-1][2] + " " + line.lstrip("# ")).strip()[:400]
+    return found
+
+
+def test_programs(setup, pattern):
+    programs = sorted(path for path in (setup.build / "tests/unit/trainer").glob(pattern) if path.is_file())
+    return [path for path in programs if not path.suffix]
+
+
+def run_tests(setup, part, limit, program, **variables):
+    """Every test of a cmocka program is one of the part's. variables: of its environment."""
+    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.device, **variables)
+    how = ", ".join([program.name, *variables.values()])
+    done = setup.run([program], limit, environment)
+    results = tap(done.output)
+    for name, verdict, detail in results:
+        part.test(f"{how}: {name}", verdict, detail=detail)
+    if done.status and not any(verdict == "failed" for _, verdict, _ in results):
+        part.test(how, "skipped" if done.status == 77 else "failed", done.seconds, done.last_words())
+    elif not results:
+        part.test(how, "failed", done.seconds, "it ran no test")
+
+
+# What the device tests are asked for: precision and level of fusion.
+VARIANTS = [("fp32", "none"), ("fp16", "c"), ("bf16", "b"), ("fp16", "none"), ("fp16", "b"), ("bf16", "none"), ("bf16", "c"), ("fp32", "b")]
+
+
+def operations(setup, part, limit):
+    """Our kernels, each operation forward and backward, nets and the update, against references."""
+    for program in test_programs(setup, "test_cuda_kernels*"):
+        run_tests(setup, part, limit, program)
+    programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
+    for precision, fusion in VARIANTS:
+        for program in programs if precision in setup.precisions() else []:
+            run_tests(setup, part, limit, program, DEVICE_TEST_PRECISION=precision, DEVICE_TEST_FUSION=fusion)
+
+
+# ---- training ----
+
+
+def train(setup, limit, name, network, steps, *settings, options=()):
+    """Runs the trainer over the drawn images; its log's step lines."""
+    net, side, batch = network
+    data = setup.shapes(limit)
+    output = setup.work / name
+    samples = json.loads(setup.output([setup.program("tools/packimg/packimg"), "info", "--json", data], limit))["samples"]
+    recipe = setup.work / "losses.ini"
+    recipe.write_text("[optim]\nlr = 0.02\n[schedule]\nname = constant\n[train]\nseed = 1\nema = 0.9\n[log]\ninterval = 1\n")
+    setup.output(
+        [setup.program("trainer/trainer"), recipe, f"--output={output}", *options, f"data.train={data}",
+         f"data.pipeline=random_resized_crop({side}, scale=0.25:1) hflip(0.5)", f"data.batch_size={batch}", f"model.name={net}",
+         f"train.epochs={steps / (samples // batch)!r}", "checkpoint.every=0", *settings],
+        limit, dict(setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    return {line["step"]: line for line in lines if line["event"] == "step"}
+
+
+def losses(setup, part, limit):
+    """The first steps of a training, on the device and on the CPU."""
+    rows = []
+    for network in setup.size("losses"):
+        steps = setup.size("losses_steps")
+        reference = train(setup, limit, f"cpu-{network[0]}", network, steps, "train.device=cpu", "train.precision=fp32")
+        for precision in setup.precisions():
+            name = f"{network[0]}, {precision}"
+            try:
+                found = train(setup, limit, f"{network[0]}-{precision}", network, steps, f"train.device={setup.device}", f"train.precision={precision}")
+            except Failure as failure:
+                part.test(name, "failed", detail=str(failure))
+                continue
+            part.test(name, *judge_losses(reference, found, steps, LOSS_TOLERANCES[precision]))
+            errors = relative(reference, found)
+            rows.append([network[0], precision, reference[1]["loss"], found[1]["loss"], errors[1], reference[steps]["loss"],
+                         found[steps]["loss"], max(errors.values())])  # fmt: skip
+            part.table(
+                f"Losses over {steps} steps, {network[1]} x {network[1]}, batch {network[2]}",
+                ["net", "precision", "step 1, CPU fp32", "device", "relative", f"step {steps}, CPU fp32", "device", "largest relative"],
+                rows,
+            )
+
+
+def relative(reference, found):
+    return {step: abs(found[step]["loss"] - line["loss"]) / abs(line["loss"]) for step, line in reference.items() if step in found}
+
+
+def judge_losses(reference, found, steps, tolerances):
+    """Verdict, seconds and detail of a test."""
+    if len(reference) != steps or len(found) != steps:
+        return "failed", 0, f"{len(found)} steps on the device, {len(reference)} on the CPU, of {steps}"
+    errors = relative(reference, found)
+    for tolerance, values, what in ((tolerances[0], [errors[1]], "the first step"), (tolerances[1], errors.values(), "a step")):
+        # Not-a-number is beyond every tolerance.
+        if not all(value <= tolerance for value in values):
+            return "failed", 0, f"the loss of {what} is off by {max(values):.2g} relative, allowed are {tolerance:g}"
+    return "passed", 0, ""
+
+
+def replay(setup, part, limit):
+    """Bits: of captured steps against launched ones, of a run against one that resumes, of a run against itself."""
+    network, steps = setup.size("replay"), setup.size("losses_steps")
+    precision = setup.precisions()[0]
+    found = {}
+    for name, options in (("replayed", []), ("replayed again", []), ("eager", ["--eager"])):
+        found[name] = setup.bench(limit, network, "-n", steps, "-p", precision, "--deterministic", *options)["loss"]
+    for name in ("replayed again", "eager"):
+        same = found[name] is not None and found[name] == found["replayed"]
+        part.test(f"{name} as replayed, {precision}, loss after {steps} steps", "passed" if same else "failed",
+                  detail="" if same else f"{found[name]!r} is not {found['replayed']!r}")  # fmt: skip
+    middle = steps // 2
+    settings = [f"train.device={setup.device}", f"train.precision={precision}"]
+    whole = train(setup, limit, "unbroken", network, steps, *settings, f"checkpoint.every_steps={middle}", "checkpoint.keep=9")
+    checkpoint = next((setup.work / "unbroken").glob(f"checkpoint-*{middle}.safetensors"))
+    rest = train(setup, limit, "resumed", network, steps, *settings, options=[f"--resume={checkpoint}"])
+    differ = [step for step in range(middle + 1, steps + 1) if step not in rest or rest[step]["loss_hex"] != whole[step]["loss_hex"]]
+    part.test(f"resumed at step {middle}, {precision}", "failed" if differ else "passed",
+              detail=f"step {differ[0]}'s loss differs" if differ else "")  # fmt: skip
+
+
+# ---- compute-sanitizer ----
+
+
+def sanitizer(setup, part, limit):
+    """Our kernels' tests, and every operation in fp16, under memcheck, then racecheck."""
+    if setup.device != "cuda":
+        raise Skipped("it needs a GPU")
+    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if not tool:
+        raise Skipped("compute-sanitizer is not installed")
+    programs = [*test_programs(setup, "test_cuda_kernels*"), setup.program("tests/unit/trainer/test_device_ops")]
+    for kind in ("memcheck", "racecheck"):
+        for program in programs:
+            name = f"{kind}: {program.name}"
+            environment = dict(setup.environment, DEVICE_TEST_BACKEND=setup.device, DEVICE_TEST_PRECISION="fp16")
+            try:
+                done = setup.run([tool, "--tool", kind, "--error-exitcode", "99", "--print-limit", "5", program], limit, environment)
+            except Late as late:
+                part.test(name, "late", detail=str(late))
+                continue
+            summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", done.output)
+            words = summary[-1] if summary else done.last_words()
+            part.test(name, "failed" if done.status or not summary else "passed", done.seconds, words)

@@ -1,0 +1,174 @@
+"""What a run found, written to report.json and report.md after every finding, so that a run that is killed leaves what it had.
+
+A report is a dictionary: machine, parts, goals, complete. A part has a name, a title, limit_s, seconds, a verdict, and what it found: tests
+(name, verdict, seconds, detail), tables (title, columns, rows, notes) and notes. Verdicts are passed, failed, late (killed, its time was
+spent), skipped (with the reason), and running.
+"""
+
+import json
+import time
+
+VERDICTS = ("failed", "late", "passed", "skipped", "running")
+
+
+class Part:
+    """One part's findings; each is written at once."""
+
+    def __init__(self, report, name, title, limit):
+        self.report = report
+        self.begin = time.monotonic()
+        self.facts = {"name": name, "title": title, "limit_s": limit, "seconds": 0, "verdict": "running",
+                      "tests": [], "tables": [], "notes": []}  # fmt: skip
+
+    def write(self):
+        self.facts["seconds"] = round(time.monotonic() - self.begin, 2)
+        self.report.write()
+
+    def test(self, name, verdict, seconds=0.0, detail=""):
+        self.facts["tests"].append({"name": name, "verdict": verdict, "seconds": round(seconds, 2), "detail": detail})
+        self.write()
+        return verdict == "passed"
+
+    def table(self, title, columns, rows, notes=()):
+        """The table of that title, anew if it was there."""
+        table = {"title": title, "columns": list(columns), "rows": rows, "notes": list(notes)}
+        tables = self.facts["tables"]
+        tables[:] = [other for other in tables if other["title"] != title] + [table]
+        self.write()
+
+    def note(self, text):
+        self.facts["notes"].append(text)
+        self.write()
+
+    def figure(self, name, value):
+        """A number that a goal is about."""
+        self.report.figures[name] = value
+        self.write()
+
+    def end(self, verdict=None, reason=""):
+        """verdict: of what stopped the part, if anything did."""
+        verdicts = [test["verdict"] for test in self.facts["tests"]]
+        if "failed" in verdicts or verdict == "failed":
+            self.facts["verdict"] = "failed"
+        elif verdict == "late" or "late" in verdicts:
+            self.facts["verdict"] = "late"
+        elif verdict == "skipped" or (verdicts and all(each == "skipped" for each in verdicts)):
+            self.facts["verdict"] = "skipped"
+        else:
+            self.facts["verdict"] = "passed"
+        if reason:
+            self.facts["reason"] = reason
+        self.write()
+
+
+class Report:
+    """goals: (text, figure, "at least" or "at most", value, unit); out: the folder, None in tests that write nothing."""
+
+    def __init__(self, out, machine, goals):
+        self.out, self.machine, self.goals = out, machine, goals
+        self.parts, self.figures = [], {}
+        self.begin = time.monotonic()
+        self.date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        self.complete = False
+
+    def part(self, name, title, limit):
+        part = Part(self, name, title, limit)
+        self.parts.append(part)
+        self.write()
+        return part
+
+    def counts(self):
+        verdicts = [test["verdict"] for part in self.parts for test in part.facts["tests"]]
+        # A part that was stopped, or had nothing but benchmarks, counts as one.
+        verdicts += [part.facts["verdict"] for part in self.parts if "reason" in part.facts or not part.facts["tests"]]
+        return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
+
+    def judged(self):
+        judged = []
+        for text, figure, how, value, unit in self.goals:
+            found = self.figures.get(figure)
+            goal = {"goal": text, "asked": f"{how} {value:g} {unit}".strip(), "found": found, "unit": unit}
+            if found is None:
+                goal["verdict"] = "not measured"
+            else:
+                goal["verdict"] = "met" if (found >= value if how == "at least" else found <= value) else "missed"
+            judged.append(goal)
+        counts = self.counts()
+        green = not counts["failed"] and not counts["late"]
+        judged.append({"goal": "every test green", "asked": "none failed, none late", "unit": "",
+                       "found": f"{counts['failed']} failed, {counts['late']} late",
+                       "verdict": "not measured" if not self.complete and green else "met" if green else "missed"})  # fmt: skip
+        return judged
+
+    def facts(self):
+        return {
+            "date": self.date, "seconds": round(time.monotonic() - self.begin, 1), "complete": self.complete, "machine": self.machine,
+            "counts": self.counts(), "goals": self.judged(), "figures": self.figures, "parts": [part.facts for part in self.parts],
+        }  # fmt: skip
+
+    def write(self):
+        if not self.out:
+            return
+        facts = self.facts()
+        for name, text in (("report.json", json.dumps(facts, indent=1) + "\n"), ("report.md", markdown(facts))):
+            part = self.out / (name + ".part")
+            part.write_text(text)
+            part.rename(self.out / name)
+
+
+def cell(value):
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    text = "" if value is None else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def markdown_table(columns, rows):
+    right = [bool(rows) and all(row[i] is None or isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---:" if r else "---" for r in right) + " |"]
+    return lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
+
+
+def markdown_tests(tests):
+    """Each that did not pass on a line; those that did, by number."""
+    passed = sum(test["verdict"] == "passed" for test in tests)
+    lines = [f"{passed} of {len(tests)} passed.", ""] if tests else []
+    others = [test for test in tests if test["verdict"] != "passed"]
+    if others:
+        rows = [[test["verdict"].upper(), test["name"], test["seconds"], test["detail"]] for test in others]
+        lines += markdown_table(["", "test", "s", "what it said"], rows) + [""]
+    told = [test for test in tests if test["verdict"] == "passed" and test["detail"]]
+    if told:
+        lines += markdown_table(["passed", "s", ""], [[test["name"], test["seconds"], test["detail"]] for test in told]) + [""]
+    return lines
+
+
+def markdown_part(part):
+    lines = [f"## {part['title']}", "", f"{part['verdict']}, {part['seconds']:.0f} s of at most {part['limit_s']:.0f} s."]
+    if part.get("reason"):
+        lines[-1] += f" {part['reason']}"
+    lines.append("")
+    for table in part["tables"]:
+        lines += [f"### {table['title']}", "", *markdown_table(table["columns"], table["rows"]), ""]
+        lines += [*table["notes"], ""] if table["notes"] else []
+    lines += markdown_tests(part["tests"])
+    lines += [f"- {note}" for note in part["notes"]] + ([""] if part["notes"] else [])
+    return lines
+
+
+def markdown(facts):
+    machine, counts = facts["machine"], facts["counts"]
+    lines = ["# GPU report", ""]
+    if not facts["complete"]:
+        lines += ["**Not complete**: the run was still going on, or was ended.", ""]
+    lines += [f"{facts['date']}, {facts['seconds']:.0f} s. "
+              + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict] or verdict == "failed") + ".", ""]  # fmt: skip
+    lines += markdown_table(["", ""], [[key, value] for key, value in machine.items()]) + [""]
+    goals = [[goal["goal"], goal["asked"], goal["found"], "**missed**" if goal["verdict"] == "missed" else goal["verdict"]]
+             for goal in facts["goals"]]  # fmt: skip
+    lines += ["## Goals", "", *markdown_table(["goal", "asked", "found", ""], goals), ""]
+    parts = [[part["title"], part["verdict"], part["seconds"], part.get("reason", "")] for part in facts["parts"]]
+    lines += ["## Parts", "", *markdown_table(["part", "verdict", "s", "why"], parts), ""]
+    for part in facts["parts"]:
+        lines += markdown_part(part)
+    return "\n".join(lines).rstrip() + "\n"

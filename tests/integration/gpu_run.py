@@ -1,0 +1,232 @@
+"""tests/gpu/run without a GPU: its budget, its report, its judgements, and the command with the CPU in the GPU's place."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TREE = pathlib.Path(os.environ["TREE"])
+RUN = TREE / "tests/gpu/run"
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(TREE / "tests/gpu"), str(TREE / "bench/peers")]
+
+import benchmarks  # noqa: E402
+import budget  # noqa: E402
+import checks  # noqa: E402
+import gpu  # noqa: E402
+import report  # noqa: E402
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+
+
+class Budgets(Folder):
+    def test_inner_ends_with_outer(self):
+        outer = budget.Budget(5)
+        self.assertLessEqual(budget.Budget(100, outer).left(), 5)
+        self.assertLessEqual(budget.Budget(1, outer).left(), 1)
+        self.assertEqual(budget.Budget(-1).left(), 0)
+
+    def test_done(self):
+        done = budget.run(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], budget.Budget(30), self.folder)
+        self.assertEqual((done.status, done.output, done.last_words()), (3, "out\n", "last"))
+        self.assertIn("exit status 1", budget.run(["false"], budget.Budget(30), self.folder).last_words())
+
+    def test_late_is_killed_with_its_children(self):
+        begin, pids = time.monotonic(), self.folder / "pids"
+        with self.assertRaisesRegex(budget.Late, "sh was killed after"):
+            budget.run(["sh", "-c", f"sleep 100 & echo $! $$ > {pids}; trap '' TERM INT; wait"], budget.Budget(0.5), self.folder)
+        self.assertLess(time.monotonic() - begin, 20)
+        for pid in pids.read_text().split():
+            self.assertFalse(is_alive(pid), pid)
+
+    def test_children_left_behind_are_killed(self):
+        done = budget.run(["sh", "-c", "sleep 100 >&- 2>&- & echo $!"], budget.Budget(30), self.folder)
+        time.sleep(0.1)
+        self.assertFalse(is_alive(int(done.output)))
+
+    def test_no_time_left(self):
+        with self.assertRaisesRegex(budget.Late, "no time was left for touch"):
+            budget.run(["touch", self.folder / "file"], budget.Budget(0), self.folder)
+        self.assertFalse((self.folder / "file").exists())
+
+
+GOALS = [("speed", "rate", "at least", 8000, ""), ("wait", "share", "at most", 1, "%"), ("other", "none", "at least", 1, "x")]
+
+
+class Reports(Folder):
+    def read(self):
+        return json.loads((self.folder / "report.json").read_text()), (self.folder / "report.md").read_text()
+
+    def test_written_after_every_finding(self):
+        found = report.Report(self.folder, {"gpu": "none"}, GOALS)
+        part = found.part("first", "First part", 10)
+        self.assertEqual(self.read()[0]["parts"][0]["verdict"], "running")
+        part.test("good", "passed")
+        part.test("bad", "failed", 1.5, "a | b\nc")
+        facts, text = self.read()
+        self.assertEqual([test["name"] for test in facts["parts"][0]["tests"]], ["good", "bad"])
+        self.assertIn("**Not complete**", text)
+        self.assertIn("1 of 2 passed.", text)
+        self.assertIn("| FAILED | bad | 1.5 | a \\| b c |", text)
+        part.table("Rates", ["net", "images/s"], [["a", 12345.6], ["b", None]], ["A note."])
+        part.table("Rates", ["net", "images/s"], [["a", 0.51234]], ["Another."])
+        text = self.read()[1]
+        self.assertIn("| net | images/s |\n| --- | ---: |\n| a | 0.5123 |\n\nAnother.", text)
+        self.assertNotIn("A note.", text)
+        self.assertEqual(os.listdir(self.folder).count("report.json"), 1)
+        self.assertFalse(list(self.folder.glob("*.part")))
+
+    def test_verdicts(self):
+        found = report.Report(self.folder, {}, [])
+        for verdicts, stopped, expected in (
+            ([], None, "passed"), (["passed"], None, "passed"), (["passed", "failed"], "late", "failed"), (["passed"], "late", "late"),
+            (["skipped"], None, "skipped"), (["passed", "skipped"], None, "passed"), ([], "skipped", "skipped"), (["passed"], "failed", "failed"),
+            (["late", "passed"], None, "late"),
+        ):  # fmt: skip
+            part = found.part("name", "Title", 1)
+            for verdict in verdicts:
+                part.test("test", verdict)
+            part.end(stopped, "why" if stopped else "")
+            self.assertEqual(part.facts["verdict"], expected, (verdicts, stopped))
+        self.assertIn("| Title | late | ", self.read()[1])
+
+    def test_goals(self):
+        found = report.Report(self.folder, {}, GOALS)
+        part = found.part("name", "Title", 1)
+        part.figure("rate", 8000.0)
+        part.figure("share", 1.5)
+        part.end()
+        verdicts = {goal["goal"]: goal["verdict"] for goal in self.read()[0]["goals"]}
+        self.assertEqual(verdicts, {"speed": "met", "wait": "missed", "other": "not measured", "every test green": "not measured"})
+        found.complete = True
+        found.write()
+        facts, text = self.read()
+        self.assertEqual(facts["goals"][-1]["verdict"], "met")
+        self.assertIn("| wait | at most 1 % | 1.5 | **missed** |", text)
+        self.assertNotIn("Not complete", text)
+        part.test("bad", "late")
+        self.assertEqual(self.read()[0]["goals"][-1]["verdict"], "missed")
+
+
+class Judgements(unittest.TestCase):
+    def test_tap(self):
+        text = "1..3\nok 1 - test_a\nnot ok 2 - test_b\n# a.c:3: error\n# second\nok 3 - test_c # SKIP\n# ok - tests\n"
+        self.assertEqual(checks.tap(text), [["test_a", "passed", ""], ["test_b", "failed", "a.c:3: error second"], ["test_c", "skipped", ""]])
+
+    def losses(self, *values):
+        return {step: {"loss": value} for step, value in enumerate(values, 1)}
+
+    def test_losses(self):
+        reference = self.losses(2.0, 1.0)
+        self.assertEqual(checks.judge_losses(reference, self.losses(2.0001, 1.05), 2, (1e-4, 0.1))[0], "passed")
+        for found, words in (
+            (self.losses(2.001, 1.0), "the first step"), (self.losses(2.0, 1.2), "of a step"), (self.losses(2.0), "1 steps on the device"),
+            (self.losses(2.0, float("nan")), "of a step"), (self.losses(float("nan"), 1.0), "the first step"),
+        ):  # fmt: skip
+            verdict, _, detail = checks.judge_losses(reference, found, 2, (1e-4, 0.1))
+            self.assertEqual(verdict, "failed")
+            self.assertIn(words, detail)
+
+    def test_ratios(self):
+        rounds = {"loaderd": [10.0, 20.0, 30.0], "a": [5.0, 5.0, 10.0], "b": [1.0], "c": []}
+        self.assertEqual(benchmarks.ratios(rounds, "loaderd"), {"a": 3.0})
+
+
+class Command(Folder):
+    def run_it(self, *words, timeout=300, **more):
+        environment = {name: value for name, value in os.environ.items() if name != "DEVICE_TEST_BACKEND"}
+        command = [sys.executable, RUN, self.folder / "out", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, **more)
+
+    def facts(self):
+        return json.loads((self.folder / "out/report.json").read_text())
+
+    def test_without_a_gpu(self):
+        try:
+            gpu.describe()
+            self.skipTest("there is a GPU")
+        except gpu.NoGpu:
+            pass
+        done = self.run_it("--build", os.environ["BUILD"])
+        self.assertEqual(done.returncode, 77, done.stderr)
+        self.assertIn("skipped: ", done.stderr)
+
+    def test_mistakes(self):
+        for words, said in ((["--parts", "smoke,what"], "no part is called what"), (["--build", "/nowhere"], "/nowhere is not there")):
+            done = self.run_it(*words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+
+    def test_stand_in(self):
+        done = self.run_it("--stand-in", "cpu", "--build", os.environ["BUILD"], "--parts", "smoke,losses,replay,networks,variants,cifar,sanitizer")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        facts = self.facts()
+        self.assertTrue(facts["complete"])
+        verdicts = {part["name"]: part["verdict"] for part in facts["parts"]}
+        for name in ("smoke", "losses", "replay", "networks", "variants"):
+            self.assertEqual(verdicts[name], "passed", facts)
+        self.assertEqual((verdicts["cifar"], verdicts["sanitizer"]), ("skipped", "skipped"))
+        rows = {table["title"]: table["rows"] for part in facts["parts"] for table in part["tables"]}
+        training = next(table for title, table in rows.items() if title.startswith("Training"))
+        self.assertGreater(training[0][4], 0)
+        self.assertTrue(any("layers" in title for title in rows), list(rows))
+
+    def test_late_part_does_not_stop_the_others(self):
+        build = self.folder / "build"
+        for path in ("bench", "tests/unit/trainer"):
+            (build / path).mkdir(parents=True)
+        slow, quick = build / "bench/device_bench", build / "tests/unit/trainer/test_device_ops"
+        slow.write_text("#!/bin/sh\nsleep 100\n")
+        quick.write_text("#!/bin/sh\necho 'ok 1 - test_quick'\n")
+        for name in ("ops", "net", "update"):
+            (build / f"tests/unit/trainer/test_device_{name}").write_text(quick.read_text())
+        for program in (slow, *(build / "tests/unit/trainer").iterdir()):
+            program.chmod(0o755)
+        begin = time.monotonic()
+        done = self.run_it("--stand-in", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "1")
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        parts = {part["name"]: part for part in self.facts()["parts"]}
+        self.assertEqual(parts["smoke"]["verdict"], "late")
+        self.assertIn("device_bench was killed after", parts["smoke"]["reason"])
+        self.assertEqual(parts["operations"]["verdict"], "passed")
+        self.assertEqual(parts["losses"]["verdict"], "failed")
+        self.assertIn("tools/shapes/shapes is not there", parts["losses"]["reason"])
+
+    def test_ended_early(self):
+        build = self.folder / "build"
+        (build / "bench").mkdir(parents=True)
+        (build / "bench/device_bench").write_text(f"#!/bin/sh\necho $$ > {self.folder}/pid\nexec sleep 100\n")
+        (build / "bench/device_bench").chmod(0o755)
+        command = [sys.executable, RUN, self.folder / "out", "--stand-in", "cpu", "--build", build, "--parts", "smoke"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while not (self.folder / "pid").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(30), 1)
+        self.assertFalse(is_alive(int((self.folder / "pid").read_text())))
+        facts = self.facts()
+        self.assertFalse(facts["complete"])
+        self.assertEqual(facts["parts"][0]["verdict"], "running")
+
+
+if __name__ == "__main__":
+    unittest.main()
