@@ -3,8 +3,8 @@
  *
  * A bucket is a range of the store's contiguous gradient slot that is complete once backward has come down to a node: the first one, in order of
  * recording, that uses any of its parameters. Buckets stand in the order in which backward completes them, which follows from the graph alone, so
- * it is the same on every rank. Frozen parameters and buffers inside a range go along; they are zero. Plain bookkeeping for every backend; made
- * when a graph is planned, owned by it.
+ * it is the same on every rank. Frozen parameters and buffers inside a range go along, and so does what the graph does not touch: the update
+ * takes no notice of their gradients, whatever is there. Plain bookkeeping for every backend; made when a graph is planned, owned by it.
  */
 #ifndef TRAINER_DEVICE_BUCKETS_H
 #define TRAINER_DEVICE_BUCKETS_H

@@ -59,8 +59,6 @@ float *cpu_param_slot(const struct device_param *param, enum device_slot slot);
 void cpu_param_add_gradient(struct device_param *param, const float *values);
 /* Whether the next gradient overwrites; asking makes the following ones add. */
 bool cpu_param_take_fresh(struct device_param *param);
-/* What no graph touched since the last update, among elements offset .. offset + count - 1 of the gradients, is zero. */
-void cpu_zero_untouched(struct device_params *params, size_t offset, size_t count);
 /* One update; fills in grad_norm, updated, skipped. */
 void cpu_update(struct cpu_device *device, struct device_params *params, const struct device_hyper *hyper,
 	struct device_results *results);

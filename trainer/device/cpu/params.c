@@ -248,15 +248,15 @@ static void update_task(void *context, uint32_t task, unsigned thread)
 	}
 }
 
-void cpu_zero_untouched(struct device_params *params, size_t offset, size_t count)
+/* Gradients of what no graph touched since the last update are zero. */
+static void zero_untouched(struct device_params *params)
 {
 	struct cpu_params *cpu = params->backend;
 
 	for (size_t i = 0; i < params->count; i++) {
 		struct device_param *param = params->items[i];
 
-		if (cpu->fresh[i] && updates(param) && param->offset >= offset &&
-		    param->offset < offset + count)
+		if (cpu->fresh[i] && updates(param))
 			memset(cpu_param_slot(param, DEVICE_GRAD), 0,
 			       param->elements * sizeof(float));
 	}
@@ -269,7 +269,7 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	struct update_job job = {.device = device, .params = params, .cpu = cpu, .hyper = hyper};
 	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0, norm;
 
-	cpu_zero_untouched(params, 0, cpu->elements);
+	zero_untouched(params);
 	pool_run(&device->pool, cpu->chunk_count, norm_task, &job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
 		squares += cpu->partial[i];

@@ -91,7 +91,6 @@ int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
 	       buckets->items[ranks->started].node >= node) {
 		const struct bucket *bucket = &buckets->items[ranks->started];
 
-		cpu_zero_untouched(graph->graph->params, bucket->offset, bucket->count);
 		r = comm_sum_start(comm, graph->params->slots[DEVICE_GRAD] + bucket->offset,
 				   bucket->count, COMM_FLOAT, &ranks->requests[ranks->started]);
 		ranks->started += r == 0;
