@@ -134,7 +134,8 @@ struct cuda_graph {
 	struct device_graph *graph;
 	struct cuda_device *device;
 	struct cuda_program *program;
-	char *arena;                      /* here and in the next four: device memory */
+	char *arena;                      /* here and in the next five: device memory */
+	void *workspace;                  /* of our own kernels */
 	struct step_arguments *arguments;
 	struct device_results *results;
 	uint64_t *anomaly;                /* with detect_anomaly: as elementwise_check has it */
@@ -190,5 +191,11 @@ int cuda_value_write(struct device_graph *graph, const struct device_value *valu
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
 /* Queues one operation (execute.c). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
+/* Bytes of graph->workspace that it takes. */
+uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
+/* Of a convolution that stores its result. */
+struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
+/* Times what the engines have for each convolution of the program, with whatever the arena holds, so that the next program gets the fastest. */
+int cuda_tune(struct cuda_graph *graph);
 
 #endif

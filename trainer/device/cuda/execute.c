@@ -68,7 +68,7 @@ static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
 		.logits = at(graph, op, CUDA_X),
 		.dlogits = at(graph, op, CUDA_DX),
 		.results = graph->results,
-		.workspace = at(graph, op, CUDA_WORKSPACE),
+		.workspace = graph->workspace,
 		.n = logits->shape.n,
 		.classes = op->node->x->shape.c,
 		.logits_stride = logits->shape.c,
@@ -115,10 +115,9 @@ static int fail_engine(struct cuda_graph *graph, const struct cuda_op *op, int r
 			   words);
 }
 
-static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
+struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	const struct conv_engines *engines = &graph->device->engines.conv;
-	bool beside = false, norm = op->conv.problem.epilogue == CONV_RELU_NORM;
+	bool norm = op->conv.problem.epilogue == CONV_RELU_NORM;
 	struct conv_arguments arguments = {
 		.scale = at(graph, op, CUDA_PRESCALE),
 		.bias = at(graph, op, CUDA_PREBIAS),
@@ -152,7 +151,6 @@ static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 		.d2 = at(graph, op, CUDA_C2),
 		.workspace = at(graph, op, CUDA_WORKSPACE),
 	};
-	int r;
 
 	switch (op->conv.problem.direction) {
 	case CONV_FORWARD:
@@ -167,10 +165,22 @@ static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
 		break;
 	case CONV_WEIGHTS:
 		arguments.x = at(graph, op, CUDA_X);
-		arguments.w = gradient_place(graph, op, &beside);
+		arguments.w = at(graph, op, CUDA_DW);
 		arguments.y = at(graph, op, CUDA_DY);
 		break;
 	}
+	return arguments;
+}
+
+static int execute_conv(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	const struct conv_engines *engines = &graph->device->engines.conv;
+	struct conv_arguments arguments = cuda_conv_arguments(graph, op);
+	bool beside = false;
+	int r;
+
+	if (op->conv.problem.direction == CONV_WEIGHTS)
+		arguments.w = gradient_place(graph, op, &beside);
 	r = engines->execute(engines->state, op->conv.plan, &arguments, graph->device->compute);
 	if (r < 0)
 		return fail_engine(graph, op, r, engines->error(engines->state));
@@ -262,7 +272,7 @@ static int execute_statistics(struct cuda_graph *graph, const struct cuda_op *op
 		.element = op->operands[CUDA_X]->element,
 		.sum = at(graph, op, CUDA_SUM),
 		.squares = at(graph, op, CUDA_SQUARES),
-		.partial = at(graph, op, CUDA_WORKSPACE),
+		.partial = graph->workspace,
 	};
 
 	return norm_statistics(&graph->device->kernels, &arguments);
@@ -349,7 +359,7 @@ static int execute_backward(struct cuda_graph *graph, const struct cuda_op *op)
 		.dz = at(graph, op, CUDA_DZ),
 		.sum = at(graph, op, CUDA_SUM),
 		.products = at(graph, op, CUDA_SQUARES),
-		.partial = at(graph, op, CUDA_WORKSPACE),
+		.partial = graph->workspace,
 		.rows = rows_of(op->operands[CUDA_DY]),
 		.channels = channels(op, CUDA_DY),
 		.element = op->operands[CUDA_DY]->element,
@@ -365,7 +375,7 @@ static int execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op 
 		.dy = at(graph, op, CUDA_DY),
 		.sum = at(graph, op, CUDA_DBIAS),
 		.add_sum = adds(graph, op, CUDA_DBIAS),
-		.partial = at(graph, op, CUDA_WORKSPACE),
+		.partial = graph->workspace,
 		.rows = rows_of(op->operands[CUDA_DY]),
 		.channels = channels(op, CUDA_DY),
 		.element = op->operands[CUDA_DY]->element,
@@ -432,7 +442,6 @@ static int execute_add(struct cuda_graph *graph, const struct cuda_op *op)
 
 /* ---- pools ---- */
 
-/* The node of a pool: the operation's own, or, where the pool is fused into the norm before it, that one's consumer. */
 static struct pool_shape pool_shape_of(const struct cuda_op *op, const struct cuda_tensor *x,
 				       const struct cuda_tensor *y)
 {
@@ -492,7 +501,7 @@ static int execute_max_pool_norm_reduce(struct cuda_graph *graph, const struct c
 		.activation = op->norm.activation,
 		.sum = at(graph, op, CUDA_SUM),
 		.products = at(graph, op, CUDA_SQUARES),
-		.partial = at(graph, op, CUDA_WORKSPACE),
+		.partial = graph->workspace,
 		.shape = pool_shape_of(op, op->operands[CUDA_X], op->operands[CUDA_DY]),
 	};
 
@@ -601,6 +610,28 @@ static int (*const executors[CUDA_OP_KINDS])(struct cuda_graph *, const struct c
 	[CUDA_OP_MATMUL] = execute_matmul,
 	[CUDA_OP_LOSS] = execute_loss,
 };
+
+uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	const struct cuda_tensor *summed = NULL;
+
+	switch (op->kind) {
+	case CUDA_OP_LOSS:
+		return loss_workspace(op->operands[CUDA_X]->shape.n);
+	case CUDA_OP_STATISTICS:
+		summed = op->operands[CUDA_X];
+		break;
+	case CUDA_OP_NORM_REDUCE:
+	case CUDA_OP_BIAS_GRADIENT:
+	case CUDA_OP_MAX_POOL_NORM_REDUCE:
+		summed = op->operands[CUDA_DY];
+		break;
+	default:
+		return 0;
+	}
+	return columns_workspace(graph->device->gpu.multiprocessors, rows_of(summed),
+				 summed->shape.c);
+}
 
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op)
 {

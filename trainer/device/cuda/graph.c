@@ -81,6 +81,18 @@ static int allocate_arena(struct cuda_graph *cuda)
 	return 0;
 }
 
+static int allocate_workspace(struct cuda_graph *cuda)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < cuda->program->op_count; i++) {
+		uint64_t bytes = cuda_kernel_workspace(cuda, &cuda->program->ops[i]);
+
+		most = bytes > most ? bytes : most;
+	}
+	return most ? gpu_allocate(most, &cuda->workspace) : 0;
+}
+
 /* The least that a batch takes that is not wider than usual: bytes, with up to 4 channels. */
 static uint64_t usual_batch_bytes(struct device_shape shape)
 {
@@ -164,8 +176,6 @@ static int prepare_weights(struct cuda_graph *cuda)
 	}
 	if (r == 0)
 		r = cuda_params_publish(cuda->graph->params);
-	if (r < 0)
-		snprintf(cuda->error, DEVICE_ERROR_MAX, "%s", cuda->device->base.error);
 	return r;
 }
 
@@ -309,26 +319,54 @@ static int lower(struct cuda_graph *cuda)
 	return program_new(cuda->graph, &options, &cuda->program, cuda->error);
 }
 
+/* What was tuned makes another program, perhaps with another workspace. */
+static int tune(struct cuda_graph *cuda)
+{
+	int r;
+
+	if (!cuda->device->base.options.autotune || !cuda->device->engines.conv.tune)
+		return 0;
+	r = cuda_tune(cuda);
+	if (r < 0)
+		return r;
+	gpu_free(cuda->arena);
+	cuda->arena = NULL;
+	program_free(cuda->program);
+	cuda->program = NULL;
+	r = lower(cuda);
+	return r < 0 ? r : allocate_arena(cuda);
+}
+
+/* The text of a failure that has none of its own. */
+static void explain(struct cuda_graph *cuda, int r)
+{
+	const char *text = cuda->device->base.error;
+
+	if (!*text)
+		text = *gpu_error() ? gpu_error() : strerror(-r);
+	snprintf(cuda->error, DEVICE_ERROR_MAX, "%s", text);
+}
+
 static int plan_parts(struct cuda_graph *cuda)
 {
 	static int (*const parts[])(struct cuda_graph *) = {
-		allocate_arena, prepare_weights, allocate_rings, allocate_staging, find_untouched,
-		find_given,	find_logits,	 make_layers,	 make_times,
+		allocate_arena,	  prepare_weights, tune,	   allocate_workspace,
+		allocate_rings,	  allocate_staging, find_untouched, find_given,
+		find_logits,	  make_layers,	   make_times,
 	};
 	int r = lower(cuda);
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		*cuda->error = 0;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && r == 0; i++) {
+		*cuda->error = *cuda->device->base.error = 0;
 		r = parts[i](cuda);
-		if (r < 0 && !*cuda->error)
-			snprintf(cuda->error, DEVICE_ERROR_MAX, "%s",
-				 *gpu_error() ? gpu_error() : strerror(-r));
-		if (r < 0)
-			return r;
 	}
-	return gpu_stream_synchronize(cuda->device->compute);
+	if (r == 0)
+		r = gpu_stream_synchronize(cuda->device->compute);
+	if (r < 0 && !*cuda->error)
+		explain(cuda, r);
+	return r;
 }
 
 int cuda_graph_plan(struct device_graph *graph, char *error)
@@ -389,6 +427,7 @@ void cuda_graph_release(struct device_graph *graph)
 	release_staging(cuda);
 	gpu_free_host(cuda->argument_ring);
 	gpu_free_host(cuda->result_ring);
+	gpu_free(cuda->workspace);
 	gpu_free(cuda->arguments);
 	gpu_free(cuda->results);
 	gpu_free(cuda->anomaly);

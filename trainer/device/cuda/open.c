@@ -198,10 +198,12 @@ static int open_parts(struct cuda_device *device, char *error)
 			 COMPUTE_MIN);
 		return -ENODEV;
 	}
+	*error = 0;
 	r = engines_open(&engines, &device->engines, error);
 	if (r < 0)
 		return r;
 	device->engines_open = true;
+	snprintf(device->base.error, sizeof(device->base.error), "%s", error);
 	r = gpu_stream_new(&device->compute);
 	if (r == 0)
 		r = gpu_stream_new(&device->copy);
