@@ -177,7 +177,7 @@ static void test_loops(void **state)
 			float *x = malloc(count * sizeof(float)), *shift;
 			struct columns columns;
 
-			columns_init(&columns, channels[i]);
+			loops_columns_init(&columns, channels[i]);
 			shift = calloc(columns.width, sizeof(float));
 			for (size_t k = 0; k < count; k++) {
 				x[k] = (float)uniform(j, k);

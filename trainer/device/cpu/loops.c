@@ -7,7 +7,7 @@
 
 #define TASK_ELEMENTS_MIN 16384 /* less work than this is not worth a task of its own */
 
-void columns_init(struct columns *columns, uint32_t channels)
+void loops_columns_init(struct columns *columns, uint32_t channels)
 {
 	columns->channels = channels;
 	columns->fold = channels <= KERNEL_WIDTH_MAX ? KERNEL_WIDTH_MAX / channels : 1;

@@ -24,7 +24,7 @@ struct loops {
 	uint32_t channels_max;
 };
 
-void columns_init(struct columns *columns, uint32_t channels);
+void loops_columns_init(struct columns *columns, uint32_t channels);
 /* Writes values[channels] `fold` times. */
 void columns_repeat(const struct columns *columns, const float *values, float *ret_repeated);
 

@@ -55,7 +55,7 @@ int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node)
 	struct device_shape shape = node->node->y->shape;
 	int r;
 
-	columns_init(&post->columns, shape.c);
+	loops_columns_init(&post->columns, shape.c);
 	post->rows = (size_t)shape.n * shape.h * shape.w;
 	post->slope = choose_slope(node->node);
 	r = loops_reserve(&graph->device->loops, shape.c);

@@ -209,6 +209,10 @@ static int open_parts(struct cuda_device *device, char *error)
 		r = gpu_stream_new(&device->copy);
 	if (r < 0)
 		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
+	device->kernels = (struct kernel_device){
+		.stream = device->compute,
+		.multiprocessors = device->gpu.multiprocessors,
+	};
 	return r;
 }
 
