@@ -146,7 +146,7 @@ int candidates_find(struct cudnn_engines *engines, const struct conv_problem *pr
 	if (r == 0)
 		snprintf(engines->error, sizeof(engines->error),
 			 "%s: cuDNN has no %sengine for it on %s", candidates->name,
-			 problem->deterministic ? "deterministic " : "", engines->plans.device);
+			 problem->deterministic ? "deterministic " : "", engines->tuned.device);
 	candidates_free(candidates);
 	return r < 0 ? r : -ENOENT;
 }

@@ -15,7 +15,8 @@ struct cudnn_engines {
 	struct cudnn_library library;
 	cudnnHandle_t handle; /* NULL: there is no device */
 	struct backend device; /* its one descriptor: the device's properties */
-	struct plan_file plans;
+	struct plan_file tuned;
+	struct conv_plan *plans; /* that are in use: layers of one shape share a plan */
 	uint64_t workspace_max;
 	bool tf32;
 	char error[DEVICE_ERROR_MAX];
@@ -42,7 +43,9 @@ struct candidates {
 
 struct conv_plan {
 	struct conv_problem problem;
-	const struct cudnn_library *library;
+	struct cudnn_engines *engines;
+	struct conv_plan *next; /* of engines->plans */
+	unsigned users;
 	descriptor plan;
 	struct candidates *candidates; /* what the plan was made of; kept, so that nothing it refers to goes before it */
 	struct conv_plan_info info;

@@ -61,7 +61,7 @@ bool driver_load(const char *path)
 	if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
 		return true;
 	/* the loader takes a library that is there already for any of its soname */
-	return path && dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
 #define LIBRARY_LOAD(function)                                                                     \

@@ -60,6 +60,7 @@ static int describe_device(struct cudnn_engines *engines, const struct engines_o
 static int open_device(struct cudnn_engines *engines, const struct engines_options *options,
 		       char *ret_name, size_t size, char *error)
 {
+	const char *stand_in = getenv("LOADERD_CUDA_DRIVER");
 	int r;
 
 	if (options->gpu) {
@@ -70,7 +71,7 @@ static int open_device(struct cudnn_engines *engines, const struct engines_optio
 				   options->gpu->name, "cudnnCreate", error);
 	} else {
 		/* without it engines that are compiled at run time are not offered: no error */
-		driver_load(getenv("LOADERD_CUDA_DRIVER"));
+		driver_load(stand_in ? stand_in : DRIVER_STAND_IN);
 		r = name_absent(options->properties, ret_name, size, error);
 	}
 	return r < 0 ? r : describe_device(engines, options, error);
@@ -80,7 +81,7 @@ static void close_conv(struct cudnn_engines *engines)
 {
 	if (!engines)
 		return;
-	plan_file_deinit(&engines->plans);
+	plan_file_deinit(&engines->tuned);
 	backend_deinit(&engines->device);
 	if (engines->handle)
 		engines->library.cudnnDestroy(engines->handle);
@@ -110,7 +111,7 @@ static int open_conv(const struct engines_options *options, struct cudnn_engines
 	}
 	snprintf(key, sizeof(key), "%s, cuDNN %zu", device, engines->library.cudnnGetVersion());
 	/* what is wrong with the file is for a person to know, and no reason to fail */
-	plan_file_init(&engines->plans, options->plans, key, error);
+	plan_file_init(&engines->tuned, options->plans, key, error);
 	*ret_engines = engines;
 	return 0;
 }

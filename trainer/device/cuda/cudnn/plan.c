@@ -31,7 +31,8 @@ int candidate_plan(struct cudnn_engines *engines, const struct candidates *candi
 		return backend.result;
 	}
 	plan->problem = *problem;
-	plan->library = &engines->library;
+	plan->engines = engines;
+	plan->users = 1;
 	plan->info.workspace_bytes = (uint64_t)workspace;
 	plan->info.deterministic = candidate->deterministic;
 	snprintf(plan->info.engine, sizeof(plan->info.engine), "cudnn %lld%s",
@@ -53,15 +54,60 @@ static void keep(struct conv_plan *plan, struct candidates *candidates, size_t i
 	configs->descriptors[0] = config;
 	configs->count = 1;
 	plan->candidates = candidates;
+	plan->next = plan->engines->plans;
+	plan->engines->plans = plan;
 }
 
-/* The first candidate that makes a plan within the workspace, the tuned one before all others. */
+/* One that is in use and as good as what would be made. NULL: none. */
+static struct conv_plan *find_plan(const struct cudnn_engines *engines,
+				   const struct conv_problem *problem, float tuned_ms)
+{
+	struct conv_plan *plan = engines->plans;
+
+	while (plan && (plan->info.tuned_ms != tuned_ms ||
+			memcmp(&plan->problem, problem, sizeof(*problem)) != 0))
+		plan = plan->next;
+	return plan;
+}
+
+/* The first candidate, of that tag unless it is NULL, that makes a plan within the workspace. */
+static int try_candidates(struct cudnn_engines *engines, struct candidates *candidates,
+			  const struct conv_problem *problem, const char *tag,
+			  struct conv_plan **ret_plan)
+{
+	int result = -ENOENT;
+
+	for (size_t i = 0; i < candidates->count; i++) {
+		struct conv_plan *plan;
+		int r;
+
+		if (tag && strcmp(candidates->list[i].tag, tag) != 0)
+			continue;
+		r = candidate_plan(engines, candidates, i, problem, &plan);
+		if (r == -ENOMEM)
+			result = r;
+		if (r < 0)
+			continue;
+		if (plan->info.workspace_bytes <= engines->workspace_max) {
+			keep(plan, candidates, i);
+			*ret_plan = plan;
+			return 0;
+		}
+		snprintf(engines->error, sizeof(engines->error),
+			 "%s: no plan with at most %llu bytes of workspace; this one needs %llu",
+			 candidates->name, (unsigned long long)engines->workspace_max,
+			 (unsigned long long)plan->info.workspace_bytes);
+		cudnn_plan_free(plan);
+	}
+	return result;
+}
+
 int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
 {
 	struct cudnn_engines *engines = state;
-	const struct plan_line *tuned = plan_file_find(&engines->plans, problem, engines->tf32);
+	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
 	struct candidates *candidates;
-	int r = conv_problem_check(problem), last = -ENOENT;
+	int r = conv_problem_check(problem);
 
 	if (r < 0) {
 		char name[160];
@@ -70,37 +116,22 @@ int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan
 		snprintf(engines->error, sizeof(engines->error), "%s: not a convolution", name);
 		return r;
 	}
+	*ret_plan = find_plan(engines, problem, tuned ? tuned->ms : 0);
+	if (*ret_plan) {
+		(*ret_plan)->users++;
+		return 0;
+	}
 	r = candidates_find(engines, problem, &candidates);
 	if (r < 0)
 		return r;
-	for (int pass = tuned ? 0 : 1; pass < 2; pass++) {
-		for (size_t i = 0; i < candidates->count; i++) {
-			struct conv_plan *plan;
-
-			if (pass == 0 && strcmp(candidates->list[i].tag, tuned->tag) != 0)
-				continue;
-			r = candidate_plan(engines, candidates, i, problem, &plan);
-			if (r == 0 && plan->info.workspace_bytes <= engines->workspace_max) {
-				plan->info.tuned_ms = pass == 0 ? tuned->ms : 0;
-				keep(plan, candidates, i);
-				*ret_plan = plan;
-				return 0;
-			}
-			if (r == 0) {
-				snprintf(engines->error, sizeof(engines->error),
-					 "%s: no plan with at most %llu bytes of workspace; this "
-					 "one needs %llu",
-					 candidates->name,
-					 (unsigned long long)engines->workspace_max,
-					 (unsigned long long)plan->info.workspace_bytes);
-				cudnn_plan_free(plan);
-			} else if (r == -ENOMEM) {
-				last = r;
-			}
-		}
-	}
-	candidates_free(candidates);
-	return last;
+	r = tuned ? try_candidates(engines, candidates, problem, tuned->tag, ret_plan) : -ENOENT;
+	if (r == 0)
+		(*ret_plan)->info.tuned_ms = tuned->ms;
+	else
+		r = try_candidates(engines, candidates, problem, NULL, ret_plan);
+	if (r < 0)
+		candidates_free(candidates);
+	return r;
 }
 
 void cudnn_plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_info)
@@ -110,10 +141,17 @@ void cudnn_plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_in
 
 void cudnn_plan_free(struct conv_plan *plan)
 {
-	if (!plan)
+	struct conv_plan **link;
+
+	if (!plan || --plan->users)
 		return;
-	plan->library->cudnnBackendDestroyDescriptor(plan->plan);
-	candidates_free(plan->candidates); /* NULL while it is only tried */
+	/* one that was only tried is not among them */
+	for (link = &plan->engines->plans; *link && *link != plan; link = &(*link)->next)
+		;
+	if (*link)
+		*link = plan->next;
+	plan->engines->library.cudnnBackendDestroyDescriptor(plan->plan);
+	candidates_free(plan->candidates);
 	free(plan);
 }
 

@@ -131,7 +131,7 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 	if (r == 0)
 		r = try_all(&trial);
 	if (r == 0)
-		r = plan_file_store(&engines->plans, problem, engines->tf32,
+		r = plan_file_store(&engines->tuned, problem, engines->tf32,
 				    candidates->list[trial.best].tag, trial.best_ms,
 				    engines->error);
 	gpu_event_free(trial.to);

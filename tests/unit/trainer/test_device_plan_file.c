@@ -1,0 +1,252 @@
+/* The file of tuned plans: what is stored is found again, by the device it was tuned on alone; what is damaged is said and left out. */
+#include "cudnn/plan_file.h"
+
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GPU   "NVIDIA H200, compute 9.0, cuDNN 91900"
+#define OTHER "NVIDIA H200, compute 9.0, cuDNN 91801"
+
+struct fixture {
+	char folder[64], path[128], error[DEVICE_ERROR_MAX];
+	struct plan_file file;
+};
+
+static void open_fixture(struct fixture *f)
+{
+	strcpy(f->folder, "/tmp/loaderd-plans-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	snprintf(f->path, sizeof(f->path), "%s/sub/plans", f->folder);
+	strcpy(f->error, "not written");
+}
+
+static void close_fixture(struct fixture *f)
+{
+	char path[128];
+
+	unlink(f->path);
+	snprintf(path, sizeof(path), "%s/sub", f->folder);
+	/* nothing temporary is left */
+	assert_true(rmdir(path) == 0 || errno == ENOENT);
+	assert_int_equal(rmdir(f->folder), 0);
+}
+
+static struct conv_problem problem_of(uint32_t channels, uint32_t pad)
+{
+	struct conv_problem problem;
+
+	conv_problem_init(&problem);
+	problem.element = problem.gradient = CUDA_F16;
+	problem.n = 256;
+	problem.h = problem.w = 56;
+	problem.c = problem.k = channels;
+	problem.r = problem.s = 3;
+	problem.stride = 1;
+	problem.pad = pad;
+	problem.p = problem.q = 56 + 2 * pad - 2;
+	return problem;
+}
+
+static void expect(struct fixture *f, const char *device, const struct conv_problem *problem,
+		   const char *tag, float ms)
+{
+	struct plan_file file;
+	const struct plan_line *line;
+
+	assert_int_equal(plan_file_init(&file, f->path, device, f->error), 0);
+	assert_string_equal(f->error, "");
+	line = plan_file_find(&file, problem, false);
+	if (!tag) {
+		assert_null(line);
+	} else {
+		assert_non_null(line);
+		assert_string_equal(line->tag, tag);
+		assert_true(line->ms > ms * 0.99999f && line->ms < ms * 1.00001f);
+	}
+	plan_file_deinit(&file);
+}
+
+static void put(struct fixture *f, const char *device, const struct conv_problem *problem,
+		const char *tag, float ms)
+{
+	struct plan_file file;
+
+	plan_file_init(&file, f->path, device, f->error);
+	assert_int_equal(plan_file_store(&file, problem, false, tag, ms, f->error), 0);
+	assert_non_null(plan_file_find(&file, problem, false));
+	plan_file_deinit(&file);
+}
+
+static void test_round_trip(void **state)
+{
+	struct conv_problem a = problem_of(64, 1), b = problem_of(64, 0), c = a;
+	struct fixture f;
+
+	open_fixture(&f);
+	expect(&f, GPU, &a, NULL, 0);
+	put(&f, GPU, &a, "62:2=5,14=1", 0.125f);
+	put(&f, GPU, &b, "1", 3.25e-3f);
+	put(&f, OTHER, &a, "7:1=1", 2);
+	expect(&f, GPU, &a, "62:2=5,14=1", 0.125f);
+	expect(&f, GPU, &b, "1", 3.25e-3f);
+	expect(&f, OTHER, &a, "7:1=1", 2);
+	expect(&f, OTHER, &b, NULL, 0);
+	/* tuned again */
+	put(&f, GPU, &a, "63", 0.0625f);
+	expect(&f, GPU, &a, "63", 0.0625f);
+	expect(&f, OTHER, &a, "7:1=1", 2);
+	c.deterministic = true;
+	expect(&f, GPU, &c, NULL, 0);
+	close_fixture(&f);
+}
+
+/* Two processes that know different things: neither forgets the other's. */
+static void test_shared(void **state)
+{
+	struct conv_problem a = problem_of(64, 1), b = problem_of(128, 1);
+	struct plan_file first, second;
+	struct fixture f;
+
+	open_fixture(&f);
+	assert_int_equal(plan_file_init(&first, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_file_init(&second, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_file_store(&first, &a, false, "1", 1, f.error), 0);
+	assert_int_equal(plan_file_store(&second, &b, false, "2", 2, f.error), 0);
+	plan_file_deinit(&first);
+	plan_file_deinit(&second);
+	expect(&f, GPU, &a, "1", 1);
+	expect(&f, GPU, &b, "2", 2);
+	close_fixture(&f);
+}
+
+static void write_text(const char *path, const char *text, size_t length)
+{
+	FILE *to = fopen(path, "w");
+
+	assert_non_null(to);
+	assert_int_equal(fwrite(text, 1, length, to), length);
+	assert_int_equal(fclose(to), 0);
+}
+
+static void test_damage(void **state)
+{
+#define LINE GPU "\tforward\t62\t0.5\n"
+	static const struct {
+		const char *text;
+		int line;
+	} damages[] = {
+		{"", 1},
+		{"loaderd plans 2\n", 1},
+		{"loaderd plans 1", 1},
+		{"loaderd plans 1\n" LINE GPU "\tforward\t62\t0.5", 3},
+		{"loaderd plans 1\n" GPU "\tforward\t62\n", 2},
+		{"loaderd plans 1\n" GPU "\tforward\t62\t0.5\textra\n", 2},
+		{"loaderd plans 1\n" GPU "\tforward\t\t0.5\n", 2},
+		{"loaderd plans 1\n" GPU "\tforward\t62\tfast\n", 2},
+		{"loaderd plans 1\n" GPU "\tforward\t62\t-1\n", 2},
+		{"loaderd plans 1\n" GPU "\tforward\t62\tnan\n", 2},
+		{"loaderd plans 1\n" LINE "\n", 3},
+	};
+	struct conv_problem problem = problem_of(64, 1);
+
+	for (size_t i = 0; i <= sizeof(damages) / sizeof(damages[0]); i++) {
+		bool zeroes = i == sizeof(damages) / sizeof(damages[0]);
+		const char *text = zeroes ? "loaderd plans 1\n" LINE : damages[i].text;
+		char folder[128], line[32], bytes[512];
+		struct fixture f;
+
+		open_fixture(&f);
+		snprintf(folder, sizeof(folder), "%s/sub", f.folder);
+		assert_int_equal(mkdir(folder, 0755), 0);
+		memcpy(bytes, text, strlen(text));
+		if (zeroes)
+			bytes[20] = '\0';
+		write_text(f.path, bytes, strlen(text));
+		assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -EBADMSG);
+		snprintf(line, sizeof(line), "line %d:", zeroes ? 2 : damages[i].line);
+		assert_non_null(strstr(f.error, line));
+		assert_non_null(strstr(f.error, f.path));
+		assert_null(plan_file_find(&f.file, &problem, false));
+		/* tuning writes it anew */
+		assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1, f.error), 0);
+		plan_file_deinit(&f.file);
+		expect(&f, GPU, &problem, "5", 1);
+		close_fixture(&f);
+	}
+}
+
+/* What can't be written is known to the process that tuned it. */
+static void test_unwritable(void **state)
+{
+	struct conv_problem problem = problem_of(64, 1);
+	struct fixture f;
+
+	open_fixture(&f);
+	/* a file where a folder should be */
+	snprintf(f.path, sizeof(f.path), "%s/file", f.folder);
+	write_text(f.path, "", 0);
+	strcat(f.path, "/plans");
+	assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -ENOTDIR);
+	assert_non_null(strstr(f.error, f.path));
+	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1, f.error), -ENOTDIR);
+	assert_non_null(strstr(f.error, f.path));
+	assert_string_equal(plan_file_find(&f.file, &problem, false)->tag, "5");
+	plan_file_deinit(&f.file);
+	*strrchr(f.path, '/') = '\0';
+	close_fixture(&f);
+}
+
+static void test_places(void **state)
+{
+	struct conv_problem problem = problem_of(64, 1);
+	struct fixture f;
+	char expected[128];
+
+	open_fixture(&f);
+	assert_int_equal(plan_file_init(&f.file, "", GPU, f.error), 0);
+	assert_null(f.file.path);
+	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1, f.error), 0);
+	assert_non_null(plan_file_find(&f.file, &problem, false));
+	plan_file_deinit(&f.file);
+
+	setenv("XDG_CACHE_HOME", f.folder, 1);
+	assert_int_equal(plan_file_init(&f.file, NULL, GPU, f.error), 0);
+	snprintf(expected, sizeof(expected), "%s/loaderd/cudnn-plans", f.folder);
+	assert_string_equal(f.file.path, expected);
+	plan_file_deinit(&f.file);
+
+	setenv("XDG_CACHE_HOME", "relative", 1);
+	setenv("HOME", f.folder, 1);
+	assert_int_equal(plan_file_init(&f.file, NULL, GPU, f.error), 0);
+	snprintf(expected, sizeof(expected), "%s/.cache/loaderd/cudnn-plans", f.folder);
+	assert_string_equal(f.file.path, expected);
+	plan_file_deinit(&f.file);
+
+	unsetenv("XDG_CACHE_HOME");
+	unsetenv("HOME");
+	assert_int_equal(plan_file_init(&f.file, NULL, GPU, f.error), 0);
+	assert_null(f.file.path);
+	plan_file_deinit(&f.file);
+	close_fixture(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_shared),
+		cmocka_unit_test(test_damage),	   cmocka_unit_test(test_unwritable),
+		cmocka_unit_test(test_places),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
