@@ -132,7 +132,7 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 		r = evaluate_share(run, weights, &own);
 	if (r && r != -EINTR && r != -ECONNRESET)
 		return r;
-	double sums[] = {own.loss,	  (double)own.samples, (double)own.top1,
+	double sums[] = {own.loss,	   (double)own.samples, (double)own.top1,
 			 (double)own.top5, r == -EINTR,		r == -ECONNRESET};
 	int failed = run_sum(run, sums, 6);
 	if (failed)
@@ -206,8 +206,7 @@ int run_evaluate(struct run *run)
 	if (r)
 		return r;
 	if (!totals.samples)
-		return run_fail_everywhere(run, -EINVAL,
-					   "data.val = %s has no sample with a label",
+		return run_fail_everywhere(run, -EINVAL, "data.val = %s has no sample with a label",
 					   run->recipe->data.val);
 	r = note(run, &totals, weights, progress_now() - start);
 	return r ? r : keep_best(run, weights);

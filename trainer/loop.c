@@ -26,14 +26,15 @@ static int fail_not_finite(struct run *run, const struct run_pending *pending, d
 	if (run->saved_step != UINT64_MAX)
 		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
 			 (unsigned long long)run->saved_step);
-	return run_fail_everywhere(run, -EDOM,
-			"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
-			"diverged; %s. Remedies: a lower "
-			"optim.lr, a longer schedule.warmup, train.precision = fp32; "
-			"--detect-anomaly names the first "
-			"tensor that is not finite",
-			(unsigned long long)pending->step, epoch_of(run, pending->step - 1), loss,
-			pending->lr, kept);
+	return run_fail_everywhere(
+		run, -EDOM,
+		"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
+		"diverged; %s. Remedies: a lower "
+		"optim.lr, a longer schedule.warmup, train.precision = fp32; "
+		"--detect-anomaly names the first "
+		"tensor that is not finite",
+		(unsigned long long)pending->step, epoch_of(run, pending->step - 1), loss,
+		pending->lr, kept);
 }
 
 static void add(struct checkpoint_totals *totals, const struct device_results *results)
@@ -208,8 +209,7 @@ static int write_samples(struct run *run)
 	if (!run->samples)
 		return 0;
 	journal_begin(run->samples, "samples", run->state.step + 1);
-	journal_counts(run->samples, "samples", run->sample_ids,
-		       run->recipe->data.batch_size);
+	journal_counts(run->samples, "samples", run->sample_ids, run->recipe->data.batch_size);
 	return run_end_line(run, run->samples, "samples.jsonl");
 }
 

@@ -36,7 +36,8 @@ struct arguments {
 };
 
 /* argp finds it by name, across the boundary of the C library. */
-__attribute__((visibility("default"))) const char *argp_program_version = "trainer " TRAINER_VERSION;
+__attribute__((visibility("default"))) const char *argp_program_version =
+	"trainer " TRAINER_VERSION;
 
 static const struct argp_option options[] = {
 	{"resume", OPTION_RESUME, "CHECKPOINT", OPTION_ARG_OPTIONAL,

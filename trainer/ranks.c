@@ -138,8 +138,7 @@ int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
 	r = ranks_agree(comm, r, error);
 	if (!r && (r = comm_broadcast(comm, text, size, 0)))
 		fail_comm(comm, r, error);
-	if (!r && comm->rank &&
-	    (r = recipe_load_text(recipe, "recipe of rank 0", text, problem)))
+	if (!r && comm->rank && (r = recipe_load_text(recipe, "recipe of rank 0", text, problem)))
 		fail(error, r, "%s", problem);
 	free(text);
 	return ranks_agree(comm, r, error);

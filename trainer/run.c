@@ -513,11 +513,20 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 		int (*function)(struct run *run);
 		bool first_alone; /* on rank 0 */
 	} stages[] = {
-		{check_share, false},	  {check_folder, true},	  {find_checkpoint, true},
-		{open_device, false},	  {check_precision, false}, {open_data, false},
-		{open_model, false},	  {begin, true},	  {share_state, false},
-		{first_batch, false},	  {fill_params, true},	  {share_params, false},
-		{plan, false},		  {open_output, true},
+		{check_share, false},
+		{check_folder, true},
+		{find_checkpoint, true},
+		{open_device, false},
+		{check_precision, false},
+		{open_data, false},
+		{open_model, false},
+		{begin, true},
+		{share_state, false},
+		{first_batch, false},
+		{fill_params, true},
+		{share_params, false},
+		{plan, false},
+		{open_output, true},
 	};
 	*run = (struct run){.recipe = recipe,
 			    .options = *options,
@@ -584,8 +593,8 @@ void run_describe(const struct run *run, FILE *file)
 						   : "fp32",
 		device->threads);
 	if (run->comm->world > 1)
-		fprintf(file, "ranks    %u, each with %u images of every batch\n",
-			run->comm->world, train->count);
+		fprintf(file, "ranks    %u, each with %u images of every batch\n", run->comm->world,
+			train->count);
 	fprintf(file,
 		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
 		"workspace, %.1f MiB if none were shared\n",

@@ -91,8 +91,7 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	if (device_open("cpu", &options, &net->device, error) < 0)
 		fail_msg("%s", error);
 	assert_int_equal(device_params_new(net->device, &net->params), 0);
-	assert_int_equal(device_graph_new(net->params,
-					  &(struct device_graph_options){DEVICE_TRAIN},
+	assert_int_equal(device_graph_new(net->params, &(struct device_graph_options){DEVICE_TRAIN},
 					  &net->graph),
 			 0);
 	x = device_input(net->graph, &(struct device_input_spec){
@@ -116,9 +115,8 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 		const struct device_param_spec *spec = device_param_spec(param);
 		size_t count = device_param_elements(param);
 		float *values = malloc(count * sizeof(float));
-		double fan = spec->kind == DEVICE_CONV_WEIGHT
-				     ? 9.0 * spec->shape[3]
-				     : (double)spec->shape[1];
+		double fan = spec->kind == DEVICE_CONV_WEIGHT ? 9.0 * spec->shape[3]
+							      : (double)spec->shape[1];
 
 		for (size_t k = 0; k < count; k++)
 			values[k] = spec->kind == DEVICE_BUFFER || spec->kind == DEVICE_VECTOR

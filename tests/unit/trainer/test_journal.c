@@ -149,9 +149,9 @@ static void long_lines(void **state)
 	assert_int_equal(json_array_size(json_object_get(json, "values")), COUNT);
 	assert_int_equal(json_array_size(json_object_get(json, "none")), 0);
 	for (size_t i = 0; i < COUNT; i++)
-		assert_int_equal(json_integer_value(
-					 json_array_get(json_object_get(json, "values"), i)),
-				 values[i]);
+		assert_int_equal(
+			json_integer_value(json_array_get(json_object_get(json, "values"), i)),
+			values[i]);
 	json_decref(json);
 	assert_non_null(strstr(strtok(NULL, "\n"), "\"step\":3"));
 	free(long_text);
@@ -169,10 +169,8 @@ static void no_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(values),
-		cmocka_unit_test(resume_cuts),
-		cmocka_unit_test(torn_line_goes),
-		cmocka_unit_test(long_lines),
+		cmocka_unit_test(values),	  cmocka_unit_test(resume_cuts),
+		cmocka_unit_test(torn_line_goes), cmocka_unit_test(long_lines),
 		cmocka_unit_test(no_folder),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -53,8 +53,8 @@ static int mpi_sum_start(struct comm *comm, void *values, size_t count, enum com
 		return -EBUSY;
 	}
 	status = MPI_Iallreduce(MPI_IN_PLACE, values, (int)count,
-				element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM,
-				mpi->ranks, &mpi->requests[request]);
+				element == COMM_FLOAT ? MPI_FLOAT : MPI_DOUBLE, MPI_SUM, mpi->ranks,
+				&mpi->requests[request]);
 	if (status != MPI_SUCCESS)
 		return fail(comm, status, "start a sum");
 	mpi->used[request] = true;
@@ -93,8 +93,8 @@ static int mpi_broadcast(struct comm *comm, void *bytes, size_t size, unsigned r
 
 	for (size_t at = 0; at < size; at += BROADCAST_BYTES) {
 		size_t part = size - at < BROADCAST_BYTES ? size - at : BROADCAST_BYTES;
-		int status = MPI_Bcast((char *)bytes + at, (int)part, MPI_BYTE, (int)root,
-				       mpi->ranks);
+		int status =
+			MPI_Bcast((char *)bytes + at, (int)part, MPI_BYTE, (int)root, mpi->ranks);
 
 		if (status != MPI_SUCCESS)
 			return fail(comm, status, "broadcast");
@@ -105,8 +105,8 @@ static int mpi_broadcast(struct comm *comm, void *bytes, size_t size, unsigned r
 static int mpi_gather(struct comm *comm, const void *mine, size_t size, void *ret_all)
 {
 	struct comm_mpi *mpi = (struct comm_mpi *)comm;
-	int status = MPI_Allgather(mine, (int)size, MPI_BYTE, ret_all, (int)size, MPI_BYTE,
-				   mpi->ranks);
+	int status =
+		MPI_Allgather(mine, (int)size, MPI_BYTE, ret_all, (int)size, MPI_BYTE, mpi->ranks);
 
 	return status == MPI_SUCCESS ? 0 : fail(comm, status, "gather");
 }

@@ -155,8 +155,7 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 	device->base.options = *options;
 	device->base.info.precision = precision;
 	device->element = precision == DEVICE_BF16 ? ELEMENT_BF16 : ELEMENT_F32;
-	r = pool_init(&device->pool, options->threads,
-		      options->comm ? options->comm->sharers : 1);
+	r = pool_init(&device->pool, options->threads, options->comm ? options->comm->sharers : 1);
 	if (r < 0)
 		snprintf(error, DEVICE_ERROR_MAX, "%u threads are too many", options->threads);
 	if (r == 0)

@@ -141,8 +141,7 @@ static void move_running(const struct device_norm *norm, uint32_t c, double mean
 /* Positions that a channel's statistics are taken over. */
 static size_t statistics_rows(const struct cpu_graph *graph, const struct cpu_node *node)
 {
-	unsigned ranks =
-		node->node->norm.synchronized ? device_world(&graph->device->base) : 1;
+	unsigned ranks = node->node->norm.synchronized ? device_world(&graph->device->base) : 1;
 
 	return node->post.rows * ranks;
 }

@@ -74,8 +74,8 @@ int cpu_ranks_loss(struct cpu_graph *graph, double loss, uint32_t top1, uint32_t
 	ranks->results[2] = top5;
 	if (!comm || !cpu_training(graph))
 		return 0;
-	return check(graph, comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE,
-					   &ranks->results_request));
+	return check(graph,
+		     comm_sum_start(comm, ranks->results, 3, COMM_DOUBLE, &ranks->results_request));
 }
 
 int cpu_ranks_passed(struct cpu_graph *graph, uint32_t node)
