@@ -13,6 +13,12 @@ DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* One element of `to`. A copy keeps the sign of a zero. */
+DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float value)
+{
+	kernel_store(a->to, at, a->to_element, a->add ? value + kernel_load(a->to, at, a->to_element) : value);
+}
+
 #define KERNEL_BODY "kernels/elementwise_kernels.h"
 #include "kernels/instances.h"
 
@@ -27,9 +33,7 @@ KERNEL(copy_columns, struct elementwise_copy, a)
 		return;
 	if (column < a.from_columns)
 		value = kernel_load(a.from, row * a.from_columns + column, a.from_element);
-	if (a.add)
-		value += kernel_load(a.to, at, a.to_element);
-	kernel_store(a.to, at, a.to_element, value);
+	elementwise_put(&a, at, value);
 }
 
 /* A thread for each element of `to`, and at least one for each k. */

@@ -84,7 +84,7 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 				pack = kernel_load16((const float *)a->to + at + i);
 			UNROLL
 			for (int j = 0; j < 4; j++)
-				pack.word[j] = kernel_to_bits(v[i + j] + (a->add ? kernel_from_bits(pack.word[j]) : 0));
+				pack.word[j] = kernel_to_bits(a->add ? v[i + j] + kernel_from_bits(pack.word[j]) : v[i + j]);
 			kernel_store16((float *)a->to + at + i, pack);
 		}
 		return;
@@ -106,7 +106,7 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 #endif
 	UNROLL
 	for (int i = 0; i < LANES; i++)
-		kernel_store(a->to, at + i, a->to_element, v[i] + (a->add ? kernel_load(a->to, at + i, a->to_element) : 0));
+		elementwise_put(a, at + i, v[i]);
 }
 
 /* As many columns on both sides. */
@@ -129,8 +129,7 @@ KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
 				NAME(copy_group)(&a, (first + u * threads) * LANES, raw[u]);
 	}
 	for (uint64_t at = a.packs * LANES + thread; at < count; at += threads)
-		kernel_store(a.to, at, a.to_element,
-			     kernel_load(a.from, at, ELEMENT) + (a.add ? kernel_load(a.to, at, a.to_element) : 0));
+		elementwise_put(&a, at, kernel_load(a.from, at, ELEMENT));
 }
 
 #undef FLAT_UNROLL
