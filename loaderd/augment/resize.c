@@ -12,6 +12,7 @@ enum {
 	RING_SIZE_MAX = 512 << 10,
 	/* Source rows that are asked for ahead of the band at hand. */
 	FETCH_AHEAD = 32,
+	PAGE_SIZE = 4096,
 };
 
 struct buffer {
@@ -380,6 +381,16 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 	return 0;
 }
 
+/*
+ * Has all pages that rows will be streamed to looked up, by a fetch of a line of each: stores wait for it, one page after the other, while fetches
+ * do so side by side.
+ */
+static void fetch_pages(const struct resize_target *target, uint32_t rows)
+{
+	for (size_t at = 0; at < rows * (size_t)target->stride; at += PAGE_SIZE)
+		__builtin_prefetch(target->data + at, 1);
+}
+
 static int job_run(struct job *job)
 {
 	struct resize *resize = job->resize;
@@ -468,6 +479,8 @@ int resize_region(struct resize *resize, const struct resize_source *source,
 	if (r < 0)
 		return r;
 	resize->kernels->pack(&job.pass);
+	if (target->stream)
+		fetch_pages(target, y->count);
 	return job_run(&job);
 }
 
