@@ -109,7 +109,7 @@ static uint32_t pair_count_of(const struct resize_table *table)
 
 static uint32_t group_count(const struct resize_pass *pass)
 {
-	return (pass->elements + RESIZE_BLOCK - 1) / RESIZE_BLOCK * (RESIZE_BLOCK / GROUP);
+	return (pass->elements + GROUP - 1) / GROUP;
 }
 
 /*
@@ -228,10 +228,8 @@ static void pack_window(const struct resize_pass *pass)
 		/* The window must end inside the row: near its end it starts earlier. */
 		base = base < base_max ? base : base_max;
 		bases[group] = base;
-		/* Groups of padding only: any place and no weight. */
-		bool padding = first >= table->padded;
-		const int32_t *start = table->start + (padding ? 0 : first);
-		__m512i at = _mm512_permutexvar_epi32(output[r], _mm512_loadu_si512(start));
+		__m512i at = _mm512_permutexvar_epi32(output[r],
+						      _mm512_loadu_si512(table->start + first));
 
 		at = _mm512_mullo_epi32(at, _mm512_set1_epi32(channels));
 		at = _mm512_sub_epi32(_mm512_add_epi32(at, channel[r]), _mm512_set1_epi32(base));
@@ -241,20 +239,16 @@ static void pack_window(const struct resize_pass *pass)
 			_mm512_slli_epi32(_mm512_add_epi32(at, _mm512_set1_epi32(channels)), 16));
 		for (uint32_t p = 0; p < pairs; p++) {
 			const int16_t *even = table->weight + (size_t)2 * p * table->padded + first;
-			__m512i weight = none;
+			__m512i weight =
+				_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)even));
 
-			if (!padding) {
-				weight = _mm512_cvtepu16_epi32(
-					_mm256_loadu_si256((const void *)even));
-				if (2 * p + 1 < table->taps)
-					weight = _mm512_or_si512(
-						weight,
-						_mm512_slli_epi32(
-							_mm512_cvtepu16_epi32(_mm256_loadu_si256(
-								(const void *)(even +
-									       table->padded))),
-							16));
-			}
+			if (2 * p + 1 < table->taps)
+				weight = _mm512_or_si512(
+					weight,
+					_mm512_slli_epi32(
+						_mm512_cvtepu16_epi32(_mm256_loadu_si256(
+							(const void *)(even + table->padded))),
+						16));
 			const struct byte_index index = byte_index(at, is_narrow(pass));
 
 			_mm512_store_si512(&vectors[VECTORS - 2], index.bytes);
@@ -341,8 +335,9 @@ INLINE void window_groups(const struct resize_pass *pass, uint32_t block, uint32
 			  const uint8_t *const rows[], const unsigned row_count,
 			  int32_t *const out[], const uint32_t pairs, const enum mode mode)
 {
-	const uint32_t first = block * (RESIZE_BLOCK / GROUP),
-		       count = block_count * (RESIZE_BLOCK / GROUP);
+	const uint32_t first = block * (RESIZE_BLOCK / GROUP), left = group_count(pass) - first;
+	const uint32_t most = block_count * (RESIZE_BLOCK / GROUP),
+		       count = most < left ? most : left;
 	const int32_t *bases = (const int32_t *)pass->packed + first;
 	const __m512i *vectors = (const __m512i *)((const char *)pass->packed + base_size(pass)) +
 				 (size_t)first * pairs * VECTORS;

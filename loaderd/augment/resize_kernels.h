@@ -3,8 +3,8 @@
  *
  * A job runs in bands of rows. The horizontal kernel turns source rows into rows of elements (an element is one channel of one
  * output pixel) of 8.6 fixed point, two rows interleaved in one int32 row: low half the even row, high half the odd one.
- * The vertical kernel makes one finished row of as many such pairs as the filter covers. Element rows are padded to whole
- * blocks, so kernels need no tails but for the last store.
+ * The vertical kernel makes one finished row of as many such pairs as the filter covers. Element rows have room for whole
+ * blocks, whatever lies there beyond the elements, so kernels need no tails but for the last store.
  */
 #pragma once
 
