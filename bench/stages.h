@@ -36,6 +36,8 @@ enum stage {
 	STAGE_ENTROPY,      /* coefficients of the crop */
 	STAGE_DECODE,       /* that, and the crop's pixels from them */
 	STAGE_CROP,         /* that, resized, flipped and stored: the finished sample */
+	STAGE_WARM_ENTROPY, /* STAGE_ENTROPY and STAGE_CROP again, with all that they use in cache: */
+	STAGE_WARM_CROP,    /* each crop a few times in a row, to one place; its least time counts */
 	STAGE_IMAGE,        /* the whole image's pixels */
 	STAGE_COEFFICIENTS, /* the whole image's coefficients */
 	STAGE_COUNT,
@@ -49,7 +51,10 @@ struct times {
 extern const char *const lane_names[LANE_COUNT];
 extern const char *const stage_names[STAGE_COUNT];
 
-/* Goes through all crops twice for each stage, to warm up and to measure, in a process of its own. error is filled in if that fails. */
+/*
+ * In a process of its own, goes through all crops twice for each stage, to warm up and to measure: a crop's image is then the next in the file, and
+ * the place of its sample the next in a batch, as in the daemon. The warm stages are for comparison with what repeats one crop. error is filled in if that fails.
+ */
 void stages_measure(const struct crops *crops, enum lane lane, struct times *ret_times);
 /*
  * Writes the crops' pixels: width and height as little-endian uint32, then RGB, one crop after the other. Chooses this process's

@@ -157,11 +157,15 @@ static void print_table(const struct options *options, const struct crops *crops
 	print_line(results, "resize, flip and store", STAGE_CROP, STAGE_DECODE, 1);
 	print_line(results, "back end: coefficients to finished sample", STAGE_CROP, STAGE_ENTROPY,
 		   1);
+	print_line(results, "  the same, warm (see below)", STAGE_WARM_CROP, STAGE_WARM_ENTROPY, 1);
 	print_line(results, "finished sample", STAGE_CROP, -1, 1);
 	print_line(results, "whole image: decode", STAGE_IMAGE, -1, 1);
 	print_line(results, "whole image: coefficients", STAGE_COEFFICIENTS, -1, 1);
 	print_line(results, "whole image: the difference", STAGE_IMAGE, STAGE_COEFFICIENTS, 1);
-	printf("\nThe crop's region takes libjpeg-turbo %.2f times as long as the entropy stage "
+	printf("\nEvery crop is of another image and goes to another place of a batch, as in the "
+	       "daemon; warm: each is made several times in a row to one place, and the least "
+	       "time counts.\n");
+	printf("The crop's region takes libjpeg-turbo %.2f times as long as the entropy stage "
 	       "takes %s; its entropy share alone %.2f times.\n",
 	       times_as_long(results, best, STAGE_DECODE), lane_names[best],
 	       times_as_long(results, best, STAGE_ENTROPY));
