@@ -12,14 +12,8 @@
 #include <string.h>
 
 enum {
-	GROUP_ROWS =
-		8, /* MCU rows decoded at once: twice the streams, so that rows of unequal length even out */
-};
-
-/* Coefficients of the MCU rows first .. end - 1, row_blocks apart. */
-struct group {
-	uint32_t first, end;
-	size_t row_blocks;
+	RING_ROWS =
+		8, /* MCU rows being decoded, or done and waiting: twice the streams, so that rows of unequal length even out */
 };
 
 struct jpeg_baseline {
@@ -28,14 +22,17 @@ struct jpeg_baseline {
 	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	struct jpeg_pixels pixels;
 	struct scratch scan, coefficients, entries, index_made;
-	size_t scan_size; /* of the group's unstuffed scan */
+	size_t scan_size; /* unstuffed */
 	uint32_t mcu_row; /* next to be made into pixels */
 	/* With an index: */
 	bool indexed;
 	struct jpeg_index index;
 	uint32_t entry, column; /* where decoding starts in each row */
 	struct jpeg_cycle cycle;
-	struct group group;
+	struct jpeg_streams streams;
+	size_t row_size;      /* coefficients of a row in the ring */
+	uint32_t row_started; /* the first that no stream has been given */
+	uint32_t rows_done;   /* a bit for each place in the ring */
 	/* Without: */
 	struct jpeg_sequential sequential;
 };
@@ -91,33 +88,29 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 }
 
 /*
- * Unstuffs the bytes of MCU rows [first, end), from the entry on, one behind the other, and says where each row lies now. Places ascend, or it is an
+ * Unstuffs the bytes of an MCU row, from the entry on, behind those of the rows before. Places ascend, or it is an
  * error: together rows are no longer than the scan.
  */
-static int unstuff_rows(struct jpeg_baseline *decoder, uint32_t first, uint32_t end,
-			struct jpeg_task *tasks)
+static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
 {
 	const struct jpeg_index *index = &decoder->index;
 	const struct jpeg_frame *frame = &decoder->frame;
-	uint8_t *bytes = decoder->scan.data;
-	size_t used = 0;
+	uint64_t begin = jpeg_index_get(index, row, decoder->entry).position;
+	uint64_t next = row + 1 < frame->mcus_high ? jpeg_index_get(index, row + 1, 0).position
+						   : 8 * (uint64_t)frame->scan_size;
+	size_t from = begin >> 3, to = (next + 7) >> 3;
+	uint8_t *bytes = decoder->scan.data + decoder->scan_size;
+	uint32_t none;
+	size_t size;
 
-	for (uint32_t row = first; row < end; row++) {
-		uint64_t begin = jpeg_index_get(index, row, decoder->entry).position;
-		uint64_t next = row + 1 < frame->mcus_high
-					? jpeg_index_get(index, row + 1, 0).position
-					: 8 * (uint64_t)frame->scan_size;
-		size_t from = begin >> 3, to = (next + 7) >> 3;
-		uint32_t none;
-
-		if (next < begin || to > frame->scan_size)
-			return -EBADMSG;
-		to += to < frame->scan_size; /* the last byte may be an FF that is stuffed */
-		tasks[row - first].position = 8 * used + (begin & 7);
-		used += jpeg_unstuff(frame->scan + from, to - from, bytes + used, NULL, 0, &none);
-		tasks[row - first].end = 8 * used;
-	}
-	decoder->scan_size = used;
+	if (next < begin || to > frame->scan_size)
+		return -EBADMSG;
+	to += to < frame->scan_size; /* the last byte may be an FF that is stuffed */
+	size = jpeg_unstuff(frame->scan + from, to - from, bytes, NULL, 0, &none);
+	task->begin = bytes;
+	task->end = bytes + size;
+	task->bits = begin & 7;
+	decoder->scan_size += size + JPEG_STREAM_PADDING;
 	return 0;
 }
 
@@ -138,34 +131,52 @@ static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMP
 			}
 }
 
-static int decode_group(struct jpeg_baseline *decoder, uint32_t first)
+static int16_t *row_blocks(const struct jpeg_baseline *decoder, uint32_t row)
 {
-	struct jpeg_pixels *pixels = &decoder->pixels;
-	uint32_t mcus = pixels->mcu_column_end - decoder->column;
-	uint32_t blocks = mcus * pixels->mcu_blocks;
-	uint32_t left = pixels->mcu_row_end - first, count = left < GROUP_ROWS ? left : GROUP_ROWS;
-	size_t row_blocks = blocks + JPEG_STREAM_BLOCKS_SPARE;
-	int16_t *coefficients = (int16_t *)(void *)decoder->coefficients.data;
-	struct jpeg_task tasks[GROUP_ROWS];
-	int r = unstuff_rows(decoder, first, first + count, tasks);
+	return (int16_t *)(void *)decoder->coefficients.data + row % RING_ROWS * decoder->row_size;
+}
 
-	if (r < 0)
-		return r;
-	memset(coefficients, 0, 128 * row_blocks * count);
-	for (uint32_t i = 0; i < count; i++) {
-		tasks[i].blocks = coefficients + 64 * row_blocks * i;
-		tasks[i].block_count = blocks;
+/* Gives tasks to streams that have none, as far as the ring goes. */
+static int start_rows(struct jpeg_baseline *decoder)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+
+	while (decoder->streams.count < JPEG_STREAMS &&
+	       decoder->row_started < pixels->mcu_row_end &&
+	       decoder->row_started < decoder->mcu_row + RING_ROWS) {
+		uint32_t row = decoder->row_started++;
+		struct jpeg_task task = {.tag = row, .blocks = row_blocks(decoder, row)};
+		int r = unstuff_row(decoder, row, &task);
+
+		if (r < 0)
+			return r;
+		task.block_count = (pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
+		memset(task.blocks, 0, 2 * decoder->row_size);
+		decoder->rows_done &= ~(1u << row % RING_ROWS);
+		jpeg_streams_add(&decoder->streams, &task);
 	}
-	r = jpeg_streams_decode(&decoder->cycle, decoder->scan.data, decoder->scan_size, tasks,
-				count, pixels->kernels->zigzag);
-	if (r < 0)
-		return r;
-	for (uint32_t i = 0; i < count; i++)
-		sum_dc(&decoder->frame,
-		       jpeg_index_get(&decoder->index, first + i, decoder->entry).dc,
-		       tasks[i].blocks, mcus);
-	decoder->group = (struct group){first, first + count, row_blocks};
 	return 0;
+}
+
+/* Decodes until the next MCU row is complete. */
+static int decode_row(struct jpeg_baseline *decoder)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	uint32_t wanted = decoder->mcu_row;
+
+	for (;;) {
+		uint32_t row;
+		int r = start_rows(decoder);
+
+		if (r == 0 && decoder->rows_done & 1u << wanted % RING_ROWS)
+			return 0;
+		r = r ?: jpeg_streams_run(&decoder->streams, &row);
+		if (r < 0)
+			return r;
+		decoder->rows_done |= 1u << row % RING_ROWS;
+		sum_dc(&decoder->frame, jpeg_index_get(&decoder->index, row, decoder->entry).dc,
+		       row_blocks(decoder, row), pixels->mcu_column_end - decoder->column);
+	}
 }
 
 /* Coefficients of the next MCU row, from the first MCU kept. */
@@ -180,13 +191,10 @@ static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficie
 	if (!decoder->indexed)
 		return jpeg_sequential_row(&decoder->sequential, pixels->mcu_column_first,
 					   pixels->mcu_column_end, coefficients);
-	if (row >= decoder->group.end)
-		r = decode_group(decoder, row);
-	if (r == 0)
-		*ret_coefficients = coefficients +
-				    64 * (decoder->group.row_blocks * (row - decoder->group.first) +
-					  (size_t)(pixels->mcu_column_first - decoder->column) *
-						  pixels->mcu_blocks);
+	r = decode_row(decoder);
+	*ret_coefficients =
+		row_blocks(decoder, row) +
+		64 * (size_t)(pixels->mcu_column_first - decoder->column) * pixels->mcu_blocks;
 	return r;
 }
 
@@ -204,17 +212,22 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 	decoder->entry = jpeg_index_before(&decoder->index, pixels->mcu_column_first);
 	decoder->column = decoder->index.plan.columns[decoder->entry];
 	blocks = (size_t)(pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
+	decoder->row_size = 64 * (blocks + JPEG_STREAM_BLOCKS_SPARE);
 	/* Rows share a byte each, and reach two bytes on. */
 	r = scratch_reserve(&decoder->scan,
-			    decoder->frame.scan_size + 4 * GROUP_ROWS + JPEG_SCAN_PADDING);
-	r = r
-		    ?: scratch_reserve(&decoder->coefficients,
-				       128 * (blocks + JPEG_STREAM_BLOCKS_SPARE) * GROUP_ROWS);
+			    decoder->frame.scan_size +
+				    (4 + JPEG_STREAM_PADDING) *
+					    (size_t)(pixels->mcu_row_end - pixels->mcu_row_first) +
+				    JPEG_SCAN_PADDING);
+	r = r ?: scratch_reserve(&decoder->coefficients, 2 * decoder->row_size * RING_ROWS);
 	if (r < 0)
 		return r;
-	jpeg_cycle_init(&decoder->cycle, &decoder->frame, decoder->dc, decoder->ac);
-	decoder->group = (struct group){0};
-	return 0;
+	decoder->row_started = pixels->mcu_row_first;
+	decoder->rows_done = 0;
+	decoder->scan_size = 0;
+	jpeg_streams_begin(&decoder->streams, &decoder->cycle, pixels->kernels->runs);
+	return jpeg_cycle_init(&decoder->cycle, &decoder->frame, &decoder->tables, decoder->dc,
+			       decoder->ac);
 }
 
 static int begin_sequential(struct jpeg_baseline *decoder)

@@ -10,6 +10,7 @@
 
 int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
 uint8_t jpeg_places[2][256];
+int8_t jpeg_moves[128];
 
 __attribute__((constructor)) static void fill_tables(void)
 {
@@ -25,6 +26,8 @@ __attribute__((constructor)) static void fill_tables(void)
 		jpeg_places[0][i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
 		jpeg_places[1][i] = i < 128 ? (uint8_t)(i & ~1u) : 126;
 	}
+	for (int i = 0; i < 64; i++)
+		jpeg_moves[2 * (i + 1) & 127] = (int8_t)(2 * (jpeg_zigzag_position[i] - i));
 }
 
 void jpeg_tables_init(struct jpeg_tables *tables)
@@ -34,15 +37,23 @@ void jpeg_tables_init(struct jpeg_tables *tables)
 
 void jpeg_tables_deinit(struct jpeg_tables *tables)
 {
-	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++)
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
 		free(tables->entries[i]);
+		free(tables->pairs[i]);
+	}
 	*tables = (struct jpeg_tables){0};
+}
+
+/* Bits set in a mask of the lowest ones. */
+static uint32_t width_of(uint32_t mask)
+{
+	return mask ? 32 - (uint32_t)__builtin_clz(mask) : 0;
 }
 
 static uint32_t symbol_advance(unsigned symbol, int is_ac)
 {
 	if (!is_ac)
-		return 2;
+		return 3;
 	if ((symbol & 15) == 0 && symbol != 0xf0)
 		return JPEG_END_OF_BLOCK;
 	return 2 * ((symbol >> 4) + 1);
@@ -51,11 +62,11 @@ static uint32_t symbol_advance(unsigned symbol, int is_ac)
 /* Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0 sixteen zeros. */
 static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 {
-	unsigned category = is_ac ? symbol & 15 : symbol;
+	unsigned category = is_ac ? symbol & 15 : symbol, advance = symbol_advance(symbol, is_ac);
 
-	if (category > JPEG_CATEGORY_MAX || length + category > JPEG_ENTRY_BITS_MAX)
+	if (category > JPEG_CATEGORY_MAX)
 		return 0;
-	return ((1u << category) - 1) << 16 | symbol_advance(symbol, is_ac) << 8 |
+	return ((1u << category) - 1) << 17 | (advance & 1 ? JPEG_LEAVES : 0) | advance << 8 |
 	       (length + category);
 }
 
@@ -66,7 +77,7 @@ enum {
 };
 
 /*
- * runs[the next 11 bits] = advance of the symbols that lie in them entirely, value bits included, << 8 | their bits; 0 when not
+ * runs[the next 10 bits] = advance of the symbols that lie in them entirely, value bits included, << 8 | their bits; 0 when not
  * even one does. An end of block ends the run, since another table comes after it.
  */
 static void build_runs(struct jpeg_table *table)
@@ -97,10 +108,20 @@ static void build_runs(struct jpeg_table *table)
 	table->has_runs = 1;
 }
 
+/* The entry for size 16-bit windows from first on, as far as the table holds them. */
+static void fill_top(struct jpeg_table *table, uint32_t first, uint32_t size, uint32_t entry)
+{
+	uint32_t low = (1u << 16) - JPEG_TOP_SIZE, end = first + size;
+
+	for (first = first < low ? low : first; first < end; first++)
+		table->top[first - low] = entry;
+}
+
 static int build(struct jpeg_table *table)
 {
 	uint32_t code = 0, code_end = 0, k = 0;
 
+	memset(table->top, 0, sizeof table->top);
 	for (unsigned length = 1; length <= 16; length++, code <<= 1) {
 		unsigned count = table->counts[length - 1];
 
@@ -113,9 +134,12 @@ static int build(struct jpeg_table *table)
 
 			if (!table->is_ac && table->symbols[k] > 15)
 				return -EBADMSG;
+			entry = symbol_entry(table->symbols[k], length, table->is_ac);
+			fill_top(table, code << (16 - length), 1u << (16 - length), entry);
 			if (length > JPEG_LOOKUP_BITS)
 				continue;
-			entry = symbol_entry(table->symbols[k], length, table->is_ac);
+			if ((entry & 63) > JPEG_ENTRY_BITS_MAX)
+				entry = 0;
 			at = table->lookup + (code << (JPEG_LOOKUP_BITS - length));
 			repeat = 1u << (JPEG_LOOKUP_BITS - length);
 			for (uint32_t j = 0; j < repeat; j++)
@@ -123,7 +147,7 @@ static int build(struct jpeg_table *table)
 			code_end = (code + 1) << (JPEG_LOOKUP_BITS - length);
 		}
 	}
-	/* What no code of 11 bits leads to. */
+	/* What no code of 10 bits leads to. */
 	if (code_end < 1u << JPEG_LOOKUP_BITS)
 		memset(table->lookup + code_end, 0,
 		       sizeof table->lookup - code_end * sizeof *table->lookup);
@@ -179,6 +203,7 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 		table->symbol_count = (uint16_t)count;
 		memcpy(table->counts, spec, 16);
 		memcpy(table->symbols, spec + 16, count);
+		table->serial = ++tables->clock;
 		r = build(table);
 	}
 	if (r < 0) {
@@ -189,6 +214,55 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 		build_runs(table);
 	table->used = ++tables->clock;
 	*ret_table = table;
+	return 0;
+}
+
+/* Ends of block in the table, with the DC codes behind them. */
+static void fuse(uint32_t *lookup, const struct jpeg_table *dc)
+{
+	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
+
+	for (uint32_t i = 0; i < size; i++) {
+		uint32_t total = lookup[i] & 63, follower, code_max;
+
+		if (!(lookup[i] & JPEG_LEAVES))
+			continue;
+		follower = dc->lookup[i << total & (size - 1)];
+		/* The whole DC code must be among the bits, its value need not. */
+		code_max = JPEG_LOOKUP_BITS - total + width_of(follower >> 17);
+		if (follower && (follower & 63) <= code_max &&
+		    total + (follower & 63) <= JPEG_ENTRY_BITS_MAX)
+			lookup[i] = follower + total;
+	}
+}
+
+int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
+		     const struct jpeg_table *dc, const struct jpeg_pair **ret_pair)
+{
+	struct jpeg_pair *pair;
+	unsigned oldest = 0, i;
+
+	for (i = 0; i < JPEG_TABLES_MAX && tables->pairs[i]; i++) {
+		pair = tables->pairs[i];
+		if (pair->ac_serial == ac->serial && pair->dc_serial == dc->serial)
+			goto found;
+		if (pair->used < tables->pairs[oldest]->used)
+			oldest = i;
+	}
+	if (i == JPEG_TABLES_MAX)
+		i = oldest;
+	else
+		tables->pairs[i] = malloc(sizeof *pair);
+	pair = tables->pairs[i];
+	if (!pair)
+		return -ENOMEM;
+	pair->ac_serial = ac->serial;
+	pair->dc_serial = dc->serial;
+	memcpy(pair->lookup, ac->lookup, sizeof pair->lookup);
+	fuse(pair->lookup, dc);
+found:
+	pair->used = ++tables->clock;
+	*ret_pair = pair;
 	return 0;
 }
 
@@ -291,7 +365,7 @@ __attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_
 /* The value that an entry's symbol carries, from the bits that begin with its code. */
 static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry, uint64_t bits)
 {
-	uint32_t total = entry & 63, mask = entry >> 16;
+	uint32_t total = entry & 63, mask = entry >> 17;
 	uint64_t turned = bits << total | bits >> (-total & 63);
 
 	return jpeg_values[(uint32_t)(turned & mask) + mask];

@@ -9,19 +9,22 @@
 #include <stdint.h>
 
 enum {
-	JPEG_LOOKUP_BITS = 11, /* 0.2 to 0.4 % of codes in photographs are longer */
+	JPEG_LOOKUP_BITS = 10, /* one more holds more codes, but less stays in the first-level cache */
+	JPEG_TOP_SIZE = 1 << 10,
 	JPEG_TABLES_MAX = 16,  /* kept per thread; a frame uses at most 6 */
 	JPEG_SCAN_PADDING = 320, /* readable zero bytes behind an unstuffed scan: more than a block can take */
 };
 
 /*
- * One code table. lookup[the next 11 bits] = mask of the value's bits << 16 | advance << 8 | total bits (code and value); 0 when
- * the code is longer, or code and value take more than JPEG_ENTRY_BITS_MAX. advance is the way in bytes from one coefficient to the next:
- * 2 * (run + 1), or JPEG_END_OF_BLOCK.
+ * One code table. lookup[the next 10 bits] = mask of the value's bits << 17 | JPEG_LEAVES for codes that lead to another table |
+ * advance << 8 | total bits (code and value); 0 when the code is longer, code and value take more than JPEG_ENTRY_BITS_MAX, or the value
+ * more than JPEG_CATEGORY_MAX. advance is the way in bytes from one coefficient to the next, 2 * (run + 1), or, where the entry leaves, from
+ * the last byte of the block before the next coefficient: 3 to a DC coefficient, JPEG_END_OF_BLOCK to where nothing is.
  */
 struct jpeg_table {
 	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
-	uint32_t runs[1 << JPEG_LOOKUP_BITS]; /* AC, once asked for: whole symbols within the next 11 bits, for skipping */
+	uint32_t top[JPEG_TOP_SIZE]; /* the same by the next 16 bits, for the highest of them: there long codes are; no limit to the total */
+	uint32_t runs[1 << JPEG_LOOKUP_BITS]; /* AC, once asked for: whole symbols within the next 10 bits, for skipping */
 	int32_t code_max[18]; /* largest code of a length, -1: none; [17] is a sentinel */
 	int32_t offset[17];   /* symbol index minus code, of a length */
 	uint8_t symbols[256];
@@ -29,16 +32,30 @@ struct jpeg_table {
 	uint16_t symbol_count;
 	uint8_t is_ac;
 	uint8_t has_runs;
-	uint64_t used; /* stamp of the last use */
+	uint64_t used;	 /* stamp of the last use */
+	uint64_t serial; /* of this content, never given twice */
 };
 
 enum {
-	JPEG_END_OF_BLOCK = 128,
+	JPEG_LEAVES = 1 << 16,
+	JPEG_END_OF_BLOCK = 129,
 	JPEG_ENTRY_BITS_MAX = 19, /* so that one load of 57 bits serves three symbols */
+	JPEG_CATEGORY_MAX = 9,
+};
+
+/*
+ * An AC table whose ends of block take along the DC code that follows, where both codes have 10 bits: the block's end and
+ * the next one's beginning in one step.
+ */
+struct jpeg_pair {
+	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
+	uint64_t ac_serial, dc_serial;
+	uint64_t used;
 };
 
 struct jpeg_tables {
 	struct jpeg_table *entries[JPEG_TABLES_MAX];
+	struct jpeg_pair *pairs[JPEG_TABLES_MAX];
 	uint64_t clock;
 };
 
@@ -50,6 +67,9 @@ void jpeg_tables_deinit(struct jpeg_tables *tables);
  */
 int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
 		    const struct jpeg_table **ret_table);
+/* The pair of an AC table and the DC table of the block behind. -ENOMEM. Valid until 16 others were asked for. */
+int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac, const struct jpeg_table *dc,
+		     const struct jpeg_pair **ret_pair);
 
 /*
  * Copies entropy-coded bytes without stuffing, up to the end of data or the first marker that is not the next restart marker in
@@ -97,10 +117,11 @@ struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table, uint64_t bit
  * jpeg_values[bits + mask] is the coefficient that `bits` stand for in the category whose mask is 2^category - 1 (T.81
  * F.2.2.1, EXTEND): the categories lie one behind the other. Larger categories take the long way.
  */
-enum { JPEG_CATEGORY_MAX = 11 };
 extern int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
 /*
  * Place in a block, in bytes, of the coefficient at a byte offset in zigzag order; [0] in natural order, [1] in zigzag order. An end
  * of block leads to offsets from 128 on; it carries the value 0, and the last place is free when one is met.
  */
 extern uint8_t jpeg_places[2][256];
+/* In natural order, bytes from a coefficient's place in zigzag order to its own; by the place of the one behind it. */
+extern int8_t jpeg_moves[128];

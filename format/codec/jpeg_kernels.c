@@ -232,6 +232,7 @@ const uint8_t jpeg_order_row_major[64] = {
 
 const struct jpeg_kernels jpeg_kernels_c = {
 	.name = "c",
+	.runs = jpeg_lanes_c,
 	.quant_order = jpeg_order_row_major,
 	.copy_to_ff = copy_to_ff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},

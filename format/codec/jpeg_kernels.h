@@ -16,12 +16,24 @@ enum {
 	JPEG_KERNEL_SCALES = 4,
 };
 
+struct jpeg_lane;
+
+/*
+ * Runs some lanes (jpeg_streams.h) side by side until one is done or beyond its limit. -EBADMSG: a code that is not in its table. Below,
+ * [i] is for i + 1 lanes; coefficients are left in natural order or in zigzag order, which is faster.
+ */
+typedef int (*jpeg_lanes_run)(struct jpeg_lane *lanes);
+extern const jpeg_lanes_run jpeg_lanes_c[]; /* natural; the reference */
+extern const jpeg_lanes_run jpeg_lanes_natural[], jpeg_lanes_zigzag[]; /* x86-64 */
+
 struct jpeg_kernels {
 	const char *name;
 	/* Copies bytes up to the first FF, or size of them; returns how many. 64 bytes behind those may be written, none read. */
 	size_t (*copy_to_ff)(const uint8_t *data, size_t size, uint8_t *output);
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
 	bool zigzag;
+	/* How symbols are read, in that order. */
+	const jpeg_lanes_run *runs;
 	/* Where in natural order the entries of idct's quant come from. */
 	const uint8_t *quant_order;
 	/*

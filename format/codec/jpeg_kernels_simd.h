@@ -401,6 +401,7 @@ static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 const struct jpeg_kernels KERNELS = {
 	.name = NAME,
 	.zigzag = ZIGZAG,
+	.runs = ZIGZAG ? jpeg_lanes_zigzag : jpeg_lanes_natural,
 	.quant_order = QUANT_ORDER,
 	.copy_to_ff = copy_to_ff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},

@@ -1,255 +1,256 @@
 #include "jpeg_streams.h"
 
+#include "jpeg_streams_x86.h"
+
+#include <assert.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 enum {
-	STREAMS = 4, /* five and six gained nothing */
-	LOADS = 4,   /* between looks at the ends */
-	SYMBOLS = 3, /* a load: 57 / JPEG_ENTRY_BITS_MAX */
-	/* Bits that a finished stream may have run on, 16 + 15 a symbol at most. */
-	SLACK = LOADS * SYMBOLS * 31,
+	LOADS = JPEG_LANE_LOADS, /* between looks at the ends */
+	SYMBOLS = 3,		 /* a load: 57 / JPEG_ENTRY_BITS_MAX */
 };
 
-void jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
-		     const struct jpeg_table *const *dc, const struct jpeg_table *const *ac)
+int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
+		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
+		    const struct jpeg_table *const *ac)
 {
-	uint32_t count = 0;
+	const struct jpeg_pair *pair;
+	uint32_t count = 0, i;
+	int r = 0;
 
-	for (uint32_t i = 0; i < frame->component_count; i++)
+	for (i = 0; i < frame->component_count; i++)
 		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0;
 		     b--, count++) {
-			struct jpeg_state *state = &cycle->states[2 * count];
-
-			state[0] = (struct jpeg_state){dc[i]->lookup, &state[1], NULL, dc[i]};
-			state[1] = (struct jpeg_state){ac[i]->lookup, &state[1], &state[2], ac[i]};
+			cycle->dc[count] = (struct jpeg_state){
+				.lookup = dc[i]->lookup, .top = dc[i]->top, .table = dc[i]};
+			cycle->ac[count] = (struct jpeg_state){.top = ac[i]->top, .table = ac[i]};
 		}
-	cycle->states[2 * count - 1].next = &cycle->states[0];
+	for (i = 0; i < count && r == 0; i++) {
+		uint32_t next = (i + 1) % count;
+
+		cycle->dc[i].next = &cycle->ac[i];
+		cycle->dc[i].enter = &cycle->dc[i];
+		cycle->dc[i].follow = &cycle->dc[next];
+		cycle->ac[i].next = &cycle->ac[next];
+		cycle->ac[i].enter = &cycle->dc[i];
+		cycle->ac[i].follow = &cycle->dc[next];
+		r = jpeg_tables_pair(tables, cycle->ac[i].table, cycle->dc[next].table, &pair);
+		if (r == 0)
+			cycle->ac[i].lookup = pair->lookup;
+	}
+	return r;
 }
 
-/* What a stream consists of; addresses as numbers, since a block's end is found by its alignment. */
-struct stream {
-	uint64_t position; /* bits */
-	uint64_t place;	   /* address one past the last coefficient, in zigzag order */
-	uint64_t finish;   /* address at which the task is done; 0: idle */
-	const struct jpeg_state *state;
-	uint64_t end;
-};
-
-static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *scan,
-								uint64_t position)
+static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *next, uint64_t used)
 {
 	uint64_t value;
 
-	memcpy(&value, scan + (position >> 3), sizeof value);
-	return __builtin_bswap64(value) << (position & 7);
+	memcpy(&value, next, sizeof value);
+	return __builtin_bswap64(value) << used;
 }
 
-/* In zigzag order an end of block leaves its 0 in the next block, whose coefficients are yet to come. */
-static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value,
-							const bool zigzag)
+static void consume(struct jpeg_lane *lane, uint32_t bits)
+{
+	lane->used += bits;
+	lane->next += lane->used >> 3;
+	lane->used &= 7;
+}
+
+/* In natural order the last place of a block, where an end of block puts its 0, is free when one is met. */
+static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value, bool natural)
 {
 	uint64_t at = place - 2;
 
-	if (!zigzag)
-		at = (at & ~UINT64_C(127)) + jpeg_places[0][at & 127];
+	if (natural)
+		at += (uint64_t)jpeg_moves[place & 127];
 	*(int16_t *)at = value;
 }
 
-/*
- * Moves on by one symbol. Leaving a block shows in the address passing a multiple of 128; then the next block begins there. No
- * branch depends on the data.
- */
-static inline __attribute__((always_inline)) void
-advance(uint64_t *place, const struct jpeg_state **state, uint64_t to)
+/* A symbol that the lookup does not hold. -EBADMSG: there is none. */
+static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *lane, bool natural)
 {
-	uint64_t block = to & ~UINT64_C(127);
-	const struct jpeg_state *stay = (*state)->stay;
+	const struct jpeg_state *state = lane->state;
+	struct jpeg_symbol symbol;
 
-#ifdef __x86_64__
-	/* Compilers make a branch of it, which is mispredicted once a block. */
-	__asm__("cmpq %[old], %[block]\n\t"
-		"cmovaq %[block], %[to]\n\t"
-		"cmovaq %[next], %[stay]"
-		: [to] "+r"(to), [stay] "+r"(stay)
-		: [block] "r"(block), [old] "r"(*place), [next] "m"((*state)->next)
-		: "cc");
-#else
-	const struct jpeg_state *next = (*state)->next;
-	bool left = block > *place;
-
-	to = left ? block : to;
-	stay = left ? next : stay;
-#endif
-	*place = to;
-	*state = stay;
-}
-
-static void begin(struct stream *stream, const struct jpeg_cycle *cycle,
-		  const struct jpeg_task *task)
-{
-	stream->position = task->position;
-	stream->end = task->end;
-	stream->place = (uint64_t)(uintptr_t)task->blocks;
-	stream->finish = stream->place + 128 * (uint64_t)task->block_count;
-	stream->state = &cycle->states[0];
-}
-
-struct queue {
-	const struct jpeg_cycle *cycle;
-	const uint8_t *scan;
-	uint64_t limit; /* bits: no stream may be beyond it when it loads */
-	const struct jpeg_task *next, *end;
-};
-
-/* A symbol that the table does not hold, or -EBADMSG. position is where it begins. */
-static __attribute__((noinline)) int symbol_long(const struct queue *queue,
-						 const struct stream *stream,
-						 const struct jpeg_table *table, uint64_t position,
-						 uint64_t place, struct jpeg_symbol *ret_symbol)
-{
-	struct jpeg_symbol symbol = jpeg_symbol_long(table, load_bits(queue->scan, position));
-
+	consume(lane, 0);
+	symbol = jpeg_symbol_long(state->table, load_bits(lane->next, lane->used));
 	if (symbol.bits == 0) {
-		if (place < stream->finish)
+		if (lane->place < lane->finish)
 			return -EBADMSG;
-		/* The stream is done, and reading what is not its own. */
+		/* The stream is done, and reads what is not its own. */
 		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
 	}
-	*ret_symbol = symbol;
+	consume(lane, symbol.bits);
+	if (symbol.advance == JPEG_END_OF_BLOCK) {
+		lane->place |= 127;
+		lane->state = state->follow;
+		return 0;
+	}
+	if (!state->table->is_ac) {
+		symbol.advance = 3;
+		lane->state = state->next;
+	}
+	lane->place += symbol.advance;
+	store(lane->place, (int16_t)symbol.value, natural);
+	if (!(lane->place & 127)) {
+		lane->place--;
+		lane->state = state->follow;
+	}
 	return 0;
 }
 
-/*
- * Runs count streams side by side until one is done and no task is left to take its place. count and zigzag are constants where this
- * is inlined. -EBADMSG: a code that is not in its table, or too far.
- */
-static inline __attribute__((always_inline)) int run(struct stream *streams, struct queue *queue,
-						     const int count, const bool zigzag)
+/* One symbol of the next bits. */
+static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, uint64_t *bits)
 {
-	const uint8_t *scan = queue->scan;
-	uint64_t position[STREAMS], place[STREAMS], bits[STREAMS];
-	const struct jpeg_state *state[STREAMS];
+	const struct jpeg_state *state = lane->state;
+	uint32_t entry = state->lookup[*bits >> (64 - JPEG_LOOKUP_BITS)];
+	uint64_t mask = entry >> 17, total = entry & 63, last = lane->place | 127;
 
-#pragma GCC unroll 4
-	for (int i = 0; i < count; i++) {
-		position[i] = streams[i].position;
-		place[i] = streams[i].place;
-		state[i] = streams[i].state;
+	if (!entry) {
+		int r = read_symbol(lane, true);
+
+		*bits = load_bits(lane->next, lane->used);
+		return r;
 	}
-	for (;;) {
-		bool done = false;
+	if (entry & JPEG_LEAVES) {
+		lane->place = last;
+		lane->state = state->next;
+	}
+	lane->place += entry >> 8 & 255;
+	lane->used += total;
+	*bits = *bits << total | *bits >> (-total & 63);
+	store(lane->place, jpeg_values[(*bits & mask) + mask], true);
+	/* A block ends without the next one's DC code: it is full, or the end of block was alone. */
+	if (__builtin_expect(!(lane->place & 127), 0)) {
+		lane->place = last;
+		lane->state = state->follow;
+	}
+	return 0;
+}
 
+/* Runs lanes side by side until one is done or too far. count is constant where this is inlined. -EBADMSG: a code that is not in its table. */
+static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, const int count)
+{
+	uint64_t bits[JPEG_STREAMS];
+
+	for (;;) {
 		for (int load = 0; load < LOADS; load++) {
 #pragma GCC unroll 4
-			for (int i = 0; i < count; i++)
-				bits[i] = load_bits(scan, position[i]);
-#pragma GCC unroll 3
+			for (int i = 0; i < count; i++) {
+				consume(&lanes[i], 0);
+				bits[i] = load_bits(lanes[i].next, lanes[i].used);
+			}
 			for (int symbol = 0; symbol < SYMBOLS; symbol++) {
 #pragma GCC unroll 4
-				for (int i = 0; i < count; i++) {
-					uint32_t entry = state[i]->lookup[bits[i] >>
-									  (64 - JPEG_LOOKUP_BITS)];
-					uint64_t to;
-
-					if (__builtin_expect(entry != 0, 1)) {
-						uint64_t mask = entry >> 16;
-
-						bits[i] = bits[i] << (entry & 63) |
-							  bits[i] >> (-entry & 63);
-						position[i] += entry & 255;
-						to = place[i] + (entry >> 8 & 255);
-						store(to, jpeg_values[(bits[i] & mask) + mask],
-						      zigzag);
-					} else {
-						struct jpeg_symbol s;
-
-						if (symbol_long(queue, &streams[i], state[i]->table,
-								position[i], place[i], &s) < 0)
-							return -EBADMSG;
-						position[i] += s.bits;
-						bits[i] = load_bits(scan, position[i]);
-						to = place[i] + s.advance;
-						store(to, (int16_t)s.value, zigzag);
-					}
-					advance(&place[i], &state[i], to);
-				}
+				for (int i = 0; i < count; i++)
+					if (step(&lanes[i], &bits[i]) < 0)
+						return -EBADMSG;
 			}
 		}
-#pragma GCC unroll 4
 		for (int i = 0; i < count; i++)
-			done |= place[i] >= streams[i].finish || position[i] > queue->limit;
-		if (__builtin_expect(!done, 1))
-			continue;
-		done = false;
-#pragma GCC unroll 4
-		for (int i = 0; i < count; i++) {
-			if (place[i] < streams[i].finish && position[i] <= queue->limit)
-				continue;
-			if (position[i] > streams[i].end + SLACK || place[i] < streams[i].finish)
-				return -EBADMSG;
-			if (queue->next < queue->end) {
-				begin(&streams[i], queue->cycle, queue->next++);
-				position[i] = streams[i].position;
-				place[i] = streams[i].place;
-				state[i] = streams[i].state;
-			} else {
-				streams[i].finish = 0;
-				done = true;
-			}
-		}
-		if (done)
-			break;
+			if (lanes[i].place >= lanes[i].finish || lanes[i].next > lanes[i].limit)
+				return 0;
 	}
-#pragma GCC unroll 4
-	for (int i = 0; i < count; i++) {
-		streams[i].position = position[i];
-		streams[i].place = place[i];
-		streams[i].state = state[i];
-	}
-	return 0;
 }
 
-#define RUNNER(name, count, zigzag)                                                                \
-	static __attribute__((noinline)) int name(struct stream *streams, struct queue *queue)     \
-	{                                                                                          \
-		return run(streams, queue, count, zigzag);                                         \
-	}
-RUNNER(natural1, 1, false)
-RUNNER(natural2, 2, false)
-RUNNER(natural3, 3, false)
-RUNNER(natural4, 4, false)
-RUNNER(zigzag1, 1, true)
-RUNNER(zigzag2, 2, true)
-RUNNER(zigzag3, 3, true)
-RUNNER(zigzag4, 4, true)
-
-int jpeg_streams_decode(const struct jpeg_cycle *cycle, const uint8_t *scan, size_t scan_size,
-			const struct jpeg_task *tasks, uint32_t task_count, bool zigzag)
+static int run_1(struct jpeg_lane *lanes)
 {
-	static int (*const runners[2][STREAMS])(struct stream *, struct queue *) = {
-		{natural1, natural2, natural3, natural4},
-		{zigzag1, zigzag2, zigzag3, zigzag4},
-	};
-	struct queue queue = {cycle, scan, 8 * (uint64_t)scan_size, tasks, tasks + task_count};
-	struct stream streams[STREAMS];
-	int live = 0;
+	return run(lanes, 1);
+}
 
-	for (uint32_t i = 0; i < task_count; i++)
-		if (tasks[i].position > queue.limit)
+static int run_2(struct jpeg_lane *lanes)
+{
+	return run(lanes, 2);
+}
+
+static int run_3(struct jpeg_lane *lanes)
+{
+	return run(lanes, 3);
+}
+
+static int run_4(struct jpeg_lane *lanes)
+{
+	return run(lanes, 4);
+}
+
+const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = {run_1, run_2, run_3, run_4};
+
+#ifdef __x86_64__
+int jpeg_lanes_natural_1(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_2(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_3(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_4(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_1(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_2(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_3(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_4(struct jpeg_lane *lanes);
+int jpeg_lane_symbol(struct jpeg_lane *lane, int natural);
+
+const jpeg_lanes_run jpeg_lanes_natural[JPEG_STREAMS] = {
+	jpeg_lanes_natural_1, jpeg_lanes_natural_2, jpeg_lanes_natural_3, jpeg_lanes_natural_4};
+const jpeg_lanes_run jpeg_lanes_zigzag[JPEG_STREAMS] = {jpeg_lanes_zigzag_1, jpeg_lanes_zigzag_2,
+							jpeg_lanes_zigzag_3, jpeg_lanes_zigzag_4};
+
+/* For the assembly: what its tables do not hold. */
+int jpeg_lane_symbol(struct jpeg_lane *lane, int natural)
+{
+	return read_symbol(lane, natural);
+}
+
+static_assert(offsetof(struct jpeg_lane, next) == JPEG_LANE_NEXT, "");
+static_assert(offsetof(struct jpeg_lane, used) == JPEG_LANE_USED, "");
+static_assert(offsetof(struct jpeg_lane, place) == JPEG_LANE_PLACE, "");
+static_assert(offsetof(struct jpeg_lane, state) == JPEG_LANE_STATE, "");
+static_assert(offsetof(struct jpeg_lane, finish) == JPEG_LANE_FINISH, "");
+static_assert(offsetof(struct jpeg_lane, limit) == JPEG_LANE_LIMIT, "");
+static_assert(sizeof(struct jpeg_lane) == JPEG_LANE_SIZE, "");
+static_assert(offsetof(struct jpeg_state, lookup) == JPEG_STATE_LOOKUP, "");
+static_assert(offsetof(struct jpeg_state, top) == JPEG_STATE_TOP, "");
+static_assert(offsetof(struct jpeg_state, next) == JPEG_STATE_NEXT, "");
+static_assert(offsetof(struct jpeg_state, enter) == JPEG_STATE_ENTER, "");
+static_assert(offsetof(struct jpeg_state, follow) == JPEG_STATE_FOLLOW, "");
+static_assert(JPEG_LOOKUP_BITS == JPEG_LANE_LOOKUP_BITS, "");
+static_assert(JPEG_TOP_SIZE == JPEG_LANE_TOP_SIZE, "");
+static_assert(4 << JPEG_CATEGORY_MAX == JPEG_LANE_VALUES_SIZE, "");
+#endif
+
+void jpeg_streams_begin(struct jpeg_streams *streams, const struct jpeg_cycle *cycle,
+			const jpeg_lanes_run *runs)
+{
+	streams->count = 0;
+	streams->cycle = cycle;
+	streams->runs = runs;
+}
+
+void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task)
+{
+	struct jpeg_lane *lane = &streams->lanes[streams->count++];
+
+	lane->next = task->begin;
+	lane->used = task->bits;
+	lane->place = (uint64_t)(uintptr_t)task->blocks - 1;
+	lane->finish = lane->place + 128 * (uint64_t)task->block_count;
+	lane->limit = task->end;
+	lane->tag = task->tag;
+	lane->state = &streams->cycle->dc[0];
+}
+
+int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag)
+{
+	struct jpeg_lane *lane = streams->lanes;
+
+	for (;;) {
+		for (lane = streams->lanes; lane < streams->lanes + streams->count; lane++)
+			if (lane->place >= lane->finish) {
+				*ret_tag = lane->tag;
+				*lane = streams->lanes[--streams->count];
+				return 0;
+			} else if (lane->next > lane->limit) {
+				return -EBADMSG;
+			}
+		if (streams->runs[streams->count - 1](streams->lanes) < 0)
 			return -EBADMSG;
-	while (live < STREAMS && queue.next < queue.end)
-		begin(&streams[live++], cycle, queue.next++);
-	while (live > 0) {
-		int r = runners[zigzag][live - 1](streams, &queue), kept = 0;
-
-		if (r < 0)
-			return r;
-		for (int i = 0; i < live; i++)
-			if (streams[i].finish)
-				streams[kept++] = streams[i];
-		live = kept;
 	}
-	return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * Several places of one scan decoded at once. A Huffman stream is a chain of dependent loads and shifts; four independent ones
+ * Several rows of a scan decoded at once, each by a stream that goes on with another when it is done. A Huffman stream is a chain of dependent loads and shifts; four independent ones
  * interleaved in one loop hide each other's latency. Where rows, and places inside them, begin is known from an index (jpeg_index.h). Plain values of the caller, no ownership; memory
  * safety does not depend on the index, the tables or the scan being right.
  */
@@ -7,42 +7,71 @@
 
 #include "jpeg_frame.h"
 #include "jpeg_huffman.h"
+#include "jpeg_kernels.h"
 
 #include <stdbool.h>
 
 enum {
 	JPEG_MCU_BLOCKS_MAX = 10,
+	JPEG_STREAMS = 4,	      /* five and six gained nothing */
 	JPEG_STREAM_BLOCKS_SPARE = 16, /* blocks behind a task's last that may be written (they are garbage then) */
+	JPEG_STREAM_PADDING = 64, /* readable bytes behind a task's */
 };
 
-/* The order of blocks in an MCU as a cycle of states: a DC code, then AC codes until the block's end. */
+/* What is read next: the DC code of a block in an MCU, or AC codes of it. */
 struct jpeg_state {
-	const uint32_t *lookup;
-	const struct jpeg_state *stay; /* the AC state of this block */
-	const struct jpeg_state *next; /* the DC state of the block that follows */
+	const uint32_t *lookup;		 /* as jpeg_table has them; AC: with the next block's DC codes */
+	const uint32_t *top;
+	const struct jpeg_state *next;	 /* the AC state behind: behind DC of the same block, behind AC of the next one */
+	const struct jpeg_state *enter;	 /* the DC state of the same block */
+	const struct jpeg_state *follow; /* the DC state of the next one */
 	const struct jpeg_table *table;
 };
 
+/* The order of blocks in an MCU: two states for each. */
 struct jpeg_cycle {
-	struct jpeg_state states[2 * JPEG_MCU_BLOCKS_MAX];
+	struct jpeg_state dc[JPEG_MCU_BLOCKS_MAX], ac[JPEG_MCU_BLOCKS_MAX];
 };
 
-/* Tables must outlive the cycle. */
-void jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame, const struct jpeg_table *const *dc,
-		     const struct jpeg_table *const *ac);
+/* Tables must outlive the cycle. -ENOMEM. */
+int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame, struct jpeg_tables *tables,
+		    const struct jpeg_table *const *dc, const struct jpeg_table *const *ac);
 
 /* A run of whole MCUs from one place on. */
 struct jpeg_task {
-	uint64_t position;   /* in bits from the scan's first byte */
-	uint64_t end;        /* bits; decoding beyond it is an error */
-	int16_t *blocks;     /* 128-byte aligned, zero; block_count + JPEG_STREAM_BLOCKS_SPARE of them; DC becomes differences */
+	const uint8_t *begin, *end; /* unstuffed bytes; decoding beyond them is an error. JPEG_STREAM_PADDING zeros follow */
+	uint32_t bits;              /* of the first byte, less than 8, that come before */
+	int16_t *blocks;            /* 128-byte aligned, zero; block_count + JPEG_STREAM_BLOCKS_SPARE of them; DC becomes differences */
 	uint32_t block_count;
+	uint32_t tag;               /* the caller's */
 };
 
-/*
- * Decodes all tasks. scan: unstuffed bytes, scan_size of them and JPEG_SCAN_PADDING zeros. Coefficients are left in zigzag order, which is a
- * tenth faster, or in natural order. 0, or -EBADMSG when a code is not in its table or a task runs beyond its end; blocks are
- * then undefined.
- */
-int jpeg_streams_decode(const struct jpeg_cycle *cycle, const uint8_t *scan, size_t scan_size,
-			const struct jpeg_task *tasks, uint32_t task_count, bool zigzag);
+/* What a stream consists of. */
+struct jpeg_lane {
+	const uint8_t *next; /* byte */
+	uint64_t used;	     /* bits from there on */
+	/*
+	 * Address one past the last coefficient, in zigzag order; before a DC code that of the last byte before the block. A number, since a block's end
+	 * is found by its alignment.
+	 */
+	uint64_t place;
+	const struct jpeg_state *state;
+	uint64_t finish;      /* place at which the task is done */
+	const uint8_t *limit; /* beyond it no stream may be that is not done */
+	uint32_t tag;
+	uint64_t unused; /* 64 bytes together */
+};
+
+struct jpeg_streams {
+	struct jpeg_lane lanes[JPEG_STREAMS];
+	uint32_t count; /* with a task */
+	const struct jpeg_cycle *cycle;
+	const jpeg_lanes_run *runs;
+};
+
+/* Without tasks. runs: one of those in jpeg_kernels.h. */
+void jpeg_streams_begin(struct jpeg_streams *streams, const struct jpeg_cycle *cycle, const jpeg_lanes_run *runs);
+/* Gives a task to one of fewer than JPEG_STREAMS. */
+void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task);
+/* Decodes until one of the tasks is done, and says which. -EBADMSG when a code is not in its table or a task runs beyond its end; blocks are then undefined. */
+int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag);
