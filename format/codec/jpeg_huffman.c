@@ -275,16 +275,15 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 	uint32_t count = 0;
 
 	for (;;) {
-		size_t run = kernels->copy_to_ff(data, (size_t)(end - data), out);
-		const uint8_t *mark = data + run;
+		size_t read;
+		const uint8_t *mark;
 
-		out += run;
+		out += kernels->unstuff(data, (size_t)(end - data), out, &read);
+		mark = data + read;
 		if (end - mark < 2)
 			break;
 		data = mark + 2;
-		if (mark[1] == 0) {
-			*out++ = 0xff;
-		} else if (mark[1] == 0xd0 + (count & 7) && count < segment_max) {
+		if (mark[1] == 0xd0 + (count & 7) && count < segment_max) {
 			segments[count++] = (uint32_t)(out - output);
 		} else if (mark[1] == 0xff) {
 			/* Fill bytes may stand before markers only; behind others libjpeg-turbo's pixels are its own affair. */

@@ -11,26 +11,34 @@ static uint64_t find_ff(uint64_t x)
 	       UINT64_C(0x8080808080808080);
 }
 
-/* Copies up to the first FF, eight bytes at a time. */
-static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
+static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read)
 {
-	size_t at = 0;
-	uint64_t word;
+	size_t at = 0, done = 0;
 
-	for (; size - at >= sizeof word; at += sizeof word) {
-		uint64_t hits;
+	while (at < size) {
+		uint64_t word, hits = 0;
 
-		memcpy(&word, data + at, sizeof word);
-		memcpy(output + at, &word, sizeof word);
-		hits = htole64(find_ff(word));
-		if (hits)
-			return at + (size_t)__builtin_ctzll(hits) / 8;
+		if (size - at >= sizeof word) {
+			memcpy(&word, data + at, sizeof word);
+			memcpy(output + done, &word, sizeof word);
+			hits = htole64(find_ff(word));
+			word = hits ? (uint64_t)__builtin_ctzll(hits) / 8 : sizeof word;
+			at += word;
+			done += word;
+		} else if (data[at] != 0xff) {
+			output[done++] = data[at++];
+		} else {
+			hits = 1;
+		}
+		if (!hits)
+			continue;
+		if (size - at < 2 || data[at + 1] != 0)
+			break;
+		output[done++] = 0xff;
+		at += 2;
 	}
-	while (at < size && data[at] != 0xff) {
-		output[at] = data[at];
-		at++;
-	}
-	return at;
+	*ret_read = at;
+	return done;
 }
 
 static int32_t saturate16(int32_t value)
@@ -234,7 +242,7 @@ const struct jpeg_kernels jpeg_kernels_c = {
 	.name = "c",
 	.runs = jpeg_lanes_c,
 	.quant_order = jpeg_order_row_major,
-	.copy_to_ff = copy_to_ff,
+	.unstuff = unstuff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,
@@ -257,7 +265,7 @@ static const struct jpeg_kernels *choose(void)
 	    !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
 		return &jpeg_kernels_avx2;
 	if (strcmp(cap, "avx512bw") == 0 || !__builtin_cpu_supports("avx512vbmi") ||
-	    !__builtin_cpu_supports("avx512vnni"))
+	    !__builtin_cpu_supports("avx512vbmi2") || !__builtin_cpu_supports("avx512vnni"))
 		return &jpeg_kernels_avx512bw;
 	return &jpeg_kernels_avx512;
 #else

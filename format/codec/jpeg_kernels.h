@@ -28,8 +28,11 @@ extern const jpeg_lanes_run jpeg_lanes_natural[], jpeg_lanes_zigzag[]; /* x86-64
 
 struct jpeg_kernels {
 	const char *name;
-	/* Copies bytes up to the first FF, or size of them; returns how many. 64 bytes behind those may be written, none read. */
-	size_t (*copy_to_ff)(const uint8_t *data, size_t size, uint8_t *output);
+	/*
+	 * Copies size bytes without the zeros that are stuffed behind FF, up to the first FF with anything else behind it, or nothing. Returns how
+	 * many; ret_read: those of data that they come from. 64 bytes behind them may be written, none read.
+	 */
+	size_t (*unstuff)(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read);
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
 	bool zigzag;
 	/* How symbols are read, in that order. */

@@ -1,4 +1,6 @@
-/* Compiled twice: with AVX-512 F, BW, DQ and VL only, and with VBMI and VNNI also. */
+/* Compiled twice: with AVX-512 F, BW, DQ and VL only, and with VBMI, VBMI2 and VNNI also. */
+#include "jpeg_kernels.h"
+
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,6 +41,7 @@
 #define NAME	"avx512"
 #define KERNELS jpeg_kernels_avx512
 #define OWN_INTERLEAVE
+#define OWN_UNSTUFF
 #else
 #define NAME	"avx512bw"
 #define KERNELS jpeg_kernels_avx512bw
@@ -59,6 +62,37 @@ static inline uint64_t find_ff(__m512i bytes)
 {
 	return _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(-1));
 }
+
+#ifdef OWN_UNSTUFF
+static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read)
+{
+	size_t at = 0, done = 0, read;
+	uint64_t behind_ff = 0; /* is the next byte a stuffed zero? */
+
+	while (size - at > sizeof(__m512i)) {
+		__m512i bytes = _mm512_loadu_si512(data + at);
+		uint64_t ff = find_ff(bytes);
+		uint64_t before_zero = _mm512_testn_epi8_mask(_mm512_loadu_si512(data + at + 1),
+							      _mm512_set1_epi8(-1));
+		uint64_t end = ff & ~before_zero, keep = ~(ff << 1 | behind_ff);
+
+		if (__builtin_expect(end != 0, 0))
+			keep &= (end & -end) - 1;
+		_mm512_storeu_si512(output + done, _mm512_maskz_compress_epi8(keep, bytes));
+		done += (size_t)__builtin_popcountll(keep);
+		if (__builtin_expect(end != 0, 0)) {
+			*ret_read = at + (size_t)__builtin_ctzll(end);
+			return done;
+		}
+		behind_ff = ff >> 63;
+		at += sizeof(__m512i);
+	}
+	at += behind_ff;
+	done += jpeg_kernels_c.unstuff(data + at, size - at, output + done, &read);
+	*ret_read = at + read;
+	return done;
+}
+#endif
 
 static inline __m512i multiply_add(__m512i sum, __m512i a, __m512i b)
 {

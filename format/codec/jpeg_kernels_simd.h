@@ -201,20 +201,33 @@ static void idct_2(const int16_t *coefficients, const uint32_t *places, uint32_t
 	idct_groups(idct_group_2, 2, coefficients, places, blocks, quant, output, stride);
 }
 
-static size_t copy_to_ff(const uint8_t *data, size_t size, uint8_t *output)
+#ifndef OWN_UNSTUFF
+static size_t unstuff(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read)
 {
-	size_t at = 0;
+	size_t at = 0, done = 0, read;
 
-	for (; size - at >= 16 * LANES; at += 16 * LANES) {
+	while (size - at >= 16 * LANES) {
 		VECTOR bytes = load(data + at);
 		uint64_t hits = find_ff(bytes);
+		size_t run = hits ? (size_t)__builtin_ctzll(hits) : 16 * LANES;
 
-		store(output + at, bytes);
-		if (hits)
-			return at + (size_t)__builtin_ctzll(hits);
+		store(output + done, bytes);
+		at += run;
+		done += run;
+		if (!hits)
+			continue;
+		if (size - at < 2 || data[at + 1] != 0) {
+			*ret_read = at;
+			return done;
+		}
+		done++; /* FF, stored already */
+		at += 2;
 	}
-	return at + jpeg_kernels_c.copy_to_ff(data + at, size - at, output + at);
+	done += jpeg_kernels_c.unstuff(data + at, size - at, output + done, &read);
+	*ret_read = at + read;
+	return done;
 }
+#endif
 
 /* Counts in whole vectors, which saves compilers the scalar rest of each loop. */
 static inline uint32_t round_up(uint32_t count)
@@ -403,7 +416,7 @@ const struct jpeg_kernels KERNELS = {
 	.zigzag = ZIGZAG,
 	.runs = ZIGZAG ? jpeg_lanes_zigzag : jpeg_lanes_natural,
 	.quant_order = QUANT_ORDER,
-	.copy_to_ff = copy_to_ff,
+	.unstuff = unstuff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},
 	.column_sums = column_sums,
 	.upsample_v = upsample_v,

@@ -37,7 +37,7 @@ static void find_sets(void)
 		sets[set_count++] = &jpeg_kernels_avx512bw;
 	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
 	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-	    __builtin_cpu_supports("avx512vnni"))
+	    __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni"))
 		sets[set_count++] = &jpeg_kernels_avx512;
 #endif
 }
@@ -301,23 +301,32 @@ static void compare_colours(void)
 	}
 }
 
-static void compare_copies(uint32_t size)
+/* Bytes with FFs, each with a zero behind it until one has not, or is the last. */
+static void compare_unstuffing(uint32_t size)
 {
-	uint32_t ff = random_below(&rng, 2 * size + 1); /* beyond size: none */
+	uint32_t ends = random_below(&rng, 4 * size + 1), seldom = 1 + random_below(&rng, 80);
 	struct guarded guard;
 	uint8_t *data = guarded_new(&guard, size ? size : 1);
+	static uint8_t expected[COUNT_MAX];
+	size_t at = 0, done = 0;
 
-	for (uint32_t i = 0; i < size; i++)
-		data[i] = i >= ff && (i == ff || random_below(&rng, 9) == 0)
-				  ? 255
-				  : (uint8_t)random_below(&rng, 255);
+	for (uint32_t i = 0; i < size; i++) {
+		data[i] = random_below(&rng, seldom) ? (uint8_t)random_below(&rng, 4) : 255;
+		if (i > 0 && data[i - 1] == 255)
+			data[i] = i < ends ? 0 : (uint8_t)(1 + random_below(&rng, 255));
+	}
+	while (at < size && (data[at] != 255 || (at + 1 < size && data[at + 1] == 0))) {
+		expected[done++] = data[at];
+		at += data[at] == 255 ? 2 : 1;
+	}
 	for (unsigned set = 0; set < set_count; set++) {
-		struct output output = output_new((ff < size ? ff : size) + 64);
-		size_t copied = sets[set]->copy_to_ff(data, size, output.first);
+		struct output output = output_new(done + 64);
+		size_t read = SIZE_MAX,
+		       written = sets[set]->unstuff(data, size, output.first, &read);
 
-		if (copied != (ff < size ? ff : size))
-			fail(sets[set]->name, "copy_to_ff, its result", size, copied);
-		expect_equal(set, "copy_to_ff", size, output.first, data, copied);
+		if (written != done || read != at)
+			fail(sets[set]->name, "unstuff, its result", size, written);
+		expect_equal(set, "unstuff", size, output.first, expected, done);
 		guarded_free(&output.guard);
 	}
 	guarded_free(&guard);
@@ -328,7 +337,8 @@ static void compare_all(void)
 	for (uint32_t count = 1; count <= COUNT_MAX; count++) {
 		for (unsigned i = 0; i < ROW_KERNELS; i++)
 			compare_rows(&row_kernels[i], count);
-		compare_copies(count - 1);
+		for (unsigned i = 0; i < 4; i++)
+			compare_unstuffing(count - 1);
 	}
 	for (unsigned i = 0; i < 20 * BLOCKS_MAX; i++)
 		for (unsigned k = 0; k < JPEG_KERNEL_SCALES; k++)
@@ -364,6 +374,8 @@ static void bench_set(unsigned set)
 	static uint8_t samples[3][2048] __attribute__((aligned(64)));
 	static uint8_t output[16384] __attribute__((aligned(64)));
 	static struct dct_case dct = {.blocks = BENCH_BLOCKS};
+	static uint8_t scan[2048]; /* stuffed twice in 100 bytes, as photographs are */
+	size_t read;
 	uint8_t *in[3] = {samples[0] + 64, samples[1] + 64, samples[2] + 64};
 	unsigned calls = set ? BENCH_CALLS : BENCH_CALLS / 20, rounds = set ? BENCH_ROUNDS : 3;
 
@@ -371,7 +383,11 @@ static void bench_set(unsigned set)
 	arrange(sets[set], &dct, coefficients, quant);
 	for (int i = 0; i < 3; i++)
 		fill(samples[i], sizeof(samples[i]));
-	/* kernel -5 copies bytes, -4 to -1 are the inverse DCTs */
+	for (size_t i = 0; i < sizeof(scan); i++)
+		scan[i] = i > 0 && scan[i - 1] == 255	? 0
+			  : random_below(&rng, 50) == 0 ? 255
+							: (uint8_t)random_below(&rng, 255);
+	/* kernel -5 copies bytes without stuffing, -4 to -1 are the inverse DCTs */
 	for (int kernel = -5; kernel < ROW_KERNELS; kernel++) {
 		double best = 1e18;
 
@@ -380,7 +396,7 @@ static void bench_set(unsigned set)
 
 			for (unsigned call = 0; call < calls; call++)
 				if (kernel == -5)
-					sets[set]->copy_to_ff(samples[0], 256, output);
+					sets[set]->unstuff(scan, sizeof(scan), output, &read);
 				else if (kernel < 0)
 					sets[set]->idct[kernel + 4](coefficients, dct.places,
 								    BENCH_BLOCKS, quant, output,
@@ -393,7 +409,7 @@ static void bench_set(unsigned set)
 			best = time < best ? time : best;
 		}
 		if (kernel == -5)
-			print("copy_to_ff", set, best, 256, "byte");
+			print("unstuff", set, best, sizeof(scan), "byte");
 		else if (kernel < 0)
 			print(idct_names[kernel + 4], set, best, BENCH_BLOCKS, "block");
 		else
