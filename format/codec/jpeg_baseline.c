@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum {
+	AHEAD = 4, /* of their bytes on the way into the cache before they are decoded */
 	RING_ROWS =
 		8, /* MCU rows being decoded, or done and waiting: twice the streams, so that rows of unequal length even out */
 };
@@ -131,6 +132,22 @@ static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMP
 			}
 }
 
+/* Bytes of an MCU row on their way into the cache while others are decoded. */
+static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
+{
+	const struct jpeg_frame *frame = &decoder->frame;
+	uint64_t from, to;
+
+	if (row >= decoder->pixels.mcu_row_end)
+		return;
+	from = jpeg_index_get(&decoder->index, row, decoder->entry).position >> 3;
+	to = row + 1 < frame->mcus_high ? jpeg_index_get(&decoder->index, row + 1, 0).position >> 3
+					: frame->scan_size;
+	to = to < frame->scan_size ? to : frame->scan_size;
+	for (; from < to; from += 64)
+		__builtin_prefetch(frame->scan + from, 0, 2);
+}
+
 static int16_t *row_blocks(const struct jpeg_baseline *decoder, uint32_t row)
 {
 	return (int16_t *)(void *)decoder->coefficients.data + row % RING_ROWS * decoder->row_size;
@@ -148,6 +165,7 @@ static int start_rows(struct jpeg_baseline *decoder)
 		struct jpeg_task task = {.tag = row, .blocks = row_blocks(decoder, row)};
 		int r = unstuff_row(decoder, row, &task);
 
+		prefetch_row(decoder, row + AHEAD);
 		if (r < 0)
 			return r;
 		task.block_count = (pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
@@ -223,6 +241,8 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 	if (r < 0)
 		return r;
 	decoder->row_started = pixels->mcu_row_first;
+	for (uint32_t row = 0; row < AHEAD; row++)
+		prefetch_row(decoder, pixels->mcu_row_first + row);
 	decoder->rows_done = 0;
 	decoder->scan_size = 0;
 	jpeg_streams_begin(&decoder->streams, &decoder->cycle, pixels->kernels->runs);
