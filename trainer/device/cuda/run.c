@@ -165,19 +165,18 @@ static int run_captured(struct cuda_graph *cuda)
 
 /* ---- looking into a step ---- */
 
-static int name_anomaly(struct cuda_graph *cuda, uint64_t first)
+static int name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
 {
 	uint32_t number = (uint32_t)(first >> 40);
 	const struct cuda_op *op = &cuda->program->ops[number / CUDA_ROLES];
 	const struct cuda_tensor *tensor = op->operands[number % CUDA_ROLES];
-	bool result = tensor->value && !tensor->gradient;
 
 	return device_fail(&cuda->device->base, -EDOM,
 			   "%s: its %s is not finite (%s, element %llu of %llu, after %s %s)",
 			   op->node->name,
-			   result	  ? "result"
-			   : op->backward ? "gradient"
-					  : "forward pass",
+			   gradient			   ? "gradient"
+			   : tensor->value == op->node->y ? "result"
+							  : "forward pass",
 			   tensor->name, (unsigned long long)(first & ((1ull << 40) - 1)),
 			   (unsigned long long)device_shape_elements(tensor->shape),
 			   op->backward ? "backward" : "forward", cuda_op_name(op->kind));
@@ -189,16 +188,20 @@ static int name_anomaly(struct cuda_graph *cuda, uint64_t first)
  */
 static int judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 {
-	uint32_t index = (uint32_t)(first >> 40) / CUDA_ROLES;
+	uint32_t number = (uint32_t)(first >> 40);
+	bool gradient;
 	double scale;
 	int r;
 
 	if (first == ELEMENTWISE_FINITE)
 		return 0;
+	/* the loss's comes with its forward pass */
+	gradient = cuda->program->ops[number / CUDA_ROLES].backward ||
+		   number % CUDA_ROLES == CUDA_DX;
 	r = cuda_loss_scale(cuda->graph->params, &scale);
-	if (r < 0 || (cuda->program->ops[index].backward && scale > 1))
+	if (r < 0 || (gradient && scale > 1))
 		return r;
-	return name_anomaly(cuda, first);
+	return name_anomaly(cuda, first, gradient);
 }
 
 static int run_searched(struct cuda_graph *cuda)
