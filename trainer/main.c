@@ -1,6 +1,7 @@
 /*
  * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
  */
+#include "plan.h"
 #include "run.h"
 
 #include <argp.h>
@@ -25,6 +26,8 @@ enum option_key {
 	OPTION_ALLOW,
 	OPTION_ANOMALY,
 	OPTION_PROFILE,
+	OPTION_PLAN,
+	OPTION_SIZE,
 };
 
 struct arguments {
@@ -33,6 +36,7 @@ struct arguments {
 	unsigned override_count;
 	bool print;
 	struct run_options run;
+	struct plan_options plan; /* with a device */
 };
 
 /* argp finds it by name, across the boundary of the C library. */
@@ -60,6 +64,10 @@ static const struct argp_option options[] = {
 	{"detect-anomaly", OPTION_ANOMALY, NULL, 0,
 	 "Name the first tensor that is not finite (slow)", 0},
 	{"profile", OPTION_PROFILE, NULL, 0, "Time every layer and print the table at the end", 0},
+	{"plan", OPTION_PLAN, "DEVICE.json", 0,
+	 "Print what a GPU that need not be here would run, its memory and time, and stop", 0},
+	{"size", OPTION_SIZE, "N", 0,
+	 "With --plan: images of N x N (default: 224, or 32 for networks for small images)", 0},
 	{0},
 };
 
@@ -68,6 +76,15 @@ static const char doc[] = "Trains the model of RECIPE.ini on a packed dataset th
 			  "\vExit status: 0 finished, 1 failed, 3 stopped by a signal "
 			  "with a checkpoint that --resume continues. "
 			  "trainer(1) has the rest.";
+
+static int parse_size(const char *text, struct argp_state *state)
+{
+	char *end;
+	unsigned long size = strtoul(text, &end, 10);
+	if (*end || size < 1 || size > 16384)
+		argp_error(state, "--size=%s: expected a number of pixels from 1 to 16384", text);
+	return (int)size;
+}
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -106,6 +123,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_PROFILE:
 		arguments->run.profile = true;
+		return 0;
+	case OPTION_PLAN:
+		arguments->plan.device = argument;
+		return 0;
+	case OPTION_SIZE:
+		arguments->plan.size = (uint32_t)parse_size(argument, state);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (!arguments->recipe) {
@@ -245,6 +268,15 @@ static int make_recipe(struct recipe *recipe, const struct arguments *arguments,
 	return r ? r : ranks_share_recipe(comm, recipe, error);
 }
 
+static int plan(const struct recipe *recipe, const struct plan_options *plan_options)
+{
+	char error[PLAN_ERROR_MAX] = "";
+	int r = plan_recipe(recipe, plan_options, stdout, error);
+	if (r)
+		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));
+	return r;
+}
+
 static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 {
 	char error[RANKS_ERROR_MAX] = "", output[4096];
@@ -252,6 +284,8 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	int r = make_recipe(recipe, arguments, error);
 	if (!r && arguments->print)
 		return leads ? recipe_write(recipe, stdout) : 0;
+	if (!r && arguments->plan.device)
+		return leads ? plan(recipe, &arguments->plan) : 0;
 	if (!r && !arguments->run.output) {
 		r = default_output(arguments->recipe, output, sizeof(output));
 		arguments->run.output = output;

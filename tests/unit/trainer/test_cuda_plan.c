@@ -1,0 +1,216 @@
+/* trainer --plan on engines of a stub: what it prints of a network that was counted by hand, and what it says of files that are wrong. */
+#include "cuda_planner_test.h"
+#include "engines.h"
+#include "plan.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ROOFLINE                                                                                   \
+	"\"roofline\": {\"bytes_per_second\": 1e12, \"flops_per_second\": {\"fp32\": 1e13, "       \
+	"\"fp16\": 1e16, \"bf16\": 1e14}, \"source\": \"made up\"}"
+
+/* A file of that text; its path is valid until the next. */
+static const char *device_file(const char *text)
+{
+	static char path[64];
+	FILE *file;
+
+	if (*path)
+		unlink(path);
+	strcpy(path, "/tmp/test_cuda_plan.XXXXXX");
+	file = fdopen(mkstemp(path), "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	return path;
+}
+
+static int plan(const char *settings, const struct plan_options *options, char *ret_text,
+		size_t size, char *error)
+{
+	struct engines engines = {stub_conv, stub_matmul, "a stub"};
+	char text[1024], *printed = NULL;
+	struct recipe recipe;
+	size_t length;
+	FILE *file;
+	int r;
+
+	assert_int_equal(recipe_init(&recipe), 0);
+	snprintf(text, sizeof(text), "%s", settings);
+	for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+		if (recipe_override(&recipe, word, error))
+			fail_msg("%s", error);
+	file = open_memstream(&printed, &length);
+	r = plan_with(&recipe, options, &engines, file, error);
+	fclose(file);
+	snprintf(ret_text, size, "%s", printed);
+	free(printed);
+	recipe_deinit(&recipe);
+	assert_int_equal(stub_plans, 0);
+	return r;
+}
+
+static void expect(const char *text, const char *words)
+{
+	if (!strstr(text, words))
+		fail_msg("\"%s\" is not in:\n%s", words, text);
+}
+
+/* The number before `words`. */
+static double number_before(const char *text, const char *words)
+{
+	const char *at = strstr(text, words), *from = at;
+
+	assert_non_null(at);
+	while (from > text && strchr(" .0123456789", from[-1]))
+		from--;
+	return strtod(from, NULL);
+}
+
+static void test_resnet50(void **state)
+{
+	struct plan_options options = {
+		.device = device_file("{\"deviceName\": \"G\", \"deviceVer\": 900, "
+				      "\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+	double milliseconds;
+
+	assert_int_equal(plan("model.name=resnet50 train.precision=fp16 data.batch_size=256 "
+			      "data.val=x",
+			      &options, text, sizeof(text), error),
+			 0);
+	expect(text, "device   G: 1.00 TB/s, 10000 TFLOP/s in fp16; made up");
+	expect(text, "plans    a stub, fusion c");
+	expect(text, "resnet50, 1000 classes (assumed: model.classes is not set), batches of 256 "
+		     "images of 224 x 224 (assumed: --size is not given)");
+	expect(text, "dual-scale-bias-add-relu > conv > statistics");
+	expect(text, "data > relu-norm-add-shortcut-norm");
+	expect(text, "patterns of this level without a plan: 0\n");
+	/* 25.6 million parameters with gradient and momentum, 53,120 running statistics */
+	assert_in_range((uint64_t)(10 * number_before(text, " MB parameters, gradients")), 3065,
+			3080);
+	assert_in_range((uint64_t)(10 * number_before(text, " MB copies of weights")), 509, 511);
+	/* 2 x 256 x 224 x 224 x 4 bytes, in training and in evaluation */
+	assert_in_range((uint64_t)(10 * number_before(text, " MB batches under way")), 2054, 2056);
+	/* at this ratio all is bound by memory: 263.4 MB an image, and the update's 562 MB */
+	milliseconds = number_before(text, " ms at the roofline");
+	assert_true(milliseconds > 256 * 0.265 && milliseconds < 256 * 0.270);
+	assert_in_range((uint64_t)number_before(text, " images/s"),
+			(uint64_t)(256e3 / milliseconds) - 1, (uint64_t)(256e3 / milliseconds) + 1);
+}
+
+static bool refuse_statistics(const struct conv_problem *problem)
+{
+	return problem->epilogue == CONV_STATISTICS && problem->c <= 4;
+}
+
+static void test_options(void **state)
+{
+	struct plan_options options = {
+		.device = device_file("{\"deviceName\": \"G\", \"deviceVer\": 900, "
+				      "\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+		.fusion = DEVICE_FUSION_C,
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+
+	stub_refuse = refuse_statistics;
+	assert_int_equal(plan("model.name=resnet18 train.precision=bf16 model.stem=cifar", &options,
+			      text, sizeof(text), error),
+			 0);
+	stub_refuse = NULL;
+	expect(text, "100 TFLOP/s in bf16");
+	expect(text, "10 classes");
+	expect(text, "32 x 32");
+	expect(text, "patterns of this level without a plan: 1\nconv1: no plan for forward 3x3/1 "
+		     "4>64 32x32");
+	options.fusion = DEVICE_FUSION_AUTO;
+	options.size = 8;
+	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
+			      text, sizeof(text), error),
+			 -EINVAL);
+	expect(error, "--size=8 is too small for speednet, which needs 9");
+	options.size = 48;
+	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
+			      text, sizeof(text), error),
+			 0);
+	expect(text, "10 TFLOP/s in fp32");
+	expect(text, "fusion b");
+	expect(text, "3 classes, batches of");
+	expect(text, "images of 48 x 48\n");
+	/* fp32 needs no copies */
+	assert_true(number_before(text, " MB copies of weights") == 0);
+}
+
+static void test_files(void **state)
+{
+	static const struct {
+		const char *text, *words;
+	} files[] = {
+		{"{", "line 1"},
+		{"{\"deviceName\": \"G\"}", "has no \"roofline\""},
+		{"{\"totalGlobalMem\": 1, " ROOFLINE "}", "deviceName must be a text"},
+		{"{\"deviceName\": \"G\", " ROOFLINE "}", "totalGlobalMem must be a number"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": -1, " ROOFLINE "}",
+		 "totalGlobalMem must be a number above 0"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, \"roofline\": "
+		 "{\"source\": \"\", \"bytes_per_second\": 1, \"flops_per_second\": "
+		 "{\"fp32\": 1, \"fp16\": 1}}}",
+		 "bf16 must be a number above 0"},
+	};
+	char error[PLAN_ERROR_MAX], *properties = NULL;
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+		*error = 0;
+		assert_int_equal(plan_properties(device_file(files[i].text), &properties, error),
+				 -EINVAL);
+		expect(error, files[i].words);
+		expect(error, "test_cuda_plan");
+	}
+	assert_int_equal(plan_properties("/nonexistent.json", &properties, error), -EINVAL);
+	expect(error, "/nonexistent.json");
+}
+
+/* The files that are shipped: complete, and cuDNN gets no word of the roofline. */
+static void test_shipped(void **state)
+{
+	static const char *const names[] = {"a100", "h100", "h200"};
+
+	for (size_t i = 0; i < 3; i++) {
+		char path[4096], error[PLAN_ERROR_MAX] = "", *properties;
+
+		snprintf(path, sizeof(path), "%s/%s.json", DEVICES, names[i]);
+		if (plan_properties(path, &properties, error))
+			fail_msg("%s", error);
+		expect(properties, "\"deviceVer\":");
+		assert_null(strstr(properties, "roofline"));
+		free(properties);
+	}
+}
+
+static int remove_file(void **state)
+{
+	unlink(device_file(""));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_shipped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, remove_file);
+}

@@ -1,0 +1,34 @@
+/*
+ * How long a program takes at least on a device: every operation as fast as memory or arithmetic lets it, whichever takes longer, one after
+ * the other (Williams, Waterman, Patterson 2009). Bytes are those that an operation cannot avoid; launches cost nothing here.
+ */
+#ifndef TRAINER_DEVICE_CUDA_ROOFLINE_H
+#define TRAINER_DEVICE_CUDA_ROOFLINE_H
+
+#include "program.h"
+
+struct roofline_device {
+	double bytes_per_second;
+	double flops_per_second[3]; /* dense, by enum cuda_element */
+};
+
+/* One direction of a layer, or of all. */
+struct roofline_sums {
+	double flops, bytes, seconds;
+	uint64_t workspace_bytes; /* the largest */
+};
+
+double roofline_seconds(const struct roofline_device *device, enum cuda_element element, double flops, double bytes);
+/* Of the operations of one node (NULL: of all), forward or backward. */
+void roofline_sum(const struct roofline_device *device, const struct cuda_program *program, const struct device_node *node, bool backward,
+	struct roofline_sums *ret_sums);
+
+/* What a store keeps in device memory, and what an update moves. */
+struct roofline_store {
+	uint64_t slot_bytes;   /* parameters, gradients, moments, EMA */
+	uint64_t copy_bytes;   /* weights in the program's element */
+	double update_bytes;
+};
+void roofline_store(const struct device_params *params, enum cuda_element element, struct roofline_store *ret_store);
+
+#endif

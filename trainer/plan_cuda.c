@@ -1,0 +1,42 @@
+/* The part of --plan that asks cuDNN, or says that it can't. */
+#include "plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#ifdef HAVE_CUDA
+
+#include "engines.h"
+
+int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
+	     char *error)
+{
+	struct engines_options engines_options = {0};
+	struct engines engines;
+	char *properties;
+	int r = plan_properties(options->device, &properties, error);
+	if (r)
+		return r;
+	engines_options.properties = properties;
+	r = engines_open(&engines_options, &engines, error);
+	if (!r) {
+		r = plan_with(recipe, options, &engines, file, error);
+		engines_close(&engines);
+	}
+	free(properties);
+	return r;
+}
+
+#else
+
+int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
+	     char *error)
+{
+	snprintf(error, PLAN_ERROR_MAX,
+		 "--plan asks cuDNN which patterns have plans, and this trainer was built without "
+		 "CUDA's toolkit and cuDNN; install them (nvcc, cudnn.h, cublasLt.h; no GPU is "
+		 "needed) and build anew");
+	return -ENOTSUP;
+}
+
+#endif
