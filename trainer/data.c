@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +77,19 @@ static int set_socket(struct data *data, const char *socket, char *error)
 	return -ENAMETOOLONG;
 }
 
+/* It serves all ranks of the machine, so it may run where any of them may, also when each is bound. */
+static int start_daemon(struct data *data, unsigned threads, char *error)
+{
+	cpu_set_t own;
+	bool known = !sched_getaffinity(0, sizeof(own), &own);
+	if (known)
+		sched_setaffinity(0, sizeof(data->comm->cpus), &data->comm->cpus);
+	int r = feed_daemon_start(NULL, threads, &data->daemon, error);
+	if (known)
+		sched_setaffinity(0, sizeof(own), &own);
+	return r ? r : set_socket(data, feed_daemon_socket(data->daemon), error);
+}
+
 /*
  * The socket of this rank: the one that was named, or that of the private daemon which the first
  * rank of its machine has started. All ranks learn of all sockets; one that failed takes part all the
@@ -90,9 +105,7 @@ static int find_socket(struct data *data, const char *named, unsigned threads, c
 	if (named)
 		r = set_socket(data, named, error);
 	else if (comm->rank == comm->leader)
-		r = feed_daemon_start(NULL, threads, &data->daemon, error);
-	if (!r && data->daemon)
-		r = set_socket(data, feed_daemon_socket(data->daemon), error);
+		r = start_daemon(data, threads, error);
 	int gathered = comm_gather(comm, data->socket, sizeof(data->socket), sockets);
 	if (!r && gathered) {
 		snprintf(error, DATA_ERROR_MAX, "%s", comm_error(comm));

@@ -2,6 +2,7 @@
 #include "comm.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -15,6 +16,23 @@
 #define COUNT 300000 /* more than any transport sends at once */
 
 static struct comm *comm;
+
+/* Ranks that the launcher bound to a CPU each: nobody shares, and together they have all of those. */
+static void test_bound(void **state)
+{
+	cpu_set_t *all = calloc(comm->world, sizeof(*all)), mine, together;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+	assert_int_equal(comm_gather(comm, &mine, sizeof(mine), all), 0);
+	CPU_ZERO(&together);
+	for (unsigned i = 0; i < comm->world; i++) {
+		assert_int_equal(CPU_COUNT(&all[i]), 1);
+		CPU_OR(&together, &together, &all[i]);
+	}
+	assert_true(CPU_EQUAL(&comm->cpus, &together));
+	assert_int_equal(comm->sharers, 1);
+	free(all);
+}
 
 /* Values whose sums are exact, different in every rank and place. */
 static double value(unsigned rank, unsigned sum, size_t i)
@@ -37,12 +55,15 @@ static void test_place(void **state)
 	struct {
 		unsigned rank, local_rank, leader;
 	} mine = {comm->rank, comm->local_rank, comm->leader}, *all;
+	cpu_set_t own;
 
 	assert_int_equal(comm->world, world ? atoi(world) : 1);
 	assert_true(comm->rank < comm->world);
 	/* mpirun was told not to bind, and all are on one machine */
 	assert_int_equal(comm->local_world, comm->world);
 	assert_int_equal(comm->sharers, comm->world);
+	assert_int_equal(sched_getaffinity(0, sizeof(own), &own), 0);
+	assert_true(CPU_EQUAL(&comm->cpus, &own));
 	all = calloc(comm->world, sizeof(*all));
 	assert_int_equal(comm_gather(comm, &mine, sizeof(mine), all), 0);
 	for (unsigned i = 0; i < comm->world; i++) {
@@ -136,6 +157,24 @@ static void test_too_many(void **state)
 		assert_int_equal(comm_wait(comm, requests[i]), 0);
 }
 
+/* To the rank'th of the CPUs that this process may run on. */
+static void bind_to(const char *rank)
+{
+	cpu_set_t allowed, one;
+	int skip = rank ? atoi(rank) : 0;
+
+	sched_getaffinity(0, sizeof(allowed), &allowed);
+	if (skip >= CPU_COUNT(&allowed)) {
+		printf("skipped: there are only %d CPUs\n", CPU_COUNT(&allowed));
+		exit(77);
+	}
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &allowed) && skip-- == 0)
+			CPU_SET(cpu, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,14 +182,19 @@ int main(void)
 		cmocka_unit_test(test_same_bits), cmocka_unit_test(test_broadcast),
 		cmocka_unit_test(test_too_many),
 	};
+	const struct CMUnitTest bound[] = {cmocka_unit_test(test_bound)};
 	char error[COMM_ERROR_MAX];
 	int failed;
 
+	/* before the ranks look at where they may run */
+	if (getenv("COMM_BIND"))
+		bind_to(getenv("OMPI_COMM_WORLD_RANK"));
 	if (comm_open(&comm, error) < 0) {
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = getenv("COMM_BIND") ? cmocka_run_group_tests(bound, NULL, NULL)
+				     : cmocka_run_group_tests(tests, NULL, NULL);
 	/* the others may be waiting for what this rank has left out */
 	if (failed)
 		comm_abort(comm);

@@ -22,6 +22,7 @@ static int open_alone(struct comm **ret_comm, char *error)
 		return -ENOMEM;
 	}
 	comm->world = comm->local_world = comm->sharers = 1;
+	sched_getaffinity(0, sizeof(comm->cpus), &comm->cpus);
 	*ret_comm = comm;
 	return 0;
 }

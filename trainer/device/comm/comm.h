@@ -13,6 +13,7 @@
 #ifndef TRAINER_DEVICE_COMM_H
 #define TRAINER_DEVICE_COMM_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ struct comm {
 	unsigned local_rank, local_world; /* among the ranks of this machine: which GPU is whose */
 	unsigned leader;  /* rank whose local_rank is 0 on this machine */
 	unsigned sharers; /* ranks of this machine that may run on this rank's CPUs, itself included; 1 if the launcher bound each to its own */
+	cpu_set_t cpus;   /* where the ranks of this machine may run, taken together */
 	/* private */
 	const struct comm_ops *ops; /* NULL: nobody to talk to */
 	char error[COMM_ERROR_MAX];

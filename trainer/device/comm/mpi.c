@@ -126,8 +126,8 @@ static const struct comm_ops mpi_ops = {
 	.abort = mpi_abort,
 };
 
-/* Ranks of a machine whose affinities meet this one's. */
-static int count_sharers(struct comm *comm, MPI_Comm local)
+/* Where the ranks of a machine may run: all of them, and how many of them where this one does. */
+static int compare_affinities(struct comm *comm, MPI_Comm local)
 {
 	cpu_set_t *sets = calloc(comm->local_world, sizeof(*sets)), common;
 	int status;
@@ -140,6 +140,7 @@ static int count_sharers(struct comm *comm, MPI_Comm local)
 			       local);
 	comm->sharers = 0;
 	for (unsigned i = 0; i < comm->local_world; i++) {
+		CPU_OR(&comm->cpus, &comm->cpus, &sets[i]);
 		CPU_AND(&common, &sets[i], &sets[comm->local_rank]);
 		comm->sharers += i == comm->local_rank || CPU_COUNT(&common);
 	}
@@ -164,7 +165,7 @@ static int find_place(struct comm *comm, MPI_Comm ranks)
 	comm->local_world = (unsigned)world;
 	status = MPI_Bcast(&comm->leader, 1, MPI_UNSIGNED, 0, local);
 	if (status == MPI_SUCCESS)
-		status = count_sharers(comm, local);
+		status = compare_affinities(comm, local);
 	MPI_Comm_free(&local);
 	return status;
 }
