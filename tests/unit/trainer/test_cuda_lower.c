@@ -3,6 +3,7 @@
  */
 #include "cuda_planner_test.h"
 #include "random_graph.h"
+#include "random_plans.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -19,17 +20,9 @@
 static uint64_t refusal_seed;
 static unsigned refusal_share; /* of 8 */
 
-/* By the problem's bytes, so that the answer is the same whenever it is asked. Plain ones always have a plan. */
 static bool refuse_some(const struct conv_problem *problem)
 {
-	uint64_t hash = refusal_seed * 0x9e3779b97f4a7c15 + 1;
-
-	if (problem->prologue == CONV_PLAIN && problem->epilogue == CONV_STORE &&
-	    (problem->direction != CONV_WEIGHTS || problem->gradient == problem->element))
-		return false;
-	for (size_t i = 0; i < sizeof(*problem); i++)
-		hash = (hash ^ ((const uint8_t *)problem)[i]) * 0x100000001b3;
-	return (hash >> 32) % 8 < refusal_share;
+	return random_plans_refuse(refusal_seed, refusal_share, problem);
 }
 
 static bool trains(const struct device_param *param)
@@ -121,8 +114,45 @@ static unsigned lines_of(const char *text)
 	return lines;
 }
 
+/* How often each pattern and operation came. */
+struct seen {
+	unsigned kinds[CUDA_OP_KINDS], prologues[4], epilogues[5], shortcuts[3], adds;
+};
+
+static void see(const struct cuda_program *program, struct seen *seen)
+{
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		seen->kinds[op->kind]++;
+		seen->adds += op->adds != 0;
+		if (op->kind != CUDA_OP_CONV)
+			continue;
+		seen->prologues[op->conv.problem.prologue]++;
+		seen->epilogues[op->conv.problem.epilogue]++;
+		seen->shortcuts[op->conv.problem.shortcut]++;
+	}
+}
+
+/* None of what there is was left out. */
+static void check_seen(const struct seen *seen)
+{
+	for (int i = 0; i < CUDA_OP_KINDS; i++)
+		if (!seen->kinds[i])
+			fail_msg("no %s", cuda_op_name((enum cuda_op_kind)i));
+	for (int i = 0; i < 4; i++)
+		assert_int_not_equal(seen->prologues[i], 0);
+	for (int i = 0; i < 5; i++)
+		assert_int_not_equal(seen->epilogues[i], 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_not_equal(seen->shortcuts[i], 0);
+	assert_int_not_equal(seen->adds, 0);
+}
+
 static void test_random(void **state)
 {
+	struct seen seen = {0};
+
 	for (uint64_t seed = 0; seed < 3000; seed++) {
 		struct program_options options = {
 			.fusion = (enum cuda_fusion)(seed % 3),
@@ -154,6 +184,7 @@ static void test_random(void **state)
 		program = planner_program(random.graph);
 		plan_run_memory(program);
 		check_random(program);
+		see(program, &seen);
 		assert_int_equal(program->fallbacks, lines_of(program->log));
 		if (options.fusion == CUDA_FUSION_NONE)
 			assert_int_equal(program->fallbacks, 0);
@@ -162,6 +193,7 @@ static void test_random(void **state)
 		assert_int_equal(stub_plans, 0);
 	}
 	stub_refuse = NULL;
+	check_seen(&seen);
 }
 
 /* ---- one pattern without a plan ---- */
