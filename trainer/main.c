@@ -28,10 +28,15 @@ enum option_key {
 	OPTION_PROFILE,
 	OPTION_PLAN,
 	OPTION_SIZE,
+	OPTION_DEVICE,
+	OPTION_FUSION,
+	OPTION_AUTOTUNE,
+	OPTION_DETERMINISTIC,
 };
 
 struct arguments {
-	const char *recipe, *seed;
+	const char *recipe, *seed, *device, *fusion;
+	bool autotune, deterministic;
 	const char *overrides[OVERRIDES_MAX];
 	unsigned override_count;
 	bool print;
@@ -53,6 +58,11 @@ static const struct argp_option options[] = {
 	{"socket", OPTION_SOCKET, "PATH", 0,
 	 "Socket of a running loaderd (default: a private daemon)", 0},
 	{"seed", OPTION_SEED, "N", 0, "Same as train.seed=N", 0},
+	{"device", OPTION_DEVICE, "cpu|cuda[:N]", 0,
+	 "Same as train.device=..., with the number of the GPU (default: the best there is)", 0},
+	{"fusion", OPTION_FUSION, "none|b|c", 0, "Same as train.fusion=...", 0},
+	{"autotune", OPTION_AUTOTUNE, NULL, 0, "Same as train.autotune=yes", 0},
+	{"deterministic", OPTION_DETERMINISTIC, NULL, 0, "Same as train.deterministic=yes", 0},
 	{"dry-run", OPTION_DRY, NULL, 0,
 	 "Open everything, plan the first step, say what would be run, and stop", 0},
 	{"print-recipe", OPTION_PRINT, NULL, 0,
@@ -102,6 +112,18 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_SEED:
 		arguments->seed = argument;
+		return 0;
+	case OPTION_DEVICE:
+		arguments->device = argument;
+		return 0;
+	case OPTION_FUSION:
+		arguments->fusion = argument;
+		return 0;
+	case OPTION_AUTOTUNE:
+		arguments->autotune = true;
+		return 0;
+	case OPTION_DETERMINISTIC:
+		arguments->deterministic = true;
 		return 0;
 	case OPTION_DRY:
 		arguments->run.dry = true;
@@ -169,16 +191,50 @@ static void catch_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static int load(struct recipe *recipe, const struct arguments *arguments, char *error)
+static int override(struct recipe *recipe, const char *key, const char *value, char *error)
+{
+	char text[96];
+	if (!value)
+		return 0;
+	snprintf(text, sizeof(text), "%s=%.60s", key, value);
+	return recipe_override(recipe, text, error);
+}
+
+/* cuda:N has the number of a GPU, which is no part of the recipe. */
+static int choose_device(struct recipe *recipe, struct arguments *arguments, char *error)
+{
+	const char *colon = arguments->device ? strchr(arguments->device, ':') : NULL;
+	char *end;
+	if (!colon)
+		return override(recipe, "train.device", arguments->device, error);
+	unsigned long index = strtoul(colon + 1, &end, 10);
+	if (strncmp(arguments->device, "cuda:", 5) || colon[1] < '0' || colon[1] > '9' || *end ||
+	    index > 1023) {
+		snprintf(error, RECIPE_ERROR_MAX,
+			 "--device=%s: expected cpu, cuda, or cuda:N with the number of a GPU",
+			 arguments->device);
+		return -EINVAL;
+	}
+	arguments->run.device_index = (unsigned)index;
+	return override(recipe, "train.device", "cuda", error);
+}
+
+static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 {
 	int r = recipe_load(recipe, arguments->recipe, error);
 	for (unsigned i = 0; !r && i < arguments->override_count; i++)
 		r = recipe_override(recipe, arguments->overrides[i], error);
-	if (!r && arguments->seed) {
-		char text[64];
-		snprintf(text, sizeof(text), "train.seed=%.40s", arguments->seed);
-		r = recipe_override(recipe, text, error);
-	}
+	if (!r)
+		r = override(recipe, "train.seed", arguments->seed, error);
+	if (!r)
+		r = choose_device(recipe, arguments, error);
+	if (!r)
+		r = override(recipe, "train.fusion", arguments->fusion, error);
+	if (!r)
+		r = override(recipe, "train.autotune", arguments->autotune ? "yes" : NULL, error);
+	if (!r)
+		r = override(recipe, "train.deterministic", arguments->deterministic ? "yes" : NULL,
+			     error);
 	return r;
 }
 
@@ -197,14 +253,16 @@ static int default_output(const char *recipe, char *ret_path, size_t size)
 static void print_profile(const struct run *run)
 {
 	struct device_layer_info layer;
-	printf("%-32s %-28s %10s %10s %10s\n", "layer", "kind", "fwd us", "bwd us", "GFLOP/s");
+	printf("%-32s %-28s %10s %10s %10s  %s\n", "layer", "kind", "fwd us", "bwd us", "GFLOP/s",
+	       "engine");
 	for (uint32_t i = 0; !device_graph_layer(run->train.graph, i, &layer); i++) {
 		double runs = layer.runs ? (double)layer.runs : 1;
 		double ns = (double)(layer.forward_ns + layer.backward_ns);
-		printf("%-32s %-28s %10.1f %10.1f %10.1f\n", layer.name, layer.kind,
+		printf("%-32s %-28s %10.1f %10.1f %10.1f  %s\n", layer.name, layer.kind,
 		       (double)layer.forward_ns / runs * 1e-3,
 		       (double)layer.backward_ns / runs * 1e-3,
-		       ns > 0 ? (layer.flops_forward + layer.flops_backward) * runs / ns : 0);
+		       ns > 0 ? (layer.flops_forward + layer.flops_backward) * runs / ns : 0,
+		       layer.engine ? layer.engine : "");
 	}
 }
 
@@ -251,7 +309,7 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 }
 
 /* Rank 0 reads the recipe, the others take it as it is. */
-static int make_recipe(struct recipe *recipe, const struct arguments *arguments, char *error)
+static int make_recipe(struct recipe *recipe, struct arguments *arguments, char *error)
 {
 	struct comm *comm = arguments->run.comm;
 	char problem[RECIPE_ERROR_MAX] = "";
@@ -284,6 +342,8 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	int r = make_recipe(recipe, arguments, error);
 	if (!r && arguments->print)
 		return leads ? recipe_write(recipe, stdout) : 0;
+	arguments->plan.fusion = (enum device_fusion)recipe->train.fusion;
+	arguments->plan.deterministic = recipe->train.deterministic;
 	if (!r && arguments->plan.device)
 		return leads ? plan(recipe, &arguments->plan) : 0;
 	if (!r && !arguments->run.output) {

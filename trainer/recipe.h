@@ -98,6 +98,8 @@ struct recipe_train {
 	uint64_t seed;
 	int device;    /* 0 auto, 1 cpu, 2 cuda */
 	int precision; /* enum recipe_precision */
+	int fusion;    /* enum device_fusion */
+	bool autotune, deterministic, tf32;
 	uint64_t threads;
 	double label_smoothing;
 	double ema;

@@ -149,10 +149,24 @@ const struct recipe_key recipe_keys[] = {
 	INTEGER(train, seed, "0", 0, 9007199254740992.0, RECIPE_FIXED,
 		"Seed of weights, order and augmentation: the same everywhere and always."),
 	WORD(train, device, "auto", "auto|cpu|cuda", RECIPE_TRAJECTORY,
-	     "Where the arithmetic happens."),
+	     "Where the arithmetic happens. auto: a GPU if there is one and this build can use "
+	     "it."),
 	WORD(train, precision, "auto", "auto|fp32|bf16|fp16", RECIPE_TRAJECTORY,
 	     "Arithmetic of activations; weights and updates are always fp32. auto: bf16 where the "
-	     "device is faster for it."),
+	     "device is faster for it. fp16 (cuda) trains with dynamic loss scaling."),
+	WORD(train, fusion, "auto", "auto|none|b|c", RECIPE_TRAJECTORY,
+	     "cuda: how far layers are fused. none: each by itself; b: norm, residual and "
+	     "activation in one pass; c: these inside the convolutions, too. auto: c in fp16, b "
+	     "otherwise."),
+	BOOLEAN(train, autotune, "false", RECIPE_FREE,
+		"cuda: time what cuDNN offers for each convolution before the first step, and keep "
+		"the fastest for later runs."),
+	BOOLEAN(train, deterministic, "false", RECIPE_TRAJECTORY,
+		"cuda: use only kernels that repeat bit for bit, so that a resumed run has the "
+		"losses of an unbroken one; autotune would choose others from run to run."),
+	BOOLEAN(train, tf32, "false", RECIPE_TRAJECTORY,
+		"cuda in fp32: convolutions and matrix products may round their inputs to 10 bits "
+		"of mantissa (TensorFloat-32)."),
 	INTEGER(train, threads, "0", 0, 1024, RECIPE_FREE,
 		"Threads of the CPU device; 0: all CPUs. Losses are bitwise equal only for the "
 		"same number."),

@@ -119,12 +119,23 @@ static int open_device(struct run *run)
 	struct device_options options = {
 		.precision = precisions[run->recipe->train.precision],
 		.threads = (unsigned)run->recipe->train.threads,
+		.index = run->options.device_index,
 		.comm = run->comm,
 		.detect_anomaly = run->options.detect_anomaly,
 		.profile = run->options.profile,
+		.fusion = (enum device_fusion)run->recipe->train.fusion,
+		.autotune = run->recipe->train.autotune,
+		.tf32 = run->recipe->train.tf32,
+		.deterministic = run->recipe->train.deterministic,
 	};
 	int r = device_open(backends[run->recipe->train.device], &options, &run->device, error);
-	return r ? run_fail(run, r, "device: %s", *error ? error : strerror(-r)) : 0;
+	if (r)
+		return run_fail(run, r, "device: %s", *error ? error : strerror(-r));
+	if (*error)
+		progress_line(&run->progress, "passed over: %s", error);
+	if (*device_error(run->device))
+		progress_line(&run->progress, "device: %s", device_error(run->device));
+	return 0;
 }
 
 static int open_data(struct run *run)
@@ -587,11 +598,13 @@ void run_describe(const struct run *run, FILE *file)
 	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n",
 		run->recipe->model.name, (double)parameters * 1e-6, train->width, train->height,
 		graph.layers);
-	fprintf(file, "device   %s, %s, %u threads\n", device->name,
+	fprintf(file, "device   %s, %s", device->name,
 		device->precision == DEVICE_BF16   ? "bf16"
 		: device->precision == DEVICE_FP16 ? "fp16"
-						   : "fp32",
-		device->threads);
+						   : "fp32");
+	if (device->threads)
+		fprintf(file, ", %u threads", device->threads);
+	fputc('\n', file);
 	if (run->comm->world > 1)
 		fprintf(file, "ranks    %u, each with %u images of every batch\n", run->comm->world,
 			train->count);

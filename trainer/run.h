@@ -35,6 +35,7 @@ struct run_options {
 	bool overwrite;		 /* start afresh in a folder that holds a run */
 	bool allow_changes;	 /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
 	bool dry;		 /* make nothing on disk */
+	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
 	bool profile;
 	const volatile int *stop;

@@ -33,6 +33,7 @@ struct cuda_registered {
 struct cuda_device {
 	struct device base;
 	struct gpu_properties gpu;
+	unsigned index; /* of the GPU */
 	enum cuda_element element; /* of activations and their gradients */
 	enum cuda_fusion fusion;
 	struct engines engines;

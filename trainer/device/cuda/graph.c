@@ -59,7 +59,7 @@ static int allocate_arena(struct cuda_graph *cuda)
 	int r = gpu_allocate(program->arena.size, &memory), length;
 
 	if (r == -ENOMEM) {
-		gpu_select(cuda->device->base.options.index, &now);
+		gpu_select(cuda->device->index, &now);
 		length = snprintf(
 			cuda->error, DEVICE_ERROR_MAX,
 			"%.2f GiB of activations and workspace do not fit into the %.2f GiB that "

@@ -184,7 +184,10 @@ static int open_parts(struct cuda_device *device, char *error)
 	const struct device_options *options = &device->base.options;
 	struct engines_options engines = {
 		.gpu = &device->gpu, .tf32 = options->tf32, .autotune = options->autotune};
-	int r = gpu_select(options->index, &device->gpu);
+	int r;
+
+	device->index = options->index + (options->comm ? options->comm->local_rank : 0);
+	r = gpu_select(device->index, &device->gpu);
 
 	if (r < 0) {
 		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
