@@ -351,8 +351,8 @@ static inline struct halves load_triangles(const uint16_t *sums, const bool odd)
 }
 
 /*
- * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, for pmulhrsw halved; that 13173 rounds as
- * 26345 / 2 does for every chroma value was checked by trying all 256.
+ * Words in, words out. For pmulhrsw, red's factor of jpeg_kernels.c less its whole part, halved, and a quarter of blue's, rounded so that all 256
+ * values of chroma come out right, which was tried.
  */
 static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 {
@@ -362,8 +362,7 @@ static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 
 	out[0] = V(add_epi16)(V(add_epi16)(y, cr), V(mulhrs_epi16)(cr, V(set1_epi16)(13173)));
 	out[1] = V(add_epi16)(y, V(sub_epi16)(high_words(low, high), cr));
-	out[2] = V(add_epi16)(V(add_epi16)(y, V(add_epi16)(cb, cb)),
-			      V(mulhrs_epi16)(cb, V(set1_epi16)(-7471)));
+	out[2] = V(add_epi16)(y, V(mulhrs_epi16)(V(add_epi16)(cb, cb), V(set1_epi16)(29033)));
 }
 
 static inline void rgb_group(const uint8_t *luma, struct halves cb, struct halves cr, uint8_t *output)
