@@ -68,12 +68,12 @@ static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4]
 	struct pairs in = transpose_pairs(x);
 	VECTOR columns[8], bytes[2], lines[2];
 
-	idct_half(&in, V(set1_epi32)(1 << 17), columns);
+	/* 128 is added before the shift: 32 bits hold that of any input. */
+	idct_half(&in, V(set1_epi32)((128 << 18) + (1 << 17)), columns);
 	for (int i = 0; i < 2; i++) {
 		const VECTOR *four = columns + 4 * i;
 
-		bytes[i] = V(packs_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
-		bytes[i] = V(xor)(bytes[i], V(set1_epi8)((char)0x80));
+		bytes[i] = V(packus_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
 	}
 	columns_to_lines(bytes, lines);
 	store_lines(lines[0], output, stride);
