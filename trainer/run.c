@@ -290,6 +290,7 @@ int run_register(struct run *run, const struct feed *feed, const void **ret_ring
 	r = device_register_host(run->device, info.memory, info.memory_size);
 	if (r >= 0)
 		*ret_ring = info.memory;
+	run->staged = r != 0;
 	if (r) {
 		const char *text = device_error(run->device);
 		progress_line(&run->progress,
@@ -422,6 +423,7 @@ static int open_journals(struct run *run)
 		     device->precision == DEVICE_BF16	? "bf16"
 		     : device->precision == DEVICE_FP16 ? "fp16"
 							: "fp32");
+	journal_text(journal, "batches", run->staged ? "staged" : "direct");
 	journal_count(journal, "threads", device->threads);
 	journal_count(journal, "ranks", run->comm->world);
 	journal_count(journal, "samples", run->data.samples);

@@ -27,7 +27,7 @@
 enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
 
 struct run_options {
-	struct comm *comm;   /* never NULL */
+	struct comm *comm;  /* never NULL */
 	const char *socket; /* NULL: a private daemon */
 	const char *output; /* folder of the run */
 	bool resume;
@@ -70,9 +70,10 @@ struct run {
 	struct data data;
 	struct feed *feed;
 	const void *ring;	 /* its memory, once the device knows of it */
+	bool staged;		 /* batches are copied by way of memory of the device's own */
 	struct feed_batch batch; /* the next one, if has_batch */
 	bool has_batch;
-	uint64_t bad;	       /* samples of it that were substituted, on all ranks */
+	uint64_t bad;	      /* samples of it that were substituted, on all ranks */
 	uint64_t *sample_ids; /* [batch_size] with log.samples */
 
 	struct device *device;
