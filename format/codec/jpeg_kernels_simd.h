@@ -68,12 +68,12 @@ static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4]
 	struct pairs in = transpose_pairs(x);
 	VECTOR columns[8], bytes[2], lines[2];
 
-	/* 128 is added before the shift: 32 bits hold that of any input. */
-	idct_half(&in, V(set1_epi32)((128 << 18) + (1 << 17)), columns);
+	idct_half(&in, V(set1_epi32)(1 << 17), columns);
 	for (int i = 0; i < 2; i++) {
 		const VECTOR *four = columns + 4 * i;
 
-		bytes[i] = V(packus_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
+		bytes[i] = V(packs_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
+		bytes[i] = V(xor)(bytes[i], V(set1_epi8)((char)0x80));
 	}
 	columns_to_lines(bytes, lines);
 	store_lines(lines[0], output, stride);
@@ -351,8 +351,8 @@ static inline struct halves load_triangles(const uint16_t *sums, const bool odd)
 }
 
 /*
- * Words in, words out. For pmulhrsw, red's factor of jpeg_kernels.c less its whole part, halved, and a quarter of blue's, rounded so that all 256
- * values of chroma come out right, which was tried.
+ * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, for pmulhrsw halved; that 13173 rounds as
+ * 26345 / 2 does for every chroma value was checked by trying all 256.
  */
 static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 {
@@ -362,7 +362,8 @@ static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 
 	out[0] = V(add_epi16)(V(add_epi16)(y, cr), V(mulhrs_epi16)(cr, V(set1_epi16)(13173)));
 	out[1] = V(add_epi16)(y, V(sub_epi16)(high_words(low, high), cr));
-	out[2] = V(add_epi16)(y, V(mulhrs_epi16)(V(add_epi16)(cb, cb), V(set1_epi16)(29033)));
+	out[2] = V(add_epi16)(V(add_epi16)(y, V(add_epi16)(cb, cb)),
+			      V(mulhrs_epi16)(cb, V(set1_epi16)(-7471)));
 }
 
 static inline void rgb_group(const uint8_t *luma, struct halves cb, struct halves cr, uint8_t *output)

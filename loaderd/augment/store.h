@@ -18,8 +18,8 @@ enum {
 	/* Factors repeat by channel; so many of them are whole pixels of 3 and 4 channels, and whole vectors. */
 	STORE_PERIOD = 48,
 	STORE_LINE = 64,
-	/* Bytes of a sample from which on streaming is worth it: a batch of smaller ones may still be in cache when it is read. */
-	STORE_STREAM_MIN = 32 << 10,
+	/* Bytes of a sample from which on streaming is worth it: less stays in the second-level cache with its batch. */
+	STORE_STREAM_MIN = 64 << 10,
 	/* Rows that are streamed are whole multiples of this: others measured slower than plain stores. */
 	STORE_STREAM_UNIT = 32,
 	/* What streaming needs besides: the rest of a line, and a row. */

@@ -29,11 +29,11 @@ def torch_version(setup):
     ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
     done = subprocess.run([setup.python, "-W", "ignore", "-c", ask], capture_output=True, text=True, timeout=120)
     words = done.stdout.split()
-    return words[0] if not done.returncode and len(words) == 2 and (words[1] == "True" or setup.device != "cuda") else None
+    return words[0] if not done.returncode and len(words) == 2 and (words[1] == "True" or setup.stand_in) else None
 
 
 def torch_command(setup, program, **config):
-    config["device"] = "cuda" if setup.device == "cuda" else "cpu"
+    config["device"] = "cpu" if setup.stand_in else "cuda"
     return [setup.python, "-W", "ignore", PEERS / program, json.dumps(config)]
 
 
@@ -44,7 +44,7 @@ def resnet_command(setup, network, precision, mode):
 
 def start_ahead(setup, limit):
     """Starts PyTorch's programs whose compiling takes long, as many as fit the GPU's memory; they compile while tests run."""
-    if not setup.machine.get("PyTorch") or setup.small:
+    if not setup.machine.get("PyTorch") or setup.stand_in:
         return
     environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(setup.work / "inductor"))
     room = MEMORY_SHARE * setup.machine["memory GiB"] * 2**30
@@ -69,7 +69,7 @@ def contestants_of(setup, network, precision):
     """(name, is ours, a Program that is under way) in turn: ours, and PyTorch's; a failure to start is given in the program's place."""
     ahead = setup.background.pop(("resnet", network, precision), None)
     autotune = [] if setup.device == "cpu" else ["--autotune"]
-    found = [("loaderd", True, Program(setup.bench_server(network, "-p", precision, *autotune), cpus(), START_LIMIT, setup.environment))]
+    found = [("loaderd", True, Program(setup.bench_command(network, "--serve", "-p", precision, *autotune), cpus(), START_LIMIT, setup.environment))]
     if ahead:
         found.append((f"PyTorch, {MODES[0]}", False, ahead))
     if setup.machine.get("PyTorch"):
@@ -273,8 +273,8 @@ def cifar(setup, part, limit):
         if found["top1"] >= 0.94:
             part.figure("cifar_seconds_to_94", found["seconds_to_94"])
             break
-    if not setup.machine.get("PyTorch") or setup.small:
-        part.note("airbench94: PyTorch is not installed" if not setup.small else "airbench94: not on a stand-in")
+    if not setup.machine.get("PyTorch") or setup.stand_in:
+        part.note("airbench94: PyTorch is not installed" if not setup.stand_in else "airbench94: not on a stand-in")
         return
     for mode in ("eager", "max-autotune"):
         command = torch_command(setup, "torchcifar.py", train=str(tars["train"]), test=str(tars["test"]), mode=mode)
@@ -310,6 +310,7 @@ def cifar_ours(setup, limit, data, epochs):
     summary, lines = trainer(
         setup, limit, setup.work / f"cifar-{epochs}", recipes() / "cifar10.ini", f"data.train={data['train']}", f"data.val={data['test']}",
         f"train.device={setup.device}", f"train.precision={setup.precisions()[0]}", f"train.epochs={epochs}", "checkpoint.every=0",
+        "train.autotune=yes", f"model.width={setup.size('width')}",
         f"train.eval_every={0 if epochs < 1 else 2}", f"data.threads={len(cpus())}",
     )  # fmt: skip
     evaluations = [line for line in lines if line["event"] == "eval"]
@@ -343,20 +344,23 @@ def feeding(setup, part, limit):
         setup, limit, setup.work / "fed", recipes() / "imagenet.ini", f"data.train={data}", "data.val=", "data.val_pipeline=", f"model.name={net}",
         f"data.pipeline=random_resized_crop({side}, scale=0.25:1) hflip(0.5)", f"data.batch_size={batch}", f"data.threads={len(cpus())}",
         f"train.device={setup.device}", f"train.precision={precision}", f"train.epochs={epochs!r}", "schedule.warmup=0", "optim.lr=0.1",
-        "train.ema=0", "checkpoint.every=0", "log.interval=1",
+        f"model.width={setup.size('width')}",
+        "train.ema=0", "checkpoint.every=0", "log.interval=1", "train.autotune=yes",
     )  # fmt: skip
     # The first tenth fills pipelines and records graphs.
     steps = [line for line in lines if line["event"] == "step"]
     later = steps[len(steps) // 10 :]
-    wait = statistics.mean(line["data_wait"] for line in later)
-    rate = 1 / statistics.mean(1 / line["images_per_second"] for line in later)
+    seconds = [1 / line["images_per_second"] for line in later]
+    wait = sum(line["data_wait"] * each for line, each in zip(later, seconds)) / sum(seconds)
+    rate = batch * (later[-1]["step"] - later[0]["step"]) / (later[-1]["time"] - later[0]["time"])
     alone = setup.bench(limit, network, "-n", setup.size("steps"), "-p", precision)["images_per_s"]
+    part.test("the ring is registered: batches are copied from where they lie", "passed" if lines[0]["batches"] == "direct" else "failed")
     part.figure("data_wait_percent", 100 * wait)
     part.table(
         f"{net} at {side}, {precision}, batch {batch}, fed from JPEG images of short side 256",
         ["images/s", "waiting for data, %", "of all steps, %", "images/s on random batches", "fed against random, %"],
         [[rate, 100 * wait, 100 * summary["data_wait"], alone, 100 * rate / alone]],
-        [f"{len(steps)} steps, the first tenth left out; {len(cpus())} threads decode."],
+        [f"{len(steps)} steps, the first tenth left out; {len(cpus())} threads decode. Batches reach the device {lines[0]['batches']}."],
     )
 
 
@@ -366,7 +370,7 @@ def loader(setup, part, limit):
     threads = [count for count in setup.size("threads") if count <= len(cpus())]
     text = setup.output(
         [setup.program("bench/loaderbench"), "--daemon", setup.program("loaderd/loaderd"), "--json", "-", "--threads", ",".join(map(str, threads)),
-         "--rounds", 1 if setup.small else 2, "--warmup", "0.5", "--seconds", setup.size("seconds"), data, "random_resized_crop(224) hflip"], limit,
+         "--rounds", 1 if setup.stand_in else 2, "--warmup", "0.5", "--seconds", setup.size("seconds"), data, "random_resized_crop(224) hflip"], limit,
     )  # fmt: skip
     found = [row for row in json.loads(text)["rows"] if "error" not in row]
     rows = [[row["threads"], row["images_per_s"], row["images_per_s"] / found[0]["images_per_s"] / row["threads"] * found[0]["threads"] * 100,
@@ -380,7 +384,7 @@ def loader(setup, part, limit):
 
 def kernels(setup, part, limit):
     """Our own kernels against a copy on the device."""
-    if setup.device != "cuda":
+    if setup.stand_in:
         raise Skipped("it needs a GPU")
     text = setup.output([setup.program("bench/kernel_bench"), "--json"], limit)
     found = json.loads(text)

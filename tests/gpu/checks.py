@@ -9,15 +9,17 @@ from budget import Late
 from contestants import Failure
 from setup import Skipped
 
-# Largest difference of a loss from the CPU's in fp32, relative, over the first step and over all. Differences grow from step to step: each
-# changes the weights that the next one sees.
-LOSS_TOLERANCES = {"fp32": (1e-4, 1e-2), "fp16": (2e-2, 5e-2), "bf16": (5e-2, 1e-1)}
+# Largest difference of a loss from the CPU's in fp32, relative, of the first step and of all. Differences grow from step to step, for each changes
+# the weights that the next one sees; how fast depends on the learning rate. On an emulated GPU the networks here at an eighth of their width are
+# off by up to 3e-8, 3e-5 and 3e-5 in the first step, and by 0.005, 0.009 and 0.012 in the worst of 20.
+LEARNING_RATE = 0.001
+LOSS_TOLERANCES = {"fp32": (1e-5, 2e-2), "fp16": (2e-3, 3e-2), "bf16": (5e-3, 3e-2)}
 
 
 def smoke(setup, part, limit):
     """Does every precision and level of fusion start at all?"""
     for precision in setup.precisions():
-        for fusion in ("none", "b", "c") if setup.device != "cpu" else ("none",):
+        for fusion in ("none", "b", "c") if setup.device == "cuda" else ("none",):
             name = f"{precision}, fusion {fusion}"
             try:
                 found = setup.bench(limit, setup.size("smoke"), "-n", 5, "-p", precision, "--fusion", fusion)
@@ -33,10 +35,9 @@ def tap(text):
     """(name, verdict, detail) of every test in cmocka's TAP output."""
     found = []
     for line in text.splitlines():
-        match = re.match(r"(not )?ok \d+ - (\S+)(.*)", line)
+        match = re.match(r"(not )?ok \d+ (-|# SKIP) (\S+)", line)
         if match:
-            skipped = "# skip" in match[3].lower()
-            found.append([match[2], "skipped" if skipped else "failed" if match[1] else "passed", ""])
+            found.append([match[3], "skipped" if match[2] != "-" else "failed" if match[1] else "passed", ""])
         elif line.startswith("#") and found and found[-1][1] == "failed":
             found[-1][2] = (found[-1][2] + " " + line.lstrip("# ")).strip()[:400]
     return found
@@ -49,7 +50,7 @@ def test_programs(setup, pattern):
 
 def run_tests(setup, part, limit, program, **variables):
     """Every test of a cmocka program is one of the part's. variables: of its environment."""
-    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.device, **variables)
+    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.stand_in or "cuda", **variables)
     how = ", ".join([program.name, *variables.values()])
     done = setup.run([program], limit, environment)
     results = tap(done.output)
@@ -67,7 +68,7 @@ VARIANTS = [("fp32", "none"), ("fp16", "c"), ("bf16", "b"), ("fp16", "none"), ("
 
 def operations(setup, part, limit):
     """Our kernels, each operation forward and backward, nets and the update, against references."""
-    for program in test_programs(setup, "test_cuda_kernels*"):
+    for program in [] if setup.stand_in else test_programs(setup, "test_cuda_kernels*"):
         run_tests(setup, part, limit, program)
     programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
     for precision, fusion in VARIANTS:
@@ -85,11 +86,11 @@ def train(setup, limit, name, network, steps, *settings, options=()):
     output = setup.work / name
     samples = json.loads(setup.output([setup.program("tools/packimg/packimg"), "info", "--json", data], limit))["samples"]
     recipe = setup.work / "losses.ini"
-    recipe.write_text("[optim]\nlr = 0.02\n[schedule]\nname = constant\n[train]\nseed = 1\nema = 0.9\n[log]\ninterval = 1\n")
+    recipe.write_text(f"[optim]\nlr = {LEARNING_RATE}\n[schedule]\nname = constant\n[train]\nseed = 1\nema = 0.9\n[log]\ninterval = 1\n")
     setup.output(
         [setup.program("trainer/trainer"), recipe, f"--output={output}", *options, f"data.train={data}",
          f"data.pipeline=random_resized_crop({side}, scale=0.25:1) hflip(0.5)", f"data.batch_size={batch}", f"model.name={net}",
-         f"train.epochs={steps / (samples // batch)!r}", "checkpoint.every=0", *settings],
+         f"model.width={setup.size('width')}", f"train.epochs={steps / (samples // batch)!r}", "checkpoint.every=0", *settings],
         limit, dict(setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),
     )  # fmt: skip
     lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
@@ -148,7 +149,7 @@ def replay(setup, part, limit):
         part.test(f"{name} as replayed, {precision}, loss after {steps} steps", "passed" if same else "failed",
                   detail="" if same else f"{found[name]!r} is not {found['replayed']!r}")  # fmt: skip
     middle = steps // 2
-    settings = [f"train.device={setup.device}", f"train.precision={precision}"]
+    settings = [f"train.device={setup.device}", f"train.precision={precision}", "train.deterministic=yes"]
     whole = train(setup, limit, "unbroken", network, steps, *settings, f"checkpoint.every_steps={middle}", "checkpoint.keep=9")
     checkpoint = next((setup.work / "unbroken").glob(f"checkpoint-*{middle}.safetensors"))
     rest = train(setup, limit, "resumed", network, steps, *settings, options=[f"--resume={checkpoint}"])
@@ -162,7 +163,7 @@ def replay(setup, part, limit):
 
 def sanitizer(setup, part, limit):
     """Our kernels' tests, and every operation in fp16, under memcheck, then racecheck."""
-    if setup.device != "cuda":
+    if setup.stand_in:
         raise Skipped("it needs a GPU")
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if not tool:
@@ -171,7 +172,7 @@ def sanitizer(setup, part, limit):
     for kind in ("memcheck", "racecheck"):
         for program in programs:
             name = f"{kind}: {program.name}"
-            environment = dict(setup.environment, DEVICE_TEST_BACKEND=setup.device, DEVICE_TEST_PRECISION="fp16")
+            environment = dict(setup.environment, DEVICE_TEST_BACKEND="cuda", DEVICE_TEST_PRECISION="fp16")
             try:
                 done = setup.run([tool, "--tool", kind, "--error-exitcode", "99", "--print-limit", "5", program], limit, environment)
             except Late as late:

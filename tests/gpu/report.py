@@ -130,10 +130,10 @@ def markdown_table(columns, rows):
 
 
 def markdown_tests(tests):
-    """Each that did not pass on a line; those that did, by number."""
-    passed = sum(test["verdict"] == "passed" for test in tests)
-    lines = [f"{passed} of {len(tests)} passed.", ""] if tests else []
-    others = [test for test in tests if test["verdict"] != "passed"]
+    """Each that did not pass on a line; those that did, or were left out without a word, by number."""
+    verdicts = [test["verdict"] for test in tests]
+    lines = [", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts) + ".", ""] if tests else []
+    others = [test for test in tests if test["verdict"] != "passed" and (test["detail"] or test["verdict"] != "skipped")]
     if others:
         rows = [[test["verdict"].upper(), test["name"], test["seconds"], test["detail"]] for test in others]
         lines += markdown_table(["", "test", "s", "what it said"], rows) + [""]

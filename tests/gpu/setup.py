@@ -14,9 +14,10 @@ class Skipped(Exception):
     """Why a part does not apply here."""
 
 
-# What a GPU is given, and what a stand-in gets through in seconds. Networks: name, side, batch.
+# What a GPU is given, and what a stand-in gets through in seconds. Networks: name, side, batch; width: factor on their channels.
 SIZES = {
     "full": {
+        "width": 1,
         "networks": [("resnet50", 224, 256), ("resnet50", 128, 256), ("resnet18", 224, 256), ("resnet50", 176, 256)],
         "smoke": ("resnet18", 64, 32), "layers": ("resnet50", 224, 256), "steps": 30,
         "losses": [("resnet18", 64, 32), ("resnet50", 64, 32)], "losses_steps": 20, "replay": ("resnet50", 64, 32),
@@ -24,12 +25,20 @@ SIZES = {
         "fed": ("resnet18", 224, 256), "fed_steps": 400, "image_copies": 32, "threads": [1, 2, 4, 8, 16], "cifar_epochs": [10, 40],
     },
     "small": {
+        "width": 0.125,
         "networks": [("resnet18", 32, 4)],
-        "smoke": ("resnet18", 32, 4), "layers": ("resnet18", 32, 4), "steps": 3,
-        "losses": [("resnet18", 32, 8)], "losses_steps": 4, "replay": ("resnet18", 32, 4),
-        "shapes": 120, "rounds": 2, "warmup": 0.0, "seconds": 0.3,
-        "fed": ("resnet18", 64, 16), "fed_steps": 3, "image_copies": 2, "threads": [1, 2], "cifar_epochs": [0.05],
+        "smoke": ("resnet18", 32, 4), "layers": ("resnet18", 32, 4), "steps": 2,
+        "losses": [("resnet18", 32, 16), ("resnet50", 32, 16)], "losses_steps": 6, "replay": ("resnet18", 32, 4),
+        "shapes": 240, "rounds": 2, "warmup": 0.0, "seconds": 0.3,
+        "fed": ("resnet18", 64, 16), "fed_steps": 20, "image_copies": 2, "threads": [1, 2], "cifar_epochs": [0.05],
     },
+}  # fmt: skip
+
+
+# Programs with an emulated GPU in them.
+EMULATED = {
+    "bench/device_bench": "bench/device_bench_emulated", "trainer/trainer": "trainer/trainer_emulated",
+    **{f"tests/unit/trainer/test_device_{name}": f"tests/unit/trainer/test_emulated_{name}" for name in ("ops", "net", "update")},
 }  # fmt: skip
 
 
@@ -37,23 +46,27 @@ SIZES = {
 class Setup:
     build: pathlib.Path
     work: pathlib.Path  # for what is made on the way
-    device: str  # as the trainer calls it: cuda, or what stands in for it
     environment: dict  # of our programs: they find CUDA's libraries
     machine: dict
     data: pathlib.Path | None = None  # cifar10-train.tar, cifar10-test.tar, imagenet.pimg
-    small: bool = False
+    stand_in: str | None = None  # cpu or cuda-emulated: small sizes, and no figure means anything
     python: str = sys.executable  # that may have PyTorch
     background: dict = field(default_factory=dict)  # programs that were started ahead, by name
 
+    @property
+    def device(self):
+        """As the trainer calls it."""
+        return "cpu" if self.stand_in == "cpu" else "cuda"
+
     def size(self, name):
-        return SIZES["small" if self.small else "full"][name]
+        return SIZES["small" if self.stand_in else "full"][name]
 
     def precisions(self):
-        """Whatever stands in may not have fp16."""
+        """The CPU may not have 16 bits."""
         return ["fp32"] if self.device == "cpu" else ["fp16", "bf16", "fp32"]
 
     def program(self, path):
-        program = self.build / path
+        program = self.build / (EMULATED.get(path, path) if self.stand_in == "cuda-emulated" else path)
         if not os.access(program, os.X_OK):
             raise Failure(f"{program} is not there: was the build made with everything that tests/gpu/README.md asks for?")
         return program
@@ -75,14 +88,12 @@ class Setup:
 
     def bench(self, limit, network, *options):
         """One measurement of device_bench, as its JSON."""
-        net, side, batch = network
-        command = [self.program("bench/device_bench"), "--device", self.device, "--json", "--train-only", "-s", side, "-b", batch, *options, net]
-        return json.loads(self.output(command, limit).splitlines()[-1])
+        return json.loads(self.output(self.bench_command(network, "--json", "--train-only", *options), limit).splitlines()[-1])
 
-    def bench_server(self, network, *options):
-        """The same as a command that bench/peers can measure in turn with others."""
+    def bench_command(self, network, *options):
         net, side, batch = network
-        return [self.program("bench/device_bench"), "--device", self.device, "--serve", "-s", side, "-b", batch, *options, net]
+        width = round(64 * self.size("width"))
+        return [self.program("bench/device_bench"), "--device", self.device, "-s", side, "-b", batch, "-w", width, *options, net]
 
     def once(self, name, make):
         """A file in the work folder, made when first asked for."""

@@ -83,7 +83,7 @@ class Reports(Folder):
         facts, text = self.read()
         self.assertEqual([test["name"] for test in facts["parts"][0]["tests"]], ["good", "bad"])
         self.assertIn("**Not complete**", text)
-        self.assertIn("1 of 2 passed.", text)
+        self.assertIn("1 failed, 1 passed.", text)
         self.assertIn("| FAILED | bad | 1.5 | a \\| b c |", text)
         part.table("Rates", ["net", "images/s"], [["a", 12345.6], ["b", None]], ["A note."])
         part.table("Rates", ["net", "images/s"], [["a", 0.51234]], ["Another."])
@@ -127,7 +127,7 @@ class Reports(Folder):
 
 class Judgements(unittest.TestCase):
     def test_tap(self):
-        text = "1..3\nok 1 - test_a\nnot ok 2 - test_b\n# a.c:3: error\n# second\nok 3 - test_c # SKIP\n# ok - tests\n"
+        text = "1..3\nok 1 - test_a\nnot ok 2 - test_b\n# a.c:3: error\n# second\nnot ok 3 # SKIP test_c\n# ok - tests\n"
         self.assertEqual(checks.tap(text), [["test_a", "passed", ""], ["test_b", "failed", "a.c:3: error second"], ["test_c", "skipped", ""]])
 
     def losses(self, *values):
@@ -187,6 +187,25 @@ class Command(Folder):
         training = next(table for title, table in rows.items() if title.startswith("Training"))
         self.assertGreater(training[0][4], 0)
         self.assertTrue(any("layers" in title for title in rows), list(rows))
+
+    def test_emulated_gpu(self):
+        """The whole of the trainer, its feed too, on what runs late and moves memory as a GPU does."""
+        images = self.folder / "data/imagenet.pimg"
+        images.parent.mkdir()
+        for command in (["tools/shapes/shapes", self.folder / "drawn", "--count", "60"],
+                        ["tools/packimg/packimg", "convert", self.folder / "drawn/train", "-o", images, "--quiet"]):  # fmt: skip
+            subprocess.run([pathlib.Path(os.environ["BUILD"]) / command[0], *command[1:]], check=True, stdout=subprocess.DEVNULL)
+        done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent,
+                           "--parts", "smoke,losses,replay,variants,feeding,kernels")  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        facts = self.facts()
+        parts = {part["name"]: part for part in facts["parts"]}
+        self.assertEqual(len(parts["smoke"]["tests"]), 9)
+        self.assertEqual(len(parts["losses"]["tests"]), 6)
+        self.assertEqual(len(parts["replay"]["tests"]), 3)
+        self.assertGreater(facts["figures"]["data_wait_percent"], 0)
+        self.assertEqual(parts["kernels"]["verdict"], "skipped")
+        self.assertEqual(len(next(table for table in parts["variants"]["tables"])["rows"]), 8)
 
     def test_late_part_does_not_stop_the_others(self):
         build = self.folder / "build"
