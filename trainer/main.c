@@ -342,8 +342,6 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	int r = make_recipe(recipe, arguments, error);
 	if (!r && arguments->print)
 		return leads ? recipe_write(recipe, stdout) : 0;
-	arguments->plan.fusion = (enum device_fusion)recipe->train.fusion;
-	arguments->plan.deterministic = recipe->train.deterministic;
 	if (!r && arguments->plan.device)
 		return leads ? plan(recipe, &arguments->plan) : 0;
 	if (!r && !arguments->run.output) {

@@ -57,10 +57,11 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 	return *ret_text ? 0 : plan_fail(error, -ENOMEM, "out of memory");
 }
 
-static int read_device(struct plan_device *device, json_t *json, const char *path, char *error)
+static int read_device(struct plan_device *device, json_t *json, const char *path, bool tf32,
+		       char *error)
 {
-	static const char *const elements[] = {
-		[CUDA_F32] = "fp32", [CUDA_F16] = "fp16", [CUDA_BF16] = "bf16"};
+	const char *const elements[] = {
+		[CUDA_F32] = tf32 ? "tf32" : "fp32", [CUDA_F16] = "fp16", [CUDA_BF16] = "bf16"};
 	const json_t *roofline = json_object_get(json, "roofline");
 	const json_t *flops = json_object_get(roofline, "flops_per_second");
 	double memory = 0;
@@ -88,14 +89,14 @@ static int read_device(struct plan_device *device, json_t *json, const char *pat
 	return device->properties ? 0 : plan_fail(error, -ENOMEM, "out of memory");
 }
 
-static int plan_device_init(struct plan_device *device, const char *path, char *error)
+static int plan_device_init(struct plan_device *device, const char *path, bool tf32, char *error)
 {
 	json_error_t where;
 	json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
 	*device = (struct plan_device){0};
 	if (!json)
 		return plan_fail(error, -EINVAL, "%s: line %d: %s", path, where.line, where.text);
-	int r = read_device(device, json, path, error);
+	int r = read_device(device, json, path, tf32, error);
 	json_decref(json);
 	if (r)
 		plan_device_deinit(device);
@@ -139,10 +140,10 @@ static void choose(struct plan *plan, const struct engines *engines)
 	bool small = small_images(&recipe->model);
 	struct program_options *program = &plan->program;
 	program->element = elements[recipe->train.precision];
-	program->fusion = plan->options->fusion		 ? fusions[plan->options->fusion]
+	program->fusion = recipe->train.fusion		 ? fusions[recipe->train.fusion]
 			  : program->element == CUDA_F16 ? CUDA_FUSION_C
 							 : CUDA_FUSION_B;
-	program->deterministic = plan->options->deterministic;
+	program->deterministic = recipe->train.deterministic;
 	program->conv = &engines->conv;
 	program->matmul = &engines->matmul;
 	plan->size = plan->options->size ? plan->options->size : small ? 32 : 224;
@@ -309,7 +310,7 @@ static void print_time(const struct plan *plan, const struct cuda_program *train
 
 static void print_head(const struct plan *plan, const struct engines *engines, FILE *file)
 {
-	static const char *const elements[] = {"fp32", "fp16", "bf16"};
+	const char *const elements[] = {plan->recipe->train.tf32 ? "tf32" : "fp32", "fp16", "bf16"};
 	static const char *const fusions[] = {"none", "b", "c"};
 	enum cuda_element element = plan->program.element;
 	fprintf(file, "device   %s: %.2f TB/s, %.0f TFLOP/s in %s; %s\n", plan->device.name,
@@ -369,7 +370,7 @@ int plan_with(const struct recipe *recipe, const struct plan_options *options,
 	      const struct engines *engines, FILE *file, char *error)
 {
 	struct plan plan = {.recipe = recipe, .options = options};
-	int r = plan_device_init(&plan.device, options->device, error);
+	int r = plan_device_init(&plan.device, options->device, recipe->train.tf32, error);
 	if (r)
 		return r;
 	r = plan_on(&plan, engines, file, error);
@@ -380,7 +381,7 @@ int plan_with(const struct recipe *recipe, const struct plan_options *options,
 int plan_properties(const char *path, char **ret_properties, char *error)
 {
 	struct plan_device device;
-	int r = plan_device_init(&device, path, error);
+	int r = plan_device_init(&device, path, false, error);
 	if (r)
 		return r;
 	*ret_properties = device.properties;

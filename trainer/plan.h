@@ -3,7 +3,7 @@
  * (device/cuda/roofline.h). No dataset is opened, nothing is trained.
  *
  * DEVICE.json describes the GPU as cuDNN's device properties do (deviceName, deviceVer, multiProcessorCount, totalGlobalMem ...), with one key
- * more: "roofline" {"bytes_per_second", "flops_per_second" {"fp32", "fp16", "bf16"}, "source"}.
+ * more: "roofline" {"bytes_per_second", "flops_per_second" {"fp32", "tf32", "fp16", "bf16"}, "source"}.
  */
 #pragma once
 
@@ -16,9 +16,7 @@ enum { PLAN_ERROR_MAX = 2048 };
 
 struct plan_options {
 	const char *device;	    /* path of DEVICE.json */
-	uint32_t size;		    /* images of size x size; 0: what the model's stem is made for */
-	enum device_fusion fusion;  /* AUTO: the furthest that pays in the precision */
-	bool deterministic;
+	uint32_t size;	    /* images of size x size; 0: what the model's stem is made for */
 };
 
 /*

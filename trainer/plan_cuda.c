@@ -9,7 +9,7 @@
 #include "engines.h"
 
 int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
-	     char *error)
+		char *error)
 {
 	struct engines_options engines_options = {0};
 	struct engines engines;
@@ -18,6 +18,7 @@ int plan_recipe(const struct recipe *recipe, const struct plan_options *options,
 	if (r)
 		return r;
 	engines_options.properties = properties;
+	engines_options.tf32 = recipe->train.tf32;
 	r = engines_open(&engines_options, &engines, error);
 	if (!r) {
 		r = plan_with(recipe, options, &engines, file, error);
@@ -30,7 +31,7 @@ int plan_recipe(const struct recipe *recipe, const struct plan_options *options,
 #else
 
 int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
-	     char *error)
+		char *error)
 {
 	snprintf(error, PLAN_ERROR_MAX,
 		 "--plan asks cuDNN which patterns have plans, and this trainer was built without "

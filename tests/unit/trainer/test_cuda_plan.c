@@ -16,6 +16,7 @@
 
 #define ROOFLINE                                                                                   \
 	"\"roofline\": {\"bytes_per_second\": 1e12, \"flops_per_second\": {\"fp32\": 1e13, "       \
+	"\"tf32\": 3e13, "                                                                         \
 	"\"fp16\": 1e16, \"bf16\": 1e14}, \"source\": \"made up\"}"
 
 /* A file of that text; its path is valid until the next. */
@@ -119,21 +120,20 @@ static void test_options(void **state)
 	struct plan_options options = {
 		.device = device_file("{\"deviceName\": \"G\", \"deviceVer\": 900, "
 				      "\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
-		.fusion = DEVICE_FUSION_C,
 	};
 	char error[PLAN_ERROR_MAX] = "", text[65536];
 
 	stub_refuse = refuse_statistics;
-	assert_int_equal(plan("model.name=resnet18 train.precision=bf16 model.stem=cifar", &options,
-			      text, sizeof(text), error),
-			 0);
+	assert_int_equal(
+		plan("model.name=resnet18 train.precision=bf16 train.fusion=c model.stem=cifar",
+		     &options, text, sizeof(text), error),
+		0);
 	stub_refuse = NULL;
 	expect(text, "100 TFLOP/s in bf16");
 	expect(text, "10 classes");
 	expect(text, "32 x 32");
 	expect(text, "patterns of this level without a plan: 1\nconv1: no plan for forward 3x3/1 "
 		     "4>64 32x32");
-	options.fusion = DEVICE_FUSION_AUTO;
 	options.size = 8;
 	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
 			      text, sizeof(text), error),
@@ -147,6 +147,10 @@ static void test_options(void **state)
 	expect(text, "fusion b");
 	expect(text, "3 classes, batches of");
 	expect(text, "images of 48 x 48\n");
+	assert_int_equal(plan("model.name=speednet train.precision=fp32 train.tf32=yes", &options,
+			      text, sizeof(text), error),
+			 0);
+	expect(text, "30 TFLOP/s in tf32");
 	/* fp32 needs no copies */
 	assert_true(number_before(text, " MB copies of weights") == 0);
 }

@@ -69,6 +69,15 @@ void lower_contribute(struct lowering *l, const struct device_value *value,
 	v->gradients[v->gradient_count++] = gradient;
 }
 
+void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_node *node)
+{
+	const struct lower_value *y = lower_value(l, node->y);
+
+	op->operands[CUDA_DY] = y->gradients[0];
+	if (y->gradient_count == 2)
+		op->operands[CUDA_DY2] = y->gradients[1];
+}
+
 struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_node *node)
 {
 	struct lower_value *y = lower_value(l, node->y);
@@ -184,36 +193,38 @@ static void pool_forward(struct lowering *l, struct lower_node *n)
 	}
 }
 
-static struct cuda_tensor *pool_gradient(struct lowering *l, struct lower_node *n,
-					 struct cuda_tensor *dy)
+static void pool_gradient(struct lowering *l, struct lower_node *n)
 {
+	const struct device_node *node = n->node;
 	struct cuda_tensor *dx =
-		lower_tensor(l, n->node, "gradient", n->node->x->shape, l->options->element);
-	struct cuda_op *op = lower_op(l, pool_kind(n->node, true), n->node);
+		lower_tensor(l, node, "gradient", node->x->shape, l->options->element);
+	struct cuda_op *op;
 
-	op->operands[CUDA_DY] = dy;
+	/* a maximum's gradient may come in two parts */
+	if (node->kind != DEVICE_NODE_MAX_POOL)
+		lower_whole_gradient(l, node);
+	op = lower_op(l, pool_kind(node, true), node);
+	lower_set_gradients(l, op, node);
 	op->operands[CUDA_INDEX] = n->index;
 	op->operands[CUDA_DX] = dx;
-	return dx;
+	lower_contribute(l, node->x, dx);
 }
 
 static void pool_backward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	struct lower_node *producer;
-	struct cuda_tensor *dy;
 
 	if (!lower_value(l, node->x)->active)
 		return;
-	dy = lower_whole_gradient(l, node);
 	if (node->kind == DEVICE_NODE_MAX_POOL && lower_norm_before(l, node->x, &producer) &&
 	    !producer->node->residual && !lower_value(l, node->x)->gradient_count) {
 		producer->pool = n;
-		producer->pool_gradient = dy;
+		/* keep_all wants the gradient between pool and norm all the same */
 		if (!l->keep_all)
 			return;
 	}
-	lower_contribute(l, node->x, pool_gradient(l, n, dy));
+	pool_gradient(l, n);
 }
 
 /* ---- the walk ---- */

@@ -35,7 +35,6 @@ struct lower_node {
 	/* backward, of nodes with a norm: what the consumer's data gradient has done of it */
 	struct cuda_tensor *dz, *dz_sum, *dz_squares;
 	struct lower_node *pool;         /* max pool that takes the norm's result, and leaves its gradient to the norm */
-	struct cuda_tensor *pool_gradient;
 };
 
 struct lower_value {
@@ -98,6 +97,8 @@ struct lower_node *lower_node(struct lowering *l, const struct device_node *node
 struct cuda_tensor *lower_result(struct lowering *l, const struct device_node *node, enum cuda_element element);
 /* Hands one consumer's contribution to the gradient of a value on. */
 void lower_contribute(struct lowering *l, const struct device_value *value, struct cuda_tensor *gradient);
+/* All contributions, at most two, as DY and DY2. */
+void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_node *node);
 /* All contributions as one tensor. */
 struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_node *node);
 bool lower_trains(const struct device_param *param);

@@ -205,15 +205,6 @@ static bool goes_on(struct lowering *l, struct lower_node *n)
 	return lower_trains(n->node->weight) || lower_value(l, n->node->x)->active;
 }
 
-static void set_gradients(struct lowering *l, struct cuda_op *op, struct lower_node *n)
-{
-	const struct lower_value *y = lower_value(l, n->node->y);
-
-	op->operands[CUDA_DY] = y->gradients[0];
-	if (y->gradient_count == 2)
-		op->operands[CUDA_DY2] = y->gradients[1];
-}
-
 /* What the activation's slope follows from: the result where it says all and is at hand, else z taken anew. */
 static void set_slope(struct lowering *l, struct cuda_op *op, struct lower_node *n)
 {
@@ -246,7 +237,7 @@ static struct cuda_tensor *activation_backward(struct lowering *l, struct lower_
 	dz = lower_tensor(l, n->node, "gradient before activation", n->node->y->shape,
 			  l->options->element);
 	op = norm_op(l, CUDA_OP_ACTIVATION_BACKWARD, n->node, n->node->activation);
-	set_gradients(l, op, n);
+	lower_set_gradients(l, op, n->node);
 	set_slope(l, op, n);
 	op->operands[CUDA_DZ] = dz;
 	return dz;
@@ -304,7 +295,7 @@ static struct sums reduce_through_pool(struct lowering *l, struct lower_node *n)
 	sums.squares = lower_vector(l, n->node, "dz xhat sum", n->node->y->shape.c);
 	op = norm_op(l, CUDA_OP_MAX_POOL_NORM_REDUCE, n->pool->node, n->node->activation);
 	op->norm.rows = rows_of(n->node);
-	op->operands[CUDA_DY] = n->pool_gradient;
+	lower_set_gradients(l, op, n->pool->node);
 	op->operands[CUDA_INDEX] = n->pool->index;
 	op->operands[CUDA_X] = n->raw;
 	op->operands[CUDA_MEAN] = n->norm.mean;
@@ -358,7 +349,7 @@ static struct cuda_tensor *apply_backward(struct lowering *l, struct lower_node 
 	if (n->pool) {
 		op = norm_op(l, CUDA_OP_MAX_POOL_NORM_APPLY, n->pool->node, n->node->activation);
 		op->norm.rows = rows_of(n->node);
-		op->operands[CUDA_DY] = n->pool_gradient;
+		lower_set_gradients(l, op, n->pool->node);
 		op->operands[CUDA_INDEX] = n->pool->index;
 	} else {
 		op = norm_op(l, CUDA_OP_NORM_BACKWARD_APPLY, n->node, n->node->activation);

@@ -63,7 +63,7 @@ enum cuda_op_kind {
 	CUDA_OP_WEIGHT_GRADIENT, /* X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or stored */
 	/* X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS: of act(SCALE X + BIAS). Windows up to 16 x 16 */
 	CUDA_OP_MAX_POOL,
-	CUDA_OP_MAX_POOL_BACKWARD, /* DY, INDEX -> DX */
+	CUDA_OP_MAX_POOL_BACKWARD, /* DY [+ DY2], INDEX -> DX; so the two below */
 	/* MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM, SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored */
 	CUDA_OP_MAX_POOL_NORM_REDUCE,
 	CUDA_OP_MAX_POOL_NORM_APPLY,
