@@ -88,8 +88,7 @@ static void open_net(struct net *net, struct comm *ranks, enum norms norms)
 	memset(net, 0, sizeof(*net));
 	net->count = BATCH / (ranks ? ranks->world : 1);
 	net->first = ranks ? net->count * ranks->rank : 0;
-	if (device_open("cpu", &options, &net->device, error) < 0)
-		fail_msg("%s", error);
+	net->device = open_device_with(&options);
 	assert_int_equal(device_params_new(net->device, &net->params), 0);
 	assert_int_equal(device_graph_new(net->params, &(struct device_graph_options){DEVICE_TRAIN},
 					  &net->graph),

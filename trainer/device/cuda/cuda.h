@@ -14,6 +14,8 @@
 #define TRAINER_DEVICE_CUDA_CUDA_H
 
 #include "backend.h"
+#include "buckets.h"
+#include "collective.h"
 #include "engines.h"
 #include "kernels/update.h"
 #include "program.h"
@@ -39,6 +41,9 @@ struct cuda_device {
 	struct engines engines;
 	bool engines_open;
 	gpu_stream compute, copy;
+	struct collective *collective; /* with several ranks, else NULL; and: */
+	gpu_stream reduce;             /* sums over ranks are queued here */
+	gpu_event ready, reduced;      /* what they sum has been computed; they are done */
 	struct kernel_device kernels; /* launch on `compute` */
 	struct cuda_registered registered[CUDA_REGISTERED_MAX];
 	char name[384];
@@ -155,6 +160,12 @@ struct cuda_graph {
 	bool fed;                         /* its batch, in staging[ticket % 2], waits for a step */
 	struct step_arguments batch;      /* what that step will be told of it */
 
+	struct buckets buckets;           /* with several ranks: gradients as they are summed */
+	uint32_t *bucket_ends;            /* [buckets.count] the operation that completes it */
+	uint32_t buckets_started;         /* of the step under way */
+	uint32_t labelled;                /* samples of the batch fed that have a label */
+	uint64_t results_summed;          /* the last step whose results are those of all ranks */
+
 	gpu_graph captured[CUDA_VARIANTS];
 	bool warm[CUDA_VARIANTS];         /* has run once, operation by operation */
 	enum cuda_variant variant;        /* of the step under way */
@@ -190,6 +201,24 @@ int cuda_value_write(struct device_graph *graph, const struct device_value *valu
 
 /* Where a tensor lies for the variant under way. */
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
+/* ---- several ranks (ranks.c); all do nothing with one ---- */
+
+int cuda_ranks_open(struct cuda_device *device, char *error);
+void cuda_ranks_close(struct cuda_device *device);
+int cuda_ranks_plan(struct cuda_graph *graph);
+/* Completes what the step is told of its batch: how many samples of all ranks have a label. */
+int cuda_ranks_begin(struct cuda_graph *graph, struct step_arguments *arguments);
+/* Whether the norm's statistics are those of all ranks' shares. */
+bool cuda_ranks_synchronize(const struct cuda_graph *graph, const struct device_norm *norm);
+/* Queues values[count] = their sum over ranks; what is queued after it finds them. */
+int cuda_ranks_sum(struct cuda_graph *graph, float *values, uint64_t count);
+/* An operation has been queued that is followed by an update: starts the sums of the gradients that are complete now. */
+int cuda_ranks_passed(struct cuda_graph *graph, uint32_t operation);
+/* What is queued from here on finds the gradients summed. */
+int cuda_ranks_gradients(struct cuda_graph *graph);
+/* Makes the results of a training step that has run those of all ranks. */
+int cuda_ranks_results(struct cuda_graph *graph, struct device_results *results);
+
 /* Queues one operation (execute.c). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
 /* Bytes of graph->workspace that it takes. */

@@ -278,6 +278,16 @@ static int execute_statistics(struct cuda_graph *graph, const struct cuda_op *op
 	return norm_statistics(&graph->device->kernels, &arguments);
 }
 
+/* Sums over rows that have been those of this rank's share. */
+static int sum_over_ranks(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	int r = cuda_ranks_sum(graph, at(graph, op, CUDA_SUM), channels(op, CUDA_SUM));
+
+	return r < 0 ? r
+		     : cuda_ranks_sum(graph, at(graph, op, CUDA_SQUARES),
+				      channels(op, CUDA_SQUARES));
+}
+
 static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct norm_finalize arguments = {
@@ -300,6 +310,13 @@ static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op 
 		.momentum = op->node->norm.momentum,
 	};
 
+	if (cuda_ranks_synchronize(graph, &op->node->norm)) {
+		int r = sum_over_ranks(graph, op);
+
+		if (r < 0)
+			return r;
+		arguments.rows *= device_world(&graph->device->base);
+	}
 	return norm_finalize(&graph->device->kernels, &arguments);
 }
 
@@ -385,6 +402,29 @@ static int execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op 
 	return norm_backward(&graph->device->kernels, &arguments);
 }
 
+/*
+ * Parameters' gradients are summed over ranks later, so they take this rank's sums; the gradient of a synchronized norm's input takes all ranks'.
+ */
+static int finalize_backward(struct cuda_graph *graph, const struct cuda_op *op,
+			     struct norm_backward_finalize *arguments)
+{
+	struct norm_backward_finalize own = *arguments;
+	int r = 0;
+
+	if (!cuda_ranks_synchronize(graph, &op->node->norm))
+		return norm_backward_finalize(&graph->device->kernels, arguments);
+	own.a = own.b = own.c = NULL;
+	if (own.dgamma || own.dbeta)
+		r = norm_backward_finalize(&graph->device->kernels, &own);
+	if (r == 0 && arguments->a)
+		r = sum_over_ranks(graph, op);
+	if (r < 0 || !arguments->a)
+		return r;
+	arguments->dgamma = arguments->dbeta = NULL;
+	arguments->rows *= device_world(&graph->device->base);
+	return norm_backward_finalize(&graph->device->kernels, arguments);
+}
+
 static int execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
 {
 	struct norm_backward_finalize arguments = {
@@ -404,7 +444,7 @@ static int execute_norm_backward_finalize(struct cuda_graph *graph, const struct
 		.channels = channels(op, CUDA_SUM),
 	};
 
-	return norm_backward_finalize(&graph->device->kernels, &arguments);
+	return finalize_backward(graph, op, &arguments);
 }
 
 static int execute_norm_backward_apply(struct cuda_graph *graph, const struct cuda_op *op)

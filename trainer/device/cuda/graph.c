@@ -352,7 +352,7 @@ static int plan_parts(struct cuda_graph *cuda)
 	static int (*const parts[])(struct cuda_graph *) = {
 		allocate_arena,	  prepare_weights, tune,	   allocate_workspace,
 		allocate_rings,	  allocate_staging, find_untouched, find_given,
-		find_logits,	  make_layers,	   make_times,
+		find_logits,	  make_layers,	   make_times,	   cuda_ranks_plan,
 	};
 	int r = lower(cuda);
 
@@ -434,6 +434,7 @@ void cuda_graph_release(struct device_graph *graph)
 	gpu_free(cuda->scratch);
 	gpu_free(cuda->arena);
 	program_free(cuda->program);
+	free(cuda->bucket_ends);
 	free(cuda->untouched);
 	free(cuda->given);
 	free(cuda->layers);

@@ -19,6 +19,7 @@ static void cuda_close(struct device *base)
 {
 	struct cuda_device *device = (struct cuda_device *)base;
 
+	cuda_ranks_close(device);
 	if (device->engines_open)
 		engines_close(&device->engines);
 	gpu_stream_free(device->copy);
@@ -224,18 +225,14 @@ int device_cuda_open(const struct device_options *options, struct device **ret_d
 	struct cuda_device *device;
 	int r;
 
-	if (options->comm && options->comm->world > 1) {
-		snprintf(error, DEVICE_ERROR_MAX,
-			 "the CUDA backend trains on one rank, not on %u; use the CPU for several",
-			 options->comm->world);
-		return -ENOTSUP;
-	}
 	device = calloc(1, sizeof(*device));
 	if (!device)
 		return -ENOMEM;
 	device->base.ops = &cuda_ops;
 	device->base.options = *options;
 	r = open_parts(device, error);
+	if (r == 0)
+		r = cuda_ranks_open(device, error);
 	if (r < 0) {
 		cuda_close(&device->base);
 		return r;

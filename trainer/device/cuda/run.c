@@ -12,6 +12,11 @@ static bool training(const struct cuda_graph *cuda)
 	return cuda->graph->options.mode == DEVICE_TRAIN;
 }
 
+static bool updates(const struct cuda_graph *cuda)
+{
+	return training(cuda) && (cuda->variant & CUDA_VARIANT_UPDATES);
+}
+
 static struct cuda_params *store_of(const struct cuda_graph *cuda)
 {
 	return cuda->graph->params->backend;
@@ -72,7 +77,11 @@ static int queue_operations(struct cuda_graph *cuda)
 			r = search(cuda, i);
 		if (r < 0)
 			return fail_op(cuda, op, r);
+		if (updates(cuda))
+			r = cuda_ranks_passed(cuda, i);
 	}
+	if (r < 0)
+		return r;
 	if (options->profile)
 		r = gpu_event_record(cuda->times[cuda->program->op_count], cuda->device->compute);
 	return cuda_check(cuda->device, r, "timing");
@@ -112,8 +121,13 @@ static int queue_gradients(struct cuda_graph *cuda)
 
 static int queue_update(struct cuda_graph *cuda)
 {
-	if (!training(cuda) || !(cuda->variant & CUDA_VARIANT_UPDATES))
+	int r;
+
+	if (!updates(cuda))
 		return 0;
+	r = cuda_ranks_gradients(cuda);
+	if (r < 0)
+		return r;
 	return cuda_check(cuda->device,
 			  cuda_queue_update(cuda->graph->params, cuda->arguments, cuda->results),
 			  "update");
@@ -324,8 +338,12 @@ static int begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 	arguments->step = cuda->steps + 1;
 	if (hyper)
 		arguments->hyper = *hyper;
-	if (r == 0)
-		r = gpu_copy_in(cuda->arguments, arguments, sizeof(*arguments), device->compute);
+	if (r < 0)
+		return cuda_check(device, r, "waiting for a step");
+	r = cuda_ranks_begin(cuda, arguments);
+	if (r < 0)
+		return r;
+	r = gpu_copy_in(cuda->arguments, arguments, sizeof(*arguments), device->compute);
 	if (r == 0)
 		r = gpu_stream_wait(device->compute, cuda->staging[cuda->ticket % 2].fed);
 	return cuda_check(device, r, "beginning a step");
@@ -388,16 +406,27 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 {
 	struct cuda_graph *cuda = graph->backend;
 	gpu_event done = cuda->done[step % DEVICE_RESULTS_MAX];
+	struct device_results *results = &cuda->result_ring[step % DEVICE_RESULTS_MAX];
+	bool shared;
 	int r;
 
 	if (!step || step > cuda->steps || cuda->steps - step >= DEVICE_RESULTS_MAX)
 		return -ERANGE;
+	shared = cuda->device->collective && training(cuda) && graph->loss &&
+		 step > cuda->results_summed;
+	/* ranks must not find different answers to whether it is there yet */
+	if (shared && !wait)
+		return -EAGAIN;
 	r = wait ? gpu_event_synchronize(done) : gpu_event_query(done);
 	if (r < 0)
 		return r == -EAGAIN ? r : cuda_check(cuda->device, r, "a step's results");
-	*ret_results = cuda->result_ring[step % DEVICE_RESULTS_MAX];
+	if (shared) {
+		r = cuda_ranks_results(cuda, results);
+		cuda->results_summed = step;
+	}
+	*ret_results = *results;
 	ret_results->step = step;
-	return 0;
+	return r;
 }
 
 /* ---- values ---- */

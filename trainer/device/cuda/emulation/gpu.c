@@ -21,6 +21,7 @@
 #endif
 
 #define ALIGNMENT 256
+#define GPUS	  4 /* for as many ranks; each has the memory of its own process */
 
 enum item_kind { WORK, RECORD, WAIT, LAUNCH };
 
@@ -121,8 +122,8 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 {
 	uint64_t total = gpu.limit ? gpu.limit : memory_of_host();
 
-	if (index)
-		return fail(-ENODEV, "there is one emulated GPU, not one of index %u", index);
+	if (index >= GPUS)
+		return fail(-ENODEV, "there are %d emulated GPUs, and none of index %u", GPUS, index);
 	*ret_properties = (struct gpu_properties){
 		.name = "emulated GPU",
 		.compute_major = 9,

@@ -219,7 +219,7 @@ DEVICE uint32_t count_labels(const struct loss_softmax *a)
 /* A block for each sample. */
 KERNEL(loss_softmax_rows, struct loss_softmax, a)
 {
-	uint32_t sample = kernel_block_x(), samples = count_labels(&a);
+	uint32_t sample = kernel_block_x(), samples = a.step->labelled ? a.step->labelled : count_labels(&a);
 	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
 	struct loss_row row;

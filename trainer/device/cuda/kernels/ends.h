@@ -23,7 +23,7 @@ int input_normalize(const struct kernel_device *device, const struct input_norma
 
 /*
  * Softmax cross-entropy as device_softmax_loss() has it. Writes all of *results for a step without an update (update_decide() sets the rest later), and,
- * with dlogits, the gradient of mean loss times loss scale: 0 for samples without a label (outside 0..classes-1).
+ * with dlogits, the gradient of mean loss (over the samples of all ranks, if the step says how many) times loss scale: 0 for samples without a label (outside 0..classes-1).
  */
 struct loss_softmax {
 	const struct step_arguments *step; /* labels, number of the step; in device memory */
