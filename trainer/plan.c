@@ -94,6 +94,8 @@ static int plan_device_init(struct plan_device *device, const char *path, bool t
 	json_error_t where;
 	json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
 	*device = (struct plan_device){0};
+	if (!json && where.line < 1)
+		return plan_fail(error, -EINVAL, "%s", where.text);
 	if (!json)
 		return plan_fail(error, -EINVAL, "%s: line %d: %s", path, where.line, where.text);
 	int r = read_device(device, json, path, tf32, error);

@@ -504,6 +504,22 @@ static void shared_daemon(void **state)
 	same_losses("unbroken", "orphan");
 }
 
+/* --plan trains nothing; without cuDNN it says what is missing. */
+static void planned(void **state)
+{
+	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
+	expect_said("/nonexistent.json");
+	int status = run("planned", "--plan=" DEVICES "/h200.json", "--size=32", NULL);
+	if (status == 0) {
+		expect_said("images/s");
+		expect_said("in all,");
+	} else {
+		expect(status, 1);
+		expect_said(strstr(said, "built without") ? "install" : "Install");
+	}
+	assert_false(exists("planned", "log.jsonl"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,7 +528,7 @@ int main(void)
 		cmocka_unit_test(changed),	 cmocka_unit_test(damaged),
 		cmocka_unit_test(averaged),	 cmocka_unit_test(smoothed),
 		cmocka_unit_test(growing),	 cmocka_unit_test(diverged),
-		cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(shared_daemon), cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
