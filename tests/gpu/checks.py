@@ -67,8 +67,8 @@ VARIANTS = [("fp32", "none"), ("fp16", "c"), ("bf16", "b"), ("fp16", "none"), ("
 
 
 def operations(setup, part, limit):
-    """Our kernels, each operation forward and backward, nets and the update, against references."""
-    for program in [] if setup.stand_in else test_programs(setup, "test_cuda_kernels*"):
+    """Our kernels, cuDNN's patterns, each operation forward and backward, nets and the update, against references."""
+    for program in [] if setup.stand_in else [*test_programs(setup, "test_cuda_kernels*"), *test_programs(setup, "test_cuda_conv")]:
         run_tests(setup, part, limit, program)
     programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
     for precision, fusion in VARIANTS:

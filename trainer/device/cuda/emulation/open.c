@@ -6,6 +6,7 @@
 
 int engines_open(const struct engines_options *options, struct engines *ret_engines, char *error)
 {
+	error[0] = '\0';
 	ret_engines->conv = emulation_conv_engines;
 	ret_engines->matmul = emulation_matmul_engines;
 	snprintf(ret_engines->name, sizeof(ret_engines->name), "plain loops on the host");
