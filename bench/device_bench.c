@@ -26,6 +26,7 @@ struct options {
 	struct device_options device;
 	unsigned batch, side, steps, width;
 	bool layers, json, serve, train_only;
+	double bytes_per_second, flops_per_second; /* of the device; 0: not known */
 };
 
 /* One net, in training or evaluation. */
@@ -310,6 +311,31 @@ static json_t *layers_json(const struct device_graph *graph, const struct layer_
 	return list;
 }
 
+/*
+ * One step if every layer's pass took only as long as its bytes or its arithmetic need, whichever is more; the update is not in it. 0: not known.
+ */
+static double roofline(const struct bench *bench)
+{
+	double bandwidth = bench->options->bytes_per_second, sum = 0;
+	double peak = bench->options->flops_per_second;
+	struct device_layer_info layer;
+
+	if (bandwidth <= 0)
+		return 0;
+	for (uint32_t i = 0; device_graph_layer(bench->graph, i, &layer) == 0; i++) {
+		sum += fmax(layer.bytes_forward / bandwidth, layer.flops_forward / peak);
+		sum += fmax(layer.bytes_backward / bandwidth, layer.flops_backward / peak);
+	}
+	return sum;
+}
+
+static double peak_flops(const struct bench *bench)
+{
+	double own = device_info(bench->device)->peak_flops;
+
+	return bench->options->flops_per_second > 0 ? bench->options->flops_per_second : own;
+}
+
 static json_t *facts_json(const struct bench *bench)
 {
 	const struct device_info *device = device_info(bench->device);
@@ -322,10 +348,10 @@ static json_t *facts_json(const struct bench *bench)
 			 precision_name(device->precision), "fusion",
 			 fusions[bench->options->device.fusion], "autotuned",
 			 bench->options->device.autotune, "eager", bench->options->device.eager,
-			 "peak_flops", device->peak_flops, "flops",
+			 "peak_flops", peak_flops(bench), "flops",
 			 graph.flops_forward + graph.flops_backward, "bytes_forward",
 			 graph.bytes_forward, "bytes_backward", graph.bytes_backward,
-			 "roofline_seconds", graph.roofline_seconds, "arena_bytes",
+			 "roofline_seconds", roofline(bench), "arena_bytes",
 			 (double)graph.arena_bytes, "unshared_bytes", (double)graph.unshared_bytes);
 }
 
@@ -409,8 +435,7 @@ static void print_layers(const struct device_graph *graph, const struct layer_ti
 static void report_text(const struct bench *bench, const struct timing *timing,
 			const struct layer_times *times)
 {
-	double peak = device_info(bench->device)->peak_flops,
-	       median = timing->seconds[timing->count / 2];
+	double peak = peak_flops(bench), median = timing->seconds[timing->count / 2];
 	struct device_graph_info info;
 
 	device_graph_info(bench->graph, &info);
@@ -539,6 +564,7 @@ enum {
 	OPTION_AUTOTUNE,
 	OPTION_TF32,
 	OPTION_DETERMINISTIC,
+	OPTION_ROOFLINE,
 	OPTION_EAGER,
 	OPTION_JSON,
 	OPTION_SERVE,
@@ -588,6 +614,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	case OPTION_DETERMINISTIC:
 		options->device.deterministic = true;
 		break;
+	case OPTION_ROOFLINE:
+		if (sscanf(argument, "%lf,%lf", &options->bytes_per_second,
+			   &options->flops_per_second) != 2 ||
+		    !(options->bytes_per_second > 0) || !(options->flops_per_second > 0))
+			argp_error(state, "--roofline: '%s' is not two numbers above 0", argument);
+		break;
 	case OPTION_EAGER:
 		options->device.eager = true;
 		break;
@@ -631,6 +663,8 @@ int main(int argc, char **argv)
 		{"tf32", OPTION_TF32, NULL, 0, "let fp32 products round to tf32", 0},
 		{"deterministic", OPTION_DETERMINISTIC, NULL, 0, "the same bits each time", 0},
 		{"eager", OPTION_EAGER, NULL, 0, "launch every operation of every step", 0},
+		{"roofline", OPTION_ROOFLINE, "BYTES,FLOPS", 0,
+		 "that the device moves and computes per second at best, to compare with", 0},
 		{"train-only", OPTION_TRAIN, NULL, 0, "no evaluation", 0},
 		{"json", OPTION_JSON, NULL, 0, "one object a line", 0},
 		{"serve", OPTION_SERVE, NULL, 0,

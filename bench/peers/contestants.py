@@ -91,8 +91,11 @@ class Program:
     def pause(self):
         os.killpg(self.process.pid, signal.SIGSTOP)
 
-    def measure(self, warmup, seconds):
+    def resume(self):
         os.killpg(self.process.pid, signal.SIGCONT)
+
+    def measure(self, warmup, seconds):
+        self.resume()
         self.ask(warmup, seconds)
         return self.read(self.limit + warmup + seconds)["images_per_s"]
 

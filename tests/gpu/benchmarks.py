@@ -48,12 +48,19 @@ def start_ahead(setup, limit):
         return
     environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(setup.work / "inductor"))
     room = MEMORY_SHARE * setup.machine["memory GiB"] * 2**30
-    jobs = [(("resnet", network, "fp16"), network) for network in setup.size("networks")]
-    for key, (net, side, batch) in jobs:
+    for network in setup.size("networks"):
+        net, side, batch = network
         need = batch * side * side * BYTES_PER_PIXEL[net]
         if need <= room:
             room -= need
-            setup.background[key] = Program(resnet_command(setup, key[1], "fp16", MODES[0]), cpus(), START_LIMIT, environment)
+            setup.background[network, "fp16"] = Program(resnet_command(setup, network, "fp16", MODES[0]), cpus(), START_LIMIT, environment)
+
+
+def hold(setup, held):
+    """Stops what still compiles while others are measured, or lets it go on."""
+    for program in setup.background.values():
+        if program.process.poll() is None:
+            (program.pause if held else program.resume)()
 
 
 def close_all(setup):
@@ -67,7 +74,7 @@ def close_all(setup):
 
 def contestants_of(setup, network, precision):
     """(name, is ours, a Program that is under way) in turn: ours, and PyTorch's; a failure to start is given in the program's place."""
-    ahead = setup.background.pop(("resnet", network, precision), None)
+    ahead = setup.background.pop((network, precision), None)
     autotune = [] if setup.device == "cpu" else ["--autotune"]
     found = [("loaderd", True, Program(setup.bench_command(network, "--serve", "-p", precision, *autotune), cpus(), START_LIMIT, setup.environment))]
     if ahead:
@@ -123,13 +130,13 @@ def ratios(rounds, ours):
 
 
 def bandwidth(setup):
-    """Bytes per second: of a measured copy, else what the bus promises; None where neither is known."""
-    promised = setup.machine.get("memory GB/s of the bus")
-    return setup.machine.get("copy GB/s", promised) and 1e9 * setup.machine.get("copy GB/s", promised)
+    """Bytes per second of a measured copy on the device, None before there is one."""
+    copied = setup.machine.get("copy GB/s")
+    return copied and 1e9 * copied
 
 
 def derived(setup, facts, speed):
-    """ms per step, MFU %, GB per step, and % of the roofline that the plan states."""
+    """ms per step, MFU %, GB per step, % of a copy's bandwidth, and % of the roofline."""
     seconds = facts["batch"] / speed
     mfu = 100 * facts["flops"] / seconds / facts["peak_flops"] if facts["peak_flops"] else None
     moved = facts["bytes_forward"] + facts["bytes_backward"]
@@ -138,7 +145,17 @@ def derived(setup, facts, speed):
     return [1e3 * seconds, mfu, moved / 1e9 if moved else None, 100 * moved / seconds / rate if moved and rate else None, roofline]
 
 
-DERIVED = ["ms/step", "MFU %", "GB/step", "% of memory bandwidth", "% of roofline"]
+DERIVED = ["ms/step", "MFU %", "GB/step", "% of copy's GB/s", "% of roofline"]
+
+
+def roofline_note(setup):
+    ceilings = setup.ceilings()
+    if not ceilings:
+        return "MFU and roofline: trainer/devices has no file of this GPU."
+    return (
+        f"Ceilings of trainer/devices: {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, {ceilings['flops_per_second']['fp16'] / 1e12:.0f} TFLOP/s in 16 bits "
+        f"({ceilings['source']}). Roofline: every layer's pass as fast as its bytes or its arithmetic let it. GB: the least that the layers as planned move."
+    )
 
 
 def networks(setup, part, limit):
@@ -152,8 +169,10 @@ def networks(setup, part, limit):
         try:
             # What is left is shared by those that are still to come.
             running, lost = ready(contestants, limit, max(10, 0.5 * limit.left() / (len(all_networks) - place)))
+            hold(setup, True)
             rounds, failed = in_turn(setup, running, limit)
         finally:
+            hold(setup, False)
             for _, _, program in contestants:
                 program.close()
         against = ratios(rounds, "loaderd") if rounds.get("loaderd") else {}
@@ -172,8 +191,8 @@ def networks(setup, part, limit):
             f"Training, batch {network[2]}, images/s",
             ["net", "px", "precision", "", "median", "least", "most", "loaderd against it", *DERIVED],
             rows,
-            ["Medians of rounds in turn. loaderd copies every batch from host memory and normalises it, PyTorch's stays on the device; MFU counts "
-             "multiply and add as two; roofline: the time that the plan's operations would take at the device's bandwidth or peak."],
+            ["Medians of rounds in turn. loaderd copies every batch from host memory, normalises it and keeps averaged weights; PyTorch's batch stays on the "
+             "device. " + roofline_note(setup)],
         )  # fmt: skip
 
 
@@ -238,7 +257,7 @@ def layers(setup, part, limit, network, steps):
     rows += [row(layer["name"], layer["kind"], "x".join(map(str, layer["shape"])), layer["engine"], [layer]) for layer in slowest[:20]]
     part.table(
         f"{network[0]} at {network[1]}, batch {network[2]}, {found['precision']}: layers",
-        ["layer", "kind", "result", "forward ms", "backward ms", "% of all", "TFLOP/s", "% of memory bandwidth", "engine"], rows,
+        ["layer", "kind", "result", "forward ms", "backward ms", "% of all", "TFLOP/s", "% of copy's GB/s", "engine"], rows,
         ["Every operation timed by itself, which takes longer than the step as replayed. All kinds, then the 20 slowest layers; all are in report.json."],
     )  # fmt: skip
     part.facts["layers"] = found["layers"]
@@ -383,11 +402,12 @@ def loader(setup, part, limit):
 
 
 def kernels(setup, part, limit):
-    """Our own kernels against a copy on the device."""
+    """Our own kernels against a copy on the device, each beside its own."""
     if setup.stand_in:
         raise Skipped("it needs a GPU")
-    text = setup.output([setup.program("bench/kernel_bench"), "--json"], limit)
-    found = json.loads(text)
-    setup.machine["copy GB/s"] = found["copy_gb_per_s"]
-    rows = [[row["kernel"], row["case"], row["us"], row["gb_per_s"], 100 * row["gb_per_s"] / found["copy_gb_per_s"]] for row in found["rows"]]
-    part.table(f"Bytes per second, of a copy's {found['copy_gb_per_s']:.0f} GB/s", ["kernel", "case", "us", "GB/s", "% of copy"], rows)
+    found = json.loads(setup.output([setup.program("bench/kernel_bench"), "--json"], limit))
+    setup.machine["copy GB/s"] = round(found["copy_gb_per_s"])
+    rows = [[row["kernel"], row["case"], row["us"], row["us_least"], row["us_most"], row["gb_per_s"], 100 * row["gb_per_s"] / row["copy_gb_per_s"]]
+            for row in found["rows"]]  # fmt: skip
+    part.table(f"Kernels in {found['element']}; a copy moves {found['copy_gb_per_s']:,.0f} GB/s, read and written",
+               ["kernel", "case", "us, median", "least", "most", "GB/s", "% of copy"], rows)  # fmt: skip

@@ -10,6 +10,9 @@ import budget
 from contestants import Failure
 
 
+TREE = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
 class Skipped(Exception):
     """Why a part does not apply here."""
 
@@ -90,9 +93,21 @@ class Setup:
         """One measurement of device_bench, as its JSON."""
         return json.loads(self.output(self.bench_command(network, "--json", "--train-only", *options), limit).splitlines()[-1])
 
+    def ceilings(self):
+        """What trainer/devices says of the GPU, {"bytes_per_second": .., "flops_per_second": {precision: ..}, "source": ..}; None for others."""
+        for path in sorted((TREE / "trainer/devices").glob("*.json")):
+            device = json.loads(path.read_text())
+            if device["deviceName"] == self.machine.get("gpu"):
+                return device["roofline"]
+        return None
+
     def bench_command(self, network, *options):
         net, side, batch = network
         width = round(64 * self.size("width"))
+        ceilings = self.ceilings()
+        if ceilings and "-p" in options:
+            flops = ceilings["flops_per_second"][options[options.index("-p") + 1]]
+            options += (f"--roofline={ceilings['bytes_per_second']!r},{flops!r}",)
         return [self.program("bench/device_bench"), "--device", self.device, "-s", side, "-b", batch, "-w", width, *options, net]
 
     def once(self, name, make):

@@ -18,8 +18,10 @@ sys.path[:0] = [str(TREE / "tests/gpu"), str(TREE / "bench/peers")]
 import benchmarks  # noqa: E402
 import budget  # noqa: E402
 import checks  # noqa: E402
+import contestants  # noqa: E402
 import gpu  # noqa: E402
 import report  # noqa: E402
+import setup  # noqa: E402
 
 
 def is_alive(pid):
@@ -147,6 +149,50 @@ class Judgements(unittest.TestCase):
     def test_ratios(self):
         rounds = {"loaderd": [10.0, 20.0, 30.0], "a": [5.0, 5.0, 10.0], "b": [1.0], "c": []}
         self.assertEqual(benchmarks.ratios(rounds, "loaderd"), {"a": 3.0})
+
+
+PEER = """import json, sys, time
+time.sleep(float(sys.argv[1]))
+print(json.dumps({"ready": True, "settings": "made up"}), flush=True)
+for line in sys.stdin:
+    time.sleep(float(line.split()[2]))
+    print(json.dumps({"images_per_s": float(sys.argv[2])}), flush=True)
+    if len(sys.argv) > 3 and float(line.split()[2]):
+        sys.exit(sys.argv[3])
+"""
+
+
+class InTurn(Folder):
+    def peer(self, *words):
+        program = contestants.Program([sys.executable, "-c", PEER, *words], benchmarks.cpus(), 30)
+        self.addCleanup(program.close)
+        return program
+
+    def setup_like(self):
+        return setup.Setup(self.folder, self.folder, {}, {}, stand_in="cpu")
+
+    def test_rounds(self):
+        limit = budget.Budget(60)
+        programs = [
+            ("loaderd", True, self.peer(0, 100)), ("PyTorch, max-autotune", False, self.peer(0.2, 50)), ("PyTorch, eager", False, self.peer(0, 25)),
+        ]  # fmt: skip
+        running, lost = benchmarks.ready(programs, limit, 20)
+        self.assertEqual((sorted(name for name, _, _ in running), lost), (sorted(name for name, _, _ in programs), []))
+        rounds, failed = benchmarks.in_turn(self.setup_like(), running, limit)
+        self.assertEqual(rounds, {"loaderd": [100.0] * 2, "PyTorch, max-autotune": [50.0] * 2, "PyTorch, eager": [25.0] * 2})
+        self.assertEqual((failed, benchmarks.ratios(rounds, "loaderd")), ([], {"PyTorch, max-autotune": 2.0, "PyTorch, eager": 4.0}))
+
+    def test_never_ready_and_failing(self):
+        begin, limit = time.monotonic(), budget.Budget(60)
+        programs = [("PyTorch, max-autotune", False, self.peer(100, 50)), ("loaderd", True, self.peer(0, 100)), ("other", False, self.peer(0, 1, "out of luck"))]
+        running, lost = benchmarks.ready(programs, limit, 1)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual([name for name, _ in lost], ["PyTorch, max-autotune"])
+        self.assertRegex(lost[0][1], "not ready after 1 s more")
+        rounds, failed = benchmarks.in_turn(self.setup_like(), running, limit)
+        self.assertEqual((len(rounds["loaderd"]), len(rounds["other"])), (2, 1))
+        self.assertEqual(failed, [("other", "out of luck")])
+        self.assertEqual(benchmarks.ratios(rounds, "loaderd"), {})
 
 
 class Command(Folder):

@@ -279,7 +279,6 @@ struct device_graph_info {
 	double flops_forward;    /* of one step: multiply and add count as two; convolutions and matrix products only */
 	double flops_backward;
 	double bytes_forward, bytes_backward; /* least that the operations as planned read and write in one step; 0: not known */
-	double roofline_seconds; /* one step, if every operation ran at the device's bandwidth or peak, whichever limits it; 0: not known */
 	uint32_t layers;
 };
 void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
