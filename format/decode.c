@@ -193,6 +193,27 @@ int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 	return r;
 }
 
+void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
+			  uint32_t count)
+{
+	struct codec_request requests[PACKIMG_AHEAD_MAX];
+
+	for (int codec = 1; codec <= CODEC_MAX; codec++) {
+		uint32_t taken = 0;
+
+		if (!codecs[codec]->ahead)
+			continue;
+		for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++)
+			if (parts[i].sample->codec == codec &&
+			    request_init(&requests[taken], parts[i].sample, &parts[i].region,
+					 parts[i].size_hint_width, parts[i].size_hint_height,
+					 NULL) == 0)
+				taken++;
+		codecs[codec]->ahead(decoder->states[codec], requests, taken);
+	}
+	decoder->height = 0;
+}
+
 int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t *ret_ready,
 			struct packimg_error *error)
 {

@@ -27,6 +27,8 @@ struct codec {
 		      struct packimg_error *error);
 	/* As packimg_decode_rows(), after a decode by rows that made a ring. NULL: there is none such. */
 	int (*rows)(void *state, uint32_t end, uint32_t *ret_ready, struct packimg_error *error);
+	/* As packimg_decode_ahead(), for requests of this codec alone. NULL: it gains nothing. */
+	void (*ahead)(void *state, const struct codec_request *requests, uint32_t count);
 };
 
 extern const struct codec codec_jpeg;

@@ -380,29 +380,62 @@ static int decode_baseline(struct jpeg_state *jpeg, const struct jpeg_source *so
 	return 0;
 }
 
-/* Leaves the image before; what our own decoder needs of the next. */
-static int take_request(struct jpeg_state *jpeg, const struct codec_request *request,
-			struct jpeg_source *ret_source, struct packimg_error *error)
+static struct jpeg_source source_of(const struct codec_request *request)
 {
-	const struct packimg_sample *sample = request->sample;
-
-	*ret_source = (struct jpeg_source){
-		.data = sample->data,
-		.size = sample->data_size,
+	return (struct jpeg_source){
+		.data = request->sample->data,
+		.size = request->sample->data_size,
 		.width = request->width,
 		.height = request->height,
-		.components = sample->channels,
+		.components = request->sample->channels,
 		.denominator = request->denominator,
 	};
+}
+
+/* Leaves the image before. */
+static void leave_image(struct jpeg_state *jpeg)
+{
 	if (jpeg->by_library)
 		jpeg_abort_decompress(&jpeg->cinfo);
 	jpeg->by_library = false;
 	jpeg->planar = false;
 	jpeg->taken_over.data = NULL;
+}
+
+/* Leaves the image before; what our own decoder needs of the next. */
+static int take_request(struct jpeg_state *jpeg, const struct codec_request *request,
+			struct jpeg_source *ret_source, struct packimg_error *error)
+{
+	*ret_source = source_of(request);
+	leave_image(jpeg);
 	jpeg->request = *request;
-	int r = find_index(sample, ret_source, error);
+	int r = find_index(request->sample, ret_source, error);
 	jpeg->indexed = ret_source->index;
 	return r;
+}
+
+static void jpeg_ahead(void *state, const struct codec_request *requests, uint32_t count)
+{
+	struct jpeg_region regions[PACKIMG_AHEAD_MAX];
+	struct jpeg_state *jpeg = state;
+	uint32_t taken = 0;
+
+	leave_image(jpeg);
+	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++) {
+		const struct codec_request *request = &requests[i];
+		struct packimg_pixels scaled = scaled_region(request);
+
+		if (packimg_sample_indexed(request->sample) || too_small(request))
+			continue;
+		regions[taken++] = (struct jpeg_region){
+			.source = source_of(request),
+			.x = request->region.x / request->denominator,
+			.y = request->region.y / request->denominator,
+			.width = scaled.width,
+			.height = scaled.height,
+		};
+	}
+	jpeg_baseline_ahead(jpeg->baseline, regions, taken);
 }
 
 static int jpeg_decode(void *state, const struct codec_request *request,
@@ -545,6 +578,7 @@ const struct codec codec_jpeg = {
 	.decode = jpeg_decode,
 	.planes = jpeg_planes,
 	.rows = jpeg_rows,
+	.ahead = jpeg_ahead,
 };
 
 int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t width, uint32_t height,

@@ -1,5 +1,6 @@
 #include "jpeg_baseline.h"
 
+#include "jpeg_ahead.h"
 #include "jpeg_frame.h"
 #include "jpeg_huffman.h"
 #include "jpeg_index.h"
@@ -36,6 +37,8 @@ struct jpeg_baseline {
 	uint32_t rows_done;   /* a bit for each place in the ring */
 	/* Without: */
 	struct jpeg_sequential sequential;
+	struct jpeg_ahead ahead;
+	const struct jpeg_ahead_image *found; /* that has been decoded already; NULL: none */
 };
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
@@ -56,6 +59,7 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 	jpeg_tables_deinit(&decoder->tables);
 	jpeg_pixels_deinit(&decoder->pixels);
 	jpeg_sequential_deinit(&decoder->sequential);
+	jpeg_ahead_deinit(&decoder->ahead);
 	scratch_deinit(&decoder->scan);
 	scratch_deinit(&decoder->coefficients);
 	scratch_deinit(&decoder->entries);
@@ -63,10 +67,10 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder)
 	free(decoder);
 }
 
-static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source *source,
-			bool skipping)
+static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *source, bool skipping,
+			struct jpeg_frame *frame, const struct jpeg_table **dc,
+			const struct jpeg_table **ac)
 {
-	struct jpeg_frame *frame = &decoder->frame;
 	int r = jpeg_frame_parse(source->data, source->size, frame);
 
 	if (r < 0)
@@ -79,11 +83,8 @@ static int read_headers(struct jpeg_baseline *decoder, const struct jpeg_source 
 	    4 * (uint64_t)source->size)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
-		r = jpeg_tables_get(&decoder->tables, frame->components[i].dc, 0, 0,
-				    &decoder->dc[i]);
-		r = r
-			    ?: jpeg_tables_get(&decoder->tables, frame->components[i].ac, 1,
-					       skipping, &decoder->ac[i]);
+		r = jpeg_tables_get(tables, frame->components[i].dc, 0, 0, &dc[i]);
+		r = r ?: jpeg_tables_get(tables, frame->components[i].ac, 1, skipping, &ac[i]);
 	}
 	return r;
 }
@@ -206,6 +207,15 @@ static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficie
 	int r = 0;
 
 	*ret_coefficients = coefficients;
+	if (decoder->found) {
+		const struct jpeg_ahead_image *found = decoder->found;
+		size_t mcu = (size_t)(row - found->row_first) *
+				     (found->column_end - found->column_first) +
+			     pixels->mcu_column_first - found->column_first;
+
+		*ret_coefficients = found->coefficients + 64 * mcu * pixels->mcu_blocks;
+		return 0;
+	}
 	if (!decoder->indexed)
 		return jpeg_sequential_row(&decoder->sequential, pixels->mcu_column_first,
 					   pixels->mcu_column_end, coefficients);
@@ -247,7 +257,7 @@ static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source
 	decoder->scan_size = 0;
 	jpeg_streams_begin(&decoder->streams, &decoder->cycle, pixels->kernels->runs);
 	return jpeg_cycle_init(&decoder->cycle, &decoder->frame, &decoder->tables, decoder->dc,
-			       decoder->ac);
+			       decoder->ac, false);
 }
 
 static int begin_sequential(struct jpeg_baseline *decoder)
@@ -261,6 +271,23 @@ static int begin_sequential(struct jpeg_baseline *decoder)
 		       ?: jpeg_sequential_begin(&decoder->sequential, &decoder->frame, decoder->dc,
 						decoder->ac, pixels->kernels->zigzag,
 						pixels->mcu_row_first);
+}
+
+/* Has the region been decoded ahead? */
+static const struct jpeg_ahead_image *find_ahead(const struct jpeg_baseline *decoder,
+						 const struct jpeg_source *source)
+{
+	for (uint32_t i = 0; i < decoder->ahead.count; i++) {
+		const struct jpeg_ahead_image *image = &decoder->ahead.images[i];
+
+		if (image->done && image->data == source->data && image->size == source->size &&
+		    image->row_first <= decoder->pixels.mcu_row_first &&
+		    image->row_end >= decoder->pixels.mcu_row_end &&
+		    image->column_first <= decoder->pixels.mcu_column_first &&
+		    image->column_end >= decoder->pixels.mcu_column_end)
+			return image;
+	}
+	return NULL;
 }
 
 /* Is the region inside the image at a scale that there is? */
@@ -286,7 +313,8 @@ static int begin(struct jpeg_baseline *decoder, const struct jpeg_source *source
 
 	if (!inside(source, denominator, x, y, width, height))
 		return -EINVAL;
-	r = read_headers(decoder, source, !source->index);
+	r = read_headers(&decoder->tables, source, !source->index, &decoder->frame, decoder->dc,
+			 decoder->ac);
 	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
 		return -ENOTSUP;
 	r = r ?: jpeg_pixels_begin(pixels, &decoder->frame, denominator, x, y, width, height, form);
@@ -294,7 +322,43 @@ static int begin(struct jpeg_baseline *decoder, const struct jpeg_source *source
 		return r;
 	decoder->mcu_row = pixels->mcu_row_first;
 	decoder->indexed = source->index;
+	decoder->found = decoder->indexed ? NULL : find_ahead(decoder, source);
+	if (decoder->found)
+		return 0;
 	return decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
+}
+
+/* Adds an image to those that are to be decoded ahead, if it can be. */
+static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *region)
+{
+	struct jpeg_ahead_image *image = jpeg_ahead_next(&decoder->ahead);
+	const struct jpeg_source *source = &region->source;
+	uint32_t denominator = source->denominator ? source->denominator : 1;
+
+	if (!image || source->index ||
+	    !inside(source, denominator, region->x, region->y, region->width, region->height) ||
+	    read_headers(&decoder->tables, source, false, &image->frame, image->dc, image->ac) <
+		    0 ||
+	    jpeg_pixels_begin(&decoder->pixels, &image->frame, denominator, region->x, region->y,
+			      region->width, region->height, JPEG_PIXELS_ROWS) < 0)
+		return;
+	image->data = source->data;
+	image->size = source->size;
+	image->row_first = decoder->pixels.mcu_row_first;
+	image->row_end = decoder->pixels.mcu_row_end;
+	image->column_first = decoder->pixels.mcu_column_first;
+	image->column_end = decoder->pixels.mcu_column_end;
+	jpeg_ahead_add(&decoder->ahead);
+}
+
+void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *regions,
+			 uint32_t count)
+{
+	jpeg_ahead_begin(&decoder->ahead);
+	decoder->found = NULL;
+	for (uint32_t i = 0; i < count; i++)
+		add_ahead(decoder, &regions[i]);
+	jpeg_ahead_run(&decoder->ahead, &decoder->tables);
 }
 
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
@@ -442,7 +506,8 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 	struct jpeg_index_entry *entries;
 	struct jpeg_index_plan plan;
 	struct place place;
-	int r = read_headers(decoder, source, true);
+	int r = read_headers(&decoder->tables, source, true, &decoder->frame, decoder->dc,
+			     decoder->ac);
 
 	if (r == 0 && !jpeg_index_possible(frame))
 		return -ENOTSUP;

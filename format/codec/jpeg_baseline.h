@@ -3,7 +3,9 @@
  * fancy upsampling) bit for bit, save where coefficients are so large, as no image of 8 bits has them, that 16 bits overflow
  * between the passes of the inverse DCT: there ours are still the same on every CPU, the library's are not. With an index into the
  * scan it begins at the region's first row, in each row at the last entry before the region, decodes several rows at once and leaves each at the region's right edge;
- * without one it decodes from the top, or from the last restart marker before the region, and drops what is above. Nothing below the region is read. One object belongs to one thread and keeps
+ * without one it decodes from the top, or from the last restart marker before the region, and drops what is above: one image after the other, or several side by side
+ * where it is told of them (jpeg_baseline_ahead): samples then cost 114 us in place of 162 (short side 256) and 431 us in place of
+ * 551 (originals), on one core. Nothing below the region is read. One object belongs to one thread and keeps
  * its buffers from image to image.
  */
 #pragma once
@@ -26,6 +28,19 @@ struct jpeg_source {
 	uint32_t components;	/* likewise */
 	uint32_t denominator;	/* of the scale to decode at: 1, 2, 4 or 8; 0 is 1 */
 };
+
+/* A region to be decoded, as jpeg_baseline_begin takes it. */
+struct jpeg_region {
+	struct jpeg_source source;
+	uint32_t x, y, width, height;
+};
+
+/*
+ * Says which regions will be begun next, best JPEG_AHEAD_MAX (jpeg_ahead.h). Of those without an index, if they are several, the entropy stage is done at once, side by
+ * side, in less than half the time; the others, and those with errors, wait for their turn. Takes back what was begun and what was said before; the files' bytes must not
+ * change or go until the next call.
+ */
+void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *regions, uint32_t count);
 
 /* Where pixels lie: row i of the region, 3 * width bytes, at data + i * stride, or i % ring. */
 struct jpeg_rows {

@@ -161,20 +161,36 @@ static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned c
 	       !memcmp(table->counts, spec, 16) && !memcmp(table->symbols, spec + 16, count);
 }
 
+/* Seldom the same for two contents. */
+static uint64_t key_of(const uint8_t *spec, unsigned count, int is_ac)
+{
+	uint64_t key = count << 1 | (unsigned)is_ac, word;
+
+	for (unsigned i = 0; i + sizeof word <= 16 + count; i += sizeof word) {
+		memcpy(&word, spec + i, sizeof word);
+		key = (key ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		key ^= key >> 32;
+	}
+	return key;
+}
+
 /* Finds the table or, failing that, the entry to put it into. */
 static bool find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count, int is_ac,
-		 unsigned *ret_entry)
+		 uint64_t key, unsigned *ret_entry)
 {
 	unsigned oldest = 0;
 
-	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
-		const struct jpeg_table *table = tables->entries[i];
-
-		if (!table || same(table, spec, count, is_ac)) {
+	for (unsigned i = 0; i < JPEG_TABLES_MAX && tables->entries[i]; i++)
+		if (tables->keys[i] == key && same(tables->entries[i], spec, count, is_ac)) {
 			*ret_entry = i;
-			return table;
+			return true;
 		}
-		if (table->used < tables->entries[oldest]->used)
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
+		if (!tables->entries[i]) {
+			*ret_entry = i;
+			return false;
+		}
+		if (tables->entries[i]->used < tables->entries[oldest]->used)
 			oldest = i;
 	}
 	*ret_entry = oldest;
@@ -186,12 +202,14 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 {
 	struct jpeg_table *table;
 	unsigned count = 0, entry;
+	uint64_t key;
 	bool found;
 	int r = 0;
 
 	for (unsigned i = 0; i < 16; i++)
 		count += spec[i];
-	found = find(tables, spec, count, is_ac, &entry);
+	key = key_of(spec, count, is_ac);
+	found = find(tables, spec, count, is_ac, key, &entry);
 	if (!tables->entries[entry])
 		tables->entries[entry] = calloc(1, sizeof *table);
 	table = tables->entries[entry];
@@ -204,6 +222,7 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 		memcpy(table->counts, spec, 16);
 		memcpy(table->symbols, spec + 16, count);
 		table->serial = ++tables->clock;
+		tables->keys[entry] = key;
 		r = build(table);
 	}
 	if (r < 0) {

@@ -11,7 +11,7 @@
 enum {
 	JPEG_LOOKUP_BITS = 10, /* one more holds more codes, but less stays in the first-level cache */
 	JPEG_TOP_SIZE = 1 << 10,
-	JPEG_TABLES_MAX = 16,  /* kept per thread; a frame uses at most 6 */
+	JPEG_TABLES_MAX = 48, /* kept per thread; a frame uses at most 6, and eight frames may be in use */
 	JPEG_SCAN_PADDING = 320, /* readable zero bytes behind an unstuffed scan: more than a block can take */
 };
 
@@ -55,6 +55,7 @@ struct jpeg_pair {
 
 struct jpeg_tables {
 	struct jpeg_table *entries[JPEG_TABLES_MAX];
+	uint64_t keys[JPEG_TABLES_MAX]; /* of their contents */
 	struct jpeg_pair *pairs[JPEG_TABLES_MAX];
 	uint64_t clock;
 };
@@ -63,11 +64,11 @@ void jpeg_tables_init(struct jpeg_tables *tables);
 void jpeg_tables_deinit(struct jpeg_tables *tables);
 /*
  * The table for a DHT payload (16 counts, then symbols, at most 256). skipping: jpeg_block_skip will be called with it. -EBADMSG
- * when it is no prefix code, -ENOMEM. Valid until 16 others were asked for.
+ * when it is no prefix code, -ENOMEM. Valid until JPEG_TABLES_MAX others were asked for.
  */
 int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
 		    const struct jpeg_table **ret_table);
-/* The pair of an AC table and the DC table of the block behind. -ENOMEM. Valid until 16 others were asked for. */
+/* The pair of an AC table and the DC table of the block behind. -ENOMEM. Valid until JPEG_TABLES_MAX others were asked for. */
 int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac, const struct jpeg_table *dc,
 		     const struct jpeg_pair **ret_pair);
 

@@ -241,6 +241,7 @@ const uint8_t jpeg_order_row_major[64] = {
 const struct jpeg_kernels jpeg_kernels_c = {
 	.name = "c",
 	.runs = jpeg_lanes_c,
+	.checked_runs = jpeg_lanes_c,
 	.quant_order = jpeg_order_row_major,
 	.unstuff = unstuff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},

@@ -25,6 +25,7 @@ struct jpeg_lane;
 typedef int (*jpeg_lanes_run)(struct jpeg_lane *lanes);
 extern const jpeg_lanes_run jpeg_lanes_c[]; /* natural; the reference */
 extern const jpeg_lanes_run jpeg_lanes_natural[], jpeg_lanes_zigzag[]; /* x86-64 */
+extern const jpeg_lanes_run jpeg_lanes_natural_checked[], jpeg_lanes_zigzag_checked[]; /* for lanes that are; jpeg_lanes_c is for all */
 
 struct jpeg_kernels {
 	const char *name;
@@ -36,7 +37,7 @@ struct jpeg_kernels {
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
 	bool zigzag;
 	/* How symbols are read, in that order. */
-	const jpeg_lanes_run *runs;
+	const jpeg_lanes_run *runs, *checked_runs;
 	/* Where in natural order the entries of idct's quant come from. */
 	const uint8_t *quant_order;
 	/*

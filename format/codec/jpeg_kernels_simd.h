@@ -415,6 +415,7 @@ const struct jpeg_kernels KERNELS = {
 	.name = NAME,
 	.zigzag = ZIGZAG,
 	.runs = ZIGZAG ? jpeg_lanes_zigzag : jpeg_lanes_natural,
+	.checked_runs = ZIGZAG ? jpeg_lanes_zigzag_checked : jpeg_lanes_natural_checked,
 	.quant_order = QUANT_ORDER,
 	.unstuff = unstuff,
 	.idct = {jpeg_idct_1, idct_2, idct_4, idct_8},

@@ -12,35 +12,47 @@ enum {
 	SYMBOLS = 3,		 /* a load: 57 / JPEG_ENTRY_BITS_MAX */
 };
 
+/* As many MCUs as make a multiple of JPEG_LANE_PHASES blocks. */
+static uint32_t repeats(uint32_t blocks)
+{
+	uint32_t count = 1;
+
+	while (count * blocks % JPEG_LANE_PHASES)
+		count++;
+	return count;
+}
+
 int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
-		    const struct jpeg_table *const *ac)
+		    const struct jpeg_table *const *ac, bool checked)
 {
-	const struct jpeg_pair *pair;
-	uint32_t count = 0, i;
-	int r = 0;
+	uint32_t blocks = 0, count, component[JPEG_MCU_BLOCKS_MAX];
 
-	for (i = 0; i < frame->component_count; i++)
-		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0;
-		     b--, count++) {
-			cycle->dc[count] = (struct jpeg_state){
-				.lookup = dc[i]->lookup, .top = dc[i]->top, .table = dc[i]};
-			cycle->ac[count] = (struct jpeg_state){.top = ac[i]->top, .table = ac[i]};
-		}
-	for (i = 0; i < count && r == 0; i++) {
-		uint32_t next = (i + 1) % count;
+	for (uint32_t i = 0; i < frame->component_count; i++)
+		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--)
+			component[blocks++] = i;
+	count = checked ? blocks * repeats(blocks) : blocks;
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t next = (i + 1) % count, own = component[i % blocks];
+		const struct jpeg_pair *pair;
+		int r = jpeg_tables_pair(tables, ac[own], dc[component[next % blocks]], &pair);
 
-		cycle->dc[i].next = &cycle->ac[i];
-		cycle->dc[i].enter = &cycle->dc[i];
-		cycle->dc[i].follow = &cycle->dc[next];
-		cycle->ac[i].next = &cycle->ac[next];
-		cycle->ac[i].enter = &cycle->dc[i];
-		cycle->ac[i].follow = &cycle->dc[next];
-		r = jpeg_tables_pair(tables, cycle->ac[i].table, cycle->dc[next].table, &pair);
-		if (r == 0)
-			cycle->ac[i].lookup = pair->lookup;
+		if (r < 0)
+			return r;
+		cycle->dc[i] = (struct jpeg_state){.lookup = dc[own]->lookup,
+						   .top = dc[own]->top,
+						   .next = &cycle->ac[i],
+						   .enter = &cycle->dc[i],
+						   .table = dc[own],
+						   .number = i - 1};
+		cycle->ac[i] = (struct jpeg_state){.lookup = pair->lookup,
+						   .top = ac[own]->top,
+						   .next = &cycle->ac[next],
+						   .enter = &cycle->dc[i],
+						   .table = ac[own],
+						   .number = i};
 	}
-	return r;
+	return 0;
 }
 
 static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *next, uint64_t used)
@@ -77,7 +89,7 @@ static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *l
 	consume(lane, 0);
 	symbol = jpeg_symbol_long(state->table, load_bits(lane->next, lane->used));
 	if (symbol.bits == 0) {
-		if (lane->place < lane->finish)
+		if (lane->place < lane->finish || lane->checked)
 			return -EBADMSG;
 		/* The stream is done, and reads what is not its own. */
 		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
@@ -85,7 +97,7 @@ static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *l
 	consume(lane, symbol.bits);
 	if (symbol.advance == JPEG_END_OF_BLOCK) {
 		lane->place |= 127;
-		lane->state = state->follow;
+		lane->state = state->next->enter;
 		return 0;
 	}
 	if (!state->table->is_ac) {
@@ -96,9 +108,15 @@ static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *l
 	store(lane->place, (int16_t)symbol.value, natural);
 	if (!(lane->place & 127)) {
 		lane->place--;
-		lane->state = state->follow;
+		lane->state = state->next->enter;
 	}
 	return 0;
+}
+
+bool jpeg_lane_in_step(const struct jpeg_lane *lane)
+{
+	return (((uint32_t)(lane->place >> 7) - lane->state->number - lane->phase) &
+		(JPEG_LANE_PHASES - 1)) == 0;
 }
 
 /* One symbol of the next bits. */
@@ -125,7 +143,7 @@ static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, ui
 	/* A block ends without the next one's DC code: it is full, or the end of block was alone. */
 	if (__builtin_expect(!(lane->place & 127), 0)) {
 		lane->place = last;
-		lane->state = state->follow;
+		lane->state = state->next->enter;
 	}
 	return 0;
 }
@@ -150,7 +168,8 @@ static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, co
 			}
 		}
 		for (int i = 0; i < count; i++)
-			if (lanes[i].place >= lanes[i].finish || lanes[i].next > lanes[i].limit)
+			if (lanes[i].place >= lanes[i].finish || lanes[i].next > lanes[i].limit ||
+			    (lanes[i].checked && !jpeg_lane_in_step(&lanes[i])))
 				return 0;
 	}
 }
@@ -188,6 +207,21 @@ int jpeg_lanes_zigzag_3(struct jpeg_lane *lanes);
 int jpeg_lanes_zigzag_4(struct jpeg_lane *lanes);
 int jpeg_lane_symbol(struct jpeg_lane *lane, int natural);
 
+int jpeg_lanes_natural_checked_1(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_checked_2(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_checked_3(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_checked_4(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_1(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_2(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_3(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_4(struct jpeg_lane *lanes);
+
+const jpeg_lanes_run jpeg_lanes_natural_checked[JPEG_STREAMS] = {
+	jpeg_lanes_natural_checked_1, jpeg_lanes_natural_checked_2, jpeg_lanes_natural_checked_3,
+	jpeg_lanes_natural_checked_4};
+const jpeg_lanes_run jpeg_lanes_zigzag_checked[JPEG_STREAMS] = {
+	jpeg_lanes_zigzag_checked_1, jpeg_lanes_zigzag_checked_2, jpeg_lanes_zigzag_checked_3,
+	jpeg_lanes_zigzag_checked_4};
 const jpeg_lanes_run jpeg_lanes_natural[JPEG_STREAMS] = {
 	jpeg_lanes_natural_1, jpeg_lanes_natural_2, jpeg_lanes_natural_3, jpeg_lanes_natural_4};
 const jpeg_lanes_run jpeg_lanes_zigzag[JPEG_STREAMS] = {jpeg_lanes_zigzag_1, jpeg_lanes_zigzag_2,
@@ -210,7 +244,9 @@ static_assert(offsetof(struct jpeg_state, lookup) == JPEG_STATE_LOOKUP, "");
 static_assert(offsetof(struct jpeg_state, top) == JPEG_STATE_TOP, "");
 static_assert(offsetof(struct jpeg_state, next) == JPEG_STATE_NEXT, "");
 static_assert(offsetof(struct jpeg_state, enter) == JPEG_STATE_ENTER, "");
-static_assert(offsetof(struct jpeg_state, follow) == JPEG_STATE_FOLLOW, "");
+static_assert(offsetof(struct jpeg_state, number) == JPEG_STATE_NUMBER, "");
+static_assert(offsetof(struct jpeg_lane, phase) == JPEG_LANE_PHASE, "");
+static_assert(LOADS * SYMBOLS < JPEG_LANE_PHASES, "");
 static_assert(JPEG_LOOKUP_BITS == JPEG_LANE_LOOKUP_BITS, "");
 static_assert(JPEG_TOP_SIZE == JPEG_LANE_TOP_SIZE, "");
 static_assert(4 << JPEG_CATEGORY_MAX == JPEG_LANE_VALUES_SIZE, "");
@@ -234,6 +270,7 @@ void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task
 	lane->finish = lane->place + 128 * (uint64_t)task->block_count;
 	lane->limit = task->end;
 	lane->tag = task->tag;
+	lane->checked = 0;
 	lane->state = &streams->cycle->dc[0];
 }
 
@@ -253,4 +290,39 @@ int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag)
 		if (streams->runs[streams->count - 1](streams->lanes) < 0)
 			return -EBADMSG;
 	}
+}
+
+void jpeg_lane_begin(struct jpeg_lane *lane, const struct jpeg_cycle *cycle, const uint8_t *begin,
+		     const uint8_t *end)
+{
+	*lane = (struct jpeg_lane){
+		.next = begin, .limit = end, .state = &cycle->dc[0], .checked = 1};
+}
+
+void jpeg_lane_move(struct jpeg_lane *lane, int16_t *blocks, uint32_t block_count)
+{
+	uint64_t base = (uint64_t)(uintptr_t)blocks - 1;
+
+	lane->place = base + (lane->place - lane->finish);
+	lane->finish = base + 128 * (uint64_t)block_count;
+	lane->phase = (uint32_t)(lane->place >> 7) - lane->state->number;
+}
+
+uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane)
+{
+	return (uint32_t)((lane->place - lane->finish + 126) >> 7);
+}
+
+int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag)
+{
+	consume(lane, 0);
+	while (lane->place < lane->finish) {
+		uint64_t last = lane->place | 127;
+		bool is_ac = lane->state->table->is_ac;
+
+		if (lane->next > lane->limit || read_symbol(lane, !zigzag) < 0 ||
+		    (is_ac && lane->place > last))
+			return -EBADMSG;
+	}
+	return 8 * (lane->next - lane->limit) + (int64_t)lane->used > 0 ? -EBADMSG : 0;
 }

@@ -13,6 +13,8 @@
 
 enum {
 	JPEG_MCU_BLOCKS_MAX = 10,
+	JPEG_LANE_PHASES = 16, /* more than symbols between two looks at a lane */
+	JPEG_CYCLE_MAX = 80, /* least common multiple of both */
 	JPEG_STREAMS = 4,	      /* five and six gained nothing */
 	JPEG_STREAM_BLOCKS_SPARE = 16, /* blocks behind a task's last that may be written (they are garbage then) */
 	JPEG_STREAM_PADDING = 64, /* readable bytes behind a task's */
@@ -20,22 +22,22 @@ enum {
 
 /* What is read next: the DC code of a block in an MCU, or AC codes of it. */
 struct jpeg_state {
-	const uint32_t *lookup;		 /* as jpeg_table has them; AC: with the next block's DC codes */
+	const uint32_t *lookup;		/* as jpeg_table has them; AC: with the next block's DC codes */
 	const uint32_t *top;
-	const struct jpeg_state *next;	 /* the AC state behind: behind DC of the same block, behind AC of the next one */
-	const struct jpeg_state *enter;	 /* the DC state of the same block */
-	const struct jpeg_state *follow; /* the DC state of the next one */
+	const struct jpeg_state *next;	/* the AC state behind: behind DC of the same block, behind AC of the next one */
+	const struct jpeg_state *enter; /* the DC state of the same block */
 	const struct jpeg_table *table;
+	uint32_t number; /* of the block in the cycle; of the DC state, one less */
 };
 
-/* The order of blocks in an MCU: two states for each. */
+/* The order of blocks in an MCU, perhaps several times: two states for each. */
 struct jpeg_cycle {
-	struct jpeg_state dc[JPEG_MCU_BLOCKS_MAX], ac[JPEG_MCU_BLOCKS_MAX];
+	struct jpeg_state dc[JPEG_CYCLE_MAX], ac[JPEG_CYCLE_MAX];
 };
 
-/* Tables must outlive the cycle. -ENOMEM. */
+/* Tables must outlive the cycle. checked: for lanes that are. -ENOMEM. */
 int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame, struct jpeg_tables *tables,
-		    const struct jpeg_table *const *dc, const struct jpeg_table *const *ac);
+		    const struct jpeg_table *const *dc, const struct jpeg_table *const *ac, bool checked);
 
 /* A run of whole MCUs from one place on. */
 struct jpeg_task {
@@ -59,8 +61,23 @@ struct jpeg_lane {
 	uint64_t finish;      /* place at which the task is done */
 	const uint8_t *limit; /* beyond it no stream may be that is not done */
 	uint32_t tag;
-	uint64_t unused; /* 64 bytes together */
+	uint32_t phase; /* checked: by how much blocks are ahead of the states' numbers, modulo JPEG_LANE_PHASES */
+	uint32_t checked;
+	uint32_t unused; /* 64 bytes together */
 };
+
+/*
+ * A lane by itself, from a block's beginning on: unlike a task's it need not end with the row, and where it is done it may go on with
+ * the blocks behind. So all it reads must be valid, and runs beyond a block's end are found out: jpeg_lane_in_step, not later than the next look at it.
+ */
+void jpeg_lane_begin(struct jpeg_lane *lane, const struct jpeg_cycle *cycle, const uint8_t *begin, const uint8_t *end);
+/* Leads it on to other memory, for its block number `from` there. */
+void jpeg_lane_move(struct jpeg_lane *lane, int16_t *blocks, uint32_t block_count);
+bool jpeg_lane_in_step(const struct jpeg_lane *lane);
+/* Blocks behind the last that were begun: fewer than JPEG_STREAM_BLOCKS_SPARE. */
+uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane);
+/* Symbol by symbol to the end of the last block, not farther. -EBADMSG: a code not in its table, a run beyond a block's end, or beyond the limit. */
+int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag);
 
 struct jpeg_streams {
 	struct jpeg_lane lanes[JPEG_STREAMS];

@@ -1,5 +1,5 @@
 /*
- * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]), ORDER zigzag or natural, N 1 to 4: what jpeg_lanes_c in jpeg_streams.c does, which is what to
+ * int jpeg_lanes_ORDER_N(struct jpeg_lane lanes[N]), ORDER zigzag or natural, or one of them with _checked, N 1 to 4: what jpeg_lanes_c in jpeg_streams.c does, which is what to
  * read first. Everything that lanes carry from symbol to symbol stays in registers: bits, left-aligned (B), place (P) and state (S), with
  * rax, rcx and rdx for the rest. Compilers spill half of it.
  */
@@ -14,6 +14,7 @@
 #define STATE(i)  JPEG_LANE_SIZE * i + JPEG_LANE_STATE(%rsp)
 #define FINISH(i) JPEG_LANE_SIZE * i + JPEG_LANE_FINISH(%rsp)
 #define LIMIT(i)  JPEG_LANE_SIZE * i + JPEG_LANE_LIMIT(%rsp)
+#define PHASE(i)  JPEG_LANE_SIZE * i + JPEG_LANE_PHASE(%rsp)
 /* The frame: lanes, jpeg_values, jpeg_moves, what a call may change, the loads left, lanes as given */
 #define VALUES    (4 * JPEG_LANE_SIZE)
 #define MOVES     (VALUES + JPEG_LANE_VALUES_SIZE)
@@ -94,7 +95,8 @@
 	cmpq	$1, \P
 	movq	%rax, \P
 	jne	0f
-	movq	JPEG_STATE_FOLLOW(\S), \S
+	movq	JPEG_STATE_NEXT(\S), \S
+	movq	JPEG_STATE_ENTER(\S), \S
 	jmp	.Lback_\label
 0:	movq	JPEG_STATE_ENTER(\S), \S
 	jmp	.Lback_\label
@@ -165,13 +167,21 @@
 	movq	\S, STATE(\i)
 .endm
 
-/* At the finish, or beyond the limit? */
+/* At the finish, beyond the limit, or out of step? */
 .macro look i, B, B32, P, P32, P8, S
 	cmpq	FINISH(\i), \P
 	jae	2f
 	movq	NEXT(\i), %rax
 	cmpq	LIMIT(\i), %rax
 	ja	2f
+	.if CHECKED
+	movq	\P, %rax
+	shrq	$7, %rax
+	subl	JPEG_STATE_NUMBER(\S), %eax
+	subl	PHASE(\i), %eax
+	testb	$15, %al
+	jnz	2f
+	.endif
 .endm
 
 /* size: a multiple of 16 */
@@ -229,16 +239,22 @@ jpeg_lanes_\order\()_\lanes:
 	.size	jpeg_lanes_\order\()_\lanes, . - jpeg_lanes_\order\()_\lanes
 .endm
 
+.macro runners order
+	runner	\order, 4
+	runner	\order, 3
+	runner	\order, 2
+	runner	\order, 1
+.endm
+
+	.set	CHECKED, 0
 	.set	NATURAL, 0
-	runner	zigzag, 4
-	runner	zigzag, 3
-	runner	zigzag, 2
-	runner	zigzag, 1
+	runners	zigzag
 	.set	NATURAL, 1
-	runner	natural, 4
-	runner	natural, 3
-	runner	natural, 2
-	runner	natural, 1
+	runners	natural
+	.set	CHECKED, 1
+	runners	natural_checked
+	.set	NATURAL, 0
+	runners	zigzag_checked
 
 /* Calls jpeg_lane_symbol(rdx, eax) from a runner, out of which an error leads. The stack is aligned at the call: six registers, the frame, two addresses. */
 	.type	jpeg_lanes_call, @function

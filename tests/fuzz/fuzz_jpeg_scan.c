@@ -15,7 +15,7 @@
 enum {
 	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
 	INDEX_MAX = 1 << 12,
-	HELD_MAX = 15, /* rows before the end asked for that stay */
+	HELD_MAX = 15,	     /* rows before the end asked for that stay */
 	PLANE_HELD_MAX = 24, /* the same of planes */
 };
 
@@ -110,7 +110,8 @@ static void compare_plane(const struct jpeg_case *this, const char *what, unsign
 		     component, plane->width, plane->height, plane->column, plane->row,
 		     right->width, right->height);
 	for (uint32_t i = rows > PLANE_HELD_MAX ? rows - PLANE_HELD_MAX : 0; i < rows; i++) {
-		const uint8_t *ours = plane->data + (plane->first + i) % plane->ring * plane->stride,
+		const uint8_t *ours = plane->data +
+				      (plane->first + i) % plane->ring * plane->stride,
 			      *theirs = right->samples + (plane->row + i) * right->stride +
 					plane->column;
 
@@ -161,6 +162,29 @@ static void check_indexed(const struct jpeg_case *this, struct jpeg_source sourc
 		     planes);
 }
 
+/* Decoded ahead, side by side with others, all is as it was. */
+static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *source,
+			enum jpeg_verdict verdict, int whole, int part)
+{
+	const struct jpeg_region regions[] = {
+		{*source, this->x, this->y, this->region_width, this->region_height},
+		{*source, 0, 0, this->scaled_width, 1},
+		{*source, this->x, this->y, 1, 1},
+		{*source, 0, 0, this->scaled_width, this->scaled_height},
+		{*source, 0, this->scaled_height - 1, 1, 1},
+	};
+	int r;
+
+	jpeg_baseline_ahead(decoder, regions, 2 + this->size % 4);
+	r = decode_region(this, source, "region, ahead", verdict);
+	if (r != part)
+		FAIL("a region gives %d, ahead %d\n", part, r);
+	r = decode_whole(this, source, "whole, ahead", verdict);
+	if (r != whole)
+		FAIL("the whole image gives %d, ahead %d\n", whole, r);
+	jpeg_baseline_ahead(decoder, NULL, 0);
+}
+
 /* libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have seen. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -181,6 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	whole = decode_whole(&this, &source, "whole", verdict);
 	part = decode_region(&this, &source, "region", verdict);
 	planes = decode_planes(&this, &source, "planes");
+	check_ahead(&this, &source, verdict, whole, part);
 	indexed = jpeg_baseline_index(decoder, &source, &index, &source.index_size);
 	if (this.valid && verdict != JPEG_VERDICT_GOOD)
 		FAIL("a valid case is none to libjpeg-turbo: %s\n", jpeg_reference_complaint());

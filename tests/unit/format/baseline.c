@@ -117,18 +117,39 @@ static void compare(const char *what, const struct picture *picture,
 		}
 }
 
+/* Has it decoded ahead, behind a longer region and before a shorter one. */
+static void decode_ahead(struct jpeg_baseline *own, const struct picture *picture,
+			 const struct packimg_region *region)
+{
+	struct jpeg_source source = source_of(picture);
+	const struct jpeg_region regions[] = {
+		{source, 0, picture->scaled_height - 1, picture->scaled_width, 1},
+		{source, region->x, region->y, region->width, region->height},
+		{source, 0, 0, 1, 1},
+	};
+
+	jpeg_baseline_ahead(own, regions, 3);
+}
+
 void picture_check_own(struct jpeg_baseline *own, const char *what, const struct picture *picture,
 		       const struct packimg_region *region)
 {
-	for (int indexed = 0; indexed <= (picture->index != NULL); indexed++) {
-		const uint8_t *pixels;
-		int r = picture_decode(own, picture, indexed, region->x, region->y, region->width,
-				       region->height, &pixels);
+	enum { PLAIN, AHEAD, INDEXED };
 
+	for (int how = PLAIN; how <= (picture->index ? INDEXED : AHEAD); how++) {
+		const uint8_t *pixels;
+		int r;
+
+		if (how == AHEAD)
+			decode_ahead(own, picture, region);
+		r = picture_decode(own, picture, how == INDEXED, region->x, region->y,
+				   region->width, region->height, &pixels);
 		if (r != 0)
-			fail_msg("%s, %ux%u, indexed %d: error %d", what, picture->width,
-				 picture->height, indexed, r);
+			fail_msg("%s, %ux%u, indexed %d, ahead %d: error %d", what, picture->width,
+				 picture->height, how == INDEXED, how == AHEAD, r);
 		compare(what, picture, region, pixels, 3 * (size_t)region->width);
+		if (how == AHEAD)
+			jpeg_baseline_ahead(own, NULL, 0);
 	}
 }
 

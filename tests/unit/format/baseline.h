@@ -29,7 +29,7 @@ int picture_decode(struct jpeg_baseline *decoder, const struct picture *picture,
 
 /* A region to compare, at the picture's scale: of n = 0 the whole image; then a row, a column, a corner, and anything else. */
 struct packimg_region picture_region(const struct picture *picture, unsigned n, uint64_t *state);
-/* Fails the test where our own decoder's pixels are others, with an index and without. */
+/* Fails the test where our own decoder's pixels are others, with an index and without, also among others that are decoded ahead. */
 void picture_check_own(struct jpeg_baseline *own, const char *what, const struct picture *picture,
 		       const struct packimg_region *region);
 /* The same at full scale, as an application calls it, without an index, whoever decodes then. */
