@@ -572,6 +572,16 @@ static int explain_resize(struct packimg_error *error, int result,
 		       : result;
 }
 
+/* Which part of the canvas shows image, and from where in the stage's grid on. */
+static void canvas_content(struct canvas *canvas, const struct plan_stage *stage,
+			   struct stage_region *region)
+{
+	canvas->content_width = plan_axis_content(&stage->x, &canvas->x, &region->grid_x);
+	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, &region->grid_y);
+	if (canvas->content_width == 0 || canvas->content_height == 0)
+		canvas->x = canvas->y = canvas->content_width = canvas->content_height = 0;
+}
+
 /* Runs stage number index of a plan onto its canvas. */
 static int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
 		     const struct plan *plan, unsigned index, struct canvas *canvas,
@@ -583,10 +593,7 @@ static int stage_run(struct transform_scratch *scratch, const struct packimg_sam
 	struct picture picture;
 	int r;
 
-	canvas->content_width = plan_axis_content(&stage->x, &canvas->x, &region.grid_x);
-	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, &region.grid_y);
-	if (canvas->content_width == 0 || canvas->content_height == 0)
-		canvas->x = canvas->y = canvas->content_width = canvas->content_height = 0;
+	canvas_content(canvas, stage, &region);
 	canvas_begin(canvas, stage);
 	if (canvas->content_width == 0)
 		return 0;
@@ -782,4 +789,44 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 		times->resize += rest - mine->store;
 	}
 	return r;
+}
+
+/* What transform_apply will ask the decoder for; false: nothing. */
+static bool ahead_part(const struct transform *transform, const struct packimg_sample *sample,
+		       uint64_t seed, uint64_t epoch, struct packimg_ahead *ret_part)
+{
+	struct transform_error reason;
+	struct transform_shape shape;
+	struct stage_region region;
+	struct canvas canvas = {0};
+	struct plan plan;
+
+	transform_shape(transform, epoch, &shape);
+	if (check_sample(transform, sample, &shape, NULL) < 0 ||
+	    plan_make(transform, sample->width, sample->height, seed, epoch, sample->index, &plan,
+		      &reason) < 0)
+		return false;
+	const struct plan_stage *stage = &plan.stages[0];
+	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+
+	canvas_content(&canvas, stage, &region);
+	if (canvas.content_width == 0)
+		return false;
+	stage_reach(stage, &canvas, stage->chroma_fast && !copies, &region);
+	ret_part->sample = sample;
+	ret_part->region = stage_wanted(stage, &region, &ret_part->size_hint_width,
+					&ret_part->size_hint_height);
+	return true;
+}
+
+void transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
+		     const struct packimg_sample *samples, uint32_t count, uint64_t seed,
+		     uint64_t epoch)
+{
+	struct packimg_ahead parts[PACKIMG_AHEAD_MAX];
+	uint32_t taken = 0;
+
+	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++)
+		taken += ahead_part(transform, &samples[i], seed, epoch, &parts[taken]);
+	packimg_decode_ahead(scratch->decoder, parts, taken);
 }

@@ -123,3 +123,10 @@ void transform_scratch_free(struct transform_scratch *scratch);
 int transform_apply(const struct transform *transform, struct transform_scratch *scratch,
 		    const struct packimg_sample *sample, uint64_t seed, uint64_t epoch, void *output,
 		    struct transform_times *times, struct packimg_error *error);
+
+/*
+ * Says which samples transform_apply will be called with next, at most PACKIMG_AHEAD_MAX (packimg_decode_ahead): outputs and errors stay the same. Takes back
+ * what was said before.
+ */
+void transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
+		     const struct packimg_sample *samples, uint32_t count, uint64_t seed, uint64_t epoch);

@@ -15,6 +15,8 @@ enum {
 	 * alternate finely and a batch's tail is short. */
 	CLAIM_NS = 100 * 1000,
 	CLAIM_UNITS_MAX = 256,
+	/* And no longer than this where samples are decoded together, and no other feed waits. */
+	CLAIM_TOGETHER_NS = 4 * 1000 * 1000,
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -219,10 +221,14 @@ static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
 	return begun;
 }
 
-static uint32_t claim_size(const struct batcher *batcher)
+static uint32_t claim_size(const struct batcher *batcher, const struct batcher_worker *worker)
 {
 	uint64_t cost_ns = atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed);
 	uint64_t units = cost_ns == 0 ? 1 : CLAIM_NS / cost_ns;
+	if (units < SAMPLE_AHEAD && cost_ns != 0 && worker->alone &&
+	    atomic_load_explicit(&batcher->together, memory_order_relaxed))
+		units = CLAIM_TOGETHER_NS / cost_ns < SAMPLE_AHEAD ? CLAIM_TOGETHER_NS / cost_ns
+								   : SAMPLE_AHEAD;
 	uint64_t share = batcher->unit_span / batcher->options.workers;
 	if (units > share)
 		units = share;
@@ -387,6 +393,19 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		fail_batch(work, error.text);
 }
 
+/* The next units of a claim, as many as can be decoded together. Claims are as large as that where it has paid before. */
+static void look_ahead(struct batcher *batcher, struct batcher_worker *worker,
+		       struct batcher_work *work, uint64_t unit, uint32_t left,
+		       struct sample_times *times)
+{
+	uint32_t count = left < SAMPLE_AHEAD ? left : SAMPLE_AHEAD;
+	uint32_t taken = sample_ahead(batcher, worker, work, unit, count, times);
+	bool together = taken > 1 || taken == count;
+
+	if (together != atomic_load_explicit(&batcher->together, memory_order_relaxed))
+		atomic_store_explicit(&batcher->together, together, memory_order_relaxed);
+}
+
 bool batcher_runnable(const struct batcher *batcher)
 {
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
@@ -400,7 +419,7 @@ bool batcher_runnable(const struct batcher *batcher)
 
 uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun)
 {
-	uint32_t size = claim_size(batcher);
+	uint32_t size = claim_size(batcher, worker);
 	uint64_t first, begun = 0;
 	uint32_t units = claim(batcher, size, &first);
 	while (units == 0) {
@@ -419,6 +438,11 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* never published: `done` stays short */
+		if ((i - from) % SAMPLE_AHEAD == 0)
+			look_ahead(batcher, worker, work, first - from + i,
+				   from + units < work->part.count ? from + units - i
+								   : work->part.count - i,
+				   &times);
 		make(batcher, worker, work, first - from + i, &times);
 	}
 	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))

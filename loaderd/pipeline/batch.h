@@ -66,6 +66,9 @@ struct batcher_worker {
 	unsigned index;
 	struct transform_scratch *scratch;
 	struct watch watch;
+	bool alone;            /* there is no other feed that waits for its share */
+	bool ahead;            /* samples have been decoded ahead (sample.h), */
+	uint64_t ahead_faults; /* when the dataset's guard had met so many faults */
 };
 
 /* One batch in the making. Written by the one who begins it, then read by all; the words below are shared. */
@@ -99,6 +102,7 @@ struct batcher {
 	_Atomic bool ended;      /* nothing more to begin */
 	_Atomic bool stopped;    /* the client has gone: drop everything */
 	_Atomic uint64_t cost_ns; /* CPU time per sample, moving average */
+	_Atomic bool together; /* samples are worth claiming SAMPLE_AHEAD at once (sample.h) */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns; /* CPU time taken, the pool's measure of fairness */
 
 	_Alignas(BATCHER_CACHE_LINE) pthread_mutex_t mutex;

@@ -77,14 +77,16 @@ static void announce(struct worker *worker, uint64_t generation)
 		notify(worker->pool);
 }
 
-/* The runnable batcher with the least CPU time; NULL when none is runnable. */
-static struct batcher *pick(struct pool *pool)
+/* The runnable batcher with the least CPU time; NULL when none is runnable. ret_alone: is there no other, runnable or not? */
+static struct batcher *pick(struct pool *pool, bool *ret_alone)
 {
 	struct batcher *best = NULL;
 	uint64_t best_ns = UINT64_MAX;
+	uint32_t count = 0;
 	uint32_t places = atomic_load_explicit(&pool->place_count, memory_order_acquire);
 	for (uint32_t i = 0; i < places; i++) {
 		struct batcher *batcher = atomic_load(&pool->table[i]);
+		count += batcher != NULL;
 		if (batcher == NULL || !batcher_runnable(batcher))
 			continue;
 		uint64_t ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
@@ -96,6 +98,7 @@ static struct batcher *pick(struct pool *pool)
 	/* Several workers may set it at once and step back a little; it is the starting line of newcomers, not more. */
 	if (best != NULL && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
 		atomic_store_explicit(&pool->virtual_ns, best_ns, memory_order_relaxed);
+	*ret_alone = count == 1;
 	return best;
 }
 
@@ -112,11 +115,12 @@ static void rest(struct worker *worker, uint32_t word)
 
 static void sleep_until_work(struct worker *worker)
 {
+	bool alone;
 	struct pool *pool = worker->pool;
 	uint32_t word = atomic_load(&pool->wake_word);
 	atomic_fetch_add(&pool->sleepers, 1);
 	/* Looked at after announcing the wish to sleep: who makes work later changes the word, and sees the sleeper. */
-	if (pick(pool) == NULL && !atomic_load(&pool->stopping)) {
+	if (pick(pool, &alone) == NULL && !atomic_load(&pool->stopping)) {
 		announce(worker, OFFLINE);
 		rest(worker, word);
 	}
@@ -132,7 +136,7 @@ static void *worker_main(void *argument)
 	futex_wake(&pool->ready, 1);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
 		announce(worker, atomic_load(&pool->generation));
-		struct batcher *batcher = pick(pool);
+		struct batcher *batcher = pick(pool, &worker->tools.alone);
 		if (batcher == NULL) {
 			sleep_until_work(worker);
 			continue;

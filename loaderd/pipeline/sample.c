@@ -78,6 +78,14 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 	return 0;
 }
 
+/* What sample_ahead said no longer holds. */
+static void forget_ahead(struct batcher_worker *worker)
+{
+	if (worker->ahead)
+		transform_ahead(NULL, worker->scratch, NULL, 0, 0, 0);
+	worker->ahead = false;
+}
+
 static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		       struct batcher_work *work, uint32_t i, uint64_t index,
 		       const struct packimg_sample *read, struct sample_times *times,
@@ -86,6 +94,11 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 	struct dataset *dataset = batcher->options.dataset;
 	for (;;) {
 		uint64_t faults = atomic_load(&dataset->guard.faults);
+		/* What was decoded ahead may have been zeroes in place of a page. */
+		if (worker->ahead && worker->ahead_faults != faults) {
+			atomic_store(&dataset->suspect, true);
+			forget_ahead(worker);
+		}
 		error->text[0] = '\0';
 		guard_enter(&dataset->guard);
 		int r = make_guarded(batcher, worker, work, i, index, read, times, error);
@@ -102,6 +115,40 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		/* Another worker met a fault meanwhile, perhaps on a page of this very sample. Faults are as many as pages at most. */
 		atomic_store(&dataset->suspect, true);
 	}
+}
+
+uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint64_t unit, uint32_t count,
+		      struct sample_times *times)
+{
+	struct packimg_sample samples[SAMPLE_AHEAD];
+	struct dataset *dataset = batcher->options.dataset;
+	uint64_t start = ticks_now();
+	struct packimg_error error;
+	uint32_t taken = 0;
+
+	forget_ahead(worker);
+	/* Bytes that are read into buffers come when it is their turn. */
+	if (io_mode_of(batcher->io) != IO_MMAP)
+		return 0;
+	worker->ahead_faults = atomic_load(&dataset->guard.faults);
+	guard_enter(&dataset->guard);
+	for (uint32_t i = 0; i < count && taken < SAMPLE_AHEAD; i++) {
+		uint64_t index = order_sample(&work->order,
+					      work->part.first + unit % batcher->unit_span + i);
+
+		taken += dataset_sample(dataset, index, false, &samples[taken], &error) == 0 &&
+			 samples[taken].codec == PACKIMG_CODEC_JPEG &&
+			 !packimg_sample_indexed(&samples[taken]);
+	}
+	worker->ahead = taken > 1;
+	if (worker->ahead)
+		transform_ahead(batcher->options.transform, worker->scratch, samples, taken,
+				batcher->options.order.seed, work->epoch);
+	if (guard_leave())
+		atomic_store(&dataset->suspect, true);
+	times->stages.decode += ticks_since(start);
+	return taken;
 }
 
 int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,

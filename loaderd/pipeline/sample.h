@@ -16,6 +16,15 @@ struct sample_times {
 	struct transform_times stages;
 };
 
+/* Samples that are worth claiming together, where there are JPEGs without an index. */
+enum { SAMPLE_AHEAD = PACKIMG_AHEAD_MAX };
+
+/*
+ * Says that the samples of units [unit, unit + count), all of this claim and at most SAMPLE_AHEAD, come next: JPEGs without an index are then decoded side by side. What comes of each,
+ * and what is said of a damaged one, does not change. Returns how many such JPEGs there were.
+ */
+uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
+		      uint64_t unit, uint32_t count, struct sample_times *times);
 /*
  * The sample of a unit that this worker has claimed, which is number `index`, at its place in the batch. Negative errno with a sentence in error; the place's
  * bytes are then undefined. -ECANCELED: the feed is being stopped. -EINVAL: no fault of the sample, the pipeline does not fit it.

@@ -90,6 +90,21 @@ class Loaderbench(unittest.TestCase):
         other = loaderbench("--hash", "9", "--batch", "32", "--seed", "2", self.jpeg, "random_resized_crop(32) hflip")
         self.assertNotEqual(other.stdout.split()[0], value)
 
+    def test_hash_without_index(self):
+        path = os.path.join(self.folder.name, "no-index.pimg")
+        subprocess.run(
+            [os.environ["PACKIMG"], "convert", os.path.join(self.images, "train"), "-o", path, "--quiet", "--no-index"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        for pipeline in ("random_resized_crop(32) hflip", "resize(40, chroma=fast) center_crop(32)"):
+            with self.subTest(pipeline=pipeline):
+                done = loaderbench(
+                    "--hash", "7", "--batch", "64", "--threads", "1,2", "--isa", "c,avx2,avx512", self.jpeg, path, pipeline
+                )
+                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                self.assertEqual(len({line.split()[0] for line in done.stdout.splitlines()[:12]}), 1, done.stdout)
+
     def test_refusals(self):
         for status, words, arguments in (
             (2, "which data set", []),

@@ -110,3 +110,11 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 	*ret_ready = end;
 	return 0;
 }
+
+void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_ahead *parts,
+			  uint32_t count)
+{
+	fake_decoder.ahead_count = count;
+	if (count > 0)
+		fake_decoder.ahead = parts[count - 1];
+}

@@ -15,6 +15,9 @@ struct fake_decoder {
 	uint32_t hint_width, hint_height;
 	unsigned calls;
 	bool halved;
+	/* What packimg_decode_ahead() was last told: how many, and the last of them. */
+	uint32_t ahead_count;
+	struct packimg_ahead ahead;
 	int fail; /* returned instead, when negative */
 };
 

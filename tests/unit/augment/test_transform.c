@@ -16,7 +16,10 @@
 
 #include <cmocka.h>
 
-enum { CANARY = 64 /* bytes, and a line */ };
+enum {
+	CANARY = 64,	/* bytes, and a line */
+	EXTRA_MAX = 24, /* pixels that planes may need beyond */
+};
 
 static struct random_stream rng;
 static struct transform_scratch *scratches[AUGMENT_ISA_COUNT];
@@ -74,6 +77,22 @@ static uint8_t *random_pixels(uint32_t width, uint32_t height)
 	return pixels;
 }
 
+/* What was said ahead is what was asked for since, in so many calls, or, where planes were thought of, a little more. */
+static void expect_ahead(unsigned calls)
+{
+	const struct packimg_region *said = &fake_decoder.ahead.region,
+				    *asked = &fake_decoder.region;
+
+	assert_int_equal(fake_decoder.ahead_count, calls);
+	if (calls == 0)
+		return;
+	assert_int_equal(fake_decoder.ahead.size_hint_width == 0, fake_decoder.hint_width == 0);
+	assert_in_range(asked->x - said->x, 0, EXTRA_MAX);
+	assert_in_range(asked->y - said->y, 0, EXTRA_MAX);
+	assert_in_range(said->x + said->width - asked->x - asked->width, 0, EXTRA_MAX);
+	assert_in_range(said->y + said->height - asked->y - asked->height, 0, EXTRA_MAX);
+}
+
 /* Applies with one set and gives the sample, between canaries that were checked. */
 static uint8_t *apply(const struct transform *transform, int isa,
 		      const struct packimg_sample *sample, uint64_t seed, uint64_t epoch)
@@ -88,11 +107,14 @@ static uint8_t *apply(const struct transform *transform, int isa,
 
 	assert_non_null(block);
 	memset(block, 0xc3, size);
+	transform_ahead(transform, scratches[isa], sample, 1, seed, epoch);
+	unsigned calls = fake_decoder.calls;
 	int r = transform_apply(transform, scratches[isa], sample, seed, epoch, output, &times,
 				&error);
 
 	if (r < 0)
 		fail_msg("transform_apply: %d, %s", r, error.text);
+	expect_ahead(fake_decoder.calls - calls);
 	for (uint8_t *byte = block; byte < block + size; byte++)
 		if ((byte < output || byte >= output + shape.sample_size) && *byte != 0xc3)
 			fail_msg("transform_apply wrote outside the sample");
