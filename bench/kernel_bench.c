@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS       5
-#define ROUND_BYTES  (4ull << 30) /* that a round moves, roughly */
-#define REPEATS_MIN  8
-#define REPEATS_MAX  200
+#define ROUNDS	      5
+#define ROUND_BYTES   (4ull << 30) /* that a round moves, roughly */
+#define REPEATS_MIN   8
+#define REPEATS_MAX   200
 #define ARENA_LARGEST (12ull << 30)
-#define COPY_BYTES   (1ull << 30)
-#define NOISE_BYTES  (16ull << 20)
+#define COPY_BYTES    (1ull << 30)
+#define NOISE_BYTES   (16ull << 20)
 
 struct options {
 	enum cuda_element element;
@@ -36,7 +36,8 @@ static void check(int result, const char *what)
 {
 	if (result >= 0)
 		return;
-	fprintf(stderr, "kernel_bench: %s: %s\n", what, *gpu_error() ? gpu_error() : strerror(-result));
+	fprintf(stderr, "kernel_bench: %s: %s\n", what,
+		*gpu_error() ? gpu_error() : strerror(-result));
 	exit(2);
 }
 
@@ -88,12 +89,17 @@ static void make_fixed(struct kernel_bench *bench)
 {
 	int32_t labels[KERNEL_SAMPLES];
 	struct device_params_state state = {.loss_scale = 65536};
-	struct update_decision decision = {.gradient_scale = 1, .correction1 = 1, .correction2 = 1, .made = 1};
+	struct update_decision decision = {
+		.gradient_scale = 1, .correction1 = 1, .correction2 = 1, .made = 1};
 	struct step_arguments step = {
 		.count = KERNEL_SAMPLES,
 		.channels = 3,
 		.element = DEVICE_ELEMENT_U8,
-		.hyper = {.momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .ema_decay = 0.999f},
+		.hyper = {.momentum = 0.9f,
+			  .beta1 = 0.9f,
+			  .beta2 = 0.999f,
+			  .epsilon = 1e-8f,
+			  .ema_decay = 0.999f},
 	};
 	uint64_t image_bytes = (uint64_t)KERNEL_SAMPLES * 224 * 224 * 3;
 	gpu_stream stream = bench->device.stream;
@@ -114,9 +120,12 @@ static void make_fixed(struct kernel_bench *bench)
 }
 
 /* Numbers of every size up to 1, as activations are; the arena is full of them. */
-static struct arena make_arena(const struct gpu_properties *properties, enum cuda_element element, gpu_stream stream)
+static struct arena make_arena(const struct gpu_properties *properties, enum cuda_element element,
+			       gpu_stream stream)
 {
-	struct arena arena = {.bytes = properties->memory_free / 2 < ARENA_LARGEST ? properties->memory_free / 2 : ARENA_LARGEST};
+	struct arena arena = {.bytes = properties->memory_free / 2 < ARENA_LARGEST
+					       ? properties->memory_free / 2
+					       : ARENA_LARGEST};
 	uint16_t *noise = malloc(NOISE_BYTES);
 	uint64_t state = 1;
 
@@ -142,7 +151,7 @@ static struct arena make_arena(const struct gpu_properties *properties, enum cud
 struct work {
 	gpu_graph graph;
 	uint32_t repeats;
-	uint64_t moved;   /* bytes of one repetition */
+	uint64_t moved;	   /* bytes of one repetition */
 	double us[ROUNDS]; /* of one repetition */
 };
 
@@ -150,11 +159,14 @@ static uint32_t repeats_for(uint64_t moved)
 {
 	uint64_t repeats = ROUND_BYTES / moved;
 
-	return (uint32_t)(repeats < REPEATS_MIN ? REPEATS_MIN : repeats > REPEATS_MAX ? REPEATS_MAX : repeats);
+	return (uint32_t)(repeats < REPEATS_MIN	  ? REPEATS_MIN
+			  : repeats > REPEATS_MAX ? REPEATS_MAX
+						  : repeats);
 }
 
 /* false: the arena is too small for one slice. */
-static bool capture_case(const struct kernel_bench *bench, const struct kernel_case *k, const struct arena *arena, struct work *work)
+static bool capture_case(const struct kernel_bench *bench, const struct kernel_case *k,
+			 const struct arena *arena, struct work *work)
 {
 	gpu_stream stream = bench->device.stream;
 	struct slice slice = {.at = arena->memory};
@@ -180,7 +192,8 @@ static bool capture_case(const struct kernel_bench *bench, const struct kernel_c
 	return true;
 }
 
-static void capture_copy(const struct kernel_bench *bench, const struct arena *arena, struct work *work)
+static void capture_copy(const struct kernel_bench *bench, const struct arena *arena,
+			 struct work *work)
 {
 	uint64_t bytes = arena->bytes / 2 < COPY_BYTES ? arena->bytes / 2 : COPY_BYTES;
 
@@ -188,7 +201,9 @@ static void capture_copy(const struct kernel_bench *bench, const struct arena *a
 	work->repeats = repeats_for(work->moved);
 	check(gpu_capture_begin(bench->device.stream), "copy");
 	for (uint32_t i = 0; i < work->repeats; i++)
-		check(gpu_copy(arena->memory + (i % 2 ? 0 : bytes), arena->memory + (i % 2 ? bytes : 0), bytes, bench->device.stream), "copy");
+		check(gpu_copy(arena->memory + (i % 2 ? 0 : bytes),
+			       arena->memory + (i % 2 ? bytes : 0), bytes, bench->device.stream),
+		      "copy");
 	check(gpu_capture_end(bench->device.stream, &work->graph), "copy");
 }
 
@@ -231,28 +246,33 @@ struct report {
 	bool json;
 };
 
-static void add_row(struct report *report, const struct kernel_case *k, struct work *work, struct work *copy)
+static void add_row(struct report *report, const struct kernel_case *k, struct work *work,
+		    struct work *copy)
 {
 	double us = median(work->us), copied = rate(copy, median(copy->us));
 
 	report->copies[report->copy_count++] = copied;
-	json_array_append_new(report->rows, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:f}", "kernel", k->kernel, "case", k->name,
-						      "us", us, "us_least", work->us[0], "us_most", work->us[ROUNDS - 1], "gb_per_s",
-						      rate(work, us), "bytes", (json_int_t)work->moved, "copy_gb_per_s", copied));
+	json_array_append_new(report->rows,
+			      json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:I, s:f}", "kernel",
+					k->kernel, "case", k->name, "us", us, "us_least",
+					work->us[0], "us_most", work->us[ROUNDS - 1], "gb_per_s",
+					rate(work, us), "bytes", (json_int_t)work->moved,
+					"copy_gb_per_s", copied));
 	if (!report->json)
-		printf("%-30s %-30s %9.1f us %8.0f GB/s %5.1f %% of copy\n", k->kernel, k->name, us, rate(work, us),
-		       100 * rate(work, us) / copied);
+		printf("%-30s %-30s %9.1f us %8.0f GB/s %5.1f %% of copy\n", k->kernel, k->name, us,
+		       rate(work, us), 100 * rate(work, us) / copied);
 }
 
-static void measure(const struct kernel_bench *bench, const struct kernel_case *k, const struct arena *arena, struct work *copy,
-		    struct report *report)
+static void measure(const struct kernel_bench *bench, const struct kernel_case *k,
+		    const struct arena *arena, struct work *copy, struct report *report)
 {
 	gpu_stream stream = bench->device.stream;
 	gpu_event from, to;
 	struct work work = {0};
 
 	if (!capture_case(bench, k, arena, &work)) {
-		fprintf(stderr, "kernel_bench: left out for want of memory: %s, %s\n", k->kernel, k->name);
+		fprintf(stderr, "kernel_bench: left out for want of memory: %s, %s\n", k->kernel,
+			k->name);
 		return;
 	}
 	check(gpu_event_new(true, &from), "event");
@@ -268,7 +288,8 @@ static void measure(const struct kernel_bench *bench, const struct kernel_case *
 	gpu_graph_free(work.graph);
 }
 
-static void print_json(const struct report *report, const struct gpu_properties *properties, enum cuda_element element)
+static void print_json(const struct report *report, const struct gpu_properties *properties,
+		       enum cuda_element element)
 {
 	static const char *const elements[] = {"f32", "f16", "bf16"};
 	double sum = 0;
@@ -276,8 +297,9 @@ static void print_json(const struct report *report, const struct gpu_properties 
 
 	for (unsigned i = 0; i < report->copy_count; i++)
 		sum += report->copies[i];
-	all = json_pack("{s:s, s:s, s:i, s:f, s:O}", "device", properties->name, "element", elements[element], "rounds", ROUNDS,
-			"copy_gb_per_s", report->copy_count ? sum / report->copy_count : 0, "rows", report->rows);
+	all = json_pack("{s:s, s:s, s:i, s:f, s:O}", "device", properties->name, "element",
+			elements[element], "rounds", ROUNDS, "copy_gb_per_s",
+			report->copy_count ? sum / report->copy_count : 0, "rows", report->rows);
 	if (!all || json_dumpf(all, stdout, JSON_INDENT(1)) < 0)
 		check(-EIO, "writing JSON");
 	putchar('\n');
@@ -322,7 +344,11 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	}
 }
 
-static const struct argp argp = {argp_options, parse, NULL, "Measures the CUDA backend's own kernels against a copy on the device.", NULL, NULL, NULL};
+static const struct argp argp = {
+	argp_options, parse,
+	NULL,	      "Measures the CUDA backend's own kernels against a copy on the device.",
+	NULL,	      NULL,
+	NULL};
 
 int main(int argc, char **argv)
 {

@@ -47,14 +47,16 @@ static float *vector(const struct kernel_case *k, struct slice *slice)
 	return reads(slice, k->c * sizeof(float));
 }
 
-static float *partial(const struct kernel_bench *bench, uint64_t rows, uint32_t channels, struct slice *slice)
+static float *partial(const struct kernel_bench *bench, uint64_t rows, uint32_t channels,
+		      struct slice *slice)
 {
 	return take(slice, columns_workspace(bench->device.multiprocessors, rows, channels));
 }
 
 /* ---- norm ---- */
 
-static int statistics(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int statistics(const struct kernel_bench *bench, const struct kernel_case *k,
+		      struct slice *slice)
 {
 	struct norm_statistics a = {
 		.x = reads(slice, tensor_bytes(bench, k)),
@@ -69,7 +71,8 @@ static int statistics(const struct kernel_bench *bench, const struct kernel_case
 	return norm_statistics(&bench->device, &a);
 }
 
-static int finalize(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int finalize(const struct kernel_bench *bench, const struct kernel_case *k,
+		    struct slice *slice)
 {
 	struct norm_finalize a = {
 		.sum = vector(k, slice),
@@ -94,7 +97,8 @@ static int finalize(const struct kernel_bench *bench, const struct kernel_case *
 	return norm_finalize(&bench->device, &a);
 }
 
-static struct norm_apply apply_arguments(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static struct norm_apply apply_arguments(const struct kernel_bench *bench,
+					 const struct kernel_case *k, struct slice *slice)
 {
 	return (struct norm_apply){
 		.x = reads(slice, tensor_bytes(bench, k)),
@@ -115,7 +119,8 @@ static int apply(const struct kernel_bench *bench, const struct kernel_case *k, 
 	return norm_apply(&bench->device, &a);
 }
 
-static int apply_gelu(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int apply_gelu(const struct kernel_bench *bench, const struct kernel_case *k,
+		      struct slice *slice)
 {
 	struct norm_apply a = apply_arguments(bench, k, slice);
 
@@ -123,7 +128,8 @@ static int apply_gelu(const struct kernel_bench *bench, const struct kernel_case
 	return norm_apply(&bench->device, &a);
 }
 
-static int apply_residual(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int apply_residual(const struct kernel_bench *bench, const struct kernel_case *k,
+			  struct slice *slice)
 {
 	struct norm_apply a = apply_arguments(bench, k, slice);
 
@@ -131,7 +137,8 @@ static int apply_residual(const struct kernel_bench *bench, const struct kernel_
 	return norm_apply(&bench->device, &a);
 }
 
-static int apply_dual(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int apply_dual(const struct kernel_bench *bench, const struct kernel_case *k,
+		      struct slice *slice)
 {
 	struct norm_apply a = apply_arguments(bench, k, slice);
 
@@ -141,7 +148,8 @@ static int apply_dual(const struct kernel_bench *bench, const struct kernel_case
 	return norm_apply(&bench->device, &a);
 }
 
-static struct norm_backward backward_arguments(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static struct norm_backward backward_arguments(const struct kernel_bench *bench,
+					       const struct kernel_case *k, struct slice *slice)
 {
 	return (struct norm_backward){
 		.dy = reads(slice, tensor_bytes(bench, k)),
@@ -158,7 +166,8 @@ static struct norm_backward backward_arguments(const struct kernel_bench *bench,
 	};
 }
 
-static int backward_sums(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int backward_sums(const struct kernel_bench *bench, const struct kernel_case *k,
+			 struct slice *slice)
 {
 	struct norm_backward a = backward_arguments(bench, k, slice);
 
@@ -167,7 +176,8 @@ static int backward_sums(const struct kernel_bench *bench, const struct kernel_c
 	return norm_backward(&bench->device, &a);
 }
 
-static int backward_block(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int backward_block(const struct kernel_bench *bench, const struct kernel_case *k,
+			  struct slice *slice)
 {
 	struct norm_backward a = backward_arguments(bench, k, slice);
 
@@ -177,7 +187,8 @@ static int backward_block(const struct kernel_bench *bench, const struct kernel_
 	return norm_backward(&bench->device, &a);
 }
 
-static int bias_gradient(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int bias_gradient(const struct kernel_bench *bench, const struct kernel_case *k,
+			 struct slice *slice)
 {
 	struct norm_backward a = {
 		.dy = reads(slice, tensor_bytes(bench, k)),
@@ -191,7 +202,8 @@ static int bias_gradient(const struct kernel_bench *bench, const struct kernel_c
 	return norm_backward(&bench->device, &a);
 }
 
-static int backward_finalize(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int backward_finalize(const struct kernel_bench *bench, const struct kernel_case *k,
+			     struct slice *slice)
 {
 	struct norm_backward_finalize a = {
 		.sum = vector(k, slice),
@@ -211,7 +223,8 @@ static int backward_finalize(const struct kernel_bench *bench, const struct kern
 	return norm_backward_finalize(&bench->device, &a);
 }
 
-static struct norm_backward_apply backward_apply_arguments(const struct kernel_bench *bench, const struct kernel_case *k,
+static struct norm_backward_apply backward_apply_arguments(const struct kernel_bench *bench,
+							   const struct kernel_case *k,
 							   struct slice *slice)
 {
 	return (struct norm_backward_apply){
@@ -227,14 +240,16 @@ static struct norm_backward_apply backward_apply_arguments(const struct kernel_b
 	};
 }
 
-static int backward_apply(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int backward_apply(const struct kernel_bench *bench, const struct kernel_case *k,
+			  struct slice *slice)
 {
 	struct norm_backward_apply a = backward_apply_arguments(bench, k, slice);
 
 	return norm_backward_apply(&bench->device, &a);
 }
 
-static int backward_apply_relu(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int backward_apply_relu(const struct kernel_bench *bench, const struct kernel_case *k,
+			       struct slice *slice)
 {
 	struct norm_backward_apply a = backward_apply_arguments(bench, k, slice);
 
@@ -248,7 +263,8 @@ static int backward_apply_relu(const struct kernel_bench *bench, const struct ke
 
 static struct pool_shape stem_pool(const struct kernel_bench *bench, const struct kernel_case *k)
 {
-	return (struct pool_shape){KERNEL_SAMPLES, k->h, k->w, k->c, (k->h - 1) / 2 + 1, (k->w - 1) / 2 + 1, 3, 2, 1, bench->element};
+	return (struct pool_shape){KERNEL_SAMPLES,     k->h, k->w, k->c, (k->h - 1) / 2 + 1,
+				   (k->w - 1) / 2 + 1, 3,    2,	   1,	 bench->element};
 }
 
 static uint64_t pooled_elements(const struct pool_shape *shape)
@@ -261,7 +277,8 @@ static uint64_t pooled_bytes(const struct pool_shape *shape)
 	return pooled_elements(shape) * cuda_element_size(shape->element);
 }
 
-static int max_pool(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int max_pool(const struct kernel_bench *bench, const struct kernel_case *k,
+		    struct slice *slice)
 {
 	struct pool_max a = {.activation = DEVICE_RELU, .shape = stem_pool(bench, k)};
 
@@ -273,7 +290,8 @@ static int max_pool(const struct kernel_bench *bench, const struct kernel_case *
 	return pool_max(&bench->device, &a);
 }
 
-static int max_pool_backward(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int max_pool_backward(const struct kernel_bench *bench, const struct kernel_case *k,
+			     struct slice *slice)
 {
 	struct pool_max_backward a = {.shape = stem_pool(bench, k)};
 
@@ -283,7 +301,8 @@ static int max_pool_backward(const struct kernel_bench *bench, const struct kern
 	return pool_max_backward(&bench->device, &a);
 }
 
-static int max_pool_norm_reduce(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int max_pool_norm_reduce(const struct kernel_bench *bench, const struct kernel_case *k,
+				struct slice *slice)
 {
 	struct pool_max_norm_reduce a = {.activation = DEVICE_RELU, .shape = stem_pool(bench, k)};
 
@@ -300,7 +319,8 @@ static int max_pool_norm_reduce(const struct kernel_bench *bench, const struct k
 	return pool_max_norm_reduce(&bench->device, &a);
 }
 
-static int max_pool_norm_apply(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int max_pool_norm_apply(const struct kernel_bench *bench, const struct kernel_case *k,
+			       struct slice *slice)
 {
 	struct pool_max_norm_apply a = {.activation = DEVICE_RELU, .shape = stem_pool(bench, k)};
 
@@ -316,7 +336,8 @@ static int max_pool_norm_apply(const struct kernel_bench *bench, const struct ke
 	return pool_max_norm_apply(&bench->device, &a);
 }
 
-static int average(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int average(const struct kernel_bench *bench, const struct kernel_case *k,
+		   struct slice *slice)
 {
 	struct pool_average a = {.shape = stem_pool(bench, k)};
 
@@ -325,7 +346,8 @@ static int average(const struct kernel_bench *bench, const struct kernel_case *k
 	return pool_average(&bench->device, &a);
 }
 
-static int average_backward(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int average_backward(const struct kernel_bench *bench, const struct kernel_case *k,
+			    struct slice *slice)
 {
 	struct pool_average a = {.shape = stem_pool(bench, k)};
 
@@ -334,11 +356,13 @@ static int average_backward(const struct kernel_bench *bench, const struct kerne
 	return pool_average_backward(&bench->device, &a);
 }
 
-static struct pool_global global_arguments(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static struct pool_global global_arguments(const struct kernel_bench *bench,
+					   const struct kernel_case *k, struct slice *slice)
 {
 	return (struct pool_global){
 		.from = reads(slice, tensor_bytes(bench, k)),
-		.to = writes(slice, (uint64_t)KERNEL_SAMPLES * k->c * cuda_element_size(bench->element)),
+		.to = writes(slice,
+			     (uint64_t)KERNEL_SAMPLES * k->c * cuda_element_size(bench->element)),
 		.n = KERNEL_SAMPLES,
 		.positions = k->h * k->w,
 		.channels = k->c,
@@ -346,14 +370,16 @@ static struct pool_global global_arguments(const struct kernel_bench *bench, con
 	};
 }
 
-static int global_average(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int global_average(const struct kernel_bench *bench, const struct kernel_case *k,
+			  struct slice *slice)
 {
 	struct pool_global a = global_arguments(bench, k, slice);
 
 	return pool_global_average(&bench->device, &a);
 }
 
-static int global_max(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int global_max(const struct kernel_bench *bench, const struct kernel_case *k,
+		      struct slice *slice)
 {
 	struct pool_global a = global_arguments(bench, k, slice);
 
@@ -361,7 +387,8 @@ static int global_max(const struct kernel_bench *bench, const struct kernel_case
 	return pool_global_max(&bench->device, &a);
 }
 
-static int global_average_backward(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int global_average_backward(const struct kernel_bench *bench, const struct kernel_case *k,
+				   struct slice *slice)
 {
 	struct pool_global a = global_arguments(bench, k, slice);
 	const void *x = a.from;
@@ -440,7 +467,8 @@ static int check(const struct kernel_bench *bench, const struct kernel_case *k, 
 }
 
 /* A weight's gradient: c x 9 h elements. */
-static struct elementwise_copy copy_arguments(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static struct elementwise_copy copy_arguments(const struct kernel_bench *bench,
+					      const struct kernel_case *k, struct slice *slice)
 {
 	uint32_t count = k->h * 9 * k->c;
 
@@ -455,14 +483,16 @@ static struct elementwise_copy copy_arguments(const struct kernel_bench *bench, 
 	};
 }
 
-static int weight_gradient(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int weight_gradient(const struct kernel_bench *bench, const struct kernel_case *k,
+			   struct slice *slice)
 {
 	struct elementwise_copy a = copy_arguments(bench, k, slice);
 
 	return elementwise_copy(&bench->device, &a);
 }
 
-static int weight_gradient_add(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int weight_gradient_add(const struct kernel_bench *bench, const struct kernel_case *k,
+			       struct slice *slice)
 {
 	struct elementwise_copy a = copy_arguments(bench, k, slice);
 
@@ -513,18 +543,21 @@ static struct update update_arguments(const struct kernel_bench *bench, struct s
 	};
 }
 
-static int decide(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int decide(const struct kernel_bench *bench, const struct kernel_case *k,
+		  struct slice *slice)
 {
 	struct update a = update_arguments(bench, slice);
 
 	return update_decide(&bench->device, &a);
 }
 
-static int update_sgd(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int update_sgd(const struct kernel_bench *bench, const struct kernel_case *k,
+		      struct slice *slice)
 {
 	struct update a = update_arguments(bench, slice);
 
-	a.optimizer = (struct device_optimizer_spec){.kind = DEVICE_SGD, .nesterov = true, .ema = true};
+	a.optimizer =
+		(struct device_optimizer_spec){.kind = DEVICE_SGD, .nesterov = true, .ema = true};
 	a.value = updates(slice, SLOT_BYTES);
 	a.moment1 = updates(slice, SLOT_BYTES);
 	a.ema = updates(slice, SLOT_BYTES);
@@ -532,7 +565,8 @@ static int update_sgd(const struct kernel_bench *bench, const struct kernel_case
 	return update_apply(&bench->device, &a);
 }
 
-static int update_adamw(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice)
+static int update_adamw(const struct kernel_bench *bench, const struct kernel_case *k,
+			struct slice *slice)
 {
 	struct update a = update_arguments(bench, slice);
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define GUARD_BYTES 256
-#define GUARD       0xa5
+#define GUARD	    0xa5
 
 struct kernel_device kernels_device;
 
@@ -61,7 +61,10 @@ static int significant_bits(enum cuda_element element)
 double element_round(double value, enum cuda_element element)
 {
 	int least = element == CUDA_F16 ? -14 : -126, exponent;
-	double largest = element == CUDA_F16 ? 65504 : element == CUDA_F32 ? 0x1.fffffep127 : 0x1.fep127, unit;
+	double largest = element == CUDA_F16   ? 65504
+			 : element == CUDA_F32 ? 0x1.fffffep127
+					       : 0x1.fep127,
+	       unit;
 
 	if (!isfinite(value) || value == 0)
 		return value;
@@ -93,7 +96,8 @@ uint32_t element_encode(double value, enum cuda_element element)
 	if (rounded < 0x1p-14)
 		return sign | (uint32_t)(rounded * 0x1p24);
 	frexp(rounded, &exponent);
-	return sign | ((uint32_t)(exponent + 14) << 10 | ((uint32_t)ldexp(rounded, 11 - exponent) - 1024));
+	return sign |
+	       ((uint32_t)(exponent + 14) << 10 | ((uint32_t)ldexp(rounded, 11 - exponent) - 1024));
 }
 
 double element_decode(uint32_t bits, enum cuda_element element)
@@ -110,7 +114,8 @@ double element_decode(uint32_t bits, enum cuda_element element)
 	if (exponent == 31)
 		value = mantissa ? NAN : INFINITY;
 	else
-		value = exponent ? ldexp(1024 + mantissa, (int)exponent - 25) : ldexp(mantissa, -24);
+		value = exponent ? ldexp(1024 + mantissa, (int)exponent - 25)
+				 : ldexp(mantissa, -24);
 	return bits & 0x8000 ? -value : value;
 }
 
@@ -137,7 +142,8 @@ static struct array array_new(uint64_t count, uint32_t size)
 	assert_int_equal(gpu_allocate(2 * GUARD_BYTES + count * size, &memory), 0);
 	array.memory = memory;
 	array.data = array.memory + GUARD_BYTES;
-	assert_int_equal(gpu_fill(memory, GUARD, 2 * GUARD_BYTES + count * size, kernels_device.stream), 0);
+	assert_int_equal(
+		gpu_fill(memory, GUARD, 2 * GUARD_BYTES + count * size, kernels_device.stream), 0);
 	assert_int_equal(gpu_fill(array.data, 0xff, count * size, kernels_device.stream), 0);
 	return array;
 }
@@ -153,7 +159,8 @@ struct array array_blank(uint64_t count, enum cuda_element element)
 	return array;
 }
 
-struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low, double high)
+struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low,
+			   double high)
 {
 	struct array array = array_blank(count, element);
 
@@ -193,7 +200,9 @@ void array_write(struct array *array)
 
 		memcpy(bytes + i * array->size, &bits, array->size);
 	}
-	assert_int_equal(gpu_copy_in(array->data, bytes, array->count * array->size, kernels_device.stream), 0);
+	assert_int_equal(
+		gpu_copy_in(array->data, bytes, array->count * array->size, kernels_device.stream),
+		0);
 	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 	free(bytes);
 }
@@ -203,7 +212,9 @@ void array_read_bytes(const struct array *array, void *ret_bytes)
 	uint64_t bytes = array->count * array->size;
 	unsigned char *all = allocate_host(bytes + 2 * GUARD_BYTES);
 
-	assert_int_equal(gpu_copy_out(all, array->memory, bytes + 2 * GUARD_BYTES, kernels_device.stream), 0);
+	assert_int_equal(
+		gpu_copy_out(all, array->memory, bytes + 2 * GUARD_BYTES, kernels_device.stream),
+		0);
 	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
 	for (uint64_t i = 0; i < GUARD_BYTES; i++) {
 		if (all[i] != GUARD)
@@ -245,7 +256,8 @@ static bool agrees(double got, double expected, double tolerance)
 	return fabs(got - expected) <= tolerance * (1 + fabs(expected));
 }
 
-void array_expect(struct array *array, const double *expected, double tolerance, const char *what, ...)
+void array_expect(struct array *array, const double *expected, double tolerance, const char *what,
+		  ...)
 {
 	char text[256];
 	va_list list;
@@ -257,7 +269,8 @@ void array_expect(struct array *array, const double *expected, double tolerance,
 		va_start(list, what);
 		vsnprintf(text, sizeof(text), what, list);
 		va_end(list);
-		fail_msg("%s, element %d: %llu of %llu is %.9g, not %.9g", text, array->element, (unsigned long long)i,
-			 (unsigned long long)array->count, array->v[i], expected[i]);
+		fail_msg("%s, element %d: %llu of %llu is %.9g, not %.9g", text, array->element,
+			 (unsigned long long)i, (unsigned long long)array->count, array->v[i],
+			 expected[i]);
 	}
 }

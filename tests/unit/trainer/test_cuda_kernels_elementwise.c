@@ -25,7 +25,8 @@ static struct elementwise_copy flat_copy(const struct array *from, const struct 
 }
 
 /* Bits of 16-bit values, written and read as such. */
-static void copy_bits(enum cuda_element from_element, const void *from, enum cuda_element to_element, void *ret_to, uint32_t count)
+static void copy_bits(enum cuda_element from_element, const void *from,
+		      enum cuda_element to_element, void *ret_to, uint32_t count)
 {
 	struct array in = array_bytes(from, (uint64_t)count * cuda_element_size(from_element));
 	struct array out = array_bytes(NULL, (uint64_t)count * cuda_element_size(to_element));
@@ -61,12 +62,14 @@ static void test_widening(void **state)
 
 			if (isnan(expected)) {
 				assert_true(isnan(floats[i]));
-				assert_true(isnan(element_decode(back[i], (enum cuda_element)element)));
+				assert_true(
+					isnan(element_decode(back[i], (enum cuda_element)element)));
 				continue;
 			}
-			if ((double)floats[i] != expected || !signbit(floats[i]) != !signbit(expected) || back[i] != i)
-				fail_msg("%#x of element %d is %g, not %g, and goes back to %#x", i, element,
-					 (double)floats[i], expected, back[i]);
+			if ((double)floats[i] != expected ||
+			    !signbit(floats[i]) != !signbit(expected) || back[i] != i)
+				fail_msg("%#x of element %d is %g, not %g, and goes back to %#x", i,
+					 element, (double)floats[i], expected, back[i]);
 		}
 	}
 }
@@ -80,10 +83,12 @@ static void test_narrowing(void **state)
 
 	for (int element = CUDA_F16; element <= CUDA_BF16; element++) {
 		for (uint32_t i = 0; i < COUNT / 6; i++) {
-			uint32_t low = (uint32_t)(kernels_uniform(5, i) * (element == CUDA_F16 ? 0x7c00 : 0x7f7f));
+			uint32_t low = (uint32_t)(kernels_uniform(5, i) *
+						  (element == CUDA_F16 ? 0x7c00 : 0x7f7f));
 			double a = element_decode(low, (enum cuda_element)element);
-			double b = low == 0x7bff && element == CUDA_F16 ? 65536
-									: element_decode(low + 1, (enum cuda_element)element);
+			double b = low == 0x7bff && element == CUDA_F16
+					   ? 65536
+					   : element_decode(low + 1, (enum cuda_element)element);
 			float middle = (float)((a + b) / 2);
 			uint32_t any = (uint32_t)(kernels_uniform(6, i) * 0x1p32);
 
@@ -96,20 +101,23 @@ static void test_narrowing(void **state)
 		}
 		copy_bits(CUDA_F32, floats, (enum cuda_element)element, got, COUNT);
 		for (uint32_t i = 0; i < COUNT; i++) {
-			uint32_t expected = element_encode((double)floats[i], (enum cuda_element)element);
+			uint32_t expected =
+				element_encode((double)floats[i], (enum cuda_element)element);
 
 			if (isnan(floats[i]))
-				assert_true(isnan(element_decode(got[i], (enum cuda_element)element)));
+				assert_true(
+					isnan(element_decode(got[i], (enum cuda_element)element)));
 			else if (got[i] != expected)
-				fail_msg("%a becomes %#x of element %d, not %#x", (double)floats[i], got[i], element,
-					 expected);
+				fail_msg("%a becomes %#x of element %d, not %#x", (double)floats[i],
+					 got[i], element, expected);
 		}
 	}
 }
 
 static void check_add(enum cuda_element element, uint64_t count, bool in_place, unsigned offset)
 {
-	struct array a = array_coarse(count + offset, element, 1), b = array_coarse(count + offset, element, 2);
+	struct array a = array_coarse(count + offset, element, 1),
+		     b = array_coarse(count + offset, element, 2);
 	struct array y = in_place ? a : array_blank(count + offset, element);
 	double *expected = malloc((count + offset) * sizeof(*expected));
 	uint64_t skip = (uint64_t)offset * cuda_element_size(element);
@@ -139,17 +147,20 @@ static void test_add(void **state)
 		for (int element = 0; element < ELEMENTS; element++)
 			for (unsigned i = 0; i < COUNTS; i++)
 				for (unsigned offset = 0; offset < 4; offset += 3) {
-					check_add((enum cuda_element)element, counts[i], false, offset);
-					check_add((enum cuda_element)element, counts[i], true, offset);
+					check_add((enum cuda_element)element, counts[i], false,
+						  offset);
+					check_add((enum cuda_element)element, counts[i], true,
+						  offset);
 				}
 	}
 }
 
-static void check_copy(enum cuda_element from, enum cuda_element to, uint64_t rows, uint32_t from_columns, uint32_t to_columns,
-		       bool add)
+static void check_copy(enum cuda_element from, enum cuda_element to, uint64_t rows,
+		       uint32_t from_columns, uint32_t to_columns, bool add)
 {
 	struct array in = array_coarse(rows * from_columns, from, 3);
-	struct array out = add ? array_coarse(rows * to_columns, to, 4) : array_blank(rows * to_columns, to);
+	struct array out =
+		add ? array_coarse(rows * to_columns, to, 4) : array_blank(rows * to_columns, to);
 	struct elementwise_copy copy = flat_copy(&in, &out);
 	double *expected = malloc(out.count * sizeof(*expected));
 
@@ -160,11 +171,12 @@ static void check_copy(enum cuda_element from, enum cuda_element to, uint64_t ro
 	for (uint64_t i = 0; i < out.count; i++) {
 		uint64_t row = i / to_columns, column = i % to_columns;
 
-		expected[i] = (column < from_columns ? in.v[row * from_columns + column] : 0) + (add ? out.v[i] : 0);
+		expected[i] = (column < from_columns ? in.v[row * from_columns + column] : 0) +
+			      (add ? out.v[i] : 0);
 	}
 	assert_int_equal(elementwise_copy(&kernels_device, &copy), 0);
-	array_expect(&out, expected, 0, "%llu rows, %u columns of element %d to %u", (unsigned long long)rows, from_columns, from,
-		     to_columns);
+	array_expect(&out, expected, 0, "%llu rows, %u columns of element %d to %u",
+		     (unsigned long long)rows, from_columns, from, to_columns);
 	free(expected);
 	array_free(&in);
 	array_free(&out);
@@ -175,10 +187,12 @@ static void test_copy(void **state)
 	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
 		kernels_vary(variation);
 		for (int pair = 0; pair < ELEMENTS * ELEMENTS * 2; pair++) {
-			enum cuda_element from = (enum cuda_element)(pair / 2 / ELEMENTS), to = (enum cuda_element)(pair / 2 % ELEMENTS);
+			enum cuda_element from = (enum cuda_element)(pair / 2 / ELEMENTS),
+					  to = (enum cuda_element)(pair / 2 % ELEMENTS);
 
 			for (unsigned i = 0; i < COUNTS; i++)
-				check_copy(from, to, 1, (uint32_t)counts[i], (uint32_t)counts[i], pair % 2);
+				check_copy(from, to, 1, (uint32_t)counts[i], (uint32_t)counts[i],
+					   pair % 2);
 			check_copy(from, to, 50, 3, 4, pair % 2);
 			check_copy(from, to, 50, 4, 3, pair % 2);
 			check_copy(from, to, 9, 16, 16, pair % 2);
@@ -187,13 +201,17 @@ static void test_copy(void **state)
 	}
 }
 
-static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions, uint32_t columns, uint32_t to_columns)
+static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions, uint32_t columns,
+		       uint32_t to_columns)
 {
-	struct array w = array_coarse((uint64_t)k * positions * columns, CUDA_F32, 5), gamma = array_coarse(k, CUDA_F32, 6);
+	struct array w = array_coarse((uint64_t)k * positions * columns, CUDA_F32, 5),
+		     gamma = array_coarse(k, CUDA_F32, 6);
 	struct array beta = array_coarse(k, CUDA_F32, 7), mean = array_coarse(k, CUDA_F32, 8);
 	struct array variance = array_uniform(k, CUDA_F32, 9, 0.1, 3);
-	struct array to = array_blank((uint64_t)k * positions * to_columns, element), bias = array_blank(k, CUDA_F32);
-	double *expected = malloc(to.count * sizeof(*expected)), *expected_bias = malloc(k * sizeof(*expected));
+	struct array to = array_blank((uint64_t)k * positions * to_columns, element),
+		     bias = array_blank(k, CUDA_F32);
+	double *expected = malloc(to.count * sizeof(*expected)),
+	       *expected_bias = malloc(k * sizeof(*expected));
 	struct elementwise_fold fold = {
 		.w = w.data,
 		.gamma = gamma.data,
@@ -218,7 +236,8 @@ static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions
 		expected_bias[channel] = beta.v[channel] - mean.v[channel] * scale;
 	}
 	assert_int_equal(elementwise_fold(&kernels_device, &fold), 0);
-	array_expect(&to, expected, element_tolerance(element), "%u x %u x %u weights", k, positions, columns);
+	array_expect(&to, expected, element_tolerance(element), "%u x %u x %u weights", k,
+		     positions, columns);
 	array_expect(&bias, expected_bias, 1e-6, "bias of %u x %u x %u", k, positions, columns);
 	free(expected);
 	free(expected_bias);
@@ -271,8 +290,9 @@ static void test_check(void **state)
 	for (int element = 0; element < ELEMENTS; element++) {
 		for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
 			for (unsigned i = 0; i < COUNTS; i++) {
-				struct array two[2] = {array_coarse(counts[i], (enum cuda_element)element, 10),
-						       array_coarse(counts[i], (enum cuda_element)element, 11)};
+				struct array two[2] = {
+					array_coarse(counts[i], (enum cuda_element)element, 10),
+					array_coarse(counts[i], (enum cuda_element)element, 11)};
 				uint64_t last = counts[i] - 1, middle = last / 2;
 
 				kernels_vary(variation);
@@ -294,9 +314,11 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing), cmocka_unit_test(test_add),
-		cmocka_unit_test(test_copy),     cmocka_unit_test(test_fold),	   cmocka_unit_test(test_check),
+		cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing),
+		cmocka_unit_test(test_add),	 cmocka_unit_test(test_copy),
+		cmocka_unit_test(test_fold),	 cmocka_unit_test(test_check),
 	};
 
-	return cmocka_run_group_tests_name("kernels: elementwise", tests, kernels_test_open, kernels_test_close);
+	return cmocka_run_group_tests_name("kernels: elementwise", tests, kernels_test_open,
+					   kernels_test_close);
 }

@@ -35,8 +35,9 @@ static const struct input_case input_cases[] = {
 	{3, 3, 5, 16, 16, DEVICE_ELEMENT_F32, 16, 2, true},
 };
 
-static const enum cuda_element of_batch[] = {
-	[DEVICE_ELEMENT_F16] = CUDA_F16, [DEVICE_ELEMENT_BF16] = CUDA_BF16, [DEVICE_ELEMENT_F32] = CUDA_F32};
+static const enum cuda_element of_batch[] = {[DEVICE_ELEMENT_F16] = CUDA_F16,
+					     [DEVICE_ELEMENT_BF16] = CUDA_BF16,
+					     [DEVICE_ELEMENT_F32] = CUDA_F32};
 
 /* The batch in the GPU's memory; *ret_values as numbers. */
 static struct array make_batch(const struct input_case *k, double **ret_values)
@@ -62,7 +63,8 @@ static struct array make_batch(const struct input_case *k, double **ret_values)
 static void check_input(const struct input_case *k, enum cuda_element element)
 {
 	double *values;
-	struct array batch = make_batch(k, &values), y = array_blank((uint64_t)k->n * k->h * k->w * k->padded, element);
+	struct array batch = make_batch(k, &values),
+		     y = array_blank((uint64_t)k->n * k->h * k->w * k->padded, element);
 	struct step_arguments step = {
 		.images = batch.data,
 		.count = k->count,
@@ -96,7 +98,8 @@ static void check_input(const struct input_case *k, enum cuda_element element)
 			expected[i] = (expected[i] - (double)means[c]) / (double)deviations[c];
 	}
 	assert_int_equal(input_normalize(&kernels_device, &input), 0);
-	array_expect(&y, expected, element_tolerance(element), "%u x %u x %u, %u channels of kind %d to %u", k->n, k->h, k->w,
+	array_expect(&y, expected, element_tolerance(element),
+		     "%u x %u x %u, %u channels of kind %d to %u", k->n, k->h, k->w,
 		     k->batch_channels, k->batch, k->padded);
 	free(values);
 	free(expected);
@@ -128,7 +131,7 @@ struct loss_case {
 	uint32_t n, classes, logits_stride, dlogits_stride, count;
 	float smoothing, logit_scale;
 	double loss_scale; /* 0: no state */
-	bool coarse;       /* many equal logits */
+	bool coarse;	   /* many equal logits */
 	bool gradient, labels;
 };
 
@@ -147,19 +150,23 @@ struct loss_expected {
 	double *gradient;
 };
 
-static void reference_sample(const struct loss_case *k, const double *logits, int32_t label, struct loss_expected *e, double *gradient)
+static void reference_sample(const struct loss_case *k, const double *logits, int32_t label,
+			     struct loss_expected *e, double *gradient)
 {
-	double scale = k->logit_scale != 0 ? (double)k->logit_scale : 1, largest = -INFINITY, sum = 0;
+	double scale = k->logit_scale != 0 ? (double)k->logit_scale : 1, largest = -INFINITY,
+	       sum = 0;
 	uint32_t rank = 0;
 
 	for (uint32_t i = 0; i < k->classes; i++) {
-		rank += logits[i] > logits[label] || (logits[i] == logits[label] && (int32_t)i < label);
+		rank += logits[i] > logits[label] ||
+			(logits[i] == logits[label] && (int32_t)i < label);
 		largest = fmax(largest, logits[i] * scale);
 	}
 	for (uint32_t i = 0; i < k->classes; i++)
 		sum += exp(logits[i] * scale - largest);
 	for (uint32_t i = 0; i < k->classes; i++) {
-		double target = (double)k->smoothing / k->classes + ((int32_t)i == label ? 1 - (double)k->smoothing : 0);
+		double target = (double)k->smoothing / k->classes +
+				((int32_t)i == label ? 1 - (double)k->smoothing : 0);
 		double logarithm = logits[i] * scale - largest - log(sum);
 
 		e->loss -= target * logarithm;
@@ -170,17 +177,22 @@ static void reference_sample(const struct loss_case *k, const double *logits, in
 	e->samples++;
 }
 
-static struct loss_expected reference_loss_case(const struct loss_case *k, const double *logits, const int32_t *labels)
+static struct loss_expected reference_loss_case(const struct loss_case *k, const double *logits,
+						const int32_t *labels)
 {
-	struct loss_expected e = {.gradient = calloc((uint64_t)k->n * k->dlogits_stride + k->classes, sizeof(double))};
-	double *row = calloc(k->classes, sizeof(*row)), scale = k->loss_scale != 0 ? k->loss_scale : 1;
+	struct loss_expected e = {
+		.gradient =
+			calloc((uint64_t)k->n * k->dlogits_stride + k->classes, sizeof(double))};
+	double *row = calloc(k->classes, sizeof(*row)),
+	       scale = k->loss_scale != 0 ? k->loss_scale : 1;
 
 	for (uint32_t i = 0; i < k->n; i++) {
 		if (!k->labels || labels[i] < 0 || labels[i] >= (int32_t)k->classes)
 			continue;
 		reference_sample(k, logits + (uint64_t)i * k->logits_stride, labels[i], &e, row);
 		if (k->gradient)
-			memcpy(e.gradient + (uint64_t)i * k->dlogits_stride, row, k->classes * sizeof(*row));
+			memcpy(e.gradient + (uint64_t)i * k->dlogits_stride, row,
+			       k->classes * sizeof(*row));
 	}
 	e.loss /= e.samples ? e.samples : 1;
 	for (uint64_t i = 0; i < (uint64_t)k->n * k->dlogits_stride; i++)
@@ -189,7 +201,8 @@ static struct loss_expected reference_loss_case(const struct loss_case *k, const
 	return e;
 }
 
-static void check_results(const struct array *array, const struct loss_expected *e, double loss_scale)
+static void check_results(const struct array *array, const struct loss_expected *e,
+			  double loss_scale)
 {
 	struct device_results got;
 
@@ -204,12 +217,16 @@ static void check_results(const struct array *array, const struct loss_expected 
 	assert_true(!got.updated && !got.skipped);
 }
 
-static void check_loss(const struct loss_case *k, enum cuda_element logits_element, enum cuda_element element)
+static void check_loss(const struct loss_case *k, enum cuda_element logits_element,
+		       enum cuda_element element)
 {
-	struct array logits = k->coarse ? array_coarse((uint64_t)k->n * k->logits_stride, logits_element, 1)
-					: array_uniform((uint64_t)k->n * k->logits_stride, logits_element, 1, -9, 9);
+	struct array logits =
+		k->coarse ? array_coarse((uint64_t)k->n * k->logits_stride, logits_element, 1)
+			  : array_uniform((uint64_t)k->n * k->logits_stride, logits_element, 1, -9,
+					  9);
 	struct array dlogits = array_blank((uint64_t)k->n * k->dlogits_stride, element);
-	struct array results = array_bytes(NULL, sizeof(struct device_results)), workspace = array_bytes(NULL, loss_workspace(k->n));
+	struct array results = array_bytes(NULL, sizeof(struct device_results)),
+		     workspace = array_bytes(NULL, loss_workspace(k->n));
 	struct device_params_state params = {.loss_scale = k->loss_scale};
 	struct array state = array_bytes(&params, sizeof(params)), labels, arguments;
 	struct step_arguments step = {.step = 42, .count = k->count};
@@ -217,7 +234,8 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 	struct loss_expected expected;
 
 	for (uint32_t i = 0; i < k->n; i++)
-		values[i] = i >= k->count ? -1 : (int32_t)(kernels_uniform(2, i) * (k->classes + 2)) - 1;
+		values[i] = i >= k->count ? -1
+					  : (int32_t)(kernels_uniform(2, i) * (k->classes + 2)) - 1;
 	labels = array_bytes(values, k->n * sizeof(*values));
 	step.labels = k->labels ? labels.data : NULL;
 	arguments = array_bytes(&step, sizeof(step));
@@ -242,7 +260,8 @@ static void check_loss(const struct loss_case *k, enum cuda_element logits_eleme
 	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
 	check_results(&results, &expected, k->loss_scale != 0 ? k->loss_scale : 1);
 	if (k->gradient)
-		array_expect(&dlogits, expected.gradient, element_tolerance(element) * 2, "dlogits of %u x %u", k->n, k->classes);
+		array_expect(&dlogits, expected.gradient, element_tolerance(element) * 2,
+			     "dlogits of %u x %u", k->n, k->classes);
 	free(values);
 	free(expected.gradient);
 	array_free(&logits);
@@ -261,7 +280,8 @@ static void test_loss(void **state)
 		for (unsigned i = 0; i < sizeof(loss_cases) / sizeof(*loss_cases); i++) {
 			check_loss(&loss_cases[i], CUDA_F32, (enum cuda_element)element);
 			if (element != CUDA_F32)
-				check_loss(&loss_cases[i], (enum cuda_element)element, (enum cuda_element)element);
+				check_loss(&loss_cases[i], (enum cuda_element)element,
+					   (enum cuda_element)element);
 		}
 	}
 }
@@ -271,7 +291,8 @@ static void test_loss_diverged(void **state)
 {
 	int32_t label[2] = {0, 2};
 	struct array logits = array_coarse(12, CUDA_F32, 1), dlogits = array_blank(12, CUDA_F16);
-	struct array labels = array_bytes(label, sizeof(label)), results = array_bytes(NULL, sizeof(struct device_results));
+	struct array labels = array_bytes(label, sizeof(label)),
+		     results = array_bytes(NULL, sizeof(struct device_results));
 	struct array workspace = array_bytes(NULL, loss_workspace(2));
 	struct step_arguments step = {.labels = labels.data, .count = 2};
 	struct array arguments = array_bytes(&step, sizeof(step));
@@ -318,5 +339,6 @@ int main(void)
 		cmocka_unit_test(test_loss_diverged),
 	};
 
-	return cmocka_run_group_tests_name("kernels: ends", tests, kernels_test_open, kernels_test_close);
+	return cmocka_run_group_tests_name("kernels: ends", tests, kernels_test_open,
+					   kernels_test_close);
 }

@@ -11,7 +11,8 @@
 /* Channels that make whole groups and such that do not, one tile and several, tiles that are not full. */
 static const uint32_t shapes[][2] = {
 	/* rows, channels */
-	{1, 1}, {3, 3}, {50, 4}, {7, 8}, {129, 10}, {333, 16}, {1000, 24}, {40, 64}, {5, 136}, {65, 264}, {2, 2048}, {70, 300},
+	{1, 1},	    {3, 3},   {50, 4},	{7, 8},	   {129, 10}, {333, 16},
+	{1000, 24}, {40, 64}, {5, 136}, {65, 264}, {2, 2048}, {70, 300},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
@@ -21,11 +22,11 @@ struct operands {
 	uint64_t rows;
 	uint32_t channels;
 	enum cuda_element element;
-	struct array x, residual, dy, dy2, y;                   /* [rows][channels] */
+	struct array x, residual, dy, dy2, y;			  /* [rows][channels] */
 	struct array scale, bias, scale2, bias2, mean, deviation; /* [channels] */
 	struct array out, sum, products, partial;
-	double *z, *expected;                                   /* [rows][channels] */
-	double *sums, *second;                                  /* [channels] */
+	double *z, *expected;  /* [rows][channels] */
+	double *sums, *second; /* [channels] */
 };
 
 static void *doubles(uint64_t count)
@@ -59,7 +60,8 @@ static struct operands operands_new(const uint32_t *shape, enum cuda_element ele
 		.out = array_blank(count, element),
 		.sum = array_blank(c, CUDA_F32),
 		.products = array_blank(c, CUDA_F32),
-		.partial = array_bytes(NULL, columns_workspace(kernels_device.multiprocessors, shape[0], c)),
+		.partial = array_bytes(
+			NULL, columns_workspace(kernels_device.multiprocessors, shape[0], c)),
 		.z = doubles(count),
 		.expected = doubles(count),
 		.sums = doubles(c),
@@ -69,8 +71,10 @@ static struct operands operands_new(const uint32_t *shape, enum cuda_element ele
 
 static void operands_free(struct operands *o)
 {
-	struct array *arrays[] = {&o->x,      &o->residual, &o->dy,	   &o->dy2, &o->y,   &o->scale,	   &o->bias,   &o->scale2,
-				  &o->bias2, &o->mean,	   &o->deviation, &o->out, &o->sum, &o->products, &o->partial};
+	struct array *arrays[] = {&o->x,     &o->residual, &o->dy,	  &o->dy2,
+				  &o->y,     &o->scale,	   &o->bias,	  &o->scale2,
+				  &o->bias2, &o->mean,	   &o->deviation, &o->out,
+				  &o->sum,   &o->products, &o->partial};
 
 	for (unsigned i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
 		array_free(arrays[i]);
@@ -87,7 +91,9 @@ static double normal(double z)
 
 static double activate(double z, enum device_activation activation)
 {
-	return activation == DEVICE_RELU ? (z > 0 ? z : 0) : activation == DEVICE_GELU ? z * normal(z) : z;
+	return activation == DEVICE_RELU   ? (z > 0 ? z : 0)
+	       : activation == DEVICE_GELU ? z * normal(z)
+					   : z;
 }
 
 static double slope(double z, enum device_activation activation)
@@ -117,7 +123,8 @@ static void reference_z(struct operands *o, enum form form)
 		o->z[i] = (has_scale(form) ? o->scale.v[c] : 1) * o->x.v[i] +
 			  (has_scale(form) || form == BIAS_ONLY ? o->bias.v[c] : 0);
 		if (has_residual(form))
-			o->z[i] += (form == DUAL ? o->scale2.v[c] : 1) * o->residual.v[i] + (form == DUAL ? o->bias2.v[c] : 0);
+			o->z[i] += (form == DUAL ? o->scale2.v[c] : 1) * o->residual.v[i] +
+				   (form == DUAL ? o->bias2.v[c] : 0);
 	}
 }
 
@@ -139,11 +146,14 @@ static void check_statistics(struct operands *o)
 	}
 	assert_int_equal(norm_statistics(&kernels_device, &a), 0);
 	/* multiples of 1/64 below 2^17: exact in fp32 */
-	array_expect(&o->sum, o->sums, 0, "sums of %llu x %u", (unsigned long long)o->rows, o->channels);
-	array_expect(&o->products, o->second, 0, "squares of %llu x %u", (unsigned long long)o->rows, o->channels);
+	array_expect(&o->sum, o->sums, 0, "sums of %llu x %u", (unsigned long long)o->rows,
+		     o->channels);
+	array_expect(&o->products, o->second, 0, "squares of %llu x %u",
+		     (unsigned long long)o->rows, o->channels);
 }
 
-static void check_apply(struct operands *o, enum form form, enum device_activation activation, unsigned place)
+static void check_apply(struct operands *o, enum form form, enum device_activation activation,
+			unsigned place)
 {
 	void *y = place == 0 ? o->out.data : place == 1 ? o->x.data : o->residual.data;
 	struct array *result = place == 0 ? &o->out : place == 1 ? &o->x : &o->residual;
@@ -167,7 +177,8 @@ static void check_apply(struct operands *o, enum form form, enum device_activati
 		o->expected[i] = activate(o->z[i], activation);
 	memcpy(before, result->v, o->x.count * sizeof(*before));
 	assert_int_equal(norm_apply(&kernels_device, &a), 0);
-	array_expect(result, o->expected, element_tolerance(o->element), "apply %d of %llu x %u, activation %d, to %u", form,
+	array_expect(result, o->expected, element_tolerance(o->element),
+		     "apply %d of %llu x %u, activation %d, to %u", form,
 		     (unsigned long long)o->rows, o->channels, activation, place);
 	memcpy(result->v, before, o->x.count * sizeof(*before));
 	array_write(result);
@@ -210,7 +221,8 @@ static void check_backward(struct operands *o, const struct backward_case *k)
 		.x = from_x || k->products ? o->x.data : NULL,
 		.residual = from_x && has_residual(k->form) ? o->residual.data : NULL,
 		.scale = from_x && has_scale(k->form) ? o->scale.data : NULL,
-		.bias = from_x && (has_scale(k->form) || k->form == BIAS_ONLY) ? o->bias.data : NULL,
+		.bias = from_x && (has_scale(k->form) || k->form == BIAS_ONLY) ? o->bias.data
+									       : NULL,
 		.scale2 = from_x && k->form == DUAL ? o->scale2.data : NULL,
 		.bias2 = from_x && k->form == DUAL ? o->bias2.data : NULL,
 		.mean = k->products ? o->mean.data : NULL,
@@ -234,13 +246,16 @@ static void check_backward(struct operands *o, const struct backward_case *k)
 	}
 	assert_int_equal(norm_backward(&kernels_device, &a), 0);
 	if (k->store)
-		array_expect(&o->out, o->expected, element_tolerance(o->element), "dz of %llu x %u, form %d, activation %d",
-			     (unsigned long long)o->rows, o->channels, k->form, k->activation);
+		array_expect(&o->out, o->expected, element_tolerance(o->element),
+			     "dz of %llu x %u, form %d, activation %d", (unsigned long long)o->rows,
+			     o->channels, k->form, k->activation);
 	if (k->sum)
-		array_expect(&o->sum, o->sums, tolerance, "sum dz of %llu x %u, form %d, activation %d",
+		array_expect(&o->sum, o->sums, tolerance,
+			     "sum dz of %llu x %u, form %d, activation %d",
 			     (unsigned long long)o->rows, o->channels, k->form, k->activation);
 	if (k->products)
-		array_expect(&o->products, o->second, tolerance, "sum dz xhat of %llu x %u, form %d, activation %d",
+		array_expect(&o->products, o->second, tolerance,
+			     "sum dz xhat of %llu x %u, form %d, activation %d",
 			     (unsigned long long)o->rows, o->channels, k->form, k->activation);
 }
 
@@ -250,7 +265,8 @@ static const struct backward_case backward_cases[] = {
 	{PLAIN, DEVICE_IDENTITY, .sum = true, .add = true},
 	{PLAIN, DEVICE_IDENTITY, .two = true, .store = true, .sum = true, .products = true},
 	{PLAIN, DEVICE_RELU, .from_y = true, .store = true},
-	{PLAIN, DEVICE_RELU, .from_y = true, .two = true, .store = true, .sum = true, .products = true},
+	{PLAIN, DEVICE_RELU, .from_y = true, .two = true, .store = true, .sum = true,
+	 .products = true},
 	{AFFINE, DEVICE_RELU, .sum = true, .products = true},
 	{AFFINE, DEVICE_RELU, .two = true, .store = true, .sum = true, .products = true},
 	{RESIDUAL, DEVICE_RELU, .store = true},
@@ -262,9 +278,11 @@ static const struct backward_case backward_cases[] = {
 	{DUAL, DEVICE_GELU, .store = true},
 };
 
-static void check_backward_apply(struct operands *o, bool scaled, enum device_activation activation, bool in_place)
+static void check_backward_apply(struct operands *o, bool scaled, enum device_activation activation,
+				 bool in_place)
 {
-	struct array a = array_coarse(o->channels, CUDA_F32, 20), b = array_coarse(o->channels, CUDA_F32, 21),
+	struct array a = array_coarse(o->channels, CUDA_F32, 20),
+		     b = array_coarse(o->channels, CUDA_F32, 21),
 		     c = array_coarse(o->channels, CUDA_F32, 22);
 	struct norm_backward_apply apply = {
 		.dz = o->dy.data,
@@ -289,8 +307,9 @@ static void check_backward_apply(struct operands *o, bool scaled, enum device_ac
 		o->expected[i] = a.v[k] * dz + b.v[k] * o->x.v[i] + c.v[k];
 	}
 	assert_int_equal(norm_backward_apply(&kernels_device, &apply), 0);
-	array_expect(in_place ? &o->dy : &o->out, o->expected, element_tolerance(o->element), "dx of %llu x %u, activation %d",
-		     (unsigned long long)o->rows, o->channels, activation);
+	array_expect(in_place ? &o->dy : &o->out, o->expected, element_tolerance(o->element),
+		     "dx of %llu x %u, activation %d", (unsigned long long)o->rows, o->channels,
+		     activation);
 	array_free(&a);
 	array_free(&b);
 	array_free(&c);
@@ -304,7 +323,8 @@ static void for_all_operands(check_operands check)
 		kernels_vary(variation);
 		for (int element = 0; element < ELEMENTS; element++) {
 			for (unsigned i = 0; i < SHAPES; i++) {
-				struct operands o = operands_new(shapes[i], (enum cuda_element)element);
+				struct operands o =
+					operands_new(shapes[i], (enum cuda_element)element);
 
 				check(&o);
 				operands_free(&o);
@@ -316,6 +336,18 @@ static void for_all_operands(check_operands check)
 static void test_statistics(void **state)
 {
 	for_all_operands(check_statistics);
+}
+
+/* More blocks than the second stage of sums takes at a time. */
+static void test_many_blocks(void **state)
+{
+	static const uint32_t shape[] = {2600, 64};
+	struct operands o;
+
+	kernels_vary(2);
+	o = operands_new(shape, CUDA_F32);
+	check_statistics(&o);
+	operands_free(&o);
 }
 
 static void check_applies(struct operands *o)
@@ -388,7 +420,11 @@ static void test_refused(void **state)
 	static const uint32_t shape[] = {4, 8};
 	struct operands o = operands_new(shape, CUDA_F32);
 	struct norm_backward nothing = {.dy = o.dy.data, .rows = 4, .channels = 8};
-	struct norm_backward relu = {.dy = o.dy.data, .dz = o.out.data, .rows = 4, .channels = 8, .activation = DEVICE_RELU};
+	struct norm_backward relu = {.dy = o.dy.data,
+				     .dz = o.out.data,
+				     .rows = 4,
+				     .channels = 8,
+				     .activation = DEVICE_RELU};
 	struct norm_backward sums = {.dy = o.dy.data, .sum = o.sum.data, .rows = 4, .channels = 8};
 
 	assert_int_equal(norm_backward(&kernels_device, &nothing), -EINVAL);
@@ -403,11 +439,14 @@ static void test_refused(void **state)
 
 static void check_finalize(enum cuda_element element, bool halves, bool running, uint64_t rows)
 {
-	struct array sum = array_coarse(CHANNELS, CUDA_F32, 1), squares = array_blank(CHANNELS, CUDA_F32);
-	struct array gamma = array_coarse(CHANNELS, CUDA_F32, 2), beta = array_coarse(CHANNELS, CUDA_F32, 3);
+	struct array sum = array_coarse(CHANNELS, CUDA_F32, 1),
+		     squares = array_blank(CHANNELS, CUDA_F32);
+	struct array gamma = array_coarse(CHANNELS, CUDA_F32, 2),
+		     beta = array_coarse(CHANNELS, CUDA_F32, 3);
 	struct array running_mean = array_coarse(CHANNELS, CUDA_F32, 4),
 		     running_var = array_uniform(CHANNELS, CUDA_F32, 5, 0.1, 4);
-	struct array out[4], out16[2] = {array_blank(CHANNELS, element), array_blank(CHANNELS, element)};
+	struct array out[4],
+		out16[2] = {array_blank(CHANNELS, element), array_blank(CHANNELS, element)};
 	double expected[6][CHANNELS];
 	struct norm_finalize a = {
 		.sum = sum.data,
@@ -437,26 +476,33 @@ static void check_finalize(enum cuda_element element, bool halves, bool running,
 		sum.v[c] *= (double)rows;
 		mean = sum.v[c] / (double)rows;
 		/* of the first the rounded difference is below zero */
-		squares.v[c] = element_round((c ? mean * mean + 0.75 * (c % 5) : mean * mean * 0.999) * (double)rows, CUDA_F32);
+		squares.v[c] = element_round(
+			(c ? mean * mean + 0.75 * (c % 5) : mean * mean * 0.999) * (double)rows,
+			CUDA_F32);
 		variance = fmax(squares.v[c] / (double)rows - mean * mean, 0);
 		expected[0][c] = mean;
 		expected[1][c] = 1 / sqrt(variance + (double)1e-3f);
 		expected[2][c] = gamma.v[c] * expected[1][c];
 		expected[3][c] = beta.v[c] - mean * expected[2][c];
 		expected[4][c] = running_mean.v[c] + 0.25 * (mean - running_mean.v[c]);
-		expected[5][c] = running_var.v[c] +
-				 0.25 * (variance * (rows > 1 ? (double)rows / (double)(rows - 1) : 1) - running_var.v[c]);
+		expected[5][c] =
+			running_var.v[c] +
+			0.25 * (variance * (rows > 1 ? (double)rows / (double)(rows - 1) : 1) -
+				running_var.v[c]);
 	}
 	array_write(&sum);
 	array_write(&squares);
 	assert_int_equal(norm_finalize(&kernels_device, &a), 0);
 	for (int i = 0; i < 4; i++)
-		array_expect(&out[i], expected[i], 2e-6, "finalize, result %d of %llu rows", i, (unsigned long long)rows);
+		array_expect(&out[i], expected[i], 2e-6, "finalize, result %d of %llu rows", i,
+			     (unsigned long long)rows);
 	for (int i = 0; i < 2 && halves; i++)
-		array_expect(&out16[i], expected[2 + i], element_tolerance(element), "finalize, half result %d", i);
+		array_expect(&out16[i], expected[2 + i], element_tolerance(element),
+			     "finalize, half result %d", i);
 	if (running) {
 		array_expect(&running_mean, expected[4], 2e-6, "running mean");
-		array_expect(&running_var, expected[5], 2e-6, "running variance of %llu rows", (unsigned long long)rows);
+		array_expect(&running_var, expected[5], 2e-6, "running variance of %llu rows",
+			     (unsigned long long)rows);
 	}
 	array_free(&sum);
 	array_free(&squares);
@@ -483,9 +529,12 @@ static void test_finalize(void **state)
 static void test_running(void **state)
 {
 	for (int element = 0; element < ELEMENTS; element++) {
-		struct array mean = array_coarse(CHANNELS, CUDA_F32, 1), variance = array_uniform(CHANNELS, CUDA_F32, 2, 0, 4);
-		struct array gamma = array_coarse(CHANNELS, CUDA_F32, 3), beta = array_coarse(CHANNELS, CUDA_F32, 4);
-		struct array scale = array_blank(CHANNELS, CUDA_F32), bias = array_blank(CHANNELS, CUDA_F32);
+		struct array mean = array_coarse(CHANNELS, CUDA_F32, 1),
+			     variance = array_uniform(CHANNELS, CUDA_F32, 2, 0, 4);
+		struct array gamma = array_coarse(CHANNELS, CUDA_F32, 3),
+			     beta = array_coarse(CHANNELS, CUDA_F32, 4);
+		struct array scale = array_blank(CHANNELS, CUDA_F32),
+			     bias = array_blank(CHANNELS, CUDA_F32);
 		struct array scale16 = array_blank(CHANNELS, (enum cuda_element)element),
 			     bias16 = array_blank(CHANNELS, (enum cuda_element)element);
 		double expected[2][CHANNELS];
@@ -510,8 +559,10 @@ static void test_running(void **state)
 		assert_int_equal(norm_running(&kernels_device, &a), 0);
 		array_expect(&scale, expected[0], 1e-6, "scale");
 		array_expect(&bias, expected[1], 1e-6, "bias");
-		array_expect(&scale16, expected[0], element_tolerance((enum cuda_element)element), "scale16");
-		array_expect(&bias16, expected[1], element_tolerance((enum cuda_element)element), "bias16");
+		array_expect(&scale16, expected[0], element_tolerance((enum cuda_element)element),
+			     "scale16");
+		array_expect(&bias16, expected[1], element_tolerance((enum cuda_element)element),
+			     "bias16");
 		array_free(&mean);
 		array_free(&variance);
 		array_free(&gamma);
@@ -523,7 +574,8 @@ static void test_running(void **state)
 	}
 }
 
-static void check_backward_finalize(bool dgamma, bool add_dgamma, bool dbeta, bool add_dbeta, bool constants)
+static void check_backward_finalize(bool dgamma, bool add_dgamma, bool dbeta, bool add_dbeta,
+				    bool constants)
 {
 	struct array in[5], out[5];
 	double expected[5][CHANNELS];
@@ -556,7 +608,8 @@ static void check_backward_finalize(bool dgamma, bool add_dgamma, bool dbeta, bo
 		expected[1][c] = dbeta ? in[0].v[c] + (add_dbeta ? out[1].v[c] : 0) : out[1].v[c];
 		expected[2][c] = constants ? scale : out[2].v[c];
 		expected[3][c] = constants ? b : out[3].v[c];
-		expected[4][c] = constants ? -scale * in[0].v[c] / 12 - b * in[3].v[c] : out[4].v[c];
+		expected[4][c] =
+			constants ? -scale * in[0].v[c] / 12 - b * in[3].v[c] : out[4].v[c];
 	}
 	assert_int_equal(norm_backward_finalize(&kernels_device, &a), 0);
 	for (int i = 0; i < 5; i++)
@@ -582,8 +635,9 @@ int main(void)
 		cmocka_unit_test(test_running),	   cmocka_unit_test(test_apply),
 		cmocka_unit_test(test_backward),   cmocka_unit_test(test_backward_finalize),
 		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_backward_apply),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_many_blocks),
 	};
 
-	return cmocka_run_group_tests_name("kernels: norm", tests, kernels_test_open, kernels_test_close);
+	return cmocka_run_group_tests_name("kernels: norm", tests, kernels_test_open,
+					   kernels_test_close);
 }

@@ -73,13 +73,15 @@ static void make_slots(struct store *s)
 	for (int slot = 0; slot < SLOTS; slot++) {
 		bool zero = slot == MOMENT1 || slot == MOMENT2;
 
-		s->slots[slot] = array_uniform(s->elements, CUDA_F32, (uint64_t)slot, zero ? 0 : -1, zero ? 0 : 1);
+		s->slots[slot] = array_uniform(s->elements, CUDA_F32, (uint64_t)slot, zero ? 0 : -1,
+					       zero ? 0 : 1);
 		s->model[slot] = malloc(s->elements * sizeof(double));
 		memcpy(s->model[slot], s->slots[slot].v, s->elements * sizeof(double));
 	}
 }
 
-static void store_open(struct store *s, const struct device_optimizer_spec *optimizer, enum cuda_element copy_element)
+static void store_open(struct store *s, const struct device_optimizer_spec *optimizer,
+		       enum cuda_element copy_element)
 {
 	struct update_chunk chunks[32];
 	uint32_t count;
@@ -125,7 +127,8 @@ static void store_open(struct store *s, const struct device_optimizer_spec *opti
 
 static void store_close(struct store *s)
 {
-	struct array *arrays[] = {&s->chunks, &s->partial, &s->decision, &s->state, &s->results, &s->arguments};
+	struct array *arrays[] = {&s->chunks, &s->partial, &s->decision,
+				  &s->state,  &s->results, &s->arguments};
 
 	for (unsigned i = 0; i < PARAMS; i++)
 		if (s->params[i].copy_columns)
@@ -145,7 +148,9 @@ static struct device_hyper hyper_of_step(unsigned t)
 		.beta1 = 0.9f,
 		.beta2 = 0.98f,
 		.epsilon = 1e-4f,
-		.ema_decay = t == 1 ? 0 : t == 3 ? 1 : 0.75f,
+		.ema_decay = t == 1   ? 0
+			     : t == 3 ? 1
+				      : 0.75f,
 		.grad_scale = t == 2 ? 0 : 0.5f,
 	};
 
@@ -169,7 +174,9 @@ static void write_gradients(struct store *s, unsigned t)
 	struct array *g = &s->slots[GRADIENT];
 
 	for (uint64_t i = 0; i < s->elements; i++)
-		g->v[i] = element_round((kernels_uniform(100 + t, i) * 2 - 1) * s->expected_state.loss_scale, CUDA_F32);
+		g->v[i] = element_round((kernels_uniform(100 + t, i) * 2 - 1) *
+						s->expected_state.loss_scale,
+					CUDA_F32);
 	memcpy(s->model[GRADIENT], g->v, s->elements * sizeof(double));
 	array_write(g);
 }
@@ -180,36 +187,45 @@ static double model_norm(const struct store *s, const struct device_hyper *h)
 
 	for (unsigned i = 0; i < PARAMS; i++)
 		for (uint32_t j = 0; j < s->params[i].count && s->params[i].trained; j++)
-			squares += s->model[GRADIENT][s->params[i].offset + j] * s->model[GRADIENT][s->params[i].offset + j];
-	return sqrt(squares) * (h->grad_scale != 0 ? (double)h->grad_scale : 1) / s->expected_state.loss_scale;
+			squares += s->model[GRADIENT][s->params[i].offset + j] *
+				   s->model[GRADIENT][s->params[i].offset + j];
+	return sqrt(squares) * (h->grad_scale != 0 ? (double)h->grad_scale : 1) /
+	       s->expected_state.loss_scale;
 }
 
 /* One element. t: updates made, this one included. */
-static void model_element(struct store *s, const struct param *p, uint64_t i, const struct device_hyper *h, double scale, double t)
+static void model_element(struct store *s, const struct param *p, uint64_t i,
+			  const struct device_hyper *h, double scale, double t)
 {
 	const struct device_optimizer_spec *o = &s->update.optimizer;
-	double lr = (double)h->lr[p->group], decay = (double)h->weight_decay[p->group], w = s->model[VALUE][i];
-	double g = s->model[GRADIENT][i] * scale, *m = &s->model[MOMENT1][i], *v = &s->model[MOMENT2][i];
+	double lr = (double)h->lr[p->group], decay = (double)h->weight_decay[p->group],
+	       w = s->model[VALUE][i];
+	double g = s->model[GRADIENT][i] * scale, *m = &s->model[MOMENT1][i],
+	       *v = &s->model[MOMENT2][i];
 	double beta1 = (double)h->beta1, beta2 = (double)h->beta2, momentum = (double)h->momentum;
 
 	if (p->trained && o->kind == DEVICE_ADAMW) {
 		*m = beta1 * *m + (1 - beta1) * g;
 		*v = beta2 * *v + (1 - beta2) * g * g;
-		s->model[VALUE][i] = w - lr * decay * w - lr * (*m / (1 - pow(beta1, t))) /
-								  (sqrt(*v / (1 - pow(beta2, t))) + (double)h->epsilon);
+		s->model[VALUE][i] = w - lr * decay * w -
+				     lr * (*m / (1 - pow(beta1, t))) /
+					     (sqrt(*v / (1 - pow(beta2, t))) + (double)h->epsilon);
 	} else if (p->trained) {
 		g += o->coupled_decay ? decay * w : 0;
 		*m = momentum * *m + g;
-		s->model[VALUE][i] = w - (o->coupled_decay ? 0 : lr * decay * w) - lr * (o->nesterov ? g + momentum * *m : *m);
+		s->model[VALUE][i] = w - (o->coupled_decay ? 0 : lr * decay * w) -
+				     lr * (o->nesterov ? g + momentum * *m : *m);
 	}
 	if (o->ema)
-		s->model[EMA][i] = (double)h->ema_decay * s->model[EMA][i] + (1 - (double)h->ema_decay) * s->model[VALUE][i];
+		s->model[EMA][i] = (double)h->ema_decay * s->model[EMA][i] +
+				   (1 - (double)h->ema_decay) * s->model[VALUE][i];
 }
 
 static void check_slots(struct store *s, unsigned t)
 {
 	for (int slot = 0; slot < SLOTS; slot++)
-		array_expect(&s->slots[slot], s->model[slot], 2e-5, "slot %d after step %u", slot, t);
+		array_expect(&s->slots[slot], s->model[slot], 2e-5, "slot %d after step %u", slot,
+			     t);
 	for (unsigned i = 0; i < PARAMS; i++) {
 		const struct param *p = &s->params[i];
 		struct array copy = p->copy;
@@ -220,8 +236,10 @@ static void check_slots(struct store *s, unsigned t)
 		expected = malloc(copy.count * sizeof(*expected));
 		memcpy(expected, copy.v, copy.count * sizeof(*expected));
 		for (uint32_t j = 0; j < p->count && p->trained; j++)
-			expected[(uint64_t)(j / p->columns) * p->copy_columns + j % p->columns] = s->model[VALUE][p->offset + j];
-		array_expect(&s->params[i].copy, expected, element_tolerance(copy.element) + 2e-5, "copy of parameter %u after step %u", i, t);
+			expected[(uint64_t)(j / p->columns) * p->copy_columns + j % p->columns] =
+				s->model[VALUE][p->offset + j];
+		array_expect(&s->params[i].copy, expected, element_tolerance(copy.element) + 2e-5,
+			     "copy of parameter %u after step %u", i, t);
 		free(expected);
 	}
 }
@@ -240,14 +258,16 @@ static void check_state(const struct store *s, double norm, bool updated, double
 	assert_true(results.loss_scale == scale);
 	assert_int_equal(results.updated, updated);
 	assert_int_equal(results.skipped, !updated);
-	assert_true(updated ? fabs(results.grad_norm - norm) <= 1e-9 * norm : !isfinite(results.grad_norm));
+	assert_true(updated ? fabs(results.grad_norm - norm) <= 1e-9 * norm
+			    : !isfinite(results.grad_norm));
 }
 
 /* A step with finite gradients; ret_norm: before clipping. */
 static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 {
 	struct step_arguments arguments = {.hyper = hyper};
-	double norm, scale = (hyper.grad_scale != 0 ? (double)hyper.grad_scale : 1) / s->expected_state.loss_scale;
+	double norm, scale = (hyper.grad_scale != 0 ? (double)hyper.grad_scale : 1) /
+			     s->expected_state.loss_scale;
 	double in_force = s->expected_state.loss_scale;
 
 	write_bytes(&s->arguments, &arguments);
@@ -261,7 +281,8 @@ static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
 		for (uint32_t j = 0; j < s->params[i].count; j++)
 			model_element(s, &s->params[i], s->params[i].offset + j, &hyper, scale,
 				      (double)s->expected_state.updates);
-	if (s->update.scaling.growth > 1 && s->expected_state.scale_age >= s->update.scaling.interval &&
+	if (s->update.scaling.growth > 1 &&
+	    s->expected_state.scale_age >= s->update.scaling.interval &&
 	    s->expected_state.loss_scale * 2 <= s->update.scaling.largest) {
 		s->expected_state.loss_scale *= 2;
 		s->expected_state.scale_age = 0;
@@ -280,11 +301,13 @@ static void run_overflow(struct store *s, unsigned t, double bad)
 
 	write_bytes(&s->arguments, &arguments);
 	write_gradients(s, t);
-	s->model[GRADIENT][s->params[4].offset + 4097] = s->slots[GRADIENT].v[s->params[4].offset + 4097] = bad;
+	s->model[GRADIENT][s->params[4].offset + 4097] =
+		s->slots[GRADIENT].v[s->params[4].offset + 4097] = bad;
 	array_write(&s->slots[GRADIENT]);
 	s->expected_state.skipped++;
 	if (s->update.scaling.backoff < 1) {
-		s->expected_state.loss_scale = fmax(s->expected_state.loss_scale / 2, s->update.scaling.least);
+		s->expected_state.loss_scale =
+			fmax(s->expected_state.loss_scale / 2, s->update.scaling.least);
 		s->expected_state.scale_age = 0;
 	}
 	assert_int_equal(update_decide(&kernels_device, &s->update), 0);
@@ -293,7 +316,8 @@ static void run_overflow(struct store *s, unsigned t, double bad)
 	check_slots(s, t);
 }
 
-static void check_optimizer(const struct device_optimizer_spec *optimizer, enum cuda_element copy_element)
+static void check_optimizer(const struct device_optimizer_spec *optimizer,
+			    enum cuda_element copy_element)
 {
 	struct store s;
 
@@ -346,7 +370,8 @@ static void test_loss_scale(void **state)
 
 	kernels_vary(1);
 	store_open(&s, &adamw, CUDA_F16);
-	s.update.scaling = (struct update_scaling){.growth = 2, .backoff = 0.5, .least = 2, .largest = 16, .interval = 2};
+	s.update.scaling = (struct update_scaling){
+		.growth = 2, .backoff = 0.5, .least = 2, .largest = 16, .interval = 2};
 	s.expected_state.loss_scale = 8;
 	write_bytes(&s.state, &s.expected_state);
 	/* 8, 8, then 16, which is the largest */
@@ -391,5 +416,6 @@ int main(void)
 		cmocka_unit_test(test_average_restarts),
 	};
 
-	return cmocka_run_group_tests_name("kernels: update", tests, kernels_test_open, kernels_test_close);
+	return cmocka_run_group_tests_name("kernels: update", tests, kernels_test_open,
+					   kernels_test_close);
 }

@@ -30,7 +30,8 @@ struct sums {
 KERNEL(tree, struct sums, a)
 {
 	SHARED(uint32_t, values, KERNEL_THREADS);
-	uint32_t thread = kernel_thread(), block = kernel_block_y() * kernel_blocks_x() + kernel_block_x(), first;
+	uint32_t thread = kernel_thread(),
+		 block = kernel_block_y() * kernel_blocks_x() + kernel_block_x(), first;
 
 	values[thread] = a.from[block * KERNEL_THREADS + thread];
 	for (uint32_t half = KERNEL_THREADS / 2; half; half /= 2) {
@@ -53,7 +54,8 @@ KERNEL(tree, struct sums, a)
 KERNEL(butterfly, struct sums, a)
 {
 	SHARED(uint32_t, warps, KERNEL_THREADS / KERNEL_WARP);
-	uint32_t thread = kernel_thread(), block = kernel_block_y() * kernel_blocks_x() + kernel_block_x();
+	uint32_t thread = kernel_thread(),
+		 block = kernel_block_y() * kernel_blocks_x() + kernel_block_x();
 	uint32_t value = a.from[block * KERNEL_THREADS + thread];
 
 	for (uint32_t mask = 1; mask < KERNEL_WARP; mask *= 2)
@@ -68,7 +70,8 @@ KERNEL(butterfly, struct sums, a)
 		a.to[block] = value;
 }
 
-static const struct gpu_kernel tree_kernel = KERNEL_ENTRY(tree), butterfly_kernel = KERNEL_ENTRY(butterfly);
+static const struct gpu_kernel tree_kernel = KERNEL_ENTRY(tree),
+			       butterfly_kernel = KERNEL_ENTRY(butterfly);
 
 #define BLOCKS 6
 
@@ -88,7 +91,8 @@ static bool sums_are_right(const struct gpu_kernel *kernel, uint32_t without, ui
 	sums.to = (uint32_t *)memory + BLOCKS * KERNEL_THREADS;
 	assert_int_equal(gpu_copy_in(memory, from, sizeof(from), stream), 0);
 	emulation_order(seed);
-	assert_int_equal(gpu_launch(kernel, BLOCKS / 2, 2, KERNEL_THREADS, &sums, sizeof(sums), stream), 0);
+	assert_int_equal(
+		gpu_launch(kernel, BLOCKS / 2, 2, KERNEL_THREADS, &sums, sizeof(sums), stream), 0);
 	/* the arguments were copied */
 	memset(&sums.without, 0xff, sizeof(sums.without));
 	assert_int_equal(gpu_copy_out(to, sums.to, sizeof(to), stream), 0);
@@ -160,7 +164,8 @@ static bool is_found(enum misuse misuse)
 		fclose(stderr);
 		/* what is found ends in abort(), which the sanitizers need not report, nor cmocka catch */
 		signal(SIGABRT, SIG_DFL);
-		gpu_launch(&misused_kernel, 1, 1, KERNEL_THREADS, &arguments, sizeof(arguments), stream);
+		gpu_launch(&misused_kernel, 1, 1, KERNEL_THREADS, &arguments, sizeof(arguments),
+			   stream);
 		gpu_stream_synchronize(stream);
 		_exit(0);
 	}
@@ -180,8 +185,11 @@ static void test_refused(void **state)
 {
 	struct sums sums = {0};
 
-	assert_int_equal(gpu_launch(&tree_kernel, 0, 1, KERNEL_THREADS, &sums, sizeof(sums), stream), -EIO);
-	assert_int_equal(gpu_launch(&tree_kernel, 1, 65536, KERNEL_THREADS, &sums, sizeof(sums), stream), -EIO);
+	assert_int_equal(
+		gpu_launch(&tree_kernel, 0, 1, KERNEL_THREADS, &sums, sizeof(sums), stream), -EIO);
+	assert_int_equal(
+		gpu_launch(&tree_kernel, 1, 65536, KERNEL_THREADS, &sums, sizeof(sums), stream),
+		-EIO);
 	assert_int_equal(gpu_launch(&tree_kernel, 1, 1, 1056, &sums, sizeof(sums), stream), -EIO);
 	assert_int_equal(gpu_launch(&tree_kernel, 1, 1, KERNEL_THREADS, &sums, 4097, stream), -EIO);
 }

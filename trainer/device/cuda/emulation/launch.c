@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 
 #define THREADS_MAX 1024
-#define WARP        32
+#define WARP	    32
 #define SHARED_MAX  16 /* arrays of one kernel */
 #define STACK_BYTES (256 << 10)
 #define GUARD_BYTES (4 << 10)
@@ -104,9 +104,9 @@ static void context_switch(struct context *from, const struct context *to)
 
 struct fiber {
 	struct context context;
-	void *stack;       /* [STACK_BYTES] */
-	void *fake_stack;  /* the address sanitizer's */
-	uint32_t thread;   /* that runs on it */
+	void *stack;	    /* [STACK_BYTES] */
+	void *fake_stack;   /* the address sanitizer's */
+	uint32_t thread;    /* that runs on it */
 	struct fiber *next; /* of the free ones */
 };
 
@@ -122,7 +122,7 @@ struct thread {
 struct warp {
 	uint32_t waiting;
 	uint32_t mask;
-	uint32_t phase;            /* which slots the next shuffle uses: a lane is at most one ahead */
+	uint32_t phase; /* which slots the next shuffle uses: a lane is at most one ahead */
 	uint64_t slots[2][WARP];
 };
 

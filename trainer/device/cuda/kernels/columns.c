@@ -3,7 +3,7 @@
 
 #include "kernels/tables.h"
 
-#define THREADS       256
+#define THREADS	      256
 #define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */
 #define TILE_GROUPS   128
 /*
@@ -32,8 +32,8 @@ uint32_t columns_instance(enum cuda_element element, uint32_t channels)
 	return (uint32_t)element * 2 + (columns_lanes(element, channels) == 1);
 }
 
-void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows, uint32_t channels,
-		  enum cuda_element element, bool sums)
+void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows,
+		  uint32_t channels, enum cuda_element element, bool sums)
 {
 	uint32_t lanes = columns_lanes(element, channels);
 	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, turns, wave;
@@ -46,7 +46,8 @@ void columns_init(struct columns *columns, const struct kernel_device *device, u
 	columns->height = THREADS / columns->width;
 	columns->blocks_y = divide_up(columns->groups, columns->width);
 	turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
-	wave = divide_up((sums ? BLOCKS_SUMS : BLOCKS_MAP) * device->multiprocessors, columns->blocks_y);
+	wave = divide_up((sums ? BLOCKS_SUMS : BLOCKS_MAP) * device->multiprocessors,
+			 columns->blocks_y);
 	columns->blocks_x = turns < wave ? turns : wave;
 	columns->instance = columns_instance(element, channels);
 }
@@ -67,6 +68,6 @@ uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t cha
 
 int columns_combine(const struct kernel_device *device, const struct columns_combine *combine)
 {
-	return gpu_launch(&columns_combine_kernel, divide_up(combine->channels, COMBINE_CHANNELS), 1, THREADS,
-			  combine, sizeof(*combine), device->stream);
+	return gpu_launch(&columns_combine_kernel, divide_up(combine->channels, COMBINE_CHANNELS),
+			  1, THREADS, combine, sizeof(*combine), device->stream);
 }

@@ -5,19 +5,22 @@
 #include "kernels/tables.h"
 
 #define CHANNELS 8 /* of a block */
-#define LINES    (KERNEL_THREADS / CHANNELS)
+#define LINES	 (KERNEL_THREADS / CHANNELS)
 
 KERNEL(columns_combine_partial, struct columns_combine, a)
 {
 	SHARED(double, sums, 2 * KERNEL_THREADS);
-	uint32_t thread = kernel_thread(), channel = kernel_block_x() * CHANNELS + thread % CHANNELS;
+	uint32_t thread = kernel_thread(),
+		 channel = kernel_block_x() * CHANNELS + thread % CHANNELS;
 	double sum = 0, product = 0;
 
 	if (channel < a.channels) {
 		for (uint64_t block = thread / CHANNELS; block < a.blocks; block += LINES) {
 			sum += (double)a.partial[block * a.channels + channel];
 			if (a.product)
-				product += (double)a.partial[(a.blocks + block) * a.channels + channel];
+				product +=
+					(double)a
+						.partial[(a.blocks + block) * a.channels + channel];
 		}
 	}
 	sums[thread] = sum;
@@ -27,7 +30,8 @@ KERNEL(columns_combine_partial, struct columns_combine, a)
 		return;
 	sum = 0;
 	for (uint32_t line = 0; line < LINES; line++)
-		sum += sums[thread / CHANNELS * KERNEL_THREADS + line * CHANNELS + thread % CHANNELS];
+		sum += sums[thread / CHANNELS * KERNEL_THREADS + line * CHANNELS +
+			    thread % CHANNELS];
 	if (thread < CHANNELS)
 		a.sum[channel] = (float)((a.add ? (double)a.sum[channel] : 0) + sum);
 	else if (a.product)

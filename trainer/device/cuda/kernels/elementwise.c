@@ -14,11 +14,13 @@ static uint32_t flat_lanes(enum cuda_element element, const void *a, const void 
 	return aligned ? 16 / cuda_element_size(element) : 1;
 }
 
-static int launch_packs(const struct kernel_device *device, const struct gpu_kernel *kernels, enum cuda_element element,
-			uint32_t lanes, uint64_t packs, const void *arguments, size_t size)
+static int launch_packs(const struct kernel_device *device, const struct gpu_kernel *kernels,
+			enum cuda_element element, uint32_t lanes, uint64_t packs,
+			const void *arguments, size_t size)
 {
 	/* single elements, too, if there is no whole group */
-	return launch_strided(device, &kernels[(uint32_t)element * 2 + (lanes == 1)], packs ? packs : 1, arguments, size);
+	return launch_strided(device, &kernels[(uint32_t)element * 2 + (lanes == 1)],
+			      packs ? packs : 1, arguments, size);
 }
 
 int elementwise_add(const struct kernel_device *device, const struct elementwise_add *arguments)
@@ -27,7 +29,8 @@ int elementwise_add(const struct kernel_device *device, const struct elementwise
 	uint32_t lanes = flat_lanes(a.element, a.a, a.b, a.y);
 
 	a.packs = a.count / lanes;
-	return launch_packs(device, elementwise_add_kernels, a.element, lanes, a.packs, &a, sizeof(a));
+	return launch_packs(device, elementwise_add_kernels, a.element, lanes, a.packs, &a,
+			    sizeof(a));
 }
 
 int elementwise_check(const struct kernel_device *device, const struct elementwise_check *arguments)
@@ -38,7 +41,8 @@ int elementwise_check(const struct kernel_device *device, const struct elementwi
 	if (a.count >> 40 || a.tensor >= (1u << 24) - 1)
 		return -EINVAL;
 	a.packs = a.count / lanes;
-	return launch_packs(device, elementwise_check_kernels, a.element, lanes, a.packs, &a, sizeof(a));
+	return launch_packs(device, elementwise_check_kernels, a.element, lanes, a.packs, &a,
+			    sizeof(a));
 }
 
 int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments)
@@ -47,14 +51,16 @@ int elementwise_copy(const struct kernel_device *device, const struct elementwis
 	uint32_t lanes = flat_lanes(a.from_element, a.from, a.to, NULL);
 
 	if (a.from_columns != a.to_columns)
-		return launch_flat(device, &elementwise_copy_columns_kernel, a.rows * a.to_columns, &a, sizeof(a));
+		return launch_flat(device, &elementwise_copy_columns_kernel, a.rows * a.to_columns,
+				   &a, sizeof(a));
 	a.packs = a.rows * a.to_columns / lanes;
-	return launch_packs(device, elementwise_copy_kernels, a.from_element, lanes, a.packs, &a, sizeof(a));
+	return launch_packs(device, elementwise_copy_kernels, a.from_element, lanes, a.packs, &a,
+			    sizeof(a));
 }
 
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments)
 {
 	return launch_flat(device, &elementwise_fold_kernel,
-			   (uint64_t)arguments->k * arguments->positions * arguments->to_columns, arguments,
-			   sizeof(*arguments));
+			   (uint64_t)arguments->k * arguments->positions * arguments->to_columns,
+			   arguments, sizeof(*arguments));
 }

@@ -16,7 +16,8 @@ DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
 /* One element of `to`. A copy keeps the sign of a zero. */
 DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float value)
 {
-	kernel_store(a->to, at, a->to_element, a->add ? value + kernel_load(a->to, at, a->to_element) : value);
+	kernel_store(a->to, at, a->to_element,
+		     a->add ? value + kernel_load(a->to, at, a->to_element) : value);
 }
 
 #define KERNEL_BODY "kernels/elementwise_kernels.h"
@@ -25,7 +26,8 @@ DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float
 /* A thread for each element of `to`. */
 KERNEL(copy_columns, struct elementwise_copy, a)
 {
-	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(), row = at / a.to_columns;
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
+		 row = at / a.to_columns;
 	uint32_t column = (uint32_t)(at - row * a.to_columns);
 	float value = 0;
 
@@ -39,7 +41,8 @@ KERNEL(copy_columns, struct elementwise_copy, a)
 /* A thread for each element of `to`, and at least one for each k. */
 KERNEL(fold, struct elementwise_fold, a)
 {
-	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(), row = at / a.to_columns;
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
+		 row = at / a.to_columns;
 	uint32_t column = (uint32_t)(at - row * a.to_columns), k = (uint32_t)(row / a.positions);
 	float scale;
 
@@ -48,7 +51,8 @@ KERNEL(fold, struct elementwise_fold, a)
 	scale = a.gamma[k] / sqrtf(a.running_var[k] + a.epsilon);
 	if (row == (uint64_t)k * a.positions && column == 0)
 		a.bias[k] = a.beta[k] - a.running_mean[k] * scale;
-	kernel_store(a.to, at, a.to_element, column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
+	kernel_store(a.to, at, a.to_element,
+		     column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
 }
 
 KERNEL_TABLE elementwise_add_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_add);

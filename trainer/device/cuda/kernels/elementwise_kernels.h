@@ -32,7 +32,8 @@ KERNEL(NAME(elementwise_add), struct elementwise_add, a)
 		}
 	}
 	for (uint64_t at = a.packs * LANES + thread; at < a.count; at += threads)
-		kernel_store(a.y, at, ELEMENT, kernel_load(a.a, at, ELEMENT) + kernel_load(a.b, at, ELEMENT));
+		kernel_store(a.y, at, ELEMENT,
+			     kernel_load(a.a, at, ELEMENT) + kernel_load(a.b, at, ELEMENT));
 }
 
 KERNEL(NAME(elementwise_check), struct elementwise_check, a)
@@ -56,9 +57,12 @@ KERNEL(NAME(elementwise_check), struct elementwise_check, a)
 				continue;
 			NAME(unpack)(v, raw[u]);
 			UNROLL
-			for (int i = 0; i < LANES; i++)
+			for (int i = 0; i < LANES; i++) {
+				uint64_t at = (first + u * threads) * LANES + i;
+
 				if (!kernel_finite(v[i]))
-					first_bad = elementwise_least(first_bad, (first + u * threads) * LANES + i);
+					first_bad = elementwise_least(first_bad, at);
+			}
 		}
 	}
 	for (uint64_t at = a.packs * LANES + thread; at < a.count; at += threads)
@@ -83,8 +87,11 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 			if (a->add)
 				pack = kernel_load16((const float *)a->to + at + i);
 			UNROLL
-			for (int j = 0; j < 4; j++)
-				pack.word[j] = kernel_to_bits(a->add ? v[i + j] + kernel_from_bits(pack.word[j]) : v[i + j]);
+			for (int j = 0; j < 4; j++) {
+				if (a->add)
+					v[i + j] += kernel_from_bits(pack.word[j]);
+				pack.word[j] = kernel_to_bits(v[i + j]);
+			}
 			kernel_store16((float *)a->to + at + i, pack);
 		}
 		return;
@@ -95,10 +102,13 @@ DEVICE void NAME(copy_group)(const struct elementwise_copy *a, uint64_t at, stru
 			struct kernel_half_pack pack;
 
 			UNROLL
-			for (int j = 0; j < 2; j++)
+			for (int j = 0; j < 2; j++) {
+				float low = v[i + 2 * j], high = v[i + 2 * j + 1];
+
 				pack.word[j] = a->to_element == CUDA_F16
-						       ? kernel_to_f16x2(v[i + 2 * j], v[i + 2 * j + 1])
-						       : kernel_to_bf16x2(v[i + 2 * j], v[i + 2 * j + 1]);
+						       ? kernel_to_f16x2(low, high)
+						       : kernel_to_bf16x2(low, high);
+			}
 			kernel_store8((uint16_t *)a->to + at + i, pack);
 		}
 		return;

@@ -34,5 +34,7 @@ int loss_softmax(const struct kernel_device *device, const struct loss_softmax *
 		return -EINVAL;
 	a.logit_scale = a.logit_scale == 0 ? 1 : a.logit_scale;
 	r = gpu_launch(&loss_softmax_kernel, a.n, 1, LAUNCH_THREADS, &a, sizeof(a), device->stream);
-	return r < 0 ? r : gpu_launch(&loss_total_kernel, 1, 1, LAUNCH_THREADS, &a, sizeof(a), device->stream);
+	return r < 0 ? r
+		     : gpu_launch(&loss_total_kernel, 1, 1, LAUNCH_THREADS, &a, sizeof(a),
+				  device->stream);
 }

@@ -16,11 +16,11 @@
 /* Where the pixels of a batch are. */
 struct source {
 	uint64_t first; /* pixel of the batch that becomes the one asked for */
-	bool given;     /* the batch has the image */
+	bool given;	/* the batch has the image */
 };
 
-DEVICE struct source find_source(const struct input_normalize *a, const struct step_arguments *step, uint64_t pixel,
-				 uint32_t pixels)
+DEVICE struct source find_source(const struct input_normalize *a, const struct step_arguments *step,
+				 uint64_t pixel, uint32_t pixels)
 {
 	uint64_t line = pixel / a->w;
 	uint32_t x = (uint32_t)(pixel - line * a->w);
@@ -42,7 +42,8 @@ DEVICE float batch_value(const struct step_arguments *step, uint64_t at)
 	return ((const float *)step->images)[at];
 }
 
-DEVICE void normalize_pixel(const struct input_normalize *a, const struct step_arguments *step, uint64_t pixel)
+DEVICE void normalize_pixel(const struct input_normalize *a, const struct step_arguments *step,
+			    uint64_t pixel)
 {
 	struct source source = find_source(a, step, pixel, 1);
 
@@ -59,7 +60,8 @@ DEVICE void normalize_pixel(const struct input_normalize *a, const struct step_a
 }
 
 /* QUAD pixels of 3 or 4 bytes become as many of four channels. */
-DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const struct step_arguments *step, uint64_t first)
+DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a,
+		      const struct step_arguments *step, uint64_t first)
 {
 	uint32_t word[4];
 
@@ -84,7 +86,10 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const s
 	for (int i = 0; i < QUAD; i++) {
 		UNROLL
 		for (int c = 0; c < 4; c++)
-			v[i][c] = (uint32_t)c < a->channels ? (float)(word[i] >> 8 * c & 0xff) * a->scale[c] + a->bias[c] : 0;
+			v[i][c] = (uint32_t)c < a->channels
+					  ? (float)(word[i] >> 8 * c & 0xff) * a->scale[c] +
+						    a->bias[c]
+					  : 0;
 	}
 }
 
@@ -108,13 +113,15 @@ DEVICE void store_quad(void *y, uint64_t first, enum cuda_element element, float
 		for (int j = 0; j < 4; j++) {
 			float even = v[i + j / 2][j % 2 * 2], odd = v[i + j / 2][j % 2 * 2 + 1];
 
-			pack.word[j] = element == CUDA_F16 ? kernel_to_f16x2(even, odd) : kernel_to_bf16x2(even, odd);
+			pack.word[j] = element == CUDA_F16 ? kernel_to_f16x2(even, odd)
+							   : kernel_to_bf16x2(even, odd);
 		}
 		kernel_store16((uint16_t *)y + (first + i) * 4, pack);
 	}
 }
 
-DEVICE void normalize_quad(const struct input_normalize *a, const struct step_arguments *step, uint64_t first)
+DEVICE void normalize_quad(const struct input_normalize *a, const struct step_arguments *step,
+			   uint64_t first)
 {
 	struct source source = find_source(a, step, first, QUAD);
 	float v[QUAD][4];
@@ -144,7 +151,8 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct step_ar
 KERNEL(input_normalize_batch, struct input_normalize, a)
 {
 	const struct step_arguments *step = a.step;
-	uint64_t pixels = (uint64_t)a.n * a.h * a.w, threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
+	uint64_t pixels = (uint64_t)a.n * a.h * a.w,
+		 threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
 	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
 
 	if (step->element == DEVICE_ELEMENT_U8 && a.padded == 4 && a.w % QUAD == 0 &&
@@ -167,7 +175,8 @@ DEVICE bool has_label(const struct loss_softmax *a, uint32_t sample, int32_t *la
 
 DEVICE float logit(const struct loss_softmax *a, uint32_t sample, uint32_t class_index)
 {
-	return kernel_load(a->logits, (uint64_t)sample * a->logits_stride + class_index, a->logits_element) *
+	return kernel_load(a->logits, (uint64_t)sample * a->logits_stride + class_index,
+			   a->logits_element) *
 	       a->logit_scale;
 }
 
@@ -225,7 +234,9 @@ KERNEL(loss_softmax_rows, struct loss_softmax, a)
 	struct loss_row row;
 	int32_t label;
 	bool labelled = has_label(&a, sample, &label);
-	float grow = samples ? (float)(a.state ? a.state->loss_scale : 1) / (float)samples * a.logit_scale : 0;
+	float grow = samples ? (float)(a.state ? a.state->loss_scale : 1) / (float)samples *
+				       a.logit_scale
+			     : 0;
 
 	row.largest = row.target = 0;
 	row.sum = 1;
@@ -235,7 +246,8 @@ KERNEL(loss_softmax_rows, struct loss_softmax, a)
 		row = survey_row(&a, sample, label);
 	if (kernel_thread() == 0) {
 		/* -sum_i target_i (z_i - lse): the targets add up to 1 */
-		record->loss = labelled ? (double)row.largest + log(row.sum) - (double)(on - off) * (double)row.target -
+		record->loss = labelled ? (double)row.largest + log(row.sum) -
+						  (double)(on - off) * (double)row.target -
 						  (double)off * row.total
 					: 0;
 		record->samples = labelled;
@@ -248,10 +260,14 @@ KERNEL(loss_softmax_rows, struct loss_softmax, a)
 		float gradient = 0;
 
 		if (labelled && i < a.classes) {
-			gradient = (expf(logit(&a, sample, i) - row.largest) * (float)(1 / row.sum) - off) * grow;
+			gradient =
+				(expf(logit(&a, sample, i) - row.largest) * (float)(1 / row.sum) -
+				 off) *
+				grow;
 			gradient -= (int32_t)i == label ? (on - off) * grow : 0;
 		}
-		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element, gradient);
+		kernel_store(a.dlogits, (uint64_t)sample * a.dlogits_stride + i, a.dlogits_element,
+			     gradient);
 	}
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/kernel.h"
 
 #include "kernels/columns.h"
+#include "kernels/slope.h"
 
 #define ELEMENT CUDA_F32
 #define LANES   4

@@ -3,7 +3,8 @@
  * and as C for the host, where emulation/launch.c runs its grids under the sanitizers.
  *
  * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... }; KERNEL_ENTRY(name) initialises the struct
- * gpu_kernel by which plain C launches it. Blocks have KERNEL_THREADS threads and a grid of two dimensions. In C the functions
+ * gpu_kernel by which plain C launches it. Blocks have KERNEL_THREADS threads and a grid of two dimensions; at least two of them, or as many as
+ * KERNEL_RESIDENT says, find room on a multiprocessor at once, which bounds their registers. In C the functions
  * below are calls into the emulation; SHARED arrays are filled with NaNs before every block, every thread of a
  * block must come to the same barriers, every lane of a warp to the same shuffles, and vectors must be aligned, or the emulation ends the program saying where.
  *
@@ -23,7 +24,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#define KERNEL(name, type, a) static __global__ void __launch_bounds__(KERNEL_THREADS, 2) name(const __grid_constant__ type a)
+#define KERNEL(name, type, a) KERNEL_RESIDENT(2, name, type, a)
+#define KERNEL_RESIDENT(blocks, name, type, a)                                                     \
+	static __global__ void __launch_bounds__(KERNEL_THREADS, blocks)                           \
+		name(const __grid_constant__ type a)
 #define KERNEL_ENTRY(name)         KERNEL_ENTRY_EXPANDED(name)
 #define KERNEL_ENTRY_EXPANDED(name) {#name, (const void *)(name)}
 /* A table of kernels that plain C sees. */
@@ -148,6 +152,7 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 #include <string.h>
 
 #define KERNEL(name, type, a) KERNEL_EXPANDED(name, type, a)
+#define KERNEL_RESIDENT(blocks, name, type, a) KERNEL_EXPANDED(name, type, a)
 #define KERNEL_EXPANDED(name, type, a)                                                             \
 	static void name##_body(const type a);                                                     \
 	static void name(const void *arguments)                                                    \
@@ -261,16 +266,22 @@ DEVICE float kernel_from_f16(uint16_t half)
 /* Rounds to nearest even; a NaN stays one, what is 65520 or more becomes infinite. */
 DEVICE uint16_t kernel_to_f16(float value)
 {
-	uint32_t bits = kernel_to_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+	uint32_t bits = kernel_to_bits(value), sign = bits >> 16 & 0x8000;
+	uint32_t magnitude = bits & 0x7fffffff, half;
 
 	if (magnitude > 0x7f800000)
 		return (uint16_t)(sign | 0x7e00);
 	if (magnitude >= 0x477ff000)
 		return (uint16_t)(sign | 0x7c00);
-	/* below the least normal half: adding 0.5 puts the half's last place into the float's, where the addition rounds */
+	/*
+	 * below the least normal half: adding 0.5 puts the half's last place into the float's,
+	 * where the addition rounds
+	 */
 	if (magnitude < 0x38800000)
-		return (uint16_t)(sign | (kernel_to_bits(kernel_from_bits(magnitude) + 0.5f) - 0x3f000000));
-	return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+		half = kernel_to_bits(kernel_from_bits(magnitude) + 0.5f) - 0x3f000000;
+	else
+		half = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+	return (uint16_t)(sign | half);
 }
 
 /* Rounds to nearest even; a NaN stays one. */
@@ -315,7 +326,8 @@ DEVICE void kernel_store(void *to, uint64_t at, uint32_t element, float value)
 	if (element == CUDA_F32)
 		((float *)to)[at] = value;
 	else
-		((uint16_t *)to)[at] = element == CUDA_F16 ? kernel_to_f16(value) : kernel_to_bf16(value);
+		((uint16_t *)to)[at] =
+			element == CUDA_F16 ? kernel_to_f16(value) : kernel_to_bf16(value);
 }
 
 DEVICE int kernel_finite(float value)

@@ -88,23 +88,35 @@ DEVICE void NAME(vector)(float *v, const float *from, uint32_t channel, float ot
 #endif
 }
 
-/* LANES bytes, one in each element. */
-DEVICE void NAME(load_bytes)(uint32_t *v, const uint8_t *from, uint64_t at)
-{
-#if LANES == 1
-	v[0] = from[at];
-#elif LANES == 4
-	uint32_t word = kernel_load4(from + at);
-
-	UNROLL
-	for (int i = 0; i < 4; i++)
-		v[i] = word >> 8 * i & 0xff;
+/* LANES bytes as they are in memory. */
+struct NAME(raw_bytes) {
+#if LANES == 8
+	struct kernel_half_pack pack;
 #else
-	struct kernel_half_pack pack = kernel_load8(from + at);
+	uint32_t word;
+#endif
+};
 
-	UNROLL
-	for (int i = 0; i < 8; i++)
-		v[i] = pack.word[i / 4] >> 8 * (i % 4) & 0xff;
+DEVICE struct NAME(raw_bytes) NAME(load_bytes)(const uint8_t *from, uint64_t at)
+{
+	struct NAME(raw_bytes) raw;
+
+#if LANES == 1
+	raw.word = from[at];
+#elif LANES == 4
+	raw.word = kernel_load4(from + at);
+#else
+	raw.pack = kernel_load8(from + at);
+#endif
+	return raw;
+}
+
+DEVICE uint32_t NAME(byte)(const struct NAME(raw_bytes) *raw, int lane)
+{
+#if LANES == 8
+	return raw->pack.word[lane / 4] >> 8 * (lane % 4) & 0xff;
+#else
+	return raw->word >> 8 * lane & 0xff;
 #endif
 }
 
@@ -121,6 +133,34 @@ DEVICE void NAME(store_bytes)(uint8_t *to, uint64_t at, const uint32_t *v)
 	pack.word[1] = v[4] | v[5] << 8 | v[6] << 16 | v[7] << 24;
 	kernel_store8(to + at, pack);
 #endif
+}
+
+/* gelu: that it is one; otherwise a ReLU or identity. A NaN passes. */
+DEVICE void NAME(activate)(float *z, enum device_activation activation, bool gelu)
+{
+	if (gelu) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			z[i] = slope_gelu(z[i]);
+	} else if (activation == DEVICE_RELU) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			z[i] = slope_relu(z[i]);
+	}
+}
+
+/* g *= activation'(z). What is not finite does not pass a ReLU that is shut. */
+DEVICE void NAME(through)(float *g, const float *z, enum device_activation activation, bool gelu)
+{
+	if (gelu) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			g[i] *= slope_of_gelu(z[i]);
+	} else if (activation == DEVICE_RELU) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			g[i] = z[i] > 0 ? g[i] : 0;
+	}
 }
 
 /* Where a thread begins. One that is not active (the tile is wider than what is left, or not all threads fit) begins behind the last row. */
@@ -156,8 +196,8 @@ DEVICE struct NAME(place) NAME(place)(const struct columns *c)
  * Adds up what the threads of the block have, row by row of the tile, and leaves it in partial [2][blocks_x][channels]. All threads of
  * the block call it; those without channels bring zeros. two: product counts.
  */
-DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *here, const float *sum,
-			     const float *product, bool two, float *partial)
+DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *here,
+			     const float *sum, const float *product, bool two, float *partial)
 {
 	SHARED(float, sums, KERNEL_THREADS * LANES);
 	SHARED(float, products, KERNEL_THREADS * LANES);
@@ -176,6 +216,7 @@ DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *
 	KERNEL_BARRIER();
 	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
 		uint32_t channel = kernel_block_y() * line + i;
+		uint64_t block = kernel_block_x();
 		float s = 0, p = 0;
 
 		if (channel >= c->channels)
@@ -184,8 +225,8 @@ DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *
 			s += sums[row * line + i];
 			p += two ? products[row * line + i] : 0;
 		}
-		partial[(uint64_t)kernel_block_x() * c->channels + channel] = s;
+		partial[block * c->channels + channel] = s;
 		if (two)
-			partial[((uint64_t)c->blocks_x + kernel_block_x()) * c->channels + channel] = p;
+			partial[(c->blocks_x + block) * c->channels + channel] = p;
 	}
 }

@@ -3,11 +3,11 @@
 
 #define BLOCKS 6 /* of LAUNCH_THREADS threads that a multiprocessor has room for */
 
-int launch_columns(const struct kernel_device *device, const struct gpu_kernel *kernels, const struct columns *columns,
-		   const void *arguments, size_t size)
+int launch_columns(const struct kernel_device *device, const struct gpu_kernel *kernels,
+		   const struct columns *columns, const void *arguments, size_t size)
 {
-	return gpu_launch(&kernels[columns->instance], columns->blocks_x, columns->blocks_y, LAUNCH_THREADS, arguments,
-			  size, device->stream);
+	return gpu_launch(&kernels[columns->instance], columns->blocks_x, columns->blocks_y,
+			  LAUNCH_THREADS, arguments, size, device->stream);
 }
 
 int launch_flat(const struct kernel_device *device, const struct gpu_kernel *kernel, uint64_t count,
@@ -15,14 +15,16 @@ int launch_flat(const struct kernel_device *device, const struct gpu_kernel *ker
 {
 	uint64_t blocks = (count + LAUNCH_THREADS - 1) / LAUNCH_THREADS;
 
-	return gpu_launch(kernel, (uint32_t)blocks, 1, LAUNCH_THREADS, arguments, size, device->stream);
+	return gpu_launch(kernel, (uint32_t)blocks, 1, LAUNCH_THREADS, arguments, size,
+			  device->stream);
 }
 
-int launch_strided(const struct kernel_device *device, const struct gpu_kernel *kernel, uint64_t count,
-		   const void *arguments, size_t size)
+int launch_strided(const struct kernel_device *device, const struct gpu_kernel *kernel,
+		   uint64_t count, const void *arguments, size_t size)
 {
-	uint64_t blocks = (count + LAUNCH_THREADS - 1) / LAUNCH_THREADS, wave = (uint64_t)BLOCKS * device->multiprocessors;
+	uint64_t blocks = (count + LAUNCH_THREADS - 1) / LAUNCH_THREADS,
+		 wave = (uint64_t)BLOCKS * device->multiprocessors;
 
-	return gpu_launch(kernel, (uint32_t)(blocks < wave ? blocks : wave), 1, LAUNCH_THREADS, arguments, size,
-			  device->stream);
+	return gpu_launch(kernel, (uint32_t)(blocks < wave ? blocks : wave), 1, LAUNCH_THREADS,
+			  arguments, size, device->stream);
 }

@@ -25,12 +25,14 @@ int norm_statistics(const struct kernel_device *device, const struct norm_statis
 
 int norm_finalize(const struct kernel_device *device, const struct norm_finalize *arguments)
 {
-	return launch_flat(device, &norm_finalize_kernel, arguments->channels, arguments, sizeof(*arguments));
+	return launch_flat(device, &norm_finalize_kernel, arguments->channels, arguments,
+			   sizeof(*arguments));
 }
 
 int norm_running(const struct kernel_device *device, const struct norm_running *arguments)
 {
-	return launch_flat(device, &norm_running_kernel, arguments->channels, arguments, sizeof(*arguments));
+	return launch_flat(device, &norm_running_kernel, arguments->channels, arguments,
+			   sizeof(*arguments));
 }
 
 int norm_apply(const struct kernel_device *device, const struct norm_apply *arguments)
@@ -38,7 +40,9 @@ int norm_apply(const struct kernel_device *device, const struct norm_apply *argu
 	struct norm_apply a = *arguments;
 
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, false);
-	return launch_columns(device, norm_apply_kernels, &a.columns, &a, sizeof(a));
+	return launch_columns(
+		device, a.activation == DEVICE_GELU ? norm_apply_gelu_kernels : norm_apply_kernels,
+		&a.columns, &a, sizeof(a));
 }
 
 /* Whether everything is there that the activation and the sums take. */
@@ -58,7 +62,10 @@ int norm_backward(const struct kernel_device *device, const struct norm_backward
 	if (!is_complete(&a))
 		return -EINVAL;
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, a.sum);
-	r = launch_columns(device, norm_backward_kernels, &a.columns, &a, sizeof(a));
+	r = launch_columns(device,
+			   a.activation == DEVICE_GELU ? norm_backward_gelu_kernels
+						       : norm_backward_kernels,
+			   &a.columns, &a, sizeof(a));
 	return r < 0 || !a.sum ? r
 			       : columns_combine(device, &(struct columns_combine){
 								 .partial = a.partial,
@@ -71,16 +78,22 @@ int norm_backward(const struct kernel_device *device, const struct norm_backward
 							 });
 }
 
-int norm_backward_finalize(const struct kernel_device *device, const struct norm_backward_finalize *arguments)
+int norm_backward_finalize(const struct kernel_device *device,
+			   const struct norm_backward_finalize *arguments)
 {
 	return launch_flat(device, &norm_backward_finalize_kernel, arguments->channels, arguments,
 			   sizeof(*arguments));
 }
 
-int norm_backward_apply(const struct kernel_device *device, const struct norm_backward_apply *arguments)
+int norm_backward_apply(const struct kernel_device *device,
+			const struct norm_backward_apply *arguments)
 {
 	struct norm_backward_apply a = *arguments;
 
+	bool gelu = a.scale && a.activation == DEVICE_GELU;
+
 	columns_init(&a.columns, device, a.rows, a.channels, a.element, false);
-	return launch_columns(device, norm_backward_apply_kernels, &a.columns, &a, sizeof(a));
+	return launch_columns(device,
+			      gelu ? norm_backward_apply_gelu_kernels : norm_backward_apply_kernels,
+			      &a.columns, &a, sizeof(a));
 }

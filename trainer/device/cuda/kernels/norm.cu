@@ -2,7 +2,6 @@
 #include "kernels/norm.h"
 
 #include "kernels/kernel.h"
-#include "kernels/slope.h"
 #include "kernels/tables.h"
 
 #define KERNEL_BODY "kernels/norm_kernels.h"
@@ -10,8 +9,8 @@
 
 #define CHANNEL (kernel_block_x() * KERNEL_THREADS + kernel_thread())
 
-DEVICE void store_affine(float *scale, float *bias, void *scale16, void *bias16, enum cuda_element element,
-			 uint32_t channel, float s, float b)
+DEVICE void store_affine(float *scale, float *bias, void *scale16, void *bias16,
+			 enum cuda_element element, uint32_t channel, float s, float b)
 {
 	scale[channel] = s;
 	bias[channel] = b;
@@ -37,7 +36,8 @@ KERNEL(finalize, struct norm_finalize, a)
 	scale = a.gamma[c] * deviation;
 	a.mean[c] = (float)mean;
 	a.deviation[c] = deviation;
-	store_affine(a.scale, a.bias, a.scale16, a.bias16, a.element, c, scale, a.beta[c] - (float)mean * scale);
+	store_affine(a.scale, a.bias, a.scale16, a.bias16, a.element, c, scale,
+		     a.beta[c] - (float)mean * scale);
 	if (!a.running_mean)
 		return;
 	unbiased = a.rows > 1 ? variance * rows / (rows - 1) : variance;
@@ -79,8 +79,12 @@ KERNEL(backward_finalize, struct norm_backward_finalize, k)
 
 KERNEL_TABLE norm_statistics_kernels[KERNEL_INSTANCES] = INSTANCES(norm_statistics);
 KERNEL_TABLE norm_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply);
+KERNEL_TABLE norm_apply_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply_gelu);
 KERNEL_TABLE norm_backward_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward);
+KERNEL_TABLE norm_backward_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu);
 KERNEL_TABLE norm_backward_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_apply);
+KERNEL_TABLE norm_backward_apply_gelu_kernels[KERNEL_INSTANCES] =
+	INSTANCES(norm_backward_apply_gelu);
 KERNEL_TABLE norm_finalize_kernel = KERNEL_ENTRY(finalize);
 KERNEL_TABLE norm_running_kernel = KERNEL_ENTRY(running);
 KERNEL_TABLE norm_backward_finalize_kernel = KERNEL_ENTRY(backward_finalize);

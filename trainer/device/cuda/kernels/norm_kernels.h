@@ -1,6 +1,6 @@
 /* Kernels of norm.cu over rows, of one instance. */
 
-KERNEL(NAME(norm_statistics), struct norm_statistics, a)
+KERNEL_RESIDENT(3, NAME(norm_statistics), struct norm_statistics, a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], squares[LANES];
@@ -35,60 +35,72 @@ KERNEL(NAME(norm_statistics), struct norm_statistics, a)
 	NAME(leave_sums)(&a.columns, &here, sum, squares, true, a.partial);
 }
 
-KERNEL(NAME(norm_apply), struct norm_apply, a)
+/* gelu: known to the compiler, since a GELU takes registers that nothing else needs. */
+DEVICE void NAME(norm_apply_rows)(const struct norm_apply *a, bool gelu)
 {
-	const struct NAME(place) here = NAME(place)(&a.columns);
+	const struct NAME(place) here = NAME(place)(&a->columns);
 	float scale[LANES], bias[LANES], scale2[LANES], bias2[LANES];
 
-	NAME(vector)(scale, a.scale, here.channel, 1);
-	NAME(vector)(bias, a.bias, here.channel, 0);
-	NAME(vector)(scale2, a.scale2, here.channel, 1);
-	NAME(vector)(bias2, a.bias2, here.channel, 0);
+	NAME(vector)(scale, a->scale, here.channel, 1);
+	NAME(vector)(bias, a->bias, here.channel, 0);
+	NAME(vector)(scale2, a->scale2, here.channel, 1);
+	NAME(vector)(bias2, a->bias2, here.channel, 0);
 	UNROLL
 	for (int i = 0; i < LANES; i++)
 		bias[i] += bias2[i];
-	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
+	for (uint64_t first = here.first; first < a->rows; first += here.turn) {
 		struct NAME(raw) raw[COLUMNS_UNROLL], added[COLUMNS_UNROLL];
 
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * a.columns.height;
+			uint64_t row = first + u * a->columns.height;
 
-			if (row < a.rows)
-				raw[u] = NAME(load)(a.x, row * a.channels + here.channel);
-			if (row < a.rows && a.residual)
-				added[u] = NAME(load)(a.residual, row * a.channels + here.channel);
+			if (row >= a->rows)
+				continue;
+			raw[u] = NAME(load)(a->x, row * a->channels + here.channel);
+			if (a->residual)
+				added[u] =
+					NAME(load)(a->residual, row * a->channels + here.channel);
 		}
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * a.columns.height;
+			uint64_t row = first + u * a->columns.height;
 			float z[LANES], residual[LANES];
 
-			if (row >= a.rows)
+			if (row >= a->rows)
 				continue;
 			NAME(unpack)(z, raw[u]);
 			UNROLL
 			for (int i = 0; i < LANES; i++)
 				z[i] = scale[i] * z[i] + bias[i];
-			if (a.residual) {
+			if (a->residual) {
 				NAME(unpack)(residual, added[u]);
 				UNROLL
 				for (int i = 0; i < LANES; i++)
 					z[i] += scale2[i] * residual[i];
 			}
-			UNROLL
-			for (int i = 0; i < LANES; i++)
-				z[i] = norm_activate(z[i], a.activation);
-			NAME(store)(a.y, row * a.channels + here.channel, z);
+			NAME(activate)(z, a->activation, gelu);
+			NAME(store)(a->y, row * a->channels + here.channel, z);
 		}
 	}
+}
+
+KERNEL_RESIDENT(3, NAME(norm_apply), struct norm_apply, a)
+{
+	NAME(norm_apply_rows)(&a, false);
+}
+
+KERNEL(NAME(norm_apply_gelu), struct norm_apply, a)
+{
+	NAME(norm_apply_rows)(&a, true);
 }
 
 #define BACKWARD_UNROLL 2 /* rows at once: up to four tensors are read */
 
 /* What a thread has of the rows of one turn. other: y, or the residual that z takes. */
 struct NAME(backward_rows) {
-	struct NAME(raw) dy[BACKWARD_UNROLL], dy2[BACKWARD_UNROLL], x[BACKWARD_UNROLL], other[BACKWARD_UNROLL];
+	struct NAME(raw) dy[BACKWARD_UNROLL], dy2[BACKWARD_UNROLL];
+	struct NAME(raw) x[BACKWARD_UNROLL], other[BACKWARD_UNROLL];
 };
 
 /* z = scale x + bias + scale2 residual */
@@ -106,7 +118,8 @@ DEVICE bool NAME(backward_from_x)(const struct norm_backward *a)
 	return a->activation != DEVICE_IDENTITY && !NAME(backward_from_y)(a);
 }
 
-DEVICE void NAME(backward_load)(struct NAME(backward_rows) *rows, int u, const struct norm_backward *a, uint64_t at)
+DEVICE void NAME(backward_load)(struct NAME(backward_rows) *rows, int u,
+				const struct norm_backward *a, uint64_t at)
 {
 	rows->dy[u] = NAME(load)(a->dy, at);
 	if (a->dy2)
@@ -121,7 +134,8 @@ DEVICE void NAME(backward_load)(struct NAME(backward_rows) *rows, int u, const s
 
 /* dz and, where it is taken, x of one row. */
 DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_rows) *rows, int u,
-			       const struct norm_backward *a, const struct NAME(affine) *affine)
+			       const struct norm_backward *a, const struct NAME(affine) *affine,
+			       bool gelu)
 {
 	float v[LANES];
 
@@ -154,101 +168,123 @@ DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_r
 			for (int i = 0; i < LANES; i++)
 				z[i] += affine->scale2[i] * v[i];
 		}
-		UNROLL
-		for (int i = 0; i < LANES; i++)
-			dz[i] = norm_through(dz[i], z[i], a->activation);
+		NAME(through)(dz, z, a->activation, gelu);
 	}
 }
 
-KERNEL(NAME(norm_backward), struct norm_backward, a)
+DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu)
 {
-	const struct NAME(place) here = NAME(place)(&a.columns);
+	const struct NAME(place) here = NAME(place)(&a->columns);
 	struct NAME(affine) affine;
 	float bias2[LANES], mean[LANES], sum[LANES], products[LANES];
 
-	NAME(vector)(affine.scale, a.scale, here.channel, 1);
-	NAME(vector)(affine.bias, a.bias, here.channel, 0);
-	NAME(vector)(affine.scale2, a.scale2, here.channel, 1);
-	NAME(vector)(bias2, a.bias2, here.channel, 0);
-	NAME(vector)(mean, a.mean, here.channel, 0);
+	NAME(vector)(affine.scale, a->scale, here.channel, 1);
+	NAME(vector)(affine.bias, a->bias, here.channel, 0);
+	NAME(vector)(affine.scale2, a->scale2, here.channel, 1);
+	NAME(vector)(bias2, a->bias2, here.channel, 0);
+	NAME(vector)(mean, a->mean, here.channel, 0);
 	UNROLL
 	for (int i = 0; i < LANES; i++) {
 		affine.bias[i] += bias2[i];
 		sum[i] = products[i] = 0;
 	}
-	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
+	for (uint64_t first = here.first; first < a->rows; first += here.turn) {
 		for (uint32_t line = 0; line < COLUMNS_UNROLL; line += BACKWARD_UNROLL) {
 			struct NAME(backward_rows) rows;
 
 			UNROLL
 			for (int u = 0; u < BACKWARD_UNROLL; u++) {
-				uint64_t row = first + (line + u) * a.columns.height;
+				uint64_t row = first + (line + u) * a->columns.height;
+				uint64_t at = row * a->channels + here.channel;
 
-				if (row < a.rows)
-					NAME(backward_load)(&rows, u, &a, row * a.channels + here.channel);
+				if (row < a->rows)
+					NAME(backward_load)(&rows, u, a, at);
 			}
 			UNROLL
 			for (int u = 0; u < BACKWARD_UNROLL; u++) {
-				uint64_t row = first + (line + u) * a.columns.height;
+				uint64_t row = first + (line + u) * a->columns.height;
 				float dz[LANES], x[LANES];
 
-				if (row >= a.rows)
+				if (row >= a->rows)
 					continue;
-				NAME(backward_row)(dz, x, &rows, u, &a, &affine);
-				if (a.dz)
-					NAME(store)(a.dz, row * a.channels + here.channel, dz);
+				NAME(backward_row)(dz, x, &rows, u, a, &affine, gelu);
+				if (a->dz)
+					NAME(store)(a->dz, row * a->channels + here.channel, dz);
 				UNROLL
 				for (int i = 0; i < LANES; i++) {
 					sum[i] += dz[i];
-					products[i] += a.products ? dz[i] * (x[i] - mean[i]) : 0;
+					products[i] += a->products ? dz[i] * (x[i] - mean[i]) : 0;
 				}
 			}
 		}
 	}
-	if (a.sum)
-		NAME(leave_sums)(&a.columns, &here, sum, products, a.products, a.partial);
+	if (a->sum)
+		NAME(leave_sums)(&a->columns, &here, sum, products, a->products, a->partial);
+}
+
+KERNEL(NAME(norm_backward), struct norm_backward, a)
+{
+	NAME(norm_backward_rows)(&a, false);
+}
+
+KERNEL(NAME(norm_backward_gelu), struct norm_backward, a)
+{
+	NAME(norm_backward_rows)(&a, true);
 }
 
 #undef BACKWARD_UNROLL
 
-KERNEL(NAME(norm_backward_apply), struct norm_backward_apply, k)
+DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, bool gelu)
 {
-	const struct NAME(place) here = NAME(place)(&k.columns);
+	const struct NAME(place) here = NAME(place)(&k->columns);
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
 
-	NAME(vector)(scale, k.scale, here.channel, 1);
-	NAME(vector)(bias, k.bias, here.channel, 0);
-	NAME(vector)(a, k.a, here.channel, 0);
-	NAME(vector)(b, k.b, here.channel, 0);
-	NAME(vector)(c, k.c, here.channel, 0);
-	for (uint64_t first = here.first; first < k.rows; first += here.turn) {
+	NAME(vector)(scale, k->scale, here.channel, 1);
+	NAME(vector)(bias, k->bias, here.channel, 0);
+	NAME(vector)(a, k->a, here.channel, 0);
+	NAME(vector)(b, k->b, here.channel, 0);
+	NAME(vector)(c, k->c, here.channel, 0);
+	for (uint64_t first = here.first; first < k->rows; first += here.turn) {
 		struct NAME(raw) raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
 
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * k.columns.height;
+			uint64_t row = first + u * k->columns.height;
 
-			if (row >= k.rows)
+			if (row >= k->rows)
 				continue;
-			raw[u] = NAME(load)(k.dz, row * k.channels + here.channel);
-			raw_x[u] = NAME(load)(k.x, row * k.channels + here.channel);
+			raw[u] = NAME(load)(k->dz, row * k->channels + here.channel);
+			raw_x[u] = NAME(load)(k->x, row * k->channels + here.channel);
 		}
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * k.columns.height;
-			float dz[LANES], x[LANES];
+			uint64_t row = first + u * k->columns.height;
+			float dz[LANES], x[LANES], z[LANES];
 
-			if (row >= k.rows)
+			if (row >= k->rows)
 				continue;
 			NAME(unpack)(dz, raw[u]);
 			NAME(unpack)(x, raw_x[u]);
-			UNROLL
-			for (int i = 0; i < LANES; i++) {
-				if (k.scale)
-					dz[i] = norm_through(dz[i], scale[i] * x[i] + bias[i], k.activation);
-				dz[i] = a[i] * dz[i] + (b[i] * x[i] + c[i]);
+			if (k->scale) {
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					z[i] = scale[i] * x[i] + bias[i];
+				NAME(through)(dz, z, k->activation, gelu);
 			}
-			NAME(store)(k.dx, row * k.channels + here.channel, dz);
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				dz[i] = a[i] * dz[i] + (b[i] * x[i] + c[i]);
+			NAME(store)(k->dx, row * k->channels + here.channel, dz);
 		}
 	}
+}
+
+KERNEL(NAME(norm_backward_apply), struct norm_backward_apply, k)
+{
+	NAME(norm_backward_apply_rows)(&k, false);
+}
+
+KERNEL(NAME(norm_backward_apply_gelu), struct norm_backward_apply, k)
+{
+	NAME(norm_backward_apply_rows)(&k, true);
 }

@@ -22,8 +22,8 @@ static bool fits(const struct pool_shape *shape, bool maximum)
 	       input_rows(shape) <= UINT32_MAX && output_rows(shape) <= UINT32_MAX;
 }
 
-static void cut(struct columns *columns, const struct kernel_device *device, const struct pool_shape *shape,
-		uint64_t rows, bool sums)
+static void cut(struct columns *columns, const struct kernel_device *device,
+		const struct pool_shape *shape, uint64_t rows, bool sums)
 {
 	columns_init(columns, device, rows, shape->channels, shape->element, sums);
 }
@@ -48,7 +48,8 @@ int pool_max_backward(const struct kernel_device *device, const struct pool_max_
 	return launch_columns(device, pool_max_backward_kernels, &a.columns, &a, sizeof(a));
 }
 
-int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_max_norm_reduce *arguments)
+int pool_max_norm_reduce(const struct kernel_device *device,
+			 const struct pool_max_norm_reduce *arguments)
 {
 	struct pool_max_norm_reduce a = *arguments;
 	int r;
@@ -68,7 +69,8 @@ int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_m
 					       });
 }
 
-int pool_max_norm_apply(const struct kernel_device *device, const struct pool_max_norm_apply *arguments)
+int pool_max_norm_apply(const struct kernel_device *device,
+			const struct pool_max_norm_apply *arguments)
 {
 	struct pool_max_norm_apply a = *arguments;
 
@@ -78,8 +80,8 @@ int pool_max_norm_apply(const struct kernel_device *device, const struct pool_ma
 	return launch_columns(device, pool_max_norm_apply_kernels, &a.columns, &a, sizeof(a));
 }
 
-static int average(const struct kernel_device *device, const struct gpu_kernel *kernels, struct pool_average a,
-		   uint64_t rows)
+static int average(const struct kernel_device *device, const struct gpu_kernel *kernels,
+		   struct pool_average a, uint64_t rows)
 {
 	if (!fits(&a.shape, false))
 		return -EINVAL;
@@ -94,11 +96,13 @@ int pool_average(const struct kernel_device *device, const struct pool_average *
 
 int pool_average_backward(const struct kernel_device *device, const struct pool_average *arguments)
 {
-	return average(device, pool_average_backward_kernels, *arguments, input_rows(&arguments->shape));
+	return average(device, pool_average_backward_kernels, *arguments,
+		       input_rows(&arguments->shape));
 }
 
 /* Forward: an image for each block; backward: rows as they come. */
-static int global(const struct kernel_device *device, const struct gpu_kernel *kernels, struct pool_global a, bool backward)
+static int global(const struct kernel_device *device, const struct gpu_kernel *kernels,
+		  struct pool_global a, bool backward)
 {
 	uint64_t rows = (uint64_t)a.n * a.positions;
 
@@ -115,7 +119,8 @@ int pool_global_average(const struct kernel_device *device, const struct pool_gl
 	return global(device, pool_global_average_kernels, *arguments, false);
 }
 
-int pool_global_average_backward(const struct kernel_device *device, const struct pool_global *arguments)
+int pool_global_average_backward(const struct kernel_device *device,
+				 const struct pool_global *arguments)
 {
 	return global(device, pool_global_average_backward_kernels, *arguments, true);
 }
@@ -125,7 +130,9 @@ int pool_global_max(const struct kernel_device *device, const struct pool_global
 	return global(device, pool_global_max_kernels, *arguments, false);
 }
 
-int pool_global_max_backward(const struct kernel_device *device, const struct pool_global *arguments)
+int pool_global_max_backward(const struct kernel_device *device,
+			     const struct pool_global *arguments)
 {
-	return arguments->index ? global(device, pool_global_max_backward_kernels, *arguments, true) : -EINVAL;
+	return arguments->index ? global(device, pool_global_max_backward_kernels, *arguments, true)
+				: -EINVAL;
 }

@@ -5,10 +5,10 @@
 #include "kernels/pool.h"
 
 #include "kernels/kernel.h"
-#include "kernels/slope.h"
 #include "kernels/tables.h"
 
-#define POOL_AHEAD 4 /* positions of a window's row that are loaded before the first is used */
+/* Positions of a window that are loaded before the first is used: 3 x 3 are two batches. */
+#define POOL_AHEAD 5
 
 /* The part of an output's window that lies inside x: rows h + r_first .. h + r_last - 1; h and w may be "negative", modulo 2^32. */
 struct pool_window {
@@ -38,6 +38,34 @@ DEVICE struct pool_window pool_window_of_output(const struct pool_shape *s, uint
 DEVICE uint32_t pool_window_count(const struct pool_window *window)
 {
 	return (window->r_last - window->r_first) * (window->s_last - window->s_first);
+}
+
+/* Goes over a window row by row; r is r_last at the end. */
+struct pool_walk {
+	uint32_t r, s;
+	uint64_t line; /* of x, in positions */
+};
+
+DEVICE struct pool_walk pool_walk_begin(const struct pool_window *window,
+					const struct pool_shape *s)
+{
+	struct pool_walk walk;
+
+	walk.r = window->r_first;
+	walk.s = window->s_first;
+	walk.line = ((uint64_t)window->image * s->h + (window->h + walk.r)) * s->w;
+	return walk;
+}
+
+DEVICE void pool_walk_on(struct pool_walk *walk, const struct pool_window *window,
+			 const struct pool_shape *s)
+{
+	walk->s++;
+	if (walk->s < window->s_last)
+		return;
+	walk->s = window->s_first;
+	walk->r++;
+	walk->line += s->w;
 }
 
 /* The windows that hold a position of x: p_first .. p_last - 1, q likewise. */
@@ -73,6 +101,19 @@ DEVICE struct pool_cover pool_cover_of_input(const struct pool_shape *s, uint32_
 	return cover;
 }
 
+DEVICE uint64_t pool_output(const struct pool_cover *cover, uint32_t p, uint32_t q,
+			    const struct pool_shape *s)
+{
+	return ((uint64_t)cover->image * s->p + p) * s->q + q;
+}
+
+/* Where the position lies in the window of (p, q). */
+DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t q,
+			   const struct pool_shape *s)
+{
+	return (cover->h + s->pad - p * s->stride) * s->window + cover->w + s->pad - q * s->stride;
+}
+
 /* The thread's next row: COLUMNS_UNROLL of a turn, then those of the next turn, of which *first is moved to the first. */
 DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const struct columns *c)
 {
@@ -82,6 +123,11 @@ DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const st
 	*first += turn;
 	return *first;
 }
+
+/* All rows of a thread; here.first moves. */
+#define POOL_ROWS(row, here, columns)                                                              \
+	for (uint64_t row = (here).first; row < (columns).rows;                                    \
+	     row = pool_next(row, &(here).first, (here).turn, &(columns)))
 
 /* The larger, a NaN before any number; of equals the one with the lower position. */
 DEVICE void pool_take(float *largest, uint32_t *index, float value, uint32_t position)
@@ -95,6 +141,12 @@ DEVICE void pool_take(float *largest, uint32_t *index, float value, uint32_t pos
 	}
 }
 
+/* dz = g, or, where a ReLU of z is shut, 0. */
+DEVICE float pool_through(float g, float z, enum device_activation activation)
+{
+	return activation != DEVICE_RELU || z > 0 ? g : 0;
+}
+
 #define KERNEL_BODY "kernels/pool_kernels.h"
 #include "kernels/instances.h"
 
@@ -106,5 +158,7 @@ KERNEL_TABLE pool_average_kernels[KERNEL_INSTANCES] = INSTANCES(pool_average);
 KERNEL_TABLE pool_average_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_average_backward);
 KERNEL_TABLE pool_global_average_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_average);
 KERNEL_TABLE pool_global_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_max);
-KERNEL_TABLE pool_global_average_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_average_backward);
-KERNEL_TABLE pool_global_max_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_max_backward);
+KERNEL_TABLE pool_global_average_backward_kernels[KERNEL_INSTANCES] =
+	INSTANCES(pool_global_average_backward);
+KERNEL_TABLE pool_global_max_backward_kernels[KERNEL_INSTANCES] =
+	INSTANCES(pool_global_max_backward);

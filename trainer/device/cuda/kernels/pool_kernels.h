@@ -2,33 +2,43 @@
 
 /* ---- maxima over windows ---- */
 
-/* Per-channel operands of what comes before a pool. */
-struct NAME(before) {
-	float scale[LANES], bias[LANES];
+/* Some positions of a window, loaded together. */
+struct NAME(batch) {
+	struct NAME(raw) raw[POOL_AHEAD];
+	uint32_t position[POOL_AHEAD]; /* in the window */
+	uint32_t count;
 };
 
-/* z of LANES channels at a position of x. */
-DEVICE void NAME(pool_before)(float *z, struct NAME(raw) raw, const struct NAME(before) *before, bool has_scale,
-			      enum device_activation activation)
+/* Moves *walk on. */
+DEVICE void NAME(load_batch)(struct NAME(batch) *batch, struct pool_walk *walk,
+			     const struct pool_window *window, const struct pool_shape *s,
+			     const void *x, uint32_t channel)
 {
-	NAME(unpack)(z, raw);
-	if (!has_scale)
-		return;
+	batch->count = 0;
 	UNROLL
-	for (int i = 0; i < LANES; i++)
-		z[i] = norm_activate(before->scale[i] * z[i] + before->bias[i], activation);
+	for (int k = 0; k < POOL_AHEAD; k++) {
+		if (walk->r == window->r_last)
+			continue;
+		batch->position[k] = walk->r * s->window + walk->s;
+		batch->raw[k] = NAME(load)(
+			x, (walk->line + (window->w + walk->s)) * s->channels + channel);
+		batch->count = k + 1;
+		pool_walk_on(walk, window, s);
+	}
 }
 
-KERNEL(NAME(pool_max), struct pool_max, a)
+KERNEL_RESIDENT(3, NAME(pool_max), struct pool_max, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
-	struct NAME(before) before;
+	bool relu = a.scale && a.activation == DEVICE_RELU;
+	float scale[LANES], bias[LANES];
 
-	NAME(vector)(before.scale, a.scale, here.channel, 1);
-	NAME(vector)(before.bias, a.bias, here.channel, 0);
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
+	NAME(vector)(scale, a.scale, here.channel, 1);
+	NAME(vector)(bias, a.bias, here.channel, 0);
+	POOL_ROWS (row, here, a.columns) {
 		struct pool_window window = pool_window_of_output(s, (uint32_t)row);
+		struct pool_walk walk = pool_walk_begin(&window, s);
 		float largest[LANES];
 		uint32_t index[LANES];
 
@@ -37,32 +47,28 @@ KERNEL(NAME(pool_max), struct pool_max, a)
 			largest[i] = -INFINITY;
 			index[i] = window.first;
 		}
-		for (uint32_t r = window.r_first; r < window.r_last; r++) {
-			uint64_t line = ((uint64_t)window.image * s->h + (window.h + r)) * s->w;
+		while (walk.r < window.r_last) {
+			struct NAME(batch) batch;
 
-			for (uint32_t from = window.s_first; from < window.s_last; from += POOL_AHEAD) {
-				struct NAME(raw) raw[POOL_AHEAD];
+			NAME(load_batch)(&batch, &walk, &window, s, a.x, here.channel);
+			UNROLL
+			for (uint32_t k = 0; k < POOL_AHEAD; k++) {
+				float z[LANES];
 
+				if (k >= batch.count)
+					continue;
+				NAME(unpack)(z, batch.raw[k]);
 				UNROLL
-				for (uint32_t k = 0; k < POOL_AHEAD; k++)
-					if (from + k < window.s_last)
-						raw[k] = NAME(load)(a.x, (line + (window.w + from + k)) * s->channels +
-										 here.channel);
-				UNROLL
-				for (uint32_t k = 0; k < POOL_AHEAD; k++) {
-					float z[LANES];
+				for (int i = 0; i < LANES; i++) {
+					float value = scale[i] * z[i] + bias[i];
+					bool better;
 
-					if (from + k >= window.s_last)
-						continue;
-					NAME(pool_before)(z, raw[k], &before, a.scale, a.activation);
-					UNROLL
-					for (int i = 0; i < LANES; i++) {
-						/* the first NaN stays */
-						bool better = z[i] > largest[i] || (z[i] != z[i] && largest[i] == largest[i]);
-
-						largest[i] = better ? z[i] : largest[i];
-						index[i] = better ? r * s->window + from + k : index[i];
-					}
+					value = relu ? slope_relu(value) : value;
+					/* the first NaN stays */
+					better = value > largest[i] ||
+						 (value != value && largest[i] == largest[i]);
+					largest[i] = better ? value : largest[i];
+					index[i] = better ? batch.position[k] : index[i];
 				}
 			}
 		}
@@ -72,42 +78,63 @@ KERNEL(NAME(pool_max), struct pool_max, a)
 	}
 }
 
-/* g = sum of dy (+ dy2) over the windows that hold the position and have their maximum there. */
-DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, uint32_t position, uint32_t channel,
-			      const void *dy, const void *dy2, const uint8_t *index)
+/*
+ * g = sum of dy (+ dy2) over the windows that hold the position and have their maximum there: four windows at once, two by two, which is all of them for
+ * strides of at least half the window.
+ */
+DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, uint32_t position,
+			      uint32_t channel, const void *dy, const void *dy2,
+			      const uint8_t *index)
 {
 	struct pool_cover cover = pool_cover_of_input(s, position);
 
 	UNROLL
 	for (int i = 0; i < LANES; i++)
 		g[i] = 0;
-	for (uint32_t p = cover.p_first; p < cover.p_last; p++) {
-		for (uint32_t q = cover.q_first; q < cover.q_last; q++) {
-			uint64_t at = (((uint64_t)cover.image * s->p + p) * s->q + q) * s->channels + channel;
-			uint32_t own = (cover.h + s->pad - p * s->stride) * s->window + cover.w + s->pad - q * s->stride;
-			uint32_t index_of[LANES];
-			float v[LANES];
+	for (uint32_t p = cover.p_first; p < cover.p_last; p += 2) {
+		for (uint32_t q = cover.q_first; q < cover.q_last; q += 2) {
+			struct NAME(raw) raw[4];
+			struct NAME(raw_bytes) places[4];
 
-			NAME(load_bytes)(index_of, index, at);
-			NAME(unpack)(v, NAME(load)(dy, at));
 			UNROLL
-			for (int i = 0; i < LANES; i++)
-				g[i] += index_of[i] == own ? v[i] : 0;
-			if (!dy2)
-				continue;
-			NAME(unpack)(v, NAME(load)(dy2, at));
+			for (uint32_t k = 0; k < 4; k++) {
+				uint64_t output = pool_output(&cover, p + k / 2, q + k % 2, s);
+				uint64_t at = output * s->channels + channel;
+
+				if (p + k / 2 >= cover.p_last || q + k % 2 >= cover.q_last)
+					continue;
+				places[k] = NAME(load_bytes)(index, at);
+				raw[k] = NAME(load)(dy, at);
+			}
 			UNROLL
-			for (int i = 0; i < LANES; i++)
-				g[i] += index_of[i] == own ? v[i] : 0;
+			for (uint32_t k = 0; k < 4; k++) {
+				uint64_t output = pool_output(&cover, p + k / 2, q + k % 2, s);
+				uint64_t at = output * s->channels + channel;
+				uint32_t own = pool_place(&cover, p + k / 2, q + k % 2, s);
+				float v[LANES], v2[LANES];
+
+				if (p + k / 2 >= cover.p_last || q + k % 2 >= cover.q_last)
+					continue;
+				NAME(unpack)(v, raw[k]);
+				if (dy2) {
+					NAME(unpack)(v2, NAME(load)(dy2, at));
+					UNROLL
+					for (int i = 0; i < LANES; i++)
+						v[i] += v2[i];
+				}
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					g[i] += NAME(byte)(&places[k], i) == own ? v[i] : 0;
+			}
 		}
 	}
 }
 
-KERNEL(NAME(pool_max_backward), struct pool_max_backward, a)
+KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_max_backward, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
+	POOL_ROWS (row, here, a.columns) {
 		float g[LANES];
 
 		NAME(pool_gather)(g, &a.shape, (uint32_t)row, here.channel, a.dy, a.dy2, a.index);
@@ -127,13 +154,13 @@ KERNEL(NAME(pool_max_norm_reduce), struct pool_max_norm_reduce, a)
 	UNROLL
 	for (int i = 0; i < LANES; i++)
 		sum[i] = products[i] = 0;
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
+	POOL_ROWS (row, here, a.columns) {
 		struct pool_window window = pool_window_of_output(s, (uint32_t)row);
+		struct pool_walk walk = pool_walk_begin(&window, s);
 		uint64_t at = row * s->channels + here.channel;
+		struct NAME(raw_bytes) places = NAME(load_bytes)(a.index, at);
 		float g[LANES], v[LANES], x[LANES];
-		uint32_t index[LANES];
 
-		NAME(load_bytes)(index, a.index, at);
 		NAME(unpack)(g, NAME(load)(a.dy, at));
 		if (a.dy2) {
 			NAME(unpack)(v, NAME(load)(a.dy2, at));
@@ -145,31 +172,25 @@ KERNEL(NAME(pool_max_norm_reduce), struct pool_max_norm_reduce, a)
 		for (int i = 0; i < LANES; i++)
 			x[i] = 0;
 		/* whole vectors of every position, of which each channel takes its own: neighbours find them in the cache */
-		for (uint32_t r = window.r_first; r < window.r_last; r++) {
-			uint64_t line = ((uint64_t)window.image * s->h + (window.h + r)) * s->w;
+		while (walk.r < window.r_last) {
+			struct NAME(batch) batch;
 
-			for (uint32_t from = window.s_first; from < window.s_last; from += POOL_AHEAD) {
-				struct NAME(raw) raw[POOL_AHEAD];
-
+			NAME(load_batch)(&batch, &walk, &window, s, a.x, here.channel);
+			UNROLL
+			for (uint32_t k = 0; k < POOL_AHEAD; k++) {
+				if (k >= batch.count)
+					continue;
+				NAME(unpack)(v, batch.raw[k]);
 				UNROLL
-				for (uint32_t k = 0; k < POOL_AHEAD; k++)
-					if (from + k < window.s_last)
-						raw[k] = NAME(load)(a.x, (line + (window.w + from + k)) * s->channels +
-										 here.channel);
-				UNROLL
-				for (uint32_t k = 0; k < POOL_AHEAD; k++) {
-					if (from + k >= window.s_last)
-						continue;
-					NAME(unpack)(v, raw[k]);
-					UNROLL
-					for (int i = 0; i < LANES; i++)
-						x[i] = index[i] == r * s->window + from + k ? v[i] : x[i];
-				}
+				for (int i = 0; i < LANES; i++)
+					if (NAME(byte)(&places, i) == batch.position[k])
+						x[i] = v[i];
 			}
 		}
 		UNROLL
 		for (int i = 0; i < LANES; i++) {
-			float dz = norm_through(g[i], scale[i] * x[i] + bias[i], a.activation);
+			float z = scale[i] * x[i] + bias[i];
+			float dz = pool_through(g[i], z, a.activation);
 
 			sum[i] += dz;
 			products[i] += dz * (x[i] - mean[i]);
@@ -188,7 +209,7 @@ KERNEL(NAME(pool_max_norm_apply), struct pool_max_norm_apply, k)
 	NAME(vector)(a, k.a, here.channel, 0);
 	NAME(vector)(b, k.b, here.channel, 0);
 	NAME(vector)(c, k.c, here.channel, 0);
-	for (uint64_t row = here.first; row < k.columns.rows; row = pool_next(row, &here.first, here.turn, &k.columns)) {
+	POOL_ROWS (row, here, k.columns) {
 		struct NAME(raw) raw = NAME(load)(k.x, row * k.shape.channels + here.channel);
 		float g[LANES], x[LANES];
 
@@ -196,7 +217,8 @@ KERNEL(NAME(pool_max_norm_apply), struct pool_max_norm_apply, k)
 		NAME(unpack)(x, raw);
 		UNROLL
 		for (int i = 0; i < LANES; i++) {
-			float dz = norm_through(g[i], scale[i] * x[i] + bias[i], k.activation);
+			float z = scale[i] * x[i] + bias[i];
+			float dz = pool_through(g[i], z, k.activation);
 
 			g[i] = a[i] * dz + (b[i] * x[i] + c[i]);
 		}
@@ -211,7 +233,7 @@ KERNEL(NAME(pool_average), struct pool_average, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
 
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
+	POOL_ROWS (row, here, a.columns) {
 		struct pool_window window = pool_window_of_output(s, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
@@ -222,7 +244,9 @@ KERNEL(NAME(pool_average), struct pool_average, a)
 			uint64_t line = ((uint64_t)window.image * s->h + (window.h + r)) * s->w;
 
 			for (uint32_t k = window.s_first; k < window.s_last; k++) {
-				NAME(unpack)(v, NAME(load)(a.from, (line + (window.w + k)) * s->channels + here.channel));
+				uint64_t at = (line + (window.w + k)) * s->channels + here.channel;
+
+				NAME(unpack)(v, NAME(load)(a.from, at));
 				UNROLL
 				for (int i = 0; i < LANES; i++)
 					sum[i] += v[i];
@@ -240,7 +264,7 @@ KERNEL(NAME(pool_average_backward), struct pool_average, a)
 	struct NAME(place) here = NAME(place)(&a.columns);
 	const struct pool_shape *s = &a.shape;
 
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
+	POOL_ROWS (row, here, a.columns) {
 		struct pool_cover cover = pool_cover_of_input(s, (uint32_t)row);
 		float sum[LANES], v[LANES];
 
@@ -249,10 +273,12 @@ KERNEL(NAME(pool_average_backward), struct pool_average, a)
 			sum[i] = 0;
 		for (uint32_t p = cover.p_first; p < cover.p_last; p++) {
 			for (uint32_t q = cover.q_first; q < cover.q_last; q++) {
-				uint64_t at = ((uint64_t)cover.image * s->p + p) * s->q + q;
-				struct pool_window window = pool_window_of_output(s, (uint32_t)at);
+				uint64_t output = pool_output(&cover, p, q, s);
+				uint64_t at = output * s->channels + here.channel;
+				struct pool_window window =
+					pool_window_of_output(s, (uint32_t)output);
 
-				NAME(unpack)(v, NAME(load)(a.from, at * s->channels + here.channel));
+				NAME(unpack)(v, NAME(load)(a.from, at));
 				UNROLL
 				for (int i = 0; i < LANES; i++)
 					sum[i] += v[i] / (float)pool_window_count(&window);
@@ -276,14 +302,18 @@ KERNEL(NAME(pool_global_average), struct pool_global, a)
 	for (int i = 0; i < LANES; i++)
 		sum[i] = 0;
 	if (here.active) {
-		for (uint32_t first = here.line; first < a.positions; first += COLUMNS_UNROLL * a.columns.height) {
+		for (uint32_t first = here.line; first < a.positions;
+		     first += COLUMNS_UNROLL * a.columns.height) {
 			struct NAME(raw) raw[COLUMNS_UNROLL];
 
 			UNROLL
-			for (int u = 0; u < COLUMNS_UNROLL; u++)
-				if (first + u * a.columns.height < a.positions)
-					raw[u] = NAME(load)(a.from, (base + first + u * a.columns.height) * a.channels +
-									    here.channel);
+			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+				uint32_t position = first + u * a.columns.height;
+				uint64_t at = (base + position) * a.channels + here.channel;
+
+				if (position < a.positions)
+					raw[u] = NAME(load)(a.from, at);
+			}
 			UNROLL
 			for (int u = 0; u < COLUMNS_UNROLL; u++) {
 				float v[LANES];
@@ -332,10 +362,12 @@ KERNEL(NAME(pool_global_max), struct pool_global, a)
 		index[i] = UINT32_MAX;
 	}
 	if (here.active) {
-		for (uint32_t position = here.line; position < a.positions; position += a.columns.height) {
+		for (uint32_t position = here.line; position < a.positions;
+		     position += a.columns.height) {
+			uint64_t at = (base + position) * a.channels + here.channel;
 			float v[LANES];
 
-			NAME(unpack)(v, NAME(load)(a.from, (base + position) * a.channels + here.channel));
+			NAME(unpack)(v, NAME(load)(a.from, at));
 			UNROLL
 			for (int i = 0; i < LANES; i++)
 				pool_take(&largest[i], &index[i], v[i], position);
@@ -368,7 +400,7 @@ KERNEL(NAME(pool_global_average_backward), struct pool_global, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
+	POOL_ROWS (row, here, a.columns) {
 		uint32_t image = (uint32_t)row / a.positions;
 		float v[LANES];
 
@@ -384,8 +416,9 @@ KERNEL(NAME(pool_global_max_backward), struct pool_global, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
 
-	for (uint64_t row = here.first; row < a.columns.rows; row = pool_next(row, &here.first, here.turn, &a.columns)) {
-		uint32_t image = (uint32_t)row / a.positions, position = (uint32_t)row - image * a.positions;
+	POOL_ROWS (row, here, a.columns) {
+		uint32_t image = (uint32_t)row / a.positions;
+		uint32_t position = (uint32_t)row - image * a.positions;
 		uint64_t at = (uint64_t)image * a.channels + here.channel;
 		float v[LANES];
 

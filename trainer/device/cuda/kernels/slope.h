@@ -1,4 +1,4 @@
-/* Activations and their slopes, in kernels. */
+/* Activations of one value and their slopes, in kernels. */
 #ifndef TRAINER_DEVICE_CUDA_SLOPE_H
 #define TRAINER_DEVICE_CUDA_SLOPE_H
 
@@ -8,26 +8,27 @@
 #include <math.h>
 #endif
 
+/* A NaN passes. */
+DEVICE float slope_relu(float z)
+{
+	return z < 0 ? 0 : z;
+}
+
 /* Phi, the normal distribution's integral. */
-DEVICE float norm_normal(float z)
+DEVICE float slope_normal(float z)
 {
 	return 0.5f + 0.5f * erff(z * 0.70710678f);
 }
 
-/* A NaN passes. */
-DEVICE float norm_activate(float z, enum device_activation activation)
+DEVICE float slope_gelu(float z)
 {
-	if (activation == DEVICE_RELU)
-		return z < 0 ? 0 : z;
-	return activation == DEVICE_GELU ? z * norm_normal(z) : z;
+	return z * slope_normal(z);
 }
 
-/* g activation'(z); GELU'(z) = Phi(z) + z phi(z). What is not finite does not pass a ReLU that is shut. */
-DEVICE float norm_through(float g, float z, enum device_activation activation)
+/* Phi(z) + z phi(z) */
+DEVICE float slope_of_gelu(float z)
 {
-	if (activation == DEVICE_RELU)
-		return z > 0 ? g : 0;
-	return activation == DEVICE_GELU ? g * (norm_normal(z) + z * 0.39894228f * expf(-0.5f * z * z)) : g;
+	return slope_normal(z) + z * 0.39894228f * expf(-0.5f * z * z);
 }
 
 #endif

@@ -52,7 +52,8 @@ KERNEL(squares, struct update, a)
 			for (int i = 0; i < FOUR; i++)
 				sum += (double)g[i] * (double)g[i];
 		}
-		for (uint32_t at = chunk.count / FOUR * FOUR + kernel_thread(); at < chunk.count; at += KERNEL_THREADS)
+		for (uint32_t at = chunk.count / FOUR * FOUR + kernel_thread(); at < chunk.count;
+		     at += KERNEL_THREADS)
 			sum += (double)gradient[at] * (double)gradient[at];
 	}
 	sum = reduce_sum_f64(sum);
@@ -76,7 +77,8 @@ DEVICE void grow(struct device_params_state *state, const struct update_scaling 
 {
 	double scale = state->loss_scale * scaling->growth;
 
-	if (scaling->growth == 1 || state->scale_age < scaling->interval || scale > scaling->largest)
+	if (scaling->growth == 1 || state->scale_age < scaling->interval ||
+	    scale > scaling->largest)
 		return;
 	state->loss_scale = scale;
 	state->scale_age = 0;
@@ -105,8 +107,10 @@ DEVICE void decide_update(const struct update *a, double sum)
 	state->updates++;
 	state->scale_age++;
 	a->decision->gradient_scale = (float)scale;
-	a->decision->correction1 = (float)(1 / (1 - pow((double)hyper->beta1, (double)state->updates)));
-	a->decision->correction2 = (float)(1 / (1 - pow((double)hyper->beta2, (double)state->updates)));
+	a->decision->correction1 =
+		(float)(1 / (1 - pow((double)hyper->beta1, (double)state->updates)));
+	a->decision->correction2 =
+		(float)(1 / (1 - pow((double)hyper->beta2, (double)state->updates)));
 	grow(state, &a->scaling);
 }
 
@@ -136,7 +140,8 @@ DEVICE struct rates rates_of(const struct update *a, uint32_t group)
 {
 	const struct device_hyper *hyper = &a->step->hyper;
 	float decay = hyper->weight_decay[group];
-	bool adamw = a->optimizer.kind == DEVICE_ADAMW, coupled = a->optimizer.coupled_decay && !adamw;
+	bool adamw = a->optimizer.kind == DEVICE_ADAMW,
+	     coupled = a->optimizer.coupled_decay && !adamw;
 	struct rates r;
 
 	r.gradient_scale = a->decision->gradient_scale;
@@ -169,8 +174,8 @@ DEVICE void update_element(struct element *e, const struct rates *r, bool traine
 
 		e->m = r->beta1 * e->m + (1 - r->beta1) * g;
 		e->v = r->beta2 * e->v + (1 - r->beta2) * g * g;
-		e->w = r->keep * e->w -
-		       r->lr * (e->m * r->correction1) / (sqrtf(e->v * r->correction2) + r->epsilon);
+		e->w = r->keep * e->w - r->lr * (e->m * r->correction1) /
+						(sqrtf(e->v * r->correction2) + r->epsilon);
 	} else if (trained) {
 		float g = e->g * r->gradient_scale + r->l2 * e->w;
 
@@ -179,18 +184,22 @@ DEVICE void update_element(struct element *e, const struct rates *r, bool traine
 	}
 	/* a decay of 0 must copy, also over what was not finite */
 	if (r->averages)
-		e->ema = r->ema_decay == 0 ? e->w : r->ema_decay * e->ema + (1 - r->ema_decay) * e->w;
+		e->ema = r->ema_decay == 0 ? e->w
+					   : r->ema_decay * e->ema + (1 - r->ema_decay) * e->w;
 }
 
-DEVICE void store_copy(const struct update *a, const struct update_chunk *chunk, uint32_t index, float value)
+DEVICE void store_copy(const struct update *a, const struct update_chunk *chunk, uint32_t index,
+		       float value)
 {
 	uint32_t row = index / chunk->columns;
 
-	kernel_store(chunk->copy, (uint64_t)row * chunk->copy_columns + (index - row * chunk->columns), a->copy_element,
-		     value);
+	kernel_store(chunk->copy,
+		     (uint64_t)row * chunk->copy_columns + (index - row * chunk->columns),
+		     a->copy_element, value);
 }
 
-DEVICE void update_single(const struct update *a, const struct update_chunk *chunk, const struct rates *r, uint32_t at)
+DEVICE void update_single(const struct update *a, const struct update_chunk *chunk,
+			  const struct rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
 	struct element e;
@@ -222,8 +231,8 @@ struct four {
 	float w[FOUR], g[FOUR], m[FOUR], v[FOUR], ema[FOUR];
 };
 
-DEVICE void load_slots(struct four *f, const struct update *a, const struct update_chunk *chunk, const struct rates *r,
-		       uint32_t at)
+DEVICE void load_slots(struct four *f, const struct update *a, const struct update_chunk *chunk,
+		       const struct rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
 
@@ -241,7 +250,8 @@ DEVICE void load_slots(struct four *f, const struct update *a, const struct upda
 		load_four(f->ema, a->ema + i);
 }
 
-DEVICE void copy_four(const struct update *a, const struct update_chunk *chunk, uint32_t index, const float *w)
+DEVICE void copy_four(const struct update *a, const struct update_chunk *chunk, uint32_t index,
+		      const float *w)
 {
 	struct kernel_half_pack pack;
 
@@ -254,14 +264,15 @@ DEVICE void copy_four(const struct update *a, const struct update_chunk *chunk, 
 	} else {
 		UNROLL
 		for (int j = 0; j < 2; j++)
-			pack.word[j] = a->copy_element == CUDA_F16 ? kernel_to_f16x2(w[2 * j], w[2 * j + 1])
-								   : kernel_to_bf16x2(w[2 * j], w[2 * j + 1]);
+			pack.word[j] = a->copy_element == CUDA_F16
+					       ? kernel_to_f16x2(w[2 * j], w[2 * j + 1])
+					       : kernel_to_bf16x2(w[2 * j], w[2 * j + 1]);
 		kernel_store8((uint16_t *)chunk->copy + index, pack);
 	}
 }
 
-DEVICE void store_slots(const struct four *f, const struct update *a, const struct update_chunk *chunk,
-			const struct rates *r, uint32_t at)
+DEVICE void store_slots(const struct four *f, const struct update *a,
+			const struct update_chunk *chunk, const struct rates *r, uint32_t at)
 {
 	uint64_t i = chunk->offset + at;
 
@@ -286,7 +297,8 @@ KERNEL(apply, struct update, a)
 
 	if (!a.decision->made || (!chunk.trained && !r.averages))
 		return;
-	for (uint32_t first = 0; first < chunk.count; first += APPLY_UNROLL * KERNEL_THREADS * FOUR) {
+	for (uint32_t first = 0; first < chunk.count;
+	     first += APPLY_UNROLL * KERNEL_THREADS * FOUR) {
 		struct four four[APPLY_UNROLL];
 
 		UNROLL
@@ -320,7 +332,8 @@ KERNEL(apply, struct update, a)
 			store_slots(&four[u], &a, &chunk, &r, at);
 		}
 	}
-	for (uint32_t at = chunk.count / FOUR * FOUR + kernel_thread(); at < chunk.count; at += KERNEL_THREADS)
+	for (uint32_t at = chunk.count / FOUR * FOUR + kernel_thread(); at < chunk.count;
+	     at += KERNEL_THREADS)
 		update_single(&a, &chunk, &r, at);
 }
 
