@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 TAIL = 4000  # characters of a command's output that a report keeps
+running = set()  # processes of run(), which several threads may be in
 
 
 class Late(Exception):
@@ -47,6 +48,12 @@ def kill_group(process):
     process.wait()
 
 
+def kill_all():
+    """Whatever run() has under way, so that nothing outlives a run that is ended."""
+    for process in list(running):
+        kill_group(process)
+
+
 def run(command, budget, folder, environment=None):
     """Runs a command to its end; what it says goes to files in `folder`, named after it. Late when that takes longer than the budget."""
     command = [str(word) for word in command]
@@ -58,6 +65,7 @@ def run(command, budget, folder, environment=None):
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, cwd=folder, start_new_session=True
         )
+        running.add(process)
         try:
             process.wait(budget.left())
         except subprocess.TimeoutExpired:
@@ -65,6 +73,7 @@ def run(command, budget, folder, environment=None):
         finally:
             # What it left behind must not disturb what is measured next.
             kill_group(process)
+            running.discard(process)
         output.seek(0)
         errors.seek(0)
         return Done(command, process.returncode, output.read(), errors.read()[-TAIL:], time.monotonic() - begin)

@@ -1,11 +1,12 @@
 """The parts that judge: what the device computes, against the CPU backend, against itself, and under compute-sanitizer."""
 
+import concurrent.futures
 import json
 import math
 import re
 import shutil
 
-from budget import Late
+from budget import Late, kill_all
 from contestants import Failure
 from setup import Skipped
 
@@ -13,22 +14,53 @@ from setup import Skipped
 # the weights that the next one sees; how fast depends on the learning rate. On an emulated GPU the networks here at an eighth of their width are
 # off by up to 3e-8, 3e-5 and 3e-5 in the first step, and by 0.005, 0.009 and 0.012 in the worst of 20.
 LEARNING_RATE = 0.001
+AT_ONCE = 4  # programs that judge, not measure: most of their time goes into starting and planning
 LOSS_TOLERANCES = {"fp32": (1e-5, 2e-2), "fp16": (2e-3, 3e-2), "bf16": (5e-3, 3e-2)}
 
 
+def at_once(function, jobs):
+    """(job, what function(*job) returned or raised) in order of the jobs, a few of them at a time."""
+
+    def caught(job):
+        try:
+            return function(*job)
+        except (Failure, Late) as problem:
+            return problem
+
+    pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+    try:
+        yield from zip(jobs, pool.map(caught, jobs))
+    finally:
+        # A run that is ended does not wait for what is under way.
+        pool.shutdown(wait=False, cancel_futures=True)
+        kill_all()
+
+
+def unless_problem(part, name, found):
+    """Whether found is no problem; one is noted as the test of that name."""
+    if isinstance(found, Late):
+        part.test(name, "late", detail=str(found))
+    elif isinstance(found, Failure):
+        part.test(name, "failed", detail=str(found))
+    return not isinstance(found, Exception)
+
+
 def smoke(setup, part, limit):
-    """Does every precision and level of fusion start at all?"""
-    for precision in setup.precisions():
-        for fusion in ("none", "b", "c") if setup.device == "cuda" else ("none",):
-            name = f"{precision}, fusion {fusion}"
-            try:
-                found = setup.bench(limit, setup.size("smoke"), "-n", 5, "-p", precision, "--fusion", fusion)
-            except Failure as failure:
-                part.test(name, "failed", detail=str(failure))
-                continue
-            loss = found["loss"]
+    """Does every precision and level of fusion start at all? And how fast is the network that matters most, should nothing else come to an end?"""
+    fusions = ("none", "b", "c") if setup.device == "cuda" else ("none",)
+
+    def start(precision, fusion):
+        return setup.bench(limit, setup.size("smoke"), "-n", 5, "-p", precision, "--fusion", fusion)["loss"]
+
+    for (precision, fusion), loss in at_once(start, [(precision, fusion) for precision in setup.precisions() for fusion in fusions]):
+        name = f"{precision}, fusion {fusion}"
+        if unless_problem(part, name, loss):
             words = "" if loss is not None and math.isfinite(loss) else f"the loss is {loss} after eight steps"
             part.test(name, "failed" if words else "passed", detail=words)
+    network, precision = setup.size("layers"), setup.precisions()[0]
+    speed = setup.bench(limit, network, "-n", setup.size("steps"), "-p", precision)["images_per_s"]
+    part.figure(f"{network[0]}_{network[1]}_{precision}", speed)
+    part.note(f"{network[0]} at {network[1]}, batch {network[2]}, {precision}, not autotuned: {speed:,.0f} images/s")
 
 
 def tap(text):
@@ -48,11 +80,8 @@ def test_programs(setup, pattern):
     return [path for path in programs if not path.suffix]
 
 
-def run_tests(setup, part, limit, program, **variables):
-    """Every test of a cmocka program is one of the part's. variables: of its environment."""
-    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.stand_in or "cuda", **variables)
-    how = ", ".join([program.name, *variables.values()])
-    done = setup.run([program], limit, environment)
+def note_tests(part, how, done):
+    """Every test of a cmocka program is one of the part's."""
     results = tap(done.output)
     for name, verdict, detail in results:
         part.test(f"{how}: {name}", verdict, detail=detail)
@@ -68,12 +97,17 @@ VARIANTS = [("fp32", "none"), ("fp16", "c"), ("bf16", "b"), ("fp16", "none"), ("
 
 def operations(setup, part, limit):
     """Our kernels, cuDNN's patterns, each operation forward and backward, nets and the update, against references."""
-    for program in [] if setup.stand_in else [*test_programs(setup, "test_cuda_kernels*"), *test_programs(setup, "test_cuda_conv")]:
-        run_tests(setup, part, limit, program)
+    own = [] if setup.stand_in else [*test_programs(setup, "test_cuda_kernels*"), *test_programs(setup, "test_cuda_conv")]
     programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
-    for precision, fusion in VARIANTS:
-        for program in programs if precision in setup.precisions() else []:
-            run_tests(setup, part, limit, program, DEVICE_TEST_PRECISION=precision, DEVICE_TEST_FUSION=fusion)
+    jobs = [(program, {}) for program in own] + [
+        (program, {"DEVICE_TEST_PRECISION": precision, "DEVICE_TEST_FUSION": fusion})
+        for precision, fusion in VARIANTS if precision in setup.precisions() for program in programs
+    ]  # fmt: skip
+    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.stand_in or "cuda")
+    for (program, variables), done in at_once(lambda program, variables: setup.run([program], limit, environment | variables), jobs):
+        how = ", ".join([program.name, *variables.values()])
+        if unless_problem(part, how, done):
+            note_tests(part, how, done)
 
 
 # ---- training ----
@@ -85,7 +119,7 @@ def train(setup, limit, name, network, steps, *settings, options=()):
     data = setup.shapes(limit)
     output = setup.work / name
     samples = json.loads(setup.output([setup.program("tools/packimg/packimg"), "info", "--json", data], limit))["samples"]
-    recipe = setup.work / "losses.ini"
+    recipe = setup.work / f"{name}.ini"
     recipe.write_text(f"[optim]\nlr = {LEARNING_RATE}\n[schedule]\nname = constant\n[train]\nseed = 1\nema = 0.9\n[log]\ninterval = 1\n")
     setup.output(
         [setup.program("trainer/trainer"), recipe, f"--output={output}", *options, f"data.train={data}",
@@ -99,23 +133,31 @@ def train(setup, limit, name, network, steps, *settings, options=()):
 
 def losses(setup, part, limit):
     """The first steps of a training, on the device and on the CPU."""
-    rows = []
-    for network in setup.size("losses"):
-        steps = setup.size("losses_steps")
-        reference = train(setup, limit, f"cpu-{network[0]}", network, steps, "train.device=cpu", "train.precision=fp32")
-        for precision in setup.precisions():
-            name = f"{network[0]}, {precision}"
-            try:
-                found = train(setup, limit, f"{network[0]}-{precision}", network, steps, f"train.device={setup.device}", f"train.precision={precision}")
-            except Failure as failure:
-                part.test(name, "failed", detail=str(failure))
-                continue
+    setup.shapes(limit)
+    steps, rows = setup.size("losses_steps"), []
+    jobs = [("reference", network, "cpu", "fp32") for network in setup.size("losses")]
+    jobs += [("device", network, setup.device, precision) for network in setup.size("losses") for precision in setup.precisions()]
+
+    def run(role, network, device, precision):
+        name = f"losses-{role}-{network[0]}-{precision}"
+        return train(setup, limit, name, network, steps, f"train.device={device}", f"train.precision={precision}")
+
+    references = {}
+    for (role, network, _, precision), found in at_once(run, jobs):
+        net, side, batch = network
+        name = f"{net}, {precision}" + (", on the CPU" if role == "reference" else "")
+        if not unless_problem(part, name, found):
+            continue
+        if role == "reference":
+            references[network] = found
+        elif network in references:
+            reference = references[network]
             part.test(name, *judge_losses(reference, found, steps, LOSS_TOLERANCES[precision]))
             errors = relative(reference, found)
-            rows.append([network[0], precision, reference[1]["loss"], found[1]["loss"], errors[1], reference[steps]["loss"],
-                         found[steps]["loss"], max(errors.values())])  # fmt: skip
+            rows.append([net, precision, reference[1]["loss"], found[1]["loss"], errors[1], reference[steps]["loss"], found[steps]["loss"],
+                         max(errors.values())])  # fmt: skip
             part.table(
-                f"Losses over {steps} steps, {network[1]} x {network[1]}, batch {network[2]}",
+                f"Losses over {steps} steps, {side} x {side}, batch {batch}",
                 ["net", "precision", "step 1, CPU fp32", "device", "relative", f"step {steps}, CPU fp32", "device", "largest relative"],
                 rows,
             )
@@ -169,15 +211,14 @@ def sanitizer(setup, part, limit):
     if not tool:
         raise Skipped("compute-sanitizer is not installed")
     programs = [*test_programs(setup, "test_cuda_kernels*"), setup.program("tests/unit/trainer/test_device_ops")]
-    for kind in ("memcheck", "racecheck"):
-        for program in programs:
-            name = f"{kind}: {program.name}"
-            environment = dict(setup.environment, DEVICE_TEST_BACKEND="cuda", DEVICE_TEST_PRECISION="fp16")
-            try:
-                done = setup.run([tool, "--tool", kind, "--error-exitcode", "99", "--print-limit", "5", program], limit, environment)
-            except Late as late:
-                part.test(name, "late", detail=str(late))
-                continue
+    environment = dict(setup.environment, DEVICE_TEST_BACKEND="cuda", DEVICE_TEST_PRECISION="fp16")
+
+    def check(kind, program):
+        return setup.run([tool, "--tool", kind, "--error-exitcode", "99", "--print-limit", "5", program], limit, environment)
+
+    for (kind, program), done in at_once(check, [(kind, program) for kind in ("memcheck", "racecheck") for program in programs]):
+        name = f"{kind}: {program.name}"
+        if unless_problem(part, name, done):
             summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", done.output)
             words = summary[-1] if summary else done.last_words()
             part.test(name, "failed" if done.status or not summary else "passed", done.seconds, words)

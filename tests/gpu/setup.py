@@ -33,7 +33,7 @@ SIZES = {
         "smoke": ("resnet18", 32, 4), "layers": ("resnet18", 32, 4), "steps": 2,
         "losses": [("resnet18", 32, 16), ("resnet50", 32, 16)], "losses_steps": 6, "replay": ("resnet18", 32, 4),
         "shapes": 240, "rounds": 2, "warmup": 0.0, "seconds": 0.3,
-        "fed": ("resnet18", 64, 16), "fed_steps": 20, "image_copies": 2, "threads": [1, 2], "cifar_epochs": [0.05],
+        "fed": ("resnet18", 64, 16), "fed_steps": 20, "image_copies": 2, "threads": [1, 2], "cifar_epochs": [0.02, 0.04],
     },
 }  # fmt: skip
 

@@ -270,7 +270,7 @@ class Command(Folder):
         self.assertEqual(done.returncode, 1, done.stderr)
         parts = {part["name"]: part for part in self.facts()["parts"]}
         self.assertEqual(parts["smoke"]["verdict"], "late")
-        self.assertIn("device_bench was killed after", parts["smoke"]["reason"])
+        self.assertIn("device_bench was killed after", parts["smoke"]["tests"][0]["detail"])
         self.assertEqual(parts["operations"]["verdict"], "passed")
         self.assertEqual(parts["losses"]["verdict"], "failed")
         self.assertIn("tools/shapes/shapes is not there", parts["losses"]["reason"])
