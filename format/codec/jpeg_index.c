@@ -246,7 +246,10 @@ static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t 
 	size_t byte = (size_t)(*at / 8), left = index->rows_size - byte;
 	uint64_t word = 0;
 
-	memcpy(&word, index->rows + byte, left < sizeof word ? left : sizeof word);
+	if (__builtin_expect(left >= sizeof word, 1))
+		memcpy(&word, index->rows + byte, sizeof word);
+	else
+		memcpy(&word, index->rows + byte, left);
 	word = le64toh(word) >> *at % 8;
 	*at += width;
 	return (uint32_t)(word & ((UINT64_C(1) << width) - 1));
