@@ -77,22 +77,6 @@ static int16_t *chunk_blocks(const struct jpeg_ahead_image *image)
 	return (int16_t *)(void *)image->chunk.data;
 }
 
-/* DC differences to values, for whole MCUs. */
-static void sum_dc(struct jpeg_ahead_image *image, int16_t *blocks, uint32_t count)
-{
-	const struct jpeg_frame *frame = &image->frame;
-
-	for (const int16_t *end = blocks + 64 * (size_t)count; blocks < end;)
-		for (uint32_t i = 0; i < frame->component_count; i++) {
-			uint16_t value = (uint16_t)image->predictors[i];
-
-			for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0;
-			     b--, blocks += 64)
-				*blocks = (int16_t)(value += (uint16_t)*blocks);
-			image->predictors[i] = (int16_t)value;
-		}
-}
-
 /* Takes what is to be kept of the next MCUs, and passes over them. */
 static void keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t mcus)
 {
@@ -161,7 +145,8 @@ static int advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool 
 	for (bool last = false;; last = true) {
 		uint32_t count = image->chunk_blocks;
 
-		sum_dc(image, chunk_blocks(image), count);
+		jpeg_sum_dc(&image->frame, image->predictors, chunk_blocks(image),
+			    count / image->mcu_blocks);
 		keep(image, chunk_blocks(image), count / image->mcu_blocks);
 		image->left -= count;
 		if (last)

@@ -116,23 +116,6 @@ static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_
 	return 0;
 }
 
-/* DC differences to values, for the blocks of one row from its beginning. */
-static void sum_dc(const struct jpeg_frame *frame, const int16_t first[JPEG_COMPONENTS_MAX],
-		   int16_t *blocks, uint32_t mcus)
-{
-	int16_t dc[JPEG_COMPONENTS_MAX];
-
-	memcpy(dc, first, sizeof dc);
-	for (; mcus > 0; mcus--)
-		for (uint32_t i = 0; i < frame->component_count; i++)
-			for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0;
-			     b--) {
-				dc[i] = (int16_t)((uint16_t)dc[i] + (uint16_t)blocks[0]);
-				blocks[0] = dc[i];
-				blocks += 64;
-			}
-}
-
 /* Bytes of an MCU row on their way into the cache while others are decoded. */
 static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
 {
@@ -184,6 +167,7 @@ static int decode_row(struct jpeg_baseline *decoder)
 	uint32_t wanted = decoder->mcu_row;
 
 	for (;;) {
+		struct jpeg_index_entry entry;
 		uint32_t row;
 		int r = start_rows(decoder);
 
@@ -193,8 +177,9 @@ static int decode_row(struct jpeg_baseline *decoder)
 		if (r < 0)
 			return r;
 		decoder->rows_done |= 1u << row % RING_ROWS;
-		sum_dc(&decoder->frame, jpeg_index_get(&decoder->index, row, decoder->entry).dc,
-		       row_blocks(decoder, row), pixels->mcu_column_end - decoder->column);
+		entry = jpeg_index_get(&decoder->index, row, decoder->entry);
+		jpeg_sum_dc(&decoder->frame, entry.dc, row_blocks(decoder, row),
+			    pixels->mcu_column_end - decoder->column);
 	}
 }
 

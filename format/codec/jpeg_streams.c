@@ -326,3 +326,24 @@ int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag)
 	}
 	return 8 * (lane->next - lane->limit) + (int64_t)lane->used > 0 ? -EBADMSG : 0;
 }
+
+void jpeg_sum_dc(const struct jpeg_frame *frame, int16_t predictors[JPEG_COMPONENTS_MAX],
+		 int16_t *blocks, uint32_t mcus)
+{
+	uint32_t luma = frame->components[0].h * frame->components[0].v;
+	uint16_t y = (uint16_t)predictors[0], cb = (uint16_t)predictors[1],
+		 cr = (uint16_t)predictors[2];
+
+	for (; mcus > 0; mcus--) {
+		for (uint32_t b = luma; b > 0; b--, blocks += 64)
+			blocks[0] = (int16_t)(y = (uint16_t)(y + (uint16_t)blocks[0]));
+		if (frame->component_count == 1)
+			continue;
+		blocks[0] = (int16_t)(cb = (uint16_t)(cb + (uint16_t)blocks[0]));
+		blocks[64] = (int16_t)(cr = (uint16_t)(cr + (uint16_t)blocks[64]));
+		blocks += 128;
+	}
+	predictors[0] = (int16_t)y;
+	predictors[1] = (int16_t)cb;
+	predictors[2] = (int16_t)cr;
+}

@@ -92,3 +92,5 @@ void jpeg_streams_begin(struct jpeg_streams *streams, const struct jpeg_cycle *c
 void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task);
 /* Decodes until one of the tasks is done, and says which. -EBADMSG when a code is not in its table or a task runs beyond its end; blocks are then undefined. */
 int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag);
+/* DC differences to values, for whole MCUs. predictors: the values before, then the last ones. */
+void jpeg_sum_dc(const struct jpeg_frame *frame, int16_t predictors[JPEG_COMPONENTS_MAX], int16_t *blocks, uint32_t mcus);
