@@ -122,6 +122,7 @@ static int build(struct jpeg_table *table)
 	uint32_t code = 0, code_end = 0, k = 0;
 
 	memset(table->top, 0, sizeof table->top);
+	table->ends_first = table->ends_end = 0;
 	for (unsigned length = 1; length <= 16; length++, code <<= 1) {
 		unsigned count = table->counts[length - 1];
 
@@ -145,6 +146,11 @@ static int build(struct jpeg_table *table)
 			for (uint32_t j = 0; j < repeat; j++)
 				at[j] = entry;
 			code_end = (code + 1) << (JPEG_LOOKUP_BITS - length);
+			if (table->is_ac && entry & JPEG_LEAVES) {
+				if (table->ends_end == 0)
+					table->ends_first = (uint16_t)(code_end - repeat);
+				table->ends_end = (uint16_t)code_end;
+			}
 		}
 	}
 	/* What no code of 10 bits leads to. */
@@ -237,11 +243,11 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 }
 
 /* Ends of block in the table, with the DC codes behind them. */
-static void fuse(uint32_t *lookup, const struct jpeg_table *dc)
+static void fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpeg_table *dc)
 {
 	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
 
-	for (uint32_t i = 0; i < size; i++) {
+	for (uint32_t i = ac->ends_first; i < ac->ends_end; i++) {
 		uint32_t total = lookup[i] & 63, follower, code_max;
 
 		if (!(lookup[i] & JPEG_LEAVES))
@@ -278,7 +284,7 @@ int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
 	pair->ac_serial = ac->serial;
 	pair->dc_serial = dc->serial;
 	memcpy(pair->lookup, ac->lookup, sizeof pair->lookup);
-	fuse(pair->lookup, dc);
+	fuse(pair->lookup, ac, dc);
 found:
 	pair->used = ++tables->clock;
 	*ret_pair = pair;

@@ -30,6 +30,7 @@ struct jpeg_table {
 	uint8_t symbols[256];
 	uint8_t counts[16];
 	uint16_t symbol_count;
+	uint16_t ends_first, ends_end; /* AC: entries of the lookup among which are all ends of block */
 	uint8_t is_ac;
 	uint8_t has_runs;
 	uint64_t used;	 /* stamp of the last use */
