@@ -1,0 +1,192 @@
+/*
+ * A cuBLASLt that multiplies at once, on the host, in its own terms: column-major matrices, each perhaps transposed, and a bias along the rows. It is loaded
+ * in the real one's place, so it has the real one's interface, and fp32 alone.
+ */
+#include <cublasLt.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct layout {
+	uint64_t rows, columns;
+	int64_t stride;
+};
+
+struct operation {
+	cublasOperation_t a, b;
+	cublasLtEpilogue_t epilogue;
+	const float *bias;
+};
+
+#pragma GCC visibility push(default)
+
+size_t cublasLtGetVersion(void)
+{
+	return CUBLAS_VERSION;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+	return "a status";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+	*handle = malloc(1);
+	return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+	free(handle);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
+					  uint64_t rows, uint64_t columns, int64_t stride)
+{
+	struct layout *made = malloc(sizeof(*made));
+
+	if (!made)
+		return CUBLAS_STATUS_ALLOC_FAILED;
+	*made = (struct layout){rows, columns, stride};
+	*layout = (cublasLtMatrixLayout_t)made;
+	return type == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+	free(layout);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+					cudaDataType_t scale)
+{
+	*desc = calloc(1, sizeof(struct operation));
+	return *desc ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+	free(desc);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+					      cublasLtMatmulDescAttributes_t name,
+					      const void *value, size_t size)
+{
+	struct operation *operation = (struct operation *)desc;
+
+	switch (name) {
+	case CUBLASLT_MATMUL_DESC_TRANSA:
+		memcpy(&operation->a, value, size);
+		break;
+	case CUBLASLT_MATMUL_DESC_TRANSB:
+		memcpy(&operation->b, value, size);
+		break;
+	case CUBLASLT_MATMUL_DESC_EPILOGUE:
+		memcpy(&operation->epilogue, value, size);
+		break;
+	case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+		memcpy(&operation->bias, value, size);
+		break;
+	case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+		break;
+	default:
+		return CUBLAS_STATUS_INVALID_VALUE;
+	}
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+	*preference = malloc(1);
+	return *preference ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+	free(preference);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+						    cublasLtMatmulPreferenceAttributes_t name,
+						    const void *value, size_t size)
+{
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Rows and columns of an operand as the operation takes it. */
+static uint64_t taken(const struct layout *layout, cublasOperation_t operation, bool rows)
+{
+	return rows == (operation == CUBLAS_OP_N) ? layout->rows : layout->columns;
+}
+
+static float element(const float *matrix, const struct layout *layout, cublasOperation_t operation,
+		     uint64_t row, uint64_t column)
+{
+	return operation == CUBLAS_OP_N ? matrix[column * (uint64_t)layout->stride + row]
+					: matrix[row * (uint64_t)layout->stride + column];
+}
+
+static bool fits(const struct operation *operation, const struct layout *a, const struct layout *b,
+		 const struct layout *d)
+{
+	return taken(a, operation->a, true) == d->rows &&
+	       taken(b, operation->b, false) == d->columns &&
+	       taken(a, operation->a, false) == taken(b, operation->b, true) &&
+	       a->stride >= (int64_t)a->rows && b->stride >= (int64_t)b->rows &&
+	       d->stride >= (int64_t)d->rows;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+					      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+					      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+					      cublasLtMatmulPreference_t preference, int capacity,
+					      cublasLtMatmulHeuristicResult_t results[], int *count)
+{
+	*count = 1;
+	memset(results, 0, sizeof(results[0]));
+	results[0].workspaceSize = 64;
+	return fits((struct operation *)desc, (struct layout *)a, (struct layout *)b,
+		    (struct layout *)d)
+		       ? CUBLAS_STATUS_SUCCESS
+		       : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+			      const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+			      cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+			      cublasLtMatrixLayout_t c_layout, void *d,
+			      cublasLtMatrixLayout_t d_layout,
+			      const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t size,
+			      cudaStream_t stream)
+{
+	const struct operation *operation = (struct operation *)desc;
+	const struct layout *la = (struct layout *)a_layout, *lb = (struct layout *)b_layout;
+	const struct layout *ld = (struct layout *)d_layout;
+	uint64_t inner = taken(la, operation->a, false);
+
+	if (!fits(operation, la, lb, ld) || c != d || !workspace || size != 64)
+		return CUBLAS_STATUS_INVALID_VALUE;
+	for (uint64_t column = 0; column < ld->columns; column++)
+		for (uint64_t row = 0; row < ld->rows; row++) {
+			float *to = (float *)d + column * (uint64_t)ld->stride + row, sum = 0;
+
+			for (uint64_t i = 0; i < inner; i++)
+				sum += element(a, la, operation->a, row, i) *
+				       element(b, lb, operation->b, i, column);
+			sum *= *(const float *)alpha;
+			if (*(const float *)beta != 0)
+				sum += *(const float *)beta * *to;
+			if (operation->epilogue == CUBLASLT_EPILOGUE_BIAS)
+				sum += operation->bias[row];
+			*to = sum;
+		}
+	return CUBLAS_STATUS_SUCCESS;
+}
+#pragma GCC visibility pop

@@ -1,0 +1,101 @@
+/*
+ * What is asked of cuBLASLt, of one in its place that computes on the host: row-major products of every kind come out as conv.h says. The name
+ * of its folder is the program's argument.
+ */
+#include "cudnn/cudnn_engines.h"
+
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS_MAX 8
+
+static const struct gpu_properties gpu = {.name = "a GPU"};
+
+/* Numbers that are summed exactly. */
+static void fill(float *values, size_t count, unsigned seed)
+{
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float)((i * 7 + seed * 13 + i * i * 3) % 17) - 8;
+}
+
+static void check(const struct matmul_engines *engines, const struct matmul_problem *p)
+{
+	float a[ROWS_MAX * ROWS_MAX], b[ROWS_MAX * ROWS_MAX], bias[ROWS_MAX], workspace[16];
+	float d[ROWS_MAX * ROWS_MAX], before[ROWS_MAX * ROWS_MAX];
+	const struct matmul_arguments arguments = {a, b, bias, d, workspace};
+	struct conv_plan_info info;
+	struct matmul_plan *plan;
+
+	fill(a, ROWS_MAX * ROWS_MAX, 1);
+	fill(b, ROWS_MAX * ROWS_MAX, 2);
+	fill(bias, ROWS_MAX, 3);
+	fill(d, ROWS_MAX * ROWS_MAX, 4);
+	memcpy(before, d, sizeof(d));
+	if (engines->plan(engines->state, p, &plan) < 0)
+		fail_msg("%s", engines->error(engines->state));
+	engines->plan_info(plan, &info);
+	assert_int_equal(info.workspace_bytes, 64);
+	if (engines->execute(engines->state, plan, &arguments, NULL) < 0)
+		fail_msg("%s", engines->error(engines->state));
+	engines->plan_free(plan);
+	for (size_t i = 0; i < ROWS_MAX * ROWS_MAX; i++) {
+		size_t row = i / p->columns, column = i % p->columns;
+		float sum = 0;
+
+		if (row >= p->rows) {
+			assert_true(d[i] == before[i]);
+			continue;
+		}
+		for (size_t l = 0; l < p->inner; l++)
+			sum += a[p->transposed_a ? l * p->rows + row : row * p->inner + l] *
+			       b[p->transposed_b ? column * p->inner + l : l * p->columns + column];
+		sum += p->accumulate ? before[i] : 0;
+		sum += p->bias ? bias[column] : 0;
+		assert_true(d[i] == sum);
+	}
+}
+
+static void test_products(void **state)
+{
+	static const uint32_t sizes[][3] = {{5, 7, 3}, {8, 2, 8}, {1, 6, 4}, {4, 1, 5}};
+	const struct engines_options options = {.gpu = &gpu};
+	struct matmul_engines engines;
+	char error[DEVICE_ERROR_MAX];
+	size_t version;
+
+	if (cublaslt_open(&options, &engines, &version, error) < 0)
+		fail_msg("%s", error);
+	for (unsigned i = 0; i < 4 * 16; i++) {
+		struct matmul_problem problem;
+
+		matmul_problem_init(&problem);
+		problem.rows = sizes[i / 16][0];
+		problem.columns = sizes[i / 16][1];
+		problem.inner = sizes[i / 16][2];
+		problem.transposed_a = i & 1;
+		problem.transposed_b = i & 2;
+		problem.bias = i & 4;
+		problem.accumulate = i & 8;
+		check(&engines, &problem);
+	}
+	cublaslt_close(&engines);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
+
+	if (argc != 2)
+		return 1;
+	setenv("LOADERD_CUDA_LIBRARIES", argv[1], 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
