@@ -347,7 +347,7 @@ struct device_results {
 	bool updated;         /* an update was made */
 	bool skipped;         /* an update was due, but a gradient was not finite */
 };
-/* Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait); -ERANGE: more than DEVICE_RESULTS_MAX steps ago, or not yet run. */
+/* Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait, and the same on all ranks); -ERANGE: more than DEVICE_RESULTS_MAX steps ago, or not yet run. */
 int device_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
 /* Logits of the last step, before logit_scale: [n][classes]. Waits. */
 int device_logits(struct device_graph *graph, float *ret_logits);

@@ -330,6 +330,71 @@ static void test_loss_diverged(void **state)
 	array_free(&arguments);
 }
 
+/* Of two ranks: the gradient is divided by how many labels both have, and the results are of both. */
+static void test_loss_shared(void **state)
+{
+	enum { N = 3, CLASSES = 4 };
+	int32_t label[N] = {2, -1, 0};
+	struct array logits = array_uniform(N * CLASSES, CUDA_F32, 1, -2, 2);
+	struct array dlogits = array_blank(N * CLASSES, CUDA_F32), alone = array_blank(N * CLASSES, CUDA_F32);
+	struct array labels = array_bytes(label, sizeof(label)), results = array_bytes(NULL, sizeof(struct device_results));
+	struct array workspace = array_bytes(NULL, loss_workspace(N));
+	struct step_arguments step = {.labels = labels.data, .count = N, .step = 42};
+	struct array arguments = array_bytes(&step, sizeof(step)), totals, own;
+	struct loss_totals got, all;
+	struct device_results mine, both;
+	struct loss_softmax loss = {
+		.step = arguments.data,
+		.logits = logits.data,
+		.dlogits = alone.data,
+		.results = results.data,
+		.workspace = workspace.data,
+		.n = N,
+		.classes = CLASSES,
+		.logits_stride = CLASSES,
+		.dlogits_stride = CLASSES,
+		.logits_element = CUDA_F32,
+		.dlogits_element = CUDA_F32,
+	};
+
+	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	array_read_bytes(&results, &mine);
+	own = array_bytes(NULL, sizeof(struct loss_totals));
+	loss.totals = own.data;
+	assert_int_equal(loss_count(&kernels_device, &loss), 0);
+	array_read_bytes(&own, &got);
+	assert_true(got.samples == 2);
+	/* three more of another rank */
+	all = (struct loss_totals){.samples = 5};
+	totals = array_bytes(&all, sizeof(all));
+	loss.totals = totals.data;
+	loss.dlogits = dlogits.data;
+	assert_int_equal(loss_softmax(&kernels_device, &loss), 0);
+	array_read_bytes(&totals, &got);
+	assert_true(got.samples == 5 && got.top1 == mine.top1 && got.top5 == 2);
+	assert_true(fabs(got.loss - 2 * mine.loss) < 1e-12);
+	array_read(&alone);
+	array_read(&dlogits);
+	for (unsigned i = 0; i < N * CLASSES; i++)
+		assert_true(fabs(dlogits.v[i] - alone.v[i] * 2 / 5) < 1e-7);
+	all = (struct loss_totals){5, 7.5, 3, 4};
+	array_free(&totals);
+	totals = array_bytes(&all, sizeof(all));
+	loss.totals = totals.data;
+	assert_int_equal(loss_share(&kernels_device, &loss), 0);
+	array_read_bytes(&results, &both);
+	assert_true(both.step == 42 && both.samples == 5 && both.top1 == 3 && both.top5 == 4 && both.loss == 1.5);
+	array_free(&logits);
+	array_free(&dlogits);
+	array_free(&alone);
+	array_free(&labels);
+	array_free(&results);
+	array_free(&workspace);
+	array_free(&arguments);
+	array_free(&totals);
+	array_free(&own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -337,6 +402,7 @@ int main(void)
 		cmocka_unit_test(test_input_refused),
 		cmocka_unit_test(test_loss),
 		cmocka_unit_test(test_loss_diverged),
+		cmocka_unit_test(test_loss_shared),
 	};
 
 	return cmocka_run_group_tests_name("kernels: ends", tests, kernels_test_open,

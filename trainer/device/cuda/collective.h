@@ -1,8 +1,10 @@
 /*
- * Sums over the ranks of a training of what lies in device memory. Two implementations: nccl.c loads NCCL at run time, emulation/collective.c
- * takes the trainer's own communication (comm.h) when the work's turn comes; which one a program has is decided when it is linked, as for gpu.h.
+ * Sums over the ranks of a training of what lies in device memory. Two implementations, as of gpu.h, chosen by what a program is linked with: nccl.c
+ * over NCCL, and emulation/collective.c over comm.h. Which ranks there are comes from comm.h, which also carries what they need to connect.
  *
- * Ranks queue the same sums in the same order, all on one stream. Belongs to the thread that uses the device.
+ * Operations are collective: every rank queues the same sums in the same order on one stream, where they may be captured. Each rank gets the
+ * same bits. Functions return 0 or a negative errno, -ECOMM for what goes wrong between ranks; collective_error() then is a sentence. They belong to the
+ * thread that uses the device.
  */
 #ifndef TRAINER_DEVICE_CUDA_COLLECTIVE_H
 #define TRAINER_DEVICE_CUDA_COLLECTIVE_H
@@ -12,15 +14,31 @@
 
 struct collective;
 
+/* Elements in device memory. */
+struct collective_range {
+	void *values;
+	size_t count; /* at most COMM_COUNT_MAX */
+};
+
+/* How many fp32 elements a sum wants to have: with more it is hardly faster by the element. */
+extern const size_t collective_elements;
+
 /*
- * Connects the GPUs that the ranks have selected; all ranks call it. comm outlives it. -ENODEV: the library is missing; -ECOMM: ranks could not connect. error has
- * DEVICE_ERROR_MAX bytes.
+ * Loads what is needed, without a word to other ranks. The GPU has been selected; comm outlives it. -ENODEV: a library is missing or too old: error
+ * (DEVICE_ERROR_MAX bytes) says which, and how it is installed.
  */
-int collective_open(struct comm *comm, struct collective **ret_collective, char *error);
-void collective_close(struct collective *collective); /* accepts NULL */
-/* Queues values[count] = their sum over the ranks, in place; may be captured. The same bits on every rank. */
-int collective_sum(struct collective *collective, float *values, uint64_t count, gpu_stream stream);
-/* Text of the last failure. */
+int collective_new(struct comm *comm, struct collective **ret_collective, char *error);
+/* Connects the ranks; called by all of them. error as above. */
+int collective_connect(struct collective *collective, char *error);
+/* Accepts NULL. What was captured must have been freed. Waits for the other ranks, unless something has failed. */
+void collective_free(struct collective *collective);
+const char *collective_name(const struct collective *collective); /* "NCCL 2.28.3" */
 const char *collective_error(const struct collective *collective);
+
+/* Queues: adds up ranges[count] over all ranks, in place. */
+int collective_sum(struct collective *collective, const struct collective_range *ranges, uint32_t count, enum comm_element element,
+	gpu_stream stream);
+/* Waits for an event behind sums, or until they fail, for instance because a rank has gone. */
+int collective_wait(struct collective *collective, gpu_event event);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The CUDA backend: what executes a program (program.h) step by step.
  *
- * A device has two streams: all computing is queued on one, copies of batches on the other, ordered by events. A store keeps each slot of its
- * parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two places for
+ * A device has two streams: all computing is queued on one, copies of batches on the other, ordered by events; with several ranks a third one has their
+ * sums. A store keeps each slot of its parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two places for
  * batches, and rings in page-locked memory for what goes in and comes out with each step; after planning nothing is allocated
  * but where a batch is wider than any before. The host waits only where device.h says so, or when it is a whole ring ahead.
  *
@@ -17,6 +17,7 @@
 #include "buckets.h"
 #include "collective.h"
 #include "engines.h"
+#include "kernels/ends.h"
 #include "kernels/update.h"
 #include "program.h"
 #include "step.h"
@@ -136,6 +137,16 @@ struct cuda_range {
 	size_t offset, count;
 };
 
+/* Of a training graph among several ranks. */
+struct cuda_ranks {
+	const struct cuda_op *loss;     /* or NULL */
+	struct loss_totals *totals;     /* in device memory */
+	struct buckets buckets;
+	uint32_t complete[BUCKETS_MAX]; /* the operation after which a bucket's sum begins */
+	uint32_t started;               /* buckets, in the step under way */
+	uint64_t awaited;               /* the last step whose results were waited for */
+};
+
 struct cuda_graph {
 	struct device_graph *graph;
 	struct cuda_device *device;
@@ -160,11 +171,7 @@ struct cuda_graph {
 	bool fed;                         /* its batch, in staging[ticket % 2], waits for a step */
 	struct step_arguments batch;      /* what that step will be told of it */
 
-	struct buckets buckets;           /* with several ranks: gradients as they are summed */
-	uint32_t *bucket_ends;            /* [buckets.count] the operation that completes it */
-	uint32_t buckets_started;         /* of the step under way */
-	uint32_t labelled;                /* samples of the batch fed that have a label */
-	uint64_t results_summed;          /* the last step whose results are those of all ranks */
+	struct cuda_ranks ranks;
 
 	gpu_graph captured[CUDA_VARIANTS];
 	bool warm[CUDA_VARIANTS];         /* has run once, operation by operation */
@@ -201,31 +208,33 @@ int cuda_value_write(struct device_graph *graph, const struct device_value *valu
 
 /* Where a tensor lies for the variant under way. */
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);
-/* ---- several ranks (ranks.c); all do nothing with one ---- */
-
-int cuda_ranks_open(struct cuda_device *device, char *error);
-void cuda_ranks_close(struct cuda_device *device);
-int cuda_ranks_plan(struct cuda_graph *graph);
-/* Completes what the step is told of its batch: how many samples of all ranks have a label. */
-int cuda_ranks_begin(struct cuda_graph *graph, struct step_arguments *arguments);
-/* Whether the norm's statistics are those of all ranks' shares. */
-bool cuda_ranks_synchronize(const struct cuda_graph *graph, const struct device_norm *norm);
-/* Queues values[count] = their sum over ranks; what is queued after it finds them. */
-int cuda_ranks_sum(struct cuda_graph *graph, float *values, uint64_t count);
-/* An operation has been queued that is followed by an update: starts the sums of the gradients that are complete now. */
-int cuda_ranks_passed(struct cuda_graph *graph, uint32_t operation);
-/* What is queued from here on finds the gradients summed. */
-int cuda_ranks_gradients(struct cuda_graph *graph);
-/* Makes the results of a training step that has run those of all ranks. */
-int cuda_ranks_results(struct cuda_graph *graph, struct device_results *results);
-
 /* Queues one operation (execute.c). */
 int cuda_execute(struct cuda_graph *graph, const struct cuda_op *op);
+struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Bytes of graph->workspace that it takes. */
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Of a convolution that stores its result. */
 struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Times what the engines have for each convolution of the program, with whatever the arena holds, so that the next program gets the fastest. */
 int cuda_tune(struct cuda_graph *graph);
+
+/* ---- several ranks (ranks.c); with one, these do nothing but what is said ---- */
+
+/* The GPU is open, or `result` says why it is not: all ranks go on, or none does. error as in device_open(). */
+int cuda_ranks_open(struct cuda_device *device, int result, char *error);
+void cuda_ranks_close(struct cuda_device *device);
+int cuda_ranks_plan(struct cuda_graph *graph);
+void cuda_ranks_release(struct cuda_graph *graph);
+/* Whether the operation takes sums of all ranks: of a synchronized norm. */
+bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
+/* Queues that sum, of SUM and SQUARES in place. */
+int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
+/* Around the operations of a step: labels are counted, gradients added up as they become complete, and all of it is waited for at the end. */
+int cuda_ranks_begin(struct cuda_graph *graph);
+int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
+int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
+int cuda_ranks_end(struct cuda_graph *graph);
+/* Waits for an event of `compute`, with one rank too; also ends when sums fail. Sets the device's error. */
+int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what);
 
 #endif

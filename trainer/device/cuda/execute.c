@@ -58,11 +58,12 @@ static int execute_input(struct cuda_graph *graph, const struct cuda_op *op)
 	return input_normalize(&graph->device->kernels, &arguments);
 }
 
-static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
+struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const struct cuda_op *op)
 {
 	const struct cuda_tensor *logits = op->operands[CUDA_X];
 	const struct cuda_tensor *dlogits = op->operands[CUDA_DX];
-	struct loss_softmax arguments = {
+
+	return (struct loss_softmax){
 		.step = graph->arguments,
 		.state = ((struct cuda_params *)graph->graph->params->backend)->state,
 		.logits = at(graph, op, CUDA_X),
@@ -77,7 +78,13 @@ static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
 		.dlogits_element = dlogits ? dlogits->element : CUDA_F32,
 		.smoothing = op->node->loss.smoothing,
 		.logit_scale = op->node->loss.logit_scale,
+		.totals = graph->ranks.totals,
 	};
+}
+
+static int execute_loss(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	struct loss_softmax arguments = cuda_loss_arguments(graph, op);
 
 	return loss_softmax(&graph->device->kernels, &arguments);
 }
@@ -278,14 +285,11 @@ static int execute_statistics(struct cuda_graph *graph, const struct cuda_op *op
 	return norm_statistics(&graph->device->kernels, &arguments);
 }
 
-/* Sums over rows that have been those of this rank's share. */
-static int sum_over_ranks(struct cuda_graph *graph, const struct cuda_op *op)
+/* What the sums of a norm are over. */
+static uint64_t norm_rows(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	int r = cuda_ranks_sum(graph, at(graph, op, CUDA_SUM), channels(op, CUDA_SUM));
-
-	return r < 0 ? r
-		     : cuda_ranks_sum(graph, at(graph, op, CUDA_SQUARES),
-				      channels(op, CUDA_SQUARES));
+	return cuda_ranks_sums(graph, op) ? op->norm.rows * device_world(&graph->device->base)
+					  : op->norm.rows;
 }
 
 static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op *op)
@@ -303,21 +307,15 @@ static int execute_norm_finalize(struct cuda_graph *graph, const struct cuda_op 
 		.bias16 = at(graph, op, CUDA_BIAS16),
 		.running_mean = at(graph, op, CUDA_RUNNING_MEAN),
 		.running_var = at(graph, op, CUDA_RUNNING_VAR),
-		.rows = op->norm.rows,
+		.rows = norm_rows(graph, op),
 		.channels = channels(op, CUDA_SCALE),
 		.element = graph->program->element,
 		.epsilon = op->node->norm.epsilon,
 		.momentum = op->node->norm.momentum,
 	};
+	int r = cuda_ranks_sums(graph, op) ? cuda_ranks_sum_norm(graph, op) : 0;
 
-	if (cuda_ranks_synchronize(graph, &op->node->norm)) {
-		int r = sum_over_ranks(graph, op);
-
-		if (r < 0)
-			return r;
-		arguments.rows *= device_world(&graph->device->base);
-	}
-	return norm_finalize(&graph->device->kernels, &arguments);
+	return r < 0 ? r : norm_finalize(&graph->device->kernels, &arguments);
 }
 
 static int execute_norm_running(struct cuda_graph *graph, const struct cuda_op *op)
@@ -403,26 +401,23 @@ static int execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op 
 }
 
 /*
- * Parameters' gradients are summed over ranks later, so they take this rank's sums; the gradient of a synchronized norm's input takes all ranks'.
+ * Of several ranks: gamma and beta get this rank's sums, for their gradients will be added up with all others; the gradient of x takes those of
+ * all.
  */
-static int finalize_backward(struct cuda_graph *graph, const struct cuda_op *op,
-			     struct norm_backward_finalize *arguments)
+static int finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
+			   const struct norm_backward_finalize *arguments)
 {
-	struct norm_backward_finalize own = *arguments;
+	struct norm_backward_finalize own = *arguments, all = *arguments;
 	int r = 0;
 
-	if (!cuda_ranks_synchronize(graph, &op->node->norm))
-		return norm_backward_finalize(&graph->device->kernels, arguments);
 	own.a = own.b = own.c = NULL;
+	all.dgamma = all.dbeta = NULL;
 	if (own.dgamma || own.dbeta)
 		r = norm_backward_finalize(&graph->device->kernels, &own);
-	if (r == 0 && arguments->a)
-		r = sum_over_ranks(graph, op);
-	if (r < 0 || !arguments->a)
+	if (r < 0 || !all.a)
 		return r;
-	arguments->dgamma = arguments->dbeta = NULL;
-	arguments->rows *= device_world(&graph->device->base);
-	return norm_backward_finalize(&graph->device->kernels, arguments);
+	r = cuda_ranks_sum_norm(graph, op);
+	return r < 0 ? r : norm_backward_finalize(&graph->device->kernels, &all);
 }
 
 static int execute_norm_backward_finalize(struct cuda_graph *graph, const struct cuda_op *op)
@@ -440,11 +435,13 @@ static int execute_norm_backward_finalize(struct cuda_graph *graph, const struct
 		.a = at(graph, op, CUDA_A),
 		.b = at(graph, op, CUDA_B),
 		.c = at(graph, op, CUDA_C),
-		.rows = op->norm.rows,
+		.rows = norm_rows(graph, op),
 		.channels = channels(op, CUDA_SUM),
 	};
 
-	return finalize_backward(graph, op, &arguments);
+	if (cuda_ranks_sums(graph, op))
+		return finalize_shared(graph, op, &arguments);
+	return norm_backward_finalize(&graph->device->kernels, &arguments);
 }
 
 static int execute_norm_backward_apply(struct cuda_graph *graph, const struct cuda_op *op)

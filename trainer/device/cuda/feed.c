@@ -113,10 +113,6 @@ int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint
 		.element = (uint32_t)batch->element,
 		.flip = batch->flip,
 	};
-	cuda->labelled = 0;
-	for (uint32_t i = 0; cuda->graph->loss && i < batch->count; i++)
-		cuda->labelled += ticket->labels[i] >= 0 &&
-				  (uint32_t)ticket->labels[i] < cuda->graph->loss->x->shape.c;
 	cuda->fed = true;
 	cuda->ticket = number;
 	*ret_ticket = number;

@@ -432,9 +432,9 @@ void cuda_graph_release(struct device_graph *graph)
 	gpu_free(cuda->results);
 	gpu_free(cuda->anomaly);
 	gpu_free(cuda->scratch);
+	cuda_ranks_release(cuda);
 	gpu_free(cuda->arena);
 	program_free(cuda->program);
-	free(cuda->bucket_ends);
 	free(cuda->untouched);
 	free(cuda->given);
 	free(cuda->layers);

@@ -173,11 +173,26 @@ static void describe(struct cuda_device *device)
 	struct device_info *info = &device->base.info;
 
 	snprintf(device->name, sizeof(device->name),
-		 "%s, compute capability %d.%d, driver for CUDA %d.%d, %s", gpu->name,
+		 "%s, compute capability %d.%d, driver for CUDA %d.%d, %s%s%s", gpu->name,
 		 gpu->compute_major, gpu->compute_minor, gpu->driver_version / 1000,
-		 gpu->driver_version % 1000 / 10, device->engines.name);
+		 gpu->driver_version % 1000 / 10, device->engines.name,
+		 device->collective ? ", " : "",
+		 device->collective ? collective_name(device->collective) : "");
 	info->name = device->name;
 	info->memory_bytes = gpu->memory_free;
+}
+
+static void explain_missing(const struct cuda_device *device, int r, char *error)
+{
+	const struct comm *comm = device->base.options.comm;
+
+	if (r == -ENODEV && comm && comm->local_world > 1)
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "rank %u, one of %u on this machine, takes the GPU of index %u: %s; start "
+			 "no more ranks than there are GPUs",
+			 comm->rank, comm->local_world, device->index, gpu_error());
+	else
+		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
 }
 
 static int open_parts(struct cuda_device *device, char *error)
@@ -191,7 +206,7 @@ static int open_parts(struct cuda_device *device, char *error)
 	r = gpu_select(device->index, &device->gpu);
 
 	if (r < 0) {
-		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
+		explain_missing(device, r, error);
 		return r;
 	}
 	if (device->gpu.compute_major < COMPUTE_MIN) {
@@ -222,17 +237,14 @@ static int open_parts(struct cuda_device *device, char *error)
 
 int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error)
 {
-	struct cuda_device *device;
+	struct cuda_device *device = calloc(1, sizeof(*device));
 	int r;
 
-	device = calloc(1, sizeof(*device));
 	if (!device)
 		return -ENOMEM;
 	device->base.ops = &cuda_ops;
 	device->base.options = *options;
-	r = open_parts(device, error);
-	if (r == 0)
-		r = cuda_ranks_open(device, error);
+	r = cuda_ranks_open(device, open_parts(device, error), error);
 	if (r < 0) {
 		cuda_close(&device->base);
 		return r;

@@ -1,27 +1,53 @@
-/* Several ranks, each with a GPU: what is summed over them, and when in a step. */
+/*
+ * Several ranks, one GPU each: what is added up over them, and when in a step.
+ *
+ * All sums are queued on one stream of their own, in the order of the program, which is the same on every rank: NCCL forbids to have sums of one
+ * communicator overtake each other. Events let each begin when what it adds up is there, and let computing wait where it takes the result. So it is
+ * captured along with the rest.
+ */
 #include "cuda.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Elements: 1 MiB, as on the CPU. buckets_plan() makes them larger for stores that would have too many. */
-#define BUCKET_ELEMENTS ((size_t)1 << 18)
-
-static bool training(const struct cuda_graph *graph)
+static bool several(const struct cuda_graph *graph)
 {
-	return graph->graph->options.mode == DEVICE_TRAIN;
+	return graph->device->collective && graph->graph->options.mode == DEVICE_TRAIN;
 }
 
-/* ---- opening and planning ---- */
+/* ---- opening ---- */
 
-int cuda_ranks_open(struct cuda_device *device, char *error)
+/* All ranks go on, or none does: one that fell back to another backend would be waited for. */
+static int agree(struct cuda_device *device, int result, char *error)
 {
-	int r;
+	struct comm *comm = device->base.options.comm;
+	int *results = calloc(comm->world, sizeof(*results));
+	int r = results ? comm_gather(comm, &result, sizeof(result), results) : -ENOMEM;
+
+	if (r < 0)
+		snprintf(error, DEVICE_ERROR_MAX, "%s",
+			 results ? comm_error(comm) : "out of memory");
+	for (unsigned rank = 0; rank < comm->world && r == 0 && result == 0; rank++) {
+		r = results[rank];
+		if (r < 0)
+			snprintf(error, DEVICE_ERROR_MAX, "rank %u could not open its GPU", rank);
+	}
+	free(results);
+	return result < 0 ? result : r;
+}
+
+int cuda_ranks_open(struct cuda_device *device, int result, char *error)
+{
+	int r = result;
 
 	if (device_world(&device->base) == 1)
-		return 0;
-	r = collective_open(device->base.options.comm, &device->collective, error);
+		return r;
+	if (r == 0)
+		r = collective_new(device->base.options.comm, &device->collective, error);
+	r = agree(device, r, error);
+	if (r == 0)
+		r = collective_connect(device->collective, error);
 	if (r < 0)
 		return r;
 	r = gpu_stream_new(&device->reduce);
@@ -36,149 +62,236 @@ int cuda_ranks_open(struct cuda_device *device, char *error)
 
 void cuda_ranks_close(struct cuda_device *device)
 {
-	if (device->reduce)
-		gpu_stream_synchronize(device->reduce);
-	collective_close(device->collective);
 	gpu_event_free(device->ready);
 	gpu_event_free(device->reduced);
 	gpu_stream_free(device->reduce);
+	collective_free(device->collective);
 }
 
-static bool writes_into(const struct cuda_op *op, const struct bucket *bucket)
+/* ---- sums ---- */
+
+static int check(struct cuda_device *device, int r)
 {
-	for (int role = 0; role < CUDA_ROLES; role++) {
-		const struct cuda_tensor *tensor = op->operands[role];
-
-		if (tensor && tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD &&
-		    cuda_op_writes(op, (enum cuda_role)role) &&
-		    tensor->param->offset >= bucket->offset &&
-		    tensor->param->offset < bucket->offset + bucket->count)
-			return true;
-	}
-	return false;
-}
-
-/* Programs may differ between ranks, by the plans there are; the order of buckets follows from the graph alone, so none is started before the one ahead. */
-int cuda_ranks_plan(struct cuda_graph *graph)
-{
-	const struct cuda_program *program = graph->program;
-	int r;
-
-	if (!graph->device->collective || !training(graph) || !graph->graph->params->has_optimizer)
-		return 0;
-	r = buckets_plan(&graph->buckets, graph->graph, BUCKET_ELEMENTS);
 	if (r < 0)
-		return r;
-	graph->bucket_ends = calloc(graph->buckets.count + 1, sizeof(*graph->bucket_ends));
-	if (!graph->bucket_ends)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < graph->buckets.count; i++) {
-		if (i)
-			graph->bucket_ends[i] = graph->bucket_ends[i - 1];
-		for (uint32_t j = graph->bucket_ends[i]; j < program->op_count; j++)
-			if (writes_into(&program->ops[j], &graph->buckets.items[i]))
-				graph->bucket_ends[i] = j;
-	}
-	return 0;
+		device_fail(&device->base, r, "%s", collective_error(device->collective));
+	return r;
 }
 
-/* ---- sums in device memory ---- */
-
-static int start(struct cuda_graph *graph, float *values, uint64_t count)
+int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what)
 {
-	struct cuda_device *device = graph->device;
+	if (!device->collective)
+		return cuda_check(device, gpu_event_synchronize(event), what);
+	return check(device, collective_wait(device->collective, event));
+}
+
+/* Queues a sum of what computing has queued before. */
+static int start(struct cuda_device *device, const struct collective_range *ranges, uint32_t count,
+		 enum comm_element element)
+{
 	int r = gpu_event_record(device->ready, device->compute);
 
 	if (r == 0)
 		r = gpu_stream_wait(device->reduce, device->ready);
 	if (r < 0)
-		return cuda_check(device, r, "a sum over ranks");
-	r = collective_sum(device->collective, values, count, device->reduce);
-	if (r < 0)
-		return device_fail(&device->base, r, "a sum over ranks: %s",
-				   collective_error(device->collective));
-	return 0;
+		return cuda_check(device, r, "beginning a sum over ranks");
+	return check(device,
+		     collective_sum(device->collective, ranges, count, element, device->reduce));
 }
 
-static int join(struct cuda_graph *graph)
+/* What computing queues from here on comes after all sums so far. */
+static int join(struct cuda_device *device)
 {
-	struct cuda_device *device = graph->device;
 	int r = gpu_event_record(device->reduced, device->reduce);
 
 	if (r == 0)
 		r = gpu_stream_wait(device->compute, device->reduced);
-	return cuda_check(device, r, "sums over ranks");
+	return cuda_check(device, r, "waiting for a sum over ranks");
 }
 
-bool cuda_ranks_synchronize(const struct cuda_graph *graph, const struct device_norm *norm)
+/* ---- planning ---- */
+
+static bool in_bucket(const struct bucket *bucket, const struct cuda_tensor *tensor)
 {
-	return graph->device->collective && training(graph) && norm->synchronized;
+	return tensor && tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD &&
+	       tensor->param->offset >= bucket->offset &&
+	       tensor->param->offset < bucket->offset + bucket->count;
 }
 
-int cuda_ranks_sum(struct cuda_graph *graph, float *values, uint64_t count)
+/* The last operation that writes any of its gradients; 0 if none does. */
+static uint32_t completion_of(const struct cuda_program *program, const struct bucket *bucket)
 {
-	int r;
-
-	if (!graph->device->collective)
-		return 0;
-	r = start(graph, values, count);
-	return r < 0 ? r : join(graph);
+	for (uint32_t i = program->op_count; i-- > 0;)
+		for (int role = 0; role < CUDA_ROLES; role++)
+			if (in_bucket(bucket, program->ops[i].operands[role]) &&
+			    cuda_op_writes(&program->ops[i], (enum cuda_role)role))
+				return i;
+	return 0;
 }
 
-int cuda_ranks_passed(struct cuda_graph *graph, uint32_t operation)
+/*
+ * Buckets keep the order that follows from the graph alone. Fusion may have an earlier one completed after a later one; that one then
+ * waits for it.
+ */
+static int plan_buckets(struct cuda_graph *graph)
 {
-	const struct cuda_params *params = graph->graph->params->backend;
-	const struct buckets *buckets = &graph->buckets;
-	int r = 0;
+	struct cuda_ranks *ranks = &graph->ranks;
+	uint32_t last = 0;
+	int r = buckets_plan(&ranks->buckets, graph->graph, collective_elements);
 
-	if (operation == 0)
-		graph->buckets_started = 0;
-	while (r == 0 && graph->buckets_started < buckets->count &&
-	       graph->bucket_ends[graph->buckets_started] <= operation) {
-		const struct bucket *bucket = &buckets->items[graph->buckets_started++];
+	for (uint32_t i = 0; i < ranks->buckets.count && r == 0; i++) {
+		uint32_t own = completion_of(graph->program, &ranks->buckets.items[i]);
 
-		r = start(graph, params->slots[DEVICE_GRAD] + bucket->offset, bucket->count);
+		last = own > last ? own : last;
+		ranks->complete[i] = last;
 	}
 	return r;
 }
 
-int cuda_ranks_gradients(struct cuda_graph *graph)
+/* FNV-1a of what is added up, in order: an operation counts as its bucket or as the node whose norm it is of. */
+static uint64_t digest_sums(const struct cuda_graph *graph)
 {
-	return graph->buckets.count ? join(graph) : 0;
+	const struct cuda_ranks *ranks = &graph->ranks;
+	uint64_t digest = 0xcbf29ce484222325;
+	uint32_t bucket = 0;
+
+	for (uint32_t i = 0; i < graph->program->op_count; i++) {
+		const struct cuda_op *op = &graph->program->ops[i];
+
+		if (cuda_ranks_sums(graph, op))
+			digest = (digest ^ (BUCKETS_MAX + op->node->index)) * 0x100000001b3;
+		else if (op->kind == CUDA_OP_LOSS)
+			digest = (digest ^ (BUCKETS_MAX - 1)) * 0x100000001b3;
+		for (; bucket < ranks->buckets.count && ranks->complete[bucket] == i; bucket++)
+			digest = (digest ^ bucket) * 0x100000001b3;
+	}
+	return digest;
 }
 
-/* ---- sums on the host ---- */
-
-static int sum_on_host(struct cuda_graph *graph, double *values, size_t count)
+/* Ranks whose GPUs or libraries differ may have other plans, and thereby other orders; then each would add up something else. */
+static int compare_orders(struct cuda_graph *graph)
 {
 	struct comm *comm = graph->device->base.options.comm;
+	uint64_t mine = digest_sums(graph), *all = calloc(comm->world, sizeof(*all));
+	int r = all ? comm_gather(comm, &mine, sizeof(mine), all) : -ENOMEM;
 
-	if (comm_sum(comm, values, count, COMM_DOUBLE) < 0)
-		return device_fail(&graph->device->base, -ECOMM, "%s", comm_error(comm));
-	return 0;
+	if (all && r < 0)
+		device_fail(&graph->device->base, r, "%s", comm_error(comm));
+	for (unsigned rank = 0; rank < comm->world && r == 0; rank++)
+		if (all[rank] != mine)
+			r = device_fail(&graph->device->base, -ENOTSUP,
+					"rank %u has planned its step in another order than rank "
+					"%u; have all ranks use GPUs of one kind with the same "
+					"libraries, or --fusion none",
+					rank, comm->rank);
+	free(all);
+	return r;
 }
 
-int cuda_ranks_begin(struct cuda_graph *graph, struct step_arguments *arguments)
+int cuda_ranks_plan(struct cuda_graph *graph)
 {
-	double labelled = graph->labelled;
+	void *memory = NULL;
 	int r;
 
-	if (!graph->device->collective || !training(graph) || !graph->graph->loss)
+	if (!several(graph))
 		return 0;
-	r = sum_on_host(graph, &labelled, 1);
-	arguments->labelled = (uint32_t)labelled;
+	for (uint32_t i = 0; i < graph->program->op_count; i++)
+		if (graph->program->ops[i].kind == CUDA_OP_LOSS)
+			graph->ranks.loss = &graph->program->ops[i];
+	r = gpu_allocate(sizeof(*graph->ranks.totals), &memory);
+	graph->ranks.totals = memory;
+	if (r == 0 && graph->graph->params->has_optimizer)
+		r = plan_buckets(graph);
+	return r < 0 ? r : compare_orders(graph);
+}
+
+void cuda_ranks_release(struct cuda_graph *graph)
+{
+	gpu_free(graph->ranks.totals);
+}
+
+/* ---- steps ---- */
+
+bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return several(graph) && op->node->has_norm && op->node->norm.synchronized &&
+	       (op->kind == CUDA_OP_NORM_FINALIZE || op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE);
+}
+
+int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	static const enum cuda_role roles[] = {CUDA_SUM, CUDA_SQUARES};
+	struct collective_range ranges[2];
+	int r;
+
+	for (int i = 0; i < 2; i++) {
+		const struct cuda_tensor *tensor = op->operands[roles[i]];
+
+		ranges[i].values = cuda_tensor_data(graph, tensor);
+		ranges[i].count = tensor->shape.c;
+	}
+	r = start(graph->device, ranges, 2, COMM_FLOAT);
+	return r < 0 ? r : join(graph->device);
+}
+
+int cuda_ranks_begin(struct cuda_graph *graph)
+{
+	struct loss_totals *totals = graph->ranks.totals;
+	struct loss_softmax arguments;
+	int r;
+
+	graph->ranks.started = 0;
+	if (!several(graph) || !graph->ranks.loss)
+		return 0;
+	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
+	r = loss_count(&graph->device->kernels, &arguments);
+	if (r < 0)
+		return cuda_check(graph->device, r, "counting labels");
+	return start(graph->device, &(struct collective_range){&totals->samples, 1}, 1,
+		     COMM_DOUBLE);
+}
+
+int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
+{
+	return several(graph) && op->kind == CUDA_OP_LOSS ? join(graph->device) : 0;
+}
+
+int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
+{
+	struct cuda_ranks *ranks = &graph->ranks;
+	const struct buckets *buckets = &ranks->buckets;
+	float *gradients =
+		((struct cuda_params *)graph->graph->params->backend)->slots[DEVICE_GRAD];
+	int r = 0;
+
+	if (!several(graph))
+		return 0;
+	if (graph->program->ops[index].kind == CUDA_OP_LOSS)
+		r = start(graph->device, &(struct collective_range){&ranks->totals->loss, 3}, 1,
+			  COMM_DOUBLE);
+	if (!(graph->variant & CUDA_VARIANT_UPDATES))
+		return r;
+	while (r == 0 && ranks->started < buckets->count &&
+	       ranks->complete[ranks->started] <= index) {
+		const struct bucket *bucket = &buckets->items[ranks->started++];
+
+		r = start(graph->device,
+			  &(struct collective_range){gradients + bucket->offset, bucket->count}, 1,
+			  COMM_FLOAT);
+	}
 	return r;
 }
 
-int cuda_ranks_results(struct cuda_graph *graph, struct device_results *results)
+int cuda_ranks_end(struct cuda_graph *graph)
 {
-	double sums[] = {results->loss * results->samples, results->samples, results->top1,
-			 results->top5};
-	int r = sum_on_host(graph, sums, 4);
+	struct loss_softmax arguments;
+	int r;
 
-	results->samples = (uint32_t)sums[1];
-	results->loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
-	results->top1 = (uint32_t)sums[2];
-	results->top5 = (uint32_t)sums[3];
-	return r;
+	if (!several(graph))
+		return 0;
+	r = join(graph->device);
+	if (r < 0 || !graph->ranks.loss)
+		return r;
+	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
+	return cuda_check(graph->device, loss_share(&graph->device->kernels, &arguments),
+			  "results of all ranks");
 }

@@ -12,11 +12,6 @@ static bool training(const struct cuda_graph *cuda)
 	return cuda->graph->options.mode == DEVICE_TRAIN;
 }
 
-static bool updates(const struct cuda_graph *cuda)
-{
-	return training(cuda) && (cuda->variant & CUDA_VARIANT_UPDATES);
-}
-
 static struct cuda_params *store_of(const struct cuda_graph *cuda)
 {
 	return cuda->graph->params->backend;
@@ -69,19 +64,19 @@ static int queue_operations(struct cuda_graph *cuda)
 
 		if (options->profile)
 			r = gpu_event_record(cuda->times[i], cuda->device->compute);
+		if (r == 0)
+			r = cuda_ranks_before(cuda, op);
 		gpu_range_push(op->node->name);
 		if (r == 0)
 			r = cuda_execute(cuda, op);
 		gpu_range_pop();
 		if (r == 0 && options->detect_anomaly)
 			r = search(cuda, i);
+		if (r == 0)
+			r = cuda_ranks_after(cuda, i);
 		if (r < 0)
 			return fail_op(cuda, op, r);
-		if (updates(cuda))
-			r = cuda_ranks_passed(cuda, i);
 	}
-	if (r < 0)
-		return r;
 	if (options->profile)
 		r = gpu_event_record(cuda->times[cuda->program->op_count], cuda->device->compute);
 	return cuda_check(cuda->device, r, "timing");
@@ -116,18 +111,17 @@ static int queue_gradients(struct cuda_graph *cuda)
 
 	if (r == 0)
 		r = begin_gradients(cuda);
-	return r < 0 ? r : queue_operations(cuda);
+	if (r == 0)
+		r = cuda_ranks_begin(cuda);
+	if (r == 0)
+		r = queue_operations(cuda);
+	return r < 0 ? r : cuda_ranks_end(cuda);
 }
 
 static int queue_update(struct cuda_graph *cuda)
 {
-	int r;
-
-	if (!updates(cuda))
+	if (!training(cuda) || !(cuda->variant & CUDA_VARIANT_UPDATES))
 		return 0;
-	r = cuda_ranks_gradients(cuda);
-	if (r < 0)
-		return r;
 	return cuda_check(cuda->device,
 			  cuda_queue_update(cuda->graph->params, cuda->arguments, cuda->results),
 			  "update");
@@ -330,19 +324,15 @@ static int begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 	if (!cuda->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
 	r = rescale_given(cuda);
+	/* the step that had this place in the rings; the host is never further ahead */
+	if (r == 0)
+		r = cuda_ranks_wait(device, cuda->done[slot], "waiting for a step");
 	if (r < 0)
 		return r;
-	/* the step that had this place in the rings; the host is never further ahead */
-	r = gpu_event_synchronize(cuda->done[slot]);
 	*arguments = cuda->batch;
 	arguments->step = cuda->steps + 1;
 	if (hyper)
 		arguments->hyper = *hyper;
-	if (r < 0)
-		return cuda_check(device, r, "waiting for a step");
-	r = cuda_ranks_begin(cuda, arguments);
-	if (r < 0)
-		return r;
 	r = gpu_copy_in(cuda->arguments, arguments, sizeof(*arguments), device->compute);
 	if (r == 0)
 		r = gpu_stream_wait(device->compute, cuda->staging[cuda->ticket % 2].fed);
@@ -406,27 +396,25 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 {
 	struct cuda_graph *cuda = graph->backend;
 	gpu_event done = cuda->done[step % DEVICE_RESULTS_MAX];
-	struct device_results *results = &cuda->result_ring[step % DEVICE_RESULTS_MAX];
-	bool shared;
-	int r;
+	int r = 0;
 
 	if (!step || step > cuda->steps || cuda->steps - step >= DEVICE_RESULTS_MAX)
 		return -ERANGE;
-	shared = cuda->device->collective && training(cuda) && graph->loss &&
-		 step > cuda->results_summed;
-	/* ranks must not find different answers to whether it is there yet */
-	if (shared && !wait)
+	/* ranks must not find different answers to whether it is there yet: it is what has been waited for */
+	if (!wait && cuda->device->collective && step > cuda->ranks.awaited)
 		return -EAGAIN;
-	r = wait ? gpu_event_synchronize(done) : gpu_event_query(done);
+	if (!wait)
+		r = gpu_event_query(done);
+	if (r == -EAGAIN)
+		return r;
+	r = r < 0 ? cuda_check(cuda->device, r, "a step's results")
+		  : cuda_ranks_wait(cuda->device, done, "a step's results");
 	if (r < 0)
-		return r == -EAGAIN ? r : cuda_check(cuda->device, r, "a step's results");
-	if (shared) {
-		r = cuda_ranks_results(cuda, results);
-		cuda->results_summed = step;
-	}
-	*ret_results = *results;
+		return r;
+	cuda->ranks.awaited = step > cuda->ranks.awaited ? step : cuda->ranks.awaited;
+	*ret_results = cuda->result_ring[step % DEVICE_RESULTS_MAX];
 	ret_results->step = step;
-	return r;
+	return 0;
 }
 
 /* ---- values ---- */

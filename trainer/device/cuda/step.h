@@ -17,7 +17,6 @@ struct step_arguments {
 	uint32_t channels;     /* of images: at least the input's */
 	uint32_t element;      /* enum device_element of images */
 	uint32_t flip;         /* mirror left to right */
-	uint32_t labelled;     /* samples of all ranks that have a label; 0: this batch is all there is */
 	struct device_hyper hyper; /* with an update */
 };
 

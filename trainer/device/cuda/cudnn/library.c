@@ -1,12 +1,11 @@
 #include "cudnn/library.h"
 
 #include "device.h"
+#include "load.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define STRING_OF(x) #x
 #define STRING(x)    STRING_OF(x)
@@ -17,44 +16,6 @@
 
 /* Device properties, which everything here plans with, came with 9.8. */
 #define CUDNN_VERSION_MIN 90800
-
-#define FOLDERS "LOADERD_CUDA_LIBRARIES"
-
-/* Looks through the folders of the environment first. NULL: not found; dlerror() has the loader's words. */
-static void *load(const char *name)
-{
-	const char *folders = getenv(FOLDERS);
-	char path[4096];
-	void *library = NULL;
-
-	while (folders && *folders && !library) {
-		int length = (int)strcspn(folders, ":");
-
-		if (snprintf(path, sizeof(path), "%.*s/%s", length, folders, name) <
-		    (int)sizeof(path))
-			library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-		folders += length + (folders[length] == ':');
-	}
-	return library ? library : dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
-
-static int not_found(const char *name, const char *package, char *error)
-{
-	const char *words = dlerror();
-
-	snprintf(error, DEVICE_ERROR_MAX,
-		 "%s cannot be loaded: %s. Install %s, or name the folder it is in by " FOLDERS,
-		 name, words ? words : "no reason given", package);
-	return -ENODEV;
-}
-
-static int no_function(const char *name, const char *function, char *error)
-{
-	snprintf(error, DEVICE_ERROR_MAX,
-		 "%s has no function %s: it is not the release this program was built for", name,
-		 function);
-	return -ENODEV;
-}
 
 bool driver_load(const char *path)
 {
@@ -67,21 +28,21 @@ bool driver_load(const char *path)
 #define LIBRARY_LOAD(function)                                                                     \
 	ret_library->function = (__typeof__(ret_library->function))dlsym(library, #function);      \
 	if (!ret_library->function)                                                                \
-		return no_function(NAME, #function, error);
+		return load_no_function(NAME, #function, error);
 
 int cudnn_library_load(struct cudnn_library *ret_library, char *error)
 {
 	void *library;
 
 	/* cuDNN looks for these by name alone: found already if they lie in the folders only */
-	load(NVRTC_NAME);
-	load(CUBLASLT_NAME);
-	library = load(CUDNN_NAME);
+	load_library(NVRTC_NAME);
+	load_library(CUBLASLT_NAME);
+	library = load_library(CUDNN_NAME);
 	if (!library)
-		return not_found(CUDNN_NAME,
-				 "cuDNN " STRING(CUDNN_MAJOR) " (libcudnn9-cuda-" STRING(
-					 CUBLAS_VER_MAJOR) ")",
-				 error);
+		return load_not_found(CUDNN_NAME,
+				      "cuDNN " STRING(CUDNN_MAJOR) " (libcudnn9-cuda-" STRING(
+					      CUBLAS_VER_MAJOR) ")",
+				      error);
 #define NAME CUDNN_NAME
 	CUDNN_LIBRARY(LIBRARY_LOAD)
 #undef NAME
@@ -90,7 +51,7 @@ int cudnn_library_load(struct cudnn_library *ret_library, char *error)
 
 		snprintf(error, DEVICE_ERROR_MAX,
 			 "cuDNN %zu.%zu.%zu is installed, 9.8.0 or newer is needed: upgrade it, or "
-			 "name the folder of a newer one by " FOLDERS,
+			 "name the folder of a newer one by " LOAD_FOLDERS,
 			 version / 10000, version / 100 % 100, version % 100);
 		return -ENODEV;
 	}
@@ -99,13 +60,13 @@ int cudnn_library_load(struct cudnn_library *ret_library, char *error)
 
 int cublaslt_library_load(struct cublaslt_library *ret_library, char *error)
 {
-	void *library = load(CUBLASLT_NAME);
+	void *library = load_library(CUBLASLT_NAME);
 
 	if (!library)
-		return not_found(CUBLASLT_NAME,
-				 "cuBLAS " STRING(CUBLAS_VER_MAJOR) " (libcublas-" STRING(
-					 CUBLAS_VER_MAJOR) "-" STRING(CUBLAS_VER_MINOR) ")",
-				 error);
+		return load_not_found(CUBLASLT_NAME,
+				      "cuBLAS " STRING(CUBLAS_VER_MAJOR) " (libcublas-" STRING(
+					      CUBLAS_VER_MAJOR) "-" STRING(CUBLAS_VER_MINOR) ")",
+				      error);
 #define NAME CUBLASLT_NAME
 	CUBLASLT_LIBRARY(LIBRARY_LOAD)
 #undef NAME

@@ -1,6 +1,5 @@
 /*
- * cuDNN and cuBLASLt as tables of the functions that are used, loaded at run time. A library stays loaded until the process ends: both keep
- * threads and handlers of their own that do not survive being unloaded.
+ * cuDNN and cuBLASLt as tables of the functions that are used, loaded at run time (load.h).
  */
 #ifndef TRAINER_DEVICE_CUDA_CUDNN_LIBRARY_H
 #define TRAINER_DEVICE_CUDA_CUDNN_LIBRARY_H

@@ -1,18 +1,27 @@
-/* collective.h over the trainer's communication. Queued work runs in the same order on every rank, for all queue and wait for the same. */
+/* collective.h on the host: sums are queued as any other work, and carried by comm.h when their turn comes. */
 #include "collective.h"
-#include "queue.h"
+
+#include "device.h"
+#include "emulation/queue.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct collective {
 	struct comm *comm;
+	int result; /* of what has run */
+	char error[COMM_ERROR_MAX];
 };
 
-int collective_open(struct comm *comm, struct collective **ret_collective, char *error)
-{
-	struct collective *collective = malloc(sizeof(*collective));
+/* 1 MiB, as on the CPU, so that small nets have several buckets. */
+const size_t collective_elements = 1 << 18;
 
+int collective_new(struct comm *comm, struct collective **ret_collective, char *error)
+{
+	struct collective *collective = calloc(1, sizeof(*collective));
+
+	snprintf(error, DEVICE_ERROR_MAX, "%s", collective ? "" : "out of memory");
 	if (!collective)
 		return -ENOMEM;
 	collective->comm = comm;
@@ -20,33 +29,67 @@ int collective_open(struct comm *comm, struct collective **ret_collective, char 
 	return 0;
 }
 
-void collective_close(struct collective *collective)
+int collective_connect(struct collective *collective, char *error)
 {
+	emulation_run_when_polled(false);
+	return 0;
+}
+
+void collective_free(struct collective *collective)
+{
+	if (collective)
+		emulation_run_when_polled(true);
 	free(collective);
 }
 
+const char *collective_name(const struct collective *collective)
+{
+	return "emulated sums over ranks";
+}
+
+const char *collective_error(const struct collective *collective)
+{
+	return collective->error;
+}
+
 struct sum {
-	struct comm *comm;
-	float *values;
-	uint64_t count;
+	struct collective *collective;
+	struct collective_range range;
+	enum comm_element element;
 };
 
 static void run_sum(const void *arguments)
 {
 	const struct sum *sum = arguments;
+	struct collective *collective = sum->collective;
+	int r = comm_sum(collective->comm, sum->range.values, sum->range.count, sum->element);
 
-	if (comm_sum(sum->comm, sum->values, sum->count, COMM_FLOAT) < 0)
-		comm_abort(sum->comm);
+	if (r == 0 || collective->result < 0)
+		return;
+	collective->result = -ECOMM;
+	snprintf(collective->error, sizeof(collective->error), "%s", comm_error(collective->comm));
 }
 
-int collective_sum(struct collective *collective, float *values, uint64_t count, gpu_stream stream)
+int collective_sum(struct collective *collective, const struct collective_range *ranges,
+		   uint32_t count, enum comm_element element, gpu_stream stream)
 {
-	struct sum sum = {collective->comm, values, count};
+	int r = 0;
 
-	return emulation_queue(stream, run_sum, &sum, sizeof(sum));
+	for (uint32_t i = 0; i < count && r == 0; i++) {
+		struct sum sum = {collective, ranges[i], element};
+
+		r = emulation_queue(stream, run_sum, &sum, sizeof(sum));
+	}
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	return r;
 }
 
-const char *collective_error(const struct collective *collective)
+int collective_wait(struct collective *collective, gpu_event event)
 {
-	return comm_error(collective->comm);
+	int r = gpu_event_synchronize(event);
+
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	return r < 0 ? r : collective->result;
 }

@@ -75,6 +75,7 @@ static struct {
 	uint64_t allocations, launches;
 	unsigned running; /* depth of work under way, which may touch device memory */
 	bool no_read_only, no_registering;
+	bool polls_idle; /* asking an event runs nothing */
 } gpu;
 
 static int __attribute__((format(printf, 2, 3))) fail(int result, const char *format, ...)
@@ -95,6 +96,11 @@ const char *gpu_error(void)
 void emulation_limit_memory(uint64_t bytes)
 {
 	gpu.limit = bytes;
+}
+
+void emulation_run_when_polled(bool run)
+{
+	gpu.polls_idle = !run;
 }
 
 void emulation_allow_registering(bool read_only, bool writable)
@@ -344,7 +350,7 @@ int gpu_event_query(gpu_event event)
 {
 	if (event->capture)
 		return fail(-EIO, "asking an event that was recorded in a capture");
-	if (event->passed < event->recorded)
+	if (event->passed < event->recorded && !gpu.polls_idle)
 		run_first(event->stream);
 	return event->passed < event->recorded ? -EAGAIN : 0;
 }

@@ -13,6 +13,11 @@ typedef void (*emulation_work)(const void *arguments);
 
 /* -ENOMEM. */
 int emulation_queue(gpu_stream stream, emulation_work work, const void *arguments, size_t size);
+/*
+ * Whether asking an event runs work, as is so at first. Work that waits for other ranks must run in the same order on all of them, not when one
+ * happens to ask: then only waiting runs any.
+ */
+void emulation_run_when_polled(bool run);
 
 /* For tests. Bytes of device memory there are from now on, free or not; 0: as much as the host has. */
 void emulation_limit_memory(uint64_t bytes);

@@ -228,7 +228,7 @@ DEVICE uint32_t count_labels(const struct loss_softmax *a)
 /* A block for each sample. */
 KERNEL(loss_softmax_rows, struct loss_softmax, a)
 {
-	uint32_t sample = kernel_block_x(), samples = a.step->labelled ? a.step->labelled : count_labels(&a);
+	uint32_t sample = kernel_block_x(), samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
 	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
 	struct loss_row row;
@@ -290,6 +290,11 @@ KERNEL(loss_total, struct loss_softmax, a)
 	top5 = reduce_sum_u32(top5);
 	if (kernel_thread())
 		return;
+	if (a.totals) {
+		a.totals->loss = loss;
+		a.totals->top1 = top1;
+		a.totals->top5 = top5;
+	}
 	a.results->step = a.step->step;
 	a.results->samples = samples;
 	a.results->top1 = top1;
@@ -301,6 +306,28 @@ KERNEL(loss_total, struct loss_softmax, a)
 	a.results->skipped = false;
 }
 
+/* One block. */
+KERNEL(loss_counted, struct loss_softmax, a)
+{
+	uint32_t samples = count_labels(&a);
+
+	if (kernel_thread() == 0)
+		a.totals->samples = samples;
+}
+
+/* One block. */
+KERNEL(loss_shared, struct loss_softmax, a)
+{
+	if (kernel_thread())
+		return;
+	a.results->samples = (uint32_t)a.totals->samples;
+	a.results->top1 = (uint32_t)a.totals->top1;
+	a.results->top5 = (uint32_t)a.totals->top5;
+	a.results->loss = a.totals->samples > 0 ? a.totals->loss / a.totals->samples : 0;
+}
+
 KERNEL_TABLE input_normalize_kernel = KERNEL_ENTRY(input_normalize_batch);
 KERNEL_TABLE loss_softmax_kernel = KERNEL_ENTRY(loss_softmax_rows);
 KERNEL_TABLE loss_total_kernel = KERNEL_ENTRY(loss_total);
+KERNEL_TABLE loss_count_kernel = KERNEL_ENTRY(loss_counted);
+KERNEL_TABLE loss_share_kernel = KERNEL_ENTRY(loss_shared);

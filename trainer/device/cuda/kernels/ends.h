@@ -23,7 +23,7 @@ int input_normalize(const struct kernel_device *device, const struct input_norma
 
 /*
  * Softmax cross-entropy as device_softmax_loss() has it. Writes all of *results for a step without an update (update_decide() sets the rest later), and,
- * with dlogits, the gradient of mean loss (over the samples of all ranks, if the step says how many) times loss scale: 0 for samples without a label (outside 0..classes-1).
+ * with dlogits, the gradient of mean loss times loss scale: 0 for samples without a label (outside 0..classes-1).
  */
 struct loss_softmax {
 	const struct step_arguments *step; /* labels, number of the step; in device memory */
@@ -37,6 +37,15 @@ struct loss_softmax {
 	enum cuda_element logits_element, dlogits_element;
 	float smoothing;
 	float logit_scale;     /* 0 counts as 1 */
+	struct loss_totals *totals; /* in device memory; NULL: this rank is alone */
+};
+/*
+ * Of several ranks, one a graph: each counts its labels, then `samples` is added up over them, for the gradient is divided by their sum; after
+ * loss_softmax() the others are, and loss_share() corrects what it has written to *results.
+ */
+struct loss_totals {
+	double samples;          /* that have a label */
+	double loss, top1, top5; /* sums over them */
 };
 /* The workspace: one for each sample. */
 struct loss_record {
@@ -45,5 +54,9 @@ struct loss_record {
 };
 uint64_t loss_workspace(uint32_t n);
 int loss_softmax(const struct kernel_device *device, const struct loss_softmax *arguments);
+/* Writes totals->samples: of this rank. */
+int loss_count(const struct kernel_device *device, const struct loss_softmax *arguments);
+/* Samples, loss and the counts of *results from *totals; the rest of it is left alone. */
+int loss_share(const struct kernel_device *device, const struct loss_softmax *arguments);
 
 #endif

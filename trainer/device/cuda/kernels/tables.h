@@ -39,6 +39,8 @@ extern const struct gpu_kernel elementwise_fold_kernel;
 extern const struct gpu_kernel input_normalize_kernel;
 extern const struct gpu_kernel loss_softmax_kernel;
 extern const struct gpu_kernel loss_total_kernel;
+extern const struct gpu_kernel loss_count_kernel;
+extern const struct gpu_kernel loss_share_kernel;
 
 extern const struct gpu_kernel update_squares_kernel;
 extern const struct gpu_kernel update_decide_kernel;
