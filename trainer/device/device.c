@@ -39,7 +39,8 @@ static const struct backend backends[] = {
 	{"cpu", device_cpu_open},
 #ifdef HAVE_CUDA_EMULATED
 	{"cuda-emulated", device_cuda_open},
-	{"cuda", device_cuda_open}, /* for programs that know of GPUs alone, linked with the emulation */
+	{"cuda",
+	 device_cuda_open}, /* for programs that know of GPUs alone, linked with the emulation */
 #endif
 };
 

@@ -43,8 +43,8 @@ static void declare(struct net *net, const char *layer, uint32_t k, uint32_t win
 	char name[64];
 
 	for (unsigned i = 0; i < 5; i++) {
-		struct device_shape shape =
-			i ? (struct device_shape){1, 1, 1, k} : (struct device_shape){k, window, window, c};
+		struct device_shape shape = i ? (struct device_shape){1, 1, 1, k}
+					      : (struct device_shape){k, window, window, c};
 
 		snprintf(name, sizeof(name), "%s.%s", layer, parts[i]);
 		net->p[net->count++] = add_param(net->params, name,
@@ -486,7 +486,8 @@ static void test_feeding(void **state)
 		r = device_register_host(net.device, place, 8192);
 		assert_int_equal(r, way < 2 ? 0 : DEVICE_STAGED);
 		if (way == 2)
-			assert_non_null(strstr(device_error(net.device), "could not be registered"));
+			assert_non_null(
+				strstr(device_error(net.device), "could not be registered"));
 		assert_int_equal(device_register_host(net.device, (char *)place + 4096, 4096),
 				 -EEXIST);
 		feed_ahead(&net, place, 9, losses);
@@ -562,9 +563,8 @@ static void test_results(void **state)
 
 static void test_anomaly(void **state)
 {
-	struct device_options options = {.precision = DEVICE_FP16,
-					 .fusion = DEVICE_FUSION_C,
-					 .detect_anomaly = true};
+	struct device_options options = {
+		.precision = DEVICE_FP16, .fusion = DEVICE_FUSION_C, .detect_anomaly = true};
 	struct device_hyper hyper = hyper_at(0);
 	float beta[8] = {0};
 	char error[DEVICE_ERROR_MAX];
@@ -618,9 +618,8 @@ static void test_memory(void **state)
 
 static void test_profile(void **state)
 {
-	struct device_options options = {.precision = DEVICE_FP32,
-					 .fusion = DEVICE_FUSION_B,
-					 .profile = true};
+	struct device_options options = {
+		.precision = DEVICE_FP32, .fusion = DEVICE_FUSION_B, .profile = true};
 	struct device_layer_info layer;
 	uint64_t forward = 0, backward = 0;
 	char error[DEVICE_ERROR_MAX];

@@ -167,7 +167,10 @@ static void make_params(struct fixture *f)
 	assert_int_equal(device_params_allocate(f->params, &optimizer), 0);
 	/* gradients of this size take no more in fp16 */
 	if (device_info(f->device)->precision == DEVICE_FP16)
-		assert_int_equal(device_params_set_state(f->params, &(struct device_params_state){.loss_scale = 16}), 0);
+		assert_int_equal(
+			device_params_set_state(f->params,
+						&(struct device_params_state){.loss_scale = 16}),
+			0);
 	for (int i = 0; i < ROLES; i++) {
 		if (!f->t[i].v)
 			continue;

@@ -24,9 +24,6 @@ struct gpu_properties {
 	int compute_major, compute_minor;
 	uint32_t multiprocessors;
 	uint64_t memory_total, memory_free; /* bytes */
-	uint64_t l2_bytes;
-	double clock_hz;        /* of the multiprocessors, boost */
-	double memory_hz;       /* of the memory's clock; 0: not known */
 	bool registers_read_only; /* host memory that is mapped read-only can be registered */
 	int driver_version, runtime_version; /* as CUDA numbers them: 13000 is 13.0 */
 };

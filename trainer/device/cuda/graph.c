@@ -62,10 +62,10 @@ static int allocate_arena(struct cuda_graph *cuda)
 		gpu_select(cuda->device->index, &now);
 		length = snprintf(
 			cuda->error, DEVICE_ERROR_MAX,
-			"%.2f GiB of activations and workspace do not fit into the %.2f GiB that "
-			"are free of the GPU's memory; use a smaller batch. Largest:",
+			"%.2f GiB of activations and workspace do not fit: of the GPU's %.2f GiB "
+			"%.2f are free; use a smaller batch. Largest:",
 			(double)program->arena.size / (1 << 30),
-			(double)now.memory_free / (1 << 30));
+			(double)now.memory_total / (1 << 30), (double)now.memory_free / (1 << 30));
 		name_largest(cuda, length);
 		return r;
 	}
@@ -350,9 +350,9 @@ static void explain(struct cuda_graph *cuda, int r)
 static int plan_parts(struct cuda_graph *cuda)
 {
 	static int (*const parts[])(struct cuda_graph *) = {
-		allocate_arena,	  prepare_weights, tune,	   allocate_workspace,
-		allocate_rings,	  allocate_staging, find_untouched, find_given,
-		find_logits,	  make_layers,	   make_times,	   cuda_ranks_plan,
+		allocate_arena, prepare_weights,  tune,		  allocate_workspace,
+		allocate_rings, allocate_staging, find_untouched, find_given,
+		find_logits,	make_layers,	  make_times,	  cuda_ranks_plan,
 	};
 	int r = lower(cuda);
 

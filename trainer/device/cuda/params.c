@@ -207,15 +207,16 @@ static int refresh(const struct device_param *param)
 
 	if (!copy->channels)
 		return 0;
-	return elementwise_copy(&device->kernels, &(struct elementwise_copy){
-							  .from = cuda_param_slot(param, DEVICE_VALUE),
-							  .to = copy->data,
-							  .rows = param->elements / columns,
-							  .from_columns = columns,
-							  .to_columns = copy->channels,
-							  .from_element = CUDA_F32,
-							  .to_element = device->element,
-						  });
+	return elementwise_copy(&device->kernels,
+				&(struct elementwise_copy){
+					.from = cuda_param_slot(param, DEVICE_VALUE),
+					.to = copy->data,
+					.rows = param->elements / columns,
+					.from_columns = columns,
+					.to_columns = copy->channels,
+					.from_element = CUDA_F32,
+					.to_element = device->element,
+				});
 }
 
 int cuda_param_prepare(struct device_param *param, uint32_t channels)

@@ -182,7 +182,7 @@ static int name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
 	return device_fail(&cuda->device->base, -EDOM,
 			   "%s: its %s is not finite (%s, element %llu of %llu, after %s %s)",
 			   op->node->name,
-			   gradient			   ? "gradient"
+			   gradient			  ? "gradient"
 			   : tensor->value == op->node->y ? "result"
 							  : "forward pass",
 			   tensor->name, (unsigned long long)(first & ((1ull << 40) - 1)),
@@ -204,8 +204,8 @@ static int judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 	if (first == ELEMENTWISE_FINITE)
 		return 0;
 	/* the loss's comes with its forward pass */
-	gradient = cuda->program->ops[number / CUDA_ROLES].backward ||
-		   number % CUDA_ROLES == CUDA_DX;
+	gradient =
+		cuda->program->ops[number / CUDA_ROLES].backward || number % CUDA_ROLES == CUDA_DX;
 	r = cuda_loss_scale(cuda->graph->params, &scale);
 	if (r < 0 || (gradient && scale > 1))
 		return r;
@@ -387,8 +387,8 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
-	return run(graph->backend,
-		   weights == DEVICE_EMA ? CUDA_VARIANT_EMA : CUDA_VARIANT_VALUE, NULL, ret_step);
+	return run(graph->backend, weights == DEVICE_EMA ? CUDA_VARIANT_EMA : CUDA_VARIANT_VALUE,
+		   NULL, ret_step);
 }
 
 int cuda_results(struct device_graph *graph, uint64_t step, bool wait,

@@ -67,19 +67,11 @@ static int check_driver(int *ret_driver, int *ret_runtime)
 	return check(status, "looking for GPUs");
 }
 
-static double attribute(enum cudaDeviceAttr which, unsigned index)
-{
-	int value = 0;
-
-	cudaDeviceGetAttribute(&value, which, (int)index);
-	return value;
-}
-
 int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 {
 	struct cudaDeviceProp device;
 	size_t available = 0, total = 0;
-	int devices = 0, driver, runtime, r;
+	int devices = 0, registers = 0, driver, runtime, r;
 
 	r = check_driver(&driver, &runtime);
 	if (r < 0)
@@ -105,11 +97,8 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 	ret_properties->multiprocessors = (uint32_t)device.multiProcessorCount;
 	ret_properties->memory_total = total;
 	ret_properties->memory_free = available;
-	ret_properties->l2_bytes = (uint64_t)device.l2CacheSize;
-	ret_properties->clock_hz = attribute(cudaDevAttrClockRate, index) * 1e3;
-	ret_properties->memory_hz = attribute(cudaDevAttrMemoryClockRate, index) * 1e3;
-	ret_properties->registers_read_only =
-		attribute(cudaDevAttrHostRegisterReadOnlySupported, index) != 0;
+	cudaDeviceGetAttribute(&registers, cudaDevAttrHostRegisterReadOnlySupported, (int)index);
+	ret_properties->registers_read_only = registers;
 	ret_properties->driver_version = driver;
 	ret_properties->runtime_version = runtime;
 	return 0;
@@ -140,10 +129,10 @@ void gpu_free_host(void *memory)
 
 int gpu_register_host(void *memory, uint64_t bytes, bool read_only)
 {
-	return check(cudaHostRegister(memory, bytes,
-				      read_only ? cudaHostRegisterReadOnly
-						: cudaHostRegisterDefault),
-		     "registering host memory");
+	return check(
+		cudaHostRegister(memory, bytes,
+				 read_only ? cudaHostRegisterReadOnly : cudaHostRegisterDefault),
+		"registering host memory");
 }
 
 void gpu_unregister_host(void *memory)

@@ -30,7 +30,7 @@ struct item {
 	enum item_kind kind;
 	emulation_work work;
 	gpu_event event;
-	uint64_t number; /* of the event's records: which one is made or awaited */
+	uint64_t number;     /* of the event's records: which one is made or awaited */
 	gpu_stream recorded; /* where the awaited record was queued */
 	gpu_graph graph;
 	_Alignas(16) unsigned char arguments[];
@@ -41,22 +41,23 @@ struct list {
 };
 
 struct CUgraphExec_st {
-	struct list items; /* in order of queueing, which is one order that their dependencies allow */
+	struct list
+		items; /* in order of queueing, which is one order that their dependencies allow */
 };
 
 struct CUstream_st {
 	struct CUstream_st *next;
-	struct list items;   /* not run yet */
-	gpu_graph capture;   /* that the stream records into */
-	bool origin;         /* the capture began here */
-	bool joined;         /* it entered another's capture, which has not waited for it since */
+	struct list items; /* not run yet */
+	gpu_graph capture; /* that the stream records into */
+	bool origin;	   /* the capture began here */
+	bool joined;	   /* it entered another's capture, which has not waited for it since */
 };
 
 struct CUevent_st {
 	bool timing;
 	uint64_t recorded, passed; /* records queued and run */
-	gpu_stream stream;         /* of the last record */
-	gpu_graph capture;         /* that the last record went into */
+	gpu_stream stream;	   /* of the last record */
+	gpu_graph capture;	   /* that the last record went into */
 	struct timespec time;
 };
 
@@ -129,15 +130,14 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 	uint64_t total = gpu.limit ? gpu.limit : memory_of_host();
 
 	if (index >= GPUS)
-		return fail(-ENODEV, "there are %d emulated GPUs, and none of index %u", GPUS, index);
+		return fail(-ENODEV, "there are %d emulated GPUs, and none of index %u", GPUS,
+			    index);
 	*ret_properties = (struct gpu_properties){
 		.name = "emulated GPU",
 		.compute_major = 9,
 		.multiprocessors = 4,
 		.memory_total = total,
 		.memory_free = total > gpu.used ? total - gpu.used : 0,
-		.l2_bytes = 1 << 20,
-		.clock_hz = 1e9,
 		.registers_read_only = !gpu.no_read_only,
 		.driver_version = 13000,
 		.runtime_version = 13000,
