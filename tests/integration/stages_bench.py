@@ -37,7 +37,7 @@ class StagesBench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)
         self.assertEqual((found["crops"], found["indexed"], found["side"]), (CROPS, CROPS, 32))
-        own = {"entropy", "decode", "crop", "store"}
+        own = {"entropy", "decode", "crop", "warm_entropy", "warm_crop"}
         self.assertEqual(set(found["us"]["c"]), own)
         self.assertEqual(set(found["us"]["libjpeg-turbo"]), {"entropy", "decode", "image", "coefficients"})
         for stages in found["us"].values():
