@@ -5,7 +5,7 @@ import os
 import statistics
 import subprocess
 
-from contestants import Contestant, Failure, Program
+from contestants import Contestant, Failure
 
 # form: (entropy stage against libjpeg-turbo's region decode, at least; back end in microseconds, at most)
 FORMS = {"short256": (3.5, 35), "original": (3.5, 75)}
@@ -57,7 +57,7 @@ def measure_form(options, data, dump, cpus, say):
             if turn == 0:
                 for key, resizer in RESIZERS.items():
                     try:
-                        running[key] = Program(resizer, {"data": str(dump), "side": facts["side"], **resizer.more}, cpus)
+                        running[key] = resizer.start({"data": str(dump), "side": facts["side"]}, cpus)
                         found["versions"].update(running[key].begun()["versions"])
                     except Failure as failure:
                         found["missing"][resizer.name] = str(failure)
