@@ -210,20 +210,32 @@ static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t 
 		rgb_pixel(y[i], cb[i], cr[i], output + 3 * (size_t)i);
 }
 
-/* Sample at of those that sums become, two each. */
-static int32_t triangle(const uint16_t *sums, uint32_t at)
+static int32_t column_sum(const struct jpeg_rows_pair *rows, int64_t at)
 {
-	const uint16_t *near = sums + at / 2;
-
-	return at & 1 ? (3 * near[0] + near[1] + 7) >> 4 : (3 * near[0] + near[-1] + 8) >> 4;
+	return 3 * rows->near[at] + rows->far[at];
 }
 
-static void rgb_hv(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, bool odd,
-		   uint8_t *output, uint32_t count)
+/* Sample at of those that column sums become, two each. */
+static int32_t triangle(const struct jpeg_rows_pair *rows, int64_t at)
 {
+	int32_t thrice = 3 * column_sum(rows, at / 2);
+
+	return at & 1 ? (thrice + column_sum(rows, at / 2 + 1) + 7) >> 4
+		      : (thrice + column_sum(rows, at / 2 - 1) + 8) >> 4;
+}
+
+static void rgb_hv(const uint8_t *const y[2], const struct jpeg_rows_pair *cb,
+		   const struct jpeg_rows_pair *cr, bool odd, uint8_t *const output[2],
+		   uint32_t count)
+{
+	struct jpeg_rows_pair other_cb = {cb->far, cb->near}, other_cr = {cr->far, cr->near};
+
 	for (uint32_t i = 0; i < count; i++)
-		rgb_pixel(y[i], triangle(cb, i + odd), triangle(cr, i + odd),
-			  output + 3 * (size_t)i);
+		rgb_pixel(y[0][i], triangle(cb, (int64_t)i + odd), triangle(cr, (int64_t)i + odd),
+			  output[0] + 3 * (size_t)i);
+	for (uint32_t i = 0; y[1] && i < count; i++)
+		rgb_pixel(y[1][i], triangle(&other_cb, (int64_t)i + odd),
+			  triangle(&other_cr, (int64_t)i + odd), output[1] + 3 * (size_t)i);
 }
 
 static void grey(const uint8_t *y, uint8_t *output, uint32_t count)

@@ -27,6 +27,11 @@ extern const jpeg_lanes_run jpeg_lanes_c[]; /* natural; the reference */
 extern const jpeg_lanes_run jpeg_lanes_natural[], jpeg_lanes_zigzag[]; /* x86-64 */
 extern const jpeg_lanes_run jpeg_lanes_natural_checked[], jpeg_lanes_zigzag_checked[]; /* for lanes that are; jpeg_lanes_c is for all */
 
+/* Two rows of a component. */
+struct jpeg_rows_pair {
+	const uint8_t *near, *far;
+};
+
 struct jpeg_kernels {
 	const char *name;
 	/*
@@ -49,20 +54,21 @@ struct jpeg_kernels {
 	 */
 	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
 					 const int16_t quant[64], uint8_t *output, size_t stride);
-	/* sums[i] = 3 * near[i] + far[i], for the vertical half of triangle upsampling */
+	/* sums[i] = 3 * near[i] + far[i]: chroma halved vertically only, */
 	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count);
-	/* output[i] = (sums[i] + bias) >> 2: chroma halved vertically only */
+	/* and output[i] = (sums[i] + bias) >> 2 */
 	void (*upsample_v)(const uint16_t *sums, uint8_t *output, uint32_t count, uint32_t bias);
 	/* input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] + s[i+1] + 2) >> 2 */
 	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
 	/* YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, 3 bytes each */
 	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count);
 	/*
-	 * The same with chroma of half the width and height, as column_sums. Sum s[i] becomes two samples, (3 s[i] + s[i-1] + 8) >> 4 and
-	 * (3 s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd. s[-1] .. s[(count + odd + 1) / 2] are looked at.
+	 * The same with chroma of half the width and height, of which the near row and the far one make s[i] = 3 * near[i] + far[i], and that two samples,
+	 * (3 s[i] + s[i-1] + 8) >> 4 and (3 s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd. Samples
+	 * [-1 .. (count + odd + 1) / 2] count. y[1], unless NULL, and output[1] are another row's, which is nearer to far.
 	 */
-	void (*rgb_hv)(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, bool odd, uint8_t *output,
-		       uint32_t count);
+	void (*rgb_hv)(const uint8_t *const y[2], const struct jpeg_rows_pair *cb, const struct jpeg_rows_pair *cr, bool odd,
+		       uint8_t *const output[2], uint32_t count);
 	/* grey to interleaved RGB */
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
 };

@@ -59,6 +59,11 @@ static inline __m256i multiply_add(__m256i sum, __m256i a, __m256i b)
 	return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
+static inline __m256i load_words(const uint8_t *bytes)
+{
+	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)bytes));
+}
+
 static inline __m256i load_for_each_lane(const void *p)
 {
 	return _mm256_broadcastsi128_si256(_mm_loadu_si128(p));

@@ -42,6 +42,7 @@
 #define KERNELS jpeg_kernels_avx512
 #define OWN_INTERLEAVE
 #define OWN_UNSTUFF
+#define FUSED_MULTIPLY_ADD
 #else
 #define NAME	"avx512bw"
 #define KERNELS jpeg_kernels_avx512bw
@@ -256,6 +257,11 @@ static inline void store_by_lane(const __m512i v[3], uint8_t *output)
 	}
 }
 
+static inline __m512i load_words(const uint8_t *bytes)
+{
+	return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)bytes));
+}
+
 static inline __m512i load_for_each_lane(const void *p)
 {
 	return _mm512_broadcast_i32x4(_mm_loadu_si128(p));
@@ -311,6 +317,43 @@ static const uint16_t odd_quant[32] = {
 };
 
 #include "jpeg_kernels_simd.h"
+
+#ifdef OWN_INTERLEAVE
+/* 32 samples of near, from the first'th on, with those of far below them. */
+static inline __m512i pair_rows(__m512i near, __m512i far, const int first)
+{
+#define PAIR(i)	   (i), 64 + (i)
+#define PAIRS4(i)  PAIR(i), PAIR(i + 1), PAIR(i + 2), PAIR(i + 3)
+#define PAIRS16(i) PAIRS4(i), PAIRS4(i + 4), PAIRS4(i + 8), PAIRS4(i + 12)
+	static const uint8_t index[3][64] = {
+		{PAIRS16(0), PAIRS16(16)}, {PAIRS16(1), PAIRS16(17)}, {PAIRS16(2), PAIRS16(18)}};
+#undef PAIR
+#undef PAIRS4
+#undef PAIRS16
+
+	return _mm512_permutex2var_epi8(near, load(index[first]), far);
+}
+
+static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsigned rows,
+			     struct column_sums sums[2])
+{
+	static const int16_t once[2] = {1 << 8 | 3, 3 << 8 | 1}, thrice[2] = {3 << 8 | 9, 9 << 8 | 3};
+	__m512i a = load(near - 1), b = load(far - 1);
+
+#pragma GCC unroll 3
+	for (int i = 0; i < 3; i++) {
+		__m512i pairs = pair_rows(a, b, i);
+
+#pragma GCC unroll 2
+		for (unsigned row = 0; row < rows; row++) {
+			sums[row].once[i] = _mm512_maddubs_epi16(pairs, _mm512_set1_epi16(once[row]));
+			if (i > 0)
+				sums[row].thrice[i - 1] =
+					_mm512_maddubs_epi16(pairs, _mm512_set1_epi16(thrice[row]));
+		}
+	}
+}
+#endif
 
 /* 128-bit lane i of vector j goes to lane j of vector i. */
 static inline void transpose_lanes(const __m512i in[4], __m512i *a, __m512i *b, __m512i *c,

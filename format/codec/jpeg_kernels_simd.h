@@ -29,10 +29,15 @@ static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8]
 {
 	VECTOR p0 = multiply_add(round, in->x04, pair(8192, 8192));
 	VECTOR p1 = multiply_add(round, in->x04, pair(8192, -8192));
+#ifdef FUSED_MULTIPLY_ADD
+	VECTOR even[4] = {multiply_add(p0, in->x26, pair(10703, 4433)), multiply_add(p1, in->x26, pair(4433, -10704)),
+			  multiply_add(p1, in->x26, pair(-4433, 10704)), multiply_add(p0, in->x26, pair(-10703, -4433))};
+#else
 	VECTOR p2 = V(madd_epi16)(in->x26, pair(4433, -10704));
 	VECTOR p3 = V(madd_epi16)(in->x26, pair(10703, 4433));
 	VECTOR even[4] = {V(add_epi32)(p0, p3), V(add_epi32)(p1, p2), V(sub_epi32)(p1, p2),
 			  V(sub_epi32)(p0, p3)};
+#endif
 	VECTOR odd[4];
 
 	odd[0] = multiply_add(V(madd_epi16)(in->x13, pair(11363, 9633)), in->x57, pair(6437, 2260));
@@ -68,12 +73,12 @@ static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4]
 	struct pairs in = transpose_pairs(x);
 	VECTOR columns[8], bytes[2], lines[2];
 
-	idct_half(&in, V(set1_epi32)(1 << 17), columns);
+	/* With 128 added: words of 16 bits, with these factors, leave room for it in 32. */
+	idct_half(&in, V(set1_epi32)((1 << 17) + (128 << 18)), columns);
 	for (int i = 0; i < 2; i++) {
 		const VECTOR *four = columns + 4 * i;
 
-		bytes[i] = V(packs_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
-		bytes[i] = V(xor)(bytes[i], V(set1_epi8)((char)0x80));
+		bytes[i] = V(packus_epi16)(shift_18(four[0], four[1]), shift_18(four[2], four[3]));
 	}
 	columns_to_lines(bytes, lines);
 	store_lines(lines[0], output, stride);
@@ -323,6 +328,40 @@ static inline struct halves load_halves(const uint8_t *samples)
 	return (struct halves){V(and)(bytes, V(set1_epi16)(255)), V(srli_epi16)(bytes, 8)};
 }
 
+/*
+ * Of half as many samples as a vector has bytes, as words: the column sums s[i] = 3 * near[i] + far[i], from i = -1, 0 and 1 on, and three times those
+ * from i = 0 and 1 on.
+ */
+struct column_sums {
+	VECTOR once[3], thrice[2];
+};
+
+/* For so many rows, one or two: the second is nearer to far. */
+#ifdef OWN_INTERLEAVE
+static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsigned rows,
+			     struct column_sums sums[2]);
+#else
+static inline VECTOR times_three(VECTOR words)
+{
+	return V(add_epi16)(V(add_epi16)(words, words), words);
+}
+
+static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsigned rows,
+			     struct column_sums sums[2])
+{
+	for (int i = 0; i < 3; i++) {
+		VECTOR a = load_words(near + i - 1), b = load_words(far + i - 1);
+
+		sums[0].once[i] = V(add_epi16)(times_three(a), b);
+		if (rows > 1)
+			sums[1].once[i] = V(add_epi16)(times_three(b), a);
+	}
+	for (unsigned row = 0; row < rows; row++)
+		for (int i = 0; i < 2; i++)
+			sums[row].thrice[i] = times_three(sums[row].once[i + 1]);
+}
+#endif
+
 /* Chroma less 128. */
 static inline struct halves load_chroma(const uint8_t *samples)
 {
@@ -332,22 +371,16 @@ static inline struct halves load_chroma(const uint8_t *samples)
 	return (struct halves){V(sub_epi16)(chroma.even, middle), V(sub_epi16)(chroma.odd, middle)};
 }
 
-/* The same of sums and their neighbours, see rgb_hv in jpeg_kernels.h. */
-static inline struct halves load_triangles(const uint16_t *sums, const bool odd)
+/* The same from column sums, see rgb_hv in jpeg_kernels.h. */
+static inline struct halves triangles(const struct column_sums *sums, const bool odd)
 {
-	const VECTOR less = V(set1_epi16)(16 * 128 - 8), one = V(set1_epi16)(1);
-	VECTOR near = load(sums), next = load(sums + 1);
-	VECTOR thrice = V(add_epi16)(V(add_epi16)(near, near), V(sub_epi16)(near, less)), even, uneven;
+	const VECTOR even_bias = V(set1_epi16)(8 - 16 * 128), odd_bias = V(set1_epi16)(7 - 16 * 128);
+	VECTOR right = V(add_epi16)(V(add_epi16)(sums->thrice[0], sums->once[2]), odd_bias);
+	VECTOR left = odd ? V(add_epi16)(sums->thrice[1], sums->once[1]) : V(add_epi16)(sums->thrice[0], sums->once[0]);
 
-	if (odd) {
-		even = V(add_epi16)(thrice, V(sub_epi16)(next, one));
-		uneven = V(add_epi16)(V(add_epi16)(next, next), V(sub_epi16)(next, less));
-		uneven = V(add_epi16)(uneven, near);
-	} else {
-		even = V(add_epi16)(thrice, load(sums - 1));
-		uneven = V(add_epi16)(thrice, V(sub_epi16)(next, one));
-	}
-	return (struct halves){V(srai_epi16)(even, 4), V(srai_epi16)(uneven, 4)};
+	left = V(srai_epi16)(V(add_epi16)(left, even_bias), 4);
+	right = V(srai_epi16)(right, 4);
+	return odd ? (struct halves){right, left} : (struct halves){left, right};
 }
 
 /*
@@ -385,21 +418,34 @@ static void rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t 
 }
 
 static inline __attribute__((always_inline)) void
-rgb_triangles(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, const bool odd,
-	      uint8_t *output, uint32_t count)
+rgb_triangles(const uint8_t *const y[2], const struct jpeg_rows_pair *cb,
+	      const struct jpeg_rows_pair *cr, const bool odd, uint8_t *const output[2],
+	      uint32_t count, const unsigned rows)
 {
-	for (uint32_t at = 0; at < count; at += 16 * LANES, output += 48 * LANES)
-		rgb_group(y + at, load_triangles(cb + at / 2, odd), load_triangles(cr + at / 2, odd),
-			  output);
+	for (uint32_t at = 0; at < count; at += 16 * LANES) {
+		struct column_sums cb_sums[2], cr_sums[2];
+
+		load_sums(cb->near + at / 2, cb->far + at / 2, rows, cb_sums);
+		load_sums(cr->near + at / 2, cr->far + at / 2, rows, cr_sums);
+#pragma GCC unroll 2
+		for (unsigned row = 0; row < rows; row++)
+			rgb_group(y[row] + at, triangles(&cb_sums[row], odd), triangles(&cr_sums[row], odd),
+				  output[row] + 3 * (size_t)at);
+	}
 }
 
-static void rgb_hv(const uint8_t *y, const uint16_t *cb, const uint16_t *cr, bool odd,
-		   uint8_t *output, uint32_t count)
+static void rgb_hv(const uint8_t *const y[2], const struct jpeg_rows_pair *cb,
+		   const struct jpeg_rows_pair *cr, bool odd, uint8_t *const output[2],
+		   uint32_t count)
 {
-	if (odd)
-		rgb_triangles(y, cb, cr, true, output, count);
+	if (y[1] && odd)
+		rgb_triangles(y, cb, cr, true, output, count, 2);
+	else if (y[1])
+		rgb_triangles(y, cb, cr, false, output, count, 2);
+	else if (odd)
+		rgb_triangles(y, cb, cr, true, output, count, 1);
 	else
-		rgb_triangles(y, cb, cr, false, output, count);
+		rgb_triangles(y, cb, cr, false, output, count, 1);
 }
 
 static void grey(const uint8_t *y, uint8_t *output, uint32_t count)

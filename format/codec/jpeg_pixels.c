@@ -38,10 +38,7 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
 	return divide_up(value, unit) * unit;
 }
 
-/*
- * Bytes of a row of chroma at full resolution: it may begin two samples before the region, and kernels round up. Half as many sums, of two bytes
- * each and with a margin before them, take no more.
- */
+/* Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and kernels round up. */
 static size_t row_room(uint32_t width)
 {
 	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
@@ -253,22 +250,34 @@ void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
 	};
 }
 
-/* The vertical half of triangle upsampling, for row y of twice as many as the plane has: [-1 .. columns], the edges repeated. */
-static void sum_rows(const struct jpeg_pixels *pixels, const struct jpeg_plane *plane, uint32_t y,
-		     uint16_t *sums)
+/* The rows of a plane that row y of twice as many is made of, from the first column on; beyond the edges these are repeated. */
+static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y)
 {
-	uint32_t first = plane->column_first, columns = plane->column_end - first, row = y / 2;
+	uint32_t row = y / 2;
 	uint32_t far = y & 1 ? min32(row + 1, plane->height - 1) : row > 0 ? row - 1 : 0;
 
-	pixels->kernels->column_sums(plane_row(plane, row) + first, plane_row(plane, far) + first,
-				     sums, columns);
-	sums[-1] = sums[0];
-	sums[columns] = sums[columns - 1];
+	return (struct jpeg_rows_pair){plane_row(plane, row) + plane->column_first,
+				       plane_row(plane, far) + plane->column_first};
 }
 
 /*
- * One row of a chroma component at full resolution, beginning at the region's left edge. work and sums are rows of scratch. The component's
- * edge samples are repeated outwards, which is what libjpeg's special cases for first and last columns and rows come to.
+ * Repeats the first and the last sample of rows outwards, which is what libjpeg's special cases for first and last columns come to. There lie
+ * margins and samples that no pixel of the region depends on.
+ */
+static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
+{
+	uint32_t first = plane->column_first, end = plane->column_end;
+
+	for (uint32_t i = 0; i < plane->size; i++) {
+		uint8_t *samples = plane_row(plane, row + i);
+
+		samples[(int64_t)first - 1] = samples[first];
+		samples[end] = samples[end - 1];
+	}
+}
+
+/*
+ * One row of a chroma component at full resolution, beginning at the region's left edge. work and sums are rows of scratch. Not for one halved both ways.
  */
 static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
 				   uint8_t *work, uint16_t *sums)
@@ -285,48 +294,70 @@ static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i,
 		return work;
 	}
 	if (plane->v_factor > 1) {
-		sum_rows(pixels, plane, y, sums);
+		struct jpeg_rows_pair rows = row_pair(plane, y);
+
+		pixels->kernels->column_sums(rows.near, rows.far, sums, end - first);
 		pixels->kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
 		return work;
 	}
-	/* Outside [first, end) lie margins and samples that no pixel of the region depends on. */
-	row[(int64_t)first - 1] = row[first];
-	row[end] = row[end - 1];
 	pixels->kernels->upsample_h(row + first, work, end - first);
 	return work + pixels->x - 2 * first;
+}
+
+/* Where row number row of the region goes, and its luma. */
+static uint8_t *output_row(const struct jpeg_pixels *pixels, uint32_t row)
+{
+	return pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
+}
+
+static const uint8_t *luma_row(const struct jpeg_pixels *pixels, uint32_t row)
+{
+	return plane_row(&pixels->planes[0], pixels->y + row) + pixels->x;
 }
 
 /* Row number row of the region. */
 static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
 {
-	const struct jpeg_plane *chroma = &pixels->planes[1];
 	size_t room = row_room(pixels->width);
-	uint8_t *cb = pixels->rows.data, *cr = cb + room;
-	uint16_t *cb_sums = (uint16_t *)(void *)(cr + room + ROW_MARGIN);
-	uint16_t *cr_sums = cb_sums + room / 2;
-	uint8_t *output = pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
+	uint8_t *cb = pixels->rows.data, *cr = cb + room, *output = output_row(pixels, row);
+	uint16_t *sums = (uint16_t *)(void *)(cr + room);
+	const uint8_t *luma = luma_row(pixels, row);
 	uint32_t y = pixels->y + row;
-	const uint8_t *luma = plane_row(&pixels->planes[0], y) + pixels->x;
 
-	if (pixels->frame->component_count == 1) {
+	if (pixels->frame->component_count == 1)
 		pixels->kernels->grey(luma, output, pixels->width);
-	} else if (chroma->smooth && chroma->h_factor > 1 && chroma->v_factor > 1) {
-		uint32_t skip = pixels->x - 2 * chroma->column_first;
+	else
+		pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, sums),
+				     upsample_row(pixels, 2, y, cr, sums), output, pixels->width);
+}
 
-		sum_rows(pixels, &chroma[0], y, cb_sums);
-		sum_rows(pixels, &chroma[1], y, cr_sums);
-		pixels->kernels->rgb_hv(luma, cb_sums + skip / 2, cr_sums + skip / 2, skip & 1,
-					output, pixels->width);
-	} else {
-		pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, cb_sums),
-				     upsample_row(pixels, 2, y, cr, cr_sums), output,
-				     pixels->width);
+/*
+ * The same where chroma is halved both ways; and of the row behind, before end, if it lies between the same two rows of chroma, and what the kernel writes too
+ * much of one does not go into the other. Returns how many.
+ */
+static uint32_t finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
+{
+	const struct jpeg_plane *chroma = &pixels->planes[1];
+	uint32_t y = pixels->y + row, skip = pixels->x - 2 * chroma->column_first;
+	bool both = pixels->form != JPEG_PIXELS_WHOLE && y & 1 && row + 1 < end &&
+		    (y + 1) / 2 < chroma->height;
+	const uint8_t *luma[2] = {luma_row(pixels, row), both ? luma_row(pixels, row + 1) : NULL};
+	uint8_t *output[2] = {output_row(pixels, row), output_row(pixels, row + 1)};
+	struct jpeg_rows_pair pairs[2];
+
+	for (int i = 0; i < 2; i++) {
+		pairs[i] = row_pair(&chroma[i], y);
+		pairs[i].near += skip / 2;
+		pairs[i].far += skip / 2;
 	}
+	pixels->kernels->rgb_hv(luma, &pairs[0], &pairs[1], skip & 1, output, pixels->width);
+	return 1 + both;
 }
 
 void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients)
 {
 	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_plane *chroma = &pixels->planes[1];
 	uint32_t end = pixels->y + pixels->height;
 
 	for (uint32_t i = 0; i < frame->component_count; i++) {
@@ -343,14 +374,22 @@ void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t
 				coefficients, plane->places + (size_t)j * plane->blocks_wide,
 				plane->blocks_wide, plane->quant,
 				plane_row(plane, row) + plane->left, plane->stride);
+			if (plane->smooth && plane->h_factor > 1)
+				repeat_edges(plane, row);
 		}
 	}
 	if (mcu_row + 1 < pixels->mcu_row_end) {
 		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
 		end -= looks_ahead(pixels);
 	}
+	/* Of the first MCU row there may be need for the last chroma alone. */
+	end = max32(end, pixels->y) - pixels->y;
 	if (pixels->form == JPEG_PIXELS_PLANES)
-		pixels->rows_done = end - pixels->y;
-	for (; pixels->y + pixels->rows_done < end; pixels->rows_done++)
+		pixels->rows_done = end;
+	if (frame->component_count > 1 && chroma->smooth && chroma->h_factor > 1 &&
+	    chroma->v_factor > 1)
+		while (pixels->rows_done < end)
+			pixels->rows_done += finish_rows_hv(pixels, pixels->rows_done, end);
+	for (; pixels->rows_done < end; pixels->rows_done++)
 		finish_row(pixels, pixels->rows_done);
 }

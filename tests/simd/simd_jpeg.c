@@ -192,49 +192,66 @@ static void output_check(struct output *output, unsigned set, const char *kernel
 	expect_equal(set, kernel, count, output->first, reference->first, size);
 }
 
+enum { ROWS_MAX = 6 };
+
 /* How a kernel of rows is called, and what it makes: bytes of output per sample. */
 struct row_kernel {
 	const char *name;
 	size_t sample, outputs;	 /* bytes of an input sample, of output per sample */
 	uint32_t inputs, around; /* rows; samples that are looked at to each side */
 	uint32_t sums; /* of the inputs, the last so many are sums of four: at most 1020 */
-	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
 };
 
-static void call_column_sums(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+static void call_column_sums(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 			     uint32_t count)
 {
 	kernels->column_sums(in[0], in[1], (uint16_t *)(void *)out, count);
 }
 
-static void call_upsample_v(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+static void call_upsample_v(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 			    uint32_t count)
 {
 	kernels->upsample_v((const uint16_t *)(const void *)in[0], out, count, 1 + (count & 1));
 }
 
-static void call_upsample_h(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+static void call_upsample_h(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 			    uint32_t count)
 {
 	kernels->upsample_h(in[0], out, count);
 }
 
-static void call_rgb(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+static void call_rgb(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count)
 {
 	kernels->rgb(in[0], in[1], in[2], out, count);
 }
 
-/* Two pixels a sum. */
-static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
-			uint32_t count)
+/* Two pixels a sample of chroma. */
+static void call_rgb_hv(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
+			uint8_t *out, uint32_t count)
 {
-	kernels->rgb_hv(in[0], (const uint16_t *)(const void *)in[1],
-			(const uint16_t *)(const void *)in[2], count & 1, out, 2 * count);
+	const struct jpeg_rows_pair cb = {in[1], in[2]}, cr = {in[3], in[4]};
+	const uint8_t *const y[2] = {in[0], NULL};
+	uint8_t *const outputs[2] = {out, NULL};
+
+	kernels->rgb_hv(y, &cb, &cr, count & 1, outputs, 2 * count);
 }
 
-static void call_grey(const struct jpeg_kernels *kernels, uint8_t *const in[3], uint8_t *out,
+/* The second row of two. */
+static void call_rgb_hv_2(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
+			  uint8_t *out, uint32_t count)
+{
+	static uint8_t first[6 * (COUNT_MAX + JPEG_KERNEL_SAMPLES)];
+	const struct jpeg_rows_pair cb = {in[1], in[2]}, cr = {in[3], in[4]};
+	const uint8_t *const y[2] = {in[5], in[0]};
+	uint8_t *const outputs[2] = {first, out};
+
+	kernels->rgb_hv(y, &cb, &cr, count & 1, outputs, 2 * count);
+}
+
+static void call_grey(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		      uint32_t count)
 {
 	kernels->grey(in[0], out, count);
@@ -245,7 +262,8 @@ static const struct row_kernel row_kernels[] = {
 	{"upsample_v", 2, 1, 1, 0, 1, call_upsample_v},
 	{"upsample_h", 1, 2, 1, 1, 0, call_upsample_h},
 	{"rgb", 1, 3, 3, 0, 0, call_rgb},
-	{"rgb_hv", 2, 6, 3, 1, 2, call_rgb_hv},
+	{"rgb_hv", 2, 6, 5, 1, 0, call_rgb_hv},
+	{"rgb_hv of two", 2, 6, 6, 1, 0, call_rgb_hv_2},
 	{"grey", 1, 3, 1, 0, 0, call_grey},
 };
 enum { ROW_KERNELS = sizeof(row_kernels) / sizeof(row_kernels[0]) };
@@ -260,9 +278,9 @@ static void limit_sums(const struct row_kernel *kernel, struct row *row, uint32_
 
 static void compare_rows(const struct row_kernel *kernel, uint32_t count)
 {
-	struct row rows[3];
+	struct row rows[ROWS_MAX];
 	struct output outputs[SETS_MAX];
-	uint8_t *in[3] = {NULL};
+	uint8_t *in[ROWS_MAX] = {NULL};
 
 	for (uint32_t i = 0; i < kernel->inputs; i++) {
 		rows[i] = row_new(count, kernel->sample, kernel->around, kernel->around);
@@ -371,18 +389,20 @@ static void bench_set(unsigned set)
 						 "idct"};
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
 	static int16_t quant[64] __attribute__((aligned(64)));
-	static uint8_t samples[3][2048] __attribute__((aligned(64)));
+	static uint8_t samples[ROWS_MAX][2048] __attribute__((aligned(64)));
 	static uint8_t output[16384] __attribute__((aligned(64)));
 	static struct dct_case dct = {.blocks = BENCH_BLOCKS};
 	static uint8_t scan[2048]; /* stuffed twice in 100 bytes, as photographs are */
 	size_t read;
-	uint8_t *in[3] = {samples[0] + 64, samples[1] + 64, samples[2] + 64};
+	uint8_t *in[ROWS_MAX];
 	unsigned calls = set ? BENCH_CALLS : BENCH_CALLS / 20, rounds = set ? BENCH_ROUNDS : 3;
 
 	draw_coefficients(&dct);
 	arrange(sets[set], &dct, coefficients, quant);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < ROWS_MAX; i++) {
+		in[i] = samples[i] + 64;
 		fill(samples[i], sizeof(samples[i]));
+	}
 	for (size_t i = 0; i < sizeof(scan); i++)
 		scan[i] = i > 0 && scan[i - 1] == 255	? 0
 			  : random_below(&rng, 50) == 0 ? 255
