@@ -4,9 +4,6 @@
 #include "kernels/kernel.h"
 #include "kernels/tables.h"
 
-#ifndef __CUDACC__
-#include <math.h>
-#endif
 
 DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
 {

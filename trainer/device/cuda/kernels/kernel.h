@@ -130,6 +130,23 @@ DEVICE uint16_t kernel_to_bf16(float value)
 	return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
+/* 1 / value and 2^value to within two units in the last place, one instruction each; what is denormal becomes 0. */
+DEVICE float kernel_reciprocal(float value)
+{
+	float result;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+	return result;
+}
+
+DEVICE float kernel_exp2(float value)
+{
+	float result;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+	return result;
+}
+
 /* Two at once, the first in the lower half: one instruction. */
 DEVICE uint32_t kernel_to_f16x2(float first, float second)
 {
@@ -149,6 +166,7 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 
 #include "emulation/launch.h"
 
+#include <math.h>
 #include <string.h>
 
 #define KERNEL(name, type, a) KERNEL_EXPANDED(name, type, a)
@@ -292,6 +310,16 @@ DEVICE uint16_t kernel_to_bf16(float value)
 	if ((bits & 0x7fffffff) > 0x7f800000)
 		return (uint16_t)(bits >> 16 | 0x40);
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+DEVICE float kernel_reciprocal(float value)
+{
+	return 1 / value;
+}
+
+DEVICE float kernel_exp2(float value)
+{
+	return exp2f(value);
 }
 
 DEVICE uint32_t kernel_to_f16x2(float first, float second)

@@ -5,9 +5,6 @@
 #include "kernels/reduce.h"
 #include "kernels/tables.h"
 
-#ifndef __CUDACC__
-#include <math.h>
-#endif
 
 #define FOUR 4
 
