@@ -350,6 +350,22 @@ static void test_many_blocks(void **state)
 	operands_free(&o);
 }
 
+/* A grid that leaves sums is resident as a whole: a block more would run after all others, alone. */
+static void test_grids(void **state)
+{
+	const struct kernel_device device = {.multiprocessors = 132};
+	struct columns columns;
+
+	for (uint32_t channels = 8; channels <= 8192; channels += 8) {
+		for (uint32_t resident = 1; resident <= COLUMNS_RESIDENT_MAX; resident++) {
+			columns_init(&columns, &device, 1000000, channels, CUDA_F16, resident);
+			if (columns.blocks_x * columns.blocks_y > resident * device.multiprocessors)
+				fail_msg("%u channels, %u blocks for each multiprocessor: %u x %u",
+					 channels, resident, columns.blocks_x, columns.blocks_y);
+		}
+	}
+}
+
 static void check_applies(struct operands *o)
 {
 	for (int form = 0; form < FORMS; form++) {
@@ -636,6 +652,7 @@ int main(void)
 		cmocka_unit_test(test_backward),   cmocka_unit_test(test_backward_finalize),
 		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_backward_apply),
 		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_many_blocks),
+		cmocka_unit_test(test_grids),
 	};
 
 	return cmocka_run_group_tests_name("kernels: norm", tests, kernels_test_open,

@@ -6,12 +6,8 @@
 #define THREADS	      256
 #define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */
 #define TILE_GROUPS   128
-/*
- * Blocks for each multiprocessor. KERNEL lets at least two be there at once, which with COLUMNS_UNROLL loads of each thread in flight is enough for the
- * memory; of maps, which leave no sums, a multiple of that evens out what blocks take.
- */
-#define BLOCKS_SUMS 2
-#define BLOCKS_MAP  6
+/* Of maps, for each multiprocessor: several times what it has at once evens out what blocks take. */
+#define BLOCKS_MAP 6
 
 #define COMBINE_CHANNELS 8 /* of a block of the second stage: a sector of fp32 */
 
@@ -33,7 +29,7 @@ uint32_t columns_instance(enum cuda_element element, uint32_t channels)
 }
 
 void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows,
-		  uint32_t channels, enum cuda_element element, bool sums)
+		  uint32_t channels, enum cuda_element element, uint32_t resident)
 {
 	uint32_t lanes = columns_lanes(element, channels);
 	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, turns, wave;
@@ -46,8 +42,8 @@ void columns_init(struct columns *columns, const struct kernel_device *device, u
 	columns->height = THREADS / columns->width;
 	columns->blocks_y = divide_up(columns->groups, columns->width);
 	turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
-	wave = divide_up((sums ? BLOCKS_SUMS : BLOCKS_MAP) * device->multiprocessors,
-			 columns->blocks_y);
+	wave = (resident ? resident : BLOCKS_MAP) * device->multiprocessors / columns->blocks_y;
+	wave = wave ? wave : 1;
 	columns->blocks_x = turns < wave ? turns : wave;
 	columns->instance = columns_instance(element, channels);
 }
@@ -60,7 +56,8 @@ uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t cha
 	for (int element = CUDA_F32; element <= CUDA_BF16; element++) {
 		struct columns columns;
 
-		columns_init(&columns, &device, rows, channels, (enum cuda_element)element, true);
+		columns_init(&columns, &device, rows, channels, (enum cuda_element)element,
+			     COLUMNS_RESIDENT_MAX);
 		blocks = columns.blocks_x > blocks ? columns.blocks_x : blocks;
 	}
 	return 2 * sizeof(float) * (uint64_t)blocks * channels;

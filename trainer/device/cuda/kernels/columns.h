@@ -41,9 +41,14 @@ struct columns {
 /* Channels of a group: 16 bytes of the element if the channels are a multiple of that, else 1. */
 uint32_t columns_lanes(enum cuda_element element, uint32_t channels);
 uint32_t columns_instance(enum cuda_element element, uint32_t channels);
-/* rows and channels from 1; sums: for the first stage of sums, where fewer blocks leave fewer partial sums. */
+/*
+ * rows and channels from 1. resident: for the first stage of sums, how many blocks of the kernel a multiprocessor has at once, 1..COLUMNS_RESIDENT_MAX; more
+ * would leave more partial sums, and one more than all multiprocessors have would take as long as all others. COLUMNS_MAP: no sums.
+ */
+#define COLUMNS_RESIDENT_MAX 4
+#define COLUMNS_MAP 0
 void columns_init(struct columns *columns, const struct kernel_device *device, uint64_t rows, uint32_t channels, enum cuda_element element,
-	bool sums);
+	uint32_t resident);
 /* Bytes of `partial` for sums over a matrix of at most that many rows, of any element. */
 uint64_t columns_workspace(uint32_t multiprocessors, uint64_t rows, uint32_t channels);
 

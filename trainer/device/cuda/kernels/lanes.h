@@ -171,6 +171,7 @@ struct NAME(place) {
 	uint32_t channel; /* first of the group */
 	uint64_t first;   /* row */
 	uint64_t turn;    /* rows from one turn to the next */
+	uint32_t step;    /* elements from one of its rows to the next of the same turn */
 };
 
 DEVICE struct NAME(place) NAME(place)(const struct columns *c)
@@ -184,6 +185,7 @@ DEVICE struct NAME(place) NAME(place)(const struct columns *c)
 	here.channel = group * LANES;
 	here.first = (uint64_t)kernel_block_x() * c->height * COLUMNS_UNROLL + here.line;
 	here.turn = (uint64_t)c->blocks_x * c->height * COLUMNS_UNROLL;
+	here.step = c->height * c->channels;
 	here.active = here.line < c->height && group < c->groups;
 	if (!here.active) {
 		here.first = c->rows;

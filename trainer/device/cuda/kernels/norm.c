@@ -11,7 +11,7 @@ int norm_statistics(const struct kernel_device *device, const struct norm_statis
 	struct norm_statistics a = *arguments;
 	int r;
 
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, true);
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, NORM_STATISTICS_RESIDENT);
 	r = launch_columns(device, norm_statistics_kernels, &a.columns, &a, sizeof(a));
 	return r < 0 ? r
 		     : columns_combine(device, &(struct columns_combine){
@@ -39,7 +39,7 @@ int norm_apply(const struct kernel_device *device, const struct norm_apply *argu
 {
 	struct norm_apply a = *arguments;
 
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, false);
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
 	return launch_columns(
 		device, a.activation == DEVICE_GELU ? norm_apply_gelu_kernels : norm_apply_kernels,
 		&a.columns, &a, sizeof(a));
@@ -54,6 +54,16 @@ static bool is_complete(const struct norm_backward *a)
 	       (!a->products || (a->sum && a->mean && a->deviation)) && (a->partial || !a->sum);
 }
 
+static const struct gpu_kernel *backward_kernels(const struct norm_backward *a)
+{
+	bool relu = a->activation == DEVICE_RELU;
+
+	if (a->activation == DEVICE_GELU)
+		return norm_backward_gelu_kernels;
+	return a->dy2 || a->dz || (relu && (a->y || a->residual)) ? norm_backward_kernels
+								  : norm_backward_lean_kernels;
+}
+
 int norm_backward(const struct kernel_device *device, const struct norm_backward *arguments)
 {
 	struct norm_backward a = *arguments;
@@ -61,11 +71,9 @@ int norm_backward(const struct kernel_device *device, const struct norm_backward
 
 	if (!is_complete(&a))
 		return -EINVAL;
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, a.sum);
-	r = launch_columns(device,
-			   a.activation == DEVICE_GELU ? norm_backward_gelu_kernels
-						       : norm_backward_kernels,
-			   &a.columns, &a, sizeof(a));
+	columns_init(&a.columns, device, a.rows, a.channels, a.element,
+		     a.sum ? NORM_BACKWARD_RESIDENT : COLUMNS_MAP);
+	r = launch_columns(device, backward_kernels(&a), &a.columns, &a, sizeof(a));
 	return r < 0 || !a.sum ? r
 			       : columns_combine(device, &(struct columns_combine){
 								 .partial = a.partial,
@@ -92,7 +100,7 @@ int norm_backward_apply(const struct kernel_device *device,
 
 	bool gelu = a.scale && a.activation == DEVICE_GELU;
 
-	columns_init(&a.columns, device, a.rows, a.channels, a.element, false);
+	columns_init(&a.columns, device, a.rows, a.channels, a.element, COLUMNS_MAP);
 	return launch_columns(device,
 			      gelu ? norm_backward_apply_gelu_kernels : norm_backward_apply_kernels,
 			      &a.columns, &a, sizeof(a));

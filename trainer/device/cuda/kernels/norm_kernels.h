@@ -1,6 +1,6 @@
 /* Kernels of norm.cu over rows, of one instance. */
 
-KERNEL_RESIDENT(3, NAME(norm_statistics), struct norm_statistics, a)
+KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_statistics, a)
 {
 	const struct NAME(place) here = NAME(place)(&a.columns);
 	float sum[LANES], squares[LANES];
@@ -9,15 +9,13 @@ KERNEL_RESIDENT(3, NAME(norm_statistics), struct norm_statistics, a)
 	for (int i = 0; i < LANES; i++)
 		sum[i] = squares[i] = 0;
 	for (uint64_t first = here.first; first < a.rows; first += here.turn) {
+		uint64_t at = first * a.channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL];
 
 		UNROLL
-		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * a.columns.height;
-
-			if (row < a.rows)
-				raw[u] = NAME(load)(a.x, row * a.channels + here.channel);
-		}
+		for (int u = 0; u < COLUMNS_UNROLL; u++)
+			if (first + u * a.columns.height < a.rows)
+				raw[u] = NAME(load)(a.x, at + u * here.step);
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
 			float x[LANES];
@@ -49,25 +47,22 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_apply *a, bool gelu)
 	for (int i = 0; i < LANES; i++)
 		bias[i] += bias2[i];
 	for (uint64_t first = here.first; first < a->rows; first += here.turn) {
+		uint64_t at = first * a->channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL], added[COLUMNS_UNROLL];
 
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * a->columns.height;
-
-			if (row >= a->rows)
+			if (first + u * a->columns.height >= a->rows)
 				continue;
-			raw[u] = NAME(load)(a->x, row * a->channels + here.channel);
+			raw[u] = NAME(load)(a->x, at + u * here.step);
 			if (a->residual)
-				added[u] =
-					NAME(load)(a->residual, row * a->channels + here.channel);
+				added[u] = NAME(load)(a->residual, at + u * here.step);
 		}
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * a->columns.height;
 			float z[LANES], residual[LANES];
 
-			if (row >= a->rows)
+			if (first + u * a->columns.height >= a->rows)
 				continue;
 			NAME(unpack)(z, raw[u]);
 			UNROLL
@@ -80,7 +75,7 @@ DEVICE void NAME(norm_apply_rows)(const struct norm_apply *a, bool gelu)
 					z[i] += scale2[i] * residual[i];
 			}
 			NAME(activate)(z, a->activation, gelu);
-			NAME(store)(a->y, row * a->channels + here.channel, z);
+			NAME(store)(a->y, at + u * here.step, z);
 		}
 	}
 }
@@ -95,12 +90,16 @@ KERNEL(NAME(norm_apply_gelu), struct norm_apply, a)
 	NAME(norm_apply_rows)(&a, true);
 }
 
-#define BACKWARD_UNROLL 2 /* rows at once: up to four tensors are read */
+/* What norm_backward() is compiled for: registers of what is never read or computed are registers for more rows at once. */
+struct NAME(backward_kind) {
+	bool gelu;
+	bool lean; /* dy and at most x are read, nothing but sums is written */
+};
 
-/* What a thread has of the rows of one turn. other: y, or the residual that z takes. */
+/* What a thread has of rows that it reads at once. other: y, or the residual that z takes. */
 struct NAME(backward_rows) {
-	struct NAME(raw) dy[BACKWARD_UNROLL], dy2[BACKWARD_UNROLL];
-	struct NAME(raw) x[BACKWARD_UNROLL], other[BACKWARD_UNROLL];
+	struct NAME(raw) dy[COLUMNS_UNROLL], dy2[COLUMNS_UNROLL];
+	struct NAME(raw) x[COLUMNS_UNROLL], other[COLUMNS_UNROLL];
 };
 
 /* z = scale x + bias + scale2 residual */
@@ -108,39 +107,40 @@ struct NAME(affine) {
 	float scale[LANES], bias[LANES], scale2[LANES];
 };
 
-DEVICE bool NAME(backward_from_y)(const struct norm_backward *a)
+DEVICE bool NAME(backward_from_y)(const struct norm_backward *a, struct NAME(backward_kind) kind)
 {
-	return a->activation == DEVICE_RELU && a->y;
+	return !kind.lean && !kind.gelu && a->activation == DEVICE_RELU && a->y;
 }
 
-DEVICE bool NAME(backward_from_x)(const struct norm_backward *a)
+DEVICE bool NAME(backward_from_x)(const struct norm_backward *a, struct NAME(backward_kind) kind)
 {
-	return a->activation != DEVICE_IDENTITY && !NAME(backward_from_y)(a);
+	return kind.gelu || (a->activation == DEVICE_RELU && !NAME(backward_from_y)(a, kind));
 }
 
-DEVICE void NAME(backward_load)(struct NAME(backward_rows) *rows, int u,
-				const struct norm_backward *a, uint64_t at)
+DEVICE void NAME(backward_load)(struct NAME(backward_rows) * rows, int u,
+				const struct norm_backward *a, struct NAME(backward_kind) kind,
+				uint64_t at)
 {
 	rows->dy[u] = NAME(load)(a->dy, at);
-	if (a->dy2)
+	if (!kind.lean && a->dy2)
 		rows->dy2[u] = NAME(load)(a->dy2, at);
-	if (a->products || NAME(backward_from_x)(a))
+	if (a->products || NAME(backward_from_x)(a, kind))
 		rows->x[u] = NAME(load)(a->x, at);
-	if (NAME(backward_from_y)(a))
+	if (NAME(backward_from_y)(a, kind))
 		rows->other[u] = NAME(load)(a->y, at);
-	else if (NAME(backward_from_x)(a) && a->residual)
+	else if (!kind.lean && NAME(backward_from_x)(a, kind) && a->residual)
 		rows->other[u] = NAME(load)(a->residual, at);
 }
 
 /* dz and, where it is taken, x of one row. */
-DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_rows) *rows, int u,
-			       const struct norm_backward *a, const struct NAME(affine) *affine,
-			       bool gelu)
+DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_rows) * rows, int u,
+			       const struct norm_backward *a, const struct NAME(affine) * affine,
+			       struct NAME(backward_kind) kind)
 {
 	float v[LANES];
 
 	NAME(unpack)(dz, rows->dy[u]);
-	if (a->dy2) {
+	if (!kind.lean && a->dy2) {
 		NAME(unpack)(v, rows->dy2[u]);
 		UNROLL
 		for (int i = 0; i < LANES; i++)
@@ -149,32 +149,34 @@ DEVICE void NAME(backward_row)(float *dz, float *x, const struct NAME(backward_r
 	UNROLL
 	for (int i = 0; i < LANES; i++)
 		x[i] = 0;
-	if (a->products || NAME(backward_from_x)(a))
+	if (a->products || NAME(backward_from_x)(a, kind))
 		NAME(unpack)(x, rows->x[u]);
-	if (NAME(backward_from_y)(a)) {
+	if (NAME(backward_from_y)(a, kind)) {
 		NAME(unpack)(v, rows->other[u]);
 		UNROLL
 		for (int i = 0; i < LANES; i++)
 			dz[i] = v[i] > 0 ? dz[i] : 0;
-	} else if (NAME(backward_from_x)(a)) {
+	} else if (NAME(backward_from_x)(a, kind)) {
 		float z[LANES];
 
 		UNROLL
 		for (int i = 0; i < LANES; i++)
 			z[i] = affine->scale[i] * x[i] + affine->bias[i];
-		if (a->residual) {
+		if (!kind.lean && a->residual) {
 			NAME(unpack)(v, rows->other[u]);
 			UNROLL
 			for (int i = 0; i < LANES; i++)
 				z[i] += affine->scale2[i] * v[i];
 		}
-		NAME(through)(dz, z, a->activation, gelu);
+		NAME(through)(dz, z, a->activation, kind.gelu);
 	}
 }
 
-DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu)
+DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu, bool lean)
 {
+	const struct NAME(backward_kind) kind = {gelu, lean};
 	const struct NAME(place) here = NAME(place)(&a->columns);
+	const int at_once = lean ? COLUMNS_UNROLL : COLUMNS_UNROLL / 2;
 	struct NAME(affine) affine;
 	float bias2[LANES], mean[LANES], sum[LANES], products[LANES];
 
@@ -188,28 +190,25 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu)
 		affine.bias[i] += bias2[i];
 		sum[i] = products[i] = 0;
 	}
-	for (uint64_t first = here.first; first < a->rows; first += here.turn) {
-		for (uint32_t line = 0; line < COLUMNS_UNROLL; line += BACKWARD_UNROLL) {
+	for (uint64_t turn = here.first; turn < a->rows; turn += here.turn) {
+		for (int line = 0; line < COLUMNS_UNROLL; line += at_once) {
+			uint64_t first = turn + line * a->columns.height;
+			uint64_t at = first * a->channels + here.channel;
 			struct NAME(backward_rows) rows;
 
 			UNROLL
-			for (int u = 0; u < BACKWARD_UNROLL; u++) {
-				uint64_t row = first + (line + u) * a->columns.height;
-				uint64_t at = row * a->channels + here.channel;
-
-				if (row < a->rows)
-					NAME(backward_load)(&rows, u, a, at);
-			}
+			for (int u = 0; u < at_once; u++)
+				if (first + u * a->columns.height < a->rows)
+					NAME(backward_load)(&rows, u, a, kind, at + u * here.step);
 			UNROLL
-			for (int u = 0; u < BACKWARD_UNROLL; u++) {
-				uint64_t row = first + (line + u) * a->columns.height;
+			for (int u = 0; u < at_once; u++) {
 				float dz[LANES], x[LANES];
 
-				if (row >= a->rows)
+				if (first + u * a->columns.height >= a->rows)
 					continue;
-				NAME(backward_row)(dz, x, &rows, u, a, &affine, gelu);
-				if (a->dz)
-					NAME(store)(a->dz, row * a->channels + here.channel, dz);
+				NAME(backward_row)(dz, x, &rows, u, a, &affine, kind);
+				if (!lean && a->dz)
+					NAME(store)(a->dz, at + u * here.step, dz);
 				UNROLL
 				for (int i = 0; i < LANES; i++) {
 					sum[i] += dz[i];
@@ -222,17 +221,20 @@ DEVICE void NAME(norm_backward_rows)(const struct norm_backward *a, bool gelu)
 		NAME(leave_sums)(&a->columns, &here, sum, products, a->products, a->partial);
 }
 
-KERNEL(NAME(norm_backward), struct norm_backward, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward), struct norm_backward, a)
 {
-	NAME(norm_backward_rows)(&a, false);
+	NAME(norm_backward_rows)(&a, false, false);
 }
 
-KERNEL(NAME(norm_backward_gelu), struct norm_backward, a)
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_lean), struct norm_backward, a)
 {
-	NAME(norm_backward_rows)(&a, true);
+	NAME(norm_backward_rows)(&a, false, true);
 }
 
-#undef BACKWARD_UNROLL
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu), struct norm_backward, a)
+{
+	NAME(norm_backward_rows)(&a, true, false);
+}
 
 DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, bool gelu)
 {
@@ -245,23 +247,21 @@ DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, 
 	NAME(vector)(b, k->b, here.channel, 0);
 	NAME(vector)(c, k->c, here.channel, 0);
 	for (uint64_t first = here.first; first < k->rows; first += here.turn) {
+		uint64_t at = first * k->channels + here.channel;
 		struct NAME(raw) raw[COLUMNS_UNROLL], raw_x[COLUMNS_UNROLL];
 
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * k->columns.height;
-
-			if (row >= k->rows)
+			if (first + u * k->columns.height >= k->rows)
 				continue;
-			raw[u] = NAME(load)(k->dz, row * k->channels + here.channel);
-			raw_x[u] = NAME(load)(k->x, row * k->channels + here.channel);
+			raw[u] = NAME(load)(k->dz, at + u * here.step);
+			raw_x[u] = NAME(load)(k->x, at + u * here.step);
 		}
 		UNROLL
 		for (int u = 0; u < COLUMNS_UNROLL; u++) {
-			uint64_t row = first + u * k->columns.height;
 			float dz[LANES], x[LANES], z[LANES];
 
-			if (row >= k->rows)
+			if (first + u * k->columns.height >= k->rows)
 				continue;
 			NAME(unpack)(dz, raw[u]);
 			NAME(unpack)(x, raw_x[u]);
@@ -274,7 +274,7 @@ DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, 
 			UNROLL
 			for (int i = 0; i < LANES; i++)
 				dz[i] = a[i] * dz[i] + (b[i] * x[i] + c[i]);
-			NAME(store)(k->dx, row * k->channels + here.channel, dz);
+			NAME(store)(k->dx, at + u * here.step, dz);
 		}
 	}
 }

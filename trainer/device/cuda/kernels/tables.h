@@ -11,9 +11,15 @@ extern "C" {
 
 extern const struct gpu_kernel columns_combine_kernel;
 
+/* Blocks that a multiprocessor has room for, of kernels that leave sums. */
+#define NORM_STATISTICS_RESIDENT 4
+#define NORM_BACKWARD_RESIDENT   2
+#define POOL_REDUCE_RESIDENT     2
+
 extern const struct gpu_kernel norm_statistics_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_apply_kernels[KERNEL_INSTANCES], norm_apply_gelu_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_backward_kernels[KERNEL_INSTANCES], norm_backward_gelu_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES], norm_backward_apply_gelu_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
