@@ -20,7 +20,7 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	double lr = optim->lr *
 		    schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
 	for (int group = 0; group < MODEL_GROUPS; group++) {
-		hyper.lr[group] = (float)(group == MODEL_BIASES ? lr * optim->bias_lr : lr);
+		hyper.lr[group] = (float)(group == MODEL_NORM_BIASES ? lr * optim->bias_lr : lr);
 		if (group == MODEL_WEIGHTS || optim->decay_all)
 			hyper.weight_decay[group] = (float)optim->weight_decay;
 	}

@@ -97,7 +97,8 @@ VARIANTS = [("fp32", "none"), ("fp16", "c"), ("bf16", "b"), ("fp16", "none"), ("
 
 def operations(setup, part, limit):
     """Our kernels, cuDNN's patterns, each operation forward and backward, nets and the update, against references."""
-    own = [] if setup.stand_in else [*test_programs(setup, "test_cuda_kernels*"), *test_programs(setup, "test_cuda_conv")]
+    patterns = () if setup.stand_in else ("test_cuda_kernels*", "test_cuda_conv*", "test_cuda_matmul")
+    own = [program for pattern in patterns for program in test_programs(setup, pattern)]
     programs = [setup.program(f"tests/unit/trainer/test_device_{name}") for name in ("ops", "net", "update")]
     jobs = [(program, {}) for program in own] + [
         (program, {"DEVICE_TEST_PRECISION": precision, "DEVICE_TEST_FUSION": fusion})

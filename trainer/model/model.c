@@ -85,7 +85,7 @@ static void declare_norm(struct model *model, const char *name, uint32_t channel
 				     .synchronized = model->bn_sync};
 	norm->gamma =
 		declare_vector(model, name, "weight", channels, MODEL_SCALES, frozen_gamma, gamma);
-	norm->beta = declare_vector(model, name, "bias", channels, MODEL_BIASES, false, 0);
+	norm->beta = declare_vector(model, name, "bias", channels, MODEL_NORM_BIASES, false, 0);
 	norm->running_mean = declare_buffer(model, name, "running_mean", channels, 0);
 	norm->running_var = declare_buffer(model, name, "running_var", channels, 1);
 }

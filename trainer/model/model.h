@@ -19,10 +19,11 @@ enum { MODEL_ERROR_MAX = 512 };
 
 /* Parameter groups: index into device_hyper's arrays. */
 enum model_group {
-	MODEL_WEIGHTS = 0, /* of convolutions and matrices: with weight decay */
-	MODEL_SCALES = 1,  /* gamma of norms */
-	MODEL_BIASES = 2,  /* beta of norms, biases */
-	MODEL_GROUPS = 3,
+	MODEL_WEIGHTS = 0,     /* of convolutions and matrices: with weight decay */
+	MODEL_SCALES = 1,      /* gamma of norms */
+	MODEL_BIASES = 2,      /* of convolutions and matrices */
+	MODEL_NORM_BIASES = 3, /* beta of norms: optim.bias_lr */
+	MODEL_GROUPS = 4,
 };
 
 struct model;

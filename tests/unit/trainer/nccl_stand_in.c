@@ -1,4 +1,7 @@
-/* libnccl.so.2 for the test of nccl.c: one rank, whose sums are counted. Its version is the environment's NCCL_STAND_IN_VERSION. */
+/*
+ * libnccl.so.2 for tests of nccl.c: one rank, whose sums are counted. In the environment, NCCL_STAND_IN_VERSION is its version, and after
+ * NCCL_STAND_IN_SUMS sums, if that is set, a rank has gone.
+ */
 #include <stdlib.h>
 
 struct id {
@@ -43,7 +46,8 @@ int ncclCommInitRank(void **comm, int world, struct id id, int rank)
 /* 7 and 8: float and double; in place, and in a group. */
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
 {
-	if (from != to || comm != &sums || operation != 0 || !grouped || (type != 7 && type != 8))
+	if (!from || from != to || comm != &sums || operation != 0 || !grouped ||
+	    (type != 7 && type != 8))
 		return 4;
 	sums++;
 	return 0;
@@ -61,10 +65,11 @@ int ncclGroupEnd(void)
 	return 0;
 }
 
-/* From the third sum on a rank has gone. */
 int ncclCommGetAsyncError(void *comm, int *status)
 {
-	*status = sums > 2 ? ASYNC_ERROR : 0;
+	const char *most = getenv("NCCL_STAND_IN_SUMS");
+
+	*status = most && sums > atoi(most) ? ASYNC_ERROR : 0;
 	return 0;
 }
 

@@ -1,4 +1,5 @@
-/* The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with frozen arguments. */
+/* The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with frozen arguments; elements are rounded to nearest even. */
+#include "emulation/element.h"
 #include "emulation/queue.h"
 
 #include <setjmp.h>
@@ -7,6 +8,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 struct fixture {
@@ -170,6 +172,36 @@ static void test_memory(void **state)
 	close_fixture(&f);
 }
 
+static void test_elements(void **state)
+{
+	for (uint32_t i = 0; i < 0x10000; i++) {
+		uint16_t half = (uint16_t)i;
+		float value = half_to_float(half), next = half_to_float((uint16_t)(i + 1));
+		bool nan = (i & 0x7c00) == 0x7c00 && (i & 0x3ff);
+
+		if (nan) {
+			assert_true(isnan(value));
+			assert_true(isnan(half_to_float(float_to_half(value))));
+			continue;
+		}
+		assert_int_equal(float_to_half(value), half);
+		/* half way goes to the even one, a little further does not */
+		if ((i & 0x7fff) < 0x7bff) {
+			float middle = (value + next) / 2;
+
+			assert_int_equal(float_to_half(middle), i & 1 ? i + 1 : i);
+			assert_int_equal(float_to_half(nextafterf(middle, next)), i + 1);
+		}
+		assert_int_equal(float_to_bfloat(bfloat_to_float(half)), half);
+	}
+	assert_int_equal(float_to_half(65519.f), 0x7bff);
+	assert_int_equal(float_to_half(65520.f), 0x7c00);
+	assert_int_equal(float_to_half(-INFINITY), 0xfc00);
+	assert_int_equal(float_to_bfloat(1 + 0x1p-8f), 0x3f80);
+	assert_int_equal(float_to_bfloat(1 + 3 * 0x1p-8f), 0x3f82);
+	assert_true(isnan(bfloat_to_float(float_to_bfloat(NAN))));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +209,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_capture),
 		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_elements),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,7 @@ static void test_sums(void **state)
 	char error[DEVICE_ERROR_MAX];
 
 	setenv("NCCL_STAND_IN_VERSION", "22803", 1);
+	setenv("NCCL_STAND_IN_SUMS", "2", 1);
 	assert_int_equal(collective_new(&alone, &collective, error), 0);
 	assert_string_equal(collective_name(collective), "NCCL 2.28.3");
 	assert_int_equal(collective_connect(collective, error), 0);

@@ -234,6 +234,12 @@ static void speednet(void **state)
 		assert_true(values[5 * 9 * 64 + i] == (i == 4 * 64 + 5));
 	free(values);
 	assert_true(device_param_spec(device_params_find(fixture.params, "whiten.weight"))->frozen);
+	assert_int_equal(
+		device_param_spec(device_params_find(fixture.params, "whiten.bias"))->group,
+		MODEL_BIASES);
+	assert_int_equal(
+		device_param_spec(device_params_find(fixture.params, "group1.bn1.bias"))->group,
+		MODEL_NORM_BIASES);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0.2, false);
 	device_graph_free(graph);
 	fixture_deinit(&fixture);

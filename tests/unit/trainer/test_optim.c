@@ -40,16 +40,18 @@ static void groups(void **state)
 			    last = at(&recipe, 1000);
 	assert_true(first.lr[MODEL_WEIGHTS] == 0.5f);
 	assert_true(first.lr[MODEL_SCALES] == 0.5f);
-	assert_true(first.lr[MODEL_BIASES] == 32.0f);
+	assert_true(first.lr[MODEL_BIASES] == 0.5f);
+	assert_true(first.lr[MODEL_NORM_BIASES] == 32.0f);
 	assert_true(middle.lr[MODEL_WEIGHTS] == 0.25f);
 	assert_true(fabsf(last.lr[MODEL_WEIGHTS] - 0.0005f) < 1e-8f);
 	assert_true(first.weight_decay[MODEL_WEIGHTS] == 0.01f);
-	assert_true(first.weight_decay[MODEL_SCALES] == 0 && first.weight_decay[MODEL_BIASES] == 0);
+	for (int group = MODEL_SCALES; group < MODEL_GROUPS; group++)
+		assert_true(first.weight_decay[group] == 0);
 	assert_true(first.momentum == 0.9f);
 	set(&recipe, "optim.decay_all=true");
 	first = at(&recipe, 1);
-	assert_true(first.weight_decay[MODEL_SCALES] == 0.01f &&
-		    first.weight_decay[MODEL_BIASES] == 0.01f);
+	for (int group = MODEL_SCALES; group < MODEL_GROUPS; group++)
+		assert_true(first.weight_decay[group] == 0.01f);
 	recipe_deinit(&recipe);
 }
 

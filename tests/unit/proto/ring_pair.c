@@ -1,0 +1,44 @@
+#include "ring_pair.h"
+
+struct ring_geometry small_geometry(uint32_t slots)
+{
+	return (struct ring_geometry){
+		.slots = slots,
+		.batch_size_max = 5,
+		.image_size_max = 5 * 7 * 3 * 3,
+		.field_count = 2,
+		.field_bytes = 10,
+		.field_types = {1, 3},
+	};
+}
+
+void pair_init(struct pair *pair, uint32_t slots)
+{
+	struct ring_geometry geometry = small_geometry(slots);
+	assert_int_equal(ring_producer_init(&pair->producer, &geometry), 0);
+	assert_int_equal(
+		ring_consumer_init(&pair->consumer, pair->producer.ring_fd, pair->producer.ack_fd),
+		0);
+}
+
+void pair_deinit(struct pair *pair)
+{
+	ring_consumer_deinit(&pair->consumer);
+	ring_producer_deinit(&pair->producer);
+}
+
+void publish(struct ring_producer *producer)
+{
+	struct ring_slot *slot = ring_begin(producer);
+	assert_non_null(slot);
+	slot->count = 1;
+	ring_publish(producer);
+}
+
+uint64_t next_random(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
