@@ -499,6 +499,62 @@ static void test_absent(void **state)
 	engines_close(&engines);
 }
 
+/* A cuDNN with a device: HANDLE is of the GPU with these properties. Graph and plan have it, and nothing is said of properties besides. */
+#define HANDLE ((cudnnHandle_t)0x1000)
+
+static struct {
+	struct cudnn_engines *engines;
+	struct cudnn_library real;
+	unsigned graphs, plans;
+} device;
+
+static cudnnStatus_t tell_properties(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name)
+{
+	return device.real.cudnnBackendSetAttribute(of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+						    &device.engines->device.descriptors[0]);
+}
+
+static cudnnStatus_t set_with_device(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+				     cudnnBackendAttributeType_t type, int64_t count,
+				     const void *values)
+{
+	assert_int_not_equal(name, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+	assert_int_not_equal(name, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+	if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)
+		assert_int_equal(tell_properties(of, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP), 0);
+	if (type != CUDNN_TYPE_HANDLE)
+		return device.real.cudnnBackendSetAttribute(of, name, type, count, values);
+	assert_ptr_equal(*(const cudnnHandle_t *)values, HANDLE);
+	assert_int_equal(count, 1);
+	if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) {
+		device.graphs++;
+		return CUDNN_STATUS_SUCCESS;
+	}
+	assert_int_equal(name, CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+	device.plans++;
+	return tell_properties(of, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+}
+
+static void test_present(void **state)
+{
+	const struct engines_options options = {.properties = properties, .plans = ""};
+	const struct layer layer = {56, 64, 64, 3, 1};
+	struct engines engines;
+	struct sweep sweep = {&engines, CUDA_F16, 256, false};
+	struct conv_problem problem = problem_of(&sweep, &layer, CONV_FORWARD);
+
+	open_engines(&engines, &options);
+	device.engines = engines.conv.state;
+	device.real = device.engines->library;
+	device.engines->library.cudnnBackendSetAttribute = set_with_device;
+	device.engines->handle = HANDLE;
+	expect_plan(&sweep, &problem);
+	assert_int_equal(device.graphs, 1);
+	assert_int_equal(device.plans, 1);
+	device.engines->handle = NULL;
+	engines_close(&engines);
+}
+
 static void test_bad_properties(void **state)
 {
 	static const struct {
@@ -543,11 +599,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_properties), cmocka_unit_test(test_wrong_library),
-		cmocka_unit_test(test_absent),	       cmocka_unit_test(test_fp16),
-		cmocka_unit_test(test_odd_batches),    cmocka_unit_test(test_other_elements),
-		cmocka_unit_test(test_none),	       cmocka_unit_test(test_workspace),
-		cmocka_unit_test(test_tuned),	       cmocka_unit_test(test_matmul),
-		cmocka_unit_test(test_compiled),
+		cmocka_unit_test(test_absent),	       cmocka_unit_test(test_present),
+		cmocka_unit_test(test_fp16),	       cmocka_unit_test(test_odd_batches),
+		cmocka_unit_test(test_other_elements), cmocka_unit_test(test_none),
+		cmocka_unit_test(test_workspace),      cmocka_unit_test(test_tuned),
+		cmocka_unit_test(test_matmul),	       cmocka_unit_test(test_compiled),
 	};
 	char error[DEVICE_ERROR_MAX];
 	struct engines engines;

@@ -98,8 +98,10 @@ static void ask(struct cudnn_engines *engines, const struct conv_problem *proble
 
 	backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
 	backend_set(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-	backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-			       engines->device.descriptors[0]);
+	/* a device that is here comes with the graph */
+	if (!engines->handle)
+		backend_set_descriptor(backend, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+				       engines->device.descriptors[0]);
 	backend_finish(backend, heuristic, "heuristics");
 	for (size_t i = 0; i < offers_max; i++)
 		offers[i] = backend_new(backend, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
@@ -130,7 +132,7 @@ int candidates_find(struct cudnn_engines *engines, const struct conv_problem *pr
 	conv_problem_name(problem, candidates->name, sizeof(candidates->name));
 	backend_init(&candidates->graph, &engines->library, candidates->name, engines->error);
 	backend_init(&candidates->configs, &engines->library, candidates->name, engines->error);
-	graph = conv_graph(&candidates->graph, problem, &candidates->operands);
+	graph = conv_graph(&candidates->graph, engines->handle, problem, &candidates->operands);
 	r = candidates->graph.result;
 	for (size_t i = 0; graph && i < sizeof(modes) / sizeof(modes[0]); i++) {
 		/* one mode may know nothing of a graph that the other runs */

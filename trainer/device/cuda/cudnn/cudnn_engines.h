@@ -13,8 +13,8 @@
 
 struct cudnn_engines {
 	struct cudnn_library library;
-	cudnnHandle_t handle; /* NULL: there is no device */
-	struct backend device; /* its one descriptor: the device's properties */
+	cudnnHandle_t handle; /* NULL: there is no device, and: */
+	struct backend device; /* its one descriptor: the properties of a device that is not here */
 	struct plan_file tuned;
 	struct conv_plan *plans; /* that are in use: layers of one shape share a plan */
 	uint64_t workspace_max;

@@ -465,8 +465,8 @@ static void weight_gradient(struct builder *builder)
 	convolve(builder, x, dw, dy);
 }
 
-descriptor conv_graph(struct backend *backend, const struct conv_problem *problem,
-		      struct conv_operands *ret_operands)
+descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
+		      const struct conv_problem *problem, struct conv_operands *ret_operands)
 {
 	struct builder builder = {
 		.backend = backend,
@@ -487,6 +487,9 @@ descriptor conv_graph(struct backend *backend, const struct conv_problem *proble
 	graph = backend_new(backend, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
 	backend_set(backend, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
 		    builder.operation_count, builder.operations);
+	if (handle)
+		backend_set(backend, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+			    &handle);
 	backend_finish(backend, graph, "graph of operations");
 	return backend->result < 0 ? NULL : graph;
 }

@@ -17,9 +17,12 @@ struct conv_operands {
 	int64_t count;
 };
 
-/* The finished graph, owned by the backend; NULL after a failure, which backend->result and its error tell. */
-descriptor conv_graph(struct backend *backend, const struct conv_problem *problem,
-		      struct conv_operands *ret_operands);
+/*
+ * The finished graph, owned by the backend; NULL after a failure, which backend->result and its error tell. handle: of the device that it will run
+ * on; NULL: there is none, whoever plans it says by its properties which one it is for.
+ */
+descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
+		      const struct conv_problem *problem, struct conv_operands *ret_operands);
 /* The pointer that belongs to an id. */
 void *conv_operand(const struct conv_arguments *arguments, int64_t id);
 

@@ -14,7 +14,7 @@
 #define CUBLASLT_NAME "libcublasLt.so." STRING(CUBLAS_VER_MAJOR)
 #define NVRTC_NAME    "libnvrtc.so." STRING(CUBLAS_VER_MAJOR) /* numbered as the toolkit */
 
-/* Device properties, which everything here plans with, came with 9.8. */
+/* Device properties, and engines for CONV_RELU_NORM, came with 9.8. */
 #define CUDNN_VERSION_MIN 90800
 
 bool driver_load(const char *path)

@@ -38,23 +38,17 @@ static int name_absent(const char *properties, char *ret_name, size_t size, char
 	return 0;
 }
 
-static int describe_device(struct cudnn_engines *engines, const struct engines_options *options,
-			   char *error)
+static int describe_absent(struct cudnn_engines *engines, const char *properties, char *error)
 {
 	struct backend *backend = &engines->device;
 	descriptor made;
 
 	backend_init(backend, &engines->library, "the GPU's properties", error);
 	made = backend_new(backend, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-	if (engines->handle)
-		backend_set(backend, made, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1,
-			    &engines->handle);
-	else
-		backend_set(backend, made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-			    CUDNN_TYPE_CHAR, (int64_t)strlen(options->properties) + 1,
-			    options->properties);
+	backend_set(backend, made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+		    (int64_t)strlen(properties) + 1, properties);
 	backend_finish(backend, made, "device properties");
-	return backend->result == -EIO && !engines->handle ? -EINVAL : backend->result;
+	return backend->result == -EIO ? -EINVAL : backend->result;
 }
 
 static int open_device(struct cudnn_engines *engines, const struct engines_options *options,
@@ -66,15 +60,14 @@ static int open_device(struct cudnn_engines *engines, const struct engines_optio
 	if (options->gpu) {
 		snprintf(ret_name, size, "%s, compute %d.%d", options->gpu->name,
 			 options->gpu->compute_major, options->gpu->compute_minor);
-		r = backend_status(&engines->library,
-				   engines->library.cudnnCreate(&engines->handle),
-				   options->gpu->name, "cudnnCreate", error);
-	} else {
-		/* without it engines that are compiled at run time are not offered: no error */
-		driver_load(stand_in ? stand_in : DRIVER_STAND_IN);
-		r = name_absent(options->properties, ret_name, size, error);
+		return backend_status(&engines->library,
+				      engines->library.cudnnCreate(&engines->handle),
+				      options->gpu->name, "cudnnCreate", error);
 	}
-	return r < 0 ? r : describe_device(engines, options, error);
+	/* without it engines that are compiled at run time are not offered: no error */
+	driver_load(stand_in ? stand_in : DRIVER_STAND_IN);
+	r = name_absent(options->properties, ret_name, size, error);
+	return r < 0 ? r : describe_absent(engines, options->properties, error);
 }
 
 static void close_conv(struct cudnn_engines *engines)

@@ -20,8 +20,12 @@ int candidate_plan(struct cudnn_engines *engines, const struct candidates *candi
 	plan->plan = backend_new(&backend, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
 	backend_set_descriptor(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
 			       candidate->config);
-	backend_set_descriptor(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-			       engines->device.descriptors[0]);
+	if (engines->handle)
+		backend_set(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+			    CUDNN_TYPE_HANDLE, 1, &engines->handle);
+	else
+		backend_set_descriptor(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+				       engines->device.descriptors[0]);
 	backend_finish(&backend, plan->plan, "plan");
 	backend_get(&backend, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
 		    CUDNN_TYPE_INT64, 1, &workspace);
