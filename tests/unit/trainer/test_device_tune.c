@@ -25,13 +25,21 @@ static const struct engine {
 	unsigned ms;
 	int64_t workspace;
 	bool refuses, fails, varies; /* has no plan; fails when executed; is not deterministic */
+	bool compiled;
 } engines[] = {
-	{.ms = 12},	 {.refuses = true},	    {.ms = 1, .workspace = WORKSPACE + 1},
-	{.fails = true}, {.ms = 1, .varies = true}, {.ms = 5, .workspace = WORKSPACE},
+	{.ms = 12},
+	{.refuses = true},
+	{.ms = 1, .workspace = WORKSPACE + 1},
+	{.fails = true},
+	{.ms = 1, .varies = true},
+	{.ms = 5, .workspace = WORKSPACE},
 	{.ms = 25},
+	{.ms = 20, .compiled = true},
+	{.ms = 20, .compiled = true},
 };
 
 #define ENGINES		      (sizeof(engines) / sizeof(engines[0]))
+#define LAST		      (ENGINES - 1)
 #define FASTEST_DETERMINISTIC 5
 #define FASTEST		      4
 
@@ -136,7 +144,8 @@ static cudnnStatus_t fake_get(descriptor of, cudnnBackendAttributeName_t name,
 		*(cudnnBackendNumericalNote_t *)ret_values = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
 		break;
 	case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
-		count = 0;
+		count = engines[fake->engine].compiled;
+		*(cudnnBackendBehaviorNote_t *)ret_values = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
 		break;
 	case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
 		*(int64_t *)ret_values = engines[fake->engine].workspace;
@@ -289,13 +298,19 @@ static void tune(bool deterministic, size_t fastest)
 	for (size_t i = 0; i < ENGINES; i++) {
 		bool runs = !engines[i].refuses && !engines[i].fails &&
 			    engines[i].workspace <= WORKSPACE &&
-			    !(deterministic && engines[i].varies);
+			    !(deterministic && engines[i].varies) &&
+			    i != LAST; /* one that is compiled is enough beside others */
 
 		assert_true(runs == (executed[i] > 0));
 	}
 	/* one that is hopeless is not timed to the end */
 	assert_true(executed[6] < executed[fastest]);
 	expect_engine(&f, fastest, true);
+	/* what is known is not timed again */
+	memset(executed, 0, sizeof(executed));
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
+	for (size_t i = 0; i < ENGINES; i++)
+		assert_int_equal(executed[i], 0);
 	/* and so for the next process */
 	assert_int_equal(plan_file_init(&again, f.path, "a GPU", error), 0);
 	assert_non_null(plan_file_find(&again, &f.problem, false));

@@ -121,7 +121,7 @@ struct conv_engines {
 	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
 	/* Queues it; may be captured. */
 	int (*execute)(void *state, struct conv_plan *plan, const struct conv_arguments *arguments, gpu_stream stream);
-	/* Times the plans there are on the device and keeps the fastest in the cache; plan() then returns it. NULL: can't. */
+	/* Times the plans there are on the device and keeps the fastest in the cache, unless that has one; plan() then returns it. NULL: can't. */
 	int (*tune)(void *state, const struct conv_problem *problem, const struct conv_arguments *arguments, uint64_t workspace_bytes,
 		gpu_stream stream);
 	const char *(*error)(void *state); /* words for the last failure */

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define ROUNDS	     5 /* of which the fastest counts */
 #define ROUND_RUNS   3 /* executions between two events */
 #define COMPILED_MAX 4 /* candidates that are compiled at run time: about a second each */
+#define COMPILED_TOO 1 /* the same where there are others, which a net's patterns nearly all have */
 #define HOPELESS     2 /* times the fastest so far: further rounds are spared */
 
 struct trial {
@@ -77,15 +79,23 @@ static int try_candidate(struct trial *trial, size_t index)
 	return r;
 }
 
+static unsigned most_compiled(const struct candidates *candidates)
+{
+	for (size_t i = 0; i < candidates->count; i++)
+		if (!candidates->list[i].compiled)
+			return COMPILED_TOO;
+	return COMPILED_MAX;
+}
+
 static int try_all(struct trial *trial)
 {
-	unsigned compiled = 0;
+	unsigned compiled = 0, most = most_compiled(trial->candidates);
 	int r = 0;
 
 	for (size_t i = 0; i < trial->candidates->count; i++) {
 		int one;
 
-		if (trial->candidates->list[i].compiled && compiled++ >= COMPILED_MAX)
+		if (trial->candidates->list[i].compiled && compiled++ >= most)
 			continue;
 		/* one that fails is no loss while others run; engines->error keeps its words */
 		one = try_candidate(trial, i);
@@ -100,6 +110,18 @@ static int try_all(struct trial *trial)
 			 trial->candidates->name, trial->candidates->count,
 			 (unsigned long long)trial->workspace_bytes);
 	return r < 0 ? r : -ENOENT;
+}
+
+/* Found by earlier tuning, and still there. */
+static bool is_tuned(const struct cudnn_engines *engines, const struct conv_problem *problem,
+		     const struct candidates *candidates)
+{
+	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
+
+	for (size_t i = 0; tuned && i < candidates->count; i++)
+		if (strcmp(candidates->list[i].tag, tuned->tag) == 0)
+			return true;
+	return false;
 }
 
 int cudnn_tune(void *state, const struct conv_problem *problem,
@@ -121,6 +143,10 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 
 	if (r < 0)
 		return r;
+	if (is_tuned(engines, problem, candidates)) {
+		candidates_free(candidates);
+		return 0;
+	}
 	trial.candidates = candidates;
 	r = gpu_event_new(true, &trial.from);
 	if (r == 0)
