@@ -1,6 +1,6 @@
 /*
  * A cuBLASLt that multiplies at once, on the host, in its own terms: column-major matrices, each perhaps transposed, and a bias along the rows. It is loaded
- * in the real one's place, so it has the real one's interface, and fp32 alone.
+ * in the real one's place, so it has the real one's interface. It plans for all elements, a bias like the result's as the real one, and computes in fp32 alone.
  */
 #include <cublasLt.h>
 
@@ -9,6 +9,7 @@
 #include <string.h>
 
 struct layout {
+	cudaDataType type;
 	uint64_t rows, columns;
 	int64_t stride;
 };
@@ -16,6 +17,7 @@ struct layout {
 struct operation {
 	cublasOperation_t a, b;
 	cublasLtEpilogue_t epilogue;
+	cudaDataType bias_type;
 	const float *bias;
 };
 
@@ -50,9 +52,9 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
 
 	if (!made)
 		return CUBLAS_STATUS_ALLOC_FAILED;
-	*made = (struct layout){rows, columns, stride};
+	*made = (struct layout){type, rows, columns, stride};
 	*layout = (cublasLtMatrixLayout_t)made;
-	return type == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+	return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
@@ -94,6 +96,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 		memcpy(&operation->bias, value, size);
 		break;
 	case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+		memcpy(&operation->bias_type, value, size);
 		break;
 	default:
 		return CUBLAS_STATUS_INVALID_VALUE;
@@ -133,6 +136,14 @@ static float element(const float *matrix, const struct layout *layout, cublasOpe
 					: matrix[row * (uint64_t)layout->stride + column];
 }
 
+/* Its table of types: products of 16 bits give their own or fp32, and a bias is of the result's. */
+static bool has_types(const struct operation *operation, const struct layout *a,
+		      const struct layout *b, const struct layout *d)
+{
+	return a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F) &&
+	       (operation->epilogue != CUBLASLT_EPILOGUE_BIAS || operation->bias_type == d->type);
+}
+
 static bool fits(const struct operation *operation, const struct layout *a, const struct layout *b,
 		 const struct layout *d)
 {
@@ -150,6 +161,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 					      cublasLtMatmulHeuristicResult_t results[], int *count)
 {
 	*count = 1;
+	if (!has_types((struct operation *)desc, (struct layout *)a, (struct layout *)b,
+		       (struct layout *)d))
+		return CUBLAS_STATUS_NOT_SUPPORTED;
 	memset(results, 0, sizeof(results[0]));
 	results[0].workspaceSize = 64;
 	return fits((struct operation *)desc, (struct layout *)a, (struct layout *)b,
@@ -171,7 +185,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	const struct layout *ld = (struct layout *)d_layout;
 	uint64_t inner = taken(la, operation->a, false);
 
-	if (!fits(operation, la, lb, ld) || c != d || !workspace || size != 64)
+	if (la->type != CUDA_R_32F || !fits(operation, la, lb, ld) || c != d || !workspace ||
+	    size != 64)
 		return CUBLAS_STATUS_INVALID_VALUE;
 	for (uint64_t column = 0; column < ld->columns; column++)
 		for (uint64_t row = 0; row < ld->rows; row++) {

@@ -90,9 +90,36 @@ static void test_products(void **state)
 	cublaslt_close(&engines);
 }
 
+/* What layers ask for in 16 bits, with a bias too, has plans. */
+static void test_elements(void **state)
+{
+	const struct engines_options options = {.gpu = &gpu};
+	struct matmul_engines engines;
+	char error[DEVICE_ERROR_MAX];
+	size_t version;
+
+	if (cublaslt_open(&options, &engines, &version, error) < 0)
+		fail_msg("%s", error);
+	for (unsigned i = 0; i < 3 * 4; i++) {
+		struct matmul_problem problem;
+		struct matmul_plan *plan;
+
+		matmul_problem_init(&problem);
+		problem.rows = problem.columns = problem.inner = 8;
+		problem.element = (enum cuda_element)(i / 4);
+		problem.result = i & 1 ? CUDA_F32 : problem.element;
+		problem.bias = i & 2;
+		if (engines.plan(engines.state, &problem, &plan) < 0)
+			fail_msg("%s", engines.error(engines.state));
+		engines.plan_free(plan);
+	}
+	cublaslt_close(&engines);
+}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_products),
+					   cmocka_unit_test(test_elements)};
 
 	if (argc != 2)
 		return 1;

@@ -42,7 +42,7 @@ static void check(const struct matmul_problem *p, struct matmul_plan *plan, gpu_
 	struct operand operands[] = {
 		operand_new((size_t)p->rows * p->inner, p->element, 1, -1, 1),
 		operand_new((size_t)p->inner * p->columns, p->element, 2, -1, 1),
-		operand_new(p->columns, CUDA_F32, 3, -1, 1),
+		operand_new(p->columns, p->result, 3, -1, 1),
 		operand_new((size_t)p->rows * p->columns, p->result, 4, -1, 1),
 	};
 	struct operand *a = &operands[0], *b = &operands[1], *bias = &operands[2];

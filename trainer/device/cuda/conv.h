@@ -134,7 +134,7 @@ struct conv_engines {
 struct matmul_problem {
 	uint32_t rows, columns, inner;
 	bool transposed_a, transposed_b;
-	bool bias;      /* adds bias fp32 or element [columns], as the implementation wants: matmul_arguments.bias is fp32 */
+	bool bias;      /* adds a bias [columns], of the result's element: cuBLASLt takes no other */
 	bool accumulate; /* d += */
 	enum cuda_element element; /* of a and b */
 	enum cuda_element result;  /* of d */
@@ -146,8 +146,7 @@ void matmul_problem_init(struct matmul_problem *problem);
 void matmul_problem_name(const struct matmul_problem *problem, char *ret_text, size_t size);
 
 struct matmul_arguments {
-	const void *a, *b;
-	const float *bias;
+	const void *a, *b, *bias;
 	void *d;
 	void *workspace;
 };

@@ -575,12 +575,30 @@ static void matmul_of(const struct lowering *l, const struct device_node *node, 
 	p->element = p->result = l->options->element;
 }
 
+/* In the element of what it is added to. Evaluation reads a store's values, of which there may be several, and converts them as it does weights. */
+static struct cuda_tensor *linear_bias(struct lowering *l, const struct device_node *node,
+				       enum cuda_element element)
+{
+	struct cuda_tensor *master = lower_param(l, node->bias, DEVICE_VALUE), *bias;
+	struct cuda_op *op;
+
+	if (element == CUDA_F32)
+		return master;
+	if (l->training)
+		return lower_weights(l, node->bias, node->y->shape.c);
+	bias = lower_tensor(l, node, "bias", master->shape, element);
+	op = lower_op(l, CUDA_OP_FOLD, node);
+	op->operands[CUDA_W] = master;
+	op->operands[CUDA_W16] = bias;
+	return bias;
+}
+
 void lower_linear_forward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 	uint32_t inputs = node->weight->spec.shape[1];
 	bool logits = l->graph->loss && l->graph->loss->x == node->y;
-	struct cuda_tensor *w = forward_weights(l, n, inputs), *y;
+	struct cuda_tensor *w = forward_weights(l, n, inputs), *bias = NULL, *y;
 	struct matmul_problem problem;
 	struct cuda_op *op;
 
@@ -594,12 +612,13 @@ void lower_linear_forward(struct lowering *l, struct lower_node *n)
 		y = lower_result(l, node, problem.result);
 	else
 		y = n->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
+	if (node->bias)
+		bias = linear_bias(l, node, problem.result);
 	op = matmul_op(l, node, &problem);
 	op->operands[CUDA_X] = lower_value(l, node->x)->y;
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
-	if (node->bias)
-		op->operands[CUDA_CHANNEL_BIAS] = lower_param(l, node->bias, DEVICE_VALUE);
+	op->operands[CUDA_CHANNEL_BIAS] = bias;
 }
 
 static void linear_weight_gradient(struct lowering *l, const struct device_node *node,

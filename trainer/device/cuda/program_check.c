@@ -169,6 +169,19 @@ static int check_conv(const struct cuda_op *op, char *error)
 	return 0;
 }
 
+static int check_matmul(const struct cuda_op *op, char *error)
+{
+	const struct matmul_problem *p = &op->matmul.problem;
+
+	if (!op->matmul.plan)
+		return fail(error, op, NULL, "has no plan");
+	if (p->bias != (op->operands[CUDA_CHANNEL_BIAS] != NULL) ||
+	    !holds(op->operands[CUDA_CHANNEL_BIAS], 1, 1, 1, p->columns, p->result))
+		return fail(error, op, op->operands[CUDA_CHANNEL_BIAS],
+			    "is not the bias of the problem");
+	return 0;
+}
+
 /* Tensors of an elementwise pass are of one size. */
 static int check_elementwise(const struct cuda_op *op, char *error)
 {
@@ -205,8 +218,11 @@ static int check_operands(const struct cuda_program *program, const struct cuda_
 		if (r < 0)
 			return r;
 	}
-	if (op->kind == CUDA_OP_MATMUL && !op->matmul.plan)
-		return fail(error, op, NULL, "has no plan");
+	if (op->kind == CUDA_OP_MATMUL) {
+		r = check_matmul(op, error);
+		if (r < 0)
+			return r;
+	}
 	for (int role = 0; role < CUDA_ROLES; role++)
 		if ((roles & BIT(role)) && !op->operands[role])
 			return fail(error, op, NULL, "is missing");

@@ -67,6 +67,7 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 	cublasOperation_t b = problem->transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasLtEpilogue_t epilogue =
 		problem->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+	cudaDataType_t bias = data_type(problem->result);
 	const struct {
 		cublasLtMatmulDescAttributes_t name;
 		const void *value;
@@ -75,8 +76,7 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 		{CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a)},
 		{CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b)},
 		{CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)},
-		{CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &(cudaDataType_t){CUDA_R_32F},
-		 sizeof(cudaDataType_t)},
+		{CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof(bias)},
 	};
 	cublasStatus_t status = library->cublasLtMatmulDescCreate(
 		&plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -194,11 +194,6 @@ static int make_plan(void *state, const struct matmul_problem *problem,
 	plan->library = &engines->library;
 	/* cuBLASLt reduces in a fixed order on one device as long as nothing else changes */
 	plan->info.deterministic = true;
-	if (problem->bias && problem->element != CUDA_F32 && problem->result != CUDA_F32) {
-		plan_free(plan);
-		return fail(engines, problem, CUBLAS_STATUS_NOT_SUPPORTED,
-			    "a bias of fp32 goes with results of fp32");
-	}
 	r = fail(engines, problem, describe(engines, plan), "describing it");
 	if (r == 0 && engines->handle)
 		r = fail(engines, problem, choose(engines, plan), "cublasLtMatmulAlgoGetHeuristic");

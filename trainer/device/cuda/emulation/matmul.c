@@ -9,8 +9,11 @@
 
 struct matmul_plan {
 	struct matmul_problem problem;
-	float *a, *b,
-		*d; /* [rows][inner], [inner][columns], [rows][columns]; from the first execution on */
+	/*
+	 * [rows][inner], [inner][columns], [columns], [rows][columns]; from the first execution
+	 * on
+	 */
+	float *a, *b, *bias, *d;
 };
 
 struct matmul_work {
@@ -45,6 +48,8 @@ static void run(const void *work)
 	memset(arguments->workspace, 0xa5, EMULATION_WORKSPACE);
 	load(problem->element, arguments->a, problem->transposed_a, problem->rows, inner, plan->a);
 	load(problem->element, arguments->b, problem->transposed_b, inner, columns, plan->b);
+	if (problem->bias)
+		elements_to_floats(problem->result, arguments->bias, plan->bias, columns);
 	memset(plan->d, 0, count * sizeof(float));
 	if (problem->accumulate)
 		elements_to_floats(problem->result, arguments->d, plan->d, count);
@@ -60,7 +65,7 @@ static void run(const void *work)
 		}
 		if (problem->bias)
 			for (size_t j = 0; j < columns; j++)
-				d[j] += arguments->bias[j];
+				d[j] += plan->bias[j];
 	}
 	floats_to_elements(problem->result, plan->d, arguments->d, count);
 }
@@ -104,6 +109,7 @@ static void plan_free(struct matmul_plan *plan)
 		return;
 	free(plan->a);
 	free(plan->b);
+	free(plan->bias);
 	free(plan->d);
 	free(plan);
 }
@@ -117,9 +123,11 @@ static int allocate(struct matmul_plan *plan)
 		plan->a = malloc(rows * inner * sizeof(float));
 	if (!plan->b)
 		plan->b = malloc(inner * columns * sizeof(float));
+	if (!plan->bias)
+		plan->bias = malloc(columns * sizeof(float));
 	if (!plan->d)
 		plan->d = malloc(rows * columns * sizeof(float));
-	return plan->a && plan->b && plan->d ? 0 : -ENOMEM;
+	return plan->a && plan->b && plan->bias && plan->d ? 0 : -ENOMEM;
 }
 
 static int execute(void *state, struct matmul_plan *plan, const struct matmul_arguments *arguments,
