@@ -3,7 +3,7 @@
  *
  * A device has two streams: all computing is queued on one, copies of batches on the other, ordered by events; with several ranks a third one has their
  * sums. A store keeps each slot of its parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two places for
- * batches, and rings in page-locked memory for what goes in and comes out with each step; after planning nothing is allocated
+ * batches, and a ring in page-locked memory for what comes out of each step; after planning nothing is allocated
  * but where a batch is wider than any before. The host waits only where device.h says so, or when it is a whole ring ahead.
  *
  * A step's work is queued operation by operation the first time and captured the second; from then on the captured graph is replayed. Which operations
@@ -159,8 +159,7 @@ struct cuda_graph {
 	float *scratch;                   /* logits as dense fp32; NULL: they are */
 	struct cuda_tensor *logits;       /* or NULL */
 
-	/* rings in page-locked memory, [DEVICE_RESULTS_MAX]: by step number modulo that many */
-	struct step_arguments *argument_ring;
+	/* rings, [DEVICE_RESULTS_MAX]: by step number modulo that many; the first in page-locked memory */
 	struct device_results *result_ring;
 	gpu_event done[DEVICE_RESULTS_MAX];
 	uint64_t steps;

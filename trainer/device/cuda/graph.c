@@ -136,12 +136,8 @@ static int allocate_staging(struct cuda_graph *cuda)
 static int allocate_rings(struct cuda_graph *cuda)
 {
 	void *memory = NULL;
-	int r = gpu_allocate_host(DEVICE_RESULTS_MAX * sizeof(*cuda->argument_ring), &memory);
+	int r = gpu_allocate_host(DEVICE_RESULTS_MAX * sizeof(*cuda->result_ring), &memory);
 
-	if (r == 0)
-		cuda->argument_ring = memory;
-	if (r == 0)
-		r = gpu_allocate_host(DEVICE_RESULTS_MAX * sizeof(*cuda->result_ring), &memory);
 	if (r == 0)
 		cuda->result_ring = memory;
 	for (int i = 0; i < DEVICE_RESULTS_MAX && r == 0; i++)
@@ -425,7 +421,6 @@ void cuda_graph_release(struct device_graph *graph)
 	for (uint32_t i = 0; i < cuda->given_count; i++)
 		free(cuda->given[i].values);
 	release_staging(cuda);
-	gpu_free_host(cuda->argument_ring);
 	gpu_free_host(cuda->result_ring);
 	gpu_free(cuda->workspace);
 	gpu_free(cuda->arguments);

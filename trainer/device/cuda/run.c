@@ -318,22 +318,21 @@ static int begin(struct cuda_graph *cuda, const struct device_hyper *hyper)
 {
 	struct cuda_device *device = cuda->device;
 	uint64_t slot = (cuda->steps + 1) % DEVICE_RESULTS_MAX;
-	struct step_arguments *arguments = &cuda->argument_ring[slot];
+	struct step_store store = {.arguments = cuda->batch, .to = cuda->arguments};
 	int r;
 
 	if (!cuda->fed)
 		return device_fail(&device->base, -EINVAL, "no batch was fed for this step");
 	r = rescale_given(cuda);
-	/* the step that had this place in the rings; the host is never further ahead */
+	/* the step that had this place in the ring; the host is never further ahead */
 	if (r == 0)
 		r = cuda_ranks_wait(device, cuda->done[slot], "waiting for a step");
 	if (r < 0)
 		return r;
-	*arguments = cuda->batch;
-	arguments->step = cuda->steps + 1;
+	store.arguments.step = cuda->steps + 1;
 	if (hyper)
-		arguments->hyper = *hyper;
-	r = gpu_copy_in(cuda->arguments, arguments, sizeof(*arguments), device->compute);
+		store.arguments.hyper = *hyper;
+	r = step_store(&device->kernels, &store);
 	if (r == 0)
 		r = gpu_stream_wait(device->compute, cuda->staging[cuda->ticket % 2].fed);
 	return cuda_check(device, r, "beginning a step");

@@ -1,6 +1,6 @@
 /*
- * What changes from step to step and what comes of a step, as kernels see it in device memory. The host writes a step_arguments into page-locked
- * memory and queues its copy before the step's work, so that captured work, whose arguments are pointers to this, never
+ * What changes from step to step and what comes of a step, as kernels see it in device memory. A kernel of its own stores the step_arguments
+ * there before the step's work, so that captured work, whose arguments are pointers to this, never
  * changes. Plain structures, for C and CUDA C.
  */
 #ifndef TRAINER_DEVICE_CUDA_STEP_H

@@ -6,6 +6,12 @@
 
 #include <errno.h>
 
+int step_store(const struct kernel_device *device, const struct step_store *arguments)
+{
+	return gpu_launch(&step_store_kernel, 1, 1, LAUNCH_THREADS, arguments, sizeof(*arguments),
+			  device->stream);
+}
+
 int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments)
 {
 	struct input_normalize a = *arguments;

@@ -6,6 +6,15 @@
 #include "kernels/tables.h"
 
 
+/* ---- the step ---- */
+
+/* One block. */
+KERNEL(step_stored, struct step_store, a)
+{
+	if (kernel_thread() == 0)
+		*a.to = a.arguments;
+}
+
 /* ---- input ---- */
 
 #define QUAD 4 /* pixels of a thread where rows are whole groups of them */
@@ -323,6 +332,7 @@ KERNEL(loss_shared, struct loss_softmax, a)
 	a.results->loss = a.totals->samples > 0 ? a.totals->loss / a.totals->samples : 0;
 }
 
+KERNEL_TABLE step_store_kernel = KERNEL_ENTRY(step_stored);
 KERNEL_TABLE input_normalize_kernel = KERNEL_ENTRY(input_normalize_batch);
 KERNEL_TABLE loss_softmax_kernel = KERNEL_ENTRY(loss_softmax_rows);
 KERNEL_TABLE loss_total_kernel = KERNEL_ENTRY(loss_total);

@@ -1,9 +1,19 @@
-/* The two ends of a graph: the batch as it came from the feed, and the loss. Both read struct step_arguments in device memory. */
+/* The two ends of a graph: the batch as it came from the feed, and the loss. Both read struct step_arguments in device memory, which are stored here too. */
 #ifndef TRAINER_DEVICE_CUDA_ENDS_H
 #define TRAINER_DEVICE_CUDA_ENDS_H
 
 #include "kernels/columns.h"
 #include "step.h"
+
+/*
+ * *to = arguments. They travel with the launch: a copy from host memory would wait in the copy engine for a batch that is on its way to the device, and the
+ * step with it.
+ */
+struct step_store {
+	struct step_arguments arguments;
+	struct step_arguments *to; /* in device memory */
+};
+int step_store(const struct kernel_device *device, const struct step_store *arguments);
 
 /*
  * y [n][h][w][padded] E = the batch's images: bytes as (x - mean) / std, other elements as they are; the batch's channels from `channels` on are

@@ -42,6 +42,7 @@ extern const struct gpu_kernel elementwise_copy_kernels[KERNEL_INSTANCES]; /* by
 extern const struct gpu_kernel elementwise_copy_columns_kernel;
 extern const struct gpu_kernel elementwise_fold_kernel;
 
+extern const struct gpu_kernel step_store_kernel;
 extern const struct gpu_kernel input_normalize_kernel;
 extern const struct gpu_kernel loss_softmax_kernel;
 extern const struct gpu_kernel loss_total_kernel;
