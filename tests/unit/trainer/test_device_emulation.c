@@ -127,7 +127,6 @@ static void test_capture(void **state)
 	gpu_stream_wait(f.other, f.event);
 	queue_add(&f, f.other, 10);
 	gpu_event_record(back, f.other);
-	assert_int_equal(gpu_stream_synchronize(f.stream), -EIO);
 	assert_int_equal(gpu_stream_wait(f.stream, back), 0);
 	queue_add(&f, f.stream, 100);
 	assert_int_equal(gpu_capture_end(f.stream, &graph), 0);
@@ -147,6 +146,70 @@ static void test_capture(void **state)
 	assert_int_equal(gpu_capture_end(f.stream, &graph), -EIO);
 	assert_non_null(strstr(gpu_error(), "joined"));
 	gpu_event_free(back);
+	close_fixture(&f);
+}
+
+/* What makes a capture void, by number; false: there are no more. Nothing of it may succeed. */
+static bool spoil(struct fixture *f, unsigned way)
+{
+	gpu_event outside;
+	void *memory;
+	uint32_t pageable;
+
+	switch (way) {
+	case 0:
+		assert_int_equal(gpu_stream_synchronize(f->stream), -EIO);
+		return true;
+	case 1:
+		assert_int_equal(gpu_stream_synchronize(f->other), -EIO);
+		return true;
+	case 2:
+		assert_int_equal(gpu_event_query(f->event), -EIO);
+		return true;
+	case 3:
+		assert_int_equal(gpu_event_synchronize(f->event), -EIO);
+		return true;
+	case 4:
+		assert_int_equal(gpu_allocate(16, &memory), -EIO);
+		return true;
+	case 5:
+		assert_int_equal(gpu_register_host(f, sizeof(*f), true), -EIO);
+		return true;
+	case 6:
+		assert_int_equal(gpu_copy_in(f->device, &pageable, 4, f->stream), -EIO);
+		return true;
+	case 7:
+		assert_int_equal(gpu_copy_out(&pageable, f->device, 4, f->stream), -EIO);
+		return true;
+	case 8:
+		assert_int_equal(gpu_event_new(false, &outside), 0);
+		assert_int_equal(gpu_event_record(outside, f->other), 0);
+		assert_int_equal(gpu_stream_wait(f->stream, outside), -EIO);
+		gpu_event_free(outside);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void test_forbidden(void **state)
+{
+	struct fixture f;
+	gpu_graph graph;
+
+	open_fixture(&f);
+	for (unsigned way = 0;; way++) {
+		bool spoilt;
+
+		assert_int_equal(gpu_capture_begin(f.stream), 0);
+		gpu_fill(f.device, 1, 4, f.stream);
+		spoilt = spoil(&f, way);
+		assert_int_equal(gpu_capture_end(f.stream, &graph), spoilt ? -EIO : 0);
+		if (!spoilt)
+			break;
+		assert_non_null(strstr(gpu_error(), "void"));
+	}
+	gpu_graph_free(graph);
 	close_fixture(&f);
 }
 
@@ -205,11 +268,9 @@ static void test_elements(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_late),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_capture),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_elements),
+		cmocka_unit_test(test_late),	cmocka_unit_test(test_order),
+		cmocka_unit_test(test_capture), cmocka_unit_test(test_forbidden),
+		cmocka_unit_test(test_memory),	cmocka_unit_test(test_elements),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -358,6 +358,37 @@ static void test_not_finite(void **state)
 	close_net(&ranks);
 }
 
+/* A net without a loss has nothing to add up before an update: run, captured, replayed. */
+static void test_nothing_to_sum(void **state)
+{
+	struct device_options options = {.precision = precision(), .threads = 1, .comm = comm};
+	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
+	struct net net = {.count = BATCH / comm->world, .first = BATCH / comm->world * comm->rank};
+	struct device_results results;
+	struct device_value *x;
+	char error[DEVICE_ERROR_MAX];
+
+	net.device = open_device_with(&options);
+	assert_int_equal(device_params_new(net.device, &net.params), 0);
+	assert_int_equal(device_graph_new(net.params, &(struct device_graph_options){DEVICE_TRAIN},
+					  &net.graph),
+			 0);
+	x = device_input(net.graph, &(struct device_input_spec){
+					    .name = "input",
+					    .shape = {net.count, SIDE, SIDE, 3},
+					    .std = {1, 1, 1},
+				    });
+	record_linear(&net, "fc", device_global_average_pool(net.graph, "pool", x), CLASSES);
+	assert_int_equal(device_params_allocate(net.params, &optimizer), 0);
+	if (device_graph_plan(net.graph, error) < 0)
+		fail_msg("%s", error);
+	for (unsigned i = 0; i < 4; i++) {
+		step(&net, i, NULL, &results);
+		assert_false(results.updated);
+	}
+	close_net(&net);
+}
+
 /* Whether a step's results are there is the same on all ranks; once those of a later one are, they are, and are of all ranks too. */
 static void test_late_results(void **state)
 {
@@ -399,7 +430,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_without_norms), cmocka_unit_test(test_synchronized),
 		cmocka_unit_test(test_local_norms),   cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_late_results),
+		cmocka_unit_test(test_late_results),  cmocka_unit_test(test_nothing_to_sum),
 	};
 	char error[COMM_ERROR_MAX];
 

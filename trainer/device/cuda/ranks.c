@@ -286,7 +286,8 @@ int cuda_ranks_end(struct cuda_graph *graph)
 	struct loss_softmax arguments;
 	int r;
 
-	if (!several(graph))
+	/* a captured stream must not wait for another that has nothing of the capture */
+	if (!several(graph) || (!graph->ranks.loss && !graph->ranks.started))
 		return 0;
 	r = join(graph->device);
 	if (r < 0 || !graph->ranks.loss)

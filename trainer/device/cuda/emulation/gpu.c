@@ -43,6 +43,7 @@ struct list {
 struct CUgraphExec_st {
 	struct list
 		items; /* in order of queueing, which is one order that their dependencies allow */
+	bool invalid;  /* something was done during the capture that CUDA forbids */
 };
 
 struct CUstream_st {
@@ -240,12 +241,22 @@ static void drain_all(void)
 			run_first(stream);
 }
 
-static bool capturing(void)
+/*
+ * What a thread must not call while it captures: its captures are void then. True: it does. CUDA's mode of capture is the thread's own, and
+ * there is one thread here.
+ */
+static bool forbidden(const char *what)
 {
-	for (gpu_stream stream = gpu.streams; stream; stream = stream->next)
-		if (stream->capture)
-			return true;
-	return false;
+	bool captures = false;
+
+	for (gpu_stream stream = gpu.streams; stream; stream = stream->next) {
+		if (!stream->capture)
+			continue;
+		captures = stream->capture->invalid = true;
+	}
+	if (captures)
+		fail(-EIO, "%s during a capture", what);
+	return captures;
 }
 
 static struct item *queue(gpu_stream stream, enum item_kind kind, size_t size)
@@ -302,8 +313,8 @@ void gpu_stream_free(gpu_stream stream)
 
 int gpu_stream_synchronize(gpu_stream stream)
 {
-	if (stream->capture)
-		return fail(-EIO, "waiting for a stream that is being captured");
+	if (forbidden("waiting for a stream"))
+		return -EIO;
 	while (stream->items.first)
 		run_first(stream);
 	return 0;
@@ -350,6 +361,8 @@ int gpu_event_query(gpu_event event)
 {
 	if (event->capture)
 		return fail(-EIO, "asking an event that was recorded in a capture");
+	if (forbidden("asking an event"))
+		return -EIO;
 	if (event->passed < event->recorded && !gpu.polls_idle)
 		run_first(event->stream);
 	return event->passed < event->recorded ? -EAGAIN : 0;
@@ -359,6 +372,8 @@ int gpu_event_synchronize(gpu_event event)
 {
 	if (event->capture)
 		return fail(-EIO, "waiting for an event that was recorded in a capture");
+	if (forbidden("waiting for an event"))
+		return -EIO;
 	run_until(event->stream, event, event->recorded);
 	return 0;
 }
@@ -384,8 +399,10 @@ int gpu_stream_wait(gpu_stream stream, gpu_event event)
 		stream->capture = event->capture;
 		return 0;
 	}
-	if (stream->capture)
+	if (stream->capture) {
+		stream->capture->invalid = true;
 		return fail(-EIO, "a captured stream waits for an event from outside its capture");
+	}
 	if (event->passed == event->recorded)
 		return 0;
 	item = queue(stream, WAIT, 0);
@@ -445,8 +462,8 @@ static int allocate(uint64_t bytes, bool device, void **ret_memory)
 	int r;
 
 	gpu.allocations++;
-	if (capturing())
-		return fail(-EIO, "memory is allocated during a capture");
+	if (forbidden("allocating memory"))
+		return -EIO;
 	if (device && gpu.limit && gpu.used + rounded > gpu.limit)
 		return fail(-ENOMEM, "out of emulated memory");
 	memory = aligned_alloc(ALIGNMENT, rounded);
@@ -480,6 +497,7 @@ void gpu_free(void *memory)
 {
 	if (!memory)
 		return;
+	forbidden("freeing memory");
 	drain_all();
 	remove_range(memory, true, true);
 	free(memory);
@@ -489,6 +507,7 @@ void gpu_free_host(void *memory)
 {
 	if (!memory)
 		return;
+	forbidden("freeing memory");
 	drain_all();
 	remove_range(memory, false, true);
 	free(memory);
@@ -496,6 +515,8 @@ void gpu_free_host(void *memory)
 
 int gpu_register_host(void *memory, uint64_t bytes, bool read_only)
 {
+	if (forbidden("registering host memory"))
+		return -EIO;
 	if (gpu.no_registering || (read_only && gpu.no_read_only))
 		return fail(-ENOTSUP, "host memory cannot be registered%s",
 			    gpu.no_registering ? "" : " read-only");
@@ -529,8 +550,10 @@ static int copy_pageable(const struct copy *copy, gpu_stream stream)
 	struct copy *own;
 	int r;
 
-	if (stream->capture)
+	if (stream->capture) {
+		stream->capture->invalid = true;
 		return fail(-EIO, "a copy from pageable memory is captured");
+	}
 	own = malloc(sizeof(*own) + copy->bytes);
 	if (!own)
 		return fail(-ENOMEM, "no memory for a copy");
@@ -563,8 +586,10 @@ int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stre
 		return 0;
 	if (!range_of(device, bytes, true))
 		return fail(-EIO, "a copy from what is not device memory");
-	if (!range_of(host, bytes, false) && stream->capture)
+	if (!range_of(host, bytes, false) && stream->capture) {
+		stream->capture->invalid = true;
 		return fail(-EIO, "a copy to pageable memory is captured");
+	}
 	r = emulation_queue(stream, run_copy, &copy, sizeof(copy));
 	if (r == 0 && !range_of(host, bytes, false))
 		r = gpu_stream_synchronize(stream);
@@ -618,6 +643,7 @@ int gpu_capture_begin(gpu_stream stream)
 	if (!graph)
 		return fail(-ENOMEM, "no memory for a captured graph");
 	list_init(&graph->items);
+	graph->invalid = false;
 	stream->capture = graph;
 	stream->origin = true;
 	return 0;
@@ -637,9 +663,13 @@ int gpu_capture_end(gpu_stream stream, gpu_graph *ret_graph)
 		other->capture = NULL;
 		other->joined = other->origin = false;
 	}
-	if (unjoined) {
+	if (unjoined || graph->invalid) {
+		int r = fail(-EIO,
+			     unjoined ? "a stream that entered the capture was not joined again"
+				      : "what was done during the capture has made it void");
+
 		gpu_graph_free(graph);
-		return fail(-EIO, "a stream that entered the capture was not joined again");
+		return r;
 	}
 	*ret_graph = graph;
 	return 0;
