@@ -361,6 +361,87 @@ static void test_resume(void **state)
 	free(x);
 }
 
+/* ---- evaluation ---- */
+
+/* The loss of one batch, and how many kernels it took. */
+static double evaluate(struct net *net, struct device_graph *graph, enum device_slot weights,
+		       uint64_t *ret_works)
+{
+	struct device_results results;
+	struct batch batch;
+	struct device_batch images = view(&batch);
+	uint64_t number;
+
+	make_batch(&batch, 50);
+	assert_int_equal(device_synchronize(net->device), 0);
+	*ret_works = emulation_works();
+	assert_int_equal(device_feed(graph, &images, &number), 0);
+	assert_int_equal(device_evaluate(graph, weights, &number), 0);
+	assert_int_equal(device_results(graph, number, true, &results), 0);
+	assert_int_equal(device_synchronize(net->device), 0);
+	*ret_works = emulation_works() - *ret_works;
+	return results.loss;
+}
+
+static struct device_graph *plan_evaluation(struct net *net)
+{
+	struct device_graph_options options = {.mode = DEVICE_EVAL};
+	struct net own = *net;
+	char error[DEVICE_ERROR_MAX];
+
+	assert_int_equal(device_graph_new(net->params, &options, &own.graph), 0);
+	record(&own);
+	if (device_graph_plan(own.graph, error) < 0)
+		fail_msg("%s", error);
+	return own.graph;
+}
+
+/* Folded weights and the scales of norms are made for the first batch, and anew whenever what they follow from has changed: by a step, from outside, or because others are read. */
+static void expect_folded(struct net *net, unsigned folds)
+{
+	struct device_graph *graph = plan_evaluation(net);
+	float beta[8] = {0.5f, -1, 1};
+	uint64_t first, again;
+
+	for (unsigned t = 0; t < 5; t++) {
+		struct device_graph *fresh = plan_evaluation(net);
+		enum device_slot weights = t % 2 ? DEVICE_EMA : DEVICE_VALUE;
+		double loss = evaluate(net, graph, weights, &first);
+
+		assert_true(loss == evaluate(net, fresh, weights, &again));
+		assert_int_equal(again, first);
+		for (unsigned i = 0; i < 3; i++) {
+			assert_true(loss == evaluate(net, graph, weights, &again));
+			assert_int_equal(again, first - folds);
+		}
+		assert_true(loss !=
+			    evaluate(net, graph, t % 2 ? DEVICE_VALUE : DEVICE_EMA, &again));
+		assert_int_equal(again, first);
+		device_graph_free(fresh);
+		if (t < 3)
+			step(net, t + 1, t != 1);
+		else
+			assert_int_equal(device_param_write(net->p[2], DEVICE_VALUE, beta), 0);
+	}
+	device_graph_free(graph);
+}
+
+static void test_evaluation(void **state)
+{
+	struct net net;
+
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
+	step(&net, 0, true);
+	step(&net, 1, true);
+	expect_folded(&net, 7); /* six convolutions and the classifier */
+	close_net(&net);
+	open_emulated(&net, DEVICE_FP32, DEVICE_FUSION_NONE, false);
+	step(&net, 0, true);
+	step(&net, 1, true);
+	expect_folded(&net, 6); /* norms */
+	close_net(&net);
+}
+
 /* ---- loss scaling ---- */
 
 static void set_scale(struct net *net, double scale, uint64_t age)
@@ -648,12 +729,12 @@ static void test_profile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replay),	 cmocka_unit_test(test_against_cpu),
-		cmocka_unit_test(test_resume),	 cmocka_unit_test(test_overflow),
-		cmocka_unit_test(test_scale),	 cmocka_unit_test(test_feeding),
-		cmocka_unit_test(test_elements), cmocka_unit_test(test_results),
-		cmocka_unit_test(test_anomaly),	 cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_profile),
+		cmocka_unit_test(test_replay),	   cmocka_unit_test(test_against_cpu),
+		cmocka_unit_test(test_evaluation), cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_scale),
+		cmocka_unit_test(test_feeding),	   cmocka_unit_test(test_elements),
+		cmocka_unit_test(test_results),	   cmocka_unit_test(test_anomaly),
+		cmocka_unit_test(test_memory),	   cmocka_unit_test(test_profile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

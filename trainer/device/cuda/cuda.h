@@ -69,6 +69,7 @@ struct cuda_params {
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */
 	bool fresh;                        /* the next gradients overwrite */
+	uint64_t version;                  /* of values, buffers and averages: counts what may have changed them */
 	struct update_chunk *chunks;       /* in device memory, [chunk_count] */
 	struct update_chunk *host_chunks;  /* the same on the host */
 	uint32_t chunk_count;
@@ -101,12 +102,12 @@ int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
 /* ---- graphs ---- */
 
-/* What is captured by itself. Training: bits; evaluation: which weights are read. */
+/* What is captured by itself: bits of training, bits of evaluation. */
 enum cuda_variant {
 	CUDA_VARIANT_ADDS = 1,    /* gradients are added to those of earlier micro-batches */
 	CUDA_VARIANT_UPDATES = 2, /* an update follows */
-	CUDA_VARIANT_VALUE = 0,
-	CUDA_VARIANT_EMA = 1,
+	CUDA_VARIANT_EMA = 1,     /* averages are read instead of values */
+	CUDA_VARIANT_READY = 2,   /* what is constant is there from an earlier batch */
 	CUDA_VARIANTS = 4,
 };
 
@@ -175,6 +176,8 @@ struct cuda_graph {
 	gpu_graph captured[CUDA_VARIANTS];
 	bool warm[CUDA_VARIANTS];         /* has run once, operation by operation */
 	enum cuda_variant variant;        /* of the step under way */
+	uint64_t constant;                /* evaluation: version of the store that what is constant is of; 0: of none */
+	enum device_slot constant_slot;   /* and of which weights */
 	struct cuda_range *untouched;     /* [untouched_count] gradients that no operation writes */
 	uint32_t untouched_count;
 	struct cuda_given *given;         /* [given_count], without a loss */

@@ -15,7 +15,7 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 		return tensor->data;
 	case CUDA_IN_PARAMETER:
 		if (graph->graph->options.mode == DEVICE_EVAL && slot == DEVICE_VALUE &&
-		    graph->variant == CUDA_VARIANT_EMA)
+		    (graph->variant & CUDA_VARIANT_EMA))
 			slot = DEVICE_EMA;
 		return cuda_param_slot(tensor->param, slot);
 	case CUDA_IN_WEIGHTS:

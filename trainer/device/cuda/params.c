@@ -181,6 +181,7 @@ int cuda_params_allocate(struct device_params *params)
 		return -ENOMEM;
 	params->backend = cuda;
 	cuda->fresh = true;
+	cuda->version = 1;
 	for (size_t i = 0; i < params->count; i++)
 		cuda->elements =
 			params->items[i]->offset + (params->items[i]->elements + 15) / 16 * 16;
@@ -299,6 +300,7 @@ int cuda_param_write(struct device_param *param, enum device_slot slot, const fl
 	double scale = 1;
 	int r = 0;
 
+	store_of(params)->version++;
 	if (slot == DEVICE_GRAD) {
 		r = cuda_loss_scale(params, &scale);
 		if (r == 0)

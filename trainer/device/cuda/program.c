@@ -80,6 +80,11 @@ bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role)
 	return op->operands[role] && (written & BIT(role));
 }
 
+bool cuda_op_is_constant(const struct cuda_op *op)
+{
+	return op->kind == CUDA_OP_FOLD || op->kind == CUDA_OP_NORM_RUNNING;
+}
+
 /* ---- growing ---- */
 
 int lower_fail(struct lowering *l, int result, const char *format, ...)
@@ -321,23 +326,35 @@ static void use_tensor(struct cuda_tensor *tensor, uint32_t at)
 		tensor->last = at;
 }
 
+static void finish_op(struct cuda_program *program, uint32_t at)
+{
+	struct cuda_op *op = &program->ops[at];
+
+	for (int role = 0; role < CUDA_ROLES; role++) {
+		struct cuda_tensor *tensor = op->operands[role];
+
+		if (!tensor)
+			continue;
+		use_tensor(tensor, at);
+		if (!cuda_op_writes(op, role))
+			continue;
+		op->written |= BIT(role);
+		if (cuda_op_is_constant(op)) {
+			use_tensor(tensor, 0);
+			use_tensor(tensor, program->op_count - 1);
+		}
+	}
+	op->bytes = op_bytes(op);
+}
+
 static void finish_ops(struct cuda_program *program)
 {
 	for (uint32_t i = 0; i < program->tensor_count; i++) {
 		program->tensors[i]->first = UINT32_MAX;
 		program->tensors[i]->last = 0;
 	}
-	for (uint32_t i = 0; i < program->op_count; i++) {
-		struct cuda_op *op = &program->ops[i];
-
-		for (int role = 0; role < CUDA_ROLES; role++) {
-			if (cuda_op_writes(op, role))
-				op->written |= BIT(role);
-			if (op->operands[role])
-				use_tensor(op->operands[role], i);
-		}
-		op->bytes = op_bytes(op);
-	}
+	for (uint32_t i = 0; i < program->op_count; i++)
+		finish_op(program, i);
 }
 
 int program_finish(struct cuda_program *program, bool keep_all)

@@ -173,6 +173,8 @@ void program_free(struct cuda_program *program); /* accepts NULL; plans too */
 /* Whether the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);
+/* Evaluation: what it writes follows from the store alone, and so is the same for every batch until that changes. Lives as long as the program. */
+bool cuda_op_is_constant(const struct cuda_op *op);
 /* Consistency: every operand written before it is read, in one place with nothing else that lives; for tests. -EINVAL with a text. */
 int program_check(const struct cuda_program *program, char *error);
 

@@ -53,6 +53,25 @@ static int fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
 			   cuda_op_name(op->kind), *gpu_error() ? gpu_error() : strerror(-r));
 }
 
+static bool is_ready(const struct cuda_graph *cuda, const struct cuda_op *op)
+{
+	return !training(cuda) && (cuda->variant & CUDA_VARIANT_READY) && cuda_op_is_constant(op);
+}
+
+static int queue_operation(struct cuda_graph *cuda, uint32_t index)
+{
+	const struct cuda_op *op = &cuda->program->ops[index];
+	int r = cuda_ranks_before(cuda, op);
+
+	gpu_range_push(op->node->name);
+	if (r == 0)
+		r = cuda_execute(cuda, op);
+	gpu_range_pop();
+	if (r == 0 && cuda->device->base.options.detect_anomaly)
+		r = search(cuda, index);
+	return r == 0 ? cuda_ranks_after(cuda, index) : r;
+}
+
 static int queue_operations(struct cuda_graph *cuda)
 {
 	const struct device_options *options = &cuda->device->base.options;
@@ -64,16 +83,8 @@ static int queue_operations(struct cuda_graph *cuda)
 
 		if (options->profile)
 			r = gpu_event_record(cuda->times[i], cuda->device->compute);
-		if (r == 0)
-			r = cuda_ranks_before(cuda, op);
-		gpu_range_push(op->node->name);
-		if (r == 0)
-			r = cuda_execute(cuda, op);
-		gpu_range_pop();
-		if (r == 0 && options->detect_anomaly)
-			r = search(cuda, i);
-		if (r == 0)
-			r = cuda_ranks_after(cuda, i);
+		if (r == 0 && !is_ready(cuda, op))
+			r = queue_operation(cuda, i);
 		if (r < 0)
 			return fail_op(cuda, op, r);
 	}
@@ -379,6 +390,8 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 	int variant = (store->fresh ? 0 : CUDA_VARIANT_ADDS) | (hyper ? CUDA_VARIANT_UPDATES : 0);
 	int r = run(cuda, (enum cuda_variant)variant, hyper, ret_step);
 
+	/* a micro-batch moves running statistics */
+	store->version++;
 	if (r == 0)
 		store->fresh = hyper != NULL;
 	return r;
@@ -386,8 +399,16 @@ int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint
 
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step)
 {
-	return run(graph->backend, weights == DEVICE_EMA ? CUDA_VARIANT_EMA : CUDA_VARIANT_VALUE,
-		   NULL, ret_step);
+	struct cuda_graph *cuda = graph->backend;
+	uint64_t version = store_of(cuda)->version;
+	bool ready = cuda->constant == version && cuda->constant_slot == weights;
+	int variant =
+		(weights == DEVICE_EMA ? CUDA_VARIANT_EMA : 0) | (ready ? CUDA_VARIANT_READY : 0);
+	int r = run(cuda, (enum cuda_variant)variant, NULL, ret_step);
+
+	cuda->constant = r < 0 ? 0 : version;
+	cuda->constant_slot = weights;
+	return r;
 }
 
 int cuda_results(struct device_graph *graph, uint64_t step, bool wait,

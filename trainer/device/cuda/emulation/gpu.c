@@ -74,7 +74,7 @@ static struct {
 	gpu_stream streams;
 	struct range *ranges; /* device memory and page-locked memory */
 	uint64_t limit, used; /* bytes of device memory */
-	uint64_t allocations, launches;
+	uint64_t allocations, launches, works;
 	unsigned running; /* depth of work under way, which may touch device memory */
 	bool no_read_only, no_registering;
 	bool polls_idle; /* asking an event runs nothing */
@@ -119,6 +119,11 @@ uint64_t emulation_allocations(void)
 uint64_t emulation_launches(void)
 {
 	return gpu.launches;
+}
+
+uint64_t emulation_works(void)
+{
+	return gpu.works;
 }
 
 static uint64_t memory_of_host(void)
@@ -185,6 +190,7 @@ static void protect(bool on)
 
 static void run_work(const struct item *item)
 {
+	gpu.works++;
 	if (!gpu.running++)
 		protect(false);
 	item->work(item->arguments);
@@ -197,8 +203,10 @@ static void run_graph(gpu_graph graph)
 	if (!gpu.running++)
 		protect(false);
 	for (const struct item *item = graph->items.first; item; item = item->next)
-		if (item->kind == WORK)
+		if (item->kind == WORK) {
+			gpu.works++;
 			item->work(item->arguments);
+		}
 	if (!--gpu.running)
 		protect(true);
 }

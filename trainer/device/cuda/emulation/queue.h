@@ -27,5 +27,7 @@ void emulation_allow_registering(bool read_only, bool writable);
 uint64_t emulation_allocations(void);
 /* Graphs launched so far. */
 uint64_t emulation_launches(void);
+/* Kernels, products, copies and fills that have run so far, captured ones at every replay. */
+uint64_t emulation_works(void);
 
 #endif
