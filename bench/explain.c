@@ -218,6 +218,9 @@ int explanation_make(const struct settings *settings, const struct point *point,
 				.resident = resident,
 				.measured = *measured,
 				.memory_bytes = available_memory()};
+	const struct claim_terms terms = {.batch_size = point->batch_size,
+					  .workers = measured->threads ? measured->threads : 1,
+					  .alone = point->clients == 1};
 	int r;
 
 	error[0] = '\0';
@@ -227,7 +230,7 @@ int explanation_make(const struct settings *settings, const struct point *point,
 				 "--seconds",
 				 point->dataset);
 	/* A daemon may read what this user may not: then its counters must do. */
-	trials_measure(point->dataset, point->pipeline, &e.trials, e.trials_error);
+	trials_measure(point->dataset, point->pipeline, &terms, &e.trials, e.trials_error);
 	r = find_rate_alone(&e, settings, error);
 	if (!r)
 		r = offer_threads(&e, settings, error);

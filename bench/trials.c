@@ -150,7 +150,7 @@ static int changes(const struct trials *trials, enum way way, const struct packi
 	switch (way) {
 	case WAY_INDEX:
 	case WAY_RECODE:
-		return jpeg && !packimg_sample_indexed(stored);
+		return packimg_sample_unindexed(stored);
 	case WAY_QUALITY:
 		return jpeg;
 	case WAY_SMALLER:
@@ -209,10 +209,8 @@ static void choose(struct bench *bench, struct trials *trials)
 			continue;
 		bytes += sample->data_size;
 		trials->side += shorter_side(sample);
-		if (sample->codec == PACKIMG_CODEC_JPEG) {
-			trials->jpegs++;
-			trials->unindexed += !packimg_sample_indexed(sample);
-		}
+		trials->jpegs += sample->codec == PACKIMG_CODEC_JPEG;
+		trials->unindexed += packimg_sample_unindexed(sample);
 		bench->count++;
 	}
 	trials->sampled = bench->count;
@@ -267,7 +265,8 @@ static int make_all(struct bench *bench, struct trials *trials, struct packimg_e
 	return 0;
 }
 
-static int measure(struct bench *bench, struct trials *trials, struct packimg_error *error)
+static int measure(struct bench *bench, struct trials *trials, const struct claim_terms *terms,
+		   struct packimg_error *error)
 {
 	struct trial_run runs[WAY_COUNT + TRIAL_STEPS_MAX];
 	double *results[WAY_COUNT + TRIAL_STEPS_MAX];
@@ -286,7 +285,7 @@ static int measure(struct bench *bench, struct trials *trials, struct packimg_er
 		runs[count++] = (struct trial_run){bench->samples[WAY_STORED], bench->count,
 						   bench->shorter[i]};
 	}
-	r = trial_measure(runs, count, 0, NULL, error);
+	r = trial_measure(runs, count, terms, 0, NULL, error);
 	for (uint32_t i = 0; i < count && !r; i++)
 		*results[i] = 1e6 * runs[i].image_s;
 	return r;
@@ -436,7 +435,8 @@ static uint64_t bytes_of(const struct packimg *dataset)
 	return bytes;
 }
 
-int trials_measure(const char *path, const char *pipeline, struct trials *ret_trials, char *error)
+int trials_measure(const char *path, const char *pipeline, const struct claim_terms *terms,
+		   struct trials *ret_trials, char *error)
 {
 	struct trials trials = {0};
 	struct packimg_error reason = {{0}};
@@ -457,7 +457,7 @@ int trials_measure(const char *path, const char *pipeline, struct trials *ret_tr
 	if (!r)
 		r = make_shorter(bench, &trials, pipeline);
 	if (!r)
-		r = measure(bench, &trials, &reason);
+		r = measure(bench, &trials, terms, &reason);
 	if (!r)
 		count_bytes(bench, &trials);
 	bench_free(bench);

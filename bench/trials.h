@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "claim.h"
+
 enum way {
 	WAY_STORED,  /* as the dataset holds it */
 	WAY_INDEX,   /* with an index beside each JPEG that can have one */
@@ -51,5 +53,6 @@ struct trials {
 
 /* Share of a dataset's bytes that are in the page cache; 0 when it cannot be opened. */
 double trials_resident(const char *dataset);
-/* 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
-int trials_measure(const char *dataset, const char *pipeline, struct trials *ret_trials, char *error);
+/* terms: of the daemon whose costs are asked for. 0 or a negative errno with a sentence in error (FEED_ERROR_MAX bytes). */
+int trials_measure(const char *dataset, const char *pipeline, const struct claim_terms *terms, struct trials *ret_trials,
+		   char *error);

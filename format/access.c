@@ -117,6 +117,20 @@ int packimg_sample_check(const struct packimg_sample *sample)
 	return 0;
 }
 
+bool packimg_sample_indexed(const struct packimg_sample *sample)
+{
+	const uint8_t *index;
+	size_t size;
+
+	return sample->codec == PACKIMG_CODEC_JPEG &&
+	       side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) == 0;
+}
+
+bool packimg_sample_unindexed(const struct packimg_sample *sample)
+{
+	return sample->codec == PACKIMG_CODEC_JPEG && !packimg_sample_indexed(sample);
+}
+
 int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
 		const char **ret_text, uint64_t *ret_size)
 {

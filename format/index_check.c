@@ -20,14 +20,6 @@ static bool find_index(const uint8_t *side, size_t size, struct index_view *ret_
 	return side_find(side, size, PIMG_SIDE_JPEG_INDEX, &ret_view->bytes, &ret_view->size) == 0;
 }
 
-bool packimg_sample_indexed(const struct packimg_sample *sample)
-{
-	struct index_view view;
-
-	return sample->codec == PACKIMG_CODEC_JPEG &&
-	       find_index(sample->side, sample->side_size, &view);
-}
-
 static int compare_entries(const struct jpeg_index *stored, const struct jpeg_index *made,
 			   uint32_t row, uint32_t entry, struct packimg_error *error)
 {

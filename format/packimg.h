@@ -267,6 +267,8 @@ int packimg_index_jpeg(struct packimg_decoder *decoder, const uint8_t *data, siz
 		       const struct packimg_jpeg_info *info, const uint8_t **ret_side, size_t *ret_size);
 /* Has the sample such an index? Whether it is right is not looked at. */
 bool packimg_sample_indexed(const struct packimg_sample *sample);
+/* Is it a JPEG without? */
+bool packimg_sample_unindexed(const struct packimg_sample *sample);
 /*
  * Makes a JPEG sample's index again from its scan and compares it with the stored one. 0: the same; -ENODATA: none of this version is stored; -EBADMSG: it
  * differs, error (may be NULL) names row, field, both values; -ENOMEM. The decoder's pixels and indexes become invalid.

@@ -255,14 +255,19 @@ static bool ahead_part(const struct transform *transform, const struct packimg_s
 	       stage_ahead(&plan.stages[0], sample, ret_part);
 }
 
-void transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
-		     const struct packimg_sample *samples, uint32_t count, uint64_t seed,
-		     uint64_t epoch)
+uint32_t transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
+			 const struct packimg_sample *samples, uint32_t count, uint64_t seed,
+			 uint64_t epoch)
 {
+	const struct packimg_sample *gaining[PACKIMG_AHEAD_MAX];
 	struct packimg_ahead parts[PACKIMG_AHEAD_MAX];
-	uint32_t taken = 0;
+	uint32_t gain = 0, taken = 0;
 
-	for (uint32_t i = 0; i < count && taken < PACKIMG_AHEAD_MAX; i++)
-		taken += ahead_part(transform, &samples[i], seed, epoch, &parts[taken]);
+	for (uint32_t i = 0; i < count && gain < PACKIMG_AHEAD_MAX; i++)
+		if (packimg_sample_unindexed(&samples[i]))
+			gaining[gain++] = &samples[i];
+	for (uint32_t i = 0; i < gain && gain > 1; i++)
+		taken += ahead_part(transform, gaining[i], seed, epoch, &parts[taken]);
 	packimg_decode_ahead(scratch->decoder, parts, taken);
+	return gain;
 }

@@ -125,8 +125,8 @@ int transform_apply(const struct transform *transform, struct transform_scratch 
 		    struct transform_times *times, struct packimg_error *error);
 
 /*
- * Says which samples transform_apply will be called with next, at most PACKIMG_AHEAD_MAX (packimg_decode_ahead): outputs and errors stay the same. Takes back
- * what was said before.
+ * Says which samples transform_apply will be called with next, at most PACKIMG_AHEAD_MAX: outputs and errors stay the same. JPEGs without an index are then decoded side by
+ * side, if they are two or more, and must stay as they are until the next call (packimg_decode_ahead). Returns how many of them there are. Takes back what was said before.
  */
-void transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
-		     const struct packimg_sample *samples, uint32_t count, uint64_t seed, uint64_t epoch);
+uint32_t transform_ahead(const struct transform *transform, struct transform_scratch *scratch,
+			 const struct packimg_sample *samples, uint32_t count, uint64_t seed, uint64_t epoch);

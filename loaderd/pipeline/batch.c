@@ -1,6 +1,7 @@
 #include "batch.h"
 
 #include "account.h"
+#include "claim.h"
 #include "sample.h"
 
 #include <assert.h>
@@ -9,15 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-enum {
-	/* A claim should last about this long: long enough that claiming and accounting cost nothing, short enough that feeds
-	 * alternate finely and a batch's tail is short. */
-	CLAIM_NS = 100 * 1000,
-	CLAIM_UNITS_MAX = 256,
-	/* And no longer than this where samples are decoded together, and no other feed waits. */
-	CLAIM_TOGETHER_NS = 4 * 1000 * 1000,
-};
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -221,20 +213,15 @@ static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
 	return begun;
 }
 
-static uint32_t claim_size(const struct batcher *batcher, const struct batcher_worker *worker)
+static uint32_t size_of_claim(const struct batcher *batcher, const struct batcher_worker *worker)
 {
-	uint64_t cost_ns = atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed);
-	uint64_t units = cost_ns == 0 ? 1 : CLAIM_NS / cost_ns;
-	if (units < SAMPLE_AHEAD && cost_ns != 0 && worker->alone &&
-	    atomic_load_explicit(&batcher->together, memory_order_relaxed))
-		units = CLAIM_TOGETHER_NS / cost_ns < SAMPLE_AHEAD ? CLAIM_TOGETHER_NS / cost_ns
-								   : SAMPLE_AHEAD;
-	uint64_t share = batcher->unit_span / batcher->options.workers;
-	if (units > share)
-		units = share;
-	if (units > CLAIM_UNITS_MAX)
-		units = CLAIM_UNITS_MAX;
-	return units < 1 ? 1 : (uint32_t)units;
+	const struct claim_terms terms = {
+		.batch_size = batcher->unit_span,
+		.workers = batcher->options.workers,
+		.alone = worker->alone,
+	};
+	return claim_size(&terms, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
+			  atomic_load_explicit(&batcher->together, memory_order_relaxed));
 }
 
 /* Takes up to `units` units, all of one batch. 0: all that is begun has been given out. */
@@ -398,9 +385,9 @@ static void look_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		       struct batcher_work *work, uint64_t unit, uint32_t left,
 		       struct sample_times *times)
 {
-	uint32_t count = left < SAMPLE_AHEAD ? left : SAMPLE_AHEAD;
-	uint32_t taken = sample_ahead(batcher, worker, work, unit, count, times);
-	bool together = taken > 1 || taken == count;
+	uint32_t count = left < PACKIMG_AHEAD_MAX ? left : PACKIMG_AHEAD_MAX;
+	uint32_t gain = sample_ahead(batcher, worker, work, unit, count, times);
+	bool together = claim_together(gain, count);
 
 	if (together != atomic_load_explicit(&batcher->together, memory_order_relaxed))
 		atomic_store_explicit(&batcher->together, together, memory_order_relaxed);
@@ -419,7 +406,7 @@ bool batcher_runnable(const struct batcher *batcher)
 
 uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun)
 {
-	uint32_t size = claim_size(batcher, worker);
+	uint32_t size = size_of_claim(batcher, worker);
 	uint64_t first, begun = 0;
 	uint32_t units = claim(batcher, size, &first);
 	while (units == 0) {
@@ -438,7 +425,7 @@ uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, ui
 	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
 		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
 			return units; /* never published: `done` stays short */
-		if ((i - from) % SAMPLE_AHEAD == 0)
+		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
 			look_ahead(batcher, worker, work, first - from + i,
 				   from + units < work->part.count ? from + units - i
 								   : work->part.count - i,

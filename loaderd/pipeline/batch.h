@@ -102,7 +102,7 @@ struct batcher {
 	_Atomic bool ended;      /* nothing more to begin */
 	_Atomic bool stopped;    /* the client has gone: drop everything */
 	_Atomic uint64_t cost_ns; /* CPU time per sample, moving average */
-	_Atomic bool together; /* samples are worth claiming SAMPLE_AHEAD at once (sample.h) */
+	_Atomic bool together; /* the last claims were worth decoding ahead (claim.h) */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns; /* CPU time taken, the pool's measure of fairness */
 
 	_Alignas(BATCHER_CACHE_LINE) pthread_mutex_t mutex;

@@ -121,11 +121,11 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		      struct batcher_work *work, uint64_t unit, uint32_t count,
 		      struct sample_times *times)
 {
-	struct packimg_sample samples[SAMPLE_AHEAD];
+	struct packimg_sample samples[PACKIMG_AHEAD_MAX];
 	struct dataset *dataset = batcher->options.dataset;
 	uint64_t start = ticks_now();
 	struct packimg_error error;
-	uint32_t taken = 0;
+	uint32_t found = 0, gain;
 
 	forget_ahead(worker);
 	/* Bytes that are read into buffers come when it is their turn. */
@@ -133,22 +133,19 @@ uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		return 0;
 	worker->ahead_faults = atomic_load(&dataset->guard.faults);
 	guard_enter(&dataset->guard);
-	for (uint32_t i = 0; i < count && taken < SAMPLE_AHEAD; i++) {
+	for (uint32_t i = 0; i < count && found < PACKIMG_AHEAD_MAX; i++) {
 		uint64_t index = order_sample(&work->order,
 					      work->part.first + unit % batcher->unit_span + i);
 
-		taken += dataset_sample(dataset, index, false, &samples[taken], &error) == 0 &&
-			 samples[taken].codec == PACKIMG_CODEC_JPEG &&
-			 !packimg_sample_indexed(&samples[taken]);
+		found += dataset_sample(dataset, index, false, &samples[found], &error) == 0;
 	}
-	worker->ahead = taken > 1;
-	if (worker->ahead)
-		transform_ahead(batcher->options.transform, worker->scratch, samples, taken,
-				batcher->options.order.seed, work->epoch);
+	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
+			       batcher->options.order.seed, work->epoch);
+	worker->ahead = gain > 1;
 	if (guard_leave())
 		atomic_store(&dataset->suspect, true);
 	times->stages.decode += ticks_since(start);
-	return taken;
+	return gain;
 }
 
 int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,

@@ -16,11 +16,8 @@ struct sample_times {
 	struct transform_times stages;
 };
 
-/* Samples that are worth claiming together, where there are JPEGs without an index. */
-enum { SAMPLE_AHEAD = PACKIMG_AHEAD_MAX };
-
 /*
- * Says that the samples of units [unit, unit + count), all of this claim and at most SAMPLE_AHEAD, come next: JPEGs without an index are then decoded side by side. What comes of each,
+ * Says that the samples of units [unit, unit + count), all of this claim and at most PACKIMG_AHEAD_MAX, come next: JPEGs without an index are then decoded side by side. What comes of each,
  * and what is said of a damaged one, does not change. Returns how many such JPEGs there were.
  */
 uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,

@@ -183,6 +183,8 @@ static int make_transform(struct advise *advise, struct packimg_error *error)
 static int measure(struct advise *advise, struct packimg_error *error)
 {
 	const struct advise_options *chosen = advise->options;
+	/* The batch is not known: large enough for claims of any size. */
+	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
 	struct trial_run runs[WAYS_MAX];
 	struct progress progress;
 	int r = 0;
@@ -201,8 +203,8 @@ static int measure(struct advise *advise, struct packimg_error *error)
 		runs[i] = (struct trial_run){advise->ways[i].samples, advise->ways[i].images,
 					     advise->transform};
 	if (!r)
-		r = trial_measure(runs, advise->way_count, chosen->seconds, command_interrupted,
-				  error);
+		r = trial_measure(runs, advise->way_count, &terms, chosen->seconds,
+				  command_interrupted, error);
 	for (uint32_t i = 0; i < advise->way_count && !r; i++)
 		advise->ways[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
 	return r;

@@ -291,39 +291,77 @@ struct measurement {
 	struct transform_scratch *scratch;
 	uint8_t *targets;
 	size_t target_size;
+	const struct claim_terms *terms;
 	double seconds; /* of a turn */
 	bool (*stop)(void);
 };
 
+/* A run on its way. */
+struct course {
+	const struct trial_run *run;
+	uint64_t cost_ns; /* of an image in its last turn, for the size of claims */
+	bool together;
+	double turns[ROUNDS]; /* CPU time per image, s */
+};
+
+/* Samples [first, end), a claim. */
+static int run_claim(const struct measurement *m, struct course *course, uint64_t first,
+		     uint64_t end, uint64_t epoch, struct packimg_error *error)
+{
+	const struct trial_run *run = course->run;
+	int r = 0;
+
+	for (uint64_t i = first; i < end && !r; i++) {
+		if ((i - first) % PACKIMG_AHEAD_MAX == 0) {
+			uint64_t left = end - i;
+			uint32_t count =
+				left < PACKIMG_AHEAD_MAX ? (uint32_t)left : PACKIMG_AHEAD_MAX;
+			uint32_t gain = transform_ahead(run->transform, m->scratch,
+							&run->samples[i], count, 0, epoch);
+
+			course->together = claim_together(gain, count);
+		}
+		r = transform_apply(run->transform, m->scratch, &run->samples[i], 0, epoch,
+				    m->targets + i % TARGETS * m->target_size, NULL, error);
+	}
+	return r;
+}
+
 /* Every image once, with the crops of that epoch. */
-static int run_epoch(const struct measurement *m, const struct trial_run *run, uint64_t epoch,
+static int run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
 		     struct packimg_error *error)
 {
-	for (uint64_t i = 0; i < run->count; i++) {
-		int r = transform_apply(run->transform, m->scratch, &run->samples[i], 0, epoch,
-					m->targets + i % TARGETS * m->target_size, NULL, error);
-		if (r)
-			return r;
+	uint64_t batch_size = m->terms->batch_size, count = course->run->count, end;
+	int r = 0;
+
+	for (uint64_t i = 0; i < count && !r; i = end) {
+		uint64_t batch_end = i - i % batch_size + batch_size;
+
+		end = i + claim_size(m->terms, course->cost_ns, course->together);
+		end = end < batch_end ? end : batch_end;
+		end = end < count ? end : count;
+		r = run_claim(m, course, i, end, epoch, error);
 	}
-	return 0;
+	return r;
 }
 
 /* One turn: at least so long, whole epochs. */
-static int run_turn(const struct measurement *m, const struct trial_run *run, uint64_t epoch,
+static int run_turn(const struct measurement *m, struct course *course, uint64_t epoch,
 		    double *ret_image_s, struct packimg_error *error)
 {
 	uint64_t images = 0;
 	double start_s = cpu_now_s(), spent_s;
 
 	do {
-		int r = m->stop && m->stop() ? -EINTR : run_epoch(m, run, epoch++, error);
+		int r = m->stop && m->stop() ? -EINTR : run_epoch(m, course, epoch++, error);
 
 		if (r)
 			return r;
-		images += run->count;
+		images += course->run->count;
 		spent_s = cpu_now_s() - start_s;
 	} while (spent_s < m->seconds);
 	*ret_image_s = spent_s / (double)images;
+	course->cost_ns = (uint64_t)(*ret_image_s * 1e9);
 	return 0;
 }
 
@@ -337,30 +375,33 @@ static int compare_doubles(const void *a, const void *b)
 static int measure_rounds(const struct measurement *m, struct trial_run *runs, uint32_t count,
 			  struct packimg_error *error)
 {
-	double(*turns)[ROUNDS] = calloc(count, sizeof(*turns));
-	int r = turns ? 0 : text_error(error, -ENOMEM, "out of memory");
+	struct course *courses = calloc(count, sizeof(*courses));
+	struct measurement warm_up = *m;
+	int r = courses ? 0 : text_error(error, -ENOMEM, "out of memory");
 
-	for (uint64_t round = 0; !r && round < ROUNDS; round++)
+	warm_up.seconds = 0; /* memory grows, caches and tables fill */
+	for (uint64_t round = 0; !r && round <= ROUNDS; round++)
 		for (uint32_t i = 0; !r && i < count; i++) {
-			if (!runs[i].count)
-				continue;
-			if (round == 0) /* memory grows, caches and tables fill */
-				r = run_epoch(m, &runs[i], 0, error);
-			if (!r)
-				r = run_turn(m, &runs[i], round << 32, &turns[i][round], error);
+			struct course *course = &courses[i];
+			double *turn = &course->turns[round ? round - 1 : 0];
+
+			course->run = &runs[i];
+			if (runs[i].count)
+				r = run_turn(round ? m : &warm_up, course, round << 32, turn,
+					     error);
 		}
 	for (uint32_t i = 0; !r && i < count; i++) {
-		qsort(turns[i], ROUNDS, sizeof(double), compare_doubles);
-		runs[i].image_s = turns[i][ROUNDS / 2];
+		qsort(courses[i].turns, ROUNDS, sizeof(double), compare_doubles);
+		runs[i].image_s = courses[i].turns[ROUNDS / 2];
 	}
-	free(turns);
+	free(courses);
 	return r;
 }
 
-int trial_measure(struct trial_run *runs, uint32_t count, double seconds, bool (*stop)(void),
-		  struct packimg_error *error)
+int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
+		  double seconds, bool (*stop)(void), struct packimg_error *error)
 {
-	struct measurement m = {.seconds = seconds / ROUNDS, .stop = stop};
+	struct measurement m = {.terms = terms, .seconds = seconds / ROUNDS, .stop = stop};
 	int r;
 
 	for (uint32_t i = 0; i < count; i++) {

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "claim.h"
 #include "memory.h"
 #include "packimg.h"
 #include "unindexed.h"
@@ -65,5 +66,9 @@ struct trial_run {
 	double image_s; /* CPU time per image, after trial_measure() */
 };
 
-/* Measures runs for at least so many seconds of CPU time each, and five epochs. 0, -EINTR, or the fault of a sample that could not be decoded. */
-int trial_measure(struct trial_run *runs, uint32_t count, double seconds, bool (*stop)(void), struct packimg_error *error);
+/*
+ * Measures runs for at least so many seconds of CPU time each, and five epochs. Samples are taken as a worker of a daemon claims them on these terms, since that decides
+ * which are decoded side by side. 0, -EINTR, or the fault of a sample that could not be decoded.
+ */
+int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms, double seconds, bool (*stop)(void),
+		  struct packimg_error *error);

@@ -77,13 +77,13 @@ static uint8_t *random_pixels(uint32_t width, uint32_t height)
 	return pixels;
 }
 
-/* What was said ahead is what was asked for since, in so many calls, or, where planes were thought of, a little more. */
+/* What was said ahead is what was asked for since, in so many calls, or, where planes were thought of, a little more; for two of a kind. */
 static void expect_ahead(unsigned calls)
 {
 	const struct packimg_region *said = &fake_decoder.ahead.region,
 				    *asked = &fake_decoder.region;
 
-	assert_int_equal(fake_decoder.ahead_count, calls);
+	assert_int_equal(fake_decoder.ahead_count, 2 * calls);
 	if (calls == 0)
 		return;
 	assert_int_equal(fake_decoder.ahead.size_hint_width == 0, fake_decoder.hint_width == 0);
@@ -100,14 +100,18 @@ static uint8_t *apply(const struct transform *transform, int isa,
 	struct transform_shape shape;
 	struct packimg_error error;
 	struct transform_times times = {0};
+	struct packimg_sample next[] = {*sample, *sample, *sample};
 
+	next[1].codec = next[2].codec = PACKIMG_CODEC_JPEG; /* of others nothing is said ahead */
 	transform_shape(transform, epoch, &shape);
 	size_t size = (shape.sample_size + 3 * CANARY) / CANARY * CANARY;
 	uint8_t *block = aligned_alloc(CANARY, size), *output = block + CANARY + misalignment;
 
 	assert_non_null(block);
 	memset(block, 0xc3, size);
-	transform_ahead(transform, scratches[isa], sample, 1, seed, epoch);
+	assert_int_equal(transform_ahead(transform, scratches[isa], next, 2, seed, epoch), 1);
+	assert_int_equal(fake_decoder.ahead_count, 0); /* one alone gains nothing */
+	assert_int_equal(transform_ahead(transform, scratches[isa], next, 3, seed, epoch), 2);
 	unsigned calls = fake_decoder.calls;
 	int r = transform_apply(transform, scratches[isa], sample, seed, epoch, output, &times,
 				&error);

@@ -16,6 +16,7 @@
 
 enum { IMAGES = 12, SIDE = 96 };
 
+static const struct claim_terms terms = {.batch_size = 4, .workers = 2, .alone = true};
 static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
 static char path[64];
 
@@ -85,7 +86,8 @@ static void ways(void **state)
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_int_equal(trials_measure(path, "random_resized_crop(28) hflip", &t, error), 0);
+	assert_int_equal(trials_measure(path, "random_resized_crop(28) hflip", &terms, &t, error),
+			 0);
 	assert_int_equal(t.images, IMAGES);
 	assert_int_equal(t.sampled, IMAGES);
 	assert_int_equal(t.jpegs, 8);
@@ -117,7 +119,7 @@ static void steps(void **state)
 		trials_measure(path,
 			       "  random_resized_crop ( 32 , scale = 0.5:1 )  hflip\n"
 			       "random_solarize(threshold=128) normalize (imagenet)  to( f32 )",
-			       &t, error),
+			       &terms, &t, error),
 		0);
 	assert_int_equal(t.step_count, 4);
 	assert_string_equal(t.steps[0].text, "normalize (imagenet) to( f32 )");
@@ -128,7 +130,7 @@ static void steps(void **state)
 		assert_true(t.steps[i].image_us > 0);
 
 	/* Of the stored pixels nothing can be left out, nor can they be smaller. */
-	assert_int_equal(trials_measure(path, "", &t, error), 0);
+	assert_int_equal(trials_measure(path, "", &terms, &t, error), 0);
 	assert_int_equal(t.step_count, 0);
 	assert_int_equal(t.ways[WAY_SMALLER].changed, 0);
 	assert_int_equal(t.ways[WAY_RAW].changed, 8);
@@ -140,10 +142,10 @@ static void mistakes(void **state)
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_true(trials_measure("/nowhere.pimg", "", &t, error) < 0);
+	assert_true(trials_measure("/nowhere.pimg", "", &terms, &t, error) < 0);
 	assert_non_null(strstr(error, "/nowhere.pimg"));
 	assert_true(trials_resident("/nowhere.pimg") == 0);
-	assert_true(trials_measure(path, "nonsense(3)", &t, error) < 0);
+	assert_true(trials_measure(path, "nonsense(3)", &terms, &t, error) < 0);
 	assert_non_null(strstr(error, "nonsense"));
 }
 

@@ -60,6 +60,7 @@ static void test_ways(void **state)
 				   {.kind = TRIAL_JPEG, .short_side = 16, .quality = 90},
 				   {.kind = TRIAL_RAW}};
 	enum { COUNT = sizeof(ways) / sizeof(*ways) };
+	const struct claim_terms terms = {.batch_size = 2, .workers = 1, .alone = true};
 	struct trial_run runs[COUNT];
 	struct transform *transform;
 	struct transform_error fault;
@@ -84,7 +85,7 @@ static void test_ways(void **state)
 		runs[i] = (struct trial_run){way->samples, way->images, transform};
 	}
 	assert_int_equal(ways[4].bytes, 2 * WIDTH * HEIGHT);
-	assert_int_equal(trial_measure(runs, COUNT, 0, NULL, &error), 0);
+	assert_int_equal(trial_measure(runs, COUNT, &terms, 0, NULL, &error), 0);
 	for (int i = 0; i < COUNT; i++) {
 		assert_true(runs[i].image_s > 0);
 		trial_drop(&ways[i]);
