@@ -7,6 +7,7 @@ pause() and close(). Every failure to do its work is a Failure with the program'
 import json
 import os
 import pathlib
+import queue
 import signal
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+END_LIMIT = 10  # seconds for a killed program to be gone
 START_LIMIT = 240  # seconds for a program's start and its first batches (FFCV compiles then), all programs at once
 FEEDS = ("short256", "original", "raw")
 JPEG = ("short256", "original")
@@ -44,6 +46,7 @@ class Program:
 
     def __init__(self, command, cpus, limit=START_LIMIT, environment=None):
         self.limit = limit
+        self.begin = time.monotonic()
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [str(word) for word in command],
@@ -55,6 +58,18 @@ class Program:
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )
+        self.lines, self.heard = queue.SimpleQueue(), []
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        with self.process.stdout as output:
+            for line in output:
+                if line.startswith("{"):
+                    self.lines.put(line)
+        self.lines.put(None)
+
+    def age(self):
+        return time.monotonic() - self.begin
 
     def started(self):
         """Waits until it has made its first batches: what is built or compiled for them belongs to the start."""
@@ -74,25 +89,38 @@ class Program:
         except OSError:
             raise Failure(last_words(self.errors)) from None
 
+    def has_spoken(self, seconds):
+        """Whether, within so many seconds, there is a line of JSON to be read, or none will come."""
+        if not self.heard:
+            try:
+                self.heard.append(self.lines.get(timeout=max(0, seconds)))
+            except queue.Empty:
+                return False
+        return True
+
     def read(self, limit):
         """The next line of JSON; a program that takes longer than limit seconds is killed."""
-        watchdog = threading.Timer(limit, os.killpg, (self.process.pid, signal.SIGKILL))
-        watchdog.start()
-        try:
-            line = self.process.stdout.readline()
-            while line and not line.startswith("{"):
-                line = self.process.stdout.readline()
-        finally:
-            watchdog.cancel()
-        if not line:
+        if not self.has_spoken(limit):
+            self.kill()
+            raise Failure(f"no answer within {limit:.0f} s; its last words: {last_words(self.errors)}")
+        if self.heard[0] is None:
             raise Failure(last_words(self.errors))
-        return json.loads(line)
+        return json.loads(self.heard.pop())
+
+    def signal(self, number):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
 
     def pause(self):
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def resume(self):
-        os.killpg(self.process.pid, signal.SIGCONT)
+        self.signal(signal.SIGCONT)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
 
     def measure(self, warmup, seconds):
         self.resume()
@@ -100,13 +128,13 @@ class Program:
         return self.read(self.limit + warmup + seconds)["images_per_s"]
 
     def close(self):
+        self.kill()
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
+            self.process.wait(END_LIMIT)
+            self.process.stdin.close()
+        # One that hangs in a driver is left to it; what was written to the other is lost with it.
+        except (subprocess.TimeoutExpired, BrokenPipeError):
             pass
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
         self.errors.close()
 
 

@@ -1,9 +1,14 @@
-"""PyTorch trains a ResNet of torchvision's on one batch of random images that stays on the device.
+"""PyTorch trains a ResNet of torchvision's: on one batch of random images that stays on the device, or fed with the JPEG files of a folder.
 
 Automatic mixed precision, channels last, cuDNN's autotuner, fused SGD; fp16 with a gradient scaler, which with fused SGD never waits for the
 device. mode: eager, or what torch.compile is given. A step's end is awaited two steps later, as device_bench does it.
+
+With data, a folder of CLASS/NAME.jpg, batches come from torchloader.py in `workers` processes into page-locked memory, are copied as bytes while the step before them runs, and
+are normalised on the device. A "measure WARMUP SECONDS" line then asks for `steps` steps, or as many as fit in SECONDS; the answer has data_wait, the share of the time in which
+the program waited for the DataLoader.
 """
 
+import sys
 import time
 
 import peer
@@ -12,11 +17,13 @@ import torchvision
 
 LAG = 2  # steps that are queued before the end of one is waited for
 WARM = 8  # steps before it is ready: compiling, autotuning, and recording CUDA graphs are done by then
+MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet's, of 255
 
 config = peer.config()
 device = torch.device(config.get("device", "cuda"))
 precision, mode = config["precision"], config["mode"]
 side, batch = config["side"], config["batch"]
+element = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
 def make_model():
@@ -25,20 +32,17 @@ def make_model():
 
 
 def make_step():
-    """A function that queues a step, and the loss tensor of the last one in a list."""
+    """A function that queues a step on images and labels, and the loss tensor of the last one in a list."""
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    element = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[precision]
     model = make_model()
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-5, fused=device.type == "cuda" or None
     )
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
     criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
-    images = torch.randn(batch, 3, side, side, device=device, dtype=element).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(0, 1000, (batch,), device=device)
 
     def loss_of(images, labels):
         with torch.autocast(device.type, dtype=element, enabled=precision != "fp32"):
@@ -48,7 +52,7 @@ def make_step():
         loss_of = torch.compile(loss_of, mode=mode)
     last = [None]
 
-    def step():
+    def step(images, labels):
         torch.compiler.cudagraph_mark_step_begin()
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(images, labels)
@@ -58,14 +62,68 @@ def make_step():
         # CUDA graphs give the next loss the same memory.
         last[0] = loss.detach().clone()
 
-    return images, step, last
+    return step, last
 
 
-def batches(images, step):
+# ---- batches ----
+
+
+class Still:
+    """One random batch that stays on the device."""
+
+    waited = 0.0
+
+    def __init__(self):
+        self.images = torch.randn(batch, 3, side, side, device=device, dtype=element).contiguous(memory_format=torch.channels_last)
+        self.labels = torch.randint(0, 1000, (batch,), device=device)
+
+    def take(self):
+        return self.images, self.labels
+
+    def fetch(self):
+        pass
+
+
+class Fed:
+    """Batches of a DataLoader, the next one on its way to the device while a step runs. waited: seconds for the DataLoader so far."""
+
+    def __init__(self):
+        import torchloader
+
+        self.source = torchloader.batches(config, pin_memory=device.type == "cuda")
+        self.stream = torch.cuda.Stream() if device.type == "cuda" else None
+        # Always the same memory, as CUDA graphs want it.
+        self.images = torch.empty(batch, 3, side, side, device=device, dtype=element).contiguous(memory_format=torch.channels_last)
+        self.labels = torch.empty(batch, device=device, dtype=torch.int64)
+        self.mean, self.deviation = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, DEVIATION))
+        self.waited = 0.0
+        self.fetch()
+
+    def fetch(self):
+        begin = time.monotonic()
+        images, labels = next(self.source)
+        self.waited += time.monotonic() - begin
+        with torch.cuda.stream(self.stream):
+            self.next = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+    def take(self):
+        images, labels = self.next
+        if self.stream:
+            torch.cuda.current_stream().wait_stream(self.stream)
+            for tensor in self.next:
+                tensor.record_stream(torch.cuda.current_stream())
+        self.images.copy_((images - self.mean) / self.deviation)
+        self.labels.copy_(labels)
+        return self.images, self.labels
+
+
+def batches(source, step):
     """One item for every step whose end has been seen."""
     queue = []
     while True:
-        step()
+        images, labels = source.take()
+        step(images, labels)
+        source.fetch()
         if device.type == "cuda":
             event = torch.cuda.Event()
             event.record()
@@ -75,19 +133,45 @@ def batches(images, step):
         yield images
 
 
-begin = time.monotonic()
-images, step, last = make_step()
-source = batches(images, step)
-for _ in range(WARM):
-    next(source)
-# Reading the loss waits for the device, and shows that it computes something.
-loss = last[0].float().item()
-peer.serve(
-    source,
-    f"torchvision's {config['net']}, AMP {precision}, channels last, fused SGD, "
-    + ("eager" if mode == "eager" else f"torch.compile(mode={mode!r})")
-    + f"; ready after {time.monotonic() - begin:.0f} s, loss {loss:.3f}",
-    torch=torch.__version__,
-    torchvision=torchvision.__version__,
-    **({"cudnn": str(torch.backends.cudnn.version())} if device.type == "cuda" else {}),
-)
+# ---- measuring what is fed ----
+
+
+def measure_fed(done, source, seconds):
+    """The first tenth of the steps fills pipelines, and does not count."""
+    for _ in range(config["steps"] // 10):
+        next(done)
+    steps, begin, waited = 0, time.monotonic(), source.waited
+    elapsed = 0.0
+    while steps < config["steps"] and (not steps or elapsed < seconds):
+        next(done)
+        steps += 1
+        elapsed = time.monotonic() - begin
+    return {"images_per_s": steps * batch / elapsed, "data_wait": (source.waited - waited) / elapsed, "steps": steps}
+
+
+def main():
+    begin = time.monotonic()
+    step, last = make_step()
+    source = Fed() if "data" in config else Still()
+    done = batches(source, step)
+    for _ in range(WARM):
+        next(done)
+    # Reading the loss waits for the device, and shows that it computes something.
+    loss = last[0].float().item()
+    settings = (
+        f"torchvision's {config['net']}, AMP {precision}, channels last, fused SGD, "
+        + ("eager" if mode == "eager" else f"torch.compile(mode={mode!r})")
+        + f"; ready after {time.monotonic() - begin:.0f} s, loss {loss:.3f}"
+    )
+    versions = {"torch": torch.__version__, "torchvision": torchvision.__version__}
+    if device.type == "cuda":
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+    if "data" not in config:
+        return peer.serve(done, settings, **versions)
+    settings += f"; DataLoader with {config['workers']} persistent worker processes, decode_jpeg, v2 transforms, page-locked memory"
+    peer.answer(ready=True, settings=settings, versions=versions)
+    for line in sys.stdin:
+        peer.answer(**measure_fed(done, source, float(line.split()[2])))
+
+
+main()

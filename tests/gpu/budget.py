@@ -8,6 +8,9 @@ import time
 from dataclasses import dataclass
 
 TAIL = 4000  # characters of a command's output that a report keeps
+LOG_LINES = 60  # of each of its outputs that the log of failures keeps
+SKIPPED = 77  # exit status of a test that does not apply
+END_LIMIT = 10  # seconds for a killed command to be gone: one that hangs in the driver is left to it
 running = set()  # processes of run(), which several threads may be in
 
 
@@ -45,7 +48,10 @@ def kill_group(process):
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait()
+    try:
+        process.wait(END_LIMIT)
+    except subprocess.TimeoutExpired:
+        pass
 
 
 def kill_all():
@@ -54,14 +60,30 @@ def kill_all():
         kill_group(process)
 
 
-def run(command, budget, folder, environment=None):
-    """Runs a command to its end; what it says goes to files in `folder`, named after it. Late when that takes longer than the budget."""
+def keep(log, command, end, files):
+    """Adds to the log of failures what a command said last."""
+    words = [f"==== {' '.join(command)}: {end}"]
+    for file in files:
+        file.seek(0)
+        words += file.read().splitlines()[-LOG_LINES:]
+    with open(log, "a") as to:
+        to.write("\n".join(words) + "\n\n")
+
+
+def run(command, budget, folder, environment=None, log=None):
+    """
+    Runs a command to its end; what it says goes to files in `folder`, named after it, and the end of it to `log`, if it fails. Late when that takes longer than
+    the budget.
+    """
     command = [str(word) for word in command]
     if budget.left() <= 0:
         raise Late(f"no time was left for {pathlib.Path(command[0]).name}")
     name = f"{time.monotonic_ns()}-{pathlib.Path(command[0]).name}"
     begin = time.monotonic()
-    with open(folder / f"{name}.out", "w+") as output, open(folder / f"{name}.err", "w+") as errors:
+    with (
+        open(folder / f"{name}.out", "w+", errors="replace") as output,
+        open(folder / f"{name}.err", "w+", errors="replace") as errors,
+    ):
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, cwd=folder, start_new_session=True
         )
@@ -69,11 +91,15 @@ def run(command, budget, folder, environment=None):
         try:
             process.wait(budget.left())
         except subprocess.TimeoutExpired:
+            if log:
+                keep(log, command, "killed, its time was spent", (output, errors))
             raise Late(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s") from None
         finally:
             # What it left behind must not disturb what is measured next.
             kill_group(process)
             running.discard(process)
+        if log and process.returncode not in (0, SKIPPED):
+            keep(log, command, f"exit status {process.returncode}", (output, errors))
         output.seek(0)
         errors.seek(0)
         return Done(command, process.returncode, output.read(), errors.read()[-TAIL:], time.monotonic() - begin)

@@ -2,10 +2,13 @@
 
 import ctypes
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
 import sys
+
+from budget import SKIPPED
 
 # cuda.h: CUdevice_attribute
 MULTIPROCESSORS, CLOCK_KHZ, MEMORY_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR, READ_ONLY_REGISTRATION = 16, 13, 36, 37, 38, 75, 76, 113
@@ -65,6 +68,17 @@ def describe(index=0):
     }
 
 
+def state():
+    """What the GPU does at this moment: clock, power, temperature; None where nvidia-smi does not say."""
+    query = "--query-gpu=clocks.sm,power.draw,temperature.gpu"
+    try:
+        done = subprocess.run(["nvidia-smi", "-i", "0", query, "--format=csv,noheader"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    words = done.stdout.strip().split(", ")
+    return f"SM at {words[0]}, {words[1]}, {words[2]} degrees" if not done.returncode and len(words) == 3 else None
+
+
 def library_folders():
     """Folders with CUDA's libraries that the dynamic linker may not know: the toolkit's, and those of Python packages (PyTorch brings them)."""
     folders = [pathlib.Path("/usr/local/cuda/lib64")]
@@ -77,23 +91,37 @@ def library_folders():
 def environment():
     """This one's, with those folders where programs look for libraries, behind those that are there already."""
     known = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    return dict(os.environ, LD_LIBRARY_PATH=":".join(known + [str(folder) for folder in library_folders()]))
+    # Threads that wait for work leave the CPUs to others.
+    return dict(os.environ, OMP_WAIT_POLICY="passive", LD_LIBRARY_PATH=":".join(known + [str(folder) for folder in library_folders()]))
 
 
-def library_versions(environment):
-    """Of cuDNN and cuBLASLt, asked of the libraries that programs with that environment get."""
-    ask = (
-        "import ctypes\n"
-        "for name, call in (('libcudnn.so.9', 'cudnnGetVersion'), ('libcublasLt.so.13', 'cublasLtGetVersion'),\n"
-        "                   ('libcublasLt.so.12', 'cublasLtGetVersion')):\n"
-        "    try:\n"
-        "        function = getattr(ctypes.CDLL(name), call)\n"
-        "        function.restype = ctypes.c_size_t\n"
-        "        print(name, function())\n"
-        "    except OSError:\n"
-        "        pass\n"
-    )
-    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, timeout=60)
-    found = dict(line.split() for line in done.stdout.splitlines())
-    cublas = next((value for name, value in found.items() if "cublasLt" in name), None)
-    return {"cuDNN": found.get("libcudnn.so.9"), "cuBLASLt": cublas}
+def library_versions():
+    """Of cuDNN, cuBLASLt and NCCL, those that programs with this environment get; None: not found."""
+    found = {"cuDNN": None, "cuBLASLt": None, "NCCL": None}
+    for name, library, call in (
+        ("cuDNN", "libcudnn.so.9", "cudnnGetVersion"),
+        ("cuBLASLt", "libcublasLt.so.12", "cublasLtGetVersion"),
+        ("cuBLASLt", "libcublasLt.so.13", "cublasLtGetVersion"),
+    ):
+        try:
+            function = getattr(ctypes.CDLL(library), call)
+        except OSError:
+            continue
+        function.restype = ctypes.c_size_t
+        found[name] = function()
+    try:
+        version = ctypes.c_int()
+        ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
+        found["NCCL"] = version.value
+    except OSError:
+        pass
+    return found
+
+
+if __name__ == "__main__":
+    # A program of its own, for a driver may not answer.
+    try:
+        print(json.dumps(describe() | library_versions()))
+    except NoGpu as reason:
+        print(reason, file=sys.stderr)
+        sys.exit(SKIPPED)

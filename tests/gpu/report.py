@@ -41,7 +41,7 @@ class Part:
         self.write()
 
     def figure(self, name, value):
-        """A number that a goal is about."""
+        """A number that a goal is about, or that one wants to find in report.json."""
         self.report.figures[name] = value
         self.write()
 
@@ -52,7 +52,7 @@ class Part:
             self.facts["verdict"] = "failed"
         elif verdict == "late" or "late" in verdicts:
             self.facts["verdict"] = "late"
-        elif verdict == "skipped" or (verdicts and all(each == "skipped" for each in verdicts)):
+        elif verdict == "skipped" or (verdicts and not self.facts["tables"] and all(each == "skipped" for each in verdicts)):
             self.facts["verdict"] = "skipped"
         else:
             self.facts["verdict"] = "passed"
@@ -129,6 +129,9 @@ def markdown_table(columns, rows):
     return lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
 
 
+MANY = 30  # rows of tests that did not pass: beyond, the first tell enough
+
+
 def markdown_tests(tests):
     """Each that did not pass on a line; those that did, or were left out without a word, by number."""
     verdicts = [test["verdict"] for test in tests]
@@ -136,7 +139,8 @@ def markdown_tests(tests):
     others = [test for test in tests if test["verdict"] != "passed" and (test["detail"] or test["verdict"] != "skipped")]
     if others:
         rows = [[test["verdict"].upper(), test["name"], test["seconds"], test["detail"]] for test in others]
-        lines += markdown_table(["", "test", "s", "what it said"], rows) + [""]
+        lines += markdown_table(["", "test", "s", "what it said"], rows[:MANY]) + [""]
+        lines += [f"{len(rows) - MANY} more are in report.json.", ""] if len(rows) > MANY else []
     told = [test for test in tests if test["verdict"] == "passed" and test["detail"]]
     if told:
         lines += markdown_table(["passed", "s", ""], [[test["name"], test["seconds"], test["detail"]] for test in told]) + [""]
@@ -156,19 +160,30 @@ def markdown_part(part):
     return lines
 
 
-def markdown(facts):
+def markdown_head(facts):
+    """What there is to know first: the machine, goals, parts, and what did not pass."""
     machine, counts = facts["machine"], facts["counts"]
     lines = ["# GPU report", ""]
     if not facts["complete"]:
         lines += ["**Not complete**: the run was still going on, or was ended.", ""]
     lines += [f"{facts['date']}, {facts['seconds']:.0f} s. "
               + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict] or verdict == "failed") + ".", ""]  # fmt: skip
+    if counts["failed"] or counts["late"]:
+        lines += ["The ends of what failed programs said are in failures.log.", ""]
     lines += markdown_table(["", ""], [[key, value] for key, value in machine.items()]) + [""]
     goals = [[goal["goal"], goal["asked"], goal["found"], "**missed**" if goal["verdict"] == "missed" else goal["verdict"]]
              for goal in facts["goals"]]  # fmt: skip
     lines += ["## Goals", "", *markdown_table(["goal", "asked", "found", ""], goals), ""]
     parts = [[part["title"], part["verdict"], part["seconds"], part.get("reason", "")] for part in facts["parts"]]
     lines += ["## Parts", "", *markdown_table(["part", "verdict", "s", "why"], parts), ""]
+    wrong = [[part["name"], test["name"], test["detail"]] for part in facts["parts"] for test in part["tests"] if test["verdict"] in ("failed", "late")]
+    if wrong:
+        lines += ["## What did not pass", "", *markdown_table(["part", "test", "what it said"], wrong[:MANY]), ""]
+    return lines
+
+
+def markdown(facts):
+    lines = markdown_head(facts)
     for part in facts["parts"]:
         lines += markdown_part(part)
     return "\n".join(lines).rstrip() + "\n"

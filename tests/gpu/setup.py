@@ -24,8 +24,9 @@ SIZES = {
         "networks": [("resnet50", 224, 256), ("resnet50", 128, 256), ("resnet18", 224, 256), ("resnet50", 176, 256)],
         "smoke": ("resnet18", 64, 32), "layers": ("resnet50", 224, 256), "steps": 30,
         "losses": [("resnet18", 64, 32), ("resnet50", 64, 32)], "losses_steps": 20, "replay": ("resnet50", 64, 32),
-        "shapes": 1200, "rounds": 3, "warmup": 0.5, "seconds": 2.0,
-        "fed": ("resnet18", 224, 256), "fed_steps": 400, "image_copies": 32, "threads": [1, 2, 4, 8, 16], "cifar_epochs": [10, 40],
+        "shapes": 1200, "rounds": 3, "warmup": 0.3, "seconds": 1.5,
+        "fed": ("resnet18", 224, 256), "fed_steps": 300, "image_copies": 32, "threads": [1, 2, 4, 8, 16],
+        "cifar": ("speednet", 32, 512), "cifar_epochs": [10, 40],
     },
     "small": {
         "width": 0.125,
@@ -33,7 +34,8 @@ SIZES = {
         "smoke": ("resnet18", 32, 4), "layers": ("resnet18", 32, 4), "steps": 2,
         "losses": [("resnet18", 32, 16), ("resnet50", 32, 16)], "losses_steps": 6, "replay": ("resnet18", 32, 4),
         "shapes": 240, "rounds": 2, "warmup": 0.0, "seconds": 0.3,
-        "fed": ("resnet18", 64, 16), "fed_steps": 20, "image_copies": 2, "threads": [1, 2], "cifar_epochs": [0.02, 0.04],
+        "fed": ("resnet18", 64, 16), "fed_steps": 20, "image_copies": 2, "threads": [1, 2],
+        "cifar": ("speednet", 32, 16), "cifar_epochs": [0.02, 0.04],
     },
 }  # fmt: skip
 
@@ -53,8 +55,11 @@ class Setup:
     machine: dict
     data: pathlib.Path | None = None  # cifar10-train.tar, cifar10-test.tar, imagenet.pimg
     stand_in: str | None = None  # cpu or cuda-emulated: small sizes, and no figure means anything
+    log: pathlib.Path | None = None  # of what failed programs said
     python: str = sys.executable  # that may have PyTorch
-    background: dict = field(default_factory=dict)  # programs that were started ahead, by name
+    torch: str | None = None  # its version
+    background: dict = field(default_factory=dict)  # PyTorch's programs that compile: (network, precision, mode)
+    tuning: object = None  # ours, of ahead.py
 
     @property
     def device(self):
@@ -80,7 +85,7 @@ class Setup:
         return self.data / name
 
     def run(self, command, limit, environment=None):
-        return budget.run(command, limit, self.work, environment or self.environment)
+        return budget.run(command, limit, self.work, environment or self.environment, self.log)
 
     def output(self, command, limit, environment=None):
         """Of a command that has to succeed."""
@@ -89,9 +94,13 @@ class Setup:
             raise Failure(f"{pathlib.Path(command[0]).name}: {done.last_words()}")
         return done.output
 
-    def bench(self, limit, network, *options):
+    def bench(self, limit, network, *options, environment=None):
         """One measurement of device_bench, as its JSON."""
-        return json.loads(self.output(self.bench_command(network, "--json", "--train-only", *options), limit).splitlines()[-1])
+        return json.loads(self.output(self.bench_command(network, "--json", "--train-only", *options), limit, environment).splitlines()[-1])
+
+    def untuned(self):
+        """The environment of a program that takes the plans of cuDNN's heuristics."""
+        return dict(self.environment, XDG_CACHE_HOME=str(self.work / "untuned"))
 
     def ceilings(self):
         """What trainer/devices says of the GPU, {"bytes_per_second": .., "flops_per_second": {precision: ..}, "source": ..}; None for others."""

@@ -15,11 +15,12 @@ RUN = TREE / "tests/gpu/run"
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(TREE / "tests/gpu"), str(TREE / "bench/peers")]
 
-import benchmarks  # noqa: E402
+import ahead  # noqa: E402
 import budget  # noqa: E402
 import checks  # noqa: E402
 import contestants  # noqa: E402
 import gpu  # noqa: E402
+import networks  # noqa: E402
 import report  # noqa: E402
 import setup  # noqa: E402
 
@@ -62,6 +63,18 @@ class Budgets(Folder):
         done = budget.run(["sh", "-c", "sleep 100 >&- 2>&- & echo $!"], budget.Budget(30), self.folder)
         time.sleep(0.1)
         self.assertFalse(is_alive(int(done.output)))
+
+    def test_failures_are_logged(self):
+        log = self.folder / "failures.log"
+        budget.run(["sh", "-c", "exit 77"], budget.Budget(30), self.folder, log=log)
+        self.assertFalse(log.exists())
+        budget.run(["sh", "-c", "seq 100; echo what >&2; exit 3"], budget.Budget(30), self.folder, log=log)
+        with self.assertRaises(budget.Late):
+            budget.run(["sleep", "100"], budget.Budget(0.5), self.folder, log=log)
+        lines = log.read_text().splitlines()
+        self.assertRegex(lines[0], "^==== sh -c seq .*: exit status 3$")
+        self.assertEqual((lines[1], lines[budget.LOG_LINES], lines[budget.LOG_LINES + 1]), (str(101 - budget.LOG_LINES), "100", "what"))
+        self.assertEqual(lines[-2], "==== sleep 100: killed, its time was spent")
 
     def test_no_time_left(self):
         with self.assertRaisesRegex(budget.Late, "no time was left for touch"):
@@ -108,6 +121,11 @@ class Reports(Folder):
             part.end(stopped, "why" if stopped else "")
             self.assertEqual(part.facts["verdict"], expected, (verdicts, stopped))
         self.assertIn("| Title | late | ", self.read()[1])
+        part = found.part("name", "Title", 1)
+        part.test("peer", "skipped")
+        part.table("Rates", ["images/s"], [[1.0]])
+        part.end()
+        self.assertEqual(part.facts["verdict"], "passed")
 
     def test_goals(self):
         found = report.Report(self.folder, {}, GOALS)
@@ -132,6 +150,16 @@ class Judgements(unittest.TestCase):
         text = "1..3\nok 1 - test_a\nnot ok 2 - test_b\n# a.c:3: error\n# second\nnot ok 3 # SKIP test_c\n# ok - tests\n"
         self.assertEqual(checks.tap(text), [["test_a", "passed", ""], ["test_b", "failed", "a.c:3: error second"], ["test_c", "skipped", ""]])
 
+    def test_sanitizer(self):
+        def judged(status, output):
+            return checks.judge_sanitizer(budget.Done(["tool"], status, output, "", 1.0))
+
+        self.assertEqual(judged(0, "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"), ("passed", 1.0, "ERROR SUMMARY: 0 errors"))
+        verdict, _, words = judged(99, "========= COMPUTE-SANITIZER\n========= Invalid __global__ read\n=========   at k\n========= ERROR SUMMARY: 1 error\n")
+        self.assertEqual((verdict, words), ("failed", "ERROR SUMMARY: 1 error; exit status 99; first: Invalid __global__ read"))
+        self.assertEqual(judged(0, "========= Error: Device not supported\n")[0], "skipped")
+        self.assertEqual(judged(-11, "========= COMPUTE-SANITIZER\n")[0], "failed")
+
     def losses(self, *values):
         return {step: {"loss": value} for step, value in enumerate(values, 1)}
 
@@ -148,7 +176,7 @@ class Judgements(unittest.TestCase):
 
     def test_ratios(self):
         rounds = {"loaderd": [10.0, 20.0, 30.0], "a": [5.0, 5.0, 10.0], "b": [1.0], "c": []}
-        self.assertEqual(benchmarks.ratios(rounds, "loaderd"), {"a": 3.0})
+        self.assertEqual(networks.ratios(rounds, "loaderd"), {"a": 3.0})
 
 
 # A machine that is busy with other tests must not make a part late.
@@ -165,37 +193,113 @@ for line in sys.stdin:
 """
 
 
-class InTurn(Folder):
+class Programs(Folder):
+    """What networks.py and ahead.py do with programs that are under way."""
+
     def peer(self, *words):
-        program = contestants.Program([sys.executable, "-c", PEER, *words], benchmarks.cpus(), 30)
+        program = contestants.Program([sys.executable, "-c", PEER, *map(str, words)], ahead.cpus(), 30)
         self.addCleanup(program.close)
         return program
 
-    def setup_like(self):
-        return setup.Setup(self.folder, self.folder, {}, {}, stand_in="cpu")
+    def setup_like(self, **more):
+        return setup.Setup(self.folder, self.folder, dict(os.environ), {"memory GiB": 0}, stand_in="cpu", **more)
+
+    def ready(self, *words):
+        program = self.peer(*words)
+        program.started()
+        program.pause()
+        return program
 
     def test_rounds(self):
-        limit = budget.Budget(60)
-        programs = [
-            ("loaderd", True, self.peer(0, 100)), ("PyTorch, max-autotune", False, self.peer(0.2, 50)), ("PyTorch, eager", False, self.peer(0, 25)),
-        ]  # fmt: skip
-        running, lost = benchmarks.ready(programs, limit, 20)
-        self.assertEqual((sorted(name for name, _, _ in running), lost), (sorted(name for name, _, _ in programs), []))
-        rounds, failed = benchmarks.in_turn(self.setup_like(), running, limit)
-        self.assertEqual(rounds, {"loaderd": [100.0] * 2, "PyTorch, max-autotune": [50.0] * 2, "PyTorch, eager": [25.0] * 2})
-        self.assertEqual((failed, benchmarks.ratios(rounds, "loaderd")), ([], {"PyTorch, max-autotune": 2.0, "PyTorch, eager": 4.0}))
+        running = {"loaderd": self.ready(0, 100), "compiled": self.ready(0.2, 50), "eager": self.ready(0, 25)}
+        rounds, lost = networks.in_turn(self.setup_like(), running, budget.Budget(60))
+        self.assertEqual(rounds, {"loaderd": [100.0] * 2, "compiled": [50.0] * 2, "eager": [25.0] * 2})
+        self.assertEqual((lost, networks.ratios(rounds, "loaderd")), ({}, {"compiled": 2.0, "eager": 4.0}))
 
-    def test_never_ready_and_failing(self):
-        begin, limit = time.monotonic(), budget.Budget(60)
-        programs = [("PyTorch, max-autotune", False, self.peer(100, 50)), ("loaderd", True, self.peer(0, 100)), ("other", False, self.peer(0, 1, "out of luck"))]
-        running, lost = benchmarks.ready(programs, limit, 1)
-        self.assertLess(time.monotonic() - begin, 30)
-        self.assertEqual([name for name, _ in lost], ["PyTorch, max-autotune"])
-        self.assertRegex(lost[0][1], "not ready after 1 s more")
-        rounds, failed = benchmarks.in_turn(self.setup_like(), running, limit)
-        self.assertEqual((len(rounds["loaderd"]), len(rounds["other"])), (2, 1))
-        self.assertEqual(failed, [("other", "out of luck")])
-        self.assertEqual(benchmarks.ratios(rounds, "loaderd"), {})
+    def test_one_fails(self):
+        running = {"loaderd": self.ready(0, 100), "other": self.ready(0, 1, "out of luck")}
+        rounds, lost = networks.in_turn(self.setup_like(), running, budget.Budget(60))
+        self.assertEqual((len(rounds["loaderd"]), len(rounds["other"]), lost), (2, 1, {"other": "out of luck"}))
+        self.assertEqual(networks.ratios(rounds, "loaderd"), {})
+
+    def test_silence_is_killed_and_named(self):
+        program = self.peer(100, 1)
+        self.assertFalse(program.has_spoken(0.1))
+        with self.assertRaisesRegex(contestants.Failure, "no answer within 0 s; its last words: "):
+            program.read(0.1)
+        program.close()
+        self.assertIsNotNone(program.process.poll())
+
+    def comparison(self, found, background):
+        """Of a network whose programs are made up: ours as fast as 100, PyTorch's as `background` says."""
+        made = self.setup_like(background=background, torch="made up")
+        made.build, self.speeds = self.folder, []
+        facts = dict.fromkeys(("flops", "peak_flops", "bytes_forward", "bytes_backward", "roofline_seconds"), 0) | {"batch": 4}
+        ours = f"import sys, time\nsys.argv = ['', 0, 100]\n{PEER}".replace('"made up"', f'"made up", **{facts}')
+        made.bench_command = lambda *_: [sys.executable, "-c", ours]
+        part = found.part("networks", "Networks", 60)
+        return made, part, networks.Comparison(made, part, budget.Budget(60), (("resnet18", 32, 4), "fp32"))
+
+    def test_comparison(self):
+        """What is compiled is measured, what is not stays under way; eager mode comes in a heat of its own."""
+        key = ("resnet18", 32, 4), "fp32"
+        background = {(*key, "quick"): self.peer(0, 50), (*key, "slow"): self.peer(100, 50)}
+        found = report.Report(self.folder, {}, [])
+        made, part, comparison = self.comparison(found, background)
+        eager = ahead.resnet_program
+        ahead.resnet_program = lambda *_, **__: self.peer(0, 25)
+        self.assertTrue(background[(*key, "quick")].has_spoken(60))
+        try:
+            comparison.run(0)
+        finally:
+            ahead.resnet_program = eager
+        self.assertEqual([each[2] for each in made.background], ["slow"])
+        self.assertEqual(comparison.against, {"PyTorch, quick": 2.0, "PyTorch, eager": 4.0})
+        self.assertEqual([row[3] for row in comparison.table_rows("loaderd")], ["loaderd", "PyTorch, quick", "PyTorch, eager"])
+        self.assertEqual(comparison.speeds, [100.0] * 4)
+        self.assertEqual(part.facts["tests"], [])
+
+    def test_ours_fails(self):
+        made, part, comparison = self.comparison(report.Report(self.folder, {}, []), {})
+        made.bench_command = lambda *_: ["sh", "-c", "echo no plan >&2; exit 2"]
+        made.torch = None
+        comparison.run(0)
+        self.assertEqual([(test["verdict"], test["detail"]) for test in part.facts["tests"]], [("failed", "no plan")])
+        self.assertEqual(comparison.table_rows("loaderd"), [])
+
+
+class Tuning(Folder):
+    """ahead.Tuning with commands that sleep."""
+
+    def tuning(self, *seconds):
+        made = setup.Setup(self.folder, self.folder, dict(os.environ), {})
+        made.bench_command = lambda network, *_: ["sh", "-c", f"sleep {network}; while [ -e {self.folder}/wait ]; do sleep 0.05; done; echo '{{}}'"]
+        tuning = ahead.Tuning(made, [(each, "fp16") for each in seconds], budget.Budget(100))
+        self.addCleanup(tuning.close)
+        return tuning
+
+    def test_in_order(self):
+        tuning = self.tuning(0.1, 0.2)
+        self.assertRegex(tuning.wait((0.2, "fp16"), 30), "^tuned in [0-9]+ s$")
+        self.assertRegex(tuning.wait((0.1, "fp16"), 0), "^tuned in [0-9]+ s$")
+
+    def test_what_takes_too_long(self):
+        tuning = self.tuning(100, 100.5, 0.1)
+        begin = time.monotonic()
+        self.assertEqual(tuning.wait((100.5, "fp16"), 0), "not tuned: the heuristics' plans")
+        self.assertRegex(tuning.wait((100, "fp16"), 0.5), "^tuned in part")
+        self.assertRegex(tuning.wait((0.1, "fp16"), 60), "^tuned in [0-9]+ s$")
+        self.assertLess(time.monotonic() - begin, 95)
+
+    def test_held(self):
+        (self.folder / "wait").touch()
+        tuning = self.tuning(0)
+        tuning.hold(True)
+        (self.folder / "wait").unlink()
+        time.sleep(0.5)
+        self.assertEqual(tuning.found, {})
+        tuning.hold(False)
+        self.assertRegex(tuning.wait((0, "fp16"), 60), "^tuned in [0-9]+ s$")
 
 
 class Command(Folder):
@@ -225,7 +329,7 @@ class Command(Folder):
 
     def test_stand_in(self):
         done = self.run_it("--stand-in", "cpu", "--build", os.environ["BUILD"], *PATIENT,
-                           "--parts", "smoke,losses,replay,networks,variants,cifar,sanitizer")  # fmt: skip
+                           "--parts", "smoke,losses,replay,networks,cifar,variants,sanitizer")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         facts = self.facts()
         self.assertTrue(facts["complete"])
@@ -246,7 +350,7 @@ class Command(Folder):
                         ["tools/packimg/packimg", "convert", self.folder / "drawn/train", "-o", images, "--quiet"]):  # fmt: skip
             subprocess.run([pathlib.Path(os.environ["BUILD"]) / command[0], *command[1:]], check=True, stdout=subprocess.DEVNULL)
         done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], "--data", images.parent, *PATIENT,
-                           "--parts", "smoke,losses,replay,variants,feeding,kernels")  # fmt: skip
+                           "--parts", "smoke,kernels,losses,replay,networks,feeding,variants,loader")  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         facts = self.facts()
         parts = {part["name"]: part for part in facts["parts"]}
@@ -255,6 +359,8 @@ class Command(Folder):
         self.assertEqual(len(parts["replay"]["tests"]), 3)
         self.assertGreater(facts["figures"]["data_wait_percent"], 0)
         self.assertEqual(parts["kernels"]["verdict"], "skipped")
+        self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
+        self.assertGreater(facts["figures"]["loader_images_per_s"], 0)
         self.assertEqual(len(next(table for table in parts["variants"]["tables"])["rows"]), 8)
 
     def test_late_part_does_not_stop_the_others(self):
@@ -294,7 +400,7 @@ class Command(Folder):
         self.assertFalse(is_alive(int((self.folder / "pid").read_text())))
         facts = self.facts()
         self.assertFalse(facts["complete"])
-        self.assertEqual(facts["parts"][0]["verdict"], "running")
+        self.assertEqual([part["verdict"] for part in facts["parts"]], ["passed", "running"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+"""What is made ready while tests run: plans for our networks are tuned, PyTorch compiles its own. Both rest while others are measured."""
+
+import json
+import os
+import pathlib
+import threading
+import time
+
+from contestants import Failure, Program
+
+PEERS = pathlib.Path(__file__).resolve().parent.parent.parent / "bench/peers"
+START_LIMIT = 60  # seconds for a program that has nothing to compile
+# PyTorch: of which networks, by their place, what is compiled, in order of worth; both modes have CUDA graphs. The first is ready long before the second.
+COMPILED = [(0, "reduce-overhead"), (0, "max-autotune"), (2, "max-autotune")]
+MEMORY_SHARE = 0.7  # of the GPU, for what compiles while tests run
+BYTES_PER_PIXEL = {"resnet50": 1700, "resnet18": 700}  # that compiled PyTorch takes for an image in training, with room to spare
+
+
+def cpus():
+    return os.sched_getaffinity(0)
+
+
+# ---- ours ----
+
+
+class Tuning:
+    """
+    Networks tuned one after the other; programs that start later find the plans in the cache that they share. One at a time, since the file of plans
+    wants one writer. keys: (network, precision) in order of worth.
+    """
+
+    def __init__(self, setup, keys, limit):
+        self.setup, self.limit = setup, limit
+        self.waiting, self.found = list(keys), {}  # found: what is to be said of each that has been tuned
+        self.key = self.program = None  # under way
+        self.held = False
+        self.changed = threading.Condition()
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def begin(self):
+        with self.changed:
+            if not self.waiting:
+                return False
+            self.key = self.waiting.pop(0)
+            network, precision = self.key
+            command = self.setup.bench_command(network, "--json", "--train-only", "--autotune", "-n", 1, "-p", precision)
+            self.program = Program(command, cpus(), environment=self.setup.environment)
+            if self.held:
+                self.program.pause()
+            return True
+
+    def work(self):
+        while self.begin():
+            begin = time.monotonic()
+            try:
+                self.program.read(self.limit.left())
+                words = f"tuned in {time.monotonic() - begin:.0f} s"
+            except Failure as failure:
+                words = f"not tuned to the end, {time.monotonic() - begin:.0f} s: {failure}"
+            with self.changed:
+                self.program.close()
+                self.found.setdefault(self.key, words)
+                self.key = self.program = None
+                self.changed.notify_all()
+
+    def wait(self, key, seconds):
+        """What is to be said of a network's plans. One that is not tuned by then is left as it is."""
+        with self.changed:
+            self.changed.wait_for(lambda: key in self.found, max(0, seconds))
+            if key in self.waiting:
+                self.waiting.remove(key)
+            if key == self.key:
+                self.found[key] = "tuned in part: the rest are the heuristics' plans"
+                self.program.kill()
+            return self.found.setdefault(key, "not tuned: the heuristics' plans")
+
+    def hold(self, held):
+        with self.changed:
+            self.held = held
+            if self.program:
+                (self.program.pause if held else self.program.resume)()
+
+    def close(self):
+        with self.changed:
+            self.waiting.clear()
+            if self.program:
+                self.program.kill()
+            self.changed.wait_for(lambda: not self.program, 10)
+
+
+# ---- PyTorch ----
+
+
+def torch_command(setup, program, **config):
+    config["device"] = "cpu" if setup.stand_in else "cuda"
+    return [setup.python, "-W", "ignore", PEERS / program, json.dumps(config)]
+
+
+def resnet_program(setup, network, precision, mode, **more):
+    net, side, batch = network
+    environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(setup.work / "inductor"))
+    command = torch_command(setup, "torchresnet.py", net=net, side=side, batch=batch, precision=precision, mode=mode, **more)
+    return Program(command, cpus(), START_LIMIT, environment)
+
+
+def start_compiling(setup):
+    room = MEMORY_SHARE * setup.machine["memory GiB"] * 2**30
+    for place, mode in COMPILED:
+        network = setup.size("networks")[place]
+        net, side, batch = network
+        need = batch * side * side * BYTES_PER_PIXEL[net]
+        if need <= room:
+            room -= need
+            setup.background[network, "fp16", mode] = resnet_program(setup, network, "fp16", mode)
+
+
+# ---- both ----
+
+
+def networks_of(setup):
+    """(network, precision) of all that is measured, in order of worth."""
+    keys = [(network, setup.precisions()[0]) for network in setup.size("networks")]
+    if "bf16" in setup.precisions():
+        keys.insert(1, (setup.size("networks")[0], "bf16"))
+    return keys
+
+
+def start(setup, limit):
+    if setup.device == "cuda":
+        keys = networks_of(setup)
+        # Small, and soon done.
+        keys.insert(2, (setup.size("cifar"), setup.precisions()[0]))
+        setup.tuning = Tuning(setup, keys, limit)
+    if setup.torch and not setup.stand_in:
+        start_compiling(setup)
+
+
+def hold(setup, held):
+    """Stops what is not ready while others are measured, or lets it go on."""
+    if setup.tuning:
+        setup.tuning.hold(held)
+    for program in setup.background.values():
+        (program.pause if held else program.resume)()
+
+
+def close(setup):
+    if setup.tuning:
+        setup.tuning.close()
+    for program in setup.background.values():
+        program.close()
+    setup.background.clear()

@@ -1,0 +1,194 @@
+"""The parts that feed a network from files: ImageNet's photographs and CIFAR-10, each beside PyTorch on the same files."""
+
+import json
+
+import ahead
+from contestants import Failure, Program
+
+RECIPES = ahead.PEERS.parent.parent / "trainer/recipes"
+COMPILED_LATER = 15  # seconds that a compiled program may take longer than eager mode
+SCALE = (0.25, 1)  # of the image's area that a crop takes, as trainer/recipes/imagenet.ini has it
+
+
+def trainer(setup, limit, output, recipe, *settings):
+    """Runs the trainer; its summary and the lines of its log."""
+    setup.output(
+        [setup.program("trainer/trainer"), RECIPES / recipe, f"--output={output}", *settings, f"train.device={setup.device}",
+         f"train.precision={setup.precisions()[0]}", f"data.threads={len(ahead.cpus())}", f"model.width={setup.size('width')}", "checkpoint.every=0"], limit,
+        dict(setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    return json.loads((output / "summary.json").read_text()), lines
+
+
+# ---- photographs ----
+
+
+def copies_of(setup, limit):
+    """The carried photographs so many times that an epoch is not over at once."""
+    images = setup.datum("imagenet.pimg")
+    merge = [setup.program("tools/packimg/packimg"), "merge", *[images] * setup.size("image_copies"), "--shuffle=1", "--quiet", "-o"]
+    return setup.once("photographs.pimg", lambda path: setup.output([*merge, path], limit))
+
+
+def files_of(setup, limit):
+    """The carried photographs as files, for PyTorch."""
+    extract = [setup.program("tools/packimg/packimg"), "extract", setup.datum("imagenet.pimg"), "-o"]
+    return setup.once("photographs", lambda path: setup.output([*extract, path], limit))
+
+
+def start_pytorch(setup, part, limit):
+    """(mode, program) of PyTorch on the same files, ready and stopped: compiled, if that is there soon after eager mode. None where there is no PyTorch."""
+    if not setup.torch:
+        return None
+    network, precision = setup.size("fed"), setup.precisions()[0]
+    config = {"data": str(files_of(setup, limit)), "workers": len(ahead.cpus()), "steps": setup.size("fed_steps"), "scale": SCALE}
+    # What networks.py compiled is in Inductor's cache.
+    modes = ["eager"] if setup.stand_in else ["eager", "max-autotune"]
+    started = {mode: ahead.resnet_program(setup, network, precision, mode, **config) for mode in modes}
+    best = None
+    for mode, program in started.items():
+        program.limit = max(1, min(limit.left() / 3, ahead.START_LIMIT if mode == "eager" else COMPILED_LATER))
+        try:
+            program.started()
+            program.pause()
+        except Failure as failure:
+            part.test(f"PyTorch, {mode}, fed", "skipped", detail=str(failure))
+            program.close()
+            continue
+        if best:
+            best[1].close()
+        best = mode, program
+    return best
+
+
+def feed_pytorch(part, limit, mode, program):
+    """[name, images/s, % of the time waiting for data]"""
+    program.limit = max(1, limit.left())
+    program.resume()
+    program.ask(0, limit.left() / 2)
+    found = program.read(program.limit)
+    part.note(f"{program.facts['settings']}; {found['steps']} steps")
+    return [f"PyTorch, {mode}", found["images_per_s"], 100 * found["data_wait"]]
+
+
+def feed_ours(setup, part, limit, data):
+    net, side, batch = setup.size("fed")
+    samples = json.loads(setup.output([setup.program("tools/packimg/packimg"), "info", "--json", data], limit))["samples"]
+    _, lines = trainer(
+        setup, limit, setup.work / "fed", "imagenet.ini", f"data.train={data}", "data.val=", "data.val_pipeline=", f"model.name={net}",
+        f"data.pipeline=random_resized_crop({side}, scale={SCALE[0]}:{SCALE[1]}) hflip(0.5)", f"data.batch_size={batch}",
+        f"train.epochs={setup.size('fed_steps') / (samples // batch)!r}", "schedule.warmup=0", "optim.lr=0.1", "train.ema=0", "log.interval=1",
+    )  # fmt: skip
+    # The first tenth fills pipelines and records graphs.
+    steps = [line for line in lines if line["event"] == "step"]
+    later = steps[len(steps) // 10 :]
+    seconds = [1 / line["images_per_second"] for line in later]
+    wait = sum(line["data_wait"] * each for line, each in zip(later, seconds)) / sum(seconds)
+    rate = batch * (later[-1]["step"] - later[0]["step"]) / (later[-1]["time"] - later[0]["time"])
+    part.test("the ring is registered: batches are copied from where they lie", "passed" if lines[0]["batches"] == "direct" else "failed",
+              detail=f"batches reach the device {lines[0]['batches']}")  # fmt: skip
+    part.figure("data_wait_percent", 100 * wait)
+    part.note(f"{len(steps)} steps, the first tenth left out, on each side; {len(ahead.cpus())} threads decode here, as many processes there")
+    return ["loaderd", rate, 100 * wait]
+
+
+def feeding(setup, part, limit):
+    """A network on real JPEG images, decoded meanwhile: does it wait for data? PyTorch on the same files; and the same network on random batches."""
+    data = copies_of(setup, limit)
+    net, side, batch = network = setup.size("fed")
+    precision = setup.precisions()[0]
+    peer = start_pytorch(setup, part, limit)
+    try:
+        ours = feed_ours(setup, part, limit, data)
+        rows = [[*ours, None]]
+
+        def write():
+            part.table(f"{net} at {side}, {precision}, batch {batch}, fed from JPEG images of short side 256",
+                       ["", "images/s", "waiting for data, %", "of random batches' images/s, %"], rows)  # fmt: skip
+
+        write()
+        alone = setup.bench(limit, network, "-n", setup.size("steps"), "-p", precision)["images_per_s"]
+        rows[0][3] = 100 * ours[1] / alone
+        rows.append(["loaderd, random batches", alone, None, None])
+        write()
+        if peer:
+            rows.append([*feed_pytorch(part, limit, *peer), None])
+            part.figure("fed_ratio", ours[1] / rows[-1][1])
+            write()
+    finally:
+        if peer:
+            peer[1].close()
+
+
+# ---- CIFAR-10 ----
+
+
+class Cifar:
+    """Rows of one table, written as they come."""
+
+    columns = ["", "epochs", "accuracy %", "training, s", "evaluations, s", "images/s in training", "s to 94 %"]
+    notes = ["The files are JPEG of quality 75 with halved chroma, which costs accuracy against the original arrays. Seconds to 94 %: training up to the first "
+             "evaluation that reached it."]  # fmt: skip
+
+    def __init__(self, setup, part, limit):
+        self.setup, self.part, self.limit = setup, part, limit
+        self.tars = {name: setup.datum(f"cifar10-{name}.tar") for name in ("train", "test")}
+        self.rows = []
+
+    def add(self, row):
+        self.rows.append(row)
+        self.part.table("CIFAR-10 as JPEG files", self.columns, self.rows, self.notes)
+
+    def pack(self, name, *options):
+        convert = [self.setup.program("tools/packimg/packimg"), "convert", self.tars[name], "--quiet", *options, "-o"]
+        return self.setup.once(f"cifar10-{name}.pimg", lambda path: self.setup.output([*convert, path], self.limit))
+
+    def ours(self, epochs):
+        """Accuracy of trainer/recipes/cifar10.ini."""
+        summary, lines = trainer(
+            self.setup, self.limit, self.setup.work / f"cifar-{epochs}", "cifar10.ini", f"data.train={self.pack('train', '--shuffle', '1')}",
+            f"data.val={self.pack('test')}", f"train.epochs={epochs}", f"train.eval_every={0 if epochs < 1 else 2}",
+        )  # fmt: skip
+        evaluations = [line for line in lines if line["event"] == "eval"]
+        reached = [line["step"] for line in evaluations if line["top1"] >= 0.94]
+        # The epoch's line before the evaluation has the seconds of training up to it.
+        seconds = {line["step"]: line["train_seconds"] for line in lines if line["event"] == "epoch"}
+        self.add([f"loaderd, cifar10.ini, {lines[0]['precision']}", epochs, 100 * summary["top1"], summary["train_seconds"],
+                  sum(line["seconds"] for line in evaluations), summary["images_per_second"], seconds.get(reached[0]) if reached else None])  # fmt: skip
+        self.part.figure(f"cifar10_{epochs}_epochs_percent", 100 * summary["top1"])
+        return summary["top1"]
+
+    def pytorch(self, mode):
+        """airbench94."""
+        command = ahead.torch_command(self.setup, "torchcifar.py", train=str(self.tars["train"]), test=str(self.tars["test"]), mode=mode)
+        program = Program(command, ahead.cpus(), max(1, self.limit.left()))
+        try:
+            program.begun()
+            program.ask(0, 0)
+            found = program.read(max(1, self.limit.left()))
+            self.add([f"PyTorch, airbench94, {mode}", 9.9, 100 * found["accuracy"], found["seconds"], None, found["images_per_s"],
+                      found["seconds"] if found["accuracy"] >= 0.94 else None])  # fmt: skip
+            self.part.note(program.facts["settings"])
+        except Failure as failure:
+            self.part.test(f"airbench94, {mode}", "skipped", detail=str(failure))
+        finally:
+            program.close()
+
+
+def cifar(setup, part, limit):
+    """Our recipe, then airbench94 in PyTorch, on the same files; each at last for as long as time reaches."""
+    runs = Cifar(setup, part, limit)
+    few, many = setup.size("cifar_epochs")
+    if setup.tuning:
+        part.note(f"speednet: {setup.tuning.wait((setup.size('cifar'), setup.precisions()[0]), 0)}")
+    with_torch = setup.torch and not setup.stand_in
+    top1 = runs.ours(few)
+    if with_torch:
+        runs.pytorch("eager")
+    if top1 < 0.94:
+        runs.ours(many)
+    if with_torch:
+        runs.pytorch("max-autotune")
+    else:
+        part.note("airbench94 was left out: " + ("not on a stand-in" if setup.stand_in else "there is no PyTorch"))

@@ -1,0 +1,192 @@
+"""Networks in turn with PyTorch: both sides stay in memory, and the one that is not measured is stopped."""
+
+import statistics
+
+import ahead
+import gpu
+from budget import Budget
+from contestants import Failure, Program
+
+MEASURING = 30  # seconds that a network takes once its programs may start
+OURS = "loaderd"
+
+
+def in_turn(setup, running, limit):
+    """images/s of every round, by name, of programs that are ready and stopped; and who failed, with the words. Who begins changes."""
+    rounds, lost = {name: [] for name in running}, {}
+    names = list(running)
+    for turn in range(setup.size("rounds")):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            if name in lost:
+                continue
+            program = running[name]
+            program.limit = max(1, min(ahead.START_LIMIT, limit.left()))
+            try:
+                rounds[name].append(program.measure(setup.size("warmup"), setup.size("seconds")))
+                program.pause()
+            except Failure as failure:
+                lost[name] = str(failure)
+    return rounds, lost
+
+
+def ratios(rounds, ours):
+    """Of ours to every other, medians of the rounds' ratios."""
+    return {
+        name: statistics.median(a / b for a, b in zip(rounds[ours], speeds))
+        for name, speeds in rounds.items()
+        if name != ours and speeds and len(speeds) == len(rounds[ours])
+    }
+
+
+def bandwidth(setup):
+    """Bytes per second of a measured copy on the device, None before there is one."""
+    copied = setup.machine.get("copy GB/s")
+    return copied and 1e9 * copied
+
+
+DERIVED = ["ms/step", "MFU %", "GB/step", "% of copy's GB/s", "% of roofline"]
+
+
+def derived(setup, facts, speed):
+    seconds = facts["batch"] / speed
+    mfu = 100 * facts["flops"] / seconds / facts["peak_flops"] if facts["peak_flops"] else None
+    moved = facts["bytes_forward"] + facts["bytes_backward"]
+    roofline = 100 * facts["roofline_seconds"] / seconds if facts["roofline_seconds"] else None
+    rate = bandwidth(setup)
+    return [1e3 * seconds, mfu, moved / 1e9 if moved else None, 100 * moved / seconds / rate if moved and rate else None, roofline]
+
+
+def roofline_note(setup):
+    ceilings = setup.ceilings()
+    if not ceilings:
+        return "MFU and roofline: trainer/devices has no file of this GPU."
+    return (
+        f"Ceilings of trainer/devices: {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, {ceilings['flops_per_second']['fp16'] / 1e12:.0f} TFLOP/s in 16 bits "
+        f"({ceilings['source']}). Roofline: every layer's pass as fast as its bytes or its arithmetic let it. GB: the least that the layers as planned move."
+    )
+
+
+class Comparison:
+    """One network: ours against PyTorch's programs, a heat for those that were compiled and one for eager mode, as the GPU's memory may not hold all."""
+
+    def __init__(self, setup, part, limit, key):
+        self.setup, self.part, self.limit = setup, part, limit
+        self.network, self.precision = self.key = key
+        self.label = f"{self.network[0]}, {self.network[1]}, {self.precision}"
+        self.speeds, self.against, self.rows = [], {}, []
+        self.ours = None
+
+    def lose(self, name, words):
+        self.part.test(f"{self.label}, {name}", "failed" if name == OURS else "skipped", detail=words)
+
+    def start(self, name, program):
+        """The program, ready and stopped; None if that fails."""
+        program.limit = max(1, min(ahead.START_LIMIT, self.limit.left()))
+        try:
+            program.started()
+            program.pause()
+            return program
+        except Failure as failure:
+            self.lose(name, str(failure))
+            program.close()
+            return None
+
+    def compiled(self, patience):
+        """Those of PyTorch's programs that are ready by then; the others stay where they are."""
+        end, found = Budget(patience, self.limit), {}
+        for key in [key for key in self.setup.background if key[:2] == self.key]:
+            if self.setup.background[key].has_spoken(end.left()):
+                name = f"PyTorch, {key[2]}"
+                program = self.start(name, self.setup.background.pop(key))
+                if program:
+                    found[name] = program
+        return found
+
+    def heat(self, peers):
+        rounds, lost = in_turn(self.setup, {OURS: self.ours, **peers}, self.limit)
+        self.speeds += rounds[OURS]
+        against = ratios(rounds, OURS) if rounds[OURS] else {}
+        self.against |= against
+        for name, program in peers.items():
+            if rounds[name]:
+                speed = statistics.median(rounds[name])
+                self.rows.append([name, speed, min(rounds[name]), max(rounds[name]), against.get(name), 1e3 * self.network[2] / speed, None, None, None, None])
+                self.part.note(f"{self.network[0]}, {self.network[1]}: {program.facts.get('settings', name)}")
+            program.close()
+        for name, words in lost.items():
+            self.lose(name, words)
+        return OURS not in lost
+
+    def run(self, patience, eager=True):
+        """patience: seconds at most that tuning and compiling may still take."""
+        setup, end = self.setup, Budget(patience, self.limit)
+        tuned = setup.tuning.wait(self.key, end.left()) if setup.tuning else None
+        compiled = self.compiled(end.left())
+        if not eager and not compiled:
+            return
+        ahead.hold(setup, True)
+        others = []
+        try:
+            ours = Program(setup.bench_command(self.network, "--serve", "-p", self.precision), ahead.cpus(), environment=setup.environment)
+            others = [ours]
+            if eager and setup.torch:
+                # Where compiled ones take up the memory it starts when they are done.
+                others.append(None if compiled else ahead.resnet_program(setup, self.network, self.precision, "eager"))
+            self.ours = self.start(OURS, ours)
+            if not self.ours:
+                return
+            alive = not compiled or self.heat(compiled)
+            if alive and len(others) > 1:
+                others[1] = others[1] or ahead.resnet_program(setup, self.network, self.precision, "eager")
+                program = self.start("PyTorch, eager", others[1])
+                self.heat({"PyTorch, eager": program} if program else {})
+            elif alive and not compiled:
+                self.heat({})
+            self.part.note(f"{self.label}: plans {tuned or 'need no tuning'}; behind it: {gpu.state() or 'nvidia-smi says nothing'}")
+        finally:
+            for program in [*compiled.values(), *others]:
+                if program:
+                    program.close()
+            ahead.hold(setup, False)
+
+    def table_rows(self, name):
+        """name: what ours is called."""
+        if not self.speeds:
+            return []
+        speed = statistics.median(self.speeds)
+        rows = [[name, speed, min(self.speeds), max(self.speeds), None, *derived(self.setup, self.ours.facts, speed)], *self.rows]
+        return [[self.network[0], self.network[1], self.precision, *row] for row in rows]
+
+
+def networks(setup, part, limit):
+    """Training steps on random batches: ours in turn with PyTorch."""
+    rows, ratios_found = [], {}
+
+    def compare(key, patience, eager, name):
+        comparison = Comparison(setup, part, limit, key)
+        comparison.run(patience, eager)
+        rows.extend(comparison.table_rows(name))
+        figure = f"{key[0][0]}_{key[0][1]}_{key[1]}"
+        if comparison.speeds and name == OURS:
+            part.figure(figure, statistics.median(comparison.speeds))
+        if comparison.against:
+            # The fastest peer is what counts.
+            ratios_found[figure] = min(*comparison.against.values(), ratios_found.get(figure, float("inf")))
+            part.figure(f"{figure}_ratio", ratios_found[figure])
+        part.table(
+            "Training, images/s",
+            ["net", "px", "precision", "", "median", "least", "most", "loaderd against it", *DERIVED],
+            rows,
+            [f"Batch {setup.size('networks')[0][2]}. Medians of rounds in turn. loaderd copies every batch from host memory, normalises it and keeps averaged weights; "
+             "PyTorch's batch stays on the device. loaderd's plans were tuned, and PyTorch's networks compiled, while tests ran on the same GPU. " + roofline_note(setup)],
+        )  # fmt: skip
+
+    keys = ahead.networks_of(setup)
+    for place, key in enumerate(keys):
+        compare(key, max(0, limit.left() - MEASURING * (len(keys) - place)), True, OURS)
+    # What was still compiling when its turn came.
+    for network, precision in list(dict.fromkeys(key[:2] for key in setup.background)):
+        if limit.left() > MEASURING:
+            compare((network, precision), limit.left() - MEASURING, False, OURS + ", once more")
+    for (network, precision, mode), program in setup.background.items():
+        part.test(f"{network[0]}, {network[1]}, {precision}, PyTorch, {mode}", "skipped", detail=f"not compiled after {program.age():.0f} s")
