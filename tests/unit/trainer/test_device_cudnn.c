@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -592,6 +593,49 @@ static void test_wrong_library(void **state)
 	rmdir(folder);
 }
 
+static void copy_file(const char *from, const char *to)
+{
+	FILE *source = fopen(from, "r"), *sink = fopen(to, "w");
+	char part[4096];
+	size_t length;
+
+	assert_non_null(source);
+	assert_non_null(sink);
+	while ((length = fread(part, 1, sizeof(part), source)) > 0)
+		assert_int_equal(fwrite(part, 1, length, sink), length);
+	fclose(source);
+	assert_int_equal(fclose(sink), 0);
+}
+
+/* The compiler looks for its headers, a library named by its version, where the loader looks, which need not know the folder. */
+static void test_compiler(void **state)
+{
+	const struct engines_options options = {.properties = properties, .plans = ""};
+	char folder[] = "/tmp/loaderd-compiler-XXXXXX", name[32], path[128],
+	     error[DEVICE_ERROR_MAX];
+	int (*ask_version)(int *, int *) = NULL;
+	struct engines engines;
+	int major, minor;
+	void *compiler;
+
+	snprintf(name, sizeof(name), "libnvrtc.so.%d", CUBLAS_VER_MAJOR);
+	compiler = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (compiler)
+		ask_version = (__typeof__(ask_version))dlsym(compiler, "nvrtcVersion");
+	if (!ask_version || ask_version(&major, &minor))
+		skip();
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/libnvrtc-builtins.so.%d.%d", folder, major, minor);
+	copy_file(getenv("LOADERD_CUDA_DRIVER"), path);
+	setenv("LOADERD_CUDA_LIBRARIES", folder, 1);
+	assert_int_equal(engines_open(&options, &engines, error), 0);
+	unsetenv("LOADERD_CUDA_LIBRARIES");
+	engines_close(&engines);
+	assert_non_null(dlopen(path, RTLD_NOW | RTLD_NOLOAD));
+	unlink(path);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -600,7 +644,8 @@ int main(void)
 		cmocka_unit_test(test_fp16),	       cmocka_unit_test(test_odd_batches),
 		cmocka_unit_test(test_other_elements), cmocka_unit_test(test_none),
 		cmocka_unit_test(test_workspace),      cmocka_unit_test(test_tuned),
-		cmocka_unit_test(test_matmul),	       cmocka_unit_test(test_compiled),
+		cmocka_unit_test(test_matmul),	       cmocka_unit_test(test_compiler),
+		cmocka_unit_test(test_compiled),
 	};
 	char error[DEVICE_ERROR_MAX];
 	struct engines engines;

@@ -30,13 +30,28 @@ bool driver_load(const char *path)
 	if (!ret_library->function)                                                                \
 		return load_no_function(NAME, #function, error);
 
+/* cuDNN looks for these by name alone, and the compiler for its headers: found already if they lie in the folders only. */
+static void load_before_cudnn(void)
+{
+	void *compiler = load_library(NVRTC_NAME);
+	int (*ask_version)(int *, int *) = NULL;
+	char builtins[64];
+	int major, minor;
+
+	if (compiler)
+		ask_version = (__typeof__(ask_version))dlsym(compiler, "nvrtcVersion");
+	if (ask_version && ask_version(&major, &minor) == 0) {
+		snprintf(builtins, sizeof(builtins), "libnvrtc-builtins.so.%d.%d", major, minor);
+		load_library(builtins);
+	}
+	load_library(CUBLASLT_NAME);
+}
+
 int cudnn_library_load(struct cudnn_library *ret_library, char *error)
 {
 	void *library;
 
-	/* cuDNN looks for these by name alone: found already if they lie in the folders only */
-	load_library(NVRTC_NAME);
-	load_library(CUBLASLT_NAME);
+	load_before_cudnn();
 	library = load_library(CUDNN_NAME);
 	if (!library)
 		return load_not_found(CUDNN_NAME,
