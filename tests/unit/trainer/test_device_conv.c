@@ -333,6 +333,10 @@ static void test_missing(void **state)
 	arguments.w = NULL;
 	assert_int_equal(conv->execute(conv->state, plan, &arguments, f.stream), -EINVAL);
 	assert_non_null(strstr(conv->error(conv->state), "without w"));
+	arguments = arguments_of(&f, &arguments);
+	arguments.y = (char *)arguments.y + 8;
+	assert_int_equal(conv->execute(conv->state, plan, &arguments, f.stream), -EINVAL);
+	assert_non_null(strstr(conv->error(conv->state), "without y, aligned"));
 	arguments = arguments_of(&f, NULL);
 	if (info.workspace_bytes) {
 		assert_int_equal(conv->execute(conv->state, plan, &arguments, f.stream), -EINVAL);

@@ -482,7 +482,7 @@ static void test_absent(void **state)
 	struct conv_problem problem = problem_of(&sweep, &layer, CONV_FORWARD);
 	struct conv_arguments arguments = {0};
 	struct conv_plan *plan;
-	char place;
+	_Alignas(CONV_ALIGNMENT) char place;
 
 	open_engines(&engines, &options);
 	assert_null(engines.conv.tune);

@@ -216,7 +216,8 @@ struct fixture {
 	struct conv_problem problem;
 	struct conv_arguments arguments;
 	gpu_stream stream;
-	char path[64], bytes[4];
+	char path[64];
+	_Alignas(CONV_ALIGNMENT) char bytes[4][CONV_ALIGNMENT];
 };
 
 static void open_fixture(struct fixture *f, bool deterministic)
@@ -252,7 +253,7 @@ static void open_fixture(struct fixture *f, bool deterministic)
 	problem->p = problem->q = 8;
 	problem->r = problem->s = problem->stride = 1;
 	f->arguments = (struct conv_arguments){
-		.x = &f->bytes[0], .w = &f->bytes[1], .y = &f->bytes[2], .workspace = &f->bytes[3]};
+		.x = f->bytes[0], .w = f->bytes[1], .y = f->bytes[2], .workspace = f->bytes[3]};
 	expected = &f->arguments;
 	assert_int_equal(gpu_stream_new(&f->stream), 0);
 }

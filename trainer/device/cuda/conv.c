@@ -180,7 +180,8 @@ const char *conv_arguments_missing(const struct conv_problem *problem,
 	};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
-		if (list[i].needed && !list[i].pointer)
+		if (list[i].needed &&
+		    (!list[i].pointer || (uintptr_t)list[i].pointer % CONV_ALIGNMENT))
 			return list[i].name;
 	return NULL;
 }

@@ -100,7 +100,9 @@ struct conv_arguments {
 	void *workspace;
 };
 
-/* Name of the first pointer that the problem needs and `arguments` has not got; NULL: all are there. The workspace is not looked at. */
+#define CONV_ALIGNMENT 16 /* bytes, of every pointer: plans are made for vectors of as many */
+
+/* Name of the first pointer that the problem needs and `arguments` has not got, or not aligned; NULL: all are there. The workspace is not looked at. */
 const char *conv_arguments_missing(const struct conv_problem *problem, const struct conv_arguments *arguments);
 
 struct conv_plan; /* of an engine */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT     16	  /* bytes, of every operand */
 #define WORKSPACE_MAX (32u << 20) /* bytes: what cuBLAS itself takes on Hopper */
 
 struct cublaslt_engines {
@@ -129,7 +128,7 @@ static cublasStatus_t set_preference(const struct cublaslt_engines *engines,
 	};
 	const struct cublaslt_library *library = &engines->library;
 	uint64_t workspace = engines->workspace_max;
-	uint32_t alignment = ALIGNMENT;
+	uint32_t alignment = CONV_ALIGNMENT;
 	cublasStatus_t status = library->cublasLtMatmulPreferenceSetAttribute(
 		preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
 		sizeof(workspace));

@@ -45,7 +45,7 @@ static descriptor tensor(struct builder *builder, struct dims dims, cudnnDataTyp
 	backend_set(backend, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
 	backend_set(backend, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes);
 	backend_set(backend, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-	backend_set_int(backend, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
+	backend_set_int(backend, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CONV_ALIGNMENT);
 	backend_set(backend, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inner);
 	backend_finish(backend, made, "tensor");
 	return made;

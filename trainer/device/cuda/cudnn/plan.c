@@ -190,10 +190,16 @@ int plan_run(struct cudnn_engines *engines, const struct conv_plan *plan,
 
 	if (!missing && plan->info.workspace_bytes && !arguments->workspace)
 		missing = "workspace";
-	if (missing || !engines->handle) {
-		snprintf(engines->error, sizeof(engines->error), "%s: executed without %s",
-			 candidates->name, missing ? missing : "a device");
-		return missing ? -EINVAL : -ENODEV;
+	if (missing) {
+		snprintf(engines->error, sizeof(engines->error),
+			 "%s: executed without %s, aligned to %d bytes", candidates->name, missing,
+			 CONV_ALIGNMENT);
+		return -EINVAL;
+	}
+	if (!engines->handle) {
+		snprintf(engines->error, sizeof(engines->error), "%s: executed without a device",
+			 candidates->name);
+		return -ENODEV;
 	}
 	r = backend_status(library, library->cudnnSetStream(engines->handle, stream),
 			   candidates->name, "cudnnSetStream", engines->error);

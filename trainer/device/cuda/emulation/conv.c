@@ -381,7 +381,8 @@ static int execute(void *state, struct conv_plan *plan, const struct conv_argume
 		missing = "workspace";
 	if (missing) {
 		conv_problem_name(&plan->problem, name, sizeof(name));
-		snprintf(failure, sizeof(failure), "%s: executed without %s", name, missing);
+		snprintf(failure, sizeof(failure), "%s: executed without %s, aligned to %d bytes",
+			 name, missing, CONV_ALIGNMENT);
 		return -EINVAL;
 	}
 	if (allocate(plan) < 0) {

@@ -130,14 +130,20 @@ static int allocate(struct matmul_plan *plan)
 	return plan->a && plan->b && plan->bias && plan->d ? 0 : -ENOMEM;
 }
 
+static bool is_there(const void *pointer)
+{
+	return pointer && (uintptr_t)pointer % CONV_ALIGNMENT == 0;
+}
+
 static int execute(void *state, struct matmul_plan *plan, const struct matmul_arguments *arguments,
 		   gpu_stream stream)
 {
 	struct matmul_work work = {plan, *arguments};
 
-	if (!arguments->a || !arguments->b || !arguments->d || !arguments->workspace ||
-	    (plan->problem.bias && !arguments->bias))
-		return fail(&plan->problem, -EINVAL, "executed without a pointer that it needs");
+	if (!is_there(arguments->a) || !is_there(arguments->b) || !is_there(arguments->d) ||
+	    !is_there(arguments->workspace) || (plan->problem.bias && !is_there(arguments->bias)))
+		return fail(&plan->problem, -EINVAL,
+			    "executed without a pointer that it needs, aligned to 16 bytes");
 	if (allocate(plan) < 0)
 		return fail(&plan->problem, -ENOMEM, "no memory to compute it in");
 	return emulation_queue(stream, run, &work, sizeof(work));
