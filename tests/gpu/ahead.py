@@ -39,26 +39,29 @@ class Tuning:
 
     def begin(self):
         with self.changed:
-            if not self.waiting:
-                return False
-            self.key = self.waiting.pop(0)
-            network, precision = self.key
+            self.key = self.waiting.pop(0) if self.waiting else None
+            return self.key
+
+    def tune(self, network, precision):
+        """What is to be said of it."""
+        begin = time.monotonic()
+        try:
             command = self.setup.bench_command(network, "--json", "--train-only", "--autotune", "-n", 1, "-p", precision)
-            self.program = Program(command, cpus(), environment=self.setup.environment)
-            if self.held:
-                self.program.pause()
-            return True
+            with self.changed:
+                self.program = Program(command, cpus(), environment=self.setup.environment)
+                if self.held:
+                    self.program.pause()
+            self.program.read(self.limit.left())
+            return f"tuned in {time.monotonic() - begin:.0f} s"
+        except Failure as failure:
+            return f"not tuned to the end, {time.monotonic() - begin:.0f} s: {failure}"
 
     def work(self):
         while self.begin():
-            begin = time.monotonic()
-            try:
-                self.program.read(self.limit.left())
-                words = f"tuned in {time.monotonic() - begin:.0f} s"
-            except Failure as failure:
-                words = f"not tuned to the end, {time.monotonic() - begin:.0f} s: {failure}"
+            words = self.tune(*self.key)
             with self.changed:
-                self.program.close()
+                if self.program:
+                    self.program.close()
                 self.found.setdefault(self.key, words)
                 self.key = self.program = None
                 self.changed.notify_all()
@@ -69,7 +72,7 @@ class Tuning:
             self.changed.wait_for(lambda: key in self.found, max(0, seconds))
             if key in self.waiting:
                 self.waiting.remove(key)
-            if key == self.key:
+            if key == self.key and self.program:
                 self.found[key] = "tuned in part: the rest are the heuristics' plans"
                 self.program.kill()
             return self.found.setdefault(key, "not tuned: the heuristics' plans")

@@ -22,6 +22,11 @@ def cuda_version(number):
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
+def version_of(number):
+    """Of a library: 91900 is 9.19.0."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
 def driver_release():
     """Of the kernel's module, None where it does not say."""
     try:
@@ -108,11 +113,11 @@ def library_versions():
         except OSError:
             continue
         function.restype = ctypes.c_size_t
-        found[name] = function()
+        found[name] = version_of(function())
     try:
         version = ctypes.c_int()
         ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
-        found["NCCL"] = version.value
+        found["NCCL"] = version_of(version.value)
     except OSError:
         pass
     return found

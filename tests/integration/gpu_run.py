@@ -291,6 +291,12 @@ class Tuning(Folder):
         self.assertRegex(tuning.wait((0.1, "fp16"), 60), "^tuned in [0-9]+ s$")
         self.assertLess(time.monotonic() - begin, 95)
 
+    def test_program_missing(self):
+        made = setup.Setup(self.folder, self.folder, {}, {})
+        tuning = ahead.Tuning(made, [(("resnet18", 32, 4), "fp16")], budget.Budget(100))
+        self.assertRegex(tuning.wait((("resnet18", 32, 4), "fp16"), 60), "device_bench is not there")
+        tuning.close()
+
     def test_held(self):
         (self.folder / "wait").touch()
         tuning = self.tuning(0)
