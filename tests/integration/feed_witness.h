@@ -14,33 +14,28 @@ enum {
 	WITNESS_PHASES = 32,
 	WITNESS_HASHES = 1 << 16,
 	WITNESS_STALL_MAX_MS = 100, /* what nobody may do to a neighbour */
-	WITNESS_QUIET_MAX_MS =
-		50, /* beyond this when left alone, the machine is too busy to judge by the clock */
 };
 
 struct witness {
-	pid_t pid;
+	pid_t pid, daemon;
 	struct feed_options options;
 	_Atomic bool stop;
 	_Atomic unsigned phase;
 	_Atomic uint64_t batches; /* in all */
 	_Atomic uint64_t phase_batches[WITNESS_PHASES];
-	_Atomic uint64_t
-		wait_ns_max[WITNESS_PHASES]; /* from one batch to the next, where it ended */
-	_Atomic uint64_t last_ns;	     /* when the last batch came, CLOCK_MONOTONIC */
+	/* From one batch to the next, where it ended, less the time that daemon and witness waited for a CPU. */
+	_Atomic uint64_t wait_ns_max[WITNESS_PHASES];
 	uint64_t hashes[WITNESS_HASHES];
 };
 
 /* Opens the feed in a new process and waits for its first ten batches. Options' strings must stay. */
-struct witness *witness_start(const struct feed_options *options);
+struct witness *witness_start(const struct fixture *fixture, const struct feed_options *options);
 /* Begins a new phase; returns its number. */
 unsigned witness_phase(struct witness *witness);
 /* Waits until it has got so many more batches: that it is served at all. */
 void witness_wait(struct witness *witness, uint64_t batches);
-/* Longest wait of the current phase, the one that is still going on included. */
-double witness_longest_ms(const struct witness *witness);
-/* Leaves it alone for a second and returns its longest wait in ms: what this machine does to it without us. */
-double witness_quiet_ms(struct witness *witness);
+/* Longest wait of the current phase, as in wait_ns_max; waits until the one that is going on has ended. */
+double witness_longest_ms(struct witness *witness);
 /* Stops it, asserts that nothing failed there, and compares every batch with a fresh feed of the same options. Frees it. */
 void witness_finish(struct witness *witness);
 
@@ -52,7 +47,7 @@ struct holdings {
 	uint64_t anonymous_kib;
 };
 struct holdings holdings_of(const struct fixture *fixture);
-/* Waits up to five seconds for descriptors, mappings, feeds and bytes to be what they were; fails with the difference. */
+/* Waits up to a minute for descriptors, mappings, feeds and bytes to be what they were; fails with the difference. */
 void holdings_return_to(const struct fixture *fixture, const struct holdings *before);
 /* True where timing and memory are the sanitizer's rather than ours. */
 bool sanitized(void);

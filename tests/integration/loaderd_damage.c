@@ -83,7 +83,7 @@ static void substitutes(void **state)
 	struct feed_batch batch = {.size = sizeof batch};
 	unsigned substituted = 0;
 	int r;
-	while ((r = feed_next(feed, 20000, &batch)) == 0) {
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
 		unsigned here = 0;
 		assert_int_equal(batch.count, 32);
 		for (uint32_t i = 0; i < batch.count; i++) {
@@ -144,7 +144,7 @@ static void skips(void **state)
 	struct feed_batch batch = {.size = sizeof batch};
 	unsigned seen[SAMPLES] = {0};
 	int r;
-	while ((r = feed_next(feed, 20000, &batch)) == 0) {
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
 		struct feed_field number;
 		assert_int_equal(batch.count + batch.bad, 32);
 		assert_int_equal(feed_field(feed, &batch, 0, &number), 0);
@@ -172,8 +172,8 @@ static void fails(void **state)
 	options.shuffle = 0;
 	options.batch_size = 3; /* sample 3 is in the second batch */
 	struct feed *feed = fixture_open(&options);
-	assert_int_equal(feed_next(feed, 20000, &batch), 0);
-	assert_int_equal(feed_next(feed, 20000, &batch), -EBADMSG);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	assert_int_equal(feed_next(feed, 60000, &batch), -EBADMSG);
 	assert_non_null(strstr(feed_error(feed), "sample 3"));
 	feed_close(feed);
 }
@@ -193,7 +193,7 @@ static void all_damaged(void **state)
 		struct feed_batch batch = {.size = sizeof batch};
 		options.bad = bad;
 		struct feed *feed = fixture_open(&options);
-		assert_int_equal(feed_next(feed, 20000, &batch), -EBADMSG);
+		assert_int_equal(feed_next(feed, 60000, &batch), -EBADMSG);
 		assert_true(feed_error(feed)[0] != '\0');
 		feed_close(feed);
 	}
@@ -229,7 +229,7 @@ static void truncated_underneath(void **state)
 		unsigned bad = 0;
 		int r = 0;
 		for (unsigned i = 0; i < 20; i++) {
-			r = feed_next(feed, 20000, &batch);
+			r = feed_next(feed, 60000, &batch);
 			if (r < 0)
 				break;
 			bad += batch.bad;

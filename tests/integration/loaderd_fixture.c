@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -144,7 +145,7 @@ const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t 
 static void wait_until_it_answers(const struct fixture *fixture)
 {
 	char error[FEED_ERROR_MAX];
-	for (unsigned i = 0; i < 1000; i++) {
+	for (unsigned i = 0; i < 6000; i++) {
 		struct feed_dataset *dataset;
 		int status, r = feed_dataset(fixture->socket, "/nonexistent", &dataset, error);
 		if (r != -ENOENT || access(fixture->socket, F_OK) == 0) {
@@ -229,7 +230,7 @@ struct feed *fixture_open(const struct feed_options *options)
 uint64_t fixture_hash_next(struct feed *feed)
 {
 	struct feed_batch batch = {.size = sizeof batch};
-	int r = feed_next(feed, 20000, &batch);
+	int r = feed_next(feed, 60000, &batch);
 	if (r == FEED_END)
 		return 0;
 	if (r < 0)
@@ -258,6 +259,27 @@ uint64_t fixture_hash(struct feed *feed, unsigned count)
 		folded = (folded << 7 | folded >> 57) ^ hash;
 	}
 	return folded;
+}
+
+uint64_t fixture_queued_ns(pid_t pid)
+{
+	char path[PATH_MAX];
+	uint64_t sum_ns = 0;
+	snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+	DIR *directory = opendir(path);
+	assert_non_null(directory);
+	for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+		uint64_t queued_ns;
+		snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, entry->d_name);
+		FILE *file = fopen(path, "re");
+		if (file == NULL)
+			continue;
+		if (fscanf(file, "%*u %" SCNu64, &queued_ns) == 1)
+			sum_ns += queued_ns;
+		fclose(file);
+	}
+	closedir(directory);
+	return sum_ns;
 }
 
 unsigned fixture_descriptors(pid_t pid)
@@ -301,7 +323,7 @@ void fixture_send(int socket, const Loaderd__Request *request)
 	uint8_t message[4096];
 	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
 	size_t size = loaderd__request__pack(request, message);
-	assert_int_equal(frame_send(socket, message, size, NULL, 0, 10000), 0);
+	assert_int_equal(frame_send(socket, message, size, NULL, 0, 60000), 0);
 }
 
 Loaderd__Reply *fixture_receive(int socket, int fds[2])
@@ -317,7 +339,7 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 			break;
 		if (r == 0) {
 			struct pollfd p = {.fd = socket, .events = POLLIN};
-			assert_int_equal(poll(&p, 1, 20000), 1);
+			assert_int_equal(poll(&p, 1, 60000), 1);
 			continue;
 		}
 		reply = loaderd__reply__unpack(NULL, size, data);
@@ -369,4 +391,18 @@ Loaderd__Reply *fixture_status(const struct fixture *fixture)
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
 	close(socket);
 	return reply;
+}
+
+void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready)
+{
+	for (unsigned i = 0; i < 6000; i++) {
+		Loaderd__Reply *reply = fixture_status(fixture);
+		bool there = reply->status->n_feeds == 1 &&
+			     reply->status->feeds[0]->slots_ready == ready;
+		loaderd__reply__free_unpacked(reply, NULL);
+		if (there)
+			return;
+		usleep(10000);
+	}
+	fail_msg("%u batches do not come", ready);
 }

@@ -46,6 +46,8 @@ struct feed *fixture_open(const struct feed_options *options);
 uint64_t fixture_hash_next(struct feed *feed);
 /* Hashes of the next `count` batches folded into one. */
 uint64_t fixture_hash(struct feed *feed, unsigned count);
+/* Time that all threads of a process were ready to run in, while others had the CPUs. */
+uint64_t fixture_queued_ns(pid_t pid);
 /* Open descriptors and mappings of memfds of a process. */
 unsigned fixture_descriptors(pid_t pid);
 unsigned fixture_ring_mappings(pid_t pid);
@@ -60,3 +62,5 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 		      int ret_fds[2]);
 /* The daemon's status; free with loaderd__reply__free_unpacked(). */
 Loaderd__Reply *fixture_status(const struct fixture *fixture);
+/* Waits until so many slots of the one feed hold batches that its client may take. */
+void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready);

@@ -140,7 +140,7 @@ static unsigned see(struct fixture *fixture, uint32_t rank, uint32_t world, unsi
 	struct feed *feed = fixture_open(&options);
 	struct feed_batch batch = {.size = sizeof batch};
 	int r;
-	while ((r = feed_next(feed, 20000, &batch)) == 0) {
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
 		for (uint32_t i = 0; i < batch.count; i++) {
 			assert_true(batch.samples[i] < SAMPLES);
 			assert_int_equal(batch.labels[i], batch.samples[i] % 10);
@@ -207,7 +207,7 @@ static void fields(void **state)
 	struct feed *feed = fixture_open(&options);
 	struct feed_batch batch = {.size = sizeof batch};
 	unsigned batches = 0;
-	while (feed_next(feed, 20000, &batch) == 0) {
+	while (feed_next(feed, 60000, &batch) == 0) {
 		check_fields(feed, &batch);
 		feed_release(feed, &batch);
 		batches++;
@@ -231,7 +231,7 @@ static void held_and_progressive(void **state)
 	for (unsigned i = 0; i < 44; i += 4) {
 		for (unsigned j = 0; j < 4; j++) {
 			held[j].size = sizeof held[j];
-			assert_int_equal(feed_next(feed, 20000, &held[j]), 0);
+			assert_int_equal(feed_next(feed, 60000, &held[j]), 0);
 			assert_int_equal(held[j].epoch, (i + j) / 15);
 			assert_int_equal(held[j].batch, (i + j) % 15);
 			assert_int_equal(held[j].width, 24 + 8 * held[j].epoch);

@@ -11,9 +11,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +25,7 @@
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 static char dataset[PATH_MAX];
 
-/* Beyond what the machine itself holds threads up; the figures are in the message. */
+/* Beyond the time in which others had the CPUs; the figure is in the message. */
 static uint64_t stall_limit_ms(void)
 {
 	const char *wish = getenv("LOADERD_TEST_STALL_MS");
@@ -78,15 +76,16 @@ static struct baseline measure(struct fixture *fixture)
 /* Freeing happens behind a hang-up; it has to be over soon, and complete. */
 static void assert_back_to(struct fixture *fixture, struct baseline before)
 {
-	uint64_t deadline_ms = now_ms() + 10000;
+	uint64_t deadline_ms = now_ms() + 60000;
 	struct baseline now = measure(fixture);
-	while ((now.descriptors != before.descriptors || now.mappings != before.mappings) &&
+	/* Fewer: what had been there just before was not all gone either. */
+	while ((now.descriptors > before.descriptors || now.mappings > before.mappings) &&
 	       now_ms() < deadline_ms) {
 		usleep(2000);
 		now = measure(fixture);
 	}
-	assert_int_equal(now.descriptors, before.descriptors);
-	assert_int_equal(now.mappings, before.mappings);
+	assert_in_range(now.descriptors, 0, before.descriptors);
+	assert_in_range(now.mappings, 0, before.mappings);
 	Loaderd__Reply *reply = fixture_status(fixture);
 	assert_int_equal(reply->status->n_feeds, 0);
 	assert_int_equal(reply->status->shared_bytes, 0);
@@ -124,22 +123,10 @@ static pid_t victim(struct fixture *fixture)
 	}
 }
 
-/* The longest time for which this machine has not let a thread run that wanted to: no fault of the daemon's. */
-struct jitter {
-	atomic_bool stopping;
-	uint64_t worst_ms;
-};
-
-static void *watch_machine(void *argument)
+/* Time that daemon and client were ready to run in, while others had the CPUs: no fault of the daemon's. */
+static uint64_t queued_ms(const struct fixture *fixture)
 {
-	struct jitter *jitter = argument;
-	while (!atomic_load(&jitter->stopping)) {
-		uint64_t start_ms = now_ms();
-		usleep(1000);
-		uint64_t gap_ms = now_ms() - start_ms;
-		jitter->worst_ms = gap_ms > jitter->worst_ms ? gap_ms : jitter->worst_ms;
-	}
-	return NULL;
+	return (fixture_queued_ns(fixture->daemon) + fixture_queued_ns(getpid())) / 1000000;
 }
 
 static void killed_clients(void **state)
@@ -151,18 +138,17 @@ static void killed_clients(void **state)
 	struct feed_batch batch = {.size = sizeof batch};
 	uint64_t worst_ms = 0, images = 0;
 	unsigned count = kills();
-	struct jitter jitter = {0};
-	pthread_t watcher;
-	assert_int_equal(pthread_create(&watcher, NULL, watch_machine, &jitter), 0);
 	srand(7);
 	for (unsigned i = 0; i < count; i++) {
 		pid_t pid = victim(fixture);
 		uint64_t kill_at_ms = now_ms() + (unsigned)rand() % 30;
 		int status;
 		while (now_ms() < kill_at_ms) {
-			uint64_t start_ms = now_ms();
-			assert_int_equal(feed_next(feed, 20000, &batch), 0);
+			uint64_t start_ms = now_ms(), queued_before_ms = queued_ms(fixture);
+			assert_int_equal(feed_next(feed, 60000, &batch), 0);
 			uint64_t waited_ms = now_ms() - start_ms;
+			uint64_t others_ms = queued_ms(fixture) - queued_before_ms;
+			waited_ms = waited_ms > others_ms ? waited_ms - others_ms : 0;
 			worst_ms = waited_ms > worst_ms ? waited_ms : worst_ms;
 			images += batch.count;
 			assert_int_equal(feed_release(feed, &batch), 0);
@@ -171,14 +157,9 @@ static void killed_clients(void **state)
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 	}
 	feed_close(feed);
-	atomic_store(&jitter.stopping, true);
-	pthread_join(watcher, NULL);
-	print_message("%u clients killed; the other took %llu images and waited %llu ms at worst, "
-		      "the machine %llu ms\n",
-		      count, (unsigned long long)images, (unsigned long long)worst_ms,
-		      (unsigned long long)jitter.worst_ms);
-	/* Several processes have to run for one batch, and each may be held up. */
-	assert_true(worst_ms < stall_limit_ms() + 4 * jitter.worst_ms);
+	print_message("%u clients killed; the other took %llu images and waited %llu ms at worst\n",
+		      count, (unsigned long long)images, (unsigned long long)worst_ms);
+	assert_true(worst_ms < stall_limit_ms());
 	assert_back_to(fixture, before);
 }
 
@@ -339,18 +320,9 @@ static void status_tells_the_truth(void **state)
 	options.slots = 4;
 	struct feed *feed = fixture_open(&options);
 	fixture_hash(feed, 20);
-	assert_int_equal(feed_next(feed, 20000, &batch), 0);
-	/* All free slots fill up, one is held. */
-	Loaderd__Reply *reply = NULL;
-	for (unsigned i = 0; i < 1000; i++) {
-		reply = fixture_status(fixture);
-		if (reply->status->n_feeds == 1 && reply->status->feeds[0]->slots_ready == 3)
-			break;
-		loaderd__reply__free_unpacked(reply, NULL);
-		reply = NULL;
-		usleep(10000);
-	}
-	assert_non_null(reply);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	fixture_wait_for_slots(fixture, 3); /* one is held */
+	Loaderd__Reply *reply = fixture_status(fixture);
 	const Loaderd__FeedStatus *status = reply->status->feeds[0];
 	assert_int_equal(reply->status->threads, 2);
 	assert_int_equal(reply->status->pid, fixture->daemon);
