@@ -12,7 +12,7 @@ LOADERCTL = os.environ["LOADERCTL"]
 
 def ctl(daemon, *arguments, **options):
     return subprocess.run(
-        [LOADERCTL, "-s", daemon.socket, *arguments], capture_output=True, text=True, timeout=30, **options
+        [LOADERCTL, "-s", daemon.socket, *arguments], capture_output=True, text=True, timeout=120, **options
     )
 
 

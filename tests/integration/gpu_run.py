@@ -12,6 +12,7 @@ import unittest
 
 TREE = pathlib.Path(os.environ["TREE"])
 RUN = TREE / "tests/gpu/run"
+PATIENCE = 80  # s: less than what must not be waited for takes, more than anything on a busy machine
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(TREE / "tests/gpu"), str(TREE / "bench/peers")]
 
@@ -30,6 +31,14 @@ def is_alive(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def is_gone(pid):
+    """Killed a moment ago, a process may still have to be told."""
+    end = time.monotonic() + PATIENCE
+    while is_alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not is_alive(pid)
 
 
 class Folder(unittest.TestCase):
@@ -52,17 +61,21 @@ class Budgets(Folder):
         self.assertIn("exit status 1", budget.run(["false"], budget.Budget(30), self.folder).last_words())
 
     def test_late_is_killed_with_its_children(self):
-        begin, pids = time.monotonic(), self.folder / "pids"
-        with self.assertRaisesRegex(budget.Late, "sh was killed after"):
-            budget.run(["sh", "-c", f"sleep 100 & echo $! $$ > {pids}; trap '' TERM INT; wait"], budget.Budget(0.5), self.folder)
-        self.assertLess(time.monotonic() - begin, 20)
+        pids = self.folder / "pids"
+        pids.touch()
+        for seconds in (0.5, 5, 50):  # the last for a machine that is too busy to begin before
+            begin = time.monotonic()
+            with self.assertRaisesRegex(budget.Late, "sh was killed after"):
+                budget.run(["sh", "-c", f"sleep 600 & echo $! $$ > {pids}; trap '' TERM INT; wait"], budget.Budget(seconds), self.folder)
+            self.assertLess(time.monotonic() - begin, seconds + PATIENCE)
+            if pids.read_text():
+                break
         for pid in pids.read_text().split():
-            self.assertFalse(is_alive(pid), pid)
+            self.assertTrue(is_gone(pid), pid)
 
     def test_children_left_behind_are_killed(self):
         done = budget.run(["sh", "-c", "sleep 100 >&- 2>&- & echo $!"], budget.Budget(30), self.folder)
-        time.sleep(0.1)
-        self.assertFalse(is_alive(int(done.output)))
+        self.assertTrue(is_gone(int(done.output)))
 
     def test_failures_are_logged(self):
         log = self.folder / "failures.log"
@@ -374,15 +387,15 @@ class Command(Folder):
         for path in ("bench", "tests/unit/trainer"):
             (build / path).mkdir(parents=True)
         slow, quick = build / "bench/device_bench", build / "tests/unit/trainer/test_device_ops"
-        slow.write_text("#!/bin/sh\nsleep 100\n")
+        slow.write_text("#!/bin/sh\nsleep 600\n")
         quick.write_text("#!/bin/sh\necho 'ok 1 - test_quick'\n")
         for name in ("ops", "net", "update"):
             (build / f"tests/unit/trainer/test_device_{name}").write_text(quick.read_text())
         for program in (slow, *(build / "tests/unit/trainer").iterdir()):
             program.chmod(0o755)
         begin = time.monotonic()
-        done = self.run_it("--stand-in", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "1")
-        self.assertLess(time.monotonic() - begin, 60)
+        done = self.run_it("--stand-in", "cpu", "--build", build, "--parts", "smoke,operations,losses", "--part-seconds", "10")
+        self.assertLess(time.monotonic() - begin, 10 + PATIENCE)
         self.assertEqual(done.returncode, 1, done.stderr)
         parts = {part["name"]: part for part in self.facts()["parts"]}
         self.assertEqual(parts["smoke"]["verdict"], "late")
@@ -394,16 +407,16 @@ class Command(Folder):
     def test_ended_early(self):
         build = self.folder / "build"
         (build / "bench").mkdir(parents=True)
-        (build / "bench/device_bench").write_text(f"#!/bin/sh\necho $$ > {self.folder}/pid\nexec sleep 100\n")
+        (build / "bench/device_bench").write_text(f"#!/bin/sh\necho $$ > {self.folder}/pid\nexec sleep 600\n")
         (build / "bench/device_bench").chmod(0o755)
         command = [sys.executable, RUN, self.folder / "out", "--stand-in", "cpu", "--build", build, "--parts", "smoke"]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
-        while not (self.folder / "pid").exists() and time.monotonic() < end:
+        pid, end = self.folder / "pid", time.monotonic() + PATIENCE
+        while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(30), 1)
-        self.assertFalse(is_alive(int((self.folder / "pid").read_text())))
+        self.assertEqual(process.wait(PATIENCE), 1)
+        self.assertTrue(is_gone(int(pid.read_text())))
         facts = self.facts()
         self.assertFalse(facts["complete"])
         self.assertEqual([part["verdict"] for part in facts["parts"]], ["passed", "running"])

@@ -106,7 +106,7 @@ class RealDaemon(unittest.TestCase):
             start = time.monotonic()
             try:
                 while running(pid):
-                    self.assertLess(time.monotonic() - start, 5)
+                    self.assertLess(time.monotonic() - start, 60)
                     time.sleep(0.01)
             finally:
                 os.killpg(client.pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ class Scheduling(unittest.TestCase):
             done = subprocess.run(
                 [os.environ["SCHEDULING"], "--programs", os.environ["BUILD"], "--seconds", "0.3", "--rounds", "1", path,
                  "random_resized_crop(48) hflip"],
-                stdout=subprocess.PIPE, text=True, timeout=200)  # fmt: skip
+                stdout=subprocess.PIPE, text=True, timeout=600)  # fmt: skip
         self.assertEqual(done.returncode, 0)
         text = done.stdout
         cpus = len(os.sched_getaffinity(0))

@@ -29,7 +29,7 @@ class StagesBench(unittest.TestCase):
         cls.folder.cleanup()
 
     def run_on(self, *arguments):
-        return subprocess.run([os.environ["STAGES_BENCH"], *arguments], capture_output=True, text=True, timeout=120)
+        return subprocess.run([os.environ["STAGES_BENCH"], *arguments], capture_output=True, text=True, timeout=600)
 
     def test_json_and_pixels(self):
         dump = os.path.join(self.folder.name, "crops")

@@ -42,6 +42,8 @@ samples = yes
 """
 
 
+TIMEOUT = 300  # seconds that nothing takes but what hangs
+
 # Seconds that mpirun lets ranks be before it sends SIGTERM, and then before SIGKILL; it always waits as long.
 PATIENCE = "OMPI_MCA_odls_base_sigkill_timeout"
 
@@ -51,7 +53,7 @@ def send(process, number, ranks):
     with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
         for child in file.read().split()[-ranks:]:
             os.kill(int(child), number)
-    return process.communicate(timeout=60)[0]
+    return process.communicate(timeout=TIMEOUT)[0]
 
 
 class Ranks(unittest.TestCase):
@@ -77,7 +79,7 @@ class Ranks(unittest.TestCase):
     def tearDownClass(cls):
         cls.temporary.cleanup()
 
-    def start(self, ranks, name, *arguments, last=(), patience=1):
+    def start(self, ranks, name, *arguments, last=(), patience=5):
         """last: arguments that the last rank alone is given."""
         command = [TRAINER, self.recipe, "--output", f"{self.folder}/{name}", *arguments]
         line = [MPIRUN, "-n", str(ranks), *command]
@@ -88,7 +90,7 @@ class Ranks(unittest.TestCase):
 
     def run_ranks(self, *arguments, **keys):
         process = Ranks.start(self, *arguments, patience=0, **keys)
-        return process.communicate(timeout=100)[0], process.returncode
+        return process.communicate(timeout=TIMEOUT)[0], process.returncode
 
     def expect(self, done, status, *words):
         said, returned = done
@@ -125,7 +127,7 @@ class Ranks(unittest.TestCase):
 
     def wait_for_step(self, name, process, step):
         path = f"{self.folder}/{name}/log.jsonl"
-        for _ in range(10000):
+        for _ in range(TIMEOUT * 300):
             if os.path.exists(path) and any(line["step"] >= step for line in self.lines_so_far(path)):
                 return
             self.assertIsNone(process.poll(), "the ranks have ended")
@@ -240,7 +242,7 @@ class Ranks(unittest.TestCase):
             process = self.start(2, name, "train.epochs=1000")
             self.wait_for_step(name, process, 5)
             process.send_signal(number)
-            self.expect((process.communicate(timeout=60)[0], process.returncode), status, "--resume continues")
+            self.expect((process.communicate(timeout=TIMEOUT)[0], process.returncode), status, "--resume continues")
             last = self.lines(name)[-1]
             self.assertEqual(last["outcome"], "stopped")
             self.assertTrue(os.path.exists(f"{self.folder}/{name}/checkpoint-{last['step']:08}.safetensors"))

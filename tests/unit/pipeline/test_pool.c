@@ -14,10 +14,12 @@
 #include <unistd.h>
 
 /*
- * Samples that cost much and deliver little: a feed's slots then hold some hundred ms of CPU time, and no client has to keep up with
+ * Samples that cost much and deliver little: a feed's slots then hold seconds of CPU time, and no client has to keep up with
  * the pool on a loaded machine.
  */
-enum { SAMPLES = 32, SIDE = 512, BATCH_SIZE = 32, SLOTS = 64 };
+enum { SAMPLES = 32, SIDE = 512, BATCH_SIZE = 32, SLOTS = 256, SLOTS_TO_FILL = 64 };
+/* Of CPU time in which shares are measured: many samples, and time that is booked late is little. */
+enum { WINDOW_MS = 150, PATIENCE_MS = 600000 };
 
 static char folder[] = "/tmp/loaderd-pool-XXXXXX";
 static char path[128];
@@ -137,11 +139,16 @@ static uint64_t cpu_ns(const struct batcher *batcher)
 	       status.store_ns + status.other_ns;
 }
 
-static uint64_t now_ms(void)
+static uint64_t now_ns(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now_ms(void)
+{
+	return now_ns() / 1000000;
 }
 
 static void reap(struct pool *pool, struct batcher *batcher)
@@ -171,7 +178,7 @@ static uint64_t cpu_ns_of(struct client *clients, unsigned count)
 /* Waits until the feeds have had this much CPU time together. */
 static void run_for(struct client *clients, unsigned count, uint64_t ns)
 {
-	uint64_t end = cpu_ns_of(clients, count) + ns, deadline_ms = now_ms() + 60000;
+	uint64_t end = cpu_ns_of(clients, count) + ns, deadline_ms = now_ms() + PATIENCE_MS;
 	while (cpu_ns_of(clients, count) < end) {
 		assert_true(now_ms() < deadline_ms);
 		usleep(200);
@@ -216,7 +223,7 @@ static void equal_shares(void **state)
 	uint64_t before[3], whole = 0;
 	for (unsigned i = 0; i < 3; i++)
 		before[i] = cpu_ns(clients[i].batcher);
-	run_for(clients, 3, 30 * MS);
+	run_for(clients, 3, WINDOW_MS * MS);
 	for (unsigned i = 0; i < 3; i++) {
 		before[i] = cpu_ns(clients[i].batcher) - before[i];
 		whole += before[i];
@@ -238,10 +245,10 @@ static void newcomers(void **state)
 	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS, 2));
 	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS, 2));
 	assert_int_equal(pool_add(pool, clients[0].batcher), 0);
-	run_for(clients, 1, 40 * MS);
+	run_for(clients, 1, WINDOW_MS * MS);
 	assert_int_equal(pool_add(pool, clients[1].batcher), 0);
 	uint64_t before = cpu_ns(clients[0].batcher);
-	run_for(clients, 2, 30 * MS);
+	run_for(clients, 2, WINDOW_MS * MS);
 	uint64_t first = cpu_ns(clients[0].batcher) - before;
 	assert_share(first, first + cpu_ns(clients[1].batcher), 0.5);
 	close_client(pool, &clients[0]);
@@ -257,23 +264,23 @@ static void pauses(void **state)
 	struct batcher_status status;
 	skip_when_slow();
 	assert_int_equal(pool_new(2, &cpus, &pool), 0);
-	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS, 2));
-	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS, 2));
+	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS_TO_FILL, 2));
+	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS_TO_FILL, 2));
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pool_add(pool, clients[i].batcher), 0);
-	uint64_t deadline_ms = now_ms() + 60000;
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
 	do {
 		serve(pool, &clients[0]);
 		batcher_status(clients[1].batcher, &status);
 		assert_true(now_ms() < deadline_ms);
 		usleep(200);
-	} while (status.slots_ready < SLOTS); /* the second rests */
+	} while (status.slots_ready < SLOTS_TO_FILL); /* the second rests */
 	serve(pool, &clients[0]);
-	run_for(clients, 1, 40 * MS);
+	run_for(clients, 1, WINDOW_MS * MS);
 	serve(pool, &clients[0]);
 	serve(pool, &clients[1]);
 	uint64_t before[2] = {cpu_ns(clients[0].batcher), cpu_ns(clients[1].batcher)};
-	run_for(clients, 2, 30 * MS);
+	run_for(clients, 2, WINDOW_MS * MS);
 	uint64_t first = cpu_ns(clients[0].batcher) - before[0];
 	uint64_t second = cpu_ns(clients[1].batcher) - before[1];
 	assert_share(first, first + second, 0.5);
@@ -303,6 +310,23 @@ static void removal(void **state)
 	pool_free(pool);
 }
 
+/* Until all slots are full and all workers sleep. */
+static void wait_until_idle(struct pool *pool, struct client *client, uint32_t slots,
+			    unsigned workers)
+{
+	struct batcher_status status;
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS, wall_ns, idle_ns;
+	do {
+		assert_true(now_ms() < deadline_ms);
+		wall_ns = now_ns();
+		idle_ns = pool_idle_ns(pool);
+		usleep(5000);
+		idle_ns = pool_idle_ns(pool) - idle_ns;
+		wall_ns = now_ns() - wall_ns;
+		batcher_status(client->batcher, &status);
+	} while (status.slots_ready < slots || idle_ns < wall_ns * workers / 100 * 99);
+}
+
 /* Nothing to do costs nothing: with all slots full the workers sleep. */
 static void idle(void **state)
 {
@@ -312,12 +336,7 @@ static void idle(void **state)
 	assert_int_equal(pool_new(8, &cpus, &pool), 0);
 	open_client(&client, new_batcher("resize(64x64)", 4, 8));
 	assert_int_equal(pool_add(pool, client.batcher), 0);
-	struct batcher_status status;
-	do {
-		usleep(1000);
-		batcher_status(client.batcher, &status);
-	} while (status.slots_ready < 4);
-	usleep(20000);
+	wait_until_idle(pool, &client, 4, 8);
 	struct timespec before, after;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
 	usleep(300000);
@@ -336,28 +355,10 @@ static uint64_t process_cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void assert_within(uint64_t value, uint64_t expected, unsigned percent)
 {
 	if (value * 100 > expected * (100 + percent) || value * 100 < expected * (100 - percent))
 		fail_msg("%.1f ms, expected %.1f ms", (double)value / 1e6, (double)expected / 1e6);
-}
-
-static void wait_until_full(struct client *client, uint32_t slots)
-{
-	struct batcher_status status;
-	uint64_t deadline_ms = now_ms() + 60000;
-	do {
-		usleep(1000);
-		assert_true(now_ms() < deadline_ms);
-		batcher_status(client->batcher, &status);
-	} while (status.slots_ready < slots);
 }
 
 /*
@@ -370,19 +371,18 @@ static void accounts(void **state)
 	struct pool *pool;
 	struct client client;
 	struct batcher_status status;
-	uint64_t cpu = process_cpu_ns(), wall = now_ns();
 	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
 	open_client(&client, new_batcher("resize(64x64)", FEW, WORKERS));
+	wait_until_idle(pool, &client, 0, WORKERS);
+	uint64_t cpu = process_cpu_ns(), wall = now_ns(), idle = pool_idle_ns(pool);
 	assert_int_equal(pool_add(pool, client.batcher), 0);
 	for (unsigned i = 0; i < 3; i++) {
-		wait_until_full(&client, FEW);
-		usleep(20000);
+		wait_until_idle(pool, &client, FEW, WORKERS);
 		serve(pool, &client);
 	}
-	wait_until_full(&client, FEW);
-	usleep(20000);
+	wait_until_idle(pool, &client, FEW, WORKERS);
 	batcher_status(client.batcher, &status);
-	uint64_t idle = pool_idle_ns(pool);
+	idle = pool_idle_ns(pool) - idle;
 	cpu = process_cpu_ns() - cpu;
 	wall = now_ns() - wall;
 	assert_true(idle > 0 && status.queued_ns > 0);

@@ -66,7 +66,7 @@ static struct feed *open_script(const char *script)
 static struct feed_batch next(struct feed *feed)
 {
 	struct feed_batch batch = {.size = sizeof batch};
-	int r = feed_next(feed, 10000, &batch);
+	int r = feed_next(feed, SOON_MS, &batch);
 	if (r != 0)
 		print_error("feed_next: %d, %s\n", r, feed_error(feed));
 	assert_int_equal(r, 0);
@@ -208,10 +208,11 @@ static void every_refusal_is_a_sentence(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct feed_options options = options_for(cases[i].script);
 		struct feed *feed = (struct feed *)&options;
-		options.open_timeout_ms = 300;
+		if (cases[i].code == -ETIMEDOUT)
+			options.open_timeout_ms = 300;
 		int64_t start = now_ms();
 		assert_int_equal(feed_open(&options, &feed, error), cases[i].code);
-		assert_true(now_ms() - start < 5000);
+		assert_true(now_ms() - start < SOON_MS);
 		if (strstr(error, cases[i].text) == NULL)
 			print_error("%s: %s\n", cases[i].script, error);
 		assert_non_null(strstr(error, cases[i].text));
@@ -292,11 +293,16 @@ static void waiting_ends_in_time(void **state)
 	struct feed *feed = open_script("hang-1");
 	struct feed_batch batch = next(feed);
 	feed_release(feed, &batch);
-	int64_t start = now_ms();
-	assert_int_equal(feed_next(feed, 0, &batch), -ETIMEDOUT);
-	assert_true(now_ms() - start < 40);
+	int64_t start = now_ms(), least = SOON_MS;
+	for (int i = 0; i < 20; i++) { /* others may have the CPU meanwhile, but not each time */
+		start = now_ms();
+		assert_int_equal(feed_next(feed, 0, &batch), -ETIMEDOUT);
+		least = now_ms() - start < least ? now_ms() - start : least;
+	}
+	assert_true(least < 40);
+	start = now_ms();
 	assert_int_equal(feed_next(feed, 80, &batch), -ETIMEDOUT);
-	assert_in_range(now_ms() - start, 79, 5000);
+	assert_in_range(now_ms() - start, 79, SOON_MS);
 	feed_close(feed);
 }
 
@@ -319,10 +325,16 @@ static void taking_makes_no_system_call(void **state)
 	assert_int_equal(pipe2(answer, O_CLOEXEC), 0);
 	pid_t child = fork();
 	if (child == 0) {
-		struct feed *feed = open_script("plain");
+		struct feed_options options = options_for("die-4");
 		struct feed_batch batch = {.size = sizeof batch};
-		usleep(300000); /* all slots fill */
+		struct feed *feed;
 		signed char good = 0;
+		options.slots =
+			FAKE_SLOTS + 1; /* there is room for the batch that it does not make */
+		if (feed_open(&options, &feed, NULL) < 0)
+			_exit(1);
+		struct pollfd gone = {.fd = feed_fd(feed), .events = POLLRDHUP};
+		poll(&gone, 1, SOON_MS); /* all are there */
 		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
 			good = -1;
 		for (int i = 0; i < FAKE_SLOTS && good >= 0; i++)
@@ -334,7 +346,7 @@ static void taking_makes_no_system_call(void **state)
 	signed char good = 99;
 	struct pollfd p = {.fd = answer[0], .events = POLLIN};
 	close(answer[1]);
-	if (poll(&p, 1, 10000) == 1)
+	if (poll(&p, 1, 2 * SOON_MS) == 1)
 		assert_true(read(answer[0], &good, 1) >= 0);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
@@ -358,7 +370,7 @@ static void an_event_loop_is_woken(void **state)
 		}
 		assert_int_equal(r, -ETIMEDOUT);
 		struct pollfd p = {.fd = feed_fd(feed), .events = POLLIN};
-		assert_int_equal(poll(&p, 1, 5000), 1);
+		assert_int_equal(poll(&p, 1, SOON_MS), 1);
 	}
 	feed_close(feed);
 }
@@ -465,7 +477,7 @@ static void expect_loss(const char *script, int batches, int code, const char *t
 	if (r != code || strstr(feed_error(feed), text) == NULL)
 		print_error("%s: %d, %s\n", script, r, feed_error(feed));
 	assert_int_equal(r, code);
-	assert_true(now_ms() - start < 2000);
+	assert_true(now_ms() - start < SOON_MS);
 	assert_non_null(strstr(feed_error(feed), text));
 	assert_int_equal(feed_next(feed, -1, &batch), code);
 	assert_int_equal(feed_next(feed, 0, &batch), code);
@@ -530,11 +542,11 @@ static void a_killed_daemon_is_told_at_once(void **state)
 		while (r == 0)
 			r = feed_next(feed, -1, &batch);
 		assert_int_equal(r, -ECONNRESET);
-		assert_in_range(now_ms() - start, 100, 3000);
+		assert_in_range(now_ms() - start, 100, SOON_MS);
 		pthread_join(killer, NULL);
 		while (feed_daemon_alive(
 			daemon)) /* its files are closed a moment before it is gone */
-			assert_true(now_ms() - start < 3000);
+			assert_true(now_ms() - start < SOON_MS);
 		feed_close(feed);
 		assert_int_equal(feed_open(&options, &feed, error), -ECONNREFUSED);
 		feed_daemon_stop(daemon);
@@ -681,7 +693,7 @@ static void a_daemon_starts_and_stops(void **state)
 	pid_t pid = (pid_t)feed_daemon_pid(daemon);
 	int64_t start = now_ms();
 	feed_daemon_stop(daemon);
-	assert_true(now_ms() - start < 3000);
+	assert_true(now_ms() - start < 6900); /* it did not have to be killed */
 	assert_int_equal(kill(pid, 0), -1);
 	feed_daemon_stop(NULL);
 
@@ -703,7 +715,7 @@ static void a_stubborn_daemon_is_killed(void **state)
 	pid_t pid = (pid_t)feed_daemon_pid(daemon);
 	int64_t start = now_ms();
 	feed_daemon_stop(daemon);
-	assert_in_range(now_ms() - start, 6900, 9000);
+	assert_in_range(now_ms() - start, 6900, SOON_MS);
 	assert_int_equal(kill(pid, 0), -1);
 }
 
@@ -724,7 +736,7 @@ static void no_private_daemon_outlives_its_client(void **state)
 			mine[0] = (pid_t)feed_daemon_pid(daemon);
 		mine[1] = fork();
 		if (mine[1] == 0) {
-			usleep(10000000);
+			sleep(600);
 			_exit(0);
 		}
 		ssize_t n = write(pids[1], mine, sizeof mine);
@@ -736,9 +748,7 @@ static void no_private_daemon_outlives_its_client(void **state)
 	assert_int_equal(read(pids[0], theirs, sizeof theirs), sizeof theirs);
 	assert_int_equal(waitpid(client, &status, 0), client);
 	assert_true(theirs[0] > 0);
-	int64_t start = now_ms();
 	assert_int_equal(waitpid(theirs[0], &status, 0), theirs[0]);
-	assert_true(now_ms() - start < 3000);
 	assert_int_equal(waitpid(theirs[1], &status, WNOHANG), 0); /* the bystander lives */
 	kill(theirs[1], SIGKILL);
 	waitpid(theirs[1], &status, 0);

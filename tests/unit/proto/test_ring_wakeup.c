@@ -25,7 +25,7 @@ static void skip_where_order_is_lost(void)
  * The wake-up protocol: both sides wait whenever they can, on a descriptor, with a doorbell of one byte. A lost wake-up would stop
  * both for good, and the poll's limit turns that into a failure.
  */
-enum { STRESS_BATCHES = 40000, LOST_AFTER_MS = 10000 };
+enum { STRESS_BATCHES = 40000, LOST_AFTER_MS = 60000 };
 
 static bool wait_doorbell(int fd)
 {
@@ -194,7 +194,7 @@ static void no_wakeup_is_lost_between_processes(void **state)
  * The two races themselves, step beside step: whenever publish meets arm-and-look (and ack meets arm-and-begin), at least one of
  * the two must notice the other. The threads meet at a counter and then drift a few nanoseconds apart, a different few each time.
  */
-enum { RACES = 300000, RACE_TIME_MS = 3000 };
+enum { RACES_LEAST = 128, RACES = 300000, RACE_TIME_MS = 3000 };
 
 struct race {
 	struct ring_producer *producer;
@@ -280,14 +280,15 @@ static void no_race_goes_unnoticed(void **state)
 	assert_non_null(ring_begin(&pair.producer));
 	assert_int_equal(pthread_create(&thread, NULL, race_consumer, &race), 0);
 	int64_t until = now_ms() + RACE_TIME_MS;
-	for (; race.rounds < RACES && (race.rounds % 64 != 0 || now_ms() < until); race.rounds++)
+	for (; race.rounds < RACES &&
+	       (race.rounds < RACES_LEAST || race.rounds % 64 != 0 || now_ms() < until);
+	     race.rounds++)
 		race_round(&race, 1 + 4 * race.rounds, &seed);
 	atomic_store(&race.stop, true);
 	pthread_join(thread, NULL);
 	print_message("%u races: batch lost %u, noticed twice %u; ack lost %u, noticed twice %u\n",
 		      race.rounds, race.lost[1], race.both[1], race.lost[0], race.both[0]);
 	assert_int_equal(race.lost[0] + race.lost[1], 0);
-	assert_true(race.rounds > 100);
 	pair_deinit(&pair);
 }
 
