@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,9 @@ struct reading {
 	FILE *file;
 	unsigned line;
 	bool continues; /* the line starts with a blank: it continues the value above */
-	unsigned set_on[KEYS_MAX];
+	const struct recipe_key *key; /* whose value is being read; NULL: none */
 	char value[RECIPE_TEXT_MAX];
+	unsigned set_on[KEYS_MAX]; /* the line on which a key's value begins; 0: none */
 	char *error;
 	int result;
 };
@@ -40,10 +42,12 @@ static char *read_line(char *text, int size, void *user)
 	reading->line++;
 	size_t length = strlen(text);
 	if (length == (size_t)size - 1 && text[length - 1] != '\n') {
-		snprintf(reading->value, sizeof(reading->value),
-			 "line longer than %d bytes; go on with an indented line below it",
+		char problem[128];
+		snprintf(problem, sizeof(problem),
+			 "line longer than %d bytes; go on with an indented line below it, within "
+			 "a word with \\ before the break",
 			 size - 2);
-		refuse(reading, reading->value);
+		refuse(reading, problem);
 		return NULL;
 	}
 	reading->continues = text[0] == ' ' || text[0] == '\t';
@@ -51,16 +55,60 @@ static char *read_line(char *text, int size, void *user)
 	if (*start == '[' && !reading->continues) {
 		size_t end = strcspn(start, "]\n");
 		if (start[end] == ']') {
-			char where[512];
+			char where[512], section[64];
 			snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
-			snprintf(reading->value, sizeof(reading->value), "%.*s", (int)end - 1,
-				 start + 1);
-			if (!recipe_find_section(reading->value))
+			snprintf(section, sizeof(section), "%.*s", (int)end - 1, start + 1);
+			if (!recipe_find_section(section))
 				reading->result =
-					recipe_fail_section(where, reading->value, reading->error);
+					recipe_fail_section(where, section, reading->error);
 		}
 	}
 	return reading->result ? NULL : text;
+}
+
+/* All lines of a value have been read. */
+static int finish(struct reading *reading)
+{
+	char where[512];
+	const struct recipe_key *key = reading->key;
+	reading->key = NULL;
+	if (reading->result || !key)
+		return reading->result;
+	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->set_on[key - recipe_keys]);
+	reading->result = recipe_set(reading->recipe, key, where, reading->value, reading->error);
+	return reading->result;
+}
+
+/* Goes on with a value: after a blank, or after \ within a word. */
+static void go_on(struct reading *reading, const char *text)
+{
+	size_t length = strlen(reading->value), room;
+	bool within = length && reading->value[length - 1] == '\\';
+	length -= within;
+	room = sizeof(reading->value) - length;
+	if ((size_t)snprintf(reading->value + length, room, "%s%s", length && !within ? " " : "",
+			     text) >= room)
+		refuse(reading, "value too long");
+}
+
+static int begin(struct reading *reading, const char *section, const char *name, const char *text)
+{
+	char where[512];
+	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
+	if (!*section)
+		return recipe_fail(reading->error, "%s: %s stands before the first [section]",
+				   where, name);
+	const struct recipe_key *key = recipe_find_key(section, name);
+	if (!key)
+		return recipe_fail_key(where, section, name, reading->error);
+	unsigned *set_on = &reading->set_on[key - recipe_keys];
+	if (*set_on)
+		return recipe_fail(reading->error, "%s: %s.%s was already set on line %u", where,
+				   section, name, *set_on);
+	*set_on = reading->line;
+	reading->key = key;
+	snprintf(reading->value, sizeof(reading->value), "%s", text);
+	return 0;
 }
 
 /* For inih: 0 stops with an error. */
@@ -69,38 +117,10 @@ static int handle(void *user, const char *section, const char *name, const char 
 	struct reading *reading = user;
 	if (reading->result)
 		return 0;
-	char where[512];
-	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
-	if (!*section) {
-		reading->result = recipe_fail(
-			reading->error, "%s: %s stands before the first [section]", where, name);
-		return 0;
-	}
-	const struct recipe_key *key = recipe_find_key(section, name);
-	if (!key) {
-		reading->result = recipe_fail_key(where, section, name, reading->error);
-		return 0;
-	}
-	unsigned *set_on = &reading->set_on[key - recipe_keys];
-	if (reading->continues) {
-		size_t length = strlen(reading->value);
-		snprintf(reading->value + length, sizeof(reading->value) - length, "%s%s",
-			 length ? " " : "", text);
-		if (strlen(reading->value) == sizeof(reading->value) - 1)
-			refuse(reading, "value too long");
-	} else if (*set_on) {
-		reading->result =
-			recipe_fail(reading->error, "%s: %s.%s was already set on line %u", where,
-				    section, name, *set_on);
-		return 0;
-	} else {
-		snprintf(reading->value, sizeof(reading->value), "%s", text);
-	}
-	if (!*set_on)
-		*set_on = reading->line;
-	if (!reading->result)
-		reading->result =
-			recipe_set(reading->recipe, key, where, reading->value, reading->error);
+	if (reading->continues && reading->key)
+		go_on(reading, text);
+	else if (!finish(reading))
+		reading->result = begin(reading, section, name, text);
 	return !reading->result;
 }
 
@@ -117,7 +137,7 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 	}
 	if (!reading->result && (line < 0 || ferror(file)))
 		reading->result = recipe_fail(error, "%s: cannot be read", name);
-	int r = reading->result;
+	int r = finish(reading);
 	free(reading);
 	return r;
 }
@@ -147,28 +167,76 @@ int recipe_load_text(struct recipe *recipe, const char *name, const char *text, 
 	return r;
 }
 
-/* Breaks a long value at blanks into indented lines, which inih puts together again. */
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+enum { WIDTH = 150 /* bytes of a value on one line; inih takes lines of 198 */ };
+
+/*
+ * How much of a value goes on one line: all of it, or up to a place where what follows is taken for the rest of it. Best is a single blank, which the
+ * break stands for; else it is within a word. 0: there is no such place.
+ */
+static size_t piece(const char *text, bool *ret_within)
+{
+	size_t length = strlen(text);
+	*ret_within = false;
+	if (length <= WIDTH)
+		return length;
+	for (size_t cut = WIDTH; cut > 0; cut--)
+		if (text[cut] == ' ' && !is_blank(text[cut - 1]) && text[cut - 1] != '\\' &&
+		    !strchr(" \t;#", text[cut + 1]))
+			return cut;
+	*ret_within = true;
+	for (size_t cut = WIDTH; cut > 0; cut--) {
+		bool inside = ((unsigned char)text[cut] & 0xc0) == 0x80; /* of a UTF-8 character */
+		if (!inside && !strchr(" \t;#", text[cut]))
+			return cut;
+	}
+	return 0;
+}
+
+const char *recipe_text_problem(const char *text)
+{
+	json_t *json = json_string(text);
+	bool within;
+	json_decref(json);
+	if (!json)
+		return "is not UTF-8, which logs and checkpoints have to be";
+	if (is_blank(*text) || (*text && is_blank(text[strlen(text) - 1])))
+		return "begins or ends with a blank, which a recipe file would lose";
+	for (const char *at = text; *at; at++) {
+		if (*at != '\t' && ((unsigned char)*at < ' ' || *at == 0x7f))
+			return "has a control character, such as an end of line";
+		if (*at == ';' && (at == text || is_blank(at[-1])))
+			return "has a word that begins with ;, which begins a comment in a recipe "
+			       "file";
+	}
+	for (size_t length; *text; text += length) {
+		length = piece(text, &within);
+		if (!length)
+			return "has more than 150 blanks, # or ; in a row";
+		if (text[length] && !within)
+			length++;
+	}
+	return NULL;
+}
+
+/* Breaks a long value into lines that read_line and handle put together again. */
 static void write_value(FILE *file, const char *name, const char *text)
 {
-	enum { WIDTH = 150 };
+	bool within;
 	fprintf(file, "%s =", name);
-	while (*text) {
-		size_t length = strlen(text);
-		if (length > WIDTH) {
-			size_t cut = WIDTH;
-			while (cut > 0 && text[cut] != ' ')
-				cut--;
-			if (cut > 0)
-				length = cut;
-		}
-		fprintf(file, " %.*s\n", (int)length, text);
-		text += length + strspn(text + length, " ");
+	do {
+		size_t length = piece(text, &within);
+		fprintf(file, " %.*s%s\n", (int)length, text, within ? "\\" : "");
+		text += length;
 		if (*text)
 			fputc('\t', file);
-		else
-			return;
-	}
-	fputc('\n', file);
+		if (*text && !within)
+			text++;
+	} while (*text);
 }
 
 int recipe_write(const struct recipe *recipe, FILE *file)

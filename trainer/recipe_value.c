@@ -1,7 +1,6 @@
 #include "recipe_value.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +115,10 @@ int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *
 		if (strlen(text) >= RECIPE_TEXT_MAX)
 			return recipe_fail(error, "%s: %s.%s is longer than %d bytes", where,
 					   key->section, key->name, RECIPE_TEXT_MAX - 1);
+		const char *problem = recipe_text_problem(text);
+		if (problem)
+			return recipe_fail(error, "%s: %s.%s = \"%.300s\" %s", where, key->section,
+					   key->name, text, problem);
 		char *copy = strdup(text);
 		if (!copy)
 			return -ENOMEM;

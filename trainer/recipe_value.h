@@ -16,3 +16,6 @@ int recipe_fail_key(const char *where, const char *section, const char *name, ch
 void *recipe_field(const struct recipe *recipe, const struct recipe_key *key);
 /* Sets it from text, if that is one of its values. */
 int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *where, const char *text, char *error);
+
+/* Why the text cannot be written to a recipe file and read back, to go on after it ("has ..."); NULL: it can. */
+const char *recipe_text_problem(const char *text);

@@ -149,17 +149,10 @@ static void checks(void **state)
 	assert_non_null(strstr(error, "must rise"));
 }
 
-/* What is written reads back to the same recipe, long values included. */
-static void round_trip(void **state)
+/* What is written reads back to the same recipe. */
+static void check_round_trip(struct recipe *recipe)
 {
-	struct recipe *recipe = *state;
-	char text[16384] = "";
-	recipe_override(recipe, "optim.lr=0.1234567890123456", error);
-	recipe_override(recipe, "schedule.milestones=1,2,3.25", error);
-	char long_pipeline[700] = "data.pipeline=";
-	for (int i = 0; i < 60; i++)
-		strcat(long_pipeline, i ? " hflip(0.5)" : "hflip(0.5)");
-	recipe_override(recipe, long_pipeline, error);
+	char text[32768] = "";
 	FILE *file = fmemopen(text, sizeof(text), "w");
 	assert_int_equal(recipe_write(recipe, file), 0);
 	fclose(file);
@@ -175,6 +168,66 @@ static void round_trip(void **state)
 	}
 	assert_int_equal(recipe_compare(recipe, &copy, false, error), 0);
 	recipe_deinit(&copy);
+}
+
+static void set(struct recipe *recipe, const char *argument)
+{
+	if (recipe_override(recipe, argument, error))
+		fail_msg("%s", error);
+}
+
+static void round_trip(void **state)
+{
+	struct recipe *recipe = *state;
+	char argument[RECIPE_TEXT_MAX] = "schedule.milestones=";
+	set(recipe, "optim.lr=0.1234567890123456");
+	for (int i = 0; i < RECIPE_NUMBERS_MAX; i++)
+		sprintf(argument + strlen(argument), "%s%d.0625", i ? "," : "", i);
+	set(recipe, argument);
+	strcpy(argument, "data.pipeline=hflip(0.5)");
+	for (int i = 0; i < 60; i++)
+		strcat(argument, " hflip(0.5)");
+	set(recipe, argument);
+	check_round_trip(recipe);
+}
+
+/* Texts in which no blank, or not every one, can become a break. */
+static void round_trip_of_odd_texts(void **state)
+{
+	static const char *const units[] = {"/folder", "\\",   "a\\ ", "\xc3\xa9", "a  b", "a\t",
+					    "#a",      "a #b", ";a",   " [a]",	   "a;"};
+	char argument[RECIPE_TEXT_MAX];
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		for (unsigned shift = 0; shift < 4; shift++) {
+			sprintf(argument, "data.train=%.*s", (int)shift + 1, "/abc");
+			while (strlen(argument) < 2000)
+				strcat(argument, units[i]);
+			strcat(argument, "z\\");
+			set(*state, argument);
+			check_round_trip(*state);
+		}
+	}
+}
+
+static void texts_that_no_file_can_hold(void **state)
+{
+	static const char *const refused[][2] = {
+		{"data.train=a ;b", "data.train = \"a ;b\" has a word that begins with ;"},
+		{"data.train=;b", "has a word that begins with ;"},
+		{"data.train=a\nb", "has a control character"},
+		{"data.train=a ", "begins or ends with a blank"},
+		{"data.train=\ta", "begins or ends with a blank"},
+		{"data.train=\xe9", "is not UTF-8"},
+	};
+	char argument[400] = "data.train=a";
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		assert_int_equal(recipe_override(*state, refused[i][0], error), -EINVAL);
+		if (!strstr(error, refused[i][1]))
+			fail_msg("\"%s\" does not say \"%s\"", error, refused[i][1]);
+	}
+	memset(argument + strlen(argument), '#', 300);
+	assert_int_equal(recipe_override(*state, argument, error), -EINVAL);
+	assert_non_null(strstr(error, "# or ; in a row"));
 }
 
 static void compare(void **state)
@@ -225,9 +278,18 @@ static void missing_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(defaults),  T(every_type),   T(mistakes),   T(long_line_is_refused_not_cut),
-		T(overrides), T(checks),       T(round_trip), T(compare),
-		T(table),     T(missing_file),
+		T(defaults),
+		T(every_type),
+		T(mistakes),
+		T(long_line_is_refused_not_cut),
+		T(overrides),
+		T(checks),
+		T(round_trip),
+		T(compare),
+		T(table),
+		T(missing_file),
+		T(round_trip_of_odd_texts),
+		T(texts_that_no_file_can_hold),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
