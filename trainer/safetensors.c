@@ -67,16 +67,19 @@ static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_s
 
 /* ---- writing ---- */
 
-static json_t *header_of(const struct safetensors_writer *writer)
+/* Metadata and tensors by name; NULL: *ret_name is not UTF-8, or its text is not, or it stands twice. */
+static json_t *header_of(const struct safetensors_writer *writer, const char **ret_name)
 {
-	json_t *header = json_object();
-	json_t *metadata = json_object();
-	for (size_t i = 0; i < writer->metadata_count; i++)
-		json_object_set_new(metadata, writer->metadata[i].key,
-				    json_string(writer->metadata[i].value));
+	json_t *header = json_object(), *metadata = json_object();
+	for (size_t i = 0; i < writer->metadata_count; i++) {
+		*ret_name = writer->metadata[i].key;
+		if (json_object_get(metadata, *ret_name) ||
+		    json_object_set_new(metadata, *ret_name,
+					json_string(writer->metadata[i].value)))
+			goto fail;
+	}
 	if (writer->metadata_count)
 		json_object_set(header, "__metadata__", metadata);
-	json_decref(metadata);
 	uint64_t offset = 0;
 	for (size_t i = 0; i < writer->count; i++) {
 		const struct safetensors_tensor *tensor = &writer->tensors[i];
@@ -86,17 +89,21 @@ static json_t *header_of(const struct safetensors_writer *writer)
 		json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[tensor->type].name,
 					  "shape", shape, "data_offsets", (json_int_t)offset,
 					  (json_int_t)(offset + tensor->size));
-		if (!entry || json_object_set_new(header, tensor->name, entry)) {
-			json_decref(header);
-			return NULL;
+		*ret_name = tensor->name;
+		if (json_object_get(header, *ret_name)) {
+			json_decref(entry);
+			goto fail;
 		}
+		if (json_object_set_new(header, *ret_name, entry))
+			goto fail;
 		offset += tensor->size;
 	}
-	if (json_object_size(header) != writer->count + (writer->metadata_count ? 1 : 0)) {
-		json_decref(header); /* a name twice */
-		return NULL;
-	}
+	json_decref(metadata);
 	return header;
+fail:
+	json_decref(metadata);
+	json_decref(header);
+	return NULL;
 }
 
 static int write_all(int fd, const void *data, size_t size)
@@ -169,11 +176,15 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 			return fail(error, -EINVAL, "%s: tensor %s has not the size of its shape",
 				    path, writer->tensors[i].name);
 	}
-	json_t *header = header_of(writer);
+	const char *name = "";
+	json_t *header = header_of(writer, &name);
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	json_decref(header);
 	if (!text)
-		return fail(error, -EINVAL, "%s: a name that is not UTF-8, or stands twice", path);
+		return fail(
+			error, -EINVAL,
+			"%s: %s stands twice, or is not UTF-8, as names and metadata have to be",
+			path, name);
 	int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	int r = fd < 0 ? -errno : write_file(fd, writer, text);
 	free(text);

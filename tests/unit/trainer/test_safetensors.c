@@ -4,12 +4,14 @@
 #include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,6 +132,43 @@ static void failed_write_leaves_the_old_file(void **state)
 		-ENOENT);
 }
 
+/* A disk that is full, in the shape of a limit on files. */
+static void full_disk_leaves_the_old_file(void **state)
+{
+	static char bytes[1 << 16];
+	struct safetensors_tensor tensor = {"a", SAFETENSORS_U8, 1, {4}, "old", 4};
+	struct safetensors_writer writer = {&tensor, 1, NULL, 0, NULL, NULL};
+	struct rlimit before, limit;
+	struct safetensors *file;
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	limit = before;
+	limit.rlim_cur = 4096;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	tensor.data = bytes;
+	tensor.size = tensor.shape[0] = sizeof(bytes);
+	int r = safetensors_write(path, &writer, error);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(r, -EFBIG);
+	assert_non_null(strstr(error, path));
+	assert_int_equal(safetensors_open(path, &file, error), 0);
+	assert_memory_equal(safetensors_find(file, "a")->data, "old", 4);
+	safetensors_close(file);
+}
+
+static void texts_must_be_utf8(void **state)
+{
+	struct safetensors_entry metadata = {"note", "caf\xe9"};
+	struct safetensors_tensor tensor = {"\xff", SAFETENSORS_U8, 1, {1}, "", 1};
+	struct safetensors_writer writer = {NULL, 0, &metadata, 1, NULL, NULL};
+	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
+	assert_non_null(strstr(error, "note stands twice, or is not UTF-8"));
+	writer = (struct safetensors_writer){&tensor, 1, NULL, 0, NULL, NULL};
+	assert_int_equal(safetensors_write(path, &writer, error), -EINVAL);
+	assert_non_null(strstr(error, "\xff stands twice, or is not UTF-8"));
+}
+
 #define T(name, type, shape, begin, end)                                                           \
 	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" begin        \
 	"," end "]}"
@@ -242,9 +281,14 @@ static void damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),	cmocka_unit_test(failed_write_leaves_the_old_file),
-		cmocka_unit_test(good_headers), cmocka_unit_test(bad_headers),
-		cmocka_unit_test(bad_lengths),	cmocka_unit_test(damage),
+		cmocka_unit_test(round_trip),
+		cmocka_unit_test(failed_write_leaves_the_old_file),
+		cmocka_unit_test(full_disk_leaves_the_old_file),
+		cmocka_unit_test(texts_must_be_utf8),
+		cmocka_unit_test(good_headers),
+		cmocka_unit_test(bad_headers),
+		cmocka_unit_test(bad_lengths),
+		cmocka_unit_test(damage),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
