@@ -8,8 +8,7 @@
 #include "recipe.h"
 
 /*
- * Decay of the update that makes step `step` (from 1). The first update and those of
- * train.ema_warmup copy (0); steps that are not a multiple of train.ema_every leave the average
- * alone (1).
+ * Decay of the update that makes step `step` (from 1). Those of train.ema_warmup copy (0), and so does, whatever its
+ * decay, the first that the device makes; steps that are not a multiple of train.ema_every leave the average alone (1).
  */
 float ema_decay(const struct recipe_train *recipe, uint64_t step, uint64_t batches_per_epoch);

@@ -148,8 +148,8 @@ static struct device_hyper hyper_of_step(unsigned t)
 		.beta1 = 0.9f,
 		.beta2 = 0.98f,
 		.epsilon = 1e-4f,
-		.ema_decay = t == 1   ? 0
-			     : t == 3 ? 1
+		.ema_decay = t == 3   ? 1
+			     : t == 4 ? 0
 				      : 0.75f,
 		.grad_scale = t == 2 ? 0 : 0.5f,
 	};
@@ -216,9 +216,10 @@ static void model_element(struct store *s, const struct param *p, uint64_t i,
 		s->model[VALUE][i] = w - (o->coupled_decay ? 0 : lr * decay * w) -
 				     lr * (o->nesterov ? g + momentum * *m : *m);
 	}
+	double average = t == 1 ? 0 : (double)h->ema_decay;
+
 	if (o->ema)
-		s->model[EMA][i] = (double)h->ema_decay * s->model[EMA][i] +
-				   (1 - (double)h->ema_decay) * s->model[VALUE][i];
+		s->model[EMA][i] = average * s->model[EMA][i] + (1 - average) * s->model[VALUE][i];
 }
 
 static void check_slots(struct store *s, unsigned t)
@@ -388,6 +389,23 @@ static void test_loss_scale(void **state)
 	store_close(&s);
 }
 
+/* The first update that is made copies into the EMA, whatever the decay and the steps before it. */
+static void test_average_begins(void **state)
+{
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
+	struct store s;
+
+	kernels_vary(1);
+	store_open(&s, &sgd, CUDA_F16);
+	run_step(&s, 1, hyper_of_step(1));
+	for (unsigned t = 2; t <= 3; t++) {
+		s.expected_state.updates = 0;
+		write_bytes(&s.state, &s.expected_state);
+		run_step(&s, t, hyper_of_step(t));
+	}
+	store_close(&s);
+}
+
 /* The EMA's decay of 0 copies over what was not finite. */
 static void test_average_restarts(void **state)
 {
@@ -396,6 +414,7 @@ static void test_average_restarts(void **state)
 
 	kernels_vary(2);
 	store_open(&s, &sgd, CUDA_F32);
+	run_step(&s, 1, hyper_of_step(1));
 	for (unsigned i = 0; i < PARAMS; i++)
 		for (uint32_t j = 0; j < s.params[i].count; j++)
 			s.slots[EMA].v[s.params[i].offset + j] = j % 2 ? NAN : INFINITY;
@@ -403,7 +422,7 @@ static void test_average_restarts(void **state)
 	for (unsigned i = 0; i < PARAMS; i++)
 		for (uint32_t j = 0; j < s.params[i].count; j++)
 			s.model[EMA][s.params[i].offset + j] = 0;
-	run_step(&s, 1, hyper_of_step(1));
+	run_step(&s, 2, hyper_of_step(4));
 	store_close(&s);
 }
 
@@ -413,6 +432,7 @@ int main(void)
 		cmocka_unit_test(test_optimizers),
 		cmocka_unit_test(test_skip),
 		cmocka_unit_test(test_loss_scale),
+		cmocka_unit_test(test_average_begins),
 		cmocka_unit_test(test_average_restarts),
 	};
 

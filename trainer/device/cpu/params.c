@@ -185,7 +185,7 @@ struct update_job {
 	struct cpu_params *cpu;
 	const struct device_hyper *hyper;
 	float gradient_scale;
-	float correction1, correction2;
+	float correction1, correction2, ema_decay;
 	bool averages; /* the EMA moves */
 };
 
@@ -235,7 +235,7 @@ static void update_task(void *context, uint32_t task, unsigned thread)
 		.epsilon = hyper->epsilon,
 		.correction1 = job->correction1,
 		.correction2 = job->correction2,
-		.ema_decay = hyper->ema_decay,
+		.ema_decay = job->ema_decay,
 	};
 
 	if (!updates(chunk->param)) {
@@ -288,7 +288,8 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	job.gradient_scale = (float)scale;
 	job.correction1 = (float)(1 / (1 - pow((double)hyper->beta1, (double)cpu->state.updates)));
 	job.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, (double)cpu->state.updates)));
-	job.averages = params->optimizer.ema && hyper->ema_decay != 1;
+	job.ema_decay = cpu->state.updates == 1 ? 0 : hyper->ema_decay;
+	job.averages = params->optimizer.ema && job.ema_decay != 1;
 	pool_run(&device->pool, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;
 	cpu->buffers_version++;

@@ -108,6 +108,7 @@ DEVICE void decide_update(const struct update *a, double sum)
 		(float)(1 / (1 - pow((double)hyper->beta1, (double)state->updates)));
 	a->decision->correction2 =
 		(float)(1 / (1 - pow((double)hyper->beta2, (double)state->updates)));
+	a->decision->ema_decay = state->updates == 1 ? 0 : hyper->ema_decay;
 	grow(state, &a->scaling);
 }
 
@@ -153,9 +154,9 @@ DEVICE struct rates rates_of(const struct update *a, uint32_t group)
 	r.epsilon = hyper->epsilon;
 	r.correction1 = a->decision->correction1;
 	r.correction2 = a->decision->correction2;
-	r.ema_decay = hyper->ema_decay;
+	r.ema_decay = a->decision->ema_decay;
 	r.adamw = adamw;
-	r.averages = a->ema && hyper->ema_decay != 1;
+	r.averages = a->ema && r.ema_decay != 1;
 	return r;
 }
 

@@ -36,6 +36,7 @@ struct update_scaling {
 struct update_decision {
 	float gradient_scale;  /* grad_scale / loss scale, clipped */
 	float correction1, correction2; /* 1 / (1 - beta^t), AdamW */
+	float ema_decay;       /* of device_hyper; 0 at the first update that is made */
 	uint32_t made;         /* 0: gradients are not finite, nothing is updated */
 };
 
