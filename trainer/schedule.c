@@ -21,9 +21,26 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe)
 	};
 }
 
+/*
+ * Periods that have passed. Positions are quotients of steps, so that a boundary may be missed by a rounding: 0.3 / 0.1 is a little less than 3. What
+ * differs from a whole number by no more counts as that number.
+ */
+static double periods(double position, double period)
+{
+	double count = position / period, whole = round(count);
+	return fabs(count - whole) < 1e-12 * fmax(1, whole) ? whole : count;
+}
+
+/* How much of the current one has. */
+static double phase_of(double position, double period)
+{
+	double count = periods(position, period);
+	return count - floor(count);
+}
+
 static double triangle(double position, double period, double low)
 {
-	double phase = fmod(position, period) / period;
+	double phase = phase_of(position, period);
 	double height = phase < 0.5 ? 2 * phase : 2 - 2 * phase;
 	return low + (1 - low) * height;
 }
@@ -39,7 +56,7 @@ static double proper(const struct schedule *schedule, double epoch, double past,
 	case RECIPE_COSINE:
 		/* The run's very end belongs to the last period, not to a new one. */
 		if (schedule->period > 0 && past < length)
-			t = fmod(past, schedule->period) / schedule->period;
+			t = phase_of(past, schedule->period);
 		return final + (1 - final) * (1 + cos(M_PI * t)) / 2;
 	case RECIPE_LINEAR:
 		return 1 - (1 - final) * t;
@@ -50,7 +67,7 @@ static double proper(const struct schedule *schedule, double epoch, double past,
 			return 1;
 		return 1 - (1 - final) * (past - schedule->peak) / (length - schedule->peak);
 	case RECIPE_STEP:
-		return pow(schedule->gamma, floor(epoch / schedule->step));
+		return pow(schedule->gamma, floor(periods(epoch, schedule->step)));
 	case RECIPE_MULTI_STEP: {
 		double factor = 1;
 		for (unsigned i = 0; i < schedule->milestones.count; i++)

@@ -58,6 +58,24 @@ static void cosine_restarts(void **state)
 	near(schedule_factor(&s, 9), 0);
 }
 
+/* Steps on boundaries that have no exact binary value belong to what begins there. */
+static void boundaries_at_fractions(void **state)
+{
+	struct schedule drops = make("schedule.name=step train.epochs=3 schedule.step=0.1 "
+				     "schedule.gamma=0.5");
+	struct schedule restarts = make("schedule.name=cosine train.epochs=4 schedule.period=0.1 "
+					"schedule.warmup=0.7");
+	struct schedule waves = make("schedule.name=triangular train.epochs=3 schedule.period=0.1 "
+				     "schedule.start=0.25");
+	for (int i = 0; i < 30; i++) {
+		near(schedule_factor(&drops, i / 10.0), pow(0.5, i));
+		near(schedule_factor(&drops, (10 * i + 9) / 100.0), pow(0.5, i));
+		near(schedule_factor(&restarts, (i + 7) / 10.0), 1);
+		near(schedule_factor(&waves, i / 10.0), 0.25);
+		near(schedule_factor(&waves, (2 * i + 1) / 20.0), 1);
+	}
+}
+
 static void linear_with_warmup(void **state)
 {
 	struct schedule s = make("schedule.name=linear train.epochs=12 schedule.warmup=2 "
@@ -174,17 +192,12 @@ static void empty_run(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(constant),
-		cmocka_unit_test(cosine),
-		cmocka_unit_test(cosine_restarts),
-		cmocka_unit_test(linear_with_warmup),
-		cmocka_unit_test(polynomial),
-		cmocka_unit_test(step_with_warmup),
-		cmocka_unit_test(multi_step),
-		cmocka_unit_test(exponential),
-		cmocka_unit_test(one_cycle),
-		cmocka_unit_test(triangular),
-		cmocka_unit_test(warmup_is_continuous),
+		cmocka_unit_test(constant),	      cmocka_unit_test(cosine),
+		cmocka_unit_test(cosine_restarts),    cmocka_unit_test(boundaries_at_fractions),
+		cmocka_unit_test(linear_with_warmup), cmocka_unit_test(polynomial),
+		cmocka_unit_test(step_with_warmup),   cmocka_unit_test(multi_step),
+		cmocka_unit_test(exponential),	      cmocka_unit_test(one_cycle),
+		cmocka_unit_test(triangular),	      cmocka_unit_test(warmup_is_continuous),
 		cmocka_unit_test(empty_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
