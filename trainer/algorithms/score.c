@@ -2,10 +2,12 @@
 
 #include <math.h>
 
-/* Classes that come before `label` when ordered by their logit. */
+/* Classes that come before `label` when ordered by their logit; all, where that is not finite: comparisons with NaN are false, and would make it right. */
 static uint32_t rank_of(const float *logits, uint32_t label, uint32_t classes)
 {
 	uint32_t rank = 0;
+	if (!isfinite(logits[label]))
+		return classes;
 	for (uint32_t c = 0; c < classes; c++)
 		rank += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
 	return rank;

@@ -42,8 +42,22 @@ static void no_label(void **state)
 	assert_true(score.loss == 0);
 }
 
+/* A net that diverged is not always right. */
+static void not_finite(void **state)
+{
+	const float logits[2][6] = {{NAN, NAN, NAN, NAN, NAN, NAN}, {1, INFINITY, 1, 1, 1, 1}};
+	const int32_t labels[2] = {0, 1};
+	struct score score = {0};
+	score_add(&score, logits[0], labels, 2, 6, 1);
+	assert_int_equal(score.samples, 2);
+	assert_int_equal(score.top1, 0);
+	assert_int_equal(score.top5, 0);
+	assert_true(isnan(score.loss));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(by_hand), cmocka_unit_test(no_label)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(by_hand), cmocka_unit_test(no_label),
+					   cmocka_unit_test(not_finite)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
