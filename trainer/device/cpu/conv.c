@@ -261,7 +261,6 @@ static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	dnnl_primitive_attr_t attributes;
 	int r = describe(graph, node->node, graph->device->element,
 			 cpu_type(graph->device->element), &descs);
 
@@ -269,37 +268,20 @@ static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
 		r = cpu_status(dnnl_convolution_backward_data_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
 			descs.strides, descs.padding, descs.padding));
-	if (r < 0)
-		return r;
-	attributes = cpu_attributes();
-	if (!attributes)
-		return -ENOMEM;
-	r = cpu_status(dnnl_primitive_desc_create(&node->backward_data.desc, &conv, attributes,
-						  graph->device->engine, node->forward.desc));
-	dnnl_primitive_attr_destroy(attributes);
-	return r < 0 ? r : cpu_op_create(graph, &node->backward_data);
+	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc);
 }
 
 static int create_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct conv_descs descs;
 	dnnl_convolution_desc_t conv;
-	dnnl_primitive_attr_t attributes;
 	int r = describe(graph, node->node, graph->device->element, dnnl_f32, &descs);
 
 	if (r == 0)
 		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
 			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, NULL, &descs.y,
 			descs.strides, descs.padding, descs.padding));
-	if (r < 0)
-		return r;
-	attributes = cpu_attributes();
-	if (!attributes)
-		return -ENOMEM;
-	r = cpu_status(dnnl_primitive_desc_create(&node->backward_weights.desc, &conv, attributes,
-						  graph->device->engine, node->forward.desc));
-	dnnl_primitive_attr_destroy(attributes);
-	return r < 0 ? r : cpu_op_create(graph, &node->backward_weights);
+	return r < 0 ? r : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc);
 }
 
 static int plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)

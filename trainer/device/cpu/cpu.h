@@ -206,6 +206,8 @@ int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_d
 dnnl_data_type_t cpu_type(enum element element);
 /* Creates the primitive of op->desc and notes its need of scratchpad. */
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
+/* The same from what it is to compute. hint: the forward pass, of a gradient; else NULL. */
+int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint);
 /* Binds an argument; the description is the primitive's own for it. */
 int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument, const dnnl_memory_desc_t *desc, void *data);
 int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op);

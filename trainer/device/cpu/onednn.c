@@ -59,6 +59,20 @@ int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
 	return cpu_status(dnnl_primitive_create(&op->primitive, op->desc));
 }
 
+int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
+	       const_dnnl_primitive_desc_t hint)
+{
+	dnnl_primitive_attr_t attributes = cpu_attributes();
+	int r;
+
+	if (!attributes)
+		return -ENOMEM;
+	r = cpu_status(dnnl_primitive_desc_create(&op->desc, desc, attributes,
+						  graph->device->engine, hint));
+	dnnl_primitive_attr_destroy(attributes);
+	return r < 0 ? r : cpu_op_create(graph, op);
+}
+
 int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
 		const dnnl_memory_desc_t *desc, void *data)
 {

@@ -1,7 +1,6 @@
 /* Pools: oneDNN's for windows (a global maximum is a window as large as the image), ours for the global average. */
 #include "cpu.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +41,6 @@ static int pool_plan(struct cpu_graph *graph, struct cpu_node *node)
 	struct window w = window(node->node);
 	dnnl_memory_desc_t x, y;
 	dnnl_pooling_desc_t pool;
-	dnnl_primitive_attr_t attributes;
 	const dnnl_memory_desc_t *workspace;
 	const char *engine = "";
 	int r = describe(graph, node, &x, &y);
@@ -51,16 +49,8 @@ static int pool_plan(struct cpu_graph *graph, struct cpu_node *node)
 		r = cpu_status(dnnl_pooling_forward_desc_init(
 			&pool, cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
 			w.algorithm, &x, &y, w.strides, w.kernel, w.padding, w.padding));
-	if (r < 0)
-		return r;
-	attributes = cpu_attributes();
-	if (!attributes)
-		return -ENOMEM;
-	r = cpu_status(dnnl_primitive_desc_create(&node->forward.desc, &pool, attributes,
-						  graph->device->engine, NULL));
-	dnnl_primitive_attr_destroy(attributes);
 	if (r == 0)
-		r = cpu_op_create(graph, &node->forward);
+		r = cpu_op_new(graph, &node->forward, &pool, NULL);
 	if (r == 0)
 		r = cpu_add_result(graph, node, graph->device->element);
 	if (r < 0)
@@ -96,7 +86,6 @@ static int pool_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	struct window w = window(node->node);
 	dnnl_memory_desc_t x, y;
 	dnnl_pooling_desc_t pool;
-	dnnl_primitive_attr_t attributes;
 	int r = plan_gradient(graph, node);
 
 	if (r < 0 || !node->x->active)
@@ -107,15 +96,7 @@ static int pool_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_backward_desc_init(
 			&pool, w.algorithm, &x, &y, w.strides, w.kernel, w.padding, w.padding));
-	if (r < 0)
-		return r;
-	attributes = cpu_attributes();
-	if (!attributes)
-		return -ENOMEM;
-	r = cpu_status(dnnl_primitive_desc_create(&node->backward_data.desc, &pool, attributes,
-						  graph->device->engine, node->forward.desc));
-	dnnl_primitive_attr_destroy(attributes);
-	return r < 0 ? r : cpu_op_create(graph, &node->backward_data);
+	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &pool, node->forward.desc);
 }
 
 static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, dnnl_query_t what,
