@@ -41,8 +41,10 @@ static int take_number(const json_t *object, const char *path, const char *key, 
 		       char *error)
 {
 	const json_t *value = json_object_get(object, key);
-	if (!json_is_number(value) || !(json_number_value(value) > 0))
-		return plan_fail(error, -EINVAL, "%s: %s must be a number above 0", path, key);
+	if (!json_is_number(value) || !(json_number_value(value) > 0) ||
+	    json_number_value(value) > 1e18)
+		return plan_fail(error, -EINVAL, "%s: %s must be a number above 0, up to 1e18",
+				 path, key);
 	*ret_value = json_number_value(value);
 	return 0;
 }
