@@ -67,6 +67,8 @@ static void write_step(struct run *run, const struct run_pending *pending,
 	journal_number(journal, "grad_norm", results->grad_norm);
 	if (results->loss_scale != 1)
 		journal_number(journal, "loss_scale", results->loss_scale);
+	if (run->skipped)
+		journal_count(journal, "skipped_updates", run->skipped);
 	journal_number(journal, "images_per_second", run->rate);
 	journal_number(journal, "data_wait", share(wait, seconds));
 	if (state->bad)
@@ -84,6 +86,7 @@ static int step_line(struct run *run, const struct run_pending *pending,
 	if (run->journal)
 		write_step(run, pending, results, seconds, wait);
 	state->interval = (struct checkpoint_totals){0};
+	run->skipped = 0;
 	run->line_seconds = state->train_seconds;
 	run->line_wait = state->wait_seconds;
 	run->line_images = state->images;
@@ -116,6 +119,7 @@ static int collect(struct run *run, unsigned down_to)
 				(unsigned long long)pending.step, run->recipe->data.train);
 		if (!isfinite(results.loss))
 			return fail_not_finite(run, &pending, results.loss);
+		run->skipped += results.skipped;
 		run->last_loss = results.loss;
 		run->last_lr = pending.lr;
 		add(&run->state.interval, &results);

@@ -95,6 +95,7 @@ struct run {
 	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
 	struct journal *samples; /* with log.samples */
 	struct progress progress;
+	uint64_t skipped;		/* updates since the last step line: a gradient was not finite */
 	double mark;			/* since when train_seconds lacks the time */
 	double line_seconds, line_wait; /* state's, at the last step line */
 	uint64_t line_images;
