@@ -117,7 +117,7 @@ const struct recipe_key recipe_keys[] = {
 	     "weight_decay beside the step."),
 	BOOLEAN(optim, decay_all, "false", RECIPE_TRAJECTORY, "Decay batch norms and biases too."),
 	NUMBER(optim, bias_lr, "1", 0, 1000, RECIPE_TRAJECTORY,
-	       "Factor on the learning rate of the biases of batch norms."),
+	       "Factor on the learning rate of biases, those of batch norms among them."),
 
 	WORD(schedule, name, "cosine",
 	     "constant|cosine|linear|one_cycle|step|multi_step|exponential|polynomial|triangular",
