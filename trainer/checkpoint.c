@@ -25,7 +25,12 @@ static const struct {
 enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
 
 /* Counters as metadata: one table for writing and reading. */
-enum counter_type { COUNTER_U64, COUNTER_U32, COUNTER_DOUBLE };
+enum counter_type {
+	COUNTER_U64,
+	COUNTER_U32,
+	COUNTER_DOUBLE,
+	COUNTER_LOSS, /* a double that is not finite where weights make no sense of the images */
+};
 #define C(name, type)                                                                              \
 	{                                                                                          \
 		"trainer." #name, type, offsetof(struct checkpoint_state, name)                    \
@@ -54,7 +59,7 @@ static const struct counter {
 	C(whole.steps, COUNTER_U64),
 	C(eval_step, COUNTER_U64),
 	C(eval_samples, COUNTER_U64),
-	C(eval_loss, COUNTER_DOUBLE),
+	C(eval_loss, COUNTER_LOSS),
 	C(eval_top1, COUNTER_DOUBLE),
 	C(eval_top5, COUNTER_DOUBLE),
 	C(best_top1, COUNTER_DOUBLE),
@@ -143,11 +148,6 @@ struct saving {
 	size_t count;
 	float *host, *file;
 };
-
-static bool has_slot(struct device_param *param, enum device_slot slot, float *scratch)
-{
-	return device_param_read(param, slot, scratch) == 0;
-}
 
 static const void *fill(void *user, size_t index)
 {
@@ -244,6 +244,7 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 		snprintf(text, COUNTER_TEXT, "%u", *(const uint32_t *)(const void *)at);
 		break;
 	case COUNTER_DOUBLE:
+	case COUNTER_LOSS:
 		snprintf(text, COUNTER_TEXT, "%.17g", *(const double *)(const void *)at);
 		break;
 	}
@@ -273,7 +274,7 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 	}
 	for (size_t s = 0; s < SLOTS; s++)
 		for (size_t i = 0; i < device_params_count(params); i++)
-			if (has_slot(device_params_at(params, i), slots[s].slot, saving.host))
+			if (device_param_has(device_params_at(params, i), slots[s].slot))
 				saving_add(&saving, device_params_at(params, i), slots[s].slot,
 					   slots[s].prefix);
 	r = write_tensors(path, &saving, metadata, COUNTERS + 3, error);
@@ -306,9 +307,9 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 	const char *text = safetensors_metadata(checkpoint->file, counter->key);
 	char *at = (char *)&checkpoint->state + counter->offset, *end = NULL;
 	errno = 0;
-	if (text && counter->type == COUNTER_DOUBLE) {
+	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS)) {
 		double value = strtod(text, &end);
-		if (isfinite(value))
+		if (isfinite(value) || counter->type == COUNTER_LOSS)
 			*(double *)(void *)at = value;
 		else
 			end = NULL;
@@ -353,6 +354,11 @@ static int read_state(struct checkpoint *checkpoint, char *error)
 	    state->step % state->batches_per_epoch != state->batch)
 		return fail(error, -EBADMSG, "%s: step, epoch and batch contradict each other",
 			    checkpoint->path);
+	if (!(state->device.loss_scale > 0))
+		return fail(
+			error, -EBADMSG,
+			"%s: metadata trainer.device.loss_scale is %g, expected a number above 0",
+			checkpoint->path, state->device.loss_scale);
 	return 0;
 }
 
@@ -425,6 +431,31 @@ static void read_elements(const struct safetensors_tensor *tensor, size_t count,
 	}
 }
 
+/* "[64, 3, 7, 7]" */
+struct shape_text {
+	char text[24 * SAFETENSORS_RANK_MAX];
+};
+static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
+{
+	struct shape_text made;
+	int length = snprintf(made.text, sizeof(made.text), "[");
+	for (unsigned i = 0; i < rank; i++)
+		length += snprintf(made.text + length, sizeof(made.text) - (size_t)length, "%s%llu",
+				   i ? ", " : "", (unsigned long long)shape[i]);
+	snprintf(made.text + length, sizeof(made.text) - (size_t)length, "]");
+	return made;
+}
+
+static int fail_shape(const char *path, const struct safetensors_tensor *tensor,
+		      const struct device_param_spec *spec, char *error)
+{
+	uint64_t shape[4];
+	unsigned rank = file_shape(spec, shape);
+	return fail(error, -EBADMSG, "%s: tensor %s is of shape %s, the model's of %s", path,
+		    tensor->name, shape_text(tensor->shape, tensor->rank).text,
+		    shape_text(shape, rank).text);
+}
+
 static bool shape_fits(const struct safetensors_tensor *tensor,
 		       const struct device_param_spec *spec)
 {
@@ -462,8 +493,7 @@ static int restore_slot(const struct checkpoint *checkpoint, struct device_param
 		return fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", checkpoint->path,
 			    name, safetensors_type_name(tensor->type));
 	if (!shape_fits(tensor, spec))
-		return fail(error, -EBADMSG, "%s: tensor %s has another shape than the model's",
-			    checkpoint->path, name);
+		return fail_shape(checkpoint->path, tensor, spec, error);
 	int r = restore_tensor(tensor, param, slots[s].slot, file, host);
 	return r ? fail(error, r, "%s: tensor %s: %s", checkpoint->path, name, strerror(-r)) : 0;
 }
@@ -477,7 +507,7 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 	for (size_t s = 0; s < SLOTS && !r; s++) {
 		for (size_t i = 0; i < device_params_count(params) && !r; i++) {
 			struct device_param *param = device_params_at(params, i);
-			if (has_slot(param, slots[s].slot, host))
+			if (device_param_has(param, slots[s].slot))
 				r = restore_slot(checkpoint, param, s, file, host, error);
 		}
 	}
@@ -512,9 +542,7 @@ static int import_param(const struct safetensors *source, const char *path,
 			    spec->name, safetensors_type_name(tensor->type));
 	if (!shape_fits(tensor, spec)) {
 		if (!head)
-			return fail(error, -EBADMSG,
-				    "%s: tensor %s has another shape than the model's", path,
-				    spec->name);
+			return fail_shape(path, tensor, spec, error);
 		*head_kept = true;
 		return 0;
 	}
@@ -546,23 +574,25 @@ int checkpoint_import(const char *path, struct device_params *params, bool *ret_
 
 /* ---- the folder ---- */
 
+#define NAME "checkpoint-%08llu.safetensors"
+
 int checkpoint_path(const char *folder, uint64_t step, char *ret_path)
 {
-	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/checkpoint-%08llu.safetensors",
-			      folder, (unsigned long long)step);
+	int length = snprintf(ret_path, CHECKPOINT_PATH_MAX, "%s/" NAME, folder,
+			      (unsigned long long)step);
 	return length < CHECKPOINT_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Step of a checkpoint's file name; false for other files. */
+/* Step of a checkpoint's file name; false for other files, also those of names that only look alike. */
 static bool name_step(const char *name, uint64_t *ret_step)
 {
-	static const char prefix[] = "checkpoint-", suffix[] = ".safetensors";
-	char *end;
-	if (strncmp(name, prefix, sizeof(prefix) - 1) || name[sizeof(prefix) - 1] < '0' ||
-	    name[sizeof(prefix) - 1] > '9')
+	char own[64];
+	unsigned long long step;
+	if (sscanf(name, "checkpoint-%20llu", &step) != 1)
 		return false;
-	*ret_step = strtoull(name + sizeof(prefix) - 1, &end, 10);
-	return !strcmp(end, suffix);
+	snprintf(own, sizeof(own), NAME, step);
+	*ret_step = step;
+	return !strcmp(own, name);
 }
 
 int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, char *ret_path)

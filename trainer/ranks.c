@@ -150,15 +150,14 @@ enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
 static int share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
 		       float *values, char *error)
 {
-	int r = device_param_read(param, slot, values);
-	if (r == -ENOENT)
+	if (!device_param_has(param, slot))
 		return 0;
-	if (!r) {
-		r = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
-		if (r)
-			return fail_comm(comm, r, error);
-	}
-	if (!r && comm->rank)
+	int r = comm->rank ? 0 : device_param_read(param, slot, values);
+	/* also of one that could not be read: the other ranks wait for it */
+	int sent = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
+	if (sent)
+		return fail_comm(comm, sent, error);
+	if (comm->rank)
 		r = device_param_write(param, slot, values);
 	return r ? fail(error, r, "parameter %s cannot be passed on: %s",
 			device_param_spec(param)->name, strerror(-r))

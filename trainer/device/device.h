@@ -175,6 +175,8 @@ struct device_param *device_params_at(const struct device_params *params, size_t
 struct device_param *device_params_find(const struct device_params *params, const char *name); /* NULL: none */
 const struct device_param_spec *device_param_spec(const struct device_param *param);
 size_t device_param_elements(const struct device_param *param); /* product of its shape */
+/* Whether an allocated parameter has the slot. */
+bool device_param_has(const struct device_param *param, enum device_slot slot);
 /* Copies a whole slot from or to dense fp32 in host layout; waits for queued work. -ENOENT: the parameter has no such slot. */
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values);
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values);

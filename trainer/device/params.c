@@ -165,27 +165,32 @@ size_t device_param_elements(const struct device_param *param)
 	return param->elements;
 }
 
+bool device_param_has(const struct device_param *param, enum device_slot slot)
+{
+	const struct device_params *params = param->store;
+	bool optimized = params->has_optimizer && param->spec.kind != DEVICE_BUFFER;
+
+	switch (slot) {
+	case DEVICE_VALUE:
+		return true;
+	case DEVICE_GRAD:
+	case DEVICE_MOMENT1:
+		return optimized;
+	case DEVICE_MOMENT2:
+		return optimized && params->optimizer.kind == DEVICE_ADAMW;
+	case DEVICE_EMA:
+		return params->has_optimizer && params->optimizer.ema;
+	}
+	return false;
+}
+
 static int check_slot(const struct device_param *param, enum device_slot slot)
 {
 	const struct device_params *params = param->store;
-	bool buffer = param->spec.kind == DEVICE_BUFFER;
 
 	if (!params->allocated)
 		return device_fail(params->device, -EINVAL, "the parameters are not allocated yet");
-	switch (slot) {
-	case DEVICE_VALUE:
-		return 0;
-	case DEVICE_GRAD:
-	case DEVICE_MOMENT1:
-		return params->has_optimizer && !buffer ? 0 : -ENOENT;
-	case DEVICE_MOMENT2:
-		return params->has_optimizer && !buffer && params->optimizer.kind == DEVICE_ADAMW
-			       ? 0
-			       : -ENOENT;
-	case DEVICE_EMA:
-		return params->has_optimizer && params->optimizer.ema ? 0 : -ENOENT;
-	}
-	return -ENOENT;
+	return device_param_has(param, slot) ? 0 : -ENOENT;
 }
 
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values)

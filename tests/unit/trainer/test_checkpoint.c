@@ -7,6 +7,7 @@
 #include "trainer_test.h"
 
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,6 +122,37 @@ static void round_trip(void **state)
 	fixture_deinit(&b);
 }
 
+/* A net that evaluates to nothing may recover: what was saved meanwhile has to be readable. */
+static void losses_that_are_not_finite(void **state)
+{
+	static const double losses[] = {NAN, INFINITY, -INFINITY};
+	struct fixture a;
+	struct checkpoint *checkpoint;
+	fixture_init(&a, settings, 10, &spec);
+	snprintf(path, sizeof(path), "%s/odd.safetensors", folder);
+	for (int i = 0; i < 3; i++) {
+		struct checkpoint_state saved = some_state();
+		saved.eval_loss = losses[i];
+		assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+		if (checkpoint_open(path, &checkpoint, error))
+			fail_msg("%s", error);
+		double loss = checkpoint_state(checkpoint)->eval_loss;
+		assert_true(i ? loss == losses[i] : isnan(loss));
+		checkpoint_close(checkpoint);
+	}
+	struct checkpoint_state saved = some_state();
+	saved.train_seconds = NAN;
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
+	assert_non_null(strstr(error, "trainer.train_seconds is not a number"));
+	saved = some_state();
+	saved.device.loss_scale = 0;
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
+	assert_non_null(strstr(error, "trainer.device.loss_scale is 0, expected a number above 0"));
+	fixture_deinit(&a);
+}
+
 /* Files hold convolutions as [O][I][H][W]. */
 static void layout(void **state)
 {
@@ -165,7 +197,9 @@ static void another_model_is_refused(void **state)
 	fixture_deinit(&b);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=8 model.width=1", 10, &spec);
 	assert_int_equal(checkpoint_restore(checkpoint, b.params, error), -EBADMSG);
-	assert_non_null(strstr(error, "another shape"));
+	assert_non_null(strstr(error,
+			       "tensor conv1.weight is of shape [8, 3, 3, 3], the model's of "
+			       "[16, 3, 3, 3]"));
 	fixture_deinit(&b);
 	checkpoint_close(checkpoint);
 }
@@ -289,6 +323,9 @@ static void housekeeping(void **state)
 	touch("checkpoint-100000000.safetensors");
 	touch("checkpoint-00000020.safetensors.123.tmp");
 	touch("checkpoint-notes.safetensors");
+	touch("checkpoint-999999999999.safetensors ");
+	touch("checkpoint-0000000200000000.safetensors");
+	touch("checkpoint-+0000300.safetensors");
 	touch("best.safetensors");
 	assert_int_equal(checkpoint_newest(folder, UINT64_MAX, &step, path), 0);
 	assert_int_equal(step, 100000000);
@@ -309,13 +346,10 @@ static void housekeeping(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),
-		cmocka_unit_test(layout),
-		cmocka_unit_test(another_model_is_refused),
-		cmocka_unit_test(import),
-		cmocka_unit_test(narrow_types),
-		cmocka_unit_test(truncated),
-		cmocka_unit_test(housekeeping),
+		cmocka_unit_test(round_trip), cmocka_unit_test(losses_that_are_not_finite),
+		cmocka_unit_test(layout),     cmocka_unit_test(another_model_is_refused),
+		cmocka_unit_test(import),     cmocka_unit_test(narrow_types),
+		cmocka_unit_test(truncated),  cmocka_unit_test(housekeeping),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

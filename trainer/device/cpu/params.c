@@ -155,6 +155,7 @@ int cpu_get_state(struct device_params *params, struct device_params_state *ret_
 int cpu_set_state(struct device_params *params, const struct device_params_state *state)
 {
 	cpu_store(params)->state = *state;
+	cpu_store(params)->state.loss_scale = 1; /* whatever another precision had */
 	return 0;
 }
 
