@@ -623,6 +623,19 @@ static void remove_in(const char *folder, const char *name)
 		unlink(path);
 }
 
+int checkpoint_clear(const char *folder, uint64_t step, bool set_aside)
+{
+	char path[CHECKPOINT_PATH_MAX], aside[CHECKPOINT_PATH_MAX + 16];
+	uint64_t newest = UINT64_MAX;
+	int r;
+	while (!(r = checkpoint_newest(folder, newest, &newest, path)) && newest >= step) {
+		snprintf(aside, sizeof(aside), "%s.unreadable", path);
+		if (set_aside ? rename(path, aside) : unlink(path))
+			return -errno;
+	}
+	return r == -ENOENT ? 0 : r;
+}
+
 int checkpoint_prune(const char *folder, uint64_t keep)
 {
 	char path[CHECKPOINT_PATH_MAX];

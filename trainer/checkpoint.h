@@ -82,5 +82,10 @@ int checkpoint_import(const char *path, struct device_params *params, bool *ret_
 int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, char *ret_path);
 /* Path of a step's checkpoint. -ENAMETOOLONG. */
 int checkpoint_path(const char *folder, uint64_t step, char *ret_path);
+/*
+ * Takes the checkpoints of this step and later ones out of a folder; with set_aside they get names that end in .unreadable. A folder
+ * that is not there has none.
+ */
+int checkpoint_clear(const char *folder, uint64_t step, bool set_aside);
 /* Removes all but the newest `keep` checkpoints, and temporary files that a killed run left. */
 int checkpoint_prune(const char *folder, uint64_t keep);

@@ -68,7 +68,10 @@ static const struct argp_option options[] = {
 	{"print-recipe", OPTION_PRINT, NULL, 0,
 	 "Print the complete recipe, every key of it, and stop", 0},
 	{"help-recipe", OPTION_HELP_RECIPE, NULL, 0, "Print what every key means, and stop", 0},
-	{"overwrite", OPTION_OVERWRITE, NULL, 0, "Start afresh in a folder that holds a run", 0},
+	{"overwrite", OPTION_OVERWRITE, NULL, 0,
+	 "Start afresh in a folder that holds a run; with --resume=CHECKPOINT, remove what came "
+	 "after it there",
+	 0},
 	{"allow-changes", OPTION_ALLOW, NULL, 0,
 	 "Resume although keys differ that change the losses to come", 0},
 	{"detect-anomaly", OPTION_ANOMALY, NULL, 0,

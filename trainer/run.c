@@ -208,25 +208,35 @@ static int check_folder(struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step;
-	if (run->options.resume || run->options.dry)
+	if (run->options.resume || run->options.dry || run->options.overwrite)
 		return 0;
 	if (checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
 		return 0;
-	if (!run->options.overwrite)
-		return run_fail(run, -EEXIST,
-				"%s holds a run that reached step %llu: --resume continues it, "
-				"--output DIR puts the new "
-				"one elsewhere, --overwrite replaces it",
-				run->options.output, (unsigned long long)step);
-	while (!checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
-		if (unlink(path))
-			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
-	return 0;
+	return run_fail(run, -EEXIST,
+			"%s holds a run that reached step %llu: --resume continues it, "
+			"--output DIR puts the new one elsewhere, --overwrite replaces it",
+			run->options.output, (unsigned long long)step);
+}
+
+/* A run that goes on from an older checkpoint than the newest must not take what came after it for its own. */
+static int check_later(struct run *run, uint64_t step)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t newest;
+	if (!run->options.resume_path || run->options.dry || run->options.overwrite)
+		return 0;
+	if (checkpoint_newest(run->options.output, UINT64_MAX, &newest, path) || newest <= step)
+		return 0;
+	return run_fail(run, -EEXIST,
+			"%s holds a run that reached step %llu, and %s is of step %llu: "
+			"--output DIR goes on elsewhere, --overwrite removes what came after it",
+			run->options.output, (unsigned long long)newest, run->options.resume_path,
+			(unsigned long long)step);
 }
 
 /*
  * Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to
- * the one before.
+ * the one before; one that cannot be read for another reason may well be sound.
  */
 static int find_checkpoint(struct run *run)
 {
@@ -243,6 +253,8 @@ static int find_checkpoint(struct run *run)
 		int r = checkpoint_open(path, &run->checkpoint, error);
 		if (!r)
 			return 0;
+		if (r != -EBADMSG)
+			return run_fail(run, r, "%s", error);
 		progress_line(&run->progress, "%s; trying the checkpoint before it", error);
 		failed = run_fail(run, r, "%s", error);
 	}
@@ -456,6 +468,8 @@ static int begin(struct run *run)
 		return 0;
 	int r = check_checkpoint(run);
 	run->state = *checkpoint_state(run->checkpoint);
+	if (!r)
+		r = check_later(run, run->state.step);
 	run->saved_step = run->state.step;
 	run->resumed = true;
 	return r;
@@ -511,11 +525,37 @@ static int plan(struct run *run)
 			     run->batch.width, &graph);
 }
 
+/*
+ * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune() would count it among the newest, and the next
+ * --resume take it. The journal's lock is held.
+ */
+static int clear_output(struct run *run)
+{
+	static const char *const results[] = {"best.safetensors", "model.safetensors",
+					      "summary.json"};
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t first = run->resumed ? run->state.step + 1 : 0;
+	bool fresh = run->options.overwrite && !run->resumed;
+	int r = checkpoint_clear(run->options.output, first, !run->options.overwrite);
+	if (r)
+		return run_fail(run, r,
+				"%s: checkpoints of step %llu and later cannot be removed: %s",
+				run->options.output, (unsigned long long)first, strerror(-r));
+	for (size_t i = 0; fresh && i < sizeof(results) / sizeof(results[0]); i++) {
+		int length = snprintf(path, sizeof(path), "%s/%s", run->options.output, results[i]);
+		if (length < (int)sizeof(path) && unlink(path) && errno != ENOENT)
+			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
+	}
+	return 0;
+}
+
 static int open_output(struct run *run)
 {
 	if (run->options.dry)
 		return 0;
 	int r = open_journals(run);
+	if (!r)
+		r = clear_output(run);
 	return r ? r : write_recipe(run);
 }
 

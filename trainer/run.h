@@ -32,7 +32,7 @@ struct run_options {
 	const char *output; /* folder of the run */
 	bool resume;
 	const char *resume_path; /* NULL: the newest in output */
-	bool overwrite;		 /* start afresh in a folder that holds a run */
+	bool overwrite;		 /* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
 	bool allow_changes;	 /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
 	bool dry;		 /* make nothing on disk */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */

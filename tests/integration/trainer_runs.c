@@ -244,6 +244,17 @@ static void wait_for_step(const char *run, pid_t pid, unsigned step)
 	fail_msg("step %u does not come", step);
 }
 
+/* Waits until a run that goes on has removed what another left; its log is its own then. */
+static void wait_until_gone(const char *run, pid_t pid, const char *name)
+{
+	for (int i = 0; i < 30000 && exists(run, name); i++) {
+		if (kill(pid, 0))
+			fail_msg("the trainer is gone");
+		usleep(1000);
+	}
+	assert_false(exists(run, name));
+}
+
 /* The run that the others are compared with, and what it leaves. */
 static void unbroken(void **state)
 {
@@ -346,6 +357,16 @@ static void changed(void **state)
 	kill(pid, SIGTERM);
 	expect(finish(pid, "changed"), STOPPED);
 	expect(run("changed", "--resume", "--allow-changes", "optim.lr=0.01", NULL), 0);
+	/* not before all that could go wrong has not */
+	expect(run("changed", "--overwrite", "data.train=/nonexistent.pimg", NULL), 1);
+	assert_true(exists("changed", "checkpoint-00000040.safetensors"));
+	assert_true(exists("changed", "model.safetensors"));
+	pid = start("changed", "--overwrite", NULL);
+	wait_until_gone("changed", pid, "checkpoint-00000040.safetensors");
+	wait_until_gone("changed", pid, "model.safetensors");
+	wait_for_step("changed", pid, 2);
+	kill(pid, SIGKILL);
+	finish(pid, "changed");
 	expect(run("changed", "--overwrite", NULL), 0);
 	same_losses("unbroken", "changed");
 }
@@ -364,6 +385,46 @@ static void damaged(void **state)
 		 in("damaged", "checkpoint-00000040.safetensors"));
 	expect(run("damaged", argument, NULL), 1);
 	expect_said("cut short");
+}
+
+/* Those that cannot be read do not count when older ones are removed. */
+static void damaged_ones_are_set_aside(void **state)
+{
+	expect(run("aside", "checkpoint.keep=3", NULL), 0);
+	assert_int_equal(truncate(in("aside", "checkpoint-00000035.safetensors"), 5000), 0);
+	assert_int_equal(truncate(in("aside", "checkpoint-00000040.safetensors"), 5000), 0);
+	pid_t pid = start("aside", "--resume", "checkpoint.keep=1", NULL);
+	wait_until_gone("aside", pid, "checkpoint-00000028.safetensors");
+	wait_for_step("aside", pid, 37);
+	kill(pid, SIGKILL);
+	if (finish(pid, "aside") == -SIGKILL) {
+		expect(run("aside", "--resume", NULL), 0);
+		expect_said("resumed at step");
+	}
+	assert_true(exists("aside", "checkpoint-00000035.safetensors.unreadable"));
+	assert_true(exists("aside", "checkpoint-00000040.safetensors.unreadable"));
+	same_losses("unbroken", "aside");
+}
+
+/* From a checkpoint that is not the newest: what came after it goes, but only when asked to. */
+static void older(void **state)
+{
+	char argument[PATH_MAX + 400];
+	expect(run("older", "checkpoint.keep=9", NULL), 0);
+	snprintf(argument, sizeof argument, "--resume=%s",
+		 in("older", "checkpoint-00000014.safetensors"));
+	expect(run("older", argument, NULL), 1);
+	expect_said("--overwrite removes what came after it");
+	assert_true(exists("older", "checkpoint-00000040.safetensors"));
+	pid_t pid = start("older", argument, "--overwrite", "checkpoint.keep=1", NULL);
+	wait_until_gone("older", pid, "checkpoint-00000040.safetensors");
+	wait_for_step("older", pid, 23);
+	kill(pid, SIGKILL);
+	if (finish(pid, "older") == -SIGKILL) {
+		expect(run("older", "--resume", NULL), 0);
+		expect_said("resumed at step");
+	}
+	same_losses("unbroken", "older");
 }
 
 static const struct safetensors_tensor *tensor(struct safetensors *file, const char *name)
@@ -523,12 +584,20 @@ static void planned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unbroken),	 cmocka_unit_test(killed),
-		cmocka_unit_test(stopped),	 cmocka_unit_test(refused),
-		cmocka_unit_test(changed),	 cmocka_unit_test(damaged),
-		cmocka_unit_test(averaged),	 cmocka_unit_test(smoothed),
-		cmocka_unit_test(growing),	 cmocka_unit_test(diverged),
-		cmocka_unit_test(shared_daemon), cmocka_unit_test(planned),
+		cmocka_unit_test(unbroken),
+		cmocka_unit_test(killed),
+		cmocka_unit_test(stopped),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(changed),
+		cmocka_unit_test(damaged),
+		cmocka_unit_test(damaged_ones_are_set_aside),
+		cmocka_unit_test(older),
+		cmocka_unit_test(averaged),
+		cmocka_unit_test(smoothed),
+		cmocka_unit_test(growing),
+		cmocka_unit_test(diverged),
+		cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
