@@ -1,0 +1,95 @@
+/*
+ * Any bytes as a safetensors file, and as a checkpoint: every tensor read, the run's counters and recipe, all of it restored into a store, and as
+ * weights to start from. A second time with the length of the header put right, which few mutations would keep.
+ */
+#include "checkpoint.h"
+#include "checkpoint_case.h"
+#include "fuzz.h"
+#include "safetensors.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct device *device;
+static struct device_params *params;
+static struct recipe defaults;
+static volatile uint8_t sink;
+
+static void read_tensors(const char *path)
+{
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *file;
+
+	if (safetensors_open(path, &file, error) < 0)
+		return;
+	for (size_t i = 0; i < safetensors_count(file); i++) {
+		const struct safetensors_tensor *tensor = safetensors_at(file, i);
+		uint8_t sum = 0;
+
+		for (uint64_t at = 0; at < tensor->size; at++)
+			sum = (uint8_t)(sum + ((const uint8_t *)tensor->data)[at]);
+		sink = sum;
+		if (safetensors_find(file, tensor->name) != tensor)
+			abort();
+	}
+	safetensors_metadata(file, "trainer.format");
+	safetensors_close(file);
+}
+
+static void read_checkpoint(const char *path)
+{
+	char error[CHECKPOINT_ERROR_MAX];
+	struct checkpoint *checkpoint;
+	bool head_kept;
+
+	checkpoint_import(path, params, &head_kept, error);
+	if (checkpoint_open(path, &checkpoint, error) < 0)
+		return;
+	recipe_check(checkpoint_recipe(checkpoint), error);
+	recipe_compare(&defaults, checkpoint_recipe(checkpoint), false, error);
+	checkpoint_restore(checkpoint, params, error);
+	checkpoint_close(checkpoint);
+}
+
+static void open_bytes(int fd, const uint8_t *data, size_t size)
+{
+	char path[64];
+
+	if (ftruncate(fd, 0) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	read_tensors(path);
+	read_checkpoint(path);
+}
+
+/* The header ends with the last brace. */
+static void repair_length(uint8_t *data, size_t size)
+{
+	const uint8_t *end = memrchr(data + 8, '}', size - 8);
+	uint64_t length = htole64(end ? (uint64_t)(end + 1 - data - 8) : 0);
+
+	memcpy(data, &length, 8);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (!params && (checkpoint_case_open(&device, &params) < 0 || recipe_init(&defaults) < 0))
+		abort();
+	int fd = memfd_create("fuzz", MFD_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	open_bytes(fd, data, size);
+	if (size > 8) {
+		uint8_t *copy = malloc(size);
+		memcpy(copy, data, size);
+		repair_length(copy, size);
+		open_bytes(fd, copy, size);
+		free(copy);
+	}
+	close(fd);
+	return 0;
+}
