@@ -3,6 +3,7 @@
 
 #include "kernels/elementwise.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,55 @@ static void test_copy(void **state)
 	}
 }
 
+/* Copies of all those counts at once, every third added. */
+static void check_copies(enum cuda_element from, enum cuda_element to, unsigned variation,
+			 bool aligned)
+{
+	struct elementwise_copies copies = {.count = COUNTS};
+	struct array in[COUNTS], out[COUNTS];
+
+	for (unsigned i = 0; i < COUNTS; i++) {
+		/* some blocks of each have nothing but packs */
+		uint64_t count = counts[i] + (i == variation ? 3 * 8192 : 0),
+			 odd = !aligned && i == 4;
+
+		in[i] = array_coarse(count + odd, from, 3 + i);
+		out[i] = i % 3 ? array_blank(count, to) : array_coarse(count, to, 20 + i);
+		copies.list[i] = flat_copy(&in[i], &out[i]);
+		copies.list[i].from = (char *)in[i].data + odd * cuda_element_size(from);
+		copies.list[i].from_columns = (uint32_t)count;
+		copies.list[i].add = i % 3 == 0;
+	}
+	assert_int_equal(elementwise_copies(&kernels_device, &copies), 0);
+	for (unsigned i = 0; i < COUNTS; i++) {
+		double *expected = malloc(out[i].count * sizeof(*expected));
+
+		for (uint64_t j = 0; j < out[i].count; j++)
+			expected[j] =
+				in[i].v[j + in[i].count - out[i].count] + (i % 3 ? 0 : out[i].v[j]);
+		array_expect(&out[i], expected, 0, "copy %u of element %d to %d", i, from, to);
+		free(expected);
+		array_free(&in[i]);
+		array_free(&out[i]);
+	}
+}
+
+static void test_copies(void **state)
+{
+	struct elementwise_copies padded = {.count = 1,
+					    .list = {{.from_columns = 3, .to_columns = 4}}};
+
+	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
+		kernels_vary(variation);
+		for (int pair = 0; pair < ELEMENTS * ELEMENTS; pair++)
+			for (int aligned = 0; aligned < 2; aligned++)
+				check_copies((enum cuda_element)(pair / ELEMENTS),
+					     (enum cuda_element)(pair % ELEMENTS), variation,
+					     aligned);
+	}
+	assert_int_equal(elementwise_copies(&kernels_device, &padded), -EINVAL);
+}
+
 static void check_fold(enum cuda_element element, uint32_t k, uint32_t positions, uint32_t columns,
 		       uint32_t to_columns)
 {
@@ -316,7 +366,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing),
 		cmocka_unit_test(test_add),	 cmocka_unit_test(test_copy),
-		cmocka_unit_test(test_fold),	 cmocka_unit_test(test_check),
+		cmocka_unit_test(test_copies),	 cmocka_unit_test(test_fold),
+		cmocka_unit_test(test_check),
 	};
 
 	return cmocka_run_group_tests_name("kernels: elementwise", tests, kernels_test_open,

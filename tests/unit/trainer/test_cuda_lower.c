@@ -402,6 +402,7 @@ static void test_input_channels(void **state)
 static void test_narrow_gradients(void **state)
 {
 	const struct cuda_program *program;
+	unsigned launches = 0, launched = 0;
 	struct plan_fixture f;
 	struct counts counts;
 
@@ -411,9 +412,25 @@ static void test_narrow_gradients(void **state)
 	count(program, &counts);
 	stub_refuse = NULL;
 	assert_int_equal(counts.kinds[CUDA_OP_WEIGHT_GRADIENT], 20);
-	for (uint32_t i = 0; i < program->op_count; i++)
-		if (program->ops[i].kind == CUDA_OP_WEIGHT_GRADIENT)
-			assert_int_equal(program->ops[i].operands[CUDA_X]->element, CUDA_F16);
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		if (op->kind != CUDA_OP_WEIGHT_GRADIENT)
+			continue;
+		assert_int_equal(op->operands[CUDA_X]->element, CUDA_F16);
+		assert_true(op->gather.launched <= CUDA_GATHERED_MAX);
+		/* the stem's leaves out its fourth channel */
+		if (!strcmp(op->node->name, "conv1"))
+			assert_int_equal(op->gather.launched, 1);
+		launches += op->gather.launched > 0;
+		launched += op->gather.launched;
+		for (uint32_t j = 1; j < op->gather.launched; j++)
+			assert_true(op[j].kind == CUDA_OP_WEIGHT_GRADIENT &&
+				    !op[j].gather.launched);
+	}
+	assert_int_equal(launched, 20);
+	/* three of 2.4 million elements, the others together, the stem */
+	assert_in_range(launches, 5, 10);
 	plan_fixture_deinit(&f);
 }
 

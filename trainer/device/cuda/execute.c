@@ -218,26 +218,35 @@ static int execute_matmul(struct cuda_graph *graph, const struct cuda_op *op)
 }
 
 /* The same shape but for channels, which the one or the other may have more of. */
-static int convert(struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role from,
-		   enum cuda_role to, bool add)
+static struct elementwise_copy conversion(const struct cuda_graph *graph, const struct cuda_op *op,
+					  enum cuda_role from, enum cuda_role to, bool add)
 {
 	const struct cuda_tensor *a = op->operands[from], *b = op->operands[to];
 
-	return elementwise_copy(&graph->device->kernels, &(struct elementwise_copy){
-								 .from = cuda_at(graph, op, from),
-								 .to = cuda_at(graph, op, to),
-								 .rows = cuda_rows(a),
-								 .from_columns = a->shape.c,
-								 .to_columns = b->shape.c,
-								 .from_element = a->element,
-								 .to_element = b->element,
-								 .add = add,
-							 });
+	return (struct elementwise_copy){
+		.from = cuda_at(graph, op, from),
+		.to = cuda_at(graph, op, to),
+		.rows = cuda_rows(a),
+		.from_columns = a->shape.c,
+		.to_columns = b->shape.c,
+		.from_element = a->element,
+		.to_element = b->element,
+		.add = add,
+	};
 }
+
+_Static_assert(CUDA_GATHERED_MAX == ELEMENTWISE_COPIES_MAX, "what is gathered is one launch");
 
 static int execute_weight_gradient(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return convert(graph, op, CUDA_X, CUDA_DW, cuda_adds(graph, op, CUDA_DW));
+	struct elementwise_copies copies = {.count = op->gather.launched};
+
+	for (uint32_t i = 0; i < copies.count; i++)
+		copies.list[i] = conversion(graph, &op[i], CUDA_X, CUDA_DW,
+					    cuda_adds(graph, &op[i], CUDA_DW));
+	if (copies.count == 1)
+		return elementwise_copy(&graph->device->kernels, &copies.list[0]);
+	return copies.count ? elementwise_copies(&graph->device->kernels, &copies) : 0;
 }
 
 static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
@@ -259,8 +268,11 @@ static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
 		.to_element = to->element,
 	};
 
-	if (!arguments.gamma)
-		return convert(graph, op, CUDA_W, CUDA_W16, false);
+	if (!arguments.gamma) {
+		struct elementwise_copy copy = conversion(graph, op, CUDA_W, CUDA_W16, false);
+
+		return elementwise_copy(&graph->device->kernels, &copy);
+	}
 	return elementwise_fold(&graph->device->kernels, &arguments);
 }
 

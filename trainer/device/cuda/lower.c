@@ -349,6 +349,7 @@ static void walk(struct lowering *l)
 	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;)
 		if (lower_value(l, graph->nodes[i]->y)->active)
 			lower_node_backward(l, &l->nodes[i]);
+	lower_flush_gradients(l);
 }
 
 static int lowering_init(struct lowering *l, const struct device_graph *graph)

@@ -47,6 +47,12 @@ struct lower_value {
 	uint32_t gradient_count;
 };
 
+/* A weight gradient whose conversion waits for others. */
+struct lower_gathered {
+	const struct device_node *node;
+	struct cuda_tensor *result;
+};
+
 struct lowering {
 	const struct device_graph *graph;
 	const struct program_options *options;
@@ -55,6 +61,9 @@ struct lowering {
 	struct lower_node *nodes;        /* [node_count] */
 	bool *gradient_written;          /* [parameters] by an operation appended before */
 	struct cuda_tensor *workspace;   /* NULL: none needed so far */
+	struct lower_gathered gathered[CUDA_GATHERED_MAX]; /* [gathered_count] */
+	uint32_t gathered_count;
+	uint64_t gathered_bytes;
 	uint32_t input_channels;         /* of the input's tensor, padding included */
 	bool training, keep_all, backward;
 	int failure;
@@ -109,6 +118,8 @@ bool lower_trains(const struct device_param *param);
 void lower_conv_forward(struct lowering *l, struct lower_node *n);
 /* From the gradient of raw: weights', bias's and input's. */
 void lower_conv_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy);
+/* Appends the conversions of weight gradients that wait. */
+void lower_flush_gradients(struct lowering *l);
 void lower_linear_forward(struct lowering *l, struct lower_node *n);
 void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy);
 /* Whether the forward convolution has a plan with this prologue; remembers it for lower_conv_forward(). `early`: before its residual is there. */

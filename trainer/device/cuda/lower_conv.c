@@ -387,13 +387,49 @@ static void set_weights_result(struct lowering *l, struct cuda_op *op,
 						 op->operands[CUDA_DW]->shape, CUDA_F32);
 }
 
+/*
+ * What waits at most, for it keeps memory, and other ranks wait for it. In 16 bits these are 2 Mi elements, fewer than are added up over ranks at
+ * a time; one tensor of that size is worth a launch of its own.
+ */
+#define GATHERED_BYTES_MAX (4u << 20)
+
+/* In one launch. What has padding to leave out goes by itself. */
+void lower_flush_gradients(struct lowering *l)
+{
+	uint32_t count = l->gathered_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct cuda_op *op = lower_op(l, CUDA_OP_WEIGHT_GRADIENT, l->gathered[i].node);
+
+		op->operands[CUDA_X] = l->gathered[i].result;
+		op->gather.launched = i ? 0 : count;
+		lower_gradient_slot(l, op, CUDA_DW, l->gathered[i].node->weight);
+	}
+	l->gathered_count = 0;
+	l->gathered_bytes = 0;
+}
+
+static bool is_gathered(const struct lowering *l, const struct device_param *weight)
+{
+	for (uint32_t i = 0; i < l->gathered_count; i++)
+		if (l->gathered[i].node->weight == weight)
+			return true;
+	return false;
+}
+
 static void collect_weights(struct lowering *l, const struct device_node *node,
 			    struct cuda_tensor *result)
 {
-	struct cuda_op *op = lower_op(l, CUDA_OP_WEIGHT_GRADIENT, node);
+	bool padded = result->shape.c != node->weight->spec.shape[3];
 
-	op->operands[CUDA_X] = result;
-	lower_gradient_slot(l, op, CUDA_DW, node->weight);
+	/* the parameter is another layer's too: one after the other */
+	if (padded || is_gathered(l, node->weight))
+		lower_flush_gradients(l);
+	l->gathered[l->gathered_count++] = (struct lower_gathered){node, result};
+	l->gathered_bytes += result->bytes;
+	if (padded || l->gathered_count == CUDA_GATHERED_MAX ||
+	    l->gathered_bytes >= GATHERED_BYTES_MAX)
+		lower_flush_gradients(l);
 }
 
 /* A virtual input, for a weight gradient that has no prologue. */

@@ -60,7 +60,7 @@ enum cuda_op_kind {
 	CUDA_OP_NORM_BACKWARD_APPLY, /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
 	CUDA_OP_ADD,            /* Y = X + RESIDUAL, both E; also of gradients with several consumers */
 	CUDA_OP_BIAS_GRADIENT,  /* DY [rows][K] -> DBIAS, added or stored */
-	CUDA_OP_WEIGHT_GRADIENT, /* X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or stored */
+	CUDA_OP_WEIGHT_GRADIENT, /* X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or stored; several are one launch */
 	/* X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS: of act(SCALE X + BIAS). Windows up to 16 x 16 */
 	CUDA_OP_MAX_POOL,
 	CUDA_OP_MAX_POOL_BACKWARD, /* DY [+ DY2], INDEX -> DX; so the two below */
@@ -74,6 +74,8 @@ enum cuda_op_kind {
 	CUDA_OP_LOSS,           /* X: logits F (of a linear layer) or E -> results of the step; training: [DX E], scaled by loss scale / labelled samples */
 	CUDA_OP_KINDS,
 };
+
+#define CUDA_GATHERED_MAX 16 /* weight gradients of one launch */
 
 enum cuda_role {
 	/* read */
@@ -132,6 +134,9 @@ struct cuda_op {
 			struct matmul_problem problem;
 			struct matmul_plan *plan;
 		} matmul;
+		struct {
+			uint32_t launched;       /* WEIGHT_GRADIENT: with as many from here on, this one included; 0: with an earlier one */
+		} gather;
 		struct {
 			uint64_t rows;           /* n h w: of vectors' sums */
 			enum device_activation activation;

@@ -58,6 +58,39 @@ int elementwise_copy(const struct kernel_device *device, const struct elementwis
 			    sizeof(a));
 }
 
+static uint32_t copies_lanes(const struct elementwise_copies *copies)
+{
+	uint32_t lanes = 16;
+
+	for (uint32_t i = 0; i < copies->count; i++) {
+		const struct elementwise_copy *copy = &copies->list[i];
+		uint32_t own = flat_lanes(copy->from_element, copy->from, copy->to, NULL);
+
+		lanes = own < lanes ? own : lanes;
+	}
+	return lanes;
+}
+
+int elementwise_copies(const struct kernel_device *device,
+		       const struct elementwise_copies *arguments)
+{
+	struct elementwise_copies a = *arguments;
+	uint32_t lanes = copies_lanes(&a), element = a.list[0].from_element;
+	uint64_t blocks = 0;
+
+	for (uint32_t i = 0; i < a.count; i++) {
+		struct elementwise_copy *copy = &a.list[i];
+
+		if (copy->from_columns != copy->to_columns || copy->from_element != element)
+			return -EINVAL;
+		copy->packs = copy->rows * copy->to_columns / lanes;
+		a.blocks[i] = (uint32_t)blocks;
+		blocks += copy->packs / ELEMENTWISE_BLOCK + 1;
+	}
+	return gpu_launch(&elementwise_copies_kernels[element * 2 + (lanes == 1)], (uint32_t)blocks,
+			  1, LAUNCH_THREADS, &a, sizeof(a), device->stream);
+}
+
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments)
 {
 	return launch_flat(device, &elementwise_fold_kernel,

@@ -4,7 +4,6 @@
 #include "kernels/kernel.h"
 #include "kernels/tables.h"
 
-
 DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -55,5 +54,6 @@ KERNEL(fold, struct elementwise_fold, a)
 KERNEL_TABLE elementwise_add_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_add);
 KERNEL_TABLE elementwise_check_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_check);
 KERNEL_TABLE elementwise_copy_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copy);
+KERNEL_TABLE elementwise_copies_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copies);
 KERNEL_TABLE elementwise_copy_columns_kernel = KERNEL_ENTRY(copy_columns);
 KERNEL_TABLE elementwise_fold_kernel = KERNEL_ENTRY(fold);

@@ -30,6 +30,18 @@ struct elementwise_copy {
 int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments);
 
 /*
+ * Several copies in one launch, for those of which each alone takes little longer than a launch: between the same elements, without padding, and no two to one
+ * place.
+ */
+#define ELEMENTWISE_COPIES_MAX 16
+struct elementwise_copies {
+	struct elementwise_copy list[ELEMENTWISE_COPIES_MAX];
+	uint32_t count;
+	uint32_t blocks[ELEMENTWISE_COPIES_MAX]; /* filled in by the launcher: first block of each */
+};
+int elementwise_copies(const struct kernel_device *device, const struct elementwise_copies *arguments);
+
+/*
  * Evaluation: to [k][positions][to_columns] E = w scale_k, bias = beta - mean scale, scale = gamma / sqrt(variance + epsilon); columns that w has not got become
  * 0. Reads w once, writes `to` once.
  */

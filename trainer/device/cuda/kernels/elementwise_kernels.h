@@ -142,4 +142,32 @@ KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
 		elementwise_put(&a, at, kernel_load(a.from, at, ELEMENT));
 }
 
+/* Blocks are handed out copy by copy: each has ELEMENTWISE_BLOCK packs, the last one what is left by single elements, too. */
+KERNEL(NAME(elementwise_copies), struct elementwise_copies, a)
+{
+	const struct elementwise_copy *copy = a.list;
+	struct NAME(raw) raw[FLAT_UNROLL];
+	uint64_t block, first;
+	uint32_t i = 0;
+
+	while (i + 1 < a.count && a.blocks[i + 1] <= kernel_block_x())
+		i++;
+	copy += i;
+	block = kernel_block_x() - a.blocks[i];
+	first = block * ELEMENTWISE_BLOCK + kernel_thread();
+	UNROLL
+	for (int u = 0; u < FLAT_UNROLL; u++)
+		if (first + u * KERNEL_THREADS < copy->packs)
+			raw[u] = NAME(load)(copy->from, (first + u * KERNEL_THREADS) * LANES);
+	UNROLL
+	for (int u = 0; u < FLAT_UNROLL; u++)
+		if (first + u * KERNEL_THREADS < copy->packs)
+			NAME(copy_group)(copy, (first + u * KERNEL_THREADS) * LANES, raw[u]);
+	if (block < copy->packs / ELEMENTWISE_BLOCK)
+		return;
+	for (uint64_t at = copy->packs * LANES + kernel_thread();
+	     at < copy->rows * copy->to_columns; at += KERNEL_THREADS)
+		elementwise_put(copy, at, kernel_load(copy->from, at, ELEMENT));
+}
+
 #undef FLAT_UNROLL

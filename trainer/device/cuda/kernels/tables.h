@@ -36,9 +36,12 @@ extern const struct gpu_kernel pool_global_max_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_global_average_backward_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_global_max_backward_kernels[KERNEL_INSTANCES];
 
+#define ELEMENTWISE_BLOCK 1024 /* packs of a block of elementwise_copies(): FLAT_UNROLL of each thread */
+
 extern const struct gpu_kernel elementwise_add_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel elementwise_check_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel elementwise_copy_kernels[KERNEL_INSTANCES]; /* by the source's element */
+extern const struct gpu_kernel elementwise_copies_kernels[KERNEL_INSTANCES]; /* likewise */
 extern const struct gpu_kernel elementwise_copy_columns_kernel;
 extern const struct gpu_kernel elementwise_fold_kernel;
 
