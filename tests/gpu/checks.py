@@ -15,7 +15,8 @@ from setup import Skipped
 # the weights that the next one sees; how fast depends on the learning rate. On an emulated GPU the networks here at an eighth of their width are
 # off by up to 3e-8, 3e-5 and 3e-5 in the first step, and by 0.005, 0.009 and 0.012 in the worst of 20.
 LEARNING_RATE = 0.001
-AT_ONCE = 4  # programs that judge, not measure: most of their time goes into starting and planning
+CPUS = len(os.sched_getaffinity(0))
+AT_ONCE = min(8, max(2, CPUS // 2))  # programs that judge, not measure: most of their time goes into starting and planning
 LOSS_TOLERANCES = {"fp32": (1e-5, 2e-2), "fp16": (2e-3, 3e-2), "bf16": (5e-3, 3e-2)}
 
 
@@ -145,7 +146,7 @@ def losses(setup, part, limit):
     def run(role, network, device, precision):
         name = f"losses-{role}-{network[0]}-{precision}"
         # A few at once, and compilers beside them: more threads would only wait for each other.
-        threads = max(1, len(os.sched_getaffinity(0)) // AT_ONCE)
+        threads = max(1, CPUS // AT_ONCE)
         return train(setup, limit, name, network, steps, f"train.device={device}", f"train.precision={precision}", f"train.threads={threads}")
 
     references = {}

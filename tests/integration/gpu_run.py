@@ -20,6 +20,7 @@ import ahead  # noqa: E402
 import budget  # noqa: E402
 import checks  # noqa: E402
 import contestants  # noqa: E402
+import feeding  # noqa: E402
 import gpu  # noqa: E402
 import networks  # noqa: E402
 import report  # noqa: E402
@@ -199,8 +200,8 @@ PEER = """import json, sys, time
 time.sleep(float(sys.argv[1]))
 print(json.dumps({"ready": True, "settings": "made up"}), flush=True)
 for line in sys.stdin:
-    time.sleep(float(line.split()[2]))
-    print(json.dumps({"images_per_s": float(sys.argv[2])}), flush=True)
+    time.sleep(min(1, float(line.split()[2])))
+    print(json.dumps({"images_per_s": float(sys.argv[2]), "data_wait": 0.25, "steps": 18}), flush=True)
     if len(sys.argv) > 3 and float(line.split()[2]):
         sys.exit(sys.argv[3])
 """
@@ -271,6 +272,27 @@ class Programs(Folder):
         self.assertEqual([row[3] for row in comparison.table_rows("loaderd")], ["loaderd", "PyTorch, quick", "PyTorch, eager"])
         self.assertEqual(comparison.speeds, [100.0] * 4)
         self.assertEqual(part.facts["tests"], [])
+
+    def fed(self, eager, compiled, later):
+        """(what is said of the peer that is fed, the part's tests), of made-up programs for both modes."""
+        part = report.Report(self.folder, {}, []).part("feeding", "Feeding", 60)
+        made = self.setup_like(torch="made up")
+        made.stand_in = None
+        kept = ahead.resnet_program, feeding.files_of, feeding.COMPILED_LATER
+        ahead.resnet_program = lambda _, __, ___, mode, **config: self.peer(*(eager if mode == "eager" else compiled))
+        feeding.files_of, feeding.COMPILED_LATER = lambda *_: self.folder, later
+        try:
+            peer = feeding.start_pytorch(made, part, budget.Budget(90))
+        finally:
+            ahead.resnet_program, feeding.files_of, feeding.COMPILED_LATER = kept
+        row = peer and feeding.feed_pytorch(part, budget.Budget(60), *peer)
+        return row, [(test["name"], test["verdict"]) for test in part.facts["tests"]]
+
+    def test_fed(self):
+        """Compiled where that is ready soon, else eager, else nobody."""
+        self.assertEqual(self.fed((0, 10), (100, 30), 1), (["PyTorch, eager", 10.0, 25.0], [("PyTorch, max-autotune, fed", "skipped")]))
+        self.assertEqual(self.fed((0, 10), (0, 30), 60)[0], ["PyTorch, max-autotune", 30.0, 25.0])
+        self.assertEqual(self.fed(("no number",), ("none",), 60)[0], None)
 
     def test_ours_fails(self):
         made, part, comparison = self.comparison(report.Report(self.folder, {}, []), {})
