@@ -226,7 +226,7 @@ static void wait_for_step(const char *run, pid_t pid, unsigned step)
 {
 	char text[64];
 	snprintf(text, sizeof text, "\"event\":\"step\",\"step\":%u,", step);
-	for (int i = 0; i < 30000; i++) {
+	for (int i = 0; i < 300000; i++) {
 		FILE *file = fopen(in(run, "log.jsonl"), "r");
 		char line[8192];
 		while (file && fgets(line, sizeof line, file)) {

@@ -1,4 +1,6 @@
-/* Trials of a dataset made on the spot: what is found in the sample, which ways and steps are tried, and what cannot be. */
+/* Trials of a dataset made on the spot: what is found in the sample, which ways and steps are tried, what cannot be, and what an explanation makes of what they cost. */
+#include "explain.h"
+#include "trial.h"
 #include "trials.h"
 
 #include <setjmp.h>
@@ -6,6 +8,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +19,29 @@
 
 enum { IMAGES = 12, SIDE = 96 };
 
-static const struct claim_terms terms = {.batch_size = 4, .workers = 2, .alone = true};
+static const struct claim_terms usual = {.batch_size = 4, .workers = 2, .alone = true};
 static char folder[] = "/tmp/loaderbench-trials-XXXXXX";
 static char path[64];
+
+/* What was asked for last; and whether costs are made up: a quarter of the stored ones' each. */
+static struct claim_terms asked;
+static int is_made_up;
+
+int __real_trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
+			 double seconds, bool (*stop)(void), struct packimg_error *error);
+int __wrap_trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
+			 double seconds, bool (*stop)(void), struct packimg_error *error);
+
+int __wrap_trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
+			 double seconds, bool (*stop)(void), struct packimg_error *error)
+{
+	asked = *terms;
+	if (!is_made_up)
+		return __real_trial_measure(runs, count, terms, seconds, stop, error);
+	for (uint32_t i = 0; i < count; i++)
+		runs[i].image_s = i == WAY_STORED ? 4e-4 : 1e-4;
+	return 0;
+}
 
 /* Every third image is raw, of the JPEGs every second has an index. */
 static void add(struct packimg_writer *writer, struct packimg_encoder *encoder,
@@ -86,7 +109,7 @@ static void ways(void **state)
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_int_equal(trials_measure(path, "random_resized_crop(28) hflip", &terms, &t, error),
+	assert_int_equal(trials_measure(path, "random_resized_crop(28) hflip", &usual, &t, error),
 			 0);
 	assert_int_equal(t.images, IMAGES);
 	assert_int_equal(t.sampled, IMAGES);
@@ -119,7 +142,7 @@ static void steps(void **state)
 		trials_measure(path,
 			       "  random_resized_crop ( 32 , scale = 0.5:1 )  hflip\n"
 			       "random_solarize(threshold=128) normalize (imagenet)  to( f32 )",
-			       &terms, &t, error),
+			       &usual, &t, error),
 		0);
 	assert_int_equal(t.step_count, 4);
 	assert_string_equal(t.steps[0].text, "normalize (imagenet) to( f32 )");
@@ -130,7 +153,7 @@ static void steps(void **state)
 		assert_true(t.steps[i].image_us > 0);
 
 	/* Of the stored pixels nothing can be left out, nor can they be smaller. */
-	assert_int_equal(trials_measure(path, "", &terms, &t, error), 0);
+	assert_int_equal(trials_measure(path, "", &usual, &t, error), 0);
 	assert_int_equal(t.step_count, 0);
 	assert_int_equal(t.ways[WAY_SMALLER].changed, 0);
 	assert_int_equal(t.ways[WAY_RAW].changed, 8);
@@ -142,11 +165,50 @@ static void mistakes(void **state)
 	struct trials t;
 	char error[FEED_ERROR_MAX] = "";
 
-	assert_true(trials_measure("/nowhere.pimg", "", &terms, &t, error) < 0);
+	assert_true(trials_measure("/nowhere.pimg", "", &usual, &t, error) < 0);
 	assert_non_null(strstr(error, "/nowhere.pimg"));
 	assert_true(trials_resident("/nowhere.pimg") == 0);
-	assert_true(trials_measure(path, "nonsense(3)", &terms, &t, error) < 0);
+	assert_true(trials_measure(path, "nonsense(3)", &usual, &t, error) < 0);
 	assert_non_null(strstr(error, "nonsense"));
+}
+
+/* The trials are of the daemon that was measured, and scale what they are about. */
+static void predictions(void **state)
+{
+	const struct settings settings = {.socket = "a daemon that is not asked again"};
+	const struct measurement measured = {.images_per_s = 1000,
+					     .read_us = 50,
+					     .decode_us = 300,
+					     .resize_us = 70,
+					     .augment_us = 20,
+					     .store_us = 10,
+					     .other_us = 150,
+					     .threads = 3,
+					     .limit = LIMIT_DECODE};
+	struct point point = {.dataset = path,
+			      .pipeline = "random_resized_crop(28) hflip",
+			      .batch_size = 24,
+			      .clients = 1};
+	struct explanation e;
+	char error[FEED_ERROR_MAX] = "";
+	unsigned found = 0;
+
+	is_made_up = 1;
+	assert_int_equal(explanation_make(&settings, &point, 1, &measured, &e, error), 0);
+	assert_int_equal(asked.batch_size, 24);
+	assert_int_equal(asked.workers, 3);
+	assert_true(asked.alone);
+	for (unsigned i = 0; i < e.change_count; i++) {
+		if (strcmp(e.changes[i].what, "an index") != 0)
+			continue;
+		assert_true(fabs(e.changes[i].gain - 600. / (200 + 400. / 4)) < 1e-9);
+		found++;
+	}
+	assert_int_equal(found, 1);
+	point.clients = 2;
+	assert_int_equal(explanation_make(&settings, &point, 1, &measured, &e, error), 0);
+	assert_false(asked.alone);
+	is_made_up = 0;
 }
 
 int main(void)
@@ -155,6 +217,7 @@ int main(void)
 		cmocka_unit_test(ways),
 		cmocka_unit_test(steps),
 		cmocka_unit_test(mistakes),
+		cmocka_unit_test(predictions),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
