@@ -86,7 +86,7 @@ void open_fixture(struct fixture *f, const struct conv_problem *problem)
 	o->bias2 = operand_new(c, e, 7, -0.5, 0.5);
 	o->residual = operand_new(of_y ? y : x, e, 8, -1, 1);
 	o->activated = operand_new(x, e, 9, 7, 8);
-	o->channel_bias = operand_new(k, CUDA_F32, 10, -1, 1);
+	o->channel_bias = operand_new(k, e, 10, -1, 1);
 	o->raw = operand_new(x, e, 11, -1, 1);
 	o->shortcut = operand_new(x, e, 12, -1, 1);
 	o->raw2 = operand_new(x, e, 13, -2, 1);

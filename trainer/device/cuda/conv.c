@@ -113,7 +113,7 @@ uint64_t conv_problem_bytes(const struct conv_problem *problem)
 		vectors += 2 * sizeof(float) * problem->k;
 		break;
 	case CONV_BIAS:
-		vectors += sizeof(float) * problem->k;
+		vectors += size * problem->k;
 		bytes += problem->residual ? y : 0;
 		break;
 	case CONV_ADD:

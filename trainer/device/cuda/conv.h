@@ -37,7 +37,7 @@ enum conv_prologue {
 enum conv_epilogue {
 	CONV_STORE,
 	CONV_STATISTICS, /* forward: sum[k], squares[k] fp32 of y (before or after it is rounded: as the engine does) */
-	CONV_BIAS,       /* forward: y = activation(y + bias_k [+ residual_y]); bias fp32 [k]; for evaluation */
+	CONV_BIAS,       /* forward: y = activation(y [+ residual_y] + bias_k); for evaluation */
 	CONV_ADD,        /* data: dx + residual */
 	/*
 	 * data: with g = dx [+ residual], the gradient of relu(batch norm(raw) [+ shortcut]): dz = g where gamma (raw - mean) deviation + beta
@@ -88,7 +88,7 @@ struct conv_arguments {
 	const void *scale2, *bias2;  /* [c] of element: dual prologue */
 	const void *residual;        /* shape of x for prologues, of the result for epilogues */
 	void *activated;             /* [n][h][w][c] x', where the prologue writes it */
-	const float *channel_bias;   /* [k] CONV_BIAS */
+	const void *channel_bias;    /* [k] of element: CONV_BIAS; with one of fp32 cuDNN has only engines that are compiled at run time */
 	float *sum, *squares;        /* [k] CONV_STATISTICS */
 	const void *raw;             /* [n][h][w][c] CONV_RELU_NORM */
 	const float *mean, *deviation, *gamma, *beta; /* [c] CONV_RELU_NORM; deviation = 1 / sqrt(variance + epsilon) */

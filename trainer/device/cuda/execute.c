@@ -266,6 +266,8 @@ static int execute_fold(struct cuda_graph *graph, const struct cuda_op *op)
 		.from_columns = w->shape.c,
 		.to_columns = to->shape.c,
 		.to_element = to->element,
+		.bias_element =
+			op->operands[CUDA_BIAS] ? op->operands[CUDA_BIAS]->element : CUDA_F32,
 	};
 
 	if (!arguments.gamma) {

@@ -220,7 +220,10 @@ void lower_forget_plan(struct lowering *l, struct lower_node *n)
 	n->plan = NULL;
 }
 
-/* Evaluation: the weights in the program's element, times the norm's scale where it is folded in; norm.bias is the norm's part of the bias. */
+/*
+ * Evaluation: the weights in the program's element, times the norm's scale where it is folded in; norm.bias is the norm's part of the bias, in the
+ * element of what adds it.
+ */
 static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_node *n,
 					      uint32_t channels)
 {
@@ -236,7 +239,9 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_n
 	shape.c = channels;
 	folded = lower_tensor(l, node, "weights", shape, l->options->element);
 	if (folds)
-		n->norm.bias = lower_vector(l, node, "bias", node->y->shape.c);
+		n->norm.bias = lower_tensor(
+			l, node, "bias", (struct device_shape){1, 1, 1, node->y->shape.c},
+			n->problem.epilogue == CONV_BIAS ? l->options->element : CUDA_F32);
 	op = lower_op(l, CUDA_OP_FOLD, node);
 	op->operands[CUDA_W] = master;
 	op->operands[CUDA_W16] = folded;
@@ -257,6 +262,24 @@ static struct cuda_tensor *forward_weights(struct lowering *l, struct lower_node
 			   : evaluation_weights(l, n, channels);
 }
 
+/* In the element of what it is added to. Evaluation reads a store's values, of which there may be several, and converts them as it does weights. */
+static struct cuda_tensor *forward_bias(struct lowering *l, const struct device_node *node,
+					enum cuda_element element)
+{
+	struct cuda_tensor *master = lower_param(l, node->bias, DEVICE_VALUE), *bias;
+	struct cuda_op *op;
+
+	if (element == CUDA_F32)
+		return master;
+	if (l->training)
+		return lower_weights(l, node->bias, node->y->shape.c);
+	bias = lower_tensor(l, node, "bias", master->shape, element);
+	op = lower_op(l, CUDA_OP_FOLD, node);
+	op->operands[CUDA_W] = master;
+	op->operands[CUDA_W16] = bias;
+	return bias;
+}
+
 static void set_prologue(struct lowering *l, struct cuda_op *op, struct lower_node *producer)
 {
 	op->operands[CUDA_X] = producer->raw;
@@ -264,7 +287,8 @@ static void set_prologue(struct lowering *l, struct cuda_op *op, struct lower_no
 	op->operands[CUDA_PREBIAS] = producer->norm.prebias;
 }
 
-static void set_epilogue(struct lowering *l, struct cuda_op *op, struct lower_node *n)
+static void set_epilogue(struct lowering *l, struct cuda_op *op, struct lower_node *n,
+			 struct cuda_tensor *bias)
 {
 	const struct device_node *node = n->node;
 
@@ -272,8 +296,7 @@ static void set_epilogue(struct lowering *l, struct cuda_op *op, struct lower_no
 		op->operands[CUDA_SUM] = n->norm.sum;
 		op->operands[CUDA_SQUARES] = n->norm.squares;
 	} else if (op->conv.problem.epilogue == CONV_BIAS) {
-		op->operands[CUDA_CHANNEL_BIAS] =
-			node->has_norm ? n->norm.bias : lower_param(l, node->bias, DEVICE_VALUE);
+		op->operands[CUDA_CHANNEL_BIAS] = bias;
 		if (node->residual)
 			op->operands[CUDA_RESIDUAL] = lower_value(l, node->residual)->y;
 	}
@@ -296,7 +319,7 @@ static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, 
 {
 	const struct device_node *node = n->node;
 	struct conv_problem problem = n->problem;
-	struct cuda_tensor *w = forward_weights(l, n, problem.c), *y;
+	struct cuda_tensor *w = forward_weights(l, n, problem.c), *bias = n->norm.bias, *y;
 	struct cuda_op *op;
 
 	note_epilogue(l, n, early);
@@ -312,11 +335,13 @@ static struct cuda_op *append_forward(struct lowering *l, struct lower_node *n, 
 		n->norm.sum = lower_vector(l, node, "sum", node->y->shape.c);
 		n->norm.squares = lower_vector(l, node, "squares", node->y->shape.c);
 	}
+	if (problem.epilogue == CONV_BIAS && !node->has_norm)
+		bias = forward_bias(l, node, l->options->element);
 	op = conv_op(l, node, &problem, n->plan);
 	n->plan = NULL;
 	op->operands[CUDA_W] = w;
 	op->operands[CUDA_Y] = y;
-	set_epilogue(l, op, n);
+	set_epilogue(l, op, n, bias);
 	return op;
 }
 
@@ -611,24 +636,6 @@ static void matmul_of(const struct lowering *l, const struct device_node *node, 
 	p->element = p->result = l->options->element;
 }
 
-/* In the element of what it is added to. Evaluation reads a store's values, of which there may be several, and converts them as it does weights. */
-static struct cuda_tensor *linear_bias(struct lowering *l, const struct device_node *node,
-				       enum cuda_element element)
-{
-	struct cuda_tensor *master = lower_param(l, node->bias, DEVICE_VALUE), *bias;
-	struct cuda_op *op;
-
-	if (element == CUDA_F32)
-		return master;
-	if (l->training)
-		return lower_weights(l, node->bias, node->y->shape.c);
-	bias = lower_tensor(l, node, "bias", master->shape, element);
-	op = lower_op(l, CUDA_OP_FOLD, node);
-	op->operands[CUDA_W] = master;
-	op->operands[CUDA_W16] = bias;
-	return bias;
-}
-
 void lower_linear_forward(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
@@ -649,7 +656,7 @@ void lower_linear_forward(struct lowering *l, struct lower_node *n)
 	else
 		y = n->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
 	if (node->bias)
-		bias = linear_bias(l, node, problem.result);
+		bias = forward_bias(l, node, problem.result);
 	op = matmul_op(l, node, &problem);
 	op->operands[CUDA_X] = lower_value(l, node->x)->y;
 	op->operands[CUDA_W] = w;

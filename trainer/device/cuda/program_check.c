@@ -162,6 +162,8 @@ static int check_conv(const struct cuda_op *op, char *error)
 	    !holds(o[CUDA_DW], p->k, p->r, p->s, p->c, p->gradient))
 		return fail(error, op, weights ? o[CUDA_DW] : o[CUDA_W],
 			    "has not the problem's weights' shape");
+	if (!holds(o[CUDA_CHANNEL_BIAS], 1, 1, 1, p->k, p->element))
+		return fail(error, op, o[CUDA_CHANNEL_BIAS], "is not the bias of the problem");
 	if (p->epilogue == CONV_BIAS && p->residual
 		    ? !holds(o[CUDA_RESIDUAL], p->n, p->p, p->q, p->k, p->element)
 		    : !holds(o[CUDA_RESIDUAL], p->n, p->h, p->w, p->c, p->element))

@@ -276,24 +276,23 @@ static void statistics(struct builder *builder, descriptor y)
 	add(builder, made, "statistics");
 }
 
-/* y = activation(raw + bias [+ residual]) */
+/* y = activation(raw [+ residual] + bias), in the order that compiled engines have */
 static void bias_epilogue(struct builder *builder, descriptor raw, descriptor y)
 {
 	const struct conv_problem *problem = builder->problem;
 	struct dims dims = dims_y(problem);
 	bool activates = problem->activation != DEVICE_IDENTITY;
-	descriptor bias = MEMORY(builder, channels(problem->k), CUDNN_DATA_FLOAT, channel_bias);
-	descriptor sum =
-		activates || problem->residual ? within(builder, dims, CUDNN_DATA_FLOAT) : y;
+	descriptor bias = MEMORY(builder, channels(problem->k), builder->element, channel_bias);
+	descriptor sum = activates ? within(builder, dims, CUDNN_DATA_FLOAT) : y;
 
-	pointwise(builder, CUDNN_POINTWISE_ADD, raw, bias, 1, sum);
 	if (problem->residual) {
 		descriptor residual = MEMORY(builder, dims, builder->element, residual);
-		descriptor added = activates ? within(builder, dims, CUDNN_DATA_FLOAT) : y;
+		descriptor added = within(builder, dims, CUDNN_DATA_FLOAT);
 
-		pointwise(builder, CUDNN_POINTWISE_ADD, sum, residual, 1, added);
-		sum = added;
+		pointwise(builder, CUDNN_POINTWISE_ADD, raw, residual, 1, added);
+		raw = added;
 	}
+	pointwise(builder, CUDNN_POINTWISE_ADD, raw, bias, 1, sum);
 	if (activates)
 		pointwise(builder,
 			  problem->activation == DEVICE_RELU ? CUDNN_POINTWISE_RELU_FWD

@@ -183,10 +183,11 @@ static void add_bias(const struct conv_plan *plan, const struct conv_arguments *
 	const struct conv_problem *problem = &plan->problem;
 
 	for (size_t i = 0; i < plan->y_count; i++) {
-		float z = plan->y[i] + arguments->channel_bias[i % problem->k];
+		float z = plan->y[i];
 
 		if (problem->residual)
 			z += load(problem->element, arguments->residual, i);
+		z += load(problem->element, arguments->channel_bias, i % problem->k);
 		plan->y[i] = activate(problem->activation, z);
 	}
 }

@@ -46,7 +46,7 @@ KERNEL(fold, struct elementwise_fold, a)
 		return;
 	scale = a.gamma[k] / sqrtf(a.running_var[k] + a.epsilon);
 	if (row == (uint64_t)k * a.positions && column == 0)
-		a.bias[k] = a.beta[k] - a.running_mean[k] * scale;
+		kernel_store(a.bias, k, a.bias_element, a.beta[k] - a.running_mean[k] * scale);
 	kernel_store(a.to, at, a.to_element,
 		     column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
 }

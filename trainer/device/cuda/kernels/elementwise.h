@@ -50,9 +50,9 @@ struct elementwise_fold {
 	const float *gamma, *beta, *running_mean, *running_var; /* [k] */
 	float epsilon;
 	void *to;
-	float *bias;           /* [k] */
+	void *bias;            /* [k] */
 	uint32_t k, positions, from_columns, to_columns;
-	enum cuda_element to_element;
+	enum cuda_element to_element, bias_element;
 };
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments);
 
