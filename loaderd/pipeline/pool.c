@@ -104,7 +104,8 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 
 static void rest(struct worker *worker, uint32_t word)
 {
-	uint64_t start = ticks_now();
+	/* With the look round that found nothing, during which others may have had the CPU for long. */
+	uint64_t start = worker->tools.watch.mark;
 	atomic_store_explicit(&worker->asleep_since, start, memory_order_relaxed);
 	futex_wait(&worker->pool->wake_word, word);
 	watch_restart(&worker->tools.watch);

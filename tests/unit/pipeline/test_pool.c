@@ -388,7 +388,7 @@ static void accounts(void **state)
 	assert_true(idle > 0 && status.queued_ns > 0);
 	assert_within(cpu_ns(client.batcher), cpu, 10);
 	assert_within(cpu_ns(client.batcher) + status.wait_ns + status.queued_ns + idle,
-		      wall * WORKERS, 10);
+		      wall * WORKERS, 2);
 	close_client(pool, &client);
 	pool_free(pool);
 }
