@@ -305,6 +305,25 @@ static void check_average(struct pool_test *t)
 		     "mean backward of window %u, %u channels", t->shape.window, t->shape.channels);
 }
 
+/* Quotients next to where they change, and of the largest numbers. */
+static void test_dividers(void **state)
+{
+	for (uint32_t divisor = 1; divisor < 100000; divisor += 1 + divisor / 50) {
+		struct divider d = divider_of(divisor);
+		uint32_t largest = INT32_MAX / divisor;
+
+		for (uint32_t i = 0; i < 64; i++) {
+			uint32_t quotient =
+				i < 32 ? i % (largest + 1) : largest - (i - 32) % largest;
+			uint64_t n = (uint64_t)quotient * divisor;
+
+			assert_int_equal(n * d.factor >> d.shift, quotient);
+			if (n + divisor - 1 <= INT32_MAX)
+				assert_int_equal((n + divisor - 1) * d.factor >> d.shift, quotient);
+		}
+	}
+}
+
 static void for_all_shapes(void (*check)(struct pool_test *t))
 {
 	for (unsigned variation = 0; variation < KERNELS_VARIATIONS; variation++) {
@@ -443,9 +462,9 @@ static void test_global(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_max),	 cmocka_unit_test(test_average),
-		cmocka_unit_test(test_extremes), cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_global),
+		cmocka_unit_test(test_dividers), cmocka_unit_test(test_max),
+		cmocka_unit_test(test_average),	 cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_refused),	 cmocka_unit_test(test_global),
 	};
 
 	return cmocka_run_group_tests_name("kernels: pool", tests, kernels_test_open,

@@ -15,6 +15,7 @@
 
 #include "conv.h"
 #include "gpu.h"
+#include "kernels/divide.h"
 
 #define KERNEL_THREADS 256
 #define KERNEL_WARP    32
@@ -160,6 +161,64 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 	__nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
 
 	return *(const uint32_t *)&pair;
+}
+
+/*
+ * One value of 32 bits, or two of 16. larger: a NaN where there is one; greater: all bits of a value, where the first is greater, no NaN; equal: of
+ * 16-bit integers below 1024, as denormal halves.
+ */
+DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
+{
+	float larger;
+
+	asm("max.NaN.f32 %0, %1, %2;"
+	    : "=f"(larger)
+	    : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+	return __float_as_uint(larger);
+}
+
+DEVICE uint32_t kernel_greater(uint32_t a, uint32_t b)
+{
+	return __uint_as_float(a) > __uint_as_float(b) ? 0xffffffff : 0;
+}
+
+DEVICE __half2 kernel_f16x2(uint32_t pair)
+{
+	return *(const __half2 *)&pair;
+}
+
+DEVICE uint32_t kernel_larger_f16x2(uint32_t a, uint32_t b)
+{
+	__half2 larger = __hmax2_nan(kernel_f16x2(a), kernel_f16x2(b));
+
+	return *(const uint32_t *)&larger;
+}
+
+DEVICE uint32_t kernel_greater_f16x2(uint32_t a, uint32_t b)
+{
+	return __hgt2_mask(kernel_f16x2(a), kernel_f16x2(b));
+}
+
+DEVICE uint32_t kernel_equal_u16x2(uint32_t a, uint32_t b)
+{
+	return __heq2_mask(kernel_f16x2(a), kernel_f16x2(b));
+}
+
+DEVICE __nv_bfloat162 kernel_bf16x2(uint32_t pair)
+{
+	return *(const __nv_bfloat162 *)&pair;
+}
+
+DEVICE uint32_t kernel_larger_bf16x2(uint32_t a, uint32_t b)
+{
+	__nv_bfloat162 larger = __hmax2_nan(kernel_bf16x2(a), kernel_bf16x2(b));
+
+	return *(const uint32_t *)&larger;
+}
+
+DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
+{
+	return __hgt2_mask(kernel_bf16x2(a), kernel_bf16x2(b));
 }
 
 #else
@@ -332,6 +391,55 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 	return kernel_to_bf16(first) | (uint32_t)kernel_to_bf16(second) << 16;
 }
 
+DEVICE uint32_t kernel_greater(uint32_t a, uint32_t b)
+{
+	return kernel_from_bits(a) > kernel_from_bits(b) ? 0xffffffff : 0;
+}
+
+DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
+{
+	float x = kernel_from_bits(a), y = kernel_from_bits(b);
+
+	return x > y || x != x ? a : b;
+}
+
+DEVICE uint32_t kernel_greater_f16x2(uint32_t a, uint32_t b)
+{
+	bool low = kernel_from_f16((uint16_t)a) > kernel_from_f16((uint16_t)b);
+	bool high = kernel_from_f16((uint16_t)(a >> 16)) > kernel_from_f16((uint16_t)(b >> 16));
+
+	return (low ? 0xffff : 0) | (high ? 0xffff0000 : 0);
+}
+
+DEVICE uint32_t kernel_larger_f16x2(uint32_t a, uint32_t b)
+{
+	uint32_t low = kernel_larger(kernel_to_bits(kernel_from_f16((uint16_t)a)),
+				     kernel_to_bits(kernel_from_f16((uint16_t)b)));
+	uint32_t high = kernel_larger(kernel_to_bits(kernel_from_f16((uint16_t)(a >> 16))),
+				      kernel_to_bits(kernel_from_f16((uint16_t)(b >> 16))));
+
+	return kernel_to_f16x2(kernel_from_bits(low), kernel_from_bits(high));
+}
+
+DEVICE uint32_t kernel_equal_u16x2(uint32_t a, uint32_t b)
+{
+	uint32_t differ = a ^ b;
+
+	return (differ & 0xffff ? 0 : 0xffff) | (differ >> 16 ? 0 : 0xffff0000);
+}
+
+DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
+{
+	return (kernel_greater(a << 16, b << 16) & 0xffff) |
+	       (kernel_greater(a & 0xffff0000, b & 0xffff0000) & 0xffff0000);
+}
+
+DEVICE uint32_t kernel_larger_bf16x2(uint32_t a, uint32_t b)
+{
+	return kernel_larger(a << 16, b << 16) >> 16 |
+	       (kernel_larger(a & 0xffff0000, b & 0xffff0000) & 0xffff0000);
+}
+
 #endif
 
 DEVICE float kernel_from_bf16(uint16_t bits)
@@ -356,6 +464,12 @@ DEVICE void kernel_store(void *to, uint64_t at, uint32_t element, float value)
 	else
 		((uint16_t *)to)[at] =
 			element == CUDA_F16 ? kernel_to_f16(value) : kernel_to_bf16(value);
+}
+
+/* Of n below 2^31. */
+DEVICE uint32_t kernel_divide(uint32_t n, struct divider by)
+{
+	return (uint32_t)((uint64_t)n * by.factor >> by.shift);
 }
 
 DEVICE int kernel_finite(float value)

@@ -1,5 +1,7 @@
-/* Sizes of grids. */
+/* Sizes of grids, and divisions by what does not change in a launch. */
 #include "kernels/launch.h"
+
+#include "kernels/divide.h"
 
 #define BLOCKS 6 /* of LAUNCH_THREADS threads that a multiprocessor has room for */
 
@@ -27,4 +29,14 @@ int launch_strided(const struct kernel_device *device, const struct gpu_kernel *
 
 	return gpu_launch(kernel, (uint32_t)(blocks < wave ? blocks : wave), 1, LAUNCH_THREADS,
 			  arguments, size, device->stream);
+}
+
+struct divider divider_of(uint32_t divisor)
+{
+	struct divider d = {.divisor = divisor, .shift = 31};
+
+	while (1ull << (d.shift - 31) < divisor)
+		d.shift++;
+	d.factor = (uint32_t)(((1ull << d.shift) + divisor - 1) / divisor);
+	return d;
 }

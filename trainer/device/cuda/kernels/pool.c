@@ -19,13 +19,32 @@ static uint64_t output_rows(const struct pool_shape *shape)
 static bool fits(const struct pool_shape *shape, bool maximum)
 {
 	return (!maximum || shape->window <= POOL_WINDOW_MAX) && shape->pad < shape->window &&
-	       input_rows(shape) <= UINT32_MAX && output_rows(shape) <= UINT32_MAX;
+	       input_rows(shape) <= INT32_MAX && output_rows(shape) <= INT32_MAX;
 }
 
-static void cut(struct columns *columns, const struct kernel_device *device,
-		const struct pool_shape *shape, uint64_t rows, bool sums)
+/* Windows of ResNet's stem, whose backward kernels go by tiles. */
+static bool has_tiles(const struct pool_shape *shape)
 {
-	columns_init(columns, device, rows, shape->channels, shape->element, sums);
+	return shape->window == 3 && shape->stride == 2 && shape->pad == 1 &&
+	       shape->p == (shape->h + 1) / 2 && shape->q == (shape->w + 1) / 2;
+}
+
+static uint64_t backward_rows(const struct pool_shape *shape)
+{
+	return has_tiles(shape) ? output_rows(shape) : input_rows(shape);
+}
+
+static struct pool_dividers cut(struct columns *columns, const struct kernel_device *device,
+				const struct pool_shape *shape, uint64_t rows, uint32_t resident)
+{
+	columns_init(columns, device, rows, shape->channels, shape->element, resident);
+	return (struct pool_dividers){
+		.h = divider_of(shape->h),
+		.w = divider_of(shape->w),
+		.p = divider_of(shape->p),
+		.q = divider_of(shape->q),
+		.stride = divider_of(shape->stride),
+	};
 }
 
 int pool_max(const struct kernel_device *device, const struct pool_max *arguments)
@@ -34,7 +53,7 @@ int pool_max(const struct kernel_device *device, const struct pool_max *argument
 
 	if (!fits(&a.shape, true) || (a.scale && a.activation == DEVICE_GELU))
 		return -EINVAL;
-	cut(&a.columns, device, &a.shape, output_rows(&a.shape), false);
+	a.by = cut(&a.columns, device, &a.shape, output_rows(&a.shape), COLUMNS_MAP);
 	return launch_columns(device, pool_max_kernels, &a.columns, &a, sizeof(a));
 }
 
@@ -44,8 +63,11 @@ int pool_max_backward(const struct kernel_device *device, const struct pool_max_
 
 	if (!fits(&a.shape, true))
 		return -EINVAL;
-	cut(&a.columns, device, &a.shape, input_rows(&a.shape), false);
-	return launch_columns(device, pool_max_backward_kernels, &a.columns, &a, sizeof(a));
+	a.by = cut(&a.columns, device, &a.shape, backward_rows(&a.shape), COLUMNS_MAP);
+	return launch_columns(device,
+			      has_tiles(&a.shape) ? pool_max_backward_tiles_kernels
+						  : pool_max_backward_kernels,
+			      &a.columns, &a, sizeof(a));
 }
 
 int pool_max_norm_reduce(const struct kernel_device *device,
@@ -56,7 +78,7 @@ int pool_max_norm_reduce(const struct kernel_device *device,
 
 	if (!fits(&a.shape, true) || a.activation == DEVICE_GELU)
 		return -EINVAL;
-	cut(&a.columns, device, &a.shape, output_rows(&a.shape), true);
+	a.by = cut(&a.columns, device, &a.shape, output_rows(&a.shape), POOL_REDUCE_RESIDENT);
 	r = launch_columns(device, pool_max_norm_reduce_kernels, &a.columns, &a, sizeof(a));
 	return r < 0 ? r
 		     : columns_combine(device, &(struct columns_combine){
@@ -76,8 +98,11 @@ int pool_max_norm_apply(const struct kernel_device *device,
 
 	if (!fits(&a.shape, true) || a.activation == DEVICE_GELU)
 		return -EINVAL;
-	cut(&a.columns, device, &a.shape, input_rows(&a.shape), false);
-	return launch_columns(device, pool_max_norm_apply_kernels, &a.columns, &a, sizeof(a));
+	a.by = cut(&a.columns, device, &a.shape, backward_rows(&a.shape), COLUMNS_MAP);
+	return launch_columns(device,
+			      has_tiles(&a.shape) ? pool_max_norm_apply_tiles_kernels
+						  : pool_max_norm_apply_kernels,
+			      &a.columns, &a, sizeof(a));
 }
 
 static int average(const struct kernel_device *device, const struct gpu_kernel *kernels,
@@ -85,7 +110,7 @@ static int average(const struct kernel_device *device, const struct gpu_kernel *
 {
 	if (!fits(&a.shape, false))
 		return -EINVAL;
-	cut(&a.columns, device, &a.shape, rows, false);
+	a.by = cut(&a.columns, device, &a.shape, rows, COLUMNS_MAP);
 	return launch_columns(device, kernels, &a.columns, &a, sizeof(a));
 }
 
@@ -106,9 +131,10 @@ static int global(const struct kernel_device *device, const struct gpu_kernel *k
 {
 	uint64_t rows = (uint64_t)a.n * a.positions;
 
-	if (rows > UINT32_MAX)
+	if (rows > INT32_MAX)
 		return -EINVAL;
-	columns_init(&a.columns, device, rows, a.channels, a.element, false);
+	columns_init(&a.columns, device, rows, a.channels, a.element, COLUMNS_MAP);
+	a.by = divider_of(a.positions);
 	if (!backward)
 		a.columns.blocks_x = a.n;
 	return launch_columns(device, kernels, &a.columns, &a, sizeof(a));

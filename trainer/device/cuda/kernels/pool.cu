@@ -7,8 +7,9 @@
 #include "kernels/kernel.h"
 #include "kernels/tables.h"
 
-/* Positions of a window that are loaded before the first is used: 3 x 3 are two batches. */
-#define POOL_AHEAD 5
+/* Positions of a window that are loaded before the first is used: 3 x 3, of which neighbouring threads have the most in common. */
+#define POOL_SIDE  3
+#define POOL_AHEAD (POOL_SIDE * POOL_SIDE)
 
 /* The part of an output's window that lies inside x: rows h + r_first .. h + r_last - 1; h and w may be "negative", modulo 2^32. */
 struct pool_window {
@@ -17,12 +18,13 @@ struct pool_window {
 	uint32_t first; /* position in the window of its first element */
 };
 
-DEVICE struct pool_window pool_window_of_output(const struct pool_shape *s, uint32_t output)
+DEVICE struct pool_window pool_window_of_output(const struct pool_shape *s,
+						const struct pool_dividers *by, uint32_t output)
 {
 	struct pool_window window;
-	uint32_t line = output / s->q, q = output - line * s->q, h, w;
+	uint32_t line = kernel_divide(output, by->q), q = output - line * s->q, h, w;
 
-	window.image = line / s->p;
+	window.image = kernel_divide(line, by->p);
 	h = (line - window.image * s->p) * s->stride;
 	w = q * s->stride;
 	window.h = h - s->pad;
@@ -40,32 +42,46 @@ DEVICE uint32_t pool_window_count(const struct pool_window *window)
 	return (window->r_last - window->r_first) * (window->s_last - window->s_first);
 }
 
-/* Goes over a window row by row; r is r_last at the end. */
-struct pool_walk {
-	uint32_t r, s;
-	uint64_t line; /* of x, in positions */
+/* Positions of a window that are loaded together: some of each of some rows, so that windows are gone over row by row. */
+struct pool_part {
+	uint32_t r, s;		/* the first one's place in the window */
+	uint32_t rows, columns; /* up to POOL_SIDE; no rows: there is nothing left */
 };
 
-DEVICE struct pool_walk pool_walk_begin(const struct pool_window *window,
-					const struct pool_shape *s)
+DEVICE struct pool_part pool_part_at(const struct pool_window *window, uint32_t r, uint32_t s)
 {
-	struct pool_walk walk;
+	bool narrow = window->s_last - window->s_first <= POOL_SIDE;
+	uint32_t rows = window->r_last - r, columns = window->s_last - s,
+		 most = narrow ? POOL_SIDE : 1;
+	struct pool_part part;
 
-	walk.r = window->r_first;
-	walk.s = window->s_first;
-	walk.line = ((uint64_t)window->image * s->h + (window->h + walk.r)) * s->w;
-	return walk;
+	part.r = r;
+	part.s = s;
+	part.rows = rows < most ? rows : most;
+	part.columns = columns < POOL_SIDE ? columns : POOL_SIDE;
+	return part;
 }
 
-DEVICE void pool_walk_on(struct pool_walk *walk, const struct pool_window *window,
-			 const struct pool_shape *s)
+DEVICE struct pool_part pool_first_part(const struct pool_window *window)
 {
-	walk->s++;
-	if (walk->s < window->s_last)
-		return;
-	walk->s = window->s_first;
-	walk->r++;
-	walk->line += s->w;
+	return pool_part_at(window, window->r_first, window->s_first);
+}
+
+DEVICE struct pool_part pool_next_part(const struct pool_part *part,
+				       const struct pool_window *window)
+{
+	if (part->s + part->columns < window->s_last)
+		return pool_part_at(window, part->r, part->s + part->columns);
+	return pool_part_at(window, part->r + part->rows, window->s_first);
+}
+
+/* Element of x at place (r, s) of the window. */
+DEVICE uint64_t pool_element(const struct pool_window *window, const struct pool_shape *shape,
+			     uint32_t r, uint32_t s, uint32_t channel)
+{
+	uint64_t line = (uint64_t)window->image * shape->h + (window->h + r);
+
+	return (line * shape->w + (window->w + s)) * shape->channels + channel;
 }
 
 /* The windows that hold a position of x: p_first .. p_last - 1, q likewise. */
@@ -74,30 +90,32 @@ struct pool_cover {
 	uint32_t p_first, p_last, q_first, q_last;
 };
 
-DEVICE uint32_t cover_first(uint32_t at, const struct pool_shape *s)
+DEVICE uint32_t cover_first(uint32_t at, const struct pool_shape *s, const struct pool_dividers *by)
 {
-	return at + s->pad < s->window ? 0 : (at + s->pad - s->window) / s->stride + 1;
+	return at + s->pad < s->window ? 0 : kernel_divide(at + s->pad - s->window, by->stride) + 1;
 }
 
-DEVICE uint32_t cover_last(uint32_t at, uint32_t outputs, const struct pool_shape *s)
+DEVICE uint32_t cover_last(uint32_t at, uint32_t outputs, const struct pool_shape *s,
+			   const struct pool_dividers *by)
 {
-	uint32_t last = (at + s->pad) / s->stride + 1;
+	uint32_t last = kernel_divide(at + s->pad, by->stride) + 1;
 
 	return last < outputs ? last : outputs;
 }
 
-DEVICE struct pool_cover pool_cover_of_input(const struct pool_shape *s, uint32_t position)
+DEVICE struct pool_cover pool_cover_of_input(const struct pool_shape *s,
+					     const struct pool_dividers *by, uint32_t position)
 {
 	struct pool_cover cover;
-	uint32_t line = position / s->w;
+	uint32_t line = kernel_divide(position, by->w);
 
 	cover.w = position - line * s->w;
-	cover.image = line / s->h;
+	cover.image = kernel_divide(line, by->h);
 	cover.h = line - cover.image * s->h;
-	cover.p_first = cover_first(cover.h, s);
-	cover.p_last = cover_last(cover.h, s->p, s);
-	cover.q_first = cover_first(cover.w, s);
-	cover.q_last = cover_last(cover.w, s->q, s);
+	cover.p_first = cover_first(cover.h, s, by);
+	cover.p_last = cover_last(cover.h, s->p, s, by);
+	cover.q_first = cover_first(cover.w, s, by);
+	cover.q_last = cover_last(cover.w, s->q, s, by);
 	return cover;
 }
 
@@ -112,6 +130,41 @@ DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t 
 			   const struct pool_shape *s)
 {
 	return (cover->h + s->pad - p * s->stride) * s->window + cover->w + s->pad - q * s->stride;
+}
+
+/*
+ * Windows of 3 x 3 with stride 2 and pad 1: positions in tiles of 2 x 2, of which the window (p, q) holds all, and (p, q + 1), (p + 1, q)
+ * and (p + 1, q + 1) hold two, two and one. Tiles have the numbers of those first windows.
+ */
+struct pool_tile {
+	uint32_t p, q;
+	uint64_t at;  /* of the tile's first position, in elements of x */
+	uint64_t own; /* of the window (p, q), in elements of y */
+};
+
+DEVICE struct pool_tile pool_tile_of(const struct pool_shape *s, const struct pool_dividers *by,
+				     uint32_t tile, uint32_t channel)
+{
+	uint32_t line = kernel_divide(tile, by->q), image = kernel_divide(line, by->p);
+	struct pool_tile t;
+
+	t.p = line - image * s->p;
+	t.q = tile - line * s->q;
+	t.own = (uint64_t)tile * s->channels + channel;
+	t.at = (((uint64_t)image * s->h + 2 * t.p) * s->w + 2 * t.q) * s->channels + channel;
+	return t;
+}
+
+/* Whether the tile's position k is inside x: not where the last tile of a row or column is cut off. */
+DEVICE bool pool_tile_has(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
+{
+	return 2 * t->p + k / 2 < s->h && 2 * t->q + k % 2 < s->w;
+}
+
+/* Its element of x, or the first position's where it is not there. */
+DEVICE uint64_t pool_tile_element(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
+{
+	return t->at + (pool_tile_has(t, k, s) ? (k / 2 * s->w + k % 2) * s->channels : 0);
 }
 
 /* The thread's next row: COLUMNS_UNROLL of a turn, then those of the next turn, of which *first is moved to the first. */
@@ -152,8 +205,11 @@ DEVICE float pool_through(float g, float z, enum device_activation activation)
 
 KERNEL_TABLE pool_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max);
 KERNEL_TABLE pool_max_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward);
+KERNEL_TABLE pool_max_backward_tiles_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward_tiles);
 KERNEL_TABLE pool_max_norm_reduce_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_norm_reduce);
 KERNEL_TABLE pool_max_norm_apply_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_norm_apply);
+KERNEL_TABLE pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES] =
+	INSTANCES(pool_max_norm_apply_tiles);
 KERNEL_TABLE pool_average_kernels[KERNEL_INSTANCES] = INSTANCES(pool_average);
 KERNEL_TABLE pool_average_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_average_backward);
 KERNEL_TABLE pool_global_average_kernels[KERNEL_INSTANCES] = INSTANCES(pool_global_average);

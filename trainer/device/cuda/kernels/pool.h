@@ -6,14 +6,20 @@
 #define TRAINER_DEVICE_CUDA_POOL_H
 
 #include "kernels/columns.h"
+#include "kernels/divide.h"
 
 #define POOL_WINDOW_MAX 16 /* a position in a window has 8 bits */
 
 struct pool_shape {
-	uint32_t n, h, w, channels; /* of x; n h w and n p q below 2^32 */
+	uint32_t n, h, w, channels; /* of x; n h w and n p q below 2^31 */
 	uint32_t p, q;              /* of y */
 	uint32_t window, stride, pad; /* both ways; pad < window <= POOL_WINDOW_MAX for maxima */
 	enum cuda_element element;
+};
+
+/* What positions are divided by. */
+struct pool_dividers {
+	struct divider h, w, p, q, stride;
 };
 
 /* y = max of x', index = its position in the window, row by row; x' = x, or with scale activation(scale x + bias). */
@@ -25,6 +31,7 @@ struct pool_max {
 	uint8_t *index;            /* [n][p][q][channels] or NULL */
 	struct pool_shape shape;
 	struct columns columns;    /* filled in by the launcher, here and below */
+	struct pool_dividers by;
 };
 /* -EINVAL: a window too large, or GELU. */
 int pool_max(const struct kernel_device *device, const struct pool_max *arguments);
@@ -36,6 +43,7 @@ struct pool_max_backward {
 	void *dx;              /* [n][h][w][channels] */
 	struct pool_shape shape;
 	struct columns columns;
+	struct pool_dividers by;
 };
 int pool_max_backward(const struct kernel_device *device, const struct pool_max_backward *arguments);
 
@@ -53,6 +61,7 @@ struct pool_max_norm_reduce {
 	float *partial;        /* workspace of columns_workspace() bytes for n p q rows */
 	struct pool_shape shape;
 	struct columns columns;
+	struct pool_dividers by;
 };
 int pool_max_norm_reduce(const struct kernel_device *device, const struct pool_max_norm_reduce *arguments);
 
@@ -66,6 +75,7 @@ struct pool_max_norm_apply {
 	void *dx;
 	struct pool_shape shape;
 	struct columns columns;
+	struct pool_dividers by;
 };
 int pool_max_norm_apply(const struct kernel_device *device, const struct pool_max_norm_apply *arguments);
 
@@ -75,6 +85,7 @@ struct pool_average {
 	void *to;
 	struct pool_shape shape;
 	struct columns columns;
+	struct pool_dividers by;
 };
 int pool_average(const struct kernel_device *device, const struct pool_average *arguments);
 int pool_average_backward(const struct kernel_device *device, const struct pool_average *arguments);
@@ -87,6 +98,7 @@ struct pool_global {
 	uint32_t n, positions, channels;
 	enum cuda_element element;
 	struct columns columns;
+	struct divider by;     /* positions */
 };
 int pool_global_average(const struct kernel_device *device, const struct pool_global *arguments);
 int pool_global_average_backward(const struct kernel_device *device, const struct pool_global *arguments);

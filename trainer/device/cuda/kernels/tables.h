@@ -27,8 +27,10 @@ extern const struct gpu_kernel norm_backward_finalize_kernel;
 
 extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_backward_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_backward_tiles_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_reduce_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_apply_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_average_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_average_backward_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_global_average_kernels[KERNEL_INSTANCES];
