@@ -64,9 +64,8 @@ static void check(const struct matmul_engines *engines, const struct matmul_prob
 	}
 }
 
-static void test_products(void **state)
+static struct matmul_engines open_engines(void)
 {
-	static const uint32_t sizes[][3] = {{5, 7, 3}, {8, 2, 8}, {1, 6, 4}, {4, 1, 5}};
 	const struct engines_options options = {.gpu = &gpu};
 	struct matmul_engines engines;
 	char error[DEVICE_ERROR_MAX];
@@ -74,6 +73,14 @@ static void test_products(void **state)
 
 	if (cublaslt_open(&options, &engines, &version, error) < 0)
 		fail_msg("%s", error);
+	return engines;
+}
+
+static void test_products(void **state)
+{
+	static const uint32_t sizes[][3] = {{5, 7, 3}, {8, 2, 8}, {1, 6, 4}, {4, 1, 5}};
+	struct matmul_engines engines = open_engines();
+
 	for (unsigned i = 0; i < 4 * 16; i++) {
 		struct matmul_problem problem;
 
@@ -93,13 +100,8 @@ static void test_products(void **state)
 /* What layers ask for in 16 bits, with a bias too, has plans. */
 static void test_elements(void **state)
 {
-	const struct engines_options options = {.gpu = &gpu};
-	struct matmul_engines engines;
-	char error[DEVICE_ERROR_MAX];
-	size_t version;
+	struct matmul_engines engines = open_engines();
 
-	if (cublaslt_open(&options, &engines, &version, error) < 0)
-		fail_msg("%s", error);
 	for (unsigned i = 0; i < 3 * 4; i++) {
 		struct matmul_problem problem;
 		struct matmul_plan *plan;
