@@ -206,6 +206,7 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 	memcpy(ring, &header, sizeof header);
 	*producer = (struct ring_producer){
 		.header = ring,
+		.layout = header,
 		.ack = ack,
 		.ring_fd = ring_fd,
 		.ack_fd = ack_fd,
@@ -293,8 +294,9 @@ int ring_publish(struct ring_producer *producer)
 int ring_end(struct ring_producer *producer, const char *reason)
 {
 	struct ring_header *header = producer->header;
-	if (atomic_load_explicit(&header->state, memory_order_relaxed) != RING_RUNNING)
+	if (producer->ended)
 		return 0;
+	producer->ended = 1;
 	if (reason != NULL) {
 		size_t length = strnlen(reason, RING_REASON_MAX - 1);
 		memcpy(header->reason, reason, length);

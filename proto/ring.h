@@ -113,9 +113,13 @@ struct ring_geometry {
 	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
 };
 
-/* The daemon's end. Slots are begun and published in order by one thread at a time; writing into a begun slot is free for all threads. */
+/*
+ * The daemon's end. Slots are begun and published in order by one thread at a time; writing into a begun slot is free for all threads. What it needs to
+ * know is in here: the ring is only ever written, since a client may be able to write there too.
+ */
 struct ring_producer {
 	struct ring_header *header;
+	struct ring_header layout; /* the constant part of *header: where in a slot sections lie */
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
 	uint32_t slots;
@@ -123,6 +127,7 @@ struct ring_producer {
 	uint64_t size;      /* bytes of shared memory, ack page included */
 	uint64_t begun;     /* number of the last batch begun */
 	uint64_t published; /* number of the last batch published */
+	int ended;          /* `state` has left RING_RUNNING */
 	uint32_t next;      /* slot to look at first */
 	uint32_t order[RING_SLOTS_MAX];  /* slot of batch n at (n - 1) % slots, for batches begun and not published */
 	uint64_t number[RING_SLOTS_MAX]; /* by slot: the batch begun or published there last, 0 for none */

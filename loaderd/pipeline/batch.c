@@ -133,22 +133,23 @@ static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit
 	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];
 }
 
-/* Under the mutex: the slot is free, position valid. */
+/* Under the mutex: the slot is the one begun last, position valid. */
 static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch,
 		     uint64_t batch)
 {
-	struct batcher_work *work = &batcher->work[(slot->number - 1) % batcher->options.slots];
-	const struct ring_header *header = batcher->ring.header;
+	struct batcher_work *work =
+		&batcher->work[(batcher->ring.begun - 1) % batcher->options.slots];
+	const struct ring_header *layout = &batcher->ring.layout;
 	work->epoch = epoch;
 	work->batch = batch;
 	order_batch(&batcher->options.order, batch, &work->part);
 	order_epoch_init(&work->order, &batcher->options.order, epoch);
 	transform_shape(batcher->options.transform, epoch, &work->shape);
 	work->slot = slot;
-	work->images = (uint8_t *)slot + header->image_offset;
-	work->labels = (int32_t *)((uint8_t *)slot + header->label_offset);
-	work->samples = (uint64_t *)((uint8_t *)slot + header->sample_offset);
-	work->flags = (uint8_t *)slot + header->flag_offset;
+	work->images = (uint8_t *)slot + layout->image_offset;
+	work->labels = (int32_t *)((uint8_t *)slot + layout->label_offset);
+	work->samples = (uint64_t *)((uint8_t *)slot + layout->sample_offset);
+	work->flags = (uint8_t *)slot + layout->flag_offset;
 	atomic_store_explicit(&work->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&work->bad, 0, memory_order_relaxed);
 	atomic_store_explicit(&work->failed, false, memory_order_relaxed);
@@ -248,10 +249,13 @@ static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_fir
 	return units;
 }
 
-/* Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. */
+/*
+ * Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. A client that writes into its ring may have put other
+ * flags there: it then gets other samples of its batch, or fewer.
+ */
 static uint32_t compact(struct batcher *batcher, struct batcher_work *work)
 {
-	const struct ring_header *header = batcher->ring.header;
+	const struct ring_header *layout = &batcher->ring.layout;
 	size_t size = work->shape.sample_size;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < work->part.count; i++) {
@@ -262,9 +266,9 @@ static uint32_t compact(struct batcher *batcher, struct batcher_work *work)
 			work->labels[kept] = work->labels[i];
 			work->samples[kept] = work->samples[i];
 			work->flags[kept] = work->flags[i];
-			for (uint32_t f = 0; f < header->field_count; f++) {
-				uint8_t *column = (uint8_t *)work->slot + header->fields[f].offset;
-				size_t stride = header->fields[f].stride;
+			for (uint32_t f = 0; f < layout->field_count; f++) {
+				uint8_t *column = (uint8_t *)work->slot + layout->fields[f].offset;
+				size_t stride = layout->fields[f].stride;
 				memcpy(column + kept * stride, column + i * stride, stride);
 			}
 		}

@@ -21,11 +21,11 @@ static uint8_t put_bytes(uint8_t *cell, size_t stride, const struct packimg_valu
 static uint8_t put_fields(const struct batcher *batcher, const struct batcher_work *work,
 			  uint32_t i, uint64_t index)
 {
-	const struct ring_header *header = batcher->ring.header;
+	const struct ring_header *layout = &batcher->ring.layout;
 	uint8_t flags = 0;
 	for (uint32_t f = 0; f < batcher->options.field_count; f++) {
-		size_t stride = header->fields[f].stride;
-		uint8_t *cell = (uint8_t *)work->slot + header->fields[f].offset + i * stride;
+		size_t stride = layout->fields[f].stride;
+		uint8_t *cell = (uint8_t *)work->slot + layout->fields[f].offset + i * stride;
 		struct packimg_value value;
 		if (packimg_value(batcher->options.dataset->image, index,
 				  batcher->options.fields[f], &value) < 0 ||
@@ -42,7 +42,7 @@ static uint8_t put_fields(const struct batcher *batcher, const struct batcher_wo
 			memcpy(cell, &value.float64, sizeof value.float64);
 			break;
 		default:
-			flags |= put_bytes(cell, stride, &value, header->field_bytes);
+			flags |= put_bytes(cell, stride, &value, layout->field_bytes);
 			break;
 		}
 	}

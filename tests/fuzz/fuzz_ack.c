@@ -1,5 +1,5 @@
 /*
- * A client that writes anything into its ack page, at any moment of what the producer does. The input is a list of steps: two bytes say what happens, and writes
+ * A client that writes anything into its ack page, or over the header of a writable ring, at any moment of what the producer does. The input is a list of steps: two bytes say what happens, and writes
  * take eight more. Whatever is written, a slot is begun only when it is free, and the producer's counts stay within their bounds.
  */
 #include "fuzz.h"
@@ -66,6 +66,8 @@ static size_t step(struct fuzz_state *s, const uint8_t *data, size_t size)
 			ring_end(&s->producer, "fuzz");
 		else if (data[1] == 1)
 			madvise(ack, RING_ACK_SIZE, MADV_REMOVE);
+		else if (data[1] == 2)
+			memset(s->producer.header, data[0], RING_HEADER_SIZE);
 		else
 			memset(ack, data[1], RING_ACK_SIZE);
 	}

@@ -170,6 +170,57 @@ static void seals_hold(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
+static size_t offset_of(const struct ring_producer *producer, const struct ring_slot *slot)
+{
+	return slot == NULL ? 0 : (size_t)((const char *)slot - (const char *)producer->header);
+}
+
+/* A producer whose ring is overwritten all the time does what one does whose ring is left alone. */
+static void ring_is_never_read_back(void **state)
+{
+	struct ring_geometry geometry = small_geometry(3);
+	struct ring_producer left_alone, scribbled;
+	uint64_t seed = 88172645463325252;
+	assert_int_equal(ring_producer_init(&left_alone, &geometry), 0);
+	assert_int_equal(ring_producer_init(&scribbled, &geometry), 0);
+	uint64_t *words = (uint64_t *)scribbled.header;
+	size_t count = (scribbled.size - RING_ACK_SIZE) / sizeof *words;
+	for (unsigned round = 0; round < 20000; round++) {
+		for (unsigned i = 0; i < 8; i++)
+			words[next_random(&seed) % (i < 4 ? RING_HEADER_SIZE / 8 : count)] =
+				next_random(&seed) % 2 ? next_random(&seed)
+						       : next_random(&seed) % 4;
+		switch (next_random(&seed) % 4) {
+		case 0:
+			assert_int_equal(offset_of(&scribbled, ring_begin(&scribbled)),
+					 offset_of(&left_alone, ring_begin(&left_alone)));
+			break;
+		case 1:
+			assert_int_equal(ring_publish(&scribbled), ring_publish(&left_alone));
+			break;
+		case 2: {
+			uint32_t slot = (uint32_t)(next_random(&seed) % 3);
+			left_alone.ack->acks[slot] = left_alone.number[slot];
+			scribbled.ack->acks[slot] = left_alone.number[slot];
+			break;
+		}
+		default:
+			left_alone.ack->consumer_waits = scribbled.ack->consumer_waits = 1;
+		}
+		assert_int_equal(scribbled.begun, left_alone.begun);
+		assert_int_equal(scribbled.published, left_alone.published);
+		assert_int_equal(ring_outstanding(&scribbled), ring_outstanding(&left_alone));
+	}
+	assert_true(scribbled.published > 1000);
+	left_alone.ack->consumer_waits = scribbled.ack->consumer_waits = 1;
+	memset(words, 0xff, RING_HEADER_SIZE);
+	assert_int_equal(ring_end(&left_alone, NULL), 1);
+	assert_int_equal(ring_end(&scribbled, NULL), 1);
+	assert_int_equal(scribbled.header->state, RING_END);
+	ring_producer_deinit(&left_alone);
+	ring_producer_deinit(&scribbled);
+}
+
 static void batches_come_in_order(void **state)
 {
 	struct pair pair;
@@ -450,6 +501,7 @@ int main(void)
 		cmocka_unit_test(specification_has_these_offsets),
 		cmocka_unit_test(geometry_is_limited),
 		cmocka_unit_test(seals_hold),
+		cmocka_unit_test(ring_is_never_read_back),
 		cmocka_unit_test(batches_come_in_order),
 		cmocka_unit_test(slots_are_published_in_order_begun),
 		cmocka_unit_test(held_batch_does_not_stall),
