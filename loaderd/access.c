@@ -81,6 +81,24 @@ static bool same_user(const struct access_peer *peer)
 	return peer->uid == geteuid();
 }
 
+bool access_is_own(const struct access_peer *peer)
+{
+	return peer->uid == 0 || same_user(peer);
+}
+
+int access_check_writable(const struct config *config, const struct access_peer *peer,
+			  char error[ACCESS_ERROR_MAX])
+{
+	if (config->writable_rings == CONFIG_WRITABLE_ALL ||
+	    (config->writable_rings == CONFIG_WRITABLE_OWN && access_is_own(peer)))
+		return 0;
+	snprintf(error, ACCESS_ERROR_MAX,
+		 "user %u may not map a ring writable; do without, or set writable_rings = %s in "
+		 "the [access] section of loaderd.conf",
+		 (unsigned)peer->uid, access_is_own(peer) ? "own" : "all");
+	return -EPERM;
+}
+
 static int refuse(const char *path, const struct access_peer *peer, char error[ACCESS_ERROR_MAX])
 {
 	snprintf(error, ACCESS_ERROR_MAX,

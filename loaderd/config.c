@@ -38,6 +38,12 @@ static const struct choice io_modes[] = {
 	{"uring", CONFIG_IO_URING},
 	{NULL, 0},
 };
+static const struct choice writable_rings[] = {
+	{"none", CONFIG_WRITABLE_NONE},
+	{"own", CONFIG_WRITABLE_OWN},
+	{"all", CONFIG_WRITABLE_ALL},
+	{NULL, 0},
+};
 
 #define AT(member) offsetof(struct config, member)
 #define GIB	   (UINT64_C(1) << 30)
@@ -55,6 +61,7 @@ static const struct key keys[] = {
 	{"io", "readahead_bytes", KEY_BYTES, AT(readahead_bytes), 1 << 20, 1024 * GIB, NULL},
 	{"io", "queue_depth", KEY_NUMBER, AT(queue_depth), 1, 4096, NULL},
 	{"access", "allow", KEY_LIST, AT(allow), 0, 0, NULL},
+	{"access", "writable_rings", KEY_CHOICE, AT(writable_rings), 0, 0, writable_rings},
 	{"limits", "feeds", KEY_NUMBER, AT(feeds), 1, 1024, NULL},
 	{"limits", "feeds_per_user", KEY_NUMBER, AT(feeds_per_user), 1, 1024, NULL},
 	{"limits", "connections", KEY_NUMBER, AT(connections), 1, 65536, NULL},
@@ -81,6 +88,7 @@ void config_init(struct config *config)
 		.status_all = true,
 		.readahead_bytes = 256 << 20,
 		.queue_depth = 64,
+		.writable_rings = CONFIG_WRITABLE_OWN,
 		.feeds = 64,
 		.feeds_per_user = 64,
 		.connections = 512,

@@ -15,6 +15,7 @@ enum {
 #define CONFIG_PATH "/etc/loaderd/loaderd.conf"
 
 enum config_io { CONFIG_IO_AUTO, CONFIG_IO_MMAP, CONFIG_IO_URING };
+enum config_writable { CONFIG_WRITABLE_NONE, CONFIG_WRITABLE_OWN, CONFIG_WRITABLE_ALL };
 
 struct config {
 	/* [daemon] */
@@ -34,6 +35,7 @@ struct config {
 	/* [access] */
 	char *allow[CONFIG_ALLOW_MAX]; /* path prefixes, owned */
 	uint64_t allow_count;
+	uint64_t writable_rings; /* enum config_writable */
 	/* [limits] */
 	uint64_t feeds, feeds_per_user;
 	uint64_t connections, connections_per_user;

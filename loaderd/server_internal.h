@@ -30,6 +30,8 @@ struct session {
 	struct subscription *feed; /* served, or being taken down */
 	unsigned chores;           /* running for this session */
 	bool feed_asked;           /* the one OpenFeed has been accepted */
+	bool unmapped; /* the client has yet to map its writable ring */
+	bool sealing;  /* it has; a chore sees to the ring */
 	bool in_pool;
 	bool closing;  /* hung up; waits for chores and pool */
 	bool dead;     /* will be freed after this round of events */

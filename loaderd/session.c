@@ -25,10 +25,11 @@ struct open_chore {
 	int error;
 };
 
-struct close_chore {
+struct feed_chore {
 	struct chore chore;
 	struct session *session;
 	struct subscription *feed;
+	int error;
 };
 
 unsigned session_count_of(const struct server *server, uid_t uid, unsigned *ret_feeds,
@@ -137,42 +138,53 @@ void session_bury_if_done(struct session *session)
 	server->dead_sessions = session;
 }
 
+/* Has a chore done with the session's feed; false when out of memory. */
+static bool add_feed_chore(struct session *session, void (*run)(struct chore *),
+			   void (*done)(struct chore *))
+{
+	struct feed_chore *feed_chore = malloc(sizeof *feed_chore);
+	if (feed_chore == NULL)
+		return false;
+	*feed_chore = (struct feed_chore){
+		.chore = {.run = run, .done = done},
+		.session = session,
+		.feed = session->feed,
+	};
+	session->chores++;
+	chores_add(session->server->chores, &feed_chore->chore);
+	return true;
+}
+
+/* Returns the chore's session, which it no longer keeps alive. */
+static struct session *end_feed_chore(struct chore *chore)
+{
+	struct feed_chore *feed_chore = (struct feed_chore *)chore;
+	struct session *session = feed_chore->session;
+	free(feed_chore);
+	session->chores--;
+	return session;
+}
+
 static void run_close(struct chore *chore)
 {
-	struct close_chore *close_chore = (struct close_chore *)chore;
-	subscription_free(close_chore->feed);
+	subscription_free(((struct feed_chore *)chore)->feed);
 }
 
 static void done_close(struct chore *chore)
 {
-	struct close_chore *close_chore = (struct close_chore *)chore;
-	struct session *session = close_chore->session;
-	free(close_chore);
-	session->chores--;
-	session_bury_if_done(session);
+	session_bury_if_done(end_feed_chore(chore));
 }
 
 /* Unmapping gigabytes takes a while: not here. */
 static void free_feed(struct session *session)
 {
-	struct subscription *feed = session->feed;
-	struct close_chore *close_chore = malloc(sizeof *close_chore);
-	session->feed = NULL;
 	if (session->feed_asked) {
 		session->feed_asked = false;
 		session->server->feed_count--;
 	}
-	if (close_chore == NULL) {
-		subscription_free(feed);
-		return;
-	}
-	*close_chore = (struct close_chore){
-		.chore = {.run = run_close, .done = done_close},
-		.session = session,
-		.feed = feed,
-	};
-	session->chores++;
-	chores_add(session->server->chores, &close_chore->chore);
+	if (!add_feed_chore(session, run_close, done_close))
+		subscription_free(session->feed);
+	session->feed = NULL;
 }
 
 void session_released(struct session *session)
@@ -197,9 +209,55 @@ void session_close(struct session *session, const char *why)
 	shutdown(session->source.fd, SHUT_RDWR);
 	if (session->in_pool)
 		pool_remove(server->pool, session->feed->batcher);
-	else if (session->feed != NULL)
+	else if (session->feed != NULL && !session->sealing)
 		free_feed(session);
 	session_bury_if_done(session);
+}
+
+static void start_feed(struct session *session)
+{
+	struct server *server = session->server;
+	struct batcher *batcher = session->feed->batcher;
+	if (pool_add(server->pool, batcher) < 0) {
+		session_close(session, "the pool is full");
+		return;
+	}
+	session->in_pool = true;
+	if (server->phase != SERVER_RUNNING && batcher_drain(batcher, RING_REASON_STOPPING))
+		outbox_ring(&session->outbox);
+}
+
+static void run_seal(struct chore *chore)
+{
+	struct feed_chore *feed_chore = (struct feed_chore *)chore;
+	feed_chore->error = ring_producer_seal(&feed_chore->feed->batcher->ring);
+}
+
+static void done_seal(struct chore *chore)
+{
+	int r = ((struct feed_chore *)chore)->error;
+	struct session *session = end_feed_chore(chore);
+	session->sealing = false;
+	if (session->closing)
+		free_feed(session);
+	else if (r < 0)
+		session_close(session, "its ring cannot be sealed");
+	else
+		start_feed(session);
+	session_bury_if_done(session);
+}
+
+/* The client has mapped its writable ring: from now on there is no way in but that mapping. Putting pages back may take a while: not here. */
+static void ring_mapped(struct session *session)
+{
+	if (!session->unmapped) {
+		session_close(session, "it had no ring to map");
+		return;
+	}
+	session->unmapped = false;
+	session->sealing = add_feed_chore(session, run_seal, done_seal);
+	if (!session->sealing)
+		session_close(session, "out of memory");
 }
 
 static void run_open(struct chore *chore)
@@ -222,7 +280,6 @@ static void run_open(struct chore *chore)
 
 static void serve_feed(struct session *session, const Loaderd__OpenFeed *request)
 {
-	struct server *server = session->server;
 	struct subscription *feed = session->feed;
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -231,26 +288,22 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	opened.batches_per_epoch = feed->batcher->options.order.batches;
 	opened.classes = packimg_class_count(feed->dataset->image);
 	opened.slots = feed->batcher->options.slots;
+	opened.writable = feed->batcher->options.writable;
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};
 	log_info("feed %llu opened: client pid %d uid %u, %s, batch size %u, rank %u of %u, from "
-		 "epoch %llu batch %llu, read by %s, \"%s\"",
+		 "epoch %llu batch %llu, read by %s%s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->peer.pid, (unsigned)session->peer.uid,
 		 feed->dataset->path, feed->batch_size, request->rank,
 		 request->world == 0 ? 1 : request->world, (unsigned long long)request->epoch,
 		 (unsigned long long)request->batch,
-		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap", feed->pipeline);
+		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap",
+		 opened.writable ? ", ring writable" : "", feed->pipeline);
+	session->unmapped = opened.writable;
 	send_reply(session, &reply, fds, 2);
-	if (session->closing)
-		return;
-	if (pool_add(server->pool, feed->batcher) < 0) {
-		session_close(session, "the pool is full");
-		return;
-	}
-	session->in_pool = true;
-	if (server->phase != SERVER_RUNNING && batcher_drain(feed->batcher, RING_REASON_STOPPING))
-		outbox_ring(&session->outbox);
+	if (!session->closing && !session->unmapped)
+		start_feed(session);
 }
 
 static void done_open(struct chore *chore)
@@ -332,7 +385,7 @@ static void open_feed(struct session *session, Loaderd__Request *request)
 
 static void shut_down(struct session *session)
 {
-	if (session->peer.uid == geteuid() || session->peer.uid == 0) {
+	if (access_is_own(&session->peer)) {
 		Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
 		Loaderd__Reply reply = LOADERD__REPLY__INIT;
 		reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
@@ -371,6 +424,9 @@ static void handle(struct session *session, const uint8_t *data, size_t size)
 		break;
 	case LOADERD__REQUEST__KIND_SHUTDOWN:
 		shut_down(session);
+		break;
+	case LOADERD__REQUEST__KIND_RING_MAPPED:
+		ring_mapped(session);
 		break;
 	default: {
 		struct refusal refusal;

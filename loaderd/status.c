@@ -50,8 +50,8 @@ static void fill_feed(const struct session *session, Loaderd__FeedStatus *status
 
 static bool may_see(const struct session *asker, uid_t owner)
 {
-	return asker->server->config->status_all || asker->peer.uid == 0 ||
-	       asker->peer.uid == geteuid() || asker->peer.uid == owner;
+	return asker->server->config->status_all || access_is_own(&asker->peer) ||
+	       asker->peer.uid == owner;
 }
 
 static size_t fill_bad(struct server *server, Loaderd__BadSampleRecord *records,

@@ -85,6 +85,14 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 	return 0;
 }
 
+static int check_writable(const Loaderd__OpenFeed *request,
+			  const struct subscription_context *context, struct refusal *refusal)
+{
+	char text[ACCESS_ERROR_MAX] = "";
+	int r = request->writable ? access_check_writable(context->config, context->peer, text) : 0;
+	return r < 0 ? refuse_request(refusal, -r, "writable", "%s", text) : 0;
+}
+
 static int open_dataset(struct subscription *subscription, const Loaderd__OpenFeed *request,
 			const struct subscription_context *context, struct refusal *refusal)
 {
@@ -326,12 +334,15 @@ static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *r
 {
 	int r = check_request(request, context->config, refusal);
 	if (r == 0)
+		r = check_writable(request, context, refusal);
+	if (r == 0)
 		r = open_dataset(subscription, request, context, refusal);
 	if (r < 0)
 		return r;
 	options->dataset = subscription->dataset;
 	options->bad = (enum batcher_bad)request->bad;
 	options->workers = context->workers;
+	options->writable = request->writable;
 	r = set_order(options, request, refusal);
 	if (r == 0)
 		r = set_transform(options, request, context->config, refusal);

@@ -39,6 +39,7 @@ enum {
 	FIELD_BYTES = 3,
 	FIELD_JSON = 4,
 	SECTION_ALIGN = 64,
+	LAST_SEALS = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL,
 };
 
 static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
@@ -192,8 +193,8 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 	int ring_fd, ack_fd;
 	void *ring, *ack;
 	r = shared_new("loaderd-ring", bytes,
-		       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, &ring_fd,
-		       &ring);
+		       F_SEAL_SHRINK | F_SEAL_GROW | (geometry->writable ? 0 : LAST_SEALS),
+		       &ring_fd, &ring);
 	if (r < 0)
 		return r;
 	r = shared_new("loaderd-ack", RING_ACK_SIZE, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
@@ -215,6 +216,14 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 		.size = bytes + RING_ACK_SIZE,
 	};
 	return 0;
+}
+
+int ring_producer_seal(struct ring_producer *producer)
+{
+	/* F_SEAL_FUTURE_WRITE forbids punching holes too: behind it, pages that are there stay. */
+	if (fcntl(producer->ring_fd, F_ADD_SEALS, LAST_SEALS) < 0)
+		return -errno;
+	return prefault(producer->ring_fd, producer->header, producer->size - RING_ACK_SIZE);
 }
 
 void ring_producer_deinit(struct ring_producer *producer)
@@ -373,8 +382,9 @@ static int64_t sealed_size(int fd)
 	return status.st_size;
 }
 
-int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd)
+int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, int writable)
 {
+	int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
 	int64_t ring_file = sealed_size(ring_fd);
 	int64_t ack_file = sealed_size(ack_fd);
 	if (ring_file < 0 || ack_file < 0)
@@ -382,7 +392,7 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd)
 	if (ring_file < RING_HEADER_SIZE || ack_file != RING_ACK_SIZE)
 		return -EPROTO;
 
-	void *ring = mmap(NULL, (size_t)ring_file, PROT_READ, MAP_SHARED, ring_fd, 0);
+	void *ring = mmap(NULL, (size_t)ring_file, protection, MAP_SHARED, ring_fd, 0);
 	if (ring == MAP_FAILED)
 		return -errno;
 	struct ring_header header;

@@ -2,7 +2,8 @@
  * The shared-memory ring between loaderd (producer) and one client (consumer). SPEC.md, "Ring".
  *
  * Two memfds per feed. The ring: a header page and `slots` slots, written by the daemon alone, sealed with
- * F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can map it read-only and nothing else. The ack
+ * F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can map it read-only and nothing else; one that
+ * was granted a writable ring maps it before the last two seals are set. The ack
  * page: one page, sealed against resizing, which the client writes; the daemon trusts nothing in it.
  *
  * Batches are numbered 1, 2, 3 ... in the order published. `head` is the number of the last batch published; order[(n - 1) % slots]
@@ -111,6 +112,7 @@ struct ring_geometry {
 	uint32_t field_count;
 	uint32_t field_bytes;
 	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
+	uint32_t writable; /* the client may map it writable until ring_producer_seal() */
 };
 
 /*
@@ -140,6 +142,11 @@ uint64_t ring_size(const struct ring_geometry *geometry);
  * other errors of memfd_create, ftruncate and mmap.
  */
 int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry);
+/*
+ * Of a writable ring, before its first batch: from here on no further mapping can write and no page be taken away; pages that the client took away until
+ * then are put back. -EPERM: the client has sealed it in its own way; -ENOMEM.
+ */
+int ring_producer_seal(struct ring_producer *producer);
 void ring_producer_deinit(struct ring_producer *producer);
 /* Slot for the next batch; NULL when none is free: then ring_producer_arm() and try once more. Sets the slot's number, nothing else. */
 struct ring_slot *ring_begin(struct ring_producer *producer);
@@ -167,10 +174,10 @@ struct ring_consumer {
 };
 
 /*
- * Maps both and checks seals, header and the bounds of every section against the map's size. The descriptors may be closed afterwards.
- * -EPROTO when the ring is not one we know.
+ * Maps both, the ring writable if asked to, and checks seals, header and the bounds of every section against the map's size. The descriptors may be closed
+ * afterwards. -EPROTO when the ring is not one we know.
  */
-int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd);
+int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, int writable);
 void ring_consumer_deinit(struct ring_consumer *consumer);
 /* Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards came from a broken daemon. */
 const struct ring_slot *ring_take(struct ring_consumer *consumer);

@@ -25,6 +25,7 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 		.batch_size_max = options->order.batch_size,
 		.field_count = options->field_count,
 		.field_bytes = options->field_bytes,
+		.writable = options->writable,
 	};
 	uint64_t sample_size = transform_sample_size_max(options->transform);
 	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,

@@ -38,6 +38,7 @@ struct batcher_options {
 	uint64_t epoch_end;          /* 0: never */
 	enum batcher_bad bad;
 	uint32_t slots;
+	bool writable;               /* ring_producer_seal() comes before the first batcher_work() */
 	uint32_t field_count, field_bytes;
 	uint32_t fields[RING_FIELDS_MAX]; /* field numbers in the dataset */
 	unsigned workers;                 /* of the pool that will work for it */

@@ -50,8 +50,8 @@ struct feed {
 	char error[FEED_ERROR_MAX];
 };
 
-/* Request{doorbell{}} in a frame's body: field 4, length-delimited, empty. */
-static const uint8_t doorbell[] = {4 << 3 | 2, 0};
+/* Request{doorbell{}} and Request{ring_mapped{}} in a frame's body: fields 4 and 6, length-delimited, empty. */
+static const uint8_t doorbell[] = {4 << 3 | 2, 0}, ring_mapped[] = {6 << 3 | 2, 0};
 
 void feed_options_init(struct feed_options *options)
 {
@@ -114,6 +114,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.fields = (char **)options->fields;
 	open.field_bytes = options->field_bytes;
 	open.name = (char *)(options->name != NULL ? options->name : "");
+	open.writable = options->writable != 0;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
@@ -121,13 +122,13 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 				  ret_reply, error);
 }
 
-static int map_ring(struct feed *feed, char *error)
+static int map_ring(struct feed *feed, bool writable, char *error)
 {
 	int ring_fd = frame_take_fd(&feed->connection.reader, 0);
 	int ack_fd = frame_take_fd(&feed->connection.reader, 1);
 	int r = -EPROTO;
 	if (ring_fd >= 0 && ack_fd >= 0)
-		r = ring_consumer_init(&feed->ring, ring_fd, ack_fd);
+		r = ring_consumer_init(&feed->ring, ring_fd, ack_fd, writable);
 	if (ring_fd >= 0)
 		close(ring_fd);
 	if (ack_fd >= 0)
@@ -142,6 +143,28 @@ static int map_ring(struct feed *feed, char *error)
 		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
 				 feed->connection.socket, strerror(-r));
 	memcpy(&feed->geometry, feed->ring.header, sizeof feed->geometry);
+	return 0;
+}
+
+/* The ring that was asked for. A daemon that grants a writable one waits until it is mapped. */
+static int take_ring(struct feed *feed, const struct feed_options *options,
+		     const Loaderd__FeedOpened *opened, int64_t deadline_ms, char *error)
+{
+	bool writable = options->writable != 0;
+	if (writable && !opened->writable)
+		return error_set(error, -ENOTSUP,
+				 "The daemon on %s does not know of writable rings: update it, or "
+				 "open the feed without.",
+				 feed->connection.socket);
+	int r = map_ring(feed, writable, error);
+	if (r < 0 || !writable)
+		return r;
+	r = frame_send(feed->connection.fd, ring_mapped, sizeof ring_mapped, NULL, 0,
+		       clock_left_ms(deadline_ms));
+	if (r < 0)
+		return error_set(error, r,
+				 "Cannot tell the daemon on %s that its ring is mapped: %s.",
+				 feed->connection.socket, strerror(-r));
 	return 0;
 }
 
@@ -188,7 +211,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 			.batches_per_epoch = opened->batches_per_epoch,
 			.classes = opened->classes,
 		};
-		r = map_ring(feed, error);
+		r = take_ring(feed, options, opened, deadline_ms, error);
 	} else {
 		r = error_set(error, -EPROTO,
 			      "The daemon on %s answered a subscription with message %d.",

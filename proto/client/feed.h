@@ -2,7 +2,7 @@
  * libfeed: the client of loaderd.
  *
  * A feed is one subscription: batches of one dataset, through one pipeline, in one order. feed_open() connects and
- * subscribes; feed_next() hands out batches in order as pointers into read-only shared memory; each stays valid until
+ * subscribes; feed_next() hands out batches in order as pointers into shared memory to be read; each stays valid until
  * feed_release() gives it back, and several may be held (up to the feed's slots). A feed belongs to one thread at a time, but for
  * feed_release(), which any thread may call, also while another waits in feed_next(). The library starts no thread, writes
  * no log, and never exits. A daemon that goes away is -ECONNRESET from the call under way, also from one that waits for ever; batches
@@ -60,6 +60,7 @@ struct feed_options {
 	const char *const *fields; /* names of extra fields to deliver */
 	uint32_t field_count;
 	uint32_t open_timeout_ms;  /* for connecting and subscribing; 0: 30,000 */
+	uint32_t writable;       /* 1: map the memory writable, for devices that cannot register what is not; -EPERM: the daemon does not allow it */
 };
 
 struct feed_info {
@@ -107,7 +108,7 @@ void feed_options_init(struct feed_options *options);
 /*
  * Connects, subscribes, maps the ring. On failure error (may be NULL, FEED_ERROR_MAX bytes otherwise) says what is wrong, naming the field and, for a
  * pipeline, the position. -ECONNREFUSED / -ENOENT: no daemon there; -EINVAL: a field is wrong; -EDQUOT: a limit of the
- * daemon; -ETIMEDOUT; others as the daemon's.
+ * daemon; -ENOTSUP: a daemon that is too old for writable; -ETIMEDOUT; others as the daemon's.
  */
 int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
 /* Accepts NULL. Batches still held become invalid. */

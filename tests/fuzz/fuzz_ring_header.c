@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (ftruncate(fd, file_size) == 0 &&
 	    pwrite(fd, header, sizeof header, 0) == sizeof header &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
-		int r = ring_consumer_init(&consumer, fd, producer.ack_fd);
+		int r = ring_consumer_init(&consumer, fd, producer.ack_fd, 0);
 		assert(r == 0 || r == -EPROTO);
 		if (r == 0) {
 			use_ring(&consumer);

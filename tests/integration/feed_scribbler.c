@@ -1,5 +1,5 @@
 /*
- * A client that writes whatever it can wherever it can: its ack page, its socket, the descriptors it was given. Another client beside it
+ * A client that writes whatever it can wherever it can: its ack page, its socket, its ring, the descriptors it was given. Another client beside it
  * gets right batches in time, and the daemon holds as much afterwards as before.
  */
 #include "connection.h"
@@ -30,6 +30,9 @@ enum {
 	GROWTH_MAX_KIB = 8192,
 };
 
+/* Frames. */
+static const char ring_mapped[] = "\2\0\0\0\x32\0", doorbell[] = "\2\0\0\0\x22\0";
+
 static uint64_t seed = 0x9e3779b97f4a7c15;
 
 static uint64_t random64(void)
@@ -54,10 +57,22 @@ struct hostile {
 	struct ring_ack *ack;
 };
 
+static Loaderd__OpenFeed usual_wish(const struct hostile *h)
+{
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	open.version = PROTO_VERSION;
+	open.dataset = (char *)h->options->dataset;
+	open.pipeline = (char *)h->options->pipeline;
+	open.batch_size = h->options->batch_size;
+	open.shuffle = true;
+	open.name = (char *)"scribbler";
+	return open;
+}
+
 /* Subscribes by hand; false when refused. */
 static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 {
-	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__OpenFeed open = wish != NULL ? *wish : usual_wish(h);
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply;
 	int64_t until_ms = clock_ms() + 10000;
@@ -65,16 +80,6 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 		.options = h->options, .connection = {.fd = -1}, .ring_fd = -1, .ack_fd = -1};
 	if (connection_open(&h->connection, h->options->socket, until_ms, NULL) < 0)
 		return false;
-	if (wish != NULL) {
-		open = *wish;
-	} else {
-		open.version = PROTO_VERSION;
-		open.dataset = (char *)h->options->dataset;
-		open.pipeline = (char *)h->options->pipeline;
-		open.batch_size = h->options->batch_size;
-		open.shuffle = true;
-		open.name = (char *)"scribbler";
-	}
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
 	if (connection_request(&h->connection, &request, NULL, until_ms, &reply, NULL) < 0)
@@ -85,7 +90,8 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 	if (h->ring_fd < 0 || h->ack_fd < 0)
 		return false;
 	h->ring_size = (size_t)lseek(h->ring_fd, 0, SEEK_END);
-	h->ring = mmap(NULL, h->ring_size, PROT_READ, MAP_SHARED, h->ring_fd, 0);
+	h->ring = mmap(NULL, h->ring_size, PROT_READ | (open.writable ? PROT_WRITE : 0), MAP_SHARED,
+		       h->ring_fd, 0);
 	h->ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, h->ack_fd, 0);
 	return h->ring != MAP_FAILED && h->ack != MAP_FAILED;
 }
@@ -124,7 +130,7 @@ static void scribble_acks(struct hostile *h)
 				h->ack->acks[random64() % 8] = head;
 		}
 		h->ack->consumer_waits = (uint32_t)random64();
-		send_bytes(h, "\2\0\0\0\x22\0", 6);
+		send_bytes(h, doorbell, 6);
 	}
 	hang_up(h);
 }
@@ -134,7 +140,7 @@ static void flood_doorbells(struct hostile *h)
 {
 	uint8_t many[6 * 1000];
 	for (size_t i = 0; i < sizeof many; i += 6)
-		memcpy(many + i, "\2\0\0\0\x22\0", 6);
+		memcpy(many + i, doorbell, 6);
 	if (!subscribe(h, NULL))
 		_exit(10);
 	for (int64_t until = deadline(); clock_ms() < until;) {
@@ -258,12 +264,107 @@ static void attack_the_seals(struct hostile *h)
 	for (int64_t until = deadline(); clock_ms() < until;) {
 		fallocate(h->ack_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, RING_ACK_SIZE);
 		h->ack->acks[random64() % 8] = atomic_load(&h->ring->head);
-		send_bytes(h, "\2\0\0\0\x22\0", 6);
+		send_bytes(h, doorbell, 6);
 		usleep(100);
 	}
 	if (again >= 0)
 		close(again);
 	hang_up(h);
+}
+
+/* No further way to write into a ring that has been mapped, or to take its pages away. */
+static bool is_sealed(struct hostile *h)
+{
+	bool held = mmap(NULL, h->ring_size, PROT_WRITE, MAP_SHARED, h->ring_fd, 0) == MAP_FAILED;
+	held &= pwrite(h->ring_fd, "x", 1, 0) < 0;
+	held &= ftruncate(h->ring_fd, 0) < 0;
+	held &= fallocate(h->ring_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			  (off_t)h->ring_size) < 0;
+	return held && madvise((void *)h->ring, h->ring_size, MADV_REMOVE) < 0;
+}
+
+/* Gives every batch back at once, so that more are made. Returns how many that were. */
+static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
+			  uint64_t last[RING_SLOTS_MAX])
+{
+	unsigned count = 0;
+	for (uint32_t slot = 0; slot < geometry->slots; slot++) {
+		const volatile struct ring_slot *header =
+			(const void *)((const char *)h->ring + RING_HEADER_SIZE +
+				       slot * geometry->slot_size);
+		uint64_t number = header->number;
+		count += number != last[slot];
+		last[slot] = number;
+		atomic_store(&h->ack->acks[slot], number);
+	}
+	send_bytes(h, doorbell, 6);
+	return count;
+}
+
+/*
+ * A ring to write into: full of holes before the daemon is told to begin, and then overwritten while batches are made there; the numbers of batches
+ * last of all, since without them none can be given back.
+ */
+static void scribble_ring(struct hostile *h)
+{
+	enum { BATCHES = 30, PATIENCE_MS = 30000 };
+	Loaderd__OpenFeed wish = usual_wish(h);
+	struct ring_header geometry;
+	uint64_t last[RING_SLOTS_MAX] = {0};
+	unsigned batches = 0;
+	int64_t patience = clock_ms() + PATIENCE_MS, until = deadline();
+	wish.writable = true;
+	if (!subscribe(h, &wish))
+		_exit(10);
+	memcpy(&geometry, h->ring, sizeof geometry);
+	if (fallocate(h->ring_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		      (off_t)h->ring_size) < 0)
+		_exit(11);
+	send_bytes(h, ring_mapped, 6);
+	while (!(fcntl(h->ring_fd, F_GET_SEALS) & F_SEAL_SEAL) && clock_ms() < patience)
+		usleep(1000);
+	if (!is_sealed(h))
+		_exit(12);
+	uint64_t *words = (uint64_t *)h->ring;
+	while (clock_ms() < until || (batches < BATCHES && clock_ms() < patience)) {
+		batches += give_back(h, &geometry, last);
+		for (unsigned i = 0; i < 20000; i++) {
+			size_t at = random64() % (i % 2 ? RING_HEADER_SIZE : h->ring_size) / 8 * 8;
+			if (at < RING_HEADER_SIZE ||
+			    (at - RING_HEADER_SIZE) % geometry.slot_size != 0)
+				words[at / 8] = i % 3 ? random64() : random64() % 64;
+		}
+	}
+	if (batches < BATCHES)
+		_exit(13);
+	for (until = deadline(); clock_ms() < until;) {
+		give_back(h, &geometry, last);
+		memset(words, (int)random64(), h->ring_size);
+	}
+	hang_up(h);
+}
+
+/* Rings that are asked for and never mapped, mapped twice, sealed by the client, and news of one that there is not. */
+static void map_wrongly(struct hostile *h)
+{
+	Loaderd__OpenFeed wish = usual_wish(h);
+	wish.writable = true;
+	for (int64_t until = deadline(); clock_ms() < until;) {
+		unsigned way = (unsigned)(random64() % 5);
+		if (!subscribe(h, way == 0 ? NULL : &wish)) {
+			hang_up(h); /* too many at once */
+			continue;
+		}
+		if (way == 1)
+			send_bytes(h, doorbell, 6);
+		if (way == 2 && fcntl(h->ring_fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
+			_exit(11);
+		for (unsigned times = 0; way != 1 && times < way % 3 + 1; times++)
+			send_bytes(h, ring_mapped, 6);
+		if (random64() % 2 == 0)
+			usleep(500);
+		hang_up(h);
+	}
 }
 
 /* Connections by the dozen that say nothing. */
@@ -290,6 +391,8 @@ static const struct attack {
 	{"garbage", send_garbage},
 	{"impossible wishes", ask_too_much},
 	{"attacks on the seals", attack_the_seals},
+	{"a writable ring", scribble_ring},
+	{"rings mapped wrongly", map_wrongly},
 	{"silent connections", crowd},
 };
 

@@ -180,6 +180,43 @@ static void other_users(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* Who may map a ring writable, and that its batches are the same. */
+static void writable_rings(void **state)
+{
+	enum { NOBODY = 65534 };
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "written", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed_info info = {.size = sizeof info};
+	assert_int_equal(chmod(fixture->folder, 0755), 0);
+	fixture_start(fixture, NULL, NULL);
+	struct feed *feed = fixture_open(&options);
+	uint64_t expected = fixture_hash(feed, 20);
+	feed_close(feed);
+	options.writable = 1;
+	feed = fixture_open(&options);
+	assert_int_equal(fixture_hash(feed, 20), expected);
+	feed_info(feed, &info);
+	memset((void *)(uintptr_t)info.memory, 0, info.memory_size);
+	feed_close(feed);
+	if (geteuid() == 0)
+		assert_int_equal(open_as(&options, NOBODY, NOBODY), EPERM);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+
+	fixture_start(fixture, NULL, "--set", "access.writable_rings=none", NULL);
+	refused(&options, -EPERM, "writable_rings = own");
+	options.writable = 0;
+	feed_close(fixture_open(&options));
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	options.writable = 1;
+	fixture_start(fixture, NULL, "--set", "access.writable_rings=all", NULL);
+	feed_close(fixture_open(&options));
+	if (geteuid() == 0)
+		assert_int_equal(open_as(&options, NOBODY, NOBODY), 0);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 /* Runs the daemon to its end with these arguments; its standard error in text. */
 static int run(char text[4096], ...)
 {
@@ -398,10 +435,11 @@ static void private_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests),    cmocka_unit_test(counts),
-		cmocka_unit_test(other_users), cmocka_unit_test(configuration),
-		cmocka_unit_test(sockets),     cmocka_unit_test(drains),
-		cmocka_unit_test(grace_ends),  cmocka_unit_test(private_daemon),
+		cmocka_unit_test(requests),	  cmocka_unit_test(counts),
+		cmocka_unit_test(other_users),	  cmocka_unit_test(writable_rings),
+		cmocka_unit_test(configuration),  cmocka_unit_test(sockets),
+		cmocka_unit_test(drains),	  cmocka_unit_test(grace_ends),
+		cmocka_unit_test(private_daemon),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

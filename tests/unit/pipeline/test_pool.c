@@ -118,7 +118,8 @@ static void open_client(struct client *client, struct batcher *batcher)
 	client->batcher = batcher;
 	client->batches = 0;
 	assert_int_equal(
-		ring_consumer_init(&client->ring, batcher->ring.ring_fd, batcher->ring.ack_fd), 0);
+		ring_consumer_init(&client->ring, batcher->ring.ring_fd, batcher->ring.ack_fd, 0),
+		0);
 }
 
 static void serve(struct pool *pool, struct client *client)

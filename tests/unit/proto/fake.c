@@ -33,6 +33,12 @@ static bool scripted(const struct session *s, const char *name)
 	       (s->script[length] == '-' || s->script[length] == '\0');
 }
 
+/* "old" does not know the wish. */
+static bool grants_writable(const struct session *s)
+{
+	return s->open->open_feed->writable && !scripted(s, "old");
+}
+
 static void sleep_ms(long ms)
 {
 	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -192,6 +198,17 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 		slot->number += 5;
 }
 
+/* Of a writable ring: the client has said that it is mapped. */
+static bool seal(struct session *s)
+{
+	bool gone = false;
+	Loaderd__Request *request = receive(s, 10000, &gone);
+	bool mapped = request != NULL && request->kind_case == LOADERD__REQUEST__KIND_RING_MAPPED;
+	if (request != NULL)
+		loaderd__request__free_unpacked(request, NULL);
+	return mapped && ring_producer_seal(&s->ring) == 0;
+}
+
 /* Publishes until the script, the client or the feed's end says stop. */
 static void produce(struct session *s)
 {
@@ -276,6 +293,7 @@ static int make_ring(struct session *s)
 				  FAKE_CHANNELS * size,
 		.field_count = (uint32_t)open->n_fields,
 		.field_bytes = open->field_bytes != 0 ? open->field_bytes : 256,
+		.writable = grants_writable(s),
 	};
 	for (size_t i = 0; i < open->n_fields; i++)
 		geometry.field_types[i] = field_type(open->fields[i]);
@@ -291,6 +309,7 @@ static void answer_open(struct session *s)
 	opened.batches_per_epoch = FAKE_BATCHES;
 	opened.classes = FAKE_CLASSES;
 	opened.slots = s->ring.slots;
+	opened.writable = grants_writable(s);
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	int fds[2] = {s->ring.ring_fd, s->ring.ack_fd};
@@ -351,7 +370,7 @@ static void open_feed(struct session *s)
 	answer_open(s);
 	if (scripted(s, "badheader") || scripted(s, "badoffset"))
 		wait_for_hangup(s);
-	else
+	else if (!grants_writable(s) || seal(s))
 		produce(s);
 	ring_producer_deinit(&s->ring);
 }

@@ -16,9 +16,9 @@ void pair_init(struct pair *pair, uint32_t slots)
 {
 	struct ring_geometry geometry = small_geometry(slots);
 	assert_int_equal(ring_producer_init(&pair->producer, &geometry), 0);
-	assert_int_equal(
-		ring_consumer_init(&pair->consumer, pair->producer.ring_fd, pair->producer.ack_fd),
-		0);
+	assert_int_equal(ring_consumer_init(&pair->consumer, pair->producer.ring_fd,
+					    pair->producer.ack_fd, 0),
+			 0);
 }
 
 void pair_deinit(struct pair *pair)

@@ -122,6 +122,31 @@ static void batches_arrive(void **state)
 	feed_close(feed);
 }
 
+/* One in which the client can write; the daemon goes on from what it knows itself. */
+static void a_ring_is_mapped_writable(void **state)
+{
+	struct feed_options options = options_for("plain");
+	struct feed_info info = {.size = sizeof info};
+	struct feed *feed;
+	options.writable = 1;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	feed_info(feed, &info);
+	for (uint64_t n = 0; n < 25; n++) {
+		struct feed_batch batch = next(feed);
+		assert_int_equal(batch.number, n + 1);
+		check_pixels(&batch);
+		memset((void *)(uintptr_t)batch.images, 0xee, batch.image_bytes);
+		assert_int_equal(feed_release(feed, &batch), 0);
+	}
+	feed_close(feed);
+	options.dataset = "old";
+	assert_int_equal(feed_open(&options, &feed, error), -ENOTSUP);
+	assert_non_null(strstr(error, "update it"));
+	options.writable = 0;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	feed_close(feed);
+}
+
 static void a_position_is_resumed(void **state)
 {
 	struct feed_options options = options_for("plain");
@@ -770,6 +795,7 @@ int main(void)
 	}
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(batches_arrive),
+		cmocka_unit_test(a_ring_is_mapped_writable),
 		cmocka_unit_test(a_position_is_resumed),
 		cmocka_unit_test(fields_arrive),
 		cmocka_unit_test(every_refusal_is_a_sentence),

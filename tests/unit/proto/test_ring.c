@@ -170,6 +170,54 @@ static void seals_hold(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
+static void writable_ring_is_sealed_once_mapped(void **state)
+{
+	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	struct ring_geometry geometry = small_geometry(2);
+	struct pair pair;
+	struct stat status;
+	geometry.writable = 1;
+	assert_int_equal(ring_producer_init(&pair.producer, &geometry), 0);
+	int ring = pair.producer.ring_fd;
+	assert_int_equal(ring_consumer_init(&pair.consumer, ring, pair.producer.ack_fd, 1), 0);
+	size_t size = pair.consumer.map_size;
+	assert_int_equal(ftruncate(ring, 0), -1);
+	assert_int_equal(ftruncate(ring, (off_t)size + 4096), -1);
+	assert_int_equal(fcntl(ring, F_ADD_SEALS, F_SEAL_WRITE), -1); /* the daemon writes there */
+
+	/* what the client takes away until then is there again, empty */
+	if (!getenv("MESON_EXE_WRAPPER")) {
+		assert_int_equal(fallocate(ring, punch, 0, (off_t)size), 0);
+		assert_int_equal(fstat(ring, &status), 0);
+		assert_int_equal(status.st_blocks, 0);
+		assert_int_equal(ring_producer_seal(&pair.producer), 0);
+		assert_int_equal(fstat(ring, &status), 0);
+		assert_true((uint64_t)status.st_blocks * 512 >= size);
+	} else {
+		assert_int_equal(ring_producer_seal(&pair.producer), 0);
+	}
+	assert_ptr_equal(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, 0), MAP_FAILED);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(pwrite(ring, "x", 1, 0), -1);
+	assert_int_equal(fallocate(ring, punch, 0, 4096), -1);
+	assert_int_equal(madvise((void *)pair.consumer.header, size, MADV_REMOVE), -1);
+	assert_int_equal(ftruncate(ring, 0), -1);
+
+	/* both ends write, and the producer knows its own place */
+	memset((void *)pair.consumer.header, 0xff, size);
+	assert_int_equal(ring_begin(&pair.producer)->number, 1);
+	ring_publish(&pair.producer);
+	assert_int_equal(pair.consumer.header->head, 1);
+	assert_int_equal(ring_take(&pair.consumer)->number, 1);
+	pair_deinit(&pair);
+
+	/* a client that sealed the ring itself */
+	assert_int_equal(ring_producer_init(&pair.producer, &geometry), 0);
+	assert_int_equal(fcntl(pair.producer.ring_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+	assert_int_equal(ring_producer_seal(&pair.producer), -EPERM);
+	ring_producer_deinit(&pair.producer);
+}
+
 static size_t offset_of(const struct ring_producer *producer, const struct ring_slot *slot)
 {
 	return slot == NULL ? 0 : (size_t)((const char *)slot - (const char *)producer->header);
@@ -402,7 +450,7 @@ static int consumer_with(const struct ring_producer *producer, size_t offset, si
 	if (seals != 0)
 		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
 	struct ring_consumer consumer;
-	int r = ring_consumer_init(&consumer, fd, producer->ack_fd);
+	int r = ring_consumer_init(&consumer, fd, producer->ack_fd, 0);
 	if (r == 0)
 		ring_consumer_deinit(&consumer);
 	close(fd);
@@ -484,13 +532,13 @@ static void consumer_checks_the_header(void **state)
 	/* swapped, and something that is no memory at all */
 	struct ring_consumer consumer;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	assert_int_equal(ring_consumer_init(&consumer, producer->ack_fd, producer->ring_fd),
+	assert_int_equal(ring_consumer_init(&consumer, producer->ack_fd, producer->ring_fd, 0),
 			 -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, producer->ring_fd),
+	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, producer->ring_fd, 0),
 			 -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, null, producer->ack_fd), -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, null), -EPROTO);
-	assert_int_equal(ring_consumer_init(&consumer, -1, -1), -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, null, producer->ack_fd, 0), -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, producer->ring_fd, null, 0), -EPROTO);
+	assert_int_equal(ring_consumer_init(&consumer, -1, -1, 0), -EPROTO);
 	close(null);
 	pair_deinit(&pair);
 }
@@ -501,6 +549,7 @@ int main(void)
 		cmocka_unit_test(specification_has_these_offsets),
 		cmocka_unit_test(geometry_is_limited),
 		cmocka_unit_test(seals_hold),
+		cmocka_unit_test(writable_ring_is_sealed_once_mapped),
 		cmocka_unit_test(ring_is_never_read_back),
 		cmocka_unit_test(batches_come_in_order),
 		cmocka_unit_test(slots_are_published_in_order_begun),
