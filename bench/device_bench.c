@@ -122,7 +122,7 @@ static void make_batches(struct bench *bench)
 		bench->images[i] = (uint8_t)random_bits(&state);
 	for (unsigned i = 0; i < bench->batch; i++)
 		bench->labels[i] = (int32_t)(random_bits(&state) % bench->net->classes);
-	int r = device_register_host(bench->device, bench->images, bytes);
+	int r = device_register_host(bench->device, bench->images, bytes, true);
 	check_device(bench, r, "registering the batches");
 	if (r == DEVICE_STAGED)
 		fprintf(stderr, "device_bench: batches are copied twice: %s\n",

@@ -139,15 +139,6 @@ void data_close(struct data *data)
 	data->daemon = NULL;
 }
 
-static void common_options(const struct data *data, struct feed_options *options)
-{
-	feed_options_init(options);
-	options->socket = data->socket;
-	options->seed = data->recipe->train.seed;
-	options->bad = data->recipe->data.bad ? FEED_BAD_FAIL : FEED_BAD_SUBSTITUTE;
-	options->slots = (uint32_t)data->recipe->data.slots;
-}
-
 uint32_t data_train_share(const struct data *data)
 {
 	return (uint32_t)data->recipe->data.batch_size / data->comm->world;
@@ -160,54 +151,46 @@ uint32_t data_val_share(const struct data *data)
 	return (uint32_t)((batch + data->comm->world - 1) / data->comm->world);
 }
 
-static int train_feed(const struct data *data, uint64_t epoch, uint64_t batch, unsigned rank,
-		      unsigned world, struct feed **ret_feed, char *error)
+static void set_train(struct feed_options *options, const struct recipe_data *recipe)
 {
-	const struct recipe_data *recipe = &data->recipe->data;
-	struct feed_options options;
-	common_options(data, &options);
-	options.dataset = recipe->train;
-	options.pipeline = recipe->pipeline;
-	options.name = "trainer: training";
-	options.batch_size = (uint32_t)recipe->batch_size / world;
-	options.rank = rank;
-	options.world = world;
-	options.shuffle = recipe->shuffle;
-	options.epoch = epoch;
-	options.batch = batch;
-	options.last = FEED_LAST_DROP;
-	return feed_open(&options, ret_feed, error);
+	options->dataset = recipe->train;
+	options->pipeline = recipe->pipeline;
+	options->name = "trainer: training";
+	options->shuffle = recipe->shuffle;
+	options->last = FEED_LAST_DROP;
 }
 
-int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
-		    char *error)
+static void set_val(struct feed_options *options, const struct recipe_data *recipe)
 {
-	return train_feed(data, epoch, batch, data->comm->rank, data->comm->world, ret_feed, error);
+	options->dataset = recipe->val;
+	options->pipeline = recipe->val_pipeline;
+	options->name = "trainer: evaluation";
+	options->epoch_end = options->epoch + 1;
+	options->last = FEED_LAST_SHORT;
 }
 
-int data_whole_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
-		    char *error)
-{
-	return train_feed(data, epoch, batch, 0, 1, ret_feed, error);
-}
-
-int data_val_feed(const struct data *data, uint64_t epoch, struct feed **ret_feed, char *error)
+int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
+	      struct feed **ret_feed, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_options options;
 	*ret_feed = NULL;
-	if (data->comm->rank >= data->val_samples)
+	if (part == DATA_VAL && data->comm->rank >= data->val_samples)
 		return 0;
-	common_options(data, &options);
-	options.dataset = recipe->val;
-	options.pipeline = recipe->val_pipeline;
-	options.name = "trainer: evaluation";
-	options.batch_size = data_val_share(data);
-	options.rank = data->comm->rank;
-	options.world = data->comm->world;
+	feed_options_init(&options);
+	options.socket = data->socket;
+	options.seed = data->recipe->train.seed;
+	options.bad = recipe->bad ? FEED_BAD_FAIL : FEED_BAD_SUBSTITUTE;
+	options.slots = (uint32_t)recipe->slots;
+	options.writable = data->writable;
+	options.rank = part == DATA_WHOLE ? 0 : data->comm->rank;
+	options.world = part == DATA_WHOLE ? 1 : data->comm->world;
 	options.epoch = epoch;
-	options.epoch_end = epoch + 1;
-	options.last = FEED_LAST_SHORT;
+	options.batch = batch;
+	options.batch_size = part == DATA_TRAIN	  ? data_train_share(data)
+			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
+						  : data_val_share(data);
+	(part == DATA_VAL ? set_val : set_train)(&options, recipe);
 	return feed_open(&options, ret_feed, error);
 }
 

@@ -19,6 +19,7 @@ struct data {
 	uint64_t samples, val_samples;
 	uint32_t classes;
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
+	bool writable;		/* feeds are mapped writable; the caller's to say */
 };
 
 /*
@@ -30,21 +31,21 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 	      unsigned threads, char *error);
 void data_close(struct data *data);
 
-/* The training feed of this rank's share, from a position on. */
-int data_train_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
-		    char *error);
-/* The same of whole batches, as one rank alone would be fed. */
-int data_whole_feed(const struct data *data, uint64_t epoch, uint64_t batch, struct feed **ret_feed,
-		    char *error);
+enum data_part {
+	DATA_TRAIN, /* this rank's share of training batches */
+	DATA_WHOLE, /* the same of whole batches, as one rank alone would be fed */
+	DATA_VAL,   /* this rank's share of one pass over the evaluation set, with a shorter last batch */
+};
+
+/*
+ * A feed from a position on; of the evaluation set, as of an epoch (for pipelines with a size schedule). *ret_feed NULL: that set has
+ * fewer samples than there are ranks, and none is left for this one.
+ */
+int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
+	      struct feed **ret_feed, char *error);
 /* Samples of this rank in a training batch, and at most in one for evaluation. */
 uint32_t data_train_share(const struct data *data);
 uint32_t data_val_share(const struct data *data);
-/*
- * One pass over this rank's share of the evaluation set, as of an epoch (for pipelines with a size
- * schedule), with a shorter last batch. *ret_feed NULL: the set has fewer samples than there are
- * ranks, and none is left for this one.
- */
-int data_val_feed(const struct data *data, uint64_t epoch, struct feed **ret_feed, char *error);
 
 /*
  * Next batch: 0, FEED_END, -EINTR once *stop is set, -ETIMEDOUT when nothing came for five minutes,

@@ -95,14 +95,12 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	double wait = 0;
 	/* The pipeline of the epoch that was just trained, not of the one to come. */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
-	int r = data_val_feed(&run->data, epoch, &feed, error);
+	int r = run_open_feed(run, DATA_VAL, epoch, 0, &feed, &ring);
 	/* The daemon was there when the run opened: it has gone, as it may in the middle of a feed. */
 	if (r)
-		return run_fail(run, r == -ECONNREFUSED ? -ECONNRESET : r, "data.val: %s",
-				*error ? error : strerror(-r));
+		return r == -ECONNREFUSED ? -ECONNRESET : r;
 	if (!feed)
 		return 0;
-	r = run_register(run, feed, &ring);
 	while (!r) {
 		r = *run->options.stop ? -EINTR
 				       : data_next(feed, run->options.stop, &batch, &wait, error);

@@ -292,24 +292,60 @@ static int check_checkpoint(struct run *run)
 	return 0;
 }
 
-int run_register(struct run *run, const struct feed *feed, const void **ret_ring)
+/* ---- feeds ---- */
+
+static void settle_for_staging(struct run *run, const char *why)
+{
+	run->staged = true;
+	run->data.writable = false;
+	progress_line(&run->progress, "batches are copied twice on their way to the device: %s",
+		      why);
+}
+
+/* 0, also where it is not to be had; DEVICE_WANTS_WRITABLE. */
+static int announce(struct run *run, const struct feed *feed, const void **ret_ring)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	int r = feed_info(feed, &info);
-	*ret_ring = NULL;
-	if (r)
-		return run_fail(run, r, "feed: %s", strerror(-r));
-	r = device_register_host(run->device, info.memory, info.memory_size);
-	if (r >= 0)
+	if (!r)
+		r = device_register_host(run->device, info.memory, info.memory_size,
+					 run->data.writable);
+	if (!r || r == DEVICE_STAGED)
 		*ret_ring = info.memory;
-	run->staged = r != 0;
-	if (r) {
-		const char *text = device_error(run->device);
-		progress_line(&run->progress,
-			      "batches are copied twice on their way to the device: %s",
-			      *text ? text : strerror(-r));
-	}
+	if (!r || r == DEVICE_WANTS_WRITABLE)
+		return r;
+	const char *text = device_error(run->device);
+	settle_for_staging(run, *text ? text : strerror(-r));
 	return 0;
+}
+
+/* In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if the daemon allows it. */
+static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+		      struct feed **ret_feed, const void **ret_ring, char *error)
+{
+	progress_line(&run->progress, "%s: asking the daemon for memory to map writable",
+		      device_error(run->device));
+	feed_close(*ret_feed);
+	run->data.writable = true;
+	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
+	if (!r)
+		return announce(run, *ret_feed, ret_ring);
+	settle_for_staging(run, *error ? error : strerror(-r));
+	return data_feed(&run->data, part, epoch, batch, ret_feed, error);
+}
+
+int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+		  struct feed **ret_feed, const void **ret_ring)
+{
+	static const char *const keys[] = {"data.train", "data.train", "data.val"};
+	char error[DATA_ERROR_MAX] = "";
+	*ret_ring = NULL;
+	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
+	if (!r && *ret_feed && !run->staged)
+		r = announce(run, *ret_feed, ret_ring);
+	if (r == DEVICE_WANTS_WRITABLE)
+		r = open_again(run, part, epoch, batch, ret_feed, ret_ring, error);
+	return r ? run_fail(run, r, "%s: %s", keys[part], *error ? error : strerror(-r)) : 0;
 }
 
 static int first_batch(struct run *run)
@@ -322,20 +358,17 @@ static int first_batch(struct run *run)
 				"data.batch_size = %llu is more than the %llu samples of %s",
 				(unsigned long long)run->recipe->data.batch_size,
 				(unsigned long long)run->data.samples, run->recipe->data.train);
-	int r = data_train_feed(&run->data, run->state.epoch, run->state.batch, &run->feed, error);
-	if (!r)
-		r = feed_info(run->feed, &info);
+	int r = run_open_feed(run, DATA_TRAIN, run->state.epoch, run->state.batch, &run->feed,
+			      &run->ring);
 	if (r)
-		return run_fail(run, r, "%s", *error ? error : strerror(-r));
+		return r;
+	feed_info(run->feed, &info);
 	run->state.batches_per_epoch = info.batches_per_epoch;
 	if (run->resumed && then != run->state.batches_per_epoch)
 		return run_fail(
 			run, -EINVAL,
 			"an epoch has %llu batches, but had %llu when the checkpoint was written",
 			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
-	r = run_register(run, run->feed, &run->ring);
-	if (r)
-		return r;
 	double wait = 0;
 	r = data_next(run->feed, run->options.stop, &run->batch, &wait, error);
 	if (r == FEED_END)
@@ -374,7 +407,7 @@ static int initialize_from_whole(struct run *run)
 	struct feed *feed;
 	struct feed_batch batch;
 	double wait = 0;
-	int r = data_whole_feed(&run->data, run->state.epoch, run->state.batch, &feed, error);
+	int r = data_feed(&run->data, DATA_WHOLE, run->state.epoch, run->state.batch, &feed, error);
 	if (r)
 		return run_fail(run, r, "%s", *error ? error : strerror(-r));
 	r = data_next(feed, run->options.stop, &batch, &wait, error);

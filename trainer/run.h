@@ -70,7 +70,7 @@ struct run {
 	struct data data;
 	struct feed *feed;
 	const void *ring;	 /* its memory, once the device knows of it */
-	bool staged;		 /* batches are copied by way of memory of the device's own */
+	bool staged;		 /* batches are copied by way of memory of the device's own: announce none */
 	struct feed_batch batch; /* the next one, if has_batch */
 	bool has_batch;
 	uint64_t bad;	      /* samples of it that were substituted, on all ranks */
@@ -135,10 +135,12 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
 		     struct device_batch *ret_batch);
 /*
- * Announces a feed's ring to the device, so that batches are copied from where they lie. Without that the run goes on, slower, and a line says why.
+ * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from where they lie: mapped read-only, or else writable. Where neither
+ * can be had the run goes on, slower. A line says so once, and why; the feeds that follow are opened in the way that was found.
  * ret_ring is what device_unregister_host() wants before the feed is closed; NULL if it came to nothing.
  */
-int run_register(struct run *run, const struct feed *feed, const void **ret_ring);
+int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+		  struct feed **ret_feed, const void **ret_ring);
 /*
  * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
  * and journal. -EINTR: stopped.

@@ -1,7 +1,7 @@
 /*
  * The trainer as a process, on a private daemon and a small dataset: runs that are killed and
  * resumed give the losses of an unbroken one bit for bit, and everything that a run refuses or
- * leaves behind is as trainer(1) says. TRAINER and LOADERD name the programs.
+ * leaves behind is as trainer(1) says. TRAINER and LOADERD name the programs, TRAINER_EMULATED a trainer whose GPU is emulated.
  */
 #include "loaderd_fixture.h"
 #include "safetensors.h"
@@ -28,10 +28,12 @@
 enum { STEPS = 40, ARGUMENTS_MAX = 48, STOPPED = 3 };
 
 static struct fixture fixture;
+static const char *trainer;
 static char dataset[PATH_MAX + 64], validation[PATH_MAX + 64], recipe[PATH_MAX + 64], said[65536];
 
 static int setup(void **state)
 {
+	trainer = getenv("TRAINER");
 	fixture_init(&fixture);
 	snprintf(dataset, sizeof dataset, "%s",
 		 fixture_dataset(&fixture, "train", 325, FIXTURE_RAW, 16));
@@ -76,8 +78,7 @@ static pid_t start_list(const char *run, va_list list)
 {
 	static char output[PATH_MAX + 300];
 	char log[PATH_MAX + 300];
-	const char *trainer = getenv("TRAINER"),
-		   *arguments[ARGUMENTS_MAX] = {trainer, recipe, "--output", output};
+	const char *arguments[ARGUMENTS_MAX] = {trainer, recipe, "--output", output};
 	unsigned count = 4;
 	assert_non_null(trainer);
 	while (count < ARGUMENTS_MAX - 1 && (arguments[count] = va_arg(list, const char *)))
@@ -565,6 +566,60 @@ static void shared_daemon(void **state)
 	same_losses("unbroken", "orphan");
 }
 
+static unsigned times_said(const char *text)
+{
+	unsigned count = 0;
+	for (const char *at = said; (at = strstr(at, text)); at++)
+		count++;
+	return count;
+}
+
+static const char *batches_of(const char *run)
+{
+	static char line[8192];
+	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	assert_non_null(file);
+	assert_non_null(fgets(line, sizeof line, file));
+	fclose(file);
+	return strstr(line, "\"batches\":\"direct\"") ? "direct" : "staged";
+}
+
+/* How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or copies. Each is said once, evaluations or not. */
+static void mapped(void **state)
+{
+	static const char asks[] = "asking the daemon for memory to map writable",
+			  copies[] = "batches are copied twice";
+	static const struct {
+		const char *run, *registering, *writable_rings, *batches, *why;
+	} ways[] = {
+		{"read-only", NULL, "own", "direct", NULL},
+		{"writable", "writable", "own", "direct", NULL},
+		{"staged", "none", "own", "staged", "could not be registered"},
+		{"forbidden", "writable", "none", "staged", "set writable_rings = own"},
+	};
+	char setting[64];
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(setting, sizeof setting, "access.writable_rings=%s",
+			 ways[i].writable_rings);
+		fixture_start(&fixture, NULL, "--set", setting, NULL);
+		trainer = getenv("TRAINER_EMULATED");
+		if (ways[i].registering)
+			setenv("LOADERD_EMULATED_REGISTERING", ways[i].registering, 1);
+		int status = run(ways[i].run, "--device", "cuda", "--socket", fixture.socket,
+				 "train.epochs=1", "train.eval_every=0.5", NULL);
+		unsetenv("LOADERD_EMULATED_REGISTERING");
+		trainer = getenv("TRAINER");
+		fixture_stop(&fixture, SIGTERM);
+		expect(status, 0);
+		assert_int_equal(times_said(asks), ways[i].registering != NULL);
+		assert_int_equal(times_said(copies), ways[i].why != NULL);
+		if (ways[i].why)
+			expect_said(ways[i].why);
+		assert_string_equal(batches_of(ways[i].run), ways[i].batches);
+		same_losses(ways[0].run, ways[i].run);
+	}
+}
+
 /* --plan trains nothing; without cuDNN it says what is missing. */
 static void planned(void **state)
 {
@@ -597,6 +652,7 @@ int main(void)
 		cmocka_unit_test(growing),
 		cmocka_unit_test(diverged),
 		cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(mapped),
 		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -15,7 +15,7 @@ struct device_ops {
 	void (*close)(struct device *device);
 	int (*synchronize)(struct device *device);
 	/* as device.h says; NULL where a batch is read in place */
-	int (*register_host)(struct device *device, const void *memory, size_t bytes);
+	int (*register_host)(struct device *device, const void *memory, size_t bytes, bool writable);
 	void (*unregister_host)(struct device *device, const void *memory);
 	int (*params_allocate)(struct device_params *params);
 	void (*params_release)(struct device_params *params);

@@ -116,11 +116,13 @@ int device_synchronize(struct device *device)
 	return device->ops->synchronize(device);
 }
 
-int device_register_host(struct device *device, const void *memory, size_t bytes)
+int device_register_host(struct device *device, const void *memory, size_t bytes, bool writable)
 {
 	if (!memory || !bytes)
 		return device_fail(device, -EINVAL, "no memory to register");
-	return device->ops->register_host ? device->ops->register_host(device, memory, bytes) : 0;
+	return device->ops->register_host
+		       ? device->ops->register_host(device, memory, bytes, writable)
+		       : 0;
 }
 
 void device_unregister_host(struct device *device, const void *memory)

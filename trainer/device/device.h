@@ -300,14 +300,17 @@ int device_graph_layer(const struct device_graph *graph, uint32_t index, struct 
 
 /* ---- running ---- */
 
-#define DEVICE_STAGED 1 /* outcome of device_register_host */
+/* Outcomes of device_register_host */
+#define DEVICE_STAGED	      1
+#define DEVICE_WANTS_WRITABLE 2
 
 /*
  * Announces host memory that batches will be fed from, such as a feed's ring, so that the device may lock its pages and copy from them by DMA. It is
- * only read, and may be mapped read-only. Batches from other memory work too. 0: copied from where it lies; DEVICE_STAGED: copied by way of memory of the
- * device's own, device_error() says why. -EEXIST: it overlaps memory announced before.
+ * only read; writable says whether it is mapped so. Batches from other memory work too. 0: copied from where it lies; DEVICE_STAGED: copied by way of memory of the
+ * device's own, device_error() says why; DEVICE_WANTS_WRITABLE: that too, but mapped writable and announced anew it may be copied from where it
+ * lies. -EEXIST: it overlaps memory announced before.
  */
-int device_register_host(struct device *device, const void *memory, size_t bytes);
+int device_register_host(struct device *device, const void *memory, size_t bytes, bool writable);
 /* Takes that back, before the memory is unmapped; waits for copies that still read it. Accepts what was never announced, and NULL. */
 void device_unregister_host(struct device *device, const void *memory);
 

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define SAMPLES	   4
 #define SIDE	   12
@@ -521,8 +523,9 @@ static void test_scale(void **state)
 
 /* ---- feeding ---- */
 
-/* The losses of a run whose batches all come from one place, which is overwritten as soon as the device lets go of it. */
-static void feed_ahead(struct net *net, struct batch *place, unsigned steps, double *ret_losses)
+/* The losses of a run whose batches all come from one place, which is overwritten as soon as the device lets go of it. seen: the place as the device has it. */
+static void feed_ahead(struct net *net, struct batch *place, const struct batch *seen,
+		       unsigned steps, double *ret_losses)
 {
 	struct device_hyper hyper = hyper_at(0);
 	struct device_batch images;
@@ -531,7 +534,7 @@ static void feed_ahead(struct net *net, struct batch *place, unsigned steps, dou
 
 	for (unsigned t = 0; t < steps; t++) {
 		make_batch(&place[t % 2], t);
-		images = view(&place[t % 2]);
+		images = view(&seen[t % 2]);
 		assert_int_equal(device_feed(net->graph, &images, &ticket), 0);
 		assert_int_equal(device_feed(net->graph, &images, &number), -EBUSY);
 		assert_int_equal(device_step(net->graph, &hyper, &number), 0);
@@ -550,37 +553,50 @@ static void feed_ahead(struct net *net, struct batch *place, unsigned steps, dou
 
 static void test_feeding(void **state)
 {
-	struct batch *place = aligned_alloc(4096, 8192);
+	enum { BYTES = 8192 };
+	int fd = memfd_create("batches", MFD_CLOEXEC);
 	double expected[9], losses[9];
+	struct batch *place;
+	char *seen;
 	struct net net;
 
-	assert_true(2 * sizeof(*place) <= 8192);
+	assert_true(2 * sizeof(*place) <= BYTES);
+	assert_int_equal(ftruncate(fd, BYTES), 0);
+	place = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, true);
-	feed_ahead(&net, place, 9, expected);
+	feed_ahead(&net, place, place, 9, expected);
 	close_net(&net);
 	/* read-only, writable, not at all */
 	for (unsigned way = 0; way < 3; way++) {
 		int r;
 
+		seen = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
 		emulation_allow_registering(way < 1, way < 2);
 		open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
-		r = device_register_host(net.device, place, 8192);
-		assert_int_equal(r, way < 2 ? 0 : DEVICE_STAGED);
+		r = device_register_host(net.device, seen, BYTES, false);
+		assert_int_equal(r, way < 1 ? 0 : DEVICE_WANTS_WRITABLE);
+		if (way) {
+			assert_non_null(strstr(device_error(net.device), "mapped read-only"));
+			assert_int_equal(mprotect(seen, BYTES, PROT_READ | PROT_WRITE), 0);
+			r = device_register_host(net.device, seen, BYTES, true);
+			assert_int_equal(r, way < 2 ? 0 : DEVICE_STAGED);
+		}
 		if (way == 2)
 			assert_non_null(
 				strstr(device_error(net.device), "could not be registered"));
-		assert_int_equal(device_register_host(net.device, (char *)place + 4096, 4096),
-				 -EEXIST);
-		feed_ahead(&net, place, 9, losses);
+		assert_int_equal(device_register_host(net.device, seen + 4096, 4096, way), -EEXIST);
+		feed_ahead(&net, place, (const struct batch *)seen, 9, losses);
 		assert_memory_equal(losses, expected, sizeof(losses));
-		device_unregister_host(net.device, place);
+		device_unregister_host(net.device, seen);
 		/* and the memory can be announced again */
-		assert_int_equal(device_register_host(net.device, place, 8192), r);
-		device_unregister_host(net.device, place);
+		assert_int_equal(device_register_host(net.device, seen, BYTES, way), r);
+		device_unregister_host(net.device, seen);
 		close_net(&net);
+		munmap(seen, BYTES);
 	}
 	emulation_allow_registering(true, true);
-	free(place);
+	munmap(place, BYTES);
+	close(fd);
 }
 
 /* A batch of wider elements than the last is the one thing that takes memory. */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct fixture {
 	gpu_stream stream, other;
@@ -232,6 +233,15 @@ static void test_memory(void **state)
 	assert_int_equal(gpu_register_host(&f, sizeof(f), false), 0);
 	gpu_unregister_host(&f);
 	emulation_allow_registering(true, true);
+	/* two pages, the second mapped read-only */
+	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_int_equal(mprotect(pages + 4096, 4096, PROT_READ), 0);
+	assert_int_equal(gpu_register_host(pages, 8192, false), -EIO);
+	assert_int_equal(gpu_register_host(pages, 4096, false), 0);
+	gpu_unregister_host(pages);
+	assert_int_equal(gpu_register_host(pages, 8192, true), 0);
+	gpu_unregister_host(pages);
+	munmap(pages, 8192);
 	close_fixture(&f);
 }
 

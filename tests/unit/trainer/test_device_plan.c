@@ -352,10 +352,11 @@ static void test_calls(void **state)
 	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL); /* not planned */
 	assert_int_equal(device_graph_plan(graph, NULL), 0);
 	assert_int_equal(device_graph_plan(graph, NULL), -EBUSY);
-	assert_int_equal(device_register_host(s.device, NULL, 1), -EINVAL);
-	assert_int_equal(device_register_host(s.device, images, 0), -EINVAL);
+	assert_int_equal(device_register_host(s.device, NULL, 1, true), -EINVAL);
+	assert_int_equal(device_register_host(s.device, images, 0, true), -EINVAL);
 	assert_non_null(strstr(device_error(s.device), "no memory"));
-	assert_in_range(device_register_host(s.device, images, sizeof(images)), 0, DEVICE_STAGED);
+	assert_in_range(device_register_host(s.device, images, sizeof(images), true), 0,
+			DEVICE_STAGED);
 	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing fed */
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
 	batch.count = 1;

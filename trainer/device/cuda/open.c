@@ -53,28 +53,29 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
 	return false;
 }
 
-static int register_range(struct cuda_device *device, struct cuda_registered *range)
+/* Without the flag a mapping that is read-only can be registered where the GPU goes by the host's page tables; elsewhere that is an error. */
+static int register_range(struct cuda_device *device, struct cuda_registered *range, bool writable)
 {
-	void *memory = (void *)(uintptr_t)range->memory;
-	int r = -ENOTSUP;
+	bool read_only = !writable && device->gpu.registers_read_only;
+	int r = gpu_register_host((void *)(uintptr_t)range->memory, range->bytes, read_only);
 
-	if (device->gpu.registers_read_only)
-		r = gpu_register_host(memory, range->bytes, true);
-	if (r < 0)
-		r = gpu_register_host(memory, range->bytes, false);
 	if (r == 0)
 		return 0;
+	if (!writable) {
+		range->memory = NULL;
+		return device_fail(&device->base, DEVICE_WANTS_WRITABLE,
+				   "the GPU cannot register memory that is mapped read-only (%s)",
+				   gpu_error());
+	}
 	range->staged = true;
-	device_fail(&device->base, r,
-		    "%zu bytes of host memory could not be registered%s (%s); limits on locked "
-		    "memory (ulimit -l) and mappings that are read-only are the usual reasons",
-		    range->bytes,
-		    device->gpu.registers_read_only ? "" : ", read-only not supported here",
-		    gpu_error());
-	return DEVICE_STAGED;
+	return device_fail(
+		&device->base, DEVICE_STAGED,
+		"%zu bytes of host memory could not be registered (%s); a limit on locked memory "
+		"(ulimit -l) is the usual reason",
+		range->bytes, gpu_error());
 }
 
-static int cuda_register_host(struct device *base, const void *memory, size_t bytes)
+static int cuda_register_host(struct device *base, const void *memory, size_t bytes, bool writable)
 {
 	struct cuda_device *device = (struct cuda_device *)base;
 	struct cuda_registered *unused = NULL;
@@ -93,7 +94,7 @@ static int cuda_register_host(struct device *base, const void *memory, size_t by
 				   "%d ranges of host memory are registered already",
 				   CUDA_REGISTERED_MAX);
 	*unused = (struct cuda_registered){from, bytes, false};
-	return register_range(device, unused);
+	return register_range(device, unused, writable);
 }
 
 static void cuda_unregister_host(struct device *base, const void *memory)

@@ -6,6 +6,7 @@
 #include "queue.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +135,10 @@ static uint64_t memory_of_host(void)
 int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 {
 	uint64_t total = gpu.limit ? gpu.limit : memory_of_host();
+	const char *registering = getenv(EMULATION_REGISTERING);
 
+	if (registering)
+		emulation_allow_registering(false, !strcmp(registering, "writable"));
 	if (index >= GPUS)
 		return fail(-ENODEV, "there are %d emulated GPUs, and none of index %u", GPUS,
 			    index);
@@ -521,6 +525,26 @@ void gpu_free_host(void *memory)
 	free(memory);
 }
 
+/* Whether the program could write all of it, by the kernel's list of mappings, which is in order of addresses. */
+static bool is_writable(const char *memory, uint64_t bytes)
+{
+	uintptr_t begin, end, next = (uintptr_t)memory;
+	char line[4096], mode[5];
+	FILE *maps = fopen("/proc/self/maps", "re");
+
+	if (!maps)
+		return false;
+	while (next < (uintptr_t)memory + bytes && fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, mode) == 3 &&
+		    begin <= next && next < end) {
+			if (mode[1] != 'w')
+				break;
+			next = end;
+		}
+	fclose(maps);
+	return next >= (uintptr_t)memory + bytes;
+}
+
 int gpu_register_host(void *memory, uint64_t bytes, bool read_only)
 {
 	if (forbidden("registering host memory"))
@@ -528,6 +552,9 @@ int gpu_register_host(void *memory, uint64_t bytes, bool read_only)
 	if (gpu.no_registering || (read_only && gpu.no_read_only))
 		return fail(-ENOTSUP, "host memory cannot be registered%s",
 			    gpu.no_registering ? "" : " read-only");
+	if (!read_only && !is_writable(memory, bytes))
+		return fail(-EIO, "host memory that is mapped read-only was registered as if it "
+				  "were not");
 	return add_range(memory, bytes, false, false);
 }
 

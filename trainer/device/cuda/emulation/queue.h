@@ -21,8 +21,12 @@ void emulation_run_when_polled(bool run);
 
 /* For tests. Bytes of device memory there are from now on, free or not; 0: as much as the host has. */
 void emulation_limit_memory(uint64_t bytes);
-/* Whether read-only host memory can be registered, and whether any can. */
+/*
+ * Whether read-only host memory can be registered, and whether any can. Programs are told by the environment: EMULATION_REGISTERING is "writable" for only
+ * what is mapped so, "none" for none.
+ */
 void emulation_allow_registering(bool read_only, bool writable);
+#define EMULATION_REGISTERING "LOADERD_EMULATED_REGISTERING"
 /* Calls of gpu_allocate and gpu_allocate_host so far: a loop that allocates nothing does not move it. */
 uint64_t emulation_allocations(void);
 /* Graphs launched so far. */
