@@ -51,6 +51,23 @@ static double share(double part, double whole)
 	return whole > 0 ? part / whole : 0;
 }
 
+/* Share that a rate of training takes of what the devices' arithmetic could do; 0: not known. */
+static double mfu(const struct run *run, double images_per_second)
+{
+	struct device_graph_info graph;
+	device_graph_info(run->train.graph, &graph);
+	double flops = (graph.flops_forward + graph.flops_backward) / run->train.count;
+	return share(flops * images_per_second,
+		     device_info(run->device)->peak_flops * run->comm->world);
+}
+
+static void write_mfu(struct run *run, double images_per_second)
+{
+	double used = mfu(run, images_per_second);
+	if (used > 0)
+		journal_number(run->journal, "mfu", used);
+}
+
 static void write_step(struct run *run, const struct run_pending *pending,
 		       const struct device_results *results, double seconds, double wait)
 {
@@ -70,6 +87,7 @@ static void write_step(struct run *run, const struct run_pending *pending,
 	if (run->skipped)
 		journal_count(journal, "skipped_updates", run->skipped);
 	journal_number(journal, "images_per_second", run->rate);
+	write_mfu(run, run->rate);
 	journal_number(journal, "data_wait", share(wait, seconds));
 	if (state->bad)
 		journal_count(journal, "bad_samples", state->bad);
@@ -312,12 +330,15 @@ static int epoch_line(struct run *run)
 {
 	struct checkpoint_state *state = &run->state;
 	double n = (double)state->whole.samples;
+	double rate = share((double)state->images, state->train_seconds);
+	char used[32] = "";
+	if (mfu(run, rate) > 0)
+		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * mfu(run, rate));
 	progress_line(&run->progress,
 		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  "
-		      "data wait %.1f %%",
+		      "%sdata wait %.1f %%",
 		      epoch_of(run, state->step), share(state->whole.loss, n),
-		      100 * share((double)state->whole.top1, n), run->last_lr,
-		      share((double)state->images, state->train_seconds),
+		      100 * share((double)state->whole.top1, n), run->last_lr, rate, used,
 		      100 * share(state->wait_seconds, state->train_seconds));
 	struct journal *journal = run->journal;
 	if (journal) {
@@ -327,8 +348,8 @@ static int epoch_line(struct run *run)
 		journal_number(journal, "top1", share((double)state->whole.top1, n));
 		journal_number(journal, "top5", share((double)state->whole.top5, n));
 		journal_number(journal, "train_seconds", state->train_seconds);
-		journal_number(journal, "images_per_second",
-			       share((double)state->images, state->train_seconds));
+		journal_number(journal, "images_per_second", rate);
+		write_mfu(run, rate);
 		journal_number(journal, "data_wait",
 			       share(state->wait_seconds, state->train_seconds));
 		journal_count(journal, "bad_samples", state->bad);

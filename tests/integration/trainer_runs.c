@@ -584,6 +584,32 @@ static const char *batches_of(const char *run)
 	return strstr(line, "\"batches\":\"direct\"") ? "direct" : "staged";
 }
 
+/* Every step's MFU is what its rate makes of the FLOP that the trainer names; of the emulated GPU's 4 x 128 x 2 at 1 GHz in fp32. */
+static void check_mfu(const char *run)
+{
+	const char *step = strstr(said, "step     ");
+	double gflop = step ? strtod(step + 9, NULL) : 0;
+	char line[8192];
+	unsigned steps = 0;
+	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	assert_non_null(file);
+	assert_true(gflop > 0);
+	expect_said("MFU ");
+	while (fgets(line, sizeof line, file)) {
+		json_t *json = json_loads(line, 0, NULL);
+		const char *event = json_string_value(json_object_get(json, "event"));
+		double rate = json_number_value(json_object_get(json, "images_per_second"));
+		double mfu = json_number_value(json_object_get(json, "mfu"));
+		if (!strcmp(event, "step") && rate > 0) {
+			assert_true(fabs(mfu / rate * 1024 - gflop) < 0.00051);
+			steps++;
+		}
+		json_decref(json);
+	}
+	fclose(file);
+	assert_true(steps > 0);
+}
+
 /* How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or copies. Each is said once, evaluations or not. */
 static void mapped(void **state)
 {
@@ -618,6 +644,7 @@ static void mapped(void **state)
 		assert_string_equal(batches_of(ways[i].run), ways[i].batches);
 		same_losses(ways[0].run, ways[i].run);
 	}
+	check_mfu(ways[3].run);
 }
 
 /* --plan trains nothing; without cuDNN it says what is missing. */

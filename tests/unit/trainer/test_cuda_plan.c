@@ -2,8 +2,11 @@
 #include "cuda_planner_test.h"
 #include "engines.h"
 #include "plan.h"
+#include "roofline.h"
 
 #include <errno.h>
+#include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,6 +204,61 @@ static void test_shipped(void **state)
 	}
 }
 
+static struct gpu_properties properties_of(const json_t *json)
+{
+	int version = (int)json_integer_value(json_object_get(json, "deviceVer"));
+
+	return (struct gpu_properties){
+		.compute_major = version / 100,
+		.compute_minor = version % 100 / 10,
+		.multiprocessors =
+			(uint32_t)json_integer_value(json_object_get(json, "multiProcessorCount")),
+		.clock_khz = (uint32_t)json_integer_value(json_object_get(json, "smClockRateKHz")),
+	};
+}
+
+/* The peaks of NVIDIA's data sheets, which the files of A100 and H100 have too; an H200 computes as an H100 does. */
+static void test_peaks(void **state)
+{
+	static const char *const names[] = {"a100", "h100", "h200"};
+	static const double sheets[3][3] = {{19.5e12, 156e12, 312e12},
+					    {67e12, 494.7e12, 989.4e12},
+					    {67e12, 494.7e12, 989.4e12}};
+	static const char *const keys[] = {"fp32", "tf32", "fp16"};
+	struct gpu_properties gpu;
+
+	for (size_t i = 0; i < 3; i++) {
+		char path[4096];
+		snprintf(path, sizeof(path), "%s/%s.json", DEVICES, names[i]);
+		json_t *json = json_load_file(path, 0, NULL), *flops;
+
+		assert_non_null(json);
+		gpu = properties_of(json);
+		flops = json_object_get(json_object_get(json, "roofline"), "flops_per_second");
+		for (int j = 0; j < 3; j++) {
+			enum cuda_element element = j == 2 ? CUDA_F16 : CUDA_F32;
+			double peak = roofline_peak_flops(&gpu, element, j == 1);
+
+			assert_true(fabs(peak / sheets[i][j] - 1) < 2e-3);
+			/* nothing that was measured is above it */
+			assert_true(json_number_value(json_object_get(flops, keys[j])) <
+				    1.002 * peak);
+		}
+		assert_true(roofline_peak_flops(&gpu, CUDA_BF16, false) ==
+			    roofline_peak_flops(&gpu, CUDA_F16, false));
+		json_decref(json);
+	}
+	gpu.clock_khz /= 2; /* below what tensor cores are counted at */
+	assert_true(fabs(roofline_peak_flops(&gpu, CUDA_F16, false) / 535.3e12 - 1) < 2e-3);
+	gpu.clock_khz = 0;
+	assert_true(roofline_peak_flops(&gpu, CUDA_F16, false) == 0);
+	gpu = (struct gpu_properties){.compute_major = 7,
+				      .compute_minor = 5,
+				      .multiprocessors = 40,
+				      .clock_khz = 1590000};
+	assert_true(roofline_peak_flops(&gpu, CUDA_F16, false) == 0);
+}
+
 static int remove_file(void **state)
 {
 	unlink(device_file(""));
@@ -210,10 +268,9 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50),
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_resnet50), cmocka_unit_test(test_options),
+		cmocka_unit_test(test_files),	 cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_peaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, remove_file);

@@ -23,6 +23,7 @@ struct gpu_properties {
 	char name[128];
 	int compute_major, compute_minor;
 	uint32_t multiprocessors;
+	uint32_t clock_khz; /* of a multiprocessor, at most; 0: not known */
 	uint64_t memory_total, memory_free; /* bytes */
 	bool registers_read_only; /* host memory that is mapped read-only can be registered */
 	int driver_version, runtime_version; /* as CUDA numbers them: 13000 is 13.0 */

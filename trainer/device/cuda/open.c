@@ -1,5 +1,6 @@
 /* Opening a GPU as a device. */
 #include "cuda.h"
+#include "roofline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -180,6 +181,7 @@ static void describe(struct cuda_device *device)
 		 device->collective ? ", " : "",
 		 device->collective ? collective_name(device->collective) : "");
 	info->name = device->name;
+	info->peak_flops = roofline_peak_flops(gpu, device->element, device->base.options.tf32);
 	info->memory_bytes = gpu->memory_free;
 }
 

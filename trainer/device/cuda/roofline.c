@@ -2,6 +2,36 @@
 
 #include <string.h>
 
+/*
+ * Multiplications and additions that a multiprocessor makes in a clock, from the tables of NVIDIA's white papers "A100 Tensor Core GPU Architecture" and "H100 Tensor
+ * Core GPU Architecture". Hopper's count tensor cores at a lower clock than the rest.
+ */
+static const struct rate {
+	int major, minor;
+	double fp32, tf32, half; /* fused, so each is two FLOP; half: fp16 and bf16 */
+	double tensor_khz_max;	 /* 0: the multiprocessor's */
+} rates[] = {
+	{8, 0, 64, 512, 1024, 0},
+	{9, 0, 128, 1024, 2048, 1830000},
+};
+
+double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32)
+{
+	for (size_t i = 0; i < sizeof(rates) / sizeof(*rates); i++) {
+		const struct rate *rate = &rates[i];
+		bool tensor = element != CUDA_F32 || tf32;
+		double fused = element != CUDA_F32 ? rate->half : tf32 ? rate->tf32 : rate->fp32;
+		double khz = gpu->clock_khz;
+
+		if (rate->major != gpu->compute_major || rate->minor != gpu->compute_minor)
+			continue;
+		if (tensor && rate->tensor_khz_max > 0 && khz > rate->tensor_khz_max)
+			khz = rate->tensor_khz_max;
+		return 2 * fused * gpu->multiprocessors * khz * 1e3;
+	}
+	return 0;
+}
+
 double roofline_seconds(const struct roofline_device *device, enum cuda_element element,
 			double flops, double bytes)
 {

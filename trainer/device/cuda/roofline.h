@@ -5,6 +5,7 @@
 #ifndef TRAINER_DEVICE_CUDA_ROOFLINE_H
 #define TRAINER_DEVICE_CUDA_ROOFLINE_H
 
+#include "gpu.h"
 #include "program.h"
 
 struct roofline_device {
@@ -17,6 +18,12 @@ struct roofline_sums {
 	double flops, bytes, seconds;
 	uint64_t workspace_bytes; /* the largest */
 };
+
+/*
+ * FLOP per second of a GPU's matrix arithmetic, dense and summed in fp32, that its clock allows: what MFU is a share of. Nothing reaches it. tf32: of fp32, on
+ * tensor cores. 0: not known.
+ */
+double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32);
 
 double roofline_seconds(const struct roofline_device *device, enum cuda_element element, double flops, double bytes);
 /* Of the operations of one node (NULL: of all), forward or backward. */

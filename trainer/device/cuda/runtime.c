@@ -71,7 +71,7 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 {
 	struct cudaDeviceProp device;
 	size_t available = 0, total = 0;
-	int devices = 0, registers = 0, driver, runtime, r;
+	int devices = 0, registers = 0, khz = 0, driver, runtime, r;
 
 	r = check_driver(&driver, &runtime);
 	if (r < 0)
@@ -99,6 +99,8 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 	ret_properties->memory_free = available;
 	cudaDeviceGetAttribute(&registers, cudaDevAttrHostRegisterReadOnlySupported, (int)index);
 	ret_properties->registers_read_only = registers;
+	cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, (int)index);
+	ret_properties->clock_khz = khz > 0 ? (uint32_t)khz : 0;
 	ret_properties->driver_version = driver;
 	ret_properties->runtime_version = runtime;
 	return 0;

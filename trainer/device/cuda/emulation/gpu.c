@@ -146,6 +146,7 @@ int gpu_select(unsigned index, struct gpu_properties *ret_properties)
 		.name = "emulated GPU",
 		.compute_major = 9,
 		.multiprocessors = 4,
+		.clock_khz = 1000000,
 		.memory_total = total,
 		.memory_free = total > gpu.used ? total - gpu.used : 0,
 		.registers_read_only = !gpu.no_read_only,
