@@ -436,26 +436,27 @@ static int parse_fields(PyObject *list, struct feed_options *options, const char
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-	static char *names[] = {"socket",  "dataset",	  "pipeline",	"name",	 "batch_size",
-				"shuffle", "seed",	  "epoch",	"batch", "epoch_end",
-				"rank",	   "world",	  "last",	"bad",	 "slots",
-				"fields",  "field_bytes", "timeout_ms", NULL};
+	static char *names[] = {"socket",  "dataset",	  "pipeline",	"name",	    "batch_size",
+				"shuffle", "seed",	  "epoch",	"batch",    "epoch_end",
+				"rank",	   "world",	  "last",	"bad",	    "slots",
+				"fields",  "field_bytes", "timeout_ms", "writable", NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX];
 	PyObject *fields;
-	int shuffle;
+	int shuffle, writable;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOII", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOIIp", names,
 					 &options.socket, &options.dataset, &options.pipeline,
 					 &options.name, &options.batch_size, &shuffle, &seed,
 					 &epoch, &batch, &epoch_end, &options.rank, &options.world,
 					 &options.last, &options.bad, &options.slots, &fields,
-					 &options.field_bytes, &options.open_timeout_ms))
+					 &options.field_bytes, &options.open_timeout_ms, &writable))
 		return NULL;
 	if (parse_fields(fields, &options, field_names) < 0)
 		return NULL;
 	options.shuffle = (uint32_t)shuffle;
+	options.writable = (uint32_t)writable;
 	options.seed = seed;
 	options.epoch = epoch;
 	options.batch = batch;

@@ -96,6 +96,13 @@ class Buffers(unittest.TestCase):
                 self.assertEqual(flags, [int(s == 3) * loaderd.SUBSTITUTED for s in samples])
                 self.assertEqual(batch.bad, int(3 in samples.tolist()))
 
+    def test_a_writable_feed_is_the_same(self):
+        with open_feed(writable=True) as feed:
+            for batch in feed:
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+        with self.assertRaisesRegex(loaderd.FeedError, "update it"):
+            open_feed("old", writable=True)
+
     def test_writing_is_refused(self):
         import ctypes
 

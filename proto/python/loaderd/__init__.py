@@ -115,6 +115,7 @@ class Feed:
     fields       names of extra fields to deliver, see Batch.field
     field_bytes  room per bytes or JSON value; 0: 256
     name         shown by `loaderctl status`
+    writable     map the memory writable, for GPUs that cannot register what is not; the daemon may refuse. See pin()
     timeout      seconds to wait for a batch; None: for ever
     socket       of the daemon; "@name" for an abstract one
     daemon       "auto": socket, else $LOADERD_SOCKET, else the system's daemon if it answers, else a private daemon that
@@ -144,6 +145,7 @@ class Feed:
         fields: Sequence[str] = (),
         field_bytes: int = 0,
         name: str = "",
+        writable: bool = False,
         timeout: Optional[float] = None,
         socket: Optional[str] = None,
         daemon: str = "auto",
@@ -171,6 +173,7 @@ class Feed:
             "slots": _number("slots", slots, 32),
             "fields": self._fields,
             "field_bytes": _number("field_bytes", field_bytes, 32),
+            "writable": bool(writable),
         }
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
@@ -333,11 +336,12 @@ class Feed:
 
         if self._pinned is not None:
             return
-        read_only = 8  # cudaHostRegisterReadOnly
+        flags = 0 if self._options["writable"] else 8  # cudaHostRegisterReadOnly
         address = self._info["address"]
-        status = torch.cuda.cudart().cudaHostRegister(address, self._info["bytes"], read_only)
+        status = torch.cuda.cudart().cudaHostRegister(address, self._info["bytes"], flags)
         if int(status) != 0:
-            raise FeedError(f"CUDA cannot register the feed's memory: {status}")
+            remedy = "" if self._options["writable"] else "; writable=True may help"
+            raise FeedError(f"CUDA cannot register the feed's memory: {status}{remedy}")
         self._pinned = address
 
     def close(self) -> None:
