@@ -164,7 +164,10 @@ static void choose(struct cuda_device *device, const struct device_options *opti
 		device->fusion = CUDA_FUSION_C;
 		break;
 	case DEVICE_FUSION_AUTO:
-		/* cuDNN has no engines for level C but in fp16 */
+		/*
+		 * cuDNN has all of level C in fp16 alone. In bf16 it compiles, for each shape, statistics and the forward pass's prologue of norm and ReLU, but has nothing
+		 * for gradients and blocks' sums, so that normalised activations are stored all the same (cudnn/README.md).
+		 */
 		device->fusion = precision == DEVICE_FP16 ? CUDA_FUSION_C : CUDA_FUSION_B;
 	}
 }
