@@ -17,8 +17,10 @@ int input_normalize(const struct kernel_device *device, const struct input_norma
 	struct input_normalize a = *arguments;
 	uint64_t pixels = (uint64_t)a.n * a.h * a.w;
 
-	if (a.padded < a.channels)
+	if (a.padded < a.channels || pixels > INT32_MAX)
 		return -EINVAL;
+	a.by_h = divider_of(a.h);
+	a.by_w = divider_of(a.w);
 	for (uint32_t c = 0; c < a.channels && c < 4; c++) {
 		a.scale[c] = 1 / a.std[c];
 		a.bias[c] = -a.mean[c] / a.std[c];

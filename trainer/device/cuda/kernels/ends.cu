@@ -19,60 +19,77 @@ KERNEL(step_stored, struct step_store, a)
 
 #define QUAD 4 /* pixels of a thread where rows are whole groups of them */
 
+/* What the step says of its batch, in registers: what is written to y could be part of it, for all the compiler knows. */
+struct batch {
+	const void *images;
+	uint32_t count, channels, element, flip;
+};
+
+DEVICE struct batch batch_of(const struct step_arguments *step)
+{
+	struct batch batch;
+
+	batch.images = step->images;
+	batch.count = step->count;
+	batch.channels = step->channels;
+	batch.element = step->element;
+	batch.flip = step->flip;
+	return batch;
+}
+
 /* Where the pixels of a batch are. */
 struct source {
 	uint64_t first; /* pixel of the batch that becomes the one asked for */
 	bool given;	/* the batch has the image */
 };
 
-DEVICE struct source find_source(const struct input_normalize *a, const struct step_arguments *step,
-				 uint64_t pixel, uint32_t pixels)
+DEVICE struct source find_source(const struct input_normalize *a, const struct batch *batch,
+				 uint32_t pixel, uint32_t pixels)
 {
-	uint64_t line = pixel / a->w;
-	uint32_t x = (uint32_t)(pixel - line * a->w);
+	uint32_t line = kernel_divide(pixel, a->by_w), x = pixel - line * a->w;
 	struct source source;
 
-	source.given = line / a->h < step->count;
-	source.first = line * a->w + (step->flip ? a->w - pixels - x : x);
+	source.given = kernel_divide(line, a->by_h) < batch->count;
+	source.first = line * a->w + (batch->flip ? a->w - pixels - x : x);
 	return source;
 }
 
-DEVICE float batch_value(const struct step_arguments *step, uint64_t at)
+DEVICE float batch_value(const struct batch *batch, uint64_t at)
 {
-	if (step->element == DEVICE_ELEMENT_U8)
-		return (float)((const uint8_t *)step->images)[at];
-	if (step->element == DEVICE_ELEMENT_F16)
-		return kernel_from_f16(((const uint16_t *)step->images)[at]);
-	if (step->element == DEVICE_ELEMENT_BF16)
-		return kernel_from_bf16(((const uint16_t *)step->images)[at]);
-	return ((const float *)step->images)[at];
+	if (batch->element == DEVICE_ELEMENT_U8)
+		return (float)((const uint8_t *)batch->images)[at];
+	if (batch->element == DEVICE_ELEMENT_F16)
+		return kernel_from_f16(((const uint16_t *)batch->images)[at]);
+	if (batch->element == DEVICE_ELEMENT_BF16)
+		return kernel_from_bf16(((const uint16_t *)batch->images)[at]);
+	return ((const float *)batch->images)[at];
 }
 
-DEVICE void normalize_pixel(const struct input_normalize *a, const struct step_arguments *step,
-			    uint64_t pixel)
+DEVICE void normalize_pixel(const struct input_normalize *a, const struct batch *batch,
+			    uint32_t pixel)
 {
-	struct source source = find_source(a, step, pixel, 1);
+	struct source source = find_source(a, batch, pixel, 1);
 
 	for (uint32_t c = 0; c < a->padded; c++) {
 		float value = 0;
 
 		if (source.given && c < a->channels) {
-			value = batch_value(step, source.first * step->channels + c);
-			if (step->element == DEVICE_ELEMENT_U8)
+			value = batch_value(batch, source.first * batch->channels + c);
+			if (batch->element == DEVICE_ELEMENT_U8)
 				value = value * a->scale[c] + a->bias[c];
 		}
-		kernel_store(a->y, pixel * a->padded + c, a->element, value);
+		kernel_store(a->y, (uint64_t)pixel * a->padded + c, a->element, value);
 	}
 }
 
 /* QUAD pixels of 3 or 4 bytes become as many of four channels. */
 DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a,
-		      const struct step_arguments *step, uint64_t first)
+		      const struct batch *batch, uint64_t first)
 {
 	uint32_t word[4];
 
-	if (step->channels == 4) {
-		struct kernel_pack pack = kernel_load16((const uint8_t *)step->images + first * 4);
+	if (batch->channels == 4) {
+		struct kernel_pack pack = kernel_load16((const uint8_t *)batch->images + first * 4);
 
 		UNROLL
 		for (int i = 0; i < 4; i++)
@@ -82,7 +99,7 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a,
 
 		UNROLL
 		for (int i = 0; i < 3; i++)
-			packed[i] = kernel_load4((const uint8_t *)step->images + first * 3 + 4 * i);
+			packed[i] = kernel_load4((const uint8_t *)batch->images + first * 3 + 4 * i);
 		word[0] = packed[0];
 		word[1] = packed[0] >> 24 | packed[1] << 8;
 		word[2] = packed[1] >> 16 | packed[2] << 16;
@@ -126,10 +143,10 @@ DEVICE void store_quad(void *y, uint64_t first, enum cuda_element element, float
 	}
 }
 
-DEVICE void normalize_quad(const struct input_normalize *a, const struct step_arguments *step,
-			   uint64_t first)
+DEVICE void normalize_quad(const struct input_normalize *a, const struct batch *batch,
+			   uint32_t first)
 {
-	struct source source = find_source(a, step, first, QUAD);
+	struct source source = find_source(a, batch, first, QUAD);
 	float v[QUAD][4];
 
 	UNROLL
@@ -139,8 +156,8 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct step_ar
 			v[i][c] = 0;
 	}
 	if (source.given)
-		load_quad(v, a, step, source.first);
-	if (step->flip) {
+		load_quad(v, a, batch, source.first);
+	if (batch->flip) {
 		UNROLL
 		for (int c = 0; c < 4; c++) {
 			float first_value = v[0][c], second = v[1][c];
@@ -156,18 +173,18 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct step_ar
 
 KERNEL(input_normalize_batch, struct input_normalize, a)
 {
-	const struct step_arguments *step = a.step;
+	const struct batch batch = batch_of(a.step);
 	uint64_t pixels = (uint64_t)a.n * a.h * a.w,
 		 threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
 	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();
 
-	if (step->element == DEVICE_ELEMENT_U8 && a.padded == 4 && a.w % QUAD == 0 &&
-	    (step->channels == 3 || step->channels == 4) && (uintptr_t)step->images % 16 == 0) {
+	if (batch.element == DEVICE_ELEMENT_U8 && a.padded == 4 && a.w % QUAD == 0 &&
+	    (batch.channels == 3 || batch.channels == 4) && (uintptr_t)batch.images % 16 == 0) {
 		for (uint64_t first = thread * QUAD; first < pixels; first += threads * QUAD)
-			normalize_quad(&a, step, first);
+			normalize_quad(&a, &batch, (uint32_t)first);
 	} else {
 		for (uint64_t pixel = thread; pixel < pixels; pixel += threads)
-			normalize_pixel(&a, step, pixel);
+			normalize_pixel(&a, &batch, (uint32_t)pixel);
 	}
 }
 

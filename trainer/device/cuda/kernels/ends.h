@@ -3,6 +3,7 @@
 #define TRAINER_DEVICE_CUDA_ENDS_H
 
 #include "kernels/columns.h"
+#include "kernels/divide.h"
 #include "step.h"
 
 /*
@@ -22,12 +23,13 @@ int step_store(const struct kernel_device *device, const struct step_store *argu
 struct input_normalize {
 	const struct step_arguments *step; /* in device memory */
 	void *y;
-	uint32_t n, h, w;
+	uint32_t n, h, w;  /* n h w below 2^31 */
 	uint32_t channels; /* of the input; at most 4 for bytes */
 	uint32_t padded;   /* of y, at least channels */
 	enum cuda_element element;
 	float mean[4], std[4]; /* for bytes */
-	float scale[4], bias[4]; /* filled in by the launcher */
+	float scale[4], bias[4]; /* filled in by the launcher, here and below */
+	struct divider by_h, by_w;
 };
 int input_normalize(const struct kernel_device *device, const struct input_normalize *arguments);
 
