@@ -30,11 +30,23 @@ static void set_statistics(struct data *data, const struct feed_dataset *dataset
 	}
 }
 
+/* The facts about the dataset that a key names. */
+static int find_dataset(const struct data *data, const char *key, const char *path,
+			struct feed_dataset **ret_dataset, char *error)
+{
+	char problem[FEED_ERROR_MAX] = "";
+	int r = feed_dataset(data->socket, path, ret_dataset, problem);
+	if (r)
+		snprintf(error, DATA_ERROR_MAX, "%s: %.900s", key,
+			 *problem ? problem : strerror(-r));
+	return r;
+}
+
 static int look_up(struct data *data, char *error)
 {
 	const struct recipe *recipe = data->recipe;
 	struct feed_dataset *dataset;
-	int r = feed_dataset(data->socket, recipe->data.train, &dataset, error);
+	int r = find_dataset(data, "data.train", recipe->data.train, &dataset, error);
 	if (r)
 		return r;
 	data->samples = dataset->samples;
@@ -54,7 +66,7 @@ static int look_up(struct data *data, char *error)
 	}
 	if (!*recipe->data.val)
 		return 0;
-	r = feed_dataset(data->socket, recipe->data.val, &dataset, error);
+	r = find_dataset(data, "data.val", recipe->data.val, &dataset, error);
 	if (r)
 		return r;
 	data->val_samples = dataset->samples;

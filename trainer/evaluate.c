@@ -60,17 +60,24 @@ static int score_flipped(struct run *run, struct device_graph *graph, struct dev
 	return r ? fail_device(run, r) : 0;
 }
 
+/* The graph for a batch, and the batch as it takes it. */
+static int prepare(struct run *run, const struct feed_batch *batch, struct device_graph **ret_graph,
+		   struct device_batch *ret_images)
+{
+	uint32_t size = data_val_share(&run->data);
+	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
+	return r ? r
+		 : run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, ret_graph);
+}
+
 /* Feeds, runs and sums one batch. */
 static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum device_slot weights,
 			  struct checkpoint_totals *totals)
 {
-	uint32_t size = data_val_share(&run->data);
 	struct device_graph *graph;
 	struct device_batch images;
 	struct device_results results;
-	int r = run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, &graph);
-	if (!r)
-		r = run_device_batch(run, batch, "data.val_pipeline", &images);
+	int r = prepare(run, batch, &graph, &images);
 	if (!r)
 		r = forward(run, graph, &images, weights, &results);
 	if (r)
@@ -84,6 +91,37 @@ static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum 
 	return 0;
 }
 
+/* NULL: there is nothing for this rank. */
+static int open_feed(struct run *run, struct feed **ret_feed, const void **ret_ring)
+{
+	/* The pipeline of the epoch that was just trained, not of the one to come. */
+	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
+	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed, ret_ring);
+}
+
+int run_try_evaluation(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed *feed = NULL;
+	struct feed_batch batch;
+	struct device_graph *graph;
+	struct device_batch images;
+	double wait = 0;
+	const void *ring = NULL;
+	int r = *run->recipe->data.val ? open_feed(run, &feed, &ring) : 0;
+	if (r || !feed)
+		return r;
+	r = data_next(feed, run->options.stop, &batch, &wait, error);
+	if (r < 0)
+		run_fail(run, r, "data.val: %s",
+			 r == -EINTR ? "stopped before the first step" : error);
+	else if (r != FEED_END)
+		r = prepare(run, &batch, &graph, &images);
+	device_unregister_host(run->device, ring);
+	feed_close(feed);
+	return r < 0 ? r : 0;
+}
+
 /* This rank's share. */
 static int evaluate_share(struct run *run, enum device_slot weights,
 			  struct checkpoint_totals *totals)
@@ -93,14 +131,12 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	struct feed_batch batch;
 	const void *ring;
 	double wait = 0;
-	/* The pipeline of the epoch that was just trained, not of the one to come. */
-	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
-	int r = run_open_feed(run, DATA_VAL, epoch, 0, &feed, &ring);
+	int r = open_feed(run, &feed, &ring);
 	/* The daemon was there when the run opened: it has gone, as it may in the middle of a feed. */
-	if (r)
-		return r == -ECONNREFUSED ? -ECONNRESET : r;
-	if (!feed)
-		return 0;
+	if (r == -ECONNREFUSED)
+		r = -ECONNRESET;
+	if (r || !feed)
+		return r;
 	while (!r) {
 		r = *run->options.stop ? -EINTR
 				       : data_next(feed, run->options.stop, &batch, &wait, error);

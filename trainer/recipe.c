@@ -167,6 +167,9 @@ int recipe_check(const struct recipe *recipe, char *error)
 	if (recipe->data.std.count != recipe->data.mean.count)
 		return recipe_fail(error, "data.mean and data.std go together: %u and %u numbers",
 				   recipe->data.mean.count, recipe->data.std.count);
+	if (recipe->data.slots == 1)
+		return recipe_fail(error, "data.slots = 1: expected at least 2, for one is filled "
+					  "while another is used, or 0");
 	if (!*recipe->data.val && *recipe->data.val_pipeline)
 		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
 	const struct recipe_schedule_keys *schedule = &recipe->schedule;

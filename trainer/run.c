@@ -544,6 +544,7 @@ static int share_params(struct run *run)
 static int plan(struct run *run)
 {
 	struct device_graph *graph;
+	struct device_batch images;
 	run->state.dataset_samples = run->data.samples;
 	run->state.classes = run->data.classes;
 	run->state.precision = device_info(run->device)->precision;
@@ -554,8 +555,10 @@ static int plan(struct run *run)
 	run->sample_ids = calloc(run->recipe->data.batch_size, sizeof(*run->sample_ids));
 	if (!run->sample_ids)
 		return run_fail(run, -ENOMEM, "out of memory");
-	return run_graph_for(run, DEVICE_TRAIN, data_train_share(&run->data), run->batch.height,
-			     run->batch.width, &graph);
+	int r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	return r ? r
+		 : run_graph_for(run, DEVICE_TRAIN, data_train_share(&run->data), run->batch.height,
+				 run->batch.width, &graph);
 }
 
 /*
@@ -612,6 +615,7 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 		{fill_params, true},
 		{share_params, false},
 		{plan, false},
+		{run_try_evaluation, false},
 		{open_output, true},
 	};
 	*run = (struct run){.recipe = recipe,

@@ -141,6 +141,8 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
  */
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
 		  struct feed **ret_feed, const void **ret_ring);
+/* Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost what was trained since the last checkpoint. */
+int run_try_evaluation(struct run *run);
 /*
  * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
  * and journal. -EINTR: stopped.

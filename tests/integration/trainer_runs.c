@@ -338,11 +338,20 @@ static void refused(void **state)
 	expect_said("data.train has 50 samples, but had 325");
 	expect(run("refused", "data.batch_size=326", NULL), 1);
 	expect_said("data.batch_size = 326 is more than the 325 samples");
-	expect(run("refused", "data.pipeline=to(f32) layout(nchw)", NULL), 1);
-	expect_said("layout()");
+	expect(run("refused", "--dry-run", "data.pipeline=to(f32) layout(nchw)", NULL), 1);
+	expect_said("data.pipeline delivers planes (nchw)");
+	/* what evaluations will come to is known before the first step */
+	expect(run("refused", "data.val_pipeline=layout(nchw)", NULL), 1);
+	expect_said("data.val_pipeline delivers planes (nchw)");
+	expect(run("refused", "data.val_pipeline=random_crop(17)", NULL), 1);
+	expect_said("data.val: ");
+	assert_false(exists("refused", "log.jsonl"));
 	expect(run("refused", "data.pipeline=hflop(1)", NULL), 1);
 	expect(run("refused", "data.train=/nonexistent.pimg", NULL), 1);
+	expect_said("data.train: ");
 	expect_said("/nonexistent.pimg");
+	expect(run("refused", "data.val=/nonexistent.pimg", NULL), 1);
+	expect_said("data.val: ");
 	expect(run("refused", "model.classes=4", NULL), 1);
 	expect_said("model.classes = 4");
 	expect(run("refused", "--socket", "/nonexistent/socket", NULL), 1);

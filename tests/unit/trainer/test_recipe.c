@@ -141,6 +141,10 @@ static void checks(void **state)
 	assert_int_equal(recipe_check(recipe, error), -EINVAL);
 	recipe_override(recipe, "data.std=1,2,3", error);
 	assert_int_equal(recipe_check(recipe, error), 0);
+	recipe_override(recipe, "data.slots=1", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "data.slots = 1: expected at least 2"));
+	recipe_override(recipe, "data.slots=2", error);
 	recipe_override(recipe, "schedule.warmup=90", error);
 	assert_int_equal(recipe_check(recipe, error), -EINVAL);
 	recipe_override(recipe, "schedule.warmup=1", error);
