@@ -65,7 +65,7 @@ struct jpeg_kernels {
 	/*
 	 * The same with chroma of half the width and height, of which the near row and the far one make s[i] = 3 * near[i] + far[i], and that two samples,
 	 * (3 s[i] + s[i-1] + 8) >> 4 and (3 s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd. Samples
-	 * [-1 .. (count + odd + 1) / 2] count. y[1], unless NULL, and output[1] are another row's, which is nearer to far.
+	 * [-1 .. (count + odd + 1) / 2] count, of chroma 64 behind may be looked at. y[1], unless NULL, and output[1] are another row's, which is nearer to far.
 	 */
 	void (*rgb_hv)(const uint8_t *const y[2], const struct jpeg_rows_pair *cb, const struct jpeg_rows_pair *cr, bool odd,
 		       uint8_t *const output[2], uint32_t count);
