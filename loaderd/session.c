@@ -289,6 +289,8 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 	opened.classes = packimg_class_count(feed->dataset->image);
 	opened.slots = feed->batcher->options.slots;
 	opened.writable = feed->batcher->options.writable;
+	opened.dataset_uuid =
+		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};

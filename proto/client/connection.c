@@ -260,6 +260,14 @@ int connection_error(const Loaderd__Error *message, const char *text, char *erro
 			 FEED_ERROR_MAX - 300, message->text, quote);
 }
 
+void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16])
+{
+	if (field->len == 16)
+		memcpy(ret_uuid, field->data, 16);
+	else
+		memset(ret_uuid, 0, 16);
+}
+
 int absolute_path(const char *path, char **ret_path, char *error)
 {
 	char directory[PATH_MAX];

@@ -42,5 +42,8 @@ int connection_request(struct connection *connection, const Loaderd__Request *re
 /* Turns an Error reply into its negative errno and a text. */
 int connection_error(const Loaderd__Error *message, const char *text, char *error);
 
+/* A dataset's UUID as it came; zeros when it is none. */
+void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16]);
+
 /* Makes a dataset's path absolute against the working directory, without resolving links. The caller frees it. */
 int absolute_path(const char *path, char **ret_path, char *error);

@@ -17,6 +17,7 @@ static void fill(struct dataset *dataset, const Loaderd__Dataset *message)
 	public->classes = (uint32_t)message->n_class_names;
 	public->class_names = (const char *const *)message->class_names;
 	public->metadata = message->metadata;
+	copy_uuid(&message->uuid, public->uuid);
 	public->has_statistics = message->n_mean == 3 && message->n_std == 3;
 	for (int i = 0; i < 3 && public->has_statistics; i++) {
 		public->mean[i] = message->mean[i];

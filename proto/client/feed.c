@@ -211,6 +211,7 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 			.batches_per_epoch = opened->batches_per_epoch,
 			.classes = opened->classes,
 		};
+		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
 		r = take_ring(feed, options, opened, deadline_ms, error);
 	} else {
 		r = error_set(error, -EPROTO,

@@ -73,6 +73,7 @@ struct feed_info {
 	uint32_t batch_size;
 	const void *memory;         /* the whole ring as mapped, for registration with a device */
 	size_t memory_size;         /* bytes */
+	uint8_t dataset_uuid[16];   /* stands for its content: the same where a position means the same batch; zeros: the daemon is too old to say */
 };
 
 /* One batch. Pointers lead into shared memory and are valid until the batch is released. */
@@ -144,6 +145,7 @@ struct feed_dataset {
 	int has_statistics;
 	double mean[3], std[3]; /* R, G, B in 0..255 */
 	const char *metadata;
+	uint8_t uuid[16]; /* as feed_info.dataset_uuid */
 };
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset, char *error);
 void feed_dataset_free(struct feed_dataset *dataset);

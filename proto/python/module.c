@@ -555,11 +555,12 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 {
 	struct feed_info info = {.size = sizeof info};
 	feed_info(((struct stream *)self)->feed, &info);
-	return Py_BuildValue("{sKsKsKsIsIsIsNsK}", "feed_id", info.feed_id, "samples", info.samples,
-			     "batches_per_epoch", info.batches_per_epoch, "classes", info.classes,
-			     "slots", info.slots, "batch_size", info.batch_size, "address",
-			     PyLong_FromVoidPtr((void *)info.memory), "bytes",
-			     (unsigned long long)info.memory_size);
+	return Py_BuildValue("{sKsKsKsIsIsIsNsKsy#}", "feed_id", info.feed_id, "samples",
+			     info.samples, "batches_per_epoch", info.batches_per_epoch, "classes",
+			     info.classes, "slots", info.slots, "batch_size", info.batch_size,
+			     "address", PyLong_FromVoidPtr((void *)info.memory), "bytes",
+			     (unsigned long long)info.memory_size, "uuid", info.dataset_uuid,
+			     (Py_ssize_t)sizeof info.dataset_uuid);
 }
 
 static PyObject *stream_fileno(PyObject *self, PyObject *unused)
@@ -723,16 +724,17 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 	int r;
 	Py_BEGIN_ALLOW_THREADS r = feed_dataset(socket, path, &dataset, error);
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
-	PyObject *result = Py_BuildValue("(KNNNs)", (unsigned long long)dataset->samples,
+	PyObject *result = Py_BuildValue("(KNNNsy#)", (unsigned long long)dataset->samples,
 					 class_names(dataset), statistics(dataset, dataset->mean),
-					 statistics(dataset, dataset->std), dataset->metadata);
+					 statistics(dataset, dataset->std), dataset->metadata,
+					 dataset->uuid, (Py_ssize_t)sizeof dataset->uuid);
 	feed_dataset_free(dataset);
 	return result;
 }
 
 static PyMethodDef module_methods[] = {
 	{"dataset", module_dataset, METH_VARARGS,
-	 "dataset(socket, path): (samples, classes, mean, std, metadata)"},
+	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid)"},
 	{NULL},
 };
 

@@ -112,6 +112,7 @@ static void replies(const char *root)
 	opened.batches_per_epoch = 5004;
 	opened.classes = 1000;
 	opened.slots = 6;
+	opened.dataset_uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	add_frame(&reply.base);

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,22 +28,26 @@ class RealDaemon(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         images = os.path.join(cls.folder.name, "images")
-        cls.dataset = os.path.join(cls.folder.name, "train.pimg")
         subprocess.run([os.environ["SHAPES"], images, "--count", "400"], check=True, capture_output=True)
-        subprocess.run(
-            [os.environ["PACKIMG"], "convert", os.path.join(images, "train"), "-o", cls.dataset],
-            check=True, capture_output=True,
-        )
+        cls.dataset, cls.other = (cls.pack(images, part) for part in ("train", "val"))
         cls.facts = loaderd.dataset(cls.dataset, daemon="private")
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def open(self, **options):
+    @classmethod
+    def pack(cls, images, part):
+        path = os.path.join(cls.folder.name, part + ".pimg")
+        subprocess.run(
+            [os.environ["PACKIMG"], "convert", os.path.join(images, part), "-o", path], check=True, capture_output=True
+        )
+        return path
+
+    def open(self, dataset=None, **options):
         for name, value in dict(pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60).items():
             options.setdefault(name, value)
-        return loaderd.Feed(self.dataset, daemon="private", **options)
+        return loaderd.Feed(dataset or self.dataset, daemon="private", **options)
 
     @staticmethod
     def digest(batch):
@@ -80,6 +85,17 @@ class RealDaemon(unittest.TestCase):
         with self.open() as feed:
             feed.load_state_dict(state)
             self.assertEqual([self.digest(feed.next()) for _ in range(steps - 7)], digests[7:])
+
+    def test_another_dataset_is_refused(self):
+        path = shutil.copy(self.dataset, os.path.join(self.folder.name, "moved.pimg"))
+        with self.open() as feed:
+            self.assertEqual(feed.uuid, self.facts.uuid)
+            state = feed.state_dict()
+        with self.open(path) as feed:
+            feed.load_state_dict(state)
+            os.rename(shutil.copy(self.other, path + ".next"), path)
+            with self.assertRaisesRegex(loaderd.BadOption, self.facts.uuid):
+                feed.load_state_dict(state)
 
     def test_ranks_divide_the_epoch(self):
         seen = []

@@ -378,6 +378,25 @@ class Resuming(unittest.TestCase):
                 feed.load_state_dict({**state, "seed": 3})
             self.assertEqual(feed.next().index, 0)  # nothing was touched
 
+    def test_another_dataset(self):
+        with open_feed() as feed:
+            feed.next()
+            state = feed.state_dict()
+        with open_feed("other") as feed:
+            self.assertNotEqual(feed.uuid, state["uuid"])
+            with self.assertRaisesRegex(loaderd.BadOption, f"{state['uuid']}; .*other, {feed.uuid}, .*strict=False"):
+                feed.load_state_dict(state)
+            self.assertEqual(feed.next().index, 0)  # nothing was touched
+            feed.load_state_dict(state, strict=False)
+            self.assertEqual(feed.next().index, 1)
+        with open_feed("old") as feed:
+            self.assertIsNone(feed.uuid)
+            feed.load_state_dict(state)
+            old = feed.state_dict()
+        with open_feed() as feed:
+            feed.load_state_dict(old)
+            self.assertEqual(feed.position, (0, 1))
+
     def test_ranks_from_the_environment(self):
         os.environ.update(RANK="1", WORLD_SIZE="3")
         try:
@@ -476,6 +495,7 @@ class Processes(unittest.TestCase):
                 del os.environ["LOADERD_SOCKET"]
         self.assertFalse(daemon.alive)
         self.assertEqual((facts.samples, facts.classes[3], facts.mean[0], facts.std[2]), (320, "class 3", 123.5, 57.5))
+        self.assertEqual(facts.uuid, "30313233-3435-3637-3839-616263646566")
 
     def test_nothing_leaks(self):
         open_feed().close()

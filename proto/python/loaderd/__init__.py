@@ -18,6 +18,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Deque, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from uuid import UUID
 
 from . import _feed
 from ._batch import FIELD_CUT, FIELD_MISSING, SUBSTITUTED, Batch, Tensors
@@ -60,6 +61,7 @@ class Dataset:
     mean: Optional[Tuple[float, float, float]]
     std: Optional[Tuple[float, float, float]]
     metadata: str
+    uuid: Optional[str]  # stands for its content; None when the daemon is too old to say
 
 
 def dataset(
@@ -72,9 +74,14 @@ def dataset(
     """Asks a daemon, chosen as for Feed, about a dataset."""
     address, _ = choose(socket, daemon, threads)
     try:
-        return Dataset(*_feed.dataset(address, os.fspath(path)))
+        *facts, uuid = _feed.dataset(address, os.fspath(path))
     except _feed.Error as error:
         raise translated(error) from None
+    return Dataset(*facts, _uuid_text(uuid))
+
+
+def _uuid_text(uuid: bytes) -> Optional[str]:
+    return str(UUID(bytes=uuid)) if any(uuid) else None
 
 
 def _number(name: str, value: Any, bits: int) -> int:
@@ -275,6 +282,11 @@ class Feed:
         return self._info["samples"]
 
     @property
+    def uuid(self) -> Optional[str]:
+        """Stands for the dataset's content, as `packimg info` shows it; None when the daemon is too old to say."""
+        return _uuid_text(self._info["uuid"])
+
+    @property
     def classes(self) -> int:
         """Classes of the dataset; their names are in dataset()."""
         return self._info["classes"]
@@ -307,13 +319,16 @@ class Feed:
         """The position after the last batch handed out, and what it depends on."""
         epoch, batch = self.position
         kept = ("dataset", "pipeline", "batch_size", "shuffle", "seed", "world", "last")
-        return {"epoch": epoch, "batch": batch, **{key: self._options[key] for key in kept}}
+        return {"epoch": epoch, "batch": batch, "uuid": self.uuid, **{key: self._options[key] for key in kept}}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Goes on exactly where a feed's state_dict() was taken, also with another batch size or number of ranks.
 
-        Order and augmentation depend on shuffle and seed, so these must be the same.
+        Order and augmentation depend on shuffle and seed, so these must be the same; so must the dataset, wherever it lies. With
+        strict=False it may be another, whose batches are others then.
         """
+        if strict:
+            self._check_dataset(state)
         for key in ("shuffle", "seed"):
             if state[key] != self._options[key]:
                 raise BadOption(
@@ -329,6 +344,17 @@ class Feed:
             )
         self.close()
         self._open(state["epoch"], done // step)
+        if strict:
+            self._check_dataset(state)  # the file may have been replaced since this feed was opened
+
+    def _check_dataset(self, state: Mapping[str, Any]) -> None:
+        """Passes when either side does not say what its dataset is."""
+        saved = state.get("uuid")
+        if None not in (saved, self.uuid) and saved != self.uuid:
+            raise BadOption(
+                f"dataset: the state was saved with {state['dataset']}, {saved}; this feed reads {self._options['dataset']}, "
+                f"{self.uuid}, and would give other batches. strict=False goes on all the same", 22,
+            )
 
     def pin(self) -> None:
         """Registers the feed's memory with CUDA, so that Batch.to("cuda") and .to(..., non_blocking=True) copy by DMA."""

@@ -189,7 +189,8 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 			else if (s->element == RING_BF16)
 				((uint16_t *)image)[i * values + v] = (uint16_t)(bits >> 16);
 			else
-				((uint16_t *)image)[i * values + v] = half_of(fake_pixel(epoch, sample));
+				((uint16_t *)image)[i * values + v] =
+					half_of(fake_pixel(epoch, sample));
 		}
 	}
 	if (scripted(s, "badslot"))
@@ -310,6 +311,11 @@ static void answer_open(struct session *s)
 	opened.classes = FAKE_CLASSES;
 	opened.slots = s->ring.slots;
 	opened.writable = grants_writable(s);
+	/* by name, as if it were by content; "old" is as a daemon that does not know the field */
+	uint8_t uuid[16] = {0};
+	memcpy(uuid, s->script, strnlen(s->script, sizeof uuid));
+	if (!scripted(s, "old"))
+		opened.dataset_uuid = (ProtobufCBinaryData){sizeof uuid, uuid};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
 	int fds[2] = {s->ring.ring_fd, s->ring.ack_fd};
@@ -444,6 +450,7 @@ static void answer_dataset(struct session *s, const char *path)
 	}
 	dataset.path = (char *)path;
 	dataset.samples = 320;
+	dataset.uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
 	dataset.n_class_names = FAKE_CLASSES;
 	dataset.class_names = names;
 	dataset.n_mean = dataset.n_std = 3;

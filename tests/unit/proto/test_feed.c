@@ -88,6 +88,8 @@ static void check_pixels(const struct feed_batch *batch)
 	}
 }
 
+static const uint8_t no_uuid[16];
+
 static void batches_arrive(void **state)
 {
 	struct feed *feed = open_script("plain");
@@ -99,6 +101,7 @@ static void batches_arrive(void **state)
 	assert_int_equal(info.classes, FAKE_CLASSES);
 	assert_int_equal(info.slots, FAKE_SLOTS);
 	assert_int_equal(info.batch_size, 8);
+	assert_memory_equal(info.dataset_uuid, "plain\0\0\0\0\0\0\0\0\0\0", 16);
 	for (uint64_t n = 0; n < 25; n++) {
 		uint64_t epoch, position;
 		feed_position(feed, &epoch, &position);
@@ -144,6 +147,8 @@ static void a_ring_is_mapped_writable(void **state)
 	assert_non_null(strstr(error, "update it"));
 	options.writable = 0;
 	assert_int_equal(feed_open(&options, &feed, error), 0);
+	feed_info(feed, &info);
+	assert_memory_equal(info.dataset_uuid, no_uuid, 16);
 	feed_close(feed);
 }
 
@@ -666,6 +671,7 @@ static void datasets_are_described(void **state)
 	assert_int_equal(dataset->has_statistics, 1);
 	assert_true(dataset->mean[1] == 116.25 && dataset->std[2] == 57.5);
 	assert_string_equal(dataset->metadata, "{\"made\": \"by hand\"}");
+	assert_memory_equal(dataset->uuid, "0123456789abcdef", 16);
 	feed_dataset_free(dataset);
 	feed_dataset_free(NULL);
 	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "missing", &dataset, error),
