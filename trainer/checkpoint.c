@@ -30,6 +30,7 @@ enum counter_type {
 	COUNTER_U32,
 	COUNTER_DOUBLE,
 	COUNTER_LOSS, /* a double that is not finite where weights make no sense of the images */
+	COUNTER_UUID, /* not in checkpoints of versions that did not know it */
 };
 #define C(name, type)                                                                              \
 	{                                                                                          \
@@ -45,6 +46,8 @@ static const struct counter {
 	C(batch, COUNTER_U64),
 	C(batches_per_epoch, COUNTER_U64),
 	C(dataset_samples, COUNTER_U64),
+	C(dataset_uuid, COUNTER_UUID),
+	C(val_uuid, COUNTER_UUID),
 	C(classes, COUNTER_U32),
 	C(precision, COUNTER_U32),
 	C(interval.loss, COUNTER_DOUBLE),
@@ -247,6 +250,9 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 	case COUNTER_LOSS:
 		snprintf(text, COUNTER_TEXT, "%.17g", *(const double *)(const void *)at);
 		break;
+	case COUNTER_UUID:
+		uuid_write((const struct uuid *)(const void *)at, text);
+		break;
 	}
 }
 
@@ -301,12 +307,24 @@ int checkpoint_export(const char *path, struct device_params *params, enum devic
 
 /* ---- reading ---- */
 
+static int read_uuid(const struct checkpoint *checkpoint, const struct counter *counter,
+		     const char *text, char *error)
+{
+	char *at = (char *)&checkpoint->state + counter->offset;
+	if (!text || uuid_read(text, (struct uuid *)(void *)at))
+		return 0;
+	return fail(error, -EBADMSG, "%s: metadata %s is not a UUID: %s", checkpoint->path,
+		    counter->key, text);
+}
+
 static int read_counter(const struct checkpoint *checkpoint, const struct counter *counter,
 			char *error)
 {
 	const char *text = safetensors_metadata(checkpoint->file, counter->key);
 	char *at = (char *)&checkpoint->state + counter->offset, *end = NULL;
 	errno = 0;
+	if (counter->type == COUNTER_UUID)
+		return read_uuid(checkpoint, counter, text, error);
 	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS)) {
 		double value = strtod(text, &end);
 		if (isfinite(value) || counter->type == COUNTER_LOSS)

@@ -13,6 +13,7 @@
 
 #include "device.h"
 #include "recipe.h"
+#include "uuid.h"
 
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ struct checkpoint_state {
 	uint64_t epoch, batch; /* position of the feed: the next batch */
 	uint64_t batches_per_epoch;
 	uint64_t dataset_samples;
+	struct uuid dataset_uuid, val_uuid; /* of data.train and data.val */
 	uint32_t classes;
 	enum device_precision precision;
 	struct checkpoint_totals interval;	/* since the last step line of the log */

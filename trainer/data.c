@@ -50,6 +50,7 @@ static int look_up(struct data *data, char *error)
 	if (r)
 		return r;
 	data->samples = dataset->samples;
+	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
 	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
 	uint32_t classes = dataset->classes;
 	set_statistics(data, dataset);
@@ -70,6 +71,7 @@ static int look_up(struct data *data, char *error)
 	if (r)
 		return r;
 	data->val_samples = dataset->samples;
+	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
 	classes = dataset->classes;
 	feed_dataset_free(dataset);
 	if (classes > data->classes) {
@@ -181,6 +183,28 @@ static void set_val(struct feed_options *options, const struct recipe_data *reci
 	options->last = FEED_LAST_SHORT;
 }
 
+/* A file may be replaced while a run goes on, of which only feeds opened later learn. */
+static int check_unchanged(const struct data *data, enum data_part part, const struct feed *feed,
+			   char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	const struct uuid *known = part == DATA_VAL ? &data->val_uuid : &data->train_uuid;
+	struct feed_info info = {.size = sizeof(info)};
+	struct uuid found;
+	char then[UUID_TEXT], now[UUID_TEXT];
+	feed_info(feed, &info);
+	memcpy(&found, info.dataset_uuid, sizeof(found));
+	if (!uuid_differ(known, &found))
+		return 0;
+	uuid_write(known, then);
+	uuid_write(&found, now);
+	snprintf(error, DATA_ERROR_MAX,
+		 "%.600s has been replaced by another dataset: it was %s when the run started, and "
+		 "is %s",
+		 part == DATA_VAL ? recipe->val : recipe->train, then, now);
+	return -ESTALE;
+}
+
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error)
 {
@@ -203,7 +227,14 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
 						  : data_val_share(data);
 	(part == DATA_VAL ? set_val : set_train)(&options, recipe);
-	return feed_open(&options, ret_feed, error);
+	int r = feed_open(&options, ret_feed, error);
+	if (!r)
+		r = check_unchanged(data, part, *ret_feed, error);
+	if (r) {
+		feed_close(*ret_feed);
+		*ret_feed = NULL;
+	}
+	return r;
 }
 
 int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *batch,

@@ -8,6 +8,7 @@
 #include "comm.h"
 #include "feed.h"
 #include "recipe.h"
+#include "uuid.h"
 
 enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 
@@ -17,6 +18,7 @@ struct data {
 	struct feed_daemon *daemon; /* private and this rank's, or NULL */
 	char socket[DATA_SOCKET_MAX];
 	uint64_t samples, val_samples;
+	struct uuid train_uuid, val_uuid;
 	uint32_t classes;
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
 	bool writable;		/* feeds are mapped writable; the caller's to say */
@@ -39,7 +41,7 @@ enum data_part {
 
 /*
  * A feed from a position on; of the evaluation set, as of an epoch (for pipelines with a size schedule). *ret_feed NULL: that set has
- * fewer samples than there are ranks, and none is left for this one.
+ * fewer samples than there are ranks, and none is left for this one. -ESTALE: the dataset is not the one that data_open() found.
  */
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error);

@@ -133,7 +133,7 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	double wait = 0;
 	int r = open_feed(run, &feed, &ring);
 	/* The daemon was there when the run opened: it has gone, as it may in the middle of a feed. */
-	if (r == -ECONNREFUSED)
+	if (r == -ECONNREFUSED || r == -ESTALE)
 		r = -ECONNRESET;
 	if (r || !feed)
 		return r;

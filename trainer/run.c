@@ -154,6 +154,30 @@ static int open_data(struct run *run)
 	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
 }
 
+/* Ranks that take their shares from different datasets would leave samples out and take others twice. */
+static int check_data(struct run *run)
+{
+	struct uuid mine[2] = {run->data.train_uuid, run->data.val_uuid};
+	struct uuid(*all)[2] = calloc(run->comm->world, sizeof(*all));
+	if (!all)
+		return run_fail(run, -ENOMEM, "out of memory");
+	int r = comm_gather(run->comm, mine, sizeof(mine), all);
+	unsigned rank = 0;
+	while (rank < run->comm->world && !uuid_differ(&all[rank][0], &all[0][0]) &&
+	       !uuid_differ(&all[rank][1], &all[0][1]))
+		rank++;
+	bool val = rank < run->comm->world && !uuid_differ(&all[rank][0], &all[0][0]);
+	free(all);
+	if (r)
+		return run_fail(run, r, "%s", comm_error(run->comm));
+	if (rank < run->comm->world)
+		return run_fail(run, -EINVAL,
+				"rank %u finds another dataset under data.%s than rank 0: every "
+				"machine needs the same one, as packimg info shows by its UUID",
+				rank, val ? "val" : "train");
+	return 0;
+}
+
 static int open_model(struct run *run)
 {
 	struct device_optimizer_spec optimizer;
@@ -265,6 +289,25 @@ static int find_checkpoint(struct run *run)
 	return failed;
 }
 
+/*
+ * Whether a dataset is the one that the checkpoint was written with; key is how the recipe names it, now and then are the paths. That it
+ * lies elsewhere does not matter.
+ */
+static int check_dataset(struct run *run, const char *key, const char *now,
+			 const struct uuid *found, const char *then, const struct uuid *saved)
+{
+	char found_text[UUID_TEXT], saved_text[UUID_TEXT];
+	if (run->options.allow_changes || !uuid_differ(found, saved))
+		return 0;
+	uuid_write(found, found_text);
+	uuid_write(saved, saved_text);
+	return run_fail(run, -EINVAL,
+			"%s = %.600s holds another dataset (%s) than %.600s did (%s) when the "
+			"checkpoint was written: the run would not be that of an unbroken one; "
+			"--allow-changes goes on all the same",
+			key, now, found_text, then, saved_text);
+}
+
 static int check_checkpoint(struct run *run)
 {
 	char error[RECIPE_ERROR_MAX];
@@ -279,6 +322,15 @@ static int check_checkpoint(struct run *run)
 			"data.train has %llu samples, but had %llu when the checkpoint was written",
 			(unsigned long long)run->data.samples,
 			(unsigned long long)state->dataset_samples);
+	const struct recipe_data *now = &run->recipe->data,
+				 *then = &checkpoint_recipe(run->checkpoint)->data;
+	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
+			  &state->dataset_uuid);
+	if (!r)
+		r = check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
+				  &state->val_uuid);
+	if (r)
+		return r;
 	if (state->classes != run->data.classes)
 		return run_fail(
 			run, -EINVAL,
@@ -461,6 +513,7 @@ static int open_journals(struct run *run)
 		return r;
 	const struct device_info *device = device_info(run->device);
 	struct journal *journal = run->journal;
+	char dataset[UUID_TEXT];
 	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
 	journal_text(journal, "model", run->recipe->model.name);
 	journal_text(journal, "device", device->name);
@@ -471,6 +524,8 @@ static int open_journals(struct run *run)
 	journal_text(journal, "batches", run->staged ? "staged" : "direct");
 	journal_count(journal, "threads", device->threads);
 	journal_count(journal, "ranks", run->comm->world);
+	uuid_write(&run->data.train_uuid, dataset);
+	journal_text(journal, "dataset", dataset);
 	journal_count(journal, "samples", run->data.samples);
 	journal_count(journal, "classes", run->data.classes);
 	journal_count(journal, "batch_size", run->recipe->data.batch_size);
@@ -546,6 +601,8 @@ static int plan(struct run *run)
 	struct device_graph *graph;
 	struct device_batch images;
 	run->state.dataset_samples = run->data.samples;
+	run->state.dataset_uuid = run->data.train_uuid;
+	run->state.val_uuid = run->data.val_uuid;
 	run->state.classes = run->data.classes;
 	run->state.precision = device_info(run->device)->precision;
 	run->steps = in_steps(run, run->recipe->train.epochs);
@@ -608,6 +665,7 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 		{open_device, false},
 		{check_precision, false},
 		{open_data, false},
+		{check_data, false},
 		{open_model, false},
 		{begin, true},
 		{share_state, false},

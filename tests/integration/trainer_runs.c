@@ -359,6 +359,52 @@ static void refused(void **state)
 	expect_said("did you mean data.batch_size?");
 }
 
+/* A dataset is known by what it holds: elsewhere it is the same one, and another one of its size is not. */
+static void another_dataset(void **state)
+{
+	char moved[PATH_MAX + 100], train[PATH_MAX + 100], val[PATH_MAX + 100];
+	snprintf(moved, sizeof moved, "data.train=%s",
+		 fixture_dataset(&fixture, "moved", 325, FIXTURE_RAW, 16));
+	snprintf(train, sizeof train, "data.train=%s",
+		 fixture_dataset(&fixture, "other", 325, FIXTURE_RAW, 17));
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset(&fixture, "other-val", 50, FIXTURE_JPEG, 0));
+	pid_t pid = start("datasets", NULL);
+	wait_for_step("datasets", pid, 8);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "datasets"), STOPPED);
+	expect(run("datasets", "--resume", train, NULL), 1);
+	expect_said("other.pimg holds another dataset (");
+	expect_said("train.pimg did (");
+	expect_said("--allow-changes goes on");
+	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
+	expect_said("data.val = ");
+	expect(run("datasets", "--resume", "--dry-run", "--allow-changes", train, NULL), 0);
+	expect(run("datasets", "--resume", moved, NULL), 0);
+	same_losses("unbroken", "datasets");
+}
+
+/* What is trained is saved before a run ends because an evaluation has nothing to compare with. */
+static void replaced_dataset(void **state)
+{
+	char val[PATH_MAX + 100], other[PATH_MAX + 100];
+	snprintf(other, sizeof other, "%s",
+		 fixture_dataset(&fixture, "other", 50, FIXTURE_RAW, 17));
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16));
+	pid_t pid = start("replaced", val, NULL);
+	wait_for_step("replaced", pid, 8);
+	assert_int_equal(rename(other, strchr(val, '/')), 0);
+	expect(finish(pid, "replaced"), 1);
+	expect_said("replaced.pimg has been replaced by another dataset");
+	/* of the first evaluation that came after */
+	assert_true(exists("replaced", "checkpoint-00000020.safetensors") ||
+		    exists("replaced", "checkpoint-00000040.safetensors"));
+	fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16);
+	expect(run("replaced", "--resume", val, NULL), 0);
+	same_losses("unbroken", "replaced");
+}
+
 /* Runs that go on with another learning rate, when asked to; and --overwrite. */
 static void changed(void **state)
 {
@@ -680,6 +726,8 @@ int main(void)
 		cmocka_unit_test(killed),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(refused),
+		cmocka_unit_test(another_dataset),
+		cmocka_unit_test(replaced_dataset),
 		cmocka_unit_test(changed),
 		cmocka_unit_test(damaged),
 		cmocka_unit_test(damaged_ones_are_set_aside),

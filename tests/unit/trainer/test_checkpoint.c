@@ -83,6 +83,7 @@ static struct checkpoint_state some_state(void)
 		.batch = 5,
 		.batches_per_epoch = 10,
 		.dataset_samples = 100,
+		.dataset_uuid = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255}},
 		.classes = 10,
 		.precision = DEVICE_FP32,
 		.interval = {0.1, 2, 3, 4, 5},
@@ -120,6 +121,38 @@ static void round_trip(void **state)
 	checkpoint_close(checkpoint);
 	fixture_deinit(&a);
 	fixture_deinit(&b);
+}
+
+/* Of a version that did not keep what the datasets were: not known, and no obstacle. */
+static void without_uuids(void **state)
+{
+	struct fixture a;
+	struct checkpoint *checkpoint;
+	struct checkpoint_state saved = some_state();
+	static char bytes[1 << 20];
+	fixture_init(&a, settings, 10, &spec);
+	snprintf(path, sizeof(path), "%s/old.safetensors", folder);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	FILE *file = fopen(path, "r+");
+	size_t size = fread(bytes, 1, sizeof(bytes), file);
+	char *key = memmem(bytes, size, "trainer.dataset_uuid", 20);
+	char *value = memmem(bytes, size, "01020304-", 9);
+	*value = 'g';
+	rewind(file);
+	fwrite(bytes, 1, size, file);
+	fflush(file);
+	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
+	assert_non_null(strstr(error, "trainer.dataset_uuid is not a UUID: g1020304-0506-"));
+	memcpy(key, "another", 7);
+	rewind(file);
+	fwrite(bytes, 1, size, file);
+	fclose(file);
+	if (checkpoint_open(path, &checkpoint, error))
+		fail_msg("%s", error);
+	assert_false(uuid_known(&checkpoint_state(checkpoint)->dataset_uuid));
+	checkpoint_close(checkpoint);
+	unlink(path);
+	fixture_deinit(&a);
 }
 
 /* A net that evaluates to nothing may recover: what was saved meanwhile has to be readable. */
@@ -346,10 +379,15 @@ static void housekeeping(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip), cmocka_unit_test(losses_that_are_not_finite),
-		cmocka_unit_test(layout),     cmocka_unit_test(another_model_is_refused),
-		cmocka_unit_test(import),     cmocka_unit_test(narrow_types),
-		cmocka_unit_test(truncated),  cmocka_unit_test(housekeeping),
+		cmocka_unit_test(round_trip),
+		cmocka_unit_test(without_uuids),
+		cmocka_unit_test(losses_that_are_not_finite),
+		cmocka_unit_test(layout),
+		cmocka_unit_test(another_model_is_refused),
+		cmocka_unit_test(import),
+		cmocka_unit_test(narrow_types),
+		cmocka_unit_test(truncated),
+		cmocka_unit_test(housekeeping),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
