@@ -1,5 +1,6 @@
 #include "checkpoint.h"
 #include "safetensors.h"
+#include "whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -634,6 +635,18 @@ int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, c
 	return checkpoint_path(folder, newest, ret_path);
 }
 
+/* What a run that was killed left of a file of its own. */
+static bool left_over(const char *name)
+{
+	static const char *const names[] = {"recipe.ini", "summary.json"};
+	static const char ending[] = ".safetensors";
+	size_t length = whole_file_leftover(name), end = strlen(ending);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (length == strlen(names[i]) && !strncmp(name, names[i], length))
+			return true;
+	return length > end && !strncmp(name + length - end, ending, end);
+}
+
 static void remove_in(const char *folder, const char *name)
 {
 	char path[CHECKPOINT_PATH_MAX];
@@ -670,10 +683,7 @@ int checkpoint_prune(const char *folder, uint64_t keep)
 		return -errno;
 	for (struct dirent *entry; (entry = readdir(dir));) {
 		uint64_t step;
-		size_t length = strlen(entry->d_name);
-		bool temporary = length > 4 && !strcmp(entry->d_name + length - 4, ".tmp") &&
-				 strstr(entry->d_name, ".safetensors.");
-		if (temporary || (name_step(entry->d_name, &step) && step < before))
+		if (left_over(entry->d_name) || (name_step(entry->d_name, &step) && step < before))
 			remove_in(folder, entry->d_name);
 	}
 	closedir(dir);

@@ -423,13 +423,37 @@ static int between(struct run *run)
 	return r;
 }
 
+static int print_summary(const struct run *run, FILE *file)
+{
+	const struct checkpoint_state *state = &run->state;
+	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
+		run->outcome, (unsigned long long)state->step, epoch_of(run, state->step));
+	if (state->eval_samples)
+		fprintf(file,
+			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %.9g,\n  "
+			"\"val_samples\": %llu,\n"
+			"  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
+			state->eval_top1, state->eval_top5, state->eval_loss,
+			(unsigned long long)state->eval_samples, state->best_top1,
+			(unsigned long long)state->best_step);
+	fprintf(file,
+		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n  "
+		"\"wait_seconds\": %.3f,\n"
+		"  \"images_per_second\": %.6g,\n  \"data_wait\": %.6g\n}\n",
+		(unsigned long long)state->images, (unsigned long long)state->bad,
+		state->train_seconds, state->wait_seconds,
+		share((double)state->images, state->train_seconds),
+		share(state->wait_seconds, state->train_seconds));
+	return ferror(file) ? -EIO : 0;
+}
+
 /* Rank 0's part. */
 static int finish(struct run *run, bool stopped)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	bool ema = run->recipe->train.ema > 0 && run->state.step;
-	const char *outcome = stopped ? "stopped" : "finished";
 	int r = 0;
+	run->outcome = stopped ? "stopped" : "finished";
 	if (!stopped) {
 		if (snprintf(path, sizeof(path), "%s/model.safetensors", run->options.output) >=
 		    (int)sizeof(path))
@@ -440,9 +464,9 @@ static int finish(struct run *run, bool stopped)
 			return run_fail(run, r, "%s", error);
 	}
 	journal_begin(run->journal, "end", run->state.step);
-	journal_text(run->journal, "outcome", outcome);
+	journal_text(run->journal, "outcome", run->outcome);
 	r = run_end_line(run, run->journal, "log.jsonl");
-	return r ? r : run_summarize(run, outcome);
+	return r ? r : run_put(run, "summary.json", print_summary);
 }
 
 /* What has been computed is still sound when a daemon goes away, Ctrl-C sent to it too. */
@@ -481,39 +505,4 @@ int run_train(struct run *run)
 	if (!r && run->journal)
 		r = finish(run, stopped);
 	return r ? r : stopped ? RUN_STOPPED : 0;
-}
-
-int run_summarize(struct run *run, const char *outcome)
-{
-	const struct checkpoint_state *state = &run->state;
-	char path[CHECKPOINT_PATH_MAX], temporary[CHECKPOINT_PATH_MAX + 8];
-	if (snprintf(path, sizeof(path), "%s/summary.json", run->options.output) >=
-	    (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-	FILE *file = fopen(temporary, "we");
-	if (!file)
-		return run_fail(run, -errno, "%s: %s", temporary, strerror(errno));
-	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
-		outcome, (unsigned long long)state->step, epoch_of(run, state->step));
-	if (state->eval_samples)
-		fprintf(file,
-			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %.9g,\n  "
-			"\"val_samples\": %llu,\n"
-			"  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
-			state->eval_top1, state->eval_top5, state->eval_loss,
-			(unsigned long long)state->eval_samples, state->best_top1,
-			(unsigned long long)state->best_step);
-	fprintf(file,
-		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n  "
-		"\"wait_seconds\": %.3f,\n"
-		"  \"images_per_second\": %.6g,\n  \"data_wait\": %.6g\n}\n",
-		(unsigned long long)state->images, (unsigned long long)state->bad,
-		state->train_seconds, state->wait_seconds,
-		share((double)state->images, state->train_seconds),
-		share(state->wait_seconds, state->train_seconds));
-	bool failed = ferror(file);
-	if (fclose(file) || failed || rename(temporary, path))
-		return run_fail(run, -EIO, "%s: cannot be written", path);
-	return 0;
 }

@@ -1,5 +1,6 @@
 #include "run.h"
 #include "optim.h"
+#include "whole_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -38,6 +39,22 @@ int run_sum(struct run *run, double *values, size_t count)
 {
 	int r = comm_sum(run->comm, values, count, COMM_DOUBLE);
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
+int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file))
+{
+	char path[CHECKPOINT_PATH_MAX], *text = NULL;
+	size_t size = 0;
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	FILE *file = open_memstream(&text, &size);
+	int r = file ? print(run, file) : -ENOMEM;
+	if (file && fclose(file) && !r)
+		r = -errno;
+	if (!r)
+		r = whole_file_put(path, text, size);
+	free(text);
+	return r ? run_fail(run, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }
 
 /* ---- graphs ---- */
@@ -536,16 +553,9 @@ static int open_journals(struct run *run)
 }
 
 /* The complete recipe beside the run, for a person to read and to run again. */
-static int write_recipe(struct run *run)
+static int print_recipe(const struct run *run, FILE *file)
 {
-	char path[CHECKPOINT_PATH_MAX];
-	if (snprintf(path, sizeof(path), "%s/recipe.ini", run->options.output) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	FILE *file = fopen(path, "we");
-	int r = file ? recipe_write(run->recipe, file) : -errno;
-	if (file && fclose(file) && !r)
-		r = -errno;
-	return r ? run_fail(run, r, "%s: %s", path, strerror(-r)) : 0;
+	return recipe_write(run->recipe, file);
 }
 
 /* Rank 0: where to go on. */
@@ -649,7 +659,7 @@ static int open_output(struct run *run)
 	int r = open_journals(run);
 	if (!r)
 		r = clear_output(run);
-	return r ? r : write_recipe(run);
+	return r ? r : run_put(run, "recipe.ini", print_recipe);
 }
 
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)

@@ -90,6 +90,7 @@ struct run {
 	struct checkpoint *checkpoint; /* that the run goes on from, while it opens */
 	bool resumed;
 	struct checkpoint_state state;
+	const char *outcome; /* once the run has come to its end, finished or stopped */
 	uint64_t saved_step; /* of the last checkpoint, UINT64_MAX: none */
 
 	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
@@ -126,6 +127,8 @@ __attribute__((format(printf, 3, 4))) int run_fail_everywhere(struct run *run, i
 							      const char *format, ...);
 /* Ends a line, of log.jsonl or samples.jsonl. */
 int run_end_line(struct run *run, struct journal *journal, const char *name);
+/* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
+int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */
@@ -148,5 +151,3 @@ int run_try_evaluation(struct run *run);
  * and journal. -EINTR: stopped.
  */
 int run_evaluate(struct run *run);
-/* summary.json in the output folder. */
-int run_summarize(struct run *run, const char *outcome);

@@ -1,4 +1,5 @@
 #include "safetensors.h"
+#include "whole_file.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -106,22 +107,8 @@ fail:
 	return NULL;
 }
 
-static int write_all(int fd, const void *data, size_t size)
-{
-	const char *at = data;
-	while (size) {
-		ssize_t n = write(fd, at, size > 1 << 30 ? 1 << 30 : size);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += n;
-		size -= (size_t)n;
-	}
-	return 0;
-}
-
-static int write_file(int fd, const struct safetensors_writer *writer, const char *text)
+static int write_parts(struct whole_file *file, const struct safetensors_writer *writer,
+		       const char *text)
 {
 	/* Tensors start at a multiple of 64 so that a mapped file can be used in place. */
 	size_t length = strlen(text);
@@ -133,43 +120,20 @@ static int write_file(int fd, const struct safetensors_writer *writer, const cha
 	memcpy(header, &size, 8);
 	memcpy(header + 8, text, length);
 	memset(header + 8 + length, ' ', padded - length);
-	int r = write_all(fd, header, 8 + padded);
+	int r = whole_file_write(file, header, 8 + padded);
 	free(header);
 	for (size_t i = 0; !r && i < writer->count; i++) {
 		const void *data = writer->tensors[i].data;
 		if (!data)
 			data = writer->fill(writer->user, i);
-		r = data ? write_all(fd, data, writer->tensors[i].size) : -EIO;
+		r = data ? whole_file_write(file, data, writer->tensors[i].size) : -EIO;
 	}
-	if (!r && fsync(fd))
-		r = -errno;
-	return r;
-}
-
-/* The rename itself is on disk only once its folder is. */
-static int sync_folder(const char *path)
-{
-	char folder[4096];
-	const char *slash = strrchr(path, '/');
-	if (slash == path)
-		snprintf(folder, sizeof(folder), "/");
-	else
-		snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) : 1,
-			 slash ? path : ".");
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	int r = fsync(fd) ? -errno : 0;
-	close(fd);
 	return r;
 }
 
 int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error)
 {
-	char temporary[4096];
-	int length = snprintf(temporary, sizeof(temporary), "%s.%ld.tmp", path, (long)getpid());
-	if (length >= (int)sizeof(temporary))
-		return fail(error, -ENAMETOOLONG, "%s: path too long", path);
+	struct whole_file file;
 	for (size_t i = 0; i < writer->count; i++) {
 		uint64_t size;
 		if (!tensor_size(&writer->tensors[i], &size) || size != writer->tensors[i].size)
@@ -185,21 +149,11 @@ int safetensors_write(const char *path, const struct safetensors_writer *writer,
 			error, -EINVAL,
 			"%s: %s stands twice, or is not UTF-8, as names and metadata have to be",
 			path, name);
-	int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	int r = fd < 0 ? -errno : write_file(fd, writer, text);
-	free(text);
-	if (fd >= 0 && close(fd) && !r)
-		r = -errno;
-	if (!r && rename(temporary, path))
-		r = -errno;
+	int r = whole_file_create(&file, path);
 	if (!r)
-		r = sync_folder(path);
-	if (r) {
-		if (fd >= 0)
-			unlink(temporary);
-		return fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
-	}
-	return 0;
+		r = whole_file_close(&file, write_parts(&file, writer, text));
+	free(text);
+	return r ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }
 
 /* ---- reading ---- */

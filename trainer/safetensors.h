@@ -3,7 +3,7 @@
  * bytes of JSON, then the tensors' bytes without holes.
  *
  * The writer streams tensors that the caller describes, and makes the file appear whole or not at
- * all: temporary name, fsync, rename, fsync of the folder. The reader maps the file and checks
+ * all (whole_file.h). The reader maps the file and checks
  * everything before it hands out a pointer: lengths, types, duplicate names, sizes against shapes,
  * bounds, overlaps and holes. A file that is open is read-only and may be read by any thread.
  */

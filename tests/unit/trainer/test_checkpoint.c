@@ -355,6 +355,8 @@ static void housekeeping(void **state)
 	touch("checkpoint-00000010.safetensors");
 	touch("checkpoint-100000000.safetensors");
 	touch("checkpoint-00000020.safetensors.123.tmp");
+	touch("summary.json.123.tmp");
+	touch("notes.123.tmp");
 	touch("checkpoint-notes.safetensors");
 	touch("checkpoint-999999999999.safetensors ");
 	touch("checkpoint-0000000200000000.safetensors");
@@ -367,6 +369,8 @@ static void housekeeping(void **state)
 	assert_int_equal(checkpoint_prune(folder, 5), 0);
 	assert_true(exists("checkpoint-00000005.safetensors"));
 	assert_false(exists("checkpoint-00000020.safetensors.123.tmp"));
+	assert_false(exists("summary.json.123.tmp"));
+	assert_true(exists("notes.123.tmp"));
 	assert_int_equal(checkpoint_prune(folder, 2), 0);
 	assert_false(exists("checkpoint-00000005.safetensors"));
 	assert_true(exists("checkpoint-00000010.safetensors"));

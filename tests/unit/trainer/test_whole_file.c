@@ -1,0 +1,180 @@
+/*
+ * Files that appear whole or not at all: a process that is killed at each of its calls, and a disk that fails each of them, leave the older
+ * file or the complete newer one. The calls go through this test: see the link arguments.
+ */
+#include "whole_file.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/test_whole_file.XXXXXX";
+static char path[128];
+
+/* What the calls were, a letter each; what becomes of the one that comes `when`, counted from 1. */
+static char calls[32];
+static unsigned when;
+static int error; /* 0: the process is killed in its place */
+
+ssize_t __real_write(int fd, const void *data, size_t size);
+int __real_fsync(int fd);
+int __real_close(int fd);
+int __real_rename(const char *from, const char *to);
+ssize_t __wrap_write(int fd, const void *data, size_t size);
+int __wrap_fsync(int fd);
+int __wrap_close(int fd);
+int __wrap_rename(const char *from, const char *to);
+
+/* True: fail it. */
+static bool meet(char call)
+{
+	size_t count = strlen(calls);
+	assert_true(count < sizeof(calls) - 1);
+	calls[count] = call;
+	if (count + 1 != when)
+		return false;
+	if (!error)
+		raise(SIGKILL);
+	errno = error;
+	return true;
+}
+
+ssize_t __wrap_write(int fd, const void *data, size_t size)
+{
+	/* little by little, as a disk that is nearly full takes it */
+	return meet('w') ? -1 : __real_write(fd, data, size > 4 ? 4 : size);
+}
+
+int __wrap_fsync(int fd)
+{
+	return meet('s') ? -1 : __real_fsync(fd);
+}
+
+int __wrap_close(int fd)
+{
+	int r = __real_close(fd);
+	return meet('c') ? -1 : r;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+	return meet('r') ? -1 : __real_rename(from, to);
+}
+
+static int setup(void **state)
+{
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/file", folder);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	unlink(path);
+	return rmdir(folder); /* fails if a temporary file was left */
+}
+
+static void put(unsigned at, int failure, const char *text, int expected)
+{
+	memset(calls, 0, sizeof(calls));
+	when = at;
+	error = failure;
+	int r = whole_file_put(path, text, strlen(text));
+	when = 0;
+	assert_int_equal(r, expected);
+}
+
+static void expect(const char *text)
+{
+	char read[64] = "";
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	size_t size = fread(read, 1, sizeof(read) - 1, file);
+	assert_int_equal(size, strlen(text));
+	assert_string_equal(read, text);
+	fclose(file);
+}
+
+/* The bytes are on the disk before the name is, and the name before the caller goes on. */
+static void in_order(void **state)
+{
+	put(0, 0, "older", 0);
+	expect("older");
+	assert_string_equal(calls, "wwscrsc");
+}
+
+static void killed(void **state)
+{
+	for (unsigned at = 1; at <= 7; at++) {
+		int status;
+		char leftover[160];
+		put(0, 0, "older", 0);
+		pid_t pid = fork();
+		if (!pid) {
+			put(at, 0, "newer!", 0);
+			_exit(1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		/* the fifth call is the rename */
+		expect(at <= 5 ? "older" : "newer!");
+		snprintf(leftover, sizeof(leftover), "%s.%d.tmp", path, (int)pid);
+		assert_int_equal(whole_file_leftover(leftover), strlen(path));
+		assert_int_equal(unlink(leftover), at <= 5 ? 0 : -1);
+	}
+}
+
+static void failed(void **state)
+{
+	for (unsigned at = 1; at <= 5; at++) {
+		put(0, 0, "older", 0);
+		put(at, ENOSPC, "newer!", -ENOSPC);
+		expect("older");
+	}
+	/* the folder's: the file is there, but may not outlast a loss of power */
+	put(6, EIO, "newer!", -EIO);
+	expect("newer!");
+	put(6, EINVAL, "newest", 0);
+	expect("newest");
+	put(1, EINTR, "again", 0);
+	expect("again");
+	struct whole_file file;
+	assert_int_equal(whole_file_create(&file, path), 0);
+	assert_int_equal(whole_file_write(&file, "half", 4), 0);
+	assert_int_equal(whole_file_close(&file, -ECANCELED), -ECANCELED);
+	expect("again");
+	assert_int_equal(whole_file_put("/nonexistent/file", "", 0), -ENOENT);
+}
+
+static void leftovers(void **state)
+{
+	assert_int_equal(whole_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
+	assert_int_equal(whole_file_leftover("a.1.2.tmp"), 3);
+	static const char *const others[] = {"",       ".tmp",	  "a.tmp",   "a.12",	"a.12.tmpx",
+					     "12.tmp", ".12.tmp", "a12.tmp", "a.1x.tmp"};
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (whole_file_leftover(others[i]))
+			fail_msg("%s", others[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(in_order),
+		cmocka_unit_test(killed),
+		cmocka_unit_test(failed),
+		cmocka_unit_test(leftovers),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
