@@ -432,22 +432,39 @@ static float half_value(uint16_t half)
 	return half & 0x8000 ? -value : value;
 }
 
-/* Elements of a floating-point tensor as floats. The bytes may be unaligned. */
-static void read_elements(const struct safetensors_tensor *tensor, size_t count, float *ret_values)
+/* A tensor on its way in: room for the largest one, as it lies in the file and as the device takes it. */
+struct staging {
+	float *file, *host;
+};
+
+static int staging_init(struct staging *staging, const struct device_params *params)
 {
-	if (tensor->type == SAFETENSORS_F32) {
-		memcpy(ret_values, tensor->data, count * sizeof(float));
-		return;
-	}
-	for (size_t i = 0; i < count; i++) {
-		uint16_t bits;
-		memcpy(&bits, (const char *)tensor->data + 2 * i, 2);
-		uint32_t wide = (uint32_t)bits << 16;
+	size_t bytes = largest(params) * sizeof(float);
+	*staging = (struct staging){malloc(bytes), malloc(bytes)};
+	return staging->file && staging->host ? 0 : -ENOMEM;
+}
+
+static void staging_deinit(struct staging *staging)
+{
+	free(staging->file);
+	free(staging->host);
+}
+
+/* Elements of a floating-point tensor as floats; `narrow` has room for what is to be widened. */
+static int read_elements(const struct safetensors *source, const struct safetensors_tensor *tensor,
+			 size_t count, void *narrow, float *ret_values, char *error)
+{
+	bool wide = tensor->type == SAFETENSORS_F32;
+	int r = safetensors_read(source, tensor, wide ? ret_values : narrow, error);
+	const uint16_t *bits = narrow;
+	for (size_t i = 0; i < count && !wide && !r; i++) {
+		uint32_t bfloat16 = (uint32_t)bits[i] << 16;
 		if (tensor->type == SAFETENSORS_BF16)
-			memcpy(&ret_values[i], &wide, 4);
+			memcpy(&ret_values[i], &bfloat16, 4);
 		else
-			ret_values[i] = half_value(bits);
+			ret_values[i] = half_value(bits[i]);
 	}
+	return r;
 }
 
 /* "[64, 3, 7, 7]" */
@@ -488,19 +505,25 @@ static bool shape_fits(const struct safetensors_tensor *tensor,
 	return true;
 }
 
-static int restore_tensor(const struct safetensors_tensor *tensor, struct device_param *param,
-			  enum device_slot slot, float *file, float *host)
+static int restore_tensor(const struct safetensors *source, const char *path,
+			  const struct safetensors_tensor *tensor, struct device_param *param,
+			  enum device_slot slot, struct staging *staging, char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
-	read_elements(tensor, device_param_elements(param), convolution ? file : host);
+	int r = read_elements(source, tensor, device_param_elements(param),
+			      convolution ? staging->host : staging->file,
+			      convolution ? staging->file : staging->host, error);
+	if (r)
+		return r;
 	if (convolution)
-		to_host(spec, file, host);
-	return device_param_write(param, slot, host);
+		to_host(spec, staging->file, staging->host);
+	r = device_param_write(param, slot, staging->host);
+	return r ? fail(error, r, "%s: tensor %s: %s", path, tensor->name, strerror(-r)) : 0;
 }
 
 static int restore_slot(const struct checkpoint *checkpoint, struct device_param *param, size_t s,
-			float *file, float *host, char *error)
+			struct staging *staging, char *error)
 {
 	char name[DEVICE_NAME_MAX + 32];
 	const struct device_param_spec *spec = device_param_spec(param);
@@ -513,21 +536,22 @@ static int restore_slot(const struct checkpoint *checkpoint, struct device_param
 			    name, safetensors_type_name(tensor->type));
 	if (!shape_fits(tensor, spec))
 		return fail_shape(checkpoint->path, tensor, spec, error);
-	int r = restore_tensor(tensor, param, slots[s].slot, file, host);
-	return r ? fail(error, r, "%s: tensor %s: %s", checkpoint->path, name, strerror(-r)) : 0;
+	return restore_tensor(checkpoint->file, checkpoint->path, tensor, param, slots[s].slot,
+			      staging, error);
 }
 
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error)
 {
-	size_t elements = largest(params);
-	float *host = malloc(elements * sizeof(float)), *file = malloc(elements * sizeof(float));
-	int r = host && file ? 0 : fail(error, -ENOMEM, "out of memory");
+	struct staging staging;
+	int r = staging_init(&staging, params);
+	if (r)
+		fail(error, r, "out of memory");
 	for (size_t s = 0; s < SLOTS && !r; s++) {
 		for (size_t i = 0; i < device_params_count(params) && !r; i++) {
 			struct device_param *param = device_params_at(params, i);
 			if (device_param_has(param, slots[s].slot))
-				r = restore_slot(checkpoint, param, s, file, host, error);
+				r = restore_slot(checkpoint, param, s, &staging, error);
 		}
 	}
 	if (!r) {
@@ -536,13 +560,12 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 			fail(error, r, "%s: the device refuses its state: %s", checkpoint->path,
 			     strerror(-r));
 	}
-	free(host);
-	free(file);
+	staging_deinit(&staging);
 	return r;
 }
 
 static int import_param(const struct safetensors *source, const char *path,
-			struct device_param *param, float *file, float *host, bool *head_kept,
+			struct device_param *param, struct staging *staging, bool *head_kept,
 			char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
@@ -565,8 +588,7 @@ static int import_param(const struct safetensors *source, const char *path,
 		*head_kept = true;
 		return 0;
 	}
-	int r = restore_tensor(tensor, param, DEVICE_VALUE, file, host);
-	return r ? fail(error, r, "%s: tensor %s: %s", path, spec->name, strerror(-r)) : 0;
+	return restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
 }
 
 int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept,
@@ -576,17 +598,16 @@ int checkpoint_import(const char *path, struct device_params *params, bool *ret_
 	int r = safetensors_open(path, &source, error);
 	if (r)
 		return r;
-	size_t elements = largest(params);
-	float *host = malloc(elements * sizeof(float)), *file = malloc(elements * sizeof(float));
+	struct staging staging;
 	bool kept = false;
-	r = host && file ? 0 : fail(error, -ENOMEM, "out of memory");
+	r = staging_init(&staging, params);
+	if (r)
+		fail(error, r, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, device_params_at(params, i), file, host, &kept,
-				 error);
+		r = import_param(source, path, device_params_at(params, i), &staging, &kept, error);
 	if (!r)
 		*ret_head_kept = kept;
-	free(host);
-	free(file);
+	staging_deinit(&staging);
 	safetensors_close(source);
 	return r;
 }

@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { READ_MAX = 1 << 30 }; /* bytes at a time; Linux gives a little less than 2 GiB */
 
 static const struct {
 	const char *name;
@@ -28,8 +29,9 @@ static const struct {
 };
 
 struct safetensors {
-	void *map;
-	size_t map_size;
+	int fd;
+	char *path;
+	uint64_t size;
 	json_t *header; /* owns the names and the metadata */
 	struct safetensors_tensor *tensors;
 	size_t count;
@@ -178,7 +180,8 @@ static bool read_count(const json_t *json, uint64_t *ret_value)
 	return true;
 }
 
-static int read_tensor(const char *path, const char *name, const json_t *json, const char *data,
+/* Tensors begin at `start` and take data_size bytes. */
+static int read_tensor(const char *path, const char *name, const json_t *json, uint64_t start,
 		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
 {
 	if (!json_is_object(json) || json_object_size(json) != 3)
@@ -214,7 +217,7 @@ static int read_tensor(const char *path, const char *name, const json_t *json, c
 		return fail(error, -EBADMSG,
 			    "%s: tensor %s: %llu bytes are not what its shape needs", path, name,
 			    (unsigned long long)(end - begin));
-	tensor->data = data + begin;
+	tensor->offset = start + begin;
 	tensor->size = size;
 	return 0;
 }
@@ -222,8 +225,8 @@ static int read_tensor(const char *path, const char *name, const json_t *json, c
 static int by_position(const void *a, const void *b)
 {
 	const struct safetensors_tensor *x = a, *y = b;
-	if (x->data != y->data)
-		return (const char *)x->data < (const char *)y->data ? -1 : 1;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
 	return x->size < y->size ? -1 : x->size > y->size;
 }
 
@@ -242,11 +245,10 @@ static int read_metadata(const char *path, const json_t *metadata, char *error)
 	return 0;
 }
 
-static int read_tensors(struct safetensors *file, const char *path, uint64_t header_size,
-			char *error)
+static int read_tensors(struct safetensors *file, uint64_t header_size, char *error)
 {
-	const char *data = (const char *)file->map + 8 + header_size;
-	uint64_t data_size = file->map_size - 8 - header_size;
+	const char *path = file->path;
+	uint64_t start = 8 + header_size;
 	file->tensors = calloc(json_object_size(file->header) + 1, sizeof(*file->tensors));
 	if (!file->tensors)
 		return fail(error, -ENOMEM, "%s: out of memory", path);
@@ -256,54 +258,98 @@ static int read_tensors(struct safetensors *file, const char *path, uint64_t hea
 	{
 		int r = !strcmp(name, "__metadata__")
 				? read_metadata(path, json, error)
-				: read_tensor(path, name, json, data, data_size,
+				: read_tensor(path, name, json, start, file->size - start,
 					      &file->tensors[file->count++], error);
 		if (r)
 			return r;
 	}
 	qsort(file->tensors, file->count, sizeof(*file->tensors), by_position);
-	const char *end = data;
+	uint64_t end = start;
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensors_tensor *tensor = &file->tensors[i];
-		if ((const char *)tensor->data < end)
+		if (tensor->offset < end)
 			return fail(error, -EBADMSG, "%s: tensor %s overlaps %s", path,
 				    tensor->name, file->tensors[i - 1].name);
-		if ((const char *)tensor->data > end)
+		if (tensor->offset > end)
 			return fail(error, -EBADMSG, "%s: bytes before tensor %s belong to none",
 				    path, tensor->name);
-		end = (const char *)tensor->data + tensor->size;
+		end = tensor->offset + tensor->size;
 	}
-	if (end != data + data_size)
+	if (end != file->size)
 		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none",
 			    path);
 	return 0;
 }
 
-static int map_file(struct safetensors *file, const char *path, char *error)
+/* The file was longer when it was opened. */
+static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t size, uint64_t offset,
+		   char *error)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char *at = ret_bytes;
+	while (size) {
+		ssize_t n = pread(file->fd, at, size > READ_MAX ? READ_MAX : size, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fail(error, -errno, "%s: cannot be read at byte %llu: %s",
+				    file->path, (unsigned long long)offset, strerror(errno));
+		if (n == 0)
+			return fail(error, -EBADMSG,
+				    "%s: ends at byte %llu, but had %llu bytes when it was opened",
+				    file->path, (unsigned long long)offset,
+				    (unsigned long long)file->size);
+		at += n;
+		offset += (uint64_t)n;
+		size -= (uint64_t)n;
+	}
+	return 0;
+}
+
+static int open_file(struct safetensors *file, char *error)
+{
 	struct stat status;
-	if (fd < 0 || fstat(fd, &status)) {
-		int r = -errno;
-		if (fd >= 0)
-			close(fd);
-		return fail(error, r, "%s: %s", path, strerror(-r));
-	}
-	int r = 0;
+	file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+	if (file->fd < 0 || fstat(file->fd, &status))
+		return fail(error, -errno, "%s: %s", file->path, strerror(errno));
 	if (!S_ISREG(status.st_mode))
-		r = fail(error, -EBADMSG, "%s: not a regular file", path);
-	else if (status.st_size < 8 + 2)
-		r = fail(error, -EBADMSG, "%s: %lld bytes are too few for a safetensors file", path,
-			 (long long)status.st_size);
-	if (!r) {
-		file->map_size = (size_t)status.st_size;
-		file->map = mmap(NULL, file->map_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (file->map == MAP_FAILED) {
-			file->map = NULL;
-			r = fail(error, -errno, "%s: %s", path, strerror(errno));
-		}
-	}
-	close(fd);
+		return fail(error, -EBADMSG, "%s: not a regular file", file->path);
+	if (status.st_size < 8 + 2)
+		return fail(error, -EBADMSG, "%s: %lld bytes are too few for a safetensors file",
+			    file->path, (long long)status.st_size);
+	file->size = (uint64_t)status.st_size;
+	return 0;
+}
+
+static int parse_header(struct safetensors *file, const char *text, uint64_t size, char *error)
+{
+	json_error_t json_error;
+	file->header = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);
+	if (!file->header)
+		return fail(error, -EBADMSG, "%s: header: %s at byte %d", file->path,
+			    json_error.text, 8 + json_error.position);
+	if (!json_is_object(file->header))
+		return fail(error, -EBADMSG, "%s: header is not a JSON object", file->path);
+	return read_tensors(file, size, error);
+}
+
+static int read_header(struct safetensors *file, char *error)
+{
+	uint64_t size;
+	int r = read_at(file, &size, sizeof(size), 0, error);
+	if (r)
+		return r;
+	size = le64toh(size);
+	if (size > SAFETENSORS_HEADER_MAX || size > file->size - 8)
+		return fail(error, -EBADMSG,
+			    "%s: not a safetensors file: a header of %llu bytes in a file of %llu",
+			    file->path, (unsigned long long)size, (unsigned long long)file->size);
+	char *text = malloc(size + 1);
+	if (!text)
+		return fail(error, -ENOMEM, "%s: out of memory", file->path);
+	r = read_at(file, text, size, 8, error);
+	if (!r)
+		r = parse_header(file, text, size, error);
+	free(text);
 	return r;
 }
 
@@ -312,29 +358,12 @@ int safetensors_open(const char *path, struct safetensors **ret_file, char *erro
 	struct safetensors *file = calloc(1, sizeof(*file));
 	if (!file)
 		return fail(error, -ENOMEM, "%s: out of memory", path);
-	uint64_t header_size = 0;
-	int r = map_file(file, path, error);
-	if (!r) {
-		memcpy(&header_size, file->map, 8);
-		header_size = le64toh(header_size);
-		if (header_size > SAFETENSORS_HEADER_MAX || header_size > file->map_size - 8)
-			r = fail(error, -EBADMSG,
-				 "%s: not a safetensors file: a header of %llu bytes in a file of "
-				 "%zu",
-				 path, (unsigned long long)header_size, file->map_size);
-	}
-	if (!r) {
-		json_error_t json_error;
-		file->header = json_loadb((const char *)file->map + 8, header_size,
-					  JSON_REJECT_DUPLICATES, &json_error);
-		if (!file->header)
-			r = fail(error, -EBADMSG, "%s: header: %s at byte %d", path,
-				 json_error.text, 8 + json_error.position);
-		else if (!json_is_object(file->header))
-			r = fail(error, -EBADMSG, "%s: header is not a JSON object", path);
-	}
+	file->fd = -1;
+	file->path = strdup(path);
+	int r = file->path ? open_file(file, error)
+			   : fail(error, -ENOMEM, "%s: out of memory", path);
 	if (!r)
-		r = read_tensors(file, path, header_size, error);
+		r = read_header(file, error);
 	if (r) {
 		safetensors_close(file);
 		return r;
@@ -347,8 +376,9 @@ void safetensors_close(struct safetensors *file)
 {
 	if (!file)
 		return;
-	if (file->map)
-		munmap(file->map, file->map_size);
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file->path);
 	json_decref(file->header);
 	free(file->tensors);
 	free(file);
@@ -370,6 +400,12 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
 		if (!strcmp(file->tensors[i].name, name))
 			return &file->tensors[i];
 	return NULL;
+}
+
+int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
+		     void *ret_data, char *error)
+{
+	return read_at(file, ret_data, tensor->size, tensor->offset, error);
 }
 
 const char *safetensors_metadata(const struct safetensors *file, const char *key)

@@ -3,9 +3,10 @@
  * bytes of JSON, then the tensors' bytes without holes.
  *
  * The writer streams tensors that the caller describes, and makes the file appear whole or not at
- * all (whole_file.h). The reader maps the file and checks
- * everything before it hands out a pointer: lengths, types, duplicate names, sizes against shapes,
- * bounds, overlaps and holes. A file that is open is read-only and may be read by any thread.
+ * all (whole_file.h). The reader checks everything when it
+ * opens a file: lengths, types, duplicate names, sizes against shapes, bounds, overlaps and holes.
+ * Tensors are read when they are asked for, not mapped: a disk that fails, or somebody who cuts the
+ * file short, is an error and not the end of the process. Any thread may read a file that is open.
  */
 #pragma once
 
@@ -42,9 +43,9 @@ struct safetensors_tensor {
 	enum safetensors_type type;
 	unsigned rank;
 	uint64_t shape[SAFETENSORS_RANK_MAX];
-	/* Row-major, little endian; not necessarily aligned in a file that was read. */
-	const void *data;
-	uint64_t size; /* bytes */
+	const void *data; /* to be written, row-major, little endian; NULL in a file that was opened */
+	uint64_t size;	  /* bytes */
+	uint64_t offset;  /* of the first in a file that was opened */
 };
 
 struct safetensors_entry {
@@ -81,5 +82,8 @@ size_t safetensors_count(const struct safetensors *file);
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
 /* NULL: no such tensor. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+/* All bytes of a tensor of the file, row-major and little endian. -EBADMSG: the file has become shorter. */
+int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
+		     void *ret_data, char *error);
 /* Of __metadata__; NULL: no such key. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);

@@ -203,7 +203,9 @@ static void layout(void **state)
 	assert_int_equal(safetensors_open(path, &file, error), 0);
 	const struct safetensors_tensor *tensor = safetensors_find(file, "layer1.0.conv1.weight");
 	assert_int_equal(tensor->rank, 4);
-	const float *values = tensor->data;
+	static float values[8 * 8 * 9];
+	assert_int_equal(tensor->size, sizeof(values));
+	assert_int_equal(safetensors_read(file, tensor, values, error), 0);
 	for (int k = 0; k < 8; k++)
 		for (int c = 0; c < 8; c++)
 			for (int rs = 0; rs < 9; rs++)
@@ -315,6 +317,23 @@ static void narrow_types(void **state)
 	fixture_deinit(&a);
 }
 
+/* One that is cut short between opening and restoring, which may be minutes. */
+static void cut_while_open(void **state)
+{
+	struct fixture a;
+	struct checkpoint *checkpoint;
+	struct checkpoint_state saved = some_state();
+	fixture_init(&a, settings, 10, &spec);
+	snprintf(path, sizeof(path), "%s/cut.safetensors", folder);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_open(path, &checkpoint, error), 0);
+	assert_int_equal(truncate(path, 4096), 0);
+	assert_int_equal(checkpoint_restore(checkpoint, a.params, error), -EBADMSG);
+	assert_non_null(strstr(error, path));
+	checkpoint_close(checkpoint);
+	fixture_deinit(&a);
+}
+
 /*
  * Every truncation of a checkpoint is refused, so a file that a crash cut short is never resumed
  * from.
@@ -391,6 +410,7 @@ int main(void)
 		cmocka_unit_test(import),
 		cmocka_unit_test(narrow_types),
 		cmocka_unit_test(truncated),
+		cmocka_unit_test(cut_while_open),
 		cmocka_unit_test(housekeeping),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -20,6 +20,23 @@
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[128], error[SAFETENSORS_ERROR_MAX];
 
+/* What the disk does, to all reads or to the first. */
+static int failing;
+static bool little_by_little;
+
+ssize_t __real_pread64(int fd, void *data, size_t size, off_t offset);
+ssize_t __wrap_pread64(int fd, void *data, size_t size, off_t offset);
+
+ssize_t __wrap_pread64(int fd, void *data, size_t size, off_t offset)
+{
+	if (failing) {
+		errno = failing;
+		failing = failing == EINTR ? 0 : failing;
+		return -1;
+	}
+	return __real_pread64(fd, data, little_by_little && size > 1000 ? 1000 : size, offset);
+}
+
 static int setup(void **state)
 {
 	if (!mkdtemp(folder))
@@ -84,7 +101,10 @@ static void round_trip(void **state)
 		assert_int_equal(t->rank, tensors[i].rank);
 		assert_memory_equal(t->shape, tensors[i].shape, sizeof(t->shape[0]) * t->rank);
 		assert_int_equal(t->size, tensors[i].size);
-		assert_memory_equal(t->data, tensors[i].data, t->size);
+		uint8_t bytes[64];
+		assert_true(t->size <= sizeof(bytes));
+		assert_int_equal(safetensors_read(file, t, bytes, error), 0);
+		assert_memory_equal(bytes, tensors[i].data, t->size);
 	}
 	assert_null(safetensors_find(file, "c"));
 	assert_string_equal(safetensors_metadata(file, "recipe"), metadata[0].value);
@@ -119,7 +139,9 @@ static void failed_write_leaves_the_old_file(void **state)
 	assert_int_equal(safetensors_open(path, &file, error), 0);
 	const struct safetensors_tensor *b = safetensors_find(file, "b");
 	assert_non_null(b);
-	assert_int_equal(*(const uint32_t *)b->data, 1);
+	uint32_t value;
+	assert_int_equal(safetensors_read(file, b, &value, error), 0);
+	assert_int_equal(value, 1);
 	assert_non_null(safetensors_find(file, "a"));
 	safetensors_close(file);
 	tensors[1].name = "z";
@@ -153,7 +175,43 @@ static void full_disk_leaves_the_old_file(void **state)
 	assert_int_equal(r, -EFBIG);
 	assert_non_null(strstr(error, path));
 	assert_int_equal(safetensors_open(path, &file, error), 0);
-	assert_memory_equal(safetensors_find(file, "a")->data, "old", 4);
+	assert_int_equal(safetensors_read(file, safetensors_find(file, "a"), bytes, error), 0);
+	assert_string_equal(bytes, "old");
+	safetensors_close(file);
+}
+
+/* A file that shrinks, and a disk that fails, are errors of the tensor that is read. */
+static void failing_reads(void **state)
+{
+	static const float values[4096] = {1, 2, 3};
+	static float read[4096];
+	struct safetensors_tensor tensors[] = {
+		{"a", SAFETENSORS_F32, 1, {4096}, values, sizeof(values)},
+		{"b", SAFETENSORS_F32, 1, {4096}, values, sizeof(values)},
+	};
+	struct safetensors_writer writer = {tensors, 2, NULL, 0, NULL, NULL};
+	struct safetensors *file;
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	failing = EIO;
+	assert_int_equal(safetensors_open(path, &file, error), -EIO);
+	failing = 0;
+	assert_int_equal(safetensors_open(path, &file, error), 0);
+	const struct safetensors_tensor *a = safetensors_find(file, "a"),
+					*b = safetensors_find(file, "b");
+	little_by_little = true;
+	failing = EINTR;
+	assert_int_equal(safetensors_read(file, b, read, error), 0);
+	assert_memory_equal(read, values, sizeof(values));
+	failing = EIO;
+	assert_int_equal(safetensors_read(file, a, read, error), -EIO);
+	assert_non_null(strstr(error, path));
+	assert_non_null(strstr(error, "cannot be read at byte "));
+	failing = 0;
+	little_by_little = false;
+	assert_int_equal(truncate(path, (off_t)b->offset + 4096), 0);
+	assert_int_equal(safetensors_read(file, a, read, error), 0);
+	assert_int_equal(safetensors_read(file, b, read, error), -EBADMSG);
+	assert_non_null(strstr(error, "when it was opened"));
 	safetensors_close(file);
 }
 
@@ -284,6 +342,7 @@ int main(void)
 		cmocka_unit_test(round_trip),
 		cmocka_unit_test(failed_write_leaves_the_old_file),
 		cmocka_unit_test(full_disk_leaves_the_old_file),
+		cmocka_unit_test(failing_reads),
 		cmocka_unit_test(texts_must_be_utf8),
 		cmocka_unit_test(good_headers),
 		cmocka_unit_test(bad_headers),
