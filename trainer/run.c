@@ -59,6 +59,17 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 
 /* ---- graphs ---- */
 
+/* Which patterns are taken apart for want of a plan. */
+static void say_fallbacks(struct run *run, enum device_mode mode, const struct run_graph *slot)
+{
+	struct device_graph_info info;
+	device_graph_info(slot->graph, &info);
+	for (const char *line = info.fallback_log; *line; line = strchr(line, '\n') + 1)
+		progress_line(&run->progress, "%s, %u x %u: %.*s",
+			      mode == DEVICE_TRAIN ? "training" : "evaluation", slot->width,
+			      slot->height, (int)strcspn(line, "\n"), line);
+}
+
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
 		  uint32_t width, struct device_graph **ret_graph)
 {
@@ -96,6 +107,7 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 		return run_fail(run, r, "planning %s for %u images of %u x %u: %s",
 				run->recipe->model.name, count, width, height, error);
 	}
+	say_fallbacks(run, mode, slot);
 	*ret_graph = slot->graph;
 	return 0;
 }
@@ -531,6 +543,8 @@ static int open_journals(struct run *run)
 	const struct device_info *device = device_info(run->device);
 	struct journal *journal = run->journal;
 	char dataset[UUID_TEXT];
+	struct device_graph_info graph;
+	device_graph_info(run->train.graph, &graph);
 	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
 	journal_text(journal, "model", run->recipe->model.name);
 	journal_text(journal, "device", device->name);
@@ -539,6 +553,7 @@ static int open_journals(struct run *run)
 		     : device->precision == DEVICE_FP16 ? "fp16"
 							: "fp32");
 	journal_text(journal, "batches", run->staged ? "staged" : "direct");
+	journal_count(journal, "fallbacks", graph.fallbacks);
 	journal_count(journal, "threads", device->threads);
 	journal_count(journal, "ranks", run->comm->world);
 	uuid_write(&run->data.train_uuid, dataset);

@@ -632,14 +632,22 @@ static unsigned times_said(const char *text)
 	return count;
 }
 
-static const char *batches_of(const char *run)
+/* What a run's log begins with. */
+static json_t *start_of(const char *run)
 {
-	static char line[8192];
 	FILE *file = fopen(in(run, "log.jsonl"), "r");
 	assert_non_null(file);
-	assert_non_null(fgets(line, sizeof line, file));
+	json_t *line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+	assert_non_null(line);
 	fclose(file);
-	return strstr(line, "\"batches\":\"direct\"") ? "direct" : "staged";
+	return line;
+}
+
+static void expect_batches(const char *run, const char *how)
+{
+	json_t *line = start_of(run);
+	assert_string_equal(json_string_value(json_object_get(line, "batches")), how);
+	json_decref(line);
 }
 
 /* Every step's MFU is what its rate makes of the FLOP that the trainer names; of the emulated GPU's 4 x 128 x 2 at 1 GHz in fp32. */
@@ -699,10 +707,38 @@ static void mapped(void **state)
 		assert_int_equal(times_said(copies), ways[i].why != NULL);
 		if (ways[i].why)
 			expect_said(ways[i].why);
-		assert_string_equal(batches_of(ways[i].run), ways[i].batches);
+		expect_batches(ways[i].run, ways[i].batches);
 		same_losses(ways[0].run, ways[i].run);
 	}
 	check_mfu(ways[3].run);
+}
+
+/* Patterns without a plan are taken apart, and named, those of evaluation too; with plans for all of them nothing is said. */
+static void taken_apart(void **state)
+{
+	static const char *const runs[] = {"fused", "apart"};
+	unsigned expected;
+	for (unsigned i = 0; i < 2; i++) {
+		trainer = getenv("TRAINER_EMULATED");
+		if (i)
+			setenv("LOADERD_EMULATED_PLANS", "plain", 1);
+		int status = run(runs[i], "--device=cuda", "--fusion=c", "train.epochs=0.2",
+				 "schedule.warmup=0", NULL);
+		unsetenv("LOADERD_EMULATED_PLANS");
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		expected = times_said("training, 16 x 16: ");
+		assert_int_equal(times_said(": no plan for "),
+				 expected + times_said("evaluation, 16 x 16: "));
+		json_t *start = start_of(runs[i]);
+		assert_int_equal(json_integer_value(json_object_get(start, "fallbacks")), expected);
+		json_decref(start);
+		if (!i)
+			assert_int_equal(times_said("no plan"), 0);
+	}
+	assert_true(expected > 0);
+	expect_said("training, 16 x 16: conv1: no plan for forward 3x3");
+	expect_said("evaluation, 16 x 16: conv1: no plan for forward 3x3");
 }
 
 /* --plan trains nothing; without cuDNN it says what is missing. */
@@ -741,6 +777,7 @@ int main(void)
 		cmocka_unit_test(diverged),
 		cmocka_unit_test(shared_daemon),
 		cmocka_unit_test(mapped),
+		cmocka_unit_test(taken_apart),
 		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

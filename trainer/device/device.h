@@ -282,6 +282,8 @@ struct device_graph_info {
 	double flops_backward;
 	double bytes_forward, bytes_backward; /* least that the operations as planned read and write in one step; 0: not known */
 	uint32_t layers;
+	uint32_t fallbacks;       /* patterns of the level of fusion that run in parts, as at their shape there is no plan for them */
+	const char *fallback_log; /* a line for each of them: layer, pattern, what is done instead; "": none. Lives as long as the graph */
 };
 void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
 

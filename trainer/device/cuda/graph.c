@@ -457,6 +457,8 @@ void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 {
 	const struct cuda_graph *cuda = graph->backend;
 	const struct cuda_layer *layer = &cuda->layers[index];
+	info->fallbacks = cuda->program->fallbacks;
+	info->fallback_log = cuda->program->log;
 
 	info->kind = device_node_kind_name(graph->nodes[index]);
 	info->engine = layer->engine;

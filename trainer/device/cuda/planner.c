@@ -79,6 +79,8 @@ static void planner_graph_info(const struct device_graph *graph, struct device_g
 
 	info->arena_bytes = program->arena.size;
 	info->unshared_bytes = program->arena.unshared;
+	info->fallbacks = program->fallbacks;
+	info->fallback_log = program->log;
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
 

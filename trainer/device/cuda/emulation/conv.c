@@ -320,6 +320,14 @@ static void run(const void *work)
 	}
 }
 
+static bool refuses(const struct conv_problem *problem)
+{
+	const char *plans = getenv(EMULATION_PLANS);
+
+	return plans && !strcmp(plans, "plain") &&
+	       (problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE);
+}
+
 static int make_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
 {
 	struct conv_plan *plan;
@@ -330,6 +338,8 @@ static int make_plan(void *state, const struct conv_problem *problem, struct con
 		snprintf(failure, sizeof(failure), "%s: not a convolution", name);
 		return -EINVAL;
 	}
+	if (refuses(problem))
+		return -ENOENT;
 	plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;
