@@ -32,6 +32,7 @@ struct net {
 	struct device_param *p[PARAMS_MAX];
 	unsigned count, used; /* parameters declared; taken while recording */
 	struct device_graph *graph;
+	struct device_value *stem; /* the first convolution's result */
 };
 
 static const struct device_optimizer_spec optimizer = {
@@ -99,6 +100,7 @@ static void record(struct net *net)
 
 	net->used = 0;
 	x = conv(net, device_input(net->graph, &input), "stem", 1, 1, NULL, DEVICE_RELU);
+	net->stem = x;
 	x = device_max_pool(net->graph, x, &(struct device_pool_spec){"pool", 3, 2, 1});
 	y = conv(net, x, "a.conv1", 1, 1, NULL, DEVICE_RELU);
 	x = conv(net, y, "a.conv2", 1, 1, x, DEVICE_RELU);
@@ -691,26 +693,66 @@ static void test_anomaly(void **state)
 	close_net(&net);
 }
 
+/* Whatever it is that does not fit, the plan's largest tensors are named, those of one size too. */
 static void test_memory(void **state)
 {
 	struct device_graph_options training = {.mode = DEVICE_TRAIN};
 	struct device_graph_info info;
 	char error[DEVICE_ERROR_MAX];
+	uint64_t limit;
+	unsigned failures = 0;
 	struct net net;
+	int r;
 
-	open_emulated(&net, DEVICE_FP32, DEVICE_FUSION_B, false);
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_B, false);
 	device_graph_info(net.graph, &info);
 	assert_true(info.arena_bytes > 0 && info.bytes_forward > 0 && info.bytes_backward > 0);
 	device_graph_free(net.graph);
 	/* the parameters have taken some of it */
-	emulation_limit_memory(info.arena_bytes);
-	assert_int_equal(device_graph_new(net.params, &training, &net.graph), 0);
-	record(&net);
-	assert_int_equal(device_graph_plan(net.graph, error), -ENOMEM);
-	assert_non_null(strstr(error, "smaller batch. Largest: "));
-	assert_non_null(strstr(error, "stem"));
+	for (limit = info.arena_bytes;; limit += 256) {
+		emulation_limit_memory(limit);
+		assert_int_equal(device_graph_new(net.params, &training, &net.graph), 0);
+		record(&net);
+		r = device_graph_plan(net.graph, error);
+		if (r == 0)
+			break;
+		assert_int_equal(r, -ENOMEM);
+		assert_non_null(strstr(error, "out of emulated memory"));
+		assert_non_null(strstr(error, "smaller batch. Largest: stem raw (0.0 MiB), stem ("));
+		device_graph_free(net.graph);
+		failures++;
+	}
+	/* weights, batches, labels, results and more besides the arena */
+	assert_true(failures > 20 && limit > info.arena_bytes);
 	emulation_limit_memory(0);
 	close_net(&net);
+}
+
+/* What no step has written is no number, whatever the memory held before. */
+static void test_unwritten(void **state)
+{
+	struct device_graph_options training = {.mode = DEVICE_TRAIN, .keep_all = true};
+	const size_t elements = (size_t)SAMPLES * SIDE * SIDE * 8;
+	float *values = malloc(elements * sizeof(float));
+	char error[DEVICE_ERROR_MAX];
+	struct net net;
+
+	open_emulated(&net, DEVICE_BF16, DEVICE_FUSION_NONE, false);
+	device_graph_free(net.graph);
+	emulation_fresh_memory(0);
+	assert_int_equal(device_graph_new(net.params, &training, &net.graph), 0);
+	record(&net);
+	assert_int_equal(device_graph_plan(net.graph, error), 0);
+	assert_int_equal(device_value_read(net.graph, net.stem, DEVICE_VALUE, values), 0);
+	for (size_t i = 0; i < elements; i++)
+		assert_true(isnan(values[i]));
+	results_of(&net, step(&net, 0, true));
+	assert_int_equal(device_value_read(net.graph, net.stem, DEVICE_VALUE, values), 0);
+	for (size_t i = 0; i < elements; i++)
+		assert_true(isfinite(values[i]));
+	emulation_fresh_memory(0xff);
+	close_net(&net);
+	free(values);
 }
 
 static void test_profile(void **state)
@@ -750,7 +792,8 @@ int main(void)
 		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_scale),
 		cmocka_unit_test(test_feeding),	   cmocka_unit_test(test_elements),
 		cmocka_unit_test(test_results),	   cmocka_unit_test(test_anomaly),
-		cmocka_unit_test(test_memory),	   cmocka_unit_test(test_profile),
+		cmocka_unit_test(test_memory),	   cmocka_unit_test(test_unwritten),
+		cmocka_unit_test(test_profile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,49 +26,12 @@ void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor 
 
 /* ---- memory ---- */
 
-/* Appends to the text of an error that memory did not suffice for: the largest tensors that live at the same time, by name. */
-static void name_largest(struct cuda_graph *cuda, int length)
-{
-	const struct cuda_program *program = cuda->program;
-	uint64_t limit = UINT64_MAX;
-
-	for (int rank = 0; rank < 3; rank++) {
-		const struct cuda_tensor *largest = NULL;
-
-		for (uint32_t i = 0; i < program->tensor_count; i++) {
-			const struct cuda_tensor *tensor = program->tensors[i];
-
-			if (tensor->storage == CUDA_IN_ARENA && tensor->bytes < limit &&
-			    (!largest || tensor->bytes > largest->bytes))
-				largest = tensor;
-		}
-		if (!largest || length >= DEVICE_ERROR_MAX)
-			return;
-		limit = largest->bytes;
-		length += snprintf(cuda->error + length, (size_t)(DEVICE_ERROR_MAX - length),
-				   "%s %s (%.1f MiB)", rank ? "," : "", largest->name,
-				   (double)largest->bytes / (1 << 20));
-	}
-}
-
 static int allocate_arena(struct cuda_graph *cuda)
 {
 	struct cuda_program *program = cuda->program;
-	struct gpu_properties now = cuda->device->gpu;
 	void *memory = NULL;
-	int r = gpu_allocate(program->arena.size, &memory), length;
+	int r = gpu_allocate(program->arena.size, &memory);
 
-	if (r == -ENOMEM) {
-		gpu_select(cuda->device->index, &now);
-		length = snprintf(
-			cuda->error, DEVICE_ERROR_MAX,
-			"%.2f GiB of activations and workspace do not fit: of the GPU's %.2f GiB "
-			"%.2f are free; use a smaller batch. Largest:",
-			(double)program->arena.size / (1 << 30),
-			(double)now.memory_total / (1 << 30), (double)now.memory_free / (1 << 30));
-		name_largest(cuda, length);
-		return r;
-	}
 	if (r < 0)
 		return r;
 	cuda->arena = memory;
@@ -78,7 +41,8 @@ static int allocate_arena(struct cuda_graph *cuda)
 		if (tensor->storage == CUDA_IN_ARENA)
 			tensor->data = cuda->arena + program->arena.blocks[tensor->block].offset;
 	}
-	return 0;
+	/* NaN in every element: what no operation has written must not pass for a result */
+	return gpu_fill(cuda->arena, 0xff, program->arena.size, cuda->device->compute);
 }
 
 static int allocate_workspace(struct cuda_graph *cuda)
@@ -333,6 +297,53 @@ static int tune(struct cuda_graph *cuda)
 	return r < 0 ? r : allocate_arena(cuda);
 }
 
+#define NAMED 3 /* tensors in an error */
+
+static const struct cuda_tensor *largest_but(const struct cuda_program *program,
+					     const struct cuda_tensor *const *named, int count)
+{
+	const struct cuda_tensor *largest = NULL;
+
+	for (uint32_t i = 0; i < program->tensor_count; i++) {
+		const struct cuda_tensor *tensor = program->tensors[i];
+		bool other = tensor->storage == CUDA_IN_ARENA;
+
+		for (int j = 0; j < count; j++)
+			other = other && tensor != named[j];
+		if (other && (!largest || tensor->bytes > largest->bytes))
+			largest = tensor;
+	}
+	return largest;
+}
+
+/* Appends what the plan wants of the GPU's memory, and its largest tensors by name. */
+static void explain_memory(struct cuda_graph *cuda)
+{
+	const struct cuda_program *program = cuda->program;
+	const struct cuda_tensor *named[NAMED];
+	struct gpu_properties now = cuda->device->gpu;
+	size_t length = strlen(cuda->error);
+
+	/* it is of what the plan could have */
+	gpu_free(cuda->arena);
+	cuda->arena = NULL;
+	gpu_select(cuda->device->index, &now);
+	length += (size_t)snprintf(
+		cuda->error + length, DEVICE_ERROR_MAX - length,
+		": activations and workspace take %.3f GiB, and of the GPU's %.2f GiB %.3f are "
+		"free for them and the rest; use a smaller batch. Largest:",
+		(double)program->arena.size / (1 << 30), (double)now.memory_total / (1 << 30),
+		(double)now.memory_free / (1 << 30));
+	for (int i = 0; i < NAMED && length < DEVICE_ERROR_MAX; i++) {
+		named[i] = largest_but(program, named, i);
+		if (!named[i])
+			return;
+		length += (size_t)snprintf(cuda->error + length, DEVICE_ERROR_MAX - length,
+					   "%s %s (%.1f MiB)", i ? "," : "", named[i]->name,
+					   (double)named[i]->bytes / (1 << 20));
+	}
+}
+
 /* The text of a failure that has none of its own. */
 static void explain(struct cuda_graph *cuda, int r)
 {
@@ -340,7 +351,9 @@ static void explain(struct cuda_graph *cuda, int r)
 
 	if (!*text)
 		text = *gpu_error() ? gpu_error() : strerror(-r);
-	snprintf(cuda->error, DEVICE_ERROR_MAX, "%s", text);
+	snprintf(cuda->error, DEVICE_ERROR_MAX, "%.500s", text);
+	if (r == -ENOMEM)
+		explain_memory(cuda);
 }
 
 static int plan_parts(struct cuda_graph *cuda)
@@ -444,6 +457,8 @@ void cuda_graph_info(const struct device_graph *graph, struct device_graph_info 
 
 	info->arena_bytes = cuda->program->arena.size;
 	info->unshared_bytes = cuda->program->arena.unshared;
+	info->fallbacks = cuda->program->fallbacks;
+	info->fallback_log = cuda->program->log;
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		info->flops_forward += cuda->layers[i].flops[0];
 		info->flops_backward += cuda->layers[i].flops[1];
@@ -457,8 +472,6 @@ void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 {
 	const struct cuda_graph *cuda = graph->backend;
 	const struct cuda_layer *layer = &cuda->layers[index];
-	info->fallbacks = cuda->program->fallbacks;
-	info->fallback_log = cuda->program->log;
 
 	info->kind = device_node_kind_name(graph->nodes[index]);
 	info->engine = layer->engine;

@@ -1,7 +1,7 @@
 /*
  * gpu.h in host memory. Work is run as late as CUDA could: when somebody waits for it or asks an event, and then only
  * what the awaited depends on. So a missing wait shows as a wrong result, every time. Fresh device memory is all ones (NaN in every
- * element), and under AddressSanitizer only queued work may touch it.
+ * element) unless a test wants it otherwise, and under AddressSanitizer only queued work may touch it.
  */
 #include "queue.h"
 
@@ -79,7 +79,8 @@ static struct {
 	unsigned running; /* depth of work under way, which may touch device memory */
 	bool no_read_only, no_registering;
 	bool polls_idle; /* asking an event runs nothing */
-} gpu;
+	uint8_t fresh;	 /* every byte of memory that is allocated */
+} gpu = {.fresh = 0xff};
 
 static int __attribute__((format(printf, 2, 3))) fail(int result, const char *format, ...)
 {
@@ -99,6 +100,11 @@ const char *gpu_error(void)
 void emulation_limit_memory(uint64_t bytes)
 {
 	gpu.limit = bytes;
+}
+
+void emulation_fresh_memory(uint8_t byte)
+{
+	gpu.fresh = byte;
 }
 
 void emulation_run_when_polled(bool run)
@@ -482,7 +488,7 @@ static int allocate(uint64_t bytes, bool device, void **ret_memory)
 	memory = aligned_alloc(ALIGNMENT, rounded);
 	if (!memory)
 		return fail(-ENOMEM, "out of memory");
-	memset(memory, 0xff, rounded);
+	memset(memory, gpu.fresh, rounded);
 	r = add_range(memory, rounded, device, true);
 	if (r < 0) {
 		free(memory);

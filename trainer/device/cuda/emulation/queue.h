@@ -21,6 +21,8 @@ void emulation_run_when_polled(bool run);
 
 /* For tests. Bytes of device memory there are from now on, free or not; 0: as much as the host has. */
 void emulation_limit_memory(uint64_t bytes);
+/* What every byte of it is when it is allocated; 0xff at first. */
+void emulation_fresh_memory(uint8_t byte);
 /*
  * Whether read-only host memory can be registered, and whether any can. Programs are told by the environment: EMULATION_REGISTERING is "writable" for only
  * what is mapped so, "none" for none.
