@@ -1,0 +1,42 @@
+/*
+ * libcuda.so.1 for tests of what is said where no GPU can be opened: a driver of the version in the environment's DRIVER_VERSION, as CUDA numbers them, that
+ * knows no GPU. 0: as if there were no driver.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, NO_DEVICE = 100 }; /* CUresult */
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT int cuDriverGetVersion(int *ret_version);
+EXPORT int cuGetProcAddress_v2(const char *symbol, void **ret_function, int version, uint64_t flags,
+			       int *ret_status);
+
+int cuDriverGetVersion(int *ret_version)
+{
+	*ret_version = atoi(getenv("DRIVER_VERSION"));
+	return SUCCESS;
+}
+
+/* Whatever else is asked of the driver; arguments are not looked at. */
+static int refuse(void)
+{
+	return NO_DEVICE;
+}
+
+/* The runtime looks up all else by this, and this too. */
+int cuGetProcAddress_v2(const char *symbol, void **ret_function, int version, uint64_t flags,
+			int *ret_status)
+{
+	if (!strcmp(symbol, "cuDriverGetVersion"))
+		*ret_function = (void *)cuDriverGetVersion;
+	else if (!strcmp(symbol, "cuGetProcAddress"))
+		*ret_function = (void *)cuGetProcAddress_v2;
+	else
+		*ret_function = (void *)refuse;
+	if (ret_status)
+		*ret_status = SUCCESS;
+	return SUCCESS;
+}

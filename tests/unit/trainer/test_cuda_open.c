@@ -1,0 +1,85 @@
+/*
+ * What is said where no GPU can be opened, over the CUDA runtime with driver_without_gpus.c in the driver's place (LD_LIBRARY_PATH). The runtime asks a driver
+ * once, so that each one is opened by a process of its own.
+ */
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct outcome {
+	int result;
+	char error[DEVICE_ERROR_MAX];
+};
+
+static struct outcome open_with(const char *driver_version, const char *backend)
+{
+	struct outcome outcome = {0};
+	struct device *device;
+	int ends[2], status;
+	pid_t pid;
+
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		setenv("DRIVER_VERSION", driver_version, 1);
+		outcome.result = device_open(backend, NULL, &device, outcome.error);
+		_exit(write(ends[1], &outcome, sizeof(outcome)) != sizeof(outcome));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(read(ends[0], &outcome, sizeof(outcome)), sizeof(outcome));
+	close(ends[0]);
+	close(ends[1]);
+	return outcome;
+}
+
+static void expect(const char *driver_version, const char *words, const char *remedy)
+{
+	struct outcome outcome = open_with(driver_version, "cuda");
+
+	assert_int_equal(outcome.result, -ENODEV);
+	if (!strstr(outcome.error, words) || !strstr(outcome.error, remedy))
+		fail_msg("\"%s\" and \"%s\" are not both in: %s", words, remedy, outcome.error);
+	/* without a choice it is the CPU, with the same words */
+	outcome = open_with(driver_version, NULL);
+	assert_int_equal(outcome.result, 0);
+	assert_non_null(strstr(outcome.error, words));
+}
+
+static void test_no_driver(void **state)
+{
+	expect("0", "no NVIDIA driver was found", "start it with access to the GPU");
+}
+
+/* Older than any toolkit that has cuDNN 9. */
+static void test_old_driver(void **state)
+{
+	expect("10020", "the NVIDIA driver supports CUDA 10.2, this program was built with CUDA 1",
+	       "install a newer driver");
+}
+
+static void test_no_gpu(void **state)
+{
+	expect("99000", "the NVIDIA driver shows no GPU", "CUDA_VISIBLE_DEVICES");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_driver),
+		cmocka_unit_test(test_old_driver),
+		cmocka_unit_test(test_no_gpu),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
