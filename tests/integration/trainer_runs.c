@@ -754,6 +754,13 @@ static void planned(void **state)
 	}
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
+	/* every fused pattern, with nothing in the environment, for the driver's stand-in lies beside the trainer */
+	int every = run("planned", "--plan=" DEVICES "/h200.json", "model.name=resnet50",
+			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);
+	if (status == 0) {
+		expect(every, 0);
+		expect_said("patterns of this level without a plan: 0\n");
+	}
 	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
 	expect_said(built ? "/nonexistent.json" : "built without");
 }

@@ -47,7 +47,7 @@ struct cuda_device {
 	gpu_event ready, reduced;      /* what they sum has been computed; they are done */
 	struct kernel_device kernels; /* launch on `compute` */
 	struct cuda_registered registered[CUDA_REGISTERED_MAX];
-	char name[384];
+	char name[448];
 };
 
 /* Sets the device's error to `what` and the GPU's words, and returns result if it is a failure, else 0. */

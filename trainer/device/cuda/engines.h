@@ -28,7 +28,7 @@ struct engines_options {
 struct engines {
 	struct conv_engines conv;
 	struct matmul_engines matmul;
-	char name[128]; /* "cuDNN 9.19.0, cuBLASLt 13.1.0" */
+	char name[192]; /* "cuDNN 9.19.0, cuBLASLt 13.1.0"; and what they lack for want of a driver */
 };
 
 /*

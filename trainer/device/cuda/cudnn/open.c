@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *conv_error(void *state)
 {
@@ -51,21 +53,43 @@ static int describe_absent(struct cudnn_engines *engines, const char *properties
 	return backend->result == -EIO ? -EINVAL : backend->result;
 }
 
+/* Folder of the running program; "" when it is not known. */
+static void find_program(char *ret_folder, size_t size)
+{
+	ssize_t length = readlink("/proc/self/exe", ret_folder, size - 1);
+
+	while (length > 0 && ret_folder[length - 1] != '/')
+		length--;
+	ret_folder[length > 0 ? length : 0] = '\0';
+}
+
+/* The stand-in is the one that is named, else one beside the program, as builds have it, else the installed one. */
+static bool load_driver(void)
+{
+	const char *named = getenv("LOADERD_CUDA_DRIVER");
+	char folder[PATH_MAX], path[PATH_MAX + 32];
+
+	if (named)
+		return driver_load(named);
+	find_program(folder, sizeof(folder));
+	snprintf(path, sizeof(path), "%sdriver_stand_in.so", folder);
+	return (*folder && driver_load(path)) || driver_load(DRIVER_STAND_IN);
+}
+
 static int open_device(struct cudnn_engines *engines, const struct engines_options *options,
 		       char *ret_name, size_t size, char *error)
 {
-	const char *stand_in = getenv("LOADERD_CUDA_DRIVER");
 	int r;
 
 	if (options->gpu) {
+		engines->compiles = true;
 		snprintf(ret_name, size, "%s, compute %d.%d", options->gpu->name,
 			 options->gpu->compute_major, options->gpu->compute_minor);
 		return backend_status(&engines->library,
 				      engines->library.cudnnCreate(&engines->handle),
 				      options->gpu->name, "cudnnCreate", error);
 	}
-	/* without it engines that are compiled at run time are not offered: no error */
-	driver_load(stand_in ? stand_in : DRIVER_STAND_IN);
+	engines->compiles = load_driver();
 	r = name_absent(options->properties, ret_name, size, error);
 	return r < 0 ? r : describe_absent(engines, options->properties, error);
 }
@@ -135,8 +159,11 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 	};
 	cudnn = conv->library.cudnnGetVersion();
 	snprintf(ret_engines->name, sizeof(ret_engines->name),
-		 "cuDNN %zu.%zu.%zu, cuBLASLt %zu.%zu.%zu", cudnn / 10000, cudnn / 100 % 100,
-		 cudnn % 100, cublaslt / 10000, cublaslt / 100 % 100, cublaslt % 100);
+		 "cuDNN %zu.%zu.%zu, cuBLASLt %zu.%zu.%zu%s", cudnn / 10000, cudnn / 100 % 100,
+		 cudnn % 100, cublaslt / 10000, cublaslt / 100 % 100, cublaslt % 100,
+		 conv->compiles ? ""
+				: ", none that is compiled at run time (no driver, and no "
+				  "driver_stand_in.so)");
 	return 0;
 }
 
