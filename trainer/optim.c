@@ -5,7 +5,7 @@
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec)
 {
 	*ret_spec = (struct device_optimizer_spec){
-		.kind = DEVICE_SGD,
+		.kind = recipe->optim.name == RECIPE_ADAMW ? DEVICE_ADAMW : DEVICE_SGD,
 		.nesterov = recipe->optim.nesterov,
 		.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
 		.ema = recipe->train.ema > 0,
@@ -16,7 +16,13 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper)
 {
 	const struct recipe_optim *optim = &recipe->optim;
-	struct device_hyper hyper = {.momentum = (float)optim->momentum};
+	struct device_hyper hyper = {
+		.momentum = (float)optim->momentum,
+		.beta1 = (float)optim->beta1,
+		.beta2 = (float)optim->beta2,
+		.epsilon = (float)optim->epsilon,
+		.clip_norm = (float)optim->clip_norm,
+	};
 	double lr = optim->lr *
 		    schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
 	for (int group = 0; group < MODEL_GROUPS; group++) {

@@ -187,7 +187,8 @@ int recipe_check(const struct recipe *recipe, char *error)
 			return recipe_fail(
 				error, "schedule.milestones must rise: %g is followed by %g",
 				schedule->milestones.value[i - 1], schedule->milestones.value[i]);
-	if (recipe->optim.nesterov && recipe->optim.momentum == 0)
+	if (recipe->optim.name == RECIPE_SGD && recipe->optim.nesterov &&
+	    recipe->optim.momentum == 0)
 		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
 	return 0;
 }

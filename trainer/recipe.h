@@ -32,6 +32,7 @@ enum recipe_schedule {
 	RECIPE_TRIANGULAR,
 };
 enum recipe_precision { RECIPE_AUTO, RECIPE_FP32, RECIPE_BF16, RECIPE_FP16 };
+enum recipe_optimizer { RECIPE_SGD, RECIPE_ADAMW };
 enum recipe_decay { RECIPE_COUPLED, RECIPE_DECOUPLED };
 enum recipe_progress {
 	RECIPE_PROGRESS_AUTO,
@@ -73,13 +74,15 @@ struct recipe_model {
 };
 
 struct recipe_optim {
-	int name; /* 0 sgd */
+	int name; /* enum recipe_optimizer */
 	double lr, momentum;
 	bool nesterov;
+	double beta1, beta2, epsilon;
 	double weight_decay;
 	int decay; /* enum recipe_decay */
 	bool decay_all;
 	double bias_lr;
+	double clip_norm;
 };
 
 struct recipe_schedule_keys {

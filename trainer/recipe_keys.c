@@ -105,19 +105,29 @@ const struct recipe_key recipe_keys[] = {
 	     "safetensors file to start from; a last layer of another number of classes is started "
 	     "afresh."),
 
-	WORD(optim, name, "sgd", "sgd", RECIPE_FIXED, "Optimizer: SGD with momentum."),
+	WORD(optim, name, "sgd", "sgd|adamw", RECIPE_FIXED,
+	     "Optimizer: SGD with momentum, or AdamW."),
 	NUMBER(optim, lr, "0.1", 0, 1000, RECIPE_TRAJECTORY,
 	       "Highest learning rate of the schedule."),
 	NUMBER(optim, momentum, "0.9", 0, 1, RECIPE_TRAJECTORY, "Momentum of SGD."),
-	BOOLEAN(optim, nesterov, "true", RECIPE_TRAJECTORY, "Nesterov's form of momentum."),
+	BOOLEAN(optim, nesterov, "true", RECIPE_TRAJECTORY, "sgd: Nesterov's form of momentum."),
+	NUMBER(optim, beta1, "0.9", 0, 0.999999, RECIPE_TRAJECTORY,
+	       "adamw: decay of the gradient's running mean."),
+	NUMBER(optim, beta2, "0.999", 0, 0.999999, RECIPE_TRAJECTORY,
+	       "adamw: decay of the running mean of the gradient's square."),
+	NUMBER(optim, epsilon, "1e-8", 1e-12, 1, RECIPE_TRAJECTORY,
+	       "adamw: added to the square root that the step is divided by."),
 	NUMBER(optim, weight_decay, "5e-5", 0, 10, RECIPE_TRAJECTORY,
 	       "Weight decay; batch norms and biases have none."),
 	WORD(optim, decay, "coupled", "coupled|decoupled", RECIPE_TRAJECTORY,
-	     "coupled adds weight_decay * w to the gradient; decoupled shrinks w by lr * "
-	     "weight_decay beside the step."),
+	     "sgd: coupled adds weight_decay * w to the gradient; decoupled shrinks w by lr * "
+	     "weight_decay beside the step, as adamw does."),
 	BOOLEAN(optim, decay_all, "false", RECIPE_TRAJECTORY, "Decay batch norms and biases too."),
 	NUMBER(optim, bias_lr, "1", 0, 1000, RECIPE_TRAJECTORY,
 	       "Factor on the learning rate of biases, those of batch norms among them."),
+	NUMBER(optim, clip_norm, "0", 0, 1e9, RECIPE_TRAJECTORY,
+	       "Largest norm of all gradients together, to which larger ones are scaled down; 0: as "
+	       "they are."),
 
 	WORD(schedule, name, "cosine",
 	     "constant|cosine|linear|one_cycle|step|multi_step|exponential|polynomial|triangular",

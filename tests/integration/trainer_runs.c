@@ -741,6 +741,41 @@ static void taken_apart(void **state)
 	expect_said("evaluation, 16 x 16: conv1: no plan for forward 3x3");
 }
 
+/* How far the losses of two runs are apart at most, as a share. */
+static double apart(const char *a, const char *b)
+{
+	static struct losses x, y;
+	double most = 0;
+	read_log(a, &x);
+	read_log(b, &y);
+	assert_int_equal(x.steps, y.steps);
+	for (unsigned i = 0; i < x.steps; i++)
+		most = fmax(most, fabs(strtod(x.step[i], NULL) / strtod(y.step[i], NULL) - 1));
+	return most;
+}
+
+/* AdamW with clipping: resumed bit for bit, and the same training on a GPU. */
+static void adamw(void **state)
+{
+	static const char name[] = "optim.name=adamw", lr[] = "optim.lr=0.005",
+			  clip[] = "optim.clip_norm=0.5", decay[] = "optim.weight_decay=0.05";
+	expect(run("adamw", name, lr, clip, decay, NULL), 0);
+	pid_t pid = start("adamw-stopped", name, lr, clip, decay, NULL);
+	wait_for_step("adamw-stopped", pid, 9);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "adamw-stopped"), STOPPED);
+	expect(run("adamw-stopped", "--resume", name, lr, clip, decay, NULL), 0);
+	same_losses("adamw", "adamw-stopped");
+	expect(run("adamw-unclipped", name, lr, decay, NULL), 0);
+	assert_true(apart("adamw", "adamw-unclipped") > 1e-3);
+	assert_true(apart("adamw", "unbroken") > 1e-2);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("adamw-gpu", "--device=cuda", name, lr, clip, decay, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("adamw", "adamw-gpu") < 1e-3);
+}
+
 /* --plan trains nothing; without cuDNN it says what is missing. */
 static void planned(void **state)
 {
@@ -785,6 +820,7 @@ int main(void)
 		cmocka_unit_test(shared_daemon),
 		cmocka_unit_test(mapped),
 		cmocka_unit_test(taken_apart),
+		cmocka_unit_test(adamw),
 		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -68,6 +68,19 @@ static void spec(void **state)
 	set(&recipe, "train.ema=0.99");
 	optim_spec(&recipe, &spec);
 	assert_true(!spec.nesterov && !spec.coupled_decay && spec.ema);
+	set(&recipe, "optim.name=adamw");
+	optim_spec(&recipe, &spec);
+	assert_int_equal(spec.kind, DEVICE_ADAMW);
+	struct device_hyper hyper = at(&recipe, 1);
+	assert_true(hyper.beta1 == 0.9f && hyper.beta2 == 0.999f && hyper.epsilon == 1e-8f);
+	assert_true(hyper.clip_norm == 0);
+	set(&recipe, "optim.beta1=0.8");
+	set(&recipe, "optim.beta2=0.95");
+	set(&recipe, "optim.epsilon=1e-6");
+	set(&recipe, "optim.clip_norm=2.5");
+	hyper = at(&recipe, 1);
+	assert_true(hyper.beta1 == 0.8f && hyper.beta2 == 0.95f && hyper.epsilon == 1e-6f);
+	assert_true(hyper.clip_norm == 2.5f);
 	recipe_deinit(&recipe);
 }
 
