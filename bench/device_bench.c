@@ -336,13 +336,23 @@ static double peak_flops(const struct bench *bench)
 	return bench->options->flops_per_second > 0 ? bench->options->flops_per_second : own;
 }
 
+/* What is taken apart for want of a plan, a text each. */
+static json_t *fallbacks_json(const struct device_graph_info *graph)
+{
+	json_t *list = json_array();
+
+	for (const char *line = graph->fallback_log; *line; line = strchr(line, '\n') + 1)
+		json_array_append_new(list, json_stringn(line, strcspn(line, "\n")));
+	return list;
+}
+
 static json_t *facts_json(const struct bench *bench)
 {
 	const struct device_info *device = device_info(bench->device);
 	struct device_graph_info graph;
 
 	device_graph_info(bench->graph, &graph);
-	return json_pack("{ss sb si si ss ss ss sb sb sf sf sf sf sf sf sf}", "net",
+	return json_pack("{ss sb si si ss ss ss sb sb sf sf sf sf sf sf sf so}", "net",
 			 bench->net->name, "training", bench->train, "batch", (int)bench->batch,
 			 "side", (int)bench->side, "device", device->name, "precision",
 			 precision_name(device->precision), "fusion",
@@ -352,7 +362,8 @@ static json_t *facts_json(const struct bench *bench)
 			 graph.flops_forward + graph.flops_backward, "bytes_forward",
 			 graph.bytes_forward, "bytes_backward", graph.bytes_backward,
 			 "roofline_seconds", roofline(bench), "arena_bytes",
-			 (double)graph.arena_bytes, "unshared_bytes", (double)graph.unshared_bytes);
+			 (double)graph.arena_bytes, "unshared_bytes", (double)graph.unshared_bytes,
+			 "fallbacks", fallbacks_json(&graph));
 }
 
 /* JSON has no not-a-number. */

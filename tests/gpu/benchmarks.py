@@ -46,10 +46,13 @@ def variants(setup, part, limit):
             part.test(f"{name}, {precision}", "failed", detail=str(failure))
             continue
         rows.append([name, precision, found["images_per_s"], found["images_per_s_best"], *derived(setup, found, found["images_per_s"]),
-                     found["arena_bytes"] / 2**30])  # fmt: skip
+                     found["arena_bytes"] / 2**30, len(found["fallbacks"])])  # fmt: skip
+        if len(rows) == 1:
+            for line in found["fallbacks"]:
+                part.note(f"{precision}: {line}")
         part.table(
             f"{network[0]} at {network[1]}, batch {network[2]}: variants",
-            ["", "precision", "images/s, median", "best", *DERIVED, "GiB"], rows,
+            ["", "precision", "images/s, median", "best", *DERIVED, "GiB", "patterns taken apart"], rows,
         )  # fmt: skip
     layers(setup, part, limit, network, steps)
 

@@ -344,10 +344,10 @@ class Tuning(Folder):
 
 
 class Command(Folder):
-    def run_it(self, *words, timeout=570, **more):
-        environment = {name: value for name, value in os.environ.items() if name != "DEVICE_TEST_BACKEND"}
+    def run_it(self, *words, timeout=570, **variables):
+        environment = {name: value for name, value in os.environ.items() if name != "DEVICE_TEST_BACKEND"} | variables
         command = [sys.executable, RUN, self.folder / "out", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, **more)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
 
     def facts(self):
         return json.loads((self.folder / "out/report.json").read_text())
@@ -402,7 +402,18 @@ class Command(Folder):
         self.assertEqual(parts["kernels"]["verdict"], "skipped")
         self.assertTrue(any("fp16: plans " in note for note in parts["networks"]["notes"]), parts["networks"]["notes"])
         self.assertGreater(facts["figures"]["loader_images_per_s"], 0)
-        self.assertEqual(len(next(table for table in parts["variants"]["tables"])["rows"]), 8)
+        self.assertEqual([row[-1] for row in parts["variants"]["tables"][0]["rows"]], [0] * 8)
+
+    def test_taken_apart(self):
+        """What had no plan is counted for every variant, and named for the first."""
+        done = self.run_it("--stand-in", "cuda-emulated", "--build", os.environ["BUILD"], *PATIENT, "--parts", "variants",
+                           LOADERD_EMULATED_PLANS="plain")  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        part = self.facts()["parts"][1]
+        apart = {row[0]: row[-1] for row in part["tables"][0]["rows"][:4]}
+        self.assertEqual(apart["heuristics' plans, fusion none"], 0)
+        self.assertGreater(apart["heuristics' plans, fusion c"], 0)
+        self.assertEqual(len([note for note in part["notes"] if ": no plan for " in note]), apart["as measured above"])
 
     def test_late_part_does_not_stop_the_others(self):
         build = self.folder / "build"
