@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define GPU   "NVIDIA H200, compute 9.0, cuDNN 91900"
@@ -35,6 +36,8 @@ static void close_fixture(struct fixture *f)
 	char path[128];
 
 	unlink(f->path);
+	snprintf(path, sizeof(path), "%s/sub/plans.lock", f->folder);
+	unlink(path);
 	snprintf(path, sizeof(path), "%s/sub", f->folder);
 	/* nothing temporary is left */
 	assert_true(rmdir(path) == 0 || errno == ENOENT);
@@ -126,6 +129,38 @@ static void test_shared(void **state)
 	plan_file_deinit(&second);
 	expect(&f, GPU, &a, "1", 1);
 	expect(&f, GPU, &b, "2", 2);
+	close_fixture(&f);
+}
+
+/* Many at once, as the ranks of a run are: nothing is lost. */
+static void test_stored_at_once(void **state)
+{
+	enum { PROCESSES = 4, EACH = 8 };
+	struct fixture f;
+
+	open_fixture(&f);
+	for (uint32_t i = 0; i < PROCESSES; i++) {
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (pid)
+			continue;
+		for (uint32_t k = 0; k < EACH; k++) {
+			struct conv_problem problem = problem_of(8 + i * EACH + k, 1);
+
+			put(&f, GPU, &problem, "1", 1);
+		}
+		_exit(0);
+	}
+	for (int i = 0, status; i < PROCESSES; i++) {
+		assert_true(wait(&status) > 0);
+		assert_int_equal(status, 0);
+	}
+	for (uint32_t i = 0; i < PROCESSES * EACH; i++) {
+		struct conv_problem problem = problem_of(8 + i, 1);
+
+		expect(&f, GPU, &problem, "1", 1);
+	}
 	close_fixture(&f);
 }
 
@@ -243,9 +278,9 @@ static void test_places(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_shared),
-		cmocka_unit_test(test_damage),	   cmocka_unit_test(test_unwritable),
-		cmocka_unit_test(test_places),
+		cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_shared),
+		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_places),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

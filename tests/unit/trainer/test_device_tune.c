@@ -278,6 +278,8 @@ static void close_fixture(struct fixture *f)
 	plan_file_deinit(&f->engines.tuned);
 	backend_deinit(&f->engines.device);
 	unlink(f->path);
+	strcat(f->path, ".lock");
+	unlink(f->path);
 	assert_int_equal(descriptors, 0);
 }
 

@@ -1,12 +1,14 @@
 #include "cudnn/plan_file.h"
 
 #include "device.h"
+#include "whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -198,45 +200,67 @@ static int make_folders(const char *path)
 	return r;
 }
 
-static int write_lines(const struct plan_file *file, FILE *to)
+static int write_file(const struct plan_file *file)
 {
+	char *text = NULL;
+	size_t size = 0;
+	FILE *to = open_memstream(&text, &size);
+	int r;
+
+	if (!to)
+		return -ENOMEM;
 	fputs(HEADER, to);
 	for (size_t i = 0; i < file->count; i++)
 		fprintf(to, "%s\t%s\t%s\t%.6g\n", file->lines[i].device, file->lines[i].problem,
 			file->lines[i].tag, (double)file->lines[i].ms);
-	if (fflush(to) == EOF || ferror(to) || fsync(fileno(to)) < 0)
-		return errno ? -errno : -EIO;
-	return 0;
-}
-
-static int write_file(const struct plan_file *file)
-{
-	char *temporary = NULL;
-	FILE *to = NULL;
-	int fd, r;
-
-	r = make_folders(file->path);
-	if (r < 0)
-		return r;
-	if (asprintf(&temporary, "%s.XXXXXX", file->path) < 0)
-		return -ENOMEM;
-	fd = mkostemp(temporary, O_CLOEXEC);
-	if (fd < 0) {
-		r = -errno;
-		free(temporary);
-		return r;
-	}
-	if (fchmod(fd, 0644) < 0 || !(to = fdopen(fd, "w")))
+	r = ferror(to) ? -ENOMEM : 0;
+	if (fclose(to) == EOF && r == 0)
 		r = -errno;
 	if (r == 0)
-		r = write_lines(file, to);
-	if (to ? fclose(to) == EOF : close(fd) < 0)
-		r = r < 0 ? r : -errno;
-	if (r == 0 && rename(temporary, file->path) < 0)
-		r = -errno;
-	if (r < 0)
-		unlink(temporary);
-	free(temporary);
+		r = whole_file_put(file->path, text, size);
+	free(text);
+	return r;
+}
+
+/*
+ * Keeps other processes from storing until *ret_fd is closed. A file beside, for the one of plans is replaced. Where a file system has no
+ * locks there is none: what two processes take from each other is tuned again.
+ */
+static int lock(const char *path, int *ret_fd)
+{
+	char *name;
+	int fd, r;
+
+	if (asprintf(&name, "%s.lock", path) < 0)
+		return -ENOMEM;
+	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	r = fd < 0 ? -errno : 0;
+	free(name);
+	while (r == 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
+		;
+	*ret_fd = fd;
+	return r;
+}
+
+/* Puts a line into the file, and what else this process knows and the file does not. */
+static int merge(const struct plan_file *file, const struct plan_line *line)
+{
+	struct plan_file disk = {.path = file->path};
+	char ignored[DEVICE_ERROR_MAX];
+	int r = read_file(&disk, ignored);
+
+	/* nothing of a damaged file; one that can't be read may be sound */
+	if (r == -EBADMSG)
+		r = 0;
+	for (size_t i = 0; i < file->count && r == 0; i++)
+		r = find(&disk, file->lines[i].device, file->lines[i].problem)
+			    ? 0
+			    : put(&disk, &file->lines[i]);
+	if (r == 0)
+		r = put(&disk, line);
+	if (r == 0)
+		r = write_file(&disk);
+	free(disk.lines);
 	return r;
 }
 
@@ -244,9 +268,7 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 		    const char *tag, float ms, char *error)
 {
 	struct plan_line line = {.ms = ms};
-	struct plan_file disk = {.path = file->path};
-	char ignored[DEVICE_ERROR_MAX];
-	int r;
+	int r, held = -1;
 
 	snprintf(line.device, sizeof(line.device), "%s", file->device);
 	snprintf(line.tag, sizeof(line.tag), "%s", tag);
@@ -254,17 +276,13 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 	r = put(file, &line);
 	if (r < 0 || !file->path)
 		return r;
-	/* what others have stored since; nothing of a damaged file */
-	read_file(&disk, ignored);
-	for (size_t i = 0; i < file->count && r == 0; i++)
-		r = find(&disk, file->lines[i].device, file->lines[i].problem)
-			    ? 0
-			    : put(&disk, &file->lines[i]);
+	r = make_folders(file->path);
 	if (r == 0)
-		r = put(&disk, &line);
+		r = lock(file->path, &held);
 	if (r == 0)
-		r = write_file(&disk);
-	free(disk.lines);
+		r = merge(file, &line);
+	if (held >= 0)
+		close(held);
 	if (r < 0)
 		snprintf(error, DEVICE_ERROR_MAX,
 			 "%s cannot be written: %s; the tuned plans are lost with this process",

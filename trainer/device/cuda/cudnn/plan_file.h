@@ -6,7 +6,7 @@
  *
  * where DEVICE names the GPU, its compute capability and cuDNN's version, PROBLEM every field of a struct conv_problem, and TAG a
  * candidate. Lines of other devices are kept. It is read once; plan_file_store() reads it again, adds to it and puts the new one in its
- * place by rename, so that readers see a whole file. Of two processes that store at the same moment one loses what it adds.
+ * place by rename, so that readers see a whole file. Processes that store do it one after the other, by a lock on PATH.lock.
  */
 #ifndef TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
 #define TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
