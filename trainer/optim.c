@@ -32,5 +32,6 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	}
 	if (recipe->train.ema > 0)
 		hyper.ema_decay = ema_decay(&recipe->train, step, batches_per_epoch);
+	hyper.lookahead = recipe->train.lookahead;
 	*ret_hyper = hyper;
 }

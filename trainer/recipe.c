@@ -190,6 +190,9 @@ int recipe_check(const struct recipe *recipe, char *error)
 	if (recipe->optim.name == RECIPE_SGD && recipe->optim.nesterov &&
 	    recipe->optim.momentum == 0)
 		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
+	if (recipe->train.lookahead && recipe->train.ema == 0)
+		return recipe_fail(error, "train.lookahead = true needs train.ema above 0: weights "
+					  "go on from that average");
 	return 0;
 }
 

@@ -107,7 +107,8 @@ struct recipe_train {
 	double label_smoothing;
 	double ema;
 	uint64_t ema_every;
-	double ema_warmup;
+	double ema_warmup, ema_rise;
+	bool lookahead;
 	double eval_every;
 	bool eval_flip;
 };

@@ -189,6 +189,12 @@ const struct recipe_key recipe_keys[] = {
 		"Steps from update to update of the average."),
 	NUMBER(train, ema_warmup, "0", 0, 100000, RECIPE_TRAJECTORY,
 	       "Epochs in which the average just follows the weights."),
+	NUMBER(train, ema_rise, "0", 0, 100, RECIPE_TRAJECTORY,
+	       "Over the run the decay rises from 0 to ema as this power of the share that is "
+	       "done; 0: it is ema throughout."),
+	BOOLEAN(train, lookahead, "false", RECIPE_TRAJECTORY,
+		"Weights go on from their average at each of its updates (Lookahead, Zhang et al. "
+		"2019); needs ema, and an ema_every of 5 or so."),
 	NUMBER(train, eval_every, "1", 0, 100000, RECIPE_FREE,
 	       "Epochs from evaluation to evaluation; the end is always evaluated. 0: only the "
 	       "end."),

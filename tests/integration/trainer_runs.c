@@ -776,6 +776,43 @@ static void adamw(void **state)
 	assert_true(apart("adamw", "adamw-gpu") < 1e-3);
 }
 
+/* Lookahead: at its updates the weights are their average, and so a resumed run goes on. */
+static void ahead(void **state)
+{
+	static const char *const settings[] = {"train.lookahead=yes", "train.ema_every=5",
+					       "train.ema_rise=3"};
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *checkpoint;
+	expect(run("ahead", settings[0], settings[1], settings[2], NULL), 0);
+	assert_int_equal(safetensors_open(in("ahead", "checkpoint-00000040.safetensors"),
+					  &checkpoint, error),
+			 0);
+	unsigned averages = 0;
+	for (size_t i = 0; i < safetensors_count(checkpoint); i++) {
+		const struct safetensors_tensor *t = safetensors_at(checkpoint, i);
+		if (strncmp(t->name, "ema.", 4))
+			continue;
+		assert_memory_equal(values(0, checkpoint, t->name),
+				    values(1, checkpoint, t->name + 4), t->size);
+		averages++;
+	}
+	assert_true(averages > 0);
+	safetensors_close(checkpoint);
+	pid_t pid = start("caught", settings[0], settings[1], settings[2], NULL);
+	wait_for_step("caught", pid, 23);
+	kill(pid, SIGKILL);
+	finish(pid, "caught");
+	expect(run("caught", "--resume", settings[0], settings[1], settings[2], NULL), 0);
+	same_losses("ahead", "caught");
+	same_file("ahead", "caught", "model.safetensors");
+	assert_true(apart("ahead", "unbroken") > 1e-3);
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("ahead-gpu", "--device=cuda", settings[0], settings[1], settings[2], NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
+}
+
 /* --plan trains nothing; without cuDNN it says what is missing. */
 static void planned(void **state)
 {
@@ -821,6 +858,7 @@ int main(void)
 		cmocka_unit_test(mapped),
 		cmocka_unit_test(taken_apart),
 		cmocka_unit_test(adamw),
+		cmocka_unit_test(ahead),
 		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -152,6 +152,7 @@ struct device_hyper {
 	float momentum;   /* SGD; buffer = momentum * buffer + g, step = nesterov ? g + momentum * buffer : buffer, w -= lr * step */
 	float beta1, beta2, epsilon; /* AdamW, bias-corrected by the store's count of updates */
 	float ema_decay;  /* ema = decay * ema + (1 - decay) * w, after the update; 0 copies, as the store's first update does in any case; 1 leaves it alone */
+	bool lookahead;   /* where the EMA moves, what is trained and the buffers go on from it: w = ema (Zhang et al. 2019) */
 	float grad_scale; /* multiplies gradients first: 1 / micro-batches. 0 counts as 1 */
 	float clip_norm;  /* largest global L2 norm of the scaled gradients; 0: no clipping */
 };

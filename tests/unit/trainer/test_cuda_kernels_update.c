@@ -9,11 +9,11 @@
 
 #define STEPS 5
 
-/* Parameters of one store; the third and the fourth are not trained. */
+/* Parameters of one store; the third and the fourth are not trained, the fourth is frozen. */
 struct param {
 	uint32_t count, columns, copy_columns; /* copy_columns 0: no copy */
 	uint32_t group;
-	bool trained;
+	bool trained, frozen;
 	uint64_t offset;
 	struct array copy;
 };
@@ -21,8 +21,8 @@ struct param {
 static const struct param declared[] = {
 	{.count = 10000, .columns = 100, .copy_columns = 100, .group = 0, .trained = true},
 	{.count = 33, .columns = 3, .copy_columns = 4, .group = 3, .trained = true},
-	{.count = 70, .columns = 70, .group = 15, .trained = false},
-	{.count = 8192 + 4, .columns = 4, .copy_columns = 4, .group = 1, .trained = false},
+	{.count = 70, .columns = 70, .group = 15},
+	{.count = 8192 + 4, .columns = 4, .copy_columns = 4, .group = 1, .frozen = true},
 	{.count = 4098, .columns = 3, .copy_columns = 8, .group = 2, .trained = true},
 	{.count = 1, .columns = 1, .copy_columns = 0, .group = 1, .trained = true},
 };
@@ -62,6 +62,7 @@ static uint32_t make_chunks(struct store *s, struct update_chunk *chunks)
 				.copy_columns = p->copy_columns,
 				.group = p->group,
 				.trained = p->trained,
+				.frozen = p->frozen,
 			};
 		}
 	}
@@ -220,6 +221,8 @@ static void model_element(struct store *s, const struct param *p, uint64_t i,
 
 	if (o->ema)
 		s->model[EMA][i] = average * s->model[EMA][i] + (1 - average) * s->model[VALUE][i];
+	if (o->ema && h->lookahead && average != 1 && !p->frozen)
+		s->model[VALUE][i] = s->model[EMA][i];
 }
 
 static void check_slots(struct store *s, unsigned t)
@@ -318,7 +321,7 @@ static void run_overflow(struct store *s, unsigned t, double bad)
 }
 
 static void check_optimizer(const struct device_optimizer_spec *optimizer,
-			    enum cuda_element copy_element)
+			    enum cuda_element copy_element, bool lookahead)
 {
 	struct store s;
 
@@ -327,6 +330,7 @@ static void check_optimizer(const struct device_optimizer_spec *optimizer,
 		struct device_hyper hyper = hyper_of_step(t);
 
 		hyper.clip_norm = t == 4 ? 10 : t == 5 ? 1e9f : 0;
+		hyper.lookahead = lookahead;
 		run_step(&s, t, hyper);
 	}
 	store_close(&s);
@@ -345,7 +349,8 @@ static void test_optimizers(void **state)
 	for (unsigned i = 0; i < sizeof(optimizers) / sizeof(*optimizers); i++)
 		for (int element = 0; element < ELEMENTS; element++) {
 			kernels_vary((i + (unsigned)element) % KERNELS_VARIATIONS);
-			check_optimizer(&optimizers[i], (enum cuda_element)element);
+			check_optimizer(&optimizers[i], (enum cuda_element)element, false);
+			check_optimizer(&optimizers[i], (enum cuda_element)element, true);
 		}
 }
 

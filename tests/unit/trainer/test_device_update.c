@@ -91,6 +91,14 @@ struct scalar {
 	double w, m, v, ema;
 };
 
+static void scalar_average(struct scalar *s, const struct device_hyper *h, unsigned t)
+{
+	/* the first update copies, whatever the decay */
+	s->ema = t == 1 ? s->w : (double)h->ema_decay * s->ema + (1 - (double)h->ema_decay) * s->w;
+	if (h->lookahead && (t == 1 || h->ema_decay != 1))
+		s->w = s->ema;
+}
+
 static void scalar_update(struct scalar *s, double g, const struct device_optimizer_spec *o,
 			  const struct device_hyper *h, unsigned group, unsigned t,
 			  double coefficient)
@@ -114,8 +122,7 @@ static void scalar_update(struct scalar *s, double g, const struct device_optimi
 		s->w = w - lr * (o->nesterov ? g + momentum * s->m : s->m) -
 		       (o->coupled_decay ? 0 : lr * decay * w);
 	}
-	/* the first update copies, whatever the decay */
-	s->ema = t == 1 ? s->w : (double)h->ema_decay * s->ema + (1 - (double)h->ema_decay) * s->w;
+	scalar_average(s, h, t);
 }
 
 static struct device_hyper hyper_of_step(unsigned t)
@@ -263,6 +270,53 @@ static void test_skip(void **state)
 	close_bench(&b);
 }
 
+/* Lookahead: where the average moves, weights and buffers are set to it; what is frozen is not. */
+static void check_lookahead(enum device_optimizer_kind kind)
+{
+	struct bench b;
+	struct device_optimizer_spec optimizer = {.kind = kind, .ema = true};
+	struct device_results results;
+	struct scalar s[33] = {0}, buffer[5] = {0};
+	float g[33], values[7];
+
+	open_bench(&b, &optimizer);
+	for (unsigned i = 0; i < 33; i++) {
+		s[i].w = (double)(float)uniform(1, i);
+		g[i] = (float)(uniform(100, i) - 0.4);
+	}
+	for (unsigned t = 1; t <= STEPS; t++) {
+		struct device_hyper hyper = hyper_of_step(t);
+
+		/* 1 leaves average and weights alone */
+		hyper.lookahead = true;
+		hyper.ema_decay = t % 3 == 2 ? 1 : 0.8f;
+		for (unsigned i = 0; i < 5; i++) {
+			values[i] = (float)uniform(200 + t, i);
+			buffer[i].w = (double)values[i];
+			scalar_average(&buffer[i], &hyper, t);
+		}
+		for (unsigned i = 0; i < 33; i++)
+			scalar_update(&s[i], (double)g[i], &optimizer, &hyper, 3, t, 0.5);
+		assert_int_equal(device_param_write(b.buffer, DEVICE_VALUE, values), 0);
+		assert_int_equal(device_param_write(b.weight[1], DEVICE_GRAD, g), 0);
+		assert_int_equal(step(&b, &hyper, &results), 0);
+	}
+	check_slot(b.weight[1], DEVICE_VALUE, s, offsetof(struct scalar, w));
+	check_slot(b.weight[1], DEVICE_EMA, s, offsetof(struct scalar, ema));
+	check_slot(b.weight[1], DEVICE_MOMENT1, s, offsetof(struct scalar, m));
+	check_slot(b.buffer, DEVICE_VALUE, buffer, offsetof(struct scalar, w));
+	assert_int_equal(device_param_read(b.frozen, DEVICE_VALUE, values), 0);
+	for (unsigned i = 0; i < 7; i++)
+		assert_float_equal(values[i], (float)uniform(2, i), 0);
+	close_bench(&b);
+}
+
+static void test_lookahead(void **state)
+{
+	check_lookahead(DEVICE_SGD);
+	check_lookahead(DEVICE_ADAMW);
+}
+
 static void test_slots(void **state)
 {
 	struct bench b;
@@ -408,7 +462,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sgd),  cmocka_unit_test(test_adamw),
 		cmocka_unit_test(test_skip), cmocka_unit_test(test_slots),
-		cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_loss), cmocka_unit_test(test_lookahead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,7 +98,15 @@ static void averages(void **state)
 	assert_true(ema_decay(&recipe.train, 10, 100) == 0);
 	assert_true(ema_decay(&recipe.train, 11, 100) == 1);
 	assert_true(ema_decay(&recipe.train, 15, 100) == 0.99f);
-	assert_true(at(&recipe, 15).ema_decay == 0.99f);
+	assert_true(at(&recipe, 15).ema_decay == 0.99f && !at(&recipe, 15).lookahead);
+	set(&recipe, "train.epochs=2");
+	set(&recipe, "train.ema_rise=2");
+	set(&recipe, "train.lookahead=true");
+	assert_true(at(&recipe, 10).ema_decay == 0 && at(&recipe, 101).ema_decay == 1);
+	assert_true(at(&recipe, 100).ema_decay == (float)(0.99 / 4) && at(&recipe, 100).lookahead);
+	assert_true(at(&recipe, 200).ema_decay == 0.99f);
+	/* beyond the end, where there is one more step than epochs say */
+	assert_true(at(&recipe, 205).ema_decay == 0.99f);
 	recipe_deinit(&recipe);
 }
 

@@ -144,6 +144,10 @@ static void checks(void **state)
 	recipe_override(recipe, "data.slots=1", error);
 	assert_int_equal(recipe_check(recipe, error), -EINVAL);
 	assert_non_null(strstr(error, "data.slots = 1: expected at least 2"));
+	assert_int_equal(recipe_override(recipe, "data.slots=0", error), 0);
+	assert_int_equal(recipe_override(recipe, "train.lookahead=on", error), 0);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "train.lookahead = true needs train.ema above 0"));
 	recipe_override(recipe, "data.slots=2", error);
 	recipe_override(recipe, "schedule.warmup=90", error);
 	assert_int_equal(recipe_check(recipe, error), -EINVAL);

@@ -247,6 +247,8 @@ static void update_task(void *context, uint32_t task, unsigned thread)
 	} else {
 		kernels->sgd(&args);
 	}
+	if (args.ema && hyper->lookahead && !chunk->param->spec.frozen)
+		memcpy(args.w, args.ema, args.count * sizeof(float));
 }
 
 /* Gradients of what no graph touched since the last update are zero. */

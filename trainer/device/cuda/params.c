@@ -138,6 +138,7 @@ static void fill_chunks(struct cuda_params *cuda, const struct device_params *pa
 				.copy_columns = copy->channels,
 				.group = param->spec.group,
 				.trained = param->spec.kind != DEVICE_BUFFER && !param->spec.frozen,
+				.frozen = param->spec.frozen,
 			};
 		}
 	}

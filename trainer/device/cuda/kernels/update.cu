@@ -131,19 +131,19 @@ struct rates {
 	float momentum, from_gradient, from_moment;
 	float beta1, beta2, epsilon, correction1, correction2;
 	float ema_decay;
-	bool adamw, averages;
+	bool adamw, averages, returns; /* returns: to the average, where that moves */
 };
 
-DEVICE struct rates rates_of(const struct update *a, uint32_t group)
+DEVICE struct rates rates_of(const struct update *a, const struct update_chunk *chunk)
 {
 	const struct device_hyper *hyper = &a->step->hyper;
-	float decay = hyper->weight_decay[group];
+	float decay = hyper->weight_decay[chunk->group];
 	bool adamw = a->optimizer.kind == DEVICE_ADAMW,
 	     coupled = a->optimizer.coupled_decay && !adamw;
 	struct rates r;
 
 	r.gradient_scale = a->decision->gradient_scale;
-	r.lr = hyper->lr[group];
+	r.lr = hyper->lr[chunk->group];
 	r.keep = coupled ? 1 : 1 - r.lr * decay;
 	r.l2 = coupled ? decay : 0;
 	r.momentum = hyper->momentum;
@@ -157,6 +157,7 @@ DEVICE struct rates rates_of(const struct update *a, uint32_t group)
 	r.ema_decay = a->decision->ema_decay;
 	r.adamw = adamw;
 	r.averages = a->ema && r.ema_decay != 1;
+	r.returns = r.averages && hyper->lookahead && !chunk->frozen;
 	return r;
 }
 
@@ -184,6 +185,8 @@ DEVICE void update_element(struct element *e, const struct rates *r, bool traine
 	if (r->averages)
 		e->ema = r->ema_decay == 0 ? e->w
 					   : r->ema_decay * e->ema + (1 - r->ema_decay) * e->w;
+	if (r->returns)
+		e->w = e->ema;
 }
 
 DEVICE void store_copy(const struct update *a, const struct update_chunk *chunk, uint32_t index,
@@ -212,8 +215,9 @@ DEVICE void update_single(const struct update *a, const struct update_chunk *chu
 	if (r->averages)
 		e.ema = a->ema[i];
 	update_element(&e, r, chunk->trained);
-	if (chunk->trained) {
+	if (chunk->trained || r->returns)
 		a->value[i] = e.w;
+	if (chunk->trained) {
 		a->moment1[i] = e.m;
 		if (r->adamw)
 			a->moment2[i] = e.v;
@@ -274,8 +278,9 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 {
 	uint64_t i = chunk->offset + at;
 
-	if (chunk->trained) {
+	if (chunk->trained || r->returns)
 		store_four(a->value + i, f->w);
+	if (chunk->trained) {
 		store_four(a->moment1 + i, f->m);
 		if (r->adamw)
 			store_four(a->moment2 + i, f->v);
@@ -291,7 +296,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 KERNEL(apply, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
-	const struct rates r = rates_of(&a, chunk.group);
+	const struct rates r = rates_of(&a, &chunk);
 
 	if (!a.decision->made || (!chunk.trained && !r.averages))
 		return;

@@ -23,6 +23,7 @@ struct update_chunk {
 	uint32_t columns, copy_columns; /* last dimension of the parameter and of its copy; columns of the copy beyond the parameter's are left alone */
 	uint32_t group;    /* of hyperparameters */
 	uint32_t trained;  /* 0: a buffer or frozen; only the EMA follows it */
+	uint32_t frozen;   /* never written, not even by Lookahead */
 };
 
 /* Dynamic loss scaling. Without: growth = backoff = 1. */
