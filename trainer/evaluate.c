@@ -1,4 +1,5 @@
 #include "algorithms/score.h"
+#include "algorithms/views.h"
 #include "run.h"
 
 #include <errno.h>
@@ -30,34 +31,80 @@ static int forward(struct run *run, struct device_graph *graph, const struct dev
 	return r ? fail_device(run, r) : 0;
 }
 
-/* Averages the logits of the images and of their mirror images. */
-static int score_flipped(struct run *run, struct device_graph *graph, struct device_batch *batch,
-			 enum device_slot weights, struct checkpoint_totals *totals)
+/* Working memory of an evaluation of several views, for one batch. */
+struct view_memory {
+	float *sum, *logits; /* [run->eval.count][classes] */
+	void *moved;	     /* images */
+};
+
+/* Adds the weighted logits of one view of a batch. moved: made before, for another view of that shift. */
+static int add_view(struct run *run, struct device_graph *graph, const struct view *view,
+		    const struct device_batch *batch, enum device_slot weights,
+		    struct view_memory *memory)
 {
-	uint32_t classes = run->data.classes;
-	size_t values = (size_t)run->eval.count * classes;
-	float *logits = malloc(2 * values * sizeof(float));
+	struct device_batch images = *batch;
 	struct device_results results;
-	struct score score = {0};
-	if (!logits)
+	if (view->shift)
+		images.images = memory->moved;
+	images.flip = view->flip;
+	int r = forward(run, graph, &images, weights, &results);
+	if (r)
+		return r;
+	r = device_logits(graph, memory->logits);
+	if (r)
+		return fail_device(run, r);
+	size_t values = (size_t)run->eval.count * run->data.classes;
+	for (size_t i = 0; i < values; i++)
+		memory->sum[i] += view->weight * memory->logits[i];
+	return 0;
+}
+
+static int add_views(struct run *run, struct device_graph *graph, const struct view *views,
+		     unsigned count, const struct device_batch *batch, enum device_slot weights,
+		     struct view_memory *memory)
+{
+	struct views_images images = {
+		.pixels = batch->images,
+		.count = batch->count,
+		.height = run->eval.height,
+		.width = run->eval.width,
+		.pixel_size = batch->channels * device_element_size(batch->element),
+	};
+	size_t values = (size_t)run->eval.count * run->data.classes;
+	int r = 0;
+	memory->sum = calloc(values, sizeof(float));
+	memory->logits = calloc(values, sizeof(float));
+	memory->moved =
+		calloc((size_t)images.count * images.height * images.width, images.pixel_size);
+	if (!memory->sum || !memory->logits || !memory->moved)
 		return run_fail(run, -ENOMEM, "out of memory");
-	int r = device_logits(graph, logits);
-	batch->flip = true;
+	for (unsigned i = 0; i < count && !r; i++) {
+		if (views[i].shift && views[i].shift != views[i - 1].shift)
+			views_move(&images, views[i].shift, memory->moved);
+		r = add_view(run, graph, &views[i], batch, weights, memory);
+	}
+	return r;
+}
+
+/* Scores the averaged logits of several views. */
+static int score_views(struct run *run, struct device_graph *graph, const struct view *views,
+		       unsigned count, const struct device_batch *batch, enum device_slot weights,
+		       struct checkpoint_totals *totals)
+{
+	struct view_memory memory = {0};
+	struct score score = {0};
+	int r = add_views(run, graph, views, count, batch, weights, &memory);
 	if (!r)
-		r = forward(run, graph, batch, weights, &results);
-	if (!r)
-		r = device_logits(graph, logits + values);
-	for (size_t i = 0; i < values && !r; i++)
-		logits[i] = (logits[i] + logits[values + i]) / 2;
-	if (!r)
-		score_add(&score, logits, batch->labels, batch->count, classes,
+		score_add(&score, memory.sum, batch->labels, batch->count, run->data.classes,
 			  model_logit_scale(run->model));
-	free(logits);
+	free(memory.sum);
+	free(memory.logits);
+	free(memory.moved);
 	totals->loss += score.loss;
 	totals->samples += score.samples;
 	totals->top1 += score.top1;
 	totals->top5 += score.top5;
-	return r ? fail_device(run, r) : 0;
+	return r;
 }
 
 /* The graph for a batch, and the batch as it takes it. */
@@ -65,7 +112,14 @@ static int prepare(struct run *run, const struct feed_batch *batch, struct devic
 		   struct device_batch *ret_images)
 {
 	uint32_t size = data_val_share(&run->data);
+	uint64_t shift = run->recipe->train.eval_shift;
 	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
+	if (!r && (shift >= batch->height || shift >= batch->width))
+		return run_fail(run, -EINVAL,
+				"train.eval_shift = %llu: images of data.val are %u x %u, so it "
+				"is at most %u",
+				(unsigned long long)shift, batch->width, batch->height,
+				(batch->width < batch->height ? batch->width : batch->height) - 1);
 	return r ? r
 		 : run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, ret_graph);
 }
@@ -77,13 +131,15 @@ static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum 
 	struct device_graph *graph;
 	struct device_batch images;
 	struct device_results results;
+	struct view views[VIEWS_MAX];
+	unsigned count = views_of(&run->recipe->train, views);
 	int r = prepare(run, batch, &graph, &images);
+	if (!r && count > 1)
+		return score_views(run, graph, views, count, &images, weights, totals);
 	if (!r)
 		r = forward(run, graph, &images, weights, &results);
 	if (r)
 		return r;
-	if (run->recipe->train.eval_flip)
-		return score_flipped(run, graph, &images, weights, totals);
 	totals->loss += results.loss * results.samples;
 	totals->samples += results.samples;
 	totals->top1 += results.top1;

@@ -111,6 +111,7 @@ struct recipe_train {
 	bool lookahead;
 	double eval_every;
 	bool eval_flip;
+	uint64_t eval_shift;
 };
 
 struct recipe_log {

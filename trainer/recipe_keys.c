@@ -202,6 +202,10 @@ const struct recipe_key recipe_keys[] = {
 		"Evaluate each image and its mirror image, and average the logits: slower, a "
 		"little "
 		"better."),
+	INTEGER(train, eval_shift, "0", 0, 64, RECIPE_FREE,
+		"Evaluate each image where it is and moved by so many pixels, left and up, right "
+		"and down, over reflected borders; its logits count half, the others' a quarter "
+		"each. With eval_flip the mirror image of all three, too. 0: only where it is."),
 
 	INTEGER(log, interval, "20", 1, 1000000, RECIPE_FREE,
 		"Steps per object in log.jsonl and per plain progress line."),

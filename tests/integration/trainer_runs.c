@@ -589,6 +589,22 @@ static void diverged(void **state)
 	assert_true(fabs(loss - strtod(strchr(mirrored.eval[0], ' '), NULL)) < 1e-5);
 	assert_true(fabs(loss - strtod(strchr(after.eval[0], ' '), NULL)) > 1e-5);
 
+	/* Views that are moved count. */
+	static struct losses shifted, turned;
+	expect(run("shifted", argument, "train.epochs=0", "schedule.warmup=0", "train.eval_shift=1",
+		   NULL),
+	       0);
+	expect(run("turned", argument, "train.epochs=0", "schedule.warmup=0", "train.eval_shift=15",
+		   NULL),
+	       0);
+	read_log("shifted", &shifted);
+	read_log("turned", &turned);
+	loss = strtod(strchr(shifted.eval[0], ' '), NULL);
+	assert_true(fabs(loss - strtod(strchr(after.eval[0], ' '), NULL)) > 1e-5);
+	assert_true(fabs(loss - strtod(strchr(turned.eval[0], ' '), NULL)) > 1e-5);
+	expect(run("shifted", "--overwrite", "train.eval_shift=16", NULL), 1);
+	expect_said("train.eval_shift = 16: images of data.val are 16 x 16, so it is at most 15");
+
 	assert_int_equal(safetensors_open(in("unbroken", "model.safetensors"), &file, error), 0);
 	struct safetensors_tensor tensors[256];
 	size_t count = safetensors_count(file);

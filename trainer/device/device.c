@@ -193,6 +193,11 @@ int device_graph_layer(const struct device_graph *graph, uint32_t index,
 	return 0;
 }
 
+size_t device_element_size(enum device_element element)
+{
+	return element == DEVICE_ELEMENT_U8 ? 1 : element == DEVICE_ELEMENT_F32 ? 4 : 2;
+}
+
 static int check_batch(const struct device_graph *graph, const struct device_batch *batch)
 {
 	struct device *device = graph->device;

@@ -69,6 +69,7 @@ enum device_optimizer_kind { DEVICE_SGD = 1, DEVICE_ADAMW = 2 };
 
 /* Numbered as enum feed_element. */
 enum device_element { DEVICE_ELEMENT_U8 = 1, DEVICE_ELEMENT_F16 = 2, DEVICE_ELEMENT_BF16 = 3, DEVICE_ELEMENT_F32 = 4 };
+size_t device_element_size(enum device_element element); /* bytes */
 
 struct comm; /* comm.h */
 struct device;

@@ -4,11 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-static uint64_t element_bytes(enum device_element element)
-{
-	return element == DEVICE_ELEMENT_U8 ? 1 : element == DEVICE_ELEMENT_F32 ? 4 : 2;
-}
-
 /* A batch wider than any before; the only memory that is taken after planning. */
 static int widen(struct cuda_graph *cuda, struct cuda_staging *staging, uint64_t bytes)
 {
@@ -50,7 +45,7 @@ static int copy_images(struct cuda_graph *cuda, struct cuda_staging *staging,
 {
 	struct device_shape shape = cuda->graph->input->y->shape;
 	uint64_t bytes = (uint64_t)batch->count * shape.h * shape.w * batch->channels *
-			 element_bytes(batch->element);
+			 device_element_size(batch->element);
 	int r;
 
 	if (bytes > staging->bytes) {
