@@ -60,7 +60,7 @@ class Fake(unittest.TestCase):
         self.assertEqual(json.loads(self.good("bad", "--json")), status["bad"])
         facts = json.loads(self.good("dataset", "some.pimg", "--json"))
         self.assertEqual((facts["samples"], facts["class_names"][9]), (320, "class 9"))
-        self.assertEqual((facts["mean"], facts["metadata"]), ([123.5, 116.25, 103.75], {"made": "by hand"}))
+        self.assertEqual((facts["mean"], facts["metadata"]), ([123.5, 116.25, 103.75], {"made": "by hand", "note": "a=b"}))
         self.assertEqual(facts["path"], os.path.join(os.getcwd(), "some.pimg"))
 
     def test_bad_and_dataset(self):
@@ -71,6 +71,7 @@ class Fake(unittest.TestCase):
         self.assertIn("/some.pimg\n  samples   320\n", text)
         self.assertIn("mean 123.50 116.25 103.75, standard deviation 58.00 57.00 57.50", text)
         self.assertIn("classes   10: class 0, class 1,", text)
+        self.assertIn("\n  metadata  made=by hand\n            note=a=b\n", text)
 
     def test_watch(self):
         command = [LOADERCTL, "-s", self.daemon.socket, "--watch=0.05", "--json"]

@@ -13,11 +13,10 @@
 
 enum { CLASSES_SHOWN = 20 };
 
-/* Prints text with '?' for everything that is not printable: it may come from another user. */
-static void put_text(const char *text)
+/* Prints bytes of text with '?' for everything that is not printable: it may come from another user. */
+static void put_bytes(const char *text, size_t left)
 {
 	mbstate_t state = {0};
-	size_t left = strlen(text);
 	while (left > 0) {
 		wchar_t c;
 		size_t n = mbrtowc(&c, text, left, &state);
@@ -35,11 +34,29 @@ static void put_text(const char *text)
 	}
 }
 
+static void put_text(const char *text)
+{
+	put_bytes(text, strlen(text));
+}
+
 static void put_field(const char *label, const char *text)
 {
 	printf("  %-10s", label);
 	put_text(text);
 	putchar('\n');
+}
+
+/* The label stands before the first. */
+static void put_lines(const char *label, const char *text)
+{
+	while (*text != '\0') {
+		size_t size = strcspn(text, "\n");
+		printf("  %-10s", label);
+		put_bytes(text, size);
+		putchar('\n');
+		text += size + (text[size] != '\0');
+		label = "";
+	}
 }
 
 /* 1234567 as 1,234,567. */
@@ -199,6 +216,14 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 		       status->n_bad == 1 ? "" : "s");
 }
 
+/* The daemon's sentence without the sample's number, which is said already. */
+static const char *bad_reason(const Loaderd__BadSampleRecord *bad)
+{
+	char prefix[32];
+	int size = snprintf(prefix, sizeof prefix, "sample %" PRIu64 ": ", bad->index);
+	return bad->text + (strncmp(bad->text, prefix, (size_t)size) == 0 ? size : 0);
+}
+
 void render_bad(const Loaderd__Status *status)
 {
 	for (size_t i = 0; i < status->n_bad; i++) {
@@ -211,7 +236,7 @@ void render_bad(const Loaderd__Status *status)
 			putchar(')');
 		}
 		printf(": ");
-		put_text(bad->text);
+		put_text(bad_reason(bad));
 		if (bad->count > 1)
 			printf(" (%" PRIu64 " times)", bad->count);
 		putchar('\n');
@@ -251,6 +276,5 @@ void render_dataset(const Loaderd__Dataset *dataset)
 		}
 		putchar('\n');
 	}
-	if (dataset->metadata[0] != '\0')
-		put_field("metadata", dataset->metadata);
+	put_lines("metadata", dataset->metadata);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 static json_t *number(uint64_t value)
 {
@@ -122,14 +123,25 @@ static json_t *reals(size_t count, const double *values)
 	return list;
 }
 
+/* Lines of "key=value" as an object. */
+static json_t *metadata(const char *lines)
+{
+	json_t *o = json_object();
+	while (*lines != '\0') {
+		size_t key = strcspn(lines, "=\n"), line = strcspn(lines, "\n");
+		size_t value = key < line ? key + 1 : line;
+		json_object_setn_new(o, lines, key, json_stringn(lines + value, line - value));
+		lines += line + (lines[line] != '\0');
+	}
+	return o;
+}
+
 int render_dataset_json(const Loaderd__Dataset *dataset)
 {
 	char uuid[2 * 16 + 1] = "";
 	json_t *o = json_object();
 	for (size_t i = 0; i < dataset->uuid.len && i < 16; i++)
 		snprintf(uuid + 2 * i, 3, "%02x", dataset->uuid.data[i]);
-	/* Metadata is JSON by convention; then it is part of the answer rather than a string in it. */
-	json_t *metadata = json_loads(dataset->metadata, JSON_DECODE_ANY, NULL);
 	json_object_set_new(o, "path", text(dataset->path));
 	json_object_set_new(o, "samples", number(dataset->samples));
 	json_object_set_new(o, "uuid", text(uuid));
@@ -137,6 +149,6 @@ int render_dataset_json(const Loaderd__Dataset *dataset)
 	json_object_set_new(o, "mean", reals(dataset->n_mean, dataset->mean));
 	json_object_set_new(o, "std", reals(dataset->n_std, dataset->std));
 	json_object_set_new(o, "field_names", texts(dataset->n_field_names, dataset->field_names));
-	json_object_set_new(o, "metadata", metadata != NULL ? metadata : text(dataset->metadata));
+	json_object_set_new(o, "metadata", metadata(dataset->metadata));
 	return print(o);
 }

@@ -426,7 +426,7 @@ static void answer_status(struct session *s)
 	bad.dataset = (char *)"/data/train.pimg";
 	bad.index = 99;
 	bad.source = (char *)"n01440764/x.JPEG";
-	bad.text = (char *)"truncated after row 12";
+	bad.text = (char *)"sample 99: truncated after row 12";
 	bad.count = 3;
 	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
 	reply.status = &status;
@@ -456,7 +456,7 @@ static void answer_dataset(struct session *s, const char *path)
 	dataset.n_mean = dataset.n_std = 3;
 	dataset.mean = mean;
 	dataset.std = std;
-	dataset.metadata = (char *)"{\"made\": \"by hand\"}";
+	dataset.metadata = (char *)"made=by hand\nnote=a=b\n";
 	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
 	reply.dataset = &dataset;
 	send_reply(s, &reply, NULL, 0);

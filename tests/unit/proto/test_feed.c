@@ -670,7 +670,7 @@ static void datasets_are_described(void **state)
 	assert_string_equal(dataset->class_names[4], "class 4");
 	assert_int_equal(dataset->has_statistics, 1);
 	assert_true(dataset->mean[1] == 116.25 && dataset->std[2] == 57.5);
-	assert_string_equal(dataset->metadata, "{\"made\": \"by hand\"}");
+	assert_string_equal(dataset->metadata, "made=by hand\nnote=a=b\n");
 	assert_memory_equal(dataset->uuid, "0123456789abcdef", 16);
 	feed_dataset_free(dataset);
 	feed_dataset_free(NULL);
