@@ -144,7 +144,7 @@ struct feed_dataset {
 	const char *const *class_names;
 	int has_statistics;
 	double mean[3], std[3]; /* R, G, B in 0..255 */
-	const char *metadata;
+	const char *metadata; /* lines of "key=value" */
 	uint8_t uuid[16]; /* as feed_info.dataset_uuid */
 };
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset, char *error);

@@ -522,6 +522,10 @@ class PackimgTest(unittest.TestCase):
                                            "x/truncated.jpg"])
         self.assertIn("truncated", skipped["x/truncated.jpg"])
         self.assertIn("GIF", skipped["x/gif.jpg"])
+        self.assertNotIn("sample", skipped["x/scan.jpg"])  # it is none
+        self.convert(self.images / "bad", "-o", "scan.pimg", "--no-index", rc=1)
+        self.assertRegex(self.packimg("verify", "-q", "scan.pimg", rc=1), r"sample \d+ \(x/scan.jpg\): (?!sample)")
+        os.unlink(self.dir / "scan.pimg")
         for options in (["--raw"], ["--check", "--no-index"]):
             self.assertEqual(self.convert(self.images / "bad", "-o", "out.pimg", "--force", *options, rc=1)
                              ["samples"], 1)

@@ -503,7 +503,7 @@ static int write_images(const struct extract *extract)
 			progress_clear(&progress);
 			bad++;
 			command_fail("sample %" PRIu64 ": %s", extract->samples[block->first + i],
-				     verdict->error.text);
+				     text_behind_sample(verdict->error.text));
 		}
 		progress_update(&progress, done, bytes);
 	}

@@ -173,7 +173,13 @@ static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t si
 		.orientation = info->orientation,
 	};
 
-	return image_read_sample(reader, &sample, target_width, target_height, pixels, error);
+	int r = image_read_sample(reader, &sample, target_width, target_height, pixels, error);
+	const char *reason = r && error ? text_behind_sample(error->text) : NULL;
+
+	/* It is no dataset's yet, and has no number. */
+	if (reason)
+		memmove(error->text, reason, strlen(reason) + 1);
+	return r;
 }
 
 static int read_other(struct image_reader *reader, const uint8_t *data, size_t size,

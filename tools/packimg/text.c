@@ -40,6 +40,18 @@ int text_error_prefix(struct packimg_error *error, int code, const char *format,
 	return code;
 }
 
+const char *text_behind_sample(const char *sentence)
+{
+	static const char word[] = "sample ";
+	const char *number = sentence + strlen(word);
+
+	if (strncmp(sentence, word, strlen(word)) != 0)
+		return sentence;
+	size_t digits = strspn(number, "0123456789");
+
+	return digits && strncmp(number + digits, ": ", 2) == 0 ? number + digits + 2 : sentence;
+}
+
 int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value)
 {
 	char *end;

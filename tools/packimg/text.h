@@ -15,6 +15,9 @@ int text_error(struct packimg_error *error, int code, const char *format, ...)
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* What libpackimg's sentence says behind "sample NUMBER: ", for those who have named the sample, or have none. */
+const char *text_behind_sample(const char *sentence);
+
 /* 0, or -EINVAL when text is not exactly one such value in [low, high]. */
 int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value);
 int text_parse_i64(const char *text, int64_t *ret_value);

@@ -193,7 +193,7 @@ static int64_t verify_samples(const struct verify *verify, struct progress *prog
 				continue;
 			progress_clear(progress);
 			report_bad(verify, block->first + i,
-				   verdict->error.text[0] ? verdict->error.text
+				   verdict->error.text[0] ? text_behind_sample(verdict->error.text)
 							  : strerror(-verdict->status),
 				   bad);
 			bad_count++;
