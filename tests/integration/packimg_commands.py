@@ -496,6 +496,15 @@ class PackimgTest(unittest.TestCase):
         summary = self.convert("gone.csv", "--root", self.tree, "-o", "gone.pimg", rc=1)
         self.assertEqual([s["name"] for s in summary["skipped"]], ["nowhere.jpg", "../../../etc"])
 
+    def test_one_level_too_high(self):
+        os.makedirs(self.dir / "outer")
+        os.symlink(self.tree, self.dir / "outer" / "tree")
+        hint = "  classes   1: every image lies below tree/; --class-from parent makes"
+        self.assertIn(hint, self.packimg("convert", "-q", "outer", "-o", "one.pimg"))
+        self.assertRegex(self.packimg("convert", "-q", "outer", "-o", "parent.pimg", "--class-from", "parent"),
+                         r"(?m)^  classes   [2-9]$")
+        self.assertNotIn("below", self.packimg("convert", "-q", self.tree / "ant", "-o", "flat.pimg"))
+
     def test_classes_file(self):
         (self.dir / "classes.txt").write_text("cat\ndog\nbee\nant\n")
         self.convert(self.tree, "--classes", "classes.txt", "-o", "out.pimg")

@@ -63,6 +63,36 @@ static void report_part(const struct convert_part *part)
 		       text_count(&count, part->statistics.images));
 }
 
+/* What is behind a name's first folder, if that is this one and holds a folder, too; NULL if not. */
+static const char *inner_folder(const char *name, const char *outer)
+{
+	size_t size = strlen(outer);
+
+	if (strncmp(name, outer, size) != 0 || name[size] != '/')
+		return NULL;
+	return strchr(name + size + 1, '/') ? name + size + 1 : NULL;
+}
+
+/* A folder of class folders is easily packed from one level too high: all images are then of one class. */
+static void report_one_class(const struct catalog *catalog)
+{
+	const char *outer = catalog->classes[0], *first = NULL;
+	bool several = false;
+
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		const char *inner = inner_folder(catalog->samples[i].name, outer);
+
+		if (!inner)
+			return;
+		first = first ? first : inner;
+		several |= strncmp(inner, first, strcspn(first, "/") + 1) != 0;
+	}
+	if (several)
+		printf(": every image lies below %s/; --class-from parent makes classes of the folders "
+		       "in it",
+		       outer);
+}
+
 int convert_report(struct convert *convert)
 {
 	struct text_buffer count, bytes, out, duration;
@@ -73,6 +103,8 @@ int convert_report(struct convert *convert)
 		total += convert->parts[p].bytes;
 	}
 	printf("  classes   %s", text_count(&count, convert->catalog.class_count));
+	if (convert->catalog.class_count == 1)
+		report_one_class(&convert->catalog);
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
