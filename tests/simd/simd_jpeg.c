@@ -1,5 +1,6 @@
 /*
- * Every instruction set of the JPEG decoder's kernels against the C reference, byte for byte; with --bench [SET], what each costs.
+ * Every instruction set of the JPEG decoder's kernels against the C reference, byte for byte; with --bench [SET], what each costs, beside what
+ * libjpeg-turbo (another SET) takes for the same.
  *
  * Inputs end where the rounding up of counts that jpeg_kernels.h allows ends, before a page that cannot be read; outputs are
  * surrounded by canaries, and end before such a page where the kernel may not write beyond them.
@@ -8,6 +9,7 @@
 #include "jpeg_frame.h"
 #include "jpeg_kernels.h"
 #include "random.h"
+#include "turbo_passes.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -376,17 +378,17 @@ static double cpu_ns(void)
 	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-static void print(const char *what, unsigned set, double best, double units, const char *unit)
+static void print(const char *what, const char *set, double ns, const char *unit)
 {
-	printf("%-14s %-7s %9.3f ns a %s\n", what, sets[set]->name, best / BENCH_CALLS / units,
-	       unit);
+	printf("%-14s %-13s %9.3f ns a %s\n", what, set, ns, unit);
 }
+
+static const char *const idct_names[] = {"idct to 1x1", "idct to 2x2", "idct to 4x4", "idct"};
+static const char per_sample[] = "sample of input";
 
 /* A row of blocks as the decoder hands it over, and one line of an image as wide. */
 static void bench_set(unsigned set)
 {
-	static const char *const idct_names[] = {"idct to 1x1", "idct to 2x2", "idct to 4x4",
-						 "idct"};
 	static int16_t coefficients[BLOCKS_MAX * 64] __attribute__((aligned(128)));
 	static int16_t quant[64] __attribute__((aligned(64)));
 	static uint8_t samples[ROWS_MAX][2048] __attribute__((aligned(64)));
@@ -428,24 +430,57 @@ static void bench_set(unsigned set)
 
 			best = time < best ? time : best;
 		}
+		const char *name = sets[set]->name;
+
+		best /= BENCH_CALLS;
 		if (kernel == -5)
-			print("unstuff", set, best, sizeof(scan), "byte");
+			print("unstuff", name, best / sizeof(scan), "byte");
 		else if (kernel < 0)
-			print(idct_names[kernel + 4], set, best, BENCH_BLOCKS, "block");
+			print(idct_names[kernel + 4], name, best / BENCH_BLOCKS, "block");
 		else
-			print(row_kernels[kernel].name, set, best, BENCH_SAMPLES,
-			      "sample of input");
+			print(row_kernels[kernel].name, name, best / BENCH_SAMPLES, per_sample);
 	}
+}
+
+/* Upsampling and colour, ns a pixel. */
+static double turbo_colour(int components, int h, int v)
+{
+	struct turbo_pass pass = {.components = components, .h = h, .v = v, .denominator = 1};
+	double rgb = turbo_pass_ns(&pass);
+
+	if (rgb < 0)
+		exit(1);
+	pass.raw = true;
+	return (rgb - turbo_pass_ns(&pass)) / (TURBO_PASS_WIDTH * TURBO_PASS_HEIGHT);
+}
+
+/* The same work as the kernels of these names, as far as a whole decoder can be taken apart. */
+static void bench_turbo(const char *set)
+{
+	for (unsigned k = 0; k < JPEG_KERNEL_SCALES; k++) {
+		struct turbo_pass pass = {1, 1, 1, true, 8u >> k};
+
+		print(idct_names[k], set,
+		      turbo_pass_ns(&pass) / (TURBO_PASS_WIDTH / 8 * TURBO_PASS_HEIGHT / 8), "block");
+	}
+	print("rgb", set, turbo_colour(3, 1, 1), per_sample);
+	/* A sample of chroma is four pixels of two rows. */
+	print("rgb_hv of two", set, 4 * turbo_colour(3, 2, 2), per_sample);
+	print("grey", set, turbo_colour(1, 1, 1), per_sample);
 }
 
 int main(int argc, char **argv)
 {
+	static const char turbo[] = "libjpeg-turbo";
+
 	find_sets();
 	random_init(&rng, 5, 0, 0, RANDOM_AUGMENT);
 	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
 		for (unsigned set = 0; set < set_count; set++)
 			if (argc < 3 || strcmp(argv[2], sets[set]->name) == 0)
 				bench_set(set);
+		if (argc < 3 || strcmp(argv[2], turbo) == 0)
+			bench_turbo(turbo);
 		return 0;
 	}
 	compare_all();
