@@ -88,11 +88,14 @@ struct odd_pairs;
 static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[2],
 					      const int16_t quant[64]);
 
-/* What the two halves of load_pairs became, packed: columns 0 and 4, 2 and 6, 1 and 3, 5 and 7. */
-static inline __m256i pair_columns(__m256i x)
+static inline void join_columns(__m256i x, __m256i y, __m256i out[2])
 {
-	return _mm256_shuffle_epi8(
-		x, spread_bytes(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+	const __m256i order = spread_bytes(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+
+	x = _mm256_shuffle_epi8(x, order);
+	y = _mm256_shuffle_epi8(y, order);
+	out[0] = _mm256_unpacklo_epi32(x, y);
+	out[1] = _mm256_unpackhi_epi32(x, y);
 }
 
 /* Each lane holds eight samples of one line and eight of the next. */

@@ -123,15 +123,20 @@ struct odd_pairs;
 static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
 					      const int16_t quant[64]);
 
-/* What the two halves of load_pairs became, packed: each block's columns to a lane, 0 and 4, 2 and 6, 1 and 3, 5 and 7. */
-static inline __m512i pair_columns(__m512i x)
+static inline void join_columns(__m512i x, __m512i y, __m512i out[2])
 {
-	static const uint16_t index[32] = {
-		0, 8,  2, 10, 1, 3, 9,	11, 16, 24, 18, 26, 17, 19, 25, 27,
-		4, 12, 6, 14, 5, 7, 13, 15, 20, 28, 22, 30, 21, 23, 29, 31,
-	};
+	/* Of a block's words in a line, columns 0 to 3 and 4 to 7 lie eight words apart; those of y are from 32 on. */
+#define PAIR(a, b)  (a), (b), 32 + (a), 32 + (b)
+#define EVEN(first) PAIR((first), (first) + 8), PAIR((first) + 2, (first) + 10)
+#define ODD(first)  PAIR((first) + 1, (first) + 3), PAIR((first) + 9, (first) + 11)
+	static const uint16_t index[2][32] = {{EVEN(0), EVEN(16), EVEN(4), EVEN(20)},
+					      {ODD(0), ODD(16), ODD(4), ODD(20)}};
+#undef PAIR
+#undef EVEN
+#undef ODD
 
-	return _mm512_permutexvar_epi16(load(index), x);
+	out[0] = _mm512_permutex2var_epi16(x, load(index[0]), y);
+	out[1] = _mm512_permutex2var_epi16(x, load(index[1]), y);
 }
 
 /* Each lane holds a block: four lines of four samples. */

@@ -50,15 +50,16 @@ static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8]
 	}
 }
 
-/* Four lines of words, each block's in a lane, to what they are after transposition. */
+/*
+ * Four lines of words, as idct_half's two halves became them, packed, to what they are after transposition, each block's in a lane. join_columns gives of
+ * two lines, in pairs of words, columns 0 and 4, 2 and 6 of both, and columns 1 and 3, 5 and 7.
+ */
 static inline __attribute__((always_inline)) struct pairs transpose_pairs(const VECTOR x[4])
 {
 	VECTOR b[4];
 
-	b[0] = V(unpacklo_epi32)(x[0], x[1]);
-	b[1] = V(unpackhi_epi32)(x[0], x[1]);
-	b[2] = V(unpacklo_epi32)(x[2], x[3]);
-	b[3] = V(unpackhi_epi32)(x[2], x[3]);
+	join_columns(x[0], x[1], b);
+	join_columns(x[2], x[3], b + 2);
 	return (struct pairs){
 		V(unpacklo_epi64)(b[0], b[2]),
 		V(unpackhi_epi64)(b[0], b[2]),
@@ -97,7 +98,7 @@ idct_group_8(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_
 	idct_half(&in[0], round, a);
 	idct_half(&in[1], round, b);
 	for (int i = 0; i < 8; i++)
-		x[i] = pair_columns(V(packs_epi32)(V(srai_epi32)(a[i], 11), V(srai_epi32)(b[i], 11)));
+		x[i] = V(packs_epi32)(V(srai_epi32)(a[i], 11), V(srai_epi32)(b[i], 11));
 	finish_lines(x, output, stride);
 	finish_lines(x + 4, output + 4 * stride, stride);
 }
@@ -129,7 +130,7 @@ idct_group_4(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_
 	idct_half_4(&in[0], 12, a);
 	idct_half_4(&in[1], 12, b);
 	for (int i = 0; i < 4; i++)
-		a[i] = pair_columns(V(packs_epi32)(a[i], b[i]));
+		a[i] = V(packs_epi32)(a[i], b[i]);
 	in[0] = transpose_pairs(a);
 	idct_half_4(&in[0], 19, a); /* a[i] is now column i */
 	bytes = V(packs_epi16)(V(packs_epi32)(a[0], a[1]), V(packs_epi32)(a[2], a[3]));
