@@ -23,7 +23,7 @@ enum {
 	SEED = 1,
 	OUTPUTS = 256, /* finished samples go round so many places, as in a batch */
 	SIDE_MIN = 16, /* smaller images are passed over */
-	WARM_TIMES = 5,
+	WARM_TIMES = 8,
 };
 
 const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512bw", "avx512", "libjpeg-turbo"};
@@ -222,23 +222,25 @@ static void try_work(struct worker *worker, enum stage stage, stage_work work, u
 			 worker->turbo ? turbo_error(worker->turbo) : strerror(-r));
 }
 
-/* The sum over the crops of the least of several times. */
-static void measure_warm(struct worker *worker, enum stage stage, stage_work work)
+/* Of each stage the sum over the crops of the least of several times; the stages take turns, so that a machine whose speed drifts treats them alike. */
+static void measure_warm(struct worker *worker, const enum stage stages[2], const stage_work works[2])
 {
-	double sum = 0;
+	double sum[2] = {0};
 
 	for (uint32_t i = 0; i < worker->crops->count && !worker->times->error[0]; i++) {
-		double least = INFINITY;
+		double least[2] = {INFINITY, INFINITY};
 
-		for (unsigned time = 0; time < WARM_TIMES && !worker->times->error[0]; time++) {
+		for (unsigned turn = 0; turn < 2 * WARM_TIMES && !worker->times->error[0]; turn++) {
 			double begin = cpu_us();
 
-			try_work(worker, stage, work, i, 0);
-			least = fmin(least, cpu_us() - begin);
+			try_work(worker, stages[turn % 2], works[turn % 2], i, 0);
+			least[turn % 2] = fmin(least[turn % 2], cpu_us() - begin);
 		}
-		sum += least;
+		for (int k = 0; k < 2; k++)
+			sum[k] += least[k];
 	}
-	worker->times->us[stage] = sum / worker->crops->count;
+	for (int k = 0; k < 2; k++)
+		worker->times->us[stages[k]] = sum[k] / worker->crops->count;
 }
 
 /* Microseconds a crop of the second time through. */
@@ -287,8 +289,8 @@ static void run_own(struct worker *worker)
 	measure(worker, STAGE_ENTROPY, own_entropy);
 	measure(worker, STAGE_DECODE, own_decode);
 	measure(worker, STAGE_CROP, own_crop);
-	measure_warm(worker, STAGE_WARM_ENTROPY, own_entropy);
-	measure_warm(worker, STAGE_WARM_CROP, own_crop);
+	measure_warm(worker, (const enum stage[]){STAGE_WARM_ENTROPY, STAGE_WARM_CROP},
+		     (const stage_work[]){own_entropy, own_crop});
 }
 
 static void run_turbo(struct worker *worker)
