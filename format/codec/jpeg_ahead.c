@@ -2,6 +2,7 @@
 
 #include "jpeg_kernels.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -10,8 +11,17 @@ enum {
 	SPARE = JPEG_STREAM_BLOCKS_SPARE,
 };
 
+static_assert(JPEG_AHEAD_MAX * JPEG_FRAME_TABLES_MAX <= JPEG_TABLES_MAX, "");
+
+void jpeg_ahead_init(struct jpeg_ahead *ahead)
+{
+	*ahead = (struct jpeg_ahead){0};
+	jpeg_tables_init(&ahead->tables, JPEG_AHEAD_MAX);
+}
+
 void jpeg_ahead_deinit(struct jpeg_ahead *ahead)
 {
+	jpeg_tables_deinit(&ahead->tables);
 	for (uint32_t i = 0; i < JPEG_AHEAD_MAX; i++) {
 		scratch_deinit(&ahead->images[i].scan);
 		scratch_deinit(&ahead->images[i].chunk);
@@ -186,7 +196,7 @@ static int longest(const struct jpeg_ahead *ahead, uint32_t waiting)
 	return found;
 }
 
-void jpeg_ahead_run(struct jpeg_ahead *ahead, struct jpeg_tables *tables)
+void jpeg_ahead_run(struct jpeg_ahead *ahead)
 {
 	const struct jpeg_kernels *kernels = jpeg_kernels_get();
 	struct jpeg_lane lanes[JPEG_STREAMS];
@@ -217,7 +227,7 @@ void jpeg_ahead_run(struct jpeg_ahead *ahead, struct jpeg_tables *tables)
 		}
 		while (live < JPEG_STREAMS && (next = longest(ahead, waiting)) >= 0) {
 			waiting &= ~(1u << next);
-			if (begin(&ahead->images[next], tables, &lanes[live]) == 0)
+			if (begin(&ahead->images[next], &ahead->tables, &lanes[live]) == 0)
 				lanes[live++].tag = (uint32_t)next;
 		}
 		/* Which of them met what no table has is not known: they are left to be read one by one. */

@@ -21,7 +21,7 @@ enum {
 struct jpeg_ahead_image {
 	/* What the caller fills in: */
 	struct jpeg_frame frame;
-	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
+	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX]; /* from `tables` below */
 	const uint8_t *data; /* of the file, for the caller to know it by */
 	size_t size;
 	uint32_t row_first, row_end, column_first, column_end; /* MCUs to keep */
@@ -43,8 +43,10 @@ struct jpeg_ahead {
 	uint32_t count;
 	uint64_t blocks; /* that they keep */
 	struct scratch coefficients;
+	struct jpeg_tables tables; /* of the images */
 };
 
+void jpeg_ahead_init(struct jpeg_ahead *ahead);
 void jpeg_ahead_deinit(struct jpeg_ahead *ahead);
 /* Forgets all images. */
 void jpeg_ahead_begin(struct jpeg_ahead *ahead);
@@ -52,5 +54,5 @@ void jpeg_ahead_begin(struct jpeg_ahead *ahead);
 struct jpeg_ahead_image *jpeg_ahead_next(struct jpeg_ahead *ahead);
 /* Adds it, unless it has restart markers, which lead to its rows faster, or is too large. */
 void jpeg_ahead_add(struct jpeg_ahead *ahead);
-/* Decodes them, the longest first, if they are two or more. tables: those of the images', which must be valid. */
-void jpeg_ahead_run(struct jpeg_ahead *ahead, struct jpeg_tables *tables);
+/* Decodes them, the longest first, if they are two or more. */
+void jpeg_ahead_run(struct jpeg_ahead *ahead);

@@ -47,7 +47,8 @@ int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
 
 	if (!decoder)
 		return -ENOMEM;
-	jpeg_tables_init(&decoder->tables);
+	jpeg_tables_init(&decoder->tables, 1);
+	jpeg_ahead_init(&decoder->ahead);
 	*ret_decoder = decoder;
 	return 0;
 }
@@ -83,8 +84,16 @@ static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *so
 	    4 * (uint64_t)source->size)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
-		r = jpeg_tables_get(tables, frame->components[i].dc, 0, 0, &dc[i]);
-		r = r ?: jpeg_tables_get(tables, frame->components[i].ac, 1, skipping, &ac[i]);
+		const struct jpeg_component *component = &frame->components[i];
+
+		/* Cr mostly has those of Cb. */
+		if (i > 0 && component->dc == component[-1].dc && component->ac == component[-1].ac) {
+			dc[i] = dc[i - 1];
+			ac[i] = ac[i - 1];
+			continue;
+		}
+		r = jpeg_tables_get(tables, component->dc, 0, 0, &dc[i]);
+		r = r ?: jpeg_tables_get(tables, component->ac, 1, skipping, &ac[i]);
 	}
 	return r;
 }
@@ -322,7 +331,7 @@ static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *r
 
 	if (!image || source->index ||
 	    !inside(source, denominator, region->x, region->y, region->width, region->height) ||
-	    read_headers(&decoder->tables, source, false, &image->frame, image->dc, image->ac) <
+	    read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc, image->ac) <
 		    0 ||
 	    jpeg_pixels_begin(&decoder->pixels, &image->frame, denominator, region->x, region->y,
 			      region->width, region->height, JPEG_PIXELS_ROWS) < 0)
@@ -343,7 +352,7 @@ void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region
 	decoder->found = NULL;
 	for (uint32_t i = 0; i < count; i++)
 		add_ahead(decoder, &regions[i]);
-	jpeg_ahead_run(&decoder->ahead, &decoder->tables);
+	jpeg_ahead_run(&decoder->ahead);
 }
 
 int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,

@@ -30,9 +30,9 @@ __attribute__((constructor)) static void fill_tables(void)
 		jpeg_moves[2 * (i + 1) & 127] = (int8_t)(2 * (jpeg_zigzag_position[i] - i));
 }
 
-void jpeg_tables_init(struct jpeg_tables *tables)
+void jpeg_tables_init(struct jpeg_tables *tables, uint32_t frames)
 {
-	*tables = (struct jpeg_tables){0};
+	*tables = (struct jpeg_tables){.frames = frames};
 }
 
 void jpeg_tables_deinit(struct jpeg_tables *tables)
@@ -108,55 +108,83 @@ static void build_runs(struct jpeg_table *table)
 	table->has_runs = 1;
 }
 
+/*
+ * So many entries from at on, and some more behind: tables are filled in ascending order and have room for them. Most codes are long and take few
+ * entries, so that chunks of a constant size are faster than loops that stop in time.
+ */
+static void fill(uint32_t *at, uint32_t count, uint32_t entry)
+{
+	for (uint32_t *end = at + count; at < end; at += JPEG_FILL)
+		for (unsigned i = 0; i < JPEG_FILL; i++)
+			at[i] = entry;
+}
+
 /* The entry for size 16-bit windows from first on, as far as the table holds them. */
 static void fill_top(struct jpeg_table *table, uint32_t first, uint32_t size, uint32_t entry)
 {
-	uint32_t low = (1u << 16) - JPEG_TOP_SIZE, end = first + size;
+	const uint32_t low = (1u << 16) - JPEG_TOP_SIZE;
 
-	for (first = first < low ? low : first; first < end; first++)
-		table->top[first - low] = entry;
+	if (first + size <= low)
+		return;
+	if (first < low) {
+		size -= low - first;
+		first = low;
+	}
+	fill(table->top + (first - low), size, entry);
+}
+
+/* Codes of a length, in ascending order; those of k symbols lie before them. */
+static int build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
+{
+	for (uint32_t end = code + table->counts[length - 1]; code < end; code++, k++) {
+		uint32_t entry, first = code << (16 - length), size = 1u << (16 - length);
+
+		if (!table->is_ac && table->symbols[k] > 15)
+			return -EBADMSG;
+		entry = symbol_entry(table->symbols[k], length, table->is_ac);
+		fill_top(table, first, size, entry);
+		if (length > JPEG_LOOKUP_BITS)
+			continue;
+		first >>= 16 - JPEG_LOOKUP_BITS;
+		size >>= 16 - JPEG_LOOKUP_BITS;
+		if ((entry & 63) > JPEG_ENTRY_BITS_MAX)
+			entry = 0;
+		fill(table->lookup + first, size, entry);
+		if (table->is_ac && entry & JPEG_LEAVES) {
+			if (table->ends_end == 0)
+				table->ends_first = (uint16_t)first;
+			table->ends_end = (uint16_t)(first + size);
+		}
+	}
+	return 0;
 }
 
 static int build(struct jpeg_table *table)
 {
-	uint32_t code = 0, code_end = 0, k = 0;
+	uint32_t code = 0, k = 0, shortest_end = 0;
 
-	memset(table->top, 0, sizeof table->top);
 	table->ends_first = table->ends_end = 0;
-	for (unsigned length = 1; length <= 16; length++, code <<= 1) {
+	for (unsigned length = 1; length <= 16; length++) {
 		unsigned count = table->counts[length - 1];
+		int r;
 
+		code <<= 1;
 		table->offset[length] = (int32_t)k - (int32_t)code;
 		table->code_max[length] = count ? (int32_t)(code + count - 1) : -1;
 		if (code + count > 1u << length)
 			return -EBADMSG;
-		for (unsigned i = 0; i < count; i++, k++, code++) {
-			uint32_t entry, *at, repeat;
-
-			if (!table->is_ac && table->symbols[k] > 15)
-				return -EBADMSG;
-			entry = symbol_entry(table->symbols[k], length, table->is_ac);
-			fill_top(table, code << (16 - length), 1u << (16 - length), entry);
-			if (length > JPEG_LOOKUP_BITS)
-				continue;
-			if ((entry & 63) > JPEG_ENTRY_BITS_MAX)
-				entry = 0;
-			at = table->lookup + (code << (JPEG_LOOKUP_BITS - length));
-			repeat = 1u << (JPEG_LOOKUP_BITS - length);
-			for (uint32_t j = 0; j < repeat; j++)
-				at[j] = entry;
-			code_end = (code + 1) << (JPEG_LOOKUP_BITS - length);
-			if (table->is_ac && entry & JPEG_LEAVES) {
-				if (table->ends_end == 0)
-					table->ends_first = (uint16_t)(code_end - repeat);
-				table->ends_end = (uint16_t)code_end;
-			}
-		}
+		r = build_codes(table, length, code, k);
+		if (r < 0)
+			return r;
+		code += count;
+		k += count;
+		if (length == JPEG_LOOKUP_BITS)
+			shortest_end = code;
 	}
-	/* What no code of 10 bits leads to. */
-	if (code_end < 1u << JPEG_LOOKUP_BITS)
-		memset(table->lookup + code_end, 0,
-		       sizeof table->lookup - code_end * sizeof *table->lookup);
+	/* What no code leads to. */
+	for (uint32_t i = shortest_end; i < 1u << JPEG_LOOKUP_BITS; i++)
+		table->lookup[i] = 0;
+	fill_top(table, code, (1u << 16) - code, 0);
 	table->has_runs = 0;
 	return 0;
 }
@@ -180,26 +208,34 @@ static uint64_t key_of(const uint8_t *spec, unsigned count, int is_ac)
 	return key;
 }
 
-/* Finds the table or, failing that, the entry to put it into. */
-static bool find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count, int is_ac,
-		 uint64_t key, unsigned *ret_entry)
+/* The slot for something new: that of what was asked for once, longest ago, if there are `fresh` of them; else one that is empty; else any, longest ago. */
+static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsigned fresh)
 {
-	unsigned oldest = 0;
+	unsigned oldest = 0, oldest_fresh = 0, count = 0;
 
-	for (unsigned i = 0; i < JPEG_TABLES_MAX && tables->entries[i]; i++)
-		if (tables->keys[i] == key && same(tables->entries[i], spec, count, is_ac)) {
-			*ret_entry = i;
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
+		if (slots[i].used == 0)
+			return count < fresh ? i : oldest_fresh;
+		if (slots[i].used < slots[oldest].used)
+			oldest = i;
+		if (slots[i].kept)
+			continue;
+		if (count++ == 0 || slots[i].used < slots[oldest_fresh].used)
+			oldest_fresh = i;
+	}
+	return count < fresh ? oldest : oldest_fresh;
+}
+
+/* Finds the table or, failing that, the slot to put it into. */
+static bool find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count, int is_ac,
+		 uint64_t key, unsigned *ret_slot)
+{
+	for (unsigned i = 0; i < JPEG_TABLES_MAX && tables->slots[i].used; i++)
+		if (tables->slots[i].key == key && same(tables->entries[i], spec, count, is_ac)) {
+			*ret_slot = i;
 			return true;
 		}
-	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
-		if (!tables->entries[i]) {
-			*ret_entry = i;
-			return false;
-		}
-		if (tables->entries[i]->used < tables->entries[oldest]->used)
-			oldest = i;
-	}
-	*ret_entry = oldest;
+	*ret_slot = slot_choose(tables->slots, tables->frames * JPEG_FRAME_TABLES_MAX);
 	return false;
 }
 
@@ -207,28 +243,27 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 		    const struct jpeg_table **ret_table)
 {
 	struct jpeg_table *table;
-	unsigned count = 0, entry;
+	unsigned count = 0, i;
 	uint64_t key;
 	bool found;
 	int r = 0;
 
-	for (unsigned i = 0; i < 16; i++)
+	for (i = 0; i < 16; i++)
 		count += spec[i];
 	key = key_of(spec, count, is_ac);
-	found = find(tables, spec, count, is_ac, key, &entry);
-	if (!tables->entries[entry])
-		tables->entries[entry] = calloc(1, sizeof *table);
-	table = tables->entries[entry];
+	found = find(tables, spec, count, is_ac, key, &i);
+	if (!tables->entries[i])
+		tables->entries[i] = calloc(1, sizeof *table);
+	table = tables->entries[i];
 	if (!table)
 		return -ENOMEM;
+	tables->slots[i] = (struct jpeg_slot){.key = key, .used = ++tables->clock, .kept = found};
 	if (!found) {
-		table->used = 0;
 		table->is_ac = (uint8_t)is_ac;
 		table->symbol_count = (uint16_t)count;
 		memcpy(table->counts, spec, 16);
 		memcpy(table->symbols, spec + 16, count);
-		table->serial = ++tables->clock;
-		tables->keys[entry] = key;
+		table->serial = tables->clock;
 		r = build(table);
 	}
 	if (r < 0) {
@@ -237,7 +272,6 @@ int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, 
 	}
 	if (skipping && is_ac && !table->has_runs)
 		build_runs(table);
-	table->used = ++tables->clock;
 	*ret_table = table;
 	return 0;
 }
@@ -264,29 +298,28 @@ static void fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpe
 int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
 		     const struct jpeg_table *dc, const struct jpeg_pair **ret_pair)
 {
+	uint64_t key = ac->serial ^ dc->serial << 32;
 	struct jpeg_pair *pair;
-	unsigned oldest = 0, i;
+	bool found = false;
+	unsigned i;
 
-	for (i = 0; i < JPEG_TABLES_MAX && tables->pairs[i]; i++) {
-		pair = tables->pairs[i];
-		if (pair->ac_serial == ac->serial && pair->dc_serial == dc->serial)
-			goto found;
-		if (pair->used < tables->pairs[oldest]->used)
-			oldest = i;
-	}
-	if (i == JPEG_TABLES_MAX)
-		i = oldest;
-	else
+	for (i = 0; i < JPEG_TABLES_MAX && tables->pair_slots[i].used && !found; i++)
+		found = tables->pair_slots[i].key == key &&
+			tables->pairs[i]->ac_serial == ac->serial &&
+			tables->pairs[i]->dc_serial == dc->serial;
+	i = found ? i - 1 : slot_choose(tables->pair_slots, tables->frames * JPEG_FRAME_PAIRS_MAX);
+	if (!tables->pairs[i])
 		tables->pairs[i] = malloc(sizeof *pair);
 	pair = tables->pairs[i];
 	if (!pair)
 		return -ENOMEM;
-	pair->ac_serial = ac->serial;
-	pair->dc_serial = dc->serial;
-	memcpy(pair->lookup, ac->lookup, sizeof pair->lookup);
-	fuse(pair->lookup, ac, dc);
-found:
-	pair->used = ++tables->clock;
+	tables->pair_slots[i] = (struct jpeg_slot){key, ++tables->clock, found};
+	if (!found) {
+		pair->ac_serial = ac->serial;
+		pair->dc_serial = dc->serial;
+		memcpy(pair->lookup, ac->lookup, sizeof pair->lookup);
+		fuse(pair->lookup, ac, dc);
+	}
 	*ret_pair = pair;
 	return 0;
 }

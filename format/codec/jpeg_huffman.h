@@ -5,13 +5,17 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
 	JPEG_LOOKUP_BITS = 10, /* one more holds more codes, but less stays in the first-level cache */
 	JPEG_TOP_SIZE = 1 << 10,
-	JPEG_TABLES_MAX = 48, /* kept per thread; a frame uses at most 6, and eight frames may be in use */
+	JPEG_FILL = 8, /* entries written at once when tables are filled, and room for them behind */
+	JPEG_TABLES_MAX = 48, /* kept in a cache */
+	JPEG_FRAME_TABLES_MAX = 6,
+	JPEG_FRAME_PAIRS_MAX = 9,
 	JPEG_SCAN_PADDING = 320, /* readable zero bytes behind an unstuffed scan: more than a block can take */
 };
 
@@ -22,8 +26,8 @@ enum {
  * the last byte of the block before the next coefficient: 3 to a DC coefficient, JPEG_END_OF_BLOCK to where nothing is.
  */
 struct jpeg_table {
-	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
-	uint32_t top[JPEG_TOP_SIZE]; /* the same by the next 16 bits, for the highest of them: there long codes are; no limit to the total */
+	uint32_t lookup[(1 << JPEG_LOOKUP_BITS) + JPEG_FILL];
+	uint32_t top[JPEG_TOP_SIZE + JPEG_FILL]; /* the same by the next 16 bits, for the highest of them: there long codes are; no limit to the total */
 	uint32_t runs[1 << JPEG_LOOKUP_BITS]; /* AC, once asked for: whole symbols within the next 10 bits, for skipping */
 	int32_t code_max[18]; /* largest code of a length, -1: none; [17] is a sentinel */
 	int32_t offset[17];   /* symbol index minus code, of a length */
@@ -33,7 +37,6 @@ struct jpeg_table {
 	uint16_t ends_first, ends_end; /* AC: entries of the lookup among which are all ends of block */
 	uint8_t is_ac;
 	uint8_t has_runs;
-	uint64_t used;	 /* stamp of the last use */
 	uint64_t serial; /* of this content, never given twice */
 };
 
@@ -51,25 +54,37 @@ enum {
 struct jpeg_pair {
 	uint32_t lookup[1 << JPEG_LOOKUP_BITS];
 	uint64_t ac_serial, dc_serial;
-	uint64_t used;
 };
 
+/* What is known of a cache's entry without touching it. */
+struct jpeg_slot {
+	uint64_t key;  /* of its content, seldom the same for two */
+	uint64_t used; /* stamp of the last use, 0: it is empty */
+	bool kept;     /* it was asked for again */
+};
+
+/*
+ * Tables and pairs by content. Files with tables of their own, which no other has, take turns at few places, so that these and what is asked for
+ * again and again stay in the processor's caches.
+ */
 struct jpeg_tables {
+	struct jpeg_slot slots[JPEG_TABLES_MAX], pair_slots[JPEG_TABLES_MAX];
 	struct jpeg_table *entries[JPEG_TABLES_MAX];
-	uint64_t keys[JPEG_TABLES_MAX]; /* of their contents */
 	struct jpeg_pair *pairs[JPEG_TABLES_MAX];
+	uint32_t frames; /* whose tables are in use at a time */
 	uint64_t clock;
 };
 
-void jpeg_tables_init(struct jpeg_tables *tables);
+/* For so many frames that are in use at a time, from 1 to JPEG_TABLES_MAX / JPEG_FRAME_TABLES_MAX. */
+void jpeg_tables_init(struct jpeg_tables *tables, uint32_t frames);
 void jpeg_tables_deinit(struct jpeg_tables *tables);
 /*
  * The table for a DHT payload (16 counts, then symbols, at most 256). skipping: jpeg_block_skip will be called with it. -EBADMSG
- * when it is no prefix code, -ENOMEM. Valid until JPEG_TABLES_MAX others were asked for.
+ * when it is no prefix code, -ENOMEM. Valid until as many others were asked for as the frames have.
  */
 int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
 		    const struct jpeg_table **ret_table);
-/* The pair of an AC table and the DC table of the block behind. -ENOMEM. Valid until JPEG_TABLES_MAX others were asked for. */
+/* The pair of an AC table and the DC table of the block behind. -ENOMEM. Valid like tables. */
 int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac, const struct jpeg_table *dc,
 		     const struct jpeg_pair **ret_pair);
 

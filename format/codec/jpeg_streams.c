@@ -26,19 +26,26 @@ int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
 		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
 		    const struct jpeg_table *const *ac, bool checked)
 {
-	uint32_t blocks = 0, count, component[JPEG_MCU_BLOCKS_MAX];
+	uint32_t blocks = 0, count, component[JPEG_MCU_BLOCKS_MAX], pair_own = 0, pair_follower = 0;
+	const struct jpeg_pair *pair = NULL;
 
 	for (uint32_t i = 0; i < frame->component_count; i++)
 		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--)
 			component[blocks++] = i;
 	count = checked ? blocks * repeats(blocks) : blocks;
 	for (uint32_t i = 0; i < count; i++) {
-		uint32_t next = (i + 1) % count, own = component[i % blocks];
-		const struct jpeg_pair *pair;
-		int r = jpeg_tables_pair(tables, ac[own], dc[component[next % blocks]], &pair);
+		uint32_t next = (i + 1) % count;
+		uint32_t own = component[i % blocks], follower = component[next % blocks];
 
-		if (r < 0)
-			return r;
+		/* As for the block before, where three of one component come in a row. */
+		if (i == 0 || own != pair_own || follower != pair_follower) {
+			int r = jpeg_tables_pair(tables, ac[own], dc[follower], &pair);
+
+			if (r < 0)
+				return r;
+			pair_own = own;
+			pair_follower = follower;
+		}
 		cycle->dc[i] = (struct jpeg_state){.lookup = dc[own]->lookup,
 						   .top = dc[own]->top,
 						   .next = &cycle->ac[i],
