@@ -106,8 +106,8 @@ static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_
 {
 	const struct jpeg_index *index = &decoder->index;
 	const struct jpeg_frame *frame = &decoder->frame;
-	uint64_t begin = jpeg_index_get(index, row, decoder->entry).position;
-	uint64_t next = row + 1 < frame->mcus_high ? jpeg_index_get(index, row + 1, 0).position
+	uint64_t begin = jpeg_index_position(index, row, decoder->entry);
+	uint64_t next = row + 1 < frame->mcus_high ? jpeg_index_position(index, row + 1, 0)
 						   : 8 * (uint64_t)frame->scan_size;
 	size_t from = begin >> 3, to = (next + 7) >> 3;
 	uint8_t *bytes = decoder->scan.data + decoder->scan_size;
@@ -133,8 +133,8 @@ static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
 
 	if (row >= decoder->pixels.mcu_row_end)
 		return;
-	from = jpeg_index_get(&decoder->index, row, decoder->entry).position >> 3;
-	to = row + 1 < frame->mcus_high ? jpeg_index_get(&decoder->index, row + 1, 0).position >> 3
+	from = jpeg_index_position(&decoder->index, row, decoder->entry) >> 3;
+	to = row + 1 < frame->mcus_high ? jpeg_index_position(&decoder->index, row + 1, 0) >> 3
 					: frame->scan_size;
 	to = to < frame->scan_size ? to : frame->scan_size;
 	for (; from < to; from += 64)

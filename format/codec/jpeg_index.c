@@ -255,16 +255,31 @@ static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t 
 	return (uint32_t)(word & ((UINT64_C(1) << width) - 1));
 }
 
+/* The position, and in *at the bit behind its field, where the predictors are. */
+static uint64_t get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry, uint64_t *at)
+{
+	uint64_t row_at = (uint64_t)row * index->row_bits, position;
+
+	*at = row_at;
+	position = get_bits(index, at, index->place_bits);
+	if (entry == 0)
+		return position;
+	*at = row_at + index->row_bits - (index->plan.entry_count - entry) * (uint64_t)index->entry_bits;
+	return position + get_bits(index, at, index->offset_bits);
+}
+
+uint64_t jpeg_index_position(const struct jpeg_index *index, uint32_t row, uint32_t entry)
+{
+	uint64_t at;
+
+	return get_position(index, row, entry, &at);
+}
+
 struct jpeg_index_entry jpeg_index_get(const struct jpeg_index *index, uint32_t row, uint32_t entry)
 {
-	uint64_t row_at = (uint64_t)row * index->row_bits, at = row_at;
-	struct jpeg_index_entry result = {.position = get_bits(index, &at, index->place_bits)};
+	uint64_t at;
+	struct jpeg_index_entry result = {.position = get_position(index, row, entry, &at)};
 
-	if (entry > 0) {
-		at = row_at + index->row_bits -
-		     (index->plan.entry_count - entry) * (uint64_t)index->entry_bits;
-		result.position += get_bits(index, &at, index->offset_bits);
-	}
 	for (uint32_t i = 0; i < index->plan.component_count; i++) {
 		uint32_t unused = 32 - index->dc_bits[i];
 

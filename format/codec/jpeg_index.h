@@ -49,4 +49,6 @@ size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_ind
 int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *frame, struct jpeg_index *ret_index);
 /* Number of the last entry of a row at or before an MCU column. */
 uint32_t jpeg_index_before(const struct jpeg_index *index, uint32_t column);
+/* Of an entry of a row the position, or all there is. */
+uint64_t jpeg_index_position(const struct jpeg_index *index, uint32_t row, uint32_t entry);
 struct jpeg_index_entry jpeg_index_get(const struct jpeg_index *index, uint32_t row, uint32_t entry);
