@@ -350,6 +350,34 @@ static void test_tune_deterministic(void **state)
 	tune(true, FASTEST_DETERMINISTIC);
 }
 
+/* What is better taken apart has no plan from then on, in other processes too, and is not timed again. */
+static void test_refused(void **state)
+{
+	struct plan_file again;
+	struct conv_plan *plan;
+	struct fixture f;
+	char error[DEVICE_ERROR_MAX];
+
+	open_fixture(&f, false);
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
+	assert_int_equal(cudnn_refuse(&f.engines, &f.problem, 0.5f), 0);
+	assert_int_equal(cudnn_plan(&f.engines, &f.problem, &plan), -ENOENT);
+	assert_string_equal(
+		f.engines.error,
+		"forward 1x1/1 8>8 8x8 n8 f16: tuning found it faster when taken apart");
+	memset(executed, 0, sizeof(executed));
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
+	for (size_t i = 0; i < ENGINES; i++)
+		assert_int_equal(executed[i], 0);
+	assert_int_equal(plan_file_init(&again, f.path, "a GPU", error), 0);
+	assert_string_equal(plan_file_find(&again, &f.problem, false)->tag, PLAN_APART);
+	plan_file_deinit(&again);
+	/* other shapes have theirs */
+	f.problem.k = 16;
+	expect_engine(&f, 0, false);
+	close_fixture(&f);
+}
+
 /* A failure names the library, its version, the problem, what was called, and cuDNN's own words. */
 static void test_words(void **state)
 {
@@ -377,6 +405,7 @@ int main(void)
 		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_tune),
 		cmocka_unit_test(test_tune_deterministic),
+		cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

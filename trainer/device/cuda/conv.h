@@ -117,7 +117,7 @@ struct conv_plan_info {
 /* An implementation. `engines` is its state. */
 struct conv_engines {
 	void *state;
-	/* The best plan for the problem. -ENOENT: this pattern has none at this shape; the caller then takes it apart. */
+	/* The best plan for the problem. -ENOENT: this pattern has none at this shape, or was refused; the caller then takes it apart. */
 	int (*plan)(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
 	void (*plan_info)(const struct conv_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
@@ -126,6 +126,8 @@ struct conv_engines {
 	/* Times the plans there are on the device and keeps the fastest in the cache, unless that has one; plan() then returns it. NULL: can't. */
 	int (*tune)(void *state, const struct conv_problem *problem, const struct conv_arguments *arguments, uint64_t workspace_bytes,
 		gpu_stream stream);
+	/* Has plan() say -ENOENT of a problem that takes ms, which is less, when it is taken apart; kept in the cache, too. NULL: can't. */
+	int (*refuse)(void *state, const struct conv_problem *problem, float ms);
 	const char *(*error)(void *state); /* words for the last failure */
 };
 

@@ -1,8 +1,90 @@
-/* Autotuning the convolutions of a program. */
+/*
+ * Autotuning the convolutions of a program: which plan is the fastest for each, and whether what is fused there is faster than the same taken
+ * apart, which has other plans and further passes.
+ */
 #include "cuda.h"
+#include "kernels/norm.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
+
+#define PASS_CHANNELS 64
+#define PASS_BYTES_MAX                                                                             \
+	(1ull << 29)	 /* of the matrix that is passed over: far more than the caches have */
+#define PASS_ROUNDS 5	 /* of which the fastest counts */
+#define PASS_RUNS   8	 /* launches between two events */
+#define GAIN_MIN    0.03 /* of the time: less may be noise, and what is apart takes more memory */
+
+struct tuner {
+	struct cuda_graph *graph;
+	const struct conv_engines *engines;
+	void *workspace;
+	uint64_t workspace_bytes;
+	gpu_event from, to;
+	/* of our own kernels, which take what is left when something is taken apart: */
+	double launch_ms, bytes_per_ms;
+};
+
+/* ---- our own passes ---- */
+
+/* Milliseconds of a pass over the first rows of the arena, read and written. */
+static int time_pass(const struct tuner *t, uint64_t rows, double *ret_ms)
+{
+	struct cuda_device *device = t->graph->device;
+	const struct norm_apply pass = {
+		.x = t->graph->arena,
+		.y = t->graph->arena,
+		.rows = rows,
+		.channels = PASS_CHANNELS,
+		.element = device->element,
+		.activation = DEVICE_RELU,
+	};
+	float ms = 0;
+	int r = 0;
+
+	*ret_ms = INFINITY;
+	for (int round = 0; round < PASS_ROUNDS && r == 0; round++) {
+		r = gpu_event_record(t->from, device->compute);
+		for (int i = 0; i < PASS_RUNS && r == 0; i++)
+			r = norm_apply(&device->kernels, &pass);
+		if (r == 0)
+			r = gpu_event_record(t->to, device->compute);
+		if (r == 0)
+			r = gpu_event_synchronize(t->to);
+		if (r == 0)
+			r = gpu_event_elapsed(t->from, t->to, &ms);
+		if (r == 0)
+			*ret_ms = fmin(*ret_ms, (double)ms / PASS_RUNS);
+	}
+	return r;
+}
+
+static int time_passes(struct tuner *t)
+{
+	uint64_t row = PASS_CHANNELS * cuda_element_size(t->graph->device->element);
+	uint64_t bytes = t->graph->program->arena.size;
+	double ms = 0;
+	int r = gpu_event_new(true, &t->from);
+
+	bytes = bytes < PASS_BYTES_MAX ? bytes : PASS_BYTES_MAX;
+	if (r == 0)
+		r = gpu_event_new(true, &t->to);
+	if (r == 0)
+		r = time_pass(t, 1, &t->launch_ms);
+	if (r == 0)
+		r = time_pass(t, bytes / row, &ms);
+	t->bytes_per_ms = 2 * (double)bytes / ms;
+	return cuda_check(t->graph->device, r, "timing a pass over memory");
+}
+
+/* With sums it has a second stage. */
+static double pass_ms(const struct tuner *t, double bytes)
+{
+	return 2 * t->launch_ms + bytes / t->bytes_per_ms;
+}
+
+/* ---- convolutions ---- */
 
 /* Whether an earlier operation has the same problem. */
 static bool seen(const struct cuda_program *program, uint32_t index)
@@ -16,52 +98,224 @@ static bool seen(const struct cuda_program *program, uint32_t index)
 	return false;
 }
 
-/* As much workspace as engines may want, or what there is. */
-static int take_workspace(uint64_t *ret_bytes, void **ret_memory)
+static struct conv_arguments arguments_of(const struct tuner *t, const struct cuda_op *op)
 {
-	uint64_t bytes = ENGINES_WORKSPACE_MAX;
-	int r = gpu_allocate(bytes, ret_memory);
+	struct conv_arguments arguments = cuda_conv_arguments(t->graph, op);
 
-	while (r == -ENOMEM && bytes > 1 << 20) {
-		bytes /= 2;
-		r = gpu_allocate(bytes, ret_memory);
+	arguments.workspace = t->workspace;
+	/* gradients may be summed up already */
+	if (op->operands[CUDA_ADDEND])
+		arguments.w = cuda_tensor_data(t->graph, op->operands[CUDA_ADDEND]);
+	return arguments;
+}
+
+/* Milliseconds of the fastest plan. 0: there is none that runs with so little workspace; INFINITY: it was refused before. */
+static int time_problem(const struct tuner *t, const struct cuda_op *op,
+			const struct conv_problem *problem, double *ret_ms)
+{
+	const struct conv_engines *engines = t->engines;
+	struct conv_arguments arguments = arguments_of(t, op);
+	struct conv_plan_info info = {.tuned_ms = 0};
+	struct conv_plan *plan;
+	int r = engines->tune(engines->state, problem, &arguments, t->workspace_bytes,
+			      t->graph->device->compute);
+
+	*ret_ms = 0;
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		r = engines->plan(engines->state, problem, &plan);
+	if (r == 0) {
+		engines->plan_info(plan, &info);
+		engines->plan_free(plan);
 	}
-	*ret_bytes = bytes;
+	*ret_ms = r == -ENOENT ? INFINITY : (double)info.tuned_ms;
+	if (r < 0 && r != -ENOENT)
+		return device_fail(&t->graph->device->base, r, "%s: autotuning failed: %s",
+				   op->node->name, engines->error(engines->state));
+	return 0;
+}
+
+/* ---- fused or apart ---- */
+
+/* What is left when the first thing is taken out of the problem, and bytes that go through memory for it then. False: there is nothing fused. */
+static bool take_apart(const struct conv_problem *problem, struct conv_problem *ret_rest,
+		       double *ret_bytes)
+{
+	double size = cuda_element_size(problem->element);
+	double x = size * problem->n * problem->h * problem->w * problem->c;
+	double y = size * problem->n * problem->p * problem->q * problem->k;
+
+	*ret_rest = *problem;
+	if (problem->direction == CONV_FORWARD && problem->prologue != CONV_PLAIN) {
+		ret_rest->prologue = CONV_PLAIN;
+		*ret_bytes = x * (problem->prologue == CONV_SCALE_BIAS_RELU ? 2 : 3);
+		return true;
+	}
+	switch (problem->epilogue) {
+	case CONV_STATISTICS:
+		ret_rest->epilogue = CONV_STORE;
+		*ret_bytes = y;
+		return true;
+	case CONV_RELU_NORM:
+		ret_rest->epilogue = problem->residual ? CONV_ADD : CONV_STORE;
+		ret_rest->residual = false;
+		ret_rest->shortcut = CONV_NO_SHORTCUT;
+		*ret_bytes = x * (problem->shortcut == CONV_NO_SHORTCUT ? 3 : 4);
+		return true;
+	case CONV_ADD:
+		/* what reads the gradient reads the other one, too */
+		ret_rest->epilogue = CONV_STORE;
+		*ret_bytes = x;
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* With its epilogue and without: taken apart, a prologue would be asked for again without. */
+static int refuse(const struct tuner *t, const struct cuda_op *op,
+		  const struct conv_problem *problem, double ms)
+{
+	const struct conv_engines *engines = t->engines;
+	struct conv_problem bare = *problem;
+	int r = engines->refuse(engines->state, problem, (float)ms);
+
+	bare.epilogue = CONV_STORE;
+	if (r == 0 && problem->prologue != CONV_PLAIN && problem->epilogue == CONV_STATISTICS)
+		r = engines->refuse(engines->state, &bare, (float)ms);
+	return r < 0 ? device_fail(&t->graph->device->base, r, "%s: autotuning failed: %s",
+				   op->node->name, engines->error(engines->state))
+		     : 0;
+}
+
+/*
+ * Milliseconds of the problem, fused or apart, and refuses what is faster apart. elsewhere: what other operations save of it in total, if
+ * this one is taken apart.
+ */
+static int choose(const struct tuner *t, const struct cuda_op *op,
+		  const struct conv_problem *problem, double elsewhere, double *ret_ms)
+{
+	struct conv_problem rest;
+	double bytes, pass, apart;
+	int r = time_problem(t, op, problem, ret_ms);
+
+	if (r < 0 || *ret_ms == 0 || !take_apart(problem, &rest, &bytes))
+		return r;
+	pass = pass_ms(t, bytes);
+	/* the rest has to move its operands, at least: if that is too long already, there is nothing to be tried */
+	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + elsewhere)
+		return 0;
+	r = choose(t, op, &rest, 0, &apart);
+	if (r < 0 || apart == 0 || apart + pass > (1 - GAIN_MIN) * (*ret_ms + elsewhere))
+		return r;
+	if (isfinite(*ret_ms))
+		r = refuse(t, op, problem, apart + pass);
+	*ret_ms = apart + pass;
+	return r;
+}
+
+/* The weight gradient that takes the same prologue as the forward pass of its node: it is plain when that is. */
+static const struct cuda_op *gradient_with(const struct cuda_program *program,
+					   const struct cuda_op *op)
+{
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *other = &program->ops[i];
+
+		if (other->kind == CUDA_OP_CONV && other->node == op->node &&
+		    other->conv.problem.direction == CONV_WEIGHTS &&
+		    other->conv.problem.prologue == op->conv.problem.prologue)
+			return other;
+	}
+	return NULL;
+}
+
+/*
+ * What that gradient loses by its prologue; 0 where there is none, or where even then nothing can be gained. False: it could not be timed, so that the
+ * forward pass stays as it is.
+ */
+static int time_gradient(const struct tuner *t, const struct cuda_op *op, double *ret_ms,
+			 bool *ret_timed)
+{
+	const struct conv_problem *problem = &op->conv.problem;
+	const struct cuda_op *gradient = NULL;
+	struct conv_problem rest, plain;
+	double own, with, without = 0, bytes, least;
+	int r = time_problem(t, op, problem, &own);
+
+	*ret_ms = 0;
+	*ret_timed = true;
+	if (problem->direction == CONV_FORWARD && problem->prologue != CONV_PLAIN)
+		gradient = gradient_with(t->graph->program, op);
+	if (r < 0 || !gradient || !take_apart(problem, &rest, &bytes))
+		return r;
+	plain = gradient->conv.problem;
+	plain.prologue = CONV_PLAIN;
+	least = (double)(conv_problem_bytes(&rest) + conv_problem_bytes(&plain)) / t->bytes_per_ms;
+	r = time_problem(t, gradient, &gradient->conv.problem, &with);
+	if (r < 0 || (with > 0 && least + pass_ms(t, bytes) > own + with))
+		return r;
+	r = time_problem(t, gradient, &plain, &without);
+	*ret_timed = with > 0 && without > 0;
+	*ret_ms = with - without;
+	return r;
+}
+
+static int choose_for(const struct tuner *t, const struct cuda_op *op)
+{
+	double elsewhere, ms;
+	bool timed;
+	int r = time_gradient(t, op, &elsewhere, &timed);
+
+	return r < 0 || !timed ? r : choose(t, op, &op->conv.problem, elsewhere, &ms);
+}
+
+/* ---- all of a program ---- */
+
+static int tune_operations(struct tuner *t)
+{
+	const struct cuda_program *program = t->graph->program;
+	double ms;
+	int r = 0;
+
+	for (uint32_t i = 0; i < program->op_count && r == 0; i++)
+		if (program->ops[i].kind == CUDA_OP_CONV && !seen(program, i))
+			r = time_problem(t, &program->ops[i], &program->ops[i].conv.problem, &ms);
+	if (r == 0 && t->engines->refuse)
+		r = time_passes(t);
+	for (uint32_t i = 0; i < program->op_count && r == 0 && t->engines->refuse; i++)
+		if (program->ops[i].kind == CUDA_OP_CONV && !seen(program, i))
+			r = choose_for(t, &program->ops[i]);
+	return r;
+}
+
+/* As much workspace as engines may want, or what there is. */
+static int take_workspace(struct tuner *t)
+{
+	int r;
+
+	t->workspace_bytes = ENGINES_WORKSPACE_MAX;
+	r = gpu_allocate(t->workspace_bytes, &t->workspace);
+	while (r == -ENOMEM && t->workspace_bytes > 1 << 20) {
+		t->workspace_bytes /= 2;
+		r = gpu_allocate(t->workspace_bytes, &t->workspace);
+	}
 	return r;
 }
 
 int cuda_tune(struct cuda_graph *graph)
 {
 	struct cuda_device *device = graph->device;
-	const struct conv_engines *engines = &device->engines.conv;
-	const struct cuda_program *program = graph->program;
-	uint64_t bytes;
-	void *workspace = NULL;
-	int r = take_workspace(&bytes, &workspace);
+	struct tuner t = {.graph = graph, .engines = &device->engines.conv};
+	int r = take_workspace(&t);
 
 	/* no NaNs, whose arithmetic takes another power than numbers' */
 	if (r == 0)
-		r = gpu_fill(graph->arena, 0x11, program->arena.size, device->compute);
-	for (uint32_t i = 0; i < program->op_count && r == 0; i++) {
-		const struct cuda_op *op = &program->ops[i];
-		struct conv_arguments arguments;
-
-		if (op->kind != CUDA_OP_CONV || seen(program, i))
-			continue;
-		arguments = cuda_conv_arguments(graph, op);
-		arguments.workspace = workspace;
-		/* gradients may be summed up already */
-		if (op->operands[CUDA_ADDEND])
-			arguments.w = cuda_tensor_data(graph, op->operands[CUDA_ADDEND]);
-		r = engines->tune(engines->state, &op->conv.problem, &arguments, bytes,
-				  device->compute);
-		/* none that runs with so little: the plan at hand stays */
-		if (r == -ENOENT)
-			r = 0;
-		if (r < 0)
-			device_fail(&device->base, r, "%s: autotuning failed: %s", op->node->name,
-				    engines->error(engines->state));
-	}
-	gpu_free(workspace);
+		r = gpu_fill(graph->arena, 0x11, graph->program->arena.size, device->compute);
+	if (r == 0)
+		r = tune_operations(&t);
+	gpu_event_free(t.to);
+	gpu_event_free(t.from);
+	gpu_free(t.workspace);
 	return r;
 }

@@ -72,6 +72,7 @@ int cudnn_execute(void *state, struct conv_plan *plan, const struct conv_argumen
 		  gpu_stream stream);
 int cudnn_tune(void *state, const struct conv_problem *problem,
 	       const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream);
+int cudnn_refuse(void *state, const struct conv_problem *problem, float ms);
 
 /* cuBLASLt's side of engines_open(). */
 int cublaslt_open(const struct engines_options *options, struct matmul_engines *ret_engines,

@@ -155,6 +155,7 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 		.plan_free = cudnn_plan_free,
 		.execute = cudnn_execute,
 		.tune = options->gpu ? cudnn_tune : NULL,
+		.refuse = options->gpu ? cudnn_refuse : NULL,
 		.error = conv_error,
 	};
 	cudnn = conv->library.cudnnGetVersion();

@@ -106,20 +106,32 @@ static int try_candidates(struct cudnn_engines *engines, struct candidates *cand
 	return result;
 }
 
+/* Why there can be no plan, if there can't. */
+static int check_problem(struct cudnn_engines *engines, const struct conv_problem *problem,
+			 const struct plan_line *tuned)
+{
+	int r = conv_problem_check(problem);
+	char name[160];
+
+	if (r == 0 && tuned && strcmp(tuned->tag, PLAN_APART) == 0)
+		r = -ENOENT;
+	if (r == 0)
+		return 0;
+	conv_problem_name(problem, name, sizeof(name));
+	snprintf(engines->error, sizeof(engines->error), "%s: %s", name,
+		 r == -ENOENT ? "tuning found it faster when taken apart" : "not a convolution");
+	return r;
+}
+
 int cudnn_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
 {
 	struct cudnn_engines *engines = state;
 	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
 	struct candidates *candidates;
-	int r = conv_problem_check(problem);
+	int r = check_problem(engines, problem, tuned);
 
-	if (r < 0) {
-		char name[160];
-
-		conv_problem_name(problem, name, sizeof(name));
-		snprintf(engines->error, sizeof(engines->error), "%s: not a convolution", name);
+	if (r < 0)
 		return r;
-	}
 	*ret_plan = find_plan(engines, problem, tuned ? tuned->ms : 0);
 	if (*ret_plan) {
 		(*ret_plan)->users++;

@@ -5,7 +5,7 @@
  *     DEVICE <tab> PROBLEM <tab> TAG <tab> MILLISECONDS
  *
  * where DEVICE names the GPU, its compute capability and cuDNN's version, PROBLEM every field of a struct conv_problem, and TAG a
- * candidate. Lines of other devices are kept. It is read once; plan_file_store() reads it again, adds to it and puts the new one in its
+ * candidate, or says that what is fused in the problem is better taken apart (PLAN_APART), which then takes as long. Lines of other devices are kept. It is read once; plan_file_store() reads it again, adds to it and puts the new one in its
  * place by rename, so that readers see a whole file. Processes that store do it one after the other, by a lock on PATH.lock.
  */
 #ifndef TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
@@ -14,6 +14,7 @@
 #include "conv.h"
 
 #define PLAN_TAG_MAX 192 /* bytes, terminator included */
+#define PLAN_APART   "apart"
 
 struct plan_line {
 	char device[192], problem[224], tag[PLAN_TAG_MAX];

@@ -118,6 +118,8 @@ static bool is_tuned(const struct cudnn_engines *engines, const struct conv_prob
 {
 	const struct plan_line *tuned = plan_file_find(&engines->tuned, problem, engines->tf32);
 
+	if (tuned && strcmp(tuned->tag, PLAN_APART) == 0)
+		return true;
 	for (size_t i = 0; tuned && i < candidates->count; i++)
 		if (strcmp(candidates->list[i].tag, tuned->tag) == 0)
 			return true;
@@ -164,4 +166,12 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 	gpu_event_free(trial.from);
 	candidates_free(candidates);
 	return r;
+}
+
+int cudnn_refuse(void *state, const struct conv_problem *problem, float ms)
+{
+	struct cudnn_engines *engines = state;
+
+	return plan_file_store(&engines->tuned, problem, engines->tf32, PLAN_APART, ms,
+			       engines->error);
 }

@@ -320,10 +320,30 @@ static void run(const void *work)
 	}
 }
 
+static emulation_ms *plan_ms;
+static struct conv_problem *refused; /* [refused_count] */
+static size_t refused_count;
+
+void emulation_time_plans(emulation_ms *ms)
+{
+	plan_ms = ms;
+	free(refused);
+	refused = NULL;
+	refused_count = 0;
+}
+
+bool emulation_times_plans(void)
+{
+	return plan_ms;
+}
+
 static bool refuses(const struct conv_problem *problem)
 {
 	const char *plans = getenv(EMULATION_PLANS);
 
+	for (size_t i = 0; i < refused_count; i++)
+		if (!memcmp(&refused[i], problem, sizeof(*problem)))
+			return true;
 	return plans && !strcmp(plans, "plain") &&
 	       (problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE);
 }
@@ -357,6 +377,7 @@ static void plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_i
 		.engine = "emulated",
 		.workspace_bytes = EMULATION_WORKSPACE,
 		.deterministic = true,
+		.tuned_ms = plan_ms ? (float)plan_ms(&plan->problem) : 0,
 	};
 }
 
@@ -404,6 +425,38 @@ static int execute(void *state, struct conv_plan *plan, const struct conv_argume
 	return emulation_queue(stream, run, &work, sizeof(work));
 }
 
+/* Runs it once, so that arguments are seen to be complete. */
+static int tune(void *state, const struct conv_problem *problem,
+		const struct conv_arguments *arguments, uint64_t workspace_bytes, gpu_stream stream)
+{
+	struct conv_plan *plan;
+	int r;
+
+	if (refuses(problem))
+		return 0;
+	if (workspace_bytes < EMULATION_WORKSPACE)
+		return -ENOENT;
+	r = make_plan(state, problem, &plan);
+	if (r < 0)
+		return r;
+	r = execute(state, plan, arguments, stream);
+	if (r == 0)
+		r = gpu_stream_synchronize(stream);
+	plan_free(plan);
+	return r;
+}
+
+static int refuse(void *state, const struct conv_problem *problem, float ms)
+{
+	struct conv_problem *more = reallocarray(refused, refused_count + 1, sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	refused = more;
+	refused[refused_count++] = *problem;
+	return 0;
+}
+
 static const char *error(void *state)
 {
 	return failure;
@@ -414,5 +467,7 @@ const struct conv_engines emulation_conv_engines = {
 	.plan_info = plan_info,
 	.plan_free = plan_free,
 	.execute = execute,
+	.tune = tune,
+	.refuse = refuse,
 	.error = error,
 };

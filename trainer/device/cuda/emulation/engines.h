@@ -14,6 +14,14 @@
 /* For tests of programs: "plain" leaves plans to convolutions that have nothing fused into them. */
 #define EMULATION_PLANS "LOADERD_EMULATED_PLANS"
 
+/*
+ * For tests of tuning: how long a problem takes on a GPU, by which plans are tuned and refused in devices that are opened then. NULL, as at first: nothing can be
+ * tuned; what was refused is forgotten.
+ */
+typedef double emulation_ms(const struct conv_problem *problem);
+void emulation_time_plans(emulation_ms *ms);
+bool emulation_times_plans(void);
+
 /* They have no state: .state is NULL. */
 extern const struct conv_engines emulation_conv_engines;
 extern const struct matmul_engines emulation_matmul_engines;

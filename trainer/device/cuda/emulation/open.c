@@ -8,6 +8,10 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 {
 	error[0] = '\0';
 	ret_engines->conv = emulation_conv_engines;
+	if (!emulation_times_plans()) {
+		ret_engines->conv.tune = NULL;
+		ret_engines->conv.refuse = NULL;
+	}
 	ret_engines->matmul = emulation_matmul_engines;
 	snprintf(ret_engines->name, sizeof(ret_engines->name), "plain loops on the host");
 	return 0;
