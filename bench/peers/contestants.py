@@ -1,7 +1,7 @@
 """Who takes part: loaderd by way of loaderbench, and the peer programs, each with start-up, measurement and end.
 
-A contestant that is under way has facts (settings, versions, and what else it says of itself), and the methods measure(),
-pause() and close(). Every failure to do its work is a Failure with the program's last words.
+A contestant that is under way has facts (settings, versions, and what else it says of itself), by_round (what it says of the
+latest measurement), and the methods measure(), pause() and close(). Every failure to do its work is a Failure with the program's last words.
 """
 
 import json
@@ -59,6 +59,7 @@ class Program:
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )
         self.lines, self.heard = queue.SimpleQueue(), []
+        self.by_round = {}
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
@@ -143,7 +144,7 @@ class Loaderbench:
 
     def __init__(self, contestant, config, cpus):
         self.cpus, self.neighbour = cpus, contestant.neighbour
-        self.facts = {}
+        self.facts, self.by_round = {}, {}
         self.command = [
             config["build"] / "bench/loaderbench", "--json", "-", "--threads", str(config["workers"]),
             "--batch", str(config["batch"]), "--daemon", config["build"] / "loaderd/loaderd",
@@ -173,7 +174,7 @@ class Loaderbench:
             "detail": row,
         }
         if self.neighbour:
-            self.facts["neighbour_cpus"] = neighbour.cpus_taken
+            self.by_round["neighbour_cpus"] = neighbour.cpus_taken
         return row["images_per_s"]
 
     def pause(self):

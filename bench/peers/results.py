@@ -4,6 +4,7 @@ A row is a dictionary: name, kind ("feed", "steadiness", "convert" or "stages"),
 every round, and what the contestant said of itself), targets, and how, when and of which revision it was measured.
 """
 
+import math
 import statistics
 
 import stages
@@ -36,6 +37,31 @@ def ratio(found, ours, other, share=1):
             "median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}  # fmt: skip
 
 
+def levelled(found):
+    """The contestants with every round divided by its mean, for where a few per cent decide: what is left moves less than the machine's speed."""
+    own = {key: result for key, result in found.items() if "median" in result}
+    means = [statistics.mean(speeds) for speeds in zip(*(result["images_per_s"] for result in own.values()))]
+    return summarise(
+        {key: {**result, "images_per_s": [a / b for a, b in zip(result["images_per_s"], means)]} for key, result in own.items()}
+    )
+
+
+def error_of(values):
+    """Standard error of the median of values that are spread normally."""
+    return 1.2533 * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0
+
+
+def steady_ratio(found, ours, other, shares=None):
+    """Ratio of the medians of levelled contestants, and its standard error. shares: what of other's would do, by round."""
+    if not all(key in found for key in (ours, other)):
+        return None
+    base = found[other]["median"]
+    rounds = [a / base / share for a, share in zip(found[ours]["images_per_s"], shares or [1] * len(found[ours]["images_per_s"]))]
+    return {"of": found[ours]["name"], "against": found[other]["name"],
+            "median": statistics.median(rounds), "min": min(rounds), "max": max(rounds),
+            "error": math.hypot(error_of(rounds), error_of(found[other]["images_per_s"]) / base)}  # fmt: skip
+
+
 def fastest(found, keys):
     measured = [key for key in keys if "median" in found.get(key, {})]
     return max(measured, key=lambda key: found[key]["median"]) if measured else None
@@ -43,6 +69,19 @@ def fastest(found, keys):
 
 def peers(found):
     return [key for key in found if found[key].get("peer")]
+
+
+def compare_steadiness(found, what, workers):
+    if what == "batch sizes":
+        sizes = [key for key in found if key == "usual" or key.startswith("batch-")]
+        best = fastest(found, sizes)
+        ratios = [steady_ratio(found, key, best) for key in sizes if key != best]
+        return min(ratios, key=lambda r: r["median"], default=None)
+    if what == "8 threads":
+        others = [key for key in found if key == "usual" or key.startswith("threads-") and key != "threads-8"]
+        return steady_ratio(found, "threads-8", fastest(found, others))
+    taken = found.get("neighbour", {}).get("neighbour_cpus")
+    return taken and steady_ratio(found, "neighbour", "usual", [1 - cpus / workers for cpus in taken])
 
 
 def compare(row, what):
@@ -54,17 +93,8 @@ def compare(row, what):
         return ratio(found, "loaderd", fastest(found, [key for key in found if key.startswith("torch")]))
     if what == "AVX2":
         return ratio(found, "loaderd-avx2", "loaderd")
-    if what == "batch sizes":
-        sizes = [key for key in found if key == "usual" or key.startswith("batch-")]
-        best = fastest(found, sizes)
-        ratios = [ratio(found, key, best) for key in sizes if key != best]
-        return min(filter(None, ratios), key=lambda r: r["median"], default=None)
-    if what == "8 threads":
-        others = [key for key in found if key == "usual" or key.startswith("threads-") and key != "threads-8"]
-        return ratio(found, "threads-8", fastest(found, others))
-    if what == "neighbour":
-        taken = found.get("neighbour", {}).get("neighbour_cpus")
-        return taken and ratio(found, "neighbour", "usual", 1 - taken / row["workers"])
+    if what in ("batch sizes", "8 threads", "neighbour"):
+        return compare_steadiness(levelled(found), what, row["workers"])
     pairs = {"re-encoding": ("loaderd", "ffcv"), "verbatim": ("loaderd-verbatim", "cp"),
              "verbatim, no index": ("loaderd-no-index", "cp")}  # fmt: skip
     return ratio(found, *pairs[what])
@@ -79,7 +109,7 @@ def explain(row, what, r):
     if what == "8 threads":
         return f"of {r['against']}, the fastest other number"
     if what == "neighbour":
-        taken = row["contestants"]["neighbour"]["neighbour_cpus"]
+        taken = statistics.median(row["contestants"]["neighbour"]["neighbour_cpus"])
         return f"of what is left by a neighbour that takes {taken:.2f} of {row['workers']} CPUs"
     return f"of {r['against']}" if row["kind"] == "convert" else r["against"]
 
@@ -99,6 +129,11 @@ def figure(target, value):
     return f"{value:.2f} x" if target["unit"] == "x" else f"{value:.1f} {target['unit']}"
 
 
+def spread_of(target):
+    text = f"{figure(target, target['min'])} to {figure(target, target['max'])} over the rounds"
+    return f"± {target['error']:.3f}, {text}" if "error" in target else text
+
+
 def asked(target):
     """The target in words, nothing if there is none."""
     if "at_most" in target:
@@ -106,20 +141,27 @@ def asked(target):
     return f"at least {target['at_least']:g} {target['unit']}" if target["at_least"] else ""
 
 
-def met(target):
-    return target["median"] <= target["at_most"] if "at_most" in target else target["median"] >= target["at_least"]
+def missed(target, slack=0):
+    return target["median"] > target["at_most"] + slack if "at_most" in target else target["median"] < target["at_least"] - slack
+
+
+def verdict(target):
+    """Where there is a standard error, what is nearer than that to the target is left undecided: what is just as good would fall short half of the time."""
+    if not asked(target):
+        return "no target"
+    near = missed(target) and not missed(target, target.get("error", 0))
+    return f"{asked(target)}: " + ("within the error of measurement" if near else "**missed**" if missed(target) else "met")
 
 
 def target_line(row, target):
     if "median" not in target:
         return f"- {target['what']}: not measured"
-    verdict = f"{asked(target)}: {'met' if met(target) else '**missed**'}" if asked(target) else "no target"
     what = target["what"]
     if "against" in target:
         what += ", " + explain(row, what, target)
     return (
         f"- **{figure(target, target['median'])}** {what} "
-        f"({figure(target, target['min'])} to {figure(target, target['max'])} over the rounds); {verdict}"
+        f"({spread_of(target)}); {verdict(target)}"
     )
 
 
@@ -128,6 +170,7 @@ BASES = {"feed": "loaderd", "steadiness": "usual", "convert": None}
 
 def contestants_table(row):
     base = BASES[row["kind"]]
+    level = levelled(row["contestants"]) if row["kind"] == "steadiness" else None
     # Peers are what we are divided by; our own variants are divided by us.
     heading = {"feed": "loaderd against it", "steadiness": "against the first", "convert": ""}[row["kind"]]
     lines = [f"| | images/s | range | {heading} |", "| --- | ---: | ---: | ---: |"]
@@ -136,7 +179,8 @@ def contestants_table(row):
             lines.append(f"| {result['name']} | not measured: {result.get('error', 'no round')} | | |")
             continue
         pair = (base, key) if row["kind"] == "feed" else (key, base)
-        against = ratio(row["contestants"], *pair) if base and key != base else None
+        compared = steady_ratio(level, *pair) if level else ratio(row["contestants"], *pair)
+        against = compared if base and key != base else None
         lines.append(
             f"| {result['name']} | {result['median']:,.0f} | {result['min']:,.0f} - {result['max']:,.0f} | "
             + (f"{against['median']:.2f} x |" if against else "|")
@@ -165,9 +209,10 @@ def overview(rows):
                 lines.append(f"| {row['name']} | {target['what']} | not measured | | {asked(target)} |")
                 continue
             against = f" ({target['against']})" if target["what"] in ("best peer", "PyTorch") else ""
-            mark = "" if met(target) else "**"
+            mark = "**" if missed(target) else ""
+            error = f" ± {target['error']:.3f}" if "error" in target else ""
             lines.append(
-                f"| {row['name']} | {target['what']}{against} | {mark}{figure(target, target['median'])}{mark} | "
+                f"| {row['name']} | {target['what']}{against} | {mark}{figure(target, target['median'])}{mark}{error} | "
                 f"{figure(target, target['min'])} - {figure(target, target['max'])} | {asked(target)} |"
             )
     return "\n".join(lines)
