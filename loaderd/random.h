@@ -12,6 +12,7 @@ enum random_purpose {
 	RANDOM_AUGMENT = 2, /* a sample's transforms */
 	RANDOM_SUBSTITUTE = 3,
 	RANDOM_NOISE = 4, /* of pixels; the seed is drawn from a sample's transforms */
+	RANDOM_LASTING = 5, /* a sample's transforms, what is the same in all epochs; epoch is 0 */
 };
 
 struct random_stream {

@@ -117,6 +117,14 @@ static void canvas_fill(struct canvas *canvas, const uint8_t fill[3])
 void canvas_content(struct canvas *canvas, const struct plan_stage *stage, int64_t *ret_grid_x,
 		    int64_t *ret_grid_y)
 {
+	if (plan_stage_reflects(stage)) {
+		canvas->x = canvas->y = 0;
+		canvas->content_width = stage->x.count;
+		canvas->content_height = stage->y.count;
+		*ret_grid_x = stage->x.offset;
+		*ret_grid_y = stage->y.offset;
+		return;
+	}
 	canvas->content_width = plan_axis_content(&stage->x, &canvas->x, ret_grid_x);
 	canvas->content_height = plan_axis_content(&stage->y, &canvas->y, ret_grid_y);
 	if (canvas->content_width == 0 || canvas->content_height == 0)

@@ -30,7 +30,7 @@ struct parameter {
 	const char *key;
 	enum value_type type;
 	double min, max;
-	const char *words; /* the choices, separated by '|'; of a VALUE_COLOUR: what may stand in place of numbers */
+	const char *words; /* the choices, separated by '|'; of other types than VALUE_WORD: what may stand in place of numbers */
 	bool required;
 };
 

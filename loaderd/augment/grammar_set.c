@@ -42,6 +42,7 @@ static void set_pad(const struct value *extent, const struct value *fill, struct
 	step->pad_x = given(extent) ? (uint32_t)extent->numbers[0] : 0;
 	step->pad_y = given(extent) ? (uint32_t)extent->numbers[1] : 0;
 	colour_or(fill, 0, step->fill);
+	step->reflect = given(fill) && fill->count == 0;
 }
 
 /* A single number spreads round the neutral value, not below zero for factors. */
@@ -235,6 +236,9 @@ int grammar_set(struct transform_error *error, const struct rule *rule,
 		return 0;
 	case STEP_HFLIP:
 	case STEP_VFLIP:
+		step->alternate = given(&values[0]) && values[0].count == 0;
+		step->probability = number_or(&values[0], 0.5);
+		return 0;
 	case STEP_INVERT:
 	case STEP_AUTOCONTRAST:
 	case STEP_EQUALIZE:

@@ -75,6 +75,11 @@ uint32_t plan_axis_content(const struct plan_axis *axis, uint32_t *ret_first, in
 	return (uint32_t)(high - low);
 }
 
+bool plan_stage_reflects(const struct plan_stage *stage)
+{
+	return stage->reflect && (axis_padded(&stage->x) || axis_padded(&stage->y));
+}
+
 static struct plan_stage *plan_last(struct plan *plan)
 {
 	return &plan->stages[plan->stage_count - 1];
@@ -87,6 +92,7 @@ static struct plan_stage *plan_push(struct plan *plan, uint32_t width, uint32_t 
 	axis_init(&stage->x, width);
 	axis_init(&stage->y, height);
 	stage->chroma_fast = false;
+	stage->reflect = false;
 	memset(stage->fill, 0, sizeof(stage->fill));
 	stage->effect_begin = plan->effects.count;
 	stage->effect_count = 0;
@@ -114,11 +120,33 @@ static void plan_pad(struct plan *plan, const uint32_t border[4], const uint8_t 
 	if ((border[0] | border[1] | border[2] | border[3]) == 0)
 		return;
 	if ((axis_padded(&stage->x) || axis_padded(&stage->y)) &&
-	    memcmp(stage->fill, fill, sizeof(stage->fill)) != 0)
+	    (stage->reflect || memcmp(stage->fill, fill, sizeof(stage->fill)) != 0))
 		stage = plan_push(plan, stage->x.count, stage->y.count);
 	memcpy(stage->fill, fill, sizeof(stage->fill));
+	stage->reflect = false;
 	axis_pad(&stage->x, border[0], border[2]);
 	axis_pad(&stage->y, border[1], border[3]);
+}
+
+/* The border that pad and random_crop put round the picture. */
+static int plan_border(struct plan *plan, const struct step *step, struct transform_error *error)
+{
+	const uint32_t border[4] = {step->pad_x, step->pad_y, step->pad_x, step->pad_y};
+	struct plan_stage *stage = plan_last(plan);
+	int r = step_check_reflect(step, stage->x.count, stage->y.count, error);
+
+	if (r < 0)
+		return r;
+	if (!step->reflect) {
+		plan_pad(plan, border, step->fill);
+	} else if (step->pad_x || step->pad_y) {
+		/* of a picture that is whole: a crop may show no more of it than the border */
+		stage = plan_push(plan, stage->x.count, stage->y.count);
+		stage->reflect = true;
+		axis_pad(&stage->x, step->pad_x, step->pad_x);
+		axis_pad(&stage->y, step->pad_y, step->pad_y);
+	}
+	return 0;
 }
 
 static double uniform(struct random_stream *random, double low, double high)
@@ -190,9 +218,10 @@ static int plan_random_crop(struct plan *plan, const struct step *step,
 			    const struct step_size *size, struct random_stream *random,
 			    struct transform_error *error)
 {
-	const uint32_t border[4] = {step->pad_x, step->pad_y, step->pad_x, step->pad_y};
+	int r = plan_border(plan, step, error);
 
-	plan_pad(plan, border, step->fill);
+	if (r < 0)
+		return r;
 	struct plan_stage *stage = plan_last(plan);
 	uint32_t width = stage->x.count, height = stage->y.count;
 
@@ -227,11 +256,26 @@ static void plan_effects(struct plan *plan, const struct step *step, struct rand
 	stage->effect_count = plan->effects.count - stage->effect_begin;
 }
 
-static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
-		     struct random_stream *random, struct transform_error *error)
+/* Where a sample's decisions come from. */
+struct plan_draws {
+	uint64_t epoch;
+	struct random_stream own;     /* of the epoch */
+	struct random_stream lasting; /* the same in every epoch */
+};
+
+static bool draw_flip(const struct step *step, struct plan_draws *draws)
+{
+	if (step->alternate)
+		return (random_u32(&draws->lasting) ^ draws->epoch) & 1;
+	return (double)random_float(&draws->own) < step->probability;
+}
+
+static int plan_step(struct plan *plan, const struct step *step, struct plan_draws *draws,
+		     struct transform_error *error)
 {
 	struct plan_stage *stage = plan_last(plan);
-	const struct step_size *size = step_size_at(step, epoch);
+	const struct step_size *size = step_size_at(step, draws->epoch);
+	struct random_stream *random = &draws->own;
 	uint64_t width, height;
 
 	if (step->kind >= STEP_COLOR_JITTER) {
@@ -256,16 +300,14 @@ static int plan_step(struct plan *plan, const struct step *step, uint64_t epoch,
 		plan_center_crop(plan, size);
 		return 0;
 	case STEP_PAD:
-		plan_pad(plan, (uint32_t[4]){step->pad_x, step->pad_y, step->pad_x, step->pad_y},
-			 step->fill);
-		return 0;
+		return plan_border(plan, step, error);
 	case STEP_RANDOM_CROP:
 		return plan_random_crop(plan, step, size, random, error);
 	case STEP_HFLIP:
-		stage->x.reverse ^= (double)random_float(random) < step->probability;
+		stage->x.reverse ^= draw_flip(step, draws);
 		return 0;
 	case STEP_VFLIP:
-		stage->y.reverse ^= (double)random_float(random) < step->probability;
+		stage->y.reverse ^= draw_flip(step, draws);
 		return 0;
 	default:
 		return 0;
@@ -299,16 +341,17 @@ static int check_between(const struct plan *plan, struct transform_error *error)
 int plan_make(const struct transform *transform, uint32_t width, uint32_t height, uint64_t seed,
 	      uint64_t epoch, uint64_t sample, struct plan *plan, struct transform_error *error)
 {
-	struct random_stream random;
+	struct plan_draws draws = {.epoch = epoch};
 	int r;
 
-	random_init(&random, seed, epoch, sample, RANDOM_AUGMENT);
+	random_init(&draws.own, seed, epoch, sample, RANDOM_AUGMENT);
+	random_init(&draws.lasting, seed, 0, sample, RANDOM_LASTING);
 	plan->stage_count = 0;
 	plan->effects.count = 0;
 	plan->erasure_count = 0;
 	plan_push(plan, width, height);
 	for (unsigned i = 0; i < transform->step_count; i++) {
-		r = plan_step(plan, &transform->steps[i], epoch, &random, error);
+		r = plan_step(plan, &transform->steps[i], &draws, error);
 		if (r < 0)
 			return r;
 	}

@@ -24,6 +24,7 @@ struct plan_stage {
 	struct plan_axis x, y;
 	bool chroma_fast; /* may be resized as planes, where there are any */
 	uint8_t fill[3];
+	bool reflect; /* what lies outside the grid mirrors it, in place of fill; the stage then only copies, from the one before */
 	/* What then happens to its output: so many of the plan's effects, from there. */
 	unsigned effect_begin, effect_count;
 };
@@ -46,5 +47,7 @@ int plan_make(const struct transform *transform, uint32_t width, uint32_t height
 
 /* Does the axis only copy pixels? */
 bool plan_axis_copies(const struct plan_axis *axis);
+/* Does the stage show a reflected border? */
+bool plan_stage_reflects(const struct plan_stage *stage);
 /* The outputs that show image: from *ret_first, so many; grid pixel of the first of them before reversal in *ret_grid. */
 uint32_t plan_axis_content(const struct plan_axis *axis, uint32_t *ret_first, int64_t *ret_grid);

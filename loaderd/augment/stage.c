@@ -215,6 +215,52 @@ static int copy_rows(const struct store_kernels *kernels, const struct plan_stag
 	return 0;
 }
 
+/* Pixel or row `at` of a grid that is mirrored at its ends, which themselves are not repeated. */
+static uint32_t reflected(int64_t at, uint32_t grid)
+{
+	return (uint32_t)(at < 0 ? -at : at < grid ? at : 2 * ((int64_t)grid - 1) - at);
+}
+
+/* One row of a reflecting stage. */
+static void reflect_row(const struct store_kernels *kernels, const struct plan_axis *axis,
+			const uint8_t *pixels, uint8_t *output, uint32_t channels)
+{
+	int64_t low = axis->offset < 0 ? -axis->offset : 0, high = axis->grid - axis->offset;
+	uint32_t count = axis->count, begin = low < count ? (uint32_t)low : count;
+	uint32_t end = high > count ? count : high > begin ? (uint32_t)high : begin;
+
+	if (begin < end)
+		kernels->copy(output + (size_t)(axis->reverse ? count - end : begin) * channels,
+			      pixels + (axis->offset + begin) * 3, end - begin, channels,
+			      axis->reverse);
+	for (uint32_t i = 0; i < count; i++) {
+		if (i == begin && begin < end)
+			i = end;
+		if (i == count)
+			break;
+		uint8_t *to = output + (size_t)(axis->reverse ? count - 1 - i : i) * channels;
+
+		memcpy(to, pixels + (size_t)3 * reflected(axis->offset + i, axis->grid), 3);
+		if (channels == 4)
+			to[3] = 0;
+	}
+}
+
+static void reflect_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
+			 const uint8_t *picture, struct canvas *canvas)
+{
+	const struct plan_axis *y = &stage->y;
+
+	for (uint32_t i = 0; i < y->count; i++) {
+		uint32_t row = y->reverse ? y->count - 1 - i : i;
+		size_t from = reflected(y->offset + i, y->grid);
+
+		reflect_row(kernels, &stage->x, picture + from * stage->x.source * 3,
+			    canvas_row(canvas, row), canvas->channels);
+		canvas_row_written(canvas, row);
+	}
+}
+
 static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
 		       const struct stage_region *region, struct picture *picture,
 		       struct canvas *canvas)
@@ -362,6 +408,10 @@ int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sa
 	canvas_begin(canvas, stage);
 	if (canvas->content_width == 0)
 		return 0;
+	if (plan_stage_reflects(stage)) {
+		reflect_rows(scratch->kernels, stage, scratch->between[(index - 1) % 2], canvas);
+		return 0;
+	}
 	if (index == 0 && stage->chroma_fast && !copies) {
 		stage_reach(stage, canvas, true, &region);
 		r = resize_by_planes(scratch, sample, stage, &region, canvas, error);

@@ -28,12 +28,28 @@ void step_resize_size(const struct step_size *size, uint32_t width, uint32_t hei
 	}
 }
 
+int step_check_reflect(const struct step *step, uint64_t width, uint64_t height,
+		       struct transform_error *error)
+{
+	if (!step->reflect || (step->pad_x < width && step->pad_y < height))
+		return 0;
+	return transform_fail(
+		error, -EINVAL, step->position,
+		"a border of %ux%u pixels cannot reflect a picture of %llu x %llu: it "
+		"is at most %llux%llu, or give it a fill of numbers",
+		step->pad_x, step->pad_y, (unsigned long long)width, (unsigned long long)height,
+		(unsigned long long)width - 1, (unsigned long long)height - 1);
+}
+
 /* Size after one step; 0 x 0 stays unknown where the step does not say. */
 static int step_size_after(const struct step *step, uint64_t epoch, uint64_t *width,
 			   uint64_t *height, struct transform_error *error)
 {
 	const struct step_size *size = step_size_at(step, epoch);
+	int r = *width ? step_check_reflect(step, *width, *height, error) : 0;
 
+	if (r < 0)
+		return r;
 	switch (step->kind) {
 	case STEP_RESIZE:
 		if (size->height || *width) {

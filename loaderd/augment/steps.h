@@ -103,6 +103,8 @@ struct step {
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of the same */
 	double probability;
+	bool alternate; /* hflip, vflip: the other way in each epoch */
+	bool reflect;	/* pad, random_crop: the border mirrors the picture; no fill */
 	uint32_t pad_x, pad_y; /* cutout: width and height of the hole */
 	uint8_t fill[3];
 	double jitter[STEP_JITTERS][2]; /* low and high */
@@ -140,6 +142,9 @@ const struct step_size *step_size_at(const struct step *step, uint64_t epoch);
  */
 int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width, uint32_t height,
 	       uint32_t *ret_width, uint32_t *ret_height, struct transform_error *error);
+
+/* -EINVAL, unless a picture of width x height has the pixels that a step's border reflects; error may be NULL. */
+int step_check_reflect(const struct step *step, uint64_t width, uint64_t height, struct transform_error *error);
 
 /* The size that resize gives an image: torchvision's rounding. */
 void step_resize_size(const struct step_size *size, uint32_t width, uint32_t height, uint64_t *ret_width,

@@ -14,9 +14,9 @@
  *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333, chroma=exact|fast)   a random part of the area, of a random shape, to size
  *     resize(size, chroma=exact|fast)   N: the short side, keeping the shape; WxH: exactly
  *     center_crop(size)             the middle; black around it where the image is smaller
- *     pad(extent, fill=0)           a border of N pixels, or of W at the sides and H above and below
- *     random_crop(size, padding=0, fill=0)   pad, then a random place; the padded image must be at least as large
- *     hflip(p=0.5) vflip(p=0.5)     left-right, upside down, with probability p
+ *     pad(extent, fill=0|reflect)   a border of N pixels, or of W at the sides and H above and below
+ *     random_crop(size, padding=0, fill=0|reflect)   pad, then a random place; the padded image must be at least as large
+ *     hflip(p=0.5|alternate) vflip(p=0.5|alternate)   left-right, upside down, with probability p
  *     color_jitter(brightness=0, contrast=0, saturation=0, hue=0, p=1)   each V (1-V to 1+V; hue: -V to V) or LOW:HIGH
  *     random_grayscale(p=0.1) random_invert(p=0.5) random_autocontrast(p=0.5) random_equalize(p=0.5)
  *     random_solarize(threshold, p=0.5) random_posterize(bits, p=0.5)
@@ -33,7 +33,8 @@
  *     layout(nhwc|nchw)             interleaved (default) or planar
  *     channels(3|4)                 RGB (default), or RGB and a channel of zeros
  *
- * A fill is one number or R:G:B, 0 to 255. The last four act on the finished picture and stand after the others, in any order,
+ * A fill is one number or R:G:B, 0 to 255. A border that is reflected mirrors the picture at its outermost pixels, which are not repeated. Flips that
+ * alternate are drawn for epoch 0, with probability 0.5, and then are the other way in every epoch. The last four act on the finished picture and stand after the others, in any order,
  * each at most once; random_erasing and cutout may come after them, and their value is then in the units of the result. Example: random_resized_crop(224, scale=0.25:1) hflip normalize(imagenet) to(f16).
  *
  * Resizing is antialiased bilinear (resize.h). Steps are folded: the part of the image that the finished sample depends on is

@@ -25,7 +25,20 @@ static void replace(struct naive *picture, struct naive next)
 	*picture = next;
 }
 
-/* Also pads: what lies outside the picture is fill. */
+/* A walk of one pixel after the other, which turns at the ends. */
+static int64_t walk(int64_t to, uint32_t count)
+{
+	int64_t at = 0, step = to < 0 ? -1 : 1;
+
+	for (; to; to += to < 0 ? 1 : -1) {
+		if (at + step < 0 || at + step >= count)
+			step = -step;
+		at += step;
+	}
+	return at;
+}
+
+/* Also pads: what lies outside the picture is fill, or, where that is NULL, its reflection. */
 static void crop(struct naive *picture, int64_t x, int64_t y, uint32_t width, uint32_t height,
 		 const uint8_t *fill)
 {
@@ -36,7 +49,14 @@ static void crop(struct naive *picture, int64_t x, int64_t y, uint32_t width, ui
 			bool inside = x + i >= 0 && x + i < picture->width && y + j >= 0 &&
 				      y + j < picture->height;
 
-			memcpy(at(&next, i, j), inside ? at(picture, x + i, y + j) : fill, 3);
+			if (inside || fill)
+				memcpy(at(&next, i, j), inside ? at(picture, x + i, y + j) : fill,
+				       3);
+			else
+				memcpy(at(&next, i, j),
+				       at(picture, walk(x + i, picture->width),
+					  walk(y + j, picture->height)),
+				       3);
 		}
 	replace(picture, next);
 }
@@ -154,11 +174,21 @@ static void center_crop(struct naive *picture, uint32_t width, uint32_t height)
 	     python_round_half((int64_t)picture->height - height), width, height, black);
 }
 
+static int pad(struct naive *picture, const struct step *step)
+{
+	if (step->reflect && (step->pad_x >= picture->width || step->pad_y >= picture->height))
+		return -EINVAL;
+	crop(picture, -(int64_t)step->pad_x, -(int64_t)step->pad_y,
+	     picture->width + 2 * step->pad_x, picture->height + 2 * step->pad_y,
+	     step->reflect ? NULL : step->fill);
+	return 0;
+}
+
 static int random_crop(struct naive *picture, const struct step *step, const struct step_size *size,
 		       struct random_stream *random)
 {
-	crop(picture, -(int64_t)step->pad_x, -(int64_t)step->pad_y,
-	     picture->width + 2 * step->pad_x, picture->height + 2 * step->pad_y, step->fill);
+	if (pad(picture, step) < 0)
+		return -EINVAL;
 	if (picture->width < size->width || picture->height < size->height)
 		return -EINVAL;
 	if (picture->width == size->width && picture->height == size->height)
@@ -170,8 +200,9 @@ static int random_crop(struct naive *picture, const struct step *step, const str
 	return 0;
 }
 
+/* lasting: numbers that are the same in every epoch. */
 static int run_step(struct naive *picture, const struct step *step, uint64_t epoch,
-		    struct random_stream *random)
+		    struct random_stream *random, struct random_stream *lasting)
 {
 	const struct step_size *size = &step->sizes[0];
 	uint32_t region[4];
@@ -199,14 +230,12 @@ static int run_step(struct naive *picture, const struct step *step, uint64_t epo
 		center_crop(picture, size->width, size->height);
 		return 0;
 	case STEP_PAD:
-		crop(picture, -(int64_t)step->pad_x, -(int64_t)step->pad_y,
-		     picture->width + 2 * step->pad_x, picture->height + 2 * step->pad_y,
-		     step->fill);
-		return 0;
+		return pad(picture, step);
 	case STEP_RANDOM_CROP:
 		return random_crop(picture, step, size, random);
 	default:
-		if ((double)random_float(random) < step->probability)
+		if (step->alternate ? (random_u32(lasting) % 2 != epoch % 2)
+				    : ((double)random_float(random) < step->probability))
 			flip(picture, step->kind == STEP_VFLIP);
 		return 0;
 	}
@@ -217,12 +246,13 @@ int naive_run(const struct transform *transform, const uint8_t *pixels, uint32_t
 	      struct naive *ret_picture)
 {
 	struct naive picture = empty(width, height, 0);
-	struct random_stream random;
+	struct random_stream random, lasting;
 
 	memcpy(picture.pixels, pixels, (size_t)width * height * 3);
 	random_init(&random, seed, epoch, sample, RANDOM_AUGMENT);
+	random_init(&lasting, seed, 0, sample, RANDOM_LASTING);
 	for (unsigned i = 0; i < transform->step_count; i++) {
-		int r = run_step(&picture, &transform->steps[i], epoch, &random);
+		int r = run_step(&picture, &transform->steps[i], epoch, &random, &lasting);
 
 		if (r < 0) {
 			free(picture.pixels);

@@ -102,6 +102,11 @@ static void errors_say_where(void **state)
 	expect_error("hflip \x01", -EINVAL, 6, "byte 0x01");
 	expect_error("pad(2, fill=300)", -EINVAL, 12, "fill is from 0 to 255");
 	expect_error("pad(2, fill=1:2)", -EINVAL, 15, "one number or three");
+	expect_error("pad(2, fill=mirror)", -EINVAL, 12,
+		     "expected one of reflect after 'fill=', found 'mirror'");
+	expect_error("hflip(alternating)", -EINVAL, 6, "expected one of alternate for p");
+	expect_error("resize(8x6) pad(2x6, fill=reflect)", -EINVAL, 12,
+		     "a border of 2x6 pixels cannot reflect a picture of 8 x 6: it is at most 7x5");
 	expect_error("to(f64)", -EINVAL, 3,
 		     "expected one of u8|f16|bf16|f32 for type, found 'f64'");
 	expect_error("to(f)", -EINVAL, 3, "expected one of");
@@ -323,6 +328,11 @@ static void sizes_can_be_fixed(void **state)
 	assert_non_null(strstr(error.text, "does not fit into 63 x 100"));
 	assert_int_equal(transform_fix_size(t, 0, 100, &error), -EINVAL);
 	assert_int_equal(transform_fix_size(t, 64, 64, &error), 0);
+	transform_free(t);
+	t = parse("random_crop(4, padding=4, fill=reflect)");
+	assert_int_equal(transform_fix_size(t, 4, 5, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "cannot reflect a picture of 4 x 5"));
+	assert_int_equal(transform_fix_size(t, 5, 5, &error), 0);
 	transform_free(t);
 	t = parse("");
 	assert_int_equal(transform_fix_size(t, 5000, 8, &error), -E2BIG);

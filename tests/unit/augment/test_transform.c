@@ -195,10 +195,13 @@ static void single_steps(void **state)
 		"pad(2x5, fill=9:200:31)",
 		"random_crop(10)",
 		"random_crop(12x9, padding=4, fill=77)",
+		"random_crop(12x9, padding=11x7, fill=reflect)",
+		"pad(11x3, fill=reflect)",
 		"hflip(1)",
 		"vflip(1)",
 		"hflip",
 		"vflip(0.3)",
+		"hflip(alternate) vflip(alternate)",
 		"",
 	};
 
@@ -210,7 +213,7 @@ static void single_steps(void **state)
 
 			fake_decoder.margin = j % 3 * 5;
 			assert_int_equal(transform_fix_size(transform, width, height, NULL), 0);
-			compare(texts[i], transform, width, height, 0);
+			compare(texts[i], transform, width, height, j);
 			transform_free(transform);
 		}
 	fake_decoder.margin = 0;
@@ -233,6 +236,9 @@ static void composed_steps(void **state)
 		"hflip(1)",
 		"vflip(1)",
 		"random_crop(30x12, padding=16, fill=1:2:3)",
+		"pad(2x5, fill=reflect)",
+		"random_crop(9x11, padding=4, fill=reflect)",
+		"vflip(alternate)",
 	};
 	unsigned done = 0;
 
@@ -243,7 +249,7 @@ static void composed_steps(void **state)
 		uint32_t final_width, final_height;
 
 		for (unsigned j = 0; j < count; j++) {
-			strcat(text, steps[random_below(&rng, 14)]);
+			strcat(text, steps[random_below(&rng, sizeof(steps) / sizeof(*steps))]);
 			strcat(text, " ");
 		}
 		struct transform *transform = NULL;
@@ -255,7 +261,7 @@ static void composed_steps(void **state)
 		if (transform_fix_size(transform, width, height, NULL) == 0 &&
 		    steps_size(transform, 0, width, height, &final_width, &final_height, NULL) ==
 			    0) {
-			compare(text, transform, width, height, 0);
+			compare(text, transform, width, height, i);
 			done++;
 		}
 		transform_free(transform);
@@ -283,6 +289,10 @@ static void geometry_is_folded(void **state)
 		{"pad(2) resize(20)", 2},
 		{"pad(2, fill=1) pad(2, fill=2)", 2},
 		{"pad(2, fill=1) random_crop(8) pad(2, fill=1)", 1},
+		/* what is reflected is whole; nothing is where it does not show */
+		{"random_crop(32, padding=4, fill=reflect) hflip", 2},
+		{"pad(4, fill=reflect) center_crop(64x48) resize(20) pad(2)", 2},
+		{"pad(4, fill=reflect) pad(1)", 3},
 	};
 	struct plan plan;
 
@@ -294,6 +304,37 @@ static void geometry_is_folded(void **state)
 			fail_msg("'%s' takes %u stages", cases[i].text, plan.stage_count);
 		transform_free(transform);
 	}
+}
+
+/* Half of the samples are mirrored in epoch 0, which ones depends on the seed; in each epoch the others are. */
+static void flips_alternate(void **state)
+{
+	enum { SAMPLES = 1000 };
+	struct transform *transform = parse("hflip(alternate) vflip(alternate)");
+	unsigned flipped = 0, alike = 0, again = 0;
+
+	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+		struct plan first, plan;
+
+		assert_int_equal(plan_make(transform, 8, 8, 1, 0, sample, &first, NULL), 0);
+		for (uint64_t epoch = 1; epoch < 5; epoch++) {
+			assert_int_equal(plan_make(transform, 8, 8, 1, epoch, sample, &plan, NULL),
+					 0);
+			assert_int_equal(plan.stages[0].x.reverse,
+					 first.stages[0].x.reverse ^ (epoch & 1));
+			assert_int_equal(plan.stages[0].y.reverse,
+					 first.stages[0].y.reverse ^ (epoch & 1));
+		}
+		assert_int_equal(plan_make(transform, 8, 8, 2, 0, sample, &plan, NULL), 0);
+		flipped += first.stages[0].x.reverse;
+		alike += first.stages[0].x.reverse == first.stages[0].y.reverse;
+		again += first.stages[0].x.reverse == plan.stages[0].x.reverse;
+	}
+	/* six standard deviations of 1000 coins are 95 */
+	assert_in_range(flipped, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
+	assert_in_range(alike, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
+	assert_in_range(again, SAMPLES / 2 - 95, SAMPLES / 2 + 95);
+	transform_free(transform);
 }
 
 /* Only what the sample depends on is asked of the decoder. */
@@ -536,7 +577,8 @@ static void forms_hold_the_same_picture(void **state)
 	static const char *const types[] = {"u8", "f16", "bf16", "f32"};
 	static const char *const geometries[] = {"random_resized_crop(%u) hflip",
 						 "random_crop(%u, padding=3) vflip",
-						 "resize(%u) pad(2, fill=4:5:6)", "hflip(1)"};
+						 "resize(%u) pad(2, fill=4:5:6)", "hflip(1)",
+						 "pad(1) random_crop(%u, 1, fill=reflect) hflip"};
 
 	for (uint32_t size = 1; size < 70; size += size < 40 ? 1 : 7)
 		for (unsigned form = 0; form < 32; form++) {
@@ -546,7 +588,7 @@ static void forms_hold_the_same_picture(void **state)
 				continue;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-			snprintf(geometry, sizeof(geometry), geometries[(size + form) % 4], size);
+			snprintf(geometry, sizeof(geometry), geometries[(size + form) % 5], size);
 #pragma GCC diagnostic pop
 			check_form(geometry, types[form % 4], form / 4 % 2 ? "nchw" : "nhwc",
 				   form / 8 % 2 ? "4" : "3", form / 16, size, size + form % 3);
@@ -562,6 +604,7 @@ static void large_samples(void **state)
 						 "vflip(1)",
 						 "",
 						 "pad(8x0, fill=9)",
+						 "random_crop(160x150, padding=7, fill=reflect)",
 						 "center_crop(160x150)"};
 
 	for (unsigned i = 0; i < sizeof(geometries) / sizeof(geometries[0]); i++)
@@ -672,6 +715,7 @@ int main(void)
 		cmocka_unit_test(single_steps),
 		cmocka_unit_test(composed_steps),
 		cmocka_unit_test(geometry_is_folded),
+		cmocka_unit_test(flips_alternate),
 		cmocka_unit_test(regions_are_tight),
 		cmocka_unit_test(scaled_decodes_fit),
 		cmocka_unit_test(narrow_floats_are_nearest),
