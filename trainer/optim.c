@@ -26,9 +26,11 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 	double lr = optim->lr *
 		    schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
 	for (int group = 0; group < MODEL_GROUPS; group++) {
-		hyper.lr[group] = (float)(group == MODEL_NORM_BIASES ? lr * optim->bias_lr : lr);
-		if (group == MODEL_WEIGHTS || optim->decay_all)
-			hyper.weight_decay[group] = (float)optim->weight_decay;
+		double factor = group == MODEL_NORM_BIASES ? optim->bias_lr : 1;
+		hyper.lr[group] = (float)(lr * factor);
+		/* what decays does so by lr * weight_decay: that is as without the factor */
+		if (factor > 0 && (group == MODEL_WEIGHTS || optim->decay_all))
+			hyper.weight_decay[group] = (float)(optim->weight_decay / factor);
 	}
 	if (recipe->train.ema > 0)
 		hyper.ema_decay = ema_decay(&recipe->train, step, batches_per_epoch);

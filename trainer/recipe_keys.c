@@ -124,7 +124,8 @@ const struct recipe_key recipe_keys[] = {
 	     "weight_decay beside the step, as adamw does."),
 	BOOLEAN(optim, decay_all, "false", RECIPE_TRAJECTORY, "Decay batch norms and biases too."),
 	NUMBER(optim, bias_lr, "1", 0, 1000, RECIPE_TRAJECTORY,
-	       "Factor on the learning rate of biases, those of batch norms among them."),
+	       "Factor on the learning rate of the batch norms' biases; with decay_all they decay "
+	       "as without it."),
 	NUMBER(optim, clip_norm, "0", 0, 1e9, RECIPE_TRAJECTORY,
 	       "Largest norm of all gradients together, to which larger ones are scaled down; 0: as "
 	       "they are."),

@@ -51,7 +51,10 @@ static void groups(void **state)
 	set(&recipe, "optim.decay_all=true");
 	first = at(&recipe, 1);
 	for (int group = MODEL_SCALES; group < MODEL_GROUPS; group++)
-		assert_true(first.weight_decay[group] == 0.01f);
+		assert_true(first.weight_decay[group] ==
+			    (group == MODEL_NORM_BIASES ? 0.01f / 64 : 0.01f));
+	set(&recipe, "optim.bias_lr=0");
+	assert_true(at(&recipe, 1).weight_decay[MODEL_NORM_BIASES] == 0);
 	recipe_deinit(&recipe);
 }
 
