@@ -14,7 +14,7 @@ def trainer(setup, limit, output, recipe, *settings):
     """Runs the trainer; its summary and the lines of its log."""
     setup.output(
         [setup.program("trainer/trainer"), RECIPES / recipe, f"--output={output}", *settings, f"train.device={setup.device}",
-         f"train.precision={setup.precisions()[0]}", f"data.threads={len(ahead.cpus())}", f"model.width={setup.size('width')}", "checkpoint.every=0"], limit,
+         f"train.precision={setup.precisions()[0]}", f"data.threads={len(ahead.cpus())}", "checkpoint.every=0"], limit,
         dict(setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),
     )  # fmt: skip
     lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
@@ -78,7 +78,8 @@ def feed_ours(setup, part, limit, data):
     _, lines = trainer(
         setup, limit, setup.work / "fed", "imagenet.ini", f"data.train={data}", "data.val=", "data.val_pipeline=", f"model.name={net}",
         f"data.pipeline=random_resized_crop({side}, scale={SCALE[0]}:{SCALE[1]}) hflip(0.5)", f"data.batch_size={batch}",
-        f"train.epochs={setup.size('fed_steps') / (samples // batch)!r}", "schedule.warmup=0", "optim.lr=0.1", "train.ema=0", "log.interval=1",
+        f"model.width={setup.size('width')}", f"train.epochs={setup.size('fed_steps') / (samples // batch)!r}",
+        "schedule.warmup=0", "optim.lr=0.1", "train.ema=0", "log.interval=1",
     )  # fmt: skip
     # The first tenth fills pipelines and records graphs.
     steps = [line for line in lines if line["event"] == "step"]
@@ -144,17 +145,17 @@ class Cifar:
         convert = [self.setup.program("tools/packimg/packimg"), "convert", self.tars[name], "--quiet", *options, "-o"]
         return self.setup.once(f"cifar10-{name}.pimg", lambda path: self.setup.output([*convert, path], self.limit))
 
-    def ours(self, epochs):
+    def ours(self, epochs, width):
         """Accuracy of trainer/recipes/cifar10.ini."""
         summary, lines = trainer(
             self.setup, self.limit, self.setup.work / f"cifar-{epochs}", "cifar10.ini", f"data.train={self.pack('train', '--shuffle', '1')}",
-            f"data.val={self.pack('test')}", f"train.epochs={epochs}", f"train.eval_every={0 if epochs < 1 else 2}",
+            f"data.val={self.pack('test')}", f"train.epochs={epochs}", f"train.eval_every={0 if epochs < 1 else 2}", f"model.width={width}",
         )  # fmt: skip
         evaluations = [line for line in lines if line["event"] == "eval"]
         reached = [line["step"] for line in evaluations if line["top1"] >= 0.94]
         # The epoch's line before the evaluation has the seconds of training up to it.
         seconds = {line["step"]: line["train_seconds"] for line in lines if line["event"] == "epoch"}
-        self.add([f"loaderd, cifar10.ini, {lines[0]['precision']}", epochs, 100 * summary["top1"], summary["train_seconds"],
+        self.add([f"loaderd, cifar10.ini, width {width:g}, {lines[0]['precision']}", epochs, 100 * summary["top1"], summary["train_seconds"],
                   sum(line["seconds"] for line in evaluations), summary["images_per_second"], seconds.get(reached[0]) if reached else None])  # fmt: skip
         self.part.figure(f"cifar10_{epochs}_epochs_percent", 100 * summary["top1"])
         return summary["top1"]
@@ -179,15 +180,15 @@ class Cifar:
 def cifar(setup, part, limit):
     """Our recipe, then airbench94 in PyTorch, on the same files; each at last for as long as time reaches."""
     runs = Cifar(setup, part, limit)
-    few, many = setup.size("cifar_epochs")
+    few, many = setup.size("cifar_runs")
     if setup.tuning:
         part.note(f"speednet: {setup.tuning.wait((setup.size('cifar'), setup.precisions()[0]), 0)}")
     with_torch = setup.torch and not setup.stand_in
-    top1 = runs.ours(few)
+    top1 = runs.ours(*few)
     if with_torch:
         runs.pytorch("eager")
     if top1 < 0.94:
-        runs.ours(many)
+        runs.ours(*many)
     if with_torch:
         runs.pytorch("max-autotune")
     else:

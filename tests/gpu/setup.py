@@ -17,7 +17,8 @@ class Skipped(Exception):
     """Why a part does not apply here."""
 
 
-# What a GPU is given, and what a stand-in gets through in seconds. Networks: name, side, batch; width: factor on their channels.
+# What a GPU is given, and what a stand-in gets through in seconds. Networks: name, side, batch; width:
+# factor on their channels; cifar_runs: epochs, width.
 SIZES = {
     "full": {
         "width": 1,
@@ -26,7 +27,7 @@ SIZES = {
         "losses": [("resnet18", 64, 32), ("resnet50", 64, 32)], "losses_steps": 20, "replay": ("resnet50", 64, 32),
         "shapes": 1200, "rounds": 3, "warmup": 0.3, "seconds": 1.5,
         "fed": ("resnet18", 224, 256), "fed_steps": 300, "image_copies": 32, "threads": [1, 2, 4, 8, 16],
-        "cifar": ("speednet", 32, 512), "cifar_epochs": [10, 40],
+        "cifar": ("speednet", 32, 1024), "cifar_runs": [(10, 1), (40, 1.5)],
     },
     "small": {
         "width": 0.125,
@@ -35,7 +36,7 @@ SIZES = {
         "losses": [("resnet18", 32, 16), ("resnet50", 32, 16)], "losses_steps": 6, "replay": ("resnet18", 32, 4),
         "shapes": 240, "rounds": 2, "warmup": 0.0, "seconds": 0.3,
         "fed": ("resnet18", 64, 16), "fed_steps": 20, "image_copies": 2, "threads": [1, 2],
-        "cifar": ("speednet", 32, 16), "cifar_epochs": [0.02, 0.04],
+        "cifar": ("speednet", 32, 16), "cifar_runs": [(0.02, 0.125), (0.04, 0.25)],
     },
 }  # fmt: skip
 
