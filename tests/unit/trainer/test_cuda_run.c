@@ -388,9 +388,9 @@ static double evaluate(struct net *net, struct device_graph *graph, enum device_
 	return results.loss;
 }
 
-static struct device_graph *plan_evaluation(struct net *net)
+static struct device_graph *plan_another(struct net *net, enum device_mode mode)
 {
-	struct device_graph_options options = {.mode = DEVICE_EVAL};
+	struct device_graph_options options = {.mode = mode};
 	struct net own = *net;
 	char error[DEVICE_ERROR_MAX];
 
@@ -404,12 +404,12 @@ static struct device_graph *plan_evaluation(struct net *net)
 /* Folded weights and the scales of norms are made for the first batch, and anew whenever what they follow from has changed: by a step, from outside, or because others are read. */
 static void expect_folded(struct net *net, unsigned folds)
 {
-	struct device_graph *graph = plan_evaluation(net);
+	struct device_graph *graph = plan_another(net, DEVICE_EVAL);
 	float beta[8] = {0.5f, -1, 1};
 	uint64_t first, again;
 
 	for (unsigned t = 0; t < 5; t++) {
-		struct device_graph *fresh = plan_evaluation(net);
+		struct device_graph *fresh = plan_another(net, DEVICE_EVAL);
 		enum device_slot weights = t % 2 ? DEVICE_EMA : DEVICE_VALUE;
 		double loss = evaluate(net, graph, weights, &first);
 
@@ -719,7 +719,8 @@ static void test_memory(void **state)
 			break;
 		assert_int_equal(r, -ENOMEM);
 		assert_non_null(strstr(error, "out of emulated memory"));
-		assert_non_null(strstr(error, "smaller batch. Largest: stem raw (0.0 MiB), stem ("));
+		assert_non_null(
+			strstr(error, "smaller batch. Largest: stem raw (0.0 MiB), stem ("));
 		device_graph_free(net.graph);
 		failures++;
 	}
@@ -883,17 +884,38 @@ static void test_tuned_for_gradients(void **state)
 	emulation_time_plans(NULL);
 }
 
+/* Tuning writes to the arena alone: not to weights, nor to gradients that are summed up already when another graph is planned. */
+static void test_tuned_between(void **state)
+{
+	struct net tuned, plain;
+
+	open_emulated(&plain, DEVICE_FP16, DEVICE_FUSION_C, false);
+	assert_string_equal(open_tuned(&tuned, fused_is_fast), "");
+	for (unsigned t = 0; t < 6; t++) {
+		struct device_results own = results_of(&plain, step(&plain, t, t % 3 == 2)),
+				      other = results_of(&tuned, step(&tuned, t, t % 3 == 2));
+
+		assert_same_results(&own, &other);
+		device_graph_free(plan_another(&tuned, t % 2 ? DEVICE_TRAIN : DEVICE_EVAL));
+		assert_same(&plain, &tuned);
+	}
+	close_net(&plain);
+	close_net(&tuned);
+	emulation_time_plans(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replay),	   cmocka_unit_test(test_against_cpu),
-		cmocka_unit_test(test_evaluation), cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_scale),
-		cmocka_unit_test(test_feeding),	   cmocka_unit_test(test_elements),
-		cmocka_unit_test(test_results),	   cmocka_unit_test(test_anomaly),
-		cmocka_unit_test(test_memory),	   cmocka_unit_test(test_unwritten),
-		cmocka_unit_test(test_profile),	   cmocka_unit_test(test_tuned_fused),
-		cmocka_unit_test(test_tuned_apart), cmocka_unit_test(test_tuned_for_gradients),
+		cmocka_unit_test(test_replay),	      cmocka_unit_test(test_against_cpu),
+		cmocka_unit_test(test_evaluation),    cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_overflow),      cmocka_unit_test(test_scale),
+		cmocka_unit_test(test_feeding),	      cmocka_unit_test(test_elements),
+		cmocka_unit_test(test_results),	      cmocka_unit_test(test_anomaly),
+		cmocka_unit_test(test_memory),	      cmocka_unit_test(test_unwritten),
+		cmocka_unit_test(test_profile),	      cmocka_unit_test(test_tuned_fused),
+		cmocka_unit_test(test_tuned_apart),   cmocka_unit_test(test_tuned_for_gradients),
+		cmocka_unit_test(test_tuned_between),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
