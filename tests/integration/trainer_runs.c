@@ -623,6 +623,15 @@ static void diverged(void **state)
 	expect_said("step 1 (epoch 0.000): the loss is");
 	expect_said("a lower optim.lr");
 	assert_false(exists("diverged", "model.safetensors"));
+	/* which tensor it was, on every kind of device */
+	for (int gpu = 0; gpu < 2; gpu++) {
+		trainer = getenv(gpu ? "TRAINER_EMULATED" : "TRAINER");
+		int status = run("anomaly", argument, "--detect-anomaly",
+				 gpu ? "--device=cuda" : "--device=cpu", NULL);
+		trainer = getenv("TRAINER");
+		expect(status, 1);
+		expect_said("step 1: computing: fc: its result is not finite");
+	}
 }
 
 /* On a daemon that others share; it is the same run. */
