@@ -352,18 +352,17 @@ static json_t *facts_json(const struct bench *bench)
 	struct device_graph_info graph;
 
 	device_graph_info(bench->graph, &graph);
-	return json_pack("{ss sb si si ss ss ss sb sb sf sf sf sf sf sf sf so}", "net",
-			 bench->net->name, "training", bench->train, "batch", (int)bench->batch,
-			 "side", (int)bench->side, "device", device->name, "precision",
-			 precision_name(device->precision), "fusion",
-			 fusions[bench->options->device.fusion], "autotuned",
-			 bench->options->device.autotune, "eager", bench->options->device.eager,
-			 "peak_flops", peak_flops(bench), "flops",
-			 graph.flops_forward + graph.flops_backward, "bytes_forward",
-			 graph.bytes_forward, "bytes_backward", graph.bytes_backward,
-			 "roofline_seconds", roofline(bench), "arena_bytes",
-			 (double)graph.arena_bytes, "unshared_bytes", (double)graph.unshared_bytes,
-			 "fallbacks", fallbacks_json(&graph));
+	return json_pack(
+		"{ss sb si si ss ss ss sb sb sf sf sf sf sf sf sf so}", "net", bench->net->name,
+		"training", bench->train, "batch", (int)bench->batch, "side", (int)bench->side,
+		"device", device->name, "precision", precision_name(device->precision), "fusion",
+		fusions[bench->options->device.fusion], "autotuned",
+		bench->options->device.autotune, "eager", bench->options->device.eager,
+		"peak_flops", peak_flops(bench), "flops",
+		graph.flops_forward + graph.flops_backward, "bytes_forward", graph.bytes_forward,
+		"bytes_backward", graph.bytes_backward, "roofline_seconds", roofline(bench),
+		"arena_bytes", (double)graph.arena_bytes, "unshared_bytes",
+		(double)graph.unshared_bytes, "fallbacks", fallbacks_json(&graph));
 }
 
 /* JSON has no not-a-number. */

@@ -13,13 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef KERNEL_BENCH_SMALL
+#define ROUNDS	      1
+#define REPEATS_MIN   1
+#define REPEATS_MAX   1
+#define ARENA_LARGEST (64ull << 20)
+#else
 #define ROUNDS	      5
-#define ROUND_BYTES   (4ull << 30) /* that a round moves, roughly */
 #define REPEATS_MIN   8
 #define REPEATS_MAX   200
 #define ARENA_LARGEST (12ull << 30)
-#define COPY_BYTES    (1ull << 30)
-#define NOISE_BYTES   (16ull << 20)
+#endif
+#define ROUND_BYTES (4ull << 30) /* that a round moves, roughly */
+#define COPY_BYTES  (1ull << 30)
+#define NOISE_BYTES (16ull << 20)
 
 struct options {
 	enum cuda_element element;

@@ -97,6 +97,24 @@ static int finalize(const struct kernel_bench *bench, const struct kernel_case *
 	return norm_finalize(&bench->device, &a);
 }
 
+static int running(const struct kernel_bench *bench, const struct kernel_case *k,
+		   struct slice *slice)
+{
+	struct norm_running a = {
+		.running_mean = vector(k, slice),
+		.running_var = vector(k, slice),
+		.gamma = vector(k, slice),
+		.beta = vector(k, slice),
+		.scale = vector(k, slice),
+		.bias = vector(k, slice),
+		.channels = k->c,
+		.element = bench->element,
+		.epsilon = 1e-5f,
+	};
+
+	return norm_running(&bench->device, &a);
+}
+
 static struct norm_apply apply_arguments(const struct kernel_bench *bench,
 					 const struct kernel_case *k, struct slice *slice)
 {
@@ -387,14 +405,31 @@ static int global_max(const struct kernel_bench *bench, const struct kernel_case
 	return pool_global_max(&bench->device, &a);
 }
 
+/* What backward reads is what forward writes. */
+static void turn_round(struct pool_global *a)
+{
+	const void *x = a->from;
+
+	a->from = a->to;
+	a->to = (void *)(uintptr_t)x;
+}
+
+static int global_max_backward(const struct kernel_bench *bench, const struct kernel_case *k,
+			       struct slice *slice)
+{
+	struct pool_global a = global_arguments(bench, k, slice);
+
+	a.index = reads(slice, (uint64_t)KERNEL_SAMPLES * k->c * sizeof(*a.index));
+	turn_round(&a);
+	return pool_global_max_backward(&bench->device, &a);
+}
+
 static int global_average_backward(const struct kernel_bench *bench, const struct kernel_case *k,
 				   struct slice *slice)
 {
 	struct pool_global a = global_arguments(bench, k, slice);
-	const void *x = a.from;
 
-	a.from = a.to;
-	a.to = (void *)(uintptr_t)x;
+	turn_round(&a);
 	return pool_global_average_backward(&bench->device, &a);
 }
 
@@ -586,6 +621,7 @@ const struct kernel_case kernel_cases[] = {
 	{"norm_statistics", "7x7x2048", statistics, 7, 7, 2048},
 	{"norm_finalize", "256", finalize, 56, 56, 256},
 	{"norm_finalize", "2048", finalize, 7, 7, 2048},
+	{"norm_running", "2048", running, 7, 7, 2048},
 	{"norm_apply", "relu 112x112x64", apply, 112, 112, 64},
 	{"norm_apply", "relu 56x56x64", apply, 56, 56, 64},
 	{"norm_apply", "relu 14x14x256", apply, 14, 14, 256},
@@ -613,6 +649,7 @@ const struct kernel_case kernel_cases[] = {
 	{"pool_global_average", "7x7x2048", global_average, 7, 7, 2048},
 	{"pool_global_average_backward", "7x7x2048", global_average_backward, 7, 7, 2048},
 	{"pool_global_max", "7x7x2048", global_max, 7, 7, 2048},
+	{"pool_global_max_backward", "7x7x2048", global_max_backward, 7, 7, 2048},
 	{"input_normalize", "bytes 224x224x3 to 4", input, 224, 224, 4},
 	{"loss_softmax", "1000", loss, 1, 1, 1000},
 	{"elementwise_add", "56x56x256", add, 56, 56, 256},

@@ -63,9 +63,10 @@ static int check_driver(int *ret_driver, int *ret_runtime)
 			    *ret_runtime % 1000 / 10);
 	status = cudaGetDeviceCount(&devices);
 	if (status == cudaErrorNoDevice || (status == cudaSuccess && !devices))
-		return fail(-ENODEV,
-			    "the NVIDIA driver shows no GPU: `nvidia-smi -L` lists those that there "
-			    "are, and CUDA_VISIBLE_DEVICES may hide them");
+		return fail(
+			-ENODEV,
+			"the NVIDIA driver shows no GPU: `nvidia-smi -L` lists those that there "
+			"are, and CUDA_VISIBLE_DEVICES may hide them");
 	return check(status, "looking for GPUs");
 }
 
