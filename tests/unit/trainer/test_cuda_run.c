@@ -834,8 +834,11 @@ static const char *open_tuned(struct net *net, emulation_ms *ms)
 	char error[DEVICE_ERROR_MAX];
 
 	emulation_time_plans(ms);
+	/* too little for the workspace that tuning would like to have */
+	emulation_limit_memory(16 << 20);
 	if (open_net(net, "cuda-emulated", &options, error) < 0)
 		fail_msg("%s", error);
+	emulation_limit_memory(0);
 	device_graph_info(net->graph, &info);
 	return info.fallback_log;
 }
