@@ -1,13 +1,11 @@
 #include "run.h"
 #include "optim.h"
-#include "whole_file.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 int run_fail(struct run *run, int code, const char *format, ...)
@@ -39,22 +37,6 @@ int run_sum(struct run *run, double *values, size_t count)
 {
 	int r = comm_sum(run->comm, values, count, COMM_DOUBLE);
 	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
-}
-
-int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file))
-{
-	char path[CHECKPOINT_PATH_MAX], *text = NULL;
-	size_t size = 0;
-	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	FILE *file = open_memstream(&text, &size);
-	int r = file ? print(run, file) : -ENOMEM;
-	if (file && fclose(file) && !r)
-		r = -errno;
-	if (!r)
-		r = whole_file_put(path, text, size);
-	free(text);
-	return r ? run_fail(run, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }
 
 /* ---- graphs ---- */
@@ -254,37 +236,6 @@ static int check_share(struct run *run)
 			"all ranks together, so take %llu",
 			(unsigned long long)batch, (unsigned long long)world,
 			(unsigned long long)((batch + world - 1) / world * world));
-}
-
-/* The folder must not hold another run, unless this one goes on with it or may replace it. */
-static int check_folder(struct run *run)
-{
-	char path[CHECKPOINT_PATH_MAX];
-	uint64_t step;
-	if (run->options.resume || run->options.dry || run->options.overwrite)
-		return 0;
-	if (checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
-		return 0;
-	return run_fail(run, -EEXIST,
-			"%s holds a run that reached step %llu: --resume continues it, "
-			"--output DIR puts the new one elsewhere, --overwrite replaces it",
-			run->options.output, (unsigned long long)step);
-}
-
-/* A run that goes on from an older checkpoint than the newest must not take what came after it for its own. */
-static int check_later(struct run *run, uint64_t step)
-{
-	char path[CHECKPOINT_PATH_MAX];
-	uint64_t newest;
-	if (!run->options.resume_path || run->options.dry || run->options.overwrite)
-		return 0;
-	if (checkpoint_newest(run->options.output, UINT64_MAX, &newest, path) || newest <= step)
-		return 0;
-	return run_fail(run, -EEXIST,
-			"%s holds a run that reached step %llu, and %s is of step %llu: "
-			"--output DIR goes on elsewhere, --overwrite removes what came after it",
-			run->options.output, (unsigned long long)newest, run->options.resume_path,
-			(unsigned long long)step);
 }
 
 /*
@@ -522,57 +473,6 @@ static uint64_t in_steps(const struct run *run, double epochs)
 	return epochs > 0 && !steps ? 1 : steps;
 }
 
-static int open_file(struct run *run, const char *name, struct journal **ret_journal)
-{
-	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
-	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	int r = journal_open(path, run->state.step, !run->resumed, ret_journal, error);
-	return r ? run_fail(run, r, "%s", error) : 0;
-}
-
-static int open_journals(struct run *run)
-{
-	if (mkdir(run->options.output, 0777) && errno != EEXIST)
-		return run_fail(run, -errno, "%s: %s", run->options.output, strerror(errno));
-	int r = open_file(run, "log.jsonl", &run->journal);
-	if (!r && run->recipe->log.samples)
-		r = open_file(run, "samples.jsonl", &run->samples);
-	if (r)
-		return r;
-	const struct device_info *device = device_info(run->device);
-	struct journal *journal = run->journal;
-	char dataset[UUID_TEXT];
-	struct device_graph_info graph;
-	device_graph_info(run->train.graph, &graph);
-	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
-	journal_text(journal, "model", run->recipe->model.name);
-	journal_text(journal, "device", device->name);
-	journal_text(journal, "precision",
-		     device->precision == DEVICE_BF16	? "bf16"
-		     : device->precision == DEVICE_FP16 ? "fp16"
-							: "fp32");
-	journal_text(journal, "batches", run->staged ? "staged" : "direct");
-	journal_count(journal, "fallbacks", graph.fallbacks);
-	journal_count(journal, "threads", device->threads);
-	journal_count(journal, "ranks", run->comm->world);
-	uuid_write(&run->data.train_uuid, dataset);
-	journal_text(journal, "dataset", dataset);
-	journal_count(journal, "samples", run->data.samples);
-	journal_count(journal, "classes", run->data.classes);
-	journal_count(journal, "batch_size", run->recipe->data.batch_size);
-	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
-	journal_count(journal, "steps", run->steps);
-	journal_count(journal, "seed", run->recipe->train.seed);
-	return run_end_line(run, journal, "log.jsonl");
-}
-
-/* The complete recipe beside the run, for a person to read and to run again. */
-static int print_recipe(const struct run *run, FILE *file)
-{
-	return recipe_write(run->recipe, file);
-}
-
 /* Rank 0: where to go on. */
 static int begin(struct run *run)
 {
@@ -582,7 +482,7 @@ static int begin(struct run *run)
 	int r = check_checkpoint(run);
 	run->state = *checkpoint_state(run->checkpoint);
 	if (!r)
-		r = check_later(run, run->state.step);
+		r = run_check_later(run, run->state.step);
 	run->saved_step = run->state.step;
 	run->resumed = true;
 	return r;
@@ -643,40 +543,6 @@ static int plan(struct run *run)
 				 run->batch.width, &graph);
 }
 
-/*
- * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune() would count it among the newest, and the next
- * --resume take it. The journal's lock is held.
- */
-static int clear_output(struct run *run)
-{
-	static const char *const results[] = {"best.safetensors", "model.safetensors",
-					      "summary.json"};
-	char path[CHECKPOINT_PATH_MAX];
-	uint64_t first = run->resumed ? run->state.step + 1 : 0;
-	bool fresh = run->options.overwrite && !run->resumed;
-	int r = checkpoint_clear(run->options.output, first, !run->options.overwrite);
-	if (r)
-		return run_fail(run, r,
-				"%s: checkpoints of step %llu and later cannot be removed: %s",
-				run->options.output, (unsigned long long)first, strerror(-r));
-	for (size_t i = 0; fresh && i < sizeof(results) / sizeof(results[0]); i++) {
-		int length = snprintf(path, sizeof(path), "%s/%s", run->options.output, results[i]);
-		if (length < (int)sizeof(path) && unlink(path) && errno != ENOENT)
-			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
-	}
-	return 0;
-}
-
-static int open_output(struct run *run)
-{
-	if (run->options.dry)
-		return 0;
-	int r = open_journals(run);
-	if (!r)
-		r = clear_output(run);
-	return r ? r : run_put(run, "recipe.ini", print_recipe);
-}
-
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
 {
 	/* The ranks agree after each: none starts on one that another could not come to. */
@@ -685,7 +551,7 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 		bool first_alone; /* on rank 0 */
 	} stages[] = {
 		{check_share, false},
-		{check_folder, true},
+		{run_check_folder, true},
 		{find_checkpoint, true},
 		{open_device, false},
 		{check_precision, false},
@@ -699,7 +565,7 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 		{share_params, false},
 		{plan, false},
 		{run_try_evaluation, false},
-		{open_output, true},
+		{run_open_output, true},
 	};
 	*run = (struct run){.recipe = recipe,
 			    .options = *options,

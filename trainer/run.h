@@ -127,8 +127,6 @@ __attribute__((format(printf, 3, 4))) int run_fail_everywhere(struct run *run, i
 							      const char *format, ...);
 /* Ends a line, of log.jsonl or samples.jsonl. */
 int run_end_line(struct run *run, struct journal *journal, const char *name);
-/* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
-int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */
@@ -151,3 +149,14 @@ int run_try_evaluation(struct run *run);
  * and journal. -EINTR: stopped.
  */
 int run_evaluate(struct run *run);
+
+/* ---- the output folder (output.c) ---- */
+
+/* The folder must not hold another run, unless this one goes on with it or may replace it. */
+int run_check_folder(struct run *run);
+/* A run that goes on from an older checkpoint than the newest must not take what came after it for its own. */
+int run_check_later(struct run *run, uint64_t step);
+/* Makes the folder this run's: its lock, its logs, nothing of another run or of steps that are yet to be made. */
+int run_open_output(struct run *run);
+/* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
+int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));

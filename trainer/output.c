@@ -1,0 +1,139 @@
+/* The output folder: what it may hold when a run comes to it, and what the run puts there beside checkpoints. Rank 0's. */
+#include "run.h"
+#include "whole_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file))
+{
+	char path[CHECKPOINT_PATH_MAX], *text = NULL;
+	size_t size = 0;
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	FILE *file = open_memstream(&text, &size);
+	int r = file ? print(run, file) : -ENOMEM;
+	if (file && fclose(file) && !r)
+		r = -errno;
+	if (!r)
+		r = whole_file_put(path, text, size);
+	free(text);
+	return r ? run_fail(run, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
+}
+
+int run_check_folder(struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t step;
+	if (run->options.resume || run->options.dry || run->options.overwrite)
+		return 0;
+	if (checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
+		return 0;
+	return run_fail(run, -EEXIST,
+			"%s holds a run that reached step %llu: --resume continues it, "
+			"--output DIR puts the new one elsewhere, --overwrite replaces it",
+			run->options.output, (unsigned long long)step);
+}
+
+int run_check_later(struct run *run, uint64_t step)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t newest;
+	if (!run->options.resume_path || run->options.dry || run->options.overwrite)
+		return 0;
+	if (checkpoint_newest(run->options.output, UINT64_MAX, &newest, path) || newest <= step)
+		return 0;
+	return run_fail(run, -EEXIST,
+			"%s holds a run that reached step %llu, and %s is of step %llu: "
+			"--output DIR goes on elsewhere, --overwrite removes what came after it",
+			run->options.output, (unsigned long long)newest, run->options.resume_path,
+			(unsigned long long)step);
+}
+
+static int open_file(struct run *run, const char *name, struct journal **ret_journal)
+{
+	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = journal_open(path, run->state.step, !run->resumed, ret_journal, error);
+	return r ? run_fail(run, r, "%s", error) : 0;
+}
+
+static int open_journals(struct run *run)
+{
+	if (mkdir(run->options.output, 0777) && errno != EEXIST)
+		return run_fail(run, -errno, "%s: %s", run->options.output, strerror(errno));
+	int r = open_file(run, "log.jsonl", &run->journal);
+	if (!r && run->recipe->log.samples)
+		r = open_file(run, "samples.jsonl", &run->samples);
+	if (r)
+		return r;
+	const struct device_info *device = device_info(run->device);
+	struct journal *journal = run->journal;
+	char dataset[UUID_TEXT];
+	struct device_graph_info graph;
+	device_graph_info(run->train.graph, &graph);
+	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
+	journal_text(journal, "model", run->recipe->model.name);
+	journal_text(journal, "device", device->name);
+	journal_text(journal, "precision",
+		     device->precision == DEVICE_BF16	? "bf16"
+		     : device->precision == DEVICE_FP16 ? "fp16"
+							: "fp32");
+	journal_text(journal, "batches", run->staged ? "staged" : "direct");
+	journal_count(journal, "fallbacks", graph.fallbacks);
+	journal_count(journal, "threads", device->threads);
+	journal_count(journal, "ranks", run->comm->world);
+	uuid_write(&run->data.train_uuid, dataset);
+	journal_text(journal, "dataset", dataset);
+	journal_count(journal, "samples", run->data.samples);
+	journal_count(journal, "classes", run->data.classes);
+	journal_count(journal, "batch_size", run->recipe->data.batch_size);
+	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
+	journal_count(journal, "steps", run->steps);
+	journal_count(journal, "seed", run->recipe->train.seed);
+	return run_end_line(run, journal, "log.jsonl");
+}
+
+/* The complete recipe beside the run, for a person to read and to run again. */
+static int print_recipe(const struct run *run, FILE *file)
+{
+	return recipe_write(run->recipe, file);
+}
+
+/*
+ * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune() would count it among the newest, and the next
+ * --resume take it. The journal's lock is held.
+ */
+static int clear_output(struct run *run)
+{
+	static const char *const results[] = {"best.safetensors", "model.safetensors",
+					      "summary.json"};
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t first = run->resumed ? run->state.step + 1 : 0;
+	bool fresh = run->options.overwrite && !run->resumed;
+	int r = checkpoint_clear(run->options.output, first, !run->options.overwrite);
+	if (r)
+		return run_fail(run, r,
+				"%s: checkpoints of step %llu and later cannot be removed: %s",
+				run->options.output, (unsigned long long)first, strerror(-r));
+	for (size_t i = 0; fresh && i < sizeof(results) / sizeof(results[0]); i++) {
+		int length = snprintf(path, sizeof(path), "%s/%s", run->options.output, results[i]);
+		if (length < (int)sizeof(path) && unlink(path) && errno != ENOENT)
+			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
+	}
+	return 0;
+}
+
+int run_open_output(struct run *run)
+{
+	if (run->options.dry)
+		return 0;
+	int r = open_journals(run);
+	if (!r)
+		r = clear_output(run);
+	return r ? r : run_put(run, "recipe.ini", print_recipe);
+}
