@@ -42,22 +42,23 @@ static int kept_size(FILE *file, uint64_t step, off_t *ret_size)
 	return 0;
 }
 
-static int cut(int fd, uint64_t step)
+int journal_cut(struct journal *journal, uint64_t step, bool fresh)
 {
-	int copy = dup(fd);
-	FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
 	off_t size = 0;
-	if (!file)
-		return -errno;
-	int r = kept_size(file, step, &size);
-	fclose(file);
-	if (!r && ftruncate(fd, size))
-		r = -errno;
-	return r;
+	if (!fresh) {
+		int copy = dup(journal->fd);
+		FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
+		if (!file)
+			return -errno;
+		int r = kept_size(file, step, &size);
+		fclose(file);
+		if (r)
+			return r;
+	}
+	return ftruncate(journal->fd, size) ? -errno : 0;
 }
 
-int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal,
-		 char *error)
+int journal_open(const char *path, struct journal **ret_journal, char *error)
 {
 	struct journal *journal = calloc(1, sizeof(*journal));
 	if (!journal) {
@@ -69,10 +70,6 @@ int journal_open(const char *path, uint64_t step, bool fresh, struct journal **r
 	/* The lock is that of the whole output folder; it goes with the process. */
 	if (!r && flock(journal->fd, LOCK_EX | LOCK_NB))
 		r = -errno;
-	if (!r && fresh && ftruncate(journal->fd, 0))
-		r = -errno;
-	if (!r && !fresh)
-		r = cut(journal->fd, step);
 	if (r) {
 		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path,
 			 r == -EWOULDBLOCK ? "another trainer is at work in this folder"

@@ -19,12 +19,10 @@ enum { JOURNAL_ERROR_MAX = 512 };
 
 struct journal;
 
-/*
- * Opens path for appending. Lines of steps beyond `step` and a torn last line are cut off first;
- * SIZE_MAX-like UINT64_MAX keeps everything, 0 with fresh empties the file.
- */
-int journal_open(const char *path, uint64_t step, bool fresh, struct journal **ret_journal,
-		 char *error);
+/* Opens path for appending and locks it, with all that is in it. */
+int journal_open(const char *path, struct journal **ret_journal, char *error);
+/* Cuts off lines of steps beyond `step` and a torn last line; with fresh, everything. */
+int journal_cut(struct journal *journal, uint64_t step, bool fresh);
 /* Accepts NULL. */
 void journal_close(struct journal *journal);
 

@@ -23,7 +23,7 @@ static double epoch_of(const struct run *run, uint64_t step)
 static int fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
 {
 	char kept[64] = "no checkpoint was written yet";
-	if (run->saved_step != UINT64_MAX)
+	if (run->saved_step != RUN_NO_STEP)
 		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
 			 (unsigned long long)run->saved_step);
 	return run_fail_everywhere(

@@ -24,33 +24,37 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	return r ? run_fail(run, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
 }
 
-int run_check_folder(struct run *run)
+/* The step of the folder's newest checkpoint; RUN_NO_STEP: there is none. */
+static uint64_t newest_step(const struct run *run)
 {
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step;
-	if (run->options.resume || run->options.dry || run->options.overwrite)
-		return 0;
-	if (checkpoint_newest(run->options.output, UINT64_MAX, &step, path))
+	int r = checkpoint_newest(run->options.output, UINT64_MAX, &step, path);
+	return r ? RUN_NO_STEP : step;
+}
+
+int run_check_folder(struct run *run)
+{
+	run->found_step = newest_step(run);
+	if (run->options.resume || run->options.dry || run->options.overwrite ||
+	    run->found_step == RUN_NO_STEP)
 		return 0;
 	return run_fail(run, -EEXIST,
 			"%s holds a run that reached step %llu: --resume continues it, "
 			"--output DIR puts the new one elsewhere, --overwrite replaces it",
-			run->options.output, (unsigned long long)step);
+			run->options.output, (unsigned long long)run->found_step);
 }
 
 int run_check_later(struct run *run, uint64_t step)
 {
-	char path[CHECKPOINT_PATH_MAX];
-	uint64_t newest;
-	if (!run->options.resume_path || run->options.dry || run->options.overwrite)
-		return 0;
-	if (checkpoint_newest(run->options.output, UINT64_MAX, &newest, path) || newest <= step)
+	if (!run->options.resume_path || run->options.dry || run->options.overwrite ||
+	    run->found_step == RUN_NO_STEP || run->found_step <= step)
 		return 0;
 	return run_fail(run, -EEXIST,
 			"%s holds a run that reached step %llu, and %s is of step %llu: "
 			"--output DIR goes on elsewhere, --overwrite removes what came after it",
-			run->options.output, (unsigned long long)newest, run->options.resume_path,
-			(unsigned long long)step);
+			run->options.output, (unsigned long long)run->found_step,
+			run->options.resume_path, (unsigned long long)step);
 }
 
 static int open_file(struct run *run, const char *name, struct journal **ret_journal)
@@ -58,19 +62,39 @@ static int open_file(struct run *run, const char *name, struct journal **ret_jou
 	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
 	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
 		return run_fail(run, -ENAMETOOLONG, "--output is too long");
-	int r = journal_open(path, run->state.step, !run->resumed, ret_journal, error);
+	int r = journal_open(path, ret_journal, error);
 	return r ? run_fail(run, r, "%s", error) : 0;
 }
 
-static int open_journals(struct run *run)
+/* Takes the folder; another trainer may have come and gone since this one looked for what it goes on from. */
+static int lock_output(struct run *run)
 {
 	if (mkdir(run->options.output, 0777) && errno != EEXIST)
 		return run_fail(run, -errno, "%s: %s", run->options.output, strerror(errno));
 	int r = open_file(run, "log.jsonl", &run->journal);
-	if (!r && run->recipe->log.samples)
-		r = open_file(run, "samples.jsonl", &run->samples);
-	if (r)
+	if (r || newest_step(run) == run->found_step)
 		return r;
+	return run_fail(run, -EBUSY,
+			"%s: another trainer was at work in this folder and left checkpoints since "
+			"this one started; nothing of it was changed, start again",
+			run->options.output);
+}
+
+static int cut_journals(struct run *run)
+{
+	int r = journal_cut(run->journal, run->state.step, !run->resumed);
+	if (r)
+		return run_fail(run, r, "log.jsonl: %s", strerror(-r));
+	if (!run->recipe->log.samples)
+		return 0;
+	r = open_file(run, "samples.jsonl", &run->samples);
+	if (!r && (r = journal_cut(run->samples, run->state.step, !run->resumed)))
+		run_fail(run, r, "samples.jsonl: %s", strerror(-r));
+	return r;
+}
+
+static int write_start(struct run *run)
+{
 	const struct device_info *device = device_info(run->device);
 	struct journal *journal = run->journal;
 	char dataset[UUID_TEXT];
@@ -132,7 +156,11 @@ int run_open_output(struct run *run)
 {
 	if (run->options.dry)
 		return 0;
-	int r = open_journals(run);
+	int r = lock_output(run);
+	if (!r)
+		r = cut_journals(run);
+	if (!r)
+		r = write_start(run);
 	if (!r)
 		r = clear_output(run);
 	return r ? r : run_put(run, "recipe.ini", print_recipe);

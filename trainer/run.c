@@ -570,7 +570,7 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 	*run = (struct run){.recipe = recipe,
 			    .options = *options,
 			    .comm = options->comm,
-			    .saved_step = UINT64_MAX};
+			    .saved_step = RUN_NO_STEP};
 	progress_init(&run->progress, run->comm->rank ? RECIPE_PROGRESS_OFF
 						      : (enum recipe_progress)recipe->log.progress);
 	int r = 0;

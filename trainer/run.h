@@ -24,6 +24,8 @@
 #include "recipe.h"
 #include "schedule.h"
 
+#define RUN_NO_STEP UINT64_MAX
+
 enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
 
 struct run_options {
@@ -91,7 +93,8 @@ struct run {
 	bool resumed;
 	struct checkpoint_state state;
 	const char *outcome; /* once the run has come to its end, finished or stopped */
-	uint64_t saved_step; /* of the last checkpoint, UINT64_MAX: none */
+	uint64_t saved_step; /* of the last checkpoint, or RUN_NO_STEP */
+	uint64_t found_step; /* rank 0: of the newest one in the output folder when the run opened */
 
 	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
 	struct journal *samples; /* with log.samples */

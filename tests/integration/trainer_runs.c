@@ -649,6 +649,43 @@ static void shared_daemon(void **state)
 	same_losses("unbroken", "orphan");
 }
 
+static unsigned sockets_of(pid_t pid)
+{
+	char path[PATH_MAX], target[64];
+	unsigned count = 0;
+	for (int fd = 3; fd < 64; fd++) {
+		snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+		ssize_t n = readlink(path, target, sizeof target);
+		count += n > 7 && !strncmp(target, "socket:", 7);
+	}
+	return count;
+}
+
+/* Another trainer that comes and goes between a trainer's look at the folder and its lock: what it left stays. */
+static void overtaken(void **state)
+{
+	static const char checkpoint[] = "checkpoint-00000040.safetensors", log[] = "log.jsonl";
+	fixture_start(&fixture, NULL, NULL);
+	for (int resumes = 0; resumes < 2; resumes++) {
+		const char *name = resumes ? "overtaken-resumed" : "overtaken";
+		mkdir(in(name, ""), 0777);
+		kill(fixture.daemon, SIGSTOP);
+		pid_t pid =
+			start(name, "--socket", fixture.socket, resumes ? "--resume" : NULL, NULL);
+		for (int i = 0; i < 60000 && sockets_of(pid) == 0; i++)
+			usleep(1000);
+		assert_int_equal(link(in("unbroken", checkpoint), in(name, checkpoint)), 0);
+		assert_int_equal(link(in("unbroken", log), in(name, log)), 0);
+		kill(fixture.daemon, SIGCONT);
+		expect(finish(pid, name), 1);
+		expect_said("another trainer was at work in this folder");
+		assert_true(exists(name, checkpoint));
+	}
+	fixture_stop(&fixture, SIGTERM);
+	/* the logs are one file with that of "unbroken", which was not cut */
+	same_losses("unbroken", "again");
+}
+
 static unsigned times_said(const char *text)
 {
 	unsigned count = 0;
@@ -880,6 +917,7 @@ int main(void)
 		cmocka_unit_test(growing),
 		cmocka_unit_test(diverged),
 		cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(overtaken),
 		cmocka_unit_test(mapped),
 		cmocka_unit_test(taken_apart),
 		cmocka_unit_test(adamw),

@@ -49,7 +49,8 @@ static void values(void **state)
 	char text[4096];
 	struct journal *journal;
 	double loss = 0.1 + 0.2, tiny = 0x1.23456789abcdep-1030;
-	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 0, true), 0);
 	journal_begin(journal, "step", 18446744073709551ull);
 	journal_exact(journal, "loss", loss);
 	journal_exact(journal, "tiny", tiny);
@@ -83,11 +84,12 @@ static void resume_cuts(void **state)
 {
 	char text[4096];
 	struct journal *journal;
-	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 0, true), 0);
 	line(journal, "start", 0);
 	line(journal, "step", 5);
 	struct journal *second;
-	assert_true(journal_open(path, 0, true, &second, error) < 0);
+	assert_true(journal_open(path, &second, error) < 0);
 	assert_non_null(strstr(error, "another trainer"));
 	line(journal, "checkpoint", 5);
 	line(journal, "step", 6);
@@ -96,7 +98,8 @@ static void resume_cuts(void **state)
 	FILE *file = fopen(path, "a");
 	fputs("{\"event\":\"step\",\"step\":8,\"lo", file);
 	fclose(file);
-	assert_int_equal(journal_open(path, 5, false, &journal, error), 0);
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 5, false), 0);
 	line(journal, "resume", 5);
 	journal_close(journal);
 	read_all(text, sizeof(text));
@@ -116,7 +119,8 @@ static void torn_line_goes(void **state)
 	FILE *file = fopen(path, "w");
 	fputs("{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}", file);
 	fclose(file);
-	assert_int_equal(journal_open(path, 9, false, &journal, error), 0);
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 9, false), 0);
 	journal_close(journal);
 	read_all(text, sizeof(text));
 	assert_string_equal(text, "{\"event\":\"step\",\"step\":1}\n");
@@ -133,7 +137,8 @@ static void long_lines(void **state)
 	long_text[TEXT - 1] = '\0';
 	for (uint64_t i = 0; i < COUNT; i++)
 		values[i] = i * i * 1000003;
-	assert_int_equal(journal_open(path, 0, true, &journal, error), 0);
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 0, true), 0);
 	line(journal, "step", 1);
 	journal_begin(journal, "step", 2);
 	journal_text(journal, "text", long_text);
@@ -162,7 +167,7 @@ static void long_lines(void **state)
 static void no_folder(void **state)
 {
 	struct journal *journal;
-	assert_int_equal(journal_open("/nonexistent/log", 0, true, &journal, error), -2);
+	assert_int_equal(journal_open("/nonexistent/log", &journal, error), -2);
 	assert_non_null(strstr(error, "/nonexistent/log"));
 }
 
