@@ -277,10 +277,10 @@ static int step(struct run *run)
 		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
 	if (r)
 		return r;
-	if (run->held_count == RUN_HELD_MAX || run->pending_count == RUN_PENDING_MAX) {
+	if (run->held_count == run->held_max || run->pending_count == RUN_PENDING_MAX) {
 		r = collect(run, RUN_PENDING_MAX - 1);
 		if (!r)
-			r = release_held(run, run->held_count == RUN_HELD_MAX);
+			r = release_held(run, run->held_count == run->held_max);
 		if (r)
 			return r;
 	}

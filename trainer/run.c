@@ -396,6 +396,7 @@ static int first_batch(struct run *run)
 		return r;
 	feed_info(run->feed, &info);
 	run->state.batches_per_epoch = info.batches_per_epoch;
+	run->held_max = info.slots > RUN_HELD_MAX ? RUN_HELD_MAX : info.slots - 1;
 	if (run->resumed && then != run->state.batches_per_epoch)
 		return run_fail(
 			run, -EINVAL,

@@ -85,7 +85,7 @@ struct run {
 	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
 	unsigned pending_count;
 	struct run_held held[RUN_HELD_MAX];
-	unsigned held_count;
+	unsigned held_count, held_max; /* the feed has a slot more, for the next batch */
 
 	struct schedule schedule;
 	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */

@@ -875,6 +875,18 @@ static void ahead(void **state)
 	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
 }
 
+/* Batches that the device still reads are held, in training and in evaluations, but never so many that none is left for the next. */
+static void few_slots(void **state)
+{
+	trainer = getenv("TRAINER_EMULATED");
+	int most = run("many-slots", "--device", "cuda", "train.epochs=1", "data.slots=9", NULL);
+	int least = run("few-slots", "--device", "cuda", "train.epochs=1", "data.slots=2", NULL);
+	trainer = getenv("TRAINER");
+	expect(least, 0);
+	expect(most, 0);
+	same_losses("many-slots", "few-slots");
+}
+
 /* --plan trains nothing; without cuDNN it says what is missing. */
 static void planned(void **state)
 {
@@ -922,6 +934,7 @@ int main(void)
 		cmocka_unit_test(taken_apart),
 		cmocka_unit_test(adamw),
 		cmocka_unit_test(ahead),
+		cmocka_unit_test(few_slots),
 		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
