@@ -12,22 +12,37 @@ static int fail_device(struct run *run, int code)
 	return run_fail(run, code, "evaluation: %s", *text ? text : strerror(-code));
 }
 
-/* Feeds a batch, runs it, waits. */
-static int forward(struct run *run, struct device_graph *graph, const struct device_batch *batch,
-		   enum device_slot weights, struct device_results *results)
-{
+/* A batch whose results are awaited. */
+struct flight {
+	struct feed_batch batch; /* that it was made of */
 	uint64_t ticket, step;
-	int r = device_feed(graph, batch, &ticket);
-	if (!r)
-		r = device_evaluate(graph, weights, &step);
-	if (!r)
-		r = device_results(graph, step, true, results);
+};
+
+/* Feeds a batch and queues its forward pass. */
+static int launch(struct run *run, struct device_graph *graph, const struct device_batch *batch,
+		  enum device_slot weights, struct flight *flight)
+{
+	int r = device_feed(graph, batch, &flight->ticket);
+	if (r)
+		return fail_device(run, r);
+	r = device_evaluate(graph, weights, &flight->step);
+	if (r) {
+		fail_device(run, r);
+		device_fed(graph, flight->ticket, true); /* its memory may go */
+	}
+	return r;
+}
+
+static int land(struct run *run, struct device_graph *graph, const struct flight *flight,
+		struct device_results *results)
+{
+	int r = device_results(graph, flight->step, true, results);
 	/*
 	 * Done once the results are there; the ticket is asked for all the same, as its contract
 	 * wants.
 	 */
 	if (!r)
-		r = device_fed(graph, ticket, true);
+		r = device_fed(graph, flight->ticket, true);
 	return r ? fail_device(run, r) : 0;
 }
 
@@ -44,10 +59,13 @@ static int add_view(struct run *run, struct device_graph *graph, const struct vi
 {
 	struct device_batch images = *batch;
 	struct device_results results;
+	struct flight flight;
 	if (view->shift)
 		images.images = memory->moved;
 	images.flip = view->flip;
-	int r = forward(run, graph, &images, weights, &results);
+	int r = launch(run, graph, &images, weights, &flight);
+	if (!r)
+		r = land(run, graph, &flight, &results);
 	if (r)
 		return r;
 	r = device_logits(graph, memory->logits);
@@ -124,27 +142,75 @@ static int prepare(struct run *run, const struct feed_batch *batch, struct devic
 		 : run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, ret_graph);
 }
 
-/* Feeds, runs and sums one batch. */
-static int evaluate_batch(struct run *run, const struct feed_batch *batch, enum device_slot weights,
-			  struct checkpoint_totals *totals)
+/* Batches that the device may have: while one computes, the next is fetched, copied and queued. A feed has at least as many slots. */
+enum { FLIGHTS_MAX = 2 };
+
+/* One pass over this rank's share of the evaluation set. */
+struct pass {
+	struct run *run;
+	enum device_slot weights;
+	struct feed *feed;
+	struct flight flights[FLIGHTS_MAX]; /* oldest first */
+	unsigned count;
+	struct checkpoint_totals *totals;
+};
+
+/* Sums results, in the order of the batches, until no more than `down_to` are awaited. */
+static int collect(struct pass *pass, unsigned down_to)
 {
+	struct checkpoint_totals *totals = pass->totals;
+	while (pass->count > down_to) {
+		struct device_results results;
+		int r = land(pass->run, pass->run->eval.graph, &pass->flights[0], &results);
+		if (r)
+			return r;
+		feed_release(pass->feed, &pass->flights[0].batch);
+		pass->count--;
+		memmove(pass->flights, pass->flights + 1, pass->count * sizeof(pass->flights[0]));
+		totals->loss += results.loss * results.samples;
+		totals->samples += results.samples;
+		totals->top1 += results.top1;
+		totals->top5 += results.top5;
+	}
+	return 0;
+}
+
+/* Of a pass that may have ended early: nothing is to read the feed's memory any more. */
+static void abandon(struct pass *pass)
+{
+	for (unsigned i = 0; i < pass->count; i++)
+		device_fed(pass->run->eval.graph, pass->flights[i].ticket, true);
+	pass->count = 0;
+}
+
+/* Feeds a batch, and sums those that are done. Views of one are done one after the other. */
+static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
+{
+	struct run *run = pass->run;
 	struct device_graph *graph;
 	struct device_batch images;
-	struct device_results results;
 	struct view views[VIEWS_MAX];
 	unsigned count = views_of(&run->recipe->train, views);
-	int r = prepare(run, batch, &graph, &images);
-	if (!r && count > 1)
-		return score_views(run, graph, views, count, &images, weights, totals);
+	int r = 0;
+	/* A new size: nothing may be under way in the graph that goes. */
+	if (batch->height != run->eval.height || batch->width != run->eval.width)
+		r = collect(pass, 0);
 	if (!r)
-		r = forward(run, graph, &images, weights, &results);
+		r = prepare(run, batch, &graph, &images);
 	if (r)
 		return r;
-	totals->loss += results.loss * results.samples;
-	totals->samples += results.samples;
-	totals->top1 += results.top1;
-	totals->top5 += results.top5;
-	return 0;
+	if (count > 1) {
+		r = score_views(run, graph, views, count, &images, pass->weights, pass->totals);
+		feed_release(pass->feed, batch);
+		return r;
+	}
+	struct flight *flight = &pass->flights[pass->count];
+	flight->batch = *batch;
+	r = launch(run, graph, &images, pass->weights, flight);
+	if (r)
+		return r;
+	pass->count++;
+	return collect(pass, FLIGHTS_MAX - 1);
 }
 
 /* NULL: there is nothing for this rank. */
@@ -183,31 +249,31 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 			  struct checkpoint_totals *totals)
 {
 	char error[DATA_ERROR_MAX] = "";
-	struct feed *feed;
+	struct pass pass = {.run = run, .weights = weights, .totals = totals};
 	struct feed_batch batch;
 	const void *ring;
 	double wait = 0;
-	int r = open_feed(run, &feed, &ring);
+	int r = open_feed(run, &pass.feed, &ring);
 	/* The daemon was there when the run opened: it has gone, as it may in the middle of a feed. */
 	if (r == -ECONNREFUSED || r == -ESTALE)
 		r = -ECONNRESET;
-	if (r || !feed)
+	if (r || !pass.feed)
 		return r;
 	while (!r) {
-		r = *run->options.stop ? -EINTR
-				       : data_next(feed, run->options.stop, &batch, &wait, error);
-		if (r)
-			break;
-		r = evaluate_batch(run, &batch, weights, totals);
-		feed_release(feed, &batch);
-		if (r)
-			break;
+		r = *run->options.stop
+			    ? -EINTR
+			    : data_next(pass.feed, run->options.stop, &batch, &wait, error);
+		if (!r)
+			r = evaluate_batch(&pass, &batch);
 	}
 	if (r < 0 && r != -EINTR && *error)
 		run_fail(run, r, "evaluation: %s", error);
+	if (r == FEED_END)
+		r = collect(&pass, 0);
+	abandon(&pass);
 	device_unregister_host(run->device, ring);
-	feed_close(feed);
-	return r == FEED_END ? 0 : r;
+	feed_close(pass.feed);
+	return r;
 }
 
 /* All of them. -EINTR, -ECONNRESET: as of a step, known to all ranks. */
