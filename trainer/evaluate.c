@@ -244,6 +244,13 @@ int run_try_evaluation(struct run *run)
 	return r < 0 ? r : 0;
 }
 
+/* What a feed came to, as all ranks are to know it. */
+static int lose(struct run *run, int r)
+{
+	run->lost = r;
+	return r ? RUN_LOST : 0;
+}
+
 /* This rank's share. */
 static int evaluate_share(struct run *run, enum device_slot weights,
 			  struct checkpoint_totals *totals)
@@ -254,20 +261,17 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	const void *ring;
 	double wait = 0;
 	int r = open_feed(run, &pass.feed, &ring);
-	/* The daemon was there when the run opened: it has gone, as it may in the middle of a feed. */
-	if (r == -ECONNREFUSED || r == -ESTALE)
-		r = -ECONNRESET;
 	if (r || !pass.feed)
-		return r;
+		return lose(run, r);
 	while (!r) {
 		r = *run->options.stop
 			    ? -EINTR
 			    : data_next(pass.feed, run->options.stop, &batch, &wait, error);
-		if (!r)
+		if (r < 0 && r != -EINTR)
+			r = lose(run, run_fail(run, r, "evaluation: %s", error));
+		else if (!r)
 			r = evaluate_batch(&pass, &batch);
 	}
-	if (r < 0 && r != -EINTR && *error)
-		run_fail(run, r, "evaluation: %s", error);
 	if (r == FEED_END)
 		r = collect(&pass, 0);
 	abandon(&pass);
@@ -276,7 +280,7 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	return r;
 }
 
-/* All of them. -EINTR, -ECONNRESET: as of a step, known to all ranks. */
+/* All of them. */
 static int evaluate_all(struct run *run, enum device_slot weights, struct checkpoint_totals *totals)
 {
 	struct checkpoint_totals own = {0};
@@ -286,10 +290,10 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 			: ranks_share_params(run->comm, run->params, true, run->error);
 	if (!r)
 		r = evaluate_share(run, weights, &own);
-	if (r && r != -EINTR && r != -ECONNRESET)
+	if (r < 0 && r != -EINTR)
 		return r;
 	double sums[] = {own.loss,	   (double)own.samples, (double)own.top1,
-			 (double)own.top5, r == -EINTR,		r == -ECONNRESET};
+			 (double)own.top5, r == -EINTR,		r == RUN_LOST};
 	int failed = run_sum(run, sums, 6);
 	if (failed)
 		return failed;
@@ -297,9 +301,7 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 					     .samples = (uint64_t)sums[1],
 					     .top1 = (uint64_t)sums[2],
 					     .top5 = (uint64_t)sums[3]};
-	if (sums[5] > 0 && !r)
-		run_fail(run, -ECONNRESET, "evaluation: the daemon of another rank went away");
-	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? -ECONNRESET : 0;
+	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? RUN_LOST : 0;
 }
 
 static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights,

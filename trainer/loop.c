@@ -200,25 +200,19 @@ static int next_batch(struct run *run)
 	return 0;
 }
 
-/*
- * Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, -ECONNRESET: none
- * does. Other failures are this rank's own.
- */
+/* Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, RUN_LOST: none does. Other failures are this rank's own. */
 static int agree_on_step(struct run *run)
 {
 	int r = *run->options.stop ? -EINTR : next_batch(run);
-	if (r && r != -EINTR && r != -ECONNRESET)
-		return r;
-	double votes[] = {r == -EINTR, r == -ECONNRESET, r ? 0 : run->batch.bad};
+	run->lost = r == -EINTR ? 0 : r;
+	double votes[] = {r == -EINTR, run->lost != 0, r ? 0 : run->batch.bad};
 	int failed = run_sum(run, votes, 3);
 	if (failed)
 		return failed;
 	run->bad = (uint64_t)votes[2];
 	if (votes[0] > 0)
 		return -EINTR;
-	if (votes[1] > 0 && !r)
-		run_fail(run, -ECONNRESET, "the daemon of another rank went away");
-	return votes[1] > 0 ? -ECONNRESET : 0;
+	return votes[1] > 0 ? RUN_LOST : 0;
 }
 
 /* samples.jsonl: those of all ranks in the order of the batch, which does not depend on their number. */
@@ -251,7 +245,7 @@ static void advance(struct run *run)
 	run->mark = now;
 }
 
-/* Queues the next step. -EINTR: a rank was stopped; -ECONNRESET: a rank lost its daemon. Known to all ranks. */
+/* Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all ranks. */
 static int step(struct run *run)
 {
 	struct device_graph *graph;
@@ -469,7 +463,7 @@ static int finish(struct run *run, bool stopped)
 	return r ? r : run_put(run, "summary.json", print_summary);
 }
 
-/* What has been computed is still sound when a daemon goes away, Ctrl-C sent to it too. */
+/* What has been computed is still sound when a feed fails; its daemon may only have gone because Ctrl-C was sent to it too. */
 static int save_after(struct run *run, int outcome)
 {
 	int r = run->state.step ? save(run) : 0;
@@ -480,7 +474,7 @@ static int save_after(struct run *run, int outcome)
 	if (r || stopped > 0)
 		return r;
 	run->agreed = true;
-	return ranks_agree(run->comm, outcome, run->error);
+	return ranks_agree(run->comm, run->lost, run->error);
 }
 
 int run_train(struct run *run)
@@ -499,7 +493,7 @@ int run_train(struct run *run)
 			break;
 		show(run);
 	}
-	bool stopped = r == -ECONNRESET || r == -EINTR;
+	bool stopped = r == RUN_LOST || r == -EINTR;
 	if (stopped)
 		r = save_after(run, r);
 	if (!r && run->journal)

@@ -68,6 +68,7 @@ struct run {
 	char error[RUN_ERROR_MAX];
 	bool agreed;	 /* the failure is known to all ranks, and all have come back with it */
 	bool everywhere; /* the others are about to find the same failure */
+	int lost;	 /* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
 
 	struct data data;
 	struct feed *feed;
@@ -114,10 +115,10 @@ void run_close(struct run *run);
 /* What will be run, for a person: model, sizes, memory, steps. */
 void run_describe(const struct run *run, FILE *file);
 
-enum { RUN_STOPPED = 1 };
+enum { RUN_STOPPED = 1, RUN_LOST = 2 };
 /*
  * 0: finished; RUN_STOPPED: *stop was set and a checkpoint holds the state; negative errno with
- * run->error.
+ * run->error. One holds it too where a feed failed, for what was computed before is sound.
  */
 int run_train(struct run *run);
 
@@ -149,7 +150,7 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 int run_try_evaluation(struct run *run);
 /*
  * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
- * and journal. -EINTR: stopped.
+ * and journal. -EINTR: stopped; RUN_LOST: a rank's feed failed. All ranks know of both.
  */
 int run_evaluate(struct run *run);
 

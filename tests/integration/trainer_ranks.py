@@ -231,7 +231,7 @@ class Ranks(unittest.TestCase):
             file.write(bytes_)
         done = self.run_ranks(2, "damaged", f"data.train={self.folder}/damaged.pimg", "data.bad=fail")
         self.assertNotEqual(done[1], 0)
-        self.assertRegex(done[0], r"trainer: rank [01] of 2: step \d+: feed: .*damaged")
+        self.assertRegex(done[0], r"trainer: (rank 1 of 2 on \S+: )?step \d+: feed: .*damaged")
         done = self.run_ranks(2, "diverged", "optim.lr=1000")
         self.assertNotEqual(done[1], 0)
         self.assertEqual(len(re.findall("training has diverged", done[0])), 1, done[0])

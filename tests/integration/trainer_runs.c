@@ -405,6 +405,39 @@ static void replaced_dataset(void **state)
 	same_losses("unbroken", "replaced");
 }
 
+static void spoil(const char *path, off_t at)
+{
+	uint8_t byte;
+	int fd = open(path, O_RDWR);
+	assert_int_equal(pread(fd, &byte, 1, at), 1);
+	byte ^= 0xff;
+	assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	close(fd);
+}
+
+/* A feed that fails costs nothing of what was trained: with the disk mended the run goes on from the step before. */
+static void failed_feed(void **state)
+{
+	struct stat status;
+	char train[PATH_MAX + 100], name[64];
+	snprintf(train, sizeof train, "data.train=%s",
+		 fixture_dataset(&fixture, "spoilt", 325, FIXTURE_RAW, 16));
+	const char *path = strchr(train, '/');
+	assert_int_equal(stat(path, &status), 0);
+	spoil(path, status.st_size / 3);
+	expect(run("spoilt", train, "data.bad=fail", NULL), 1);
+	expect_said("feed: ");
+	const char *at = strstr(said, "trainer: step ");
+	assert_non_null(at);
+	unsigned steps = (unsigned)strtoul(at + 14, NULL, 10) - 1;
+	assert_true(steps % 7 && steps % 20); /* no checkpoint was due */
+	snprintf(name, sizeof name, "checkpoint-%08u.safetensors", steps);
+	assert_true(exists("spoilt", name));
+	spoil(path, status.st_size / 3);
+	expect(run("spoilt", "--resume", train, "data.bad=fail", NULL), 0);
+	same_losses("unbroken", "spoilt");
+}
+
 /* Runs that go on with another learning rate, when asked to; and --overwrite. */
 static void changed(void **state)
 {
@@ -914,27 +947,17 @@ static void planned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unbroken),
-		cmocka_unit_test(killed),
-		cmocka_unit_test(stopped),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(another_dataset),
-		cmocka_unit_test(replaced_dataset),
-		cmocka_unit_test(changed),
-		cmocka_unit_test(damaged),
-		cmocka_unit_test(damaged_ones_are_set_aside),
-		cmocka_unit_test(older),
-		cmocka_unit_test(averaged),
-		cmocka_unit_test(smoothed),
-		cmocka_unit_test(growing),
-		cmocka_unit_test(diverged),
-		cmocka_unit_test(shared_daemon),
-		cmocka_unit_test(overtaken),
-		cmocka_unit_test(mapped),
-		cmocka_unit_test(taken_apart),
-		cmocka_unit_test(adamw),
-		cmocka_unit_test(ahead),
-		cmocka_unit_test(few_slots),
+		cmocka_unit_test(unbroken),	   cmocka_unit_test(killed),
+		cmocka_unit_test(stopped),	   cmocka_unit_test(refused),
+		cmocka_unit_test(another_dataset), cmocka_unit_test(replaced_dataset),
+		cmocka_unit_test(failed_feed),	   cmocka_unit_test(changed),
+		cmocka_unit_test(damaged),	   cmocka_unit_test(damaged_ones_are_set_aside),
+		cmocka_unit_test(older),	   cmocka_unit_test(averaged),
+		cmocka_unit_test(smoothed),	   cmocka_unit_test(growing),
+		cmocka_unit_test(diverged),	   cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(overtaken),	   cmocka_unit_test(mapped),
+		cmocka_unit_test(taken_apart),	   cmocka_unit_test(adamw),
+		cmocka_unit_test(ahead),	   cmocka_unit_test(few_slots),
 		cmocka_unit_test(planned),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
