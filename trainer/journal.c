@@ -187,3 +187,8 @@ int journal_end(struct journal *journal)
 		return -errno;
 	return (size_t)n == journal->length ? 0 : -ENOSPC;
 }
+
+int journal_sync(struct journal *journal)
+{
+	return journal && fsync(journal->fd) ? -errno : 0;
+}

@@ -37,3 +37,5 @@ void journal_number(struct journal *journal, const char *key, double value);
 /* All bits, and KEY_hex. */
 void journal_exact(struct journal *journal, const char *key, double value);
 int journal_end(struct journal *journal);
+/* Waits until all lines are on the disk. Accepts NULL. */
+int journal_sync(struct journal *journal);

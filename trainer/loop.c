@@ -359,6 +359,12 @@ static int write_checkpoint(struct run *run)
 	int r = checkpoint_path(run->options.output, run->state.step, path);
 	if (r)
 		return run_fail(run, r, "--output is too long");
+	/* The logs come first: a run that goes on from the checkpoint adds to what they say up to it. */
+	r = journal_sync(run->journal);
+	if (!r)
+		r = journal_sync(run->samples);
+	if (r)
+		return run_fail(run, r, "%s: logs: %s", run->options.output, strerror(-r));
 	r = checkpoint_save(path, run->params, run->recipe, &run->state, error);
 	if (r)
 		return run_fail(run, r, "%s", error);

@@ -1,6 +1,7 @@
 /* log.jsonl: strict JSON, losses that read back bit for bit, and what a resumed run cuts off. */
 #include "journal.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -111,6 +112,35 @@ static void resume_cuts(void **state)
 	assert_non_null(strstr(last, "resume"));
 }
 
+static int synced = -1, sync_error;
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	synced = fd;
+	errno = sync_error;
+	return sync_error ? -1 : 0;
+}
+
+/* Whole lines, of this file, and what the disk says of them. */
+static void synchronized(void **state)
+{
+	char link[64], target[256] = "";
+	struct journal *journal;
+	assert_int_equal(journal_sync(NULL), 0);
+	assert_int_equal(synced, -1);
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	line(journal, "step", 1);
+	assert_int_equal(journal_sync(journal), 0);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", synced);
+	assert_true(readlink(link, target, sizeof(target) - 1) > 0);
+	assert_string_equal(target, path);
+	sync_error = EIO;
+	assert_int_equal(journal_sync(journal), -EIO);
+	sync_error = 0;
+	journal_close(journal);
+}
+
 /* A last line without its end is torn even when it would parse. */
 static void torn_line_goes(void **state)
 {
@@ -174,9 +204,9 @@ static void no_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(values),	  cmocka_unit_test(resume_cuts),
-		cmocka_unit_test(torn_line_goes), cmocka_unit_test(long_lines),
-		cmocka_unit_test(no_folder),
+		cmocka_unit_test(values),	cmocka_unit_test(resume_cuts),
+		cmocka_unit_test(synchronized), cmocka_unit_test(torn_line_goes),
+		cmocka_unit_test(long_lines),	cmocka_unit_test(no_folder),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
