@@ -3,8 +3,7 @@
  * its kernel once on memory that it takes from a slice, saying of each piece whether it is read, written or both; so the bytes that a rate is made of are
  * those that the kernel has to move, each once, and nothing of what caches or partial sums take.
  */
-#ifndef BENCH_KERNEL_CASES_H
-#define BENCH_KERNEL_CASES_H
+#pragma once
 
 #include "kernels/columns.h"
 #include "kernels/update.h"
@@ -45,5 +44,3 @@ struct kernel_case {
 
 extern const struct kernel_case kernel_cases[];
 extern const unsigned kernel_case_count;
-
-#endif

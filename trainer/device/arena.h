@@ -5,8 +5,7 @@
  * bytes. arena_layout() places the largest blocks first, each at the lowest offset that is free during its lifetime (first fit by
  * decreasing size). The arena is plain bookkeeping: it owns no memory that a device computes in. Used by one thread.
  */
-#ifndef TRAINER_DEVICE_ARENA_H
-#define TRAINER_DEVICE_ARENA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ int arena_add(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
 /* Makes a block live at `step` too. */
 void arena_extend(struct arena *arena, uint32_t block, uint32_t step);
 int arena_layout(struct arena *arena);
-
-#endif

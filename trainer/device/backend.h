@@ -5,8 +5,7 @@
  * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and graph_plan() and released in
  * params_release() and graph_release(). All of it belongs to the thread that uses the device.
  */
-#ifndef TRAINER_DEVICE_BACKEND_H
-#define TRAINER_DEVICE_BACKEND_H
+#pragma once
 
 #include "comm.h"
 #include "device.h"
@@ -131,5 +130,3 @@ int device_fail(struct device *device, int result, const char *format, ...) __at
 /* Opens backends. info and ops are theirs to fill in. */
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error);
 int device_cuda_open(const struct device_options *options, struct device **ret_device, char *error);
-
-#endif

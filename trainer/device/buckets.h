@@ -6,8 +6,7 @@
  * it is the same on every rank. Frozen parameters and buffers inside a range go along, and so does what the graph does not touch: the update
  * takes no notice of their gradients, whatever is there. Plain bookkeeping for every backend; made when a graph is planned, owned by it.
  */
-#ifndef TRAINER_DEVICE_BUCKETS_H
-#define TRAINER_DEVICE_BUCKETS_H
+#pragma once
 
 #include "backend.h"
 
@@ -25,5 +24,3 @@ struct buckets {
 
 /* elements: how long a bucket may be, but for a parameter that is longer and for stores that would have more than BUCKETS_MAX. */
 int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size_t elements);
-
-#endif

@@ -2,8 +2,7 @@
  * For tests of kernels/: arrays in a GPU's memory between guard zones, with what they hold as doubles on the host. Written over gpu.h alone, so that
  * the same tests run on the emulated GPU and on a real one; only the order of threads is the emulation's to permute.
  */
-#ifndef CUDA_KERNELS_TEST_H
-#define CUDA_KERNELS_TEST_H
+#pragma once
 
 #include "kernels/columns.h"
 
@@ -64,5 +63,3 @@ void array_free(struct array *array);
  */
 void array_expect(struct array *array, const double *expected, double tolerance, const char *what, ...)
 	__attribute__((format(printf, 4, 5)));
-
-#endif

@@ -2,8 +2,7 @@
  * For the tests of convolutions and matrix products: engines on a device or on the emulated one, and operands of which the reference sees
  * what the engine does, rounded to its element. A fixture has every operand that a pattern might name. What fails ends the test.
  */
-#ifndef ENGINES_TEST_H
-#define ENGINES_TEST_H
+#pragma once
 
 #include "engines.h"
 #include "test_device_reference.h"
@@ -88,5 +87,3 @@ double *zeroes(size_t count);
 
 /* Opens the engines, calls `run`, which runs the tests, and closes them. What main() returns: 77 where there is no GPU. */
 int run_with_engines(int (*run)(void));
-
-#endif

@@ -3,8 +3,7 @@
  * with random inputs. Gradients are checked against central differences of this reference, so neither shares code with the
  * device. Everything is small; nothing is freed before a test ends but through the functions here.
  */
-#ifndef TEST_DEVICE_REFERENCE_H
-#define TEST_DEVICE_REFERENCE_H
+#pragma once
 
 #include "device.h"
 
@@ -59,5 +58,3 @@ double half_tolerance(const struct device *device, double tolerance);
 
 /* A store's parameter filled with values. */
 struct device_param *add_param(struct device_params *params, const char *name, enum device_param_kind kind, struct device_shape shape);
-
-#endif

@@ -1,6 +1,5 @@
 /* Between comm.c, which checks, and what carries the ranks: mpi.c. Operations are those of comm.h, with arguments that are valid. */
-#ifndef TRAINER_DEVICE_COMM_CARRIER_H
-#define TRAINER_DEVICE_COMM_CARRIER_H
+#pragma once
 
 #include "comm.h"
 
@@ -17,6 +16,4 @@ struct comm_ops {
 #ifdef HAVE_MPI
 /* For a process that MPI launched. */
 int comm_mpi_open(struct comm **ret_comm, char *error);
-#endif
-
 #endif

@@ -10,8 +10,7 @@
  * wait. Sums have the same bits on every rank, and from run to run of the same world. Owned by main, which opens it first and closes it last;
  * used by one thread. Functions return 0 or a negative errno; comm_error() then is a sentence.
  */
-#ifndef TRAINER_DEVICE_COMM_H
-#define TRAINER_DEVICE_COMM_H
+#pragma once
 
 #include <sched.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ int comm_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root);
 int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all);
 /* Ends every rank, this one with exit status 1. For failures that the others cannot know of; what is to be said has been. */
 _Noreturn void comm_abort(struct comm *comm);
-
-#endif

@@ -6,8 +6,7 @@
  * then only executes. Activations are NHWC; weights are kept in whatever format the primitive prefers, reordered from the fp32 masters when these have
  * changed. All of it belongs to the thread that uses the device.
  */
-#ifndef TRAINER_DEVICE_CPU_CPU_H
-#define TRAINER_DEVICE_CPU_CPU_H
+#pragma once
 
 #include "arena.h"
 #include "backend.h"
@@ -248,5 +247,3 @@ int cpu_ranks_results(struct cpu_graph *graph, struct device_results *results);
 
 /* keep_all and detect_anomaly, before the gradient of node->y is worked on. */
 int cpu_gather(struct cpu_graph *graph, struct cpu_node *node);
-
-#endif

@@ -9,8 +9,7 @@
  * Because a handful of channels would make poor vectors, callers fold several positions into one row and repeat the
  * per-channel arguments (struct columns in loops.h); hence every per-column array has `width` elements.
  */
-#ifndef TRAINER_DEVICE_CPU_KERNELS_H
-#define TRAINER_DEVICE_CPU_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -143,5 +142,3 @@ static inline size_t element_size(enum element element)
 {
 	return element == ELEMENT_BF16 ? 2 : 4;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The kernels, spread over the pool. A tensor is [rows][channels]; rows are cut into tasks by their number alone, every task keeps
  * sums of its own, and these are added in the order of tasks: results do not depend on the number of threads or who did what.
  */
-#ifndef TRAINER_DEVICE_CPU_LOOPS_H
-#define TRAINER_DEVICE_CPU_LOOPS_H
+#pragma once
 
 #include "kernels.h"
 #include "pool.h"
@@ -44,5 +43,3 @@ void loops_add(struct loops *loops, void *to, const void *from, enum element ele
 void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes);
 /* First bad one of `count` elements does not matter, only whether there is one. */
 bool loops_finite(struct loops *loops, const void *x, enum element element, size_t count);
-
-#endif

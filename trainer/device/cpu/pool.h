@@ -6,8 +6,7 @@
  * free: who does a task does not change its result, and a thread that shares its core with the loader does fewer. A pool
  * belongs to the thread that uses the device; its workers are libgomp's and live as long as the process.
  */
-#ifndef TRAINER_DEVICE_CPU_POOL_H
-#define TRAINER_DEVICE_CPU_POOL_H
+#pragma once
 
 #include <sched.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ void pool_enter(struct pool *pool);
 void pool_leave(struct pool *pool);
 /* Runs all tasks and returns when they are done. */
 void pool_run(struct pool *pool, uint32_t tasks, pool_function function, void *context);
-
-#endif

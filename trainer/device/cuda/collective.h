@@ -6,8 +6,7 @@
  * same bits. Functions return 0 or a negative errno, -ECOMM for what goes wrong between ranks; collective_error() then is a sentence. They belong to the
  * thread that uses the device.
  */
-#ifndef TRAINER_DEVICE_CUDA_COLLECTIVE_H
-#define TRAINER_DEVICE_CUDA_COLLECTIVE_H
+#pragma once
 
 #include "comm.h"
 #include "gpu.h"
@@ -40,5 +39,3 @@ int collective_sum(struct collective *collective, const struct collective_range 
 	gpu_stream stream);
 /* Waits for an event behind sums, or until they fail, for instance because a rank has gone. */
 int collective_wait(struct collective *collective, gpu_event event);
-
-#endif

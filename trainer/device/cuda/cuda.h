@@ -10,8 +10,7 @@
  * there are, and their arguments, depends on a variant alone (enum cuda_variant); everything else that changes from step to step is in struct
  * step_arguments. So both ways compute the same bits.
  */
-#ifndef TRAINER_DEVICE_CUDA_CUDA_H
-#define TRAINER_DEVICE_CUDA_CUDA_H
+#pragma once
 
 #include "backend.h"
 #include "buckets.h"
@@ -238,5 +237,3 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
 int cuda_ranks_end(struct cuda_graph *graph);
 /* Waits for an event of `compute`, with one rank too; also ends when sums fail. Sets the device's error. */
 int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what);
-
-#endif

@@ -5,8 +5,7 @@
  * Engines are for the GPU that was selected or, from its properties alone, for one that is not here: those plan, tell workspaces
  * and name what would run, and execute nothing. They belong to the thread that uses the device.
  */
-#ifndef TRAINER_DEVICE_CUDA_ENGINES_H
-#define TRAINER_DEVICE_CUDA_ENGINES_H
+#pragma once
 
 #include "conv.h"
 
@@ -37,5 +36,3 @@ struct engines {
  */
 int engines_open(const struct engines_options *options, struct engines *ret_engines, char *error);
 void engines_close(struct engines *engines); /* plans must have been freed */
-
-#endif

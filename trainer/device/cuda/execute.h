@@ -1,6 +1,5 @@
 /* Between the files that queue operations: from roles to the arguments of kernels/, family by family. */
-#ifndef TRAINER_DEVICE_CUDA_EXECUTE_H
-#define TRAINER_DEVICE_CUDA_EXECUTE_H
+#pragma once
 
 #include "cuda.h"
 
@@ -29,5 +28,3 @@ cuda_executor cuda_execute_max_pool_norm_apply;
 cuda_executor cuda_execute_average_pool;
 cuda_executor cuda_execute_average_pool_backward;
 cuda_executor cuda_execute_global;
-
-#endif

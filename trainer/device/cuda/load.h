@@ -2,8 +2,7 @@
  * Libraries that are loaded at run time, because a trainer must start without them. A library stays loaded until the process ends: NVIDIA's keep threads and
  * handlers of their own that do not survive being unloaded.
  */
-#ifndef TRAINER_DEVICE_CUDA_LOAD_H
-#define TRAINER_DEVICE_CUDA_LOAD_H
+#pragma once
 
 #define LOAD_FOLDERS "LOADERD_CUDA_LIBRARIES" /* environment: folders separated by ':' that are looked through first */
 
@@ -12,5 +11,3 @@ void *load_library(const char *name);
 /* The texts for it (DEVICE_ERROR_MAX bytes), and for a function that it has not got; return -ENODEV. */
 int load_not_found(const char *name, const char *package, char *error);
 int load_no_function(const char *name, const char *function, char *error);
-
-#endif

@@ -8,8 +8,7 @@
  * Failures are sticky: after the first, tensors and operations are scratch ones that nobody reads, so that nothing needs a check per
  * line; lowering stops after the node. An operation's pointer is valid until the next is appended. All private to one call of program_new().
  */
-#ifndef TRAINER_DEVICE_CUDA_LOWER_H
-#define TRAINER_DEVICE_CUDA_LOWER_H
+#pragma once
 
 #include "program.h"
 
@@ -156,5 +155,3 @@ bool lower_sums_in_next(struct lowering *l, struct lower_node *n);
 bool lower_norm_before(struct lowering *l, const struct device_value *x, struct lower_node **ret_producer);
 /* Level C: of the convolutions that read x of `n`, has those go first that can't go on into the norm before them as well as `n` can. */
 void lower_let_others_first(struct lowering *l, struct lower_node *n);
-
-#endif

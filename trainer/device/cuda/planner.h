@@ -4,13 +4,10 @@
  *
  * Recording is device.h's as ever; what would run fails with -ENOTSUP. `options` and the engines in it outlive the device.
  */
-#ifndef TRAINER_DEVICE_CUDA_PLANNER_H
-#define TRAINER_DEVICE_CUDA_PLANNER_H
+#pragma once
 
 #include "program.h"
 
 int planner_open(const struct program_options *options, struct device **ret_device);
 /* Of a planned graph; owned by it. */
 const struct cuda_program *planner_program(const struct device_graph *graph);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Gradients of activations carry the loss scale; those of parameters too, until the update takes it out.
  */
-#ifndef TRAINER_DEVICE_CUDA_PROGRAM_H
-#define TRAINER_DEVICE_CUDA_PROGRAM_H
+#pragma once
 
 #include "arena.h"
 #include "backend.h"
@@ -182,5 +181,3 @@ const char *cuda_op_name(enum cuda_op_kind kind);
 bool cuda_op_is_constant(const struct cuda_op *op);
 /* Consistency: every operand written before it is read, in one place with nothing else that lives; for tests. -EINVAL with a text. */
 int program_check(const struct cuda_program *program, char *error);
-
-#endif

@@ -2,8 +2,7 @@
  * How long a program takes at least on a device: every operation as fast as memory or arithmetic lets it, whichever takes longer, one after
  * the other (Williams, Waterman, Patterson 2009). Bytes are those that an operation cannot avoid; launches cost nothing here.
  */
-#ifndef TRAINER_DEVICE_CUDA_ROOFLINE_H
-#define TRAINER_DEVICE_CUDA_ROOFLINE_H
+#pragma once
 
 #include "gpu.h"
 #include "program.h"
@@ -37,5 +36,3 @@ struct roofline_store {
 	double update_bytes;
 };
 void roofline_store(const struct device_params *params, enum cuda_element element, struct roofline_store *ret_store);
-
-#endif

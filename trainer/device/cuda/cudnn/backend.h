@@ -3,8 +3,7 @@
  * failed does nothing more, so that a graph is written down without a check per line. It owns every descriptor it has made; cuDNN keeps
  * what finished descriptors refer to, so all of it may go once a plan is made.
  */
-#ifndef TRAINER_DEVICE_CUDA_CUDNN_BACKEND_H
-#define TRAINER_DEVICE_CUDA_CUDNN_BACKEND_H
+#pragma once
 
 #include "device.h"
 
@@ -48,5 +47,3 @@ int64_t backend_get(struct backend *backend, descriptor of, cudnnBackendAttribut
 /* -ENOENT, -ENOMEM, -EIO or 0 for a status; for an error writes its words about `what`. */
 int backend_status(const struct cudnn_library *library, cudnnStatus_t status, const char *subject,
 		   const char *what, char *error);
-
-#endif

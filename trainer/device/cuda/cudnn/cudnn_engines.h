@@ -2,8 +2,7 @@
  * struct conv_engines over cuDNN: candidates (what the heuristics offer for a problem), plans made of them, the file of tuned plans.
  * Private to this folder.
  */
-#ifndef TRAINER_DEVICE_CUDA_CUDNN_CUDNN_ENGINES_H
-#define TRAINER_DEVICE_CUDA_CUDNN_CUDNN_ENGINES_H
+#pragma once
 
 #include "engines.h"
 
@@ -78,5 +77,3 @@ int cudnn_refuse(void *state, const struct conv_problem *problem, float ms);
 int cublaslt_open(const struct engines_options *options, struct matmul_engines *ret_engines,
 		  size_t *ret_version, char *error);
 void cublaslt_close(struct matmul_engines *engines); /* accepts zeroes */
-
-#endif

@@ -3,8 +3,7 @@
  * ConvBNwgrad, DgradDreluBNBwdWeight, and the generic ones). A tensor in memory has as its unique id one more than the
  * offset of its pointer in struct conv_arguments; tensors that exist only within the graph have ids beyond these.
  */
-#ifndef TRAINER_DEVICE_CUDA_CUDNN_GRAPH_H
-#define TRAINER_DEVICE_CUDA_CUDNN_GRAPH_H
+#pragma once
 
 #include "conv.h"
 
@@ -25,5 +24,3 @@ descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
 		      const struct conv_problem *problem, struct conv_operands *ret_operands);
 /* The pointer that belongs to an id. */
 void *conv_operand(const struct conv_arguments *arguments, int64_t id);
-
-#endif

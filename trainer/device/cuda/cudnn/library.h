@@ -1,8 +1,7 @@
 /*
  * cuDNN and cuBLASLt as tables of the functions that are used, loaded at run time (load.h).
  */
-#ifndef TRAINER_DEVICE_CUDA_CUDNN_LIBRARY_H
-#define TRAINER_DEVICE_CUDA_CUDNN_LIBRARY_H
+#pragma once
 
 #include <cublasLt.h>
 #include <cudnn.h>
@@ -57,5 +56,3 @@ int cublaslt_library_load(struct cublaslt_library *ret_library, char *error);
  * cudnn_library_load().
  */
 bool driver_load(const char *path);
-
-#endif

@@ -8,8 +8,7 @@
  * candidate, or says that what is fused in the problem is better taken apart (PLAN_APART), which then takes as long. Lines of other devices are kept. It is read once; plan_file_store() reads it again, adds to it and puts the new one in its
  * place by rename, so that readers see a whole file. Processes that store do it one after the other, by a lock on PATH.lock.
  */
-#ifndef TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
-#define TRAINER_DEVICE_CUDA_CUDNN_PLAN_FILE_H
+#pragma once
 
 #include "conv.h"
 
@@ -38,5 +37,3 @@ void plan_file_deinit(struct plan_file *file);
 const struct plan_line *plan_file_find(const struct plan_file *file, const struct conv_problem *problem, bool tf32);
 /* Negative errno: what is stored is known to this process alone then; error says why. */
 int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32, const char *tag, float ms, char *error);
-
-#endif

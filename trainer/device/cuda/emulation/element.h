@@ -2,8 +2,7 @@
  * The GPU's elements on the host: arrays of fp32, fp16 and bf16 to float and back, rounded to nearest even. Too large for fp16
  * is infinity; NaN stays NaN.
  */
-#ifndef TRAINER_DEVICE_CUDA_EMULATION_ELEMENT_H
-#define TRAINER_DEVICE_CUDA_EMULATION_ELEMENT_H
+#pragma once
 
 #include "conv.h"
 
@@ -18,5 +17,3 @@ void floats_to_elements(enum cuda_element element, const float *floats, void *re
 			size_t count);
 /* As the value is after it has been stored and loaded again. */
 float element_round(enum cuda_element element, float value);
-
-#endif

@@ -4,8 +4,7 @@
  * keeps memory of its own, taken when it is first executed, and asks for a workspace that it scribbles over: whatever else
  * lies there is lost, as on a GPU. A plan must live as long as what was captured of it.
  */
-#ifndef TRAINER_DEVICE_CUDA_EMULATION_ENGINES_H
-#define TRAINER_DEVICE_CUDA_EMULATION_ENGINES_H
+#pragma once
 
 #include "conv.h"
 
@@ -25,5 +24,3 @@ bool emulation_times_plans(void);
 /* They have no state: .state is NULL. */
 extern const struct conv_engines emulation_conv_engines;
 extern const struct matmul_engines emulation_matmul_engines;
-
-#endif

@@ -6,8 +6,7 @@
  * kernels/kernel.h maps the kernels' vocabulary to this. Misuse that a device would answer with a hang or with wrong numbers ends the
  * program with a text: threads that wait at different barriers, a warp of which some lanes shuffle and others do not, vectors not aligned.
  */
-#ifndef TRAINER_DEVICE_CUDA_EMULATION_LAUNCH_H
-#define TRAINER_DEVICE_CUDA_EMULATION_LAUNCH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ static inline void emulation_aligned(const void *address, size_t alignment)
 	if ((uintptr_t)address % alignment)
 		emulation_misaligned(address, alignment);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * arguments. The emulated GPU calls it when the stream's turn comes, or records it while the stream is captured and
  * calls it at every replay. So arguments are frozen at queueing, as CUDA's are; what pointers in them lead to is not.
  */
-#ifndef TRAINER_DEVICE_CUDA_EMULATION_QUEUE_H
-#define TRAINER_DEVICE_CUDA_EMULATION_QUEUE_H
+#pragma once
 
 #include "gpu.h"
 
@@ -35,5 +34,3 @@ uint64_t emulation_allocations(void);
 uint64_t emulation_launches(void);
 /* Kernels, products, copies and fills that have run so far, captured ones at every replay. */
 uint64_t emulation_works(void);
-
-#endif
