@@ -549,6 +549,7 @@ class PackimgTest(unittest.TestCase):
                      ["convert", self.tree, "-o", "nowhere/x.pimg"], ["convert", self.tree, "-o", "x.pimg",
                       "--split", "a=0.7,b=0.7"], ["nonsense"], [], ["info"], ["info", "nowhere.pimg"],
                      ["verify", "nowhere.pimg"], ["split", "nowhere.pimg"],
+                     ["convert", self.tree, "-o", "x.pimg", "--raw", "--jpeg", "quality=80"],
                      ["convert", self.dir, "-o", "x.pimg"]):
             self.packimg(*args, rc=2)
             self.assertNotEqual(self.stderr, "")

@@ -329,6 +329,7 @@ static void add_source(struct command_line *line, const char *text, struct argp_
 static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct command_line *line = state->input;
+	const struct render_options *render = &line->convert->options.render;
 	int r;
 
 	switch (key) {
@@ -340,6 +341,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
 			argp_error(state, "no SRC given");
 		if (!line->convert->options.output)
 			argp_error(state, "no -o FILE given");
+		if (render->raw_fraction >= 1 && !render->verbatim)
+			argp_error(state, "--jpeg quality=%d has no image left where all are stored as "
+					  "pixels: leave it or --raw out, or say with --mix FRACTION "
+					  "how many are pixels",
+				   render->quality);
 		return 0;
 	default:
 		break;
