@@ -119,6 +119,11 @@ int listen_open(const struct config *config, int *ret_fd, struct config_error *e
 		snprintf(error->text, sizeof error->text,
 			 "%.200s: exists and is not a socket; remove it, or choose another path",
 			 config->socket);
+	else if (r == -ENOENT)
+		snprintf(error->text, sizeof error->text,
+			 "%.200s: the folder for the socket does not exist; make it, or choose another "
+			 "socket with --socket",
+			 config->socket);
 	else
 		snprintf(error->text, sizeof error->text, "%.200s: cannot listen there: %s",
 			 config->socket, strerror(-r));

@@ -322,6 +322,9 @@ static void sockets(void **state)
 	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
 	assert_non_null(strstr(text, "not a socket"));
 	unlink(fixture->socket);
+	assert_true(run(text, "--config", "/dev/null", "--socket", "/nonexistent/loaderd.sock",
+			NULL) != 0);
+	assert_non_null(strstr(text, "/nonexistent/loaderd.sock: the folder"));
 }
 
 static uint64_t now_ms(void)
