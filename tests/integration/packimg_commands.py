@@ -361,7 +361,7 @@ class PackimgTest(unittest.TestCase):
                                    float(row["images_per_s_core"]) * float(row["cores"]), delta=1)
         bad = self.advise(self.images / "bad")
         self.assertEqual([way["images"] for way in bad["ways"]][:1], [1])
-        self.assertEqual((bad["images"], bad["left_out"]), (7, 4))
+        self.assertEqual((bad["images"], bad["left_out"]), (8, 5))
         self.convert(self.tree, "--raw", "-o", "raw.pimg")
         raw = {way["way"]: way for way in self.advise("raw.pimg")["ways"]}
         self.assertEqual(list(raw)[0], "as stored")
@@ -528,7 +528,8 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual(summary["samples"], 1)
         skipped = {s["name"]: s["reason"] for s in summary["skipped"]}
         self.assertEqual(sorted(skipped), ["x/empty.jpg", "x/gif.jpg", "x/header.png", "x/scan.jpg", "x/text.jpg",
-                                           "x/truncated.jpg"])
+                                           "x/truncated.jpg", "x/twelve.jpg"])
+        self.assertIn("12 bits", skipped["x/twelve.jpg"])
         self.assertIn("truncated", skipped["x/truncated.jpg"])
         self.assertIn("GIF", skipped["x/gif.jpg"])
         self.assertNotIn("sample", skipped["x/scan.jpg"])  # it is none

@@ -227,6 +227,10 @@ static void draw_bad(void)
 	memcpy(broken, data, size);
 	memset(broken + size * 3 / 4, 0, size / 8);
 	write_file("bad/x/scan.jpg", broken, size);
+	memcpy(broken, data, size);
+	/* behind the marker of the frame and its length */
+	((uint8_t *)memmem(broken, size, "\xff\xc0", 2))[4] = 12;
+	write_file("bad/x/twelve.jpg", broken, size);
 	free(broken);
 }
 

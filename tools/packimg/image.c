@@ -62,6 +62,11 @@ static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 		r = packimg_jpeg_probe(data, size, &jpeg, error);
 		if (r)
 			return r;
+		if (jpeg.precision != 8)
+			return text_error(error, -ENOTSUP,
+					  "a JPEG of %u bits a sample, which no decoder here reads; make "
+					  "an 8-bit file of it",
+					  jpeg.precision);
 		*info = (struct image_info){
 			.kind = IMAGE_JPEG,
 			.width = jpeg.width,
