@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -130,11 +131,23 @@ static void table_row(const struct report *report, const struct row *row, const 
 	fputc('\n', out);
 }
 
+/* Columns without a figure in them would only hide what went wrong. */
+static bool nothing_measured(const struct report *report)
+{
+	for (size_t i = 0; i < report->count; i++)
+		if (!report->rows[i].error)
+			return false;
+	for (size_t i = 0; i < report->count; i++)
+		fprintf(stderr, "loaderbench: %s: %s\n", report->rows[i].point.dataset,
+			report->rows[i].text);
+	return true;
+}
+
 void report_table(const struct report *report, FILE *out)
 {
 	int widths[AXIS_COUNT] = {0}, left = 0;
 
-	if (!report->count)
+	if (nothing_measured(report))
 		return;
 	table_heading(report, out);
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++) {

@@ -32,7 +32,7 @@ struct report {
 
 /* Median and spread of the rounds of one point. */
 void report_summarise(const struct measurement *rounds, unsigned count, struct row *row);
-/* Columns that are the same in every row stand in the heading instead. */
+/* Columns that are the same in every row stand in the heading instead. Where no point could be measured, says why on standard error. */
 void report_table(const struct report *report, FILE *out);
 /* 0, or a negative errno. */
 int report_json(const struct report *report, FILE *out);
