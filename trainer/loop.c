@@ -426,14 +426,17 @@ static int between(struct run *run)
 static int print_summary(const struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
+	char loss[32] = "null"; /* JSON has no word for one that is not finite */
+	if (isfinite(state->eval_loss))
+		snprintf(loss, sizeof(loss), "%.9g", state->eval_loss);
 	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
 		run->outcome, (unsigned long long)state->step, epoch_of(run, state->step));
 	if (state->eval_samples)
 		fprintf(file,
-			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %.9g,\n  "
+			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %s,\n  "
 			"\"val_samples\": %llu,\n"
 			"  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
-			state->eval_top1, state->eval_top5, state->eval_loss,
+			state->eval_top1, state->eval_top5, loss,
 			(unsigned long long)state->eval_samples, state->best_top1,
 			(unsigned long long)state->best_step);
 	fprintf(file,

@@ -656,6 +656,10 @@ static void diverged(void **state)
 	expect_said("step 1 (epoch 0.000): the loss is");
 	expect_said("a lower optim.lr");
 	assert_false(exists("diverged", "model.safetensors"));
+	expect(run("not-finite", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
+	json_t *summary = json_load_file(in("not-finite", "summary.json"), 0, NULL);
+	assert_true(json_is_null(json_object_get(summary, "val_loss")));
+	json_decref(summary);
 	/* which tensor it was, on every kind of device */
 	for (int gpu = 0; gpu < 2; gpu++) {
 		trainer = getenv(gpu ? "TRAINER_EMULATED" : "TRAINER");
