@@ -162,6 +162,7 @@ class Loaderbench:
                 [*self.command, "--warmup", str(warmup), "--seconds", str(seconds)],
                 capture_output=True,
                 text=True,
+                start_new_session=True,
                 preexec_fn=lambda: os.sched_setaffinity(0, self.cpus),
             )
         if not found.stdout:
