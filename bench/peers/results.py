@@ -38,9 +38,13 @@ def ratio(found, ours, other, share=1):
 
 
 def levelled(found):
-    """The contestants with every round divided by its mean, for where a few per cent decide: what is left moves less than the machine's speed."""
+    """
+    The contestants with every round divided by the mean of those that nobody disturbs, for where a few per cent decide: what is left moves less than the
+    machine's speed.
+    """
     own = {key: result for key, result in found.items() if "median" in result}
-    means = [statistics.mean(speeds) for speeds in zip(*(result["images_per_s"] for result in own.values()))]
+    alone = [result["images_per_s"] for key, result in own.items() if key != "neighbour"]
+    means = [statistics.mean(speeds) for speeds in zip(*alone)]
     return summarise(
         {key: {**result, "images_per_s": [a / b for a, b in zip(result["images_per_s"], means)]} for key, result in own.items()}
     )

@@ -74,7 +74,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(targets["best peer"]["against"], "tf.data")
         self.assertEqual([targets["best peer"][key] for key in ("median", "min", "max")], [4, 4, 4])
         self.assertEqual(targets["PyTorch"]["median"], 8)
-        self.assertTrue(results.met(targets["best peer"]) and results.met(targets["PyTorch"]))
+        self.assertFalse(results.missed(targets["best peer"]) or results.missed(targets["PyTorch"]))
         self.assertNotIn("median", targets["AVX2"])
 
     def test_missed(self):
@@ -93,16 +93,37 @@ class Rows(unittest.TestCase):
         self.assertIn("not measured", texts)
         self.assertIn("5 x best peer", texts)
 
-    def test_neighbour(self):
-        contestants = {
-            "usual": {"name": "usual", "peer": False, "images_per_s": [100]},
-            "neighbour": {"name": "neighbour", "peer": False, "images_per_s": [75], "neighbour_cpus": 0.5},
-        }
+    def steadiness(self, more=None, **speeds):
+        contestants = {key.replace("_", "-"): {"name": key, "peer": False, "images_per_s": values} for key, values in speeds.items()}
+        for key, values in (more or {}).items():
+            contestants[key].update(values)
         row = results.judge(
-            {"name": "steadiness", "kind": "steadiness", "contestants": results.summarise(contestants), "workers": 2}
-        )
-        found = next(target for target in row["targets"] if target["what"] == "neighbour")
-        self.assertAlmostEqual(found["median"], 1)
+            {"name": "steadiness", "kind": "steadiness", "title": "A row", "contestants": results.summarise(contestants), "rounds": 3,
+             "seconds": 1, "workers": 2, "date": "2000-01-01", "revision": "r"}
+        )  # fmt: skip
+        return row, {target["what"]: target for target in row["targets"]}
+
+    def test_neighbour(self):
+        # It took half of a CPU, then all of it.
+        row, found = self.steadiness({"neighbour": {"neighbour_cpus": [0.5, 1]}}, usual=[100, 100], neighbour=[75, 50])
+        self.assertAlmostEqual(found["neighbour"]["min"], found["neighbour"]["max"])
+        self.assertIn("takes 0.75 of 2 CPUs", results.table(row))
+
+    def test_rounds_are_levelled(self):
+        # The machine is ten times as slow in the second round: what is left is that one size is a tenth slower.
+        row, found = self.steadiness(usual=[1000, 100, 1000], batch_32=[900, 90, 900], batch_64=[1000, 100, 1000])
+        self.assertAlmostEqual(found["batch sizes"]["median"], 0.9)
+        self.assertAlmostEqual(found["batch sizes"]["error"], 0)
+        self.assertIn("at least 0.95 x: **missed**", results.table(row))
+
+    def test_error_leaves_undecided(self):
+        noisy = {"usual": [100, 108, 92, 100], "threads_8": [96, 100, 88, 92]}
+        row, found = self.steadiness(**noisy)
+        self.assertLess(found["8 threads"]["median"], 0.95)
+        self.assertGreater(found["8 threads"]["median"] + found["8 threads"]["error"], 0.95)
+        self.assertIn("within the error of measurement", results.table(row))
+        row, found = self.steadiness(usual=noisy["usual"], threads_8=[0.8 * value for value in noisy["threads_8"]])
+        self.assertIn("at least 0.95 x: **missed**", results.table(row))
 
 
 if __name__ == "__main__":
