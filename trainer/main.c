@@ -12,7 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OVERRIDES_MAX = 128, EXIT_STOPPED = 3 };
+enum {
+	OVERRIDES_MAX = 128,
+	EXIT_STOPPED = 3,
+	LEADER_SECONDS = 60, /* that other ranks leave rank 0 to say why a run ends */
+};
 
 enum option_key {
 	OPTION_RESUME = 'r',
@@ -276,8 +280,8 @@ static void give_up(const struct run *run, int r)
 	const char *text = *run->error ? run->error : strerror(-r);
 	if (run->agreed && comm->rank)
 		return;
-	/* Rank 0 finds the same about now; one word of it is enough, and its end interrupts the sleep. */
-	if (run->everywhere && comm->rank && sleep(2))
+	/* Rank 0 finds the same about now; one word of it is enough, and its end is the end of this rank. */
+	if (run->everywhere && comm->rank && sleep(LEADER_SECONDS))
 		return;
 	if (run->agreed || run->everywhere || comm->world == 1)
 		fprintf(stderr, "trainer: %s\n", text);

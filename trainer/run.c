@@ -46,10 +46,13 @@ static void say_fallbacks(struct run *run, enum device_mode mode, const struct r
 {
 	struct device_graph_info info;
 	device_graph_info(slot->graph, &info);
-	for (const char *line = info.fallback_log; *line; line = strchr(line, '\n') + 1)
+	for (const char *line = info.fallback_log; *line;) {
+		size_t length = strcspn(line, "\n");
 		progress_line(&run->progress, "%s, %u x %u: %.*s",
 			      mode == DEVICE_TRAIN ? "training" : "evaluation", slot->width,
-			      slot->height, (int)strcspn(line, "\n"), line);
+			      slot->height, (int)length, line);
+		line += length + (line[length] == '\n');
+	}
 }
 
 int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,

@@ -45,6 +45,8 @@ static const struct backend backends[] = {
 };
 
 #define BACKENDS (sizeof(backends) / sizeof(*backends))
+/* Bytes of a backend's reason, so that all of them have room in an error, with their names. */
+#define REASON_MAX ((int)(DEVICE_ERROR_MAX / BACKENDS) - 32)
 
 static int open_one(const char *name, const struct device_options *options,
 		    struct device **ret_device, char *error)
@@ -72,8 +74,8 @@ static int open_best(const struct device_options *options, struct device **ret_d
 		r = backends[i].open(options, ret_device, own);
 		if (r == 0)
 			return 0;
-		length += snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s: %s",
-				   length ? "; " : "", backends[i].name, own);
+		length += snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s: %.*s",
+				   length ? "; " : "", backends[i].name, REASON_MAX, own);
 		if (length >= DEVICE_ERROR_MAX)
 			length = DEVICE_ERROR_MAX - 1;
 	}
