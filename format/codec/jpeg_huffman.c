@@ -161,7 +161,7 @@ static int build_codes(struct jpeg_table *table, unsigned length, uint32_t code,
 
 static int build(struct jpeg_table *table)
 {
-	uint32_t code = 0, k = 0, shortest_end = 0;
+	uint32_t code = 0, k = 0, lookup_end = 0;
 
 	table->ends_first = table->ends_end = 0;
 	for (unsigned length = 1; length <= 16; length++) {
@@ -179,10 +179,10 @@ static int build(struct jpeg_table *table)
 		code += count;
 		k += count;
 		if (length == JPEG_LOOKUP_BITS)
-			shortest_end = code;
+			lookup_end = code;
 	}
 	/* What no code leads to. */
-	for (uint32_t i = shortest_end; i < 1u << JPEG_LOOKUP_BITS; i++)
+	for (uint32_t i = lookup_end; i < 1u << JPEG_LOOKUP_BITS; i++)
 		table->lookup[i] = 0;
 	fill_top(table, code, (1u << 16) - code, 0);
 	table->has_runs = 0;
