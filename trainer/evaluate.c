@@ -49,7 +49,7 @@ static int land(struct run *run, struct device_graph *graph, const struct flight
 /* Working memory of an evaluation of several views, for one batch. */
 struct view_memory {
 	float *sum, *logits; /* [run->eval.count][classes] */
-	void *moved;	     /* images */
+	void *moved;	     /* images; NULL: no view is shifted */
 };
 
 /* Adds the weighted logits of one view of a batch. moved: made before, for another view of that shift. */
@@ -92,9 +92,11 @@ static int add_views(struct run *run, struct device_graph *graph, const struct v
 	int r = 0;
 	memory->sum = calloc(values, sizeof(float));
 	memory->logits = calloc(values, sizeof(float));
-	memory->moved =
-		calloc((size_t)images.count * images.height * images.width, images.pixel_size);
-	if (!memory->sum || !memory->logits || !memory->moved)
+	bool shifts = run->recipe->train.eval_shift > 0;
+	if (shifts)
+		memory->moved = calloc((size_t)images.count * images.height * images.width,
+				       images.pixel_size);
+	if (!memory->sum || !memory->logits || (shifts && !memory->moved))
 		return run_fail(run, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < count && !r; i++) {
 		if (views[i].shift && views[i].shift != views[i - 1].shift)
