@@ -353,7 +353,7 @@ static int keep_best(struct run *run, enum device_slot weights)
 	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
 		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
 	int r = checkpoint_export(path, run->params, weights, text, error);
-	return r ? run_fail(run, r, "%s", error) : 0;
+	return r ? run_fail_write(run, r, error) : 0;
 }
 
 int run_evaluate(struct run *run)

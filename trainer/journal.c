@@ -178,14 +178,15 @@ int journal_end(struct journal *journal)
 	append(journal, "}\n");
 	if (journal->failed)
 		return journal->failed;
-	/* One write: lines of a process that is killed are whole, but for a full disk. */
-	ssize_t n;
-	do {
-		n = write(journal->fd, journal->line, journal->length);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
-	return (size_t)n == journal->length ? 0 : -ENOSPC;
+	/* One write: lines of a process that is killed are whole, but for a full disk. There the rest is tried too, for the reason. */
+	size_t written = 0;
+	while (written < journal->length) {
+		ssize_t n = write(journal->fd, journal->line + written, journal->length - written);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		written += n < 0 ? 0 : (size_t)n;
+	}
+	return 0;
 }
 
 int journal_sync(struct journal *journal)

@@ -360,14 +360,13 @@ static int write_checkpoint(struct run *run)
 	if (r)
 		return run_fail(run, r, "--output is too long");
 	/* The logs come first: a run that goes on from the checkpoint adds to what they say up to it. */
-	r = journal_sync(run->journal);
-	if (!r)
-		r = journal_sync(run->samples);
+	r = run_sync_logs(run);
 	if (r)
-		return run_fail(run, r, "%s: logs: %s", run->options.output, strerror(-r));
+		return r;
 	r = checkpoint_save(path, run->params, run->recipe, &run->state, error);
 	if (r)
-		return run_fail(run, r, "%s", error);
+		return run_fail_write(run, r, error);
+	run->saved_step = run->state.step;
 	r = checkpoint_prune(run->options.output, run->recipe->checkpoint.keep);
 	if (r)
 		return run_fail(run, r, "%s: %s", run->options.output, strerror(-r));
@@ -464,7 +463,7 @@ static int finish(struct run *run, bool stopped)
 		r = checkpoint_export(path, run->params, ema ? DEVICE_EMA : DEVICE_VALUE, NULL,
 				      error);
 		if (r)
-			return run_fail(run, r, "%s", error);
+			return run_fail_write(run, r, error);
 	}
 	journal_begin(run->journal, "end", run->state.step);
 	journal_text(run->journal, "outcome", run->outcome);

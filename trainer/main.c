@@ -196,6 +196,7 @@ static void catch_signals(void)
 	action.sa_flags = 0;
 	sigaction(SIGUSR1, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* writing fails, and what fails can be said */
 }
 
 static int override(struct recipe *recipe, const char *key, const char *value, char *error)

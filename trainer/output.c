@@ -8,6 +8,70 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What makes room for a file, where it is room that was lacking. */
+static const char *remedy(int code)
+{
+	switch (code) {
+	case -ENOSPC:
+		return "free space on that disk, then";
+	case -EDQUOT:
+		return "free some of the quota there, then";
+	case -EFBIG:
+		return "raise the limit on the size of files (ulimit -f), then";
+	default:
+		return "once that is mended,";
+	}
+}
+
+int run_fail_write(struct run *run, int code, const char *sentence)
+{
+	const struct run_options *options = &run->options;
+	char path[CHECKPOINT_PATH_MAX];
+	bool saved = run->saved_step != RUN_NO_STEP;
+	bool here = saved && !checkpoint_path(options->output, run->saved_step, path) &&
+		    !access(path, F_OK);
+	const char *kept = here ? path : saved ? options->resume_path : NULL;
+	if (!kept)
+		return run_fail(run, code,
+				"%.900s. This run has no complete checkpoint yet: %s the same "
+				"command starts it again",
+				sentence, remedy(code));
+	return run_fail(run, code,
+			"%.900s. The last complete checkpoint is %.700s, of step %llu (epoch "
+			"%.3f): %s the same command with %s goes on from it",
+			sentence, kept, (unsigned long long)run->saved_step,
+			(double)run->saved_step / (double)run->state.batches_per_epoch,
+			remedy(code),
+			!here		       ? "that --resume"
+			: options->resume_path ? "--resume in place of --resume=CHECKPOINT"
+			: options->overwrite   ? "--resume in place of --overwrite"
+					       : "--resume");
+}
+
+/* Of a file in the output folder. */
+static int fail_put(struct run *run, int code, const char *name)
+{
+	char sentence[CHECKPOINT_ERROR_MAX];
+	snprintf(sentence, sizeof(sentence), "%.800s/%s: cannot be written: %s",
+		 run->options.output, name, strerror(-code));
+	return run_fail_write(run, code, sentence);
+}
+
+int run_end_line(struct run *run, struct journal *journal, const char *name)
+{
+	int r = journal_end(journal);
+	return r ? fail_put(run, r, name) : 0;
+}
+
+int run_sync_logs(struct run *run)
+{
+	int r = journal_sync(run->journal);
+	if (r)
+		return fail_put(run, r, "log.jsonl");
+	r = journal_sync(run->samples);
+	return r ? fail_put(run, r, "samples.jsonl") : 0;
+}
+
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file))
 {
 	char path[CHECKPOINT_PATH_MAX], *text = NULL;
@@ -21,7 +85,7 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	if (!r)
 		r = whole_file_put(path, text, size);
 	free(text);
-	return r ? run_fail(run, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
+	return r ? fail_put(run, r, name) : 0;
 }
 
 /* The step of the folder's newest checkpoint; RUN_NO_STEP: there is none. */

@@ -27,12 +27,6 @@ int run_fail_everywhere(struct run *run, int code, const char *format, ...)
 	return code;
 }
 
-int run_end_line(struct run *run, struct journal *journal, const char *name)
-{
-	int r = journal_end(journal);
-	return r ? run_fail(run, r, "%s: %s", name, strerror(-r)) : 0;
-}
-
 int run_sum(struct run *run, double *values, size_t count)
 {
 	int r = comm_sum(run->comm, values, count, COMM_DOUBLE);

@@ -129,8 +129,6 @@ __attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, co
 /* Of what all ranks find at the same step, from results that they share. */
 __attribute__((format(printf, 3, 4))) int run_fail_everywhere(struct run *run, int code,
 							      const char *format, ...);
-/* Ends a line, of log.jsonl or samples.jsonl. */
-int run_end_line(struct run *run, struct journal *journal, const char *name);
 /* Adds values[count] over ranks. */
 int run_sum(struct run *run, double *values, size_t count);
 /* The graph of a mode for images of a size: the one at hand, or made anew. */
@@ -162,5 +160,14 @@ int run_check_folder(struct run *run);
 int run_check_later(struct run *run, uint64_t step);
 /* Makes the folder this run's: its lock, its logs, nothing of another run or of steps that are yet to be made. */
 int run_open_output(struct run *run);
+/*
+ * Of a file that could not be written, which the sentence names, with the reason: adds from which checkpoint the run can go on, and how. The
+ * sentence must not be run->error.
+ */
+int run_fail_write(struct run *run, int code, const char *sentence);
+/* Ends a line, of log.jsonl or samples.jsonl. */
+int run_end_line(struct run *run, struct journal *journal, const char *name);
+/* Has what the logs say on the disk. */
+int run_sync_logs(struct run *run);
 /* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));
