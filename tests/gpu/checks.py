@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import math
 import os
+import pathlib
 import re
 import shutil
 
@@ -118,7 +119,7 @@ def operations(setup, part, limit):
 # ---- training ----
 
 
-def train(setup, limit, name, network, steps, *settings, options=()):
+def train(setup, limit, name, network, steps, *settings, options=(), environment=None):
     """Runs the trainer over the drawn images; its log's step lines."""
     net, side, batch = network
     data = setup.shapes(limit)
@@ -130,29 +131,44 @@ def train(setup, limit, name, network, steps, *settings, options=()):
         [setup.program("trainer/trainer"), recipe, f"--output={output}", *options, f"data.train={data}",
          f"data.pipeline=random_resized_crop({side}, scale=0.25:1) hflip(0.5)", f"data.batch_size={batch}", f"model.name={net}",
          f"model.width={setup.size('width')}", f"train.epochs={steps / (samples // batch)!r}", "checkpoint.every=0", *settings],
-        limit, dict(setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),
+        limit, dict(environment or setup.environment, LOADERD=str(setup.program("loaderd/loaderd"))),
     )  # fmt: skip
     lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
     return {line["step"]: line for line in lines if line["event"] == "step"}
+
+
+def loss_jobs(setup):
+    """(role, network, device, precision): the CPU's first, and what takes longest to begin last, for it alone may come too late."""
+    networks = setup.size("losses")
+    jobs = [("reference", network, "cpu", "fp32") for network in networks]
+    jobs += [("device", network, setup.device, precision) for network in networks for precision in setup.precisions()]
+    return jobs + [("tuned", networks[-1], setup.device, "fp16")] * ("fp16" in setup.precisions())
 
 
 def losses(setup, part, limit):
     """The first steps of a training, on the device and on the CPU."""
     setup.shapes(limit)
     steps, rows = setup.size("losses_steps"), []
-    jobs = [("reference", network, "cpu", "fp32") for network in setup.size("losses")]
-    jobs += [("device", network, setup.device, precision) for network in setup.size("losses") for precision in setup.precisions()]
+    tuned = dict(setup.environment, XDG_CACHE_HOME=str(setup.work / "tuned-losses"))
 
     def run(role, network, device, precision):
         name = f"losses-{role}-{network[0]}-{precision}"
         # A few at once, and compilers beside them: more threads would only wait for each other.
-        threads = max(1, CPUS // AT_ONCE)
-        return train(setup, limit, name, network, steps, f"train.device={device}", f"train.precision={precision}", f"train.threads={threads}")
+        settings = [f"train.device={device}", f"train.precision={precision}", f"train.threads={max(1, CPUS // AT_ONCE)}"]
+        if role == "tuned":
+            # Plans of its own: the others' are the heuristics'.
+            return train(setup, limit, name, network, steps, *settings, "train.autotune=yes", environment=tuned)
+        return train(setup, limit, name, network, steps, *settings)
 
     references = {}
-    for (role, network, _, precision), found in at_once(run, jobs):
+    for (role, network, _, precision), found in at_once(run, loss_jobs(setup)):
         net, side, batch = network
-        name = f"{net}, {precision}" + (", on the CPU" if role == "reference" else "")
+        how = {"reference": ", on the CPU", "device": "", "tuned": ", tuned plans"}[role]
+        name = f"{net}, {precision}{how}"
+        # That tuning is slow says nothing about what its plans compute.
+        if role == "tuned" and isinstance(found, Late):
+            part.test(name, "skipped", detail=str(found))
+            continue
         if not unless_problem(part, name, found):
             continue
         if role == "reference":
@@ -161,13 +177,28 @@ def losses(setup, part, limit):
             reference = references[network]
             part.test(name, *judge_losses(reference, found, steps, LOSS_TOLERANCES[precision]))
             errors = relative(reference, found)
-            rows.append([net, precision, reference[1]["loss"], found[1]["loss"], errors[1], reference[steps]["loss"], found[steps]["loss"],
+            rows.append([net, precision + how, reference[1]["loss"], found[1]["loss"], errors[1], reference[steps]["loss"], found[steps]["loss"],
                          max(errors.values())])  # fmt: skip
             part.table(
                 f"Losses over {steps} steps, {side} x {side}, batch {batch}",
                 ["net", "precision", "step 1, CPU fp32", "device", "relative", f"step {steps}, CPU fp32", "device", "largest relative"],
                 rows,
             )
+        if role == "tuned" and not setup.stand_in:
+            part.test(f"{name}, kept", *judge_plans(kept_plans(pathlib.Path(tuned["XDG_CACHE_HOME"]))))
+
+
+def kept_plans(cache):
+    """Of a cache's file of tuned plans: how many there are, and how many more problems are better taken apart."""
+    path = cache / "loaderd/cudnn-plans"
+    tags = [line.split("\t")[2] for line in path.read_text().splitlines()[1:]] if path.exists() else []
+    return len(tags) - tags.count("apart"), tags.count("apart")
+
+
+def judge_plans(kept):
+    """Verdict, seconds and detail of a test: without a plan that was timed, the losses were those of the heuristics' once more."""
+    plans, apart = kept
+    return "passed" if plans else "failed", 0, f"{plans} plans; {apart} problems that are faster apart"
 
 
 def relative(reference, found):

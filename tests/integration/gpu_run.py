@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 TREE = pathlib.Path(os.environ["TREE"])
@@ -187,6 +188,40 @@ class Judgements(unittest.TestCase):
             verdict, _, detail = checks.judge_losses(reference, found, 2, (1e-4, 0.1))
             self.assertEqual(verdict, "failed")
             self.assertIn(words, detail)
+
+    def test_plans(self):
+        """Of what tuning leaves: nothing, nothing but patterns that are taken apart, plans."""
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder)
+            self.assertEqual(checks.judge_plans(checks.kept_plans(cache))[0], "failed")
+            (cache / "loaderd").mkdir()
+            for tags, kept, verdict in ((["apart"], (0, 1), "failed"), (["1:2", "apart", "3"], (2, 1), "passed")):
+                lines = [f"device\tproblem {tag}\t{tag}\t0.5" for tag in tags]
+                (cache / "loaderd/cudnn-plans").write_text("\n".join(["loaderd plans 1", *lines, ""]))
+                self.assertEqual(checks.kept_plans(cache), kept)
+                self.assertEqual(checks.judge_plans(kept)[0], verdict)
+
+    def test_late_tuning(self):
+        """Losses with plans that are tuned too slowly are skipped; those of others are late."""
+        made = setup.Setup(pathlib.Path("/"), pathlib.Path("/"), {}, {}, stand_in="cuda-emulated")
+        made.shapes = lambda limit: None
+        found, kept = {}, checks.train
+        part = types.SimpleNamespace(test=lambda name, verdict, *_, **__: found.update({name: verdict}), table=lambda *_: None)
+
+        def late(setup, limit, name, *_, **__):
+            if "resnet18" in name:
+                return {step: {"loss": 1.0} for step in range(1, setup.size("losses_steps") + 1)}
+            raise budget.Late("trainer was killed after 75 s")
+
+        checks.train = late
+        try:
+            checks.losses(made, part, budget.Budget(60))
+        finally:
+            checks.train = kept
+        self.assertEqual(found.pop("resnet50, fp16, tuned plans"), "skipped")
+        self.assertEqual({name for name, verdict in found.items() if verdict == "late"},
+                         {"resnet50, fp32, on the CPU", "resnet50, fp16", "resnet50, bf16", "resnet50, fp32"})  # fmt: skip
+        self.assertEqual(list(found.values()).count("passed"), 3)
 
     def test_ratios(self):
         rounds = {"loaderd": [10.0, 20.0, 30.0], "a": [5.0, 5.0, 10.0], "b": [1.0], "c": []}
@@ -396,7 +431,7 @@ class Command(Folder):
         facts = self.facts()
         parts = {part["name"]: part for part in facts["parts"]}
         self.assertEqual(len(parts["smoke"]["tests"]), 9)
-        self.assertEqual(len(parts["losses"]["tests"]), 6)
+        self.assertEqual([test["name"] for test in parts["losses"]["tests"]][6:], ["resnet50, fp16, tuned plans"])
         self.assertEqual(len(parts["replay"]["tests"]), 3)
         self.assertGreater(facts["figures"]["data_wait_percent"], 0)
         rows = parts["kernels"]["tables"][0]["rows"]
