@@ -42,44 +42,85 @@ static int find_dataset(const struct data *data, const char *key, const char *pa
 	return r;
 }
 
-static int look_up(struct data *data, char *error)
+static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, char *error)
 {
 	const struct recipe *recipe = data->recipe;
-	struct feed_dataset *dataset;
-	int r = find_dataset(data, "data.train", recipe->data.train, &dataset, error);
+	int r = find_dataset(data, "data.train", recipe->data.train, ret_dataset, error);
 	if (r)
 		return r;
+	const struct feed_dataset *dataset = *ret_dataset;
 	data->samples = dataset->samples;
 	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
 	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
-	uint32_t classes = dataset->classes;
 	set_statistics(data, dataset);
-	feed_dataset_free(dataset);
 	if (!data->classes) {
 		snprintf(error, DATA_ERROR_MAX, "%s has no classes: set model.classes",
 			 recipe->data.train);
 		return -EINVAL;
 	}
-	if (data->classes < classes) {
+	if (data->classes < dataset->classes) {
 		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u classes",
-			 data->classes, recipe->data.train, classes);
+			 data->classes, recipe->data.train, dataset->classes);
 		return -EINVAL;
 	}
-	if (!*recipe->data.val)
-		return 0;
-	r = find_dataset(data, "data.val", recipe->data.val, &dataset, error);
+	return 0;
+}
+
+/* Where labels were given as numbers, the number is all that there is of a name. */
+static bool is_number(const char *name, uint32_t number)
+{
+	char text[16];
+	snprintf(text, sizeof(text), "%u", number);
+	return !strcmp(name, text);
+}
+
+/* Samples have the numbers of classes: one that meant another class in the other dataset would be scored against it. */
+static int compare_classes(const struct recipe_data *recipe, const struct feed_dataset *train,
+			   const struct feed_dataset *val, char *error)
+{
+	for (uint32_t i = 0; i < val->classes && i < train->classes; i++) {
+		const char *is = val->class_names[i], *expected = train->class_names[i];
+		if (!strcmp(is, expected) || is_number(is, i) || is_number(expected, i))
+			continue;
+		snprintf(error, DATA_ERROR_MAX,
+			 "data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in data.train = "
+			 "%.300s: pack both with the same names in the same order, packimg convert "
+			 "--classes FILE",
+			 recipe->val, i, is, expected, recipe->train);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int look_up_val(struct data *data, const struct feed_dataset *train, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
+	struct feed_dataset *dataset;
+	int r = find_dataset(data, "data.val", recipe->val, &dataset, error);
 	if (r)
 		return r;
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
-	classes = dataset->classes;
-	feed_dataset_free(dataset);
-	if (classes > data->classes) {
-		snprintf(error, DATA_ERROR_MAX, "%s has %u classes, the model %u", recipe->data.val,
-			 classes, data->classes);
-		return -EINVAL;
+	r = compare_classes(recipe, train, dataset, error);
+	if (!r && dataset->classes > data->classes) {
+		snprintf(error, DATA_ERROR_MAX,
+			 "data.val = %.600s has %u classes, the model %u: pack it with the classes "
+			 "of data.train, packimg convert --classes FILE",
+			 recipe->val, dataset->classes, data->classes);
+		r = -EINVAL;
 	}
-	return 0;
+	feed_dataset_free(dataset);
+	return r;
+}
+
+static int look_up(struct data *data, char *error)
+{
+	struct feed_dataset *train = NULL;
+	int r = look_up_train(data, &train, error);
+	if (!r && *data->recipe->data.val)
+		r = look_up_val(data, train, error);
+	feed_dataset_free(train);
+	return r;
 }
 
 static int set_socket(struct data *data, const char *socket, char *error)

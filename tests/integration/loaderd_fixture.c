@@ -112,9 +112,15 @@ static void add_fields(struct packimg_writer *writer, const uint32_t fields[3], 
 const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
 			    enum fixture_kind kind, uint32_t side)
 {
+	static const char *const classes[FIXTURE_CLASSES] = {
+		"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+	return fixture_dataset_of(fixture, name, count, kind, side, classes);
+}
+
+const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64_t count,
+			       enum fixture_kind kind, uint32_t side, const char *const *classes)
+{
 	static char path[PATH_MAX + 64];
-	static const char *const classes[10] = {"zero", "one", "two",	"three", "four",
-						"five", "six", "seven", "eight", "nine"};
 	struct packimg_error error = {{0}};
 	struct packimg_writer_options options = {0};
 	struct packimg_writer *writer;
@@ -134,7 +140,7 @@ const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t 
 		add(writer, encoder, i, kind, side);
 		add_fields(writer, fields, i);
 	}
-	assert_int_equal(packimg_writer_classes(writer, classes, 10, &error), 0);
+	assert_int_equal(packimg_writer_classes(writer, classes, FIXTURE_CLASSES, &error), 0);
 	if (packimg_writer_finish(writer, &error) < 0)
 		fail_msg("packimg_writer_finish: %s", error.text);
 	packimg_writer_free(writer);

@@ -13,6 +13,8 @@
 
 enum fixture_kind { FIXTURE_JPEG, FIXTURE_RAW };
 
+enum { FIXTURE_CLASSES = 10 };
+
 struct fixture {
 	char folder[PATH_MAX];
 	char socket[PATH_MAX];
@@ -29,6 +31,9 @@ void fixture_deinit(struct fixture *fixture);
  */
 const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
 			    enum fixture_kind kind, uint32_t side);
+/* The same with other names for its FIXTURE_CLASSES classes. */
+const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64_t count,
+			       enum fixture_kind kind, uint32_t side, const char *const *classes);
 
 /*
  * Starts the daemon with extra arguments, NULL at the end, and waits until it answers. environment: "NAME=value" or NULL. LOADERD_TEST_IO is

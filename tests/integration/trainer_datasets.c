@@ -88,12 +88,32 @@ static void failed_feed(void **state)
 	same_losses("unbroken", "spoilt");
 }
 
+/* Labels are numbers: what is evaluated has to mean the same by them as what is trained on. */
+static void other_classes(void **state)
+{
+	static const char *const swapped[FIXTURE_CLASSES] = {
+		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+	static const char *const numbers[FIXTURE_CLASSES] = {"0", "1", "2", "3", "4",
+							     "5", "6", "7", "8", "9"};
+	char val[PATH_MAX + 100];
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
+	expect(run("classes", "--dry-run", val, NULL), 1);
+	expect_said("data.val = ");
+	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in data.train = ");
+	expect_said("packimg convert --classes FILE");
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
+	expect(run("classes", "--dry-run", val, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_dataset),
 		cmocka_unit_test(replaced_dataset),
 		cmocka_unit_test(failed_feed),
+		cmocka_unit_test(other_classes),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }
