@@ -156,6 +156,23 @@ int recipe_override(struct recipe *recipe, const char *argument, char *error)
 	return recipe_set(recipe, key, where, equals + 1, error);
 }
 
+/* Numbers that go with pixels of 0 to 1, as PyTorch's transforms have them. */
+static int check_scale(const struct recipe_data *data, char *error)
+{
+	const double *mean = data->mean.value, *std = data->std.value;
+	for (unsigned c = 0; c < data->std.count; c++)
+		if (mean[c] > 1 || std[c] >= 1)
+			return 0;
+	return data->std.count ? recipe_fail(error,
+					     "data.mean = %g, %g, %g and data.std = %g, %g, %g "
+					     "are for pixels of 0 to 1: pixels are 0 to 255, so "
+					     "take %g, %g, %g and %g, %g, %g",
+					     mean[0], mean[1], mean[2], std[0], std[1], std[2],
+					     255 * mean[0], 255 * mean[1], 255 * mean[2],
+					     255 * std[0], 255 * std[1], 255 * std[2])
+			       : 0;
+}
+
 int recipe_check(const struct recipe *recipe, char *error)
 {
 	if (!*recipe->data.train)
@@ -167,6 +184,9 @@ int recipe_check(const struct recipe *recipe, char *error)
 	if (recipe->data.std.count != recipe->data.mean.count)
 		return recipe_fail(error, "data.mean and data.std go together: %u and %u numbers",
 				   recipe->data.mean.count, recipe->data.std.count);
+	int r = check_scale(&recipe->data, error);
+	if (r)
+		return r;
 	if (recipe->data.slots == 1)
 		return recipe_fail(error, "data.slots = 1: expected at least 2, for one is filled "
 					  "while another is used, or 0");

@@ -141,6 +141,15 @@ static void checks(void **state)
 	assert_int_equal(recipe_check(recipe, error), -EINVAL);
 	recipe_override(recipe, "data.std=1,2,3", error);
 	assert_int_equal(recipe_check(recipe, error), 0);
+	/* PyTorch's */
+	recipe_override(recipe, "data.mean=0.485,0.456,0.406", error);
+	recipe_override(recipe, "data.std=0.229,0.224,0.225", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "data.std = 0.229, 0.224, 0.225 are for pixels of 0 to 1"));
+	assert_non_null(strstr(error, "take 123.675, 116.28, 103.53 and 58.395, 57.12, 57.375"));
+	recipe_override(recipe, "data.mean=0,0,0", error);
+	recipe_override(recipe, "data.std=1,1,1", error); /* pixels as they are */
+	assert_int_equal(recipe_check(recipe, error), 0);
 	recipe_override(recipe, "data.slots=1", error);
 	assert_int_equal(recipe_check(recipe, error), -EINVAL);
 	assert_non_null(strstr(error, "data.slots = 1: expected at least 2"));
