@@ -564,6 +564,23 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 	return r;
 }
 
+/* Wrappers put the name of the module that they wrap before the names of its tensors. */
+static int fail_missing(const struct safetensors *source, const char *path, const char *name,
+			char *error)
+{
+	for (size_t i = 0; i < safetensors_count(source); i++) {
+		const char *own = safetensors_at(source, i)->name;
+		size_t length = strlen(own), prefix = length - strlen(name);
+		if (length <= strlen(name) || own[prefix - 1] != '.' || strcmp(own + prefix, name))
+			continue;
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s of the model is missing, but there is %.200s: take "
+			    "\"%.*s\" off the names of its tensors",
+			    path, name, own, (int)prefix, own);
+	}
+	return fail(error, -EBADMSG, "%s: tensor %s of the model is missing", path, name);
+}
+
 static int import_param(const struct safetensors *source, const char *path,
 			struct device_param *param, struct staging *staging, bool *head_kept,
 			char *error)
@@ -576,8 +593,7 @@ static int import_param(const struct safetensors *source, const char *path,
 		return 0;
 	}
 	if (!tensor)
-		return fail(error, -EBADMSG, "%s: tensor %s of the model is missing", path,
-			    spec->name);
+		return fail_missing(source, path, spec->name, error);
 	if (tensor->type != SAFETENSORS_F32 && tensor->type != SAFETENSORS_F16 &&
 	    tensor->type != SAFETENSORS_BF16)
 		return fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32, F16 or BF16", path,
@@ -588,7 +604,12 @@ static int import_param(const struct safetensors *source, const char *path,
 		*head_kept = true;
 		return 0;
 	}
-	return restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
+	int r = restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
+	for (size_t i = 0; !r && i < device_param_elements(param); i++)
+		if (!isfinite(staging->host[i]))
+			r = fail(error, -EBADMSG, "%s: tensor %s has a value that is not finite",
+				 path, tensor->name);
+	return r;
 }
 
 int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept,

@@ -338,6 +338,11 @@ static int read_header(struct safetensors *file, char *error)
 	int r = read_at(file, &size, sizeof(size), 0, error);
 	if (r)
 		return r;
+	if (!memcmp(&size, "PK\3\4", 4)) /* a zip archive */
+		return fail(error, -EBADMSG,
+			    "%s: not a safetensors file, but one of torch.save(), it seems; in "
+			    "Python, safetensors.torch.save_file(state_dict, path) writes one",
+			    file->path);
 	size = le64toh(size);
 	if (size > SAFETENSORS_HEADER_MAX || size > file->size - 8)
 		return fail(error, -EBADMSG,

@@ -1,6 +1,7 @@
 /* Runs of the trainer as a process: what an unbroken one leaves, what is refused, what ends one, alone or on a daemon and in a folder that others share. */
 #include "trainer_fixture.h"
 
+#include <float.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -110,8 +111,8 @@ static void evaluate(const char *pretrained)
 	expect_said("train.eval_shift = 16: images of data.val are 16 x 16, so it is at most 15");
 }
 
-/* Writes the model of "unbroken" with a bias that is no number. */
-static void write_not_finite(const char *path)
+/* Writes the model of "unbroken" with weights of the last layer at which logits are infinite. */
+static void write_overflowing(const char *path)
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *file;
@@ -122,8 +123,9 @@ static void write_not_finite(const char *path)
 	for (size_t i = 0; i < count; i++) {
 		tensors[i] = *safetensors_at(file, i);
 		tensors[i].data = values((unsigned)i, file, tensors[i].name);
-		if (!strcmp(tensors[i].name, "fc.bias"))
-			((float *)(uintptr_t)tensors[i].data)[3] = NAN;
+		for (size_t k = 0; !strcmp(tensors[i].name, "fc.weight") && k < tensors[i].size / 4;
+		     k++)
+			((float *)(uintptr_t)tensors[i].data)[k] = FLT_MAX;
 	}
 	struct safetensors_writer writer = {tensors, count, NULL, 0, NULL, NULL};
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
@@ -131,7 +133,7 @@ static void write_not_finite(const char *path)
 }
 
 /*
- * Weights that are not finite end the run with the step and remedies; fine-tuning and evaluation
+ * Losses that are not finite end the run with the step and remedies; fine-tuning and evaluation
  * alone on the way.
  */
 static void diverged(void **state)
@@ -142,7 +144,7 @@ static void diverged(void **state)
 	evaluate(argument);
 
 	snprintf(argument, sizeof argument, "model.pretrained=%s/bad.safetensors", fixture.folder);
-	write_not_finite(strchr(argument, '=') + 1);
+	write_overflowing(strchr(argument, '=') + 1);
 	expect(run("diverged", argument, NULL), 1);
 	expect_said("step 1 (epoch 0.000): the loss is");
 	expect_said("a lower optim.lr");

@@ -266,6 +266,34 @@ static void import(void **state)
 	fixture_deinit(&a);
 }
 
+/* Weights that begin no training: of a wrapped module, whose names say so, and with nan among them. */
+static void unfit_weights(void **state)
+{
+	struct fixture a;
+	bool kept;
+	float nan_bias[16] = {[5] = NAN};
+	struct safetensors_tensor wrapped = {.name = "module.conv1.weight",
+					     .type = SAFETENSORS_F32,
+					     .rank = 1,
+					     .shape = {16},
+					     .data = nan_bias,
+					     .size = sizeof(nan_bias)};
+	struct safetensors_writer writer = {&wrapped, 1, NULL, 0, NULL, NULL};
+	fixture_init(&a, settings, 10, NULL);
+	snprintf(path, sizeof(path), "%s/unfit.safetensors", folder);
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_non_null(strstr(error, "but there is module.conv1.weight: take \"module.\" off"));
+	scribble(&a);
+	struct device_param *bias = device_params_find(a.params, "layer2.0.bn1.bias");
+	assert_int_equal(device_param_elements(bias), 16);
+	device_param_write(bias, DEVICE_VALUE, nan_bias);
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, NULL, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_non_null(strstr(error, "tensor layer2.0.bn1.bias has a value that is not finite"));
+	fixture_deinit(&a);
+}
+
 static void narrow_types(void **state)
 {
 	struct fixture a;
@@ -408,6 +436,7 @@ int main(void)
 		cmocka_unit_test(layout),
 		cmocka_unit_test(another_model_is_refused),
 		cmocka_unit_test(import),
+		cmocka_unit_test(unfit_weights),
 		cmocka_unit_test(narrow_types),
 		cmocka_unit_test(truncated),
 		cmocka_unit_test(cut_while_open),

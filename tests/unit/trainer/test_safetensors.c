@@ -215,6 +215,18 @@ static void failing_reads(void **state)
 	safetensors_close(file);
 }
 
+/* What users of PyTorch have at first. */
+static void of_torch_save(void **state)
+{
+	static const char zip[] = "PK\3\4 and whatever follows";
+	struct safetensors *file;
+	FILE *out = fopen(path, "w");
+	fwrite(zip, 1, sizeof(zip), out);
+	fclose(out);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	assert_non_null(strstr(error, "safetensors.torch.save_file(state_dict, path)"));
+}
+
 static void texts_must_be_utf8(void **state)
 {
 	struct safetensors_entry metadata = {"note", "caf\xe9"};
@@ -343,6 +355,7 @@ int main(void)
 		cmocka_unit_test(failed_write_leaves_the_old_file),
 		cmocka_unit_test(full_disk_leaves_the_old_file),
 		cmocka_unit_test(failing_reads),
+		cmocka_unit_test(of_torch_save),
 		cmocka_unit_test(texts_must_be_utf8),
 		cmocka_unit_test(good_headers),
 		cmocka_unit_test(bad_headers),
