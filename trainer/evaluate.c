@@ -223,6 +223,19 @@ static int open_feed(struct run *run, struct feed **ret_feed, const void **ret_r
 	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed, ret_ring);
 }
 
+/* Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become. */
+static int check_element(struct run *run, const struct feed_batch *batch)
+{
+	bool bytes = run->batch.element == FEED_U8;
+	if (bytes == (batch->element == FEED_U8))
+		return 0;
+	return run_fail(run, -EINVAL,
+			"data.pipeline delivers %s, data.val_pipeline %s: u8 is normalised by "
+			"data.mean and data.std, floats are taken as they are, so give both the "
+			"same normalize() and to(), or neither",
+			bytes ? "u8" : "floats", bytes ? "floats" : "u8");
+}
+
 int run_try_evaluation(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
@@ -237,9 +250,11 @@ int run_try_evaluation(struct run *run)
 		return r;
 	r = data_next(feed, run->options.stop, &batch, &wait, error);
 	if (r < 0)
-		run_fail(run, r, "data.val: %s",
+		run_fail(run, r, "data.val, data.val_pipeline: %s",
 			 r == -EINTR ? "stopped before the first step" : error);
 	else if (r != FEED_END)
+		r = check_element(run, &batch);
+	if (!r)
 		r = prepare(run, &batch, &graph, &images);
 	device_unregister_host(run->device, ring);
 	feed_close(feed);

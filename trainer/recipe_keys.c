@@ -47,12 +47,12 @@ const struct recipe_key recipe_keys[] = {
 	TEXT(data, train, "", RECIPE_FREE,
 	     "Packed dataset to train on (required). Relative paths start at the current "
 	     "directory."),
-	TEXT(data, val, "", RECIPE_FREE, "Packed dataset to evaluate on; empty: no evaluation."),
+	TEXT(data, val, "", RECIPE_FREE, "Packed dataset to evaluate on, with the classes of train; empty: no evaluation."),
 	TEXT(data, pipeline, "", RECIPE_FIXED,
-	     "Transforms of training samples, in the grammar of loaderd(1); it must deliver u8 "
-	     "(normalisation happens on the device). Empty: pixels as stored."),
+	     "Transforms of training samples, in the grammar of loaderd(1); u8 is normalised on "
+	     "the device by mean and std, floats are taken as they are. Empty: pixels as stored."),
 	TEXT(data, val_pipeline, "", RECIPE_FREE,
-	     "Transforms of evaluation samples. Empty: pixels as stored."),
+	     "Transforms of evaluation samples; u8 or floats, as pipeline. Empty: pixels as stored."),
 	INTEGER(data, batch_size, "128", 1, 65536, RECIPE_FIXED,
 		"Samples per step, of all ranks together; each takes an equal share."),
 	INTEGER(data, val_batch_size, "0", 0, 65536, RECIPE_FREE,

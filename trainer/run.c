@@ -366,7 +366,10 @@ static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
 		  struct feed **ret_feed, const void **ret_ring)
 {
-	static const char *const keys[] = {"data.train", "data.train", "data.val"};
+	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
+					      {"data.train", "data.pipeline"},
+					      {"data.val", "data.val_pipeline"}};
+	static const char field[] = "pipeline: "; /* of the request */
 	char error[DATA_ERROR_MAX] = "";
 	*ret_ring = NULL;
 	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
@@ -374,7 +377,11 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 		r = announce(run, *ret_feed, ret_ring);
 	if (r == DEVICE_WANTS_WRITABLE)
 		r = open_again(run, part, epoch, batch, ret_feed, ret_ring, error);
-	return r ? run_fail(run, r, "%s: %s", keys[part], *error ? error : strerror(-r)) : 0;
+	if (!r)
+		return 0;
+	bool pipeline = !strncmp(error, field, strlen(field));
+	return run_fail(run, r, "%s: %s", keys[part][pipeline],
+			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r));
 }
 
 static int first_batch(struct run *run)

@@ -57,10 +57,15 @@ static void refused(void **state)
 	/* what evaluations will come to is known before the first step */
 	expect(run("refused", "data.val_pipeline=layout(nchw)", NULL), 1);
 	expect_said("data.val_pipeline delivers planes (nchw)");
+	expect(run("refused", "data.val_pipeline=to(f32)", NULL), 1);
+	expect_said("data.pipeline delivers u8, data.val_pipeline floats");
+	expect(run("refused", "data.val_pipeline=resise(16)", NULL), 1);
+	expect_said("data.val_pipeline: at byte 0: there is no step 'resise'");
 	expect(run("refused", "data.val_pipeline=random_crop(17)", NULL), 1);
-	expect_said("data.val: ");
+	expect_said("data.val, data.val_pipeline: ");
 	assert_false(exists("refused", "log.jsonl"));
 	expect(run("refused", "data.pipeline=hflop(1)", NULL), 1);
+	expect_said("data.pipeline: at byte 0: ");
 	expect(run("refused", "data.train=/nonexistent.pimg", NULL), 1);
 	expect_said("data.train: ");
 	expect_said("/nonexistent.pimg");
