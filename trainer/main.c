@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -103,6 +102,25 @@ static int parse_size(const char *text, struct argp_state *state)
 	return (int)size;
 }
 
+/* What options do not mean together. */
+static void check(const struct arguments *arguments, const struct argp_state *state)
+{
+	static const char ending[] = ".safetensors";
+	if (arguments->plan.size && !arguments->plan.device)
+		argp_error(state,
+			   "--size=%u is for --plan; data.pipeline says what size is trained on",
+			   arguments->plan.size);
+	for (unsigned i = 0; i < arguments->override_count; i++) {
+		const char *text = arguments->overrides[i];
+		size_t length = strlen(text), end = strlen(ending);
+		if (!strchr(text, '=') && length > end && !strcmp(text + length - end, ending))
+			argp_error(state,
+				   "\"%s\" stands where expected section.key=value; a checkpoint "
+				   "is --resume=%s, weights are model.pretrained=%s",
+				   text, text, text);
+	}
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
@@ -112,6 +130,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		arguments->run.resume_path = argument;
 		return 0;
 	case OPTION_OUTPUT:
+		if (!*argument)
+			argp_error(state, "--output is empty: expected a folder");
 		arguments->run.output = argument;
 		return 0;
 	case OPTION_SOCKET:
@@ -167,6 +187,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		if (arguments->override_count == OVERRIDES_MAX)
 			argp_error(state, "more than %d overrides", OVERRIDES_MAX);
 		arguments->overrides[arguments->override_count++] = argument;
+		return 0;
+	case ARGP_KEY_SUCCESS:
+		check(arguments, state);
 		return 0;
 	case ARGP_KEY_NO_ARGS:
 		argp_error(state, "a recipe is missing");
@@ -355,8 +378,6 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 	if (!r && !arguments->run.output) {
 		r = default_output(arguments->recipe, output, sizeof(output));
 		arguments->run.output = output;
-		if (!r && !arguments->run.dry && leads)
-			mkdir("runs", 0777);
 	}
 	if (r && leads)
 		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));

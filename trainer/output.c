@@ -97,8 +97,30 @@ static uint64_t newest_step(const struct run *run)
 	return r ? RUN_NO_STEP : step;
 }
 
+/* With the folders above it. */
+static int make_folder(const char *path)
+{
+	char above[CHECKPOINT_PATH_MAX];
+	if (!mkdir(path, 0777) || errno == EEXIST)
+		return 0;
+	size_t length = strlen(path);
+	while (length && path[length - 1] == '/')
+		length--;
+	while (length && path[length - 1] != '/')
+		length--;
+	if (errno != ENOENT || length < 2 || length >= sizeof(above))
+		return -errno;
+	snprintf(above, sizeof(above), "%.*s", (int)length - 1, path);
+	int r = make_folder(above);
+	return r || !mkdir(path, 0777) || errno == EEXIST ? r : -errno;
+}
+
 int run_check_folder(struct run *run)
 {
+	struct stat status;
+	if (!stat(run->options.output, &status) && !S_ISDIR(status.st_mode))
+		return run_fail(run, -ENOTDIR, "--output=%s is no folder, but a file",
+				run->options.output);
 	run->found_step = newest_step(run);
 	if (run->options.resume || run->options.dry || run->options.overwrite ||
 	    run->found_step == RUN_NO_STEP)
@@ -133,9 +155,11 @@ static int open_file(struct run *run, const char *name, struct journal **ret_jou
 /* Takes the folder; another trainer may have come and gone since this one looked for what it goes on from. */
 static int lock_output(struct run *run)
 {
-	if (mkdir(run->options.output, 0777) && errno != EEXIST)
-		return run_fail(run, -errno, "%s: %s", run->options.output, strerror(errno));
-	int r = open_file(run, "log.jsonl", &run->journal);
+	int r = make_folder(run->options.output);
+	if (r)
+		return run_fail(run, r, "--output=%s: the folder cannot be made: %s",
+				run->options.output, strerror(-r));
+	r = open_file(run, "log.jsonl", &run->journal);
 	if (r || newest_step(run) == run->found_step)
 		return r;
 	return run_fail(run, -EBUSY,

@@ -245,10 +245,39 @@ static void planned(void **state)
 	expect_said(built ? "/nonexistent.json" : "built without");
 }
 
+/* An output folder is made with those above it; what is there and no folder is left alone. */
+static void folders(void **state)
+{
+	char output[PATH_MAX + 300];
+	snprintf(output, sizeof output, "--output=%s", in("above/below", ""));
+	expect(run("folders", output, "train.epochs=0", "schedule.warmup=0", NULL), 0);
+	assert_true(exists("above/below", "log.jsonl"));
+	snprintf(output, sizeof output, "--output=%s", in("above/below", "recipe.ini"));
+	expect(run("folders", output, NULL), 1);
+	expect_said("recipe.ini is no folder, but a file");
+	snprintf(output, sizeof output, "--output=%s", in("above/below", "recipe.ini/deeper"));
+	expect(run("folders", output, NULL), 1);
+	expect_said("deeper: the folder cannot be made: Not a directory");
+}
+
+/* Options that say nothing where they stand are mistakes. */
+static void misplaced(void **state)
+{
+	expect(run("misplaced", "--size=64", NULL), 1);
+	expect_said("--size=64 is for --plan");
+	expect(run("misplaced", "--resume", "old.safetensors", NULL), 1);
+	expect_said("a checkpoint is --resume=old.safetensors, weights are "
+		    "model.pretrained=old.safetensors");
+	expect(run("misplaced", "--output=", NULL), 1);
+	expect_said("--output is empty");
+	assert_false(exists("misplaced", ""));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(unbroken),  cmocka_unit_test(refused),
+		cmocka_unit_test(folders),   cmocka_unit_test(misplaced),
 		cmocka_unit_test(diverged),  cmocka_unit_test(shared_daemon),
 		cmocka_unit_test(overtaken), cmocka_unit_test(planned),
 	};
