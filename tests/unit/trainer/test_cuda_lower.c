@@ -196,6 +196,102 @@ static void test_random(void **state)
 	check_seen(&seen);
 }
 
+/* ---- the order of sums over ranks ---- */
+
+#define SUMS_MAX 400
+
+/* Which sums a step with synchronized norms has, in order, and how many of them come before each parameter's gradient is complete. */
+struct sums {
+	uint32_t nodes[SUMS_MAX], count;
+	uint32_t before[SUMS_MAX]; /* by the parameter's index */
+};
+
+static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
+{
+	memset(ret_sums, 0, sizeof(*ret_sums));
+	assert_true(program->op_count <= SUMS_MAX && program->graph->params->count <= SUMS_MAX);
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		if (op->kind == CUDA_OP_NORM_FINALIZE ||
+		    op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE || op->kind == CUDA_OP_LOSS)
+			ret_sums->nodes[ret_sums->count++] = op->node->index;
+		for (int role = 0; role < CUDA_ROLES; role++) {
+			const struct cuda_tensor *tensor = op->operands[role];
+
+			if (tensor && tensor->storage == CUDA_IN_PARAMETER &&
+			    tensor->slot == DEVICE_GRAD && cuda_op_writes(op, (enum cuda_role)role))
+				ret_sums->before[tensor->param->index] = ret_sums->count;
+		}
+	}
+}
+
+/* As cuDNN has them: gradients of 16-bit weights in 16 bits only. */
+static bool refuse_wide(const struct conv_problem *problem)
+{
+	return problem->direction == CONV_WEIGHTS && problem->gradient != problem->element;
+}
+
+/* And what tuning may find faster apart: forward passes and data gradients that have something fused into them. */
+static bool refuse_as_tuning(const struct conv_problem *problem)
+{
+	return refuse_wide(problem) ||
+	       (problem->direction != CONV_WEIGHTS && refuse_some(problem));
+}
+
+static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_sums,
+			 uint32_t *ret_fallbacks)
+{
+	const struct program_options options = {
+		.fusion = CUDA_FUSION_C,
+		.element = seed % 2 ? CUDA_F16 : CUDA_F32,
+		.conv = &stub_conv,
+		.matmul = &stub_matmul,
+	};
+	const struct random_graph_options graph_options = {.seed = seed,
+							   .mode = DEVICE_TRAIN,
+							   .loss = true,
+							   .nodes = 1 + seed % 24,
+							   .samples = 2};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct random_graph random;
+	struct device *device;
+
+	stub_refuse = refuse;
+	assert_int_equal(planner_open(&options, &device), 0);
+	random_graph_new(device, &graph_options, &random);
+	if (device_graph_plan(random.graph, error))
+		fail_msg("seed %llu: %s", (unsigned long long)seed, error);
+	find_sums(planner_program(random.graph), ret_sums);
+	*ret_fallbacks = planner_program(random.graph)->fallbacks;
+	random_graph_free(&random);
+	device_close(device);
+	stub_refuse = NULL;
+}
+
+/* Whatever timings take apart, ranks sum in the same order. Not so where they have other gradients. */
+static void test_order_of_sums(void **state)
+{
+	unsigned different = 0, moved = 0;
+
+	for (uint64_t seed = 0; seed < 1000; seed++) {
+		struct sums fused, apart, wide;
+		uint32_t fused_fallbacks, apart_fallbacks, wide_fallbacks;
+
+		refusal_seed = seed;
+		refusal_share = 1 + seed % 8;
+		lower_random(seed, refuse_wide, &fused, &fused_fallbacks);
+		lower_random(seed, refuse_as_tuning, &apart, &apart_fallbacks);
+		if (memcmp(&fused, &apart, sizeof(fused)) != 0)
+			fail_msg("seed %llu: another order", (unsigned long long)seed);
+		different += apart_fallbacks != fused_fallbacks;
+		lower_random(seed, NULL, &wide, &wide_fallbacks);
+		moved += memcmp(&fused, &wide, sizeof(fused)) != 0;
+	}
+	/* of programs that are alike, and by what finds no difference, nothing would follow */
+	assert_true(different > 300 && moved > 300);
+}
+
 /* ---- one pattern without a plan ---- */
 
 static struct conv_problem
@@ -496,7 +592,8 @@ static void test_pool_window(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),		 cmocka_unit_test(test_taken_apart),
+		cmocka_unit_test(test_random),		 cmocka_unit_test(test_order_of_sums),
+		cmocka_unit_test(test_taken_apart),
 		cmocka_unit_test(test_all_taken_apart),	 cmocka_unit_test(test_input_channels),
 		cmocka_unit_test(test_narrow_gradients), cmocka_unit_test(test_refusal),
 		cmocka_unit_test(test_pool_window),
