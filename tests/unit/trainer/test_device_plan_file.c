@@ -164,6 +164,82 @@ static void test_stored_at_once(void **state)
 	close_fixture(&f);
 }
 
+static void expect_line(const struct plan_file *file, const struct conv_problem *problem,
+			const char *tag)
+{
+	const struct plan_line *line = plan_file_find(file, problem, false);
+
+	if (tag && line)
+		assert_string_equal(line->tag, tag);
+	else
+		assert_true(!tag && !line);
+}
+
+/* Another process's lines go before one's own, and what it has not taken apart is whole again; the file is as it was. */
+static void test_adopted(void **state)
+{
+	struct conv_problem problems[5];
+	struct plan_file from, to;
+	struct fixture f;
+	char *text;
+	size_t size;
+
+	for (uint32_t i = 0; i < 5; i++)
+		problems[i] = problem_of(8 * (i + 1), 1);
+	open_fixture(&f);
+	put(&f, OTHER, &problems[0], PLAN_APART, 1);
+	put(&f, GPU, &problems[0], "1", 1);
+	put(&f, GPU, &problems[1], "2", 1);
+	put(&f, GPU, &problems[2], PLAN_APART, 1);
+	put(&f, GPU, &problems[3], PLAN_APART, 1);
+	assert_int_equal(plan_file_init(&to, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_file_init(&from, "", GPU, f.error), 0);
+	assert_int_equal(plan_file_store(&from, &problems[0], false, "5:6=7", 2, f.error), 0);
+	assert_int_equal(plan_file_store(&from, &problems[3], false, PLAN_APART, 2, f.error), 0);
+	assert_int_equal(plan_file_store(&from, &problems[4], false, PLAN_APART, 2, f.error), 0);
+	assert_int_equal(plan_file_write(&from, &text, &size), 0);
+	/* what is no such text changes nothing */
+	assert_int_equal(plan_file_adopt(&to, text, size - 1), -EBADMSG);
+	expect_line(&to, &problems[2], PLAN_APART);
+	assert_int_equal(plan_file_adopt(&to, text, size), 0);
+	free(text);
+	expect_line(&to, &problems[0], "5:6=7");
+	expect_line(&to, &problems[1], "2");
+	expect_line(&to, &problems[2], NULL);
+	expect_line(&to, &problems[3], PLAN_APART);
+	expect_line(&to, &problems[4], PLAN_APART);
+	expect(&f, GPU, &problems[0], "1", 1);
+	expect(&f, GPU, &problems[2], PLAN_APART, 1);
+	expect(&f, GPU, &problems[4], NULL, 0);
+	/* none at all */
+	assert_int_equal(plan_file_adopt(&to, NULL, 0), 0);
+	expect_line(&to, &problems[0], "5:6=7");
+	expect_line(&to, &problems[4], NULL);
+	expect(&f, OTHER, &problems[0], PLAN_APART, 1);
+	plan_file_deinit(&from);
+	plan_file_deinit(&to);
+	close_fixture(&f);
+}
+
+/* Lines of other devices are not for others to take. */
+static void test_written(void **state)
+{
+	struct conv_problem problem = problem_of(8, 1);
+	struct plan_file file;
+	struct fixture f;
+	char *text;
+	size_t size;
+
+	open_fixture(&f);
+	put(&f, OTHER, &problem, "1", 1);
+	assert_int_equal(plan_file_init(&file, f.path, GPU, f.error), 0);
+	assert_int_equal(plan_file_write(&file, &text, &size), 0);
+	assert_int_equal(size, 0);
+	free(text);
+	plan_file_deinit(&file);
+	close_fixture(&f);
+}
+
 static void write_text(const char *path, const char *text, size_t length)
 {
 	FILE *to = fopen(path, "w");
@@ -279,7 +355,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_shared),
-		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_adopted),
+		cmocka_unit_test(test_written),	       cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_places),
 	};
 

@@ -378,6 +378,35 @@ static void test_refused(void **state)
 	close_fixture(&f);
 }
 
+/* What another process found is taken without a run of anything; what it did not take apart has a plan again. */
+static void test_adopted(void **state)
+{
+	struct conv_problem other;
+	struct fixture f;
+	char *bytes;
+	size_t size;
+
+	open_fixture(&f, false);
+	other = f.problem;
+	other.k = 16;
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
+	assert_int_equal(cudnn_findings(&f.engines, &bytes, &size), 0);
+	plan_file_deinit(&f.engines.tuned);
+	assert_int_equal(plan_file_init(&f.engines.tuned, "", "a GPU", f.engines.error), 0);
+	expect_engine(&f, 0, false);
+	assert_int_equal(cudnn_refuse(&f.engines, &other, 0.5f), 0);
+	assert_int_equal(cudnn_adopt(&f.engines, bytes, size), 0);
+	free(bytes);
+	memset(executed, 0, sizeof(executed));
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
+	for (size_t i = 0; i < ENGINES; i++)
+		assert_int_equal(executed[i], 0);
+	expect_engine(&f, FASTEST, true);
+	f.problem = other;
+	expect_engine(&f, 0, false);
+	close_fixture(&f);
+}
+
 /* A failure names the library, its version, the problem, what was called, and cuDNN's own words. */
 static void test_words(void **state)
 {
@@ -406,6 +435,7 @@ int main(void)
 		cmocka_unit_test(test_tune),
 		cmocka_unit_test(test_tune_deterministic),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_adopted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,6 +128,12 @@ struct conv_engines {
 		gpu_stream stream);
 	/* Has plan() say -ENOENT of a problem that takes ms, which is less, when it is taken apart; kept in the cache, too. NULL: can't. */
 	int (*refuse)(void *state, const struct conv_problem *problem, float ms);
+	/* Names the kind of GPU and the libraries that what tune() finds holds for. */
+	const char *key;
+	/* What tune() and refuse() have found out, as bytes for adopt(), to be freed. -ENOMEM. */
+	int (*findings)(void *state, char **ret_bytes, size_t *ret_size);
+	/* Takes what another process with the same key found: it goes before what is known here of the same problems, and nothing else stays refused. -EBADMSG, -ENOMEM. */
+	int (*adopt)(void *state, const char *bytes, size_t size);
 	const char *(*error)(void *state); /* words for the last failure */
 };
 

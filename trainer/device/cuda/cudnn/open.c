@@ -156,6 +156,9 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 		.execute = cudnn_execute,
 		.tune = options->gpu ? cudnn_tune : NULL,
 		.refuse = options->gpu ? cudnn_refuse : NULL,
+		.key = conv->tuned.device,
+		.findings = cudnn_findings,
+		.adopt = cudnn_adopt,
 		.error = conv_error,
 	};
 	cudnn = conv->library.cudnnGetVersion();

@@ -82,35 +82,39 @@ static bool parse(char *text, struct plan_line *ret_line)
 	return !*end && ret_line->ms > 0 && ret_line->ms < 1e6f;
 }
 
-static int damaged(const char *path, size_t line, char *error)
+/* Lines to the end of the text; *number counts them. -EBADMSG: that line is none. */
+static int parse_lines(struct plan_file *file, FILE *from, size_t *number)
 {
-	snprintf(error, DEVICE_ERROR_MAX,
-		 "%s, line %zu: not a line of tuned plans; the file is left out, and tuning writes "
-		 "it anew",
-		 path, line);
-	return -EBADMSG;
+	char *text = NULL;
+	size_t size = 0;
+	struct plan_line line;
+	ssize_t length;
+	int r = 0;
+
+	while (r == 0 && (length = getline(&text, &size, from)) >= 0) {
+		++*number;
+		if (strlen(text) != (size_t)length || *number > LINES_MAX || !parse(text, &line))
+			r = -EBADMSG;
+		else
+			r = put(file, &line);
+	}
+	free(text);
+	return r == 0 && ferror(from) ? -EIO : r;
 }
 
 static int read_lines(struct plan_file *file, FILE *from, char *error)
 {
-	char *text = NULL;
-	size_t size = 0, number = 1;
-	struct plan_line line;
-	ssize_t length = getline(&text, &size, from);
-	int r = 0;
+	char header[sizeof(HEADER)] = "";
+	size_t number = 1;
+	int r = -EBADMSG;
 
-	if (length < 0 || strcmp(text, HEADER) != 0)
-		r = damaged(file->path, 1, error);
-	while (r == 0 && (length = getline(&text, &size, from)) >= 0) {
-		number++;
-		if (strlen(text) != (size_t)length || number > LINES_MAX || !parse(text, &line))
-			r = damaged(file->path, number, error);
-		else
-			r = put(file, &line);
-	}
-	if (r == 0 && ferror(from))
-		r = -EIO;
-	free(text);
+	if (fgets(header, sizeof(header), from) && strcmp(header, HEADER) == 0)
+		r = parse_lines(file, from, &number);
+	if (r == -EBADMSG)
+		snprintf(error, DEVICE_ERROR_MAX,
+			 "%s, line %zu: not a line of tuned plans; the file is left out, and "
+			 "tuning writes it anew",
+			 file->path, number);
 	return r;
 }
 
@@ -200,7 +204,9 @@ static int make_folders(const char *path)
 	return r;
 }
 
-static int write_file(const struct plan_file *file)
+/* Lines of the device, or of all: NULL. *ret_text is to be freed. */
+static int write_lines(const struct plan_file *file, const char *header, const char *device,
+		       char **ret_text, size_t *ret_size)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -209,15 +215,35 @@ static int write_file(const struct plan_file *file)
 
 	if (!to)
 		return -ENOMEM;
-	fputs(HEADER, to);
-	for (size_t i = 0; i < file->count; i++)
-		fprintf(to, "%s\t%s\t%s\t%.6g\n", file->lines[i].device, file->lines[i].problem,
-			file->lines[i].tag, (double)file->lines[i].ms);
+	fputs(header, to);
+	for (size_t i = 0; i < file->count; i++) {
+		const struct plan_line *line = &file->lines[i];
+
+		if (!device || strcmp(line->device, device) == 0)
+			fprintf(to, "%s\t%s\t%s\t%.6g\n", line->device, line->problem, line->tag,
+				(double)line->ms);
+	}
 	r = ferror(to) ? -ENOMEM : 0;
 	if (fclose(to) == EOF && r == 0)
 		r = -errno;
-	if (r == 0)
-		r = whole_file_put(file->path, text, size);
+	if (r < 0) {
+		free(text);
+		return r;
+	}
+	*ret_text = text;
+	*ret_size = size;
+	return 0;
+}
+
+static int write_file(const struct plan_file *file)
+{
+	char *text;
+	size_t size;
+	int r = write_lines(file, HEADER, NULL, &text, &size);
+
+	if (r < 0)
+		return r;
+	r = whole_file_put(file->path, text, size);
 	free(text);
 	return r;
 }
@@ -287,5 +313,46 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 		snprintf(error, DEVICE_ERROR_MAX,
 			 "%s cannot be written: %s; the tuned plans are lost with this process",
 			 file->path, strerror(-r));
+	return r;
+}
+
+/* ---- between processes ---- */
+
+int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size)
+{
+	return write_lines(file, "", file->device, ret_text, ret_size);
+}
+
+/* What of this device is taken apart in `file` alone is as if it had never been tuned. */
+static void forget_apart(struct plan_file *file, const struct plan_file *heard)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < file->count; i++) {
+		const struct plan_line *line = &file->lines[i];
+
+		if (strcmp(line->tag, PLAN_APART) != 0 || strcmp(line->device, file->device) != 0 ||
+		    find(heard, line->device, line->problem))
+			file->lines[kept++] = *line;
+	}
+	file->count = kept;
+}
+
+int plan_file_adopt(struct plan_file *file, const char *text, size_t size)
+{
+	struct plan_file heard = {0};
+	size_t number = 0;
+	FILE *from = size ? fmemopen((char *)(uintptr_t)text, size, "r") : NULL;
+	int r = size && !from ? -ENOMEM : 0;
+
+	if (from) {
+		r = parse_lines(&heard, from, &number);
+		fclose(from);
+	}
+	if (r == 0)
+		forget_apart(file, &heard);
+	for (size_t i = 0; i < heard.count && r == 0; i++)
+		r = put(file, &heard.lines[i]);
+	free(heard.lines);
 	return r;
 }

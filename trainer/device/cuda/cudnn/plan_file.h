@@ -35,5 +35,12 @@ int plan_file_init(struct plan_file *file, const char *path, const char *device,
 void plan_file_deinit(struct plan_file *file);
 /* NULL: nothing is known of the problem on this device. */
 const struct plan_line *plan_file_find(const struct plan_file *file, const struct conv_problem *problem, bool tf32);
+/* The lines of this device as text, to be freed. -ENOMEM. */
+int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size);
+/*
+ * Takes what another process wrote so: its lines replace those of the same problems, and what it does not say to be better taken apart no longer is. On disk
+ * what is there stays; the rest is added with the next line that is stored. -EBADMSG: not such text, and nothing was taken. -ENOMEM.
+ */
+int plan_file_adopt(struct plan_file *file, const char *text, size_t size);
 /* Negative errno: what is stored is known to this process alone then; error says why. */
 int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32, const char *tag, float ms, char *error);

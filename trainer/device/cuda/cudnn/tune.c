@@ -175,3 +175,17 @@ int cudnn_refuse(void *state, const struct conv_problem *problem, float ms)
 	return plan_file_store(&engines->tuned, problem, engines->tf32, PLAN_APART, ms,
 			       engines->error);
 }
+
+int cudnn_findings(void *state, char **ret_bytes, size_t *ret_size)
+{
+	const struct cudnn_engines *engines = state;
+
+	return plan_file_write(&engines->tuned, ret_bytes, ret_size);
+}
+
+int cudnn_adopt(void *state, const char *bytes, size_t size)
+{
+	struct cudnn_engines *engines = state;
+
+	return plan_file_adopt(&engines->tuned, bytes, size);
+}

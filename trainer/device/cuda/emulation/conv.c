@@ -4,6 +4,7 @@
 #include "emulation/element.h"
 #include "emulation/engines.h"
 #include "emulation/queue.h"
+#include "emulation/tuning.h"
 
 #include <errno.h>
 #include <math.h>
@@ -320,32 +321,13 @@ static void run(const void *work)
 	}
 }
 
-static emulation_ms *plan_ms;
-static struct conv_problem *refused; /* [refused_count] */
-static size_t refused_count;
-
-void emulation_time_plans(emulation_ms *ms)
-{
-	plan_ms = ms;
-	free(refused);
-	refused = NULL;
-	refused_count = 0;
-}
-
-bool emulation_times_plans(void)
-{
-	return plan_ms;
-}
-
 static bool refuses(const struct conv_problem *problem)
 {
 	const char *plans = getenv(EMULATION_PLANS);
 
-	for (size_t i = 0; i < refused_count; i++)
-		if (!memcmp(&refused[i], problem, sizeof(*problem)))
-			return true;
-	return plans && !strcmp(plans, "plain") &&
-	       (problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE);
+	return emulation_refused(problem) ||
+	       (plans && !strcmp(plans, "plain") &&
+		(problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE));
 }
 
 static int make_plan(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan)
@@ -377,7 +359,7 @@ static void plan_info(const struct conv_plan *plan, struct conv_plan_info *ret_i
 		.engine = "emulated",
 		.workspace_bytes = EMULATION_WORKSPACE,
 		.deterministic = true,
-		.tuned_ms = plan_ms ? (float)plan_ms(&plan->problem) : 0,
+		.tuned_ms = (float)emulation_tuned_ms(&plan->problem),
 	};
 }
 
@@ -436,6 +418,10 @@ static int tune(void *state, const struct conv_problem *problem,
 		return 0;
 	if (workspace_bytes < EMULATION_WORKSPACE)
 		return -ENOENT;
+	if (emulation_tuned_ms(problem) < 0) {
+		snprintf(failure, sizeof(failure), "no time was taken");
+		return -EIO;
+	}
 	r = make_plan(state, problem, &plan);
 	if (r < 0)
 		return r;
@@ -444,17 +430,6 @@ static int tune(void *state, const struct conv_problem *problem,
 		r = gpu_stream_synchronize(stream);
 	plan_free(plan);
 	return r;
-}
-
-static int refuse(void *state, const struct conv_problem *problem, float ms)
-{
-	struct conv_problem *more = reallocarray(refused, refused_count + 1, sizeof(*more));
-
-	if (!more)
-		return -ENOMEM;
-	refused = more;
-	refused[refused_count++] = *problem;
-	return 0;
 }
 
 static const char *error(void *state)
@@ -468,6 +443,8 @@ const struct conv_engines emulation_conv_engines = {
 	.plan_free = plan_free,
 	.execute = execute,
 	.tune = tune,
-	.refuse = refuse,
+	.refuse = emulation_refuse,
+	.findings = emulation_findings,
+	.adopt = emulation_adopt,
 	.error = error,
 };

@@ -14,12 +14,15 @@
 #define EMULATION_PLANS "LOADERD_EMULATED_PLANS"
 
 /*
- * For tests of tuning: how long a problem takes on a GPU, by which plans are tuned and refused in devices that are opened then. NULL, as at first: nothing can be
- * tuned; what was refused is forgotten.
+ * For tests of tuning: how long a problem takes on a GPU, by which plans are tuned and refused in devices that are opened then; less than 0: tuning it fails.
+ * NULL, as at first: nothing can be tuned; what was refused is forgotten.
  */
 typedef double emulation_ms(const struct conv_problem *problem);
 void emulation_time_plans(emulation_ms *ms);
 bool emulation_times_plans(void);
+/* The kind of GPU that devices are of which are opened then, see struct conv_engines' key; NULL, as at first: one kind. */
+void emulation_set_kind(const char *kind);
+const char *emulation_kind(void);
 
 /* They have no state: .state is NULL. */
 extern const struct conv_engines emulation_conv_engines;

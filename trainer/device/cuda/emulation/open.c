@@ -8,6 +8,7 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 {
 	error[0] = '\0';
 	ret_engines->conv = emulation_conv_engines;
+	ret_engines->conv.key = emulation_kind();
 	if (!emulation_times_plans()) {
 		ret_engines->conv.tune = NULL;
 		ret_engines->conv.refuse = NULL;
