@@ -16,8 +16,9 @@
  *
  * Several ranks (comm.h), each a process with a device of its own, train one model on global batches: each feeds its share, the same number of
  * samples as the others. They add up the gradients at every update, so their parameters stay equal, and results are those of the global batch.
- * device_feed(), device_step() and device_results() on training graphs are called by all of them in the same order; evaluation is each rank's own.
- * A call that fails on one rank leaves the others waiting: end them (comm_abort).
+ * device_graph_plan(), device_feed(), device_step() and device_results() on training graphs are called by all of them in the same order; evaluation is
+ * each rank's own. A call that fails on one rank leaves the others waiting: end them (comm_abort). Not so opening and planning: on GPUs, where ranks
+ * wait for each other in these, all fail, with an error that begins with "rank N: ".
  *
  * Results are bitwise reproducible for the same device, precision, thread count and world; on a GPU only with
  * device_options.deterministic. Functions return 0, a negative errno, or

@@ -44,6 +44,7 @@ struct cuda_device {
 	struct collective *collective; /* with several ranks, else NULL; and: */
 	gpu_stream reduce;             /* sums over ranks are queued here */
 	gpu_event ready, reduced;      /* what they sum has been computed; they are done */
+	unsigned tuner;                /* the rank that tunes for this one, perhaps itself */
 	struct kernel_device kernels; /* launch on `compute` */
 	struct cuda_registered registered[CUDA_REGISTERED_MAX];
 	char name[448];
@@ -216,15 +217,37 @@ struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const st
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Of a convolution that stores its result. */
 struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Times what the engines have for each convolution of the program, with whatever the arena holds, so that the next program gets the fastest. */
+/* Times what the engines have for each convolution of the program, with whatever the arena holds, so that the next program gets the fastest. A rank
+ * that another tunes for does nothing. */
 int cuda_tune(struct cuda_graph *graph);
 
-/* ---- several ranks (ranks.c); with one, these do nothing but what is said ---- */
+/* ---- several ranks; with one, these do nothing but what is said ---- */
+
+/* Whether it is a training graph among several ranks: all of them plan it, and step through it, together. */
+bool cuda_ranks_several(const struct cuda_graph *graph);
+
+/*
+ * What they agree on (agree.c). Where one of them fails all do, and the error of each begins with "rank N: ", of the first that failed, and goes on in its
+ * words.
+ */
+
+/* Whether all could open their GPUs, and who tunes for whom. To be called with several ranks alone. result, error: this one's. */
+int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
+/* Whether all came to the end of a part of planning; result is this one's, whose words are in graph->error. One rank: returns result. */
+int cuda_ranks_agree(struct cuda_graph *graph, int result);
+/* Whether this rank is to tune. One rank: true. */
+bool cuda_ranks_tunes(const struct cuda_graph *graph);
+/* Takes over what the rank that tunes for this one has found so far. Sets graph->error. */
+int cuda_ranks_share(struct cuda_graph *graph);
+
+/* What they add up (ranks.c). */
 
 /* The GPU is open, or `result` says why it is not: all ranks go on, or none does. error as in device_open(). */
 int cuda_ranks_open(struct cuda_device *device, int result, char *error);
 void cuda_ranks_close(struct cuda_device *device);
 int cuda_ranks_plan(struct cuda_graph *graph);
+/* -ENOTSUP: ranks have planned different orders of sums; all of them find out. */
+int cuda_ranks_compare(struct cuda_graph *graph);
 void cuda_ranks_release(struct cuda_graph *graph);
 /* Whether the operation takes sums of all ranks: of a synchronized norm. */
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);

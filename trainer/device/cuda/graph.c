@@ -279,24 +279,6 @@ static int lower(struct cuda_graph *cuda)
 	return program_new(cuda->graph, &options, &cuda->program, cuda->error);
 }
 
-/* What was tuned makes another program, perhaps with another workspace. */
-static int tune(struct cuda_graph *cuda)
-{
-	int r;
-
-	if (!cuda->device->base.options.autotune || !cuda->device->engines.conv.tune)
-		return 0;
-	r = cuda_tune(cuda);
-	if (r < 0)
-		return r;
-	gpu_free(cuda->arena);
-	cuda->arena = NULL;
-	program_free(cuda->program);
-	cuda->program = NULL;
-	r = lower(cuda);
-	return r < 0 ? r : allocate_arena(cuda);
-}
-
 #define NAMED 3 /* tensors in an error */
 
 static const struct cuda_tensor *largest_but(const struct cuda_program *program,
@@ -356,24 +338,68 @@ static void explain(struct cuda_graph *cuda, int r)
 		explain_memory(cuda);
 }
 
-static int plan_parts(struct cuda_graph *cuda)
+static int wait_for_parts(struct cuda_graph *cuda)
 {
-	static int (*const parts[])(struct cuda_graph *) = {
-		allocate_arena, prepare_weights,  tune,		  allocate_workspace,
-		allocate_rings, allocate_staging, find_untouched, find_given,
-		find_logits,	make_layers,	  make_times,	  cuda_ranks_plan,
-	};
-	int r = lower(cuda);
+	return gpu_stream_synchronize(cuda->device->compute);
+}
 
+typedef int (*part)(struct cuda_graph *cuda);
+
+/* Up to NULL. All ranks do, or none goes on. */
+static int plan_parts(struct cuda_graph *cuda, const part *parts)
+{
+	int r = 0;
+
+	for (; *parts && r == 0; parts++) {
+		*cuda->error = *cuda->device->base.error = 0;
+		r = (*parts)(cuda);
+	}
+	if (r < 0 && !*cuda->error)
+		explain(cuda, r);
+	return cuda_ranks_agree(cuda, r);
+}
+
+/* What was tuned makes another program, perhaps with another workspace. */
+static int tune(struct cuda_graph *cuda)
+{
+	static const part tuning[] = {cuda_tune, NULL}, anew[] = {lower, allocate_arena, NULL};
+	int r;
+
+	if (!cuda->device->base.options.autotune || !cuda->device->engines.conv.tune)
+		return 0;
+	r = plan_parts(cuda, tuning);
+	if (r == 0)
+		r = cuda_ranks_share(cuda);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && r == 0; i++) {
-		*cuda->error = *cuda->device->base.error = 0;
-		r = parts[i](cuda);
-	}
+	gpu_free(cuda->arena);
+	cuda->arena = NULL;
+	program_free(cuda->program);
+	cuda->program = NULL;
+	return plan_parts(cuda, anew);
+}
+
+static int plan(struct cuda_graph *cuda)
+{
+	static const part first[] = {lower, allocate_arena, prepare_weights, NULL};
+	static const part rest[] = {
+		allocate_workspace, allocate_rings, allocate_staging,
+		find_untouched,     find_given,     find_logits,
+		make_layers,        make_times,     cuda_ranks_plan,
+		wait_for_parts,     NULL,
+	};
+	int r = cuda_ranks_share(cuda);
+
 	if (r == 0)
-		r = gpu_stream_synchronize(cuda->device->compute);
-	if (r < 0 && !*cuda->error)
+		r = plan_parts(cuda, first);
+	if (r == 0)
+		r = tune(cuda);
+	if (r == 0)
+		r = plan_parts(cuda, rest);
+	if (r < 0)
+		return r;
+	r = cuda_ranks_compare(cuda);
+	if (r < 0)
 		explain(cuda, r);
 	return r;
 }
@@ -390,7 +416,7 @@ int cuda_graph_plan(struct device_graph *graph, char *error)
 	cuda->graph = graph;
 	cuda->device = (struct cuda_device *)graph->device;
 	cuda->error = error;
-	r = plan_parts(cuda);
+	r = plan(cuda);
 	if (r < 0) {
 		cuda_graph_release(graph);
 		return r;

@@ -194,9 +194,9 @@ static void explain_missing(const struct cuda_device *device, int r, char *error
 
 	if (r == -ENODEV && comm && comm->local_world > 1)
 		snprintf(error, DEVICE_ERROR_MAX,
-			 "rank %u, one of %u on this machine, takes the GPU of index %u: %s; start "
+			 "one of %u ranks on this machine, it takes the GPU of index %u: %s; start "
 			 "no more ranks than there are GPUs",
-			 comm->rank, comm->local_world, device->index, gpu_error());
+			 comm->local_world, device->index, gpu_error());
 	else
 		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
 }

@@ -11,30 +11,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool several(const struct cuda_graph *graph)
+bool cuda_ranks_several(const struct cuda_graph *graph)
 {
 	return graph->device->collective && graph->graph->options.mode == DEVICE_TRAIN;
 }
 
 /* ---- opening ---- */
 
-/* All ranks go on, or none does: one that fell back to another backend would be waited for. */
-static int agree(struct cuda_device *device, int result, char *error)
+static int open_stream(struct cuda_device *device, char *error)
 {
-	struct comm *comm = device->base.options.comm;
-	int *results = calloc(comm->world, sizeof(*results));
-	int r = results ? comm_gather(comm, &result, sizeof(result), results) : -ENOMEM;
+	int r = gpu_stream_new(&device->reduce);
 
+	if (r == 0)
+		r = gpu_event_new(false, &device->ready);
+	if (r == 0)
+		r = gpu_event_new(false, &device->reduced);
 	if (r < 0)
-		snprintf(error, DEVICE_ERROR_MAX, "%s",
-			 results ? comm_error(comm) : "out of memory");
-	for (unsigned rank = 0; rank < comm->world && r == 0 && result == 0; rank++) {
-		r = results[rank];
-		if (r < 0)
-			snprintf(error, DEVICE_ERROR_MAX, "rank %u could not open its GPU", rank);
-	}
-	free(results);
-	return result < 0 ? result : r;
+		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
+	return r;
 }
 
 int cuda_ranks_open(struct cuda_device *device, int result, char *error)
@@ -45,19 +39,11 @@ int cuda_ranks_open(struct cuda_device *device, int result, char *error)
 		return r;
 	if (r == 0)
 		r = collective_new(device->base.options.comm, &device->collective, error);
-	r = agree(device, r, error);
 	if (r == 0)
-		r = collective_connect(device->collective, error);
-	if (r < 0)
-		return r;
-	r = gpu_stream_new(&device->reduce);
-	if (r == 0)
-		r = gpu_event_new(false, &device->ready);
-	if (r == 0)
-		r = gpu_event_new(false, &device->reduced);
-	if (r < 0)
-		snprintf(error, DEVICE_ERROR_MAX, "%s", gpu_error());
-	return r;
+		r = open_stream(device, error);
+	/* one that fell back to another backend would be waited for */
+	r = cuda_ranks_meet(device, r, error);
+	return r < 0 ? r : collective_connect(device->collective, error);
 }
 
 void cuda_ranks_close(struct cuda_device *device)
@@ -167,13 +153,35 @@ static uint64_t digest_sums(const struct cuda_graph *graph)
 	return digest;
 }
 
+int cuda_ranks_plan(struct cuda_graph *graph)
+{
+	void *memory = NULL;
+	int r;
+
+	if (!cuda_ranks_several(graph))
+		return 0;
+	for (uint32_t i = 0; i < graph->program->op_count; i++)
+		if (graph->program->ops[i].kind == CUDA_OP_LOSS)
+			graph->ranks.loss = &graph->program->ops[i];
+	r = gpu_allocate(sizeof(*graph->ranks.totals), &memory);
+	graph->ranks.totals = memory;
+	if (r == 0 && graph->graph->params->has_optimizer)
+		r = plan_buckets(graph);
+	return r;
+}
+
 /* Ranks whose GPUs or libraries differ may have other plans, and thereby other orders; then each would add up something else. */
-static int compare_orders(struct cuda_graph *graph)
+int cuda_ranks_compare(struct cuda_graph *graph)
 {
 	struct comm *comm = graph->device->base.options.comm;
-	uint64_t mine = digest_sums(graph), *all = calloc(comm->world, sizeof(*all));
-	int r = all ? comm_gather(comm, &mine, sizeof(mine), all) : -ENOMEM;
+	uint64_t mine, *all;
+	int r;
 
+	if (!cuda_ranks_several(graph))
+		return 0;
+	mine = digest_sums(graph);
+	all = calloc(comm->world, sizeof(*all));
+	r = all ? comm_gather(comm, &mine, sizeof(mine), all) : -ENOMEM;
 	if (all && r < 0)
 		device_fail(&graph->device->base, r, "%s", comm_error(comm));
 	for (unsigned rank = 0; rank < comm->world && r == 0; rank++)
@@ -187,23 +195,6 @@ static int compare_orders(struct cuda_graph *graph)
 	return r;
 }
 
-int cuda_ranks_plan(struct cuda_graph *graph)
-{
-	void *memory = NULL;
-	int r;
-
-	if (!several(graph))
-		return 0;
-	for (uint32_t i = 0; i < graph->program->op_count; i++)
-		if (graph->program->ops[i].kind == CUDA_OP_LOSS)
-			graph->ranks.loss = &graph->program->ops[i];
-	r = gpu_allocate(sizeof(*graph->ranks.totals), &memory);
-	graph->ranks.totals = memory;
-	if (r == 0 && graph->graph->params->has_optimizer)
-		r = plan_buckets(graph);
-	return r < 0 ? r : compare_orders(graph);
-}
-
 void cuda_ranks_release(struct cuda_graph *graph)
 {
 	gpu_free(graph->ranks.totals);
@@ -213,7 +204,7 @@ void cuda_ranks_release(struct cuda_graph *graph)
 
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return several(graph) && op->node->has_norm && op->node->norm.synchronized &&
+	return cuda_ranks_several(graph) && op->node->has_norm && op->node->norm.synchronized &&
 	       (op->kind == CUDA_OP_NORM_FINALIZE || op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE);
 }
 
@@ -240,7 +231,7 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 	int r;
 
 	graph->ranks.started = 0;
-	if (!several(graph) || !graph->ranks.loss)
+	if (!cuda_ranks_several(graph) || !graph->ranks.loss)
 		return 0;
 	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
 	r = loss_count(&graph->device->kernels, &arguments);
@@ -252,7 +243,7 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return several(graph) && op->kind == CUDA_OP_LOSS ? join(graph->device) : 0;
+	return cuda_ranks_several(graph) && op->kind == CUDA_OP_LOSS ? join(graph->device) : 0;
 }
 
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
@@ -263,7 +254,7 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 		((struct cuda_params *)graph->graph->params->backend)->slots[DEVICE_GRAD];
 	int r = 0;
 
-	if (!several(graph))
+	if (!cuda_ranks_several(graph))
 		return 0;
 	if (graph->program->ops[index].kind == CUDA_OP_LOSS)
 		r = start(graph->device, &(struct collective_range){&ranks->totals->loss, 3}, 1,
@@ -287,7 +278,7 @@ int cuda_ranks_end(struct cuda_graph *graph)
 	int r;
 
 	/* a captured stream must not wait for another that has nothing of the capture */
-	if (!several(graph) || (!graph->ranks.loss && !graph->ranks.started))
+	if (!cuda_ranks_several(graph) || (!graph->ranks.loss && !graph->ranks.started))
 		return 0;
 	r = join(graph->device);
 	if (r < 0 || !graph->ranks.loss)

@@ -307,8 +307,11 @@ int cuda_tune(struct cuda_graph *graph)
 {
 	struct cuda_device *device = graph->device;
 	struct tuner t = {.graph = graph, .engines = &device->engines.conv};
-	int r = take_workspace(&t);
+	int r;
 
+	if (!cuda_ranks_tunes(graph))
+		return 0;
+	r = take_workspace(&t);
 	/* no NaNs, whose arithmetic takes another power than numbers' */
 	if (r == 0)
 		r = gpu_fill(graph->arena, 0x11, graph->program->arena.size, device->compute);
