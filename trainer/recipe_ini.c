@@ -54,7 +54,9 @@ static char *read_line(char *text, int size, void *user)
 	const char *start = text + strspn(text, " \t");
 	if (*start == '[' && !reading->continues) {
 		size_t end = strcspn(start, "]\n");
-		if (start[end] == ']') {
+		if (start[end] != ']') {
+			refuse(reading, "expected ] at the end of [section]");
+		} else {
 			char where[512], section[64];
 			snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
 			snprintf(section, sizeof(section), "%.*s", (int)end - 1, start + 1);

@@ -84,6 +84,8 @@ static void mistakes(void **state)
 		"r.ini:2: no key data.xyzzyxyzzy; `trainer --help-recipe`");
 	refused(recipe, "batch_size = 3\n",
 		"r.ini:1: batch_size stands before the first [section]");
+	refused(recipe, "; a slip\n[data\nbatch_size = 3\n",
+		"r.ini:2: expected ] at the end of [section]");
 	refused(recipe, "[data]\nbatch_size 3\n", "r.ini:2: expected [section] or key = value");
 	refused(recipe, "[data]\nslots = 3\nbatch_size = 3\nslots = 4\n",
 		"r.ini:4: data.slots was already set on line 2");
