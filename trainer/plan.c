@@ -59,6 +59,18 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 	return *ret_text ? 0 : plan_fail(error, -ENOMEM, "out of memory");
 }
 
+/* Of those that cuDNN takes, the ones that it takes at any value, and then has no engine or a wrong one. */
+static int take_properties(const json_t *json, const char *path, char *error)
+{
+	double version = 0, processors;
+	int r = take_number(json, path, "deviceVer", &version, error);
+	if (!r && version < 800)
+		return plan_fail(error, -EINVAL,
+				 "%s: deviceVer = %g: expected 800 or more, compute capability 8.0",
+				 path, version);
+	return r ? r : take_number(json, path, "multiProcessorCount", &processors, error);
+}
+
 static int read_device(struct plan_device *device, json_t *json, const char *path, bool tf32,
 		       char *error)
 {
@@ -83,6 +95,8 @@ static int read_device(struct plan_device *device, json_t *json, const char *pat
 	for (int i = 0; i < 3 && !r; i++)
 		r = take_number(flops, path, elements[i], &device->roofline.flops_per_second[i],
 				error);
+	if (!r)
+		r = take_properties(json, path, error);
 	device->memory_bytes = (uint64_t)memory;
 	if (r)
 		return r;

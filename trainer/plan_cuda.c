@@ -13,14 +13,16 @@ int plan_recipe(const struct recipe *recipe, const struct plan_options *options,
 {
 	struct engines_options engines_options = {0};
 	struct engines engines;
-	char *properties;
+	char *properties, problem[PLAN_ERROR_MAX] = "";
 	int r = plan_properties(options->device, &properties, error);
 	if (r)
 		return r;
 	engines_options.properties = properties;
 	engines_options.tf32 = recipe->train.tf32;
-	r = engines_open(&engines_options, &engines, error);
-	if (!r) {
+	r = engines_open(&engines_options, &engines, problem);
+	if (r) {
+		snprintf(error, PLAN_ERROR_MAX, "--plan=%.300s: %.700s", options->device, problem);
+	} else {
 		r = plan_with(recipe, options, &engines, file, error);
 		engines_close(&engines);
 	}

@@ -243,6 +243,17 @@ static void planned(void **state)
 	}
 	expect(run("planned", "--plan=/nonexistent.json", NULL), 1);
 	expect_said(built ? "/nonexistent.json" : "built without");
+	/* what cuDNN lacks in a file is said with the file's name */
+	char option[PATH_MAX + 300];
+	snprintf(option, sizeof option, "--plan=%s/incomplete.json", fixture.folder);
+	FILE *file = fopen(strchr(option, '/'), "w");
+	fputs("{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+	      "\"totalGlobalMem\": 1, \"roofline\": {\"source\": \"\", \"bytes_per_second\": 1, "
+	      "\"flops_per_second\": {\"fp32\": 1, \"fp16\": 1, \"bf16\": 1}}}",
+	      file);
+	fclose(file);
+	expect(run("planned", option, NULL), 1);
+	expect_said(built ? "incomplete.json: " : "built without");
 }
 
 /* An output folder is made with those above it; what is there and no folder is left alone. */

@@ -83,8 +83,9 @@ static double number_before(const char *text, const char *words)
 static void test_resnet50(void **state)
 {
 	struct plan_options options = {
-		.device = device_file("{\"deviceName\": \"G\", \"deviceVer\": 900, "
-				      "\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
 	char error[PLAN_ERROR_MAX] = "", text[65536];
 	double milliseconds;
@@ -121,8 +122,9 @@ static bool refuse_statistics(const struct conv_problem *problem)
 static void test_options(void **state)
 {
 	struct plan_options options = {
-		.device = device_file("{\"deviceName\": \"G\", \"deviceVer\": 900, "
-				      "\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
 	};
 	char error[PLAN_ERROR_MAX] = "", text[65536];
 
@@ -173,6 +175,13 @@ static void test_files(void **state)
 		 "{\"source\": \"\", \"bytes_per_second\": 1, \"flops_per_second\": "
 		 "{\"fp32\": 1, \"fp16\": 1}}}",
 		 "bf16 must be a number above 0"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, " ROOFLINE "}",
+		 "deviceVer must be a number"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, \"deviceVer\": 750, " ROOFLINE "}",
+		 "deviceVer = 750: expected 800 or more"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, \"deviceVer\": 900, "
+		 "\"multiProcessorCount\": 0, " ROOFLINE "}",
+		 "multiProcessorCount must be a number above 0"},
 	};
 	char error[PLAN_ERROR_MAX], *properties = NULL;
 
