@@ -123,6 +123,15 @@ static int look_up(struct data *data, char *error)
 	return r;
 }
 
+unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm *comm,
+			     bool on_cpus)
+{
+	unsigned cpus = (unsigned)CPU_COUNT(&comm->cpus);
+	if (recipe->threads || !on_cpus)
+		return (unsigned)recipe->threads;
+	return cpus > 4 ? cpus / 4 : 1;
+}
+
 static int set_socket(struct data *data, const char *socket, char *error)
 {
 	if (snprintf(data->socket, sizeof(data->socket), "%s", socket) < (int)sizeof(data->socket))

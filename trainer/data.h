@@ -32,6 +32,11 @@ struct data {
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
 	      unsigned threads, char *error);
 void data_close(struct data *data);
+/*
+ * Of the private daemon; 0: its own choice. A device that computes on the CPUs where ranks of this machine may run leaves it a
+ * quarter of them: one that took all would only get in the way.
+ */
+unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm *comm, bool on_cpus);
 
 enum data_part {
 	DATA_TRAIN, /* this rank's share of training batches */

@@ -62,7 +62,8 @@ const struct recipe_key recipe_keys[] = {
 	WORD(data, bad, "substitute", "substitute|fail", RECIPE_FIXED,
 	     "What a sample that cannot be decoded does: it is replaced, or it ends the run."),
 	INTEGER(data, threads, "0", 0, 1024, RECIPE_FREE,
-		"Worker threads of the private daemon; 0: one per two CPUs."),
+		"Worker threads of the private daemon; 0: one per CPU, or per four CPUs where they "
+		"train, too."),
 	INTEGER(data, slots, "0", 0, 64, RECIPE_FREE,
 		"Batches that may wait in shared memory; 0: the daemon chooses."),
 	NUMBERS(data, mean, "", 0, 255, RECIPE_FIXED,

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int run_fail(struct run *run, int code, const char *format, ...)
 {
@@ -149,15 +148,8 @@ static int open_device(struct run *run)
 static int open_data(struct run *run)
 {
 	char error[DATA_ERROR_MAX] = "";
-	unsigned threads = (unsigned)run->recipe->data.threads;
-	/*
-	 * The device computes on the same CPUs, so a daemon that takes all of them only gets in the
-	 * way.
-	 */
-	if (!threads && device_info(run->device)->threads) {
-		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-		threads = cpus > 4 ? (unsigned)cpus / 4 : 1;
-	}
+	unsigned threads = data_daemon_threads(&run->recipe->data, run->comm,
+					       device_info(run->device)->threads > 0);
 	int r = data_open(&run->data, run->recipe, run->comm, run->options.socket, threads, error);
 	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
 }

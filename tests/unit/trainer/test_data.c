@@ -1,0 +1,34 @@
+/* What the trainer asks of the loader, as far as it takes no loader to know. */
+#include "data.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* By the CPUs that the ranks of the machine were given, which a scheduler may make few of many. */
+static void threads_of_the_daemon(void **state)
+{
+	struct comm comm = {.world = 1};
+	struct recipe_data recipe = {.threads = 0};
+	for (int i = 100; i < 112; i++)
+		CPU_SET(i, &comm.cpus);
+	assert_int_equal(data_daemon_threads(&recipe, &comm, true), 3);
+	assert_int_equal(data_daemon_threads(&recipe, &comm, false), 0);
+	recipe.threads = 7;
+	assert_int_equal(data_daemon_threads(&recipe, &comm, true), 7);
+	assert_int_equal(data_daemon_threads(&recipe, &comm, false), 7);
+	recipe.threads = 0;
+	CPU_ZERO(&comm.cpus);
+	CPU_SET(5, &comm.cpus);
+	assert_int_equal(data_daemon_threads(&recipe, &comm, true), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(threads_of_the_daemon),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
