@@ -137,7 +137,11 @@ static int open_device(struct run *run)
 	};
 	int r = device_open(backends[run->recipe->train.device], &options, &run->device, error);
 	if (r)
-		return run_fail(run, r, "device: %s", *error ? error : strerror(-r));
+		return run_fail(run, r, "train.device = %s: %s",
+				backends[run->recipe->train.device]
+					? backends[run->recipe->train.device]
+					: "auto",
+				*error ? error : strerror(-r));
 	if (*error)
 		progress_line(&run->progress, "passed over: %s", error);
 	if (*device_error(run->device))
@@ -578,10 +582,14 @@ int run_open(struct run *run, const struct recipe *recipe, const struct run_opti
 	}
 	run->agreed = r;
 	if (!r && run->resumed)
-		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)",
+		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)%s",
 			      (unsigned long long)run->state.step,
 			      (unsigned long long)run->state.epoch,
-			      (unsigned long long)run->state.batch);
+			      (unsigned long long)run->state.batch,
+			      run->state.step < run->steps
+				      ? ""
+				      : ", its last: --allow-changes with a larger train.epochs "
+					"goes on");
 	checkpoint_close(run->checkpoint);
 	run->checkpoint = NULL;
 	return r;

@@ -40,6 +40,8 @@ static void refused(void **state)
 {
 	expect(run("unbroken", NULL), 1);
 	expect_said("--resume continues it");
+	expect(run("unbroken", "--resume", "--dry-run", NULL), 0);
+	expect_said("resumed at step 40 (epoch 2, batch 0), its last: ");
 	expect(run("unbroken", "--resume", "optim.lr=0.2", NULL), 1);
 	expect_said("optim.lr is \"0.2\" but was \"0.1\" in the checkpoint");
 	expect(run("unbroken", "--resume", "--allow-changes", "model.width=1", NULL), 1);
@@ -64,6 +66,8 @@ static void refused(void **state)
 	expect(run("refused", "data.val_pipeline=random_crop(17)", NULL), 1);
 	expect_said("data.val, data.val_pipeline: ");
 	assert_false(exists("refused", "log.jsonl"));
+	expect(run("refused", "train.precision=fp16", "--device=cpu", NULL), 1);
+	expect_said("train.device = cpu: the CPU does not train in fp16");
 	expect(run("refused", "data.pipeline=hflop(1)", NULL), 1);
 	expect_said("data.pipeline: at byte 0: ");
 	expect(run("refused", "data.train=/nonexistent.pimg", NULL), 1);
