@@ -1,7 +1,7 @@
 /*
  * A training run: what main starts, and everything that belongs to it.
  *
- *     run_open    daemon, datasets, device, model; fresh start or checkpoint; first batch; plan
+ *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first batch; plan
  *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
  *     run_close
  *
