@@ -111,7 +111,7 @@ void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct de
 struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_node *node);
 bool lower_trains(const struct device_param *param);
 
-/* ---- convolutions and linear layers (lower_conv.c) ---- */
+/* ---- convolutions and linear layers (lower_conv.c, lower_conv_backward.c, lower_linear.c) ---- */
 
 /* Appends the convolution, after what fusion decided about its input; sets raw or the result. */
 void lower_conv_forward(struct lowering *l, struct lower_node *n);
