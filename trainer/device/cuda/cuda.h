@@ -207,6 +207,8 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait, struct de
 int cuda_logits(struct device_graph *graph, float *ret_logits);
 int cuda_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
 int cuda_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+/* Gradients that were given must carry the loss scale, which an update may have moved. Before a step. */
+int cuda_rescale_given(struct cuda_graph *graph);
 
 /* Where a tensor lies for the variant under way. */
 void *cuda_tensor_data(const struct cuda_graph *graph, const struct cuda_tensor *tensor);

@@ -1,0 +1,171 @@
+/* Values between steps: logits, results and gradients that the host reads, gradients that it gives. */
+#include "cuda.h"
+#include "kernels/elementwise.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cuda_logits(struct device_graph *graph, float *ret_logits)
+{
+	struct cuda_graph *cuda = graph->backend;
+	struct cuda_device *device = cuda->device;
+	struct device_shape shape = graph->loss->x->shape;
+	const float *from = cuda->scratch;
+	int r = 0;
+
+	if (from)
+		r = elementwise_copy(&device->kernels,
+				     &(struct elementwise_copy){
+					     .from = cuda_tensor_data(cuda, cuda->logits),
+					     .to = cuda->scratch,
+					     .rows = shape.n,
+					     .from_columns = cuda->logits->shape.c,
+					     .to_columns = shape.c,
+					     .from_element = cuda->logits->element,
+					     .to_element = CUDA_F32,
+				     });
+	else
+		from = cuda_tensor_data(cuda, cuda->logits);
+	if (r == 0)
+		r = gpu_copy_out(ret_logits, from, device_shape_elements(shape) * sizeof(float),
+				 device->compute);
+	if (r == 0)
+		r = gpu_stream_synchronize(device->compute);
+	return cuda_check(device, r, "logits");
+}
+
+static struct cuda_tensor *find_kept(const struct cuda_graph *cuda,
+				     const struct device_value *value, enum device_slot slot)
+{
+	const struct cuda_program *program = cuda->program;
+
+	for (uint32_t i = 0; i < program->tensor_count; i++) {
+		struct cuda_tensor *tensor = program->tensors[i];
+
+		if (tensor->value == value && (tensor->kept || tensor->given) &&
+		    tensor->gradient == (slot == DEVICE_GRAD))
+			return tensor;
+	}
+	return NULL;
+}
+
+/* Takes memory for the time of the call. */
+static int read_tensor(struct cuda_graph *cuda, const struct cuda_tensor *tensor,
+		       struct device_shape shape, float *ret_values)
+{
+	uint64_t count = device_shape_elements(shape);
+	void *memory = NULL;
+	int r = gpu_allocate(count * sizeof(float), &memory);
+
+	if (r == 0)
+		r = elementwise_copy(&cuda->device->kernels,
+				     &(struct elementwise_copy){
+					     .from = cuda_tensor_data(cuda, tensor),
+					     .to = memory,
+					     .rows = count / shape.c,
+					     .from_columns = tensor->shape.c,
+					     .to_columns = shape.c,
+					     .from_element = tensor->element,
+					     .to_element = CUDA_F32,
+				     });
+	if (r == 0)
+		r = gpu_copy_out(ret_values, memory, count * sizeof(float), cuda->device->compute);
+	if (r == 0)
+		r = gpu_stream_synchronize(cuda->device->compute);
+	gpu_free(memory);
+	return cuda_check(cuda->device, r, tensor->name);
+}
+
+int cuda_value_read(struct device_graph *graph, const struct device_value *value,
+		    enum device_slot slot, float *ret_values)
+{
+	struct cuda_graph *cuda = graph->backend;
+	const struct cuda_tensor *tensor;
+	struct device_results last = {.loss_scale = 1};
+	int r;
+
+	if (slot != DEVICE_VALUE && slot != DEVICE_GRAD)
+		return -ENOENT;
+	tensor = find_kept(cuda, value, slot);
+	if (!tensor)
+		return -ENOENT;
+	r = read_tensor(cuda, tensor, value->shape, ret_values);
+	if (r < 0 || slot == DEVICE_VALUE || !cuda->steps)
+		return r;
+	r = cuda_results(graph, cuda->steps, true, &last);
+	for (uint64_t i = 0; r == 0 && i < device_shape_elements(value->shape); i++)
+		ret_values[i] = (float)((double)ret_values[i] / last.loss_scale);
+	return r;
+}
+
+/* ---- gradients that were given ---- */
+
+static int write_given(struct cuda_graph *cuda, struct cuda_given *given, double scale)
+{
+	const struct device_value *value = given->tensor->value;
+	uint64_t count = device_shape_elements(value->shape);
+	float *scaled = malloc(count * sizeof(float));
+	void *memory = NULL;
+	int r = scaled ? gpu_allocate(count * sizeof(float), &memory) : -ENOMEM;
+
+	for (uint64_t i = 0; r == 0 && i < count; i++)
+		scaled[i] = (float)((double)given->values[i] * scale);
+	if (r == 0)
+		r = gpu_copy_in(memory, scaled, count * sizeof(float), cuda->device->compute);
+	if (r == 0)
+		r = elementwise_copy(&cuda->device->kernels,
+				     &(struct elementwise_copy){
+					     .from = memory,
+					     .to = cuda_tensor_data(cuda, given->tensor),
+					     .rows = count / value->shape.c,
+					     .from_columns = value->shape.c,
+					     .to_columns = given->tensor->shape.c,
+					     .from_element = CUDA_F32,
+					     .to_element = given->tensor->element,
+				     });
+	if (r == 0)
+		r = gpu_stream_synchronize(cuda->device->compute);
+	gpu_free(memory);
+	free(scaled);
+	given->scale = scale;
+	return cuda_check(cuda->device, r, "a given gradient");
+}
+
+int cuda_rescale_given(struct cuda_graph *cuda)
+{
+	double scale;
+	int r = 0;
+
+	if (!cuda->given_count || cuda->device->base.info.precision != DEVICE_FP16)
+		return 0;
+	r = cuda_loss_scale(cuda->graph->params, &scale);
+	for (uint32_t i = 0; i < cuda->given_count && r == 0; i++)
+		if (cuda->given[i].values && cuda->given[i].scale != scale)
+			r = write_given(cuda, &cuda->given[i], scale);
+	return r;
+}
+
+int cuda_value_write(struct device_graph *graph, const struct device_value *value,
+		     enum device_slot slot, const float *values)
+{
+	struct cuda_graph *cuda = graph->backend;
+	uint64_t bytes = device_shape_elements(value->shape) * sizeof(float);
+	double scale;
+	int r;
+
+	for (uint32_t i = 0; slot == DEVICE_GRAD && i < cuda->given_count; i++) {
+		struct cuda_given *given = &cuda->given[i];
+
+		if (given->tensor->value != value)
+			continue;
+		if (!given->values)
+			given->values = malloc(bytes);
+		if (!given->values)
+			return -ENOMEM;
+		memcpy(given->values, values, bytes);
+		r = cuda_loss_scale(graph->params, &scale);
+		return r < 0 ? r : write_given(cuda, given, scale);
+	}
+	return -ENOENT;
+}
