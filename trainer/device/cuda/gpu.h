@@ -1,6 +1,6 @@
 /*
  * What the CUDA backend needs of a GPU's runtime: memory, queues of work, events, captured work. Two implementations: runtime.c
- * over the CUDA runtime, and emulation/gpu.c, which runs everything at once in host memory, so that the backend is tested where
+ * over the CUDA runtime, and emulation/gpu.c with memory.c, which runs work as late as it may in host memory, so that the backend is tested where
  * there is no GPU.
  *
  * Functions return 0 or a negative errno: -ENOMEM, -ENODEV, -ENOTSUP, -EIO for what CUDA reports otherwise; gpu_error() has
