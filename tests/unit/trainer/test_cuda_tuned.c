@@ -1,27 +1,10 @@
 /* What tuning makes of a net's plans, on the emulated GPU, which is told what each plan takes: patterns are taken apart only where that is faster, and the net computes the same. */
 #include "cuda_run_test.h"
-#include "emulation/engines.h"
 #include "emulation/queue.h"
+#include "plan_times.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define AGES 1e9 /* ms: whatever the emulated GPU takes for a pass is less */
-
-static bool is_fused(const struct conv_problem *problem)
-{
-	return problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE;
-}
-
-static double fused_is_fast(const struct conv_problem *problem)
-{
-	return is_fused(problem) ? 1e-9 : AGES;
-}
-
-static double fused_is_slow(const struct conv_problem *problem)
-{
-	return is_fused(problem) ? AGES : 1e-9;
-}
 
 /* The forward pass would do better without, and the weight gradient loses more. */
 static double gradients_want_prologues(const struct conv_problem *problem)

@@ -3,8 +3,8 @@
  * all do. Run under mpirun.
  */
 #include "comm.h"
-#include "emulation/engines.h"
 #include "emulation/queue.h"
+#include "plan_times.h"
 #include "test_device_reference.h"
 
 #include <cmocka.h>
@@ -148,23 +148,6 @@ static const char *taken_apart(const struct net *net)
 }
 
 /* ---- what plans take ---- */
-
-#define AGES 1e9 /* ms: whatever the emulated GPU takes for a pass is less */
-
-static bool is_fused(const struct conv_problem *problem)
-{
-	return problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE;
-}
-
-static double fused_is_fast(const struct conv_problem *problem)
-{
-	return is_fused(problem) ? 1e-9 : AGES;
-}
-
-static double fused_is_slow(const struct conv_problem *problem)
-{
-	return is_fused(problem) ? AGES : 1e-9;
-}
 
 /* Of a rank that must not tune. */
 static double must_not_tune(const struct conv_problem *problem)
