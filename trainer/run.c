@@ -32,11 +32,14 @@ int run_sum(struct run *run, double *values, size_t count)
 
 /* ---- graphs ---- */
 
-/* Which patterns are taken apart for want of a plan. */
-static void say_fallbacks(struct run *run, enum device_mode mode, const struct run_graph *slot)
+/* What did not go as wished: once, what went wrong; and which patterns are taken apart for want of a plan. */
+static void say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
 {
 	struct device_graph_info info;
 	device_graph_info(slot->graph, &info);
+	if (*info.warning && !run->warned)
+		progress_line(&run->progress, "device: %s", info.warning);
+	run->warned = run->warned || *info.warning;
 	for (const char *line = info.fallback_log; *line;) {
 		size_t length = strcspn(line, "\n");
 		progress_line(&run->progress, "%s, %u x %u: %.*s",
@@ -83,7 +86,7 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 		return run_fail(run, r, "planning %s for %u images of %u x %u: %s",
 				run->recipe->model.name, count, width, height, error);
 	}
-	say_fallbacks(run, mode, slot);
+	say_planning(run, mode, slot);
 	*ret_graph = slot->graph;
 	return 0;
 }

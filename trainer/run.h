@@ -70,6 +70,8 @@ struct run {
 	bool everywhere; /* the others are about to find the same failure */
 	int lost;	 /* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
 
+	bool warned;	 /* of what went wrong in planning */
+
 	struct data data;
 	struct feed *feed;
 	const void *ring;	 /* its memory, once the device knows of it */

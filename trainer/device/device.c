@@ -143,6 +143,7 @@ void device_graph_info(const struct device_graph *graph, struct device_graph_inf
 	memset(ret_info, 0, sizeof(*ret_info));
 	ret_info->layers = graph->node_count;
 	ret_info->fallback_log = "";
+	ret_info->warning = "";
 	if (graph->planned)
 		graph->device->ops->graph_info(graph, ret_info);
 }

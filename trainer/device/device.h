@@ -287,6 +287,7 @@ struct device_graph_info {
 	uint32_t layers;
 	uint32_t fallbacks;       /* patterns of the level of fusion that run in parts, as at their shape there is no plan for them */
 	const char *fallback_log; /* a line for each of them: layer, pattern, what is done instead; "": none. Lives as long as the graph */
+	const char *warning;      /* what went wrong in planning that the graph works without; "": nothing. Lives as long as the device */
 };
 void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
 

@@ -424,7 +424,7 @@ static void test_workspace(void **state)
 /* The plan that tuning found goes before the heuristic's; layers of one shape share it. */
 static void test_tuned(void **state)
 {
-	char path[] = "/tmp/loaderd-tuned-XXXXXX", error[DEVICE_ERROR_MAX], wanted[32];
+	char path[] = "/tmp/loaderd-tuned-XXXXXX", wanted[32];
 	const struct engines_options options = {.properties = properties, .plans = path};
 	const struct layer layer = {56, 64, 64, 3, 1};
 	struct engines engines;
@@ -448,7 +448,7 @@ static void test_tuned(void **state)
 	assert_true(other < candidates->count);
 	snprintf(wanted, sizeof(wanted), "cudnn %lld", (long long)candidates->list[other].engine);
 	assert_int_equal(plan_file_store(&cudnn->tuned, &problem, false,
-					 candidates->list[other].tag, 0.5f, error),
+					 candidates->list[other].tag, 0.5f),
 			 0);
 	candidates_free(candidates);
 	/* in this process and in the next; the old plan stays what it was */

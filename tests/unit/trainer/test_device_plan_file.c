@@ -85,7 +85,7 @@ static void put(struct fixture *f, const char *device, const struct conv_problem
 	struct plan_file file;
 
 	plan_file_init(&file, f->path, device, f->error);
-	assert_int_equal(plan_file_store(&file, problem, false, tag, ms, f->error), 0);
+	assert_int_equal(plan_file_store(&file, problem, false, tag, ms), 0);
 	assert_non_null(plan_file_find(&file, problem, false));
 	plan_file_deinit(&file);
 }
@@ -123,8 +123,8 @@ static void test_shared(void **state)
 	open_fixture(&f);
 	assert_int_equal(plan_file_init(&first, f.path, GPU, f.error), 0);
 	assert_int_equal(plan_file_init(&second, f.path, GPU, f.error), 0);
-	assert_int_equal(plan_file_store(&first, &a, false, "1", 1, f.error), 0);
-	assert_int_equal(plan_file_store(&second, &b, false, "2", 2, f.error), 0);
+	assert_int_equal(plan_file_store(&first, &a, false, "1", 1), 0);
+	assert_int_equal(plan_file_store(&second, &b, false, "2", 2), 0);
 	plan_file_deinit(&first);
 	plan_file_deinit(&second);
 	expect(&f, GPU, &a, "1", 1);
@@ -194,9 +194,9 @@ static void test_adopted(void **state)
 	put(&f, GPU, &problems[3], PLAN_APART, 1);
 	assert_int_equal(plan_file_init(&to, f.path, GPU, f.error), 0);
 	assert_int_equal(plan_file_init(&from, "", GPU, f.error), 0);
-	assert_int_equal(plan_file_store(&from, &problems[0], false, "5:6=7", 2, f.error), 0);
-	assert_int_equal(plan_file_store(&from, &problems[3], false, PLAN_APART, 2, f.error), 0);
-	assert_int_equal(plan_file_store(&from, &problems[4], false, PLAN_APART, 2, f.error), 0);
+	assert_int_equal(plan_file_store(&from, &problems[0], false, "5:6=7", 2), 0);
+	assert_int_equal(plan_file_store(&from, &problems[3], false, PLAN_APART, 2), 0);
+	assert_int_equal(plan_file_store(&from, &problems[4], false, PLAN_APART, 2), 0);
 	assert_int_equal(plan_file_write(&from, &text, &size), 0);
 	/* what is no such text changes nothing */
 	assert_int_equal(plan_file_adopt(&to, text, size - 1), -EBADMSG);
@@ -289,7 +289,7 @@ static void test_damage(void **state)
 		assert_non_null(strstr(f.error, f.path));
 		assert_null(plan_file_find(&f.file, &problem, false));
 		/* tuning writes it anew */
-		assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1, f.error), 0);
+		assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
 		plan_file_deinit(&f.file);
 		expect(&f, GPU, &problem, "5", 1);
 		close_fixture(&f);
@@ -299,21 +299,27 @@ static void test_damage(void **state)
 /* What can't be written is known to the process that tuned it. */
 static void test_unwritable(void **state)
 {
-	struct conv_problem problem = problem_of(64, 1);
+	struct conv_problem problem = problem_of(64, 1), other = problem_of(128, 1);
 	struct fixture f;
+	char folder[128];
 
 	open_fixture(&f);
 	/* a file where a folder should be */
-	snprintf(f.path, sizeof(f.path), "%s/file", f.folder);
-	write_text(f.path, "", 0);
-	strcat(f.path, "/plans");
+	snprintf(folder, sizeof(folder), "%s/sub", f.folder);
+	write_text(folder, "", 0);
 	assert_int_equal(plan_file_init(&f.file, f.path, GPU, f.error), -ENOTDIR);
 	assert_non_null(strstr(f.error, f.path));
-	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1, f.error), -ENOTDIR);
-	assert_non_null(strstr(f.error, f.path));
+	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
+	assert_non_null(strstr(f.file.unkept, f.path));
+	assert_non_null(strstr(f.file.unkept, strerror(ENOTDIR)));
 	assert_string_equal(plan_file_find(&f.file, &problem, false)->tag, "5");
+	/* once it can be written it gets all that is known */
+	assert_int_equal(unlink(folder), 0);
+	assert_int_equal(plan_file_store(&f.file, &other, false, "6", 1), 0);
+	assert_string_equal(f.file.unkept, "");
 	plan_file_deinit(&f.file);
-	*strrchr(f.path, '/') = '\0';
+	expect(&f, GPU, &problem, "5", 1);
+	expect(&f, GPU, &other, "6", 1);
 	close_fixture(&f);
 }
 
@@ -326,7 +332,7 @@ static void test_places(void **state)
 	open_fixture(&f);
 	assert_int_equal(plan_file_init(&f.file, "", GPU, f.error), 0);
 	assert_null(f.file.path);
-	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1, f.error), 0);
+	assert_int_equal(plan_file_store(&f.file, &problem, false, "5", 1), 0);
 	assert_non_null(plan_file_find(&f.file, &problem, false));
 	plan_file_deinit(&f.file);
 

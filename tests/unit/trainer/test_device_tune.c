@@ -378,6 +378,22 @@ static void test_refused(void **state)
 	close_fixture(&f);
 }
 
+/* Where nothing can be kept tuning serves the process, and says why it is lost with it. */
+static void test_unkept(void **state)
+{
+	struct fixture f;
+
+	open_fixture(&f, false);
+	/* which has no folders to be made in it */
+	free(f.engines.tuned.path);
+	f.engines.tuned.path = strdup("/proc/loaderd/plans");
+	assert_string_equal(cudnn_unkept(&f.engines), "");
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
+	expect_engine(&f, FASTEST, true);
+	assert_non_null(strstr(cudnn_unkept(&f.engines), "/proc/loaderd/plans cannot be written: "));
+	close_fixture(&f);
+}
+
 /* What another process found is taken without a run of anything; what it did not take apart has a plan again. */
 static void test_adopted(void **state)
 {
@@ -435,6 +451,7 @@ int main(void)
 		cmocka_unit_test(test_tune),
 		cmocka_unit_test(test_tune_deterministic),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_unkept),
 		cmocka_unit_test(test_adopted),
 	};
 

@@ -128,6 +128,8 @@ struct conv_engines {
 		gpu_stream stream);
 	/* Has plan() say -ENOENT of a problem that takes ms, which is less, when it is taken apart; kept in the cache, too. NULL: can't. */
 	int (*refuse)(void *state, const struct conv_problem *problem, float ms);
+	/* Why the cache has not got what was found last, which holds for this process all the same; "": it has. NULL: there is no cache. */
+	const char *(*unkept)(void *state);
 	/* Names the kind of GPU and the libraries that what tune() finds holds for. */
 	const char *key;
 	/* What tune() and refuse() have found out, as bytes for adopt(), to be freed. -ENOMEM. */

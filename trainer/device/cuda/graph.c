@@ -480,11 +480,14 @@ void cuda_graph_release(struct device_graph *graph)
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info)
 {
 	const struct cuda_graph *cuda = graph->backend;
+	const struct conv_engines *engines = &cuda->device->engines.conv;
 
 	info->arena_bytes = cuda->program->arena.size;
 	info->unshared_bytes = cuda->program->arena.unshared;
 	info->fallbacks = cuda->program->fallbacks;
 	info->fallback_log = cuda->program->log;
+	if (engines->unkept)
+		info->warning = engines->unkept(engines->state);
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		info->flops_forward += cuda->layers[i].flops[0];
 		info->flops_backward += cuda->layers[i].flops[1];

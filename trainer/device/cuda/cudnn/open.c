@@ -157,6 +157,7 @@ int engines_open(const struct engines_options *options, struct engines *ret_engi
 		.tune = options->gpu ? cudnn_tune : NULL,
 		.refuse = options->gpu ? cudnn_refuse : NULL,
 		.key = conv->tuned.device,
+		.unkept = cudnn_unkept,
 		.findings = cudnn_findings,
 		.adopt = cudnn_adopt,
 		.error = conv_error,

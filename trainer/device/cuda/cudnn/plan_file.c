@@ -1,6 +1,5 @@
 #include "cudnn/plan_file.h"
 
-#include "device.h"
 #include "whole_file.h"
 
 #include <errno.h>
@@ -291,7 +290,7 @@ static int merge(const struct plan_file *file, const struct plan_line *line)
 }
 
 int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32,
-		    const char *tag, float ms, char *error)
+		    const char *tag, float ms)
 {
 	struct plan_line line = {.ms = ms};
 	int r, held = -1;
@@ -309,11 +308,13 @@ int plan_file_store(struct plan_file *file, const struct conv_problem *problem, 
 		r = merge(file, &line);
 	if (held >= 0)
 		close(held);
+	file->unkept[0] = '\0';
 	if (r < 0)
-		snprintf(error, DEVICE_ERROR_MAX,
-			 "%s cannot be written: %s; the tuned plans are lost with this process",
+		snprintf(file->unkept, sizeof(file->unkept),
+			 "%s cannot be written: %s; the tuned plans are lost with this process. "
+			 "XDG_CACHE_HOME names another folder for them",
 			 file->path, strerror(-r));
-	return r;
+	return 0;
 }
 
 /* ---- between processes ---- */

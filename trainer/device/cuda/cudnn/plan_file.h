@@ -11,6 +11,7 @@
 #pragma once
 
 #include "conv.h"
+#include "device.h"
 
 #define PLAN_TAG_MAX 192 /* bytes, terminator included */
 #define PLAN_APART   "apart"
@@ -25,6 +26,7 @@ struct plan_file {
 	char device[192];
 	struct plan_line *lines;
 	size_t count, capacity;
+	char unkept[DEVICE_ERROR_MAX]; /* why what was stored last is known to this process alone; "": it is not */
 };
 
 /*
@@ -42,5 +44,5 @@ int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_s
  * what is there stays; the rest is added with the next line that is stored. -EBADMSG: not such text, and nothing was taken. -ENOMEM.
  */
 int plan_file_adopt(struct plan_file *file, const char *text, size_t size);
-/* Negative errno: what is stored is known to this process alone then; error says why. */
-int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32, const char *tag, float ms, char *error);
+/* -ENOMEM. A file that cannot be written is no failure: `unkept` says so. */
+int plan_file_store(struct plan_file *file, const struct conv_problem *problem, bool tf32, const char *tag, float ms);

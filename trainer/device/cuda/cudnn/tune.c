@@ -160,8 +160,7 @@ int cudnn_tune(void *state, const struct conv_problem *problem,
 		r = try_all(&trial);
 	if (r == 0)
 		r = plan_file_store(&engines->tuned, problem, engines->tf32,
-				    candidates->list[trial.best].tag, trial.best_ms,
-				    engines->error);
+				    candidates->list[trial.best].tag, trial.best_ms);
 	gpu_event_free(trial.to);
 	gpu_event_free(trial.from);
 	candidates_free(candidates);
@@ -172,8 +171,14 @@ int cudnn_refuse(void *state, const struct conv_problem *problem, float ms)
 {
 	struct cudnn_engines *engines = state;
 
-	return plan_file_store(&engines->tuned, problem, engines->tf32, PLAN_APART, ms,
-			       engines->error);
+	return plan_file_store(&engines->tuned, problem, engines->tf32, PLAN_APART, ms);
+}
+
+const char *cudnn_unkept(void *state)
+{
+	const struct cudnn_engines *engines = state;
+
+	return engines->tuned.unkept;
 }
 
 int cudnn_findings(void *state, char **ret_bytes, size_t *ret_size)
