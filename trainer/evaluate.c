@@ -386,3 +386,39 @@ int run_evaluate(struct run *run)
 	r = note(run, &totals, weights, progress_now() - start);
 	return r ? r : keep_best(run, weights);
 }
+
+static int check_alone(struct run *run)
+{
+	if (!*run->recipe->data.val)
+		return run_fail_everywhere(run, -EINVAL,
+					   "--evaluate: data.val is not set: it names the packed "
+					   "dataset to evaluate on");
+	if (!*run->recipe->model.pretrained && !run->resumed)
+		return run_fail_everywhere(run, -EINVAL,
+					   "--evaluate: whose weights? model.pretrained=FILE takes "
+					   "those of a file, --resume those of a checkpoint");
+	return 0;
+}
+
+int run_evaluate_alone(struct run *run, FILE *file)
+{
+	const struct checkpoint_state *state = &run->state;
+	char loss[RUN_LOSS_TEXT];
+	int r = check_alone(run);
+	if (!r)
+		r = run_evaluate(run);
+	if (r == RUN_LOST) {
+		run->agreed = true;
+		return ranks_agree(run->comm, run->lost, run->error);
+	}
+	if (r == -EINTR)
+		return run_fail_everywhere(run, r, "stopped by a signal");
+	if (r || run->comm->rank)
+		return r;
+	run_loss_text(state->eval_loss, loss);
+	fprintf(file, "{\"top1\": %.6g, \"top5\": %.6g, \"val_loss\": %s, \"val_samples\": %llu}\n",
+		state->eval_top1, state->eval_top5, loss, (unsigned long long)state->eval_samples);
+	return fflush(file)
+		       ? run_fail(run, -errno, "the result cannot be written: %s", strerror(errno))
+		       : 0;
+}

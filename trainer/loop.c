@@ -422,12 +422,16 @@ static int between(struct run *run)
 	return r;
 }
 
+void run_loss_text(double loss, char *ret_text)
+{
+	snprintf(ret_text, RUN_LOSS_TEXT, isfinite(loss) ? "%.9g" : "null", loss);
+}
+
 static int print_summary(const struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
-	char loss[32] = "null"; /* JSON has no word for one that is not finite */
-	if (isfinite(state->eval_loss))
-		snprintf(loss, sizeof(loss), "%.9g", state->eval_loss);
+	char loss[RUN_LOSS_TEXT];
+	run_loss_text(state->eval_loss, loss);
 	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
 		run->outcome, (unsigned long long)state->step, epoch_of(run, state->step));
 	if (state->eval_samples)

@@ -23,6 +23,7 @@ enum option_key {
 	OPTION_OUTPUT = 'o',
 	OPTION_SEED = 256,
 	OPTION_DRY,
+	OPTION_EVALUATE,
 	OPTION_PRINT,
 	OPTION_HELP_RECIPE,
 	OPTION_OVERWRITE,
@@ -66,6 +67,10 @@ static const struct argp_option options[] = {
 	{"fusion", OPTION_FUSION, "none|b|c", 0, "Same as train.fusion=...", 0},
 	{"autotune", OPTION_AUTOTUNE, NULL, 0, "Same as train.autotune=yes", 0},
 	{"deterministic", OPTION_DETERMINISTIC, NULL, 0, "Same as train.deterministic=yes", 0},
+	{"evaluate", OPTION_EVALUATE, NULL, 0,
+	 "Evaluate model.pretrained, or with --resume a checkpoint, print the result, write "
+	 "nothing, and stop",
+	 0},
 	{"dry-run", OPTION_DRY, NULL, 0,
 	 "Open everything, plan the first step, say what would be run, and stop", 0},
 	{"print-recipe", OPTION_PRINT, NULL, 0,
@@ -106,6 +111,9 @@ static int parse_size(const char *text, struct argp_state *state)
 static void check(const struct arguments *arguments, const struct argp_state *state)
 {
 	static const char ending[] = ".safetensors";
+	if (arguments->run.evaluate && arguments->plan.device)
+		argp_error(state,
+			   "--evaluate runs a model, and --plan runs none: take one of them");
 	if (arguments->plan.size && !arguments->plan.device)
 		argp_error(state,
 			   "--size=%u is for --plan; data.pipeline says what size is trained on",
@@ -151,6 +159,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_DETERMINISTIC:
 		arguments->deterministic = true;
+		return 0;
+	case OPTION_EVALUATE:
+		arguments->run.evaluate = arguments->run.dry = true;
 		return 0;
 	case OPTION_DRY:
 		arguments->run.dry = true;
@@ -322,10 +333,14 @@ static int train(const struct recipe *recipe, const struct run_options *run_opti
 	if (!run)
 		return -ENOMEM;
 	int r = run_open(run, recipe, run_options);
-	if (!r && leads)
-		run_describe(run, run_options->dry ? stdout : stderr);
-	if (!r && !run_options->dry)
-		r = run_train(run);
+	if (!r && run_options->evaluate) {
+		r = run_evaluate_alone(run, stdout);
+	} else if (!r) {
+		if (leads)
+			run_describe(run, run_options->dry ? stdout : stderr);
+		if (!run_options->dry)
+			r = run_train(run);
+	}
 	progress_end(&run->progress);
 	if (r >= 0 && run_options->profile && !run_options->dry && leads)
 		print_profile(run);

@@ -37,6 +37,7 @@ struct run_options {
 	bool overwrite;		 /* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
 	bool allow_changes;	 /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
 	bool dry;		 /* make nothing on disk */
+	bool evaluate;		 /* nothing but run_evaluate_alone(); dry, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
 	bool profile;
@@ -153,6 +154,8 @@ int run_try_evaluation(struct run *run);
  * and journal. -EINTR: stopped; RUN_LOST: a rank's feed failed. All ranks know of both.
  */
 int run_evaluate(struct run *run);
+/* In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result to file, a line of JSON. */
+int run_evaluate_alone(struct run *run, FILE *file);
 
 /* ---- the output folder (output.c) ---- */
 
@@ -172,4 +175,7 @@ int run_end_line(struct run *run, struct journal *journal, const char *name);
 /* Has what the logs say on the disk. */
 int run_sync_logs(struct run *run);
 /* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
+/* A loss in JSON, which has no word for one that is not finite. */
+enum { RUN_LOSS_TEXT = 32 };
+void run_loss_text(double loss, char *ret_text);
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));

@@ -91,6 +91,27 @@ static void evaluate(const char *pretrained)
 	read_log("evaluated", &after);
 	assert_int_equal(after.evals, 1);
 	assert_string_equal(strchr(before.eval[1], ' '), strchr(after.eval[0], ' '));
+	/* the same in a line of JSON, without a file; also of the averaged weights of a checkpoint */
+	const char *const alone[] = {pretrained, "--resume"};
+	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
+	for (int i = 0; i < 2; i++) {
+		expect(run("unbroken", "--evaluate", alone[i], NULL), 0);
+		assert_non_null(strrchr(said, '{'));
+		json_t *result = json_loads(strrchr(said, '{'), 0, NULL);
+		const char *key;
+		json_t *value;
+		assert_int_equal(json_object_size(result), 4);
+		json_object_foreach (result, key, value)
+			assert_true(json_equal(value, json_object_get(summary, key)));
+		json_decref(result);
+	}
+	json_decref(summary);
+	expect(run("nothing", "--evaluate", pretrained, NULL), 0);
+	assert_false(exists("nothing", ""));
+	expect(run("nothing", "--evaluate", NULL), 1);
+	expect_said("--evaluate: whose weights? model.pretrained=FILE");
+	expect(run("nothing", "--evaluate", pretrained, "data.val=", NULL), 1);
+	expect_said("--evaluate: data.val is not set");
 
 	/* Mirroring an image and its mirror image changes nothing but rounding. */
 	expect(run("flipped", pretrained, "train.epochs=0", "schedule.warmup=0",
