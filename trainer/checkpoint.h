@@ -49,12 +49,15 @@ struct checkpoint_state {
 int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
 		    const struct checkpoint_state *state, char *error);
 
-/*
- * Weights alone: of slot DEVICE_VALUE or DEVICE_EMA. metadata: a text under the key
- * "trainer.evaluation", or NULL.
- */
+/* What goes with weights, as metadata. */
+struct checkpoint_about {
+	const char *evaluation;	 /* "trainer.evaluation"; NULL: none */
+	const double *mean, *std; /* "trainer.mean", "trainer.std": of R, G, B in 0..255, that images are normalised by; NULL: by none */
+};
+
+/* Weights alone: of slot DEVICE_VALUE or DEVICE_EMA. */
 int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
-		      const char *evaluation, char *error);
+		      const struct checkpoint_about *about, char *error);
 
 struct checkpoint;
 /*

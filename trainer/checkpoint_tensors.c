@@ -178,12 +178,31 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 	return r;
 }
 
-int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
-		      const char *evaluation, char *error)
+enum { COLOUR_TEXT = 96 };
+
+/* As data.mean and data.std have it. */
+static const char *colour_text(const double *value, char *text)
 {
-	struct safetensors_entry metadata[] = {{"format", "pt"},
-					       {"trainer.evaluation", evaluation}};
-	return checkpoint_write_tensors(path, params, &slot, metadata, evaluation ? 2 : 1, error);
+	snprintf(text, COLOUR_TEXT, "%.9g, %.9g, %.9g", value[0], value[1], value[2]);
+	return text;
+}
+
+int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
+		      const struct checkpoint_about *about, char *error)
+{
+	char mean[COLOUR_TEXT], std[COLOUR_TEXT];
+	struct safetensors_entry metadata[4] = {{"format", "pt"}};
+	size_t count = 1;
+	if (about->evaluation)
+		metadata[count++] =
+			(struct safetensors_entry){"trainer.evaluation", about->evaluation};
+	if (about->mean)
+		metadata[count++] =
+			(struct safetensors_entry){"trainer.mean", colour_text(about->mean, mean)};
+	if (about->std)
+		metadata[count++] =
+			(struct safetensors_entry){"trainer.std", colour_text(about->std, std)};
+	return checkpoint_write_tensors(path, params, &slot, metadata, count, error);
 }
 
 /* ---- reading ---- */

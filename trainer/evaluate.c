@@ -361,14 +361,10 @@ static int keep_best(struct run *run, enum device_slot weights)
 	state->best_step = state->step;
 	if (!run->recipe->checkpoint.best || !run->journal)
 		return 0;
-	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX], text[128];
-	if (snprintf(path, sizeof(path), "%s/best.safetensors", run->options.output) >=
-	    (int)sizeof(path))
-		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	char text[128];
 	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
 		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
-	int r = checkpoint_export(path, run->params, weights, text, error);
-	return r ? run_fail_write(run, r, error) : 0;
+	return run_export(run, "best.safetensors", weights, text);
 }
 
 int run_evaluate(struct run *run)

@@ -456,18 +456,13 @@ static int print_summary(const struct run *run, FILE *file)
 /* Rank 0's part. */
 static int finish(struct run *run, bool stopped)
 {
-	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
 	bool ema = run->recipe->train.ema > 0 && run->state.step;
 	int r = 0;
 	run->outcome = stopped ? "stopped" : "finished";
 	if (!stopped) {
-		if (snprintf(path, sizeof(path), "%s/model.safetensors", run->options.output) >=
-		    (int)sizeof(path))
-			return run_fail(run, -ENAMETOOLONG, "--output is too long");
-		r = checkpoint_export(path, run->params, ema ? DEVICE_EMA : DEVICE_VALUE, NULL,
-				      error);
+		r = run_export(run, "model.safetensors", ema ? DEVICE_EMA : DEVICE_VALUE, NULL);
 		if (r)
-			return run_fail_write(run, r, error);
+			return r;
 	}
 	journal_begin(run->journal, "end", run->state.step);
 	journal_text(run->journal, "outcome", run->outcome);

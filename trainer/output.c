@@ -88,6 +88,20 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	return r ? fail_put(run, r, name) : 0;
 }
 
+int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	struct checkpoint_about about = {.evaluation = evaluation};
+	if (run->batch.element == FEED_U8) {
+		about.mean = run->data.mean;
+		about.std = run->data.std;
+	}
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = checkpoint_export(path, run->params, weights, &about, error);
+	return r ? run_fail_write(run, r, error) : 0;
+}
+
 /* The step of the folder's newest checkpoint; RUN_NO_STEP: there is none. */
 static uint64_t newest_step(const struct run *run)
 {

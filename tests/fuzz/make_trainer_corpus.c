@@ -40,8 +40,9 @@ static void checkpoints(const char *root, struct device_params *params, const st
 		.device = {.updates = 25, .loss_scale = 1},
 	};
 	check(checkpoint_save(place(root, "checkpoint", "whole"), params, recipe, &state, error));
-	check(checkpoint_export(place(root, "checkpoint", "weights"), params, DEVICE_EMA,
-				"step 25, top-1 0.5, top-5 0.75", error));
+	struct checkpoint_about about = {.evaluation = "step 25, top-1 0.5, top-5 0.75"};
+	check(checkpoint_export(place(root, "checkpoint", "weights"), params, DEVICE_EMA, &about,
+				error));
 }
 
 /* As another program might have written it: narrow elements, other classes, a tensor that the store has not. */

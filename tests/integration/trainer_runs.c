@@ -10,6 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Weights say what their images were normalised by; only bytes are. */
+static void expect_normalised(const char *run, const char *name, bool normalised)
+{
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *file;
+	assert_int_equal(safetensors_open(in(run, name), &file, error), 0);
+	assert_int_equal(!!safetensors_metadata(file, "trainer.mean"), normalised);
+	assert_int_equal(!!safetensors_metadata(file, "trainer.std"), normalised);
+	safetensors_close(file);
+}
+
 /* The run that the others are compared with, and what it leaves. */
 static void unbroken(void **state)
 {
@@ -30,6 +41,12 @@ static void unbroken(void **state)
 	assert_int_equal(json_integer_value(json_object_get(summary, "images")), STEPS * 16);
 	assert_int_equal(json_integer_value(json_object_get(summary, "val_samples")), 50);
 	json_decref(summary);
+	expect_normalised("unbroken", "best.safetensors", true);
+	expect_normalised("unbroken", "model.safetensors", true);
+	expect(run("floats", "data.pipeline=to(f32)", "data.val_pipeline=to(f32)",
+		   "train.epochs=0.3", NULL),
+	       0);
+	expect_normalised("floats", "model.safetensors", false);
 	expect(run("again", NULL), 0);
 	same_losses("unbroken", "again");
 	same_file("unbroken", "again", "model.safetensors");
@@ -101,7 +118,7 @@ static void evaluate(const char *pretrained)
 		const char *key;
 		json_t *value;
 		assert_int_equal(json_object_size(result), 4);
-		json_object_foreach (result, key, value)
+		json_object_foreach(result, key, value)
 			assert_true(json_equal(value, json_object_get(summary, key)));
 		json_decref(result);
 	}

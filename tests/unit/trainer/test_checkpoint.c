@@ -187,6 +187,9 @@ static void losses_that_are_not_finite(void **state)
 }
 
 /* Files hold convolutions as [O][I][H][W]. */
+/* Of exported weights: nothing but they. */
+static const struct checkpoint_about no_more;
+
 static void layout(void **state)
 {
 	struct fixture a;
@@ -197,7 +200,9 @@ static void layout(void **state)
 		host[i] = (float)i;
 	assert_int_equal(device_param_write(conv, DEVICE_VALUE, host), 0);
 	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
-	if (checkpoint_export(path, a.params, DEVICE_VALUE, "top-1 0.5", error))
+	const double mean[] = {123.675, 116.28, 103.53}, std[] = {58.395, 57.12, 57.375};
+	struct checkpoint_about about = {"top-1 0.5", mean, std};
+	if (checkpoint_export(path, a.params, DEVICE_VALUE, &about, error))
 		fail_msg("%s", error);
 	struct safetensors *file;
 	assert_int_equal(safetensors_open(path, &file, error), 0);
@@ -212,6 +217,8 @@ static void layout(void **state)
 				assert_true(values[(k * 8 + c) * 9 + rs] ==
 					    (float)((k * 9 + rs) * 8 + c));
 	assert_string_equal(safetensors_metadata(file, "trainer.evaluation"), "top-1 0.5");
+	assert_string_equal(safetensors_metadata(file, "trainer.mean"), "123.675, 116.28, 103.53");
+	assert_string_equal(safetensors_metadata(file, "trainer.std"), "58.395, 57.12, 57.375");
 	assert_null(safetensors_find(file, "ema.fc.weight"));
 	safetensors_close(file);
 	struct checkpoint *checkpoint;
@@ -251,7 +258,7 @@ static void import(void **state)
 	fixture_init(&b, settings, 7, NULL);
 	scribble(&a);
 	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
-	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, NULL, error), 0);
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
 	if (checkpoint_import(path, b.params, &kept, error))
 		fail_msg("%s", error);
 	assert_true(kept);
@@ -288,7 +295,7 @@ static void unfit_weights(void **state)
 	struct device_param *bias = device_params_find(a.params, "layer2.0.bn1.bias");
 	assert_int_equal(device_param_elements(bias), 16);
 	device_param_write(bias, DEVICE_VALUE, nan_bias);
-	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, NULL, error), 0);
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
 	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
 	assert_non_null(strstr(error, "tensor layer2.0.bn1.bias has a value that is not finite"));
 	fixture_deinit(&a);
