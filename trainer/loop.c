@@ -470,6 +470,17 @@ static int finish(struct run *run, bool stopped)
 	return r ? r : run_put(run, "summary.json", print_summary);
 }
 
+/* At the end of what a feed failed by. */
+static void say_resumable(struct run *run)
+{
+	size_t length = strlen(run->error);
+	if (length && run->error[length - 1] == '.')
+		length--;
+	snprintf(run->error + length, sizeof(run->error) - length,
+		 "; what was trained is kept, and --resume goes on from step %llu",
+		 (unsigned long long)run->state.step);
+}
+
 /* What has been computed is still sound when a feed fails; its daemon may only have gone because Ctrl-C was sent to it too. */
 static int save_after(struct run *run, int outcome)
 {
@@ -481,7 +492,10 @@ static int save_after(struct run *run, int outcome)
 	if (r || stopped > 0)
 		return r;
 	run->agreed = true;
-	return ranks_agree(run->comm, run->lost, run->error);
+	r = ranks_agree(run->comm, run->lost, run->error);
+	if (run->state.step)
+		say_resumable(run);
+	return r;
 }
 
 int run_train(struct run *run)
