@@ -106,6 +106,24 @@ int recipe_fail_key(const char *where, const char *section, const char *name, ch
 			   section, name);
 }
 
+int recipe_fail_word(const char *where, const struct recipe_key *key, const char *text, char *error)
+{
+	char word[32], nearest[32] = "";
+	unsigned best = strlen(text) < 4 ? (unsigned)strlen(text) : 4;
+	for (const char *at = key->words; *at; at += *at == '|') {
+		int length = (int)strcspn(at, "|");
+		snprintf(word, sizeof(word), "%.*s", length, at);
+		unsigned d = distance(text, word);
+		if (d < best) {
+			best = d;
+			memcpy(nearest, word, sizeof(word));
+		}
+		at += length;
+	}
+	return recipe_fail(error, "%s: %s.%s = \"%.300s\": expected one of %s%s%s%s", where, key->section, key->name, text, key->words,
+			   *nearest ? "; did you mean " : "", nearest, *nearest ? "?" : "");
+}
+
 int recipe_init(struct recipe *recipe)
 {
 	char error[RECIPE_ERROR_MAX];

@@ -159,7 +159,7 @@ struct recipe_key {
 	size_t offset;	      /* of the field in struct recipe */
 	const char *fallback; /* value when nothing sets it, as text */
 	double min, max;      /* integers, numbers and lists of them */
-	const char *words;    /* of RECIPE_WORD, "a|b|c"; the value is the word's position */
+	const char *words;    /* "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them, NULL: any */
 	enum recipe_resume resume;
 	const char *help;
 };

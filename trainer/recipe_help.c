@@ -2,12 +2,18 @@
 
 #include <string.h>
 
+static void print_words(FILE *file, const char *words)
+{
+	for (const char *c = words; *c; c++)
+		*c == '|' ? fputs(", ", file) : fputc(*c, file);
+}
+
 /* Type and bounds of a key, in words. */
 static void print_type(FILE *file, const struct recipe_key *key)
 {
 	switch (key->type) {
 	case RECIPE_TEXT:
-		fputs("text", file);
+		print_words(file, key->words ? key->words : "text");
 		break;
 	case RECIPE_INTEGER:
 		fprintf(file, "whole number, %.0f to %.0f", key->min, key->max);
@@ -19,8 +25,7 @@ static void print_type(FILE *file, const struct recipe_key *key)
 		fputs("true or false", file);
 		break;
 	case RECIPE_WORD:
-		for (const char *c = key->words; *c; c++)
-			*c == '|' ? fputs(", ", file) : fputc(*c, file);
+		print_words(file, key->words);
 		break;
 	case RECIPE_NUMBERS:
 		fputs("numbers with commas between", file);

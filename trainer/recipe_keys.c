@@ -5,6 +5,11 @@
 	{                                                                                          \
 #section, #name, RECIPE_TEXT, AT(section.name), fallback, 0, 0, NULL, resume, help \
 	}
+#define ONE_OF(section, name, fallback, words, resume, help)                                       \
+	{                                                                                          \
+#section, #name, RECIPE_TEXT, AT(section.name), fallback, 0, 0, words, resume,     \
+			help                                                                       \
+	}
 #define INTEGER(section, name, fallback, min, max, resume, help)                                   \
 	{                                                                                          \
 #section, #name, RECIPE_INTEGER, AT(section.name), fallback, min, max, NULL,       \
@@ -73,8 +78,9 @@ const struct recipe_key recipe_keys[] = {
 		"Standard deviation of R, G, B that pixels are divided by. Empty: as recorded in "
 		"the training set."),
 
-	TEXT(model, name, "resnet18", RECIPE_FIXED,
-	     "resnet18, resnet34, resnet50, resnet101, resnet152, resnet_cifar or speednet."),
+	ONE_OF(model, name, "resnet18",
+	       "resnet18|resnet34|resnet50|resnet101|resnet152|resnet_cifar|speednet", RECIPE_FIXED,
+	       "Kind of network."),
 	INTEGER(model, depth, "20", 8, 1202, RECIPE_FIXED,
 		"Layers of resnet_cifar: 6 n + 2, so 8, 14, 20, 32, 44, 56, 110."),
 	NUMBER(model, width, "1", 0.0625, 16, RECIPE_FIXED,

@@ -60,20 +60,27 @@ static int set_boolean(const struct recipe_key *key, const char *where, const ch
 			   key->name, text);
 }
 
+/* The place of the word among words, "a|b|c"; -1: it is none of them. */
+static int find_word(const char *words, const char *text)
+{
+	int position = 0;
+	for (const char *word = words; word; position++) {
+		size_t length = strcspn(word, "|");
+		if (strlen(text) == length && !memcmp(text, word, length))
+			return position;
+		word = word[length] ? word + length + 1 : NULL;
+	}
+	return -1;
+}
+
 static int set_word(const struct recipe_key *key, const char *where, const char *text, int *value,
 		    char *error)
 {
-	int position = 0;
-	for (const char *word = key->words; word; position++) {
-		size_t length = strcspn(word, "|");
-		if (strlen(text) == length && !memcmp(text, word, length)) {
-			*value = position;
-			return 0;
-		}
-		word = word[length] ? word + length + 1 : NULL;
-	}
-	return recipe_fail(error, "%s: %s.%s = \"%s\": expected one of %s", where, key->section,
-			   key->name, text, key->words);
+	int position = find_word(key->words, text);
+	if (position < 0)
+		return recipe_fail_word(where, key, text, error);
+	*value = position;
+	return 0;
 }
 
 static int set_numbers(const struct recipe_key *key, const char *where, const char *text,
@@ -106,26 +113,32 @@ static int set_numbers(const struct recipe_key *key, const char *where, const ch
 	return 0;
 }
 
+static int set_text(const struct recipe_key *key, const char *where, const char *text, char **value,
+		    char *error)
+{
+	if (key->words && find_word(key->words, text) < 0)
+		return recipe_fail_word(where, key, text, error);
+	if (strlen(text) >= RECIPE_TEXT_MAX)
+		return recipe_fail(error, "%s: %s.%s is longer than %d bytes", where, key->section,
+				   key->name, RECIPE_TEXT_MAX - 1);
+	const char *problem = recipe_text_problem(text);
+	if (problem)
+		return recipe_fail(error, "%s: %s.%s = \"%.300s\" %s", where, key->section,
+				   key->name, text, problem);
+	char *copy = strdup(text);
+	if (!copy)
+		return -ENOMEM;
+	free(*value);
+	*value = copy;
+	return 0;
+}
+
 int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *where,
 	       const char *text, char *error)
 {
 	switch (key->type) {
-	case RECIPE_TEXT: {
-		char **value = recipe_field(recipe, key);
-		if (strlen(text) >= RECIPE_TEXT_MAX)
-			return recipe_fail(error, "%s: %s.%s is longer than %d bytes", where,
-					   key->section, key->name, RECIPE_TEXT_MAX - 1);
-		const char *problem = recipe_text_problem(text);
-		if (problem)
-			return recipe_fail(error, "%s: %s.%s = \"%.300s\" %s", where, key->section,
-					   key->name, text, problem);
-		char *copy = strdup(text);
-		if (!copy)
-			return -ENOMEM;
-		free(*value);
-		*value = copy;
-		return 0;
-	}
+	case RECIPE_TEXT:
+		return set_text(key, where, text, recipe_field(recipe, key), error);
 	case RECIPE_INTEGER:
 		return set_integer(key, where, text, recipe_field(recipe, key), error);
 	case RECIPE_NUMBER:

@@ -11,6 +11,8 @@ const struct recipe_section *recipe_find_section(const char *name);
 const struct recipe_key *recipe_find_key(const char *section, const char *name);
 int recipe_fail_section(const char *where, const char *name, char *error);
 int recipe_fail_key(const char *where, const char *section, const char *name, char *error);
+/* Of a text that is none of key->words. */
+int recipe_fail_word(const char *where, const struct recipe_key *key, const char *text, char *error);
 
 /* Where a key's value is. */
 void *recipe_field(const struct recipe *recipe, const struct recipe_key *key);

@@ -210,11 +210,7 @@ static int describe(struct model *model, const struct recipe_model *recipe, uint
 	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
 		if (!strcmp(families[i].name, recipe->name))
 			return families[i].describe(model, recipe, classes);
-	return layer_fail(
-		model, -EINVAL,
-		"model.name = \"%s\": expected resnet18, resnet34, resnet50, resnet101, resnet152, "
-		"resnet_cifar or speednet",
-		recipe->name);
+	return layer_fail(model, -EINVAL, "model.name = \"%s\" is no network", recipe->name);
 }
 
 int model_new(const struct recipe_model *recipe, uint32_t classes, struct device_params *params,

@@ -148,30 +148,42 @@ static void starts(void **state)
 
 static void mistakes(void **state)
 {
-	static const struct {
-		const char *setting, *expected;
-	} bad[] = {
-		{"model.name=resnet19", "model.name = \"resnet19\": expected resnet18"},
-		{"model.depth=21", "model.depth = 21: expected 6 n + 2"},
-	};
-	for (size_t i = 0; i < 2; i++) {
-		struct recipe recipe;
-		struct device *device;
-		struct device_params *params;
-		struct model *model = NULL;
-		char error[2048] = "";
-		assert_int_equal(recipe_init(&recipe), 0);
-		assert_int_equal(recipe_override(&recipe, "model.name=resnet_cifar", error), 0);
-		assert_int_equal(recipe_override(&recipe, bad[i].setting, error), 0);
-		assert_int_equal(device_open("cpu", NULL, &device, error), 0);
-		assert_int_equal(device_params_new(device, &params), 0);
-		assert_int_equal(model_new(&recipe.model, 10, params, &model, error), -EINVAL);
-		assert_null(model);
-		assert_non_null(strstr(error, bad[i].expected));
-		device_params_free(params);
-		device_close(device);
-		recipe_deinit(&recipe);
+	struct recipe recipe;
+	struct device *device;
+	struct device_params *params;
+	struct model *model = NULL;
+	char error[2048] = "";
+	assert_int_equal(recipe_init(&recipe), 0);
+	assert_int_equal(recipe_override(&recipe, "model.name=resnet_cifar", error), 0);
+	assert_int_equal(recipe_override(&recipe, "model.depth=21", error), 0);
+	assert_int_equal(device_open("cpu", NULL, &device, error), 0);
+	assert_int_equal(device_params_new(device, &params), 0);
+	assert_int_equal(model_new(&recipe.model, 10, params, &model, error), -EINVAL);
+	assert_null(model);
+	assert_non_null(strstr(error, "model.depth = 21: expected 6 n + 2"));
+	device_params_free(params);
+	device_close(device);
+	recipe_deinit(&recipe);
+}
+
+/* All that the recipe takes for model.name. */
+static void every_name(void **state)
+{
+	const struct recipe_key *key = recipe_keys;
+	while (strcmp(key->section, "model") || strcmp(key->name, "name"))
+		key++;
+	unsigned count = 0;
+	for (const char *word = key->words; *word; word += *word == '|') {
+		int length = (int)strcspn(word, "|");
+		char setting[64];
+		struct fixture fixture;
+		snprintf(setting, sizeof(setting), "model.name=%.*s", length, word);
+		fixture_init(&fixture, setting, 10, NULL);
+		fixture_deinit(&fixture);
+		word += length;
+		count++;
 	}
+	assert_int_equal(count, 7);
 }
 
 /* After whitening, the patches' second moments are the identity. */
@@ -249,7 +261,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counts),   cmocka_unit_test(names),	 cmocka_unit_test(starts),
-		cmocka_unit_test(mistakes), cmocka_unit_test(whitening), cmocka_unit_test(speednet),
+		cmocka_unit_test(mistakes), cmocka_unit_test(every_name), cmocka_unit_test(whitening), cmocka_unit_test(speednet),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

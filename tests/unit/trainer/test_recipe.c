@@ -101,6 +101,13 @@ static void mistakes(void **state)
 	refused(recipe, "[optim]\nlr =\n", "expected a number");
 	refused(recipe, "[optim]\nnesterov = maybe\n", "expected true or false");
 	refused(recipe, "[schedule]\nname = cos\n", "expected one of constant|cosine|");
+	refused(recipe, "[schedule]\nname = cosin\n", "; did you mean cosine?");
+	refused(recipe, "[data]\nbatch_size = 3\n[model]\nname = resnet19\n",
+		"r.ini:4: model.name = \"resnet19\": expected one of resnet18|resnet34|resnet50|"
+		"resnet101|resnet152|resnet_cifar|speednet; did you mean resnet18?");
+	refused(recipe, "[model]\nname = vit\n", "resnet_cifar|speednet");
+	assert_null(strstr(error, "did you mean"));
+	refused(recipe, "[model]\nname =\n", "r.ini:2: model.name = \"\": expected one of");
 	refused(recipe, "[schedule]\nmilestones = 1,,2\n", "expected at most 32 numbers");
 	refused(recipe, "[schedule]\nmilestones = 1,\n", "a number is missing after the comma");
 	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");
@@ -130,6 +137,10 @@ static void overrides(void **state)
 	assert_int_equal(recipe_override(recipe, "optm.lr=0.5", error), -EINVAL);
 	assert_non_null(strstr(error, "did you mean [optim]?"));
 	assert_int_equal(recipe_override(recipe, "--lr", error), -EINVAL);
+	assert_int_equal(recipe_override(recipe, "model.name=speed_net", error), -EINVAL);
+	assert_non_null(strstr(error, "command line: model.name = \"speed_net\""));
+	assert_non_null(strstr(error, "did you mean speednet?"));
+	assert_string_equal(recipe->model.name, "resnet18");
 }
 
 static void checks(void **state)
