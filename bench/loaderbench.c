@@ -16,6 +16,7 @@
 #include "plot.h"
 #include "point.h"
 #include "report.h"
+#include "packimg.h"
 
 enum {
 	LIST_MAX = 64,
@@ -560,6 +561,7 @@ int main(int argc, char **argv)
 	};
 	struct arguments arguments = {.settings = {.warmup_s = 1, .window_s = 5, .seed = 1},
 				      .rounds = 1};
+	struct packimg_error error;
 	struct row *rows = NULL;
 	size_t count = 0;
 	int r;
@@ -568,6 +570,10 @@ int main(int argc, char **argv)
 	argp_program_version = "loaderbench " LOADERBENCH_VERSION;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &arguments))
 		return 2;
+	if (packimg_isa_check(&error)) {
+		fprintf(stderr, "loaderbench: %s\n", error.text);
+		return 2;
+	}
 	r = list_points(&arguments, &rows, &count);
 	if (!r)
 		r = arguments.hash ? hash(&arguments, rows, count)

@@ -46,6 +46,12 @@ enum packimg_field_type {
 	PACKIMG_FIELD_JSON = 4, /* UTF-8 text of one JSON value */
 };
 
+/*
+ * -EINVAL: the environment variable LOADERD_ISA, which caps the instruction sets in use, is none of c, avx2, avx512bw and avx512. Decoders
+ * take it as no cap then; programs ask here first, and say so.
+ */
+int packimg_isa_check(struct packimg_error *error);
+
 /* Label of a sample without a class. */
 #define PACKIMG_LABEL_NONE (-1)
 

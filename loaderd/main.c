@@ -3,6 +3,7 @@
 #include "listen.h"
 #include "log.h"
 #include "notify.h"
+#include "packimg.h"
 #include "server.h"
 
 #include <argp.h>
@@ -250,6 +251,15 @@ static int serve(const struct config *config, const struct arguments *arguments)
 	return r;
 }
 
+static int check_isa(struct config_error *error)
+{
+	struct packimg_error problem;
+	int r = packimg_isa_check(&problem);
+	if (r < 0)
+		snprintf(error->text, sizeof error->text, "%s", problem.text);
+	return r;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {options, parse_option, NULL, doc, NULL, NULL, NULL};
@@ -259,7 +269,9 @@ int main(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
 	log_init(LOG_LEVEL_INFO);
 	config_init(&config);
-	int r = load_config(&config, &arguments, &error);
+	int r = check_isa(&error);
+	if (r == 0)
+		r = load_config(&config, &arguments, &error);
 	for (unsigned i = 0; i < arguments.setting_count; i++)
 		free((char *)arguments.settings[i]);
 	if (r < 0) {

@@ -85,5 +85,5 @@ extern const struct jpeg_kernels jpeg_kernels_avx2;
 extern const struct jpeg_kernels jpeg_kernels_avx512bw;
 extern const struct jpeg_kernels jpeg_kernels_avx512;
 
-/* The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512bw, avx512); chosen at the first call. */
+/* The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512bw, avx512; packimg_isa_check); chosen at the first call. */
 const struct jpeg_kernels *jpeg_kernels_get(void);

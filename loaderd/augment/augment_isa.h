@@ -15,7 +15,7 @@ enum augment_isa {
 
 /* The best set that processor, operating system and this build have, whatever the environment says. */
 enum augment_isa augment_isa_supported(void);
-/* The same under the cap of LOADERD_ISA; a value that is none of the names is no cap. */
+/* The same under the cap of LOADERD_ISA; a value that is none of the names is no cap, and for programs to refuse (packimg_isa_check). */
 enum augment_isa augment_isa_chosen(void);
 /* "c", "avx2", "avx512bw", "avx512". */
 const char *augment_isa_name(enum augment_isa isa);

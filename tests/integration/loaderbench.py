@@ -124,6 +124,11 @@ class Loaderbench(unittest.TestCase):
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, "")  # and no heading of a table without rows
 
+    def test_unknown_instruction_set(self):
+        done = subprocess.run([PROGRAM, self.jpeg], capture_output=True, text=True, env={**os.environ, "LOADERD_ISA": "avx3"})
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn('LOADERD_ISA = "avx3" in the environment: expected c, avx2, avx512bw or avx512', done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

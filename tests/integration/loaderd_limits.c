@@ -267,6 +267,28 @@ static void wrong_config(struct fixture *fixture, const char *config, const char
 			 text);
 }
 
+static void environment(void **state)
+{
+	char text[4096];
+	setenv("LOADERD_ISA", "avx3", 1);
+	int status = run(text, "--config", "/dev/null", "--check-config", NULL);
+	unsetenv("LOADERD_ISA");
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	if (strstr(text, "loaderd: LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, "
+			 "avx512bw or avx512") == NULL)
+		fail_msg("%s", text);
+}
+
+/* The status that loaderd(1) has for it. */
+static void wrong_command_line(void **state)
+{
+	char text[4096];
+	int status = run(text, "--frob", NULL);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 64);
+	assert_non_null(strstr(text, "frob"));
+}
+
 static void configuration(void **state)
 {
 	struct fixture *fixture = *state;
@@ -443,7 +465,8 @@ int main(void)
 		cmocka_unit_test(other_users),	  cmocka_unit_test(writable_rings),
 		cmocka_unit_test(configuration),  cmocka_unit_test(sockets),
 		cmocka_unit_test(drains),	  cmocka_unit_test(grace_ends),
-		cmocka_unit_test(private_daemon),
+		cmocka_unit_test(private_daemon), cmocka_unit_test(environment),
+		cmocka_unit_test(wrong_command_line),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

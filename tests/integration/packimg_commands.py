@@ -739,6 +739,10 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual(info["bytes"], (self.dir / "out.pimg").stat().st_size)
         self.assertIn("36 samples", self.packimg("info", "out.pimg"))
 
+    def test_unknown_instruction_set(self):
+        self.packimg("info", "out.pimg", rc=2, env={**os.environ, "LOADERD_ISA": "avx3"})
+        self.assertIn('packimg: LOADERD_ISA = "avx3" in the environment: expected c, avx2, avx512bw or avx512', self.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[1:]])

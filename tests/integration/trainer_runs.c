@@ -313,6 +313,17 @@ static void folders(void **state)
 	expect_said("deeper: the folder cannot be made: Not a directory");
 }
 
+static void environment(void **state)
+{
+	setenv("LOADERD_ISA", "avx3", 1);
+	int status = run("environment", "train.device=cpu", NULL);
+	unsetenv("LOADERD_ISA");
+	expect(status, 1);
+	expect_said("LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, avx512bw or "
+		    "avx512");
+	assert_false(exists("environment", "log.jsonl"));
+}
+
 /* Options that say nothing where they stand are mistakes. */
 static void misplaced(void **state)
 {
@@ -333,6 +344,7 @@ int main(void)
 		cmocka_unit_test(folders),   cmocka_unit_test(misplaced),
 		cmocka_unit_test(diverged),  cmocka_unit_test(shared_daemon),
 		cmocka_unit_test(overtaken), cmocka_unit_test(planned),
+		cmocka_unit_test(environment),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }

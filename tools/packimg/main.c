@@ -35,6 +35,7 @@ static void usage(FILE *stream)
 
 int main(int argc, char **argv)
 {
+	struct packimg_error error;
 	char name[64];
 
 	argp_err_exit_status = COMMAND_FAILED;
@@ -53,6 +54,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(argv[1], commands[i].name))
 			continue;
+		if (packimg_isa_check(&error))
+			return command_fail("%s", error.text);
 		snprintf(name, sizeof(name), "packimg %s", commands[i].name);
 		argv[1] = name;
 		return commands[i].run(argc - 1, argv + 1);

@@ -135,7 +135,7 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 #endif
 
-/* The fastest table that this CPU runs and LOADERD_ISA admits. */
+/* The fastest table that this CPU runs and LOADERD_ISA admits; device_cpu_open() refuses values that it has not. */
 const struct kernels *kernels_choose(void);
 
 static inline size_t element_size(enum element element)

@@ -52,16 +52,33 @@ static const struct device_ops cpu_ops = {
 };
 
 /* LOADERD_ISA caps oneDNN too; it takes a cap only before its first primitive, so a second device in a process changes nothing. */
-static void cap_instruction_set(void)
+static int cap_instruction_set(char *error)
 {
+	static const struct {
+		const char *name;
+		dnnl_cpu_isa_t isa;
+	} caps[] = {
+		{"c", dnnl_cpu_isa_sse41},
+		{"avx2", dnnl_cpu_isa_avx2},
+		{"avx512bw", dnnl_cpu_isa_avx512_core},
+		{"avx512", (dnnl_cpu_isa_t)0 /* none */},
+	};
 	const char *cap = getenv("LOADERD_ISA");
 
-	if (cap && !strcmp(cap, "c"))
-		dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
-	else if (cap && !strcmp(cap, "avx2"))
-		dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-	else if (cap && !strcmp(cap, "avx512bw"))
-		dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core);
+	if (!cap || !*cap)
+		return 0;
+	for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+		if (strcmp(cap, caps[i].name))
+			continue;
+		if (caps[i].isa)
+			dnnl_set_max_cpu_isa(caps[i].isa);
+		return 0;
+	}
+	snprintf(error, DEVICE_ERROR_MAX,
+		 "LOADERD_ISA = \"%.100s\" in the environment: expected c, avx2, avx512bw or "
+		 "avx512, or leave it unset",
+		 cap);
+	return -EINVAL;
 }
 
 static bool has_isa(dnnl_cpu_isa_t wanted)
@@ -121,8 +138,8 @@ static void describe(struct cpu_device *device)
 
 	brand(model, sizeof(model));
 	snprintf(device->name, sizeof(device->name),
-		 "%s, %u threads, oneDNN %d.%d.%d%s, own kernels %s", model, device->pool.threads,
-		 version->major, version->minor, version->patch,
+		 "%s, %u thread%s, oneDNN %d.%d.%d%s, own kernels %s", model, device->pool.threads,
+		 device->pool.threads == 1 ? "" : "s", version->major, version->minor, version->patch,
 		 has_isa(dnnl_cpu_isa_avx512_core_bf16) ? " with avx512_bf16"
 		 : has_isa(dnnl_cpu_isa_avx512_core)	? " with avx512"
 		 : has_isa(dnnl_cpu_isa_avx2)		? " with avx2"
@@ -144,7 +161,9 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 			 options->index);
 		return -ENODEV;
 	}
-	cap_instruction_set();
+	r = cap_instruction_set(error);
+	if (r < 0)
+		return r;
 	r = choose_precision(options, &precision, error);
 	if (r < 0)
 		return r;
