@@ -171,7 +171,7 @@ static int offer_threads(struct explanation *e, const struct settings *settings,
 		change.images_per_s = m.images_per_s;
 		change.is_measured = 1;
 	}
-	snprintf(change.what, sizeof(change.what), "%u threads", cores);
+	snprintf(change.what, sizeof(change.what), "%u thread%s", cores, cores == 1 ? "" : "s");
 	offer(e, change);
 	return 0;
 }
@@ -463,9 +463,9 @@ static void changes(const struct explanation *e, FILE *out)
 		return;
 	if (m->threads >= point_cores())
 		fprintf(out,
-			"%u threads occupy all %u CPUs; each further CPU would bring %s "
-			"images/s.\n",
-			m->threads, point_cores(), grouped(1e6 / work_us(m), text));
+			"%u thread%s all %u CPU%s; each further CPU would bring %s images/s.\n",
+			m->threads, m->threads == 1 ? " occupies" : "s occupy", point_cores(),
+			point_cores() == 1 ? "" : "s", grouped(1e6 / work_us(m), text));
 	if (m->threads <= point_cores() && m->queued > queued_least && m->limit != LIMIT_CPUS)
 		fprintf(out,
 			"Other programs had the CPUs for %.0f %% of the threads' time; without "

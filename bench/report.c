@@ -85,7 +85,8 @@ static void table_heading(const struct report *report, FILE *out)
 		axis_text(axis, &first->point, text, sizeof(text));
 		fprintf(out, "%s%s %s", axis ? ", " : "", axis_names[axis], text);
 	}
-	fprintf(out, "; %u cores, kernels %s%s; %u x %.3g s\n\n", point_cores(), first->median.isa,
+	fprintf(out, "; %u core%s, kernels %s%s; %u x %.3g s\n\n", point_cores(),
+		point_cores() == 1 ? "" : "s", first->median.isa,
 		consumes[report->settings->consume], first->rounds, report->settings->window_s);
 }
 

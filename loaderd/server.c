@@ -75,8 +75,8 @@ static void begin_drain(struct server *server)
 		return;
 	}
 	notify_stopping();
-	log_info("stopping: %u feeds get up to %llu ms to take what is finished",
-		 server->feed_count, (unsigned long long)server->config->grace_ms);
+	log_info("stopping: %u feed%s up to %llu ms to take what is finished",
+		 server->feed_count, server->feed_count == 1 ? " gets" : "s get", (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
 	/* Others go on connecting: they may ask for the status, and are told why there is no feed. */

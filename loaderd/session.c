@@ -345,14 +345,14 @@ static int admit_feed(struct session *session, struct refusal *refusal,
 			"this connection has a feed already; open another connection");
 	if (server->feed_count >= config->feeds)
 		return refuse_request(refusal, EDQUOT, NULL,
-				      "the daemon serves %u feeds, its limit ([limits] feeds)",
-				      server->feed_count);
+				      "the daemon serves %u feed%s, its limit ([limits] feeds)",
+				      server->feed_count, server->feed_count == 1 ? "" : "s");
 	session_count_of(server, session->peer.uid, &feeds, &bytes);
 	if (session->peer.uid != 0 && feeds >= config->feeds_per_user)
 		return refuse_request(
 			refusal, EDQUOT, NULL,
-			"user %u has %u feeds, the limit for one user ([limits] feeds_per_user)",
-			(unsigned)session->peer.uid, feeds);
+			"user %u has %u feed%s, the limit for one user ([limits] feeds_per_user)",
+			(unsigned)session->peer.uid, feeds, feeds == 1 ? "" : "s");
 	uint64_t limit = config->shared_memory_per_user;
 	*ret_user_bytes_left = limit == 0 ? UINT64_MAX : bytes >= limit ? 0 : limit - bytes;
 	return 0;

@@ -59,8 +59,9 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 		return -EINVAL;
 	}
 	if (data->classes < dataset->classes) {
-		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u classes",
-			 data->classes, recipe->data.train, dataset->classes);
+		snprintf(error, DATA_ERROR_MAX, "model.classes = %u, but %s has %u class%s",
+			 data->classes, recipe->data.train, dataset->classes,
+			 dataset->classes == 1 ? "" : "es");
 		return -EINVAL;
 	}
 	return 0;

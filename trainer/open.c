@@ -186,8 +186,9 @@ static int check_checkpoint(struct run *run)
 	if (state->dataset_samples != run->data.samples)
 		return run_fail(
 			run, -EINVAL,
-			"data.train has %llu samples, but had %llu when the checkpoint was written",
+			"data.train has %llu sample%s, but had %llu when the checkpoint was written",
 			(unsigned long long)run->data.samples,
+			run->data.samples == 1 ? "" : "s",
 			(unsigned long long)state->dataset_samples);
 	const struct recipe_data *now = &run->recipe->data,
 				 *then = &checkpoint_recipe(run->checkpoint)->data;
@@ -201,8 +202,8 @@ static int check_checkpoint(struct run *run)
 	if (state->classes != run->data.classes)
 		return run_fail(
 			run, -EINVAL,
-			"the model has %u classes, but had %u when the checkpoint was written",
-			run->data.classes, state->classes);
+			"the model has %u class%s, but had %u when the checkpoint was written",
+			run->data.classes, run->data.classes == 1 ? "" : "es", state->classes);
 	if (state->precision != device_info(run->device)->precision && !run->options.allow_changes)
 		return run_fail(run, -EINVAL,
 				"the device's precision is not that of the checkpoint: the losses "
@@ -248,9 +249,10 @@ static int first_batch(struct run *run)
 	struct feed_info info = {.size = sizeof(info)};
 	if (run->recipe->data.batch_size > run->data.samples)
 		return run_fail(run, -EINVAL,
-				"data.batch_size = %llu is more than the %llu samples of %s",
+				"data.batch_size = %llu is more than the %llu sample%s of %s",
 				(unsigned long long)run->recipe->data.batch_size,
-				(unsigned long long)run->data.samples, run->recipe->data.train);
+				(unsigned long long)run->data.samples,
+				run->data.samples == 1 ? "" : "s", run->recipe->data.train);
 	int r = run_open_feed(run, DATA_TRAIN, run->state.epoch, run->state.batch, &run->feed,
 			      &run->ring);
 	if (r)

@@ -202,8 +202,8 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count,
 	r = device_graph_plan(graph, text);
 	if (r) {
 		device_graph_free(graph);
-		return plan_fail(error, r, "planning %s for %u images of %u x %u: %s",
-				 plan->recipe->model.name, count, plan->size, plan->size, text);
+		return plan_fail(error, r, "planning %s for %u image%s of %u x %u: %s",
+				 plan->recipe->model.name, count, count == 1 ? "" : "s", plan->size, plan->size, text);
 	}
 	*ret_graph = graph;
 	return 0;
@@ -293,8 +293,8 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
 		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
 	if (eval)
-		fprintf(file, "            %10.1f MB the same in evaluation, %u images at a time\n",
-			(double)eval->arena.size / 1e6, eval_count);
+		fprintf(file, "            %10.1f MB the same in evaluation, %u image%s at a time\n",
+			(double)eval->arena.size / 1e6, eval_count, eval_count == 1 ? "" : "s");
 	fprintf(file, "            %10.1f MB parameters, gradients and optimizer state\n",
 		(double)store.slot_bytes / 1e6);
 	fprintf(file, "            %10.1f MB copies of weights for the convolutions\n",
@@ -336,10 +336,11 @@ static void print_head(const struct plan *plan, const struct engines *engines, F
 		plan->device.roofline.flops_per_second[element] * 1e-12, elements[element],
 		plan->device.source);
 	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[plan->program.fusion]);
-	fprintf(file, "model    %s, %u classes%s, batches of %llu images of %u x %u%s\n",
-		plan->recipe->model.name, plan->classes,
+	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s\n",
+		plan->recipe->model.name, plan->classes, plan->classes == 1 ? "" : "es",
 		plan->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
-		(unsigned long long)plan->recipe->data.batch_size, plan->size, plan->size,
+		(unsigned long long)plan->recipe->data.batch_size,
+		plan->recipe->data.batch_size == 1 ? "" : "s", plan->size, plan->size,
 		plan->options->size ? "" : " (assumed: --size is not given)");
 }
 

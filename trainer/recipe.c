@@ -214,8 +214,8 @@ int recipe_check(const struct recipe *recipe, char *error)
 	if (schedule->warmup > 0 && schedule->warmup >= recipe->train.epochs &&
 	    recipe->train.epochs > 0)
 		return recipe_fail(
-			error, "schedule.warmup = %g epochs leaves nothing of train.epochs = %g",
-			schedule->warmup, recipe->train.epochs);
+			error, "schedule.warmup = %g epoch%s leaves nothing of train.epochs = %g",
+			schedule->warmup, schedule->warmup == 1 ? "" : "s", recipe->train.epochs);
 	if (schedule->name == RECIPE_MULTI_STEP && !schedule->milestones.count)
 		return recipe_fail(
 			error,

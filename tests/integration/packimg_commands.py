@@ -739,6 +739,13 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual(info["bytes"], (self.dir / "out.pimg").stat().st_size)
         self.assertIn("36 samples", self.packimg("info", "out.pimg"))
 
+    def test_one_sample(self):
+        said = self.packimg("convert", "-q", self.tree, "-o", "one.pimg", "--limit", 1, "-j", 1)
+        self.assertIn("one.pimg: 1 sample, ", said)
+        self.assertIn(", 1 job\n", said)
+        self.assertIn("one.pimg: 1 sample, ", self.packimg("info", "one.pimg"))
+        self.assertIn("one.pimg: 1 sample, ", self.packimg("verify", "-q", "one.pimg"))
+
     def test_unknown_instruction_set(self):
         self.packimg("info", "out.pimg", rc=2, env={**os.environ, "LOADERD_ISA": "avx3"})
         self.assertIn('packimg: LOADERD_ISA = "avx3" in the environment: expected c, avx2, avx512bw or avx512', self.stderr)

@@ -313,6 +313,19 @@ static void folders(void **state)
 	expect_said("deeper: the folder cannot be made: Not a directory");
 }
 
+/* One of anything is said so. */
+static void singular(void **state)
+{
+	expect(run("singular", "--dry-run", "train.device=cpu", "train.threads=1", "train.epochs=1",
+		   "data.batch_size=325", NULL),
+	       0);
+	expect_said(" 1 batch of 325 per epoch\n");
+	expect_said(", 1 thread\n");
+	expect_said("run      1 step (1 epoch) into");
+	expect(run("singular", "train.epochs=1", "schedule.warmup=1", NULL), 1);
+	expect_said("schedule.warmup = 1 epoch leaves nothing");
+}
+
 static void environment(void **state)
 {
 	setenv("LOADERD_ISA", "avx3", 1);
@@ -344,7 +357,7 @@ int main(void)
 		cmocka_unit_test(folders),   cmocka_unit_test(misplaced),
 		cmocka_unit_test(diverged),  cmocka_unit_test(shared_daemon),
 		cmocka_unit_test(overtaken), cmocka_unit_test(planned),
-		cmocka_unit_test(environment),
+		cmocka_unit_test(environment), cmocka_unit_test(singular),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }

@@ -201,8 +201,9 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 	uint64_t idle_ns = status->idle_ns - (before != NULL ? before->idle_ns : 0);
 	printf("loaderd ");
 	put_text(status->version);
-	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " threads %.0f %% idle, ", status->pid,
+	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " thread%s %.0f %% idle, ", status->pid,
 	       duration_text(status->uptime_ns, uptime), status->threads,
+	       status->threads == 1 ? "" : "s",
 	       percent(idle_ns, since_ns * status->threads));
 	put_text(status->isa);
 	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));

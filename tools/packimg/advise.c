@@ -303,14 +303,17 @@ static int report(const struct advise *advise)
 
 	if (advice_write(&request, &text))
 		return command_fail("out of memory");
-	printf("%s: %s of %s images, %s; %llu cores\n\n", advise->options->path,
+	printf("%s: %s of %s image%s, %s; %llu core%s\n\n", advise->options->path,
 	       text_count(&count, sample->count), text_count(&of, sample->of),
-	       advise->options->pipeline, (unsigned long long)advise->options->cores);
+	       text_plural(sample->of),
+	       advise->options->pipeline, (unsigned long long)advise->options->cores,
+	       text_plural(advise->options->cores));
 	print_table(advise);
 	putchar('\n');
 	unindexed_print(&advise->ways[0].unindexed);
 	if (bad)
-		printf("  left out  %s images that cannot be used%s%s\n", text_count(&count, bad),
+		printf("  left out  %s image%s that cannot be used%s%s\n", text_count(&count, bad),
+		       text_plural(bad),
 		       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
 		       advise->ways[0].first_fault.text);
 	fputs((const char *)text.data, stdout);

@@ -54,8 +54,8 @@ static void report_part(const struct convert_part *part)
 	struct text_buffer count, bytes;
 	double mean[3], std[3];
 
-	printf("%s: %s samples, %s\n", part->path, text_count(&count, part->samples),
-	       text_bytes(&bytes, part->bytes));
+	printf("%s: %s sample%s, %s\n", part->path, text_count(&count, part->samples),
+	       text_plural(part->samples), text_bytes(&bytes, part->bytes));
 	if (!statistics_result(&part->statistics, mean, std))
 		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s "
 		       "images)\n",
@@ -113,12 +113,15 @@ int convert_report(struct convert *convert)
 	       text_bytes(&out, total));
 	printf("  time      %s (listing %.2f s), ",
 	       text_duration(&duration, convert->list_s + convert->write_s), convert->list_s);
-	printf("%.0f images/s, %.1f MB/s, %u jobs\n",
+	printf("%.0f images/s, %.1f MB/s, %u job%s\n",
 	       (double)sample_count(convert) / convert->write_s,
-	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs);
+	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs,
+	       text_plural(convert->options.jobs));
 	if (convert->catalog.ignored)
-		printf("  ignored   %s files that are not images by name\n",
-		       text_count(&count, convert->catalog.ignored));
+		printf("  ignored   %s file%s not image%s by name\n",
+		       text_count(&count, convert->catalog.ignored),
+		       convert->catalog.ignored == 1 ? " that is" : "s that are",
+		       text_plural(convert->catalog.ignored));
 	if (!convert->skip_count)
 		return 0;
 	printf("  skipped   %s\n", text_count(&count, convert->skip_count));

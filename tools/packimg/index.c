@@ -361,9 +361,9 @@ static int report(const struct index *index, double seconds)
 	       text_duration(&duration, seconds));
 	unindexed_print(&index->unindexed);
 	if (index->damaged)
-		printf("  damaged   %s samples were left as they are; packimg verify looks at "
-		       "them all\n",
-		       text_count(&count, index->damaged));
+		printf("  damaged   %s sample%s left as stored; packimg verify looks at "
+		       "all of them\n",
+		       text_count(&count, index->damaged), text_plural(index->damaged));
 	return 0;
 }
 

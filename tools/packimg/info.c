@@ -125,12 +125,13 @@ static void print_codecs(const struct survey *survey)
 
 	for (int i = 1; i < 4; i++)
 		if (survey->codecs[i])
-			printf("  %-10s %s samples, %s\n", codec_name((enum packimg_codec)i),
+			printf("  %-10s %s sample%s, %s\n", codec_name((enum packimg_codec)i),
 			       text_count(&count, survey->codecs[i]),
+			       text_plural(survey->codecs[i]),
 			       text_bytes(&bytes, survey->codec_bytes[i]));
 	if (survey->with_side)
-		printf("  %-10s %s samples, %s\n", "side data",
-		       text_count(&count, survey->with_side),
+		printf("  %-10s %s sample%s, %s\n", "side data",
+		       text_count(&count, survey->with_side), text_plural(survey->with_side),
 		       text_bytes(&bytes, survey->side_bytes));
 }
 
@@ -147,9 +148,10 @@ static void print_classes(const struct packimg *dataset, const struct survey *su
 	}
 	printf("classes     %s", text_count(&count, survey->label_count));
 	if (survey->label_count)
-		printf(", %" PRIu64 " to %" PRIu64 " samples each", low, high);
+		printf(", %" PRIu64 " to %" PRIu64 " sample%s each", low, high, text_plural(high));
 	if (survey->unlabelled)
-		printf(", %s samples without", text_count(&count, survey->unlabelled));
+		printf(", %s sample%s without", text_count(&count, survey->unlabelled),
+		       text_plural(survey->unlabelled));
 	putchar('\n');
 	for (uint32_t i = 0; i < survey->label_count && (all || i < 10); i++)
 		printf("  %-5u %-30s %s\n", i, packimg_class_name(dataset, i),
@@ -188,9 +190,9 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 	char uuid[37];
 
 	format_uuid(packimg_uuid(dataset), uuid);
-	printf("%s: %s samples, %s in %u file%s, %s\n", info->path, text_count(&number, count),
-	       text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
-	       packimg_shard_count(dataset) == 1 ? "" : "s", uuid);
+	printf("%s: %s sample%s, %s in %u file%s, %s\n", info->path, text_count(&number, count),
+	       text_plural(count), text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
+	       text_plural(packimg_shard_count(dataset)), uuid);
 	print_codecs(survey);
 	if (good)
 		printf("size        %u..%u x %u..%u, mean %.0f x %.0f, %.1f KB\n",

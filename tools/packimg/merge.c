@@ -161,12 +161,14 @@ static int report(const struct merge_options *merge, const struct copy_set *set,
 			(json_int_t)(set->samples - skipped), "skipped", (json_int_t)skipped,
 			"classes", (json_int_t)set->classes.count, "fields",
 			(json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
-	printf("%s: %s samples, %s, ", merge->output, text_count(&count, set->samples - skipped),
-	       text_bytes(&size, bytes));
-	printf("%s classes, %u fields\n", text_count(&count, set->classes.count),
-	       set->fields.count);
+	printf("%s: %s sample%s, %s, ", merge->output, text_count(&count, set->samples - skipped),
+	       text_plural(set->samples - skipped), text_bytes(&size, bytes));
+	printf("%s class%s, %u field%s\n", text_count(&count, set->classes.count),
+	       set->classes.count == 1 ? "" : "es", set->fields.count,
+	       text_plural(set->fields.count));
 	if (skipped)
-		printf("  skipped   %s damaged samples\n", text_count(&count, skipped));
+		printf("  skipped   %s damaged sample%s\n", text_count(&count, skipped),
+		       text_plural(skipped));
 	return 0;
 }
 

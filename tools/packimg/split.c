@@ -285,11 +285,12 @@ static int run(struct split *split, struct packimg_error *error)
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	for (uint32_t i = 0; i < split->part_count; i++)
-		printf("%s: %s samples\n", split->parts[i].path,
-		       text_count(&count, split->parts[i].samples));
+		printf("%s: %s sample%s\n", split->parts[i].path,
+		       text_count(&count, split->parts[i].samples),
+		       text_plural(split->parts[i].samples));
 	if (split->skipped)
-		printf("  left out  %s samples (damaged, or without a class)\n",
-		       text_count(&count, split->skipped));
+		printf("  left out  %s sample%s (damaged, or without a class)\n",
+		       text_count(&count, split->skipped), text_plural(split->skipped));
 	return split->skipped ? COMMAND_SKIPPED : COMMAND_OK;
 }
 

@@ -159,6 +159,11 @@ const char *text_count(struct text_buffer *buffer, uint64_t count)
 	return buffer->text;
 }
 
+const char *text_plural(uint64_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
 const char *text_duration(struct text_buffer *buffer, double seconds)
 {
 	uint64_t whole = seconds > 0 ? (uint64_t)(seconds + 0.5) : 0;

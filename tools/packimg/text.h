@@ -31,5 +31,7 @@ struct text_buffer {
 };
 const char *text_bytes(struct text_buffer *buffer, uint64_t bytes);
 const char *text_count(struct text_buffer *buffer, uint64_t count);
+/* What a noun ends in behind that count: "s", or "" of one. */
+const char *text_plural(uint64_t count);
 /* "1:02:03" or "4.2 s" */
 const char *text_duration(struct text_buffer *buffer, double seconds);

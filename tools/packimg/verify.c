@@ -237,8 +237,8 @@ static int verify_dataset(const struct verify *verify)
 			return COMMAND_FAILED;
 	} else {
 		json_decref(bad);
-		printf("%s: %s samples, %s, ", verify->options->path, text_count(&count, total),
-		       text_bytes(&size, bytes));
+		printf("%s: %s sample%s, %s, ", verify->options->path, text_count(&count, total),
+		       text_plural(total), text_bytes(&size, bytes));
 		if (bad_count || sections_bad)
 			printf("%s damaged%s", text_count(&count, (uint64_t)bad_count),
 			       sections_bad ? ", and so is the file's structure" : "");

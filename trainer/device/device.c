@@ -218,7 +218,8 @@ static int check_batch(const struct device_graph *graph, const struct device_bat
 	if (batch->count < 1 || batch->count > shape.n ||
 	    (graph->options.mode == DEVICE_TRAIN && batch->count != shape.n))
 		return device_fail(device, -EINVAL,
-				   "the batch has %u samples, the graph wants %s%u", batch->count,
+				   "the batch has %u sample%s, the graph wants %s%u", batch->count,
+				   batch->count == 1 ? "" : "s",
 				   graph->options.mode == DEVICE_TRAIN ? "" : "at most ", shape.n);
 	if (batch->channels < shape.c)
 		return device_fail(device, -EINVAL, "the batch has %u channels, the graph wants %u",

@@ -361,7 +361,7 @@ static void test_calls(void **state)
 	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
 	batch.count = 1;
 	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
-	assert_non_null(strstr(device_error(s.device), "1 samples"));
+	assert_non_null(strstr(device_error(s.device), "1 sample,"));
 	batch.count = 2;
 	batch.channels = 2;
 	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
