@@ -173,6 +173,17 @@ void journal_exact(struct journal *journal, const char *key, double value)
 		append(journal, ",\"%s\":null,\"%s_hex\":\"%a\"", key, key, value);
 }
 
+/* The beginning of a line that could not be written whole, so that another may follow. */
+static void take_back(struct journal *journal, size_t written)
+{
+	off_t size = lseek(journal->fd, 0, SEEK_END);
+	if (size < (off_t)written)
+		return;
+	/* Where this fails, journal_cut() does it when the run goes on. */
+	int r = ftruncate(journal->fd, size - (off_t)written);
+	(void)r;
+}
+
 int journal_end(struct journal *journal)
 {
 	append(journal, "}\n");
@@ -182,8 +193,11 @@ int journal_end(struct journal *journal)
 	size_t written = 0;
 	while (written < journal->length) {
 		ssize_t n = write(journal->fd, journal->line + written, journal->length - written);
-		if (n < 0 && errno != EINTR)
-			return -errno;
+		if (n < 0 && errno != EINTR) {
+			int r = -errno;
+			take_back(journal, written);
+			return r;
+		}
 		written += n < 0 ? 0 : (size_t)n;
 	}
 	return 0;

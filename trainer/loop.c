@@ -464,10 +464,12 @@ static int finish(struct run *run, bool stopped)
 		if (r)
 			return r;
 	}
+	r = run_put(run, "summary.json", print_summary);
+	if (r)
+		return r;
 	journal_begin(run->journal, "end", run->state.step);
 	journal_text(run->journal, "outcome", run->outcome);
-	r = run_end_line(run, run->journal, "log.jsonl");
-	return r ? r : run_put(run, "summary.json", print_summary);
+	return run_end_line(run, run->journal, "log.jsonl");
 }
 
 /* At the end of what a feed failed by. */
@@ -519,5 +521,7 @@ int run_train(struct run *run)
 		r = save_after(run, r);
 	if (!r && run->journal)
 		r = finish(run, stopped);
+	if (r && run->journal)
+		run_end_failed(run, r);
 	return r ? r : stopped ? RUN_STOPPED : 0;
 }

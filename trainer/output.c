@@ -63,6 +63,14 @@ int run_end_line(struct run *run, struct journal *journal, const char *name)
 	return r ? fail_put(run, r, name) : 0;
 }
 
+void run_end_failed(struct run *run, int code)
+{
+	journal_begin(run->journal, "end", run->state.step);
+	journal_text(run->journal, "outcome", "failed");
+	journal_text(run->journal, "error", *run->error ? run->error : strerror(-code));
+	journal_end(run->journal);
+}
+
 int run_sync_logs(struct run *run)
 {
 	int r = journal_sync(run->journal);
@@ -263,7 +271,12 @@ int run_open_output(struct run *run)
 		r = cut_journals(run);
 	if (!r)
 		r = write_start(run);
+	if (r)
+		return r;
+	r = clear_output(run);
 	if (!r)
-		r = clear_output(run);
-	return r ? r : run_put(run, "recipe.ini", print_recipe);
+		r = run_put(run, "recipe.ini", print_recipe);
+	if (r)
+		run_end_failed(run, r);
+	return r;
 }

@@ -170,6 +170,8 @@ int run_open_output(struct run *run);
  * sentence must not be run->error.
  */
 int run_fail_write(struct run *run, int code, const char *sentence);
+/* The last line of log.jsonl, of a run that failed with code and error. Where it cannot be written, that error is still what is said. */
+void run_end_failed(struct run *run, int code);
 /* Ends a line, of log.jsonl or samples.jsonl. */
 int run_end_line(struct run *run, struct journal *journal, const char *name);
 /* Has what the logs say on the disk. */

@@ -193,6 +193,23 @@ json_t *start_of(const char *run)
 	return line;
 }
 
+void expect_end(const char *run, const char *outcome, const char *error)
+{
+	char text[65536], last[65536] = "";
+	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	assert_non_null(file);
+	while (fgets(text, sizeof text, file))
+		strcpy(last, text);
+	fclose(file);
+	json_t *line = json_loads(last, 0, NULL);
+	const char *said_error = json_string_value(json_object_get(line, "error"));
+	const char *said_outcome = json_string_value(json_object_get(line, "outcome"));
+	if (!said_outcome || strcmp(said_outcome, outcome) || !error != !said_error ||
+	    (error && !strstr(said_error, error)))
+		fail_msg("%s ends with %s", run, last);
+	json_decref(line);
+}
+
 void same_losses(const char *a, const char *b)
 {
 	static struct losses x, y;

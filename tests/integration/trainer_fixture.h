@@ -54,6 +54,8 @@ struct losses {
 void read_log(const char *run, struct losses *losses);
 /* What a run's log begins with; the caller's. */
 json_t *start_of(const char *run);
+/* Its last line is the run's end, with this outcome, and an error that holds the text, or none where error is NULL. */
+void expect_end(const char *run, const char *outcome, const char *error);
 void same_losses(const char *a, const char *b);
 /* How far the losses of two runs are apart at most, as a share. */
 double apart(const char *a, const char *b);

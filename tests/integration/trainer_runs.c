@@ -195,6 +195,7 @@ static void diverged(void **state)
 	expect(run("diverged", argument, NULL), 1);
 	expect_said("step 1 (epoch 0.000): the loss is");
 	expect_said("a lower optim.lr");
+	expect_end("diverged", "failed", "step 1 (epoch 0.000): the loss is");
 	assert_false(exists("diverged", "model.safetensors"));
 	expect(run("not-finite", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
 	json_t *summary = json_load_file(in("not-finite", "summary.json"), 0, NULL);
@@ -222,8 +223,10 @@ static void shared_daemon(void **state)
 	fixture_stop(&fixture, SIGKILL);
 	expect(finish(pid, "orphan"), 1);
 	expect_said("the daemon went away");
+	expect_end("orphan", "failed", "the daemon went away");
 	expect(run("orphan", "--resume", NULL), 0);
 	same_losses("unbroken", "orphan");
+	expect_end("orphan", "finished", NULL);
 }
 
 static unsigned sockets_of(pid_t pid)

@@ -5,11 +5,13 @@
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -141,6 +143,32 @@ static void synchronized(void **state)
 	journal_close(journal);
 }
 
+/* One that does not fit on the disk leaves nothing of itself. */
+static void line_that_does_not_fit(void **state)
+{
+	char text[4096];
+	struct journal *journal;
+	struct rlimit whole, limit;
+	assert_int_equal(journal_open(path, &journal, error), 0);
+	assert_int_equal(journal_cut(journal, 0, true), 0);
+	line(journal, "start", 0);
+	size_t size = read_all(text, sizeof(text));
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+	limit = whole;
+	limit.rlim_cur = size + 10;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	journal_begin(journal, "step", 1);
+	int r = journal_end(journal);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+	assert_int_equal(r, -EFBIG);
+	assert_int_equal(read_all(text, sizeof(text)), size);
+	line(journal, "end", 1);
+	read_all(text, sizeof(text));
+	assert_non_null(strstr(text, "}\n{\"event\":\"end\""));
+	journal_close(journal);
+}
+
 /* A last line without its end is torn even when it would parse. */
 static void torn_line_goes(void **state)
 {
@@ -206,6 +234,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values),	cmocka_unit_test(resume_cuts),
 		cmocka_unit_test(synchronized), cmocka_unit_test(torn_line_goes),
+		cmocka_unit_test(line_that_does_not_fit),
 		cmocka_unit_test(long_lines),	cmocka_unit_test(no_folder),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
