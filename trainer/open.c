@@ -43,6 +43,9 @@ static int find_checkpoint(struct run *run)
 		progress_line(&run->progress, "%s; trying the checkpoint before it", error);
 		failed = run_fail(run, r, "%s", error);
 	}
+	if (!failed && run->options.evaluate)
+		return run_fail(run, -ENOENT, "--evaluate --resume: %s holds no checkpoint",
+				run->options.output);
 	if (!failed)
 		progress_line(&run->progress,
 			      "%s holds no checkpoint yet: starting from the beginning",
@@ -194,7 +197,7 @@ static int check_checkpoint(struct run *run)
 				 *then = &checkpoint_recipe(run->checkpoint)->data;
 	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
 			  &state->dataset_uuid);
-	if (!r)
+	if (!r && !run->options.evaluate)
 		r = check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
 				  &state->val_uuid);
 	if (r)
@@ -326,6 +329,11 @@ static int initialize(struct run *run)
 	r = checkpoint_import(run->recipe->model.pretrained, run->params, &head_kept, error);
 	if (r)
 		return run_fail(run, r, "model.pretrained: %s", error);
+	if (head_kept && run->options.evaluate)
+		return run_fail(run, -EINVAL,
+				"--evaluate: %s has no last layer of %u classes: fine-tune it "
+				"first",
+				run->recipe->model.pretrained, run->data.classes);
 	progress_line(&run->progress, "weights from %s%s", run->recipe->model.pretrained,
 		      head_kept ? "; its last layer has other classes and starts afresh" : "");
 	return 0;

@@ -176,10 +176,10 @@ void run_end_failed(struct run *run, int code);
 int run_end_line(struct run *run, struct journal *journal, const char *name);
 /* Has what the logs say on the disk. */
 int run_sync_logs(struct run *run);
-/* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
 /* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
 int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation);
 /* A loss in JSON, which has no word for one that is not finite. */
 enum { RUN_LOSS_TEXT = 32 };
 void run_loss_text(double loss, char *ret_text);
+/* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));

@@ -29,6 +29,10 @@ static void another_dataset(void **state)
 	expect_said("--allow-changes goes on");
 	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
 	expect_said("data.val = ");
+	/* another one may be what a checkpoint is to be evaluated on */
+	expect(run("datasets", "--resume", "--evaluate", val, "data.val_pipeline=resize(16x16)",
+		   NULL),
+	       0);
 	expect(run("datasets", "--resume", "--dry-run", "--allow-changes", train, NULL), 0);
 	expect(run("datasets", "--resume", moved, NULL), 0);
 	same_losses("unbroken", "datasets");

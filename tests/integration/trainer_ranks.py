@@ -155,6 +155,21 @@ class Ranks(unittest.TestCase):
         self.expect(done, 0, "ranks    2, each with 6 images", "emulated GPU")
         self.check_like_one("gpus", 1e-5, 1e-3)
 
+    def test_evaluates_alone(self):
+        """One line on standard output, whatever else is said, with the result of one rank."""
+        with open(f"{self.folder}/one/summary.json") as file:
+            summary = json.load(file)
+        for weights in ("--resume", f"model.pretrained={self.folder}/one/model.safetensors"):
+            with self.subTest(weights=weights):
+                command = [MPIRUN, "-n", "3", TRAINER, self.recipe, f"--output={self.folder}/one", "--evaluate", weights]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout.count("\n"), 1, done.stdout)
+                result = json.loads(done.stdout)
+                self.assertEqual({key: result[key] for key in ("top1", "top5", "val_samples")},
+                                 {key: summary[key] for key in ("top1", "top5", "val_samples")})  # fmt: skip
+                self.assertLess(abs(result["val_loss"] / summary["val_loss"] - 1), 1e-4)
+
     def test_each_sample_once(self):
         """What an epoch leaves over is less than a batch."""
         batches = self.samples("one")

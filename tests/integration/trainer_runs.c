@@ -127,6 +127,11 @@ static void evaluate(const char *pretrained)
 	assert_false(exists("nothing", ""));
 	expect(run("nothing", "--evaluate", NULL), 1);
 	expect_said("--evaluate: whose weights? model.pretrained=FILE");
+	expect(run("nothing", "--evaluate", pretrained, "model.classes=12", NULL), 1);
+	expect_said("model.safetensors has no last layer of 12 classes");
+	expect(run("nothing", "--evaluate", pretrained, "--resume", NULL), 1);
+	expect_said("--evaluate --resume: ");
+	expect_said("nothing/ holds no checkpoint");
 	expect(run("nothing", "--evaluate", pretrained, "data.val=", NULL), 1);
 	expect_said("--evaluate: data.val is not set");
 
