@@ -343,14 +343,36 @@ int checkpoint_restore_tensors(const struct safetensors *source, const char *pat
 	return r;
 }
 
+static bool is_head(const struct device_param_spec *spec)
+{
+	return !strncmp(spec->name, "fc.", 3);
+}
+
+/* Whether the file has the model's tensors, but for the last layer, with that before their names. */
+static bool has_behind(const struct safetensors *source, const struct device_params *params,
+		       const char *prefix, size_t length)
+{
+	char name[2 * DEVICE_NAME_MAX];
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		const struct device_param_spec *spec =
+			device_param_spec(device_params_at(params, i));
+		snprintf(name, sizeof(name), "%.*s%s", (int)length, prefix, spec->name);
+		if (!is_head(spec) && !safetensors_find(source, name))
+			return false;
+	}
+	return true;
+}
+
 /* Wrappers put the name of the module that they wrap before the names of its tensors. */
-static int fail_missing(const struct safetensors *source, const char *path, const char *name,
-			char *error)
+static int fail_missing(const struct safetensors *source, const char *path,
+			const struct device_params *params, const char *name, char *error)
 {
 	for (size_t i = 0; i < safetensors_count(source); i++) {
 		const char *own = safetensors_at(source, i)->name;
 		size_t length = strlen(own), prefix = length - strlen(name);
-		if (length <= strlen(name) || own[prefix - 1] != '.' || strcmp(own + prefix, name))
+		if (length <= strlen(name) || own[prefix - 1] != '.' ||
+		    strcmp(own + prefix, name) || prefix >= DEVICE_NAME_MAX ||
+		    !has_behind(source, params, own, prefix))
 			continue;
 		return checkpoint_fail(
 			error, -EBADMSG,
@@ -363,18 +385,18 @@ static int fail_missing(const struct safetensors *source, const char *path, cons
 }
 
 static int import_param(const struct safetensors *source, const char *path,
-			struct device_param *param, struct staging *staging, bool *head_kept,
-			char *error)
+			const struct device_params *params, struct device_param *param,
+			struct staging *staging, bool *head_kept, char *error)
 {
 	const struct device_param_spec *spec = device_param_spec(param);
 	const struct safetensors_tensor *tensor = safetensors_find(source, spec->name);
-	bool head = !strncmp(spec->name, "fc.", 3);
+	bool head = is_head(spec);
 	if (!tensor && head) {
 		*head_kept = true;
 		return 0;
 	}
 	if (!tensor)
-		return fail_missing(source, path, spec->name, error);
+		return fail_missing(source, path, params, spec->name, error);
 	if (tensor->type != SAFETENSORS_F32 && tensor->type != SAFETENSORS_F16 &&
 	    tensor->type != SAFETENSORS_BF16)
 		return checkpoint_fail(error, -EBADMSG,
@@ -408,7 +430,8 @@ int checkpoint_import(const char *path, struct device_params *params, bool *ret_
 	if (r)
 		checkpoint_fail(error, r, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, device_params_at(params, i), &staging, &kept, error);
+		r = import_param(source, path, params, device_params_at(params, i), &staging, &kept,
+				 error);
 	if (!r)
 		*ret_head_kept = kept;
 	staging_deinit(&staging);

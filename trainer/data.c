@@ -67,12 +67,19 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	return 0;
 }
 
-/* Where labels were given as numbers, the number is all that there is of a name. */
-static bool is_number(const char *name, uint32_t number)
+static bool is_number(const char *name)
 {
-	char text[16];
-	snprintf(text, sizeof(text), "%u", number);
-	return !strcmp(name, text);
+	return *name && !name[strspn(name, "0123456789")];
+}
+
+/* Whether class `number` may have both names. Where labels were given as numbers, the number is all that there is of a name. */
+static bool same_class(const char *a, const char *b, uint32_t number)
+{
+	bool a_number = is_number(a), b_number = is_number(b);
+	if (!strcmp(a, b))
+		return true;
+	return (a_number || b_number) && (!a_number || strtoull(a, NULL, 10) == number) &&
+	       (!b_number || strtoull(b, NULL, 10) == number);
 }
 
 /* Samples have the numbers of classes: one that meant another class in the other dataset would be scored against it. */
@@ -81,7 +88,7 @@ static int compare_classes(const struct recipe_data *recipe, const struct feed_d
 {
 	for (uint32_t i = 0; i < val->classes && i < train->classes; i++) {
 		const char *is = val->class_names[i], *expected = train->class_names[i];
-		if (!strcmp(is, expected) || is_number(is, i) || is_number(expected, i))
+		if (same_class(is, expected, i))
 			continue;
 		snprintf(error, DATA_ERROR_MAX,
 			 "data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in data.train = "

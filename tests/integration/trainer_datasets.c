@@ -101,7 +101,9 @@ static void other_classes(void **state)
 		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
 	static const char *const numbers[FIXTURE_CLASSES] = {"0", "1", "2", "3", "4",
 							     "5", "6", "7", "8", "9"};
-	char val[PATH_MAX + 100];
+	static const char *const sorted[FIXTURE_CLASSES] = {"0", "1", "10", "2", "3",
+							    "4", "5", "6", "7", "8"};
+	char val[PATH_MAX + 100], train[PATH_MAX + 100];
 	snprintf(val, sizeof val, "data.val=%s",
 		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
 	expect(run("classes", "--dry-run", val, NULL), 1);
@@ -111,6 +113,14 @@ static void other_classes(void **state)
 	snprintf(val, sizeof val, "data.val=%s",
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
+	/* of folders named by numbers, of which a set that has no 10 numbers those from 2 on otherwise */
+	snprintf(train, sizeof train, "data.train=%s",
+		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
+	expect(run("classes", "--dry-run", train, val, NULL), 1);
+	expect_said("class 2 is \"2\", but \"10\" in data.train = ");
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "same", 50, FIXTURE_RAW, 16, sorted));
+	expect(run("classes", "--dry-run", train, val, NULL), 0);
 }
 
 int main(void)

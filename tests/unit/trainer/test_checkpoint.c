@@ -273,24 +273,45 @@ static void import(void **state)
 	fixture_deinit(&a);
 }
 
-/* Weights that begin no training: of a wrapped module, whose names say so, and with nan among them. */
+/* Tensors of the names of a model's parameters but for the first few, with `prefix` before them. */
+static void write_names(const struct device_params *params, size_t first, const char *prefix)
+{
+	enum { NAMES_MAX = 64 };
+	static char names[NAMES_MAX][128];
+	static const float value;
+	struct safetensors_tensor tensors[NAMES_MAX];
+	struct safetensors_writer writer = {tensors, 0, NULL, 0, NULL, NULL};
+	assert_true(device_params_count(params) <= NAMES_MAX);
+	for (size_t i = first; i < device_params_count(params); i++, writer.count++) {
+		snprintf(names[i], sizeof(names[i]), "%s%s", prefix,
+			 device_param_spec(device_params_at(params, i))->name);
+		tensors[writer.count] = (struct safetensors_tensor){.name = names[i],
+								    .type = SAFETENSORS_F32,
+								    .rank = 1,
+								    .shape = {1},
+								    .data = &value,
+								    .size = sizeof(value)};
+	}
+	if (safetensors_write(path, &writer, error))
+		fail_msg("%s", error);
+}
+
+/* Weights that begin no training: of a wrapped module, whose names say so, of another stem, and with nan among them. */
 static void unfit_weights(void **state)
 {
 	struct fixture a;
 	bool kept;
 	float nan_bias[16] = {[5] = NAN};
-	struct safetensors_tensor wrapped = {.name = "module.conv1.weight",
-					     .type = SAFETENSORS_F32,
-					     .rank = 1,
-					     .shape = {16},
-					     .data = nan_bias,
-					     .size = sizeof(nan_bias)};
-	struct safetensors_writer writer = {&wrapped, 1, NULL, 0, NULL, NULL};
 	fixture_init(&a, settings, 10, NULL);
 	snprintf(path, sizeof(path), "%s/unfit.safetensors", folder);
-	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	write_names(a.params, 0, "module.");
 	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
 	assert_non_null(strstr(error, "but there is module.conv1.weight: take \"module.\" off"));
+	/* layer1.0.conv1.weight is no conv1.weight of a module that is wrapped */
+	write_names(a.params, 1, "");
+	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_non_null(strstr(error, "conv1.weight of the model is missing"));
+	assert_null(strstr(error, "take "));
 	scribble(&a);
 	struct device_param *bias = device_params_find(a.params, "layer2.0.bn1.bias");
 	assert_int_equal(device_param_elements(bias), 16);
