@@ -48,19 +48,33 @@ static const struct backend backends[] = {
 /* Bytes of a backend's reason, so that all of them have room in an error, with their names. */
 #define REASON_MAX ((int)(DEVICE_ERROR_MAX / BACKENDS) - 32)
 
-static int open_one(const char *name, const struct device_options *options,
-		    struct device **ret_device, char *error)
+static int fail_unknown(const char *name, char *error)
 {
 	int length = snprintf(error, DEVICE_ERROR_MAX,
 			      "device '%s' is not built in; this build has ", name);
 
-	for (size_t i = 0; i < BACKENDS; i++) {
-		if (!strcmp(name, backends[i].name))
-			return backends[i].open(options, ret_device, error);
+	for (size_t i = 0; i < BACKENDS; i++)
 		length += snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s",
 				   i ? ", " : "", backends[i].name);
-	}
 	return -ENODEV;
+}
+
+static int open_one(const char *name, const struct device_options *options,
+		    struct device **ret_device, char *error)
+{
+	size_t i = 0;
+	int r;
+
+	while (i < BACKENDS && strcmp(name, backends[i].name) != 0)
+		i++;
+	if (i == BACKENDS)
+		return fail_unknown(name, error);
+	*error = 0;
+	r = backends[i].open(options, ret_device, error);
+	/* what an open device has to say is its own error */
+	if (r == 0)
+		*error = 0;
+	return r;
 }
 
 /* error: why better ones were passed over, or, of a failure, what the last one said. */

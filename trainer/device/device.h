@@ -119,7 +119,7 @@ struct device_info {
 /*
  * backend: "cpu", "cuda" where it is built in; NULL: the best one that is present. options NULL: defaults. -ENODEV: not built in, no such
  * hardware, or libraries of its are missing; -ENOTSUP: it has not got the precision. error may be NULL, else has DEVICE_ERROR_MAX bytes; after success
- * with backend NULL it says why better ones were passed over, "" if there are none.
+ * with backend NULL it says why better ones were passed over, else it is "".
  */
 int device_open(const char *backend, const struct device_options *options, struct device **ret_device, char *error);
 /* Accepts NULL. Graphs and stores must have been freed. */

@@ -445,6 +445,7 @@ static void test_opening(void **state)
 	assert_true(device_info(device)->precision != DEVICE_AUTO);
 	device_close(device);
 	assert_int_equal(device_open("cpu", NULL, &device, error), 0);
+	assert_string_equal(error, "");
 	assert_true(device_info(device)->threads > 0);
 	device_close(device);
 	device_close(NULL);
