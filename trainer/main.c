@@ -162,6 +162,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_EVALUATE:
 		arguments->run.evaluate = arguments->run.dry = true;
+		arguments->run.allow_changes = true; /* there are no losses to come */
 		return 0;
 	case OPTION_DRY:
 		arguments->run.dry = true;

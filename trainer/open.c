@@ -197,7 +197,7 @@ static int check_checkpoint(struct run *run)
 				 *then = &checkpoint_recipe(run->checkpoint)->data;
 	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
 			  &state->dataset_uuid);
-	if (!r && !run->options.evaluate)
+	if (!r)
 		r = check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
 				  &state->val_uuid);
 	if (r)

@@ -37,7 +37,7 @@ struct run_options {
 	bool overwrite;		 /* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
 	bool allow_changes;	 /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
 	bool dry;		 /* make nothing on disk */
-	bool evaluate;		 /* nothing but run_evaluate_alone(); dry, too */
+	bool evaluate;		 /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
 	bool profile;

@@ -123,6 +123,8 @@ static void evaluate(const char *pretrained)
 		json_decref(result);
 	}
 	json_decref(summary);
+	/* on another device, and whatever would have come of another learning rate */
+	expect(run("unbroken", "--evaluate", "--resume", "--device=cpu", "optim.lr=0.2", NULL), 0);
 	expect(run("nothing", "--evaluate", pretrained, NULL), 0);
 	assert_false(exists("nothing", ""));
 	expect(run("nothing", "--evaluate", NULL), 1);
