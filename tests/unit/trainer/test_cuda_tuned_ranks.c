@@ -334,7 +334,7 @@ static void expect_failure(const char *error, unsigned rank, const char *words)
 	assert_true(all_say(error, 0, comm->world - 1));
 }
 
-/* Of a machine's GPUs the first rank takes the last. */
+/* Of a machine's GPUs the first rank takes the last, or one that there is not: then fewer ranks are no remedy. */
 static void test_gpu_lacks(void **state)
 {
 	struct device_options options = {.comm = comm, .index = 3};
@@ -343,6 +343,10 @@ static void test_gpu_lacks(void **state)
 
 	assert_int_equal(device_open("cuda-emulated", &options, &device, error), -ENODEV);
 	expect_failure(error, 1, "it takes the GPU of index 4: ");
+	options.index = 4;
+	assert_int_equal(device_open("cuda-emulated", &options, &device, error), -ENODEV);
+	expect_failure(error, 0, "none of index 4");
+	assert_null(strstr(error, "no more ranks than there are GPUs"));
 }
 
 static void test_tuning_fails(void **state)

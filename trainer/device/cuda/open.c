@@ -188,11 +188,12 @@ static void describe(struct cuda_device *device)
 	info->memory_bytes = gpu->memory_free;
 }
 
+/* A GPU that the first rank of a machine lacks has nothing to do with how many ranks there are. */
 static void explain_missing(const struct cuda_device *device, int r, char *error)
 {
 	const struct comm *comm = device->base.options.comm;
 
-	if (r == -ENODEV && comm && comm->local_world > 1)
+	if (r == -ENODEV && comm && comm->local_rank > 0)
 		snprintf(error, DEVICE_ERROR_MAX,
 			 "one of %u ranks on this machine, it takes the GPU of index %u: %s; start "
 			 "no more ranks than there are GPUs",
