@@ -1,6 +1,7 @@
 #include "recipe_value.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,27 @@ static int check_scale(const struct recipe_data *data, char *error)
 			       : 0;
 }
 
+/* A gamma above 1 is for exponential growth, and for learning rates that optim.lr could have. */
+static int check_growth(const struct recipe *recipe, char *error)
+{
+	const struct recipe_schedule_keys *schedule = &recipe->schedule;
+	double max = recipe_find_key("optim", "lr")->max;
+	if (schedule->gamma <= 1)
+		return 0;
+	if (schedule->name == RECIPE_STEP || schedule->name == RECIPE_MULTI_STEP)
+		return recipe_fail(error,
+				   "schedule.gamma = %g: expected at most 1 with schedule.name = "
+				   "step or multi_step; exponential may grow",
+				   schedule->gamma);
+	double last = recipe->optim.lr * pow(schedule->gamma, recipe->train.epochs);
+	if (schedule->name == RECIPE_EXPONENTIAL && last > max)
+		return recipe_fail(error,
+				   "schedule.gamma = %g takes optim.lr = %g to %g in train.epochs "
+				   "= %g: expected at most %g",
+				   schedule->gamma, recipe->optim.lr, last, recipe->train.epochs, max);
+	return 0;
+}
+
 int recipe_check(const struct recipe *recipe, char *error)
 {
 	if (!*recipe->data.train)
@@ -225,6 +247,9 @@ int recipe_check(const struct recipe *recipe, char *error)
 			return recipe_fail(
 				error, "schedule.milestones must rise: %g is followed by %g",
 				schedule->milestones.value[i - 1], schedule->milestones.value[i]);
+	r = check_growth(recipe, error);
+	if (r)
+		return r;
 	if (recipe->optim.name == RECIPE_SGD && recipe->optim.nesterov &&
 	    recipe->optim.momentum == 0)
 		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");

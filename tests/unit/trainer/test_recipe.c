@@ -179,6 +179,27 @@ static void checks(void **state)
 	assert_non_null(strstr(error, "must rise"));
 }
 
+static void growth(void **state)
+{
+	struct recipe *recipe = *state;
+	static const char *const settings[] = {"data.train=x", "schedule.name=exponential",
+					       "schedule.gamma=1e6", "optim.lr=1e-4",
+					       "train.epochs=1"};
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		assert_int_equal(recipe_override(recipe, settings[i], error), 0);
+	assert_int_equal(recipe_check(recipe, error), 0);
+	recipe_override(recipe, "train.epochs=2", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "schedule.gamma = 1e+06 takes optim.lr = 0.0001 to 1e+08 in "
+				      "train.epochs = 2: expected at most 1000"));
+	recipe_override(recipe, "schedule.name=step", error);
+	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_non_null(strstr(error, "schedule.gamma = 1e+06: expected at most 1 with"));
+	recipe_override(recipe, "schedule.name=cosine", error);
+	assert_int_equal(recipe_check(recipe, error), 0);
+	refused(recipe, "[schedule]\ngamma = 1e13\n", "expected a number from 0 to 1e+12");
+}
+
 /* What is written reads back to the same recipe. */
 static void check_round_trip(struct recipe *recipe)
 {
@@ -313,7 +334,7 @@ int main(void)
 		T(mistakes),
 		T(long_line_is_refused_not_cut),
 		T(overrides),
-		T(checks),
+		T(checks), T(growth),
 		T(round_trip),
 		T(compare),
 		T(table),

@@ -122,7 +122,11 @@ static void multi_step(void **state)
 
 static void exponential(void **state)
 {
-	struct schedule s = make("schedule.name=exponential train.epochs=20 schedule.gamma=0.9");
+	struct schedule s = make("schedule.name=exponential train.epochs=1 schedule.gamma=1e6");
+	near(schedule_factor(&s, 0), 1);
+	near(schedule_factor(&s, 0.5), 1e3);
+	near(schedule_factor(&s, 1), 1e6);
+	s = make("schedule.name=exponential train.epochs=20 schedule.gamma=0.9");
 	double expected = 1;
 	for (int epoch = 0; epoch <= 20; epoch++, expected *= 0.9)
 		near(schedule_factor(&s, epoch), expected);
