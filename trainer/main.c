@@ -88,7 +88,9 @@ static const struct argp_option options[] = {
 	{"plan", OPTION_PLAN, "DEVICE.json", 0,
 	 "Print what a GPU that need not be here would run, its memory and time, and stop", 0},
 	{"size", OPTION_SIZE, "N", 0,
-	 "With --plan: images of N x N (default: 224, or 32 for networks for small images)", 0},
+	 "With --plan: images of N x N (default: as data.pipeline makes them, or 224, or 32 for "
+	 "networks for small images)",
+	 0},
 	{0},
 };
 
@@ -102,8 +104,9 @@ static int parse_size(const char *text, struct argp_state *state)
 {
 	char *end;
 	unsigned long size = strtoul(text, &end, 10);
-	if (*end || size < 1 || size > 16384)
-		argp_error(state, "--size=%s: expected a number of pixels from 1 to 16384", text);
+	if (*end || size < 1 || size > PLAN_SIDE_MAX)
+		argp_error(state, "--size=%s: expected a number of pixels from 1 to %d", text,
+			   PLAN_SIDE_MAX);
 	return (int)size;
 }
 

@@ -129,6 +129,7 @@ struct plan {
 	struct plan_device device;
 	struct program_options program;
 	uint32_t size, classes;
+	uint32_t told_size; /* by data.pipeline, or 0 */
 	struct device *planner;
 	struct device_params *params;
 	struct model *model;
@@ -164,7 +165,11 @@ static void choose(struct plan *plan, const struct engines *engines)
 	program->deterministic = recipe->train.deterministic;
 	program->conv = &engines->conv;
 	program->matmul = &engines->matmul;
-	plan->size = plan->options->size ? plan->options->size : small ? 32 : 224;
+	plan->told_size = plan_pipeline_side(recipe->data.pipeline);
+	plan->size = plan->options->size ? plan->options->size
+		     : plan->told_size	 ? plan->told_size
+		     : small		 ? 32
+					 : 224;
 	plan->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : small ? 10 : 1000;
 }
 
@@ -182,7 +187,8 @@ static int open_model(struct plan *plan, char *error)
 	if (!r)
 		r = device_params_allocate(plan->params, &optimizer);
 	if (!r && plan->size < model_side_min(plan->model))
-		return plan_fail(error, -EINVAL, "--size=%u is too small for %s, which needs %u",
+		return plan_fail(error, -EINVAL, "%s%u is too small for %s, which needs %u",
+				 plan->options->size ? "--size=" : "data.pipeline's size of ",
 				 plan->size, plan->recipe->model.name, model_side_min(plan->model));
 	return r ? plan_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
 }
@@ -341,7 +347,9 @@ static void print_head(const struct plan *plan, const struct engines *engines, F
 		plan->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
 		(unsigned long long)plan->recipe->data.batch_size,
 		plan->recipe->data.batch_size == 1 ? "" : "s", plan->size, plan->size,
-		plan->options->size ? "" : " (assumed: --size is not given)");
+		plan->options->size ? ""
+		: plan->told_size   ? " (as data.pipeline makes them)"
+				    : " (assumed: --size is not given)");
 }
 
 static void print_program(const struct plan *plan, const struct cuda_program *train, FILE *file)

@@ -12,11 +12,11 @@
 
 #include <stdio.h>
 
-enum { PLAN_ERROR_MAX = 2048 };
+enum { PLAN_ERROR_MAX = 2048, PLAN_SIDE_MAX = 16384 };
 
 struct plan_options {
 	const char *device;	    /* path of DEVICE.json */
-	uint32_t size;	    /* images of size x size; 0: what the model's stem is made for */
+	uint32_t size;	    /* images of size x size; 0: as data.pipeline makes them, or else what the model's stem is made for */
 };
 
 /*
@@ -25,6 +25,12 @@ struct plan_options {
  */
 int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
 	     char *error);
+
+/*
+ * The side of the squares that a pipeline (loaderd(1)) makes, by the last of its steps that makes images of a size. 0: it is not certain, for that step
+ * has several sizes, or unequal sides, or there is none.
+ */
+uint32_t plan_pipeline_side(const char *pipeline);
 
 /* The device as cuDNN reads it: the file less its roofline. The caller frees it. */
 int plan_properties(const char *path, char **ret_properties, char *error);

@@ -160,6 +160,64 @@ static void test_options(void **state)
 	assert_true(number_before(text, " MB copies of weights") == 0);
 }
 
+static void test_sizes(void **state)
+{
+	static const struct {
+		const char *pipeline;
+		uint32_t side;
+	} pipelines[] = {
+		{"", 0},
+		{"hflip", 0},
+		{"random_resized_crop(176)", 176},
+		{"random_resized_crop(176x176, scale=0.25:1) hflip(0.5) to(f16)", 176},
+		{"random_resized_crop(scale=0.25:1, size=160)", 160},
+		{"random_resized_crop( size=160 , chroma=fast ) normalize(imagenet)", 160},
+		{"random_resized_crop(176x128)", 0},
+		{"random_resized_crop(128@0;192@15, scale=0.25:1) hflip(0.5)", 0},
+		{"random_resized_crop(scale=0.25:1)", 0},
+		{"random_resized_crop(99999)", 0},
+		{"random_resized_crop(176", 0},
+		{"random_crop(32, padding=2, fill=reflect) hflip(alternate)", 32},
+		{"resize(256)", 0},
+		{"resize(256x256)", 256},
+		{"resize(256) center_crop(224)", 224},
+		{"center_crop(224) resize(256)", 0},
+		{"random_crop(32) pad(4)", 0},
+		{"pad(4) random_crop(32)", 32},
+		{"random_crop(32) cutout(8)", 32},
+		{"random_crop(x32)", 0},
+		{"random_crop()", 0},
+		{"random_crop", 0},
+	};
+	for (size_t i = 0; i < sizeof(pipelines) / sizeof(*pipelines); i++)
+		if (plan_pipeline_side(pipelines[i].pipeline) != pipelines[i].side)
+			fail_msg("%s: %u", pipelines[i].pipeline,
+				 plan_pipeline_side(pipelines[i].pipeline));
+}
+
+/* From the recipe, unless --size says otherwise. */
+static void test_size_of_pipeline(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+	const char *settings = "model.name=speednet data.pipeline=random_resized_crop(64)";
+
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
+	expect(text, "images of 64 x 64 (as data.pipeline makes them)\n");
+	options.size = 48;
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
+	expect(text, "images of 48 x 48\n");
+	options.size = 0;
+	assert_int_equal(plan("model.name=speednet data.pipeline=random_resized_crop(4)", &options,
+			      text, sizeof(text), error),
+			 -EINVAL);
+	expect(error, "data.pipeline's size of 4 is too small for speednet");
+}
+
 static void test_files(void **state)
 {
 	static const struct {
@@ -278,7 +336,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_resnet50), cmocka_unit_test(test_options),
-		cmocka_unit_test(test_files),	 cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_size_of_pipeline),	 cmocka_unit_test(test_shipped),
 		cmocka_unit_test(test_peaks),
 	};
 
