@@ -12,6 +12,15 @@ void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_s
 	};
 }
 
+/* On the learning rate of a group; 0: it stays as it is. */
+static double rate_factor(const struct recipe_optim *optim, enum model_group group, double epoch)
+{
+	if (group == MODEL_NORM_BIASES)
+		return optim->bias_lr;
+	double end = optim->whiten_bias_epochs;
+	return group == MODEL_WHITEN_BIAS && end > 0 && epoch >= end ? 0 : 1;
+}
+
 void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
 		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper)
 {
@@ -23,10 +32,10 @@ void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, u
 		.epsilon = (float)optim->epsilon,
 		.clip_norm = (float)optim->clip_norm,
 	};
-	double lr = optim->lr *
-		    schedule_factor(schedule, (double)(step - 1) / (double)batches_per_epoch);
-	for (int group = 0; group < MODEL_GROUPS; group++) {
-		double factor = group == MODEL_NORM_BIASES ? optim->bias_lr : 1;
+	double epoch = (double)(step - 1) / (double)batches_per_epoch;
+	double lr = optim->lr * schedule_factor(schedule, epoch);
+	for (enum model_group group = 0; group < MODEL_GROUPS; group++) {
+		double factor = rate_factor(optim, group, epoch);
 		hyper.lr[group] = (float)(lr * factor);
 		/* what decays does so by lr * weight_decay: that is as without the factor */
 		if (factor > 0 && (group == MODEL_WEIGHTS || optim->decay_all))

@@ -82,6 +82,7 @@ struct recipe_optim {
 	int decay; /* enum recipe_decay */
 	bool decay_all;
 	double bias_lr;
+	double whiten_bias_epochs;
 	double clip_norm;
 };
 

@@ -133,6 +133,9 @@ const struct recipe_key recipe_keys[] = {
 	NUMBER(optim, bias_lr, "1", 0, 1000, RECIPE_TRAJECTORY,
 	       "Factor on the learning rate of the batch norms' biases; with decay_all they decay "
 	       "as without it."),
+	NUMBER(optim, whiten_bias_epochs, "0", 0, 100000, RECIPE_TRAJECTORY,
+	       "speednet: epochs for which the bias of the convolution that whitens is trained; it "
+	       "stays as it is then. 0: to the end."),
 	NUMBER(optim, clip_norm, "0", 0, 1e9, RECIPE_TRAJECTORY,
 	       "Largest norm of all gradients together, to which larger ones are scaled down; 0: as "
 	       "they are."),

@@ -1,4 +1,4 @@
-/* Methods that a recipe asks for, by what they make of a run: averages, label smoothing, image sizes that grow, AdamW, lookahead; resumed, and on an emulated GPU. */
+/* Methods that a recipe asks for, by what they make of a run: averages, label smoothing, image sizes that grow, AdamW, lookahead, a bias that rests; resumed, and on an emulated GPU. */
 #include "trainer_fixture.h"
 
 #include <math.h>
@@ -128,11 +128,51 @@ static void ahead(void **state)
 	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
 }
 
+/* The bias of the convolution that whitens is as its last trained epoch left it, while others go on. */
+static void expect_settled(const char *name)
+{
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *then, *now;
+	assert_int_equal(
+		safetensors_open(in(name, "checkpoint-00000020.safetensors"), &then, error), 0);
+	assert_int_equal(safetensors_open(in(name, "checkpoint-00000040.safetensors"), &now, error),
+			 0);
+	const float *bias = values(0, then, "whiten.bias");
+	assert_true(bias[0] != 0);
+	assert_memory_equal(bias, values(1, now, "whiten.bias"), 24 * sizeof(float));
+	assert_memory_not_equal(values(0, then, "group1.bn1.bias"),
+				values(1, now, "group1.bn1.bias"), 8 * sizeof(float));
+	safetensors_close(then);
+	safetensors_close(now);
+}
+
+/* What is trained for a part of the run only: also where steps are replayed, and where a run resumes after that part. */
+static void settled(void **state)
+{
+	static const char net[] = "model.name=speednet", width[] = "model.width=0.125",
+			  decay[] = "optim.decay_all=yes", bias[] = "optim.whiten_bias_epochs=1",
+			  keep[] = "checkpoint.keep=99";
+	expect(run("settled", net, width, decay, bias, keep, NULL), 0);
+	expect_settled("settled");
+	pid_t pid = start("settled-killed", net, width, decay, bias, keep, NULL);
+	wait_for_step("settled-killed", pid, 30);
+	kill(pid, SIGKILL);
+	finish(pid, "settled-killed");
+	expect(run("settled-killed", "--resume", net, width, decay, bias, keep, NULL), 0);
+	same_losses("settled", "settled-killed");
+	trainer = getenv("TRAINER_EMULATED");
+	int status = run("settled-gpu", "--device=cuda", net, width, decay, bias, keep, NULL);
+	trainer = getenv("TRAINER");
+	expect(status, 0);
+	expect_settled("settled-gpu");
+	assert_true(apart("settled", "settled-gpu") < 1e-3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(averaged), cmocka_unit_test(smoothed), cmocka_unit_test(growing),
-		cmocka_unit_test(adamw),    cmocka_unit_test(ahead),
+		cmocka_unit_test(adamw),    cmocka_unit_test(ahead),	cmocka_unit_test(settled),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -134,8 +134,10 @@ int layer_conv(struct model *model, const struct layer_conv *conv)
 		layer->has_norm = true;
 		declare_norm(model, conv->norm, conv->channels, conv->gamma, false, &layer->norm);
 	} else if (conv->bias) {
-		layer->bias = declare_vector(model, conv->name, "bias", conv->channels,
-					     MODEL_BIASES, false, 0);
+		enum model_group group =
+			conv->init == LAYER_INIT_WHITEN ? MODEL_WHITEN_BIAS : MODEL_BIASES;
+		layer->bias =
+			declare_vector(model, conv->name, "bias", conv->channels, group, false, 0);
 	}
 	return model->failed ? -1 : model->layer_count;
 }

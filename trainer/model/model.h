@@ -23,7 +23,8 @@ enum model_group {
 	MODEL_SCALES = 1,      /* gamma of norms */
 	MODEL_BIASES = 2,      /* of convolutions and matrices */
 	MODEL_NORM_BIASES = 3, /* beta of norms: optim.bias_lr */
-	MODEL_GROUPS = 4,
+	MODEL_WHITEN_BIAS = 4, /* of the convolution that whitens: optim.whiten_bias_epochs */
+	MODEL_GROUPS = 5,
 };
 
 struct model;

@@ -248,12 +248,17 @@ static void speednet(void **state)
 	assert_true(device_param_spec(device_params_find(fixture.params, "whiten.weight"))->frozen);
 	assert_int_equal(
 		device_param_spec(device_params_find(fixture.params, "whiten.bias"))->group,
-		MODEL_BIASES);
+		MODEL_WHITEN_BIAS);
 	assert_int_equal(
 		device_param_spec(device_params_find(fixture.params, "group1.bn1.bias"))->group,
 		MODEL_NORM_BIASES);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0.2, false);
 	device_graph_free(graph);
+	fixture_deinit(&fixture);
+	fixture_init(&fixture, "model.name=speednet model.whiten=no", 10, &sgd);
+	assert_int_equal(
+		device_param_spec(device_params_find(fixture.params, "whiten.bias"))->group,
+		MODEL_BIASES);
 	fixture_deinit(&fixture);
 }
 

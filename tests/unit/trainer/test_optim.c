@@ -58,6 +58,29 @@ static void groups(void **state)
 	recipe_deinit(&recipe);
 }
 
+/* The whitening convolution's bias: rate and decay are 0 from the step on with which its epochs are over. */
+static void whiten_bias(void **state)
+{
+	struct recipe recipe;
+	assert_int_equal(recipe_init(&recipe), 0);
+	set(&recipe, "optim.lr=0.5");
+	set(&recipe, "optim.weight_decay=0.01");
+	set(&recipe, "optim.decay_all=true");
+	set(&recipe, "optim.bias_lr=64");
+	set(&recipe, "schedule.name=constant");
+	set(&recipe, "train.epochs=10");
+	assert_true(at(&recipe, 1000).lr[MODEL_WHITEN_BIAS] == 0.5f);
+	set(&recipe, "optim.whiten_bias_epochs=3");
+	struct device_hyper last = at(&recipe, 300), after = at(&recipe, 301);
+	assert_true(last.lr[MODEL_WHITEN_BIAS] == 0.5f);
+	assert_true(last.weight_decay[MODEL_WHITEN_BIAS] == 0.01f);
+	assert_true(after.lr[MODEL_WHITEN_BIAS] == 0 && after.weight_decay[MODEL_WHITEN_BIAS] == 0);
+	for (int group = 0; group < MODEL_WHITEN_BIAS; group++)
+		assert_true(after.lr[group] == last.lr[group] &&
+			    after.weight_decay[group] == last.weight_decay[group]);
+	recipe_deinit(&recipe);
+}
+
 static void spec(void **state)
 {
 	struct recipe recipe;
@@ -117,6 +140,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(groups),
+		cmocka_unit_test(whiten_bias),
 		cmocka_unit_test(spec),
 		cmocka_unit_test(averages),
 	};
