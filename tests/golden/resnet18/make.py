@@ -5,10 +5,13 @@
 
 Everything is computed in double precision by PyTorch. Weights and images are not stored: both sides make them from the same
 counter-based generator (trainer/random.h), so only digests are kept: logits, losses, running statistics, and of each gradient
-its norm and a few entries. Two files come out:
+its norm and a few entries. Three files come out:
 
     reference.json    one forward and backward pass of torchvision's ResNet-18, 10 classes, 4 images of 64 x 64
     trajectory.json   12 steps of SGD (Nesterov, weight decay, warm-up and cosine, label smoothing, EMA) on a ResNet-8
+    airbench.json     5 steps of 10, one to an epoch, as airbench94 takes them (Keller Jordan, "94% on CIFAR-10 in 3.29 Seconds on a
+                      Single GPU", 2024), with its published constants but the rate, a tenth, and the width, a quarter:
+                      fewer maxima that rounding could decide
 """
 import json
 import math
@@ -186,6 +189,68 @@ def trajectory():
             "ema": {k: digest(v) for k, v in ema.items()}}
 
 
+class Group(torch.nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(inputs, outputs, 3, padding="same", bias=False)
+        self.bn1 = torch.nn.BatchNorm2d(outputs, eps=1e-12, momentum=0.4)
+        self.conv2 = torch.nn.Conv2d(outputs, outputs, 3, padding="same", bias=False)
+        self.bn2 = torch.nn.BatchNorm2d(outputs, eps=1e-12, momentum=0.4)
+
+    def forward(self, x):
+        gelu, pool = torch.nn.functional.gelu, torch.nn.functional.max_pool2d
+        return gelu(self.bn2(self.conv2(gelu(self.bn1(pool(self.conv1(x), 2))))))
+
+
+class Airbench(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.whiten = torch.nn.Conv2d(3, 24, 2)
+        self.group1, self.group2, self.group3 = Group(24, 16), Group(16, 64), Group(64, 64)
+        self.fc = torch.nn.Linear(64, 10, bias=False)
+
+    def forward(self, x):
+        x = self.group3(self.group2(self.group1(torch.nn.functional.gelu(self.whiten(x)))))
+        return self.fc(x.amax((2, 3))) / 9
+
+
+def airbench():
+    steps, run, momentum = 5, 10, 0.85
+    model = Airbench().double()
+    fill(model, 3)
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    for p in [model.whiten.weight] + [m.weight for m in norms]:
+        p.requires_grad = False
+    biases = [m.bias for m in norms]
+    others = [p for p in model.parameters() if p.requires_grad and not any(p is b for b in biases)]
+    # rate and decay of the loss summed over 1024 images
+    kilostep = 1024 * (1 + 1 / (1 - momentum))
+    lr, decay = 11.5 / 10 / kilostep, 0.0153 / 10 * 1024 / kilostep
+    sgd = torch.optim.SGD([{"params": biases, "lr": 64 * lr, "weight_decay": decay / (64 * lr)},
+                           {"params": others, "lr": lr, "weight_decay": decay / lr}], momentum=momentum, nesterov=True)
+    peak = 0.23 * run
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        sgd, lambda i: 0.2 + 0.8 * i / peak if i < peak else 1 - 0.93 * (i - peak) / (run - peak))
+    losses, rates, slow = [], [], None
+    for step in range(1, steps + 1):
+        model.whiten.bias.requires_grad = step <= 3
+        x, y = images(3, f"images {step - 1}", 8, 24), labels(3, f"labels {step - 1}", 8)
+        loss = torch.nn.functional.cross_entropy(model(x), y, label_smoothing=0.2)
+        rates.append(1024 * sgd.param_groups[1]["lr"])  # of the mean
+        sgd.zero_grad(set_to_none=True)
+        (1024 * loss).backward()
+        sgd.step()
+        scheduler.step()
+        losses.append(loss.item())
+        state = {k: v for k, v in model.state_dict().items() if v.is_floating_point()}
+        if slow is None:  # the published one starts before the first step, which makes a difference of 1e-6 in 480 steps
+            slow = {k: v.clone() for k, v in state.items()}
+        elif step % 5 == 0:
+            for k, v in state.items():
+                v.copy_(slow[k].lerp_(v, 1 - 0.95**5 * (step / run) ** 3))
+    return {"losses": losses, "lr": rates, "values": {k: digest(v) for k, v in state.items()}}
+
+
 def rounded(value):
     if isinstance(value, float):
         return float(f"{value:.12g}")
@@ -196,7 +261,7 @@ def rounded(value):
     return value
 
 
-for name, make in (("reference", reference), ("trajectory", trajectory)):
+for name, make in (("reference", reference), ("trajectory", trajectory), ("airbench", airbench)):
     with open(os.path.join(HERE, name + ".json"), "w") as file:
         json.dump({"torch": torch.__version__, **rounded(make())}, file, indent=0)
         file.write("\n")

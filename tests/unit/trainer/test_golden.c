@@ -1,7 +1,7 @@
 /*
  * The trainer against PyTorch: one forward and backward pass of ResNet-18, and a short run of SGD
- * with everything that a recipe adds to it. tests/golden/resnet18/make.py made the references in
- * double precision.
+ * with everything that a recipe adds to it; recipes/cifar10.ini against the training that it is
+ * after. tests/golden/resnet18/make.py made the references in double precision.
  */
 #include "optim.h"
 #include "trainer_test.h"
@@ -121,13 +121,55 @@ static void resnet18(void **state)
 	json_decref(json);
 }
 
+/* Steps of training whose losses and learning rates a reference has; each is an epoch. */
+struct course {
+	const struct recipe *recipe;
+	struct device_graph *graph;
+	const json_t *reference;
+	uint64_t seed; /* of images and labels */
+	uint32_t count, side;
+};
+
+static void follow(const struct course *course, double tolerance)
+{
+	const json_t *losses = json_object_get(course->reference, "losses"),
+		     *rates = json_object_get(course->reference, "lr");
+	uint8_t *pixels = malloc((size_t)course->count * course->side * course->side * 3);
+	int32_t *labels = malloc(course->count * sizeof(*labels));
+	struct schedule schedule;
+	schedule_init(&schedule, course->recipe);
+	for (size_t i = 0; i < json_array_size(losses); i++) {
+		char name[32];
+		struct device_hyper hyper;
+		struct device_results results;
+		uint64_t ticket, step;
+		snprintf(name, sizeof(name), "images %zu", i);
+		golden_images(course->seed, name, course->count, course->side, pixels);
+		snprintf(name, sizeof(name), "labels %zu", i);
+		golden_labels(course->seed, name, course->count, labels);
+		optim_hyper(course->recipe, &schedule, i + 1, 1, &hyper);
+		near(hyper.lr[MODEL_WEIGHTS], json_number_value(json_array_get(rates, i)), 1e-7,
+		     "learning rate");
+		struct device_batch batch = {.images = pixels,
+					     .labels = labels,
+					     .count = course->count,
+					     .channels = 3,
+					     .element = DEVICE_ELEMENT_U8};
+		assert_int_equal(device_feed(course->graph, &batch, &ticket), 0);
+		assert_int_equal(device_step(course->graph, &hyper, &step), 0);
+		assert_int_equal(device_results(course->graph, step, true, &results), 0);
+		near(results.loss, json_number_value(json_array_get(losses, i)), tolerance, name);
+	}
+	free(pixels);
+	free(labels);
+}
+
 /* 12 steps are an epoch of 12 batches here, so that epochs of the schedule are twelfths. */
 static void trajectory(void **state)
 {
 	enum { COUNT = 8, SIDE = 16, STEPS = 12 };
 	struct fixture fixture;
 	struct device_optimizer_spec spec;
-	struct schedule schedule;
 	json_t *json = load("trajectory.json");
 	struct recipe recipe;
 	char error[RECIPE_ERROR_MAX];
@@ -140,37 +182,16 @@ static void trajectory(void **state)
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		assert_int_equal(recipe_override(&recipe, settings[i], error), 0);
 	optim_spec(&recipe, &spec);
-	schedule_init(&schedule, &recipe);
 	fixture_init(&fixture, "model.name=resnet_cifar model.depth=8", 10, &spec);
 	golden_fill(&fixture, 2);
 	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE, 0.1, false);
-	for (int i = 0; i < STEPS; i++) {
-		uint8_t pixels[COUNT * SIDE * SIDE * 3];
-		int32_t labels[COUNT];
-		char name[32];
-		struct device_hyper hyper;
-		struct device_results results;
-		uint64_t ticket, step;
-		snprintf(name, sizeof(name), "images %d", i);
-		golden_images(2, name, COUNT, SIDE, pixels);
-		snprintf(name, sizeof(name), "labels %d", i);
-		golden_labels(2, name, COUNT, labels);
-		optim_hyper(&recipe, &schedule, (uint64_t)i + 1, 1, &hyper);
-		near(hyper.lr[MODEL_WEIGHTS],
-		     json_number_value(json_array_get(json_object_get(json, "lr"), (size_t)i)),
-		     1e-7, "learning rate");
-		struct device_batch batch = {.images = pixels,
-					     .labels = labels,
-					     .count = COUNT,
-					     .channels = 3,
-					     .element = DEVICE_ELEMENT_U8};
-		assert_int_equal(device_feed(graph, &batch, &ticket), 0);
-		assert_int_equal(device_step(graph, &hyper, &step), 0);
-		assert_int_equal(device_results(graph, step, true, &results), 0);
-		near(results.loss,
-		     json_number_value(json_array_get(json_object_get(json, "losses"), (size_t)i)),
-		     5e-3, name);
-	}
+	follow(&(struct course){.recipe = &recipe,
+				.graph = graph,
+				.reference = json,
+				.seed = 2,
+				.count = COUNT,
+				.side = SIDE},
+	       5e-3);
 	compare(&fixture, json_object_get(json, "values"), DEVICE_VALUE, 1e-2);
 	compare(&fixture, json_object_get(json, "ema"), DEVICE_EMA, 1e-2);
 	device_graph_free(graph);
@@ -179,11 +200,44 @@ static void trajectory(void **state)
 	json_decref(json);
 }
 
+/* The shipped recipe at a tenth of its rate: network, rates and decays by group, what rests after some epochs, Lookahead. */
+static void airbench(void **state)
+{
+	enum { COUNT = 8, SIDE = 24 };
+	static const char settings[] = RECIPES "/cifar10.ini optim.lr=0.15 model.width=0.25";
+	struct fixture fixture;
+	struct device_optimizer_spec spec;
+	struct recipe recipe;
+	char error[RECIPE_ERROR_MAX];
+	json_t *json = load("airbench.json");
+	assert_int_equal(recipe_init(&recipe), 0);
+	if (recipe_load(&recipe, RECIPES "/cifar10.ini", error))
+		fail_msg("%s", error);
+	optim_spec(&recipe, &spec);
+	recipe_deinit(&recipe);
+	fixture_init(&fixture, settings, 10, &spec);
+	golden_fill(&fixture, 3);
+	struct device_graph *graph = fixture_graph(&fixture, DEVICE_TRAIN, COUNT, SIDE,
+						   fixture.recipe.train.label_smoothing, false);
+	follow(&(struct course){.recipe = &fixture.recipe,
+				.graph = graph,
+				.reference = json,
+				.seed = 3,
+				.count = COUNT,
+				.side = SIDE},
+	       1e-5);
+	compare(&fixture, json_object_get(json, "values"), DEVICE_VALUE, 1e-4);
+	device_graph_free(graph);
+	fixture_deinit(&fixture);
+	json_decref(json);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(resnet18),
 		cmocka_unit_test(trajectory),
+		cmocka_unit_test(airbench),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

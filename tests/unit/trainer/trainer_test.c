@@ -22,7 +22,8 @@ void fixture_init(struct fixture *fixture, const char *settings, uint32_t classe
 	assert_int_equal(recipe_init(&fixture->recipe), 0);
 	snprintf(text, sizeof(text), "%s", settings);
 	for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
-		if (recipe_override(&fixture->recipe, word, error))
+		if ((strchr(word, '=') ? recipe_override : recipe_load)(&fixture->recipe, word,
+									error))
 			fail_msg("%s", error);
 	if (device_open("cpu", &options, &fixture->device, error) ||
 	    device_params_new(fixture->device, &fixture->params) ||
