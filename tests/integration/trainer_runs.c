@@ -366,10 +366,10 @@ static void misplaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unbroken),  cmocka_unit_test(refused),
-		cmocka_unit_test(folders),   cmocka_unit_test(misplaced),
-		cmocka_unit_test(diverged),  cmocka_unit_test(shared_daemon),
-		cmocka_unit_test(overtaken), cmocka_unit_test(planned),
+		cmocka_unit_test(unbroken),    cmocka_unit_test(refused),
+		cmocka_unit_test(folders),     cmocka_unit_test(misplaced),
+		cmocka_unit_test(diverged),    cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(overtaken),   cmocka_unit_test(planned),
 		cmocka_unit_test(environment), cmocka_unit_test(singular),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
