@@ -163,6 +163,7 @@ struct recipe_key {
 	const char *words;    /* "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them, NULL: any */
 	enum recipe_resume resume;
 	const char *help;
+	unsigned step; /* RECIPE_INTEGER: min, min + step, ... up to max; 0: every whole number */
 };
 
 extern const struct recipe_key recipe_keys[];

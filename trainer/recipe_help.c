@@ -16,7 +16,11 @@ static void print_type(FILE *file, const struct recipe_key *key)
 		print_words(file, key->words ? key->words : "text");
 		break;
 	case RECIPE_INTEGER:
-		fprintf(file, "whole number, %.0f to %.0f", key->min, key->max);
+		if (key->step)
+			fprintf(file, "%.0f, %.0f, %.0f and so on to %.0f", key->min,
+				key->min + key->step, key->min + 2 * key->step, key->max);
+		else
+			fprintf(file, "whole number, %.0f to %.0f", key->min, key->max);
 		break;
 	case RECIPE_NUMBER:
 		fprintf(file, "number, %.9g to %.9g", key->min, key->max);

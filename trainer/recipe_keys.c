@@ -15,6 +15,11 @@
 #section, #name, RECIPE_INTEGER, AT(section.name), fallback, min, max, NULL,       \
 			resume, help                                                               \
 	}
+#define STEPS(section, name, fallback, min, step, max, resume, help)                               \
+	{                                                                                          \
+#section, #name, RECIPE_INTEGER, AT(section.name), fallback, min, max, NULL,       \
+			resume, help, step                                                         \
+	}
 #define NUMBER(section, name, fallback, min, max, resume, help)                                    \
 	{                                                                                          \
 #section, #name, RECIPE_NUMBER, AT(section.name), fallback, min, max, NULL,        \
@@ -81,8 +86,8 @@ const struct recipe_key recipe_keys[] = {
 	ONE_OF(model, name, "resnet18",
 	       "resnet18|resnet34|resnet50|resnet101|resnet152|resnet_cifar|speednet", RECIPE_FIXED,
 	       "Kind of network."),
-	INTEGER(model, depth, "20", 8, 1202, RECIPE_FIXED,
-		"Layers of resnet_cifar: 6 n + 2, so 8, 14, 20, 32, 44, 56, 110."),
+	STEPS(model, depth, "20", 8, 6, 1202, RECIPE_FIXED,
+	      "Layers of resnet_cifar: 6 n + 2. The paper has 20, 32, 44, 56, 110 and 1202."),
 	NUMBER(model, width, "1", 0.0625, 16, RECIPE_FIXED,
 	       "Factor on the channels of every layer, rounded to multiples of 8."),
 	INTEGER(model, classes, "0", 0, 1000000, RECIPE_FIXED,

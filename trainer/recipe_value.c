@@ -32,6 +32,19 @@ static int set_number(const struct recipe_key *key, const char *where, const cha
 	return 0;
 }
 
+/* Of a number between two that the key can have. */
+static int fail_step(const struct recipe_key *key, const char *where, unsigned long long number,
+		     char *error)
+{
+	unsigned min = (unsigned)key->min, step = key->step;
+	unsigned long long below = number - (number - min) % step;
+	return recipe_fail(error,
+			   "%s: %s.%s = \"%llu\": expected one of %u, %u, %u and so on to %.0f; "
+			   "%llu and %llu are nearest",
+			   where, key->section, key->name, number, min, min + step, min + 2 * step,
+			   key->max, below, below + step);
+}
+
 static int set_integer(const struct recipe_key *key, const char *where, const char *text,
 		       uint64_t *value, char *error)
 {
@@ -42,6 +55,8 @@ static int set_integer(const struct recipe_key *key, const char *where, const ch
 		return recipe_fail(
 			error, "%s: %s.%s = \"%s\": expected a whole number from %.17g to %.17g",
 			where, key->section, key->name, text, key->min, key->max);
+	if (key->step && (number - (unsigned)key->min) % key->step)
+		return fail_step(key, where, number, error);
 	*value = number;
 	return 0;
 }

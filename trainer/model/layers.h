@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-enum { LAYERS_MAX = 1024 };
+enum { LAYERS_MAX = 1206 }; /* of resnet_cifar with model.depth = 1202 and the stem that pools */
 
 enum layer_kind {
 	LAYER_CONV,

@@ -175,11 +175,6 @@ int resnet_describe(struct model *model, const struct recipe_model *recipe, uint
 
 int resnet_cifar_describe(struct model *model, const struct recipe_model *recipe, uint32_t classes)
 {
-	if (recipe->depth < 8 || (recipe->depth - 2) % 6)
-		return layer_fail(
-			model, -EINVAL,
-			"model.depth = %llu: expected 6 n + 2, such as 8, 14, 20, 32 or 56",
-			(unsigned long long)recipe->depth);
 	uint32_t blocks = (uint32_t)(recipe->depth - 2) / 6;
 	struct stage list[3];
 	for (unsigned s = 0; s < 3; s++)

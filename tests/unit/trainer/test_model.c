@@ -154,16 +154,31 @@ static void mistakes(void **state)
 	struct model *model = NULL;
 	char error[2048] = "";
 	assert_int_equal(recipe_init(&recipe), 0);
-	assert_int_equal(recipe_override(&recipe, "model.name=resnet_cifar", error), 0);
-	assert_int_equal(recipe_override(&recipe, "model.depth=21", error), 0);
+	struct recipe_model other = recipe.model;
+	other.name = (char[]){"resnet19"};
 	assert_int_equal(device_open("cpu", NULL, &device, error), 0);
 	assert_int_equal(device_params_new(device, &params), 0);
-	assert_int_equal(model_new(&recipe.model, 10, params, &model, error), -EINVAL);
+	assert_int_equal(model_new(&other, 10, params, &model, error), -EINVAL);
 	assert_null(model);
-	assert_non_null(strstr(error, "model.depth = 21: expected 6 n + 2"));
+	assert_non_null(strstr(error, "model.name = \"resnet19\" is no network"));
 	device_params_free(params);
 	device_close(device);
 	recipe_deinit(&recipe);
+}
+
+/* The depths of the recipe's table are those that there are. */
+static void every_depth(void **state)
+{
+	static const char *const settings[] = {"model.depth=8", "model.depth=14", "model.depth=1202",
+					       "model.depth=1202 model.stem=imagenet"};
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		struct fixture fixture;
+		char setting[128];
+		snprintf(setting, sizeof(setting), "model.name=resnet_cifar model.width=0.0625 %s",
+			 settings[i]);
+		fixture_init(&fixture, setting, 10, NULL);
+		fixture_deinit(&fixture);
+	}
 }
 
 /* All that the recipe takes for model.name. */
@@ -266,7 +281,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counts),   cmocka_unit_test(names),	 cmocka_unit_test(starts),
-		cmocka_unit_test(mistakes), cmocka_unit_test(every_name), cmocka_unit_test(whitening), cmocka_unit_test(speednet),
+		cmocka_unit_test(mistakes), cmocka_unit_test(every_depth), cmocka_unit_test(every_name), cmocka_unit_test(whitening), cmocka_unit_test(speednet),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,10 @@ static void mistakes(void **state)
 	refused(recipe, "[model]\nname = vit\n", "resnet_cifar|speednet");
 	assert_null(strstr(error, "did you mean"));
 	refused(recipe, "[model]\nname =\n", "r.ini:2: model.name = \"\": expected one of");
+	refused(recipe, "[model]\ndepth = 21\n",
+		"r.ini:2: model.depth = \"21\": expected one of 8, 14, 20 and so on to 1202; 20 and 26 are nearest");
+	refused(recipe, "[model]\ndepth = 7\n", "expected a whole number from 8 to 1202");
+	refused(recipe, "[model]\ndepth = 1203\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[schedule]\nmilestones = 1,,2\n", "expected at most 32 numbers");
 	refused(recipe, "[schedule]\nmilestones = 1,\n", "a number is missing after the comma");
 	refused(recipe, "[data]\nmean = 1,2,300\n", "from 0 to 255");
