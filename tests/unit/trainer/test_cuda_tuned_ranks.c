@@ -3,6 +3,7 @@
  * all do. Run under mpirun.
  */
 #include "comm.h"
+#include "cuda.h"
 #include "emulation/queue.h"
 #include "plan_times.h"
 #include "test_device_reference.h"
@@ -21,6 +22,30 @@
 #define LOG_MAX	 4096
 
 static struct comm *comm;
+
+/* ---- memory that runs out, by the linker's wrapping ---- */
+
+static long left = -1; /* allocations until one fails; negative: none does */
+
+void *__real_calloc(size_t count, size_t size);
+void *__real_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+
+static bool fails(void)
+{
+	return left >= 0 && left-- == 0;
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+	return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_malloc(size_t size)
+{
+	return fails() ? NULL : __real_malloc(size);
+}
 
 struct net {
 	struct device *device;
@@ -379,6 +404,49 @@ static void test_memory_lacks(void **state)
 	}
 }
 
+static int meet(struct cuda_graph *graph)
+{
+	return cuda_ranks_meet(graph->device, 0, graph->error);
+}
+
+static int agree(struct cuda_graph *graph)
+{
+	return cuda_ranks_agree(graph->graph, 0, graph->error);
+}
+
+/* Whatever the last rank cannot allocate while they agree, the others learn of it: none waits in a collective for one that is in another. */
+static void test_agreeing_without_memory(void **state)
+{
+	static int (*const parts[])(struct cuda_graph *) = {meet, agree, cuda_ranks_share,
+							    cuda_ranks_compare};
+	unsigned last = comm->world - 1, failures = 0;
+	struct cuda_graph *graph;
+	struct net net;
+
+	open_net(&net, comm, false);
+	expect_planned(&net);
+	graph = net.graph->backend;
+	graph->error = net.error;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		for (long at = 0; at < 4; at++) {
+			int r;
+
+			*net.error = '\0';
+			left = comm->rank == last ? at : -1;
+			r = parts[i](graph);
+			left = -1;
+			failures += r < 0;
+			if (r < 0)
+				expect_failure(net.error, last, "memory");
+			else
+				assert_true(all_say("", 0, last));
+		}
+	}
+	assert_true(failures > 0); /* of what was found by tuning, which has no bound */
+	close_net(&net);
+	forget_tuning();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -386,6 +454,7 @@ int main(void)
 		cmocka_unit_test(test_others_wait),	 cmocka_unit_test(test_earlier_findings),
 		cmocka_unit_test(test_two_kinds),	 cmocka_unit_test(test_tuning_fails),
 		cmocka_unit_test(test_memory_lacks),	 cmocka_unit_test(test_gpu_lacks),
+		cmocka_unit_test(test_agreeing_without_memory),
 	};
 	char error[COMM_ERROR_MAX];
 

@@ -25,37 +25,29 @@ static int fail_comm(const struct comm *comm, int result, char *error)
 	return result;
 }
 
-/* mine[size] of every rank: ret_all[world][size], to be freed. */
-static int gather(struct comm *comm, const void *mine, size_t size, void **ret_all, char *error)
-{
-	void *all = calloc(comm->world, size);
-	int r = all ? comm_gather(comm, mine, size, all) : out_of_memory(error);
-
-	if (all && r < 0)
-		fail_comm(comm, r, error);
-	if (r < 0) {
-		free(all);
-		return r;
-	}
-	*ret_all = all;
-	return 0;
-}
+/*
+ * Ranks tell each other something by turns, in broadcasts of one value: what all of them told would need memory, and a rank that had none would leave the others in
+ * a collective that it does not come to.
+ */
 
 /* 0 if that is every rank's result; else that of the first that failed, whose name and words are the error of all. */
 static int agree(struct comm *comm, int result, char *error)
 {
 	char words[DEVICE_ERROR_MAX];
-	void *all;
-	int r = gather(comm, &result, sizeof(result), &all, error);
-	unsigned failed = 0;
+	unsigned failed = comm->world;
+	int r, found = 0;
 
-	if (r < 0)
-		return r;
-	while (failed < comm->world && ((int *)all)[failed] >= 0)
-		failed++;
-	if (failed < comm->world)
-		result = ((int *)all)[failed];
-	free(all);
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		int told = result;
+
+		r = comm_broadcast(comm, &told, sizeof(told), rank);
+		if (r < 0)
+			return fail_comm(comm, r, error);
+		if (told < 0 && failed == comm->world) {
+			failed = rank;
+			found = told;
+		}
+	}
 	if (failed == comm->world)
 		return 0;
 	snprintf(words, sizeof(words), "rank %u: %.*s", failed, DEVICE_ERROR_MAX - 32, error);
@@ -63,7 +55,7 @@ static int agree(struct comm *comm, int result, char *error)
 	if (r < 0)
 		return fail_comm(comm, r, error);
 	snprintf(error, DEVICE_ERROR_MAX, "%s", words);
-	return result;
+	return found;
 }
 
 /* ---- opening ---- */
@@ -71,17 +63,21 @@ static int agree(struct comm *comm, int result, char *error)
 /* The lowest rank whose key is this one's. */
 static int find_tuner(struct cuda_device *device, char *error)
 {
-	char key[KEY_MAX] = "";
-	void *all;
-	int r;
+	struct comm *comm = device->base.options.comm;
+	char key[KEY_MAX] = "", told[KEY_MAX];
 
 	snprintf(key, sizeof(key), "%s", device->engines.conv.key);
-	r = gather(device->base.options.comm, key, sizeof(key), &all, error);
-	if (r < 0)
-		return r;
-	while (strcmp((char *)all + (size_t)device->tuner * sizeof(key), key) != 0)
-		device->tuner++;
-	free(all);
+	device->tuner = comm->rank;
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		int r;
+
+		memcpy(told, key, sizeof(told));
+		r = comm_broadcast(comm, told, sizeof(told), rank);
+		if (r < 0)
+			return fail_comm(comm, r, error);
+		if (rank < device->tuner && !strcmp(told, key))
+			device->tuner = rank;
+	}
 	return 0;
 }
 
@@ -94,16 +90,16 @@ int cuda_ranks_meet(struct cuda_device *device, int result, char *error)
 
 /* ---- planning ---- */
 
-int cuda_ranks_agree(struct cuda_graph *graph, int result)
+int cuda_ranks_agree(const struct device_graph *graph, int result, char *error)
 {
 	if (!cuda_ranks_several(graph))
 		return result;
-	return agree(graph->device->base.options.comm, result, graph->error);
+	return agree(graph->device->options.comm, result, error);
 }
 
 bool cuda_ranks_tunes(const struct cuda_graph *graph)
 {
-	return !cuda_ranks_several(graph) ||
+	return !cuda_ranks_several(graph->graph) ||
 	       graph->device->tuner == graph->device->base.options.comm->rank;
 }
 
@@ -121,9 +117,41 @@ static int fail_findings(struct cuda_graph *graph, int result, const char *what)
 	return result;
 }
 
-/* Passes on what this rank has, and takes what its tuner has. sizes[world]; room for the largest. */
-static int exchange(struct cuda_graph *graph, const struct findings *mine, const size_t *sizes,
-		    char *room)
+/* Bytes of what a rank has. */
+static int tell_size(struct cuda_graph *graph, const struct findings *mine, unsigned rank,
+		     size_t *ret_size)
+{
+	struct comm *comm = graph->device->base.options.comm;
+	size_t size = mine->size;
+	int r = comm_broadcast(comm, &size, sizeof(size), rank);
+
+	if (r < 0)
+		return fail_comm(comm, r, graph->error);
+	*ret_size = size;
+	return 0;
+}
+
+/* Room for the largest that a rank has, to be freed. All ranks have it, or fail. */
+static int make_room(struct cuda_graph *graph, const struct findings *mine, char **ret_room)
+{
+	struct comm *comm = graph->device->base.options.comm;
+	size_t largest = 1;
+	int r;
+
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		size_t size;
+
+		r = tell_size(graph, mine, rank, &size);
+		if (r < 0)
+			return r;
+		largest = size > largest ? size : largest;
+	}
+	*ret_room = malloc(largest);
+	return agree(comm, *ret_room ? 0 : out_of_memory(graph->error), graph->error);
+}
+
+/* Passes on what this rank has, and takes what its tuner has. */
+static int exchange(struct cuda_graph *graph, const struct findings *mine, char *room)
 {
 	const struct conv_engines *engines = &graph->device->engines.conv;
 	struct comm *comm = graph->device->base.options.comm;
@@ -131,12 +159,16 @@ static int exchange(struct cuda_graph *graph, const struct findings *mine, const
 
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		char *bytes = rank == comm->rank ? mine->bytes : room;
-		int sent = comm_broadcast(comm, bytes, sizes[rank], rank);
+		size_t size;
+		int sent = tell_size(graph, mine, rank, &size);
 
+		if (sent < 0)
+			return sent;
+		sent = comm_broadcast(comm, bytes, size, rank);
 		if (sent < 0)
 			return fail_comm(comm, sent, graph->error);
 		if (rank == graph->device->tuner && rank != comm->rank)
-			r = engines->adopt(engines->state, room, sizes[rank]);
+			r = engines->adopt(engines->state, room, size);
 	}
 	return agree(comm, fail_findings(graph, r, "taken over"), graph->error);
 }
@@ -146,28 +178,19 @@ int cuda_ranks_share(struct cuda_graph *graph)
 	const struct conv_engines *engines = &graph->device->engines.conv;
 	struct comm *comm = graph->device->base.options.comm;
 	struct findings mine = {0};
-	void *sizes = NULL;
 	char *room = NULL;
-	size_t largest = 1;
 	int r = 0;
 
-	if (!cuda_ranks_several(graph))
+	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	if (cuda_ranks_tunes(graph))
 		r = engines->findings(engines->state, &mine.bytes, &mine.size);
 	r = agree(comm, fail_findings(graph, r, "passed on"), graph->error);
 	if (r == 0)
-		r = gather(comm, &mine.size, sizeof(mine.size), &sizes, graph->error);
-	for (unsigned rank = 0; r == 0 && rank < comm->world; rank++)
-		largest = ((size_t *)sizes)[rank] > largest ? ((size_t *)sizes)[rank] : largest;
-	if (r == 0) {
-		room = malloc(largest);
-		r = agree(comm, room ? 0 : out_of_memory(graph->error), graph->error);
-	}
+		r = make_room(graph, &mine, &room);
 	if (r == 0)
-		r = exchange(graph, &mine, sizes, room);
+		r = exchange(graph, &mine, room);
 	free(room);
-	free(sizes);
 	free(mine.bytes);
 	return r;
 }

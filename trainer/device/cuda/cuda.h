@@ -226,7 +226,7 @@ int cuda_tune(struct cuda_graph *graph);
 /* ---- several ranks; with one, these do nothing but what is said ---- */
 
 /* Whether it is a training graph among several ranks: all of them plan it, and step through it, together. */
-bool cuda_ranks_several(const struct cuda_graph *graph);
+bool cuda_ranks_several(const struct device_graph *graph);
 
 /*
  * What they agree on (agree.c). Where one of them fails all do, and the error of each begins with "rank N: ", of the first that failed, and goes on in its
@@ -235,8 +235,8 @@ bool cuda_ranks_several(const struct cuda_graph *graph);
 
 /* Whether all could open their GPUs, and who tunes for whom. To be called with several ranks alone. result, error: this one's. */
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
-/* Whether all came to the end of a part of planning; result is this one's, whose words are in graph->error. One rank: returns result. */
-int cuda_ranks_agree(struct cuda_graph *graph, int result);
+/* Whether all came to the end of a part of planning; result is this one's, whose words are in error. One rank: returns result. */
+int cuda_ranks_agree(const struct device_graph *graph, int result, char *error);
 /* Whether this rank is to tune. One rank: true. */
 bool cuda_ranks_tunes(const struct cuda_graph *graph);
 /* Takes over what the rank that tunes for this one has found so far. Sets graph->error. */

@@ -356,7 +356,7 @@ static int plan_parts(struct cuda_graph *cuda, const part *parts)
 	}
 	if (r < 0 && !*cuda->error)
 		explain(cuda, r);
-	return cuda_ranks_agree(cuda, r);
+	return cuda_ranks_agree(cuda->graph, r, cuda->error);
 }
 
 /* What was tuned makes another program, perhaps with another workspace. */
@@ -410,8 +410,11 @@ int cuda_graph_plan(struct device_graph *graph, char *error)
 	int r;
 
 	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
-	if (!cuda)
-		return -ENOMEM;
+	r = cuda_ranks_agree(graph, cuda ? 0 : -ENOMEM, error);
+	if (r < 0) {
+		free(cuda);
+		return r;
+	}
 	graph->backend = cuda;
 	cuda->graph = graph;
 	cuda->device = (struct cuda_device *)graph->device;

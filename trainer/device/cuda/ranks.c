@@ -9,11 +9,11 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-bool cuda_ranks_several(const struct cuda_graph *graph)
+bool cuda_ranks_several(const struct device_graph *graph)
 {
-	return graph->device->collective && graph->graph->options.mode == DEVICE_TRAIN;
+	return ((const struct cuda_device *)graph->device)->collective &&
+	       graph->options.mode == DEVICE_TRAIN;
 }
 
 /* ---- opening ---- */
@@ -158,7 +158,7 @@ int cuda_ranks_plan(struct cuda_graph *graph)
 	void *memory = NULL;
 	int r;
 
-	if (!cuda_ranks_several(graph))
+	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	for (uint32_t i = 0; i < graph->program->op_count; i++)
 		if (graph->program->ops[i].kind == CUDA_OP_LOSS)
@@ -174,24 +174,25 @@ int cuda_ranks_plan(struct cuda_graph *graph)
 int cuda_ranks_compare(struct cuda_graph *graph)
 {
 	struct comm *comm = graph->device->base.options.comm;
-	uint64_t mine, *all;
-	int r;
+	uint64_t mine;
+	int r = 0;
 
-	if (!cuda_ranks_several(graph))
+	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	mine = digest_sums(graph);
-	all = calloc(comm->world, sizeof(*all));
-	r = all ? comm_gather(comm, &mine, sizeof(mine), all) : -ENOMEM;
-	if (all && r < 0)
-		device_fail(&graph->device->base, r, "%s", comm_error(comm));
-	for (unsigned rank = 0; rank < comm->world && r == 0; rank++)
-		if (all[rank] != mine)
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		uint64_t told = mine;
+		int sent = comm_broadcast(comm, &told, sizeof(told), rank);
+
+		if (sent < 0)
+			return device_fail(&graph->device->base, sent, "%s", comm_error(comm));
+		if (r == 0 && told != mine)
 			r = device_fail(&graph->device->base, -ENOTSUP,
 					"rank %u has planned its step in another order than rank "
 					"%u; have all ranks use GPUs of one kind with the same "
 					"libraries, or --fusion none",
 					rank, comm->rank);
-	free(all);
+	}
 	return r;
 }
 
@@ -204,7 +205,7 @@ void cuda_ranks_release(struct cuda_graph *graph)
 
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph) && op->node->has_norm && op->node->norm.synchronized &&
+	return cuda_ranks_several(graph->graph) && op->node->has_norm && op->node->norm.synchronized &&
 	       (op->kind == CUDA_OP_NORM_FINALIZE || op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE);
 }
 
@@ -231,7 +232,7 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 	int r;
 
 	graph->ranks.started = 0;
-	if (!cuda_ranks_several(graph) || !graph->ranks.loss)
+	if (!cuda_ranks_several(graph->graph) || !graph->ranks.loss)
 		return 0;
 	arguments = cuda_loss_arguments(graph, graph->ranks.loss);
 	r = loss_count(&graph->device->kernels, &arguments);
@@ -243,7 +244,7 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph) && op->kind == CUDA_OP_LOSS ? join(graph->device) : 0;
+	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS ? join(graph->device) : 0;
 }
 
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
@@ -254,7 +255,7 @@ int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)
 		((struct cuda_params *)graph->graph->params->backend)->slots[DEVICE_GRAD];
 	int r = 0;
 
-	if (!cuda_ranks_several(graph))
+	if (!cuda_ranks_several(graph->graph))
 		return 0;
 	if (graph->program->ops[index].kind == CUDA_OP_LOSS)
 		r = start(graph->device, &(struct collective_range){&ranks->totals->loss, 3}, 1,
@@ -278,7 +279,7 @@ int cuda_ranks_end(struct cuda_graph *graph)
 	int r;
 
 	/* a captured stream must not wait for another that has nothing of the capture */
-	if (!cuda_ranks_several(graph) || (!graph->ranks.loss && !graph->ranks.started))
+	if (!cuda_ranks_several(graph->graph) || (!graph->ranks.loss && !graph->ranks.started))
 		return 0;
 	r = join(graph->device);
 	if (r < 0 || !graph->ranks.loss)
