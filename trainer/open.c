@@ -53,6 +53,19 @@ static int find_checkpoint(struct run *run)
 	return failed;
 }
 
+/* Threads that take turns wait for each other at every barrier. */
+static void check_threads(struct run *run)
+{
+	const struct device_info *device = device_info(run->device);
+	if (device->cpus && device->threads > device->cpus)
+		progress_line(&run->progress,
+			      "train.threads = %u, but there %s %u CPU%s for %s: threads that take "
+			      "turns are slower; train.threads=0 takes as many as there are CPUs",
+			      device->threads, device->cpus == 1 ? "is" : "are", device->cpus,
+			      device->cpus == 1 ? "" : "s",
+			      run->comm->world > 1 ? "each rank" : "them");
+}
+
 static int open_device(struct run *run)
 {
 	static const char *const backends[] = {NULL, "cpu", "cuda"};
@@ -86,6 +99,7 @@ static int open_device(struct run *run)
 		progress_line(&run->progress, "passed over: %s", error);
 	if (*device_error(run->device))
 		progress_line(&run->progress, "device: %s", device_error(run->device));
+	check_threads(run);
 	return 0;
 }
 

@@ -195,8 +195,8 @@ const struct recipe_key recipe_keys[] = {
 		"cuda in fp32: convolutions and matrix products may round their inputs to 10 bits "
 		"of mantissa (TensorFloat-32)."),
 	INTEGER(train, threads, "0", 0, 1024, RECIPE_FREE,
-		"Threads of the CPU device; 0: all CPUs. Losses are bitwise equal only for the "
-		"same number."),
+		"Threads of the CPU device; 0: all CPUs. More than there are CPUs are slower. Losses "
+		"are bitwise equal only for the same number."),
 	NUMBER(train, label_smoothing, "0", 0, 0.999, RECIPE_TRAJECTORY,
 	       "Share of the target spread evenly over all classes."),
 	NUMBER(train, ema, "0", 0, 0.999999, RECIPE_FIXED,

@@ -339,6 +339,16 @@ static void singular(void **state)
 	expect_said("schedule.warmup = 1 epoch leaves nothing");
 }
 
+/* More threads than CPUs are allowed, for results to be compared, and said to be slow. */
+static void many_threads(void **state)
+{
+	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1024", NULL), 0);
+	expect_said("train.threads = 1024, but there ");
+	expect_said("train.threads=0 takes as many as there are CPUs");
+	expect(run("threads", "--dry-run", "train.device=cpu", "train.threads=1", NULL), 0);
+	assert_int_equal(times_said("train.threads"), 0);
+}
+
 static void environment(void **state)
 {
 	setenv("LOADERD_ISA", "avx3", 1);
@@ -371,6 +381,7 @@ int main(void)
 		cmocka_unit_test(diverged),    cmocka_unit_test(shared_daemon),
 		cmocka_unit_test(overtaken),   cmocka_unit_test(planned),
 		cmocka_unit_test(environment), cmocka_unit_test(singular),
+		cmocka_unit_test(many_threads),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }

@@ -112,6 +112,7 @@ struct device_info {
 	const char *name;              /* of the hardware, its library and instruction set; lives as long as the device */
 	enum device_precision precision; /* resolved, never DEVICE_AUTO */
 	unsigned threads;              /* resolved; 0 where it has no meaning */
+	unsigned cpus;                 /* that there are for the threads of this process; 0: not known, or without meaning */
 	double peak_flops;             /* per second in this precision, dense, at the highest clock; 0: not known */
 	uint64_t memory_bytes;         /* free at opening; 0: not known */
 };

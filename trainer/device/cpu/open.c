@@ -147,6 +147,7 @@ static void describe(struct cpu_device *device)
 		 device->loops.kernels->isa);
 	info->name = device->name;
 	info->threads = device->pool.threads;
+	info->cpus = device->pool.cpus;
 	info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }
 

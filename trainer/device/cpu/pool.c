@@ -78,7 +78,8 @@ int pool_init(struct pool *pool, unsigned threads, unsigned sharers)
 	allowed = (unsigned)CPU_COUNT(&pool->allowed);
 	granted = quota_cpus();
 	granted = granted < allowed ? granted : allowed;
-	pool->threads = threads ? threads : granted > sharers ? granted / sharers : 1;
+	pool->cpus = granted > sharers ? granted / sharers : 1;
+	pool->threads = threads ? threads : pool->cpus;
 	if (pool->threads > 4096)
 		return -EINVAL;
 	/* With fewer threads than CPUs another process may have the same idea of which ones to take; sharers have it for certain. */

@@ -14,6 +14,7 @@
 
 struct pool {
 	unsigned threads; /* the caller's included */
+	unsigned cpus;    /* that there are for them, which is what threads 0 takes; 0: not known */
 	bool pin;         /* threads take a CPU each: only when they take all that the process has */
 	cpu_set_t allowed;
 	cpu_set_t caller; /* what the caller's affinity was at pool_enter() */
