@@ -1,12 +1,15 @@
 /*
  * A cuBLASLt that multiplies at once, on the host, in its own terms: column-major matrices, each perhaps transposed, and a bias along the rows. It is loaded
- * in the real one's place, so it has the real one's interface. It plans for all elements, a bias like the result's as the real one, and computes in fp32 alone.
+ * in the real one's place, so it has the real one's interface. It plans for all elements, a bias like the result's as the real one, and computes in fp32 alone. As
+ * the real one's its heuristic takes from the pointer to a bias how that will be aligned.
  */
 #include <cublasLt.h>
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ALIGNMENT_MAX 256 /* bytes */
 
 struct layout {
 	cudaDataType type;
@@ -154,6 +157,14 @@ static bool fits(const struct operation *operation, const struct layout *a, cons
 	       d->stride >= (int64_t)d->rows;
 }
 
+/* Of the bias, as far as anybody may care for it. */
+static uint64_t alignment(const struct operation *operation)
+{
+	uint64_t address = (uintptr_t)operation->bias | ALIGNMENT_MAX;
+
+	return operation->epilogue == CUBLASLT_EPILOGUE_BIAS ? address & -address : 1;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
 					      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
 					      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -166,6 +177,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	memset(results, 0, sizeof(results[0]));
 	results[0].workspaceSize = 64;
+	results[0].algo.data[0] = alignment((struct operation *)desc);
 	return fits((struct operation *)desc, (struct layout *)a, (struct layout *)b,
 		    (struct layout *)d)
 		       ? CUBLAS_STATUS_SUCCESS
@@ -186,7 +198,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	uint64_t inner = taken(la, operation->a, false);
 
 	if (la->type != CUDA_R_32F || !fits(operation, la, lb, ld) || c != d || !workspace ||
-	    size != 64)
+	    size != 64 || alignment(operation) < algorithm->data[0])
 		return CUBLAS_STATUS_INVALID_VALUE;
 	for (uint64_t column = 0; column < ld->columns; column++)
 		for (uint64_t row = 0; row < ld->rows; row++) {

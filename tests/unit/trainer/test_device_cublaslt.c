@@ -29,7 +29,9 @@ static void fill(float *values, size_t count, unsigned seed)
 
 static void check(const struct matmul_engines *engines, const struct matmul_problem *p)
 {
-	float a[ROWS_MAX * ROWS_MAX], b[ROWS_MAX * ROWS_MAX], bias[ROWS_MAX], workspace[16];
+	float a[ROWS_MAX * ROWS_MAX], b[ROWS_MAX * ROWS_MAX], workspace[16];
+	_Alignas(2 * CONV_ALIGNMENT) float biases[CONV_ALIGNMENT / sizeof(float) + ROWS_MAX];
+	float *bias = biases + CONV_ALIGNMENT / sizeof(float); /* aligned no better */
 	float d[ROWS_MAX * ROWS_MAX], before[ROWS_MAX * ROWS_MAX];
 	const struct matmul_arguments arguments = {a, b, bias, d, workspace};
 	struct conv_plan_info info;

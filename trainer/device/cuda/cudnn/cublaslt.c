@@ -67,6 +67,8 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 	cublasLtEpilogue_t epilogue =
 		problem->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 	cudaDataType_t bias = data_type(problem->result);
+	/* until it is executed: the heuristic takes from the pointer how the bias will be aligned (cublasLt.h), from NULL that it is to anything */
+	const void *aligned = (const void *)(uintptr_t)CONV_ALIGNMENT;
 	const struct {
 		cublasLtMatmulDescAttributes_t name;
 		const void *value;
@@ -76,13 +78,14 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 		{CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b)},
 		{CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)},
 		{CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof(bias)},
+		{CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)},
 	};
 	cublasStatus_t status = library->cublasLtMatmulDescCreate(
 		&plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
 		CUDA_R_32F);
 
-	/* the last is the bias's */
-	for (size_t i = 0; i < (problem->bias ? 4u : 3u) && status == CUBLAS_STATUS_SUCCESS; i++)
+	/* the last two are the bias's */
+	for (size_t i = 0; i < (problem->bias ? 5u : 3u) && status == CUBLAS_STATUS_SUCCESS; i++)
 		status = library->cublasLtMatmulDescSetAttribute(
 			plan->operation, attributes[i].name, attributes[i].value,
 			attributes[i].size);
