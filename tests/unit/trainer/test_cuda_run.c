@@ -223,6 +223,29 @@ static void test_overflow(void **state)
 	free(after);
 }
 
+/* Gradients from outside take the scale on, and lose it when they are read. */
+static void test_given_scale(void **state)
+{
+	float *written = malloc(ELEMENTS * sizeof(float)), *read = malloc(ELEMENTS * sizeof(float));
+	struct net net;
+
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
+	for (unsigned i = 0; i < net.count; i++) {
+		size_t elements = device_param_elements(net.p[i]);
+
+		if (device_param_spec(net.p[i])->kind == DEVICE_BUFFER)
+			continue;
+		for (size_t j = 0; j < elements; j++)
+			written[j] = (float)uniform(i, j);
+		assert_int_equal(device_param_write(net.p[i], DEVICE_GRAD, written), 0);
+		assert_int_equal(device_param_read(net.p[i], DEVICE_GRAD, read), 0);
+		assert_memory_equal(written, read, elements * sizeof(float));
+	}
+	close_net(&net);
+	free(written);
+	free(read);
+}
+
 /* The scale takes no part in what is learned: powers of two come out again exactly. */
 static void test_scale(void **state)
 {
@@ -258,9 +281,10 @@ static void test_scale(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replay),	   cmocka_unit_test(test_against_cpu),
-		cmocka_unit_test(test_evaluation), cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_scale),
+		cmocka_unit_test(test_replay),	    cmocka_unit_test(test_against_cpu),
+		cmocka_unit_test(test_evaluation),  cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_overflow),    cmocka_unit_test(test_scale),
+		cmocka_unit_test(test_given_scale),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

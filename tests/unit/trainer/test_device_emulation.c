@@ -66,14 +66,15 @@ static uint32_t read_device(struct fixture *f)
 	uint32_t value;
 
 	assert_int_equal(gpu_copy_out(&value, f->device, 4, f->stream), 0);
+	assert_int_equal(gpu_stream_synchronize(f->stream), 0);
 	return value;
 }
 
-/* Page-locked memory is read when the copy runs, other memory during the call. */
+/* Host memory is read and written when the copy runs, page-locked or not. */
 static void test_late(void **state)
 {
 	struct fixture f;
-	uint32_t pageable = 5;
+	uint32_t pageable = 5, copied = 5;
 
 	open_fixture(&f);
 	assert_int_equal(read_device(&f), UINT32_MAX);
@@ -87,7 +88,10 @@ static void test_late(void **state)
 	assert_int_equal(read_device(&f), 2);
 	assert_int_equal(gpu_copy_in(f.device, &pageable, 4, f.stream), 0);
 	pageable = 6;
-	assert_int_equal(read_device(&f), 5);
+	assert_int_equal(gpu_copy_out(&copied, f.device, 4, f.stream), 0);
+	assert_int_equal(copied, 5);
+	assert_int_equal(read_device(&f), 6);
+	assert_int_equal(copied, 6);
 	assert_int_equal(gpu_fill(f.device, 1, 4, f.stream), 0);
 	assert_int_equal(read_device(&f), 0x01010101);
 	assert_int_equal(gpu_copy_in(f.host, f.device, 4, f.stream), -EIO);

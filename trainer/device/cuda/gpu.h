@@ -54,7 +54,7 @@ int gpu_event_synchronize(gpu_event event);
 int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds); /* both passed, both with timing */
 int gpu_stream_wait(gpu_stream stream, gpu_event event);
 
-/* Queued copies; host memory should be page-locked, otherwise the call waits. */
+/* Queued copies. Host memory must stay until they have run. It should be page-locked, otherwise the call may wait, but need not. */
 int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream);
 int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream);
 int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream); /* device to device */

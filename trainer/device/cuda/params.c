@@ -264,21 +264,14 @@ int cuda_params_publish(struct device_params *params)
 
 /* ---- reading and writing ---- */
 
-/* Multiplies in steps, for there may be more values than a stack holds. */
-static int write_scaled(struct cuda_device *device, float *to, const float *values, size_t count,
-			double scale)
+/* To be freed when it has been copied; NULL: no memory. */
+static float *scale_values(const float *values, size_t count, double scale)
 {
-	float part[1024];
-	int r = 0;
+	float *scaled = malloc(count * sizeof(float));
 
-	for (size_t at = 0; at < count && r == 0; at += 1024) {
-		size_t some = count - at < 1024 ? count - at : 1024;
-
-		for (size_t i = 0; i < some; i++)
-			part[i] = (float)((double)values[at + i] * scale);
-		r = gpu_copy_in(to + at, part, some * sizeof(float), device->compute);
-	}
-	return r;
+	for (size_t i = 0; scaled && i < count; i++)
+		scaled[i] = (float)((double)values[i] * scale);
+	return scaled;
 }
 
 /* A gradient that comes from outside: nothing is summed yet, so those of all others are zero. */
@@ -297,7 +290,7 @@ int cuda_param_write(struct device_param *param, enum device_slot slot, const fl
 {
 	struct device_params *params = param->store;
 	struct cuda_device *device = device_of(params);
-	float *to = cuda_param_slot(param, slot);
+	float *scaled = NULL;
 	double scale = 1;
 	int r = 0;
 
@@ -307,14 +300,18 @@ int cuda_param_write(struct device_param *param, enum device_slot slot, const fl
 		if (r == 0)
 			r = begin_gradients(params);
 	}
-	if (r == 0 && scale != 1)
-		r = write_scaled(device, to, values, param->elements, scale);
-	else if (r == 0)
-		r = gpu_copy_in(to, values, param->elements * sizeof(float), device->compute);
+	if (r == 0 && scale != 1) {
+		scaled = scale_values(values, param->elements, scale);
+		r = scaled ? 0 : -ENOMEM;
+	}
+	if (r == 0)
+		r = gpu_copy_in(cuda_param_slot(param, slot), scaled ? scaled : values,
+				param->elements * sizeof(float), device->compute);
 	if (r == 0 && slot == DEVICE_VALUE)
 		r = refresh(param);
 	if (r == 0)
 		r = gpu_stream_synchronize(device->compute);
+	free(scaled);
 	return cuda_check(device, r, param->name);
 }
 

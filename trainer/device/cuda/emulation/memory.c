@@ -225,7 +225,7 @@ void gpu_unregister_host(void *memory)
 
 struct copy {
 	void *to;
-	const void *from; /* NULL: what follows the structure */
+	const void *from;
 	uint64_t bytes;
 };
 
@@ -233,55 +233,30 @@ static void run_copy(const void *arguments)
 {
 	const struct copy *copy = arguments;
 
-	memcpy(copy->to, copy->from ? copy->from : copy + 1, copy->bytes);
+	memcpy(copy->to, copy->from, copy->bytes);
 }
 
-/* From memory that is not page-locked: CUDA takes its contents during the call. */
-static int copy_pageable(const struct copy *copy, gpu_stream stream)
+/* Between device and host. CUDA leaves open whether the call waits where the host's memory is not page-locked: it does not. */
+static int copy_host(const struct copy *copy, const void *device, const void *host,
+		     gpu_stream stream)
 {
-	struct copy *own;
-	int r;
-
-	if (emulation_void_capture(stream))
-		return emulation_fail(-EIO, "a copy from pageable memory is captured");
-	own = malloc(sizeof(*own) + copy->bytes);
-	if (!own)
-		return emulation_fail(-ENOMEM, "no memory for a copy");
-	*own = (struct copy){.to = copy->to, .bytes = copy->bytes};
-	memcpy(own + 1, copy->from, copy->bytes);
-	r = emulation_queue(stream, run_copy, own, sizeof(*own) + copy->bytes);
-	free(own);
-	return r;
+	if (!copy->bytes)
+		return 0;
+	if (!range_of(device, copy->bytes, true))
+		return emulation_fail(-EIO, "a copy with what is not device memory");
+	if (!range_of(host, copy->bytes, false) && emulation_void_capture(stream))
+		return emulation_fail(-EIO, "a copy with pageable memory is captured");
+	return emulation_queue(stream, run_copy, copy, sizeof(*copy));
 }
 
 int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream)
 {
-	struct copy copy = {device, host, bytes};
-
-	if (!bytes)
-		return 0;
-	if (!range_of(device, bytes, true))
-		return emulation_fail(-EIO, "a copy to what is not device memory");
-	if (!range_of(host, bytes, false))
-		return copy_pageable(&copy, stream);
-	return emulation_queue(stream, run_copy, &copy, sizeof(copy));
+	return copy_host(&(struct copy){device, host, bytes}, device, host, stream);
 }
 
 int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream)
 {
-	struct copy copy = {host, device, bytes};
-	int r;
-
-	if (!bytes)
-		return 0;
-	if (!range_of(device, bytes, true))
-		return emulation_fail(-EIO, "a copy from what is not device memory");
-	if (!range_of(host, bytes, false) && emulation_void_capture(stream))
-		return emulation_fail(-EIO, "a copy to pageable memory is captured");
-	r = emulation_queue(stream, run_copy, &copy, sizeof(copy));
-	if (r == 0 && !range_of(host, bytes, false))
-		r = gpu_stream_synchronize(stream);
-	return r;
+	return copy_host(&(struct copy){host, device, bytes}, device, host, stream);
 }
 
 int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream)
