@@ -56,6 +56,7 @@ struct fake {
 };
 
 static unsigned descriptors, executed[ENGINES];
+static size_t breaking = ENGINES;	      /* engine that breaks the GPU when it is executed */
 static const struct conv_arguments *expected; /* of executions */
 
 static cudnnStatus_t fake_create(cudnnBackendDescriptorType_t type, descriptor *ret_descriptor)
@@ -200,6 +201,8 @@ static cudnnStatus_t fake_execute(cudnnHandle_t handle, descriptor plan, descrip
 	}
 	if (engines[fake->engine].fails)
 		return CUDNN_STATUS_EXECUTION_FAILED;
+	if (fake->engine == breaking)
+		emulation_break(true);
 	assert_int_equal(emulation_queue(current, work, &fake->engine, sizeof(fake->engine)), 0);
 	return CUDNN_STATUS_SUCCESS;
 }
@@ -378,6 +381,25 @@ static void test_refused(void **state)
 	close_fixture(&f);
 }
 
+/* A candidate after which nothing runs any more is named, and ends tuning, whatever ran before. */
+static void test_broken(void **state)
+{
+	struct fixture f;
+
+	open_fixture(&f, false);
+	breaking = 5;
+	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream),
+			 -EIO);
+	assert_non_null(strstr(f.engines.error, " 5:"));
+	assert_non_null(strstr(f.engines.error, "an illegal memory access"));
+	emulation_break(false);
+	breaking = ENGINES;
+	assert_int_equal(gpu_stream_synchronize(f.stream), 0);
+	assert_true(executed[0] > 0 && executed[5] > 0 && executed[6] == 0);
+	assert_null(plan_file_find(&f.engines.tuned, &f.problem, false));
+	close_fixture(&f);
+}
+
 /* Where nothing can be kept tuning serves the process, and says why it is lost with it. */
 static void test_unkept(void **state)
 {
@@ -451,6 +473,7 @@ int main(void)
 		cmocka_unit_test(test_tune),
 		cmocka_unit_test(test_tune_deterministic),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_broken),
 		cmocka_unit_test(test_unkept),
 		cmocka_unit_test(test_adopted),
 	};

@@ -22,6 +22,7 @@ struct trial {
 	const struct candidates *candidates;
 	size_t best;   /* candidate */
 	float best_ms; /* INFINITY: none has run yet */
+	bool broken;   /* the device: nothing will run on it any more */
 };
 
 static int time_round(const struct trial *trial, const struct conv_plan *plan, float *ret_ms)
@@ -59,6 +60,20 @@ static int time_plan(const struct trial *trial, const struct conv_plan *plan, fl
 	return r;
 }
 
+/*
+ * A candidate that fails is no loss while others run, unless it has broken the device, as by an access out of bounds: CUDA then answers every call of the
+ * process with that error, so whatever comes next would be blamed.
+ */
+static void check_device(struct trial *trial, size_t index)
+{
+	if (gpu_stream_synchronize(trial->stream) == 0)
+		return;
+	trial->broken = true;
+	snprintf(trial->engines->error, sizeof(trial->engines->error),
+		 "%s: plan %s broke the GPU: %s; without autotuning others are taken",
+		 trial->candidates->name, trial->candidates->list[index].tag, gpu_error());
+}
+
 /* 0: it ran, or was passed over. */
 static int try_candidate(struct trial *trial, size_t index)
 {
@@ -70,6 +85,8 @@ static int try_candidate(struct trial *trial, size_t index)
 		return r;
 	if (plan->info.workspace_bytes <= trial->workspace_bytes) {
 		r = time_plan(trial, plan, &ms);
+		if (r < 0)
+			check_device(trial, index);
 		if (r == 0 && ms < trial->best_ms) {
 			trial->best_ms = ms;
 			trial->best = index;
@@ -97,8 +114,10 @@ static int try_all(struct trial *trial)
 
 		if (trial->candidates->list[i].compiled && compiled++ >= most)
 			continue;
-		/* one that fails is no loss while others run; engines->error keeps its words */
+		/* engines->error keeps its words */
 		one = try_candidate(trial, i);
+		if (trial->broken)
+			return one;
 		if (one < 0)
 			r = one;
 	}

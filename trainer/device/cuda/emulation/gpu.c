@@ -58,6 +58,7 @@ static struct {
 	uint64_t launches, works;
 	unsigned running; /* depth of work under way, which may touch device memory */
 	bool polls_idle;  /* asking an event runs nothing */
+	bool broken;	  /* whoever waits is told so */
 } gpu;
 
 int emulation_fail(int result, const char *format, ...)
@@ -78,6 +79,11 @@ const char *gpu_error(void)
 void emulation_run_when_polled(bool run)
 {
 	gpu.polls_idle = !run;
+}
+
+void emulation_break(bool broken)
+{
+	gpu.broken = broken;
 }
 
 uint64_t emulation_launches(void)
@@ -212,6 +218,14 @@ bool emulation_forbidden(const char *what)
 	return captures;
 }
 
+/* For whoever waits. */
+static bool refuse_wait(const char *what)
+{
+	if (gpu.broken)
+		emulation_fail(-EIO, "%s: an illegal memory access was encountered", what);
+	return gpu.broken || emulation_forbidden(what);
+}
+
 bool emulation_void_capture(gpu_stream stream)
 {
 	if (!stream->capture)
@@ -274,7 +288,7 @@ void gpu_stream_free(gpu_stream stream)
 
 int gpu_stream_synchronize(gpu_stream stream)
 {
-	if (emulation_forbidden("waiting for a stream"))
+	if (refuse_wait("waiting for a stream"))
 		return -EIO;
 	while (stream->items.first)
 		run_first(stream);
@@ -322,7 +336,7 @@ int gpu_event_query(gpu_event event)
 {
 	if (event->capture)
 		return emulation_fail(-EIO, "asking an event that was recorded in a capture");
-	if (emulation_forbidden("asking an event"))
+	if (refuse_wait("asking an event"))
 		return -EIO;
 	if (event->passed < event->recorded && !gpu.polls_idle)
 		run_first(event->stream);
@@ -333,7 +347,7 @@ int gpu_event_synchronize(gpu_event event)
 {
 	if (event->capture)
 		return emulation_fail(-EIO, "waiting for an event that was recorded in a capture");
-	if (emulation_forbidden("waiting for an event"))
+	if (refuse_wait("waiting for an event"))
 		return -EIO;
 	run_until(event->stream, event, event->recorded);
 	return 0;

@@ -28,6 +28,8 @@ void emulation_fresh_memory(uint8_t byte);
  */
 void emulation_allow_registering(bool read_only, bool writable);
 #define EMULATION_REGISTERING "LOADERD_EMULATED_REGISTERING"
+/* Whether it is broken, as by a kernel that wrote where it must not: whoever waits for it is told so. */
+void emulation_break(bool broken);
 /* Calls of gpu_allocate and gpu_allocate_host so far: a loop that allocates nothing does not move it. */
 uint64_t emulation_allocations(void);
 /* Graphs launched so far. */
