@@ -25,6 +25,24 @@ static int __attribute__((format(printf, 2, 3))) fail(int result, const char *fo
 	return result;
 }
 
+/* What a kernel did that was queued before, of which the next call tells, and every one from then on. */
+static bool is_fault(cudaError_t status)
+{
+	switch (status) {
+	case cudaErrorIllegalAddress:
+	case cudaErrorMisalignedAddress:
+	case cudaErrorInvalidAddressSpace:
+	case cudaErrorInvalidPc:
+	case cudaErrorIllegalInstruction:
+	case cudaErrorHardwareStackError:
+	case cudaErrorLaunchFailure:
+	case cudaErrorLaunchTimeout:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* 0, or the errno of a status, with its words and the call's name. */
 static int check(cudaError_t status, const char *call)
 {
@@ -40,7 +58,11 @@ static int check(cudaError_t status, const char *call)
 		r = -ENODEV;
 	else if (status == cudaErrorNotSupported)
 		r = -ENOTSUP;
-	return fail(r, "%s: %s (%s)", call, cudaGetErrorString(status), cudaGetErrorName(status));
+	return fail(r, "%s: %s (%s)%s", call, cudaGetErrorString(status), cudaGetErrorName(status),
+		    is_fault(status)
+			    ? "; it is of work queued before, which CUDA_LAUNCH_BLOCKING=1 "
+			      "and --detect-anomaly name"
+			    : "");
 }
 
 static int check_driver(int *ret_driver, int *ret_runtime)
