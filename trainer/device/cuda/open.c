@@ -71,8 +71,8 @@ static int register_range(struct cuda_device *device, struct cuda_registered *ra
 	range->staged = true;
 	return device_fail(
 		&device->base, DEVICE_STAGED,
-		"%zu bytes of host memory could not be registered (%s); a limit on locked memory "
-		"(ulimit -l) is the usual reason",
+		"%zu bytes of host memory could not be registered (%s); the kernel's log (dmesg) "
+		"may have why the driver could not pin them",
 		range->bytes, gpu_error());
 }
 
