@@ -12,39 +12,44 @@ DEVICE float slope_relu(float z)
 }
 
 /*
- * phi and Phi, the normal distribution's density and integral, from one exponential: Abramowitz and Stegun, 7.1.26, whose error of erf is
- * below 1.5e-7, since erff() and expf() would take longer than a GELU's memory traffic.
+ * GELU from one exponential, since erff() and expf() would take longer than its memory traffic: Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7.
+ * phi and Phi are the normal distribution's density and integral; GELU is max(z, 0) - |z| Phi(-|z|), its slope 1/2 + sign(z) (1/2 + |z| phi(z) - Phi(-|z|)).
+ * Constants are of r = |z| sqrt(log2(e) / 2), so that exp(-z^2 / 2) is 2^(-r^2). A NaN passes, an infinity becomes one.
  */
 struct slope_normal {
-	float density, integral;
+	float r;
+	float e;    /* 2^(-r^2) */
+	float tail; /* Phi(-|z|) / e */
 };
 
 DEVICE struct slope_normal slope_normal(float z)
 {
-	float t = kernel_reciprocal(1 + 0.3275911f * 0.70710678f * fabsf(z));
-	float e = kernel_exp2(-0.5f * 1.44269504f * z * z), tail;
 	struct slope_normal normal;
+	float t;
 
-	tail = 0.5f * e * t *
-	       (0.254829592f +
-		t * (-0.284496736f +
-		     t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-	normal.density = 0.39894228f * e;
-	normal.integral = z < 0 ? tail : 1 - tail;
+	normal.r = 0.84932180f * fabsf(z);
+	normal.e = kernel_exp2(-normal.r * normal.r);
+	/* p / sqrt(2) |z|, and halves of a1 .. a5 */
+	t = kernel_reciprocal(1 + 0.27273748f * normal.r);
+	normal.tail = t * (0.127414796f +
+			   t * (-0.142248368f +
+				t * (0.710706870f + t * (-0.726576014f + t * 0.530702715f))));
 	return normal;
 }
 
 DEVICE float slope_gelu(float z)
 {
-	return z * slope_normal(z).integral;
+	struct slope_normal normal = slope_normal(z);
+
+	return fmaxf(z, 0) - fabsf(z) * normal.e * normal.tail;
 }
 
-/* Phi(z) + z phi(z) */
 DEVICE float slope_of_gelu(float z)
 {
 	struct slope_normal normal = slope_normal(z);
 
-	return normal.integral + z * normal.density;
+	/* |z| phi(z) = 0.46971864 r e */
+	return 0.5f + copysignf(0.5f + normal.e * (0.46971864f * normal.r - normal.tail), z);
 }
 
 #endif
