@@ -194,6 +194,17 @@ static int backward_sums(const struct kernel_bench *bench, const struct kernel_c
 	return norm_backward(&bench->device, &a);
 }
 
+static int backward_sums_gelu(const struct kernel_bench *bench, const struct kernel_case *k,
+			      struct slice *slice)
+{
+	struct norm_backward a = backward_arguments(bench, k, slice);
+
+	a.scale = vector(k, slice);
+	a.bias = vector(k, slice);
+	a.activation = DEVICE_GELU;
+	return norm_backward(&bench->device, &a);
+}
+
 static int backward_block(const struct kernel_bench *bench, const struct kernel_case *k,
 			  struct slice *slice)
 {
@@ -632,6 +643,7 @@ const struct kernel_case kernel_cases[] = {
 	{"norm_apply", "two norms relu 56x56x256", apply_dual, 56, 56, 256},
 	{"norm_backward", "relu from x, sums 56x56x64", backward_sums, 56, 56, 64},
 	{"norm_backward", "relu from x, sums 14x14x256", backward_sums, 14, 14, 256},
+	{"norm_backward", "gelu from x, sums 56x56x64", backward_sums_gelu, 56, 56, 64},
 	{"norm_backward", "end of block 56x56x256", backward_block, 56, 56, 256},
 	{"norm_backward", "end of block 14x14x1024", backward_block, 14, 14, 1024},
 	{"norm_backward", "end of block 7x7x2048", backward_block, 7, 7, 2048},

@@ -274,6 +274,8 @@ static const struct backward_case backward_cases[] = {
 	{PLAIN, DEVICE_GELU, .store = true},
 	{BIAS_ONLY, DEVICE_GELU, .store = true, .sum = true},
 	{AFFINE, DEVICE_GELU, .sum = true, .products = true},
+	{AFFINE, DEVICE_GELU, .two = true, .sum = true, .products = true},
+	{AFFINE_RESIDUAL, DEVICE_GELU, .sum = true, .products = true},
 	{AFFINE_RESIDUAL, DEVICE_GELU, .two = true, .store = true, .sum = true, .products = true},
 	{DUAL, DEVICE_GELU, .store = true},
 };

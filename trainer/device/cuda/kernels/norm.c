@@ -56,12 +56,13 @@ static bool is_complete(const struct norm_backward *a)
 
 static const struct gpu_kernel *backward_kernels(const struct norm_backward *a)
 {
-	bool relu = a->activation == DEVICE_RELU;
+	bool gelu = a->activation == DEVICE_GELU;
+	bool lean = !a->dy2 && !a->dz &&
+		    (a->activation == DEVICE_IDENTITY || (!a->residual && (gelu || !a->y)));
 
-	if (a->activation == DEVICE_GELU)
-		return norm_backward_gelu_kernels;
-	return a->dy2 || a->dz || (relu && (a->y || a->residual)) ? norm_backward_kernels
-								  : norm_backward_lean_kernels;
+	if (gelu)
+		return lean ? norm_backward_gelu_lean_kernels : norm_backward_gelu_kernels;
+	return lean ? norm_backward_lean_kernels : norm_backward_kernels;
 }
 
 int norm_backward(const struct kernel_device *device, const struct norm_backward *arguments)

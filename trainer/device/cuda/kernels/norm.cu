@@ -83,6 +83,7 @@ KERNEL_TABLE norm_apply_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply_ge
 KERNEL_TABLE norm_backward_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward);
 KERNEL_TABLE norm_backward_lean_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_lean);
 KERNEL_TABLE norm_backward_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu);
+KERNEL_TABLE norm_backward_gelu_lean_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu_lean);
 KERNEL_TABLE norm_backward_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_apply);
 KERNEL_TABLE norm_backward_apply_gelu_kernels[KERNEL_INSTANCES] =
 	INSTANCES(norm_backward_apply_gelu);

@@ -236,6 +236,11 @@ KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu), struct norm_ba
 	NAME(norm_backward_rows)(&a, true, false);
 }
 
+KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu_lean), struct norm_backward, a)
+{
+	NAME(norm_backward_rows)(&a, true, true);
+}
+
 DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, bool gelu)
 {
 	const struct NAME(place) here = NAME(place)(&k->columns);

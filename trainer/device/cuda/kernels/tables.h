@@ -19,7 +19,7 @@ extern const struct gpu_kernel columns_combine_kernel;
 extern const struct gpu_kernel norm_statistics_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_apply_kernels[KERNEL_INSTANCES], norm_apply_gelu_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_backward_kernels[KERNEL_INSTANCES], norm_backward_gelu_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES], norm_backward_gelu_lean_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES], norm_backward_apply_gelu_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
