@@ -21,9 +21,9 @@ int input_normalize(const struct kernel_device *device, const struct input_norma
 		return -EINVAL;
 	a.by_h = divider_of(a.h);
 	a.by_w = divider_of(a.w);
-	for (uint32_t c = 0; c < a.channels && c < 4; c++) {
-		a.scale[c] = 1 / a.std[c];
-		a.bias[c] = -a.mean[c] / a.std[c];
+	for (uint32_t c = 0; c < 4; c++) {
+		a.scale[c] = c < a.channels ? 1 / a.std[c] : 0;
+		a.bias[c] = c < a.channels ? -a.mean[c] / a.std[c] : 0;
 	}
 	return launch_strided(device, &input_normalize_kernel, pixels, &a, sizeof(a));
 }

@@ -105,14 +105,12 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a,
 		word[2] = packed[1] >> 16 | packed[2] << 16;
 		word[3] = packed[2] >> 8;
 	}
+	/* scale and bias of channels that y has beyond the input's are 0 */
 	UNROLL
 	for (int i = 0; i < QUAD; i++) {
 		UNROLL
 		for (int c = 0; c < 4; c++)
-			v[i][c] = (uint32_t)c < a->channels
-					  ? (float)(word[i] >> 8 * c & 0xff) * a->scale[c] +
-						    a->bias[c]
-					  : 0;
+			v[i][c] = (float)(word[i] >> 8 * c & 0xff) * a->scale[c] + a->bias[c];
 	}
 }
 
@@ -171,7 +169,7 @@ DEVICE void normalize_quad(const struct input_normalize *a, const struct batch *
 	store_quad(a->y, first, a->element, v);
 }
 
-KERNEL(input_normalize_batch, struct input_normalize, a)
+KERNEL_RESIDENT(6, input_normalize_batch, struct input_normalize, a)
 {
 	const struct batch batch = batch_of(a.step);
 	uint64_t pixels = (uint64_t)a.n * a.h * a.w,
