@@ -671,15 +671,30 @@ KERNEL(NAME(pool_global_max), struct pool_global, a)
 		index[i] = UINT32_MAX;
 	}
 	if (here.active) {
-		for (uint32_t position = here.line; position < a.positions;
-		     position += a.columns.height) {
-			uint64_t at = (base + position) * a.channels + here.channel;
-			float v[LANES];
+		for (uint32_t first = here.line; first < a.positions;
+		     first += COLUMNS_UNROLL * a.columns.height) {
+			struct NAME(raw) raw[COLUMNS_UNROLL];
 
-			NAME(unpack)(v, NAME(load)(a.from, at));
 			UNROLL
-			for (int i = 0; i < LANES; i++)
-				pool_take(&largest[i], &index[i], v[i], position);
+			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+				uint32_t position = first + u * a.columns.height;
+				uint64_t at = (base + position) * a.channels + here.channel;
+
+				if (position < a.positions)
+					raw[u] = NAME(load)(a.from, at);
+			}
+			UNROLL
+			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+				uint32_t position = first + u * a.columns.height;
+				float v[LANES];
+
+				if (position >= a.positions)
+					continue;
+				NAME(unpack)(v, raw[u]);
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					pool_take(&largest[i], &index[i], v[i], position);
+			}
 		}
 	}
 	if (here.line < a.columns.height) {
