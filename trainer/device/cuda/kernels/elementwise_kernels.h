@@ -36,7 +36,7 @@ KERNEL(NAME(elementwise_add), struct elementwise_add, a)
 			     kernel_load(a.a, at, ELEMENT) + kernel_load(a.b, at, ELEMENT));
 }
 
-KERNEL(NAME(elementwise_check), struct elementwise_check, a)
+KERNEL_RESIDENT(6, NAME(elementwise_check), struct elementwise_check, a)
 {
 	uint64_t threads = (uint64_t)kernel_blocks_x() * KERNEL_THREADS;
 	uint64_t thread = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread();

@@ -3,7 +3,8 @@
 
 #include "kernels/divide.h"
 
-#define BLOCKS 6 /* of LAUNCH_THREADS threads that a multiprocessor has room for */
+/* For each multiprocessor: what it has at once of input_normalize and elementwise_check, twice what it has of elementwise_add. */
+#define BLOCKS 6
 
 int launch_columns(const struct kernel_device *device, const struct gpu_kernel *kernels,
 		   const struct columns *columns, const void *arguments, size_t size)

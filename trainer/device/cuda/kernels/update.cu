@@ -293,7 +293,7 @@ DEVICE void store_slots(const struct four *f, const struct update *a,
 
 #define APPLY_UNROLL 2 /* groups of a thread at once: up to five slots are read */
 
-KERNEL(apply, struct update, a)
+KERNEL_RESIDENT(3, apply, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];
 	const struct rates r = rates_of(&a, &chunk);
