@@ -95,7 +95,8 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 }
 
 int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
-		    const struct checkpoint_state *state, char *error)
+		    const struct checkpoint_state *state, const struct checkpoint_about *about,
+		    char *error)
 {
 	char *text = NULL, numbers[COUNTERS][COUNTER_TEXT];
 	size_t text_size = 0;
@@ -107,13 +108,16 @@ int checkpoint_save(const char *path, struct device_params *params, const struct
 		free(text);
 		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
 	}
-	struct safetensors_entry metadata[COUNTERS + 3] = {
-		{"format", "pt"}, {"trainer.format", FORMAT}, {"trainer.recipe", text}};
+	struct safetensors_entry metadata[COUNTERS + 2 + CHECKPOINT_ABOUT_MAX] = {
+		{"trainer.format", FORMAT}, {"trainer.recipe", text}};
 	for (size_t i = 0; i < COUNTERS; i++) {
 		counter_text(&counters[i], state, numbers[i]);
-		metadata[3 + i] = (struct safetensors_entry){counters[i].key, numbers[i]};
+		metadata[2 + i] = (struct safetensors_entry){counters[i].key, numbers[i]};
 	}
-	r = checkpoint_write_tensors(path, params, NULL, metadata, COUNTERS + 3, error);
+	struct checkpoint_metadata described;
+	size_t count = checkpoint_describe(about, &described);
+	memcpy(metadata + COUNTERS + 2, described.entries, count * sizeof(*metadata));
+	r = checkpoint_write_tensors(path, params, NULL, metadata, COUNTERS + 2 + count, error);
 	free(text);
 	return r;
 }

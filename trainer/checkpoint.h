@@ -3,10 +3,10 @@
  * not at all.
  *
  * Tensors: the model under its own names (as torchvision's and timm's, convolutions [O][I][H][W]),
- * "optimizer.momentum.NAME" (and "optimizer.variance.NAME"), "ema.NAME". Metadata: the recipe, and
- * the run's counters. There is no state of random generators to keep: every random number is a
- * function of (seed, epoch, sample) or (seed, parameter). Files are named
- * checkpoint-STEP.safetensors. best.safetensors and model.safetensors hold the evaluated weights
+ * "optimizer.momentum.NAME" (and "optimizer.variance.NAME"), "ema.NAME". Metadata: the recipe, the
+ * run's counters, and what its images were (struct checkpoint_about). There is no state of random
+ * generators to keep: every random number is a function of (seed, epoch, sample) or
+ * (seed, parameter). Files are named checkpoint-STEP.safetensors. best.safetensors and model.safetensors hold the evaluated weights
  * alone. Functions belong to the thread that owns the device.
  */
 #pragma once
@@ -46,14 +46,16 @@ struct checkpoint_state {
 	struct device_params_state device;
 };
 
-int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
-		    const struct checkpoint_state *state, char *error);
-
-/* What goes with weights, as metadata. */
+/* What goes with weights, as metadata. Any of it may be NULL. */
 struct checkpoint_about {
-	const char *evaluation;	 /* "trainer.evaluation"; NULL: none */
+	const char *evaluation;	  /* "trainer.evaluation" */
 	const double *mean, *std; /* "trainer.mean", "trainer.std": of R, G, B in 0..255, that images are normalised by; NULL: by none */
+	const char *class_names;  /* "trainer.class_names", of class_names_write() */
 };
+
+int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
+		    const struct checkpoint_state *state, const struct checkpoint_about *about,
+		    char *error);
 
 /* Weights alone: of slot DEVICE_VALUE or DEVICE_EMA. */
 int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,

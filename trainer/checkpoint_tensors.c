@@ -178,31 +178,37 @@ int checkpoint_write_tensors(const char *path, struct device_params *params,
 	return r;
 }
 
-enum { COLOUR_TEXT = 96 };
-
 /* As data.mean and data.std have it. */
 static const char *colour_text(const double *value, char *text)
 {
-	snprintf(text, COLOUR_TEXT, "%.9g, %.9g, %.9g", value[0], value[1], value[2]);
+	snprintf(text, CHECKPOINT_COLOUR_TEXT, "%.9g, %.9g, %.9g", value[0], value[1], value[2]);
 	return text;
+}
+
+size_t checkpoint_describe(const struct checkpoint_about *about,
+			   struct checkpoint_metadata *metadata)
+{
+	struct safetensors_entry *entry = metadata->entries;
+	*entry++ = (struct safetensors_entry){"format", "pt"};
+	if (about->evaluation)
+		*entry++ = (struct safetensors_entry){"trainer.evaluation", about->evaluation};
+	if (about->mean)
+		*entry++ = (struct safetensors_entry){"trainer.mean",
+						      colour_text(about->mean, metadata->mean)};
+	if (about->std)
+		*entry++ = (struct safetensors_entry){"trainer.std",
+						      colour_text(about->std, metadata->std)};
+	if (about->class_names)
+		*entry++ = (struct safetensors_entry){"trainer.class_names", about->class_names};
+	return (size_t)(entry - metadata->entries);
 }
 
 int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
 		      const struct checkpoint_about *about, char *error)
 {
-	char mean[COLOUR_TEXT], std[COLOUR_TEXT];
-	struct safetensors_entry metadata[4] = {{"format", "pt"}};
-	size_t count = 1;
-	if (about->evaluation)
-		metadata[count++] =
-			(struct safetensors_entry){"trainer.evaluation", about->evaluation};
-	if (about->mean)
-		metadata[count++] =
-			(struct safetensors_entry){"trainer.mean", colour_text(about->mean, mean)};
-	if (about->std)
-		metadata[count++] =
-			(struct safetensors_entry){"trainer.std", colour_text(about->std, std)};
-	return checkpoint_write_tensors(path, params, &slot, metadata, count, error);
+	struct checkpoint_metadata metadata;
+	size_t count = checkpoint_describe(about, &metadata);
+	return checkpoint_write_tensors(path, params, &slot, metadata.entries, count, error);
 }
 
 /* ---- reading ---- */

@@ -11,6 +11,16 @@
 __attribute__((format(printf, 3, 4))) int checkpoint_fail(char *error, int code, const char *format,
 							  ...);
 
+/* Metadata that goes with weights. */
+enum { CHECKPOINT_COLOUR_TEXT = 96, CHECKPOINT_ABOUT_MAX = 5 };
+struct checkpoint_metadata {
+	struct safetensors_entry entries[CHECKPOINT_ABOUT_MAX];
+	char mean[CHECKPOINT_COLOUR_TEXT], std[CHECKPOINT_COLOUR_TEXT]; /* texts of entries */
+};
+/* Fills entries, which also lead into about; returns how many. */
+size_t checkpoint_describe(const struct checkpoint_about *about,
+			   struct checkpoint_metadata *metadata);
+
 /* A file of every slot that a parameter has, or without prefixes of slot *only of each. Negative errno with a sentence in error. */
 int checkpoint_write_tensors(const char *path, struct device_params *params,
 			     const enum device_slot *only,

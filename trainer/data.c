@@ -1,4 +1,5 @@
 #include "data.h"
+#include "class_names.h"
 #include "progress.h"
 
 #include <errno.h>
@@ -52,6 +53,7 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	data->samples = dataset->samples;
 	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
 	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
+	data->class_names = class_names_write(dataset->class_names, dataset->classes);
 	set_statistics(data, dataset);
 	if (!data->classes) {
 		snprintf(error, DATA_ERROR_MAX, "%s has no classes: set model.classes",
@@ -67,37 +69,20 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	return 0;
 }
 
-static bool is_number(const char *name)
-{
-	return *name && !name[strspn(name, "0123456789")];
-}
-
-/* Whether class `number` may have both names. Where labels were given as numbers, the number is all that there is of a name. */
-static bool same_class(const char *a, const char *b, uint32_t number)
-{
-	bool a_number = is_number(a), b_number = is_number(b);
-	if (!strcmp(a, b))
-		return true;
-	return (a_number || b_number) && (!a_number || strtoull(a, NULL, 10) == number) &&
-	       (!b_number || strtoull(b, NULL, 10) == number);
-}
-
 /* Samples have the numbers of classes: one that meant another class in the other dataset would be scored against it. */
 static int compare_classes(const struct recipe_data *recipe, const struct feed_dataset *train,
 			   const struct feed_dataset *val, char *error)
 {
-	for (uint32_t i = 0; i < val->classes && i < train->classes; i++) {
-		const char *is = val->class_names[i], *expected = train->class_names[i];
-		if (same_class(is, expected, i))
-			continue;
-		snprintf(error, DATA_ERROR_MAX,
-			 "data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in data.train = "
-			 "%.300s: pack both with the same names in the same order, packimg convert "
-			 "--classes FILE",
-			 recipe->val, i, is, expected, recipe->train);
-		return -EINVAL;
-	}
-	return 0;
+	uint32_t i = class_names_differ(val->class_names, val->classes, train->class_names,
+					train->classes);
+	if (i == val->classes || i == train->classes)
+		return 0;
+	snprintf(error, DATA_ERROR_MAX,
+		 "data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in data.train = "
+		 "%.300s: pack both with the same names in the same order, packimg convert "
+		 "--classes FILE",
+		 recipe->val, i, val->class_names[i], train->class_names[i], recipe->train);
+	return -EINVAL;
 }
 
 static int look_up_val(struct data *data, const struct feed_dataset *train, char *error)
@@ -209,6 +194,8 @@ void data_close(struct data *data)
 {
 	feed_daemon_stop(data->daemon);
 	data->daemon = NULL;
+	free(data->class_names);
+	data->class_names = NULL;
 }
 
 uint32_t data_train_share(const struct data *data)

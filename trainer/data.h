@@ -20,6 +20,7 @@ struct data {
 	uint64_t samples, val_samples;
 	struct uuid train_uuid, val_uuid;
 	uint32_t classes;
+	char *class_names;	/* of data.train, as class_names_write() has them; NULL: none */
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
 	bool writable;		/* feeds are mapped writable; the caller's to say */
 };

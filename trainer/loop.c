@@ -363,7 +363,8 @@ static int write_checkpoint(struct run *run)
 	r = run_sync_logs(run);
 	if (r)
 		return r;
-	r = checkpoint_save(path, run->params, run->recipe, &run->state, error);
+	struct checkpoint_about about = run_about(run);
+	r = checkpoint_save(path, run->params, run->recipe, &run->state, &about, error);
 	if (r)
 		return run_fail_write(run, r, error);
 	run->saved_step = run->state.step;

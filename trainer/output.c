@@ -96,14 +96,21 @@ int run_put(struct run *run, const char *name, int (*print)(const struct run *ru
 	return r ? fail_put(run, r, name) : 0;
 }
 
+struct checkpoint_about run_about(const struct run *run)
+{
+	bool normalised = run->batch.element == FEED_U8;
+	return (struct checkpoint_about){
+		.mean = normalised ? run->data.mean : NULL,
+		.std = normalised ? run->data.std : NULL,
+		.class_names = run->data.class_names,
+	};
+}
+
 int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation)
 {
 	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
-	struct checkpoint_about about = {.evaluation = evaluation};
-	if (run->batch.element == FEED_U8) {
-		about.mean = run->data.mean;
-		about.std = run->data.std;
-	}
+	struct checkpoint_about about = run_about(run);
+	about.evaluation = evaluation;
 	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
 		return run_fail(run, -ENAMETOOLONG, "--output is too long");
 	int r = checkpoint_export(path, run->params, weights, &about, error);

@@ -176,6 +176,8 @@ void run_end_failed(struct run *run, int code);
 int run_end_line(struct run *run, struct journal *journal, const char *name);
 /* Has what the logs say on the disk. */
 int run_sync_logs(struct run *run);
+/* What goes with the weights; texts are the run's. */
+struct checkpoint_about run_about(const struct run *run);
 /* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
 int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation);
 /* A loss in JSON, which has no word for one that is not finite. */

@@ -39,8 +39,13 @@ static void checkpoints(const char *root, struct device_params *params, const st
 		.best_top1 = -1,
 		.device = {.updates = 25, .loss_scale = 1},
 	};
-	check(checkpoint_save(place(root, "checkpoint", "whole"), params, recipe, &state, error));
-	struct checkpoint_about about = {.evaluation = "step 25, top-1 0.5, top-5 0.75"};
+	static const double colour[3] = {124, 116.5, 104};
+	struct checkpoint_about about = {.evaluation = "step 25, top-1 0.5, top-5 0.75",
+					 .mean = colour,
+					 .std = colour,
+					 .class_names = "[\"cat\",\"dog\",\"\u00e9l\u00e9phant\"]"};
+	check(checkpoint_save(place(root, "checkpoint", "whole"), params, recipe, &state, &about,
+			      error));
 	check(checkpoint_export(place(root, "checkpoint", "weights"), params, DEVICE_EMA, &about,
 				error));
 }

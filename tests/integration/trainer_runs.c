@@ -10,14 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Weights say what their images were normalised by; only bytes are. */
-static void expect_normalised(const char *run, const char *name, bool normalised)
+/* Weights say what their images were normalised by, if they were bytes, and what their classes are called. */
+static void expect_described(const char *run, const char *name, bool normalised)
 {
 	char error[SAFETENSORS_ERROR_MAX];
 	struct safetensors *file;
 	assert_int_equal(safetensors_open(in(run, name), &file, error), 0);
 	assert_int_equal(!!safetensors_metadata(file, "trainer.mean"), normalised);
 	assert_int_equal(!!safetensors_metadata(file, "trainer.std"), normalised);
+	assert_non_null(safetensors_metadata(file, "trainer.class_names"));
+	assert_string_equal(safetensors_metadata(file, "trainer.class_names"),
+			    "[\"zero\",\"one\",\"two\",\"three\",\"four\",\"five\",\"six\","
+			    "\"seven\",\"eight\",\"nine\"]");
 	safetensors_close(file);
 }
 
@@ -41,12 +45,13 @@ static void unbroken(void **state)
 	assert_int_equal(json_integer_value(json_object_get(summary, "images")), STEPS * 16);
 	assert_int_equal(json_integer_value(json_object_get(summary, "val_samples")), 50);
 	json_decref(summary);
-	expect_normalised("unbroken", "best.safetensors", true);
-	expect_normalised("unbroken", "model.safetensors", true);
+	expect_described("unbroken", "best.safetensors", true);
+	expect_described("unbroken", "model.safetensors", true);
+	expect_described("unbroken", "checkpoint-00000040.safetensors", true);
 	expect(run("floats", "data.pipeline=to(f32)", "data.val_pipeline=to(f32)",
 		   "train.epochs=0.3", NULL),
 	       0);
-	expect_normalised("floats", "model.safetensors", false);
+	expect_described("floats", "model.safetensors", false);
 	expect(run("again", NULL), 0);
 	same_losses("unbroken", "again");
 	same_file("unbroken", "again", "model.safetensors");

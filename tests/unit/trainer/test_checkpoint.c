@@ -26,6 +26,9 @@ static const struct device_optimizer_spec spec = {
 static const char settings[] =
 	"model.name=resnet_cifar model.depth=8 model.width=0.5 data.train=x.pimg";
 
+/* Of weights: nothing but they. */
+static const struct checkpoint_about no_more;
+
 static int setup(void **state)
 {
 	return mkdtemp(folder) ? 0 : -1;
@@ -104,7 +107,7 @@ static void round_trip(void **state)
 	fixture_init(&b, settings, 10, &spec);
 	scribble(&a);
 	assert_int_equal(checkpoint_path(folder, 25, path), 0);
-	if (checkpoint_save(path, a.params, &a.recipe, &saved, error))
+	if (checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error))
 		fail_msg("%s", error);
 	struct checkpoint *checkpoint;
 	if (checkpoint_open(path, &checkpoint, error))
@@ -132,7 +135,7 @@ static void without_uuids(void **state)
 	static char bytes[1 << 20];
 	fixture_init(&a, settings, 10, &spec);
 	snprintf(path, sizeof(path), "%s/old.safetensors", folder);
-	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
 	FILE *file = fopen(path, "r+");
 	size_t size = fread(bytes, 1, sizeof(bytes), file);
 	char *key = memmem(bytes, size, "trainer.dataset_uuid", 20);
@@ -166,7 +169,8 @@ static void losses_that_are_not_finite(void **state)
 	for (int i = 0; i < 3; i++) {
 		struct checkpoint_state saved = some_state();
 		saved.eval_loss = losses[i];
-		assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+		assert_int_equal(
+			checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
 		if (checkpoint_open(path, &checkpoint, error))
 			fail_msg("%s", error);
 		double loss = checkpoint_state(checkpoint)->eval_loss;
@@ -175,21 +179,18 @@ static void losses_that_are_not_finite(void **state)
 	}
 	struct checkpoint_state saved = some_state();
 	saved.train_seconds = NAN;
-	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
 	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
 	assert_non_null(strstr(error, "trainer.train_seconds is not a number"));
 	saved = some_state();
 	saved.device.loss_scale = 0;
-	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
 	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
 	assert_non_null(strstr(error, "trainer.device.loss_scale is 0, expected a number above 0"));
 	fixture_deinit(&a);
 }
 
 /* Files hold convolutions as [O][I][H][W]. */
-/* Of exported weights: nothing but they. */
-static const struct checkpoint_about no_more;
-
 static void layout(void **state)
 {
 	struct fixture a;
@@ -201,7 +202,7 @@ static void layout(void **state)
 	assert_int_equal(device_param_write(conv, DEVICE_VALUE, host), 0);
 	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
 	const double mean[] = {123.675, 116.28, 103.53}, std[] = {58.395, 57.12, 57.375};
-	struct checkpoint_about about = {"top-1 0.5", mean, std};
+	struct checkpoint_about about = {"top-1 0.5", mean, std, "[\"cat\",\"dog\"]"};
 	if (checkpoint_export(path, a.params, DEVICE_VALUE, &about, error))
 		fail_msg("%s", error);
 	struct safetensors *file;
@@ -219,6 +220,7 @@ static void layout(void **state)
 	assert_string_equal(safetensors_metadata(file, "trainer.evaluation"), "top-1 0.5");
 	assert_string_equal(safetensors_metadata(file, "trainer.mean"), "123.675, 116.28, 103.53");
 	assert_string_equal(safetensors_metadata(file, "trainer.std"), "58.395, 57.12, 57.375");
+	assert_string_equal(safetensors_metadata(file, "trainer.class_names"), about.class_names);
 	assert_null(safetensors_find(file, "ema.fc.weight"));
 	safetensors_close(file);
 	struct checkpoint *checkpoint;
@@ -381,7 +383,7 @@ static void cut_while_open(void **state)
 	struct checkpoint_state saved = some_state();
 	fixture_init(&a, settings, 10, &spec);
 	snprintf(path, sizeof(path), "%s/cut.safetensors", folder);
-	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, error), 0);
+	assert_int_equal(checkpoint_save(path, a.params, &a.recipe, &saved, &no_more, error), 0);
 	assert_int_equal(checkpoint_open(path, &checkpoint, error), 0);
 	assert_int_equal(truncate(path, 4096), 0);
 	assert_int_equal(checkpoint_restore(checkpoint, a.params, error), -EBADMSG);
