@@ -242,6 +242,11 @@ const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint)
 	return &checkpoint->recipe;
 }
 
+const char *checkpoint_file(const struct checkpoint *checkpoint)
+{
+	return checkpoint->path;
+}
+
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error)
 {

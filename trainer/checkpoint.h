@@ -69,6 +69,7 @@ struct checkpoint;
  */
 int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
+const char *checkpoint_file(const struct checkpoint *checkpoint);
 const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint);
 const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint);
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,

@@ -1,5 +1,4 @@
 #include "data.h"
-#include "class_names.h"
 #include "progress.h"
 
 #include <errno.h>
@@ -53,6 +52,7 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	data->samples = dataset->samples;
 	memcpy(&data->train_uuid, dataset->uuid, sizeof(data->train_uuid));
 	data->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : dataset->classes;
+	data->normalises = true;
 	data->class_names = class_names_write(dataset->class_names, dataset->classes);
 	set_statistics(data, dataset);
 	if (!data->classes) {
@@ -69,23 +69,44 @@ static int look_up_train(struct data *data, struct feed_dataset **ret_dataset, c
 	return 0;
 }
 
-/* Samples have the numbers of classes: one that meant another class in the other dataset would be scored against it. */
-static int compare_classes(const struct recipe_data *recipe, const struct feed_dataset *train,
+/* What classes are called, and where that is said. */
+struct known_classes {
+	const char *const *name; /* [count] */
+	uint32_t count;
+	const char *where, *file;
+};
+
+/* Samples have the numbers of classes: one that meant another class in training would be scored against it. */
+static int compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
 			   const struct feed_dataset *val, char *error)
 {
-	uint32_t i = class_names_differ(val->class_names, val->classes, train->class_names,
-					train->classes);
-	if (i == val->classes || i == train->classes)
+	uint32_t i = class_names_differ(val->class_names, val->classes, known->name, known->count);
+	if (i == val->classes || i == known->count)
 		return 0;
-	snprintf(error, DATA_ERROR_MAX,
-		 "data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in data.train = "
-		 "%.300s: pack both with the same names in the same order, packimg convert "
-		 "--classes FILE",
-		 recipe->val, i, val->class_names[i], train->class_names[i], recipe->train);
+	snprintf(
+		error, DATA_ERROR_MAX,
+		"data.val = %.300s: class %u is \"%.60s\", but \"%.60s\" in %s%.300s: pack it with "
+		"the same names in the same order, packimg convert --classes FILE",
+		recipe->val, i, val->class_names[i], known->name[i], known->where, known->file);
 	return -EINVAL;
 }
 
-static int look_up_val(struct data *data, const struct feed_dataset *train, char *error)
+/* Of weights whose classes nothing names: then at least their number is to be that of data.val, or to be wished for. */
+static int compare_counts(const struct data *data, const struct weights_facts *weights,
+			  const struct feed_dataset *val, char *error)
+{
+	if (data->recipe->model.classes || val->classes == data->classes)
+		return 0;
+	snprintf(error, DATA_ERROR_MAX,
+		 "data.val = %.300s has %u class%s, and %.300s %u without their names: "
+		 "model.classes=%u takes its labels for the numbers of these",
+		 data->recipe->data.val, val->classes, val->classes == 1 ? "" : "es", weights->file,
+		 data->classes, data->classes);
+	return -EINVAL;
+}
+
+static int look_up_val(struct data *data, const struct weights_facts *weights,
+		       const struct known_classes *known, char *error)
 {
 	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_dataset *dataset;
@@ -94,24 +115,73 @@ static int look_up_val(struct data *data, const struct feed_dataset *train, char
 		return r;
 	data->val_samples = dataset->samples;
 	memcpy(&data->val_uuid, dataset->uuid, sizeof(data->val_uuid));
-	r = compare_classes(recipe, train, dataset, error);
+	r = compare_classes(recipe, known, dataset, error);
 	if (!r && dataset->classes > data->classes) {
 		snprintf(error, DATA_ERROR_MAX,
 			 "data.val = %.600s has %u classes, the model %u: pack it with the classes "
-			 "of data.train, packimg convert --classes FILE",
+			 "of the training set, packimg convert --classes FILE",
 			 recipe->val, dataset->classes, data->classes);
 		r = -EINVAL;
 	}
+	if (!r && weights && !weights->named && !*recipe->train)
+		r = compare_counts(data, weights, dataset, error);
 	feed_dataset_free(dataset);
 	return r;
 }
 
-static int look_up(struct data *data, char *error)
+/* What takes no training set to know. */
+static void take_from_weights(struct data *data, const struct weights_facts *weights)
 {
+	const struct recipe *recipe = data->recipe;
+	bool chosen = recipe->data.mean.count > 0;
+	if (!data->classes)
+		data->classes =
+			recipe->model.classes ? (uint32_t)recipe->model.classes : weights->classes;
+	if (chosen || weights->normalised) {
+		data->normalises = true;
+		memcpy(data->mean, chosen ? recipe->data.mean.value : weights->mean,
+		       sizeof(data->mean));
+		memcpy(data->std, chosen ? recipe->data.std.value : weights->std,
+		       sizeof(data->std));
+	}
+	for (int c = 0; c < 3 && !data->normalises; c++)
+		data->std[c] = 1; /* of floats, which are taken as they are */
+}
+
+static int fail_train(const struct weights_facts *weights, int r, char *error)
+{
+	size_t length = strlen(error);
+	if (weights)
+		snprintf(error + length, DATA_ERROR_MAX - length,
+			 "; %.300s does not name its classes, so data.train is asked for them: "
+			 "data.train= leaves it out",
+			 weights->file);
+	return r;
+}
+
+/* weights NULL: of a training. */
+static int look_up(struct data *data, const struct weights_facts *weights, char *error)
+{
+	const struct recipe_data *recipe = &data->recipe->data;
 	struct feed_dataset *train = NULL;
-	int r = look_up_train(data, &train, error);
-	if (!r && *data->recipe->data.val)
-		r = look_up_val(data, train, error);
+	struct known_classes known = {0};
+	int r = 0;
+	if (!weights || (!weights->named && *recipe->train)) {
+		r = look_up_train(data, &train, error);
+		if (r)
+			r = fail_train(weights, r, error);
+		else
+			known = (struct known_classes){train->class_names, train->classes,
+						       "data.train = ", recipe->train};
+	}
+	if (!r && weights)
+		take_from_weights(data, weights);
+	if (weights && weights->named)
+		known = (struct known_classes){weights->class_names.name,
+					       weights->class_names.count,
+					       "trainer.class_names of ", weights->file};
+	if (!r && *recipe->val)
+		r = look_up_val(data, weights, &known, error);
 	feed_dataset_free(train);
 	return r;
 }
@@ -179,12 +249,12 @@ static int find_socket(struct data *data, const char *named, unsigned threads, c
 }
 
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
-	      unsigned threads, char *error)
+	      unsigned threads, const struct weights_facts *weights, char *error)
 {
 	*data = (struct data){.recipe = recipe, .comm = comm};
 	int r = find_socket(data, socket, threads, error);
 	if (!r)
-		r = look_up(data, error);
+		r = look_up(data, weights, error);
 	if (r)
 		data_close(data);
 	return r;

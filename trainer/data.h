@@ -9,6 +9,7 @@
 #include "feed.h"
 #include "recipe.h"
 #include "uuid.h"
+#include "weights.h"
 
 enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 
@@ -21,17 +22,18 @@ struct data {
 	struct uuid train_uuid, val_uuid;
 	uint32_t classes;
 	char *class_names;	/* of data.train, as class_names_write() has them; NULL: none */
+	bool normalises;	/* by these; false: nothing says by what */
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
 	bool writable;		/* feeds are mapped writable; the caller's to say */
 };
 
 /*
- * Reaches the daemon and both datasets. socket NULL: a private daemon, one for all ranks of a
- * machine, which the first of them starts with `threads` (0: its own choice). Called by all ranks.
+ * Reaches the daemon and both datasets, or to evaluate weights the validation set alone: the training set only where it is named and they do not name their classes. socket NULL: a private daemon, one for all ranks of a
+ * machine, which the first of them starts with `threads` (0: its own choice). weights NULL: to train. Called by all ranks.
  * Errors are sentences in error.
  */
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
-	      unsigned threads, char *error);
+	      unsigned threads, const struct weights_facts *weights, char *error);
 void data_close(struct data *data);
 /*
  * Of the private daemon; 0: its own choice. A device that computes on the CPUs where ranks of this machine may run leaves it a

@@ -223,10 +223,32 @@ static int open_feed(struct run *run, struct feed **ret_feed, const void **ret_r
 	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed, ret_ring);
 }
 
+/* What a batch is evaluated as follows from what the weights say, where there is no training to compare with. */
+static int check_normalisation(struct run *run, bool bytes)
+{
+	if (bytes && !run->data.normalises)
+		return run_fail(run, -EINVAL,
+				"data.val_pipeline delivers u8, and %s does not say what it is "
+				"normalised by: give data.mean and data.std%s",
+				run->weights.file,
+				run->weights.named ? ", or floats as in training"
+						   : ", or data.train, which records them");
+	if (!bytes && run->weights.normalised)
+		return run_fail(
+			run, -EINVAL,
+			"%s was trained on u8, which is normalised by its trainer.mean and "
+			"trainer.std; data.val_pipeline delivers floats, which are taken as "
+			"they are: leave to() and normalize() out of it",
+			run->weights.file);
+	return 0;
+}
+
 /* Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become. */
 static int check_element(struct run *run, const struct feed_batch *batch)
 {
 	bool bytes = run->batch.element == FEED_U8;
+	if (run->options.evaluate)
+		return check_normalisation(run, batch->element == FEED_U8);
 	if (bytes == (batch->element == FEED_U8))
 		return 0;
 	return run_fail(run, -EINVAL,
@@ -326,6 +348,7 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 {
 	struct checkpoint_state *state = &run->state;
 	double n = (double)totals->samples;
+	double epoch = state->step ? (double)state->step / (double)state->batches_per_epoch : 0;
 	state->eval_step = state->step;
 	state->eval_samples = totals->samples;
 	state->eval_loss = totals->loss / n;
@@ -334,15 +357,14 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 	progress_line(&run->progress,
 		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu "
 		      "images, %.1f s%s)",
-		      (double)state->step / (double)state->batches_per_epoch, state->eval_loss,
-		      100 * state->eval_top1, 100 * state->eval_top5,
+		      epoch, state->eval_loss, 100 * state->eval_top1, 100 * state->eval_top5,
 		      (unsigned long long)totals->samples, seconds,
 		      weights == DEVICE_EMA ? ", averaged weights" : "");
 	struct journal *journal = run->journal;
 	if (!journal)
 		return 0;
 	journal_begin(journal, "eval", state->step);
-	journal_number(journal, "epoch", (double)state->step / (double)state->batches_per_epoch);
+	journal_number(journal, "epoch", epoch);
 	journal_exact(journal, "loss", state->eval_loss);
 	journal_number(journal, "top1", state->eval_top1);
 	journal_number(journal, "top5", state->eval_top5);
@@ -383,26 +405,44 @@ int run_evaluate(struct run *run)
 	return r ? r : keep_best(run, weights);
 }
 
-static int check_alone(struct run *run)
+int run_find_weights(struct run *run)
 {
+	char error[CHECKPOINT_ERROR_MAX];
+	const char *file =
+		run->checkpoint ? checkpoint_file(run->checkpoint) : run->recipe->model.pretrained;
 	if (!*run->recipe->data.val)
-		return run_fail_everywhere(run, -EINVAL,
-					   "--evaluate: data.val is not set: it names the packed "
-					   "dataset to evaluate on");
-	if (!*run->recipe->model.pretrained && !run->resumed)
-		return run_fail_everywhere(run, -EINVAL,
-					   "--evaluate: whose weights? model.pretrained=FILE takes "
-					   "those of a file, --resume those of a checkpoint");
+		return run_fail(run, -EINVAL,
+				"--evaluate: data.val is not set: it names the packed dataset to "
+				"evaluate on");
+	if (!*file)
+		return run_fail(run, -EINVAL,
+				"--evaluate: whose weights? model.pretrained=FILE takes those of a "
+				"file, --resume those of a checkpoint");
+	int r = weights_read(file, &run->weights, error);
+	if (r)
+		return run_fail(run, r, "%s%s", run->checkpoint ? "" : "model.pretrained: ", error);
+	if (!run->weights.classes)
+		return run_fail(run, -EINVAL,
+				"--evaluate: %s has no last layer, fc.weight: fine-tune it first",
+				file);
 	return 0;
+}
+
+int run_share_weights(struct run *run)
+{
+	struct weights_facts shared = run->weights;
+	int r = comm_broadcast(run->comm, &shared, sizeof(shared), 0);
+	/* what classes are called is rank 0's to compare */
+	shared.class_names = run->weights.class_names;
+	run->weights = shared;
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
 }
 
 int run_evaluate_alone(struct run *run, FILE *file)
 {
 	const struct checkpoint_state *state = &run->state;
 	char loss[RUN_LOSS_TEXT];
-	int r = check_alone(run);
-	if (!r)
-		r = run_evaluate(run);
+	int r = run_evaluate(run);
 	if (r == RUN_LOST) {
 		run->agreed = true;
 		return ranks_agree(run->comm, run->lost, run->error);

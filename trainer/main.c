@@ -68,8 +68,8 @@ static const struct argp_option options[] = {
 	{"autotune", OPTION_AUTOTUNE, NULL, 0, "Same as train.autotune=yes", 0},
 	{"deterministic", OPTION_DETERMINISTIC, NULL, 0, "Same as train.deterministic=yes", 0},
 	{"evaluate", OPTION_EVALUATE, NULL, 0,
-	 "Evaluate model.pretrained, or with --resume a checkpoint, print the result, write "
-	 "nothing, and stop",
+	 "Evaluate model.pretrained, or with --resume a checkpoint, on data.val, print the result, "
+	 "write nothing, and stop",
 	 0},
 	{"dry-run", OPTION_DRY, NULL, 0,
 	 "Open everything, plan the first step, say what would be run, and stop", 0},
@@ -369,7 +369,7 @@ static int make_recipe(struct recipe *recipe, struct arguments *arguments, char 
 	if (comm->rank == 0)
 		r = load(recipe, arguments, problem);
 	if (!r && comm->rank == 0 && !arguments->print)
-		r = recipe_check(recipe, problem);
+		r = recipe_check(recipe, !arguments->run.evaluate, problem);
 	if (r)
 		snprintf(error, RANKS_ERROR_MAX, "%s", problem);
 	r = ranks_agree(comm, r, error);

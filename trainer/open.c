@@ -1,4 +1,4 @@
-/* What a run does before its first step, in stages that all ranks come through together: device, data, model, checkpoint, first batch, plan. */
+/* What a run does before its first step, or before it evaluates, in stages that all ranks come through together: device, data, model, checkpoint, first batch, plan. */
 #include "optim.h"
 #include "run.h"
 
@@ -130,7 +130,8 @@ static int open_data(struct run *run)
 	char error[DATA_ERROR_MAX] = "";
 	unsigned threads = data_daemon_threads(&run->recipe->data, run->comm,
 					       device_info(run->device)->threads > 0);
-	int r = data_open(&run->data, run->recipe, run->comm, run->options.socket, threads, error);
+	int r = data_open(&run->data, run->recipe, run->comm, run->options.socket, threads,
+			  run->options.evaluate ? &run->weights : NULL, error);
 	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
 }
 
@@ -196,11 +197,13 @@ static int check_checkpoint(struct run *run)
 {
 	char error[RECIPE_ERROR_MAX];
 	const struct checkpoint_state *state = checkpoint_state(run->checkpoint);
-	int r = recipe_compare(run->recipe, checkpoint_recipe(run->checkpoint),
-			       run->options.allow_changes, error);
+	enum recipe_resume least = run->options.evaluate	? RECIPE_WEIGHTS
+				   : run->options.allow_changes ? RECIPE_FIXED
+								: RECIPE_TRAJECTORY;
+	int r = recipe_compare(run->recipe, checkpoint_recipe(run->checkpoint), least, error);
 	if (r)
 		return run_fail(run, r, "%s", error);
-	if (state->dataset_samples != run->data.samples)
+	if (!run->options.evaluate && state->dataset_samples != run->data.samples)
 		return run_fail(
 			run, -EINVAL,
 			"data.train has %llu sample%s, but had %llu when the checkpoint was written",
@@ -332,10 +335,13 @@ static int initialize_from_whole(struct run *run)
 	return r;
 }
 
+/* Weights that are to be evaluated are all in the file. */
 static int initialize(struct run *run)
 {
 	bool whole = run->comm->world > 1 && model_wants_images(run->model);
-	int r = whole ? initialize_from_whole(run) : initialize_from(run, &run->batch);
+	int r = run->options.evaluate ? 0
+		: whole		      ? initialize_from_whole(run)
+				      : initialize_from(run, &run->batch);
 	if (r || !*run->recipe->model.pretrained)
 		return r;
 	char error[CHECKPOINT_ERROR_MAX];
@@ -360,7 +366,11 @@ static int fill_params(struct run *run)
 	if (!run->checkpoint)
 		return initialize(run);
 	int r = checkpoint_restore(run->checkpoint, run->params, error);
-	return r ? run_fail(run, r, "%s", error) : 0;
+	if (r)
+		return run_fail(run, r, "%s", error);
+	if (run->options.evaluate)
+		progress_line(&run->progress, "weights from %s", checkpoint_file(run->checkpoint));
+	return 0;
 }
 
 static int share_params(struct run *run)
@@ -399,44 +409,59 @@ static int plan(struct run *run)
 				 run->batch.width, &graph);
 }
 
+enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
+
+static const struct stage {
+	int (*function)(struct run *run);
+	bool first_alone;     /* on rank 0 */
+	enum purpose purpose; /* of the run; of others it is left out */
+} stages[] = {
+	{check_share, false, TO_TRAIN},
+	{run_check_folder, true, TO_TRAIN},
+	{find_checkpoint, true, ALWAYS},
+	{run_find_weights, true, TO_EVALUATE},
+	{run_share_weights, false, TO_EVALUATE},
+	{open_device, false, ALWAYS},
+	{check_precision, false, ALWAYS},
+	{open_data, false, ALWAYS},
+	{check_data, false, ALWAYS},
+	{open_model, false, ALWAYS},
+	{begin, true, ALWAYS},
+	{share_state, false, ALWAYS},
+	{first_batch, false, TO_TRAIN},
+	{fill_params, true, ALWAYS},
+	{share_params, false, ALWAYS},
+	{plan, false, TO_TRAIN},
+	{run_try_evaluation, false, ALWAYS},
+	{run_open_output, true, TO_TRAIN},
+};
+
+/* The ranks agree after each: none starts on one that another could not come to. */
+static int pass_stages(struct run *run)
+{
+	enum purpose other = run->options.evaluate ? TO_TRAIN : TO_EVALUATE;
+	int r = 0;
+	for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !r; i++) {
+		if (stages[i].purpose == other)
+			continue;
+		if (!stages[i].first_alone || run->comm->rank == 0)
+			r = stages[i].function(run);
+		r = ranks_agree(run->comm, r, run->error);
+	}
+	return r;
+}
+
 int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
 {
-	/* The ranks agree after each: none starts on one that another could not come to. */
-	static const struct {
-		int (*function)(struct run *run);
-		bool first_alone; /* on rank 0 */
-	} stages[] = {
-		{check_share, false},
-		{run_check_folder, true},
-		{find_checkpoint, true},
-		{open_device, false},
-		{check_precision, false},
-		{open_data, false},
-		{check_data, false},
-		{open_model, false},
-		{begin, true},
-		{share_state, false},
-		{first_batch, false},
-		{fill_params, true},
-		{share_params, false},
-		{plan, false},
-		{run_try_evaluation, false},
-		{run_open_output, true},
-	};
 	*run = (struct run){.recipe = recipe,
 			    .options = *options,
 			    .comm = options->comm,
 			    .saved_step = RUN_NO_STEP};
 	progress_init(&run->progress, run->comm->rank ? RECIPE_PROGRESS_OFF
 						      : (enum recipe_progress)recipe->log.progress);
-	int r = 0;
-	for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !r; i++) {
-		if (!stages[i].first_alone || run->comm->rank == 0)
-			r = stages[i].function(run);
-		r = ranks_agree(run->comm, r, run->error);
-	}
+	int r = pass_stages(run);
 	run->agreed = r;
-	if (!r && run->resumed)
+	if (!r && run->resumed && !options->evaluate)
 		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)%s",
 			      (unsigned long long)run->state.step,
 			      (unsigned long long)run->state.epoch,

@@ -213,9 +213,9 @@ static int check_growth(const struct recipe *recipe, char *error)
 	return 0;
 }
 
-int recipe_check(const struct recipe *recipe, char *error)
+int recipe_check(const struct recipe *recipe, bool trains, char *error)
 {
-	if (!*recipe->data.train)
+	if (trains && !*recipe->data.train)
 		return recipe_fail(
 			error, "data.train is not set: it names the packed dataset to train on");
 	if (recipe->data.mean.count != 0 && recipe->data.mean.count != 3)
@@ -259,27 +259,31 @@ int recipe_check(const struct recipe *recipe, char *error)
 	return 0;
 }
 
-int recipe_compare(const struct recipe *recipe, const struct recipe *saved, bool allow_trajectory,
-		   char *error)
+static const char *consequence(enum recipe_resume change, enum recipe_resume least)
+{
+	if (least == RECIPE_WEIGHTS)
+		return "its weights would not be what they are evaluated as";
+	return change >= RECIPE_FIXED ? "the run cannot go on like this; start a new one"
+				      : "the losses would differ from an unbroken run; "
+					"--allow-changes goes on all the same";
+}
+
+int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
+		   enum recipe_resume least, char *error)
 {
 	char now[RECIPE_TEXT_MAX], then[RECIPE_TEXT_MAX];
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
-		if (key->resume == RECIPE_FREE ||
-		    (key->resume == RECIPE_TRAJECTORY && allow_trajectory))
+		if (key->resume < least)
 			continue;
 		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
 		    recipe_key_text(saved, key, then, sizeof(then)) < 0)
 			return -ENOSPC;
 		if (!strcmp(now, then))
 			continue;
-		return recipe_fail(error,
-				   "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
-				   key->section, key->name, now, then,
-				   key->resume == RECIPE_FIXED
-					   ? "the run cannot go on like this; start a new one"
-					   : "the losses would differ from an unbroken run; "
-					     "--allow-changes goes on all the same");
+		return recipe_fail(
+			error, "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
+			key->section, key->name, now, then, consequence(key->resume, least));
 	}
 	return 0;
 }

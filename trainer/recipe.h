@@ -143,6 +143,7 @@ enum recipe_resume {
 	RECIPE_FREE,	   /* may change: losses stay what they would have been */
 	RECIPE_TRAJECTORY, /* changes the losses to come: refused unless asked for */
 	RECIPE_FIXED,	   /* the checkpoint cannot be continued under another value */
+	RECIPE_WEIGHTS,	   /* nor can its weights be evaluated */
 };
 
 enum recipe_type {
@@ -189,8 +190,8 @@ int recipe_load(struct recipe *recipe, const char *path, char *error);
 int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error);
 /* One override "section.key=value". */
 int recipe_override(struct recipe *recipe, const char *argument, char *error);
-/* Checks what no key can be blamed for alone. */
-int recipe_check(const struct recipe *recipe, char *error);
+/* Checks what no key can be blamed for alone. trains: needs data.train. */
+int recipe_check(const struct recipe *recipe, bool trains, char *error);
 
 /* The value of a key as text that reads back to the same value. Returns size or -ENOSPC. */
 int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
@@ -204,7 +205,8 @@ void recipe_help_scdoc(FILE *file);
 
 /*
  * Compares a recipe with that of a checkpoint. 0 when the run may go on; -EINVAL with the first key
- * that forbids it. allow_trajectory lets RECIPE_TRAJECTORY keys differ.
+ * that forbids it. Keys may differ whose change means less than `least`: RECIPE_TRAJECTORY for an
+ * unbroken run, RECIPE_FIXED where that is waived, RECIPE_WEIGHTS to evaluate.
  */
-int recipe_compare(const struct recipe *recipe, const struct recipe *saved, bool allow_trajectory,
-		   char *error);
+int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
+		   enum recipe_resume least, char *error);

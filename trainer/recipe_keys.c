@@ -55,14 +55,16 @@ const size_t recipe_sections_count = sizeof(recipe_sections) / sizeof(recipe_sec
 
 const struct recipe_key recipe_keys[] = {
 	TEXT(data, train, "", RECIPE_FREE,
-	     "Packed dataset to train on (required). Relative paths start at the current "
+	     "Packed dataset to train on. Relative paths start at the current "
 	     "directory."),
-	TEXT(data, val, "", RECIPE_FREE, "Packed dataset to evaluate on, with the classes of train; empty: no evaluation."),
+	TEXT(data, val, "", RECIPE_FREE,
+	     "Packed dataset to evaluate on, with the classes of train; empty: no evaluation."),
 	TEXT(data, pipeline, "", RECIPE_FIXED,
 	     "Transforms of training samples, in the grammar of loaderd(1); u8 is normalised on "
 	     "the device by mean and std, floats are taken as they are. Empty: pixels as stored."),
 	TEXT(data, val_pipeline, "", RECIPE_FREE,
-	     "Transforms of evaluation samples; u8 or floats, as pipeline. Empty: pixels as stored."),
+	     "Transforms of evaluation samples; u8 or floats, as pipeline. Empty: pixels as "
+	     "stored."),
 	INTEGER(data, batch_size, "128", 1, 65536, RECIPE_FIXED,
 		"Samples per step, of all ranks together; each takes an equal share."),
 	INTEGER(data, val_batch_size, "0", 0, 65536, RECIPE_FREE,
@@ -78,37 +80,36 @@ const struct recipe_key recipe_keys[] = {
 		"Batches that may wait in shared memory; 0: the daemon chooses."),
 	NUMBERS(data, mean, "", 0, 255, RECIPE_FIXED,
 		"Mean of R, G, B, 0 to 255, subtracted from pixels. Empty: as recorded in the "
-		"training set."),
+		"training set, or to evaluate in the weights."),
 	NUMBERS(data, std, "", 0.001, 255, RECIPE_FIXED,
-		"Standard deviation of R, G, B that pixels are divided by. Empty: as recorded in "
-		"the training set."),
+		"Standard deviation of R, G, B that pixels are divided by. Empty: as mean."),
 
 	ONE_OF(model, name, "resnet18",
-	       "resnet18|resnet34|resnet50|resnet101|resnet152|resnet_cifar|speednet", RECIPE_FIXED,
-	       "Kind of network."),
-	STEPS(model, depth, "20", 8, 6, 1202, RECIPE_FIXED,
+	       "resnet18|resnet34|resnet50|resnet101|resnet152|resnet_cifar|speednet",
+	       RECIPE_WEIGHTS, "Kind of network."),
+	STEPS(model, depth, "20", 8, 6, 1202, RECIPE_WEIGHTS,
 	      "Layers of resnet_cifar: 6 n + 2. The paper has 20, 32, 44, 56, 110 and 1202."),
-	NUMBER(model, width, "1", 0.0625, 16, RECIPE_FIXED,
+	NUMBER(model, width, "1", 0.0625, 16, RECIPE_WEIGHTS,
 	       "Factor on the channels of every layer, rounded to multiples of 8."),
-	INTEGER(model, classes, "0", 0, 1000000, RECIPE_FIXED,
+	INTEGER(model, classes, "0", 0, 1000000, RECIPE_WEIGHTS,
 		"Outputs; 0: as many as the training set has classes."),
-	WORD(model, stem, "auto", "auto|imagenet|cifar", RECIPE_FIXED,
+	WORD(model, stem, "auto", "auto|imagenet|cifar", RECIPE_WEIGHTS,
 	     "First layer of ResNets: imagenet is 7 x 7 with stride 2 and pooling, cifar is 3 x 3. "
 	     "auto: cifar for "
 	     "resnet_cifar, imagenet for the others."),
 	BOOLEAN(model, zero_init, "true", RECIPE_FIXED,
 		"Start the last batch norm of each residual block at zero, so that blocks start as "
 		"identities."),
-	BOOLEAN(model, whiten, "true", RECIPE_FIXED,
+	BOOLEAN(model, whiten, "true", RECIPE_WEIGHTS,
 		"speednet: the first convolution is fixed to whiten 2 x 2 patches of the training "
 		"set."),
-	WORD(model, activation, "relu", "relu|gelu", RECIPE_FIXED,
+	WORD(model, activation, "relu", "relu|gelu", RECIPE_WEIGHTS,
 	     "speednet: activation of every layer."),
-	NUMBER(model, logit_scale, "0", 0, 100, RECIPE_FIXED,
+	NUMBER(model, logit_scale, "0", 0, 100, RECIPE_WEIGHTS,
 	       "Factor on the logits; 0: the model's own, 1/9 for speednet and 1 for the others."),
 	NUMBER(model, bn_momentum, "0.1", 0, 1, RECIPE_TRAJECTORY,
 	       "Share of each batch in the running statistics of batch norms."),
-	NUMBER(model, bn_epsilon, "1e-5", 1e-12, 1, RECIPE_FIXED,
+	NUMBER(model, bn_epsilon, "1e-5", 1e-12, 1, RECIPE_WEIGHTS,
 	       "Added to variances in batch norms."),
 	BOOLEAN(model, bn_sync, "false", RECIPE_TRAJECTORY,
 		"Several ranks: normalise by the statistics of the whole batch, as one rank would, "
@@ -142,7 +143,8 @@ const struct recipe_key recipe_keys[] = {
 	       "speednet: epochs for which the bias of the convolution that whitens is trained; it "
 	       "stays as it is then. 0: to the end."),
 	NUMBER(optim, clip_norm, "0", 0, 1e9, RECIPE_TRAJECTORY,
-	       "Largest norm of all gradients together, to which larger ones are scaled down; 0: as "
+	       "Largest norm of all gradients together, to which larger ones are scaled down; 0: "
+	       "as "
 	       "they are."),
 
 	WORD(schedule, name, "cosine",
@@ -157,7 +159,8 @@ const struct recipe_key recipe_keys[] = {
 	NUMBER(schedule, step, "30", 0.001, 100000, RECIPE_TRAJECTORY,
 	       "step: epochs from drop to drop."),
 	NUMBER(schedule, gamma, "0.1", 0, 1e12, RECIPE_TRAJECTORY,
-	       "step, multi_step: factor at each drop, at most 1; exponential: factor per epoch, above "
+	       "step, multi_step: factor at each drop, at most 1; exponential: factor per epoch, "
+	       "above "
 	       "1 too, with which the learning rate begins at optim.lr and grows."),
 	NUMBERS(schedule, milestones, "", 0, 100000, RECIPE_TRAJECTORY,
 		"multi_step: epochs of the drops, rising."),
@@ -195,11 +198,12 @@ const struct recipe_key recipe_keys[] = {
 		"cuda in fp32: convolutions and matrix products may round their inputs to 10 bits "
 		"of mantissa (TensorFloat-32)."),
 	INTEGER(train, threads, "0", 0, 1024, RECIPE_FREE,
-		"Threads of the CPU device; 0: all CPUs. More than there are CPUs are slower. Losses "
+		"Threads of the CPU device; 0: all CPUs. More than there are CPUs are slower. "
+		"Losses "
 		"are bitwise equal only for the same number."),
 	NUMBER(train, label_smoothing, "0", 0, 0.999, RECIPE_TRAJECTORY,
 	       "Share of the target spread evenly over all classes."),
-	NUMBER(train, ema, "0", 0, 0.999999, RECIPE_FIXED,
+	NUMBER(train, ema, "0", 0, 0.999999, RECIPE_WEIGHTS,
 	       "Decay per update of an average of the weights and of the batch norms' statistics, "
 	       "which is what is evaluated then; 0: none."),
 	INTEGER(train, ema_every, "1", 1, 100000, RECIPE_TRAJECTORY,

@@ -189,6 +189,7 @@ void run_close(struct run *run)
 	device_params_free(run->params);
 	device_close(run->device);
 	data_close(&run->data);
+	weights_deinit(&run->weights);
 	journal_close(run->journal);
 	journal_close(run->samples);
 	free(run->sample_ids);

@@ -73,6 +73,7 @@ struct run {
 
 	bool warned;	 /* of what went wrong in planning */
 
+	struct weights_facts weights; /* that are evaluated alone */
 	struct data data;
 	struct feed *feed;
 	const void *ring;	 /* its memory, once the device knows of it */
@@ -154,6 +155,10 @@ int run_try_evaluation(struct run *run);
  * and journal. -EINTR: stopped; RUN_LOST: a rank's feed failed. All ranks know of both.
  */
 int run_evaluate(struct run *run);
+/* Rank 0, where evaluation is all: finds the weights and what they say of themselves. */
+int run_find_weights(struct run *run);
+/* All ranks: what they say. */
+int run_share_weights(struct run *run);
 /* In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result to file, a line of JSON. */
 int run_evaluate_alone(struct run *run, FILE *file);
 

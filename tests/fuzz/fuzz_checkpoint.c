@@ -6,6 +6,7 @@
 #include "checkpoint_case.h"
 #include "fuzz.h"
 #include "safetensors.h"
+#include "weights.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -47,13 +48,16 @@ static void read_checkpoint(const char *path)
 {
 	char error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint *checkpoint;
+	struct weights_facts facts;
 	bool head_kept;
 
+	if (weights_read(path, &facts, error) == 0)
+		weights_deinit(&facts);
 	checkpoint_import(path, params, &head_kept, error);
 	if (checkpoint_open(path, &checkpoint, error) < 0)
 		return;
-	recipe_check(checkpoint_recipe(checkpoint), error);
-	recipe_compare(&defaults, checkpoint_recipe(checkpoint), false, error);
+	recipe_check(checkpoint_recipe(checkpoint), true, error);
+	recipe_compare(&defaults, checkpoint_recipe(checkpoint), RECIPE_TRAJECTORY, error);
 	checkpoint_restore(checkpoint, params, error);
 	checkpoint_close(checkpoint);
 }

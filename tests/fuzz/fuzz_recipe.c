@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data, size);
 	text[size] = '\0';
 	if (recipe_load_text(&recipe, "fuzz.ini", text, error) == 0) {
-		recipe_check(&recipe, error);
+		recipe_check(&recipe, true, error);
 		read_back(&recipe);
 	}
 	recipe_deinit(&recipe);

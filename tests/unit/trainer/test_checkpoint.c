@@ -5,6 +5,7 @@
 #include "checkpoint.h"
 #include "safetensors.h"
 #include "trainer_test.h"
+#include "weights.h"
 
 #include <errno.h>
 #include <math.h>
@@ -227,6 +228,64 @@ static void layout(void **state)
 	assert_int_equal(checkpoint_open(path, &checkpoint, error), -EBADMSG);
 	assert_non_null(strstr(error, "model.pretrained"));
 	fixture_deinit(&a);
+}
+
+static void refuse_metadata(const struct safetensors_entry *metadata, size_t count,
+			    const char *words)
+{
+	struct safetensors_writer writer = {NULL, 0, metadata, count, NULL, NULL};
+	struct weights_facts facts;
+	snprintf(path, sizeof(path), "%s/odd.safetensors", folder);
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(weights_read(path, &facts, error), -EBADMSG);
+	if (!strstr(error, words))
+		fail_msg("\"%s\" does not say \"%s\"", error, words);
+}
+
+/* What weights say of themselves is what they were written with, or an error. */
+static void facts_of_weights(void **state)
+{
+	const double mean[] = {123.675, 0, 103.5}, std[] = {58.395, 57.12, 0.001};
+	struct checkpoint_about about = {NULL, mean, std, "[\"cat\",\"dog\"]"};
+	struct checkpoint_state saved = some_state();
+	struct weights_facts facts;
+	struct fixture a;
+	fixture_init(&a, settings, 10, &spec);
+	snprintf(path, sizeof(path), "%s/facts.safetensors", folder);
+	for (int checkpoint = 0; checkpoint < 2; checkpoint++) {
+		int r = checkpoint
+				? checkpoint_save(path, a.params, &a.recipe, &saved, &about, error)
+				: checkpoint_export(path, a.params, DEVICE_VALUE, &about, error);
+		assert_int_equal(r, 0);
+		if (weights_read(path, &facts, error))
+			fail_msg("%s", error);
+		assert_string_equal(facts.file, path);
+		assert_int_equal(facts.classes, 10);
+		assert_true(facts.normalised && facts.named);
+		assert_memory_equal(facts.mean, mean, sizeof(mean));
+		assert_memory_equal(facts.std, std, sizeof(std));
+		assert_int_equal(facts.class_names.count, 2);
+		assert_string_equal(facts.class_names.name[1], "dog");
+		weights_deinit(&facts);
+	}
+	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
+	assert_int_equal(weights_read(path, &facts, error), 0);
+	assert_false(facts.normalised || facts.named);
+	weights_deinit(&facts);
+	fixture_deinit(&a);
+	static const char *const odd[] = {"1, 2",      "1, 2, 3, 4", "1, 2, x",
+					  "1, 2, nan", "",	     "1, 2, 3 "};
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
+		refuse_metadata((struct safetensors_entry[]){{"trainer.mean", odd[i]},
+							     {"trainer.std", "1, 2, 3"}},
+				2, "expected three numbers each");
+	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"},
+						     {"trainer.std", "1, 0, 3"}},
+			2, "odd.safetensors: metadata trainer.mean = \"1, 2, 3\" and");
+	refuse_metadata((struct safetensors_entry[]){{"trainer.mean", "1, 2, 3"}}, 1,
+			"trainer.std = \"\"");
+	refuse_metadata((struct safetensors_entry[]){{"trainer.class_names", "cat, dog"}}, 1,
+			"trainer.class_names: expected a JSON array of texts");
 }
 
 static void another_model_is_refused(void **state)
@@ -464,6 +523,7 @@ int main(void)
 		cmocka_unit_test(without_uuids),
 		cmocka_unit_test(losses_that_are_not_finite),
 		cmocka_unit_test(layout),
+		cmocka_unit_test(facts_of_weights),
 		cmocka_unit_test(another_model_is_refused),
 		cmocka_unit_test(import),
 		cmocka_unit_test(unfit_weights),

@@ -150,36 +150,37 @@ static void overrides(void **state)
 static void checks(void **state)
 {
 	struct recipe *recipe = *state;
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "data.train is not set"));
+	assert_int_equal(recipe_check(recipe, false, error), 0);
 	recipe_override(recipe, "data.train=x", error);
-	assert_int_equal(recipe_check(recipe, error), 0);
+	assert_int_equal(recipe_check(recipe, true, error), 0);
 	recipe_override(recipe, "data.mean=1,2,3", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	recipe_override(recipe, "data.std=1,2,3", error);
-	assert_int_equal(recipe_check(recipe, error), 0);
+	assert_int_equal(recipe_check(recipe, true, error), 0);
 	/* PyTorch's */
 	recipe_override(recipe, "data.mean=0.485,0.456,0.406", error);
 	recipe_override(recipe, "data.std=0.229,0.224,0.225", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "data.std = 0.229, 0.224, 0.225 are for pixels of 0 to 1"));
 	assert_non_null(strstr(error, "take 123.675, 116.28, 103.53 and 58.395, 57.12, 57.375"));
 	recipe_override(recipe, "data.mean=0,0,0", error);
 	recipe_override(recipe, "data.std=1,1,1", error); /* pixels as they are */
-	assert_int_equal(recipe_check(recipe, error), 0);
+	assert_int_equal(recipe_check(recipe, true, error), 0);
 	recipe_override(recipe, "data.slots=1", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "data.slots = 1: expected at least 2"));
 	assert_int_equal(recipe_override(recipe, "data.slots=0", error), 0);
 	assert_int_equal(recipe_override(recipe, "train.lookahead=on", error), 0);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "train.lookahead = true needs train.ema above 0"));
 	recipe_override(recipe, "data.slots=2", error);
 	recipe_override(recipe, "schedule.warmup=90", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	recipe_override(recipe, "schedule.warmup=1", error);
 	recipe_override(recipe, "schedule.milestones=3,3", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "must rise"));
 }
 
@@ -191,16 +192,16 @@ static void growth(void **state)
 					       "train.epochs=1"};
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		assert_int_equal(recipe_override(recipe, settings[i], error), 0);
-	assert_int_equal(recipe_check(recipe, error), 0);
+	assert_int_equal(recipe_check(recipe, true, error), 0);
 	recipe_override(recipe, "train.epochs=2", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "schedule.gamma = 1e+06 takes optim.lr = 0.0001 to 1e+08 in "
 				      "train.epochs = 2: expected at most 1000"));
 	recipe_override(recipe, "schedule.name=step", error);
-	assert_int_equal(recipe_check(recipe, error), -EINVAL);
+	assert_int_equal(recipe_check(recipe, true, error), -EINVAL);
 	assert_non_null(strstr(error, "schedule.gamma = 1e+06: expected at most 1 with"));
 	recipe_override(recipe, "schedule.name=cosine", error);
-	assert_int_equal(recipe_check(recipe, error), 0);
+	assert_int_equal(recipe_check(recipe, true, error), 0);
 	refused(recipe, "[schedule]\ngamma = 1e13\n", "expected a number from 0 to 1e+12");
 }
 
@@ -221,7 +222,7 @@ static void check_round_trip(struct recipe *recipe)
 		assert_true(recipe_key_text(&copy, &recipe_keys[i], b, sizeof(b)) >= 0);
 		assert_string_equal(a, b);
 	}
-	assert_int_equal(recipe_compare(recipe, &copy, false, error), 0);
+	assert_int_equal(recipe_compare(recipe, &copy, RECIPE_TRAJECTORY, error), 0);
 	recipe_deinit(&copy);
 }
 
@@ -291,13 +292,20 @@ static void compare(void **state)
 	recipe_init(&saved);
 	recipe_override(recipe, "data.threads=7", error);
 	recipe_override(recipe, "log.interval=7", error);
-	assert_int_equal(recipe_compare(recipe, &saved, false, error), 0);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), 0);
 	recipe_override(recipe, "optim.lr=7", error);
-	assert_int_equal(recipe_compare(recipe, &saved, false, error), -EINVAL);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_TRAJECTORY, error), -EINVAL);
 	assert_non_null(strstr(error, "optim.lr is \"7\" but was \"0.1\" in the checkpoint"));
-	assert_int_equal(recipe_compare(recipe, &saved, true, error), 0);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_FIXED, error), 0);
+	recipe_override(recipe, "data.batch_size=7", error);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_FIXED, error), -EINVAL);
+	assert_non_null(strstr(error, "data.batch_size is \"7\" but was \"128\""));
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_WEIGHTS, error), 0);
+	recipe_override(recipe, "data.batch_size=128", error);
 	recipe_override(recipe, "model.width=2", error);
-	assert_int_equal(recipe_compare(recipe, &saved, true, error), -EINVAL);
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_WEIGHTS, error), -EINVAL);
+	assert_non_null(strstr(error, "would not be what they are evaluated as"));
+	assert_int_equal(recipe_compare(recipe, &saved, RECIPE_FIXED, error), -EINVAL);
 	assert_non_null(strstr(error, "model.width"));
 	recipe_deinit(&saved);
 }

@@ -39,7 +39,7 @@ static void shipped(void **state)
 		struct recipe recipe;
 		snprintf(path, sizeof(path), "%s/%s", RECIPES, recipes[i].name);
 		assert_int_equal(recipe_init(&recipe), 0);
-		if (recipe_load(&recipe, path, error) || recipe_check(&recipe, error))
+		if (recipe_load(&recipe, path, error) || recipe_check(&recipe, true, error))
 			fail_msg("%s", error);
 		assert_int_equal(recipe.train.seed, 1);
 		pipeline(path, recipe.data.pipeline, recipes[i].first, recipes[i].last);
