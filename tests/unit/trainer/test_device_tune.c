@@ -234,7 +234,7 @@ struct fixture {
 	struct conv_arguments arguments;
 	gpu_stream stream;
 	char path[64];
-	_Alignas(CONV_ALIGNMENT) char bytes[4][CONV_ALIGNMENT];
+	_Alignas(CONV_ALIGNMENT) char bytes[3][CONV_ALIGNMENT];
 };
 
 static void open_fixture(struct fixture *f, bool deterministic)
@@ -269,14 +269,16 @@ static void open_fixture(struct fixture *f, bool deterministic)
 	problem->n = problem->h = problem->w = problem->c = problem->k = 8;
 	problem->p = problem->q = 8;
 	problem->r = problem->s = problem->stride = 1;
-	f->arguments = (struct conv_arguments){
-		.x = f->bytes[0], .w = f->bytes[1], .y = f->bytes[2], .workspace = f->bytes[3]};
+	f->arguments =
+		(struct conv_arguments){.x = f->bytes[0], .w = f->bytes[1], .y = f->bytes[2]};
+	assert_int_equal(gpu_allocate(WORKSPACE, &f->arguments.workspace), 0);
 	expected = &f->arguments;
 	assert_int_equal(gpu_stream_new(&f->stream), 0);
 }
 
 static void close_fixture(struct fixture *f)
 {
+	gpu_free(f->arguments.workspace);
 	gpu_stream_free(f->stream);
 	plan_file_deinit(&f->engines.tuned);
 	backend_deinit(&f->engines.device);
