@@ -38,6 +38,23 @@ static void test_old(void **state)
 	assert_non_null(strstr(error, "NCCL 2.11.4 is installed, 2.13 or newer"));
 }
 
+/* Captured sums are those of launched ones, unless the environment wants it otherwise. */
+static void test_alike(void **state)
+{
+	struct collective *collective;
+	char error[DEVICE_ERROR_MAX];
+
+	setenv("NCCL_STAND_IN_VERSION", "22803", 1);
+	for (int i = 0; i < 2; i++) {
+		unsetenv("NCCL_GRAPH_REGISTER");
+		if (i)
+			setenv("NCCL_GRAPH_REGISTER", "1", 1);
+		assert_int_equal(collective_new(&alone, &collective, error), 0);
+		assert_string_equal(getenv("NCCL_GRAPH_REGISTER"), i ? "1" : "0");
+		collective_free(collective);
+	}
+}
+
 static void test_sums(void **state)
 {
 	float values[4] = {0};
@@ -68,6 +85,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_old),
+		cmocka_unit_test(test_alike),
 		cmocka_unit_test(test_sums),
 	};
 

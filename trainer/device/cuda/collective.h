@@ -37,5 +37,5 @@ const char *collective_error(const struct collective *collective);
 /* Queues: adds up ranges[count] over all ranks, in place. */
 int collective_sum(struct collective *collective, const struct collective_range *ranges, uint32_t count, enum comm_element element,
 	gpu_stream stream);
-/* Waits for an event behind sums, or until they fail, for instance because a rank has gone. */
+/* Waits for an event behind sums, or until they fail, for instance because a rank on another machine has gone; one on this machine may not be missed. */
 int collective_wait(struct collective *collective, gpu_event event);

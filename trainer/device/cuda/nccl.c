@@ -83,10 +83,21 @@ static int load_functions(void *library, struct nccl *ret_nccl, char *error)
 	return 0;
 }
 
+/*
+ * NCCL registers what captured sums work on, unless told otherwise, and may then carry them out in another way than the same sums where they are launched: in another
+ * order, perhaps. A run that goes on from a checkpoint, whose first steps are launched, would not be an unbroken one's bit for bit.
+ */
+static void sum_alike(void)
+{
+	setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
 static int load(struct nccl *ret_nccl, int *ret_version, char *error)
 {
-	void *library = load_library(NCCL_NAME);
+	void *library;
 
+	sum_alike();
+	library = load_library(NCCL_NAME);
 	*ret_version = 0;
 	if (!library)
 		return load_not_found(NCCL_NAME, NCCL_PACKAGE, error);
@@ -225,7 +236,7 @@ static int check_queued(struct collective *collective)
 	return r < 0 ? r : check(collective, status, "adding up over ranks");
 }
 
-/* A sum waits forever for a rank that has gone; NCCL tells only whoever asks. */
+/* A sum waits forever for a rank that has gone; NCCL tells only whoever asks, and of none on this machine (NVIDIA/nccl, issue 279): whoever started it ends these. */
 int collective_wait(struct collective *collective, gpu_event event)
 {
 	const struct timespec pause = {.tv_nsec = WAIT_NS};
