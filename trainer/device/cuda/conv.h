@@ -2,7 +2,8 @@
  * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's backend graph API;
  * emulation/conv.c computes them plainly on the host, as the reference of every pattern.
  *
- * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32. What a
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32, but for some of cuDNN's plain engines
+ * that reduce in less (cudnn/README.md). What a
  * prologue makes of x is rounded to the problem's element, in which tensor cores read it, and is zero in the padding; what an epilogue gets is not rounded;
  * what is stored is rounded once to its element.
  */

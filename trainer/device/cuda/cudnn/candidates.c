@@ -41,7 +41,10 @@ static void write_tag(struct backend *backend, descriptor config, int64_t engine
 	}
 }
 
-/* Reads what a config is. False: the problem does not admit it, or cuDNN does not say. */
+/*
+ * Reads what a config is. False: the problem does not admit it, or cuDNN does not say. Its notes do not tell that what is compiled adds statistics up by atomic
+ * additions, in whatever order blocks come (README.md).
+ */
 static bool describe(const struct cudnn_engines *engines, const struct conv_problem *problem,
 		     struct candidates *candidates, struct candidate *candidate)
 {
@@ -72,7 +75,8 @@ static bool describe(const struct cudnn_engines *engines, const struct conv_prob
 	candidate->compiled = has_note((const int *)behaviour, behaviour_count,
 				       CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
 	candidate->deterministic = !has_note((const int *)numerical, numerical_count,
-					     CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+					     CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
+				   !(candidate->compiled && problem->epilogue == CONV_STATISTICS);
 	if (problem->deterministic && !candidate->deterministic)
 		return false;
 	/* on fp32 tensor cores compute in tf32 */
