@@ -330,6 +330,35 @@ static int max_pool_backward(const struct kernel_bench *bench, const struct kern
 	return pool_max_backward(&bench->device, &a);
 }
 
+/* 2 x 2, side by side */
+static struct pool_shape paired_pool(const struct kernel_bench *bench, const struct kernel_case *k)
+{
+	return (struct pool_shape){KERNEL_SAMPLES, k->h, k->w, k->c, k->h / 2,
+				   k->w / 2,	   2,	 2,    0,    bench->element};
+}
+
+static int max_pool_pairs(const struct kernel_bench *bench, const struct kernel_case *k,
+			  struct slice *slice)
+{
+	struct pool_max a = {.shape = paired_pool(bench, k)};
+
+	a.x = reads(slice, tensor_bytes(bench, k));
+	a.y = writes(slice, pooled_bytes(&a.shape));
+	a.index = writes(slice, pooled_elements(&a.shape));
+	return pool_max(&bench->device, &a);
+}
+
+static int max_pool_pairs_backward(const struct kernel_bench *bench, const struct kernel_case *k,
+				   struct slice *slice)
+{
+	struct pool_max_backward a = {.shape = paired_pool(bench, k)};
+
+	a.dy = reads(slice, pooled_bytes(&a.shape));
+	a.index = reads(slice, pooled_elements(&a.shape));
+	a.dx = writes(slice, tensor_bytes(bench, k));
+	return pool_max_backward(&bench->device, &a);
+}
+
 static int max_pool_norm_reduce(const struct kernel_bench *bench, const struct kernel_case *k,
 				struct slice *slice)
 {
@@ -653,7 +682,9 @@ const struct kernel_case kernel_cases[] = {
 	{"norm_backward_apply", "14x14x1024", backward_apply, 14, 14, 1024},
 	{"norm_backward_apply", "relu from x 56x56x64", backward_apply_relu, 56, 56, 64},
 	{"pool_max", "norm relu 3x3/2 112x112x64", max_pool, 112, 112, 64},
+	{"pool_max", "2x2/2 31x31x64", max_pool_pairs, 31, 31, 64},
 	{"pool_max_backward", "3x3/2 112x112x64", max_pool_backward, 112, 112, 64},
+	{"pool_max_backward", "2x2/2 31x31x64", max_pool_pairs_backward, 31, 31, 64},
 	{"pool_max_norm_reduce", "3x3/2 112x112x64", max_pool_norm_reduce, 112, 112, 64},
 	{"pool_max_norm_apply", "3x3/2 112x112x64", max_pool_norm_apply, 112, 112, 64},
 	{"pool_average", "3x3/2 56x56x256", average, 56, 56, 256},

@@ -29,6 +29,13 @@ static bool has_tiles(const struct pool_shape *shape)
 	       shape->p == (shape->h + 1) / 2 && shape->q == (shape->w + 1) / 2;
 }
 
+/* Windows of 2 x 2 side by side, which go backward by tiles, too. */
+static bool has_pairs(const struct pool_shape *shape)
+{
+	return shape->window == 2 && shape->stride == 2 && shape->pad == 0 &&
+	       shape->p == shape->h / 2 && shape->q == shape->w / 2;
+}
+
 static uint64_t backward_rows(const struct pool_shape *shape)
 {
 	return has_tiles(shape) ? output_rows(shape) : input_rows(shape);
@@ -54,7 +61,20 @@ int pool_max(const struct kernel_device *device, const struct pool_max *argument
 	if (!fits(&a.shape, true) || (a.scale && a.activation == DEVICE_GELU))
 		return -EINVAL;
 	a.by = cut(&a.columns, device, &a.shape, output_rows(&a.shape), COLUMNS_MAP);
-	return launch_columns(device, pool_max_kernels, &a.columns, &a, sizeof(a));
+	return launch_columns(device,
+			      a.shape.window <= 2 ? pool_max_pairs_kernels : pool_max_kernels,
+			      &a.columns, &a, sizeof(a));
+}
+
+static int backward_pairs(const struct kernel_device *device, struct pool_max_backward a)
+{
+	uint32_t tiles_h = (a.shape.h + 1) / 2, tiles_w = (a.shape.w + 1) / 2;
+
+	a.by = cut(&a.columns, device, &a.shape, (uint64_t)a.shape.n * tiles_h * tiles_w,
+		   COLUMNS_MAP);
+	a.by.p = divider_of(tiles_h);
+	a.by.q = divider_of(tiles_w);
+	return launch_columns(device, pool_max_backward_pairs_kernels, &a.columns, &a, sizeof(a));
 }
 
 int pool_max_backward(const struct kernel_device *device, const struct pool_max_backward *arguments)
@@ -63,6 +83,8 @@ int pool_max_backward(const struct kernel_device *device, const struct pool_max_
 
 	if (!fits(&a.shape, true))
 		return -EINVAL;
+	if (has_pairs(&a.shape))
+		return backward_pairs(device, a);
 	a.by = cut(&a.columns, device, &a.shape, backward_rows(&a.shape), COLUMNS_MAP);
 	return launch_columns(device,
 			      has_tiles(&a.shape) ? pool_max_backward_tiles_kernels

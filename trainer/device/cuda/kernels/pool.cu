@@ -7,7 +7,10 @@
 #include "kernels/kernel.h"
 #include "kernels/tables.h"
 
-/* Positions of a window that are loaded before the first is used: 3 x 3, of which neighbouring threads have the most in common. */
+/*
+ * Positions of a window that are loaded before the first is used: `side` x `side`, of which neighbouring threads have the most in common. Known to the compiler;
+ * 2 where no window is larger.
+ */
 #define POOL_SIDE  3
 #define POOL_AHEAD (POOL_SIDE * POOL_SIDE)
 
@@ -45,34 +48,34 @@ DEVICE uint32_t pool_window_count(const struct pool_window *window)
 /* Positions of a window that are loaded together: some of each of some rows, so that windows are gone over row by row. */
 struct pool_part {
 	uint32_t r, s;		/* the first one's place in the window */
-	uint32_t rows, columns; /* up to POOL_SIDE; no rows: there is nothing left */
+	uint32_t rows, columns; /* up to side; no rows: there is nothing left */
 };
 
-DEVICE struct pool_part pool_part_at(const struct pool_window *window, uint32_t r, uint32_t s)
+DEVICE struct pool_part pool_part_at(const struct pool_window *window, uint32_t side, uint32_t r,
+				     uint32_t s)
 {
-	bool narrow = window->s_last - window->s_first <= POOL_SIDE;
-	uint32_t rows = window->r_last - r, columns = window->s_last - s,
-		 most = narrow ? POOL_SIDE : 1;
+	bool narrow = window->s_last - window->s_first <= side;
+	uint32_t rows = window->r_last - r, columns = window->s_last - s, most = narrow ? side : 1;
 	struct pool_part part;
 
 	part.r = r;
 	part.s = s;
 	part.rows = rows < most ? rows : most;
-	part.columns = columns < POOL_SIDE ? columns : POOL_SIDE;
+	part.columns = columns < side ? columns : side;
 	return part;
 }
 
-DEVICE struct pool_part pool_first_part(const struct pool_window *window)
+DEVICE struct pool_part pool_first_part(const struct pool_window *window, uint32_t side)
 {
-	return pool_part_at(window, window->r_first, window->s_first);
+	return pool_part_at(window, side, window->r_first, window->s_first);
 }
 
 DEVICE struct pool_part pool_next_part(const struct pool_part *part,
-				       const struct pool_window *window)
+				       const struct pool_window *window, uint32_t side)
 {
 	if (part->s + part->columns < window->s_last)
-		return pool_part_at(window, part->r, part->s + part->columns);
-	return pool_part_at(window, part->r + part->rows, window->s_first);
+		return pool_part_at(window, side, part->r, part->s + part->columns);
+	return pool_part_at(window, side, part->r + part->rows, window->s_first);
 }
 
 /* Element of x at place (r, s) of the window. */
@@ -133,25 +136,25 @@ DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t 
 }
 
 /*
- * Windows of 3 x 3 with stride 2 and pad 1: positions in tiles of 2 x 2, of which the window (p, q) holds all, and (p, q + 1), (p + 1, q)
- * and (p + 1, q + 1) hold two, two and one. Tiles have the numbers of those first windows.
+ * With stride 2, x in tiles of 2 x 2 positions. Of windows of 3 x 3 with pad 1, (p, q) holds all of the tile (p, q), and (p, q + 1), (p + 1, q)
+ * and (p + 1, q + 1) hold two, two and one of it; tiles have the numbers of those first windows. Windows of 2 x 2 without pad are tiles, but a last row or
+ * column that no window reaches has tiles, too. by->p and by->q: tiles, down and across.
  */
 struct pool_tile {
-	uint32_t p, q;
-	uint64_t at;  /* of the tile's first position, in elements of x */
-	uint64_t own; /* of the window (p, q), in elements of y */
+	uint32_t image, p, q;
+	uint64_t at; /* of the tile's first position, in elements of x */
 };
 
 DEVICE struct pool_tile pool_tile_of(const struct pool_shape *s, const struct pool_dividers *by,
 				     uint32_t tile, uint32_t channel)
 {
-	uint32_t line = kernel_divide(tile, by->q), image = kernel_divide(line, by->p);
+	uint32_t line = kernel_divide(tile, by->q);
 	struct pool_tile t;
 
-	t.p = line - image * s->p;
-	t.q = tile - line * s->q;
-	t.own = (uint64_t)tile * s->channels + channel;
-	t.at = (((uint64_t)image * s->h + 2 * t.p) * s->w + 2 * t.q) * s->channels + channel;
+	t.image = kernel_divide(line, by->p);
+	t.p = line - t.image * by->p.divisor;
+	t.q = tile - line * by->q.divisor;
+	t.at = (((uint64_t)t.image * s->h + 2 * t.p) * s->w + 2 * t.q) * s->channels + channel;
 	return t;
 }
 
@@ -204,8 +207,10 @@ DEVICE float pool_through(float g, float z, enum device_activation activation)
 #include "kernels/instances.h"
 
 KERNEL_TABLE pool_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max);
+KERNEL_TABLE pool_max_pairs_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_pairs);
 KERNEL_TABLE pool_max_backward_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward);
 KERNEL_TABLE pool_max_backward_tiles_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward_tiles);
+KERNEL_TABLE pool_max_backward_pairs_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_backward_pairs);
 KERNEL_TABLE pool_max_norm_reduce_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_norm_reduce);
 KERNEL_TABLE pool_max_norm_apply_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_norm_apply);
 KERNEL_TABLE pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES] =

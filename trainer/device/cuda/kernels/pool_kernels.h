@@ -77,26 +77,25 @@ DEVICE uint32_t NAME(of_channel)(const uint32_t *words, int i)
 }
 
 /* Place in the window of the part's position k, for every channel of a word. */
-DEVICE uint32_t NAME(part_place)(const struct pool_part *part, uint32_t k,
+DEVICE uint32_t NAME(part_place)(const struct pool_part *part, uint32_t side, uint32_t k,
 				 const struct pool_shape *s)
 {
 	return (part->r * s->window + part->s) * SPREAD +
-	       (k / POOL_SIDE * s->window + k % POOL_SIDE) * SPREAD;
+	       (k / side * s->window + k % side) * SPREAD;
 }
 
 /* fill: what stands for positions that the part has not got. */
-DEVICE void NAME(load_part)(struct NAME(raw) * raw, const struct pool_part *part,
+DEVICE void NAME(load_part)(struct NAME(raw) * raw, const struct pool_part *part, uint32_t side,
 			    const struct pool_window *window, const struct pool_shape *s,
 			    const void *x, uint32_t channel, const uint32_t *fill)
 {
 	uint64_t at = pool_element(window, s, part->r, part->s, channel);
 
 	UNROLL
-	for (uint32_t k = 0; k < POOL_AHEAD; k++) {
+	for (uint32_t k = 0; k < side * side; k++) {
 		raw[k] = NAME(of_words)(fill);
-		if (k / POOL_SIDE < part->rows && k % POOL_SIDE < part->columns)
-			raw[k] = NAME(load)(x, at + (k / POOL_SIDE * s->w + k % POOL_SIDE) *
-							       s->channels);
+		if (k / side < part->rows && k % side < part->columns)
+			raw[k] = NAME(load)(x, at + (k / side * s->w + k % side) * s->channels);
 	}
 }
 
@@ -166,14 +165,14 @@ DEVICE void NAME(take_larger)(uint32_t *best, uint32_t *place, const struct NAME
 }
 
 /* Maxima are found among x as it is in memory, two channels at a time, and scaled afterwards. */
-KERNEL(NAME(pool_max), struct pool_max, a)
+DEVICE void NAME(pool_max_rows)(const struct pool_max *a, uint32_t side)
 {
-	struct NAME(place) here = NAME(place)(&a.columns);
-	const struct pool_shape *s = &a.shape;
+	struct NAME(place) here = NAME(place)(&a->columns);
+	const struct pool_shape *s = &a->shape;
 	uint32_t flip[WORDS], lowest[WORDS];
 	float scale[LANES];
 
-	NAME(vector)(scale, a.scale, here.channel, 1);
+	NAME(vector)(scale, a->scale, here.channel, 1);
 	UNROLL
 	for (int i = 0; i < WORDS; i++)
 		flip[i] = 0;
@@ -184,10 +183,10 @@ KERNEL(NAME(pool_max), struct pool_max, a)
 	UNROLL
 	for (int i = 0; i < WORDS; i++)
 		lowest[i] = LOWEST ^ flip[i];
-	POOL_ROWS(row, here, a.columns)
+	POOL_ROWS(row, here, a->columns)
 	{
-		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
-		struct pool_part part = pool_first_part(&window);
+		struct pool_window window = pool_window_of_output(s, &a->by, (uint32_t)row);
+		struct pool_part part = pool_first_part(&window, side);
 		uint32_t best[WORDS], place[WORDS];
 
 		UNROLL
@@ -195,17 +194,27 @@ KERNEL(NAME(pool_max), struct pool_max, a)
 			best[i] = LOWEST;
 			place[i] = window.first * SPREAD;
 		}
-		for (; part.rows; part = pool_next_part(&part, &window)) {
+		for (; part.rows; part = pool_next_part(&part, &window, side)) {
 			struct NAME(raw) raw[POOL_AHEAD];
 
-			NAME(load_part)(raw, &part, &window, s, a.x, here.channel, lowest);
+			NAME(load_part)(raw, &part, side, &window, s, a->x, here.channel, lowest);
 			UNROLL
-			for (uint32_t k = 0; k < POOL_AHEAD; k++)
+			for (uint32_t k = 0; k < side * side; k++)
 				NAME(take_larger)
-				(best, place, &raw[k], flip, NAME(part_place)(&part, k, s));
+				(best, place, &raw[k], flip, NAME(part_place)(&part, side, k, s));
 		}
-		NAME(finish_max)(&a, &window, row, here.channel, best, place);
+		NAME(finish_max)(a, &window, row, here.channel, best, place);
 	}
+}
+
+KERNEL(NAME(pool_max), struct pool_max, a)
+{
+	NAME(pool_max_rows)(&a, POOL_SIDE);
+}
+
+KERNEL_RESIDENT(3, NAME(pool_max_pairs), struct pool_max, a)
+{
+	NAME(pool_max_rows)(&a, 2);
 }
 
 /* g += v, where that window's maximum is at place `own` of it. */
@@ -316,15 +325,15 @@ KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_max_backward, a)
 	}
 }
 
-/* Of a tile. In place of a window that is not there the first one is loaded. */
+/* Of a tile, whose first window's dy lies at first. In place of a window that is not there that one is loaded. */
 DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s,
-			    const struct pool_tile *t, const void *dy, const void *dy2,
-			    const uint8_t *index)
+			    const struct pool_tile *t, uint64_t first, const void *dy,
+			    const void *dy2, const uint8_t *index)
 {
 	UNROLL
 	for (uint32_t k = 0; k < 4; k++) {
 		bool there = t->p + k / 2 < s->p && t->q + k % 2 < s->q;
-		uint64_t own = t->own + (there ? (k / 2 * s->q + k % 2) * s->channels : 0);
+		uint64_t own = first + (there ? (k / 2 * s->q + k % 2) * s->channels : 0);
 
 		w->places[k] = NAME(load_bytes)(index, own);
 		w->dy[k] = NAME(load)(dy, own);
@@ -369,12 +378,46 @@ KERNEL(NAME(pool_max_backward_tiles), struct pool_max_backward, a)
 		struct NAME(windows) w;
 		float g[4][LANES];
 
-		NAME(load_tile)(&w, s, &t, a.dy, a.dy2, a.index);
+		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, a.dy, a.dy2, a.index);
 		NAME(tile_gather)(g, &w, a.dy2);
 		UNROLL
 		for (uint32_t k = 0; k < 4; k++)
 			if (pool_tile_has(&t, k, s))
 				NAME(store)(a.dx, pool_tile_element(&t, k, s), g[k]);
+	}
+}
+
+/* Windows of 2 x 2 side by side: a position is in one of them or, where x ends with half a tile, in none. */
+KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_max_backward, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	const struct pool_shape *s = &a.shape;
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
+		bool there = t.p < s->p && t.q < s->q;
+		uint64_t line = (uint64_t)t.image * s->p + (there ? t.p : 0);
+		uint64_t own = (line * s->q + (there ? t.q : 0)) * s->channels + here.channel;
+		struct NAME(raw_bytes) places = NAME(load_bytes)(a.index, own);
+		struct NAME(raw) dy = NAME(load)(a.dy, own), dy2 = dy;
+		float v[LANES];
+
+		if (a.dy2)
+			dy2 = NAME(load)(a.dy2, own);
+		NAME(sum_of_both)(v, dy, dy2, a.dy2);
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++) {
+			float g[LANES];
+
+			if (!pool_tile_has(&t, k, s))
+				continue;
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				g[i] = 0;
+			NAME(add_where)(g, v, &places, there ? k : 0xff);
+			NAME(store)(a.dx, pool_tile_element(&t, k, s), g);
+		}
 	}
 }
 
@@ -386,7 +429,7 @@ DEVICE void NAME(load_places)(float *x, const struct pool_max_norm_reduce *a,
 			      const struct pool_window *window, uint32_t channel,
 			      const struct NAME(raw_bytes) * places)
 {
-	struct pool_part part = pool_first_part(window);
+	struct pool_part part = pool_first_part(window, POOL_SIDE);
 	uint32_t words[WORDS], own[WORDS], zero[WORDS];
 
 	UNROLL
@@ -395,13 +438,13 @@ DEVICE void NAME(load_places)(float *x, const struct pool_max_norm_reduce *a,
 	UNROLL
 	for (int i = 0; i < LANES; i++)
 		own[i * WORDS / LANES] |= NAME(byte)(places, i) << 16 * (i % (LANES / WORDS));
-	for (; part.rows; part = pool_next_part(&part, window)) {
+	for (; part.rows; part = pool_next_part(&part, window, POOL_SIDE)) {
 		struct NAME(raw) raw[POOL_AHEAD];
 
-		NAME(load_part)(raw, &part, window, &a->shape, a->x, channel, zero);
+		NAME(load_part)(raw, &part, POOL_SIDE, window, &a->shape, a->x, channel, zero);
 		UNROLL
 		for (uint32_t k = 0; k < POOL_AHEAD; k++) {
-			uint32_t place = NAME(part_place)(&part, k, &a->shape);
+			uint32_t place = NAME(part_place)(&part, POOL_SIDE, k, &a->shape);
 
 			UNROLL
 			for (int i = 0; i < WORDS; i++) {
@@ -516,7 +559,7 @@ KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_max_norm_apply, k)
 		UNROLL
 		for (uint32_t j = 0; j < 4; j++)
 			raw[j] = NAME(load)(k.x, pool_tile_element(&t, j, s));
-		NAME(load_tile)(&w, s, &t, k.dy, k.dy2, k.index);
+		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, k.dy, k.dy2, k.index);
 		NAME(tile_gather)(g, &w, k.dy2);
 		/* again for each tile: while windows are loaded there are no registers for it */
 		NAME(load_affine)(&affine, &k, here.channel);

@@ -25,9 +25,9 @@ extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
 extern const struct gpu_kernel norm_backward_finalize_kernel;
 
-extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES], pool_max_pairs_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_backward_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_backward_tiles_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_backward_tiles_kernels[KERNEL_INSTANCES], pool_max_backward_pairs_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_reduce_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_apply_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES];
