@@ -32,7 +32,7 @@ void columns_init(struct columns *columns, const struct kernel_device *device, u
 		  uint32_t channels, enum cuda_element element, uint32_t resident)
 {
 	uint32_t lanes = columns_lanes(element, channels);
-	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, turns, wave;
+	uint32_t widest = lanes == 1 ? TILE_GROUPS : TILE_CHANNELS / lanes, wave;
 
 	columns->rows = rows;
 	columns->channels = channels;
@@ -41,10 +41,10 @@ void columns_init(struct columns *columns, const struct kernel_device *device, u
 	columns->width = divide_up(columns->groups, divide_up(columns->groups, widest));
 	columns->height = THREADS / columns->width;
 	columns->blocks_y = divide_up(columns->groups, columns->width);
-	turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
+	columns->turns = divide_up(rows, columns->height * COLUMNS_UNROLL);
 	wave = (resident ? resident : BLOCKS_MAP) * device->multiprocessors / columns->blocks_y;
 	wave = wave ? wave : 1;
-	columns->blocks_x = turns < wave ? turns : wave;
+	columns->blocks_x = columns->turns < wave ? columns->turns : wave;
 	columns->instance = columns_instance(element, channels);
 }
 

@@ -34,6 +34,7 @@ struct columns {
 	uint32_t groups;   /* of channels: channels / lanes */
 	uint32_t width;    /* groups of a block's tile */
 	uint32_t height;   /* rows of a block's tile */
+	uint32_t turns;    /* of height * COLUMNS_UNROLL rows, to cover all */
 	uint32_t blocks_x, blocks_y;
 	uint32_t instance; /* of a table of kernels */
 };

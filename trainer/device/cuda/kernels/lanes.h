@@ -195,6 +195,25 @@ DEVICE struct NAME(place) NAME(place)(const struct columns *c)
 }
 
 /*
+ * The same from the last turn to the first, for kernels that only map: what was written or read last, by the operation before in the order of
+ * memory, may still be in the L2 cache, and what these write last is where the next one begins.
+ */
+DEVICE struct NAME(place) NAME(place_from_end)(const struct columns *c)
+{
+	struct NAME(place) here = NAME(place)(c);
+
+	/* modulo 2^64: what comes before the first row is larger than any */
+	here.turn = 0 - here.turn;
+	if (!here.active)
+		return here;
+	here.first = (uint64_t)(c->turns - 1 - kernel_block_x()) * c->height * COLUMNS_UNROLL +
+		     here.line;
+	if (here.first >= c->rows)
+		here.first += here.turn;
+	return here;
+}
+
+/*
  * Adds up what the threads of the block have, row by row of the tile, and leaves it in partial [2][blocks_x][channels]. All threads of
  * the block call it; those without channels bring zeros. two: product counts.
  */

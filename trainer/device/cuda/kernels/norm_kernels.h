@@ -36,7 +36,7 @@ KERNEL_RESIDENT(NORM_STATISTICS_RESIDENT, NAME(norm_statistics), struct norm_sta
 /* gelu: known to the compiler, since a GELU takes registers that nothing else needs. */
 DEVICE void NAME(norm_apply_rows)(const struct norm_apply *a, bool gelu)
 {
-	const struct NAME(place) here = NAME(place)(&a->columns);
+	const struct NAME(place) here = NAME(place_from_end)(&a->columns);
 	float scale[LANES], bias[LANES], scale2[LANES], bias2[LANES];
 
 	NAME(vector)(scale, a->scale, here.channel, 1);
@@ -243,7 +243,7 @@ KERNEL_RESIDENT(NORM_BACKWARD_RESIDENT, NAME(norm_backward_gelu_lean), struct no
 
 DEVICE void NAME(norm_backward_apply_rows)(const struct norm_backward_apply *k, bool gelu)
 {
-	const struct NAME(place) here = NAME(place)(&k->columns);
+	const struct NAME(place) here = NAME(place_from_end)(&k->columns);
 	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
 
 	NAME(vector)(scale, k->scale, here.channel, 1);
