@@ -75,13 +75,20 @@ const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint);
 int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
 		       char *error);
 
+/* What else there was to a file of weights. */
+struct checkpoint_rest {
+	bool head_kept; /* it has no last layer ("fc.") of the model's classes: the model's stays as it is */
+	uint32_t
+		strangers; /* its tensors that are none of the model's, which another network has */
+	char stranger[DEVICE_NAME_MAX]; /* the first of them */
+};
+
 /*
- * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). Those of the
- * last layer ("fc.") may have another number of classes: they stay as they are, and *ret_head_kept
- * is true. The file may have more tensors than the model.
+ * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). What training alone needs
+ * (BatchNorm's num_batches_tracked; optimizer and average of a checkpoint) is no stranger.
  */
-int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept,
-		      char *error);
+int checkpoint_import(const char *path, struct device_params *params,
+		      struct checkpoint_rest *ret_rest, char *error);
 
 /*
  * Newest checkpoint of a folder by its step, below `before`. -ENOENT: none. ret_path has

@@ -273,14 +273,18 @@ static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
 	return made;
 }
 
+/* Of weights that are not the model's. */
+static const char another_network[] = ": it was trained with another model.name, model.depth, "
+				      "model.width or model.stem, it seems";
+
 static int fail_shape(const char *path, const struct safetensors_tensor *tensor,
 		      const struct device_param_spec *spec, char *error)
 {
 	uint64_t shape[4];
 	unsigned rank = file_shape(spec, shape);
-	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is of shape %s, the model's of %s",
+	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is of shape %s, the model's of %s%s",
 			       path, tensor->name, shape_text(tensor->shape, tensor->rank).text,
-			       shape_text(shape, rank).text);
+			       shape_text(shape, rank).text, another_network);
 }
 
 static bool shape_fits(const struct safetensors_tensor *tensor,
@@ -386,8 +390,24 @@ static int fail_missing(const struct safetensors *source, const char *path,
 			"\"%.*s\" off the names of its tensors",
 			path, name, own, (int)prefix, own);
 	}
-	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s of the model is missing", path,
-			       name);
+	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s of the model is missing%s", path,
+			       name, another_network);
+}
+
+static void find_strangers(const struct safetensors *source, const struct device_params *params,
+			   struct checkpoint_rest *rest)
+{
+	static const char counter[] = ".num_batches_tracked";
+	for (size_t i = 0; i < safetensors_count(source); i++) {
+		const char *name = safetensors_at(source, i)->name;
+		size_t length = strlen(name), end = strlen(counter);
+		bool known = (length > end && !strcmp(name + length - end, counter)) ||
+			     device_params_find(params, name);
+		for (size_t s = 1; s < SLOTS; s++)
+			known = known || !strncmp(name, slots[s].prefix, strlen(slots[s].prefix));
+		if (!known && !rest->strangers++)
+			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
+	}
 }
 
 static int import_param(const struct safetensors *source, const char *path,
@@ -423,23 +443,24 @@ static int import_param(const struct safetensors *source, const char *path,
 	return r;
 }
 
-int checkpoint_import(const char *path, struct device_params *params, bool *ret_head_kept,
-		      char *error)
+int checkpoint_import(const char *path, struct device_params *params,
+		      struct checkpoint_rest *ret_rest, char *error)
 {
 	struct safetensors *source;
 	int r = safetensors_open(path, &source, error);
 	if (r)
 		return r;
 	struct staging staging;
-	bool kept = false;
+	struct checkpoint_rest rest = {0};
 	r = staging_init(&staging, params);
 	if (r)
 		checkpoint_fail(error, r, "out of memory");
 	for (size_t i = 0; i < device_params_count(params) && !r; i++)
-		r = import_param(source, path, params, device_params_at(params, i), &staging, &kept,
-				 error);
+		r = import_param(source, path, params, device_params_at(params, i), &staging,
+				 &rest.head_kept, error);
+	find_strangers(source, params, &rest);
 	if (!r)
-		*ret_head_kept = kept;
+		*ret_rest = rest;
 	staging_deinit(&staging);
 	safetensors_close(source);
 	return r;

@@ -335,6 +335,34 @@ static int initialize_from_whole(struct run *run)
 	return r;
 }
 
+/* Those of model.pretrained. */
+static int take_weights(struct run *run)
+{
+	const char *file = run->recipe->model.pretrained;
+	char error[CHECKPOINT_ERROR_MAX];
+	struct checkpoint_rest rest;
+	int r = checkpoint_import(file, run->params, &rest, error);
+	if (r)
+		return run_fail(run, r, "model.pretrained: %s", error);
+	if (run->options.evaluate && rest.head_kept)
+		return run_fail(
+			run, -EINVAL,
+			"--evaluate: %s has no last layer of %u classes: fine-tune it first", file,
+			run->data.classes);
+	if (run->options.evaluate && rest.strangers)
+		return run_fail(run, -EINVAL,
+				"--evaluate: %s is of another network than model.name = %s: it has "
+				"tensor %s%s that this one has not",
+				file, run->recipe->model.name, rest.stranger,
+				rest.strangers > 1 ? " and others" : "");
+	progress_line(&run->progress, "weights from %s%s", file,
+		      rest.head_kept ? "; its last layer has other classes and starts afresh" : "");
+	if (rest.strangers)
+		progress_line(&run->progress, "tensor %s%s of %s is left out: the model has none",
+			      rest.stranger, rest.strangers > 1 ? " and others" : "", file);
+	return 0;
+}
+
 /* Weights that are to be evaluated are all in the file. */
 static int initialize(struct run *run)
 {
@@ -344,19 +372,7 @@ static int initialize(struct run *run)
 				      : initialize_from(run, &run->batch);
 	if (r || !*run->recipe->model.pretrained)
 		return r;
-	char error[CHECKPOINT_ERROR_MAX];
-	bool head_kept;
-	r = checkpoint_import(run->recipe->model.pretrained, run->params, &head_kept, error);
-	if (r)
-		return run_fail(run, r, "model.pretrained: %s", error);
-	if (head_kept && run->options.evaluate)
-		return run_fail(run, -EINVAL,
-				"--evaluate: %s has no last layer of %u classes: fine-tune it "
-				"first",
-				run->recipe->model.pretrained, run->data.classes);
-	progress_line(&run->progress, "weights from %s%s", run->recipe->model.pretrained,
-		      head_kept ? "; its last layer has other classes and starts afresh" : "");
-	return 0;
+	return take_weights(run);
 }
 
 /* Rank 0: the weights, and on resuming all else that a checkpoint has. */

@@ -49,11 +49,11 @@ static void read_checkpoint(const char *path)
 	char error[CHECKPOINT_ERROR_MAX];
 	struct checkpoint *checkpoint;
 	struct weights_facts facts;
-	bool head_kept;
+	struct checkpoint_rest rest;
 
 	if (weights_read(path, &facts, error) == 0)
 		weights_deinit(&facts);
-	checkpoint_import(path, params, &head_kept, error);
+	checkpoint_import(path, params, &rest, error);
 	if (checkpoint_open(path, &checkpoint, error) < 0)
 		return;
 	recipe_check(checkpoint_recipe(checkpoint), true, error);

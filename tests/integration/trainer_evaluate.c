@@ -108,6 +108,22 @@ static void bare_weights(void **state)
 	expect_said("headless.safetensors has no last layer, fc.weight: fine-tune it first");
 }
 
+/* A smaller network finds all its tensors in the weights of a larger one; it is not what they were trained as. */
+static void larger_network(void **state)
+{
+	char argument[PATH_MAX + 400];
+	expect(run("larger", "model.depth=14", "train.epochs=0.3", NULL), 0);
+	snprintf(argument, sizeof argument, "model.pretrained=%s",
+		 in("larger", "model.safetensors"));
+	expect(run("larger", "--evaluate", argument, NULL), 1);
+	expect_said(
+		"model.safetensors is of another network than model.name = resnet_cifar: it has "
+		"tensor layer1.1.");
+	expect(run("begun", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
+	expect_said(" and others of ");
+	expect_said("model.safetensors is left out: the model has none");
+}
+
 /* Outputs without names mean classes only to those who know that they do. */
 static void other_counts(void **state)
 {
@@ -161,8 +177,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_training_set), cmocka_unit_test(whitened),
-		cmocka_unit_test(bare_weights),		cmocka_unit_test(other_counts),
-		cmocka_unit_test(other_names),		cmocka_unit_test(other_elements),
+		cmocka_unit_test(bare_weights),		cmocka_unit_test(larger_network),
+		cmocka_unit_test(other_counts),		cmocka_unit_test(other_names),
+		cmocka_unit_test(other_elements),
 	};
 	return cmocka_run_group_tests(tests, setup, trainer_teardown);
 }

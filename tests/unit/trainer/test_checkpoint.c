@@ -314,22 +314,37 @@ static void another_model_is_refused(void **state)
 static void import(void **state)
 {
 	struct fixture a, b;
-	bool kept;
+	struct checkpoint_rest rest;
 	fixture_init(&a, settings, 10, NULL);
 	fixture_init(&b, settings, 7, NULL);
 	scribble(&a);
 	snprintf(path, sizeof(path), "%s/weights.safetensors", folder);
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	if (checkpoint_import(path, b.params, &kept, error))
+	if (checkpoint_import(path, b.params, &rest, error))
 		fail_msg("%s", error);
-	assert_true(kept);
+	assert_true(rest.head_kept);
 	float x[16], y[16];
 	device_param_read(device_params_find(a.params, "layer2.0.bn1.bias"), DEVICE_VALUE, x);
 	device_param_read(device_params_find(b.params, "layer2.0.bn1.bias"), DEVICE_VALUE, y);
 	assert_memory_equal(x, y, sizeof(x));
 	fixture_deinit(&b);
 	fixture_init(&b, "model.name=resnet_cifar model.depth=14 model.width=0.5", 10, NULL);
-	assert_int_equal(checkpoint_import(path, b.params, &kept, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, b.params, &rest, error), -EBADMSG);
+	assert_non_null(strstr(error, "trained with another model.name, model.depth"));
+	/* the other way round all that is wanted is there, and more */
+	assert_int_equal(checkpoint_export(path, b.params, DEVICE_VALUE, &no_more, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), 0);
+	assert_false(rest.head_kept);
+	assert_int_equal(rest.strangers,
+			 3 * 10); /* a block of each stage: two convolutions and norms of four */
+	assert_non_null(strstr(rest.stranger, "layer1.1."));
+	fixture_deinit(&b);
+	/* a checkpoint has optimizer and average besides */
+	struct checkpoint_state saved = some_state();
+	fixture_init(&b, settings, 10, &spec);
+	assert_int_equal(checkpoint_save(path, b.params, &b.recipe, &saved, &no_more, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), 0);
+	assert_int_equal(rest.strangers, 0);
 	fixture_deinit(&b);
 	fixture_deinit(&a);
 }
@@ -361,16 +376,16 @@ static void write_names(const struct device_params *params, size_t first, const 
 static void unfit_weights(void **state)
 {
 	struct fixture a;
-	bool kept;
+	struct checkpoint_rest rest;
 	float nan_bias[16] = {[5] = NAN};
 	fixture_init(&a, settings, 10, NULL);
 	snprintf(path, sizeof(path), "%s/unfit.safetensors", folder);
 	write_names(a.params, 0, "module.");
-	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "but there is module.conv1.weight: take \"module.\" off"));
 	/* layer1.0.conv1.weight is no conv1.weight of a module that is wrapped */
 	write_names(a.params, 1, "");
-	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "conv1.weight of the model is missing"));
 	assert_null(strstr(error, "take "));
 	scribble(&a);
@@ -378,7 +393,7 @@ static void unfit_weights(void **state)
 	assert_int_equal(device_param_elements(bias), 16);
 	device_param_write(bias, DEVICE_VALUE, nan_bias);
 	assert_int_equal(checkpoint_export(path, a.params, DEVICE_VALUE, &no_more, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "tensor layer2.0.bn1.bias has a value that is not finite"));
 	fixture_deinit(&a);
 }
@@ -386,7 +401,7 @@ static void unfit_weights(void **state)
 static void narrow_types(void **state)
 {
 	struct fixture a;
-	bool kept;
+	struct checkpoint_rest rest;
 	fixture_init(&a, settings, 10, NULL);
 	size_t count = device_params_count(a.params);
 	struct safetensors_tensor *tensors = calloc(count + 1, sizeof(*tensors));
@@ -413,21 +428,21 @@ static void narrow_types(void **state)
 	snprintf(path, sizeof(path), "%s/half.safetensors", folder);
 	struct safetensors_writer writer = {tensors, count + 1, NULL, 0, NULL, NULL};
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	if (checkpoint_import(path, a.params, &kept, error))
+	if (checkpoint_import(path, a.params, &rest, error))
 		fail_msg("%s", error);
-	assert_false(kept);
+	assert_false(rest.head_kept || rest.strangers);
 	float bias[10];
 	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
 	assert_true(bias[0] == -0x1p-24f && bias[1] == 1);
 	for (size_t i = 0; i < count; i++)
 		tensors[i].type = SAFETENSORS_BF16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &kept, error), 0);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), 0);
 	device_param_read(device_params_find(a.params, "fc.bias"), DEVICE_VALUE, bias);
 	assert_true(bias[1] == 0.0078125f); /* 0x3c00 as bfloat16 */
 	tensors[0].type = SAFETENSORS_I16;
 	assert_int_equal(safetensors_write(path, &writer, error), 0);
-	assert_int_equal(checkpoint_import(path, a.params, &kept, error), -EBADMSG);
+	assert_int_equal(checkpoint_import(path, a.params, &rest, error), -EBADMSG);
 	assert_non_null(strstr(error, "expected F32, F16 or BF16"));
 	free(tensors);
 	free(data);
