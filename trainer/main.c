@@ -58,7 +58,10 @@ static const struct argp_option options[] = {
 	 "if there is none yet",
 	 0},
 	{"output", OPTION_OUTPUT, "DIR", 0,
-	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe)", 0},
+	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe; of a run's "
+	 "own "
+	 "recipe.ini, its folder)",
+	 0},
 	{"socket", OPTION_SOCKET, "PATH", 0,
 	 "Socket of a running loaderd (default: a private daemon)", 0},
 	{"seed", OPTION_SEED, "N", 0, "Same as train.seed=N", 0},
@@ -284,12 +287,27 @@ static int load(struct recipe *recipe, struct arguments *arguments, char *error)
 	return r;
 }
 
-/* runs/NAME for PATH/NAME.ini */
+/* Whether a recipe is that of a run, in its folder. */
+static bool is_of_run(const char *recipe, size_t folder, const char *name)
+{
+	char log[4096];
+	return !strcmp(name, "recipe.ini") &&
+	       snprintf(log, sizeof(log), "%.*slog.jsonl", (int)folder, recipe) <
+		       (int)sizeof(log) &&
+	       access(log, F_OK) == 0;
+}
+
+/* runs/NAME for PATH/NAME.ini; the run's own folder for its recipe. */
 static int default_output(const char *recipe, char *ret_path, size_t size)
 {
 	const char *name = strrchr(recipe, '/');
 	name = name ? name + 1 : recipe;
-	size_t length = strlen(name);
+	size_t length = strlen(name), folder = (size_t)(name - recipe);
+	if (is_of_run(recipe, folder, name))
+		return snprintf(ret_path, size, "%.*s", folder ? (int)folder : 1,
+				folder ? recipe : ".") < (int)size
+			       ? 0
+			       : -ENAMETOOLONG;
 	if (length > 4 && !strcmp(name + length - 4, ".ini"))
 		length -= 4;
 	return snprintf(ret_path, size, "runs/%.*s", (int)length, name) < (int)size ? 0

@@ -316,6 +316,24 @@ static void planned(void **state)
 	expect_said(built ? "incomplete.json: " : "built without");
 }
 
+/* The recipe that a run keeps goes on with that run, from wherever it is named. */
+static void own_recipe(void **state)
+{
+	char command[4 * PATH_MAX];
+	const char *folder = in("own", "");
+	expect(run("own", "train.epochs=0.3", NULL), 0);
+	snprintf(command, sizeof command,
+		 "cd / && %s %srecipe.ini --resume --dry-run 2>&1 && "
+		 "cd %s && %s recipe.ini --resume --dry-run 2>&1",
+		 trainer, folder, folder, trainer);
+	FILE *output = popen(command, "r");
+	assert_non_null(output);
+	said[fread(said, 1, sizeof said - 1, output)] = '\0';
+	expect(pclose(output), 0);
+	assert_int_equal(times_said("resumed at step 6 "), 2);
+	assert_int_equal(times_said("run      6 steps (0.3 epochs) into "), 2);
+}
+
 /* An output folder is made with those above it; what is there and no folder is left alone. */
 static void folders(void **state)
 {
@@ -381,12 +399,12 @@ static void misplaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unbroken),    cmocka_unit_test(refused),
-		cmocka_unit_test(folders),     cmocka_unit_test(misplaced),
-		cmocka_unit_test(diverged),    cmocka_unit_test(shared_daemon),
-		cmocka_unit_test(overtaken),   cmocka_unit_test(planned),
-		cmocka_unit_test(environment), cmocka_unit_test(singular),
-		cmocka_unit_test(many_threads),
+		cmocka_unit_test(unbroken),	cmocka_unit_test(refused),
+		cmocka_unit_test(folders),	cmocka_unit_test(misplaced),
+		cmocka_unit_test(diverged),	cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(overtaken),	cmocka_unit_test(planned),
+		cmocka_unit_test(environment),	cmocka_unit_test(singular),
+		cmocka_unit_test(many_threads), cmocka_unit_test(own_recipe),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }
