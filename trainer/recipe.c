@@ -259,15 +259,6 @@ int recipe_check(const struct recipe *recipe, bool trains, char *error)
 	return 0;
 }
 
-static const char *consequence(enum recipe_resume change, enum recipe_resume least)
-{
-	if (least == RECIPE_WEIGHTS)
-		return "its weights would not be what they are evaluated as";
-	return change >= RECIPE_FIXED ? "the run cannot go on like this; start a new one"
-				      : "the losses would differ from an unbroken run; "
-					"--allow-changes goes on all the same";
-}
-
 int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 		   enum recipe_resume least, char *error)
 {
@@ -281,9 +272,19 @@ int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
 			return -ENOSPC;
 		if (!strcmp(now, then))
 			continue;
-		return recipe_fail(
-			error, "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
-			key->section, key->name, now, then, consequence(key->resume, least));
+		if (least == RECIPE_WEIGHTS)
+			return recipe_fail(error,
+					   "%s.%s is \"%.200s\" but was \"%.200s\" in the "
+					   "checkpoint, whose weights take %s.%s=%.200s",
+					   key->section, key->name, now, then, key->section,
+					   key->name, then);
+		return recipe_fail(error,
+				   "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
+				   key->section, key->name, now, then,
+				   key->resume >= RECIPE_FIXED
+					   ? "the run cannot go on like this; start a new one"
+					   : "the losses would differ from an unbroken run; "
+					     "--allow-changes goes on all the same");
 	}
 	return 0;
 }
