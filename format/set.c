@@ -201,6 +201,9 @@ int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_er
 	if (r < 0)
 		return r;
 	if (candidates.count == 0)
-		return packimg_fail(error, -ENOENT, "%s: the directory holds no .pimg file", path);
+		return packimg_fail(error, -ENOENT,
+				    "%s: the directory holds no .pimg file; packimg convert makes "
+				    "one of images",
+				    path);
 	return candidates_choose(&candidates, path, ret_path, error);
 }
