@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int check_share(struct run *run)
 {
@@ -29,6 +30,13 @@ static int find_checkpoint(struct run *run)
 	uint64_t step = UINT64_MAX;
 	if (!run->options.resume)
 		return 0;
+	struct stat status;
+	if (run->options.resume_path && !stat(run->options.resume_path, &status) &&
+	    S_ISDIR(status.st_mode))
+		return run_fail(run, -EISDIR,
+				"--resume=%s is a folder: --resume --output=%s takes the newest "
+				"checkpoint in it",
+				run->options.resume_path, run->options.resume_path);
 	if (run->options.resume_path) {
 		int r = checkpoint_open(run->options.resume_path, &run->checkpoint, error);
 		return r ? run_fail(run, r, "%s", error) : 0;

@@ -391,6 +391,9 @@ static void misplaced(void **state)
 	expect(run("misplaced", "--resume", "old.safetensors", NULL), 1);
 	expect_said("a checkpoint is --resume=old.safetensors, weights are "
 		    "model.pretrained=old.safetensors");
+	expect(run("misplaced", "--resume=/", NULL), 1);
+	expect_said(
+		"--resume=/ is a folder: --resume --output=/ takes the newest checkpoint in it");
 	expect(run("misplaced", "--output=", NULL), 1);
 	expect_said("--output is empty");
 	assert_false(exists("misplaced", ""));
