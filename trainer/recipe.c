@@ -110,7 +110,8 @@ int recipe_fail_key(const char *where, const char *section, const char *name, ch
 int recipe_fail_word(const char *where, const struct recipe_key *key, const char *text, char *error)
 {
 	char word[32], nearest[32] = "";
-	unsigned best = strlen(text) < 4 ? (unsigned)strlen(text) : 4;
+	/* of three letters one that differs makes another word: gpu is no slip for cpu */
+	unsigned best = strlen(text) < 10 ? (unsigned)(strlen(text) + 2) / 3 : 4;
 	for (const char *at = key->words; *at; at += *at == '|') {
 		int length = (int)strcspn(at, "|");
 		snprintf(word, sizeof(word), "%.*s", length, at);
@@ -157,15 +158,14 @@ int recipe_override(struct recipe *recipe, const char *argument, char *error)
 	static const char where[] = "command line";
 	char name[128];
 	const char *equals = strchr(argument, '=');
-	if (!equals || (size_t)(equals - argument) >= sizeof(name))
-		return recipe_fail(error, "%s: \"%s\": expected section.key=value", where,
-				   argument);
-	memcpy(name, argument, (size_t)(equals - argument));
-	name[equals - argument] = '\0';
+	size_t length = equals ? (size_t)(equals - argument) : 0;
+	snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : 0), argument);
 	char *dot = strchr(name, '.');
 	if (!dot)
-		return recipe_fail(error, "%s: \"%s\": expected section.key=value", where,
-				   argument);
+		return recipe_fail(
+			error,
+			"%s: \"%s\": expected section.key=value, without blanks around =", where,
+			argument);
 	*dot = '\0';
 	if (!recipe_find_section(name))
 		return recipe_fail_section(where, name, error);

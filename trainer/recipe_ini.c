@@ -33,6 +33,16 @@ static void refuse(struct reading *reading, const char *text)
 		recipe_fail(reading->error, "%s:%u: %s", reading->name, reading->line, text);
 }
 
+/* What no text has: control characters; a zero ends what fgets gives before the line's end. */
+static bool is_binary(const char *text, int size, FILE *file)
+{
+	size_t length = strlen(text);
+	for (const char *at = text; *at; at++)
+		if ((unsigned char)*at < ' ' && !strchr("\t\n\r", *at))
+			return true;
+	return length < (size_t)size - 1 && (!length || text[length - 1] != '\n') && !feof(file);
+}
+
 /* As fgets, for inih. A section is checked here because inih reports none that is empty. */
 static char *read_line(char *text, int size, void *user)
 {
@@ -40,6 +50,11 @@ static char *read_line(char *text, int size, void *user)
 	if (reading->result || !fgets(text, size, reading->file))
 		return NULL;
 	reading->line++;
+	if (is_binary(text, size, reading->file)) {
+		refuse(reading, "is no text, and a recipe is an INI file; a packed dataset is "
+				"data.train=FILE, weights are model.pretrained=FILE");
+		return NULL;
+	}
 	size_t length = strlen(text);
 	if (length == (size_t)size - 1 && text[length - 1] != '\n') {
 		char problem[128];
@@ -132,13 +147,15 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 	if (!reading)
 		return -ENOMEM;
 	*reading = (struct reading){.recipe = recipe, .name = name, .file = file, .error = error};
+	errno = 0;
 	int line = ini_parse_stream(read_line, reading, handle, reading);
 	if (!reading->result && line > 0) {
 		reading->line = (unsigned)line;
 		refuse(reading, "expected [section] or key = value");
 	}
 	if (!reading->result && (line < 0 || ferror(file)))
-		reading->result = recipe_fail(error, "%s: cannot be read", name);
+		reading->result = recipe_fail(error, "%s: cannot be read: %s", name,
+					      strerror(ferror(file) ? errno : ENOMEM));
 	int r = finish(reading);
 	free(reading);
 	return r;

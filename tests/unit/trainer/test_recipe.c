@@ -102,6 +102,11 @@ static void mistakes(void **state)
 	refused(recipe, "[optim]\nnesterov = maybe\n", "expected true or false");
 	refused(recipe, "[schedule]\nname = cos\n", "expected one of constant|cosine|");
 	refused(recipe, "[schedule]\nname = cosin\n", "; did you mean cosine?");
+	refused(recipe, "[train]\ndevice = gpu\n", "expected one of auto|cpu|cuda");
+	assert_null(strstr(error, "did you mean"));
+	refused(recipe, "[train]\ndevice = cida\n", "; did you mean cuda?");
+	refused(recipe, "[data]\n\x01train = x\n",
+		"r.ini:2: is no text, and a recipe is an INI file");
 	refused(recipe, "[data]\nbatch_size = 3\n[model]\nname = resnet19\n",
 		"r.ini:4: model.name = \"resnet19\": expected one of resnet18|resnet34|resnet50|"
 		"resnet101|resnet152|resnet_cifar|speednet; did you mean resnet18?");
@@ -138,6 +143,8 @@ static void overrides(void **state)
 	assert_non_null(strstr(error, "command line: no key optim.rl; did you mean optim.lr?"));
 	assert_int_equal(recipe_override(recipe, "lr=0.5", error), -EINVAL);
 	assert_non_null(strstr(error, "expected section.key=value"));
+	assert_int_equal(recipe_override(recipe, "optim.lr", error), -EINVAL);
+	assert_non_null(strstr(error, "\"optim.lr\": expected section.key=value, without blanks"));
 	assert_int_equal(recipe_override(recipe, "optm.lr=0.5", error), -EINVAL);
 	assert_non_null(strstr(error, "did you mean [optim]?"));
 	assert_int_equal(recipe_override(recipe, "--lr", error), -EINVAL);
@@ -330,6 +337,26 @@ static void table(void **state)
 	}
 }
 
+/* Files that are no recipes: what stands in them is not repeated on a terminal. */
+static void binary_file(void **state)
+{
+	static const char *const contents[] = {"PACKIMG\x1b[2J\n", "[data]\nval = a\0b\n"};
+	static const size_t sizes[] = {12, 17};
+	char path[] = "/tmp/test_recipe.XXXXXX";
+	int fd = mkstemp(path);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(pwrite(fd, contents[i], sizes[i], 0), sizes[i]);
+		assert_int_equal(recipe_load(*state, path, error), -EINVAL);
+		assert_non_null(strstr(error, i ? ":2: is no text" : ":1: is no text"));
+		assert_non_null(strstr(error, "a packed dataset is data.train=FILE"));
+	}
+	close(fd);
+	unlink(path);
+	assert_int_equal(recipe_load(*state, "/", error), -EINVAL);
+	assert_non_null(strstr(error, "/: cannot be read: Is a directory"));
+}
+
 static void missing_file(void **state)
 {
 	assert_int_equal(recipe_load(*state, "/nonexistent/r.ini", error), -ENOENT);
@@ -346,11 +373,13 @@ int main(void)
 		T(mistakes),
 		T(long_line_is_refused_not_cut),
 		T(overrides),
-		T(checks), T(growth),
+		T(checks),
+		T(growth),
 		T(round_trip),
 		T(compare),
 		T(table),
 		T(missing_file),
+		T(binary_file),
 		T(round_trip_of_odd_texts),
 		T(texts_that_no_file_can_hold),
 	};
