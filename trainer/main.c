@@ -135,6 +135,30 @@ static void check(const struct arguments *arguments, const struct argp_state *st
 	}
 }
 
+/* Options that stand for keys of the recipe. */
+static error_t parse_key(int key, const char *argument, struct arguments *arguments)
+{
+	switch (key) {
+	case OPTION_SEED:
+		arguments->seed = argument;
+		return 0;
+	case OPTION_DEVICE:
+		arguments->device = argument;
+		return 0;
+	case OPTION_FUSION:
+		arguments->fusion = argument;
+		return 0;
+	case OPTION_AUTOTUNE:
+		arguments->autotune = true;
+		return 0;
+	case OPTION_DETERMINISTIC:
+		arguments->deterministic = true;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
@@ -150,21 +174,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_SOCKET:
 		arguments->run.socket = argument;
-		return 0;
-	case OPTION_SEED:
-		arguments->seed = argument;
-		return 0;
-	case OPTION_DEVICE:
-		arguments->device = argument;
-		return 0;
-	case OPTION_FUSION:
-		arguments->fusion = argument;
-		return 0;
-	case OPTION_AUTOTUNE:
-		arguments->autotune = true;
-		return 0;
-	case OPTION_DETERMINISTIC:
-		arguments->deterministic = true;
 		return 0;
 	case OPTION_EVALUATE:
 		arguments->run.evaluate = arguments->run.dry = true;
@@ -213,7 +222,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		argp_error(state, "a recipe is missing");
 		return EINVAL;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return parse_key(key, argument, arguments);
 	}
 }
 
