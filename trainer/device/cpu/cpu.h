@@ -209,12 +209,20 @@ int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
 int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint);
 /* Binds an argument; the description is the primitive's own for it. */
 int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument, const dnnl_memory_desc_t *desc, void *data);
+/* The primitive's own description of an argument: dnnl_query_src_md and the like. */
+const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, dnnl_query_t what);
 int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op);
 int cpu_op_run(struct cpu_graph *graph, struct cpu_op *op);
 void cpu_op_release(struct cpu_op *op);
 dnnl_primitive_attr_t cpu_attributes(void);
 /* Negative errno of a oneDNN status. */
 int cpu_status(dnnl_status_t status);
+
+/* Convolutions (conv_plan.c), forward and backward. */
+int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node);
+int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
+/* Whether the primitive adds a bias: the layer's own, or that of the norm which evaluation folds into it. */
+bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node);
 
 /* The part after a convolution (post.c). `raw` is of the device's element. */
 int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);

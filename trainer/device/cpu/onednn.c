@@ -48,10 +48,14 @@ dnnl_primitive_attr_t cpu_attributes(void)
 	return attributes;
 }
 
+const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, dnnl_query_t what)
+{
+	return dnnl_primitive_desc_query_md(op->desc, what, 0);
+}
+
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op)
 {
-	const dnnl_memory_desc_t *scratchpad =
-		dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0);
+	const dnnl_memory_desc_t *scratchpad = cpu_op_part(op, dnnl_query_scratchpad_md);
 	size_t size = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
 
 	if (size > graph->scratchpad_size)
@@ -87,8 +91,7 @@ int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
 
 int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op)
 {
-	const dnnl_memory_desc_t *desc =
-		dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0);
+	const dnnl_memory_desc_t *desc = cpu_op_part(op, dnnl_query_scratchpad_md);
 
 	if (!desc || !dnnl_memory_desc_get_size(desc))
 		return 0;

@@ -57,7 +57,7 @@ static int pool_plan(struct cpu_graph *graph, struct cpu_node *node)
 		return r;
 	dnnl_primitive_desc_query(node->forward.desc, dnnl_query_impl_info_str, 0, &engine);
 	snprintf(node->engine, sizeof(node->engine), "%s", engine);
-	workspace = dnnl_primitive_desc_query_md(node->forward.desc, dnnl_query_workspace_md, 0);
+	workspace = cpu_op_part(&node->forward, dnnl_query_workspace_md);
 	if (cpu_training(graph) && workspace && dnnl_memory_desc_get_size(workspace))
 		r = cpu_add_block(graph, dnnl_memory_desc_get_size(workspace),
 				  cpu_forward_step(node), &node->workspace_block);
@@ -102,8 +102,7 @@ static int pool_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, dnnl_query_t what,
 		    void *data)
 {
-	return cpu_op_bind(graph, op, argument, dnnl_primitive_desc_query_md(op->desc, what, 0),
-			   data);
+	return cpu_op_bind(graph, op, argument, cpu_op_part(op, what), data);
 }
 
 static int pool_bind(struct cpu_graph *graph, struct cpu_node *node)

@@ -1,0 +1,334 @@
+/*
+ * Planning of convolutions and linear layers: the primitives of oneDNN, and how their weights lie. A linear layer is a 1 x 1 convolution over n
+ * positions: on oneDNN that runs as fast as its inner product, and there is one path to test.
+ *
+ * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the rest to post.c. Evaluation folds the norm into
+ * weights and bias, and residual and activation into the primitive where oneDNN has a fast kernel for that.
+ */
+#include "cpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct conv_shapes {
+	struct device_shape x, y;
+	struct device_shape weight; /* n: K, c: C, h: R, w: S */
+};
+
+static struct conv_shapes conv_shapes(const struct device_node *node)
+{
+	struct conv_shapes shapes = {.x = node->x->shape, .y = node->y->shape};
+
+	if (node->linear) {
+		shapes.x =
+			(struct device_shape){1, 1, node->x->shape.n, node->weight->spec.shape[1]};
+		shapes.y = (struct device_shape){1, 1, node->y->shape.n, node->y->shape.c};
+	}
+	shapes.weight =
+		(struct device_shape){shapes.y.c, node->window_h, node->window_w, shapes.x.c};
+	return shapes;
+}
+
+/* Descriptions of a convolution: oneDNN chooses how weights lie. */
+struct conv_descs {
+	dnnl_memory_desc_t x, y, weight, bias;
+	dnnl_dims_t strides, padding;
+};
+
+static int describe(const struct cpu_graph *graph, const struct device_node *node,
+		    enum element y_element, dnnl_data_type_t weight_type,
+		    struct conv_descs *ret_descs)
+{
+	struct conv_shapes shapes = conv_shapes(node);
+	dnnl_data_type_t type = cpu_type(graph->device->element);
+	dnnl_dims_t channels = {shapes.y.c};
+	int r = cpu_describe(&ret_descs->x, shapes.x, type, dnnl_nhwc);
+
+	if (r == 0)
+		r = cpu_describe(&ret_descs->y, shapes.y, cpu_type(y_element), dnnl_nhwc);
+	if (r == 0)
+		r = cpu_describe(&ret_descs->weight, shapes.weight, weight_type,
+				 dnnl_format_tag_any);
+	if (r == 0)
+		r = cpu_status(dnnl_memory_desc_init_by_tag(&ret_descs->bias, 1, channels, dnnl_f32,
+							    dnnl_x));
+	for (int i = 0; i < 2; i++) {
+		ret_descs->strides[i] = node->stride;
+		ret_descs->padding[i] = node->pad;
+	}
+	return r;
+}
+
+bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node)
+{
+	return node->bias || (node->has_norm && !cpu_training(graph));
+}
+
+/* Appends what the primitive does after the convolution. */
+static int append_post_ops(dnnl_primitive_attr_t attributes, const struct conv_descs *descs,
+			   bool residual, enum device_activation activation)
+{
+	dnnl_post_ops_t ops;
+	int r = cpu_status(dnnl_post_ops_create(&ops));
+
+	if (r < 0)
+		return r;
+	if (residual)
+		r = cpu_status(dnnl_post_ops_append_binary(ops, dnnl_binary_add, &descs->y));
+	if (r == 0 && activation == DEVICE_RELU)
+		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0));
+	if (r == 0 && activation == DEVICE_GELU)
+		r = cpu_status(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_erf, 0, 0));
+	if (r == 0)
+		r = cpu_status(dnnl_primitive_attr_set_post_ops(attributes, ops));
+	dnnl_post_ops_destroy(ops);
+	return r;
+}
+
+static const char *engine_name(const dnnl_primitive_desc_t desc)
+{
+	const char *name = "";
+
+	if (desc)
+		dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name);
+	return name;
+}
+
+/* -ENOTSUP too when only a slow reference kernel is there and `fast` is wanted. */
+static int create_forward(struct cpu_graph *graph, struct cpu_node *node, enum element y_element,
+			  bool residual, enum device_activation activation, bool fast)
+{
+	struct conv_descs descs;
+	dnnl_convolution_desc_t conv;
+	dnnl_primitive_attr_t attributes;
+	int r = describe(graph, node->node, y_element, cpu_type(graph->device->element), &descs);
+
+	if (r < 0)
+		return r;
+	r = cpu_status(dnnl_convolution_forward_desc_init(
+		&conv, cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
+		dnnl_convolution_direct, &descs.x, &descs.weight,
+		cpu_conv_has_bias(graph, node->node) ? &descs.bias : NULL, &descs.y, descs.strides,
+		descs.padding, descs.padding));
+	if (r < 0)
+		return r;
+	attributes = cpu_attributes();
+	if (!attributes)
+		return -ENOMEM;
+	r = append_post_ops(attributes, &descs, residual, activation);
+	if (r == 0)
+		r = cpu_status(dnnl_primitive_desc_create(&node->forward.desc, &conv, attributes,
+							  graph->device->engine, NULL));
+	dnnl_primitive_attr_destroy(attributes);
+	if (r == 0 && fast &&
+	    (strstr(engine_name(node->forward.desc), "ref") ||
+	     strstr(engine_name(node->forward.desc), "gemm"))) {
+		dnnl_primitive_desc_destroy(node->forward.desc);
+		node->forward.desc = NULL;
+		return -ENOTSUP;
+	}
+	return r < 0 ? r : cpu_op_create(graph, &node->forward);
+}
+
+static int create_reorder(struct cpu_graph *graph, struct cpu_op *op,
+			  const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, bool adds)
+{
+	dnnl_primitive_attr_t attributes = cpu_attributes();
+	dnnl_post_ops_t ops = NULL;
+	int r = 0;
+
+	if (!attributes)
+		return -ENOMEM;
+	if (adds) {
+		r = cpu_status(dnnl_post_ops_create(&ops));
+		if (r == 0)
+			r = cpu_status(dnnl_post_ops_append_sum(ops, 1));
+		if (r == 0)
+			r = cpu_status(dnnl_primitive_attr_set_post_ops(attributes, ops));
+	}
+	if (r == 0)
+		r = cpu_status(
+			dnnl_reorder_primitive_desc_create(&op->desc, from, graph->device->engine,
+							   to, graph->device->engine, attributes));
+	if (ops)
+		dnnl_post_ops_destroy(ops);
+	dnnl_primitive_attr_destroy(attributes);
+	return r < 0 ? r : cpu_op_create(graph, op);
+}
+
+/* fp32 [K][R][S][C], as the store has it */
+static int describe_master(const struct device_node *node, dnnl_memory_desc_t *ret_desc)
+{
+	return cpu_describe(ret_desc, conv_shapes(node).weight, dnnl_f32, dnnl_nhwc);
+}
+
+/* Memory for weights in the format that `op` wants, and the reorder that fills it. */
+static int plan_weights(struct cpu_graph *graph, struct cpu_node *node, const struct cpu_op *op,
+			struct cpu_op *reorder, void **ret_weights)
+{
+	const dnnl_memory_desc_t *weights = cpu_op_part(op, dnnl_query_weights_md);
+	size_t bytes = (dnnl_memory_desc_get_size(weights) + 63) / 64 * 64;
+	dnnl_memory_desc_t master;
+	int r = describe_master(node->node, &master);
+
+	*ret_weights = aligned_alloc(64, bytes);
+	if (!*ret_weights)
+		return -ENOMEM;
+	memset(*ret_weights, 0, bytes);
+	return r < 0 ? r : create_reorder(graph, reorder, &master, weights, false);
+}
+
+static double conv_flops(const struct device_node *node)
+{
+	struct conv_shapes s = conv_shapes(node);
+
+	return 2.0 * (double)device_shape_elements(s.y) * s.weight.h * s.weight.w * s.weight.c;
+}
+
+static bool is_logits(const struct cpu_graph *graph, const struct device_node *node)
+{
+	return graph->graph->loss && graph->graph->loss->x == node->y;
+}
+
+/* Evaluation: everything in the primitive if there is a fast kernel for it, else convolution and bias only, and the rest in place. */
+static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node, enum element y_element)
+{
+	const struct device_node *n = node->node;
+	bool plain = !n->residual && n->activation == DEVICE_IDENTITY;
+	size_t elements = n->weight->elements;
+	int r = create_forward(graph, node, y_element, n->residual, n->activation, !plain);
+
+	node->direct = r == 0;
+	if (r == -ENOTSUP && !plain)
+		r = create_forward(graph, node, y_element, false, DEVICE_IDENTITY, false);
+	if (r < 0)
+		return r;
+	if (n->has_norm && elements > graph->fold_elements)
+		graph->fold_elements = elements;
+	node->folded_bias = calloc(n->y->shape.c, sizeof(float) * 2);
+	return node->folded_bias ? 0 : -ENOMEM;
+}
+
+static int plan_training(struct cpu_graph *graph, struct cpu_node *node, enum element y_element)
+{
+	const struct device_node *n = node->node;
+	int r;
+
+	node->direct = !n->has_norm && !n->residual && n->activation != DEVICE_GELU;
+	r = create_forward(graph, node, y_element, false,
+			   node->direct ? n->activation : DEVICE_IDENTITY, false);
+	if (r < 0 || node->direct)
+		return r;
+	return cpu_add_block(graph, cpu_value_bytes(graph, n->y, graph->device->element),
+			     cpu_forward_step(node), &node->raw_block);
+}
+
+int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node)
+{
+	const struct device_node *n = node->node;
+	bool wide = is_logits(graph, n) && n->activation == DEVICE_IDENTITY && !n->residual &&
+		    !n->has_norm;
+	enum element y_element = wide ? ELEMENT_F32 : graph->device->element;
+	int r = cpu_training(graph) ? plan_training(graph, node, y_element)
+				    : plan_evaluation(graph, node, y_element);
+
+	if (r == 0)
+		r = cpu_add_result(graph, node, y_element);
+	if (r == 0)
+		r = plan_weights(graph, node, &node->forward, &node->reorder_forward,
+				 &node->weights_forward);
+	if (r == 0)
+		r = cpu_post_plan(graph, node);
+	if (r < 0)
+		return r;
+	if (!cpu_training(graph) && !node->direct)
+		node->raw_block = node->y->block;
+	node->post.present = !node->direct;
+	node->flops_forward = conv_flops(n);
+	snprintf(node->engine, sizeof(node->engine), "%s%s", engine_name(node->forward.desc),
+		 node->direct ? "" : " + own");
+	return 0;
+}
+
+static int create_backward_data(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct conv_descs descs;
+	dnnl_convolution_desc_t conv;
+	int r = describe(graph, node->node, graph->device->element,
+			 cpu_type(graph->device->element), &descs);
+
+	if (r == 0)
+		r = cpu_status(dnnl_convolution_backward_data_desc_init(
+			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, &descs.y,
+			descs.strides, descs.padding, descs.padding));
+	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &conv, node->forward.desc);
+}
+
+static int create_backward_weights(struct cpu_graph *graph, struct cpu_node *node)
+{
+	struct conv_descs descs;
+	dnnl_convolution_desc_t conv;
+	int r = describe(graph, node->node, graph->device->element, dnnl_f32, &descs);
+
+	if (r == 0)
+		r = cpu_status(dnnl_convolution_backward_weights_desc_init(
+			&conv, dnnl_convolution_direct, &descs.x, &descs.weight, NULL, &descs.y,
+			descs.strides, descs.padding, descs.padding));
+	return r < 0 ? r : cpu_op_new(graph, &node->backward_weights, &conv, node->forward.desc);
+}
+
+static int plan_data_gradient(struct cpu_graph *graph, struct cpu_node *node)
+{
+	int r = create_backward_data(graph, node);
+
+	if (r == 0)
+		r = plan_weights(graph, node, &node->backward_data, &node->reorder_backward,
+				 &node->weights_backward);
+	if (r == 0)
+		r = cpu_add_block(graph,
+				  cpu_value_bytes(graph, node->node->x, graph->device->element),
+				  cpu_backward_step(graph, node), &node->dx_block);
+	if (r < 0)
+		return r;
+	cpu_contribute(graph, node->x, node->dx_block);
+	node->flops_backward += node->flops_forward;
+	return 0;
+}
+
+static int plan_weight_gradient(struct cpu_graph *graph, struct cpu_node *node)
+{
+	const dnnl_memory_desc_t *gradient;
+	dnnl_memory_desc_t master;
+	int r = create_backward_weights(graph, node);
+
+	if (r == 0)
+		r = describe_master(node->node, &master);
+	if (r < 0)
+		return r;
+	gradient = cpu_op_part(&node->backward_weights, dnnl_query_diff_weights_md);
+	r = create_reorder(graph, &node->reorder_gradient, gradient, &master, false);
+	if (r == 0)
+		r = create_reorder(graph, &node->reorder_gradient_add, gradient, &master, true);
+	if (r == 0)
+		r = cpu_add_block(graph, dnnl_memory_desc_get_size(gradient),
+				  cpu_backward_step(graph, node), &node->weights_gradient_block);
+	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, node));
+	node->flops_backward += node->flops_forward;
+	return r;
+}
+
+int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+{
+	size_t length = strlen(node->engine);
+	int r = cpu_post_plan_backward(graph, node, node->raw_block);
+
+	if (r == 0 && node->x->active)
+		r = plan_data_gradient(graph, node);
+	if (r == 0 && !node->node->weight->spec.frozen)
+		r = plan_weight_gradient(graph, node);
+	snprintf(node->engine + length, sizeof(node->engine) - length, " / %s / %s",
+		 engine_name(node->backward_data.desc), engine_name(node->backward_weights.desc));
+	return r;
+}
