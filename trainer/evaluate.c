@@ -348,7 +348,7 @@ static int note(struct run *run, const struct checkpoint_totals *totals, enum de
 {
 	struct checkpoint_state *state = &run->state;
 	double n = (double)totals->samples;
-	double epoch = state->step ? (double)state->step / (double)state->batches_per_epoch : 0;
+	double epoch = run_epoch(run, state->step);
 	state->eval_step = state->step;
 	state->eval_samples = totals->samples;
 	state->eval_loss = totals->loss / n;

@@ -162,6 +162,23 @@ int run_share_weights(struct run *run);
 /* In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result to file, a line of JSON. */
 int run_evaluate_alone(struct run *run, FILE *file);
 
+/* ---- what it says (lines.c) ---- */
+
+/* Epochs that so many steps are; of 0 also where it is not known how many make one. */
+double run_epoch(const struct run *run, uint64_t step);
+/* The log's line of a step, of the mean since the line before. */
+int run_step_line(struct run *run, const struct run_pending *pending,
+		  const struct device_results *results);
+/* The line of an epoch, where one ends, for the log and on the terminal. */
+int run_epoch_line(struct run *run);
+/* Progress, when it is time for it. */
+void run_show(struct run *run);
+/* summary.json, for run_put(). */
+int run_print_summary(const struct run *run, FILE *file);
+/* A loss in JSON, which has no word for one that is not finite. */
+enum { RUN_LOSS_TEXT = 32 };
+void run_loss_text(double loss, char *ret_text);
+
 /* ---- the output folder (output.c) ---- */
 
 /* The folder must not hold another run, unless this one goes on with it or may replace it. */
@@ -185,8 +202,5 @@ int run_sync_logs(struct run *run);
 struct checkpoint_about run_about(const struct run *run);
 /* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
 int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation);
-/* A loss in JSON, which has no word for one that is not finite. */
-enum { RUN_LOSS_TEXT = 32 };
-void run_loss_text(double loss, char *ret_text);
 /* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));
