@@ -8,6 +8,7 @@ are normalised on the device. A "measure WARMUP SECONDS" line then asks for `ste
 the program waited for the DataLoader.
 """
 
+import math
 import sys
 import time
 
@@ -41,6 +42,9 @@ def make_step():
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-5, fused=device.type == "cuda" or None
     )
+    # Fused SGD would make them without a value, and keep that if the first step is left out because a gradient overflows.
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
     criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
 
@@ -158,6 +162,8 @@ def main():
         next(done)
     # Reading the loss waits for the device, and shows that it computes something.
     loss = last[0].float().item()
+    if not math.isfinite(loss):
+        sys.exit(f"the loss is {loss} after {WARM} steps: what follows would be no training")
     settings = (
         f"torchvision's {config['net']}, AMP {precision}, channels last, fused SGD, "
         + ("eager" if mode == "eager" else f"torch.compile(mode={mode!r})")
