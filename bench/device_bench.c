@@ -329,11 +329,12 @@ static double roofline(const struct bench *bench)
 	return sum;
 }
 
+/* What utilization is a share of: the data sheet's, where the device knows it, and not what products reach. */
 static double peak_flops(const struct bench *bench)
 {
 	double own = device_info(bench->device)->peak_flops;
 
-	return bench->options->flops_per_second > 0 ? bench->options->flops_per_second : own;
+	return own > 0 ? own : bench->options->flops_per_second;
 }
 
 /* What is taken apart for want of a plan, a text each. */

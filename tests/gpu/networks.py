@@ -60,8 +60,9 @@ def derived(setup, facts, speed):
 def roofline_note(setup):
     ceilings = setup.ceilings()
     if not ceilings:
-        return "MFU and roofline: trainer/devices has no file of this GPU."
+        return "Roofline: trainer/devices has no file of this GPU."
     return (
+        "MFU: of the data sheet's peak. "
         f"Ceilings of trainer/devices: {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, {ceilings['flops_per_second']['fp16'] / 1e12:.0f} TFLOP/s in 16 bits "
         f"({ceilings['source']}). Roofline: every layer's pass as fast as its bytes or its arithmetic let it. GB: the least that the layers as planned move."
     )

@@ -116,7 +116,7 @@ class Setup:
         width = round(64 * self.size("width"))
         ceilings = self.ceilings()
         if ceilings and "-p" in options:
-            flops = ceilings["flops_per_second"][options[options.index("-p") + 1]]
+            flops = ceilings["flops_per_second"]["tf32" if "--tf32" in options else options[options.index("-p") + 1]]
             options += (f"--roofline={ceilings['bytes_per_second']!r},{flops!r}",)
         return [self.program("bench/device_bench"), "--device", self.device, "-s", side, "-b", batch, "-w", width, *options, net]
 

@@ -223,6 +223,15 @@ class Judgements(unittest.TestCase):
                          {"resnet50, fp32, on the CPU", "resnet50, fp16", "resnet50, bf16", "resnet50, fp32"})  # fmt: skip
         self.assertEqual(list(found.values()).count("passed"), 3)
 
+    def test_ceilings(self):
+        """What device_bench is told to compare with: that of the arithmetic that is asked for."""
+        for name, expected in (("NVIDIA H100 80GB HBM3", ("3350000000000.0,989000000000000.0", "3350000000000.0,494000000000000.0")), ("other", (None, None))):
+            made = setup.Setup(pathlib.Path("/"), pathlib.Path("/"), {}, {"gpu": name})
+            made.program = pathlib.Path
+            for options, rates in zip((["-p", "fp16"], ["-p", "fp32", "--tf32"]), expected):
+                command = made.bench_command(("resnet50", 224, 256), *options)
+                self.assertEqual([word for word in command if "--roofline" in str(word)], [f"--roofline={rates}"] if rates else [])
+
     def test_ratios(self):
         rounds = {"loaderd": [10.0, 20.0, 30.0], "a": [5.0, 5.0, 10.0], "b": [1.0], "c": []}
         self.assertEqual(networks.ratios(rounds, "loaderd"), {"a": 3.0})
