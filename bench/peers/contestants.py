@@ -88,7 +88,15 @@ class Program:
             self.process.stdin.write(f"measure {warmup} {seconds}\n")
             self.process.stdin.flush()
         except OSError:
-            raise Failure(last_words(self.errors)) from None
+            raise Failure(self.end_words()) from None
+
+    def end_words(self):
+        """Of a program that has ended."""
+        try:
+            status = self.process.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            status = 0
+        return last_words(self.errors) + (f" (ended by {signal.Signals(-status).name})" if status < 0 else "")
 
     def has_spoken(self, seconds):
         """Whether, within so many seconds, there is a line of JSON to be read, or none will come."""
@@ -105,7 +113,7 @@ class Program:
             self.kill()
             raise Failure(f"no answer within {limit:.0f} s; its last words: {last_words(self.errors)}")
         if self.heard[0] is None:
-            raise Failure(last_words(self.errors))
+            raise Failure(self.end_words())
         return json.loads(self.heard.pop())
 
     def signal(self, number):

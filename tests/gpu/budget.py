@@ -40,7 +40,19 @@ class Done:
 
     def last_words(self):
         lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
-        return lines[-1] if lines else f"it said nothing; exit status {self.status}"
+        if not lines:
+            return f"it said nothing; exit status {self.status}"
+        return lines[-1] + (f" (ended by {signal.Signals(-self.status).name})" if self.status < 0 else "")
+
+
+def last_line(*files):
+    """What a killed command said last, of the first of its outputs in which there is anything; "" for nothing."""
+    for file in files:
+        file.seek(0)
+        said = [line.strip() for line in file.read().splitlines() if line.strip()]
+        if said:
+            return f"; it had said: {said[-1][:200]}"
+    return ""
 
 
 def kill_group(process):
@@ -93,7 +105,7 @@ def run(command, budget, folder, environment=None, log=None):
         except subprocess.TimeoutExpired:
             if log:
                 keep(log, command, "killed, its time was spent", (output, errors))
-            raise Late(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s") from None
+            raise Late(f"{pathlib.Path(command[0]).name} was killed after {time.monotonic() - begin:.0f} s{last_line(errors, output)}") from None
         finally:
             # What it left behind must not disturb what is measured next.
             kill_group(process)

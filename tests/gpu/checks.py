@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 
 from budget import Late, kill_all
 from contestants import Failure
@@ -85,6 +86,14 @@ def test_programs(setup, pattern):
     return [path for path in programs if not path.suffix]
 
 
+def by_lines():
+    """What stdbuf(1) would have programs write line by line with, so that of one that hangs or is aborted it is known how far it came."""
+    if not shutil.which("stdbuf"):
+        return {}
+    lines = subprocess.run(["stdbuf", "--output=L", "env"], capture_output=True, text=True).stdout.splitlines()
+    return dict(line.split("=", 1) for line in lines if line.startswith(("_STDBUF_O=", "LD_PRELOAD=")))
+
+
 def note_tests(part, how, done):
     """Every test of a cmocka program is one of the part's."""
     results = tap(done.output)
@@ -109,7 +118,7 @@ def operations(setup, part, limit):
         (program, {"DEVICE_TEST_PRECISION": precision, "DEVICE_TEST_FUSION": fusion})
         for precision, fusion in VARIANTS if precision in setup.precisions() for program in programs
     ]  # fmt: skip
-    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.stand_in or "cuda")
+    environment = dict(setup.environment, CMOCKA_MESSAGE_OUTPUT="TAP", DEVICE_TEST_BACKEND=setup.stand_in or "cuda") | by_lines()
     for (program, variables), done in at_once(lambda program, variables: setup.run([program], limit, environment | variables), jobs):
         how = ", ".join([program.name, *variables.values()])
         if unless_problem(part, how, done):

@@ -92,7 +92,8 @@ class Setup:
         """Of a command that has to succeed."""
         done = self.run(command, limit, environment)
         if done.status:
-            raise Failure(f"{pathlib.Path(command[0]).name}: {done.last_words()}")
+            name, words = pathlib.Path(command[0]).name, done.last_words()
+            raise Failure(words if words.startswith(f"{name}: ") else f"{name}: {words}")
         return done.output
 
     def bench(self, limit, network, *options, environment=None):

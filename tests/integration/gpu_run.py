@@ -61,6 +61,13 @@ class Budgets(Folder):
         done = budget.run(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], budget.Budget(30), self.folder)
         self.assertEqual((done.status, done.output, done.last_words()), (3, "out\n", "last"))
         self.assertIn("exit status 1", budget.run(["false"], budget.Budget(30), self.folder).last_words())
+        self.assertEqual(budget.run(["sh", "-c", "echo so far; kill -ABRT $$"], budget.Budget(30), self.folder).last_words(), "so far (ended by SIGABRT)")
+
+    def test_late_says_how_far_it_came(self):
+        """Also where it writes to a file, which programs do by the block."""
+        command = ["sh", "-c", "(echo on the way; sleep 600) | grep way"]
+        with self.assertRaisesRegex(budget.Late, "^sh was killed after [0-9]+ s; it had said: on the way$"):
+            budget.run(command, budget.Budget(5), self.folder, os.environ | checks.by_lines())
 
     def test_late_is_killed_with_its_children(self):
         pids = self.folder / "pids"
