@@ -7,6 +7,7 @@ from contestants import Failure, Program
 
 RECIPES = ahead.PEERS.parent.parent / "trainer/recipes"
 COMPILED_LATER = 15  # seconds that a compiled program may take longer than eager mode
+COMPILING = 40  # seconds without which compiling airbench94 is not begun
 SCALE = (0.25, 1)  # of the image's area that a crop takes, as trainer/recipes/imagenet.ini has it
 
 
@@ -48,7 +49,7 @@ def start_pytorch(setup, part, limit):
     started = {mode: ahead.resnet_program(setup, network, precision, mode, **config) for mode in modes}
     best = None
     for mode, program in started.items():
-        program.limit = max(1, min(limit.left() / 3, ahead.START_LIMIT if mode == "eager" else COMPILED_LATER))
+        program.limit = max(1, min(limit.left() / 2, ahead.START_LIMIT if mode == "eager" else COMPILED_LATER))
         try:
             program.started()
             program.pause()
@@ -95,31 +96,32 @@ def feed_ours(setup, part, limit, data):
 
 
 def feeding(setup, part, limit):
-    """A network on real JPEG images, decoded meanwhile: does it wait for data? PyTorch on the same files; and the same network on random batches."""
+    """A network on real JPEG images, decoded meanwhile: does it wait for data? The same network on random batches; and PyTorch on the same files."""
     data = copies_of(setup, limit)
     net, side, batch = network = setup.size("fed")
     precision = setup.precisions()[0]
+    rows = []
+
+    def add(*row):
+        rows.append(list(row))
+        part.table(f"{net} at {side}, {precision}, batch {batch}, fed from JPEG images of short side 256",
+                   ["", "images/s", "waiting for data, %", "of random batches' images/s, %"], rows)  # fmt: skip
+
+    ours = feed_ours(setup, part, limit, data)
+    add(*ours, None)
+    alone = setup.bench(limit, network, "-n", setup.size("steps"), "-p", precision)["images_per_s"]
+    rows[0][3] = 100 * ours[1] / alone
+    add("loaderd, random batches", alone, None, None)
     peer = start_pytorch(setup, part, limit)
+    if not peer:
+        return
     try:
-        ours = feed_ours(setup, part, limit, data)
-        rows = [[*ours, None]]
-
-        def write():
-            part.table(f"{net} at {side}, {precision}, batch {batch}, fed from JPEG images of short side 256",
-                       ["", "images/s", "waiting for data, %", "of random batches' images/s, %"], rows)  # fmt: skip
-
-        write()
-        alone = setup.bench(limit, network, "-n", setup.size("steps"), "-p", precision)["images_per_s"]
-        rows[0][3] = 100 * ours[1] / alone
-        rows.append(["loaderd, random batches", alone, None, None])
-        write()
-        if peer:
-            rows.append([*feed_pytorch(part, limit, *peer), None])
-            part.figure("fed_ratio", ours[1] / rows[-1][1])
-            write()
+        add(*feed_pytorch(part, limit, *peer), None)
+        part.figure("fed_ratio", ours[1] / rows[-1][1])
+    except Failure as failure:
+        part.test(f"PyTorch, {peer[0]}, fed", "skipped", detail=str(failure))
     finally:
-        if peer:
-            peer[1].close()
+        peer[1].close()
 
 
 # ---- CIFAR-10 ----
@@ -189,7 +191,9 @@ def cifar(setup, part, limit):
         runs.pytorch("eager")
     if top1 < 0.94:
         runs.ours(*many)
-    if with_torch:
+    if with_torch and limit.left() > COMPILING:
         runs.pytorch("max-autotune")
+    elif with_torch:
+        part.test("airbench94, max-autotune", "skipped", detail=f"{limit.left():.0f} s are too few to compile it")
     else:
         part.note("airbench94 was left out: " + ("not on a stand-in" if setup.stand_in else "there is no PyTorch"))
