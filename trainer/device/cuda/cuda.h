@@ -197,6 +197,8 @@ struct cuda_layer {
 
 int cuda_graph_plan(struct device_graph *graph, char *error);
 void cuda_graph_release(struct device_graph *graph);
+/* Of the program: graph->layers, from which the next two tell. */
+int cuda_make_layers(struct cuda_graph *graph);
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);
 void cuda_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
 int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);

@@ -227,27 +227,6 @@ static int find_logits(struct cuda_graph *cuda)
 	return r;
 }
 
-/* The engine of a node's first convolution or product speaks for it. */
-static int make_layers(struct cuda_graph *cuda)
-{
-	const struct cuda_program *program = cuda->program;
-
-	cuda->layers = calloc(cuda->graph->node_count + 1, sizeof(*cuda->layers));
-	if (!cuda->layers)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < program->op_count; i++) {
-		const struct cuda_op *op = &program->ops[i];
-		struct cuda_layer *layer = &cuda->layers[op->node->index];
-		bool main = op->kind == CUDA_OP_CONV || op->kind == CUDA_OP_MATMUL;
-
-		layer->flops[op->backward] += op->flops;
-		layer->bytes[op->backward] += (double)op->bytes;
-		if (!op->backward && (main || !*layer->engine) && *op->engine)
-			snprintf(layer->engine, sizeof(layer->engine), "%s", op->engine);
-	}
-	return 0;
-}
-
 static int make_times(struct cuda_graph *cuda)
 {
 	uint32_t count = cuda->program->op_count + 1;
@@ -384,9 +363,9 @@ static int plan(struct cuda_graph *cuda)
 	static const part first[] = {lower, allocate_arena, prepare_weights, NULL};
 	static const part rest[] = {
 		allocate_workspace, allocate_rings, allocate_staging,
-		find_untouched,     find_given,     find_logits,
-		make_layers,        make_times,     cuda_ranks_plan,
-		wait_for_parts,     NULL,
+		find_untouched,	    find_given,	    find_logits,
+		cuda_make_layers,   make_times,	    cuda_ranks_plan,
+		wait_for_parts,	    NULL,
 	};
 	int r = cuda_ranks_share(cuda);
 
@@ -478,40 +457,4 @@ void cuda_graph_release(struct device_graph *graph)
 	free(cuda->times);
 	free(cuda);
 	graph->backend = NULL;
-}
-
-void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info)
-{
-	const struct cuda_graph *cuda = graph->backend;
-	const struct conv_engines *engines = &cuda->device->engines.conv;
-
-	info->arena_bytes = cuda->program->arena.size;
-	info->unshared_bytes = cuda->program->arena.unshared;
-	info->fallbacks = cuda->program->fallbacks;
-	info->fallback_log = cuda->program->log;
-	if (engines->unkept)
-		info->warning = engines->unkept(engines->state);
-	for (uint32_t i = 0; i < graph->node_count; i++) {
-		info->flops_forward += cuda->layers[i].flops[0];
-		info->flops_backward += cuda->layers[i].flops[1];
-		info->bytes_forward += cuda->layers[i].bytes[0];
-		info->bytes_backward += cuda->layers[i].bytes[1];
-	}
-}
-
-void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
-		      struct device_layer_info *info)
-{
-	const struct cuda_graph *cuda = graph->backend;
-	const struct cuda_layer *layer = &cuda->layers[index];
-
-	info->kind = device_node_kind_name(graph->nodes[index]);
-	info->engine = layer->engine;
-	info->flops_forward = layer->flops[0];
-	info->flops_backward = layer->flops[1];
-	info->bytes_forward = layer->bytes[0];
-	info->bytes_backward = layer->bytes[1];
-	info->forward_ns = (uint64_t)(layer->seconds[0] * 1e9);
-	info->backward_ns = (uint64_t)(layer->seconds[1] * 1e9);
-	info->runs = cuda->runs;
 }
