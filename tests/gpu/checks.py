@@ -277,8 +277,9 @@ def sanitizer(setup, part, limit):
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if not tool:
         raise Skipped("compute-sanitizer is not installed")
-    jobs = [(kind, program) for kind in ("memcheck", "racecheck") for program in test_programs(setup, "test_cuda_kernels*")]
-    jobs.append(("memcheck", setup.program("tests/unit/trainer/test_device_ops")))
+    # What takes longest begins first.
+    jobs = [("memcheck", setup.program("tests/unit/trainer/test_device_ops"))]
+    jobs += [(kind, program) for kind in ("memcheck", "racecheck") for program in test_programs(setup, "test_cuda_kernels*")]
     environment = dict(setup.environment, DEVICE_TEST_BACKEND="cuda", DEVICE_TEST_PRECISION="fp16")
 
     def check(kind, program):
