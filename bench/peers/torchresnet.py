@@ -3,6 +3,8 @@
 Automatic mixed precision, channels last, cuDNN's autotuner, fused SGD; fp16 with a gradient scaler, which with fused SGD never waits for the
 device. mode: eager, or what torch.compile is given. A step's end is awaited two steps later, as device_bench does it.
 
+With memory, bytes, it takes no more of the GPU's.
+
 With data, a folder of CLASS/NAME.jpg, batches come from torchloader.py in `workers` processes into page-locked memory, are copied as bytes while the step before them runs, and
 are normalised on the device. A "measure WARMUP SECONDS" line then asks for `steps` steps, or as many as fit in SECONDS; the answer has data_wait, the share of the time in which
 the program waited for the DataLoader.
@@ -155,6 +157,8 @@ def measure_fed(done, source, seconds):
 
 def main():
     begin = time.monotonic()
+    if "memory" in config:
+        torch.cuda.set_per_process_memory_fraction(min(1.0, config["memory"] / torch.cuda.get_device_properties(device).total_memory))
     step, last = make_step()
     source = Fed() if "data" in config else Still()
     done = batches(source, step)

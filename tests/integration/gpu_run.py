@@ -345,6 +345,19 @@ class Programs(Folder):
         self.assertEqual(self.fed((0, 10), (0, 30), 60)[0], ["PyTorch, max-autotune", 30.0, 25.0])
         self.assertEqual(self.fed(("no number",), ("none",), 60)[0], None)
 
+    def test_memory(self):
+        """PyTorch's programs leave room for ours, at least 10 GiB, and those that do not fit are not begun."""
+        kept = ahead.resnet_program
+        ahead.resnet_program = lambda *_, memory: memory
+        try:
+            for gpu_gib, programs in ((139.8, 3), (79.1, 3), (39.4, 1), (11.0, 0)):
+                made = setup.Setup(self.folder, self.folder, {}, {"memory GiB": gpu_gib})
+                ahead.start_compiling(made)
+                self.assertEqual(len(made.background), programs, gpu_gib)
+                self.assertLess(sum(made.background.values()), (gpu_gib - 10) * 2**30 if programs else 1, gpu_gib)
+        finally:
+            ahead.resnet_program = kept
+
     def test_ours_fails(self):
         made, part, comparison = self.comparison(report.Report(self.folder, {}, []), {})
         made.bench_command = lambda *_: ["sh", "-c", "echo no plan >&2; exit 2"]
