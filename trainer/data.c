@@ -225,26 +225,29 @@ static int start_daemon(struct data *data, unsigned threads, char *error)
 static int find_socket(struct data *data, const char *named, unsigned threads, char *error)
 {
 	struct comm *comm = data->comm;
-	char(*sockets)[DATA_SOCKET_MAX] = calloc(comm->world, sizeof(*sockets));
-	if (!sockets)
-		return -ENOMEM;
-	int r = 0;
+	char leaders[DATA_SOCKET_MAX] = "";
+	int r = 0, sent = 0;
 	if (named)
 		r = set_socket(data, named, error);
 	else if (comm->rank == comm->leader)
 		r = start_daemon(data, threads, error);
-	int gathered = comm_gather(comm, data->socket, sizeof(data->socket), sockets);
-	if (!r && gathered) {
+	for (unsigned rank = 0; rank < comm->world && !sent; rank++) {
+		char told[DATA_SOCKET_MAX];
+		memcpy(told, data->socket, sizeof(told));
+		sent = comm_broadcast(comm, told, sizeof(told), rank);
+		if (rank == comm->leader)
+			memcpy(leaders, told, sizeof(told));
+	}
+	if (!r && sent) {
 		snprintf(error, DATA_ERROR_MAX, "%s", comm_error(comm));
-		r = gathered;
+		r = sent;
 	}
 	if (!r && !*data->socket)
-		memcpy(data->socket, sockets[comm->leader], sizeof(data->socket));
+		memcpy(data->socket, leaders, sizeof(data->socket));
 	if (!r && !*data->socket) {
 		snprintf(error, DATA_ERROR_MAX, "rank %u could not start the daemon", comm->leader);
 		r = -ECANCELED;
 	}
-	free(sockets);
 	return r;
 }
 

@@ -115,16 +115,10 @@ static int open_device(struct run *run)
 static int check_precision(struct run *run)
 {
 	enum device_precision mine = device_info(run->device)->precision;
-	enum device_precision *all = calloc(run->comm->world, sizeof(*all));
-	if (!all)
-		return run_fail(run, -ENOMEM, "out of memory");
-	int r = comm_gather(run->comm, &mine, sizeof(mine), all);
-	unsigned rank = 0;
-	while (rank < run->comm->world && all[rank] == all[0])
-		rank++;
-	free(all);
+	unsigned rank;
+	int r = ranks_compare(run->comm, &mine, sizeof(mine), &rank, run->error);
 	if (r)
-		return run_fail(run, r, "%s", comm_error(run->comm));
+		return r;
 	if (rank < run->comm->world)
 		return run_fail(run, -EINVAL,
 				"rank %u would compute in another precision than rank 0: set "
@@ -146,24 +140,26 @@ static int open_data(struct run *run)
 /* Ranks that take their shares from different datasets would leave samples out and take others twice. */
 static int check_data(struct run *run)
 {
-	struct uuid mine[2] = {run->data.train_uuid, run->data.val_uuid};
-	struct uuid(*all)[2] = calloc(run->comm->world, sizeof(*all));
-	if (!all)
-		return run_fail(run, -ENOMEM, "out of memory");
-	int r = comm_gather(run->comm, mine, sizeof(mine), all);
-	unsigned rank = 0;
-	while (rank < run->comm->world && !uuid_differ(&all[rank][0], &all[0][0]) &&
-	       !uuid_differ(&all[rank][1], &all[0][1]))
-		rank++;
-	bool val = rank < run->comm->world && !uuid_differ(&all[rank][0], &all[0][0]);
-	free(all);
-	if (r)
-		return run_fail(run, r, "%s", comm_error(run->comm));
-	if (rank < run->comm->world)
-		return run_fail(run, -EINVAL,
+	static const char *const keys[] = {"train", "val"};
+	const struct uuid *const found[] = {&run->data.train_uuid, &run->data.val_uuid};
+	for (int i = 0; i < 2; i++) {
+		struct uuid first = *found[i];
+		unsigned rank;
+		int r = comm_broadcast(run->comm, &first, sizeof(first), 0);
+		if (r)
+			return run_fail(run, r, "%s", comm_error(run->comm));
+		/* one that is not known may be any */
+		struct uuid mine = uuid_differ(found[i], &first) ? *found[i] : first;
+		r = ranks_compare(run->comm, &mine, sizeof(mine), &rank, run->error);
+		if (r)
+			return r;
+		if (rank < run->comm->world)
+			return run_fail(
+				run, -EINVAL,
 				"rank %u finds another dataset under data.%s than rank 0: every "
 				"machine needs the same one, as packimg info shows by its UUID",
-				rank, val ? "val" : "train");
+				rank, keys[i]);
+	}
 	return 0;
 }
 

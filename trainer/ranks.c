@@ -25,17 +25,18 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 {
 	if (comm->world == 1)
 		return outcome;
-	int *outcomes = calloc(comm->world, sizeof(*outcomes));
-	if (!outcomes)
-		return fail(error, -ENOMEM, "out of memory");
-	int r = comm_gather(comm, &outcome, sizeof(outcome), outcomes);
-	unsigned first = 0;
-	while (first < comm->world && outcomes[first] >= 0)
-		first++;
-	int found = first < comm->world ? outcomes[first] : 0;
-	free(outcomes);
-	if (r)
-		return fail_comm(comm, r, error);
+	unsigned first = comm->world;
+	int found = 0;
+	/* By turns, into a value of a fixed size: a rank that lacked the memory for all of theirs would leave the others in a collective. */
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
+		if (r)
+			return fail_comm(comm, r, error);
+		if (told < 0 && !found) {
+			first = rank;
+			found = told;
+		}
+	}
 	if (!found)
 		return 0;
 	char text[RANKS_ERROR_MAX + 300] = "", host[256] = "";
@@ -46,10 +47,28 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 	else if (comm->rank == first)
 		snprintf(text, sizeof(text), "rank %u of %u on %s: %s", first, comm->world, host,
 			 *error ? error : strerror(-found));
-	r = comm_broadcast(comm, text, sizeof(text), first);
+	int r = comm_broadcast(comm, text, sizeof(text), first);
 	if (r)
 		return fail_comm(comm, r, error);
 	return fail(error, found, "%.*s", RANKS_ERROR_MAX - 1, text);
+}
+
+int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *ret_rank, char *error)
+{
+	char first[RANKS_COMPARED_MAX], told[RANKS_COMPARED_MAX];
+	unsigned other = comm->world;
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		memcpy(told, mine, size);
+		int r = comm_broadcast(comm, told, size, rank);
+		if (r)
+			return fail_comm(comm, r, error);
+		if (!rank)
+			memcpy(first, told, size);
+		if (other == comm->world && memcmp(told, first, size))
+			other = rank;
+	}
+	*ret_rank = other;
+	return 0;
 }
 
 /* ---- hashes ---- */
@@ -65,21 +84,6 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 		hash ^= hash >> 31;
 	}
 	return hash;
-}
-
-/* The first rank whose hash is not rank 0's; the world if there is none. */
-static int find_other(struct comm *comm, uint64_t hash, unsigned *ret_rank, char *error)
-{
-	uint64_t *hashes = calloc(comm->world, sizeof(*hashes));
-	if (!hashes)
-		return fail(error, -ENOMEM, "out of memory");
-	int r = comm_gather(comm, &hash, sizeof(hash), hashes);
-	unsigned rank = 0;
-	while (rank < comm->world && hashes[rank] == hashes[0])
-		rank++;
-	free(hashes);
-	*ret_rank = rank;
-	return r ? fail_comm(comm, r, error) : 0;
 }
 
 /* 0 when it cannot be read. */
@@ -102,7 +106,8 @@ int ranks_check_build(struct comm *comm, char *error)
 	unsigned other;
 	if (comm->world == 1)
 		return 0;
-	int r = find_other(comm, hash_program(), &other, error);
+	uint64_t hash = hash_program();
+	int r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
 	if (r || other == comm->world)
 		return r;
 	return fail(error, -EINVAL,
@@ -215,7 +220,7 @@ int ranks_check_params(struct comm *comm, const struct device_params *params, ch
 	free(values);
 	r = ranks_agree(comm, r, error);
 	if (!r)
-		r = find_other(comm, hash, &other, error);
+		r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
 	if (r || other == comm->world)
 		return r;
 	return fail(error, -EDOM,

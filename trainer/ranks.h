@@ -9,7 +9,7 @@
 #include "device.h"
 #include "recipe.h"
 
-enum { RANKS_ERROR_MAX = 2048 };
+enum { RANKS_ERROR_MAX = 2048, RANKS_COMPARED_MAX = 64 };
 
 /*
  * Every rank's outcome of what they have just done each for itself. 0 if all succeeded; else the
@@ -18,6 +18,9 @@ enum { RANKS_ERROR_MAX = 2048 };
  */
 int ranks_agree(struct comm *comm, int outcome, char *error);
 
+/* The first rank whose `size` bytes, at most RANKS_COMPARED_MAX, are not rank 0's; the world if there is none. */
+int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *ret_rank,
+		  char *error);
 /* -EINVAL: the ranks do not all run the same program. */
 int ranks_check_build(struct comm *comm, char *error);
 /* Rank 0's recipe becomes everybody's. */

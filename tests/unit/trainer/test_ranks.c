@@ -12,6 +12,23 @@
 
 #include <cmocka.h>
 
+static bool exhausted; /* then nothing is allocated; by the linker's wrapping */
+
+void *__real_calloc(size_t count, size_t size);
+void *__real_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+	return exhausted ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_malloc(size_t size)
+{
+	return exhausted ? NULL : __real_malloc(size);
+}
+
 static struct comm *comm;
 static char error[RANKS_ERROR_MAX];
 
@@ -35,6 +52,24 @@ static void agreeing(void **state)
 	assert_ptr_equal(strstr(error, expected), error);
 	snprintf(expected, sizeof(expected), ": words of %u", last);
 	assert_non_null(strstr(error, expected));
+}
+
+/* A rank without memory still takes part, and learns what the others do. */
+static void without_memory(void **state)
+{
+	unsigned last = comm->world - 1, other;
+	uint64_t same = 7, own = comm->rank;
+	for (int i = 0; i < 2; i++) {
+		int outcome = i && comm->rank == last ? -ENOSPC : 0;
+		snprintf(error, sizeof(error), "words of %u", comm->rank);
+		exhausted = comm->rank == last;
+		int agreed = ranks_agree(comm, outcome, error);
+		int compared = ranks_compare(comm, i ? &own : &same, sizeof(same), &other, error);
+		exhausted = false;
+		assert_int_equal(agreed, i ? -ENOSPC : 0);
+		assert_int_equal(compared, 0);
+		assert_int_equal(other, i && comm->world > 1 ? 1 : comm->world);
+	}
 }
 
 static void builds(void **state)
@@ -142,9 +177,8 @@ static void parameters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(agreeing),
-		cmocka_unit_test(builds),
-		cmocka_unit_test(recipes),
+		cmocka_unit_test(agreeing),   cmocka_unit_test(without_memory),
+		cmocka_unit_test(builds),     cmocka_unit_test(recipes),
 		cmocka_unit_test(parameters),
 	};
 	if (comm_open(&comm, error)) {
