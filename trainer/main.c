@@ -313,7 +313,7 @@ static int default_output(const char *recipe, char *ret_path, size_t size)
 	name = name ? name + 1 : recipe;
 	size_t length = strlen(name), folder = (size_t)(name - recipe);
 	if (is_of_run(recipe, folder, name))
-		return snprintf(ret_path, size, "%.*s", folder ? (int)folder : 1,
+		return snprintf(ret_path, size, "%.*s", folder > 1 ? (int)folder - 1 : 1,
 				folder ? recipe : ".") < (int)size
 			       ? 0
 			       : -ENAMETOOLONG;

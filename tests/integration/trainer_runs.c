@@ -331,6 +331,8 @@ static void own_recipe(void **state)
 	said[fread(said, 1, sizeof said - 1, output)] = '\0';
 	expect(pclose(output), 0);
 	assert_int_equal(times_said("resumed at step 6 "), 2);
+	expect_said("/own\n");
+	expect_said(" into .\n");
 	assert_int_equal(times_said("run      6 steps (0.3 epochs) into "), 2);
 }
 
