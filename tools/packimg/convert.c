@@ -84,7 +84,7 @@ static const struct argp_option options[] = {
 	{"check", KEY_CHECK, NULL, 0, "decode verbatim JPEGs too, and treat damaged ones as errors",
 	 0},
 	{"statistics", KEY_STATISTICS, "N", 0,
-	 "images to decode for mean and deviation under verbatim (default: 128 and one in 64, 0: "
+	 "images to decode for mean and deviation under verbatim (default: 64 and one in 128, 0: "
 	 "none)",
 	 0},
 	{NULL, 0, NULL, 0, "Output:", 3},
