@@ -1,6 +1,6 @@
 /*
- * What stands between device.h and the backends: the structures that both fill in, and the table of functions that a backend
- * provides. device.c, params.c and graph.c check arguments and record; a backend sees only what is valid.
+ * Between device.h and the backends: the structures that both fill in, and the table of functions that a backend
+ * provides. device.c, params.c and graph.c check arguments and record; a backend gets valid ones only.
  *
  * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and graph_plan() and released in
  * params_release() and graph_release(). All of it belongs to the thread that uses the device.

@@ -1,10 +1,10 @@
 /*
- * How a store's gradients are cut up for adding them over ranks while backward still runs (Li et al. 2020, "PyTorch Distributed").
+ * Gradient buckets: ranges of a store's gradients that are all-reduced while backward still runs (Li et al. 2020, "PyTorch Distributed").
  *
- * A bucket is a range of the store's contiguous gradient slot that is complete once backward has come down to a node: the first one, in order of
- * recording, that uses any of its parameters. Buckets stand in the order in which backward completes them, which follows from the graph alone, so
- * it is the same on every rank. Frozen parameters and buffers inside a range go along, and so does what the graph does not touch: the update
- * takes no notice of their gradients, whatever is there. Plain bookkeeping for every backend; made when a graph is planned, owned by it.
+ * A bucket is a range of the store's contiguous gradient slot that is complete once backward has processed a certain node: the first one, in order of
+ * recording, that uses any of its parameters. Buckets are in the order in which backward completes them, which depends on the graph alone, so
+ * it is the same on every rank. Frozen parameters, buffers and parameters that the graph does not use are summed along where they lie inside a range;
+ * the update ignores their gradients, whatever is there. Plain bookkeeping for every backend; made when a graph is planned, owned by it.
  */
 #pragma once
 
@@ -22,5 +22,5 @@ struct buckets {
 	uint32_t count;
 };
 
-/* elements: how long a bucket may be, but for a parameter that is longer and for stores that would have more than BUCKETS_MAX. */
+/* elements: the longest that a bucket may be, except for a single longer parameter, and for stores that would have more than BUCKETS_MAX. */
 int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size_t elements);

@@ -1,6 +1,6 @@
 /*
- * The seam between the trainer and the hardware. Models, recipes and the loop speak to this header only; cpu/ (oneDNN) and
- * other backends stand behind it.
+ * The interface between the trainer and the hardware. Models, recipes and the loop use this header only; cpu/ (oneDNN) and
+ * cuda/ implement it.
  *
  * A device holds parameter stores (named tensors with their gradients and optimizer state) and graphs. A model records its
  * operations into a graph once, for fixed shapes; the unit of recording is what hardware can fuse, not the textbook layer.
@@ -17,8 +17,8 @@
  * Several ranks (comm.h), each a process with a device of its own, train one model on global batches: each feeds its share, the same number of
  * samples as the others. They add up the gradients at every update, so their parameters stay equal, and results are those of the global batch.
  * device_graph_plan(), device_feed(), device_step() and device_results() on training graphs are called by all of them in the same order; evaluation is
- * each rank's own. A call that fails on one rank leaves the others waiting: end them (comm_abort). Not so opening and planning: on GPUs, where ranks
- * wait for each other in these, all fail, with an error that begins with "rank N: ".
+ * each rank's own. A call that fails on one rank leaves the others waiting: end them (comm_abort). Opening and planning are different: on GPUs ranks
+ * wait for each other there, and if one fails all fail, with an error that begins with "rank N: ".
  *
  * Results are bitwise reproducible for the same device, precision, thread count and world; on a GPU only with
  * device_options.deterministic. Functions return 0, a negative errno, or
@@ -85,7 +85,7 @@ struct device_shape {
 
 /* ---- device ---- */
 
-/* How far a backend that fuses across operations goes; the others compute the same in their own way and ignore it. */
+/* How far a backend fuses across operations; one that does not ignores it and computes the same. */
 enum device_fusion {
 	DEVICE_FUSION_AUTO = 0, /* the furthest that pays in the precision */
 	DEVICE_FUSION_NONE = 1, /* every textbook layer by itself: the reference */
@@ -96,7 +96,7 @@ enum device_fusion {
 struct device_options {
 	enum device_precision precision;
 	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow, shared among the ranks there */
-	unsigned index;      /* which of several like devices; of GPUs, each rank takes the one that comes local_rank places after it */
+	unsigned index;      /* which of several devices; with several ranks, each takes GPU index + local_rank */
 	struct comm *comm;   /* the other ranks; NULL: alone. Must outlive the device */
 	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
 	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */
@@ -119,8 +119,8 @@ struct device_info {
 
 /*
  * backend: "cpu", "cuda" where it is built in; NULL: the best one that is present. options NULL: defaults. -ENODEV: not built in, no such
- * hardware, or libraries of its are missing; -ENOTSUP: it has not got the precision. error may be NULL, else has DEVICE_ERROR_MAX bytes; after success
- * with backend NULL it says why better ones were passed over, else it is "".
+ * hardware, or a library of its is missing; -ENOTSUP: it does not support the precision. error may be NULL, else has DEVICE_ERROR_MAX bytes; after
+ * success with backend NULL it says why better ones were passed over, else it is "".
  */
 int device_open(const char *backend, const struct device_options *options, struct device **ret_device, char *error);
 /* Accepts NULL. Graphs and stores must have been freed. */
@@ -155,7 +155,7 @@ struct device_hyper {
 	float momentum;   /* SGD; buffer = momentum * buffer + g, step = nesterov ? g + momentum * buffer : buffer, w -= lr * step */
 	float beta1, beta2, epsilon; /* AdamW, bias-corrected by the store's count of updates */
 	float ema_decay;  /* ema = decay * ema + (1 - decay) * w, after the update; 0 copies, as the store's first update does in any case; 1 leaves it alone */
-	bool lookahead;   /* where the EMA moves, what is trained and the buffers go on from it: w = ema (Zhang et al. 2019) */
+	bool lookahead;   /* whenever the EMA is updated, values that are not frozen are set to it: w = ema (Zhang et al. 2019) */
 	float grad_scale; /* multiplies gradients first: 1 / micro-batches. 0 counts as 1 */
 	float clip_norm;  /* largest global L2 norm of the scaled gradients; 0: no clipping */
 };
@@ -286,9 +286,9 @@ struct device_graph_info {
 	double flops_backward;
 	double bytes_forward, bytes_backward; /* least that the operations as planned read and write in one step; 0: not known */
 	uint32_t layers;
-	uint32_t fallbacks;       /* patterns of the level of fusion that run in parts, as at their shape there is no plan for them */
+	uint32_t fallbacks;       /* patterns of the level of fusion that run unfused, as there is no plan for them at their shape */
 	const char *fallback_log; /* a line for each of them: layer, pattern, what is done instead; "": none. Lives as long as the graph */
-	const char *warning;      /* what went wrong in planning that the graph works without; "": nothing. Lives as long as the device */
+	const char *warning;      /* a failure in planning that the graph works in spite of; "": none. Lives as long as the device */
 };
 void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
 
@@ -313,12 +313,12 @@ int device_graph_layer(const struct device_graph *graph, uint32_t index, struct 
 
 /*
  * Announces host memory that batches will be fed from, such as a feed's ring, so that the device may lock its pages and copy from them by DMA. It is
- * only read; writable says whether it is mapped so. Batches from other memory work too. 0: copied from where it lies; DEVICE_STAGED: copied by way of memory of the
- * device's own, device_error() says why; DEVICE_WANTS_WRITABLE: that too, but mapped writable and announced anew it may be copied from where it
- * lies. -EEXIST: it overlaps memory announced before.
+ * only read; `writable` says whether its mapping is writable. Batches from other memory work too. 0: batches are copied directly from it; DEVICE_STAGED: they are
+ * copied to the device's own page-locked memory first, device_error() says why; DEVICE_WANTS_WRITABLE: the same, but if the memory is mapped writable and
+ * announced again, direct copies may be possible. -EEXIST: it overlaps memory announced before.
  */
 int device_register_host(struct device *device, const void *memory, size_t bytes, bool writable);
-/* Takes that back, before the memory is unmapped; waits for copies that still read it. Accepts what was never announced, and NULL. */
+/* Undoes device_register_host(), before the memory is unmapped; waits for copies that still read it. Accepts what was never announced, and NULL. */
 void device_unregister_host(struct device *device, const void *memory);
 
 struct device_batch {
@@ -340,9 +340,9 @@ int device_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 
 /*
  * Queues forward and backward on the batch fed last, adding to the gradients (the first since an update overwrites), and
- * with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a micro-batch, gradients only, and only this rank's. An update adds up the ranks'
- * gradients first, range by range as backward completes them, so norm, clipping and the following see their sum. An update whose gradients are not all finite is
- * not made, and counted. Numbers steps from 1. -EINVAL: nothing was fed, or not a training graph; -EDOM: see detect_anomaly.
+ * with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a micro-batch, gradients only, and only this rank's. Before an update the ranks'
+ * gradients are summed, bucket by bucket as backward completes them, so norm, clipping and update see the sum. An update whose gradients are not all
+ * finite is skipped, and counted. Numbers steps from 1. -EINVAL: nothing was fed, or not a training graph; -EDOM: see detect_anomaly.
  */
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 /* Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE or DEVICE_EMA); an evaluation graph only. */
@@ -359,14 +359,17 @@ struct device_results {
 	bool updated;         /* an update was made */
 	bool skipped;         /* an update was due, but a gradient was not finite */
 };
-/* Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait, and the same on all ranks); -ERANGE: more than DEVICE_RESULTS_MAX steps ago, or not yet run. */
+/*
+ * Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait, and the same on all ranks); -ERANGE: more than DEVICE_RESULTS_MAX
+ * steps ago, or not yet run.
+ */
 int device_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
 /* Logits of the last step, before logit_scale: [n][classes]. Waits. */
 int device_logits(struct device_graph *graph, float *ret_logits);
 
 /*
  * A whole value or its gradient as dense fp32 [n][h][w][c], after a step; waits. Only what the graph keeps: everything with keep_all, otherwise
- * results that nothing consumes. Only DEVICE_GRAD of these can be written, in a training graph without a loss. -ENOENT: not kept.
+ * results that nothing consumes. Only their DEVICE_GRAD can be written, in a training graph without a loss. -ENOENT: not kept.
  */
 int device_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
 int device_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);

@@ -46,9 +46,9 @@ void comm_close(struct comm *comm);
 const char *comm_error(const struct comm *comm);
 
 /*
- * Starts to add values[count] over all ranks, in place; the values are not to be touched before comm_wait(). Sums are carried out in whatever
- * time the process gives them: inside comm_progress(), comm_wait() and every other operation, so long computations in between call comm_progress()
- * now and then. -EBUSY: COMM_REQUESTS_MAX are under way.
+ * Starts to add values[count] over all ranks, in place; the values are not to be touched before comm_wait(). Sums progress only inside comm_progress(),
+ * comm_wait() and the other operations, so long computations in between should call comm_progress() now and then.
+ * -EBUSY: COMM_REQUESTS_MAX are under way.
  */
 int comm_sum_start(struct comm *comm, void *values, size_t count, enum comm_element element, unsigned *ret_request);
 int comm_progress(struct comm *comm);
@@ -60,5 +60,5 @@ int comm_sum(struct comm *comm, void *values, size_t count, enum comm_element el
 int comm_broadcast(struct comm *comm, void *bytes, size_t size, unsigned root);
 /* mine[size] of every rank, in order, to all: ret_all[world][size]. Also a barrier. size below 2^31. */
 int comm_gather(struct comm *comm, const void *mine, size_t size, void *ret_all);
-/* Ends every rank, this one with exit status 1. For failures that the others cannot know of; what is to be said has been. */
+/* Ends every rank, this one with exit status 1. For failures that the others cannot know of, after the message has been written. */
 _Noreturn void comm_abort(struct comm *comm);

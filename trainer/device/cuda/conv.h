@@ -2,10 +2,9 @@
  * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's backend graph API;
  * emulation/conv.c computes them plainly on the host, as the reference of every pattern.
  *
- * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32, but for some of cuDNN's plain engines
- * that reduce in less (cudnn/README.md). What a
- * prologue makes of x is rounded to the problem's element, in which tensor cores read it, and is zero in the padding; what an epilogue gets is not rounded;
- * what is stored is rounded once to its element.
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32, except that some of cuDNN's
+ * unfused engines accumulate in less (cudnn/README.md). A prologue's result is rounded to the problem's element, in which tensor cores read it, and is
+ * zero in the padding. An epilogue works on the unrounded result; what is stored is rounded once, to its element.
  */
 #ifndef TRAINER_DEVICE_CUDA_CONV_H
 #define TRAINER_DEVICE_CUDA_CONV_H
@@ -118,24 +117,27 @@ struct conv_plan_info {
 /* An implementation. `engines` is its state. */
 struct conv_engines {
 	void *state;
-	/* The best plan for the problem. -ENOENT: this pattern has none at this shape, or was refused; the caller then takes it apart. */
+	/* The best plan for the problem. -ENOENT: this pattern has none at this shape, or was refused; the caller then runs it unfused. */
 	int (*plan)(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
 	void (*plan_info)(const struct conv_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
 	/* Queues it; may be captured. */
 	int (*execute)(void *state, struct conv_plan *plan, const struct conv_arguments *arguments, gpu_stream stream);
-	/* Times the plans there are on the device and keeps the fastest in the cache, unless that has one; plan() then returns it. NULL: can't. */
+	/* Unless the cache has a plan, times all on the device and keeps the fastest in it; plan() then returns that one. NULL: not supported. */
 	int (*tune)(void *state, const struct conv_problem *problem, const struct conv_arguments *arguments, uint64_t workspace_bytes,
 		gpu_stream stream);
-	/* Has plan() say -ENOENT of a problem that takes ms, which is less, when it is taken apart; kept in the cache, too. NULL: can't. */
+	/* From now on plan() returns -ENOENT for the problem, since unfused it is faster: it takes `ms`. Kept in the cache, too. NULL: not supported. */
 	int (*refuse)(void *state, const struct conv_problem *problem, float ms);
-	/* Why the cache has not got what was found last, which holds for this process all the same; "": it has. NULL: there is no cache. */
+	/* Why the last result could not be written to the cache (this process uses it all the same); "": it was. NULL: there is no cache. */
 	const char *(*unkept)(void *state);
-	/* Names the kind of GPU and the libraries that what tune() finds holds for. */
+	/* The kind of GPU and the library versions for which results of tune() are valid. */
 	const char *key;
-	/* What tune() and refuse() have found out, as bytes for adopt(), to be freed. -ENOMEM. */
+	/* All results of tune() and refuse(), as bytes for adopt(), to be freed. -ENOMEM. */
 	int (*findings)(void *state, char **ret_bytes, size_t *ret_size);
-	/* Takes what another process with the same key found: it goes before what is known here of the same problems, and nothing else stays refused. -EBADMSG, -ENOMEM. */
+	/*
+	 * Takes over the findings() of another process with the same key: they replace what is known here of the same problems, and problems that they do not
+	 * refuse are no longer refused. -EBADMSG, -ENOMEM.
+	 */
 	int (*adopt)(void *state, const char *bytes, size_t size);
 	const char *(*error)(void *state); /* words for the last failure */
 };

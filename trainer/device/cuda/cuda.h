@@ -1,13 +1,13 @@
 /*
  * The CUDA backend: what executes a program (program.h) step by step.
  *
- * A device has two streams: all computing is queued on one, copies of batches on the other, ordered by events; with several ranks a third one has their
- * sums. A store keeps each slot of its parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two places for
- * batches, and a ring in page-locked memory for what comes out of each step; after planning nothing is allocated
- * but where a batch is wider than any before. The host waits only where device.h says so, or when it is a whole ring ahead.
+ * A device has two streams, one for computing and one for copies of batches, ordered by events; with several ranks a third one for all-reduce.
+ * A store keeps each slot of its parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two
+ * staging buffers for batches, and a ring in page-locked memory for the results of steps; after planning nothing is allocated
+ * unless a batch is larger than any before. The host waits only where device.h says so, or when it is a whole ring ahead.
  *
- * A step's work is queued operation by operation the first time and captured the second; from then on the captured graph is replayed. Which operations
- * there are, and their arguments, depends on a variant alone (enum cuda_variant); everything else that changes from step to step is in struct
+ * A step's work is launched operation by operation the first time and captured the second; from then on the captured graph is replayed. The operations
+ * and their arguments depend only on the variant (enum cuda_variant); everything else that changes from step to step is in struct
  * step_arguments. So both ways compute the same bits.
  */
 #pragma once
@@ -43,7 +43,7 @@ struct cuda_device {
 	gpu_stream compute, copy;
 	struct collective *collective; /* with several ranks, else NULL; and: */
 	gpu_stream reduce;             /* sums over ranks are queued here */
-	gpu_event ready, reduced;      /* what they sum has been computed; they are done */
+	gpu_event ready, reduced;      /* a sum's input has been computed; the sum is done */
 	unsigned tuner;                /* the rank that tunes for this one, perhaps itself */
 	struct kernel_device kernels; /* launch on `compute` */
 	struct cuda_registered registered[CUDA_REGISTERED_MAX];
@@ -88,30 +88,30 @@ int cuda_set_state(struct device_params *params, const struct device_params_stat
 /* Elements of the parameter, in device memory; NULL: no such slot. */
 float *cuda_param_slot(const struct device_param *param, enum device_slot slot);
 /*
- * While planning: sees to a copy of the parameter's value in the device's element with that many channels, which every update writes too. -ENOTSUP: it
- * has a copy with others. Done with all, cuda_params_publish() tells the update.
+ * While planning: makes a copy of the parameter's value in the device's element with that many channels, unless there is one; every update writes it too.
+ * -ENOTSUP: it has a copy with another number. After the last one call cuda_params_publish(), which tells the update.
  */
 int cuda_param_prepare(struct device_param *param, uint32_t channels);
 int cuda_params_publish(struct device_params *params);
 /* The copy, or, where it would be the same, the value itself. */
 void *cuda_param_copy(const struct device_param *param);
-/* Queues an update with the hyperparameters in `arguments`, and what it has to say into *results; both in device memory. */
+/* Queues an update with the hyperparameters in `arguments`, which writes its part of *results; both in device memory. */
 int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments, struct device_results *results);
 /* The loss scale in force; waits. */
 int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
 /* ---- graphs ---- */
 
-/* What is captured by itself: bits of training, bits of evaluation. */
+/* Steps that are captured separately: two bits for training, two others for evaluation. */
 enum cuda_variant {
-	CUDA_VARIANT_ADDS = 1,    /* gradients are added to those of earlier micro-batches */
-	CUDA_VARIANT_UPDATES = 2, /* an update follows */
-	CUDA_VARIANT_EMA = 1,     /* averages are read instead of values */
-	CUDA_VARIANT_READY = 2,   /* what is constant is there from an earlier batch */
+	CUDA_VARIANT_ADDS = 1,    /* training: gradients are added to those of earlier micro-batches */
+	CUDA_VARIANT_UPDATES = 2, /* training: an update follows */
+	CUDA_VARIANT_EMA = 1,     /* evaluation: averages are read instead of values */
+	CUDA_VARIANT_READY = 2,   /* evaluation: constant operations (cuda_op_is_constant) have run for an earlier batch */
 	CUDA_VARIANTS = 4,
 };
 
-/* A place for a batch in device memory, and one in page-locked memory for batches from memory that is not registered. */
+/* A buffer for a batch in device memory, and one in page-locked memory for batches from memory that is not registered. */
 struct cuda_staging {
 	void *images, *host;
 	int32_t *labels;            /* in device memory, [n] */
@@ -122,7 +122,7 @@ struct cuda_staging {
 /* Copies of batches under way. */
 struct cuda_ticket {
 	gpu_event event;
-	bool staged;     /* the batch's own memory was left at once */
+	bool staged;     /* the batch went through staging.host: its own memory is free already */
 	int32_t *labels; /* page-locked, [n] */
 };
 
@@ -176,8 +176,8 @@ struct cuda_graph {
 	gpu_graph captured[CUDA_VARIANTS];
 	bool warm[CUDA_VARIANTS];         /* has run once, operation by operation */
 	enum cuda_variant variant;        /* of the step under way */
-	uint64_t constant;                /* evaluation: version of the store that what is constant is of; 0: of none */
-	enum device_slot constant_slot;   /* and of which weights */
+	uint64_t constant;                /* evaluation: version of the store for which constant operations have run; 0: none */
+	enum device_slot constant_slot;   /* and the slot that they read */
 	struct cuda_range *untouched;     /* [untouched_count] gradients that no operation writes */
 	uint32_t untouched_count;
 	struct cuda_given *given;         /* [given_count], without a loss */
@@ -221,23 +221,24 @@ struct loss_softmax cuda_loss_arguments(const struct cuda_graph *graph, const st
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Of a convolution that stores its result. */
 struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
-/* Times what the engines have for each convolution of the program, with whatever the arena holds, so that the next program gets the fastest. A rank
- * that another tunes for does nothing. */
+/*
+ * Times the engines' plans for each convolution of the program, on whatever data the arena holds, so that the next program gets the fastest. Does nothing
+ * on a rank that another one tunes for.
+ */
 int cuda_tune(struct cuda_graph *graph);
 
-/* ---- several ranks; with one, these do nothing but what is said ---- */
+/* ---- several ranks; with one, these do nothing unless it is said ---- */
 
 /* Whether it is a training graph among several ranks: all of them plan it, and step through it, together. */
 bool cuda_ranks_several(const struct device_graph *graph);
 
 /*
- * What they agree on (agree.c). Where one of them fails all do, and the error of each begins with "rank N: ", of the first that failed, and goes on in its
- * words.
+ * What they agree on (agree.c). If one fails all do; the error is then, on every rank, "rank N: " and the message of the first rank that failed.
  */
 
-/* Whether all could open their GPUs, and who tunes for whom. To be called with several ranks alone. result, error: this one's. */
+/* Whether all could open their GPUs, and who tunes for whom. Not to be called with one rank. result, error: this rank's. */
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
-/* Whether all came to the end of a part of planning; result is this one's, whose words are in error. One rank: returns result. */
+/* Whether a part of planning succeeded on all ranks; result and error are this rank's. One rank: returns result. */
 int cuda_ranks_agree(const struct device_graph *graph, int result, char *error);
 /* Whether this rank is to tune. One rank: true. */
 bool cuda_ranks_tunes(const struct cuda_graph *graph);
@@ -253,14 +254,14 @@ int cuda_ranks_plan(struct cuda_graph *graph);
 /* -ENOTSUP: ranks have planned different orders of sums; all of them find out. */
 int cuda_ranks_compare(struct cuda_graph *graph);
 void cuda_ranks_release(struct cuda_graph *graph);
-/* Whether the operation takes sums of all ranks: of a synchronized norm. */
+/* Whether the operation needs sums over all ranks: those of a synchronized norm. */
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Queues that sum, of SUM and SQUARES in place. */
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
-/* Around the operations of a step: labels are counted, gradients added up as they become complete, and all of it is waited for at the end. */
+/* Around the operations of a step: labels are counted, gradient buckets summed as they become complete, and at the end the compute stream waits for all. */
 int cuda_ranks_begin(struct cuda_graph *graph);
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
 int cuda_ranks_end(struct cuda_graph *graph);
-/* Waits for an event of `compute`, with one rank too; also ends when sums fail. Sets the device's error. */
+/* Waits for an event of `compute`, with one rank too; returns early if sums fail. Sets the device's error. */
 int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what);

@@ -2,8 +2,8 @@
  * Opening what computes convolutions and matrix products. Two implementations: cudnn/ loads cuDNN and cuBLASLt, emulation/ computes on the
  * host; which one a program has is decided when it is linked, as for gpu.h.
  *
- * Engines are for the GPU that was selected or, from its properties alone, for one that is not here: those plan, tell workspaces
- * and name what would run, and execute nothing. They belong to the thread that uses the device.
+ * Engines are for the GPU that was selected or, from its properties alone, for one that is not here: then they only plan, and say what
+ * would run and with how much workspace. They belong to the thread that uses the device.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 
 #define ENGINES_WORKSPACE_MAX (1ull << 30) /* bytes */
 /*
- * Bytes of workspace that are filled ahead of what is timed, so that all of it is queued when the first begins: the host takes longer to queue what is short than
- * the GPU to run it, and in a captured step it does not count. For these an H100 takes 0.08 ms, by its memory's 3.35 TB/s.
+ * Bytes of workspace that are filled before what is timed, to keep the GPU busy until all launches are queued: short kernels take the host longer to launch than the
+ * GPU to run, and in a captured graph that time does not count. Filling them takes an H100 0.08 ms, by its memory's 3.35 TB/s.
  */
 #define ENGINES_LEAD (256ull << 20)
 
@@ -24,7 +24,7 @@ struct engines_options {
 	 * ~/.cache/loaderd; "": none.
 	 */
 	const char *plans;
-	uint64_t workspace_max;           /* bytes: what needs more is passed over; 0: ENGINES_WORKSPACE_MAX */
+	uint64_t workspace_max;           /* bytes: plans that need more are not taken; 0: ENGINES_WORKSPACE_MAX */
 	bool tf32;                        /* fp32 problems may round their inputs to tf32 */
 	bool autotune;                    /* tune() will be called; plans of earlier tuning are used in either case */
 };
@@ -32,7 +32,7 @@ struct engines_options {
 struct engines {
 	struct conv_engines conv;
 	struct matmul_engines matmul;
-	char name[192]; /* "cuDNN 9.19.0, cuBLASLt 13.1.0"; and what they lack for want of a driver */
+	char name[192]; /* "cuDNN 9.19.0, cuBLASLt 13.1.0"; and what they lack if there is no driver */
 };
 
 /*

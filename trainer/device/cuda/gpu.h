@@ -1,7 +1,7 @@
 /*
- * What the CUDA backend needs of a GPU's runtime: memory, queues of work, events, captured work. Two implementations: runtime.c
- * over the CUDA runtime, and emulation/gpu.c with memory.c, which runs work as late as it may in host memory, so that the backend is tested where
- * there is no GPU.
+ * What the CUDA backend needs of a GPU's runtime: memory, streams, events, captured graphs. Two implementations: runtime.c
+ * over the CUDA runtime; and emulation/gpu.c with memory.c, which runs work in host memory, as late as CUDA might, so that the backend can be tested
+ * without a GPU.
  *
  * Functions return 0 or a negative errno: -ENOMEM, -ENODEV, -ENOTSUP, -EIO for what CUDA reports otherwise; gpu_error() has
  * its words then. Work is queued on a stream in order; what is queued on different streams is ordered by events alone. All of it belongs
@@ -39,7 +39,7 @@ void gpu_free(void *memory); /* accepts NULL */
 /* Page-locked host memory. */
 int gpu_allocate_host(uint64_t bytes, void **ret_memory);
 void gpu_free_host(void *memory); /* accepts NULL */
-/* Page-locks host memory of somebody else's, so that copies from it are DMA. -ENOTSUP: the device can't. */
+/* Page-locks host memory that was allocated elsewhere, so that copies from it are DMA. -ENOTSUP: the device can't. */
 int gpu_register_host(void *memory, uint64_t bytes, bool read_only);
 void gpu_unregister_host(void *memory);
 
@@ -54,7 +54,7 @@ int gpu_event_synchronize(gpu_event event);
 int gpu_event_elapsed(gpu_event from, gpu_event to, float *ret_milliseconds); /* both passed, both with timing */
 int gpu_stream_wait(gpu_stream stream, gpu_event event);
 
-/* Queued copies. Host memory must stay until they have run. It should be page-locked, otherwise the call may wait, but need not. */
+/* Queued copies. Host memory must stay valid until they have run. It should be page-locked: otherwise the call may or may not wait for the copy. */
 int gpu_copy_in(void *device, const void *host, uint64_t bytes, gpu_stream stream);
 int gpu_copy_out(void *host, const void *device, uint64_t bytes, gpu_stream stream);
 int gpu_copy(void *to, const void *from, uint64_t bytes, gpu_stream stream); /* device to device */

@@ -8,6 +8,6 @@
 
 /* NULL: not found; dlerror() has the loader's words. */
 void *load_library(const char *name);
-/* The texts for it (DEVICE_ERROR_MAX bytes), and for a function that it has not got; return -ENODEV. */
+/* Write the error (DEVICE_ERROR_MAX bytes) for a missing library, and for a function that a library lacks; return -ENODEV. */
 int load_not_found(const char *name, const char *package, char *error);
 int load_no_function(const char *name, const char *function, char *error);

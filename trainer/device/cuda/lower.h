@@ -5,8 +5,8 @@
  * At level C a normalised activation y = relu(scale raw + bias) is "virtual" where every consumer takes raw through a prologue: it has no tensor. So is
  * the result of a norm that is only another norm's residual (levels B and C): the sum takes it as scale2 raw2 + bias2.
  *
- * Failures are sticky: after the first, tensors and operations are scratch ones that nobody reads, so that nothing needs a check per
- * line; lowering stops after the node. An operation's pointer is valid until the next is appended. All private to one call of program_new().
+ * Failures are sticky: after the first one, functions return scratch tensors and operations that nothing reads, so that not every call needs a
+ * check; lowering stops after the node. A pointer to an operation is valid until the next one is appended. All private to one call of program_new().
  */
 #pragma once
 
@@ -31,7 +31,7 @@ struct lower_node {
 	bool convolved;                  /* its convolution is appended already */
 	bool complete;                   /* and wrote the node's result, nothing follows */
 	bool reversed;                   /* its backward pass is appended already */
-	/* backward, of nodes with a norm: what the consumer's data gradient has done of it */
+	/* backward, of nodes with a norm: what the epilogue of the consumer's data gradient has computed already, or NULL */
 	struct cuda_tensor *dz, *dz_sum, *dz_squares;
 	struct lower_node *pool;         /* max pool that takes the norm's result, and leaves its gradient to the norm */
 };
@@ -99,7 +99,7 @@ int program_finish(struct cuda_program *program, bool keep_all);
 /* ---- values (lower.c) ---- */
 
 struct lower_value *lower_value(struct lowering *l, const struct device_value *value); /* NULL for NULL */
-void lower_node_backward(struct lowering *l, struct lower_node *n); /* once; of active nodes, all contributions to whose result are there */
+void lower_node_backward(struct lowering *l, struct lower_node *n); /* once; only active nodes whose result's gradient has all its contributions */
 struct lower_node *lower_node(struct lowering *l, const struct device_node *node);
 /* Makes the tensor of a node's result. */
 struct cuda_tensor *lower_result(struct lowering *l, const struct device_node *node, enum cuda_element element);
@@ -123,10 +123,10 @@ void lower_linear_forward(struct lowering *l, struct lower_node *n);
 void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy);
 /* Whether the forward convolution has a plan with this prologue; remembers it for lower_conv_forward(). `early`: before its residual is there. */
 bool lower_conv_takes(struct lowering *l, struct lower_node *n, enum conv_prologue prologue, bool early);
-/* Appends the convolution with the (dual) scale-bias-add-ReLU of `producer` in its prologue, which writes that one's result. */
+/* Appends the convolution with the (dual) scale-bias-add-ReLU of `producer` in its prologue, which also writes the result of `producer`. */
 void lower_conv_with_sum(struct lowering *l, struct lower_node *n, struct lower_node *producer);
 void lower_forget_plan(struct lowering *l, struct lower_node *n);
-/* Channels of the input's tensor that its convolutions have plans for. */
+/* Channels for the input's tensor, padded if its convolutions have plans only then. */
 uint32_t lower_choose_input_channels(struct lowering *l);
 
 /* ---- norm, residual, activation (lower_norm.c) ---- */
@@ -149,9 +149,12 @@ bool lower_stays_virtual(struct lowering *l, struct lower_node *n);
 /* Level C: a 1 x 1 convolution computes the node's result in its prologue. Appended if so. */
 bool lower_sums_in_next(struct lowering *l, struct lower_node *n);
 /*
- * Level C: x = relu(norm(raw) [+ residual]), and what is appended now is the last part of its gradient, with at most one tensor of others: it may go on
- * through the ReLU into the norm.
+ * Level C: whether x = relu(norm(raw) [+ residual]) and the data gradient that is appended now is the last contribution to x's gradient, with at most one
+ * tensor of earlier ones: then its epilogue may include the ReLU and the norm (CONV_RELU_NORM).
  */
 bool lower_norm_before(struct lowering *l, const struct device_value *x, struct lower_node **ret_producer);
-/* Level C: of the convolutions that read x of `n`, has those go first that can't go on into the norm before them as well as `n` can. */
+/*
+ * Level C, before the backward pass of a convolution `n` of stride 1: appends that of strided ones with the same x, whose data gradients can't include an
+ * addition, the ReLU and the norm as that of `n` can.
+ */
 void lower_let_others_first(struct lowering *l, struct lower_node *n);

@@ -2,7 +2,7 @@
  * A recorded graph as the list of operations that the GPU executes, with every tensor they use and its lifetime.
  *
  * program_new() lowers the nodes of a device_graph to operations, at a level of fusion, forward and, for training, backward, in the order of
- * execution. It touches no GPU: whether a fused pattern has a plan it asks of `engines`, and what has none is taken apart. So the same
+ * execution. It touches no GPU: it asks the engines whether a fused pattern has a plan, and lowers those without one to unfused operations. So the same
  * program serves the trainer, `trainer --plan`, and the tests on the host. Operands are named by role, so that lifetimes, bytes moved and
  * checks (read before written, two tensors in one place) need to know nothing of the operations.
  *
@@ -49,7 +49,7 @@ enum cuda_op_kind {
 	/* Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+ BIAS] [+ RESIDUAL]), with neither a copy */
 	CUDA_OP_APPLY,
 	CUDA_OP_ACTIVATION_BACKWARD, /* DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from X, SCALE, BIAS [, RESIDUAL ...] */
-	/* as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY takes it anew), plus SUM = sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION */
+	/* as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY recomputes it), plus SUM = sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION */
 	CUDA_OP_NORM_REDUCE,
 	/*
 	 * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's
@@ -86,8 +86,8 @@ enum cuda_role {
 	/* written */
 	CUDA_DX, CUDA_ACTIVATED, CUDA_DGAMMA, CUDA_DBETA, CUDA_DBIAS, CUDA_W16, CUDA_WORKSPACE, CUDA_SUM2, CUDA_SQUARES2, CUDA_A2, CUDA_B2, CUDA_C2,
 	/*
-	 * F, as DW: CONV and MATMUL store, they cannot add. Where the step has to add to the gradient, the runtime has them store here instead of DW and adds by
-	 * the kernel of WEIGHT_GRADIENT.
+	 * F, shaped as DW: CONV and MATMUL can store but not add. In a step that has to add to the gradient they store here instead of in DW, and the
+	 * kernel of WEIGHT_GRADIENT adds this to DW.
 	 */
 	CUDA_ADDEND,
 	CUDA_ROLES,
@@ -105,8 +105,8 @@ struct cuda_tensor {
 	struct device_shape shape;   /* vectors are {1, 1, 1, K}; weights {K, R, S, C padded} */
 	uint32_t element_bytes;
 	enum cuda_element element;   /* not for indices and workspaces */
-	const struct device_value *value; /* that it is, or is the whole gradient of; NULL: neither. Channels may be padded with 0 */
-	bool gradient;               /* of `value` */
+	const struct device_value *value; /* whose value or whole gradient this is; NULL: neither. Channels may be padded with 0 */
+	bool gradient;               /* it is the gradient of `value` */
 	bool given;                  /* written by device_value_write(), by no operation; zeros before */
 	struct device_param *param;  /* unless CUDA_IN_ARENA */
 	enum device_slot slot;       /* CUDA_IN_PARAMETER */
@@ -114,7 +114,7 @@ struct cuda_tensor {
 	uint32_t first, last;        /* operations that use it; arena only */
 	uint32_t block;              /* in the arena */
 	bool kept;                   /* readable after a step */
-	void *data;                  /* once bound; parameters are resolved by the store, as the weights in use may change */
+	void *data;                  /* once bound; NULL for parameters, which the store resolves at each step, as the weights in use may change */
 };
 
 struct cuda_op {
@@ -123,7 +123,7 @@ struct cuda_op {
 	bool backward;
 	struct cuda_tensor *operands[CUDA_ROLES];
 	uint64_t written;            /* bits of CUDA_ROLES: see cuda_op_writes() */
-	uint64_t adds;               /* of these: gradients of parameters that an earlier operation of the program has written; added to in every step */
+	uint64_t adds;               /* of these: gradients of parameters that an earlier operation of the program has written, so that this one always adds */
 	union {
 		struct {
 			struct conv_problem problem;
@@ -134,7 +134,7 @@ struct cuda_op {
 			struct matmul_plan *plan;
 		} matmul;
 		struct {
-			uint32_t launched;       /* WEIGHT_GRADIENT: with as many from here on, this one included; 0: with an earlier one */
+			uint32_t launched;       /* WEIGHT_GRADIENT: one launch does this one and those that follow, so many in all; 0: an earlier one's launch does it */
 		} gather;
 		struct {
 			uint64_t rows;           /* n h w: of vectors' sums */
@@ -177,7 +177,7 @@ void program_free(struct cuda_program *program); /* accepts NULL; plans too */
 /* Whether the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);
-/* Evaluation: what it writes follows from the store alone, and so is the same for every batch until that changes. Lives as long as the program. */
+/* Evaluation: whether what it writes depends on the store alone, so that it is the same for every batch until that changes; it is then kept, not shared by lifetime. */
 bool cuda_op_is_constant(const struct cuda_op *op);
 /* Consistency: every operand written before it is read, in one place with nothing else that lives; for tests. -EINVAL with a text. */
 int program_check(const struct cuda_program *program, char *error);

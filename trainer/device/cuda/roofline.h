@@ -1,6 +1,6 @@
 /*
- * How long a program takes at least on a device: every operation as fast as memory or arithmetic lets it, whichever takes longer, one after
- * the other (Williams, Waterman, Patterson 2009). Bytes are those that an operation cannot avoid; launches cost nothing here.
+ * The least time a program takes on a device: for each operation the larger of its memory time and its arithmetic time, summed
+ * (Williams, Waterman, Patterson 2009). Bytes are those that an operation cannot avoid; launches cost nothing here.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ struct roofline_sums {
 };
 
 /*
- * FLOP per second of a GPU's matrix arithmetic, dense and summed in fp32, that its clock allows: what MFU is a share of. Nothing reaches it. tf32: of fp32, on
- * tensor cores. 0: not known.
+ * Peak FLOP per second of a GPU's matrix arithmetic at its highest clock, dense, accumulated in fp32: the denominator of MFU. Nothing reaches it. tf32: for fp32,
+ * that of tensor cores. 0: not known.
  */
 double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32);
 

@@ -1,7 +1,7 @@
 /*
- * What changes from step to step and what comes of a step, as kernels see it in device memory. A kernel of its own stores the step_arguments
- * there before the step's work, so that captured work, whose arguments are pointers to this, never
- * changes. Plain structures, for C and CUDA C.
+ * What changes from step to step, and the results of a step, as kernels see them in device memory. A separate kernel stores the step_arguments
+ * there before the step's work; captured kernels have a pointer to them, so the captured graph never changes.
+ * Plain structures, for C and CUDA C.
  */
 #ifndef TRAINER_DEVICE_CUDA_STEP_H
 #define TRAINER_DEVICE_CUDA_STEP_H

@@ -1,7 +1,7 @@
 /*
- * cuDNN's backend descriptors with a sticky error: a builder makes them, sets them and finishes them, and once something has
- * failed does nothing more, so that a graph is written down without a check per line. It owns every descriptor it has made; cuDNN keeps
- * what finished descriptors refer to, so all of it may go once a plan is made.
+ * cuDNN's backend descriptors with a sticky error: a builder makes, sets and finalizes them, and does nothing once something has
+ * failed, so that building a graph needs no check per line. It owns every descriptor it has made; cuDNN keeps
+ * what finalized descriptors refer to, so all may be destroyed once a plan is made.
  */
 #pragma once
 

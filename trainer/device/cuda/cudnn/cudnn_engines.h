@@ -18,7 +18,7 @@ struct cudnn_engines {
 	struct conv_plan *plans; /* that are in use: layers of one shape share a plan */
 	uint64_t workspace_max;
 	bool tf32;
-	bool compiles; /* there is a driver, or its stand-in: cuDNN has its engines that are compiled at run time */
+	bool compiles; /* there is a driver, or its stand-in, so that cuDNN offers engines that it compiles at run time */
 	char error[DEVICE_ERROR_MAX];
 };
 

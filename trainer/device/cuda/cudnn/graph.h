@@ -1,7 +1,7 @@
 /*
  * A convolution problem as cuDNN's graph of operations, in the shapes that its documentation gives the fused patterns (ConvBNfprop, DBARCS,
- * ConvBNwgrad, DgradDreluBNBwdWeight, and the generic ones). A tensor in memory has as its unique id one more than the
- * offset of its pointer in struct conv_arguments; tensors that exist only within the graph have ids beyond these.
+ * ConvBNwgrad, DgradDreluBNBwdWeight, and the generic ones). The unique id of a tensor in memory is the
+ * offset of its pointer in struct conv_arguments, plus one; tensors that exist only within the graph have larger ids.
  */
 #pragma once
 
@@ -17,8 +17,8 @@ struct conv_operands {
 };
 
 /*
- * The finished graph, owned by the backend; NULL after a failure, which backend->result and its error tell. handle: of the device that it will run
- * on; NULL: there is none, whoever plans it says by its properties which one it is for.
+ * The finalized graph, owned by the backend; NULL after a failure, see backend->result and backend->error. handle: of the device that it will run
+ * on; NULL: there is none here, and planning takes a device's properties instead.
  */
 descriptor conv_graph(struct backend *backend, cudnnHandle_t handle,
 		      const struct conv_problem *problem, struct conv_operands *ret_operands);

@@ -37,7 +37,7 @@
 	X(cublasLtMatmulPreferenceDestroy) \
 	X(cublasLtMatmulPreferenceSetAttribute)
 
-/* A member a function, of its name and type. */
+/* One member per function, with its name and type. */
 #define LIBRARY_MEMBER(name) __typeof__(name) *name;
 
 struct cudnn_library {

@@ -5,8 +5,9 @@
  *     DEVICE <tab> PROBLEM <tab> TAG <tab> MILLISECONDS
  *
  * where DEVICE names the GPU, its compute capability and cuDNN's version, PROBLEM every field of a struct conv_problem, and TAG a
- * candidate, or says that what is fused in the problem is better taken apart (PLAN_APART), which then takes as long. Lines of other devices are kept. It is read once; plan_file_store() reads it again, adds to it and puts the new one in its
- * place by rename, so that readers see a whole file. Processes that store do it one after the other, by a lock on PATH.lock.
+ * candidate, or PLAN_APART: the problem is faster unfused, and takes MILLISECONDS then. Lines of other devices are kept. The file is read once;
+ * plan_file_store() reads it again, adds to it and replaces it by rename, so that readers see a whole file. A lock on PATH.lock makes processes that
+ * store take turns.
  */
 #pragma once
 
@@ -26,7 +27,7 @@ struct plan_file {
 	char device[192];
 	struct plan_line *lines;
 	size_t count, capacity;
-	char unkept[DEVICE_ERROR_MAX]; /* why what was stored last is known to this process alone; "": it is not */
+	char unkept[DEVICE_ERROR_MAX]; /* why the last line could not be written and is known to this process alone; "": it was written */
 };
 
 /*
@@ -40,8 +41,8 @@ const struct plan_line *plan_file_find(const struct plan_file *file, const struc
 /* The lines of this device as text, to be freed. -ENOMEM. */
 int plan_file_write(const struct plan_file *file, char **ret_text, size_t *ret_size);
 /*
- * Takes what another process wrote so: its lines replace those of the same problems, and what it does not say to be better taken apart no longer is. On disk
- * what is there stays; the rest is added with the next line that is stored. -EBADMSG: not such text, and nothing was taken. -ENOMEM.
+ * Takes over the text of another process's plan_file_write(): its lines replace those of the same problems, and PLAN_APART lines that it does not have are
+ * dropped. The file on disk keeps its lines; new ones are added with the next plan_file_store(). -EBADMSG: no such text, nothing was taken. -ENOMEM.
  */
 int plan_file_adopt(struct plan_file *file, const char *text, size_t size);
 /* -ENOMEM. A file that cannot be written is no failure: `unkept` says so. */

@@ -14,13 +14,13 @@
 #define EMULATION_PLANS "LOADERD_EMULATED_PLANS"
 
 /*
- * For tests of tuning: how long a problem takes on a GPU, by which plans are tuned and refused in devices that are opened then; less than 0: tuning it fails.
- * NULL, as at first: nothing can be tuned; what was refused is forgotten.
+ * For tests of tuning: the time that a problem is said to take, by which devices opened from now on tune and refuse plans; less than 0: tuning it fails.
+ * NULL, the initial state: nothing can be tuned; what was refused is forgotten.
  */
 typedef double emulation_ms(const struct conv_problem *problem);
 void emulation_time_plans(emulation_ms *ms);
 bool emulation_times_plans(void);
-/* The kind of GPU that devices are of which are opened then, see struct conv_engines' key; NULL, as at first: one kind. */
+/* The kind of GPU (key of struct conv_engines) of devices opened from now on; NULL, the initial state: all the same. */
 void emulation_set_kind(const char *kind);
 const char *emulation_kind(void);
 

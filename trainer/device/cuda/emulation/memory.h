@@ -5,14 +5,14 @@
 
 /* Keeps the words for gpu_error(), and returns the result. */
 int emulation_fail(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What a thread must not call while it captures: its captures are void then. True: it does, and has failed. */
+/* For calls that are forbidden while the thread captures: invalidates its captures. True: it was capturing, and has failed. */
 bool emulation_forbidden(const char *what);
-/* True: the stream is captured, and its capture is void now. */
+/* Invalidates the stream's capture. True: there was one. */
 bool emulation_void_capture(gpu_stream stream);
 /* Runs all that is queued. */
 void emulation_drain(void);
 
-/* Whether AddressSanitizer stops those who touch device memory. */
+/* Whether AddressSanitizer reports accesses to device memory. */
 void emulation_protect(bool on);
 /* What there is of it, and whether host memory can be registered read-only. */
 void emulation_describe_memory(struct gpu_properties *properties);

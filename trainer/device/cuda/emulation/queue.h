@@ -1,7 +1,7 @@
 /*
- * How emulated work is queued: what launches a kernel or executes a plan on the host hands over a function and a copy of its
- * arguments. The emulated GPU calls it when the stream's turn comes, or records it while the stream is captured and
- * calls it at every replay. So arguments are frozen at queueing, as CUDA's are; what pointers in them lead to is not.
+ * How emulated work is queued: a launch of a kernel or the execution of a plan hands over a function and a copy of its
+ * arguments. The emulated GPU calls the function when the stream's turn comes, or records it while the stream is captured and
+ * calls it at every replay. So arguments are copied when work is queued, as CUDA does; what pointers in them lead to is not.
  */
 #pragma once
 
@@ -13,8 +13,8 @@ typedef void (*emulation_work)(const void *arguments);
 /* -ENOMEM. */
 int emulation_queue(gpu_stream stream, emulation_work work, const void *arguments, size_t size);
 /*
- * Whether asking an event runs work, as is so at first. Work that waits for other ranks must run in the same order on all of them, not when one
- * happens to ask: then only waiting runs any.
+ * Whether polling an event runs queued work; true initially. Work that waits for other ranks must run in the same order on all of them, not when one
+ * happens to poll: with false only waiting runs any.
  */
 void emulation_run_when_polled(bool run);
 
@@ -28,7 +28,7 @@ void emulation_fresh_memory(uint8_t byte);
  */
 void emulation_allow_registering(bool read_only, bool writable);
 #define EMULATION_REGISTERING "LOADERD_EMULATED_REGISTERING"
-/* Whether it is broken, as by a kernel that wrote where it must not: whoever waits for it is told so. */
+/* Whether the emulated GPU is broken, as by a kernel that wrote out of bounds: everything that waits for it then fails. */
 void emulation_break(bool broken);
 /* Calls of gpu_allocate and gpu_allocate_host so far: a loop that allocates nothing does not move it. */
 uint64_t emulation_allocations(void);

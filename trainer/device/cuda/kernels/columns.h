@@ -1,13 +1,13 @@
 /*
  * How kernels that work per channel cut a matrix [rows][channels] (positions of an NHWC tensor) among the threads of a grid.
  *
- * A thread has one group of `lanes` neighbouring channels, 16 bytes of the element where the channels allow it, else one channel; so its
- * per-channel operands stay in registers while it walks down the rows. A block covers a tile `width` groups wide and `height` rows high; blocks_y
- * tiles cover the channels, and the blocks of one column of tiles (blocks_x, sized from the multiprocessors) share the rows in turns of
- * `height * COLUMNS_UNROLL` rows, so that a warp reads whole lines and every thread has several loads in flight.
+ * A thread has one group of `lanes` neighbouring channels, 16 bytes if their number allows it, else one channel; so its
+ * per-channel operands stay in registers while it walks down the rows. A block covers a tile `width` groups wide and `height` rows high. blocks_y
+ * tiles cover the channels; the blocks_x blocks of one column of tiles (their number follows from the multiprocessors) stride over the rows, each taking
+ * `height * COLUMNS_UNROLL` at a time, so that a warp reads whole lines and every thread has several loads in flight.
  *
  * Sums over rows take two stages in a fixed order: each block leaves its sums in `partial` [2][blocks_x][channels], and
- * columns_combine() adds those up in double precision. They repeat bit for bit on devices with as many multiprocessors.
+ * columns_combine() adds those up in double precision. They repeat bit for bit on devices with the same number of multiprocessors.
  *
  * Launchers of all families return 0 or a negative errno: -EINVAL for what they cannot do (named in their comments), or gpu_launch()'s. They may be captured.
  */
@@ -43,8 +43,8 @@ struct columns {
 uint32_t columns_lanes(enum cuda_element element, uint32_t channels);
 uint32_t columns_instance(enum cuda_element element, uint32_t channels);
 /*
- * rows and channels from 1. resident: for the first stage of sums, how many blocks of the kernel a multiprocessor has at once, 1..COLUMNS_RESIDENT_MAX; more
- * would leave more partial sums, and one more than all multiprocessors have would take as long as all others. COLUMNS_MAP: no sums.
+ * rows and channels from 1. resident: for the first stage of sums, how many blocks of the kernel fit on a multiprocessor, 1..COLUMNS_RESIDENT_MAX. The grid is
+ * at most one wave of them: more would leave more partial sums, and a second wave of one block takes as long as the first. COLUMNS_MAP: no sums.
  */
 #define COLUMNS_RESIDENT_MAX 4
 #define COLUMNS_MAP 0

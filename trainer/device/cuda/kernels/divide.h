@@ -1,4 +1,4 @@
-/* Division by a number that is known at launch: a multiplication and a shift in place of some twenty instructions. */
+/* Division by a number that is known at launch: a multiplication and a shift instead of some twenty instructions. */
 #ifndef TRAINER_DEVICE_CUDA_DIVIDE_H
 #define TRAINER_DEVICE_CUDA_DIVIDE_H
 

@@ -30,8 +30,8 @@ struct elementwise_copy {
 int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments);
 
 /*
- * Several copies in one launch, for those of which each alone takes little longer than a launch: between the same elements, without padding, and no two to one
- * place.
+ * Several copies in one launch, for small ones that alone take little longer than a launch: all between the same elements, without padding, and to
+ * places that do not overlap.
  */
 #define ELEMENTWISE_COPIES_MAX 16
 struct elementwise_copies {

@@ -7,8 +7,8 @@
 #include "step.h"
 
 /*
- * *to = arguments. They travel with the launch: a copy from host memory would wait in the copy engine for a batch that is on its way to the device, and the
- * step with it.
+ * *to = arguments, passed by value with the launch: a copy from host memory would queue in the copy engine behind the batch that is on its way to the device,
+ * and delay the step.
  */
 struct step_store {
 	struct step_arguments arguments;
@@ -52,8 +52,8 @@ struct loss_softmax {
 	struct loss_totals *totals; /* in device memory; NULL: this rank is alone */
 };
 /*
- * Of several ranks, one a graph: each counts its labels, then `samples` is added up over them, for the gradient is divided by their sum; after
- * loss_softmax() the others are, and loss_share() corrects what it has written to *results.
+ * With several ranks, one per graph: loss_count() counts this rank's labels and `samples` is summed over ranks, as the gradient is divided by the sum; after
+ * loss_softmax() the other members are summed, and loss_share() corrects what it has written to *results.
  */
 struct loss_totals {
 	double samples;          /* that have a label */
@@ -68,7 +68,7 @@ uint64_t loss_workspace(uint32_t n);
 int loss_softmax(const struct kernel_device *device, const struct loss_softmax *arguments);
 /* Writes totals->samples: of this rank. */
 int loss_count(const struct kernel_device *device, const struct loss_softmax *arguments);
-/* Samples, loss and the counts of *results from *totals; the rest of it is left alone. */
+/* Sets samples, loss and the counts of *results from *totals, and leaves the rest of *results alone. */
 int loss_share(const struct kernel_device *device, const struct loss_softmax *arguments);
 
 #endif

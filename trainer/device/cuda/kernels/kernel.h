@@ -3,12 +3,13 @@
  * and as C for the host, where emulation/launch.c runs its grids under the sanitizers.
  *
  * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... }; KERNEL_ENTRY(name) initialises the struct
- * gpu_kernel by which plain C launches it. Blocks have KERNEL_THREADS threads and a grid of two dimensions; at least two of them, or as many as
- * KERNEL_RESIDENT says, find room on a multiprocessor at once, which bounds their registers. In C the functions
+ * gpu_kernel by which plain C launches it. Blocks have KERNEL_THREADS threads, grids two dimensions; launch bounds limit registers so that at least two
+ * blocks, or as many as KERNEL_RESIDENT says, fit on a multiprocessor. In C the functions
  * below are calls into the emulation; SHARED arrays are filled with NaNs before every block, every thread of a
  * block must come to the same barriers, every lane of a warp to the same shuffles, and vectors must be aligned, or the emulation ends the program saying where.
  *
- * Rules that both languages set: no designated initialisers, no compound literals, casts from void *; register arrays are indexed by constants after UNROLL.
+ * Rules, so that both languages accept a kernel: no designated initialisers, no compound literals, casts from void *; register arrays are indexed by
+ * constants after UNROLL.
  */
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H

@@ -11,7 +11,7 @@ extern "C" {
 
 extern const struct gpu_kernel columns_combine_kernel;
 
-/* Blocks that a multiprocessor has room for, of kernels that leave sums. */
+/* How many blocks of the reducing kernels fit on a multiprocessor. */
 #define NORM_STATISTICS_RESIDENT 4
 #define NORM_BACKWARD_RESIDENT   2
 #define POOL_REDUCE_RESIDENT     2

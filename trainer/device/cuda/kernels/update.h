@@ -1,6 +1,6 @@
 /*
- * The update of all parameters in three launches: norm of the gradients, decision, update. No host in between: whether the gradients are
- * finite, the loss scale, the clipping factor and the count of updates are found and kept in device memory. Semantics are those of device_hyper and
+ * The update of all parameters in three launches: norm of the gradients, decision, update. The host takes no part: whether the gradients are
+ * finite, the loss scale, the clipping factor and the count of updates are computed and kept in device memory. Semantics are those of device_hyper and
  * cpu/params.c.
  *
  * A table of chunks in device memory, made once, says which elements of the slots belong together. A slot is one fp32 array with every
