@@ -133,11 +133,11 @@ static int look_up_val(struct data *data, const struct weights_facts *weights,
 static void take_from_weights(struct data *data, const struct weights_facts *weights)
 {
 	const struct recipe *recipe = data->recipe;
-	bool chosen = recipe->data.mean.count > 0;
+	bool chosen = recipe->data.mean.count > 0, known = weights->std[0] > 0;
 	if (!data->classes)
 		data->classes =
 			recipe->model.classes ? (uint32_t)recipe->model.classes : weights->classes;
-	if (chosen || weights->normalised) {
+	if (chosen || known) {
 		data->normalises = true;
 		memcpy(data->mean, chosen ? recipe->data.mean.value : weights->mean,
 		       sizeof(data->mean));

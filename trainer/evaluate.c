@@ -405,6 +405,15 @@ int run_evaluate(struct run *run)
 	return r ? r : keep_best(run, weights);
 }
 
+/* Checkpoints of versions that did not say what images were normalised by have it in their recipe, if it was given there. */
+static void recall_normalisation(struct weights_facts *facts, const struct recipe_data *then)
+{
+	if (facts->normalised || facts->named || then->mean.count != 3 || then->std.count != 3)
+		return;
+	memcpy(facts->mean, then->mean.value, sizeof(facts->mean));
+	memcpy(facts->std, then->std.value, sizeof(facts->std));
+}
+
 int run_find_weights(struct run *run)
 {
 	char error[CHECKPOINT_ERROR_MAX];
@@ -425,6 +434,8 @@ int run_find_weights(struct run *run)
 		return run_fail(run, -EINVAL,
 				"--evaluate: %s has no last layer, fc.weight: fine-tune it first",
 				file);
+	if (run->checkpoint)
+		recall_normalisation(&run->weights, &checkpoint_recipe(run->checkpoint)->data);
 	return 0;
 }
 

@@ -14,8 +14,8 @@ enum { WEIGHTS_FILE_MAX = 512 };
 struct weights_facts {
 	char file[WEIGHTS_FILE_MAX]; /* for errors */
 	uint32_t classes;	     /* of the last layer; 0: there is none */
-	bool normalised;	     /* by these, of R, G, B in 0..255 */
-	double mean[3], std[3];
+	bool normalised;	     /* it says by what, so images were bytes */
+	double mean[3], std[3];	     /* that bytes are, R, G, B in 0..255; std 0: not known */
 	bool named; /* the classes are; then what is not said of normalising is that there was none */
 	struct class_names class_names;
 };

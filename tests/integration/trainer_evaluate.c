@@ -2,7 +2,6 @@
 #include "trainer_fixture.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
@@ -41,9 +40,9 @@ static int setup(void **state)
 }
 
 /* What was found when they were trained. */
-static void expect_same_result(void)
+static void expect_result_of(const char *run_name)
 {
-	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL), *value;
+	json_t *summary = json_load_file(in(run_name, "summary.json"), 0, NULL), *value;
 	const char *key, *line = strrchr(said, '{');
 	assert_non_null(line);
 	json_t *result = json_loads(line, 0, NULL);
@@ -52,6 +51,11 @@ static void expect_same_result(void)
 		assert_true(json_equal(value, json_object_get(summary, key)));
 	json_decref(result);
 	json_decref(summary);
+}
+
+static void expect_same_result(void)
+{
+	expect_result_of("unbroken");
 }
 
 /* The training set need not be there, nor named; the batch and the order of training mean nothing. */
@@ -106,6 +110,36 @@ static void bare_weights(void **state)
 	strip("unbroken", "fc.weight", strchr(argument, '=') + 1);
 	expect(run("bare", "--evaluate", argument, "data.train=", NULL), 1);
 	expect_said("headless.safetensors has no last layer, fc.weight: fine-tune it first");
+}
+
+/* Takes keys out of a file's metadata, by giving them another name. */
+static void forget(const char *path, const char *const *keys)
+{
+	static char bytes[1 << 20];
+	FILE *file = fopen(path, "r+");
+	size_t size = fread(bytes, 1, sizeof bytes, file);
+	for (; *keys; keys++) {
+		char *key = memmem(bytes, size, *keys, strlen(*keys));
+		assert_non_null(key);
+		*key = 'x';
+	}
+	rewind(file);
+	assert_int_equal(fwrite(bytes, 1, size, file), size);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* Checkpoints of versions that said less beside their recipe. */
+static void older_checkpoint(void **state)
+{
+	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
+					    NULL};
+	expect(run("older", "data.mean=100,110,120", "data.std=50,60,70", NULL), 0);
+	forget(in("older", "checkpoint-00000040.safetensors"), later);
+	expect(run("older", "--evaluate", "--resume", NULL), 0);
+	expect_result_of("older");
+	expect(run("older", "--evaluate", "--resume", "data.train=", NULL), 0);
+	expect_result_of("older");
+	expect(run("older", "--resume", "data.mean=100,110,120", "data.std=50,60,70", NULL), 0);
 }
 
 /* A smaller network finds all its tensors in the weights of a larger one; it is not what they were trained as. */
@@ -177,9 +211,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_training_set), cmocka_unit_test(whitened),
-		cmocka_unit_test(bare_weights),		cmocka_unit_test(larger_network),
-		cmocka_unit_test(other_counts),		cmocka_unit_test(other_names),
-		cmocka_unit_test(other_elements),
+		cmocka_unit_test(bare_weights),		cmocka_unit_test(older_checkpoint),
+		cmocka_unit_test(larger_network),	cmocka_unit_test(other_counts),
+		cmocka_unit_test(other_names),		cmocka_unit_test(other_elements),
 	};
 	return cmocka_run_group_tests(tests, setup, trainer_teardown);
 }
