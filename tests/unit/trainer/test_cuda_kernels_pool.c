@@ -387,9 +387,10 @@ static void test_refused(void **state)
 
 /* ---- over whole images ---- */
 
-/* n, positions, channels */
-static const uint32_t global_shapes[][3] = {{3, 49, 24},   {2, 1, 8},	 {4, 1, 1},  {2, 65, 3},
-					    {2, 16, 2048}, {3, 10, 136}, {5, 7, 300}};
+/* n, positions, channels. The last two: a thread has more positions than it loads at once. */
+static const uint32_t global_shapes[][3] = {{3, 49, 24}, {2, 1, 8},	{4, 1, 1},
+					    {2, 65, 3},	 {2, 16, 2048}, {3, 10, 136},
+					    {5, 7, 300}, {2, 130, 136}, {1, 50, 300}};
 
 static void check_global(const uint32_t *shape, enum cuda_element element, bool maximum)
 {
