@@ -6,8 +6,9 @@
  * "optimizer.momentum.NAME" (and "optimizer.variance.NAME"), "ema.NAME". Metadata: the recipe, the
  * run's counters, and what its images were (struct checkpoint_about). There is no state of random
  * generators to keep: every random number is a function of (seed, epoch, sample) or
- * (seed, parameter). Files are named checkpoint-STEP.safetensors. best.safetensors and model.safetensors hold the evaluated weights
- * alone. Functions belong to the thread that owns the device.
+ * (seed, parameter). Files are named checkpoint-STEP.safetensors. best.safetensors and
+ * model.safetensors hold the evaluated weights alone. Functions belong to the thread that owns the
+ * device.
  */
 #pragma once
 
@@ -69,6 +70,7 @@ struct checkpoint;
  */
 int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
+/* Its path; lives as long as the checkpoint. */
 const char *checkpoint_file(const struct checkpoint *checkpoint);
 const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint);
 const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint);
@@ -84,8 +86,9 @@ struct checkpoint_rest {
 };
 
 /*
- * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). What training alone needs
- * (BatchNorm's num_batches_tracked; optimizer and average of a checkpoint) is no stranger.
+ * Takes weights from any safetensors file with the model's names (F32, F16 or BF16). What training
+ * alone needs (BatchNorm's num_batches_tracked; optimizer and average of a checkpoint) is no
+ * stranger.
  */
 int checkpoint_import(const char *path, struct device_params *params,
 		      struct checkpoint_rest *ret_rest, char *error);

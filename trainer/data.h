@@ -28,9 +28,10 @@ struct data {
 };
 
 /*
- * Reaches the daemon and both datasets, or to evaluate weights the validation set alone: the training set only where it is named and they do not name their classes. socket NULL: a private daemon, one for all ranks of a
- * machine, which the first of them starts with `threads` (0: its own choice). weights NULL: to train. Called by all ranks.
- * Errors are sentences in error.
+ * Reaches the daemon and both datasets; to evaluate weights (NULL: to train) the validation set
+ * alone, and the training set only where it is named and they do not name their classes. socket
+ * NULL: a private daemon, one for all ranks of a machine, which the first of them starts with
+ * `threads` (0: its own choice). Called by all ranks. Errors are sentences in error.
  */
 int data_open(struct data *data, const struct recipe *recipe, struct comm *comm, const char *socket,
 	      unsigned threads, const struct weights_facts *weights, char *error);

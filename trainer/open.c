@@ -362,8 +362,8 @@ static int take_weights(struct run *run)
 	progress_line(&run->progress, "weights from %s%s", file,
 		      rest.head_kept ? "; its last layer has other classes and starts afresh" : "");
 	if (rest.strangers)
-		progress_line(&run->progress, "tensor %s%s of %s is left out: the model has none",
-			      rest.stranger, rest.strangers > 1 ? " and others" : "", file);
+		progress_line(&run->progress, "left out of %s, for the model has none: tensor %s%s",
+			      file, rest.stranger, rest.strangers > 1 ? " and others" : "");
 	return 0;
 }
 

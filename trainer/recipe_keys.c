@@ -92,7 +92,8 @@ const struct recipe_key recipe_keys[] = {
 	NUMBER(model, width, "1", 0.0625, 16, RECIPE_WEIGHTS,
 	       "Factor on the channels of every layer, rounded to multiples of 8."),
 	INTEGER(model, classes, "0", 0, 1000000, RECIPE_WEIGHTS,
-		"Outputs; 0: as many as the training set has classes."),
+		"Outputs; 0: as many as the training set has classes, or to evaluate as the "
+		"weights have."),
 	WORD(model, stem, "auto", "auto|imagenet|cifar", RECIPE_WEIGHTS,
 	     "First layer of ResNets: imagenet is 7 x 7 with stride 2 and pooling, cifar is 3 x 3. "
 	     "auto: cifar for "

@@ -154,8 +154,8 @@ static void larger_network(void **state)
 		"model.safetensors is of another network than model.name = resnet_cifar: it has "
 		"tensor layer1.1.");
 	expect(run("begun", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
-	expect_said(" and others of ");
-	expect_said("model.safetensors is left out: the model has none");
+	expect_said("model.safetensors, for the model has none: tensor layer1.1.");
+	expect_said(" and others\n");
 }
 
 /* Outputs without names mean classes only to those who know that they do. */
