@@ -170,6 +170,19 @@ class Ranks(unittest.TestCase):
                                  {key: summary[key] for key in ("top1", "top5", "val_samples")})  # fmt: skip
                 self.assertLess(abs(result["val_loss"] / summary["val_loss"] - 1), 1e-4)
 
+    def test_datasets_differ(self):
+        """As on machines with other files under one path: here relative ones, from other folders."""
+        for key, other in (("train", "val"), ("val", "train")):
+            with self.subTest(key=key):
+                folder = f"{self.folder}/other-{key}"
+                os.mkdir(folder)
+                for part in ("train", "val"):
+                    os.symlink(f"{self.folder}/{other if part == key else part}.pimg", f"{folder}/{part}.pimg")
+                command = [TRAINER, self.recipe, f"--output={folder}/run", "data.train=train.pimg", "data.val=val.pimg"]
+                line = [MPIRUN, "-n", "2", "--wdir", self.folder, *command, ":", "-n", "1", "--wdir", folder, *command]
+                done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
+                self.expect((done.stdout, done.returncode), 1, f"rank 2 finds another dataset under data.{key} than rank 0")
+
     def test_each_sample_once(self):
         """What an epoch leaves over is less than a batch."""
         batches = self.samples("one")
