@@ -42,9 +42,15 @@ static void write_tag(struct backend *backend, descriptor config, int64_t engine
 }
 
 /*
- * Reads what a config is. False: the problem does not admit it, or cuDNN does not say. Its notes do not tell that what is compiled adds statistics up by atomic
- * additions, in whatever order blocks come (README.md).
+ * Whether the epilogue makes sums over channels. Engines that are compiled make them by atomic additions, in whatever order blocks come, and their notes do not
+ * tell (README.md). It was seen of statistics; cuDNN 9.19 compiles none of the other.
  */
+static bool sums_channels(const struct conv_problem *problem)
+{
+	return problem->epilogue == CONV_STATISTICS || problem->epilogue == CONV_RELU_NORM;
+}
+
+/* Reads what a config is. False: the problem does not admit it, or cuDNN does not say. */
 static bool describe(const struct cudnn_engines *engines, const struct conv_problem *problem,
 		     struct candidates *candidates, struct candidate *candidate)
 {
@@ -76,7 +82,7 @@ static bool describe(const struct cudnn_engines *engines, const struct conv_prob
 				       CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
 	candidate->deterministic = !has_note((const int *)numerical, numerical_count,
 					     CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
-				   !(candidate->compiled && problem->epilogue == CONV_STATISTICS);
+				   !(candidate->compiled && sums_channels(problem));
 	if (problem->deterministic && !candidate->deterministic)
 		return false;
 	/* on fp32 tensor cores compute in tf32 */
