@@ -1,0 +1,158 @@
+/* Kernels of pool.cu over whole images, of one instance. Forward a block has one image's tile. */
+
+/* What a thread takes at once of its block's image: at position first and every columns.height further, as far as there are. */
+DEVICE void NAME(load_positions)(struct NAME(raw) * raw, const struct pool_global *a,
+				 uint32_t channel, uint32_t first)
+{
+	uint64_t base = (uint64_t)kernel_block_x() * a->positions;
+
+	UNROLL
+	for (int u = 0; u < COLUMNS_UNROLL; u++) {
+		uint32_t position = first + u * a->columns.height;
+
+		if (position < a->positions)
+			raw[u] = NAME(load)(a->from, (base + position) * a->channels + channel);
+	}
+}
+
+KERNEL(NAME(pool_global_average), struct pool_global, a)
+{
+	const struct NAME(place) here = NAME(place)(&a.columns);
+	SHARED(float, sums, KERNEL_THREADS *LANES);
+	uint32_t line = a.columns.width * LANES;
+	float sum[LANES];
+
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		sum[i] = 0;
+	if (here.active) {
+		for (uint32_t first = here.line; first < a.positions;
+		     first += COLUMNS_UNROLL * a.columns.height) {
+			struct NAME(raw) raw[COLUMNS_UNROLL];
+
+			NAME(load_positions)(raw, &a, here.channel, first);
+			UNROLL
+			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+				float v[LANES];
+
+				if (first + u * a.columns.height >= a.positions)
+					continue;
+				NAME(unpack)(v, raw[u]);
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					sum[i] += v[i];
+			}
+		}
+	}
+	if (here.line < a.columns.height) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			sums[here.line * line + here.column * LANES + i] = sum[i];
+	}
+	KERNEL_BARRIER();
+	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
+		uint32_t channel = kernel_block_y() * line + i;
+		float total = 0;
+
+		if (channel >= a.channels)
+			continue;
+		for (uint32_t row = 0; row < a.columns.height; row++)
+			total += sums[row * line + i];
+		kernel_store(a.to, (uint64_t)kernel_block_x() * a.channels + channel, ELEMENT,
+			     total / (float)a.positions);
+	}
+}
+
+KERNEL(NAME(pool_global_max), struct pool_global, a)
+{
+	const struct NAME(place) here = NAME(place)(&a.columns);
+	SHARED(float, values, KERNEL_THREADS *LANES);
+	SHARED(uint32_t, indices, KERNEL_THREADS * LANES);
+	uint32_t line = a.columns.width * LANES;
+	float largest[LANES];
+	uint32_t index[LANES];
+
+	UNROLL
+	for (int i = 0; i < LANES; i++) {
+		largest[i] = -INFINITY;
+		index[i] = UINT32_MAX;
+	}
+	if (here.active) {
+		for (uint32_t first = here.line; first < a.positions;
+		     first += COLUMNS_UNROLL * a.columns.height) {
+			struct NAME(raw) raw[COLUMNS_UNROLL];
+
+			NAME(load_positions)(raw, &a, here.channel, first);
+			UNROLL
+			for (int u = 0; u < COLUMNS_UNROLL; u++) {
+				uint32_t position = first + u * a.columns.height;
+				float v[LANES];
+
+				if (position >= a.positions)
+					continue;
+				NAME(unpack)(v, raw[u]);
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					pool_take(&largest[i], &index[i], v[i], position);
+			}
+		}
+	}
+	if (here.line < a.columns.height) {
+		UNROLL
+		for (int i = 0; i < LANES; i++) {
+			values[here.line * line + here.column * LANES + i] = largest[i];
+			indices[here.line * line + here.column * LANES + i] = index[i];
+		}
+	}
+	KERNEL_BARRIER();
+	for (uint32_t i = kernel_thread(); i < line; i += KERNEL_THREADS) {
+		uint32_t channel = kernel_block_y() * line + i, first = UINT32_MAX;
+		uint64_t at = (uint64_t)kernel_block_x() * a.channels + channel;
+		float value = -INFINITY;
+
+		if (channel >= a.channels)
+			continue;
+		for (uint32_t row = 0; row < a.columns.height; row++)
+			pool_take(&value, &first, values[row * line + i], indices[row * line + i]);
+		kernel_store(a.to, at, ELEMENT, value);
+		if (a.index)
+			a.index[at] = first;
+	}
+}
+
+KERNEL(NAME(pool_global_average_backward), struct pool_global, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	float share = 1 / (float)a.positions;
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		uint32_t image = kernel_divide((uint32_t)row, a.by);
+		float v[LANES];
+
+		NAME(unpack)(v, NAME(load)(a.from, (uint64_t)image * a.channels + here.channel));
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			v[i] *= share;
+		NAME(store)(a.to, row * a.channels + here.channel, v);
+	}
+}
+
+KERNEL(NAME(pool_global_max_backward), struct pool_global, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		uint32_t image = kernel_divide((uint32_t)row, a.by);
+		uint32_t position = (uint32_t)row - image * a.positions;
+		uint64_t at = (uint64_t)image * a.channels + here.channel;
+		float v[LANES];
+
+		NAME(unpack)(v, NAME(load)(a.from, at));
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			v[i] = a.index[at + i] == position ? v[i] : 0;
+		NAME(store)(a.to, row * a.channels + here.channel, v);
+	}
+}
