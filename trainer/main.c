@@ -59,8 +59,7 @@ static const struct argp_option options[] = {
 	 0},
 	{"output", OPTION_OUTPUT, "DIR", 0,
 	 "Folder for log, checkpoints and weights (default: runs/NAME of the recipe; of a run's "
-	 "own "
-	 "recipe.ini, its folder)",
+	 "own recipe.ini, its folder)",
 	 0},
 	{"socket", OPTION_SOCKET, "PATH", 0,
 	 "Socket of a running loaderd (default: a private daemon)", 0},
