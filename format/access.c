@@ -14,7 +14,7 @@ uint64_t packimg_count(const struct packimg *dataset)
 const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t index,
 				    uint32_t *ret_number)
 {
-	uint32_t low = 0, high = dataset->shard_count;
+	uint32_t low = 0, high = dataset->open_count;
 
 	/* firsts[low] <= index < firsts[high]; empty shards are stepped over because low moves on equality */
 	while (high - low > 1) {
@@ -77,14 +77,13 @@ int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg
 	struct pimg_record record;
 	uint32_t number;
 
-	if (index >= dataset->sample_count)
+	if (index >= dataset->sample_end)
 		return -ERANGE;
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
-	/* a copy: what was checked is what is used, even if the file changes underneath */
-	memcpy(&record,
-	       shard->sections[PIMG_SECTION_INDEX].data +
-		       (index - shard->sample_first) * sizeof(record),
-	       sizeof(record));
+	copy_once(&record,
+		  shard->sections[PIMG_SECTION_INDEX].data +
+			  (index - shard->sample_first) * sizeof(record),
+		  sizeof(record));
 	if (record_fault(dataset, shard, &record))
 		return -EBADMSG;
 	*ret_sample = (struct packimg_sample){
@@ -136,7 +135,7 @@ int strings_get(const struct section_view *section, uint64_t count, uint64_t ind
 {
 	uint64_t range[2];
 
-	memcpy(range, section->data + index * sizeof(uint64_t), sizeof(range));
+	copy_once(range, section->data + index * sizeof(uint64_t), sizeof(range));
 	uint64_t table_size = (count + 1) * sizeof(uint64_t);
 	if (range[0] > range[1] || range[1] > section->size - table_size)
 		return -EBADMSG;
@@ -152,7 +151,7 @@ int packimg_source(const struct packimg *dataset, uint64_t index, const char **r
 	uint64_t size = 0;
 	uint32_t number;
 
-	if (index >= dataset->sample_count)
+	if (index >= dataset->sample_end)
 		return -ERANGE;
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	const struct section_view *section = &shard->sections[PIMG_SECTION_SOURCES];
@@ -179,8 +178,7 @@ const char *packimg_class_name(const struct packimg *dataset, uint32_t class_num
 
 	if (class_number >= dataset->class_count)
 		return NULL;
-	const struct section_view *section = &dataset->shards[0].sections[PIMG_SECTION_CLASSES];
-	if (strings_get(section, dataset->class_count, class_number, &text, &size) < 0)
+	if (strings_get(&dataset->classes, dataset->class_count, class_number, &text, &size) < 0)
 		return NULL;
 	if (size == 0 || text[size - 1] != '\0')
 		return NULL;
@@ -206,8 +204,8 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 	struct pimg_column column;
 	bool is_bytes = dataset->fields[field].type >= PACKIMG_FIELD_BYTES;
 
-	memcpy(&column, shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
-	       sizeof(column));
+	copy_once(&column, shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
+		  sizeof(column));
 	if (column.reserved_0)
 		return -EBADMSG;
 	if (column.offset == 0) {
@@ -229,6 +227,8 @@ int column_view_get(const struct packimg *dataset, const struct shard *shard, ui
 		.values = start + present_size,
 		.bytes = start + fixed_size,
 		.bytes_size = column.size - fixed_size,
+		.size = column.size,
+		.xxh3 = column.xxh3,
 	};
 	return 0;
 }
@@ -241,7 +241,7 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 	uint64_t range[2];
 	uint32_t number;
 
-	if (index >= dataset->sample_count || field >= dataset->field_count)
+	if (index >= dataset->sample_end || field >= dataset->field_count)
 		return -ERANGE;
 	const struct shard *shard = shard_of_sample(dataset, index, &number);
 	uint64_t i = index - shard->sample_first;
@@ -259,7 +259,7 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 			break;
 		case PACKIMG_FIELD_BYTES:
 		case PACKIMG_FIELD_JSON:
-			memcpy(range, (const uint8_t *)view.values + i * 8, sizeof(range));
+			copy_once(range, (const uint8_t *)view.values + i * 8, sizeof(range));
 			if (range[0] > range[1] || range[1] > view.bytes_size)
 				return -EBADMSG;
 			value.bytes = view.bytes + range[0];
@@ -273,8 +273,7 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 
 const char *packimg_metadata(const struct packimg *dataset)
 {
-	const struct section_view *metadata = &dataset->shards[0].sections[PIMG_SECTION_METADATA];
-	return metadata->data ? (const char *)metadata->data : "";
+	return dataset->metadata.data ? (const char *)dataset->metadata.data : "";
 }
 
 int packimg_statistics(const struct packimg *dataset, double ret_mean[3], double ret_std[3])
@@ -293,11 +292,11 @@ uint32_t packimg_shard_count(const struct packimg *dataset)
 
 int packimg_shard(const struct packimg *dataset, uint32_t shard, struct packimg_shard *ret_shard)
 {
-	if (shard >= dataset->shard_count)
+	if (shard >= dataset->open_count)
 		return -ERANGE;
 	const struct shard *s = &dataset->shards[shard];
 	*ret_shard = (struct packimg_shard){
-		.path = s->path,
+		.path = dataset->name ? dataset->name : s->path,
 		.fd = s->fd,
 		.map = s->map,
 		.size = s->size,

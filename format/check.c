@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <xxhash.h>
 
 static const char *const section_names[] = {
@@ -14,26 +13,34 @@ static const char *const section_names[] = {
 	[PIMG_SECTION_COLUMNS] = "columns", [PIMG_SECTION_METADATA] = "metadata",
 };
 
+static int check_section(const struct shard *shard, const struct section_view *section,
+			 uint32_t type, struct packimg_error *error)
+{
+	if (section->data && XXH3_64bits(section->data, section->size) != section->xxh3)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: checksum of the %s section does not fit; the file is "
+				    "damaged, copy or convert it again",
+				    shard->path, section_names[type]);
+	return 0;
+}
+
 static int check_sections(const struct shard *shard, struct packimg_error *error)
 {
-	for (uint32_t type = 1; type <= PIMG_SECTION_KNOWN_MAX; type++) {
-		const struct section_view *section = &shard->sections[type];
-		if (section->data && XXH3_64bits(section->data, section->size) != section->xxh3)
-			return packimg_fail(error, -EBADMSG,
-					    "%s: checksum of the %s section does not fit; the file "
-					    "is damaged, copy or convert it again",
-					    shard->path, section_names[type]);
-	}
-	return 0;
+	int r = 0;
+
+	for (uint32_t type = 1; r == 0 && type <= PIMG_SECTION_KNOWN_MAX; type++)
+		r = check_section(shard, &shard->sections[type], type, error);
+	return r;
 }
 
 static int check_records(const struct packimg *dataset, const struct shard *shard,
 			 struct packimg_error *error)
 {
-	const struct pimg_record *records = (const void *)shard->sections[PIMG_SECTION_INDEX].data;
+	const uint8_t *records = shard->sections[PIMG_SECTION_INDEX].data;
 
 	for (uint64_t i = 0; i < shard->sample_count; i++) {
-		struct pimg_record record = records[i];
+		struct pimg_record record;
+		copy_once(&record, records + i * sizeof(record), sizeof(record));
 		const char *fault = record_fault(dataset, shard, &record);
 		if (fault)
 			return packimg_fail(error, -EBADMSG,
@@ -44,12 +51,11 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 }
 
 /* Every string inside its section, the first behind the offsets, no gaps, the last at the end. */
-static int check_strings(const struct shard *shard, uint32_t type, uint64_t count,
-			 struct packimg_error *error)
+static int check_strings(const struct shard *shard, const struct section_view *section,
+			 uint32_t type, uint64_t count, struct packimg_error *error)
 {
-	const struct section_view *section = &shard->sections[type];
 	uint64_t expected = (count + 1) * sizeof(uint64_t), size = 0;
-	const char *text = (const char *)section->data + expected;
+	const char *text;
 
 	if (!section->data)
 		return 0;
@@ -78,19 +84,16 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 {
 	const char *name = dataset->fields[field].name;
 	bool is_bytes = dataset->fields[field].type >= PACKIMG_FIELD_BYTES;
-	struct pimg_column column;
 	struct column_view view;
 	uint64_t end = 0;
 
-	memcpy(&column, shard->sections[PIMG_SECTION_COLUMNS].data + field * sizeof(column),
-	       sizeof(column));
 	if (column_view_get(dataset, shard, field, &view) < 0)
 		return packimg_fail(error, -EBADMSG,
 				    "%s: column of field %.100s does not fit the file", shard->path,
 				    name);
 	if (!view.present)
 		return 0;
-	if (XXH3_64bits(shard->map + column.offset, column.size) != column.xxh3)
+	if (XXH3_64bits(view.present, view.size) != view.xxh3)
 		return packimg_fail(
 			error, -EBADMSG,
 			"%s: checksum of field %.100s does not fit; the file is damaged",
@@ -119,15 +122,15 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 	return 0;
 }
 
-static int check_metadata(const struct shard *shard, struct packimg_error *error)
+static int check_metadata(const struct shard *shard, const struct section_view *metadata,
+			  struct packimg_error *error)
 {
-	const struct section_view *section = &shard->sections[PIMG_SECTION_METADATA];
-	const char *text = (const char *)section->data, *previous = NULL;
+	const char *text = (const char *)metadata->data, *previous = NULL;
 	size_t previous_size = 0;
 
-	if (!section->data)
+	if (!metadata->data)
 		return 0;
-	if (!text_is_utf8(text, section->size - 1))
+	if (!text_is_utf8(text, metadata->size - 1))
 		return packimg_fail(error, -EBADMSG, "%s: metadata is not UTF-8", shard->path);
 	for (const char *line = text; *line;) {
 		const char *end = strchr(line, '\n'), *equal = strchr(line, '=');
@@ -151,23 +154,41 @@ static int check_metadata(const struct shard *shard, struct packimg_error *error
 	return 0;
 }
 
+/* The copies of what all shards say alike; that the other shards do, their checksums tell. */
+static int check_facts(const struct packimg *dataset, struct packimg_error *error)
+{
+	const struct shard *shard = &dataset->shards[0];
+
+	int r = check_section(shard, &dataset->classes, PIMG_SECTION_CLASSES, error);
+	if (r == 0)
+		r = check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
+	if (r == 0)
+		r = check_strings(shard, &dataset->classes, PIMG_SECTION_CLASSES,
+				  dataset->class_count, error);
+	return r == 0 ? check_metadata(shard, &dataset->metadata, error) : r;
+}
+
+static int check_shard(const struct packimg *dataset, const struct shard *shard,
+		       struct packimg_error *error)
+{
+	int r = check_sections(shard, error);
+	if (r == 0)
+		r = check_records(dataset, shard, error);
+	if (r == 0)
+		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],
+				  PIMG_SECTION_SOURCES, shard->sample_count, error);
+	for (uint32_t field = 0; r == 0 && field < dataset->field_count; field++)
+		r = check_column(dataset, shard, field, error);
+	return r;
+}
+
 int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 {
-	for (uint32_t i = 0; i < dataset->shard_count; i++) {
-		const struct shard *shard = &dataset->shards[i];
-		int r = check_sections(shard, error);
-		if (r == 0)
-			r = check_records(dataset, shard, error);
-		if (r == 0)
-			r = check_strings(shard, PIMG_SECTION_SOURCES, shard->sample_count, error);
-		if (r == 0)
-			r = check_strings(shard, PIMG_SECTION_CLASSES, dataset->class_count, error);
-		if (r == 0)
-			r = check_metadata(shard, error);
-		for (uint32_t field = 0; r == 0 && field < dataset->field_count; field++)
-			r = check_column(dataset, shard, field, error);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	int r = 0;
+
+	if (dataset->open_count == 0)
+		return packimg_fail(error, -ERANGE, "only the facts of this dataset were opened");
+	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
+		r = check_shard(dataset, &dataset->shards[i], error);
+	return r == 0 ? check_facts(dataset, error) : r;
 }

@@ -25,6 +25,11 @@ int facts_classes(struct facts *facts, const char *const *names, uint32_t class_
 					    i, PIMG_CLASS_NAME_MAX);
 		size += length + 1;
 	}
+	if (size > PIMG_CLASSES_SIZE_MAX)
+		return packimg_fail(error, -E2BIG,
+				    "the class names take %" PRIu64
+				    " bytes, at most %d are possible; use shorter names",
+				    size, PIMG_CLASSES_SIZE_MAX);
 	char *section = malloc(size);
 	if (!section)
 		return packimg_fail(error, -ENOMEM, "out of memory for class names");

@@ -25,6 +25,8 @@ enum {
 	PIMG_NAME_MAX = 255,	/* bytes of a field's name or a metadata key */
 	PIMG_CLASS_NAME_MAX = 4096,  /* bytes */
 	PIMG_METADATA_MAX = 1 << 24, /* bytes, terminator included */
+	/* bytes of the class section: a reader copies it when opening. PACKIMG_CLASSES_MAX names of seven letters fill it. */
+	PIMG_CLASSES_SIZE_MAX = 1 << 28,
 };
 
 #define PIMG_SAMPLES_MAX ((uint64_t)1 << 48)

@@ -60,7 +60,8 @@ int packimg_isa_check(struct packimg_error *error);
 struct packimg;
 
 /*
- * One stored sample; pointers lead into the mapping and live as long as the dataset is open. data and side are 64-byte aligned,
+ * One stored sample; pointers lead into the mapping and live as long as the dataset is open. The file's owner may change the bytes there at any moment, but not
+ * their number: whoever takes a decision from them copies them first. Numbers here are copies. data and side are 64-byte aligned,
  * and at least 64 readable bytes follow each, so that vector code may load beyond the end.
  */
 struct packimg_sample {
@@ -100,7 +101,7 @@ struct packimg_value {
 	bool present; /* false: this sample has no value, the rest is zero */
 	int64_t int64;
 	double float64;
-	const void *bytes; /* BYTES and JSON: into the mapping, not terminated */
+	const void *bytes; /* BYTES and JSON: into the mapping, where they may change; not terminated */
 	size_t size;
 };
 
@@ -112,6 +113,35 @@ struct packimg_value {
  * error may be NULL.
  */
 int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error);
+
+/*
+ * From here to packimg_close() only descriptors are used, with no other system calls than fcntl, fstat, fstatfs, pread, mmap, munmap, close: these work inside a
+ * sandbox that opens nothing. name stands for the file or the set in texts. Errors as packimg_open(), and -EINVAL: a descriptor not open
+ * for reading, of no regular file, or of one on hugetlbfs.
+ */
+
+/* What a file says of itself and of its set, from its header alone (one pread). */
+struct packimg_identity {
+	uint8_t set_uuid[16];
+	uint32_t shard, shard_count;
+	uint64_t sample_count; /* of the set */
+	uint64_t file_size;    /* bytes that belong to the file, as its header says; not less are there */
+};
+
+int packimg_identify(int fd, const char *name, struct packimg_identity *ret_identity,
+		     struct packimg_error *error);
+/*
+ * Opens a dataset from descriptors in the order of its shards; name is every packimg_shard().path, in texts with the shard's number. Takes the descriptors over on
+ * success only.
+ */
+int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct packimg **ret_dataset,
+		     struct packimg_error *error);
+/*
+ * One shard alone, of whatever set, for the facts that every shard has: classes, metadata, fields, statistics, UUID, packimg_count() and packimg_shard_count() of the
+ * set. packimg_sample(), packimg_source(), packimg_value(), packimg_shard() and packimg_check() are -ERANGE. Takes fd over on success.
+ */
+int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
+		       struct packimg_error *error);
 void packimg_close(struct packimg *dataset);
 
 uint64_t packimg_count(const struct packimg *dataset);
@@ -119,11 +149,11 @@ uint64_t packimg_count(const struct packimg *dataset);
 int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample);
 /* 0, or -EBADMSG when the checksum of data or side data does not fit, or side data is malformed. Reads every byte. */
 int packimg_sample_check(const struct packimg_sample *sample);
-/* Name of the source the sample was made from, not terminated; size 0 when not recorded. */
+/* Name of the source the sample was made from, not terminated; size 0 when not recorded. Into the mapping, as below. */
 int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name, size_t *ret_size);
 
 uint32_t packimg_class_count(const struct packimg *dataset);
-/* Terminated UTF-8 name; NULL when the class is out of range or its name is damaged. */
+/* Terminated UTF-8 name, like fields and metadata from a private copy; NULL when the class is out of range or its name is damaged. */
 const char *packimg_class_name(const struct packimg *dataset, uint32_t class_number);
 
 uint32_t packimg_field_count(const struct packimg *dataset);

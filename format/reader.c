@@ -1,217 +1,18 @@
 #include "reader.h"
 
 #include "error.h"
+#include "header.h"
 #include "set.h"
 #include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
-
-static bool is_zero(const void *bytes, size_t size)
-{
-	const uint8_t *b = bytes;
-
-	for (size_t i = 0; i < size; i++)
-		if (b[i])
-			return false;
-	return true;
-}
-
-/* Identity of the header: what must hold before any other field means anything. */
-static int header_identify(const struct pimg_header *header, const char *path,
-			   struct packimg_error *error)
-{
-	if (memcmp(header->magic, PIMG_MAGIC, sizeof(header->magic)) != 0)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: not a .pimg file (magic does not fit), or a conversion "
-				    "that did not finish",
-				    path);
-	if (header->version > PIMG_VERSION)
-		return packimg_fail(error, -ENOTSUP,
-				    "%s: format version %" PRIu32
-				    ", this program reads up to %d; use a newer loaderd",
-				    path, header->version, PIMG_VERSION);
-	if (header->version == 0)
-		return packimg_fail(error, -EBADMSG, "%s: version is 0; the file is damaged", path);
-	if (XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3)) != header->header_xxh3)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: header_xxh3 does not fit; the header is damaged", path);
-	if (header->header_size != sizeof(*header))
-		return packimg_fail(error, -EBADMSG, "%s: header_size is %" PRIu32 ", expected %zu",
-				    path, header->header_size, sizeof(*header));
-	if (header->incompatible & ~PIMG_INCOMPATIBLE_KNOWN)
-		return packimg_fail(error, -ENOTSUP,
-				    "%s: needs features 0x%" PRIx64
-				    " that this program does not know; use a newer loaderd",
-				    path, header->incompatible & ~PIMG_INCOMPATIBLE_KNOWN);
-	if (header->reserved_0 || !is_zero(header->reserved_1, sizeof(header->reserved_1)) ||
-	    !is_zero(header->reserved_2, sizeof(header->reserved_2)))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: reserved bytes of the header are not zero", path);
-	return 0;
-}
-
-static int header_check_counts(const struct pimg_header *header, const char *path,
-			       uint64_t file_size, struct packimg_error *error)
-{
-	if (header->file_size > file_size)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: truncated, %" PRIu64 " of %" PRIu64
-				    " bytes are there; copy or convert it again",
-				    path, file_size, header->file_size);
-	if (header->file_size < sizeof(*header))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: file_size is %" PRIu64 ", less than a header", path,
-				    header->file_size);
-	if (header->sample_count > PIMG_SAMPLES_MAX ||
-	    header->set_sample_count > PIMG_SAMPLES_MAX ||
-	    header->sample_first > header->set_sample_count ||
-	    header->sample_count > header->set_sample_count - header->sample_first)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: sample_first %" PRIu64 " and sample_count %" PRIu64
-				    " do not fit set_sample_count %" PRIu64,
-				    path, header->sample_first, header->sample_count,
-				    header->set_sample_count);
-	if (header->shard_count == 0 || header->shard_count > PACKIMG_SHARDS_MAX ||
-	    header->shard_index >= header->shard_count)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: shard_index %" PRIu32 " of shard_count %" PRIu32, path,
-				    header->shard_index, header->shard_count);
-	if (header->class_count > PACKIMG_CLASSES_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: class_count is %" PRIu32 ", at most %d are possible", path,
-				    header->class_count, PACKIMG_CLASSES_MAX);
-	if (header->field_count > PACKIMG_FIELDS_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: field_count is %" PRIu32 ", at most %d are possible", path,
-				    header->field_count, PACKIMG_FIELDS_MAX);
-	if (header->content & ~(uint32_t)PIMG_CONTENT_STATISTICS)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: content has reserved bits set (0x%" PRIx32 ")", path,
-				    header->content);
-	for (int i = 0; i < 3; i++) {
-		bool recorded = header->content & PIMG_CONTENT_STATISTICS;
-		if (!isfinite(header->mean[i]) || !isfinite(header->std[i]) ||
-		    (!recorded && (header->mean[i] != 0 || header->std[i] != 0)))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: mean or std is not a number, or not declared",
-					    path);
-	}
-	return 0;
-}
-
-/* Size that a known section must have at least (exact: at most as well). */
-static uint64_t section_size_min(const struct pimg_header *header, uint32_t type, bool *ret_exact)
-{
-	*ret_exact = false;
-	switch (type) {
-	case PIMG_SECTION_INDEX:
-		*ret_exact = true;
-		return header->sample_count * sizeof(struct pimg_record);
-	case PIMG_SECTION_SOURCES:
-		return (header->sample_count + 1) * sizeof(uint64_t);
-	case PIMG_SECTION_CLASSES:
-		return ((uint64_t)header->class_count + 1) * sizeof(uint64_t);
-	case PIMG_SECTION_FIELDS:
-		return (uint64_t)header->field_count * sizeof(struct pimg_field);
-	case PIMG_SECTION_COLUMNS:
-		*ret_exact = true;
-		return (uint64_t)header->field_count * sizeof(struct pimg_column);
-	default:
-		return 1;
-	}
-}
-
-static int section_check(const struct pimg_header *header, const char *path, uint32_t number,
-			 const struct section_view *views, struct packimg_error *error)
-{
-	const struct pimg_section *section = &header->sections[number];
-	bool exact;
-
-	if (number >= header->section_count) {
-		if (!is_zero(section, sizeof(*section)))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: section %" PRIu32
-					    " lies past section_count and is not zero",
-					    path, number);
-		return 0;
-	}
-	if (section->type == PIMG_SECTION_NONE || section->flags != 0)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section %" PRIu32 " has type %" PRIu32
-				    " and flags 0x%" PRIx32,
-				    path, number, section->type, section->flags);
-	if (section->offset % PIMG_ALIGN != 0 || section->offset < sizeof(*header) ||
-	    section->offset > header->file_size ||
-	    section->size > header->file_size - section->offset)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section %" PRIu32 " (type %" PRIu32 ") at %" PRIu64
-				    " with %" PRIu64 " bytes does not fit the file of %" PRIu64,
-				    path, number, section->type, section->offset, section->size,
-				    header->file_size);
-	if (section->type > PIMG_SECTION_KNOWN_MAX)
-		return 0;
-	if (views[section->type].data)
-		return packimg_fail(error, -EBADMSG, "%s: two sections of type %" PRIu32, path,
-				    section->type);
-	uint64_t size = section_size_min(header, section->type, &exact);
-	if (section->size < size || (exact && section->size != size) ||
-	    (section->type == PIMG_SECTION_METADATA && section->size > PIMG_METADATA_MAX))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section of type %" PRIu32 " has %" PRIu64
-				    " bytes, which does not fit its entries",
-				    path, section->type, section->size);
-	return 0;
-}
-
-/* Fills the shard's sections from a header whose counts were checked. */
-static int shard_sections(struct shard *shard, const struct pimg_header *header,
-			  struct packimg_error *error)
-{
-	if (header->section_count > PIMG_SECTIONS_MAX)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: section_count is %" PRIu32 ", at most %d are possible",
-				    shard->path, header->section_count, PIMG_SECTIONS_MAX);
-	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++) {
-		const struct pimg_section *section = &header->sections[i];
-		int r = section_check(header, shard->path, i, shard->sections, error);
-		if (r < 0)
-			return r;
-		if (i < header->section_count && section->type <= PIMG_SECTION_KNOWN_MAX)
-			shard->sections[section->type] = (struct section_view){
-				.data = shard->map + section->offset,
-				.size = section->size,
-				.xxh3 = section->xxh3,
-			};
-	}
-	if (!shard->sections[PIMG_SECTION_INDEX].data)
-		return packimg_fail(error, -EBADMSG, "%s: the index section is missing",
-				    shard->path);
-	if (!!shard->sections[PIMG_SECTION_CLASSES].data != (header->class_count > 0))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: class_count is %" PRIu32
-				    " and the class section does not fit that",
-				    shard->path, header->class_count);
-	if (!!shard->sections[PIMG_SECTION_FIELDS].data != (header->field_count > 0) ||
-	    !!shard->sections[PIMG_SECTION_COLUMNS].data != (header->field_count > 0))
-		return packimg_fail(error, -EBADMSG,
-				    "%s: field_count is %" PRIu32
-				    " and the field sections do not fit that",
-				    shard->path, header->field_count);
-	const struct section_view *metadata = &shard->sections[PIMG_SECTION_METADATA];
-	if (metadata->data && metadata->data[metadata->size - 1] != '\0')
-		return packimg_fail(error, -EBADMSG, "%s: the metadata is not terminated",
-				    shard->path);
-	return 0;
-}
 
 static void shard_deinit(struct shard *shard)
 {
@@ -222,107 +23,119 @@ static void shard_deinit(struct shard *shard)
 	free(shard->path);
 }
 
-static int shard_open_file(struct shard *shard, uint64_t *ret_size, struct packimg_error *error)
+/* Maps a file whose header was read and checked. Takes path over at once, the descriptor on success. */
+static int shard_init(struct shard *shard, int fd, char *path, const struct pimg_header *header,
+		      struct packimg_error *error)
 {
-	struct stat status;
-
-	/* O_NONBLOCK: a FIFO must not hang us before fstat tells what it is */
-	shard->fd = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (shard->fd < 0) {
+	*shard = (struct shard){.fd = -1, .path = path};
+	void *map = mmap(NULL, header->file_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED) {
 		int r = -errno;
-		return packimg_fail(error, r, "%s: cannot open: %s%s", shard->path, strerror(-r),
-				    r == -EMFILE ? "; raise the limit of open files (ulimit -n)"
-						 : "");
+		return packimg_fail(error, r, "%s: cannot map %" PRIu64 " bytes: %s", path,
+				    header->file_size, strerror(-r));
 	}
-	if (fstat(shard->fd, &status) < 0) {
-		int r = -errno;
-		return packimg_fail(error, r, "%s: cannot stat: %s", shard->path, strerror(-r));
+	shard->fd = fd;
+	shard->map = map;
+	shard->size = header->file_size;
+	shard->sample_first = header->sample_first;
+	shard->sample_count = header->sample_count;
+	for (uint32_t type = 1; type <= PIMG_SECTION_KNOWN_MAX; type++) {
+		const struct pimg_section *section = header_section(header, type);
+		if (section)
+			shard->sections[type] = (struct section_view){
+				.data = shard->map + section->offset,
+				.size = section->size,
+				.xxh3 = section->xxh3,
+			};
 	}
-	if (!S_ISREG(status.st_mode))
-		return packimg_fail(error, -EINVAL, "%s: not a regular file", shard->path);
-	*ret_size = (uint64_t)status.st_size;
 	return 0;
 }
 
-/* Opens one file and checks what can be checked without its siblings; path is copied. */
-static int shard_init(struct shard *shard, const char *path, struct pimg_header *ret_header,
+/* A private copy of a section; view stays empty when the file has none. */
+static int section_read(int fd, const char *name, const struct pimg_header *header, uint32_t type,
+			struct section_view *view, struct packimg_error *error)
+{
+	const struct pimg_section *section = header_section(header, type);
+
+	if (!section)
+		return 0;
+	uint8_t *bytes = malloc(section->size);
+	if (!bytes)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
+	*view = (struct section_view){bytes, section->size, section->xxh3};
+	return header_pread(fd, name, bytes, section->size, section->offset, error);
+}
+
+static int field_read(struct packimg *dataset, int fd, const char *name,
+		      const struct pimg_section *section, const struct pimg_field *field,
 		      struct packimg_error *error)
 {
-	struct pimg_header header;
-	uint64_t file_size = 0;
+	uint32_t number = dataset->field_count;
 
-	*shard = (struct shard){.fd = -1, .path = strdup(path)};
-	if (!shard->path)
-		return packimg_fail(error, -ENOMEM, "%s: out of memory", path);
-	int r = shard_open_file(shard, &file_size, error);
+	if (field->type < PACKIMG_FIELD_INT64 || field->type > PACKIMG_FIELD_JSON ||
+	    field->reserved_0 || field->reserved_1 || field->name_size == 0 ||
+	    field->name_size > PIMG_NAME_MAX || field->name_offset > section->size ||
+	    field->name_size > section->size - field->name_offset)
+		return packimg_fail(error, -EBADMSG, "%s: field %" PRIu32 " is damaged", name,
+				    number);
+	char *text = calloc(1, field->name_size + 1);
+	if (!text)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
+	dataset->fields[number] = (struct packimg_field){.name = text, .type = field->type};
+	dataset->field_count = number + 1;
+	int r = header_pread(fd, name, text, field->name_size, section->offset + field->name_offset,
+			     error);
 	if (r < 0)
-		goto fail;
-	ssize_t n = pread(shard->fd, &header, sizeof(header), 0);
-	if (n != (ssize_t)sizeof(header)) {
-		r = n < 0 ? -errno : -EBADMSG;
-		packimg_say(error, "%s: %s", path,
-			    n < 0 ? strerror(-r) : "shorter than a header; not a .pimg file");
-		goto fail;
-	}
-	r = header_identify(&header, path, error);
-	if (r < 0)
-		goto fail;
-	r = header_check_counts(&header, path, file_size, error);
-	if (r < 0)
-		goto fail;
-	void *map = mmap(NULL, header.file_size, PROT_READ, MAP_SHARED, shard->fd, 0);
-	if (map == MAP_FAILED) {
-		r = -errno;
-		packimg_say(error, "%s: cannot map %" PRIu64 " bytes: %s", path, header.file_size,
-			    strerror(-r));
-		goto fail;
-	}
-	shard->map = map;
-	shard->size = header.file_size;
-	shard->sample_first = header.sample_first;
-	shard->sample_count = header.sample_count;
-	r = shard_sections(shard, &header, error);
-	if (r < 0)
-		goto fail;
-	*ret_header = header;
+		return r;
+	if (!text_is_utf8(text, field->name_size))
+		return packimg_fail(error, -EBADMSG, "%s: name of field %" PRIu32 " is not UTF-8",
+				    name, number);
+	for (uint32_t k = 0; k < number; k++)
+		if (strcmp(dataset->fields[k].name, text) == 0)
+			return packimg_fail(error, -EBADMSG, "%s: two fields are named %s", name,
+					    text);
 	return 0;
-fail:
-	shard_deinit(shard);
+}
+
+static int fields_read(struct packimg *dataset, int fd, const char *name,
+		       const struct pimg_header *header, struct packimg_error *error)
+{
+	const struct pimg_section *section = header_section(header, PIMG_SECTION_FIELDS);
+	struct pimg_field fields[PACKIMG_FIELDS_MAX];
+
+	if (!section)
+		return 0;
+	int r = header_pread(fd, name, fields, header->field_count * sizeof(*fields),
+			     section->offset, error);
+	dataset->fields = calloc(header->field_count, sizeof(*dataset->fields));
+	if (!dataset->fields)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
+	for (uint32_t i = 0; r == 0 && i < header->field_count; i++)
+		r = field_read(dataset, fd, name, section, &fields[i], error);
 	return r;
 }
 
-static int fields_init(struct packimg *dataset, uint32_t field_count, struct packimg_error *error)
+/* What every shard of a set says alike, as private copies that the file's owner cannot change any more. */
+static int facts_read(struct packimg *dataset, int fd, const char *name,
+		      const struct pimg_header *header, struct packimg_error *error)
 {
-	const struct shard *shard = &dataset->shards[0];
-	const struct section_view *section = &shard->sections[PIMG_SECTION_FIELDS];
-
-	dataset->fields = calloc(field_count ? field_count : 1, sizeof(*dataset->fields));
-	if (!dataset->fields)
-		return packimg_fail(error, -ENOMEM, "%s: out of memory", shard->path);
-	for (uint32_t i = 0; i < field_count; i++) {
-		struct pimg_field field = ((const struct pimg_field *)section->data)[i];
-		if (field.type < PACKIMG_FIELD_INT64 || field.type > PACKIMG_FIELD_JSON ||
-		    field.reserved_0 || field.reserved_1 || field.name_size == 0 ||
-		    field.name_size > PIMG_NAME_MAX || field.name_offset > section->size ||
-		    field.name_size > section->size - field.name_offset)
-			return packimg_fail(error, -EBADMSG, "%s: field %" PRIu32 " is damaged",
-					    shard->path, i);
-		const char *name = (const char *)section->data + field.name_offset;
-		if (!text_is_utf8(name, field.name_size))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: name of field %" PRIu32 " is not UTF-8",
-					    shard->path, i);
-		char *copy = strndup(name, field.name_size);
-		if (!copy)
-			return packimg_fail(error, -ENOMEM, "%s: out of memory", shard->path);
-		dataset->fields[i] = (struct packimg_field){.name = copy, .type = field.type};
-		dataset->field_count = i + 1;
-		for (uint32_t k = 0; k < i; k++)
-			if (strcmp(dataset->fields[k].name, copy) == 0)
-				return packimg_fail(error, -EBADMSG, "%s: two fields are named %s",
-						    shard->path, copy);
-	}
-	return 0;
+	dataset->shard_count = header->shard_count;
+	dataset->sample_count = header->set_sample_count;
+	dataset->class_count = header->class_count;
+	dataset->has_statistics = header->content & PIMG_CONTENT_STATISTICS;
+	memcpy(dataset->mean, header->mean, sizeof(dataset->mean));
+	memcpy(dataset->std, header->std, sizeof(dataset->std));
+	memcpy(dataset->uuid, header->set_uuid, sizeof(dataset->uuid));
+	int r = section_read(fd, name, header, PIMG_SECTION_CLASSES, &dataset->classes, error);
+	if (r < 0)
+		return r;
+	r = section_read(fd, name, header, PIMG_SECTION_METADATA, &dataset->metadata, error);
+	if (r < 0)
+		return r;
+	const struct section_view *metadata = &dataset->metadata;
+	if (metadata->data && metadata->data[metadata->size - 1] != '\0')
+		return packimg_fail(error, -EBADMSG, "%s: the metadata is not terminated", name);
+	return fields_read(dataset, fd, name, header, error);
 }
 
 static bool section_same(const struct shard *a, const struct shard *b, uint32_t type)
@@ -365,106 +178,96 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	return 0;
 }
 
-/* Opens the other shards of a set whose any member is `path`, with header `header`. */
-static int open_set(struct packimg *dataset, const char *path, uint32_t shard_count,
-		    struct packimg_error *error)
+/* Where the names of a dataset's files come from. */
+struct naming {
+	const char *name;
+	const struct set_name *set; /* NULL: name is all there is */
+};
+
+/* What shard i is called in texts; the caller frees it. NULL: out of memory. */
+static char *shard_path(const struct naming *naming, uint32_t i, uint32_t count)
 {
-	struct pimg_header first = {0}, header;
-	struct set_name name;
-	char shard_path[SET_PATH_MAX];
+	char path[SET_PATH_MAX], *text;
+
+	if (count == 1)
+		return strdup(naming->name);
+	if (naming->set)
+		return set_name_path(naming->set->base, i, count, path) < 0 ? NULL : strdup(path);
+	return asprintf(&text, "%s, shard %" PRIu32, naming->name, i) < 0 ? NULL : text;
+}
+
+/* Of shard 0 the caller has read the header already; of the others it is read here, once. */
+static int shards_init(struct packimg *dataset, const struct naming *naming, const int *fds,
+		       const struct pimg_header *first, struct packimg_error *error)
+{
+	struct pimg_header header = *first;
 	uint64_t sample_first = 0;
 
-	if (set_name_parse(path, &name) < 0 || name.shard_count != shard_count)
-		return packimg_fail(error, -EBADMSG,
-				    "%s: is one of %" PRIu32
-				    " shards but not named like that (NAME-00000-of-%05" PRIu32
-				    ".pimg); give it its name back",
-				    path, shard_count, shard_count);
-	for (uint32_t i = 0; i < shard_count; i++) {
-		int r = set_name_path(name.base, i, shard_count, shard_path);
+	dataset->shards = calloc(first->shard_count, sizeof(*dataset->shards));
+	dataset->firsts = calloc((size_t)first->shard_count + 1, sizeof(*dataset->firsts));
+	if (!dataset->shards || !dataset->firsts)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", naming->name);
+	for (uint32_t i = 0; i < first->shard_count; i++) {
+		char *path = shard_path(naming, i, first->shard_count);
+		if (!path)
+			return packimg_fail(error, -ENOMEM, "%s: out of memory", naming->name);
+		int r = i == 0 ? 0 : header_read(fds[i], path, &header, error);
+		if (r < 0) {
+			free(path);
+			return r;
+		}
+		dataset->open_count = i + 1;
+		r = shard_init(&dataset->shards[i], fds[i], path, &header, error);
 		if (r < 0)
-			return packimg_fail(error, r, "%s: the path is too long", path);
-		r = shard_init(&dataset->shards[i], shard_path, &header, error);
-		if (r < 0)
-			return r == -ENOENT ? packimg_fail(error, -EBADMSG,
-							   "%s: this shard of the set is missing",
-							   shard_path)
-					    : r;
-		dataset->shard_count = i + 1;
-		if (i == 0)
-			first = header;
-		r = shard_match(dataset, &first, &header, i, sample_first, error);
+			return r;
+		r = shard_match(dataset, first, &header, i, sample_first, error);
 		if (r < 0)
 			return r;
 		dataset->firsts[i] = sample_first;
 		sample_first += header.sample_count;
 	}
-	if (sample_first != first.set_sample_count)
+	if (sample_first != first->set_sample_count)
 		return packimg_fail(error, -EBADMSG,
 				    "%s: the shards hold %" PRIu64
 				    " samples, set_sample_count is %" PRIu64,
-				    path, sample_first, first.set_sample_count);
+				    naming->name, sample_first, first->set_sample_count);
+	dataset->firsts[first->shard_count] = sample_first;
+	dataset->sample_end = sample_first;
 	return 0;
 }
 
-/* Takes an opened shard over, and its siblings with it. */
-static int dataset_fill(struct packimg *dataset, struct shard *shard,
-			const struct pimg_header *header, struct packimg_error *error)
+static int dataset_fill(struct packimg *dataset, const struct naming *naming, const int *fds,
+			uint32_t count, struct packimg_error *error)
 {
-	int r;
+	struct pimg_header first;
+	char *path = shard_path(naming, 0, count);
 
-	dataset->shards = calloc(header->shard_count, sizeof(*dataset->shards));
-	dataset->firsts = calloc((size_t)header->shard_count + 1, sizeof(*dataset->firsts));
-	if (!dataset->shards || !dataset->firsts) {
-		r = packimg_fail(error, -ENOMEM, "%s: out of memory", shard->path);
-		shard_deinit(shard);
-		return r;
-	}
-	if (header->shard_count == 1) {
-		dataset->shards[0] = *shard;
-		dataset->shard_count = 1;
-		if (header->sample_first != 0 || header->set_sample_count != header->sample_count)
-			return packimg_fail(
-				error, -EBADMSG,
-				"%s: a single file that claims more samples than it has",
-				shard->path);
-	} else {
-		char path[SET_PATH_MAX];
-		strcpy(path, shard->path);
-		shard_deinit(shard);
-		r = open_set(dataset, path, header->shard_count, error);
-		if (r < 0)
-			return r;
-	}
-	dataset->sample_count = header->set_sample_count;
-	dataset->firsts[header->shard_count] = header->set_sample_count;
-	dataset->class_count = header->class_count;
-	dataset->has_statistics = header->content & PIMG_CONTENT_STATISTICS;
-	memcpy(dataset->mean, header->mean, sizeof(dataset->mean));
-	memcpy(dataset->std, header->std, sizeof(dataset->std));
-	memcpy(dataset->uuid, header->set_uuid, sizeof(dataset->uuid));
-	return fields_init(dataset, header->field_count, error);
+	if (!path)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", naming->name);
+	int r = header_read(fds[0], path, &first, error);
+	if (r == 0 && first.shard_count != count)
+		r = packimg_fail(error, -EBADMSG,
+				 "%s: belongs to a set of %" PRIu32 " shards, and %" PRIu32
+				 " were given; open all of them",
+				 path, first.shard_count, count);
+	if (r == 0)
+		r = facts_read(dataset, fds[0], path, &first, error);
+	free(path);
+	return r < 0 ? r : shards_init(dataset, naming, fds, &first, error);
 }
 
-int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error)
+/* Takes the descriptors over on success. */
+static int dataset_open(const struct naming *naming, const int *fds, uint32_t count,
+			struct packimg **ret_dataset, struct packimg_error *error)
 {
-	char file_path[SET_PATH_MAX];
-	struct pimg_header header;
-	struct shard shard;
-
-	int r = set_resolve(path, file_path, error);
-	if (r < 0)
-		return r;
-	r = shard_init(&shard, file_path, &header, error);
-	if (r < 0)
-		return r;
 	struct packimg *dataset = calloc(1, sizeof(*dataset));
-	if (!dataset) {
-		shard_deinit(&shard);
-		return packimg_fail(error, -ENOMEM, "%s: out of memory", path);
-	}
-	r = dataset_fill(dataset, &shard, &header, error);
+
+	if (!dataset)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", naming->name);
+	int r = dataset_fill(dataset, naming, fds, count, error);
 	if (r < 0) {
+		for (uint32_t i = 0; i < dataset->open_count; i++)
+			dataset->shards[i].fd = -1;
 		packimg_close(dataset);
 		return r;
 	}
@@ -472,16 +275,169 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	return 0;
 }
 
+int packimg_identify(int fd, const char *name, struct packimg_identity *ret_identity,
+		     struct packimg_error *error)
+{
+	struct pimg_header header;
+
+	int r = header_read(fd, name, &header, error);
+	if (r < 0)
+		return r;
+	struct packimg_identity identity = {
+		.shard = header.shard_index,
+		.shard_count = header.shard_count,
+		.sample_count = header.set_sample_count,
+		.file_size = header.file_size,
+	};
+	memcpy(identity.set_uuid, header.set_uuid, sizeof(identity.set_uuid));
+	*ret_identity = identity;
+	return 0;
+}
+
+int packimg_open_fds(const char *name, const int *fds, uint32_t count, struct packimg **ret_dataset,
+		     struct packimg_error *error)
+{
+	struct packimg *dataset;
+
+	if (count == 0 || count > PACKIMG_SHARDS_MAX)
+		return packimg_fail(error, -EINVAL,
+				    "%s: %" PRIu32 " descriptors; a dataset has 1 to %d files",
+				    name, count, PACKIMG_SHARDS_MAX);
+	char *copy = strdup(name);
+	if (!copy)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
+	int r = dataset_open(&(struct naming){.name = name}, fds, count, &dataset, error);
+	if (r < 0) {
+		free(copy);
+		return r;
+	}
+	dataset->name = copy;
+	*ret_dataset = dataset;
+	return 0;
+}
+
+int packimg_open_facts(int fd, const char *name, struct packimg **ret_dataset,
+		       struct packimg_error *error)
+{
+	struct pimg_header header;
+
+	int r = header_read(fd, name, &header, error);
+	if (r < 0)
+		return r;
+	struct packimg *dataset = calloc(1, sizeof(*dataset));
+	if (!dataset)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
+	r = facts_read(dataset, fd, name, &header, error);
+	if (r < 0) {
+		packimg_close(dataset);
+		return r;
+	}
+	/* everything was copied: the file is not needed any more */
+	close(fd);
+	*ret_dataset = dataset;
+	return 0;
+}
+
+/* A descriptor, or -errno. */
+static int file_open(const char *path, struct packimg_error *error)
+{
+	/* O_NONBLOCK: a FIFO must not hang us before fstat tells what it is */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd >= 0)
+		return fd;
+	int r = -errno;
+	return packimg_fail(error, r, "%s: cannot open: %s%s", path, strerror(-r),
+			    r == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+}
+
+/* Opens the files of a set into fds, all -1 before; that of number `open` is there already. */
+static int set_open_files(const struct set_name *set, int *fds, struct packimg_error *error)
+{
+	char path[SET_PATH_MAX];
+
+	for (uint32_t i = 0; i < set->shard_count; i++) {
+		if (fds[i] >= 0)
+			continue;
+		int r = set_name_path(set->base, i, set->shard_count, path);
+		if (r < 0)
+			return packimg_fail(error, r, "%s: the path is too long", set->base);
+		fds[i] = file_open(path, error);
+		if (fds[i] == -ENOENT)
+			return packimg_fail(error, -EBADMSG, "%s: this shard of the set is missing",
+					    path);
+		if (fds[i] < 0)
+			return fds[i];
+	}
+	return 0;
+}
+
+/* Opens the set of which fd is the file at path, named as one of `count`. Takes fd over in any case. */
+static int set_open(const char *path, int fd, uint32_t count, struct packimg **ret_dataset,
+		    struct packimg_error *error)
+{
+	struct set_name set;
+
+	if (set_name_parse(path, &set) < 0 || set.shard_count != count) {
+		close(fd);
+		return packimg_fail(error, -EBADMSG,
+				    "%s: is one of %" PRIu32
+				    " shards but not named like that (NAME-00000-of-%05" PRIu32
+				    ".pimg); give it its name back",
+				    path, count, count);
+	}
+	int *fds = malloc(count * sizeof(*fds));
+	if (!fds) {
+		close(fd);
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", path);
+	}
+	for (uint32_t i = 0; i < count; i++)
+		fds[i] = -1;
+	fds[set.shard] = fd;
+	int r = set_open_files(&set, fds, error);
+	if (r == 0)
+		r = dataset_open(&(struct naming){path, &set}, fds, count, ret_dataset, error);
+	for (uint32_t i = 0; r < 0 && i < count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	free(fds);
+	return r;
+}
+
+int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_error *error)
+{
+	char file_path[SET_PATH_MAX];
+	struct packimg_identity identity;
+
+	int r = set_resolve(path, file_path, error);
+	if (r < 0)
+		return r;
+	int fd = file_open(file_path, error);
+	if (fd < 0)
+		return fd;
+	/* tells how many files to open; what is in them is read again, and once, by dataset_open() */
+	r = packimg_identify(fd, file_path, &identity, error);
+	if (r == 0 && identity.shard_count > 1)
+		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);
+	if (r == 0)
+		r = dataset_open(&(struct naming){.name = file_path}, &fd, 1, ret_dataset, error);
+	if (r < 0)
+		close(fd);
+	return r;
+}
+
 void packimg_close(struct packimg *dataset)
 {
 	if (!dataset)
 		return;
-	for (uint32_t i = 0; i < dataset->shard_count; i++)
+	for (uint32_t i = 0; i < dataset->open_count; i++)
 		shard_deinit(&dataset->shards[i]);
 	for (uint32_t i = 0; i < dataset->field_count; i++)
 		free((char *)dataset->fields[i].name);
 	free(dataset->fields);
 	free(dataset->shards);
 	free(dataset->firsts);
+	free((void *)dataset->classes.data);
+	free((void *)dataset->metadata.data);
+	free(dataset->name);
 	free(dataset);
 }

@@ -1,14 +1,27 @@
 /*
- * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and check.c. Everything that
- * bounds an access was copied out of the mapping and checked when opening, so that a file that changes underneath can
- * give wrong answers but no stray accesses. Immutable after packimg_open().
+ * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and check.c. A file's owner may change it while it is mapped,
+ * so nothing is read twice: header, section table, classes, field names and metadata were copied with pread() when opening and are checked and used in
+ * that copy; index records, heads of columns and offsets of strings are copied with copy_once() at each use. Everything that bounds an access
+ * comes from such a copy: a file that changes underneath can give wrong answers but no stray accesses. Immutable after packimg_open().
  */
 #pragma once
 
 #include "layout.h"
 #include "packimg.h"
 
-/* A section's place after it was checked against the file; size 0 and NULL when absent. */
+#include <string.h>
+
+/*
+ * Copies bytes that somebody else may be changing, so that what is checked is what is used. A plain memcpy() does not say that: the compiler takes memory for
+ * unchanging and may read a value from there again where it is used. The empty statement could have changed everything, for all that it knows, so it cannot.
+ */
+static inline void copy_once(void *to, const void *from, size_t size)
+{
+	memcpy(to, from, size);
+	__asm__ volatile("" : : "r"(to) : "memory");
+}
+
+/* A section's place after it was checked against the file, or a private copy of it; size 0 and NULL when absent. */
 struct section_view {
 	const uint8_t *data;
 	uint64_t size;
@@ -16,7 +29,7 @@ struct section_view {
 };
 
 struct shard {
-	char *path;
+	char *path; /* in texts: for a set of descriptors a name and a number */
 	int fd;
 	const uint8_t *map;
 	uint64_t size; /* bytes mapped: the header's file_size */
@@ -26,12 +39,16 @@ struct shard {
 };
 
 struct packimg {
+	char *name; /* of all files when they came as descriptors; NULL: each shard has its path */
 	struct shard *shards;
-	uint64_t *
-		firsts; /* sample_first of each shard, then the total: the search touches nothing else */
+	/* sample_first of each shard, then the total: the search touches nothing else */
+	uint64_t *firsts;
+	uint32_t open_count; /* shards that are there: all, or none when only facts were opened */
 	uint32_t shard_count;
 	uint32_t class_count;
 	uint64_t sample_count;
+	uint64_t sample_end; /* samples that can be asked for: sample_count, or 0 */
+	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;
 	bool has_statistics;
@@ -52,10 +69,11 @@ int strings_get(const struct section_view *section, uint64_t count, uint64_t ind
 
 /* The parts of one column of a shard, checked against the file; all NULL when the column is absent. */
 struct column_view {
-	const uint8_t *present; /* bitmap */
+	const uint8_t *present; /* bitmap, where the column begins */
 	const void *values;	/* 8 bytes each */
 	const uint8_t *bytes;	/* of BYTES and JSON */
 	uint64_t bytes_size;
+	uint64_t size, xxh3; /* of the whole column */
 };
 
 /* -EBADMSG when the column's place or size is wrong. field is in range. */

@@ -414,8 +414,8 @@ int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index
 		uint64_t i = sample.index - shard->sample_first;
 		struct pimg_record *record = &rewriter->records[i];
 
-		memcpy(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
-		       sizeof(*record));
+		copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
+			  sizeof(*record));
 		r = put_sample(rewriter, &sample, index, index_size, record);
 	}
 	if (r < 0)

@@ -1,0 +1,294 @@
+#include "header.h"
+
+#include "error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static bool is_zero(const void *bytes, size_t size)
+{
+	const uint8_t *b = bytes;
+
+	for (size_t i = 0; i < size; i++)
+		if (b[i])
+			return false;
+	return true;
+}
+
+/* Identity of the header: what must hold before any other field means anything. */
+static int header_identify(const struct pimg_header *header, const char *path,
+			   struct packimg_error *error)
+{
+	if (memcmp(header->magic, PIMG_MAGIC, sizeof(header->magic)) != 0)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: not a .pimg file (magic does not fit), or a conversion "
+				    "that did not finish",
+				    path);
+	if (header->version > PIMG_VERSION)
+		return packimg_fail(error, -ENOTSUP,
+				    "%s: format version %" PRIu32
+				    ", this program reads up to %d; use a newer loaderd",
+				    path, header->version, PIMG_VERSION);
+	if (header->version == 0)
+		return packimg_fail(error, -EBADMSG, "%s: version is 0; the file is damaged", path);
+	if (XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3)) != header->header_xxh3)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: header_xxh3 does not fit; the header is damaged", path);
+	if (header->header_size != sizeof(*header))
+		return packimg_fail(error, -EBADMSG, "%s: header_size is %" PRIu32 ", expected %zu",
+				    path, header->header_size, sizeof(*header));
+	if (header->incompatible & ~PIMG_INCOMPATIBLE_KNOWN)
+		return packimg_fail(error, -ENOTSUP,
+				    "%s: needs features 0x%" PRIx64
+				    " that this program does not know; use a newer loaderd",
+				    path, header->incompatible & ~PIMG_INCOMPATIBLE_KNOWN);
+	if (header->reserved_0 || !is_zero(header->reserved_1, sizeof(header->reserved_1)) ||
+	    !is_zero(header->reserved_2, sizeof(header->reserved_2)))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: reserved bytes of the header are not zero", path);
+	return 0;
+}
+
+static int header_check_counts(const struct pimg_header *header, const char *path,
+			       uint64_t file_size, struct packimg_error *error)
+{
+	if (header->file_size > file_size)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: truncated, %" PRIu64 " of %" PRIu64
+				    " bytes are there; copy or convert it again",
+				    path, file_size, header->file_size);
+	if (header->file_size < sizeof(*header))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: file_size is %" PRIu64 ", less than a header", path,
+				    header->file_size);
+	if (header->sample_count > PIMG_SAMPLES_MAX ||
+	    header->set_sample_count > PIMG_SAMPLES_MAX ||
+	    header->sample_first > header->set_sample_count ||
+	    header->sample_count > header->set_sample_count - header->sample_first)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: sample_first %" PRIu64 " and sample_count %" PRIu64
+				    " do not fit set_sample_count %" PRIu64,
+				    path, header->sample_first, header->sample_count,
+				    header->set_sample_count);
+	if (header->shard_count == 0 || header->shard_count > PACKIMG_SHARDS_MAX ||
+	    header->shard_index >= header->shard_count)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: shard_index %" PRIu32 " of shard_count %" PRIu32, path,
+				    header->shard_index, header->shard_count);
+	if (header->class_count > PACKIMG_CLASSES_MAX)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: class_count is %" PRIu32 ", at most %d are possible", path,
+				    header->class_count, PACKIMG_CLASSES_MAX);
+	if (header->field_count > PACKIMG_FIELDS_MAX)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: field_count is %" PRIu32 ", at most %d are possible", path,
+				    header->field_count, PACKIMG_FIELDS_MAX);
+	if (header->content & ~(uint32_t)PIMG_CONTENT_STATISTICS)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: content has reserved bits set (0x%" PRIx32 ")", path,
+				    header->content);
+	for (int i = 0; i < 3; i++) {
+		bool recorded = header->content & PIMG_CONTENT_STATISTICS;
+		if (!isfinite(header->mean[i]) || !isfinite(header->std[i]) ||
+		    (!recorded && (header->mean[i] != 0 || header->std[i] != 0)))
+			return packimg_fail(error, -EBADMSG,
+					    "%s: mean or std is not a number, or not declared",
+					    path);
+	}
+	return 0;
+}
+
+/* Size that a known section must have at least (exact: at most as well). */
+static uint64_t section_size_min(const struct pimg_header *header, uint32_t type, bool *ret_exact)
+{
+	*ret_exact = false;
+	switch (type) {
+	case PIMG_SECTION_INDEX:
+		*ret_exact = true;
+		return header->sample_count * sizeof(struct pimg_record);
+	case PIMG_SECTION_SOURCES:
+		return (header->sample_count + 1) * sizeof(uint64_t);
+	case PIMG_SECTION_CLASSES:
+		return ((uint64_t)header->class_count + 1) * sizeof(uint64_t);
+	case PIMG_SECTION_FIELDS:
+		return (uint64_t)header->field_count * sizeof(struct pimg_field);
+	case PIMG_SECTION_COLUMNS:
+		*ret_exact = true;
+		return (uint64_t)header->field_count * sizeof(struct pimg_column);
+	default:
+		return 1;
+	}
+}
+
+static int section_check(const struct pimg_header *header, const char *path, uint32_t number,
+			 struct packimg_error *error)
+{
+	const struct pimg_section *section = &header->sections[number];
+	bool exact;
+
+	if (number >= header->section_count) {
+		if (!is_zero(section, sizeof(*section)))
+			return packimg_fail(error, -EBADMSG,
+					    "%s: section %" PRIu32
+					    " lies past section_count and is not zero",
+					    path, number);
+		return 0;
+	}
+	if (section->type == PIMG_SECTION_NONE || section->flags != 0)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: section %" PRIu32 " has type %" PRIu32
+				    " and flags 0x%" PRIx32,
+				    path, number, section->type, section->flags);
+	if (section->offset % PIMG_ALIGN != 0 || section->offset < sizeof(*header) ||
+	    section->offset > header->file_size ||
+	    section->size > header->file_size - section->offset)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: section %" PRIu32 " (type %" PRIu32 ") at %" PRIu64
+				    " with %" PRIu64 " bytes does not fit the file of %" PRIu64,
+				    path, number, section->type, section->offset, section->size,
+				    header->file_size);
+	if (section->type > PIMG_SECTION_KNOWN_MAX)
+		return 0;
+	if (header_section(header, section->type) != section)
+		return packimg_fail(error, -EBADMSG, "%s: two sections of type %" PRIu32, path,
+				    section->type);
+	uint64_t size = section_size_min(header, section->type, &exact);
+	if (section->size < size || (exact && section->size != size) ||
+	    (section->type == PIMG_SECTION_METADATA && section->size > PIMG_METADATA_MAX))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: section of type %" PRIu32 " has %" PRIu64
+				    " bytes, which does not fit its entries",
+				    path, section->type, section->size);
+	if (section->type == PIMG_SECTION_CLASSES && section->size > PIMG_CLASSES_SIZE_MAX)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: the class names take %" PRIu64
+				    " bytes, at most %d are possible; use shorter names",
+				    path, section->size, PIMG_CLASSES_SIZE_MAX);
+	return 0;
+}
+
+static int header_check_sections(const struct pimg_header *header, const char *path,
+				 struct packimg_error *error)
+{
+	if (header->section_count > PIMG_SECTIONS_MAX)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: section_count is %" PRIu32 ", at most %d are possible",
+				    path, header->section_count, PIMG_SECTIONS_MAX);
+	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++) {
+		int r = section_check(header, path, i, error);
+		if (r < 0)
+			return r;
+	}
+	if (!header_section(header, PIMG_SECTION_INDEX))
+		return packimg_fail(error, -EBADMSG, "%s: the index section is missing", path);
+	if (!!header_section(header, PIMG_SECTION_CLASSES) != (header->class_count > 0))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: class_count is %" PRIu32
+				    " and the class section does not fit that",
+				    path, header->class_count);
+	if (!!header_section(header, PIMG_SECTION_FIELDS) != (header->field_count > 0) ||
+	    !!header_section(header, PIMG_SECTION_COLUMNS) != (header->field_count > 0))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: field_count is %" PRIu32
+				    " and the field sections do not fit that",
+				    path, header->field_count);
+	return 0;
+}
+
+const struct pimg_section *header_section(const struct pimg_header *header, uint32_t type)
+{
+	for (uint32_t i = 0; i < header->section_count; i++)
+		if (header->sections[i].type == type)
+			return &header->sections[i];
+	return NULL;
+}
+
+/* May the descriptor be read and mapped, and how long is its file? */
+static int file_check(int fd, const char *name, uint64_t *ret_size, struct packimg_error *error)
+{
+	struct statfs system;
+	struct stat status;
+
+	int flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH))
+		return packimg_fail(error, -EINVAL, "%s: the descriptor is not open for reading",
+				    name);
+	/* glibc's fstat() is newfstatat, which takes paths too: a sandbox refuses it */
+	if (syscall(SYS_fstat, fd, &status) < 0 || fstatfs(fd, &system) < 0) {
+		int r = -errno;
+		return packimg_fail(error, r, "%s: cannot stat: %s", name, strerror(-r));
+	}
+	if (!S_ISREG(status.st_mode))
+		return packimg_fail(error, -EINVAL, "%s: not a regular file", name);
+	/* its pages cannot be given back one by one, and what cuts a hole into it ends its readers */
+	if ((uint32_t)system.f_type == HUGETLBFS_MAGIC)
+		return packimg_fail(error, -EINVAL,
+				    "%s: lies on hugetlbfs; put it on a file system for files, or "
+				    "on a tmpfs",
+				    name);
+	*ret_size = (uint64_t)status.st_size;
+	return 0;
+}
+
+/* Bytes read, fewer only at the file's end; or -errno. */
+static int64_t read_all(int fd, void *bytes, uint64_t size, uint64_t offset)
+{
+	uint64_t done = 0;
+
+	while (done < size) {
+		ssize_t n = pread(fd, (uint8_t *)bytes + done, size - done, (off_t)(offset + done));
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			break;
+		if (n > 0)
+			done += (uint64_t)n;
+	}
+	return (int64_t)done;
+}
+
+int header_pread(int fd, const char *name, void *bytes, uint64_t size, uint64_t offset,
+		 struct packimg_error *error)
+{
+	int64_t n = read_all(fd, bytes, size, offset);
+
+	if (n < 0)
+		return packimg_fail(error, (int)n, "%s: %s", name, strerror((int)-n));
+	if ((uint64_t)n != size)
+		return packimg_fail(error, -EBADMSG, "%s: truncated while it was opened", name);
+	return 0;
+}
+
+int header_read(int fd, const char *name, struct pimg_header *ret_header,
+		struct packimg_error *error)
+{
+	struct pimg_header header;
+	uint64_t size = 0;
+
+	int r = file_check(fd, name, &size, error);
+	if (r < 0)
+		return r;
+	int64_t n = read_all(fd, &header, sizeof(header), 0);
+	if (n != sizeof(header))
+		return packimg_fail(error, n < 0 ? (int)n : -EBADMSG, "%s: %s", name,
+				    n < 0 ? strerror((int)-n)
+					  : "shorter than a header; not a .pimg file");
+	r = header_identify(&header, name, error);
+	if (r == 0)
+		r = header_check_counts(&header, name, size, error);
+	if (r == 0)
+		r = header_check_sections(&header, name, error);
+	if (r < 0)
+		return r;
+	*ret_header = header;
+	return 0;
+}

@@ -1,0 +1,148 @@
+/* Files whose owner changes them while they are opened and served: what was checked is what is used. */
+#include "images.h"
+#include "packimg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct packimg_error error;
+static char *directory;
+
+static int setup(void **state)
+{
+	directory = image_directory();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	image_directory_remove(directory);
+	return 0;
+}
+
+/* A set of four shards with that many classes, or one file. */
+static void write_dataset(const char *name, uint32_t class_count, bool set)
+{
+	struct packimg_writer_options options = {.shard_size = set ? 1150 : 0};
+	struct packimg_writer *writer;
+	uint8_t pixels[48] = {0};
+	const char *names[1000];
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/%s.pimg", directory, name);
+	for (uint32_t i = 0; i < class_count; i++)
+		names[i] = "class";
+	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	assert_int_equal(packimg_writer_classes(writer, names, class_count, &error), 0);
+	assert_int_equal(packimg_writer_metadata(writer, "key", "value", &error), 0);
+	for (int i = 0; i < 8; i++) {
+		struct packimg_item item = {.data = pixels,
+					    .data_size = sizeof(pixels),
+					    .width = 4,
+					    .height = 4,
+					    .codec = PACKIMG_CODEC_RAW,
+					    .channels = 3,
+					    .orientation = 1};
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	}
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+}
+
+static void replace_shards(void)
+{
+	for (int i = 0; i < 4; i++) {
+		char from[4200], to[4200];
+		size_t size;
+
+		snprintf(from, sizeof(from), "%s/few-%05d-of-00004.pimg", directory, i);
+		snprintf(to, sizeof(to), "%s/many-%05d-of-00004.pimg", directory, i);
+		uint8_t *data = image_file_read(from, &size);
+		int fd = open(to, O_WRONLY | O_TRUNC | O_CLOEXEC);
+		assert_int_equal(write(fd, data, size), size);
+		close(fd);
+		free(data);
+	}
+}
+
+static void (*after_header)(void);
+
+/* The library's reads come by here: what happens after the first header was read, happens at once. */
+ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
+{
+	ssize_t n = syscall(SYS_pread64, fd, bytes, size, offset);
+	void (*then)(void) = offset == 0 ? after_header : NULL;
+
+	if (then) {
+		after_header = NULL;
+		then();
+	}
+	return n;
+}
+
+/* Counts and sections must come from one reading: the second header has fewer classes than the first one. */
+static void test_changed_while_opened(void **state)
+{
+	struct packimg *dataset;
+	char path[4200];
+
+	write_dataset("many", 1000, true);
+	write_dataset("few", 1, true);
+	snprintf(path, sizeof(path), "%s/many.pimg", directory);
+	after_header = replace_shards;
+	assert_int_equal(packimg_open(path, &dataset, &error), 0);
+	assert_null(after_header);
+	assert_int_equal(packimg_class_count(dataset), 1);
+	assert_string_equal(packimg_class_name(dataset, 0), "class");
+	assert_int_equal(packimg_check(dataset, &error), 0);
+	packimg_close(dataset);
+}
+
+/* Names and metadata are what they were, terminated, whatever becomes of the file. */
+static void test_changed_when_open(void **state)
+{
+	struct packimg *dataset;
+	struct packimg_field field;
+	char path[4200];
+	size_t size;
+
+	snprintf(path, sizeof(path), "%s/good/full.pimg", getenv("PIMG_GOLDEN"));
+	uint8_t *data = image_file_read(path, &size);
+	int file = memfd_create("changing", MFD_CLOEXEC);
+	assert_int_equal(write(file, data, size), size);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	assert_int_equal(packimg_open(path, &dataset, &error), 0);
+	char *metadata = strdup(packimg_metadata(dataset)),
+	     *name = strdup(packimg_class_name(dataset, 0));
+	memset(data + 1024, 'x', size - 1024);
+	assert_int_equal(pwrite(file, data, size, 0), size);
+	assert_string_equal(packimg_metadata(dataset), metadata);
+	assert_string_equal(packimg_class_name(dataset, 0), name);
+	for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
+		assert_int_equal(packimg_field(dataset, i, &field), 0);
+	packimg_close(dataset);
+	close(file);
+	free(metadata);
+	free(name);
+	free(data);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_changed_while_opened),
+		cmocka_unit_test(test_changed_when_open),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,282 @@
+/* Datasets opened from descriptors: in any order but the right one refused, whatever is no plain file refused, nothing opened by path. */
+#include "layout.h"
+#include "packimg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <xxhash.h>
+
+enum { SHARDS = 3 };
+
+static struct packimg_error error;
+static int fds[SHARDS], full;
+
+static int open_golden(const char *name)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/good/%s", getenv("PIMG_GOLDEN"), name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static int setup(void **state)
+{
+	for (int i = 0; i < SHARDS; i++) {
+		char name[64];
+		snprintf(name, sizeof(name), "set-%05d-of-%05d.pimg", i, SHARDS);
+		fds[i] = open_golden(name);
+	}
+	full = open_golden("full.pimg");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	for (int i = 0; i < SHARDS; i++)
+		close(fds[i]);
+	close(full);
+	return 0;
+}
+
+/* Those given, as a dataset that owns copies of them. */
+static int open_copies(const int *given, uint32_t count, struct packimg **ret_dataset)
+{
+	int copies[SHARDS + 1];
+
+	for (uint32_t i = 0; i < count; i++)
+		copies[i] = fcntl(given[i], F_DUPFD_CLOEXEC, 3);
+	int r = packimg_open_fds("NAME", copies, count, ret_dataset, &error);
+	/* on failure they are still the caller's, and open */
+	for (uint32_t i = 0; r < 0 && i < count; i++)
+		assert_int_equal(close(copies[i]), 0);
+	return r;
+}
+
+static void test_identify(void **state)
+{
+	struct packimg_identity identity;
+	struct packimg *dataset;
+
+	assert_int_equal(open_copies(fds, SHARDS, &dataset), 0);
+	for (uint32_t i = 0; i < SHARDS; i++) {
+		struct packimg_shard shard;
+		assert_int_equal(packimg_identify(fds[i], "NAME", &identity, &error), 0);
+		assert_int_equal(packimg_shard(dataset, i, &shard), 0);
+		assert_int_equal(identity.shard, i);
+		assert_int_equal(identity.shard_count, SHARDS);
+		assert_int_equal(identity.sample_count, packimg_count(dataset));
+		assert_int_equal(identity.file_size, shard.size);
+		assert_memory_equal(identity.set_uuid, packimg_uuid(dataset), 16);
+		assert_string_equal(shard.path, "NAME");
+	}
+	packimg_close(dataset);
+}
+
+static void test_order(void **state)
+{
+	int swapped[] = {fds[1], fds[0], fds[2]}, twice[] = {fds[0], fds[1], fds[1]},
+	    many[] = {fds[0], fds[1], fds[2], fds[2]}, foreign[] = {fds[0], full, fds[2]};
+	struct packimg *dataset;
+
+	assert_int_equal(open_copies(swapped, 3, &dataset), -EBADMSG);
+	assert_non_null(strstr(error.text, "NAME, shard 0: is shard 1"));
+	assert_int_equal(open_copies(twice, 3, &dataset), -EBADMSG);
+	assert_non_null(strstr(error.text, "NAME, shard 2: is shard 1"));
+	assert_int_equal(open_copies(foreign, 3, &dataset), -EBADMSG);
+	assert_non_null(strstr(error.text, "NAME, shard 1: belongs to another set"));
+	assert_int_equal(open_copies(many, 4, &dataset), -EBADMSG);
+	assert_non_null(strstr(error.text, "a set of 3 shards, and 4 were given"));
+	assert_int_equal(open_copies(fds, 1, &dataset), -EBADMSG);
+	assert_non_null(strstr(error.text, "a set of 3 shards, and 1 were given"));
+	assert_int_equal(open_copies(fds, 0, &dataset), -EINVAL);
+	assert_int_equal(open_copies(&full, 1, &dataset), 0);
+	packimg_close(dataset);
+}
+
+/* The facts of one shard are those of the set; samples it has none. */
+static void test_facts(void **state)
+{
+	struct packimg *dataset, *facts;
+	struct packimg_sample sample;
+	struct packimg_shard shard;
+	struct packimg_value value;
+	const char *name;
+	size_t size;
+
+	assert_int_equal(open_copies(fds, SHARDS, &dataset), 0);
+	int fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
+	assert_int_equal(packimg_open_facts(fd, "NAME", &facts, &error), 0);
+	assert_int_equal(packimg_count(facts), packimg_count(dataset));
+	assert_int_equal(packimg_shard_count(facts), SHARDS);
+	assert_string_equal(packimg_metadata(facts), packimg_metadata(dataset));
+	assert_int_equal(packimg_class_count(facts), packimg_class_count(dataset));
+	for (uint32_t i = 0; i < packimg_class_count(facts); i++)
+		assert_string_equal(packimg_class_name(facts, i), packimg_class_name(dataset, i));
+	assert_int_equal(packimg_field_count(facts), packimg_field_count(dataset));
+	assert_memory_equal(packimg_uuid(facts), packimg_uuid(dataset), 16);
+	assert_int_equal(packimg_sample(facts, 0, &sample), -ERANGE);
+	assert_int_equal(packimg_source(facts, 0, &name, &size), -ERANGE);
+	assert_int_equal(packimg_value(facts, 0, 0, &value), -ERANGE);
+	assert_int_equal(packimg_shard(facts, 0, &shard), -ERANGE);
+	assert_int_equal(packimg_check(facts, &error), -ERANGE);
+	packimg_close(facts);
+	packimg_close(dataset);
+}
+
+static void refuse(int fd, int expected, const char *text)
+{
+	struct packimg_identity identity;
+	struct packimg *dataset;
+
+	assert_int_equal(packimg_identify(fd, "NAME", &identity, &error), expected);
+	if (!strstr(error.text, text))
+		fail_msg("%s", error.text);
+	assert_int_equal(packimg_open_fds("NAME", &fd, 1, &dataset, &error), expected);
+	assert_int_equal(packimg_open_facts(fd, "NAME", &dataset, &error), expected);
+	assert_int_equal(close(fd), 0);
+}
+
+static void test_kinds(void **state)
+{
+	char path[64];
+	int ends[2];
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	refuse(ends[0], -EINVAL, "NAME: not a regular file");
+	close(ends[1]);
+	refuse(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), -EINVAL, "not a regular file");
+	refuse(open("/dev/zero", O_RDONLY | O_CLOEXEC), -EINVAL, "not a regular file");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", full);
+	refuse(open(path, O_PATH | O_CLOEXEC), -EINVAL, "not open for reading");
+	int file = memfd_create("written", MFD_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	refuse(open(path, O_WRONLY | O_CLOEXEC), -EINVAL, "not open for reading");
+	refuse(file, -EBADMSG, "shorter than a header");
+	file = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
+	if (file >= 0)
+		refuse(file, -EINVAL, "hugetlbfs");
+	assert_int_equal(fcntl(12345, F_GETFD), -1);
+	struct packimg_identity identity;
+	assert_int_equal(packimg_identify(12345, "NAME", &identity, &error), -EINVAL);
+}
+
+/* A file that is shorter than its header says. */
+static void test_short(void **state)
+{
+	uint8_t header[1024];
+
+	assert_int_equal(pread(full, header, sizeof(header), 0), sizeof(header));
+	int file = memfd_create("short", MFD_CLOEXEC);
+	assert_int_equal(write(file, header, sizeof(header)), sizeof(header));
+	refuse(file, -EBADMSG, "truncated, 1024 of");
+}
+
+/* A reader copies the class names, so there is a limit to what a sparse file may claim of them. */
+static void test_classes_limit(void **state)
+{
+	struct pimg_header header;
+	const uint64_t limit = PIMG_CLASSES_SIZE_MAX, offset = 1 << 20;
+
+	assert_int_equal(pread(full, &header, sizeof(header), 0), sizeof(header));
+	for (uint32_t i = 0; i < header.section_count; i++)
+		if (header.sections[i].type == PIMG_SECTION_CLASSES) {
+			header.sections[i].offset = offset;
+			header.sections[i].size = limit + 1;
+		}
+	header.file_size = offset + limit + 1;
+	header.header_xxh3 = XXH3_64bits(&header, offsetof(struct pimg_header, header_xxh3));
+	int file = memfd_create("classes", MFD_CLOEXEC);
+	assert_int_equal(write(file, &header, sizeof(header)), sizeof(header));
+	assert_int_equal(ftruncate(file, (off_t)header.file_size), 0);
+	refuse(file, -EBADMSG, "the class names take 268435457 bytes, at most 268435456");
+}
+
+#define FORBID(call)                                                                               \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1),                                     \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+
+static int enter_sandbox(void)
+{
+	static struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		FORBID(openat),
+#ifdef SYS_open
+		FORBID(open),
+		FORBID(stat),
+		FORBID(lstat),
+		FORBID(readlink),
+#endif
+		FORBID(newfstatat),
+		FORBID(statx),
+		FORBID(readlinkat),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	static const struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -errno;
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
+}
+
+static int use_all(void)
+{
+	struct packimg_identity identity;
+	struct packimg_sample sample;
+	struct packimg *dataset, *facts;
+
+	if (packimg_identify(fds[0], "NAME", &identity, &error) < 0 ||
+	    packimg_open_facts(full, "NAME", &facts, &error) < 0 ||
+	    packimg_open_fds("NAME", fds, SHARDS, &dataset, &error) < 0)
+		return 1;
+	for (uint64_t i = 0; i < packimg_count(dataset); i++)
+		if (packimg_sample(dataset, i, &sample) < 0 || packimg_sample_check(&sample) < 0)
+			return 2;
+	if (packimg_check(dataset, &error) < 0)
+		return 3;
+	packimg_close(facts);
+	packimg_close(dataset);
+	return 0;
+}
+
+static void test_sandbox(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(enter_sandbox() < 0 ? 77 : use_all());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_identify), cmocka_unit_test(test_order),
+		cmocka_unit_test(test_facts),	 cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_short),	 cmocka_unit_test(test_classes_limit),
+		cmocka_unit_test(test_sandbox),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
