@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum key_type { KEY_NUMBER, KEY_OCTAL, KEY_BYTES, KEY_TEXT, KEY_CHOICE, KEY_BOOL, KEY_LIST };
+enum key_type { KEY_NUMBER, KEY_OCTAL, KEY_BYTES, KEY_TEXT, KEY_CHOICE, KEY_BOOL, KEY_GONE };
 
 struct choice {
 	const char *name;
@@ -38,34 +38,28 @@ static const struct choice io_modes[] = {
 	{"uring", CONFIG_IO_URING},
 	{NULL, 0},
 };
-static const struct choice writable_rings[] = {
-	{"none", CONFIG_WRITABLE_NONE},
-	{"own", CONFIG_WRITABLE_OWN},
-	{"all", CONFIG_WRITABLE_ALL},
-	{NULL, 0},
-};
 
 #define AT(member) offsetof(struct config, member)
 #define GIB	   (UINT64_C(1) << 30)
 
 static const struct key keys[] = {
-	{"daemon", "socket", KEY_TEXT, AT(socket), 1, 107, NULL},
+	{"daemon", "socket", KEY_TEXT, AT(socket), 1, 101, NULL},
 	{"daemon", "socket_mode", KEY_OCTAL, AT(socket_mode), 0, 0777, NULL},
 	{"daemon", "socket_group", KEY_TEXT, AT(socket_group), 0, 64, NULL},
 	{"daemon", "log_level", KEY_CHOICE, AT(log_level), 0, 0, log_levels},
 	{"daemon", "grace_ms", KEY_NUMBER, AT(grace_ms), 0, 600000, NULL},
-	{"daemon", "status_all", KEY_BOOL, AT(status_all), 0, 1, NULL},
+	{"daemon", "idle_ms", KEY_NUMBER, AT(idle_ms), 0, UINT32_MAX, NULL},
 	{"pool", "threads", KEY_NUMBER, AT(threads), 0, 1024, NULL},
 	{"pool", "cpus", KEY_TEXT, AT(cpus), 0, CONFIG_TEXT_MAX - 1, NULL},
 	{"io", "mode", KEY_CHOICE, AT(io), 0, 0, io_modes},
 	{"io", "readahead_bytes", KEY_BYTES, AT(readahead_bytes), 1 << 20, 1024 * GIB, NULL},
 	{"io", "queue_depth", KEY_NUMBER, AT(queue_depth), 1, 4096, NULL},
-	{"access", "allow", KEY_LIST, AT(allow), 0, 0, NULL},
-	{"access", "writable_rings", KEY_CHOICE, AT(writable_rings), 0, 0, writable_rings},
-	{"limits", "feeds", KEY_NUMBER, AT(feeds), 1, 1024, NULL},
+	{"access", "allow", KEY_GONE, 0, 0, 0, NULL},
+	{"access", "writable_rings", KEY_BOOL, AT(writable_rings), 0, 1, NULL},
+	{"limits", "users", KEY_NUMBER, AT(users), 1, 4096, NULL},
 	{"limits", "feeds_per_user", KEY_NUMBER, AT(feeds_per_user), 1, 1024, NULL},
-	{"limits", "connections", KEY_NUMBER, AT(connections), 1, 65536, NULL},
 	{"limits", "connections_per_user", KEY_NUMBER, AT(connections_per_user), 1, 65536, NULL},
+	{"limits", "shards", KEY_NUMBER, AT(shards), 1, 60000, NULL},
 	{"limits", "slots", KEY_NUMBER, AT(slots), 2, 256, NULL},
 	{"limits", "batch_size", KEY_NUMBER, AT(batch_size), 1, 1 << 20, NULL},
 	{"limits", "image_side", KEY_NUMBER, AT(image_side), 1, 4096, NULL},
@@ -85,13 +79,13 @@ void config_init(struct config *config)
 		.socket_mode = 0666,
 		.log_level = LOG_LEVEL_INFO,
 		.grace_ms = 5000,
-		.status_all = true,
+		.idle_ms = 60000,
 		.readahead_bytes = 256 << 20,
 		.queue_depth = 64,
-		.writable_rings = CONFIG_WRITABLE_OWN,
-		.feeds = 64,
+		.writable_rings = true,
+		.users = 64,
 		.feeds_per_user = 64,
-		.connections = 512,
+		.shards = 32768,
 		.connections_per_user = 256,
 		.slots = 64,
 		.batch_size = 65536,
@@ -100,13 +94,6 @@ void config_init(struct config *config)
 		.fields = 16,
 		.field_bytes = 65536,
 	};
-}
-
-void config_deinit(struct config *config)
-{
-	for (uint64_t i = 0; i < config->allow_count; i++)
-		free(config->allow[i]);
-	config->allow_count = 0;
 }
 
 /* Levenshtein distance, for names of a few dozen bytes. */
@@ -272,29 +259,14 @@ static int set_text(void *at, const struct key *key, const char *value, struct c
 	return 0;
 }
 
-/* The only list there is: path prefixes. Each line adds one. */
-static int add_allow(struct config *config, const struct key *key, const char *value,
-		     struct config_error *error)
+/* The daemon opens no file of a client's any more, so it has nothing to allow. */
+static int refuse_gone(const struct key *key, struct config_error *error)
 {
-	if (value[0] != '/') {
-		snprintf(error->text, sizeof error->text,
-			 "[%s] %s = %.200s: must be an absolute path", key->section, key->name,
-			 value);
-		return -EINVAL;
-	}
-	if (config->allow_count == CONFIG_ALLOW_MAX) {
-		snprintf(error->text, sizeof error->text, "[%s] %s: at most %d entries",
-			 key->section, key->name, CONFIG_ALLOW_MAX);
-		return -EINVAL;
-	}
-	char *copy = strdup(value);
-	if (copy == NULL)
-		return -ENOMEM;
-	/* "/data/" and "/data" mean the same. */
-	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
-		copy[n - 1] = '\0';
-	config->allow[config->allow_count++] = copy;
-	return 0;
+	snprintf(error->text, sizeof error->text,
+		 "[%s] %s: is gone, because clients open the files themselves; let users read them by "
+		 "group or access list, for example setfacl -R -m g:GROUP:rX FOLDER",
+		 key->section, key->name);
+	return -EINVAL;
 }
 
 int config_set(struct config *config, const char *section, const char *key_name, const char *value,
@@ -320,8 +292,8 @@ int config_set(struct config *config, const char *section, const char *key_name,
 		return set_bool(at, key, value, error);
 	case KEY_TEXT:
 		return set_text(at, key, value, error);
-	case KEY_LIST:
-		return add_allow(config, key, value, error);
+	case KEY_GONE:
+		return refuse_gone(key, error);
 	}
 	return -EINVAL;
 }
@@ -385,45 +357,41 @@ int config_read(struct config *config, const char *path, struct config_error *er
 	return 0;
 }
 
-static void print_value(const struct config *config, const struct key *key)
+static void print_value(const struct config *config, const struct key *key, FILE *file)
 {
 	const void *at = (const char *)config + key->offset;
-	uint64_t number = key->type == KEY_TEXT || key->type == KEY_LIST || key->type == KEY_BOOL
-				  ? 0
-				  : *(const uint64_t *)at;
+	const uint64_t *number = at;
 	switch (key->type) {
 	case KEY_NUMBER:
 	case KEY_BYTES:
-		printf("%s = %llu\n", key->name, (unsigned long long)number);
+		fprintf(file, "%s = %llu\n", key->name, (unsigned long long)*number);
 		break;
 	case KEY_OCTAL:
-		printf("%s = %llo\n", key->name, (unsigned long long)number);
+		fprintf(file, "%s = %llo\n", key->name, (unsigned long long)*number);
 		break;
 	case KEY_TEXT:
-		printf("%s = %s\n", key->name, (const char *)at);
+		fprintf(file, "%s = %s\n", key->name, (const char *)at);
 		break;
 	case KEY_BOOL:
-		printf("%s = %s\n", key->name, *(const bool *)at ? "yes" : "no");
+		fprintf(file, "%s = %s\n", key->name, *(const bool *)at ? "yes" : "no");
 		break;
 	case KEY_CHOICE:
 		for (const struct choice *choice = key->choices; choice->name != NULL; choice++)
-			if (choice->value == number)
-				printf("%s = %s\n", key->name, choice->name);
+			if (choice->value == *number)
+				fprintf(file, "%s = %s\n", key->name, choice->name);
 		break;
-	case KEY_LIST:
-		for (uint64_t i = 0; i < config->allow_count; i++)
-			printf("%s = %s\n", key->name, config->allow[i]);
+	case KEY_GONE:
 		break;
 	}
 }
 
-void config_print(const struct config *config)
+void config_print(const struct config *config, FILE *file)
 {
 	const char *section = "";
 	for (unsigned i = 0; i < KEY_COUNT; i++) {
 		if (strcmp(section, keys[i].section) != 0)
-			printf("%s[%s]\n", i == 0 ? "" : "\n", keys[i].section);
+			fprintf(file, "%s[%s]\n", i == 0 ? "" : "\n", keys[i].section);
 		section = keys[i].section;
-		print_value(config, &keys[i]);
+		print_value(config, &keys[i], file);
 	}
 }

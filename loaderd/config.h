@@ -6,16 +6,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum {
 	CONFIG_TEXT_MAX = 1024,
-	CONFIG_ALLOW_MAX = 64,
 	CONFIG_ERROR_MAX = 1024,
 };
 #define CONFIG_PATH "/etc/loaderd/loaderd.conf"
 
 enum config_io { CONFIG_IO_AUTO, CONFIG_IO_MMAP, CONFIG_IO_URING };
-enum config_writable { CONFIG_WRITABLE_NONE, CONFIG_WRITABLE_OWN, CONFIG_WRITABLE_ALL };
 
 struct config {
 	/* [daemon] */
@@ -24,7 +23,7 @@ struct config {
 	char socket_group[CONFIG_TEXT_MAX];
 	uint64_t log_level;  /* enum log_level */
 	uint64_t grace_ms;   /* for clients to take what is finished, when stopping */
-	bool status_all;     /* everybody sees everybody's feeds */
+	uint64_t idle_ms;    /* after which a user's worker ends that has no connection */
 	/* [pool] */
 	uint64_t threads; /* 0: as many as CPUs are granted */
 	char cpus[CONFIG_TEXT_MAX];
@@ -33,18 +32,17 @@ struct config {
 	uint64_t readahead_bytes; /* per feed */
 	uint64_t queue_depth;     /* reads under way, per feed */
 	/* [access] */
-	char *allow[CONFIG_ALLOW_MAX]; /* path prefixes, owned */
-	uint64_t allow_count;
-	uint64_t writable_rings; /* enum config_writable */
+	bool writable_rings;
 	/* [limits] */
-	uint64_t feeds, feeds_per_user;
-	uint64_t connections, connections_per_user;
+	uint64_t users; /* at a time */
+	uint64_t feeds_per_user, connections_per_user;
+	uint64_t shards; /* files of a dataset */
 	uint64_t slots;
 	uint64_t batch_size;
 	uint64_t image_side;
 	uint64_t pipeline_length;
 	uint64_t shared_memory; /* bytes, all feeds together; 0: half of what the machine or cgroup has */
-	uint64_t shared_memory_per_user; /* 0: no limit of its own */
+	uint64_t shared_memory_per_user; /* 0: half of that, all of it in a private daemon */
 	uint64_t fields, field_bytes;
 };
 
@@ -53,11 +51,10 @@ struct config_error {
 };
 
 void config_init(struct config *config);
-void config_deinit(struct config *config);
 /* Sets one key. -EINVAL with "[section] key: ..." in error. */
 int config_set(struct config *config, const char *section, const char *key, const char *value,
 	       struct config_error *error);
 /* -EINVAL with "file:line: ..." in error; -ENOENT and other errors of opening it. */
 int config_read(struct config *config, const char *path, struct config_error *error);
 /* Prints every key with its value, as a file that config_read() accepts. */
-void config_print(const struct config *config);
+void config_print(const struct config *config, FILE *file);

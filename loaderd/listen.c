@@ -46,32 +46,64 @@ static int clear_stale(const char *path, const struct sockaddr_un *address, sock
 	return -EADDRINUSE; /* connected, or its queue is full: alive either way */
 }
 
-static int set_owner(const struct config *config, struct config_error *error)
+/* One socket to be made. */
+struct place {
+	char name[CONFIG_TEXT_MAX];
+	mode_t mode;
+	const char *group; /* "": none */
+};
+
+static struct place clients_place(const struct config *config)
 {
-	if (chmod(config->socket, (mode_t)config->socket_mode) < 0)
-		return -errno;
-	if (config->socket_group[0] == '\0')
-		return 0;
-	struct group *group = getgrnam(config->socket_group);
-	if (group == NULL) {
-		snprintf(error->text, sizeof error->text,
-			 "[daemon] socket_group = %.64s: there is no such group",
-			 config->socket_group);
-		return -EINVAL;
-	}
-	return chown(config->socket, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
+	struct place place = {.mode = (mode_t)config->socket_mode, .group = config->socket_group};
+	snprintf(place.name, sizeof place.name, "%s", config->socket);
+	return place;
 }
 
-static int bind_path(const struct config *config, int fd, struct config_error *error)
+static struct place admin_place(const struct config *config)
 {
-	struct sockaddr_un address;
-	socklen_t size = make_address(config->socket, &address);
+	struct place place = {.mode = 0600, .group = ""};
+	snprintf(place.name, sizeof place.name, "%.900s" LISTEN_ADMIN_SUFFIX, config->socket);
+	return place;
+}
+
+static int set_owner(const struct place *place, struct config_error *error)
+{
+	if (chmod(place->name, place->mode) < 0)
+		return -errno;
+	if (place->group[0] == '\0')
+		return 0;
+	struct group *group = getgrnam(place->group);
+	if (group == NULL) {
+		snprintf(error->text, sizeof error->text,
+			 "[daemon] socket_group = %.64s: there is no such group", place->group);
+		return -EINVAL;
+	}
+	return chown(place->name, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
+}
+
+static int lock_directory(const char *path)
+{
 	char directory[CONFIG_TEXT_MAX];
-	snprintf(directory, sizeof directory, "%s", config->socket);
+	snprintf(directory, sizeof directory, "%s", path);
 	int lock = open(dirname(directory), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (lock < 0)
 		return -errno;
-	int r = flock(lock, LOCK_EX) < 0 ? -errno : clear_stale(config->socket, &address, size);
+	if (flock(lock, LOCK_EX) == 0)
+		return lock;
+	int r = -errno;
+	close(lock);
+	return r;
+}
+
+static int bind_path(const struct place *place, int fd, struct config_error *error)
+{
+	struct sockaddr_un address;
+	socklen_t size = make_address(place->name, &address);
+	int lock = lock_directory(place->name);
+	if (lock < 0)
+		return lock;
+	int r = clear_stale(place->name, &address, size);
 	/* Nobody may connect before the mode is set: bound without any permission, opened up afterwards. */
 	mode_t mask = umask(0777);
 	if (r == 0 && bind(fd, (struct sockaddr *)&address, size) < 0)
@@ -80,70 +112,92 @@ static int bind_path(const struct config *config, int fd, struct config_error *e
 	if (r == 0 && listen(fd, BACKLOG) < 0)
 		r = -errno;
 	if (r == 0) {
-		r = set_owner(config, error);
+		r = set_owner(place, error);
 		if (r < 0)
-			unlink(config->socket);
+			unlink(place->name);
 	}
 	close(lock);
 	return r;
 }
 
-static int bind_abstract(const struct config *config, int fd)
+static int bind_abstract(const struct place *place, int fd)
 {
 	struct sockaddr_un address;
-	socklen_t size = make_address(config->socket, &address);
+	socklen_t size = make_address(place->name, &address);
 	if (bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, BACKLOG) < 0)
 		return -errno;
 	return 0;
 }
 
-int listen_open(const struct config *config, int *ret_fd, struct config_error *error)
+static void say_why(const struct place *place, int code, struct config_error *error)
+{
+	if (error->text[0] != '\0')
+		return;
+	if (code == -EADDRINUSE)
+		snprintf(error->text, sizeof error->text,
+			 "%.200s: another loaderd answers there; stop it, or choose another socket",
+			 place->name);
+	else if (code == -EEXIST)
+		snprintf(error->text, sizeof error->text,
+			 "%.200s: exists and is not a socket; remove it, or choose another path",
+			 place->name);
+	else if (code == -ENOENT)
+		snprintf(error->text, sizeof error->text,
+			 "%.200s: the folder for the socket does not exist; make it, or choose another "
+			 "socket with --socket",
+			 place->name);
+	else
+		snprintf(error->text, sizeof error->text, "%.200s: cannot listen there: %s",
+			 place->name, strerror(-code));
+}
+
+static int open_place(const struct place *place, int *ret_fd, struct config_error *error)
 {
 	error->text[0] = '\0';
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	int r = config->socket[0] == '@' ? bind_abstract(config, fd) : bind_path(config, fd, error);
+	int r = place->name[0] == '@' ? bind_abstract(place, fd) : bind_path(place, fd, error);
 	if (r == 0) {
 		*ret_fd = fd;
 		return 0;
 	}
 	close(fd);
-	if (error->text[0] != '\0')
-		return r;
-	if (r == -EADDRINUSE)
-		snprintf(error->text, sizeof error->text,
-			 "%.200s: another loaderd answers there; stop it, or choose another socket",
-			 config->socket);
-	else if (r == -EEXIST)
-		snprintf(error->text, sizeof error->text,
-			 "%.200s: exists and is not a socket; remove it, or choose another path",
-			 config->socket);
-	else if (r == -ENOENT)
-		snprintf(error->text, sizeof error->text,
-			 "%.200s: the folder for the socket does not exist; make it, or choose another "
-			 "socket with --socket",
-			 config->socket);
-	else
-		snprintf(error->text, sizeof error->text, "%.200s: cannot listen there: %s",
-			 config->socket, strerror(-r));
+	say_why(place, r, error);
 	return r;
 }
 
-void listen_remove(const struct config *config, int fd)
+/* With our own end closed only a successor's socket still answers. */
+static void remove_place(const struct place *place)
 {
 	struct sockaddr_un address;
-	if (config->socket[0] == '@')
+	if (place->name[0] == '@')
 		return;
-	socklen_t size = make_address(config->socket, &address);
-	char directory[CONFIG_TEXT_MAX];
-	snprintf(directory, sizeof directory, "%s", config->socket);
-	int lock = open(dirname(directory), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (lock >= 0)
-		flock(lock, LOCK_EX);
-	/* With our own end closed only a successor's socket still answers. */
-	close(fd);
-	clear_stale(config->socket, &address, size);
+	socklen_t size = make_address(place->name, &address);
+	int lock = lock_directory(place->name);
+	clear_stale(place->name, &address, size);
 	if (lock >= 0)
 		close(lock);
+}
+
+int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
+		struct config_error *error)
+{
+	const struct place clients = clients_place(config), admin = admin_place(config);
+	int r = open_place(&clients, ret_fd, error);
+	if (r < 0)
+		return r;
+	r = open_place(&admin, ret_admin_fd, error);
+	if (r < 0) {
+		close(*ret_fd);
+		remove_place(&clients);
+	}
+	return r;
+}
+
+void listen_remove(const struct config *config)
+{
+	const struct place clients = clients_place(config), admin = admin_place(config);
+	remove_place(&clients);
+	remove_place(&admin);
 }

@@ -28,6 +28,22 @@ void log_init(enum log_level level)
 		     status.st_ino == inode;
 }
 
+void log_to_supervisor(void)
+{
+	to_journal = true;
+}
+
+void log_relay(const char *who, const char *line)
+{
+	enum log_level level = LOG_LEVEL_WARNING; /* what has no prefix comes from a library, or a sanitizer */
+	if (line[0] == '<' && line[1] >= '0' + LOG_LEVEL_ERROR && line[1] <= '0' + LOG_LEVEL_DEBUG &&
+	    line[2] == '>') {
+		level = (enum log_level)(line[1] - '0');
+		line += 3;
+	}
+	log_line(level, "%s%s", who, line);
+}
+
 static int put_prefix(char *line, size_t size, enum log_level level)
 {
 	if (to_journal)
@@ -58,9 +74,11 @@ void log_line(enum log_level level, const char *format, ...)
 	size_t size = (size_t)at + (n < 0 ? 0 : (size_t)n);
 	if (size > sizeof line - 2)
 		size = sizeof line - 2;
-	/* What clients send is quoted in messages: it must not forge lines. */
+	/* What clients send is quoted in messages: it must not forge lines, nor command a terminal. C1 controls are C2 80 to C2 9F. */
 	for (size_t i = (size_t)at; i < size; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f ||
+		    ((unsigned char)line[i] == 0xc2 && i + 1 < size &&
+		     (unsigned char)line[i + 1] < 0xa0))
 			line[i] = '?';
 	line[size++] = '\n';
 	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};

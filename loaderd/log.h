@@ -8,6 +8,10 @@
 enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
 
 void log_init(enum log_level level);
+/* Lines go to a supervisor, which says when and whose they are: with level prefixes. After log_init(). */
+void log_to_supervisor(void);
+/* A line of somebody else's, of a level that log_to_supervisor() has put before it; `who` goes before it. */
+void log_relay(const char *who, const char *line);
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level, const char *format, ...);
 
 #define log_error(...)   log_line(LOG_LEVEL_ERROR, __VA_ARGS__)

@@ -4,7 +4,8 @@
 #include "log.h"
 #include "notify.h"
 #include "packimg.h"
-#include "server.h"
+#include "supervisor.h"
+#include "worker.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -31,6 +32,7 @@ enum {
 	KEY_LISTEN_FD,
 	KEY_LIFELINE_FD,
 	KEY_CHECK,
+	KEY_WORKER,
 	SETTINGS_MAX = 128,
 };
 
@@ -40,6 +42,7 @@ struct arguments {
 	unsigned setting_count;
 	int listen_fd, lifeline_fd;
 	bool check;
+	long worker_uid; /* -1: this is no worker */
 };
 
 /* argp finds it by name, across the boundary of the C library. */
@@ -59,14 +62,14 @@ static const struct argp_option options[] = {
 	 1},
 	{"cpus", KEY_CPUS, "LIST", 0, "Run workers on these CPUs, such as 0-3,8", 1},
 	{"io", KEY_IO, "MODE", 0, "How files are read: auto, mmap or uring", 1},
-	{"allow", KEY_ALLOW, "PATH", 0, "Every client may use datasets under PATH; may be repeated",
-	 1},
+	{"allow", KEY_ALLOW, "PATH", OPTION_HIDDEN, NULL, 1}, /* gone: the configuration says why */
 	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
 	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0, "error, warning, info or debug", 1},
 	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
 	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0,
 	 "Exit at once when this descriptor reads end of file", 2},
+	{"worker", KEY_WORKER, "UID", OPTION_HIDDEN, NULL, 3}, /* a supervisor's alone */
 	{0},
 };
 
@@ -127,6 +130,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 	case KEY_SET:
 		add_setting(state, "", text);
 		return 0;
+	case KEY_WORKER:
+		arguments->worker_uid = strtol(text, NULL, 10);
+		return 0;
 	case KEY_LISTEN_FD:
 		arguments->listen_fd = descriptor(state, "--listen-fd", text);
 		return 0;
@@ -171,7 +177,7 @@ static int load_config(struct config *config, const struct arguments *arguments,
 	return r;
 }
 
-/* Every connection is a descriptor, every feed two more, every shard one. */
+/* Every connection is a descriptor, every feed two more, every shard one; workers inherit the limit. */
 static void raise_descriptor_limit(void)
 {
 	struct rlimit limit;
@@ -181,73 +187,65 @@ static void raise_descriptor_limit(void)
 	}
 }
 
-static int find_listeners(const struct config *config, const struct arguments *arguments,
-			  int fds[1], const int **ret_fds, unsigned *ret_count, bool *ret_own,
-			  struct config_error *error)
+/* The sockets to serve on. */
+struct listeners {
+	int fds[16];
+	unsigned count;
+	int admin_fd;
+	bool own; /* opened here, to be removed in the end */
+};
+
+static int inherit_listener(int fd, struct listeners *ret_listeners, struct config_error *error)
 {
-	static int passed[16];
-	int first;
-	*ret_own = false;
-	*ret_fds = fds;
-	*ret_count = 1;
-	if (arguments->listen_fd >= 0) {
-		int listening = 0;
-		socklen_t size = sizeof listening;
-		fds[0] = arguments->listen_fd;
-		if (getsockopt(fds[0], SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
-		    !listening) {
-			snprintf(error->text, sizeof error->text,
-				 "--listen-fd %d: not a listening socket", fds[0]);
-			return -EINVAL;
-		}
-		return fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+	int listening = 0;
+	socklen_t size = sizeof listening;
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening) {
+		snprintf(error->text, sizeof error->text, "--listen-fd %d: not a listening socket",
+			 fd);
+		return -EINVAL;
 	}
-	int count = notify_listen_fds(&first);
+	ret_listeners->fds[ret_listeners->count++] = fd;
+	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int find_listeners(const struct config *config, const struct arguments *arguments,
+			  struct listeners *ret_listeners, struct config_error *error)
+{
+	*ret_listeners = (struct listeners){.admin_fd = -1};
+	if (arguments->listen_fd >= 0)
+		return inherit_listener(arguments->listen_fd, ret_listeners, error);
+	int count = notify_listen_fds(ret_listeners->fds, 16, &ret_listeners->admin_fd);
 	if (count > 0) {
-		*ret_fds = passed;
-		*ret_count = count > 16 ? 16 : (unsigned)count;
-		for (unsigned i = 0; i < *ret_count; i++) {
-			passed[i] = first + (int)i;
-			fcntl(passed[i], F_SETFL, O_NONBLOCK);
-		}
+		ret_listeners->count = (unsigned)count;
 		return 0;
 	}
-	*ret_own = true;
-	return listen_open(config, &fds[0], error);
+	ret_listeners->own = true;
+	int r = listen_open(config, &ret_listeners->fds[0], &ret_listeners->admin_fd, error);
+	ret_listeners->count = r == 0;
+	return r;
 }
 
 static int serve(const struct config *config, const struct arguments *arguments)
 {
 	struct config_error error = {{0}};
-	struct server *server;
-	const int *listen_fds;
-	int own[1] = {-1};
-	unsigned count;
-	bool own_socket;
-	int r = find_listeners(config, arguments, own, &listen_fds, &count, &own_socket, &error);
-	if (r < 0) {
-		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
-		return r;
-	}
-	struct server_options server_options = {
-		.config = config,
-		.listen_fds = listen_fds,
-		.listen_count = count,
-		.lifeline_fd = arguments->lifeline_fd,
-		.activated = arguments->listen_fd < 0 && !own_socket,
-		.private_only = arguments->listen_fd >= 0,
-	};
-	/* listen_remove() closes before it looks, so it needs a descriptor of its own. */
-	int keep = own_socket ? fcntl(own[0], F_DUPFD_CLOEXEC, 3) : -1;
-	r = server_new(&server_options, &server, &error);
+	struct listeners listeners;
+	int r = find_listeners(config, arguments, &listeners, &error);
 	if (r == 0) {
-		r = server_run(server);
-		server_free(server);
-	} else {
-		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
+		struct supervisor_options how = {
+			.config = config,
+			.listen_fds = listeners.fds,
+			.listen_count = listeners.count,
+			.admin_fd = listeners.admin_fd,
+			.lifeline_fd = arguments->lifeline_fd,
+			.activated = arguments->listen_fd < 0 && !listeners.own,
+			.private_only = arguments->listen_fd >= 0,
+		};
+		r = supervisor_run(&how, &error);
+		if (listeners.own)
+			listen_remove(config);
 	}
-	if (own_socket)
-		listen_remove(config, keep);
+	if (r < 0)
+		log_error("%s", error.text[0] != '\0' ? error.text : strerror(-r));
 	return r;
 }
 
@@ -263,10 +261,12 @@ static int check_isa(struct config_error *error)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {options, parse_option, NULL, doc, NULL, NULL, NULL};
-	struct arguments arguments = {.listen_fd = -1, .lifeline_fd = -1};
+	struct arguments arguments = {.listen_fd = -1, .lifeline_fd = -1, .worker_uid = -1};
 	struct config config;
 	struct config_error error = {{0}};
 	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	if (arguments.worker_uid >= 0)
+		return worker_run((uid_t)arguments.worker_uid);
 	log_init(LOG_LEVEL_INFO);
 	config_init(&config);
 	int r = check_isa(&error);
@@ -277,13 +277,12 @@ int main(int argc, char **argv)
 	if (r < 0) {
 		fprintf(stderr, "loaderd: %s\n", error.text);
 	} else if (arguments.check) {
-		config_print(&config);
+		config_print(&config, stdout);
 	} else {
 		log_init((enum log_level)config.log_level);
 		raise_descriptor_limit();
 		signal(SIGPIPE, SIG_IGN);
 		r = serve(&config, &arguments);
 	}
-	config_deinit(&config);
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -8,5 +8,8 @@ void notify_stopping(void);
 void notify_watchdog(void);
 /* Interval within which the watchdog must be fed, 0: none. */
 uint64_t notify_watchdog_ns(void);
-/* Listening sockets passed to this process: their number, the first in *ret_first; negative errno. */
-int notify_listen_fds(int *ret_first);
+/*
+ * Listening sockets passed to this process, made close-on-exec and not to wait: their number, the one whose unit names it "admin" (FileDescriptorName=) apart, -1 if there is none. Negative
+ * errno.
+ */
+int notify_listen_fds(int *ret_fds, int most, int *ret_admin_fd);

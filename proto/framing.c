@@ -26,11 +26,19 @@ static uint32_t load_le32(const uint8_t *p)
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void close_fds(struct frame_reader *reader)
+static void discard(struct frame_reader *reader, int fd)
+{
+	if (reader->discard != NULL)
+		reader->discard(reader->user, fd);
+	else
+		close(fd);
+}
+
+static void discard_fds(struct frame_reader *reader)
 {
 	for (unsigned i = 0; i < reader->fd_count; i++)
 		if (reader->fds[i] >= 0)
-			close(reader->fds[i]);
+			discard(reader, reader->fds[i]);
 	reader->fd_count = 0;
 }
 
@@ -41,7 +49,7 @@ void frame_reader_init(struct frame_reader *reader)
 
 void frame_reader_deinit(struct frame_reader *reader)
 {
-	close_fds(reader);
+	discard_fds(reader);
 	free(reader->buffer);
 	*reader = (struct frame_reader){0};
 }
@@ -78,7 +86,7 @@ static bool keep_fds(struct frame_reader *reader, struct msghdr *message)
 			if (reader->fd_count < FRAME_FDS_MAX) {
 				reader->fds[reader->fd_count++] = fd;
 			} else {
-				close(fd);
+				discard(reader, fd);
 				fits = false;
 			}
 		}
@@ -118,7 +126,7 @@ int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_d
 {
 	if (reader->size >= LENGTH_SIZE &&
 	    reader->size == LENGTH_SIZE + (size_t)load_le32(reader->buffer)) {
-		close_fds(reader); /* the frame handed out last */
+		discard_fds(reader); /* the frame handed out last */
 		reader->size = 0;
 	}
 	for (;;) {
@@ -143,6 +151,11 @@ int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_d
 		if (r <= 0)
 			return r;
 	}
+}
+
+unsigned frame_fd_count(const struct frame_reader *reader)
+{
+	return reader->fd_count;
 }
 
 int frame_take_fd(struct frame_reader *reader, unsigned i)

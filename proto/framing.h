@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 enum {
-	PROTO_VERSION = 1,
+	PROTO_VERSION = 2,
 	FRAME_SIZE_MAX = 1 << 20, /* bytes of a message */
-	FRAME_FDS_MAX = 2,
+	FRAME_FDS_MAX = 253, /* of Linux, in one message: SCM_MAX_FD */
 };
 
 struct frame_reader {
@@ -19,6 +19,9 @@ struct frame_reader {
 	size_t size, capacity;
 	int fds[FRAME_FDS_MAX];
 	unsigned fd_count;
+	/* Closes a descriptor that nobody took; NULL: close(). What a peer passes may be such that closing it waits. */
+	void (*discard)(void *user, int fd);
+	void *user;
 };
 
 void frame_reader_init(struct frame_reader *reader);
@@ -30,6 +33,8 @@ void frame_reader_deinit(struct frame_reader *reader);
  * yet; -ECONNRESET: the peer has closed; -EPROTO: length zero or beyond the limit, or more descriptors than allowed.
  */
 int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_data, size_t *ret_size);
+/* Descriptors that came with the current frame, taken ones included. */
+unsigned frame_fd_count(const struct frame_reader *reader);
 /* Hands over descriptor i of the current frame; -1 when there is none. The caller closes it. */
 int frame_take_fd(struct frame_reader *reader, unsigned i);
 

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -125,19 +126,56 @@ uint64_t ring_size(const struct ring_geometry *geometry)
 	return bytes == 0 ? 0 : bytes + RING_ACK_SIZE;
 }
 
-static int memfd_new(const char *name, uint64_t size)
+static int memfd_new(uint64_t size)
 {
+	static const char name[] = "loaderd-ring";
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)size) < 0) {
+	if (ftruncate(fd, (off_t)size) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
 		int r = -errno;
 		close(fd);
 		return r;
 	}
 	return fd;
+}
+
+/* memfd_create()'s own description is not among those that a lease is weighed against; one that open() made is. */
+static int open_anew(int fd, int flags)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	int anew = open(path, flags | O_CLOEXEC);
+	return anew < 0 ? -errno : anew;
+}
+
+int ring_memory_new(uint64_t bytes, int *ret_fd, int *ret_watch_fd)
+{
+	int made = memfd_new(bytes);
+	if (made < 0)
+		return made;
+	int fd = open_anew(made, O_RDWR);
+	int watch_fd = fd < 0 ? fd : open_anew(made, O_RDONLY);
+	close(made);
+	if (watch_fd < 0) {
+		if (fd >= 0)
+			close(fd);
+		return watch_fd;
+	}
+	*ret_fd = fd;
+	*ret_watch_fd = watch_fd;
+	return 0;
+}
+
+int ring_memory_unused(int watch_fd)
+{
+	if (fcntl(watch_fd, F_SETLEASE, F_WRLCK) < 0)
+		return 0;
+	fcntl(watch_fd, F_SETLEASE, F_UNLCK);
+	return 1;
 }
 
 /* Gives every page its memory now: a shortage is an error here instead of a SIGBUS in a worker. */
@@ -155,53 +193,52 @@ static int prefault(int fd, void *memory, uint64_t size)
 	return 0;
 }
 
-static int shared_new(const char *name, uint64_t size, int seals, int *ret_fd, void **ret_memory)
+/* Maps memory of exactly this size that nobody can resize. */
+static int map_memory(int fd, uint64_t size, void **ret_memory)
 {
-	int fd = memfd_new(name, size);
-	if (fd < 0)
-		return fd;
+	off_t end = lseek(fd, 0, SEEK_END);
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (end < 0 || seals < 0)
+		return -errno;
+	if ((uint64_t)end != size || (seals & F_SEAL_SHRINK) == 0)
+		return -EINVAL;
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (memory == MAP_FAILED) {
-		int r = -errno;
-		close(fd);
-		return r;
-	}
-	int r = prefault(fd, memory, size);
-	/* F_SEAL_FUTURE_WRITE spares the mapping that exists, which is ours. */
-	if (r == 0 && fcntl(fd, F_ADD_SEALS, seals) < 0)
-		r = -errno;
-	if (r < 0) {
-		munmap(memory, size);
-		close(fd);
-		return r;
-	}
-	*ret_fd = fd;
+	if (memory == MAP_FAILED)
+		return -errno;
 	*ret_memory = memory;
 	return 0;
 }
 
-int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry)
+/* F_SEAL_FUTURE_WRITE spares the mappings that exist, which are ours. */
+static int seal(int ring_fd, int ack_fd, bool writable)
+{
+	if (fcntl(ack_fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ||
+	    (!writable && fcntl(ring_fd, F_ADD_SEALS, LAST_SEALS) < 0))
+		return -errno;
+	return 0;
+}
+
+int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry,
+		       int ring_fd, int ack_fd)
 {
 	struct ring_header header;
+	void *ring, *ack;
 	int r = lay_out(geometry, &header);
 	if (r < 0)
 		return r;
 	uint64_t bytes = ring_bytes(header.slots, header.slot_size);
-	if (bytes == 0)
-		return -EINVAL;
-
-	int ring_fd, ack_fd;
-	void *ring, *ack;
-	r = shared_new("loaderd-ring", bytes,
-		       F_SEAL_SHRINK | F_SEAL_GROW | (geometry->writable ? 0 : LAST_SEALS),
-		       &ring_fd, &ring);
+	r = bytes == 0 ? -EINVAL : map_memory(ring_fd, bytes, &ring);
 	if (r < 0)
 		return r;
-	r = shared_new("loaderd-ack", RING_ACK_SIZE, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-		       &ack_fd, &ack);
+	r = map_memory(ack_fd, RING_ACK_SIZE, &ack);
 	if (r < 0) {
 		munmap(ring, bytes);
-		close(ring_fd);
+		return r;
+	}
+	r = seal(ring_fd, ack_fd, geometry->writable);
+	if (r < 0) {
+		munmap(ring, bytes);
+		munmap(ack, RING_ACK_SIZE);
 		return r;
 	}
 	memcpy(ring, &header, sizeof header);
@@ -211,6 +248,7 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 		.ack = ack,
 		.ring_fd = ring_fd,
 		.ack_fd = ack_fd,
+		.writable = geometry->writable,
 		.slots = header.slots,
 		.slot_size = header.slot_size,
 		.size = bytes + RING_ACK_SIZE,
@@ -218,12 +256,14 @@ int ring_producer_init(struct ring_producer *producer, const struct ring_geometr
 	return 0;
 }
 
-int ring_producer_seal(struct ring_producer *producer)
+int ring_producer_fill(struct ring_producer *producer)
 {
 	/* F_SEAL_FUTURE_WRITE forbids punching holes too: behind it, pages that are there stay. */
-	if (fcntl(producer->ring_fd, F_ADD_SEALS, LAST_SEALS) < 0)
+	if (producer->writable && fcntl(producer->ring_fd, F_ADD_SEALS, LAST_SEALS) < 0)
 		return -errno;
-	return prefault(producer->ring_fd, producer->header, producer->size - RING_ACK_SIZE);
+	int r = prefault(producer->ack_fd, producer->ack, RING_ACK_SIZE);
+	return r < 0 ? r
+		     : prefault(producer->ring_fd, producer->header, producer->size - RING_ACK_SIZE);
 }
 
 void ring_producer_deinit(struct ring_producer *producer)
@@ -382,6 +422,13 @@ static int64_t sealed_size(int fd)
 	return status.st_size;
 }
 
+/* Who touches memory first pays for it. Where the system cannot do all at once, or refuses, the daemon's turn comes after ours. */
+static void touch(void *memory, size_t size)
+{
+	(void)madvise(memory, size, MADV_HUGEPAGE);
+	(void)madvise(memory, size, MADV_POPULATE_READ);
+}
+
 int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, int writable)
 {
 	int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -407,8 +454,7 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, 
 		munmap(ring, (size_t)ring_file);
 		return r;
 	}
-	/* The pages exist; this only spares the first lap its faults, so that a refusal does not matter. */
-	(void)madvise(ring, (size_t)ring_file, MADV_POPULATE_READ);
+	touch(ring, (size_t)ring_file);
 	*consumer = (struct ring_consumer){
 		.header = ring,
 		.ack = ack,

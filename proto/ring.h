@@ -112,7 +112,7 @@ struct ring_geometry {
 	uint32_t field_count;
 	uint32_t field_bytes;
 	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
-	uint32_t writable; /* the client may map it writable until ring_producer_seal() */
+	uint32_t writable; /* the client may map it writable until ring_producer_fill() */
 };
 
 /*
@@ -124,6 +124,7 @@ struct ring_producer {
 	struct ring_header layout; /* the constant part of *header: where in a slot sections lie */
 	struct ring_ack *ack;
 	int ring_fd, ack_fd;
+	int writable;
 	uint32_t slots;
 	uint64_t slot_size;
 	uint64_t size;      /* bytes of shared memory, ack page included */
@@ -138,15 +139,23 @@ struct ring_producer {
 /* Bytes of shared memory that a geometry takes, ack page included; 0 when it overflows or breaks a limit. */
 uint64_t ring_size(const struct ring_geometry *geometry);
 /*
- * Makes, seals and pre-faults both memfds; they stay open as ring_fd and ack_fd, for sending. -EINVAL: ring_size() is 0; -ENOMEM and
- * other errors of memfd_create, ftruncate and mmap.
+ * Makes a memfd of so many bytes, sealed against resizing, without memory as yet. While anybody but its maker has it in whatever way (open, mapped, in a message), fcntl(watch_fd, F_SETLEASE,
+ * F_WRLCK) is -EAGAIN: the two descriptors are descriptions of their own, which the kernel counts. Errors of memfd_create, ftruncate and open.
  */
-int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry);
+int ring_memory_new(uint64_t bytes, int *ret_fd, int *ret_watch_fd);
+/* Does nobody have it any more but the one who watches? */
+int ring_memory_unused(int watch_fd);
 /*
- * Of a writable ring, before its first batch: from here on no further mapping can write and no page be taken away; pages that the client took away until
- * then are put back. -EPERM: the client has sealed it in its own way; -ENOMEM.
+ * Maps the memory of a ring: ring_fd of ring_size() - RING_ACK_SIZE bytes, ack_fd of RING_ACK_SIZE. Both are taken over on success and stay open for
+ * sending; what is not to be writable is sealed. No page but the header's is touched: that is for the client to do, at whose expense memory is that it touches first. -EINVAL: ring_size() is 0, or the
+ * memory has another size; errors of mmap and fcntl.
  */
-int ring_producer_seal(struct ring_producer *producer);
+int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry, int ring_fd, int ack_fd);
+/*
+ * Once the client has mapped the ring, before its first batch: from here on no further mapping can write and no page be taken away, and all pages
+ * are there, those that the client did not touch, too. -EPERM: the client has sealed it in its own way; -ENOMEM.
+ */
+int ring_producer_fill(struct ring_producer *producer);
 void ring_producer_deinit(struct ring_producer *producer);
 /* Slot for the next batch; NULL when none is free: then ring_producer_arm() and try once more. Sets the slot's number, nothing else. */
 struct ring_slot *ring_begin(struct ring_producer *producer);

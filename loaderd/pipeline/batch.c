@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -63,6 +64,8 @@ static int start_io(struct batcher *batcher)
 		.mode = options->io,
 		.bytes = options->io_bytes,
 		.queue_depth = options->io_depth,
+		.direct = options->direct,
+		.direct_count = options->direct_count,
 	};
 	int r = io_new(&io, &batcher->io);
 	if (r < 0 && io.mode == IO_URING) {
@@ -72,20 +75,38 @@ static int start_io(struct batcher *batcher)
 	return r;
 }
 
+static void close_both(const struct batcher_options *options)
+{
+	close(options->ring_fd);
+	close(options->ack_fd);
+}
+
+static int map_ring(struct batcher *batcher)
+{
+	const struct batcher_options *options = &batcher->options;
+	int r = ring_producer_init(&batcher->ring, &batcher->geometry, options->ring_fd,
+				   options->ack_fd);
+	if (r < 0)
+		close_both(options);
+	return r;
+}
+
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher)
 {
 	struct batcher *batcher = new_aligned(1, sizeof *batcher);
-	if (batcher == NULL)
+	if (batcher == NULL) {
+		close_both(options);
 		return -ENOMEM;
+	}
 	batcher->options = *options;
 	batcher->unit_span = options->order.batch_size;
 	batcher_geometry(options, &batcher->geometry);
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof *batcher->work);
 	batcher->counters = new_aligned(options->workers, sizeof *batcher->counters);
-	int r = -ENOMEM;
-	if (batcher->work != NULL && batcher->counters != NULL)
-		r = ring_producer_init(&batcher->ring, &batcher->geometry);
+	int r = map_ring(batcher);
+	if (r == 0 && (batcher->work == NULL || batcher->counters == NULL))
+		r = -ENOMEM;
 	if (r == 0)
 		r = start_io(batcher);
 	if (r < 0) {

@@ -38,13 +38,16 @@ struct batcher_options {
 	uint64_t epoch_end;          /* 0: never */
 	enum batcher_bad bad;
 	uint32_t slots;
-	bool writable;               /* ring_producer_seal() comes before the first batcher_work() */
+	bool writable;
+	int ring_fd, ack_fd;         /* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
 	uint32_t field_count, field_bytes;
 	uint32_t fields[RING_FIELDS_MAX]; /* field numbers in the dataset */
 	unsigned workers;                 /* of the pool that will work for it */
 	enum io_mode io;                  /* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
 	uint64_t io_bytes;                /* of read-ahead */
 	unsigned io_depth;
+	const int *direct; /* as in io_options, */
+	uint32_t direct_count;
 	/* Called by workers without any lock held. */
 	void (*doorbell)(void *user);
 	void *doorbell_user;
@@ -129,7 +132,7 @@ struct batcher_status {
 
 /* What the ring of these options needs; the size to weigh against limits is ring_size() of it. */
 void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry);
-/* Allocates everything, the ring's shared memory included, and touches every page. -ENOMEM, or errors of ring_producer_init. */
+/* Allocates everything, and maps the ring; ring_producer_fill() comes before the first batcher_work(). -ENOMEM, or errors of ring_producer_init. */
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher);
 void batcher_free(struct batcher *batcher);
 

@@ -54,13 +54,14 @@ static int prepare(struct dataset *dataset, const char *path)
 	return map_regions(dataset);
 }
 
-int dataset_open(const char *path, struct dataset **ret_dataset, struct packimg_error *error)
+int dataset_open(const char *path, const int *fds, uint32_t count, struct dataset **ret_dataset,
+		 struct packimg_error *error)
 {
 	struct dataset *dataset = calloc(1, sizeof *dataset);
 	if (dataset == NULL)
 		return -ENOMEM;
 	guard_enter(NULL);
-	int r = packimg_open(path, &dataset->image, error);
+	int r = packimg_open_fds(path, fds, count, &dataset->image, error);
 	if (r == 0)
 		r = prepare(dataset, path);
 	if (guard_leave() && r == 0) {

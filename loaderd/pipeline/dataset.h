@@ -13,7 +13,7 @@
 
 struct dataset {
 	struct packimg *image;
-	char *path; /* as opened */
+	char *path; /* as the client named it */
 	uint64_t count;
 	uint64_t bytes; /* of all files */
 	struct guard_map guard;
@@ -25,8 +25,12 @@ struct dataset {
 	_Atomic bool suspect;
 };
 
-/* Errors as packimg_open(). The file is read inside a guard: a file cut while it is being opened is -EBADMSG. */
-int dataset_open(const char *path, struct dataset **ret_dataset, struct packimg_error *error);
+/*
+ * Opens a dataset whose files are fds, which it takes over on success; path is for texts. Errors as packimg_open_fds(). The files are read inside a guard: one
+ * that is cut while it is being opened is -EBADMSG.
+ */
+int dataset_open(const char *path, const int *fds, uint32_t count, struct dataset **ret_dataset,
+		 struct packimg_error *error);
 void dataset_free(struct dataset *dataset);
 
 /*

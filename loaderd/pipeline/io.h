@@ -30,7 +30,12 @@ struct io_options {
 	enum io_mode mode;      /* not IO_AUTO */
 	uint64_t bytes;         /* to run ahead of the workers; the size of the buffer */
 	unsigned queue_depth;   /* reads under way at most */
+	const int *direct;      /* [direct_count] descriptors of the first files, opened with O_DIRECT; the owner keeps them open */
+	uint32_t direct_count;
 };
+
+enum { IO_DIRECT_MAX = 512 }; /* files beyond are read through the page cache */
+
 
 /* What AUTO means for a dataset of this size: IO_URING when it does not fit the memory there is. */
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes);

@@ -5,13 +5,11 @@
 #include "futex.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /*
  * A window of units, [oldest, next), slides along the feed's order. Each has an entry (unit % window) and, while it is wanted, a
@@ -29,7 +27,6 @@ enum {
 	WINDOW_LEAST = 1 << 10,
 	BLOCK = 4096, /* what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device asks */
 	TAIL = 64,	 /* readable bytes that decoders expect behind stored bytes */
-	FILES_MAX = 512, /* descriptors of one feed; files beyond are read through the page cache */
 };
 
 struct entry {
@@ -56,8 +53,6 @@ struct io_ring {
 	uint64_t oldest, next; /* units */
 	unsigned in_flight;
 	bool ended;
-	int *files; /* O_DIRECT descriptors by shard, -1: not opened; read by the thread only */
-	uint32_t file_count, files_open;
 	_Alignas(64) _Atomic uint32_t progress; /* futex */
 	_Atomic uint32_t waiters;
 };
@@ -121,12 +116,8 @@ int io_ring_new(struct io *io)
 		ring->buffer = NULL;
 	else
 		(void)madvise(ring->buffer, ring->buffer_size, MADV_HUGEPAGE);
-	ring->file_count = packimg_shard_count(io->options.dataset->image);
-	ring->files = malloc(ring->file_count * sizeof *ring->files);
-	if (ring->entries == NULL || ring->buffer == NULL || ring->files == NULL)
+	if (ring->entries == NULL || ring->buffer == NULL)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < ring->file_count; i++)
-		ring->files[i] = -1;
 	int r = open_uring(io->options.queue_depth, &ring->uring);
 	ring->uring_open = r == 0;
 	return r;
@@ -138,38 +129,21 @@ void io_ring_free(struct io_ring *ring)
 		return;
 	if (ring->uring_open)
 		close_uring(&ring->uring);
-	for (uint32_t i = 0; ring->files != NULL && i < ring->file_count; i++)
-		if (ring->files[i] >= 0)
-			close(ring->files[i]);
 	if (ring->buffer != NULL)
 		munmap(ring->buffer, ring->buffer_size);
-	free(ring->files);
 	free(ring->entries);
 	free(ring);
 }
 
-/* The sample's file, past the page cache where the file system can. */
-static int file_of(struct io *io, uint32_t shard_number)
+/* The sample's file, past the page cache where the client could open it so. */
+static int file_of(const struct io *io, uint32_t shard_number)
 {
-	struct io_ring *ring = io->ring;
 	struct packimg_shard shard;
-	char path[64];
-	if (ring->files[shard_number] >= 0)
-		return ring->files[shard_number];
+	if (shard_number < io->options.direct_count)
+		return io->options.direct[shard_number];
 	if (packimg_shard(io->options.dataset->image, shard_number, &shard) < 0)
 		return -EBADMSG;
-	if (ring->files_open == FILES_MAX)
-		return shard.fd;
-	/* By descriptor: the path may name another file by now. */
-	snprintf(path, sizeof path, "/proc/self/fd/%d", shard.fd);
-	int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-	if (fd < 0)
-		fd = fcntl(shard.fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return shard.fd;
-	ring->files[shard_number] = fd;
-	ring->files_open++;
-	return fd;
+	return shard.fd;
 }
 
 /* Room for `size` bytes in one piece; NULL when the workers have to free some first. */

@@ -101,14 +101,17 @@ static int connect_until(int fd, const struct sockaddr_un *address, socklen_t si
 	return 0;
 }
 
+const char *connection_socket(const char *socket)
+{
+	if (socket == NULL || socket[0] == '\0')
+		socket = getenv("LOADERD_SOCKET");
+	return socket == NULL || socket[0] == '\0' ? SYSTEM_SOCKET : socket;
+}
+
 int connection_open(struct connection *connection, const char *path, int64_t deadline_ms,
 		    char *error)
 {
-	if (path == NULL || path[0] == '\0')
-		path = getenv("LOADERD_SOCKET");
-	if (path == NULL || path[0] == '\0')
-		path = SYSTEM_SOCKET;
-
+	path = connection_socket(path);
 	struct sockaddr_un address;
 	socklen_t size;
 	if (address_of(path, &address, &size) < 0)
@@ -211,10 +214,15 @@ int connection_request(struct connection *connection, const Loaderd__Request *re
 		       const char *text, int64_t deadline_ms, Loaderd__Reply **ret_reply,
 		       char *error)
 {
-	Loaderd__Reply *reply = NULL;
 	int r = send_request(connection, request, deadline_ms, error);
-	if (r == 0)
-		r = receive_reply(connection, deadline_ms, &reply, error);
+	return r < 0 ? r : connection_reply(connection, text, deadline_ms, ret_reply, error);
+}
+
+int connection_reply(struct connection *connection, const char *text, int64_t deadline_ms,
+		     Loaderd__Reply **ret_reply, char *error)
+{
+	Loaderd__Reply *reply = NULL;
+	int r = receive_reply(connection, deadline_ms, &reply, error);
 	if (r < 0)
 		return r;
 	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR) {

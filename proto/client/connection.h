@@ -28,7 +28,9 @@ int64_t clock_ms(void);
 /* Milliseconds left, at most INT_MAX, at least 0. */
 int clock_left_ms(int64_t deadline_ms);
 
-/* socket NULL: $LOADERD_SOCKET, else the system's. */
+/* The socket that NULL and "" stand for: $LOADERD_SOCKET, else the system's; any other is itself. */
+const char *connection_socket(const char *socket);
+/* socket as connection_socket() takes it. */
 int connection_open(struct connection *connection, const char *socket, int64_t deadline_ms, char *error);
 void connection_close(struct connection *connection);
 
@@ -39,6 +41,8 @@ void connection_close(struct connection *connection);
  */
 int connection_request(struct connection *connection, const Loaderd__Request *request, const char *text,
 		       int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);
+/* Waits for one more reply to a request that was sent before. */
+int connection_reply(struct connection *connection, const char *text, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);
 /* Turns an Error reply into its negative errno and a text. */
 int connection_error(const Loaderd__Error *message, const char *text, char *error);
 

@@ -1,4 +1,5 @@
 #include "connection.h"
+#include "files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,11 +43,12 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 
 	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
 	get.path = absolute;
+	get.version = PROTO_VERSION;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
 	Loaderd__Reply *reply = NULL;
-	r = connection_request(&connection, &request, NULL, deadline_ms, &reply, error);
+	r = files_request(&connection, &request, NULL, absolute, deadline_ms, &reply, error);
 	free(absolute);
 	if (r == 0 && reply->kind_case != LOADERD__REPLY__KIND_DATASET)
 		r = error_set(error, -EPROTO,

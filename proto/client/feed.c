@@ -1,5 +1,6 @@
 #include "feed.h"
 #include "connection.h"
+#include "files.h"
 #include "forks.h"
 #include "ring.h"
 
@@ -118,8 +119,8 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	return connection_request(&feed->connection, &request, open.pipeline, deadline_ms,
-				  ret_reply, error);
+	return files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
+			     ret_reply, error);
 }
 
 static int map_ring(struct feed *feed, bool writable, char *error)
@@ -146,7 +147,7 @@ static int map_ring(struct feed *feed, bool writable, char *error)
 	return 0;
 }
 
-/* The ring that was asked for. A daemon that grants a writable one waits until it is mapped. */
+/* The ring that was asked for. The daemon waits until it is mapped. */
 static int take_ring(struct feed *feed, const struct feed_options *options,
 		     const Loaderd__FeedOpened *opened, int64_t deadline_ms, char *error)
 {
@@ -157,7 +158,7 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 				 "open the feed without.",
 				 feed->connection.socket);
 	int r = map_ring(feed, writable, error);
-	if (r < 0 || !writable)
+	if (r < 0)
 		return r;
 	r = frame_send(feed->connection.fd, ring_mapped, sizeof ring_mapped, NULL, 0,
 		       clock_left_ms(deadline_ms));

@@ -3,7 +3,7 @@
  * take eight more. Whatever is written, a slot is begun only when it is free, and the producer's counts stay within their bounds.
  */
 #include "fuzz.h"
-#include "ring.h"
+#include "own_ring.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.batch_size_max = 1,
 		.image_size_max = 1,
 	};
-	if (ring_producer_init(&s.producer, &geometry) < 0)
+	if (own_ring_init(&s.producer, &geometry) < 0)
 		return 0;
 	for (size_t used = 1; used + 2 <= size;) {
 		used += step(&s, data + used, size - used);

@@ -1,6 +1,6 @@
 /* Any bytes as the header of a ring, as a broken daemon could send it: refused, or every section of every slot can be read. */
 #include "fuzz.h"
-#include "ring.h"
+#include "own_ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.field_bytes = 16,
 		.field_types = {1, 3},
 	};
-	if (producer.header == NULL && ring_producer_init(&producer, &geometry) < 0)
+	if (producer.header == NULL && own_ring_init(&producer, &geometry) < 0)
 		return 0;
 	uint8_t header[RING_HEADER_SIZE];
 	memcpy(header, producer.header, sizeof header);

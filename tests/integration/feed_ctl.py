@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import tempfile
+import time
 import unittest
 
 import loaderd
@@ -110,13 +112,39 @@ class Fake(unittest.TestCase):
 
 
 class Real(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.socket = os.path.join(self.folder.name, "s")
+        self.process = subprocess.Popen([os.environ["LOADERD"], "--config", "/dev/null", "--socket", self.socket])
+        while self.ctl().returncode != 0:
+            time.sleep(0.01)
+
+    def tearDown(self):
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
+
+    def ctl(self, *arguments):
+        return subprocess.run([LOADERCTL, "-s", self.socket, *arguments], capture_output=True, text=True, timeout=120)
+
     def test_stop(self):
+        self.assertIn("no feeds\n", self.ctl().stdout)
+        self.assertEqual(self.ctl("bad").stdout, "no bad samples\n")
+        result = self.ctl("stop")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+        self.assertEqual(self.process.wait(10), 0)
+        self.assertEqual(self.ctl().returncode, 1)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_all(self):
+        status = json.loads(self.ctl("--all", "--json").stdout)
+        self.assertEqual((status["pid"], status["feeds"]), (self.process.pid, []))
+        self.assertNotEqual(json.loads(self.ctl("--json").stdout)["pid"], self.process.pid)
+
+    def test_private_daemons_end_with_their_clients_alone(self):
         with loaderd.Daemon() as daemon:
-            self.assertIn("no feeds\n", ctl(daemon).stdout)
-            self.assertEqual(ctl(daemon, "bad").stdout, "no bad samples\n")
             result = ctl(daemon, "stop")
-            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
-            self.assertEqual(ctl(daemon).returncode, 1)
+            self.assertEqual((result.returncode, ctl(daemon).returncode), (1, 0))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
  * gets right batches in time, and the daemon holds as much afterwards as before.
  */
 #include "connection.h"
+#include "files.h"
 #include "feed_witness.h"
 #include "ring.h"
 
@@ -69,7 +70,13 @@ static Loaderd__OpenFeed usual_wish(const struct hostile *h)
 	return open;
 }
 
-/* Subscribes by hand; false when refused. */
+static void send_bytes(const struct hostile *h, const void *bytes, size_t size)
+{
+	ssize_t n = send(h->connection.fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)n;
+}
+
+/* Subscribes by hand; false when refused. A ring that may be written is not yet reported as mapped. */
 static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 {
 	Loaderd__OpenFeed open = wish != NULL ? *wish : usual_wish(h);
@@ -82,7 +89,7 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 		return false;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	if (connection_request(&h->connection, &request, NULL, until_ms, &reply, NULL) < 0)
+	if (files_request(&h->connection, &request, NULL, open.dataset, until_ms, &reply, NULL) < 0)
 		return false;
 	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_fd = frame_take_fd(&h->connection.reader, 0);
@@ -93,7 +100,11 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 	h->ring = mmap(NULL, h->ring_size, PROT_READ | (open.writable ? PROT_WRITE : 0), MAP_SHARED,
 		       h->ring_fd, 0);
 	h->ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, h->ack_fd, 0);
-	return h->ring != MAP_FAILED && h->ack != MAP_FAILED;
+	if (h->ring == MAP_FAILED || h->ack == MAP_FAILED)
+		return false;
+	if (!open.writable)
+		send_bytes(h, ring_mapped, 6);
+	return true;
 }
 
 static void hang_up(struct hostile *h)
@@ -107,12 +118,6 @@ static void hang_up(struct hostile *h)
 	if (h->ack_fd >= 0)
 		close(h->ack_fd);
 	connection_close(&h->connection);
-}
-
-static void send_bytes(const struct hostile *h, const void *bytes, size_t size)
-{
-	ssize_t n = send(h->connection.fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-	(void)n;
 }
 
 /* Random words all over the ack page, near misses in the acks, and a doorbell every time. */

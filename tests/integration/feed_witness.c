@@ -59,7 +59,7 @@ struct witness *witness_start(const struct fixture *fixture, const struct feed_o
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(witness != MAP_FAILED);
 	witness->options = *options;
-	witness->daemon = fixture->daemon;
+	witness->daemon = fixture_worker(fixture);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
@@ -145,13 +145,13 @@ struct holdings holdings_of(const struct fixture *fixture)
 	    connection_request(&connection, &request, NULL, deadline_ms, &reply, error) < 0)
 		fail_msg("status: %s", error);
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
+	pid_t worker = (pid_t)reply->status->pid;
 	struct holdings holdings = {
 		.feeds = (unsigned)reply->status->n_feeds,
 		.shared_bytes = reply->status->shared_bytes,
-		.descriptors = fixture_descriptors(
-			fixture->daemon), /* with this connection's, each time */
-		.ring_mappings = fixture_ring_mappings(fixture->daemon),
-		.anonymous_kib = anonymous_kib(fixture->daemon),
+		.descriptors = fixture_descriptors(worker), /* with this connection's, each time */
+		.ring_mappings = fixture_ring_mappings(worker),
+		.anonymous_kib = anonymous_kib(worker),
 	};
 	loaderd__reply__free_unpacked(reply, NULL);
 	connection_close(&connection);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -201,6 +202,14 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	wait_until_it_answers(fixture);
 }
 
+pid_t fixture_worker(const struct fixture *fixture)
+{
+	Loaderd__Reply *reply = fixture_status(fixture);
+	pid_t pid = (pid_t)reply->status->pid;
+	loaderd__reply__free_unpacked(reply, NULL);
+	return pid;
+}
+
 int fixture_stop(struct fixture *fixture, int signal_number)
 {
 	int status;
@@ -324,12 +333,32 @@ int fixture_connect(const struct fixture *fixture)
 	return fd;
 }
 
-void fixture_send(int socket, const Loaderd__Request *request)
+void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count)
 {
 	uint8_t message[4096];
 	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
 	size_t size = loaderd__request__pack(request, message);
-	assert_int_equal(frame_send(socket, message, size, NULL, 0, 60000), 0);
+	assert_int_equal(frame_send(socket, message, size, fds, count, 60000), 0);
+}
+
+void fixture_send(int socket, const Loaderd__Request *request)
+{
+	fixture_send_with(socket, request, NULL, 0);
+}
+
+void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need, uint32_t total)
+{
+	Loaderd__Files files = LOADERD__FILES__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | (need->direct ? O_DIRECT : 0));
+	assert_true(fd >= 0);
+	files.first = need->first;
+	files.total = total;
+	files.direct = need->direct;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &files;
+	fixture_send_with(socket, &request, &fd, 1);
+	close(fd);
 }
 
 Loaderd__Reply *fixture_receive(int socket, int fds[2])
@@ -376,11 +405,20 @@ int fixture_open_bare(const struct fixture *fixture, const char *dataset, const 
 	int socket = fixture_connect(fixture);
 	fixture_send(socket, &request);
 	Loaderd__Reply *reply = fixture_receive(socket, ret_fds);
+	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		fixture_send_file(socket, dataset, reply->need_files, 1);
+		loaderd__reply__free_unpacked(reply, NULL);
+		reply = fixture_receive(socket, ret_fds);
+	}
 	assert_non_null(reply);
 	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
 		fail_msg("refused: %s", reply->error->text);
 	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_FEED_OPENED);
 	loaderd__reply__free_unpacked(reply, NULL);
+	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
+	request.ring_mapped = &mapped;
+	fixture_send(socket, &request);
 	return socket;
 }
 

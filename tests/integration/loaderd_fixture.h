@@ -18,7 +18,7 @@ enum { FIXTURE_CLASSES = 10 };
 struct fixture {
 	char folder[PATH_MAX];
 	char socket[PATH_MAX];
-	pid_t daemon; /* 0: none */
+	pid_t daemon; /* the supervisor; 0: none */
 };
 
 void fixture_init(struct fixture *fixture);
@@ -40,6 +40,8 @@ const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64
  * handed on as --io, with little room for read-ahead.
  */
 void fixture_start(struct fixture *fixture, const char *environment, ...);
+/* The process that serves this user, which is started if need be. */
+pid_t fixture_worker(const struct fixture *fixture);
 /* Sends the signal and waits; returns the wait status. */
 int fixture_stop(struct fixture *fixture, int signal_number);
 
@@ -60,9 +62,13 @@ unsigned fixture_ring_mappings(pid_t pid);
 /* The bare protocol, for clients that misbehave. */
 int fixture_connect(const struct fixture *fixture);
 void fixture_send(int socket, const Loaderd__Request *request);
+/* The same with descriptors, which stay the caller's. */
+void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count);
+/* Answers NeedFiles with `total` files of which the one at path is the first that was asked for. */
+void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need, uint32_t total);
 /* The next reply that is no doorbell; descriptors in fds (-1 where none) unless NULL. NULL: the daemon hung up. */
 Loaderd__Reply *fixture_receive(int socket, int fds[2]);
-/* Connects and opens a feed with 4 slots; returns the socket. */
+/* Connects and opens a feed with 4 slots, whose ring is reported as mapped; returns the socket. */
 int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,
 		      int ret_fds[2]);
 /* The daemon's status; free with loaderd__reply__free_unpacked(). */

@@ -69,8 +69,8 @@ struct baseline {
 
 static struct baseline measure(struct fixture *fixture)
 {
-	return (struct baseline){fixture_descriptors(fixture->daemon),
-				 fixture_ring_mappings(fixture->daemon)};
+	return (struct baseline){fixture_descriptors(fixture_worker(fixture)),
+				 fixture_ring_mappings(fixture_worker(fixture))};
 }
 
 /* Freeing happens behind a hang-up; it has to be over soon, and complete. */
@@ -126,7 +126,7 @@ static pid_t victim(struct fixture *fixture)
 /* Time that daemon and client were ready to run in, while others had the CPUs: no fault of the daemon's. */
 static uint64_t queued_ms(const struct fixture *fixture)
 {
-	return (fixture_queued_ns(fixture->daemon) + fixture_queued_ns(getpid())) / 1000000;
+	return (fixture_queued_ns(fixture_worker(fixture)) + fixture_queued_ns(getpid())) / 1000000;
 }
 
 static void killed_clients(void **state)
@@ -325,7 +325,7 @@ static void status_tells_the_truth(void **state)
 	Loaderd__Reply *reply = fixture_status(fixture);
 	const Loaderd__FeedStatus *status = reply->status->feeds[0];
 	assert_int_equal(reply->status->threads, 2);
-	assert_int_equal(reply->status->pid, fixture->daemon);
+	assert_int_equal(reply->status->pid, fixture_worker(fixture));
 	assert_string_equal(status->name, "tested");
 	assert_string_equal(status->dataset, dataset);
 	assert_string_equal(status->pipeline, pipeline);

@@ -1,19 +1,24 @@
 #include "ask.h"
+#include "files.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+enum { ADMIN_SOCKET_MAX = 1024 };
 
 /* The reply's kind is what was asked for, or this fails. */
 static int ask(struct connection *connection, const char *socket, const Loaderd__Request *request,
-	       Loaderd__Reply__KindCase expected, Loaderd__Reply **ret_reply, char *error)
+	       const char *path, Loaderd__Reply__KindCase expected, Loaderd__Reply **ret_reply,
+	       char *error)
 {
 	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	int r = connection_open(connection, socket, deadline_ms, error);
 	if (r < 0)
 		return r;
 	Loaderd__Reply *reply;
-	r = connection_request(connection, request, NULL, deadline_ms, &reply, error);
+	r = files_request(connection, request, NULL, path, deadline_ms, &reply, error);
 	if (r < 0)
 		return r;
 	if (reply->kind_case != expected) {
@@ -26,6 +31,19 @@ static int ask(struct connection *connection, const char *socket, const Loaderd_
 	return 0;
 }
 
+/* The administrator's socket lies beside the clients'. */
+static const char *admin_socket(const char *socket, char room[ADMIN_SOCKET_MAX])
+{
+	snprintf(room, ADMIN_SOCKET_MAX, "%.900s.admin", connection_socket(socket));
+	return room;
+}
+
+int ask_status_of_all(const char *socket, Loaderd__Reply **ret_reply, char *error)
+{
+	char room[ADMIN_SOCKET_MAX];
+	return ask_status(admin_socket(socket, room), ret_reply, error);
+}
+
 int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
 {
 	struct connection connection = {.fd = -1};
@@ -33,7 +51,7 @@ int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
-	int r = ask(&connection, socket, &request, LOADERD__REPLY__KIND_STATUS, ret_reply, error);
+	int r = ask(&connection, socket, &request, NULL, LOADERD__REPLY__KIND_STATUS, ret_reply, error);
 	connection_close(&connection);
 	return r;
 }
@@ -48,9 +66,10 @@ int ask_dataset(const char *socket, const char *path, Loaderd__Reply **ret_reply
 	if (r < 0)
 		return r;
 	get.path = absolute;
+	get.version = PROTO_VERSION;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
-	r = ask(&connection, socket, &request, LOADERD__REPLY__KIND_DATASET, ret_reply, error);
+	r = ask(&connection, socket, &request, absolute, LOADERD__REPLY__KIND_DATASET, ret_reply, error);
 	connection_close(&connection);
 	free(absolute);
 	return r;
@@ -87,10 +106,11 @@ int ask_shutdown(const char *socket, int timeout_ms, char *error)
 	Loaderd__Shutdown stop = LOADERD__SHUTDOWN__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Reply *reply;
+	char room[ADMIN_SOCKET_MAX];
 	request.kind_case = LOADERD__REQUEST__KIND_SHUTDOWN;
 	request.shutdown = &stop;
-	int r = ask(&connection, socket, &request, LOADERD__REPLY__KIND_SHUTTING_DOWN, &reply,
-		    error);
+	int r = ask(&connection, admin_socket(socket, room), &request, NULL,
+		    LOADERD__REPLY__KIND_SHUTTING_DOWN, &reply, error);
 	if (r == 0) {
 		loaderd__reply__free_unpacked(reply, NULL);
 		r = wait_for_end(&connection, clock_ms() + timeout_ms, error);

@@ -6,7 +6,10 @@
 
 #include "connection.h"
 
+/* Of the asking user's feeds. */
 int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error);
+/* Of everybody's, for the administrator. */
+int ask_status_of_all(const char *socket, Loaderd__Reply **ret_reply, char *error);
 int ask_dataset(const char *socket, const char *path, Loaderd__Reply **ret_reply, char *error);
-/* Asks the daemon to stop and waits until it has closed the connection, which it does when it ends. -ETIMEDOUT: it still runs. */
+/* The administrator asks the daemon to stop and waits until it has closed the connection, which it does when it ends. -ETIMEDOUT: it still runs. */
 int ask_shutdown(const char *socket, int timeout_ms, char *error);

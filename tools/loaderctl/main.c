@@ -19,7 +19,7 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 
 struct command_line {
 	const char *socket;
-	bool json;
+	bool json, all;
 	double watch_s; /* 0: once */
 	const char *command, *path;
 };
@@ -30,6 +30,7 @@ static const struct argp_option options[] = {
 	 "system's)",
 	 0},
 	{"json", 'j', NULL, 0, "Print JSON, one line per answer", 0},
+	{"all", 'a', NULL, 0, "status: of all users; for root and the daemon's own user", 0},
 	{"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
 	 "status: again every SECONDS (default 1), with rates", 0},
 	{0},
@@ -45,6 +46,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 		return 0;
 	case 'j':
 		line->json = true;
+		return 0;
+	case 'a':
+		line->all = true;
 		return 0;
 	case 'w':
 		line->watch_s = argument == NULL ? 1 : strtod(argument, &end);
@@ -69,6 +73,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 			argp_error(state, "dataset: the path of a dataset is wanted");
 		if (line->watch_s > 0 && strcmp(line->command, "status") != 0)
 			argp_error(state, "--watch goes with status only");
+		if (line->all && strcmp(line->command, "status") != 0)
+			argp_error(state, "--all goes with status only");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -89,7 +95,8 @@ static int status(const struct command_line *line, char *error)
 	int r;
 	do {
 		Loaderd__Reply *reply;
-		r = ask_status(line->socket, &reply, error);
+		r = line->all ? ask_status_of_all(line->socket, &reply, error)
+			      : ask_status(line->socket, &reply, error);
 		if (r < 0)
 			break;
 		if (screen)

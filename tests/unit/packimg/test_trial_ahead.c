@@ -3,6 +3,7 @@
  * the test says, on a clock of its own.
  */
 #include "batch.h"
+#include "own_batcher.h"
 #include "trial.h"
 
 #include "augment/transform.h"
@@ -117,7 +118,7 @@ static void make(enum kind kind, struct packimg_encoder *encoder, struct packimg
 		add(writer, encoder, decoder, kind == NONE || (kind == TWO_OF_THREE && i % 3 == 0));
 	assert_int_equal(packimg_writer_finish(writer, &error), 0);
 	packimg_writer_free(writer);
-	assert_int_equal(dataset_open(path, &datasets[kind], &error), 0);
+	datasets[kind] = own_dataset(path);
 	unlink(path);
 }
 
@@ -183,12 +184,11 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 		.io_depth = 8,
 	};
 	struct batcher_worker worker = {.alone = terms->alone};
-	struct batcher *batcher;
 	uint64_t begun;
 
 	record = (struct record){0};
 	assert_int_equal(order_init(&options.order), 0);
-	assert_int_equal(batcher_new(&options, &batcher), 0);
+	struct batcher *batcher = own_batcher(&options);
 	assert_int_equal(transform_scratch_new(&worker.scratch), 0);
 	watch_init(&worker.watch);
 	do

@@ -1,4 +1,5 @@
 /* The pool: feeds get equal CPU time whatever their samples cost, newcomers do not push others aside, removal is safe at any moment. */
+#include "own_batcher.h"
 #include "pool.h"
 
 #include <setjmp.h>
@@ -59,7 +60,7 @@ static int set_up(void **state)
 	packimg_writer_free(writer);
 	packimg_encoder_free(encoder);
 	assert_int_equal(guard_install(), 0);
-	assert_int_equal(dataset_open(path, &dataset, &error), 0);
+	dataset = own_dataset(path);
 	assert_int_equal(cpus_init(&cpus, NULL), 0);
 	return 0;
 }
@@ -98,12 +99,10 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 		.io_bytes = 1 << 20,
 		.io_depth = 8,
 	};
-	struct batcher *batcher;
 	struct transform_error error;
 	assert_int_equal(order_init(&options.order), 0);
 	assert_int_equal(transform_parse(pipeline, &options.transform, &error), 0);
-	assert_int_equal(batcher_new(&options, &batcher), 0);
-	return batcher;
+	return own_batcher(&options);
 }
 
 /* A client that takes everything at once; one thread for all feeds of a test, so that it is no bottleneck for any one. */

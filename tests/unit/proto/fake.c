@@ -2,7 +2,7 @@
 
 #include "feed.pb-c.h"
 #include "framing.h"
-#include "ring.h"
+#include "own_ring.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -199,15 +199,15 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 		slot->number += 5;
 }
 
-/* Of a writable ring: the client has said that it is mapped. */
-static bool seal(struct session *s)
+/* The client has said that the ring is mapped. */
+static bool mapped(struct session *s)
 {
 	bool gone = false;
 	Loaderd__Request *request = receive(s, 10000, &gone);
-	bool mapped = request != NULL && request->kind_case == LOADERD__REQUEST__KIND_RING_MAPPED;
+	bool said = request != NULL && request->kind_case == LOADERD__REQUEST__KIND_RING_MAPPED;
 	if (request != NULL)
 		loaderd__request__free_unpacked(request, NULL);
-	return mapped && ring_producer_seal(&s->ring) == 0;
+	return said && ring_producer_fill(&s->ring) == 0;
 }
 
 /* Publishes until the script, the client or the feed's end says stop. */
@@ -298,7 +298,7 @@ static int make_ring(struct session *s)
 	};
 	for (size_t i = 0; i < open->n_fields; i++)
 		geometry.field_types[i] = field_type(open->fields[i]);
-	return ring_producer_init(&s->ring, &geometry);
+	return own_ring_init(&s->ring, &geometry);
 }
 
 static void answer_open(struct session *s)
@@ -376,7 +376,7 @@ static void open_feed(struct session *s)
 	answer_open(s);
 	if (scripted(s, "badheader") || scripted(s, "badoffset"))
 		wait_for_hangup(s);
-	else if (!grants_writable(s) || seal(s))
+	else if (mapped(s))
 		produce(s);
 	ring_producer_deinit(&s->ring);
 }

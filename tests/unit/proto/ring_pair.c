@@ -1,4 +1,5 @@
 #include "ring_pair.h"
+#include "own_ring.h"
 
 struct ring_geometry small_geometry(uint32_t slots)
 {
@@ -15,7 +16,7 @@ struct ring_geometry small_geometry(uint32_t slots)
 void pair_init(struct pair *pair, uint32_t slots)
 {
 	struct ring_geometry geometry = small_geometry(slots);
-	assert_int_equal(ring_producer_init(&pair->producer, &geometry), 0);
+	assert_int_equal(own_ring_init(&pair->producer, &geometry), 0);
 	assert_int_equal(ring_consumer_init(&pair->consumer, pair->producer.ring_fd,
 					    pair->producer.ack_fd, 0),
 			 0);

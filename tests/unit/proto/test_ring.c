@@ -1,5 +1,6 @@
 /* The ring: layout, seals, order and trust. proto/SPEC.md, "Ring". */
 #include "ring_pair.h"
+#include "own_ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -121,7 +122,7 @@ static void geometry_is_limited(void **state)
 	g = good, g.field_types[1] = 9;
 	assert_int_equal(ring_size(&g), 0);
 	struct ring_producer producer;
-	assert_int_equal(ring_producer_init(&producer, &g), -EINVAL);
+	assert_int_equal(own_ring_init(&producer, &g), -EINVAL);
 
 	/* the largest that the limits allow is a number, not an overflow */
 	g = (struct ring_geometry){
@@ -177,7 +178,7 @@ static void writable_ring_is_sealed_once_mapped(void **state)
 	struct pair pair;
 	struct stat status;
 	geometry.writable = 1;
-	assert_int_equal(ring_producer_init(&pair.producer, &geometry), 0);
+	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
 	int ring = pair.producer.ring_fd;
 	assert_int_equal(ring_consumer_init(&pair.consumer, ring, pair.producer.ack_fd, 1), 0);
 	size_t size = pair.consumer.map_size;
@@ -190,11 +191,11 @@ static void writable_ring_is_sealed_once_mapped(void **state)
 		assert_int_equal(fallocate(ring, punch, 0, (off_t)size), 0);
 		assert_int_equal(fstat(ring, &status), 0);
 		assert_int_equal(status.st_blocks, 0);
-		assert_int_equal(ring_producer_seal(&pair.producer), 0);
+		assert_int_equal(ring_producer_fill(&pair.producer), 0);
 		assert_int_equal(fstat(ring, &status), 0);
 		assert_true((uint64_t)status.st_blocks * 512 >= size);
 	} else {
-		assert_int_equal(ring_producer_seal(&pair.producer), 0);
+		assert_int_equal(ring_producer_fill(&pair.producer), 0);
 	}
 	assert_ptr_equal(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, 0), MAP_FAILED);
 	assert_int_equal(errno, EPERM);
@@ -213,9 +214,9 @@ static void writable_ring_is_sealed_once_mapped(void **state)
 	pair_deinit(&pair);
 
 	/* a client that sealed the ring itself */
-	assert_int_equal(ring_producer_init(&pair.producer, &geometry), 0);
+	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
 	assert_int_equal(fcntl(pair.producer.ring_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
-	assert_int_equal(ring_producer_seal(&pair.producer), -EPERM);
+	assert_int_equal(ring_producer_fill(&pair.producer), -EPERM);
 	ring_producer_deinit(&pair.producer);
 }
 
@@ -230,8 +231,8 @@ static void ring_is_never_read_back(void **state)
 	struct ring_geometry geometry = small_geometry(3);
 	struct ring_producer left_alone, scribbled;
 	uint64_t seed = 88172645463325252;
-	assert_int_equal(ring_producer_init(&left_alone, &geometry), 0);
-	assert_int_equal(ring_producer_init(&scribbled, &geometry), 0);
+	assert_int_equal(own_ring_init(&left_alone, &geometry), 0);
+	assert_int_equal(own_ring_init(&scribbled, &geometry), 0);
 	uint64_t *words = (uint64_t *)scribbled.header;
 	size_t count = (scribbled.size - RING_ACK_SIZE) / sizeof *words;
 	for (unsigned round = 0; round < 20000; round++) {

@@ -1,7 +1,7 @@
 /*
- * Open datasets, each opened once however many feeds read it, and the list of samples that could not be decoded. A dataset is
- * the same one when path, device, inode, size and modification time agree, so that a file replaced by a new one is opened anew
- * while old feeds keep the old one. Any thread; opening may take long and belongs on a chores thread.
+ * Open datasets, each mapped once however many feeds read it, and the list of samples that could not be decoded. A dataset is
+ * the same one when path and, of all its files, device, inode, size and modification time agree: every feed shows all of them, since a client that can open one
+ * shard need not be allowed the next. Any thread; opening may take long and belongs on a chores thread.
  */
 #pragma once
 
@@ -26,12 +26,18 @@ struct registry_bad {
 	uint64_t count; /* times met */
 };
 
-struct registry_entry {
-	struct dataset *dataset;
+/* What tells a file, in the state that it is in, from others. */
+struct registry_file {
 	dev_t device;
 	ino_t inode;
 	off_t size;
 	struct timespec modified;
+};
+
+struct registry_entry {
+	struct dataset *dataset;
+	struct registry_file *files; /* [file_count], owned */
+	uint32_t file_count;
 	unsigned users;
 	struct registry_entry *next;
 };
@@ -47,9 +53,13 @@ struct registry {
 
 int registry_init(struct registry *registry);
 void registry_deinit(struct registry *registry);
-/* path must be canonical. Errors as dataset_open(). */
-int registry_acquire(struct registry *registry, const char *path, struct dataset **ret_dataset,
-		     struct packimg_error *error);
+/*
+ * The dataset whose files are fds. Those that it keeps are set to -1; the caller closes the rest, whatever is returned. Errors as dataset_open().
+ */
+int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
+		     struct dataset **ret_dataset, struct packimg_error *error);
+/* Are these the first `count` files of the dataset, opened once more? */
+bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds, uint32_t count);
 void registry_release(struct registry *registry, struct dataset *dataset);
 /* Notes a failure: the first of a sample makes a record, later ones count. */
 void registry_report(struct registry *registry, struct dataset *dataset, uint64_t index,

@@ -8,7 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { THREADS_MAX = 8 };
+/* Threads that storage can hold up before others wait for it, too. */
+enum { THREADS_MAX = 64 };
 
 struct queue {
 	struct chore *first, **last;
@@ -20,8 +21,15 @@ struct chores {
 	struct queue waiting, finished;
 	bool stopping;
 	int event_fd;
-	unsigned thread_count;
-	pthread_t threads[THREADS_MAX];
+	unsigned usual; /* threads that stay */
+	unsigned waiting_count, thread_count, idle;
+	pthread_cond_t ended; /* a thread has */
+};
+
+/* A descriptor to close. */
+struct closing {
+	struct chore chore;
+	int fd;
 };
 
 static void queue_init(struct queue *queue)
@@ -53,22 +61,54 @@ static void *chores_main(void *argument)
 	struct chores *chores = argument;
 	pthread_setname_np(pthread_self(), "chores");
 	pthread_mutex_lock(&chores->mutex);
-	while (!chores->stopping) {
+	for (;;) {
 		struct chore *chore = queue_take(&chores->waiting);
+		if (chore == NULL && (chores->stopping || chores->thread_count > chores->usual))
+			break;
 		if (chore == NULL) {
+			chores->idle++;
 			pthread_cond_wait(&chores->wake, &chores->mutex);
+			chores->idle--;
 			continue;
 		}
+		chores->waiting_count--;
 		pthread_mutex_unlock(&chores->mutex);
+		bool tells = chore->done != NULL;
 		chore->run(chore);
 		pthread_mutex_lock(&chores->mutex);
+		if (!tells)
+			continue;
 		queue_put(&chores->finished, chore);
 		uint64_t one = 1;
 		ssize_t n = write(chores->event_fd, &one, sizeof one);
 		(void)n;
 	}
+	chores->thread_count--;
+	pthread_cond_signal(&chores->ended);
 	pthread_mutex_unlock(&chores->mutex);
 	return NULL;
+}
+
+/* Under the mutex. */
+static int start_thread(struct chores *chores)
+{
+	sigset_t blocked, old;
+	if (chores->thread_count == THREADS_MAX)
+		return -EAGAIN;
+	sigfillset(&blocked);
+	sigdelset(&blocked, SIGBUS);
+	sigdelset(&blocked, SIGSEGV);
+	sigdelset(&blocked, SIGFPE);
+	sigdelset(&blocked, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &blocked, &old);
+	pthread_t thread;
+	int r = -pthread_create(&thread, NULL, chores_main, chores);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r < 0)
+		return r;
+	pthread_detach(thread);
+	chores->thread_count++;
+	return 0;
 }
 
 int chores_new(unsigned threads, struct chores **ret_chores)
@@ -78,23 +118,16 @@ int chores_new(unsigned threads, struct chores **ret_chores)
 		return -ENOMEM;
 	pthread_mutex_init(&chores->mutex, NULL);
 	pthread_cond_init(&chores->wake, NULL);
+	pthread_cond_init(&chores->ended, NULL);
+	chores->usual = threads;
 	queue_init(&chores->waiting);
 	queue_init(&chores->finished);
 	chores->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = chores->event_fd < 0 ? -errno : 0;
-	sigset_t blocked, old;
-	sigfillset(&blocked);
-	sigdelset(&blocked, SIGBUS);
-	sigdelset(&blocked, SIGSEGV);
-	sigdelset(&blocked, SIGFPE);
-	sigdelset(&blocked, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &blocked, &old);
-	while (r == 0 && chores->thread_count < threads && chores->thread_count < THREADS_MAX) {
-		r = -pthread_create(&chores->threads[chores->thread_count], NULL, chores_main,
-				    chores);
-		chores->thread_count += r == 0;
-	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_mutex_lock(&chores->mutex);
+	while (r == 0 && chores->thread_count < threads)
+		r = start_thread(chores);
+	pthread_mutex_unlock(&chores->mutex);
 	if (r < 0) {
 		chores_free(chores);
 		return r;
@@ -110,12 +143,13 @@ void chores_free(struct chores *chores)
 	pthread_mutex_lock(&chores->mutex);
 	chores->stopping = true;
 	pthread_cond_broadcast(&chores->wake);
+	while (chores->thread_count > 0)
+		pthread_cond_wait(&chores->ended, &chores->mutex);
 	pthread_mutex_unlock(&chores->mutex);
-	for (unsigned i = 0; i < chores->thread_count; i++)
-		pthread_join(chores->threads[i], NULL);
 	if (chores->event_fd >= 0)
 		close(chores->event_fd);
 	pthread_cond_destroy(&chores->wake);
+	pthread_cond_destroy(&chores->ended);
 	pthread_mutex_destroy(&chores->mutex);
 	free(chores);
 }
@@ -124,8 +158,30 @@ void chores_add(struct chores *chores, struct chore *chore)
 {
 	pthread_mutex_lock(&chores->mutex);
 	queue_put(&chores->waiting, chore);
+	chores->waiting_count++;
+	/* All may be held up by storage that hangs, or by clients' descriptors that take their time to be closed. */
+	if (chores->waiting_count > chores->idle)
+		(void)start_thread(chores);
 	pthread_cond_signal(&chores->wake);
 	pthread_mutex_unlock(&chores->mutex);
+}
+
+static void run_closing(struct chore *chore)
+{
+	close(((struct closing *)chore)->fd);
+	free(chore);
+}
+
+void chores_close(struct chores *chores, int fd)
+{
+	struct closing *closing = calloc(1, sizeof *closing);
+	if (closing == NULL) {
+		close(fd);
+		return;
+	}
+	closing->chore = (struct chore){.run = run_closing};
+	closing->fd = fd;
+	chores_add(chores, &closing->chore);
 }
 
 int chores_fd(const struct chores *chores)

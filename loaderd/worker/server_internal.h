@@ -1,12 +1,14 @@
 /* What server.c, session.c and status.c share. */
 #pragma once
 
-#include "access.h"
 #include "chores.h"
 #include "framing.h"
+#include "link.h"
 #include "outbox.h"
+#include "opening.h"
 #include "pool.h"
 #include "registry.h"
+#include "rings.h"
 #include "server.h"
 #include "subscription.h"
 
@@ -24,24 +26,20 @@ struct session {
 	struct server *server;
 	struct session *next, **link; /* in server->sessions */
 	struct session *next_dead;
-	struct access_peer peer;
+	pid_t pid; /* of the client, as the supervisor saw it */
 	struct frame_reader reader;
 	struct outbox outbox;
+	struct opening *opening;   /* a request whose files are coming */
 	struct subscription *feed; /* served, or being taken down */
 	unsigned chores;           /* running for this session */
 	bool feed_asked;           /* the one OpenFeed has been accepted */
-	bool unmapped; /* the client has yet to map its writable ring */
-	bool sealing;  /* it has; a chore sees to the ring */
+	bool unmapped; /* the client has yet to map its ring */
+	bool filling;  /* it has; a chore sees to the ring */
 	bool in_pool;
 	bool closing;  /* hung up; waits for chores and pool */
 	bool dead;     /* will be freed after this round of events */
 	bool wants_out; /* EPOLLOUT is set */
 	uint64_t opened_ns;
-};
-
-struct listener {
-	struct source source;
-	struct server *server;
 };
 
 enum server_phase { SERVER_RUNNING, SERVER_DRAINING, SERVER_DONE };
@@ -51,23 +49,23 @@ struct server {
 	struct pool *pool;
 	struct chores *chores;
 	struct registry registry;
-	struct memory_account account;
+	struct rings rings;
+	struct link_page *page;
 	int epoll_fd;
-	struct source signals, chores_done, pool_quiet, bad_news, lifeline;
-	struct listener *listeners;
-	unsigned listener_count;
-	bool accepting;
-	bool private_only, activated;
+	struct source link, chores_done, pool_quiet, bad_news;
+	uint64_t clients;      /* that the supervisor has handed over */
+	uint64_t idle_since_ns; /* 0: it has been said */
+	bool was_busy;
+	uid_t uid; /* of the clients */
+	uint64_t page_due_ns;
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
 	uint64_t feed_id; /* last one given */
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;
 	uint64_t start_ns;
-	uint64_t watchdog_ns, watchdog_next_ns; /* 0: none */
 	uint64_t refusal_log_ns; /* until when refusals logged so far use up their allowance */
 	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
-	int parent;
 };
 
 uint64_t server_now_ns(void);
@@ -76,7 +74,7 @@ int server_watch(struct server *server, struct source *source, uint32_t events);
 /* May a line be logged that clients can provoke at will? A few at once, then a few per second. */
 bool server_may_log_refusal(struct server *server);
 /* Takes over fd. */
-void session_new(struct server *server, int fd);
+void session_new(struct server *server, int fd, pid_t pid);
 /* Hang-up: frees all the client had, at once where no worker is busy with it. */
 void session_close(struct session *session, const char *why);
 /* The pool has let go of the session's batcher. */
@@ -85,10 +83,16 @@ void session_released(struct session *session);
 void session_bury_if_done(struct session *session);
 /* Sends a reply; closes the session when it cannot be sent. */
 void session_reply(struct session *session, const Loaderd__Reply *reply);
+/* The same with descriptors, which stay the caller's. */
+void session_reply_with(struct session *session, const Loaderd__Reply *reply, const int *fds, unsigned fd_count);
 /* The same for a reply that is packed already. */
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);
-unsigned session_count_of(const struct server *server, uid_t uid, unsigned *ret_feeds, uint64_t *ret_bytes);
+/* Rings the client's bell; from any thread. user: the session. */
+void session_ring(void *user);
+/* The session's one feed is not to be. */
+void session_forget_feed(struct session *session);
 
 void status_reply(struct session *session);
-void dataset_reply(struct session *session, const char *path);
+/* Brings the page up to date that the supervisor reads. */
+void status_publish(struct server *server);

@@ -1,28 +1,24 @@
 #include "server_internal.h"
 
+#include "cpu_list.h"
 #include "guard.h"
 #include "log.h"
-#include "memory.h"
-#include "notify.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
 	EVENTS_PER_TURN = 64,
-	ACCEPTS_PER_TURN = 16,
+	ORDERS_PER_TURN = 16,
 	CHORE_THREADS = 2,
-	PARENT_SIGNAL =
-		SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
+	PAGE_EVERY_S = 1,
 	BAD_LINES_PER_SECOND = 20,
 	REFUSALS_PER_SECOND = 5,
 	REFUSALS_AT_ONCE = 20,
@@ -58,48 +54,18 @@ bool server_may_log_refusal(struct server *server)
 #define SERVER_OF(source, member)                                                                  \
 	((struct server *)((char *)(source)-offsetof(struct server, member)))
 
-static void stop_accepting(struct server *server)
-{
-	if (!server->accepting)
-		return;
-	server->accepting = false;
-	for (unsigned i = 0; i < server->listener_count; i++)
-		epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, server->listeners[i].source.fd, NULL);
-}
-
 static void begin_drain(struct server *server)
 {
-	if (server->phase != SERVER_RUNNING) {
-		log_info("told to stop again: stopping now");
-		server->phase = SERVER_DONE;
+	if (server->phase != SERVER_RUNNING)
 		return;
-	}
-	notify_stopping();
 	log_info("stopping: %u feed%s up to %llu ms to take what is finished",
-		 server->feed_count, server->feed_count == 1 ? " gets" : "s get", (unsigned long long)server->config->grace_ms);
+		 server->feed_count, server->feed_count == 1 ? " gets" : "s get",
+		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
-	/* Others go on connecting: they may ask for the status, and are told why there is no feed. */
-	if (server->activated)
-		stop_accepting(server);
 	for (struct session *session = server->sessions; session != NULL; session = session->next)
 		if (session->in_pool && batcher_drain(session->feed->batcher, RING_REASON_STOPPING))
 			outbox_ring(&session->outbox);
-}
-
-static void on_signal(struct source *source, uint32_t events)
-{
-	struct server *server = SERVER_OF(source, signals);
-	struct signalfd_siginfo info;
-	while (read(source->fd, &info, sizeof info) == sizeof info) {
-		if (info.ssi_signo != PARENT_SIGNAL) {
-			begin_drain(server);
-		} else if (server->parent != 0 && getppid() != server->parent) {
-			/* It also comes when only the thread that started us has ended; then the process is still our parent. */
-			log_info("the parent has ended: stopping");
-			server->phase = SERVER_DONE;
-		}
-	}
 }
 
 static void on_chores(struct source *source, uint32_t events)
@@ -148,74 +114,60 @@ static void on_bad_news(struct source *source, uint32_t events)
 	}
 }
 
-static void on_lifeline(struct source *source, uint32_t events)
+static void obey(struct server *server, const struct link_order *order, int fds[LINK_FDS_MAX])
 {
-	struct server *server = SERVER_OF(source, lifeline);
-	char byte;
-	ssize_t n = read(source->fd, &byte, 1);
-	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
-		return;
-	/* A closed pipe stays readable while feeds are being closed. */
-	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
-	log_info("the client that started this daemon has gone: stopping");
-	server->phase = SERVER_DONE;
-}
-
-static void on_connection(struct source *source, uint32_t events)
-{
-	struct server *server = ((struct listener *)source)->server;
-	for (unsigned i = 0; i < ACCEPTS_PER_TURN && server->accepting; i++) {
-		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd >= 0) {
-			session_new(server, fd);
-			continue;
-		}
-		if (errno == EMFILE || errno == ENFILE) {
-			/* Level-triggered epoll would spin: look away until a session ends. */
-			log_warning("out of file descriptors: no new connections until one ends");
-			stop_accepting(server);
-		}
-		return;
+	switch (order->kind) {
+	case LINK_CLIENT:
+		server->clients++;
+		if (fds[0] >= 0)
+			session_new(server, fds[0], (pid_t)order->pid);
+		fds[0] = -1;
+		break;
+	case LINK_RING:
+		rings_answer(&server->rings, order, fds);
+		fds[0] = fds[1] = -1;
+		break;
+	case LINK_DRAIN:
+		begin_drain(server);
+		break;
+	case LINK_RETIRE:
+		server->phase = SERVER_DONE;
+		break;
 	}
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		if (fds[i] >= 0)
+			chores_close(server->chores, fds[i]);
 }
 
-static void resume_accepting(struct server *server)
+static void on_link(struct source *source, uint32_t events)
 {
-	if (server->accepting || server->phase == SERVER_DONE ||
-	    (server->phase == SERVER_DRAINING && server->activated))
-		return;
-	server->accepting = true;
-	for (unsigned i = 0; i < server->listener_count; i++)
-		server_watch(server, &server->listeners[i].source, EPOLLIN);
+	struct server *server = SERVER_OF(source, link);
+	for (unsigned i = 0; i < ORDERS_PER_TURN; i++) {
+		struct link_order order;
+		int fds[LINK_FDS_MAX];
+		int r = link_receive(source->fd, &order, fds);
+		if (r == -EAGAIN)
+			return;
+		if (r < 0) {
+			/* The supervisor has gone; nobody is there to ask for anything. */
+			epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
+			server->phase = SERVER_DONE;
+			return;
+		}
+		obey(server, &order, fds);
+	}
 }
 
 static void free_dead_sessions(struct server *server)
 {
-	bool any = server->dead_sessions != NULL;
 	while (server->dead_sessions != NULL) {
 		struct session *session = server->dead_sessions;
 		server->dead_sessions = session->next_dead;
-		close(session->source.fd);
+		chores_close(server->chores, session->source.fd);
 		frame_reader_deinit(&session->reader);
 		outbox_deinit(&session->outbox);
 		free(session);
 	}
-	if (any)
-		resume_accepting(server);
-}
-
-static int new_signal_fd(void)
-{
-	sigset_t set;
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, PARENT_SIGNAL);
-	int r = -pthread_sigmask(SIG_BLOCK, &set, NULL);
-	if (r < 0)
-		return r;
-	int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? -errno : fd;
 }
 
 static unsigned thread_count(const struct config *config, const struct cpus *cpus)
@@ -226,14 +178,9 @@ static unsigned thread_count(const struct config *config, const struct cpus *cpu
 static int start_workers(struct server *server, struct config_error *error)
 {
 	struct cpus cpus;
-	int r = cpus_init(&cpus, server->config->cpus);
-	if (r < 0) {
-		snprintf(error->text, sizeof error->text,
-			 r == -ENODEV ? "[pool] cpus = %.200s: this process may use none of them"
-				      : "[pool] cpus = %.200s: expected a list such as 0-3,8",
-			 server->config->cpus);
+	int r = cpu_list(server->config, &cpus, error);
+	if (r < 0)
 		return r;
-	}
 	r = pool_new(thread_count(server->config, &cpus), &cpus, &server->pool);
 	if (r == 0)
 		r = chores_new(CHORE_THREADS, &server->chores);
@@ -243,65 +190,43 @@ static int start_workers(struct server *server, struct config_error *error)
 	return r;
 }
 
-static int watch_all(struct server *server, const struct server_options *options)
+static int watch_all(struct server *server)
 {
 	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (server->epoll_fd < 0)
 		return -errno;
-	int signal_fd = new_signal_fd();
-	if (signal_fd < 0)
-		return signal_fd;
-	server->signals = (struct source){signal_fd, on_signal};
+	server->link = (struct source){LINK_SOCKET_FD, on_link};
 	server->chores_done = (struct source){chores_fd(server->chores), on_chores};
 	server->pool_quiet = (struct source){pool_fd(server->pool), on_pool};
 	server->bad_news = (struct source){server->registry.event_fd, on_bad_news};
-	server->lifeline = (struct source){options->lifeline_fd, on_lifeline};
-	int r = server_watch(server, &server->signals, EPOLLIN);
-	if (r == 0)
-		r = server_watch(server, &server->chores_done, EPOLLIN);
-	if (r == 0)
-		r = server_watch(server, &server->pool_quiet, EPOLLIN);
-	if (r == 0)
-		r = server_watch(server, &server->bad_news, EPOLLIN);
-	if (r == 0 && options->lifeline_fd >= 0)
-		r = server_watch(server, &server->lifeline, EPOLLIN | EPOLLRDHUP);
+	struct source *const sources[] = {&server->link, &server->chores_done, &server->pool_quiet,
+					  &server->bad_news};
+	int r = 0;
+	for (unsigned i = 0; r == 0 && i < sizeof sources / sizeof *sources; i++)
+		r = server_watch(server, sources[i], EPOLLIN);
 	return r;
 }
 
-static int watch_listeners(struct server *server, const struct server_options *options)
+static int map_page(struct server *server)
 {
-	server->listeners = calloc(options->listen_count, sizeof *server->listeners);
-	if (server->listeners == NULL && options->listen_count > 0)
-		return -ENOMEM;
-	for (unsigned i = 0; i < options->listen_count; i++)
-		server->listeners[i] = (struct listener){
-			.source = {options->listen_fds[i], on_connection},
-			.server = server,
-		};
-	for (unsigned i = 0; i < options->listen_count; i++) {
-		int r = server_watch(server, &server->listeners[i].source, EPOLLIN);
-		if (r < 0)
-			return r;
-	}
-	server->listener_count = options->listen_count;
-	server->accepting = true;
+	void *page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	server->page = page;
 	return 0;
 }
 
-int server_new(const struct server_options *options, struct server **ret_server,
+int server_new(const struct config *config, uid_t uid, struct server **ret_server,
 	       struct config_error *error)
 {
 	struct server *server = calloc(1, sizeof *server);
 	if (server == NULL)
 		return -ENOMEM;
-	server->config = options->config;
-	server->private_only = options->private_only;
-	server->activated = options->activated;
-	server->epoll_fd = server->signals.fd = -1;
-	server->start_ns = server_now_ns();
-	server->account.limit = options->config->shared_memory != 0 ? options->config->shared_memory
-								    : memory_available() / 2;
-	pthread_mutex_init(&server->account.mutex, NULL);
+	server->config = config;
+	server->uid = uid;
+	server->epoll_fd = -1;
+	server->start_ns = server->idle_since_ns = server_now_ns();
+	rings_init(&server->rings, LINK_PIPE_FD);
 	int r = registry_init(&server->registry);
 	if (r < 0) {
 		free(server);
@@ -311,9 +236,9 @@ int server_new(const struct server_options *options, struct server **ret_server,
 	if (r == 0)
 		r = start_workers(server, error);
 	if (r == 0) {
-		r = watch_all(server, options);
+		r = map_page(server);
 		if (r == 0)
-			r = watch_listeners(server, options);
+			r = watch_all(server);
 		if (r < 0)
 			snprintf(error->text, sizeof error->text, "cannot watch descriptors: %s",
 				 strerror(-r));
@@ -322,11 +247,6 @@ int server_new(const struct server_options *options, struct server **ret_server,
 		server_free(server);
 		return r;
 	}
-	if (options->lifeline_fd >= 0) {
-		server->parent = getppid();
-		prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL);
-	}
-	server->watchdog_ns = notify_watchdog_ns() / 2;
 	*ret_server = server;
 	return 0;
 }
@@ -337,28 +257,22 @@ void server_free(struct server *server)
 		return;
 	pool_free(server->pool);
 	chores_free(server->chores);
-	for (unsigned i = 0; i < server->listener_count; i++)
-		close(server->listeners[i].source.fd);
-	free(server->listeners);
-	if (server->signals.fd >= 0)
-		close(server->signals.fd);
+	if (server->page != NULL)
+		munmap(server->page, LINK_PAGE_SIZE);
 	if (server->epoll_fd >= 0)
 		close(server->epoll_fd);
 	registry_deinit(&server->registry);
-	pthread_mutex_destroy(&server->account.mutex);
+	rings_deinit(&server->rings);
 	free(server);
-}
-
-void server_stop(struct server *server)
-{
-	kill(getpid(), SIGTERM);
 }
 
 static int timeout_ms(struct server *server, uint64_t now_ns)
 {
 	uint64_t next_ns = UINT64_MAX;
-	if (server->watchdog_ns != 0)
-		next_ns = server->watchdog_next_ns;
+	if (server->session_count > 0)
+		next_ns = server->page_due_ns;
+	else if (server->idle_since_ns != 0)
+		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
 	if (server->phase == SERVER_DRAINING && server->drain_deadline_ns < next_ns)
 		next_ns = server->drain_deadline_ns;
 	if (server->bad_log_end_ns != 0 && server->bad_log_end_ns < next_ns)
@@ -368,11 +282,29 @@ static int timeout_ms(struct server *server, uint64_t now_ns)
 	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
 }
 
+/* Says once that nobody has been there for a while; a client that comes at that moment is counted, and the supervisor forgets it. */
+static void watch_idleness(struct server *server, uint64_t now_ns)
+{
+	const struct link_record idle = {.kind = LINK_IDLE, .count = server->clients};
+	if (server->session_count > 0) {
+		server->was_busy = true;
+	} else if (server->was_busy) {
+		server->was_busy = false;
+		server->idle_since_ns = now_ns;
+	}
+	if (server->session_count > 0 || server->idle_since_ns == 0 ||
+	    now_ns < server->idle_since_ns + server->config->idle_ms * 1000000)
+		return;
+	server->idle_since_ns = 0;
+	(void)link_report(LINK_PIPE_FD, &idle);
+}
+
 static void on_time(struct server *server, uint64_t now_ns)
 {
-	if (server->watchdog_ns != 0 && now_ns >= server->watchdog_next_ns) {
-		notify_watchdog();
-		server->watchdog_next_ns = now_ns + server->watchdog_ns;
+	watch_idleness(server, now_ns);
+	if (now_ns >= server->page_due_ns) {
+		status_publish(server);
+		server->page_due_ns = now_ns + PAGE_EVERY_S * SECOND_NS;
 	}
 	if (server->bad_log_end_ns != 0 && now_ns >= server->bad_log_end_ns)
 		close_bad_window(server);
@@ -404,7 +336,6 @@ static void close_all(struct server *server)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
 	reply.shutting_down = &shutting_down;
-	stop_accepting(server);
 	for (struct session *s = server->sessions, *next; s != NULL; s = next) {
 		next = s->next;
 		session_reply(s, &reply);
@@ -420,13 +351,11 @@ static void close_all(struct server *server)
 
 int server_run(struct server *server)
 {
+	const struct link_record ready = {.kind = LINK_READY};
 	int r = 0;
-	log_info("ready: %u worker threads, %llu MiB of shared memory at most",
-		 pool_workers(server->pool), (unsigned long long)(server->account.limit >> 20));
-	notify_ready();
+	(void)link_report(LINK_PIPE_FD, &ready);
 	while (r == 0 && server->phase != SERVER_DONE)
 		r = turn(server);
 	close_all(server);
-	log_info("stopped");
 	return r;
 }

@@ -6,7 +6,16 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+static void entry_free(struct registry_entry *entry)
+{
+	if (entry->dataset != NULL)
+		dataset_free(entry->dataset);
+	free(entry->files);
+	free(entry);
+}
 
 int registry_init(struct registry *registry)
 {
@@ -27,90 +36,124 @@ void registry_deinit(struct registry *registry)
 	while (registry->entries != NULL) {
 		struct registry_entry *entry = registry->entries;
 		registry->entries = entry->next;
-		dataset_free(entry->dataset);
-		free(entry);
+		entry_free(entry);
 	}
 	close(registry->event_fd);
 	free(registry->bad);
 	pthread_mutex_destroy(&registry->mutex);
 }
 
-/* What identifies a dataset's state: its first file, which for a set is not the path that was asked for. */
-static int stat_dataset(const struct dataset *dataset, struct stat *ret_status)
+/* The bare system call: fstat() of the C library is one that also takes paths. */
+static int file_of(int fd, struct registry_file *ret_file)
 {
-	struct packimg_shard shard;
-	int r = packimg_shard(dataset->image, 0, &shard);
-	if (r < 0)
-		return r;
-	return fstat(shard.fd, ret_status) < 0 ? -errno : 0;
+	struct stat status;
+	if (syscall(SYS_fstat, fd, &status) < 0)
+		return -errno;
+	*ret_file = (struct registry_file){status.st_dev, status.st_ino, status.st_size,
+					   status.st_mtim};
+	return 0;
 }
 
-static bool still_current(const struct registry_entry *entry)
+static bool same_file(const struct registry_file *a, const struct registry_file *b)
 {
-	struct packimg_shard shard;
-	struct stat now;
-	if (packimg_shard(entry->dataset->image, 0, &shard) < 0 || stat(shard.path, &now) < 0)
-		return false;
-	return now.st_dev == entry->device && now.st_ino == entry->inode &&
-	       now.st_size == entry->size && now.st_mtim.tv_sec == entry->modified.tv_sec &&
-	       now.st_mtim.tv_nsec == entry->modified.tv_nsec;
+	return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+	       a->modified.tv_sec == b->modified.tv_sec &&
+	       a->modified.tv_nsec == b->modified.tv_nsec;
 }
 
 /* Under the mutex. */
-static struct registry_entry *find(struct registry *registry, const char *path)
+static struct registry_entry *find(struct registry *registry, const struct registry_entry *wanted,
+				   const char *path)
 {
-	for (struct registry_entry *entry = registry->entries; entry != NULL; entry = entry->next)
-		if (strcmp(entry->dataset->path, path) == 0 && still_current(entry))
+	for (struct registry_entry *entry = registry->entries; entry != NULL; entry = entry->next) {
+		uint32_t same = 0;
+		if (strcmp(entry->dataset->path, path) != 0 ||
+		    entry->file_count != wanted->file_count)
+			continue;
+		while (same < entry->file_count &&
+		       same_file(&entry->files[same], &wanted->files[same]))
+			same++;
+		if (same == entry->file_count)
 			return entry;
+	}
 	return NULL;
 }
 
-static int open_entry(const char *path, struct registry_entry **ret_entry,
-		      struct packimg_error *error)
+static int new_entry(const char *path, const int *fds, uint32_t count,
+		     struct registry_entry **ret_entry, struct packimg_error *error)
 {
 	struct registry_entry *entry = calloc(1, sizeof *entry);
 	if (entry == NULL)
 		return -ENOMEM;
-	struct stat status;
-	int r = dataset_open(path, &entry->dataset, error);
-	if (r == 0 && (r = stat_dataset(entry->dataset, &status)) < 0)
-		dataset_free(entry->dataset);
+	entry->users = 1;
+	entry->file_count = count;
+	entry->files = calloc(count, sizeof *entry->files);
+	int r = entry->files == NULL ? -ENOMEM : 0;
+	for (uint32_t i = 0; r == 0 && i < count; i++) {
+		r = file_of(fds[i], &entry->files[i]);
+		if (r < 0)
+			snprintf(error->text, sizeof error->text,
+				 "%.300s: the daemon may not look at file %u of it: %s; a private "
+				 "daemon of the file's owner may",
+				 path, i, strerror(-r));
+	}
 	if (r < 0) {
-		free(entry);
+		entry_free(entry);
 		return r;
 	}
-	entry->device = status.st_dev;
-	entry->inode = status.st_ino;
-	entry->size = status.st_size;
-	entry->modified = status.st_mtim;
-	entry->users = 1;
 	*ret_entry = entry;
 	return 0;
 }
 
-int registry_acquire(struct registry *registry, const char *path, struct dataset **ret_dataset,
-		     struct packimg_error *error)
+int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
+		     struct dataset **ret_dataset, struct packimg_error *error)
 {
-	pthread_mutex_lock(&registry->mutex);
-	struct registry_entry *entry = find(registry, path);
-	if (entry != NULL) {
-		entry->users++;
-		*ret_dataset = entry->dataset;
-	}
-	pthread_mutex_unlock(&registry->mutex);
-	if (entry != NULL)
-		return 0;
-
-	/* Opened outside the lock: a slow disk holds up only those who wait for it. Two at once may open the same file twice, which is harmless. */
-	int r = open_entry(path, &entry, error);
+	struct registry_entry *entry;
+	int r = new_entry(path, fds, count, &entry, error);
 	if (r < 0)
 		return r;
+	pthread_mutex_lock(&registry->mutex);
+	struct registry_entry *there = find(registry, entry, path);
+	if (there != NULL) {
+		there->users++;
+		*ret_dataset = there->dataset;
+	}
+	pthread_mutex_unlock(&registry->mutex);
+	/* Opened outside the lock: a slow disk holds up only those who wait for it. Two at once may open the same files twice, which is harmless. */
+	if (there == NULL)
+		r = dataset_open(path, fds, count, &entry->dataset, error);
+	if (there != NULL || r < 0) {
+		entry_free(entry);
+		return r;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		fds[i] = -1;
 	pthread_mutex_lock(&registry->mutex);
 	entry->next = registry->entries;
 	registry->entries = entry;
 	pthread_mutex_unlock(&registry->mutex);
 	*ret_dataset = entry->dataset;
 	return 0;
+}
+
+bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds,
+			 uint32_t count)
+{
+	const struct registry_entry *entry;
+	pthread_mutex_lock(&registry->mutex);
+	for (entry = registry->entries; entry != NULL && entry->dataset != dataset;)
+		entry = entry->next;
+	pthread_mutex_unlock(&registry->mutex);
+	/* The caller's use of the dataset keeps the entry. */
+	if (entry == NULL || count > entry->file_count)
+		return false;
+	for (uint32_t i = 0; i < count; i++) {
+		struct registry_file file = {0};
+		if (file_of(fds[i], &file) < 0 || file.device != entry->files[i].device ||
+		    file.inode != entry->files[i].inode)
+			return false;
+	}
+	return true;
 }
 
 void registry_release(struct registry *registry, struct dataset *dataset)
@@ -127,10 +170,8 @@ void registry_release(struct registry *registry, struct dataset *dataset)
 		break;
 	}
 	pthread_mutex_unlock(&registry->mutex);
-	if (gone != NULL) {
-		dataset_free(gone->dataset);
-		free(gone);
-	}
+	if (gone != NULL)
+		entry_free(gone);
 }
 
 static void copy_source(struct dataset *dataset, uint64_t index, char text[REGISTRY_TEXT_MAX])

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	/* What "the daemon chooses" means: enough batches to ride out a slow one, without taking gigabytes for large ones. */
@@ -88,28 +89,22 @@ static int check_request(const Loaderd__OpenFeed *request, const struct config *
 static int check_writable(const Loaderd__OpenFeed *request,
 			  const struct subscription_context *context, struct refusal *refusal)
 {
-	char text[ACCESS_ERROR_MAX] = "";
-	int r = request->writable ? access_check_writable(context->config, context->peer, text) : 0;
-	return r < 0 ? refuse_request(refusal, -r, "writable", "%s", text) : 0;
+	if (!request->writable || context->config->writable_rings)
+		return 0;
+	return refuse_request(refusal, EPERM, "writable",
+			      "the daemon lets nobody map a ring writable; do without, or set "
+			      "writable_rings = yes in the [access] section of loaderd.conf");
 }
 
 static int open_dataset(struct subscription *subscription, const Loaderd__OpenFeed *request,
-			const struct subscription_context *context, struct refusal *refusal)
+			int *fds, uint32_t count, struct refusal *refusal)
 {
-	char text[ACCESS_ERROR_MAX] = "";
-	char *path;
-	int r = access_resolve(context->config, context->peer, request->dataset, &path, text);
-	if (r < 0)
-		return refuse_request(refusal, -r, "dataset", "%s", text);
 	struct packimg_error error = {{0}};
-	r = registry_acquire(context->registry, path, &subscription->dataset, &error);
-	free(path);
+	int r = registry_acquire(subscription->registry, request->dataset, fds, count,
+				 &subscription->dataset, &error);
 	if (r < 0)
 		return refuse_request(refusal, -r, "dataset", "%s",
 				      error.text[0] != '\0' ? error.text : strerror(-r));
-	r = access_check_opened(context->config, context->peer, subscription->dataset->image, text);
-	if (r < 0)
-		return refuse_request(refusal, -r, "dataset", "%s", text);
 	if (subscription->dataset->count == 0)
 		return refuse_request(refusal, EINVAL, "dataset", "%s: holds no samples",
 				      subscription->dataset->path);
@@ -287,56 +282,21 @@ static enum io_mode choose_io(const struct config *config, const struct dataset 
 	return config->io == CONFIG_IO_URING && io_can_uring() ? IO_URING : IO_MMAP;
 }
 
-static int take_memory(struct subscription *subscription, const struct batcher_options *options,
-		       const struct subscription_context *context, struct refusal *refusal)
-{
-	struct memory_account *account = context->account;
-	struct ring_geometry geometry;
-	batcher_geometry(options, &geometry);
-	uint64_t bytes = ring_size(&geometry);
-	if (bytes == 0)
-		return refuse_request(
-			refusal, EDQUOT, "batch_size",
-			"%u slots of %u samples of %zu bytes are more than a ring can hold",
-			options->slots, options->order.batch_size,
-			transform_sample_size_max(options->transform));
-	if (options->io == IO_URING)
-		bytes += options->io_bytes;
-	pthread_mutex_lock(&account->mutex);
-	uint64_t left = account->used > account->limit ? 0 : account->limit - account->used;
-	bool fits = bytes <= left && bytes <= context->user_bytes_left;
-	if (fits) {
-		account->used += bytes;
-		subscription->bytes = bytes;
-	}
-	pthread_mutex_unlock(&account->mutex);
-	if (!fits)
-		return refuse_request(
-			refusal, EDQUOT, "slots",
-			"the feed needs %llu bytes of shared memory (%u slots), %llu are left of "
-			"the daemon's limit; "
-			"ask for fewer slots or smaller batches, or raise [limits] shared_memory",
-			(unsigned long long)bytes, options->slots,
-			(unsigned long long)(left < context->user_bytes_left
-						     ? left
-						     : context->user_bytes_left));
-	return 0;
-}
-
 static void report(void *user, struct dataset *dataset, uint64_t index, const char *text)
 {
 	registry_report(user, dataset, index, text);
 }
 
 static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *request,
-		   const struct subscription_context *context, struct batcher_options *options,
+		   const struct subscription_context *context, int *fds, uint32_t count,
 		   struct refusal *refusal)
 {
+	struct batcher_options *options = &subscription->options;
 	int r = check_request(request, context->config, refusal);
 	if (r == 0)
 		r = check_writable(request, context, refusal);
 	if (r == 0)
-		r = open_dataset(subscription, request, context, refusal);
+		r = open_dataset(subscription, request, fds, count, refusal);
 	if (r < 0)
 		return r;
 	options->dataset = subscription->dataset;
@@ -354,41 +314,104 @@ static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *r
 	options->io_bytes = context->config->readahead_bytes;
 	options->io_depth = (unsigned)context->config->queue_depth;
 	choose_slots(options, request->slots, context->config->slots);
-	return take_memory(subscription, options, context, refusal);
+	return 0;
 }
 
 int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context,
+		     uint64_t feed_id, int *fds, uint32_t count,
 		     struct subscription **ret_subscription, struct refusal *refusal)
 {
 	struct subscription *subscription = calloc(1, sizeof *subscription);
 	if (subscription == NULL)
 		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
 	*subscription = (struct subscription){
+		.id = feed_id,
 		.registry = context->registry,
-		.account = context->account,
 		.batch_size = request->batch_size,
 		.name = strdup(request->name),
 		.pipeline = strdup(request->pipeline),
+		.options = {.report = report,
+			    .report_user = context->registry,
+			    .doorbell = context->doorbell,
+			    .doorbell_user = context->user},
 	};
-	struct batcher_options options = {.report = report};
 	int r = subscription->name == NULL || subscription->pipeline == NULL
 			? refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory")
-			: prepare(subscription, request, context, &options, refusal);
-	if (r == 0) {
-		options.doorbell = context->doorbell;
-		options.doorbell_user = context->user;
-		options.report_user = context->registry;
-		r = batcher_new(&options, &subscription->batcher);
-		if (r < 0)
-			refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
-				       strerror(-r));
-	}
+			: prepare(subscription, request, context, fds, count, refusal);
 	if (r < 0) {
-		transform_free(options.transform);
 		subscription_free(subscription);
 		return r;
 	}
 	*ret_subscription = subscription;
+	return 0;
+}
+
+uint32_t subscription_wants_direct(const struct subscription *subscription)
+{
+	uint32_t files = packimg_shard_count(subscription->dataset->image);
+	if (subscription->options.io != IO_URING)
+		return 0;
+	return files < IO_DIRECT_MAX ? files : IO_DIRECT_MAX;
+}
+
+/* Keeps the direct descriptors if they are of the same files; else all is read through the page cache. */
+static int keep_direct(struct subscription *subscription, int *direct, uint32_t count,
+		       struct refusal *refusal)
+{
+	if (count == 0 || !registry_same_files(subscription->registry, subscription->dataset,
+					       direct, count))
+		return 0;
+	subscription->direct = malloc(count * sizeof *direct);
+	if (subscription->direct == NULL)
+		return refuse_request(refusal, ENOMEM, NULL, "the daemon is out of memory");
+	for (uint32_t i = 0; i < count; i++) {
+		subscription->direct[i] = direct[i];
+		direct[i] = -1;
+	}
+	subscription->direct_count = count;
+	subscription->options.direct = subscription->direct;
+	subscription->options.direct_count = count;
+	return 0;
+}
+
+static int take_ring(struct subscription *subscription, const struct subscription_context *context,
+		     struct refusal *refusal)
+{
+	struct batcher_options *options = &subscription->options;
+	struct ring_geometry geometry;
+	batcher_geometry(options, &geometry);
+	uint64_t bytes = ring_size(&geometry);
+	uint64_t other_bytes = options->io == IO_URING ? options->io_bytes : 0;
+	if (bytes == 0)
+		return refuse_request(
+			refusal, EDQUOT, "batch_size",
+			"%u slots of %u samples of %zu bytes are more than a ring can hold",
+			options->slots, options->order.batch_size,
+			transform_sample_size_max(options->transform));
+	int r = context->ring_source->take(context->ring_source, subscription->id, bytes,
+					   other_bytes, &options->ring_fd, &options->ack_fd,
+					   refusal);
+	if (r < 0)
+		return r;
+	subscription->ring_source = context->ring_source;
+	subscription->bytes = bytes + other_bytes;
+	return 0;
+}
+
+int subscription_start(struct subscription *subscription,
+		       const struct subscription_context *context, int *direct, uint32_t count,
+		       struct refusal *refusal)
+{
+	int r = keep_direct(subscription, direct, count, refusal);
+	if (r == 0)
+		r = take_ring(subscription, context, refusal);
+	if (r < 0)
+		return r;
+	r = batcher_new(&subscription->options, &subscription->batcher);
+	if (r < 0)
+		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
+				      strerror(-r));
+	subscription->options.transform = NULL; /* the batcher's */
 	return 0;
 }
 
@@ -397,11 +420,15 @@ void subscription_free(struct subscription *subscription)
 	if (subscription == NULL)
 		return;
 	batcher_free(subscription->batcher);
+	transform_free(subscription->options.transform);
 	if (subscription->dataset != NULL)
 		registry_release(subscription->registry, subscription->dataset);
-	pthread_mutex_lock(&subscription->account->mutex);
-	subscription->account->used -= subscription->bytes;
-	pthread_mutex_unlock(&subscription->account->mutex);
+	for (uint32_t i = 0; i < subscription->direct_count; i++)
+		close(subscription->direct[i]);
+	free(subscription->direct);
+	if (subscription->ring_source != NULL)
+		subscription->ring_source->give_back(subscription->ring_source, subscription->id,
+						     subscription->bytes);
 	free(subscription->name);
 	free(subscription->pipeline);
 	free(subscription);

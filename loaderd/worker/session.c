@@ -15,39 +15,12 @@ enum {
 	FRAMES_PER_TURN = 16,
 };
 
-struct open_chore {
-	struct chore chore;
-	struct session *session;
-	Loaderd__Request *request;
-	uint64_t user_bytes_left;
-	struct subscription *result;
-	struct refusal refusal;
-	int error;
-};
-
 struct feed_chore {
 	struct chore chore;
 	struct session *session;
 	struct subscription *feed;
 	int error;
 };
-
-unsigned session_count_of(const struct server *server, uid_t uid, unsigned *ret_feeds,
-			  uint64_t *ret_bytes)
-{
-	unsigned count = 0, feeds = 0;
-	uint64_t bytes = 0;
-	for (const struct session *s = server->sessions; s != NULL; s = s->next) {
-		if (s->peer.uid != uid)
-			continue;
-		count++;
-		feeds += s->feed_asked;
-		bytes += s->feed == NULL ? 0 : s->feed->bytes;
-	}
-	*ret_feeds = feeds;
-	*ret_bytes = bytes;
-	return count;
-}
 
 static void watch_output(struct session *session)
 {
@@ -81,8 +54,8 @@ void session_send(struct session *session, const uint8_t *message, size_t size)
 	send_packed(session, message, size, NULL, 0);
 }
 
-static void send_reply(struct session *session, const Loaderd__Reply *reply, const int *fds,
-		       unsigned fd_count)
+void session_reply_with(struct session *session, const Loaderd__Reply *reply, const int *fds,
+			unsigned fd_count)
 {
 	size_t size = loaderd__reply__get_packed_size(reply);
 	uint8_t *message = malloc(size);
@@ -97,7 +70,7 @@ static void send_reply(struct session *session, const Loaderd__Reply *reply, con
 
 void session_reply(struct session *session, const Loaderd__Reply *reply)
 {
-	send_reply(session, reply, NULL, 0);
+	session_reply_with(session, reply, NULL, 0);
 }
 
 void session_refuse(struct session *session, const struct refusal *refusal)
@@ -111,13 +84,12 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
 	reply.error = &error;
 	if (server_may_log_refusal(session->server))
-		log_info("client pid %d uid %u refused: %s", (int)session->peer.pid,
-			 (unsigned)session->peer.uid, refusal->text);
+		log_info("client pid %d refused: %s", (int)session->pid, refusal->text);
 	session_reply(session, &reply);
 }
 
 /* Any worker. */
-static void ring_client(void *user)
+void session_ring(void *user)
 {
 	struct session *session = user;
 	outbox_ring(&session->outbox);
@@ -175,13 +147,18 @@ static void done_close(struct chore *chore)
 	session_bury_if_done(end_feed_chore(chore));
 }
 
+void session_forget_feed(struct session *session)
+{
+	if (!session->feed_asked)
+		return;
+	session->feed_asked = false;
+	session->server->feed_count--;
+}
+
 /* Unmapping gigabytes takes a while: not here. */
 static void free_feed(struct session *session)
 {
-	if (session->feed_asked) {
-		session->feed_asked = false;
-		session->server->feed_count--;
-	}
+	session_forget_feed(session);
 	if (!add_feed_chore(session, run_close, done_close))
 		subscription_free(session->feed);
 	session->feed = NULL;
@@ -200,16 +177,17 @@ void session_close(struct session *session, const char *why)
 	if (session->closing)
 		return;
 	session->closing = true;
-	log_debug("client pid %d: connection closed: %s", (int)session->peer.pid, why);
+	log_debug("client pid %d: connection closed: %s", (int)session->pid, why);
 	if (session->feed != NULL)
 		log_info("feed %llu closed (client pid %d): %s",
-			 (unsigned long long)session->feed->id, (int)session->peer.pid, why);
+			 (unsigned long long)session->feed->id, (int)session->pid, why);
 	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, session->source.fd, NULL);
 	/* The descriptor stays until no worker can ring on it, so that its number cannot become someone else's. */
 	shutdown(session->source.fd, SHUT_RDWR);
+	opening_drop(session);
 	if (session->in_pool)
 		pool_remove(server->pool, session->feed->batcher);
-	else if (session->feed != NULL && !session->sealing)
+	else if (session->feed != NULL && !session->filling)
 		free_feed(session);
 	session_bury_if_done(session);
 }
@@ -227,27 +205,27 @@ static void start_feed(struct session *session)
 		outbox_ring(&session->outbox);
 }
 
-static void run_seal(struct chore *chore)
+static void run_fill(struct chore *chore)
 {
 	struct feed_chore *feed_chore = (struct feed_chore *)chore;
-	feed_chore->error = ring_producer_seal(&feed_chore->feed->batcher->ring);
+	feed_chore->error = ring_producer_fill(&feed_chore->feed->batcher->ring);
 }
 
-static void done_seal(struct chore *chore)
+static void done_fill(struct chore *chore)
 {
 	int r = ((struct feed_chore *)chore)->error;
 	struct session *session = end_feed_chore(chore);
-	session->sealing = false;
+	session->filling = false;
 	if (session->closing)
 		free_feed(session);
 	else if (r < 0)
-		session_close(session, "its ring cannot be sealed");
+		session_close(session, "its ring cannot be sealed, or there is no memory for it");
 	else
 		start_feed(session);
 	session_bury_if_done(session);
 }
 
-/* The client has mapped its writable ring: from now on there is no way in but that mapping. Putting pages back may take a while: not here. */
+/* The client has mapped its ring: from now on there is no way to write there but that mapping. Providing pages may take a while: not here. */
 static void ring_mapped(struct session *session)
 {
 	if (!session->unmapped) {
@@ -255,151 +233,16 @@ static void ring_mapped(struct session *session)
 		return;
 	}
 	session->unmapped = false;
-	session->sealing = add_feed_chore(session, run_seal, done_seal);
-	if (!session->sealing)
+	session->filling = add_feed_chore(session, run_fill, done_fill);
+	if (!session->filling)
 		session_close(session, "out of memory");
 }
 
-static void run_open(struct chore *chore)
-{
-	struct open_chore *open_chore = (struct open_chore *)chore;
-	struct server *server = open_chore->session->server;
-	struct subscription_context context = {
-		.config = server->config,
-		.registry = &server->registry,
-		.account = &server->account,
-		.peer = &open_chore->session->peer,
-		.user_bytes_left = open_chore->user_bytes_left,
-		.workers = pool_workers(server->pool),
-		.doorbell = ring_client,
-		.user = open_chore->session,
-	};
-	open_chore->error = subscription_new(open_chore->request->open_feed, &context,
-					     &open_chore->result, &open_chore->refusal);
-}
-
-static void serve_feed(struct session *session, const Loaderd__OpenFeed *request)
-{
-	struct subscription *feed = session->feed;
-	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	opened.feed_id = feed->id;
-	opened.samples = feed->dataset->count;
-	opened.batches_per_epoch = feed->batcher->options.order.batches;
-	opened.classes = packimg_class_count(feed->dataset->image);
-	opened.slots = feed->batcher->options.slots;
-	opened.writable = feed->batcher->options.writable;
-	opened.dataset_uuid =
-		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
-	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
-	reply.feed_opened = &opened;
-	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};
-	log_info("feed %llu opened: client pid %d uid %u, %s, batch size %u, rank %u of %u, from "
-		 "epoch %llu batch %llu, read by %s%s, \"%s\"",
-		 (unsigned long long)feed->id, (int)session->peer.pid, (unsigned)session->peer.uid,
-		 feed->dataset->path, feed->batch_size, request->rank,
-		 request->world == 0 ? 1 : request->world, (unsigned long long)request->epoch,
-		 (unsigned long long)request->batch,
-		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap",
-		 opened.writable ? ", ring writable" : "", feed->pipeline);
-	session->unmapped = opened.writable;
-	send_reply(session, &reply, fds, 2);
-	if (!session->closing && !session->unmapped)
-		start_feed(session);
-}
-
-static void done_open(struct chore *chore)
-{
-	struct open_chore *open_chore = (struct open_chore *)chore;
-	struct session *session = open_chore->session;
-	session->chores--;
-	session->feed = open_chore->error == 0 ? open_chore->result : NULL;
-	if (open_chore->error < 0) {
-		session->feed_asked = false;
-		session->server->feed_count--;
-		session_refuse(session, &open_chore->refusal);
-	} else if (session->closing) {
-		free_feed(session);
-	} else {
-		session->feed->id = ++session->server->feed_id;
-		serve_feed(session, open_chore->request->open_feed);
-	}
-	loaderd__request__free_unpacked(open_chore->request, NULL);
-	free(open_chore);
-	session_bury_if_done(session);
-}
-
-/* Limits that only the control thread can count. */
-static int admit_feed(struct session *session, struct refusal *refusal,
-		      uint64_t *ret_user_bytes_left)
-{
-	struct server *server = session->server;
-	const struct config *config = server->config;
-	unsigned feeds;
-	uint64_t bytes;
-	if (server->phase != SERVER_RUNNING)
-		return refuse_request(refusal, ESHUTDOWN, NULL, "the daemon is shutting down");
-	if (session->feed_asked)
-		return refuse_request(
-			refusal, EBUSY, NULL,
-			"this connection has a feed already; open another connection");
-	if (server->feed_count >= config->feeds)
-		return refuse_request(refusal, EDQUOT, NULL,
-				      "the daemon serves %u feed%s, its limit ([limits] feeds)",
-				      server->feed_count, server->feed_count == 1 ? "" : "s");
-	session_count_of(server, session->peer.uid, &feeds, &bytes);
-	if (session->peer.uid != 0 && feeds >= config->feeds_per_user)
-		return refuse_request(
-			refusal, EDQUOT, NULL,
-			"user %u has %u feed%s, the limit for one user ([limits] feeds_per_user)",
-			(unsigned)session->peer.uid, feeds, feeds == 1 ? "" : "s");
-	uint64_t limit = config->shared_memory_per_user;
-	*ret_user_bytes_left = limit == 0 ? UINT64_MAX : bytes >= limit ? 0 : limit - bytes;
-	return 0;
-}
-
-/* Takes over request. */
-static void open_feed(struct session *session, Loaderd__Request *request)
+static void refuse_shutdown(struct session *session)
 {
 	struct refusal refusal;
-	uint64_t user_bytes_left = 0;
-	struct open_chore *open_chore = NULL;
-	int r = admit_feed(session, &refusal, &user_bytes_left);
-	if (r == 0) {
-		open_chore = calloc(1, sizeof *open_chore);
-		if (open_chore == NULL)
-			r = refuse_request(&refusal, ENOMEM, NULL, "the daemon is out of memory");
-	}
-	if (r < 0) {
-		session_refuse(session, &refusal);
-		loaderd__request__free_unpacked(request, NULL);
-		return;
-	}
-	open_chore->chore = (struct chore){.run = run_open, .done = done_open};
-	open_chore->session = session;
-	open_chore->request = request;
-	open_chore->user_bytes_left = user_bytes_left;
-	session->feed_asked = true;
-	session->server->feed_count++;
-	session->chores++;
-	chores_add(session->server->chores, &open_chore->chore);
-}
-
-static void shut_down(struct session *session)
-{
-	if (access_is_own(&session->peer)) {
-		Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
-		Loaderd__Reply reply = LOADERD__REPLY__INIT;
-		reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
-		reply.shutting_down = &shutting_down;
-		log_info("client pid %d asks the daemon to stop", (int)session->peer.pid);
-		struct server *server = session->server;
-		session_reply(session, &reply);
-		server_stop(server);
-		return;
-	}
-	struct refusal refusal;
-	refuse_request(&refusal, EPERM, NULL, "only the daemon's own user may stop it");
+	refuse_request(&refusal, EPERM, NULL,
+		       "the daemon is stopped by its administrator's socket alone");
 	session_refuse(session, &refusal);
 }
 
@@ -412,8 +255,12 @@ static void handle(struct session *session, const uint8_t *data, size_t size)
 	}
 	switch (request->kind_case) {
 	case LOADERD__REQUEST__KIND_OPEN_FEED:
-		open_feed(session, request);
+	case LOADERD__REQUEST__KIND_GET_DATASET:
+		opening_begin(session, request);
 		return;
+	case LOADERD__REQUEST__KIND_FILES:
+		opening_files(session, request->files);
+		break;
 	case LOADERD__REQUEST__KIND_DOORBELL:
 		if (session->in_pool)
 			pool_kick(session->server->pool, session->feed->batcher);
@@ -421,11 +268,8 @@ static void handle(struct session *session, const uint8_t *data, size_t size)
 	case LOADERD__REQUEST__KIND_GET_STATUS:
 		status_reply(session);
 		break;
-	case LOADERD__REQUEST__KIND_GET_DATASET:
-		dataset_reply(session, request->get_dataset->path);
-		break;
 	case LOADERD__REQUEST__KIND_SHUTDOWN:
-		shut_down(session);
+		refuse_shutdown(session);
 		break;
 	case LOADERD__REQUEST__KIND_RING_MAPPED:
 		ring_mapped(session);
@@ -476,23 +320,7 @@ static void session_ready(struct source *source, uint32_t events)
 		session_close(session, "the client hung up");
 }
 
-/* 0, or why not. */
-static const char *admit(const struct server *server, const struct access_peer *peer)
-{
-	unsigned feeds;
-	uint64_t bytes;
-	if (server->private_only && peer->uid != geteuid())
-		return "this daemon is private to another user";
-	if (server->session_count >= server->config->connections)
-		return "the daemon has as many connections as it may ([limits] connections)";
-	if (peer->uid != 0 && session_count_of(server, peer->uid, &feeds, &bytes) >=
-				      server->config->connections_per_user)
-		return "the user has as many connections as one may ([limits] "
-		       "connections_per_user)";
-	return NULL;
-}
-
-static void turn_away(int fd, const char *why)
+static void turn_away(struct server *server, int fd, const char *why)
 {
 	Loaderd__Error error = LOADERD__ERROR__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
@@ -504,30 +332,35 @@ static void turn_away(int fd, const char *why)
 	uint8_t message[512];
 	if (loaderd__reply__get_packed_size(&reply) <= sizeof message)
 		(void)frame_send(fd, message, loaderd__reply__pack(&reply, message), NULL, 0, 0);
-	close(fd);
+	chores_close(server->chores, fd);
 }
 
-void session_new(struct server *server, int fd)
+static void discard(void *user, int fd)
 {
-	struct access_peer peer;
-	if (access_peer_init(&peer, fd) < 0) {
-		close(fd);
-		return;
-	}
-	const char *why = admit(server, &peer);
+	chores_close(((struct session *)user)->server->chores, fd);
+}
+
+void session_new(struct server *server, int fd, pid_t pid)
+{
+	const char *why = NULL;
+	if (server->session_count >= server->config->connections_per_user)
+		why = "the user has as many connections as one may ([limits] "
+		      "connections_per_user)";
 	struct session *session = why != NULL ? NULL : calloc(1, sizeof *session);
 	if (session == NULL) {
 		if (server_may_log_refusal(server))
-			log_warning("client pid %d uid %u turned away: %s", (int)peer.pid,
-				    (unsigned)peer.uid, why != NULL ? why : "out of memory");
-		turn_away(fd, why != NULL ? why : "the daemon is out of memory");
+			log_warning("client pid %d turned away: %s", (int)pid,
+				    why != NULL ? why : "out of memory");
+		turn_away(server, fd, why != NULL ? why : "the daemon is out of memory");
 		return;
 	}
 	session->source = (struct source){.fd = fd, .ready = session_ready};
 	session->server = server;
-	session->peer = peer;
+	session->pid = pid;
 	session->opened_ns = server_now_ns();
 	frame_reader_init(&session->reader);
+	session->reader.discard = discard;
+	session->reader.user = session;
 	outbox_init(&session->outbox, fd);
 	session->next = server->sessions;
 	session->link = &server->sessions;

@@ -1,0 +1,192 @@
+#include "admin.h"
+
+#include "augment_isa.h"
+#include "feed.pb-c.h"
+#include "framing.h"
+#include "log.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { FEEDS_MAX = 1024 };
+
+struct admin {
+	struct watched watched;
+	struct crew *crew;
+	struct frame_reader reader;
+	void (*stop)(void *user);
+	void *user;
+};
+
+/* A reply in the making. Texts lie in `feeds`. */
+struct report {
+	Loaderd__Status status;
+	Loaderd__FeedStatus *messages;
+	Loaderd__FeedStatus **list;
+	struct link_feed *feeds;
+	uint32_t count;
+};
+
+static void add_feed(struct report *report, uid_t uid, const struct link_feed *source)
+{
+	struct link_feed *feed = &report->feeds[report->count];
+	Loaderd__FeedStatus *message = &report->messages[report->count];
+	*feed = *source;
+	loaderd__feed_status__init(message);
+	message->feed_id = feed->id;
+	message->uid = uid;
+	message->pid = feed->pid;
+	message->name = feed->name;
+	message->dataset = feed->dataset;
+	message->pipeline = feed->pipeline;
+	message->batch_size = feed->batch_size;
+	message->epoch = feed->epoch;
+	message->batch = feed->batch;
+	message->images = feed->images;
+	message->bad = feed->bad;
+	message->slots = feed->slots;
+	message->slots_ready = feed->slots_ready;
+	message->slots_held = feed->slots_held;
+	message->stall_client_ns = feed->stall_client_ns;
+	message->stall_daemon_ns = feed->stall_daemon_ns;
+	message->read_ns = feed->stage_ns[0];
+	message->decode_ns = feed->stage_ns[1];
+	message->resize_ns = feed->stage_ns[2];
+	message->augment_ns = feed->stage_ns[3];
+	message->store_ns = feed->stage_ns[4];
+	message->other_ns = feed->stage_ns[5];
+	message->wait_ns = feed->stage_ns[6];
+	message->queued_ns = feed->stage_ns[7];
+	message->bytes = feed->bytes;
+	report->list[report->count++] = message;
+}
+
+static void add_worker(void *context, uid_t uid, pid_t pid, const struct link_page *page)
+{
+	struct report *report = context;
+	report->status.idle_ns += page->idle_ns;
+	if (page->threads > report->status.threads)
+		report->status.threads = page->threads;
+	if (page->uptime_ns > report->status.uptime_ns)
+		report->status.uptime_ns = page->uptime_ns;
+	for (uint32_t i = 0; i < page->feed_count && report->count < FEEDS_MAX; i++)
+		add_feed(report, uid, &page->feeds[i]);
+}
+
+static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
+{
+	size_t size = loaderd__reply__get_packed_size(reply);
+	uint8_t *message = malloc(size);
+	if (message != NULL && size <= FRAME_SIZE_MAX) {
+		loaderd__reply__pack(reply, message);
+		/* What does not fit the socket of somebody who does not read is lost: nothing waits here. */
+		(void)frame_send(admin->watched.fd, message, size, NULL, 0, 0);
+	}
+	free(message);
+}
+
+static void send_status(const struct admin *admin)
+{
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	struct report report = {
+		.status = LOADERD__STATUS__INIT,
+		.messages = calloc(FEEDS_MAX, sizeof *report.messages),
+		.list = calloc(FEEDS_MAX, sizeof *report.list),
+		.feeds = calloc(FEEDS_MAX, sizeof *report.feeds),
+	};
+	if (report.messages != NULL && report.list != NULL && report.feeds != NULL) {
+		report.status.version = (char *)LOADERD_VERSION;
+		report.status.pid = (uint32_t)getpid();
+		report.status.isa = (char *)augment_isa_name(augment_isa_chosen());
+		report.status.shared_bytes = admin->crew->ledger.bytes;
+		crew_visit(admin->crew, add_worker, &report);
+		report.status.n_feeds = report.count;
+		report.status.feeds = report.list;
+		reply.kind_case = LOADERD__REPLY__KIND_STATUS;
+		reply.status = &report.status;
+		send_reply(admin, &reply);
+	}
+	free(report.messages);
+	free(report.list);
+	free(report.feeds);
+}
+
+static void refuse(const struct admin *admin)
+{
+	Loaderd__Error error = LOADERD__ERROR__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	error.code = EPROTO;
+	error.text = (char *)"the administrator's socket answers about status and shutdown alone";
+	error.position = -1;
+	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
+	reply.error = &error;
+	send_reply(admin, &reply);
+}
+
+static void answer(const struct admin *admin, const uint8_t *data, size_t size)
+{
+	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	Loaderd__Request *request = loaderd__request__unpack(NULL, size, data);
+	if (request == NULL)
+		return;
+	switch (request->kind_case) {
+	case LOADERD__REQUEST__KIND_GET_STATUS:
+		send_status(admin);
+		break;
+	case LOADERD__REQUEST__KIND_SHUTDOWN:
+		reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
+		reply.shutting_down = &shutting_down;
+		send_reply(admin, &reply);
+		admin->stop(admin->user);
+		break;
+	default:
+		refuse(admin);
+	}
+	loaderd__request__free_unpacked(request, NULL);
+}
+
+static void admin_close(struct admin *admin)
+{
+	epoll_ctl(admin->crew->epoll_fd, EPOLL_CTL_DEL, admin->watched.fd, NULL);
+	frame_reader_deinit(&admin->reader);
+	close(admin->watched.fd);
+	free(admin);
+}
+
+static void on_admin(struct watched *watched, uint32_t events)
+{
+	struct admin *admin = (struct admin *)watched;
+	const uint8_t *data;
+	size_t size;
+	int r = frame_receive(&admin->reader, watched->fd, &data, &size);
+	if (r == 0)
+		return;
+	if (r > 0)
+		answer(admin, data, size);
+	if (r < 0)
+		admin_close(admin);
+}
+
+int admin_open(struct crew *crew, int fd, void (*stop)(void *user), void *user)
+{
+	struct admin *admin = calloc(1, sizeof *admin);
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = admin};
+	if (admin == NULL) {
+		close(fd);
+		return -ENOMEM;
+	}
+	*admin = (struct admin){{fd, on_admin}, crew, {0}, stop, user};
+	frame_reader_init(&admin->reader);
+	if (epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
+		return 0;
+	int r = -errno;
+	frame_reader_deinit(&admin->reader);
+	close(fd);
+	free(admin);
+	return r;
+}

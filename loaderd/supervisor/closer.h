@@ -1,0 +1,17 @@
+/*
+ * Closes descriptors on threads of its own. The last close of a client's connection also closes what the client has put into it, which may be a socket that lingers for as long
+ * as the client has chosen: nothing that serves others waits for that. A key, the client's uid, chooses the thread, so that few others share it with a user who does so.
+ *
+ * Owned by the supervisor, whose thread alone uses it.
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct closer;
+
+int closer_new(struct closer **ret_closer);
+/* Does not wait for what is still to be closed. */
+void closer_free(struct closer *closer);
+/* Takes fd over. */
+void closer_close(struct closer *closer, uint32_t key, int fd);

@@ -1,0 +1,668 @@
+#include "crew.h"
+
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum {
+	FD_ABOVE_CHILD = 16, /* descriptors of ours from here on cannot collide with the child's 0 to 6 */
+	RECORDS_PER_TURN = 64,
+	STARTS_AT_ONCE = 20,      /* of one user's worker, */
+	STARTS_PER_SECOND = 2,    /* and from then on */
+	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
+	LOG_LINE_MAX = 2048,
+};
+#define SECOND_NS      UINT64_C(1000000000)
+#define SWEEP_SOON_NS  (SECOND_NS / 10)
+#define SWEEP_LATER_NS (5 * SECOND_NS)
+
+struct worker {
+	struct watched end, pipe, log; /* the process, its records, its log */
+	struct crew *crew;
+	struct crew_user *user;
+	struct worker *next;
+	uint64_t id;
+	pid_t pid;
+	int socket;
+	struct link_page *page;
+	uint64_t clients; /* handed over */
+	bool retired;     /* gets no more */
+	char line[LOG_LINE_MAX];
+	size_t line_size;
+	size_t log_left; /* bytes of log in this second */
+};
+
+struct crew_user {
+	struct crew_user *next;
+	uid_t uid;
+	struct worker *workers; /* the first gets new connections unless it is retired */
+	struct ledger_account account;
+	uint64_t start_debt_ns; /* until when starts so far use up the allowance */
+};
+
+#define WORKER_OF(watched, member)                                                                 \
+	((struct worker *)((char *)(watched)-offsetof(struct worker, member)))
+
+uint64_t clock_now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static int write_config(const struct config *config)
+{
+	int fd = memfd_create("loaderd-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	FILE *file = fd < 0 ? NULL : fdopen(dup(fd), "w");
+	if (file == NULL) {
+		if (fd >= 0)
+			close(fd);
+		return -ENOMEM;
+	}
+	config_print(config, file);
+	int r = fclose(file) == 0 ? 0 : -errno;
+	/* Every worker gets it: none may change what the next one reads. */
+	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		r = -errno;
+	int moved = r < 0 ? r : fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
+	close(fd);
+	return moved;
+}
+
+int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
+	      uint64_t memory, bool for_one)
+{
+	uint64_t per_user = config->shared_memory_per_user;
+	if (per_user == 0)
+		per_user = for_one ? memory : memory / 2;
+	*crew = (struct crew){
+		.config = config,
+		.closer = closer,
+		.epoll_fd = epoll_fd,
+		.for_one = for_one,
+		.ledger = {.most = memory,
+			   .most_per_user = per_user,
+			   /* Rings outlive their feeds where clients hold on to batches. */
+			   .rings_per_user = 4 * (unsigned)config->feeds_per_user,
+			   .closer = closer},
+	};
+	crew->config_fd = write_config(config);
+	return crew->config_fd < 0 ? crew->config_fd : 0;
+}
+
+static void forget_user_if_done(struct crew *crew, struct crew_user *user)
+{
+	if (user->workers != NULL || user->account.rings > 0)
+		return;
+	for (struct crew_user **at = &crew->users; *at != NULL; at = &(*at)->next) {
+		if (*at != user)
+			continue;
+		*at = user->next;
+		break;
+	}
+	crew->user_count--;
+	free(user);
+}
+
+static void unwatch(struct crew *crew, struct watched *watched)
+{
+	if (watched->fd < 0)
+		return;
+	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	close(watched->fd);
+	watched->fd = -1;
+}
+
+static void dismiss(struct worker *worker)
+{
+	struct crew *crew = worker->crew;
+	for (struct worker **at = &worker->user->workers; *at != NULL; at = &(*at)->next) {
+		if (*at != worker)
+			continue;
+		*at = worker->next;
+		break;
+	}
+	unwatch(crew, &worker->end);
+	unwatch(crew, &worker->pipe);
+	unwatch(crew, &worker->log);
+	if (worker->socket >= 0)
+		closer_close(crew->closer, worker->user->uid, worker->socket);
+	if (worker->page != NULL)
+		munmap(worker->page, LINK_PAGE_SIZE);
+	crew->worker_count--;
+	/* Events that were met together may still name it. */
+	worker->next = crew->dead;
+	crew->dead = worker;
+}
+
+static void bury(struct crew *crew)
+{
+	while (crew->dead != NULL) {
+		struct worker *worker = crew->dead;
+		crew->dead = worker->next;
+		free(worker);
+	}
+}
+
+static void whose(const struct worker *worker, char who[32])
+{
+	who[0] = '\0';
+	if (!worker->crew->for_one)
+		snprintf(who, 32, "user %u: ", (unsigned)worker->user->uid);
+}
+
+static void relay_line(struct worker *worker)
+{
+	char who[32];
+	whose(worker, who);
+	worker->line[worker->line_size] = '\0';
+	log_relay(who, worker->line);
+	worker->line_size = 0;
+}
+
+/* Takes no more in a second than somebody could read: the rest waits in the pipe, and what does not fit there the worker does not get rid of. */
+static void on_log(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, log);
+	char bytes[4096];
+	size_t room = worker->log_left < sizeof bytes ? worker->log_left : sizeof bytes;
+	if (room == 0) {
+		struct epoll_event none = {.events = 0, .data.ptr = watched};
+		epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_MOD, watched->fd, &none);
+		return;
+	}
+	ssize_t n = read(watched->fd, bytes, room);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		unwatch(worker->crew, watched);
+		return;
+	}
+	worker->log_left -= n > 0 ? (size_t)n : 0;
+	for (ssize_t i = 0; i < n; i++) {
+		if (bytes[i] != '\n')
+			worker->line[worker->line_size++] = bytes[i] == '\0' ? '?' : bytes[i];
+		if (bytes[i] == '\n' || worker->line_size == sizeof worker->line - 1)
+			relay_line(worker);
+	}
+}
+
+static void renew_logs(struct crew *crew)
+{
+	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
+		for (struct worker *worker = user->workers; worker != NULL;
+		     worker = worker->next) {
+			struct epoll_event in = {.events = EPOLLIN, .data.ptr = &worker->log};
+			if (worker->log_left == 0 && worker->log.fd >= 0)
+				epoll_ctl(crew->epoll_fd, EPOLL_CTL_MOD, worker->log.fd, &in);
+			worker->log_left = LOG_BYTES_PER_SECOND;
+		}
+}
+
+static void on_end(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, end);
+	struct crew_user *user = worker->user;
+	struct crew *crew = worker->crew;
+	char who[32];
+	int status;
+	if (waitpid(worker->pid, &status, WNOHANG) != worker->pid)
+		return;
+	whose(worker, who);
+	/* What it said last may be the reason. */
+	worker->log_left = LOG_BYTES_PER_SECOND;
+	for (int i = 0; worker->log.fd >= 0 && i < 4; i++)
+		on_log(&worker->log, EPOLLIN);
+	if (worker->line_size > 0)
+		relay_line(worker);
+	if (WIFSIGNALED(status))
+		log_warning("%sthe worker (pid %d) was ended by signal %d; its clients open their "
+			    "feeds again",
+			    who, (int)worker->pid, WTERMSIG(status));
+	else if (WEXITSTATUS(status) != 0)
+		log_warning("%sthe worker (pid %d) ended with status %d", who, (int)worker->pid,
+			    WEXITSTATUS(status));
+	ledger_done(&crew->ledger, worker->id, 0);
+	dismiss(worker);
+	crew->sweep_due_ns = 0;
+	forget_user_if_done(crew, user);
+}
+
+static void make_ring(struct worker *worker, const struct link_record *record)
+{
+	struct link_order order = {.kind = LINK_RING, .feed = record->feed};
+	struct crew *crew = worker->crew;
+	int fds[LINK_FDS_MAX];
+	struct crew_user *user = worker->user;
+	int code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record, &order,
+			       fds);
+	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE) {
+		/* What was held until a moment ago may be free now. */
+		ledger_sweep(&crew->ledger);
+		order = (struct link_order){.kind = LINK_RING, .feed = record->feed};
+		code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record,
+				   &order, fds);
+	}
+	(void)link_send(worker->socket, &order, fds, code == 0 ? LINK_FDS_MAX : 0);
+	if (code != 0)
+		return;
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void retire_if_idle(struct worker *worker, uint64_t clients)
+{
+	const struct link_order order = {.kind = LINK_RETIRE};
+	/* In a private daemon the next client should find it warm. */
+	if (worker->crew->for_one || clients != worker->clients)
+		return;
+	worker->retired = true;
+	(void)link_send(worker->socket, &order, NULL, 0);
+}
+
+static void on_records(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, pipe);
+	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
+		struct link_record record;
+		ssize_t n = read(watched->fd, &record, sizeof record);
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			unwatch(worker->crew, watched);
+		/* Written whole by a worker that is itself; what else comes is read as what it then is. */
+		if (n != sizeof record)
+			return;
+		switch (record.kind) {
+		case LINK_WANT_RING:
+			make_ring(worker, &record);
+			break;
+		case LINK_RING_DONE:
+			ledger_done(&worker->crew->ledger, worker->id, record.feed);
+			worker->crew->sweep_due_ns = 0;
+			break;
+		case LINK_IDLE:
+			retire_if_idle(worker, record.count);
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+/* Both ends of something that a worker gets; moved up and out of the way of the numbers that the child's get. */
+struct ends {
+	int ours, theirs;
+};
+
+static void close_ends(struct ends *ends)
+{
+	if (ends->ours >= 0)
+		close(ends->ours);
+	if (ends->theirs >= 0)
+		close(ends->theirs);
+}
+
+static int keep_ends(struct ends *ends, int ours, int theirs)
+{
+	ends->ours = ours;
+	ends->theirs = fcntl(theirs, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
+	close(theirs);
+	return ends->theirs < 0 ? -errno : 0;
+}
+
+static int new_socket(struct ends *ends)
+{
+	int fds[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return -errno;
+	/* One way: nothing, and no descriptor above all, comes back. */
+	shutdown(fds[0], SHUT_RD);
+	return keep_ends(ends, fds[0], fds[1]);
+}
+
+static int new_pipe(struct ends *ends)
+{
+	int fds[2];
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	return keep_ends(ends, fds[0], fds[1]);
+}
+
+static int new_page(struct ends *ends, struct link_page **ret_page)
+{
+	int fd = memfd_create("loaderd-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* Sealed before the worker has it: reading the page can then never fault. */
+	void *page = MAP_FAILED;
+	if (ftruncate(fd, LINK_PAGE_SIZE) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED) {
+		close(fd);
+		return -ENOMEM;
+	}
+	*ret_page = page;
+	return keep_ends(ends, -1, fd);
+}
+
+/* What a worker is started with. */
+struct outfit {
+	struct ends socket, pipe, page, log;
+};
+
+/* posix_spawn and not fork: a new program has an address layout of its own. */
+static int spawn(const struct crew *crew, uid_t uid, const struct outfit *outfit, pid_t *ret_pid)
+{
+	char user[16];
+	snprintf(user, sizeof user, "%u", (unsigned)uid);
+	const char *arguments[] = {"loaderd", "--worker", user, NULL};
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none, all;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 1);
+	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 2);
+	posix_spawn_file_actions_adddup2(&actions, outfit->socket.theirs, LINK_SOCKET_FD);
+	posix_spawn_file_actions_adddup2(&actions, outfit->pipe.theirs, LINK_PIPE_FD);
+	posix_spawn_file_actions_adddup2(&actions, outfit->page.theirs, LINK_PAGE_FD);
+	posix_spawn_file_actions_adddup2(&actions, crew->config_fd, LINK_CONFIG_FD);
+	posix_spawn_file_actions_addclosefrom_np(&actions, LINK_CONFIG_FD + 1);
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+						      POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	/* The very program that runs, also while a newer one is being installed. */
+	lseek(crew->config_fd, 0, SEEK_SET);
+	int r = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, (char **)arguments,
+			    environ);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&actions);
+	return -r;
+}
+
+static int watch(struct crew *crew, struct watched *watched, int fd,
+		 void (*ready)(struct watched *, uint32_t))
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
+	*watched = (struct watched){fd, ready};
+	return epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static int launch(struct worker *worker, struct outfit *outfit)
+{
+	struct crew *crew = worker->crew;
+	int r = spawn(crew, worker->user->uid, outfit, &worker->pid);
+	if (r < 0)
+		return r;
+	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
+	if (pidfd < 0)
+		r = -errno;
+	if (r == 0)
+		r = watch(crew, &worker->end, pidfd, on_end);
+	if (r == 0)
+		r = watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
+	if (r == 0)
+		r = watch(crew, &worker->log, outfit->log.ours, on_log);
+	if (r < 0) {
+		kill(worker->pid, SIGKILL);
+		waitpid(worker->pid, NULL, 0);
+		return r;
+	}
+	worker->socket = outfit->socket.ours;
+	outfit->socket.ours = outfit->pipe.ours = outfit->log.ours = -1;
+	return 0;
+}
+
+static int fit_out(struct outfit *outfit, struct worker *worker)
+{
+	int r = new_socket(&outfit->socket);
+	if (r == 0)
+		r = new_pipe(&outfit->pipe);
+	if (r == 0)
+		r = new_pipe(&outfit->log);
+	if (r == 0)
+		r = new_page(&outfit->page, &worker->page);
+	return r;
+}
+
+static int start_worker(struct crew *crew, struct crew_user *user)
+{
+	struct worker *worker = calloc(1, sizeof *worker);
+	struct outfit outfit = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+	if (worker == NULL)
+		return -ENOMEM;
+	*worker = (struct worker){
+		.end.fd = -1,
+		.pipe.fd = -1,
+		.log.fd = -1,
+		.socket = -1,
+		.crew = crew,
+		.user = user,
+		.next = user->workers,
+		.id = ++crew->worker_id,
+		.log_left = LOG_BYTES_PER_SECOND,
+	};
+	user->workers = worker;
+	crew->worker_count++;
+	int r = fit_out(&outfit, worker);
+	if (r == 0)
+		r = launch(worker, &outfit);
+	close_ends(&outfit.socket);
+	close_ends(&outfit.pipe);
+	close_ends(&outfit.page);
+	close_ends(&outfit.log);
+	if (r < 0)
+		dismiss(worker);
+	return r;
+}
+
+/* A worker that ends as soon as it is started must not keep the machine busy with starting it. */
+static bool may_start(struct crew_user *user)
+{
+	const uint64_t cost_ns = SECOND_NS / STARTS_PER_SECOND;
+	uint64_t now_ns = clock_now_ns();
+	if (user->start_debt_ns < now_ns)
+		user->start_debt_ns = now_ns;
+	if (user->start_debt_ns - now_ns >= STARTS_AT_ONCE * cost_ns)
+		return false;
+	user->start_debt_ns += cost_ns;
+	return true;
+}
+
+static struct crew_user *user_of(struct crew *crew, uid_t uid)
+{
+	struct crew_user *user = crew->users;
+	while (user != NULL && user->uid != uid)
+		user = user->next;
+	if (user != NULL)
+		return user;
+	if (crew->user_count >= crew->config->users)
+		return NULL;
+	user = calloc(1, sizeof *user);
+	if (user == NULL)
+		return NULL;
+	*user = (struct crew_user){.next = crew->users, .uid = uid};
+	crew->users = user;
+	crew->user_count++;
+	return user;
+}
+
+static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
+{
+	struct crew_user *user = user_of(crew, uid);
+	if (user == NULL) {
+		log_warning("user %u turned away: there are %u users ([limits] users)",
+			    (unsigned)uid, crew->user_count);
+		return -EUSERS;
+	}
+	int r = 0;
+	if (user->workers == NULL || user->workers->retired)
+		r = may_start(user) ? start_worker(crew, user) : -EAGAIN;
+	if (r < 0) {
+		log_error("user %u: no worker can be started: %s", (unsigned)uid, strerror(-r));
+		forget_user_if_done(crew, user);
+		return r;
+	}
+	*ret_worker = user->workers;
+	return 0;
+}
+
+int crew_start(struct crew *crew, uid_t uid)
+{
+	struct worker *worker;
+	return worker_of(crew, uid, &worker);
+}
+
+void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
+{
+	const struct link_order order = {.kind = LINK_CLIENT, .pid = (uint32_t)pid};
+	const struct link_order drain = {.kind = LINK_DRAIN};
+	struct worker *worker;
+	if (worker_of(crew, uid, &worker) == 0 && link_send(worker->socket, &order, &fd, 1) == 0) {
+		worker->clients++;
+		if (crew->draining && worker->clients == 1)
+			(void)link_send(worker->socket, &drain, NULL, 0);
+	}
+	/* Without a worker that takes it, hanging up is the answer. */
+	closer_close(crew->closer, uid, fd);
+}
+
+static void for_all(struct crew *crew, void (*act)(struct worker *worker))
+{
+	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
+		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next)
+			act(worker);
+}
+
+static void drain(struct worker *worker)
+{
+	const struct link_order order = {.kind = LINK_DRAIN};
+	if (link_send(worker->socket, &order, NULL, 0) < 0)
+		kill(worker->pid, SIGKILL);
+}
+
+void crew_drain(struct crew *crew)
+{
+	crew->draining = true;
+	for_all(crew, drain);
+}
+
+static void end(struct worker *worker)
+{
+	kill(worker->pid, SIGKILL);
+}
+
+void crew_kill(struct crew *crew)
+{
+	for_all(crew, end);
+}
+
+uint64_t crew_due_ns(const struct crew *crew)
+{
+	if (crew->users == NULL)
+		return UINT64_MAX;
+	return crew->sweep_due_ns < crew->logs_due_ns ? crew->sweep_due_ns : crew->logs_due_ns;
+}
+
+static void forget_users(struct crew *crew)
+{
+	for (struct crew_user *user = crew->users, *next; user != NULL; user = next) {
+		next = user->next;
+		forget_user_if_done(crew, user);
+	}
+}
+
+static bool any_log_waits(const struct crew *crew)
+{
+	for (const struct crew_user *user = crew->users; user != NULL; user = user->next)
+		for (const struct worker *worker = user->workers; worker != NULL;
+		     worker = worker->next)
+			if (worker->log_left < LOG_BYTES_PER_SECOND)
+				return true;
+	return false;
+}
+
+void crew_on_time(struct crew *crew, uint64_t now_ns)
+{
+	bury(crew);
+	if (now_ns >= crew->sweep_due_ns) {
+		bool soon = ledger_sweep(&crew->ledger);
+		crew->sweep_due_ns = now_ns + (soon ? SWEEP_SOON_NS : SWEEP_LATER_NS);
+		forget_users(crew);
+	}
+	if (now_ns >= crew->logs_due_ns) {
+		renew_logs(crew);
+		crew->logs_due_ns = UINT64_MAX;
+	}
+	if (crew->logs_due_ns == UINT64_MAX && any_log_waits(crew))
+		crew->logs_due_ns = now_ns + SECOND_NS;
+}
+
+/* A copy that nobody changes any more; taken again while the worker is writing, though not for ever. */
+static void copy_page(const struct worker *worker, struct link_page *ret_page)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		uint64_t before = atomic_load(&worker->page->sequence);
+		memcpy(ret_page, worker->page, sizeof *ret_page);
+		if (before % 2 == 0 && atomic_load(&worker->page->sequence) == before)
+			break;
+	}
+	if (ret_page->feed_count > LINK_FEEDS_MAX)
+		ret_page->feed_count = LINK_FEEDS_MAX;
+	for (uint32_t i = 0; i < ret_page->feed_count; i++) {
+		struct link_feed *feed = &ret_page->feeds[i];
+		feed->name[LINK_NAME_MAX - 1] = '\0';
+		feed->dataset[LINK_NAME_MAX - 1] = '\0';
+		feed->pipeline[LINK_NAME_MAX - 1] = '\0';
+	}
+}
+
+void crew_visit(const struct crew *crew,
+		void (*visit)(void *context, uid_t uid, pid_t pid, const struct link_page *page),
+		void *context)
+{
+	static struct link_page page;
+	for (const struct crew_user *user = crew->users; user != NULL; user = user->next)
+		for (const struct worker *worker = user->workers; worker != NULL;
+		     worker = worker->next) {
+			copy_page(worker, &page);
+			visit(context, user->uid, worker->pid, &page);
+		}
+}
+
+void crew_deinit(struct crew *crew)
+{
+	for (struct crew_user *user = crew->users, *next_user; user != NULL; user = next_user) {
+		next_user = user->next;
+		for (struct worker *worker = user->workers, *next; worker != NULL; worker = next) {
+			next = worker->next;
+			dismiss(worker);
+		}
+		free(user);
+	}
+	crew->users = NULL;
+	bury(crew);
+	ledger_deinit(&crew->ledger);
+	if (crew->config_fd >= 0)
+		close(crew->config_fd);
+}

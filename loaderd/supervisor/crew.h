@@ -1,0 +1,60 @@
+/*
+ * The workers: one for each user who has asked for something lately. Starts them, hands connections over, reads what they say and what they log, notices their ends. Believes
+ * nothing of it, and waits for none of them. The supervisor's thread alone uses it.
+ */
+#pragma once
+
+#include "closer.h"
+#include "config.h"
+#include "ledger.h"
+#include "link.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct crew_user;
+
+/* Something of the supervisor's that epoll reports on. */
+struct watched {
+	int fd;
+	void (*ready)(struct watched *watched, uint32_t events);
+};
+
+struct crew {
+	const struct config *config;
+	struct closer *closer;
+	struct ledger ledger;
+	int epoll_fd;
+	int config_fd;      /* the configuration as workers read it */
+	bool for_one;       /* all belong to one user: log lines need not say whom */
+	struct crew_user *users;
+	struct worker *dead; /* to be freed after this round of events */
+	unsigned user_count, worker_count;
+	uint64_t worker_id; /* last one given */
+	uint64_t sweep_due_ns, logs_due_ns;
+	bool draining;
+};
+
+uint64_t clock_now_ns(void);
+
+/* -errno. config lives as long as the crew. memory: bytes of all rings. */
+int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd, uint64_t memory, bool for_one);
+/* Every worker has ended, or is left behind. */
+void crew_deinit(struct crew *crew);
+/* A connection of this user's, taken over: goes to the user's worker, which is started if there is none. */
+void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd);
+/* Starts a user's worker before anybody asks for it. */
+int crew_start(struct crew *crew, uid_t uid);
+/* Lets all finish and end. */
+void crew_drain(struct crew *crew);
+/* Ends them now. */
+void crew_kill(struct crew *crew);
+/* When crew_on_time() wants to be called. */
+uint64_t crew_due_ns(const struct crew *crew);
+void crew_on_time(struct crew *crew, uint64_t now_ns);
+/*
+ * A copy of the pages of all workers: calls visit for each with its user, process and page, whose texts end and whose counts are within bounds; nothing
+ * else of it can be relied on.
+ */
+void crew_visit(const struct crew *crew, void (*visit)(void *context, uid_t uid, pid_t pid, const struct link_page *page), void *context);

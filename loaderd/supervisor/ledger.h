@@ -1,0 +1,39 @@
+/*
+ * Who has how much memory in rings. A ring counts from the moment it is made until no process has it any more, in whatever way: the kernel says so (ring_memory_unused()), not
+ * the worker. The supervisor's thread alone uses it.
+ */
+#pragma once
+
+#include "closer.h"
+#include "link.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct ledger_ring;
+
+/* What one user has. */
+struct ledger_account {
+	uint64_t bytes;
+	unsigned rings;
+};
+
+struct ledger {
+	uint64_t most, most_per_user; /* bytes */
+	unsigned rings_per_user;
+	uint64_t bytes; /* of all */
+	struct ledger_ring *rings;
+	struct closer *closer;
+};
+
+/*
+ * Makes the memory of a ring as the record wants it and books it, or fills in why not: 0, or a positive errno, which order->code has, too. fds are the caller's to send and close.
+ */
+int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker, const struct link_record *record,
+		struct link_order *order, int fds[LINK_FDS_MAX]);
+/* A worker says that it is done with a ring, or (feed 0) has ended: what else it needed for it, it needs no more. */
+void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed);
+/* Strikes out what nobody has any more. True: there are rings whose workers are done, to be looked at again soon. */
+bool ledger_sweep(struct ledger *ledger);
+void ledger_deinit(struct ledger *ledger);

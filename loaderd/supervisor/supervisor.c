@@ -1,0 +1,383 @@
+#include "supervisor.h"
+
+#include "admin.h"
+#include "closer.h"
+#include "cpu_list.h"
+#include "crew.h"
+#include "log.h"
+#include "memory.h"
+#include "notify.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	EVENTS_PER_TURN = 64,
+	ACCEPTS_PER_TURN = 16,
+	LISTENERS_MAX = 16,
+	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
+	END_MS = 2000,         /* for workers that have been told to end now, or killed */
+	PARENT_SIGNAL = SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
+};
+#define MS_NS UINT64_C(1000000)
+
+enum phase { RUNNING, DRAINING, KILLING, DONE };
+
+struct listener {
+	struct watched watched;
+	struct supervisor *supervisor;
+	bool admin;
+};
+
+struct supervisor {
+	const struct supervisor_options *options;
+	struct crew crew;
+	struct closer *closer;
+	int epoll_fd;
+	struct watched signals, lifeline;
+	struct listener listeners[LISTENERS_MAX + 1];
+	unsigned listener_count;
+	bool accepting;
+	uint64_t accept_again_ns; /* 0: not waiting for descriptors */
+	enum phase phase;
+	uint64_t deadline_ns; /* of the phase */
+	uint64_t watchdog_ns, watchdog_next_ns;
+	uid_t overflow_uid;
+	int parent;
+};
+
+#define SUPERVISOR_OF(watched, member)                                                             \
+	((struct supervisor *)((char *)(watched)-offsetof(struct supervisor, member)))
+
+static int add(struct supervisor *supervisor, struct watched *watched)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
+	return epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) < 0 ? -errno : 0;
+}
+
+static void stop_accepting(struct supervisor *supervisor)
+{
+	if (!supervisor->accepting)
+		return;
+	supervisor->accepting = false;
+	for (unsigned i = 0; i < supervisor->listener_count; i++)
+		epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_DEL, supervisor->listeners[i].watched.fd,
+			  NULL);
+}
+
+static int start_accepting(struct supervisor *supervisor)
+{
+	int r = 0;
+	supervisor->accepting = true;
+	for (unsigned i = 0; r == 0 && i < supervisor->listener_count; i++)
+		r = add(supervisor, &supervisor->listeners[i].watched);
+	return r;
+}
+
+static void enter(struct supervisor *supervisor, enum phase phase, uint64_t within_ms)
+{
+	supervisor->phase = phase;
+	supervisor->deadline_ns = clock_now_ns() + within_ms * MS_NS;
+}
+
+static void end_now(struct supervisor *supervisor)
+{
+	if (supervisor->phase >= KILLING)
+		return;
+	stop_accepting(supervisor);
+	crew_kill(&supervisor->crew);
+	enter(supervisor, KILLING, END_MS);
+}
+
+static void begin_drain(void *user)
+{
+	struct supervisor *supervisor = user;
+	const struct config *config = supervisor->options->config;
+	if (supervisor->phase != RUNNING) {
+		log_info("told to stop again: stopping now");
+		end_now(supervisor);
+		return;
+	}
+	notify_stopping();
+	log_info("stopping");
+	/* Others go on connecting: they may ask for the status, and are told why there is no feed. */
+	if (supervisor->options->activated)
+		stop_accepting(supervisor);
+	crew_drain(&supervisor->crew);
+	enter(supervisor, DRAINING, config->grace_ms + END_MS);
+}
+
+static void on_signal(struct watched *watched, uint32_t events)
+{
+	struct supervisor *supervisor = SUPERVISOR_OF(watched, signals);
+	struct signalfd_siginfo info;
+	while (read(watched->fd, &info, sizeof info) == sizeof info) {
+		if (info.ssi_signo != PARENT_SIGNAL) {
+			begin_drain(supervisor);
+		} else if (supervisor->parent != 0 && getppid() != supervisor->parent) {
+			/* It also comes when only the thread that started us has ended; then the process is still our parent. */
+			log_info("the parent has ended: stopping");
+			end_now(supervisor);
+		}
+	}
+}
+
+static void on_lifeline(struct watched *watched, uint32_t events)
+{
+	struct supervisor *supervisor = SUPERVISOR_OF(watched, lifeline);
+	char byte;
+	ssize_t n = read(watched->fd, &byte, 1);
+	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+		return;
+	/* A closed pipe stays readable. */
+	epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	log_info("the client that started this daemon has gone: stopping");
+	end_now(supervisor);
+}
+
+/* Whose connection it is, in this namespace. False: nobody's who could be told from others. */
+static bool identify(const struct supervisor *supervisor, int fd, struct ucred *ret_peer)
+{
+	socklen_t size = sizeof *ret_peer;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &size) < 0)
+		return false;
+	return ret_peer->uid != supervisor->overflow_uid && ret_peer->uid != (uid_t)-1;
+}
+
+static void receive(struct supervisor *supervisor, const struct listener *listener, int fd)
+{
+	struct ucred peer;
+	if (!identify(supervisor, fd, &peer)) {
+		log_warning("client pid %d turned away: its user has no number of its own here",
+			    (int)peer.pid);
+		closer_close(supervisor->closer, supervisor->overflow_uid, fd);
+	} else if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
+		(void)admin_open(&supervisor->crew, fd, begin_drain, supervisor);
+	} else if (listener->admin ||
+		   (supervisor->options->private_only && peer.uid != geteuid())) {
+		log_warning("client pid %d uid %u turned away: this socket is another user's",
+			    (int)peer.pid, (unsigned)peer.uid);
+		closer_close(supervisor->closer, peer.uid, fd);
+	} else {
+		crew_connection(&supervisor->crew, peer.uid, peer.pid, fd);
+	}
+}
+
+static void on_connection(struct watched *watched, uint32_t events)
+{
+	struct listener *listener = (struct listener *)watched;
+	struct supervisor *supervisor = listener->supervisor;
+	for (unsigned i = 0; i < ACCEPTS_PER_TURN && supervisor->accepting; i++) {
+		int fd = accept4(watched->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd >= 0) {
+			receive(supervisor, listener, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+			/* Level-triggered epoll would spin: look away for a moment. */
+			log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS,
+				    strerror(errno));
+			stop_accepting(supervisor);
+			supervisor->accept_again_ns = clock_now_ns() + ACCEPT_AGAIN_MS * MS_NS;
+		}
+		return;
+	}
+}
+
+static int new_signal_fd(void)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, PARENT_SIGNAL);
+	int r = -pthread_sigmask(SIG_BLOCK, &set, NULL);
+	if (r < 0)
+		return r;
+	int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Nobody can put descriptors into a connection before its worker asks for them. Linux 6.16; accepted sockets have it from the listening one. */
+static void refuse_descriptors(int listen_fd)
+{
+	enum { PASS_RIGHTS = 83 };
+	const int no = 0;
+	(void)setsockopt(listen_fd, SOL_SOCKET, PASS_RIGHTS, &no, sizeof no);
+}
+
+static void add_listener(struct supervisor *supervisor, int fd, bool admin)
+{
+	if (fd < 0 || supervisor->listener_count > LISTENERS_MAX)
+		return;
+	refuse_descriptors(fd);
+	supervisor->listeners[supervisor->listener_count++] = (struct listener){
+		.watched = {fd, on_connection}, .supervisor = supervisor, .admin = admin};
+}
+
+static int watch_all(struct supervisor *supervisor)
+{
+	const struct supervisor_options *options = supervisor->options;
+	int signal_fd = new_signal_fd();
+	if (signal_fd < 0)
+		return signal_fd;
+	supervisor->signals = (struct watched){signal_fd, on_signal};
+	supervisor->lifeline = (struct watched){options->lifeline_fd, on_lifeline};
+	for (unsigned i = 0; i < options->listen_count; i++)
+		add_listener(supervisor, options->listen_fds[i], false);
+	add_listener(supervisor, options->admin_fd, true);
+	int r = add(supervisor, &supervisor->signals);
+	if (r == 0 && options->lifeline_fd >= 0)
+		r = add(supervisor, &supervisor->lifeline);
+	return r < 0 ? r : start_accepting(supervisor);
+}
+
+static uid_t read_overflow_uid(void)
+{
+	unsigned uid = 65534;
+	FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
+	if (file != NULL && fscanf(file, "%u", &uid) != 1)
+		uid = 65534;
+	if (file != NULL)
+		fclose(file);
+	return uid;
+}
+
+static int init(struct supervisor *supervisor, const struct supervisor_options *options,
+		struct config_error *error)
+{
+	const struct config *config = options->config;
+	struct cpus cpus;
+	uint64_t memory =
+		config->shared_memory != 0 ? config->shared_memory : memory_available() / 2;
+	*supervisor = (struct supervisor){
+		.options = options,
+		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.signals.fd = -1,
+		.overflow_uid = read_overflow_uid(),
+	};
+	/* A worker of this user's must not be able to trace it. */
+	prctl(PR_SET_DUMPABLE, 0);
+	/* Workers would say so, too, but one after the other. */
+	int r = cpu_list(config, &cpus, error);
+	if (r == 0)
+		r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
+	if (r == 0)
+		r = crew_init(&supervisor->crew, config, supervisor->closer, supervisor->epoll_fd,
+			      memory, options->private_only);
+	if (r == 0)
+		r = watch_all(supervisor);
+	if (r == 0 && options->private_only)
+		r = crew_start(&supervisor->crew, geteuid());
+	if (options->lifeline_fd >= 0) {
+		supervisor->parent = getppid();
+		prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL);
+	}
+	supervisor->watchdog_ns = notify_watchdog_ns() / 2;
+	if (r == 0)
+		log_info("ready: %llu MiB of shared memory at most",
+			 (unsigned long long)(memory >> 20));
+	return r;
+}
+
+static void deinit(struct supervisor *supervisor)
+{
+	for (unsigned i = 0; i < supervisor->listener_count; i++)
+		close(supervisor->listeners[i].watched.fd);
+	crew_deinit(&supervisor->crew);
+	closer_free(supervisor->closer);
+	if (supervisor->signals.fd >= 0)
+		close(supervisor->signals.fd);
+	if (supervisor->epoll_fd >= 0)
+		close(supervisor->epoll_fd);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int timeout_ms(const struct supervisor *supervisor, uint64_t now_ns)
+{
+	uint64_t next_ns = crew_due_ns(&supervisor->crew);
+	if (supervisor->watchdog_ns != 0)
+		next_ns = least(next_ns, supervisor->watchdog_next_ns);
+	if (supervisor->phase != RUNNING)
+		next_ns = least(next_ns, supervisor->deadline_ns);
+	if (supervisor->accept_again_ns != 0)
+		next_ns = least(next_ns, supervisor->accept_again_ns);
+	if (next_ns == UINT64_MAX)
+		return -1;
+	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / MS_NS + 1);
+}
+
+static void advance(struct supervisor *supervisor, uint64_t now_ns)
+{
+	if (supervisor->phase == RUNNING)
+		return;
+	if (supervisor->crew.worker_count == 0) {
+		supervisor->phase = DONE;
+	} else if (now_ns >= supervisor->deadline_ns) {
+		/* What SIGKILL does not end hangs in its storage; it goes when that does. */
+		if (supervisor->phase == KILLING)
+			supervisor->phase = DONE;
+		else
+			end_now(supervisor);
+	}
+}
+
+static void on_time(struct supervisor *supervisor, uint64_t now_ns)
+{
+	if (supervisor->watchdog_ns != 0 && now_ns >= supervisor->watchdog_next_ns) {
+		notify_watchdog();
+		supervisor->watchdog_next_ns = now_ns + supervisor->watchdog_ns;
+	}
+	if (supervisor->accept_again_ns != 0 && now_ns >= supervisor->accept_again_ns) {
+		supervisor->accept_again_ns = 0;
+		if (supervisor->phase == RUNNING)
+			(void)start_accepting(supervisor);
+	}
+	crew_on_time(&supervisor->crew, now_ns);
+	advance(supervisor, now_ns);
+}
+
+static int turn(struct supervisor *supervisor)
+{
+	struct epoll_event events[EVENTS_PER_TURN];
+	int count = epoll_wait(supervisor->epoll_fd, events, EVENTS_PER_TURN,
+			       timeout_ms(supervisor, clock_now_ns()));
+	if (count < 0 && errno != EINTR)
+		return -errno;
+	for (int i = 0; i < count; i++) {
+		struct watched *watched = events[i].data.ptr;
+		watched->ready(watched, events[i].events);
+	}
+	on_time(supervisor, clock_now_ns());
+	return 0;
+}
+
+int supervisor_run(const struct supervisor_options *options, struct config_error *error)
+{
+	static struct supervisor supervisor;
+	int r = init(&supervisor, options, error);
+	if (r == 0) {
+		notify_ready();
+		while (r == 0 && supervisor.phase != DONE)
+			r = turn(&supervisor);
+		log_info("stopped");
+	}
+	if (r < 0 && error->text[0] == '\0')
+		snprintf(error->text, sizeof error->text, "the daemon cannot go on: %s",
+			 strerror(-r));
+	deinit(&supervisor);
+	return r;
+}

@@ -1,0 +1,22 @@
+/*
+ * The supervisor: what the service is, and a private daemon. Accepts connections, asks the kernel whose they are, and hands them to that user's worker. It reads no file of a user's and no message,
+ * and gets no descriptor from anybody. One thread with epoll, and one per process (it handles signals). loaderd(1), ISOLATION.
+ */
+#pragma once
+
+#include "config.h"
+
+#include <stdbool.h>
+
+struct supervisor_options {
+	const struct config *config; /* lives as long as the supervisor */
+	const int *listen_fds;       /* listening sockets, taken over */
+	unsigned listen_count;
+	int admin_fd;      /* of the administrator; -1: none */
+	bool activated;    /* the sockets are systemd's: while stopping, leave new connections to the next daemon */
+	int lifeline_fd;   /* the daemon ends at once when this reads end of file; -1: none */
+	bool private_only; /* serve only the daemon's own user, by one worker that starts at once */
+};
+
+/* 0 after a regular stop; -errno with a sentence in error. Blocks the signals that it handles. */
+int supervisor_run(const struct supervisor_options *options, struct config_error *error);

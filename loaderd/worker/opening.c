@@ -1,0 +1,328 @@
+#include "dataset_facts.h"
+#include "incoming.h"
+#include "log.h"
+#include "server_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+struct opening {
+	struct chore chore;
+	struct session *session;
+	Loaderd__Request *request;
+	struct incoming files;
+	bool at_work; /* a chore has it */
+	struct refusal refusal;
+	int error;
+	/* Of OpenFeed: */
+	uint64_t feed_id;
+	struct subscription *feed;
+	/* Of GetDataset: the whole reply */
+	uint8_t *packed;
+	size_t packed_size;
+};
+
+static bool is_feed(const struct opening *opening)
+{
+	return opening->request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
+}
+
+static struct subscription_context context_of(struct session *session)
+{
+	struct server *server = session->server;
+	return (struct subscription_context){
+		.config = server->config,
+		.registry = &server->registry,
+		.ring_source = &server->rings.source,
+		.workers = pool_workers(server->pool),
+		.doorbell = session_ring,
+		.user = session,
+	};
+}
+
+static void give_to_chores(struct opening *opening, void (*run)(struct chore *),
+			   void (*done)(struct chore *))
+{
+	opening->chore = (struct chore){.run = run, .done = done};
+	opening->at_work = true;
+	opening->session->chores++;
+	chores_add(opening->session->server->chores, &opening->chore);
+}
+
+/* Back from a chore. */
+static struct session *take_back(struct opening *opening)
+{
+	opening->at_work = false;
+	opening->session->chores--;
+	return opening->session;
+}
+
+/* On a chores thread: closing what a client has passed may wait, if the client has chosen it so. */
+static void run_drop(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	incoming_deinit(&opening->files);
+	subscription_free(opening->feed);
+	free(opening->packed);
+	loaderd__request__free_unpacked(opening->request, NULL);
+}
+
+static void done_drop(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	struct session *session = take_back(opening);
+	free(opening);
+	session_bury_if_done(session);
+}
+
+static void finish(struct session *session)
+{
+	struct opening *opening = session->opening;
+	session->opening = NULL;
+	give_to_chores(opening, run_drop, done_drop);
+}
+
+/* Whatever a chore is doing with it ends first: the chore's end comes back here. */
+void opening_drop(struct session *session)
+{
+	if (session->opening == NULL || session->opening->at_work)
+		return;
+	if (is_feed(session->opening))
+		session_forget_feed(session);
+	finish(session);
+}
+
+static void refuse(struct session *session)
+{
+	const struct refusal refusal = session->opening->refusal;
+	opening_drop(session);
+	session_refuse(session, &refusal);
+}
+
+static void pass_descriptors(const struct session *session, int allowed)
+{
+	/* Linux 6.16; before that what comes unasked is closed on a chores thread. */
+	enum { PASS_RIGHTS = 83 };
+	(void)setsockopt(session->source.fd, SOL_SOCKET, PASS_RIGHTS, &allowed, sizeof allowed);
+}
+
+static void ask(struct session *session)
+{
+	Loaderd__NeedFiles need;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	incoming_ask(&session->opening->files, &need);
+	reply.kind_case = LOADERD__REPLY__KIND_NEED_FILES;
+	reply.need_files = &need;
+	pass_descriptors(session, 1);
+	session_reply(session, &reply);
+}
+
+static void serve_feed(struct session *session, const Loaderd__OpenFeed *request)
+{
+	struct subscription *feed = session->feed;
+	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	opened.feed_id = feed->id;
+	opened.samples = feed->dataset->count;
+	opened.batches_per_epoch = feed->batcher->options.order.batches;
+	opened.classes = packimg_class_count(feed->dataset->image);
+	opened.slots = feed->batcher->options.slots;
+	opened.writable = feed->batcher->options.writable;
+	opened.dataset_uuid =
+		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
+	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
+	reply.feed_opened = &opened;
+	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};
+	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
+		 "%llu batch %llu, read by %s%s, \"%s\"",
+		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
+		 feed->batch_size, request->rank, request->world == 0 ? 1 : request->world,
+		 (unsigned long long)request->epoch, (unsigned long long)request->batch,
+		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap",
+		 opened.writable ? ", ring writable" : "", feed->pipeline);
+	session->unmapped = true;
+	session_reply_with(session, &reply, fds, 2);
+}
+
+static void run_start(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	const struct subscription_context context = context_of(opening->session);
+	opening->error = subscription_start(opening->feed, &context, opening->files.fds,
+					    opening->files.count, &opening->refusal);
+	incoming_deinit(&opening->files);
+}
+
+static void done_start(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	struct session *session = take_back(opening);
+	if (session->closing) {
+		opening_drop(session);
+	} else if (opening->error < 0) {
+		refuse(session);
+	} else {
+		session->feed = opening->feed;
+		opening->feed = NULL;
+		serve_feed(session, opening->request->open_feed);
+		/* A client that does not take the reply is gone by now, and this with it. */
+		if (session->opening != NULL)
+			finish(session);
+	}
+}
+
+static void run_prepare(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	const struct subscription_context context = context_of(opening->session);
+	opening->error = subscription_new(opening->request->open_feed, &context, opening->feed_id,
+					  opening->files.fds, opening->files.count, &opening->feed,
+					  &opening->refusal);
+	incoming_deinit(&opening->files);
+}
+
+static void done_prepare(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	struct session *session = take_back(opening);
+	if (session->closing) {
+		opening_drop(session);
+	} else if (opening->error < 0) {
+		refuse(session);
+	} else if (subscription_wants_direct(opening->feed) > 0) {
+		incoming_init(&opening->files, subscription_wants_direct(opening->feed), true);
+		ask(session);
+	} else {
+		give_to_chores(opening, run_start, done_start);
+	}
+}
+
+static void run_describe(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	opening->error = dataset_facts(opening->request->get_dataset->path, opening->files.fds,
+				       &opening->packed, &opening->packed_size, &opening->refusal);
+	incoming_deinit(&opening->files);
+}
+
+static void done_describe(struct chore *chore)
+{
+	struct opening *opening = (struct opening *)chore;
+	struct session *session = take_back(opening);
+	if (session->closing) {
+		opening_drop(session);
+	} else if (opening->error < 0) {
+		refuse(session);
+	} else {
+		session_send(session, opening->packed, opening->packed_size);
+		if (session->opening != NULL)
+			finish(session);
+	}
+}
+
+/* Limits that only the control thread can count. */
+static int admit_feed(struct session *session, struct refusal *refusal)
+{
+	struct server *server = session->server;
+	uint64_t most = server->config->feeds_per_user;
+	if (server->phase != SERVER_RUNNING)
+		return refuse_request(refusal, ESHUTDOWN, NULL, "the daemon is shutting down");
+	if (session->feed_asked)
+		return refuse_request(
+			refusal, EBUSY, NULL,
+			"this connection has a feed already; open another connection");
+	if (server->feed_count >= most)
+		return refuse_request(
+			refusal, EDQUOT, NULL,
+			"this user has %u feed%s, the limit for one user ([limits] feeds_per_user)",
+			server->feed_count, server->feed_count == 1 ? "" : "s");
+	return 0;
+}
+
+static int admit(struct session *session, const Loaderd__Request *request,
+		 struct refusal *refusal)
+{
+	bool feed = request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
+	uint32_t version = feed ? request->open_feed->version : request->get_dataset->version;
+	if (version != PROTO_VERSION)
+		return refuse_request(refusal, EPROTO, "version",
+				      "this daemon speaks protocol version %d, the client asked "
+				      "for %u; update the older one",
+				      PROTO_VERSION, version);
+	if (session->opening != NULL)
+		return refuse_request(refusal, EBUSY, NULL,
+				      "this connection has a request under way whose files are "
+				      "not there yet; wait for its answer");
+	return feed ? admit_feed(session, refusal) : 0;
+}
+
+void opening_begin(struct session *session, Loaderd__Request *request)
+{
+	struct refusal refusal;
+	struct opening *opening = NULL;
+	int r = admit(session, request, &refusal);
+	if (r == 0) {
+		opening = calloc(1, sizeof *opening);
+		if (opening == NULL)
+			r = refuse_request(&refusal, ENOMEM, NULL, "the daemon is out of memory");
+	}
+	if (r < 0) {
+		session_refuse(session, &refusal);
+		loaderd__request__free_unpacked(request, NULL);
+		return;
+	}
+	opening->session = session;
+	opening->request = request;
+	session->opening = opening;
+	if (is_feed(opening)) {
+		opening->feed_id = ++session->server->feed_id;
+		session->feed_asked = true;
+		session->server->feed_count++;
+		incoming_init(&opening->files, UINT32_MAX, false);
+	} else {
+		incoming_init(&opening->files, 1, false);
+	}
+	ask(session);
+}
+
+static void over_limit(struct session *session, uint32_t total)
+{
+	struct opening *opening = session->opening;
+	uint64_t limit = session->server->config->shards;
+	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		       "the dataset has %u files, the daemon's limit is %llu ([limits] shards); pack "
+		       "it into fewer shards, or raise the limit",
+		       total, (unsigned long long)limit);
+	refuse(session);
+}
+
+void opening_files(struct session *session, const Loaderd__Files *part)
+{
+	struct opening *opening = session->opening;
+	int r = opening == NULL || opening->at_work
+			? -EPROTO
+			: incoming_take(&opening->files, part, &session->reader,
+					is_feed(opening) ? session->server->config->shards
+							 : UINT64_MAX);
+	if (r == -EDQUOT) {
+		over_limit(session, part->total);
+		return;
+	}
+	if (r < 0) {
+		session_close(session, r == -ENOMEM ? "out of memory"
+						    : "it sent files that it was not asked for");
+		return;
+	}
+	if (!incoming_complete(&opening->files)) {
+		ask(session);
+		return;
+	}
+	pass_descriptors(session, 0);
+	if (is_feed(opening) && opening->feed == NULL)
+		give_to_chores(opening, run_prepare, done_prepare);
+	else if (is_feed(opening))
+		give_to_chores(opening, run_start, done_start);
+	else
+		give_to_chores(opening, run_describe, done_describe);
+}

@@ -1,0 +1,183 @@
+#include "rings.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The supervisor never waits for anything: so long it is silent only when it is stopped, or the machine is. */
+enum { ANSWER_WITHIN_S = 20, TRIES = 25, TRY_AGAIN_MS = 20 };
+
+struct ring_request {
+	uint64_t feed, bytes;
+	bool answered;
+	struct link_order order;
+	int fds[LINK_FDS_MAX];
+	struct ring_request *next;
+};
+
+static struct rings *rings_of(struct ring_source *source)
+{
+	return (struct rings *)((char *)source - offsetof(struct rings, source));
+}
+
+int link_report(int pipe, const struct link_record *record)
+{
+	ssize_t n;
+	do {
+		n = write(pipe, record, sizeof *record);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+/* Under the mutex. */
+static void wait_for_answer(struct rings *rings, struct ring_request *request)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ANSWER_WITHIN_S;
+	while (!request->answered &&
+	       pthread_cond_timedwait(&rings->answered, &rings->mutex, &until) == 0)
+		;
+	for (struct ring_request **at = &rings->waiting; *at != NULL; at = &(*at)->next) {
+		if (*at != request)
+			continue;
+		*at = request->next;
+		break;
+	}
+}
+
+static int refuse(const struct ring_request *request, struct refusal *refusal)
+{
+	static const char *const keys[] = {
+		[LINK_LIMIT_NONE] = "",
+		[LINK_LIMIT_ALL] = "shared_memory",
+		[LINK_LIMIT_USER] = "shared_memory_per_user",
+		[LINK_LIMIT_RINGS] = "feeds_per_user",
+	};
+	const struct link_order *order = &request->order;
+	if (!request->answered)
+		return refuse_request(refusal, ETIMEDOUT, "slots",
+				      "the service did not provide memory for the feed in time");
+	if (order->code != EDQUOT || order->limit == LINK_LIMIT_NONE ||
+	    order->limit > LINK_LIMIT_RINGS)
+		return refuse_request(refusal, order->code, "slots",
+				      "no shared memory for the feed: error %d", order->code);
+	if (order->limit == LINK_LIMIT_RINGS)
+		return refuse_request(
+			refusal, EDQUOT, "slots",
+			"this user has as many rings as one may, %llu, those of closed feeds that "
+			"some process still holds among them ([limits] feeds_per_user)",
+			(unsigned long long)order->most);
+	return refuse_request(refusal, EDQUOT, "slots",
+			      "the feed needs %llu bytes of shared memory, %llu are left of the "
+			      "limit of %llu, of which rings take part until no process holds them; "
+			      "ask for fewer slots or smaller batches, or raise [limits] %s",
+			      (unsigned long long)request->bytes, (unsigned long long)order->left,
+			      (unsigned long long)order->most, keys[order->limit]);
+}
+
+/* Asks once. */
+static void ask(struct rings *rings, struct ring_request *request, uint64_t ring_bytes,
+		uint64_t other_bytes)
+{
+	const struct link_record record = {
+		.kind = LINK_WANT_RING,
+		.feed = request->feed,
+		.ring_bytes = ring_bytes,
+		.other_bytes = other_bytes,
+	};
+	pthread_mutex_lock(&rings->mutex);
+	request->answered = false;
+	request->next = rings->waiting;
+	rings->waiting = request;
+	if (link_report(rings->pipe, &record) == 0)
+		wait_for_answer(rings, request);
+	else
+		rings->waiting = request->next;
+	if (request->answered && request->order.code == 0)
+		rings->bytes += request->bytes;
+	pthread_mutex_unlock(&rings->mutex);
+}
+
+static int take(struct ring_source *source, uint64_t feed_id, uint64_t ring_bytes,
+		uint64_t other_bytes, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
+{
+	const struct timespec pause = {.tv_nsec = TRY_AGAIN_MS * 1000000};
+	struct ring_request request = {
+		.feed = feed_id, .bytes = ring_bytes + other_bytes, .fds = {-1, -1}};
+	ask(rings_of(source), &request, ring_bytes, other_bytes);
+	/* A client that closes a feed and opens the next finds the first one's memory still on its way back. */
+	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
+		nanosleep(&pause, NULL);
+		ask(rings_of(source), &request, ring_bytes, other_bytes);
+	}
+	if (!request.answered || request.order.code != 0)
+		return refuse(&request, refusal);
+	*ret_ring_fd = request.fds[0];
+	*ret_ack_fd = request.fds[1];
+	return 0;
+}
+
+static void give_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
+{
+	struct rings *rings = rings_of(source);
+	const struct link_record record = {.kind = LINK_RING_DONE, .feed = feed_id};
+	pthread_mutex_lock(&rings->mutex);
+	rings->bytes -= bytes;
+	pthread_mutex_unlock(&rings->mutex);
+	/* Unread records fill the pipe only while the supervisor is stopped; it also looks by itself from time to time. */
+	(void)link_report(rings->pipe, &record);
+}
+
+void rings_init(struct rings *rings, int pipe)
+{
+	pthread_condattr_t attributes;
+	*rings = (struct rings){.source = {.take = take, .give_back = give_back}, .pipe = pipe};
+	pthread_mutex_init(&rings->mutex, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&rings->answered, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void rings_deinit(struct rings *rings)
+{
+	pthread_cond_destroy(&rings->answered);
+	pthread_mutex_destroy(&rings->mutex);
+}
+
+void rings_answer(struct rings *rings, const struct link_order *order,
+		  const int fds[LINK_FDS_MAX])
+{
+	bool taken = false;
+	pthread_mutex_lock(&rings->mutex);
+	for (struct ring_request *request = rings->waiting; request != NULL && !taken;
+	     request = request->next) {
+		if (request->feed != order->feed || request->answered)
+			continue;
+		request->order = *order;
+		request->answered = taken = true;
+		for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+			request->fds[i] = fds[i];
+		pthread_cond_broadcast(&rings->answered);
+	}
+	pthread_mutex_unlock(&rings->mutex);
+	if (taken)
+		return;
+	/* Nobody waits for it any more. */
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (order->code == 0)
+		give_back(&rings->source, order->feed, 0);
+}
+
+uint64_t rings_bytes(struct rings *rings)
+{
+	pthread_mutex_lock(&rings->mutex);
+	uint64_t bytes = rings->bytes;
+	pthread_mutex_unlock(&rings->mutex);
+	return bytes;
+}

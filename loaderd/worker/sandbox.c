@@ -1,0 +1,239 @@
+#include "sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#ifndef F_ADD_SEALS
+#define F_ADD_SEALS 1033
+#define F_GET_SEALS 1034
+#endif
+
+/* Without conditions on their arguments: the kernel then decides by a table, at no cost. */
+static const int allowed[] = {
+	SCMP_SYS(read),
+	SCMP_SYS(readv),
+	SCMP_SYS(pread64),
+	SCMP_SYS(preadv),
+	SCMP_SYS(preadv2),
+	SCMP_SYS(write),
+	SCMP_SYS(writev),
+	SCMP_SYS(lseek),
+	SCMP_SYS(close),
+	SCMP_SYS(fstat), /* of a descriptor alone, as newfstatat and statx are not */
+	SCMP_SYS(fstatfs),
+	SCMP_SYS(fadvise64),
+	SCMP_SYS(readahead),
+	SCMP_SYS(poll),
+	SCMP_SYS(ppoll),
+	SCMP_SYS(epoll_ctl),
+	SCMP_SYS(epoll_wait),
+	SCMP_SYS(epoll_pwait),
+	SCMP_SYS(recvmsg),
+	SCMP_SYS(recvfrom),
+	SCMP_SYS(sendmsg),
+	SCMP_SYS(sendto),
+	SCMP_SYS(shutdown),
+	SCMP_SYS(io_uring_enter), /* on rings that were restricted to reading before */
+	SCMP_SYS(munmap),
+	SCMP_SYS(mremap),
+	SCMP_SYS(brk),
+	SCMP_SYS(madvise),
+	SCMP_SYS(mincore),
+	SCMP_SYS(futex),
+	SCMP_SYS(sched_yield),
+	SCMP_SYS(sched_getaffinity),
+	SCMP_SYS(set_robust_list),
+	SCMP_SYS(rseq),
+	SCMP_SYS(rt_sigprocmask),
+	SCMP_SYS(rt_sigreturn),
+	SCMP_SYS(sigaltstack),
+	SCMP_SYS(restart_syscall),
+	SCMP_SYS(gettid),
+	SCMP_SYS(getpid),
+	SCMP_SYS(getrusage),
+	SCMP_SYS(getrandom),
+	SCMP_SYS(clock_gettime),
+	SCMP_SYS(clock_nanosleep),
+	SCMP_SYS(nanosleep),
+	SCMP_SYS(sysinfo),
+	SCMP_SYS(exit),
+	SCMP_SYS(exit_group),
+};
+
+/* What only ever tells that it is not there, so that the C library falls back on what is. */
+static const int absent[] = {
+	SCMP_SYS(clone3), /* its arguments lie in memory, out of the filter's sight */
+};
+
+struct condition {
+	int call;
+	struct scmp_arg_cmp argument;
+};
+
+/* Thread creation: what glibc asks for, and no namespace. */
+#define THREAD_FLAGS                                                                               \
+	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |        \
+	 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+
+static const struct condition conditions[] = {
+	{SCMP_SYS(mmap), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
+	{SCMP_SYS(mprotect), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
+	{SCMP_SYS(clone), {0, SCMP_CMP_EQ, THREAD_FLAGS, 0}},
+	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_GETFD, 0}},
+	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_GETFL, 0}}, /* F_SETFL would change the client's description */
+	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_ADD_SEALS, 0}},
+	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_GET_SEALS, 0}},
+	{SCMP_SYS(setsockopt), {1, SCMP_CMP_EQ, SOL_SOCKET, 0}},
+	{SCMP_SYS(prctl), {0, SCMP_CMP_EQ, PR_SET_NAME, 0}},
+	{SCMP_SYS(prctl), {0, SCMP_CMP_EQ, 0x53564d41 /* PR_SET_VMA: names of memory */, 0}},
+	{SCMP_SYS(sched_setaffinity), {0, SCMP_CMP_GE, 0, 0}},
+	{SCMP_SYS(rt_sigaction), {0, SCMP_CMP_EQ, 7 /* SIGBUS */, 0}},
+	{SCMP_SYS(rt_sigaction), {0, SCMP_CMP_EQ, 11 /* SIGSEGV */, 0}},
+	{SCMP_SYS(rt_sigaction), {0, SCMP_CMP_EQ, 6 /* SIGABRT */, 0}},
+};
+
+#if SANITIZED
+/* Reports are symbolised by a program, leaks are looked for by a tracing process, and both read /proc. */
+static const int sanitizers[] = {
+	SCMP_SYS(open),	     SCMP_SYS(openat),	  SCMP_SYS(newfstatat),	 SCMP_SYS(readlink),
+	SCMP_SYS(stat),	     SCMP_SYS(mmap),	  SCMP_SYS(mprotect),	 SCMP_SYS(clone),
+	SCMP_SYS(fork),	     SCMP_SYS(vfork),	  SCMP_SYS(execve),	 SCMP_SYS(wait4),
+	SCMP_SYS(pipe2),     SCMP_SYS(pipe),	  SCMP_SYS(dup2),	 SCMP_SYS(dup),
+	SCMP_SYS(ptrace),    SCMP_SYS(prctl),	  SCMP_SYS(rt_sigaction), SCMP_SYS(process_vm_readv),
+	SCMP_SYS(getppid),   SCMP_SYS(fcntl),	  SCMP_SYS(ioctl),	 SCMP_SYS(getrlimit),
+	SCMP_SYS(prlimit64), SCMP_SYS(setrlimit), SCMP_SYS(getdents64),	 SCMP_SYS(getdents), SCMP_SYS(tgkill),
+	SCMP_SYS(gettimeofday), SCMP_SYS(personality), SCMP_SYS(uname), SCMP_SYS(msync),
+	SCMP_SYS(access),    SCMP_SYS(getuid),	  SCMP_SYS(kill),	 SCMP_SYS(socketpair),
+};
+#endif
+
+const char *sandbox_exceptions(void)
+{
+	return SANITIZED ? "a sanitizer's build: the worker may also open files, start programs and "
+			   "trace, for its reports"
+			 : "";
+}
+
+static int add_rules(scmp_filter_ctx filter)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < sizeof allowed / sizeof *allowed; i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+	for (size_t i = 0; r == 0 && i < sizeof absent / sizeof *absent; i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), absent[i], 0);
+	for (size_t i = 0; r == 0 && i < sizeof conditions / sizeof *conditions; i++)
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, conditions[i].call, 1,
+					   &conditions[i].argument);
+	/* abort() sends itself a signal. */
+	const struct scmp_arg_cmp self = {0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0};
+	if (r == 0)
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, &self);
+#if SANITIZED
+	for (size_t i = 0; r == 0 && i < sizeof sanitizers / sizeof *sanitizers; i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, sanitizers[i], 0);
+#endif
+	return r;
+}
+
+/*
+ * What is not listed answers EPERM and is not killed: a library that asks for something in vain is no attack, and a worker that dies of it would be one more way to harm
+ * its user.
+ */
+static int filter_calls(void)
+{
+	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+	if (filter == NULL)
+		return -ENOMEM;
+	int r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+	/* Otherwise kernels before 5.16 would turn off a speculation that decoding lives on. */
+	if (r == 0)
+		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
+	if (r == 0)
+		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	if (r == 0)
+		r = add_rules(filter);
+	if (r == 0)
+		r = seccomp_load(filter);
+	seccomp_release(filter);
+	return r;
+}
+
+/* Landlock (Linux, Documentation/userspace-api/landlock.rst): rules for everything that it knows, and none that allows any of it. */
+static void lock_land(void)
+{
+	struct {
+		uint64_t fs, net, scoped;
+	} handled = {0};
+	enum { VERSION = 1, RESTRICT_ALL_THREADS = 1 << 3 };
+	const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION);
+	if (abi < 1 || SANITIZED)
+		return;
+	handled.fs = abi == 1 ? 0x1fff : abi == 2 ? 0x3fff : abi < 5 ? 0x7fff : 0xffff;
+	handled.net = abi < 4 ? 0 : 3;
+	handled.scoped = abi < 6 ? 0 : 3;
+	size_t size = abi < 4 ? 8 : abi < 6 ? 16 : 24;
+	int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, size, 0);
+	if (rules < 0)
+		return;
+	/* Before version 8 of the calling thread and those that it starts alone; the filter holds for all. */
+	(void)syscall(SYS_landlock_restrict_self, rules, abi < 8 ? 0 : RESTRICT_ALL_THREADS);
+	close(rules);
+}
+
+static int drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
+}
+
+int sandbox_prepare(struct config_error *error)
+{
+	const struct rlimit none = {0, 0};
+	int r = 0;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
+	    (!SANITIZED && prctl(PR_SET_DUMPABLE, 0) < 0))
+		r = -errno;
+	if (r == 0 && !SANITIZED)
+		r = drop_capabilities();
+	if (r < 0)
+		snprintf(error->text, sizeof error->text, "a worker cannot give up its rights: %s",
+			 strerror(-r));
+	return r;
+}
+
+int sandbox_enter(struct config_error *error)
+{
+	lock_land();
+	int r = filter_calls();
+	if (r < 0)
+		snprintf(error->text, sizeof error->text,
+			 "the kernel does not take the filter of system calls: %s; it needs "
+			 "CONFIG_SECCOMP_FILTER, and a container that allows seccomp",
+			 strerror(-r));
+	return r;
+}

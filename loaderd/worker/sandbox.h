@@ -1,0 +1,19 @@
+/*
+ * The walls round a worker. What it decodes was written by somebody whom neither its user nor anybody else need trust, so that nothing is left to a decoder that was taken over but the
+ * descriptors that it holds: no path, no other process, no new socket, no program. loaderd(1), ISOLATION.
+ *
+ * sandbox_enter() once, when everything that needs more is done: threads started before are inside, too.
+ */
+#pragma once
+
+#include "config.h"
+
+/*
+ * -errno with a sentence in error: without the filter of system calls there is no serving. Landlock and namespaces come on top, where the
+ * system has them.
+ */
+int sandbox_enter(struct config_error *error);
+/* First of all, before there are threads: no new privileges, no capabilities, no core, no tracing by processes of the same user. */
+int sandbox_prepare(struct config_error *error);
+/* What a build with a sanitizer is allowed besides, for the log; "" in others. */
+const char *sandbox_exceptions(void);

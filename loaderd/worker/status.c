@@ -1,0 +1,172 @@
+/* What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads. */
+#include "server_internal.h"
+
+#include "augment_isa.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BAD_LISTED = 64 };
+
+static void fill_feed(const struct session *session, Loaderd__FeedStatus *status)
+{
+	const struct subscription *feed = session->feed;
+	struct batcher_status b;
+	batcher_status(feed->batcher, &b);
+	loaderd__feed_status__init(status);
+	status->feed_id = feed->id;
+	status->name = feed->name;
+	status->pid = (uint32_t)session->pid;
+	status->uid = session->server->uid;
+	status->dataset = feed->dataset->path;
+	status->pipeline = feed->pipeline;
+	status->batch_size = feed->batch_size;
+	status->epoch = b.epoch;
+	status->batch = b.batch;
+	status->images = b.images;
+	status->bad = b.bad;
+	status->slots = feed->batcher->options.slots;
+	status->slots_ready = b.slots_ready;
+	status->slots_held = b.slots_held;
+	status->stall_client_ns = b.stall_client_ns;
+	status->stall_daemon_ns = b.stall_daemon_ns;
+	status->read_ns = b.read_ns;
+	status->decode_ns = b.decode_ns;
+	status->resize_ns = b.resize_ns;
+	status->other_ns = b.other_ns;
+	status->augment_ns = b.augment_ns;
+	status->store_ns = b.store_ns;
+	status->wait_ns = b.wait_ns;
+	status->queued_ns = b.queued_ns;
+	status->bytes = feed->bytes;
+}
+
+static size_t fill_bad(struct server *server, Loaderd__BadSampleRecord *records,
+		       struct registry_bad *bad)
+{
+	unsigned count = registry_list_bad(&server->registry, bad, BAD_LISTED);
+	for (unsigned i = 0; i < count; i++) {
+		loaderd__bad_sample_record__init(&records[i]);
+		records[i].dataset = bad[i].dataset;
+		records[i].index = bad[i].index;
+		records[i].source = bad[i].source;
+		records[i].text = bad[i].text;
+		records[i].count = bad[i].count;
+	}
+	return count;
+}
+
+/* Storage of one status reply. */
+struct status_parts {
+	Loaderd__FeedStatus *feeds;
+	Loaderd__FeedStatus **feed_list;
+	Loaderd__BadSampleRecord records[BAD_LISTED];
+	Loaderd__BadSampleRecord *record_list[BAD_LISTED];
+	struct registry_bad bad[BAD_LISTED];
+};
+
+static void send_status(struct session *session, struct status_parts *parts)
+{
+	struct server *server = session->server;
+	Loaderd__Status status = LOADERD__STATUS__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	size_t feeds = 0;
+	for (const struct session *s = server->sessions; s != NULL; s = s->next) {
+		if (!s->in_pool || s->closing)
+			continue;
+		fill_feed(s, &parts->feeds[feeds]);
+		parts->feed_list[feeds] = &parts->feeds[feeds];
+		feeds++;
+	}
+	status.version = (char *)LOADERD_VERSION;
+	status.pid = (uint32_t)getpid();
+	status.threads = pool_workers(server->pool);
+	status.idle_ns = pool_idle_ns(server->pool);
+	status.uptime_ns = server_now_ns() - server->start_ns;
+	status.isa = (char *)augment_isa_name(augment_isa_chosen());
+	status.shared_bytes = rings_bytes(&server->rings);
+	status.n_feeds = feeds;
+	status.feeds = parts->feed_list;
+	status.n_bad = fill_bad(server, parts->records, parts->bad);
+	for (size_t i = 0; i < status.n_bad; i++)
+		parts->record_list[i] = &parts->records[i];
+	status.bad = parts->record_list;
+	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
+	reply.status = &status;
+	/* Texts of many feeds could exceed a frame: the newest remain. */
+	while (loaderd__reply__get_packed_size(&reply) > FRAME_SIZE_MAX && status.n_feeds > 0)
+		status.n_feeds--;
+	session_reply(session, &reply);
+}
+
+void status_reply(struct session *session)
+{
+	struct server *server = session->server;
+	struct status_parts *parts = calloc(1, sizeof *parts);
+	if (parts != NULL) {
+		parts->feeds = calloc(server->session_count + 1, sizeof *parts->feeds);
+		parts->feed_list = calloc(server->session_count + 1, sizeof *parts->feed_list);
+	}
+	if (parts == NULL || parts->feeds == NULL || parts->feed_list == NULL) {
+		session_close(session, "out of memory");
+	} else {
+		send_status(session, parts);
+	}
+	if (parts != NULL) {
+		free(parts->feeds);
+		free(parts->feed_list);
+	}
+	free(parts);
+}
+
+static void cut(char room[LINK_NAME_MAX], const char *text)
+{
+	size_t length = strnlen(text, LINK_NAME_MAX - 1);
+	memset(room, 0, LINK_NAME_MAX);
+	memcpy(room, text, length);
+}
+
+static void publish_feed(const struct session *session, struct link_feed *feed)
+{
+	struct batcher_status b;
+	batcher_status(session->feed->batcher, &b);
+	*feed = (struct link_feed){
+		.id = session->feed->id,
+		.epoch = b.epoch,
+		.batch = b.batch,
+		.images = b.images,
+		.bad = b.bad,
+		.bytes = session->feed->bytes,
+		.stall_client_ns = b.stall_client_ns,
+		.stall_daemon_ns = b.stall_daemon_ns,
+		.stage_ns = {b.read_ns, b.decode_ns, b.resize_ns, b.augment_ns, b.store_ns,
+			     b.other_ns, b.wait_ns, b.queued_ns},
+		.pid = (uint32_t)session->pid,
+		.batch_size = session->feed->batch_size,
+		.slots = session->feed->batcher->options.slots,
+		.slots_ready = b.slots_ready,
+		.slots_held = b.slots_held,
+	};
+	cut(feed->name, session->feed->name);
+	cut(feed->dataset, session->feed->dataset->path);
+	cut(feed->pipeline, session->feed->pipeline);
+}
+
+void status_publish(struct server *server)
+{
+	struct link_page *page = server->page;
+	uint32_t count = 0;
+	uint64_t sequence = atomic_load_explicit(&page->sequence, memory_order_relaxed);
+	atomic_store(&page->sequence, sequence + 1);
+	for (const struct session *s = server->sessions; s != NULL; s = s->next)
+		if (s->in_pool && !s->closing && count < LINK_FEEDS_MAX)
+			publish_feed(s, &page->feeds[count++]);
+	page->feed_count = count;
+	page->connections = server->session_count;
+	page->threads = pool_workers(server->pool);
+	page->idle_ns = pool_idle_ns(server->pool);
+	page->uptime_ns = server_now_ns() - server->start_ns;
+	atomic_store(&page->sequence, sequence + 2);
+}

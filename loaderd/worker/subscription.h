@@ -1,0 +1,70 @@
+/*
+ * A subscription: one client's feed as the server keeps it, around the batcher that makes its batches. Made on a chores thread in two steps, its files first, its shared
+ * memory then; used by the control thread; closed on a chores thread again once the pool has let go of it.
+ */
+#pragma once
+
+#include "batch.h"
+#include "config.h"
+#include "feed.pb-c.h"
+#include "registry.h"
+
+enum { SUBSCRIPTION_TEXT_MAX = 1024 };
+
+struct subscription {
+	uint64_t id;
+	char *name, *pipeline;
+	struct registry *registry;
+	struct dataset *dataset;
+	struct batcher_options options; /* until there is a batcher */
+	int *direct;                    /* [direct_count] */
+	uint32_t direct_count;
+	struct batcher *batcher;
+	struct ring_source *ring_source;
+	uint64_t bytes; /* of its ring, and of what it reads into */
+	uint32_t batch_size;
+};
+
+/* Why a request was refused, ready for the Error message. */
+struct refusal {
+	int code; /* positive errno */
+	const char *field;
+	int position;
+	char text[SUBSCRIPTION_TEXT_MAX];
+};
+
+/* Where rings come from. Any thread. */
+struct ring_source {
+	/*
+	 * Memory of a feed's ring, and the reservation of what else the feed needs. Negative errno with the refusal filled in. May wait a little.
+	 */
+	int (*take)(struct ring_source *source, uint64_t feed_id, uint64_t ring_bytes, uint64_t other_bytes, int *ret_ring_fd,
+		    int *ret_ack_fd, struct refusal *refusal);
+	/* The feed has closed them. */
+	void (*give_back)(struct ring_source *source, uint64_t feed_id, uint64_t bytes);
+};
+
+struct subscription_context {
+	const struct config *config;
+	struct registry *registry;
+	struct ring_source *ring_source;
+	unsigned workers;
+	void (*doorbell)(void *user);
+	void *user;
+};
+
+/*
+ * The first step: everything but memory. Of the dataset's files fds those that are kept are set to -1; the caller closes the rest. Negative errno
+ * with the refusal filled in. May take as long as the storage takes.
+ */
+int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context, uint64_t feed_id, int *fds,
+		     uint32_t count, struct subscription **ret_subscription, struct refusal *refusal);
+/* How many of the files the second step should also have opened with O_DIRECT. */
+uint32_t subscription_wants_direct(const struct subscription *subscription);
+/* The second step; descriptors that are kept are set to -1. After an error subscription_free() is all that is left to do. */
+int subscription_start(struct subscription *subscription, const struct subscription_context *context, int *direct, uint32_t count,
+		       struct refusal *refusal);
+/* The batcher is in no pool. Accepts NULL. */
+void subscription_free(struct subscription *subscription);
+__attribute__((format(printf, 4, 5))) int refuse_request(struct refusal *refusal, int code, const char *field,
+							 const char *format, ...);

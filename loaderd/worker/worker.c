@@ -1,0 +1,73 @@
+#include "worker.h"
+
+#include "config.h"
+#include "link.h"
+#include "log.h"
+#include "memory.h"
+#include "sandbox.h"
+#include "server.h"
+
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+enum { HEAPS = 4 };
+
+/* What the C library opens when it is first asked, it is asked for now. */
+static void open_files_of_libraries(void)
+{
+	tzset();
+	(void)memory_available();
+}
+
+static int serve(const struct config *config, uid_t uid, struct config_error *error)
+{
+	struct server *server;
+	int r = sandbox_prepare(error);
+	if (r == 0)
+		r = server_new(config, uid, &server, error);
+	if (r < 0)
+		return r;
+	open_files_of_libraries();
+	r = sandbox_enter(error);
+	if (r == 0) {
+		if (sandbox_exceptions()[0] != '\0')
+			log_warning("%s", sandbox_exceptions());
+		r = server_run(server);
+	}
+	server_free(server);
+	return r;
+}
+
+int worker_run(uid_t uid)
+{
+	char path[32];
+	struct config config;
+	struct config_error error = {{0}};
+	config_init(&config);
+	log_init(LOG_LEVEL_WARNING);
+	log_to_supervisor();
+	/* Threads come and go with what waits; what they allocate should not stay in a heap of each. */
+	mallopt(M_ARENA_MAX, HEAPS);
+	/* A signal to the whole process group is for the supervisor, who tells its workers to drain. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", LINK_CONFIG_FD);
+	int r = config_read(&config, path, &error);
+	if (r == 0) {
+		log_init((enum log_level)config.log_level);
+		log_to_supervisor();
+		r = serve(&config, uid, &error);
+	}
+	if (r < 0)
+		log_error("the worker ends: %s",
+			  error.text[0] != '\0' ? error.text : strerror(-r));
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,7 @@
+/* A worker's life: the process that a supervisor starts for one user, at its end of link.h. */
+#pragma once
+
+#include <sys/types.h>
+
+/* uid: whom it serves. Returns the process's exit status. */
+int worker_run(uid_t uid);

@@ -1,0 +1,152 @@
+#include "files.h"
+
+#include "set.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct dataset_files {
+	char path[SET_PATH_MAX]; /* a single file, or the set's name up to its shard's number */
+	uint32_t total;          /* files */
+	bool is_set;
+};
+
+static int resolve(const char *path, struct dataset_files *ret_files, char *error)
+{
+	struct packimg_error why;
+	struct set_name name;
+	int r = set_resolve(path, ret_files->path, &why);
+	if (r < 0)
+		return error_set(error, r, "dataset: %s.", why.text);
+	ret_files->is_set = set_name_parse(ret_files->path, &name) == 0;
+	ret_files->total = 1;
+	if (ret_files->is_set) {
+		memcpy(ret_files->path, name.base, sizeof ret_files->path);
+		ret_files->total = name.shard_count;
+	}
+	return 0;
+}
+
+/* O_NONBLOCK: a FIFO must not hang us before fstat() tells what it is. */
+static int open_one(const char *path, bool direct)
+{
+	enum { FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
+	int fd = direct ? open(path, FLAGS | O_DIRECT) : -1;
+	/* Not every file system can: then the daemon reads through the page cache. */
+	if (fd < 0 && (!direct || errno == EINVAL))
+		fd = open(path, FLAGS);
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_file(const struct dataset_files *files, uint32_t number, bool direct, char *error)
+{
+	char shard_path[SET_PATH_MAX];
+	const char *path = files->path;
+	struct stat status;
+	if (files->is_set) {
+		if (set_name_path(files->path, number, files->total, shard_path) < 0)
+			return error_set(error, -ENAMETOOLONG,
+					 "dataset: %.300s...: the path is too long.", files->path);
+		path = shard_path;
+	}
+	int fd = open_one(path, direct);
+	if (fd == -ENOENT && files->is_set)
+		return error_set(error, -ENOENT, "dataset: %.500s: this shard of the set is missing.",
+				 path);
+	if (fd < 0)
+		return error_set(error, fd, "dataset: %.500s: cannot open: %s%s.", path,
+				 strerror(-fd),
+				 fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+		return fd;
+	close(fd);
+	return error_set(error, -EINVAL, "dataset: %.500s: not a regular file.", path);
+}
+
+/* As many from need->first on as one message takes. */
+static int open_part(const struct dataset_files *files, const Loaderd__NeedFiles *need,
+		     int fds[FRAME_FDS_MAX], unsigned *ret_count, char *error)
+{
+	uint32_t left = files->total - need->first;
+	uint32_t most = need->most < FRAME_FDS_MAX ? need->most : FRAME_FDS_MAX;
+	*ret_count = 0;
+	for (uint32_t i = 0; i < most && i < left; i++) {
+		int fd = open_file(files, need->first + i, need->direct, error);
+		if (fd < 0)
+			return fd;
+		fds[(*ret_count)++] = fd;
+	}
+	return 0;
+}
+
+static int send_files(struct connection *connection, const struct dataset_files *files,
+		      const Loaderd__NeedFiles *need, const int *fds, unsigned count,
+		      int64_t deadline_ms, char *error)
+{
+	Loaderd__Files part = LOADERD__FILES__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	uint8_t message[64]; /* three numbers and their tags */
+	part.first = need->first;
+	part.total = files->total;
+	part.direct = need->direct;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &part;
+	size_t size = loaderd__request__pack(&request, message);
+	int r;
+	/* Too many descriptors of this user may be on their way; the daemon takes them as fast as it can. */
+	while ((r = frame_send(connection->fd, message, size, fds, count,
+			       clock_left_ms(deadline_ms))) == -ETOOMANYREFS &&
+	       clock_left_ms(deadline_ms) > 0)
+		usleep(1000);
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* why it hung up is told by what it sent before */
+	return r == 0 ? 0
+		      : error_set(error, r, "Cannot send the dataset's files to the daemon on %s: %s.",
+				  connection->socket, strerror(-r));
+}
+
+static int answer(struct connection *connection, const struct dataset_files *files,
+		  const Loaderd__NeedFiles *need, int64_t deadline_ms, char *error)
+{
+	int fds[FRAME_FDS_MAX];
+	unsigned count;
+	if (need->first >= files->total || need->most == 0)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s asks for file %u of a dataset that has %u.",
+				 connection->socket, need->first, files->total);
+	int r = open_part(files, need, fds, &count, error);
+	if (r == 0)
+		r = send_files(connection, files, need, fds, count, deadline_ms, error);
+	for (unsigned i = 0; i < count; i++)
+		close(fds[i]);
+	return r;
+}
+
+int files_request(struct connection *connection, const Loaderd__Request *request, const char *text,
+		  const char *path, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
+{
+	struct dataset_files *files = NULL;
+	Loaderd__Reply *reply;
+	int r = connection_request(connection, request, text, deadline_ms, &reply, error);
+	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		if (files == NULL) {
+			files = calloc(1, sizeof *files);
+			r = files == NULL ? error_set(error, -ENOMEM, "Out of memory.")
+					  : resolve(path, files, error);
+		}
+		if (r == 0)
+			r = answer(connection, files, reply->need_files, deadline_ms, error);
+		loaderd__reply__free_unpacked(reply, NULL);
+		if (r == 0)
+			r = connection_reply(connection, text, deadline_ms, &reply, error);
+	}
+	free(files);
+	if (r == 0)
+		*ret_reply = reply;
+	return r;
+}
