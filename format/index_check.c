@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct index_view {
@@ -54,8 +55,8 @@ static int compare(const struct jpeg_index *stored, const struct jpeg_index *mad
 	return 0;
 }
 
-int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sample *sample,
-			struct packimg_error *error)
+static int check_index(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		       const uint8_t *own_side, struct packimg_error *error)
 {
 	bool sideways = sample->orientation >= 5;
 	const struct packimg_jpeg_info info = {
@@ -69,8 +70,7 @@ int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sa
 	const uint8_t *side;
 	size_t side_size;
 
-	if (sample->codec != PACKIMG_CODEC_JPEG ||
-	    !find_index(sample->side, sample->side_size, &view))
+	if (sample->codec != PACKIMG_CODEC_JPEG || !find_index(own_side, sample->side_size, &view))
 		return -ENODATA;
 	if (view.size > 0 && view.bytes[0] != JPEG_INDEX_VERSION)
 		return -ENODATA;
@@ -96,4 +96,19 @@ int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sa
 	    jpeg_index_open(made_view.bytes, made_view.size, &frame, &made) < 0)
 		return packimg_fail(error, -EBADMSG, "JPEG index: cannot be made");
 	return compare(&stored, &made, error);
+}
+
+int packimg_index_check(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+			struct packimg_error *error)
+{
+	if (sample->side_size == 0)
+		return -ENODATA;
+	/* it is read more than once, and the file's owner may change it */
+	uint8_t *side = malloc(sample->side_size);
+	if (!side)
+		return packimg_fail(error, -ENOMEM, "JPEG index: out of memory");
+	memcpy(side, sample->side, sample->side_size);
+	int r = check_index(decoder, sample, side, error);
+	free(side);
+	return r;
 }

@@ -6,20 +6,9 @@
  */
 #pragma once
 
+#include "copy_once.h"
 #include "layout.h"
 #include "packimg.h"
-
-#include <string.h>
-
-/*
- * Copies bytes that somebody else may be changing, so that what is checked is what is used. A plain memcpy() does not say that: the compiler takes memory for
- * unchanging and may read a value from there again where it is used. The empty statement could have changed everything, for all that it knows, so it cannot.
- */
-static inline void copy_once(void *to, const void *from, size_t size)
-{
-	memcpy(to, from, size);
-	__asm__ volatile("" : : "r"(to) : "memory");
-}
 
 /* A section's place after it was checked against the file, or a private copy of it; size 0 and NULL when absent. */
 struct section_view {

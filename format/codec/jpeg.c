@@ -47,7 +47,8 @@ struct jpeg_state {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_arena arena;
 	struct scratch pixels;
-	struct scratch side;	      /* made by codec_jpeg_index() */
+	struct scratch side;	      /* the sample's, copied; or made by codec_jpeg_index() */
+	struct scratch file;	      /* the sample, copied where it is read more than once */
 	struct codec_request request; /* the latest */
 	struct packimg_pixels result;
 	bool indexed;	    /* our own decoder goes by an index */
@@ -96,6 +97,7 @@ static void jpeg_state_free(void *state)
 	jpeg_destroy_decompress(&jpeg->cinfo);
 	scratch_deinit(&jpeg->pixels);
 	scratch_deinit(&jpeg->side);
+	scratch_deinit(&jpeg->file);
 	free(jpeg);
 }
 
@@ -160,6 +162,19 @@ static void check_header(struct jpeg_state *jpeg)
 				cinfo->image_width, cinfo->image_height);
 }
 
+/* libjpeg-turbo was not written for bytes that change while it reads them: it gets a copy. */
+static void copy_file(struct jpeg_state *jpeg)
+{
+	const struct packimg_sample *sample = jpeg->request.sample;
+
+	if (scratch_reserve(&jpeg->file, sample->data_size) < 0)
+		jpeg_trap_raise((j_common_ptr)&jpeg->cinfo, -ENOMEM,
+				"out of memory for %u bytes of a JPEG", sample->data_size);
+	memcpy(jpeg->file.data, sample->data, sample->data_size);
+	jpeg->source.next_input_byte = jpeg->file.data;
+	jpeg->source.bytes_in_buffer = sample->data_size;
+}
+
 static void start(struct jpeg_state *jpeg)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
@@ -168,8 +183,7 @@ static void start(struct jpeg_state *jpeg)
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
-	jpeg->source.next_input_byte = jpeg->request.sample->data;
-	jpeg->source.bytes_in_buffer = jpeg->request.sample->data_size;
+	copy_file(jpeg);
 	cinfo->src = &jpeg->source;
 	cinfo->progress = &jpeg->progress;
 	jpeg_read_header(cinfo, TRUE);
@@ -327,18 +341,24 @@ static int decode_by_library(struct jpeg_state *jpeg, bool by_rows, struct packi
 }
 
 /*
- * The index, where there is one of a version that is known. What a damaged one leads to can look like pixels: so its checksum is
- * computed each time, which takes less than a hundredth of what decoding does.
+ * The index, where there is one of a version that is known, in a copy of the side data: it is read again with every row. What a damaged one leads to can look like
+ * pixels: so its checksum is computed each time, which takes less than a hundredth of what decoding does.
  */
-static int find_index(const struct packimg_sample *sample, struct jpeg_source *source,
-		      struct packimg_error *error)
+static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *sample,
+		      struct jpeg_source *source, struct packimg_error *error)
 {
 	const uint8_t *index;
 	size_t size;
 
-	if (side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) < 0)
+	if (sample->side_size == 0)
 		return 0;
-	if (XXH3_64bits(sample->side, sample->side_size) != sample->side_xxh3)
+	if (scratch_reserve(&jpeg->side, sample->side_size) < 0)
+		return packimg_fail(error, -ENOMEM, "out of memory for %u bytes of side data",
+				    sample->side_size);
+	memcpy(jpeg->side.data, sample->side, sample->side_size);
+	if (side_find(jpeg->side.data, sample->side_size, PIMG_SIDE_JPEG_INDEX, &index, &size) < 0)
+		return 0;
+	if (XXH3_64bits(jpeg->side.data, sample->side_size) != sample->side_xxh3)
 		return packimg_fail(error, -EBADMSG,
 				    "the JPEG index does not match its checksum; make it anew with "
 				    "packimg index --rebuild");
@@ -409,7 +429,7 @@ static int take_request(struct jpeg_state *jpeg, const struct codec_request *req
 	*ret_source = source_of(request);
 	leave_image(jpeg);
 	jpeg->request = *request;
-	int r = find_index(request->sample, ret_source, error);
+	int r = find_index(jpeg, request->sample, ret_source, error);
 	jpeg->indexed = ret_source->index;
 	return r;
 }
@@ -586,18 +606,22 @@ int codec_jpeg_index(void *state, const uint8_t *data, size_t size, uint32_t wid
 		     const uint8_t **ret_index, size_t *ret_size)
 {
 	struct jpeg_state *jpeg = state;
-	struct jpeg_source source = {.data = data,
-				     .size = size,
+	struct jpeg_source source = {.size = size,
 				     .width = width,
 				     .height = height,
 				     .components = components,
 				     .index = like,
 				     .index_size = like_size};
-
 	const uint8_t *content;
 	size_t content_size;
-	int r = jpeg_baseline_index(jpeg->baseline, &source, &content, &content_size);
+	/* the scan is read twice: once for its symbols, once for the places where they stand */
+	int r = scratch_reserve(&jpeg->file, size);
 
+	if (r < 0)
+		return r;
+	memcpy(jpeg->file.data, data, size);
+	source.data = jpeg->file.data;
+	r = jpeg_baseline_index(jpeg->baseline, &source, &content, &content_size);
 	if (r < 0)
 		return r;
 	r = scratch_reserve(&jpeg->side, side_item_size(content_size));

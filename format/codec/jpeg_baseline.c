@@ -87,13 +87,16 @@ static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *so
 		const struct jpeg_component *component = &frame->components[i];
 
 		/* Cr mostly has those of Cb. */
-		if (i > 0 && component->dc == component[-1].dc && component->ac == component[-1].ac) {
+		if (i > 0 && component->dc_slot == component[-1].dc_slot &&
+		    component->ac_slot == component[-1].ac_slot) {
 			dc[i] = dc[i - 1];
 			ac[i] = ac[i - 1];
 			continue;
 		}
-		r = jpeg_tables_get(tables, component->dc, 0, 0, &dc[i]);
-		r = r ?: jpeg_tables_get(tables, component->ac, 1, skipping, &ac[i]);
+		r = jpeg_tables_get(tables, frame->huffman[0][component->dc_slot], 0, 0, &dc[i]);
+		r = r
+			    ?: jpeg_tables_get(tables, frame->huffman[1][component->ac_slot], 1,
+					       skipping, &ac[i]);
 	}
 	return r;
 }
@@ -267,21 +270,24 @@ static int begin_sequential(struct jpeg_baseline *decoder)
 						pixels->mcu_row_first);
 }
 
-/* Has the region been decoded ahead? */
-static const struct jpeg_ahead_image *find_ahead(const struct jpeg_baseline *decoder,
-						 const struct jpeg_source *source)
+/*
+ * Has the image been decoded ahead? Its frame goes with what was decoded: the headers are not read again, since they may say something else by
+ * now, and coefficients would be taken for others.
+ */
+static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_source *source)
 {
-	for (uint32_t i = 0; i < decoder->ahead.count; i++) {
-		const struct jpeg_ahead_image *image = &decoder->ahead.images[i];
+	return !source->index && image->done && image->data == source->data &&
+	       image->size == source->size && image->frame.width == source->width &&
+	       image->frame.height == source->height &&
+	       image->frame.component_count == source->components;
+}
 
-		if (image->done && image->data == source->data && image->size == source->size &&
-		    image->row_first <= decoder->pixels.mcu_row_first &&
-		    image->row_end >= decoder->pixels.mcu_row_end &&
-		    image->column_first <= decoder->pixels.mcu_column_first &&
-		    image->column_end >= decoder->pixels.mcu_column_end)
-			return image;
-	}
-	return NULL;
+/* Is all there that the region needs? */
+static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_pixels *pixels)
+{
+	return image->row_first <= pixels->mcu_row_first && image->row_end >= pixels->mcu_row_end &&
+	       image->column_first <= pixels->mcu_column_first &&
+	       image->column_end >= pixels->mcu_column_end;
 }
 
 /* Is the region inside the image at a scale that there is? */
@@ -298,25 +304,47 @@ static bool inside(const struct jpeg_source *source, uint32_t denominator, uint3
 	       x <= image_width - width && y <= image_height - height;
 }
 
+/* Lays out the region; found: an image decoded ahead, or NULL. 1: it holds less than the region needs. */
+static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
+		   const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
+{
+	uint32_t denominator = region->source.denominator ? region->source.denominator : 1;
+	int r = 0;
+
+	if (found)
+		decoder->frame = found->frame;
+	else
+		r = read_headers(&decoder->tables, &region->source, !region->source.index,
+				 &decoder->frame, decoder->dc, decoder->ac);
+	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
+		return -ENOTSUP;
+	r = r
+		    ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, denominator, region->x,
+					 region->y, region->width, region->height, form);
+	if (r < 0)
+		return r;
+	decoder->found = found;
+	return found && !ahead_holds(found, &decoder->pixels);
+}
+
 static int begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
 		 uint32_t y, uint32_t width, uint32_t height, enum jpeg_pixels_form form)
 {
-	struct jpeg_pixels *pixels = &decoder->pixels;
+	const struct jpeg_region region = {*source, x, y, width, height};
 	uint32_t denominator = source->denominator ? source->denominator : 1;
-	int r;
+	int r = 1;
 
 	if (!inside(source, denominator, x, y, width, height))
 		return -EINVAL;
-	r = read_headers(&decoder->tables, source, !source->index, &decoder->frame, decoder->dc,
-			 decoder->ac);
-	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
-		return -ENOTSUP;
-	r = r ?: jpeg_pixels_begin(pixels, &decoder->frame, denominator, x, y, width, height, form);
+	for (uint32_t i = 0; r > 0 && i < decoder->ahead.count; i++)
+		if (is_ahead(&decoder->ahead.images[i], source))
+			r = lay_out(decoder, &region, &decoder->ahead.images[i], form);
+	if (r > 0)
+		r = lay_out(decoder, &region, NULL, form);
 	if (r < 0)
 		return r;
-	decoder->mcu_row = pixels->mcu_row_first;
+	decoder->mcu_row = decoder->pixels.mcu_row_first;
 	decoder->indexed = source->index;
-	decoder->found = decoder->indexed ? NULL : find_ahead(decoder, source);
 	if (decoder->found)
 		return 0;
 	return decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
@@ -331,8 +359,8 @@ static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *r
 
 	if (!image || source->index ||
 	    !inside(source, denominator, region->x, region->y, region->width, region->height) ||
-	    read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc, image->ac) <
-		    0 ||
+	    read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc,
+			 image->ac) < 0 ||
 	    jpeg_pixels_begin(&decoder->pixels, &image->frame, denominator, region->x, region->y,
 			      region->width, region->height, JPEG_PIXELS_ROWS) < 0)
 		return;

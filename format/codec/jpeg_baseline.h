@@ -7,6 +7,13 @@
  * where it is told of them (jpeg_baseline_ahead): samples then cost 114 us in place of 162 (short side 256) and 431 us in place of
  * 551 (originals), on one core. Nothing below the region is read. One object belongs to one thread and keeps
  * its buffers from image to image.
+ *
+ * The file may be a mapping whose owner changes it while it is decoded: it is read in place, but each byte once. Headers and tables are copied as they are parsed
+ * (jpeg_frame.c). Of the scan jpeg_unstuff() makes a copy, as it takes the stuffed zeros out, and everything else reads that copy; what
+ * it decides by the bytes is only where it stops: at every step it reads inside the size given, goes forward, and writes no more than it has read, whatever the bytes were
+ * and have become since. Nothing that was found in one reading is used with another: images that were decoded ahead keep the frame that they were decoded
+ * by. The index is read again with every row, so it must not change: the caller copies it. jpeg_baseline_index() goes over the scan twice, so its file must not
+ * change either.
  */
 #pragma once
 
@@ -22,7 +29,7 @@ void jpeg_baseline_free(struct jpeg_baseline *decoder);
 struct jpeg_source {
 	const uint8_t *data; /* the file */
 	size_t size;
-	const uint8_t *index; /* side data as jpeg_baseline_index makes it; NULL: none */
+	const uint8_t *index; /* side data as jpeg_baseline_index makes it, which nobody changes; NULL: none */
 	size_t index_size;
 	uint32_t width, height; /* that the image must have, pixels as stored */
 	uint32_t components;	/* likewise */

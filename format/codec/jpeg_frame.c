@@ -1,5 +1,7 @@
 #include "jpeg_frame.h"
 
+#include "copy_once.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -12,9 +14,11 @@ const uint8_t jpeg_zigzag_position[64] = {
 
 enum {
 	SIDE_MAX = 65500, /* pixels; libjpeg's limit */
-	JFIF_SIZE_MIN =
-		14, /* bytes of the segment; libjpeg takes no shorter one for JFIF, or Adobe's */
+	/* bytes of the segment; libjpeg takes no shorter one for JFIF, or Adobe's */
+	JFIF_SIZE_MIN = 14,
 	ADOBE_SIZE_MIN = 12,
+	FRAME_SIZE_MAX = 6 + 3 * JPEG_COMPONENTS_MAX,
+	SCAN_SIZE_MAX = 4 + 2 * JPEG_COMPONENTS_MAX,
 };
 
 /* What the markers before the scan have said so far. */
@@ -22,7 +26,7 @@ struct parser {
 	struct jpeg_frame frame;
 	uint8_t ids[JPEG_COMPONENTS_MAX];
 	uint8_t quant_seen; /* bit per slot */
-	const uint8_t *huffman[2][4];
+	uint8_t huffman_seen[2];
 	bool have_frame, jfif, adobe;
 	uint8_t adobe_transform;
 };
@@ -32,38 +36,51 @@ static uint32_t get16(const uint8_t *p)
 	return (uint32_t)p[0] << 8 | p[1];
 }
 
+/* The next size bytes of a segment; false when it has fewer. */
+static bool take(const uint8_t **p, size_t *left, void *to, size_t size)
+{
+	if (*left < size)
+		return false;
+	copy_once(to, *p, size);
+	*p += size;
+	*left -= size;
+	return true;
+}
+
 static int parse_quant(struct parser *parser, const uint8_t *p, size_t size)
 {
-	while (size > 0) {
-		unsigned wide = p[0] >> 4, slot = p[0] & 15;
-		size_t need = 1 + (wide ? 128 : 64);
+	uint8_t head, values[128];
 
-		if (wide > 1 || slot > 3 || size < need)
+	while (take(&p, &size, &head, 1)) {
+		unsigned wide = head >> 4, slot = head & 15;
+
+		if (wide > 1 || slot > 3 || !take(&p, &size, values, wide ? 128 : 64))
 			return -ENOTSUP;
 		for (unsigned k = 0; k < 64; k++)
 			parser->frame.quant[slot][jpeg_zigzag_position[k]] =
-				(int16_t)(wide ? get16(p + 1 + 2 * k) : p[1 + k]);
+				(int16_t)(wide ? get16(values + 2 * k) : values[k]);
 		parser->quant_seen |= 1u << slot;
-		p += need;
-		size -= need;
 	}
 	return 0;
 }
 
 static int parse_huffman(struct parser *parser, const uint8_t *p, size_t size)
 {
-	while (size > 0) {
-		unsigned class = p[0] >> 4, slot = p[0] & 15, count = 0;
+	uint8_t head;
 
-		if (class > 1 || slot > 3 || size < 17)
+	while (take(&p, &size, &head, 1)) {
+		unsigned class = head >> 4, slot = head & 15, count = 0;
+
+		if (class > 1 || slot > 3)
 			return -ENOTSUP;
-		for (unsigned i = 1; i <= 16; i++)
-			count += p[i];
-		if (count > 256 || size < 17 + count)
+		uint8_t *table = parser->frame.huffman[class][slot];
+		if (!take(&p, &size, table, 16))
 			return -ENOTSUP;
-		parser->huffman[class][slot] = p + 1;
-		p += 17 + count;
-		size -= 17 + count;
+		for (unsigned i = 0; i < 16; i++)
+			count += table[i];
+		if (count > 256 || !take(&p, &size, table + 16, count))
+			return -ENOTSUP;
+		parser->huffman_seen[class] |= 1u << slot;
 	}
 	return 0;
 }
@@ -76,12 +93,15 @@ static bool sampling_fits(uint32_t component, uint32_t h, uint32_t v)
 	return (h == 1 || h == 2 || h == 4) && (v == 1 || v == 2);
 }
 
-static int parse_frame(struct parser *parser, const uint8_t *p, size_t size)
+static int parse_frame(struct parser *parser, const uint8_t *segment, size_t size)
 {
 	struct jpeg_frame *frame = &parser->frame;
+	uint8_t p[FRAME_SIZE_MAX];
 
-	if (parser->have_frame || size < 6 || p[0] != 8 || (p[5] != 1 && p[5] != 3) ||
-	    size != 6 + 3 * (size_t)p[5])
+	if (parser->have_frame || size < 6 || size > sizeof p)
+		return -ENOTSUP;
+	copy_once(p, segment, size);
+	if (p[0] != 8 || (p[5] != 1 && p[5] != 3) || size != 6 + 3 * (size_t)p[5])
 		return -ENOTSUP;
 	frame->height = get16(p + 1);
 	frame->width = get16(p + 3);
@@ -112,12 +132,16 @@ static bool is_ycbcr(const struct parser *parser)
 	return !(parser->ids[0] == 'R' && parser->ids[1] == 'G' && parser->ids[2] == 'B');
 }
 
-static int parse_scan(struct parser *parser, const uint8_t *p, size_t size)
+static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size)
 {
 	struct jpeg_frame *frame = &parser->frame;
 	uint32_t count = frame->component_count;
+	uint8_t bytes[SCAN_SIZE_MAX], *p = bytes;
 
-	if (!parser->have_frame || size != 4 + 2 * (size_t)count || p[0] != count)
+	if (!parser->have_frame || size != 4 + 2 * (size_t)count)
+		return -ENOTSUP;
+	copy_once(bytes, segment, size);
+	if (p[0] != count)
 		return -ENOTSUP;
 	if (count == 3 && !is_ycbcr(parser))
 		return -ENOTSUP;
@@ -127,9 +151,10 @@ static int parse_scan(struct parser *parser, const uint8_t *p, size_t size)
 
 		if (p[1 + 2 * i] != parser->ids[i] || dc > 3 || ac > 3)
 			return -ENOTSUP;
-		component->dc = parser->huffman[0][dc];
-		component->ac = parser->huffman[1][ac];
-		if (!component->dc || !component->ac ||
+		component->dc_slot = (uint8_t)dc;
+		component->ac_slot = (uint8_t)ac;
+		if (!(parser->huffman_seen[0] & 1u << dc) ||
+		    !(parser->huffman_seen[1] & 1u << ac) ||
 		    !(parser->quant_seen & 1u << component->quant_slot))
 			return -ENOTSUP;
 	}
@@ -162,6 +187,8 @@ static void measure(struct jpeg_frame *frame)
 
 static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *p, size_t size)
 {
+	uint8_t head[ADOBE_SIZE_MIN];
+
 	switch (marker) {
 	case 0xc0:
 	case 0xc1:
@@ -173,7 +200,8 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 	case 0xdd:
 		if (size != 2)
 			return -ENOTSUP;
-		parser->frame.restart_interval = get16(p);
+		copy_once(head, p, 2);
+		parser->frame.restart_interval = get16(head);
 		return 0;
 	case 0xda:
 		return parse_scan(parser, p, size);
@@ -182,9 +210,12 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 			parser->jfif = true;
 		return 0;
 	case 0xee:
-		if (size >= ADOBE_SIZE_MIN && !memcmp(p, "Adobe", 5)) {
+		if (size < ADOBE_SIZE_MIN)
+			return 0;
+		copy_once(head, p, sizeof head);
+		if (!memcmp(head, "Adobe", 5)) {
 			parser->adobe = true;
-			parser->adobe_transform = p[11];
+			parser->adobe_transform = head[11];
 		}
 		return 0;
 	case 0xfe:
@@ -197,16 +228,18 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame)
 {
 	struct parser parser = {0};
+	uint8_t head[4];
 	size_t at = 2;
 
 	if (size < 4 || data[0] != 0xff || data[1] != 0xd8)
 		return -ENOTSUP;
-	while (at + 4 <= size) {
-		unsigned marker = data[at + 1];
-		size_t length = get16(data + at + 2);
+	while (at + sizeof head <= size) {
+		copy_once(head, data + at, sizeof head);
+		unsigned marker = head[1];
+		size_t length = get16(head + 2);
 		int r;
 
-		if (data[at] != 0xff)
+		if (head[0] != 0xff)
 			return -ENOTSUP;
 		if (marker == 0xff) { /* fill byte */
 			at++;

@@ -1,7 +1,8 @@
 /*
  * The headers of a baseline JPEG, as far as its entropy-coded scan: ITU-T T.81, annex B. Only what the library's own decoder
  * can take is accepted: 8-bit Huffman-coded sequential frames of one or three components in one interleaved scan, chroma sampled once per
- * MCU. Everything else is -ENOTSUP, for libjpeg-turbo to judge. A plain value; its pointers lead into the file's bytes.
+ * MCU. Everything else is -ENOTSUP, for libjpeg-turbo to judge. A plain value. The file may change meanwhile: each byte of the headers is read once, and tables are copies;
+ * only scan leads into the file's bytes, of which no more is known than their number.
  */
 #pragma once
 
@@ -15,7 +16,7 @@ struct jpeg_component {
 	uint32_t width, height;        /* samples at full scale, without padding */
 	uint32_t blocks_wide;          /* 8 x 8 blocks, padded to whole MCUs */
 	uint8_t quant_slot;            /* index into jpeg_frame.quant */
-	const uint8_t *dc, *ac;        /* DHT payload: 16 counts, then the symbols */
+	uint8_t dc_slot, ac_slot;      /* into jpeg_frame.huffman[0] and [1] */
 };
 
 struct jpeg_frame {
@@ -26,6 +27,8 @@ struct jpeg_frame {
 	uint32_t mcus_wide, mcus_high;
 	uint32_t restart_interval;     /* MCUs, 0: none */
 	int16_t quant[4][64];          /* natural order */
+	/* DHT payloads of DC and AC tables: 16 counts, then the symbols, at most 256; of the slots that components have */
+	uint8_t huffman[2][4][16 + 256];
 	const uint8_t *scan;           /* first entropy-coded byte */
 	size_t scan_size;              /* up to the end of the file's bytes */
 };

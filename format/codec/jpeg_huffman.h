@@ -79,7 +79,7 @@ struct jpeg_tables {
 void jpeg_tables_init(struct jpeg_tables *tables, uint32_t frames);
 void jpeg_tables_deinit(struct jpeg_tables *tables);
 /*
- * The table for a DHT payload (16 counts, then symbols, at most 256). skipping: jpeg_block_skip will be called with it. -EBADMSG
+ * The table for a DHT payload (16 counts, then symbols, at most 256), which nobody changes. skipping: jpeg_block_skip will be called with it. -EBADMSG
  * when it is no prefix code, -ENOMEM. Valid until as many others were asked for as the frames have.
  */
 int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
@@ -92,6 +92,7 @@ int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac, co
  * Copies entropy-coded bytes without stuffing, up to the end of data or the first marker that is not the next restart marker in
  * turn, and JPEG_SCAN_PADDING zero bytes behind them. output has room for size + JPEG_SCAN_PADDING bytes. segments[i] is the
  * output offset at which the bytes behind restart marker i begin, at most segment_max of them. Returns the number of output bytes without padding.
+ * data may change meanwhile: nothing but these size bytes is read, nothing outside of output and segments written, and each step leads forward.
  */
 size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments, uint32_t segment_max,
 		    uint32_t *ret_segment_count);

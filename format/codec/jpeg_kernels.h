@@ -36,7 +36,8 @@ struct jpeg_kernels {
 	const char *name;
 	/*
 	 * Copies size bytes without the zeros that are stuffed behind FF, up to the first FF with anything else behind it, or nothing. Returns how
-	 * many; ret_read: those of data that they come from. 64 bytes behind them may be written, none read.
+	 * many; ret_read: those of data that they come from. 64 bytes behind them may be written, none read. data may lie in a file that is being changed:
+	 * what is loaded decides how far to go, at most to size, never where to read or write, and a byte loaded twice may differ.
 	 */
 	size_t (*unstuff)(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read);
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */

@@ -1,4 +1,8 @@
-/* Reads a JPEG's marker segments up to its first scan: size, coding and EXIF orientation. Believes nothing it reads. */
+/*
+ * Reads a JPEG's marker segments up to its first scan: size, coding and EXIF orientation. Believes nothing it reads. The bytes may be those of a file that is being
+ * changed: what bounds anything is copied once.
+ */
+#include "copy_once.h"
 #include "error.h"
 #include "packimg.h"
 
@@ -24,10 +28,14 @@ enum {
 	TAG_ORIENTATION = 0x0112,
 	TIFF_SHORT = 3,
 	IFD_ENTRY_SIZE = 12,
+	COMPONENTS_MAX = 255,
 };
 
-static uint32_t get16(const uint8_t *bytes, bool little)
+static uint32_t get16(const uint8_t *from, bool little)
 {
+	uint8_t bytes[2];
+
+	copy_once(bytes, from, sizeof(bytes));
 	return little ? (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8
 		      : (uint32_t)bytes[0] << 8 | bytes[1];
 }
@@ -68,21 +76,39 @@ static uint8_t exif_orientation(const uint8_t *segment, size_t size)
 	return 0;
 }
 
-static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
-		       struct packimg_jpeg_info *info, struct packimg_error *error)
+/* MCUs in a row; of a single component each is a block (T.81, A.2). */
+static uint32_t count_mcus_wide(const uint8_t *components, const struct packimg_jpeg_info *info)
 {
+	uint32_t factor = 1;
+
+	for (uint32_t i = 0; i < info->components && info->components > 1; i++)
+		if (components[3 * i + 1] >> 4 > (int)factor)
+			factor = components[3 * i + 1] >> 4;
+	return (info->width + 8 * factor - 1) / (8 * factor);
+}
+
+static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
+		       struct packimg_jpeg_info *info, uint32_t *ret_mcus_wide,
+		       struct packimg_error *error)
+{
+	uint8_t head[6], components[3 * COMPONENTS_MAX];
+
 	if (marker > MARKER_SOF2 && marker != MARKER_SOF9 && marker != MARKER_SOF10)
 		return packimg_fail(error, -ENOTSUP,
 				    "JPEG coding SOF%d (lossless or hierarchical) is not supported",
 				    marker - MARKER_SOF0);
 	if (info->width != 0)
 		return packimg_fail(error, -EBADMSG, "JPEG has two frame headers");
-	if (size < 6 || size < 6 + (size_t)segment[5] * 3)
+	if (size < sizeof(head))
 		return packimg_fail(error, -EBADMSG, "JPEG frame header is too short");
-	info->precision = segment[0];
-	info->height = get16(segment + 1, false);
-	info->width = get16(segment + 3, false);
-	info->components = segment[5];
+	copy_once(head, segment, sizeof(head));
+	if (size - sizeof(head) < (size_t)head[5] * 3)
+		return packimg_fail(error, -EBADMSG, "JPEG frame header is too short");
+	copy_once(components, segment + sizeof(head), (size_t)head[5] * 3);
+	info->precision = head[0];
+	info->height = get16(head + 1, false);
+	info->width = get16(head + 3, false);
+	info->components = head[5];
 	info->progressive = marker == MARKER_SOF2 || marker == MARKER_SOF10;
 	info->arithmetic = marker >= MARKER_SOF9;
 	if (info->height == 0 && info->width != 0)
@@ -92,6 +118,7 @@ static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 	if (info->width == 0 || info->components == 0)
 		return packimg_fail(error, -EBADMSG, "JPEG is %ux%u with %u components",
 				    info->width, info->height, info->components);
+	*ret_mcus_wide = count_mcus_wide(components, info);
 	return 0;
 }
 
@@ -105,27 +132,17 @@ static bool is_frame(uint8_t marker)
 static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8_t *ret_marker)
 {
 	size_t i = *position;
+	uint8_t byte = 0xff;
 
 	if (i >= size || data[i] != 0xff)
 		return -EBADMSG;
-	while (i < size && data[i] == 0xff)
-		i++;
-	if (i >= size || data[i] == 0)
+	while (i < size && byte == 0xff)
+		copy_once(&byte, data + i++, 1);
+	if (byte == 0xff || byte == 0)
 		return -EBADMSG;
-	*ret_marker = data[i];
-	*position = i + 1;
+	*ret_marker = byte;
+	*position = i;
 	return 0;
-}
-
-/* MCUs in a row; of a single component each is a block (T.81, A.2). The segment was checked by parse_frame(). */
-static uint32_t count_mcus_wide(const uint8_t *segment, const struct packimg_jpeg_info *info)
-{
-	uint32_t factor = 1;
-
-	for (uint32_t i = 0; i < info->components && info->components > 1; i++)
-		if (segment[7 + 3 * i] >> 4 > (int)factor)
-			factor = segment[7 + 3 * i] >> 4;
-	return (info->width + 8 * factor - 1) / (8 * factor);
 }
 
 /* What the head of the first scan says, as far as it is there. */
@@ -157,17 +174,17 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 					    position);
 		if (marker == MARKER_TEM || (marker >= MARKER_RST0 && marker < MARKER_SOI))
 			continue;
-		if (size - position < 2 || get16(data + position, false) < 2 ||
-		    get16(data + position, false) > size - position)
+		size_t length = size - position < 2 ? 0 : get16(data + position, false);
+		if (length < 2 || length > size - position)
 			return packimg_fail(error, -EBADMSG,
 					    "JPEG segment at byte %zu is cut short", position);
 		const uint8_t *segment = data + position + 2;
-		size_t segment_size = get16(data + position, false) - 2;
+		size_t segment_size = length - 2;
 		if (is_frame(marker)) {
-			int r = parse_frame(marker, segment, segment_size, &info, error);
+			int r = parse_frame(marker, segment, segment_size, &info, &mcus_wide,
+					    error);
 			if (r < 0)
 				return r;
-			mcus_wide = count_mcus_wide(segment, &info);
 		} else if (marker == MARKER_APP1 && info.orientation == 0) {
 			info.orientation = exif_orientation(segment, segment_size);
 		} else if (marker == MARKER_DRI && segment_size >= 2) {

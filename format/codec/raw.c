@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <zstd.h>
 
 /* State of both codecs; the one without compression has no context. */
 struct raw_state {
 	ZSTD_DCtx *context;
+	struct scratch frame; /* the sample, copied */
 	struct scratch image; /* decompressed */
 	struct scratch grey;  /* grey region as RGB */
 };
@@ -21,6 +23,7 @@ static void raw_state_free(void *state)
 	if (!raw)
 		return;
 	ZSTD_freeDCtx(raw->context);
+	scratch_deinit(&raw->frame);
 	scratch_deinit(&raw->image);
 	scratch_deinit(&raw->grey);
 	free(raw);
@@ -52,7 +55,10 @@ static int raw_zstd_state_new(void **ret_state)
 	return 0;
 }
 
-/* Points into the image, or makes RGB of the region when it is grey. */
+/*
+ * Points into the image, or makes RGB of the region when it is grey. Raw pixels are read in place, here and by whoever resizes them, while the file's owner may change
+ * them: that is safe because places and sizes come from the record's copy alone, and a pixel is a value, from which at most a table of 256 entries is looked up.
+ */
 static int raw_region(struct raw_state *raw, const struct codec_request *request,
 		      const uint8_t *image, struct packimg_pixels *ret_pixels)
 {
@@ -105,15 +111,21 @@ static int raw_zstd_decode(void *state, const struct codec_request *request,
 	struct raw_state *raw = state;
 	size_t size = (size_t)request->width * request->height * sample->channels;
 
+	/* zstd was not written for bytes that change while it reads them: it gets a copy */
+	if (scratch_reserve(&raw->frame, sample->data_size) < 0)
+		return packimg_fail(error, -ENOMEM,
+				    "out of memory for a frame of %" PRIu32 " bytes",
+				    sample->data_size);
+	memcpy(raw->frame.data, sample->data, sample->data_size);
 	/* asked before memory is, so that a frame that lies about its size costs nothing */
-	unsigned long long declared = ZSTD_getFrameContentSize(sample->data, sample->data_size);
+	unsigned long long declared = ZSTD_getFrameContentSize(raw->frame.data, sample->data_size);
 	if (declared != size)
 		return packimg_fail(error, -EBADMSG,
 				    "the zstd frame does not declare the %zu bytes of its pixels",
 				    size);
 	if (scratch_reserve(&raw->image, size) < 0)
 		return packimg_fail(error, -ENOMEM, "out of memory for %zu bytes of pixels", size);
-	size_t n = ZSTD_decompressDCtx(raw->context, raw->image.data, size, sample->data,
+	size_t n = ZSTD_decompressDCtx(raw->context, raw->image.data, size, raw->frame.data,
 				       sample->data_size);
 	if (ZSTD_isError(n))
 		return packimg_fail(error, -EBADMSG, "damaged zstd frame: %s",

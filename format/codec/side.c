@@ -1,5 +1,6 @@
 #include "side.h"
 
+#include "copy_once.h"
 #include "layout.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@ static bool next_item(const uint8_t **side, size_t *size, struct pimg_side_item 
 
 	if (*size < sizeof(item))
 		return false;
-	memcpy(&item, *side, sizeof(item));
+	copy_once(&item, *side, sizeof(item));
 	const uint8_t *content = *side + sizeof(item);
 	size_t room = *size - sizeof(item), padding = -(size_t)item.size & 7;
 	if (item.kind == 0 || item.size > room || padding > room - item.size ||

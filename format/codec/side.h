@@ -1,4 +1,7 @@
-/* Side data of a sample: items that speed its decoding up or say more about it (SPEC.md, "Side data"). Pure functions. */
+/*
+ * Side data of a sample: items that speed its decoding up or say more about it (SPEC.md, "Side data"). Pure functions. The bytes may change meanwhile: each head is copied
+ * once, so that nothing outside of them is touched; what the items hold is for the caller to copy.
+ */
 #pragma once
 
 #include <stdbool.h>

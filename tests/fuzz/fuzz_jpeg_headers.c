@@ -21,11 +21,13 @@ static void check(bool right, const char *what, unsigned component)
 	abort();
 }
 
-static void check_tables(const struct jpeg_component *ours, const struct jpeg_decompress_struct *d,
+static void check_tables(const struct jpeg_frame *frame, const struct jpeg_decompress_struct *d,
 			 unsigned i)
 {
+	const struct jpeg_component *ours = &frame->components[i];
 	const jpeg_component_info *theirs = d->cur_comp_info[i];
-	const uint8_t *specs[2] = {ours->dc, ours->ac};
+	const uint8_t *specs[2] = {frame->huffman[0][ours->dc_slot],
+				   frame->huffman[1][ours->ac_slot]};
 
 	for (int is_ac = 0; is_ac < 2; is_ac++) {
 		const JHUFF_TBL *table = is_ac ? d->ac_huff_tbl_ptrs[theirs->ac_tbl_no]
@@ -69,7 +71,7 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 		for (unsigned k = 0; k < 64; k++)
 			check(quant->quantval[k] == (uint16_t)frame->quant[ours->quant_slot][k],
 			      "quantisation", i);
-		check_tables(ours, d, i);
+		check_tables(frame, d, i);
 	}
 }
 

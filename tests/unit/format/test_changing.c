@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <xxhash.h>
 
 static struct packimg_error error;
 static char *directory;
@@ -137,11 +138,124 @@ static void test_changed_when_open(void **state)
 	free(data);
 }
 
+enum { WIDTH = 200, HEIGHT = 160 };
+
+static const struct packimg_region whole = {0, 0, WIDTH, HEIGHT};
+
+static struct packimg_sample jpeg_sample(const uint8_t *data, size_t size)
+{
+	return (struct packimg_sample){
+		.data = data,
+		.data_size = (uint32_t)size,
+		.width = WIDTH,
+		.height = HEIGHT,
+		.codec = PACKIMG_CODEC_JPEG,
+		.channels = 3,
+		.orientation = 1,
+	};
+}
+
+/* All rows, one after the other; changed() is called when the first of them is there. */
+static int decode_rows(struct packimg_decoder *decoder, const struct packimg_sample *sample,
+		       void (*changed)(void), uint8_t output[3 * WIDTH * HEIGHT])
+{
+	struct packimg_pixels pixels;
+	uint32_t ready = 0;
+
+	int r = packimg_decode_begin(decoder, sample, &whole, 0, 0, &pixels, &error);
+	for (uint32_t y = 0; r == 0 && y < HEIGHT; y++) {
+		r = packimg_decode_rows(decoder, y + 1, &ready, &error);
+		if (r == 0)
+			memcpy(output + 3 * WIDTH * (size_t)y,
+			       pixels.data + (pixels.ring ? y % pixels.ring : y) * pixels.stride,
+			       3 * WIDTH);
+		if (y == 0 && changed)
+			changed();
+	}
+	return r;
+}
+
+static uint8_t *changing_side;
+static size_t changing_side_size;
+
+/* Every place and predictor becomes all ones. */
+static void spoil_side(void)
+{
+	memset(changing_side + 8 + 12, 0xff, changing_side_size - 8 - 12);
+}
+
+/* The index was checked when the image was begun; rows go by what was checked. */
+static void test_index_between_rows(void **state)
+{
+	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
+	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};
+	struct packimg_jpeg_info info = {.width = WIDTH, .height = HEIGHT, .components = 3};
+	struct packimg_decoder *decoder;
+	const uint8_t *side;
+	size_t size;
+
+	uint8_t *data = image_jpeg(WIDTH, HEIGHT, &kind, 1, &size);
+	struct packimg_sample sample = jpeg_sample(data, size);
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_index_jpeg(decoder, data, size, &info, &side, &changing_side_size),
+			 0);
+	changing_side = malloc(changing_side_size);
+	memcpy(changing_side, side, changing_side_size);
+	sample.side = changing_side;
+	sample.side_size = (uint32_t)changing_side_size;
+	sample.side_xxh3 = XXH3_64bits(changing_side, changing_side_size);
+	assert_int_equal(decode_rows(decoder, &sample, NULL, expected), 0);
+	assert_int_equal(decode_rows(decoder, &sample, spoil_side, got), 0);
+	assert_memory_equal(got, expected, sizeof(got));
+	packimg_decoder_free(decoder);
+	free(changing_side);
+	free(data);
+}
+
+/* The factors of luma, in the frame header. */
+static uint8_t *find_factors(uint8_t *data, size_t size)
+{
+	for (size_t i = 2; i + 12 < size; i += 2 + (size_t)data[i + 2] * 256 + data[i + 3])
+		if (data[i + 1] == 0xc0)
+			return data + i + 11;
+	fail_msg("no frame header");
+	return NULL;
+}
+
+/* What was decoded ahead is laid out as the headers said then; now blocks seem to be twice as many. */
+static void test_ahead(void **state)
+{
+	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];
+	struct jpeg_kind kind = {.components = 3, .h = 1, .v = 1};
+	struct packimg_decoder *decoder;
+	struct packimg_ahead parts[2];
+	struct packimg_sample samples[2];
+	uint8_t *data[2];
+
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		size_t size;
+		data[i] = image_jpeg(WIDTH, HEIGHT, &kind, i, &size);
+		samples[i] = jpeg_sample(data[i], size);
+		parts[i] = (struct packimg_ahead){.sample = &samples[i], .region = whole};
+	}
+	assert_int_equal(decode_rows(decoder, &samples[1], NULL, expected), 0);
+	packimg_decode_ahead(decoder, parts, 2);
+	*find_factors(data[1], samples[1].data_size) = 0x22;
+	assert_int_equal(decode_rows(decoder, &samples[1], NULL, got), 0);
+	assert_memory_equal(got, expected, sizeof(got));
+	packimg_decoder_free(decoder);
+	free(data[0]);
+	free(data[1]);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_changed_while_opened),
 		cmocka_unit_test(test_changed_when_open),
+		cmocka_unit_test(test_index_between_rows),
+		cmocka_unit_test(test_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
