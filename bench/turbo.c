@@ -32,7 +32,7 @@ int turbo_new(struct turbo **ret_turbo)
 		return -ENOMEM;
 	}
 	jpeg_create_decompress(&turbo->cinfo);
-	jpeg_arena_attach(&turbo->arena, (j_common_ptr)&turbo->cinfo);
+	jpeg_arena_attach(&turbo->arena, NULL, (j_common_ptr)&turbo->cinfo);
 	*ret_turbo = turbo;
 	return 0;
 }

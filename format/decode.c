@@ -16,6 +16,7 @@ static const struct codec *const codecs[CODEC_MAX + 1] = {
 };
 
 struct packimg_decoder {
+	struct scratch_budget budget;
 	void *states[CODEC_MAX + 1];
 	struct scratch upright;
 	/* Of what was begun last: */
@@ -28,8 +29,9 @@ int packimg_decoder_new(struct packimg_decoder **ret_decoder)
 	struct packimg_decoder *decoder = calloc(1, sizeof(*decoder));
 	if (!decoder)
 		return -ENOMEM;
+	scratch_init(&decoder->upright, &decoder->budget);
 	for (int i = 1; i <= CODEC_MAX; i++) {
-		int r = codecs[i]->state_new(&decoder->states[i]);
+		int r = codecs[i]->state_new(&decoder->budget, &decoder->states[i]);
 		if (r < 0) {
 			packimg_decoder_free(decoder);
 			return r;
@@ -47,6 +49,11 @@ void packimg_decoder_free(struct packimg_decoder *decoder)
 		codecs[i]->state_free(decoder->states[i]);
 	scratch_deinit(&decoder->upright);
 	free(decoder);
+}
+
+void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
+{
+	decoder->budget.limit = bytes;
 }
 
 /*
@@ -109,9 +116,18 @@ static int request_init(struct codec_request *request, const struct packimg_samp
 	return 0;
 }
 
-static int fail(struct packimg_error *error, int code, const struct packimg_sample *sample,
-		const struct packimg_error *cause)
+/* code: of a codec, with its cause. Whatever a codec makes of it, memory that the limit refused is why. */
+static int fail(const struct packimg_decoder *decoder, struct packimg_error *error, int code,
+		const struct packimg_sample *sample, const struct packimg_error *cause)
 {
+	if (decoder->budget.refused)
+		return packimg_fail(error, -E2BIG,
+				    "sample %" PRIu64 ": decoding %" PRIu32 "x%" PRIu32
+				    " pixels takes at least %" PRIu64
+				    " bytes of memory, the limit is %" PRIu64
+				    "; raise the limit, or store the image smaller",
+				    sample->index, sample->width, sample->height,
+				    decoder->budget.refused, decoder->budget.limit);
 	return packimg_fail(error, code, "sample %" PRIu64 ": %.400s", sample->index, cause->text);
 }
 
@@ -129,17 +145,17 @@ static int decode(struct packimg_decoder *decoder, const struct packimg_sample *
 	/* turning an image upright takes all of it */
 	request.by_rows = by_rows && sample->orientation == 1;
 	cause.text[0] = '\0';
+	scratch_budget_next(&decoder->budget);
 	r = codecs[sample->codec]->decode(decoder->states[sample->codec], &request, &pixels,
 					  &cause);
 	if (r < 0)
-		return fail(error, r, sample, &cause);
+		return fail(decoder, error, r, sample, &cause);
 	if (sample->orientation != 1) {
 		size_t size = (size_t)pixels.width * pixels.height * 3;
-		if (scratch_reserve(&decoder->upright, size) < 0)
-			return packimg_fail(error, -ENOMEM,
-					    "sample %" PRIu64
-					    ": out of memory for %zu bytes of pixels",
-					    sample->index, size);
+		if (scratch_reserve(&decoder->upright, size) < 0) {
+			packimg_say(&cause, "out of memory for %zu bytes of pixels", size);
+			return fail(decoder, error, -ENOMEM, sample, &cause);
+		}
 		struct packimg_pixels stored = pixels;
 		orient_pixels(sample->orientation, &stored, decoder->upright.data, &pixels);
 	}
@@ -183,10 +199,11 @@ int packimg_decode_begin_planes(struct packimg_decoder *decoder,
 	request.by_rows = true;
 	if (sample->orientation != 1 || !codecs[sample->codec]->planes)
 		return PACKIMG_NO_PLANES;
+	scratch_budget_next(&decoder->budget);
 	r = codecs[sample->codec]->planes(decoder->states[sample->codec], &request, ret_planes,
 					  &cause);
 	if (r < 0)
-		return fail(error, r, sample, &cause);
+		return fail(decoder, error, r, sample, &cause);
 	decoder->sample = sample;
 	decoder->height = r == 0 ? ret_planes->planes[0].height : 0;
 	decoder->ready = 0;
@@ -198,6 +215,7 @@ void packimg_decode_ahead(struct packimg_decoder *decoder, const struct packimg_
 {
 	struct codec_request requests[PACKIMG_AHEAD_MAX];
 
+	scratch_budget_next(&decoder->budget);
 	for (int codec = 1; codec <= CODEC_MAX; codec++) {
 		uint32_t taken = 0;
 
@@ -228,7 +246,7 @@ int packimg_decode_rows(struct packimg_decoder *decoder, uint32_t end, uint32_t 
 
 		if (r < 0) {
 			decoder->height = 0;
-			return fail(error, r, sample, &cause);
+			return fail(decoder, error, r, sample, &cause);
 		}
 	}
 	*ret_ready = decoder->ready;
@@ -239,6 +257,7 @@ int decoder_index_like(struct packimg_decoder *decoder, const uint8_t *data, siz
 		       const struct packimg_jpeg_info *info, const uint8_t *like, size_t like_size,
 		       const uint8_t **ret_side, size_t *ret_size)
 {
+	scratch_budget_next(&decoder->budget);
 	return codec_jpeg_index(decoder->states[PACKIMG_CODEC_JPEG], data, size, info->width,
 				info->height, info->components, like, like_size, ret_side,
 				ret_size);

@@ -198,15 +198,21 @@ struct packimg_pixels {
 
 int packimg_decoder_new(struct packimg_decoder **ret_decoder);
 void packimg_decoder_free(struct packimg_decoder *decoder);
+/*
+ * Limits the memory that decoding one sample may take, copies of stored bytes and libjpeg-turbo's included; 0, as at first: there is no limit. A file of 100 KB can declare
+ * 12 GB of pixels. Whether a sample is refused does not depend on those before it: what they left gives way, and what a rare large one left goes by itself,
+ * a few dozen samples later. Besides, what was decoded ahead takes at most 50 MiB.
+ */
+void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes);
 
 /*
  * Decodes at least the region of a sample. size_hint_* say how many pixels the caller will make of the region: the
  * codec may return it at 1/2, 1/4 or 1/8 as long as it stays at least twice as large as the hint in both directions (JPEG: by
  * smaller inverse transforms, pixels equal libjpeg-turbo's at that scale, with an index and without; decode.c has what that does to a finished crop);
  * 0 asks for full scale. Grey becomes RGB, CMYK and YCCK become RGB, orientation is applied.
- * No memory is allocated once the decoder has seen an image of that size. A JPEG index in the sample's side data is used, and must match side_xxh3. Corrupt data, warnings of the JPEG library included
+ * No memory is allocated while images are no larger than those before. A JPEG index in the sample's side data is used, and must match side_xxh3. Corrupt data, warnings of the JPEG library included
  * (all but that of an unknown JFIF revision), is -EBADMSG with the reason in error (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that
- * the library cannot read (12 bit, arithmetic where absent).
+ * the library cannot read (12 bit, arithmetic where absent); -E2BIG beyond packimg_decoder_limit().
  */
 int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,
 		   const struct packimg_region *region, uint32_t size_hint_width, uint32_t size_hint_height,

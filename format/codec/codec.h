@@ -1,11 +1,12 @@
 /*
  * What a codec is to the decoder: it turns stored bytes into RGB pixels of a region, in stored orientation. One state
- * per decoder, hence per thread; it keeps whatever memory it once needed. decode.c chooses the codec, maps regions through
+ * per decoder, hence per thread; its memory is scratch of the decoder's budget. decode.c chooses the codec, maps regions through
  * the orientation and turns the result upright.
  */
 #pragma once
 
 #include "packimg.h"
+#include "scratch.h"
 
 struct codec_request {
 	const struct packimg_sample *sample;
@@ -17,7 +18,8 @@ struct codec_request {
 };
 
 struct codec {
-	int (*state_new)(void **ret_state);
+	/* The budget outlives the state. */
+	int (*state_new)(struct scratch_budget *budget, void **ret_state);
 	void (*state_free)(void *state); /* accepts NULL */
 	/* As packimg_decode(), in stored coordinates. The error text says what is wrong with the data; the caller says where. */
 	int (*decode)(void *state, const struct codec_request *request,

@@ -34,7 +34,7 @@ static int encoder_init(struct packimg_encoder *encoder)
 	if (setjmp(encoder->trap.jump))
 		return encoder->trap.code;
 	jpeg_create_compress(&encoder->cinfo);
-	jpeg_arena_attach(&encoder->arena, (j_common_ptr)&encoder->cinfo);
+	jpeg_arena_attach(&encoder->arena, NULL, (j_common_ptr)&encoder->cinfo);
 	encoder->cinfo.dest = &encoder->output.manager;
 	return jpeg_output_init(&encoder->output);
 }

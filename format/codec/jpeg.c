@@ -101,7 +101,7 @@ static void jpeg_state_free(void *state)
 	free(jpeg);
 }
 
-static int jpeg_state_new(void **ret_state)
+static int jpeg_state_new(struct scratch_budget *budget, void **ret_state)
 {
 	struct jpeg_state *jpeg = calloc(1, sizeof(*jpeg));
 	if (!jpeg)
@@ -117,7 +117,11 @@ static int jpeg_state_new(void **ret_state)
 		jpeg_state_free(jpeg);
 		return -ENOMEM;
 	}
-	jpeg_arena_attach(&jpeg->arena, (j_common_ptr)&jpeg->cinfo);
+	jpeg_baseline_budget(jpeg->baseline, budget);
+	scratch_init(&jpeg->pixels, budget);
+	scratch_init(&jpeg->side, budget);
+	scratch_init(&jpeg->file, budget);
+	jpeg_arena_attach(&jpeg->arena, budget, (j_common_ptr)&jpeg->cinfo);
 	jpeg->source = (struct jpeg_source_mgr){
 		.init_source = source_init,
 		.fill_input_buffer = source_fill,

@@ -69,14 +69,14 @@ void jpeg_ahead_add(struct jpeg_ahead *ahead)
 	uint64_t kept = (uint64_t)(image->row_end - image->row_first) *
 			(image->column_end - image->column_first) * blocks;
 
+	image->bytes = estimate(&image->frame, image->row_end);
 	if (image->frame.restart_interval || row * image->row_end > UINT32_MAX ||
-	    ahead->blocks + kept > JPEG_AHEAD_BLOCKS_MAX)
+	    ahead->blocks + kept > JPEG_AHEAD_BLOCKS_MAX || image->bytes > JPEG_AHEAD_BYTES_MAX)
 		return;
 	image->done = false;
 	image->mcu_blocks = blocks;
 	image->left = (uint32_t)(image->row_end * row);
 	image->row = image->column = 0;
-	image->bytes = estimate(&image->frame, image->row_end);
 	memset(image->predictors, 0, sizeof image->predictors);
 	ahead->blocks += kept;
 	ahead->count++;

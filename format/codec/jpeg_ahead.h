@@ -16,6 +16,7 @@
 enum {
 	JPEG_AHEAD_MAX = 2 * JPEG_STREAMS, /* so that images of unequal length even out */
 	JPEG_AHEAD_BLOCKS_MAX = 1 << 17, /* that are kept, of all images together: 16 MiB */
+	JPEG_AHEAD_BYTES_MAX = 3 << 20, /* of a scan, that its rows are likely to take */
 };
 
 struct jpeg_ahead_image {

@@ -8,6 +8,9 @@
 enum {
 	ARENA_ALIGN = 64,
 	ARENA_CHUNK_MIN = 256 << 10,
+	ARENA_CHUNK_MAX = 4 << 20, /* unless that is too small: what is allocated is not much more than what is counted */
+	/* What is more takes an image so long that asking for it anew does not show. */
+	ARENA_KEPT_MAX = 64 << 20,
 	/* libjpeg-turbo's SIMD code reads and writes rows in whole vectors, up to two of 32 bytes beyond */
 	ARENA_ROW_ALIGN = 64,
 };
@@ -52,10 +55,14 @@ static void *arena_take(j_common_ptr cinfo, size_t size)
 	if (size > SIZE_MAX / 4)
 		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
 	size = round_up(size, ARENA_ALIGN);
+	if (scratch_budget_take(arena->budget, size) < 0)
+		ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
 	if (!chunk || chunk->size - chunk->used < size) {
 		size_t chunk_size = chunk ? chunk->size * 2 : ARENA_CHUNK_MIN;
+		if (chunk_size > ARENA_CHUNK_MAX)
+			chunk_size = ARENA_CHUNK_MAX;
 		if (chunk_size < size)
-			chunk_size = round_up(size + size / 4, ARENA_ALIGN);
+			chunk_size = size;
 		chunk = chunk_new(chunk_size);
 		if (!chunk)
 			ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
@@ -165,11 +172,11 @@ static void arena_free_pool(j_common_ptr cinfo, int pool)
 		jpeg_arena_reset(arena_of(cinfo));
 }
 
-void jpeg_arena_attach(struct jpeg_arena *arena, j_common_ptr cinfo)
+void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, j_common_ptr cinfo)
 {
 	struct jpeg_memory_mgr *manager = cinfo->mem;
 
-	*arena = (struct jpeg_arena){.manager = manager, .original = *manager};
+	*arena = (struct jpeg_arena){.manager = manager, .original = *manager, .budget = budget};
 	cinfo->client_data = arena;
 	manager->alloc_small = arena_alloc;
 	manager->alloc_large = arena_alloc;
@@ -195,7 +202,9 @@ static void chunks_free(struct jpeg_arena *arena)
 void jpeg_arena_reset(struct jpeg_arena *arena)
 {
 	/* several chunks become one that holds what this image needed, so that the next one like it needs no more */
-	if (arena->chunks && arena->chunks->next) {
+	if (arena->used > ARENA_KEPT_MAX) {
+		chunks_free(arena);
+	} else if (arena->chunks && arena->chunks->next) {
 		chunks_free(arena);
 		arena->chunks = chunk_new(round_up(arena->used + arena->used / 4, ARENA_ALIGN));
 	}

@@ -53,6 +53,16 @@ int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
 	return 0;
 }
 
+void jpeg_baseline_budget(struct jpeg_baseline *decoder, struct scratch_budget *budget)
+{
+	jpeg_pixels_init(&decoder->pixels, budget);
+	jpeg_sequential_init(&decoder->sequential, budget);
+	scratch_init(&decoder->scan, budget);
+	scratch_init(&decoder->coefficients, budget);
+	scratch_init(&decoder->entries, budget);
+	scratch_init(&decoder->index_made, budget);
+}
+
 void jpeg_baseline_free(struct jpeg_baseline *decoder)
 {
 	if (!decoder)

@@ -17,6 +17,8 @@
  */
 #pragma once
 
+#include "scratch.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +26,11 @@
 struct jpeg_baseline;
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder);
+/*
+ * Has its memory paid for by a budget that outlives it; at once after it was made. What is decoded ahead is not counted: its own limits keep that below 50 MiB, whatever
+ * the images.
+ */
+void jpeg_baseline_budget(struct jpeg_baseline *decoder, struct scratch_budget *budget);
 void jpeg_baseline_free(struct jpeg_baseline *decoder);
 
 struct jpeg_source {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "packimg.h"
+#include "scratch.h"
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -29,17 +30,18 @@ _Noreturn void jpeg_trap_raise(j_common_ptr cinfo, int code, const char *format,
 
 struct jpeg_arena_chunk;
 
-/* Memory of one image at a time: handed out front to back, taken back all at once, kept for the next. */
+/* Memory of one image at a time: handed out front to back, taken back all at once, kept for the next unless it is much. */
 struct jpeg_arena {
 	struct jpeg_memory_mgr *manager; /* libjpeg's own; its methods are replaced */
 	struct jpeg_memory_mgr original;
+	struct scratch_budget *budget; /* that pays; NULL: none */
 	struct jpeg_arena_chunk *chunks; /* newest first */
 	size_t used;			 /* bytes handed out since the last reset */
 	struct jvirt_barray_control *arrays;
 };
 
-/* Takes over the memory of cinfo, which was just created. The arena is found again through cinfo->client_data. */
-void jpeg_arena_attach(struct jpeg_arena *arena, j_common_ptr cinfo);
+/* Takes over the memory of cinfo, which was just created. The arena is found again through cinfo->client_data. budget may be NULL. */
+void jpeg_arena_attach(struct jpeg_arena *arena, struct scratch_budget *budget, j_common_ptr cinfo);
 /* Gives cinfo its own manager back, so that it can be destroyed, and frees everything. */
 void jpeg_arena_detach(struct jpeg_arena *arena);
 /* Takes back what was handed out. jpeg_abort() does it through free_pool. */

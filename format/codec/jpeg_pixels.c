@@ -10,6 +10,15 @@ enum {
 	ALIGN = 128,
 };
 
+void jpeg_pixels_init(struct jpeg_pixels *pixels, struct scratch_budget *budget)
+{
+	*pixels = (struct jpeg_pixels){0};
+	scratch_init(&pixels->places, budget);
+	scratch_init(&pixels->samples, budget);
+	scratch_init(&pixels->rows, budget);
+	scratch_init(&pixels->rgb, budget);
+}
+
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels)
 {
 	scratch_deinit(&pixels->places);

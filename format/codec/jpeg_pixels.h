@@ -55,6 +55,8 @@ struct jpeg_pixels {
 	struct scratch places, samples, rows, rgb;
 };
 
+/* All zero it is one without a budget. */
+void jpeg_pixels_init(struct jpeg_pixels *pixels, struct scratch_budget *budget);
 void jpeg_pixels_deinit(struct jpeg_pixels *pixels);
 /*
  * Lays everything out for a region inside the frame, which must outlive the use, at 1/denominator of its size (1, 2, 4 or 8; rounded up): x to height

@@ -3,6 +3,13 @@
 #include <errno.h>
 #include <string.h>
 
+void jpeg_sequential_init(struct jpeg_sequential *sequential, struct scratch_budget *budget)
+{
+	*sequential = (struct jpeg_sequential){0};
+	scratch_init(&sequential->scan, budget);
+	scratch_init(&sequential->segments, budget);
+}
+
 void jpeg_sequential_deinit(struct jpeg_sequential *sequential)
 {
 	scratch_deinit(&sequential->scan);

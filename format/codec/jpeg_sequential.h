@@ -23,6 +23,8 @@ struct jpeg_sequential {
 	uint32_t segment, mcus_left;      /* where the reader is, and what is left there */
 };
 
+/* All zero it is one without a budget. */
+void jpeg_sequential_init(struct jpeg_sequential *sequential, struct scratch_budget *budget);
 void jpeg_sequential_deinit(struct jpeg_sequential *sequential);
 /* Goes to an MCU row. Frame and tables must outlive the use. -EBADMSG: damaged on the way, -ENOMEM. */
 int jpeg_sequential_begin(struct jpeg_sequential *sequential, const struct jpeg_frame *frame,

@@ -29,20 +29,23 @@ static void raw_state_free(void *state)
 	free(raw);
 }
 
-static int raw_state_new(void **ret_state)
+static int raw_state_new(struct scratch_budget *budget, void **ret_state)
 {
 	struct raw_state *raw = calloc(1, sizeof(*raw));
 	if (!raw)
 		return -ENOMEM;
+	scratch_init(&raw->frame, budget);
+	scratch_init(&raw->image, budget);
+	scratch_init(&raw->grey, budget);
 	*ret_state = raw;
 	return 0;
 }
 
-static int raw_zstd_state_new(void **ret_state)
+static int raw_zstd_state_new(struct scratch_budget *budget, void **ret_state)
 {
 	void *state;
 
-	int r = raw_state_new(&state);
+	int r = raw_state_new(budget, &state);
 	if (r < 0)
 		return r;
 	struct raw_state *raw = state;

@@ -3,23 +3,113 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* the slack is a multiple of the alignment, as aligned_alloc() wants the whole */
-enum { SCRATCH_ALIGN = 128, SCRATCH_SLACK = 128, SCRATCH_STEP = 1 << 16 };
+enum {
+	/* the slack is a multiple of the alignment, as aligned_alloc() wants the whole */
+	SCRATCH_ALIGN = 128,
+	SCRATCH_SLACK = 128,
+	SCRATCH_STEP = 1 << 16,
+	/* So many bytes stay in any case, and so many times what any of the latest images needed. */
+	KEPT_MIN = 64 << 20,
+	KEPT_TIMES = 4,
+	LATEST = 32,
+};
+
+void scratch_init(struct scratch *scratch, struct scratch_budget *budget)
+{
+	*scratch = (struct scratch){.budget = budget, .next = budget->first};
+	budget->first = scratch;
+}
+
+static void release(struct scratch *scratch)
+{
+	if (scratch->budget)
+		scratch->budget->held -= scratch->size;
+	free(scratch->data);
+	scratch->data = NULL;
+	scratch->size = 0;
+}
+
+/* Gives back what the image has not asked for. */
+static void release_others(struct scratch_budget *budget)
+{
+	for (struct scratch *scratch = budget->first; scratch; scratch = scratch->next)
+		if (scratch->image != budget->image)
+			release(scratch);
+}
+
+void scratch_budget_next(struct scratch_budget *budget)
+{
+	if (budget->taken > budget->peak)
+		budget->peak = budget->taken;
+	budget->image++;
+	budget->taken = 0;
+	budget->refused = 0;
+	if (budget->image % LATEST != 0)
+		return;
+	if (budget->held > KEPT_MIN && budget->held / KEPT_TIMES > budget->peak)
+		release_others(budget);
+	budget->peak = 0;
+}
+
+int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
+{
+	if (!budget)
+		return 0;
+	if (budget->limit &&
+	    (budget->taken > budget->limit || size > budget->limit - budget->taken)) {
+		/* the least of several: who was refused may try another way */
+		if (budget->refused == 0 || budget->taken + size < budget->refused)
+			budget->refused = budget->taken + size;
+		return -E2BIG;
+	}
+	budget->taken += size;
+	return 0;
+}
+
+/* A quarter more than asked, in whole steps, so that slowly growing images do not reallocate each time. */
+static size_t grown(size_t size)
+{
+	return (size + size / 4 + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
+}
+
+/* Counts what the image takes of it, the most that it has asked for. */
+static int take(struct scratch *scratch, size_t size)
+{
+	struct scratch_budget *budget = scratch->budget;
+
+	if (!budget)
+		return 0;
+	if (scratch->image != budget->image) {
+		scratch->image = budget->image;
+		scratch->taken = 0;
+	}
+	if (size <= scratch->taken)
+		return 0;
+	int r = scratch_budget_take(budget, size - scratch->taken);
+	if (r == 0)
+		scratch->taken = size;
+	return r;
+}
 
 int scratch_reserve(struct scratch *scratch, size_t size)
 {
-	if (size <= scratch->size)
-		return 0;
+	struct scratch_budget *budget = scratch->budget;
+
 	if (size > SIZE_MAX / 2)
 		return -ENOMEM;
-	/* a quarter more than asked, in whole steps, so that slowly growing images do not reallocate each time */
-	size_t grown = (size + size / 4 + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
-	uint8_t *data = aligned_alloc(SCRATCH_ALIGN, grown + SCRATCH_SLACK);
+	int r = take(scratch, grown(size));
+	if (r < 0 || size <= scratch->size)
+		return r;
+	release(scratch);
+	if (budget && budget->limit && budget->held + grown(size) > budget->limit)
+		release_others(budget);
+	uint8_t *data = aligned_alloc(SCRATCH_ALIGN, grown(size) + SCRATCH_SLACK);
 	if (!data)
 		return -ENOMEM;
-	free(scratch->data);
 	scratch->data = data;
-	scratch->size = grown;
+	scratch->size = grown(size);
+	if (budget)
+		budget->held += scratch->size;
 	return 0;
 }
 
