@@ -57,9 +57,10 @@ static void remove_stale_all(const struct partial *partial)
 	if (!listing)
 		return;
 	while ((entry = readdir(listing))) {
+		if (strncmp(entry->d_name, partial->prefix, prefix_size) != 0)
+			continue;
 		const char *rest = entry->d_name + prefix_size;
-		if (strncmp(entry->d_name, partial->prefix, prefix_size) != 0 ||
-		    strspn(rest, "0123456789abcdef") != ID_SIZE ||
+		if (strspn(rest, "0123456789abcdef") != ID_SIZE ||
 		    strcmp(rest + ID_SIZE, ".0") != 0)
 			continue;
 		memcpy(id, rest, ID_SIZE);

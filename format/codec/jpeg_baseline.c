@@ -43,10 +43,12 @@ struct jpeg_baseline {
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
 {
-	struct jpeg_baseline *decoder = calloc(1, sizeof *decoder);
+	struct jpeg_baseline *decoder =
+		aligned_alloc(_Alignof(struct jpeg_baseline), sizeof *decoder);
 
 	if (!decoder)
 		return -ENOMEM;
+	memset(decoder, 0, sizeof *decoder);
 	jpeg_tables_init(&decoder->tables, 1);
 	jpeg_ahead_init(&decoder->ahead);
 	*ret_decoder = decoder;

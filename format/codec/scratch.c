@@ -98,7 +98,7 @@ int scratch_reserve(struct scratch *scratch, size_t size)
 	if (size > SIZE_MAX / 2)
 		return -ENOMEM;
 	int r = take(scratch, grown(size));
-	if (r < 0 || size <= scratch->size)
+	if (r < 0 || (scratch->data && size <= scratch->size))
 		return r;
 	release(scratch);
 	if (budget && budget->limit && budget->held + grown(size) > budget->limit)

@@ -31,7 +31,7 @@ struct scratch {
 
 /* Makes an empty buffer one of the budget's, before its first use. Buffers that are all zero have none. */
 void scratch_init(struct scratch *scratch, struct scratch_budget *budget);
-/* 0; -ENOMEM or, beyond the limit, -E2BIG: the buffer may be empty then. */
+/* 0, and data is there even if nothing was asked for; -ENOMEM or, beyond the limit, -E2BIG: the buffer may be empty then. */
 int scratch_reserve(struct scratch *scratch, size_t size);
 /* Without its budget's leave: the budget ends with its buffers. */
 void scratch_deinit(struct scratch *scratch);
