@@ -1,12 +1,14 @@
 /*
- * Any bytes as a .pimg file: opened, checked, every record, name, class and value read, the first samples decoded. A second time
- * with the checksums put right, which no mutation would get past otherwise.
+ * Any bytes as a .pimg file: opened, checked, every record, name, class and value read, the first samples decoded. A second time with every checksum put right, which
+ * no mutation would get past otherwise: of samples, side data, columns, sections and the header; opened by descriptor then. libFuzzer's mutations
+ * keep them right, too, so that what they find is kept as a file that is whole.
  */
+#include "dataset_read.h"
 #include "fuzz.h"
 #include "layout.h"
 #include "packimg.h"
 
-#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,113 +16,159 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { SAMPLES_READ = 1000, SAMPLES_DECODED = 8, PIXELS_MAX = 1 << 20 };
+enum { REPAIRED_MAX = 64, PIECE_MAX = 64, MEMORY_MAX = 64 << 20 };
 
 static struct packimg_decoder *decoder;
-static volatile uint8_t sink;
 
-static void use(const void *bytes, size_t size)
+static void read_and_close(struct packimg *dataset)
 {
-	uint8_t sum = 0;
-
-	for (size_t i = 0; i < size; i++)
-		sum = (uint8_t)(sum + ((const uint8_t *)bytes)[i]);
-	sink = sum;
+	dataset_read(decoder, dataset);
+	packimg_close(dataset);
 }
 
-static void read_sample(const struct packimg *dataset, uint64_t index)
+static int put_file(const uint8_t *data, size_t size)
 {
-	struct packimg_sample sample;
-	struct packimg_pixels pixels;
-	struct packimg_value value;
-	struct packimg_error error;
-	const char *name;
-	size_t size;
+	int fd = memfd_create("fuzz", MFD_CLOEXEC);
 
-	if (packimg_source(dataset, index, &name, &size) == 0)
-		use(name, size);
-	for (uint32_t field = 0; field < packimg_field_count(dataset); field++)
-		if (packimg_value(dataset, index, field, &value) == 0 && value.bytes)
-			use(value.bytes, value.size);
-	if (packimg_sample(dataset, index, &sample) < 0)
-		return;
-	packimg_sample_check(&sample);
-	if (index >= SAMPLES_DECODED || (uint64_t)sample.width * sample.height > PIXELS_MAX)
-		return;
-	struct packimg_region region = {0, 0, sample.width, sample.height};
-	if (packimg_decode(decoder, &sample, &region, 0, 0, &pixels, &error) == 0)
-		for (uint32_t y = 0; y < pixels.height; y++)
-			use(pixels.data + y * pixels.stride, (size_t)pixels.width * 3);
-}
-
-static void read_dataset(const struct packimg *dataset)
-{
-	struct packimg_error error;
-	struct packimg_field field;
-	struct packimg_shard shard;
-	double mean[3], std[3];
-
-	packimg_check(dataset, &error);
-	use(packimg_metadata(dataset), strlen(packimg_metadata(dataset)));
-	packimg_statistics(dataset, mean, std);
-	packimg_shard(dataset, 0, &shard);
-	for (uint32_t i = 0; i < packimg_class_count(dataset) && i < SAMPLES_READ; i++) {
-		const char *name = packimg_class_name(dataset, i);
-		if (name)
-			use(name, strlen(name));
+	if (fd >= 0 && write(fd, data, size) != (ssize_t)size) {
+		close(fd);
+		return -1;
 	}
-	for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
-		if (packimg_field(dataset, i, &field) == 0)
-			use(field.name, strlen(field.name));
-	for (uint64_t i = 0; i < packimg_count(dataset) && i < SAMPLES_READ; i++)
-		read_sample(dataset, i);
+	return fd;
 }
 
-static void open_bytes(int fd, const uint8_t *data, size_t size)
+static void open_by_path(const uint8_t *data, size_t size)
 {
 	struct packimg *dataset;
 	struct packimg_error error;
 	char path[64];
 
-	if (ftruncate(fd, 0) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
+	int fd = put_file(data, size);
+	if (fd < 0)
 		return;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (packimg_open(path, &dataset, &error) < 0)
+	if (packimg_open(path, &dataset, &error) == 0)
+		read_and_close(dataset);
+	close(fd);
+}
+
+static void open_by_descriptor(const uint8_t *data, size_t size)
+{
+	struct packimg_identity identity;
+	struct packimg *dataset;
+	struct packimg_error error;
+
+	int fd = put_file(data, size);
+	if (fd < 0)
 		return;
-	read_dataset(dataset);
-	packimg_close(dataset);
+	packimg_identify(fd, "fuzz", &identity, &error);
+	if (packimg_open_fds("fuzz", &fd, 1, &dataset, &error) == 0)
+		read_and_close(dataset);
+	else
+		close(fd);
+	fd = put_file(data, size);
+	if (fd < 0)
+		return;
+	if (packimg_open_facts(fd, "fuzz", &dataset, &error) == 0)
+		read_and_close(dataset);
+	else
+		close(fd);
+}
+
+/* 0 where the bytes do not lie in the file: no checksum will help then. */
+static uint64_t checksum(const uint8_t *data, size_t size, uint64_t offset, uint64_t length)
+{
+	return offset <= size && length <= size - offset ? XXH3_64bits(data + offset, length) : 0;
+}
+
+static void repair_records(uint8_t *data, size_t size, const struct pimg_section *section)
+{
+	struct pimg_record record;
+
+	for (uint64_t i = 0; i < REPAIRED_MAX && (i + 1) * sizeof(record) <= section->size; i++) {
+		uint8_t *place = data + section->offset + i * sizeof(record);
+
+		memcpy(&record, place, sizeof(record));
+		record.data_xxh3 = checksum(data, size, record.data_offset, record.data_size);
+		record.side_xxh3 = record.side_size == 0 ? 0
+							 : checksum(data, size, record.side_offset,
+								    record.side_size);
+		memcpy(place, &record, sizeof(record));
+	}
+}
+
+static void repair_columns(uint8_t *data, size_t size, const struct pimg_section *section)
+{
+	struct pimg_column column;
+
+	for (uint64_t i = 0; i < REPAIRED_MAX && (i + 1) * sizeof(column) <= section->size; i++) {
+		uint8_t *place = data + section->offset + i * sizeof(column);
+
+		memcpy(&column, place, sizeof(column));
+		if (column.offset)
+			column.xxh3 = checksum(data, size, column.offset, column.size);
+		memcpy(place, &column, sizeof(column));
+	}
 }
 
 static void repair_checksums(uint8_t *data, size_t size)
 {
 	struct pimg_header header;
 
+	if (size < sizeof(header))
+		return;
 	memcpy(&header, data, sizeof(header));
 	for (uint32_t i = 0; i < PIMG_SECTIONS_MAX; i++) {
 		struct pimg_section *section = &header.sections[i];
-		if (section->type != PIMG_SECTION_NONE && section->offset <= size &&
-		    section->size <= size - section->offset)
-			section->xxh3 = XXH3_64bits(data + section->offset, section->size);
+		if (section->type == PIMG_SECTION_NONE || section->offset > size ||
+		    section->size > size - section->offset)
+			continue;
+		if (section->type == PIMG_SECTION_INDEX)
+			repair_records(data, size, section);
+		else if (section->type == PIMG_SECTION_COLUMNS)
+			repair_columns(data, size, section);
+		section->xxh3 = XXH3_64bits(data + section->offset, section->size);
 	}
 	header.header_xxh3 = XXH3_64bits(&header, offsetof(struct pimg_header, header_xxh3));
 	memcpy(data, &header, sizeof(header));
 }
 
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
+
+/* A short piece of the file, of the header as often as of anything else, so that offsets go on leading to what they did. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
+{
+	uint8_t piece[PIECE_MAX];
+	size_t header = sizeof(struct pimg_header);
+
+	if (size < header || seed % 16 == 0) {
+		size = LLVMFuzzerMutate(data, size, size_max);
+	} else {
+		size_t room = seed / 16 % 2 ? header : size, at = seed / 32 % room;
+		size_t length = 1 + seed / 7 % PIECE_MAX;
+		if (length > room - at)
+			length = room - at;
+		memcpy(piece, data + at, length);
+		length = LLVMFuzzerMutate(piece, length, length);
+		memcpy(data + at, piece, length);
+	}
+	repair_checksums(data, size);
+	return size;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	if (!decoder && packimg_decoder_new(&decoder) < 0)
-		return 0;
-	int fd = memfd_create("fuzz", MFD_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	open_bytes(fd, data, size);
-	if (size >= sizeof(struct pimg_header)) {
-		uint8_t *copy = malloc(size);
-		memcpy(copy, data, size);
-		repair_checksums(copy, size);
-		open_bytes(fd, copy, size);
-		free(copy);
+	if (!decoder) {
+		if (packimg_decoder_new(&decoder) < 0)
+			return 0;
+		packimg_decoder_limit(decoder, MEMORY_MAX);
 	}
-	close(fd);
+	open_by_path(data, size);
+	uint8_t *copy = malloc(size + 1);
+	memcpy(copy, data, size);
+	repair_checksums(copy, size);
+	open_by_descriptor(copy, size);
+	free(copy);
 	return 0;
 }

@@ -58,7 +58,7 @@ static int teardown(void **state)
 /* Those given, as a dataset that owns copies of them. */
 static int open_copies(const int *given, uint32_t count, struct packimg **ret_dataset)
 {
-	int copies[SHARDS + 1];
+	int copies[SHARDS + 1] = {0};
 
 	for (uint32_t i = 0; i < count; i++)
 		copies[i] = fcntl(given[i], F_DUPFD_CLOEXEC, 3);

@@ -1,0 +1,258 @@
+/*
+ * Bytes that change while they are read, as their owner can change those of a mapped file: a .pimg file, or else a JPEG, or what is a zstd frame behind two bytes. A
+ * second thread writes to them meanwhile, at places and values drawn from the input, and puts back what was there, so that most of the time most of it is right. Errors and
+ * wrong pixels are as good as right ones; the sanitizers see the rest.
+ */
+#include "dataset_read.h"
+#include "fuzz.h"
+#include "packimg.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+enum { PIXELS_MAX = 1 << 16, ROUNDS = 8, HEADERS_SIZE = 700, TAIL = 64, MEMORY_MAX = 64 << 20 };
+
+static struct packimg_decoder *decoder;
+static volatile uint8_t sink;
+
+/* What the second thread writes to; of side there may be none. */
+struct changing {
+	volatile uint8_t *bytes, *side;
+	const uint8_t *original;
+	size_t size, side_size;
+	uint64_t random;
+	atomic_bool stop;
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+	return z ^ (z >> 31);
+}
+
+static void *change(void *context)
+{
+	static const uint8_t values[] = {0x00, 0xff, 0x01, 0x22, 0x7f, 0x80, 0xd0, 0xda};
+	struct changing *changing = context;
+
+	while (!atomic_load_explicit(&changing->stop, memory_order_relaxed)) {
+		uint64_t random = next_random(&changing->random);
+		bool side = changing->side_size && random % 4 == 0;
+		size_t size = side ? changing->side_size : changing->size;
+		volatile uint8_t *bytes = side ? changing->side : changing->bytes;
+
+		if (random & 8 && size > HEADERS_SIZE)
+			size = HEADERS_SIZE;
+		size_t at = random / 64 % size;
+		uint8_t was = side ? bytes[at] : changing->original[at];
+		/* back and forth, for both to be met between any two reads */
+		for (int i = 0; i < 16; i++) {
+			bytes[at] =
+				random & 16 ? values[random >> 32 & 7] : (uint8_t)(random >> 40);
+			for (unsigned wait = random >> 48 & 63; wait > 0; wait--)
+				__asm__ volatile("");
+			bytes[at] = was;
+		}
+	}
+	return NULL;
+}
+
+static void use(const struct packimg_pixels *pixels)
+{
+	uint8_t sum = 0;
+
+	for (uint32_t y = 0; y < pixels->height; y++)
+		for (size_t x = 0; x < (size_t)pixels->width * 3; x++)
+			sum = (uint8_t)(sum + pixels->data[y * pixels->stride + x]);
+	sink = sum;
+}
+
+static void decode_rows(const struct packimg_ahead *part)
+{
+	struct packimg_planes planes;
+	struct packimg_pixels pixels;
+	struct packimg_error error;
+	uint32_t ready = 0, height;
+
+	int r = packimg_decode_begin_planes(decoder, part->sample, &part->region,
+					    part->size_hint_width, part->size_hint_height, &planes,
+					    &error);
+	height = planes.planes[0].height;
+	if (r != 0) {
+		r = packimg_decode_begin(decoder, part->sample, &part->region,
+					 part->size_hint_width, part->size_hint_height, &pixels,
+					 &error);
+		height = pixels.height;
+	}
+	for (uint32_t end = 0; r == 0 && end < height;) {
+		end = end + 5 < height ? end + 5 : height;
+		r = packimg_decode_rows(decoder, end, &ready, &error);
+	}
+}
+
+static void decode_sample(const struct packimg_sample *sample, uint64_t *random)
+{
+	struct packimg_ahead parts[3];
+	struct packimg_pixels pixels;
+	struct packimg_error error;
+
+	for (int i = 0; i < 3; i++) {
+		struct packimg_region region = {
+			.x = (uint32_t)next_random(random) % sample->width,
+			.y = (uint32_t)next_random(random) % sample->height,
+		};
+		region.width = 1 + (uint32_t)next_random(random) % (sample->width - region.x);
+		region.height = 1 + (uint32_t)next_random(random) % (sample->height - region.y);
+		parts[i] = (struct packimg_ahead){.sample = sample, .region = region};
+		if (next_random(random) % 4 == 0)
+			parts[i].size_hint_width = parts[i].size_hint_height = 4;
+	}
+	packimg_decode_ahead(decoder, parts, 3);
+	for (int i = 0; i < 3; i++)
+		if (next_random(random) % 2)
+			decode_rows(&parts[i]);
+		else if (packimg_decode(decoder, sample, &parts[i].region, 0, 0, &pixels, &error) ==
+			 0)
+			use(&pixels);
+	packimg_sample_check(sample);
+	packimg_index_check(decoder, sample, &error);
+}
+
+/* Calls read for a while as the other thread writes. */
+static void read_changing(struct changing *changing, void (*read)(void *context, uint64_t *random),
+			  void *context)
+{
+	uint64_t random = changing->random + 1;
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, change, changing) != 0)
+		return;
+	for (int i = 0; i < ROUNDS; i++)
+		read(context, &random);
+	atomic_store(&changing->stop, true);
+	pthread_join(thread, NULL);
+}
+
+static void read_sample(void *context, uint64_t *random)
+{
+	const struct packimg_sample *sample = context;
+	struct packimg_jpeg_info info;
+	struct packimg_error error;
+	const uint8_t *side;
+	size_t size;
+
+	decode_sample(sample, random);
+	if (sample->codec == PACKIMG_CODEC_JPEG &&
+	    packimg_jpeg_probe(sample->data, sample->data_size, &info, &error) == 0 &&
+	    (uint64_t)info.width * info.height <= PIXELS_MAX)
+		packimg_index_jpeg(decoder, sample->data, sample->data_size, &info, &side, &size);
+}
+
+static void change_sample(struct packimg_sample *sample, const uint8_t *data, size_t size)
+{
+	struct packimg_jpeg_info info = {.width = sample->width, .height = sample->height};
+	const uint8_t *index;
+	size_t index_size = 0;
+	uint8_t *bytes = malloc(size + TAIL), *side = NULL;
+
+	memcpy(bytes, data, size);
+	memset(bytes + size, 0, TAIL);
+	sample->data = bytes;
+	sample->data_size = (uint32_t)size;
+	info.components = sample->channels;
+	if (sample->codec == PACKIMG_CODEC_JPEG &&
+	    packimg_index_jpeg(decoder, data, size, &info, &index, &index_size) == 0) {
+		side = malloc(index_size + TAIL);
+		memcpy(side, index, index_size);
+		sample->side = side;
+		sample->side_size = (uint32_t)index_size;
+		sample->side_xxh3 = XXH3_64bits(side, index_size);
+	}
+	struct changing changing = {.bytes = bytes,
+				    .side = side,
+				    .original = data,
+				    .size = size,
+				    .side_size = side ? index_size : 0,
+				    .random = XXH3_64bits(data, size)};
+	read_changing(&changing, read_sample, sample);
+	if (side) { /* and as what is decoded without, and ahead */
+		sample->side = NULL;
+		sample->side_size = 0;
+		changing.side_size = 0;
+		atomic_store(&changing.stop, false);
+		read_changing(&changing, read_sample, sample);
+	}
+	free(side);
+	free(bytes);
+}
+
+static void read_dataset(void *context, uint64_t *random)
+{
+	dataset_read(decoder, context);
+}
+
+static void change_file(const uint8_t *data, size_t size)
+{
+	struct packimg *dataset;
+	struct packimg_error error;
+
+	int fd = memfd_create("changing", MFD_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (write(fd, data, size) != (ssize_t)size ||
+	    packimg_open_fds("changing", &fd, 1, &dataset, &error) < 0) {
+		close(fd);
+		return;
+	}
+	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct changing changing = {
+		.bytes = bytes, .original = data, .size = size, .random = XXH3_64bits(data, size)};
+	if (bytes != MAP_FAILED) {
+		read_changing(&changing, read_dataset, dataset);
+		munmap(bytes, size);
+	}
+	packimg_close(dataset);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct packimg_sample sample = {.codec = PACKIMG_CODEC_JPEG, .orientation = 1};
+	struct packimg_jpeg_info info;
+	struct packimg_error error;
+
+	if (!decoder) {
+		if (packimg_decoder_new(&decoder) < 0)
+			return 0;
+		packimg_decoder_limit(decoder, MEMORY_MAX);
+	}
+	if (size < 8)
+		return 0;
+	if (memcmp(data, "\x89PIMG", 5) == 0) {
+		change_file(data, size);
+		return 0;
+	}
+	if (packimg_jpeg_probe(data, size, &info, &error) == 0) {
+		sample.width = info.width;
+		sample.height = info.height;
+		sample.channels = info.components;
+	} else {
+		sample.codec = PACKIMG_CODEC_RAW_ZSTD;
+		sample.width = data[0] + 1u;
+		sample.height = data[1] + 1u;
+		sample.channels = 3;
+		data += 2;
+		size -= 2;
+	}
+	if ((uint64_t)sample.width * sample.height <= PIXELS_MAX)
+		change_sample(&sample, data, size);
+	return 0;
+}
