@@ -23,7 +23,7 @@ enum {
 
 /* What the markers before the scan have said so far. */
 struct parser {
-	struct jpeg_frame frame;
+	struct jpeg_frame *frame;
 	uint8_t ids[JPEG_COMPONENTS_MAX];
 	uint8_t quant_seen; /* bit per slot */
 	uint8_t huffman_seen[2];
@@ -57,7 +57,7 @@ static int parse_quant(struct parser *parser, const uint8_t *p, size_t size)
 		if (wide > 1 || slot > 3 || !take(&p, &size, values, wide ? 128 : 64))
 			return -ENOTSUP;
 		for (unsigned k = 0; k < 64; k++)
-			parser->frame.quant[slot][jpeg_zigzag_position[k]] =
+			parser->frame->quant[slot][jpeg_zigzag_position[k]] =
 				(int16_t)(wide ? get16(values + 2 * k) : values[k]);
 		parser->quant_seen |= 1u << slot;
 	}
@@ -73,7 +73,7 @@ static int parse_huffman(struct parser *parser, const uint8_t *p, size_t size)
 
 		if (class > 1 || slot > 3)
 			return -ENOTSUP;
-		uint8_t *table = parser->frame.huffman[class][slot];
+		uint8_t *table = parser->frame->huffman[class][slot];
 		if (!take(&p, &size, table, 16))
 			return -ENOTSUP;
 		for (unsigned i = 0; i < 16; i++)
@@ -95,7 +95,7 @@ static bool sampling_fits(uint32_t component, uint32_t h, uint32_t v)
 
 static int parse_frame(struct parser *parser, const uint8_t *segment, size_t size)
 {
-	struct jpeg_frame *frame = &parser->frame;
+	struct jpeg_frame *frame = parser->frame;
 	uint8_t p[FRAME_SIZE_MAX];
 
 	if (parser->have_frame || size < 6 || size > sizeof p)
@@ -134,7 +134,7 @@ static bool is_ycbcr(const struct parser *parser)
 
 static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size)
 {
-	struct jpeg_frame *frame = &parser->frame;
+	struct jpeg_frame *frame = parser->frame;
 	uint32_t count = frame->component_count;
 	uint8_t bytes[SCAN_SIZE_MAX], *p = bytes;
 
@@ -201,7 +201,7 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 		if (size != 2)
 			return -ENOTSUP;
 		copy_once(head, p, 2);
-		parser->frame.restart_interval = get16(head);
+		parser->frame->restart_interval = get16(head);
 		return 0;
 	case 0xda:
 		return parse_scan(parser, p, size);
@@ -227,12 +227,14 @@ static int parse_segment(struct parser *parser, unsigned marker, const uint8_t *
 
 int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame)
 {
-	struct parser parser = {0};
+	struct parser parser = {.frame = ret_frame};
 	uint8_t head[4];
 	size_t at = 2;
 
 	if (size < 4 || data[0] != 0xff || data[1] != 0xd8)
 		return -ENOTSUP;
+	ret_frame->component_count = 0;
+	ret_frame->restart_interval = 0;
 	while (at + sizeof head <= size) {
 		copy_once(head, data + at, sizeof head);
 		unsigned marker = head[1];
@@ -252,10 +254,9 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 			return r;
 		at += 2 + length;
 		if (marker == 0xda) {
-			measure(&parser.frame);
-			parser.frame.scan = data + at;
-			parser.frame.scan_size = size - at;
-			*ret_frame = parser.frame;
+			measure(ret_frame);
+			ret_frame->scan = data + at;
+			ret_frame->scan_size = size - at;
 			return 0;
 		}
 	}

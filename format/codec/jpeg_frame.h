@@ -36,5 +36,5 @@ struct jpeg_frame {
 /* Position in an 8 x 8 block (row * 8 + column) of the k-th coefficient in zigzag order, k < 64; T.81 figure A.6. */
 extern const uint8_t jpeg_zigzag_position[64];
 
-/* 0; -ENOTSUP: for libjpeg-turbo to read or to refuse. Reads only the headers. */
+/* 0; -ENOTSUP: for libjpeg-turbo to read or to refuse; the frame is undefined then. Reads only the headers. Tables that no component has are left as they are. */
 int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame);
