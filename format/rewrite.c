@@ -65,17 +65,18 @@ static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_err
 	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
 }
 
-static int compare_places(const void *a, const void *b, void *context)
-{
-	const struct shard *shard = context;
-	const struct pimg_record *records = (const void *)shard->sections[PIMG_SECTION_INDEX].data;
-	uint64_t i = *(const uint64_t *)a, j = *(const uint64_t *)b;
-	const struct pimg_record *p = &records[i - shard->sample_first],
-				 *q = &records[j - shard->sample_first];
+/* Where a sample lies: a copy, since sorting by what somebody may be changing has no end that one could rely on. */
+struct sample_place {
+	uint64_t offset, index;
+};
 
-	if (p->data_offset != q->data_offset)
-		return p->data_offset < q->data_offset ? -1 : 1;
-	return i < j ? -1 : i > j;
+static int compare_places(const void *a, const void *b)
+{
+	const struct sample_place *p = a, *q = b;
+
+	if (p->offset != q->offset)
+		return p->offset < q->offset ? -1 : 1;
+	return p->index < q->index ? -1 : p->index > q->index;
 }
 
 /*
@@ -105,33 +106,50 @@ static int check_overlaps(const struct packimg_rewriter *rewriter, const struct 
 	return 0;
 }
 
+/* Notes where the samples of a shard lie; 1 when they do not lie in their order. */
+static int note_places(const struct packimg *dataset, const struct shard *shard,
+		       struct sample_place *places, struct packimg_error *error)
+{
+	struct packimg_sample sample;
+	uint64_t before = 0;
+	int descends = 0;
+
+	for (uint64_t i = 0; i < shard->sample_count; i++) {
+		uint64_t index = shard->sample_first + i;
+		int r = packimg_sample(dataset, index, &sample);
+		if (r < 0)
+			return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s", shard->path,
+					    index, strerror(-r));
+		places[i] = (struct sample_place){sample.data_offset, index};
+		descends |= sample.data_offset < before;
+		before = sample.data_offset;
+	}
+	return descends;
+}
+
+static int order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
+		       struct packimg_error *error)
+{
+	struct sample_place *places = calloc(shard->sample_count + 1, sizeof(*places));
+
+	if (!places)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int r = note_places(rewriter->dataset, shard, places, error);
+	if (r > 0)
+		qsort(places, shard->sample_count, sizeof(*places), compare_places);
+	for (uint64_t i = 0; r >= 0 && i < shard->sample_count; i++)
+		rewriter->order[shard->sample_first + i] = places[i].index;
+	free(places);
+	return r < 0 ? r : check_overlaps(rewriter, shard, error);
+}
+
 static int make_order(struct packimg_rewriter *rewriter, struct packimg_error *error)
 {
-	const struct packimg *dataset = rewriter->dataset;
-	struct packimg_sample sample;
+	int r = 0;
 
-	for (uint32_t s = 0; s < dataset->shard_count; s++) {
-		const struct shard *shard = &dataset->shards[s];
-		uint64_t *order = rewriter->order + shard->sample_first, before = 0;
-		bool ascending = true;
-
-		for (uint64_t i = 0; i < shard->sample_count; i++) {
-			order[i] = shard->sample_first + i;
-			int r = packimg_sample(dataset, order[i], &sample);
-			if (r < 0)
-				return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s",
-						    shard->path, order[i], strerror(-r));
-			ascending &= sample.data_offset >= before;
-			before = sample.data_offset;
-		}
-		if (!ascending)
-			qsort_r(order, shard->sample_count, sizeof(*order), compare_places,
-				(void *)(uintptr_t)shard);
-		int r = check_overlaps(rewriter, shard, error);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	for (uint32_t i = 0; r == 0 && i < rewriter->dataset->shard_count; i++)
+		r = order_shard(rewriter, &rewriter->dataset->shards[i], error);
+	return r;
 }
 
 int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,

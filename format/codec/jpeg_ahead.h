@@ -2,7 +2,8 @@
  * Coefficients of several images without an index, decoded from the tops of their scans side by side: each is one Huffman stream, and four
  * of them take hardly longer than one. For images whose rows are asked for soon afterwards. Only what is certain to be what
  * jpeg_sequential.h would have made is kept, so that whoever finds nothing here reads the image that way, errors included. One object belongs to one thread and keeps
- * its buffers. Scans are untrusted: work is bounded by their bytes.
+ * its buffers. Scans are untrusted: work is bounded by their bytes. What is kept between calls are coefficients and the frame that they were decoded by; the file is not
+ * looked at again, whose headers may say something else by then. data is a name, never followed once the image was decoded.
  */
 #pragma once
 

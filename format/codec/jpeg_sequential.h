@@ -1,7 +1,8 @@
 /*
  * A baseline scan from its top, MCU row by MCU row: for files without an index, and for making one. Where there are restart markers it
  * begins at the last one before the first row wanted. One object belongs to one thread and keeps its buffers from image to image. The
- * scan is untrusted: work is bounded by the number of MCUs.
+ * scan is untrusted: work is bounded by the number of MCUs. The file's bytes are read once, by jpeg_unstuff(); the reader runs along that copy, restart markers' places
+ * are offsets in it.
  */
 #pragma once
 

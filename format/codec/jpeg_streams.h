@@ -1,7 +1,8 @@
 /*
  * Several rows of a scan decoded at once, each by a stream that goes on with another when it is done. A Huffman stream is a chain of dependent loads and shifts; four independent ones
  * interleaved in one loop hide each other's latency. Where rows, and places inside them, begin is known from an index (jpeg_index.h). Plain values of the caller, no ownership; memory
- * safety does not depend on the index, the tables or the scan being right.
+ * safety does not depend on the index, the tables or the scan being right. The bytes that streams read are copies that jpeg_unstuff() made, followed by padding of ours: nobody
+ * changes them, and here and in jpeg_streams_x86.S the file itself is not looked at.
  */
 #pragma once
 
