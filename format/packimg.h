@@ -201,7 +201,7 @@ void packimg_decoder_free(struct packimg_decoder *decoder);
 /*
  * Limits the memory that decoding one sample may take, copies of stored bytes and libjpeg-turbo's included; 0, as at first: there is no limit. A file of 100 KB can declare
  * 12 GB of pixels. Whether a sample is refused does not depend on those before it: what they left gives way, and what a rare large one left goes by itself,
- * a few dozen samples later. Besides, what was decoded ahead takes at most 50 MiB.
+ * a few dozen samples later. Besides, what was decoded ahead takes at most 52 MiB.
  */
 void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes);
 

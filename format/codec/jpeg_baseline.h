@@ -27,7 +27,7 @@ struct jpeg_baseline;
 
 int jpeg_baseline_new(struct jpeg_baseline **ret_decoder);
 /*
- * Has its memory paid for by a budget that outlives it; at once after it was made. What is decoded ahead is not counted: its own limits keep that below 50 MiB, whatever
+ * Has its memory paid for by a budget that outlives it; at once after it was made. What is decoded ahead is not counted: its own limits keep that below 52 MiB, whatever
  * the images.
  */
 void jpeg_baseline_budget(struct jpeg_baseline *decoder, struct scratch_budget *budget);
