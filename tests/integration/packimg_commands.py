@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 import zipfile
+import zlib
 
 PACKIMG = os.environ["PACKIMG"]
 IMAGES = os.environ["PACKIMG_IMAGES"]  # the program that draws them
@@ -429,6 +430,90 @@ class PackimgTest(unittest.TestCase):
                     entry = tarfile.TarInfo(f"{key}.{extension}")
                     entry.size = len(data)
                     tar.addfile(entry, io.BytesIO(data))
+
+    def peak(self, *args, rc=0):
+        """Runs packimg, checks its exit status and returns the memory that it took at most, in MiB."""
+        process = subprocess.Popen([PACKIMG, *map(str, args)], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.said = process.stdout.read().decode()
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, rc, self.said)
+        return usage.ru_maxrss >> 10
+
+    def test_archives_that_expand(self):
+        """What unpacks to too much is left out and named, before it takes the memory."""
+        image = next((self.tree / "ant").iterdir()).read_bytes()
+
+        def write_zeros(file, mebibytes):
+            for _ in range(mebibytes):
+                file.write(bytes(1 << 20))
+
+        with zipfile.ZipFile(self.dir / "one.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            with archive.open("a/bomb.jpg", "w") as member:
+                member.write(image)
+                write_zeros(member, 600)
+            archive.writestr("a/good.jpg", image)
+        for options in ([], ["--shuffle", "1"]):
+            self.assertLess(self.peak("convert", "one.zip", "-o", "one.pimg", "--force", *options, rc=1), 450)
+            self.assertIn("a/bomb.jpg: unpacks to more than it may (256.0 MiB, --max-file)", self.said)
+            self.assertEqual([s["source"] for s in self.list("one.pimg")], ["a/good.jpg"])
+        self.packimg("convert", "-q", "one.zip", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("a/bomb.jpg: unpacks to more", self.stderr)
+
+        # Each member is small enough, all of them together are not.
+        with zipfile.ZipFile(self.dir / "many.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for i in range(6):
+                with archive.open(f"a/{i}.jpg", "w") as member:
+                    member.write(image)
+                    write_zeros(member, 100)
+        self.peak("convert", "many.zip", "-o", "many.pimg", rc=1)
+        self.assertIn("a/5.jpg: the archive unpacks to more than 100 times its size, which --max-expansion allows", self.said)
+        kept = [s["source"] for s in self.list("many.pimg")]
+        self.assertEqual(kept, [f"a/{i}.jpg" for i in range(len(kept))])
+        self.assertIn(len(kept), range(2, 5))
+
+        # Nor is a member cheap that nobody wants, and what was listed before it is kept.
+        with tarfile.open(self.dir / "skipped.tar.gz", "w:gz") as archive:
+            for name, content in (("a/good.jpg", io.BytesIO(image)), ("a/zeros", open("/dev/zero", "rb")),
+                                  ("a/late.jpg", io.BytesIO(image))):
+                member = tarfile.TarInfo(name)
+                member.size = 500 << 20 if name == "a/zeros" else len(image)
+                with content:
+                    archive.addfile(member, content)
+        self.assertEqual(self.convert("skipped.tar.gz", "-o", "skipped.pimg", rc=1)["samples"], 1)
+        self.packimg("convert", "-q", "skipped.tar.gz", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("skipped.tar.gz: the archive unpacks to more", self.stderr)
+        self.assertEqual(self.convert("skipped.tar.gz", "-o", "all.pimg", "--max-expansion", 10000)["samples"], 2)
+
+        # Whose header promises more than there is takes no memory for it.
+        member = tarfile.TarInfo("a/lie.jpg")
+        member.size = 250 << 20
+        (self.dir / "lie.tar").write_bytes(member.tobuf() + image)
+        self.assertLess(self.peak("convert", "-q", "lie.tar", "-o", "no.pimg", "--shuffle", "1", rc=2), 200)
+
+    def test_large_images(self):
+        """An image's size is looked at before there is memory for its pixels."""
+        folder = self.dir / "tree" / "a"
+        folder.mkdir(parents=True)
+        shutil.copy(next((self.tree / "ant").iterdir()), folder / "good.jpg")
+        if "png" in PARTS:
+            png = bytearray(next((self.images / "kinds").rglob("*.png")).read_bytes())
+            png[16:24] = (65535).to_bytes(4, "big") * 2
+            png[29:33] = zlib.crc32(png[12:29]).to_bytes(4, "big")
+            (folder / "huge.png").write_bytes(png)
+        jpeg = bytearray((folder / "good.jpg").read_bytes())
+        at = jpeg.index(b"\xff\xc0")
+        jpeg[at + 5:at + 9] = b"\xff" * 4
+        (folder / "huge.jpg").write_bytes(jpeg)
+        self.assertLess(self.peak("convert", "tree", "-o", "out.pimg", "--raw", rc=1), 200)
+        self.assertIn("huge.jpg: 65535x65535 pixels are more", self.said)
+        if "png" in PARTS:
+            self.assertIn("huge.png: 65535x65535 pixels are more", self.said)
+        self.packimg("convert", "-q", self.tree, "-o", "small.pimg", "--max-pixels", 100, rc=2)
+        self.assertIn("pixels are more than --max-pixels allows (100)", self.stderr)
+        self.packimg("convert", "-q", self.tree, "-o", "small.pimg", "--max-file", 100, rc=2)
+        self.assertIn("larger than an image's file may be (100 B, --max-file)", self.stderr)
 
     def test_webdataset(self):
         images = sorted(self.tree.rglob("*.jpg"))[:8]

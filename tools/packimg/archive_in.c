@@ -14,6 +14,7 @@
 
 enum {
 	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that cannot be mapped */
+	RESERVE_MAX = 4 << 20,	  /* bytes of memory that a header's word is taken for */
 };
 
 struct archive_in {
@@ -22,6 +23,10 @@ struct archive_in {
 	int fd;
 	const uint8_t *map; /* NULL: a pipe */
 	uint64_t map_size;
+	struct archive_limits limits;
+	bool entered;	     /* a first member */
+	bool compressed;     /* as a whole: known from then on */
+	uint64_t handed_out; /* bytes of members */
 	uint64_t next_number;
 	uint64_t member_size;
 	/* First block of the current member, when archive_in_range() had to look at it. */
@@ -64,7 +69,24 @@ static int archive_source(struct archive_in *in, struct packimg_error *error)
 	return 0;
 }
 
-int archive_in_open(const char *path, struct archive_in **ret_archive, struct packimg_error *error)
+/*
+ * Formats that libarchive undoes itself. For others (lrzip, lzop, grzip) it would start a program, on bytes that somebody else
+ * made.
+ */
+static void support_filters(struct archive *archive)
+{
+	archive_read_support_filter_bzip2(archive);
+	archive_read_support_filter_compress(archive);
+	archive_read_support_filter_gzip(archive);
+	archive_read_support_filter_lz4(archive);
+	archive_read_support_filter_lzip(archive);
+	archive_read_support_filter_lzma(archive);
+	archive_read_support_filter_xz(archive);
+	archive_read_support_filter_zstd(archive);
+}
+
+int archive_in_open(const char *path, const struct archive_limits *limits,
+		    struct archive_in **ret_archive, struct packimg_error *error)
 {
 	struct archive_in *in = calloc(1, sizeof(*in));
 	int r;
@@ -72,14 +94,14 @@ int archive_in_open(const char *path, struct archive_in **ret_archive, struct pa
 	if (!in)
 		return text_error(error, -ENOMEM, "out of memory");
 	in->fd = -1;
+	in->limits = *limits;
 	in->path = strdup(path);
 	in->archive = archive_read_new();
 	if (!in->path || !in->archive) {
 		archive_in_close(in);
 		return text_error(error, -ENOMEM, "out of memory");
 	}
-	/* Filters that start another program are only used for archives that need them. */
-	archive_read_support_filter_all(in->archive);
+	support_filters(in->archive);
 	archive_read_support_format_tar(in->archive);
 	archive_read_support_format_gnutar(in->archive);
 	archive_read_support_format_zip(in->archive);
@@ -105,6 +127,43 @@ void archive_in_close(struct archive_in *in)
 	free(in);
 }
 
+/* After size more bytes of a member: whether the archive has come to more than it may. */
+static int check_expansion(struct archive_in *in, size_t size, struct packimg_error *error)
+{
+	uint64_t own = in->map ? in->map_size : (uint64_t)archive_filter_bytes(in->archive, -1);
+	uint64_t unpacked;
+
+	in->handed_out += size;
+	/* Of a compressed archive headers and members that nobody wants count, too: they cost as much. */
+	unpacked = in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
+	if (unpacked <= ARCHIVE_FREE || (unpacked - ARCHIVE_FREE) / in->limits.expansion_max <= own)
+		return 0;
+	return text_error(error, -EFBIG,
+			  "the archive unpacks to more than %u times its size, which "
+			  "--max-expansion allows",
+			  in->limits.expansion_max);
+}
+
+/* Passes over what is left of the current member, where libarchive would unpack it all without asking. */
+static int skip_member(struct archive_in *in, struct packimg_error *error)
+{
+	const void *block;
+	la_int64_t offset;
+	size_t size = 0;
+	int r = 0;
+
+	if (!in->compressed && in->map)
+		return 0;
+	do {
+		r = check_expansion(in, size, error);
+		if (r)
+			return r;
+		r = archive_read_data_block(in->archive, &block, &size, &offset);
+	} while (r == ARCHIVE_OK || r == ARCHIVE_WARN);
+	/* Damage is told of by the next header. */
+	return 0;
+}
+
 int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 		    struct packimg_error *error)
 {
@@ -114,12 +173,17 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 	if (in->ended)
 		return ARCHIVE_IN_END;
 	do {
+		r = in->entered ? skip_member(in, error) : 0;
+		if (r)
+			return r;
 		r = archive_read_next_header(in->archive, &entry);
 		in->ended = r == ARCHIVE_EOF;
 		if (in->ended)
 			return ARCHIVE_IN_END;
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return archive_fault(in, error);
+		in->entered = true;
+		in->compressed = archive_filter_count(in->archive) > 1;
 	} while (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
 		 !archive_entry_pathname(entry));
 	in->member_size =
@@ -148,9 +212,20 @@ int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_
 	    (uintptr_t)block - (uintptr_t)in->map > in->map_size - in->block_size ||
 	    in->block_offset || in->block_size != in->member_size)
 		return -ENODATA;
+	if (check_expansion(in, in->block_size, NULL))
+		return -ENODATA;
 	*ret_offset = (uint64_t)(block - in->map);
 	*ret_size = in->member_size;
 	return 0;
+}
+
+static int too_large(const struct archive_in *in, uint64_t limit, struct packimg_error *error)
+{
+	struct text_buffer bytes;
+
+	return text_error(error, -EFBIG, "unpacks to more than it may (%s%s)",
+			  text_bytes(&bytes, limit),
+			  limit == in->limits.file_max ? ", --max-file" : "");
 }
 
 int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer,
@@ -160,9 +235,11 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 	int r = ARCHIVE_OK;
 
 	if (in->member_size > limit)
-		return text_error(error, -EFBIG, "larger than this may be (%llu bytes)",
-				  (unsigned long long)limit);
-	if (buffer_reserve(buffer, base + (size_t)in->member_size + 1))
+		return too_large(in, limit, error);
+	if (buffer_reserve(
+		    buffer,
+		    base + (size_t)(in->member_size < RESERVE_MAX ? in->member_size : RESERVE_MAX) +
+			    1))
 		return text_error(error, -ENOMEM, "out of memory");
 	for (;;) {
 		if (!in->block_held)
@@ -177,9 +254,11 @@ int archive_in_read(struct archive_in *in, uint64_t limit, struct buffer *buffer
 		if (in->block_offset < 0 || (uint64_t)in->block_offset != buffer->size - base)
 			return text_error(error, -EBADMSG,
 					  "sparse archive members are not supported");
-		if (buffer->size - base + in->block_size > limit)
-			return text_error(error, -EFBIG, "larger than this may be (%llu bytes)",
-					  (unsigned long long)limit);
+		if (in->block_size > limit - (buffer->size - base))
+			return too_large(in, limit, error);
+		r = check_expansion(in, in->block_size, error);
+		if (r)
+			return r;
 		if (buffer_append(buffer, in->block, in->block_size))
 			return text_error(error, -ENOMEM, "out of memory");
 	}

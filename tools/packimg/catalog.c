@@ -12,7 +12,9 @@
 
 int catalog_init(struct catalog *catalog)
 {
-	*catalog = (struct catalog){0};
+	*catalog = (struct catalog){
+		.store.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
+	};
 	names_init(&catalog->class_names, &catalog->arena);
 	names_init(&catalog->field_names, &catalog->arena);
 	return 0;

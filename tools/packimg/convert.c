@@ -28,6 +28,9 @@ enum option_key {
 	KEY_SPLIT_SEED,
 	KEY_LIMIT,
 	KEY_ON_ERROR,
+	KEY_MAX_FILE,
+	KEY_MAX_PIXELS,
+	KEY_MAX_EXPANSION,
 	KEY_JSON,
 	KEY_FORCE,
 	KEY_STATISTICS,
@@ -42,6 +45,7 @@ enum option_key {
 enum {
 	QUALITY_DEFAULT = 95, /* of JPEGs made where the rest stays verbatim */
 	JOBS_MAX = 1024,
+	PIXELS_DEFAULT = 1 << 27,
 };
 
 static const struct argp_option options[] = {
@@ -61,6 +65,11 @@ static const struct argp_option options[] = {
 	{"limit", KEY_LIMIT, "N", 0, "convert only the first N samples (after --shuffle)", 0},
 	{"on-error", KEY_ON_ERROR, "WHAT", 0,
 	 "skip (default) or fail at an image that cannot be used", 0},
+	{"max-file", KEY_MAX_FILE, "BYTES", 0,
+	 "of an image's file, or of an archive's member unpacked (default: 256M)", 0},
+	{"max-pixels", KEY_MAX_PIXELS, "N", 0, "of an image (default: 134217728)", 0},
+	{"max-expansion", KEY_MAX_EXPANSION, "N", 0,
+	 "how many times its own size an archive may unpack to (default: 100), beyond 256M", 0},
 	{NULL, 0, NULL, 0, "What is stored:", 2},
 	{"jpeg", KEY_JPEG, "HOW", 0, "verbatim (default: bytes as they are) or quality=Q (1..100)",
 	 0},
@@ -258,6 +267,20 @@ static int parse_source(int key, char *text, struct argp_state *state)
 	case KEY_LIMIT:
 		convert->limit = parse_number("limit", text, 1, INT64_MAX, state);
 		return 0;
+	case KEY_MAX_FILE:
+		if (text_parse_bytes(text, &convert->limits.file_max) ||
+		    !convert->limits.file_max || convert->limits.file_max > UINT32_MAX)
+			argp_error(state, "--max-file: \"%s\" is not a size below 4G, such as 512M",
+				   text);
+		return 0;
+	case KEY_MAX_PIXELS:
+		convert->render.pixels_max =
+			parse_number("max-pixels", text, 1, IMAGE_PIXELS_MAX, state);
+		return 0;
+	case KEY_MAX_EXPANSION:
+		convert->limits.expansion_max =
+			(uint32_t)parse_number("max-expansion", text, 1, UINT32_MAX, state);
+		return 0;
 	case KEY_ON_ERROR:
 		convert->fail_on_error = parse_word("on-error", text, on_error, state) == 1;
 		return 0;
@@ -342,9 +365,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		if (!line->convert->options.output)
 			argp_error(state, "no -o FILE given");
 		if (render->raw_fraction >= 1 && !render->verbatim)
-			argp_error(state, "--jpeg quality=%d has no image left where all are stored as "
-					  "pixels: leave it or --raw out, or say with --mix FRACTION "
-					  "how many are pixels",
+			argp_error(state,
+				   "--jpeg quality=%d has no image left where all are stored as "
+				   "pixels: leave it or --raw out, or say with --mix FRACTION "
+				   "how many are pixels",
 				   render->quality);
 		return 0;
 	default:
@@ -416,6 +440,7 @@ static int run(struct convert *convert)
 
 	command_catch_interrupts();
 	catalog_init(&convert->catalog);
+	convert->catalog.store.limits = convert->options.limits;
 	r = name_parts(convert, &error);
 	if (!r)
 		r = convert_list(convert, &error);
@@ -445,7 +470,9 @@ int command_convert(int argc, char **argv)
 			   .index = true,
 			   .quality = QUALITY_DEFAULT,
 			   .zstd_level = 3,
+			   .pixels_max = PIXELS_DEFAULT,
 			   .other = PACKIMG_CODEC_JPEG},
+		.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
 		.sources = &line.sources,
 		.statistics = UINT64_MAX,
 		.jobs = command_cpu_count(),

@@ -30,6 +30,7 @@ struct convert_options {
 	struct word_list *sources;
 	const char *output;
 	const char *classes_file;
+	struct archive_limits limits;
 	uint64_t shard_size;
 	uint64_t seed, split_seed;
 	uint64_t limit; /* 0: none */

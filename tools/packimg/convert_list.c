@@ -63,6 +63,11 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	}
 	convert->catalog.ignored += source->ignored;
 	source_free(source);
+	/* What was listed before the archive came to too much is good. */
+	if (r == -EFBIG && !convert->options.fail_on_error)
+		r = convert_skip(convert, path, error->text) ? -ENOMEM : SOURCE_END;
+	else if (r == -EFBIG)
+		r = text_error_prefix(error, r, "%s", path);
 	if (r != SOURCE_END)
 		return r;
 	if (convert->catalog.count == before && !convert->skip_count)

@@ -11,6 +11,7 @@
 
 enum {
 	BYTES_UNDER_WAY = 512 << 20, /* of finished blocks that wait for the writer */
+	BLOCK_BYTES = 32 << 20,	     /* of an archive's members, after which a block is full */
 };
 
 /* What came of one sample; bytes are in its block. */
@@ -58,9 +59,11 @@ static void worker_free(void *argument)
 	free(worker);
 }
 
-/* Members of compressed archives can only be read in their order. */
+/* Members of compressed archives can only be read in their order. Few bytes of an archive may be many images, or large ones. */
 static void read_streams(void *context, void *argument, struct work_block *block)
 {
+	uint64_t bytes = 0;
+
 	struct convert *convert = context;
 	struct worker *worker = argument;
 	struct outcome *outcomes = block->results;
@@ -69,13 +72,22 @@ static void read_streams(void *context, void *argument, struct work_block *block
 	for (uint32_t i = 0; i < block->count; i++) {
 		const struct catalog_sample *sample = &convert->catalog.samples[block->first + i];
 
-		if (sample->place.kind != PLACE_STREAM)
+		if (sample->place.kind != PLACE_STREAM) {
+			bytes += sample->place.size;
+			if (bytes > BLOCK_BYTES)
+				block->count = i + 1;
 			continue;
+		}
 		worker->members[i].offset = worker->streamed.size;
 		worker->members[i].status =
 			store_read_stream(&convert->catalog.store, &sample->place,
 					  &worker->streamed, &outcomes[i].error);
+		if (worker->members[i].status)
+			worker->streamed.size = worker->members[i].offset;
 		worker->members[i].size = worker->streamed.size - worker->members[i].offset;
+		bytes += worker->members[i].size;
+		if (bytes > BLOCK_BYTES)
+			block->count = i + 1;
 	}
 }
 
@@ -88,6 +100,20 @@ static bool in_statistics(const struct convert *convert, uint64_t index)
 		return wanted > 0;
 	return (unsigned __int128)index * wanted / count !=
 	       (unsigned __int128)(index + 1) * wanted / count;
+}
+
+/* One that is alone in its block may be large, and is not copied. */
+static int take_streamed(struct worker *worker, struct work_block *block, uint32_t number)
+{
+	if (block->count == 1) {
+		struct buffer free = block->bytes;
+
+		block->bytes = worker->streamed;
+		worker->streamed = free;
+		return 0;
+	}
+	return buffer_append(&block->bytes, worker->streamed.data + worker->members[number].offset,
+			     worker->members[number].size);
 }
 
 static void run_sample(const struct convert *convert, struct worker *worker,
@@ -106,9 +132,7 @@ static void run_sample(const struct convert *convert, struct worker *worker,
 			store_read(&convert->catalog.store, &sample->place, bytes, &outcome->error);
 	} else {
 		outcome->status = worker->members[number].status;
-		if (!outcome->status &&
-		    buffer_append(bytes, worker->streamed.data + worker->members[number].offset,
-				  worker->members[number].size))
+		if (!outcome->status && take_streamed(worker, block, number))
 			outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
 	}
 	outcome->source_size = bytes->size - offset;
@@ -125,8 +149,12 @@ static void run_sample(const struct convert *convert, struct worker *worker,
 
 static void run_block(void *context, void *worker, struct work_block *block)
 {
+	struct worker *mine = worker;
+
 	for (uint32_t i = 0; i < block->count; i++)
 		run_sample(context, worker, block, i);
+	if (mine->streamed.room > 2 * BLOCK_BYTES)
+		buffer_deinit(&mine->streamed);
 }
 
 static int write_values(struct convert *convert, struct convert_part *part,

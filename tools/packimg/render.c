@@ -5,12 +5,15 @@
 #include "text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 enum {
 	RAW_SEED = 0x726177,	  /* of the hash that --mix draws by */
 	STATISTICS_ROWS = 64,	  /* rows of an image that statistics look at, about */
+	PIXELS_LARGE = 1 << 26,	  /* of images that threads take turns at */
 	STATISTICS_STEP_MAX = 16, /* but never fewer than one row in so many */
 };
 
@@ -324,16 +327,42 @@ static int render_probed(struct renderer *renderer, const char *name, struct buf
 	return r;
 }
 
+/* Gives back the memory that a very large image took, once the new state is there. */
+static void renderer_shrink(struct renderer *renderer)
+{
+	struct renderer fresh;
+
+	if (renderer_init(&fresh, &renderer->options))
+		return;
+	renderer_deinit(renderer);
+	*renderer = fresh;
+}
+
 int renderer_render(struct renderer *renderer, const char *name, struct buffer *bytes,
 		    size_t offset, struct statistics *statistics, struct rendered *ret_rendered,
 		    struct packimg_error *error)
 {
+	static pthread_mutex_t large_turn = PTHREAD_MUTEX_INITIALIZER;
 	struct image_info info;
+	uint64_t pixels;
 	int r = image_probe(bytes->data + offset, bytes->size - offset, &info, error);
 
-	return r ? r
-		 : render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
-				 error);
+	if (r)
+		return r;
+	pixels = (uint64_t)info.width * info.height;
+	if (renderer->options.pixels_max && pixels > renderer->options.pixels_max)
+		return text_error(error, -EFBIG,
+				  "%ux%u pixels are more than --max-pixels allows (%" PRIu64 ")",
+				  info.width, info.height, renderer->options.pixels_max);
+	if (pixels <= PIXELS_LARGE)
+		return render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
+				     error);
+	/* A few bytes can be a very large image: as many threads as there are must not each hold one. */
+	pthread_mutex_lock(&large_turn);
+	r = render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered, error);
+	renderer_shrink(renderer);
+	pthread_mutex_unlock(&large_turn);
+	return r;
 }
 
 static int render_stored_jpeg(struct renderer *renderer, const struct packimg_sample *sample,

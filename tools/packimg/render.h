@@ -22,6 +22,7 @@ struct render_options {
 	bool check;               /* decode what stays verbatim, too */
 	bool index;               /* store an index into each JPEG's scan beside it */
 	bool transcode;           /* under verbatim, what can have no index as it is (struct unindexed) */
+	uint64_t pixels_max;      /* of an image; 0: IMAGE_PIXELS_MAX */
 	bool optimise;            /* Huffman tables of JPEGs that are made */
 };
 

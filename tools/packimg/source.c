@@ -68,7 +68,8 @@ enum {
 };
 
 /* A WebDataset shard keeps a label or a description beside each image: KEY.cls, KEY.json or KEY.txt with KEY.jpg. */
-static int peek_archive(const char *path, enum source_kind *ret_kind, struct packimg_error *error)
+static int peek_archive(const struct store *store, const char *path, enum source_kind *ret_kind,
+			struct packimg_error *error)
 {
 	static const char *const companions[] = {".cls", ".json",    ".cls.txt",
 						 ".txt", ".caption", NULL};
@@ -81,7 +82,7 @@ static int peek_archive(const char *path, enum source_kind *ret_kind, struct pac
 	*ret_kind = SOURCE_ARCHIVE;
 	if (!strcmp(path, "-"))
 		return 0;
-	r = archive_in_open(path, &archive, error);
+	r = archive_in_open(path, &store->limits, &archive, error);
 	if (r)
 		return r;
 	for (int i = 0; i < PEEK_MEMBERS && *ret_kind == SOURCE_ARCHIVE; i++) {
@@ -110,11 +111,12 @@ static int peek_archive(const char *path, enum source_kind *ret_kind, struct pac
 	free(key);
 	archive_in_close(archive);
 	/* Damage is reported with its place when the archive is read. */
-	return r < 0 && r != -EBADMSG ? r : 0;
+	return r < 0 && r != -EBADMSG && r != -EFBIG ? r : 0;
 }
 
-static int find_kind(const char *path, const struct source_options *options,
-		     enum source_kind *ret_kind, struct packimg_error *error)
+static int find_kind(const struct store *store, const char *path,
+		     const struct source_options *options, enum source_kind *ret_kind,
+		     struct packimg_error *error)
 {
 	struct stat status;
 
@@ -134,7 +136,7 @@ static int find_kind(const char *path, const struct source_options *options,
 	else if (name_is_manifest(path))
 		*ret_kind = SOURCE_MANIFEST;
 	else
-		return peek_archive(path, ret_kind, error);
+		return peek_archive(store, path, ret_kind, error);
 	return 0;
 }
 
@@ -144,7 +146,7 @@ int source_new(struct store *store, const char *path, const struct source_option
 	enum source_kind kind;
 	int r;
 
-	r = find_kind(path, options, &kind, error);
+	r = find_kind(store, path, options, &kind, error);
 	if (r)
 		return r;
 	switch (kind) {

@@ -39,7 +39,7 @@ int archive_place(struct store *store, uint32_t container, struct archive_in *ar
 		return 0;
 	}
 	scratch->size = 0;
-	r = archive_in_read(archive, STORE_IMAGE_MAX, scratch, NULL, error);
+	r = archive_in_read(archive, store->limits.file_max, scratch, NULL, error);
 	if (r)
 		return r;
 	place.kind = PLACE_SPILL;
@@ -130,7 +130,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 					       &archive->container, error)
 				   : text_error(error, -ENOMEM, "out of memory");
 	if (!r)
-		r = archive_in_open(path, &archive->archive, error);
+		r = archive_in_open(path, &store->limits, &archive->archive, error);
 	if (r) {
 		source_archive_free(&archive->source);
 		return r;

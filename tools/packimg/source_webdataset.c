@@ -209,7 +209,7 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	shard->bytes.size = 0;
 	r = archive_in_read(shard->archive, COMPANION_MAX, &shard->bytes, NULL, error);
 	if (r == -EFBIG) {
-		set_fault(shard, extension, "larger than a field may be (1 MiB)");
+		set_fault(shard, extension, error ? error->text : "too large");
 		return 0;
 	}
 	if (r)
@@ -348,7 +348,7 @@ int source_webdataset_new(struct store *store, const char *path,
 		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)
 		    : text_error(error, -ENOMEM, "out of memory");
 	if (!r)
-		r = archive_in_open(path, &shard->archive, error);
+		r = archive_in_open(path, &store->limits, &shard->archive, error);
 	if (r) {
 		source_webdataset_free(&shard->source);
 		return r;

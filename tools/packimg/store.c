@@ -1,6 +1,5 @@
 #include "store.h"
 
-#include "archive_in.h"
 #include "text.h"
 
 #include <errno.h>
@@ -107,23 +106,34 @@ static ssize_t read_fully(int fd, uint8_t *data, size_t size, off_t offset)
 	return (ssize_t)done;
 }
 
-static int read_file(const struct container *container, const char *path, struct buffer *buffer,
+static int check_size(const struct store *store, uint64_t size, struct packimg_error *error)
+{
+	struct text_buffer bytes;
+
+	if (size <= store->limits.file_max)
+		return 0;
+	return text_error(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
+			  text_bytes(&bytes, store->limits.file_max));
+}
+
+static int read_file(const struct store *store, const struct place *place, struct buffer *buffer,
 		     struct packimg_error *error)
 {
+	const struct container *container = &store->containers[place->container];
 	struct stat status;
 	ssize_t n;
 	int fd, r = 0;
 
-	fd = openat(container->fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	fd = openat(container->fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		return text_error(error, -errno, "cannot be opened: %s", strerror(errno));
 	if (fstat(fd, &status))
 		r = text_error(error, -errno, "%s", strerror(errno));
 	else if (!S_ISREG(status.st_mode))
 		r = text_error(error, -EINVAL, "not a regular file");
-	else if (status.st_size > STORE_IMAGE_MAX)
-		r = text_error(error, -EFBIG, "larger than an image may be (1 GiB)");
-	else if (buffer_reserve(buffer, buffer->size + (size_t)status.st_size + 1))
+	else
+		r = check_size(store, (uint64_t)status.st_size, error);
+	if (!r && buffer_reserve(buffer, buffer->size + (size_t)status.st_size + 1))
 		r = text_error(error, -ENOMEM, "out of memory");
 	if (!r) {
 		n = read_fully(fd, buffer->data + buffer->size, (size_t)status.st_size, 0);
@@ -141,12 +151,13 @@ int store_read(const struct store *store, const struct place *place, struct buff
 {
 	const struct container *container = &store->containers[place->container];
 	ssize_t n;
-	int fd;
+	int fd, r;
 
 	if (place->kind == PLACE_FILE)
-		return read_file(container, place->path, buffer, error);
-	if (place->size > STORE_IMAGE_MAX)
-		return text_error(error, -EFBIG, "larger than an image may be (1 GiB)");
+		return read_file(store, place, buffer, error);
+	r = check_size(store, place->size, error);
+	if (r)
+		return r;
 	if (buffer_reserve(buffer, buffer->size + (size_t)place->size + 1))
 		return text_error(error, -ENOMEM, "out of memory");
 	fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
@@ -168,7 +179,7 @@ int store_read_stream(struct store *store, const struct place *place, struct buf
 	int r;
 
 	if (!container->stream) {
-		r = archive_in_open(container->path, &container->stream, error);
+		r = archive_in_open(container->path, &store->limits, &container->stream, error);
 		if (r)
 			return r;
 		container->stream_member = UINT64_MAX;
@@ -182,5 +193,5 @@ int store_read_stream(struct store *store, const struct place *place, struct buf
 					  container->path);
 		container->stream_member = member.number;
 	}
-	return archive_in_read(container->stream, STORE_IMAGE_MAX, buffer, NULL, error);
+	return archive_in_read(container->stream, store->limits.file_max, buffer, NULL, error);
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "archive_in.h"
 #include "memory.h"
 #include "packimg.h"
 
@@ -26,10 +27,6 @@ struct place {
 	uint64_t size;    /* bytes; FILE: not known (0) */
 };
 
-enum {
-	STORE_IMAGE_MAX = 1 << 30, /* bytes of one source image */
-};
-
 struct container {
 	char *path;
 	int fd;       /* folder or archive; the store's */
@@ -40,6 +37,7 @@ struct container {
 };
 
 struct store {
+	struct archive_limits limits;
 	struct container *containers;
 	uint32_t count, room;
 };

@@ -26,7 +26,7 @@ struct workers {
 	pthread_cond_t slot_freed, block_done;
 	struct slot *slots; /* block n is in slot n % slot_count */
 	uint32_t slot_count;
-	uint64_t block_count;
+	uint64_t next;		 /* item that no block has yet */
 	uint64_t claimed, taken; /* blocks */
 	uint64_t bytes;		 /* of blocks that are done and not given back */
 	bool holding;		 /* the consumer has block taken-1 */
@@ -41,7 +41,7 @@ static struct slot *claim(struct workers *workers)
 
 	pthread_mutex_lock(&workers->claim_lock);
 	pthread_mutex_lock(&workers->lock);
-	while (!workers->stop && workers->claimed < workers->block_count) {
+	while (!workers->stop && workers->next < workers->setup.total) {
 		struct slot *next = &workers->slots[workers->claimed % workers->slot_count];
 		bool full = workers->bytes > workers->setup.bytes_max &&
 			    workers->claimed > workers->taken;
@@ -57,15 +57,27 @@ static struct slot *claim(struct workers *workers)
 		struct work_block *block = &slot->block;
 
 		slot->state = SLOT_CLAIMED;
-		block->first = workers->claimed * setup->block;
+		block->first = workers->next;
 		block->count = setup->total - block->first < setup->block
 				       ? (uint32_t)(setup->total - block->first)
 				       : setup->block;
 		block->bytes.size = 0;
 		workers->claimed++;
+		workers->next += block->count;
 	}
 	pthread_mutex_unlock(&workers->lock);
 	return slot;
+}
+
+/* What setup.claim left out of the block is the next one's; claim_lock keeps others from it until then. */
+static void call_claim(struct workers *workers, void *worker, struct work_block *block)
+{
+	uint32_t count = block->count;
+
+	workers->setup.claim(workers->setup.context, worker, block);
+	pthread_mutex_lock(&workers->lock);
+	workers->next -= count - block->count;
+	pthread_mutex_unlock(&workers->lock);
 }
 
 static void *work(void *argument)
@@ -87,7 +99,7 @@ static void *work(void *argument)
 	for (;;) {
 		slot = claim(workers);
 		if (slot && setup->claim)
-			setup->claim(setup->context, worker, &slot->block);
+			call_claim(workers, worker, &slot->block);
 		pthread_mutex_unlock(&workers->claim_lock);
 		if (!slot)
 			break;
@@ -146,7 +158,6 @@ int workers_new(const struct workers_setup *setup, struct workers **ret_workers)
 		return -ENOMEM;
 	workers->setup = *setup;
 	workers->slot_count = setup->jobs * 4;
-	workers->block_count = (setup->total + setup->block - 1) / setup->block;
 	pthread_mutex_init(&workers->claim_lock, NULL);
 	pthread_mutex_init(&workers->lock, NULL);
 	pthread_cond_init(&workers->slot_freed, NULL);
@@ -216,7 +227,7 @@ int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **
 	pthread_mutex_lock(&workers->lock);
 	if (workers->holding)
 		give_back(workers);
-	if (workers->taken == workers->block_count) {
+	if (workers->taken == workers->claimed && workers->next == workers->setup.total) {
 		pthread_mutex_unlock(&workers->lock);
 		return WORKERS_END;
 	}

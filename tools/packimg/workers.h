@@ -23,14 +23,17 @@ struct work_block {
 struct workers_setup {
 	unsigned jobs;
 	uint64_t total;       /* items */
-	uint32_t block;       /* items per block, at most WORKERS_BLOCK_MAX */
+	uint32_t block;       /* items per block, 1 to WORKERS_BLOCK_MAX */
 	size_t result_size;   /* bytes of a result */
 	uint64_t bytes_max;   /* of results under way, before workers pause */
 	void *context;
 	/* A worker's own state: made before its first block, freed after its last. */
 	int (*worker_new)(void *context, void **ret_worker);
 	void (*worker_free)(void *worker);
-	/* Called in order of blocks, one at a time; may be NULL. What must be read in order is read here. */
+	/*
+	 * Called in order of blocks, one at a time; may be NULL. What must be read in order is read here. It may lower the block's count, not to 0: the next
+	 * block then begins there.
+	 */
 	void (*claim)(void *context, void *worker, struct work_block *block);
 	void (*run)(void *context, void *worker, struct work_block *block);
 };
