@@ -385,7 +385,10 @@ int packimg_writer_metadata(struct packimg_writer *writer, const char *key, cons
 int packimg_writer_statistics(struct packimg_writer *writer, const double mean[3], const double std[3]);
 /* Bytes written so far, all shards. */
 uint64_t packimg_writer_bytes(const struct packimg_writer *writer);
-/* Writes sections and header, fsyncs, renames (a set: every shard, then none is partial), fsyncs the directory. */
+/*
+ * Writes sections and header, fsyncs, renames (a set: every shard, then none is partial), fsyncs the directory. It takes the place of the dataset of that
+ * name, file or set: killed at any moment, the old or the new one opens (SPEC.md, "Replacing a dataset").
+ */
 int packimg_writer_finish(struct packimg_writer *writer, struct packimg_error *error);
 /* Frees the writer; without a successful finish before, removes what was written. Accepts NULL. */
 void packimg_writer_free(struct packimg_writer *writer);

@@ -14,58 +14,84 @@
 
 enum { ID_SIZE = 16 };
 
-static int name_path(const struct partial *partial, const char *id, uint32_t shard,
+/* The path of a file before it is staged, or after. */
+static int name_path(const struct partial *partial, uint32_t shard, bool staged,
 		     char ret_path[SET_PATH_MAX])
 {
-	int n = snprintf(ret_path, SET_PATH_MAX, "%s/%s%s.%" PRIu32, partial->directory,
-			 partial->prefix, id, shard);
+	char base[SET_PATH_MAX];
+
+	int n = snprintf(base, sizeof(base), "%s/%s%s", partial->directory, partial->prefix,
+			 partial->id);
+	if (n < 0 || n >= SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	if (staged)
+		return set_name_path(base, shard, partial->count, ret_path);
+	n = snprintf(ret_path, SET_PATH_MAX, "%s.%" PRIu32, base, shard);
 	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
 int partial_path(const struct partial *partial, uint32_t shard, char ret_path[SET_PATH_MAX])
 {
-	return name_path(partial, partial->id, shard, ret_path);
+	return name_path(partial, shard, partial->staged, ret_path);
 }
 
-/* Removes the files of one ID if its writer is gone. */
-static void remove_stale(const struct partial *partial, const char *id)
+/* Whether name begins with ".TARGET.partial.ID", and what follows. */
+static const char *name_tail(const struct partial *partial, const char *name)
 {
-	char path[SET_PATH_MAX];
+	size_t size = strlen(partial->prefix);
 
-	if (name_path(partial, id, 0, path) < 0)
-		return;
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
-		return;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-		for (uint32_t shard = 1; name_path(partial, id, shard, path) == 0; shard++)
-			if (unlink(path) < 0)
-				break;
-		if (name_path(partial, id, 0, path) == 0)
-			unlink(path);
-	}
-	close(fd);
+	if (strncmp(name, partial->prefix, size) != 0 ||
+	    strspn(name + size, "0123456789abcdef") != ID_SIZE)
+		return NULL;
+	return name + size + ID_SIZE;
 }
 
-static void remove_stale_all(const struct partial *partial)
+/* Removes all files of the ID of `holder`, itself at last: it is what they are found by. */
+static void remove_id(const struct partial *partial, int folder, const char *holder)
 {
-	size_t prefix_size = strlen(partial->prefix);
+	size_t size = strlen(partial->prefix) + ID_SIZE;
 	struct dirent *entry;
-	char id[ID_SIZE + 1];
 
 	DIR *listing = opendir(partial->directory);
 	if (!listing)
 		return;
+	while ((entry = readdir(listing)))
+		if (strncmp(entry->d_name, holder, size) == 0 && strcmp(entry->d_name, holder) != 0)
+			unlinkat(folder, entry->d_name, 0);
+	closedir(listing);
+	unlinkat(folder, holder, 0);
+}
+
+/* Whether the file is the first of its ID, and no notice leads to it. */
+static bool is_holder(const struct partial *partial, const char *name, const char *noticed)
+{
+	const char *tail = name_tail(partial, name);
+
+	return tail && (strcmp(tail, ".0") == 0 || strncmp(tail, "-00000-of-", 10) == 0) &&
+	       strcmp(name, noticed) != 0;
+}
+
+void partial_remove_stale(const struct partial *partial)
+{
+	char base[SET_PATH_MAX], path[SET_PATH_MAX];
+	const char *noticed = "";
+	struct dirent *entry;
+
+	if (set_base(partial->target, base) == 0 && set_notice_read(base, path) == 0)
+		noticed = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	DIR *listing = opendir(partial->directory);
+	if (!listing)
+		return;
 	while ((entry = readdir(listing))) {
-		if (strncmp(entry->d_name, partial->prefix, prefix_size) != 0)
+		if (!is_holder(partial, entry->d_name, noticed))
 			continue;
-		const char *rest = entry->d_name + prefix_size;
-		if (strspn(rest, "0123456789abcdef") != ID_SIZE ||
-		    strcmp(rest + ID_SIZE, ".0") != 0)
+		int fd = openat(dirfd(listing), entry->d_name,
+				O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		if (fd < 0)
 			continue;
-		memcpy(id, rest, ID_SIZE);
-		id[ID_SIZE] = '\0';
-		remove_stale(partial, id);
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			remove_id(partial, dirfd(listing), entry->d_name);
+		close(fd);
 	}
 	closedir(listing);
 }
@@ -90,7 +116,8 @@ int partial_init(struct partial *partial, const char *target)
 	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
 		return -errno;
 	snprintf(p.id, sizeof(p.id), "%016" PRIx64, id);
-	remove_stale_all(&p);
+	strcpy(p.target, target);
+	partial_remove_stale(&p);
 	*partial = p;
 	return 0;
 }
@@ -123,6 +150,23 @@ int partial_create(struct partial *partial)
 	return fd;
 }
 
+int partial_stage(struct partial *partial)
+{
+	char from[SET_PATH_MAX], to[SET_PATH_MAX];
+
+	for (uint32_t shard = 0; shard < partial->count; shard++) {
+		int r = name_path(partial, shard, false, from);
+		if (r == 0)
+			r = name_path(partial, shard, true, to);
+		if (r == 0 && rename(from, to) < 0)
+			r = -errno;
+		if (r < 0)
+			return r;
+	}
+	partial->staged = true;
+	return 0;
+}
+
 int partial_publish(struct partial *partial, uint32_t shard, const char *path)
 {
 	char from[SET_PATH_MAX];
@@ -148,9 +192,11 @@ void partial_deinit(struct partial *partial)
 {
 	char path[SET_PATH_MAX];
 
-	for (uint32_t shard = partial->count; shard-- > 0;)
-		if (partial_path(partial, shard, path) == 0)
-			unlink(path);
+	/* staging may have stopped half-way */
+	for (uint32_t shard = partial->kept ? 0 : partial->count; shard-- > 0;)
+		for (int staged = 0; staged < 2; staged++)
+			if (name_path(partial, shard, staged, path) == 0)
+				unlink(path);
 	if (partial->lock_fd >= 0)
 		close(partial->lock_fd);
 	partial->lock_fd = -1;

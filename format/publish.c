@@ -1,4 +1,5 @@
 #include "error.h"
+#include "replace.h"
 #include "uuid.h"
 #include "writer.h"
 
@@ -319,25 +320,32 @@ static int shard_seal(struct packimg_writer *writer, uint32_t number)
 	return r;
 }
 
+/* The path without its extension. */
+static void writer_base(const struct packimg_writer *writer, char ret_base[SET_PATH_MAX])
+{
+	size_t size = strlen(writer->path);
+
+	strcpy(ret_base, writer->path);
+	if (size > 5 && strcmp(ret_base + size - 5, ".pimg") == 0)
+		ret_base[size - 5] = '\0';
+}
+
 /* Final name of a shard: the path itself, or NAME-00000-of-0000N.pimg. */
 static int shard_path(const struct packimg_writer *writer, uint32_t number,
 		      char ret_path[SET_PATH_MAX])
 {
 	char base[SET_PATH_MAX];
-	size_t size = strlen(writer->path);
 
 	if (writer->shard_size == 0) {
 		strcpy(ret_path, writer->path);
 		return 0;
 	}
-	strcpy(base, writer->path);
-	if (size > 5 && strcmp(base + size - 5, ".pimg") == 0)
-		base[size - 5] = '\0';
+	writer_base(writer, base);
 	return set_name_path(base, number, writer->shard_count, ret_path);
 }
 
 /* Renames every shard; when one fails, takes the ones before it back. */
-static int publish(struct packimg_writer *writer)
+static int publish_first(struct packimg_writer *writer)
 {
 	char path[SET_PATH_MAX];
 	int r = 0;
@@ -354,6 +362,23 @@ static int publish(struct packimg_writer *writer)
 		if (shard_path(writer, i, path) == 0)
 			unlink(path);
 	return r;
+}
+
+/* One file over one file is a rename; anything else that is there makes it a longer way. */
+static int publish(struct packimg_writer *writer)
+{
+	bool set = writer->shard_size > 0;
+	char base[SET_PATH_MAX];
+	struct set_name name;
+
+	/* what can have neither shards nor a notice */
+	if (!set && (set_name_parse(writer->path, &name) == 0 || set_base(writer->path, base) < 0))
+		return publish_first(writer);
+	writer_base(writer, base);
+	int r = replace_is_needed(base, set);
+	if (r < 0)
+		return r;
+	return r > 0 ? replace_publish(&writer->partial, base, set) : publish_first(writer);
 }
 
 static int finish(struct packimg_writer *writer)

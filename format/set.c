@@ -4,14 +4,18 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SUFFIX ".pimg"
+#define NOTICE ".replaced"
 
 enum {
 	SUFFIX_SIZE = sizeof(SUFFIX) - 1,
+	NOTICE_SIZE = sizeof(NOTICE) - 1,
 	NUMBERS_SIZE = sizeof("-00000-of-00000") - 1,
 };
 
@@ -65,20 +69,115 @@ int set_name_path(const char *base, uint32_t shard, uint32_t shard_count,
 	return 0;
 }
 
+int set_base(const char *path, char ret_base[SET_PATH_MAX])
+{
+	struct set_name name;
+	size_t size = strlen(path);
+
+	if (size >= SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	if (set_name_parse(path, &name) == 0) {
+		memcpy(ret_base, name.base, strlen(name.base) + 1);
+		return 0;
+	}
+	if (!has_suffix(path) || path[size - SUFFIX_SIZE - 1] == '/')
+		return -EINVAL;
+	memcpy(ret_base, path, size - SUFFIX_SIZE);
+	ret_base[size - SUFFIX_SIZE] = '\0';
+	return 0;
+}
+
+/* Bytes of a path before its last part. */
+static int folder_size(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? (int)(slash + 1 - path) : 0;
+}
+
+int set_notice_path(const char *base, char ret_path[SET_PATH_MAX])
+{
+	int folder = folder_size(base);
+	int n = snprintf(ret_path, SET_PATH_MAX, "%.*s.%s" SUFFIX NOTICE, folder, base,
+			 base + folder);
+	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+/* Where anyone may make files, a notice counts from whom the kernel would follow a symbolic link there (fs.protected_symlinks). */
+static bool notice_is_trusted(const char *base, const struct stat *notice)
+{
+	char folder[SET_PATH_MAX];
+	struct stat status;
+
+	snprintf(folder, sizeof(folder), "%.*s.", folder_size(base), base);
+	if (stat(folder, &status) < 0)
+		return false;
+	if (!(status.st_mode & S_ISVTX) || !(status.st_mode & S_IWOTH))
+		return true;
+	return notice->st_uid == geteuid() || notice->st_uid == status.st_uid;
+}
+
+/* Reads the notice's line, unterminated; its size, or -ENOENT when there is none of use. */
+static ssize_t notice_load(const char *base, char line[SET_PATH_MAX])
+{
+	struct stat status;
+
+	int r = set_notice_path(base, line);
+	if (r < 0)
+		return r;
+	int fd = open(line, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return -ENOENT;
+	ssize_t n = -1;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && notice_is_trusted(base, &status))
+		n = pread(fd, line, SET_PATH_MAX, 0);
+	close(fd);
+	return n > 0 && n < SET_PATH_MAX && line[n - 1] == '\n' ? n - 1 : -ENOENT;
+}
+
+int set_notice_read(const char *base, char ret_path[SET_PATH_MAX])
+{
+	char line[SET_PATH_MAX], path[SET_PATH_MAX];
+	int folder = folder_size(base);
+	size_t name_size = strlen(base + folder);
+	struct stat status;
+
+	ssize_t size = notice_load(base, line);
+	if (size < 0)
+		return (int)size;
+	/* a file beside it, called after the dataset: nothing else can be meant */
+	if ((size_t)size <= name_size + 2 || line[0] != '.' ||
+	    memcmp(line + 1, base + folder, name_size) != 0 || line[name_size + 1] != '.' ||
+	    memchr(line, '/', (size_t)size) || memchr(line, '\0', (size_t)size))
+		return -ENOENT;
+	int n = snprintf(path, sizeof(path), "%.*s%.*s", folder, base, (int)size, line);
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return -ENAMETOOLONG;
+	/* one that leads nowhere is left from a replacement that came to its end */
+	if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode))
+		return -ENOENT;
+	memcpy(ret_path, path, (size_t)n + 1);
+	return 0;
+}
+
 /* What a directory listing found: the only candidate, or the first two that contradict each other. */
 struct candidates {
 	char first[SET_PATH_MAX];
 	char second[SET_PATH_MAX];
 	size_t count;
+	bool has_notices;  /* a notice was met, */
+	bool heed_notices; /* so that from then on every name is looked up in them */
 };
 
 /* Shards of one set are one candidate, whichever of them is met first. */
 static int candidates_add(struct candidates *candidates, const char *path)
 {
 	struct set_name name;
-	char canonical[SET_PATH_MAX];
+	char canonical[SET_PATH_MAX], base[SET_PATH_MAX];
 
-	if (set_name_parse(path, &name) == 0) {
+	if (candidates->heed_notices && set_base(path, base) == 0 &&
+	    set_notice_read(base, canonical) == 0) {
+		/* all files of that dataset are this one candidate */
+	} else if (set_name_parse(path, &name) == 0) {
 		int r = set_name_path(name.base, 0, name.shard_count, canonical);
 		if (r < 0)
 			return r;
@@ -95,6 +194,29 @@ static int candidates_add(struct candidates *candidates, const char *path)
 		memcpy(candidates->first, canonical, sizeof(canonical));
 	candidates->count++;
 	return 0;
+}
+
+static bool is_notice(const char *name)
+{
+	size_t size = strlen(name);
+	return name[0] == '.' && size > NOTICE_SIZE + SUFFIX_SIZE + 1 &&
+	       memcmp(name + size - NOTICE_SIZE - SUFFIX_SIZE, SUFFIX NOTICE,
+		      SUFFIX_SIZE + NOTICE_SIZE) == 0;
+}
+
+/* A notice by itself: it may be all that its dataset has at the moment. One that does not count says nothing. */
+static int candidates_add_notice(struct candidates *candidates, const char *directory,
+				 const char *name)
+{
+	char path[SET_PATH_MAX], base[SET_PATH_MAX], target[SET_PATH_MAX];
+
+	int n = snprintf(path, sizeof(path), "%s/%.*s", directory,
+			 (int)(strlen(name) - NOTICE_SIZE - 1), name + 1);
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return -ENAMETOOLONG;
+	if (set_base(path, base) < 0 || set_notice_read(base, target) < 0)
+		return 0;
+	return candidates_add(candidates, path);
 }
 
 /* Lists *.pimg in directory; with base, only shards of "directory/base". */
@@ -117,6 +239,15 @@ static int candidates_list(const char *directory, const char *base, struct candi
 		if (!entry) {
 			r = -errno;
 			break;
+		}
+		if (is_notice(entry->d_name)) {
+			candidates->has_notices = true;
+			r = candidates->heed_notices
+				    ? candidates_add_notice(candidates, directory, entry->d_name)
+				    : 0;
+			if (r < 0)
+				break;
+			continue;
 		}
 		if (entry->d_name[0] == '.' || !has_suffix(entry->d_name))
 			continue;
@@ -181,11 +312,14 @@ static int resolve_set(const char *path, char ret_path[SET_PATH_MAX], struct pac
 int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error)
 {
 	struct candidates candidates = {0};
+	char base[SET_PATH_MAX];
 	struct stat status;
 	int r;
 
 	if (strlen(path) >= SET_PATH_MAX)
 		return packimg_fail(error, -ENAMETOOLONG, "%.100s...: the path is too long", path);
+	if (set_base(path, base) == 0 && set_notice_read(base, ret_path) == 0)
+		return 0;
 	if (stat(path, &status) < 0) {
 		r = -errno;
 		if (r == -ENOENT && has_suffix(path))
@@ -198,6 +332,10 @@ int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_er
 		return 0;
 	}
 	r = candidates_list(path, NULL, &candidates, error);
+	if (r == 0 && candidates.has_notices) {
+		candidates = (struct candidates){.heed_notices = true};
+		r = candidates_list(path, NULL, &candidates, error);
+	}
 	if (r < 0)
 		return r;
 	if (candidates.count == 0)

@@ -58,9 +58,8 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 	if (r < 0)
 		goto fail;
 	strcpy(writer->path, path);
-	if (writer->shard_size == 0 && set_name_parse(path, &name) == 0 && name.shard_count > 1) {
-		packimg_say(error, "%s: a single file must not be named like a shard of a set",
-			    path);
+	if (set_name_parse(path, &name) == 0 && (name.shard_count > 1 || writer->shard_size > 0)) {
+		packimg_say(error, "%s: a dataset must not be named like a shard of a set", path);
 		packimg_writer_free(writer);
 		return -EINVAL;
 	}

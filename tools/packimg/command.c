@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 int command_fail(const char *format, ...)
@@ -86,34 +85,19 @@ static bool is_shard_of(const char *name, const char *stem, size_t stem_size)
 	return true;
 }
 
-static int note_old(struct old_files *old, const char *folder, const char *name)
+/* Whether name is that of a notice that stands for STEM.pimg (SPEC.md, "Replacing a dataset"). */
+static bool is_notice_of(const char *name, const char *base)
 {
-	struct old_file *files = reallocarray(old->files, old->count + 1, sizeof(*files));
-	struct old_file *file;
-	struct stat status;
+	size_t size = strlen(base);
 
-	if (!files)
-		return -ENOMEM;
-	old->files = files;
-	file = &old->files[old->count];
-	if (asprintf(&file->path, "%s%s", folder, name) < 0)
-		return -ENOMEM;
-	if (lstat(file->path, &status)) {
-		free(file->path);
-		return 0;
-	}
-	file->device = status.st_dev;
-	file->inode = status.st_ino;
-	old->count++;
-	return 0;
+	return name[0] == '.' && !strncmp(name + 1, base, size) &&
+	       !strcmp(name + 1 + size, ".replaced");
 }
 
-int command_check_output(const char *path, bool force, struct old_files *ret_old,
-			 struct packimg_error *error)
+int command_check_output(const char *path, bool force, struct packimg_error *error)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	size_t size = strlen(base);
-	struct old_files old = {0};
 	struct dirent *entry;
 	DIR *directory;
 	char *folder;
@@ -131,44 +115,15 @@ int command_check_output(const char *path, bool force, struct old_files *ret_old
 		free(folder);
 		return r;
 	}
-	while (!r && (entry = readdir(directory))) {
-		if (strcmp(entry->d_name, base) && !is_shard_of(entry->d_name, base, size - 5))
-			continue;
-		if (!force)
+	while (!force && !r && (entry = readdir(directory))) {
+		if (!strcmp(entry->d_name, base) || is_shard_of(entry->d_name, base, size - 5) ||
+		    is_notice_of(entry->d_name, base))
 			r = text_error(error, -EEXIST, "%s%s exists; --force replaces it", folder,
 				       entry->d_name);
-		else if (note_old(&old, folder, entry->d_name))
-			r = text_error(error, -ENOMEM, "out of memory");
 	}
 	closedir(directory);
 	free(folder);
-	if (r)
-		command_free_old(&old);
-	else
-		*ret_old = old;
 	return r;
-}
-
-void command_remove_old(const struct old_files *old)
-{
-	struct stat status;
-
-	/* A file that was replaced is another one by now. */
-	for (size_t i = 0; i < old->count; i++) {
-		const struct old_file *file = &old->files[i];
-
-		if (!lstat(file->path, &status) && status.st_dev == file->device &&
-		    status.st_ino == file->inode)
-			unlink(file->path);
-	}
-}
-
-void command_free_old(struct old_files *old)
-{
-	for (size_t i = 0; i < old->count; i++)
-		free(old->files[i].path);
-	free(old->files);
-	*old = (struct old_files){0};
 }
 
 int command_print_json(json_t *json)

@@ -9,7 +9,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 enum command_status {
 	COMMAND_OK = 0,
@@ -40,24 +39,8 @@ void command_die_of_interrupt(void);
 /* CPUs that this process may use. */
 unsigned command_cpu_count(void);
 
-/*
- * Refuses to write a dataset where one is: path itself, or the shards of a set of that name. With force it notes what is there,
- * so that command_remove_old() can drop what the new dataset did not replace. path must end in ".pimg".
- */
-struct old_file {
-	char *path;
-	dev_t device;
-	ino_t inode;
-};
-
-struct old_files {
-	struct old_file *files;
-	size_t count;
-};
-int command_check_output(const char *path, bool force, struct old_files *ret_old, struct packimg_error *error);
-/* Once the new dataset is in place: removes those that it did not replace. */
-void command_remove_old(const struct old_files *old);
-void command_free_old(struct old_files *old);
+/* Refuses, without force, to write a dataset where one is: path itself, or the shards of a set of that name. path must end in ".pimg". */
+int command_check_output(const char *path, bool force, struct packimg_error *error);
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */
 int command_print_json(json_t *json);

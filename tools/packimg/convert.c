@@ -415,7 +415,7 @@ static int name_parts(struct convert *convert, struct packimg_error *error)
 		part->path = part->name ? split_path(output, part->name) : strdup(output);
 		if (!part->path)
 			return text_error(error, -ENOMEM, "out of memory");
-		r = command_check_output(part->path, convert->options.force, &part->old, error);
+		r = command_check_output(part->path, convert->options.force, error);
 		if (r)
 			return r;
 	}
@@ -426,7 +426,6 @@ void convert_deinit(struct convert *convert)
 {
 	for (uint32_t i = 0; i < convert->part_count; i++) {
 		packimg_writer_free(convert->parts[i].writer);
-		command_free_old(&convert->parts[i].old);
 		free(convert->parts[i].path);
 	}
 	free(convert->skips);

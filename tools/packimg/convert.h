@@ -18,7 +18,6 @@ struct convert_part {
 	double fraction;
 	char *path;
 	struct packimg_writer *writer;
-	struct old_files old;
 	struct statistics statistics;
 	uint64_t samples;
 	uint64_t bytes; /* of the finished files */

@@ -361,7 +361,6 @@ static int finish_parts(struct convert *convert, struct packimg_error *error)
 		if (r)
 			break;
 		part->bytes = packimg_writer_bytes(part->writer);
-		command_remove_old(&part->old);
 	}
 	return r;
 }

@@ -177,11 +177,10 @@ static int run(const struct merge_options *merge, const struct copy_set *set,
 {
 	const struct packimg_writer_options writer_options = {.shard_size = merge->shard_size};
 	struct packimg_writer *writer = NULL;
-	struct old_files old = {0};
 	uint64_t skipped = 0, bytes = 0;
 	int r;
 
-	r = command_check_output(merge->output, merge->force, &old, error);
+	r = command_check_output(merge->output, merge->force, error);
 	if (!r)
 		r = packimg_writer_new(merge->output, &writer_options, &writer, error);
 	if (!r)
@@ -192,12 +191,9 @@ static int run(const struct merge_options *merge, const struct copy_set *set,
 		r = write_facts(set, writer, error);
 	if (!r)
 		r = packimg_writer_finish(writer, error);
-	if (!r) {
+	if (!r)
 		bytes = packimg_writer_bytes(writer);
-		command_remove_old(&old);
-	}
 	packimg_writer_free(writer);
-	command_free_old(&old);
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	r = report(merge, set, skipped, bytes);

@@ -25,7 +25,6 @@ struct split_options {
 struct part {
 	char *name, *path;
 	struct packimg_writer *writer;
-	struct old_files old;
 	uint64_t samples;
 };
 
@@ -174,7 +173,7 @@ static int plan(struct split *split, struct packimg_error *error)
 			if (!strcmp(split->parts[j].path, part->path))
 				return text_error(error, -EINVAL, "two parts would both be %s",
 						  part->path);
-		r = command_check_output(part->path, chosen->force, &part->old, error);
+		r = command_check_output(part->path, chosen->force, error);
 	}
 	return r;
 }
@@ -250,8 +249,6 @@ static int write_parts(struct split *split, uint32_t first, uint32_t last,
 		r = write_facts(split, &split->parts[i], error);
 		if (!r)
 			r = packimg_writer_finish(split->parts[i].writer, error);
-		if (!r)
-			command_remove_old(&split->parts[i].old);
 	}
 	return r;
 }
@@ -316,7 +313,6 @@ int command_split(int argc, char **argv)
 	} else {
 		status = run(&split, &error);
 		for (uint32_t i = 0; split.parts && i < split.part_count; i++) {
-			command_free_old(&split.parts[i].old);
 			free(split.parts[i].name);
 			free(split.parts[i].path);
 		}

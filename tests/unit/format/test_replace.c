@@ -1,0 +1,340 @@
+/*
+ * A dataset is replaced, and the writer is killed before each change that it makes to the folder: always the old or the new dataset opens, by
+ * its name and by its folder, and the next writer leaves nothing behind. The calls that change a folder are this program's own here, which
+ * count.
+ */
+#include "images.h"
+#include "packimg.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { KILLED = 77 };
+
+static int steps_left = -1; /* before the process ends; -1: it does not */
+static bool links_fail, copies_fail;
+static int shade;
+static char *directory;
+static struct packimg_error error;
+
+static void step(void)
+{
+	if (steps_left == 0)
+		_exit(KILLED);
+	if (steps_left > 0)
+		steps_left--;
+}
+
+int rename(const char *from, const char *to)
+{
+	step();
+	return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int unlink(const char *path)
+{
+	step();
+	return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+int unlinkat(int folder, const char *path, int flags)
+{
+	step();
+	return (int)syscall(SYS_unlinkat, folder, path, flags);
+}
+
+int link(const char *from, const char *to)
+{
+	step();
+	if (links_fail) {
+		errno = EPERM;
+		return -1;
+	}
+	return (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t size,
+			unsigned flags)
+{
+	step();
+	if (copies_fail) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return syscall(SYS_copy_file_range, in, in_offset, out, out_offset, size / 2 + 1, flags);
+}
+
+static int setup(void **state)
+{
+	directory = image_directory();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	image_directory_remove(directory);
+	return 0;
+}
+
+static const char *path_of(const char *name)
+{
+	static char path[4096];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return path;
+}
+
+static void empty_directory(void)
+{
+	struct dirent *entry;
+	DIR *listing = opendir(directory);
+
+	while ((entry = readdir(listing)))
+		unlinkat(dirfd(listing), entry->d_name, 0);
+	closedir(listing);
+}
+
+/* Files with and without a dot in front. */
+static void count_files(unsigned *ret_plain, unsigned *ret_hidden)
+{
+	struct dirent *entry;
+	DIR *listing = opendir(directory);
+
+	*ret_plain = *ret_hidden = 0;
+	while ((entry = readdir(listing)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			++*(entry->d_name[0] == '.' ? ret_hidden : ret_plain);
+	closedir(listing);
+}
+
+/* The fewest bytes that a shard may have are more than a sample's: so many samples, so many shards. */
+static int write_dataset(unsigned shards, unsigned samples)
+{
+	static uint8_t pixels[64 * 64 * 3];
+	struct packimg_writer_options options = {.shard_size = shards ? sizeof(pixels) / 2 : 0};
+	struct packimg_item item = {
+		.data = pixels,
+		.data_size = sizeof(pixels),
+		.width = 64,
+		.height = 64,
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+	};
+	struct packimg_writer *writer;
+
+	/* shards of two datasets must not fit one another */
+	memset(pixels, shade, sizeof(pixels));
+	assert_int_equal(packimg_writer_new(path_of("d.pimg"), &options, &writer, &error), 0);
+	for (unsigned i = 0; i < (shards ? shards : samples); i++)
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	int r = packimg_writer_finish(writer, &error);
+	packimg_writer_free(writer);
+	return r;
+}
+
+/* The number of samples of what opens there, every checksum right. */
+static uint64_t samples_at(const char *path)
+{
+	struct packimg *dataset;
+	struct packimg_sample sample;
+
+	if (packimg_open(path, &dataset, &error) < 0)
+		fail_msg("%s", error.text);
+	if (packimg_check(dataset, &error) < 0)
+		fail_msg("%s", error.text);
+	uint64_t count = packimg_count(dataset);
+	for (uint64_t i = 0; i < count; i++) {
+		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
+		assert_int_equal(packimg_sample_check(&sample), 0);
+	}
+	packimg_close(dataset);
+	return count;
+}
+
+/* Numbers of shards; 0 is a single file, whose samples are then 10 or 11. */
+static void kill_everywhere(unsigned old_shards, unsigned new_shards)
+{
+	uint64_t old_samples = old_shards ? old_shards : 10,
+		 new_samples = new_shards ? new_shards : 11;
+	unsigned plain, hidden, news = 0;
+	int status = KILLED;
+
+	for (int steps = 0; status == KILLED; steps++) {
+		empty_directory();
+		assert_int_equal(write_dataset(old_shards, 10), 0);
+		pid_t child = fork();
+		if (child == 0) {
+			shade = 1;
+			steps_left = steps;
+			_exit(write_dataset(new_shards, 11) < 0);
+		}
+		waitpid(child, &status, 0);
+		status = WEXITSTATUS(status);
+		assert_true(status == KILLED || status == 0);
+
+		uint64_t count = samples_at(path_of("d.pimg"));
+		/* once it is the new one it stays that */
+		assert_true(count == new_samples || (count == old_samples && !news));
+		if (old_samples != new_samples)
+			news += count == new_samples;
+		assert_int_equal(samples_at(directory), count);
+
+		/* whatever was left, the next one cleans up */
+		assert_int_equal(write_dataset(3, 0), 0);
+		assert_int_equal(samples_at(path_of("d.pimg")), 3);
+		count_files(&plain, &hidden);
+		assert_int_equal(plain, 3);
+		assert_int_equal(hidden, 0);
+	}
+	assert_true(news > 0 || old_samples == new_samples);
+}
+
+static void test_killed(void **state)
+{
+	static const unsigned shards[] = {0, 1, 2, 4};
+
+	for (int i = 0; i < 4; i++)
+		for (int k = 0; k < 4; k++)
+			kill_everywhere(shards[i], shards[k]);
+}
+
+static void test_killed_without_links(void **state)
+{
+	links_fail = true;
+	kill_everywhere(2, 4);
+	kill_everywhere(4, 2);
+	kill_everywhere(0, 2);
+	links_fail = false;
+}
+
+/* Killed again and again while the leftovers of the killed ones are replaced. */
+static void test_killed_in_a_row(void **state)
+{
+	unsigned shards = 2;
+	int status;
+
+	empty_directory();
+	assert_int_equal(write_dataset(4, 0), 0);
+	for (int steps = 0; steps < 60; steps++) {
+		uint64_t before = samples_at(path_of("d.pimg"));
+		shards = shards % 5 + 1;
+		shade = steps;
+		pid_t child = fork();
+		if (child == 0) {
+			steps_left = steps * 7 % 30;
+			_exit(write_dataset(shards, 0) < 0);
+		}
+		waitpid(child, &status, 0);
+		uint64_t after = samples_at(path_of("d.pimg"));
+		assert_true(after == before || after == shards);
+		assert_int_equal(samples_at(directory), after);
+	}
+}
+
+/* When files cannot have their final names, the new dataset still is the one that opens, and the next finish mends that. */
+static void test_fails_after_notice(void **state)
+{
+	unsigned plain, hidden;
+
+	empty_directory();
+	assert_int_equal(write_dataset(4, 0), 0);
+	links_fail = copies_fail = true;
+	assert_int_equal(write_dataset(2, 0), -ENOSPC);
+	links_fail = copies_fail = false;
+	assert_int_equal(samples_at(path_of("d.pimg")), 2);
+	/* a writer that gives up leaves it, too */
+	struct packimg_writer *writer;
+	assert_int_equal(packimg_writer_new(path_of("d.pimg"), NULL, &writer, &error), 0);
+	packimg_writer_free(writer);
+	assert_int_equal(samples_at(path_of("d.pimg")), 2);
+	assert_int_equal(write_dataset(0, 5), 0);
+	assert_int_equal(samples_at(path_of("d.pimg")), 5);
+	count_files(&plain, &hidden);
+	assert_int_equal(plain, 1);
+	assert_int_equal(hidden, 0);
+}
+
+static void put_notice(const char *text)
+{
+	FILE *file = fopen(path_of(".d.pimg.replaced"), "w");
+
+	fputs(text, file);
+	fclose(file);
+}
+
+/* A notice leads to a file beside it that is called after the dataset, or nowhere. */
+static void test_notices(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"\n",
+		".d.pimg.x.pimg",
+		"e.pimg\n",
+		"./e.pimg\n",
+		"../e.pimg\n",
+		".e.pimg\n",
+		".d.pimg.gone\n",
+		".d.pimg.folder\n",
+		".d.pimg.link\n",
+	};
+	char from[4096];
+
+	empty_directory();
+	assert_int_equal(write_dataset(0, 10), 0);
+	snprintf(from, sizeof(from), "%s", path_of("d.pimg"));
+	assert_int_equal(rename(from, path_of("e.pimg")), 0);
+	snprintf(from, sizeof(from), "%s", path_of("e.pimg"));
+	assert_int_equal(link(from, path_of(".e.pimg")), 0);
+	assert_int_equal(link(from, path_of(".d.pimg.x.pimg")), 0);
+	assert_int_equal(mkdir(path_of(".d.pimg.folder"), 0777), 0);
+	assert_int_equal(symlink("e.pimg", path_of(".d.pimg.link")), 0);
+	assert_int_equal(write_dataset(0, 7), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		put_notice(bad[i]);
+		assert_int_equal(samples_at(path_of("d.pimg")), 7);
+	}
+	put_notice(".d.pimg.x.pimg\n");
+	assert_int_equal(samples_at(path_of("d.pimg")), 10);
+	unlink(path_of(".d.pimg.replaced"));
+	assert_int_equal(mkfifo(path_of(".d.pimg.replaced"), 0666), 0);
+	assert_int_equal(samples_at(path_of("d.pimg")), 7);
+	unlink(path_of(".d.pimg.replaced"));
+	rmdir(path_of(".d.pimg.folder"));
+
+	/* where anyone may make files, not everyone's notice counts */
+	put_notice(".d.pimg.x.pimg\n");
+	if (geteuid() != 0)
+		return;
+	assert_int_equal(chown(path_of(".d.pimg.replaced"), 12345, 12345), 0);
+	assert_int_equal(chmod(directory, 01777), 0);
+	assert_int_equal(samples_at(path_of("d.pimg")), 7);
+	assert_int_equal(chown(directory, 12345, 12345), 0);
+	assert_int_equal(samples_at(path_of("d.pimg")), 10);
+	assert_int_equal(chown(directory, 0, 0), 0);
+	assert_int_equal(chmod(directory, 0755), 0);
+	assert_int_equal(samples_at(path_of("d.pimg")), 10);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_killed),		cmocka_unit_test(test_killed_without_links),
+		cmocka_unit_test(test_killed_in_a_row), cmocka_unit_test(test_fails_after_notice),
+		cmocka_unit_test(test_notices),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
