@@ -821,6 +821,47 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual(len(found), 4)
         self.assertTrue(all((self.dir / "in/side") in p.parents for p in found))
 
+    def test_extract_among_links(self):
+        """What lies in wait in the folder is not followed: nothing outside it changes, and --force replaces what is in the way."""
+        self.convert(self.tree, "-o", "out.pimg")
+        outside = self.dir / "outside"
+        outside.mkdir()
+        (outside / "kept").write_text("kept")
+        (outside / "linked").write_text("kept")
+
+        def lay(folder):
+            folder.mkdir()
+            (folder / "ant").symlink_to(outside)  # a class folder
+            (folder / "bee").mkdir()
+            (folder / "bee" / "00.jpg").symlink_to(outside / "kept")
+            (folder / "bee" / "01.jpg").symlink_to(outside / "new")
+            os.mkfifo(folder / "bee" / "02.jpg")
+            os.link(outside / "linked", folder / "bee" / "03.jpg")
+            (folder / "cat").write_text("a file")
+
+        def unharmed():
+            self.assertEqual({p.name: p.read_text() for p in outside.iterdir()}, {"kept": "kept", "linked": "kept"})
+
+        for options, bees in ([], 8), (["--force"], 12):
+            folder = self.dir / f"back{bees}"
+            lay(folder)
+            self.packimg("extract", "-q", "out.pimg", "-o", folder, *options, rc=1, timeout=60)
+            unharmed()
+            self.assertIn("ant is a symbolic link or a file; extract writes to folders that are really there", self.stderr)
+            self.assertIn("cat is a symbolic link or a file", self.stderr)
+            found = [p for p in (folder / "bee").iterdir() if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1]
+            self.assertEqual(len(found), bees)
+        self.assertEqual(self.stderr.count("packimg:"), 24)
+        # And the manifest.
+        folder = self.dir / "listed"
+        folder.mkdir()
+        (folder / "manifest.csv").symlink_to(outside / "kept")
+        self.packimg("extract", "-q", "-m", "out.pimg", "-o", folder, rc=2)
+        self.assertIn("manifest.csv: File exists; --force replaces it", self.stderr)
+        self.packimg("extract", "-q", "-m", "-f", "out.pimg", "-o", folder)
+        self.assertFalse((folder / "manifest.csv").is_symlink())
+        unharmed()
+
     def test_list_and_info(self):
         self.convert(self.tree, "-o", "out.pimg")
         lines = self.packimg("list", "out.pimg").splitlines()

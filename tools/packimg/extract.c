@@ -276,35 +276,64 @@ static void worker_free(void *argument)
 	free(worker);
 }
 
-/* Opens a new file below DIR, making the folders on the way. */
-static int create_file(const struct extract *extract, const char *path)
+/*
+ * Opens the folder of a path below DIR, making what is not there. Each step is a real folder in the one before: a symbolic link that
+ * somebody put there would lead out of DIR. Takes `folder` over.
+ */
+static int open_step(int folder, const char *name, struct packimg_error *error)
 {
-	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW |
-		    (extract->options->force ? O_TRUNC : O_EXCL);
-	int fd = openat(extract->folder, path, flags, 0666);
+	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(folder, name, flags), r;
 
-	if (fd >= 0 || errno != ENOENT)
-		return fd >= 0 ? fd : -errno;
-	for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-		char *folder = strndup(path, (size_t)(slash - path));
-		int r = folder ? mkdirat(extract->folder, folder, 0777) : -1;
+	if (fd < 0 && errno == ENOENT && (!mkdirat(folder, name, 0777) || errno == EEXIST))
+		fd = openat(folder, name, flags);
+	r = fd < 0 ? -errno : 0;
+	close(folder);
+	if (r == -ELOOP || r == -ENOTDIR)
+		return text_error(error, r,
+				  "%s is a symbolic link or a file; extract writes to folders that "
+				  "are really there",
+				  name);
+	return r ? text_error(error, r, "%s: %s", name, strerror(-r)) : fd;
+}
 
-		free(folder);
-		if (r && errno != EEXIST)
-			return -errno;
+/* Opens a new file below DIR, in place of one if that is wanted: never through one, which may be a link or a FIFO. */
+static int create_file(const struct extract *extract, const char *path, struct packimg_error *error)
+{
+	int folder = fcntl(extract->folder, F_DUPFD_CLOEXEC, 3), fd, r;
+	const char *slash;
+
+	for (; folder >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+		char *name = strndup(path, (size_t)(slash - path));
+
+		if (!name) {
+			close(folder);
+			return text_error(error, -ENOMEM, "out of memory");
+		}
+		folder = open_step(folder, name, error);
+		free(name);
+		if (folder < 0)
+			return folder;
 	}
-	fd = openat(extract->folder, path, flags, 0666);
-	return fd >= 0 ? fd : -errno;
+	if (folder < 0)
+		return text_error(error, -errno, "%s", strerror(errno));
+	if (extract->options->force)
+		unlinkat(folder, path, 0);
+	fd = openat(folder, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+	r = fd < 0 ? -errno : 0;
+	close(folder);
+	return r ? text_error(error, r, "%s%s", strerror(-r),
+			      r == -EEXIST ? "; --force replaces it" : "")
+		 : fd;
 }
 
 static int write_file(const struct extract *extract, const char *path, const uint8_t *data,
 		      size_t size, struct packimg_error *error)
 {
-	int fd = create_file(extract, path), r = 0;
+	int fd = create_file(extract, path, error), r = 0;
 
 	if (fd < 0)
-		return text_error(error, fd, "%s/%s: %s%s", extract->options->output, path,
-				  strerror(-fd), fd == -EEXIST ? "; --force replaces it" : "");
+		return text_error_prefix(error, fd, "%s/%s", extract->options->output, path);
 	while (size && !r) {
 		ssize_t n = write(fd, data, size);
 
@@ -426,7 +455,8 @@ static void write_fields(const struct extract *extract, FILE *file, uint64_t ind
 static int write_manifest(const struct extract *extract)
 {
 	const struct packimg *dataset = extract->dataset;
-	int fd = create_file(extract, "manifest.csv");
+	struct packimg_error error;
+	int fd = create_file(extract, "manifest.csv", &error);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 	struct packimg_sample sample;
 	struct packimg_field field;
@@ -434,7 +464,7 @@ static int write_manifest(const struct extract *extract)
 
 	if (!file)
 		return command_fail("%s/manifest.csv: %s", extract->options->output,
-				    strerror(fd < 0 ? -fd : errno));
+				    fd < 0 ? error.text : strerror(errno));
 	fputs("path,label,class", file);
 	for (uint32_t f = 0; f < packimg_field_count(dataset); f++) {
 		fputc(',', file);
@@ -513,9 +543,8 @@ static int write_images(const struct extract *extract)
 		return command_fail("starting threads: %s", strerror(-r));
 	printf("%s: %s of %s image%s, %s, %s\n", extract->options->output,
 	       text_count(&count, done - bad),
-	       text_count(&(struct text_buffer){{0}}, extract->count),
-	       text_plural(extract->count), text_bytes(&size, bytes),
-	       text_duration(&duration, progress_elapsed_s(&progress)));
+	       text_count(&(struct text_buffer){{0}}, extract->count), text_plural(extract->count),
+	       text_bytes(&size, bytes), text_duration(&duration, progress_elapsed_s(&progress)));
 	return bad == extract->count && bad ? COMMAND_FAILED : bad ? COMMAND_SKIPPED : COMMAND_OK;
 }
 
