@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "connection.h"
+#include "printable.h"
 
 enum { NUMBER_MAX = 32 };
 
@@ -282,15 +283,16 @@ static void heading(const struct explanation *e, FILE *out)
 	char images[NUMBER_MAX], bytes[NUMBER_MAX];
 
 	if (e->trials.sampled)
-		fprintf(out, "%s: %s images, %s, %.0f %% of it in memory before\n",
-			e->point.dataset, grouped((double)e->trials.images, images),
-			bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
+		printable_line(out, "%s: %s images, %s, %.0f %% of it in memory before",
+			       e->point.dataset, grouped((double)e->trials.images, images),
+			       bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
 	else
-		fprintf(out, "%s\n", e->trials_error);
-	fprintf(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s\n\n",
-		e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
-		e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s", m->threads,
-		m->threads == 1 ? "" : "s", point_cores(), m->isa);
+		printable_line(out, "%s", e->trials_error);
+	printable_line(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s",
+		       e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
+		       e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s",
+		       m->threads, m->threads == 1 ? "" : "s", point_cores(), m->isa);
+	fputc('\n', out);
 }
 
 static void consumer(const struct explanation *e, FILE *out)

@@ -13,10 +13,11 @@
 #include "copy.h"
 #include "digest.h"
 #include "explain.h"
+#include "packimg.h"
 #include "plot.h"
 #include "point.h"
+#include "printable.h"
 #include "report.h"
-#include "packimg.h"
 
 enum {
 	LIST_MAX = 64,
@@ -437,7 +438,7 @@ static int write_to(const char *path, const struct report *report,
 	if (file && file != stdout && fclose(file) && !r)
 		r = -errno;
 	if (r)
-		fprintf(stderr, "loaderbench: %s: %s\n", path, strerror(-r));
+		printable_line(stderr, "loaderbench: %s: %s", path, strerror(-r));
 	return r;
 }
 
@@ -469,7 +470,7 @@ static void explain_to(const struct report *report, FILE *out)
 		if (i > 0)
 			fputc('\n', out);
 		if (row->error)
-			fprintf(out, "%s: %s\n", row->point.dataset, row->text);
+			printable_line(out, "%s: %s", row->point.dataset, row->text);
 		else
 			explanation_text(row->explanation, out);
 	}
@@ -527,9 +528,10 @@ static int hash(const struct arguments *arguments, struct row *rows, size_t coun
 			snprintf(threads, sizeof(threads), "%u", row->point.threads);
 		row->error =
 			digest_measure(&arguments->settings, &row->point, &plan, row->text, error);
-		printf("%s  batch %u, threads %s, isa %s, %s, %s\n", row->error ? error : row->text,
-		       row->point.batch_size, threads, row->point.isa ? row->point.isa : "best",
-		       row->point.dataset, row->point.pipeline);
+		printable_line(stdout, "%s  batch %u, threads %s, isa %s, %s, %s",
+			       row->error ? error : row->text, row->point.batch_size, threads,
+			       row->point.isa ? row->point.isa : "best", row->point.dataset,
+			       row->point.pipeline);
 		fflush(stdout);
 		if (row->error) {
 			r = row->error;
@@ -571,7 +573,7 @@ int main(int argc, char **argv)
 	if (argp_parse(&argp, argc, argv, 0, NULL, &arguments))
 		return 2;
 	if (packimg_isa_check(&error)) {
-		fprintf(stderr, "loaderbench: %s\n", error.text);
+		printable_line(stderr, "loaderbench: %s", error.text);
 		return 2;
 	}
 	r = list_points(&arguments, &rows, &count);

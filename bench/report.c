@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "axis.h"
+#include "printable.h"
 
 /* The doubles of a measurement, for medians and for JSON. */
 #define FIGURES(X)                                                                                 \
@@ -20,9 +21,10 @@
 	X(cpu_us)                                                                                  \
 	X(client_cpu_us)                                                                           \
 	X(read_us)                                                                                 \
-	X(decode_us) X(resize_us) X(augment_us) X(store_us) X(other_us) X(wait_us) X(queued_us)    \
-		X(wait_p50_ms) X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) X(waiting)   \
-			X(queued) X(idle) X(capacity_us) X(private_mib) X(pss_mib) X(shared_mib)   \
+	X(decode_us)                                                                               \
+	X(resize_us) X(augment_us) X(store_us) X(other_us) X(wait_us) X(queued_us) X(wait_p50_ms)  \
+		X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) X(waiting) X(queued)        \
+			X(idle) X(capacity_us) X(private_mib) X(pss_mib) X(shared_mib)             \
 				X(memcpy_bytes_per_s)
 
 static const size_t figures[] = {
@@ -77,17 +79,19 @@ static void table_heading(const struct report *report, FILE *out)
 
 	for (size_t i = 0; i < report->count && first->error; i++)
 		first = &report->rows[i];
-	fprintf(out, "pipeline: %s\n",
-		report->pipeline[0] ? report->pipeline : "(none: stored pixels)");
+	printable_line(out, "pipeline: %s",
+		       report->pipeline[0] ? report->pipeline : "(none: stored pixels)");
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++) {
 		if (axis_is_swept(report, axis) || (axis == AXIS_SIZE && !first->point.size))
 			continue;
 		axis_text(axis, &first->point, text, sizeof(text));
 		fprintf(out, "%s%s %s", axis ? ", " : "", axis_names[axis], text);
 	}
-	fprintf(out, "; %u core%s, kernels %s%s; %u x %.3g s\n\n", point_cores(),
-		point_cores() == 1 ? "" : "s", first->median.isa,
-		consumes[report->settings->consume], first->rounds, report->settings->window_s);
+	printable_line(out, "; %u core%s, kernels %s%s; %u x %.3g s", point_cores(),
+		       point_cores() == 1 ? "" : "s", first->median.isa,
+		       consumes[report->settings->consume], first->rounds,
+		       report->settings->window_s);
+	fputc('\n', out);
 }
 
 static int has_memcpy(const struct report *report)
@@ -111,7 +115,7 @@ static void table_row(const struct report *report, const struct row *row, const 
 		fprintf(out, axis == AXIS_DATASET ? "%-*s  " : "%*s  ", widths[axis], text);
 	}
 	if (row->error) {
-		fprintf(out, "%s\n", row->text);
+		printable_line(out, "%s", row->text);
 		return;
 	}
 	fprintf(out,
@@ -139,8 +143,8 @@ static bool nothing_measured(const struct report *report)
 		if (!report->rows[i].error)
 			return false;
 	for (size_t i = 0; i < report->count; i++)
-		fprintf(stderr, "loaderbench: %s: %s\n", report->rows[i].point.dataset,
-			report->rows[i].text);
+		printable_line(stderr, "loaderbench: %s: %s", report->rows[i].point.dataset,
+			       report->rows[i].text);
 	return true;
 }
 
@@ -248,7 +252,8 @@ int report_json(const struct report *report, FILE *out)
 			 date, "machine", json_machine(), "warmup_s", report->settings->warmup_s,
 			 "window_s", report->settings->window_s, "consume",
 			 consumes[report->settings->consume], "rows", rows);
-	if (!root || json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) ||
+	if (!root ||
+	    json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6) | JSON_ENSURE_ASCII) ||
 	    fputc('\n', out) == EOF)
 		r = -EIO;
 	json_decref(root);

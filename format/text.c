@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the sequence at text, or 0 when it is malformed (Unicode 15, table 3-7). */
-static size_t utf8_sequence(const uint8_t *text, size_t size)
+/* Unicode 15, table 3-7. */
+size_t text_utf8_sequence(const uint8_t *text, size_t size)
 {
 	uint8_t lead = text[0], low = 0x80, high = 0xbf;
 	size_t length;
@@ -44,7 +44,7 @@ bool text_is_utf8(const char *text, size_t size)
 	const uint8_t *bytes = (const uint8_t *)text;
 
 	for (size_t i = 0; i < size;) {
-		size_t length = utf8_sequence(bytes + i, size - i);
+		size_t length = text_utf8_sequence(bytes + i, size - i);
 		if (length == 0)
 			return false;
 		i += length;

@@ -2,6 +2,7 @@
  * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
  */
 #include "plan.h"
+#include "printable.h"
 #include "run.h"
 
 #include <argp.h>
@@ -349,9 +350,9 @@ static void give_up(const struct run *run, int r)
 	if (run->everywhere && comm->rank && sleep(LEADER_SECONDS))
 		return;
 	if (run->agreed || run->everywhere || comm->world == 1)
-		fprintf(stderr, "trainer: %s\n", text);
+		printable_line(stderr, "trainer: %s", text);
 	else
-		fprintf(stderr, "trainer: rank %u of %u: %s\n", comm->rank, comm->world, text);
+		printable_line(stderr, "trainer: rank %u of %u: %s", comm->rank, comm->world, text);
 	if (!run->agreed && comm->world > 1)
 		comm_abort(comm);
 }
@@ -407,7 +408,7 @@ static int plan(const struct recipe *recipe, const struct plan_options *plan_opt
 	char error[PLAN_ERROR_MAX] = "";
 	int r = plan_recipe(recipe, plan_options, stdout, error);
 	if (r)
-		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));
+		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	return r;
 }
 
@@ -425,7 +426,7 @@ static int run_recipe(struct arguments *arguments, struct recipe *recipe)
 		arguments->run.output = output;
 	}
 	if (r && leads)
-		fprintf(stderr, "trainer: %s\n", *error ? error : strerror(-r));
+		printable_line(stderr, "trainer: %s", *error ? error : strerror(-r));
 	if (r)
 		return r;
 	catch_signals();
@@ -445,7 +446,7 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	int r = comm_open(&arguments.run.comm, error);
 	if (r) {
-		fprintf(stderr, "trainer: %s\n", error);
+		printable_line(stderr, "trainer: %s", error);
 	} else {
 		r = run_recipe(&arguments, &recipe);
 		comm_close(arguments.run.comm);

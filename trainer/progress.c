@@ -1,5 +1,7 @@
 #include "progress.h"
 
+#include "printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,10 +79,13 @@ void progress_line(struct progress *progress, const char *format, ...)
 		return;
 	progress_end(progress);
 	va_list arguments;
+	char *line;
 	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
+	if (vasprintf(&line, format, arguments) >= 0) {
+		printable_line(stderr, "%s", line);
+		free(line);
+	}
 	va_end(arguments);
-	fputc('\n', stderr);
 	progress->plain_at = progress_now() + PLAIN_SECONDS;
 }
 

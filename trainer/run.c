@@ -1,5 +1,7 @@
 #include "run.h"
 
+#include "printable.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -84,7 +86,8 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 		device_graph_free(slot->graph);
 		slot->graph = NULL;
 		return run_fail(run, r, "planning %s for %u image%s of %u x %u: %s",
-				run->recipe->model.name, count, count == 1 ? "" : "s", width, height, error);
+				run->recipe->model.name, count, count == 1 ? "" : "s", width,
+				height, error);
 	}
 	say_planning(run, mode, slot);
 	*ret_graph = slot->graph;
@@ -208,10 +211,10 @@ void run_describe(const struct run *run, FILE *file)
 	device_graph_info(run->train.graph, &graph);
 	const struct run_graph *train = &run->train;
 	unsigned long long samples = run->data.samples, batches = run->state.batches_per_epoch;
-	fprintf(file, "data     %s: %llu sample%s, %u class%s, %llu batch%s of %u per epoch\n",
-		run->recipe->data.train, samples, samples == 1 ? "" : "s", run->data.classes,
-		run->data.classes == 1 ? "" : "es", batches, batches == 1 ? "" : "es",
-		(unsigned)run->recipe->data.batch_size);
+	printable_line(file, "data     %s: %llu sample%s, %u class%s, %llu batch%s of %u per epoch",
+		       run->recipe->data.train, samples, samples == 1 ? "" : "s", run->data.classes,
+		       run->data.classes == 1 ? "" : "es", batches, batches == 1 ? "" : "es",
+		       (unsigned)run->recipe->data.batch_size);
 	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n",
 		run->recipe->model.name, (double)parameters * 1e-6, train->width, train->height,
 		graph.layers);
@@ -223,15 +226,15 @@ void run_describe(const struct run *run, FILE *file)
 		fprintf(file, ", %u thread%s", device->threads, device->threads == 1 ? "" : "s");
 	fputc('\n', file);
 	if (run->comm->world > 1)
-		fprintf(file, "ranks    %u, each with %u image%s of every batch\n", run->comm->world,
-			train->count, train->count == 1 ? "" : "s");
+		fprintf(file, "ranks    %u, each with %u image%s of every batch\n",
+			run->comm->world, train->count, train->count == 1 ? "" : "s");
 	fprintf(file,
 		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
 		"workspace, %.1f MiB if none were shared\n",
 		(graph.flops_forward + graph.flops_backward) / train->count * 1e-9,
 		(double)graph.arena_bytes / (1 << 20), (double)graph.unshared_bytes / (1 << 20));
-	fprintf(file, "run      %llu step%s (%.6g epoch%s) into %s\n",
-		(unsigned long long)run->steps, run->steps == 1 ? "" : "s",
-		run->recipe->train.epochs, run->recipe->train.epochs == 1 ? "" : "s",
-		run->options.output);
+	printable_line(file, "run      %llu step%s (%.6g epoch%s) into %s",
+		       (unsigned long long)run->steps, run->steps == 1 ? "" : "s",
+		       run->recipe->train.epochs, run->recipe->train.epochs == 1 ? "" : "s",
+		       run->options.output);
 }

@@ -32,6 +32,15 @@ class Loaderbench(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
+    def test_terminals_obey_nobody(self):
+        evil = os.path.join(self.folder.name, "none\x1b[31m\u202e\n.pimg")
+        for options in ([], ["--json", "-"], ["--hash", "1"], ["--explain"]):
+            done = loaderbench("--seconds", "0.1", "--warmup", "0", *options, evil, "hflip")
+            self.assertEqual(done.returncode, 1)
+            for character in "\x1b\u202e":
+                self.assertNotIn(character, done.stdout + done.stderr)
+            self.assertIn("none", done.stdout + done.stderr)
+
     def test_sweep(self):
         plot = os.path.join(self.folder.name, "plot.svg")
         done = loaderbench(

@@ -821,6 +821,53 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual(len(found), 4)
         self.assertTrue(all((self.dir / "in/side") in p.parents for p in found))
 
+    def test_terminals_obey_nobody(self):
+        """Names, metadata and what is said of them reach a terminal without anything that it would obey."""
+        evil = "\x1b[31mcat\u009b\u202e\nx"
+        shown = "\\x1b[31mcat\\u009b\\u202e\\x0ax"
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        with tarfile.open(self.dir / f"{evil}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+            for name, content in ((f"{evil}/{evil}.jpg", image), (f"{evil}/bad-{evil}.jpg", b"no image"),
+                                  (f"{evil}/two.jpg", image)):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+        (self.dir / "evil.csv").write_text(f'path,class,{"f" + evil.split(chr(10))[0]}\n"{evil}/a.jpg","{evil}","{evil}"\n')
+        (self.dir / evil).mkdir()
+        (self.dir / evil / "a.jpg").write_bytes(image)
+
+        def check(text):
+            for character in "\x1b\x9b\u202e":
+                self.assertNotIn(character, text)
+            return text
+
+        def said(*args, rc=0):
+            out = self.packimg(*args, rc=rc)
+            return check(out) + check(self.stderr)
+
+        self.assertIn(f"    {shown}/bad-{shown}.jpg: not an image", said("convert", f"{evil}.tar", "-o", "evil.pimg", rc=1))
+        said("convert", "evil.csv", "-o", f"{evil}.pimg")
+        said("convert", f"{evil}.tar", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        said("convert", f"{evil}.tar", "-o", "no.pimg", "--json", rc=1)
+        for path in ("evil.pimg", f"{evil}.pimg"):
+            self.assertIn(f"  {shown}  ", said("info", path))
+            self.assertIn(f"packimg.sources={'evil.csv' if path[0] == chr(27) else shown.replace('x0a', 'n') + '.tar'}", said("info", path))
+            self.assertIn(f"\t{shown}\t", said("list", path))
+            for command in (["info", "--json"], ["list", "--json"], ["verify"], ["verify", "--json"],
+                            ["advise", "--seconds", "0.01"], ["split", "--by-class", "--force"],
+                            ["merge", "-o", "both.pimg", "--force"]):
+                said(command[0], path, *command[1:])
+            said("extract", path, "-o", evil + "-out")
+            self.assertIn(f"{shown}.jpg: File exists; --force" if path == "evil.pimg" else "a.jpg: File exists",
+                          said("extract", path, "-o", evil + "-out", rc=2))
+        self.assertEqual(self.list("evil.pimg")[0]["class"], evil)
+        # Damage is told of in words, too.
+        data = bytearray((self.dir / "evil.pimg").read_bytes())
+        data[data.index(image) + len(image) // 2] ^= 1
+        (self.dir / "evil.pimg").write_bytes(data)
+        self.assertIn(f"({shown}/", said("verify", "evil.pimg", rc=1))
+        said("verify", f"{evil}-none.pimg", rc=2)
+
     def test_extract_among_links(self):
         """What lies in wait in the folder is not followed: nothing outside it changes, and --force replaces what is in the way."""
         self.convert(self.tree, "-o", "out.pimg")

@@ -94,6 +94,20 @@ static void failed_feed(void **state)
 	same_losses("unbroken", "spoilt");
 }
 
+/* Names of classes are whatever somebody wrote; the terminal must not obey them. */
+static void hostile_names(void **state)
+{
+	static const char *const names[FIXTURE_CLASSES] = {
+		"\x1b[2Jzero\xc2\x9b\u202e\ntrainer: all is well", "b", "c", "d", "e",
+		"f", "g", "h", "i", "j"};
+	char val[PATH_MAX + 100];
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "hostile", 50, FIXTURE_RAW, 16, names));
+	expect(run("hostile", "--dry-run", val, NULL), 1);
+	expect_said("class 0 is \"\\x1b[2Jzero\\u009b\\u202e\\x0atrainer: all is well\", but");
+	assert_null(strchr(said, 0x1b));
+}
+
 /* Labels are numbers: what is evaluated has to mean the same by them as what is trained on. */
 static void other_classes(void **state)
 {
@@ -130,6 +144,7 @@ int main(void)
 		cmocka_unit_test(replaced_dataset),
 		cmocka_unit_test(failed_feed),
 		cmocka_unit_test(other_classes),
+		cmocka_unit_test(hostile_names),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

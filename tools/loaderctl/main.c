@@ -1,5 +1,6 @@
 /* loaderctl: what a running loaderd does, and stopping it. */
 #include "ask.h"
+#include "printable.h"
 #include "render.h"
 
 #include <argp.h>
@@ -188,12 +189,13 @@ int main(int argc, char **argv)
 			continue;
 		int r = commands[i].run(&line, error);
 		if (r < 0)
-			fprintf(stderr, "loaderctl: %s\n", error[0] != '\0' ? error : strerror(-r));
+			printable_line(stderr, "loaderctl: %s",
+				       error[0] != '\0' ? error : strerror(-r));
 		else if (fflush(stdout) != 0 || ferror(stdout))
 			r = -EIO;
 		return r < 0 ? 1 : 0;
 	}
-	fprintf(stderr, "loaderctl: %s is no command; there are status, bad, dataset, stop\n",
-		line.command);
+	printable_line(stderr, "loaderctl: %s is no command; there are status, bad, dataset, stop",
+		       line.command);
 	return 2;
 }

@@ -1,6 +1,7 @@
 #include "render.h"
 
 #include "limit.h"
+#include "printable.h"
 
 #include <inttypes.h>
 #include <pwd.h>
@@ -8,35 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <wchar.h>
-#include <wctype.h>
 
 enum { CLASSES_SHOWN = 20 };
 
-/* Prints bytes of text with '?' for everything that is not printable: it may come from another user. */
-static void put_bytes(const char *text, size_t left)
-{
-	mbstate_t state = {0};
-	while (left > 0) {
-		wchar_t c;
-		size_t n = mbrtowc(&c, text, left, &state);
-		bool good = n != (size_t)-1 && n != (size_t)-2 && n != 0;
-		if (!good) {
-			n = 1;
-			memset(&state, 0, sizeof state);
-		}
-		if (good && iswprint((wint_t)c))
-			fwrite(text, 1, n, stdout);
-		else
-			putchar('?');
-		text += n;
-		left -= n;
-	}
-}
-
+/* It may come from another user. */
 static void put_text(const char *text)
 {
-	put_bytes(text, strlen(text));
+	printable_put(stdout, text, strlen(text));
 }
 
 static void put_field(const char *label, const char *text)
@@ -52,7 +31,7 @@ static void put_lines(const char *label, const char *text)
 	while (*text != '\0') {
 		size_t size = strcspn(text, "\n");
 		printf("  %-10s", label);
-		put_bytes(text, size);
+		printable_put(stdout, text, size);
 		putchar('\n');
 		text += size + (text[size] != '\0');
 		label = "";
@@ -203,8 +182,7 @@ void render_status(const Loaderd__Status *status, const Loaderd__Status *before)
 	put_text(status->version);
 	printf(", pid %" PRIu32 ", up %s, %" PRIu32 " thread%s %.0f %% idle, ", status->pid,
 	       duration_text(status->uptime_ns, uptime), status->threads,
-	       status->threads == 1 ? "" : "s",
-	       percent(idle_ns, since_ns * status->threads));
+	       status->threads == 1 ? "" : "s", percent(idle_ns, since_ns * status->threads));
 	put_text(status->isa);
 	printf(", %s shared\n", bytes_text(status->shared_bytes, shared));
 	for (size_t i = 0; i < status->n_feeds; i++)

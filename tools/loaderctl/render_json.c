@@ -1,8 +1,11 @@
 #include "render.h"
 
+#include "printable.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static json_t *number(uint64_t value)
@@ -10,18 +13,16 @@ static json_t *number(uint64_t value)
 	return json_integer((json_int_t)value);
 }
 
-/* Text that is not UTF-8 would be no JSON: it becomes what is left when the rest is replaced. */
+/* Text that is not UTF-8 would be no JSON: it is escaped as it would be for a person. */
 static json_t *text(const char *value)
 {
 	json_t *string = json_string(value);
 	if (string != NULL)
 		return string;
-	char clean[1024];
-	size_t i = 0;
-	for (; value[i] != '\0' && i < sizeof clean - 1; i++)
-		clean[i] = (char)((unsigned char)value[i] < 0x80 ? value[i] : '?');
-	clean[i] = '\0';
-	return json_string(clean);
+	char *clean = printable_copy(value, strlen(value));
+	string = clean != NULL ? json_string(clean) : NULL;
+	free(clean);
+	return string;
 }
 
 /* Takes over root. */
@@ -29,7 +30,8 @@ static int print(json_t *root)
 {
 	if (root == NULL)
 		return -ENOMEM;
-	int r = json_dumpf(root, stdout, JSON_COMPACT);
+	/* what is not ASCII is escaped, for the sake of terminals */
+	int r = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 	json_decref(root);
 	putchar('\n');
 	fflush(stdout);

@@ -2,6 +2,7 @@
 #include "advice.h"
 #include "advise_sample.h"
 #include "command.h"
+#include "printable.h"
 #include "progress.h"
 #include "text.h"
 
@@ -303,19 +304,20 @@ static int report(const struct advise *advise)
 
 	if (advice_write(&request, &text))
 		return command_fail("out of memory");
-	printf("%s: %s of %s image%s, %s; %llu core%s\n\n", advise->options->path,
-	       text_count(&count, sample->count), text_count(&of, sample->of),
-	       text_plural(sample->of),
-	       advise->options->pipeline, (unsigned long long)advise->options->cores,
-	       text_plural(advise->options->cores));
+	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->options->path,
+		       text_count(&count, sample->count), text_count(&of, sample->of),
+		       text_plural(sample->of), advise->options->pipeline,
+		       (unsigned long long)advise->options->cores,
+		       text_plural(advise->options->cores));
+	putchar('\n');
 	print_table(advise);
 	putchar('\n');
 	unindexed_print(&advise->ways[0].unindexed);
 	if (bad)
-		printf("  left out  %s image%s that cannot be used%s%s\n", text_count(&count, bad),
-		       text_plural(bad),
-		       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
-		       advise->ways[0].first_fault.text);
+		printable_line(stdout, "  left out  %s image%s that cannot be used%s%s",
+			       text_count(&count, bad), text_plural(bad),
+			       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
+			       advise->ways[0].first_fault.text);
 	fputs((const char *)text.data, stdout);
 	buffer_deinit(&text);
 	return 0;

@@ -1,5 +1,6 @@
 #include "command.h"
 
+#include "printable.h"
 #include "text.h"
 
 #include <ctype.h>
@@ -17,10 +18,13 @@ int command_fail(const char *format, ...)
 {
 	va_list arguments;
 
+	char *sentence;
+
 	va_start(arguments, format);
-	fputs("packimg: ", stderr);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
+	if (vasprintf(&sentence, format, arguments) >= 0) {
+		printable_line(stderr, "packimg: %s", sentence);
+		free(sentence);
+	}
 	va_end(arguments);
 	return COMMAND_FAILED;
 }
@@ -128,7 +132,8 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 
 int command_print_json(json_t *json)
 {
-	int r = json ? json_dumpf(json, stdout, JSON_INDENT(2)) : -1;
+	/* what is not ASCII is escaped, for the sake of terminals */
+	int r = json ? json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) : -1;
 
 	json_decref(json);
 	if (r || putchar('\n') == EOF || fflush(stdout))
@@ -140,23 +145,12 @@ json_t *command_json_text(const char *bytes, size_t size)
 {
 	json_t *json = json_stringn(bytes, size);
 	char *text;
-	size_t out = 0;
 
 	if (json)
 		return json;
-	text = malloc(size * 3 + 1);
-	if (!text)
-		return NULL;
-	/* Not UTF-8 somewhere: keep ASCII, replace every other byte. */
-	for (size_t i = 0; i < size; i++) {
-		if ((unsigned char)bytes[i] < 0x80) {
-			text[out++] = bytes[i];
-		} else {
-			memcpy(text + out, "\xef\xbf\xbd", 3);
-			out += 3;
-		}
-	}
-	json = json_stringn(text, out);
+	/* Not UTF-8 somewhere. */
+	text = printable_copy(bytes, size);
+	json = text ? json_string(text) : NULL;
 	free(text);
 	return json;
 }

@@ -44,5 +44,5 @@ int command_check_output(const char *path, bool force, struct packimg_error *err
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */
 int command_print_json(json_t *json);
-/* A JSON string of bytes that need not be UTF-8: what is not becomes U+FFFD. */
+/* A JSON string of bytes that need not be UTF-8: if they are not, as printable_copy() has them. */
 json_t *command_json_text(const char *bytes, size_t size);

@@ -1,5 +1,6 @@
 /* What a conversion tells when it is done. */
 #include "convert.h"
+#include "printable.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -54,8 +55,8 @@ static void report_part(const struct convert_part *part)
 	struct text_buffer count, bytes;
 	double mean[3], std[3];
 
-	printf("%s: %s sample%s, %s\n", part->path, text_count(&count, part->samples),
-	       text_plural(part->samples), text_bytes(&bytes, part->bytes));
+	printable_line(stdout, "%s: %s sample%s, %s", part->path, text_count(&count, part->samples),
+		       text_plural(part->samples), text_bytes(&bytes, part->bytes));
 	if (!statistics_result(&part->statistics, mean, std))
 		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s "
 		       "images)\n",
@@ -87,10 +88,11 @@ static void report_one_class(const struct catalog *catalog)
 		first = first ? first : inner;
 		several |= strncmp(inner, first, strcspn(first, "/") + 1) != 0;
 	}
-	if (several)
-		printf(": every image lies below %s/; --class-from parent makes classes of the folders "
-		       "in it",
-		       outer);
+	if (!several)
+		return;
+	fputs(": every image lies below ", stdout);
+	printable_put(stdout, outer, strlen(outer));
+	fputs("/; --class-from parent makes classes of the folders in it", stdout);
 }
 
 int convert_report(struct convert *convert)
@@ -126,7 +128,8 @@ int convert_report(struct convert *convert)
 		return 0;
 	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
 	for (uint64_t i = 0; i < convert->skip_count && i < SKIPS_SHOWN; i++)
-		printf("    %s: %s\n", convert->skips[i].name, convert->skips[i].reason);
+		printable_line(stdout, "    %s: %s", convert->skips[i].name,
+			       convert->skips[i].reason);
 	if (convert->skip_count > SKIPS_SHOWN)
 		printf("    and %s more; --json lists them all\n",
 		       text_count(&count, convert->skip_count - SKIPS_SHOWN));

@@ -6,6 +6,7 @@
 #include "command.h"
 #include "image.h"
 #include "names.h"
+#include "printable.h"
 #include "progress.h"
 #include "selection.h"
 #include "source.h"
@@ -541,10 +542,11 @@ static int write_images(const struct extract *extract)
 	progress_clear(&progress);
 	if (r < 0)
 		return command_fail("starting threads: %s", strerror(-r));
-	printf("%s: %s of %s image%s, %s, %s\n", extract->options->output,
-	       text_count(&count, done - bad),
-	       text_count(&(struct text_buffer){{0}}, extract->count), text_plural(extract->count),
-	       text_bytes(&size, bytes), text_duration(&duration, progress_elapsed_s(&progress)));
+	printable_line(stdout, "%s: %s of %s image%s, %s, %s", extract->options->output,
+		       text_count(&count, done - bad),
+		       text_count(&(struct text_buffer){{0}}, extract->count),
+		       text_plural(extract->count), text_bytes(&size, bytes),
+		       text_duration(&duration, progress_elapsed_s(&progress)));
 	return bad == extract->count && bad ? COMMAND_FAILED : bad ? COMMAND_SKIPPED : COMMAND_OK;
 }
 

@@ -1,5 +1,6 @@
 /* packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode, the main thread writes in the files' order. */
 #include "command.h"
+#include "printable.h"
 #include "progress.h"
 #include "text.h"
 #include "unindexed.h"
@@ -174,10 +175,10 @@ static void note_damage(struct index *index, uint64_t number)
 	size_t size = 0;
 
 	packimg_source(index->dataset, number, &source, &size);
-	fprintf(stderr,
-		"packimg: sample %" PRIu64 " (%.*s): its bytes do not fit their checksum; it stays "
-		"as it is, without a new index\n",
-		number, (int)size, source ? source : "");
+	command_fail("sample %" PRIu64
+		     " (%.*s): its bytes do not fit their checksum; it stays as it "
+		     "is, without a new index",
+		     number, (int)size, source ? source : "");
 	index->damaged++;
 }
 
@@ -354,7 +355,8 @@ static int report(const struct index *index, double seconds)
 		json_object_set_new(json, "unindexed", unindexed_json(&index->unindexed));
 		return command_print_json(json);
 	}
-	printf("%s: %s of %s JPEGs have an index now, ", index->options->path,
+	printable_put(stdout, index->options->path, strlen(index->options->path));
+	printf(": %s of %s JPEGs have an index now, ",
 	       text_count(&count, index->made + index->kept), text_count(&other, index->jpegs));
 	printf("%s of them made (%s, %.2f %% of the JPEGs' bytes), %s\n",
 	       text_count(&count, index->made), text_bytes(&bytes, index->made_bytes), percent,

@@ -1,5 +1,6 @@
 /* packimg info: what a dataset holds, from its index alone. */
 #include "command.h"
+#include "printable.h"
 #include "selection.h"
 #include "text.h"
 
@@ -154,8 +155,8 @@ static void print_classes(const struct packimg *dataset, const struct survey *su
 		       text_plural(survey->unlabelled));
 	putchar('\n');
 	for (uint32_t i = 0; i < survey->label_count && (all || i < 10); i++)
-		printf("  %-5u %-30s %s\n", i, packimg_class_name(dataset, i),
-		       text_count(&count, survey->labels[i]));
+		printable_line(stdout, "  %-5u %-30s %s", i, packimg_class_name(dataset, i),
+			       text_count(&count, survey->labels[i]));
 	if (!all && survey->label_count > 10)
 		printf("  and %u more (--classes)\n", survey->label_count - 10);
 }
@@ -169,7 +170,8 @@ static void print_facts(const struct packimg *dataset)
 		struct packimg_field field;
 
 		if (!packimg_field(dataset, i, &field))
-			printf("field       %s (%s)\n", field.name, field_type_name(field.type));
+			printable_line(stdout, "field       %s (%s)", field.name,
+				       field_type_name(field.type));
 	}
 	if (!packimg_statistics(dataset, mean, std))
 		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0],
@@ -177,7 +179,9 @@ static void print_facts(const struct packimg *dataset)
 	while (*line) {
 		size_t size = strcspn(line, "\n");
 
-		printf("  %.*s\n", (int)size, line);
+		fputs("  ", stdout);
+		printable_put(stdout, line, size);
+		putchar('\n');
 		line += size + (line[size] == '\n');
 	}
 }
@@ -190,9 +194,10 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 	char uuid[37];
 
 	format_uuid(packimg_uuid(dataset), uuid);
-	printf("%s: %s sample%s, %s in %u file%s, %s\n", info->path, text_count(&number, count),
-	       text_plural(count), text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
-	       text_plural(packimg_shard_count(dataset)), uuid);
+	printable_line(stdout, "%s: %s sample%s, %s in %u file%s, %s", info->path,
+		       text_count(&number, count), text_plural(count),
+		       text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
+		       text_plural(packimg_shard_count(dataset)), uuid);
 	print_codecs(survey);
 	if (good)
 		printf("size        %u..%u x %u..%u, mean %.0f x %.0f, %.1f KB\n",

@@ -1,5 +1,6 @@
 /* packimg list: the samples of a dataset, one per line. */
 #include "command.h"
+#include "printable.h"
 #include "selection.h"
 #include "text.h"
 
@@ -50,24 +51,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	}
 }
 
-/* Tabs, line ends and other control characters would break the columns. */
-static void print_escaped(const char *bytes, size_t size)
-{
-	for (size_t i = 0; i < size; i++) {
-		unsigned char c = (unsigned char)bytes[i];
-
-		if (c == '\\')
-			fputs("\\\\", stdout);
-		else if (c < 0x20 || c == 0x7f)
-			printf("\\x%02x", c);
-		else
-			putchar(c);
-	}
-}
-
 static void print_value(const struct packimg_field *field, const struct packimg_value *value)
 {
-	printf("\t%s=", field->name);
+	putchar('\t');
+	printable_put(stdout, field->name, strlen(field->name));
+	putchar('=');
 	switch (field->type) {
 	case PACKIMG_FIELD_INT64:
 		printf("%" PRId64, value->int64);
@@ -76,7 +64,7 @@ static void print_value(const struct packimg_field *field, const struct packimg_
 		printf("%.17g", value->float64);
 		break;
 	default:
-		print_escaped(value->bytes, value->size);
+		printable_put(stdout, value->bytes, value->size);
 		break;
 	}
 }
@@ -96,14 +84,15 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 	}
 	if (sample.label >= 0)
 		class = packimg_class_name(dataset, (uint32_t)sample.label);
+	putchar('\t');
 	if (class)
-		printf("\t%s", class);
+		printable_put(stdout, class, strlen(class));
 	else
-		printf("\t%" PRId32, sample.label);
+		printf("%" PRId32, sample.label);
 	printf("\t%ux%u\t%s\t%u\t", sample.width, sample.height, codec_name(sample.codec),
 	       sample.data_size);
 	if (!packimg_source(dataset, index, &source, &source_size))
-		print_escaped(source, source_size);
+		printable_put(stdout, source, source_size);
 	for (uint32_t i = 0; i < packimg_field_count(dataset); i++)
 		if (!packimg_field(dataset, i, &field) &&
 		    !packimg_value(dataset, index, i, &value) && value.present)
@@ -167,7 +156,7 @@ static void print_json(const struct packimg *dataset, uint64_t index)
 	}
 	if (json_object_size(fields))
 		json_object_set(json, "fields", fields);
-	json_dumpf(json, stdout, JSON_COMPACT);
+	json_dumpf(json, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 	putchar('\n');
 	json_decref(fields);
 	json_decref(json);

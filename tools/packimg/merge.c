@@ -2,6 +2,7 @@
 #include "brace.h"
 #include "convert.h"
 #include "copy.h"
+#include "printable.h"
 #include "shuffle.h"
 #include "text.h"
 
@@ -138,7 +139,7 @@ static int copy_all(const struct merge_options *merge, const struct copy_set *se
 		r = copy_sample(set, order[i], writer, error);
 		if (r == -EBADMSG && merge->skip) {
 			progress_clear(&progress);
-			fprintf(stderr, "packimg: %s\n", error->text);
+			command_fail("%s", error->text);
 			++*skipped;
 			r = 0;
 		}
@@ -161,7 +162,8 @@ static int report(const struct merge_options *merge, const struct copy_set *set,
 			(json_int_t)(set->samples - skipped), "skipped", (json_int_t)skipped,
 			"classes", (json_int_t)set->classes.count, "fields",
 			(json_int_t)set->fields.count, "bytes", (json_int_t)bytes));
-	printf("%s: %s sample%s, %s, ", merge->output, text_count(&count, set->samples - skipped),
+	printable_put(stdout, merge->output, strlen(merge->output));
+	printf(": %s sample%s, %s, ", text_count(&count, set->samples - skipped),
 	       text_plural(set->samples - skipped), text_bytes(&size, bytes));
 	printf("%s class%s, %u field%s\n", text_count(&count, set->classes.count),
 	       set->classes.count == 1 ? "" : "es", set->fields.count,

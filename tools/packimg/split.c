@@ -1,6 +1,7 @@
 /* packimg split: one dataset into several, by fractions or by class. */
 #include "convert.h"
 #include "copy.h"
+#include "printable.h"
 #include "shuffle.h"
 #include "split_spec.h"
 #include "text.h"
@@ -237,7 +238,7 @@ static int write_parts(struct split *split, uint32_t first, uint32_t last,
 		r = copy_sample(&split->set, i, part->writer, error);
 		if (r == -EBADMSG && split->options->skip) {
 			progress_clear(progress);
-			fprintf(stderr, "packimg: %s\n", error->text);
+			command_fail("%s", error->text);
 			split->skipped++;
 			r = 0;
 		} else if (!r) {
@@ -282,9 +283,9 @@ static int run(struct split *split, struct packimg_error *error)
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED : command_fail("%s", error->text);
 	for (uint32_t i = 0; i < split->part_count; i++)
-		printf("%s: %s sample%s\n", split->parts[i].path,
-		       text_count(&count, split->parts[i].samples),
-		       text_plural(split->parts[i].samples));
+		printable_line(stdout, "%s: %s sample%s", split->parts[i].path,
+			       text_count(&count, split->parts[i].samples),
+			       text_plural(split->parts[i].samples));
 	if (split->skipped)
 		printf("  left out  %s sample%s (damaged, or without a class)\n",
 		       text_count(&count, split->skipped), text_plural(split->skipped));

@@ -1,5 +1,6 @@
 /* packimg verify: every checksum, every index record, every image. */
 #include "command.h"
+#include "printable.h"
 #include "progress.h"
 #include "selection.h"
 #include "text.h"
@@ -150,8 +151,8 @@ static void report_bad(const struct verify *verify, uint64_t index, const char *
 		json_object_set_new(entry, "reason", command_json_text(reason, strlen(reason)));
 		json_array_append_new(bad, entry);
 	} else {
-		printf("sample %" PRIu64 " (%.*s): %s\n", index, (int)source_size,
-		       source ? source : "", reason);
+		printable_line(stdout, "sample %" PRIu64 " (%.*s): %s", index, (int)source_size,
+			       source ? source : "", reason);
 	}
 }
 
@@ -215,7 +216,7 @@ static int verify_dataset(const struct verify *verify)
 	int64_t bad_count;
 
 	if (sections_bad && !verify->options->json)
-		printf("%s\n", fault.text);
+		printable_line(stdout, "%s", fault.text);
 	progress_init(&progress, "verifying", total, verify->options->quiet);
 	bad_count = verify_samples(verify, &progress, &bytes, bad);
 	progress_clear(&progress);
@@ -237,8 +238,9 @@ static int verify_dataset(const struct verify *verify)
 			return COMMAND_FAILED;
 	} else {
 		json_decref(bad);
-		printf("%s: %s sample%s, %s, ", verify->options->path, text_count(&count, total),
-		       text_plural(total), text_bytes(&size, bytes));
+		printable_put(stdout, verify->options->path, strlen(verify->options->path));
+		printf(": %s sample%s, %s, ", text_count(&count, total), text_plural(total),
+		       text_bytes(&size, bytes));
 		if (bad_count || sections_bad)
 			printf("%s damaged%s", text_count(&count, (uint64_t)bad_count),
 			       sections_bad ? ", and so is the file's structure" : "");

@@ -1,0 +1,81 @@
+/* What reaches a terminal of text that strangers wrote: nothing that it would obey. */
+#include "printable.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void expect(const char *text, size_t size, const char *wanted)
+{
+	char *copy = printable_copy(text, size);
+
+	assert_string_equal(copy, wanted);
+	free(copy);
+}
+
+static void test_texts(void **state)
+{
+#define EXPECT(text, wanted) expect(text, sizeof(text) - 1, wanted)
+	EXPECT("", "");
+	EXPECT("a cat.jpg", "a cat.jpg");
+	EXPECT("Käfer 猫 🐈 \xc2\xa0", "Käfer 猫 🐈 \xc2\xa0");
+	EXPECT("\x1b[31mred\x1b]0;title\x07", "\\x1b[31mred\\x1b]0;title\\x07");
+	EXPECT("a\r\nb\tc\x7f", "a\\x0d\\x0ab\\x09c\\x7f");
+	EXPECT("a\0b", "a\\x00b");
+	EXPECT("\\x1b", "\\x1b");
+	/* C1: as a character and as a byte */
+	EXPECT("\xc2\x9b"
+	       "31m\xc2\x80\xc2\x9f",
+	       "\\u009b31m\\u0080\\u009f");
+	EXPECT("\x9b"
+	       "31m",
+	       "\\x9b31m");
+	EXPECT("\u202agpj.\u202e\u2066\u2069\u200e\u2028\ufeff",
+	       "\\u202agpj.\\u202e\\u2066\\u2069\\u200e\\u2028\\ufeff");
+	EXPECT("\U000e0041", "\\U000e0041");
+	/* not UTF-8: overlong, a surrogate, cut short */
+	EXPECT("\xc0\x9b\xed\xa0\x80\xe2\x80", "\\xc0\\x9b\\xed\\xa0\\x80\\xe2\\x80");
+	EXPECT("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");
+#undef EXPECT
+}
+
+/* Every byte and every pair of bytes, whatever it is, comes out as UTF-8 without controls. */
+static void test_pairs(void **state)
+{
+	for (unsigned pair = 0; pair < 1 << 16; pair++) {
+		char text[2] = {(char)(pair >> 8), (char)pair};
+		char *copy = printable_copy(text, 2);
+
+		for (const uint8_t *p = (const uint8_t *)copy; *p; p++) {
+			assert_true(*p >= 0x20 && *p != 0x7f);
+			assert_false(p[0] == 0xc2 && p[1] < 0xa0);
+		}
+		free(copy);
+	}
+}
+
+static void test_line(void **state)
+{
+	char text[100] = "";
+	FILE *file = fmemopen(text, sizeof(text), "w");
+
+	printable_line(file, "%s: %d %s", "evil\nclass", 3, "images");
+	fclose(file);
+	assert_string_equal(text, "evil\\x0aclass: 3 images\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_line),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
