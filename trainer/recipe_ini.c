@@ -1,12 +1,17 @@
 #include "recipe_value.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <jansson.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
-enum { KEYS_MAX = 128 };
+enum { KEYS_MAX = 128, LINES_MAX = 10000 };
 
 /*
  * What inih is told, and what it does not tell: the number of the line, and lines that it would
@@ -49,7 +54,10 @@ static char *read_line(char *text, int size, void *user)
 	struct reading *reading = user;
 	if (reading->result || !fgets(text, size, reading->file))
 		return NULL;
-	reading->line++;
+	if (++reading->line > LINES_MAX) {
+		refuse(reading, "too many lines for a recipe");
+		return NULL;
+	}
 	if (is_binary(text, size, reading->file)) {
 		refuse(reading, "is no text, and a recipe is an INI file; a packed dataset is "
 				"data.train=FILE, weights are model.pretrained=FILE");
@@ -161,15 +169,44 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 	return r;
 }
 
+/*
+ * A pipe is somebody's who writes, as in trainer <(sed ... recipe.ini). A FIFO with a name may be nobody's, and would have us wait for
+ * ever; a device is no text either. -EINVAL: neither a file nor a pipe.
+ */
+static int open_text(const char *path, FILE **ret_file)
+{
+	struct stat status;
+	struct statfs system;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int r = fd < 0 || fstat(fd, &status) || fstatfs(fd, &system) ? -errno : 0;
+	bool pipe = !r && S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
+	/* a folder opens, and fails when it is read */
+	if (!r && !pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+		r = -EINVAL;
+	if (!r && fcntl(fd, F_SETFL, 0) < 0)
+		r = -errno;
+	FILE *file = r ? NULL : fdopen(fd, "r");
+	if (!file) {
+		r = r ? r : -errno;
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	*ret_file = file;
+	return 0;
+}
+
 int recipe_load(struct recipe *recipe, const char *path, char *error)
 {
-	FILE *file = fopen(path, "re");
-	if (!file) {
-		int r = -errno;
+	FILE *file;
+	int r = open_text(path, &file);
+	if (r == -EINVAL)
+		return recipe_fail(error, "%s: neither a regular file nor a pipe", path);
+	if (r) {
 		snprintf(error, RECIPE_ERROR_MAX, "%s: %s", path, strerror(-r));
 		return r;
 	}
-	int r = load(recipe, path, file, error);
+	r = load(recipe, path, file, error);
 	fclose(file);
 	return r;
 }

@@ -308,7 +308,8 @@ static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t siz
 static int open_file(struct safetensors *file, char *error)
 {
 	struct stat status;
-	file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+	/* O_NONBLOCK: a FIFO must not hang us before fstat tells what it is */
+	file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (file->fd < 0 || fstat(file->fd, &status))
 		return fail(error, -errno, "%s: %s", file->path, strerror(errno));
 	if (!S_ISREG(status.st_mode))
@@ -320,9 +321,29 @@ static int open_file(struct safetensors *file, char *error)
 	return 0;
 }
 
+/* Values of a JSON text, nearly: each but the first of a list or object comes behind a comma. */
+static uint64_t count_values(const char *text, uint64_t size)
+{
+	uint64_t values = 0;
+	bool in_text = false;
+	for (uint64_t i = 0; i < size; i++) {
+		if (in_text && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			in_text = !in_text;
+		else
+			values += !in_text && text[i] == ',';
+	}
+	return values;
+}
+
 static int parse_header(struct safetensors *file, const char *text, uint64_t size, char *error)
 {
 	json_error_t json_error;
+	/* each takes a hundred times its bytes once it is read */
+	if (count_values(text, size) > SAFETENSORS_VALUES_MAX)
+		return fail(error, -EBADMSG, "%s: header: more than %d values", file->path,
+			    SAFETENSORS_VALUES_MAX);
 	file->header = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);
 	if (!file->header)
 		return fail(error, -EBADMSG, "%s: header: %s at byte %d", file->path,
@@ -344,7 +365,10 @@ static int read_header(struct safetensors *file, char *error)
 			    "Python, safetensors.torch.save_file(state_dict, path) writes one",
 			    file->path);
 	size = le64toh(size);
-	if (size > SAFETENSORS_HEADER_MAX || size > file->size - 8)
+	if (size > SAFETENSORS_HEADER_MAX && size <= file->size - 8)
+		return fail(error, -EBADMSG, "%s: a header of %llu bytes; at most %d are read",
+			    file->path, (unsigned long long)size, SAFETENSORS_HEADER_MAX);
+	if (size > file->size - 8)
 		return fail(error, -EBADMSG,
 			    "%s: not a safetensors file: a header of %llu bytes in a file of %llu",
 			    file->path, (unsigned long long)size, (unsigned long long)file->size);

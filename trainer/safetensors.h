@@ -4,7 +4,8 @@
  *
  * The writer streams tensors that the caller describes, and makes the file appear whole or not at
  * all (whole_file.h). The reader checks everything when it
- * opens a file: lengths, types, duplicate names, sizes against shapes, bounds, overlaps and holes.
+ * opens a file: lengths, types, duplicate names, sizes against shapes, bounds, overlaps and holes;
+ * the header it reads once. Memory for a header is bounded by its limits, not by what a file says.
  * Tensors are read when they are asked for, not mapped: a disk that fails, or somebody who cuts the
  * file short, is an error and not the end of the process. Any thread may read a file that is open.
  */
@@ -16,7 +17,8 @@
 enum {
 	SAFETENSORS_ERROR_MAX = 512,
 	SAFETENSORS_RANK_MAX = 8,
-	SAFETENSORS_HEADER_MAX = 100 << 20, /* bytes */
+	SAFETENSORS_HEADER_MAX = 32 << 20,  /* bytes */
+	SAFETENSORS_VALUES_MAX = 1 << 18,   /* of the header, as JSON counts them: a tensor takes about eight */
 };
 
 enum safetensors_type {

@@ -18,7 +18,10 @@ int whole_file_create(struct whole_file *file, const char *path)
 	if (length >= (int)sizeof(file->temporary))
 		return -ENAMETOOLONG;
 	strcpy(file->path, path);
-	file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	/* The name can be known beforehand, and the folder be everyone's: what lies there is not written through. */
+	unlink(file->temporary);
+	file->fd =
+		open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	return file->fd < 0 ? -errno : 0;
 }
 

@@ -5,8 +5,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -357,6 +359,37 @@ static void binary_file(void **state)
 	assert_non_null(strstr(error, "/: cannot be read: Is a directory"));
 }
 
+/* What never ends, or never begins, is refused; a pipe is read. */
+static void no_files(void **state)
+{
+	char folder[] = "/tmp/test_recipe.XXXXXX", path[128];
+	int ends[2];
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/r.ini", folder);
+	assert_int_equal(mkfifo(path, 0666), 0);
+	alarm(60);
+	assert_int_equal(recipe_load(*state, path, error), -EINVAL);
+	assert_non_null(strstr(error, "neither a regular file nor a pipe"));
+	assert_int_equal(recipe_load(*state, "/dev/zero", error), -EINVAL);
+	alarm(0);
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(write(ends[1], "[train]\nepochs = 7\n", 19), 19);
+	close(ends[1]);
+	snprintf(path, sizeof(path), "/dev/fd/%d", ends[0]);
+	assert_int_equal(recipe_load(*state, path, error), 0);
+	close(ends[0]);
+	snprintf(path, sizeof(path), "%s/r.ini", folder);
+	unlink(path);
+	FILE *file = fopen(path, "w");
+	for (int i = 0; i < 10001; i++)
+		fputc('\n', file);
+	fclose(file);
+	assert_int_equal(recipe_load(*state, path, error), -EINVAL);
+	assert_non_null(strstr(error, "too many lines"));
+	unlink(path);
+	rmdir(folder);
+}
+
 static void missing_file(void **state)
 {
 	assert_int_equal(recipe_load(*state, "/nonexistent/r.ini", error), -ENOENT);
@@ -378,6 +411,7 @@ int main(void)
 		T(round_trip),
 		T(compare),
 		T(table),
+		T(no_files),
 		T(missing_file),
 		T(binary_file),
 		T(round_trip_of_odd_texts),

@@ -308,6 +308,71 @@ static void bad_lengths(void **state)
 	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
 	assert_int_equal(safetensors_open("/dev/null", &file, error), -EBADMSG);
 	assert_int_equal(safetensors_open("/nonexistent", &file, error), -ENOENT);
+	put("", (size_t)SAFETENSORS_HEADER_MAX + 1, 0);
+	assert_int_equal(truncate(path, 1 << 30), 0);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	assert_non_null(strstr(error, "a header of 33554433 bytes; at most 33554432 are read"));
+}
+
+/* A name where nobody writes must not stop the trainer. */
+static void fifo(void **state)
+{
+	struct safetensors *file = NULL;
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0666), 0);
+	alarm(60);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	assert_non_null(strstr(error, "not a regular file"));
+	alarm(0);
+	unlink(path);
+}
+
+/* A header may say much in a few bytes: each value of it takes a hundred times as many. */
+static void crowded_header(void **state)
+{
+	struct safetensors *file = NULL;
+	uint64_t values = SAFETENSORS_VALUES_MAX + 2;
+	char *text = malloc(2 * values + 100), *at = stpcpy(text, "{\"a\":[0");
+	for (uint64_t i = 1; i < values; i++)
+		at = stpcpy(at, ",0");
+	strcpy(at, "]}");
+	put(text, strlen(text), 0);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+	assert_non_null(strstr(error, "header: more than 262144 values"));
+	/* of which commas in texts are none */
+	at = stpcpy(text, "{\"__metadata__\":{\"a\":\"\\\"");
+	memset(at, ',', 2 * values);
+	strcpy(at + 2 * values, "\"}}");
+	put(text, strlen(text), 0);
+	free(text);
+	assert_int_equal(safetensors_open(path, &file, error), 0);
+	assert_int_equal(strlen(safetensors_metadata(file, "a")), 2 * values + 1);
+	safetensors_close(file);
+	/* and depth is no way either */
+	text = calloc(1, 100001);
+	memset(text, '[', 100000);
+	memcpy(text, "{\"a\":", 5);
+	put(text, strlen(text), 0);
+	free(text);
+	assert_int_equal(safetensors_open(path, &file, error), -EBADMSG);
+}
+
+/* Whoever knows the name under which a file is made first may have laid a link there. */
+static void links_are_not_written_through(void **state)
+{
+	struct safetensors_writer writer = {NULL, 0, NULL, 0, NULL, NULL};
+	char temporary[256], other[256];
+	struct stat status;
+	snprintf(temporary, sizeof(temporary), "%s.%ld.tmp", path, (long)getpid());
+	snprintf(other, sizeof(other), "%s/other", folder);
+	fclose(fopen(other, "w"));
+	assert_int_equal(symlink(other, temporary), 0);
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	assert_int_equal(stat(other, &status), 0);
+	assert_int_equal(status.st_size, 0);
+	assert_int_equal(lstat(path, &status), 0);
+	assert_true(S_ISREG(status.st_mode));
+	unlink(other);
 }
 
 /*
@@ -360,6 +425,9 @@ int main(void)
 		cmocka_unit_test(good_headers),
 		cmocka_unit_test(bad_headers),
 		cmocka_unit_test(bad_lengths),
+		cmocka_unit_test(fifo),
+		cmocka_unit_test(crowded_header),
+		cmocka_unit_test(links_are_not_written_through),
 		cmocka_unit_test(damage),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
