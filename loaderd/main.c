@@ -2,6 +2,7 @@
 #include "config.h"
 #include "listen.h"
 #include "log.h"
+#include "memory.h"
 #include "notify.h"
 #include "packimg.h"
 #include "supervisor.h"
@@ -282,6 +283,7 @@ int main(int argc, char **argv)
 		log_init((enum log_level)config.log_level);
 		raise_descriptor_limit();
 		signal(SIGPIPE, SIG_IGN);
+		memory_init();
 		r = serve(&config, &arguments);
 	}
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -1,62 +1,43 @@
 #include "memory.h"
 
-#include <limits.h>
+#include "cgroup.h"
+
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int meminfo_fd = -1;
+static struct cgroup_limits limits;
+
+static void open_all(void)
+{
+	meminfo_fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+	cgroup_read("", &limits);
+}
+
 static uint64_t machine_available(void)
 {
-	char line[256];
-	unsigned long long kib = 0;
-	FILE *file = fopen("/proc/meminfo", "re");
-	while (file != NULL && fgets(line, sizeof line, file) != NULL)
-		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			break;
-	if (file != NULL)
-		fclose(file);
-	if (kib == 0)
-		return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	return kib << 10;
+	char text[4096];
+	unsigned long long kib;
+	ssize_t n = meminfo_fd < 0 ? -1 : pread(meminfo_fd, text, sizeof text - 1, 0);
+	text[n < 0 ? 0 : n] = '\0';
+	const char *line = strstr(text, "MemAvailable:");
+	if (line != NULL && sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+		return kib << 10;
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t limit_in(const char *directory)
+void memory_init(void)
 {
-	char path[PATH_MAX + 16];
-	unsigned long long bytes;
-	snprintf(path, sizeof path, "%s/memory.max", directory);
-	FILE *file = fopen(path, "re");
-	if (file == NULL)
-		return UINT64_MAX;
-	int n = fscanf(file, "%llu", &bytes); /* "max" does not match */
-	fclose(file);
-	return n == 1 ? bytes : UINT64_MAX;
-}
-
-/* The smallest limit on the way from our cgroup (version 2) to the root. */
-static uint64_t cgroup_limit(void)
-{
-	char line[PATH_MAX - 64], path[PATH_MAX];
-	uint64_t least = UINT64_MAX;
-	FILE *file = fopen("/proc/self/cgroup", "re");
-	while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-		if (strncmp(line, "0::", 3) != 0)
-			continue;
-		line[strcspn(line, "\n")] = '\0';
-		snprintf(path, sizeof path, "/sys/fs/cgroup%s", line + 3);
-		while (strlen(path) > strlen("/sys/fs/cgroup")) {
-			uint64_t limit = limit_in(path);
-			least = limit < least ? limit : least;
-			*strrchr(path, '/') = '\0';
-		}
-	}
-	if (file != NULL)
-		fclose(file);
-	return least;
+	pthread_once(&once, open_all);
 }
 
 uint64_t memory_available(void)
 {
-	uint64_t machine = machine_available(), limit = cgroup_limit();
-	return machine < limit ? machine : limit;
+	memory_init();
+	uint64_t machine = machine_available();
+	return machine < limits.memory ? machine : limits.memory;
 }

@@ -1,9 +1,10 @@
 #include "cpus.h"
 
+#include "cgroup.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,51 +113,6 @@ static void spread(struct cpus *cpus)
 }
 #endif
 
-/* "max 100000" or "150000 100000" in cpu.max; the smallest on the way from our cgroup to the root counts. */
-static unsigned quota_of(const char *directory)
-{
-	char path[PATH_MAX + 16], text[64];
-	snprintf(path, sizeof path, "%s/cpu.max", directory);
-	FILE *file = fopen(path, "re");
-	if (file == NULL)
-		return UINT_MAX;
-	double quota, period;
-	unsigned cpus = UINT_MAX;
-	if (fgets(text, sizeof text, file) != NULL &&
-	    sscanf(text, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
-		double whole = quota / period;
-		cpus = (unsigned)whole;
-		cpus += (double)cpus < whole;
-	}
-	fclose(file);
-	return cpus;
-}
-
-static unsigned cgroup_quota(void)
-{
-	char line[PATH_MAX - 64], path[PATH_MAX];
-	unsigned best = UINT_MAX;
-	FILE *file = fopen("/proc/self/cgroup", "re");
-	if (file == NULL)
-		return best;
-	while (fgets(line, sizeof line, file) != NULL) {
-		if (strncmp(line, "0::", 3) != 0)
-			continue;
-		line[strcspn(line, "\n")] = '\0';
-		snprintf(path, sizeof path, "/sys/fs/cgroup%s", line + 3);
-		for (;;) {
-			unsigned cpus = quota_of(path);
-			best = cpus < best ? cpus : best;
-			char *slash = strrchr(path, '/');
-			if (slash == NULL || strlen(path) <= strlen("/sys/fs/cgroup"))
-				break;
-			*slash = '\0';
-		}
-	}
-	fclose(file);
-	return best;
-}
-
 int cpus_init(struct cpus *cpus, const char *list)
 {
 	bool allowed[CPUS_MAX] = {0}, wanted[CPUS_MAX] = {0};
@@ -172,8 +128,9 @@ int cpus_init(struct cpus *cpus, const char *list)
 			result.number[result.count++] = i;
 	if (result.count == 0)
 		return -ENODEV;
-	unsigned quota = cgroup_quota();
-	result.quota = quota < result.count ? quota : result.count;
+	struct cgroup_limits limits;
+	cgroup_read("", &limits);
+	result.quota = limits.cpus < result.count ? limits.cpus : result.count;
 	spread(&result);
 	*cpus = result;
 	return 0;
