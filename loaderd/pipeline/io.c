@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -19,8 +20,8 @@ enum {
 	/* After so many, one sample in PROBE_INTERVAL_LONG is enough: a probe is a system call. */
 	PROBES_SURE = 1024,
 	PROBE_INTERVAL_LONG = 256,
-	/* Pages whose presence one probe asks for; a larger sample is judged by its first ones. */
-	PROBE_PAGES = 64,
+	/* Bytes of a sample that one probe asks for. */
+	PROBE_BYTES = 4,
 	AHEAD_UNITS_MAX = 1 << 16,
 };
 /* Asking the kernel for more than this ahead of use gains nothing even on slow storage, and costs page cache. */
@@ -61,28 +62,46 @@ int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
 }
 
 /* The whole pages that a sample's bytes, side data behind them included, lie on. */
-static void pages_of(const struct packimg_sample *sample, uintptr_t page, void **ret_begin,
-		     size_t *ret_size)
+struct pages {
+	void *begin;
+	size_t size;
+	uint64_t offset; /* in the file */
+	int fd;
+};
+
+static void pages_of(const struct io *io, const struct packimg_sample *sample, uintptr_t page,
+		     struct pages *ret_pages)
 {
 	uintptr_t begin = (uintptr_t)sample->data, end = begin + sample->data_size;
 	uintptr_t side = (uintptr_t)sample->side;
+	struct packimg_shard shard;
 	if (sample->side != NULL && side >= end && side - end < page)
 		end = side + sample->side_size;
 	begin &= ~(page - 1);
 	end = (end + page - 1) & ~(page - 1);
-	*ret_begin = (void *)begin;
-	*ret_size = end - begin;
+	*ret_pages = (struct pages){
+		.begin = (void *)begin,
+		.size = end - begin,
+		.offset = sample->data_offset & ~(uint64_t)(page - 1),
+		.fd = packimg_shard(io->options.dataset->image, sample->shard, &shard) < 0
+			      ? -1
+			      : shard.fd,
+	};
 }
 
-static bool resident(void *begin, size_t size, uintptr_t page)
+/*
+ * Of a file of somebody else's mincore() calls every page resident. Reading without waiting tells the truth: of a few bytes, spread over the pages, since what is read is
+ * copied.
+ */
+static bool resident(const struct pages *pages, uintptr_t page)
 {
-	unsigned char pages[PROBE_PAGES];
-	size_t count = size / page < PROBE_PAGES ? size / page : PROBE_PAGES;
-	if (mincore(begin, count * page, pages) < 0)
-		return true; /* nothing to be gained from asking for it */
-	for (size_t i = 0; i < count; i++)
-		if ((pages[i] & 1) == 0)
+	for (unsigned i = 0; i < PROBE_BYTES; i++) {
+		char byte;
+		struct iovec iov = {&byte, 1};
+		uint64_t at = pages->size / page * i / PROBE_BYTES * page;
+		if (preadv2(pages->fd, &iov, 1, (off_t)(pages->offset + at), RWF_NOWAIT) != 1)
 			return false;
+	}
 	return true;
 }
 
@@ -100,19 +119,18 @@ static void look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 	bool probe = unit % (prober->found >= PROBES_SURE ? PROBE_INTERVAL_LONG : PROBE_INTERVAL) == 0;
 	uint64_t index;
 	struct packimg_sample sample;
-	void *begin;
-	size_t size;
+	struct pages pages;
 	if (warm && !probe)
 		return;
 	int r = order_walk_at(&io->options.walk, unit, &index);
 	prober->ended = r == -ENODATA;
 	if (r != 1 || io_lookup(io, index, &sample) < 0)
 		return;
-	pages_of(&sample, prober->page, &begin, &size);
+	pages_of(io, &sample, prober->page, &pages);
 	if (probe)
-		prober->found = resident(begin, size, prober->page) ? prober->found + 1 : 0;
+		prober->found = resident(&pages, prober->page) ? prober->found + 1 : 0;
 	if (prober->found < PROBES_WARM)
-		madvise(begin, size, MADV_WILLNEED);
+		madvise(pages.begin, pages.size, MADV_WILLNEED);
 }
 
 static bool limit_has_come(struct io *io)
@@ -204,6 +222,11 @@ enum io_mode io_mode_of(const struct io *io)
 bool io_can_uring(void)
 {
 	return io_ring_works();
+}
+
+void io_reserve(unsigned rings, unsigned queue_depth)
+{
+	io_ring_reserve(rings, queue_depth);
 }
 
 void io_begun(struct io *io, uint64_t limit)

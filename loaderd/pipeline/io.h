@@ -39,8 +39,13 @@ enum { IO_DIRECT_MAX = 512 }; /* files beyond are read through the page cache */
 
 /* What AUTO means for a dataset of this size: IO_URING when it does not fit the memory there is. */
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes);
-/* True when this build and this kernel can do IO_URING. */
+/* True when this build and this kernel can do IO_URING, and there is a ring left if they were reserved. */
 bool io_can_uring(void);
+/*
+ * Makes rings before a sandbox forbids it: so many feeds at a time can be read by IO_URING afterwards, with reads of queue_depth at once. They can do nothing but read, whatever is asked of
+ * them. Fewer where the system has no more. Once, before feeds.
+ */
+void io_reserve(unsigned rings, unsigned queue_depth);
 /* -ENOMEM, or what thread and ring creation answer. */
 int io_new(const struct io_options *options, struct io **ret_io);
 /* No worker uses it any more. Waits for reads under way. Accepts NULL. */

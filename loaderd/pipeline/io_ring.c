@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /*
  * A window of units, [oldest, next), slides along the feed's order. Each has an entry (unit % window) and, while it is wanted, a
@@ -26,6 +28,7 @@ enum {
 	WINDOW_MOST = 1 << 16,
 	WINDOW_LEAST = 1 << 10,
 	BLOCK = 4096, /* what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device asks */
+	RESERVE_MAX = 64,
 	TAIL = 64,	 /* readable bytes that decoders expect behind stored bytes */
 };
 
@@ -58,24 +61,70 @@ struct io_ring {
 };
 
 /*
- * Held while rings come and go. liburing maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between them, takes a
- * ring at a freed one's address for the same memory.
+ * Rings in reserve, the last one first. The mutex is also held while rings come and go: liburing maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between
+ * them, takes a ring at a freed one's address for the same memory.
  */
-static pthread_mutex_t uring_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	pthread_mutex_t mutex;
+	bool only; /* there are no others to be had */
+	unsigned count;
+	struct io_uring rings[RESERVE_MAX];
+} reserve = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static int open_uring(unsigned depth, struct io_uring *ret_uring)
+/* A ring that reads, and nothing else. */
+static int make_reader(unsigned depth, struct io_uring *ret_uring)
 {
-	pthread_mutex_lock(&uring_mutex);
-	int r = io_uring_queue_init(depth, ret_uring, 0);
-	pthread_mutex_unlock(&uring_mutex);
+	struct io_uring_params parameters = {.flags = IORING_SETUP_R_DISABLED};
+	struct io_uring_restriction restrictions[] = {
+		{.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ},
+		{.opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED, .sqe_flags = 0},
+	};
+	int r = io_uring_queue_init_params(depth, ret_uring, &parameters);
+	if (r < 0)
+		return r;
+	/* By the system call: liburing 2.3 does not export these two. */
+	if (syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_RESTRICTIONS, restrictions,
+		    2) < 0 ||
+	    syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0) {
+		r = -errno;
+		io_uring_queue_exit(ret_uring);
+	}
 	return r;
 }
 
+void io_ring_reserve(unsigned rings, unsigned queue_depth)
+{
+	pthread_mutex_lock(&reserve.mutex);
+	reserve.only = true;
+	while (reserve.count < rings && reserve.count < RESERVE_MAX &&
+	       make_reader(queue_depth, &reserve.rings[reserve.count]) == 0)
+		reserve.count++;
+	pthread_mutex_unlock(&reserve.mutex);
+}
+
+static int open_uring(unsigned depth, struct io_uring *ret_uring)
+{
+	int r = -EAGAIN;
+	pthread_mutex_lock(&reserve.mutex);
+	if (!reserve.only) {
+		r = make_reader(depth, ret_uring);
+	} else if (reserve.count > 0) {
+		*ret_uring = reserve.rings[--reserve.count];
+		r = 0;
+	}
+	pthread_mutex_unlock(&reserve.mutex);
+	return r;
+}
+
+/* Nothing is under way in it. */
 static void close_uring(struct io_uring *uring)
 {
-	pthread_mutex_lock(&uring_mutex);
-	io_uring_queue_exit(uring);
-	pthread_mutex_unlock(&uring_mutex);
+	pthread_mutex_lock(&reserve.mutex);
+	if (reserve.only)
+		reserve.rings[reserve.count++] = *uring;
+	else
+		io_uring_queue_exit(uring);
+	pthread_mutex_unlock(&reserve.mutex);
 }
 
 static uint64_t tag_of(uint64_t unit, enum entry_state state)
@@ -410,6 +459,10 @@ void io_ring_stop(struct io *io)
 #else
 
 #include <errno.h>
+
+void io_ring_reserve(unsigned rings, unsigned queue_depth)
+{
+}
 
 bool io_ring_works(void)
 {

@@ -61,7 +61,6 @@ static const int allowed[] = {
 	SCMP_SYS(mremap),
 	SCMP_SYS(brk),
 	SCMP_SYS(madvise),
-	SCMP_SYS(mincore),
 	SCMP_SYS(futex),
 	SCMP_SYS(sched_yield),
 	SCMP_SYS(sched_getaffinity),

@@ -19,6 +19,7 @@ enum {
 	ORDERS_PER_TURN = 16,
 	CHORE_THREADS = 2,
 	PAGE_EVERY_S = 1,
+	RINGS_RESERVED = 16, /* feeds at a time that can be read past the page cache */
 	BAD_LINES_PER_SECOND = 20,
 	REFUSALS_PER_SECOND = 5,
 	REFUSALS_AT_ONCE = 20,
@@ -232,6 +233,8 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 		free(server);
 		return r;
 	}
+	if (config->io != CONFIG_IO_MMAP)
+		io_reserve(RINGS_RESERVED, (unsigned)config->queue_depth);
 	r = guard_install();
 	if (r == 0)
 		r = start_workers(server, error);
