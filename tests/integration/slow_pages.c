@@ -1,33 +1,26 @@
 /*
- * A slow disk for one program, by LD_PRELOAD: files mapped whose name ends in .pimg come page by page, each block after a delay, as from a device
- * with nothing in the page cache. In place of the file stands memory without pages (userfaultfd(2)): a thread that touches a block sleeps in the
- * kernel until another one here has waited SLOW_PAGES_US microseconds and copied it from the file. One block at a time, as a disk's head would. As a program
- * (PROBE) it tells whether that is possible here.
+ * A slow disk for a daemon's worker, by LD_PRELOAD: where the worker maps the file SLOW_PAGES_FILE, its pages come block by block, each after a delay, as from a device
+ * with nothing in the page cache. In place of the file stands memory without pages (userfaultfd(2)), made before the worker's sandbox forbids it: a thread that touches a block
+ * sleeps in the kernel until a process of ours, outside that sandbox, has waited SLOW_PAGES_US microseconds and copied it from the file. One block at a time, as a disk's head
+ * would. As a program (PROBE) it tells whether that is possible here.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 16 << 10, MAPS_MAX = 16 };
-
-static struct {
-	uintptr_t begin;
-	size_t size;
-	int fd;
-} maps[MAPS_MAX];
-static unsigned map_count;
-static int fault_fd = -1;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+enum { BLOCK = 16 << 10, MAPS = 8 };
 
 static void die(const char *what)
 {
@@ -35,27 +28,51 @@ static void die(const char *what)
 	_exit(77);
 }
 
-static void fetch(uintptr_t address)
+static int open_fault_fd(void)
+{
+	struct uffdio_api api = {.api = UFFD_API};
+	int fd = (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY);
+
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
+		die("userfaultfd");
+	return fd;
+}
+
+#ifdef PROBE
+
+/* Ends with 77 where the kernel does not let us. */
+int main(void)
+{
+	open_fault_fd();
+	return 0;
+}
+
+#else
+
+static struct {
+	uintptr_t begin[MAPS]; /* of each place where the file may be mapped; 0: taken */
+	size_t size;	       /* of the file, in pages */
+} places;
+
+static void fetch(int fault_fd, int file, const uintptr_t begin[MAPS], uintptr_t address)
 {
 	static uint8_t block[BLOCK] __attribute__((aligned(4096)));
 	const char *delay = getenv("SLOW_PAGES_US");
 	struct timespec pause = {.tv_nsec = (delay ? atol(delay) : 1000) * 1000};
 	unsigned i = 0;
 
-	pthread_mutex_lock(&mutex);
-	while (i < map_count && address - maps[i].begin >= maps[i].size)
+	while (i < MAPS && address - begin[i] >= places.size)
 		i++;
-	pthread_mutex_unlock(&mutex);
-	if (i == map_count)
+	if (i == MAPS)
 		die("a fault in no map");
-	size_t offset = (address - maps[i].begin) / BLOCK * BLOCK, left = maps[i].size - offset;
-	struct uffdio_copy copy = {.dst = maps[i].begin + offset,
+	size_t offset = (address - begin[i]) / BLOCK * BLOCK, left = places.size - offset;
+	struct uffdio_copy copy = {.dst = begin[i] + offset,
 				   .src = (uintptr_t)block,
 				   .len = left < BLOCK ? left : BLOCK};
 
 	nanosleep(&pause, NULL);
 	memset(block, 0, sizeof(block));
-	if (pread(maps[i].fd, block, copy.len, (off_t)offset) < 0)
+	if (pread(file, block, copy.len, (off_t)offset) < 0)
 		die("pread");
 	if (ioctl(fault_fd, UFFDIO_COPY, &copy) && errno != EEXIST)
 		die("UFFDIO_COPY");
@@ -64,77 +81,86 @@ static void fetch(uintptr_t address)
 	ioctl(fault_fd, UFFDIO_WAKE, &all);
 }
 
-static void *serve(void *argument)
+/* In a process of its own, with the memory of the worker in reach by fault_fd alone. */
+static void serve(int fault_fd, int file)
 {
+	uintptr_t begin[MAPS];
 	struct uffd_msg message;
 
+	memcpy(begin, places.begin, sizeof(begin));
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int fd = 3; fd < 1024; fd++)
+		if (fd != fault_fd && fd != file)
+			close(fd);
 	while (read(fault_fd, &message, sizeof(message)) == sizeof(message))
 		if (message.event == UFFD_EVENT_PAGEFAULT)
-			fetch((uintptr_t)message.arg.pagefault.address);
-	return NULL;
+			fetch(fault_fd, file, begin, (uintptr_t)message.arg.pagefault.address);
+	_exit(0);
 }
 
-static void start(void)
+static void register_places(int fault_fd)
 {
-	struct uffdio_api api = {.api = UFFD_API};
-	pthread_t thread;
+	for (unsigned i = 0; i < MAPS; i++) {
+		void *memory = (void *)syscall(SYS_mmap, NULL, places.size, PROT_READ | PROT_WRITE,
+					       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		struct uffdio_register range = {.range = {(uintptr_t)memory, places.size},
+						.mode = UFFDIO_REGISTER_MODE_MISSING};
 
-	fault_fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-	if (fault_fd < 0 || ioctl(fault_fd, UFFDIO_API, &api))
-		die("userfaultfd");
-	if (pthread_create(&thread, NULL, serve, NULL))
-		die("pthread_create");
+		if (memory == MAP_FAILED || ioctl(fault_fd, UFFDIO_REGISTER, &range))
+			die("UFFDIO_REGISTER");
+		places.begin[i] = (uintptr_t)memory;
+	}
 }
 
-#ifdef PROBE
-
-/* Ends with 77 where the kernel does not let us. */
-int main(void)
+static int is_worker(void)
 {
-	start();
-	return 0;
+	char line[256];
+	int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t size = read(file, line, sizeof(line));
+
+	close(file);
+	return size > 0 && memmem(line, (size_t)size, "\0--worker", 10) != NULL;
 }
 
-#else
-
-static int is_dataset(int fd)
+__attribute__((constructor)) static void start(void)
 {
-	char link[64], path[4096];
+	const char *path = getenv("SLOW_PAGES_FILE");
+	struct stat status;
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	ssize_t length = readlink(link, path, sizeof(path) - 1);
+	if (!path || !is_worker())
+		return;
+	/* Above the numbers that the supervisor has given to the worker's own. */
+	int file = fcntl(open(path, O_RDONLY), F_DUPFD, 64);
+	int fault_fd = fcntl(open_fault_fd(), F_DUPFD, 64);
 
-	return length > 5 && !memcmp(path + length - 5, ".pimg", 5);
+	if (file < 0 || fstat(file, &status))
+		die(path);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	places.size = ((size_t)status.st_size + page - 1) / page * page;
+	register_places(fault_fd);
+	pid_t pid = fork();
+	if (pid < 0)
+		die("fork");
+	if (pid == 0)
+		serve(fault_fd, file);
 }
 
-static void *map_slowly(size_t length, int fd)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (length + page - 1) / page * page;
-	void *memory = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE,
-				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	struct uffdio_register range = {.range = {(uintptr_t)memory, size},
-					.mode = UFFDIO_REGISTER_MODE_MISSING};
-
-	pthread_mutex_lock(&mutex);
-	if (fault_fd < 0)
-		start();
-	if (memory == MAP_FAILED || map_count == MAPS_MAX ||
-	    ioctl(fault_fd, UFFDIO_REGISTER, &range))
-		die("UFFDIO_REGISTER");
-	maps[map_count].begin = (uintptr_t)memory;
-	maps[map_count].size = size;
-	maps[map_count].fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	map_count++;
-	pthread_mutex_unlock(&mutex);
-	return memory;
-}
-
-/* With 64-bit offsets, as everything here is compiled, the name that programs call is mmap64. */
+/* What is mapped to be read and shared, and as long as the file, is the file. With 64-bit offsets, as everything here is compiled, the name that programs call is mmap64. */
 __attribute__((visibility("default"))) void *mmap(void *address, size_t length, int protection,
 						  int flags, int fd, off_t offset)
 {
-	if (fd >= 0 && !address && !offset && is_dataset(fd))
-		return map_slowly(length, fd);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (fd >= 0 && protection == PROT_READ && (flags & MAP_SHARED) && places.size > 0 &&
+	    (length + page - 1) / page * page == places.size)
+		for (unsigned i = 0; i < MAPS; i++) {
+			uintptr_t begin = places.begin[i];
+			if (begin == 0)
+				continue;
+			places.begin[i] = 0;
+			return (void *)begin;
+		}
 	long result = syscall(SYS_mmap, address, length, protection, flags, fd, offset);
 
 	return (void *)result;
