@@ -37,6 +37,7 @@ struct config {
 	uint64_t users; /* at a time */
 	uint64_t feeds_per_user, connections_per_user;
 	uint64_t shards; /* files of a dataset */
+	uint64_t decode_bytes; /* of one sample, on one thread */
 	uint64_t slots;
 	uint64_t batch_size;
 	uint64_t image_side;

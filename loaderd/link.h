@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include "blame.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -24,6 +26,7 @@ enum link_order_kind {
 	LINK_RING,       /* answers LINK_WANT_RING: with the ring's and the ack page's memory, or code says why not */
 	LINK_DRAIN,      /* no new feeds; end when those there are have taken what is finished */
 	LINK_RETIRE,     /* answers LINK_IDLE: end */
+	LINK_POISON,     /* a sample whose decoding has ended workers: bad from now on */
 };
 
 /* Which limit a ring would break. */
@@ -38,6 +41,8 @@ struct link_order {
 	uint32_t pid;   /* of LINK_CLIENT, as the supervisor sees it */
 	uint64_t most;  /* the limit's value, */
 	uint64_t left;  /* and what is left of it; bytes, or rings */
+	uint8_t uuid[16]; /* of LINK_POISON: the dataset, */
+	uint64_t sample;  /* and the sample */
 };
 
 enum link_record_kind {
@@ -70,6 +75,7 @@ struct link_page {
 	_Atomic uint64_t sequence; /* odd while it is being written */
 	uint64_t uptime_ns, idle_ns;
 	uint32_t threads, connections, feed_count, reserved;
+	struct blame blame; /* what a thread was decoding that faulted */
 	struct link_feed feeds[LINK_FEEDS_MAX];
 };
 _Static_assert(sizeof(struct link_page) <= LINK_PAGE_SIZE, "the page holds all feeds");

@@ -37,6 +37,11 @@ fail:
 	return r;
 }
 
+void transform_scratch_limit(struct transform_scratch *scratch, uint64_t bytes)
+{
+	packimg_decoder_limit(scratch->decoder, bytes);
+}
+
 void transform_scratch_free(struct transform_scratch *scratch)
 {
 	if (!scratch)

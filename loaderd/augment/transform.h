@@ -114,6 +114,8 @@ struct transform_times {
 /* Scratch of one thread: decoder, tables, rows. */
 struct transform_scratch;
 int transform_scratch_new(struct transform_scratch **ret_scratch);
+/* As packimg_decoder_limit(). */
+void transform_scratch_limit(struct transform_scratch *scratch, uint64_t bytes);
 void transform_scratch_free(struct transform_scratch *scratch);
 
 /*

@@ -1,5 +1,7 @@
 #include "guard.h"
 
+#include "blame.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -50,6 +52,7 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 		errno = saved;
 		return;
 	}
+	blame_note(signal_number);
 	/* Returning repeats the access, which now kills with the faulting address in the core. */
 	signal(SIGBUS, SIG_DFL);
 	if (info->si_code <= 0)

@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include "blame.h"
 #include "futex.h"
 #include "ticks.h"
 
@@ -133,6 +134,7 @@ static void *worker_main(void *argument)
 	struct worker *worker = argument;
 	struct pool *pool = worker->pool;
 	watch_init(&worker->tools.watch);
+	blame_thread();
 	atomic_fetch_add(&pool->ready, 1);
 	futex_wake(&pool->ready, 1);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
@@ -233,6 +235,12 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 	}
 	*ret_pool = pool;
 	return 0;
+}
+
+void pool_limit_decoding(struct pool *pool, uint64_t bytes)
+{
+	for (unsigned i = 0; i < pool->worker_count; i++)
+		transform_scratch_limit(pool->workers[i].tools.scratch, bytes);
 }
 
 void pool_free(struct pool *pool)

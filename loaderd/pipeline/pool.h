@@ -22,6 +22,8 @@ struct pool;
 
 /* Starts `workers` threads on the CPUs of the set, in its order; more threads than CPUs share all of them. */
 int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool);
+/* What each thread may take to decode one sample; a larger one is bad. Before there are batchers. */
+void pool_limit_decoding(struct pool *pool, uint64_t bytes);
 /* Every batcher must have been reaped. */
 void pool_free(struct pool *pool);
 unsigned pool_workers(const struct pool *pool);

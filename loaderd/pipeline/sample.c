@@ -1,5 +1,6 @@
 #include "sample.h"
 
+#include "blame.h"
 #include "random.h"
 #include "ticks.h"
 
@@ -101,7 +102,9 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		}
 		error->text[0] = '\0';
 		guard_enter(&dataset->guard);
+		blame_begin(packimg_uuid(dataset->image), index);
 		int r = make_guarded(batcher, worker, work, i, index, read, times, error);
+		blame_end();
 		if (guard_leave()) {
 			atomic_store(&dataset->suspect, true);
 			dataset_condemn(dataset, index);

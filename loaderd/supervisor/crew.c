@@ -28,6 +28,9 @@ enum {
 	STARTS_PER_SECOND = 2,    /* and from then on */
 	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
 	LOG_LINE_MAX = 2048,
+	SUSPECTS_MAX = 64, /* of a user, */
+	REMEMBER_S = 3600,
+	FAULTS_MOST = 2,   /* of one, and it is not tried again */
 };
 #define SECOND_NS      UINT64_C(1000000000)
 #define SWEEP_SOON_NS  (SECOND_NS / 10)
@@ -49,12 +52,22 @@ struct worker {
 	size_t log_left; /* bytes of log in this second */
 };
 
+/* A sample at whose decoding a worker ended. */
+struct suspect {
+	uint8_t uuid[16];
+	uint64_t sample;
+	unsigned faults;
+};
+
 struct crew_user {
 	struct crew_user *next;
+	struct suspect suspects[SUSPECTS_MAX];
+	unsigned suspect_count;
 	uid_t uid;
 	struct worker *workers; /* the first gets new connections unless it is retired */
 	struct ledger_account account;
 	uint64_t start_debt_ns; /* until when starts so far use up the allowance */
+	uint64_t remember_until_ns; /* what is known of a user outlives workers that end */
 };
 
 #define WORKER_OF(watched, member)                                                                 \
@@ -109,7 +122,8 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 
 static void forget_user_if_done(struct crew *crew, struct crew_user *user)
 {
-	if (user->workers != NULL || user->account.rings > 0)
+	uint64_t now_ns = clock_now_ns();
+	if (user->workers != NULL || user->account.rings > 0 || now_ns < user->remember_until_ns)
 		return;
 	for (struct crew_user **at = &crew->users; *at != NULL; at = &(*at)->next) {
 		if (*at != user)
@@ -214,6 +228,44 @@ static void renew_logs(struct crew *crew)
 		}
 }
 
+/* The worker's word, which can be of harm to its own user's samples alone. */
+static void blame_sample(struct worker *worker, const char *who)
+{
+	struct crew_user *user = worker->user;
+	struct blame blame;
+	memcpy(&blame, &worker->page->blame, sizeof blame);
+	if (blame.noted != 2)
+		return;
+	struct suspect *suspect = user->suspects;
+	struct suspect *end = user->suspects + user->suspect_count;
+	while (suspect < end && (suspect->sample != blame.sample ||
+				 memcmp(suspect->uuid, blame.uuid, sizeof blame.uuid) != 0))
+		suspect++;
+	if (suspect == end && user->suspect_count == SUSPECTS_MAX)
+		return;
+	if (suspect == end) {
+		*suspect = (struct suspect){.sample = blame.sample};
+		memcpy(suspect->uuid, blame.uuid, sizeof blame.uuid);
+		user->suspect_count++;
+	}
+	suspect->faults++;
+	user->remember_until_ns = clock_now_ns() + REMEMBER_S * SECOND_NS;
+	log_warning("%sit was decoding sample %llu%s", who, (unsigned long long)blame.sample,
+		    suspect->faults == FAULTS_MOST ? ", and not for the first time: that is bad from now on" : "");
+}
+
+/* Before the first client. */
+static void warn_of_poison(struct worker *worker)
+{
+	const struct crew_user *user = worker->user;
+	for (unsigned i = 0; i < user->suspect_count; i++) {
+		struct link_order order = {.kind = LINK_POISON, .sample = user->suspects[i].sample};
+		memcpy(order.uuid, user->suspects[i].uuid, sizeof order.uuid);
+		if (user->suspects[i].faults >= FAULTS_MOST)
+			(void)link_send(worker->socket, &order, NULL, 0);
+	}
+}
+
 static void on_end(struct watched *watched, uint32_t events)
 {
 	struct worker *worker = WORKER_OF(watched, end);
@@ -237,6 +289,8 @@ static void on_end(struct watched *watched, uint32_t events)
 	else if (WEXITSTATUS(status) != 0)
 		log_warning("%sthe worker (pid %d) ended with status %d", who, (int)worker->pid,
 			    WEXITSTATUS(status));
+	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
+		blame_sample(worker, who);
 	ledger_done(&crew->ledger, worker->id, 0);
 	dismiss(worker);
 	crew->sweep_due_ns = 0;
@@ -473,6 +527,8 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	close_ends(&outfit.log);
 	if (r < 0)
 		dismiss(worker);
+	else
+		warn_of_poison(worker);
 	return r;
 }
 

@@ -105,6 +105,26 @@ static int new_entry(const char *path, const int *fds, uint32_t count,
 	return 0;
 }
 
+void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t sample)
+{
+	pthread_mutex_lock(&registry->mutex);
+	if (registry->poison_count < REGISTRY_POISON_MAX) {
+		struct registry_poison *poison = &registry->poison[registry->poison_count++];
+		memcpy(poison->uuid, uuid, sizeof poison->uuid);
+		poison->sample = sample;
+	}
+	pthread_mutex_unlock(&registry->mutex);
+}
+
+/* Under the mutex. */
+static void avoid_poison(const struct registry *registry, struct dataset *dataset)
+{
+	for (unsigned i = 0; i < registry->poison_count; i++)
+		if (memcmp(registry->poison[i].uuid, packimg_uuid(dataset->image), 16) == 0 &&
+		    registry->poison[i].sample < dataset->count)
+			dataset_condemn(dataset, registry->poison[i].sample);
+}
+
 int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
 		     struct dataset **ret_dataset, struct packimg_error *error)
 {
@@ -129,6 +149,7 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 	for (uint32_t i = 0; i < count; i++)
 		fds[i] = -1;
 	pthread_mutex_lock(&registry->mutex);
+	avoid_poison(registry, entry->dataset);
 	entry->next = registry->entries;
 	registry->entries = entry;
 	pthread_mutex_unlock(&registry->mutex);

@@ -15,6 +15,7 @@
 enum {
 	REGISTRY_BAD_MAX = 256,  /* records kept */
 	REGISTRY_TEXT_MAX = 256, /* bytes of each text */
+	REGISTRY_POISON_MAX = 64,
 };
 
 /* A sample that could not be used. */
@@ -42,8 +43,16 @@ struct registry_entry {
 	struct registry_entry *next;
 };
 
+/* A sample that is not to be decoded. */
+struct registry_poison {
+	uint8_t uuid[16];
+	uint64_t sample;
+};
+
 struct registry {
 	pthread_mutex_t mutex;
+	struct registry_poison poison[REGISTRY_POISON_MAX];
+	unsigned poison_count;
 	struct registry_entry *entries;
 	struct registry_bad *bad; /* [REGISTRY_BAD_MAX], the oldest is overwritten */
 	uint64_t bad_total;       /* records ever added; the next goes to bad_total % REGISTRY_BAD_MAX */
@@ -61,6 +70,8 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 /* Are these the first `count` files of the dataset, opened once more? */
 bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds, uint32_t count);
 void registry_release(struct registry *registry, struct dataset *dataset);
+/* Datasets of this UUID that are opened from now on have a bad sample. */
+void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t sample);
 /* Notes a failure: the first of a sample makes a record, later ones count. */
 void registry_report(struct registry *registry, struct dataset *dataset, uint64_t index,
 		     const char *text);

@@ -131,6 +131,9 @@ static void obey(struct server *server, const struct link_order *order, int fds[
 	case LINK_DRAIN:
 		begin_drain(server);
 		break;
+	case LINK_POISON:
+		registry_poison(&server->registry, order->uuid, order->sample);
+		break;
 	case LINK_RETIRE:
 		server->phase = SERVER_DONE;
 		break;
@@ -183,6 +186,8 @@ static int start_workers(struct server *server, struct config_error *error)
 	if (r < 0)
 		return r;
 	r = pool_new(thread_count(server->config, &cpus), &cpus, &server->pool);
+	if (r == 0)
+		pool_limit_decoding(server->pool, server->config->decode_bytes);
 	if (r == 0)
 		r = chores_new(CHORE_THREADS, &server->chores);
 	if (r < 0)
@@ -240,6 +245,8 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 		r = start_workers(server, error);
 	if (r == 0) {
 		r = map_page(server);
+		if (r == 0)
+			r = blame_install(&server->page->blame);
 		if (r == 0)
 			r = watch_all(server);
 		if (r < 0)

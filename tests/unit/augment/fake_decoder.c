@@ -20,6 +20,10 @@ int packimg_decoder_new(struct packimg_decoder **ret_decoder)
 	return 0;
 }
 
+void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
+{
+}
+
 void packimg_decoder_free(struct packimg_decoder *decoder)
 {
 	if (!decoder)
