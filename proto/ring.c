@@ -410,6 +410,16 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 	return true;
 }
 
+/*
+ * Copies what the daemon can still change. The barrier keeps the compiler from going back to the original: what is checked afterwards is
+ * what is used.
+ */
+static void copy_once(void *to, const void *from, size_t size)
+{
+	memcpy(to, from, size);
+	__asm__ volatile("" ::: "memory");
+}
+
 /* Size of a memfd that its owner can no longer shrink under us; negative errno. */
 static int64_t sealed_size(int fd)
 {
@@ -443,7 +453,7 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, 
 	if (ring == MAP_FAILED)
 		return -errno;
 	struct ring_header header;
-	memcpy(&header, ring, sizeof header);
+	copy_once(&header, ring, sizeof header);
 	if (!header_is_sound(&header, (uint64_t)ring_file)) {
 		munmap(ring, (size_t)ring_file);
 		return -EPROTO;
@@ -457,6 +467,7 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, 
 	touch(ring, (size_t)ring_file);
 	*consumer = (struct ring_consumer){
 		.header = ring,
+		.layout = header,
 		.ack = ack,
 		.map_size = (uint64_t)ring_file,
 		.slots = header.slots,
@@ -483,11 +494,26 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	uint32_t slot = atomic_load_explicit(&header->order[(number - 1) % consumer->slots],
 					     memory_order_relaxed);
 	slot %= consumer->slots; /* a broken daemon's index; its number will not match either */
-	if (atomic_exchange_explicit(&consumer->held[slot], number, memory_order_relaxed) == 0)
+	uint64_t free = 0;
+	if (atomic_compare_exchange_strong_explicit(&consumer->held[slot], &free, number,
+						    memory_order_relaxed, memory_order_relaxed))
 		atomic_fetch_add_explicit(&consumer->held_count, 1, memory_order_relaxed);
+	else
+		consumer->broken = 1; /* the batch held there is being written over */
 	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
 	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
 					  slot * consumer->slot_size);
+}
+
+void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy)
+{
+	copy_once(ret_copy, slot, sizeof *ret_copy);
+}
+
+void ring_copy_reason(const struct ring_consumer *consumer, char *ret_reason)
+{
+	copy_once(ret_reason, consumer->header->reason, RING_REASON_MAX);
+	ret_reason[RING_REASON_MAX - 1] = '\0';
 }
 
 void ring_consumer_arm(struct ring_consumer *consumer, int waiting)

@@ -172,12 +172,14 @@ uint32_t ring_ready(const struct ring_producer *producer);
 
 /* The client's end, used by libfeed. One thread at a time takes and arms; any thread gives back, also meanwhile. */
 struct ring_consumer {
-	const struct ring_header *header;
+	const struct ring_header *header; /* the daemon may change all of it at any time: */
+	struct ring_header layout;        /* its constant part, copied once, checked, and used from here */
 	struct ring_ack *ack;
 	uint64_t map_size;
 	uint32_t slots;
 	uint64_t slot_size;
 	uint64_t taken; /* number of the last batch handed out */
+	int broken;     /* the daemon published into a slot that is held: what it says is not to be believed */
 	_Atomic uint32_t held_count;
 	_Atomic uint64_t held[RING_SLOTS_MAX]; /* by slot: number of the batch the client holds there, 0 for none */
 };
@@ -188,8 +190,12 @@ struct ring_consumer {
  */
 int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, int writable);
 void ring_consumer_deinit(struct ring_consumer *consumer);
-/* Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards came from a broken daemon. */
+/* Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards came from a broken daemon, as does one that sets `broken`. */
 const struct ring_slot *ring_take(struct ring_consumer *consumer);
+/* Copies a slot's header once: a broken daemon may change the original while it is checked. */
+void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy);
+/* The reason of RING_FAILED, RING_REASON_MAX bytes, terminated; otherwise as the daemon left it. */
+void ring_copy_reason(const struct ring_consumer *consumer, char *ret_reason);
 /* Sets or clears the waiting word; after setting, look once more before polling. */
 void ring_consumer_arm(struct ring_consumer *consumer, int waiting);
 /* Gives a batch back. Returns 1 when the daemon wants a doorbell, else 0; -EINVAL when the batch is not held. */

@@ -18,6 +18,7 @@
 enum {
 	CONNECT_RETRY_MS = 5, /* a Unix socket whose backlog is full cannot be polled for room */
 	CARET_WIDTH = 72,     /* columns of a quoted text */
+	FIELD_MAX = 64,	      /* bytes of a field's name in a text */
 };
 
 int error_set(char *error, int code, const char *format, ...)
@@ -29,6 +30,32 @@ int error_set(char *error, int code, const char *format, ...)
 		va_end(arguments);
 	}
 	return code;
+}
+
+/* Bytes of the character at p if it may be shown, else 0. U+0080 to U+009F are commands, too. */
+static size_t printable(const unsigned char *p)
+{
+	if (p[0] < 0x80)
+		return p[0] >= ' ' && p[0] != 0x7f;
+	size_t size = p[0] >= 0xf0 && p[0] < 0xf5   ? 4
+		      : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+		      : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+						    : 0;
+	for (size_t i = 1; i < size; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	return p[0] == 0xc2 && p[1] < 0xa0 ? 0 : size;
+}
+
+void text_make_printable(char *text)
+{
+	unsigned char *p = (unsigned char *)text;
+	while (*p != '\0') {
+		size_t size = printable(p);
+		if (size == 0)
+			*p = '?';
+		p += size == 0 ? 1 : size;
+	}
 }
 
 int64_t clock_ms(void)
@@ -196,13 +223,14 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 				return 0;
 			}
 			loaderd__reply__free_unpacked(reply, NULL);
-			continue;
 		}
 		int left_ms = clock_left_ms(deadline_ms);
 		if (left_ms == 0)
 			return error_set(error, -ETIMEDOUT,
 					 "The daemon on %s did not answer in time.",
 					 connection->socket);
+		if (r > 0)
+			continue;
 		struct pollfd p = {.fd = connection->fd, .events = POLLIN};
 		if (poll(&p, 1, left_ms) < 0 && errno != EINTR)
 			return error_set(error, -errno, "Cannot wait for the daemon on %s: %s.",
@@ -261,11 +289,15 @@ int connection_error(const Loaderd__Error *message, const char *text, char *erro
 	char quote[3 * CARET_WIDTH] = "";
 	if (text != NULL && message->position >= 0 && strcmp(message->field, "pipeline") == 0)
 		quote_with_caret(text, (size_t)message->position, quote, sizeof quote);
-	const char *field = message->field;
+	char field[FIELD_MAX], said[FEED_ERROR_MAX - 300];
+	snprintf(field, sizeof field, "%s", message->field);
+	snprintf(said, sizeof said, "%s", message->text);
+	text_make_printable(field);
+	text_make_printable(said);
 	/* Most texts name their field themselves. */
-	int named = field[0] == '\0' || strncmp(message->text, field, strlen(field)) == 0;
-	return error_set(error, code, "%s%s%.*s%s", named ? "" : field, named ? "" : ": ",
-			 FEED_ERROR_MAX - 300, message->text, quote);
+	int named = field[0] == '\0' || strncmp(said, field, strlen(field)) == 0;
+	return error_set(error, code, "%s%s%s%s", named ? "" : field, named ? "" : ": ", said,
+			 quote);
 }
 
 void copy_uuid(const ProtobufCBinaryData *field, uint8_t ret_uuid[16])

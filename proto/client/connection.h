@@ -24,6 +24,9 @@ struct connection {
 /* Writes a sentence to error and returns code. */
 __attribute__((format(printf, 3, 4))) int error_set(char *error, int code, const char *format, ...);
 
+/* What a daemon wrote, for a terminal: control characters and bytes that are not UTF-8 become '?'. */
+void text_make_printable(char *text);
+
 int64_t clock_ms(void);
 /* Milliseconds left, at most INT_MAX, at least 0. */
 int clock_left_ms(int64_t deadline_ms);

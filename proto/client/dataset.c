@@ -2,6 +2,7 @@
 #include "files.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,8 @@ static void fill(struct dataset *dataset, const Loaderd__Dataset *message)
 		public->mean[i] = message->mean[i];
 		public->std[i] = message->std[i];
 	}
+	for (int i = 0; i < 3; i++)
+	public->has_statistics &= isfinite(public->mean[i]) && isfinite(public->std[i]);
 }
 
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset,

@@ -38,8 +38,6 @@ struct feed {
 	struct connection connection;
 	struct fork_guard guard; /* of the connection's socket; -1 there means that we are a fork */
 	struct ring_consumer ring;
-	struct ring_header
-		geometry;      /* copied once checked: what is used later is what was checked */
 	bool armed;	       /* the waiting word may be set */
 	int failed;	       /* negative errno once the connection is lost */
 	bool shutting_down;    /* the daemon has said so */
@@ -143,8 +141,15 @@ static int map_ring(struct feed *feed, bool writable, char *error)
 	if (r < 0)
 		return error_set(error, r, "Cannot map the batches of the daemon on %s: %s.",
 				 feed->connection.socket, strerror(-r));
-	memcpy(&feed->geometry, feed->ring.header, sizeof feed->geometry);
 	return 0;
+}
+
+/* Position of the next batch. The one after an epoch's last is the next epoch's first. */
+static void set_position(struct feed *feed, uint64_t epoch, uint64_t batch, bool ended)
+{
+	ended |= batch != 0 && batch == feed->info.batches_per_epoch;
+	feed->epoch = ended ? epoch + 1 : epoch;
+	feed->batch = ended ? 0 : batch;
 }
 
 /* The ring that was asked for. The daemon waits until it is mapped. */
@@ -171,10 +176,11 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 
 static int keep_field_names(struct feed *feed, const struct feed_options *options, char *error)
 {
-	if (feed->geometry.field_count != options->field_count)
+	if (feed->ring.layout.field_count != options->field_count)
 		return error_set(
 			error, -EPROTO, "fields: %u asked for, the daemon on %s delivers %u.",
-			options->field_count, feed->connection.socket, feed->geometry.field_count);
+			options->field_count, feed->connection.socket,
+			feed->ring.layout.field_count);
 	for (uint32_t i = 0; i < options->field_count; i++) {
 		feed->field_names[i] = strdup(options->fields[i]);
 		if (feed->field_names[i] == NULL)
@@ -223,11 +229,10 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	if (r < 0)
 		return r;
 	feed->info.slots = feed->ring.slots;
-	feed->info.batch_size = feed->geometry.batch_size_max;
+	feed->info.batch_size = feed->ring.layout.batch_size_max;
 	feed->info.memory = feed->ring.header;
 	feed->info.memory_size = feed->ring.map_size;
-	feed->epoch = options->epoch;
-	feed->batch = options->batch;
+	set_position(feed, options->epoch, options->batch, false);
 	return keep_field_names(feed, options, error);
 }
 
@@ -295,54 +300,61 @@ static uint64_t element_size(uint32_t element)
 }
 
 /* Bytes of a batch's images; 0 when the slot's header contradicts itself or the ring's. */
-static uint64_t image_bytes(const struct feed *feed, const struct ring_slot *slot)
+static uint64_t image_bytes(const struct ring_header *layout, const struct ring_slot *slot)
 {
 	uint64_t bytes = element_size(slot->element);
-	if (slot->count > feed->geometry.batch_size_max || slot->channels > 4 ||
+	if (slot->count > layout->batch_size_max || slot->channels < 3 || slot->channels > 4 ||
 	    (slot->layout != RING_NHWC && slot->layout != RING_NCHW))
 		return 0;
 	if (__builtin_mul_overflow(bytes, (uint64_t)slot->count * slot->channels, &bytes) ||
 	    __builtin_mul_overflow(bytes, (uint64_t)slot->height, &bytes) ||
 	    __builtin_mul_overflow(bytes, (uint64_t)slot->width, &bytes) ||
-	    bytes > feed->geometry.image_size_max)
+	    bytes > layout->image_size_max)
 		return 0;
 	return bytes;
 }
 
-static int hand_out(struct feed *feed, const struct ring_slot *slot, struct feed_batch *batch)
+static int refuse_batch(struct feed *feed)
 {
-	const char *base = (const char *)slot;
-	const struct ring_header *geometry = &feed->geometry;
-	uint64_t bytes = image_bytes(feed, slot);
-	feed->broken = bytes == 0 || slot->number != feed->ring.taken;
-	if (feed->broken)
-		return error_set(
-			feed->error, -EPROTO,
-			"The daemon on %s published batch %llu with a header that cannot be.",
-			feed->connection.socket, (unsigned long long)feed->ring.taken);
+	feed->broken = true;
+	return error_set(feed->error, -EPROTO,
+			 "The daemon on %s published batch %llu with a header that cannot be.",
+			 feed->connection.socket, (unsigned long long)feed->ring.taken);
+}
+
+static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
+{
+	const char *base = (const char *)published;
+	const struct ring_header *layout = &feed->ring.layout;
+	struct ring_slot slot;
+	ring_copy_slot(published, &slot);
+	uint64_t bytes = image_bytes(layout, &slot);
+	if (feed->ring.broken || bytes == 0 || slot.number != feed->ring.taken)
+		return refuse_batch(feed);
+	if (slot.epoch != feed->epoch || slot.batch != feed->batch)
+		return refuse_batch(feed);
 	struct feed_batch full = {
 		.size = batch->size,
-		.number = slot->number,
-		.epoch = slot->epoch,
-		.batch = slot->batch,
-		.count = slot->count,
-		.height = slot->height,
-		.width = slot->width,
-		.channels = slot->channels,
-		.element = slot->element,
-		.layout = slot->layout,
-		.bad = slot->bad,
-		.last = slot->last,
-		.images = base + geometry->image_offset,
+		.number = slot.number,
+		.epoch = slot.epoch,
+		.batch = slot.batch,
+		.count = slot.count,
+		.height = slot.height,
+		.width = slot.width,
+		.channels = slot.channels,
+		.element = slot.element,
+		.layout = slot.layout,
+		.bad = slot.bad,
+		.last = slot.last != 0,
+		.images = base + layout->image_offset,
 		.image_bytes = bytes,
-		.labels = (const int32_t *)(base + geometry->label_offset),
-		.samples = (const uint64_t *)(base + geometry->sample_offset),
-		.flags = (const uint8_t *)base + geometry->flag_offset,
-		.publish_ns = slot->publish_ns,
+		.labels = (const int32_t *)(base + layout->label_offset),
+		.samples = (const uint64_t *)(base + layout->sample_offset),
+		.flags = (const uint8_t *)base + layout->flag_offset,
+		.publish_ns = slot.publish_ns,
 	};
 	memcpy(batch, &full, known_size(batch->size, BATCH_SIZE_0, sizeof full));
-	feed->epoch = slot->last ? slot->epoch + 1 : slot->epoch;
-	feed->batch = slot->last ? 0 : slot->batch + 1;
+	set_position(feed, full.epoch, full.batch + 1, full.last != 0);
 	return 0;
 }
 
@@ -378,12 +390,13 @@ static int look(struct feed *feed, const struct ring_slot **ret_slot)
 	if (state == RING_END)
 		return FEED_END;
 	if (state == RING_FAILED) {
-		const char *reason = feed->ring.header->reason;
-		feed->shutting_down |= strncmp(reason, RING_REASON_STOPPING, RING_REASON_MAX) == 0;
+		char reason[RING_REASON_MAX];
+		ring_copy_reason(&feed->ring, reason);
+		feed->shutting_down |= strcmp(reason, RING_REASON_STOPPING) == 0;
 		if (feed->shutting_down)
 			return lose(feed, -ECONNRESET);
-		return error_set(feed->error, -EBADMSG, "The feed failed: %.*s", RING_REASON_MAX,
-				 reason);
+		text_make_printable(reason);
+		return error_set(feed->error, -EBADMSG, "The feed failed: %s", reason);
 	}
 	if (state != RING_RUNNING)
 		return error_set(feed->error, -EPROTO, "The daemon on %s set the unknown state %u.",
@@ -533,12 +546,13 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
 {
 	if (field >= feed->field_count)
 		return -EINVAL;
-	const char *base = (const char *)batch->images - feed->geometry.image_offset;
+	const struct ring_header *layout = &feed->ring.layout;
+	const char *base = (const char *)batch->images - layout->image_offset;
 	*ret_field = (struct feed_field){
 		.name = feed->field_names[field],
-		.type = (enum feed_field_type)feed->geometry.fields[field].type,
-		.values = base + feed->geometry.fields[field].offset,
-		.stride = feed->geometry.fields[field].stride,
+		.type = (enum feed_field_type)layout->fields[field].type,
+		.values = base + layout->fields[field].offset,
+		.stride = layout->fields[field].stride,
 	};
 	return 0;
 }

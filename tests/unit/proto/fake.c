@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct session {
 	long number;	    /* after the script's dash, -1 for none */
 	Loaderd__Request *open;
 	uint32_t element, layout;
+	atomic_bool done; /* the feed has ended */
 };
 
 static bool scripted(const struct session *s, const char *name)
@@ -149,6 +151,48 @@ static uint16_t half_of(uint8_t value)
 	return (uint16_t)((exponent + 15) << 10 | ((unsigned)value << (10 - exponent) & 0x3ff));
 }
 
+/* What a header says that cannot be, each by its script. */
+static void lie(struct session *s, struct ring_slot *slot)
+{
+	if (scripted(s, "badslot"))
+		slot->height = 1 << 30;
+	if (scripted(s, "badnumber"))
+		slot->number += 5;
+	if (scripted(s, "nosamples"))
+		slot->count = 0;
+	if (scripted(s, "nowidth"))
+		slot->width = 0;
+	if (scripted(s, "onechannel"))
+		slot->channels = 1;
+	if (scripted(s, "odd"))
+		slot->element = 77;
+	bool now = slot->number == (uint64_t)s->number + 1;
+	if (scripted(s, "again") && now)
+		slot->batch--;
+	if (scripted(s, "skip") && now)
+		slot->batch++;
+	if (scripted(s, "past") && now)
+		slot->epoch--;
+	if (scripted(s, "overwrite") && now)
+		s->ring.order[(slot->number - 1) % s->ring.slots] = s->ring.order[0];
+}
+
+/* Changes the heads of all slots as fast as it can, from one that may be to another. */
+static void *flip(void *argument)
+{
+	struct session *s = argument;
+	while (!atomic_load(&s->done)) {
+		for (uint32_t i = 0; i < s->ring.slots; i++) {
+			volatile struct ring_slot *slot =
+				(void *)((char *)s->ring.header + RING_HEADER_SIZE +
+					 i * s->ring.slot_size);
+			slot->count = 7;
+			slot->count = 8;
+		}
+	}
+	return NULL;
+}
+
 static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint64_t batch)
 {
 	const Loaderd__OpenFeed *open = s->open->open_feed;
@@ -193,10 +237,7 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 					half_of(fake_pixel(epoch, sample));
 		}
 	}
-	if (scripted(s, "badslot"))
-		slot->height = 1 << 30;
-	if (scripted(s, "badnumber"))
-		slot->number += 5;
+	lie(s, slot);
 }
 
 /* The client has said that the ring is mapped. */
@@ -233,12 +274,23 @@ static void produce(struct session *s)
 			send_reply(s, &reply, NULL, 0);
 			return;
 		}
+		if (scripted(s, "state") && published == s->number) {
+			atomic_store(&s->ring.header->state, 99);
+			send_doorbell(s);
+			return wait_for_hangup(s);
+		}
+		if (scripted(s, "endless") && published == s->number) {
+			memset(s->ring.header->reason, '\x1b', RING_REASON_MAX);
+			atomic_store(&s->ring.header->state, RING_FAILED);
+			send_doorbell(s);
+			return wait_for_hangup(s);
+		}
 		if (scripted(s, "garbage") && published == s->number) {
 			frame_send(s->fd, (const uint8_t *)"\xff\xff\xff\xff", 4, NULL, 0, 0);
 			return wait_for_hangup(s);
 		}
 		if (scripted(s, "oops") && published == s->number) {
-			send_error(s, EIO, "the disk is gone", "", -1);
+			send_error(s, EIO, "the disk \x1b[2Jis gone\n", "", -1);
 			return wait_for_hangup(s);
 		}
 		bool failed = scripted(s, "fail") && published == s->number;
@@ -272,6 +324,16 @@ static void produce(struct session *s)
 		if (gone)
 			return;
 	}
+}
+
+static void publish(struct session *s)
+{
+	pthread_t flipper;
+	bool flips = scripted(s, "flip") && pthread_create(&flipper, NULL, flip, s) == 0;
+	produce(s);
+	atomic_store(&s->done, true);
+	if (flips)
+		pthread_join(flipper, NULL);
 }
 
 static int make_ring(struct session *s)
@@ -377,7 +439,7 @@ static void open_feed(struct session *s)
 	if (scripted(s, "badheader") || scripted(s, "badoffset"))
 		wait_for_hangup(s);
 	else if (mapped(s))
-		produce(s);
+		publish(s);
 	ring_producer_deinit(&s->ring);
 }
 

@@ -43,9 +43,46 @@ static void every_end_is_told(void **state)
 	expect_loss("fail-0", 0, -EBADMSG, "sample 7 is broken");
 	expect_loss("fail-6", 6, -EBADMSG, "sample 7 is broken");
 	expect_loss("garbage-2", 2, -EPROTO, "failed");
-	expect_loss("oops-1", 1, -EIO, "the disk is gone");
+	expect_loss("oops-1", 1, -EIO, "the disk ?[2Jis gone?");
 	expect_loss("badslot", 0, -EPROTO, "batch 1 with a header that cannot be");
 	expect_loss("badnumber", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("nosamples", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("nowidth", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("onechannel", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("odd", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("again-2", 2, -EPROTO, "batch 3 with a header that cannot be");
+	expect_loss("skip-2", 2, -EPROTO, "batch 3 with a header that cannot be");
+	expect_loss("past-12", 12, -EPROTO, "batch 13 with a header that cannot be");
+	expect_loss("state-1", 1, -EPROTO, "the unknown state 99");
+	expect_loss("endless-1", 1, -EBADMSG, "The feed failed: ????????");
+}
+
+/* Into the slot of one that is held: told, and the one that is held can still be given back. */
+static void a_slot_that_is_held_is_not_taken_again(void **state)
+{
+	struct feed *feed = open_script("overwrite-2");
+	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof batch};
+	assert_int_equal(feed_next(feed, SOON_MS, &batch), -EPROTO);
+	assert_int_equal(feed_release(feed, &first), 0);
+	assert_int_equal(feed_release(feed, &second), 0);
+	feed_close(feed);
+}
+
+/* Headers that change while they are read: what was checked is what is used. */
+static void a_header_that_changes_is_read_once(void **state)
+{
+	size_t each = FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS;
+	unsigned counts[9] = {0};
+	struct feed *feed = open_script("flip");
+	for (int i = 0; i < 100000; i++) {
+		struct feed_batch batch = next(feed);
+		assert_in_range(batch.count, 7, 8);
+		assert_int_equal(batch.image_bytes, batch.count * each);
+		feed_release(feed, &batch);
+		counts[batch.count]++;
+	}
+	print_message("%u batches of 7, %u of 8\n", counts[7], counts[8]);
+	feed_close(feed);
 }
 
 static void published_batches_survive_the_daemon(void **state)
@@ -161,6 +198,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_end_is_told),
+		cmocka_unit_test(a_slot_that_is_held_is_not_taken_again),
+		cmocka_unit_test(a_header_that_changes_is_read_once),
 		cmocka_unit_test(published_batches_survive_the_daemon),
 		cmocka_unit_test(a_killed_daemon_is_told_at_once),
 		cmocka_unit_test(disconnecting_keeps_what_is_held),
