@@ -1,4 +1,5 @@
 #include "connection.h"
+#include "daemon.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -145,6 +146,9 @@ int connection_open(struct connection *connection, const char *path, int64_t dea
 		return error_set(error, -ENAMETOOLONG,
 				 "socket: \"%s\" has %zu bytes, a socket's path may have %zu.",
 				 path, strlen(path), sizeof address.sun_path - 1);
+	/* Its socket is ours, too: connecting would succeed. */
+	if (daemon_has_ended(path))
+		return connect_error(path, -ECONNREFUSED, error);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return error_set(error, -errno, "Cannot make a socket: %s.", strerror(errno));
@@ -194,6 +198,23 @@ static int send_request(struct connection *connection, const Loaderd__Request *r
 	return 0;
 }
 
+/* A connection that a private daemon of ours did not live to accept would wait for the next one. */
+static int wait_for_reply(struct connection *connection, int timeout_ms, char *error)
+{
+	struct pollfd p[2] = {{.fd = connection->fd, .events = POLLIN},
+			      {.fd = daemon_watch(connection->socket), .events = POLLIN}};
+	int r = poll(p, 2, timeout_ms);
+	if (p[1].fd >= 0)
+		close(p[1].fd);
+	if (r < 0 && errno != EINTR)
+		return error_set(error, -errno, "Cannot wait for the daemon on %s: %s.",
+				 connection->socket, strerror(errno));
+	if (r > 0 && p[0].revents == 0)
+		return error_set(error, -ECONNRESET, "The daemon on %s ended before it answered.",
+				 connection->socket);
+	return 0;
+}
+
 /* Waits for the next reply that is not a doorbell. */
 static int receive_reply(struct connection *connection, int64_t deadline_ms,
 			 Loaderd__Reply **ret_reply, char *error)
@@ -231,10 +252,9 @@ static int receive_reply(struct connection *connection, int64_t deadline_ms,
 					 connection->socket);
 		if (r > 0)
 			continue;
-		struct pollfd p = {.fd = connection->fd, .events = POLLIN};
-		if (poll(&p, 1, left_ms) < 0 && errno != EINTR)
-			return error_set(error, -errno, "Cannot wait for the daemon on %s: %s.",
-					 connection->socket, strerror(errno));
+		r = wait_for_reply(connection, left_ms, error);
+		if (r < 0)
+			return r;
 	}
 }
 

@@ -1,3 +1,4 @@
+#include "daemon.h"
 #include "connection.h"
 #include "forks.h"
 
@@ -5,6 +6,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -33,14 +36,79 @@ enum {
 		10, /* descriptors of ours from here on cannot collide with the child's 0..4 */
 };
 
+#define PRIVATE_PREFIX "@loaderd-"
+
+/*
+ * The listening socket stays open here, too: so the name stays ours when the daemon dies, and who
+ * connects meanwhile waits in its queue for the next one, which is started with what the first one
+ * was.
+ */
 struct feed_daemon {
+	struct feed_daemon *next;
 	struct fork_guard guard; /* of lifeline */
+	struct fork_guard listen_guard;
 	pid_t pid, owner;
 	int pidfd;
 	int lifeline;
+	int listen_fd;
 	int log; /* memfd, -1 when standard error is inherited */
 	char socket[64];
+	char path[PATH_MAX];
+	unsigned threads;
+	char **environment;
+	cpu_set_t cpus;
+	bool cpus_known;
 };
+
+/*
+ * Those of this process. Feeds of several threads may find at once that theirs has ended; starting
+ * it again asks for its status, and so comes by here again.
+ */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct feed_daemon *daemons;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A fork has none, and the lock's holder may not have come along. */
+static void forget_in_child(void)
+{
+	daemons = NULL;
+	lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+static void enlist(struct feed_daemon *daemon)
+{
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&lock);
+	daemon->next = daemons;
+	daemons = daemon;
+	pthread_mutex_unlock(&lock);
+}
+
+static void strike(struct feed_daemon *daemon)
+{
+	pthread_mutex_lock(&lock);
+	for (struct feed_daemon **link = &daemons; *link != NULL; link = &(*link)->next) {
+		if (*link == daemon) {
+			*link = daemon->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* Under the lock. */
+static struct feed_daemon *find(const char *socket)
+{
+	struct feed_daemon *daemon = daemons;
+	while (daemon != NULL && strcmp(daemon->socket, socket) != 0)
+		daemon = daemon->next;
+	return daemon;
+}
 
 /* The program to run: a path, or a bare name for PATH. */
 static void find_binary(const char *binary, char *ret_path, size_t size)
@@ -81,7 +149,7 @@ static int listen_unguessable(char *ret_name, size_t size)
 	uint8_t random[16];
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		return -errno;
-	int length = snprintf(ret_name, size, "@loaderd-%ld-", (long)getpid());
+	int length = snprintf(ret_name, size, PRIVATE_PREFIX "%ld-", (long)getpid());
 	for (size_t i = 0; i < sizeof random; i++)
 		length += snprintf(ret_name + length, size - (size_t)length, "%02x", random[i]);
 
@@ -121,7 +189,14 @@ static int log_new(void)
 	return fd;
 }
 
-/* Our environment less what a service manager meant for us alone. */
+static void environment_free(char **environment)
+{
+	for (char **variable = environment; variable != NULL && *variable != NULL; variable++)
+		free(*variable);
+	free(environment);
+}
+
+/* A copy of our environment less what a service manager meant for us alone. */
 static char **child_environment(void)
 {
 	static const char *const kept_from_it[] = {"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_"};
@@ -129,31 +204,31 @@ static char **child_environment(void)
 	while (environ[count] != NULL)
 		count++;
 	char **copy = calloc(count + 1, sizeof *copy);
-	if (copy == NULL)
-		return NULL;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; copy != NULL && i < count; i++) {
 		bool ours = false;
 		for (size_t j = 0; j < sizeof kept_from_it / sizeof *kept_from_it; j++)
 			ours |= strncmp(environ[i], kept_from_it[j], strlen(kept_from_it[j])) == 0;
-		if (!ours)
-			copy[kept++] = environ[i];
+		if (ours)
+			continue;
+		copy[kept] = strdup(environ[i]);
+		if (copy[kept++] == NULL) {
+			environment_free(copy);
+			return NULL;
+		}
 	}
 	return copy;
 }
 
 /* posix_spawn and not fork: it neither copies a large process nor runs handlers of other libraries in the child. */
-static int spawn(struct feed_daemon *daemon, const char *path, unsigned threads, int listen_fd,
-		 int lifeline_child)
+static int spawn(struct feed_daemon *daemon, int lifeline_child)
 {
 	char count[16];
-	snprintf(count, sizeof count, "%u", threads);
+	snprintf(count, sizeof count, "%u", daemon->threads);
 	const char *arguments[] = {
-		path,  "--listen-fd", "3", "--lifeline-fd", "4", threads > 0 ? "--threads" : NULL,
-		count, NULL,
+		daemon->path,	 "--listen-fd", "3",
+		"--lifeline-fd", "4",		daemon->threads > 0 ? "--threads" : NULL,
+		count,		 NULL,
 	};
-	char **environment = child_environment();
-	if (environment == NULL)
-		return -ENOMEM;
 
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
@@ -161,7 +236,7 @@ static int spawn(struct feed_daemon *daemon, const char *path, unsigned threads,
 	if (daemon->log >= 0)
 		posix_spawn_file_actions_adddup2(&actions, daemon->log, 2);
 	posix_spawn_file_actions_adddup2(&actions, 2, 1);
-	posix_spawn_file_actions_adddup2(&actions, listen_fd, CHILD_LISTEN_FD);
+	posix_spawn_file_actions_adddup2(&actions, daemon->listen_fd, CHILD_LISTEN_FD);
 	posix_spawn_file_actions_adddup2(&actions, lifeline_child, CHILD_LIFELINE_FD);
 	posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_LIFELINE_FD + 1);
 
@@ -177,16 +252,22 @@ static int spawn(struct feed_daemon *daemon, const char *path, unsigned threads,
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
 
-	int r = posix_spawnp(&daemon->pid, path, &actions, &attributes, (char **)arguments,
-			     environment);
+	cpu_set_t own;
+	bool moved = daemon->cpus_known && sched_getaffinity(0, sizeof own, &own) == 0 &&
+		     sched_setaffinity(0, sizeof daemon->cpus, &daemon->cpus) == 0;
+	int r = posix_spawnp(&daemon->pid, daemon->path, &actions, &attributes, (char **)arguments,
+			     daemon->environment);
+	if (moved)
+		sched_setaffinity(0, sizeof own, &own);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
-	free(environment);
 	return -r;
 }
 
 static bool has_ended(const struct feed_daemon *daemon, int timeout_ms)
 {
+	if (daemon->pidfd < 0) /* poll() would wait for nothing */
+		return true;
 	int64_t deadline_ms = clock_ms() + timeout_ms;
 	struct pollfd p = {.fd = daemon->pidfd, .events = POLLIN};
 	for (;;) {
@@ -210,23 +291,25 @@ static void last_line(const struct feed_daemon *daemon, char *line, size_t size)
 	snprintf(line, size, "%.*s", room, start == NULL ? tail : start + 1);
 }
 
-static int ended_while_starting(const struct feed_daemon *daemon, const char *path, char *error)
+static int ended_while_starting(struct feed_daemon *daemon, char *error)
 {
 	char line[512], how[64] = "";
 	int status;
-	if (waitpid(daemon->pid, &status, 0) == daemon->pid) {
+	bool reaped = waitpid(daemon->pid, &status, 0) == daemon->pid;
+	daemon->pid = 0;
+	if (reaped) {
 		if (WIFSIGNALED(status))
 			snprintf(how, sizeof how, " by signal %d", WTERMSIG(status));
 		else
 			snprintf(how, sizeof how, " with status %d", WEXITSTATUS(status));
 	}
 	last_line(daemon, line, sizeof line);
-	return error_set(error, -ECHILD, "%s ended%s while starting%s%s", path, how,
+	return error_set(error, -ECHILD, "%s ended%s while starting%s%s", daemon->path, how,
 			 line[0] == '\0' ? "." : ": ", line);
 }
 
 /* Asks for the status until it answers: only a daemon whose server runs does. */
-static int wait_until_it_serves(const struct feed_daemon *daemon, const char *path, char *error)
+static int wait_until_it_serves(struct feed_daemon *daemon, char *error)
 {
 	struct connection connection = {.fd = -1};
 	int64_t deadline_ms = clock_ms() + START_TIMEOUT_MS;
@@ -244,11 +327,12 @@ static int wait_until_it_serves(const struct feed_daemon *daemon, const char *pa
 	}
 	/* A connection that broke off is the first sign of its end; the process may need a moment to be gone. */
 	if ((r == -ECONNRESET || r == -ECONNREFUSED) && has_ended(daemon, TERMINATE_GRACE_MS))
-		return ended_while_starting(daemon, path, error);
+		return ended_while_starting(daemon, error);
 	return r;
 }
 
-static int start(struct feed_daemon *daemon, const char *path, unsigned threads, char *error)
+/* The process, on a socket that is there. Under the lock. */
+static int launch(struct feed_daemon *daemon, char *error)
 {
 	int lifeline[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lifeline) < 0)
@@ -256,51 +340,125 @@ static int start(struct feed_daemon *daemon, const char *path, unsigned threads,
 				 strerror(errno));
 	lifeline[1] = move_up(lifeline[1]);
 	daemon->lifeline = lifeline[0];
-	fork_guard_add(&daemon->guard, &daemon->lifeline);
-
-	int listen_fd = listen_unguessable(daemon->socket, sizeof daemon->socket);
-	int r = listen_fd < 0 || lifeline[1] < 0 ? -EMFILE : 0;
-	if (r == 0) {
-		daemon->log = log_new();
-		r = daemon->log < -1 ? daemon->log
-				     : spawn(daemon, path, threads, listen_fd, lifeline[1]);
-	}
-	if (listen_fd >= 0)
-		close(listen_fd); /* the child's alone: when it dies, connecting fails at once */
+	int r = lifeline[1] < 0 ? -EMFILE : spawn(daemon, lifeline[1]);
 	if (lifeline[1] >= 0)
 		close(lifeline[1]);
 	if (r < 0)
 		return error_set(error, r,
 				 "Cannot start the program %s: %s. Install loaderd, or name it in "
 				 "$LOADERD.",
-				 path, strerror(-r));
+				 daemon->path, strerror(-r));
 
 	daemon->pidfd = (int)syscall(SYS_pidfd_open, daemon->pid, 0);
 	if (daemon->pidfd < 0)
 		return error_set(error, -errno,
 				 "Cannot watch the daemon: %s (Linux 5.3 or newer is needed).",
 				 strerror(errno));
-	return wait_until_it_serves(daemon, path, error);
+	return wait_until_it_serves(daemon, error);
+}
+
+/* What a restart finds again. */
+static int prepare(struct feed_daemon *daemon)
+{
+	daemon->listen_fd = listen_unguessable(daemon->socket, sizeof daemon->socket);
+	if (daemon->listen_fd < 0)
+		return daemon->listen_fd;
+	fork_guard_add(&daemon->listen_guard, &daemon->listen_fd);
+	fork_guard_add(&daemon->guard, &daemon->lifeline);
+	daemon->cpus_known = sched_getaffinity(0, sizeof daemon->cpus, &daemon->cpus) == 0;
+	daemon->environment = child_environment();
+	if (daemon->environment == NULL)
+		return -ENOMEM;
+	daemon->log = log_new();
+	return daemon->log < -1 ? daemon->log : 0;
 }
 
 int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon **ret_daemon,
 		      char *error)
 {
-	char path[PATH_MAX];
 	if (error != NULL)
 		error[0] = '\0';
-	find_binary(binary, path, sizeof path);
 	struct feed_daemon *daemon = calloc(1, sizeof *daemon);
 	if (daemon == NULL)
 		return error_set(error, -ENOMEM, "Out of memory.");
-	*daemon = (struct feed_daemon){.owner = getpid(), .pidfd = -1, .lifeline = -1, .log = -1};
-	int r = start(daemon, path, threads, error);
+	daemon->owner = getpid();
+	daemon->threads = threads;
+	daemon->pidfd = daemon->lifeline = daemon->listen_fd = daemon->log = -1;
+	find_binary(binary, daemon->path, sizeof daemon->path);
+	int r = prepare(daemon);
+	if (r < 0) {
+		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));
+	} else {
+		enlist(daemon);
+		pthread_mutex_lock(&lock);
+		r = launch(daemon, error);
+		pthread_mutex_unlock(&lock);
+	}
 	if (r < 0) {
 		feed_daemon_stop(daemon);
 		return r;
 	}
 	*ret_daemon = daemon;
 	return 0;
+}
+
+/* Under the lock: what is left of the process, and the next one. */
+static int relaunch(struct feed_daemon *daemon, char *error)
+{
+	if (daemon->pid > 0) /* 0 would stand for any child */
+		waitpid(daemon->pid, NULL, 0);
+	if (daemon->pidfd >= 0)
+		close(daemon->pidfd);
+	if (daemon->lifeline >= 0)
+		close(daemon->lifeline);
+	daemon->pid = 0;
+	daemon->pidfd = daemon->lifeline = -1;
+	return launch(daemon, error);
+}
+
+int feed_daemon_restart(struct feed_daemon *daemon, char *error)
+{
+	if (error != NULL)
+		error[0] = '\0';
+	return daemon_revive(daemon->socket, error);
+}
+
+int daemon_revive(const char *socket, char *error)
+{
+	int r = 0;
+	pthread_mutex_lock(&lock);
+	struct feed_daemon *daemon = find(socket);
+	if (daemon != NULL && has_ended(daemon, 0))
+		r = relaunch(daemon, error);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+bool daemon_is_private(const char *socket)
+{
+	return strncmp(socket, PRIVATE_PREFIX, strlen(PRIVATE_PREFIX)) == 0;
+}
+
+bool daemon_has_ended(const char *socket)
+{
+	if (!daemon_is_private(socket))
+		return false;
+	pthread_mutex_lock(&lock);
+	const struct feed_daemon *daemon = find(socket);
+	bool ended = daemon != NULL && has_ended(daemon, 0);
+	pthread_mutex_unlock(&lock);
+	return ended;
+}
+
+int daemon_watch(const char *socket)
+{
+	if (!daemon_is_private(socket))
+		return -1;
+	pthread_mutex_lock(&lock);
+	const struct feed_daemon *daemon = find(socket);
+	int fd = daemon == NULL ? -1 : fcntl(daemon->pidfd, F_DUPFD_CLOEXEC, 0);
+	pthread_mutex_unlock(&lock);
+	return fd;
 }
 
 const char *feed_daemon_socket(const struct feed_daemon *daemon)
@@ -310,12 +468,18 @@ const char *feed_daemon_socket(const struct feed_daemon *daemon)
 
 long feed_daemon_pid(const struct feed_daemon *daemon)
 {
-	return daemon->pid;
+	pthread_mutex_lock(&lock);
+	pid_t pid = daemon->pid;
+	pthread_mutex_unlock(&lock);
+	return pid;
 }
 
 int feed_daemon_alive(const struct feed_daemon *daemon)
 {
-	return !has_ended(daemon, 0);
+	pthread_mutex_lock(&lock);
+	bool ended = has_ended(daemon, 0);
+	pthread_mutex_unlock(&lock);
+	return !ended;
 }
 
 size_t feed_daemon_log(const struct feed_daemon *daemon, char *buffer, size_t size)
@@ -349,7 +513,9 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 {
 	if (daemon == NULL)
 		return;
+	strike(daemon); /* from here on no feed starts it again */
 	fork_guard_remove(&daemon->guard);
+	fork_guard_remove(&daemon->listen_guard);
 	if (daemon->lifeline >= 0)
 		close(daemon->lifeline);
 	if (daemon->pid > 0 && daemon->owner == getpid()) {
@@ -366,5 +532,8 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 		close(daemon->pidfd);
 	if (daemon->log >= 0)
 		close(daemon->log);
+	if (daemon->listen_fd >= 0)
+		close(daemon->listen_fd);
+	environment_free(daemon->environment);
 	free(daemon);
 }

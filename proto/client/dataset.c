@@ -1,4 +1,5 @@
 #include "connection.h"
+#include "daemon.h"
 #include "files.h"
 
 #include <errno.h>
@@ -35,7 +36,9 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 	struct connection connection = {.fd = -1};
 	int64_t deadline_ms = clock_ms() + CONNECTION_TIMEOUT_MS;
 	char *absolute;
-	int r = connection_open(&connection, socket, deadline_ms, error);
+	int r = socket != NULL ? daemon_revive(socket, error) : 0;
+	if (r == 0)
+		r = connection_open(&connection, socket, deadline_ms, error);
 	if (r < 0)
 		return r;
 	r = absolute_path(path, &absolute, error);

@@ -1,16 +1,15 @@
-#include "feed.h"
-#include "connection.h"
+#include "daemon.h"
+#include "feed_state.h"
 #include "files.h"
-#include "forks.h"
-#include "ring.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,9 +21,9 @@ enum {
 
 /* Sizes of the structures in the first release: what a caller that left size at zero was built with. */
 enum {
-	OPTIONS_SIZE_0 = sizeof(struct feed_options),
-	INFO_SIZE_0 = sizeof(struct feed_info),
-	BATCH_SIZE_0 = sizeof(struct feed_batch),
+	OPTIONS_SIZE_0 = offsetof(struct feed_options, reconnect),
+	INFO_SIZE_0 = offsetof(struct feed_info, reconnects),
+	BATCH_SIZE_0 = offsetof(struct feed_batch, reconnects),
 };
 
 _Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
@@ -33,21 +32,6 @@ _Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
 _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_NCHW,
 	       "layouts pass through");
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
-
-struct feed {
-	struct connection connection;
-	struct fork_guard guard; /* of the connection's socket; -1 there means that we are a fork */
-	struct ring_consumer ring;
-	bool armed;	       /* the waiting word may be set */
-	int failed;	       /* negative errno once the connection is lost */
-	bool shutting_down;    /* the daemon has said so */
-	bool broken;	       /* a batch made no sense: nothing that follows is believed */
-	uint64_t epoch, batch; /* position after the last batch handed out */
-	struct feed_info info;
-	uint32_t field_count;
-	char *field_names[RING_FIELDS_MAX];
-	char error[FEED_ERROR_MAX];
-};
 
 /* Request{doorbell{}} and Request{ring_mapped{}} in a frame's body: fields 4 and 6, length-delimited, empty. */
 static const uint8_t doorbell[] = {4 << 3 | 2, 0}, ring_mapped[] = {6 << 3 | 2, 0};
@@ -88,6 +72,11 @@ static int check_options(const struct feed_options *options, char *error)
 			error, -EINVAL,
 			"bad: %u is none of FEED_BAD_SUBSTITUTE, FEED_BAD_SKIP, FEED_BAD_FAIL.",
 			options->bad);
+	if (options->reconnect > FEED_RECONNECT_NEVER)
+		return error_set(error, -EINVAL,
+				 "reconnect: %u is neither FEED_RECONNECT nor "
+				 "FEED_RECONNECT_NEVER.",
+				 options->reconnect);
 	return 0;
 }
 
@@ -177,10 +166,10 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 static int keep_field_names(struct feed *feed, const struct feed_options *options, char *error)
 {
 	if (feed->ring.layout.field_count != options->field_count)
-		return error_set(
-			error, -EPROTO, "fields: %u asked for, the daemon on %s delivers %u.",
-			options->field_count, feed->connection.socket,
-			feed->ring.layout.field_count);
+		return error_set(error, -EPROTO,
+				 "fields: %u asked for, the daemon on %s delivers %u.",
+				 options->field_count, feed->connection.socket,
+				 feed->ring.layout.field_count);
 	for (uint32_t i = 0; i < options->field_count; i++) {
 		feed->field_names[i] = strdup(options->fields[i]);
 		if (feed->field_names[i] == NULL)
@@ -190,14 +179,11 @@ static int keep_field_names(struct feed *feed, const struct feed_options *option
 	return 0;
 }
 
-static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
+int feed_subscribe(struct feed *feed, const struct feed_options *options, char *error)
 {
 	int64_t deadline_ms = clock_ms() + (options->open_timeout_ms != 0 ? options->open_timeout_ms
 									  : CONNECTION_TIMEOUT_MS);
-	int r = check_options(options, error);
-	if (r < 0)
-		return r;
-	r = connection_open(&feed->connection, options->socket, deadline_ms, error);
+	int r = connection_open(&feed->connection, options->socket, deadline_ms, error);
 	if (r < 0)
 		return r;
 	fork_guard_add(&feed->guard, &feed->connection.fd);
@@ -236,16 +222,61 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	return keep_field_names(feed, options, error);
 }
 
+struct feed *feed_new(void)
+{
+	struct feed *feed = calloc(1, sizeof *feed);
+	if (feed == NULL)
+		return NULL;
+	feed->connection.fd = -1;
+	feed->wake = -1;
+	feed->timer = -1;
+	pthread_mutex_init(&feed->lock, NULL);
+	return feed;
+}
+
+/* To open the feed again by, with texts of its own. */
+static int keep_options(struct feed *feed, const struct feed_options *options, char *error)
+{
+	char *dataset = NULL;
+	int r = absolute_path(options->dataset, &dataset, error);
+	if (r < 0)
+		return r;
+	feed->options = *options;
+	feed->options.socket = feed->connection.socket;
+	feed->options.fields = (const char *const *)feed->field_names;
+	feed->options.dataset = dataset;
+	feed->options.pipeline = strdup(options->pipeline != NULL ? options->pipeline : "");
+	feed->options.name = strdup(options->name != NULL ? options->name : "");
+	if (feed->options.pipeline == NULL || feed->options.name == NULL)
+		return error_set(error, -ENOMEM, "Out of memory.");
+	return 0;
+}
+
+static int open_feed(struct feed *feed, const struct feed_options *options, char *error)
+{
+	int r = check_options(options, error);
+	if (r == 0 && options->socket != NULL && options->reconnect != FEED_RECONNECT_NEVER)
+		r = daemon_revive(options->socket, error);
+	if (r == 0)
+		r = feed_subscribe(feed, options, error);
+	if (r == 0)
+		r = keep_options(feed, options, error);
+	if (r < 0)
+		return r;
+	feed->wake = epoll_create1(EPOLL_CLOEXEC);
+	r = feed->wake < 0 ? -errno : reopen_watch_socket(feed);
+	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
+}
+
 int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *error)
 {
 	struct feed_options options = {0};
 	memcpy(&options, callers, known_size(callers->size, OPTIONS_SIZE_0, sizeof options));
 	if (error != NULL)
 		error[0] = '\0';
-	struct feed *feed = calloc(1, sizeof *feed);
+	struct feed *feed = feed_new();
 	if (feed == NULL)
 		return error_set(error, -ENOMEM, "Out of memory.");
-	feed->connection.fd = -1;
 	int r = open_feed(feed, &options, error);
 	if (r < 0) {
 		feed_close(feed);
@@ -261,9 +292,17 @@ void feed_close(struct feed *feed)
 		return;
 	fork_guard_remove(&feed->guard);
 	connection_close(&feed->connection);
+	if (feed->wake >= 0)
+		close(feed->wake);
+	if (feed->timer >= 0)
+		close(feed->timer);
 	ring_consumer_deinit(&feed->ring);
+	old_rings_free(feed);
 	for (uint32_t i = 0; i < feed->field_count; i++)
 		free(feed->field_names[i]);
+	free((char *)feed->options.dataset);
+	free((char *)feed->options.pipeline);
+	free((char *)feed->options.name);
 	free(feed);
 }
 
@@ -335,7 +374,7 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 		return refuse_batch(feed);
 	struct feed_batch full = {
 		.size = batch->size,
-		.number = slot.number,
+		.number = feed->base + slot.number,
 		.epoch = slot.epoch,
 		.batch = slot.batch,
 		.count = slot.count,
@@ -352,9 +391,11 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 		.samples = (const uint64_t *)(base + layout->sample_offset),
 		.flags = (const uint8_t *)base + layout->flag_offset,
 		.publish_ns = slot.publish_ns,
+		.reconnects = feed->info.reconnects,
 	};
 	memcpy(batch, &full, known_size(batch->size, BATCH_SIZE_0, sizeof full));
 	set_position(feed, full.epoch, full.batch + 1, full.last != 0);
+	feed->again.fruitless = 0;
 	return 0;
 }
 
@@ -421,7 +462,9 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 		return lose(feed, -EPROTO);
 	if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN)
 		feed->shutting_down = true;
-	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR && reply->error->code == ESHUTDOWN)
+		feed->shutting_down = true;
+	else if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
 		feed->failed = connection_error(reply->error, NULL, feed->error);
 	loaderd__reply__free_unpacked(reply, NULL);
 	return feed->failed;
@@ -506,15 +549,33 @@ static int refuse_in_fork(struct feed *feed)
 			 "another here.");
 }
 
+/* Waits, and where the daemon has gone, for the next one. */
+static int wait_for_batch(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
+{
+	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
+	for (;;) {
+		int r = feed->failed;
+		if (feed->ring.header != NULL)
+			r = wait_for_slot(feed,
+					  timeout_ms <= 0 ? timeout_ms : clock_left_ms(deadline_ms),
+					  ret_slot);
+		if (r != -ECONNRESET || !reopen_wanted(feed))
+			return r;
+		r = feed_reopen(feed, deadline_ms);
+		if (r != 0)
+			return r;
+	}
+}
+
 int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 {
 	if (feed->connection.fd < 0)
 		return refuse_in_fork(feed);
 	if (feed->broken)
 		return -EPROTO;
-	const struct ring_slot *slot = ring_take(&feed->ring);
+	const struct ring_slot *slot = feed->ring.header != NULL ? ring_take(&feed->ring) : NULL;
 	if (slot == NULL) {
-		int r = wait_for_slot(feed, timeout_ms, &slot);
+		int r = wait_for_batch(feed, timeout_ms, &slot);
 		if (r != 0)
 			return r;
 	}
@@ -529,32 +590,52 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 {
 	if (feed->connection.fd < 0)
 		return -ECHILD;
-	int r = ring_ack(&feed->ring, batch->number);
-	if (r < 0)
-		return r;
+	int r;
+	pthread_mutex_lock(&feed->lock);
+	if (batch->number > feed->base)
+		r = ring_ack(&feed->ring, batch->number - feed->base);
+	else
+		r = old_ring_release(feed, batch->number);
+	pthread_mutex_unlock(&feed->lock);
 	/*
 	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon has yet to read, and it looks at the
-	 * acks after reading. A daemon that is gone is feed_next()'s to report.
+	 * acks after reading. A daemon that is gone is feed_next()'s to report; the one after it may be told for nothing.
 	 */
 	if (r > 0)
 		(void)frame_send(feed->connection.fd, doorbell, sizeof doorbell, NULL, 0, 0);
-	return 0;
+	return r < 0 ? r : 0;
+}
+
+/* Of the ring that a batch lies in; NULL: it was given back, and its ring is gone. Under the lock. */
+static const struct ring_header *layout_of(const struct feed *feed, uint64_t number)
+{
+	if (number > feed->base)
+		return &feed->ring.layout;
+	for (const struct old_ring *old = feed->old; old != NULL; old = old->next)
+		if (number > old->base)
+			return &old->ring.layout;
+	return NULL;
 }
 
 int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t field,
 	       struct feed_field *ret_field)
 {
-	if (field >= feed->field_count)
-		return -EINVAL;
-	const struct ring_header *layout = &feed->ring.layout;
-	const char *base = (const char *)batch->images - layout->image_offset;
-	*ret_field = (struct feed_field){
-		.name = feed->field_names[field],
-		.type = (enum feed_field_type)layout->fields[field].type,
-		.values = base + layout->fields[field].offset,
-		.stride = layout->fields[field].stride,
-	};
-	return 0;
+	pthread_mutex_t *lock = (pthread_mutex_t *)&feed->lock;
+	if (feed->connection.fd < 0)
+		return -ECHILD;
+	pthread_mutex_lock(lock);
+	const struct ring_header *layout = layout_of(feed, batch->number);
+	bool known = layout != NULL && field < layout->field_count;
+	if (known)
+		*ret_field = (struct feed_field){
+			.name = feed->field_names[field],
+			.type = (enum feed_field_type)layout->fields[field].type,
+			.values = (const char *)batch->images - layout->image_offset +
+				  layout->fields[field].offset,
+			.stride = layout->fields[field].stride,
+		};
+	pthread_mutex_unlock(lock);
+	return known ? 0 : -EINVAL;
 }
 
 int feed_position(const struct feed *feed, uint64_t *ret_epoch, uint64_t *ret_batch)
@@ -571,5 +652,5 @@ const char *feed_error(const struct feed *feed)
 
 int feed_fd(const struct feed *feed)
 {
-	return feed->connection.fd;
+	return feed->connection.fd < 0 ? -1 : feed->wake;
 }

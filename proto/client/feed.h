@@ -5,8 +5,8 @@
  * subscribes; feed_next() hands out batches in order as pointers into shared memory to be read; each stays valid until
  * feed_release() gives it back, and several may be held (up to the feed's slots). A feed belongs to one thread at a time, but for
  * feed_release(), which any thread may call, also while another waits in feed_next(). The library starts no thread, writes
- * no log, and never exits. A daemon that goes away is -ECONNRESET from the call under way, also from one that waits for ever; batches
- * that it had published before are delivered first.
+ * no log, and never exits. A daemon that goes away is waited for and the feed opened again at its position: the next batch is the next batch, bit for
+ * bit, after those that had been published before; what is held stays valid. A feed opened with FEED_RECONNECT_NEVER is -ECONNRESET then.
  *
  * Functions return 0, a negative errno, or a positive outcome named here. Error texts are sentences for a person.
  * After fork() a feed belongs to the parent: in the child its functions are -ECHILD, and feed_close() only frees memory. Protocol: proto/SPEC.md, loaderd-protocol(7).
@@ -27,6 +27,8 @@ extern "C" {
 enum feed_last { FEED_LAST_DROP = 0, FEED_LAST_SHORT = 1 };
 enum feed_bad { FEED_BAD_SUBSTITUTE = 0, FEED_BAD_SKIP = 1, FEED_BAD_FAIL = 2 };
 enum feed_element { FEED_U8 = 1, FEED_F16 = 2, FEED_BF16 = 3, FEED_F32 = 4 };
+enum feed_reconnect { FEED_RECONNECT = 0, FEED_RECONNECT_NEVER = 1 };
+#define FEED_RECONNECT_FOREVER UINT32_MAX /* a reconnect_timeout_ms */
 enum feed_layout { FEED_NHWC = 1, FEED_NCHW = 2 };
 enum feed_field_type { FEED_INT64 = 1, FEED_FLOAT64 = 2, FEED_BYTES = 3, FEED_JSON = 4 };
 enum feed_sample_flag {
@@ -61,6 +63,9 @@ struct feed_options {
 	uint32_t field_count;
 	uint32_t open_timeout_ms;  /* for connecting and subscribing; 0: 30,000 */
 	uint32_t writable;       /* 1: map the memory writable, for devices that cannot register what is not; -EPERM: the daemon does not allow it */
+	uint32_t reserved;       /* 0 */
+	uint32_t reconnect;      /* enum feed_reconnect: when the daemon goes away, wait for the next one, or fail at once */
+	uint32_t reconnect_timeout_ms; /* to wait for it; 0: 60,000; FEED_RECONNECT_FOREVER */
 };
 
 struct feed_info {
@@ -71,9 +76,10 @@ struct feed_info {
 	uint32_t classes;
 	uint32_t slots;
 	uint32_t batch_size;
-	const void *memory;         /* the whole ring as mapped, for registration with a device */
+	const void *memory;         /* the whole ring as mapped, for registration with a device; another one after a reconnect, NULL while waiting for one */
 	size_t memory_size;         /* bytes */
 	uint8_t dataset_uuid[16];   /* stands for its content: the same where a position means the same batch; zeros: the daemon is too old to say */
+	uint64_t reconnects;        /* times that the feed was opened again since feed_open() */
 };
 
 /* One batch. Pointers lead into shared memory and are valid until the batch is released. */
@@ -94,6 +100,7 @@ struct feed_batch {
 	const uint64_t *samples; /* [count], index in the dataset */
 	const uint8_t *flags;    /* [count], enum feed_sample_flag */
 	uint64_t publish_ns;     /* CLOCK_MONOTONIC, when the daemon finished it */
+	uint64_t reconnects;     /* of feed_info when it came: batches with the same number lie in the same memory */
 };
 
 struct feed_field {
@@ -120,10 +127,20 @@ void feed_close(struct feed *feed);
  */
 void feed_disconnect(struct feed *feed);
 int feed_info(const struct feed *feed, struct feed_info *info);
+/*
+ * For who registers memory with a device: keeps feed_info.memory mapped until feed_drop_memory(), also when a reconnect has replaced it and its last batch is
+ * released. After one, first unregister the old memory, then drop it; a ring that is kept counts against this user's limits. -EINVAL: not the feed's memory, or not kept.
+ */
+int feed_keep_memory(struct feed *feed, const void *memory);
+int feed_drop_memory(struct feed *feed, const void *memory);
+/* What the last reconnect was, a sentence for a log; "" when there was none; valid until the next one. */
+const char *feed_reconnect_text(const struct feed *feed);
 
 /*
  * Waits up to timeout_ms (negative: for ever; 0: does not wait) for the next batch. 0, FEED_END, -ETIMEDOUT, -ECONNRESET (the
- * daemon went away), -ENOBUFS (the caller holds every slot: release one), -EBADMSG (the feed failed, feed_error() says why), -EPROTO (the daemon broke the protocol).
+ * daemon went away, and the feed could or should not be opened again), -ENOBUFS (the caller holds every slot: release one), -EBADMSG (the feed failed, feed_error() says why),
+ * -EPROTO (the daemon broke the protocol), -ESTALE (the next daemon found another dataset under the path); others as feed_open's, when opening again was refused. An
+ * attempt to open again that is under way is not cut short by timeout_ms, but by open_timeout_ms.
  */
 int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch);
 /* Gives a batch back, in any order, from any thread; only batch->number is read. -EINVAL: not held. */
@@ -134,7 +151,7 @@ int feed_field(const struct feed *feed, const struct feed_batch *batch, uint32_t
 int feed_position(const struct feed *feed, uint64_t *ret_epoch, uint64_t *ret_batch);
 /* Text of the last failure of this feed, "" when there was none; valid until the feed's next call. */
 const char *feed_error(const struct feed *feed);
-/* A descriptor that is readable when a wait is over; for event loops: after it fires call feed_next with timeout 0. */
+/* A descriptor that is readable when a wait is over, one and the same for the feed's life; for event loops: after it fires call feed_next with timeout 0. */
 int feed_fd(const struct feed *feed);
 
 /* Facts about a dataset, from the daemon. Strings live until feed_dataset_free. */
@@ -155,8 +172,11 @@ void feed_dataset_free(struct feed_dataset *dataset);
  * that happens. Returns when it serves. binary NULL: $LOADERD, else loaderd beside the running program, else from PATH. threads
  * 0: the daemon's default. What it writes to standard error is kept (the first 256 KiB, see feed_daemon_log), unless
  * $LOADERD_STDERR is "inherit". -ENOENT: no such program; -ECHILD: it ended while starting; -ETIMEDOUT: not ready within 30 s.
+ * Feeds of this process that are opened again start it again first, on the same socket and with what it was started with; feeds of other processes wait for that.
  */
 int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon **ret_daemon, char *error);
+/* Starts it again if it has ended, as feeds do. 0 also where it runs. Errors as feed_daemon_start. */
+int feed_daemon_restart(struct feed_daemon *daemon, char *error);
 /* What feed_options.socket wants. */
 const char *feed_daemon_socket(const struct feed_daemon *daemon);
 long feed_daemon_pid(const struct feed_daemon *daemon);

@@ -251,6 +251,15 @@ static bool mapped(struct session *s)
 	return said && ring_producer_fill(&s->ring) == 0;
 }
 
+static bool dies(const struct session *s)
+{
+	static const char *const scripts[] = {"die", "quota", "denied", "divided", "replaced"};
+	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+		if (scripted(s, scripts[i]))
+			return true;
+	return false;
+}
+
 /* Publishes until the script, the client or the feed's end says stop. */
 static void produce(struct session *s)
 {
@@ -264,7 +273,7 @@ static void produce(struct session *s)
 			if (slot == NULL && !attend(s, 1000))
 				return;
 		}
-		if (scripted(s, "die") && published == s->number)
+		if (dies(s) && published == s->number)
 			return;
 		if (scripted(s, "shutdown") && published == s->number) {
 			Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
@@ -363,19 +372,26 @@ static int make_ring(struct session *s)
 	return own_ring_init(&s->ring, &geometry);
 }
 
+/* Of scripts that do otherwise when a feed is opened again: it is no more at its beginning. */
+static bool comes_back(const struct session *s)
+{
+	return s->open->open_feed->epoch > 0 || s->open->open_feed->batch > 0;
+}
+
 static void answer_open(struct session *s)
 {
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	opened.feed_id = 17;
 	opened.samples = (uint64_t)FAKE_BATCHES * s->open->open_feed->batch_size;
-	opened.batches_per_epoch = FAKE_BATCHES;
+	opened.batches_per_epoch = FAKE_BATCHES + (scripted(s, "divided") && comes_back(s));
 	opened.classes = FAKE_CLASSES;
 	opened.slots = s->ring.slots;
 	opened.writable = grants_writable(s);
 	/* by name, as if it were by content; "old" is as a daemon that does not know the field */
 	uint8_t uuid[16] = {0};
 	memcpy(uuid, s->script, strnlen(s->script, sizeof uuid));
+	uuid[0] ^= scripted(s, "replaced") && comes_back(s);
 	if (!scripted(s, "old"))
 		opened.dataset_uuid = (ProtobufCBinaryData){sizeof uuid, uuid};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
@@ -389,6 +405,23 @@ static void answer_open(struct session *s)
 		s->ring.header->image_offset = UINT64_C(1) << 62;
 	unsigned count = scripted(s, "nofds") ? 0 : scripted(s, "onefd") ? 1 : 2;
 	send_reply(s, &reply, fds, count);
+}
+
+/* "quota" refuses three times before it takes a feed back, "denied" each time. */
+static bool refuses_again(struct session *s)
+{
+	static atomic_uint refusals;
+	if (!comes_back(s))
+		return false;
+	if (scripted(s, "quota") && atomic_fetch_add(&refusals, 1) % 4 < 3) {
+		send_error(s, EDQUOT, "limit: the rings of this user have 600 MB", "", -1);
+		return true;
+	}
+	if (scripted(s, "denied")) {
+		send_error(s, EINVAL, "pipeline: no longer known", "pipeline", -1);
+		return true;
+	}
+	return false;
 }
 
 static void open_feed(struct session *s)
@@ -430,6 +463,8 @@ static void open_feed(struct session *s)
 		(void)n;
 		return wait_for_hangup(s);
 	}
+	if (refuses_again(s))
+		return wait_for_hangup(s);
 	int r = make_ring(s);
 	if (r < 0) {
 		send_error(s, -r, "slots or batch_size: no ring of that size", "slots", -1);

@@ -9,10 +9,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* A feed that is to fail at once when its daemon goes: how it goes on otherwise is test_feed_reopen.c's. */
+static struct feed *open_once(const char *script)
+{
+	struct feed_options options = options_for(script);
+	struct feed *feed = NULL;
+	options.reconnect = FEED_RECONNECT_NEVER;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	return feed;
+}
+
 /* What was published before is delivered, then the loss is told at once, and again. */
 static void expect_loss(const char *script, int batches, int code, const char *text)
 {
-	struct feed *feed = open_script(script);
+	struct feed *feed = open_once(script);
 	struct feed_batch batch = {.size = sizeof batch};
 	for (int i = 0; i < batches; i++) {
 		batch = next(feed);
@@ -87,7 +97,7 @@ static void a_header_that_changes_is_read_once(void **state)
 
 static void published_batches_survive_the_daemon(void **state)
 {
-	struct feed *feed = open_script("die-3");
+	struct feed *feed = open_once("die-3");
 	struct feed_batch held[3], batch = {.size = sizeof batch};
 	usleep(200000); /* it is long gone when we look first */
 	for (int i = 0; i < 3; i++)
@@ -118,6 +128,7 @@ static void a_killed_daemon_is_told_at_once(void **state)
 		assert_int_equal(feed_daemon_start(binary, 0, &daemon, error), 0);
 		struct feed_options options = options_for(scripts[i]);
 		options.socket = feed_daemon_socket(daemon);
+		options.reconnect = FEED_RECONNECT_NEVER;
 		pthread_create(&killer, NULL, kill_later,
 			       (void *)(intptr_t)feed_daemon_pid(daemon));
 		int64_t start = now_ms();

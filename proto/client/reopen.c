@@ -1,0 +1,400 @@
+#include "daemon.h"
+#include "feed_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum {
+	TIMEOUT_MS = 60000,  /* without success, unless the options say otherwise */
+	DELAY_FIRST_MS = 20, /* doubled with each attempt, */
+	DELAY_MAX_MS = 1000, /* up to this */
+	QUOTA_PATIENCE_MS =
+		5000,	    /* the memory of the feed that died may not have been given back yet */
+	FRUITLESS_MAX = 5,  /* then it is not chance that the daemon dies before the next batch */
+	OLD_RINGS_MAX = 16, /* rings put away; each has a batch that the caller holds, or is kept */
+};
+
+/* ---- rings that were put away ---- */
+
+/* Under the lock. */
+static bool in_use(const struct ring_consumer *ring, bool kept)
+{
+	return kept || atomic_load_explicit(&ring->held_count, memory_order_relaxed) > 0;
+}
+
+/* Under the lock: unmaps those that nothing refers to. */
+static void sweep(struct feed *feed)
+{
+	for (struct old_ring **link = &feed->old; *link != NULL;) {
+		struct old_ring *old = *link;
+		if (in_use(&old->ring, old->kept)) {
+			link = &old->next;
+			continue;
+		}
+		*link = old->next;
+		ring_consumer_deinit(&old->ring);
+		free(old);
+	}
+}
+
+static unsigned count_old(struct feed *feed)
+{
+	unsigned count = 0;
+	pthread_mutex_lock(&feed->lock);
+	for (const struct old_ring *old = feed->old; old != NULL; old = old->next)
+		count++;
+	pthread_mutex_unlock(&feed->lock);
+	return count;
+}
+
+/* What no batch is held of goes at once: the daemon weighs it against this user's limits until
+ * then. */
+static int put_ring_away(struct feed *feed)
+{
+	struct old_ring *old = calloc(1, sizeof *old);
+	if (old == NULL)
+		return -ENOMEM;
+	pthread_mutex_lock(&feed->lock);
+	*old = (struct old_ring){feed->old, feed->ring, feed->base, feed->kept};
+	feed->old = old;
+	feed->base += feed->ring.taken;
+	feed->ring = (struct ring_consumer){0};
+	feed->kept = false;
+	sweep(feed);
+	pthread_mutex_unlock(&feed->lock);
+	feed->info.memory = NULL;
+	feed->info.memory_size = 0;
+	return 0;
+}
+
+int old_ring_release(struct feed *feed, uint64_t number)
+{
+	for (struct old_ring *old = feed->old; old != NULL; old = old->next) {
+		if (number <= old->base)
+			continue;
+		int r = ring_ack(&old->ring, number - old->base);
+		sweep(feed);
+		return r < 0 ? r : 0; /* nobody waits there for a doorbell */
+	}
+	return -EINVAL;
+}
+
+void old_rings_free(struct feed *feed)
+{
+	while (feed->old != NULL) {
+		struct old_ring *old = feed->old;
+		feed->old = old->next;
+		ring_consumer_deinit(&old->ring);
+		free(old);
+	}
+}
+
+int feed_keep_memory(struct feed *feed, const void *memory)
+{
+	if (feed->connection.fd < 0)
+		return -ECHILD;
+	if (memory == NULL || memory != feed->ring.header)
+		return -EINVAL;
+	pthread_mutex_lock(&feed->lock);
+	feed->kept = true;
+	pthread_mutex_unlock(&feed->lock);
+	return 0;
+}
+
+int feed_drop_memory(struct feed *feed, const void *memory)
+{
+	int r = -EINVAL;
+	if (feed->connection.fd < 0)
+		return -ECHILD;
+	pthread_mutex_lock(&feed->lock);
+	if (memory != NULL && memory == feed->ring.header && feed->kept) {
+		feed->kept = false;
+		r = 0;
+	}
+	for (struct old_ring *old = feed->old; old != NULL && r < 0; old = old->next) {
+		if (old->ring.header != memory || !old->kept)
+			continue;
+		old->kept = false;
+		r = 0;
+	}
+	sweep(feed);
+	pthread_mutex_unlock(&feed->lock);
+	return r;
+}
+
+/* ---- what feed_fd() tells ---- */
+
+static int watch(struct feed *feed, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	return epoll_ctl(feed->wake, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+int reopen_watch_socket(struct feed *feed)
+{
+	return watch(feed, feed->connection.fd);
+}
+
+/* A socket that has hung up is always readable: an event loop waits for the next attempt instead.
+ */
+static int watch_timer(struct feed *feed)
+{
+	epoll_ctl(feed->wake, EPOLL_CTL_DEL, feed->connection.fd, NULL);
+	if (feed->timer >= 0)
+		return 0;
+	feed->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (feed->timer < 0)
+		return -errno;
+	return watch(feed, feed->timer);
+}
+
+/* 0: never. An expired one stays readable until it is set anew. */
+static void set_timer(struct feed *feed, int64_t time_ms)
+{
+	struct itimerspec at = {
+		.it_value = {.tv_sec = time_ms / 1000, .tv_nsec = time_ms % 1000 * 1000000}};
+	timerfd_settime(feed->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+/* ---- attempts ---- */
+
+bool reopen_wanted(const struct feed *feed)
+{
+	return feed->failed == -ECONNRESET && !feed->again.given_up &&
+	       feed->options.reconnect != FEED_RECONNECT_NEVER;
+}
+
+/* Clients of one daemon do not all come back at the same moment. */
+static int64_t delay_ms(unsigned attempts)
+{
+	int64_t most = attempts > 6 ? DELAY_MAX_MS : DELAY_FIRST_MS << attempts;
+	uint32_t random = 0;
+	if (most > DELAY_MAX_MS)
+		most = DELAY_MAX_MS;
+	if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+		return most;
+	return most / 2 + random % (most / 2 + 1);
+}
+
+static const char *how(const struct feed *feed)
+{
+	return feed->shutting_down ? "shut down" : "went away";
+}
+
+static int give_up(struct feed *feed, int code, const char *why)
+{
+	feed->again.given_up = true;
+	feed->failed = error_set(
+		feed->error, code,
+		"The daemon on %s %s before epoch %llu, batch %llu, and the feed could not be "
+		"opened again there: %.700s",
+		feed->connection.socket, how(feed), (unsigned long long)feed->epoch,
+		(unsigned long long)feed->batch, why);
+	return feed->failed;
+}
+
+static int begin(struct feed *feed)
+{
+	struct reopening *again = &feed->again;
+	if (feed->options.epoch_end != 0 && feed->epoch >= feed->options.epoch_end)
+		return FEED_END;
+	if (again->fruitless >= FRUITLESS_MAX)
+		return give_up(feed, -ECONNRESET,
+			       "it did so several times in a row before it delivered that batch. "
+			       "One of its samples may be what ends it: the daemon's log tells.");
+	if (count_old(feed) >= OLD_RINGS_MAX)
+		return error_set(feed->error, -ENOBUFS,
+				 "The daemon on %s %s, and batches of %d connections before are "
+				 "still held: release them.",
+				 feed->connection.socket, how(feed), OLD_RINGS_MAX);
+	int r = watch_timer(feed);
+	if (r == 0)
+		r = put_ring_away(feed);
+	if (r < 0)
+		return give_up(feed, r, strerror(-r));
+	again->waiting = true;
+	again->lost_ms = clock_ms();
+	again->next_ms = again->lost_ms + delay_ms(again->fruitless);
+	again->refused_ms = 0;
+	again->attempts = 0;
+	return 0;
+}
+
+/* A position means the same batch only in the same dataset, and in batches of the same shape. */
+static int compare(const struct feed *feed, const struct feed *fresh, char *error)
+{
+	const struct feed_info *a = &feed->info, *b = &fresh->info;
+	if (memcmp(a->dataset_uuid, b->dataset_uuid, sizeof a->dataset_uuid) != 0 ||
+	    a->samples != b->samples || a->classes != b->classes)
+		return error_set(error, -ESTALE,
+				 "%s has been replaced by another dataset since the feed was "
+				 "opened.",
+				 feed->options.dataset);
+	if (a->batches_per_epoch != b->batches_per_epoch || a->batch_size != b->batch_size ||
+	    a->slots != b->slots)
+		return error_set(error, -EPROTO,
+				 "the daemon divides %s otherwise than the one before: into %llu "
+				 "batches of %u in %u slots, not %llu of %u in %u.",
+				 feed->options.dataset, (unsigned long long)b->batches_per_epoch,
+				 b->batch_size, b->slots, (unsigned long long)a->batches_per_epoch,
+				 a->batch_size, a->slots);
+	return 0;
+}
+
+static void say(struct feed *feed)
+{
+	struct reopening *again = &feed->again;
+	snprintf(again->said, sizeof again->said,
+		 "The daemon on %s %s; the feed goes on at epoch %llu, batch %llu with the one "
+		 "that is there after %.2f s.",
+		 feed->connection.socket, how(feed), (unsigned long long)feed->epoch,
+		 (unsigned long long)feed->batch, (double)(clock_ms() - again->lost_ms) / 1000);
+}
+
+/* Takes over connection and ring. The socket comes to the old one's number, as releases in other
+ * threads use it at any time. */
+static int adopt(struct feed *feed, struct feed *fresh)
+{
+	if (dup3(fresh->connection.fd, feed->connection.fd, O_CLOEXEC) < 0)
+		return -errno;
+	int r = reopen_watch_socket(feed);
+	if (r < 0)
+		return r;
+	set_timer(feed, 0);
+	frame_reader_deinit(&feed->connection.reader);
+	feed->connection.reader = fresh->connection.reader;
+	frame_reader_init(&fresh->connection.reader);
+	pthread_mutex_lock(&feed->lock);
+	feed->ring = fresh->ring;
+	pthread_mutex_unlock(&feed->lock);
+	fresh->ring = (struct ring_consumer){0};
+	uint64_t reconnects = feed->info.reconnects + 1;
+	feed->info = fresh->info;
+	feed->info.reconnects = reconnects;
+	say(feed);
+	feed->failed = 0;
+	feed->shutting_down = false;
+	feed->armed = false;
+	feed->again.waiting = false;
+	feed->again.fruitless++;
+	return 0;
+}
+
+/* Milliseconds until patience ends; INT64_MAX: never. */
+static int64_t patience_ms(const struct feed *feed)
+{
+	uint32_t timeout_ms = feed->options.reconnect_timeout_ms;
+	if (timeout_ms == FEED_RECONNECT_FOREVER)
+		return INT64_MAX;
+	return feed->again.lost_ms + (timeout_ms != 0 ? timeout_ms : TIMEOUT_MS) - clock_ms();
+}
+
+/* What an attempt failed by may pass, as long as the daemon is on its way; -EAGAIN then. */
+static bool may_pass(struct feed *feed, int code, bool connected)
+{
+	switch (code) {
+	case -ECONNRESET:
+	case -EPIPE:
+	case -ESHUTDOWN:
+	case -ETIMEDOUT:
+		return true;
+	case -ENOENT:
+	case -ECONNREFUSED: /* who starts a private daemon keeps its socket for as long as it may
+			       come back */
+		return !connected && !daemon_is_private(feed->connection.socket);
+	case -EDQUOT:
+		if (feed->again.refused_ms == 0)
+			feed->again.refused_ms = clock_ms();
+		return clock_ms() - feed->again.refused_ms < QUOTA_PATIENCE_MS;
+	default:
+		return false;
+	}
+}
+
+static int judge(struct feed *feed, int code, bool connected, const char *error)
+{
+	struct reopening *again = &feed->again;
+	again->attempts++;
+	if (!may_pass(feed, code, connected))
+		return give_up(feed, connected || code != -ECONNREFUSED ? code : -ECONNRESET,
+			       error);
+	if (patience_ms(feed) <= 0)
+		return give_up(feed, -ECONNRESET, error);
+	again->next_ms = clock_ms() + delay_ms(again->attempts + again->fruitless);
+	return -EAGAIN;
+}
+
+/* The same as feed_open(), into a feed of its own that is taken over as a whole or not at all. */
+static int attempt(struct feed *feed)
+{
+	char error[FEED_ERROR_MAX] = "";
+	struct feed_options options = feed->options;
+	int64_t left_ms = patience_ms(feed);
+	uint32_t timeout_ms =
+		options.open_timeout_ms != 0 ? options.open_timeout_ms : CONNECTION_TIMEOUT_MS;
+	options.epoch = feed->epoch;
+	options.batch = feed->batch;
+	options.slots = feed->info.slots;
+	options.open_timeout_ms = left_ms < 1			  ? 1
+				  : left_ms < (int64_t)timeout_ms ? (uint32_t)left_ms
+								  : timeout_ms;
+	struct feed *fresh = feed_new();
+	int r = fresh == NULL ? -ENOMEM : daemon_revive(options.socket, error);
+	bool connected = false;
+	if (r == 0) {
+		r = feed_subscribe(fresh, &options, error);
+		connected = fresh->connection.fd >= 0;
+	}
+	if (r == 0)
+		r = compare(feed, fresh, error);
+	if (r == 0)
+		r = adopt(feed, fresh);
+	if (r < 0)
+		r = judge(feed, r, connected, error[0] != '\0' ? error : strerror(-r));
+	feed_close(fresh);
+	return r;
+}
+
+static int not_yet(struct feed *feed)
+{
+	set_timer(feed, feed->again.next_ms);
+	return error_set(feed->error, -ETIMEDOUT,
+			 "The daemon on %s %s %.1f s ago, and is not there again yet.",
+			 feed->connection.socket, how(feed),
+			 (double)(clock_ms() - feed->again.lost_ms) / 1000);
+}
+
+int feed_reopen(struct feed *feed, int64_t deadline_ms)
+{
+	int r = feed->again.waiting ? 0 : begin(feed);
+	while (r == 0) {
+		int64_t now_ms = clock_ms();
+		if (now_ms >= feed->again.next_ms) {
+			r = attempt(feed);
+			if (r != -EAGAIN)
+				return r;
+			r = 0;
+		} else if (deadline_ms >= 0 && now_ms >= deadline_ms) {
+			return not_yet(feed);
+		} else {
+			int64_t until_ms = feed->again.next_ms;
+			if (deadline_ms >= 0 && deadline_ms < until_ms)
+				until_ms = deadline_ms;
+			poll(NULL, 0, clock_left_ms(until_ms));
+		}
+	}
+	return r;
+}
+
+const char *feed_reconnect_text(const struct feed *feed)
+{
+	return feed->again.said;
+}
