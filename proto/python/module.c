@@ -379,9 +379,9 @@ static PyObject *slot_field(PyObject *self, PyObject *argument)
 static PyObject *slot_facts(PyObject *self, PyObject *unused)
 {
 	const struct feed_batch *b = &((struct slot *)self)->batch;
-	return Py_BuildValue("(KKKIIIIIIIOK)", b->number, b->epoch, b->batch, b->count, b->height,
+	return Py_BuildValue("(KKKIIIIIIIOKK)", b->number, b->epoch, b->batch, b->count, b->height,
 			     b->width, b->channels, b->element, b->layout, b->bad,
-			     b->last ? Py_True : Py_False, b->publish_ns);
+			     b->last ? Py_True : Py_False, b->publish_ns, b->reconnects);
 }
 
 static PyMethodDef slot_methods[] = {
@@ -392,7 +392,7 @@ static PyMethodDef slot_methods[] = {
 	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes, type)."},
 	{"facts", slot_facts, METH_NOARGS,
 	 "(number, epoch, batch, count, height, width, channels, element, layout, bad, last, "
-	 "publish_ns)"},
+	 "publish_ns, reconnects)"},
 	{NULL},
 };
 
@@ -439,24 +439,27 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	static char *names[] = {"socket",  "dataset",	  "pipeline",	"name",	    "batch_size",
 				"shuffle", "seed",	  "epoch",	"batch",    "epoch_end",
 				"rank",	   "world",	  "last",	"bad",	    "slots",
-				"fields",  "field_bytes", "timeout_ms", "writable", NULL};
+				"fields",  "field_bytes", "timeout_ms", "writable", "reconnect",
+				"reconnect_timeout_ms", NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX];
 	PyObject *fields;
-	int shuffle, writable;
+	int shuffle, writable, reconnect;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOIIp", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOIIppI", names,
 					 &options.socket, &options.dataset, &options.pipeline,
 					 &options.name, &options.batch_size, &shuffle, &seed,
 					 &epoch, &batch, &epoch_end, &options.rank, &options.world,
 					 &options.last, &options.bad, &options.slots, &fields,
-					 &options.field_bytes, &options.open_timeout_ms, &writable))
+					 &options.field_bytes, &options.open_timeout_ms, &writable,
+					 &reconnect, &options.reconnect_timeout_ms))
 		return NULL;
 	if (parse_fields(fields, &options, field_names) < 0)
 		return NULL;
 	options.shuffle = (uint32_t)shuffle;
 	options.writable = (uint32_t)writable;
+	options.reconnect = reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.seed = seed;
 	options.epoch = epoch;
 	options.batch = batch;
@@ -555,12 +558,39 @@ static PyObject *stream_info(PyObject *self, PyObject *unused)
 {
 	struct feed_info info = {.size = sizeof info};
 	feed_info(((struct stream *)self)->feed, &info);
-	return Py_BuildValue("{sKsKsKsIsIsIsNsKsy#}", "feed_id", info.feed_id, "samples",
+	return Py_BuildValue("{sKsKsKsIsIsIsNsKsKsy#}", "feed_id", info.feed_id, "samples",
 			     info.samples, "batches_per_epoch", info.batches_per_epoch, "classes",
 			     info.classes, "slots", info.slots, "batch_size", info.batch_size,
 			     "address", PyLong_FromVoidPtr((void *)info.memory), "bytes",
-			     (unsigned long long)info.memory_size, "uuid", info.dataset_uuid,
+			     (unsigned long long)info.memory_size, "reconnects",
+			     (unsigned long long)info.reconnects, "uuid", info.dataset_uuid,
 			     (Py_ssize_t)sizeof info.dataset_uuid);
+}
+
+/* Of memory that is registered with a device: keep(address) before, drop(address) afterwards. */
+static PyObject *stream_keep(PyObject *self, PyObject *argument)
+{
+	void *memory = PyLong_AsVoidPtr(argument);
+	if (memory == NULL && PyErr_Occurred())
+		return NULL;
+	int r = feed_keep_memory(((struct stream *)self)->feed, memory);
+	if (r < 0)
+		return raise_error(r, "This is not the feed's memory.");
+	Py_RETURN_NONE;
+}
+
+static PyObject *stream_drop(PyObject *self, PyObject *argument)
+{
+	void *memory = PyLong_AsVoidPtr(argument);
+	if (memory == NULL && PyErr_Occurred())
+		return NULL;
+	feed_drop_memory(((struct stream *)self)->feed, memory); /* what is not kept is dropped already */
+	Py_RETURN_NONE;
+}
+
+static PyObject *stream_reconnect_text(PyObject *self, PyObject *unused)
+{
+	return PyUnicode_FromString(feed_reconnect_text(((struct stream *)self)->feed));
 }
 
 static PyObject *stream_fileno(PyObject *self, PyObject *unused)
@@ -574,6 +604,9 @@ static PyMethodDef stream_methods[] = {
 	{"position", stream_position, METH_NOARGS,
 	 "(epoch, batch) after the last batch handed out."},
 	{"info", stream_info, METH_NOARGS, NULL},
+	{"keep", stream_keep, METH_O, "keep(address): the memory stays mapped until drop(address)."},
+	{"drop", stream_drop, METH_O, NULL},
+	{"reconnect_text", stream_reconnect_text, METH_NOARGS, "What the last reconnect was."},
 	{"fileno", stream_fileno, METH_NOARGS, NULL},
 	{NULL},
 };
@@ -635,6 +668,20 @@ static void daemon_dealloc(PyObject *self)
 	object_free(self);
 }
 
+static PyObject *daemon_restart(PyObject *self, PyObject *unused)
+{
+	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
+	char error[FEED_ERROR_MAX] = "The daemon was stopped.";
+	int r = -ECONNREFUSED;
+	if (daemon != NULL) {
+		Py_BEGIN_ALLOW_THREADS r = feed_daemon_restart(daemon, error);
+		Py_END_ALLOW_THREADS
+	}
+	if (r < 0)
+		return raise_error(r, error);
+	Py_RETURN_NONE;
+}
+
 static PyObject *daemon_socket(PyObject *self, void *closure)
 {
 	struct feed_daemon *daemon = ((struct daemon *)self)->daemon;
@@ -667,6 +714,7 @@ static PyObject *daemon_log(PyObject *self, void *closure)
 
 static PyMethodDef daemon_methods[] = {
 	{"stop", daemon_stop, METH_NOARGS, "Stops it and waits."},
+	{"restart", daemon_restart, METH_NOARGS, "Starts it again, on its socket, if it has ended."},
 	{NULL},
 };
 

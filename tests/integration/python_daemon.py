@@ -54,6 +54,25 @@ class RealDaemon(unittest.TestCase):
         sections = (bytes(batch.buffer(name)) for name in ("images", "labels", "samples", "flags"))
         return hashlib.sha256(b"".join(sections)).hexdigest()
 
+    def test_a_killed_daemon_changes_nothing(self):
+        with self.open() as feed:
+            undisturbed = [self.digest(feed.next()) for _ in range(60)]
+        with loaderd.Daemon() as daemon, self.assertLogs("loaderd") as logs:
+            feed = loaderd.Feed(
+                self.dataset, pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, socket=daemon.socket
+            )
+            held = []
+            for index, digest in enumerate(undisturbed):
+                batch = feed.next()
+                self.assertEqual((batch.number, self.digest(batch), batch.bad), (index + 1, digest, 0))
+                if index % 20 == 5:
+                    held.append((batch, digest))
+                    os.kill(daemon.pid, signal.SIGKILL)
+            for batch, digest in held:
+                self.assertEqual(self.digest(batch), digest)
+            self.assertEqual(feed.reconnects, 3)
+        self.assertEqual(len(logs.output), 3)
+
     def test_facts(self):
         self.assertEqual(len(self.facts.classes), 10)
         self.assertGreater(self.facts.samples, 300)

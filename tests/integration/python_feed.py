@@ -237,7 +237,8 @@ class Holding(unittest.TestCase):
                 except loaderd.DaemonGone:
                     return
 
-        with loaderd.Daemon() as daemon, loaderd.Feed("hang-0", batch_size=8, socket=daemon.socket) as feed:
+        with loaderd.Daemon() as daemon, loaderd.Feed("hang-0", batch_size=8, socket=daemon.socket,
+                                                    reconnect=False) as feed:
             thread = threading.Thread(target=wait)
             thread.start()
             with self.assertRaisesRegex(RuntimeError, "another thread"):
@@ -288,7 +289,7 @@ class Failures(unittest.TestCase):
             loaderd.Feed("x", daemon="maybe")
 
     def test_the_daemon_goes(self):
-        with open_feed("die-2") as feed:
+        with open_feed("die-2", reconnect=False) as feed:
             self.assertEqual([feed.next().index for _ in range(2)], [0, 1])
             for _ in range(2):
                 with self.assertRaisesRegex(loaderd.DaemonGone, "went away.*epoch 0, batch 2"):
@@ -296,15 +297,51 @@ class Failures(unittest.TestCase):
 
     def test_a_private_daemon_is_killed(self):
         with loaderd.Daemon() as daemon:
-            feed = loaderd.Feed("hang-1", batch_size=8, socket=daemon.socket)
+            feed = loaderd.Feed("hang-1", batch_size=8, socket=daemon.socket, reconnect=False)
             held = feed.next()
             threading.Timer(0.2, os.kill, (daemon.pid, signal.SIGKILL)).start()
             with self.assertRaises(loaderd.DaemonGone):
                 feed.next()
             self.assertEqual(bytes(held.buffer("images")), expected_bytes(held))
 
-    def test_the_shared_daemon_is_replaced(self):
-        feed = open_feed("hang-0")
+    def test_a_feed_goes_on(self):
+        with self.assertLogs("loaderd") as logs, open_feed("die-3") as feed:
+            held = [feed.next() for _ in range(8)]
+            self.assertEqual([(b.number, b.index, b.reconnects) for b in held], [(i + 1, i, i // 3) for i in range(8)])
+            for batch in held:
+                self.assertEqual(bytes(batch.buffer("images")), expected_bytes(batch))
+            self.assertEqual(feed.reconnects, 2)
+        self.assertEqual(len(logs.output), 2)
+        self.assertRegex(logs.output[0], "went away; the feed goes on at epoch 0, batch 3")
+
+    def test_a_private_daemon_is_started_again(self):
+        with loaderd.Daemon() as daemon:
+            feed = loaderd.Feed("slow-5", batch_size=8, socket=daemon.socket)
+            before = daemon.pid
+            with self.assertLogs("loaderd"):
+                for index in range(10):
+                    self.assertEqual(feed.next(PATIENCE).index, index)
+                    if index == 2:
+                        os.kill(daemon.pid, signal.SIGKILL)
+            self.assertNotEqual(daemon.pid, before)
+            daemon.stop()
+            with self.assertRaisesRegex(loaderd.DaemonGone, "could not be opened again"):
+                while True:
+                    feed.next(PATIENCE)
+            with self.assertRaises(loaderd.NoDaemon):
+                daemon.restart()
+
+    def test_what_comes_back_is_compared(self):
+        with open_feed("replaced-2") as feed:
+            self.assertEqual([feed.next().index for _ in range(2)], [0, 1])
+            with self.assertRaisesRegex(loaderd.DatasetReplaced, "another dataset"):
+                feed.next()
+        for bad in (0, -1, float("nan")):
+            with self.assertRaisesRegex(loaderd.BadOption, "reconnect: "):
+                open_feed(reconnect=bad)
+
+    def test_the_shared_daemon_is_started_again(self):
+        feed = open_feed("hang-0", reconnect=False)
         os.kill(feed.daemon.pid, signal.SIGKILL)
         with self.assertRaisesRegex(loaderd.DaemonGone, "said last: loaderd: ready"):
             feed.next(PATIENCE)

@@ -12,6 +12,7 @@
 See Feed for the options, Batch for what comes out, FeedError for what can go wrong.
 """
 
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from ._errors import (
     BadOption,
     BadPipeline,
     DaemonGone,
+    DatasetReplaced,
     FeedError,
     FeedFailed,
     FeedTimeout,
@@ -40,10 +42,12 @@ from ._errors import (
 )
 
 __all__ = [
-    "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "FIELD_CUT", "FIELD_MISSING", "Feed",
-    "FeedError", "FeedFailed", "FeedTimeout", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
+    "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "FIELD_CUT",
+    "FIELD_MISSING", "Feed", "FeedError", "FeedFailed", "FeedTimeout", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
     "ProtocolError", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
 ]
+
+_logger = logging.getLogger("loaderd")
 
 _LAST = {"drop": 0, "short": 1}
 _BAD = {"substitute": 0, "skip": 1, "fail": 2}
@@ -97,6 +101,16 @@ def _choice(name: str, value: str, choices: Mapping[str, int]) -> int:
     return choices[value]
 
 
+def _reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:
+    if isinstance(reconnect, bool):
+        return 0
+    if reconnect is None:
+        return (1 << 32) - 1
+    if not 0 < reconnect <= 1 << 22:
+        raise BadOption(f"reconnect: {reconnect!r} is neither True, False, None nor a number of seconds above 0", 22)
+    return max(1, round(reconnect * 1000))
+
+
 def _from_environment(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else default
@@ -124,6 +138,9 @@ class Feed:
     name         shown by `loaderctl status`
     writable     map the memory writable, for GPUs that cannot register what is not; the daemon may refuse. See pin()
     timeout      seconds to wait for a batch; None: for ever
+    reconnect    what to do when the daemon goes away: wait for the next one, up to this number of seconds (True: 60, None: for
+                 ever), and go on with the very next batch, which the logger "loaderd" tells in one line; or, False, raise
+                 DaemonGone at once
     socket       of the daemon; "@name" for an abstract one
     daemon       "auto": socket, else $LOADERD_SOCKET, else the system's daemon if it answers, else a private daemon that
                  this process's feeds share and that ends with it. "system": never a private one. "private": always
@@ -154,6 +171,7 @@ class Feed:
         name: str = "",
         writable: bool = False,
         timeout: Optional[float] = None,
+        reconnect: Union[bool, float, None] = True,
         socket: Optional[str] = None,
         daemon: str = "auto",
         threads: int = 0,
@@ -181,6 +199,8 @@ class Feed:
             "fields": self._fields,
             "field_bytes": _number("field_bytes", field_bytes, 32),
             "writable": bool(writable),
+            "reconnect": reconnect is not False,
+            "reconnect_timeout_ms": _reconnect_timeout_ms(reconnect),
         }
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
@@ -240,7 +260,20 @@ class Feed:
             if not isinstance(failure, NoFreeBatch):
                 raise failure from None
             slot = self._next_after_release(timeout_ms, failure)
-        return None if slot is None else Batch(slot, self._fields, self)
+        if slot is None:
+            return None
+        batch = Batch(slot, self._fields, self)
+        if batch.reconnects != self._info["reconnects"]:
+            self._note_reconnect()
+        return batch
+
+    def _note_reconnect(self) -> None:
+        """The memory is another one: what CUDA knew of the old one ends, and the old one with it."""
+        _logger.warning("%s", self._stream.reconnect_text())
+        self._info = self._stream.info()
+        if self._pinned is not None:
+            self._unpin()
+            self.pin()
 
     def _next_after_release(self, timeout_ms: int, failure: NoFreeBatch) -> "Optional[_feed.Slot]":
         """Every batch is held: by copies under way, by garbage, or by other threads, which will give one back."""
@@ -307,6 +340,11 @@ class Feed:
         return self._daemon
 
     @property
+    def reconnects(self) -> int:
+        """Times that the feed was opened again because its daemon went away."""
+        return self._info["reconnects"]
+
+    @property
     def position(self) -> Tuple[int, int]:
         """(epoch, batch) of the batch that comes next."""
         return self._stream.position()
@@ -364,11 +402,22 @@ class Feed:
             return
         flags = 0 if self._options["writable"] else 8  # cudaHostRegisterReadOnly
         address = self._info["address"]
+        self._stream.keep(address)
         status = torch.cuda.cudart().cudaHostRegister(address, self._info["bytes"], flags)
         if int(status) != 0:
+            self._stream.drop(address)
             remedy = "" if self._options["writable"] else "; writable=True may help"
             raise FeedError(f"CUDA cannot register the feed's memory: {status}{remedy}")
         self._pinned = address
+
+    def _unpin(self) -> None:
+        import torch
+
+        while self._in_flight:
+            self._in_flight.popleft()[0].synchronize()
+        torch.cuda.cudart().cudaHostUnregister(self._pinned)
+        self._stream.drop(self._pinned)
+        self._pinned = None
 
     def close(self) -> None:
         """Hangs up: the daemon frees its side at once. Batches, arrays and tensors at hand stay valid."""
@@ -378,10 +427,7 @@ class Feed:
         while self._in_flight:
             self._in_flight.popleft()[0].synchronize()
         if self._pinned is not None:
-            import torch
-
-            torch.cuda.cudart().cudaHostUnregister(self._pinned)
-            self._pinned = None
+            self._unpin()
         self._stream.close()
 
     def __enter__(self) -> "Feed":

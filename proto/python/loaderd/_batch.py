@@ -41,7 +41,7 @@ class Batch:
 
     __slots__ = (
         "_slot", "_names", "_feed", "number", "epoch", "index", "count", "height", "width", "channels",
-        "element", "layout", "bad", "last", "publish_ns", "__weakref__",
+        "element", "layout", "bad", "last", "publish_ns", "reconnects", "__weakref__",
     )
 
     def __init__(self, slot: "_feed.Slot", names: Sequence[str], feed: Any) -> None:
@@ -50,7 +50,7 @@ class Batch:
         self._feed = feed
         (
             self.number, self.epoch, self.index, self.count, self.height, self.width, self.channels,
-            element, layout, self.bad, self.last, self.publish_ns,
+            element, layout, self.bad, self.last, self.publish_ns, self.reconnects,
         ) = slot.facts()
         self.element = _ELEMENTS[element]
         self.layout = _LAYOUTS[layout]

@@ -58,6 +58,8 @@ class Daemon:
 
     @property
     def pid(self) -> int:
+        """Another one after a restart; of one that was stopped the last."""
+        self._pid = self._daemon.pid or self._pid
         return self._pid
 
     @property
@@ -68,6 +70,14 @@ class Daemon:
     def log(self) -> str:
         """The end of what it wrote to standard error."""
         return self._daemon.log
+
+    def restart(self) -> None:
+        """Starts it again, on the same socket, if it has ended. Feeds of this process do so by themselves."""
+        try:
+            self._daemon.restart()
+        except _feed.Error as error:
+            failure = translated(error)
+            raise NoDaemon(str(failure), failure.code) from None
 
     def stop(self) -> None:
         """Stops it and waits. Feeds that are open at it see DaemonGone."""
@@ -80,7 +90,7 @@ class Daemon:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<loaderd.Daemon {self._socket}, pid {self._pid}{'' if self.alive else ', ended'}>"
+        return f"<loaderd.Daemon {self._socket}, pid {self.pid}{'' if self.alive else ', ended'}>"
 
 
 _lock = threading.Lock()
@@ -94,14 +104,16 @@ def _stop_shared() -> None:
 
 
 def shared_daemon(threads: int) -> Daemon:
-    """This process's private daemon, started when first needed and shared by its feeds; a new one after a fork or a crash."""
+    """This process's private daemon, started when first needed and shared by its feeds; a new one after a fork."""
     global _shared, _shared_owner
     with _lock:
-        if _shared is None or _shared_owner != os.getpid() or not _shared.alive:
+        if _shared is None or _shared_owner != os.getpid():
             _shared = Daemon(threads)
             if _shared_owner == 0:
                 atexit.register(_stop_shared)
             _shared_owner = os.getpid()
+        elif not _shared.alive:
+            _shared.restart()
         return _shared
 
 

@@ -18,7 +18,7 @@ class NoDaemon(FeedError, ConnectionError):
 
 
 class DaemonGone(FeedError, ConnectionError):
-    """The daemon went away. Open a new Feed and load_state_dict() to go on where it stopped."""
+    """The daemon went away, and the feed could not be opened again, or was not to be (reconnect=False)."""
 
 
 class BadOption(FeedError, ValueError):
@@ -27,6 +27,10 @@ class BadOption(FeedError, ValueError):
 
 class BadPipeline(BadOption):
     """The pipeline has a mistake; the text shows where."""
+
+
+class DatasetReplaced(FeedError):
+    """Another dataset lies under the path since the feed was opened."""
 
 
 class NoDataset(FeedError, FileNotFoundError):
@@ -71,6 +75,7 @@ _BY_CODE = {
     errno.EBADMSG: FeedFailed,
     errno.ENOBUFS: NoFreeBatch,
     errno.EPROTO: ProtocolError,
+    errno.ESTALE: DatasetReplaced,
 }
 
 
