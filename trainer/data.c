@@ -3,13 +3,18 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLL_MS = 200, PATIENCE_S = 300 };
+enum {
+	POLL_MS = 200,
+	PATIENCE_S = 300,
+	OPEN_AGAIN_MS = 100,
+};
 
 /* Of ImageNet; for datasets that record no statistics. */
 static const double imagenet_mean[3] = {123.675, 116.28, 103.53},
@@ -258,6 +263,7 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 	int r = find_socket(data, socket, threads, error);
 	if (!r)
 		r = look_up(data, weights, error);
+	data->reached = !r;
 	if (r)
 		data_close(data);
 	return r;
@@ -323,6 +329,28 @@ static int check_unchanged(const struct data *data, enum data_part part, const s
 	return -ESTALE;
 }
 
+/* The daemon is not there, though it was; ENOENT may also be a dataset's. */
+static bool is_gone(const struct data *data, int r, const char *error)
+{
+	return data->reached &&
+	       (r == -ECONNREFUSED || r == -ECONNRESET || r == -ESHUTDOWN ||
+		(r == -ENOENT && !strncmp(error, "No daemon", strlen("No daemon"))));
+}
+
+/* A feed is opened in the middle of a run, too: at each evaluation. */
+static int open_patiently(const struct data *data, const struct feed_options *options,
+			  struct feed **ret_feed, char *error)
+{
+	double until = progress_now() + (double)data->recipe->data.reconnect;
+	for (;;) {
+		int r = feed_open(options, ret_feed, error);
+		if (!is_gone(data, r, error) || progress_now() >= until)
+			return r;
+		if (poll(NULL, 0, OPEN_AGAIN_MS) < 0)
+			return r; /* a signal, most likely to stop */
+	}
+}
+
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error)
 {
@@ -345,7 +373,9 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
 						  : data_val_share(data);
 	(part == DATA_VAL ? set_val : set_train)(&options, recipe);
-	int r = feed_open(&options, ret_feed, error);
+	options.reconnect = recipe->reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
+	options.reconnect_timeout_ms = (uint32_t)recipe->reconnect * 1000;
+	int r = open_patiently(data, &options, ret_feed, error);
 	if (!r)
 		r = check_unchanged(data, part, *ret_feed, error);
 	if (r) {
@@ -355,9 +385,10 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	return r;
 }
 
-int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *batch,
-	      double *wait_seconds, char *error)
+int data_next(const struct data *data, struct feed *feed, const volatile int *stop,
+	      struct feed_batch *batch, double *wait_seconds, char *error)
 {
+	uint64_t patience = PATIENCE_S + data->recipe->data.reconnect;
 	double start = progress_now(), now;
 	batch->size = sizeof(*batch);
 	int r;
@@ -366,13 +397,13 @@ int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *ba
 		now = progress_now();
 		if (r == -ETIMEDOUT && *stop)
 			r = -EINTR;
-	} while (r == -ETIMEDOUT && now - start < PATIENCE_S);
+	} while (r == -ETIMEDOUT && now - start < (double)patience);
 	*wait_seconds += now - start;
 	if (r == -ETIMEDOUT)
 		snprintf(error, DATA_ERROR_MAX,
-			 "no batch came for %d seconds; is the daemon alive? `loaderctl status` "
+			 "no batch came for %llu seconds; is the daemon alive? `loaderctl status` "
 			 "shows it",
-			 PATIENCE_S);
+			 (unsigned long long)patience);
 	else if (r == -ECONNRESET)
 		snprintf(error, DATA_ERROR_MAX, "the daemon went away%s%s",
 			 *feed_error(feed) ? ": " : "", feed_error(feed));

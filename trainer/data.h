@@ -25,6 +25,7 @@ struct data {
 	bool normalises;	/* by these; false: nothing says by what */
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
 	bool writable;		/* feeds are mapped writable; the caller's to say */
+	bool reached;		/* both datasets were looked up: a daemon that is not there is on its way */
 };
 
 /*
@@ -59,8 +60,8 @@ uint32_t data_train_share(const struct data *data);
 uint32_t data_val_share(const struct data *data);
 
 /*
- * Next batch: 0, FEED_END, -EINTR once *stop is set, -ETIMEDOUT when nothing came for five minutes,
- * others as feed_next. Adds the seconds that it waited.
+ * Next batch: 0, FEED_END, -EINTR once *stop is set, -ETIMEDOUT when nothing came for five minutes
+ * and data.reconnect, others as feed_next. Adds the seconds that it waited.
  */
-int data_next(struct feed *feed, const volatile int *stop, struct feed_batch *batch,
-	      double *wait_seconds, char *error);
+int data_next(const struct data *data, struct feed *feed, const volatile int *stop,
+	      struct feed_batch *batch, double *wait_seconds, char *error);

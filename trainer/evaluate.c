@@ -216,7 +216,7 @@ static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
 }
 
 /* NULL: there is nothing for this rank. */
-static int open_feed(struct run *run, struct feed **ret_feed, const void **ret_ring)
+static int open_feed(struct run *run, struct feed **ret_feed, struct run_ring *ret_ring)
 {
 	/* The pipeline of the epoch that was just trained, not of the one to come. */
 	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
@@ -266,11 +266,11 @@ int run_try_evaluation(struct run *run)
 	struct device_graph *graph;
 	struct device_batch images;
 	double wait = 0;
-	const void *ring = NULL;
+	struct run_ring ring = {0};
 	int r = *run->recipe->data.val ? open_feed(run, &feed, &ring) : 0;
 	if (r || !feed)
 		return r;
-	r = data_next(feed, run->options.stop, &batch, &wait, error);
+	r = run_next_batch(run, feed, &ring, &batch, &wait, error);
 	if (r < 0)
 		run_fail(run, r, "data.val, data.val_pipeline: %s",
 			 r == -EINTR ? "stopped before the first step" : error);
@@ -278,8 +278,7 @@ int run_try_evaluation(struct run *run)
 		r = check_element(run, &batch);
 	if (!r)
 		r = prepare(run, &batch, &graph, &images);
-	device_unregister_host(run->device, ring);
-	feed_close(feed);
+	run_close_feed(run, feed, &ring);
 	return r < 0 ? r : 0;
 }
 
@@ -297,7 +296,7 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	char error[DATA_ERROR_MAX] = "";
 	struct pass pass = {.run = run, .weights = weights, .totals = totals};
 	struct feed_batch batch;
-	const void *ring;
+	struct run_ring ring;
 	double wait = 0;
 	int r = open_feed(run, &pass.feed, &ring);
 	if (r || !pass.feed)
@@ -305,7 +304,7 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	while (!r) {
 		r = *run->options.stop
 			    ? -EINTR
-			    : data_next(pass.feed, run->options.stop, &batch, &wait, error);
+			    : run_next_batch(run, pass.feed, &ring, &batch, &wait, error);
 		if (r < 0 && r != -EINTR)
 			r = lose(run, run_fail(run, r, "evaluation: %s", error));
 		else if (!r)
@@ -314,8 +313,7 @@ static int evaluate_share(struct run *run, enum device_slot weights,
 	if (r == FEED_END)
 		r = collect(&pass, 0);
 	abandon(&pass);
-	device_unregister_host(run->device, ring);
-	feed_close(pass.feed);
+	run_close_feed(run, pass.feed, &ring);
 	return r;
 }
 

@@ -103,8 +103,8 @@ static int next_batch(struct run *run)
 	char error[DATA_ERROR_MAX] = "";
 	struct checkpoint_state *state = &run->state;
 	if (!run->has_batch) {
-		int r = data_next(run->feed, run->options.stop, &run->batch, &state->wait_seconds,
-				  error);
+		int r = run_next_batch(run, run->feed, &run->ring, &run->batch,
+				       &state->wait_seconds, error);
 		if (r == FEED_END)
 			return run_fail(run, -EPROTO, "the feed ended at step %llu of %llu",
 					(unsigned long long)state->step,

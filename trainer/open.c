@@ -290,7 +290,7 @@ static int first_batch(struct run *run)
 			"an epoch has %llu batches, but had %llu when the checkpoint was written",
 			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
 	double wait = 0;
-	r = data_next(run->feed, run->options.stop, &run->batch, &wait, error);
+	r = run_next_batch(run, run->feed, &run->ring, &run->batch, &wait, error);
 	if (r == FEED_END)
 		return run_fail(run, -EPROTO, "the feed ended before its first batch");
 	if (r)
@@ -330,7 +330,7 @@ static int initialize_from_whole(struct run *run)
 	int r = data_feed(&run->data, DATA_WHOLE, run->state.epoch, run->state.batch, &feed, error);
 	if (r)
 		return run_fail(run, r, "%s", *error ? error : strerror(-r));
-	r = data_next(feed, run->options.stop, &batch, &wait, error);
+	r = data_next(&run->data, feed, run->options.stop, &batch, &wait, error);
 	if (r)
 		run_fail(run, r, "%s", r == -EINTR ? "stopped before the first step" : error);
 	else

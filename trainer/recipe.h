@@ -54,7 +54,7 @@ struct recipe_data {
 	uint64_t batch_size, val_batch_size;
 	bool shuffle;
 	int bad; /* 0 substitute, 1 fail */
-	uint64_t threads, slots;
+	uint64_t threads, slots, reconnect;
 	struct recipe_numbers mean, std;
 };
 

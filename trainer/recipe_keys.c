@@ -78,6 +78,9 @@ const struct recipe_key recipe_keys[] = {
 		"train, too."),
 	INTEGER(data, slots, "0", 0, 64, RECIPE_FREE,
 		"Batches that may wait in shared memory; 0: the daemon chooses."),
+	INTEGER(data, reconnect, "60", 0, 604800, RECIPE_FREE,
+		"Seconds to wait for the next daemon when the one in use goes away; training "
+		"goes on with the very next batch. 0: the run ends at once."),
 	NUMBERS(data, mean, "", 0, 255, RECIPE_FIXED,
 		"Mean of R, G, B, 0 to 255, subtracted from pixels. Empty: as recorded in the "
 		"training set, or to evaluate in the weights."),

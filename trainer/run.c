@@ -126,15 +126,18 @@ static void settle_for_staging(struct run *run, const char *why)
 }
 
 /* 0, also where it is not to be had; DEVICE_WANTS_WRITABLE. */
-static int announce(struct run *run, const struct feed *feed, const void **ret_ring)
+static int announce(struct run *run, struct feed *feed, struct run_ring *ret_ring)
 {
 	struct feed_info info = {.size = sizeof(info)};
 	int r = feed_info(feed, &info);
+	ret_ring->reconnects = info.reconnects;
 	if (!r)
 		r = device_register_host(run->device, info.memory, info.memory_size,
 					 run->data.writable);
-	if (!r || r == DEVICE_STAGED)
-		*ret_ring = info.memory;
+	if (!r || r == DEVICE_STAGED) {
+		ret_ring->memory = info.memory;
+		feed_keep_memory(feed, info.memory);
+	}
 	if (!r || r == DEVICE_WANTS_WRITABLE)
 		return r;
 	const char *text = device_error(run->device);
@@ -142,9 +145,49 @@ static int announce(struct run *run, const struct feed *feed, const void **ret_r
 	return 0;
 }
 
+/* Copies from it are waited for; batches of it that are held stay. */
+static void withdraw(struct run *run, struct feed *feed, const struct run_ring *ring)
+{
+	if (!ring->memory)
+		return;
+	device_unregister_host(run->device, ring->memory);
+	feed_drop_memory(feed, ring->memory);
+}
+
+static int note_reconnect(struct run *run, struct feed *feed, struct run_ring *ring)
+{
+	const char *text = feed_reconnect_text(feed);
+	withdraw(run, feed, ring);
+	*ring = (struct run_ring){0};
+	int r = run->staged ? 0 : announce(run, feed, ring);
+	if (r == DEVICE_WANTS_WRITABLE)
+		settle_for_staging(run, device_error(run->device));
+	progress_line(&run->progress, "%s", text);
+	if (!run->journal)
+		return 0;
+	/* Lines of steps whose results are awaited come after it. */
+	journal_begin(run->journal, "reconnect",
+		      run->pending_count ? run->pending[0].step - 1 : run->state.step);
+	journal_text(run->journal, "text", text);
+	return run_end_line(run, run->journal, "log.jsonl");
+}
+
+int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
+		   struct feed_batch *batch, double *wait_seconds, char *error)
+{
+	int r = data_next(&run->data, feed, run->options.stop, batch, wait_seconds, error);
+	if (r || batch->reconnects == ring->reconnects)
+		return r;
+	r = note_reconnect(run, feed, ring);
+	ring->reconnects = batch->reconnects;
+	if (r)
+		snprintf(error, DATA_ERROR_MAX, "%.*s", DATA_ERROR_MAX - 1, run->error);
+	return r;
+}
+
 /* In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if the daemon allows it. */
 static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		      struct feed **ret_feed, const void **ret_ring, char *error)
+		      struct feed **ret_feed, struct run_ring *ret_ring, char *error)
 {
 	progress_line(&run->progress, "%s: asking the daemon for memory to map writable",
 		      device_error(run->device));
@@ -158,14 +201,14 @@ static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint
 }
 
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		  struct feed **ret_feed, const void **ret_ring)
+		  struct feed **ret_feed, struct run_ring *ret_ring)
 {
 	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
 					      {"data.train", "data.pipeline"},
 					      {"data.val", "data.val_pipeline"}};
 	static const char field[] = "pipeline: "; /* of the request */
 	char error[DATA_ERROR_MAX] = "";
-	*ret_ring = NULL;
+	*ret_ring = (struct run_ring){0};
 	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
 	if (!r && *ret_feed && !run->staged)
 		r = announce(run, *ret_feed, ret_ring);
@@ -178,6 +221,13 @@ int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t
 			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r));
 }
 
+void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *ring)
+{
+	if (run->device)
+		device_unregister_host(run->device, ring->memory);
+	feed_close(feed);
+}
+
 /* ---- the whole ---- */
 
 void run_close(struct run *run)
@@ -185,9 +235,7 @@ void run_close(struct run *run)
 	progress_end(&run->progress);
 	device_graph_free(run->train.graph);
 	device_graph_free(run->eval.graph);
-	if (run->device)
-		device_unregister_host(run->device, run->ring);
-	feed_close(run->feed);
+	run_close_feed(run, run->feed, &run->ring);
 	model_free(run->model);
 	device_params_free(run->params);
 	device_close(run->device);

@@ -62,6 +62,12 @@ struct run_held {
 	uint64_t ticket;
 };
 
+/* A feed's memory, as the device knows it. */
+struct run_ring {
+	const void *memory;  /* NULL: it does not */
+	uint64_t reconnects; /* of the feed's batches that lie there */
+};
+
 struct run {
 	const struct recipe *recipe;
 	struct run_options options;
@@ -76,7 +82,7 @@ struct run {
 	struct weights_facts weights; /* that are evaluated alone */
 	struct data data;
 	struct feed *feed;
-	const void *ring;	 /* its memory, once the device knows of it */
+	struct run_ring ring;
 	bool staged;		 /* batches are copied by way of memory of the device's own: announce none */
 	struct feed_batch batch; /* the next one, if has_batch */
 	bool has_batch;
@@ -144,10 +150,17 @@ int run_device_batch(struct run *run, const struct feed_batch *batch, const char
 /*
  * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from where they lie: mapped read-only, or else writable. Where neither
  * can be had the run goes on, slower. A line says so once, and why; the feeds that follow are opened in the way that was found.
- * ret_ring is what device_unregister_host() wants before the feed is closed; NULL if it came to nothing.
+ * run_close_feed() takes both back.
  */
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
-		  struct feed **ret_feed, const void **ret_ring);
+		  struct feed **ret_feed, struct run_ring *ret_ring);
+void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *ring);
+/*
+ * data_next(). Where it comes from another daemon than the one before, says so in progress and log,
+ * and announces the memory that it lies in.
+ */
+int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
+		   struct feed_batch *batch, double *wait_seconds, char *error);
 /* Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost what was trained since the last checkpoint. */
 int run_try_evaluation(struct run *run);
 /*

@@ -359,6 +359,7 @@ static void drains(void **state)
 	struct feed_options options = fixture_options(fixture, path, pipeline);
 	struct feed_batch batch = {.size = sizeof batch};
 	options.slots = 4;
+	options.reconnect = FEED_RECONNECT_NEVER;
 	fixture_start(fixture, NULL, "--set", "daemon.grace_ms=60000", NULL);
 	struct feed *feed = fixture_open(&options);
 	assert_int_equal(feed_next(feed, 60000, &batch), 0);

@@ -230,7 +230,7 @@ static void shared_daemon(void **state)
 	fixture_start(&fixture, NULL, NULL);
 	expect(run("shared", "--socket", fixture.socket, NULL), 0);
 	same_losses("unbroken", "shared");
-	pid_t pid = start("orphan", "--socket", fixture.socket, NULL);
+	pid_t pid = start("orphan", "--socket", fixture.socket, "data.reconnect=0", NULL);
 	wait_for_step("orphan", pid, 10);
 	fixture_stop(&fixture, SIGKILL);
 	expect(finish(pid, "orphan"), 1);
@@ -242,6 +242,78 @@ static void shared_daemon(void **state)
 	expect(run("orphan", "--resume", NULL), 0);
 	same_losses("unbroken", "orphan");
 	expect_end("orphan", "finished", NULL);
+}
+
+/* Of those that are children of a trainer; 0: it has none now. */
+static pid_t private_daemon_of(pid_t pid)
+{
+	char path[64];
+	int daemon = 0;
+	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+	FILE *file = fopen(path, "re");
+	if (file != NULL && fscanf(file, "%d", &daemon) != 1)
+		daemon = 0;
+	if (file != NULL)
+		fclose(file);
+	return daemon;
+}
+
+static void expect_reconnects(const char *run, unsigned expected)
+{
+	unsigned events = 0;
+	char line[1 << 16];
+	FILE *file = fopen(in(run, "log.jsonl"), "re");
+	while (fgets(line, sizeof line, file) != NULL)
+		events += strstr(line, "\"event\":\"reconnect\"") != NULL;
+	fclose(file);
+	assert_int_equal(events, expected);
+	assert_int_equal(times_said("; the feed goes on at epoch "), expected);
+}
+
+/* The trainer stands still meanwhile, lest it be through before its daemon is gone. */
+static void kill_at(const char *run, pid_t pid, unsigned step, bool own)
+{
+	wait_for_step(run, pid, step);
+	kill(pid, SIGSTOP);
+	if (own)
+		kill(private_daemon_of(pid), SIGKILL);
+	else
+		fixture_stop(&fixture, SIGKILL);
+	kill(pid, SIGCONT);
+}
+
+/* Whose daemon is killed and replaced, one of the system or its own. It is the same run. */
+static void survive(const char *device, const char *undisturbed, const char *served,
+		    const char *alone)
+{
+	expect(run(undisturbed, device, "train.epochs=10", NULL), 0);
+	fixture_start(&fixture, NULL, NULL);
+	pid_t pid = start(served, device, "train.epochs=10", "--socket", fixture.socket, NULL);
+	for (unsigned step = 5; step <= 105; step += 100) {
+		kill_at(served, pid, step, false);
+		usleep(100000);
+		fixture_start(&fixture, NULL, NULL);
+	}
+	expect(finish(pid, served), 0);
+	expect_reconnects(served, 2);
+	same_losses(undisturbed, served);
+	fixture_stop(&fixture, SIGTERM);
+
+	pid = start(alone, device, "train.epochs=10", NULL);
+	kill_at(alone, pid, 5, true);
+	expect(finish(pid, alone), 0);
+	expect_reconnects(alone, 1);
+	same_losses(undisturbed, alone);
+	same_file(undisturbed, alone, "model.safetensors");
+}
+
+/* On a CPU, and on a GPU that locks the pages of the memory that batches lie in. */
+static void daemons_die(void **state)
+{
+	survive("--device=cpu", "undisturbed", "served", "alone");
+	trainer = getenv("TRAINER_EMULATED");
+	survive("--device=cuda", "undisturbed-gpu", "served-gpu", "alone-gpu");
+	trainer = getenv("TRAINER");
 }
 
 static unsigned sockets_of(pid_t pid)
@@ -410,6 +482,7 @@ int main(void)
 		cmocka_unit_test(overtaken),	cmocka_unit_test(planned),
 		cmocka_unit_test(environment),	cmocka_unit_test(singular),
 		cmocka_unit_test(many_threads), cmocka_unit_test(own_recipe),
+		cmocka_unit_test(daemons_die),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
 }
