@@ -58,6 +58,8 @@ struct client {
 	struct feed *feed;
 	enum consume consume;
 	uint64_t step_ns;
+	uint64_t reconnects; /* of the feed, so far */
+	unsigned number;
 	uint8_t *copy;
 	size_t copy_size;
 	volatile uint64_t sum; /* keeps the reading from being optimised away */
@@ -117,6 +119,11 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
 		return r < 0 ? r : -ENODATA;
 	}
+	if (batch->reconnects != client->reconnects) {
+		fprintf(stderr, "loaderbench: client %u: %s\n", client->number,
+			feed_reconnect_text(client->feed));
+		client->reconnects = batch->reconnects;
+	}
 	r = client_consume(client, batch);
 	if (!r && client->step_ns)
 		client_hold(client, asked + *ret_wait_ns);
@@ -133,7 +140,7 @@ static int client_measure(struct client *client)
 	struct board *board = client->board;
 	struct desk *desk = client->desk;
 	struct feed_batch batch;
-	uint64_t opened = 0, cpu_opened = 0, wait, start;
+	uint64_t opened = 0, cpu_opened = 0, wait, start, reconnects;
 	int r;
 
 	do {
@@ -145,6 +152,7 @@ static int client_measure(struct client *client)
 		opened = clock_ns();
 	} while (!start || opened < start);
 	cpu_opened = cpu_ns();
+	reconnects = client->reconnects;
 
 	uint64_t stop = opened + (atomic_load(&board->stop_ns) - start);
 	do {
@@ -160,6 +168,7 @@ static int client_measure(struct client *client)
 		desk->window_ns = clock_ns() - opened;
 	} while (opened + desk->window_ns < stop);
 	desk->cpu_ns = cpu_ns() - cpu_opened;
+	desk->reconnects = client->reconnects - reconnects;
 	atomic_store(&desk->state, CLIENT_DONE);
 
 	/* Goes on until everybody has measured, lest the others have the daemon to themselves. */
@@ -198,6 +207,7 @@ pid_t client_start(struct board *board, const struct settings *settings, const s
 	struct client client = {.board = board,
 				.desk = &board->desks[number],
 				.consume = settings->consume,
+				.number = number,
 				.step_ns = (uint64_t)(settings->step_s * 1e9)};
 	struct feed_options options;
 

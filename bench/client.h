@@ -20,6 +20,7 @@ struct desk {
 	_Atomic uint32_t
 		state; /* enum client_state; what follows is valid once DONE, error once FAILED */
 	uint64_t images, batches, bytes, bad;
+	uint64_t reconnects;
 	uint64_t window_ns; /* from the batch that opened the window to the last one in it */
 	uint64_t wait_ns;   /* of that, in feed_next */
 	uint64_t cpu_ns;

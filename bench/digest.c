@@ -4,12 +4,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <xxhash.h>
 
 #include "connection.h"
 
-enum { BATCH_TIMEOUT_MS = 60000 };
+enum {
+	BATCH_TIMEOUT_MS = 60000,
+	ALIVE_POLL_US = 1000,
+};
 
 struct digest {
 	const struct settings *settings;
@@ -18,6 +22,7 @@ struct digest {
 	struct feed_daemon *daemon;
 	struct feed *feed;
 	XXH3_state_t *state;
+	uint64_t reconnects; /* of the feed, so far */
 	char *error;
 };
 
@@ -37,6 +42,7 @@ static int digest_open(struct digest *digest, uint64_t epoch, uint64_t batch)
 			   socket ? socket : feed_daemon_socket(digest->daemon), 0, &options);
 	options.epoch = epoch;
 	options.batch = batch;
+	digest->reconnects = 0;
 	return feed_open(&options, &digest->feed, digest->error);
 }
 
@@ -61,6 +67,9 @@ static int digest_step(struct digest *digest)
 	if (r)
 		return error_set(digest->error, r < 0 ? r : -ENODATA, "no batch: %s",
 				 r == FEED_END ? "the feed has ended" : feed_error(digest->feed));
+	if (batch.reconnects != digest->reconnects)
+		fprintf(stderr, "loaderbench: %s\n", feed_reconnect_text(digest->feed));
+	digest->reconnects = batch.reconnects;
 	digest_add(digest, &batch);
 	return feed_release(digest->feed, &batch);
 }
@@ -73,22 +82,26 @@ static int is_among(const unsigned *list, size_t count, uint64_t value)
 	return 0;
 }
 
-/* Closes the feed, kills the daemon if asked to, and carries on where it was. */
-static int digest_interrupt(struct digest *digest, int kill_daemon)
+/* Closes the feed, and carries on where it was. */
+static int digest_reopen(struct digest *digest)
 {
 	uint64_t epoch, batch;
 	int r = feed_position(digest->feed, &epoch, &batch);
 
 	if (r)
 		return r;
-	if (kill_daemon) {
-		kill((pid_t)feed_daemon_pid(digest->daemon), SIGKILL);
-		feed_daemon_stop(digest->daemon);
-		digest->daemon = NULL;
-	}
 	feed_close(digest->feed);
 	digest->feed = NULL;
 	return digest_open(digest, epoch, batch);
+}
+
+/* The feed finds out by itself, after what it still has; the next kill is the next daemon's. */
+static int digest_kill(struct digest *digest)
+{
+	kill((pid_t)feed_daemon_pid(digest->daemon), SIGKILL);
+	while (feed_daemon_alive(digest->daemon))
+		usleep(ALIVE_POLL_US);
+	return feed_daemon_restart(digest->daemon, digest->error);
 }
 
 static int digest_run(struct digest *digest)
@@ -101,9 +114,9 @@ static int digest_run(struct digest *digest)
 		if (r || i == plan->batches)
 			break;
 		if (is_among(plan->kill, plan->kill_count, i))
-			r = digest_interrupt(digest, 1);
+			r = digest_kill(digest);
 		else if (is_among(plan->reopen, plan->reopen_count, i))
-			r = digest_interrupt(digest, 0);
+			r = digest_reopen(digest);
 	}
 	return r;
 }

@@ -66,6 +66,7 @@ enum key {
 	KEY_STORED_ORDER,
 	KEY_SOCKET,
 	KEY_DAEMON,
+	KEY_NO_RECONNECT,
 	KEY_MEMCPY,
 	KEY_JSON,
 	KEY_PLOT,
@@ -101,6 +102,7 @@ static const struct argp_option options[] = {
 	{"stored-order", KEY_STORED_ORDER, 0, 0, "Do not shuffle", 2},
 	{"socket", KEY_SOCKET, "PATH", 0, "Measure the daemon there, not private ones", 2},
 	{"daemon", KEY_DAEMON, "PROGRAM", 0, "The loaderd to start", 2},
+	{"no-reconnect", KEY_NO_RECONNECT, 0, 0, "Fail where a daemon goes away", 2},
 	{"memcpy", KEY_MEMCPY, 0, 0, "Measure this machine's memcpy beside every point", 2},
 	{0, 0, 0, 0, "Results:", 3},
 	{"explain", KEY_EXPLAIN, 0, 0,
@@ -250,6 +252,9 @@ static error_t parse_measuring(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_SOCKET:
 		settings->socket = text;
+		return 0;
+	case KEY_NO_RECONNECT:
+		settings->no_reconnect = 1;
 		return 0;
 	case KEY_DAEMON:
 		settings->daemon = text;

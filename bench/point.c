@@ -16,6 +16,9 @@
 enum {
 	POLL_NS = 2000000,
 	START_TIMEOUT_S = 120, /* for every client's first batch */
+	MIND_NS = 50000000,
+	CONNECT_AGAIN_NS = 100000000, /* to a daemon that is restarted, */
+	CONNECT_ATTEMPTS = 600,
 };
 
 unsigned point_cores(void)
@@ -39,6 +42,7 @@ void point_feed_options(const struct settings *settings, const struct point *poi
 	ret_options->shuffle = !settings->stored_order;
 	ret_options->seed = settings->seed + client;
 	ret_options->slots = settings->slots;
+	ret_options->reconnect = settings->no_reconnect ? FEED_RECONNECT_NEVER : FEED_RECONNECT;
 }
 
 int point_daemon_start(const struct settings *settings, const struct point *point,
@@ -69,6 +73,7 @@ struct run {
 	const struct settings *settings;
 	const struct point *point;
 	const char *socket;
+	struct feed_daemon *daemon; /* private, or NULL */
 	struct board *board;
 	pid_t clients[POINT_CLIENTS_MAX];
 	unsigned started;
@@ -86,12 +91,38 @@ static void sleep_ns(uint64_t ns)
 		;
 }
 
-static void sleep_until(uint64_t deadline_ns)
+/* The clients are forks, which wait for their parent to start the private daemon again. */
+static void mind_daemon(const struct run *run)
 {
-	uint64_t now = clock_ns();
+	char error[FEED_ERROR_MAX];
 
-	if (now < deadline_ns)
-		sleep_ns(deadline_ns - now);
+	if (run->daemon && !run->settings->no_reconnect)
+		feed_daemon_restart(run->daemon, error);
+}
+
+static void sleep_until(const struct run *run, uint64_t deadline_ns)
+{
+	for (uint64_t now; (now = clock_ns()) < deadline_ns; mind_daemon(run))
+		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
+}
+
+/* A sight of the daemon that is there now. */
+static int run_observe(struct run *run, struct sight *sight)
+{
+	int r = observe(&run->connection, run->clients, run->started, sight, run->error);
+
+	for (int i = 0; r && !run->settings->no_reconnect && i < CONNECT_ATTEMPTS; i++) {
+		if (i)
+			sleep_ns(CONNECT_AGAIN_NS);
+		mind_daemon(run);
+		connection_close(&run->connection);
+		r = connection_open(&run->connection, run->socket,
+				    clock_ms() + CONNECTION_TIMEOUT_MS, run->error);
+		if (!r)
+			r = observe(&run->connection, run->clients, run->started, sight,
+				    run->error);
+	}
+	return r;
 }
 
 /* Waits until every client is in that state or beyond; the first failure ends it. */
@@ -117,6 +148,7 @@ static int run_await(struct run *run, enum client_state state, double timeout_s)
 		if (clock_ns() > deadline)
 			return error_set(run->error, -ETIMEDOUT, "client %u got no batch in %.0f s",
 					 i, timeout_s);
+		mind_daemon(run);
 		sleep_ns(POLL_NS);
 	}
 	return 0;
@@ -134,17 +166,20 @@ static int run_window(struct run *run)
 	stop = start + (uint64_t)(settings->window_s * 1e9);
 	atomic_store(&run->board->stop_ns, stop);
 	atomic_store(&run->board->start_ns, start);
-	sleep_until(start);
-	r = observe(&run->connection, run->clients, run->started, &run->before, run->error);
+	sleep_until(run, start);
+	r = run_observe(run, &run->before);
 	if (r)
 		return r;
-	sleep_until(stop);
-	r = observe(&run->connection, run->clients, run->started, &run->after, run->error);
+	sleep_until(run, stop);
+	r = run_observe(run, &run->after);
 	if (!r)
 		r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
 	/* The daemon books what it has finished: where that is nothing in this window, the clients' own is long enough. */
 	if (!r && run->after.images == run->before.images)
-		r = observe(&run->connection, run->clients, run->started, &run->after, run->error);
+		r = run_observe(run, &run->after);
+	/* One that came in between began to count anew. */
+	if (!r && run->after.pid != run->before.pid)
+		run->before = (struct sight){.taken_ns = run->before.taken_ns};
 	return r;
 }
 
@@ -195,6 +230,7 @@ static void measure_clients(const struct run *run, struct measurement *measureme
 		measurement->images += desk->images;
 		measurement->batches += desk->batches;
 		measurement->bad += desk->bad;
+		measurement->reconnects += desk->reconnects;
 		cpu_ns += desk->cpu_ns;
 		if (waits)
 			histogram_merge(waits, &desk->waits);
@@ -296,6 +332,7 @@ int point_measure(const struct settings *settings, const struct point *point,
 		if (r)
 			return r;
 		run.socket = feed_daemon_socket(daemon);
+		run.daemon = daemon;
 	}
 	r = run_connected(&run, &measurement);
 	feed_daemon_stop(daemon);

@@ -32,6 +32,7 @@ struct settings {
 	uint64_t seed;
 	uint32_t slots; /* 0: the daemon chooses */
 	int stored_order;
+	int no_reconnect; /* fail where a daemon goes away */
 	enum consume consume;
 	double step_s; /* that a client holds each batch, as a training step would */
 };
@@ -68,6 +69,7 @@ struct measurement {
 	double pss_mib;	      /* the daemon with its share of mapped files and rings */
 	double shared_mib;    /* rings */
 	uint64_t images, batches, bad;
+	uint64_t reconnects; /* of clients in the window; then the daemon's figures are of the last one alone */
 	unsigned threads;	   /* of the daemon */
 	char isa[16];		   /* kernels in use */
 	double memcpy_bytes_per_s; /* 0: not measured */

@@ -50,6 +50,8 @@ void report_summarise(const struct measurement *rounds, unsigned count, struct r
 	double *values = calloc(count, sizeof(*values));
 
 	row->median = rounds[0];
+	for (unsigned i = 1; i < count; i++)
+		row->median.reconnects += rounds[i].reconnects;
 	row->rounds = count;
 	row->images_per_s_min = INFINITY;
 	row->images_per_s_max = 0;
@@ -133,6 +135,8 @@ static void table_row(const struct report *report, const struct row *row, const 
 						  : 0);
 	if (m->bad)
 		fprintf(out, "  %llu bad", (unsigned long long)m->bad);
+	if (m->reconnects)
+		fprintf(out, "  %llu reconnects", (unsigned long long)m->reconnects);
 	fputc('\n', out);
 }
 
@@ -212,6 +216,7 @@ static json_t *json_row(const struct row *row)
 	json_object_set_new(object, "images", json_integer((json_int_t)row->median.images));
 	json_object_set_new(object, "batches", json_integer((json_int_t)row->median.batches));
 	json_object_set_new(object, "bad", json_integer((json_int_t)row->median.bad));
+	json_object_set_new(object, "reconnects", json_integer((json_int_t)row->median.reconnects));
 	if (row->explanation)
 		json_object_set_new(object, "explanation", explanation_json(row->explanation));
 	json_object_set_new(object, "rounds", json_integer(row->rounds));

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -99,6 +102,83 @@ class Loaderbench(unittest.TestCase):
         self.assertEqual([line.split()[0] for line in again.stdout.splitlines()[:4]], [value] * 4)
         other = loaderbench("--hash", "9", "--batch", "32", "--seed", "2", self.jpeg, "random_resized_crop(32) hflip")
         self.assertNotEqual(other.stdout.split()[0], value)
+
+    def started(self, *more):
+        bench = subprocess.Popen(
+            [PROGRAM, "--seconds", "8", "--warmup", "0", "--batch", "16", "--clients", "2", "--json", "-", *more, self.jpeg,
+             "random_resized_crop(32)"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.addCleanup(bench.kill)
+        until = time.monotonic() + 60
+        while sum("memfd:loaderd-ring" in maps for maps in self.maps_of_children(bench)) < 2:  # until both feeds are open
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        return bench
+
+    @staticmethod
+    def children(bench):
+        with open(f"/proc/{bench.pid}/task/{bench.pid}/children") as children:
+            return [int(pid) for pid in children.read().split()]
+
+    def maps_of_children(self, bench):
+        for pid in self.children(bench):
+            with open(f"/proc/{pid}/comm") as name, open(f"/proc/{pid}/maps") as maps:
+                yield maps.read() if name.read().startswith("loaderbench") else ""
+
+    def private_daemon(self, bench):
+        for pid in self.children(bench):
+            with open(f"/proc/{pid}/comm") as name:
+                if name.read().startswith("loaderd"):
+                    return pid
+        self.fail("no private daemon")
+
+    def survive(self, bench, kill):
+        """Three times, each once both clients have said that they go on. The first may come before the window."""
+        for _ in range(3):
+            kill()
+            for _ in range(2):
+                self.assertRegex(
+                    bench.stderr.readline(),
+                    "^loaderbench: client [01]: The daemon on .* went away; the feed goes on at epoch ",
+                )
+        output, complaints = bench.communicate(timeout=120)
+        self.assertEqual(bench.returncode, 0, complaints)
+        row = json.loads(output)["rows"][0]
+        self.assertGreaterEqual(row["reconnects"], 1)
+        self.assertEqual(row["bad"], 0)
+        self.assertGreater(row["images_per_s"], 0)
+
+    def test_private_daemons_die(self):
+        bench = self.started()
+        self.survive(bench, lambda: os.kill(self.private_daemon(bench), signal.SIGKILL))
+        bench = self.started("--no-reconnect")
+        os.kill(self.private_daemon(bench), signal.SIGKILL)
+        output, _ = bench.communicate(timeout=120)
+        self.assertEqual(bench.returncode, 1)
+        self.assertRegex(output, "went away|closed the connection|No daemon listens")  # whoever notices first
+
+    def test_a_service_dies(self):
+        path = os.path.join(self.folder.name, "socket")
+        services = []
+
+        def serve():
+            services.append(subprocess.Popen([os.environ["LOADERD"], "--config", "/dev/null", "--socket", path]))
+            self.addCleanup(services[-1].wait)
+            self.addCleanup(services[-1].kill)
+            for _ in range(3000):
+                with socket.socket(socket.AF_UNIX) as probe:
+                    if probe.connect_ex(path) == 0:
+                        return
+                time.sleep(0.01)
+
+        def kill():
+            services[-1].kill()
+            services[-1].wait()
+            serve()
+
+        serve()
+        self.survive(self.started("--socket", path), kill)
 
     def test_hash_without_index(self):
         path = os.path.join(self.folder.name, "no-index.pimg")
