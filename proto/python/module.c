@@ -340,8 +340,7 @@ static PyObject *records(const struct feed_field *field, uint32_t count)
 	PyObject *list = PyList_New(count);
 	for (uint32_t i = 0; list != NULL && i < count; i++) {
 		const char *record = (const char *)field->values + field->stride * i;
-		uint32_t size;
-		memcpy(&size, record, sizeof size);
+		uint32_t size = *(const volatile uint32_t *)record; /* once: a daemon could change it */
 		if (size > field->stride - sizeof size)
 			size = (uint32_t)(field->stride - sizeof size);
 		PyObject *bytes = PyBytes_FromStringAndSize(record + sizeof size, size);

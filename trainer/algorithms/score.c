@@ -28,9 +28,11 @@ void score_add(struct score *score, const float *logits, const int32_t *labels, 
 {
 	for (uint32_t i = 0; i < count; i++) {
 		const float *row = logits + (uint64_t)i * classes;
-		if (labels[i] < 0 || (uint32_t)labels[i] >= classes)
+		/* Once: a feed's memory may change while it is read. Of -1 there is no class either. */
+		uint32_t label = (uint32_t)((const volatile int32_t *)labels)[i];
+		if (label >= classes)
 			continue;
-		uint32_t label = (uint32_t)labels[i], rank = rank_of(row, label, classes);
+		uint32_t rank = rank_of(row, label, classes);
 		score->loss += cross_entropy(row, label, classes, scale);
 		score->samples++;
 		score->top1 += rank < 1;
