@@ -321,12 +321,13 @@ static void doorbells_are_two_bytes(void **state)
 	assert_memory_equal(bytes, "\x2a\x00", 2);
 }
 
-/* The two dumps of SPEC.md, "Frames". */
+/* The dumps of SPEC.md, "Frames". */
 static void examples_of_the_specification(void **state)
 {
 	uint8_t bytes[64];
 	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Files files = LOADERD__FILES__INIT;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	struct link link;
 	link_init(&link);
@@ -338,7 +339,7 @@ static void examples_of_the_specification(void **state)
 	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 6);
 	assert_memory_equal(bytes, "\x02\0\0\0\x12\0", 6);
 
-	open.version = 1;
+	open.version = 2;
 	open.dataset = (char *)"/d.pimg";
 	open.pipeline = (char *)"hflip(0.5)";
 	open.batch_size = 4;
@@ -350,9 +351,18 @@ static void examples_of_the_specification(void **state)
 	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 31);
 	assert_memory_equal(
 		bytes,
-		"\x1b\0\0\0\x0a\x19\x08\x01\x12\x07\x2f\x64\x2e\x70\x69\x6d\x67\x1a\x0a\x68\x66\x6c"
+		"\x1b\0\0\0\x0a\x19\x08\x02\x12\x07\x2f\x64\x2e\x70\x69\x6d\x67\x1a\x0a\x68\x66\x6c"
 		"\x69\x70\x28\x30\x2e\x35\x29\x20\x04",
 		31);
+
+	files.total = 2;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &files;
+	assert_int_equal(frame_send(link.sockets[0], bytes, loaderd__request__pack(&request, bytes),
+				    NULL, 0, 0),
+			 0);
+	assert_int_equal(recv(link.sockets[1], bytes, sizeof bytes, 0), 8);
+	assert_memory_equal(bytes, "\x04\0\0\0\x3a\x02\x10\x02", 8);
 	link_deinit(&link);
 }
 
