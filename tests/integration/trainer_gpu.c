@@ -48,10 +48,10 @@ static void mapped(void **state)
 	static const struct {
 		const char *run, *registering, *writable_rings, *batches, *why;
 	} ways[] = {
-		{"read-only", NULL, "own", "direct", NULL},
-		{"writable", "writable", "own", "direct", NULL},
-		{"staged", "none", "own", "staged", "could not be registered"},
-		{"forbidden", "writable", "none", "staged", "set writable_rings = own"},
+		{"read-only", NULL, "yes", "direct", NULL},
+		{"writable", "writable", "yes", "direct", NULL},
+		{"staged", "none", "yes", "staged", "could not be registered"},
+		{"forbidden", "writable", "no", "staged", "set writable_rings = yes"},
 	};
 	char setting[64];
 	for (unsigned i = 0; i < 4; i++) {
