@@ -44,7 +44,7 @@ struct feed_daemon;
 struct feed_options {
 	size_t size;             /* sizeof(struct feed_options): lets the structure grow */
 	const char *socket;      /* path of the daemon's socket, "@name" for an abstract one; NULL: $LOADERD_SOCKET, else /run/loaderd/loaderd.sock */
-	const char *dataset;     /* path of the .pimg; relative ones are made absolute here */
+	const char *dataset;     /* path of the .pimg, whose files this process opens with its own rights; relative ones are made absolute here */
 	const char *pipeline;    /* transform grammar, see loaderd(1) */
 	const char *name;        /* shown by `loaderctl status` */
 	uint32_t batch_size;     /* samples per batch of this rank; 0: 256 */
@@ -115,8 +115,8 @@ void feed_options_init(struct feed_options *options);
 
 /*
  * Connects, subscribes, maps the ring. On failure error (may be NULL, FEED_ERROR_MAX bytes otherwise) says what is wrong, naming the field and, for a
- * pipeline, the position. -ECONNREFUSED / -ENOENT: no daemon there; -EINVAL: a field is wrong; -EDQUOT: a limit of the
- * daemon; -ENOTSUP: a daemon that is too old for writable; -ETIMEDOUT; others as the daemon's.
+ * pipeline, the position. -ECONNREFUSED / -ENOENT: no daemon there; -ENOENT / -EACCES / -EMFILE with a text that begins with "dataset:": this process
+ * cannot open one of the dataset's files; -EINVAL: a field is wrong; -EDQUOT: a limit of the daemon; -ENOTSUP: a daemon that is too old for writable; -ETIMEDOUT; others as the daemon's.
  */
 int feed_open(const struct feed_options *options, struct feed **ret_feed, char *error);
 /* Accepts NULL. Batches still held become invalid. */
@@ -154,7 +154,7 @@ const char *feed_error(const struct feed *feed);
 /* A descriptor that is readable when a wait is over, one and the same for the feed's life; for event loops: after it fires call feed_next with timeout 0. */
 int feed_fd(const struct feed *feed);
 
-/* Facts about a dataset, from the daemon. Strings live until feed_dataset_free. */
+/* Facts about a dataset, from the daemon, to which its first file is handed. Strings live until feed_dataset_free. */
 struct feed_dataset {
 	uint64_t samples;
 	uint32_t classes;
@@ -164,6 +164,7 @@ struct feed_dataset {
 	const char *metadata; /* lines of "key=value" */
 	uint8_t uuid[16]; /* as feed_info.dataset_uuid */
 };
+/* Errors as feed_open's. */
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset, char *error);
 void feed_dataset_free(struct feed_dataset *dataset);
 
