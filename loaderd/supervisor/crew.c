@@ -28,6 +28,7 @@ enum {
 	STARTS_PER_SECOND = 2,    /* and from then on */
 	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
 	LOG_LINE_MAX = 2048,
+	ARRIVALS_MAX = 256, /* connections that wait for one worker */
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
 	FAULTS_MOST = 2,   /* of one, and it is not tried again */
@@ -36,8 +37,17 @@ enum {
 #define SWEEP_SOON_NS  (SECOND_NS / 10)
 #define SWEEP_LATER_NS (5 * SECOND_NS)
 
+/* A connection on its way to a worker. */
+struct arrival {
+	int fd;
+	pid_t pid;
+};
+
 struct worker {
 	struct watched end, pipe, log; /* the process, its records, its log */
+	struct watched room;           /* the socket, while arrivals wait for room in it */
+	struct arrival waiting[ARRIVALS_MAX];
+	unsigned waiting_count;
 	struct crew *crew;
 	struct crew_user *user;
 	struct worker *next;
@@ -156,6 +166,12 @@ static void dismiss(struct worker *worker)
 	unwatch(crew, &worker->end);
 	unwatch(crew, &worker->pipe);
 	unwatch(crew, &worker->log);
+	if (worker->room.fd >= 0)
+		epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, worker->room.fd, NULL);
+	worker->room.fd = -1;
+	for (unsigned i = 0; i < worker->waiting_count; i++)
+		closer_close(crew->closer, worker->user->uid, worker->waiting[i].fd);
+	worker->waiting_count = 0;
 	if (worker->socket >= 0)
 		closer_close(crew->closer, worker->user->uid, worker->socket);
 	if (worker->page != NULL)
@@ -323,7 +339,7 @@ static void retire_if_idle(struct worker *worker, uint64_t clients)
 {
 	const struct link_order order = {.kind = LINK_RETIRE};
 	/* In a private daemon the next client should find it warm. */
-	if (worker->crew->for_one || clients != worker->clients)
+	if (worker->crew->for_one || clients != worker->clients || worker->waiting_count > 0)
 		return;
 	worker->retired = true;
 	(void)link_send(worker->socket, &order, NULL, 0);
@@ -509,6 +525,7 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 		.end.fd = -1,
 		.pipe.fd = -1,
 		.log.fd = -1,
+		.room.fd = -1,
 		.socket = -1,
 		.crew = crew,
 		.user = user,
@@ -589,17 +606,61 @@ int crew_start(struct crew *crew, uid_t uid)
 	return worker_of(crew, uid, &worker);
 }
 
+/* Hands a connection over. False: there is no room for it now. */
+static bool hand_over(struct worker *worker, const struct arrival *arrival)
+{
+	const struct link_order order = {.kind = LINK_CLIENT, .pid = (uint32_t)arrival->pid};
+	const struct link_order drain = {.kind = LINK_DRAIN};
+	int r = link_send(worker->socket, &order, &arrival->fd, 1);
+	if (r == -EAGAIN || r == -ETOOMANYREFS)
+		return false;
+	worker->clients += r == 0;
+	if (r == 0 && worker->crew->draining && worker->clients == 1)
+		(void)link_send(worker->socket, &drain, NULL, 0);
+	/* With a worker that has gone, hanging up is the answer. */
+	closer_close(worker->crew->closer, worker->user->uid, arrival->fd);
+	return true;
+}
+
+static void on_room(struct watched *watched, uint32_t events)
+{
+	struct worker *worker = WORKER_OF(watched, room);
+	unsigned done = 0;
+	if (watched->fd < 0)
+		return;
+	while (done < worker->waiting_count && hand_over(worker, &worker->waiting[done]))
+		done++;
+	worker->waiting_count -= done;
+	memmove(worker->waiting, worker->waiting + done,
+		worker->waiting_count * sizeof *worker->waiting);
+	if (worker->waiting_count > 0)
+		return;
+	epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	watched->fd = -1;
+}
+
+/* A burst of connections may be more than the socket takes at once: the worker is given the time to read. */
+static bool queue_up(struct worker *worker, const struct arrival *arrival)
+{
+	struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &worker->room};
+	if (worker->waiting_count == ARRIVALS_MAX)
+		return false;
+	worker->waiting[worker->waiting_count++] = *arrival;
+	if (worker->room.fd >= 0)
+		return true;
+	worker->room = (struct watched){worker->socket, on_room};
+	epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_ADD, worker->socket, &event);
+	return true;
+}
+
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
-	const struct link_order order = {.kind = LINK_CLIENT, .pid = (uint32_t)pid};
-	const struct link_order drain = {.kind = LINK_DRAIN};
+	const struct arrival arrival = {fd, pid};
 	struct worker *worker;
-	if (worker_of(crew, uid, &worker) == 0 && link_send(worker->socket, &order, &fd, 1) == 0) {
-		worker->clients++;
-		if (crew->draining && worker->clients == 1)
-			(void)link_send(worker->socket, &drain, NULL, 0);
-	}
-	/* Without a worker that takes it, hanging up is the answer. */
+	if (worker_of(crew, uid, &worker) == 0 &&
+	    ((worker->waiting_count == 0 && hand_over(worker, &arrival)) ||
+	     queue_up(worker, &arrival)))
+		return;
 	closer_close(crew->closer, uid, fd);
 }
 

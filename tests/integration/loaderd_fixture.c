@@ -1,5 +1,7 @@
 #include "loaderd_fixture.h"
 
+#include "connection.h"
+
 #include "framing.h"
 #include "packimg.h"
 
@@ -149,16 +151,30 @@ const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64
 	return path;
 }
 
+static bool answers(const struct fixture *fixture)
+{
+	struct connection connection = {.fd = -1};
+	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	Loaderd__Reply *reply = NULL;
+	int64_t deadline_ms = clock_ms() + 60000;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get;
+	if (connection_open(&connection, fixture->socket, deadline_ms, NULL) < 0)
+		return false;
+	int r = connection_request(&connection, &request, NULL, deadline_ms, &reply, NULL);
+	if (r == 0)
+		loaderd__reply__free_unpacked(reply, NULL);
+	connection_close(&connection);
+	return r == 0;
+}
+
 static void wait_until_it_answers(const struct fixture *fixture)
 {
-	char error[FEED_ERROR_MAX];
 	for (unsigned i = 0; i < 6000; i++) {
-		struct feed_dataset *dataset;
-		int status, r = feed_dataset(fixture->socket, "/nonexistent", &dataset, error);
-		if (r != -ENOENT || access(fixture->socket, F_OK) == 0) {
-			if (r != -ECONNREFUSED && r != -EACCES)
-				return;
-		}
+		int status;
+		if (answers(fixture))
+			return;
 		if (waitpid(fixture->daemon, &status, WNOHANG) == fixture->daemon)
 			fail_msg("the daemon ended at once with status %#x", (unsigned)status);
 		usleep(10000);
