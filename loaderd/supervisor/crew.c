@@ -1,11 +1,14 @@
 #include "crew.h"
 
+#include "feed.pb-c.h"
+#include "framing.h"
 #include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -580,14 +583,32 @@ static struct crew_user *user_of(struct crew *crew, uid_t uid)
 	return user;
 }
 
+void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...)
+{
+	Loaderd__Error error = LOADERD__ERROR__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	char text[256];
+	uint8_t message[512];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	log_warning("user %u turned away: %s", (unsigned)uid, text);
+	error.code = code;
+	error.text = text;
+	error.position = -1;
+	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
+	reply.error = &error;
+	size_t size = loaderd__reply__pack(&reply, message);
+	(void)frame_send(fd, message, size, NULL, 0, 0);
+	closer_close(crew->closer, uid, fd);
+}
+
 static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 {
 	struct crew_user *user = user_of(crew, uid);
-	if (user == NULL) {
-		log_warning("user %u turned away: there are %u users ([limits] users)",
-			    (unsigned)uid, crew->user_count);
+	if (user == NULL)
 		return -EUSERS;
-	}
 	int r = 0;
 	if (user->workers == NULL || user->workers->retired)
 		r = may_start(user) ? start_worker(crew, user) : -EAGAIN;
@@ -657,11 +678,19 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
 	const struct arrival arrival = {fd, pid};
 	struct worker *worker;
-	if (worker_of(crew, uid, &worker) == 0 &&
-	    ((worker->waiting_count == 0 && hand_over(worker, &arrival)) ||
-	     queue_up(worker, &arrival)))
-		return;
-	closer_close(crew->closer, uid, fd);
+	int r = worker_of(crew, uid, &worker);
+	if (r == -EUSERS)
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "the service has as many users as it may, %llu ([limits] users); try "
+			       "again when one of them has no feed any more",
+			       (unsigned long long)crew->config->users);
+	else if (r < 0)
+		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
+	else if ((worker->waiting_count > 0 || !hand_over(worker, &arrival)) &&
+		 !queue_up(worker, &arrival))
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "%d connections of this user wait for the daemon already",
+			       ARRIVALS_MAX);
 }
 
 static void for_all(struct crew *crew, void (*act)(struct worker *worker))

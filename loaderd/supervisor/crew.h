@@ -44,6 +44,8 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 void crew_deinit(struct crew *crew);
 /* A connection of this user's, taken over: goes to the user's worker, which is started if there is none. */
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd);
+/* Tells a client why it is not served, as far as its socket takes that at once, and hangs up. Takes fd over. */
+__attribute__((format(printf, 5, 6))) void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...);
 /* Starts a user's worker before anybody asks for it. */
 int crew_start(struct crew *crew, uid_t uid);
 /* Lets all finish and end. */

@@ -157,16 +157,15 @@ static void receive(struct supervisor *supervisor, const struct listener *listen
 {
 	struct ucred peer;
 	if (!identify(supervisor, fd, &peer)) {
-		log_warning("client pid %d turned away: its user has no number of its own here",
-			    (int)peer.pid);
-		closer_close(supervisor->closer, supervisor->overflow_uid, fd);
+		crew_turn_away(&supervisor->crew, supervisor->overflow_uid, fd, EPERM,
+			       "this client's user has no number of its own where the daemon runs, "
+			       "so that it cannot be told from others; map it, or run a private daemon");
 	} else if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
 		(void)admin_open(&supervisor->crew, fd, begin_drain, supervisor);
 	} else if (listener->admin ||
 		   (supervisor->options->private_only && peer.uid != geteuid())) {
-		log_warning("client pid %d uid %u turned away: this socket is another user's",
-			    (int)peer.pid, (unsigned)peer.uid);
-		closer_close(supervisor->closer, peer.uid, fd);
+		crew_turn_away(&supervisor->crew, peer.uid, fd, EPERM,
+			       "this socket is another user's");
 	} else {
 		crew_connection(&supervisor->crew, peer.uid, peer.pid, fd);
 	}
