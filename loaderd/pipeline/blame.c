@@ -36,11 +36,16 @@ void blame_note(int signal_number)
 
 static void on_fault(int signal_number, siginfo_t *info, void *context)
 {
-	blame_note(signal_number);
+	/* What somebody sent is no fault of a sample; but abort() sends, too. */
+	bool sent = info->si_code <= 0;
+	if (!sent || signal_number == SIGABRT)
+		blame_note(signal_number);
 	for (unsigned i = 0; i < SIGNALS; i++)
 		if (numbers[i] == signal_number && (before[i].sa_flags & SA_SIGINFO))
 			before[i].sa_sigaction(signal_number, info, context);
-	/* SA_RESETHAND: returning repeats the access, or abort() goes on, and that ends the process. */
+	/* SA_RESETHAND: returning repeats the access, and that ends the process; what was sent has to be sent again. */
+	if (sent)
+		raise(signal_number);
 }
 
 int blame_install(struct blame *blame)

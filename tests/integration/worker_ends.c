@@ -1,0 +1,231 @@
+/*
+ * Workers that end. One sample that faults whoever decodes it becomes bad, that one alone, and the feed goes on. Workers that are killed, again and again, under several clients of
+ * two users: every client gets every batch once, in order, bit for bit, and no sample is bad. LOADERD_TEST_KILLS says how often.
+ */
+#include "loaderd_fixture.h"
+
+#include "packimg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SAMPLES = 300,
+	POISON = 123,
+	CLIENTS = 4,
+	BATCHES_MAX = 1 << 20,
+	BETWEEN_KILLS_US = 60000,
+	OTHER_USER = 64301,
+};
+
+static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
+
+static uint64_t checksum_of(const char *path, uint64_t index)
+{
+	struct packimg *dataset;
+	struct packimg_sample sample;
+	assert_int_equal(packimg_open(path, &dataset, NULL), 0);
+	assert_int_equal(packimg_sample(dataset, index, &sample), 0);
+	uint64_t checksum = sample.data_xxh3;
+	packimg_close(dataset);
+	return checksum;
+}
+
+static void a_sample_ends_its_worker(void **state)
+{
+	struct fixture fixture;
+	const char *preload = getenv("POISON");
+	char environment[PATH_MAX + 64], poison[64];
+	if (preload == NULL)
+		skip(); /* a sanitizer must be loaded first */
+	fixture_init(&fixture);
+	const char *path = fixture_dataset(&fixture, "poisoned", SAMPLES, FIXTURE_JPEG, 0);
+	snprintf(environment, sizeof environment, "LD_PRELOAD=%s", preload);
+	snprintf(poison, sizeof poison, "%016llx", (unsigned long long)checksum_of(path, POISON));
+	setenv("POISON_XXH3", poison, 1);
+	fixture_start(&fixture, environment, "--threads", "2", "--log-level", "error",
+		      NULL);
+	unsetenv("POISON_XXH3");
+	struct feed_options options = fixture_options(&fixture, path, pipeline);
+	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_info info = {.size = sizeof info};
+	options.epoch_end = 3;
+	struct feed *feed = fixture_open(&options);
+	unsigned substituted = 0, met = 0, bad = 0;
+	int r;
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
+		bad += batch.bad;
+		for (uint32_t i = 0; i < batch.count; i++) {
+			substituted += batch.flags[i] & FEED_SAMPLE_SUBSTITUTED;
+			met += batch.samples[i] == POISON;
+		}
+		feed_release(feed, &batch);
+	}
+	if (r != FEED_END)
+		fail_msg("%s", feed_error(feed));
+	/* 9 of 32 in an epoch leave 12 samples out; so it may not be met in each. */
+	assert_in_range(substituted, 1, 3);
+	assert_int_equal(bad, substituted);
+	assert_int_equal(met, 0);
+	feed_info(feed, &info);
+	assert_int_equal(info.reconnects, 2);
+	feed_close(feed);
+	Loaderd__Reply *reply = fixture_status(&fixture);
+	assert_int_equal(reply->status->n_bad, 1);
+	assert_int_equal(reply->status->bad[0]->index, POISON);
+	loaderd__reply__free_unpacked(reply, NULL);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
+/* What parent and clients share. */
+struct shared {
+	_Atomic bool over; /* no more kills: the next epoch is the last */
+	_Atomic uint64_t batches[CLIENTS];
+	_Atomic uint64_t longest_ms[CLIENTS];
+	_Atomic uint64_t reconnects[CLIENTS];
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Beside a daemon of its own that nobody disturbs, which delivers what is to be. */
+static void consume(const struct feed_options *options, struct shared *shared, unsigned number)
+{
+	struct feed_daemon *daemon;
+	struct feed_options undisturbed_options = *options;
+	struct feed_info info = {.size = sizeof info};
+	assert_int_equal(feed_daemon_start(getenv("LOADERD"), 1, &daemon, NULL), 0);
+	undisturbed_options.socket = feed_daemon_socket(daemon);
+	struct feed *feed = fixture_open(options), *undisturbed = fixture_open(&undisturbed_options);
+	for (uint64_t n = 0; n < BATCHES_MAX && !shared->over; n++) {
+		uint64_t before_ms = now_ms();
+		uint64_t hash = fixture_hash_next(feed);
+		uint64_t waited_ms = now_ms() - before_ms;
+		if (hash != fixture_hash_next(undisturbed))
+			fail_msg("client %u: batch %llu is another one", number,
+				 (unsigned long long)n);
+		if (waited_ms > shared->longest_ms[number])
+			shared->longest_ms[number] = waited_ms;
+		shared->batches[number]++;
+	}
+	feed_info(feed, &info);
+	shared->reconnects[number] = info.reconnects;
+	feed_close(feed);
+	feed_close(undisturbed);
+	feed_daemon_stop(daemon);
+}
+
+static pid_t start_client(const struct feed_options *options, struct shared *shared, unsigned number)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (geteuid() == 0 && number % 2 == 1 && (setgid(OTHER_USER) < 0 || setuid(OTHER_USER) < 0))
+		_exit(2);
+	consume(options, shared, number);
+	_exit(0);
+}
+
+static unsigned kill_workers(pid_t supervisor)
+{
+	char path[64];
+	unsigned killed = 0;
+	int pid;
+	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)supervisor, (int)supervisor);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fscanf(file, "%d", &pid) == 1)
+		killed += kill(pid, SIGKILL) == 0;
+	fclose(file);
+	return killed;
+}
+
+static unsigned kills(void)
+{
+	const char *wish = getenv("LOADERD_TEST_KILLS");
+	return wish == NULL ? 40 : (unsigned)strtoul(wish, NULL, 10);
+}
+
+static void let_everybody_get_on(const struct shared *shared, const uint64_t before[CLIENTS])
+{
+	uint64_t deadline_ms = now_ms() + 60000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		while (shared->batches[i] < before[i] + 2) {
+			assert_true(now_ms() < deadline_ms);
+			usleep(1000);
+		}
+}
+
+static void workers_are_killed(void **state)
+{
+	struct fixture fixture;
+	uint64_t before[CLIENTS];
+	pid_t clients[CLIENTS];
+	unsigned killed = 0;
+	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(shared != MAP_FAILED);
+	fixture_init(&fixture);
+	chmod(fixture.folder, 0755);
+	const char *path = fixture_dataset(&fixture, "images", SAMPLES, FIXTURE_JPEG, 0);
+	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	struct feed_options options = fixture_options(&fixture, path, pipeline);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		clients[i] = start_client(&options, shared, i);
+	while (killed < kills()) {
+		for (unsigned i = 0; i < CLIENTS; i++)
+			before[i] = shared->batches[i];
+		let_everybody_get_on(shared, before);
+		killed += kill_workers(fixture.daemon);
+		usleep(BETWEEN_KILLS_US);
+	}
+	shared->over = true;
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		int status;
+		assert_int_equal(waitpid(clients[i], &status, 0), clients[i]);
+		assert_int_equal(status, 0);
+		assert_true(shared->reconnects[i] > 0);
+		print_message("client %u: %llu batches, %llu reconnects, longest wait %llu ms\n", i,
+			      (unsigned long long)shared->batches[i],
+			      (unsigned long long)shared->reconnects[i],
+			      (unsigned long long)shared->longest_ms[i]);
+	}
+	print_message("%u workers killed\n", killed);
+	Loaderd__Reply *reply = fixture_status(&fixture);
+	assert_int_equal(reply->status->n_bad, 0);
+	assert_int_equal(reply->status->shared_bytes, 0);
+	loaderd__reply__free_unpacked(reply, NULL);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+	munmap(shared, sizeof *shared);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_sample_ends_its_worker),
+		cmocka_unit_test(workers_are_killed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
