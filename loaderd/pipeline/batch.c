@@ -103,7 +103,7 @@ int batcher_new(const struct batcher_options *options, struct batcher **ret_batc
 	batcher_geometry(options, &batcher->geometry);
 	pthread_mutex_init(&batcher->mutex, NULL);
 	batcher->work = new_aligned(options->slots, sizeof *batcher->work);
-	batcher->counters = new_aligned(options->workers, sizeof *batcher->counters);
+	batcher->counters = new_aligned(options->worker_indices, sizeof *batcher->counters);
 	int r = map_ring(batcher);
 	if (r == 0 && (batcher->work == NULL || batcher->counters == NULL))
 		r = -ENOMEM;
@@ -502,7 +502,7 @@ void batcher_stop(struct batcher *batcher)
 void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 {
 	struct batcher_status status = {0};
-	for (unsigned i = 0; i < batcher->options.workers; i++) {
+	for (unsigned i = 0; i < batcher->options.worker_indices; i++) {
 		const struct batcher_counters *c = &batcher->counters[i];
 		status.images += atomic_load_explicit(&c->images, memory_order_relaxed);
 		status.bad += atomic_load_explicit(&c->bad, memory_order_relaxed);

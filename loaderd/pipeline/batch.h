@@ -42,7 +42,8 @@ struct batcher_options {
 	int ring_fd, ack_fd;         /* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
 	uint32_t field_count, field_bytes;
 	uint32_t fields[RING_FIELDS_MAX]; /* field numbers in the dataset */
-	unsigned workers;                 /* of the pool that will work for it */
+	unsigned workers;                 /* of the pool that will work for it at once, */
+	unsigned worker_indices;          /* and one more than the highest index of any */
 	enum io_mode io;                  /* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
 	uint64_t io_bytes;                /* of read-ahead */
 	unsigned io_depth;
@@ -106,6 +107,7 @@ struct batcher {
 	_Atomic bool ended;      /* nothing more to begin */
 	_Atomic bool stopped;    /* the client has gone: drop everything */
 	_Atomic uint64_t cost_ns; /* CPU time per sample, moving average */
+	_Atomic int held_up;   /* workers that its storage does not let go (pool_relieve()) */
 	_Atomic bool together; /* the last claims were worth decoding ahead (claim.h) */
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns; /* CPU time taken, the pool's measure of fairness */
 
@@ -117,7 +119,7 @@ struct batcher {
 	uint64_t blocked_since_ns; /* 0: not blocked */
 	uint64_t blocked_ns;       /* in all, without the current one */
 	struct batcher_work *work; /* [slots]; batch n at (n - 1) % slots */
-	struct batcher_counters *counters; /* [workers] */
+	struct batcher_counters *counters; /* [worker_indices] */
 };
 
 struct batcher_status {

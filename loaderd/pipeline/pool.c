@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /*
@@ -22,8 +23,23 @@
  */
 #define OFFLINE UINT64_MAX
 
+/* In `since` of a worker: another has taken its place. */
+#define REPLACED (UINT64_C(1) << 63)
+
+enum {
+	STUCK_NS = 1000 * 1000 * 1000,
+	/* Who has used less than one part in so many of that time has been asleep. */
+	STUCK_PART = 8,
+};
+
 struct worker {
 	_Alignas(64) _Atomic uint64_t seen;
+	_Atomic uint64_t since; /* ticks when its claim began, 0 between claims; the control thread may add REPLACED */
+	_Atomic(struct batcher *) at; /* whose claim; written before `since` */
+	_Atomic uint32_t spare;       /* futex: 1 while it waits to take another's place */
+	clockid_t clock;              /* of its CPU time */
+	/* The control thread's: the claim looked at last, when that was first, and the CPU time then. */
+	uint64_t watched, watched_ns, watched_cpu_ns;
 	struct pool *pool;
 	pthread_t thread;
 	bool started;
@@ -49,7 +65,7 @@ struct pool {
 	_Alignas(64) _Atomic(struct batcher *) table[POOL_BATCHERS_MAX];
 	struct grave graves[POOL_BATCHERS_MAX];
 	struct cpus cpus;
-	unsigned worker_count;
+	unsigned worker_count; /* at work; as many more are spare */
 	int event_fd;
 	struct worker *workers;
 };
@@ -88,7 +104,8 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 	for (uint32_t i = 0; i < places; i++) {
 		struct batcher *batcher = atomic_load(&pool->table[i]);
 		count += batcher != NULL;
-		if (batcher == NULL || !batcher_runnable(batcher))
+		if (batcher == NULL || !batcher_runnable(batcher) ||
+		    atomic_load_explicit(&batcher->held_up, memory_order_relaxed) > 0)
 			continue;
 		uint64_t ns = atomic_load_explicit(&batcher->virtual_ns, memory_order_relaxed);
 		if (ns < best_ns) {
@@ -129,6 +146,30 @@ static void sleep_until_work(struct worker *worker)
 	atomic_fetch_sub(&pool->sleepers, 1);
 }
 
+static void wait_as_spare(struct worker *worker)
+{
+	announce(worker, OFFLINE);
+	while (atomic_load(&worker->spare) != 0 && !atomic_load(&worker->pool->stopping))
+		futex_wait(&worker->spare, 1);
+	watch_restart(&worker->tools.watch);
+}
+
+/* One claim. Who comes back from one to find another in his place is the spare one then. */
+static void work(struct worker *worker, struct batcher *batcher)
+{
+	uint64_t begun;
+	atomic_store_explicit(&worker->at, batcher, memory_order_relaxed);
+	atomic_store_explicit(&worker->since, ticks_now() & ~REPLACED, memory_order_release);
+	batcher_work(batcher, &worker->tools, &begun);
+	if (atomic_exchange(&worker->since, 0) & REPLACED) {
+		atomic_fetch_sub(&batcher->held_up, 1);
+		atomic_store(&worker->spare, 1);
+		begun = INT_MAX;
+	}
+	if (begun > 0)
+		pool_wake(worker->pool, begun);
+}
+
 static void *worker_main(void *argument)
 {
 	struct worker *worker = argument;
@@ -138,16 +179,16 @@ static void *worker_main(void *argument)
 	atomic_fetch_add(&pool->ready, 1);
 	futex_wake(&pool->ready, 1);
 	while (!atomic_load_explicit(&pool->stopping, memory_order_relaxed)) {
-		announce(worker, atomic_load(&pool->generation));
-		struct batcher *batcher = pick(pool, &worker->tools.alone);
-		if (batcher == NULL) {
-			sleep_until_work(worker);
+		if (atomic_load_explicit(&worker->spare, memory_order_relaxed) != 0) {
+			wait_as_spare(worker);
 			continue;
 		}
-		uint64_t begun;
-		batcher_work(batcher, &worker->tools, &begun);
-		if (begun > 0)
-			pool_wake(pool, begun);
+		announce(worker, atomic_load(&pool->generation));
+		struct batcher *batcher = pick(pool, &worker->tools.alone);
+		if (batcher == NULL)
+			sleep_until_work(worker);
+		else
+			work(worker, batcher);
 	}
 	announce(worker, OFFLINE);
 	watch_deinit(&worker->tools.watch);
@@ -162,7 +203,7 @@ static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t 
 	if (set == NULL)
 		return -ENOMEM;
 	CPU_ZERO_S(size, set);
-	if (pool->worker_count <= pool->cpus.count)
+	if (index < pool->worker_count && pool->worker_count <= pool->cpus.count)
 		CPU_SET_S(pool->cpus.number[index], size, set);
 	else
 		for (unsigned i = 0; i < pool->cpus.count; i++)
@@ -178,6 +219,7 @@ static int start_worker(struct pool *pool, unsigned index)
 	worker->pool = pool;
 	worker->tools.index = index;
 	atomic_store(&worker->seen, OFFLINE);
+	atomic_store(&worker->spare, index >= pool->worker_count);
 	int r = transform_scratch_new(&worker->tools.scratch);
 	if (r < 0)
 		return r;
@@ -198,6 +240,7 @@ static int start_worker(struct pool *pool, unsigned index)
 	pthread_attr_destroy(&attr);
 	worker->started = r == 0;
 	if (r == 0) {
+		r = -pthread_getcpuclockid(worker->thread, &worker->clock);
 		char name[16];
 		snprintf(name, sizeof name, "worker-%u", index);
 		pthread_setname_np(worker->thread, name);
@@ -219,15 +262,16 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 	atomic_store(&pool->generation, 1);
 	pool->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = pool->event_fd < 0 ? -errno : 0;
-	pool->workers = aligned_alloc(64, workers * sizeof *pool->workers);
+	unsigned threads = pool_worker_indices(pool);
+	pool->workers = aligned_alloc(64, threads * sizeof *pool->workers);
 	if (pool->workers == NULL)
 		r = -ENOMEM;
 	else
-		memset(pool->workers, 0, workers * sizeof *pool->workers);
-	for (unsigned i = 0; r == 0 && i < workers; i++)
+		memset(pool->workers, 0, threads * sizeof *pool->workers);
+	for (unsigned i = 0; r == 0 && i < threads; i++)
 		r = start_worker(pool, i);
 	/* What they open is open before anyone looks. */
-	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < workers;)
+	for (uint32_t ready; r == 0 && (ready = atomic_load(&pool->ready)) < threads;)
 		futex_wait(&pool->ready, ready);
 	if (r < 0) {
 		pool_free(pool);
@@ -239,7 +283,7 @@ int pool_new(unsigned workers, const struct cpus *cpus, struct pool **ret_pool)
 
 void pool_limit_decoding(struct pool *pool, uint64_t bytes)
 {
-	for (unsigned i = 0; i < pool->worker_count; i++)
+	for (unsigned i = 0; i < pool_worker_indices(pool); i++)
 		transform_scratch_limit(pool->workers[i].tools.scratch, bytes);
 }
 
@@ -249,8 +293,10 @@ void pool_free(struct pool *pool)
 		return;
 	atomic_store(&pool->stopping, true);
 	pool_wake(pool, INT_MAX);
-	for (unsigned i = 0; pool->workers != NULL && i < pool->worker_count; i++) {
+	for (unsigned i = 0; pool->workers != NULL && i < pool_worker_indices(pool); i++) {
 		struct worker *worker = &pool->workers[i];
+		/* Not taken back before it is read: a spare one looks at both. */
+		futex_wake(&worker->spare, 1);
 		if (worker->started)
 			pthread_join(worker->thread, NULL);
 		transform_scratch_free(worker->tools.scratch);
@@ -266,10 +312,64 @@ unsigned pool_workers(const struct pool *pool)
 	return pool->worker_count;
 }
 
+unsigned pool_worker_indices(const struct pool *pool)
+{
+	return 2 * pool->worker_count;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t;
+	return clock_gettime(clock, &t) < 0 ? 0
+					    : (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Has it slept through its claim for long? */
+static bool is_stuck(struct worker *worker, uint64_t since, uint64_t now_ns)
+{
+	uint64_t cpu_ns = clock_ns(worker->clock);
+	if (since != worker->watched) {
+		worker->watched = since;
+		worker->watched_ns = now_ns;
+		worker->watched_cpu_ns = cpu_ns;
+	}
+	uint64_t passed_ns = now_ns - worker->watched_ns;
+	return passed_ns >= STUCK_NS && cpu_ns - worker->watched_cpu_ns < passed_ns / STUCK_PART;
+}
+
+static void call_spare(struct pool *pool)
+{
+	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
+		uint32_t expected = 1;
+		if (!atomic_compare_exchange_strong(&pool->workers[i].spare, &expected, 0))
+			continue;
+		futex_wake(&pool->workers[i].spare, 1);
+		return;
+	}
+}
+
+void pool_relieve(struct pool *pool)
+{
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
+		struct worker *worker = &pool->workers[i];
+		uint64_t since = atomic_load_explicit(&worker->since, memory_order_acquire);
+		if (since == 0 || (since & REPLACED) || !is_stuck(worker, since, now_ns))
+			continue;
+		struct batcher *batcher = atomic_load_explicit(&worker->at, memory_order_relaxed);
+		/* Counted first: once it is REPLACED the worker may come back at any moment, and its batcher go. */
+		atomic_fetch_add(&batcher->held_up, 1);
+		if (atomic_compare_exchange_strong(&worker->since, &since, since | REPLACED))
+			call_spare(pool);
+		else
+			atomic_fetch_sub(&batcher->held_up, 1);
+	}
+}
+
 uint64_t pool_idle_ns(const struct pool *pool)
 {
 	uint64_t idle = 0;
-	for (unsigned i = 0; i < pool->worker_count; i++) {
+	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
 		const struct worker *worker = &pool->workers[i];
 		uint64_t since = atomic_load_explicit(&worker->asleep_since, memory_order_relaxed);
 		idle += atomic_load_explicit(&worker->idle, memory_order_relaxed);
@@ -342,7 +442,7 @@ struct batcher *pool_reap(struct pool *pool)
 	uint32_t count = atomic_load(&pool->grave_count);
 	if (count == 0)
 		return NULL;
-	for (unsigned i = 0; i < pool->worker_count; i++) {
+	for (unsigned i = 0; i < pool_worker_indices(pool); i++) {
 		uint64_t seen = atomic_load(&pool->workers[i].seen);
 		oldest = seen < oldest ? seen : oldest;
 	}

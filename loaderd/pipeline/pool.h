@@ -27,6 +27,13 @@ void pool_limit_decoding(struct pool *pool, uint64_t bytes);
 /* Every batcher must have been reaped. */
 void pool_free(struct pool *pool);
 unsigned pool_workers(const struct pool *pool);
+/* Of batcher_options. */
+unsigned pool_worker_indices(const struct pool *pool);
+/*
+ * Looks for workers that have been asleep inside one claim for a second: their feed's storage hangs. Other workers keep away from that feed until they return, and spare ones, as
+ * many as there are workers, take their places. Of several feeds; from time to time.
+ */
+void pool_relieve(struct pool *pool);
 /* Time that workers have slept because there was nothing to do, summed over them. */
 uint64_t pool_idle_ns(const struct pool *pool);
 int pool_fd(const struct pool *pool);

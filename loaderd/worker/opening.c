@@ -36,6 +36,7 @@ static struct subscription_context context_of(struct session *session)
 		.registry = &server->registry,
 		.ring_source = &server->rings.source,
 		.workers = pool_workers(server->pool),
+		.worker_indices = pool_worker_indices(server->pool),
 		.doorbell = session_ring,
 		.user = session,
 	};

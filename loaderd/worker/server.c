@@ -19,6 +19,7 @@ enum {
 	ORDERS_PER_TURN = 16,
 	CHORE_THREADS = 2,
 	PAGE_EVERY_S = 1,
+	WATCH_EVERY_MS = 250,
 	RINGS_RESERVED = 16, /* feeds at a time that can be read past the page cache */
 	BAD_LINES_PER_SECOND = 20,
 	REFUSALS_PER_SECOND = 5,
@@ -156,6 +157,7 @@ static void on_link(struct source *source, uint32_t events)
 			/* The supervisor has gone; nobody is there to ask for anything. */
 			epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 			server->phase = SERVER_DONE;
+			server->orphaned = true;
 			return;
 		}
 		obey(server, &order, fds);
@@ -281,7 +283,9 @@ static int timeout_ms(struct server *server, uint64_t now_ns)
 	uint64_t next_ns = UINT64_MAX;
 	if (server->session_count > 0)
 		next_ns = server->page_due_ns;
-	else if (server->idle_since_ns != 0)
+	if (server->feed_count > 1 && server->watch_due_ns < next_ns)
+		next_ns = server->watch_due_ns;
+	if (server->session_count == 0 && server->idle_since_ns != 0)
 		next_ns = server->idle_since_ns + server->config->idle_ms * 1000000;
 	if (server->phase == SERVER_DRAINING && server->drain_deadline_ns < next_ns)
 		next_ns = server->drain_deadline_ns;
@@ -312,6 +316,11 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 static void on_time(struct server *server, uint64_t now_ns)
 {
 	watch_idleness(server, now_ns);
+	/* A feed that is alone holds up nobody. */
+	if (server->feed_count > 1 && now_ns >= server->watch_due_ns) {
+		pool_relieve(server->pool);
+		server->watch_due_ns = now_ns + WATCH_EVERY_MS * (SECOND_NS / 1000);
+	}
 	if (now_ns >= server->page_due_ns) {
 		status_publish(server);
 		server->page_due_ns = now_ns + PAGE_EVERY_S * SECOND_NS;
@@ -346,7 +355,7 @@ static void close_all(struct server *server)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
 	reply.shutting_down = &shutting_down;
-	for (struct session *s = server->sessions, *next; s != NULL; s = next) {
+	for (struct session *s = server->sessions, *next; s != NULL && !server->orphaned; s = next) {
 		next = s->next;
 		session_reply(s, &reply);
 	}

@@ -57,7 +57,8 @@ struct server {
 	uint64_t idle_since_ns; /* 0: it has been said */
 	bool was_busy;
 	uid_t uid; /* of the clients */
-	uint64_t page_due_ns;
+	uint64_t page_due_ns, watch_due_ns;
+	bool orphaned; /* the supervisor has gone */
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
 	uint64_t feed_id; /* last one given */

@@ -302,6 +302,7 @@ static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *r
 	options->dataset = subscription->dataset;
 	options->bad = (enum batcher_bad)request->bad;
 	options->workers = context->workers;
+	options->worker_indices = context->worker_indices;
 	options->writable = request->writable;
 	r = set_order(options, request, refusal);
 	if (r == 0)

@@ -48,7 +48,7 @@ struct subscription_context {
 	const struct config *config;
 	struct registry *registry;
 	struct ring_source *ring_source;
-	unsigned workers;
+	unsigned workers, worker_indices; /* of the pool */
 	void (*doorbell)(void *user);
 	void *user;
 };

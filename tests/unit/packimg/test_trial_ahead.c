@@ -176,6 +176,7 @@ static void run_daemon(enum kind kind, const struct claim_terms *terms, uint32_t
 			  .world = 1},
 		.slots = EPOCHS * SAMPLES / (uint32_t)terms->batch_size,
 		.workers = terms->workers,
+		.worker_indices = terms->workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.transform = pipeline(),

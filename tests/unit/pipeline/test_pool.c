@@ -93,6 +93,7 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 			  .seed = 1},
 		.slots = slots,
 		.workers = workers,
+		.worker_indices = 2 * workers,
 		.doorbell = no_doorbell,
 		.report = no_report,
 		.io = IO_MMAP,
@@ -413,6 +414,59 @@ static void accounts(void **state)
 	pool_free(pool);
 }
 
+static int gate[2];
+static _Atomic unsigned at_the_gate;
+
+/* What storage that hangs does to a worker. */
+static void hang(void *user)
+{
+	char byte;
+	atomic_fetch_add(&at_the_gate, 1);
+	assert_int_equal(read(gate[0], &byte, 1), 0);
+}
+
+static void serve_until(struct pool *pool, struct client *client, uint64_t batches)
+{
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
+	while (client->batches < batches) {
+		assert_true(now_ms() < deadline_ms);
+		pool_relieve(pool);
+		serve(pool, client);
+		usleep(1000);
+	}
+}
+
+/* All workers hang in one feed: another gets on, and so does the first once they are let go. */
+static void hung_feed(void **state)
+{
+	enum { WORKERS = 2 };
+	struct pool *pool;
+	struct client hung, other;
+	assert_int_equal(pipe(gate), 0);
+	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
+	open_client(&hung, new_batcher("resize(16x16)", SLOTS, WORKERS));
+	hung.batcher->options.doorbell = hang;
+	assert_int_equal(pool_add(pool, hung.batcher), 0);
+	while (at_the_gate < WORKERS) {
+		ring_consumer_arm(&hung.ring, 1);
+		serve(pool, &hung);
+		usleep(1000);
+	}
+	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
+	assert_int_equal(pool_add(pool, other.batcher), 0);
+	serve_until(pool, &other, 10);
+	assert_int_equal(hung.batcher->held_up, WORKERS);
+	assert_int_equal(at_the_gate, WORKERS);
+	close(gate[1]);
+	serve_until(pool, &hung, hung.batches + 10);
+	serve_until(pool, &other, other.batches + 10);
+	assert_int_equal(hung.batcher->held_up, 0);
+	close_client(pool, &hung);
+	close_client(pool, &other);
+	pool_free(pool);
+	close(gate[0]);
+}
+
 static void cpu_lists(void **state)
 {
 	struct cpus some;
@@ -434,7 +488,7 @@ int main(void)
 		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers),
 		cmocka_unit_test(pauses),	cmocka_unit_test(removal),
 		cmocka_unit_test(idle),		cmocka_unit_test(accounts),
-		cmocka_unit_test(cpu_lists),
+		cmocka_unit_test(hung_feed),	cmocka_unit_test(cpu_lists),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
