@@ -32,6 +32,7 @@ enum {
 	KEY_LIMIT,
 	KEY_LISTEN_FD,
 	KEY_LIFELINE_FD,
+	KEY_PRIVATE,
 	KEY_CHECK,
 	KEY_WORKER,
 	SETTINGS_MAX = 128,
@@ -42,6 +43,7 @@ struct arguments {
 	const char *settings[SETTINGS_MAX]; /* "section.key=value", owned, applied after the file */
 	unsigned setting_count;
 	int listen_fd, lifeline_fd;
+	bool private_only; /* serve this user alone */
 	bool check;
 	long worker_uid; /* -1: this is no worker */
 };
@@ -51,9 +53,9 @@ __attribute__((visibility("default"))) const char *argp_program_version =
 	"loaderd " LOADERD_VERSION;
 static const char doc[] = "Decodes, augments and batches packed image datasets for training, and "
 			  "serves the batches through shared memory."
-			  "\vFlags override the configuration file. With --listen-fd the daemon is "
-			  "private: it reads no configuration file unless told to, and serves its "
-			  "own user only. See loaderd(1) and loaderd.conf(5).";
+			  "\vFlags override the configuration file. With --private or --listen-fd "
+			  "it is not read unless --config names one, and other users are turned "
+			  "away. See loaderd(1) and loaderd.conf(5).";
 static const struct argp_option options[] = {
 	{"config", KEY_CONFIG, "FILE", 0, "Read FILE instead of " CONFIG_PATH, 0},
 	{"check-config", KEY_CHECK, NULL, 0, "Check the configuration, print it in full, and exit",
@@ -67,6 +69,7 @@ static const struct argp_option options[] = {
 	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
 	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0, "error, warning, info or debug", 1},
 	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
+	{"private", KEY_PRIVATE, NULL, 0, "Serve the daemon's own user only", 2},
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
 	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0,
 	 "Exit at once when this descriptor reads end of file", 2},
@@ -134,8 +137,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 	case KEY_WORKER:
 		arguments->worker_uid = strtol(text, NULL, 10);
 		return 0;
+	case KEY_PRIVATE:
+		arguments->private_only = true;
+		return 0;
 	case KEY_LISTEN_FD:
 		arguments->listen_fd = descriptor(state, "--listen-fd", text);
+		arguments->private_only = true;
 		return 0;
 	case KEY_LIFELINE_FD:
 		arguments->lifeline_fd = descriptor(state, "--lifeline-fd", text);
@@ -169,7 +176,7 @@ static int load_config(struct config *config, const struct arguments *arguments,
 {
 	const char *path = arguments->config_path;
 	int r = 0;
-	if (path != NULL || arguments->listen_fd < 0)
+	if (path != NULL || !arguments->private_only)
 		r = config_read(config, path != NULL ? path : CONFIG_PATH, error);
 	if (r == -ENOENT && path == NULL)
 		r = 0;
@@ -239,7 +246,7 @@ static int serve(const struct config *config, const struct arguments *arguments)
 			.admin_fd = listeners.admin_fd,
 			.lifeline_fd = arguments->lifeline_fd,
 			.activated = arguments->listen_fd < 0 && !listeners.own,
-			.private_only = arguments->listen_fd >= 0,
+			.private_only = arguments->private_only,
 		};
 		r = supervisor_run(&how, &error);
 		if (listeners.own)

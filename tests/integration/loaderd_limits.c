@@ -177,6 +177,11 @@ static void other_users(void **state)
 	/* A user who has no number of his own here cannot be told from others. */
 	assert_int_equal(open_as(&options, 65534, 65534), EPERM);
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	/* One's own daemon is nobody else's, whatever its socket's mode. */
+	fixture_start(fixture, NULL, "--private", NULL);
+	assert_int_equal(open_as(&options, 0, 0), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), ECONNRESET);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
 /* Who may map a ring writable, and that its batches are the same. */
