@@ -48,6 +48,8 @@ int worker_run(uid_t uid)
 	char path[32];
 	struct config config;
 	struct config_error error = {{0}};
+	/* Started as /proc/self/exe, it would be called "exe" in lists of processes. */
+	prctl(PR_SET_NAME, "loaderd");
 	config_init(&config);
 	log_init(LOG_LEVEL_WARNING);
 	log_to_supervisor();
