@@ -5,11 +5,13 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -129,17 +131,31 @@ static int connect_until(int fd, const struct sockaddr_un *address, socklen_t si
 	return 0;
 }
 
-const char *connection_socket(const char *socket)
+/* Only the caller's own: $XDG_RUNTIME_DIR may be left over from who became another user. */
+static bool own_socket(char room[CONNECTION_SOCKET_MAX])
+{
+	const char *folder = getenv("XDG_RUNTIME_DIR");
+	struct stat status;
+	if (folder == NULL ||
+	    snprintf(room, CONNECTION_SOCKET_MAX, "%s/loaderd.sock", folder) >= CONNECTION_SOCKET_MAX)
+		return false;
+	return stat(room, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
+}
+
+const char *connection_socket(const char *socket, char room[CONNECTION_SOCKET_MAX])
 {
 	if (socket == NULL || socket[0] == '\0')
 		socket = getenv("LOADERD_SOCKET");
-	return socket == NULL || socket[0] == '\0' ? SYSTEM_SOCKET : socket;
+	if (socket != NULL && socket[0] != '\0')
+		return socket;
+	return own_socket(room) ? room : SYSTEM_SOCKET;
 }
 
 int connection_open(struct connection *connection, const char *path, int64_t deadline_ms,
 		    char *error)
 {
-	path = connection_socket(path);
+	char room[CONNECTION_SOCKET_MAX];
+	path = connection_socket(path, room);
 	struct sockaddr_un address;
 	socklen_t size;
 	if (address_of(path, &address, &size) < 0)

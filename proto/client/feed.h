@@ -43,7 +43,7 @@ struct feed_daemon;
 /* Zero, or feed_options_init(), means default everywhere; strings may be NULL. */
 struct feed_options {
 	size_t size;             /* sizeof(struct feed_options): lets the structure grow */
-	const char *socket;      /* path of the daemon's socket, "@name" for an abstract one; NULL: $LOADERD_SOCKET, else /run/loaderd/loaderd.sock */
+	const char *socket;      /* path of the daemon's socket, "@name" for an abstract one; NULL: see feed(3), ENVIRONMENT */
 	const char *dataset;     /* path of the .pimg, whose files this process opens with its own rights; relative ones are made absolute here */
 	const char *pipeline;    /* transform grammar, see loaderd(1) */
 	const char *name;        /* shown by `loaderctl status` */

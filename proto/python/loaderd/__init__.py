@@ -142,7 +142,7 @@ class Feed:
                  ever), and go on with the very next batch, which the logger "loaderd" tells in one line; or, False, raise
                  DaemonGone at once
     socket       of the daemon; "@name" for an abstract one
-    daemon       "auto": socket, else $LOADERD_SOCKET, else the system's daemon if it answers, else a private daemon that
+    daemon       "auto": socket, else $LOADERD_SOCKET, else the user's own service or the system's if it answers, else a private daemon that
                  this process's feeds share and that ends with it. "system": never a private one. "private": always
     threads      of a private daemon that is started for this feed; 0: all CPUs, divided by $LOCAL_WORLD_SIZE
 

@@ -3,6 +3,7 @@
 import atexit
 import os
 import socket as sockets
+import stat
 import sys
 import threading
 from typing import Optional
@@ -117,11 +118,21 @@ def shared_daemon(threads: int) -> Daemon:
         return _shared
 
 
-def _system_daemon_answers() -> bool:
+def _service_socket() -> str:
+    """The user's own service where there is one, else the system's: libfeed's rule, feed(3)."""
+    own = os.environ.get("XDG_RUNTIME_DIR", "") + "/loaderd.sock"
+    try:
+        status = os.stat(own)
+    except OSError:
+        return SYSTEM_SOCKET
+    return own if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid() else SYSTEM_SOCKET
+
+
+def _daemon_answers(socket: str) -> bool:
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
         probe.settimeout(5)
         try:
-            probe.connect(SYSTEM_SOCKET)
+            probe.connect(socket)
         except OSError:
             return False
         return True
@@ -134,8 +145,9 @@ def choose(socket: Optional[str], daemon: str, threads: int) -> "tuple[Optional[
     if daemon != "private":
         if socket or os.environ.get("LOADERD_SOCKET"):
             return socket or os.environ["LOADERD_SOCKET"], None
-        if daemon == "system" or _system_daemon_answers():
-            return SYSTEM_SOCKET, None
+        service = _service_socket()
+        if daemon == "system" or _daemon_answers(service):
+            return service, None
     elif socket:
         raise ValueError('socket: a private daemon has one of its own; leave it out, or daemon="private"')
     private = shared_daemon(threads)

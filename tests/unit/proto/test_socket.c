@@ -1,0 +1,64 @@
+/* Which socket is meant where none is named. */
+#include "connection.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const char system_socket[] = "/run/loaderd/loaderd.sock";
+
+static void found(const char *named, const char *expected)
+{
+	char room[CONNECTION_SOCKET_MAX];
+	assert_string_equal(connection_socket(named, room), expected);
+}
+
+static void order(void **state)
+{
+	char folder[] = "/tmp/loaderd-socket-XXXXXX";
+	struct sockaddr_un own = {.sun_family = AF_UNIX};
+	assert_non_null(mkdtemp(folder));
+	snprintf(own.sun_path, sizeof own.sun_path, "%s/loaderd.sock", folder);
+	unsetenv("LOADERD_SOCKET");
+	unsetenv("XDG_RUNTIME_DIR");
+	found(NULL, system_socket);
+	setenv("XDG_RUNTIME_DIR", folder, 1);
+	found(NULL, system_socket);
+	/* Something else of that name. */
+	int fd = open(own.sun_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	found(NULL, system_socket);
+	assert_int_equal(unlink(own.sun_path), 0);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof own), 0);
+	found(NULL, own.sun_path);
+	found("", own.sun_path);
+	/* Another user's. */
+	if (geteuid() == 0) {
+		assert_int_equal(chown(own.sun_path, 54321, 54321), 0);
+		found(NULL, system_socket);
+		assert_int_equal(chown(own.sun_path, 0, 0), 0);
+	}
+	setenv("LOADERD_SOCKET", "@elsewhere", 1);
+	found(NULL, "@elsewhere");
+	found("/here", "/here");
+	close(fd);
+	assert_int_equal(unlink(own.sun_path), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(order)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
