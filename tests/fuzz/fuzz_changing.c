@@ -5,6 +5,7 @@
  */
 #include "dataset_read.h"
 #include "fuzz.h"
+#include "mutate.h"
 #include "packimg.h"
 
 #include <pthread.h>
@@ -30,22 +31,13 @@ struct changing {
 	atomic_bool stop;
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	return z ^ (z >> 31);
-}
-
 static void *change(void *context)
 {
 	static const uint8_t values[] = {0x00, 0xff, 0x01, 0x22, 0x7f, 0x80, 0xd0, 0xda};
 	struct changing *changing = context;
 
 	while (!atomic_load_explicit(&changing->stop, memory_order_relaxed)) {
-		uint64_t random = next_random(&changing->random);
+		uint64_t random = mutate_random(&changing->random);
 		bool side = changing->side_size && random % 4 == 0;
 		size_t size = side ? changing->side_size : changing->size;
 		volatile uint8_t *bytes = side ? changing->side : changing->bytes;
@@ -107,18 +99,18 @@ static void decode_sample(const struct packimg_sample *sample, uint64_t *random)
 
 	for (int i = 0; i < 3; i++) {
 		struct packimg_region region = {
-			.x = (uint32_t)next_random(random) % sample->width,
-			.y = (uint32_t)next_random(random) % sample->height,
+			.x = (uint32_t)mutate_random(random) % sample->width,
+			.y = (uint32_t)mutate_random(random) % sample->height,
 		};
-		region.width = 1 + (uint32_t)next_random(random) % (sample->width - region.x);
-		region.height = 1 + (uint32_t)next_random(random) % (sample->height - region.y);
+		region.width = 1 + (uint32_t)mutate_random(random) % (sample->width - region.x);
+		region.height = 1 + (uint32_t)mutate_random(random) % (sample->height - region.y);
 		parts[i] = (struct packimg_ahead){.sample = sample, .region = region};
-		if (next_random(random) % 4 == 0)
+		if (mutate_random(random) % 4 == 0)
 			parts[i].size_hint_width = parts[i].size_hint_height = 4;
 	}
 	packimg_decode_ahead(decoder, parts, 3);
 	for (int i = 0; i < 3; i++)
-		if (next_random(random) % 2)
+		if (mutate_random(random) % 2)
 			decode_rows(&parts[i]);
 		else if (packimg_decode(decoder, sample, &parts[i].region, 0, 0, &pixels, &error) ==
 			 0)

@@ -3,6 +3,7 @@
  * in ways drawn from its own number, so that every run does the same. Fails when it finds nothing to feed.
  */
 #include "fuzz.h"
+#include "mutate.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -13,15 +14,6 @@
 
 static unsigned long mutations = 64, inputs;
 
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	return z ^ (z >> 31);
-}
-
 /* Exactly as large as the input, so that a sanitizer sees every read beyond it. */
 static void feed(const uint8_t *data, size_t size)
 {
@@ -31,37 +23,6 @@ static void feed(const uint8_t *data, size_t size)
 	LLVMFuzzerTestOneInput(copy, size);
 	free(copy);
 	inputs++;
-}
-
-/* Flips bits, plants values that break arithmetic, doubles or drops a piece, cuts the end off. */
-static size_t mutate(uint8_t *data, size_t size, uint64_t *state)
-{
-	static const uint8_t values[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0xfe, 0x40, 0xd9};
-
-	for (uint64_t count = 1 + next_random(state) % 4; count > 0 && size > 0; count--) {
-		size_t at = next_random(state) % size, length = 1 + next_random(state) % 16;
-		if (length > size - at)
-			length = size - at;
-		switch (next_random(state) % 5) {
-		case 0:
-			data[at] ^= (uint8_t)(1u << next_random(state) % 8);
-			break;
-		case 1:
-			data[at] = values[next_random(state) % sizeof(values)];
-			break;
-		case 2:
-			memset(data + at, values[next_random(state) % sizeof(values)], length);
-			break;
-		case 3:
-			memmove(data + at, data + next_random(state) % (size - length + 1), length);
-			break;
-		default:
-			if (next_random(state) % 4 == 0)
-				size = at;
-			break;
-		}
-	}
-	return size;
 }
 
 static int replay_file(const char *path)
@@ -84,7 +45,7 @@ static int replay_file(const char *path)
 	for (unsigned long i = 0; i < mutations; i++) {
 		uint64_t state = i * 0x10001 + size;
 		memcpy(copy, data, size);
-		feed(copy, mutate(copy, size, &state));
+		feed(copy, mutate_bytes(copy, size, &state));
 	}
 	free(data);
 	free(copy);
