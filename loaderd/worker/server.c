@@ -169,10 +169,7 @@ static void free_dead_sessions(struct server *server)
 	while (server->dead_sessions != NULL) {
 		struct session *session = server->dead_sessions;
 		server->dead_sessions = session->next_dead;
-		chores_close(server->chores, session->source.fd);
-		frame_reader_deinit(&session->reader);
-		outbox_deinit(&session->outbox);
-		free(session);
+		session_free(session);
 	}
 }
 

@@ -82,6 +82,8 @@ void session_close(struct session *session, const char *why);
 void session_released(struct session *session);
 /* Call when session->chores has been lowered: a closed session ends with its last chore. */
 void session_bury_if_done(struct session *session);
+/* A dead one, when no event can name it any more. */
+void session_free(struct session *session);
 /* Sends a reply; closes the session when it cannot be sent. */
 void session_reply(struct session *session, const Loaderd__Reply *reply);
 /* The same with descriptors, which stay the caller's. */

@@ -110,6 +110,14 @@ void session_bury_if_done(struct session *session)
 	server->dead_sessions = session;
 }
 
+void session_free(struct session *session)
+{
+	chores_close(session->server->chores, session->source.fd);
+	frame_reader_deinit(&session->reader);
+	outbox_deinit(&session->outbox);
+	free(session);
+}
+
 /* Has a chore done with the session's feed; false when out of memory. */
 static bool add_feed_chore(struct session *session, void (*run)(struct chore *),
 			   void (*done)(struct chore *))
