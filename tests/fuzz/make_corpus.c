@@ -1,10 +1,11 @@
-/* Makes the seeds of the codec targets: make_corpus FOLDER writes FOLDER/codec_jpeg, FOLDER/codec_raw_zstd and FOLDER/jpeg_*. */
+/* Makes the seeds of the codec targets and of requests: make_corpus FOLDER writes FOLDER/codec_jpeg, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request. */
 #include "images.h"
 #include "packimg.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void write_file(const char *folder, const char *name, const uint8_t *data, size_t size)
 {
@@ -136,6 +137,134 @@ static void make_headers(const char *root)
 	}
 }
 
+static void must(int r)
+{
+	if (r < 0) {
+		fprintf(stderr, "make_corpus: %s\n", strerror(-r));
+		exit(1);
+	}
+}
+
+enum kind { JPEGS, INDEXED, PIXELS, KINDS };
+
+/* JPEGs of several kinds and sizes, the sequential ones with an index; or of one size and kind; or raw and compressed pixels. The caller frees data. */
+static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *decoder, enum kind kind,
+		      unsigned i, struct packimg_item *ret_item, uint8_t **ret_data)
+{
+	static const struct jpeg_kind kinds[] = {
+		{.components = 3, .h = 2, .v = 2, .quality = 50},
+		{.components = 3, .h = 2, .v = 2, .quality = 40, .progressive = true},
+		{.components = 1, .h = 1, .v = 1, .quality = 50},
+		{.components = 4, .h = 2, .v = 2, .quality = 30, .ycck = true},
+	};
+	struct packimg_item item = {.width = kind == JPEGS ? 20 + 9 * i : 24, .height = kind == JPEGS ? 36 - 4 * i : 20,
+				    .channels = 3, .orientation = kind == JPEGS ? 1 + 2 * i : 1};
+	if (kind == PIXELS) {
+		*ret_data = image_pixels(24, 20, 3, i);
+		item.codec = i % 2 ? PACKIMG_CODEC_RAW_ZSTD : PACKIMG_CODEC_RAW;
+		item.data = *ret_data;
+		item.data_size = 24 * 20 * 3;
+		if (i % 2)
+			must(packimg_encode_zstd(encoder, *ret_data, item.data_size, 3, &item.data, &item.data_size));
+	} else {
+		const struct jpeg_kind *jpeg = &kinds[kind == JPEGS ? i : 0];
+		bool turned = item.orientation > 4;
+		*ret_data = image_jpeg(turned ? item.height : item.width, turned ? item.width : item.height, jpeg, i, &item.data_size);
+		struct packimg_jpeg_info info = {.width = turned ? item.height : item.width,
+						 .height = turned ? item.width : item.height,
+						 .components = (uint8_t)jpeg->components};
+		item.codec = PACKIMG_CODEC_JPEG;
+		item.channels = (uint8_t)jpeg->components;
+		item.data = *ret_data;
+		if (kind == INDEXED || i == 2)
+			must(packimg_index_jpeg(decoder, item.data, item.data_size, &info, &item.side, &item.side_size));
+	}
+	*ret_item = item;
+}
+
+static void add_values(struct packimg_writer *writer, const uint32_t fields[4], unsigned i)
+{
+	struct packimg_value number = {.present = true, .int64 = i};
+	struct packimg_value half = {.present = i != 1, .float64 = i / 2.0};
+	struct packimg_value text = {.present = true, .bytes = "{\"n\":1}", .size = 7};
+	must(packimg_writer_value(writer, fields[0], &number, NULL));
+	must(packimg_writer_value(writer, fields[1], &half, NULL));
+	must(packimg_writer_value(writer, fields[2], &text, NULL));
+	must(packimg_writer_value(writer, fields[3], &text, NULL));
+}
+
+/* The bytes of a file of four samples. */
+static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
+{
+	static const char *const names[] = {"id", "score", "blob", "note"}, *const classes[] = {"cat", "dog"};
+	static const double mean[] = {120, 110, 100}, std[] = {60, 61, 62};
+	struct packimg_writer_options options = {0};
+	struct packimg_encoder *encoder;
+	struct packimg_decoder *decoder;
+	struct packimg_writer *writer;
+	struct packimg_error error;
+	uint32_t fields[4];
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/request/made.pimg", root);
+	must(packimg_encoder_new(&encoder));
+	must(packimg_decoder_new(&decoder));
+	must(packimg_writer_new(path, &options, &writer, &error));
+	for (unsigned i = 0; i < 4; i++)
+		must(packimg_writer_field(writer, names[i], PACKIMG_FIELD_INT64 + i, &fields[i], &error));
+	for (unsigned i = 0; i < 4; i++) {
+		struct packimg_item item;
+		uint8_t *data;
+		make_item(encoder, decoder, kind, i, &item, &data);
+		item.label = (int32_t)(i % 2);
+		item.source = "a.jpg";
+		item.source_size = 5;
+		must(packimg_writer_add(writer, &item, &error));
+		add_values(writer, fields, i);
+		free(data);
+	}
+	must(packimg_writer_classes(writer, classes, 2, &error));
+	must(packimg_writer_metadata(writer, "tool", "make_corpus", &error));
+	must(packimg_writer_statistics(writer, mean, std));
+	must(packimg_writer_finish(writer, &error));
+	packimg_writer_free(writer);
+	packimg_decoder_free(decoder);
+	packimg_encoder_free(encoder);
+	uint8_t *bytes = image_file_read(path, ret_size);
+	remove(path);
+	return bytes;
+}
+
+/* Scripts of fuzz_request.c: each pipeline with every policy, order and position in turn; with a change of the file on the way. */
+static void make_requests(const char *root)
+{
+	enum { OPEN, WORK, TAKE, CHANGE, DESCRIBE, STATUS = 9, HANG_UP = 11, PIPELINES = 24 };
+	char folder[2048], name[64];
+
+	snprintf(folder, sizeof(folder), "%s/request", root);
+	mkdir(folder, 0777);
+	for (uint8_t i = 0; i < PIPELINES; i++) {
+		uint8_t how = (uint8_t)((i % 3) << 6 | (i & 7));
+		uint8_t script[] = {
+			OPEN, i, how, 1 + i % 3, 2 + i % 2, i % 3, 0, 0, i % 5 == 4 ? 0x20 : 0, i % 16, i % 4 ? 0 : 5,
+			WORK, 3, CHANGE, 1 | (i & 30), (uint8_t)(11 * i), i % 4, i, (uint8_t)(9 * i),
+			WORK, 20, TAKE, 3, STATUS, WORK, 9, i % 2 ? DESCRIBE : HANG_UP, TAKE, 1, WORK, 1,
+		};
+		enum kind kind = i == 0 ? PIXELS : i % KINDS;
+		size_t size;
+		uint8_t *file = make_dataset(root, kind, &size);
+		uint8_t *seed = malloc(2 + sizeof(script) + size);
+		seed[0] = 'R';
+		seed[1] = sizeof(script);
+		memcpy(seed + 2, script, sizeof(script));
+		memcpy(seed + 2 + sizeof(script), file, size);
+		snprintf(name, sizeof(name), "pipeline%02u", i);
+		write_file(folder, name, seed, 2 + sizeof(script) + size);
+		free(seed);
+		free(file);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -146,5 +275,6 @@ int main(int argc, char **argv)
 	make_frames(argv[1]);
 	make_cases(argv[1]);
 	make_headers(argv[1]);
+	make_requests(argv[1]);
 	return 0;
 }

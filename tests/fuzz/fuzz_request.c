@@ -1,0 +1,577 @@
+/*
+ * What a client can make of a worker: requests, files and a ring's ack page, and a file that changes while it is read. The input is a file as it is, opened with a few pipelines;
+ * or 'R', a byte, so many bytes of script, and then the file. A step of the script is a byte (what, by which of two clients, whether the worker goes on before the next) and
+ * operands; the script's end reads as zeroes. Changes of the file come at once or at a moment within the worker's work, counted in what it looks up and checks,
+ * so that an input always does the same.
+ */
+#include "fuzz.h"
+#include "packimg.h"
+#include "whole_file.h"
+#include "worker_alone.h"
+
+#include "feed.pb-c.h"
+#include "framing.h"
+#include "ring.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	CLIENTS = 2,
+	STEPS_MAX = 48,
+	CHANGES_MAX = 8,
+	FILE_MAX = 1 << 17, /* of which checksums are put right */
+	SCRIPT_MAX = 255,
+	BYTES_MAX = 64, /* of a frame or a text that the script spells out */
+	CLAIMS_MAX = 31,
+};
+
+/* The low bits of a step. */
+enum step { OPEN, WORK, TAKE, CHANGE, DESCRIBE, FILES, MAPPED, SCRIBBLE, RAW, STATUS, DOORBELL, HANG_UP, SHUT_DOWN, STEPS };
+enum { STEP_HOLD = 0x40, STEP_OTHER = 0x80 }; /* the worker does not go on; the other client */
+enum { OPEN_SHUFFLE = 1, OPEN_SHORT = 2, OPEN_WRITABLE = 4, OPEN_BY_HAND = 8, OPEN_SPELT = 16, OPEN_VERSION = 32, OPEN_BAD = 6 };
+enum { CHANGE_LATER = 1, CHANGE_HEADER = 2, CHANGE_WORD = 4, CHANGE_REPAIR = 8, CHANGE_CUT = 16 };
+
+static const char *const pipelines[] = {
+	"",
+	"random_resized_crop(16) hflip",
+	"resize(16x16)",
+	"random_resized_crop(24, chroma=fast) hflip normalize(imagenet) to(f16)",
+	"resize(20) center_crop(16) normalize(dataset) to(f32) layout(nchw)",
+	"center_crop(40)",
+	"random_crop(16, padding=4, fill=reflect) hflip(alternate)",
+	"pad(3) resize(12x9) to(bf16)",
+	"resize(8@0;16@1;24@2)",
+	"resize(16x16) rand_augment",
+	"resize(16x16) trivial_augment_wide",
+	"resize(16x16) auto_augment(cifar10, interpolation=bilinear)",
+	"resize(16x16) aug_mix",
+	"random_affine(30, translate=0.2, scale=0.5:1.5, shear=10, interpolation=bilinear) resize(16x16)",
+	"random_rotation(45, fill=1:2:3) center_crop(9x11)",
+	"resize(16x16) gaussian_blur(5) color_jitter(0.4, 0.4, 0.4, 0.1)",
+	"color_jitter(0.4, hue=0.5) random_resized_crop(8, chroma=fast)",
+	"random_equalize(1) random_autocontrast(1) resize(10x10) random_erasing(1, value=random)",
+	"random_adjust_sharpness(2, p=1) random_posterize(3) random_solarize(100) center_crop(12)",
+	"center_crop(16) normalize(mean=1:2:3, std=4:5:6) to(f32) random_erasing(1) cutout(4)",
+	"center_crop(16) random_grayscale(1) random_invert(1) vflip to(f16) layout(nchw)",
+	"resize(60x3, chroma=fast)",
+	"resize(1)",
+	"resize(300)",
+};
+enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
+
+/* The first four are what the golden files and those of make_corpus.c call theirs. */
+static const char *const field_names[] = {"id", "score", "blob", "note", "depth", "caption", "", "meta"};
+enum { FIELD_NAMES = sizeof field_names / sizeof *field_names };
+
+struct script {
+	const uint8_t *bytes;
+	size_t left;
+};
+
+struct client {
+	int socket; /* -1: none */
+	struct frame_reader reader;
+	bool by_hand; /* only the script answers */
+	bool asked;
+	uint32_t first;
+	bool direct;
+	bool has_ring;
+	struct ring_consumer ring;
+};
+
+struct change {
+	uint32_t after; /* checks to come before it, 0: there is none */
+	uint32_t at;
+	uint8_t value, how;
+};
+
+static struct client clients[CLIENTS];
+static struct change changes[CHANGES_MAX];
+static bool playing; /* and not changing the file: moments count */
+static int file = -1;
+static size_t file_size;
+
+static uint8_t next(struct script *script)
+{
+	if (script->left == 0)
+		return 0;
+	script->left--;
+	return *script->bytes++;
+}
+
+static void repair_file(void)
+{
+	static uint8_t bytes[FILE_MAX];
+	ssize_t size = pread(file, bytes, sizeof bytes, 0);
+	if (size <= 0)
+		return;
+	whole_file_repair(bytes, (size_t)size);
+	ssize_t n = pwrite(file, bytes, (size_t)size, 0);
+	(void)n;
+}
+
+static void make_change(const struct change *change)
+{
+	enum { HEADER = 1024 };
+	uint8_t bytes[8];
+	size_t room = change->how & CHANGE_HEADER && file_size > HEADER ? HEADER : file_size;
+	off_t at = (off_t)(change->at % (room + 1));
+	playing = false; /* what it computes itself is no moment */
+	memset(bytes, change->value, sizeof bytes);
+	if (change->how & CHANGE_CUT) {
+		if (ftruncate(file, at) < 0)
+			abort();
+	} else {
+		ssize_t n = pwrite(file, bytes, change->how & CHANGE_WORD ? 8 : 1, at);
+		(void)n;
+	}
+	if (change->how & CHANGE_REPAIR)
+		repair_file();
+	playing = true;
+}
+
+static void at_check(void)
+{
+	if (!playing)
+		return;
+	for (unsigned i = 0; i < CHANGES_MAX; i++)
+		if (changes[i].after > 0 && --changes[i].after == 0)
+			make_change(&changes[i]);
+}
+
+static void plan_change(struct script *script)
+{
+	struct change change = {.how = next(script)};
+	change.at = next(script);
+	change.at |= (uint32_t)next(script) << 8;
+	change.value = next(script);
+	if (!(change.how & CHANGE_LATER)) {
+		make_change(&change);
+		return;
+	}
+	change.after = 1u + next(script);
+	for (unsigned i = 0; i < CHANGES_MAX; i++)
+		if (changes[i].after == 0) {
+			changes[i] = change;
+			return;
+		}
+}
+
+static void connect_client(struct client *client)
+{
+	if (client->socket >= 0)
+		return;
+	*client = (struct client){.socket = worker_alone_connect()};
+	frame_reader_init(&client->reader);
+}
+
+static void hang_up(struct client *client)
+{
+	if (client->socket < 0)
+		return;
+	if (client->has_ring)
+		ring_consumer_deinit(&client->ring);
+	frame_reader_deinit(&client->reader);
+	close(client->socket);
+	client->socket = -1;
+	client->has_ring = false;
+}
+
+static void send_bytes(struct client *client, const uint8_t *bytes, size_t size, const int *fds,
+		       unsigned fd_count)
+{
+	connect_client(client);
+	if (client->socket >= 0 && size > 0)
+		(void)frame_send(client->socket, bytes, size, fds, fd_count, 0);
+}
+
+static void send_request(struct client *client, const Loaderd__Request *request, const int *fds,
+			 unsigned fd_count)
+{
+	uint8_t message[2048];
+	if (loaderd__request__get_packed_size(request) <= sizeof message)
+		send_bytes(client, message, loaderd__request__pack(request, message), fds,
+			   fd_count);
+}
+
+/* Read-only, as a client opens it; or something else that one can pass. */
+static int descriptor(unsigned kind)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+	switch (kind) {
+	case 1:
+		return open("/dev/null", O_RDONLY | O_CLOEXEC);
+	case 2:
+		return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	case 3:
+		return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	case 4:
+		return open(path, O_RDWR | O_CLOEXEC);
+	case 5:
+		return open(path, O_PATH | O_CLOEXEC);
+	case 6:
+		return memfd_create("empty", MFD_CLOEXEC);
+	default:
+		return open(path, O_RDONLY | O_CLOEXEC);
+	}
+}
+
+static void send_files(struct client *client, const Loaderd__Files *part, unsigned kind, unsigned count)
+{
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	Loaderd__Files files = *part;
+	int fds[3];
+	unsigned have = 0;
+	while (have < count && have < 3 && (fds[have] = descriptor(kind)) >= 0)
+		have++;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &files;
+	send_request(client, &request, fds, have);
+	while (have > 0)
+		close(fds[--have]);
+	client->asked = false;
+}
+
+static void answer(struct client *client)
+{
+	Loaderd__Files files = LOADERD__FILES__INIT;
+	files.first = client->first;
+	files.total = 1;
+	files.direct = client->direct;
+	send_files(client, &files, 0, 1);
+}
+
+/* Whatever comes next, or lies about it. */
+static void send_files_by_hand(struct client *client, struct script *script)
+{
+	Loaderd__Files files = LOADERD__FILES__INIT;
+	uint8_t lies = next(script), value = next(script);
+	files.first = client->first + (lies & 1 ? value : 0);
+	files.total = lies & 2 ? value * 0x01010101u : 1u + (lies & 4 ? value % 4u : 0u);
+	files.direct = client->direct ^ (lies & 8 ? 1 : 0);
+	send_files(client, &files, lies & 16 ? value % 8 : 0, lies & 32 ? value / 16 % 4 : 1);
+}
+
+static void send_mapped(struct client *client)
+{
+	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
+	request.ring_mapped = &mapped;
+	send_request(client, &request, NULL, 0);
+}
+
+static void send_doorbell(struct client *client)
+{
+	Loaderd__Doorbell doorbell = LOADERD__DOORBELL__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_DOORBELL;
+	request.doorbell = &doorbell;
+	send_request(client, &request, NULL, 0);
+}
+
+static void send_plain(struct client *client, Loaderd__Request__KindCase kind)
+{
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	Loaderd__GetStatus status = LOADERD__GET_STATUS__INIT;
+	Loaderd__Shutdown shutdown = LOADERD__SHUTDOWN__INIT;
+	Loaderd__GetDataset dataset = LOADERD__GET_DATASET__INIT;
+	request.kind_case = kind;
+	if (kind == LOADERD__REQUEST__KIND_GET_STATUS)
+		request.get_status = &status;
+	else if (kind == LOADERD__REQUEST__KIND_SHUTDOWN)
+		request.shutdown = &shutdown;
+	else
+		request.get_dataset = &dataset;
+	dataset.version = PROTO_VERSION;
+	dataset.path = (char *)"/fuzz.pimg";
+	send_request(client, &request, NULL, 0);
+}
+
+/* Mostly small numbers; a few that break arithmetic. */
+static uint64_t number(uint8_t byte)
+{
+	static const uint64_t values[] = {UINT32_MAX, UINT64_MAX, 1 << 20, INT64_MAX};
+	return byte < 0xfc ? byte % 12 : values[byte - 0xfc];
+}
+
+static void open_feed(struct client *client, struct script *script)
+{
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	char *fields[FIELD_NAMES], text[BYTES_MAX + 1];
+	uint8_t pipeline = next(script), how = next(script);
+	open.version = how & OPEN_VERSION ? next(script) : PROTO_VERSION;
+	open.dataset = (char *)"/fuzz.pimg";
+	open.pipeline = (char *)pipelines[pipeline % PIPELINES];
+	open.shuffle = how & OPEN_SHUFFLE;
+	open.last = how & OPEN_SHORT ? LOADERD__LAST_BATCH__LAST_SHORT
+				     : LOADERD__LAST_BATCH__LAST_DROP;
+	open.writable = (how & OPEN_WRITABLE) != 0;
+	open.bad = (Loaderd__BadSample)(how >> OPEN_BAD);
+	client->by_hand = (how & OPEN_BY_HAND) != 0;
+	open.batch_size = (uint32_t)number((uint8_t)(next(script) + 1));
+	open.slots = (uint32_t)number(next(script));
+	open.epoch = number(next(script));
+	open.batch = number(next(script));
+	open.epoch_end = number(next(script));
+	uint8_t ranks = next(script), which = next(script);
+	open.rank = ranks & 15;
+	open.world = ranks >> 4;
+	open.field_bytes = (uint32_t)number(next(script));
+	for (unsigned i = 0; i < FIELD_NAMES; i++)
+		if (which >> i & 1)
+			fields[open.n_fields++] = (char *)field_names[i];
+	open.fields = fields;
+	if (how & OPEN_SPELT) {
+		unsigned length = pipeline % (BYTES_MAX + 1);
+		for (unsigned i = 0; i < length; i++)
+			text[i] = (char)next(script);
+		text[length] = '\0';
+		open.pipeline = text;
+	}
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	send_request(client, &request, NULL, 0);
+}
+
+static void send_raw(struct client *client, struct script *script)
+{
+	uint8_t bytes[BYTES_MAX + 1], how = next(script);
+	size_t size = how % BYTES_MAX;
+	int fd = how & 0x80 ? descriptor(0) : -1;
+	for (size_t i = 0; i < size; i++)
+		bytes[i] = next(script);
+	send_bytes(client, bytes, size, &fd, fd >= 0);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Takes and gives back so many batches, whose sizes must be such as their slot has room for. */
+static void take(struct client *client, unsigned count)
+{
+	const struct ring_slot *slot;
+	const struct ring_header *header = client->ring.header;
+	int wanted = 0;
+	while (client->has_ring && count-- > 0 && (slot = ring_take(&client->ring)) != NULL) {
+		uint64_t pixels = (uint64_t)slot->height * slot->width * slot->channels;
+		if (slot->count > header->batch_size_max ||
+		    slot->count * pixels > header->image_size_max)
+			abort();
+		wanted |= ring_ack(&client->ring, slot->number);
+	}
+	if (wanted == 1)
+		send_doorbell(client);
+}
+
+static void scribble(struct client *client, struct script *script)
+{
+	uint8_t at = next(script), value = next(script);
+	if (client->has_ring)
+		((_Atomic uint32_t *)client->ring.ack)[at * 4u % (RING_ACK_SIZE / 4)] = value & 0x80 ? value * 0x01010101u : value;
+}
+
+static void map_ring(struct client *client, bool writable)
+{
+	int fds[2] = {frame_take_fd(&client->reader, 0), frame_take_fd(&client->reader, 1)};
+	if (fds[0] < 0 || fds[1] < 0 || client->has_ring ||
+	    ring_consumer_init(&client->ring, fds[0], fds[1], writable) < 0)
+		abort();
+	client->has_ring = true;
+	close(fds[0]);
+	close(fds[1]);
+	if (!client->by_hand)
+		send_mapped(client);
+}
+
+static void handle_reply(struct client *client, const uint8_t *data, size_t size)
+{
+	Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
+	if (reply == NULL)
+		abort();
+	switch (reply->kind_case) {
+	case LOADERD__REPLY__KIND_NEED_FILES:
+		client->asked = true;
+		client->first = reply->need_files->first;
+		client->direct = reply->need_files->direct;
+		if (!client->by_hand)
+			answer(client);
+		break;
+	case LOADERD__REPLY__KIND_FEED_OPENED:
+		map_ring(client, reply->feed_opened->writable);
+		break;
+	default:
+		break;
+	}
+	loaderd__reply__free_unpacked(reply, NULL);
+}
+
+static bool read_reply(struct client *client)
+{
+	const uint8_t *data;
+	size_t size;
+	if (client->socket < 0)
+		return false;
+	int r = frame_receive(&client->reader, client->socket, &data, &size);
+	if (r < 0)
+		hang_up(client);
+	else if (r == 1)
+		handle_reply(client, data, size);
+	return r == 1;
+}
+
+/* Until nobody has anything to do, or to say. */
+static void settle(void)
+{
+	bool busy;
+	do {
+		busy = worker_alone_turn();
+		for (unsigned i = 0; i < CLIENTS; i++)
+			busy |= read_reply(&clients[i]);
+	} while (busy);
+}
+
+static void do_step(struct client *client, enum step step, struct script *script)
+{
+	switch (step) {
+	case OPEN:
+		open_feed(client, script);
+		break;
+	case WORK:
+		worker_alone_work(1 + next(script) % CLAIMS_MAX);
+		break;
+	case TAKE:
+		take(client, 1 + next(script) % 8);
+		break;
+	case CHANGE:
+		plan_change(script);
+		break;
+	case DESCRIBE:
+		send_plain(client, LOADERD__REQUEST__KIND_GET_DATASET);
+		break;
+	case FILES:
+		send_files_by_hand(client, script);
+		break;
+	case MAPPED:
+		send_mapped(client);
+		break;
+	case SCRIBBLE:
+		scribble(client, script);
+		break;
+	case RAW:
+		send_raw(client, script);
+		break;
+	case STATUS:
+		send_plain(client, LOADERD__REQUEST__KIND_GET_STATUS);
+		break;
+	case DOORBELL:
+		send_doorbell(client);
+		break;
+	case SHUT_DOWN:
+		send_plain(client, LOADERD__REQUEST__KIND_SHUTDOWN);
+		break;
+	default:
+		hang_up(client);
+		break;
+	}
+}
+
+static void play(struct script script)
+{
+	playing = true;
+	for (unsigned i = 0; i < STEPS_MAX && script.left > 0; i++) {
+		uint8_t step = next(&script);
+		do_step(&clients[step & STEP_OTHER ? 1 : 0], (enum step)((step & 15) % STEPS), &script);
+		if (!(step & STEP_HOLD))
+			settle();
+	}
+	for (unsigned i = 0; i < CLIENTS; i++)
+		hang_up(&clients[i]);
+	worker_alone_expect_empty();
+	playing = false;
+}
+
+/* For a file without a script: what an ordinary client does, with three pipelines. */
+static const uint8_t ordinary[] = {
+	DESCRIBE, OPEN, 1, 0x01, 1, 0, 0, 0, 0, 0, 0x0f, 0, WORK, 9, TAKE, 3, WORK, 9, STATUS, HANG_UP,
+	OPEN, 4, 0x42, 2, 2, 1, 0, 3, 0, 0x0f, 3, WORK, 9, TAKE, 3, WORK, 9, HANG_UP,
+	OPEN, 17, 0x00, 0, 3, 0, 1, 0, 0, 0, 0, WORK, 9, TAKE, 9, HANG_UP,
+};
+
+static size_t script_size(const uint8_t *data, size_t size)
+{
+	return size < 2u + data[1] ? size - 2 : data[1];
+}
+
+static bool has_script(const uint8_t *data, size_t size)
+{
+	return size >= 2 && data[0] == 'R';
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
+
+/* The file nearly always gets a script, which then changes as often as the file. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
+{
+	uint8_t script[SCRIPT_MAX];
+	if (!has_script(data, size)) {
+		if (seed % 4 == 0 || size + 2 + sizeof ordinary > size_max)
+			return whole_file_mutate(data, size, size_max, seed / 4, LLVMFuzzerMutate);
+		memmove(data + 2 + sizeof ordinary, data, size);
+		memcpy(data + 2, ordinary, sizeof ordinary);
+		data[0] = 'R';
+		data[1] = sizeof ordinary;
+		size += 2 + sizeof ordinary;
+	}
+	size_t length = script_size(data, size), rest = size - 2 - length;
+	if (seed % 2 == 0)
+		return 2 + length + whole_file_mutate(data + 2 + length, rest, size_max - 2 - length,
+						      seed / 2, LLVMFuzzerMutate);
+	memcpy(script, data + 2, length);
+	size_t room = size_max - 2 - rest < SCRIPT_MAX ? size_max - 2 - rest : SCRIPT_MAX;
+	size_t changed = LLVMFuzzerMutate(script, length, room);
+	memmove(data + 2 + changed, data + 2 + length, rest);
+	memcpy(data + 2, script, changed);
+	data[1] = (uint8_t)changed;
+	return 2 + changed + rest;
+}
+
+static void start(void)
+{
+	static bool started;
+	if (started)
+		return;
+	started = true;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		clients[i].socket = -1;
+	if (worker_alone_start() < 0)
+		abort();
+	worker_alone_hook(at_check);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct script script = {ordinary, sizeof ordinary};
+	start();
+	if (has_script(data, size)) {
+		script = (struct script){data + 2, script_size(data, size)};
+		data += 2 + script.left;
+		size -= 2 + script.left;
+	}
+	memset(changes, 0, sizeof changes);
+	file = memfd_create("fuzz", MFD_CLOEXEC);
+	file_size = size;
+	if (file < 0 || write(file, data, size) != (ssize_t)size)
+		abort();
+	play(script);
+	close(file);
+	return 0;
+}
