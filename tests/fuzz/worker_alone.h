@@ -1,7 +1,7 @@
 /*
  * A worker's sessions in one thread: what they hand to chores threads and to the pool waits until the caller has it done, so that the same calls do the same whenever they
- * come again. No process, no walls, no supervisor; rings are the module's own and small. Everything else is the worker's: sessions, openings, registry, subscriptions, batchers and, as the
- * only other threads, their read-ahead. Linked with -Wl,--wrap for the functions that stand in (meson.build). One worker, of the calling thread; it stays from input to input, empty.
+ * come again. No process, no walls, no supervisor; rings are the module's own and small. Everything else is the worker's: sessions, openings, registry, subscriptions and
+ * batchers, but for their read-ahead. Linked with -Wl,--wrap for the functions that stand in (meson.build). One worker, of the calling thread; it stays from input to input, empty.
  */
 #pragma once
 
