@@ -227,7 +227,7 @@ static void send_files(struct client *client, const Loaderd__Files *part, unsign
 {
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Files files = *part;
-	int fds[3];
+	int fds[3] = {-1, -1, -1};
 	unsigned have = 0;
 	while (have < count && have < 3 && (fds[have] = descriptor(kind)) >= 0)
 		have++;
