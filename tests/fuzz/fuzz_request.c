@@ -1,8 +1,10 @@
 /*
- * What a client can make of a worker: requests, files and a ring's ack page, and a file that changes while it is read. The input is a file as it is, opened with a few pipelines;
- * or 'R', a byte, so many bytes of script, and then the file. A step of the script is a byte (what, by which of two clients, whether the worker goes on before the next) and
- * operands; the script's end reads as zeroes. Changes of the file come at once or at a moment within the worker's work, counted in what it looks up and checks,
- * so that an input always does the same.
+ * What a client can make of a worker: requests, files and a ring's ack page, and a file that
+ * changes while it is read. The input is a file as it is, opened with a few pipelines; or 'R', a
+ * byte, so many bytes of script, and then the file. A step of the script is a byte (what, by which
+ * of two clients, whether the worker goes on before the next) and operands; the script's end reads
+ * as zeroes. Changes of the file come at once or at a moment within the worker's work, counted in
+ * what it looks up and checks, so that an input always does the same.
  */
 #include "fuzz.h"
 #include "packimg.h"
@@ -32,9 +34,32 @@ enum {
 };
 
 /* The low bits of a step. */
-enum step { OPEN, WORK, TAKE, CHANGE, DESCRIBE, FILES, MAPPED, SCRIBBLE, RAW, STATUS, DOORBELL, HANG_UP, SHUT_DOWN, STEPS };
+enum step {
+	OPEN,
+	WORK,
+	TAKE,
+	CHANGE,
+	DESCRIBE,
+	FILES,
+	MAPPED,
+	SCRIBBLE,
+	RAW,
+	STATUS,
+	DOORBELL,
+	HANG_UP,
+	SHUT_DOWN,
+	STEPS
+};
 enum { STEP_HOLD = 0x40, STEP_OTHER = 0x80 }; /* the worker does not go on; the other client */
-enum { OPEN_SHUFFLE = 1, OPEN_SHORT = 2, OPEN_WRITABLE = 4, OPEN_BY_HAND = 8, OPEN_SPELT = 16, OPEN_VERSION = 32, OPEN_BAD = 6 };
+enum {
+	OPEN_SHUFFLE = 1,
+	OPEN_SHORT = 2,
+	OPEN_WRITABLE = 4,
+	OPEN_BY_HAND = 8,
+	OPEN_SPELT = 16,
+	OPEN_VERSION = 32,
+	OPEN_BAD = 6
+};
 enum { CHANGE_LATER = 1, CHANGE_HEADER = 2, CHANGE_WORD = 4, CHANGE_REPAIR = 8, CHANGE_CUT = 16 };
 
 static const char *const pipelines[] = {
@@ -51,7 +76,8 @@ static const char *const pipelines[] = {
 	"resize(16x16) trivial_augment_wide",
 	"resize(16x16) auto_augment(cifar10, interpolation=bilinear)",
 	"resize(16x16) aug_mix",
-	"random_affine(30, translate=0.2, scale=0.5:1.5, shear=10, interpolation=bilinear) resize(16x16)",
+	"random_affine(30, translate=0.2, scale=0.5:1.5, shear=10, interpolation=bilinear) "
+	"resize(16x16)",
 	"random_rotation(45, fill=1:2:3) center_crop(9x11)",
 	"resize(16x16) gaussian_blur(5) color_jitter(0.4, 0.4, 0.4, 0.1)",
 	"color_jitter(0.4, hue=0.5) random_resized_crop(8, chroma=fast)",
@@ -66,7 +92,8 @@ static const char *const pipelines[] = {
 enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
 
 /* The first four are what the golden files and those of make_corpus.c call theirs. */
-static const char *const field_names[] = {"id", "score", "blob", "note", "depth", "caption", "", "meta"};
+static const char *const field_names[] = {"id",	   "score",   "blob", "note",
+					  "depth", "caption", "",     "meta"};
 enum { FIELD_NAMES = sizeof field_names / sizeof *field_names };
 
 struct script {
@@ -223,7 +250,8 @@ static int descriptor(unsigned kind)
 	}
 }
 
-static void send_files(struct client *client, const Loaderd__Files *part, unsigned kind, unsigned count)
+static void send_files(struct client *client, const Loaderd__Files *part, unsigned kind,
+		       unsigned count)
 {
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	Loaderd__Files files = *part;
@@ -312,8 +340,8 @@ static void open_feed(struct client *client, struct script *script)
 	open.dataset = (char *)"/fuzz.pimg";
 	open.pipeline = (char *)pipelines[pipeline % PIPELINES];
 	open.shuffle = how & OPEN_SHUFFLE;
-	open.last = how & OPEN_SHORT ? LOADERD__LAST_BATCH__LAST_SHORT
-				     : LOADERD__LAST_BATCH__LAST_DROP;
+	open.last =
+		how & OPEN_SHORT ? LOADERD__LAST_BATCH__LAST_SHORT : LOADERD__LAST_BATCH__LAST_DROP;
 	open.writable = (how & OPEN_WRITABLE) != 0;
 	open.bad = (Loaderd__BadSample)(how >> OPEN_BAD);
 	client->by_hand = (how & OPEN_BY_HAND) != 0;
@@ -375,7 +403,8 @@ static void scribble(struct client *client, struct script *script)
 {
 	uint8_t at = next(script), value = next(script);
 	if (client->has_ring)
-		((_Atomic uint32_t *)client->ring.ack)[at * 4u % (RING_ACK_SIZE / 4)] = value & 0x80 ? value * 0x01010101u : value;
+		((_Atomic uint32_t *)client->ring.ack)[at * 4u % (RING_ACK_SIZE / 4)] =
+			value & 0x80 ? value * 0x01010101u : value;
 }
 
 static void map_ring(struct client *client, bool writable)
@@ -488,7 +517,8 @@ static void play(struct script script)
 	playing = true;
 	for (unsigned i = 0; i < STEPS_MAX && script.left > 0; i++) {
 		uint8_t step = next(&script);
-		do_step(&clients[step & STEP_OTHER ? 1 : 0], (enum step)((step & 15) % STEPS), &script);
+		do_step(&clients[step & STEP_OTHER ? 1 : 0], (enum step)((step & 15) % STEPS),
+			&script);
 		if (!(step & STEP_HOLD))
 			settle();
 	}
@@ -500,9 +530,11 @@ static void play(struct script script)
 
 /* For a file without a script: what an ordinary client does, with three pipelines. */
 static const uint8_t ordinary[] = {
-	DESCRIBE, OPEN, 1, 0x01, 1, 0, 0, 0, 0, 0, 0x0f, 0, WORK, 9, TAKE, 3, WORK, 9, STATUS, HANG_UP,
-	OPEN, 4, 0x42, 2, 2, 1, 0, 3, 0, 0x0f, 3, WORK, 9, TAKE, 3, WORK, 9, HANG_UP,
-	OPEN, 17, 0x00, 0, 3, 0, 1, 0, 0, 0, 0, WORK, 9, TAKE, 9, HANG_UP,
+	DESCRIBE, OPEN, 1,    0x01, 1,	     0,	   0,  0,      0,	0,	 0x0f,
+	0,	  WORK, 9,    TAKE, 3,	     WORK, 9,  STATUS, HANG_UP, OPEN,	 4,
+	0x42,	  2,	2,    1,    0,	     3,	   0,  0x0f,   3,	WORK,	 9,
+	TAKE,	  3,	WORK, 9,    HANG_UP, OPEN, 17, 0x00,   0,	3,	 0,
+	1,	  0,	0,    0,    0,	     WORK, 9,  TAKE,   9,	HANG_UP,
 };
 
 static size_t script_size(const uint8_t *data, size_t size)
@@ -533,8 +565,9 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 	}
 	size_t length = script_size(data, size), rest = size - 2 - length;
 	if (seed % 2 == 0)
-		return 2 + length + whole_file_mutate(data + 2 + length, rest, size_max - 2 - length,
-						      seed / 2, LLVMFuzzerMutate);
+		return 2 + length +
+		       whole_file_mutate(data + 2 + length, rest, size_max - 2 - length, seed / 2,
+					 LLVMFuzzerMutate);
 	memcpy(script, data + 2, length);
 	size_t room = size_max - 2 - rest < SCRIPT_MAX ? size_max - 2 - rest : SCRIPT_MAX;
 	size_t changed = LLVMFuzzerMutate(script, length, room);

@@ -1,4 +1,7 @@
-/* Makes the seeds of the codec targets and of requests: make_corpus FOLDER writes FOLDER/codec_jpeg, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request. */
+/*
+ * Makes the seeds of the codec targets and of requests: make_corpus FOLDER writes
+ * FOLDER/codec_jpeg, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -83,7 +86,10 @@ static void make_frames(const char *root)
 	packimg_encoder_free(encoder);
 }
 
-/* Cases for jpeg_case_build() of every sampling, quantisation and kind of scan; behind three changes to the index for that target. */
+/*
+ * Cases for jpeg_case_build() of every sampling, quantisation and kind of scan; behind three
+ * changes to the index for that target.
+ */
 static void make_cases(const char *root)
 {
 	static const uint8_t changes[] = {3, 10, 40, 1, 2, 60, 3, 7, 200, 7};
@@ -107,7 +113,10 @@ static void make_cases(const char *root)
 	}
 }
 
-/* Headers as encoders write them, without the scan; and the beginnings of what the target makes headers of. */
+/*
+ * Headers as encoders write them, without the scan; and the beginnings of what the target makes
+ * headers of.
+ */
 static void make_headers(const char *root)
 {
 	char folder[2048], name[64];
@@ -147,9 +156,12 @@ static void must(int r)
 
 enum kind { JPEGS, INDEXED, PIXELS, KINDS };
 
-/* JPEGs of several kinds and sizes, the sequential ones with an index; or of one size and kind; or raw and compressed pixels. The caller frees data. */
-static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *decoder, enum kind kind,
-		      unsigned i, struct packimg_item *ret_item, uint8_t **ret_data)
+/*
+ * JPEGs of several kinds and sizes, the sequential ones with an index; or of one size and kind; or
+ * raw and compressed pixels. The caller frees data.
+ */
+static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *decoder,
+		      enum kind kind, unsigned i, struct packimg_item *ret_item, uint8_t **ret_data)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.components = 3, .h = 2, .v = 2, .quality = 50},
@@ -157,19 +169,23 @@ static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *d
 		{.components = 1, .h = 1, .v = 1, .quality = 50},
 		{.components = 4, .h = 2, .v = 2, .quality = 30, .ycck = true},
 	};
-	struct packimg_item item = {.width = kind == JPEGS ? 20 + 9 * i : 24, .height = kind == JPEGS ? 36 - 4 * i : 20,
-				    .channels = 3, .orientation = kind == JPEGS ? 1 + 2 * i : 1};
+	struct packimg_item item = {.width = kind == JPEGS ? 20 + 9 * i : 24,
+				    .height = kind == JPEGS ? 36 - 4 * i : 20,
+				    .channels = 3,
+				    .orientation = kind == JPEGS ? 1 + 2 * i : 1};
 	if (kind == PIXELS) {
 		*ret_data = image_pixels(24, 20, 3, i);
 		item.codec = i % 2 ? PACKIMG_CODEC_RAW_ZSTD : PACKIMG_CODEC_RAW;
 		item.data = *ret_data;
 		item.data_size = 24 * 20 * 3;
 		if (i % 2)
-			must(packimg_encode_zstd(encoder, *ret_data, item.data_size, 3, &item.data, &item.data_size));
+			must(packimg_encode_zstd(encoder, *ret_data, item.data_size, 3, &item.data,
+						 &item.data_size));
 	} else {
 		const struct jpeg_kind *jpeg = &kinds[kind == JPEGS ? i : 0];
 		bool turned = item.orientation > 4;
-		*ret_data = image_jpeg(turned ? item.height : item.width, turned ? item.width : item.height, jpeg, i, &item.data_size);
+		*ret_data = image_jpeg(turned ? item.height : item.width,
+				       turned ? item.width : item.height, jpeg, i, &item.data_size);
 		struct packimg_jpeg_info info = {.width = turned ? item.height : item.width,
 						 .height = turned ? item.width : item.height,
 						 .components = (uint8_t)jpeg->components};
@@ -177,7 +193,8 @@ static void make_item(struct packimg_encoder *encoder, struct packimg_decoder *d
 		item.channels = (uint8_t)jpeg->components;
 		item.data = *ret_data;
 		if (kind == INDEXED || i == 2)
-			must(packimg_index_jpeg(decoder, item.data, item.data_size, &info, &item.side, &item.side_size));
+			must(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
+						&item.side, &item.side_size));
 	}
 	*ret_item = item;
 }
@@ -196,7 +213,8 @@ static void add_values(struct packimg_writer *writer, const uint32_t fields[4], 
 /* The bytes of a file of four samples. */
 static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 {
-	static const char *const names[] = {"id", "score", "blob", "note"}, *const classes[] = {"cat", "dog"};
+	static const char *const names[] = {"id", "score", "blob", "note"}, *const classes[] = {
+										    "cat", "dog"};
 	static const double mean[] = {120, 110, 100}, std[] = {60, 61, 62};
 	struct packimg_writer_options options = {0};
 	struct packimg_encoder *encoder;
@@ -211,7 +229,8 @@ static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 	must(packimg_decoder_new(&decoder));
 	must(packimg_writer_new(path, &options, &writer, &error));
 	for (unsigned i = 0; i < 4; i++)
-		must(packimg_writer_field(writer, names[i], PACKIMG_FIELD_INT64 + i, &fields[i], &error));
+		must(packimg_writer_field(writer, names[i], PACKIMG_FIELD_INT64 + i, &fields[i],
+					  &error));
 	for (unsigned i = 0; i < 4; i++) {
 		struct packimg_item item;
 		uint8_t *data;
@@ -235,7 +254,10 @@ static uint8_t *make_dataset(const char *root, enum kind kind, size_t *ret_size)
 	return bytes;
 }
 
-/* Scripts of fuzz_request.c: each pipeline with every policy, order and position in turn; with a change of the file on the way. */
+/*
+ * Scripts of fuzz_request.c: each pipeline with every policy, order and position in turn; with a
+ * change of the file on the way.
+ */
 static void make_requests(const char *root)
 {
 	enum { OPEN, WORK, TAKE, CHANGE, DESCRIBE, STATUS = 9, HANG_UP = 11, PIPELINES = 24 };
@@ -246,9 +268,37 @@ static void make_requests(const char *root)
 	for (uint8_t i = 0; i < PIPELINES; i++) {
 		uint8_t how = (uint8_t)((i % 3) << 6 | (i & 7));
 		uint8_t script[] = {
-			OPEN, i, how, 1 + i % 3, 2 + i % 2, i % 3, 0, 0, i % 5 == 4 ? 0x20 : 0, i % 16, i % 4 ? 0 : 5,
-			WORK, 3, CHANGE, 1 | (i & 30), (uint8_t)(11 * i), i % 4, i, (uint8_t)(9 * i),
-			WORK, 20, TAKE, 3, STATUS, WORK, 9, i % 2 ? DESCRIBE : HANG_UP, TAKE, 1, WORK, 1,
+			OPEN,
+			i,
+			how,
+			1 + i % 3,
+			2 + i % 2,
+			i % 3,
+			0,
+			0,
+			i % 5 == 4 ? 0x20 : 0,
+			i % 16,
+			i % 4 ? 0 : 5,
+			WORK,
+			3,
+			CHANGE,
+			1 | (i & 30),
+			(uint8_t)(11 * i),
+			i % 4,
+			i,
+			(uint8_t)(9 * i),
+			WORK,
+			20,
+			TAKE,
+			3,
+			STATUS,
+			WORK,
+			9,
+			i % 2 ? DESCRIBE : HANG_UP,
+			TAKE,
+			1,
+			WORK,
+			1,
 		};
 		enum kind kind = i == 0 ? PIXELS : i % KINDS;
 		size_t size;

@@ -30,7 +30,8 @@ size_t mutate_bytes(uint8_t *data, size_t size, uint64_t *state)
 			memset(data + at, values[mutate_random(state) % sizeof(values)], length);
 			break;
 		case 3:
-			memmove(data + at, data + mutate_random(state) % (size - length + 1), length);
+			memmove(data + at, data + mutate_random(state) % (size - length + 1),
+				length);
 			break;
 		default:
 			if (mutate_random(state) % 4 == 0)

@@ -1,9 +1,12 @@
 /*
- * Mutated files through the socket of a daemon that serves another user meanwhile: served COUNT FILE|FOLDER... mutates the .pimg files named, with their checksums put right (a
- * script of fuzz_request.c before them is left out), has each described and served by one of a few pipelines, and changes every other one on disk as it is read. Says how
- * often a worker ended, keeps the files that were there then as found-NUMBER.pimg, and compares what the other user got with the same feed afterwards. Exit status 0: no worker
- * ended and no batch of the other's was another. LOADERD is the daemon, sanitized if it is to find anything. Root's files are sent by a uid of nobody's; without root all is one
- * user's, and the other feed will not survive a worker that ends.
+ * Mutated files through the socket of a daemon that serves another user meanwhile: served COUNT
+ * FILE|FOLDER... mutates the .pimg files named, with their checksums put right (a script of
+ * fuzz_request.c before them is left out), has each described and served by one of a few pipelines,
+ * and changes every other one on disk as it is read. Says how often a worker ended, keeps the files
+ * that were there then as found-NUMBER.pimg, and compares what the other user got with the same
+ * feed afterwards. Exit status 0: no worker ended and no batch of the other's was another. LOADERD
+ * is the daemon, sanitized if it is to find anything. Root's files are sent by a uid of nobody's;
+ * without root all is one user's, and the other feed will not survive a worker that ends.
  */
 #include "loaderd_fixture.h"
 #include "mutate.h"
@@ -37,7 +40,8 @@ enum {
 	SEEDS_MAX = 512,
 	SIZE_MAX_OF_SEED = 1 << 16,
 	HASHES_MAX = 1 << 16,
-	WITNESS_PAUSE_US = 30000, /* a fraction of what it could have: the machine is for the files */
+	WITNESS_PAUSE_US =
+		30000, /* a fraction of what it could have: the machine is for the files */
 	WAIT_MS = 5000,
 	BATCHES = 3,
 	SCRIBBLES = 16,
@@ -139,7 +143,10 @@ static size_t write_file(uint8_t *bytes)
 	return size;
 }
 
-/* Changes the file that is being served: a few bytes here and there and back again, now and then the end. */
+/*
+ * Changes the file that is being served: a few bytes here and there and back again, now and then
+ * the end.
+ */
 static void scribble(const uint8_t *bytes, size_t size)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -167,8 +174,7 @@ static void serve_file(const struct fixture *fixture, const uint8_t *bytes, size
 	struct feed_dataset *facts;
 	struct feed *feed;
 	bool changed = draw(2);
-	struct feed_options options =
-		fixture_options(fixture, path, pipelines[draw(PIPELINES)]);
+	struct feed_options options = fixture_options(fixture, path, pipelines[draw(PIPELINES)]);
 	options.batch_size = 1 + (uint32_t)draw(3);
 	options.slots = 2 + (uint32_t)draw(2);
 	options.bad = (uint32_t)draw(3);
@@ -218,8 +224,10 @@ static bool look_at_log(struct counts *counts)
 		return false;
 	end[1] = '\0';
 	log_read += end + 1 - text;
-	unsigned long ended = occurrences(text, "was ended by signal") + occurrences(text, "ended with status");
-	unsigned long reports = occurrences(text, "ERROR: AddressSanitizer") + occurrences(text, "runtime error:");
+	unsigned long ended =
+		occurrences(text, "was ended by signal") + occurrences(text, "ended with status");
+	unsigned long reports =
+		occurrences(text, "ERROR: AddressSanitizer") + occurrences(text, "runtime error:");
 	counts->ended += ended;
 	counts->reports += reports;
 	if (ended + reports > 0)
@@ -266,7 +274,9 @@ static pid_t start_witness(struct witness *witness, const struct feed_options *o
 	_exit(0);
 }
 
-/* Batches that were not what the same feed delivers now; all of them if it did not get to the end. */
+/*
+ * Batches that were not what the same feed delivers now; all of them if it did not get to the end.
+ */
 static uint64_t stop_witness(struct witness *witness, pid_t pid, const struct feed_options *options)
 {
 	int status;
@@ -312,8 +322,8 @@ static void send_all(struct fixture *fixture, unsigned long count, struct counts
 			keep(i - 1, bytes[(i + 1) % 2], sizes[(i + 1) % 2]);
 		}
 		if ((i + 1) % 1000 == 0)
-			fprintf(stderr, "%lu files, %lu opened, %lu batches, %lu workers ended\n", i + 1,
-				counts->opened, counts->batches, counts->ended);
+			fprintf(stderr, "%lu files, %lu opened, %lu batches, %lu workers ended\n",
+				i + 1, counts->opened, counts->batches, counts->ended);
 	}
 	usleep(500000);
 	look_at_log(counts);
@@ -333,8 +343,10 @@ int main(int argc, char **argv)
 		read_seeds(argv[i]);
 	assert_true(seed_count > 0);
 	start_daemon(&fixture);
-	snprintf(dataset, sizeof dataset, "%s", fixture_dataset(&fixture, "witness", 300, FIXTURE_JPEG, 0));
-	struct feed_options options = fixture_options(&fixture, dataset, "random_resized_crop(48) hflip");
+	snprintf(dataset, sizeof dataset, "%s",
+		 fixture_dataset(&fixture, "witness", 300, FIXTURE_JPEG, 0));
+	struct feed_options options =
+		fixture_options(&fixture, dataset, "random_resized_crop(48) hflip");
 	struct witness *witness = mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE,
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(witness != MAP_FAILED);
@@ -344,7 +356,8 @@ int main(int argc, char **argv)
 	if (stranger)
 		assert_int_equal(seteuid(0), 0);
 	uint64_t wrong = stop_witness(witness, pid, &options);
-	printf("%lu files%s: %lu described, %lu opened, %lu batches, %lu feeds failed, %lu late; %lu "
+	printf("%lu files%s: %lu described, %lu opened, %lu batches, %lu feeds failed, %lu late; "
+	       "%lu "
 	       "workers ended, %lu sanitizer reports; the other feed: %llu batches, %llu wrong\n",
 	       counts.files, stranger ? " of another user" : "", counts.described, counts.opened,
 	       counts.batches, counts.failed, counts.late, counts.ended, counts.reports,

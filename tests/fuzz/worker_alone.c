@@ -20,7 +20,8 @@
 enum {
 	WORKERS = 2,
 	FEEDS_MAX = 8,
-	RING_BYTES_MAX = 1 << 20,   /* larger ones would be tested for nothing but the kernel's zeroes */
+	RING_BYTES_MAX =
+		1 << 20, /* larger ones would be tested for nothing but the kernel's zeroes */
 	DECODER_BYTES_MAX = 8 << 20,
 };
 
@@ -39,14 +40,17 @@ void __wrap_pool_remove(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_kick(struct pool *pool, struct batcher *batcher);
 unsigned __wrap_pool_workers(const struct pool *pool);
 uint64_t __wrap_pool_idle_ns(const struct pool *pool);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+			  void *argument);
 int __wrap_pthread_setname_np(pthread_t thread, const char *name);
 int __wrap_pthread_join(pthread_t thread, void **ret_result);
 void (*__wrap_signal(int number, void (*handler)(int)))(int);
 XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size);
 XXH64_hash_t __real_XXH3_64bits(const void *data, size_t size);
-int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample);
-int __real_packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample);
+int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
+			  struct packimg_sample *ret_sample);
+int __real_packimg_sample(const struct packimg *dataset, uint64_t index,
+			  struct packimg_sample *ret_sample);
 int __wrap_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
 			       struct packimg_error *error);
 int __real_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
@@ -74,7 +78,10 @@ static bool do_chore(void)
 	chores_first = chore->next;
 	if (chores_first == NULL)
 		chores_last = &chores_first;
-	/* as a chores thread does: with neither done() nor its owner's memory behind run(), chore is gone */
+	/*
+	 * as a chores thread does: with neither done() nor its owner's memory behind run(), chore
+	 * is gone
+	 */
 	void (*done)(struct chore *) = chore->done;
 	chore->run(chore);
 	if (done != NULL)
@@ -125,8 +132,12 @@ uint64_t __wrap_pool_idle_ns(const struct pool *pool)
 	return 0;
 }
 
-/* Read-ahead is all that would be started. A thread for each feed, and waiting for its end, would cost more than the rest; served.c has it. */
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *argument)
+/*
+ * Read-ahead is all that would be started. A thread for each feed, and waiting for its end, would
+ * cost more than the rest; served.c has it.
+ */
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+			  void *argument)
 {
 	*thread = pthread_self();
 	return 0;
@@ -142,7 +153,10 @@ int __wrap_pthread_join(pthread_t thread, void **ret_result)
 	return 0;
 }
 
-/* The guard's, for a fault that is nobody's: libFuzzer keeps the input of what aborts, not of what a signal ends that it does not see. */
+/*
+ * The guard's, for a fault that is nobody's: libFuzzer keeps the input of what aborts, not of what
+ * a signal ends that it does not see.
+ */
 void (*__wrap_signal(int number, void (*handler)(int)))(int)
 {
 	abort();
@@ -161,7 +175,8 @@ XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size)
 	return hash;
 }
 
-int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample)
+int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
+			  struct packimg_sample *ret_sample)
 {
 	int r = __real_packimg_sample(dataset, index, ret_sample);
 	checked();

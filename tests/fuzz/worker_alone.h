@@ -1,7 +1,10 @@
 /*
- * A worker's sessions in one thread: what they hand to chores threads and to the pool waits until the caller has it done, so that the same calls do the same whenever they
- * come again. No process, no walls, no supervisor; rings are the module's own and small. Everything else is the worker's: sessions, openings, registry, subscriptions and
- * batchers, but for their read-ahead. Linked with -Wl,--wrap for the functions that stand in (meson.build). One worker, of the calling thread; it stays from input to input, empty.
+ * A worker's sessions in one thread: what they hand to chores threads and to the pool waits until
+ * the caller has it done, so that the same calls do the same whenever they come again. No process,
+ * no walls, no supervisor; rings are the module's own and small. Everything else is the worker's:
+ * sessions, openings, registry, subscriptions and batchers, but for their read-ahead. Linked with
+ * -Wl,--wrap for the functions that stand in (meson.build). One worker, of the calling thread; it
+ * stays from input to input, empty.
  */
 #pragma once
 
@@ -9,7 +12,7 @@
 
 #include <stdbool.h>
 
-/* 0, or the errno of what could not be had. Once. */
+/* Once. Negative errno of what could not be had. */
 int worker_alone_start(void);
 /* A client's end of a connection; the caller closes it. -1: there is none to be had. */
 int worker_alone_connect(void);
@@ -19,5 +22,5 @@ bool worker_alone_turn(void);
 void worker_alone_work(unsigned claims);
 /* All clients have gone: everything they had must have gone with them, or the process aborts. */
 void worker_alone_expect_empty(void);
-/* Called wherever something read from a dataset has just been checked or looked up. NULL: nothing is. */
+/* Called wherever something of a dataset has just been checked or looked up. */
 void worker_alone_hook(void (*hook)(void));
