@@ -183,12 +183,12 @@ int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
 	return r;
 }
 
+/* Before: what a decoder has checked when it began is used by the rows that follow. */
 int __wrap_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
 			       struct packimg_error *error)
 {
-	int r = __real_packimg_decode_rows(decoder, rows, ret_ready, error);
 	checked();
-	return r;
+	return __real_packimg_decode_rows(decoder, rows, ret_ready, error);
 }
 
 int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
