@@ -1,6 +1,7 @@
 #include "registry.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +44,17 @@ void registry_deinit(struct registry *registry)
 	pthread_mutex_destroy(&registry->mutex);
 }
 
-/* The bare system call: fstat() of the C library is one that also takes paths. */
+/*
+ * -EBADF unless it can be read: who knows of a file and may not read it has no part in what others
+ * of the same user have opened. The bare system call: fstat() of the C library also takes paths.
+ */
 static int file_of(int fd, struct registry_file *ret_file)
 {
 	struct stat status;
+	int flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || (flags & O_PATH) ||
+	    ((flags & O_ACCMODE) != O_RDONLY && (flags & O_ACCMODE) != O_RDWR))
+		return -EBADF;
 	if (syscall(SYS_fstat, fd, &status) < 0)
 		return -errno;
 	*ret_file = (struct registry_file){status.st_dev, status.st_ino, status.st_size,
@@ -91,7 +99,11 @@ static int new_entry(const char *path, const int *fds, uint32_t count,
 	int r = entry->files == NULL ? -ENOMEM : 0;
 	for (uint32_t i = 0; r == 0 && i < count; i++) {
 		r = file_of(fds[i], &entry->files[i]);
-		if (r < 0)
+		if (r == -EBADF)
+			snprintf(error->text, sizeof error->text,
+				 "%.300s: the descriptor of file %u of it is not open for reading", path,
+				 i);
+		else if (r < 0)
 			snprintf(error->text, sizeof error->text,
 				 "%.300s: the daemon may not look at file %u of it: %s; a private "
 				 "daemon of the file's owner may",
