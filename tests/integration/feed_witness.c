@@ -29,25 +29,58 @@ static uint64_t queued_ns(const struct witness *witness)
 	return fixture_queued_ns(witness->daemon) + fixture_queued_ns(getpid());
 }
 
+static void note(struct witness *witness, uint64_t hash, uint64_t wait_ns)
+{
+	uint64_t n = atomic_load(&witness->batches);
+	unsigned phase = atomic_load(&witness->phase);
+	assert_true(hash != 0);
+	if (n < WITNESS_HASHES)
+		witness->hashes[n] = hash;
+	if (wait_ns > atomic_load(&witness->wait_ns_max[phase]))
+		atomic_store(&witness->wait_ns_max[phase], wait_ns);
+	if (witness->period_ns != 0 && wait_ns > WITNESS_LATE_MS * UINT64_C(1000000))
+		atomic_fetch_add(&witness->late[phase], 1);
+	atomic_fetch_add(&witness->phase_batches[phase], 1);
+	atomic_fetch_add(&witness->batches, 1);
+}
+
+/* How long a batch takes when nothing else is done. */
+static void find_pace(struct witness *witness, struct feed *feed)
+{
+	enum { BEFORE = 20, BATCHES = 100 };
+	uint64_t start_ns = 0;
+	for (unsigned i = 0; i < BEFORE + BATCHES; i++) {
+		if (i == BEFORE)
+			start_ns = now_ns();
+		note(witness, fixture_hash_next(feed), 0);
+	}
+	witness->period_ns = (now_ns() - start_ns) / BATCHES * witness->share;
+}
+
+static void sleep_until(uint64_t ns)
+{
+	const struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
 static void watch(struct witness *witness)
 {
 	struct feed *feed = fixture_open(&witness->options);
+	if (witness->uid != 0)
+		witness->daemon = fixture_worker_of(witness->fixture, witness->uid);
+	if (witness->share != 0)
+		find_pace(witness, feed);
 	uint64_t before_ns = now_ns(), queued_before_ns = queued_ns(witness);
 	while (!atomic_load(&witness->stop)) {
+		uint64_t due_ns = before_ns + witness->period_ns;
+		if (witness->period_ns != 0)
+			sleep_until(due_ns);
 		uint64_t hash = fixture_hash_next(feed);
 		uint64_t now = now_ns(), queued = queued_ns(witness);
-		uint64_t n = atomic_load(&witness->batches), wait_ns = now - before_ns;
-		uint64_t others_ns = queued - queued_before_ns;
-		unsigned phase = atomic_load(&witness->phase);
-		assert_true(hash != 0);
-		if (n < WITNESS_HASHES)
-			witness->hashes[n] = hash;
-		wait_ns = wait_ns > others_ns ? wait_ns - others_ns : 0;
-		if (wait_ns > atomic_load(&witness->wait_ns_max[phase]))
-			atomic_store(&witness->wait_ns_max[phase], wait_ns);
-		atomic_fetch_add(&witness->phase_batches[phase], 1);
-		atomic_fetch_add(&witness->batches, 1);
-		before_ns = now;
+		uint64_t wait_ns = now - due_ns, others_ns = queued - queued_before_ns;
+		note(witness, hash, wait_ns > others_ns ? wait_ns - others_ns : 0);
+		before_ns = now > due_ns + witness->period_ns || witness->period_ns == 0 ? now
+											   : due_ns;
 		queued_before_ns = queued;
 	}
 	feed_close(feed);
@@ -55,20 +88,32 @@ static void watch(struct witness *witness)
 
 struct witness *witness_start(const struct fixture *fixture, const struct feed_options *options)
 {
+	return witness_start_as(fixture, options, 0, 0);
+}
+
+struct witness *witness_start_as(const struct fixture *fixture, const struct feed_options *options,
+				 uid_t uid, unsigned share)
+{
 	struct witness *witness = mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE,
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(witness != MAP_FAILED);
 	witness->options = *options;
-	witness->daemon = fixture_worker(fixture);
+	witness->fixture = fixture;
+	witness->uid = uid;
+	witness->share = share;
+	if (uid == 0)
+		witness->daemon = fixture_worker(fixture);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (uid != 0)
+			fixture_become(uid);
 		watch(witness); /* a failed assertion ends this process too, with a status that is not 0 */
 		_exit(0);
 	}
 	witness->pid = pid; /* by the parent alone: the child shares this memory */
-	witness_wait(witness, 10);
+	witness_wait(witness, share == 0 ? 10 : 150);
 	return witness;
 }
 

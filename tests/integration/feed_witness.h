@@ -11,25 +11,33 @@
 #include <stdint.h>
 
 enum {
-	WITNESS_PHASES = 32,
+	WITNESS_PHASES = 256,
 	WITNESS_HASHES = 1 << 16,
 	WITNESS_STALL_MAX_MS = 100, /* what nobody may do to a neighbour */
+	WITNESS_LATE_MS = 5,        /* a batch is late that is not there so long after it was due */
 };
 
 struct witness {
 	pid_t pid, daemon;
 	struct feed_options options;
+	const struct fixture *fixture;
+	uid_t uid;          /* 0: the test's own */
+	unsigned share;     /* takes one of so many batches that it could have had; 0: all */
+	uint64_t period_ns; /* from batch to batch, if share is not 0 */
 	_Atomic bool stop;
 	_Atomic unsigned phase;
 	_Atomic uint64_t batches; /* in all */
 	_Atomic uint64_t phase_batches[WITNESS_PHASES];
 	/* From one batch to the next, where it ended, less the time that daemon and witness waited for a CPU. */
 	_Atomic uint64_t wait_ns_max[WITNESS_PHASES];
+	_Atomic unsigned late[WITNESS_PHASES]; /* batches for which it was longer than WITNESS_LATE_MS, if share is not 0 */
 	uint64_t hashes[WITNESS_HASHES];
 };
 
 /* Opens the feed in a new process and waits for its first ten batches. Options' strings must stay. */
 struct witness *witness_start(const struct fixture *fixture, const struct feed_options *options);
+/* The same as another user, and at a pace of its own, which it finds out beforehand. */
+struct witness *witness_start_as(const struct fixture *fixture, const struct feed_options *options, uid_t uid, unsigned share);
 /* Begins a new phase; returns its number. */
 unsigned witness_phase(struct witness *witness);
 /* Waits until it has got so many more batches: that it is served at all. */

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -182,6 +184,28 @@ static void wait_until_it_answers(const struct fixture *fixture)
 	fail_msg("the daemon does not answer");
 }
 
+void fixture_become(uid_t uid)
+{
+	if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
+		_exit(126);
+	/* A change of user has taken it back. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/* The program is opened before the user changes, who need not be let into its folder. */
+static void execute(const struct fixture *fixture, const char *const *arguments)
+{
+	const struct rlimit descriptors = {fixture->descriptors, fixture->descriptors};
+	int program = open(arguments[0], O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (fixture->descriptors != 0 && setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
+		_exit(126);
+	if (fixture->uid != 0)
+		fixture_become(fixture->uid);
+	fexecve(program, (char **)arguments, environ);
+	_exit(127);
+}
+
 void fixture_start(struct fixture *fixture, const char *environment, ...)
 {
 	const char *binary = getenv("LOADERD");
@@ -209,11 +233,9 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	fixture->daemon = fork();
 	assert_true(fixture->daemon >= 0);
 	if (fixture->daemon == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (environment != NULL)
 			putenv((char *)environment);
-		execv(binary, (char **)arguments);
-		_exit(127);
+		execute(fixture, arguments);
 	}
 	wait_until_it_answers(fixture);
 }
@@ -223,6 +245,35 @@ pid_t fixture_worker(const struct fixture *fixture)
 	Loaderd__Reply *reply = fixture_status(fixture);
 	pid_t pid = (pid_t)reply->status->pid;
 	loaderd__reply__free_unpacked(reply, NULL);
+	return pid;
+}
+
+static bool is_worker(pid_t pid, uid_t uid)
+{
+	char path[64], arguments[64] = "", wanted[64];
+	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+	int length = snprintf(wanted, sizeof wanted, "loaderd%c--worker%c%u", 0, 0, (unsigned)uid);
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
+		return false;
+	size_t size = fread(arguments, 1, sizeof arguments, file);
+	fclose(file);
+	return size == (size_t)length + 1 && memcmp(arguments, wanted, size) == 0;
+}
+
+pid_t fixture_worker_of(const struct fixture *fixture, uid_t uid)
+{
+	char path[64];
+	int pid;
+	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)fixture->daemon,
+		 (int)fixture->daemon);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	do {
+		if (fscanf(file, "%d", &pid) != 1)
+			pid = 0;
+	} while (pid != 0 && !is_worker(pid, uid));
+	fclose(file);
 	return pid;
 }
 

@@ -19,6 +19,9 @@ struct fixture {
 	char folder[PATH_MAX];
 	char socket[PATH_MAX];
 	pid_t daemon; /* the supervisor; 0: none */
+	/* Set between fixture_init() and fixture_start(): */
+	uid_t uid;            /* whom the daemon runs as, with no other group than its own; 0: the test's user */
+	unsigned descriptors; /* that it may have open; 0: as many as the test */
 };
 
 void fixture_init(struct fixture *fixture);
@@ -42,6 +45,10 @@ const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64
 void fixture_start(struct fixture *fixture, const char *environment, ...);
 /* The process that serves this user, which is started if need be. */
 pid_t fixture_worker(const struct fixture *fixture);
+/* The process that serves a user, without starting it; 0: there is none. */
+pid_t fixture_worker_of(const struct fixture *fixture, uid_t uid);
+/* Becomes this user for good, who is in no other group than that of the same number. Ends the process when that is refused. */
+void fixture_become(uid_t uid);
 /* Sends the signal and waits; returns the wait status. */
 int fixture_stop(struct fixture *fixture, int signal_number);
 
