@@ -1,0 +1,247 @@
+#include "attack.h"
+
+#include "framing.h"
+#include "packimg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+unsigned attack_ms(void)
+{
+	const char *text = getenv("LOADERD_TEST_ATTACK_MS");
+	return text != NULL ? (unsigned)atoi(text) : 250;
+}
+
+uint64_t attack_now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint64_t attack_deadline(void)
+{
+	return attack_now_ms() + attack_ms();
+}
+
+uint64_t attack_random(void)
+{
+	static uint64_t seed = 0x9e3779b97f4a7c15;
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+/* What an image of a dataset is made with. */
+struct workshop {
+	struct packimg_writer *writer;
+	struct packimg_encoder *encoder;
+	struct packimg_decoder *decoder;
+	uint32_t fields[2];
+};
+
+static void encode(const struct workshop *shop, enum dataset_kind kind, const uint8_t *pixels,
+		   struct packimg_item *item)
+{
+	struct packimg_jpeg_info info;
+	if (kind == DATASET_ZSTD) {
+		item->codec = PACKIMG_CODEC_RAW_ZSTD;
+		assert_int_equal(packimg_encode_zstd(shop->encoder, pixels, item->data_size, 1,
+						     &item->data, &item->data_size),
+				 0);
+	}
+	if (kind != DATASET_JPEG && kind != DATASET_INDEXED)
+		return;
+	item->codec = PACKIMG_CODEC_JPEG;
+	assert_int_equal(packimg_encode_jpeg(shop->encoder, pixels, (size_t)item->width * 3,
+					     item->width, item->height, 3, 90, true, &item->data,
+					     &item->data_size),
+			 0);
+	if (kind != DATASET_INDEXED)
+		return;
+	assert_int_equal(packimg_jpeg_probe(item->data, item->data_size, &info, NULL), 0);
+	assert_int_equal(packimg_index_jpeg(shop->decoder, item->data, item->data_size, &info,
+					    &item->side, &item->side_size),
+			 0);
+}
+
+static void add_image(const struct workshop *shop, enum dataset_kind kind, uint32_t number)
+{
+	enum { SIDE = 96 };
+	static uint8_t pixels[SIDE * SIDE * 3];
+	struct packimg_value text = {.present = true, .bytes = "forty-two bytes", .size = 15};
+	struct packimg_value value = {.present = true, .int64 = number};
+	struct packimg_item item = {
+		.data = pixels,
+		.data_size = sizeof pixels,
+		.width = SIDE,
+		.height = SIDE,
+		.label = (int32_t)(number % 10),
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+	};
+	for (size_t i = 0; i < sizeof pixels; i++)
+		pixels[i] = (uint8_t)((i * number) >> 4 ^ (attack_random() & 15));
+	encode(shop, kind, pixels, &item);
+	assert_int_equal(packimg_writer_add(shop->writer, &item, NULL), 0);
+	assert_int_equal(packimg_writer_value(shop->writer, shop->fields[0], &value, NULL), 0);
+	assert_int_equal(packimg_writer_value(shop->writer, shop->fields[1], &text, NULL), 0);
+}
+
+const char *attack_dataset(const char *folder, const char *name, enum dataset_kind kind,
+			   uid_t owner)
+{
+	enum { IMAGES = 60 };
+	static const char *const classes[10] = {"ape", "bee", "cat", "dog", "eel",
+						"fly", "gnu", "hen", "ibis", "jay"};
+	static char path[PATH_MAX];
+	const struct packimg_writer_options options = {0};
+	struct workshop shop;
+	assert_true(snprintf(path, sizeof path, "%s/%s.pimg", folder, name) < (int)sizeof path);
+	assert_int_equal(packimg_encoder_new(&shop.encoder), 0);
+	assert_int_equal(packimg_decoder_new(&shop.decoder), 0);
+	assert_int_equal(packimg_writer_new(path, &options, &shop.writer, NULL), 0);
+	assert_int_equal(packimg_writer_field(shop.writer, "number", PACKIMG_FIELD_INT64,
+					      &shop.fields[0], NULL),
+			 0);
+	assert_int_equal(packimg_writer_field(shop.writer, "text", PACKIMG_FIELD_BYTES,
+					      &shop.fields[1], NULL),
+			 0);
+	for (uint32_t i = 0; i < IMAGES; i++)
+		add_image(&shop, kind, i);
+	assert_int_equal(packimg_writer_classes(shop.writer, classes, 10, NULL), 0);
+	assert_int_equal(packimg_writer_metadata(shop.writer, "owner", name, NULL), 0);
+	assert_int_equal(packimg_writer_finish(shop.writer, NULL), 0);
+	packimg_writer_free(shop.writer);
+	packimg_decoder_free(shop.decoder);
+	packimg_encoder_free(shop.encoder);
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(chown(path, owner, owner), 0);
+	return path;
+}
+
+int attack_connect(const struct stage *stage)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", stage->fixture.socket);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static bool send_request(int socket, const Loaderd__Request *request, const int *fds,
+			 unsigned count)
+{
+	uint8_t message[8192];
+	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
+	size_t size = loaderd__request__pack(request, message);
+	return frame_send(socket, message, size, fds, count, 5000) == 0;
+}
+
+bool attack_ask(int socket, const char *dataset, const char *pipeline, unsigned batch_size)
+{
+	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
+	Loaderd__GetDataset get = LOADERD__GET_DATASET__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	if (pipeline == NULL) {
+		get.version = PROTO_VERSION;
+		get.path = (char *)dataset;
+		request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
+		request.get_dataset = &get;
+		return send_request(socket, &request, NULL, 0);
+	}
+	open.version = PROTO_VERSION;
+	open.dataset = (char *)dataset;
+	open.pipeline = (char *)pipeline;
+	open.batch_size = batch_size;
+	open.slots = 4;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open;
+	return send_request(socket, &request, NULL, 0);
+}
+
+bool attack_files(int socket, uint32_t first, uint32_t total, bool direct, const int *fds,
+		  unsigned count)
+{
+	Loaderd__Files files = LOADERD__FILES__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	files.first = first;
+	files.total = total;
+	files.direct = direct;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &files;
+	return send_request(socket, &request, fds, count);
+}
+
+Loaderd__Reply *attack_reply(int socket, int fds[2])
+{
+	enum { PATIENCE_MS = 20000 };
+	struct frame_reader reader;
+	Loaderd__Reply *reply = NULL;
+	frame_reader_init(&reader);
+	for (int r = 0; r >= 0 && reply == NULL;) {
+		struct pollfd p = {.fd = socket, .events = POLLIN};
+		const uint8_t *data;
+		size_t size;
+		r = frame_receive(&reader, socket, &data, &size);
+		if (r == 0)
+			assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+		if (r <= 0)
+			continue;
+		reply = loaderd__reply__unpack(NULL, size, data);
+		assert_non_null(reply);
+		if (reply->kind_case != LOADERD__REPLY__KIND_DOORBELL)
+			continue;
+		loaderd__reply__free_unpacked(reply, NULL);
+		reply = NULL;
+	}
+	for (unsigned i = 0; fds != NULL && i < 2; i++)
+		fds[i] = reply == NULL ? -1 : frame_take_fd(&reader, i);
+	frame_reader_deinit(&reader);
+	return reply;
+}
+
+int attack_open(const struct stage *stage, int file, const char *pipeline, int *ret_socket,
+		int fds[2])
+{
+	int socket = attack_connect(stage), code = ECONNRESET;
+	if (socket < 0 || !attack_ask(socket, "by hand", pipeline, 16)) {
+		if (socket >= 0)
+			close(socket);
+		return ECONNRESET;
+	}
+	Loaderd__Reply *reply = attack_reply(socket, fds);
+	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		/* Some descriptors cannot be passed. */
+		bool passed = attack_files(socket, reply->need_files->first, 1,
+					   reply->need_files->direct, &file, 1);
+		loaderd__reply__free_unpacked(reply, NULL);
+		reply = passed ? attack_reply(socket, fds) : NULL;
+	}
+	if (reply != NULL)
+		code = reply->kind_case == LOADERD__REPLY__KIND_ERROR ? reply->error->code : 0;
+	loaderd__reply__free_unpacked(reply, NULL);
+	if (ret_socket != NULL && code == 0)
+		*ret_socket = socket;
+	else
+		close(socket);
+	return code;
+}
