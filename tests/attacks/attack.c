@@ -103,6 +103,12 @@ static void add_image(const struct workshop *shop, enum dataset_kind kind, uint3
 	assert_int_equal(packimg_writer_value(shop->writer, shop->fields[1], &text, NULL), 0);
 }
 
+static void hand_over(const char *path, uid_t owner)
+{
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(chown(path, owner, owner), 0);
+}
+
 const char *attack_dataset(const char *folder, const char *name, enum dataset_kind kind,
 			   uid_t owner)
 {
@@ -110,7 +116,7 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	static const char *const classes[10] = {"ape", "bee", "cat", "dog", "eel",
 						"fly", "gnu", "hen", "ibis", "jay"};
 	static char path[PATH_MAX];
-	const struct packimg_writer_options options = {0};
+	const struct packimg_writer_options options = {.shard_size = kind == DATASET_SET ? 900 << 10 : 0};
 	struct workshop shop;
 	assert_true(snprintf(path, sizeof path, "%s/%s.pimg", folder, name) < (int)sizeof path);
 	assert_int_equal(packimg_encoder_new(&shop.encoder), 0);
@@ -130,10 +136,42 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	packimg_writer_free(shop.writer);
 	packimg_decoder_free(shop.decoder);
 	packimg_encoder_free(shop.encoder);
-	assert_int_equal(chmod(path, 0600), 0);
-	assert_int_equal(chown(path, owner, owner), 0);
+	if (kind != DATASET_SET) {
+		hand_over(path, owner);
+		return path;
+	}
+	for (unsigned shard = 0; shard < 2; shard++) {
+		char name_of_shard[PATH_MAX];
+		snprintf(name_of_shard, sizeof name_of_shard, "%.200s/%s-%05u-of-00002.pimg", folder,
+			 name, shard);
+		hand_over(name_of_shard, owner);
+	}
 	return path;
 }
+
+void attack_stage(struct stage *stage)
+{
+	*stage = (struct stage){0};
+	fixture_init(&stage->fixture);
+	stage->fixture.uid = SERVICE;
+	assert_int_equal(chmod(stage->fixture.folder, 0755), 0);
+	assert_int_equal(chown(stage->fixture.folder, SERVICE, SERVICE), 0);
+	snprintf(stage->alices, sizeof stage->alices, "%.200s/alice", stage->fixture.folder);
+	snprintf(stage->bobs, sizeof stage->bobs, "%.200s/bob", stage->fixture.folder);
+	assert_int_equal(mkdir(stage->alices, 0700), 0);
+	assert_int_equal(mkdir(stage->bobs, 0700), 0);
+	assert_int_equal(chown(stage->alices, ALICE, ALICE), 0);
+	assert_int_equal(chown(stage->bobs, BOB, BOB), 0);
+	strcpy(stage->images, attack_dataset(stage->alices, "images", DATASET_INDEXED, ALICE));
+	stage->alice = fixture_options(&stage->fixture, stage->images, "random_resized_crop(32)");
+	stage->alice.batch_size = 16;
+	stage->bob = fixture_options(
+		&stage->fixture,
+		strdup(attack_dataset(stage->bobs, "images", DATASET_JPEG, BOB)),
+		"random_resized_crop(64) hflip(0.5)");
+	stage->bob.slots = 3;
+}
+
 
 int attack_connect(const struct stage *stage)
 {

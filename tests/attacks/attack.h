@@ -19,7 +19,13 @@ enum {
 	CROWD = 64300, /* and following: users who come in numbers */
 };
 
-enum dataset_kind { DATASET_JPEG, DATASET_INDEXED, DATASET_RAW, DATASET_ZSTD };
+enum dataset_kind {
+	DATASET_JPEG,
+	DATASET_INDEXED,
+	DATASET_RAW,
+	DATASET_ZSTD,
+	DATASET_SET, /* raw, in two files */
+};
 
 struct stage {
 	struct fixture fixture;
@@ -48,6 +54,9 @@ extern const struct attack attacks_on_files[], attacks_with_descriptors[], attac
  */
 const char *attack_dataset(const char *folder, const char *name, enum dataset_kind kind,
 			   uid_t owner);
+
+/* Makes the folders and a good dataset for each of the two. The service, which is to run as SERVICE, is not started. */
+void attack_stage(struct stage *stage);
 
 unsigned attack_ms(void);
 uint64_t attack_deadline(void);

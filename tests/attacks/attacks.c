@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,29 +164,6 @@ static bool run_attack(struct stage *stage, struct witness *witness, const struc
 	return bad;
 }
 
-static void init_stage(struct stage *stage)
-{
-	*stage = (struct stage){0};
-	fixture_init(&stage->fixture);
-	stage->fixture.uid = SERVICE;
-	assert_int_equal(chmod(stage->fixture.folder, 0755), 0);
-	assert_int_equal(chown(stage->fixture.folder, SERVICE, SERVICE), 0);
-	snprintf(stage->alices, sizeof stage->alices, "%.200s/alice", stage->fixture.folder);
-	snprintf(stage->bobs, sizeof stage->bobs, "%.200s/bob", stage->fixture.folder);
-	assert_int_equal(mkdir(stage->alices, 0700), 0);
-	assert_int_equal(mkdir(stage->bobs, 0700), 0);
-	assert_int_equal(chown(stage->alices, ALICE, ALICE), 0);
-	assert_int_equal(chown(stage->bobs, BOB, BOB), 0);
-	strcpy(stage->images, attack_dataset(stage->alices, "images", DATASET_INDEXED, ALICE));
-	stage->alice = fixture_options(&stage->fixture, stage->images, "random_resized_crop(32)");
-	stage->alice.batch_size = 16;
-	stage->bob = fixture_options(
-		&stage->fixture,
-		strdup(attack_dataset(stage->bobs, "images", DATASET_JPEG, BOB)),
-		"random_resized_crop(64) hflip(0.5)");
-	stage->bob.slots = 3;
-}
-
 static void attacks_harm_nobody(void **state)
 {
 	static const struct attack *const tables[] = {
@@ -200,7 +176,7 @@ static void attacks_harm_nobody(void **state)
 		print_message("needs root, to be several users in turn\n");
 		skip();
 	}
-	init_stage(&stage);
+	attack_stage(&stage);
 	fixture_start(&stage.fixture, NULL, "--threads", "2", "--log-level", "error", "--limit",
 		      "feeds_per_user=16", "--limit", "connections_per_user=64", "--limit",
 		      "shared_memory_per_user=32M", NULL);

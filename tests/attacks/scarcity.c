@@ -1,0 +1,107 @@
+/*
+ * A service that has no descriptor left, because many users came at once: it turns some away, serves
+ * those that it has, and is there again for everybody when they have gone.
+ */
+#include "attack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	DESCRIPTORS = 64, /* for the supervisor; some six for each user */
+	USERS = 30,
+	EACH = 10, /* connections */
+	BACK_WITHIN_MS = 10000,
+};
+
+static pid_t come(const struct stage *stage, uid_t uid)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	fixture_become(uid);
+	for (unsigned i = 0; i < EACH; i++)
+		(void)attack_connect(stage);
+	pause();
+	_exit(0);
+}
+
+static int serve_once(const struct stage *stage, uid_t uid)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		fixture_become(uid);
+		_exit(feed_open(uid == ALICE ? &stage->alice : &stage->bob, &feed, NULL) < 0 ||
+		      fixture_hash(feed, 2) == 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void without_descriptors(void **state)
+{
+	struct stage stage;
+	pid_t pids[USERS];
+	if (geteuid() != 0) {
+		print_message("needs root, to be several users in turn\n");
+		skip();
+	}
+	attack_stage(&stage);
+	stage.fixture.descriptors = DESCRIPTORS;
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", "--set",
+		      "daemon.idle_ms=200", NULL);
+	/* BOB is there before, and goes on. */
+	pid_t bob = fork();
+	assert_true(bob >= 0);
+	if (bob == 0) {
+		fixture_become(BOB);
+		struct feed *feed = fixture_open(&stage.bob);
+		for (;;)
+			if (fixture_hash(feed, 1) == 0)
+				_exit(1);
+	}
+	usleep(200000);
+	for (unsigned i = 0; i < USERS; i++)
+		pids[i] = come(&stage, CROWD + i);
+	usleep(1000000);
+	unsigned open = fixture_descriptors(stage.fixture.daemon);
+	print_message("%u of %d descriptors in use\n", open, DESCRIPTORS);
+	assert_true(open > DESCRIPTORS - 8);
+	assert_int_equal(serve_once(&stage, BOB), 0);
+	for (unsigned i = 0; i < USERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	uint64_t start_ms = attack_now_ms();
+	while (serve_once(&stage, ALICE) != 0)
+		if (attack_now_ms() > start_ms + BACK_WITHIN_MS)
+			fail_msg("nobody new is served although all have gone");
+	print_message("ALICE was served %llu ms after they had gone\n",
+		      (unsigned long long)(attack_now_ms() - start_ms));
+	int status;
+	assert_int_equal(waitpid(bob, &status, WNOHANG), 0);
+	kill(bob, SIGKILL);
+	waitpid(bob, &status, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_descriptors),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
