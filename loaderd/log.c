@@ -11,7 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 2048 };
+enum {
+	LINE_MAX_BYTES = 2048,
+	ALLOWED_PER_SECOND = 5,
+	ALLOWED_AT_ONCE = 20,
+};
 
 static enum log_level log_limit = LOG_LEVEL_INFO;
 static bool to_journal;
@@ -31,6 +35,21 @@ void log_init(enum log_level level)
 void log_to_supervisor(void)
 {
 	to_journal = true;
+}
+
+bool log_allowed(uint64_t *account_ns)
+{
+	/* Each line costs its share of a second; the account may be overdrawn by ALLOWED_AT_ONCE of them. */
+	const uint64_t cost_ns = UINT64_C(1000000000) / ALLOWED_PER_SECOND;
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	uint64_t now_ns = (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+	if (*account_ns < now_ns)
+		*account_ns = now_ns;
+	if (*account_ns - now_ns >= ALLOWED_AT_ONCE * cost_ns)
+		return false;
+	*account_ns += cost_ns;
+	return true;
 }
 
 void log_relay(const char *who, const char *line)

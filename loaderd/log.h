@@ -5,6 +5,9 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
 
 void log_init(enum log_level level);
@@ -12,6 +15,11 @@ void log_init(enum log_level level);
 void log_to_supervisor(void);
 /* A line of somebody else's, of a level that log_to_supervisor() has put before it; `who` goes before it. */
 void log_relay(const char *who, const char *line);
+/*
+ * May a line be logged that clients can provoke at will? A few at once, then a few per second. The
+ * account, 0 in the beginning, is the caller's and one thread's: until when lines so far use it up.
+ */
+bool log_allowed(uint64_t *account_ns);
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level, const char *format, ...);
 
 #define log_error(...)   log_line(LOG_LEVEL_ERROR, __VA_ARGS__)

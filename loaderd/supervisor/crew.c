@@ -593,7 +593,8 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	va_start(arguments, format);
 	vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
-	log_warning("user %u turned away: %s", (unsigned)uid, text);
+	if (log_allowed(&crew->refusal_log_ns))
+		log_warning("user %u turned away: %s", (unsigned)uid, text);
 	error.code = code;
 	error.text = text;
 	error.position = -1;
@@ -613,7 +614,6 @@ static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 	if (user->workers == NULL || user->workers->retired)
 		r = may_start(user) ? start_worker(crew, user) : -EAGAIN;
 	if (r < 0) {
-		log_error("user %u: no worker can be started: %s", (unsigned)uid, strerror(-r));
 		forget_user_if_done(crew, user);
 		return r;
 	}

@@ -33,6 +33,7 @@ struct crew {
 	unsigned user_count, worker_count;
 	uint64_t worker_id; /* last one given */
 	uint64_t sweep_due_ns, logs_due_ns;
+	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
 };
 

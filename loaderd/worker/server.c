@@ -22,8 +22,6 @@ enum {
 	WATCH_EVERY_MS = 250,
 	RINGS_RESERVED = 16, /* feeds at a time that can be read past the page cache */
 	BAD_LINES_PER_SECOND = 20,
-	REFUSALS_PER_SECOND = 5,
-	REFUSALS_AT_ONCE = 20,
 };
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -38,19 +36,6 @@ int server_watch(struct server *server, struct source *source, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = source};
 	return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0 ? -errno : 0;
-}
-
-bool server_may_log_refusal(struct server *server)
-{
-	/* Each line costs its share of a second; the account may be overdrawn by REFUSALS_AT_ONCE of them. */
-	const uint64_t cost_ns = SECOND_NS / REFUSALS_PER_SECOND;
-	uint64_t now_ns = server_now_ns();
-	if (server->refusal_log_ns < now_ns)
-		server->refusal_log_ns = now_ns;
-	if (server->refusal_log_ns - now_ns >= REFUSALS_AT_ONCE * cost_ns)
-		return false;
-	server->refusal_log_ns += cost_ns;
-	return true;
 }
 
 #define SERVER_OF(source, member)                                                                  \

@@ -65,15 +65,13 @@ struct server {
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;
 	uint64_t start_ns;
-	uint64_t refusal_log_ns; /* until when refusals logged so far use up their allowance */
+	uint64_t refusal_log_ns; /* log_allowed() */
 	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
 };
 
 uint64_t server_now_ns(void);
 int server_watch(struct server *server, struct source *source, uint32_t events);
 
-/* May a line be logged that clients can provoke at will? A few at once, then a few per second. */
-bool server_may_log_refusal(struct server *server);
 /* Takes over fd. */
 void session_new(struct server *server, int fd, pid_t pid);
 /* Hang-up: frees all the client had, at once where no worker is busy with it. */

@@ -83,7 +83,7 @@ void session_refuse(struct session *session, const struct refusal *refusal)
 	error.position = refusal->position;
 	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
 	reply.error = &error;
-	if (server_may_log_refusal(session->server))
+	if (log_allowed(&session->server->refusal_log_ns))
 		log_info("client pid %d refused: %s", (int)session->pid, refusal->text);
 	session_reply(session, &reply);
 }
@@ -356,7 +356,7 @@ void session_new(struct server *server, int fd, pid_t pid)
 		      "connections_per_user)";
 	struct session *session = why != NULL ? NULL : calloc(1, sizeof *session);
 	if (session == NULL) {
-		if (server_may_log_refusal(server))
+		if (log_allowed(&server->refusal_log_ns))
 			log_warning("client pid %d turned away: %s", (int)pid,
 				    why != NULL ? why : "out of memory");
 		turn_away(server, fd, why != NULL ? why : "the daemon is out of memory");

@@ -1,6 +1,6 @@
 /*
  * A service that has no descriptor left, because many users came at once: it turns some away, serves
- * those that it has, and is there again for everybody when they have gone.
+ * those that it has, does not fill its log, and is there again for everybody when they have gone.
  */
 #include "attack.h"
 
@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -20,7 +21,33 @@ enum {
 	USERS = 30,
 	EACH = 10, /* connections */
 	BACK_WITHIN_MS = 10000,
+	LINES_MAX = 150, /* of log, in the few seconds that it takes */
 };
+
+/* The service's standard error goes to a file. */
+static void start(struct stage *stage, char log[PATH_MAX])
+{
+	snprintf(log, PATH_MAX, "%.200s/log", stage->fixture.folder);
+	int ours = dup(STDERR_FILENO), fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	assert_true(ours >= 0 && fd >= 0);
+	dup2(fd, STDERR_FILENO);
+	stage->fixture.descriptors = DESCRIPTORS;
+	fixture_start(&stage->fixture, NULL, "--threads", "1", "--set", "daemon.idle_ms=200", NULL);
+	dup2(ours, STDERR_FILENO);
+	close(ours);
+	close(fd);
+}
+
+static unsigned lines(const char *path)
+{
+	unsigned count = 0;
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	for (int c; (c = getc(file)) != EOF;)
+		count += c == '\n';
+	fclose(file);
+	return count;
+}
 
 static pid_t come(const struct stage *stage, uid_t uid)
 {
@@ -54,14 +81,13 @@ static void without_descriptors(void **state)
 {
 	struct stage stage;
 	pid_t pids[USERS];
+	char log[PATH_MAX];
 	if (geteuid() != 0) {
 		print_message("needs root, to be several users in turn\n");
 		skip();
 	}
 	attack_stage(&stage);
-	stage.fixture.descriptors = DESCRIPTORS;
-	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", "--set",
-		      "daemon.idle_ms=200", NULL);
+	start(&stage, log);
 	/* BOB is there before, and goes on. */
 	pid_t bob = fork();
 	assert_true(bob >= 0);
@@ -91,6 +117,9 @@ static void without_descriptors(void **state)
 	print_message("ALICE was served %llu ms after they had gone\n",
 		      (unsigned long long)(attack_now_ms() - start_ms));
 	int status;
+	unsigned count = lines(log);
+	print_message("%u lines of log\n", count);
+	assert_in_range(count, 1, LINES_MAX);
 	assert_int_equal(waitpid(bob, &status, WNOHANG), 0);
 	kill(bob, SIGKILL);
 	waitpid(bob, &status, 0);
