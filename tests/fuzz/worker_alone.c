@@ -39,6 +39,8 @@ int __wrap_pool_add(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_remove(struct pool *pool, struct batcher *batcher);
 void __wrap_pool_kick(struct pool *pool, struct batcher *batcher);
 unsigned __wrap_pool_workers(const struct pool *pool);
+unsigned __wrap_pool_worker_indices(const struct pool *pool);
+void __wrap_pool_relieve(struct pool *pool);
 uint64_t __wrap_pool_idle_ns(const struct pool *pool);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
 			  void *argument);
@@ -125,6 +127,15 @@ void __wrap_pool_kick(struct pool *pool, struct batcher *batcher)
 unsigned __wrap_pool_workers(const struct pool *pool)
 {
 	return WORKERS;
+}
+
+unsigned __wrap_pool_worker_indices(const struct pool *pool)
+{
+	return __wrap_pool_workers(pool);
+}
+
+void __wrap_pool_relieve(struct pool *pool)
+{
 }
 
 uint64_t __wrap_pool_idle_ns(const struct pool *pool)
