@@ -90,7 +90,7 @@ static void add_image(const struct workshop *shop, enum dataset_kind kind, uint3
 		.data_size = sizeof pixels,
 		.width = SIDE,
 		.height = SIDE,
-		.label = (int32_t)(number % 10),
+		.label = kind == DATASET_SMALL_SET ? 0 : (int32_t)(number % 10),
 		.codec = PACKIMG_CODEC_RAW,
 		.channels = 3,
 		.orientation = 1,
@@ -112,11 +112,13 @@ static void hand_over(const char *path, uid_t owner)
 const char *attack_dataset(const char *folder, const char *name, enum dataset_kind kind,
 			   uid_t owner)
 {
-	enum { IMAGES = 60 };
-	static const char *const classes[10] = {"ape", "bee", "cat", "dog", "eel",
-						"fly", "gnu", "hen", "ibis", "jay"};
+	enum { IMAGES = 60, FEW_IMAGES = 36, CLASSES = 10 };
+	const bool is_set = kind == DATASET_SET || kind == DATASET_SMALL_SET;
+	const bool small = kind == DATASET_SMALL_SET;
+	static const char *const classes[CLASSES] = {"ape", "bee", "cat", "dog",  "eel",
+						     "fly", "gnu", "hen", "ibis", "jay"};
 	static char path[PATH_MAX];
-	const struct packimg_writer_options options = {.shard_size = kind == DATASET_SET ? 900 << 10 : 0};
+	const struct packimg_writer_options options = {.shard_size = is_set ? 900 << 10 : 0};
 	struct workshop shop;
 	assert_true(snprintf(path, sizeof path, "%s/%s.pimg", folder, name) < (int)sizeof path);
 	assert_int_equal(packimg_encoder_new(&shop.encoder), 0);
@@ -128,22 +130,23 @@ const char *attack_dataset(const char *folder, const char *name, enum dataset_ki
 	assert_int_equal(packimg_writer_field(shop.writer, "text", PACKIMG_FIELD_BYTES,
 					      &shop.fields[1], NULL),
 			 0);
-	for (uint32_t i = 0; i < IMAGES; i++)
+	for (uint32_t i = 0; i < (small ? FEW_IMAGES : IMAGES); i++)
 		add_image(&shop, kind, i);
-	assert_int_equal(packimg_writer_classes(shop.writer, classes, 10, NULL), 0);
+	assert_int_equal(packimg_writer_classes(shop.writer, classes, small ? 1 : CLASSES, NULL),
+			 0);
 	assert_int_equal(packimg_writer_metadata(shop.writer, "owner", name, NULL), 0);
 	assert_int_equal(packimg_writer_finish(shop.writer, NULL), 0);
 	packimg_writer_free(shop.writer);
 	packimg_decoder_free(shop.decoder);
 	packimg_encoder_free(shop.encoder);
-	if (kind != DATASET_SET) {
+	if (!is_set) {
 		hand_over(path, owner);
 		return path;
 	}
 	for (unsigned shard = 0; shard < 2; shard++) {
 		char name_of_shard[PATH_MAX];
-		snprintf(name_of_shard, sizeof name_of_shard, "%.200s/%s-%05u-of-00002.pimg", folder,
-			 name, shard);
+		snprintf(name_of_shard, sizeof name_of_shard, "%.200s/%s-%05u-of-00002.pimg",
+			 folder, name, shard);
 		hand_over(name_of_shard, owner);
 	}
 	return path;
@@ -165,13 +168,11 @@ void attack_stage(struct stage *stage)
 	strcpy(stage->images, attack_dataset(stage->alices, "images", DATASET_INDEXED, ALICE));
 	stage->alice = fixture_options(&stage->fixture, stage->images, "random_resized_crop(32)");
 	stage->alice.batch_size = 16;
-	stage->bob = fixture_options(
-		&stage->fixture,
-		strdup(attack_dataset(stage->bobs, "images", DATASET_JPEG, BOB)),
-		"random_resized_crop(64) hflip(0.5)");
+	strcpy(stage->bobs_images, attack_dataset(stage->bobs, "images", DATASET_JPEG, BOB));
+	stage->bob = fixture_options(&stage->fixture, stage->bobs_images,
+				     "random_resized_crop(64) hflip(0.5)");
 	stage->bob.slots = 3;
 }
-
 
 int attack_connect(const struct stage *stage)
 {

@@ -24,14 +24,15 @@ enum dataset_kind {
 	DATASET_INDEXED,
 	DATASET_RAW,
 	DATASET_ZSTD,
-	DATASET_SET, /* raw, in two files */
+	DATASET_SET,	   /* raw, in two files */
+	DATASET_SMALL_SET, /* the same with fewer images and classes */
 };
 
 struct stage {
 	struct fixture fixture;
 	char alices[PATH_MAX], bobs[PATH_MAX]; /* folders of theirs, closed to others */
-	char images[PATH_MAX];		       /* a dataset of ALICE's */
-	struct feed_options alice, bob;	       /* for feeds over good datasets of theirs */
+	char images[PATH_MAX], bobs_images[PATH_MAX]; /* a dataset of each */
+	struct feed_options alice, bob; /* for feeds over good datasets of theirs */
 };
 
 struct attack {
@@ -55,7 +56,10 @@ extern const struct attack attacks_on_files[], attacks_with_descriptors[], attac
 const char *attack_dataset(const char *folder, const char *name, enum dataset_kind kind,
 			   uid_t owner);
 
-/* Makes the folders and a good dataset for each of the two. The service, which is to run as SERVICE, is not started. */
+/*
+ * Makes the folders and a good dataset for each of the two. The service, which is to run as
+ * SERVICE, is not started.
+ */
 void attack_stage(struct stage *stage);
 
 unsigned attack_ms(void);

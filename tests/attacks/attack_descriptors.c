@@ -10,8 +10,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include <cmocka.h>
 #include <arpa/inet.h>
+#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -142,7 +142,8 @@ static int sparse_file(const struct stage *stage)
 
 static int good_memory(const struct stage *stage)
 {
-	int from = open(stage->images, O_RDONLY | O_CLOEXEC), fd = memfd_create("good", MFD_CLOEXEC);
+	int from = open(stage->images, O_RDONLY | O_CLOEXEC),
+	    fd = memfd_create("good", MFD_CLOEXEC);
 	struct stat status;
 	if (from < 0 || fstat(from, &status) < 0 ||
 	    sendfile(fd, from, NULL, (size_t)status.st_size) != status.st_size)
@@ -324,7 +325,8 @@ static void pass_unasked(const struct stage *stage)
 {
 	static const uint8_t get_status[] = {0x12, 0};
 	int fds[FRAME_FDS_MAX];
-	for (uint64_t until_ms = attack_deadline(), n = 0; attack_now_ms() < until_ms || n < 8; n++) {
+	for (uint64_t until_ms = attack_deadline(), n = 0; attack_now_ms() < until_ms || n < 8;
+	     n++) {
 		int socket = attack_connect(stage);
 		unsigned count = n % 2 ? FRAME_FDS_MAX : 1;
 		if (socket < 0)
@@ -342,7 +344,6 @@ static void pass_unasked(const struct stage *stage)
 	}
 	open_at_once(stage);
 }
-
 
 /* One way to answer NeedFiles wrongly. */
 struct lie {
@@ -382,11 +383,16 @@ static void tell(const struct stage *stage, const struct lie *lie, int file)
 static void lie_about_parts(const struct stage *stage)
 {
 	static const struct lie lies[] = {
-		{1, 1, false, 1, ECONNRESET},	     {UINT32_MAX, 1, false, 1, ECONNRESET},
-		{0, 0, false, 1, ECONNRESET},	     {0, 1, true, 1, ECONNRESET},
-		{0, 1, false, 0, ECONNRESET},	     {0, 1, false, 2, ECONNRESET},
-		{0, 3, false, FRAME_FDS_MAX, ECONNRESET}, {0, 60001, false, 1, EDQUOT},
-		{0, UINT32_MAX, false, 1, EDQUOT},   {0, 2, false, 2, EBADMSG},
+		{1, 1, false, 1, ECONNRESET},
+		{UINT32_MAX, 1, false, 1, ECONNRESET},
+		{0, 0, false, 1, ECONNRESET},
+		{0, 1, true, 1, ECONNRESET},
+		{0, 1, false, 0, ECONNRESET},
+		{0, 1, false, 2, ECONNRESET},
+		{0, 3, false, FRAME_FDS_MAX, ECONNRESET},
+		{0, 60001, false, 1, EDQUOT},
+		{0, UINT32_MAX, false, 1, EDQUOT},
+		{0, 2, false, 2, EBADMSG},
 	};
 	int file = open(stage->images, O_RDONLY | O_CLOEXEC);
 	uint64_t until_ms = attack_deadline();

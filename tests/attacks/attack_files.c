@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char hostile[PATH_MAX], other[PATH_MAX];
+static char hostile[PATH_MAX];
 
 static void make(struct stage *stage, enum dataset_kind kind)
 {
@@ -49,10 +49,10 @@ static void make_zstd(struct stage *stage)
 	make(stage, DATASET_ZSTD);
 }
 
-static void make_two(struct stage *stage)
+static void make_sets(struct stage *stage)
 {
-	make(stage, DATASET_RAW);
-	strcpy(other, attack_dataset(stage->alices, "other", DATASET_INDEXED, ALICE));
+	attack_dataset(stage->alices, "large", DATASET_SET, ALICE);
+	attack_dataset(stage->alices, "small", DATASET_SMALL_SET, ALICE);
 }
 
 struct mapping {
@@ -72,60 +72,108 @@ static struct mapping map(const char *path)
 	return mapping;
 }
 
+enum { PLACES_MAX = 4096 };
+
+/* Bytes that decide how others are read: the counts of every JPEG's code tables; else any. */
+static unsigned choose(const struct mapping *mapping, size_t places[PLACES_MAX])
+{
+	unsigned count = 0;
+	for (size_t i = 0; i + 32 < mapping->size && count < PLACES_MAX; i++)
+		if (mapping->bytes[i] == 0xff && mapping->bytes[i + 1] == 0xc4)
+			places[count++] = i + 5 + attack_random() % 16;
+	while (count < 16)
+		places[count++] = attack_random() % mapping->size;
+	return count;
+}
+
 /*
- * In a process beside: bytes are changed and changed back as fast as that goes, so that most of
- * what is looked at is right and what is looked at twice differs. `first` bytes of the file get
- * every other change.
+ * In a process beside: bytes are changed and changed back as fast as that goes, so that much of
+ * what is looked at is right, and what is looked at twice differs. Anywhere in the first bytes, or
+ * where it matters in all of it.
  */
 static pid_t flicker(const struct mapping *mapping, size_t first)
 {
+	static size_t places[PLACES_MAX];
+	static uint8_t was[PLACES_MAX];
+	volatile uint8_t *bytes = mapping->bytes;
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid > 0)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	for (uint64_t n = 0;; n++) {
-		size_t at = attack_random() % (n % 2 == 0 ? first : mapping->size);
-		uint8_t was = mapping->bytes[at], is = (uint8_t)attack_random();
-		for (unsigned i = 0; i < 200; i++) {
-			((volatile uint8_t *)mapping->bytes)[at] = is;
-			((volatile uint8_t *)mapping->bytes)[at] = was;
+	for (;;) {
+		unsigned count = 1;
+		places[0] = attack_random() % mapping->size;
+		if (first != 0)
+			places[0] %= first;
+		else
+			count = choose(mapping, places);
+		for (unsigned i = 0; i < count; i++)
+			was[i] = bytes[places[i]];
+		for (unsigned round = 0; round < 2000; round++) {
+			for (unsigned i = 0; i < count; i++)
+				bytes[places[i]] = 0xff;
+			for (unsigned i = 0; i < count; i++)
+				bytes[places[i]] = was[i];
 		}
-		if (n % 8 == 0) /* and this for good, until the file is mended */
-			mapping->bytes[at] = is;
 	}
 }
 
-/* Opens, asks for the facts, takes a few batches; whatever of it goes wrong does. */
-static void consume(const struct stage *stage, const char *path, const char *pipeline)
+static struct feed *try_feed(const struct stage *stage, const char *path)
 {
 	static const char *const fields[] = {"number", "text"};
 	struct feed_options options = stage->alice;
-	struct feed_batch batch = {.size = sizeof batch};
-	struct feed_dataset *facts;
 	struct feed *feed;
 	options.dataset = path;
-	options.pipeline = pipeline;
 	options.fields = fields;
 	options.field_count = attack_random() % 3;
+	return feed_open(&options, &feed, NULL) < 0 ? NULL : feed;
+}
+
+/* False at its end, whatever has ended it. */
+static bool take(struct feed *feed, unsigned count)
+{
+	struct feed_batch batch = {.size = sizeof batch};
+	for (unsigned i = 0; i < count; i++) {
+		if (feed_next(feed, 5000, &batch) != 0)
+			return false;
+		feed_release(feed, &batch);
+	}
+	return true;
+}
+
+/* Opens, asks for the facts, takes a few batches; whatever of it goes wrong does. */
+static void consume(const struct stage *stage, const char *path)
+{
+	struct feed_dataset *facts;
 	if (feed_dataset(stage->fixture.socket, path, &facts, NULL) == 0)
 		feed_dataset_free(facts);
-	if (feed_open(&options, &feed, NULL) < 0)
+	struct feed *feed = try_feed(stage, path);
+	if (feed == NULL)
 		return;
-	for (unsigned i = 0; i < 6 && feed_next(feed, 5000, &batch) == 0; i++)
-		feed_release(feed, &batch);
+	(void)take(feed, 6);
 	feed_close(feed);
 }
 
+/* First while it is opened again and again, and then what has been found good before. */
 static void change_while_served(const struct stage *stage)
 {
 	struct mapping mapping = map(hostile);
 	uint8_t *good = malloc(mapping.size);
 	memcpy(good, mapping.bytes, mapping.size);
-	for (uint64_t until = attack_deadline(), n = 0; attack_now_ms() < until; n++) {
-		pid_t pid = flicker(&mapping, n % 2 ? 4096 : mapping.size);
-		for (unsigned i = 0; i < 4; i++)
-			consume(stage, hostile, i % 2 ? "random_resized_crop(32)" : "resize(32) center_crop(32)");
+	pid_t pid = flicker(&mapping, 4096);
+	for (unsigned i = 0; i < 20; i++)
+		consume(stage, hostile);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	memcpy(mapping.bytes, good, mapping.size);
+	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
+		struct feed *feed = try_feed(stage, hostile);
+		assert_non_null(feed);
+		assert_true(take(feed, 12)); /* some epochs: the checksums have been looked at */
+		pid = flicker(&mapping, 0);
+		(void)take(feed, 24);
+		feed_close(feed);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		memcpy(mapping.bytes, good, mapping.size);
@@ -151,39 +199,42 @@ static void truncate_while_served(const struct stage *stage)
 		}
 	}
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;)
-		consume(stage, hostile, "random_resized_crop(32)");
+		consume(stage, hostile);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 }
 
-/* Two good files take each other's place: by name, or byte for byte in the same file. */
+static void replace(const char *folder, const char *from, const char *name)
+{
+	char source[PATH_MAX], passing[PATH_MAX], target[PATH_MAX];
+	for (unsigned shard = 0; shard < 2; shard++) {
+		snprintf(source, sizeof source, "%.200s/%s-%05u-of-00002.pimg", folder, from,
+			 shard);
+		snprintf(target, sizeof target, "%.200s/%s-%05u-of-00002.pimg", folder, name,
+			 shard);
+		snprintf(passing, sizeof passing, "%.200s/passing", folder);
+		if (link(source, passing) == 0 && rename(passing, target) < 0)
+			unlink(passing);
+	}
+}
+
+/* Two good sets with other numbers of images and classes take each other's place. */
 static void replace_while_opened(const struct stage *stage)
 {
-	struct mapping mapping = map(hostile), second = map(other);
-	char path[PATH_MAX + 8];
-	snprintf(path, sizeof path, "%s.new", hostile);
-	uint8_t header[4096];
-	memcpy(header, mapping.bytes, sizeof header);
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%.200s/changing.pimg", stage->alices);
+	replace(stage->alices, "large", "changing");
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (unsigned n = 0;; n++) {
-			memcpy(mapping.bytes, n % 2 ? header : second.bytes, sizeof header);
-			if (n % 64 == 0 && (link(other, path) < 0 || rename(path, hostile) < 0))
-				unlink(path);
-		}
+		for (unsigned n = 0;; n++)
+			replace(stage->alices, n % 2 ? "large" : "small", "changing");
 	}
 	for (uint64_t until = attack_deadline(); attack_now_ms() < until;)
-		consume(stage, hostile, "resize(32) center_crop(32)");
+		consume(stage, path);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-}
-
-static void check_replaced(struct stage *stage)
-{
-	unlink(hostile);
-	unlink(other);
 }
 
 const struct attack attacks_on_files[] = {
@@ -192,6 +243,6 @@ const struct attack attacks_on_files[] = {
 	{"raw pixels change", change_while_served, make_raw, NULL},
 	{"compressed pixels change", change_while_served, make_zstd, NULL},
 	{"a file is cut short and grows again", truncate_while_served, make_indexed, NULL},
-	{"two files take each other's place", replace_while_opened, make_two, check_replaced},
+	{"two sets take each other's place", replace_while_opened, make_sets, NULL},
 	{0},
 };

@@ -256,7 +256,8 @@ static void touch_process(pid_t pid)
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		assert_int_equal(kill(pid, signals[i]), -1);
 		assert_int_equal(errno, EPERM);
-		assert_true(pidfd < 0 || syscall(SYS_pidfd_send_signal, pidfd, signals[i], NULL, 0) < 0);
+		assert_true(pidfd < 0 ||
+			    syscall(SYS_pidfd_send_signal, pidfd, signals[i], NULL, 0) < 0);
 	}
 	assert_true(pidfd < 0 || syscall(SYS_pidfd_getfd, pidfd, 3, 0) < 0);
 	assert_true(ptrace(PTRACE_ATTACH, pid, NULL, NULL) < 0);

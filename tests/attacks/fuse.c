@@ -129,8 +129,8 @@ static void serve(struct service *service)
 static bool mount_it(const char *folder, int fd)
 {
 	char options[128];
-	snprintf(options, sizeof options,
-		 "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd);
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+		 fd);
 	return mount("loaderd-attack", folder, "fuse", MS_NOSUID | MS_NODEV, options) == 0;
 }
 
