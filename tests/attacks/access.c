@@ -251,6 +251,7 @@ static int root_of_a_namespace(void)
 	if (!become_root_inside())
 		return CANNOT_TRY;
 	struct feed *feed = fixture_open(&stage.alice);
+	assert_true(fixture_hash(feed, 1) != 0); /* it is listed from now on */
 	Loaderd__Reply *reply = fixture_status(&stage.fixture);
 	/* Feeds of visits before may still be on their way out. */
 	bool right = reply->status->n_feeds > 0 && reply->status->feeds[0]->uid == ALICE;
@@ -281,6 +282,7 @@ static int set_user_id(void)
 	    setresuid(ALICE, BOB, BOB) < 0)
 		return CANNOT_TRY;
 	struct feed *feed = fixture_open(&stage.bob);
+	assert_true(fixture_hash(feed, 1) != 0); /* it is listed from now on */
 	Loaderd__Reply *reply = fixture_status(&stage.fixture);
 	bool right = reply->status->n_feeds > 0 && reply->status->feeds[0]->uid == BOB;
 	loaderd__reply__free_unpacked(reply, NULL);

@@ -226,8 +226,10 @@ static void take_all_feeds(const struct stage *stage)
 	struct feed *feeds[FEEDS], *more;
 	struct feed_options options = stage->alice;
 	options.slots = 2;
-	for (unsigned i = 0; i < FEEDS; i++)
+	for (unsigned i = 0; i < FEEDS; i++) {
 		feeds[i] = fixture_open(&options);
+		assert_true(fixture_hash(feeds[i], 1) != 0); /* it is listed from now on */
+	}
 	assert_int_equal(feed_open(&options, &more, NULL), -EDQUOT);
 	Loaderd__Reply *reply = fixture_status(&stage->fixture);
 	assert_int_equal(reply->status->n_feeds, FEEDS);
