@@ -237,6 +237,92 @@ static void replace_while_opened(const struct stage *stage)
 	waitpid(pid, NULL, 0);
 }
 
+enum {
+	LARGE_SIDE = 12288,	    /* pixels; 453 MB of them in a few kilobytes */
+	GROWTH_MAX_KIB = 256 << 10, /* that ALICE's worker may keep of it */
+};
+
+static uint64_t kib_before;
+
+/* Anonymous memory of ALICE's worker. */
+static uint64_t anonymous_kib(const struct stage *stage)
+{
+	char path[64], line[256];
+	unsigned long long kib = 0;
+	snprintf(path, sizeof path, "/proc/%d/status",
+		 (int)fixture_worker_of(&stage->fixture, ALICE));
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file) != NULL)
+		if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
+			break;
+	fclose(file);
+	return kib;
+}
+
+static void make_large(struct stage *stage)
+{
+	const struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	struct packimg_encoder *encoder;
+	kib_before = anonymous_kib(stage);
+	struct packimg_item item = {.width = LARGE_SIDE,
+				    .height = LARGE_SIDE,
+				    .codec = PACKIMG_CODEC_RAW_ZSTD,
+				    .channels = 3,
+				    .orientation = 1};
+	snprintf(hostile, sizeof hostile, "%.200s/large.pimg", stage->alices);
+	if (access(hostile, F_OK) == 0)
+		return;
+	size_t size = (size_t)LARGE_SIDE * LARGE_SIDE * 3;
+	uint8_t *pixels = calloc(1, size);
+	assert_non_null(pixels);
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_encode_zstd(encoder, pixels, size, 1, &item.data, &item.data_size),
+			 0);
+	assert_int_equal(packimg_writer_new(hostile, &options, &writer, NULL), 0);
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+	free(pixels);
+	assert_int_equal(chown(hostile, ALICE, ALICE), 0);
+}
+
+static void serve_large(const struct stage *stage)
+{
+	struct feed_options options = stage->alice;
+	struct feed_batch batch = {.size = sizeof batch};
+	struct feed *feed;
+	options.dataset = hostile;
+	options.pipeline = "random_resized_crop(32)";
+	options.batch_size = 1;
+	if (feed_open(&options, &feed, NULL) < 0)
+		return; /* a refusal is as good */
+	for (uint64_t until = attack_deadline(); attack_now_ms() < until;) {
+		if (feed_next(feed, 5000, &batch) != 0)
+			break;
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+}
+
+static void check_large(struct stage *stage)
+{
+	uint64_t kib = 0;
+	for (unsigned i = 0; i < 200; i++) {
+		kib = anonymous_kib(stage);
+		if (kib <= kib_before + GROWTH_MAX_KIB)
+			return;
+		usleep(10000);
+	}
+	fail_msg("ALICE's worker had %llu KiB and keeps %llu for images of %d x %d pixels that "
+		 "nobody "
+		 "asks for any more",
+		 (unsigned long long)kib_before, (unsigned long long)kib, LARGE_SIDE, LARGE_SIDE);
+}
+
 const struct attack attacks_on_files[] = {
 	{"JPEGs change while they are served", change_while_served, make_jpeg, NULL},
 	{"JPEGs and their indexes change", change_while_served, make_indexed, NULL},
@@ -244,5 +330,6 @@ const struct attack attacks_on_files[] = {
 	{"compressed pixels change", change_while_served, make_zstd, NULL},
 	{"a file is cut short and grows again", truncate_while_served, make_indexed, NULL},
 	{"two sets take each other's place", replace_while_opened, make_sets, NULL},
+	{"images of gigabytes in files of kilobytes", serve_large, make_large, check_large},
 	{0},
 };
