@@ -14,6 +14,8 @@ struct dataset_files {
 	char path[SET_PATH_MAX]; /* a single file, or the set's name up to its shard's number */
 	uint32_t total;          /* files */
 	bool is_set;
+	uint32_t next; /* the file to be asked for next, */
+	bool direct;   /* this time past the page cache */
 };
 
 static int resolve(const char *path, struct dataset_files *ret_files, char *error)
@@ -110,18 +112,25 @@ static int send_files(struct connection *connection, const struct dataset_files 
 				  connection->socket, strerror(-r));
 }
 
-static int answer(struct connection *connection, const struct dataset_files *files,
+static int answer(struct connection *connection, struct dataset_files *files,
 		  const Loaderd__NeedFiles *need, int64_t deadline_ms, char *error)
 {
 	int fds[FRAME_FDS_MAX];
 	unsigned count;
-	if (need->first >= files->total || need->most == 0)
+	/* In order, and once more from the first one on if they are to be read past the page cache: then it ends. */
+	if (need->direct && !files->direct) {
+		files->direct = true;
+		files->next = 0;
+	}
+	if (need->direct != files->direct || need->first != files->next ||
+	    need->first >= files->total || need->most == 0)
 		return error_set(error, -EPROTO,
-				 "The daemon on %s asks for file %u of a dataset that has %u.",
-				 connection->socket, need->first, files->total);
+				 "The daemon on %s asks for file %u of a dataset that has %u, where %u is next.",
+				 connection->socket, need->first, files->total, files->next);
 	int r = open_part(files, need, fds, &count, error);
 	if (r == 0)
 		r = send_files(connection, files, need, fds, count, deadline_ms, error);
+	files->next += count;
 	for (unsigned i = 0; i < count; i++)
 		close(fds[i]);
 	return r;
