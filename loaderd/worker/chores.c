@@ -8,9 +8,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Threads that storage can hold up before others wait for it, too. */
-enum { THREADS_MAX = 64 };
-
 struct queue {
 	struct chore *first, **last;
 };
@@ -93,7 +90,7 @@ static void *chores_main(void *argument)
 static int start_thread(struct chores *chores)
 {
 	sigset_t blocked, old;
-	if (chores->thread_count == THREADS_MAX)
+	if (chores->thread_count == CHORES_THREADS_MAX)
 		return -EAGAIN;
 	sigfillset(&blocked);
 	sigdelset(&blocked, SIGBUS);

@@ -15,6 +15,9 @@ struct chore {
 
 struct chores;
 
+/* Threads that storage can hold up before others wait for it, too. */
+enum { CHORES_THREADS_MAX = 64 };
+
 int chores_new(unsigned threads, struct chores **ret_chores);
 /* Waits for what is running and what waits, of which nobody may want to be told. */
 void chores_free(struct chores *chores);

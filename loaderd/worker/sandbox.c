@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -34,27 +35,20 @@
 /* Without conditions on their arguments: the kernel then decides by a table, at no cost. */
 static const int allowed[] = {
 	SCMP_SYS(read),
-	SCMP_SYS(readv),
 	SCMP_SYS(pread64),
-	SCMP_SYS(preadv),
 	SCMP_SYS(preadv2),
 	SCMP_SYS(write),
-	SCMP_SYS(writev),
 	SCMP_SYS(lseek),
 	SCMP_SYS(close),
 	SCMP_SYS(fstat), /* of a descriptor alone, as newfstatat and statx are not */
 	SCMP_SYS(fstatfs),
-	SCMP_SYS(fadvise64),
-	SCMP_SYS(readahead),
 	SCMP_SYS(poll),
 	SCMP_SYS(ppoll),
 	SCMP_SYS(epoll_ctl),
 	SCMP_SYS(epoll_wait),
 	SCMP_SYS(epoll_pwait),
 	SCMP_SYS(recvmsg),
-	SCMP_SYS(recvfrom),
 	SCMP_SYS(sendmsg),
-	SCMP_SYS(sendto),
 	SCMP_SYS(shutdown),
 	SCMP_SYS(io_uring_enter), /* on rings that were restricted to reading before */
 	SCMP_SYS(munmap),
@@ -62,13 +56,10 @@ static const int allowed[] = {
 	SCMP_SYS(brk),
 	SCMP_SYS(madvise),
 	SCMP_SYS(futex),
-	SCMP_SYS(sched_yield),
-	SCMP_SYS(sched_getaffinity),
 	SCMP_SYS(set_robust_list),
 	SCMP_SYS(rseq),
 	SCMP_SYS(rt_sigprocmask),
 	SCMP_SYS(rt_sigreturn),
-	SCMP_SYS(sigaltstack),
 	SCMP_SYS(restart_syscall),
 	SCMP_SYS(gettid),
 	SCMP_SYS(getpid),
@@ -76,8 +67,7 @@ static const int allowed[] = {
 	SCMP_SYS(getrandom),
 	SCMP_SYS(clock_gettime),
 	SCMP_SYS(clock_nanosleep),
-	SCMP_SYS(nanosleep),
-	SCMP_SYS(sysinfo),
+	SCMP_SYS(sysinfo), /* the C library's qsort() does not bear a refusal */
 	SCMP_SYS(exit),
 	SCMP_SYS(exit_group),
 };
@@ -89,8 +79,11 @@ static const int absent[] = {
 
 struct condition {
 	int call;
-	struct scmp_arg_cmp argument;
+	unsigned count; /* of arguments */
+	struct scmp_arg_cmp arguments[2];
 };
+
+enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
 
 /* Thread creation: what glibc asks for, and no namespace. */
 #define THREAD_FLAGS                                                                               \
@@ -98,20 +91,23 @@ struct condition {
 	 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
 static const struct condition conditions[] = {
-	{SCMP_SYS(mmap), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
-	{SCMP_SYS(mprotect), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
-	{SCMP_SYS(clone), {0, SCMP_CMP_EQ, THREAD_FLAGS, 0}},
-	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_GETFD, 0}},
-	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_GETFL, 0}}, /* F_SETFL would change the client's description */
-	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_ADD_SEALS, 0}},
-	{SCMP_SYS(fcntl), {1, SCMP_CMP_EQ, F_GET_SEALS, 0}},
-	{SCMP_SYS(setsockopt), {1, SCMP_CMP_EQ, SOL_SOCKET, 0}},
-	{SCMP_SYS(prctl), {0, SCMP_CMP_EQ, PR_SET_NAME, 0}},
-	{SCMP_SYS(prctl), {0, SCMP_CMP_EQ, 0x53564d41 /* PR_SET_VMA: names of memory */, 0}},
-	{SCMP_SYS(sched_setaffinity), {0, SCMP_CMP_GE, 0, 0}},
-	{SCMP_SYS(rt_sigaction), {0, SCMP_CMP_EQ, 7 /* SIGBUS */, 0}},
-	{SCMP_SYS(rt_sigaction), {0, SCMP_CMP_EQ, 11 /* SIGSEGV */, 0}},
-	{SCMP_SYS(rt_sigaction), {0, SCMP_CMP_EQ, 6 /* SIGABRT */, 0}},
+	{SCMP_SYS(mmap), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}}},
+	{SCMP_SYS(mprotect), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}}},
+	{SCMP_SYS(clone), 1, {{0, SCMP_CMP_EQ, THREAD_FLAGS, 0}}},
+	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFD, 0}}},
+	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFL, 0}}}, /* F_SETFL would change the client's description */
+	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_ADD_SEALS, 0}}},
+	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GET_SEALS, 0}}},
+	{SCMP_SYS(setsockopt), 2, {{1, SCMP_CMP_EQ, SOL_SOCKET, 0}, {2, SCMP_CMP_EQ, PASS_RIGHTS, 0}}},
+	/* No address: a client may have passed a socket that is not connected. */
+	{SCMP_SYS(sendto), 1, {{4, SCMP_CMP_EQ, 0, 0}}},
+	{SCMP_SYS(prctl), 1, {{0, SCMP_CMP_EQ, PR_SET_NAME, 0}}},
+	{SCMP_SYS(prctl), 1, {{0, SCMP_CMP_EQ, 0x53564d41 /* PR_SET_VMA: names of memory */, 0}}},
+	/* Of itself: all workers and the supervisor are of one user, who may bind any of them. */
+	{SCMP_SYS(sched_getaffinity), 1, {{0, SCMP_CMP_EQ, 0, 0}}},
+	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 7 /* SIGBUS */, 0}}},
+	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 11 /* SIGSEGV */, 0}}},
+	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 6 /* SIGABRT */, 0}}},
 };
 
 #if SANITIZED
@@ -125,6 +121,7 @@ static const int sanitizers[] = {
 	SCMP_SYS(getppid),   SCMP_SYS(fcntl),	  SCMP_SYS(ioctl),	 SCMP_SYS(getrlimit),
 	SCMP_SYS(prlimit64), SCMP_SYS(setrlimit), SCMP_SYS(getdents64),	 SCMP_SYS(getdents), SCMP_SYS(tgkill),
 	SCMP_SYS(gettimeofday), SCMP_SYS(personality), SCMP_SYS(uname), SCMP_SYS(msync),
+	SCMP_SYS(sched_yield), SCMP_SYS(sigaltstack), SCMP_SYS(sched_getaffinity),
 	SCMP_SYS(access),    SCMP_SYS(getuid),	  SCMP_SYS(kill),	 SCMP_SYS(socketpair),
 };
 #endif
@@ -144,8 +141,8 @@ static int add_rules(scmp_filter_ctx filter)
 	for (size_t i = 0; r == 0 && i < sizeof absent / sizeof *absent; i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), absent[i], 0);
 	for (size_t i = 0; r == 0 && i < sizeof conditions / sizeof *conditions; i++)
-		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, conditions[i].call, 1,
-					   &conditions[i].argument);
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, conditions[i].call,
+					   conditions[i].count, conditions[i].arguments);
 	/* abort() sends itself a signal. */
 	const struct scmp_arg_cmp self = {0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0};
 	if (r == 0)
@@ -172,6 +169,9 @@ static int filter_calls(void)
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
 	if (r == 0)
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	/* A call of another architecture: by default it would end its thread, and leave a worker that does not serve. */
+	if (r == 0)
+		r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 	if (r == 0)
 		r = add_rules(filter);
 	if (r == 0)
@@ -202,6 +202,24 @@ static void lock_land(void)
 	close(rules);
 }
 
+/* Threads of this process are counted apart from those of the service's others. */
+static bool counted_alone;
+
+/*
+ * Namespaces of its own, where the system lets everybody make them. The first is why they are worth it without the filter, too: all workers are one user's processes, and a limit on threads
+ * holds for one of them alone only in a user namespace of its own, from Linux 5.14 on. Otherwise one could use up what others need, so that there it is the service's alone (TasksMax=).
+ */
+static void leave_namespaces(void)
+{
+	struct utsname system;
+	unsigned major = 0, minor = 0;
+	if (unshare(CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET) < 0 &&
+	    unshare(CLONE_NEWUSER) < 0)
+		return;
+	if (uname(&system) == 0 && sscanf(system.release, "%u.%u", &major, &minor) == 2)
+		counted_alone = major > 5 || (major == 5 && minor >= 14);
+}
+
 static int drop_capabilities(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -214,6 +232,8 @@ int sandbox_prepare(struct config_error *error)
 {
 	const struct rlimit none = {0, 0};
 	int r = 0;
+	if (!SANITIZED)
+		leave_namespaces();
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
 	    (!SANITIZED && prctl(PR_SET_DUMPABLE, 0) < 0))
 		r = -errno;
@@ -225,10 +245,38 @@ int sandbox_prepare(struct config_error *error)
 	return r;
 }
 
-int sandbox_enter(struct config_error *error)
+/* A limit that is lower already stays. */
+static int lower(__rlimit_resource_t resource, const struct rlimit *most)
+{
+	struct rlimit now;
+	if (getrlimit(resource, &now) < 0)
+		return -1;
+	now.rlim_max = most->rlim_max < now.rlim_max ? most->rlim_max : now.rlim_max;
+	now.rlim_cur = now.rlim_max < now.rlim_cur ? now.rlim_max : now.rlim_cur;
+	return setrlimit(resource, &now);
+}
+
+/* What a worker may take of the machine. Not in sanitizers' builds, whose shadow is memory, too. */
+static int limit_resources(const struct sandbox_limits *limits)
+{
+	const struct rlimit memory = {limits->memory, limits->memory};
+	const struct rlimit threads = {limits->threads, limits->threads};
+	if (SANITIZED)
+		return 0;
+	if (lower(RLIMIT_DATA, &memory) < 0 || (counted_alone && lower(RLIMIT_NPROC, &threads) < 0))
+		return -errno;
+	return 0;
+}
+
+int sandbox_enter(const struct sandbox_limits *limits, struct config_error *error)
 {
 	lock_land();
-	int r = filter_calls();
+	int r = limit_resources(limits);
+	if (r < 0) {
+		snprintf(error->text, sizeof error->text, "a worker cannot limit itself: %s", strerror(-r));
+		return r;
+	}
+	r = filter_calls();
 	if (r < 0)
 		snprintf(error->text, sizeof error->text,
 			 "the kernel does not take the filter of system calls: %s; it needs "

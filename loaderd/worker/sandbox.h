@@ -8,11 +8,18 @@
 
 #include "config.h"
 
+#include <stdint.h>
+
+struct sandbox_limits {
+	uint64_t memory;  /* bytes of its own, thread stacks as they are reserved among them; rings and files do not count */
+	uint64_t threads; /* heeded where a namespace lets them be counted by process */
+};
+
 /*
  * -errno with a sentence in error: without the filter of system calls there is no serving. Landlock and namespaces come on top, where the
  * system has them.
  */
-int sandbox_enter(struct config_error *error);
+int sandbox_enter(const struct sandbox_limits *limits, struct config_error *error);
 /* First of all, before there are threads: no new privileges, no capabilities, no core, no tracing by processes of the same user. */
 int sandbox_prepare(struct config_error *error);
 /* What a build with a sanitizer is allowed besides, for the log; "" in others. */

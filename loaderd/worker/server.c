@@ -245,6 +245,13 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 	return 0;
 }
 
+unsigned server_threads_most(const struct server *server)
+{
+	enum { CONTROL = 1 };
+	return CONTROL + pool_workers(server->pool) + CHORES_THREADS_MAX +
+	       (unsigned)server->config->feeds_per_user; /* one reads ahead for each */
+}
+
 void server_free(struct server *server)
 {
 	if (server == NULL)

@@ -14,6 +14,8 @@ struct server;
 
 /* -errno with a sentence in error. Everything that takes more than reading descriptors is done here: server_run() can be had in a sandbox. uid: whom it serves. */
 int server_new(const struct config *config, uid_t uid, struct server **ret_server, struct config_error *error);
+/* Threads that it may ever have. */
+unsigned server_threads_most(const struct server *server);
 void server_free(struct server *server);
 /* 0 after a regular stop, negative errno when epoll fails. */
 int server_run(struct server *server);

@@ -13,15 +13,33 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { HEAPS = 4 };
+enum { HEAPS = 4, STACK_USUAL = 8 << 20 };
 
 /* What the C library opens when it is first asked, it is asked for now. */
 static void open_files_of_libraries(void)
 {
 	tzset();
 	(void)memory_available();
+}
+
+/*
+ * A worker may need what its feeds read ahead and what its threads decode with; half of what there is leaves room for others, and for the rings that are made of the other half. Stacks count
+ * as they are reserved.
+ */
+struct sandbox_limits worker_limits(const struct server *server)
+{
+	struct rlimit stack;
+	uint64_t threads = server_threads_most(server);
+	if (getrlimit(RLIMIT_STACK, &stack) < 0 || stack.rlim_cur == RLIM_INFINITY)
+		stack.rlim_cur = STACK_USUAL;
+	return (struct sandbox_limits){
+		.memory = memory_available() / 2 + threads * stack.rlim_cur,
+		.threads = threads,
+	};
 }
 
 static int serve(const struct config *config, uid_t uid, struct config_error *error)
@@ -33,7 +51,8 @@ static int serve(const struct config *config, uid_t uid, struct config_error *er
 	if (r < 0)
 		return r;
 	open_files_of_libraries();
-	r = sandbox_enter(error);
+	const struct sandbox_limits limits = worker_limits(server);
+	r = sandbox_enter(&limits, error);
 	if (r == 0) {
 		if (sandbox_exceptions()[0] != '\0')
 			log_warning("%s", sandbox_exceptions());
@@ -63,6 +82,7 @@ int worker_run(uid_t uid)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", LINK_CONFIG_FD);
 	int r = config_read(&config, path, &error);
+	close(LINK_CONFIG_FD);
 	if (r == 0) {
 		log_init((enum log_level)config.log_level);
 		log_to_supervisor();

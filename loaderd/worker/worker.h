@@ -1,7 +1,12 @@
 /* A worker's life: the process that a supervisor starts for one user, at its end of link.h. */
 #pragma once
 
+#include "sandbox.h"
+#include "server.h"
+
 #include <sys/types.h>
 
 /* uid: whom it serves. Returns the process's exit status. */
 int worker_run(uid_t uid);
+/* What it may take at most. */
+struct sandbox_limits worker_limits(const struct server *server);
