@@ -27,6 +27,10 @@ extern char **environ;
 enum {
 	FD_ABOVE_CHILD = 16, /* descriptors of ours from here on cannot collide with the child's 0 to 6 */
 	RECORDS_PER_TURN = 64,
+	RECORDS_PER_SECOND = 2000, /* of one worker: more than many feeds that open and close at once */
+	WORKERS_PER_USER = 4,      /* one that serves, and some on their way out */
+	RETIRE_MS = 2000,          /* for one that has been told to end because nobody is there */
+	DEAF_MS = 10000,           /* so long a worker that takes nothing may still be busy */
 	STARTS_AT_ONCE = 20,      /* of one user's worker, */
 	STARTS_PER_SECOND = 2,    /* and from then on */
 	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
@@ -37,6 +41,7 @@ enum {
 	FAULTS_MOST = 2,   /* of one, and it is not tried again */
 };
 #define SECOND_NS      UINT64_C(1000000000)
+#define MS_NS          UINT64_C(1000000)
 #define SWEEP_SOON_NS  (SECOND_NS / 10)
 #define SWEEP_LATER_NS (5 * SECOND_NS)
 
@@ -62,7 +67,10 @@ struct worker {
 	bool retired;     /* gets no more */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
-	size_t log_left; /* bytes of log in this second */
+	size_t log_left; /* bytes of log in this second, */
+	unsigned records_left; /* and records */
+	uint64_t end_due_ns;    /* when a retired one is killed; 0: not yet, or no more */
+	uint64_t deaf_since_ns; /* since when it has taken nothing of what is sent; 0: it does */
 };
 
 /* A sample at whose decoding a worker ended. */
@@ -148,6 +156,13 @@ static void forget_user_if_done(struct crew *crew, struct crew_user *user)
 	free(user);
 }
 
+static void listen_for(const struct crew *crew, struct watched *watched, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.ptr = watched};
+	if (watched->fd >= 0)
+		epoll_ctl(crew->epoll_fd, EPOLL_CTL_MOD, watched->fd, &event);
+}
+
 static void unwatch(struct crew *crew, struct watched *watched)
 {
 	if (watched->fd < 0)
@@ -217,8 +232,7 @@ static void on_log(struct watched *watched, uint32_t events)
 	char bytes[4096];
 	size_t room = worker->log_left < sizeof bytes ? worker->log_left : sizeof bytes;
 	if (room == 0) {
-		struct epoll_event none = {.events = 0, .data.ptr = watched};
-		epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_MOD, watched->fd, &none);
+		listen_for(worker->crew, watched, 0);
 		return;
 	}
 	ssize_t n = read(watched->fd, bytes, room);
@@ -235,15 +249,17 @@ static void on_log(struct watched *watched, uint32_t events)
 	}
 }
 
-static void renew_logs(struct crew *crew)
+static void renew_allowances(struct crew *crew)
 {
 	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
 		for (struct worker *worker = user->workers; worker != NULL;
 		     worker = worker->next) {
-			struct epoll_event in = {.events = EPOLLIN, .data.ptr = &worker->log};
-			if (worker->log_left == 0 && worker->log.fd >= 0)
-				epoll_ctl(crew->epoll_fd, EPOLL_CTL_MOD, worker->log.fd, &in);
+			if (worker->log_left == 0)
+				listen_for(crew, &worker->log, EPOLLIN);
+			if (worker->records_left == 0)
+				listen_for(crew, &worker->pipe, EPOLLIN);
 			worker->log_left = LOG_BYTES_PER_SECOND;
+			worker->records_left = RECORDS_PER_SECOND;
 		}
 }
 
@@ -344,7 +360,11 @@ static void retire_if_idle(struct worker *worker, uint64_t clients)
 	/* In a private daemon the next client should find it warm. */
 	if (worker->crew->for_one || clients != worker->clients || worker->waiting_count > 0)
 		return;
+	if (worker->retired)
+		return;
 	worker->retired = true;
+	worker->end_due_ns = clock_now_ns() + RETIRE_MS * MS_NS;
+	worker->crew->sweep_due_ns = 0;
 	(void)link_send(worker->socket, &order, NULL, 0);
 }
 
@@ -353,12 +373,17 @@ static void on_records(struct watched *watched, uint32_t events)
 	struct worker *worker = WORKER_OF(watched, pipe);
 	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
 		struct link_record record;
+		if (worker->records_left == 0) {
+			listen_for(worker->crew, watched, 0);
+			return;
+		}
 		ssize_t n = read(watched->fd, &record, sizeof record);
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			unwatch(worker->crew, watched);
 		/* Written whole by a worker that is itself; what else comes is read as what it then is. */
 		if (n != sizeof record)
 			return;
+		worker->records_left--;
 		switch (record.kind) {
 		case LINK_WANT_RING:
 			make_ring(worker, &record);
@@ -535,6 +560,7 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 		.next = user->workers,
 		.id = ++crew->worker_id,
 		.log_left = LOG_BYTES_PER_SECOND,
+		.records_left = RECORDS_PER_SECOND,
 	};
 	user->workers = worker;
 	crew->worker_count++;
@@ -552,9 +578,17 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	return r;
 }
 
-/* A worker that ends as soon as it is started must not keep the machine busy with starting it. */
+/*
+ * A worker that ends as soon as it is started must not keep the machine busy with starting it, nor may those that do not end become many: what SIGKILL does not end counts
+ * against its user.
+ */
 static bool may_start(struct crew_user *user)
 {
+	unsigned count = 0;
+	for (const struct worker *worker = user->workers; worker != NULL; worker = worker->next)
+		count++;
+	if (count >= WORKERS_PER_USER)
+		return false;
 	const uint64_t cost_ns = SECOND_NS / STARTS_PER_SECOND;
 	uint64_t now_ns = clock_now_ns();
 	if (user->start_debt_ns < now_ns)
@@ -627,12 +661,31 @@ int crew_start(struct crew *crew, uid_t uid)
 	return worker_of(crew, uid, &worker);
 }
 
+/* One that has shut its end, or has not taken anything for long, serves its user no more: the next connection gets another one. */
+static void end_if_deaf(struct worker *worker, int result)
+{
+	uint64_t now_ns = clock_now_ns();
+	char who[32];
+	if (result == 0)
+		worker->deaf_since_ns = 0;
+	else if (result == -EAGAIN && worker->deaf_since_ns == 0)
+		worker->deaf_since_ns = now_ns;
+	if (result != -EPIPE &&
+	    (result != -EAGAIN || now_ns - worker->deaf_since_ns <= DEAF_MS * MS_NS))
+		return;
+	whose(worker, who);
+	log_warning("%sthe worker (pid %d) takes no connections: it is ended", who,
+		    (int)worker->pid);
+	kill(worker->pid, SIGKILL);
+}
+
 /* Hands a connection over. False: there is no room for it now. */
 static bool hand_over(struct worker *worker, const struct arrival *arrival)
 {
 	const struct link_order order = {.kind = LINK_CLIENT, .pid = (uint32_t)arrival->pid};
 	const struct link_order drain = {.kind = LINK_DRAIN};
 	int r = link_send(worker->socket, &order, &arrival->fd, 1);
+	end_if_deaf(worker, r);
 	if (r == -EAGAIN || r == -ETOOMANYREFS)
 		return false;
 	worker->clients += r == 0;
@@ -664,6 +717,7 @@ static void on_room(struct watched *watched, uint32_t events)
 static bool queue_up(struct worker *worker, const struct arrival *arrival)
 {
 	struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &worker->room};
+	end_if_deaf(worker, -EAGAIN);
 	if (worker->waiting_count == ARRIVALS_MAX)
 		return false;
 	worker->waiting[worker->waiting_count++] = *arrival;
@@ -727,7 +781,25 @@ uint64_t crew_due_ns(const struct crew *crew)
 {
 	if (crew->users == NULL)
 		return UINT64_MAX;
-	return crew->sweep_due_ns < crew->logs_due_ns ? crew->sweep_due_ns : crew->logs_due_ns;
+	return crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns : crew->renewal_due_ns;
+}
+
+/* A retired worker ends at once, unless it is not itself any more. */
+static bool end_retired(const struct crew *crew, uint64_t now_ns)
+{
+	bool waits = false;
+	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
+		for (struct worker *worker = user->workers; worker != NULL;
+		     worker = worker->next) {
+			if (worker->end_due_ns == 0)
+				continue;
+			waits |= worker->end_due_ns > now_ns;
+			if (worker->end_due_ns > now_ns)
+				continue;
+			worker->end_due_ns = 0;
+			end(worker);
+		}
+	return waits;
 }
 
 static void forget_users(struct crew *crew)
@@ -738,12 +810,13 @@ static void forget_users(struct crew *crew)
 	}
 }
 
-static bool any_log_waits(const struct crew *crew)
+static bool any_allowance_used(const struct crew *crew)
 {
 	for (const struct crew_user *user = crew->users; user != NULL; user = user->next)
 		for (const struct worker *worker = user->workers; worker != NULL;
 		     worker = worker->next)
-			if (worker->log_left < LOG_BYTES_PER_SECOND)
+			if (worker->log_left < LOG_BYTES_PER_SECOND ||
+			    worker->records_left < RECORDS_PER_SECOND)
 				return true;
 	return false;
 }
@@ -753,15 +826,16 @@ void crew_on_time(struct crew *crew, uint64_t now_ns)
 	bury(crew);
 	if (now_ns >= crew->sweep_due_ns) {
 		bool soon = ledger_sweep(&crew->ledger);
+		soon |= end_retired(crew, now_ns);
 		crew->sweep_due_ns = now_ns + (soon ? SWEEP_SOON_NS : SWEEP_LATER_NS);
 		forget_users(crew);
 	}
-	if (now_ns >= crew->logs_due_ns) {
-		renew_logs(crew);
-		crew->logs_due_ns = UINT64_MAX;
+	if (now_ns >= crew->renewal_due_ns) {
+		renew_allowances(crew);
+		crew->renewal_due_ns = UINT64_MAX;
 	}
-	if (crew->logs_due_ns == UINT64_MAX && any_log_waits(crew))
-		crew->logs_due_ns = now_ns + SECOND_NS;
+	if (crew->renewal_due_ns == UINT64_MAX && any_allowance_used(crew))
+		crew->renewal_due_ns = now_ns + SECOND_NS;
 }
 
 /* A copy that nobody changes any more; taken again while the worker is writing, though not for ever. */

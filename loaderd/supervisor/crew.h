@@ -32,7 +32,7 @@ struct crew {
 	struct worker *dead; /* to be freed after this round of events */
 	unsigned user_count, worker_count;
 	uint64_t worker_id; /* last one given */
-	uint64_t sweep_due_ns, logs_due_ns;
+	uint64_t sweep_due_ns, renewal_due_ns;
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
 };
