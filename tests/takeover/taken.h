@@ -1,0 +1,41 @@
+/*
+ * A worker that was taken over: started by the supervisor as any other, with the same descriptors, threads and walls, and from then on obeying whoever connects. A connection that
+ * begins with TAKEN_MAGIC brings one command in a line and gets lines back, the last of which is TAKEN_END.
+ */
+#pragma once
+
+#include "link.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define TAKEN_MAGIC "!cmd " /* as a frame's length it would be beyond the limit */
+#define TAKEN_END   "end"
+
+enum { TAKEN_GIFTS = 6 };
+
+struct taken {
+	pid_t self, supervisor;
+	int client; /* who commands */
+	struct link_page *page;
+	/* What an accomplice among the clients could have passed: taken before the walls went up. */
+	int supervisor_pidfd, root_folder, datagram, listener, stream, memory;
+};
+
+/* One line to whoever commands. */
+void taken_say(const struct taken *taken, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The next order of this kind; others are taken and dropped. False: none within a second. */
+_Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int fds[LINK_FDS_MAX]);
+
+/* Commands. arguments: the rest of the line. */
+void attempts_run(const struct taken *taken, const char *arguments);
+void attempts_foreign_call(const struct taken *taken, const char *arguments);
+void lies_records(const struct taken *taken, const char *arguments);
+void lies_log(const struct taken *taken, const char *arguments);
+void lies_page(const struct taken *taken, const char *arguments);
+void greed_memory(const struct taken *taken, const char *arguments);
+void greed_threads(const struct taken *taken, const char *arguments);
+void greed_rings(const struct taken *taken, const char *arguments);
+void greed_silence(const struct taken *taken, const char *arguments);
+void greed_spin(const struct taken *taken, const char *arguments);
+void greed_flight(const struct taken *taken, const char *arguments);
