@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -265,34 +264,4 @@ void greed_spin(const struct taken *taken, const char *arguments)
 	pthread_t thread;
 	for (int i = 0; i < atoi(arguments); i++)
 		(void)pthread_create(&thread, NULL, turn_for_ever, NULL);
-}
-
-/* Descriptors on their way to a client that takes none count against all processes of the service's. */
-void greed_flight(const struct taken *taken, const char *arguments)
-{
-	enum { AT_ONCE = 253 };
-	static union {
-		struct cmsghdr header;
-		char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
-	} control;
-	struct iovec iov = {(char[]){"x"}, 1};
-	struct msghdr message = {.msg_iov = &iov,
-				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = sizeof control};
-	control.header = (struct cmsghdr){CMSG_LEN(AT_ONCE * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-	for (unsigned i = 0; i < AT_ONCE; i++)
-		memcpy(CMSG_DATA(&control.header) + i * sizeof(int), &taken->memory, sizeof(int));
-	unsigned count = 0, clients = 0;
-	int code = 0;
-	struct link_order order;
-	int fds[LINK_FDS_MAX];
-	while (code != ETOOMANYREFS && taken_await(LINK_CLIENT, &order, fds)) {
-		clients++;
-		while (sendmsg(fds[0], &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
-			count += AT_ONCE;
-		code = errno;
-	}
-	taken_say(taken, "ok flight: %u descriptors under way to %u clients, then %s", count, clients,
-		  strerrorname_np(code));
 }

@@ -36,7 +36,6 @@ static const struct command {
 	{"page", lies_page},	   {"memory", greed_memory},
 	{"threads", greed_threads}, {"rings", greed_rings},
 	{"silence", greed_silence}, {"spin", greed_spin},
-	{"flight", greed_flight},
 };
 
 /* The supervisor is to be nobody in particular, as the service is, before main() begins. */

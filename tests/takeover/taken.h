@@ -12,8 +12,6 @@
 #define TAKEN_MAGIC "!cmd " /* as a frame's length it would be beyond the limit */
 #define TAKEN_END   "end"
 
-enum { TAKEN_GIFTS = 6 };
-
 struct taken {
 	pid_t self, supervisor;
 	int client; /* who commands */
@@ -38,4 +36,3 @@ void greed_threads(const struct taken *taken, const char *arguments);
 void greed_rings(const struct taken *taken, const char *arguments);
 void greed_silence(const struct taken *taken, const char *arguments);
 void greed_spin(const struct taken *taken, const char *arguments);
-void greed_flight(const struct taken *taken, const char *arguments);
