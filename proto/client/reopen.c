@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -215,6 +216,8 @@ static int begin(struct feed *feed)
 				 "The daemon on %s %s, and batches of %d connections before are "
 				 "still held: release them.",
 				 feed->connection.socket, how(feed), OLD_RINGS_MAX);
+	/* A daemon that is stopping waits for its clients to leave before the next one can start. */
+	shutdown(feed->connection.fd, SHUT_RDWR);
 	int r = watch_timer(feed);
 	if (r == 0)
 		r = put_ring_away(feed);
