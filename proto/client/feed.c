@@ -206,6 +206,10 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 		};
 		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
 		r = take_ring(feed, options, opened, deadline_ms, error);
+	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
+		/* It tells everybody, those too who wait for an answer. */
+		r = error_set(error, -ESHUTDOWN, "The daemon on %s is shutting down.",
+			      feed->connection.socket);
 	} else {
 		r = error_set(error, -EPROTO,
 			      "The daemon on %s answered a subscription with message %d.",
