@@ -469,6 +469,11 @@ static void mount_no_reads(struct stage *stage)
 	mount_silent(stage, FUSE_NO_READS);
 }
 
+static void mount_no_middle(struct stage *stage)
+{
+	mount_silent(stage, FUSE_NO_MIDDLE);
+}
+
 static void mount_no_close(struct stage *stage)
 {
 	mount_silent(stage, FUSE_NO_CLOSE);
@@ -519,6 +524,41 @@ static void pass_silent_files(const struct stage *stage)
 		open_at_once(stage);
 }
 
+static void consume(const struct stage *stage, const char *path, int ready)
+{
+	struct feed_options options = stage->alice;
+	struct feed_batch batch = {.size = sizeof batch};
+	options.dataset = path;
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(write(ready, "", 1), 1);
+	for (;;)
+		if (feed_next(feed, 1000, &batch) == 0)
+			feed_release(feed, &batch);
+}
+
+/* A feed whose file stops answering in the middle holds up no other feed of the same user. */
+static void read_the_middle(const struct stage *stage)
+{
+	char path[PATH_MAX], byte;
+	int ready[2];
+	if (!fuse_there)
+		return;
+	snprintf(path, sizeof path, "%.200s/fuse/data.pimg", stage->alices);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		consume(stage, path, ready[1]);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	usleep(50000);
+	for (uint64_t until_ms = attack_deadline(); attack_now_ms() < until_ms;)
+		open_at_once(stage);
+	kill(pid, SIGKILL);
+}
+
 const struct attack attacks_with_descriptors[] = {
 	{"descriptors of every kind", pass_every_kind, NULL, NULL},
 	{"descriptors that cannot be read, of what is served", share_without_a_right, NULL, NULL},
@@ -529,5 +569,6 @@ const struct attack attacks_with_descriptors[] = {
 	{"sets of tens of thousands of files", fill_the_table, NULL, NULL},
 	{"a FUSE file that is never read", pass_silent_files, mount_no_reads, unmount},
 	{"a FUSE file whose close never ends", pass_silent_files, mount_no_close, unmount},
+	{"a FUSE file that falls silent", read_the_middle, mount_no_middle, unmount},
 	{0},
 };
