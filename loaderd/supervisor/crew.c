@@ -3,11 +3,10 @@
 #include "feed.pb-c.h"
 #include "framing.h"
 #include "log.h"
+#include "outfit.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,10 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum {
-	FD_ABOVE_CHILD = 16, /* descriptors of ours from here on cannot collide with the child's 0 to 6 */
 	RECORDS_PER_TURN = 64,
 	RECORDS_PER_SECOND = 2000, /* of one worker: more than many feeds that open and close at once */
 	WORKERS_PER_USER = 4,      /* one that serves, and some on their way out */
@@ -101,25 +97,6 @@ uint64_t clock_now_ns(void)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-static int write_config(const struct config *config)
-{
-	int fd = memfd_create("loaderd-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	FILE *file = fd < 0 ? NULL : fdopen(dup(fd), "w");
-	if (file == NULL) {
-		if (fd >= 0)
-			close(fd);
-		return -ENOMEM;
-	}
-	config_print(config, file);
-	int r = fclose(file) == 0 ? 0 : -errno;
-	/* Every worker gets it: none may change what the next one reads. */
-	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		r = -errno;
-	int moved = r < 0 ? r : fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
-	close(fd);
-	return moved;
-}
-
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one)
 {
@@ -137,7 +114,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			   .rings_per_user = 4 * (unsigned)config->feeds_per_user,
 			   .closer = closer},
 	};
-	crew->config_fd = write_config(config);
+	crew->config_fd = outfit_config(config);
 	return crew->config_fd < 0 ? crew->config_fd : 0;
 }
 
@@ -401,103 +378,6 @@ static void on_records(struct watched *watched, uint32_t events)
 	}
 }
 
-/* Both ends of something that a worker gets; moved up and out of the way of the numbers that the child's get. */
-struct ends {
-	int ours, theirs;
-};
-
-static void close_ends(struct ends *ends)
-{
-	if (ends->ours >= 0)
-		close(ends->ours);
-	if (ends->theirs >= 0)
-		close(ends->theirs);
-}
-
-static int keep_ends(struct ends *ends, int ours, int theirs)
-{
-	ends->ours = ours;
-	ends->theirs = fcntl(theirs, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
-	close(theirs);
-	return ends->theirs < 0 ? -errno : 0;
-}
-
-static int new_socket(struct ends *ends)
-{
-	int fds[2];
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
-		return -errno;
-	/* One way: nothing, and no descriptor above all, comes back. */
-	shutdown(fds[0], SHUT_RD);
-	return keep_ends(ends, fds[0], fds[1]);
-}
-
-static int new_pipe(struct ends *ends)
-{
-	int fds[2];
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -errno;
-	return keep_ends(ends, fds[0], fds[1]);
-}
-
-static int new_page(struct ends *ends, struct link_page **ret_page)
-{
-	int fd = memfd_create("loaderd-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return -errno;
-	/* Sealed before the worker has it: reading the page can then never fault. */
-	void *page = MAP_FAILED;
-	if (ftruncate(fd, LINK_PAGE_SIZE) == 0 &&
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
-	if (page == MAP_FAILED) {
-		close(fd);
-		return -ENOMEM;
-	}
-	*ret_page = page;
-	return keep_ends(ends, -1, fd);
-}
-
-/* What a worker is started with. */
-struct outfit {
-	struct ends socket, pipe, page, log;
-};
-
-/* posix_spawn and not fork: a new program has an address layout of its own. */
-static int spawn(const struct crew *crew, uid_t uid, const struct outfit *outfit, pid_t *ret_pid)
-{
-	char user[16];
-	snprintf(user, sizeof user, "%u", (unsigned)uid);
-	const char *arguments[] = {"loaderd", "--worker", user, NULL};
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	sigset_t none, all;
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 1);
-	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 2);
-	posix_spawn_file_actions_adddup2(&actions, outfit->socket.theirs, LINK_SOCKET_FD);
-	posix_spawn_file_actions_adddup2(&actions, outfit->pipe.theirs, LINK_PIPE_FD);
-	posix_spawn_file_actions_adddup2(&actions, outfit->page.theirs, LINK_PAGE_FD);
-	posix_spawn_file_actions_adddup2(&actions, crew->config_fd, LINK_CONFIG_FD);
-	posix_spawn_file_actions_addclosefrom_np(&actions, LINK_CONFIG_FD + 1);
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-						      POSIX_SPAWN_SETSIGDEF);
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
-	/* The very program that runs, also while a newer one is being installed. */
-	lseek(crew->config_fd, 0, SEEK_SET);
-	int r = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, (char **)arguments,
-			    environ);
-	posix_spawnattr_destroy(&attributes);
-	posix_spawn_file_actions_destroy(&actions);
-	return -r;
-}
-
 static int watch(struct crew *crew, struct watched *watched, int fd,
 		 void (*ready)(struct watched *, uint32_t))
 {
@@ -506,47 +386,38 @@ static int watch(struct crew *crew, struct watched *watched, int fd,
 	return epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
+/* Whatever becomes of it, the worker has its ends. */
+static int take_over(struct worker *worker, struct outfit *outfit)
+{
+	struct crew *crew = worker->crew;
+	worker->socket = outfit->socket.ours;
+	int r = watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
+	int log_r = watch(crew, &worker->log, outfit->log.ours, on_log);
+	outfit->socket.ours = outfit->pipe.ours = outfit->log.ours = -1;
+	return r < 0 ? r : log_r;
+}
+
 static int launch(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
-	int r = spawn(crew, worker->user->uid, outfit, &worker->pid);
+	int r = take_over(worker, outfit);
+	if (r == 0)
+		r = outfit_spawn(outfit, crew->config_fd, worker->user->uid, &worker->pid);
 	if (r < 0)
 		return r;
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
-	if (pidfd < 0)
-		r = -errno;
+	r = pidfd < 0 ? -errno : watch(crew, &worker->end, pidfd, on_end);
 	if (r == 0)
-		r = watch(crew, &worker->end, pidfd, on_end);
-	if (r == 0)
-		r = watch(crew, &worker->pipe, outfit->pipe.ours, on_records);
-	if (r == 0)
-		r = watch(crew, &worker->log, outfit->log.ours, on_log);
-	if (r < 0) {
-		kill(worker->pid, SIGKILL);
-		waitpid(worker->pid, NULL, 0);
-		return r;
-	}
-	worker->socket = outfit->socket.ours;
-	outfit->socket.ours = outfit->pipe.ours = outfit->log.ours = -1;
-	return 0;
-}
-
-static int fit_out(struct outfit *outfit, struct worker *worker)
-{
-	int r = new_socket(&outfit->socket);
-	if (r == 0)
-		r = new_pipe(&outfit->pipe);
-	if (r == 0)
-		r = new_pipe(&outfit->log);
-	if (r == 0)
-		r = new_page(&outfit->page, &worker->page);
+		return 0;
+	kill(worker->pid, SIGKILL);
+	waitpid(worker->pid, NULL, 0);
 	return r;
 }
 
 static int start_worker(struct crew *crew, struct crew_user *user)
 {
 	struct worker *worker = calloc(1, sizeof *worker);
-	struct outfit outfit = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+	struct outfit outfit;
 	if (worker == NULL)
 		return -ENOMEM;
 	*worker = (struct worker){
@@ -564,13 +435,10 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	};
 	user->workers = worker;
 	crew->worker_count++;
-	int r = fit_out(&outfit, worker);
+	int r = outfit_init(&outfit, &worker->page);
 	if (r == 0)
 		r = launch(worker, &outfit);
-	close_ends(&outfit.socket);
-	close_ends(&outfit.pipe);
-	close_ends(&outfit.page);
-	close_ends(&outfit.log);
+	outfit_deinit(&outfit);
 	if (r < 0)
 		dismiss(worker);
 	else

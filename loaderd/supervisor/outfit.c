@@ -1,0 +1,141 @@
+#include "outfit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Descriptors of ours from here on cannot collide with the child's 0 to 6. */
+enum { FD_ABOVE_CHILD = 16 };
+
+static void close_ends(struct ends *ends)
+{
+	if (ends->ours >= 0)
+		close(ends->ours);
+	if (ends->theirs >= 0)
+		close(ends->theirs);
+}
+
+static int keep_ends(struct ends *ends, int ours, int theirs)
+{
+	ends->ours = ours;
+	ends->theirs = fcntl(theirs, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
+	close(theirs);
+	return ends->theirs < 0 ? -errno : 0;
+}
+
+static int new_socket(struct ends *ends)
+{
+	int fds[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return -errno;
+	/* One way: nothing, and no descriptor above all, comes back. */
+	shutdown(fds[0], SHUT_RD);
+	return keep_ends(ends, fds[0], fds[1]);
+}
+
+static int new_pipe(struct ends *ends)
+{
+	int fds[2];
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	return keep_ends(ends, fds[0], fds[1]);
+}
+
+static int new_page(struct ends *ends, struct link_page **ret_page)
+{
+	int fd = memfd_create("loaderd-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* Sealed before the worker has it: reading the page can then never fault. */
+	void *page = MAP_FAILED;
+	if (ftruncate(fd, LINK_PAGE_SIZE) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED) {
+		close(fd);
+		return -ENOMEM;
+	}
+	*ret_page = page;
+	return keep_ends(ends, -1, fd);
+}
+
+int outfit_init(struct outfit *outfit, struct link_page **ret_page)
+{
+	*outfit = (struct outfit){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+	int r = new_socket(&outfit->socket);
+	if (r == 0)
+		r = new_pipe(&outfit->pipe);
+	if (r == 0)
+		r = new_pipe(&outfit->log);
+	if (r == 0)
+		r = new_page(&outfit->page, ret_page);
+	return r;
+}
+
+void outfit_deinit(struct outfit *outfit)
+{
+	close_ends(&outfit->socket);
+	close_ends(&outfit->pipe);
+	close_ends(&outfit->page);
+	close_ends(&outfit->log);
+}
+
+int outfit_config(const struct config *config)
+{
+	int fd = memfd_create("loaderd-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	FILE *file = fd < 0 ? NULL : fdopen(dup(fd), "w");
+	if (file == NULL) {
+		if (fd >= 0)
+			close(fd);
+		return -ENOMEM;
+	}
+	config_print(config, file);
+	int r = fclose(file) == 0 ? 0 : -errno;
+	/* Every worker gets it: none may change what the next one reads. */
+	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		r = -errno;
+	int moved = r < 0 ? r : fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
+	close(fd);
+	return moved;
+}
+
+int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, pid_t *ret_pid)
+{
+	char user[16];
+	snprintf(user, sizeof user, "%u", (unsigned)uid);
+	const char *arguments[] = {"loaderd", "--worker", user, NULL};
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none, all;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 1);
+	posix_spawn_file_actions_adddup2(&actions, outfit->log.theirs, 2);
+	posix_spawn_file_actions_adddup2(&actions, outfit->socket.theirs, LINK_SOCKET_FD);
+	posix_spawn_file_actions_adddup2(&actions, outfit->pipe.theirs, LINK_PIPE_FD);
+	posix_spawn_file_actions_adddup2(&actions, outfit->page.theirs, LINK_PAGE_FD);
+	posix_spawn_file_actions_adddup2(&actions, config_fd, LINK_CONFIG_FD);
+	posix_spawn_file_actions_addclosefrom_np(&actions, LINK_CONFIG_FD + 1);
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+						      POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	/* The very program that runs, also while a newer one is being installed. */
+	lseek(config_fd, 0, SEEK_SET);
+	int r = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, (char **)arguments,
+			    environ);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&actions);
+	return -r;
+}
