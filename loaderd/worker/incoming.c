@@ -28,9 +28,14 @@ bool incoming_complete(const struct incoming *incoming)
 	return incoming->total > 0 && incoming->count == wanted(incoming);
 }
 
+uint32_t incoming_left(const struct incoming *incoming)
+{
+	return wanted(incoming) - incoming->count;
+}
+
 void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need)
 {
-	uint32_t left = incoming->total == 0 ? incoming->most : wanted(incoming) - incoming->count;
+	uint32_t left = incoming->total == 0 ? incoming->most : incoming_left(incoming);
 	loaderd__need_files__init(ret_need);
 	ret_need->first = incoming->count;
 	ret_need->most = left < FRAME_FDS_MAX ? left : FRAME_FDS_MAX;
@@ -50,7 +55,7 @@ int incoming_take(struct incoming *incoming, const Loaderd__Files *part, struct 
 		return -EDQUOT;
 	incoming->due = false;
 	incoming->total = part->total;
-	if (count > wanted(incoming) - incoming->count)
+	if (count > incoming_left(incoming))
 		return -EPROTO;
 	int *fds = realloc(incoming->fds, (incoming->count + count) * sizeof *fds);
 	if (fds == NULL)

@@ -24,6 +24,8 @@ void incoming_init(struct incoming *incoming, uint32_t most, bool direct);
 /* Closes descriptors that nobody took, which may wait: on a chores thread. */
 void incoming_deinit(struct incoming *incoming);
 bool incoming_complete(const struct incoming *incoming);
+/* How many are still to come; once the first part has. */
+uint32_t incoming_left(const struct incoming *incoming);
 /* What to ask for next. */
 void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need);
 /*

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+/* For connections, each of which may be sent one message full of descriptors. */
+enum { DESCRIPTORS_SPARE = 2 * FRAME_FDS_MAX };
+
 struct opening {
 	struct chore chore;
 	struct session *session;
@@ -298,6 +301,29 @@ static void over_limit(struct session *session, uint32_t total)
 	refuse(session);
 }
 
+/*
+ * Are there descriptors for the files that are still to come, and enough besides for connections and rings? The lowest free number is what a descriptor gets: the newest tells how many
+ * there are.
+ */
+static bool has_room(const struct session *session)
+{
+	const struct incoming *files = &session->opening->files;
+	uint64_t newest = (uint64_t)files->fds[files->count - 1];
+	return newest + incoming_left(files) + DESCRIPTORS_SPARE < session->server->descriptors_most;
+}
+
+static void out_of_descriptors(struct session *session)
+{
+	struct opening *opening = session->opening;
+	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		       "the dataset has %u files, and this user's worker, which may have %llu open "
+		       "(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
+		       "fewer shards, close other feeds, or raise the limit",
+		       opening->files.total,
+		       (unsigned long long)session->server->descriptors_most);
+	refuse(session);
+}
+
 void opening_files(struct session *session, const Loaderd__Files *part)
 {
 	struct opening *opening = session->opening;
@@ -313,6 +339,10 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 	if (r < 0) {
 		session_close(session, r == -ENOMEM ? "out of memory"
 						    : "it sent files that it was not asked for");
+		return;
+	}
+	if (!has_room(session)) {
+		out_of_descriptors(session);
 		return;
 	}
 	if (!incoming_complete(&opening->files)) {

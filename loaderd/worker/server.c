@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -215,6 +216,9 @@ int server_new(const struct config *config, uid_t uid, struct server **ret_serve
 	server->config = config;
 	server->uid = uid;
 	server->epoll_fd = -1;
+	struct rlimit descriptors;
+	if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0)
+		server->descriptors_most = descriptors.rlim_cur;
 	server->start_ns = server->idle_since_ns = server_now_ns();
 	rings_init(&server->rings, LINK_PIPE_FD);
 	int r = registry_init(&server->registry);

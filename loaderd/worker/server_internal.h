@@ -61,6 +61,7 @@ struct server {
 	bool orphaned; /* the supervisor has gone */
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
+	uint64_t descriptors_most; /* that this process may have */
 	uint64_t feed_id; /* last one given */
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;

@@ -26,6 +26,8 @@ enum {
 };
 
 static struct config config;
+enum { DESCRIPTORS_MOST = 4096 };
+
 static struct server server;
 static struct batcher_worker workers[WORKERS];
 static struct chore *chores_first, **chores_last = &chores_first;
@@ -241,6 +243,7 @@ int worker_alone_start(void)
 	rings_init(&server.rings, -1);
 	server.rings.source = (struct ring_source){.take = take_ring, .give_back = give_ring_back};
 	server.page = calloc(1, LINK_PAGE_SIZE);
+	server.descriptors_most = DESCRIPTORS_MOST;
 	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (server.page == NULL || server.epoll_fd < 0)
 		return -errno;
