@@ -308,8 +308,10 @@ static void over_limit(struct session *session, uint32_t total)
 static bool has_room(const struct session *session)
 {
 	const struct incoming *files = &session->opening->files;
+	uint64_t most = session->server->descriptors_most;
+	uint64_t spare = most / 8 < DESCRIPTORS_SPARE ? most / 8 : DESCRIPTORS_SPARE;
 	uint64_t newest = (uint64_t)files->fds[files->count - 1];
-	return newest + incoming_left(files) + DESCRIPTORS_SPARE < session->server->descriptors_most;
+	return newest + incoming_left(files) + spare < most;
 }
 
 static void out_of_descriptors(struct session *session)
