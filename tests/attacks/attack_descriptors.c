@@ -420,7 +420,7 @@ static void never_send_all(const struct stage *stage)
 		assert_true(attack_ask(sockets[i], stage->images, pipeline, 16));
 		loaderd__reply__free_unpacked(attack_reply(sockets[i], NULL), NULL);
 		if (i % 2)
-			assert_true(attack_files(sockets[i], 0, 30000, false, &file, 1));
+			assert_true(attack_files(sockets[i], 0, 300, false, &file, 1));
 	}
 	assert_int_equal(attack_open(stage, file, pipeline, NULL, NULL), EDQUOT);
 	usleep(attack_ms() * 1000);
