@@ -454,12 +454,12 @@ static void hung_feed(void **state)
 	}
 	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
 	assert_int_equal(pool_add(pool, other.batcher), 0);
-	serve_until(pool, &other, 10);
+	serve_until(pool, &other, 3);
 	assert_int_equal(hung.batcher->held_up, WORKERS);
 	assert_int_equal(at_the_gate, WORKERS);
 	close(gate[1]);
-	serve_until(pool, &hung, hung.batches + 10);
-	serve_until(pool, &other, other.batches + 10);
+	serve_until(pool, &hung, hung.batches + 3);
+	serve_until(pool, &other, other.batches + 3);
 	assert_int_equal(hung.batcher->held_up, 0);
 	close_client(pool, &hung);
 	close_client(pool, &other);

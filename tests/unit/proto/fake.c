@@ -177,8 +177,10 @@ static void lie(struct session *s, struct ring_slot *slot)
 		s->ring.order[(slot->number - 1) % s->ring.slots] = s->ring.order[0];
 }
 
-/* Changes the heads of all slots as fast as it can, from one that may be to another. */
-/* Against the rules, and so out of the thread sanitizer's sight: it would end the daemon, not the client that is tried. */
+/*
+ * Changes the heads of all slots as fast as it can, from one that may be to another. Against the rules, and so out of the thread sanitizer's sight: it would end the
+ * daemon, not the client that is tried.
+ */
 __attribute__((no_sanitize("thread"))) static void *flip(void *argument)
 {
 	struct session *s = argument;

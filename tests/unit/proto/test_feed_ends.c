@@ -112,7 +112,7 @@ static void published_batches_survive_the_daemon(void **state)
 
 static void *kill_later(void *argument)
 {
-	usleep(150000);
+	usleep(400000); /* opening may take its time */
 	kill((pid_t)(intptr_t)argument, SIGKILL);
 	return NULL;
 }
