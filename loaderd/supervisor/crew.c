@@ -1,5 +1,6 @@
 #include "crew.h"
 
+#include "copy_once.h"
 #include "feed.pb-c.h"
 #include "framing.h"
 #include "log.h"
@@ -245,7 +246,7 @@ static void blame_sample(struct worker *worker, const char *who)
 {
 	struct crew_user *user = worker->user;
 	struct blame blame;
-	memcpy(&blame, &worker->page->blame, sizeof blame);
+	copy_once(&blame, &worker->page->blame, sizeof blame);
 	if (blame.noted != 2)
 		return;
 	struct suspect *suspect = user->suspects;
@@ -711,7 +712,7 @@ static void copy_page(const struct worker *worker, struct link_page *ret_page)
 {
 	for (unsigned i = 0; i < 100; i++) {
 		uint64_t before = atomic_load(&worker->page->sequence);
-		memcpy(ret_page, worker->page, sizeof *ret_page);
+		copy_once(ret_page, worker->page, sizeof *ret_page);
 		if (before % 2 == 0 && atomic_load(&worker->page->sequence) == before)
 			break;
 	}
