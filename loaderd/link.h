@@ -24,6 +24,7 @@ enum {
 enum link_order_kind {
 	LINK_CLIENT = 1, /* with a client's connection */
 	LINK_RING,       /* answers LINK_WANT_RING: with the ring's and the ack page's memory, or code says why not */
+	LINK_RING_SENT,  /* answers LINK_SEND_RING: the client has been sent them, too, or code says why not */
 	LINK_DRAIN,      /* no new feeds; end when those there are have taken what is finished */
 	LINK_RETIRE,     /* answers LINK_IDLE: end */
 	LINK_POISON,     /* a sample whose decoding has ended workers: bad from now on */
@@ -36,7 +37,8 @@ enum link_limit { LINK_LIMIT_NONE, LINK_LIMIT_ALL, LINK_LIMIT_USER, LINK_LIMIT_R
 struct link_order {
 	uint32_t kind;  /* enum link_order_kind */
 	int32_t code;   /* positive errno, 0: granted */
-	uint64_t feed;  /* of LINK_RING */
+	uint64_t client; /* of LINK_CLIENT: a number for the connection, none twice */
+	uint64_t feed;  /* of LINK_RING and LINK_RING_SENT */
 	uint32_t limit; /* enum link_limit, if code is EDQUOT; */
 	uint32_t pid;   /* of LINK_CLIENT, as the supervisor sees it */
 	uint64_t most;  /* the limit's value, */
@@ -48,6 +50,7 @@ struct link_order {
 enum link_record_kind {
 	LINK_READY = 1, /* the worker serves */
 	LINK_WANT_RING, /* feed, and the bytes of its ring and of what else it needs */
+	LINK_SEND_RING, /* feed, and the connection it is for: its ring may be given to the client; once */
 	LINK_RING_DONE, /* the worker has closed this feed's ring */
 	LINK_IDLE,      /* no connection for a while; count says how many have come in all */
 };
@@ -56,7 +59,7 @@ enum link_record_kind {
 struct link_record {
 	uint32_t kind; /* enum link_record_kind */
 	uint32_t reserved;
-	uint64_t feed;
+	uint64_t client, feed;
 	uint64_t ring_bytes, other_bytes;
 	uint64_t count;
 };
@@ -79,7 +82,7 @@ struct link_page {
 	struct link_feed feeds[LINK_FEEDS_MAX];
 };
 _Static_assert(sizeof(struct link_page) <= LINK_PAGE_SIZE, "the page holds all feeds");
-_Static_assert(sizeof(struct link_record) == 40, "no padding: all bytes are set");
+_Static_assert(sizeof(struct link_record) == 48, "no padding: all bytes are set");
 
 /* Without waiting: -EAGAIN when the worker does not take what was sent before; -EPIPE when it has gone. Descriptors stay the caller's. */
 int link_send(int socket, const struct link_order *order, const int *fds, unsigned fd_count);

@@ -36,6 +36,7 @@ enum {
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
 	FAULTS_MOST = 2,   /* of one, and it is not tried again */
+	GUESTS_SHARE = 4,  /* the part of all descriptors that connections without a ring may take */
 };
 #define SECOND_NS      UINT64_C(1000000000)
 #define MS_NS          UINT64_C(1000000)
@@ -44,6 +45,7 @@ enum {
 
 /* A connection on its way to a worker. */
 struct arrival {
+	uint64_t id;
 	int fd;
 	pid_t pid;
 };
@@ -53,6 +55,7 @@ struct worker {
 	struct watched room;           /* the socket, while arrivals wait for room in it */
 	struct arrival waiting[ARRIVALS_MAX];
 	unsigned waiting_count;
+	struct guests guests;
 	struct crew *crew;
 	struct crew_user *user;
 	struct worker *next;
@@ -102,10 +105,17 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	      uint64_t memory, bool for_one)
 {
 	uint64_t per_user = config->shared_memory_per_user;
+	struct rlimit descriptors = {.rlim_cur = INT32_MAX};
 	if (per_user == 0)
 		per_user = for_one ? memory : memory / 2;
+	getrlimit(RLIMIT_NOFILE, &descriptors);
 	*crew = (struct crew){
 		.config = config,
+		.house = {.epoll_fd = epoll_fd,
+			  .closer = closer,
+			  .most = (unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur
+									       : INT32_MAX) /
+				  GUESTS_SHARE},
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -168,6 +178,7 @@ static void dismiss(struct worker *worker)
 	for (unsigned i = 0; i < worker->waiting_count; i++)
 		closer_close(crew->closer, worker->user->uid, worker->waiting[i].fd);
 	worker->waiting_count = 0;
+	guests_deinit(&worker->guests);
 	if (worker->socket >= 0)
 		closer_close(crew->closer, worker->user->uid, worker->socket);
 	if (worker->page != NULL)
@@ -180,6 +191,7 @@ static void dismiss(struct worker *worker)
 
 static void bury(struct crew *crew)
 {
+	guests_bury(&crew->house);
 	while (crew->dead != NULL) {
 		struct worker *worker = crew->dead;
 		crew->dead = worker->next;
@@ -326,10 +338,18 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 				   &order, fds);
 	}
 	(void)link_send(worker->socket, &order, fds, code == 0 ? LINK_FDS_MAX : 0);
-	if (code != 0)
-		return;
-	close(fds[0]);
-	close(fds[1]);
+}
+
+static void send_ring(struct worker *worker, const struct link_record *record)
+{
+	struct link_order order = {.kind = LINK_RING_SENT, .feed = record->feed, .code = ENOENT};
+	int fds[LINK_FDS_MAX];
+	if (ledger_take_fds(&worker->crew->ledger, worker->id, record->feed, fds)) {
+		order.code = guests_send_ring(&worker->guests, record->client, fds);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	(void)link_send(worker->socket, &order, NULL, 0);
 }
 
 static void retire_if_idle(struct worker *worker, uint64_t clients)
@@ -365,6 +385,9 @@ static void on_records(struct watched *watched, uint32_t events)
 		switch (record.kind) {
 		case LINK_WANT_RING:
 			make_ring(worker, &record);
+			break;
+		case LINK_SEND_RING:
+			send_ring(worker, &record);
 			break;
 		case LINK_RING_DONE:
 			ledger_done(&worker->crew->ledger, worker->id, record.feed);
@@ -433,6 +456,9 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 		.id = ++crew->worker_id,
 		.log_left = LOG_BYTES_PER_SECOND,
 		.records_left = RECORDS_PER_SECOND,
+		.guests = {.most = (unsigned)crew->config->connections_per_user + ARRIVALS_MAX,
+			   .uid = user->uid,
+			   .house = &crew->house},
 	};
 	user->workers = worker;
 	crew->worker_count++;
@@ -548,10 +574,23 @@ static void end_if_deaf(struct worker *worker, int result)
 	kill(worker->pid, SIGKILL);
 }
 
+/* Descriptors must be left for rings and workers: whose user has most of such connections loses the oldest. */
+static void make_room(struct crew *crew)
+{
+	struct guests *most = NULL;
+	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
+		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next)
+			if (most == NULL || worker->guests.count > most->count)
+				most = &worker->guests;
+	if (most != NULL)
+		guests_drop_oldest(most);
+}
+
 /* Hands a connection over. False: there is no room for it now. */
 static bool hand_over(struct worker *worker, const struct arrival *arrival)
 {
-	const struct link_order order = {.kind = LINK_CLIENT, .pid = (uint32_t)arrival->pid};
+	const struct link_order order = {
+		.kind = LINK_CLIENT, .client = arrival->id, .pid = (uint32_t)arrival->pid};
 	const struct link_order drain = {.kind = LINK_DRAIN};
 	int r = link_send(worker->socket, &order, &arrival->fd, 1);
 	end_if_deaf(worker, r);
@@ -561,7 +600,12 @@ static bool hand_over(struct worker *worker, const struct arrival *arrival)
 	if (r == 0 && worker->crew->draining && worker->clients == 1)
 		(void)link_send(worker->socket, &drain, NULL, 0);
 	/* With a worker that has gone, hanging up is the answer. */
-	closer_close(worker->crew->closer, worker->user->uid, arrival->fd);
+	if (r == 0)
+		guests_add(&worker->guests, arrival->id, arrival->fd);
+	else
+		closer_close(worker->crew->closer, worker->user->uid, arrival->fd);
+	if (worker->crew->house.count > worker->crew->house.most)
+		make_room(worker->crew);
 	return true;
 }
 
@@ -599,7 +643,7 @@ static bool queue_up(struct worker *worker, const struct arrival *arrival)
 
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
-	const struct arrival arrival = {fd, pid};
+	const struct arrival arrival = {++crew->client_id, fd, pid};
 	struct worker *worker;
 	int r = worker_of(crew, uid, &worker);
 	if (r == -EUSERS)
@@ -609,11 +653,13 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 			       (unsigned long long)crew->config->users);
 	else if (r < 0)
 		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
-	else if ((worker->waiting_count > 0 || !hand_over(worker, &arrival)) &&
-		 !queue_up(worker, &arrival))
+	else if (guests_full(&worker->guests) ||
+		 ((worker->waiting_count > 0 || !hand_over(worker, &arrival)) &&
+		  !queue_up(worker, &arrival)))
 		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "%d connections of this user wait for the daemon already",
-			       ARRIVALS_MAX);
+			       "this user has as many connections as one may, %llu, and more that wait "
+			       "([limits] connections_per_user)",
+			       (unsigned long long)crew->config->connections_per_user);
 }
 
 static void for_all(struct crew *crew, void (*act)(struct worker *worker))

@@ -6,20 +6,16 @@
 
 #include "closer.h"
 #include "config.h"
+#include "guests.h"
 #include "ledger.h"
 #include "link.h"
+#include "watched.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct crew_user;
-
-/* Something of the supervisor's that epoll reports on. */
-struct watched {
-	int fd;
-	void (*ready)(struct watched *watched, uint32_t events);
-};
 
 struct crew {
 	const struct config *config;
@@ -30,8 +26,9 @@ struct crew {
 	bool for_one;       /* all belong to one user: log lines need not say whom */
 	struct crew_user *users;
 	struct worker *dead; /* to be freed after this round of events */
+	struct guest_house house;
 	unsigned user_count, worker_count;
-	uint64_t worker_id; /* last one given */
+	uint64_t worker_id, client_id; /* last ones given */
 	uint64_t sweep_due_ns, renewal_due_ns;
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct ledger_ring {
@@ -12,6 +13,7 @@ struct ledger_ring {
 	uid_t uid;
 	uint64_t worker, feed;
 	uint64_t ring_bytes, other_bytes;
+	int fds[LINK_FDS_MAX]; /* for the client; -1: it has been sent them */
 	int watch_fds[LINK_FDS_MAX];
 	bool done;
 };
@@ -38,17 +40,26 @@ static int admit(const struct ledger *ledger, const struct ledger_account *accou
 	return 0;
 }
 
-static int make_memory(struct ledger_ring *ring, int fds[LINK_FDS_MAX])
+static int make_memory(struct ledger_ring *ring)
 {
-	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, &fds[0], &ring->watch_fds[0]);
+	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, &ring->fds[0], &ring->watch_fds[0]);
 	if (r < 0)
 		return r;
-	r = ring_memory_new(RING_ACK_SIZE, &fds[1], &ring->watch_fds[1]);
+	r = ring_memory_new(RING_ACK_SIZE, &ring->fds[1], &ring->watch_fds[1]);
 	if (r < 0) {
-		close(fds[0]);
+		close(ring->fds[0]);
 		close(ring->watch_fds[0]);
 	}
 	return r;
+}
+
+static void drop_fds(struct ledger_ring *ring)
+{
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++) {
+		if (ring->fds[i] >= 0)
+			close(ring->fds[i]);
+		ring->fds[i] = -1;
+	}
 }
 
 int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker,
@@ -73,11 +84,12 @@ int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid
 		.ring_bytes = record->ring_bytes,
 		.other_bytes = record->other_bytes,
 	};
-	int r = make_memory(ring, fds);
+	int r = make_memory(ring);
 	if (r < 0) {
 		free(ring);
 		return order->code = -r;
 	}
+	memcpy(fds, ring->fds, sizeof ring->fds);
 	ledger->rings = ring;
 	ledger->bytes += bytes;
 	account->bytes += bytes;
@@ -92,12 +104,27 @@ static void unbook(struct ledger *ledger, struct ledger_ring *ring, uint64_t *by
 	*bytes = 0;
 }
 
+bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int fds[LINK_FDS_MAX])
+{
+	struct ledger_ring *ring = ledger->rings;
+	while (ring != NULL && (ring->worker != worker || ring->feed != feed || ring->fds[0] < 0))
+		ring = ring->next;
+	if (ring == NULL)
+		return false;
+	for (unsigned i = 0; i < LINK_FDS_MAX; i++) {
+		fds[i] = ring->fds[i];
+		ring->fds[i] = -1;
+	}
+	return true;
+}
+
 void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed)
 {
 	for (struct ledger_ring *ring = ledger->rings; ring != NULL; ring = ring->next) {
 		if (ring->worker != worker || (feed != 0 && ring->feed != feed))
 			continue;
 		ring->done = true;
+		drop_fds(ring);
 		/* A worker that has not ended may still use it, whatever it says: it says so to its own harm alone. */
 		unbook(ledger, ring, &ring->other_bytes);
 	}
@@ -131,6 +158,7 @@ void ledger_deinit(struct ledger *ledger)
 	while (ledger->rings != NULL) {
 		struct ledger_ring *ring = ledger->rings;
 		ledger->rings = ring->next;
+		drop_fds(ring);
 		close(ring->watch_fds[0]);
 		close(ring->watch_fds[1]);
 		free(ring);

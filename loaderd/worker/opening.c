@@ -42,6 +42,7 @@ static struct subscription_context context_of(struct session *session)
 		.worker_indices = pool_worker_indices(server->pool),
 		.doorbell = session_ring,
 		.user = session,
+		.client = session->client,
 	};
 }
 
@@ -137,7 +138,6 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 		(ProtobufCBinaryData){16, (uint8_t *)packimg_uuid(feed->dataset->image)};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
-	int fds[2] = {feed->batcher->ring.ring_fd, feed->batcher->ring.ack_fd};
 	log_info("feed %llu opened: client pid %d, %s, batch size %u, rank %u of %u, from epoch "
 		 "%llu batch %llu, read by %s%s, \"%s\"",
 		 (unsigned long long)feed->id, (int)session->pid, feed->dataset->path,
@@ -146,7 +146,7 @@ static void serve_feed(struct session *session, const Loaderd__OpenFeed *request
 		 io_mode_of(feed->batcher->io) == IO_URING ? "io_uring" : "mmap",
 		 opened.writable ? ", ring writable" : "", feed->pipeline);
 	session->unmapped = true;
-	session_reply_with(session, &reply, fds, 2);
+	session_reply(session, &reply);
 }
 
 static void run_start(struct chore *chore)
@@ -162,6 +162,7 @@ static void done_start(struct chore *chore)
 {
 	struct opening *opening = (struct opening *)chore;
 	struct session *session = take_back(opening);
+	session_hold(session, false);
 	if (session->closing) {
 		opening_drop(session);
 	} else if (opening->error < 0) {
@@ -174,6 +175,13 @@ static void done_start(struct chore *chore)
 		if (session->opening != NULL)
 			finish(session);
 	}
+}
+
+/* The supervisor sends the ring to the client meanwhile. */
+static void start(struct opening *opening)
+{
+	session_hold(opening->session, true);
+	give_to_chores(opening, run_start, done_start);
 }
 
 static void run_prepare(struct chore *chore)
@@ -198,7 +206,7 @@ static void done_prepare(struct chore *chore)
 		incoming_init(&opening->files, subscription_wants_direct(opening->feed), true);
 		ask(session);
 	} else {
-		give_to_chores(opening, run_start, done_start);
+		start(opening);
 	}
 }
 
@@ -355,7 +363,7 @@ void opening_files(struct session *session, const Loaderd__Files *part)
 	if (is_feed(opening) && opening->feed == NULL)
 		give_to_chores(opening, run_prepare, done_prepare);
 	else if (is_feed(opening))
-		give_to_chores(opening, run_start, done_start);
+		start(opening);
 	else
 		give_to_chores(opening, run_describe, done_describe);
 }

@@ -1,7 +1,6 @@
 #include "outbox.h"
 
 #include "feed.pb-c.h"
-#include "framing.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -96,23 +95,14 @@ void outbox_ring(struct outbox *outbox)
 	pthread_mutex_unlock(&outbox->mutex);
 }
 
-int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size, const int *fds,
-		unsigned fd_count)
+int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size)
 {
 	uint8_t length[LENGTH_SIZE];
-	int r;
 	put_length(length, size);
 	pthread_mutex_lock(&outbox->mutex);
-	if (fd_count > 0) {
-		r = outbox->broken ? -EPIPE
-		    : outbox->size > 0
-			    ? -EAGAIN
-			    : frame_send(outbox->socket, message, size, fds, fd_count, 0);
-	} else {
-		r = put(outbox, length, sizeof length);
-		if (r == 0)
-			r = put(outbox, message, size);
-	}
+	int r = put(outbox, length, sizeof length);
+	if (r == 0)
+		r = put(outbox, message, size);
 	pthread_mutex_unlock(&outbox->mutex);
 	return r;
 }

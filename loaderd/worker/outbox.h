@@ -24,12 +24,8 @@ void outbox_init(struct outbox *outbox, int socket);
 void outbox_deinit(struct outbox *outbox);
 /* Rings the client; dropped when the socket is full, since the client then has something to read anyway. */
 void outbox_ring(struct outbox *outbox);
-/*
- * Sends a reply; descriptors are duplicated into the message at once or not at all. -EAGAIN: a reply with descriptors met a full socket; -EPIPE: the
- * connection is of no use any more.
- */
-int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size, const int *fds,
-		unsigned fd_count);
+/* Sends a reply, or keeps what the socket does not take. -EPIPE: the connection is of no use any more. */
+int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size);
 /* 1: all is sent; 0: something is left; -EPIPE. */
 int outbox_flush(struct outbox *outbox);
 bool outbox_pending(struct outbox *outbox);

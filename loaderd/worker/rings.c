@@ -10,12 +10,18 @@
 enum { ANSWER_WITHIN_S = 20, TRIES = 25, TRY_AGAIN_MS = 20 };
 
 struct ring_request {
-	uint64_t feed, bytes;
+	struct link_record record;
+	enum link_order_kind answer; /* that it waits for */
 	bool answered;
 	struct link_order order;
 	int fds[LINK_FDS_MAX];
 	struct ring_request *next;
 };
+
+static uint64_t bytes_of(const struct ring_request *request)
+{
+	return request->record.ring_bytes + request->record.other_bytes;
+}
 
 static struct rings *rings_of(struct ring_source *source)
 {
@@ -60,6 +66,14 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 	if (!request->answered)
 		return refuse_request(refusal, ETIMEDOUT, "slots",
 				      "the service did not provide memory for the feed in time");
+	if (order->code == EAGAIN)
+		return refuse_request(refusal, EAGAIN, NULL,
+				      "the client does not read: its ring could not be sent to it");
+	if (order->code == ENOTCONN)
+		return refuse_request(refusal, EDQUOT, NULL,
+				      "the service has too few descriptors for connections that wait with "
+				      "opening their feed; connect again, or raise LimitNOFILE= of the "
+				      "service (ulimit -n)");
 	if (order->code != EDQUOT || order->limit == LINK_LIMIT_NONE ||
 	    order->limit > LINK_LIMIT_RINGS)
 		return refuse_request(refusal, order->code, "slots",
@@ -74,50 +88,60 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 			      "the feed needs %llu bytes of shared memory, %llu are left of the "
 			      "limit of %llu, of which rings take part until no process holds them; "
 			      "ask for fewer slots or smaller batches, or raise [limits] %s",
-			      (unsigned long long)request->bytes, (unsigned long long)order->left,
+			      (unsigned long long)bytes_of(request), (unsigned long long)order->left,
 			      (unsigned long long)order->most, keys[order->limit]);
 }
 
 /* Asks once. */
-static void ask(struct rings *rings, struct ring_request *request, uint64_t ring_bytes,
-		uint64_t other_bytes)
+static void ask(struct rings *rings, struct ring_request *request)
 {
-	const struct link_record record = {
-		.kind = LINK_WANT_RING,
-		.feed = request->feed,
-		.ring_bytes = ring_bytes,
-		.other_bytes = other_bytes,
-	};
 	pthread_mutex_lock(&rings->mutex);
 	request->answered = false;
 	request->next = rings->waiting;
 	rings->waiting = request;
-	if (link_report(rings->pipe, &record) == 0)
+	if (link_report(rings->pipe, &request->record) == 0)
 		wait_for_answer(rings, request);
 	else
 		rings->waiting = request->next;
 	if (request->answered && request->order.code == 0)
-		rings->bytes += request->bytes;
+		rings->bytes += bytes_of(request);
 	pthread_mutex_unlock(&rings->mutex);
 }
 
-static int take(struct ring_source *source, uint64_t feed_id, uint64_t ring_bytes,
-		uint64_t other_bytes, int *ret_ring_fd, int *ret_ack_fd, struct refusal *refusal)
+static int take(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
+		int *ret_ack_fd, struct refusal *refusal)
 {
 	const struct timespec pause = {.tv_nsec = TRY_AGAIN_MS * 1000000};
 	struct ring_request request = {
-		.feed = feed_id, .bytes = ring_bytes + other_bytes, .fds = {-1, -1}};
-	ask(rings_of(source), &request, ring_bytes, other_bytes);
+		.record = {.kind = LINK_WANT_RING,
+			   .feed = wish->feed,
+			   .ring_bytes = wish->ring_bytes,
+			   .other_bytes = wish->other_bytes},
+		.answer = LINK_RING,
+		.fds = {-1, -1},
+	};
+	ask(rings_of(source), &request);
 	/* A client that closes a feed and opens the next finds the first one's memory still on its way back. */
 	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
 		nanosleep(&pause, NULL);
-		ask(rings_of(source), &request, ring_bytes, other_bytes);
+		ask(rings_of(source), &request);
 	}
 	if (!request.answered || request.order.code != 0)
 		return refuse(&request, refusal);
 	*ret_ring_fd = request.fds[0];
 	*ret_ack_fd = request.fds[1];
 	return 0;
+}
+
+static int send_to_client(struct ring_source *source, uint64_t feed, uint64_t client,
+			  struct refusal *refusal)
+{
+	struct ring_request request = {
+		.record = {.kind = LINK_SEND_RING, .feed = feed, .client = client},
+		.answer = LINK_RING_SENT,
+	};
+	ask(rings_of(source), &request);
+	return request.answered && request.order.code == 0 ? 0 : refuse(&request, refusal);
 }
 
 static void give_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
@@ -134,7 +158,9 @@ static void give_back(struct ring_source *source, uint64_t feed_id, uint64_t byt
 void rings_init(struct rings *rings, int pipe)
 {
 	pthread_condattr_t attributes;
-	*rings = (struct rings){.source = {.take = take, .give_back = give_back}, .pipe = pipe};
+	*rings = (struct rings){
+		.source = {.take = take, .send = send_to_client, .give_back = give_back},
+		.pipe = pipe};
 	pthread_mutex_init(&rings->mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -155,7 +181,8 @@ void rings_answer(struct rings *rings, const struct link_order *order,
 	pthread_mutex_lock(&rings->mutex);
 	for (struct ring_request *request = rings->waiting; request != NULL && !taken;
 	     request = request->next) {
-		if (request->feed != order->feed || request->answered)
+		if (request->record.feed != order->feed || request->answer != order->kind ||
+		    request->answered)
 			continue;
 		request->order = *order;
 		request->answered = taken = true;
@@ -170,7 +197,7 @@ void rings_answer(struct rings *rings, const struct link_order *order,
 	for (unsigned i = 0; i < LINK_FDS_MAX; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
-	if (order->code == 0)
+	if (order->kind == LINK_RING && order->code == 0)
 		give_back(&rings->source, order->feed, 0);
 }
 

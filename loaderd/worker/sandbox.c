@@ -48,7 +48,6 @@ static const int allowed[] = {
 	SCMP_SYS(epoll_wait),
 	SCMP_SYS(epoll_pwait),
 	SCMP_SYS(recvmsg),
-	SCMP_SYS(sendmsg),
 	SCMP_SYS(shutdown),
 	SCMP_SYS(io_uring_enter), /* on rings that were restricted to reading before */
 	SCMP_SYS(munmap),

@@ -108,10 +108,11 @@ static void obey(struct server *server, const struct link_order *order, int fds[
 	case LINK_CLIENT:
 		server->clients++;
 		if (fds[0] >= 0)
-			session_new(server, fds[0], (pid_t)order->pid);
+			session_new(server, fds[0], (pid_t)order->pid, order->client);
 		fds[0] = -1;
 		break;
 	case LINK_RING:
+	case LINK_RING_SENT:
 		rings_answer(&server->rings, order, fds);
 		fds[0] = fds[1] = -1;
 		break;
@@ -350,7 +351,8 @@ static void close_all(struct server *server)
 	reply.shutting_down = &shutting_down;
 	for (struct session *s = server->sessions, *next; s != NULL && !server->orphaned; s = next) {
 		next = s->next;
-		session_reply(s, &reply);
+		if (!s->held)
+			session_reply(s, &reply);
 	}
 	for (struct session *s = server->sessions, *next; s != NULL; s = next) {
 		next = s->next;

@@ -26,7 +26,8 @@ struct session {
 	struct server *server;
 	struct session *next, **link; /* in server->sessions */
 	struct session *next_dead;
-	pid_t pid; /* of the client, as the supervisor saw it */
+	pid_t pid; /* of the client, as the supervisor saw it, */
+	uint64_t client; /* and the number that it gave the connection */
 	struct frame_reader reader;
 	struct outbox outbox;
 	struct opening *opening;   /* a request whose files are coming */
@@ -38,7 +39,8 @@ struct session {
 	bool in_pool;
 	bool closing;  /* hung up; waits for chores and pool */
 	bool dead;     /* will be freed after this round of events */
-	bool wants_out; /* EPOLLOUT is set */
+	bool held;     /* session_hold() */
+	uint32_t events; /* that epoll is asked for */
 	uint64_t opened_ns;
 };
 
@@ -73,8 +75,8 @@ struct server {
 uint64_t server_now_ns(void);
 int server_watch(struct server *server, struct source *source, uint32_t events);
 
-/* Takes over fd. */
-void session_new(struct server *server, int fd, pid_t pid);
+/* Takes over fd. pid and client: the client's process and the connection's number, as the supervisor says. */
+void session_new(struct server *server, int fd, pid_t pid, uint64_t client);
 /* Hang-up: frees all the client had, at once where no worker is busy with it. */
 void session_close(struct session *session, const char *why);
 /* The pool has let go of the session's batcher. */
@@ -85,8 +87,8 @@ void session_bury_if_done(struct session *session);
 void session_free(struct session *session);
 /* Sends a reply; closes the session when it cannot be sent. */
 void session_reply(struct session *session, const Loaderd__Reply *reply);
-/* The same with descriptors, which stay the caller's. */
-void session_reply_with(struct session *session, const Loaderd__Reply *reply, const int *fds, unsigned fd_count);
+/* While it is held no request is taken, so that no reply is cut by what the supervisor sends on the same connection. */
+void session_hold(struct session *session, bool held);
 /* The same for a reply that is packed already. */
 void session_send(struct session *session, const uint8_t *message, size_t size);
 void session_refuse(struct session *session, const struct refusal *refusal);

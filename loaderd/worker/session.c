@@ -22,40 +22,31 @@ struct feed_chore {
 	int error;
 };
 
-static void watch_output(struct session *session)
+static void watch(struct session *session)
 {
-	bool wanted = outbox_pending(&session->outbox);
-	if (wanted == session->wants_out || session->closing)
-		return;
-	session->wants_out = wanted;
 	/* While a reply waits to be read no further request is taken: a client that asks and never reads stops itself. */
-	struct epoll_event event = {
-		.events = wanted ? EPOLLOUT | EPOLLRDHUP : EPOLLIN | EPOLLRDHUP,
-		.data.ptr = &session->source,
-	};
-	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->source.fd, &event);
-}
-
-static void send_packed(struct session *session, const uint8_t *message, size_t size,
-			const int *fds, unsigned fd_count)
-{
-	if (session->closing)
+	uint32_t events = session->held			     ? EPOLLRDHUP
+			  : outbox_pending(&session->outbox) ? EPOLLOUT | EPOLLRDHUP
+							     : EPOLLIN | EPOLLRDHUP;
+	struct epoll_event event = {.events = events, .data.ptr = &session->source};
+	if (events == session->events || session->closing)
 		return;
-	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE
-				      : outbox_send(&session->outbox, message, size, fds, fd_count);
-	if (r < 0)
-		session_close(session, "it does not take replies");
-	else
-		watch_output(session);
+	session->events = events;
+	epoll_ctl(session->server->epoll_fd, EPOLL_CTL_MOD, session->source.fd, &event);
 }
 
 void session_send(struct session *session, const uint8_t *message, size_t size)
 {
-	send_packed(session, message, size, NULL, 0);
+	if (session->closing)
+		return;
+	int r = size > FRAME_SIZE_MAX ? -EMSGSIZE : outbox_send(&session->outbox, message, size);
+	if (r < 0)
+		session_close(session, "it does not take replies");
+	else
+		watch(session);
 }
 
-void session_reply_with(struct session *session, const Loaderd__Reply *reply, const int *fds,
-			unsigned fd_count)
+void session_reply(struct session *session, const Loaderd__Reply *reply)
 {
 	size_t size = loaderd__reply__get_packed_size(reply);
 	uint8_t *message = malloc(size);
@@ -64,13 +55,14 @@ void session_reply_with(struct session *session, const Loaderd__Reply *reply, co
 		return;
 	}
 	loaderd__reply__pack(reply, message);
-	send_packed(session, message, size, fds, fd_count);
+	session_send(session, message, size);
 	free(message);
 }
 
-void session_reply(struct session *session, const Loaderd__Reply *reply)
+void session_hold(struct session *session, bool held)
 {
-	session_reply_with(session, reply, NULL, 0);
+	session->held = held;
+	watch(session);
 }
 
 void session_refuse(struct session *session, const struct refusal *refusal)
@@ -304,12 +296,12 @@ static void session_ready(struct source *source, uint32_t events)
 			session_close(session, "the client has gone");
 			return;
 		}
-		watch_output(session);
+		watch(session);
 	}
 	for (unsigned i = 0; (events & EPOLLIN) && i < FRAMES_PER_TURN && !session->closing; i++) {
 		const uint8_t *data;
 		size_t size;
-		if (session->wants_out)
+		if (!(session->events & EPOLLIN))
 			break;
 		int r = frame_receive(&session->reader, source->fd, &data, &size);
 		if (r == 0)
@@ -338,8 +330,13 @@ static void turn_away(struct server *server, int fd, const char *why)
 	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
 	reply.error = &error;
 	uint8_t message[512];
+	struct outbox outbox;
+	outbox_init(&outbox, fd);
 	if (loaderd__reply__get_packed_size(&reply) <= sizeof message)
-		(void)frame_send(fd, message, loaderd__reply__pack(&reply, message), NULL, 0, 0);
+		(void)outbox_send(&outbox, message, loaderd__reply__pack(&reply, message));
+	outbox_deinit(&outbox);
+	/* The supervisor keeps a descriptor of it until then. */
+	shutdown(fd, SHUT_RDWR);
 	chores_close(server->chores, fd);
 }
 
@@ -348,7 +345,7 @@ static void discard(void *user, int fd)
 	chores_close(((struct session *)user)->server->chores, fd);
 }
 
-void session_new(struct server *server, int fd, pid_t pid)
+void session_new(struct server *server, int fd, pid_t pid, uint64_t client)
 {
 	const char *why = NULL;
 	if (server->session_count >= server->config->connections_per_user)
@@ -365,6 +362,7 @@ void session_new(struct server *server, int fd, pid_t pid)
 	session->source = (struct source){.fd = fd, .ready = session_ready};
 	session->server = server;
 	session->pid = pid;
+	session->client = client;
 	session->opened_ns = server_now_ns();
 	frame_reader_init(&session->reader);
 	session->reader.discard = discard;
@@ -376,6 +374,7 @@ void session_new(struct server *server, int fd, pid_t pid)
 		session->next->link = &session->next;
 	server->sessions = session;
 	server->session_count++;
-	if (server_watch(server, &session->source, EPOLLIN | EPOLLRDHUP) < 0)
+	session->events = EPOLLIN | EPOLLRDHUP;
+	if (server_watch(server, &session->source, session->events) < 0)
 		session_close(session, "epoll refuses it");
 }

@@ -389,9 +389,9 @@ static int take_ring(struct subscription *subscription, const struct subscriptio
 			"%u slots of %u samples of %zu bytes are more than a ring can hold",
 			options->slots, options->order.batch_size,
 			transform_sample_size_max(options->transform));
-	int r = context->ring_source->take(context->ring_source, subscription->id, bytes,
-					   other_bytes, &options->ring_fd, &options->ack_fd,
-					   refusal);
+	const struct ring_wish wish = {subscription->id, bytes, other_bytes};
+	int r = context->ring_source->take(context->ring_source, &wish, &options->ring_fd,
+					   &options->ack_fd, refusal);
 	if (r < 0)
 		return r;
 	subscription->ring_source = context->ring_source;
@@ -413,7 +413,8 @@ int subscription_start(struct subscription *subscription,
 		return refuse_request(refusal, -r, "slots", "no shared memory for the feed: %s",
 				      strerror(-r));
 	subscription->options.transform = NULL; /* the batcher's */
-	return 0;
+	return context->ring_source->send(context->ring_source, subscription->id, context->client,
+					  refusal);
 }
 
 void subscription_free(struct subscription *subscription)

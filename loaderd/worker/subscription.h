@@ -33,13 +33,20 @@ struct refusal {
 	char text[SUBSCRIPTION_TEXT_MAX];
 };
 
+/* Memory for a feed. */
+struct ring_wish {
+	uint64_t feed;
+	uint64_t ring_bytes;
+	uint64_t other_bytes; /* what else the feed needs: reserved, not provided */
+};
+
 /* Where rings come from. Any thread. */
 struct ring_source {
-	/*
-	 * Memory of a feed's ring, and the reservation of what else the feed needs. Negative errno with the refusal filled in. May wait a little.
-	 */
-	int (*take)(struct ring_source *source, uint64_t feed_id, uint64_t ring_bytes, uint64_t other_bytes, int *ret_ring_fd,
-		    int *ret_ack_fd, struct refusal *refusal);
+	/* Negative errno with the refusal filled in. May wait a little. */
+	int (*take)(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd, int *ret_ack_fd,
+		    struct refusal *refusal);
+	/* Gives them to the client, too, who can rely on what is sealed by then. client: the connection's number. As take(). */
+	int (*send)(struct ring_source *source, uint64_t feed, uint64_t client, struct refusal *refusal);
 	/* The feed has closed them. */
 	void (*give_back)(struct ring_source *source, uint64_t feed_id, uint64_t bytes);
 };
@@ -51,6 +58,7 @@ struct subscription_context {
 	unsigned workers, worker_indices; /* of the pool */
 	void (*doorbell)(void *user);
 	void *user;
+	uint64_t client; /* the connection's number */
 };
 
 /*

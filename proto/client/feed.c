@@ -80,8 +80,42 @@ static int check_options(const struct feed_options *options, char *error)
 	return 0;
 }
 
+/* Descriptors of a feed's memory. */
+struct ring_fds {
+	int ring, ack;
+};
+
+static void close_ring_fds(struct ring_fds *fds)
+{
+	if (fds->ring >= 0)
+		close(fds->ring);
+	if (fds->ack >= 0)
+		close(fds->ack);
+	*fds = (struct ring_fds){-1, -1};
+}
+
+/* The memory comes by itself, and the answer behind it. */
+static int receive_ring(struct feed *feed, const char *pipeline, int64_t deadline_ms,
+			struct ring_fds *ret_fds, Loaderd__Reply **reply, char *error)
+{
+	struct frame_reader *reader = &feed->connection.reader;
+	if ((*reply)->kind_case != LOADERD__REPLY__KIND_RING)
+		return 0;
+	bool two = frame_fd_count(reader) == 2;
+	if (two)
+		*ret_fds = (struct ring_fds){frame_take_fd(reader, 0), frame_take_fd(reader, 1)};
+	loaderd__reply__free_unpacked(*reply, NULL);
+	*reply = NULL;
+	if (!two)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s sent %u descriptors for a ring, not two.",
+				 feed->connection.socket, frame_fd_count(reader));
+	return connection_reply(&feed->connection, pipeline, deadline_ms, reply, error);
+}
+
 static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
-		     int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error)
+		     int64_t deadline_ms, struct ring_fds *ret_fds, Loaderd__Reply **ret_reply,
+		     char *error)
 {
 	Loaderd__OpenFeed open = LOADERD__OPEN_FEED__INIT;
 	open.version = PROTO_VERSION;
@@ -106,21 +140,16 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
-	return files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
-			     ret_reply, error);
+	int r = files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
+			      ret_reply, error);
+	return r < 0 ? r : receive_ring(feed, open.pipeline, deadline_ms, ret_fds, ret_reply, error);
 }
 
-static int map_ring(struct feed *feed, bool writable, char *error)
+static int map_ring(struct feed *feed, const struct ring_fds *fds, bool writable, char *error)
 {
-	int ring_fd = frame_take_fd(&feed->connection.reader, 0);
-	int ack_fd = frame_take_fd(&feed->connection.reader, 1);
 	int r = -EPROTO;
-	if (ring_fd >= 0 && ack_fd >= 0)
-		r = ring_consumer_init(&feed->ring, ring_fd, ack_fd, writable);
-	if (ring_fd >= 0)
-		close(ring_fd);
-	if (ack_fd >= 0)
-		close(ack_fd);
+	if (fds->ring >= 0)
+		r = ring_consumer_init(&feed->ring, fds->ring, fds->ack, writable);
 	if (r == -EPROTO)
 		return error_set(
 			error, r,
@@ -143,7 +172,8 @@ static void set_position(struct feed *feed, uint64_t epoch, uint64_t batch, bool
 
 /* The ring that was asked for. The daemon waits until it is mapped. */
 static int take_ring(struct feed *feed, const struct feed_options *options,
-		     const Loaderd__FeedOpened *opened, int64_t deadline_ms, char *error)
+		     const Loaderd__FeedOpened *opened, const struct ring_fds *fds,
+		     int64_t deadline_ms, char *error)
 {
 	bool writable = options->writable != 0;
 	if (writable && !opened->writable)
@@ -151,7 +181,7 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 				 "The daemon on %s does not know of writable rings: update it, or "
 				 "open the feed without.",
 				 feed->connection.socket);
-	int r = map_ring(feed, writable, error);
+	int r = map_ring(feed, fds, writable, error);
 	if (r < 0)
 		return r;
 	r = frame_send(feed->connection.fd, ring_mapped, sizeof ring_mapped, NULL, 0,
@@ -191,11 +221,14 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	r = absolute_path(options->dataset, &dataset, error);
 	if (r < 0)
 		return r;
-	Loaderd__Reply *reply;
-	r = subscribe(feed, options, dataset, deadline_ms, &reply, error);
+	Loaderd__Reply *reply = NULL;
+	struct ring_fds fds = {-1, -1};
+	r = subscribe(feed, options, dataset, deadline_ms, &fds, &reply, error);
 	free(dataset);
-	if (r < 0)
+	if (r < 0) {
+		close_ring_fds(&fds);
 		return r;
+	}
 	if (reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED) {
 		const Loaderd__FeedOpened *opened = reply->feed_opened;
 		feed->info = (struct feed_info){
@@ -205,7 +238,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 			.classes = opened->classes,
 		};
 		copy_uuid(&opened->dataset_uuid, feed->info.dataset_uuid);
-		r = take_ring(feed, options, opened, deadline_ms, error);
+		r = take_ring(feed, options, opened, &fds, deadline_ms, error);
 	} else if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN) {
 		/* It tells everybody, those too who wait for an answer. */
 		r = error_set(error, -ESHUTDOWN, "The daemon on %s is shutting down.",
@@ -216,6 +249,7 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 			      feed->connection.socket, (int)reply->kind_case);
 	}
 	loaderd__reply__free_unpacked(reply, NULL);
+	close_ring_fds(&fds);
 	if (r < 0)
 		return r;
 	feed->info.slots = feed->ring.slots;

@@ -236,6 +236,8 @@ Loaderd__Reply *attack_reply(int socket, int fds[2])
 	struct frame_reader reader;
 	Loaderd__Reply *reply = NULL;
 	frame_reader_init(&reader);
+	for (unsigned i = 0; fds != NULL && i < 2; i++)
+		fds[i] = -1;
 	for (int r = 0; r >= 0 && reply == NULL;) {
 		struct pollfd p = {.fd = socket, .events = POLLIN};
 		const uint8_t *data;
@@ -247,13 +249,14 @@ Loaderd__Reply *attack_reply(int socket, int fds[2])
 			continue;
 		reply = loaderd__reply__unpack(NULL, size, data);
 		assert_non_null(reply);
-		if (reply->kind_case != LOADERD__REPLY__KIND_DOORBELL)
+		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
+		for (unsigned i = 0; ring && fds != NULL && i < 2; i++)
+			fds[i] = frame_take_fd(&reader, i);
+		if (!ring && reply->kind_case != LOADERD__REPLY__KIND_DOORBELL)
 			continue;
 		loaderd__reply__free_unpacked(reply, NULL);
 		reply = NULL;
 	}
-	for (unsigned i = 0; fds != NULL && i < 2; i++)
-		fds[i] = reply == NULL ? -1 : frame_take_fd(&reader, i);
 	frame_reader_deinit(&reader);
 	return reply;
 }

@@ -108,6 +108,7 @@ struct client {
 	bool asked;
 	uint32_t first;
 	bool direct;
+	int ring_fds[2]; /* -1: they have not come */
 	bool has_ring;
 	struct ring_consumer ring;
 };
@@ -194,8 +195,17 @@ static void connect_client(struct client *client)
 {
 	if (client->socket >= 0)
 		return;
-	*client = (struct client){.socket = worker_alone_connect()};
+	*client = (struct client){.socket = worker_alone_connect(), .ring_fds = {-1, -1}};
 	frame_reader_init(&client->reader);
+}
+
+static void drop_ring_fds(struct client *client)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		if (client->ring_fds[i] >= 0)
+			close(client->ring_fds[i]);
+		client->ring_fds[i] = -1;
+	}
 }
 
 static void hang_up(struct client *client)
@@ -204,6 +214,7 @@ static void hang_up(struct client *client)
 		return;
 	if (client->has_ring)
 		ring_consumer_deinit(&client->ring);
+	drop_ring_fds(client);
 	frame_reader_deinit(&client->reader);
 	close(client->socket);
 	client->socket = -1;
@@ -409,13 +420,12 @@ static void scribble(struct client *client, struct script *script)
 
 static void map_ring(struct client *client, bool writable)
 {
-	int fds[2] = {frame_take_fd(&client->reader, 0), frame_take_fd(&client->reader, 1)};
+	const int *fds = client->ring_fds;
 	if (fds[0] < 0 || fds[1] < 0 || client->has_ring ||
 	    ring_consumer_init(&client->ring, fds[0], fds[1], writable) < 0)
 		abort();
 	client->has_ring = true;
-	close(fds[0]);
-	close(fds[1]);
+	drop_ring_fds(client);
 	if (!client->by_hand)
 		send_mapped(client);
 }
@@ -432,6 +442,10 @@ static void handle_reply(struct client *client, const uint8_t *data, size_t size
 		client->direct = reply->need_files->direct;
 		if (!client->by_hand)
 			answer(client);
+		break;
+	case LOADERD__REPLY__KIND_RING:
+		for (unsigned i = 0; i < 2; i++)
+			client->ring_fds[i] = frame_take_fd(&client->reader, i);
 		break;
 	case LOADERD__REPLY__KIND_FEED_OPENED:
 		map_ring(client, reply->feed_opened->writable);

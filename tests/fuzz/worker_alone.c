@@ -212,18 +212,30 @@ int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
 	return r;
 }
 
+static int last_ring[2];
+
 /* In the place of rings.c, which asks the supervisor. */
-static int take_ring(struct ring_source *source, uint64_t feed_id, uint64_t ring_bytes,
-		     uint64_t other_bytes, int *ret_ring_fd, int *ret_ack_fd,
-		     struct refusal *refusal)
+static int take_ring(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
+		     int *ret_ack_fd, struct refusal *refusal)
 {
-	if (ring_bytes > RING_BYTES_MAX)
+	if (wish->ring_bytes > RING_BYTES_MAX)
 		return refuse_request(refusal, EDQUOT, "slots", "too large a ring");
-	if (own_memory_new(ring_bytes - RING_ACK_SIZE, ret_ring_fd) < 0 ||
+	if (own_memory_new(wish->ring_bytes - RING_ACK_SIZE, ret_ring_fd) < 0 ||
 	    own_memory_new(RING_ACK_SIZE, ret_ack_fd) < 0)
 		abort();
+	last_ring[0] = *ret_ring_fd;
+	last_ring[1] = *ret_ack_fd;
 	rings_out++;
 	return 0;
+}
+
+/* Connections are numbered by their sockets. */
+static int send_ring(struct ring_source *source, uint64_t feed, uint64_t client,
+		     struct refusal *refusal)
+{
+	static const uint8_t ring[] = {0x42, 0}; /* Reply.ring, with nothing in it */
+	int r = frame_send((int)client, ring, sizeof ring, last_ring, 2, 0);
+	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
 }
 
 static void give_ring_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
@@ -241,7 +253,8 @@ int worker_alone_start(void)
 	server.config = &config;
 	server.start_ns = server_now_ns();
 	rings_init(&server.rings, -1);
-	server.rings.source = (struct ring_source){.take = take_ring, .give_back = give_ring_back};
+	server.rings.source = (struct ring_source){
+		.take = take_ring, .send = send_ring, .give_back = give_ring_back};
 	server.page = calloc(1, LINK_PAGE_SIZE);
 	server.descriptors_most = DESCRIPTORS_MOST;
 	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -264,7 +277,7 @@ int worker_alone_connect(void)
 	int ends[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) < 0)
 		return -1;
-	session_new(&server, ends[0], 1);
+	session_new(&server, ends[0], 1, (uint64_t)ends[0]);
 	return ends[1];
 }
 

@@ -94,8 +94,10 @@ static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_fd = frame_take_fd(&h->connection.reader, 0);
 	h->ack_fd = frame_take_fd(&h->connection.reader, 1);
-	if (h->ring_fd < 0 || h->ack_fd < 0)
+	if (h->ring_fd < 0 || h->ack_fd < 0 ||
+	    connection_reply(&h->connection, NULL, until_ms, &reply, NULL) < 0)
 		return false;
+	loaderd__reply__free_unpacked(reply, NULL);
 	h->ring_size = (size_t)lseek(h->ring_fd, 0, SEEK_END);
 	h->ring = mmap(NULL, h->ring_size, PROT_READ | (open.writable ? PROT_WRITE : 0), MAP_SHARED,
 		       h->ring_fd, 0);

@@ -433,6 +433,8 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 	struct frame_reader reader;
 	Loaderd__Reply *reply = NULL;
 	frame_reader_init(&reader);
+	for (unsigned i = 0; fds != NULL && i < 2; i++)
+		fds[i] = -1;
 	while (reply == NULL) {
 		const uint8_t *data;
 		size_t size;
@@ -446,13 +448,14 @@ Loaderd__Reply *fixture_receive(int socket, int fds[2])
 		}
 		reply = loaderd__reply__unpack(NULL, size, data);
 		assert_non_null(reply);
-		if (reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
+		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
+		for (unsigned i = 0; ring && fds != NULL && i < 2; i++)
+			fds[i] = frame_take_fd(&reader, i);
+		if (ring || reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
 			loaderd__reply__free_unpacked(reply, NULL);
 			reply = NULL;
 		}
 	}
-	for (unsigned i = 0; fds != NULL && i < 2; i++)
-		fds[i] = reply == NULL ? -1 : frame_take_fd(&reader, i);
 	frame_reader_deinit(&reader);
 	return reply;
 }

@@ -311,6 +311,54 @@ static void hang_up_while_opening(void **state)
 	assert_back_to(fixture, before);
 }
 
+/*
+ * A client that does not wait for the answer to its OpenFeed before it asks for other things: the ring, which another process sends on the same connection, comes directly before that
+ * answer, and cuts no reply in two.
+ */
+static void requests_while_opening(void **state)
+{
+	enum { REQUESTS = 40 };
+	struct fixture *fixture = *state;
+	struct baseline before = settled(fixture);
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__GetStatus get_status = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request open_request = LOADERD__REQUEST__INIT, request = LOADERD__REQUEST__INIT;
+	open_feed.version = PROTO_VERSION;
+	open_feed.dataset = dataset;
+	open_feed.pipeline = (char *)pipeline;
+	open_feed.batch_size = 16;
+	open_request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	open_request.open_feed = &open_feed;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get_status;
+	for (unsigned round = 0; round < 20; round++) {
+		int socket = fixture_connect(fixture), fds[2];
+		unsigned asked = 0, answered = 0;
+		bool opened = false;
+		fixture_send(socket, &open_request);
+		while (!opened || answered < asked) {
+			Loaderd__Reply *reply = fixture_receive(socket, fds);
+			assert_non_null(reply);
+			if (reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+				fixture_send_file(socket, dataset, reply->need_files, 1);
+				for (unsigned i = 0; i < REQUESTS; i++, asked++)
+					fixture_send(socket, &request);
+			}
+			answered += reply->kind_case == LOADERD__REPLY__KIND_STATUS;
+			opened |= reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED;
+			assert_int_not_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
+			assert_int_equal(fds[0] >= 0 && fds[1] >= 0,
+					 reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED);
+			for (unsigned i = 0; i < 2; i++)
+				if (fds[i] >= 0)
+					close(fds[i]);
+			loaderd__reply__free_unpacked(reply, NULL);
+		}
+		close(socket);
+	}
+	assert_back_to(fixture, before);
+}
+
 static void status_tells_the_truth(void **state)
 {
 	struct fixture *fixture = *state;
@@ -349,6 +397,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_clients),	 cmocka_unit_test(scribbling_client),
 		cmocka_unit_test(broken_frames),	 cmocka_unit_test(flood_without_reading),
+		cmocka_unit_test(requests_while_opening),
 		cmocka_unit_test(hang_up_while_opening), cmocka_unit_test(status_tells_the_truth),
 	};
 	signal(SIGPIPE, SIG_IGN);

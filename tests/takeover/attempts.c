@@ -299,8 +299,10 @@ static void others(const struct taken *t)
 	TRY(t, calls);
 }
 
-/* The link is one-way: no descriptor comes to the supervisor, nor a byte. */
-static void send_to_supervisor(const struct taken *taken)
+/*
+ * No descriptor leaves a worker: those on their way are counted by user, which all workers are. And the link is one-way: not a byte comes to the supervisor.
+ */
+static void send_away(const struct taken *taken)
 {
 	union {
 		struct cmsghdr header;
@@ -313,7 +315,12 @@ static void send_to_supervisor(const struct taken *taken)
 				 .msg_controllen = sizeof control};
 	memcpy(CMSG_DATA(&control.header), &taken->memory, sizeof(int));
 	ssize_t n = sendmsg(LINK_SOCKET_FD, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-	report(taken, "sendmsg of a descriptor to the supervisor", n < 0 ? errno : 0, EPIPE);
+	report(taken, "sendmsg of a descriptor to the supervisor", n < 0 ? errno : 0, EPERM);
+	n = sendmsg(taken->client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	report(taken, "sendmsg of a descriptor to a client", n < 0 ? errno : 0, EPERM);
+	message.msg_controllen = 0;
+	n = sendmsg(taken->client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	report(taken, "sendmsg to a client", n < 0 ? errno : 0, EPERM);
 	n = send(LINK_SOCKET_FD, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	report(taken, "send to the supervisor", n < 0 ? errno : 0, EPIPE);
 	n = read(LINK_PIPE_FD, &iov, 1);
@@ -405,7 +412,7 @@ void attempts_run(const struct taken *taken, const char *arguments)
 	memory(taken);
 	sockets(taken, path + (*path == ' '));
 	others(taken);
-	send_to_supervisor(taken);
+	send_away(taken);
 	inherited_rings(taken);
 }
 

@@ -38,7 +38,7 @@ static void put(const void *bytes, size_t size)
 static void put_record(uint32_t kind, uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes,
 		       uint64_t count)
 {
-	const struct link_record record = {kind, 0, feed, ring_bytes, other_bytes, count};
+	const struct link_record record = {kind, 0, 0, feed, ring_bytes, other_bytes, count};
 	put(&record, sizeof record);
 }
 
@@ -76,9 +76,9 @@ static int wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int re
 
 static void random_records(void)
 {
-	uint64_t state = 88172645463325252, words[5];
+	uint64_t state = 88172645463325252, words[6];
 	for (unsigned i = 0; i < 4000; i++) {
-		for (unsigned j = 0; j < 5; j++) {
+		for (unsigned j = 0; j < 6; j++) {
 			state ^= state << 13, state ^= state >> 7, state ^= state << 17;
 			words[j] = state >> (state % 64);
 		}
@@ -124,6 +124,42 @@ static void early_ends(const struct taken *taken)
 	taken_say(taken, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
 }
 
+/* The answer's code. */
+static int send_ring(uint64_t feed, uint64_t client)
+{
+	const struct link_record record = {.kind = LINK_SEND_RING, .feed = feed, .client = client};
+	struct link_order order;
+	int fds[LINK_FDS_MAX];
+	put(&record, sizeof record);
+	return taken_await(LINK_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
+}
+
+/*
+ * Sends a ring to whom it is not for: connections are numbered in their order, and there are others' among these. And once more than there are descriptors of it; none is sent to the own
+ * client, who reads lines.
+ */
+static void wrong_ways(const struct taken *taken)
+{
+	const uint64_t feed = UINT64_C(9) << 40;
+	unsigned sent = 0;
+	int code = send_ring(feed, 1);
+	taken_say(taken, "%s sending a ring that there is not: %s", code == ENOENT ? "ok" : "BAD",
+		  strerrorname_np(code));
+	for (uint64_t client = 0; client < taken->client_id; client++) {
+		code = wish(feed + client, 1 << 20, 0, NULL);
+		sent += code == 0 && send_ring(feed + client, client) != ENOTCONN;
+		put_record(LINK_RING_DONE, feed + client, 0, 0, 0);
+		if (code == EDQUOT)
+			nap();
+	}
+	taken_say(taken, "%s sending rings to the connections of others: %u came", sent == 0 ? "ok" : "BAD",
+		  sent);
+	code = wish(feed, 1 << 20, 0, NULL);
+	(void)send_ring(feed, UINT64_MAX);
+	code = code != 0 ? code : send_ring(feed, taken->client_id);
+	taken_say(taken, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD", strerrorname_np(code));
+}
+
 static void *want_for_ever(void *argument)
 {
 	for (uint64_t i = 0;; i++) {
@@ -145,6 +181,8 @@ void lies_records(const struct taken *taken, const char *arguments)
 		giant_wishes(taken);
 	if (strcmp(arguments, "ends") == 0)
 		early_ends(taken);
+	if (strcmp(arguments, "ways") == 0)
+		wrong_ways(taken);
 	for (unsigned i = 0; strcmp(arguments, "flood") == 0 && i < FLOOD; i++) {
 		put_record(LINK_WANT_RING, i, INT64_MAX, 0, 0);
 		if (i % 64 == 0)

@@ -118,6 +118,7 @@ static void obey_for_ever(struct taken *taken)
 			continue;
 		if (order.kind == LINK_CLIENT && fds[0] >= 0) {
 			taken->client = fds[0];
+			taken->client_id = order.client;
 			obey(taken);
 			fds[0] = -1;
 			close(taken->client);

@@ -14,7 +14,8 @@
 
 struct taken {
 	pid_t self, supervisor;
-	int client; /* who commands */
+	int client; /* who commands, */
+	uint64_t client_id; /* and that connection's number */
 	struct link_page *page;
 	/* What an accomplice among the clients could have passed: taken before the walls went up. */
 	int supervisor_pidfd, root_folder, datagram, listener, stream, memory;

@@ -288,7 +288,7 @@ static void records(void **state)
 {
 	struct scene *scene = scene_of(state);
 	static const char *const kinds[] = {"records giants", "records random", "records ends",
-					    "records flood", "rings", "records halves"};
+					    "records ways", "records flood", "rings", "records halves"};
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
 		assert_int_equal(command(scene, kinds[i]), 0);
 		others_are_served(scene);

@@ -381,6 +381,23 @@ static bool comes_back(const struct session *s)
 	return s->open->open_feed->epoch > 0 || s->open->open_feed->batch > 0;
 }
 
+/* As the supervisor does, before the worker's answer. */
+static void send_ring(struct session *s)
+{
+	Loaderd__Ring ring = LOADERD__RING__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	int fds[3] = {s->ring.ring_fd, s->ring.ack_fd, s->fd};
+	unsigned count = scripted(s, "nofds") ? 0 : scripted(s, "onefd") ? 1 : scripted(s, "threefds") ? 3 : 2;
+	if (scripted(s, "swapped"))
+		fds[0] = s->ring.ack_fd, fds[1] = s->ring.ring_fd;
+	reply.kind_case = LOADERD__REPLY__KIND_RING;
+	reply.ring = &ring;
+	if (!scripted(s, "noring"))
+		send_reply(s, &reply, fds, count);
+	if (scripted(s, "tworings"))
+		send_reply(s, &reply, fds, count);
+}
+
 static void answer_open(struct session *s)
 {
 	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
@@ -399,15 +416,12 @@ static void answer_open(struct session *s)
 		opened.dataset_uuid = (ProtobufCBinaryData){sizeof uuid, uuid};
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &opened;
-	int fds[2] = {s->ring.ring_fd, s->ring.ack_fd};
-	if (scripted(s, "swapped"))
-		fds[0] = s->ring.ack_fd, fds[1] = s->ring.ring_fd;
 	if (scripted(s, "badheader"))
 		s->ring.header->slots = 9999;
 	if (scripted(s, "badoffset"))
 		s->ring.header->image_offset = UINT64_C(1) << 62;
-	unsigned count = scripted(s, "nofds") ? 0 : scripted(s, "onefd") ? 1 : 2;
-	send_reply(s, &reply, fds, count);
+	send_ring(s);
+	send_reply(s, &reply, NULL, 0);
 }
 
 /* "quota" refuses three times before it takes a feed back, "denied" each time. */

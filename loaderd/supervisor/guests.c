@@ -1,0 +1,113 @@
+#include "guests.h"
+
+#include "feed.pb-c.h"
+#include "framing.h"
+#include "watched.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+struct guest {
+	struct watched watched;
+	struct guests *guests;
+	struct guest *next;
+	uint64_t id;
+};
+
+static void leave(struct guest *guest)
+{
+	struct guests *guests = guest->guests;
+	struct guest_house *house = guests->house;
+	for (struct guest **at = &guests->first; *at != NULL; at = &(*at)->next) {
+		if (*at != guest)
+			continue;
+		*at = guest->next;
+		break;
+	}
+	guests->count--;
+	house->count--;
+	epoll_ctl(house->epoll_fd, EPOLL_CTL_DEL, guest->watched.fd, NULL);
+	closer_close(house->closer, guests->uid, guest->watched.fd);
+	guest->watched.fd = -1;
+	guest->next = house->dead;
+	house->dead = guest;
+}
+
+/* The client has hung up, or the worker has shut the connection down. */
+static void on_hangup(struct watched *watched, uint32_t events)
+{
+	if (watched->fd >= 0)
+		leave((struct guest *)watched);
+}
+
+bool guests_full(const struct guests *guests)
+{
+	return guests->count >= guests->most;
+}
+
+void guests_add(struct guests *guests, uint64_t id, int fd)
+{
+	struct guest *guest = malloc(sizeof *guest);
+	if (guest == NULL) {
+		closer_close(guests->house->closer, guests->uid, fd);
+		return;
+	}
+	*guest = (struct guest){{fd, on_hangup}, guests, guests->first, id};
+	guests->first = guest;
+	guests->count++;
+	guests->house->count++;
+	/* No events but those that are always told: hang-up and error. */
+	struct epoll_event event = {.data.ptr = &guest->watched};
+	if (epoll_ctl(guests->house->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		leave(guest);
+}
+
+static struct guest *find(const struct guests *guests, uint64_t id)
+{
+	struct guest *guest = guests->first;
+	while (guest != NULL && guest->id != id)
+		guest = guest->next;
+	return guest;
+}
+
+int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX])
+{
+	Loaderd__Ring ring = LOADERD__RING__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	uint8_t message[16];
+	struct guest *guest = find(guests, id);
+	if (guest == NULL)
+		return ENOTCONN;
+	reply.kind_case = LOADERD__REPLY__KIND_RING;
+	reply.ring = &ring;
+	size_t size = loaderd__reply__pack(&reply, message);
+	int r = frame_send(guest->watched.fd, message, size, fds, LINK_FDS_MAX, 0);
+	if (r == 0)
+		leave(guest);
+	return -r;
+}
+
+void guests_drop_oldest(struct guests *guests)
+{
+	struct guest *guest = guests->first;
+	while (guest != NULL && guest->next != NULL)
+		guest = guest->next;
+	if (guest != NULL)
+		leave(guest);
+}
+
+void guests_deinit(struct guests *guests)
+{
+	while (guests->first != NULL)
+		leave(guests->first);
+}
+
+void guests_bury(struct guest_house *house)
+{
+	while (house->dead != NULL) {
+		struct guest *guest = house->dead;
+		house->dead = guest->next;
+		free(guest);
+	}
+}
