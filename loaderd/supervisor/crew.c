@@ -36,6 +36,7 @@ enum {
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
 	FAULTS_MOST = 2,   /* of one, and it is not tried again */
+	DESCRIPTORS_SPARE = 16,
 	GUESTS_SHARE = 4,  /* the part of all descriptors that connections without a ring may take */
 };
 #define SECOND_NS      UINT64_C(1000000000)
@@ -109,13 +110,14 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	if (per_user == 0)
 		per_user = for_one ? memory : memory / 2;
 	getrlimit(RLIMIT_NOFILE, &descriptors);
+	unsigned descriptors_most =
+		(unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur : INT32_MAX);
 	*crew = (struct crew){
 		.config = config,
 		.house = {.epoll_fd = epoll_fd,
 			  .closer = closer,
-			  .most = (unsigned)(descriptors.rlim_cur < INT32_MAX ? descriptors.rlim_cur
-									       : INT32_MAX) /
-				  GUESTS_SHARE},
+			  .most = descriptors_most / GUESTS_SHARE},
+		.descriptors_most = descriptors_most,
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -463,6 +465,11 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	user->workers = worker;
 	crew->worker_count++;
 	int r = outfit_init(&outfit, &worker->page);
+	/* The lowest free number is what a descriptor gets. Those who are here already need some for rings, and connections to come. */
+	if (r == 0 && (unsigned)outfit.log.ours + crew->house.most - crew->house.count +
+				      DESCRIPTORS_SPARE >
+			      crew->descriptors_most)
+		r = -EMFILE;
 	if (r == 0)
 		r = launch(worker, &outfit);
 	outfit_deinit(&outfit);

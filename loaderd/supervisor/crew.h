@@ -27,6 +27,7 @@ struct crew {
 	struct crew_user *users;
 	struct worker *dead; /* to be freed after this round of events */
 	struct guest_house house;
+	unsigned descriptors_most; /* that the supervisor may have */
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id; /* last ones given */
 	uint64_t sweep_due_ns, renewal_due_ns;
