@@ -7,6 +7,7 @@ every round, and what the contestant said of itself), targets, and how, when and
 import math
 import statistics
 
+import against
 import stages
 
 # What a row must show: (what, at least). "best peer" is the fastest peer, a pair are two contestants; others are described in judge().
@@ -122,7 +123,7 @@ def judge(row):
     """Fills in row["targets"]: what, at least, and the ratio measured, if it could be."""
     if row["kind"] == "stages":
         row["targets"] = stages.targets(row)
-    else:
+    elif row["kind"] != "against":
         row["targets"] = [
             dict(what=what, unit="x", at_least=least, **(compare(row, what) or {})) for what, least in TARGETS[row["name"]]
         ]
@@ -194,10 +195,11 @@ def contestants_table(row):
 
 def table(row):
     lines = [f"### {row['title']}", ""]
-    lines += stages.table(row) if row["kind"] == "stages" else contestants_table(row)
+    own_tables = {"stages": stages.table, "against": against.table}
+    lines += own_tables.get(row["kind"], contestants_table)(row)
     lines += [target_line(row, target) for target in row["targets"]]
     how = f"{row['rounds']} round{'s' * (row['rounds'] > 1)}"
-    if row["kind"] in ("feed", "steadiness"):
+    if row["kind"] in ("feed", "steadiness", "against"):
         how += f" of {row['seconds']:g} s"
     if row.get("stolen", 0) > 0.005:
         how += f"; {row['stolen']:.1%} of the CPU time was stolen by other virtual machines"

@@ -1,0 +1,77 @@
+"""This build against another one of loaderd, and that one against itself, which shows what of the difference is noise.
+
+measure() is given a row's name and gives a row of kind "against": contestants by setting and build ("usual", "usual other", "usual again"), in turn,
+round after round. What is compared is images per second of wall-clock time, as in the other rows, and the inverse of the CPU time that the daemon's
+threads take per image: that is what the machine's other programs disturb less.
+"""
+
+import math
+import statistics
+
+from contestants import STEADINESS, Contestant, Failure
+
+WITHIN = 0.98  # of the other build's speed, with the error of measurement
+BUILDS = ("", " other", " again")
+
+
+def settings_of(name):
+    """What a row measures of each build."""
+    return STEADINESS if name == "steadiness" else {"usual": Contestant("usual", ())}
+
+
+def measure(options, name, title, config, cpus, say):
+    """config: of the row's data, as Contestant.start() takes it; its "build" is replaced."""
+    found, running = {}, {}
+    builds = dict(zip(BUILDS, (options.build, options.against, options.against)))
+    for setting, contestant in settings_of(name).items():
+        for which, build in builds.items():
+            key = setting + which
+            found[key] = {"name": contestant.name + which, "peer": False, "images_per_s": [], "images_per_cpu_s": []}
+            running[key] = contestant.start(dict(config, build=build), cpus)
+    for turn in range(options.rounds):
+        order = list(running)
+        # Neighbours in time are the three of one setting; which of them is first changes.
+        for at in range(0, len(order), len(BUILDS)):
+            three = order[at : at + len(BUILDS)]
+            first = turn % len(BUILDS)
+            for key in three[first:] + three[:first]:
+                try:
+                    found[key]["images_per_s"].append(running[key].measure(options.warmup, options.seconds))
+                    found[key].update(running[key].facts)
+                    found[key]["images_per_cpu_s"].append(1e6 / found[key]["detail"]["cpu_us"])
+                except Failure as failure:
+                    found[key]["error"] = str(failure)
+                    raise
+        say(f"  {name}, round {turn + 1} of {options.rounds}")
+    return {"kind": "against", "title": f"{title}, this build against another", "contestants": found, "targets": targets(found)}
+
+
+def compared(ours, other, by):
+    """Of neighbours in time: the median of the ratios with its standard error, and their range."""
+    ratios = [a / b for a, b in zip(ours[by], other[by])]
+    error = 1.2533 * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0
+    return {"unit": "x", "median": statistics.median(ratios), "min": min(ratios), "max": max(ratios), "error": error}
+
+
+def targets(found):
+    lines = []
+    for key, result in found.items():
+        if key.endswith(BUILDS[1:]):
+            continue
+        other, again = found[key + BUILDS[1]], found[key + BUILDS[2]]
+        for what, by in (("speed", "images_per_s"), ("images per CPU time", "images_per_cpu_s")):
+            name = f"{result['name']}: {what}"
+            lines.append({"what": f"{name}, of the other build's", "at_least": WITHIN, **compared(result, other, by)})
+            lines.append({"what": f"{name}, the other build's of its own", "at_least": 0, **compared(again, other, by)})
+    return lines
+
+
+def table(row):
+    lines = ["| | images/s | range | images per s of CPU |", "| --- | ---: | ---: | ---: |"]
+    for result in row["contestants"].values():
+        speeds = result["images_per_s"]
+        lines.append(
+            f"| {result['name']} | {statistics.median(speeds):,.0f} | {min(speeds):,.0f} - {max(speeds):,.0f} "
+            f"| {statistics.median(result['images_per_cpu_s']):,.0f} |"
+        )
+    return lines + [""]
