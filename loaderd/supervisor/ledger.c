@@ -36,7 +36,7 @@ static int admit(const struct ledger *ledger, const struct ledger_account *accou
 	    bytes > ledger->most_per_user - account->bytes)
 		return refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
 	if (ledger->bytes > ledger->most || bytes > ledger->most - ledger->bytes)
-		return refuse(order, LINK_LIMIT_ALL, ledger->most, ledger->bytes);
+		return refuse(order, LINK_LIMIT_ALL, ledger->most, ledger->most); /* what others have is not told */
 	return 0;
 }
 

@@ -56,12 +56,6 @@ static void wait_for_answer(struct rings *rings, struct ring_request *request)
 
 static int refuse(const struct ring_request *request, struct refusal *refusal)
 {
-	static const char *const keys[] = {
-		[LINK_LIMIT_NONE] = "",
-		[LINK_LIMIT_ALL] = "shared_memory",
-		[LINK_LIMIT_USER] = "shared_memory_per_user",
-		[LINK_LIMIT_RINGS] = "feeds_per_user",
-	};
 	const struct link_order *order = &request->order;
 	if (!request->answered)
 		return refuse_request(refusal, ETIMEDOUT, "slots",
@@ -84,12 +78,20 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 			"this user has as many rings as one may, %llu, those of closed feeds that "
 			"some process still holds among them ([limits] feeds_per_user)",
 			(unsigned long long)order->most);
+	/* How much is left of it would tell what the others have. */
+	if (order->limit == LINK_LIMIT_ALL)
+		return refuse_request(refusal, EDQUOT, "slots",
+				      "the feed needs %llu bytes of shared memory, more than is left of "
+				      "the %llu that all users share; ask for fewer slots or smaller "
+				      "batches, try again later, or raise [limits] shared_memory",
+				      (unsigned long long)bytes_of(request),
+				      (unsigned long long)order->most);
 	return refuse_request(refusal, EDQUOT, "slots",
 			      "the feed needs %llu bytes of shared memory, %llu are left of the "
 			      "limit of %llu, of which rings take part until no process holds them; "
-			      "ask for fewer slots or smaller batches, or raise [limits] %s",
+			      "ask for fewer slots or smaller batches, or raise [limits] shared_memory_per_user",
 			      (unsigned long long)bytes_of(request), (unsigned long long)order->left,
-			      (unsigned long long)order->most, keys[order->limit]);
+			      (unsigned long long)order->most);
 }
 
 /* Asks once. */

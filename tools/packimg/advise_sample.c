@@ -136,7 +136,7 @@ static int read_dataset(struct advise_sample *sample, const char *path, uint64_t
 	if (r)
 		return r;
 	count = reserve(sample, wanted, packimg_count(sample->dataset));
-	if (count < 0 || packimg_decoder_new(&decoder))
+	if (count < 0 || image_decoder_new(&decoder))
 		return text_error(error, -ENOMEM, "out of memory");
 	for (int i = 0; i < count && !r; i++) {
 		uint64_t number = choose((uint64_t)i, (uint64_t)count, sample->of);

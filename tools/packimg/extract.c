@@ -258,7 +258,7 @@ static int worker_new(void *context, void **ret_worker)
 
 	if (!worker)
 		return -ENOMEM;
-	r = packimg_decoder_new(&worker->decoder);
+	r = image_decoder_new(&worker->decoder);
 	if (r) {
 		free(worker);
 		return r;

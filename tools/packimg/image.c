@@ -7,10 +7,19 @@
 
 #include <xxhash.h>
 
+int image_decoder_new(struct packimg_decoder **ret_decoder)
+{
+	int r = packimg_decoder_new(ret_decoder);
+
+	if (!r)
+		packimg_decoder_limit(*ret_decoder, IMAGE_MEMORY_MAX);
+	return r;
+}
+
 int image_reader_init(struct image_reader *reader)
 {
 	*reader = (struct image_reader){0};
-	return packimg_decoder_new(&reader->decoder);
+	return image_decoder_new(&reader->decoder);
 }
 
 void image_reader_deinit(struct image_reader *reader)

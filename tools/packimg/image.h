@@ -19,6 +19,11 @@ enum {
 	IMAGE_PADDING = 64, /* bytes that must be readable behind a file's bytes: vector code loads beyond the end */
 	IMAGE_PIXELS_MAX = 1 << 28, /* a quarter of a billion: more is a decompression bomb or a mistake */
 };
+/* Bytes that decoding one image may take: so many pixels, and in a progressive JPEG their coefficients. */
+#define IMAGE_MEMORY_MAX (UINT64_C(12) * IMAGE_PIXELS_MAX)
+
+/* A decoder with that limit: who wrote a dataset may mean ill, too. 0 or -ENOMEM. */
+int image_decoder_new(struct packimg_decoder **ret_decoder);
 
 struct image_info {
 	enum image_kind kind;

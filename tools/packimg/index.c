@@ -1,5 +1,6 @@
 /* packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode, the main thread writes in the files' order. */
 #include "command.h"
+#include "image.h"
 #include "printable.h"
 #include "progress.h"
 #include "text.h"
@@ -96,7 +97,7 @@ struct outcome {
 static int worker_new(void *context, void **ret_worker)
 {
 	struct packimg_decoder *decoder;
-	int r = packimg_decoder_new(&decoder);
+	int r = image_decoder_new(&decoder);
 
 	if (!r)
 		*ret_worker = decoder;

@@ -1,5 +1,6 @@
 /* packimg verify: every checksum, every index record, every image. */
 #include "command.h"
+#include "image.h"
 #include "printable.h"
 #include "progress.h"
 #include "selection.h"
@@ -75,7 +76,7 @@ struct verdict {
 static int worker_new(void *context, void **ret_worker)
 {
 	struct packimg_decoder *decoder;
-	int r = packimg_decoder_new(&decoder);
+	int r = image_decoder_new(&decoder);
 
 	if (!r)
 		*ret_worker = decoder;

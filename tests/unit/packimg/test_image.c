@@ -348,9 +348,34 @@ static void test_target_size(void **state)
 	}
 }
 
+/* A dataset's sample that declares 12 GB of pixels in a few bytes: no command of packimg tries. */
+static void test_bomb(void **state)
+{
+	uint64_t size = (uint64_t)PACKIMG_SIDE_MAX * PACKIMG_SIDE_MAX * 3;
+	uint8_t frame[32] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0};
+	struct packimg_sample sample = {
+		.data = frame,
+		.data_size = sizeof(frame),
+		.width = PACKIMG_SIDE_MAX,
+		.height = PACKIMG_SIDE_MAX,
+		.codec = PACKIMG_CODEC_RAW_ZSTD,
+		.channels = 3,
+		.orientation = 1,
+	};
+	struct packimg_region all = {0, 0, PACKIMG_SIDE_MAX, PACKIMG_SIDE_MAX};
+	struct packimg_decoder *decoder;
+	struct packimg_pixels pixels;
+
+	memcpy(frame + 5, &size, sizeof(size));
+	assert_int_equal(image_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_decode(decoder, &sample, &all, 0, 0, &pixels, NULL), -E2BIG);
+	packimg_decoder_free(decoder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bomb),
 		cmocka_unit_test(test_orientations),
 		cmocka_unit_test(test_exif),
 		cmocka_unit_test(test_jpeg),
