@@ -49,27 +49,35 @@ static int clear_stale(const char *path, const struct sockaddr_un *address, sock
 /* One socket to be made. */
 struct place {
 	char name[CONFIG_TEXT_MAX];
+	char unfinished[CONFIG_TEXT_MAX]; /* what it is called until clients may see it */
 	mode_t mode;
 	const char *group; /* "": none */
 };
 
+/* One is finished before the other is begun. A suffix that is no longer than the administrator's fits. */
+static void set_names(struct place *place, const struct config *config, const char *suffix)
+{
+	snprintf(place->name, sizeof place->name, "%.900s%s", config->socket, suffix);
+	snprintf(place->unfinished, sizeof place->unfinished, "%.900s.bound", config->socket);
+}
+
 static struct place clients_place(const struct config *config)
 {
 	struct place place = {.mode = (mode_t)config->socket_mode, .group = config->socket_group};
-	snprintf(place.name, sizeof place.name, "%s", config->socket);
+	set_names(&place, config, "");
 	return place;
 }
 
 static struct place admin_place(const struct config *config)
 {
 	struct place place = {.mode = 0600, .group = ""};
-	snprintf(place.name, sizeof place.name, "%.900s" LISTEN_ADMIN_SUFFIX, config->socket);
+	set_names(&place, config, LISTEN_ADMIN_SUFFIX);
 	return place;
 }
 
 static int set_owner(const struct place *place, struct config_error *error)
 {
-	if (chmod(place->name, place->mode) < 0)
+	if (chmod(place->unfinished, place->mode) < 0)
 		return -errno;
 	if (place->group[0] == '\0')
 		return 0;
@@ -79,7 +87,7 @@ static int set_owner(const struct place *place, struct config_error *error)
 			 "[daemon] socket_group = %.64s: there is no such group", place->group);
 		return -EINVAL;
 	}
-	return chown(place->name, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
+	return chown(place->unfinished, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
 }
 
 static int lock_directory(const char *path)
@@ -96,6 +104,44 @@ static int lock_directory(const char *path)
 	return r;
 }
 
+/* Of a daemon that was killed meanwhile. */
+static int clear_unfinished(const struct place *place)
+{
+	struct stat status;
+	if (lstat(place->unfinished, &status) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(status.st_mode))
+		return -EEXIST;
+	return unlink(place->unfinished) < 0 ? -errno : 0;
+}
+
+static int bind_unfinished(const struct place *place, int fd)
+{
+	struct sockaddr_un address;
+	socklen_t size = make_address(place->unfinished, &address);
+	int r = clear_unfinished(place);
+	/* Nobody may connect before the mode is set: bound without any permission, opened up afterwards. */
+	mode_t mask = umask(0777);
+	if (r == 0 && bind(fd, (struct sockaddr *)&address, size) < 0)
+		r = -errno;
+	umask(mask);
+	return r;
+}
+
+/*
+ * Clients that lost a daemon look for the next one all the time, and one that may not use it gives up: so the socket gets its name when it has its mode and its group,
+ * and listens.
+ */
+static int finish(const struct place *place, int fd, struct config_error *error)
+{
+	int r = listen(fd, BACKLOG) < 0 ? -errno : set_owner(place, error);
+	if (r == 0 && rename(place->unfinished, place->name) < 0)
+		r = -errno;
+	if (r < 0)
+		unlink(place->unfinished);
+	return r;
+}
+
 static int bind_path(const struct place *place, int fd, struct config_error *error)
 {
 	struct sockaddr_un address;
@@ -104,18 +150,10 @@ static int bind_path(const struct place *place, int fd, struct config_error *err
 	if (lock < 0)
 		return lock;
 	int r = clear_stale(place->name, &address, size);
-	/* Nobody may connect before the mode is set: bound without any permission, opened up afterwards. */
-	mode_t mask = umask(0777);
-	if (r == 0 && bind(fd, (struct sockaddr *)&address, size) < 0)
-		r = -errno;
-	umask(mask);
-	if (r == 0 && listen(fd, BACKLOG) < 0)
-		r = -errno;
-	if (r == 0) {
-		r = set_owner(place, error);
-		if (r < 0)
-			unlink(place->name);
-	}
+	if (r == 0)
+		r = bind_unfinished(place, fd);
+	if (r == 0)
+		r = finish(place, fd, error);
 	close(lock);
 	return r;
 }

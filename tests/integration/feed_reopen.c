@@ -1,7 +1,7 @@
 /*
  * The real daemon killed and restarted under clients, with a batch of each of its lives held: every
  * batch is the one that an undisturbed feed delivers, once, in order, and no sample of it is bad. A
- * dataset that was replaced meanwhile is refused.
+ * dataset that was replaced meanwhile is refused. And a socket is not there before it can be used.
  */
 #include "loaderd_fixture.h"
 
@@ -15,10 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LIVES = 20, EACH = 12, TIMEOUT_MS = 60000 };
+enum { LIVES = 20, EACH = 12, TIMEOUT_MS = 60000, OTHER_USER = 64303 };
 
 static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
 
@@ -193,6 +198,39 @@ static void another_dataset_is_refused(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
+/* Looks for a daemon as a client that has lost one, but all the time. Ends with 0 unless a socket was there that it might not use. */
+static pid_t start_looking(const struct fixture *fixture)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fixture->socket);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (geteuid() == 0)
+		fixture_become(OTHER_USER);
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0), r;
+	while ((r = connect(fd, (struct sockaddr *)&address, sizeof address)) < 0 &&
+	       (errno == ENOENT || errno == ECONNREFUSED))
+		;
+	_exit(r == 0 ? 0 : errno);
+}
+
+static void a_socket_that_is_there_can_be_used(void **state)
+{
+	struct fixture *fixture = *state;
+	assert_int_equal(chmod(fixture->folder, 0755), 0);
+	for (unsigned life = 0; life < LIVES; life++) {
+		pid_t pid = start_looking(fixture);
+		int status;
+		fixture_start(fixture, NULL, NULL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+		fixture_stop(fixture, life % 2 == 0 ? SIGKILL : SIGTERM);
+	}
+}
+
 static int setup(void **state)
 {
 	static struct fixture fixture;
@@ -213,6 +251,7 @@ int main(void)
 		cmocka_unit_test(a_service_dies),
 		cmocka_unit_test(a_private_daemon_dies),
 		cmocka_unit_test(another_dataset_is_refused),
+		cmocka_unit_test(a_socket_that_is_there_can_be_used),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
