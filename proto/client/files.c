@@ -143,7 +143,11 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 	Loaderd__Reply *reply;
 	int r = connection_request(connection, request, text, deadline_ms, &reply, error);
 	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
-		if (files == NULL) {
+		if (path == NULL) {
+			r = error_set(error, -EPROTO,
+				      "The daemon on %s asks for files where none belong to the request.",
+				      connection->socket);
+		} else if (files == NULL) {
 			files = calloc(1, sizeof *files);
 			r = files == NULL ? error_set(error, -ENOMEM, "Out of memory.")
 					  : resolve(path, files, error);
