@@ -319,9 +319,24 @@ static void quote_with_caret(const char *text, size_t position, char *out, size_
 		 end < length ? "..." : "", begin > 0 ? "   " : "", (int)(position - begin), "");
 }
 
+/* By some codes libfeed tells callers of its own state, and they act on them: those are not a daemon's to use. */
+static int code_of(const Loaderd__Error *message)
+{
+	switch (message->code) {
+	case EAGAIN:
+	case ECHILD:
+	case EINTR:
+	case ENOBUFS:
+	case ENOTCONN:
+		return -EPROTO;
+	default:
+		return message->code > 0 && message->code < 4096 ? -message->code : -EPROTO;
+	}
+}
+
 int connection_error(const Loaderd__Error *message, const char *text, char *error)
 {
-	int code = message->code > 0 && message->code < 4096 ? -message->code : -EPROTO;
+	int code = code_of(message);
 	char quote[3 * CARET_WIDTH] = "";
 	if (text != NULL && message->position >= 0 && strcmp(message->field, "pipeline") == 0)
 		quote_with_caret(text, (size_t)message->position, quote, sizeof quote);

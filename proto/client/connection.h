@@ -51,7 +51,7 @@ int connection_request(struct connection *connection, const Loaderd__Request *re
 		       int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);
 /* Waits for one more reply to a request that was sent before. */
 int connection_reply(struct connection *connection, const char *text, int64_t deadline_ms, Loaderd__Reply **ret_reply, char *error);
-/* Turns an Error reply into its negative errno and a text. */
+/* Turns an Error reply into its negative errno and a text. -EPROTO: it has none, or one by which libfeed tells of its own state. */
 int connection_error(const Loaderd__Error *message, const char *text, char *error);
 
 /* A dataset's UUID as it came; zeros when it is none. */

@@ -504,6 +504,8 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 		feed->shutting_down = true;
 	else if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
 		feed->failed = connection_error(reply->error, NULL, feed->error);
+	if (feed->failed == -ETIMEDOUT) /* callers would take it for "not yet", for ever */
+		feed->failed = -EPROTO;
 	loaderd__reply__free_unpacked(reply, NULL);
 	return feed->failed;
 }

@@ -21,7 +21,9 @@ enum {
 		5000,	    /* the memory of the feed that died may not have been given back yet */
 	FRUITLESS_MAX = 5,  /* then it is not chance that the daemon dies before the next batch */
 	OLD_RINGS_MAX = 16, /* rings put away; each has a batch that the caller holds, or is kept */
+	TRY_AGAIN = 2,	    /* outcome of an attempt, and no code that a daemon can name */
 };
+_Static_assert((int)TRY_AGAIN != FEED_END, "both are outcomes");
 
 /* ---- rings that were put away ---- */
 
@@ -300,7 +302,7 @@ static int64_t patience_ms(const struct feed *feed)
 	return feed->again.lost_ms + (timeout_ms != 0 ? timeout_ms : TIMEOUT_MS) - clock_ms();
 }
 
-/* What an attempt failed by may pass, as long as the daemon is on its way; -EAGAIN then. */
+/* What an attempt failed by may pass, as long as the daemon is on its way. */
 static bool may_pass(struct feed *feed, int code, bool connected)
 {
 	switch (code) {
@@ -332,10 +334,11 @@ static int judge(struct feed *feed, int code, bool connected, const char *error)
 	if (patience_ms(feed) <= 0)
 		return give_up(feed, -ECONNRESET, error);
 	again->next_ms = clock_ms() + delay_ms(again->attempts + again->fruitless);
-	return -EAGAIN;
+	return TRY_AGAIN;
 }
 
-/* The same as feed_open(), into a feed of its own that is taken over as a whole or not at all. */
+/* The same as feed_open(), into a feed of its own that is taken over as a whole or not at all.
+ * TRY_AGAIN: it may pass. */
 static int attempt(struct feed *feed)
 {
 	char error[FEED_ERROR_MAX] = "";
@@ -382,7 +385,7 @@ int feed_reopen(struct feed *feed, int64_t deadline_ms)
 		int64_t now_ms = clock_ms();
 		if (now_ms >= feed->again.next_ms) {
 			r = attempt(feed);
-			if (r != -EAGAIN)
+			if (r != TRY_AGAIN)
 				return r;
 			r = 0;
 		} else if (deadline_ms >= 0 && now_ms >= deadline_ms) {

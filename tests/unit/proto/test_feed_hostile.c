@@ -30,12 +30,11 @@ struct puppet {
 	void (*play)(struct puppet *puppet);
 	unsigned connections;
 	struct frame_reader reader;
-	struct ring_producer ring;
-	/* How a row would have FeedOpened and what comes with it. */
+	/* Of the feed: */
 	struct ring_geometry geometry;
+	struct ring_producer ring;
 	Loaderd__FeedOpened opened;
-	int fds[FDS_MAX];
-	unsigned fd_count;
+	uint64_t epoch, batch; /* the next one's */
 };
 
 static char dataset[] = "/tmp/loaderd-hostile-XXXXXX.pimg";
@@ -98,6 +97,7 @@ static void play_connection(struct puppet *p)
 {
 	frame_reader_init(&p->reader);
 	p->play(p);
+	ring_producer_deinit(&p->ring);
 	frame_reader_deinit(&p->reader);
 	close(p->fd);
 	p->connections++;
@@ -130,6 +130,94 @@ static void stop(struct puppet *p)
 	shutdown(p->listen_fd, SHUT_RDWR);
 	pthread_join(p->thread, NULL);
 	close(p->listen_fd);
+}
+
+/* What an honest daemon would answer to OpenFeed, to be changed before it is. False: the client has hung up. */
+static bool hear_wish(struct puppet *p)
+{
+	Loaderd__Request *request = hear(p);
+	if (request == NULL)
+		return false;
+	const Loaderd__OpenFeed *wish = request->open_feed;
+	p->epoch = wish->epoch;
+	p->batch = wish->batch;
+	p->geometry = (struct ring_geometry){
+		.slots = SLOTS,
+		.batch_size_max = wish->batch_size,
+		.image_size_max = (uint64_t)wish->batch_size * SIDE * SIDE * 3,
+		.field_count = (uint32_t)wish->n_fields,
+		.field_bytes = 16,
+		.field_types = {FEED_INT64, FEED_BYTES},
+	};
+	p->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
+	p->opened.samples = (uint64_t)wish->batch_size * BATCHES;
+	p->opened.batches_per_epoch = BATCHES;
+	p->opened.classes = 10;
+	p->opened.slots = SLOTS;
+	p->opened.dataset_uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
+	loaderd__request__free_unpacked(request, NULL);
+	return true;
+}
+
+static void send_opened(struct puppet *p, const int *fds, unsigned fd_count)
+{
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
+	reply.feed_opened = &p->opened;
+	tell(p, &reply, fds, fd_count);
+}
+
+/* False: the client did not want it. */
+static bool grant(struct puppet *p)
+{
+	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
+	const int fds[2] = {p->ring.ring_fd, p->ring.ack_fd};
+	send_opened(p, fds, 2);
+	return hear_and_forget(p) && ring_producer_fill(&p->ring) == 0;
+}
+
+/* At most as many as there are slots. */
+static void publish(struct puppet *p, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct ring_slot *slot = ring_begin(&p->ring);
+		assert_non_null(slot);
+		slot->epoch = p->epoch;
+		slot->batch = p->batch;
+		slot->count = p->geometry.batch_size_max;
+		slot->height = slot->width = SIDE;
+		slot->channels = 3;
+		slot->element = RING_U8;
+		slot->layout = RING_NHWC;
+		slot->last = p->batch == BATCHES - 1;
+		memset((char *)slot + p->ring.layout.image_offset, (int)(p->batch + 1),
+		       p->geometry.image_size_max);
+		if (ring_publish(&p->ring))
+			frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 0);
+		p->batch = slot->last ? 0 : p->batch + 1;
+		p->epoch += slot->last;
+	}
+}
+
+/* An honest feed of so many batches. */
+static bool begin_feed(struct puppet *p, unsigned count)
+{
+	if (!hear_wish(p) || !grant(p))
+		return false;
+	publish(p, count);
+	return true;
+}
+
+static void send_error(struct puppet *p, int code, const char *text)
+{
+	Loaderd__Error error = LOADERD__ERROR__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	error.code = code;
+	error.text = (char *)text;
+	error.position = -1;
+	reply.kind_case = LOADERD__REPLY__KIND_ERROR;
+	reply.error = &error;
+	tell(p, &reply, NULL, 0);
 }
 
 /* ---- files that are asked for ---- */
@@ -194,18 +282,57 @@ static int request_dataset(const struct puppet *p, char *error)
 	return r;
 }
 
-static int request_feed(const struct puppet *p, char *error)
+static int open_feed(const struct puppet *p, struct feed **ret_feed, char *error)
 {
+	static const char *const fields[] = {"number", "bytes"};
 	struct feed_options options;
-	struct feed *feed;
 	feed_options_init(&options);
 	options.socket = p->socket;
 	options.dataset = dataset;
 	options.batch_size = BATCH_SIZE;
-	options.reconnect_timeout_ms = 2000;
-	int r = feed_open(&options, &feed, error);
+	options.slots = SLOTS;
+	options.fields = fields;
+	options.field_count = 2;
+	options.epoch_end = 2;
+	return feed_open(&options, ret_feed, error);
+}
+
+static int request_feed(const struct puppet *p, char *error)
+{
+	struct feed *feed;
+	int r = open_feed(p, &feed, error);
 	if (r == 0)
 		feed_close(feed);
+	return r;
+}
+
+/* Takes batches until none come, and sees that those before the last stay what they were while they are held. */
+static int take_batches(const struct puppet *p, char *error)
+{
+	struct feed_batch held[SLOTS - 1];
+	unsigned count = 0;
+	struct feed *feed;
+	int r = open_feed(p, &feed, error);
+	if (r < 0)
+		return r;
+	for (;;) {
+		struct feed_batch batch = {.size = sizeof batch};
+		r = feed_next(feed, -1, &batch);
+		if (r != 0)
+			break;
+		if (count < SLOTS - 1)
+			held[count++] = batch;
+		else
+			feed_release(feed, &batch);
+	}
+	snprintf(error, FEED_ERROR_MAX, "%s", feed_error(feed));
+	for (unsigned i = 0; i < count; i++) {
+		const uint8_t *pixels = held[i].images;
+		for (size_t j = 0; j < held[i].image_bytes; j++)
+			assert_int_equal(pixels[j], held[i].batch + 1);
+		assert_int_equal(feed_release(feed, &held[i]), 0);
+	}
+	feed_close(feed);
 	return r;
 }
 
@@ -252,6 +379,60 @@ static void files_are_asked_for_in_order(void **state)
 	run_rows(rows, sizeof rows / sizeof *rows);
 }
 
+/* ---- codes by which libfeed tells of its own state ---- */
+
+static void say_no_slot(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		send_error(p, ENOBUFS, "no");
+	hear_to_the_end(p);
+}
+
+static void say_not_yet(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		send_error(p, ETIMEDOUT, "not yet");
+	hear_to_the_end(p);
+}
+
+static void say_again(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		send_error(p, EAGAIN, "again");
+	hear_to_the_end(p);
+}
+
+static void say_nothing(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		send_error(p, 0, "no error");
+	hear_to_the_end(p);
+}
+
+/* To who comes back. */
+static void say_again_later(struct puppet *p)
+{
+	if (p->connections == 0) {
+		begin_feed(p, 2);
+	} else {
+		hear_and_forget(p);
+		send_error(p, EAGAIN, "again");
+		hear_to_the_end(p);
+	}
+}
+
+static void codes_are_not_obeyed(void **state)
+{
+	static const struct row rows[] = {
+		{"ENOBUFS of a running feed", say_no_slot, take_batches, -EPROTO, "no"},
+		{"ETIMEDOUT of a running feed", say_not_yet, take_batches, -EPROTO, "not yet"},
+		{"EAGAIN of a running feed", say_again, take_batches, -EPROTO, "again"},
+		{"an error without a code", say_nothing, take_batches, -EPROTO, "no error"},
+		{"EAGAIN when the feed is opened again", say_again_later, take_batches, -EPROTO, "again"},
+	};
+	run_rows(rows, sizeof rows / sizeof *rows);
+}
+
 static int make_dataset(void **state)
 {
 	int fd = mkstemps(dataset, strlen(".pimg"));
@@ -267,6 +448,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_are_asked_for_in_order),
+		cmocka_unit_test(codes_are_not_obeyed),
 	};
 	return cmocka_run_group_tests_name("feed hostile", tests, make_dataset, remove_dataset);
 }
