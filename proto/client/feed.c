@@ -113,6 +113,11 @@ static int receive_ring(struct feed *feed, const char *pipeline, int64_t deadlin
 	return connection_reply(&feed->connection, pipeline, deadline_ms, reply, error);
 }
 
+static uint32_t batch_size_of(const struct feed_options *options)
+{
+	return options->batch_size != 0 ? options->batch_size : BATCH_SIZE_DEFAULT;
+}
+
 static int subscribe(struct feed *feed, const struct feed_options *options, char *dataset,
 		     int64_t deadline_ms, struct ring_fds *ret_fds, Loaderd__Reply **ret_reply,
 		     char *error)
@@ -121,7 +126,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.version = PROTO_VERSION;
 	open.dataset = dataset;
 	open.pipeline = (char *)(options->pipeline != NULL ? options->pipeline : "");
-	open.batch_size = options->batch_size != 0 ? options->batch_size : BATCH_SIZE_DEFAULT;
+	open.batch_size = batch_size_of(options);
 	open.seed = options->seed;
 	open.shuffle = options->shuffle != 0;
 	open.epoch = options->epoch;
@@ -193,6 +198,27 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 	return 0;
 }
 
+/* Callers make room by what they asked for, and count and divide by what they are told. */
+static int check_opened(const struct feed *feed, const struct feed_options *options, char *error)
+{
+	const struct ring_header *layout = &feed->ring.layout;
+	const struct feed_info *info = &feed->info;
+	uint32_t batch_size = batch_size_of(options);
+	uint32_t slots = options->slots != 0 ? options->slots : layout->slots;
+	if (layout->batch_size_max != batch_size || layout->slots != slots)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s opened a feed of %u slots for %u samples each, "
+				 "where %u for %u were asked for.",
+				 feed->connection.socket, layout->slots, layout->batch_size_max,
+				 slots, batch_size);
+	if (info->batches_per_epoch < 1 || info->batches_per_epoch > info->samples)
+		return error_set(error, -EPROTO,
+				 "The daemon on %s opened a feed of %llu samples in %llu batches.",
+				 feed->connection.socket, (unsigned long long)info->samples,
+				 (unsigned long long)info->batches_per_epoch);
+	return 0;
+}
+
 static int keep_field_names(struct feed *feed, const struct feed_options *options, char *error)
 {
 	if (feed->ring.layout.field_count != options->field_count)
@@ -250,6 +276,8 @@ int feed_subscribe(struct feed *feed, const struct feed_options *options, char *
 	}
 	loaderd__reply__free_unpacked(reply, NULL);
 	close_ring_fds(&fds);
+	if (r == 0)
+		r = check_opened(feed, options, error);
 	if (r < 0)
 		return r;
 	feed->info.slots = feed->ring.slots;
@@ -399,6 +427,15 @@ static int refuse_batch(struct feed *feed)
 			 feed->connection.socket, (unsigned long long)feed->ring.taken);
 }
 
+/* The batch that is due, and the epoch's last where that is due. */
+static bool is_next(const struct feed *feed, const struct ring_slot *slot)
+{
+	uint64_t end = feed->options.epoch_end;
+	return slot->number == feed->ring.taken && slot->epoch == feed->epoch &&
+	       slot->batch == feed->batch && (end == 0 || slot->epoch < end) &&
+	       (slot->last != 0) == (slot->batch + 1 == feed->info.batches_per_epoch);
+}
+
 static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
 {
 	const char *base = (const char *)published;
@@ -406,9 +443,7 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 	struct ring_slot slot;
 	ring_copy_slot(published, &slot);
 	uint64_t bytes = image_bytes(layout, &slot);
-	if (feed->ring.broken || bytes == 0 || slot.number != feed->ring.taken)
-		return refuse_batch(feed);
-	if (slot.epoch != feed->epoch || slot.batch != feed->batch)
+	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
 		return refuse_batch(feed);
 	struct feed_batch full = {
 		.size = batch->size,

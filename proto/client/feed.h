@@ -82,7 +82,10 @@ struct feed_info {
 	uint64_t reconnects;        /* times that the feed was opened again since feed_open() */
 };
 
-/* One batch. Pointers lead into shared memory and are valid until the batch is released. */
+/*
+ * One batch. Pointers lead into shared memory and are valid until the batch is released. The numbers here are checked copies; what the pointers lead to is the daemon's word,
+ * and one that was taken over may change it while it is read: a label, a sample's number or a record's size is to be copied and checked before it becomes an index.
+ */
 struct feed_batch {
 	size_t size;             /* in: sizeof(struct feed_batch) */
 	uint64_t number;         /* of the batch in this feed: 1, 2, 3 ... ; names it in feed_release */

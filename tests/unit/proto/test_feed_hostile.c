@@ -433,6 +433,102 @@ static void codes_are_not_obeyed(void **state)
 	run_rows(rows, sizeof rows / sizeof *rows);
 }
 
+/* ---- another feed than was asked for ---- */
+
+static void open_without_batches(struct puppet *p)
+{
+	if (hear_wish(p)) {
+		p->opened.batches_per_epoch = 0;
+		grant(p);
+	}
+	hear_to_the_end(p);
+}
+
+static void open_with_more_batches_than_samples(struct puppet *p)
+{
+	if (hear_wish(p)) {
+		p->opened.batches_per_epoch = p->opened.samples + 1;
+		grant(p);
+	}
+	hear_to_the_end(p);
+}
+
+static void open_with_larger_batches(struct puppet *p)
+{
+	if (hear_wish(p)) {
+		p->geometry.batch_size_max++;
+		grant(p);
+	}
+	hear_to_the_end(p);
+}
+
+static void open_with_more_slots(struct puppet *p)
+{
+	if (hear_wish(p)) {
+		p->geometry.slots++;
+		grant(p);
+	}
+	hear_to_the_end(p);
+}
+
+static void open_with_fewer_fields(struct puppet *p)
+{
+	if (hear_wish(p)) {
+		p->geometry.field_count--;
+		grant(p);
+	}
+	hear_to_the_end(p);
+}
+
+/* Batches beyond epoch_end. */
+static void go_on_after_the_end(struct puppet *p)
+{
+	bool there = begin_feed(p, SLOTS);
+	while (there) {
+		struct pollfd poll_fd = {.fd = p->fd, .events = POLLIN};
+		ring_producer_arm(&p->ring);
+		while (ring_outstanding(&p->ring) < SLOTS)
+			publish(p, 1);
+		if (poll(&poll_fd, 1, 10) > 0)
+			there = hear_and_forget(p);
+	}
+}
+
+static void end_an_epoch_early(struct puppet *p)
+{
+	if (hear_wish(p) && grant(p)) {
+		struct ring_slot *slot = ring_begin(&p->ring);
+		slot->epoch = slot->batch = 0;
+		slot->count = BATCH_SIZE;
+		slot->height = slot->width = SIDE;
+		slot->channels = 3;
+		slot->element = RING_U8;
+		slot->layout = RING_NHWC;
+		slot->last = 1;
+		ring_publish(&p->ring);
+		frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 0);
+	}
+	hear_to_the_end(p);
+}
+
+static void a_feed_is_what_was_asked_for(void **state)
+{
+	static const struct row rows[] = {
+		{"epochs without batches", open_without_batches, request_feed, -EPROTO, "in 0 batches"},
+		{"more batches than samples", open_with_more_batches_than_samples, request_feed,
+		 -EPROTO, "80 samples in 81 batches"},
+		{"larger batches", open_with_larger_batches, request_feed, -EPROTO,
+		 "4 slots for 9 samples each, where 4 for 8"},
+		{"more slots", open_with_more_slots, request_feed, -EPROTO, "5 slots for 8"},
+		{"fewer fields", open_with_fewer_fields, request_feed, -EPROTO, "delivers 1"},
+		{"batches after epoch_end", go_on_after_the_end, take_batches, -EPROTO,
+		 "published batch 21 with a header that cannot be"},
+		{"an epoch that ends early", end_an_epoch_early, take_batches, -EPROTO,
+		 "published batch 1 with a header that cannot be"},
+	};
+	run_rows(rows, sizeof rows / sizeof *rows);
+}
+
 static int make_dataset(void **state)
 {
 	int fd = mkstemps(dataset, strlen(".pimg"));
@@ -449,6 +545,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_are_asked_for_in_order),
 		cmocka_unit_test(codes_are_not_obeyed),
+		cmocka_unit_test(a_feed_is_what_was_asked_for),
 	};
 	return cmocka_run_group_tests_name("feed hostile", tests, make_dataset, remove_dataset);
 }
