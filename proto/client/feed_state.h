@@ -33,6 +33,7 @@ struct reopening {
 	int64_t refused_ms; /* since when a limit of the daemon's is in the way; 0: it is not */
 	unsigned attempts;  /* since it was lost */
 	unsigned fruitless; /* connections in a row that were lost before they brought a batch */
+	struct ring_header layout; /* of the ring that was put away last */
 	char said[FEED_ERROR_MAX]; /* what feed_reconnect_text() tells */
 };
 

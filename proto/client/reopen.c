@@ -65,6 +65,7 @@ static int put_ring_away(struct feed *feed)
 	struct old_ring *old = calloc(1, sizeof *old);
 	if (old == NULL)
 		return -ENOMEM;
+	feed->again.layout = feed->ring.layout;
 	pthread_mutex_lock(&feed->lock);
 	*old = (struct old_ring){feed->old, feed->ring, feed->base, feed->kept};
 	feed->old = old;
@@ -233,6 +234,18 @@ static int begin(struct feed *feed)
 	return 0;
 }
 
+/* Room for the same images, and fields of the same types and sizes: callers have made room once. */
+static bool same_sections(const struct ring_header *a, const struct ring_header *b)
+{
+	if (a->image_size_max != b->image_size_max || a->field_count != b->field_count)
+		return false;
+	for (uint32_t i = 0; i < a->field_count; i++)
+		if (a->fields[i].type != b->fields[i].type ||
+		    a->fields[i].stride != b->fields[i].stride)
+			return false;
+	return true;
+}
+
 /* A position means the same batch only in the same dataset, and in batches of the same shape. */
 static int compare(const struct feed *feed, const struct feed *fresh, char *error)
 {
@@ -251,6 +264,11 @@ static int compare(const struct feed *feed, const struct feed *fresh, char *erro
 				 feed->options.dataset, (unsigned long long)b->batches_per_epoch,
 				 b->batch_size, b->slots, (unsigned long long)a->batches_per_epoch,
 				 a->batch_size, a->slots);
+	if (!same_sections(&feed->again.layout, &fresh->ring.layout))
+		return error_set(error, -EPROTO,
+				 "the daemon makes images or fields of %s of other sizes or types "
+				 "than the one before.",
+				 feed->options.dataset);
 	return 0;
 }
 

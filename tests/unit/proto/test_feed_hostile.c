@@ -529,6 +529,101 @@ static void a_feed_is_what_was_asked_for(void **state)
 	run_rows(rows, sizeof rows / sizeof *rows);
 }
 
+/* ---- another feed than before ---- */
+
+static void come_back(struct puppet *p, void (*change)(struct puppet *))
+{
+	if (p->connections == 0) {
+		begin_feed(p, 2);
+		return;
+	}
+	if (hear_wish(p)) {
+		change(p);
+		if (grant(p))
+			publish(p, 1);
+	}
+	hear_to_the_end(p);
+}
+
+static void change_uuid(struct puppet *p)
+{
+	p->opened.dataset_uuid.data = (uint8_t *)"0123456789abcdeF";
+}
+
+static void shorten_uuid(struct puppet *p)
+{
+	p->opened.dataset_uuid.len = 15;
+}
+
+static void change_samples(struct puppet *p)
+{
+	p->opened.samples++;
+}
+
+static void change_classes(struct puppet *p)
+{
+	p->opened.classes = UINT32_MAX;
+}
+
+static void change_batches(struct puppet *p)
+{
+	p->opened.batches_per_epoch++;
+}
+
+static void enlarge_images(struct puppet *p)
+{
+	p->geometry.image_size_max *= 2;
+}
+
+static void enlarge_values(struct puppet *p)
+{
+	p->geometry.field_bytes = 65536;
+}
+
+static void change_type(struct puppet *p)
+{
+	p->geometry.field_types[0] = FEED_JSON;
+}
+
+static void change_position(struct puppet *p)
+{
+	p->batch++;
+}
+
+#define COME_BACK(change)                                                                          \
+	static void change##_later(struct puppet *p)                                               \
+	{                                                                                          \
+		come_back(p, change);                                                              \
+	}
+COME_BACK(change_uuid)
+COME_BACK(shorten_uuid)
+COME_BACK(change_samples)
+COME_BACK(change_classes)
+COME_BACK(change_batches)
+COME_BACK(enlarge_images)
+COME_BACK(enlarge_values)
+COME_BACK(change_type)
+COME_BACK(change_position)
+
+static void what_comes_back_is_what_went(void **state)
+{
+	static const char replaced[] = "has been replaced by another dataset",
+			  sections[] = "of other sizes or types";
+	static const struct row rows[] = {
+		{"another uuid", change_uuid_later, take_batches, -ESTALE, replaced},
+		{"half a uuid", shorten_uuid_later, take_batches, -ESTALE, replaced},
+		{"other samples", change_samples_later, take_batches, -ESTALE, replaced},
+		{"other classes", change_classes_later, take_batches, -ESTALE, replaced},
+		{"other batches", change_batches_later, take_batches, -EPROTO, "divides "},
+		{"larger images", enlarge_images_later, take_batches, -EPROTO, sections},
+		{"larger values", enlarge_values_later, take_batches, -EPROTO, sections},
+		{"a field of another type", change_type_later, take_batches, -EPROTO, sections},
+		{"another position", change_position_later, take_batches, -EPROTO,
+		 "published batch 1 with a header that cannot be"},
+	};
+	run_rows(rows, sizeof rows / sizeof *rows);
+}
+
 static int make_dataset(void **state)
 {
 	int fd = mkstemps(dataset, strlen(".pimg"));
@@ -546,6 +641,7 @@ int main(void)
 		cmocka_unit_test(files_are_asked_for_in_order),
 		cmocka_unit_test(codes_are_not_obeyed),
 		cmocka_unit_test(a_feed_is_what_was_asked_for),
+		cmocka_unit_test(what_comes_back_is_what_went),
 	};
 	return cmocka_run_group_tests_name("feed hostile", tests, make_dataset, remove_dataset);
 }
