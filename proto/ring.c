@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /*
@@ -390,7 +392,8 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 	    samples > RING_BATCH_SIZE_MAX || header->field_count > RING_FIELDS_MAX ||
 	    header->field_bytes > RING_FIELD_BYTES_MAX)
 		return false;
-	if (slot_size == 0 || slot_size % RING_ALIGN != 0 ||
+	if (slot_size == 0 || slot_size % RING_ALIGN != 0 || header->image_size_max < 1 ||
+	    header->image_size_max > RING_IMAGE_SIZE_MAX ||
 	    ring_bytes(header->slots, slot_size) != file_size)
 		return false;
 	if (!section_fits(header->image_offset, header->image_size_max, SECTION_ALIGN, slot_size) ||
@@ -420,15 +423,18 @@ static void copy_once(void *to, const void *from, size_t size)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* Size of a memfd that its owner can no longer shrink under us; negative errno. */
+/* Size of a memfd that its owner can no longer shrink under us; negative errno. Huge pages that are missing are a fault, too. */
 static int64_t sealed_size(int fd)
 {
 	struct stat status;
+	struct statfs place;
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
 		return -EPROTO;
-	if (fstat(fd, &status) < 0)
+	if (fstat(fd, &status) < 0 || fstatfs(fd, &place) < 0)
 		return -errno;
+	if (place.f_type == HUGETLBFS_MAGIC)
+		return -EPROTO;
 	return status.st_size;
 }
 

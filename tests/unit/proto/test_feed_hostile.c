@@ -17,7 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -529,6 +532,164 @@ static void a_feed_is_what_was_asked_for(void **state)
 	run_rows(rows, sizeof rows / sizeof *rows);
 }
 
+/* ---- descriptors that are no ring ---- */
+
+static int memory(unsigned flags, off_t size, int seals)
+{
+	int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+	if (fd < 0)
+		return fd;
+	assert_int_equal(ftruncate(fd, size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+enum { RING_SIZE = 2 << 20, SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
+
+static int open_pipe(void)
+{
+	int ends[2];
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	close(ends[1]);
+	return ends[0];
+}
+
+static int open_fifo(void)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/tmp/loaderd-hostile-fifo-%d", (int)getpid());
+	assert_int_equal(mkfifo(path, 0600), 0);
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	unlink(path);
+	return fd;
+}
+
+/* What looks most like a ring: a right header. */
+static int unsealed(void)
+{
+	struct ring_producer ring;
+	const struct ring_geometry geometry = {
+		.slots = SLOTS, .batch_size_max = BATCH_SIZE, .image_size_max = BATCH_SIZE * SIDE * SIDE * 3};
+	assert_int_equal(own_ring_init(&ring, &geometry), 0);
+	off_t size = (off_t)(ring.size - RING_ACK_SIZE);
+	int fd = memory(0, size, 0);
+	assert_int_equal(pwrite(fd, ring.header, RING_HEADER_SIZE, 0), RING_HEADER_SIZE);
+	ring_producer_deinit(&ring);
+	return fd;
+}
+
+static int open_odd(unsigned kind)
+{
+	switch (kind) {
+	case 0:
+		return open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	case 1:
+		return open_fifo();
+	case 2:
+		return open_pipe();
+	case 3:
+		return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	case 4:
+		return open("/dev/null", O_RDWR | O_CLOEXEC);
+	case 5:
+		return open("/dev/zero", O_RDWR | O_CLOEXEC);
+	case 6:
+		return open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	case 7:
+		return open(dataset, O_RDWR | O_CLOEXEC);
+	case 8:
+		return eventfd(0, EFD_CLOEXEC);
+	case 9:
+		return open("/tmp", O_PATH | O_CLOEXEC);
+	case 10:
+		return unsealed();
+	case 11:
+		return memory(0, 0, SEALS);
+	case 12:
+		return memory(0, RING_SIZE, SEALS);
+	case 13:
+		return memory(0, RING_SIZE, SEALS | F_SEAL_WRITE);
+	case 14: /* 1 TiB of nothing */
+		return memory(0, (off_t)1 << 40, SEALS);
+	default:
+		return memory(MFD_HUGETLB, RING_SIZE, SEALS);
+	}
+}
+
+static const char *const odd_names[] = {
+	"a directory", "a FIFO", "a pipe", "a socket", "/dev/null", "/dev/zero", "/proc/self/mem",
+	"a file", "an eventfd", "a path", "a ring that can shrink", "no memory",
+	"memory without a header", "memory that nobody can write", "a tebibyte without a header",
+	"huge pages"};
+static unsigned odd_kind, odd_place;
+
+static void open_with_odd(struct puppet *p)
+{
+	if (!hear_wish(p))
+		return;
+	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
+	int fds[2] = {p->ring.ring_fd, p->ring.ack_fd}, odd = open_odd(odd_kind);
+	assert_true(odd >= 0);
+	fds[odd_place] = odd;
+	send_opened(p, fds, 2);
+	close(odd);
+	hear_to_the_end(p);
+}
+
+static void open_with_many(struct puppet *p)
+{
+	int fds[FDS_MAX];
+	if (!hear_wish(p))
+		return;
+	assert_int_equal(own_ring_init(&p->ring, &p->geometry), 0);
+	for (unsigned i = 0; i < FDS_MAX; i++)
+		fds[i] = i % 2 == 0 ? p->ring.ring_fd : p->ring.ack_fd;
+	send_opened(p, fds, odd_kind);
+	hear_to_the_end(p);
+}
+
+/* Of a doorbell: nobody keeps them. */
+static void ring_with_descriptors(struct puppet *p)
+{
+	int fds[FDS_MAX];
+	bool there = begin_feed(p, 2);
+	for (unsigned i = 0; i < FDS_MAX; i++)
+		fds[i] = p->ring.ring_fd;
+	for (unsigned i = 0; there && i < 20; i++)
+		frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, fds, FDS_MAX, 1000);
+	if (there && ring_end(&p->ring, "that was all"))
+		frame_send(p->fd, (const uint8_t *)"\x2a\x00", 2, NULL, 0, 1000);
+	hear_to_the_end(p);
+}
+
+static void descriptors_of_all_kinds_are_refused(void **state)
+{
+	static const char no_ring[] = "sent no ring that this library knows";
+	for (odd_kind = 0; odd_kind < sizeof odd_names / sizeof *odd_names; odd_kind++) {
+		int fd = open_odd(odd_kind);
+		if (fd < 0) {
+			print_message("%s: not to be had here: skipped\n", odd_names[odd_kind]);
+			continue;
+		}
+		close(fd);
+		for (odd_place = 0; odd_place < 2; odd_place++) {
+			const struct row row = {odd_names[odd_kind], open_with_odd, request_feed,
+						-EPROTO, no_ring};
+			run_rows(&row, 1);
+		}
+	}
+	static const unsigned counts[] = {0, 1, 3, FDS_MAX};
+	for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+		const struct row row = {"another number of descriptors", open_with_many,
+					request_feed, -EPROTO, no_ring};
+		odd_kind = counts[i];
+		run_rows(&row, 1);
+	}
+	const struct row row = {"descriptors with doorbells", ring_with_descriptors, take_batches,
+				-EBADMSG, "that was all"};
+	run_rows(&row, 1);
+}
+
 /* ---- another feed than before ---- */
 
 static void come_back(struct puppet *p, void (*change)(struct puppet *))
@@ -641,6 +802,7 @@ int main(void)
 		cmocka_unit_test(files_are_asked_for_in_order),
 		cmocka_unit_test(codes_are_not_obeyed),
 		cmocka_unit_test(a_feed_is_what_was_asked_for),
+		cmocka_unit_test(descriptors_of_all_kinds_are_refused),
 		cmocka_unit_test(what_comes_back_is_what_went),
 	};
 	return cmocka_run_group_tests_name("feed hostile", tests, make_dataset, remove_dataset);

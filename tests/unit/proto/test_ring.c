@@ -491,6 +491,7 @@ static void consumer_checks_the_header(void **state)
 		{24, 8, 4097},
 		{24, 8, 8192},
 		{24, 8, UINT64_MAX - 63},
+		{32, 8, 0},
 		{32, 8, 4097},
 		{32, 8, UINT64_MAX},
 		{40, 8, 64},
