@@ -114,6 +114,35 @@ class Fake(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
 
 
+class Exaggerating(unittest.TestCase):
+    """A daemon that was taken over."""
+
+    def ask(self, how, *arguments):
+        os.environ["FAKE_STATUS"] = how
+        try:
+            daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
+        finally:
+            del os.environ["FAKE_STATUS"]
+        try:
+            return ctl(daemon, *arguments)
+        finally:
+            daemon.stop()
+
+    def test_feeds_without_end(self):
+        for arguments in ((), ("--json",), ("bad",)):
+            result = self.ask("many", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (1, ""))
+            self.assertIn("lists 200000 feeds and 1 bad samples: no daemon has more than 1024.", result.stderr)
+
+    def test_numbers_without_end(self):
+        text = self.ask("wild").stdout
+        self.assertIn("  images    18,446,744,073,709,551,615 delivered", text)
+        status = json.loads(self.ask("wild", "--json").stdout)
+        self.assertEqual(status["feeds"][0]["images"], 2.0**64)
+        facts = json.loads(self.ask("wild", "dataset", "some.pimg", "--json").stdout)
+        self.assertEqual(facts["mean"], [123.5, None, 103.75])
+
+
 class Real(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ADMIN_SOCKET_MAX = 1024 };
+enum {
+	ADMIN_SOCKET_MAX = 1024,
+	LISTED_MAX = 1024, /* feeds, and bad samples; of SPEC.md */
+};
 
 /* The reply's kind is what was asked for, or this fails. */
 static int ask(struct connection *connection, const char *socket, const Loaderd__Request *request,
@@ -52,7 +55,18 @@ int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
-	int r = ask(&connection, socket, &request, NULL, LOADERD__REPLY__KIND_STATUS, ret_reply, error);
+	Loaderd__Reply *reply = NULL;
+	int r = ask(&connection, socket, &request, NULL, LOADERD__REPLY__KIND_STATUS, &reply, error);
+	if (r == 0 && (reply->status->n_feeds > LISTED_MAX || reply->status->n_bad > LISTED_MAX)) {
+		/* Half a million with nothing in them fit a message. */
+		r = error_set(error, -EPROTO,
+			      "The daemon on %s lists %zu feeds and %zu bad samples: no daemon has more than %d.",
+			      connection.socket, reply->status->n_feeds, reply->status->n_bad,
+			      LISTED_MAX);
+		loaderd__reply__free_unpacked(reply, NULL);
+	}
+	if (r == 0)
+		*ret_reply = reply;
 	connection_close(&connection);
 	return r;
 }
@@ -90,7 +104,7 @@ static int wait_for_end(struct connection *connection, int64_t deadline_ms, char
 					 connection->socket);
 		struct pollfd p = {.fd = connection->fd, .events = POLLIN};
 		int left_ms = clock_left_ms(deadline_ms);
-		if (r == 0 && left_ms == 0)
+		if (left_ms == 0)
 			return error_set(error, -ETIMEDOUT,
 					 "The daemon on %s was asked to stop and is still "
 					 "finishing its feeds.",

@@ -4,13 +4,15 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* JSON's own numbers have no end, but those of the library have a sign. */
 static json_t *number(uint64_t value)
 {
-	return json_integer((json_int_t)value);
+	return value <= INT64_MAX ? json_integer((json_int_t)value) : json_real((double)value);
 }
 
 /* Text that is not UTF-8 would be no JSON: it is escaped as it would be for a person. */
@@ -121,7 +123,7 @@ static json_t *reals(size_t count, const double *values)
 		return json_null();
 	json_t *list = json_array();
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, json_real(values[i]));
+		json_array_append_new(list, isfinite(values[i]) ? json_real(values[i]) : json_null());
 	return list;
 }
 

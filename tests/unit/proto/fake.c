@@ -5,6 +5,7 @@
 #include "own_ring.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -495,6 +496,26 @@ static void open_feed(struct session *s)
 	ring_producer_deinit(&s->ring);
 }
 
+/* $FAKE_STATUS: "many" feeds with nothing in them, or "wild" numbers. */
+static void exaggerate(Loaderd__Status *status)
+{
+	enum { MANY = 200000 };
+	static Loaderd__FeedStatus empty = LOADERD__FEED_STATUS__INIT;
+	const char *how = getenv("FAKE_STATUS");
+	if (how != NULL && strcmp(how, "many") == 0) {
+		status->feeds = calloc(MANY, sizeof *status->feeds);
+		status->n_feeds = MANY;
+		for (size_t i = 0; i < MANY; i++)
+			status->feeds[i] = &empty;
+	}
+	if (how != NULL && strcmp(how, "wild") == 0) {
+		status->threads = status->feeds[0]->slots = status->feeds[0]->pid = UINT32_MAX;
+		status->uptime_ns = status->idle_ns = status->shared_bytes = UINT64_MAX;
+		status->feeds[0]->images = status->feeds[0]->epoch = UINT64_MAX;
+		status->feeds[0]->stall_client_ns = status->feeds[0]->decode_ns = UINT64_MAX;
+	}
+}
+
 static void answer_status(struct session *s)
 {
 	Loaderd__Status status = LOADERD__STATUS__INIT;
@@ -544,7 +565,10 @@ static void answer_status(struct session *s)
 	bad.count = 3;
 	reply.kind_case = LOADERD__REPLY__KIND_STATUS;
 	reply.status = &status;
+	exaggerate(&status);
 	send_reply(s, &reply, NULL, 0);
+	if (status.feeds != feeds)
+		free(status.feeds);
 }
 
 static void answer_dataset(struct session *s, const char *path)
@@ -570,6 +594,8 @@ static void answer_dataset(struct session *s, const char *path)
 	dataset.n_mean = dataset.n_std = 3;
 	dataset.mean = mean;
 	dataset.std = std;
+	if (getenv("FAKE_STATUS") != NULL)
+		mean[1] = NAN;
 	dataset.metadata = (char *)"made=by hand\nnote=a=b\n";
 	reply.kind_case = LOADERD__REPLY__KIND_DATASET;
 	reply.dataset = &dataset;
