@@ -35,19 +35,24 @@ int error_set(char *error, int code, const char *format, ...)
 	return code;
 }
 
-/* Bytes of the character at p if it may be shown, else 0. U+0080 to U+009F are commands, too. */
+/* Bytes of the character at p if it may be shown, else 0: overlong forms and surrogates may not, and U+0080 to U+009F are commands, too. */
 static size_t printable(const unsigned char *p)
 {
+	static const uint32_t least[] = {[2] = 0xa0, [3] = 0x800, [4] = 0x10000};
 	if (p[0] < 0x80)
 		return p[0] >= ' ' && p[0] != 0x7f;
-	size_t size = p[0] >= 0xf0 && p[0] < 0xf5   ? 4
-		      : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-		      : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-						    : 0;
-	for (size_t i = 1; i < size; i++)
+	size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc0 ? 2 : 0;
+	if (size == 0)
+		return 0;
+	uint32_t code = p[0] & (0xffU >> (size + 1));
+	for (size_t i = 1; i < size; i++) {
 		if ((p[i] & 0xc0) != 0x80)
 			return 0;
-	return p[0] == 0xc2 && p[1] < 0xa0 ? 0 : size;
+		code = code << 6 | (p[i] & 0x3f);
+	}
+	if (code < least[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+		return 0;
+	return p[0] < 0xf8 ? size : 0;
 }
 
 void text_make_printable(char *text)

@@ -23,9 +23,15 @@ enum {
 static PyObject *error_type; /* args: (code, text) */
 static PyTypeObject *stream_type, *slot_type, *array_type, *daemon_type;
 
+/* A sentence of libfeed's, which may be cut within a character, or tell of a path that is no UTF-8. */
+static PyObject *text_of(const char *text)
+{
+	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 static PyObject *raise_error(int code, const char *text)
 {
-	PyObject *arguments = Py_BuildValue("(is)", -code, text);
+	PyObject *arguments = Py_BuildValue("(iN)", -code, text_of(text));
 	if (arguments != NULL) {
 		PyErr_SetObject(error_type, arguments);
 		Py_DECREF(arguments);
@@ -589,7 +595,7 @@ static PyObject *stream_drop(PyObject *self, PyObject *argument)
 
 static PyObject *stream_reconnect_text(PyObject *self, PyObject *unused)
 {
-	return PyUnicode_FromString(feed_reconnect_text(((struct stream *)self)->feed));
+	return text_of(feed_reconnect_text(((struct stream *)self)->feed));
 }
 
 static PyObject *stream_fileno(PyObject *self, PyObject *unused)
@@ -744,8 +750,7 @@ static PyObject *class_names(const struct feed_dataset *dataset)
 {
 	PyObject *list = PyList_New(dataset->classes);
 	for (uint32_t i = 0; list != NULL && i < dataset->classes; i++) {
-		const char *name = dataset->class_names[i];
-		PyObject *text = PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
+		PyObject *text = text_of(dataset->class_names[i]);
 		if (text == NULL || PyList_SetItem(list, i, text) < 0) {
 			Py_DECREF(list);
 			return NULL;
@@ -771,9 +776,9 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 	int r;
 	Py_BEGIN_ALLOW_THREADS r = feed_dataset(socket, path, &dataset, error);
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
-	PyObject *result = Py_BuildValue("(KNNNsy#)", (unsigned long long)dataset->samples,
+	PyObject *result = Py_BuildValue("(KNNNNy#)", (unsigned long long)dataset->samples,
 					 class_names(dataset), statistics(dataset, dataset->mean),
-					 statistics(dataset, dataset->std), dataset->metadata,
+					 statistics(dataset, dataset->std), text_of(dataset->metadata),
 					 dataset->uuid, (Py_ssize_t)sizeof dataset->uuid);
 	feed_dataset_free(dataset);
 	return result;

@@ -143,6 +143,22 @@ class Exaggerating(unittest.TestCase):
         self.assertEqual(facts["mean"], [123.5, None, 103.75])
 
 
+    def test_a_sentence_that_is_cut(self):
+        daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
+        for script in ("verbose-2", "verbose-3"):
+            with loaderd.Feed(script, batch_size=8, socket=daemon.socket) as feed:
+                with self.assertRaises(loaderd.BadOption) as caught:
+                    while True:
+                        feed.next()
+            self.assertIn("\u00e9\u00e9\u00e9", str(caught.exception))
+        daemon.stop()
+
+    def test_a_value_that_nests_without_end(self):
+        from loaderd._batch import _parsed
+
+        self.assertIsNone(_parsed(b"[" * 60000))
+
+
 class Real(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

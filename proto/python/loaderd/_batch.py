@@ -174,5 +174,5 @@ class Batch:
 def _parsed(record: bytes) -> Any:
     try:
         return json.loads(record)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

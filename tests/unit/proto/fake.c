@@ -257,7 +257,7 @@ static bool mapped(struct session *s)
 
 static bool dies(const struct session *s)
 {
-	static const char *const scripts[] = {"die", "quota", "denied", "divided", "replaced"};
+	static const char *const scripts[] = {"die", "quota", "denied", "divided", "replaced", "verbose"};
 	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
 		if (scripted(s, scripts[i]))
 			return true;
@@ -433,6 +433,14 @@ static bool refuses_again(struct session *s)
 		return false;
 	if (scripted(s, "quota") && atomic_fetch_add(&refusals, 1) % 4 < 3) {
 		send_error(s, EDQUOT, "limit: the rings of this user have 600 MB", "", -1);
+		return true;
+	}
+	if (scripted(s, "verbose")) { /* characters of two bytes, so that one of them is cut */
+		char text[2000];
+		for (size_t i = 0; i < sizeof text - 1; i++)
+			text[i] = i % 2 == (size_t)s->number % 2 ? '\xc3' : '\xa9';
+		text[sizeof text - 1] = '\0';
+		send_error(s, EINVAL, text, "", -1);
 		return true;
 	}
 	if (scripted(s, "denied")) {

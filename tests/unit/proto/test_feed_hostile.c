@@ -424,6 +424,36 @@ static void say_again_later(struct puppet *p)
 	}
 }
 
+/* Texts that a terminal would obey, or that a strict reader of UTF-8 would not read. */
+static const char *said;
+
+static void say_text(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		send_error(p, EIO, said);
+	hear_to_the_end(p);
+}
+
+static void texts_are_made_printable(void **state)
+{
+	static const struct {
+		const char *said, *shown;
+	} texts[] = {
+		{"plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+		{"a\x1b[2Jb\nc\x7f", "a?[2Jb?c?"},
+		{"C1 \xc2\x9b", "C1 ??"},
+		{"overlong \xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b", "overlong ?? ??? ????"},
+		{"surrogate \xed\xa0\x80", "surrogate ???"},
+		{"beyond \xf4\x90\x80\x80 \xf8\x88\x80\x80\x80 \xff", "beyond ???? ????? ?"},
+		{"alone \x80, cut \xe2\x82", "alone ?, cut ??"},
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		const struct row row = {"a text", say_text, take_batches, -EIO, texts[i].shown};
+		said = texts[i].said;
+		run_rows(&row, 1);
+	}
+}
+
 static void codes_are_not_obeyed(void **state)
 {
 	static const struct row rows[] = {
@@ -800,6 +830,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_are_asked_for_in_order),
+		cmocka_unit_test(texts_are_made_printable),
 		cmocka_unit_test(codes_are_not_obeyed),
 		cmocka_unit_test(a_feed_is_what_was_asked_for),
 		cmocka_unit_test(descriptors_of_all_kinds_are_refused),
