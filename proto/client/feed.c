@@ -17,6 +17,7 @@
 enum {
 	BATCH_SIZE_DEFAULT = 256,
 	DRAIN_MAX = 64, /* frames taken from the socket between two looks at the ring */
+	NOTICE_MAX = 16384, /* bytes of one: an Error's text has room for a path or two */
 };
 
 /* Sizes of the structures in the first release: what a caller that left size at zero was built with. */
@@ -530,17 +531,29 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 	static const uint8_t their_doorbell[] = {5 << 3 | 2, 0};
 	if (size == sizeof their_doorbell && memcmp(data, their_doorbell, size) == 0)
 		return 0;
-	Loaderd__Reply *reply = loaderd__reply__unpack(NULL, size, data);
+	/* What may come unasked is short; a long one could hold half a million messages, and cost their memory and time each. */
+	Loaderd__Reply *reply =
+		size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
 	if (reply == NULL)
 		return lose(feed, -EPROTO);
-	if (reply->kind_case == LOADERD__REPLY__KIND_SHUTTING_DOWN)
+	switch (reply->kind_case) {
+	case LOADERD__REPLY__KIND__NOT_SET: /* of a daemon that is newer */
+	case LOADERD__REPLY__KIND_DOORBELL:
+		break;
+	case LOADERD__REPLY__KIND_SHUTTING_DOWN:
 		feed->shutting_down = true;
-	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR && reply->error->code == ESHUTDOWN)
-		feed->shutting_down = true;
-	else if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
-		feed->failed = connection_error(reply->error, NULL, feed->error);
-	if (feed->failed == -ETIMEDOUT) /* callers would take it for "not yet", for ever */
-		feed->failed = -EPROTO;
+		break;
+	case LOADERD__REPLY__KIND_ERROR:
+		if (reply->error->code == ESHUTDOWN)
+			feed->shutting_down = true;
+		else
+			feed->failed = connection_error(reply->error, NULL, feed->error);
+		if (feed->failed == -ETIMEDOUT) /* callers would take it for "not yet", for ever */
+			feed->failed = -EPROTO;
+		break;
+	default:
+		lose(feed, -EPROTO);
+	}
 	loaderd__reply__free_unpacked(reply, NULL);
 	return feed->failed;
 }

@@ -454,6 +454,50 @@ static void texts_are_made_printable(void **state)
 	}
 }
 
+static void send_long(struct puppet *p)
+{
+	static char text[20000];
+	memset(text, 'x', sizeof text - 1);
+	if (begin_feed(p, 1))
+		send_error(p, EIO, text);
+	hear_to_the_end(p);
+}
+
+static void open_twice(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		send_opened(p, NULL, 0);
+	hear_to_the_end(p);
+}
+
+static void ask_while_running(struct puppet *p)
+{
+	if (begin_feed(p, 1))
+		ask_for_files(p, 0, 1, true);
+	hear_to_the_end(p);
+}
+
+/* Field 99, of which nothing is known. */
+static void send_unknown(struct puppet *p)
+{
+	if (begin_feed(p, 1)) {
+		frame_send(p->fd, (const uint8_t *)"\x9a\x06\x00", 3, NULL, 0, 1000);
+		send_error(p, EIO, "the end");
+	}
+	hear_to_the_end(p);
+}
+
+static void nothing_else_comes_unasked(void **state)
+{
+	static const struct row rows[] = {
+		{"an error longer than any", send_long, take_batches, -EPROTO, "Protocol error"},
+		{"FeedOpened once more", open_twice, take_batches, -EPROTO, "Protocol error"},
+		{"NeedFiles of a running feed", ask_while_running, take_batches, -EPROTO, "Protocol error"},
+		{"a reply of a later version", send_unknown, take_batches, -EIO, "the end"},
+	};
+	run_rows(rows, sizeof rows / sizeof *rows);
+}
+
 static void codes_are_not_obeyed(void **state)
 {
 	static const struct row rows[] = {
@@ -831,6 +875,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_are_asked_for_in_order),
 		cmocka_unit_test(texts_are_made_printable),
+		cmocka_unit_test(nothing_else_comes_unasked),
 		cmocka_unit_test(codes_are_not_obeyed),
 		cmocka_unit_test(a_feed_is_what_was_asked_for),
 		cmocka_unit_test(descriptors_of_all_kinds_are_refused),
