@@ -52,8 +52,12 @@ static void drop_orders(void)
 				close(fds[i]);
 }
 
-/* The answer's code to one wish; descriptors are the caller's, if he wants them. */
-static int wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX])
+void taken_give_back(uint64_t feed)
+{
+	put_record(LINK_RING_DONE, feed, 0, 0, 0);
+}
+
+int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX])
 {
 	struct link_order order;
 	int fds[LINK_FDS_MAX];
@@ -107,7 +111,7 @@ static void giant_wishes(const struct taken *taken)
 	const size_t count = sizeof sizes / sizeof *sizes;
 	for (size_t i = 0; i < count * count; i++) {
 		uint64_t ring = sizes[i / count], other = sizes[i % count];
-		int code = wish(i + UINT32_MAX, ring, other, NULL);
+		int code = taken_wish(i + UINT32_MAX, ring, other, NULL);
 		taken_say(taken, "%s a ring of %llu bytes and %llu besides: %s",
 			  code == EINVAL || code == EDQUOT ? "ok" : "BAD", (unsigned long long)ring,
 			  (unsigned long long)other, strerrorname_np(code < 0 ? -code : code));
@@ -118,7 +122,7 @@ static void giant_wishes(const struct taken *taken)
 static void early_ends(const struct taken *taken)
 {
 	int fds[LINK_FDS_MAX];
-	int code = wish(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
+	int code = taken_wish(UINT64_C(7) << 40, 1 << 20, 1 << 20, fds);
 	for (uint64_t feed = 0; feed < 1000; feed++)
 		put_record(LINK_RING_DONE, feed << 40, 0, 0, 0);
 	taken_say(taken, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
@@ -276,7 +280,7 @@ void greed_rings(const struct taken *taken, const char *arguments)
 {
 	unsigned count = 0;
 	int fds[LINK_FDS_MAX], code = 0;
-	while (count < RINGS_MAX && (code = wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
+	while (count < RINGS_MAX && (code = taken_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
 		count++;
 	taken_say(taken, "%s rings: refused after %u with %s", code == EDQUOT ? "ok" : "BAD", count,
 		  strerrorname_np(code < 0 ? -code : code));

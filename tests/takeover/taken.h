@@ -7,10 +7,13 @@
 #include "link.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define TAKEN_MAGIC "!cmd " /* as a frame's length it would be beyond the limit */
 #define TAKEN_END   "end"
+/* In the place of what a victim's end is to be. */
+#define TAKEN_ANY 9999
 
 struct taken {
 	pid_t self, supervisor;
@@ -26,9 +29,14 @@ void taken_say(const struct taken *taken, const char *format, ...) __attribute__
 /* The next order of this kind; others are taken and dropped. False: none within a second. */
 _Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int fds[LINK_FDS_MAX]);
 
+/* The supervisor's answer to a wish for a ring; descriptors are the caller's, if he wants them. */
+int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX]);
+void taken_give_back(uint64_t feed);
+
 /* Commands. arguments: the rest of the line. */
 void attempts_run(const struct taken *taken, const char *arguments);
 void attempts_foreign_call(const struct taken *taken, const char *arguments);
+void deceit_run(const struct taken *taken, const char *arguments);
 void lies_records(const struct taken *taken, const char *arguments);
 void lies_log(const struct taken *taken, const char *arguments);
 void lies_page(const struct taken *taken, const char *arguments);

@@ -4,6 +4,7 @@
  */
 #include "feed_witness.h"
 #include "taken.h"
+#include "victims.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -326,6 +327,36 @@ static void workers_that_stay(void **state)
 	end_worker_of_attacker(scene);
 }
 
+/* Its own user's clients, which share their rings with it and read what it replies. */
+static void clients(void **state)
+{
+	struct scene *scene = scene_of(state);
+	const struct victims victims = {scene->fixture.socket, scene->dataset, getenv("LOADERCTL"), ATTACKER};
+	unsigned rows = 0, bad = 0;
+	int r = 0;
+	while (r != -ENOENT) {
+		char text[32];
+		snprintf(text, sizeof text, "deceive %u", rows);
+		r = -EAGAIN;
+		for (unsigned i = 0; r == -EAGAIN && i < 40; i++) {
+			if (i > 0)
+				usleep(500000);
+			int fd = connect_as(scene, ATTACKER);
+			send_command(fd, text);
+			r = victims_try(&victims, fd);
+			close(fd);
+		}
+		assert_int_not_equal(r, -EAGAIN);
+		bad += r > 0;
+		rows += r >= 0;
+	}
+	print_message("  %u deceits, %u of them bad\n", rows, bad);
+	assert_int_equal(bad, 0);
+	assert_true(rows > 50);
+	others_are_served(scene);
+	end_worker_of_attacker(scene);
+}
+
 static void check_log(const struct scene *scene)
 {
 	char line[8192];
@@ -453,9 +484,9 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(calls),   cmocka_unit_test(records), cmocka_unit_test(workers_that_stay),
-		cmocka_unit_test(logs),	   cmocka_unit_test(pages),   cmocka_unit_test(greed),
-		cmocka_unit_test(silence), cmocka_unit_test(stubbornness),
+		cmocka_unit_test(calls),	     cmocka_unit_test(clients), cmocka_unit_test(records),
+		cmocka_unit_test(workers_that_stay), cmocka_unit_test(logs),	cmocka_unit_test(pages),
+		cmocka_unit_test(greed),	     cmocka_unit_test(silence), cmocka_unit_test(stubbornness),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
