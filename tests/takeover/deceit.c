@@ -33,7 +33,8 @@ enum {
 struct deceit {
 	const struct taken *taken;
 	const struct row *row;
-	int fd; /* the victim's */
+	int fd; /* the victim's, */
+	uint64_t client_id; /* and that connection's number */
 	unsigned connections; /* before this one */
 	struct frame_reader reader;
 	struct ring_geometry geometry;
@@ -124,6 +125,23 @@ static void hear_to_the_end(struct deceit *d)
 		;
 }
 
+/* False: the victim does not take it within a second, or has gone. A worker has no sendmsg(). */
+static bool send_frame(const struct deceit *d, const uint8_t *data, size_t size)
+{
+	const uint8_t length[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16)};
+	for (size_t sent = 0; sent < sizeof length + size;) {
+		const uint8_t *from = sent < sizeof length ? length + sent : data + sent - sizeof length;
+		size_t left = sent < sizeof length ? sizeof length - sent : sizeof length + size - sent;
+		ssize_t n = send(d->fd, from, left, MSG_NOSIGNAL | MSG_DONTWAIT);
+		struct pollfd p = {.fd = d->fd, .events = POLLOUT};
+		if (n > 0)
+			sent += (size_t)n;
+		else if (errno != EAGAIN || poll(&p, 1, 1000) != 1)
+			return false;
+	}
+	return true;
+}
+
 /* Frames that a victim does not read are lost. */
 static bool say(struct deceit *d, Loaderd__Reply__KindCase kind, void *message)
 {
@@ -135,9 +153,9 @@ static bool say(struct deceit *d, Loaderd__Reply__KindCase kind, void *message)
 	if (data == NULL)
 		return false;
 	loaderd__reply__pack(&reply, data);
-	int r = frame_send(d->fd, data, size, NULL, 0, 1000);
+	bool sent = send_frame(d, data, size);
 	free(data);
-	return r == 0;
+	return sent;
 }
 
 static bool say_doorbell(struct deceit *d)
@@ -247,12 +265,8 @@ static bool grant(struct deceit *d)
 		return false;
 	}
 	poke(d, HEADER, d->ring.header);
-	Loaderd__Reply reply = LOADERD__REPLY__INIT;
-	uint8_t data[256];
-	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
-	reply.feed_opened = &d->opened;
-	size_t size = loaderd__reply__pack(&reply, data);
-	return frame_send(d->fd, data, size, fds, 2, 1000) == 0 && hear_and_forget(d) &&
+	return taken_send_ring(d->opened.feed_id, d->client_id) == 0 &&
+	       say(d, LOADERD__REPLY__KIND_FEED_OPENED, &d->opened) && hear_and_forget(d) &&
 	       ring_producer_fill(&d->ring) == 0;
 }
 
@@ -310,6 +324,8 @@ static void serve(struct deceit *d)
 	if (had_ring)
 		taken_give_back(d->opened.feed_id);
 	frame_reader_deinit(&d->reader);
+	/* Without it nobody would have hung up: the supervisor still has the connection of a client without a ring. */
+	shutdown(d->fd, SHUT_RDWR);
 	close(d->fd);
 	d->connections++;
 }
@@ -559,7 +575,7 @@ static void flood_with_megabytes(struct deceit *d)
 	for (size_t i = 0; i < MANY; i++)
 		data[4 + 2 * i] = 7 << 3 | 2;
 	while (!gone(d))
-		frame_send(d->fd, data, sizeof data, NULL, 0, 1000);
+		send_frame(d, data, sizeof data);
 }
 
 static void answer_with_many_feeds(struct deceit *d)
@@ -573,7 +589,7 @@ static void flood_with_nothing(struct deceit *d)
 {
 	static const uint8_t data[16384] = {0x9a, 0x06, 0xfc, 0x7f};
 	while (!gone(d))
-		frame_send(d->fd, data, sizeof data, NULL, 0, 1000);
+		send_frame(d, data, sizeof data);
 }
 
 static void ask_while_running(struct deceit *d)
@@ -620,6 +636,21 @@ static void ask_in_turn(struct deceit *d)
 		if (!hear_and_forget(d))
 			return;
 	}
+}
+
+static void say_ring(struct deceit *d)
+{
+	Loaderd__Ring ring = LOADERD__RING__INIT;
+	say(d, LOADERD__REPLY__KIND_RING, &ring);
+	hear_to_the_end(d);
+}
+
+static void open_without_ring(struct deceit *d)
+{
+	Loaderd__FeedOpened opened = LOADERD__FEED_OPENED__INIT;
+	opened.samples = opened.batches_per_epoch = 1;
+	say(d, LOADERD__REPLY__KIND_FEED_OPENED, &opened);
+	hear_to_the_end(d);
 }
 
 /* Of its ring nothing comes, each time. */
@@ -783,6 +814,8 @@ static const struct row rows[] = {
 	{"a message that is none", .answer = send_nonsense, .expected = EPROTO},
 	{"a status of 400000 feeds for an answer", .answer = answer_with_many_feeds, .expected = EPROTO},
 	{"shutting down", .answer = answer_shutting_down, .expected = ESHUTDOWN},
+	{"FeedOpened without a ring", .answer = open_without_ring, .expected = EPROTO},
+	{"a ring without descriptors", .answer = say_ring, .expected = EPROTO},
 	{"error 0", .answer = say_code, .value = 0, .expected = EPROTO},
 	{"error -1", .answer = say_code, .value = UINT32_MAX, .expected = EPROTO},
 	{"error 2147483647", .answer = say_code, .value = INT32_MAX, .expected = EPROTO},
@@ -804,6 +837,7 @@ static const struct row rows[] = {
 	{"ShuttingDown of a feed that goes on", .after = say_shutting_down},
 	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},
 	{"FeedOpened of a running feed", .after = open_while_running, .expected = EPROTO},
+	{"a ring of a running feed", .after = say_ring, .expected = EPROTO},
 	/* to others */
 	{"statistics that are no numbers", .kind = "dataset", .answer = describe_nothing},
 	{"60000 names of escapes", .kind = "dataset", .answer = describe_much},
@@ -815,6 +849,7 @@ static const struct row rows[] = {
 	{"a megabyte of escapes for a status", .kind = "status", .answer = say_megabyte, .expected = EIO},
 	{"shutting down for a status", .kind = "status", .answer = answer_shutting_down, .expected = EPROTO},
 	{"a frame of 4 GiB for a status", .kind = "status", .answer = send_huge_length, .expected = EPROTO},
+	{"a ring for a status", .kind = "status", .answer = say_ring, .expected = EPROTO},
 	{"a hang-up for a status", .kind = "status", .answer = hang_up, .expected = ECONNRESET},
 };
 
@@ -841,6 +876,7 @@ void deceit_run(const struct taken *taken, const char *arguments)
 			continue;
 		if (order.kind == LINK_CLIENT && fds[0] >= 0) {
 			d.fd = fds[0];
+			d.client_id = order.client;
 			serve(&d);
 			fds[0] = -1;
 		}

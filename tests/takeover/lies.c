@@ -78,6 +78,15 @@ int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret
 	return order.code;
 }
 
+int taken_send_ring(uint64_t feed, uint64_t client)
+{
+	const struct link_record record = {.kind = LINK_SEND_RING, .feed = feed, .client = client};
+	struct link_order order;
+	int fds[LINK_FDS_MAX];
+	put(&record, sizeof record);
+	return taken_await(LINK_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
+}
+
 static void random_records(void)
 {
 	uint64_t state = 88172645463325252, words[6];
@@ -128,16 +137,6 @@ static void early_ends(const struct taken *taken)
 	taken_say(taken, "%s a ring given back and kept: %d", code == 0 ? "ok" : "BAD", code);
 }
 
-/* The answer's code. */
-static int send_ring(uint64_t feed, uint64_t client)
-{
-	const struct link_record record = {.kind = LINK_SEND_RING, .feed = feed, .client = client};
-	struct link_order order;
-	int fds[LINK_FDS_MAX];
-	put(&record, sizeof record);
-	return taken_await(LINK_RING_SENT, &order, fds) ? order.code : ETIMEDOUT;
-}
-
 /*
  * Sends a ring to whom it is not for: connections are numbered in their order, and there are others' among these. And once more than there are descriptors of it; none is sent to the own
  * client, who reads lines.
@@ -146,21 +145,21 @@ static void wrong_ways(const struct taken *taken)
 {
 	const uint64_t feed = UINT64_C(9) << 40;
 	unsigned sent = 0;
-	int code = send_ring(feed, 1);
+	int code = taken_send_ring(feed, 1);
 	taken_say(taken, "%s sending a ring that there is not: %s", code == ENOENT ? "ok" : "BAD",
 		  strerrorname_np(code));
 	for (uint64_t client = 0; client < taken->client_id; client++) {
-		code = wish(feed + client, 1 << 20, 0, NULL);
-		sent += code == 0 && send_ring(feed + client, client) != ENOTCONN;
+		code = taken_wish(feed + client, 1 << 20, 0, NULL);
+		sent += code == 0 && taken_send_ring(feed + client, client) != ENOTCONN;
 		put_record(LINK_RING_DONE, feed + client, 0, 0, 0);
 		if (code == EDQUOT)
 			nap();
 	}
 	taken_say(taken, "%s sending rings to the connections of others: %u came", sent == 0 ? "ok" : "BAD",
 		  sent);
-	code = wish(feed, 1 << 20, 0, NULL);
-	(void)send_ring(feed, UINT64_MAX);
-	code = code != 0 ? code : send_ring(feed, taken->client_id);
+	code = taken_wish(feed, 1 << 20, 0, NULL);
+	(void)taken_send_ring(feed, UINT64_MAX);
+	code = code != 0 ? code : taken_send_ring(feed, taken->client_id);
 	taken_say(taken, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD", strerrorname_np(code));
 }
 

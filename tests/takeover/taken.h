@@ -31,6 +31,8 @@ _Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int f
 
 /* The supervisor's answer to a wish for a ring; descriptors are the caller's, if he wants them. */
 int taken_wish(uint64_t feed, uint64_t ring_bytes, uint64_t other_bytes, int ret_fds[LINK_FDS_MAX]);
+/* Its answer to the wish that a client be sent its ring: a positive errno. */
+int taken_send_ring(uint64_t feed, uint64_t client);
 void taken_give_back(uint64_t feed);
 
 /* Commands. arguments: the rest of the line. */

@@ -162,12 +162,18 @@ static bool hear_wish(struct puppet *p)
 	return true;
 }
 
+/* fds: of a ring that comes before it; NULL: there is none. */
 static void send_opened(struct puppet *p, const int *fds, unsigned fd_count)
 {
+	Loaderd__Ring ring = LOADERD__RING__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	reply.kind_case = LOADERD__REPLY__KIND_RING;
+	reply.ring = &ring;
+	if (fds != NULL)
+		tell(p, &reply, fds, fd_count);
 	reply.kind_case = LOADERD__REPLY__KIND_FEED_OPENED;
 	reply.feed_opened = &p->opened;
-	tell(p, &reply, fds, fd_count);
+	tell(p, &reply, NULL, 0);
 }
 
 /* False: the client did not want it. */
@@ -755,7 +761,8 @@ static void descriptors_of_all_kinds_are_refused(void **state)
 	static const unsigned counts[] = {0, 1, 3, FDS_MAX};
 	for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const struct row row = {"another number of descriptors", open_with_many,
-					request_feed, -EPROTO, no_ring};
+					request_feed, -EPROTO,
+					"descriptors for a ring, not two"};
 		odd_kind = counts[i];
 		run_rows(&row, 1);
 	}
