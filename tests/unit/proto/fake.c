@@ -257,12 +257,25 @@ static bool mapped(struct session *s)
 
 static bool dies(const struct session *s)
 {
-	static const char *const scripts[] = {"die", "quota", "denied", "divided", "replaced", "verbose"};
+	static const char *const scripts[] = {"die",	 "quota",    "denied",
+					      "divided", "replaced", "leaving", "verbose"};
 	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
 		if (scripted(s, scripts[i]))
 			return true;
 	return false;
 }
+
+static void say_goodbye(struct session *s)
+{
+	Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
+	Loaderd__Reply reply = LOADERD__REPLY__INIT;
+	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
+	reply.shutting_down = &shutting_down;
+	send_reply(s, &reply, NULL, 0);
+}
+
+/* Feeds that have ended because their daemon stops, and whose clients are still there. */
+static atomic_uint lingering;
 
 /* Publishes until the script, the client or the feed's end says stop. */
 static void produce(struct session *s)
@@ -279,14 +292,8 @@ static void produce(struct session *s)
 		}
 		if (dies(s) && published == s->number)
 			return;
-		if (scripted(s, "shutdown") && published == s->number) {
-			Loaderd__ShuttingDown shutting_down = LOADERD__SHUTTING_DOWN__INIT;
-			Loaderd__Reply reply = LOADERD__REPLY__INIT;
-			reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
-			reply.shutting_down = &shutting_down;
-			send_reply(s, &reply, NULL, 0);
-			return;
-		}
+		if (scripted(s, "shutdown") && published == s->number)
+			return say_goodbye(s);
 		if (scripted(s, "state") && published == s->number) {
 			atomic_store(&s->ring.header->state, 99);
 			send_doorbell(s);
@@ -307,14 +314,18 @@ static void produce(struct session *s)
 			return wait_for_hangup(s);
 		}
 		bool failed = scripted(s, "fail") && published == s->number;
-		bool stopped = scripted(s, "stop") && published == s->number;
+		bool lingers = scripted(s, "linger") && published == s->number;
+		bool stopped = lingers || (scripted(s, "stop") && published == s->number);
 		if (failed || stopped || (scripted(s, "end") && published == s->number) ||
 		    (open->epoch_end != 0 && epoch >= open->epoch_end)) {
+			atomic_fetch_add(&lingering, lingers);
 			if (ring_end(&s->ring, failed	 ? "sample 7 is broken"
 					       : stopped ? RING_REASON_STOPPING
 							 : NULL))
 				send_doorbell(s);
-			return wait_for_hangup(s);
+			wait_for_hangup(s);
+			atomic_fetch_sub(&lingering, lingers);
+			return;
 		}
 		if (scripted(s, "hang") && published == s->number)
 			return wait_for_hangup(s);
@@ -425,12 +436,24 @@ static void answer_open(struct session *s)
 	send_reply(s, &reply, NULL, 0);
 }
 
-/* "quota" refuses three times before it takes a feed back, "denied" each time. */
+/*
+ * "quota" and "leaving" refuse three times before they take a feed back, "denied" each time, and
+ * "linger" until the client has left the daemon before.
+ */
 static bool refuses_again(struct session *s)
 {
-	static atomic_uint refusals;
+	static atomic_uint refusals, goodbyes;
 	if (!comes_back(s))
 		return false;
+	if (scripted(s, "linger") && atomic_load(&lingering) > 0) {
+		send_error(s, ECONNRESET, "the one before is still stopping", "", -1);
+		return true;
+	}
+	/* It begins to stop while it opens the feed, which it then does not answer. */
+	if (scripted(s, "leaving") && atomic_fetch_add(&goodbyes, 1) % 4 < 3) {
+		say_goodbye(s);
+		return true;
+	}
 	if (scripted(s, "quota") && atomic_fetch_add(&refusals, 1) % 4 < 3) {
 		send_error(s, EDQUOT, "limit: the rings of this user have 600 MB", "", -1);
 		return true;

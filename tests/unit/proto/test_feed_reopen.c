@@ -237,6 +237,32 @@ static void a_limit_may_pass(void **state)
 	feed_close(feed);
 }
 
+/* One that stops says so to everybody, those too who wait for their feed to be opened. */
+static void a_daemon_that_stops_opens_nothing(void **state)
+{
+	struct feed *feed = open_script("leaving-4");
+	for (uint64_t b = 0; b < 10; b++) {
+		struct feed_batch batch = expect(feed, b);
+		feed_release(feed, &batch);
+	}
+	assert_int_equal(reconnects_of(feed), 2);
+	feed_close(feed);
+}
+
+/* The next daemon comes when this one has ended, which waits for its clients to leave. */
+static void a_daemon_that_stops_is_left(void **state)
+{
+	struct feed *feed = open_script("linger-4");
+	int64_t start = now_ms();
+	for (uint64_t b = 0; b < 10; b++) {
+		struct feed_batch batch = expect(feed, b);
+		feed_release(feed, &batch);
+	}
+	assert_int_equal(reconnects_of(feed), 2);
+	assert_true(now_ms() - start < SOON_MS);
+	feed_close(feed);
+}
+
 /* A sample that ends its daemon each time. */
 static void what_always_dies_is_given_up(void **state)
 {
@@ -481,6 +507,8 @@ int main(void)
 		cmocka_unit_test(memory_that_a_device_knows_stays),
 		cmocka_unit_test(what_is_another_is_refused),
 		cmocka_unit_test(a_limit_may_pass),
+		cmocka_unit_test(a_daemon_that_stops_opens_nothing),
+		cmocka_unit_test(a_daemon_that_stops_is_left),
 		cmocka_unit_test(what_always_dies_is_given_up),
 		cmocka_unit_test(a_service_is_waited_for),
 		cmocka_unit_test(waiting_for_a_service_ends),
