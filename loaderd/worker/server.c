@@ -298,6 +298,7 @@ static void watch_idleness(struct server *server, uint64_t now_ns)
 		server->was_busy = true;
 	} else if (server->was_busy) {
 		server->was_busy = false;
+		server->page_due_ns = now_ns; /* its feeds are no more */
 		server->idle_since_ns = now_ns;
 	}
 	if (server->session_count > 0 || server->idle_since_ns == 0 ||

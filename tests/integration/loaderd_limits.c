@@ -355,6 +355,39 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/* Waits until the administrator is shown so many feeds of all users. */
+static void administrator_sees(const struct fixture *fixture, size_t feeds)
+{
+	struct fixture admin = *fixture;
+	size_t seen = SIZE_MAX;
+	assert_true(snprintf(admin.socket, sizeof admin.socket, "%.4000s.admin", fixture->socket) >
+		    0);
+	for (unsigned i = 0; i < 2000 && seen != feeds; i++) {
+		Loaderd__Reply *reply = fixture_status(&admin);
+		seen = reply->status->n_feeds;
+		loaderd__reply__free_unpacked(reply, NULL);
+		if (seen != feeds)
+			usleep(10000);
+	}
+	assert_int_equal(seen, feeds);
+}
+
+/* A worker says what it does while it has clients, and also that it has none any more. */
+static void status_of_all(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "shown", 100, FIXTURE_JPEG, 0));
+	const struct feed_options options = fixture_options(fixture, path, pipeline);
+	fixture_start(fixture, NULL, NULL);
+	administrator_sees(fixture, 0);
+	struct feed *feed = fixture_open(&options);
+	administrator_sees(fixture, 1);
+	feed_close(feed);
+	administrator_sees(fixture, 0);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
 /* SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon goes once its clients have. */
 static void drains(void **state)
 {
@@ -461,12 +494,18 @@ static void private_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests),	  cmocka_unit_test(counts),
-		cmocka_unit_test(other_users),	  cmocka_unit_test(writable_rings),
-		cmocka_unit_test(configuration),  cmocka_unit_test(sockets),
-		cmocka_unit_test(drains),	  cmocka_unit_test(grace_ends),
-		cmocka_unit_test(private_daemon), cmocka_unit_test(environment),
+		cmocka_unit_test(requests),
+		cmocka_unit_test(counts),
+		cmocka_unit_test(other_users),
+		cmocka_unit_test(writable_rings),
+		cmocka_unit_test(configuration),
+		cmocka_unit_test(sockets),
+		cmocka_unit_test(drains),
+		cmocka_unit_test(grace_ends),
+		cmocka_unit_test(private_daemon),
+		cmocka_unit_test(environment),
 		cmocka_unit_test(wrong_command_line),
+		cmocka_unit_test(status_of_all),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
