@@ -10,7 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum key_type { KEY_NUMBER, KEY_OCTAL, KEY_BYTES, KEY_TEXT, KEY_CHOICE, KEY_BOOL, KEY_GONE };
+enum key_type {
+	KEY_NUMBER,
+	KEY_OCTAL,
+	KEY_BYTES,
+	KEY_TEXT,
+	KEY_CHOICE,
+	KEY_BOOL,
+	KEY_NICE,
+	KEY_GONE
+};
 
 struct choice {
 	const char *name;
@@ -56,6 +65,7 @@ static const struct key keys[] = {
 	{"io", "queue_depth", KEY_NUMBER, AT(queue_depth), 1, 4096, NULL},
 	{"access", "allow", KEY_GONE, 0, 0, 0, NULL},
 	{"access", "writable_rings", KEY_BOOL, AT(writable_rings), 0, 1, NULL},
+	{"users", "nice", KEY_NICE, AT(nice), 0, 0, NULL},
 	{"limits", "users", KEY_NUMBER, AT(users), 1, 4096, NULL},
 	{"limits", "feeds_per_user", KEY_NUMBER, AT(feeds_per_user), 1, 1024, NULL},
 	{"limits", "connections_per_user", KEY_NUMBER, AT(connections_per_user), 1, 65536, NULL},
@@ -261,6 +271,83 @@ static int set_text(void *at, const struct key *key, const char *value, struct c
 	return 0;
 }
 
+bool config_nice(const struct config *config, uint32_t uid, int *ret_nice)
+{
+	const struct config_nice *nice = &config->nice;
+	for (unsigned i = 0; i < nice->named; i++)
+		if (nice->users[i].uid == uid) {
+			*ret_nice = nice->users[i].nice;
+			return true;
+		}
+	if (nice->given)
+		*ret_nice = nice->everybody;
+	return nice->given;
+}
+
+/* What was said of a user before no longer holds. */
+static int set_nice_of(struct config_nice *nice, uint32_t uid, int value)
+{
+	unsigned i = 0;
+	while (i < nice->named && nice->users[i].uid != uid)
+		i++;
+	if (i == CONFIG_NICE_MAX)
+		return -E2BIG;
+	nice->users[i].uid = uid;
+	nice->users[i].nice = value;
+	nice->named += i == nice->named;
+	return 0;
+}
+
+/* "NUMBER", or "UID:NUMBER", as one word with nothing after it. */
+static int set_nice_word(struct config_nice *nice, const char *word)
+{
+	const char *colon = strchr(word, ':'), *number = colon == NULL ? word : colon + 1;
+	const char *end = "";
+	uint64_t uid = 0, value;
+	const bool minus = number[0] == '-';
+	/* The highest number of all is nobody's: for the kernel it means none. */
+	if (colon != NULL &&
+	    (parse_number(word, 10, &uid, &end) < 0 || end != colon || uid >= UINT32_MAX))
+		return -EINVAL;
+	if (parse_number(number + minus, 10, &value, &end) < 0 || *end != '\0' ||
+	    value > 19u + minus)
+		return -EINVAL;
+	const int signed_value = minus ? -(int)value : (int)value;
+	if (colon != NULL)
+		return set_nice_of(nice, (uint32_t)uid, signed_value);
+	nice->everybody = signed_value;
+	nice->given = true;
+	return 0;
+}
+
+/* Adds to what was said before; without a word in it forgets that. */
+static int set_nice(void *at, const struct key *key, const char *value, struct config_error *error)
+{
+	static const char blanks[] = " \t";
+	struct config_nice *nice = at;
+	char word[32];
+	const char *next = value + strspn(value, blanks);
+	int r = 0;
+	if (*next == '\0')
+		*nice = (struct config_nice){0};
+	while (r == 0 && *next != '\0') {
+		size_t length = strcspn(next, blanks);
+		snprintf(word, sizeof word, "%.*s", (int)length, next);
+		r = length >= sizeof word ? -EINVAL : set_nice_word(nice, word);
+		if (r == 0)
+			next += length + strspn(next + length, blanks);
+	}
+	if (r == -E2BIG)
+		snprintf(error->text, sizeof error->text, "[%s] %s: names more than %d users",
+			 key->section, key->name, CONFIG_NICE_MAX);
+	else if (r < 0)
+		snprintf(error->text, sizeof error->text,
+			 "[%s] %s = %.200s: \"%s\" must be a number from -20 to 19, for everybody, "
+			 "or UID:NUMBER, for one user, whose number is what id -u prints",
+			 key->section, key->name, value, word);
+	return r < 0 ? -EINVAL : 0;
+}
+
 /* The daemon opens no file of a client's any more, so it has nothing to allow. */
 static int refuse_gone(const struct key *key, struct config_error *error)
 {
@@ -294,6 +381,8 @@ int config_set(struct config *config, const char *section, const char *key_name,
 		return set_bool(at, key, value, error);
 	case KEY_TEXT:
 		return set_text(at, key, value, error);
+	case KEY_NICE:
+		return set_nice(at, key, value, error);
 	case KEY_GONE:
 		return refuse_gone(key, error);
 	}
@@ -359,6 +448,17 @@ int config_read(struct config *config, const char *path, struct config_error *er
 	return 0;
 }
 
+/* A line for each, since a line has a greatest length. The first forgets what a file before has. */
+static void print_nice(const struct config_nice *nice, const struct key *key, FILE *file)
+{
+	fprintf(file, "%s =\n", key->name);
+	if (nice->given)
+		fprintf(file, "%s = %d\n", key->name, nice->everybody);
+	for (unsigned i = 0; i < nice->named; i++)
+		fprintf(file, "%s = %u:%d\n", key->name, (unsigned)nice->users[i].uid,
+			nice->users[i].nice);
+}
+
 static void print_value(const struct config *config, const struct key *key, FILE *file)
 {
 	const void *at = (const char *)config + key->offset;
@@ -381,6 +481,9 @@ static void print_value(const struct config *config, const struct key *key, FILE
 		for (const struct choice *choice = key->choices; choice->name != NULL; choice++)
 			if (choice->value == *number)
 				fprintf(file, "%s = %s\n", key->name, choice->name);
+		break;
+	case KEY_NICE:
+		print_nice(at, key, file);
 		break;
 	case KEY_GONE:
 		break;

@@ -11,10 +11,22 @@
 enum {
 	CONFIG_TEXT_MAX = 1024,
 	CONFIG_ERROR_MAX = 1024,
+	CONFIG_NICE_MAX = 1024, /* users who are named */
 };
 #define CONFIG_PATH "/etc/loaderd/loaderd.conf"
 
 enum config_io { CONFIG_IO_AUTO, CONFIG_IO_MMAP, CONFIG_IO_URING };
+
+/* How nice the workers of users are to each other, as nice(2) has it. */
+struct config_nice {
+	bool given;    /* for everybody; false: as nice as the daemon */
+	int everybody; /* who is not named */
+	unsigned named;
+	struct {
+		uint32_t uid;
+		int nice;
+	} users[CONFIG_NICE_MAX];
+};
 
 struct config {
 	/* [daemon] */
@@ -33,6 +45,8 @@ struct config {
 	uint64_t queue_depth;     /* reads under way, per feed */
 	/* [access] */
 	bool writable_rings;
+	/* [users] */
+	struct config_nice nice;
 	/* [limits] */
 	uint64_t users; /* at a time */
 	uint64_t feeds_per_user, connections_per_user;
@@ -52,6 +66,8 @@ struct config_error {
 };
 
 void config_init(struct config *config);
+/* The value of a user's workers. False: none is given, and they are as nice as the daemon. */
+bool config_nice(const struct config *config, uint32_t uid, int *ret_nice);
 /* Sets one key. -EINVAL with "[section] key: ..." in error. */
 int config_set(struct config *config, const char *section, const char *key, const char *value,
 	       struct config_error *error);

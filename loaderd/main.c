@@ -35,6 +35,7 @@ enum {
 	KEY_PRIVATE,
 	KEY_CHECK,
 	KEY_WORKER,
+	KEY_WORKER_NICE,
 	SETTINGS_MAX = 128,
 };
 
@@ -73,7 +74,9 @@ static const struct argp_option options[] = {
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
 	{"lifeline-fd", KEY_LIFELINE_FD, "FD", 0,
 	 "Exit at once when this descriptor reads end of file", 2},
-	{"worker", KEY_WORKER, "UID", OPTION_HIDDEN, NULL, 3}, /* a supervisor's alone */
+	/* A supervisor's alone: */
+	{"worker", KEY_WORKER, "UID", OPTION_HIDDEN, NULL, 3},
+	{"nice", KEY_WORKER_NICE, "N", OPTION_HIDDEN, NULL, 3},
 	{0},
 };
 
@@ -136,6 +139,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_WORKER:
 		arguments->worker_uid = strtol(text, NULL, 10);
+		return 0;
+	case KEY_WORKER_NICE:
+		/* Of this thread: there is no other yet, and those to come inherit it. */
+		if (setpriority(PRIO_PROCESS, 0, atoi(text)) < 0)
+			argp_failure(state, EXIT_FAILURE, errno,
+				     "a worker cannot have nice value %s", text);
 		return 0;
 	case KEY_PRIVATE:
 		arguments->private_only = true;

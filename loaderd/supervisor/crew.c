@@ -426,9 +426,12 @@ static int take_over(struct worker *worker, struct outfit *outfit)
 static int launch(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
+	const uid_t uid = worker->user->uid;
+	int value;
+	const int *nice = config_nice(crew->config, uid, &value) ? &value : NULL;
 	int r = take_over(worker, outfit);
 	if (r == 0)
-		r = outfit_spawn(outfit, crew->config_fd, worker->user->uid, &worker->pid);
+		r = outfit_spawn(outfit, crew->config_fd, uid, nice, &worker->pid);
 	if (r < 0)
 		return r;
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);

@@ -96,7 +96,10 @@ int outfit_config(const struct config *config)
 			close(fd);
 		return -ENOMEM;
 	}
-	config_print(config, file);
+	/* Who the other users are is none of a worker's business. */
+	struct config theirs = *config;
+	theirs.nice = (struct config_nice){0};
+	config_print(&theirs, file);
 	int r = fclose(file) == 0 ? 0 : -errno;
 	/* Every worker gets it: none may change what the next one reads. */
 	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
@@ -106,11 +109,17 @@ int outfit_config(const struct config *config)
 	return moved;
 }
 
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, pid_t *ret_pid)
+int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice,
+		 pid_t *ret_pid)
 {
-	char user[16];
+	char user[16], number[16];
 	snprintf(user, sizeof user, "%u", (unsigned)uid);
-	const char *arguments[] = {"loaderd", "--worker", user, NULL};
+	const char *arguments[] = {"loaderd", "--worker", user, NULL, NULL, NULL};
+	if (nice != NULL) {
+		snprintf(number, sizeof number, "%d", *nice);
+		arguments[3] = "--nice";
+		arguments[4] = number;
+	}
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
 	sigset_t none, all;

@@ -22,7 +22,10 @@ struct outfit {
 int outfit_init(struct outfit *outfit, struct link_page **ret_page);
 /* Closes what nobody has taken. */
 void outfit_deinit(struct outfit *outfit);
-/* The configuration as workers read it: a descriptor of memory that nobody can change any more; -errno. */
+/* The configuration as workers read it, without what it says of single users: a descriptor of memory that nobody can change any more; -errno. */
 int outfit_config(const struct config *config);
-/* Starts a worker for this user: by posix_spawn and not fork, since a new program has an address layout of its own. -errno. */
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, pid_t *ret_pid);
+/*
+ * Starts a worker for this user: by posix_spawn and not fork, since a new program has an address layout of its own. nice: the value that it gives itself before it does
+ * anything else; NULL: the caller's. -errno.
+ */
+int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice, pid_t *ret_pid);

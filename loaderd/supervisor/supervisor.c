@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -251,6 +252,35 @@ static uid_t read_overflow_uid(void)
 	return uid;
 }
 
+/*
+ * Workers may be nicer than the daemon, but less nice only as far as the system lets it: what could not be had when a user comes is said now. Tried out, and
+ * taken back, on this thread alone.
+ */
+static int check_nice(const struct config *config, struct config_error *error)
+{
+	const struct config_nice *nice = &config->nice;
+	const int own = getpriority(PRIO_PROCESS, 0);
+	int least = nice->given ? nice->everybody : own;
+	char whose[16] = "";
+	for (unsigned i = 0; i < nice->named; i++) {
+		if (nice->users[i].nice >= least)
+			continue;
+		least = nice->users[i].nice;
+		snprintf(whose, sizeof whose, "%u:", (unsigned)nice->users[i].uid);
+	}
+	if (least >= own)
+		return 0;
+	if (setpriority(PRIO_PROCESS, 0, least) == 0 && setpriority(PRIO_PROCESS, 0, own) == 0)
+		return 0;
+	int r = -errno;
+	snprintf(error->text, sizeof error->text,
+		 "[users] nice = %s%d: this is below the daemon's own nice value, %d, and the system "
+		 "refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise the "
+		 "values of the others",
+		 whose, least, own, strerror(-r), least);
+	return r;
+}
+
 static int init(struct supervisor *supervisor, const struct supervisor_options *options,
 		struct config_error *error)
 {
@@ -268,6 +298,8 @@ static int init(struct supervisor *supervisor, const struct supervisor_options *
 	prctl(PR_SET_DUMPABLE, 0);
 	/* Workers would say so, too, but one after the other. */
 	int r = cpu_list(config, &cpus, error);
+	if (r == 0)
+		r = check_nice(config, error);
 	if (r == 0)
 		r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
 	if (r == 0)

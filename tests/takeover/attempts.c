@@ -149,6 +149,7 @@ static void processes(const struct taken *t, pid_t other)
 		{"sched_setscheduler", SYS_sched_setscheduler, {other, SCHED_IDLE, P(&parameter)}, 0},
 		{"sched_setattr", SYS_sched_setattr, {other, P(attributes), 0}, 0},
 		{"setpriority", SYS_setpriority, {PRIO_PROCESS, other, 19}, 0},
+		{"setpriority of itself", SYS_setpriority, {PRIO_PROCESS, 0, -20}, 0},
 		{"setpriority of all of this uid", SYS_setpriority, {PRIO_USER, 0, 19}, 0},
 		{"ioprio_set", SYS_ioprio_set, {1, other, 3 << 13}, 0},
 		{"prlimit64 of the supervisor", SYS_prlimit64, {supervisor, RLIMIT_NOFILE, 0, P(room)}, 0},
