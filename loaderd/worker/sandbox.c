@@ -7,6 +7,7 @@
 #include <seccomp.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -25,6 +26,11 @@
 #endif
 #ifndef SANITIZED
 #define SANITIZED 0
+#endif
+
+#if SANITIZED
+#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
 #endif
 
 #ifndef F_ADD_SEALS
@@ -71,15 +77,17 @@ static const int allowed[] = {
 	SCMP_SYS(exit_group),
 };
 
-/* What only ever tells that it is not there, so that the C library falls back on what is. */
-static const int absent[] = {
-	SCMP_SYS(clone3), /* its arguments lie in memory, out of the filter's sight */
-};
-
 struct condition {
 	int call;
 	unsigned count; /* of arguments */
 	struct scmp_arg_cmp arguments[2];
+};
+
+/* What only ever tells that it is not there, so that the C library falls back on what is. */
+static const struct condition absent[] = {
+	{SCMP_SYS(clone3), 0, {{0}}}, /* its arguments lie in memory, out of the filter's sight */
+	/* Of single threads: pthread_getattr_np() does without. */
+	{SCMP_SYS(sched_getaffinity), 1, {{0, SCMP_CMP_NE, 0, 0}}},
 };
 
 enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
@@ -109,27 +117,61 @@ static const struct condition conditions[] = {
 	{SCMP_SYS(rt_sigaction), 1, {{0, SCMP_CMP_EQ, 6 /* SIGABRT */, 0}}},
 };
 
+enum { END = -1 /* no call */ };
+
 #if SANITIZED
-/* Reports are symbolised by a program, leaks are looked for by a tracing process, and both read /proc. */
+/* What a sanitizer's runtime calls besides. Found by trial: where one of them is refused, it ends the worker. */
 static const int sanitizers[] = {
-	SCMP_SYS(open),	     SCMP_SYS(openat),	  SCMP_SYS(newfstatat),	 SCMP_SYS(readlink),
-	SCMP_SYS(stat),	     SCMP_SYS(mmap),	  SCMP_SYS(mprotect),	 SCMP_SYS(clone),
-	SCMP_SYS(fork),	     SCMP_SYS(vfork),	  SCMP_SYS(execve),	 SCMP_SYS(wait4),
-	SCMP_SYS(pipe2),     SCMP_SYS(pipe),	  SCMP_SYS(dup2),	 SCMP_SYS(dup),
-	SCMP_SYS(ptrace),    SCMP_SYS(prctl),	  SCMP_SYS(rt_sigaction), SCMP_SYS(process_vm_readv),
-	SCMP_SYS(getppid),   SCMP_SYS(fcntl),	  SCMP_SYS(ioctl),	 SCMP_SYS(getrlimit),
-	SCMP_SYS(prlimit64), SCMP_SYS(setrlimit), SCMP_SYS(getdents64),	 SCMP_SYS(getdents), SCMP_SYS(tgkill),
-	SCMP_SYS(gettimeofday), SCMP_SYS(personality), SCMP_SYS(uname), SCMP_SYS(msync),
-	SCMP_SYS(sched_yield), SCMP_SYS(sigaltstack), SCMP_SYS(sched_getaffinity),
-	SCMP_SYS(access),    SCMP_SYS(getuid),	  SCMP_SYS(kill),	 SCMP_SYS(socketpair),
+#ifndef __SANITIZE_THREAD__
+	SCMP_SYS(sigaltstack), /* with each thread that starts, and before each exit */
+#endif
+	END,
 };
+
+static bool behind_walls;
+
+/* Leaks are looked for by a process that traces this one. (Asked by the runtime, in a library of its own.) */
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void)
+{
+	return behind_walls;
+}
+
+/*
+ * Reports name functions and lines by what the runtime has of the program once it was asked for any of them, so that nothing is opened later. That of clang asks another
+ * program, which is not to be there: its reports have addresses in modules, for llvm-symbolizer.
+ */
+static void prepare_reports(void)
+{
+#ifndef __clang__
+	char place[256];
+	__sanitizer_symbolize_pc(__builtin_return_address(0), "%p %F %L", place, sizeof place);
+#endif
+	behind_walls = true;
+}
+#else
+static const int sanitizers[] = {END};
+
+static void prepare_reports(void)
+{
+}
 #endif
 
 const char *sandbox_exceptions(void)
 {
-	return SANITIZED ? "a sanitizer's build: the worker may also open files, start programs and "
-			   "trace, for its reports"
-			 : "";
+	static char text[1024];
+	size_t length = 0;
+	if (SANITIZED)
+		length = (size_t)snprintf(text, sizeof text,
+					  "a sanitizer's build: memory is not limited, leaks are not "
+					  "looked for; calls allowed besides: %s",
+					  sanitizers[0] == END ? "none" : "");
+	for (size_t i = 0; sanitizers[i] != END && length < sizeof text; i++) {
+		char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, sanitizers[i]);
+		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+					   i == 0 ? "" : ", ", name != NULL ? name : "?");
+		free(name);
+	}
+	return text;
 }
 
 static int add_rules(scmp_filter_ctx filter)
@@ -138,7 +180,8 @@ static int add_rules(scmp_filter_ctx filter)
 	for (size_t i = 0; r == 0 && i < sizeof allowed / sizeof *allowed; i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
 	for (size_t i = 0; r == 0 && i < sizeof absent / sizeof *absent; i++)
-		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), absent[i], 0);
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(ENOSYS), absent[i].call,
+					   absent[i].count, absent[i].arguments);
 	for (size_t i = 0; r == 0 && i < sizeof conditions / sizeof *conditions; i++)
 		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, conditions[i].call,
 					   conditions[i].count, conditions[i].arguments);
@@ -146,10 +189,8 @@ static int add_rules(scmp_filter_ctx filter)
 	const struct scmp_arg_cmp self = {0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0};
 	if (r == 0)
 		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, &self);
-#if SANITIZED
-	for (size_t i = 0; r == 0 && i < sizeof sanitizers / sizeof *sanitizers; i++)
+	for (size_t i = 0; r == 0 && sanitizers[i] != END; i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, sanitizers[i], 0);
-#endif
 	return r;
 }
 
@@ -187,7 +228,7 @@ static void lock_land(void)
 	} handled = {0};
 	enum { VERSION = 1, RESTRICT_ALL_THREADS = 1 << 3 };
 	const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION);
-	if (abi < 1 || SANITIZED)
+	if (abi < 1)
 		return;
 	handled.fs = abi == 1 ? 0x1fff : abi == 2 ? 0x3fff : abi < 5 ? 0x7fff : 0xffff;
 	handled.net = abi < 4 ? 0 : 3;
@@ -231,12 +272,12 @@ int sandbox_prepare(struct config_error *error)
 {
 	const struct rlimit none = {0, 0};
 	int r = 0;
-	if (!SANITIZED)
-		leave_namespaces();
+	prepare_reports();
+	leave_namespaces();
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
-	    (!SANITIZED && prctl(PR_SET_DUMPABLE, 0) < 0))
+	    prctl(PR_SET_DUMPABLE, 0) < 0)
 		r = -errno;
-	if (r == 0 && !SANITIZED)
+	if (r == 0)
 		r = drop_capabilities();
 	if (r < 0)
 		snprintf(error->text, sizeof error->text, "a worker cannot give up its rights: %s",
@@ -255,14 +296,13 @@ static int lower(__rlimit_resource_t resource, const struct rlimit *most)
 	return setrlimit(resource, &now);
 }
 
-/* What a worker may take of the machine. Not in sanitizers' builds, whose shadow is memory, too. */
+/* What a worker may take of the machine; the shadow of a sanitizer is memory, too. */
 static int limit_resources(const struct sandbox_limits *limits)
 {
 	const struct rlimit memory = {limits->memory, limits->memory};
 	const struct rlimit threads = {limits->threads, limits->threads};
-	if (SANITIZED)
-		return 0;
-	if (lower(RLIMIT_DATA, &memory) < 0 || (counted_alone && lower(RLIMIT_NPROC, &threads) < 0))
+	if ((!SANITIZED && lower(RLIMIT_DATA, &memory) < 0) ||
+	    (counted_alone && lower(RLIMIT_NPROC, &threads) < 0))
 		return -errno;
 	return 0;
 }

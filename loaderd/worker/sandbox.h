@@ -22,5 +22,5 @@ struct sandbox_limits {
 int sandbox_enter(const struct sandbox_limits *limits, struct config_error *error);
 /* First of all, before there are threads: no new privileges, no capabilities, no core, no tracing by processes of the same user. */
 int sandbox_prepare(struct config_error *error);
-/* What a build with a sanitizer is allowed besides, for the log; "" in others. */
+/* What a build with a sanitizer is allowed besides, calls by their names, for the log; "" in others. The string is static. */
 const char *sandbox_exceptions(void);

@@ -145,7 +145,7 @@ static void processes(const struct taken *t, pid_t other)
 		{"kcmp", SYS_kcmp, {other, supervisor, 0, 0, 0}, 0},
 		{"sched_setaffinity of the supervisor", SYS_sched_setaffinity, {supervisor, sizeof cpus, P(&cpus)}, 0},
 		{"sched_setaffinity of another user's worker", SYS_sched_setaffinity, {other, sizeof cpus, P(&cpus)}, 0},
-		{"sched_getaffinity of another user's worker", SYS_sched_getaffinity, {other, sizeof cpus, P(&cpus)}, 0},
+		{"sched_getaffinity of another user's worker", SYS_sched_getaffinity, {other, sizeof cpus, P(&cpus)}, ENOSYS},
 		{"sched_setscheduler", SYS_sched_setscheduler, {other, SCHED_IDLE, P(&parameter)}, 0},
 		{"sched_setattr", SYS_sched_setattr, {other, P(attributes), 0}, 0},
 		{"setpriority", SYS_setpriority, {PRIO_PROCESS, other, 19}, 0},

@@ -1,0 +1,239 @@
+/*
+ * Behind the walls a sanitizer still says what it finds, where, and in which functions: what its
+ * build is allowed besides suffices for that. A build without one is allowed nothing besides.
+ */
+#include "sandbox.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__)
+enum { ADDRESS = 0, THREAD = 1 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { ADDRESS = 1, THREAD = 0 };
+#else
+enum { ADDRESS = 0, THREAD = 0 };
+#endif
+
+static volatile int ten = 10;
+static int shared;
+static struct sigaction before_cmocka; /* a sanitizer's */
+
+/* Out of the compiler's sight, which would warn of what is done here, or leave it out. */
+static volatile char *volatile bytes;
+
+static void *overflow_here(void *argument)
+{
+	bytes = malloc((size_t)ten);
+	bytes[ten] = 1;
+	free((void *)bytes);
+	return argument;
+}
+
+static void *use_of_freed_here(void *argument)
+{
+	bytes = malloc((size_t)ten);
+	free((void *)bytes);
+	bytes[0] = 1;
+	return argument;
+}
+
+static void *wild_here(void *argument)
+{
+	*(volatile char *)((uintptr_t)ten << 40) = 1;
+	return argument;
+}
+
+static void *stack_here(void *argument)
+{
+	char few[10];
+	bytes = few;
+	bytes[ten] = 1;
+	return argument;
+}
+
+static void *race_here(void *argument)
+{
+	for (int i = 0; i < 1000; i++)
+		(*(volatile int *)&shared)++;
+	return argument;
+}
+
+static void in_another_thread(void *(*act)(void *))
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, act, NULL) != 0)
+		_exit(3);
+	if (act == race_here)
+		race_here(NULL);
+	pthread_join(thread, NULL);
+}
+
+static void in_this_thread(void *(*act)(void *))
+{
+	act(NULL);
+}
+
+/* What a process prints that enters the sandbox and then does something that is wrong. */
+static int do_inside(void (*where)(void *(*)(void *)), void *(*act)(void *), char *text,
+		     size_t size)
+{
+	int fds[2], status;
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		const struct sandbox_limits limits = {1 << 30, 64};
+		struct config_error problem;
+		dup2(fds[1], STDERR_FILENO);
+		close(fds[0]);
+		close(fds[1]);
+		sigaction(SIGSEGV, &before_cmocka, NULL);
+		if (sandbox_prepare(&problem) < 0 || sandbox_enter(&limits, &problem) < 0) {
+			fprintf(stderr, "%s\n", problem.text);
+			_exit(2);
+		}
+		where(act);
+		_exit(0);
+	}
+	close(fds[1]);
+	size_t length = 0;
+	for (ssize_t n = 1; n > 0 && length < size - 1;) {
+		n = read(fds[0], text + length, size - 1 - length);
+		length += n > 0 ? (size_t)n : 0;
+	}
+	text[length] = '\0';
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void contains(const char *text, const char *part)
+{
+	if (strstr(text, part) == NULL)
+		fail_msg("expected \"%s\" in:\n%s", part, text);
+}
+
+static void test_reports_are_whole(void **state)
+{
+	static const struct {
+		void *(*act)(void *);
+		const char *kind, *place;
+		int sanitizer;
+	} cases[] = {
+		{overflow_here, "AddressSanitizer: heap-buffer-overflow", "in overflow_here ",
+		 ADDRESS},
+		{use_of_freed_here, "AddressSanitizer: heap-use-after-free",
+		 "in use_of_freed_here ", ADDRESS},
+		{stack_here, "AddressSanitizer: stack-buffer-overflow", "in stack_here ", ADDRESS},
+		{wild_here, "AddressSanitizer: SEGV on unknown address", "in wild_here ", ADDRESS},
+		{use_of_freed_here, "ThreadSanitizer: heap-use-after-free", "use_of_freed_here ",
+		 THREAD},
+		{race_here, "ThreadSanitizer: data race", "race_here ", THREAD},
+	};
+	static char text[1 << 16];
+	if (!ADDRESS && !THREAD)
+		skip();
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (int other = 0; cases[i].sanitizer && other < 2; other++) {
+			if (cases[i].act == race_here && !other)
+				continue;
+			int status = do_inside(other ? in_another_thread : in_this_thread,
+					       cases[i].act, text, sizeof text);
+			contains(text, cases[i].kind);
+			contains(text, cases[i].place);
+			contains(text, "test_sandbox.c:");
+			contains(text, "SUMMARY: ");
+			/* Nothing else went wrong about it. */
+			assert_null(strstr(text, "CHECK failed"));
+			assert_null(strstr(text, "nested bug"));
+			if (ADDRESS)
+				assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+		}
+}
+
+static void *forget_here(void *argument)
+{
+	bytes = malloc((size_t)ten);
+	bytes = NULL;
+	exit(0);
+	return argument;
+}
+
+/* A search for leaks would fail there, and be taken for the worker's failure. */
+static void test_an_end_is_silent(void **state)
+{
+	char text[4096];
+	int status = do_inside(in_this_thread, forget_here, text, sizeof text);
+	assert_string_equal(text, "");
+	assert_int_equal(status, 0);
+}
+
+static void *open_something(void *argument)
+{
+	errno = 0;
+	_exit(open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0 ? 10 : errno);
+	return argument;
+}
+
+static void *start_something(void *argument)
+{
+	char *arguments[] = {(char[]){"true"}, NULL};
+	execve("/bin/true", arguments, arguments + 1);
+	_exit(errno);
+	return argument;
+}
+
+static void *fork_something(void *argument)
+{
+	_exit(fork() >= 0 ? 10 : errno);
+	return argument;
+}
+
+static void test_walls_stand(void **state)
+{
+	void *(*const acts[])(void *) = {open_something, start_something, fork_something};
+	char text[4096];
+	for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+		int status = do_inside(in_this_thread, acts[i], text, sizeof text);
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != EPERM)
+			fail_msg("case %zu: status %#x, %s", i, (unsigned)status, text);
+	}
+}
+
+static void test_exceptions_are_named(void **state)
+{
+	print_message("%s\n", sandbox_exceptions());
+	if (ADDRESS)
+		contains(sandbox_exceptions(), ": sigaltstack");
+	if (THREAD)
+		contains(sandbox_exceptions(), ": none");
+	assert_int_equal(sandbox_exceptions()[0] != '\0', ADDRESS || THREAD);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reports_are_whole),
+		cmocka_unit_test(test_an_end_is_silent),
+		cmocka_unit_test(test_walls_stand),
+		cmocka_unit_test(test_exceptions_are_named),
+	};
+
+	sigaction(SIGSEGV, NULL, &before_cmocka);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
