@@ -233,20 +233,20 @@ def report(machine, rows):
             versions.update(result.get("versions", {}))
             if "settings" in result and row["kind"] == "feed":
                 settings.setdefault((result["name"], result["settings"]), []).append(row["name"])
+    alone = all(row["kind"] == "against" for row in rows)
     lines = [
-        "# Peers",
+        "# Against another build" if alone else "# Peers",
         "",
         f"{machine['cpu']} ({machine['isa']}), {machine['cores_used']} of {machine['cores']} cores used, {machine['memory_gib']} GiB, "
         f"{machine['system']}. Medians of the rounds, contestants in turn; files in the page cache. Random-resized crop to 224 "
         "(128 where that is said) and horizontal flip, uint8 batches. Ratios are medians of the rounds' ratios.",
         "",
-        "Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".",
-        "",
-        "![images/s of every contestant](peers.svg)",
-        "",
+        *(["Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".", ""] if versions else []),
+        *([] if alone else ["![images/s of every contestant](peers.svg)", ""]),
         overview(rows),
         "",
     ]
-    lines += ["\n\n".join(table(row) for row in rows), "", "### Settings", ""]
+    lines += ["\n\n".join(table(row) for row in rows), ""]
+    lines += ["### Settings", ""] if settings else []
     lines += [f"- {name} ({', '.join(names)}): {text}" for (name, text), names in settings.items()]
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import xml.etree.ElementTree
 BENCH = os.environ["BENCH"]
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(BENCH, "peers"))
+import against  # noqa: E402
 import picture  # noqa: E402
 import results  # noqa: E402
 
@@ -124,6 +125,27 @@ class Rows(unittest.TestCase):
         self.assertIn("within the error of measurement", results.table(row))
         row, found = self.steadiness(usual=noisy["usual"], threads_8=[0.8 * value for value in noisy["threads_8"]])
         self.assertIn("at least 0.95 x: **missed**", results.table(row))
+
+
+class Against(unittest.TestCase):
+    def row(self, ours):
+        def of(speeds):
+            return {"name": "it", "images_per_s": speeds, "images_per_cpu_s": [2 * speed for speed in speeds]}
+
+        found = {"usual": of(ours), "usual other": of([100, 200, 100]), "usual again": of([100, 200, 110])}
+        return {"name": "short256", "kind": "against", "title": "Some", "contestants": found, "targets": against.targets(found),
+                "rounds": 3, "seconds": 1, "date": "today", "revision": "0"}  # fmt: skip
+
+    def test_neighbours_in_time_are_compared(self):
+        first, second = self.row([50, 400, 100])["targets"][:2]
+        self.assertEqual((first["median"], first["min"], first["max"], second["median"]), (1, 0.5, 2, 1))
+
+    def test_a_loss_is_told(self):
+        self.assertIn("**missed**", results.table(self.row([50, 100, 50])))
+        self.assertNotIn("**missed**", results.table(self.row([100, 200, 101])))
+        text = results.report({key: 2 for key in ("cpu", "isa", "cores_used", "cores", "memory_gib", "system")}, [self.row([99, 198, 99])])
+        self.assertIn("# Against another build", text)
+        self.assertIn("| it | 99 | 99 - 198 | 198 |", text)
 
 
 if __name__ == "__main__":
