@@ -5,6 +5,7 @@
 #include "ticks.h"
 
 #include "config.h"
+#include "fenced_map.h"
 #include "guard.h"
 #include "log.h"
 
@@ -183,6 +184,7 @@ static void checked(void)
 
 XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size)
 {
+	fenced_map_expect(data, size);
 	XXH64_hash_t hash = __real_XXH3_64bits(data, size);
 	checked();
 	return hash;
