@@ -7,6 +7,7 @@
  * what it looks up and checks, so that an input always does the same.
  */
 #include "fuzz.h"
+#include "mutate.h"
 #include "packimg.h"
 #include "whole_file.h"
 #include "worker_alone.h"
@@ -15,7 +16,9 @@
 #include "framing.h"
 #include "ring.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +32,10 @@ enum {
 	CHANGES_MAX = 8,
 	FILE_MAX = 1 << 17, /* of which checksums are put right */
 	SCRIPT_MAX = 255,
-	BYTES_MAX = 64, /* of a frame or a text that the script spells out */
+	SEEDS_MAX = 64,
+	SEED_MAX = 1 << 14, /* bytes of the file */
+	SEED_EVERY = 4,	    /* mutations begin with one of them */
+	BYTES_MAX = 64,	    /* of a frame or a text that the script spells out */
 	CLAIMS_MAX = 31,
 };
 
@@ -564,6 +570,60 @@ static bool has_script(const uint8_t *data, size_t size)
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
 
+/* Files as the folder of seeds has them, of which mutations must not lead away for good. */
+struct seed {
+	uint8_t bytes[SEED_MAX];
+	size_t size;
+};
+static struct seed seeds[SEEDS_MAX];
+static unsigned seed_count;
+
+static void read_seed(const char *path)
+{
+	uint8_t bytes[2 + SCRIPT_MAX + SEED_MAX];
+	struct seed *seed = &seeds[seed_count];
+	FILE *input = fopen(path, "rbe");
+	size_t size = input == NULL ? 0 : fread(bytes, 1, sizeof bytes, input), script = 0;
+	if (input != NULL)
+		fclose(input);
+	if (has_script(bytes, size))
+		script = 2 + script_size(bytes, size);
+	if (size <= script || size - script > SEED_MAX)
+		return;
+	seed->size = size - script;
+	memcpy(seed->bytes, bytes + script, seed->size);
+	seed_count++;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+/* libFuzzer's: the last argument is the folder. */
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	const char *folder = (*argv)[*argc - 1];
+	char path[PATH_MAX];
+	DIR *listing = opendir(folder);
+	if (listing == NULL)
+		return 0;
+	for (struct dirent *entry; seed_count < SEEDS_MAX && (entry = readdir(listing)) != NULL;) {
+		if (entry->d_name[0] != '.' &&
+		    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < (int)sizeof path)
+			read_seed(path);
+	}
+	closedir(listing);
+	return 0;
+}
+
+/* Behind the bytes that are kept; returns the size of all. */
+static size_t put_seed(uint8_t *data, size_t kept, size_t size_max, unsigned number)
+{
+	const struct seed *seed = &seeds[number % seed_count];
+	if (seed->size > size_max - kept)
+		return 0;
+	memcpy(data + kept, seed->bytes, seed->size);
+	return kept + seed->size;
+}
+
 /* The file nearly always gets a script, which then changes as often as the file. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
 {
@@ -578,6 +638,13 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 		size += 2 + sizeof ordinary;
 	}
 	size_t length = script_size(data, size), rest = size - 2 - length;
+	uint64_t state = seed;
+	if (seed_count > 0 && mutate_random(&state) % SEED_EVERY == 0) {
+		size_t whole =
+			put_seed(data, 2 + length, size_max, (unsigned)mutate_random(&state));
+		if (whole > 0)
+			rest = whole - 2 - length;
+	}
 	if (seed % 2 == 0)
 		return 2 + length +
 		       whole_file_mutate(data + 2 + length, rest, size_max - 2 - length, seed / 2,

@@ -1,11 +1,12 @@
 #include "whole_file.h"
 
 #include "layout.h"
+#include "mutate.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-enum { REPAIRED_MAX = 64, PIECE_MAX = 64 };
+enum { REPAIRED_MAX = 64, PIECE_MAX = 64, WORD = 8, TABLE_MAX = 1024 };
 
 /* 0 where the bytes do not lie in the file: no checksum will help then. */
 static uint64_t checksum(const uint8_t *data, size_t size, uint64_t offset, uint64_t length)
@@ -65,23 +66,60 @@ void whole_file_repair(uint8_t *data, size_t size)
 	memcpy(data, &header, sizeof(header));
 }
 
+/* Bytes of the file. */
+struct range {
+	size_t begin, size;
+};
+
+/* Where a section's table is, which is what offsets and counts are in; all bytes if it has none. */
+static struct range table_of(const uint8_t *data, size_t size, uint64_t number)
+{
+	struct pimg_header header;
+	memcpy(&header, data, sizeof(header));
+	uint32_t count =
+		header.section_count < PIMG_SECTIONS_MAX ? header.section_count : PIMG_SECTIONS_MAX;
+	const struct pimg_section *section = &header.sections[count > 0 ? number % count : 0];
+	if (section->size == 0 || section->offset > size || section->size > size - section->offset)
+		return (struct range){0, size};
+	return (struct range){section->offset,
+			      section->size < TABLE_MAX ? section->size : TABLE_MAX};
+}
+
+/*
+ * Header and tables as often as all the rest, so that offsets go on leading to what they did; and a
+ * word as often as a longer piece, since they consist of them.
+ */
+static struct range draw_piece(const uint8_t *data, size_t size, uint64_t *state)
+{
+	struct range room = {0, size};
+	uint64_t where = mutate_random(state) % 4;
+	if (where == 0)
+		room.size = sizeof(struct pimg_header);
+	else if (where == 1)
+		room = table_of(data, size, mutate_random(state));
+	size_t at = mutate_random(state) % room.size, length = 1 + mutate_random(state) % PIECE_MAX;
+	if (mutate_random(state) % 2) {
+		at -= at % (WORD / 2);
+		length = WORD / 2 * (1 + length % 2);
+	}
+	if (length > room.size - at)
+		length = room.size - at;
+	return (struct range){room.begin + at, length};
+}
+
 size_t whole_file_mutate(uint8_t *data, size_t size, size_t size_max, unsigned seed,
 			 whole_file_mutator *mutate)
 {
-	uint8_t piece[PIECE_MAX];
-	size_t header = sizeof(struct pimg_header);
+	uint8_t bytes[PIECE_MAX];
+	uint64_t state = seed;
 
-	if (size < header || seed % 16 == 0) {
+	if (size < sizeof(struct pimg_header) || mutate_random(&state) % 16 == 0) {
 		size = mutate(data, size, size_max);
 	} else {
-		/* the header as often as anything else, so that offsets go on leading to what they did */
-		size_t room = seed / 16 % 2 ? header : size, at = seed / 32 % room;
-		size_t length = 1 + seed / 7 % PIECE_MAX;
-		if (length > room - at)
-			length = room - at;
-		memcpy(piece, data + at, length);
-		length = mutate(piece, length, length);
-		memcpy(data + at, piece, length);
+		struct range piece = draw_piece(data, size, &state);
+		memcpy(bytes, data + piece.begin, piece.size);
+		size_t length = mutate(bytes, piece.size, piece.size);
+		memcpy(data + piece.begin, bytes, length);
 	}
 	whole_file_repair(data, size);
 	return size;
