@@ -66,6 +66,7 @@ static const struct key keys[] = {
 	{"access", "allow", KEY_GONE, 0, 0, 0, NULL},
 	{"access", "writable_rings", KEY_BOOL, AT(writable_rings), 0, 1, NULL},
 	{"users", "nice", KEY_NICE, AT(nice), 0, 0, NULL},
+	{"users", "control_group", KEY_TEXT, AT(control_group), 0, 512, NULL},
 	{"limits", "users", KEY_NUMBER, AT(users), 1, 4096, NULL},
 	{"limits", "feeds_per_user", KEY_NUMBER, AT(feeds_per_user), 1, 1024, NULL},
 	{"limits", "connections_per_user", KEY_NUMBER, AT(connections_per_user), 1, 65536, NULL},

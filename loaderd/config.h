@@ -47,6 +47,7 @@ struct config {
 	bool writable_rings;
 	/* [users] */
 	struct config_nice nice;
+	char control_group[CONFIG_TEXT_MAX]; /* "": none */
 	/* [limits] */
 	uint64_t users; /* at a time */
 	uint64_t feeds_per_user, connections_per_user;

@@ -118,6 +118,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			  .closer = closer,
 			  .most = descriptors_most / GUESTS_SHARE},
 		.descriptors_most = descriptors_most,
+		.groups.fd = -1,
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -143,6 +144,8 @@ static void forget_user_if_done(struct crew *crew, struct crew_user *user)
 		break;
 	}
 	crew->user_count--;
+	if (groups_given(&crew->groups))
+		groups_remove(&crew->groups, user->uid);
 	free(user);
 }
 
@@ -429,11 +432,17 @@ static int launch(struct worker *worker, struct outfit *outfit)
 	const uid_t uid = worker->user->uid;
 	int value;
 	const int *nice = config_nice(crew->config, uid, &value) ? &value : NULL;
+	const bool grouped = groups_given(&crew->groups);
 	int r = take_over(worker, outfit);
 	if (r == 0)
-		r = outfit_spawn(outfit, crew->config_fd, uid, nice, &worker->pid);
+		r = outfit_spawn(outfit, crew->config_fd, uid, grouped ? NULL : nice, &worker->pid);
 	if (r < 0)
 		return r;
+	r = grouped ? groups_enter(&crew->groups, uid, nice, worker->pid) : 0;
+	if (r < 0)
+		log_warning("user %u: the worker cannot be put into a control group of the user's, and "
+			    "has the weight of the service: %s",
+			    (unsigned)uid, strerror(-r));
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
 	r = pidfd < 0 ? -errno : watch(crew, &worker->end, pidfd, on_end);
 	if (r == 0)
@@ -803,11 +812,14 @@ void crew_deinit(struct crew *crew)
 			next = worker->next;
 			dismiss(worker);
 		}
+		if (groups_given(&crew->groups))
+			groups_remove(&crew->groups, user->uid);
 		free(user);
 	}
 	crew->users = NULL;
 	bury(crew);
 	ledger_deinit(&crew->ledger);
+	groups_close(&crew->groups);
 	if (crew->config_fd >= 0)
 		close(crew->config_fd);
 }

@@ -6,6 +6,7 @@
 
 #include "closer.h"
 #include "config.h"
+#include "groups.h"
 #include "guests.h"
 #include "ledger.h"
 #include "link.h"
@@ -27,6 +28,7 @@ struct crew {
 	struct crew_user *users;
 	struct worker *dead; /* to be freed after this round of events */
 	struct guest_house house;
+	struct groups groups;
 	unsigned descriptors_most; /* that the supervisor may have */
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id; /* last ones given */

@@ -298,13 +298,15 @@ static int init(struct supervisor *supervisor, const struct supervisor_options *
 	prctl(PR_SET_DUMPABLE, 0);
 	/* Workers would say so, too, but one after the other. */
 	int r = cpu_list(config, &cpus, error);
-	if (r == 0)
+	if (r == 0 && config->control_group[0] == '\0')
 		r = check_nice(config, error);
 	if (r == 0)
 		r = supervisor->epoll_fd < 0 ? -errno : closer_new(&supervisor->closer);
 	if (r == 0)
 		r = crew_init(&supervisor->crew, config, supervisor->closer, supervisor->epoll_fd,
 			      memory, options->private_only);
+	if (r == 0)
+		r = groups_open(&supervisor->crew.groups, config->control_group, error);
 	if (r == 0)
 		r = watch_all(supervisor);
 	if (r == 0 && options->private_only)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +172,74 @@ static void the_less_nice_gets_more(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
+/* A file of what looks like a control group. */
+static void put_file(const char *group, const char *name, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%.200s/%s", group, name);
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
+}
+
+static long number_in(const char *path)
+{
+	long number = -100;
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%ld", &number), 1);
+	fclose(file);
+	return number;
+}
+
+static void new_folder(const char *path)
+{
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(chown(path, SERVICE, SERVICE), 0);
+}
+
+/* In a folder that has the files of one: what they do is the kernel's business. */
+static void a_control_group_has_the_weight(void **state)
+{
+	struct stage stage;
+	char root[PATH_MAX], group[PATH_MAX], trial[PATH_MAX], weight[PATH_MAX], processes[PATH_MAX],
+		unused[PATH_MAX], setting[PATH_MAX], nice[64];
+	set_stage(&stage);
+	snprintf(root, sizeof root, "%.150s/group", stage.fixture.folder);
+	snprintf(group, sizeof group, "%.180s/user-%d", root, ALICE);
+	snprintf(trial, sizeof trial, "%.180s/trial", root);
+	snprintf(setting, sizeof setting, "users.control_group=%.180s", root);
+	snprintf(nice, sizeof nice, "users.nice=3 %d:-7", ALICE);
+	new_folder(root);
+	new_folder(group);
+	new_folder(trial);
+	put_file(trial, "cpu.weight.nice", unused);
+	put_file(group, "cpu.weight.nice", weight);
+	put_file(group, "cgroup.procs", processes);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting, NULL);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(ALICE);
+		struct feed *feed = fixture_open(&stage.alice);
+		_exit(fixture_hash(feed, 1) == 0 || pause());
+	}
+	uint64_t until_ms = attack_now_ms() + PATIENCE_MS;
+	struct stat status = {0};
+	while (status.st_size == 0 && attack_now_ms() < until_ms) {
+		usleep(1000);
+		assert_int_equal(stat(processes, &status), 0);
+	}
+	assert_int_equal(number_in(weight), -7);
+	assert_int_equal(number_in(processes), fixture_worker_of(&stage.fixture, ALICE));
+	/* It counts once. */
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)number_in(processes)), getpriority(PRIO_PROCESS, 0));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
 /* What the daemon says when it does not start with this value, as the service's user. */
 static int start_in_vain(const struct stage *stage, const char *nice, char *text, size_t size)
 {
@@ -206,7 +276,11 @@ static void what_is_refused_is_said(void **state)
 	char text[1024], expected[256];
 	const int own = getpriority(PRIO_PROCESS, 0);
 	set_stage(&stage);
-	int status = start_in_vain(&stage, "users.nice=15 64201:-20", text, sizeof text);
+	snprintf(expected, sizeof expected, "users.control_group=%.150s", stage.fixture.folder);
+	int status = start_in_vain(&stage, expected, text, sizeof text);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, "have no cpu.weight.nice") == NULL)
+		fail_msg("status %#x: %s", (unsigned)status, text);
+	status = start_in_vain(&stage, "users.nice=15 64201:-20", text, sizeof text);
 	snprintf(expected, sizeof expected,
 		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, and the "
 		 "system refuses it: Permission denied; allow it with LimitNICE=-20",
@@ -226,7 +300,7 @@ static void what_is_refused_is_said(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_less_nice_gets_more),
+		cmocka_unit_test(the_less_nice_gets_more), cmocka_unit_test(a_control_group_has_the_weight),
 		cmocka_unit_test(what_is_refused_is_said),
 	};
 	if (geteuid() != 0) {
