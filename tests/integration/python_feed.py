@@ -3,8 +3,10 @@
 import contextlib
 import copy
 import gc
+import itertools
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -44,6 +46,20 @@ def expected_bytes(batch, size=8):
     )
 
 
+def number(batch):
+    """Of a batch, counted through all epochs."""
+    return batch.epoch * BATCHES + batch.index
+
+
+def stopping_at_the_last(feed):
+    taken = []
+    for i, batch in enumerate(feed):
+        taken.append(number(batch))
+        if i == len(feed) - 1:
+            break
+    return taken
+
+
 def open_descriptors():
     return len(os.listdir("/proc/self/fd"))
 
@@ -67,6 +83,72 @@ class Iteration(unittest.TestCase):
             self.assertEqual([b.index for b in feed], [4, 5, 6, 7, 8, 9])
             self.assertEqual(feed.position, (1, 0))
             self.assertEqual(next(iter(feed)).epoch, 1)
+
+    def test_a_loop_that_stops_at_the_last_batch(self):
+        """Whatever stops it, the next one has the next epoch."""
+        loops = [
+            lambda feed: [number(batch) for _, batch in zip(range(len(feed)), feed)],
+            lambda feed: [number(batch) for batch in itertools.islice(feed, len(feed))],
+            stopping_at_the_last,
+            lambda feed: [number(batch) for batch in feed],
+        ]
+        with open_feed() as feed:
+            for epoch, loop in enumerate(loops * 2):
+                self.assertEqual(loop(feed), list(range(epoch * BATCHES, (epoch + 1) * BATCHES)))
+
+    def test_one_position(self):
+        with open_feed() as feed:
+            older = iter(feed)
+            next(older)
+            newer = iter(feed)
+            self.assertEqual(next(newer).index, 1)
+            with self.assertRaisesRegex(loaderd.FeedError, "older than another one of the same feed"):
+                next(older)
+            self.assertEqual([batch.index for batch in newer], [2, 3, 4, 5, 6, 7, 8, 9])
+            self.assertEqual(list(newer), [])
+            newer = iter(feed)
+            feed.load_state_dict(feed.state_dict())
+            with self.assertRaisesRegex(loaderd.FeedError, "load_state_dict"):
+                next(newer)
+
+    def test_any_use(self):
+        """Random ways of taking batches, of several feeds, some of which take over where another is: each has what a plain count says."""
+        for seed in range(12):
+            draw = random.Random(seed)
+            feeds = [[open_feed(), 0] for _ in range(3)]  # with the number of batches that lie behind it
+            for _ in range(40):
+                use = feeds[draw.randrange(len(feeds))]
+                self.use_somehow(draw, use, feeds[draw.randrange(len(feeds))][0])
+                self.assertEqual(use[0].position, divmod(use[1], BATCHES))
+            for feed, _ in feeds:
+                feed.close()
+
+    def use_somehow(self, draw, use, other):
+        feed, begin = use
+        left = BATCHES - begin % BATCHES
+        count = draw.choice([0, 1, draw.randrange(BATCHES), left, left, BATCHES + 3])
+        way = draw.randrange(6)
+        if way == 0:
+            taken = [number(feed.next()) for _ in range(count)]
+        elif way == 1:
+            taken = [number(next(feed)) for _ in range(count)]
+        elif way == 2:
+            taken = [number(batch) for batch in itertools.islice(feed, count)]
+        elif way == 3:
+            taken = [number(batch) for _, batch in zip(range(count), feed)]
+        elif way == 4:
+            taken, iterator = [], iter(feed)
+            while len(taken) < count and (batch := next(iterator, None)) is not None:
+                taken.append(number(batch))
+        else:
+            feed.load_state_dict(other.state_dict())
+            epoch, index = other.position
+            use[1] = epoch * BATCHES + index
+            return
+        # A loop ends with its epoch, and reads no batch that it does not give.
+        wanted = count if way < 2 else min(count, left)
+        self.assertEqual(taken, list(range(begin, begin + wanted)))
+        use[1] += wanted
 
     def test_next_crosses_epochs(self):
         with open_feed(batch=9, epoch_end=2) as feed:

@@ -116,11 +116,38 @@ def _from_environment(name: str, default: int) -> int:
     return int(text) if text.isdecimal() else default
 
 
+class _Epoch:
+    """Batches of a feed up to the end of an epoch."""
+
+    def __init__(self, feed: "Feed") -> None:
+        self._feed = feed
+        self._number = feed._iterators
+        self._over = False
+
+    def __iter__(self) -> "_Epoch":
+        return self
+
+    def __next__(self) -> Batch:
+        if self._over:
+            raise StopIteration
+        if self._feed._iterators != self._number:
+            raise FeedError(
+                "this iterator is older than another one of the same feed, or than its load_state_dict(), and the feed has one "
+                "position: go on with the newer one, make one with iter(feed), or open a feed for each", 22,
+            )  # fmt: skip
+        batch = self._feed.next()
+        self._over = batch is None or batch.last
+        if batch is None:
+            raise StopIteration
+        return batch
+
+
 class Feed:
-    """One subscription to a dataset: an iterator of batches.
+    """One subscription to a dataset: batches to iterate over.
 
     A `for` loop over a Feed gives the batches up to the end of the epoch; the next loop gives the next epoch. A loop that was
-    left early is continued by the next one, as the position is the feed's. `epoch_end` ends the feed for good.
+    left early is continued by the next one, as the position is the feed's; one that was left at the epoch's last batch is
+    followed by the next epoch. `epoch_end` ends the feed for good.
 
     dataset      path of a .pimg file or set of shards
     pipeline     what is done to each image, see loaderd(1); "" delivers stored pixels of equal size
@@ -204,11 +231,12 @@ class Feed:
         }
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
+        self._iterators = 0  # made so far
         self._open(_number("epoch", epoch, 64), _number("batch", batch, 64))
 
     def _open(self, epoch: int, batch: int) -> None:
         self._closed = False
-        self._epoch_over = False
+        self._iterators += 1  # none that there is goes on
         try:
             self._stream = _feed.Stream(
                 socket=self._address, epoch=epoch, batch=batch, timeout_ms=_OPEN_TIMEOUT_MS, **self._options
@@ -233,16 +261,18 @@ class Feed:
         return f" It said last: {lines[-1]}" if lines else ""
 
     def __iter__(self) -> Iterator[Batch]:
-        return self
+        """The rest of the epoch at whose batch the feed is: the whole next one, once an epoch's last batch was taken, by whatever loop.
+
+        A feed has one position. An iterator that is not the latest, or older than load_state_dict(), raises FeedError.
+        """
+        self._iterators += 1
+        return _Epoch(self)
 
     def __next__(self) -> Batch:
-        if self._epoch_over:
-            self._epoch_over = False
-            raise StopIteration
+        """As next(); StopIteration at the feed's end."""
         batch = self.next()
         if batch is None:
             raise StopIteration
-        self._epoch_over = batch.last
         return batch
 
     def next(self, timeout: Optional[float] = None) -> Optional[Batch]:
