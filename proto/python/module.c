@@ -819,7 +819,8 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__feed(void)
 	    add_type(module, "Array", &array_spec, &array_type) < 0 ||
 	    add_type(module, "Slot", &slot_spec, &slot_type) < 0 ||
 	    add_type(module, "Stream", &stream_spec, &stream_type) < 0 ||
-	    add_type(module, "Daemon", &daemon_spec, &daemon_type) < 0) {
+	    add_type(module, "Daemon", &daemon_spec, &daemon_type) < 0 ||
+	    PyModule_AddStringConstant(module, "version", LOADERD_VERSION) < 0) {
 		Py_DECREF(module);
 		return NULL;
 	}

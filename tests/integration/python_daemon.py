@@ -153,6 +153,13 @@ class RealDaemon(unittest.TestCase):
         self.assertEqual(lines[-2][lines[-1].index("^"):].split("(")[0], "blur")
         with self.assertRaises(loaderd.NoDataset):
             loaderd.Feed("/nonexistent/train.pimg", daemon="private")
+        with self.assertRaises(FileNotFoundError):
+            loaderd.dataset("/nonexistent/train.pimg", daemon="private")
+        if os.geteuid() != 0:
+            with tempfile.NamedTemporaryFile(suffix=".pimg") as file:
+                os.chmod(file.name, 0)
+                with self.assertRaises(PermissionError):
+                    loaderd.Feed(file.name, daemon="private")
         with self.assertRaises(loaderd.FeedError):
             loaderd.Feed(__file__, daemon="private")
         with self.assertRaises(loaderd.FeedError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import errno
 import gc
 import itertools
 import os
@@ -73,6 +74,14 @@ class Iteration(unittest.TestCase):
                 self.assertEqual([(b.epoch, b.index) for b in feed], [(epoch, i) for i in range(BATCHES)])
             self.assertEqual(list(feed), [])
             self.assertEqual(list(feed), [])
+
+    def test_no_epochs(self):
+        """epoch_end=0 ends the feed before its first epoch, as epoch_end=1 does after it; None never does."""
+        with open_feed(epoch_end=0) as feed:
+            self.assertEqual(list(feed), [])
+            self.assertIsNone(feed.next())
+        with open_feed(epoch_end=1) as feed:
+            self.assertEqual([number(batch) for _ in range(2) for batch in feed], list(range(BATCHES)))
 
     def test_a_broken_loop_goes_on(self):
         with open_feed() as feed:
@@ -352,15 +361,27 @@ class Failures(unittest.TestCase):
             self.assertIsInstance(caught.exception, loaderd.FeedError)
             self.assertGreater(caught.exception.code, 0)
 
+    def test_no_whole_numbers(self):
+        for name in ("batch_size", "seed", "epoch", "epoch_end", "slots"):
+            with self.assertRaisesRegex(TypeError, f"{name}: 2.5 is no whole number"):
+                open_feed(**{name: 2.5})
+
+    def test_version(self):
+        self.assertRegex(loaderd.__version__, r"^\d+\.\d+\.\d+$")
+
     def test_families(self):
         for kind, family in [
             (loaderd.DaemonGone, ConnectionError),
             (loaderd.NoDaemon, ConnectionError),
             (loaderd.NoDataset, FileNotFoundError),
+            (loaderd.NotPermitted, PermissionError),
             (loaderd.BadPipeline, ValueError),
             (loaderd.FeedTimeout, TimeoutError),
         ]:
             self.assertTrue(issubclass(kind, family) and issubclass(kind, loaderd.FeedError))
+        denied = loaderd._errors.translated(loaderd._feed.Error(errno.EACCES, "dataset: /a.pimg: Permission denied"))
+        self.assertIsInstance(denied, PermissionError)
+        self.assertEqual(denied.code, errno.EACCES)
 
     def test_no_daemon(self):
         with self.assertRaisesRegex(loaderd.NoDaemon, "No daemon listens on @nobody"):

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Deque, Iterator, Mapping, Optional, Sequence, Tuple, Union
 from uuid import UUID
 
@@ -36,6 +37,7 @@ from ._errors import (
     NoDaemon,
     NoDataset,
     NoFreeBatch,
+    NotPermitted,
     ProtocolError,
     WrongProcess,
     translated,
@@ -44,8 +46,10 @@ from ._errors import (
 __all__ = [
     "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "FIELD_CUT",
     "FIELD_MISSING", "Feed", "FeedError", "FeedFailed", "FeedTimeout", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
-    "ProtocolError", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
+    "NotPermitted", "ProtocolError", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
 ]
+
+__version__ = _feed.version
 
 _logger = logging.getLogger("loaderd")
 
@@ -89,7 +93,10 @@ def _uuid_text(uuid: bytes) -> Optional[str]:
 
 
 def _number(name: str, value: Any, bits: int) -> int:
-    number = value.__index__()
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name}: {value!r} is no whole number") from None
     if not 0 <= number < 1 << bits:
         raise BadOption(f"{name}: {number} is not in 0 .. 2^{bits} - 1", 22)
     return number
@@ -208,6 +215,7 @@ class Feed:
         if batch_size == 0:
             raise BadOption("batch_size: 0 samples make no batch", 22)
         self._fields = tuple(fields)
+        self._empty = epoch_end is not None and epoch_end == 0  # for the daemon 0 is never
         self._timeout_ms = -1 if timeout is None else max(0, round(timeout * 1000))
         self._address, self._daemon = choose(socket, daemon, threads)
         self._options = {
@@ -279,6 +287,8 @@ class Feed:
         """The next batch across the ends of epochs, None at the feed's end. timeout in seconds; None: the feed's."""
         if self._closed:
             raise DaemonGone("this feed was closed", 107)
+        if self._empty:
+            return None
         timeout_ms = self._timeout_ms if timeout is None else max(0, round(timeout * 1000))
         self._drop_finished()
         try:

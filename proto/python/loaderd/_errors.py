@@ -37,6 +37,10 @@ class NoDataset(FeedError, FileNotFoundError):
     """The daemon finds no such dataset."""
 
 
+class NotPermitted(FeedError, PermissionError):
+    """This user may not read the dataset, use that daemon, or have what the daemon's configuration forbids."""
+
+
 class LimitExceeded(FeedError):
     """The daemon's configuration does not allow that much."""
 
@@ -67,6 +71,8 @@ _BY_CODE = {
     errno.ECONNREFUSED: NoDaemon,
     errno.ECHILD: WrongProcess,
     errno.EINVAL: BadOption,
+    errno.EACCES: NotPermitted,
+    errno.EPERM: NotPermitted,
     errno.ENAMETOOLONG: BadOption,
     errno.EMSGSIZE: BadOption,
     errno.ENOENT: NoDaemon,

@@ -1,5 +1,7 @@
 from typing import Any, Optional, Sequence
 
+version: str
+
 class Error(Exception): ...
 
 class Array:
