@@ -181,7 +181,7 @@ static void dismiss(struct worker *worker)
 		epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, worker->room.fd, NULL);
 	worker->room.fd = -1;
 	for (unsigned i = 0; i < worker->waiting_count; i++)
-		closer_close(crew->closer, worker->user->uid, worker->waiting[i].fd);
+		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
 	worker->waiting_count = 0;
 	guests_deinit(&worker->guests);
 	if (worker->socket >= 0)
@@ -550,7 +550,7 @@ void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *
 	reply.error = &error;
 	size_t size = loaderd__reply__pack(&reply, message);
 	(void)frame_send(fd, message, size, NULL, 0, 0);
-	closer_close(crew->closer, uid, fd);
+	closer_hang_up(crew->closer, uid, fd);
 }
 
 static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
@@ -622,7 +622,7 @@ static bool hand_over(struct worker *worker, const struct arrival *arrival)
 	if (r == 0)
 		guests_add(&worker->guests, arrival->id, arrival->fd);
 	else
-		closer_close(worker->crew->closer, worker->user->uid, arrival->fd);
+		closer_hang_up(worker->crew->closer, worker->user->uid, arrival->fd);
 	if (worker->crew->house.count > worker->crew->house.most)
 		make_room(worker->crew);
 	return true;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 struct guest {
 	struct watched watched;
@@ -99,8 +100,11 @@ void guests_drop_oldest(struct guests *guests)
 
 void guests_deinit(struct guests *guests)
 {
-	while (guests->first != NULL)
+	while (guests->first != NULL) {
+		/* The worker's descriptor was closed with it, or soon will be: this one must not keep the client waiting. */
+		shutdown(guests->first->watched.fd, SHUT_RDWR);
 		leave(guests->first);
+	}
 }
 
 void guests_bury(struct guest_house *house)

@@ -38,7 +38,7 @@ void guests_add(struct guests *guests, uint64_t id, int fd);
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
 /* The one leaves that has been there longest. */
 void guests_drop_oldest(struct guests *guests);
-/* All leave. */
+/* All leave, and are hung up on: the worker has ended. */
 void guests_deinit(struct guests *guests);
 /* Frees those that have left, when no event can name them any more. */
 void guests_bury(struct guest_house *house);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -240,6 +241,17 @@ void lies_page(const struct taken *taken, const char *arguments)
 	atomic_store(&page->sequence, 1); /* being written, for ever */
 	if (strcmp(arguments, "changing") == 0)
 		(void)pthread_create(&thread, NULL, change_page, page);
+}
+
+/* Lets its client put descriptors into the connection, and leaves those to whoever closes it last. */
+void lies_leave(const struct taken *taken, const char *arguments)
+{
+	enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
+	const int yes = 1;
+	struct pollfd p = {.fd = taken->client, .events = POLLIN};
+	(void)setsockopt(taken->client, SOL_SOCKET, PASS_RIGHTS, &yes, sizeof yes);
+	taken_say(taken, "ok descriptors may come");
+	(void)poll(&p, 1, -1);
 }
 
 void greed_memory(const struct taken *taken, const char *arguments)

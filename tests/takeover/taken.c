@@ -36,7 +36,7 @@ static const struct command {
 	{"page", lies_page},	   {"memory", greed_memory},
 	{"threads", greed_threads}, {"rings", greed_rings},
 	{"silence", greed_silence}, {"spin", greed_spin},
-	{"deceive", deceit_run},
+	{"deceive", deceit_run},   {"leave", lies_leave},
 };
 
 /* The supervisor is to be nobody in particular, as the service is, before main() begins. */

@@ -42,6 +42,7 @@ void deceit_run(const struct taken *taken, const char *arguments);
 void lies_records(const struct taken *taken, const char *arguments);
 void lies_log(const struct taken *taken, const char *arguments);
 void lies_page(const struct taken *taken, const char *arguments);
+void lies_leave(const struct taken *taken, const char *arguments);
 void greed_memory(const struct taken *taken, const char *arguments);
 void greed_threads(const struct taken *taken, const char *arguments);
 void greed_rings(const struct taken *taken, const char *arguments);

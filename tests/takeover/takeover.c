@@ -3,6 +3,7 @@
  * delivers what it should, in time. Needs root, for users of its own.
  */
 #include "feed_witness.h"
+#include "framing.h"
 #include "taken.h"
 #include "victims.h"
 
@@ -10,10 +11,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -456,6 +459,69 @@ static void silence(void **state)
 	end_worker_of_attacker(scene);
 }
 
+/* Unsent bytes, and a wish that closing waits for them. */
+static int lingering_socket(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof address;
+	const struct linger linger = {1, 60};
+	const int small = 4096;
+	static uint8_t bytes[1 << 20];
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
+	while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+	return fd; /* the listener, which never reads, stays open */
+}
+
+/* Leaves a connection to the supervisor with a socket in it whose last close waits for a minute. */
+static void leave_one(const struct scene *scene)
+{
+	int fd = -1, lingering = lingering_socket();
+	char byte;
+	for (unsigned i = 0; i < 40; i++) {
+		if (i > 0)
+			usleep(500000);
+		fd = connect_as(scene, ATTACKER);
+		send_command(fd, "leave");
+		if (recv(fd, &byte, 1, MSG_PEEK) == 1)
+			break;
+		close(fd);
+	}
+	assert_int_equal(frame_send(fd, (const uint8_t *)"x", 1, &lingering, 1, 1000), 0);
+	close(lingering);
+	assert_int_equal(read_answer(fd), 0); /* and then the worker closes it */
+	usleep(20000);
+	close(fd);
+}
+
+/* What the supervisor closes last may hold it up, which must not keep other descriptors from being closed: they would be all that there are. */
+static void leaving(void **state)
+{
+	struct scene *scene = scene_of(state);
+	enum { LEFT = 4, MORE = 500, OTHERS = 20, CLOSED_WITHIN_MS = 10000 };
+	unsigned before = fixture_descriptors(scene->fixture.daemon), open;
+	for (unsigned i = 0; i < LEFT; i++)
+		leave_one(scene);
+	for (unsigned i = 0; i < MORE; i++)
+		close(connect_as(scene, ATTACKER));
+	others_are_served(scene);
+	int64_t start_ms = now_ms();
+	while ((open = fixture_descriptors(scene->fixture.daemon)) > before + OTHERS &&
+	       now_ms() < start_ms + CLOSED_WITHIN_MS)
+		usleep(10000);
+	print_message("  %u descriptors before, %u after %lld ms\n", before, open,
+		      (long long)(now_ms() - start_ms));
+	assert_in_range(open, 1, before + OTHERS);
+	end_worker_of_attacker(scene);
+}
+
 /* Told to drain, one that does not is ended. */
 static void stubbornness(void **state)
 {
@@ -482,7 +548,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls),	     cmocka_unit_test(clients), cmocka_unit_test(records),
 		cmocka_unit_test(workers_that_stay), cmocka_unit_test(logs),	cmocka_unit_test(pages),
-		cmocka_unit_test(greed),	     cmocka_unit_test(silence), cmocka_unit_test(stubbornness),
+		cmocka_unit_test(greed),	     cmocka_unit_test(silence), cmocka_unit_test(leaving),
+		cmocka_unit_test(stubbornness),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
