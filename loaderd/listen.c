@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <libgen.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +50,7 @@ static int clear_stale(const char *path, const struct sockaddr_un *address, sock
 struct place {
 	char name[CONFIG_TEXT_MAX];
 	char unfinished[CONFIG_TEXT_MAX]; /* what it is called until clients may see it */
+	char lock[CONFIG_TEXT_MAX]; /* beside both, as long as somebody is making or removing them */
 	mode_t mode;
 	const char *group; /* "": none */
 };
@@ -59,6 +60,7 @@ static void set_names(struct place *place, const struct config *config, const ch
 {
 	snprintf(place->name, sizeof place->name, "%.900s%s", config->socket, suffix);
 	snprintf(place->unfinished, sizeof place->unfinished, "%.900s.bound", config->socket);
+	snprintf(place->lock, sizeof place->lock, "%.900s.lock", config->socket);
 }
 
 static struct place clients_place(const struct config *config)
@@ -90,18 +92,36 @@ static int set_owner(const struct place *place, struct config_error *error)
 	return chown(place->unfinished, (uid_t)-1, group->gr_gid) < 0 ? -errno : 0;
 }
 
-static int lock_directory(const char *path)
+/* Has it still the name that it was opened by? */
+static bool is_there(const char *path, int fd)
 {
-	char directory[CONFIG_TEXT_MAX];
-	snprintf(directory, sizeof directory, "%s", path);
-	int lock = open(dirname(directory), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (lock < 0)
-		return -errno;
-	if (flock(lock, LOCK_EX) == 0)
-		return lock;
-	int r = -errno;
+	struct stat ours, there;
+	return fstat(fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+	       ours.st_ino == there.st_ino;
+}
+
+/* A file that nobody else can open: whoever may read the folder could lock that, and keep it. */
+static int take_lock(const struct place *place)
+{
+	for (;;) {
+		int lock = open(place->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (lock < 0)
+			return -errno;
+		if (flock(lock, LOCK_EX) < 0) {
+			int r = -errno;
+			close(lock);
+			return r;
+		}
+		if (is_there(place->lock, lock))
+			return lock;
+		close(lock); /* who had it before has removed it */
+	}
+}
+
+static void release_lock(const struct place *place, int lock)
+{
+	unlink(place->lock);
 	close(lock);
-	return r;
 }
 
 /* Of a daemon that was killed meanwhile. */
@@ -146,7 +166,7 @@ static int bind_path(const struct place *place, int fd, struct config_error *err
 {
 	struct sockaddr_un address;
 	socklen_t size = make_address(place->name, &address);
-	int lock = lock_directory(place->name);
+	int lock = take_lock(place);
 	if (lock < 0)
 		return lock;
 	int r = clear_stale(place->name, &address, size);
@@ -154,7 +174,7 @@ static int bind_path(const struct place *place, int fd, struct config_error *err
 		r = bind_unfinished(place, fd);
 	if (r == 0)
 		r = finish(place, fd, error);
-	close(lock);
+	release_lock(place, lock);
 	return r;
 }
 
@@ -212,10 +232,10 @@ static void remove_place(const struct place *place)
 	if (place->name[0] == '@')
 		return;
 	socklen_t size = make_address(place->name, &address);
-	int lock = lock_directory(place->name);
+	int lock = take_lock(place);
 	clear_stale(place->name, &address, size);
 	if (lock >= 0)
-		close(lock);
+		release_lock(place, lock);
 }
 
 int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
