@@ -53,6 +53,7 @@ enum link_record_kind {
 	LINK_SEND_RING, /* feed, and the connection it is for: its ring may be given to the client; once */
 	LINK_RING_DONE, /* the worker has closed this feed's ring */
 	LINK_IDLE,      /* no connection for a while; count says how many have come in all */
+	LINK_LOST,      /* a LINK_CLIENT came without its connection: the worker had no descriptor for it */
 };
 
 /* From the worker. Fewer bytes than PIPE_BUF: a record is written whole or not at all. */

@@ -401,6 +401,9 @@ static void on_records(struct watched *watched, uint32_t events)
 		case LINK_IDLE:
 			retire_if_idle(worker, record.count);
 			break;
+		case LINK_LOST:
+			guests_hang_up(&worker->guests, record.client);
+			break;
 		default:
 			break;
 		}

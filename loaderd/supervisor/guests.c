@@ -89,6 +89,19 @@ int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_
 	return -r;
 }
 
+static void hang_up(struct guest *guest)
+{
+	shutdown(guest->watched.fd, SHUT_RDWR);
+	leave(guest);
+}
+
+void guests_hang_up(struct guests *guests, uint64_t id)
+{
+	struct guest *guest = find(guests, id);
+	if (guest != NULL)
+		hang_up(guest);
+}
+
 void guests_drop_oldest(struct guests *guests)
 {
 	struct guest *guest = guests->first;
@@ -100,11 +113,8 @@ void guests_drop_oldest(struct guests *guests)
 
 void guests_deinit(struct guests *guests)
 {
-	while (guests->first != NULL) {
-		/* The worker's descriptor was closed with it, or soon will be: this one must not keep the client waiting. */
-		shutdown(guests->first->watched.fd, SHUT_RDWR);
-		leave(guests->first);
-	}
+	while (guests->first != NULL)
+		hang_up(guests->first);
 }
 
 void guests_bury(struct guest_house *house)

@@ -36,6 +36,8 @@ void guests_add(struct guests *guests, uint64_t id, int fd);
  * Sends a guest the memory of its ring, which ends its stay. 0 or a positive errno: ENOTCONN when it has left, EAGAIN when it does not read. Descriptors stay the caller's.
  */
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
+/* A guest leaves, and is hung up on. */
+void guests_hang_up(struct guests *guests, uint64_t id);
 /* The one leaves that has been there longest. */
 void guests_drop_oldest(struct guests *guests);
 /* All leave, and are hung up on: the worker has ended. */

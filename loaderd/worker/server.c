@@ -102,13 +102,22 @@ static void on_bad_news(struct source *source, uint32_t events)
 	}
 }
 
+/* As the supervisor keeps a descriptor of the connection, too, the client would wait for ever. */
+static void take_client(struct server *server, const struct link_order *order, int fd)
+{
+	const struct link_record lost = {.kind = LINK_LOST, .client = order->client};
+	server->clients++;
+	if (fd >= 0)
+		session_new(server, fd, (pid_t)order->pid, order->client);
+	else
+		(void)link_report(LINK_PIPE_FD, &lost);
+}
+
 static void obey(struct server *server, const struct link_order *order, int fds[LINK_FDS_MAX])
 {
 	switch (order->kind) {
 	case LINK_CLIENT:
-		server->clients++;
-		if (fds[0] >= 0)
-			session_new(server, fds[0], (pid_t)order->pid, order->client);
+		take_client(server, order, fds[0]);
 		fds[0] = -1;
 		break;
 	case LINK_RING:

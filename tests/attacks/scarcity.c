@@ -1,7 +1,7 @@
 /*
  * A service that has no descriptor left, because many users came at once: it turns some away,
  * serves those that it has, does not fill its log, and is there again for everybody when they have
- * gone.
+ * gone. And a worker that has none left: nobody waits for it in vain.
  */
 #include "attack.h"
 
@@ -11,9 +11,11 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,9 +129,33 @@ static void without_descriptors(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
+/* Every connection is answered or hung up on: as many as a worker cannot have, one after the other. */
+static void worker_without_descriptors(void **state)
+{
+	enum { WORKERS = 100, CONNECTIONS = 95, PATIENCE_MS = 5000 };
+	struct stage stage;
+	unsigned answered = 0;
+	attack_stage(&stage);
+	stage.fixture.descriptors = WORKERS;
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		struct pollfd p = {.fd = attack_connect(&stage), .events = POLLIN};
+		char byte;
+		(void)send(p.fd, "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL); /* GetStatus */
+		if (poll(&p, 1, PATIENCE_MS) != 1)
+			fail_msg("connection %u is neither answered nor hung up on", i);
+		answered += recv(p.fd, &byte, 1, MSG_PEEK) == 1;
+	}
+	print_message("%u of %d connections answered\n", answered, CONNECTIONS);
+	assert_in_range(answered, 1, CONNECTIONS - 1);
+	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
+	fixture_deinit(&stage.fixture);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(worker_without_descriptors),
 		cmocka_unit_test(without_descriptors),
 	};
 	if (geteuid() != 0) {
