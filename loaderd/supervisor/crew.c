@@ -599,13 +599,23 @@ static void end_if_deaf(struct worker *worker, int result)
 /* Descriptors must be left for rings and workers: whose user has most of such connections loses the oldest. */
 static void make_room(struct crew *crew)
 {
-	struct guests *most = NULL;
-	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next)
-			if (most == NULL || worker->guests.count > most->count)
-				most = &worker->guests;
-	if (most != NULL)
-		guests_drop_oldest(most);
+	struct guests *chosen = NULL;
+	unsigned most = 0;
+	for (struct crew_user *user = crew->users; user != NULL; user = user->next) {
+		struct guests *largest = NULL;
+		unsigned count = 0;
+		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next) {
+			count += worker->guests.count;
+			if (largest == NULL || worker->guests.count > largest->count)
+				largest = &worker->guests;
+		}
+		if (count <= most)
+			continue;
+		most = count;
+		chosen = largest;
+	}
+	if (chosen != NULL)
+		guests_drop_oldest(chosen);
 }
 
 /* Hands a connection over. False: there is no room for it now. */
