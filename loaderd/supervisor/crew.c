@@ -32,7 +32,9 @@ enum {
 	STARTS_PER_SECOND = 2,    /* and from then on */
 	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
 	LOG_LINE_MAX = 2048,
-	ARRIVALS_MAX = 256, /* connections that wait for one worker */
+	ARRIVALS_MAX = 256, /* connections that wait for one worker, */
+	ARRIVALS_LEAST = 16,
+	ARRIVALS_SHARE = 8, /* and the part of all descriptors that they may be; as many again are on their way to it */
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
 	FAULTS_MOST = 2,   /* of one, and it is not tried again */
@@ -42,6 +44,7 @@ enum {
 #define SECOND_NS      UINT64_C(1000000000)
 #define MS_NS          UINT64_C(1000000)
 #define SWEEP_SOON_NS  (SECOND_NS / 10)
+#define ROOM_AGAIN_NS  (SECOND_NS / 100) /* where the kernel refuses more descriptors on their way */
 #define SWEEP_LATER_NS (5 * SECOND_NS)
 
 /* A connection on its way to a worker. */
@@ -102,6 +105,13 @@ uint64_t clock_now_ns(void)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
+/* The kernel counts descriptors on their way by user, and the service is one: none may have all because its worker does not take them. */
+static unsigned arrivals_most(unsigned descriptors)
+{
+	unsigned most = descriptors / ARRIVALS_SHARE;
+	return most > ARRIVALS_MAX ? ARRIVALS_MAX : most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
+}
+
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
 	      uint64_t memory, bool for_one)
 {
@@ -119,6 +129,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 			  .most = descriptors_most / GUESTS_SHARE},
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
+		.arrivals_most = arrivals_most(descriptors_most),
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -479,7 +490,7 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	};
 	user->workers = worker;
 	crew->worker_count++;
-	int r = outfit_init(&outfit, &worker->page);
+	int r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
 	/* The lowest free number is what a descriptor gets. Those who are here already need some for rings, and connections to come. */
 	if (r == 0 && (unsigned)outfit.log.ours + crew->house.most - crew->house.count +
 				      DESCRIPTORS_SPARE >
@@ -618,8 +629,8 @@ static void make_room(struct crew *crew)
 		guests_drop_oldest(chosen);
 }
 
-/* Hands a connection over. False: there is no room for it now. */
-static bool hand_over(struct worker *worker, const struct arrival *arrival)
+/* Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now; -ETOOMANYREFS: the kernel has not, for anybody's. */
+static int hand_over(struct worker *worker, const struct arrival *arrival)
 {
 	const struct link_order order = {
 		.kind = LINK_CLIENT, .client = arrival->id, .pid = (uint32_t)arrival->pid};
@@ -627,7 +638,7 @@ static bool hand_over(struct worker *worker, const struct arrival *arrival)
 	int r = link_send(worker->socket, &order, &arrival->fd, 1);
 	end_if_deaf(worker, r);
 	if (r == -EAGAIN || r == -ETOOMANYREFS)
-		return false;
+		return r;
 	worker->clients += r == 0;
 	if (r == 0 && worker->crew->draining && worker->clients == 1)
 		(void)link_send(worker->socket, &drain, NULL, 0);
@@ -638,23 +649,31 @@ static bool hand_over(struct worker *worker, const struct arrival *arrival)
 		closer_hang_up(worker->crew->closer, worker->user->uid, arrival->fd);
 	if (worker->crew->house.count > worker->crew->house.most)
 		make_room(worker->crew);
-	return true;
+	return 0;
 }
 
 static void on_room(struct watched *watched, uint32_t events)
 {
 	struct worker *worker = WORKER_OF(watched, room);
+	struct crew *crew = worker->crew;
 	unsigned done = 0;
+	int r = 0;
 	if (watched->fd < 0)
 		return;
-	while (done < worker->waiting_count && hand_over(worker, &worker->waiting[done]))
+	while (done < worker->waiting_count &&
+	       (r = hand_over(worker, &worker->waiting[done])) == 0)
 		done++;
 	worker->waiting_count -= done;
 	memmove(worker->waiting, worker->waiting + done,
 		worker->waiting_count * sizeof *worker->waiting);
+	if (r == -ETOOMANYREFS) {
+		/* The socket has room all the time. */
+		listen_for(crew, watched, 0);
+		crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
+	}
 	if (worker->waiting_count > 0)
 		return;
-	epoll_ctl(worker->crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
 	watched->fd = -1;
 }
 
@@ -662,8 +681,10 @@ static void on_room(struct watched *watched, uint32_t events)
 static bool queue_up(struct worker *worker, const struct arrival *arrival)
 {
 	struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &worker->room};
-	end_if_deaf(worker, -EAGAIN);
-	if (worker->waiting_count == ARRIVALS_MAX)
+	/* It may also be the kernel that takes nothing, and then this worker is not to blame. */
+	if (worker->deaf_since_ns != 0)
+		end_if_deaf(worker, -EAGAIN);
+	if (worker->waiting_count == worker->crew->arrivals_most)
 		return false;
 	worker->waiting[worker->waiting_count++] = *arrival;
 	if (worker->room.fd >= 0)
@@ -686,7 +707,7 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 	else if (r < 0)
 		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
 	else if (guests_full(&worker->guests) ||
-		 ((worker->waiting_count > 0 || !hand_over(worker, &arrival)) &&
+		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
 		  !queue_up(worker, &arrival)))
 		crew_turn_away(crew, uid, fd, EDQUOT,
 			       "this user has as many connections as one may, %llu, and more that wait "
@@ -728,7 +749,13 @@ uint64_t crew_due_ns(const struct crew *crew)
 {
 	if (crew->users == NULL)
 		return UINT64_MAX;
-	return crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns : crew->renewal_due_ns;
+	uint64_t due_ns = crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns : crew->renewal_due_ns;
+	return crew->room_due_ns < due_ns ? crew->room_due_ns : due_ns;
+}
+
+static void look_for_room(struct worker *worker)
+{
+	listen_for(worker->crew, &worker->room, EPOLLOUT);
 }
 
 /* A retired worker ends at once, unless it is not itself any more. */
@@ -771,6 +798,10 @@ static bool any_allowance_used(const struct crew *crew)
 void crew_on_time(struct crew *crew, uint64_t now_ns)
 {
 	bury(crew);
+	if (now_ns >= crew->room_due_ns) {
+		crew->room_due_ns = UINT64_MAX;
+		for_all(crew, look_for_room);
+	}
 	if (now_ns >= crew->sweep_due_ns) {
 		bool soon = ledger_sweep(&crew->ledger);
 		soon |= end_retired(crew, now_ns);

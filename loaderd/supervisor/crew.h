@@ -30,9 +30,11 @@ struct crew {
 	struct guest_house house;
 	struct groups groups;
 	unsigned descriptors_most; /* that the supervisor may have */
+	unsigned arrivals_most;    /* connections that wait for one worker */
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id; /* last ones given */
 	uint64_t sweep_due_ns, renewal_due_ns;
+	uint64_t room_due_ns; /* when connections that wait are tried again; UINT64_MAX: none */
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
 };

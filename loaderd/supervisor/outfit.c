@@ -13,6 +13,8 @@ extern char **environ;
 
 /* Descriptors of ours from here on cannot collide with the child's 0 to 6. */
 enum { FD_ABOVE_CHILD = 16 };
+/* What an order that nobody has read takes of a socket's buffer, of which the kernel gives twice what it is asked for. */
+enum { ORDER_ROOM = 768 / 2 };
 
 static void close_ends(struct ends *ends)
 {
@@ -30,13 +32,15 @@ static int keep_ends(struct ends *ends, int ours, int theirs)
 	return ends->theirs < 0 ? -errno : 0;
 }
 
-static int new_socket(struct ends *ends)
+static int new_socket(struct ends *ends, unsigned orders)
 {
 	int fds[2];
+	const int room = (int)(orders * ORDER_ROOM);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
 		return -errno;
 	/* One way: nothing, and no descriptor above all, comes back. */
 	shutdown(fds[0], SHUT_RD);
+	setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 	return keep_ends(ends, fds[0], fds[1]);
 }
 
@@ -66,10 +70,10 @@ static int new_page(struct ends *ends, struct link_page **ret_page)
 	return keep_ends(ends, -1, fd);
 }
 
-int outfit_init(struct outfit *outfit, struct link_page **ret_page)
+int outfit_init(struct outfit *outfit, unsigned orders, struct link_page **ret_page)
 {
 	*outfit = (struct outfit){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
-	int r = new_socket(&outfit->socket);
+	int r = new_socket(&outfit->socket, orders);
 	if (r == 0)
 		r = new_pipe(&outfit->pipe);
 	if (r == 0)

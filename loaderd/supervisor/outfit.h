@@ -18,8 +18,10 @@ struct outfit {
 	struct ends socket, pipe, page, log;
 };
 
-/* ret_page: the worker's page, mapped to be read, for the caller to unmap. After an error outfit_deinit() is due as well. */
-int outfit_init(struct outfit *outfit, struct link_page **ret_page);
+/*
+ * orders: that the socket takes before any is read. ret_page: the worker's page, mapped to be read, for the caller to unmap. After an error outfit_deinit() is due as well.
+ */
+int outfit_init(struct outfit *outfit, unsigned orders, struct link_page **ret_page);
 /* Closes what nobody has taken. */
 void outfit_deinit(struct outfit *outfit);
 /* The configuration as workers read it, without what it says of single users: a descriptor of memory that nobody can change any more; -errno. */

@@ -536,6 +536,44 @@ static void stubbornness(void **state)
 	assert_in_range(now_ms() - start_ms, GRACE_MS, 30000);
 }
 
+/* Answered within a second; the connection stays open. */
+static bool is_answered(const struct scene *scene, uid_t uid)
+{
+	static const uint8_t get_status[] = {0x12, 0};
+	int fd = connect_as(scene, uid);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	char byte;
+	(void)frame_send(fd, get_status, sizeof get_status, NULL, 0, 0);
+	return poll(&p, 1, OPEN_MAX_MS) == 1 && recv(fd, &byte, 1, MSG_PEEK) == 1;
+}
+
+/*
+ * Where the service may have few descriptors: what a worker does not take is on its way to it, or waits, and both are counted by what all the service's processes may have.
+ */
+static void silence_where_descriptors_are_few(void **state)
+{
+	struct scene *scene = scene_of(state);
+	enum { CONNECTIONS = 300, OTHERS = 5 };
+	static int fds[CONNECTIONS];
+	scene->fixture.descriptors = 200;
+	start(scene);
+	assert_true(is_answered(scene, VICTIM));
+	pid_t worker = fixture_worker_of(&scene->fixture, VICTIM);
+	assert_int_equal(command(scene, "silence"), 0);
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		fds[i] = connect_as(scene, ATTACKER);
+	unsigned answered = 0;
+	for (unsigned i = 0; i < OTHERS; i++)
+		answered += is_answered(scene, VICTIM);
+	print_message("  %u of %d connections of another user's answered; supervisor %u descriptors\n",
+		      answered, OTHERS, fixture_descriptors(scene->fixture.daemon));
+	assert_int_equal(answered, OTHERS);
+	assert_int_equal(fixture_worker_of(&scene->fixture, VICTIM), worker);
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		close(fds[i]);
+	assert_true(fixture_stop(&scene->fixture, SIGTERM) == 0);
+}
+
 static int tear_down(void **state)
 {
 	if (*state != NULL)
@@ -550,6 +588,7 @@ int main(void)
 		cmocka_unit_test(workers_that_stay), cmocka_unit_test(logs),	cmocka_unit_test(pages),
 		cmocka_unit_test(greed),	     cmocka_unit_test(silence), cmocka_unit_test(leaving),
 		cmocka_unit_test(stubbornness),
+		cmocka_unit_test(silence_where_descriptors_are_few),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
