@@ -16,6 +16,7 @@ struct opening {
 	Loaderd__Request *request;
 	struct incoming files;
 	bool at_work; /* a chore has it */
+	bool held_up; /* earlier replies have to leave first */
 	struct refusal refusal;
 	int error;
 	/* Of OpenFeed: */
@@ -177,11 +178,19 @@ static void done_start(struct chore *chore)
 	}
 }
 
-/* The supervisor sends the ring to the client meanwhile. */
+/* The supervisor sends the ring to the client meanwhile: in no frame of ours that the client has a part of. */
 static void start(struct opening *opening)
 {
+	opening->held_up = outbox_pending(&opening->session->outbox);
 	session_hold(opening->session, true);
-	give_to_chores(opening, run_start, done_start);
+	if (!opening->held_up)
+		give_to_chores(opening, run_start, done_start);
+}
+
+void opening_flushed(struct session *session)
+{
+	if (session->opening != NULL && session->opening->held_up)
+		start(session->opening);
 }
 
 static void run_prepare(struct chore *chore)

@@ -25,9 +25,9 @@ struct feed_chore {
 static void watch(struct session *session)
 {
 	/* While a reply waits to be read no further request is taken: a client that asks and never reads stops itself. */
-	uint32_t events = session->held			     ? EPOLLRDHUP
-			  : outbox_pending(&session->outbox) ? EPOLLOUT | EPOLLRDHUP
-							     : EPOLLIN | EPOLLRDHUP;
+	uint32_t events = outbox_pending(&session->outbox) ? EPOLLOUT | EPOLLRDHUP
+			  : session->held		   ? EPOLLRDHUP
+							   : EPOLLIN | EPOLLRDHUP;
 	struct epoll_event event = {.events = events, .data.ptr = &session->source};
 	if (events == session->events || session->closing)
 		return;
@@ -297,6 +297,7 @@ static void session_ready(struct source *source, uint32_t events)
 			return;
 		}
 		watch(session);
+		opening_flushed(session);
 	}
 	for (unsigned i = 0; (events & EPOLLIN) && i < FRAMES_PER_TURN && !session->closing; i++) {
 		const uint8_t *data;

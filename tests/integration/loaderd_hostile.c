@@ -359,6 +359,48 @@ static void requests_while_opening(void **state)
 	assert_back_to(fixture, before);
 }
 
+/* More questions behind the files than their answers have room on their way: the ring waits until these have been read, all of them whole. */
+static void listen_late_while_opening(void **state)
+{
+	enum { ROUNDS = 40, QUESTIONS = 4000, LATE_US = 20000 };
+	static const uint8_t question[] = {2, 0, 0, 0, 0x12, 0}; /* GetStatus */
+	struct fixture *fixture = *state;
+	struct baseline before = settled(fixture);
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	open_feed.version = PROTO_VERSION;
+	open_feed.dataset = dataset;
+	open_feed.pipeline = (char *)pipeline;
+	open_feed.batch_size = 16;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open_feed;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		int socket = fixture_connect(fixture), fds[2];
+		bool opened = false;
+		fixture_send(socket, &request);
+		while (!opened) {
+			Loaderd__Reply *reply = fixture_receive(socket, fds);
+			assert_non_null(reply);
+			assert_int_not_equal(reply->kind_case, LOADERD__REPLY__KIND_ERROR);
+			opened = reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED;
+			if (reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+				fixture_send_file(socket, dataset, reply->need_files, 1);
+				for (unsigned i = 0; i < QUESTIONS; i++)
+					if (send(socket, question, sizeof question,
+						 MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof question)
+						break;
+				usleep(round % 2 ? LATE_US : 0);
+			}
+			for (unsigned i = 0; i < 2; i++)
+				if (fds[i] >= 0)
+					close(fds[i]);
+			loaderd__reply__free_unpacked(reply, NULL);
+		}
+		close(socket);
+	}
+	assert_back_to(fixture, before);
+}
+
 static void status_tells_the_truth(void **state)
 {
 	struct fixture *fixture = *state;
@@ -397,7 +439,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_clients),	 cmocka_unit_test(scribbling_client),
 		cmocka_unit_test(broken_frames),	 cmocka_unit_test(flood_without_reading),
-		cmocka_unit_test(requests_while_opening),
+		cmocka_unit_test(requests_while_opening), cmocka_unit_test(listen_late_while_opening),
 		cmocka_unit_test(hang_up_while_opening), cmocka_unit_test(status_tells_the_truth),
 	};
 	signal(SIGPIPE, SIG_IGN);
