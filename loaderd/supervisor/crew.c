@@ -46,6 +46,7 @@ enum {
 #define SWEEP_SOON_NS  (SECOND_NS / 10)
 #define ROOM_AGAIN_NS  (SECOND_NS / 100) /* where the kernel refuses more descriptors on their way */
 #define SWEEP_LATER_NS (5 * SECOND_NS)
+#define SWEEP_AGAIN_NS (SECOND_NS / 100) /* at the earliest: it asks the kernel about each ring of all users */
 
 /* A connection on its way to a worker. */
 struct arrival {
@@ -346,8 +347,11 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 	struct crew_user *user = worker->user;
 	int code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record, &order,
 			       fds);
-	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE) {
-		/* What was held until a moment ago may be free now. */
+	uint64_t now_ns = clock_now_ns();
+	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE &&
+	    now_ns - crew->swept_ns >= SWEEP_AGAIN_NS) {
+		/* What was held until a moment ago may be free now. A worker that is told otherwise asks again later than this is done again. */
+		crew->swept_ns = now_ns;
 		ledger_sweep(&crew->ledger);
 		order = (struct link_order){.kind = LINK_RING, .feed = record->feed};
 		code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record,
