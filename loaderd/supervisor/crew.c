@@ -357,7 +357,13 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 		code = ledger_make(&crew->ledger, &user->account, user->uid, worker->id, record,
 				   &order, fds);
 	}
-	(void)link_send(worker->socket, &order, fds, code == 0 ? LINK_FDS_MAX : 0);
+	int r = link_send(worker->socket, &order, fds, code == 0 ? LINK_FDS_MAX : 0);
+	if (r == 0 || code != 0)
+		return;
+	/* It does not know of the ring, and could not give it back. */
+	ledger_done(&crew->ledger, worker->id, record->feed);
+	order.code = -r;
+	(void)link_send(worker->socket, &order, NULL, 0);
 }
 
 static void send_ring(struct worker *worker, const struct link_record *record)
