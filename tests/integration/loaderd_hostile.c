@@ -374,6 +374,8 @@ static void listen_late_while_opening(void **state)
 	open_feed.batch_size = 16;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open_feed;
+	/* The first round only finds out which files are asked for last: behind the questions no others could be sent. */
+	bool last_direct = false;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		int socket = fixture_connect(fixture), fds[2];
 		bool opened = false;
@@ -385,7 +387,10 @@ static void listen_late_while_opening(void **state)
 			opened = reply->kind_case == LOADERD__REPLY__KIND_FEED_OPENED;
 			if (reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 				fixture_send_file(socket, dataset, reply->need_files, 1);
-				for (unsigned i = 0; i < QUESTIONS; i++)
+				if (round == 0)
+					last_direct = reply->need_files->direct;
+				bool last = round > 0 && (bool)reply->need_files->direct == last_direct;
+				for (unsigned i = 0; last && i < QUESTIONS; i++)
 					if (send(socket, question, sizeof question,
 						 MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof question)
 						break;
