@@ -38,7 +38,7 @@ enum {
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
 	FAULTS_MOST = 2,   /* of one, and it is not tried again */
-	DESCRIPTORS_SPARE = 16,
+	DESCRIPTORS_SPARE = 8, /* what making a ring takes for a moment, and some */
 	GUESTS_SHARE = 4,  /* the part of all descriptors that connections without a ring may take */
 };
 #define SECOND_NS      UINT64_C(1000000000)
@@ -106,11 +106,18 @@ uint64_t clock_now_ns(void)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
+/* Of connections that wait, of all users. */
+static unsigned waiting_most(unsigned descriptors)
+{
+	unsigned most = descriptors / ARRIVALS_SHARE;
+	return most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
+}
+
 /* The kernel counts descriptors on their way by user, and the service is one: none may have all because its worker does not take them. */
 static unsigned arrivals_most(unsigned descriptors)
 {
-	unsigned most = descriptors / ARRIVALS_SHARE;
-	return most > ARRIVALS_MAX ? ARRIVALS_MAX : most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
+	unsigned most = waiting_most(descriptors);
+	return most > ARRIVALS_MAX ? ARRIVALS_MAX : most;
 }
 
 int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
@@ -131,6 +138,7 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 		.descriptors_most = descriptors_most,
 		.groups.fd = -1,
 		.arrivals_most = arrivals_most(descriptors_most),
+		.waiting_most = waiting_most(descriptors_most),
 		.closer = closer,
 		.epoll_fd = epoll_fd,
 		.for_one = for_one,
@@ -194,6 +202,7 @@ static void dismiss(struct worker *worker)
 	worker->room.fd = -1;
 	for (unsigned i = 0; i < worker->waiting_count; i++)
 		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
+	crew->waiting_count -= worker->waiting_count;
 	worker->waiting_count = 0;
 	guests_deinit(&worker->guests);
 	if (worker->socket >= 0)
@@ -502,7 +511,8 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	crew->worker_count++;
 	int r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
 	/* The lowest free number is what a descriptor gets. Those who are here already need some for rings, and connections to come. */
-	if (r == 0 && (unsigned)outfit.log.ours + crew->house.most - crew->house.count +
+	if (r == 0 && (unsigned)outfit.log.ours + (crew->house.most - crew->house.count) +
+				      (crew->waiting_most - crew->waiting_count) +
 				      DESCRIPTORS_SPARE >
 			      crew->descriptors_most)
 		r = -EMFILE;
@@ -674,6 +684,7 @@ static void on_room(struct watched *watched, uint32_t events)
 	       (r = hand_over(worker, &worker->waiting[done])) == 0)
 		done++;
 	worker->waiting_count -= done;
+	crew->waiting_count -= done;
 	memmove(worker->waiting, worker->waiting + done,
 		worker->waiting_count * sizeof *worker->waiting);
 	if (r == -ETOOMANYREFS) {
@@ -694,8 +705,10 @@ static bool queue_up(struct worker *worker, const struct arrival *arrival)
 	/* It may also be the kernel that takes nothing, and then this worker is not to blame. */
 	if (worker->deaf_since_ns != 0)
 		end_if_deaf(worker, -EAGAIN);
-	if (worker->waiting_count == worker->crew->arrivals_most)
+	if (worker->waiting_count == worker->crew->arrivals_most ||
+	    worker->crew->waiting_count >= worker->crew->waiting_most)
 		return false;
+	worker->crew->waiting_count++;
 	worker->waiting[worker->waiting_count++] = *arrival;
 	if (worker->room.fd >= 0)
 		return true;

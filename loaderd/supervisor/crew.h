@@ -30,7 +30,8 @@ struct crew {
 	struct guest_house house;
 	struct groups groups;
 	unsigned descriptors_most; /* that the supervisor may have */
-	unsigned arrivals_most;    /* connections that wait for one worker */
+	unsigned arrivals_most;    /* connections that wait for one worker, */
+	unsigned waiting_count, waiting_most; /* and for all */
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id; /* last ones given */
 	uint64_t sweep_due_ns, renewal_due_ns;
