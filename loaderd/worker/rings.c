@@ -61,8 +61,14 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 		return refuse_request(refusal, ETIMEDOUT, "slots",
 				      "the service did not provide memory for the feed in time");
 	if (order->code == EAGAIN)
-		return refuse_request(refusal, EAGAIN, NULL,
+		return refuse_request(refusal, ETIMEDOUT, NULL,
 				      "the client does not read: its ring could not be sent to it");
+	/* What is on its way arrives, and libfeed tries again for a while. */
+	if (order->code == ETOOMANYREFS)
+		return refuse_request(refusal, EDQUOT, NULL,
+				      "too many of the service's descriptors are on their way to those "
+				      "who have not read them; connect again, or raise LimitNOFILE= of the "
+				      "service (ulimit -n)");
 	if (order->code == ENOTCONN)
 		return refuse_request(refusal, EDQUOT, NULL,
 				      "the service has too few descriptors for connections that wait with "
