@@ -289,19 +289,27 @@ static void flood_without_reading(void **state)
 	assert_back_to(fixture, before);
 }
 
+/* A request for a feed by hand; it lives as long as open_feed. */
+static Loaderd__Request wish_of(Loaderd__OpenFeed *open_feed, uint32_t batch_size)
+{
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	loaderd__open_feed__init(open_feed);
+	open_feed->version = PROTO_VERSION;
+	open_feed->dataset = dataset;
+	open_feed->pipeline = (char *)pipeline;
+	open_feed->batch_size = batch_size;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = open_feed;
+	return request;
+}
+
 /* Hanging up while the daemon is still opening the feed, and right after. */
 static void hang_up_while_opening(void **state)
 {
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
-	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
-	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	open_feed.version = PROTO_VERSION;
-	open_feed.dataset = dataset;
-	open_feed.pipeline = (char *)pipeline;
-	open_feed.batch_size = 256;
-	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
-	request.open_feed = &open_feed;
+	Loaderd__OpenFeed open_feed;
+	const Loaderd__Request request = wish_of(&open_feed, 256);
 	for (unsigned i = 0; i < 50; i++) {
 		int socket = fixture_connect(fixture);
 		fixture_send(socket, &request);
@@ -320,15 +328,10 @@ static void requests_while_opening(void **state)
 	enum { REQUESTS = 40 };
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
-	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__OpenFeed open_feed;
 	Loaderd__GetStatus get_status = LOADERD__GET_STATUS__INIT;
-	Loaderd__Request open_request = LOADERD__REQUEST__INIT, request = LOADERD__REQUEST__INIT;
-	open_feed.version = PROTO_VERSION;
-	open_feed.dataset = dataset;
-	open_feed.pipeline = (char *)pipeline;
-	open_feed.batch_size = 16;
-	open_request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
-	open_request.open_feed = &open_feed;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	const Loaderd__Request open_request = wish_of(&open_feed, 16);
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get_status;
 	for (unsigned round = 0; round < 20; round++) {
@@ -366,14 +369,8 @@ static void listen_late_while_opening(void **state)
 	static const uint8_t question[] = {2, 0, 0, 0, 0x12, 0}; /* GetStatus */
 	struct fixture *fixture = *state;
 	struct baseline before = settled(fixture);
-	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
-	Loaderd__Request request = LOADERD__REQUEST__INIT;
-	open_feed.version = PROTO_VERSION;
-	open_feed.dataset = dataset;
-	open_feed.pipeline = (char *)pipeline;
-	open_feed.batch_size = 16;
-	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
-	request.open_feed = &open_feed;
+	Loaderd__OpenFeed open_feed;
+	const Loaderd__Request request = wish_of(&open_feed, 16);
 	/* The first round only finds out which files are asked for last: behind the questions no others could be sent. */
 	bool last_direct = false;
 	for (unsigned round = 0; round < ROUNDS; round++) {
