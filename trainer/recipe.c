@@ -1,5 +1,7 @@
 #include "recipe_value.h"
 
+#include "nearest.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -20,37 +22,6 @@ void *recipe_field(const struct recipe *recipe, const struct recipe_key *key)
 	return (char *)recipe + key->offset;
 }
 
-/*
- * Optimal string alignment distance: how many slips of the finger turn a into b. Long texts count
- * as far apart.
- */
-static unsigned distance(const char *a, const char *b)
-{
-	enum { SIDE = 48 };
-	size_t n = strlen(a), m = strlen(b);
-	if (n >= SIDE || m >= SIDE)
-		return UINT32_MAX;
-	unsigned d[SIDE][SIDE];
-	for (size_t i = 0; i <= n; i++)
-		d[i][0] = (unsigned)i;
-	for (size_t j = 0; j <= m; j++)
-		d[0][j] = (unsigned)j;
-	for (size_t i = 1; i <= n; i++) {
-		for (size_t j = 1; j <= m; j++) {
-			unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-			if (d[i - 1][j] + 1 < best)
-				best = d[i - 1][j] + 1;
-			if (d[i][j - 1] + 1 < best)
-				best = d[i][j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    d[i - 2][j - 2] + 1 < best)
-				best = d[i - 2][j - 2] + 1;
-			d[i][j] = best;
-		}
-	}
-	return d[n][m];
-}
-
 const struct recipe_section *recipe_find_section(const char *name)
 {
 	for (size_t i = 0; i < recipe_sections_count; i++)
@@ -69,18 +40,12 @@ const struct recipe_key *recipe_find_key(const char *section, const char *name)
 
 int recipe_fail_section(const char *where, const char *name, char *error)
 {
-	const char *nearest = NULL;
-	unsigned best = UINT32_MAX;
-	for (size_t i = 0; i < recipe_sections_count; i++) {
-		unsigned d = distance(name, recipe_sections[i].name);
-		if (d < best) {
-			best = d;
-			nearest = recipe_sections[i].name;
-		}
-	}
-	if (nearest && best <= 3)
+	struct nearest nearest = nearest_to(name);
+	for (size_t i = 0; i < recipe_sections_count; i++)
+		nearest_offer(&nearest, recipe_sections[i].name);
+	if (nearest.meant)
 		return recipe_fail(error, "%s: no section [%s]; did you mean [%s]?", where, name,
-				   nearest);
+				   nearest.meant);
 	return recipe_fail(error, "%s: no section [%s]; `trainer --help-recipe` lists them", where,
 			   name);
 }
@@ -89,18 +54,19 @@ int recipe_fail_section(const char *where, const char *name, char *error)
 int recipe_fail_key(const char *where, const char *section, const char *name, char *error)
 {
 	const struct recipe_key *nearest = NULL;
-	unsigned best = UINT32_MAX;
+	unsigned best = NEAREST_NONE;
 	for (size_t i = 0; i < recipe_keys_count; i++) {
 		const struct recipe_key *key = &recipe_keys[i];
-		unsigned d = 2 * distance(name, key->name);
-		if (d < UINT32_MAX / 2 && strcmp(section, key->section))
-			d++;
-		if (d < best) {
-			best = d;
+		unsigned slips = nearest_slips(name, key->name);
+		if (slips == NEAREST_NONE)
+			continue;
+		slips = 2 * slips + (strcmp(section, key->section) != 0);
+		if (slips < best) {
+			best = slips;
 			nearest = key;
 		}
 	}
-	if (nearest && best <= 7)
+	if (nearest)
 		return recipe_fail(error, "%s: no key %s.%s; did you mean %s.%s?", where, section,
 				   name, nearest->section, nearest->name);
 	return recipe_fail(error, "%s: no key %s.%s; `trainer --help-recipe` lists them", where,
@@ -110,14 +76,13 @@ int recipe_fail_key(const char *where, const char *section, const char *name, ch
 int recipe_fail_word(const char *where, const struct recipe_key *key, const char *text, char *error)
 {
 	char word[32], nearest[32] = "";
-	/* of three letters one that differs makes another word: gpu is no slip for cpu */
-	unsigned best = strlen(text) < 10 ? (unsigned)(strlen(text) + 2) / 3 : 4;
+	unsigned best = NEAREST_NONE;
 	for (const char *at = key->words; *at; at += *at == '|') {
 		int length = (int)strcspn(at, "|");
 		snprintf(word, sizeof(word), "%.*s", length, at);
-		unsigned d = distance(text, word);
-		if (d < best) {
-			best = d;
+		unsigned slips = nearest_slips(text, word);
+		if (slips < best) {
+			best = slips;
 			memcpy(nearest, word, sizeof(word));
 		}
 		at += length;

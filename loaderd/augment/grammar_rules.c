@@ -1,5 +1,6 @@
 #include "grammar_rules.h"
 #include "effects.h"
+#include "nearest.h"
 #include "policy.h"
 
 #include <errno.h>
@@ -171,76 +172,21 @@ const struct rule *grammar_find(const char *name)
 	return NULL;
 }
 
-/* Lower case without underscores. */
-static void fold_name(const char *name, char folded[NAME_MAX_SIZE])
-{
-	int size = 0;
-
-	for (; *name && size < NAME_MAX_SIZE - 1; name++)
-		if (*name != '_')
-			folded[size++] = *name >= 'A' && *name <= 'Z' ? (char)(*name + 32) : *name;
-	folded[size] = 0;
-}
-
-/* Edits (insert, delete, replace, swap of neighbours) between two short words. */
-static unsigned edit_distance(const char *a, const char *b)
-{
-	unsigned rows[3][NAME_MAX_SIZE + 1];
-	size_t a_size = strlen(a), b_size = strlen(b);
-
-	for (size_t j = 0; j <= b_size; j++)
-		rows[0][j] = (unsigned)j;
-	for (size_t i = 1; i <= a_size; i++) {
-		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3],
-			 *above2 = rows[(i + 1) % 3];
-
-		row[0] = (unsigned)i;
-		for (size_t j = 1; j <= b_size; j++) {
-			unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
-
-			best = above[j] + 1 < best ? above[j] + 1 : best;
-			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    above2[j - 2] + 1 < best)
-				best = above2[j - 2] + 1;
-			row[j] = best;
-		}
-	}
-	return rows[a_size % 3][b_size];
-}
-
-/* Is one probably meant by the other? Smaller is closer; UINT32_MAX: no. */
-static unsigned likeness(const char *written, const char *meant)
-{
-	char a[NAME_MAX_SIZE], b[NAME_MAX_SIZE];
-
-	fold_name(written, a);
-	fold_name(meant, b);
-	unsigned distance = edit_distance(a, b), size = (unsigned)strlen(b);
-
-	return distance <= (size + 2) / 4 ? distance : UINT32_MAX;
-}
-
 int grammar_fail_name(struct transform_error *error, int position, const char *name)
 {
-	const char *best = NULL;
-	unsigned best_likeness = UINT32_MAX;
-	char folded[NAME_MAX_SIZE];
+	struct nearest nearest = nearest_to(name);
 
-	fold_name(name, folded);
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
-		if (strcmp(folded, aliases[i].alias) == 0)
+		if (nearest_slips(name, aliases[i].alias) == 0)
 			return transform_fail(error, -EINVAL, position,
 					      "there is no step '%s'; did you mean '%s'?", name,
 					      aliases[i].name);
 	for (unsigned i = 0; grammar_rules[i].name; i++)
-		if (likeness(name, grammar_rules[i].name) < best_likeness) {
-			best_likeness = likeness(name, grammar_rules[i].name);
-			best = grammar_rules[i].name;
-		}
-	if (best)
+		nearest_offer(&nearest, grammar_rules[i].name);
+	if (nearest.meant)
 		return transform_fail(error, -EINVAL, position,
-				      "there is no step '%s'; did you mean '%s'?", name, best);
+				      "there is no step '%s'; did you mean '%s'?", name,
+				      nearest.meant);
 	return transform_fail(
 		error, -EINVAL, position,
 		"there is no step '%s'; expected one of random_resized_crop, resize, "
@@ -257,7 +203,7 @@ int grammar_fail_key(struct transform_error *error, int position, const struct r
 
 	list[0] = 0;
 	for (unsigned i = 0; i < PARAMETERS_MAX && rule->parameters[i].key; i++) {
-		if (likeness(key, rule->parameters[i].key) != UINT32_MAX)
+		if (nearest_slips(key, rule->parameters[i].key) != NEAREST_NONE)
 			return transform_fail(error, -EINVAL, position,
 					      "%s has no argument '%s'; did you mean '%s'?",
 					      rule->name, key, rule->parameters[i].key);

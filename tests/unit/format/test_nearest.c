@@ -1,0 +1,78 @@
+/* Which word was meant: slips are few, and another short word is another word. */
+#include "nearest.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static void slips(void **state)
+{
+	static const struct {
+		const char *written, *meant;
+		unsigned slips;
+	} cases[] = {
+		{"convert", "convert", 0},
+		{"max_side", "max-side", 0},
+		{"RandomResizedCrop", "random_resized_crop", 0},
+		{"convret", "convert", 1},
+		{"converts", "convert", 1},
+		{"onvert", "convert", 1},
+		{"convart", "convert", 1},
+		{"konvret", "convert", 2},
+		{"knovret", "convert", NEAREST_NONE},
+		{"status", "convert", NEAREST_NONE},
+		{"gpu", "cpu", NEAREST_NONE},
+		{"rl", "lr", 1},
+		{"lrr", "lr", 1},
+		{"seed", "speed", 1},
+		{"", "lr", NEAREST_NONE},
+		{"x", "", NEAREST_NONE},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (nearest_slips(cases[i].written, cases[i].meant) != cases[i].slips)
+			fail_msg("%s for %s: %u slips, not %u", cases[i].written, cases[i].meant,
+				 nearest_slips(cases[i].written, cases[i].meant), cases[i].slips);
+}
+
+/* As far as they are compared, so that no length is too long. */
+static void long_words(void **state)
+{
+	char a[300], b[300];
+
+	memset(a, 'a', sizeof(a));
+	memset(b, 'b', sizeof(b));
+	a[299] = b[299] = '\0';
+	assert_int_equal(nearest_slips(a, b), NEAREST_NONE);
+	assert_int_equal(nearest_slips(a, "lr"), NEAREST_NONE);
+	assert_int_equal(nearest_slips("lr", a), NEAREST_NONE);
+}
+
+static void nearest_of_several(void **state)
+{
+	struct nearest nearest = nearest_to("lisst");
+
+	assert_null(nearest.meant);
+	nearest_offer(&nearest, "split");
+	nearest_offer(&nearest, "info");
+	assert_null(nearest.meant);
+	nearest_offer(&nearest, "lists");
+	assert_string_equal(nearest.meant, "lists");
+	nearest_offer(&nearest, "list");
+	assert_string_equal(nearest.meant, "lists"); /* the first of two that are as near */
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(slips),
+		cmocka_unit_test(long_words),
+		cmocka_unit_test(nearest_of_several),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
