@@ -158,12 +158,17 @@ int packimg_source(const struct packimg *dataset, uint64_t index, const char **r
 	if (section->data) {
 		int r = strings_get(section, shard->sample_count, index - shard->sample_first,
 				    &text, &size);
-		if (r < 0)
-			return r;
+		if (r < 0 || size > dataset->source_longest)
+			return -EBADMSG;
 	}
 	*ret_name = text;
 	*ret_size = size;
 	return 0;
+}
+
+uint64_t packimg_source_longest(const struct packimg *dataset)
+{
+	return dataset->source_longest;
 }
 
 uint32_t packimg_class_count(const struct packimg *dataset)
@@ -259,8 +264,10 @@ int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field,
 			break;
 		case PACKIMG_FIELD_BYTES:
 		case PACKIMG_FIELD_JSON:
+		case PACKIMG_FIELD_TEXT:
 			copy_once(range, (const uint8_t *)view.values + i * 8, sizeof(range));
-			if (range[0] > range[1] || range[1] > view.bytes_size)
+			if (range[0] > range[1] || range[1] > view.bytes_size ||
+			    range[1] - range[0] > dataset->fields[field].longest)
 				return -EBADMSG;
 			value.bytes = view.bytes + range[0];
 			value.size = range[1] - range[0];

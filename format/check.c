@@ -1,6 +1,7 @@
 #include "error.h"
 #include "reader.h"
 #include "text.h"
+#include "traits.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,6 +12,7 @@ static const char *const section_names[] = {
 	[PIMG_SECTION_INDEX] = "index",	    [PIMG_SECTION_SOURCES] = "sources",
 	[PIMG_SECTION_CLASSES] = "classes", [PIMG_SECTION_FIELDS] = "fields",
 	[PIMG_SECTION_COLUMNS] = "columns", [PIMG_SECTION_METADATA] = "metadata",
+	[PIMG_SECTION_TRAITS] = "traits",
 };
 
 static int check_section(const struct shard *shard, const struct section_view *section,
@@ -50,9 +52,10 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 	return 0;
 }
 
-/* Every string inside its section, the first behind the offsets, no gaps, the last at the end. */
+/* Every string inside its section, the first behind the offsets, no gaps, the last at the end. ret_longest: in bytes, at least what it was. */
 static int check_strings(const struct shard *shard, const struct section_view *section,
-			 uint32_t type, uint64_t count, struct packimg_error *error)
+			 uint32_t type, uint64_t count, uint64_t *ret_longest,
+			 struct packimg_error *error)
 {
 	uint64_t expected = (count + 1) * sizeof(uint64_t), size = 0;
 	const char *text;
@@ -67,6 +70,8 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 					    " is damaged",
 					    shard->path, section_names[type], i);
 		expected += size;
+		if (size > *ret_longest)
+			*ret_longest = size;
 		if (type == PIMG_SECTION_CLASSES &&
 		    (size == 0 || text[size - 1] != '\0' || !text_is_utf8(text, size - 1)))
 			return packimg_fail(error, -EBADMSG,
@@ -79,11 +84,47 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 	return 0;
 }
 
+/* The value of sample i of a shard. *end: where the bytes of the one before it end, and then its own. */
+static int check_value(const struct shard *shard, const struct packimg_field *field,
+		       const struct column_view *view, uint64_t i, uint64_t *end,
+		       uint64_t *ret_longest, struct packimg_error *error)
+{
+	bool present = view->present[i / 8] >> (i % 8) & 1,
+	     is_bytes = field->type >= PACKIMG_FIELD_BYTES;
+	uint64_t range[2] = {0};
+
+	copy_once(range, (const uint64_t *)view->values + i, is_bytes ? 16 : 8);
+	bool empty = is_bytes ? range[0] == range[1] : range[0] == 0;
+	if ((!present && !empty) ||
+	    (is_bytes && (range[0] != *end || range[1] < range[0] || range[1] > view->bytes_size)))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: sample %" PRIu64 ": value of field %.100s is damaged",
+				    shard->path, shard->sample_first + i, field->name);
+	if (!is_bytes)
+		return 0;
+	uint64_t size = range[1] - range[0];
+	if (size > field->longest)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: sample %" PRIu64 ": value of field %.100s has %" PRIu64
+				    " bytes, and the longest is recorded as %" PRIu64
+				    "; convert the file again",
+				    shard->path, shard->sample_first + i, field->name, size,
+				    field->longest);
+	if (field->type == PACKIMG_FIELD_TEXT &&
+	    !text_is_utf8((const char *)view->bytes + range[0], size))
+		return packimg_fail(error, -EBADMSG,
+				    "%s: sample %" PRIu64 ": value of field %.100s is not UTF-8",
+				    shard->path, shard->sample_first + i, field->name);
+	if (size > *ret_longest)
+		*ret_longest = size;
+	*end = range[1];
+	return 0;
+}
+
 static int check_column(const struct packimg *dataset, const struct shard *shard, uint32_t field,
-			struct packimg_error *error)
+			uint64_t *ret_longest, struct packimg_error *error)
 {
 	const char *name = dataset->fields[field].name;
-	bool is_bytes = dataset->fields[field].type >= PACKIMG_FIELD_BYTES;
 	struct column_view view;
 	uint64_t end = 0;
 
@@ -104,19 +145,13 @@ static int check_column(const struct packimg *dataset, const struct shard *shard
 			return packimg_fail(error, -EBADMSG,
 					    "%s: field %.100s: presence bits past the last sample",
 					    shard->path, name);
-	const uint64_t *values = view.values;
 	for (uint64_t i = 0; i < shard->sample_count; i++) {
-		bool present = view.present[i / 8] >> (i % 8) & 1;
-		bool empty = is_bytes ? values[i] == values[i + 1] : values[i] == 0;
-		if ((is_bytes && (values[i] != end || values[i + 1] < values[i])) ||
-		    (!present && !empty))
-			return packimg_fail(error, -EBADMSG,
-					    "%s: sample %" PRIu64
-					    ": value of field %.100s is damaged",
-					    shard->path, shard->sample_first + i, name);
-		end = is_bytes ? values[i + 1] : 0;
+		int r = check_value(shard, &dataset->fields[field], &view, i, &end, ret_longest,
+				    error);
+		if (r < 0)
+			return r;
 	}
-	if (is_bytes && end != view.bytes_size)
+	if (end != view.bytes_size)
 		return packimg_fail(error, -EBADMSG, "%s: field %.100s is longer than its values",
 				    shard->path, name);
 	return 0;
@@ -158,37 +193,42 @@ static int check_metadata(const struct shard *shard, const struct section_view *
 static int check_facts(const struct packimg *dataset, struct packimg_error *error)
 {
 	const struct shard *shard = &dataset->shards[0];
+	uint64_t longest = 0;
 
 	int r = check_section(shard, &dataset->classes, PIMG_SECTION_CLASSES, error);
 	if (r == 0)
 		r = check_section(shard, &dataset->metadata, PIMG_SECTION_METADATA, error);
 	if (r == 0)
 		r = check_strings(shard, &dataset->classes, PIMG_SECTION_CLASSES,
-				  dataset->class_count, error);
+				  dataset->class_count, &longest, error);
 	return r == 0 ? check_metadata(shard, &dataset->metadata, error) : r;
 }
 
 static int check_shard(const struct packimg *dataset, const struct shard *shard,
-		       struct packimg_error *error)
+		       struct traits_found *found, struct packimg_error *error)
 {
 	int r = check_sections(shard, error);
 	if (r == 0)
 		r = check_records(dataset, shard, error);
 	if (r == 0)
 		r = check_strings(shard, &shard->sections[PIMG_SECTION_SOURCES],
-				  PIMG_SECTION_SOURCES, shard->sample_count, error);
+				  PIMG_SECTION_SOURCES, shard->sample_count, &found->source_longest,
+				  error);
 	for (uint32_t field = 0; r == 0 && field < dataset->field_count; field++)
-		r = check_column(dataset, shard, field, error);
+		r = check_column(dataset, shard, field, &found->longest[field], error);
 	return r;
 }
 
 int packimg_check(const struct packimg *dataset, struct packimg_error *error)
 {
+	struct traits_found found = {0};
 	int r = 0;
 
 	if (dataset->open_count == 0)
 		return packimg_fail(error, -ERANGE, "only the facts of this dataset were opened");
 	for (uint32_t i = 0; r == 0 && i < dataset->open_count; i++)
-		r = check_shard(dataset, &dataset->shards[i], error);
-	return r == 0 ? check_facts(dataset, error) : r;
+		r = check_shard(dataset, &dataset->shards[i], &found, error);
+	if (r == 0)
+		r = check_facts(dataset, error);
+	return r == 0 ? traits_check(dataset, &found, error) : r;
 }

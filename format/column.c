@@ -36,6 +36,8 @@ static int column_append(struct column *column, struct spool *spool, const char 
 		r = spool_append(spool, directory, &column->bytes, value->bytes, value->size);
 	if (r < 0)
 		return r;
+	if (value && column->type >= PACKIMG_FIELD_BYTES && value->size > column->longest)
+		column->longest = value->size;
 	if (value)
 		column->bits |= (uint8_t)(1u << (column->filled % 8));
 	column->filled++;

@@ -12,6 +12,7 @@
 struct column {
 	char *name;
 	enum packimg_field_type type;
+	uint64_t longest; /* bytes, of the values of all shards so far */
 	struct spool_stream present;
 	struct spool_stream values;
 	struct spool_stream bytes;

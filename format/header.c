@@ -124,6 +124,9 @@ static uint64_t section_size_min(const struct pimg_header *header, uint32_t type
 	case PIMG_SECTION_COLUMNS:
 		*ret_exact = true;
 		return (uint64_t)header->field_count * sizeof(struct pimg_column);
+	case PIMG_SECTION_TRAITS:
+		*ret_exact = true;
+		return ((uint64_t)header->field_count + 1) * sizeof(struct pimg_trait);
 	default:
 		return 1;
 	}

@@ -24,6 +24,7 @@ enum {
 	PIMG_TAIL = 64,		/* bytes that must follow sample and side data inside the file */
 	PIMG_NAME_MAX = 255,	/* bytes of a field's name or a metadata key */
 	PIMG_CLASS_NAME_MAX = 4096,  /* bytes */
+	PIMG_SOURCE_MAX = 65535,     /* bytes of a sample's source name */
 	PIMG_METADATA_MAX = 1 << 24, /* bytes, terminator included */
 	/* bytes of the class section: a reader copies it when opening. PACKIMG_CLASSES_MAX names of seven letters fill it. */
 	PIMG_CLASSES_SIZE_MAX = 1 << 28,
@@ -47,7 +48,8 @@ enum pimg_section_type {
 	PIMG_SECTION_FIELDS = 4,  /* pimg_field[field_count], then the names, same in every shard */
 	PIMG_SECTION_COLUMNS = 5, /* pimg_column[field_count] */
 	PIMG_SECTION_METADATA = 6, /* text, terminated, same in every shard */
-	PIMG_SECTION_KNOWN_MAX = 6,
+	PIMG_SECTION_TRAITS = 7,   /* pimg_trait[field_count + 1], same in every shard */
+	PIMG_SECTION_KNOWN_MAX = 7,
 };
 
 struct pimg_section {
@@ -113,6 +115,18 @@ struct pimg_field {
 	uint64_t name_offset; /* from the section's start */
 	uint64_t reserved_0;
 	uint64_t reserved_1;
+};
+
+enum pimg_value_kind {
+	PIMG_VALUE_PLAIN = 0, /* as the type says; so is a kind that a reader does not know */
+	PIMG_VALUE_TEXT = 1,  /* of a field of BYTES: UTF-8 without NUL */
+};
+
+/* What the values of one field are like in the whole dataset; the last one is of the sources. */
+struct pimg_trait {
+	uint64_t longest;    /* bytes of the longest one; 0 for INT64 and FLOAT64 */
+	uint32_t kind;	     /* enum pimg_value_kind */
+	uint32_t reserved_0;
 };
 
 /*
@@ -185,6 +199,9 @@ static_assert(offsetof(struct pimg_record, reserved_1) == 56, "SPEC.md, Index");
 static_assert(sizeof(struct pimg_field) == 32, "SPEC.md, Fields");
 static_assert(offsetof(struct pimg_field, name_size) == 4, "SPEC.md, Fields");
 static_assert(offsetof(struct pimg_field, name_offset) == 8, "SPEC.md, Fields");
+
+static_assert(sizeof(struct pimg_trait) == 16, "SPEC.md, Traits");
+static_assert(offsetof(struct pimg_trait, kind) == 8, "SPEC.md, Traits");
 
 static_assert(sizeof(struct pimg_column) == 32, "SPEC.md, Columns");
 static_assert(offsetof(struct pimg_column, size) == 8, "SPEC.md, Columns");

@@ -25,6 +25,7 @@ enum {
 	PACKIMG_SIDE_MAX = 65535,      /* pixels, either side of an image (JPEG's own limit) */
 	PACKIMG_CLASSES_MAX = 1 << 24, /* class names */
 	PACKIMG_FIELDS_MAX = 256,      /* extra columns */
+	PACKIMG_FED_MAX = 65536,       /* bytes of a value that loaderd delivers; the format has no limit */
 	PACKIMG_SHARDS_MAX = 99999,    /* files in a set */
 	PACKIMG_ERROR_MAX = 512,       /* bytes of an error text, terminator included */
 };
@@ -44,6 +45,7 @@ enum packimg_field_type {
 	PACKIMG_FIELD_FLOAT64 = 2,
 	PACKIMG_FIELD_BYTES = 3,
 	PACKIMG_FIELD_JSON = 4, /* UTF-8 text of one JSON value */
+	PACKIMG_FIELD_TEXT = 5, /* UTF-8 without NUL; to earlier versions BYTES */
 };
 
 /*
@@ -91,9 +93,13 @@ struct packimg_shard {
 	uint64_t sample_count;
 };
 
+/* A length that the file does not record. */
+#define PACKIMG_LONGEST_UNKNOWN UINT64_MAX
+
 struct packimg_field {
 	const char *name;
 	enum packimg_field_type type;
+	uint64_t longest; /* bytes of the longest value, or PACKIMG_LONGEST_UNKNOWN; of numbers nothing */
 };
 
 /* One value of an extra field. */
@@ -101,7 +107,7 @@ struct packimg_value {
 	bool present; /* false: this sample has no value, the rest is zero */
 	int64_t int64;
 	double float64;
-	const void *bytes; /* BYTES and JSON: into the mapping, where they may change; not terminated */
+	const void *bytes; /* no numbers: into the mapping, where they may change; not terminated */
 	size_t size;
 };
 
@@ -149,8 +155,10 @@ uint64_t packimg_count(const struct packimg *dataset);
 int packimg_sample(const struct packimg *dataset, uint64_t index, struct packimg_sample *ret_sample);
 /* 0, or -EBADMSG when the checksum of data or side data does not fit, or side data is malformed. Reads every byte. */
 int packimg_sample_check(const struct packimg_sample *sample);
-/* Name of the source the sample was made from, not terminated; size 0 when not recorded. Into the mapping, as below. */
+/* Name of the source the sample was made from, not terminated; size 0 when not recorded. Into the mapping, as below. -EBADMSG as packimg_value(). */
 int packimg_source(const struct packimg *dataset, uint64_t index, const char **ret_name, size_t *ret_size);
+/* Bytes of the longest one, or PACKIMG_LONGEST_UNKNOWN. */
+uint64_t packimg_source_longest(const struct packimg *dataset);
 
 uint32_t packimg_class_count(const struct packimg *dataset);
 /* Terminated UTF-8 name, like fields and metadata from a private copy; NULL when the class is out of range or its name is damaged. */
@@ -158,6 +166,7 @@ const char *packimg_class_name(const struct packimg *dataset, uint32_t class_num
 
 uint32_t packimg_field_count(const struct packimg *dataset);
 int packimg_field(const struct packimg *dataset, uint32_t field, struct packimg_field *ret_field);
+/* -EBADMSG when the value's place is damaged, or it is longer than packimg_field.longest: so none ever is. */
 int packimg_value(const struct packimg *dataset, uint64_t index, uint32_t field, struct packimg_value *ret_value);
 
 /* Metadata written by the producer: a UTF-8 text of "key=value" lines sorted by key (SPEC.md, "Metadata"); never NULL. */

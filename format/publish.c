@@ -1,5 +1,6 @@
 #include "error.h"
 #include "replace.h"
+#include "traits.h"
 #include "uuid.h"
 #include "writer.h"
 
@@ -20,7 +21,7 @@ struct blob {
 	uint64_t xxh3;
 };
 
-enum { BLOBS_MAX = 3 };
+enum { BLOBS_MAX = 4 };
 
 struct blobs {
 	struct blob entries[BLOBS_MAX];
@@ -150,7 +151,9 @@ static int fields_build(const struct packimg_writer *writer, void **ret_data, si
 		return -ENOMEM;
 	for (uint32_t i = 0; i < writer->column_count; i++) {
 		struct pimg_field field = {
-			.type = writer->columns[i].type,
+			.type = writer->columns[i].type == PACKIMG_FIELD_TEXT
+					? PACKIMG_FIELD_BYTES
+					: writer->columns[i].type,
 			.name_size = (uint32_t)strlen(writer->columns[i].name),
 			.name_offset = offset,
 		};
@@ -166,18 +169,18 @@ static int fields_build(const struct packimg_writer *writer, void **ret_data, si
 static int blobs_build(const struct packimg_writer *writer, struct blobs *ret_blobs)
 {
 	struct blobs blobs = {0};
-	char *metadata;
-	void *fields = NULL;
-	size_t metadata_size, fields_size = 0;
+	char *metadata = NULL;
+	void *fields = NULL, *traits = NULL;
+	size_t metadata_size, fields_size = 0, traits_size;
 
-	if (writer->column_count > 0) {
-		int r = fields_build(writer, &fields, &fields_size);
-		if (r < 0)
-			return r;
-	}
-	int r = facts_metadata_build(&writer->facts, &metadata, &metadata_size);
+	int r = writer->column_count > 0 ? fields_build(writer, &fields, &fields_size) : 0;
+	if (r == 0)
+		r = facts_metadata_build(&writer->facts, &metadata, &metadata_size);
+	if (r == 0)
+		r = traits_build(writer, &traits, &traits_size);
 	if (r < 0) {
 		free(fields);
+		free(metadata);
 		return r;
 	}
 	if (writer->facts.class_count > 0)
@@ -187,6 +190,8 @@ static int blobs_build(const struct packimg_writer *writer, struct blobs *ret_bl
 		blobs_add(&blobs, PIMG_SECTION_FIELDS, fields, fields_size);
 	if (metadata)
 		blobs_add(&blobs, PIMG_SECTION_METADATA, metadata, metadata_size);
+	if (traits)
+		blobs_add(&blobs, PIMG_SECTION_TRAITS, traits, traits_size);
 	*ret_blobs = blobs;
 	return 0;
 }

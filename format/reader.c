@@ -4,6 +4,7 @@
 #include "header.h"
 #include "set.h"
 #include "text.h"
+#include "traits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,11 @@ static int field_read(struct packimg *dataset, int fd, const char *name,
 	char *text = calloc(1, field->name_size + 1);
 	if (!text)
 		return packimg_fail(error, -ENOMEM, "%s: out of memory", name);
-	dataset->fields[number] = (struct packimg_field){.name = text, .type = field->type};
+	dataset->fields[number] = (struct packimg_field){
+		.name = text,
+		.type = field->type,
+		.longest = PACKIMG_LONGEST_UNKNOWN,
+	};
 	dataset->field_count = number + 1;
 	int r = header_pread(fd, name, text, field->name_size, section->offset + field->name_offset,
 			     error);
@@ -135,7 +140,8 @@ static int facts_read(struct packimg *dataset, int fd, const char *name,
 	const struct section_view *metadata = &dataset->metadata;
 	if (metadata->data && metadata->data[metadata->size - 1] != '\0')
 		return packimg_fail(error, -EBADMSG, "%s: the metadata is not terminated", name);
-	return fields_read(dataset, fd, name, header, error);
+	r = fields_read(dataset, fd, name, header, error);
+	return r < 0 ? r : traits_read(dataset, fd, name, header, error);
 }
 
 static bool section_same(const struct shard *a, const struct shard *b, uint32_t type)
@@ -171,7 +177,8 @@ static int shard_match(const struct packimg *dataset, const struct pimg_header *
 	    memcmp(header->std, first->std, sizeof(header->std)) != 0 ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_CLASSES) ||
 	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_FIELDS) ||
-	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_METADATA))
+	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_METADATA) ||
+	    !section_same(shard, &dataset->shards[0], PIMG_SECTION_TRAITS))
 		return packimg_fail(error, -EBADMSG,
 				    "%s: classes, fields or metadata differ from those of %s",
 				    shard->path, dataset->shards[0].path);

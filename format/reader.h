@@ -40,6 +40,7 @@ struct packimg {
 	struct section_view classes, metadata; /* private copies */
 	struct packimg_field *fields;
 	uint32_t field_count;
+	uint64_t source_longest; /* or PACKIMG_LONGEST_UNKNOWN */
 	bool has_statistics;
 	double mean[3], std[3];
 	uint8_t uuid[16];
@@ -60,7 +61,7 @@ int strings_get(const struct section_view *section, uint64_t count, uint64_t ind
 struct column_view {
 	const uint8_t *present; /* bitmap, where the column begins */
 	const void *values;	/* 8 bytes each */
-	const uint8_t *bytes;	/* of BYTES and JSON */
+	const uint8_t *bytes;	/* of BYTES, TEXT and JSON */
 	uint64_t bytes_size;
 	uint64_t size, xxh3; /* of the whole column */
 };

@@ -12,8 +12,6 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-enum { SOURCE_MAX = 65535 }; /* bytes */
-
 /* Marks the writer as failed, with a sentence that names the target. */
 static int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error)
 {
@@ -83,7 +81,7 @@ int packimg_writer_field(struct packimg_writer *writer, const char *name,
 		return packimg_fail(error, -EINVAL,
 				    "%s: a field's name must be UTF-8 of 1 to %d bytes",
 				    writer->path, PIMG_NAME_MAX);
-	if (type < PACKIMG_FIELD_INT64 || type > PACKIMG_FIELD_JSON)
+	if (type < PACKIMG_FIELD_INT64 || type > PACKIMG_FIELD_TEXT)
 		return packimg_fail(error, -EINVAL, "%s: field %.100s: type %d is unknown",
 				    writer->path, name, (int)type);
 	for (uint32_t i = 0; i < writer->column_count; i++) {
@@ -122,7 +120,7 @@ static const char *item_fault(const struct packimg_item *item)
 		return "label is out of range";
 	if (item->orientation < 1 || item->orientation > 8)
 		return "orientation must be 1 to 8";
-	if (item->source_size > SOURCE_MAX || (item->source_size > 0 && !item->source))
+	if (item->source_size > PIMG_SOURCE_MAX || (item->source_size > 0 && !item->source))
 		return "source must be at most 65535 bytes";
 	uint64_t pixels_size = (uint64_t)item->width * item->height * item->channels;
 	switch (item->codec) {
@@ -167,6 +165,8 @@ static int put_source(struct packimg_writer *writer, const struct packimg_item *
 	if (r < 0 || item->source_size == 0)
 		return r;
 	writer->has_sources = true;
+	if (item->source_size > writer->source_longest)
+		writer->source_longest = item->source_size;
 	return spool_append(&writer->spool, writer->partial.directory, &writer->sources,
 			    item->source, item->source_size);
 }
@@ -243,7 +243,7 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 	if (!value->present)
 		return 0;
 	struct column *column = &writer->columns[field];
-	if (column->type == PACKIMG_FIELD_JSON && !text_is_utf8(value->bytes, value->size))
+	if (column->type >= PACKIMG_FIELD_JSON && !text_is_utf8(value->bytes, value->size))
 		return packimg_fail(error, -EINVAL,
 				    "%s: sample %" PRIu64 ": field %.100s is not UTF-8",
 				    writer->path, writer->sample_first + writer->sample_count - 1,

@@ -50,6 +50,7 @@ struct packimg_writer {
 	struct spool spool;
 	struct spool_stream index, source_offsets, sources;
 	bool has_sources;
+	uint64_t source_longest; /* bytes, of all shards so far */
 	uint64_t sample_first, sample_count; /* of the current shard */
 	int32_t label_max;
 

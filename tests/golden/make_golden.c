@@ -1,7 +1,7 @@
 /*
  * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad. Good files must open and give what
  * test_golden.c expects, in this version and every later one. Bad files are good ones with one field changed and the checksums put
- * right; what must happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
+ * right (of those without traits: good/traitless.pimg, which an earlier version made of the same samples as full.pimg); what must happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
  * "newer" fails when opened with -ENOTSUP.
  */
 #include "layout.h"
@@ -223,6 +223,7 @@ static void make_extended(void)
 
 #define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
 #define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
+#define TRAIT(n)      ((struct pimg_trait *)content_of(f, PIMG_SECTION_TRAITS))[n]
 #define HEADER	      (*f->header)
 #define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
 #define BAD(name, change)                                                                          \
@@ -325,6 +326,21 @@ BAD(check_column_values, {
 	((uint64_t *)bytes)[2] = UINT64_MAX;
 	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
 })
+BAD(open_traits_size, SECTION(TRAITS).size -= 16)
+BAD(open_traits_number, TRAIT(0).longest = 8)
+BAD(open_traits_text_json, TRAIT(3).kind = PIMG_VALUE_TEXT)
+BAD(open_traits_reserved, TRAIT(4).reserved_0 = 1)
+BAD(open_traits_source, TRAIT(4).longest = 65536)
+BAD(check_traits_short, TRAIT(2).longest -= 1)
+BAD(check_traits_long, TRAIT(2).longest += 1)
+BAD(check_traits_source_short, TRAIT(4).longest -= 1)
+BAD(check_traits_source_long, TRAIT(4).longest += 1)
+BAD(check_traits_text, {
+	uint8_t *bytes = f->data + COLUMN(2).offset;
+	TRAIT(2).kind = PIMG_VALUE_TEXT;
+	bytes[COLUMN(2).size - 1] = 0xff;
+	COLUMN(2).xxh3 = XXH3_64bits(bytes, COLUMN(2).size);
+})
 BAD(check_metadata_order, memcpy(content_of(f, PIMG_SECTION_METADATA), "zote", 4))
 BAD(check_metadata_line, memcpy(content_of(f, PIMG_SECTION_METADATA), "no=\n", 4))
 BAD(check_metadata_utf8, memcpy((char *)content_of(f, PIMG_SECTION_METADATA) + 5, "\xc0\x80", 2))
@@ -420,6 +436,16 @@ static const struct bad bads[] = {
 	ENTRY(check_column_bits),
 	ENTRY(check_column_missing),
 	ENTRY(check_column_values),
+	ENTRY(open_traits_size),
+	ENTRY(open_traits_number),
+	ENTRY(open_traits_text_json),
+	ENTRY(open_traits_reserved),
+	ENTRY(open_traits_source),
+	ENTRY(check_traits_short),
+	ENTRY(check_traits_long),
+	ENTRY(check_traits_source_short),
+	ENTRY(check_traits_source_long),
+	ENTRY(check_traits_text),
 	ENTRY(check_metadata_order),
 	ENTRY(check_metadata_line),
 	ENTRY(check_metadata_utf8),

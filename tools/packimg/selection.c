@@ -37,6 +37,8 @@ const char *field_type_name(enum packimg_field_type type)
 		return "bytes";
 	case PACKIMG_FIELD_JSON:
 		return "json";
+	case PACKIMG_FIELD_TEXT:
+		return "text";
 	}
 	return "unknown";
 }

@@ -48,7 +48,7 @@ static struct packimg *open_good(const char *name)
 	return dataset;
 }
 
-static void check_values(const struct packimg *dataset, uint32_t i)
+static void check_values(const struct packimg *dataset, uint32_t i, uint64_t longest)
 {
 	static const char *const names[] = {"id", "score", "blob", "note"};
 	char text[32];
@@ -61,6 +61,8 @@ static void check_values(const struct packimg *dataset, uint32_t i)
 		assert_int_equal(packimg_field(dataset, f, &field), 0);
 		assert_string_equal(field.name, names[f]);
 		assert_int_equal(field.type, PACKIMG_FIELD_INT64 + f);
+		if (f >= 2)
+			assert_int_equal(field.longest, longest);
 		assert_int_equal(packimg_value(dataset, i, f, &value), 0);
 		assert_int_equal(value.present, i % 3 != f % 3);
 		if (!value.present)
@@ -113,7 +115,8 @@ static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 	packimg_decoder_free(decoder);
 }
 
-static void check_full(const char *file, bool raw_only)
+/* longest: bytes of the longest value in a field of bytes, or unknown. */
+static void check_full(const char *file, bool raw_only, uint64_t longest)
 {
 	static const uint8_t side[16] = {1, 0, 0, 0x80, 5, 0, 0, 0, 1, 2, 3, 4, 5};
 	struct packimg *dataset = open_good(file);
@@ -142,9 +145,10 @@ static void check_full(const char *file, bool raw_only)
 		snprintf(expected, sizeof(expected), "%u.png", i);
 		assert_int_equal(size, i == 2 ? 0 : strlen(expected));
 		assert_memory_equal(name, expected, size);
-		check_values(dataset, i);
+		check_values(dataset, i, longest);
 		check_pixels(&sample, i);
 	}
+	assert_int_equal(packimg_source_longest(dataset), longest == 7 ? 5 : longest);
 	assert_int_equal(packimg_class_count(dataset), 3);
 	assert_string_equal(packimg_class_name(dataset, 0), "one");
 	assert_string_equal(packimg_class_name(dataset, 2), "три");
@@ -163,11 +167,12 @@ static void test_good(void **state)
 	assert_memory_equal(sample.data, "\xff\0\0\0\xff\0\0\0\xff\xff\xff\xff", 12);
 	assert_string_equal(packimg_class_name(dataset, (uint32_t)sample.label), "dog");
 	packimg_close(dataset);
-	check_full("full.pimg", false);
-	check_full("extended.pimg", false);
-	check_full("set-00000-of-00003.pimg", true);
-	check_full("set-00002-of-00003.pimg", true);
-	check_full("set.pimg", true);
+	check_full("full.pimg", false, 7);
+	check_full("extended.pimg", false, 7);
+	check_full("traitless.pimg", false, PACKIMG_LONGEST_UNKNOWN);
+	check_full("set-00000-of-00003.pimg", true, 7);
+	check_full("set-00002-of-00003.pimg", true, 7);
+	check_full("set.pimg", true, 7);
 }
 
 static void test_bad(void **state)
@@ -215,6 +220,31 @@ static void test_bad_record(void **state)
 	assert_int_equal(packimg_open(golden_path("bad", "check_codec.pimg"), &dataset, &error), 0);
 	assert_int_equal(packimg_sample(dataset, 0, &sample), -EBADMSG);
 	assert_int_equal(packimg_sample(dataset, 1, &sample), 0);
+	packimg_close(dataset);
+}
+
+/* A length that is recorded too small is noticed at each value, not by packimg_check() alone. */
+static void test_longer_than_recorded(void **state)
+{
+	struct packimg *dataset;
+	struct packimg_value value;
+	const char *name;
+	size_t size;
+
+	assert_int_equal(
+		packimg_open(golden_path("bad", "check_traits_short.pimg"), &dataset, &error), 0);
+	assert_int_equal(packimg_value(dataset, 0, 2, &value), -EBADMSG);
+	assert_int_equal(packimg_value(dataset, 1, 3, &value), 0);
+	assert_int_equal(packimg_check(dataset, &error), -EBADMSG);
+	assert_non_null(strstr(error.text,
+			       "sample 0: value of field blob has 7 bytes, and the longest is "
+			       "recorded as 6"));
+	packimg_close(dataset);
+	assert_int_equal(packimg_open(golden_path("bad", "check_traits_source_short.pimg"),
+				      &dataset, &error),
+			 0);
+	assert_int_equal(packimg_source(dataset, 0, &name, &size), -EBADMSG);
+	assert_int_equal(packimg_source(dataset, 2, &name, &size), 0);
 	packimg_close(dataset);
 }
 
@@ -298,7 +328,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),	   cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_bad_record), cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_listing),
+		cmocka_unit_test(test_listing),	   cmocka_unit_test(test_longer_than_recorded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,8 @@ static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source
 	memset(side, 0, 300);
 	memcpy(side, head, sizeof(head));
 	memset(side + 8, (int)i, i % 280);
-	snprintf(source, 32, "dir/%llu.png", (unsigned long long)i);
+	/* the longest one stands in the middle */
+	snprintf(source, 32, i == 7 ? "folder/%llu.png" : "dir/%llu.png", (unsigned long long)i);
 	return (struct packimg_item){
 		.data = *ret_pixels,
 		.data_size = (size_t)width * height * channels,
@@ -74,19 +75,23 @@ static struct packimg_item item_of(uint64_t i, uint8_t **ret_pixels, char source
 
 static const char *const class_names[] = {"zero", "one", "Zwölf", "", "four", "five", "six"};
 
+enum { FIELDS = 5 };
+static const char *const field_names[FIELDS] = {"int", "float", "bytes", "json", "text"};
+static const enum packimg_field_type field_types[FIELDS] = {
+	PACKIMG_FIELD_INT64, PACKIMG_FIELD_FLOAT64, PACKIMG_FIELD_BYTES, PACKIMG_FIELD_JSON,
+	PACKIMG_FIELD_TEXT};
+
 static void put_values(struct packimg_writer *writer, uint64_t i)
 {
-	static const enum packimg_field_type types[] = {PACKIMG_FIELD_INT64, PACKIMG_FIELD_FLOAT64,
-							PACKIMG_FIELD_BYTES, PACKIMG_FIELD_JSON};
-	static const char *const names[] = {"int", "float", "bytes", "json"};
 	char text[64];
 
-	for (uint32_t t = 0; t < 4; t++) {
+	for (uint32_t t = 0; t < FIELDS; t++) {
 		uint32_t field;
 		/* the fields appear one after another, and not in every sample */
 		if (i < t * 30 || i % (t + 2) == 0)
 			continue;
-		assert_ok(packimg_writer_field(writer, names[t], types[t], &field, &error));
+		assert_ok(packimg_writer_field(writer, field_names[t], field_types[t], &field,
+					       &error));
 		snprintf(text, sizeof(text), "[%llu, \"%*s\"]", (unsigned long long)i,
 			 (int)(i % 17), "x");
 		struct packimg_value value = {.present = true};
@@ -188,6 +193,36 @@ static void check_sample(const struct packimg *dataset, uint64_t i)
 	assert_ptr_equal(shard.map + sample.data_offset, sample.data);
 }
 
+/* Types come back, and lengths are the largest of what there is, over all shards. */
+static void check_fields(const struct packimg *dataset)
+{
+	uint64_t longest = 0;
+
+	for (uint32_t f = 0; f < packimg_field_count(dataset); f++) {
+		struct packimg_field field;
+		assert_ok(packimg_field(dataset, f, &field));
+		assert_string_equal(field.name, field_names[f]);
+		assert_int_equal(field.type, field_types[f]);
+		longest = 0;
+		for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+			struct packimg_value value;
+			assert_ok(packimg_value(dataset, i, f, &value));
+			longest = value.size > longest ? value.size : longest;
+		}
+		if (field.type >= PACKIMG_FIELD_BYTES)
+			assert_int_equal(field.longest, longest);
+	}
+	longest = 0;
+	for (uint64_t i = 0; i < packimg_count(dataset); i++) {
+		const char *name;
+		size_t size;
+		assert_ok(packimg_source(dataset, i, &name, &size));
+		longest = size > longest ? size : longest;
+	}
+	if (longest > 0)
+		assert_int_equal(packimg_source_longest(dataset), longest);
+}
+
 static void check_dataset(const char *path, uint64_t count)
 {
 	struct packimg *dataset;
@@ -201,6 +236,7 @@ static void check_dataset(const char *path, uint64_t count)
 		check_sample(dataset, i);
 		check_values(dataset, i);
 	}
+	check_fields(dataset);
 	assert_int_equal(packimg_sample(dataset, count, &sample), -ERANGE);
 	assert_int_equal(packimg_class_count(dataset), 7);
 	for (uint32_t i = 0; i < 7; i++)

@@ -276,6 +276,8 @@ static void test_refused_facts(void **state)
 	assert_int_equal(packimg_writer_field(writer, name, PACKIMG_FIELD_INT64, &field, &error),
 			 -EINVAL);
 	assert_int_equal(packimg_writer_field(writer, "a", 0, &field, &error), -EINVAL);
+	assert_int_equal(packimg_writer_field(writer, "a", PACKIMG_FIELD_TEXT + 1, &field, &error),
+			 -EINVAL);
 	for (unsigned i = 0; i < PACKIMG_FIELDS_MAX; i++) {
 		snprintf(name, sizeof(name), "field %u", i);
 		assert_int_equal(
