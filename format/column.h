@@ -13,6 +13,7 @@ struct column {
 	char *name;
 	enum packimg_field_type type;
 	uint64_t longest; /* bytes, of the values of all shards so far */
+	uint64_t identity; /* of the values of all shards so far, by their samples */
 	struct spool_stream present;
 	struct spool_stream values;
 	struct spool_stream bytes;

@@ -359,7 +359,7 @@ struct packimg_writer;
 
 struct packimg_writer_options {
 	uint64_t shard_size;      /* bytes after which a new shard begins; 0: one file. Shards are NAME-00000-of-0000N.pimg */
-	const uint8_t *uuid;      /* 16 bytes; NULL: derived from the content, so that equal input gives equal bytes */
+	const uint8_t *uuid;      /* 16 bytes; NULL: derived from the samples, so that equal input gives equal bytes, and the same samples in other shards one UUID */
 };
 
 struct packimg_item {

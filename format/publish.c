@@ -245,28 +245,37 @@ static int shard_append_facts(struct packimg_writer *writer, uint32_t number,
 	return r;
 }
 
-/* Derives the set's UUID from the checksums and places of all sections, hence from all content. */
-static int uuid_derive(struct packimg_writer *writer)
+static void hash_column(XXH3_state_t *state, const struct column *column)
 {
+	const uint32_t type = column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
+
+	XXH3_128bits_update(state, column->name, strlen(column->name) + 1);
+	XXH3_128bits_update(state, &type, sizeof(type));
+	XXH3_128bits_update(state, &column->identity, sizeof(column->identity));
+}
+
+/*
+ * Derives the set's UUID from what the samples are, in their order, and not from where they lie: the same samples are one dataset in any number of shards, with an index or without,
+ * whatever metadata and traits tell of them.
+ */
+static void uuid_derive(struct packimg_writer *writer)
+{
+	const struct facts *facts = &writer->facts;
+	XXH3_state_t *state = writer->identity;
+
 	if (writer->has_uuid)
-		return 0;
-	XXH3_state_t *state = XXH3_createState();
-	if (!state)
-		return -ENOMEM;
-	XXH3_128bits_reset(state);
-	for (uint32_t i = 0; i < writer->shard_count; i++) {
-		const struct shard_done *shard = &writer->shards[i];
-		XXH3_128bits_update(state, &shard->sample_count, sizeof(shard->sample_count));
-		XXH3_128bits_update(state, shard->sections,
-				    shard->section_count * sizeof(*shard->sections));
-	}
-	if (writer->facts.has_statistics) {
-		XXH3_128bits_update(state, writer->facts.mean, sizeof(writer->facts.mean));
-		XXH3_128bits_update(state, writer->facts.std, sizeof(writer->facts.std));
+		return;
+	XXH3_128bits_update(state, &writer->sample_first, sizeof(writer->sample_first));
+	XXH3_128bits_update(state, &facts->class_count, sizeof(facts->class_count));
+	if (facts->class_count > 0)
+		XXH3_128bits_update(state, facts->classes, facts->classes_size);
+	for (uint32_t i = 0; i < writer->column_count; i++)
+		hash_column(state, &writer->columns[i]);
+	if (facts->has_statistics) {
+		XXH3_128bits_update(state, facts->mean, sizeof(facts->mean));
+		XXH3_128bits_update(state, facts->std, sizeof(facts->std));
 	}
 	uuid_from_hash(XXH3_128bits_digest(state), writer->uuid);
-	XXH3_freeState(state);
-	return 0;
 }
 
 static void shard_header(const struct packimg_writer *writer, uint32_t number,
@@ -289,17 +298,16 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 		.section_count = shard->section_count,
 		.content = facts->has_statistics ? PIMG_CONTENT_STATISTICS : 0,
 	};
-	uint8_t seed[20];
 
 	memcpy(header.set_uuid, writer->uuid, sizeof(header.set_uuid));
-	memcpy(seed, writer->uuid, 16);
-	memcpy(seed + 16, &number, sizeof(number));
-	uuid_from_hash(XXH3_128bits(seed, sizeof(seed)), header.shard_uuid);
 	if (facts->has_statistics) {
 		memcpy(header.mean, facts->mean, sizeof(header.mean));
 		memcpy(header.std, facts->std, sizeof(header.std));
 	}
 	memcpy(header.sections, shard->sections, shard->section_count * sizeof(*shard->sections));
+	/* all the rest of the header, in whose section table every byte of the file shows */
+	uuid_from_hash(XXH3_128bits(&header, offsetof(struct pimg_header, header_xxh3)),
+		       header.shard_uuid);
 	header.header_xxh3 = XXH3_64bits(&header, offsetof(struct pimg_header, header_xxh3));
 	*ret_header = header;
 }
@@ -402,8 +410,7 @@ static int finish(struct packimg_writer *writer)
 		output_deinit(&output);
 	}
 	blobs_free(&blobs);
-	if (r == 0)
-		r = uuid_derive(writer);
+	uuid_derive(writer);
 	for (uint32_t i = 0; i < writer->shard_count && r == 0; i++)
 		r = shard_seal(writer, i);
 	return r == 0 ? publish(writer) : r;

@@ -44,8 +44,10 @@ int packimg_writer_new(const char *path, const struct packimg_writer_options *op
 	spool_init(&writer->spool);
 	writer->buffer = malloc(OUTPUT_BUFFER_SIZE);
 	writer->columns = calloc(PACKIMG_FIELDS_MAX, sizeof(*writer->columns));
-	if (!writer->buffer || !writer->columns)
+	writer->identity = XXH3_createState();
+	if (!writer->buffer || !writer->columns || !writer->identity)
 		goto fail;
+	XXH3_128bits_reset(writer->identity);
 	if (options) {
 		writer->shard_size = options->shard_size;
 		writer->has_uuid = options->uuid;
@@ -171,6 +173,40 @@ static int put_source(struct packimg_writer *writer, const struct packimg_item *
 			    item->source, item->source_size);
 }
 
+/* What a sample is, wherever it lies. Side data says nothing new of it. */
+static void identify_item(struct packimg_writer *writer, const struct packimg_item *item,
+			  const struct pimg_record *record)
+{
+	const uint64_t identity[] = {
+		record->data_xxh3, record->data_size,	record->width,	     record->height,
+		record->codec,	   record->channels,	record->orientation, (uint32_t)record->label,
+		item->source_size,
+	};
+
+	XXH3_128bits_update(writer->identity, identity, sizeof(identity));
+	if (item->source_size > 0)
+		XXH3_128bits_update(writer->identity, item->source, item->source_size);
+}
+
+/* Fields may be set in any order; those of a sample one after another are set in the order of samples. */
+static void identify_value(const struct packimg_writer *writer, struct column *column,
+			   const struct packimg_value *value)
+{
+	const bool is_bytes = column->type >= PACKIMG_FIELD_BYTES;
+	uint64_t identity[] = {column->identity, writer->sample_first + writer->sample_count - 1,
+			       is_bytes ? value->size : 0};
+
+	column->identity = XXH3_64bits(identity, sizeof(identity));
+	if (is_bytes)
+		column->identity = XXH3_64bits_withSeed(value->bytes, value->size, column->identity);
+	else if (column->type == PACKIMG_FIELD_INT64)
+		column->identity = XXH3_64bits_withSeed(&value->int64, sizeof(value->int64),
+							column->identity);
+	else
+		column->identity = XXH3_64bits_withSeed(&value->float64, sizeof(value->float64),
+							column->identity);
+}
+
 static int put_item(struct packimg_writer *writer, const struct packimg_item *item)
 {
 	struct pimg_record record = {
@@ -191,6 +227,7 @@ static int put_item(struct packimg_writer *writer, const struct packimg_item *it
 		record.side_xxh3 = XXH3_64bits(item->side, item->side_size);
 		r = put_aligned(writer, item->side, item->side_size, &record.side_offset);
 	}
+	identify_item(writer, item, &record);
 	if (r == 0)
 		r = spool_append(&writer->spool, writer->partial.directory, &writer->index, &record,
 				 sizeof(record));
@@ -254,6 +291,8 @@ int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
 		return packimg_fail(error, r, "%s: sample %" PRIu64 ": field %.100s is set twice",
 				    writer->path, writer->sample_first + writer->sample_count - 1,
 				    column->name);
+	if (r == 0)
+		identify_value(writer, column, value);
 	return r < 0 ? writer_fail(writer, r, error) : 0;
 }
 
@@ -304,6 +343,7 @@ void packimg_writer_free(struct packimg_writer *writer)
 		free(writer->shards[i].columns);
 	free(writer->shards);
 	free(writer->columns);
+	XXH3_freeState(writer->identity);
 	free(writer->buffer);
 	facts_deinit(&writer->facts);
 	free(writer);

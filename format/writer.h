@@ -12,6 +12,8 @@
 #include "partial.h"
 #include "spool.h"
 
+#include <xxhash.h>
+
 struct metadata_entry {
 	char *key;
 	char *value; /* as stored: line feeds and backslashes escaped */
@@ -43,6 +45,7 @@ struct packimg_writer {
 	uint64_t shard_size; /* 0: one file */
 	bool has_uuid;
 	uint8_t uuid[16];
+	XXH3_state_t *identity; /* of the samples so far, for the UUID */
 	struct partial partial;
 
 	uint8_t *buffer;

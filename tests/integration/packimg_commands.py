@@ -774,6 +774,24 @@ class PackimgTest(unittest.TestCase):
             for a, b in zip(info[key], other[key]):
                 self.assertLess(abs(a - b), 0.01)
 
+    def test_other_shards(self):
+        """A dataset has one UUID, however it is divided and indexed, and whatever version derived it."""
+        uuids = []
+        for name, options in (("one", []), ("set", ["--shard-size", "64K"]), ("plain", ["--no-index", "--shard-size", "100K"])):
+            self.convert(self.tree, *options, "-o", f"{name}.pimg")
+            uuids.append(self.facts_of(f"{name}.pimg"))
+        self.assertGreater(len(list(self.dir.glob("set-*"))), 1)
+        self.assertEqual([facts[0] for facts in uuids], [uuids[0][0]] * 3)
+        self.packimg("merge", "-q", "set.pimg", "-o", "again.pimg")
+        again = self.facts_of("again.pimg")
+        self.assertEqual((again[0], again[2:]), (uuids[0][0], uuids[0][2:]))
+        self.packimg("merge", "-q", "--shuffle", "3", "set.pimg", "-o", "mixed.pimg")
+        self.assertNotEqual(self.facts_of("mixed.pimg")[0], uuids[0][0])
+        # as an earlier version derived it
+        shutil.copy(os.path.join(os.environ["PIMG_GOLDEN"], "good", "full.pimg"), self.dir / "old.pimg")
+        self.packimg("merge", "-q", "old.pimg", "-o", "old-set.pimg", "--shard-size", "64K")
+        self.assertEqual(self.facts_of("old-set.pimg")[0], self.facts_of("old.pimg")[0])
+
     def test_merge_unites(self):
         for name, text in (("one", "path,class,n,x\nant/00.jpg,cat,1,a\nant/01.jpg,ant,2,b\n"),
                            ("two", "path,class,n,y\nbee/00.jpg,bee,0.5,9\nbee/01.jpg,cat,1,8\n")):

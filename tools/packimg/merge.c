@@ -102,10 +102,14 @@ static int write_facts(const struct copy_set *set, struct packimg_writer *writer
 	struct statistics statistics = {0};
 	struct packimg_error ignored;
 	struct buffer names = {0};
+	double mean[3], std[3];
 	int r;
 
 	copy_statistics(set, &statistics);
 	r = convert_write_statistics(writer, &statistics, error);
+	/* Of one dataset to the last bit: batches are normalized with them. */
+	if (!r && set->count == 1 && !packimg_statistics(set->inputs[0].dataset, mean, std))
+		packimg_writer_statistics(writer, mean, std);
 	if (!r)
 		r = packimg_writer_metadata(writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
 					    error);
@@ -174,10 +178,19 @@ static int report(const struct merge_options *merge, const struct copy_set *set,
 	return 0;
 }
 
+/* In other shards: checkpoints name it by its UUID, which an earlier version may have derived in another way. */
+static bool is_same_dataset(const struct merge_options *merge, const struct copy_set *set)
+{
+	return set->count == 1 && !merge->shuffle && !merge->skip;
+}
+
 static int run(const struct merge_options *merge, const struct copy_set *set,
 	       struct packimg_error *error)
 {
-	const struct packimg_writer_options writer_options = {.shard_size = merge->shard_size};
+	const struct packimg_writer_options writer_options = {
+		.shard_size = merge->shard_size,
+		.uuid = is_same_dataset(merge, set) ? packimg_uuid(set->inputs[0].dataset) : NULL,
+	};
 	struct packimg_writer *writer = NULL;
 	uint64_t skipped = 0, bytes = 0;
 	int r;

@@ -375,6 +375,94 @@ static void test_same_bytes(void **state)
 	}
 }
 
+/* 40 samples, of which sample `odd` differs in the way that is asked for. */
+static void write_variant(const char *name, uint64_t shard_size, const char *way, uint8_t ret_uuids[32])
+{
+	struct packimg_writer *writer = begin(name, shard_size);
+	struct packimg *dataset;
+	struct packimg_shard shard;
+	uint32_t text, number;
+	const double mean[3] = {1, 2, strcmp(way, "mean") == 0 ? 4 : 3}, std[3] = {1, 1, 1};
+	static const char *const classes[] = {"cat", "dog", "fox"};
+	const uint8_t side[16] = {7, 0, 0, 0, 8, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+
+	assert_int_equal(packimg_writer_field(writer, "text", PACKIMG_FIELD_TEXT, &text, &error), 0);
+	assert_int_equal(packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &number, &error),
+			 0);
+	for (int i = 0; i < 40; i++) {
+		const bool odd = i == 30;
+		struct packimg_item item = plain_item();
+		struct packimg_value value = {.present = true, .bytes = "abcd", .size = 4, .int64 = i};
+
+		item.source = odd && strcmp(way, "source") == 0 ? "b" : "a";
+		item.source_size = 1;
+		item.label = odd && strcmp(way, "label") == 0 ? 1 : 0;
+		item.orientation = odd && strcmp(way, "orientation") == 0 ? 3 : 1;
+		pixels[0] = odd && strcmp(way, "pixels") == 0;
+		if (strcmp(way, "side") == 0) {
+			item.side = side;
+			item.side_size = sizeof(side);
+		}
+		if (odd && strcmp(way, "dropped") == 0)
+			continue;
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		if (i % 3 == 0)
+			assert_int_equal(packimg_writer_value(writer, number, &value, &error), 0);
+		value.size -= odd && strcmp(way, "text") == 0;
+		if (!odd || strcmp(way, "no text") != 0)
+			assert_int_equal(packimg_writer_value(writer, text, &value, &error), 0);
+	}
+	pixels[0] = 0;
+	assert_int_equal(packimg_writer_classes(writer, classes, strcmp(way, "classes") == 0 ? 3 : 2,
+						&error),
+			 0);
+	assert_int_equal(packimg_writer_statistics(writer, mean, std), 0);
+	assert_int_equal(packimg_writer_metadata(writer, "made", way, &error), 0);
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	assert_int_equal(packimg_open(path_of(name), &dataset, &error), 0);
+	assert_int_equal(packimg_check(dataset, &error), 0);
+	memcpy(ret_uuids, packimg_uuid(dataset), 16);
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++) {
+		assert_int_equal(packimg_shard(dataset, i, &shard), 0);
+		if (i == 0) {
+			size_t size;
+			uint8_t *file = image_file_read(shard.path, &size);
+
+			memcpy(ret_uuids + 16, file + 48, 16);
+			free(file);
+		}
+		assert_int_equal(remove(shard.path), 0);
+	}
+	packimg_close(dataset);
+}
+
+/* A dataset is its samples, wherever they lie. */
+static void test_uuid(void **state)
+{
+	static const char *const other[] = {"pixels", "label", "orientation", "source", "dropped",
+					    "text", "no text", "classes", "mean"};
+	uint8_t one[32], again[32], found[sizeof(other) / sizeof(other[0])][32];
+
+	write_variant("u.pimg", 0, "", one);
+	write_variant("u.pimg", 0, "", again);
+	assert_memory_equal(one, again, 32);
+	write_variant("u.pimg", 4096, "", again);
+	assert_memory_equal(one, again, 16);
+	assert_memory_not_equal(one + 16, again + 16, 16);
+	write_variant("u.pimg", 3000, "made otherwise", again);
+	assert_memory_equal(one, again, 16);
+	write_variant("u.pimg", 0, "side", again);
+	assert_memory_equal(one, again, 16);
+	assert_memory_not_equal(one + 16, again + 16, 16);
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+		write_variant("u.pimg", i % 2 ? 0 : 4096, other[i], found[i]);
+		assert_memory_not_equal(one, found[i], 16);
+		for (size_t k = 0; k < i; k++)
+			assert_memory_not_equal(found[k], found[i], 16);
+	}
+}
+
 /* The spool: more of everything than one of its blocks holds, in two shards. */
 static void test_many(void **state)
 {
@@ -440,7 +528,7 @@ int main(void)
 		cmocka_unit_test(test_no_room),	    cmocka_unit_test(test_replaces),
 		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_facts),
 		cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_uuid),	    cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
