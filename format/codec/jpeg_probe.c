@@ -1,9 +1,10 @@
 /*
- * Reads a JPEG's marker segments up to its first scan: size, coding and EXIF orientation. Believes nothing it reads. The bytes may be those of a file that is being
+ * Reads a JPEG's marker segments up to its first scan: size, coding and orientation. Believes nothing it reads. The bytes may be those of a file that is being
  * changed: what bounds anything is copied once.
  */
 #include "copy_once.h"
 #include "error.h"
+#include "exif.h"
 #include "packimg.h"
 
 #include <errno.h>
@@ -25,55 +26,35 @@ enum {
 	MARKER_DRI = 0xdd,
 	MARKER_APP1 = 0xe1,
 	MARKER_TEM = 0x01,
-	TAG_ORIENTATION = 0x0112,
-	TIFF_SHORT = 3,
-	IFD_ENTRY_SIZE = 12,
 	COMPONENTS_MAX = 255,
 };
 
-static uint32_t get16(const uint8_t *from, bool little)
+static uint32_t get16(const uint8_t *from)
 {
 	uint8_t bytes[2];
 
 	copy_once(bytes, from, sizeof(bytes));
-	return little ? (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8
-		      : (uint32_t)bytes[0] << 8 | bytes[1];
+	return (uint32_t)bytes[0] << 8 | bytes[1];
 }
 
-static uint32_t get32(const uint8_t *bytes, bool little)
-{
-	return little ? get16(bytes, true) | get16(bytes + 2, true) << 16
-		      : get16(bytes, false) << 16 | get16(bytes + 2, false);
-}
+/* What an APP1 segment says of the orientation. Of several the first of each sort counts. */
+struct app1 {
+	bool has_exif, has_xmp;
+	uint8_t exif, xmp;
+};
 
-/* Orientation from an APP1 segment (EXIF 2.32, 4.5.2: "Exif\0\0", then a TIFF file); 0 when it has none. */
-static uint8_t exif_orientation(const uint8_t *segment, size_t size)
+static void parse_app1(const uint8_t *segment, size_t size, struct app1 *app1)
 {
-	if (size < 14 || memcmp(segment, "Exif\0", 5) != 0)
-		return 0;
-	const uint8_t *tiff = segment + 6;
-	size_t tiff_size = size - 6;
-	bool little = memcmp(tiff, "II", 2) == 0;
+	static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; /* with its NUL */
 
-	if ((!little && memcmp(tiff, "MM", 2) != 0) || get16(tiff + 2, little) != 42)
-		return 0;
-	size_t ifd = get32(tiff + 4, little);
-	if (ifd > tiff_size || tiff_size - ifd < 2)
-		return 0;
-	size_t count = get16(tiff + ifd, little), room = (tiff_size - ifd - 2) / IFD_ENTRY_SIZE;
-	if (count > room)
-		count = room;
-	for (size_t i = 0; i < count; i++) {
-		const uint8_t *entry = tiff + ifd + 2 + i * IFD_ENTRY_SIZE;
-		if (get16(entry, little) != TAG_ORIENTATION)
-			continue;
-		uint32_t value = get16(entry + 8, little);
-		if (get16(entry + 2, little) != TIFF_SHORT || get32(entry + 4, little) != 1 ||
-		    value < 1 || value > 8)
-			return 0;
-		return (uint8_t)value;
+	if (!app1->has_exif && size >= 6 && memcmp(segment, "Exif\0", 5) == 0) {
+		app1->has_exif = true;
+		app1->exif = exif_orientation(segment, size);
+	} else if (!app1->has_xmp && size >= sizeof(xmp) &&
+		   memcmp(segment, xmp, sizeof(xmp)) == 0) {
+		app1->has_xmp = true;
+		app1->xmp = xmp_orientation(segment + sizeof(xmp), size - sizeof(xmp));
 	}
-	return 0;
 }
 
 /* MCUs in a row; of a single component each is a block (T.81, A.2). */
@@ -106,8 +87,8 @@ static int parse_frame(uint8_t marker, const uint8_t *segment, size_t size,
 		return packimg_fail(error, -EBADMSG, "JPEG frame header is too short");
 	copy_once(components, segment + sizeof(head), (size_t)head[5] * 3);
 	info->precision = head[0];
-	info->height = get16(head + 1, false);
-	info->width = get16(head + 3, false);
+	info->height = get16(head + 1);
+	info->width = get16(head + 3);
 	info->components = head[5];
 	info->progressive = marker == MARKER_SOF2 || marker == MARKER_SOF10;
 	info->arithmetic = marker >= MARKER_SOF9;
@@ -156,6 +137,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 		       struct packimg_error *error)
 {
 	struct packimg_jpeg_info info = {0};
+	struct app1 app1 = {0};
 	uint32_t mcus_wide = 1;
 	size_t position = 2;
 	uint8_t marker;
@@ -174,7 +156,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 					    position);
 		if (marker == MARKER_TEM || (marker >= MARKER_RST0 && marker < MARKER_SOI))
 			continue;
-		size_t length = size - position < 2 ? 0 : get16(data + position, false);
+		size_t length = size - position < 2 ? 0 : get16(data + position);
 		if (length < 2 || length > size - position)
 			return packimg_fail(error, -EBADMSG,
 					    "JPEG segment at byte %zu is cut short", position);
@@ -185,10 +167,10 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 					    error);
 			if (r < 0)
 				return r;
-		} else if (marker == MARKER_APP1 && info.orientation == 0) {
-			info.orientation = exif_orientation(segment, segment_size);
+		} else if (marker == MARKER_APP1) {
+			parse_app1(segment, segment_size, &app1);
 		} else if (marker == MARKER_DRI && segment_size >= 2) {
-			info.restart_interval = get16(segment, false);
+			info.restart_interval = get16(segment);
 		}
 		position += 2 + segment_size;
 	}
@@ -196,8 +178,7 @@ int packimg_jpeg_probe(const uint8_t *data, size_t size, struct packimg_jpeg_inf
 		return packimg_fail(error, -EBADMSG, "JPEG has a scan but no frame header");
 	info.restart_within_rows = info.restart_interval % mcus_wide != 0;
 	info.several_scans = has_several_scans(data, size, position, info.components);
-	if (info.orientation == 0)
-		info.orientation = 1;
+	info.orientation = orientation_of(app1.exif, app1.xmp);
 	*ret_info = info;
 	return 0;
 }

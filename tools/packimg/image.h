@@ -74,8 +74,6 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 
 /* 0 when the scan of a JPEG is followed by its end marker, -EBADMSG when it was cut off. Bytes after the end are allowed. */
 int jpeg_check_end(const uint8_t *data, size_t size, struct packimg_error *error);
-/* Orientation of an EXIF (TIFF) block, 1 when it says nothing valid. */
-uint8_t exif_orientation(const uint8_t *data, size_t size);
 /* Turns stored pixels upright: target holds height x width pixels of the upright image. */
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		   uint8_t orientation, uint8_t *target);

@@ -1,4 +1,4 @@
-/* What can be said of image files from their bytes, without decoding: JPEG's end, EXIF's orientation. And turning pixels. */
+/* What can be said of image files from their bytes, without decoding: JPEG's end. And turning pixels. */
 #include "image.h"
 #include "text.h"
 
@@ -45,44 +45,6 @@ int jpeg_check_end(const uint8_t *data, size_t size, struct packimg_error *error
 		if (p > data + scan && p[-1] == 0xff)
 			return 0;
 	return text_error(error, -EBADMSG, "truncated JPEG: it has no end marker");
-}
-
-static uint32_t tiff_number(const uint8_t *p, int bytes, bool big_endian)
-{
-	uint32_t value = 0;
-
-	for (int i = 0; i < bytes; i++)
-		value = value << 8 | p[big_endian ? i : bytes - 1 - i];
-	return value;
-}
-
-uint8_t exif_orientation(const uint8_t *data, size_t size)
-{
-	bool big_endian;
-	uint32_t offset, count;
-
-	if (size >= 6 && !memcmp(data, "Exif\0\0", 6)) {
-		data += 6;
-		size -= 6;
-	}
-	if (size < 8 || (memcmp(data, "II*\0", 4) && memcmp(data, "MM\0*", 4)))
-		return 1;
-	big_endian = data[0] == 'M';
-	offset = tiff_number(data + 4, 4, big_endian);
-	if (offset > size - 2 || offset < 8)
-		return 1;
-	count = tiff_number(data + offset, 2, big_endian);
-	for (uint32_t i = 0; i < count && (uint64_t)offset + 2 + 12 * (i + 1ull) <= size; i++) {
-		const uint8_t *entry = data + offset + 2 + 12 * (size_t)i;
-		uint32_t value;
-
-		if (tiff_number(entry, 2, big_endian) != 0x0112 ||
-		    tiff_number(entry + 2, 2, big_endian) != 3)
-			continue;
-		value = tiff_number(entry + 8, 2, big_endian);
-		return value >= 1 && value <= 8 ? (uint8_t)value : 1;
-	}
-	return 1;
 }
 
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,

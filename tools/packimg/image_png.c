@@ -1,4 +1,5 @@
 /* PNG, through libspng. */
+#include "codec/exif.h"
 #include "image.h"
 #include "text.h"
 
@@ -52,7 +53,8 @@ int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 		.orientation = 1,
 	};
 	if (!spng_get_exif(png, &exif))
-		ret_info->orientation = exif_orientation((const uint8_t *)exif.data, exif.length);
+		ret_info->orientation = orientation_of(
+			exif_orientation((const uint8_t *)exif.data, exif.length), 0);
 	spng_ctx_free(png);
 	return 0;
 }

@@ -1,4 +1,5 @@
 /* WebP, through libwebp. */
+#include "codec/exif.h"
 #include "image.h"
 #include "text.h"
 
@@ -46,7 +47,7 @@ int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 		.width = (uint32_t)features.width,
 		.height = (uint32_t)features.height,
 		.channels = 3,
-		.orientation = exif ? exif_orientation(exif, exif_size) : 1,
+		.orientation = orientation_of(exif ? exif_orientation(exif, exif_size) : 0, 0),
 	};
 	return 0;
 }

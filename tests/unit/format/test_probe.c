@@ -71,7 +71,7 @@ static void test_orientations(void **state)
 		}
 }
 
-/* Any other value, type or count is as good as none. */
+/* Values that are none, bytes and text are as good as nothing; other types and counts are as good as one SHORT. */
 static void test_odd_exif(void **state)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .orientation = 6};
@@ -87,8 +87,12 @@ static void test_odd_exif(void **state)
 	/* place in the segment, what to put there; 16: tag, 18: type, 20: count, 24: value, 10: place of the IFD, 14: entries */
 	static const struct {
 		uint8_t place, value;
-	} changes[] = {{24, 0},	  {24, 9},    {25, 1}, {18, 4},	 {20, 2}, {20, 0},
-		       {10, 200}, {13, 0xff}, {14, 0}, {6, 'X'}, {8, 43}, {0, 'e'}};
+	} changes[] = {{24, 0}, {24, 9},  {25, 1}, {18, 1},   {18, 2},
+		       {18, 7}, {18, 14}, {20, 0}, {10, 200}, {13, 0xff},
+		       {14, 0}, {6, 'X'}, {8, 43}, {0, 'e'},  {18, 12}};
+	static const struct {
+		uint8_t place, value;
+	} harmless[] = {{18, 4}, {18, 6}, {18, 8}, {18, 9}, {20, 2}};
 	for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
 		uint8_t old = exif[changes[i].place];
 		exif[changes[i].place] = changes[i].value;
@@ -97,6 +101,13 @@ static void test_odd_exif(void **state)
 			fail_msg("byte %u set to %u: orientation %u", changes[i].place,
 				 changes[i].value, info.orientation);
 		exif[changes[i].place] = old;
+	}
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
+		uint8_t old = exif[harmless[i].place];
+		exif[harmless[i].place] = harmless[i].value;
+		assert_int_equal(packimg_jpeg_probe(data, size, &info, &error), 0);
+		assert_int_equal(info.orientation, 6);
+		exif[harmless[i].place] = old;
 	}
 	/* more entries announced than there are: those that are count */
 	exif[14] = 200;
