@@ -219,8 +219,8 @@ void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes);
  * codec may return it at 1/2, 1/4 or 1/8 as long as it stays at least twice as large as the hint in both directions (JPEG: by
  * smaller inverse transforms, pixels equal libjpeg-turbo's at that scale, with an index and without; decode.c has what that does to a finished crop);
  * 0 asks for full scale. Grey becomes RGB, CMYK and YCCK become RGB, orientation is applied.
- * No memory is allocated while images are no larger than those before. A JPEG index in the sample's side data is used, and must match side_xxh3. Corrupt data, warnings of the JPEG library included
- * (all but that of an unknown JFIF revision), is -EBADMSG with the reason in error (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that
+ * No memory is allocated while images are no larger than those before. A JPEG index in the sample's side data is used, and must match side_xxh3. Corrupt data, and such as are missing
+ * (SPEC.md, "Complete JPEGs"), are -EBADMSG with the reason in error (may be NULL); -EINVAL for a region outside the image; -ENOTSUP for a coding that
  * the library cannot read (12 bit, arithmetic where absent); -E2BIG beyond packimg_decoder_limit().
  */
 int packimg_decode(struct packimg_decoder *decoder, const struct packimg_sample *sample,

@@ -9,6 +9,7 @@
 #include "jpeg_baseline.h"
 #include "jpeg_common.h"
 #include "jpeg_index.h"
+#include "jpeg_input.h"
 #include "layout.h"
 #include "scratch.h"
 #include "side.h"
@@ -20,8 +21,6 @@
 #include <xxhash.h>
 
 enum {
-	/* Scans of a progressive file; encoders make about ten. Each costs a pass over all blocks, however few bytes it has. */
-	SCANS_MAX = 100,
 	/* Output columns needed left and right of the region for upsampling, and the least width where it stays "fancy". */
 	MARGIN_LEFT = 1,
 	MARGIN_RIGHT = 2,
@@ -36,15 +35,11 @@ enum {
 	ROW_MISALIGN = 8,
 };
 
-/* Bytes of coefficients that a file of several scans may need: 170 megapixels without subsampling. */
-#define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
-
 struct jpeg_state {
 	struct jpeg_baseline *baseline;
 	struct jpeg_trap trap;
 	struct jpeg_decompress_struct cinfo;
-	struct jpeg_source_mgr source;
-	struct jpeg_progress_mgr progress;
+	struct jpeg_input input;
 	struct jpeg_arena arena;
 	struct scratch pixels;
 	struct scratch side;	      /* the sample's, copied; or made by codec_jpeg_index() */
@@ -58,33 +53,6 @@ struct jpeg_state {
 	/* where libjpeg-turbo had to finish what ours began: the ring that the caller reads, else without data */
 	struct packimg_pixels taken_over;
 };
-
-/* Source: the whole file is in memory, so that running out of it is always an error. */
-
-static void source_init(j_decompress_ptr cinfo)
-{
-}
-
-static boolean source_fill(j_decompress_ptr cinfo)
-{
-	jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
-}
-
-static void source_skip(j_decompress_ptr cinfo, long size)
-{
-	if (size <= 0)
-		return;
-	if ((size_t)size > cinfo->src->bytes_in_buffer)
-		source_fill(cinfo);
-	cinfo->src->next_input_byte += size;
-	cinfo->src->bytes_in_buffer -= (size_t)size;
-}
-
-static void progress_monitor(j_common_ptr cinfo)
-{
-	if (((j_decompress_ptr)cinfo)->input_scan_number > SCANS_MAX)
-		jpeg_trap_raise(cinfo, -EBADMSG, "JPEG has more than %d scans", SCANS_MAX);
-}
 
 static void jpeg_state_free(void *state)
 {
@@ -122,24 +90,16 @@ static int jpeg_state_new(struct scratch_budget *budget, void **ret_state)
 	scratch_init(&jpeg->side, budget);
 	scratch_init(&jpeg->file, budget);
 	jpeg_arena_attach(&jpeg->arena, budget, (j_common_ptr)&jpeg->cinfo);
-	jpeg->source = (struct jpeg_source_mgr){
-		.init_source = source_init,
-		.fill_input_buffer = source_fill,
-		.skip_input_data = source_skip,
-		.resync_to_restart = jpeg_resync_to_restart,
-		.term_source = source_init,
-	};
-	jpeg->progress.progress_monitor = progress_monitor;
+	jpeg_input_attach(&jpeg->input, &jpeg->cinfo);
 	*ret_state = jpeg;
 	return 0;
 }
 
-/* Does the header describe the image that the index record promises, and can the data hold it? */
+/* Does the header describe the image that the index record promises? */
 static void check_header(struct jpeg_state *jpeg)
 {
 	const struct codec_request *request = &jpeg->request;
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
-	uint64_t blocks = 0;
 
 	if (cinfo->image_width != request->width || cinfo->image_height != request->height)
 		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG,
@@ -149,21 +109,6 @@ static void check_header(struct jpeg_state *jpeg)
 		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG,
 				"JPEG has %d components, the index says %u", cinfo->num_components,
 				request->sample->channels);
-	for (int i = 0; i < cinfo->num_components; i++)
-		blocks += (uint64_t)cinfo->comp_info[i].width_in_blocks *
-			  cinfo->comp_info[i].height_in_blocks;
-	/* a Huffman code has at least one bit; with arithmetic coding a block can cost a fraction of one */
-	uint64_t blocks_max = (uint64_t)request->sample->data_size * (cinfo->arith_code ? 512 : 8);
-	if (blocks > blocks_max)
-		jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG,
-				"JPEG has too few bytes for %ux%u pixels", cinfo->image_width,
-				cinfo->image_height);
-	if ((cinfo->progressive_mode || jpeg_has_multiple_scans(cinfo)) &&
-	    blocks * sizeof(JBLOCK) > COEFFICIENTS_SIZE_MAX)
-		jpeg_trap_raise((j_common_ptr)cinfo, -ENOTSUP,
-				"JPEG of several scans and %ux%u pixels is too large; convert it "
-				"to baseline",
-				cinfo->image_width, cinfo->image_height);
 }
 
 /* libjpeg-turbo was not written for bytes that change while it reads them: it gets a copy. */
@@ -175,8 +120,7 @@ static void copy_file(struct jpeg_state *jpeg)
 		jpeg_trap_raise((j_common_ptr)&jpeg->cinfo, -ENOMEM,
 				"out of memory for %u bytes of a JPEG", sample->data_size);
 	memcpy(jpeg->file.data, sample->data, sample->data_size);
-	jpeg->source.next_input_byte = jpeg->file.data;
-	jpeg->source.bytes_in_buffer = sample->data_size;
+	jpeg_input_begin(&jpeg->input, jpeg->file.data, sample->data_size);
 }
 
 static void start(struct jpeg_state *jpeg)
@@ -188,10 +132,9 @@ static void start(struct jpeg_state *jpeg)
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
 	copy_file(jpeg);
-	cinfo->src = &jpeg->source;
-	cinfo->progress = &jpeg->progress;
 	jpeg_read_header(cinfo, TRUE);
 	check_header(jpeg);
+	jpeg_input_check_size(&jpeg->input, cinfo, false);
 	if (cinfo->jpeg_color_space == JCS_CMYK || cinfo->jpeg_color_space == JCS_YCCK)
 		cinfo->out_color_space = JCS_CMYK;
 	else if (cinfo->jpeg_color_space == JCS_UNKNOWN)
@@ -205,6 +148,8 @@ static void start(struct jpeg_state *jpeg)
 	cinfo->scale_num = 1;
 	cinfo->scale_denom = jpeg->request.denominator;
 	jpeg_start_decompress(cinfo);
+	if (jpeg_has_multiple_scans(cinfo)) /* all have been read */
+		jpeg_input_check_whole(&jpeg->input, cinfo);
 }
 
 /*
@@ -281,6 +226,11 @@ static void read_rows(struct jpeg_state *jpeg, uint32_t end)
 				cmyk_to_rgb(rows[i], cinfo->output_width, cinfo->saw_Adobe_marker);
 		jpeg->rows_read += count;
 	}
+	if (jpeg->rows_read == result->height)
+		jpeg_input_check_whole(&jpeg->input, cinfo);
+	if (jpeg_input_needs_end(&jpeg->input) && jpeg->rows_read == result->height &&
+	    cinfo->output_scanline == cinfo->output_height)
+		jpeg_finish_decompress(cinfo);
 }
 
 /* The pixels at the request's scale that its region touches, but where they will lie. */

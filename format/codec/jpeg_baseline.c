@@ -88,6 +88,9 @@ static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *so
 
 	if (r < 0)
 		return r;
+	/* Whether what is there is all, the library finds out. An index is made only of what has an end. */
+	if (!source->index && !jpeg_has_end(frame->scan, frame->scan_size))
+		return -EBADMSG;
 	if (frame->width != source->width || frame->height != source->height ||
 	    frame->component_count != source->components)
 		return -EBADMSG;
@@ -495,16 +498,6 @@ static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segmen
 	return 8 * (uint64_t)place->stuffed + (bits & 7);
 }
 
-/* Is there nothing but fill between the last coded bit and the end of image? */
-static bool ends_well(const struct jpeg_frame *frame, struct place *place, uint64_t bits)
-{
-	uint64_t at = stuffed_position(place, bits + 7, false) >> 3;
-
-	while (at + 2 < frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xff)
-		at++;
-	return at + 2 <= frame->scan_size && frame->scan[at] == 0xff && frame->scan[at + 1] == 0xd9;
-}
-
 /* The entries of the next row; goes through it. */
 static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index_plan *plan,
 		     struct place *place, struct jpeg_index_entry *entries)
@@ -569,8 +562,6 @@ int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source 
 		if (r < 0)
 			return r;
 	}
-	if (!ends_well(frame, &place, jpeg_sequential_position(sequential)))
-		return -EBADMSG;
 	*ret_index = decoder->index_made.data;
 	*ret_size = jpeg_index_pack(&plan, entries, decoder->index_made.data);
 	return 0;

@@ -22,7 +22,7 @@ struct jpeg_trap {
 	char text[JMSG_LENGTH_MAX];
 };
 
-/* Errors become -EBADMSG, -ENOTSUP or -ENOMEM; warnings are errors, save that of an unknown JFIF revision. */
+/* Errors become -EBADMSG, -ENOTSUP or -ENOMEM, and so do warnings, save those that SPEC.md, "Complete JPEGs", lets pass. */
 void jpeg_trap_init(struct jpeg_trap *trap);
 /* Jumps with a sentence of our own. */
 _Noreturn void jpeg_trap_raise(j_common_ptr cinfo, int code, const char *format, ...)

@@ -128,7 +128,7 @@ static bool is_ycbcr(const struct parser *parser)
 	if (parser->jfif)
 		return true;
 	if (parser->adobe)
-		return parser->adobe_transform == 1;
+		return parser->adobe_transform != 0;
 	return !(parser->ids[0] == 'R' && parser->ids[1] == 'G' && parser->ids[2] == 'B');
 }
 
@@ -158,9 +158,7 @@ static int parse_scan(struct parser *parser, const uint8_t *segment, size_t size
 		    !(parser->quant_seen & 1u << component->quant_slot))
 			return -ENOTSUP;
 	}
-	p += 1 + 2 * count;
-	if (p[0] != 0 || p[1] != 63 || p[2] != 0)
-		return -ENOTSUP;
+	/* What else a progressive scan would say (Ss, Se, Ah, Al) some encoders leave zero. */
 	return 0;
 }
 
@@ -241,9 +239,8 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 		size_t length = get16(head + 2);
 		int r;
 
-		if (head[0] != 0xff)
-			return -ENOTSUP;
-		if (marker == 0xff) { /* fill byte */
+		/* fill bytes, and what belongs to nothing, are passed over */
+		if (head[0] != 0xff || marker == 0 || marker == 0xff) {
 			at++;
 			continue;
 		}
@@ -261,4 +258,14 @@ int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_fr
 		}
 	}
 	return -ENOTSUP;
+}
+
+bool jpeg_has_end(const uint8_t *data, size_t size)
+{
+	const uint8_t *p = data + size;
+
+	while (p > data && (p = memrchr(data, 0xd9, (size_t)(p - data))))
+		if (p > data && p[-1] == 0xff)
+			return true;
+	return false;
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,3 +39,5 @@ extern const uint8_t jpeg_zigzag_position[64];
 
 /* 0; -ENOTSUP: for libjpeg-turbo to read or to refuse; the frame is undefined then. Reads only the headers. Tables that no component has are left as they are. */
 int jpeg_frame_parse(const uint8_t *data, size_t size, struct jpeg_frame *ret_frame);
+/* Is there an end marker? Quick where it stands at the end. Nothing that is read follows from it. */
+bool jpeg_has_end(const uint8_t *data, size_t size);

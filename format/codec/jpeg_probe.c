@@ -109,21 +109,21 @@ static bool is_frame(uint8_t marker)
 	       marker != MARKER_JPG && marker != MARKER_DAC;
 }
 
-/* Finds the next marker; -EBADMSG at the end of data. */
+/* Finds the next marker, over bytes that belong to nothing; -EBADMSG at the end of data. */
 static int next_marker(const uint8_t *data, size_t size, size_t *position, uint8_t *ret_marker)
 {
-	size_t i = *position;
-	uint8_t byte = 0xff;
+	uint8_t previous = 0, byte;
 
-	if (i >= size || data[i] != 0xff)
-		return -EBADMSG;
-	while (i < size && byte == 0xff)
-		copy_once(&byte, data + i++, 1);
-	if (byte == 0xff || byte == 0)
-		return -EBADMSG;
-	*ret_marker = byte;
-	*position = i;
-	return 0;
+	for (size_t i = *position; i < size; i++) {
+		copy_once(&byte, data + i, 1);
+		if (previous == 0xff && byte != 0xff && byte != 0) {
+			*ret_marker = byte;
+			*position = i + 1;
+			return 0;
+		}
+		previous = byte;
+	}
+	return -EBADMSG;
 }
 
 /* What the head of the first scan says, as far as it is there. */

@@ -1,4 +1,5 @@
 #include "jpeg_common.h"
+#include "jpeg_input.h"
 
 #include <errno.h>
 #include <jerror.h>
@@ -25,25 +26,52 @@ static int code_of_message(int message)
 	}
 }
 
-_Noreturn static void trap_jump(j_common_ptr cinfo)
+/* SPEC.md, "Complete JPEGs", says why. What is not here is refused in the library's words. */
+static const struct {
+	int message;
+	const char *words; /* NULL: nothing is missing, and every reader makes the same of it */
+} warnings[] = {
+	{JWRN_ADOBE_XFORM, NULL},
+	{JWRN_JFIF_MAJOR, NULL},
+	{JWRN_NOT_SEQUENTIAL, NULL},
+	{JWRN_HIT_MARKER,
+	 "JPEG data end before the image does: the file is truncated or damaged"},
+};
+
+_Noreturn static void trap_jump(j_common_ptr cinfo, const char *words)
 {
 	struct jpeg_trap *trap = (struct jpeg_trap *)cinfo->err;
 
 	trap->code = code_of_message(cinfo->err->msg_code);
-	cinfo->err->format_message(cinfo, trap->text);
+	if (words)
+		snprintf(trap->text, sizeof(trap->text), "%s", words);
+	else
+		cinfo->err->format_message(cinfo, trap->text);
 	longjmp(trap->jump, 1);
 }
 
 static void trap_error_exit(j_common_ptr cinfo)
 {
-	trap_jump(cinfo);
+	trap_jump(cinfo, NULL);
 }
 
 static void trap_emit_message(j_common_ptr cinfo, int level)
 {
-	/* the revision says nothing of the pixels, and every reader ignores it */
-	if (level < 0 && cinfo->err->msg_code != JWRN_JFIF_MAJOR)
-		trap_jump(cinfo);
+	int message = cinfo->err->msg_code;
+	const char *words = NULL;
+
+	if (level >= 0)
+		return;
+	if (message == JWRN_EXTRANEOUS_DATA && jpeg_input_passes_over((j_decompress_ptr)cinfo))
+		return;
+	for (size_t i = 0; i < sizeof(warnings) / sizeof(warnings[0]); i++) {
+		if (warnings[i].message != message)
+			continue;
+		words = warnings[i].words;
+		if (!words)
+			return;
+	}
+	trap_jump(cinfo, words);
 }
 
 static void trap_output_message(j_common_ptr cinfo)

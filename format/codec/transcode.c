@@ -5,6 +5,7 @@
  * without any would be read with those of the one before.
  */
 #include "error.h"
+#include "jpeg_input.h"
 #include "jpeg_output.h"
 #include "packimg.h"
 
@@ -12,28 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	SCANS_MAX = 100, /* as when decoding; encoders make about ten */
-	MARKER_SIZE_MAX = 0xffff,
-};
-
-/* Bytes of coefficients that an image may need: 170 megapixels without subsampling. */
-#define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
+enum { MARKER_SIZE_MAX = 0xffff };
 
 struct packimg_transcoder {
 	struct jpeg_trap trap;
 	struct jpeg_decompress_struct source;
 	struct jpeg_compress_struct target;
-	struct jpeg_progress_mgr progress;
+	struct jpeg_input input;
 	struct jpeg_output output;
 	bool writing; /* reading went well */
 };
-
-static void progress_monitor(j_common_ptr cinfo)
-{
-	if (cinfo->is_decompressor && ((j_decompress_ptr)cinfo)->input_scan_number > SCANS_MAX)
-		jpeg_trap_raise(cinfo, -EBADMSG, "JPEG has more than %d scans", SCANS_MAX);
-}
 
 int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder)
 {
@@ -41,7 +30,6 @@ int packimg_transcoder_new(struct packimg_transcoder **ret_transcoder)
 	if (!transcoder)
 		return -ENOMEM;
 	jpeg_trap_init(&transcoder->trap);
-	transcoder->progress.progress_monitor = progress_monitor;
 	int r = jpeg_output_init(&transcoder->output);
 	if (r < 0) {
 		packimg_transcoder_free(transcoder);
@@ -57,24 +45,6 @@ void packimg_transcoder_free(struct packimg_transcoder *transcoder)
 		return;
 	jpeg_output_deinit(&transcoder->output);
 	free(transcoder);
-}
-
-/* Refuses what would need more memory than its bytes and the limit justify, before any is taken. */
-static void check_size(struct jpeg_decompress_struct *source, size_t data_size)
-{
-	uint64_t blocks = 0, blocks_max = (uint64_t)data_size * (source->arith_code ? 512 : 8);
-
-	for (int i = 0; i < source->num_components; i++)
-		blocks += (uint64_t)source->comp_info[i].width_in_blocks *
-			  source->comp_info[i].height_in_blocks;
-	if (blocks > blocks_max)
-		jpeg_trap_raise((j_common_ptr)source, -EBADMSG,
-				"JPEG has too few bytes for %ux%u pixels", source->image_width,
-				source->image_height);
-	if (blocks * sizeof(JBLOCK) > COEFFICIENTS_SIZE_MAX)
-		jpeg_trap_raise((j_common_ptr)source, -ENOTSUP,
-				"JPEG of %ux%u pixels is too large to be transcoded",
-				source->image_width, source->image_height);
 }
 
 /* Colours follow from the markers before the first scan: JFIF's and Adobe's that come later must not come to stand there. */
@@ -111,7 +81,7 @@ static void create(struct packimg_transcoder *transcoder)
 	jpeg_save_markers(source, JPEG_COM, MARKER_SIZE_MAX);
 	for (int i = 0; i < 16; i++)
 		jpeg_save_markers(source, JPEG_APP0 + i, MARKER_SIZE_MAX);
-	source->progress = &transcoder->progress;
+	jpeg_input_attach(&transcoder->input, source);
 	transcoder->target.dest = &transcoder->output.manager;
 }
 
@@ -122,11 +92,12 @@ static void transcode(struct packimg_transcoder *transcoder, const uint8_t *data
 	struct jpeg_compress_struct *target = &transcoder->target;
 
 	create(transcoder);
-	jpeg_mem_src(source, data, size);
+	jpeg_input_begin(&transcoder->input, data, size);
 	jpeg_read_header(source, TRUE);
 	unsigned markers = count_markers(source);
-	check_size(source, size);
+	jpeg_input_check_size(&transcoder->input, source, true);
 	jvirt_barray_ptr *coefficients = jpeg_read_coefficients(source);
+	jpeg_input_check_whole(&transcoder->input, source);
 	transcoder->writing = true;
 	jpeg_copy_critical_parameters(source, target);
 	/* the file's own are among the copied markers */

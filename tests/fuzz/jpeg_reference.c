@@ -17,8 +17,11 @@ static void on_error(j_common_ptr cinfo)
 
 static void on_message(j_common_ptr cinfo, int level)
 {
-	/* the revision says nothing of the pixels, and every reader ignores it */
-	if (level >= 0 || cinfo->err->msg_code == JWRN_JFIF_MAJOR)
+	int message = cinfo->err->msg_code;
+
+	/* SPEC.md, "Complete JPEGs": with these all of the image is there */
+	if (level >= 0 || message == JWRN_JFIF_MAJOR || message == JWRN_ADOBE_XFORM ||
+	    message == JWRN_NOT_SEQUENTIAL || message == JWRN_EXTRANEOUS_DATA)
 		return;
 	cinfo->err->num_warnings++;
 	cinfo->err->format_message(cinfo, complaint);

@@ -294,28 +294,6 @@ static void test_recovers(void **state)
 	}
 }
 
-/* An unknown JFIF revision is no damage; bytes that belong nowhere are. */
-static void test_warnings(void **state)
-{
-	struct packimg_pixels pixels;
-	size_t size;
-	uint8_t *data = image_jpeg(60, 44, &kinds[0], 1, &size);
-	size_t app0 = find_marker(data, size, 0xe0);
-
-	data[app0 + 7] = 3;
-	assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
-	free(data);
-	data = image_jpeg(60, 44, &kinds[2], 1, &size);
-	size_t scan = find_marker(data, size, 0xda) - 2;
-	uint8_t *extra = malloc(size + 3);
-	memcpy(extra, data, scan);
-	memset(extra + scan, 0x11, 3);
-	memcpy(extra + scan + 3, data + scan, size - scan);
-	assert_int_equal(decode(extra, size + 3, 60, 44, 3, &pixels), -EBADMSG);
-	free(extra);
-	free(data);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -323,7 +301,6 @@ int main(void)
 		cmocka_unit_test(test_huge),	       cmocka_unit_test(test_many_scans),
 		cmocka_unit_test(test_scan_limit),     cmocka_unit_test(test_unsupported),
 		cmocka_unit_test(test_no_inheritance), cmocka_unit_test(test_recovers),
-		cmocka_unit_test(test_warnings),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
