@@ -189,16 +189,18 @@ static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, u
 	*ret_first = left;
 }
 
-/* Ink to RGB, in place, rounding as a * b / 255. Adobe's files store 255 - ink. */
-static void cmyk_to_rgb(uint8_t *row, uint32_t width, bool inverted)
+/*
+ * Ink to RGB, in place, rounding as a * b / 255. What is stored is 255 - ink: Adobe's way, which nearly all files follow whether or not they have its marker, and
+ * which other programs take for granted.
+ */
+static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 {
-	uint8_t flip = inverted ? 0 : 0xff;
 	uint8_t *out = row;
 
 	for (const uint8_t *in = row; width > 0; width--, in += 4, out += 3) {
-		uint32_t k = in[3] ^ flip;
+		uint32_t k = in[3];
 		for (int i = 0; i < 3; i++) {
-			uint32_t product = (uint32_t)(in[i] ^ flip) * k + 128;
+			uint32_t product = in[i] * k + 128;
 			out[i] = (uint8_t)(((product >> 8) + product) >> 8);
 		}
 	}
@@ -223,7 +225,7 @@ static void read_rows(struct jpeg_state *jpeg, uint32_t end)
 			jpeg_trap_raise((j_common_ptr)cinfo, -EBADMSG, "JPEG data ends too early");
 		if (cinfo->out_color_space == JCS_CMYK)
 			for (uint32_t i = 0; i < count; i++)
-				cmyk_to_rgb(rows[i], cinfo->output_width, cinfo->saw_Adobe_marker);
+				cmyk_to_rgb(rows[i], cinfo->output_width);
 		jpeg->rows_read += count;
 	}
 	if (jpeg->rows_read == result->height)

@@ -39,16 +39,16 @@ static struct packimg_sample sample_of(const uint8_t *data, size_t size, uint32_
 	};
 }
 
-/* What a person would compute of CMYK as stored by libjpeg. */
-static void cmyk_reference(const uint8_t *in, bool inverted, uint8_t out[3])
+/* What a person would compute of CMYK as stored: 255 - ink, with Adobe's marker and without. */
+static void cmyk_reference(const uint8_t *in, uint8_t out[3])
 {
 	for (int i = 0; i < 3; i++) {
-		double ink = inverted ? 255 - in[i] : in[i], black = inverted ? 255 - in[3] : in[3];
+		double ink = 255 - in[i], black = 255 - in[3];
 		out[i] = (uint8_t)((255 - ink) * (255 - black) / 255 + 0.5);
 	}
 }
 
-static uint8_t *reference(const uint8_t *data, size_t size, uint32_t denominator, bool inverted,
+static uint8_t *reference(const uint8_t *data, size_t size, uint32_t denominator,
 			  uint32_t *ret_width, uint32_t *ret_height)
 {
 	int components;
@@ -58,7 +58,7 @@ static uint8_t *reference(const uint8_t *data, size_t size, uint32_t denominator
 	if (components == 4)
 		for (size_t i = 0; i < (size_t)*ret_width * *ret_height; i++) {
 			uint8_t rgb[3];
-			cmyk_reference(pixels + i * 4, inverted, rgb);
+			cmyk_reference(pixels + i * 4, rgb);
 			memcpy(pixels + i * 3, rgb, 3);
 		}
 	return pixels;
@@ -122,11 +122,9 @@ static void compare_file(uint32_t width, uint32_t height, const struct jpeg_kind
 
 	snprintf(what, sizeof(what), "%d components %dx%d%s%s", kind->components, kind->h, kind->v,
 		 kind->progressive ? " progressive" : "", kind->arithmetic ? " arithmetic" : "");
-	bool inverted = kind->components == 4 && !kind->not_adobe;
 	for (uint32_t denominator = 1; denominator <= 8; denominator *= 2) {
 		struct picture scaled;
-		scaled.pixels =
-			reference(data, size, denominator, inverted, &scaled.width, &scaled.height);
+		scaled.pixels = reference(data, size, denominator, &scaled.width, &scaled.height);
 		struct packimg_region whole = {0, 0, width, height};
 		if (width >= 2 * denominator && height >= 2 * denominator)
 			compare_region(&sample, &whole, denominator, &scaled);
