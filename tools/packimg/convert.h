@@ -56,6 +56,8 @@ struct convert {
 	double list_s, write_s;
 };
 
+/* Fills convert->options, and sources, which they refer to; what is wrong ends the process with a sentence. */
+void convert_parse(struct convert *convert, int argc, char **argv, struct word_list *sources);
 void convert_deinit(struct convert *convert);
 int convert_list(struct convert *convert, struct packimg_error *error);
 /* Order, limit, split, labels. */
