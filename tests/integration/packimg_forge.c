@@ -1,18 +1,20 @@
 /*
- * Changes a byte of a sample's side data and makes all checksums fit again, as somebody with intent would:
- *   packimg_forge FILE SAMPLE PLACE VALUE
+ * Changes a byte of a sample, or of its side data, and makes all checksums fit again, as somebody with intent would:
+ *   packimg_forge FILE SAMPLE data|side PLACE VALUE
  * FILE is a single file. What only a look at the scan can find is left to be found.
  */
 #include "layout.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
-static void forge(uint8_t *map, uint64_t sample, uint64_t place, uint8_t value)
+static void forge(uint8_t *map, uint64_t sample, bool side, uint64_t place, uint8_t value)
 {
 	struct pimg_header *header = (struct pimg_header *)map;
 
@@ -22,10 +24,12 @@ static void forge(uint8_t *map, uint64_t sample, uint64_t place, uint8_t value)
 
 		if (section->type != PIMG_SECTION_INDEX)
 			continue;
-		if (place >= record->side_size)
+		uint8_t *bytes = map + (side ? record->side_offset : record->data_offset);
+		uint32_t size = side ? record->side_size : record->data_size;
+		if (place >= size)
 			exit(3);
-		map[record->side_offset + place] = value;
-		record->side_xxh3 = XXH3_64bits(map + record->side_offset, record->side_size);
+		bytes[place] = value;
+		*(side ? &record->side_xxh3 : &record->data_xxh3) = XXH3_64bits(bytes, size);
 		section->xxh3 = XXH3_64bits(map + section->offset, section->size);
 	}
 	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
@@ -34,10 +38,10 @@ static void forge(uint8_t *map, uint64_t sample, uint64_t place, uint8_t value)
 int main(int argc, char **argv)
 {
 	struct stat status;
-	int fd = argc == 5 ? open(argv[1], O_RDWR) : -1;
+	int fd = argc == 6 ? open(argv[1], O_RDWR) : -1;
 
 	if (fd < 0 || fstat(fd, &status)) {
-		fprintf(stderr, "usage: packimg_forge FILE SAMPLE PLACE VALUE\n");
+		fprintf(stderr, "usage: packimg_forge FILE SAMPLE data|side PLACE VALUE\n");
 		return 2;
 	}
 	uint8_t *map =
@@ -46,7 +50,7 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 2;
 	}
-	forge(map, strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
-	      (uint8_t)strtoul(argv[4], NULL, 10));
+	forge(map, strtoull(argv[2], NULL, 10), strcmp(argv[3], "side") == 0,
+	      strtoull(argv[4], NULL, 10), (uint8_t)strtoul(argv[5], NULL, 10));
 	return 0;
 }

@@ -85,13 +85,12 @@ static const struct argp_option options[] = {
 	 "under --jpeg verbatim, what PNG and WebP become: jpeg (default), raw or zstd", 0},
 	{"optimise", KEY_OPTIMISE, NULL, 0, "optimal Huffman tables: 3 % smaller, slower to make",
 	 0},
-	{"no-index", KEY_NO_INDEX, NULL, 0, "no index beside JPEGs: packs faster, feeds slower", 0},
-	{"progressive", KEY_PROGRESSIVE, "HOW", 0,
+	{"no-index", KEY_NO_INDEX, NULL, 0, "no index beside JPEGs: feeds slower", 0},
+	{"progressive", KEY_PROGRESSIVE, "keep|transcode", 0,
 	 "keep (default), or transcode: progressive and other JPEGs that can have no index become "
 	 "baseline, without loss",
 	 0},
-	{"check", KEY_CHECK, NULL, 0, "decode verbatim JPEGs too, and treat damaged ones as errors",
-	 0},
+	{"check", KEY_CHECK, NULL, OPTION_HIDDEN, NULL, 0}, /* once: all images are checked now */
 	{"statistics", KEY_STATISTICS, "N", 0,
 	 "images to decode for mean and deviation under verbatim (default: 64 and one in 128, 0: "
 	 "none)",
@@ -219,7 +218,6 @@ static int parse_storage(int key, char *text, struct argp_state *state)
 		render->transcode = parse_word("progressive", text, progressive, state) == 1;
 		return 0;
 	case KEY_CHECK:
-		render->check = true;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

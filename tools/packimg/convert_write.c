@@ -404,7 +404,7 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 		.jobs = convert->options.jobs,
 		.total = convert->catalog.count,
 		/* Reading takes microseconds, encoding milliseconds: hand-over must not show in either. */
-		.block = render->verbatim && render->raw_fraction == 0 && !render->check ? 16 : 2,
+		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,
 		.context = convert,

@@ -233,25 +233,6 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 	return info->channels == 1 ? keep_grey(reader, pixels, error) : 0;
 }
 
-int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
-		const struct image_info *info, struct image_side *ret_side,
-		enum unindexed *ret_reason, struct packimg_error *error)
-{
-	struct image_side side = {0};
-	struct image_pixels pixels;
-	int r;
-
-	r = packimg_index_jpeg(reader->decoder, data, size, &info->jpeg, &side.data, &side.size);
-	*ret_side = r ? (struct image_side){0} : side;
-	*ret_reason = r == 0	      ? UNINDEXED_NOT
-		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
-				      : UNINDEXED_DAMAGED;
-	/* What the index cannot follow may still be a good image to the decoder. */
-	if (r == -EBADMSG)
-		return image_read(reader, data, size, info, NULL, 0, 0, &pixels, error);
-	return r == -ENOTSUP ? 0 : r;
-}
-
 int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
 	       const struct image_info *info, const struct image_side *side, uint32_t target_width,
 	       uint32_t target_height, struct image_pixels *ret_pixels, struct packimg_error *error)
@@ -267,4 +248,28 @@ int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
 	if (!r)
 		*ret_pixels = pixels;
 	return r;
+}
+
+int image_check(struct image_reader *reader, const uint8_t *data, size_t size,
+		const struct image_info *info, struct packimg_error *error)
+{
+	struct image_pixels pixels;
+
+	return image_read(reader, data, size, info, NULL, 1, 1, &pixels, error);
+}
+
+int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
+		const struct image_info *info, struct image_side *ret_side,
+		enum unindexed *ret_reason, struct packimg_error *error)
+{
+	struct image_side side;
+	int r = packimg_index_jpeg(reader->decoder, data, size, &info->jpeg, &side.data,
+				   &side.size);
+
+	*ret_side = r ? (struct image_side){0} : side;
+	*ret_reason = r == 0	      ? UNINDEXED_NOT
+		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
+				      : UNINDEXED_DAMAGED;
+	/* An index takes all of the image. What it cannot follow may be a good one all the same. */
+	return r == -EBADMSG || r == -ENOTSUP ? image_check(reader, data, size, info, error) : r;
 }

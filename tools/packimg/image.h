@@ -58,9 +58,12 @@ struct image_side {
 	size_t size;
 };
 
+/* Is all of the image there, and can it be decoded? As image_read(), whose pixels nobody wants. */
+int image_check(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
+		struct packimg_error *error);
 /*
- * Makes the index of a JPEG, valid until the reader's next call. 0 with a size of 0 and the reason when there is none; -EBADMSG when it does not
- * decode.
+ * Makes the index of a JPEG, valid until the reader's next call. 0 with a size of 0 and the reason when there is none; in both cases the image is
+ * checked. Errors of image_check().
  */
 int image_index(struct image_reader *reader, const uint8_t *data, size_t size, const struct image_info *info,
 		struct image_side *ret_side, enum unindexed *ret_reason, struct packimg_error *error);
@@ -72,8 +75,6 @@ int image_read(struct image_reader *reader, const uint8_t *data, size_t size, co
 int image_read_sample(struct image_reader *reader, const struct packimg_sample *sample, uint32_t target_width,
 		      uint32_t target_height, struct image_pixels *ret_pixels, struct packimg_error *error);
 
-/* 0 when the scan of a JPEG is followed by its end marker, -EBADMSG when it was cut off. Bytes after the end are allowed. */
-int jpeg_check_end(const uint8_t *data, size_t size, struct packimg_error *error);
 /* Turns stored pixels upright: target holds height x width pixels of the upright image. */
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		   uint8_t orientation, uint8_t *target);

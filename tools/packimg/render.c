@@ -87,7 +87,7 @@ static void add_statistics(struct statistics *statistics, const struct image_pix
 							   : step);
 }
 
-/* Puts the index of the JPEG that is bytes from offset to the end behind it. */
+/* Puts the index of the JPEG that is bytes from offset to the end behind it; without one it is checked, too. */
 static int add_index(struct renderer *renderer, struct buffer *bytes, size_t offset,
 		     const struct image_info *info, struct rendered *rendered,
 		     struct packimg_error *error)
@@ -97,7 +97,8 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 
 	rendered->data_size = bytes->size - offset;
 	if (!renderer->options.index)
-		return 0;
+		return image_check(&renderer->reader, bytes->data + offset, rendered->data_size,
+				   info, error);
 	r = image_index(&renderer->reader, bytes->data + offset, rendered->data_size, info, &side,
 			&rendered->unindexed, error);
 	if (r)
@@ -149,24 +150,19 @@ static int keep_verbatim(struct renderer *renderer, struct buffer *bytes, size_t
 	struct image_pixels pixels;
 	int r;
 
-	r = jpeg_check_end(bytes->data + offset, bytes->size - offset, error);
-	if (!r)
-		r = transcode(renderer, bytes, offset, info, &rendered.transcoded, error);
+	r = transcode(renderer, bytes, offset, info, &rendered.transcoded, error);
 	if (!r)
 		r = add_index(renderer, bytes, offset, info, &rendered, error);
 	if (r)
 		return r;
 	rendered.verbatim = !rendered.transcoded;
-	if (renderer->options.check || statistics) {
+	if (statistics) {
 		const uint8_t *data = bytes->data + offset;
 		const struct image_side side = {data + rendered.data_size, rendered.side_size};
 
-		r = image_read(&renderer->reader, data, rendered.data_size, info,
-			       side.size ? &side : NULL, 0, 0, &pixels, error);
 		/* What is skipped must not depend on which images statistics happen to look at. */
-		if (r && renderer->options.check)
-			return r;
-		if (!r)
+		if (!image_read(&renderer->reader, data, rendered.data_size, info,
+				side.size ? &side : NULL, 0, 0, &pixels, error))
 			add_statistics(statistics, &pixels);
 	}
 	*ret_rendered = rendered;

@@ -58,7 +58,6 @@ static struct render_options render_options(const struct trial_way *way)
 		.index = way->kind != TRIAL_BARE,
 		.transcode = way->transcode,
 		/* what does not decode must not end a measurement */
-		.check = true,
 	};
 }
 

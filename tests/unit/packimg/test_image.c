@@ -157,30 +157,6 @@ static void test_jpeg(void **state)
 	packimg_encoder_free(encoder);
 }
 
-static void test_jpeg_end(void **state)
-{
-	struct packimg_encoder *encoder;
-	struct packimg_error error;
-	const uint8_t *data;
-	uint8_t *longer;
-	size_t size;
-
-	assert_int_equal(packimg_encoder_new(&encoder), 0);
-	make_jpeg(encoder, 3, &data, &size);
-	assert_int_equal(jpeg_check_end(data, size, &error), 0);
-	for (size_t cut = 0; cut < size; cut++)
-		assert_int_equal(jpeg_check_end(data, cut, &error), -EBADMSG);
-	/* An end marker in a thumbnail before the scan does not count, bytes after the end do not matter. */
-	longer = with_orientation(data, size, 1, &size);
-	longer[30] = 0xff;
-	longer[31] = 0xd9;
-	assert_int_equal(jpeg_check_end(longer, size, &error), 0);
-	assert_int_equal(jpeg_check_end(longer, size + 40, &error), 0);
-	assert_int_equal(jpeg_check_end(longer, size - 2, &error), -EBADMSG);
-	free(longer);
-	packimg_encoder_free(encoder);
-}
-
 static void test_foreign(void **state)
 {
 	struct packimg_error error;
@@ -380,7 +356,6 @@ int main(void)
 		cmocka_unit_test(test_orientations),
 		cmocka_unit_test(test_exif),
 		cmocka_unit_test(test_jpeg),
-		cmocka_unit_test(test_jpeg_end),
 		cmocka_unit_test(test_foreign),
 #if HAVE_SPNG
 		cmocka_unit_test(test_png),
