@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include "log.h"
+#include "socket_path.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -87,7 +88,6 @@ enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 void config_init(struct config *config)
 {
 	*config = (struct config){
-		.socket = "/run/loaderd/loaderd.sock",
 		.socket_mode = 0666,
 		.log_level = LOG_LEVEL_INFO,
 		.grace_ms = 5000,
@@ -107,6 +107,7 @@ void config_init(struct config *config)
 		.fields = 16,
 		.field_bytes = 65536,
 	};
+	socket_to_listen(config->socket);
 }
 
 /* Levenshtein distance, for names of a few dozen bytes. */

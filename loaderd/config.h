@@ -30,7 +30,7 @@ struct config_nice {
 
 struct config {
 	/* [daemon] */
-	char socket[CONFIG_TEXT_MAX]; /* path, or "@name" */
+	char socket[CONFIG_TEXT_MAX]; /* path, or "@name"; socket_to_listen() unless told otherwise */
 	uint64_t socket_mode;
 	char socket_group[CONFIG_TEXT_MAX];
 	uint64_t log_level;  /* enum log_level */

@@ -1,5 +1,7 @@
 #include "listen.h"
 
+#include "socket_path.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -238,11 +240,30 @@ static void remove_place(const struct place *place)
 		release_lock(place, lock);
 }
 
+/* Of a socket that somebody chose the folder is theirs to make. */
+static int prepare_default(const struct config *config, struct config_error *error)
+{
+	char path[SOCKET_PATH_MAX];
+	socket_to_listen(path);
+	if (strcmp(path, config->socket) != 0)
+		return 0;
+	int r = socket_make_folder();
+	if (r < 0)
+		snprintf(error->text, sizeof error->text,
+			 "%s: its folder %s; choose another socket with --socket, and name it to "
+			 "clients in $LOADERD_SOCKET",
+			 path,
+			 r == -EPERM ? "is not this user's alone" : "cannot be made");
+	return r;
+}
+
 int listen_open(const struct config *config, int *ret_fd, int *ret_admin_fd,
 		struct config_error *error)
 {
 	const struct place clients = clients_place(config), admin = admin_place(config);
-	int r = open_place(&clients, ret_fd, error);
+	int r = prepare_default(config, error);
+	if (r == 0)
+		r = open_place(&clients, ret_fd, error);
 	if (r < 0)
 		return r;
 	r = open_place(&admin, ret_admin_fd, error);

@@ -7,6 +7,7 @@
 #include "log.h"
 #include "memory.h"
 #include "notify.h"
+#include "overflow_uid.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -241,17 +242,6 @@ static int watch_all(struct supervisor *supervisor)
 	return r < 0 ? r : start_accepting(supervisor);
 }
 
-static uid_t read_overflow_uid(void)
-{
-	unsigned uid = 65534;
-	FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
-	if (file != NULL && fscanf(file, "%u", &uid) != 1)
-		uid = 65534;
-	if (file != NULL)
-		fclose(file);
-	return uid;
-}
-
 /*
  * Workers may be nicer than the daemon, but less nice only as far as the system lets it: what could not be had when a user comes is said now. Tried out, and
  * taken back, on this thread alone.
@@ -292,7 +282,7 @@ static int init(struct supervisor *supervisor, const struct supervisor_options *
 		.options = options,
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.signals.fd = -1,
-		.overflow_uid = read_overflow_uid(),
+		.overflow_uid = overflow_uid(),
 	};
 	/* A worker of this user's must not be able to trace it. */
 	prctl(PR_SET_DUMPABLE, 0);

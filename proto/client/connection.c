@@ -11,12 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-
-#define SYSTEM_SOCKET "/run/loaderd/loaderd.sock"
 
 enum {
 	CONNECT_RETRY_MS = 5, /* a Unix socket whose backlog is full cannot be polled for room */
@@ -136,30 +133,31 @@ static int connect_until(int fd, const struct sockaddr_un *address, socklen_t si
 	return 0;
 }
 
-/* Only the caller's own: $XDG_RUNTIME_DIR may be left over from who became another user. */
-static bool own_socket(char room[CONNECTION_SOCKET_MAX])
-{
-	const char *folder = getenv("XDG_RUNTIME_DIR");
-	struct stat status;
-	if (folder == NULL ||
-	    snprintf(room, CONNECTION_SOCKET_MAX, "%s/loaderd.sock", folder) >= CONNECTION_SOCKET_MAX)
-		return false;
-	return stat(room, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
-}
-
-const char *connection_socket(const char *socket, char room[CONNECTION_SOCKET_MAX])
+const char *connection_socket(const char *socket, char room[SOCKET_PATH_MAX])
 {
 	if (socket == NULL || socket[0] == '\0')
 		socket = getenv("LOADERD_SOCKET");
 	if (socket != NULL && socket[0] != '\0')
 		return socket;
-	return own_socket(room) ? room : SYSTEM_SOCKET;
+	socket_to_connect(room);
+	return room;
+}
+
+int feed_default_socket(char *buffer, size_t size)
+{
+	char room[SOCKET_PATH_MAX];
+	const char *socket = connection_socket(NULL, room);
+	size_t length = strlen(socket);
+	if (length >= size)
+		return -ENAMETOOLONG;
+	memcpy(buffer, socket, length + 1);
+	return (int)length;
 }
 
 int connection_open(struct connection *connection, const char *path, int64_t deadline_ms,
 		    char *error)
 {
-	char room[CONNECTION_SOCKET_MAX];
+	char room[SOCKET_PATH_MAX];
 	path = connection_socket(path, room);
 	struct sockaddr_un address;
 	socklen_t size;

@@ -8,6 +8,7 @@
 #include "feed.h"
 #include "feed.pb-c.h"
 #include "framing.h"
+#include "socket_path.h"
 
 #include <stdint.h>
 
@@ -31,13 +32,8 @@ int64_t clock_ms(void);
 /* Milliseconds left, at most INT_MAX, at least 0. */
 int clock_left_ms(int64_t deadline_ms);
 
-enum { CONNECTION_SOCKET_MAX = 108 };
-
-/*
- * The socket that NULL and "" stand for: $LOADERD_SOCKET, else $XDG_RUNTIME_DIR/loaderd.sock where that is a socket of this user's, else the system's; any other is itself. room is for the
- * answer.
- */
-const char *connection_socket(const char *socket, char room[CONNECTION_SOCKET_MAX]);
+/* The socket that NULL and "" stand for: $LOADERD_SOCKET, else socket_path.h's; any other is itself. room is for the answer. */
+const char *connection_socket(const char *socket, char room[SOCKET_PATH_MAX]);
 /* socket as connection_socket() takes it. */
 int connection_open(struct connection *connection, const char *socket, int64_t deadline_ms, char *error);
 void connection_close(struct connection *connection);

@@ -169,6 +169,12 @@ struct feed_dataset {
 };
 /* Errors as feed_open's. */
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset, char *error);
+
+/*
+ * The socket that NULL stands for in feed_options and feed_dataset() now, whether or not a daemon listens there. Bytes without the final zero; -ENAMETOOLONG: the buffer, of size bytes, is
+ * too small.
+ */
+int feed_default_socket(char *buffer, size_t size);
 void feed_dataset_free(struct feed_dataset *dataset);
 
 /*

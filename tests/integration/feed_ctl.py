@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import socket as sockets
 import subprocess
 import tempfile
 import time
@@ -112,6 +114,121 @@ class Fake(unittest.TestCase):
         with open("/dev/full", "w") as full:
             result = subprocess.run([LOADERCTL, "-s", self.daemon.socket], stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(result.returncode, 1)
+
+
+class OwnSocket(unittest.TestCase):
+    """A daemon and its clients that are told of no socket, without root's rights."""
+
+    UID = os.geteuid() or 54331
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="loaderd-own-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        os.chmod(self.folder, 0o755)
+        self.lasting = f"/tmp/loaderd-{self.UID}"
+        if os.path.lexists(self.lasting):
+            self.skipTest(f"{self.lasting} is somebody's")
+        self.session = os.path.join(self.folder, "session")
+        os.mkdir(self.session, 0o700)
+        os.chown(self.session, self.UID, -1)
+        self.environment = {k: v for k, v in os.environ.items() if k not in ("LOADERD_SOCKET", "XDG_RUNTIME_DIR")}
+        for program in (os.environ["LOADERD"], LOADERCTL):
+            shutil.copy(program, self.folder)
+
+    def command(self, program, *arguments, session=None, **options):
+        how = {"user": self.UID, "group": self.UID, "extra_groups": []} if os.geteuid() == 0 else {}
+        environment = self.environment | ({"XDG_RUNTIME_DIR": session} if session else {})
+        return subprocess.Popen(
+            [os.path.join(self.folder, program), *arguments],
+            env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how, **options,
+        )  # fmt: skip
+
+    def said(self, *arguments, **options):
+        process = self.command(*arguments, **options)
+        output, errors = process.communicate(timeout=120)
+        return process.returncode, output + errors
+
+    def serve(self, session, expected, *clients):
+        daemon = self.command("loaderd", "--config", "/dev/null", session=session)
+        try:
+            while not os.path.exists(expected) and daemon.poll() is None:
+                time.sleep(0.01)
+            self.assertTrue(os.path.exists(expected), expected)
+            for client in clients:
+                code, text = self.said("loaderctl", session=client)
+                self.assertEqual(code, 0, text)
+                self.assertIn("loaderd", text)
+            self.assertEqual(self.said("loaderctl", "stop", session=clients[0]), (0, ""))
+            self.assertEqual(daemon.wait(60), 0)
+        finally:
+            daemon.kill()
+            daemon.communicate()
+        self.assertFalse(os.path.exists(expected))
+
+    def test_session(self):
+        self.serve(self.session, self.session + "/loaderd.sock", self.session)
+
+    def test_without_a_session(self):
+        self.addCleanup(shutil.rmtree, self.lasting, True)
+        self.serve(None, self.lasting + "/loaderd.sock", None, self.session)
+        self.assertEqual(os.stat(self.lasting).st_mode & 0o777, 0o700)
+        # One that is left over from who became another user, one that others can write, and one whose sockets would have too long names.
+        for folder, mode, owner in (("other", 0o700, self.UID + 1), ("open", 0o777, self.UID), ("x" * 200, 0o700, self.UID)):
+            path = os.path.join(self.folder, folder)
+            os.mkdir(path)
+            os.chmod(path, mode)
+            if os.geteuid() == 0:
+                os.chown(path, owner, -1)
+            if os.geteuid() == 0 or owner == self.UID:
+                self.serve(path, self.lasting + "/loaderd.sock", path)
+
+    def test_link_to_ones_own_folder(self):
+        """Whose link it is can lead the next look at it elsewhere."""
+        self.addCleanup(shutil.rmtree, self.lasting, True)
+        link = os.path.join(self.folder, "link")
+        os.symlink(self.session, link)
+        self.serve(link, self.lasting + "/loaderd.sock", link)
+
+    def test_somebody_elses_folder(self):
+        self.addCleanup(shutil.rmtree, self.lasting, True)
+        os.mkdir(self.lasting)
+        os.chmod(self.lasting, 0o777)  # as somebody would who wants to be taken for the daemon
+        code, text = self.said("loaderd", "--config", "/dev/null")
+        self.assertEqual(code, 1)
+        self.assertIn(f"{self.lasting}/loaderd.sock: its folder is not this user's alone; choose another socket with --socket", text)
+        with sockets.socket(sockets.AF_UNIX) as listener:
+            listener.bind(self.lasting + "/loaderd.sock")
+            listener.listen()
+            if os.geteuid() == 0:
+                os.chown(self.lasting + "/loaderd.sock", self.UID, -1)  # were it the user's own
+            _, text = self.said("loaderctl")
+            self.assertNotIn(self.lasting, text)
+            self.assertIn("/run/loaderd/loaderd.sock", text)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be two users")
+    def test_nobody(self):
+        """To who has no number in a user namespace, the folders of all others look like their own."""
+        with open("/proc/sys/kernel/overflowuid") as file:
+            nobody = int(file.read())
+        lasting = f"/tmp/loaderd-{nobody}"
+        if os.path.lexists(lasting):
+            self.skipTest(f"{lasting} is somebody's")
+        os.mkdir(lasting, 0o755)
+        self.addCleanup(shutil.rmtree, lasting)
+        os.chown(lasting, self.UID + 1, -1)
+        with sockets.socket(sockets.AF_UNIX) as listener:
+            listener.bind(lasting + "/loaderd.sock")
+            listener.listen()
+            os.chown(lasting + "/loaderd.sock", self.UID + 1, -1)
+            os.chmod(lasting + "/loaderd.sock", 0o777)
+            client = subprocess.run(
+                ["setpriv", f"--reuid={self.UID}", f"--regid={self.UID}", "--clear-groups", "unshare", "--user", os.path.join(self.folder, "loaderctl")],
+                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+            )  # fmt: skip
+        if "unshare" in client.stdout:
+            self.skipTest(client.stdout)
+        self.assertNotIn(lasting, client.stdout)
+        self.assertIn("/run/loaderd/loaderd.sock", client.stdout)
 
 
 class Exaggerating(unittest.TestCase):

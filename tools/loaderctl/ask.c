@@ -37,7 +37,7 @@ static int ask(struct connection *connection, const char *socket, const Loaderd_
 /* The administrator's socket lies beside the clients'. */
 static const char *admin_socket(const char *socket, char room[ADMIN_SOCKET_MAX])
 {
-	char found[CONNECTION_SOCKET_MAX];
+	char found[SOCKET_PATH_MAX];
 	snprintf(room, ADMIN_SOCKET_MAX, "%.900s.admin", connection_socket(socket, found));
 	return room;
 }

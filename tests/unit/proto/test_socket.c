@@ -18,7 +18,7 @@ static const char system_socket[] = "/run/loaderd/loaderd.sock";
 
 static void found(const char *named, const char *expected)
 {
-	char room[CONNECTION_SOCKET_MAX];
+	char room[SOCKET_PATH_MAX];
 	assert_string_equal(connection_socket(named, room), expected);
 }
 

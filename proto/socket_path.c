@@ -1,0 +1,104 @@
+#include "socket_path.h"
+
+#include "overflow_uid.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME	      "loaderd.sock"
+#define SYSTEM_FOLDER "/run/loaderd"
+
+/* What a daemon makes beside it has longer names: loaderd.sock.admin is the longest. */
+enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof "/" NAME ".admin" };
+
+/* Who is nobody owns nothing: the kernel shows all others' files as theirs. */
+static bool is_ours(const struct stat *status)
+{
+	return S_ISDIR(status->st_mode) && status->st_uid == geteuid() &&
+	       status->st_uid != overflow_uid() &&
+	       (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/* $XDG_RUNTIME_DIR, unless it is left over from who became another user. */
+static bool session_folder(char ret_folder[SOCKET_PATH_MAX])
+{
+	const char *folder = getenv("XDG_RUNTIME_DIR");
+	struct stat status;
+	if (folder == NULL || folder[0] != '/' || strlen(folder) > FOLDER_MAX)
+		return false;
+	if (lstat(folder, &status) < 0 || !is_ours(&status)) /* a link can be changed by whose it is */
+		return false;
+	strcpy(ret_folder, folder);
+	return true;
+}
+
+static void lasting_folder(char ret_folder[SOCKET_PATH_MAX])
+{
+	snprintf(ret_folder, SOCKET_PATH_MAX, "/tmp/loaderd-%u", (unsigned)geteuid());
+}
+
+static void put_name(char path[SOCKET_PATH_MAX])
+{
+	strncat(path, "/" NAME, SOCKET_PATH_MAX - strlen(path) - 1);
+}
+
+void socket_to_listen(char ret_path[SOCKET_PATH_MAX])
+{
+	if (geteuid() == 0) {
+		strcpy(ret_path, SYSTEM_FOLDER "/" NAME);
+		return;
+	}
+	if (!session_folder(ret_path))
+		lasting_folder(ret_path);
+	put_name(ret_path);
+}
+
+static int make_folder(const char *folder, mode_t mode)
+{
+	return mkdir(folder, mode) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int socket_make_folder(void)
+{
+	char folder[SOCKET_PATH_MAX];
+	struct stat status;
+	if (geteuid() == 0)
+		return make_folder(SYSTEM_FOLDER, 0755);
+	if (session_folder(folder))
+		return 0;
+	lasting_folder(folder);
+	int r = make_folder(folder, 0700);
+	if (r == 0 && lstat(folder, &status) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	return is_ours(&status) ? 0 : -EPERM; /* in /tmp anybody may have made it, as a link too */
+}
+
+static bool is_own_socket(const char *path)
+{
+	struct stat status;
+	return stat(path, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
+}
+
+void socket_to_connect(char ret_path[SOCKET_PATH_MAX])
+{
+	struct stat status;
+	if (session_folder(ret_path)) {
+		put_name(ret_path);
+		if (is_own_socket(ret_path))
+			return;
+	}
+	lasting_folder(ret_path);
+	if (lstat(ret_path, &status) == 0 && is_ours(&status)) {
+		put_name(ret_path);
+		if (is_own_socket(ret_path))
+			return;
+	}
+	strcpy(ret_path, SYSTEM_FOLDER "/" NAME);
+}
