@@ -445,9 +445,11 @@ static void touch(void *memory, size_t size)
 	(void)madvise(memory, size, MADV_POPULATE_READ);
 }
 
-int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, int writable)
+int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
+		       enum ring_mapping mapping)
 {
-	int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+	int protection = mapping == RING_MAP_WRITABLE ? PROT_READ | PROT_WRITE : PROT_READ;
+	struct own_pages own = {0};
 	int64_t ring_file = sealed_size(ring_fd);
 	int64_t ack_file = sealed_size(ack_fd);
 	if (ring_file < 0 || ack_file < 0)
@@ -464,10 +466,18 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, 
 		munmap(ring, (size_t)ring_file);
 		return -EPROTO;
 	}
+	if (mapping == RING_MAP_OWN) {
+		int r = own_pages_init(&own, ring_fd, (size_t)ring_file, RING_ALIGN);
+		if (r < 0) {
+			munmap(ring, (size_t)ring_file);
+			return r;
+		}
+	}
 	void *ack = mmap(NULL, RING_ACK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, ack_fd, 0);
 	if (ack == MAP_FAILED) {
 		int r = -errno;
 		munmap(ring, (size_t)ring_file);
+		own_pages_deinit(&own);
 		return r;
 	}
 	touch(ring, (size_t)ring_file);
@@ -476,6 +486,7 @@ int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, 
 		.layout = header,
 		.ack = ack,
 		.map_size = (uint64_t)ring_file,
+		.own = own,
 		.slots = header.slots,
 		.slot_size = header.slot_size,
 	};
@@ -487,6 +498,7 @@ void ring_consumer_deinit(struct ring_consumer *consumer)
 	if (consumer->header == NULL)
 		return;
 	munmap((void *)consumer->header, consumer->map_size);
+	own_pages_deinit(&consumer->own);
 	munmap(consumer->ack, RING_ACK_SIZE);
 	memset(consumer, 0, sizeof *consumer);
 }
@@ -509,6 +521,23 @@ const struct ring_slot *ring_take(struct ring_consumer *consumer)
 	atomic_store_explicit(&consumer->ack->taken, number, memory_order_relaxed);
 	return (const struct ring_slot *)((const char *)header + RING_HEADER_SIZE +
 					  slot * consumer->slot_size);
+}
+
+const char *ring_show(const struct ring_consumer *consumer, const struct ring_slot *slot)
+{
+	const char *shared = (const char *)consumer->header, *at = (const char *)slot;
+	if (consumer->own.memory == NULL)
+		return at;
+	return own_pages_show(&consumer->own, shared, (size_t)(at - shared), consumer->slot_size);
+}
+
+void ring_keep_held(const struct ring_consumer *consumer)
+{
+	for (uint32_t slot = 0; consumer->own.memory != NULL && slot < consumer->slots; slot++)
+		if (atomic_load_explicit(&consumer->held[slot], memory_order_relaxed) != 0)
+			own_pages_keep(&consumer->own,
+				       RING_HEADER_SIZE + slot * consumer->slot_size,
+				       consumer->slot_size);
 }
 
 void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy)

@@ -17,6 +17,8 @@
  */
 #pragma once
 
+#include "own_pages.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -170,12 +172,20 @@ uint32_t ring_outstanding(const struct ring_producer *producer);
 /* Of those, the ones that the client says it has not even taken; at most ring_outstanding(). */
 uint32_t ring_ready(const struct ring_producer *producer);
 
+/* How a client maps the slots. */
+enum ring_mapping {
+	RING_MAP_READ_ONLY,
+	RING_MAP_WRITABLE, /* of a ring that was granted so */
+	RING_MAP_OWN,      /* read-only, and once more in pages of its own, see ring_show() */
+};
+
 /* The client's end, used by libfeed. One thread at a time takes and arms; any thread gives back, also meanwhile. */
 struct ring_consumer {
 	const struct ring_header *header; /* the daemon may change all of it at any time: */
 	struct ring_header layout;        /* its constant part, copied once, checked, and used from here */
 	struct ring_ack *ack;
 	uint64_t map_size;
+	struct own_pages own;
 	uint32_t slots;
 	uint64_t slot_size;
 	uint64_t taken; /* number of the last batch handed out */
@@ -185,13 +195,18 @@ struct ring_consumer {
 };
 
 /*
- * Maps both, the ring writable if asked to, and checks seals, header and the bounds of every section against the map's size. The descriptors may be closed
+ * Maps both, and checks seals, header and the bounds of every section against the map's size. The descriptors may be closed
  * afterwards. -EPROTO when the ring is not one we know.
  */
-int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd, int writable);
+int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
+		       enum ring_mapping mapping);
 void ring_consumer_deinit(struct ring_consumer *consumer);
 /* Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards came from a broken daemon, as does one that sets `broken`. */
 const struct ring_slot *ring_take(struct ring_consumer *consumer);
+/* Where the caller reads a slot it has taken: with RING_MAP_OWN in memory that it may write, until the slot is taken again. */
+const char *ring_show(const struct ring_consumer *consumer, const struct ring_slot *slot);
+/* With RING_MAP_OWN: lets forks keep what is held, whatever becomes of the slots. Any thread. */
+void ring_keep_held(const struct ring_consumer *consumer);
 /* Copies a slot's header once: a broken daemon may change the original while it is checked. */
 void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy);
 /* The reason of RING_FAILED, RING_REASON_MAX bytes, terminated; otherwise as the daemon left it. */

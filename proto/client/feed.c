@@ -30,6 +30,8 @@ enum {
 _Static_assert((int)FEED_U8 == (int)RING_U8 && (int)FEED_F16 == (int)RING_F16 &&
 		       (int)FEED_BF16 == (int)RING_BF16 && (int)FEED_F32 == (int)RING_F32,
 	       "elements pass through");
+_Static_assert((int)FEED_WRITABLE == (int)RING_MAP_WRITABLE && (int)FEED_OWN == (int)RING_MAP_OWN,
+	       "mappings pass through");
 _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_NCHW,
 	       "layouts pass through");
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
@@ -73,6 +75,11 @@ static int check_options(const struct feed_options *options, char *error)
 			error, -EINVAL,
 			"bad: %u is none of FEED_BAD_SUBSTITUTE, FEED_BAD_SKIP, FEED_BAD_FAIL.",
 			options->bad);
+	if (options->writable > FEED_OWN)
+		return error_set(
+			error, -EINVAL,
+			"writable: %u is none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN.",
+			options->writable);
 	if (options->reconnect > FEED_RECONNECT_NEVER)
 		return error_set(error, -EINVAL,
 				 "reconnect: %u is neither FEED_RECONNECT nor "
@@ -142,7 +149,7 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.fields = (char **)options->fields;
 	open.field_bytes = options->field_bytes;
 	open.name = (char *)(options->name != NULL ? options->name : "");
-	open.writable = options->writable != 0;
+	open.writable = options->writable == FEED_WRITABLE;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
 	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
 	request.open_feed = &open;
@@ -151,11 +158,12 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	return r < 0 ? r : receive_ring(feed, open.pipeline, deadline_ms, ret_fds, ret_reply, error);
 }
 
-static int map_ring(struct feed *feed, const struct ring_fds *fds, bool writable, char *error)
+static int map_ring(struct feed *feed, const struct ring_fds *fds, uint32_t writable, char *error)
 {
 	int r = -EPROTO;
 	if (fds->ring >= 0)
-		r = ring_consumer_init(&feed->ring, fds->ring, fds->ack, writable);
+		r = ring_consumer_init(&feed->ring, fds->ring, fds->ack,
+				       (enum ring_mapping)writable);
 	if (r == -EPROTO)
 		return error_set(
 			error, r,
@@ -181,13 +189,12 @@ static int take_ring(struct feed *feed, const struct feed_options *options,
 		     const Loaderd__FeedOpened *opened, const struct ring_fds *fds,
 		     int64_t deadline_ms, char *error)
 {
-	bool writable = options->writable != 0;
-	if (writable && !opened->writable)
+	if (options->writable == FEED_WRITABLE && !opened->writable)
 		return error_set(error, -ENOTSUP,
 				 "The daemon on %s does not know of writable rings: update it, or "
 				 "open the feed without.",
 				 feed->connection.socket);
-	int r = map_ring(feed, fds, writable, error);
+	int r = map_ring(feed, fds, options->writable, error);
 	if (r < 0)
 		return r;
 	r = frame_send(feed->connection.fd, ring_mapped, sizeof ring_mapped, NULL, 0,
@@ -335,6 +342,17 @@ static int open_feed(struct feed *feed, const struct feed_options *options, char
 	return r < 0 ? error_set(error, r, "Cannot watch the connection: %s.", strerror(-r)) : 0;
 }
 
+/* What a fork has of batches at hand stays so when their slots have others. */
+static void keep_held(struct fork_guard *guard)
+{
+	struct feed *feed = (struct feed *)((char *)guard - offsetof(struct feed, guard));
+	pthread_mutex_lock(&feed->lock);
+	ring_keep_held(&feed->ring);
+	for (const struct old_ring *old = feed->old; old != NULL; old = old->next)
+		ring_keep_held(&old->ring);
+	pthread_mutex_unlock(&feed->lock);
+}
+
 int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *error)
 {
 	struct feed_options options = {0};
@@ -344,6 +362,7 @@ int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *
 	struct feed *feed = feed_new();
 	if (feed == NULL)
 		return error_set(error, -ENOMEM, "Out of memory.");
+	feed->guard.before = keep_held;
 	int r = open_feed(feed, &options, error);
 	if (r < 0) {
 		feed_close(feed);
@@ -439,13 +458,13 @@ static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 
 static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
 {
-	const char *base = (const char *)published;
 	const struct ring_header *layout = &feed->ring.layout;
 	struct ring_slot slot;
 	ring_copy_slot(published, &slot);
 	uint64_t bytes = image_bytes(layout, &slot);
 	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
 		return refuse_batch(feed);
+	const char *base = ring_show(&feed->ring, published);
 	struct feed_batch full = {
 		.size = batch->size,
 		.number = feed->base + slot.number,
@@ -466,6 +485,7 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 		.flags = (const uint8_t *)base + layout->flag_offset,
 		.publish_ns = slot.publish_ns,
 		.reconnects = feed->info.reconnects,
+		.shared_images = (const char *)published + layout->image_offset,
 	};
 	memcpy(batch, &full, known_size(batch->size, BATCH_SIZE_0, sizeof full));
 	set_position(feed, full.epoch, full.batch + 1, full.last != 0);

@@ -26,6 +26,11 @@ extern "C" {
 
 enum feed_last { FEED_LAST_DROP = 0, FEED_LAST_SHORT = 1 };
 enum feed_bad { FEED_BAD_SUBSTITUTE = 0, FEED_BAD_SKIP = 1, FEED_BAD_FAIL = 2 };
+enum feed_writable {
+	FEED_READ_ONLY = 0,
+	FEED_WRITABLE = 1, /* the ring itself, for devices that cannot register what is not; -EPERM: the daemon does not allow it */
+	FEED_OWN = 2,      /* pages that become this process's own when it writes: nobody else sees it, and the next batch there is whole again */
+};
 enum feed_element { FEED_U8 = 1, FEED_F16 = 2, FEED_BF16 = 3, FEED_F32 = 4 };
 enum feed_reconnect { FEED_RECONNECT = 0, FEED_RECONNECT_NEVER = 1 };
 #define FEED_RECONNECT_FOREVER UINT32_MAX /* a reconnect_timeout_ms */
@@ -62,7 +67,7 @@ struct feed_options {
 	const char *const *fields; /* names of extra fields to deliver */
 	uint32_t field_count;
 	uint32_t open_timeout_ms;  /* for connecting and subscribing; 0: 30,000 */
-	uint32_t writable;       /* 1: map the memory writable, for devices that cannot register what is not; -EPERM: the daemon does not allow it */
+	uint32_t writable;       /* enum feed_writable: what may be written through the pointers of a batch */
 	uint32_t reserved;       /* 0 */
 	uint32_t reconnect;      /* enum feed_reconnect: when the daemon goes away, wait for the next one, or fail at once */
 	uint32_t reconnect_timeout_ms; /* to wait for it; 0: 60,000; FEED_RECONNECT_FOREVER */
@@ -104,6 +109,7 @@ struct feed_batch {
 	const uint8_t *flags;    /* [count], enum feed_sample_flag */
 	uint64_t publish_ns;     /* CLOCK_MONOTONIC, when the daemon finished it */
 	uint64_t reconnects;     /* of feed_info when it came: batches with the same number lie in the same memory */
+	const void *shared_images; /* the images as the daemon wrote them, in feed_info.memory, for a device that knows it; with FEED_OWN they are not at `images` */
 };
 
 struct feed_field {

@@ -11,6 +11,9 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void before(void)
 {
 	pthread_mutex_lock(&lock);
+	for (struct fork_guard *guard = guards; guard != NULL; guard = guard->next)
+		if (guard->before != NULL)
+			guard->before(guard);
 }
 
 static void after_in_parent(void)

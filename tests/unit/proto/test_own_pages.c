@@ -1,0 +1,160 @@
+/* Pages that become a client's own when it writes: what it sees, and what the others see. */
+#include "own_ring.h"
+#include "ring_pair.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SIZE = 64 << 10, HALF = SIZE / 2 };
+
+struct memory {
+	int fd;
+	char *shared;
+	struct own_pages own;
+};
+
+static void memory_init(struct memory *memory, size_t granularity)
+{
+	memory->fd = memfd_create("test", MFD_CLOEXEC);
+	assert_true(memory->fd >= 0);
+	assert_int_equal(ftruncate(memory->fd, SIZE), 0);
+	memory->shared =
+		mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+	assert_ptr_not_equal(memory->shared, MAP_FAILED);
+	assert_int_equal(own_pages_init(&memory->own, memory->fd, SIZE, granularity), 0);
+	assert_int_equal(memory->own.copies, granularity % (size_t)sysconf(_SC_PAGESIZE) != 0);
+}
+
+static void memory_deinit(struct memory *memory)
+{
+	own_pages_deinit(&memory->own);
+	own_pages_deinit(&memory->own);
+	munmap(memory->shared, SIZE);
+	close(memory->fd);
+}
+
+static void assert_all(const char *bytes, int value, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		assert_int_equal(bytes[i], value);
+}
+
+/* Several states of each half, of which some are written over here: each is shown whole, and nobody else sees the writing. */
+static void show_states(size_t granularity)
+{
+	struct memory memory;
+	memory_init(&memory, granularity);
+	for (int state = 1; state < 20; state++) {
+		size_t offset = state % 2 * HALF;
+		memset(memory.shared + offset, state, HALF);
+		char *shown = own_pages_show(&memory.own, memory.shared, offset, HALF);
+		assert_all(shown, state, HALF);
+		if (state % 3 != 0)
+			memset(shown + (state % 5) * 4096, -1, 4096);
+		if (state % 3 == 2)
+			shown[HALF - 1] = -1;
+		assert_all(memory.shared + offset, state, HALF);
+	}
+	/* what is held in the other half is not touched */
+	char *held = own_pages_show(&memory.own, memory.shared, 0, HALF);
+	held[5] = 99;
+	memset(memory.shared + HALF, 50, HALF);
+	assert_all(own_pages_show(&memory.own, memory.shared, HALF, HALF), 50, HALF);
+	assert_int_equal(held[5], 99);
+	memory_deinit(&memory);
+}
+
+static void every_state_is_whole(void **state)
+{
+	if (getenv("MESON_EXE_WRAPPER"))
+		skip(); /* the emulator's page table is another one */
+	show_states(4096);
+}
+
+static void every_copy_is_whole(void **state)
+{
+	show_states(64);
+}
+
+static void kept_bytes_stay(size_t granularity)
+{
+	struct memory memory;
+	memory_init(&memory, granularity);
+	memset(memory.shared, 1, SIZE);
+	char *shown = own_pages_show(&memory.own, memory.shared, 0, SIZE);
+	shown[7] = 9;
+	own_pages_keep(&memory.own, 0, HALF);
+	memset(memory.shared, 2, HALF);
+	assert_int_equal(shown[7], 9);
+	shown[7] = 1;
+	assert_all(shown, 1, HALF);
+	assert_all(own_pages_show(&memory.own, memory.shared, 0, HALF), 2, HALF);
+	memory_deinit(&memory);
+}
+
+static void what_is_kept_stays(void **state)
+{
+	kept_bytes_stay(64);
+	if (!getenv("MESON_EXE_WRAPPER"))
+		kept_bytes_stay(4096);
+}
+
+/* Locked pages are copied by the kernel, written to or not, and are not let go of as others are. */
+static void locked_pages_follow(void **state)
+{
+	if (getenv("MESON_EXE_WRAPPER"))
+		skip();
+	struct memory memory;
+	memory_init(&memory, 4096);
+	memset(memory.shared, 1, SIZE);
+	/* The sanitizers' mlock() does nothing. */
+	if (syscall(SYS_mlock, memory.own.memory, SIZE) < 0) {
+		memory_deinit(&memory);
+		skip();
+	}
+	memset(memory.shared, 2, SIZE);
+	assert_int_equal(memory.own.memory[0], 1); /* the trap */
+	assert_all(own_pages_show(&memory.own, memory.shared, 0, SIZE), 2, SIZE);
+	memory_deinit(&memory);
+}
+
+/* Through a ring: a slot that was written over comes back with the next batch in it. */
+static void slots_come_back(void **state)
+{
+	struct ring_geometry geometry = small_geometry(2);
+	struct pair pair;
+	if (getenv("MESON_EXE_WRAPPER"))
+		skip();
+	assert_int_equal(own_ring_init(&pair.producer, &geometry), 0);
+	assert_int_equal(ring_consumer_init(&pair.consumer, pair.producer.ring_fd,
+					    pair.producer.ack_fd, RING_MAP_OWN),
+			 0);
+	for (uint64_t number = 1; number < 10; number++) {
+		publish(&pair.producer);
+		const struct ring_slot *slot = ring_take(&pair.consumer);
+		char *shown = (char *)ring_show(&pair.consumer, slot);
+		struct ring_slot copy;
+		ring_copy_slot((const struct ring_slot *)shown, &copy);
+		assert_int_equal(copy.number, number);
+		memset(shown, 0xee, pair.consumer.slot_size);
+		assert_int_equal(slot->number, number);
+		assert_int_equal(ring_ack(&pair.consumer, number) >= 0, 1);
+	}
+	pair_deinit(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_state_is_whole),
+		cmocka_unit_test(every_copy_is_whole),
+		cmocka_unit_test(what_is_kept_stays),
+		cmocka_unit_test(locked_pages_follow),
+		cmocka_unit_test(slots_come_back),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
