@@ -53,6 +53,7 @@ static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
 		return 8;
 	case FIELD_BYTES:
 	case FIELD_JSON:
+	case RING_FIELD_TEXT:
 		return (uint32_t)(sizeof(uint32_t) + ((field_bytes + 3) & ~3U));
 	default:
 		return 0;
@@ -94,8 +95,10 @@ static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret
 		.field_bytes = geometry->field_bytes,
 	};
 	for (uint32_t i = 0; i < geometry->field_count; i++) {
-		uint32_t stride = field_stride(geometry->field_types[i], geometry->field_bytes);
-		if (stride == 0)
+		uint32_t room = geometry->field_rooms[i];
+		uint32_t stride = field_stride(geometry->field_types[i],
+					       room != 0 ? room : geometry->field_bytes);
+		if (stride == 0 || room > geometry->field_bytes)
 			return -EINVAL;
 		header.fields[i].offset = place(&end, samples * stride, SECTION_ALIGN);
 		header.fields[i].type = geometry->field_types[i];
@@ -382,6 +385,15 @@ static bool section_fits(uint64_t offset, uint64_t size, uint64_t align, uint64_
 	       !__builtin_add_overflow(offset, size, &end) && end <= slot_size;
 }
 
+/* Of values with a size, room for that and for what follows. */
+static bool stride_is_sound(uint32_t type, uint32_t stride, uint32_t field_bytes)
+{
+	uint32_t most = field_stride(type, field_bytes);
+	if (type == FIELD_INT64 || type == FIELD_FLOAT64)
+		return stride == most;
+	return stride >= sizeof(uint32_t) && stride % 4 == 0 && stride <= most;
+}
+
 static bool header_is_sound(const struct ring_header *header, uint64_t file_size)
 {
 	uint64_t samples = header->batch_size_max;
@@ -404,8 +416,8 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 	    !section_fits(header->flag_offset, samples, SECTION_ALIGN, slot_size))
 		return false;
 	for (uint32_t i = 0; i < header->field_count; i++) {
-		uint32_t stride = field_stride(header->fields[i].type, header->field_bytes);
-		if (stride == 0 || header->fields[i].stride != stride ||
+		uint32_t stride = header->fields[i].stride;
+		if (!stride_is_sound(header->fields[i].type, stride, header->field_bytes) ||
 		    !section_fits(header->fields[i].offset, samples * stride, SECTION_ALIGN,
 				  slot_size))
 			return false;

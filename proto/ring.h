@@ -37,6 +37,7 @@ enum {
 };
 /* A reason that says nothing against the feed: libfeed reports it as a daemon that goes away. */
 #define RING_REASON_STOPPING "the daemon is shutting down"
+enum { RING_FIELD_TEXT = 5 }; /* only for clients that have asked for it */
 #define RING_IMAGE_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one batch's images */
 
 enum ring_state {
@@ -58,9 +59,9 @@ struct ring_header {
 	uint64_t sample_offset;   /* uint64[batch_size_max], index in the dataset */
 	uint64_t flag_offset;     /* uint8[batch_size_max], enum ring_sample_flag */
 	uint32_t field_count;
-	uint32_t field_bytes;     /* room per bytes or JSON value */
+	uint32_t field_bytes;     /* the most room that a field's value has */
 	struct {
-		uint64_t offset;  /* int64 or double[batch_size_max]; bytes: {uint32 size; data[field_bytes]}, 4-aligned, each */
+		uint64_t offset;  /* int64 or double[batch_size_max]; others: {uint32 size; data[]}, 4-aligned, each */
 		uint32_t type;    /* as enum packimg_field_type */
 		uint32_t stride;  /* bytes per sample */
 	} fields[RING_FIELDS_MAX];
@@ -114,6 +115,7 @@ struct ring_geometry {
 	uint32_t field_count;
 	uint32_t field_bytes;
 	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
+	uint32_t field_rooms[RING_FIELDS_MAX]; /* bytes of one value, at most field_bytes; 0: field_bytes */
 	uint32_t writable; /* the client may map it writable until ring_producer_fill() */
 };
 

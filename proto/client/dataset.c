@@ -13,7 +13,27 @@ struct dataset {
 	Loaderd__Reply *reply;
 };
 
-static void fill(struct dataset *dataset, const Loaderd__Dataset *message)
+static int fill_fields(struct feed_dataset *public, const Loaderd__Dataset *message)
+{
+	size_t count = message->n_field_names;
+	struct feed_dataset_field *fields = calloc(count + 1, sizeof *fields);
+	if (fields == NULL)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		bool known = i < message->n_field_types && i < message->n_field_longest &&
+			     message->field_types[i] <= FEED_TEXT;
+		fields[i] = (struct feed_dataset_field){
+			.name = message->field_names[i],
+			.type = known ? message->field_types[i] : 0,
+			.longest = known ? message->field_longest[i] : FEED_LONGEST_UNKNOWN,
+		};
+	}
+	public->field_count = (uint32_t)count;
+	public->fields = fields;
+	return 0;
+}
+
+static int fill(struct dataset *dataset, const Loaderd__Dataset *message)
 {
 	struct feed_dataset *public = &dataset->public;
 	public->samples = message->samples;
@@ -28,6 +48,7 @@ static void fill(struct dataset *dataset, const Loaderd__Dataset *message)
 	}
 	for (int i = 0; i < 3; i++)
 	public->has_statistics &= isfinite(public->mean[i]) && isfinite(public->std[i]);
+	return fill_fields(public, message);
 }
 
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset,
@@ -68,7 +89,10 @@ int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret
 		return r < 0 ? r : error_set(error, -ENOMEM, "Out of memory.");
 	}
 	dataset->reply = reply;
-	fill(dataset, reply->dataset);
+	if (fill(dataset, reply->dataset) < 0) {
+		feed_dataset_free(&dataset->public);
+		return error_set(error, -ENOMEM, "Out of memory.");
+	}
 	*ret_dataset = &dataset->public;
 	return 0;
 }
@@ -79,5 +103,6 @@ void feed_dataset_free(struct feed_dataset *public)
 		return;
 	struct dataset *dataset = (struct dataset *)public;
 	loaderd__reply__free_unpacked(dataset->reply, NULL);
+	free((void *)public->fields);
 	free(dataset);
 }

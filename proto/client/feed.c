@@ -24,6 +24,8 @@ enum {
 enum {
 	OPTIONS_SIZE_0 = offsetof(struct feed_options, reconnect),
 	INFO_SIZE_0 = offsetof(struct feed_info, reconnects),
+	OPTIONS_SIZE_1 =
+		offsetof(struct feed_options, cut_values), /* then programs know text, too */
 	BATCH_SIZE_0 = offsetof(struct feed_batch, reconnects),
 };
 
@@ -35,6 +37,7 @@ _Static_assert((int)FEED_WRITABLE == (int)RING_MAP_WRITABLE && (int)FEED_OWN == 
 _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_NCHW,
 	       "layouts pass through");
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
+_Static_assert((int)FEED_TEXT == (int)RING_FIELD_TEXT, "types pass through");
 
 /* Request{doorbell{}} and Request{ring_mapped{}} in a frame's body: fields 4 and 6, length-delimited, empty. */
 static const uint8_t doorbell[] = {4 << 3 | 2, 0}, ring_mapped[] = {6 << 3 | 2, 0};
@@ -80,6 +83,9 @@ static int check_options(const struct feed_options *options, char *error)
 			error, -EINVAL,
 			"writable: %u is none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN.",
 			options->writable);
+	if (options->cut_values > 1)
+		return error_set(error, -EINVAL, "cut_values: %u is neither 0 nor 1.",
+				 options->cut_values);
 	if (options->reconnect > FEED_RECONNECT_NEVER)
 		return error_set(error, -EINVAL,
 				 "reconnect: %u is neither FEED_RECONNECT nor "
@@ -148,6 +154,8 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	open.n_fields = options->field_count;
 	open.fields = (char **)options->fields;
 	open.field_bytes = options->field_bytes;
+	open.whole_values = options->cut_values == 0;
+	open.text_fields = options->size > OPTIONS_SIZE_1;
 	open.name = (char *)(options->name != NULL ? options->name : "");
 	open.writable = options->writable == FEED_WRITABLE;
 	Loaderd__Request request = LOADERD__REQUEST__INIT;
@@ -234,7 +242,18 @@ static int keep_field_names(struct feed *feed, const struct feed_options *option
 				 "fields: %u asked for, the daemon on %s delivers %u.",
 				 options->field_count, feed->connection.socket,
 				 feed->ring.layout.field_count);
+	if (options->field_bytes != 0 && feed->ring.layout.field_bytes > options->field_bytes)
+		return error_set(error, -EPROTO,
+				 "field_bytes: %u asked for, the daemon on %s delivers up to %u.",
+				 options->field_bytes, feed->connection.socket,
+				 feed->ring.layout.field_bytes);
 	for (uint32_t i = 0; i < options->field_count; i++) {
+		if (feed->ring.layout.fields[i].type == FEED_TEXT &&
+		    options->size <= OPTIONS_SIZE_1)
+			return error_set(error, -EPROTO,
+					 "fields: the daemon on %s delivers %s as text, of which "
+					 "this program does not know.",
+					 feed->connection.socket, options->fields[i]);
 		feed->field_names[i] = strdup(options->fields[i]);
 		if (feed->field_names[i] == NULL)
 			return error_set(error, -ENOMEM, "Out of memory.");
@@ -357,6 +376,8 @@ int feed_open(const struct feed_options *callers, struct feed **ret_feed, char *
 {
 	struct feed_options options = {0};
 	memcpy(&options, callers, known_size(callers->size, OPTIONS_SIZE_0, sizeof options));
+	if (callers->size <= OPTIONS_SIZE_1)
+		options.cut_values = 1; /* as ever for programs that cannot ask */
 	if (error != NULL)
 		error[0] = '\0';
 	struct feed *feed = feed_new();
@@ -441,7 +462,7 @@ static uint64_t image_bytes(const struct ring_header *layout, const struct ring_
 
 static int refuse_batch(struct feed *feed)
 {
-	feed->broken = true;
+	feed->broken = -EPROTO;
 	return error_set(feed->error, -EPROTO,
 			 "The daemon on %s published batch %llu with a header that cannot be.",
 			 feed->connection.socket, (unsigned long long)feed->ring.taken);
@@ -456,6 +477,30 @@ static bool is_next(const struct feed *feed, const struct ring_slot *slot)
 	       (slot->last != 0) == (slot->batch + 1 == feed->info.batches_per_epoch);
 }
 
+/* A daemon that is older than whole_values cuts and flags without being asked. */
+static int refuse_cut(struct feed *feed, const struct ring_slot *slot, uint64_t sample)
+{
+	feed->broken = -EBADMSG;
+	return error_set(feed->error, -EBADMSG,
+			 "Epoch %llu, batch %llu: sample %llu has a value that is longer than "
+			 "field_bytes, %u, and the daemon on %s has cut it: ask for more, or for "
+			 "cut values.",
+			 (unsigned long long)slot->epoch, (unsigned long long)slot->batch,
+			 (unsigned long long)sample, feed->ring.layout.field_bytes,
+			 feed->connection.socket);
+}
+
+/* Number of the first sample whose values were cut; count: of none. */
+static uint32_t find_cut(const struct feed *feed, const uint8_t *flags, uint32_t count)
+{
+	uint32_t i = 0;
+	if (feed->options.cut_values || feed->field_count == 0)
+		return count;
+	while (i < count && !(flags[i] & FEED_SAMPLE_FIELD_CUT))
+		i++;
+	return i;
+}
+
 static int hand_out(struct feed *feed, const struct ring_slot *published, struct feed_batch *batch)
 {
 	const struct ring_header *layout = &feed->ring.layout;
@@ -465,6 +510,10 @@ static int hand_out(struct feed *feed, const struct ring_slot *published, struct
 	if (feed->ring.broken || bytes == 0 || !is_next(feed, &slot))
 		return refuse_batch(feed);
 	const char *base = ring_show(&feed->ring, published);
+	uint32_t cut = find_cut(feed, (const uint8_t *)base + layout->flag_offset, slot.count);
+	if (cut < slot.count)
+		return refuse_cut(feed, &slot,
+				  ((const uint64_t *)(base + layout->sample_offset))[cut]);
 	struct feed_batch full = {
 		.size = batch->size,
 		.number = feed->base + slot.number,
@@ -679,8 +728,8 @@ int feed_next(struct feed *feed, int timeout_ms, struct feed_batch *batch)
 {
 	if (feed->connection.fd < 0)
 		return refuse_in_fork(feed);
-	if (feed->broken)
-		return -EPROTO;
+	if (feed->broken != 0)
+		return feed->broken;
 	const struct ring_slot *slot = feed->ring.header != NULL ? ring_take(&feed->ring) : NULL;
 	if (slot == NULL) {
 		int r = wait_for_batch(feed, timeout_ms, &slot);

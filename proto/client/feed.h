@@ -35,11 +35,18 @@ enum feed_element { FEED_U8 = 1, FEED_F16 = 2, FEED_BF16 = 3, FEED_F32 = 4 };
 enum feed_reconnect { FEED_RECONNECT = 0, FEED_RECONNECT_NEVER = 1 };
 #define FEED_RECONNECT_FOREVER UINT32_MAX /* a reconnect_timeout_ms */
 enum feed_layout { FEED_NHWC = 1, FEED_NCHW = 2 };
-enum feed_field_type { FEED_INT64 = 1, FEED_FLOAT64 = 2, FEED_BYTES = 3, FEED_JSON = 4 };
+enum feed_field_type {
+	FEED_INT64 = 1,
+	FEED_FLOAT64 = 2,
+	FEED_BYTES = 3,
+	FEED_JSON = 4, /* UTF-8 text of one JSON value */
+	FEED_TEXT = 5, /* UTF-8; FEED_BYTES to programs that were built before feed_options had cut_values */
+};
+#define FEED_KEY "__key__" /* a name in feed_options.fields: the samples' source names, as text; unless the dataset has a field of that name */
 enum feed_sample_flag {
 	FEED_SAMPLE_SUBSTITUTED = 1,   /* could not be decoded; another sample stands in its place */
 	FEED_SAMPLE_FIELD_MISSING = 2, /* a delivered field had no value, it is zero */
-	FEED_SAMPLE_FIELD_CUT = 4,     /* a bytes or JSON value was longer than field_bytes */
+	FEED_SAMPLE_FIELD_CUT = 4,     /* a value was longer than field_bytes, which cut_values has allowed */
 };
 
 struct feed;
@@ -63,14 +70,16 @@ struct feed_options {
 	uint32_t last;           /* enum feed_last */
 	uint32_t bad;            /* enum feed_bad */
 	uint32_t slots;          /* batches of shared memory; 0: the daemon chooses */
-	uint32_t field_bytes;    /* room per bytes or JSON value; 0: 256 */
-	const char *const *fields; /* names of extra fields to deliver */
+	uint32_t field_bytes;    /* most room for a bytes, text or JSON value; 0: what the longest takes, or 256 where the file does not say or values are cut */
+	const char *const *fields; /* names of extra fields to deliver, FEED_KEY among them */
 	uint32_t field_count;
 	uint32_t open_timeout_ms;  /* for connecting and subscribing; 0: 30,000 */
 	uint32_t writable;       /* enum feed_writable: what may be written through the pointers of a batch */
 	uint32_t reserved;       /* 0 */
 	uint32_t reconnect;      /* enum feed_reconnect: when the daemon goes away, wait for the next one, or fail at once */
 	uint32_t reconnect_timeout_ms; /* to wait for it; 0: 60,000; FEED_RECONNECT_FOREVER */
+	uint32_t cut_values;     /* 1: values longer than field_bytes come cut; 0: they refuse the feed where the file tells, else the first one ends it */
+	uint32_t reserved_1;     /* 0 */
 };
 
 struct feed_info {
@@ -163,6 +172,14 @@ const char *feed_error(const struct feed *feed);
 /* A descriptor that is readable when a wait is over, one and the same for the feed's life; for event loops: after it fires call feed_next with timeout 0. */
 int feed_fd(const struct feed *feed);
 
+#define FEED_LONGEST_UNKNOWN UINT64_MAX
+
+struct feed_dataset_field {
+	const char *name;
+	uint32_t type;    /* enum feed_field_type; 0: not known, for one where the daemon is too old to say */
+	uint64_t longest; /* bytes of the longest value: what field_bytes must allow; FEED_LONGEST_UNKNOWN; means nothing for numbers */
+};
+
 /* Facts about a dataset, from the daemon, to which its first file is handed. Strings live until feed_dataset_free. */
 struct feed_dataset {
 	uint64_t samples;
@@ -172,6 +189,8 @@ struct feed_dataset {
 	double mean[3], std[3]; /* R, G, B in 0..255 */
 	const char *metadata; /* lines of "key=value" */
 	uint8_t uuid[16]; /* as feed_info.dataset_uuid */
+	uint32_t field_count;
+	const struct feed_dataset_field *fields; /* what feed_options.fields may name */
 };
 /* Errors as feed_open's. */
 int feed_dataset(const char *socket, const char *path, struct feed_dataset **ret_dataset, char *error);

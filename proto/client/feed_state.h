@@ -52,7 +52,7 @@ struct feed {
 	bool armed;	       /* the waiting word may be set */
 	int failed;	       /* negative errno once the connection is lost */
 	bool shutting_down;    /* the daemon has said so */
-	bool broken;	       /* a batch made no sense: nothing that follows is believed */
+	int broken; /* negative errno: a batch made no sense, and nothing that follows is believed */
 	uint64_t epoch, batch; /* position after the last batch handed out */
 	struct feed_info info;
 	uint32_t field_count;

@@ -202,6 +202,7 @@ static void fields(void **state)
 	options.fields = names;
 	options.field_count = 3;
 	options.field_bytes = 9;
+	options.cut_values = 1;
 	options.epoch_end = 1;
 	fixture_start(fixture, NULL, NULL);
 	struct feed *feed = fixture_open(&options);

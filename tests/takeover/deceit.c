@@ -682,6 +682,13 @@ static void describe(struct deceit *d, size_t names, double number)
 	dataset.samples = UINT64_MAX;
 	dataset.n_class_names = dataset.n_field_names = names;
 	dataset.class_names = dataset.field_names = all;
+	/* too few of one, wild ones of the other */
+	uint32_t types[] = {0, 5, 6, UINT32_MAX, 1};
+	uint64_t longest[] = {0, UINT64_MAX, UINT64_MAX - 1};
+	dataset.n_field_types = sizeof types / sizeof *types;
+	dataset.field_types = types;
+	dataset.n_field_longest = sizeof longest / sizeof *longest;
+	dataset.field_longest = longest;
 	dataset.n_mean = dataset.n_std = 3;
 	dataset.mean = mean;
 	dataset.std = std;

@@ -163,6 +163,7 @@ static void try_feed(const struct victims *victims, const struct row *row, struc
 	options.fields = fields;
 	options.field_count = 2;
 	options.field_bytes = VALUE_SIZE;
+	options.cut_values = 1; /* whose flag is the daemon's word, and ends a feed that has not asked for it */
 	options.open_timeout_ms = (uint32_t)(row->patience_ms != 0 ? row->patience_ms : PATIENCE_MS);
 	options.reconnect_timeout_ms = row->patience_ms != 0 ? 2000 : 0;
 	verdict->code = feed_open(&options, &client.feed, verdict->text);
@@ -183,6 +184,11 @@ static void try_dataset(const struct victims *victims, struct verdict *verdict)
 	size_t size = strlen(facts->metadata);
 	for (uint32_t i = 0; i < facts->classes; i++)
 		size += strlen(facts->class_names[i]);
+	for (uint32_t i = 0; i < facts->field_count; i++) {
+		size += strlen(facts->fields[i].name);
+		if (facts->fields[i].type > FEED_TEXT)
+			wild(verdict, "a field of a type that there is not");
+	}
 	for (int i = 0; i < 3 && facts->has_statistics; i++)
 		if (!(facts->mean[i] >= -1e308 && facts->mean[i] <= 1e308 && facts->std[i] >= -1e308 &&
 		      facts->std[i] <= 1e308))

@@ -115,11 +115,16 @@ static void wait_for_hangup(struct session *s)
 
 static uint32_t field_type(const char *name)
 {
-	return name[0] == 'i' ? 1 : name[0] == 'f' ? 2 : name[0] == 'b' ? 3 : 4;
+	static const char initials[] = " ifbjt"; /* by enum packimg_field_type */
+	const char *found = strchr(initials, name[0]);
+	return found == NULL ? 4 : (uint32_t)(found - initials);
 }
 
-static void fill_field(struct session *s, char *values, uint32_t field, uint32_t i, uint64_t sample)
+/* Sample flags. */
+static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint32_t i,
+			  uint64_t sample)
 {
+	uint8_t flags = 0;
 	char text[64];
 	char *record = values + (size_t)s->ring.header->fields[field].stride * i;
 	switch (s->ring.header->fields[field].type) {
@@ -131,14 +136,17 @@ static void fill_field(struct session *s, char *values, uint32_t field, uint32_t
 		break;
 	default:
 		snprintf(text, sizeof text,
-			 s->ring.header->fields[field].type == 3 ? "sample %llu" : "{\"s\": %llu}",
+			 s->ring.header->fields[field].type == 4 ? "{\"s\": %llu}" : "sample %llu",
 			 (unsigned long long)sample);
 		uint32_t size = (uint32_t)strlen(text);
-		if (size > s->ring.header->field_bytes)
+		if (size > s->ring.header->field_bytes) {
 			size = s->ring.header->field_bytes;
+			flags = RING_SAMPLE_FIELD_CUT; /* whatever was asked for: as daemons once did */
+		}
 		memcpy(record, &size, sizeof size);
 		memcpy(record + sizeof size, text, size);
 	}
+	return flags;
 }
 
 /* A small whole number as IEEE half precision. */
@@ -221,11 +229,12 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 		char *image = base + header->image_offset;
 		((int32_t *)(base + header->label_offset))[i] = (int32_t)(sample % FAKE_CLASSES);
 		((uint64_t *)(base + header->sample_offset))[i] = sample;
-		((uint8_t *)base + header->flag_offset)[i] =
-			sample == 3 ? RING_SAMPLE_SUBSTITUTED : 0;
+		uint8_t *flags = (uint8_t *)base + header->flag_offset + i;
+		*flags = sample == 3 ? RING_SAMPLE_SUBSTITUTED : 0;
 		slot->bad += sample == 3;
 		for (uint32_t field = 0; field < header->field_count; field++)
-			fill_field(s, base + header->fields[field].offset, field, i, sample);
+			*flags |= fill_field(s, base + header->fields[field].offset, field, i,
+					     sample);
 		for (size_t v = 0; v < values; v++) {
 			float f = (float)fake_pixel(epoch, sample);
 			uint32_t bits;
@@ -622,6 +631,15 @@ static void answer_dataset(struct session *s, const char *path)
 	dataset.uuid = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
 	dataset.n_class_names = FAKE_CLASSES;
 	dataset.class_names = names;
+	/* "old": of a daemon that tells names only */
+	static char *field_names[] = {(char *)"id", (char *)"text"};
+	static uint32_t field_types[] = {1, 5};
+	static uint64_t field_longest[] = {0, 77};
+	dataset.n_field_names = 2;
+	dataset.field_names = field_names;
+	dataset.n_field_types = dataset.n_field_longest = strstr(path, "old") != NULL ? 0 : 2;
+	dataset.field_types = field_types;
+	dataset.field_longest = field_longest;
 	dataset.n_mean = dataset.n_std = 3;
 	dataset.mean = mean;
 	dataset.std = std;

@@ -105,6 +105,7 @@ static void fields_arrive(void **state)
 	options.fields = names;
 	options.field_count = 4;
 	options.field_bytes = 9;
+	options.cut_values = 1;
 	assert_int_equal(feed_open(&options, &feed, error), 0);
 	struct feed_batch first = next(feed), batch = next(feed);
 	feed_release(feed, &first);
@@ -162,6 +163,15 @@ static void datasets_are_described(void **state)
 	assert_true(dataset->mean[1] == 116.25 && dataset->std[2] == 57.5);
 	assert_string_equal(dataset->metadata, "made=by hand\nnote=a=b\n");
 	assert_memory_equal(dataset->uuid, "0123456789abcdef", 16);
+	assert_int_equal(dataset->field_count, 2);
+	assert_string_equal(dataset->fields[1].name, "text");
+	assert_int_equal(dataset->fields[1].type, FEED_TEXT);
+	assert_int_equal(dataset->fields[1].longest, 77);
+	feed_dataset_free(dataset);
+	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "old.pimg", &dataset, error), 0);
+	assert_string_equal(dataset->fields[0].name, "id");
+	assert_int_equal(dataset->fields[0].type, 0);
+	assert_true(dataset->fields[0].longest == FEED_LONGEST_UNKNOWN);
 	feed_dataset_free(dataset);
 	feed_dataset_free(NULL);
 	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "missing", &dataset, error),
@@ -171,6 +181,49 @@ static void datasets_are_described(void **state)
 	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "", &dataset, error), -EINVAL);
 }
 
+/* A daemon that is older than the wish for whole values has cut them: nothing passes for whole. */
+static void cut_values_end_a_feed(void **state)
+{
+	static const char *const names[] = {"bytes"};
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.fields = names;
+	options.field_count = 1;
+	options.field_bytes = 8;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	struct feed_batch batch = {.size = sizeof batch};
+	int r;
+	while ((r = feed_next(feed, 1000, &batch)) == 0) {
+		for (uint32_t i = 0; i < batch.count; i++)
+			assert_int_equal(batch.flags[i] & FEED_SAMPLE_FIELD_CUT, 0);
+		feed_release(feed, &batch);
+	}
+	assert_int_equal(r, -EBADMSG);
+	assert_non_null(strstr(feed_error(feed),
+			       "sample 10 has a value that is longer than field_bytes, 8"));
+	assert_int_equal(feed_next(feed, 0, &batch), -EBADMSG);
+	feed_close(feed);
+}
+
+/* Text comes to who knows it, and from no daemon to others. */
+static void text_is_for_who_knows_it(void **state)
+{
+	static const char *const names[] = {"text"};
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.fields = names;
+	options.field_count = 1;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	struct feed_batch batch = next(feed);
+	struct feed_field field;
+	assert_int_equal(feed_field(feed, &batch, 0, &field), 0);
+	assert_int_equal(field.type, FEED_TEXT);
+	feed_close(feed);
+	options.size = offsetof(struct feed_options, cut_values);
+	assert_int_equal(feed_open(&options, &feed, error), -EPROTO);
+	assert_non_null(strstr(error, "delivers text as text"));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -178,6 +231,8 @@ int main(void)
 		cmocka_unit_test(a_ring_is_mapped_writable),
 		cmocka_unit_test(a_position_is_resumed),
 		cmocka_unit_test(fields_arrive),
+		cmocka_unit_test(cut_values_end_a_feed),
+		cmocka_unit_test(text_is_for_who_knows_it),
 		cmocka_unit_test(structures_may_grow),
 		cmocka_unit_test(datasets_are_described),
 	};

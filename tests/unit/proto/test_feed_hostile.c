@@ -24,7 +24,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BATCH_SIZE = 8, SLOTS = 4, BATCHES = 10, SIDE = 4, FDS_MAX = FRAME_FDS_MAX };
+enum {
+	BATCH_SIZE = 8,
+	SLOTS = 4,
+	BATCHES = 10,
+	SIDE = 4,
+	VALUE_SIZE = 16,
+	FDS_MAX = FRAME_FDS_MAX
+};
 
 struct puppet {
 	char socket[64];
@@ -149,7 +156,7 @@ static bool hear_wish(struct puppet *p)
 		.batch_size_max = wish->batch_size,
 		.image_size_max = (uint64_t)wish->batch_size * SIDE * SIDE * 3,
 		.field_count = (uint32_t)wish->n_fields,
-		.field_bytes = 16,
+		.field_bytes = VALUE_SIZE,
 		.field_types = {FEED_INT64, FEED_BYTES},
 	};
 	p->opened = (Loaderd__FeedOpened)LOADERD__FEED_OPENED__INIT;
@@ -302,6 +309,7 @@ static int open_feed(const struct puppet *p, struct feed **ret_feed, char *error
 	options.slots = SLOTS;
 	options.fields = fields;
 	options.field_count = 2;
+	options.field_bytes = VALUE_SIZE;
 	options.epoch_end = 2;
 	return feed_open(&options, ret_feed, error);
 }
@@ -594,15 +602,27 @@ static void end_an_epoch_early(struct puppet *p)
 	hear_to_the_end(p);
 }
 
+static void open_with_larger_values(struct puppet *p)
+{
+	if (hear_wish(p)) {
+		p->geometry.field_bytes = 65536;
+		grant(p);
+	}
+	hear_to_the_end(p);
+}
+
 static void a_feed_is_what_was_asked_for(void **state)
 {
 	static const struct row rows[] = {
-		{"epochs without batches", open_without_batches, request_feed, -EPROTO, "in 0 batches"},
+		{"epochs without batches", open_without_batches, request_feed, -EPROTO,
+		 "in 0 batches"},
 		{"more batches than samples", open_with_more_batches_than_samples, request_feed,
 		 -EPROTO, "80 samples in 81 batches"},
 		{"larger batches", open_with_larger_batches, request_feed, -EPROTO,
 		 "4 slots for 9 samples each, where 4 for 8"},
 		{"more slots", open_with_more_slots, request_feed, -EPROTO, "5 slots for 8"},
+		{"larger values", open_with_larger_values, request_feed, -EPROTO,
+		 "16 asked for, the daemon on "},
 		{"fewer fields", open_with_fewer_fields, request_feed, -EPROTO, "delivers 1"},
 		{"batches after epoch_end", go_on_after_the_end, take_batches, -EPROTO,
 		 "published batch 21 with a header that cannot be"},
@@ -817,9 +837,9 @@ static void enlarge_images(struct puppet *p)
 	p->geometry.image_size_max *= 2;
 }
 
-static void enlarge_values(struct puppet *p)
+static void shrink_values(struct puppet *p)
 {
-	p->geometry.field_bytes = 65536;
+	p->geometry.field_bytes /= 2;
 }
 
 static void change_type(struct puppet *p)
@@ -843,7 +863,7 @@ COME_BACK(change_samples)
 COME_BACK(change_classes)
 COME_BACK(change_batches)
 COME_BACK(enlarge_images)
-COME_BACK(enlarge_values)
+COME_BACK(shrink_values)
 COME_BACK(change_type)
 COME_BACK(change_position)
 
@@ -858,7 +878,7 @@ static void what_comes_back_is_what_went(void **state)
 		{"other classes", change_classes_later, take_batches, -ESTALE, replaced},
 		{"other batches", change_batches_later, take_batches, -EPROTO, "divides "},
 		{"larger images", enlarge_images_later, take_batches, -EPROTO, sections},
-		{"larger values", enlarge_values_later, take_batches, -EPROTO, sections},
+		{"smaller values", shrink_values_later, take_batches, -EPROTO, sections},
 		{"a field of another type", change_type_later, take_batches, -EPROTO, sections},
 		{"another position", change_position_later, take_batches, -EPROTO,
 		 "published batch 1 with a header that cannot be"},

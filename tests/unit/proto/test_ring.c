@@ -123,6 +123,8 @@ static void geometry_is_limited(void **state)
 	assert_int_equal(ring_size(&g), 0);
 	struct ring_producer producer;
 	assert_int_equal(own_ring_init(&producer, &g), -EINVAL);
+	g = good, g.field_rooms[1] = g.field_bytes + 1;
+	assert_int_equal(ring_size(&g), 0);
 
 	/* the largest that the limits allow is a number, not an overflow */
 	g = (struct ring_geometry){
@@ -505,15 +507,20 @@ static void consumer_checks_the_header(void **state)
 		{64, 4, 17},
 		{64, 4, UINT32_MAX},
 		{68, 4, UINT32_MAX},
-		{68, 4, 100},
+		{68, 4, 8},
 		{72, 8, 8192},
 		{72, 8, 12},
 		{72, 8, UINT64_MAX - 63},
 		{80, 4, 0},
-		{80, 4, 5},
+		{80, 4, 6},
 		{84, 4, 0},
 		{84, 4, UINT32_MAX},
 		{84, 4, 16},
+		{100, 4, 0},
+		{100, 4, 3},
+		{100, 4, 6},
+		{100, 4, 20},
+		{100, 4, UINT32_MAX - 3},
 	};
 	for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
 		int r = consumer_with(producer, forged[i].offset, forged[i].size, forged[i].value,
