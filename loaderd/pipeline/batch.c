@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+_Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg says of it holds");
+
 static uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec t;
@@ -24,18 +26,19 @@ void batcher_geometry(const struct batcher_options *options, struct ring_geometr
 	struct ring_geometry geometry = {
 		.slots = options->slots,
 		.batch_size_max = options->order.batch_size,
-		.field_count = options->field_count,
-		.field_bytes = options->field_bytes,
+		.field_count = options->fields.count,
 		.writable = options->writable,
 	};
 	uint64_t sample_size = transform_sample_size_max(options->transform);
 	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,
 				   &geometry.image_size_max))
 		geometry.image_size_max = UINT64_MAX;
-	for (uint32_t i = 0; i < options->field_count; i++) {
-		struct packimg_field field;
-		if (packimg_field(options->dataset->image, options->fields[i], &field) == 0)
-			geometry.field_types[i] = field.type;
+	for (uint32_t i = 0; i < options->fields.count; i++) {
+		const struct value_column *column = &options->fields.columns[i];
+		geometry.field_types[i] = column->type;
+		geometry.field_rooms[i] = column->room;
+		if (column->room > geometry.field_bytes)
+			geometry.field_bytes = column->room;
 	}
 	*ret_geometry = geometry;
 }
@@ -380,7 +383,10 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		account_add(&counters->images, 1);
 		return;
 	}
-	/* Not the sample is wrong but the pipeline, which fixes no size where sizes differ: no policy helps against that. */
+	/*
+	 * Not the sample is wrong but the feed: the pipeline, which fixes no size where sizes differ, or the room for a field's values. No policy
+	 * helps against that.
+	 */
 	if (r == -EINVAL) {
 		fail_batch(work, error.text);
 		return;

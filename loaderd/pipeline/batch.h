@@ -16,6 +16,7 @@
 #include "order.h"
 #include "ring.h"
 #include "transform.h"
+#include "values.h"
 #include "watch.h"
 
 #include <pthread.h>
@@ -40,11 +41,10 @@ struct batcher_options {
 	uint32_t slots;
 	bool writable;
 	int ring_fd, ack_fd;         /* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
-	uint32_t field_count, field_bytes;
-	uint32_t fields[RING_FIELDS_MAX]; /* field numbers in the dataset */
-	unsigned workers;                 /* of the pool that will work for it at once, */
-	unsigned worker_indices;          /* and one more than the highest index of any */
-	enum io_mode io;                  /* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
+	struct value_columns fields;
+	unsigned workers;            /* of the pool that will work for it at once, */
+	unsigned worker_indices;     /* and one more than the highest index of any */
+	enum io_mode io;             /* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
 	uint64_t io_bytes;                /* of read-ahead */
 	unsigned io_depth;
 	const int *direct; /* as in io_options, */

@@ -8,48 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint8_t put_bytes(uint8_t *cell, size_t stride, const struct packimg_value *value,
-			 uint32_t room)
-{
-	uint32_t size = value->size > room ? room : (uint32_t)value->size;
-	memset(cell, 0, stride);
-	memcpy(cell, &size, sizeof size);
-	memcpy(cell + sizeof size, value->bytes, size);
-	return value->size > room ? RING_SAMPLE_FIELD_CUT : 0;
-}
-
-/* Extra fields of one sample into their columns; returns sample flags. */
-static uint8_t put_fields(const struct batcher *batcher, const struct batcher_work *work,
-			  uint32_t i, uint64_t index)
-{
-	const struct ring_header *layout = &batcher->ring.layout;
-	uint8_t flags = 0;
-	for (uint32_t f = 0; f < batcher->options.field_count; f++) {
-		size_t stride = layout->fields[f].stride;
-		uint8_t *cell = (uint8_t *)work->slot + layout->fields[f].offset + i * stride;
-		struct packimg_value value;
-		if (packimg_value(batcher->options.dataset->image, index,
-				  batcher->options.fields[f], &value) < 0 ||
-		    !value.present) {
-			memset(cell, 0, stride);
-			flags |= RING_SAMPLE_FIELD_MISSING;
-			continue;
-		}
-		switch (batcher->geometry.field_types[f]) {
-		case PACKIMG_FIELD_INT64:
-			memcpy(cell, &value.int64, sizeof value.int64);
-			break;
-		case PACKIMG_FIELD_FLOAT64:
-			memcpy(cell, &value.float64, sizeof value.float64);
-			break;
-		default:
-			flags |= put_bytes(cell, stride, &value, layout->field_bytes);
-			break;
-		}
-	}
-	return flags;
-}
-
 /* Inside the guard. read: the sample as io_get() left it, NULL to take it from the mapping. */
 static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 			struct batcher_work *work, uint32_t i, uint64_t index,
@@ -74,9 +32,11 @@ static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
 		return r;
 	work->labels[i] = sample.label;
 	work->samples[i] = index;
-	work->flags[i] =
-		batcher->options.field_count == 0 ? 0 : put_fields(batcher, work, i, index);
-	return 0;
+	uint8_t flags = 0;
+	r = values_put(&batcher->options.fields, dataset, index, &batcher->ring.layout, work->slot,
+		       i, &flags, error);
+	work->flags[i] = flags;
+	return r;
 }
 
 /* What sample_ahead said no longer holds. */
@@ -189,6 +149,8 @@ int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
 			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
 			return 0;
 		}
+		if (r == -EINVAL)
+			return r;
 		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
 					other, error->text);
 	}

@@ -32,7 +32,14 @@ static char *keep_text(struct texts *texts, const char *text)
 	return copy;
 }
 
-static size_t keep_fields(struct texts *texts, const struct packimg *image, char **names)
+/* What a reply tells of fields beside their names. */
+struct field_facts {
+	uint32_t types[PACKIMG_FIELDS_MAX];
+	uint64_t longest[PACKIMG_FIELDS_MAX];
+};
+
+static size_t keep_fields(struct texts *texts, const struct packimg *image, char **names,
+			  struct field_facts *ret_facts)
 {
 	uint32_t fields = packimg_field_count(image);
 	for (uint32_t i = 0; i < fields; i++) {
@@ -41,6 +48,8 @@ static size_t keep_fields(struct texts *texts, const struct packimg *image, char
 		names[i] = keep_text(texts, field.name);
 		if (names[i] == NULL)
 			return i;
+		ret_facts->types[i] = field.type;
+		ret_facts->longest[i] = field.longest;
 	}
 	return fields;
 }
@@ -71,10 +80,14 @@ static int pack(const struct packimg *image, const char *path, struct texts *tex
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	double mean[3], std[3];
 	uint8_t uuid[16];
+	struct field_facts fields;
 	message.path = (char *)path;
 	message.samples = packimg_count(image);
 	message.field_names = names;
-	message.n_field_names = keep_fields(texts, image, names);
+	message.n_field_names = keep_fields(texts, image, names, &fields);
+	message.n_field_types = message.n_field_longest = message.n_field_names;
+	message.field_types = fields.types;
+	message.field_longest = fields.longest;
 	message.class_names = names + message.n_field_names;
 	message.n_class_names = keep_classes(texts, image, message.class_names);
 	char *metadata = keep_text(texts, packimg_metadata(image));

@@ -1,5 +1,6 @@
 #include "subscription.h"
 
+#include "fields.h"
 #include "framing.h"
 #include "memory.h"
 
@@ -15,7 +16,6 @@ enum {
 	SLOTS_LEAST = 3,
 	SLOTS_MOST = 8,
 	SLOTS_BYTES = 512 << 20,
-	FIELD_BYTES_DEFAULT = 256,
 };
 
 int refuse_request(struct refusal *refusal, int code, const char *field, const char *format, ...)
@@ -226,41 +226,6 @@ static int set_transform(struct batcher_options *options, const Loaderd__OpenFee
 	return check_side(options->transform, request->epoch, config->image_side, refusal);
 }
 
-/* Number of a field of this name; the dataset's number of fields when there is none. */
-static uint32_t find_field(struct dataset *dataset, const char *name)
-{
-	uint32_t count = packimg_field_count(dataset->image), f;
-	guard_enter(&dataset->guard); /* the names lie in the mapping */
-	for (f = 0; f < count; f++) {
-		struct packimg_field field;
-		if (packimg_field(dataset->image, f, &field) == 0 && strcmp(field.name, name) == 0)
-			break;
-	}
-	if (guard_leave()) {
-		atomic_store(&dataset->suspect, true);
-		return count;
-	}
-	return f;
-}
-
-static int set_fields(struct batcher_options *options, const Loaderd__OpenFeed *request,
-		      struct refusal *refusal)
-{
-	struct dataset *dataset = options->dataset;
-	options->field_bytes =
-		request->field_bytes == 0 ? FIELD_BYTES_DEFAULT : request->field_bytes;
-	for (size_t i = 0; i < request->n_fields; i++) {
-		uint32_t f = find_field(dataset, request->fields[i]);
-		if (f == packimg_field_count(dataset->image))
-			return refuse_request(refusal, EINVAL, "fields",
-					      "the dataset has no field \"%.200s\"; packimg info "
-					      "lists what it has",
-					      request->fields[i]);
-		options->fields[options->field_count++] = f;
-	}
-	return 0;
-}
-
 static void choose_slots(struct batcher_options *options, uint32_t asked, uint64_t most)
 {
 	options->slots = asked;
@@ -308,7 +273,8 @@ static int prepare(struct subscription *subscription, const Loaderd__OpenFeed *r
 	if (r == 0)
 		r = set_transform(options, request, context->config, refusal);
 	if (r == 0)
-		r = set_fields(options, request, refusal);
+		r = fields_choose(request, context->config, subscription->dataset, &options->fields,
+				  refusal);
 	if (r < 0)
 		return r;
 	options->io = choose_io(context->config, subscription->dataset);

@@ -99,7 +99,7 @@ enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
 
 /* The first four are what the golden files and those of make_corpus.c call theirs. */
 static const char *const field_names[] = {"id",	   "score",   "blob", "note",
-					  "depth", "caption", "",     "meta"};
+					  "depth", "caption", "",     "__key__"};
 enum { FIELD_NAMES = sizeof field_names / sizeof *field_names };
 
 struct script {
@@ -370,7 +370,10 @@ static void open_feed(struct client *client, struct script *script)
 	uint8_t ranks = next(script), which = next(script);
 	open.rank = ranks & 15;
 	open.world = ranks >> 4;
-	open.field_bytes = (uint32_t)number(next(script));
+	uint8_t room = next(script);
+	open.field_bytes = (uint32_t)number(room);
+	open.whole_values = (room & 0x10) != 0;
+	open.text_fields = (room & 0x20) != 0;
 	for (unsigned i = 0; i < FIELD_NAMES; i++)
 		if (which >> i & 1)
 			fields[open.n_fields++] = (char *)field_names[i];

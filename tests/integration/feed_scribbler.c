@@ -237,6 +237,8 @@ static void ask_too_much(struct hostile *h)
 		open.field_bytes = random64() % 4 == 0 ? (uint32_t)EXTREME : 0;
 		open.n_fields = random64() % 8 == 0 ? random64() % 64 : 0;
 		open.fields = fields;
+		open.whole_values = random64() % 2;
+		open.text_fields = random64() % 2;
 		subscribe(h, &open);
 		hang_up(h);
 	}
