@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 enum {
@@ -286,9 +287,11 @@ int main(int argc, char **argv)
 		return worker_run((uid_t)arguments.worker_uid);
 	log_init(LOG_LEVEL_INFO);
 	config_init(&config);
-	int r = check_isa(&error);
-	if (r == 0)
+	int r = check_isa(&error), status = EXIT_FAILURE;
+	if (r == 0) {
 		r = load_config(&config, &arguments, &error);
+		status = r < 0 ? EX_CONFIG : EXIT_FAILURE;
+	}
 	for (unsigned i = 0; i < arguments.setting_count; i++)
 		free((char *)arguments.settings[i]);
 	if (r < 0) {
@@ -302,5 +305,5 @@ int main(int argc, char **argv)
 		memory_init();
 		r = serve(&config, &arguments);
 	}
-	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	return r < 0 ? status : EXIT_SUCCESS;
 }

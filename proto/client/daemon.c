@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -54,7 +55,7 @@ struct feed_daemon {
 	int log; /* memfd, -1 when standard error is inherited */
 	char socket[64];
 	char path[PATH_MAX];
-	unsigned threads;
+	char **settings; /* "SECTION.KEY=VALUE", the last is NULL */
 	char **environment;
 	cpu_set_t cpus;
 	bool cpus_known;
@@ -189,20 +190,44 @@ static int log_new(void)
 	return fd;
 }
 
-static void environment_free(char **environment)
+static void texts_free(char **texts)
 {
-	for (char **variable = environment; variable != NULL && *variable != NULL; variable++)
-		free(*variable);
-	free(environment);
+	for (char **text = texts; text != NULL && *text != NULL; text++)
+		free(*text);
+	free(texts);
+}
+
+/* As the daemon is told, and told again when it is restarted. */
+static char **copy_settings(const struct feed_daemon_options *options)
+{
+	char **copy = calloc((size_t)options->setting_count + 2, sizeof *copy);
+	uint32_t count = 0;
+	bool good = copy != NULL;
+	while (good && count < options->setting_count) {
+		copy[count] = strdup(options->settings[count]);
+		good = copy[count++] != NULL;
+	}
+	if (good && options->threads > 0)
+		good = asprintf(&copy[count], "pool.threads=%u", options->threads) >= 0;
+	if (good)
+		return copy;
+	texts_free(copy);
+	return NULL;
+}
+
+static size_t count_texts(char *const *texts)
+{
+	size_t count = 0;
+	while (texts[count] != NULL)
+		count++;
+	return count;
 }
 
 /* A copy of our environment less what a service manager meant for us alone. */
 static char **child_environment(void)
 {
 	static const char *const kept_from_it[] = {"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_"};
-	size_t count = 0, kept = 0;
-	while (environ[count] != NULL)
-		count++;
+	size_t count = count_texts(environ), kept = 0;
 	char **copy = calloc(count + 1, sizeof *copy);
 	for (size_t i = 0; copy != NULL && i < count; i++) {
 		bool ours = false;
@@ -212,23 +237,36 @@ static char **child_environment(void)
 			continue;
 		copy[kept] = strdup(environ[i]);
 		if (copy[kept++] == NULL) {
-			environment_free(copy);
+			texts_free(copy);
 			return NULL;
 		}
 	}
 	return copy;
 }
 
+/* What the child is called with; the texts are not its own. */
+static const char **child_arguments(const struct feed_daemon *daemon)
+{
+	const char *first[] = {daemon->path, "--listen-fd", "3", "--lifeline-fd", "4"};
+	enum { FIRST = sizeof first / sizeof first[0] };
+	size_t settings = count_texts(daemon->settings);
+	const char **arguments = calloc(FIRST + 2 * settings + 1, sizeof *arguments);
+	if (arguments == NULL)
+		return NULL;
+	memcpy(arguments, first, sizeof first);
+	for (size_t i = 0; i < settings; i++) {
+		arguments[FIRST + 2 * i] = "--set";
+		arguments[FIRST + 2 * i + 1] = daemon->settings[i];
+	}
+	return arguments;
+}
+
 /* posix_spawn and not fork: it neither copies a large process nor runs handlers of other libraries in the child. */
 static int spawn(struct feed_daemon *daemon, int lifeline_child)
 {
-	char count[16];
-	snprintf(count, sizeof count, "%u", daemon->threads);
-	const char *arguments[] = {
-		daemon->path,	 "--listen-fd", "3",
-		"--lifeline-fd", "4",		daemon->threads > 0 ? "--threads" : NULL,
-		count,		 NULL,
-	};
+	const char **arguments = child_arguments(daemon);
+	if (arguments == NULL)
+		return -ENOMEM;
 
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
@@ -261,6 +299,7 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 		sched_setaffinity(0, sizeof own, &own);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
+	free(arguments);
 	return -r;
 }
 
@@ -294,7 +333,7 @@ static void last_line(const struct feed_daemon *daemon, char *line, size_t size)
 static int ended_while_starting(struct feed_daemon *daemon, char *error)
 {
 	char line[512], how[64] = "";
-	int status;
+	int status = 0;
 	bool reaped = waitpid(daemon->pid, &status, 0) == daemon->pid;
 	daemon->pid = 0;
 	if (reaped) {
@@ -304,6 +343,8 @@ static int ended_while_starting(struct feed_daemon *daemon, char *error)
 			snprintf(how, sizeof how, " with status %d", WEXITSTATUS(status));
 	}
 	last_line(daemon, line, sizeof line);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == EX_CONFIG)
+		return error_set(error, -EINVAL, "settings: %s does not take one: %s", daemon->path, line);
 	return error_set(error, -ECHILD, "%s ended%s while starting%s%s", daemon->path, how,
 			 line[0] == '\0' ? "." : ": ", line);
 }
@@ -367,7 +408,7 @@ static int prepare(struct feed_daemon *daemon)
 	fork_guard_add(&daemon->guard, &daemon->lifeline);
 	daemon->cpus_known = sched_getaffinity(0, sizeof daemon->cpus, &daemon->cpus) == 0;
 	daemon->environment = child_environment();
-	if (daemon->environment == NULL)
+	if (daemon->environment == NULL || daemon->settings == NULL)
 		return -ENOMEM;
 	daemon->log = log_new();
 	return daemon->log < -1 ? daemon->log : 0;
@@ -376,15 +417,25 @@ static int prepare(struct feed_daemon *daemon)
 int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon **ret_daemon,
 		      char *error)
 {
+	struct feed_daemon_options options = {
+		.size = sizeof options, .binary = binary, .threads = threads};
+	return feed_daemon_start_with(&options, ret_daemon, error);
+}
+
+int feed_daemon_start_with(const struct feed_daemon_options *callers,
+			   struct feed_daemon **ret_daemon, char *error)
+{
+	struct feed_daemon_options options = {0};
+	memcpy(&options, callers, callers->size < sizeof options ? callers->size : sizeof options);
 	if (error != NULL)
 		error[0] = '\0';
 	struct feed_daemon *daemon = calloc(1, sizeof *daemon);
 	if (daemon == NULL)
 		return error_set(error, -ENOMEM, "Out of memory.");
 	daemon->owner = getpid();
-	daemon->threads = threads;
+	daemon->settings = copy_settings(&options);
 	daemon->pidfd = daemon->lifeline = daemon->listen_fd = daemon->log = -1;
-	find_binary(binary, daemon->path, sizeof daemon->path);
+	find_binary(options.binary, daemon->path, sizeof daemon->path);
 	int r = prepare(daemon);
 	if (r < 0) {
 		error_set(error, r, "Cannot prepare a private daemon: %s.", strerror(-r));
@@ -534,6 +585,7 @@ void feed_daemon_stop(struct feed_daemon *daemon)
 		close(daemon->log);
 	if (daemon->listen_fd >= 0)
 		close(daemon->listen_fd);
-	environment_free(daemon->environment);
+	texts_free(daemon->environment);
+	texts_free(daemon->settings);
 	free(daemon);
 }

@@ -210,6 +210,16 @@ void feed_dataset_free(struct feed_dataset *dataset);
  * Feeds of this process that are opened again start it again first, on the same socket and with what it was started with; feeds of other processes wait for that.
  */
 int feed_daemon_start(const char *binary, unsigned threads, struct feed_daemon **ret_daemon, char *error);
+/* Zero means default everywhere. */
+struct feed_daemon_options {
+	size_t size;                 /* sizeof(struct feed_daemon_options) */
+	const char *binary;          /* as of feed_daemon_start() */
+	const char *const *settings; /* "SECTION.KEY=VALUE", any key of loaderd.conf(5), such as "io.mode=uring" or "limits.slots=128" */
+	uint32_t setting_count;
+	uint32_t threads;
+};
+/* feed_daemon_start() with more to say. -EINVAL: the daemon does not take a setting, and error says why. */
+int feed_daemon_start_with(const struct feed_daemon_options *options, struct feed_daemon **ret_daemon, char *error);
 /* Starts it again if it has ended, as feeds do. 0 also where it runs. Errors as feed_daemon_start. */
 int feed_daemon_restart(struct feed_daemon *daemon, char *error);
 /* What feed_options.socket wants. */

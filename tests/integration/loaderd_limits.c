@@ -261,7 +261,7 @@ static void wrong_config(struct fixture *fixture, const char *config, const char
 {
 	char text[4096];
 	int status = run(text, "--config", write_config(fixture, config), "--check-config", NULL);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, part) == NULL)
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 78 || strstr(text, part) == NULL)
 		fail_msg("expected \"%s\", got status %#x and \"%s\"", part, (unsigned)status,
 			 text);
 }
@@ -316,7 +316,7 @@ static void configuration(void **state)
 	assert_int_equal(
 		run(again, "--config", write_config(fixture, printed), "--check-config", NULL), 0);
 	assert_string_equal(again, printed);
-	assert_int_equal(WEXITSTATUS(run(text, "--config", "/nonexistent.conf", NULL)), 1);
+	assert_int_equal(WEXITSTATUS(run(text, "--config", "/nonexistent.conf", NULL)), 78);
 	assert_non_null(strstr(text, "/nonexistent.conf"));
 	assert_true(run(text, "--threads", "nine", NULL) != 0);
 	assert_true(run(text, "--cpus", "4-2", "--config", "/dev/null", "--socket", fixture->socket,

@@ -1,5 +1,5 @@
 /*
- * The fake as a program, started like loaderd: --listen-fd N --lifeline-fd N [--threads N]. $FAKE_START: "die" ends with a
+ * The fake as a program, started like loaderd: --listen-fd N --lifeline-fd N [--set pool.threads=N]. $FAKE_START: "die" ends with a
  * complaint before it serves, "kill" dies by a signal, "stubborn" ignores lifeline and SIGTERM, "chatty" fills standard error.
  */
 #include "fake.h"
@@ -12,14 +12,17 @@
 
 int main(int argc, char **argv)
 {
+	static const char threads[] = "pool.threads=";
 	int listen_fd = -1, lifeline = -1;
 	for (int i = 1; i + 1 < argc; i += 2) {
 		if (strcmp(argv[i], "--listen-fd") == 0)
 			listen_fd = atoi(argv[i + 1]);
 		else if (strcmp(argv[i], "--lifeline-fd") == 0)
 			lifeline = atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--threads") == 0)
-			fprintf(stderr, "threads %s\n", argv[i + 1]);
+		else if (strcmp(argv[i], "--set") == 0 && strncmp(argv[i + 1], threads, strlen(threads)) == 0)
+			fprintf(stderr, "threads %s\n", argv[i + 1] + strlen(threads));
+		else if (strcmp(argv[i], "--set") == 0)
+			fprintf(stderr, "set %s\n", argv[i + 1]);
 	}
 	const char *start = getenv("FAKE_START");
 	if (start == NULL)
