@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include "log.h"
+#include "nearest.h"
 #include "socket_path.h"
 
 #include <ctype.h>
@@ -110,30 +111,6 @@ void config_init(struct config *config)
 	socket_to_listen(config->socket);
 }
 
-/* Levenshtein distance, for names of a few dozen bytes. */
-static unsigned distance(const char *a, const char *b)
-{
-	enum { NAME_MAX_BYTES = 64 };
-	unsigned row[NAME_MAX_BYTES + 1];
-	size_t width = strlen(b);
-	if (width > NAME_MAX_BYTES)
-		return 1000;
-	for (size_t j = 0; j <= width; j++)
-		row[j] = (unsigned)j;
-	for (size_t i = 0; a[i] != '\0'; i++) {
-		unsigned diagonal = row[0];
-		row[0] = (unsigned)i + 1;
-		for (size_t j = 0; j < width; j++) {
-			unsigned best = diagonal + (a[i] != b[j]);
-			diagonal = row[j + 1];
-			best = row[j] + 1 < best ? row[j] + 1 : best;
-			best = diagonal + 1 < best ? diagonal + 1 : best;
-			row[j + 1] = best;
-		}
-	}
-	return row[width];
-}
-
 static const struct key *find_key(const char *section, const char *name)
 {
 	for (unsigned i = 0; i < KEY_COUNT; i++)
@@ -142,20 +119,39 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
-/* The same key in another section counts as nearer than any misspelling. */
+/* The same key in another section counts as nearer than any misspelling. NULL: none is near. */
 static const struct key *nearest_key(const char *section, const char *name)
 {
-	const struct key *best = &keys[0];
-	unsigned best_distance = UINT32_MAX;
+	const struct key *nearest = NULL;
+	unsigned best = NEAREST_NONE;
 	for (unsigned i = 0; i < KEY_COUNT; i++) {
-		unsigned d =
-			2 * distance(name, keys[i].name) + (strcmp(section, keys[i].section) != 0);
-		if (d < best_distance) {
-			best = &keys[i];
-			best_distance = d;
+		unsigned slips = nearest_slips(name, keys[i].name);
+		if (slips == NEAREST_NONE)
+			continue;
+		slips = 2 * slips + (strcmp(section, keys[i].section) != 0);
+		if (slips < best) {
+			nearest = &keys[i];
+			best = slips;
 		}
 	}
-	return best;
+	return nearest;
+}
+
+static int fail_key(const char *section, const char *name, struct config_error *error)
+{
+	const struct key *nearest = nearest_key(section, name);
+	char what[160], remedy[160] = "loaderd.conf(5) lists them";
+	if (section[0] == '\0')
+		snprintf(what, sizeof what, "%.64s: stands before any [section]", name);
+	else
+		snprintf(what, sizeof what, "[%.64s] %.64s: no such key", section, name);
+	if (nearest != NULL && section[0] == '\0' && strcmp(name, nearest->name) == 0)
+		snprintf(remedy, sizeof remedy, "it belongs after a line [%s]", nearest->section);
+	else if (nearest != NULL)
+		snprintf(remedy, sizeof remedy, "did you mean [%s] %s?", nearest->section,
+			 nearest->name);
+	snprintf(error->text, sizeof error->text, "%s; %s", what, remedy);
+	return -EINVAL;
 }
 
 static int parse_number(const char *text, int base, uint64_t *ret_value, const char **ret_end)
@@ -364,13 +360,8 @@ int config_set(struct config *config, const char *section, const char *key_name,
 	       struct config_error *error)
 {
 	const struct key *key = find_key(section, key_name);
-	if (key == NULL) {
-		const struct key *near = nearest_key(section, key_name);
-		snprintf(error->text, sizeof error->text,
-			 "[%.64s] %.64s: no such key; did you mean [%s] %s?", section, key_name,
-			 near->section, near->name);
-		return -EINVAL;
-	}
+	if (key == NULL)
+		return fail_key(section, key_name, error);
 	void *at = (char *)config + key->offset;
 	switch (key->type) {
 	case KEY_NUMBER:

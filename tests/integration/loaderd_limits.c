@@ -294,10 +294,19 @@ static void configuration(void **state)
 	char text[4096];
 	wrong_config(fixture, "[pool]\nthread = 4\n",
 		     "loaderd.conf:2: [pool] thread: no such key; did you mean [pool] threads?");
+	wrong_config(fixture, "threads = 4\n[pool]\n",
+		     "loaderd.conf:1: threads: stands before any [section]; it belongs after a "
+		     "line [pool]");
+	wrong_config(fixture, "# all of it\nthread = 4\n",
+		     "loaderd.conf:2: thread: stands before any [section]; did you mean [pool] "
+		     "threads?");
+	wrong_config(fixture, "[pool]\nfrobs = 4\n",
+		     "loaderd.conf:2: [pool] frobs: no such key; loaderd.conf(5) lists them");
 	wrong_config(fixture, "[pool]\n\nthreads = many\n",
 		     "loaderd.conf:3: [pool] threads = many: must be a number from 0 to 1024");
 	wrong_config(fixture, "[limits]\nslots = 1\n", "from 2 to 256");
-	wrong_config(fixture, "[io]\nmode = fast\n", "auto, mmap, uring");
+	wrong_config(fixture, "[io]\nmode = fast\n",
+		     "[io] mode = fast: must be one of auto, mmap, uring");
 	wrong_config(fixture, "[daemon]\nnonsense\n", "loaderd.conf:2: expected");
 	wrong_config(fixture, "[access]\nallow = /data\n", "clients open the files themselves");
 	wrong_config(fixture, "[daemon]\nsocket_mode = 999\n", "octal");
