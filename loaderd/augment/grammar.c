@@ -15,6 +15,7 @@ struct parser {
 	struct transform *transform;
 	struct transform_error *error;
 	unsigned seen; /* bits from STEP_NORMALIZE on: format steps met so far */
+	int format_at, format_size; /* where the first of them stands, and its length */
 	int normalize_position;
 	unsigned effects; /* that the steps so far may come to */
 };
@@ -386,6 +387,37 @@ static int parse_value(struct parser *parser, const struct parameter *parameter,
 	}
 }
 
+/* "32", and nothing else but the end of an argument. */
+static bool is_whole(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	return digits > 0 && strchr(" \t,)", text[digits]) != NULL;
+}
+
+/*
+ * Two sides in two arguments, which only a size is taken for that the second argument cannot be: 32,32 is 32x32; of others torchvision's come in the other order. Other errors stay as they are.
+ */
+static int explain_sides(struct parser *parser, const struct rule *rule, const int positions[2],
+			 int r)
+{
+	const char *first = parser->text + positions[0], *second = parser->text + positions[1];
+	enum value_type type = rule->parameters[0].type;
+	int a = atoi(first), b = atoi(second);
+
+	if (r >= 0 || (type != VALUE_SIZE && type != VALUE_EXTENT) || !is_whole(first) ||
+	    !is_whole(second))
+		return r;
+	if (a == b)
+		return fail(parser, positions[0],
+			    "%s takes both sides in one argument; did you mean %dx%d?", rule->name,
+			    a, b);
+	return fail(parser, positions[0],
+		    "%s takes both sides in one argument, as WIDTHxHEIGHT: %dx%d, or %dx%d for what "
+		    "torchvision calls (%d, %d)",
+		    rule->name, a, b, b, a, a, b);
+}
+
 /* [ KEY "=" ] value; which parameter it is ends in *ret_index. */
 static int parse_argument(struct parser *parser, const struct rule *rule, unsigned *positional,
 			  struct step *step, struct value values[PARAMETERS_MAX])
@@ -422,6 +454,7 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 {
 	char buffer[NAME_MAX_SIZE + 2];
 	unsigned positional = 0;
+	int positions[2] = {0}, count = 0;
 	int r;
 
 	skip_space(parser);
@@ -434,7 +467,11 @@ static int parse_arguments(struct parser *parser, const struct rule *rule, struc
 		return 0;
 	}
 	for (;;) {
+		if (count < 2)
+			positions[count] = parser->at;
 		r = parse_argument(parser, rule, &positional, step, values);
+		if (++count == 2)
+			r = explain_sides(parser, rule, positions, r);
 		if (r < 0)
 			return r;
 		skip_space(parser);
@@ -546,15 +583,21 @@ static int parse_step(struct parser *parser)
 		if (rule->parameters[i].required && values[i].position < 0)
 			return fail(parser, position, "%s needs its argument %s", name,
 				    rule->parameters[i].key);
-	if (rule->kind >= STEP_NORMALIZE)
+	if (rule->kind >= STEP_NORMALIZE) {
+		if (!parser->seen) {
+			parser->format_at = position;
+			parser->format_size = parser->at - position;
+		}
 		return set_format(parser, rule, &step, values);
+	}
 	step.finished = parser->seen != 0;
 	if (parser->seen && rule->kind != STEP_ERASING && rule->kind != STEP_CUTOUT)
 		return fail(parser, position,
-			    "%s must stand before normalize, to, layout and channels: these act on "
-			    "the finished "
-			    "picture",
-			    name);
+			    "%s must stand before '%.*s': it works on a picture of bytes, 0 to "
+			    "255; normalize, to, layout and channels say how the finished one is "
+			    "delivered",
+			    name, parser->format_size < 40 ? parser->format_size : 40,
+			    parser->text + parser->format_at);
 	if (transform->step_count == TRANSFORM_STEPS_MAX)
 		return transform_fail(parser->error, -E2BIG, position,
 				      "a pipeline has at most %d steps", TRANSFORM_STEPS_MAX);

@@ -91,7 +91,7 @@ static void errors_say_where(void **state)
 	expect_error("resize(0)", -EINVAL, 7, "a size of 0");
 	expect_error("resize(224", -EINVAL, 10, "expected ',' or ')'");
 	expect_error("resize(224 192)", -EINVAL, 11, "expected ',' or ')'");
-	expect_error("resize(224, 192)", -EINVAL, 12, "expected one of exact|fast");
+	expect_error("resize(224, 192)", -EINVAL, 7, "as WIDTHxHEIGHT: 224x192");
 	expect_error("resize(224, size=192)", -EINVAL, 12, "size is given twice");
 	expect_error("resize(5000)", -E2BIG, 7, "at most 4096");
 	expect_error("resize(99999999999999999999)", -E2BIG, 7, "at most 4096");
@@ -185,6 +185,23 @@ static void augmentations_are_read(void **state)
 	transform_free(t);
 }
 
+static void sides_in_two_arguments(void **state)
+{
+	expect_error("resize(32,32)", -EINVAL, 7, "did you mean 32x32?");
+	expect_error("hflip random_resized_crop( 32 , 32 , ratio=1:1)", -EINVAL, 27,
+		     "random_resized_crop takes both sides in one argument; did you mean 32x32?");
+	expect_error("center_crop(224, 192)", -EINVAL, 12,
+		     "as WIDTHxHEIGHT: 224x192, or 192x224 for what torchvision calls (224, 192)");
+	expect_error("cutout(8, 8)", -EINVAL, 7, "did you mean 8x8?");
+	/* what a second argument can be, and what is no side */
+	transform_free(parse("random_crop(32, 4)"));
+	transform_free(parse("cutout(8, 1)"));
+	expect_error("resize(32, chroma)", -EINVAL, 11, "expected one of exact|fast for chroma");
+	expect_error("resize(32x32, 32)", -EINVAL, 14, "expected one of exact|fast for chroma");
+	expect_error("resize(32, chroma=32)", -EINVAL, 18, "expected one of exact|fast");
+	expect_error("color_jitter(2, 2000)", -EINVAL, 16, "contrast is from");
+}
+
 static void misspelt_names_are_guessed(void **state)
 {
 	expect_error("random_resize_crop(224)", -EINVAL, 0, "did you mean 'random_resized_crop'?");
@@ -219,7 +236,12 @@ static void rules_between_steps(void **state)
 	expect_error("normalize(mean=0.5, std=58) to(f32)", -EINVAL, 24,
 		     "divide those of 0 to 255 by 255");
 	expect_error("normalize(mean=0.5, std=0) to(f32)", -EINVAL, 24, "std of 0");
-	expect_error("to(f16) hflip", -EINVAL, 8, "hflip must stand before");
+	expect_error("to(f16) hflip", -EINVAL, 8,
+		     "hflip must stand before 'to(f16)': it works on a picture of bytes, 0 to 255");
+	expect_error("to(f32) layout(nchw) color_jitter(0.4)", -EINVAL, 21,
+		     "color_jitter must stand before 'to(f32)'");
+	expect_error("normalize(mean=0.5:0.5:0.5, std=0.25:0.25:0.25) resize(8)", -EINVAL, 48,
+		     "resize must stand before 'normalize(mean=0.5:0.5:0.5, std=0.25:0.2'");
 	expect_error("to(f16) to(f32)", -EINVAL, 8, "to is given twice");
 	expect_error("resize(32x32) random_crop(64)", -EINVAL, 14,
 		     "does not fit into 32 x 32 pixels");
@@ -366,6 +388,7 @@ int main(void)
 		cmocka_unit_test(errors_say_where),
 		cmocka_unit_test(augmentations_are_read),
 		cmocka_unit_test(misspelt_names_are_guessed),
+		cmocka_unit_test(sides_in_two_arguments),
 		cmocka_unit_test(rules_between_steps),
 		cmocka_unit_test(limits_hold),
 		cmocka_unit_test(shapes_follow_epochs),
