@@ -7,8 +7,8 @@
  * measured in turn with other programs.
  */
 #include "nets.h"
+#include "options.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -692,7 +692,7 @@ int main(int argc, char **argv)
 	struct device *device;
 	char error[DEVICE_ERROR_MAX];
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	options_parse(&argp, argc, argv, &options);
 	if (device_open(options.backend, &options.device, &device, error) < 0) {
 		fprintf(stderr, "device_bench: %s\n", error);
 		return 2;

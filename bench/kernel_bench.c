@@ -5,8 +5,8 @@
  * that a step would not find there. Needs an NVIDIA GPU: exit status 77 without.
  */
 #include "kernel_cases.h"
+#include "options.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
 	struct work copy = {0};
 	struct arena arena;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	options_parse(&argp, argc, argv, &options);
 	if (gpu_select(0, &properties) < 0) {
 		fprintf(stderr, "kernel_bench: %s\n", gpu_error());
 		return 77;

@@ -1,7 +1,6 @@
 /*
  * loaderbench: the loader without a model. See loaderbench(1).
  */
-#include <argp.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,6 +12,7 @@
 #include "copy.h"
 #include "digest.h"
 #include "explain.h"
+#include "options.h"
 #include "packimg.h"
 #include "plot.h"
 #include "point.h"
@@ -92,7 +92,7 @@ static const struct argp_option options[] = {
 	{"warmup", KEY_WARMUP, "S", 0, "Time to run before it (default 1)", 2},
 	{"rounds", KEY_ROUNDS, "N", 0, "Go through all points N times; medians count (default 1)",
 	 2},
-	{"consume", KEY_CONSUME, "HOW", 0,
+	{"consume", KEY_CONSUME, "none|read|copy", 0,
 	 "What clients do with a batch: none (default), read, copy", 2},
 	{"step", KEY_STEP, "MS", 0,
 	 "Milliseconds that a client holds each batch, as a training step would", 2},
@@ -575,8 +575,7 @@ int main(int argc, char **argv)
 
 	argp_err_exit_status = 2;
 	argp_program_version = "loaderbench " LOADERBENCH_VERSION;
-	if (argp_parse(&argp, argc, argv, 0, NULL, &arguments))
-		return 2;
+	options_parse(&argp, argc, argv, &arguments);
 	if (packimg_isa_check(&error)) {
 		printable_line(stderr, "loaderbench: %s", error.text);
 		return 2;

@@ -5,8 +5,8 @@
 #include "stages.h"
 
 #include "augment_isa.h"
+#include "options.h"
 
-#include <argp.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 	struct crops crops;
 	char pipeline[64];
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	options_parse(&argp, argc, argv, &options);
 	results.rounds = options.rounds;
 	snprintf(pipeline, sizeof(pipeline), "random_resized_crop(%u) hflip", options.side);
 	if (packimg_open(options.file, &dataset, &error) < 0) {

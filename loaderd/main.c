@@ -4,11 +4,11 @@
 #include "log.h"
 #include "memory.h"
 #include "notify.h"
+#include "options.h"
 #include "packimg.h"
 #include "supervisor.h"
 #include "worker.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -66,10 +66,10 @@ static const struct argp_option options[] = {
 	{"threads", KEY_THREADS, "N", 0, "Worker threads (default: one per CPU that may be used)",
 	 1},
 	{"cpus", KEY_CPUS, "LIST", 0, "Run workers on these CPUs, such as 0-3,8", 1},
-	{"io", KEY_IO, "MODE", 0, "How files are read: auto, mmap or uring", 1},
+	{"io", KEY_IO, "auto|mmap|uring", 0, "How files are read", 1},
 	{"allow", KEY_ALLOW, "PATH", OPTION_HIDDEN, NULL, 1}, /* gone: the configuration says why */
 	{"limit", KEY_LIMIT, "NAME=VALUE", 0, "Set a key of the [limits] section", 1},
-	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0, "error, warning, info or debug", 1},
+	{"log-level", KEY_LOG_LEVEL, "error|warning|info|debug", 0, "What is logged", 1},
 	{"set", KEY_SET, "SECTION.KEY=VALUE", 0, "Set any key of the configuration", 1},
 	{"private", KEY_PRIVATE, NULL, 0, "Serve the daemon's own user only", 2},
 	{"listen-fd", KEY_LISTEN_FD, "FD", 0, "Serve on this inherited listening socket", 2},
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
 	struct arguments arguments = {.listen_fd = -1, .lifeline_fd = -1, .worker_uid = -1};
 	struct config config;
 	struct config_error error = {{0}};
-	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	options_parse(&argp, argc, argv, &arguments);
 	if (arguments.worker_uid >= 0)
 		return worker_run((uid_t)arguments.worker_uid);
 	log_init(LOG_LEVEL_INFO);

@@ -1,11 +1,11 @@
 /*
  * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
  */
+#include "options.h"
 #include "plan.h"
 #include "printable.h"
 #include "run.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -441,7 +441,7 @@ int main(int argc, char **argv)
 	struct recipe recipe;
 	char error[COMM_ERROR_MAX] = "";
 	argp_err_exit_status = EXIT_FAILURE;
-	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	options_parse(&argp, argc, argv, &arguments);
 	if (recipe_init(&recipe))
 		return EXIT_FAILURE;
 	int r = comm_open(&arguments.run.comm, error);

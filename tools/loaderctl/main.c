@@ -1,9 +1,10 @@
 /* loaderctl: what a running loaderd does, and stopping it. */
 #include "ask.h"
+#include "nearest.h"
+#include "options.h"
 #include "printable.h"
 #include "render.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <locale.h>
 #include <stdbool.h>
@@ -27,8 +28,8 @@ struct command_line {
 
 static const struct argp_option options[] = {
 	{"socket", 's', "SOCKET", 0,
-	 "Socket of the daemon, @NAME for an abstract one (default: $LOADERD_SOCKET, else the "
-	 "system's)",
+	 "Socket of the daemon, @NAME for an abstract one (default: $LOADERD_SOCKET, else "
+	 "this user's own daemon, else the system's)",
 	 0},
 	{"json", 'j', NULL, 0, "Print JSON, one line per answer", 0},
 	{"all", 'a', NULL, 0, "status: of all users; for root and the daemon's own user", 0},
@@ -164,6 +165,21 @@ static const struct {
 	{"stop", stop},
 };
 
+static int fail_unknown(const char *name)
+{
+	struct nearest nearest = nearest_to(name);
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+		nearest_offer(&nearest, commands[i].name);
+	if (nearest.meant != NULL)
+		printable_line(stderr, "loaderctl: %s is no command; did you mean %s?", name,
+			       nearest.meant);
+	else
+		printable_line(stderr,
+			       "loaderctl: %s is no command; there are status, bad, dataset, stop",
+			       name);
+	return 2;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -183,7 +199,7 @@ int main(int argc, char **argv)
 	char error[FEED_ERROR_MAX] = "";
 	argp_err_exit_status = 2;
 	setlocale(LC_ALL, "");
-	argp_parse(&argp, argc, argv, 0, NULL, &line);
+	options_parse(&argp, argc, argv, &line);
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(line.command, commands[i].name) != 0)
 			continue;
@@ -195,7 +211,5 @@ int main(int argc, char **argv)
 			r = -EIO;
 		return r < 0 ? 1 : 0;
 	}
-	printable_line(stderr, "loaderctl: %s is no command; there are status, bad, dataset, stop",
-		       line.command);
-	return 2;
+	return fail_unknown(line.command);
 }

@@ -2,13 +2,13 @@
 #include "advice.h"
 #include "advise_sample.h"
 #include "command.h"
+#include "options.h"
 #include "printable.h"
 #include "progress.h"
 #include "text.h"
 
 #include "augment/transform.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -405,7 +405,7 @@ int command_advise(int argc, char **argv)
 
 	if (!advise)
 		return command_fail("out of memory");
-	argp_parse(&argp, argc, argv, 0, NULL, &advise_options);
+	options_parse(&argp, argc, argv, &advise_options);
 	advise->options = &advise_options;
 	command_catch_interrupts();
 	status = run(advise);

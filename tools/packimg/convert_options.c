@@ -1,9 +1,9 @@
 /* The command line of packimg convert. */
 #include "convert.h"
+#include "options.h"
 #include "split_spec.h"
 #include "text.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,20 +50,20 @@ enum {
 
 static const struct argp_option options[] = {
 	{NULL, 0, NULL, 0, "Sources:", 1},
-	{"format", KEY_FORMAT, "KIND", 0,
+	{"format", KEY_FORMAT, "auto|folder|manifest|archive|webdataset", 0,
 	 "auto, folder, manifest, archive or webdataset (default: auto)", 0},
 	{"manifest", KEY_MANIFEST, "FILE", 0,
 	 "table of the images in the SRC folder: path, label, fields", 0},
 	{"root", KEY_ROOT, "DIR", 0,
 	 "where a manifest's relative paths begin (default: its own folder)", 0},
-	{"separator", KEY_SEPARATOR, "CHAR", 0,
+	{"separator", KEY_SEPARATOR, "comma|tab|semicolon", 0,
 	 "of a manifest: comma, tab, semicolon (default: found out)", 0},
-	{"class-from", KEY_CLASS_FROM, "WHAT", 0,
+	{"class-from", KEY_CLASS_FROM, "top|parent|archive|none", 0,
 	 "top, parent (folder of the name), archive (its name) or none", 0},
 	{"classes", KEY_CLASSES, "FILE", 0, "class names in order, one per line (default: sorted)",
 	 0},
 	{"limit", KEY_LIMIT, "N", 0, "convert only the first N samples (after --shuffle)", 0},
-	{"on-error", KEY_ON_ERROR, "WHAT", 0,
+	{"on-error", KEY_ON_ERROR, "skip|fail", 0,
 	 "skip (default) or fail at an image that cannot be used", 0},
 	{"max-file", KEY_MAX_FILE, "BYTES", 0,
 	 "of an image's file, or of an archive's member unpacked (default: 256M)", 0},
@@ -71,7 +71,7 @@ static const struct argp_option options[] = {
 	{"max-expansion", KEY_MAX_EXPANSION, "N", 0,
 	 "how many times its own size an archive may unpack to (default: 100), beyond 256M", 0},
 	{NULL, 0, NULL, 0, "What is stored:", 2},
-	{"jpeg", KEY_JPEG, "HOW", 0, "verbatim (default: bytes as they are) or quality=Q (1..100)",
+	{"jpeg", KEY_JPEG, "verbatim|quality=Q", 0, "verbatim (default: bytes as they are) or quality=Q (1..100)",
 	 0},
 	{"max-side", KEY_MAX_SIDE, "PIXELS", 0, "shrink so that the longer side is at most this",
 	 0},
@@ -409,7 +409,7 @@ void convert_parse(struct convert *convert, int argc, char **argv, struct word_l
 		.statistics = UINT64_MAX,
 		.jobs = command_cpu_count(),
 	};
-	argp_parse(&argp, argc, argv, 0, NULL, &line);
+	options_parse(&argp, argc, argv, &line);
 	/* --raw-zstd alone means everything; with --mix it says how that fraction is stored. */
 	if (convert->options.render.raw_zstd && convert->options.render.raw_fraction == 0)
 		convert->options.render.raw_fraction = 1;

@@ -6,6 +6,7 @@
 #include "command.h"
 #include "image.h"
 #include "names.h"
+#include "options.h"
 #include "printable.h"
 #include "progress.h"
 #include "selection.h"
@@ -13,7 +14,6 @@
 #include "text.h"
 #include "workers.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -586,7 +586,7 @@ int command_extract(int argc, char **argv)
 	struct packimg *dataset;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &extract_options);
+	options_parse(&argp, argc, argv, &extract_options);
 	command_catch_interrupts();
 	if (packimg_open(extract_options.path, &dataset, &error)) {
 		status = command_fail("%s", error.text);

@@ -1,13 +1,13 @@
 /* packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode, the main thread writes in the files' order. */
 #include "command.h"
 #include "image.h"
+#include "options.h"
 #include "printable.h"
 #include "progress.h"
 #include "text.h"
 #include "unindexed.h"
 #include "workers.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -388,7 +388,7 @@ int command_index(int argc, char **argv)
 	double start_s;
 	int r;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &index_options);
+	options_parse(&argp, argc, argv, &index_options);
 	command_catch_interrupts();
 	if (packimg_open(index_options.path, &dataset, &error))
 		return command_fail("%s", error.text);

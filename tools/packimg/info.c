@@ -1,10 +1,10 @@
 /* packimg info: what a dataset holds, from its index alone. */
 #include "command.h"
+#include "options.h"
 #include "printable.h"
 #include "selection.h"
 #include "text.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,7 +329,7 @@ int command_info(int argc, char **argv)
 	struct survey survey;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &info);
+	options_parse(&argp, argc, argv, &info);
 	if (packimg_open(info.path, &dataset, &error))
 		return command_fail("%s", error.text);
 	if (survey_dataset(dataset, &survey))

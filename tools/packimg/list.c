@@ -1,10 +1,10 @@
 /* packimg list: the samples of a dataset, one per line. */
 #include "command.h"
+#include "options.h"
 #include "printable.h"
 #include "selection.h"
 #include "text.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -194,7 +194,7 @@ int command_list(int argc, char **argv)
 	struct packimg *dataset;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &list);
+	options_parse(&argp, argc, argv, &list);
 	if (packimg_open(list.path, &dataset, &error)) {
 		status = command_fail("%s", error.text);
 	} else {

@@ -1,5 +1,6 @@
 /* packimg: packs image datasets and looks after them. Each subcommand is a file of its own. */
 #include "command.h"
+#include "nearest.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -33,6 +34,19 @@ static void usage(FILE *stream)
 	      stream);
 }
 
+static int fail_unknown(const char *name)
+{
+	struct nearest nearest = nearest_to(name);
+
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		nearest_offer(&nearest, commands[i].name);
+	if (nearest.meant)
+		return command_fail("there is no command \"%s\"; did you mean %s?", name,
+				    nearest.meant);
+	usage(stderr);
+	return command_fail("there is no command \"%s\"", name);
+}
+
 int main(int argc, char **argv)
 {
 	struct packimg_error error;
@@ -60,6 +74,5 @@ int main(int argc, char **argv)
 		argv[1] = name;
 		return commands[i].run(argc - 1, argv + 1);
 	}
-	usage(stderr);
-	return command_fail("there is no command \"%s\"", argv[1]);
+	return fail_unknown(argv[1]);
 }

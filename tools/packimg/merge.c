@@ -2,11 +2,11 @@
 #include "brace.h"
 #include "convert.h"
 #include "copy.h"
+#include "options.h"
 #include "printable.h"
 #include "shuffle.h"
 #include "text.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
 	{"force", 'f', NULL, 0, "replace a dataset of that name", 0},
 	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
 	{"shuffle", KEY_SHUFFLE, "SEED", 0, "store in random order", 0},
-	{"on-error", KEY_ON_ERROR, "WHAT", 0, "fail (default) at a damaged sample, or skip it", 0},
+	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it", 0},
 	{"json", 'J', NULL, 0, "print the summary as JSON", 0},
 	{"quiet", 'q', NULL, 0, "no progress", 0},
 	{0},
@@ -230,7 +230,7 @@ int command_merge(int argc, char **argv)
 	struct copy_set set;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &merge);
+	options_parse(&argp, argc, argv, &merge);
 	command_catch_interrupts();
 	if (copy_set_init(&set, merge.inputs.words, (uint32_t)merge.inputs.count, &error)) {
 		status = command_fail("%s", error.text);

@@ -1,12 +1,12 @@
 /* packimg split: one dataset into several, by fractions or by class. */
 #include "convert.h"
 #include "copy.h"
+#include "options.h"
 #include "printable.h"
 #include "shuffle.h"
 #include "split_spec.h"
 #include "text.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static const struct argp_option options[] = {
 	{"output", 'o', "FILE", 0, "NAME.pimg gives NAME-PART.pimg (default: the input's name)", 0},
 	{"force", 'f', NULL, 0, "replace datasets of those names", 0},
 	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
-	{"on-error", KEY_ON_ERROR, "WHAT", 0, "fail (default) at a damaged sample, or skip it", 0},
+	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it", 0},
 	{"quiet", 'q', NULL, 0, "no progress", 0},
 	{0},
 };
@@ -307,7 +307,7 @@ int command_split(int argc, char **argv)
 	struct packimg_error error = {{0}};
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &split_options);
+	options_parse(&argp, argc, argv, &split_options);
 	command_catch_interrupts();
 	if (copy_set_init(&split.set, &split_options.input, 1, &error)) {
 		status = command_fail("%s", error.text);

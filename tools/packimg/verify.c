@@ -1,13 +1,13 @@
 /* packimg verify: every checksum, every index record, every image. */
 #include "command.h"
 #include "image.h"
+#include "options.h"
 #include "printable.h"
 #include "progress.h"
 #include "selection.h"
 #include "text.h"
 #include "workers.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -272,7 +272,7 @@ int command_verify(int argc, char **argv)
 	struct packimg *dataset;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &verify_options);
+	options_parse(&argp, argc, argv, &verify_options);
 	command_catch_interrupts();
 	if (packimg_open(verify_options.path, &dataset, &error))
 		return command_fail("%s", error.text);
