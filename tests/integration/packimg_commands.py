@@ -504,16 +504,49 @@ class PackimgTest(unittest.TestCase):
             (folder / "huge.png").write_bytes(png)
         jpeg = bytearray((folder / "good.jpg").read_bytes())
         at = jpeg.index(b"\xff\xc0")
-        jpeg[at + 5:at + 9] = b"\xff" * 4
+        jpeg[at + 5:at + 9] = (65500).to_bytes(2, "big") * 2
         (folder / "huge.jpg").write_bytes(jpeg)
         self.assertLess(self.peak("convert", "tree", "-o", "out.pimg", "--raw", rc=1), 200)
-        self.assertIn("huge.jpg: 65535x65535 pixels are more", self.said)
+        self.assertIn("huge.jpg: 65500x65500 pixels are more", self.said)
         if "png" in PARTS:
             self.assertIn("huge.png: 65535x65535 pixels are more", self.said)
         self.packimg("convert", "-q", self.tree, "-o", "small.pimg", "--max-pixels", 100, rc=2)
         self.assertIn("pixels are more than --max-pixels allows (100)", self.stderr)
         self.packimg("convert", "-q", self.tree, "-o", "small.pimg", "--max-file", 100, rc=2)
         self.assertIn("larger than an image's file may be (100 B, --max-file)", self.stderr)
+
+    def flat_jpeg(self, width, height):
+        """A grey JPEG of one colour: two bits for each block, both codes being 0."""
+        def segment(marker, content):
+            return bytes((0xFF, marker)) + (len(content) + 2).to_bytes(2, "big") + content
+
+        code = bytes([1] + [0] * 15 + [0])  # one code of one bit, for the value 0
+        blocks = ((width + 7) // 8) * ((height + 7) // 8)
+        return (b"\xff\xd8" + segment(0xDB, bytes([0] + [16] * 64)) +
+                segment(0xC0, b"\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big") + b"\x01\x01\x11\0") +
+                segment(0xC4, b"\0" + code) + segment(0xC4, b"\x10" + code) + segment(0xDA, b"\x01\x01\0\0\x3f\0") +
+                bytes(blocks // 4) + bytes([0xFF >> blocks % 4 * 2]) + b"\xff\xd9")
+
+    def test_very_large(self):
+        """More than 2^28 pixels are no reason to refuse an image; the memory that they take is."""
+        folder = self.dir / "large"
+        folder.mkdir()
+        (folder / "a.jpg").write_bytes(self.flat_jpeg(65496, 4104))
+        self.packimg("convert", folder, "-o", "out.pimg", rc=2)
+        self.assertIn("65496x4104 pixels are more than --max-pixels allows (134217728)", self.stderr)
+        allowed = ["--max-pixels", 2**32 - 131071, "--statistics", 0]
+        self.assertLess(self.peak("convert", folder, "-o", "out.pimg", *allowed), 300)
+        self.assertEqual([(s["width"], s["height"]) for s in self.list("out.pimg")], [(65496, 4104)])
+        self.assertLess(self.peak("convert", folder, "-o", "small.pimg", *allowed, "--max-side", 1000), 300)
+        self.assertEqual([(s["width"], s["height"]) for s in self.list("small.pimg")], [(1000, 63)])
+        (folder / "a.jpg").unlink()
+        (folder / "b.ppm").write_bytes(b"P6 65535 65535 255\n")
+        (folder / "c.jpg").write_bytes(self.flat_jpeg(65496, 40000))
+        self.packimg("convert", folder, "-o", "none.pimg", *allowed, "--raw", "--on-error", "fail", rc=2)
+        self.assertIn("65535x65535 pixels of PNM take 12.0 GiB to decode; the limit is 3.0 GiB", self.stderr)
+        (folder / "b.ppm").unlink()
+        self.packimg("convert", folder, "-o", "none.pimg", *allowed, "--raw", rc=2)
+        self.assertRegex(self.stderr, "c.jpg: .*(memory|limit)")
 
     def test_webdataset(self):
         images = sorted(self.tree.rglob("*.jpg"))[:8]

@@ -14,7 +14,7 @@
 
 #include <jpeglib.h> /* wants stdio.h before it */
 
-#if HAVE_SPNG
+#if HAVE_PNG
 #include <spng.h>
 #endif
 #if HAVE_WEBP
@@ -136,7 +136,7 @@ static void write_special(const char *name, J_COLOR_SPACE space, int components,
 	free(pixels);
 }
 
-#if HAVE_SPNG
+#if HAVE_PNG
 static void write_png(const char *name, uint8_t color_type, uint8_t depth, uint32_t bytes_per_pixel)
 {
 	struct spng_ihdr header = {
@@ -192,7 +192,7 @@ static void draw_kinds(void)
 	/* 3 MCUs make a row: the first has an index, the second cannot */
 	write_special("kinds/two/restart-row.jpg", JCS_RGB, 3, false, 3);
 	write_special("kinds/two/restart-within.jpg", JCS_RGB, 3, false, 2);
-#if HAVE_SPNG
+#if HAVE_PNG
 	write_png("kinds/two/rgb.png", SPNG_COLOR_TYPE_TRUECOLOR, 8, 3);
 	write_png("kinds/two/alpha.png", SPNG_COLOR_TYPE_TRUECOLOR_ALPHA, 8, 4);
 	write_png("kinds/two/deep.png", SPNG_COLOR_TYPE_TRUECOLOR, 16, 6);

@@ -51,7 +51,7 @@ struct convert {
 	struct convert_skip *skips;
 	uint64_t skip_count, skip_room;
 	uint64_t bytes_in; /* of source images */
-	uint64_t verbatim, transcoded, indexed, kinds[3], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
+	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
 	struct unindexed_counts unindexed;
 	double list_s, write_s;
 };
@@ -68,5 +68,7 @@ int convert_skip(struct convert *convert, const char *name, const char *reason);
 /* Mean, deviation and what they were taken from; nothing when there were no pixels. */
 int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,
 			     struct packimg_error *error);
+/* Samples that were written. */
+uint64_t convert_sample_count(const struct convert *convert);
 int convert_report(struct convert *convert);
 int convert_report_json(struct convert *convert);

@@ -12,11 +12,14 @@ enum {
 };
 
 static const char *const codec_names[] = {"", "jpeg", "raw", "raw+zstd"};
-static const char *const kind_names[] = {"JPEG", "PNG", "WebP"};
 
-static uint64_t sample_count(const struct convert *convert)
+uint64_t convert_sample_count(const struct convert *convert)
 {
-	return convert->kinds[0] + convert->kinds[1] + convert->kinds[2];
+	uint64_t count = 0;
+
+	for (enum image_kind kind = 0; kind < IMAGE_KINDS; kind++)
+		count += convert->kinds[kind];
+	return count;
 }
 
 static void report_codecs(const struct convert *convert)
@@ -40,10 +43,11 @@ static void report_codecs(const struct convert *convert)
 	}
 	printf("\n  sources   ");
 	comma = "";
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < IMAGE_KINDS; i++) {
 		if (!convert->kinds[i])
 			continue;
-		printf("%s%s %s", comma, text_count(&count, convert->kinds[i]), kind_names[i]);
+		printf("%s%s %s", comma, text_count(&count, convert->kinds[i]),
+		       image_formats[i].name);
 		comma = ", ";
 	}
 	putchar('\n');
@@ -116,7 +120,7 @@ int convert_report(struct convert *convert)
 	printf("  time      %s (listing %.2f s), ",
 	       text_duration(&duration, convert->list_s + convert->write_s), convert->list_s);
 	printf("%.0f images/s, %.1f MB/s, %u job%s\n",
-	       (double)sample_count(convert) / convert->write_s,
+	       (double)convert_sample_count(convert) / convert->write_s,
 	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs,
 	       text_plural(convert->options.jobs));
 	if (convert->catalog.ignored)
@@ -165,7 +169,8 @@ int convert_report_json(struct convert *convert)
 	for (uint32_t p = 0; p < convert->part_count; p++)
 		json_array_append_new(list, part_json(&convert->parts[p]));
 	json_object_set_new(json, "datasets", list);
-	json_object_set_new(json, "samples", json_integer((json_int_t)sample_count(convert)));
+	json_object_set_new(json, "samples",
+			    json_integer((json_int_t)convert_sample_count(convert)));
 	json_object_set_new(json, "classes", json_integer(convert->catalog.class_count));
 	json_object_set_new(json, "fields", json_integer(convert->catalog.field_names.count));
 	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
@@ -179,15 +184,16 @@ int convert_report_json(struct convert *convert)
 				    json_integer((json_int_t)convert->codecs[i]));
 	json_object_set_new(json, "codecs", list);
 	list = json_object();
-	for (int i = 0; i < 3; i++)
-		json_object_set_new(list, kind_names[i],
-				    json_integer((json_int_t)convert->kinds[i]));
+	for (int i = 0; i < IMAGE_KINDS; i++)
+		if (image_formats[i].reading)
+			json_object_set_new(list, image_formats[i].name,
+					    json_integer((json_int_t)convert->kinds[i]));
 	json_object_set_new(json, "sources", list);
 	json_object_set_new(json, "jobs", json_integer(convert->options.jobs));
 	json_object_set_new(json, "list_seconds", json_real(convert->list_s));
 	json_object_set_new(json, "write_seconds", json_real(convert->write_s));
 	json_object_set_new(json, "images_per_second",
-			    json_real((double)sample_count(convert) / convert->write_s));
+			    json_real((double)convert_sample_count(convert) / convert->write_s));
 	json_object_set_new(json, "ignored", json_integer((json_int_t)convert->catalog.ignored));
 	list = json_array();
 	for (uint64_t i = 0; i < convert->skip_count; i++) {

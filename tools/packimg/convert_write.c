@@ -426,8 +426,7 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	if (!r)
 		r = take_blocks(convert, workers, error);
 	workers_free(workers);
-	if (!r && convert->skip_count && !convert->kinds[0] && !convert->kinds[1] &&
-	    !convert->kinds[2])
+	if (!r && convert->skip_count && !convert_sample_count(convert))
 		r = text_error(error, -ENODATA, "no image could be converted; the first, %s: %s",
 			       convert->skips[0].name, convert->skips[0].reason);
 	if (!r)

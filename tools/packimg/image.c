@@ -7,6 +7,8 @@
 
 #include <xxhash.h>
 
+enum { JPEG_SIDE_MAX = 65500 }; /* libjpeg's JPEG_MAX_DIMENSION, and our own decoder's */
+
 int image_decoder_new(struct packimg_decoder **ret_decoder)
 {
 	int r = packimg_decoder_new(ret_decoder);
@@ -30,67 +32,58 @@ void image_reader_deinit(struct image_reader *reader)
 	buffer_deinit(&reader->grey);
 }
 
-/* Formats that people do have lying among their images. */
-static int unknown_kind(const uint8_t *data, size_t size, struct packimg_error *error)
+static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *ret_info,
+		      struct packimg_error *error)
 {
-	static const struct {
-		const char *magic;
-		size_t offset, size;
-		const char *name;
-	} kinds[] = {
-		{"GIF8", 0, 4, "a GIF"},
-		{"BM", 0, 2, "a BMP"},
-		{"II*\0", 0, 4, "a TIFF"},
-		{"MM\0*", 0, 4, "a TIFF"},
-		{"ftypavif", 4, 8, "an AVIF"},
-		{"ftyphei", 4, 7, "a HEIF"},
-		{"\xff\x0a", 0, 2, "a JPEG XL"},
-		{"\0\0\0\x0cJXL ", 0, 8, "a JPEG XL"},
-		{"\0\0\0\x0cjP  ", 0, 8, "a JPEG 2000"},
-	};
+	struct packimg_jpeg_info jpeg;
+	int r = packimg_jpeg_probe(data, size, &jpeg, error);
 
-	if (!size)
-		return text_error(error, -EBADMSG, "empty file");
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (size >= kinds[i].offset + kinds[i].size &&
-		    !memcmp(data + kinds[i].offset, kinds[i].magic, kinds[i].size))
-			return text_error(error, -ENOTSUP,
-					  "%s image; only JPEG, PNG and WebP are read",
-					  kinds[i].name);
-	return text_error(error, -EBADMSG, "not an image (it begins with %02x %02x)", data[0],
-			  size > 1 ? data[1] : 0);
+	if (r)
+		return r;
+	if (jpeg.precision != 8)
+		return text_error(error, -ENOTSUP,
+				  "a JPEG of %u bits a sample, which no decoder here reads; make "
+				  "an 8-bit file of it",
+				  jpeg.precision);
+	if (jpeg.width > JPEG_SIDE_MAX || jpeg.height > JPEG_SIDE_MAX)
+		return text_error(
+			error, -ENOTSUP,
+			"a JPEG of %ux%u pixels; no decoder here reads sides of more than %d",
+			jpeg.width, jpeg.height, JPEG_SIDE_MAX);
+	*ret_info = (struct image_info){
+		.width = jpeg.width,
+		.height = jpeg.height,
+		.channels = jpeg.components,
+		.orientation = jpeg.orientation,
+		.jpeg = jpeg,
+	};
+	return 0;
 }
+
+const struct image_reading jpeg_reading = {.probe = probe_jpeg};
 
 static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
 		      struct packimg_error *error)
 {
-	struct packimg_jpeg_info jpeg;
+	enum image_kind kind = image_kind_of(data, size);
+	const struct image_format *format = &image_formats[kind];
+	char list[IMAGE_LIST_SIZE];
 	int r;
 
-	if (size >= 3 && !memcmp(data, "\xff\xd8\xff", 3)) {
-		r = packimg_jpeg_probe(data, size, &jpeg, error);
-		if (r)
-			return r;
-		if (jpeg.precision != 8)
-			return text_error(error, -ENOTSUP,
-					  "a JPEG of %u bits a sample, which no decoder here reads; make "
-					  "an 8-bit file of it",
-					  jpeg.precision);
-		*info = (struct image_info){
-			.kind = IMAGE_JPEG,
-			.width = jpeg.width,
-			.height = jpeg.height,
-			.channels = jpeg.components,
-			.orientation = jpeg.orientation,
-			.jpeg = jpeg,
-		};
-		return 0;
-	}
-	if (size >= 8 && !memcmp(data, "\x89PNG\r\n\x1a\n", 8))
-		return png_probe(data, size, info, error);
-	if (size >= 12 && !memcmp(data, "RIFF", 4) && !memcmp(data + 8, "WEBP", 4))
-		return webp_probe(data, size, info, error);
-	return unknown_kind(data, size, error);
+	if (!size)
+		return text_error(error, -EBADMSG, "empty file");
+	if (kind == IMAGE_KINDS)
+		return text_error(error, -EBADMSG, "not an image (it begins with %02x %02x)",
+				  data[0], size > 1 ? data[1] : 0);
+	if (!format->library)
+		return text_error(error, -ENOTSUP, "%s image; what is read is %s", format->name,
+				  image_list_names(list));
+	if (!format->reading)
+		return text_error(error, -ENOTSUP, "%s image; this packimg was built without %s",
+				  format->name, format->library);
+	r = format->reading->probe(data, size, info, error);
+	info->kind = kind;
+	return r;
 }
 
 int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
@@ -106,10 +99,6 @@ int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
 	    info.height > PACKIMG_SIDE_MAX)
 		return text_error(error, -EBADMSG, "its size of %ux%u is not in 1..%d", info.width,
 				  info.height, PACKIMG_SIDE_MAX);
-	if ((uint64_t)info.width * info.height > IMAGE_PIXELS_MAX)
-		return text_error(error, -EFBIG,
-				  "%ux%u pixels are more than an image may have (%d)", info.width,
-				  info.height, IMAGE_PIXELS_MAX);
 	*ret_info = info;
 	return 0;
 }
@@ -200,18 +189,27 @@ static int read_other(struct image_reader *reader, const uint8_t *data, size_t s
 		      const struct image_info *info, struct image_pixels *pixels,
 		      struct packimg_error *error)
 {
-	size_t bytes = (size_t)info->width * info->height * 3;
+	size_t pixel_count = (size_t)info->width * info->height, bytes = pixel_count * 3;
 	bool sideways = info->orientation >= 5;
+	/* its pixels, turned, and grey of them */
+	uint64_t taken =
+		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
+	uint64_t working = pixel_count * image_formats[info->kind].reading->pixel_memory;
+	struct text_buffer needed, allowed;
 	const uint8_t *rgb;
 	int r;
 
+	if (taken + working > IMAGE_MEMORY_MAX)
+		return text_error(error, -E2BIG,
+				  "%ux%u pixels of %s take %s to decode; the limit is %s",
+				  info->width, info->height, image_formats[info->kind].name,
+				  text_bytes(&needed, taken + working),
+				  text_bytes(&allowed, IMAGE_MEMORY_MAX));
 	if (buffer_reserve(&reader->pixels, bytes))
 		return text_error(error, -ENOMEM, "out of memory");
 	rgb = reader->pixels.data;
-	if (info->kind == IMAGE_PNG)
-		r = png_read(data, size, info, reader->pixels.data, error);
-	else
-		r = webp_read(data, size, info, reader->pixels.data, error);
+	r = image_formats[info->kind].reading->read(data, size, info, IMAGE_MEMORY_MAX - taken,
+						    reader->pixels.data, error);
 	if (r)
 		return r;
 	if (info->orientation != 1) {

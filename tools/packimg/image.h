@@ -1,26 +1,22 @@
 /*
  * Source images: what kind of file it is, whether it is whole, and its pixels as upright 8-bit RGB or grey. 16 bits lose their
- * low byte, palettes are looked up, alpha is dropped (as Pillow's convert("RGB") does), CMYK and YCCK become RGB, EXIF orientation is applied.
+ * low byte, palettes are looked up, alpha is dropped (as Pillow's convert("RGB") does), CMYK and YCCK become RGB, the orientation is applied.
  * A reader holds the scratch of one thread; pixels are valid until its next call. Each file kind is read in a file of its own.
  */
 #pragma once
 
+#include "image_format.h"
 #include "memory.h"
 #include "packimg.h"
 #include "unindexed.h"
 
-enum image_kind {
-	IMAGE_JPEG,
-	IMAGE_PNG,
-	IMAGE_WEBP,
-};
-
 enum {
 	IMAGE_PADDING = 64, /* bytes that must be readable behind a file's bytes: vector code loads beyond the end */
-	IMAGE_PIXELS_MAX = 1 << 28, /* a quarter of a billion: more is a decompression bomb or a mistake */
 };
-/* Bytes that decoding one image may take: so many pixels, and in a progressive JPEG their coefficients. */
-#define IMAGE_MEMORY_MAX (UINT64_C(12) * IMAGE_PIXELS_MAX)
+/* Bytes that decoding one image may take, whatever its size: a billion pixels as they come, or a quarter of that as a progressive JPEG with its coefficients. */
+#define IMAGE_MEMORY_MAX (UINT64_C(3) << 30)
+/* Pixels of the largest image that a dataset can hold. */
+#define IMAGE_PIXELS_MAX ((uint64_t)PACKIMG_SIDE_MAX * PACKIMG_SIDE_MAX)
 
 /* A decoder with that limit: who wrote a dataset may mean ill, too. 0 or -ENOMEM. */
 int image_decoder_new(struct packimg_decoder **ret_decoder);
@@ -29,7 +25,7 @@ struct image_info {
 	enum image_kind kind;
 	uint32_t width, height; /* stored, before orientation */
 	uint8_t channels;       /* 1, 3 or 4 as stored; palette counts as 3 */
-	uint8_t orientation;    /* EXIF 1..8 */
+	uint8_t orientation;    /* 1..8 as in EXIF */
 	struct packimg_jpeg_info jpeg; /* of a JPEG */
 };
 
@@ -79,13 +75,6 @@ int image_read_sample(struct image_reader *reader, const struct packimg_sample *
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		   uint8_t orientation, uint8_t *target);
 
-/* Readers of one kind: probe fills info; read fills info->width x height x 3 bytes, stored orientation. */
-int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error);
-int png_read(const uint8_t *data, size_t size, const struct image_info *info, uint8_t *rgb,
-	     struct packimg_error *error);
 /* Writes 8-bit grey or RGB into the buffer. */
 int png_write(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels, struct buffer *png,
-	      struct packimg_error *error);
-int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info, struct packimg_error *error);
-int webp_read(const uint8_t *data, size_t size, const struct image_info *info, uint8_t *rgb,
 	      struct packimg_error *error);

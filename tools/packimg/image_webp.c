@@ -1,76 +1,83 @@
-/* WebP, through libwebp. */
+/* WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it has. */
 #include "codec/exif.h"
 #include "image.h"
 #include "text.h"
 
 #include <errno.h>
-
-#if HAVE_WEBP
 #include <string.h>
+
 #include <webp/decode.h>
+#include <webp/demux.h>
 
-/* Payload of the first chunk of that name in an extended WebP file. */
-static const uint8_t *webp_chunk(const uint8_t *data, size_t size, const char *name,
-				 size_t *ret_size)
+static WebPDemuxer *webp_open(const uint8_t *data, size_t size)
 {
-	size_t at = 12;
+	const WebPData file = {data, size};
 
-	while (at + 8 <= size) {
-		size_t length = data[at + 4] | (size_t)data[at + 5] << 8 |
-				(size_t)data[at + 6] << 16 | (size_t)data[at + 7] << 24;
-
-		if (length > size - at - 8)
-			return NULL;
-		if (!memcmp(data + at, name, 4)) {
-			*ret_size = length;
-			return data + at + 8;
-		}
-		at += 8 + length + (length & 1);
-	}
-	return NULL;
+	return WebPDemux(&file);
 }
 
-int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
-	       struct packimg_error *error)
+static uint8_t webp_orientation(WebPDemuxer *demuxer)
 {
-	WebPBitstreamFeatures features;
-	const uint8_t *exif;
-	size_t exif_size;
+	WebPChunkIterator chunk;
+	uint8_t exif = 0, xmp = 0;
 
-	if (WebPGetFeatures(data, size, &features) != VP8_STATUS_OK)
-		return text_error(error, -EBADMSG, "damaged WebP");
-	if (features.has_animation)
-		return text_error(error, -ENOTSUP, "an animated WebP; only still images are read");
-	exif = webp_chunk(data, size, "EXIF", &exif_size);
+	if (WebPDemuxGetChunk(demuxer, "EXIF", 1, &chunk))
+		exif = exif_orientation(chunk.chunk.bytes, chunk.chunk.size);
+	WebPDemuxReleaseChunkIterator(&chunk);
+	if (WebPDemuxGetChunk(demuxer, "XMP ", 1, &chunk))
+		xmp = xmp_orientation(chunk.chunk.bytes, chunk.chunk.size);
+	WebPDemuxReleaseChunkIterator(&chunk);
+	return orientation_of(exif, xmp);
+}
+
+static int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		      struct packimg_error *error)
+{
+	WebPDemuxer *demuxer = webp_open(data, size);
+
+	if (!demuxer)
+		return text_error(error, -EBADMSG, "damaged WebP: its chunks are not whole");
 	*ret_info = (struct image_info){
-		.kind = IMAGE_WEBP,
-		.width = (uint32_t)features.width,
-		.height = (uint32_t)features.height,
+		.width = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH),
+		.height = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT),
 		.channels = 3,
-		.orientation = orientation_of(exif ? exif_orientation(exif, exif_size) : 0, 0),
+		.orientation = webp_orientation(demuxer),
 	};
+	WebPDemuxDelete(demuxer);
 	return 0;
 }
 
-int webp_read(const uint8_t *data, size_t size, const struct image_info *info, uint8_t *rgb,
-	      struct packimg_error *error)
+/* Black is what Pillow has around a frame: transparent, and its colours nothing. */
+static bool read_frame(const WebPIterator *frame, const struct image_info *info, uint8_t *rgb)
 {
-	size_t stride = (size_t)info->width * 3;
+	size_t stride = 3 * (size_t)info->width;
+	size_t offset = (size_t)frame->y_offset * stride + 3 * (size_t)frame->x_offset;
 
-	if (!WebPDecodeRGBInto(data, size, rgb, stride * info->height, (int)stride))
-		return text_error(error, -EBADMSG, "damaged WebP");
-	return 0;
-}
-#else
-int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
-	       struct packimg_error *error)
-{
-	return text_error(error, -ENOTSUP, "a WebP image; this packimg was built without libwebp");
+	if (frame->x_offset < 0 || frame->y_offset < 0 ||
+	    (uint32_t)(frame->x_offset + frame->width) > info->width ||
+	    (uint32_t)(frame->y_offset + frame->height) > info->height)
+		return false;
+	if ((uint32_t)frame->width < info->width || (uint32_t)frame->height < info->height)
+		memset(rgb, 0, stride * info->height);
+	return WebPDecodeRGBInto(frame->fragment.bytes, frame->fragment.size, rgb + offset,
+				 stride * info->height - offset, (int)stride);
 }
 
-int webp_read(const uint8_t *data, size_t size, const struct image_info *info, uint8_t *rgb,
-	      struct packimg_error *error)
+static int webp_read(const uint8_t *data, size_t size, const struct image_info *info,
+		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
 {
-	return text_error(error, -ENOTSUP, "a WebP image; this packimg was built without libwebp");
+	WebPDemuxer *demuxer = webp_open(data, size);
+	WebPIterator frame;
+	bool whole;
+
+	if (!demuxer)
+		return text_error(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+	whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
+	WebPDemuxReleaseIterator(&frame);
+	WebPDemuxDelete(demuxer);
+	return whole ? 0 : text_error(error, -EBADMSG, "damaged WebP: its pixels are not whole");
 }
-#endif
+
+/* Lossless images are decoded to four bytes a pixel. */
+const struct image_reading webp_reading = {
+	.probe = webp_probe, .read = webp_read, .pixel_memory = 4};

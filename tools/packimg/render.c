@@ -382,7 +382,7 @@ int renderer_render_stored(struct renderer *renderer, const struct packimg_sampl
 			   struct buffer *bytes, struct rendered *ret_rendered,
 			   struct packimg_error *error)
 {
-	const struct image_info info = {.kind = IMAGE_PNG};
+	const struct image_info info = {.kind = IMAGE_PNG}; /* pixels as from one */
 	struct rendered rendered = {.codec = choose_codec(&renderer->options, "", &info),
 				    .kind = info.kind};
 	struct image_pixels pixels;

@@ -21,7 +21,7 @@ struct render_options {
 	enum packimg_codec other; /* under verbatim, for sources that are not JPEGs */
 	bool index;               /* store an index into each JPEG's scan beside it */
 	bool transcode;           /* under verbatim, what can have no index as it is (struct unindexed) */
-	uint64_t pixels_max;      /* of an image; 0: IMAGE_PIXELS_MAX */
+	uint64_t pixels_max;      /* of an image; 0: any number */
 	bool optimise;            /* Huffman tables of JPEGs that are made */
 };
 

@@ -1,6 +1,7 @@
 #include "source.h"
 
 #include "archive_in.h"
+#include "image_format.h"
 #include "text.h"
 
 #include <errno.h>
@@ -24,9 +25,7 @@ static bool ends_with_any(const char *name, const char *const *ends)
 
 bool source_name_is_image(const char *name)
 {
-	static const char *const ends[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", NULL};
-
-	return ends_with_any(name, ends);
+	return image_kind_of_name(name) != IMAGE_KINDS;
 }
 
 static bool name_is_manifest(const char *name)

@@ -92,7 +92,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 int source_webdataset_new(struct store *store, const char *path, const struct source_options *options,
 			  struct source **ret_source, struct packimg_error *error);
 
-/* Whether the name ends like an image's (jpg, jpeg, jpe, jfif, png, webp in any case). */
+/* Whether the name ends like an image's, of any kind that has a name (image_format.h). */
 bool source_name_is_image(const char *name);
 /* The class that a name's folders give, into class (of at least strlen(name)+1 bytes); NULL when there is none. */
 const char *source_class_of(const char *name, enum class_from from, char *class_name);

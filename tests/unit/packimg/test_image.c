@@ -12,7 +12,10 @@
 
 #include <cmocka.h>
 
-#if HAVE_SPNG
+#if HAVE_AVIF
+#include <avif/avif.h>
+#endif
+#if HAVE_PNG
 #include <spng.h>
 #endif
 #if HAVE_WEBP
@@ -162,19 +165,19 @@ static void test_foreign(void **state)
 	struct packimg_error error;
 	struct image_info info;
 
-	assert_int_equal(image_probe((const uint8_t *)"GIF89a..........", 16, &info, &error),
+	assert_int_equal(image_probe((const uint8_t *)"\0\0\0\x0cJXL ........", 16, &info, &error),
 			 -ENOTSUP);
-	assert_non_null(strstr(error.text, "GIF"));
+	assert_non_null(strstr(error.text, "JPEG XL image; what is read is JPEG, "));
 	assert_int_equal(image_probe((const uint8_t *)"", 0, &info, &error), -EBADMSG);
 	assert_int_equal(image_probe((const uint8_t *)"hello", 5, &info, &error), -EBADMSG);
 	assert_int_equal(image_probe((const uint8_t *)"\xff\xd8\xff", 3, &info, &error), -EBADMSG);
 	assert_int_equal(image_probe((const uint8_t *)"\x89PNG\r\n\x1a\n", 8, &info, &error),
-			 -EBADMSG);
+			 HAVE_PNG ? -EBADMSG : -ENOTSUP);
 	assert_int_equal(image_probe((const uint8_t *)"RIFF\0\0\0\0WEBP", 12, &info, &error),
-			 -EBADMSG);
+			 HAVE_WEBP ? -EBADMSG : -ENOTSUP);
 }
 
-#if HAVE_SPNG
+#if HAVE_PNG
 /* A PNG of raw samples in the given kind; a palette of 3 colours when it has indices. */
 static uint8_t *make_png(uint8_t color_type, uint8_t depth, const void *samples, size_t bytes,
 			 size_t *ret_size)
@@ -303,6 +306,43 @@ static void test_webp(void **state)
 }
 #endif
 
+/* A picture of 4 megapixels in a file of one of 64 x 64, to which the library would bring it: none is decoded for which there is no memory. */
+static void test_avif_larger_inside(void **state)
+{
+#if HAVE_AVIF
+	enum { SIDE = 2048 };
+	struct packimg_error error = {{0}};
+	struct image_pixels pixels;
+	struct image_reader reader;
+	struct image_info info;
+	avifImage *image = avifImageCreate(SIDE, SIDE, 8, AVIF_PIXEL_FORMAT_YUV400);
+	avifEncoder *encoder = avifEncoderCreate();
+	avifRWData file = AVIF_DATA_EMPTY;
+
+	avifImageAllocatePlanes(image, AVIF_PLANES_YUV);
+	memset(image->yuvPlanes[0], 100, (size_t)image->yuvRowBytes[0] * SIDE);
+	encoder->speed = AVIF_SPEED_FASTEST;
+	assert_int_equal(avifEncoderWrite(encoder, image, &file), AVIF_RESULT_OK);
+	avifEncoderDestroy(encoder);
+	avifImageDestroy(image);
+	uint8_t *data = pad(file.data, file.size);
+	uint8_t *sizes = memmem(data, file.size, "ispe", 4);
+	assert_non_null(sizes);
+	memcpy(sizes + 8, (uint8_t[]){0, 0, 0, 64, 0, 0, 0, 64}, 8);
+
+	assert_int_equal(image_reader_init(&reader), 0);
+	assert_int_equal(image_probe(data, file.size, &info, &error), 0);
+	assert_int_equal(info.width, 64);
+	assert_int_equal(image_read(&reader, data, file.size, &info, NULL, 1, 1, &pixels, &error),
+			 -EBADMSG);
+	image_reader_deinit(&reader);
+	avifRWDataFree(&file);
+	free(data);
+#else
+	skip();
+#endif
+}
+
 static void test_target_size(void **state)
 {
 	static const struct {
@@ -357,13 +397,14 @@ int main(void)
 		cmocka_unit_test(test_exif),
 		cmocka_unit_test(test_jpeg),
 		cmocka_unit_test(test_foreign),
-#if HAVE_SPNG
+#if HAVE_PNG
 		cmocka_unit_test(test_png),
 		cmocka_unit_test(test_png_round_trip),
 #endif
 #if HAVE_WEBP
 		cmocka_unit_test(test_webp),
 #endif
+		cmocka_unit_test(test_avif_larger_inside),
 		cmocka_unit_test(test_target_size),
 	};
 
