@@ -1,0 +1,49 @@
+"""AVIF, which Pillow 9.4 does not read: the truth is what avifdec makes of a file."""
+
+import numpy
+
+from corpora import Row
+from make import pixels, run_on_files, saved
+
+UNREAD = "Pillow 9.4 does not read AVIF; the truth is avifdec's"
+
+
+def avifenc(image, *options):
+    return run_on_files(["avifenc", "--speed", "9", *options, "IN0.png", "OUT"], saved(image, "PNG"))
+
+
+def decoded(avif):
+    return run_on_files(["avifdec", "IN0", "OUT.png"], avif)
+
+
+# what irot (by quarters against the clock) and then imir (0: top and bottom exchanged, 1: left and right) make of an image
+def turned(image, angle, mirror):
+    image = numpy.rot90(image, angle)
+    return image[::-1] if mirror == 0 else image[:, ::-1] if mirror == 1 else image
+
+
+def rows():
+    rgb, grey = pixels(), pixels(channels=1)
+    made = {
+        "lossless": avifenc(rgb, "--lossless"),
+        "444": avifenc(rgb, "-y", "444"),
+        "422": avifenc(rgb, "-y", "422"),
+        "420": avifenc(rgb, "-y", "420"),
+        "grey": avifenc(grey, "-y", "400"),
+        "ten": avifenc(rgb, "-d", "10", "-y", "444"),
+        "twelve": avifenc(rgb, "-d", "12", "-y", "444"),
+        "narrow": avifenc(rgb, "-r", "limited"),
+    }
+    for name, data in made.items():
+        yield Row(f"{name}.avif", data, UNREAD, truth=decoded(data), within=1, part="avif")
+    yield Row("alpha.avif", avifenc(numpy.dstack([rgb, grey]), "--lossless"), UNREAD, truth=rgb, part="avif")
+    for angle in None, 1, 2, 3:
+        for mirror in None, 0, 1:
+            options = (["--irot", angle] if angle else []) + (["--imir", mirror] if mirror is not None else [])
+            if options:
+                yield Row(f"turned-{angle or 0}-{'none' if mirror is None else mirror}.avif", avifenc(rgb, "--lossless", *options), UNREAD,
+                          truth=turned(rgb, angle or 0, mirror), part="avif")
+    whole = made["lossless"]
+    yield Row("cut.avif", whole[:len(whole) * 2 // 3], refused="damaged", part="avif")
+    yield Row("cut-header.avif", whole[:100], refused="damaged", part="avif")
+    yield Row("no-avif.heic", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40), refused="HEIF image; what is read is JPEG, ")

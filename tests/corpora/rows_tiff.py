@@ -1,0 +1,108 @@
+"""TIFF: compressions, sample layouts, colour spaces, byte orders."""
+
+import io
+import struct
+
+import numpy
+from PIL import Image
+
+from corpora import Row
+from make import pixels, run_on_files, saved, xmp
+
+COMPRESSIONS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma", "webp"]
+
+
+def tiff(width, height, bits, planes, tags, order="<"):
+    """An uncompressed file by hand: its strip and its tags, (number, type, values)."""
+    codes = {3: "H", 4: "I"}
+    strip = b"".join(planes)
+    table = {256: (4, [width]), 257: (4, [height]), 258: (3, bits), 259: (3, [1]), 277: (3, [len(bits)]), 278: (4, [height]),
+             279: (4, [len(plane) for plane in planes]), **tags}
+    at = 8
+    offsets = []
+    for plane in planes:
+        offsets.append(at)
+        at += len(plane)
+    table[273] = (4, offsets)
+    at += at & 1
+    beyond, entries = b"", b""
+    base = at + 2 + 12 * len(table) + 4
+    for number in sorted(table):
+        kind, values = table[number]
+        data = struct.pack(order + codes[kind] * len(values), *values)
+        if len(data) > 4:
+            entries += struct.pack(order + "HHII", number, kind, len(values), base + len(beyond))
+            beyond += data + bytes(len(data) & 1)
+        else:
+            entries += struct.pack(order + "HHI", number, kind, len(values)) + data.ljust(4, b"\0")
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", at)
+    return (head + strip).ljust(at, b"\0") + struct.pack(order + "H", len(table)) + entries + bytes(4) + beyond
+
+
+def tiffcp(data, *options):
+    return run_on_files(["tiffcp", *options, "IN0", "OUT"], data)
+
+
+def rows():
+    rgb, grey = pixels(), pixels(channels=1)
+    size = 45, 31
+    for compression in COMPRESSIONS:
+        yield Row(f"rgb-{compression}.tif", saved(rgb, "TIFF", compression=compression), part="tiff")
+    yield Row("jpeg.tif", saved(rgb, "TIFF", compression="jpeg", quality=90), part="tiff")
+    yield Row("jpeg-grey.tif", saved(grey, "TIFF", compression="jpeg", quality=90), part="tiff")
+    for compression in "group3", "group4", "raw":
+        yield Row(f"bits-{compression}.tif", saved(Image.fromarray(grey > 100), "TIFF", compression=compression), part="tiff")
+    yield Row("grey.tif", saved(grey, "TIFF"), part="tiff")
+    yield Row("palette.tif", saved(Image.fromarray(rgb).quantize(100), "TIFF"), part="tiff")
+    yield Row("alpha.tif", saved(numpy.dstack([rgb, grey[::-1]]), "TIFF"), part="tiff")
+    yield Row("grey-alpha.tif", saved(Image.merge("LA", [Image.fromarray(grey), Image.fromarray(grey[::-1])]), "TIFF"), part="tiff")
+    yield Row("cmyk.tif", saved(Image.fromarray(pixels(channels=4), "CMYK"), "TIFF"), "libtiff cuts where Pillow rounds", within=1, part="tiff")
+    ycbcr = Image.fromarray(rgb).convert("YCbCr")
+    yield Row("ycbcr.tif", tiff(*size, [8] * 3, [numpy.asarray(ycbcr).tobytes()], {262: (3, [6]), 530: (3, [1, 1])}),
+              "Pillow takes uncompressed YCbCr for cut; libtiff rounds the conversion in another way", truth=numpy.asarray(ycbcr.convert("RGB")), within=2, part="tiff")
+    plain = saved(rgb, "TIFF")
+    yield Row("tiles.tif", tiffcp(plain, "-t", "-w", "16", "-l", "16", "-c", "lzw"), part="tiff")
+    yield Row("tiles-separate.tif", tiffcp(plain, "-t", "-w", "16", "-l", "16", "-p", "separate"), part="tiff")
+    yield Row("strips-separate.tif", tiffcp(plain, "-r", "5", "-p", "separate"), part="tiff")
+    yield Row("strips.tif", tiffcp(plain, "-r", "3", "-c", "zip:2"), part="tiff")
+    yield Row("big-endian.tif", tiffcp(plain, "-B"), part="tiff")
+    yield Row("big.tif", tiffcp(plain, "-8"), part="tiff")
+    yield Row("two-pages.tif", saved(rgb, "TIFF", save_all=True, append_images=[Image.fromarray(grey)]), part="tiff")
+    for order in "<>":
+        name = "II" if order == "<" else "MM"
+        deep = (rgb.astype(int) * 256 + 200).astype(order + "u2")
+        yield Row(f"deep-{name}.tif", tiff(*size, [16] * 3, [deep.tobytes()], {262: (3, [2])}, order), part="tiff")
+        deep = (grey.astype(int) * 256 + 200).astype(order + "u2")
+        yield Row(f"deep-grey-{name}.tif", tiff(*size, [16], [deep.tobytes()], {262: (3, [1])}, order),
+                  "Pillow clips 16-bit grey at 255; here it loses its low byte", truth=numpy.dstack([grey] * 3), part="tiff")
+    deep = numpy.dstack([rgb, grey]).astype(int) * 256 + 200
+    yield Row("deep-alpha.tif", tiff(*size, [16] * 4, [deep.astype("<u2").tobytes()], {262: (3, [2]), 338: (3, [2])}), part="tiff")
+    half = numpy.dstack([rgb // 2, numpy.full_like(grey, 128)])
+    yield Row("premultiplied.tif", tiff(*size, [8] * 4, [half.tobytes()], {262: (3, [2]), 338: (3, [1])}), part="tiff")
+    yield Row("unspecified.tif", tiff(*size, [8] * 4, [half.tobytes()], {262: (3, [2]), 338: (3, [0])}), part="tiff")
+    yield Row("white-is-zero.tif", tiff(*size, [8], [grey.tobytes()], {262: (3, [0])}), part="tiff")
+    for bits in 1, 2, 4:
+        each = 8 // bits
+        wide = numpy.pad(grey >> (8 - bits), ((0, 0), (0, -45 % each)))
+        packed = sum(wide[:, i::each].astype(int) << (8 - bits * (i + 1)) for i in range(each)).astype(numpy.uint8)
+        yield Row(f"grey-{bits}.tif", tiff(*size, [bits], [packed.tobytes()], {262: (3, [1])}), part="tiff")
+    for turn in range(1, 9):
+        yield Row(f"orientation-{turn}.tif", saved(rgb, "TIFF", tiffinfo={274: turn}), part="tiff")
+    yield Row("orientation-strips-6.tif", tiffcp(saved(rgb, "TIFF", tiffinfo={274: 6}), "-t", "-w", "16", "-l", "16"), part="tiff")
+    yield Row("orientation-xmp.tif", saved(rgb, "TIFF", tiffinfo={700: xmp(6)}), "Pillow 9.4 looks for XMP in PNG alone, later ones in all kinds",
+              truth=numpy.rot90(rgb, -1), part="tiff")
+    yield Row("orientation-and-xmp.tif", saved(rgb, "TIFF", tiffinfo={274: 3, 700: xmp(6)}), part="tiff")
+    numbers = grey.astype("<f4") / 255
+    yield Row("float.tif", tiff(*size, [32], [numbers.tobytes()], {262: (3, [1]), 339: (3, [3])}),
+              "numbers of no known range are no image here; Pillow clips them at 0 and 255", refused="sample format 3", part="tiff")
+    yield Row("float-16.tif", tiff(*size, [16], [numbers.astype("<f2").tobytes()], {262: (3, [1]), 339: (3, [3])}), refused="sample format 3", part="tiff")
+    yield Row("signed.tif", tiff(*size, [8], [grey.tobytes()], {262: (3, [1]), 339: (3, [2])}), refused="sample format 2", part="tiff")
+    yield Row("cut.tif", plain[:len(plain) // 2], refused="damaged", part="tiff")
+    for compression in "tiff_lzw", "jpeg":
+        whole = saved(rgb, "TIFF", compression=compression)
+        strip = Image.open(io.BytesIO(whole)).tag_v2[273][0]
+        length = Image.open(io.BytesIO(whole)).tag_v2[279][0]
+        middle = strip + length // 2
+        broken = whole[:middle] + bytes(length // 4) + whole[middle + length // 4:]
+        yield Row(f"broken-{compression}.tif", broken, "Pillow takes what libtiff makes of damaged pixels" if compression == "jpeg" else "",
+                  refused="damaged", part="tiff")

@@ -1,0 +1,69 @@
+/*
+ * Any bytes as an image of a source: what the headers say, then the pixels, for each kind that packimg reads. What was accepted has all its pixels, and the same ones
+ * a second time. Seeds are files of tests/corpora (corpora.py --keep).
+ */
+#include "fuzz.h"
+#include "image.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+enum { PIXELS_MAX = 1 << 16 };
+
+static struct image_reader reader;
+static bool ready;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "fuzz_image: %s\n", what);
+	abort();
+}
+
+/* The checksum of all pixels, so that a sanitizer sees each read; 0: there are none. */
+static uint64_t read_pixels(const uint8_t *data, size_t size, const struct image_info *info)
+{
+	struct packimg_error error;
+	struct image_pixels pixels;
+	uint64_t sum = 1;
+
+	if (image_read(&reader, data, size, info, NULL, 0, 0, &pixels, &error))
+		return 0;
+	bool sideways = info->orientation >= 5;
+	if (pixels.width != (sideways ? info->height : info->width) ||
+	    pixels.height != (sideways ? info->width : info->height))
+		die("the image has another size than its headers said");
+	for (uint32_t y = 0; y < pixels.height; y++)
+		sum = XXH3_64bits_withSeed(pixels.data + y * pixels.stride,
+					   (size_t)pixels.width * pixels.channels, sum);
+	return sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct packimg_error error;
+	struct image_info info;
+
+	if (!ready && image_reader_init(&reader))
+		return 0;
+	ready = true;
+	uint8_t *padded = calloc(1, size + IMAGE_PADDING);
+	if (!padded)
+		return 0;
+	memcpy(padded, data, size);
+	if (!image_probe(padded, size, &info, &error) &&
+	    (uint64_t)info.width * info.height <= PIXELS_MAX) {
+		uint64_t sum = read_pixels(padded, size, &info);
+
+		/* bytes that an image before left would show */
+		if (sum) {
+			memset(reader.pixels.data, 0x5a, reader.pixels.room);
+			if (read_pixels(padded, size, &info) != sum)
+				die("the same bytes gave other pixels");
+		}
+	}
+	free(padded);
+	return 0;
+}
