@@ -78,13 +78,13 @@ static int list(struct advise_sample *sample, const char *path, struct packimg_e
 
 	if (r)
 		return r;
-	while (!(r = source_next(source, &item, error)) || r == SOURCE_SKIP) {
+	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
 		if (command_interrupted())
 			r = -EINTR;
-		else if (r == SOURCE_SKIP)
-			sample->unread++;
-		else
+		if (!r)
 			r = catalog_add(&sample->catalog, &item, error);
+		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
+			sample->unread++;
 		if (r < 0)
 			break;
 	}

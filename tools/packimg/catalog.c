@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../format/layout.h"
+#include "../../format/text.h"
+
 int catalog_init(struct catalog *catalog)
 {
 	*catalog = (struct catalog){
@@ -31,13 +34,53 @@ void catalog_deinit(struct catalog *catalog)
 	*catalog = (struct catalog){0};
 }
 
+/* A name that the format takes, which archives, tables and file systems need not hold. */
+static bool name_fits(const char *name, size_t size_max)
+{
+	size_t size = strlen(name);
+
+	return size && size <= size_max && text_is_utf8(name, size);
+}
+
+/* Before anything of an item is kept: whether all of its fields can be. */
+static int check_fields(const struct catalog *catalog, const struct source_item *item,
+			struct packimg_error *error)
+{
+	uint32_t count = catalog->field_names.count, number;
+
+	for (size_t i = 0; i < item->field_count; i++) {
+		const char *name = item->fields[i].name;
+
+		if (!name_fits(name, PIMG_NAME_MAX))
+			return text_error(error, CATALOG_SKIP,
+					  "its field \"%.60s\" has a name that is not UTF-8 of 1 to "
+					  "%d bytes",
+					  name, PIMG_NAME_MAX);
+		for (size_t k = 0; k < i; k++)
+			if (!strcmp(item->fields[k].name, name))
+				return text_error(error, CATALOG_SKIP, "it has two fields \"%s\"",
+						  name);
+		count += names_find(&catalog->field_names, name, &number) != 0;
+		if (count > PACKIMG_FIELDS_MAX)
+			return text_error(error, CATALOG_SKIP,
+					  "its field \"%s\" would be number %d, and a dataset holds "
+					  "at most %d",
+					  name, PACKIMG_FIELDS_MAX + 1, PACKIMG_FIELDS_MAX);
+	}
+	return 0;
+}
+
 static int add_values(struct catalog *catalog, const struct source_item *item,
 		      struct catalog_sample *sample, struct packimg_error *error)
 {
 	struct catalog_value *values;
+	int r;
 
 	if (!item->field_count)
 		return 0;
+	r = check_fields(catalog, item, error);
+	if (r)
+		return r;
 	values = arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
 	if (!values)
 		return text_error(error, -ENOMEM, "out of memory");
@@ -52,17 +95,28 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		if (!values[i].text ||
 		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
 			return text_error(error, -ENOMEM, "out of memory");
-		if (values[i].field >= PACKIMG_FIELDS_MAX)
-			return text_error(
-				error, -E2BIG,
-				"%s: field \"%s\" would be number %d, and a dataset holds at "
-				"most %d",
-				item->name, field->name, PACKIMG_FIELDS_MAX + 1,
-				PACKIMG_FIELDS_MAX);
 		catalog->fields[values[i].field].kinds[field->kind] = true;
 	}
 	sample->values = values;
 	sample->value_count = (uint32_t)item->field_count;
+	return 0;
+}
+
+int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, const char *name,
+		     struct packimg_error *error)
+{
+	sample->class = UINT32_MAX;
+	if (!name)
+		return 0;
+	if (!name_fits(name, PIMG_CLASS_NAME_MAX))
+		return text_error(error, CATALOG_SKIP,
+				  "its class \"%.60s\" has a name that is not UTF-8 of at most %d "
+				  "bytes; rename it, or choose with --class-from or --exclude",
+				  name, PIMG_CLASS_NAME_MAX);
+	if (names_add(&catalog->class_names, name, &sample->class, NULL))
+		return text_error(error, -ENOMEM, "out of memory");
+	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
+		return text_error(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
 	return 0;
 }
 
@@ -71,7 +125,6 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 {
 	struct catalog_sample sample = {
 		.place = item->place,
-		.class = UINT32_MAX,
 		.label = (int32_t)item->class_number,
 	};
 	int r;
@@ -86,6 +139,9 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		catalog->samples = samples;
 		catalog->room = room;
 	}
+	if (strlen(item->name) > PIMG_SOURCE_MAX)
+		return text_error(error, CATALOG_SKIP, "a name of more than %d bytes",
+				  PIMG_SOURCE_MAX);
 	sample.name = arena_copy(&catalog->arena, item->name, strlen(item->name));
 	if (!sample.name)
 		return text_error(error, -ENOMEM, "out of memory");
@@ -97,12 +153,9 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		if (!sample.place.path)
 			return text_error(error, -ENOMEM, "out of memory");
 	}
-	if (item->class_name &&
-	    names_add(&catalog->class_names, item->class_name, &sample.class, NULL))
-		return text_error(error, -ENOMEM, "out of memory");
-	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
-		return text_error(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
 	r = add_values(catalog, item, &sample, error);
+	if (!r)
+		r = catalog_classify(catalog, &sample, item->class_name, error);
 	if (r)
 		return r;
 	catalog->samples[catalog->count++] = sample;

@@ -43,10 +43,17 @@ struct catalog {
 	uint32_t class_count;
 };
 
+enum {
+	CATALOG_SKIP = 1, /* the format cannot hold the item; the reason, without its name, is in error */
+};
+
 int catalog_init(struct catalog *catalog);
 void catalog_deinit(struct catalog *catalog);
-/* 0, -E2BIG past a limit of the format, -ENOMEM. */
+/* 0, CATALOG_SKIP, -E2BIG for too many classes, -ENOMEM. */
 int catalog_add(struct catalog *catalog, const struct source_item *item, struct packimg_error *error);
+/* Gives a sample its class; NULL: none. Results as of catalog_add(). */
+int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, const char *class_name,
+		     struct packimg_error *error);
 /*
  * Numbers the classes: as given[0..given_count) says when it is not NULL (a name that is not there is an error), otherwise by
  * the numbers that sources gave, otherwise in bytewise order of names. Settles field types.

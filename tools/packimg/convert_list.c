@@ -32,6 +32,14 @@ int convert_skip(struct convert *convert, const char *name, const char *reason)
 	return 0;
 }
 
+/* What cannot be used, for the reason in error: left out, or the end. */
+static int skip_item(struct convert *convert, const char *name, struct packimg_error *error)
+{
+	if (convert->options.fail_on_error)
+		return text_error_prefix(error, -EBADMSG, "%s", name);
+	return convert_skip(convert, name, error->text);
+}
+
 static int list_source(struct convert *convert, const char *path, struct progress *progress,
 		       struct packimg_error *error)
 {
@@ -43,20 +51,13 @@ static int list_source(struct convert *convert, const char *path, struct progres
 	r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
 	if (r)
 		return r;
-	while (!(r = source_next(source, &item, error)) || r == SOURCE_SKIP) {
-		if (command_interrupted()) {
+	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
+		if (command_interrupted())
 			r = -EINTR;
-			break;
-		}
-		if (r == SOURCE_SKIP) {
-			if (convert->options.fail_on_error) {
-				r = text_error_prefix(error, -EBADMSG, "%s", item.name);
-				break;
-			}
-			r = convert_skip(convert, item.name, error->text);
-		} else {
+		if (!r)
 			r = catalog_add(&convert->catalog, &item, error);
-		}
+		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
+			r = skip_item(convert, item.name, error);
 		if (r)
 			break;
 		progress_update(progress, convert->catalog.count, 0);

@@ -1,4 +1,7 @@
-/* A folder, however deep, in bytewise order of its names; or one image file by itself. */
+/*
+ * A folder, however deep, in bytewise order of its names; or one image file by itself. What cannot be entered below it (a link that leads
+ * nowhere or back, a folder that may not be read) is skipped by its name.
+ */
 #include "source.h"
 #include "text.h"
 
@@ -11,11 +14,11 @@
 #include <unistd.h>
 
 enum {
-	DEPTH_MAX = 64, /* folders within folders */
+	DEPTH_MAX = 64, /* folders within folders; cannot_enter() says so */
 };
 
 struct level {
-	char **names; /* sorted; a folder's end in '/' */
+	char **names; /* sorted; a folder's and a broken link's end in '/' */
 	size_t count, next, room;
 	size_t path_size; /* bytes of the path up to this folder, its '/' included */
 	dev_t device;
@@ -81,13 +84,16 @@ static int name_compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* What a link was that leads nowhere only its name can tell: without a dot, a folder, which cannot be entered. */
 static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 {
 	struct stat status;
 
 	if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK)
 		return entry->d_type == DT_DIR;
-	return !fstatat(dirfd(directory), entry->d_name, &status, 0) && S_ISDIR(status.st_mode);
+	if (!fstatat(dirfd(directory), entry->d_name, &status, 0))
+		return S_ISDIR(status.st_mode);
+	return !strchr(entry->d_name, '.');
 }
 
 static int level_read(struct source_folder *folder, struct level *level, DIR *directory)
@@ -118,7 +124,14 @@ static int level_read(struct source_folder *folder, struct level *level, DIR *di
 	return 0;
 }
 
-/* Enters the folder at folder->path (terminated, relative to the source; "" is the source itself). */
+static int cannot_enter(int code, const char *reason, struct packimg_error *error)
+{
+	bool ours = code == -ENOMEM || code == -EMFILE || code == -ENFILE;
+
+	return text_error(error, ours ? code : SOURCE_SKIP, "cannot be entered: %s", reason);
+}
+
+/* Enters the folder at folder->path (terminated, relative to the source; "" is the source itself). 0, SOURCE_SKIP or an error. */
 static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
 	const struct container *container = &folder->store->containers[folder->container];
@@ -129,24 +142,20 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	int fd, r;
 
 	if (folder->depth == DEPTH_MAX)
-		return text_error(error, -ELOOP, "%s/%s: folders more than %d deep",
-				  container->path, path, DEPTH_MAX);
+		return cannot_enter(-ELOOP, "more than 64 folders within each other", error);
 	fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return text_error(error, -errno, "%s/%s: %s", container->path, path,
-				  strerror(errno));
+		return cannot_enter(-errno, strerror(errno), error);
 	if (fstat(fd, &status)) {
+		r = errno;
 		close(fd);
-		return text_error(error, -errno, "%s/%s: %s", container->path, path,
-				  strerror(errno));
+		return cannot_enter(-r, strerror(r), error);
 	}
 	for (int i = 0; i < folder->depth; i++) {
 		if (folder->levels[i].device == status.st_dev &&
 		    folder->levels[i].inode == status.st_ino) {
 			close(fd);
-			return text_error(error, -ELOOP,
-					  "%s/%s: a link leads back to a folder above it",
-					  container->path, path);
+			return cannot_enter(-ELOOP, "it leads back to a folder above it", error);
 		}
 	}
 	directory = fdopendir(fd);
@@ -160,8 +169,8 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	r = level_read(folder, level, directory);
 	closedir(directory);
 	if (r)
-		return text_error(error, r, "%s/%s: %s", container->path, path, strerror(-r));
-	return 0;
+		level_deinit(&folder->levels[--folder->depth]);
+	return r ? cannot_enter(r, strerror(-r), error) : 0;
 }
 
 static int source_folder_next(struct source *source, struct source_item *ret_item,
@@ -187,13 +196,13 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 		free(name);
 		if (r || buffer_reserve(&folder->class_name, folder->path.size))
 			return text_error(error, -ENOMEM, "out of memory");
+		ret_item->name = (const char *)folder->path.data;
 		if (folder->path.data[folder->path.size - 2] == '/') {
 			r = enter(folder, folder->path.size - 1, error);
 			if (r)
 				return r;
 			continue;
 		}
-		ret_item->name = (const char *)folder->path.data;
 		ret_item->class_name = source_class_of(ret_item->name, folder->class_from,
 						       (char *)folder->class_name.data);
 		ret_item->place = (struct place){
@@ -245,6 +254,8 @@ int source_folder_new(struct store *store, const char *path, const struct source
 		r = store_add(store, path, true, &folder->container, error);
 		if (!r)
 			r = enter(folder, 0, error);
+		if (r == SOURCE_SKIP)
+			r = text_error_prefix(error, -EIO, "%s", path);
 	}
 	if (r) {
 		source_folder_free(&folder->source);
