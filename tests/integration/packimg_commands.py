@@ -574,11 +574,49 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual(fields["json"]["caption"], 'nr 3, "quoted"')
         self.assertNotIn("none", fields)
         types = {f["name"]: f["type"] for f in json.loads(self.packimg("info", "--json", "out.pimg"))["fields"]}
-        self.assertEqual(types, {"json": "json", "id": "int64", "score": "float64", "caption": "bytes",
-                                 "box": "json", "ok": "int64", "txt": "bytes"})
+        self.assertEqual(types, {"json": "json", "id": "int64", "score": "float64", "caption": "text",
+                                 "box": "json", "ok": "int64", "txt": "text"})
         self.packimg("convert", "-q", "s-001.tar", "-o", "fail.pimg", "--on-error", "fail", rc=2)
         self.packimg("extract", "-q", "out.pimg", "-o", "back", "-i", "0")
         self.assertEqual(next((self.dir / "back").rglob("*.jpg")).read_bytes(), images[0].read_bytes())
+
+    def test_field_lengths(self):
+        """Types by what members hold; the longest value recorded, and named where the daemon would refuse it."""
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        binary = bytes(range(256)) * 2
+        self.shard("s.tar", [("a", {"jpg": image, "txt": "é".encode(), "npy": binary, "text": b"x", "ocr.txt": b"T" * 65536}),
+                             ("b", {"jpg": image, "txt": b"four", "text": b"\xff\xfe", "dump": b"d" * 65537})])
+        summary = self.convert("s.tar", "-o", "out.pimg")
+        self.assertEqual(summary["too_long"], [{"field": "dump", "bytes": 65537, "sample": "b.jpg"}])
+        said = self.packimg("convert", "s.tar", "-o", "again.pimg")
+        self.assertRegex(said, r"field dump has values of up to 65,537 bytes \(b\.jpg\); loaderd delivers at most 65,536")
+        self.assertNotIn("field ocr", said)
+        expected = {"txt": ("text", 4), "npy": ("bytes", 512), "text": ("bytes", 2), "ocr.txt": ("text", 65536),
+                    "dump": ("bytes", 65537)}
+        for path in ("out.pimg", "again.pimg"):
+            listed = json.loads(self.packimg("info", "--json", path))["fields"]
+            self.assertEqual({f["name"]: (f["type"], f["longest"]) for f in listed}, expected)
+        said = self.packimg("info", "out.pimg")
+        self.assertIn("field       txt (text, up to 4 bytes)\n", said)
+        self.assertIn("field       dump (bytes, up to 65,537 bytes, more than loaderd delivers of one)\n", said)
+        self.packimg("verify", "-q", "out.pimg")
+        # What one dataset calls text and another bytes is bytes together.
+        self.shard("t.tar", [("c", {"jpg": image, "txt": b"\xff" * 9})])
+        self.convert("t.tar", "-o", "t.pimg")
+        self.packimg("merge", "-q", "out.pimg", "t.pimg", "-o", "both.pimg")
+        listed = json.loads(self.packimg("info", "--json", "both.pimg"))["fields"]
+        self.assertEqual({f["name"]: (f["type"], f["longest"]) for f in listed}, expected | {"txt": ("bytes", 9)})
+
+    def test_fields_of_earlier_versions(self):
+        """Lengths are unknown until the file is merged, which leaves all else as it is."""
+        old = pathlib.Path(os.environ["PIMG_GOLDEN"]) / "good" / "traitless.pimg"
+        self.assertIn("field       blob (bytes, lengths not recorded)", self.packimg("info", old))
+        self.packimg("merge", "-q", old, "-o", "new.pimg")
+        self.assertIn("field       blob (bytes, up to 7 bytes)", self.packimg("info", "new.pimg"))
+        self.assertEqual(self.list("new.pimg"), self.list(old))
+        for name in ("check_traits_short", "check_traits_long", "check_traits_text"):
+            said = self.packimg("verify", old.parents[1] / "bad" / f"{name}.pimg", rc=1)
+            self.assertIn("field blob", said + self.stderr)
 
     def test_webdataset_names(self):
         image = next(self.tree.rglob("*.jpg")).read_bytes()
@@ -983,6 +1021,21 @@ class PackimgTest(unittest.TestCase):
         self.assertEqual([c["samples"] for c in info["classes"]], [12, 12, 12])
         self.assertEqual(info["bytes"], (self.dir / "out.pimg").stat().st_size)
         self.assertIn("36 samples", self.packimg("info", "out.pimg"))
+
+    def test_values_that_are_no_text(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        self.shard("s.tar", [("a", {"jpg": image, "npy": b"\x93NUMPY\x00\xff\n", "txt": "é\n\t".encode()})])
+        self.convert("s.tar", "-o", "out.pimg")
+        self.assertTrue(self.packimg("list", "out.pimg").endswith("\tnpy=(9 bytes)\ttxt=é\\x0a\\x09\n"))
+        self.assertEqual(self.list("out.pimg")[0]["fields"],
+                         {"npy": {"hex": b"\x93NUMPY\x00\xff\n".hex()}, "txt": "é\n\t"})
+
+    def test_metadata_of_several_lines(self):
+        for name in ("a\\n", "two\nlines"):
+            shutil.copytree(self.tree, self.dir / name)
+        self.convert("a\\n", "two\nlines", "-o", "out.pimg")
+        self.assertEqual(json.loads(self.packimg("info", "--json", "out.pimg"))["metadata"]["packimg.sources"],
+                         "a\\n\ntwo\nlines")
 
     def test_one_sample(self):
         said = self.packimg("convert", "-q", self.tree, "-o", "one.pimg", "--limit", 1, "-j", 1)

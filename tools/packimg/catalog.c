@@ -86,6 +86,7 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		return text_error(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < item->field_count; i++) {
 		const struct source_field *field = &item->fields[i];
+		struct catalog_field *known;
 
 		values[i] = (struct catalog_value){
 			.size = (uint32_t)field->size,
@@ -95,7 +96,11 @@ static int add_values(struct catalog *catalog, const struct source_item *item,
 		if (!values[i].text ||
 		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
 			return text_error(error, -ENOMEM, "out of memory");
-		catalog->fields[values[i].field].kinds[field->kind] = true;
+		known = &catalog->fields[values[i].field];
+		known->kinds[field->kind] = true;
+		if ((field->kind == VALUE_TEXT || field->kind == VALUE_BYTES) &&
+		    !text_is_utf8(field->text, field->size))
+			known->binary = true;
 	}
 	sample->values = values;
 	sample->value_count = (uint32_t)item->field_count;
@@ -167,10 +172,12 @@ static void settle_fields(struct catalog *catalog)
 	for (uint32_t i = 0; i < catalog->field_names.count; i++) {
 		struct catalog_field *field = &catalog->fields[i];
 
-		if (field->kinds[VALUE_JSON])
+		if (field->kinds[VALUE_JSON] && !field->binary)
 			field->type = PACKIMG_FIELD_JSON;
-		else if (field->kinds[VALUE_TEXT])
+		else if (field->kinds[VALUE_BYTES] || field->kinds[VALUE_JSON] || field->binary)
 			field->type = PACKIMG_FIELD_BYTES;
+		else if (field->kinds[VALUE_TEXT])
+			field->type = PACKIMG_FIELD_TEXT;
 		else if (field->kinds[VALUE_REAL])
 			field->type = PACKIMG_FIELD_FLOAT64;
 		else
@@ -385,7 +392,8 @@ int catalog_value(const struct catalog *catalog, const struct catalog_value *val
 		result.size = 0;
 		break;
 	case PACKIMG_FIELD_JSON:
-		if (value->kind == VALUE_TEXT || (value->kind != VALUE_JSON && !is_json(value))) {
+		if (value->kind == VALUE_TEXT || value->kind == VALUE_BYTES ||
+		    (value->kind != VALUE_JSON && !is_json(value))) {
 			r = text_to_json(value, scratch);
 			result.bytes = scratch->data;
 			result.size = scratch->size;

@@ -26,7 +26,8 @@ struct catalog_sample {
 };
 
 struct catalog_field {
-	bool kinds[4]; /* enum value_kind that were seen */
+	bool kinds[VALUE_KINDS]; /* that were seen */
+	bool binary;   /* a text among them that is none */
 	enum packimg_field_type type; /* after catalog_finish() */
 };
 

@@ -42,6 +42,16 @@ struct convert_skip {
 	const char *name, *reason; /* in the catalogue's arena */
 };
 
+/* The longest value of a field. */
+struct convert_longest {
+	uint64_t size;      /* bytes */
+	const char *sample; /* its name, in the catalogue's arena */
+};
+
+/*
+ * A conversion, and what it tells at the end. Notes are sentences on what was decided and may have been meant otherwise, each with the option that
+ * decides so.
+ */
 struct convert {
 	struct convert_options options;
 	struct convert_part parts[SPLIT_PARTS_MAX];
@@ -53,6 +63,7 @@ struct convert {
 	uint64_t bytes_in; /* of source images */
 	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
 	struct unindexed_counts unindexed;
+	struct convert_longest longest[PACKIMG_FIELDS_MAX]; /* by the catalogue's numbers of fields */
 	double list_s, write_s;
 };
 

@@ -99,6 +99,42 @@ static void report_one_class(const struct catalog *catalog)
 	fputs("/; --class-from parent makes classes of the folders in it", stdout);
 }
 
+/* The format holds them, the daemon refuses a feed of them: better known now than when training begins. */
+static void report_long_values(const struct convert *convert)
+{
+	struct text_buffer bytes, most;
+
+	for (uint32_t f = 0; f < convert->catalog.field_names.count; f++)
+		if (convert->longest[f].size > PACKIMG_FED_MAX)
+			printable_line(stdout,
+				       "  too long  field %s has values of up to %s bytes (%s); "
+				       "loaderd delivers at most %s of one, and the rest only to "
+				       "who asks for cut values",
+				       convert->catalog.field_names.names[f],
+				       text_count(&bytes, convert->longest[f].size),
+				       convert->longest[f].sample,
+				       text_count(&most, PACKIMG_FED_MAX));
+}
+
+static json_t *long_values_json(const struct convert *convert)
+{
+	json_t *list = json_array();
+
+	for (uint32_t f = 0; f < convert->catalog.field_names.count; f++) {
+		const char *name = convert->catalog.field_names.names[f];
+		const struct convert_longest *longest = &convert->longest[f];
+
+		if (longest->size > PACKIMG_FED_MAX)
+			json_array_append_new(
+				list, json_pack("{sosIso}", "field",
+						command_json_text(name, strlen(name)), "bytes",
+						(json_int_t)longest->size, "sample",
+						command_json_text(longest->sample,
+								  strlen(longest->sample))));
+	}
+	return list;
+}
+
 int convert_report(struct convert *convert)
 {
 	struct text_buffer count, bytes, out, duration;
@@ -114,6 +150,7 @@ int convert_report(struct convert *convert)
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
+	report_long_values(convert);
 	report_codecs(convert);
 	printf("  bytes     %s in, %s out\n", text_bytes(&bytes, convert->bytes_in),
 	       text_bytes(&out, total));
@@ -173,6 +210,7 @@ int convert_report_json(struct convert *convert)
 			    json_integer((json_int_t)convert_sample_count(convert)));
 	json_object_set_new(json, "classes", json_integer(convert->catalog.class_count));
 	json_object_set_new(json, "fields", json_integer(convert->catalog.field_names.count));
+	json_object_set_new(json, "too_long", long_values_json(convert));
 	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
 	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
 	json_object_set_new(json, "indexed", json_integer((json_int_t)convert->indexed));

@@ -174,6 +174,9 @@ static int write_values(struct convert *convert, struct convert_part *part,
 		r = packimg_writer_value(part->writer, sample->values[i].field, &value, error);
 		if (r)
 			return r;
+		if (value.size > convert->longest[sample->values[i].field].size)
+			convert->longest[sample->values[i].field] =
+				(struct convert_longest){value.size, sample->name};
 	}
 	return 0;
 }

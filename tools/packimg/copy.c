@@ -27,6 +27,11 @@ static int map_classes(struct copy_set *set, struct copy_input *input, struct pa
 	return 0;
 }
 
+static bool is_text_or_bytes(enum packimg_field_type type)
+{
+	return type == PACKIMG_FIELD_TEXT || type == PACKIMG_FIELD_BYTES;
+}
+
 static int map_fields(struct copy_set *set, struct copy_input *input, struct packimg_error *error)
 {
 	for (uint32_t i = 0; i < packimg_field_count(input->dataset); i++) {
@@ -50,6 +55,8 @@ static int map_fields(struct copy_set *set, struct copy_input *input, struct pac
 			*type = field.type;
 		else if (*type <= PACKIMG_FIELD_FLOAT64 && field.type <= PACKIMG_FIELD_FLOAT64)
 			*type = PACKIMG_FIELD_FLOAT64;
+		else if (is_text_or_bytes(*type) && is_text_or_bytes(field.type))
+			*type = PACKIMG_FIELD_BYTES;
 		else
 			return text_error(
 				error, -EINVAL,

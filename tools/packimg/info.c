@@ -161,6 +161,34 @@ static void print_classes(const struct packimg *dataset, const struct survey *su
 		printf("  and %u more (--classes)\n", survey->label_count - 10);
 }
 
+static void print_field(const struct packimg_field *field)
+{
+	const char *type = field_type_name(field->type);
+	struct text_buffer bytes;
+
+	if (field->type < PACKIMG_FIELD_BYTES)
+		printable_line(stdout, "field       %s (%s)", field->name, type);
+	else if (field->longest == PACKIMG_LONGEST_UNKNOWN)
+		printable_line(stdout, "field       %s (%s, lengths not recorded)", field->name,
+			       type);
+	else
+		printable_line(stdout, "field       %s (%s, up to %s bytes%s)", field->name, type,
+			       text_count(&bytes, field->longest),
+			       field->longest > PACKIMG_FED_MAX
+				       ? ", more than loaderd delivers of one"
+				       : "");
+}
+
+static json_t *field_json(const struct packimg_field *field)
+{
+	json_t *json =
+		json_pack("{ssss}", "name", field->name, "type", field_type_name(field->type));
+
+	if (field->type >= PACKIMG_FIELD_BYTES && field->longest != PACKIMG_LONGEST_UNKNOWN)
+		json_object_set_new(json, "longest", json_integer((json_int_t)field->longest));
+	return json;
+}
+
 static void print_facts(const struct packimg *dataset)
 {
 	const char *line = packimg_metadata(dataset);
@@ -170,8 +198,7 @@ static void print_facts(const struct packimg *dataset)
 		struct packimg_field field;
 
 		if (!packimg_field(dataset, i, &field))
-			printable_line(stdout, "field       %s (%s)", field.name,
-				       field_type_name(field.type));
+			print_field(&field);
 	}
 	if (!packimg_statistics(dataset, mean, std))
 		printf("mean        %.3f %.3f %.3f of 255\ndeviation   %.3f %.3f %.3f\n", mean[0],
@@ -218,6 +245,25 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 	return fflush(stdout) ? command_fail("writing to standard output failed") : 0;
 }
 
+/* A value as it was before its line ends and backslashes were escaped (SPEC.md, "Metadata"). */
+static json_t *metadata_value(const char *text, size_t size)
+{
+	char *value = strndup(text, size), *out = value;
+	json_t *json;
+
+	if (!value)
+		return NULL;
+	for (const char *in = value; *in; in++) {
+		bool escape = *in == '\\' && in[1];
+
+		in += escape;
+		*out++ = escape && *in == 'n' ? '\n' : *in;
+	}
+	json = command_json_text(value, (size_t)(out - value));
+	free(value);
+	return json;
+}
+
 static json_t *metadata_json(const struct packimg *dataset)
 {
 	const char *line = packimg_metadata(dataset);
@@ -231,8 +277,7 @@ static json_t *metadata_json(const struct packimg *dataset)
 
 			if (name)
 				json_object_set_new(
-					json, name,
-					command_json_text(line + key + 1, size - key - 1));
+					json, name, metadata_value(line + key + 1, size - key - 1));
 			free(name);
 		}
 		line += size + (line[size] == '\n');
@@ -258,8 +303,7 @@ static void add_lists(const struct packimg *dataset, const struct survey *survey
 		struct packimg_field field;
 
 		if (!packimg_field(dataset, i, &field))
-			json_array_append_new(list, json_pack("{ssss}", "name", field.name, "type",
-							      field_type_name(field.type)));
+			json_array_append_new(list, field_json(&field));
 	}
 	json_object_set_new(json, "fields", list);
 	list = json_array();

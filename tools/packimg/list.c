@@ -5,6 +5,8 @@
 #include "selection.h"
 #include "text.h"
 
+#include "../../format/text.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,7 +66,10 @@ static void print_value(const struct packimg_field *field, const struct packimg_
 		printf("%.17g", value->float64);
 		break;
 	default:
-		printable_put(stdout, value->bytes, value->size);
+		if (text_is_utf8(value->bytes, value->size))
+			printable_put(stdout, value->bytes, value->size);
+		else
+			printf("(%zu bytes)", value->size);
 		break;
 	}
 }
@@ -100,6 +105,25 @@ static void print_line(const struct packimg *dataset, uint64_t index)
 	putchar('\n');
 }
 
+/* What is no text, so that a program gets all of it: {"hex": "00ff..."}. */
+static json_t *bytes_json(const struct packimg_value *value)
+{
+	static const char digits[] = "0123456789abcdef";
+	const uint8_t *bytes = value->bytes;
+	char *hex = malloc(2 * value->size + 1);
+	json_t *json;
+
+	if (!hex)
+		return NULL;
+	for (size_t i = 0; i < value->size; i++) {
+		hex[2 * i] = digits[bytes[i] >> 4];
+		hex[2 * i + 1] = digits[bytes[i] & 15];
+	}
+	json = json_pack("{ss%}", "hex", hex, 2 * value->size);
+	free(hex);
+	return json;
+}
+
 static json_t *value_json(const struct packimg_field *field, const struct packimg_value *value)
 {
 	json_t *json;
@@ -118,7 +142,8 @@ static json_t *value_json(const struct packimg_field *field, const struct packim
 	default:
 		break;
 	}
-	return command_json_text(value->bytes, value->size);
+	json = json_stringn(value->bytes, value->size);
+	return json ? json : bytes_json(value);
 }
 
 static void print_json(const struct packimg *dataset, uint64_t index)

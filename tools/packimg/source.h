@@ -13,8 +13,10 @@
 enum value_kind {
 	VALUE_INTEGER, /* text of an int64 */
 	VALUE_REAL,    /* text of a float64 */
-	VALUE_TEXT,    /* bytes */
+	VALUE_TEXT,    /* UTF-8, or else bytes that were meant to be */
+	VALUE_BYTES,
 	VALUE_JSON,    /* text of a JSON value */
+	VALUE_KINDS,
 };
 
 struct source_field {

@@ -188,6 +188,18 @@ static size_t trimmed(const struct buffer *bytes)
 	return size;
 }
 
+/* Members that the webdataset library gives to Python as str, and such as people add. */
+static bool is_text(const char *extension)
+{
+	static const char *const texts[] = {"txt", "text", "transcript", "caption", NULL};
+	const char *dot = strrchr(extension, '.');
+
+	for (const char *const *text = texts; *text; text++)
+		if (!strcasecmp(dot ? dot + 1 : extension, *text))
+			return true;
+	return false;
+}
+
 /* One member of the current sample; extension is what follows the key. */
 static int add_member(struct source_webdataset *shard, const struct archive_member *member,
 		      const char *extension, struct packimg_error *error)
@@ -220,7 +232,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	} else if (!strcasecmp(extension, "json")) {
 		r = add_json(shard);
 	} else {
-		r = add_field(shard, extension, VALUE_TEXT, shard->bytes.data, shard->bytes.size);
+		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
+			      shard->bytes.data, shard->bytes.size);
 	}
 	return r ? text_error(error, r, "out of memory") : 0;
 }

@@ -113,7 +113,7 @@ static void test_field_types(void **state)
 	assert_int_equal(catalog.field_names.count, 3);
 	assert_int_equal(catalog.fields[0].type, PACKIMG_FIELD_INT64);
 	assert_int_equal(catalog.fields[1].type, PACKIMG_FIELD_FLOAT64);
-	assert_int_equal(catalog.fields[2].type, PACKIMG_FIELD_BYTES);
+	assert_int_equal(catalog.fields[2].type, PACKIMG_FIELD_TEXT);
 	assert_int_equal(catalog.samples[2].value_count, 0);
 	assert_int_equal(catalog_value(&catalog, &catalog.samples[1].values[0], &scratch, &value),
 			 0);
