@@ -6,6 +6,7 @@
 #include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,7 @@ struct archive_in {
 	la_int64_t block_offset;
 	bool block_held;
 	bool ended; /* libarchive must not be asked again */
+	locale_t utf8; /* NULL: the system has none */
 };
 
 static int archive_fault(const struct archive_in *in, struct packimg_error *error)
@@ -97,6 +99,7 @@ int archive_in_open(const char *path, const struct archive_limits *limits,
 	in->limits = *limits;
 	in->path = strdup(path);
 	in->archive = archive_read_new();
+	in->utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", 0);
 	if (!in->path || !in->archive) {
 		archive_in_close(in);
 		return text_error(error, -ENOMEM, "out of memory");
@@ -119,6 +122,8 @@ void archive_in_close(struct archive_in *in)
 	if (!in)
 		return;
 	archive_read_free(in->archive);
+	if (in->utf8)
+		freelocale(in->utf8);
 	if (in->map)
 		munmap((void *)(uintptr_t)in->map, in->map_size);
 	if (in->fd >= 0)
@@ -164,10 +169,12 @@ static int skip_member(struct archive_in *in, struct packimg_error *error)
 	return 0;
 }
 
-int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
-		    struct packimg_error *error)
+static int next_member(struct archive_in *in, struct archive_member *ret_member,
+		       struct packimg_error *error)
 {
 	struct archive_entry *entry;
+	const char *name;
+	bool is_link;
 	int r;
 
 	if (in->ended)
@@ -184,17 +191,32 @@ int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 			return archive_fault(in, error);
 		in->entered = true;
 		in->compressed = archive_filter_count(in->archive) > 1;
-	} while (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
-		 !archive_entry_pathname(entry));
-	in->member_size =
-		archive_entry_size_is_set(entry) ? (uint64_t)archive_entry_size(entry) : 0;
+		is_link = archive_entry_hardlink(entry) ||
+			  archive_entry_filetype(entry) == AE_IFLNK;
+	} while (archive_entry_filetype(entry) != AE_IFREG && !is_link);
+	name = archive_entry_pathname(entry);
+	in->member_size = !is_link && archive_entry_size_is_set(entry)
+				  ? (uint64_t)archive_entry_size(entry)
+				  : 0;
 	in->block_held = false;
 	*ret_member = (struct archive_member){
-		.name = archive_entry_pathname(entry),
-		.number = in->next_number++,
+		.name = name ? name : "(a name that cannot be read)",
+		.is_link = is_link,
+		.number = is_link ? UINT64_MAX : in->next_number++,
 		.size = in->member_size,
 	};
 	return 0;
+}
+
+/* Names that an archive holds as UTF-8 libarchive gives in the locale's characters, or not at all where that lacks them. */
+int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
+		    struct packimg_error *error)
+{
+	locale_t before = uselocale(in->utf8);
+	int r = next_member(in, ret_member, error);
+
+	uselocale(before);
+	return r;
 }
 
 int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_size)

@@ -38,7 +38,6 @@ struct catalog {
 	struct catalog_field fields[PACKIMG_FIELDS_MAX];
 	struct catalog_sample *samples;
 	uint64_t count, room;
-	uint64_t ignored; /* files that are not images by name */
 	/* After catalog_finish(). */
 	const char **classes; /* by label */
 	uint32_t class_count;

@@ -41,6 +41,9 @@ void convert_deinit(struct convert *convert)
 		free(convert->parts[i].path);
 	}
 	free(convert->skips);
+	word_list_deinit(&convert->notes);
+	ignored_deinit(&convert->ignored);
+	filter_deinit(&convert->options.filter);
 	catalog_deinit(&convert->catalog);
 }
 
@@ -51,7 +54,9 @@ static int run(struct convert *convert)
 
 	command_catch_interrupts();
 	catalog_init(&convert->catalog);
+	ignored_init(&convert->ignored, &convert->catalog.arena);
 	convert->catalog.store.limits = convert->options.limits;
+	convert->options.source.filter = &convert->options.filter;
 	r = name_parts(convert, &error);
 	if (!r)
 		r = convert_list(convert, &error);
@@ -62,6 +67,8 @@ static int run(struct convert *convert)
 	if (r)
 		return r == -EINTR ? COMMAND_FAILED
 				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
+	if (convert_note_writing(convert))
+		return command_fail("out of memory");
 	r = convert->options.json ? convert_report_json(convert) : convert_report(convert);
 	if (r)
 		return COMMAND_FAILED;

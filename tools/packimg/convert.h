@@ -8,6 +8,7 @@
 #include "brace.h"
 #include "catalog.h"
 #include "command.h"
+#include "ignored.h"
 #include "progress.h"
 #include "render.h"
 #include "split_spec.h"
@@ -26,6 +27,7 @@ struct convert_part {
 struct convert_options {
 	struct render_options render;
 	struct source_options source;
+	struct filter filter;
 	struct word_list *sources;
 	const char *output;
 	const char *classes_file;
@@ -57,9 +59,12 @@ struct convert {
 	struct convert_part parts[SPLIT_PARTS_MAX];
 	uint32_t part_count;
 	struct catalog catalog;
+	struct ignored ignored;
 	/* What happened. */
 	struct convert_skip *skips;
 	uint64_t skip_count, skip_room;
+	struct word_list notes;
+	uint64_t lossy[IMAGE_KINDS]; /* of other kinds than JPEG that became JPEGs */
 	uint64_t bytes_in; /* of source images */
 	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
 	struct unindexed_counts unindexed;
@@ -75,6 +80,11 @@ int convert_list(struct convert *convert, struct packimg_error *error);
 int convert_plan(struct convert *convert, struct packimg_error *error);
 /* 0, -EINTR when a signal asked to stop, or an error. On failure nothing is left behind. */
 int convert_write(struct convert *convert, struct packimg_error *error);
+/* Notes on what was listed, and on what came of it. 0 or -ENOMEM. */
+int convert_note_listing(struct convert *convert);
+int convert_note_writing(struct convert *convert);
+/* The error that no image was left to convert, with the reason of the first that was skipped. */
+int convert_nothing(const struct convert *convert, struct packimg_error *error);
 int convert_skip(struct convert *convert, const char *name, const char *reason);
 /* Mean, deviation and what they were taken from; nothing when there were no pixels. */
 int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,

@@ -32,12 +32,42 @@ int convert_skip(struct convert *convert, const char *name, const char *reason)
 	return 0;
 }
 
+int convert_nothing(const struct convert *convert, struct packimg_error *error)
+{
+	if (!convert->skip_count)
+		return text_error(error, -ENODATA, "nothing to convert");
+	return text_error(error, -ENODATA, "no image could be converted; the first, %.200s: %s",
+			  convert->skips[0].name, convert->skips[0].reason);
+}
+
 /* What cannot be used, for the reason in error: left out, or the end. */
 static int skip_item(struct convert *convert, const char *name, struct packimg_error *error)
 {
 	if (convert->options.fail_on_error)
 		return text_error_prefix(error, -EBADMSG, "%s", name);
 	return convert_skip(convert, name, error->text);
+}
+
+static int nothing_found(struct convert *convert, const char *path, struct packimg_error *error)
+{
+	const struct ignored *ignored = &convert->ignored;
+	char endings[IMAGE_LIST_SIZE];
+	struct text_buffer count;
+
+	image_list_endings(endings);
+	if (ignored->excluded)
+		return text_error(error, -ENODATA,
+				  "%s: no images found (names ending in %s); --include and --exclude "
+				  "leave out %s",
+				  path, endings, text_count(&count, ignored->excluded));
+	if (!ignored->files)
+		return text_error(error, -ENODATA, "%s: no images found (names ending in %s)", path,
+				  endings);
+	ignored_sort(&convert->ignored);
+	return text_error(error, -ENODATA,
+			  "%s: no images found (names ending in %s) among %s file%s, such as %s", path,
+			  endings, text_count(&count, ignored->files), text_plural(ignored->files),
+			  ignored->kinds[0].first);
 }
 
 static int list_source(struct convert *convert, const char *path, struct progress *progress,
@@ -58,11 +88,12 @@ static int list_source(struct convert *convert, const char *path, struct progres
 			r = catalog_add(&convert->catalog, &item, error);
 		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
 			r = skip_item(convert, item.name, error);
+		if (r == SOURCE_PASS)
+			r = ignored_add(&convert->ignored, item.name, item.verdict);
 		if (r)
 			break;
 		progress_update(progress, convert->catalog.count, 0);
 	}
-	convert->catalog.ignored += source->ignored;
 	source_free(source);
 	/* What was listed before the archive came to too much is good. */
 	if (r == -EFBIG && !convert->options.fail_on_error)
@@ -71,11 +102,9 @@ static int list_source(struct convert *convert, const char *path, struct progres
 		r = text_error_prefix(error, r, "%s", path);
 	if (r != SOURCE_END)
 		return r;
-	if (convert->catalog.count == before && !convert->skip_count)
-		return text_error(error, -ENODATA,
-				  "%s: no images found (names ending in .jpg, .jpeg, .png, .webp)",
-				  path);
-	return 0;
+	return convert->catalog.count == before && !convert->skip_count
+		       ? nothing_found(convert, path, error)
+		       : 0;
 }
 
 /* One class name per line. */
@@ -124,6 +153,8 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 			convert->options.classes_file ? (const char *const *)classes.words : NULL,
 			(uint32_t)classes.count, error);
 	word_list_deinit(&classes);
+	if (!r && convert_note_listing(convert))
+		return text_error(error, -ENOMEM, "out of memory");
 	return r;
 }
 
@@ -176,6 +207,6 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 	if (convert->options.statistics == UINT64_MAX)
 		convert->options.statistics = 64 + catalog->count / 128;
 	if (!r && !catalog->count)
-		return text_error(error, -ENODATA, "nothing to convert");
+		return convert_nothing(convert, error);
 	return r ? text_error(error, r, "%s", strerror(-r)) : 0;
 }

@@ -40,6 +40,8 @@ enum option_key {
 	KEY_MANIFEST,
 	KEY_ROOT,
 	KEY_SEPARATOR,
+	KEY_INCLUDE,
+	KEY_EXCLUDE,
 };
 
 enum {
@@ -61,6 +63,10 @@ static const struct argp_option options[] = {
 	{"class-from", KEY_CLASS_FROM, "top|parent|archive|none", 0,
 	 "top, parent (folder of the name), archive (its name) or none", 0},
 	{"classes", KEY_CLASSES, "FILE", 0, "class names in order, one per line (default: sorted)",
+	 0},
+	{"include", KEY_INCLUDE, "PATTERN", 0,
+	 "convert only files whose names match, such as train or '*.png' (may be repeated)", 0},
+	{"exclude", KEY_EXCLUDE, "PATTERN", 0, "leave out files whose names match (may be repeated)",
 	 0},
 	{"limit", KEY_LIMIT, "N", 0, "convert only the first N samples (after --shuffle)", 0},
 	{"on-error", KEY_ON_ERROR, "skip|fail", 0,
@@ -259,6 +265,9 @@ static int parse_source(int key, char *text, struct argp_state *state)
 		convert->source.class_from =
 			(enum class_from)parse_word("class-from", text, class_from, state);
 		return 0;
+	case KEY_INCLUDE:
+	case KEY_EXCLUDE:
+		return filter_add(&convert->filter, text, key == KEY_EXCLUDE) ? ENOMEM : 0;
 	case KEY_CLASSES:
 		convert->classes_file = text;
 		return 0;

@@ -9,6 +9,7 @@
 
 enum {
 	SKIPS_SHOWN = 20,
+	IGNORED_SHOWN = 8, /* kinds */
 };
 
 static const char *const codec_names[] = {"", "jpeg", "raw", "raw+zstd"};
@@ -63,40 +64,57 @@ static void report_part(const struct convert_part *part)
 		       text_plural(part->samples), text_bytes(&bytes, part->bytes));
 	if (!statistics_result(&part->statistics, mean, std))
 		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s "
-		       "images)\n",
+		       "image%s)\n",
 		       mean[0], mean[1], mean[2], std[0], std[1], std[2],
-		       text_count(&count, part->statistics.images));
+		       text_count(&count, part->statistics.images),
+		       text_plural(part->statistics.images));
 }
 
-/* What is behind a name's first folder, if that is this one and holds a folder, too; NULL if not. */
-static const char *inner_folder(const char *name, const char *outer)
+/* What was passed over by name, by its kind. */
+static void report_ignored(struct ignored *ignored)
 {
-	size_t size = strlen(outer);
+	struct text_buffer count;
+	uint32_t kinds = ignored->kind_names.count;
 
-	if (strncmp(name, outer, size) != 0 || name[size] != '/')
-		return NULL;
-	return strchr(name + size + 1, '/') ? name + size + 1 : NULL;
+	ignored_sort(ignored);
+	if (ignored->excluded)
+		printf("  excluded  %s by --include and --exclude\n",
+		       text_count(&count, ignored->excluded));
+	if (ignored->files)
+		printf("  ignored   %s file%s not image%s by name\n",
+		       text_count(&count, ignored->files),
+		       ignored->files == 1 ? " that is" : "s that are", text_plural(ignored->files));
+	for (uint32_t i = 0; i < kinds && i < IGNORED_SHOWN; i++)
+		printable_line(stdout, "    %s %s: %s%s", text_count(&count, ignored->kinds[i].files),
+			       ignored->kinds[i].name, ignored->kinds[i].first,
+			       ignored->kinds[i].files > 1 ? ", ..." : "");
+	if (kinds > IGNORED_SHOWN)
+		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
 }
 
-/* A folder of class folders is easily packed from one level too high: all images are then of one class. */
-static void report_one_class(const struct catalog *catalog)
+/* What was skipped; of many in a row for one reason, the first. */
+static void report_skips(const struct convert *convert)
 {
-	const char *outer = catalog->classes[0], *first = NULL;
-	bool several = false;
+	const struct convert_skip *skips = convert->skips;
+	uint64_t i = 0, run;
+	struct text_buffer count;
 
-	for (uint64_t i = 0; i < catalog->count; i++) {
-		const char *inner = inner_folder(catalog->samples[i].name, outer);
-
-		if (!inner)
-			return;
-		first = first ? first : inner;
-		several |= strncmp(inner, first, strcspn(first, "/") + 1) != 0;
+	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
+	for (int lines = 0; i < convert->skip_count && lines < SKIPS_SHOWN; lines++, i += run) {
+		for (run = 1; i + run < convert->skip_count &&
+			      !strcmp(skips[i + run].reason, skips[i].reason);
+		     run++)
+			;
+		run = run > 2 ? run : 1;
+		if (run > 1)
+			printable_line(stdout, "    %.300s and %s more: %s", skips[i].name,
+				       text_count(&count, run - 1), skips[i].reason);
+		else
+			printable_line(stdout, "    %.300s: %s", skips[i].name, skips[i].reason);
 	}
-	if (!several)
-		return;
-	fputs(": every image lies below ", stdout);
-	printable_put(stdout, outer, strlen(outer));
-	fputs("/; --class-from parent makes classes of the folders in it", stdout);
+	if (i < convert->skip_count)
+		printf("    and %s more; --json lists them all\n",
+		       text_count(&count, convert->skip_count - i));
 }
 
 /* The format holds them, the daemon refuses a feed of them: better known now than when training begins. */
@@ -135,6 +153,37 @@ static json_t *long_values_json(const struct convert *convert)
 	return list;
 }
 
+/* What is behind a name's first folder, if that is this one and holds a folder, too; NULL if not. */
+static const char *inner_folder(const char *name, const char *outer)
+{
+	size_t size = strlen(outer);
+
+	if (strncmp(name, outer, size) != 0 || name[size] != '/')
+		return NULL;
+	return strchr(name + size + 1, '/') ? name + size + 1 : NULL;
+}
+
+/* A folder of class folders is easily packed from one level too high: all images are then of one class. */
+static void report_one_class(const struct catalog *catalog)
+{
+	const char *outer = catalog->classes[0], *first = NULL;
+	bool several = false;
+
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		const char *inner = inner_folder(catalog->samples[i].name, outer);
+
+		if (!inner)
+			return;
+		first = first ? first : inner;
+		several |= strncmp(inner, first, strcspn(first, "/") + 1) != 0;
+	}
+	if (!several)
+		return;
+	fputs(": every image lies below ", stdout);
+	printable_put(stdout, outer, strlen(outer));
+	fputs("/; --class-from parent makes classes of the folders in it", stdout);
+}
+
 int convert_report(struct convert *convert)
 {
 	struct text_buffer count, bytes, out, duration;
@@ -160,20 +209,12 @@ int convert_report(struct convert *convert)
 	       (double)convert_sample_count(convert) / convert->write_s,
 	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs,
 	       text_plural(convert->options.jobs));
-	if (convert->catalog.ignored)
-		printf("  ignored   %s file%s not image%s by name\n",
-		       text_count(&count, convert->catalog.ignored),
-		       convert->catalog.ignored == 1 ? " that is" : "s that are",
-		       text_plural(convert->catalog.ignored));
+	report_ignored(&convert->ignored);
+	for (size_t i = 0; i < convert->notes.count; i++)
+		printable_line(stdout, "  note      %s", convert->notes.words[i]);
 	if (!convert->skip_count)
 		return 0;
-	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
-	for (uint64_t i = 0; i < convert->skip_count && i < SKIPS_SHOWN; i++)
-		printable_line(stdout, "    %s: %s", convert->skips[i].name,
-			       convert->skips[i].reason);
-	if (convert->skip_count > SKIPS_SHOWN)
-		printf("    and %s more; --json lists them all\n",
-		       text_count(&count, convert->skip_count - SKIPS_SHOWN));
+	report_skips(convert);
 	return 0;
 }
 
@@ -197,6 +238,24 @@ static json_t *part_json(const struct convert_part *part)
 				    json_integer((json_int_t)part->statistics.images));
 	}
 	return json;
+}
+
+static json_t *ignored_json(struct ignored *ignored)
+{
+	json_t *list = json_array();
+
+	ignored_sort(ignored);
+	for (uint32_t i = 0; i < ignored->kind_names.count; i++) {
+		const struct ignored_kind *kind = &ignored->kinds[i];
+		json_t *entry = json_object();
+
+		json_object_set_new(entry, "kind", command_json_text(kind->name, strlen(kind->name)));
+		json_object_set_new(entry, "files", json_integer((json_int_t)kind->files));
+		json_object_set_new(entry, "first",
+				    command_json_text(kind->first, strlen(kind->first)));
+		json_array_append_new(list, entry);
+	}
+	return list;
 }
 
 int convert_report_json(struct convert *convert)
@@ -232,7 +291,9 @@ int convert_report_json(struct convert *convert)
 	json_object_set_new(json, "write_seconds", json_real(convert->write_s));
 	json_object_set_new(json, "images_per_second",
 			    json_real((double)convert_sample_count(convert) / convert->write_s));
-	json_object_set_new(json, "ignored", json_integer((json_int_t)convert->catalog.ignored));
+	json_object_set_new(json, "excluded", json_integer((json_int_t)convert->ignored.excluded));
+	json_object_set_new(json, "ignored", json_integer((json_int_t)convert->ignored.files));
+	json_object_set_new(json, "ignored_kinds", ignored_json(&convert->ignored));
 	list = json_array();
 	for (uint64_t i = 0; i < convert->skip_count; i++) {
 		const struct convert_skip *skip = &convert->skips[i];
@@ -245,5 +306,10 @@ int convert_report_json(struct convert *convert)
 		json_array_append_new(list, entry);
 	}
 	json_object_set_new(json, "skipped", list);
+	list = json_array();
+	for (size_t i = 0; i < convert->notes.count; i++)
+		json_array_append_new(list, command_json_text(convert->notes.words[i],
+							      strlen(convert->notes.words[i])));
+	json_object_set_new(json, "notes", list);
 	return command_print_json(json);
 }

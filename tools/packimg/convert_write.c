@@ -11,6 +11,7 @@
 
 enum {
 	BYTES_UNDER_WAY = 512 << 20, /* of finished blocks that wait for the writer */
+	METADATA_LINES_MAX = 100,
 	BLOCK_BYTES = 32 << 20,	     /* of an archive's members, after which a block is full */
 };
 
@@ -225,6 +226,7 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 	convert->kinds[rendered->kind]++;
 	convert->codecs[rendered->codec]++;
 	convert->indexed += rendered->side_size > 0;
+	convert->lossy[rendered->kind] += rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
 	return write_values(convert, part, sample, scratch, error);
 }
 
@@ -291,11 +293,30 @@ static int describe(const struct convert *convert, struct buffer *text)
 	return buffer_append(text, line, (size_t)n + 1);
 }
 
+static int append_line(struct buffer *text, const char *word, const char *line)
+{
+	if ((text->size && buffer_append(text, "\n", 1)) ||
+	    buffer_append(text, word, strlen(word)) || buffer_append(text, line, strlen(line)))
+		return -ENOMEM;
+	return 0;
+}
+
+/* A path or pattern that is not UTF-8 is not worth failing for. */
+static int write_lines(struct convert_part *part, const char *key, struct buffer *text)
+{
+	struct packimg_error ignored;
+
+	if (buffer_append(text, "", 1))
+		return -ENOMEM;
+	packimg_writer_metadata(part->writer, key, (const char *)text->data, &ignored);
+	return 0;
+}
+
 static int write_metadata(struct convert *convert, struct convert_part *part,
 			  struct packimg_error *error)
 {
+	const struct filter *filter = &convert->options.filter;
 	struct buffer text = {0};
-	struct packimg_error ignored;
 	char number[32];
 	int r;
 
@@ -307,19 +328,18 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 		r = packimg_writer_metadata(part->writer, "packimg.options",
 					    (const char *)text.data, error);
 	text.size = 0;
-	for (size_t i = 0; !r && i < convert->options.sources->count && i < 100; i++) {
-		const char *source = convert->options.sources->words[i];
-
-		if ((i && buffer_append(&text, "\n", 1)) ||
-		    buffer_append(&text, source, strlen(source)))
-			r = text_error(error, -ENOMEM, "out of memory");
-	}
-	if (!r && buffer_append(&text, "", 1))
-		r = text_error(error, -ENOMEM, "out of memory");
-	/* A path that is not UTF-8 is not worth failing for. */
+	for (size_t i = 0; !r && i < convert->options.sources->count && i < METADATA_LINES_MAX; i++)
+		r = append_line(&text, "", convert->options.sources->words[i]);
 	if (!r)
-		packimg_writer_metadata(part->writer, "packimg.sources", (const char *)text.data,
-					&ignored);
+		r = write_lines(part, "packimg.sources", &text);
+	text.size = 0;
+	for (size_t i = 0; !r && i < filter->count && i < METADATA_LINES_MAX; i++)
+		r = append_line(&text, filter->patterns[i].exclude ? "exclude " : "include ",
+				filter->patterns[i].text);
+	if (!r && filter->count)
+		r = write_lines(part, "packimg.filter", &text);
+	if (r == -ENOMEM)
+		text_error(error, r, "out of memory");
 	if (!r && part->name) {
 		snprintf(number, sizeof(number), "%g", part->fraction);
 		r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
@@ -429,9 +449,8 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	if (!r)
 		r = take_blocks(convert, workers, error);
 	workers_free(workers);
-	if (!r && convert->skip_count && !convert_sample_count(convert))
-		r = text_error(error, -ENODATA, "no image could be converted; the first, %s: %s",
-			       convert->skips[0].name, convert->skips[0].reason);
+	if (!r && !convert_sample_count(convert))
+		r = convert_nothing(convert, error);
 	if (!r)
 		r = finish_parts(convert, error);
 	for (uint32_t p = 0; p < convert->part_count; p++) {

@@ -90,6 +90,8 @@ static int peek_archive(const struct store *store, const char *path, enum source
 		r = archive_in_next(archive, &member, error);
 		if (r)
 			break;
+		if (member.is_link)
+			continue;
 		base = strrchr(member.name, '/');
 		dot = strchr(base ? base + 1 : member.name, '.');
 		if (!dot)

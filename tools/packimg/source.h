@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "filter.h"
 #include "store.h"
 
 #include <stdint.h>
@@ -33,6 +34,7 @@ struct source_item {
 	struct place place;
 	const struct source_field *fields;
 	size_t field_count;
+	enum filter_verdict verdict;
 };
 
 enum source_kind {
@@ -58,11 +60,13 @@ struct source_options {
 	const char *root;     /* for manifests: where relative paths begin; NULL: the manifest's folder */
 	char separator;       /* of manifests; 0: found out */
 	bool random_access;   /* images will not be read in the listed order */
+	struct filter *filter; /* NULL: every image is wanted */
 };
 
 enum {
 	SOURCE_END = 1,
 	SOURCE_SKIP = 2, /* the item cannot be used: its name is set, the reason is in error */
+	SOURCE_PASS = 3, /* the item is passed over: its name and verdict are set */
 };
 
 struct source;
@@ -74,14 +78,13 @@ struct source_ops {
 
 struct source {
 	const struct source_ops *ops;
-	uint64_t ignored; /* files passed over because their names are not those of images */
 };
 
 /* Opens the source of the kind that options or the path itself says. The store must outlive it. */
 int source_new(struct store *store, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error);
 void source_free(struct source *source);
-/* 0, SOURCE_END, SOURCE_SKIP, or a negative errno after which the source is of no more use. */
+/* 0, SOURCE_END, SOURCE_SKIP, SOURCE_PASS, or a negative errno after which the source is of no more use. */
 int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error);
 
 /* Constructors of the kinds. */

@@ -14,6 +14,7 @@ struct source_archive {
 	struct archive_in *archive;
 	uint32_t container;
 	enum class_from class_from;
+	struct filter *filter;
 	bool spill;
 	char *archive_class; /* for CLASS_ARCHIVE */
 	struct buffer class_name, bytes;
@@ -72,11 +73,13 @@ static void source_archive_free(struct source *source)
 	free(archive);
 }
 
-static const char *base_name(const char *path)
+/* Whether a link may have been to an image, or, its name having no ending, to a folder. */
+static bool may_be_images(const char *name, enum filter_verdict verdict)
 {
-	const char *slash = strrchr(path, '/');
+	const char *slash = strrchr(name, '/');
 
-	return slash ? slash + 1 : path;
+	return verdict == FILTER_TAKE ||
+	       (verdict == FILTER_OTHER && !strchr(slash ? slash : name, '.'));
 }
 
 static int source_archive_next(struct source *source, struct source_item *ret_item,
@@ -86,19 +89,17 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 	struct archive_member member;
 	int r;
 
-	for (;;) {
-		r = archive_in_next(archive->archive, &member, error);
-		if (r)
-			return r < 0 ? r : SOURCE_END;
-		if (base_name(member.name)[0] == '.')
-			continue;
-		if (source_name_is_image(member.name))
-			break;
-		archive->source.ignored++;
-	}
+	r = archive_in_next(archive->archive, &member, error);
+	if (r)
+		return r < 0 ? r : SOURCE_END;
+	ret_item->name = member.name;
+	ret_item->verdict = filter_file(archive->filter, member.name);
+	if (member.is_link && may_be_images(member.name, ret_item->verdict))
+		return text_error(error, SOURCE_SKIP, ARCHIVE_LINK);
+	if (ret_item->verdict)
+		return SOURCE_PASS;
 	if (buffer_reserve(&archive->class_name, strlen(member.name) + 1))
 		return text_error(error, -ENOMEM, "out of memory");
-	ret_item->name = member.name;
 	if (archive->class_from == CLASS_ARCHIVE)
 		ret_item->class_name = archive->archive_class;
 	else
@@ -122,6 +123,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 		return text_error(error, -ENOMEM, "out of memory");
 	archive->source.ops = &source_archive_ops;
 	archive->store = store;
+	archive->filter = options->filter;
 	archive->class_from =
 		options->class_from == CLASS_AUTO ? CLASS_PARENT : options->class_from;
 	archive->spill = options->random_access || pipe;

@@ -30,6 +30,7 @@ struct source_folder {
 	struct store *store;
 	uint32_t container;
 	enum class_from class_from;
+	struct filter *filter;
 	struct level levels[DEPTH_MAX];
 	int depth; /* levels in use */
 	struct buffer path, class_name;
@@ -96,25 +97,18 @@ static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 	return !strchr(entry->d_name, '.');
 }
 
-static int level_read(struct source_folder *folder, struct level *level, DIR *directory)
+static int level_read(struct level *level, DIR *directory)
 {
 	struct dirent *entry;
 
 	for (;;) {
-		bool is_folder;
-
 		errno = 0;
 		entry = readdir(directory);
 		if (!entry)
 			break;
-		if (entry->d_name[0] == '.')
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
-		is_folder = entry_is_folder(directory, entry);
-		if (!is_folder && !source_name_is_image(entry->d_name)) {
-			folder->source.ignored++;
-			continue;
-		}
-		if (level_add(level, entry->d_name, is_folder))
+		if (level_add(level, entry->d_name, entry_is_folder(directory, entry)))
 			return -ENOMEM;
 	}
 	if (errno)
@@ -166,11 +160,20 @@ static int enter(struct source_folder *folder, size_t path_size, struct packimg_
 	*level = (struct level){
 		.path_size = path_size, .device = status.st_dev, .inode = status.st_ino};
 	folder->depth++;
-	r = level_read(folder, level, directory);
+	r = level_read(level, directory);
 	closedir(directory);
 	if (r)
 		level_deinit(&folder->levels[--folder->depth]);
 	return r ? cannot_enter(r, strerror(-r), error) : 0;
+}
+
+/* Of the folder at the path that ends in '/'; what is above it is in. */
+static enum filter_verdict folder_verdict(struct source_folder *folder, const char *path,
+					  size_t parent_size)
+{
+	if (path[parent_size] == '.')
+		return FILTER_HIDDEN;
+	return filter_excludes_folder(folder->filter, path) ? FILTER_EXCLUDED : FILTER_TAKE;
 }
 
 static int source_folder_next(struct source *source, struct source_item *ret_item,
@@ -198,11 +201,17 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 			return text_error(error, -ENOMEM, "out of memory");
 		ret_item->name = (const char *)folder->path.data;
 		if (folder->path.data[folder->path.size - 2] == '/') {
+			ret_item->verdict = folder_verdict(folder, ret_item->name, level->path_size);
+			if (ret_item->verdict)
+				return SOURCE_PASS;
 			r = enter(folder, folder->path.size - 1, error);
-			if (r)
-				return r;
-			continue;
+			if (!r)
+				continue;
+			return r;
 		}
+		ret_item->verdict = filter_file(folder->filter, ret_item->name);
+		if (ret_item->verdict)
+			return SOURCE_PASS;
 		ret_item->class_name = source_class_of(ret_item->name, folder->class_from,
 						       (char *)folder->class_name.data);
 		ret_item->place = (struct place){
@@ -247,6 +256,7 @@ int source_folder_new(struct store *store, const char *path, const struct source
 		return text_error(error, -ENOMEM, "out of memory");
 	folder->source.ops = &source_folder_ops;
 	folder->store = store;
+	folder->filter = options->filter;
 	folder->class_from = options->class_from == CLASS_AUTO ? CLASS_TOP : options->class_from;
 	if (!stat(path, &status) && S_ISREG(status.st_mode)) {
 		r = open_single(folder, path, error);

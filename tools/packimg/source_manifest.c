@@ -19,6 +19,7 @@
 
 struct source_manifest {
 	struct source source;
+	struct filter *filter;
 	char *path;
 	uint32_t container;
 	struct buffer text;
@@ -207,6 +208,9 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 		return text_error(error, SOURCE_SKIP, "%s: no path", manifest->path);
 	}
 	ret_item->name = cells[manifest->path_column];
+	ret_item->verdict = filter_listed(manifest->filter, ret_item->name);
+	if (ret_item->verdict)
+		return SOURCE_PASS;
 	if (count > manifest->column_count)
 		return text_error(
 			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
@@ -271,6 +275,7 @@ static int open_manifest(struct source_manifest *manifest, struct store *store, 
 	char separator = options->separator;
 	int r;
 
+	manifest->filter = options->filter;
 	manifest->path = strdup(file);
 	if (!root)
 		root = parent = slash ? strndup(file, (size_t)(slash - file + 1)) : strdup(".");

@@ -35,8 +35,11 @@ struct source_webdataset {
 	uint32_t container;
 	bool spill;
 	enum class_from class_from;
+	struct filter *filter;
 	char *archive_class;
 	struct buffer bytes, class_name;
+	struct buffer passed; /* terminated names of members that have no key */
+	size_t passed_next;
 	/* The member read last, when it belongs to the next sample. */
 	struct archive_member member;
 	bool member_held;
@@ -59,6 +62,7 @@ static void source_webdataset_free(struct source *source)
 	archive_in_close(shard->archive);
 	buffer_deinit(&shard->bytes);
 	buffer_deinit(&shard->class_name);
+	buffer_deinit(&shard->passed);
 	buffer_deinit(&shard->texts);
 	buffer_deinit(&shard->key);
 	buffer_deinit(&shard->name);
@@ -206,6 +210,10 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 {
 	int r;
 
+	if (member->is_link) {
+		set_fault(shard, extension, ARCHIVE_LINK);
+		return 0;
+	}
 	if (!shard->has_image && source_name_is_image(member->name) && !strchr(extension, '.')) {
 		shard->has_image = true;
 		if (set_text(&shard->name, member->name, strlen(member->name)))
@@ -263,7 +271,10 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 		base = base ? base + 1 : shard->member.name;
 		dot = strchr(base, '.');
 		if (!dot || dot == base) {
-			shard->source.ignored++;
+			/* A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a sample. */
+			if (buffer_append(&shard->passed, shard->member.name,
+					  strlen(shard->member.name) + 1))
+				return text_error(error, -ENOMEM, "out of memory");
 			shard->member_held = false;
 			continue;
 		}
@@ -307,17 +318,39 @@ static int set_class(struct source_webdataset *shard, struct source_item *item)
 	return 0;
 }
 
+/* The next of the members that have no key. */
+static int pass(struct source_webdataset *shard, struct source_item *item)
+{
+	const char *base;
+
+	item->name = (const char *)shard->passed.data + shard->passed_next;
+	shard->passed_next += strlen(item->name) + 1;
+	base = strrchr(item->name, '/');
+	base = base ? base + 1 : item->name;
+	item->verdict = *base == '.' ? FILTER_HIDDEN : FILTER_OTHER;
+	return SOURCE_PASS;
+}
+
 static int source_webdataset_next(struct source *source, struct source_item *ret_item,
 				  struct packimg_error *error)
 {
 	struct source_webdataset *shard = (struct source_webdataset *)source;
-	int r = read_sample(shard, error);
+	int r;
 
+	if (shard->passed_next < shard->passed.size)
+		return pass(shard, ret_item);
+	shard->passed.size = shard->passed_next = 0;
+	r = read_sample(shard, error);
+	if (r == SOURCE_END && shard->passed.size)
+		return pass(shard, ret_item);
 	if (r)
 		return r;
 	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
 	if (!shard->has_image)
 		set_fault(shard, ret_item->name, "no image among the members of this key");
+	ret_item->verdict = filter_listed(shard->filter, ret_item->name);
+	if (ret_item->verdict)
+		return SOURCE_PASS;
 	if (set_class(shard, ret_item))
 		return text_error(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < shard->field_count; i++) {
@@ -356,6 +389,7 @@ int source_webdataset_new(struct store *store, const char *path,
 	shard->store = store;
 	shard->spill = options->random_access || pipe;
 	shard->class_from = options->class_from;
+	shard->filter = options->filter;
 	shard->archive_class = archive_stem(path);
 	r = shard->archive_class
 		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)
