@@ -697,6 +697,99 @@ class PackimgTest(unittest.TestCase):
         self.assertIn("x/empty.jpg", self.stderr)
         self.nothing_left()
 
+    def test_odd_folders(self):
+        """Names that cannot be classes and folders that cannot be entered are skipped by name; the rest is converted."""
+        images = sorted((self.tree / "ant").iterdir())[:4]
+        for name in (b"cat", b"d\xffg", b"x" * 100):
+            folder = os.path.join(self.dir, "in", os.fsdecode(name))
+            os.makedirs(folder)
+            for image in images:
+                shutil.copy(image, folder)
+        inside = self.dir / "in"
+        (inside / "cat" / "up").symlink_to("..")
+        (inside / "dog").symlink_to("dog")
+        (inside / "gone").symlink_to("/nowhere/at/all")
+        (inside / "notes.txt").symlink_to("/nowhere/at/all")
+        (inside / "cat" / "lost.jpg").symlink_to("lost.jpg")
+        deep = inside / "deep" / "/".join(["d"] * 64)
+        deep.mkdir(parents=True)
+        shutil.copy(images[0], deep.parent.parent / "in.jpg")
+        shutil.copy(images[0], deep / "beyond.jpg")
+        summary = self.convert("in", "-o", "out.pimg", rc=1)
+        skipped = {s["name"]: s["reason"] for s in summary["skipped"]}
+        self.assertEqual(summary["samples"], 9)
+        self.assertEqual(summary["ignored"], 1)
+        self.assertEqual(sorted(skipped), sorted([
+            *(f"d\\xffg/{image.name}" for image in images), "cat/lost.jpg", "cat/up/", "dog/", "gone/", f"deep/{'d/' * 63}"]))
+        self.assertIn("leads back to a folder above", skipped["cat/up/"])
+        self.assertIn("Too many levels of symbolic links", skipped["dog/"])
+        self.assertIn("No such file", skipped["gone/"])
+        self.assertIn("more than 64 folders", skipped[f"deep/{'d/' * 63}"])
+        self.assertIn("UTF-8 of at most 4096 bytes; rename it", skipped[f"d\\xffg/{images[0].name}"])
+        self.assertEqual({s["class"] for s in self.list("out.pimg")}, {"cat", "deep", "x" * 100})
+        text = self.packimg("convert", "-q", "in", "-o", "out.pimg", "--force", rc=1)
+        self.assertIn(f"  skipped   9\n", text)
+        self.assertIn(f"d\\xffg/{images[0].name} and 3 more: its class ", text)
+        self.packimg("convert", "-q", "in", "-o", "no.pimg", "--include", os.fsdecode(b"d\xffg"), rc=2)
+        self.assertRegex(self.stderr, r"no image could be converted; the first, cat/up/: ")
+        self.packimg("convert", "-q", "in", "-o", "no.pimg", "--on-error", "fail", rc=2)
+        self.assertIn("cat/up/: cannot be entered: it leads back", self.stderr)
+        if os.geteuid():  # whom nothing is closed to
+            (inside / "deep").chmod(0)
+            self.assertIn("deep/", [s["name"] for s in self.convert("in", "-o", "more.pimg", rc=1)["skipped"]])
+            (inside / "deep").chmod(0o700)
+
+    def test_odd_fields(self):
+        image = next(self.tree.rglob("*.jpg")).read_bytes()
+        many = {f"f{i}": b"1" for i in range(247)}
+        with tarfile.open(self.dir / "s.tar", "w", errors="surrogateescape") as tar:
+            for key, members in (("a", {"jpg": image, "x": b"1"}), ("b", {"jpg": image, "x": b"1", "": b"2"}),
+                                 ("c", {"jpg": image, "n\udcff": b"1"}), ("d", {"jpg": image, "x": b"1", "x ": b"1", **many}),
+                                 ("e", {"jpg": image, **{f"g{i}": b"1" for i in range(8)}}),
+                                 ("f", {"jpg": image, "x": b"1", "json": b'{"x": {"y": 2}, "box": [1]}'}),
+                                 ("g", {"jpg": image, "box": b"\xff\x00"}), ("h", {"jpg": image, "x": b"1"})):
+                for extension, data in members.items():
+                    entry = tarfile.TarInfo(f"{key}.{extension}")
+                    entry.size = len(data)
+                    tar.addfile(entry, io.BytesIO(data))
+            entry = tarfile.TarInfo("g.box")
+            entry.size = 1
+            tar.addfile(entry, io.BytesIO(b"1"))
+        self.packimg("convert", "-q", "s.tar", "-o", "out.pimg", "--format", "webdataset", rc=1)
+        listed = {s["source"]: s.get("fields", {}) for s in self.list("out.pimg")}
+        self.assertEqual(listed["f.jpg"]["x"], "1")  # and what the JSON calls x is in the field json
+        self.assertEqual(listed["f.jpg"]["json"]["x"], {"y": 2})
+        self.assertEqual(listed["f.jpg"]["box"], "[1]")
+        self.assertEqual(listed["g.jpg"]["box"], {"hex": "ff00"})
+        self.assertEqual(sorted(listed), ["a.jpg", "d.jpg", "f.jpg", "g.jpg", "h.jpg"])
+        for header, reason in (("path,a,a", "columns 2 and 3 are both called"), ("path,\udcff,b", "not UTF-8")):
+            (self.dir / "t.csv").write_bytes(f"{header}\nant/00.jpg,1,2\n".encode(errors="surrogateescape"))
+            self.packimg("convert", "-q", "t.csv", "-o", "no.pimg", rc=2)
+            self.assertIn("t.csv: line 1: ", self.stderr)
+            self.assertIn(reason, self.stderr)
+    def test_incomplete(self):
+        """What is missing, or too much, weighs the same with an index and without, transcoded and encoded again."""
+        two = self.images / "kinds" / "two"
+        progressive, restarts, cmyk = ((two / name).read_bytes() for name in
+                                       ("progressive.jpg", "restart-within.jpg", "cmyk.jpg"))
+        second = progressive.index(b"\xff\xda", progressive.index(b"\xff\xda") + 2)
+        tables = progressive.rfind(b"\xff\xc4", 0, second)
+        odd = {"junk.jpg": progressive[:-2] + b"junk" + progressive[-2:], "endless.jpg": restarts[:-2],
+               "header.jpg": cmyk.replace(b"\xff\xdb", b"junk\xff\xdb", 1)}
+        bad = {"scan.jpg": progressive[:tables] + b"\xff\xd9", "half.jpg": restarts[:-len(restarts) // 6] + b"\xff\xd9",
+               "cmyk.jpg": cmyk[:-6]}
+        (self.dir / "odd").mkdir()
+        for name, data in {**odd, **bad}.items():
+            (self.dir / "odd" / name).write_bytes(data)
+        for number, options in enumerate(([], ["--no-index"], ["--progressive", "transcode"], ["--raw"],
+                                          ["--jpeg", "quality=90"])):
+            summary = self.convert("odd", "-o", f"{number}.pimg", *options, rc=1)
+            self.assertEqual(sorted(s["name"] for s in summary["skipped"]), sorted(bad), options)
+            self.assertEqual(summary["samples"], 3)
+            self.packimg("verify", "-q", f"{number}.pimg")
+        self.forge("1.pimg", 0, "data", 1, 0)  # no marker begins the file any more
+        self.assertRegex(self.packimg("verify", "-q", "1.pimg", rc=1), r"sample 0 \(\S+\): (?!sample)")
+
     def test_wrong_commands(self):
         for args in (["convert"], ["convert", self.tree], ["convert", self.tree, "-o", "x.pimg", "--jpeg", "q=5"],
                      ["convert", self.tree, "-o", "wrong.bin"], ["convert", "nowhere", "-o", "x.pimg"],

@@ -163,6 +163,8 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		r = catalog_classify(catalog, &sample, item->class_name, error);
 	if (r)
 		return r;
+	if (item->class_of_name)
+		sample.class = CATALOG_CLASS_OF_NAME;
 	catalog->samples[catalog->count++] = sample;
 	return 0;
 }

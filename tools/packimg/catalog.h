@@ -8,6 +8,9 @@
 #include "names.h"
 #include "source.h"
 
+/* Of a sample whose class its name will give. */
+#define CATALOG_CLASS_OF_NAME (UINT32_MAX - 1)
+
 struct catalog_value {
 	uint32_t field;
 	uint32_t size;
@@ -21,7 +24,7 @@ struct catalog_sample {
 	const struct catalog_value *values;
 	uint32_t value_count;
 	int32_t label;  /* after catalog_finish(); PACKIMG_LABEL_NONE for none */
-	uint32_t class; /* while listing: number in class_names, or UINT32_MAX */
+	uint32_t class; /* while listing: number in class_names, CATALOG_CLASS_OF_NAME, or UINT32_MAX: none */
 	uint32_t part;  /* of a split; UINT32_MAX: left out */
 };
 

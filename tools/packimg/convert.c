@@ -42,6 +42,7 @@ void convert_deinit(struct convert *convert)
 	}
 	free(convert->skips);
 	word_list_deinit(&convert->notes);
+	free(convert->class_samples);
 	ignored_deinit(&convert->ignored);
 	filter_deinit(&convert->options.filter);
 	catalog_deinit(&convert->catalog);
@@ -57,9 +58,13 @@ static int run(struct convert *convert)
 	ignored_init(&convert->ignored, &convert->catalog.arena);
 	convert->catalog.store.limits = convert->options.limits;
 	convert->options.source.filter = &convert->options.filter;
-	r = name_parts(convert, &error);
+	r = convert->options.split_folders ? 0 : name_parts(convert, &error);
 	if (!r)
 		r = convert_list(convert, &error);
+	if (!r && convert->options.split_folders)
+		r = convert_find_parts(convert, &error);
+	if (!r && convert->options.split_folders)
+		r = name_parts(convert, &error);
 	if (!r)
 		r = convert_plan(convert, &error);
 	if (!r)

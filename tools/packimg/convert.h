@@ -7,6 +7,7 @@
 
 #include "brace.h"
 #include "catalog.h"
+#include "class_names.h"
 #include "command.h"
 #include "ignored.h"
 #include "progress.h"
@@ -16,7 +17,7 @@
 /* One dataset that is written: the whole, or a part of a split. */
 struct convert_part {
 	const char *name; /* of the part; NULL: the whole */
-	double fraction;
+	double fraction; /* 0: a folder */
 	char *path;
 	struct packimg_writer *writer;
 	struct statistics statistics;
@@ -37,6 +38,7 @@ struct convert_options {
 	uint64_t limit; /* 0: none */
 	uint64_t statistics; /* images to look at when bytes stay verbatim; UINT64_MAX: as many as are cheap */
 	unsigned jobs;
+	bool split_folders; /* parts are the folders train, val ... */
 	bool shuffle, force, fail_on_error, json, quiet;
 };
 
@@ -60,10 +62,12 @@ struct convert {
 	uint32_t part_count;
 	struct catalog catalog;
 	struct ignored ignored;
+	struct class_rule class_rule;
 	/* What happened. */
 	struct convert_skip *skips;
 	uint64_t skip_count, skip_room;
 	struct word_list notes;
+	uint64_t *class_samples;      /* written, by label */
 	uint64_t lossy[IMAGE_KINDS]; /* of other kinds than JPEG that became JPEGs */
 	uint64_t bytes_in; /* of source images */
 	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
@@ -76,6 +80,8 @@ struct convert {
 void convert_parse(struct convert *convert, int argc, char **argv, struct word_list *sources);
 void convert_deinit(struct convert *convert);
 int convert_list(struct convert *convert, struct packimg_error *error);
+/* --split folders: names the parts. */
+int convert_find_parts(struct convert *convert, struct packimg_error *error);
 /* Order, limit, split, labels. */
 int convert_plan(struct convert *convert, struct packimg_error *error);
 /* 0, -EINTR when a signal asked to stop, or an error. On failure nothing is left behind. */

@@ -134,6 +134,39 @@ static int read_classes(const char *path, struct word_list *list, struct packimg
 	return r ? text_error(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
+/* Gives their classes to the samples that have them of their names. */
+static int assign_classes(struct convert *convert, struct packimg_error *error)
+{
+	struct catalog *catalog = &convert->catalog;
+	struct class_rule *rule = &convert->class_rule;
+	struct buffer class_name = {0};
+	uint64_t kept = 0;
+	int r = 0;
+
+	class_rule_learn(rule, convert->options.source.class_from, catalog);
+	/* What lies in a part itself has no class called like it. */
+	rule->below_parts |= convert->options.split_folders && rule->part_count;
+	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+		struct catalog_sample *sample = &catalog->samples[i];
+
+		if (sample->class == CATALOG_CLASS_OF_NAME) {
+			r = buffer_reserve(&class_name, strlen(sample->name) + 1);
+			if (!r)
+				r = catalog_classify(catalog, sample,
+						     class_rule_apply(rule, sample->name,
+								      (char *)class_name.data),
+						     error);
+		}
+		if (!r)
+			catalog->samples[kept++] = *sample;
+		else if (r == CATALOG_SKIP)
+			r = skip_item(convert, sample->name, error);
+	}
+	catalog->count = kept;
+	buffer_deinit(&class_name);
+	return r;
+}
+
 int convert_list(struct convert *convert, struct packimg_error *error)
 {
 	struct progress progress;
@@ -148,6 +181,8 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 	if (!r && convert->options.classes_file)
 		r = read_classes(convert->options.classes_file, &classes, error);
 	if (!r)
+		r = assign_classes(convert, error);
+	if (!r)
 		r = catalog_finish(
 			&convert->catalog,
 			convert->options.classes_file ? (const char *const *)classes.words : NULL,
@@ -156,6 +191,43 @@ int convert_list(struct convert *convert, struct packimg_error *error)
 	if (!r && convert_note_listing(convert))
 		return text_error(error, -ENOMEM, "out of memory");
 	return r;
+}
+
+int convert_find_parts(struct convert *convert, struct packimg_error *error)
+{
+	const struct class_rule *rule = &convert->class_rule;
+
+	if (!rule->part_count)
+		return text_error(error, -EINVAL,
+				  "--split folders: the images are not in several folders called train, "
+				  "val, test or the like, among them %.200s; --include and --exclude "
+				  "choose those that are",
+				  rule->stranger	     ? rule->stranger
+				  : convert->catalog.count ? convert->catalog.samples[0].name
+							     : "none");
+	for (size_t i = 0; i < rule->part_count; i++) {
+		convert->parts[i].name = arena_copy(&convert->catalog.arena, rule->parts[i].name,
+						    rule->parts[i].size);
+		if (!convert->parts[i].name)
+			return text_error(error, -ENOMEM, "out of memory");
+	}
+	convert->part_count = (uint32_t)rule->part_count;
+	return 0;
+}
+
+static int plan_folders(struct convert *convert, struct packimg_error *error)
+{
+	struct catalog *catalog = &convert->catalog;
+
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		size_t part = class_rule_part(&convert->class_rule, catalog->samples[i].name);
+
+		if (part == convert->class_rule.part_count)
+			return text_error(error, -EINVAL, "--split folders: %s is in none of the folders that the others are in",
+					  catalog->samples[i].name);
+		catalog->samples[i].part = (uint32_t)part;
+	}
+	return 0;
 }
 
 static int plan_split(struct convert *convert)
@@ -201,8 +273,13 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 		catalog->count = convert->options.limit;
 	for (uint64_t i = 0; i < catalog->count; i++)
 		catalog->samples[i].part = 0;
-	if (!r && convert->parts[0].name)
+	if (!r && convert->options.split_folders) {
+		r = plan_folders(convert, error);
+		if (r)
+			return r;
+	} else if (!r && convert->parts[0].name) {
 		r = plan_split(convert);
+	}
 	/* A sample is enough for a mean, and decoding everything would take longer than copying it. */
 	if (convert->options.statistics == UINT64_MAX)
 		convert->options.statistics = 64 + catalog->count / 128;

@@ -107,7 +107,9 @@ static const struct argp_option options[] = {
 	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
 	{"shuffle", KEY_SHUFFLE, "SEED", 0, "store in random order", 0},
 	{"split", KEY_SPLIT, "NAME=F,...", 0,
-	 "several datasets NAME-train.pimg ... in these fractions", 0},
+	 "several datasets NAME-train.pimg ... in these fractions; or folders: one of each of the "
+	 "folders train, val, test ...",
+	 0},
 	{"split-seed", KEY_SPLIT_SEED, "SEED", 0, "of the split's draw (default: 0)", 0},
 	{NULL, 0, NULL, 0, "Running:", 4},
 	{"jobs", 'j', "N", 0, "worker threads (default: all CPUs); never changes the result", 0},
@@ -128,6 +130,9 @@ static void parse_split(struct convert *convert, char *text, struct argp_state *
 	struct split_part parts[SPLIT_PARTS_MAX];
 	struct packimg_error error;
 
+	convert->options.split_folders = !strcmp(text, "folders");
+	if (convert->options.split_folders)
+		return;
 	if (split_parse(text, parts, &convert->part_count, &error))
 		argp_error(state, "--split: %s", error.text);
 	for (uint32_t i = 0; i < convert->part_count; i++) {

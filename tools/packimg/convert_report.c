@@ -153,37 +153,6 @@ static json_t *long_values_json(const struct convert *convert)
 	return list;
 }
 
-/* What is behind a name's first folder, if that is this one and holds a folder, too; NULL if not. */
-static const char *inner_folder(const char *name, const char *outer)
-{
-	size_t size = strlen(outer);
-
-	if (strncmp(name, outer, size) != 0 || name[size] != '/')
-		return NULL;
-	return strchr(name + size + 1, '/') ? name + size + 1 : NULL;
-}
-
-/* A folder of class folders is easily packed from one level too high: all images are then of one class. */
-static void report_one_class(const struct catalog *catalog)
-{
-	const char *outer = catalog->classes[0], *first = NULL;
-	bool several = false;
-
-	for (uint64_t i = 0; i < catalog->count; i++) {
-		const char *inner = inner_folder(catalog->samples[i].name, outer);
-
-		if (!inner)
-			return;
-		first = first ? first : inner;
-		several |= strncmp(inner, first, strcspn(first, "/") + 1) != 0;
-	}
-	if (!several)
-		return;
-	fputs(": every image lies below ", stdout);
-	printable_put(stdout, outer, strlen(outer));
-	fputs("/; --class-from parent makes classes of the folders in it", stdout);
-}
-
 int convert_report(struct convert *convert)
 {
 	struct text_buffer count, bytes, out, duration;
@@ -194,8 +163,6 @@ int convert_report(struct convert *convert)
 		total += convert->parts[p].bytes;
 	}
 	printf("  classes   %s", text_count(&count, convert->catalog.class_count));
-	if (convert->catalog.class_count == 1)
-		report_one_class(&convert->catalog);
 	if (convert->catalog.field_names.count)
 		printf(", fields %u", convert->catalog.field_names.count);
 	putchar('\n');
@@ -227,7 +194,8 @@ static json_t *part_json(const struct convert_part *part)
 	if (part->name) {
 		json_object_set_new(json, "part",
 				    command_json_text(part->name, strlen(part->name)));
-		json_object_set_new(json, "fraction", json_real(part->fraction));
+		if (part->fraction > 0)
+			json_object_set_new(json, "fraction", json_real(part->fraction));
 	}
 	json_object_set_new(json, "samples", json_integer((json_int_t)part->samples));
 	json_object_set_new(json, "bytes", json_integer((json_int_t)part->bytes));

@@ -227,6 +227,8 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 	convert->codecs[rendered->codec]++;
 	convert->indexed += rendered->side_size > 0;
 	convert->lossy[rendered->kind] += rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
+	if (sample->label >= 0)
+		convert->class_samples[sample->label]++;
 	return write_values(convert, part, sample, scratch, error);
 }
 
@@ -343,7 +345,7 @@ static int write_metadata(struct convert *convert, struct convert_part *part,
 	if (!r && part->name) {
 		snprintf(number, sizeof(number), "%g", part->fraction);
 		r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
-		if (!r)
+		if (!r && part->fraction > 0)
 			r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number,
 						    error);
 	}
@@ -440,7 +442,10 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	double start_s = progress_now_s();
 	int r;
 
-	r = open_parts(convert, error);
+	convert->class_samples =
+		calloc(convert->catalog.class_count + 1, sizeof(*convert->class_samples));
+	r = convert->class_samples ? open_parts(convert, error)
+				   : text_error(error, -ENOMEM, "out of memory");
 	if (!r) {
 		r = workers_new(&setup, &workers);
 		if (r)

@@ -35,32 +35,6 @@ static bool name_is_manifest(const char *name)
 	return ends_with_any(name, ends);
 }
 
-const char *source_class_of(const char *name, enum class_from from, char *class_name)
-{
-	const char *begin, *end;
-
-	while (!strncmp(name, "./", 2))
-		name += 2;
-	while (*name == '/')
-		name++;
-	if (from == CLASS_TOP) {
-		begin = name;
-		end = strchr(name, '/');
-	} else if (from == CLASS_PARENT) {
-		end = strrchr(name, '/');
-		begin = end;
-		while (begin > name && begin[-1] != '/')
-			begin--;
-	} else {
-		return NULL;
-	}
-	if (!end || end == begin)
-		return NULL;
-	memcpy(class_name, begin, (size_t)(end - begin));
-	class_name[end - begin] = 0;
-	return strcmp(class_name, ".") && strcmp(class_name, "..") ? class_name : NULL;
-}
-
 enum {
 	PEEK_MEMBERS =
 		64, /* of an archive, to tell a WebDataset shard from an archive of folders */

@@ -30,6 +30,7 @@ struct source_field {
 struct source_item {
 	const char *name;       /* terminated; recorded with the sample */
 	const char *class_name; /* NULL: none */
+	bool class_of_name;     /* its folders name its class (class_names.h) */
 	int64_t class_number;   /* -1: none */
 	struct place place;
 	const struct source_field *fields;
@@ -46,7 +47,7 @@ enum source_kind {
 };
 
 enum class_from {
-	CLASS_AUTO,    /* TOP for folders, PARENT for archives */
+	CLASS_AUTO,    /* what class_names.h makes of all names */
 	CLASS_TOP,     /* first folder of the name */
 	CLASS_PARENT,  /* last folder of the name */
 	CLASS_ARCHIVE, /* the archive's own name without its extension */
@@ -99,5 +100,3 @@ int source_webdataset_new(struct store *store, const char *path, const struct so
 
 /* Whether the name ends like an image's, of any kind that has a name (image_format.h). */
 bool source_name_is_image(const char *name);
-/* The class that a name's folders give, into class (of at least strlen(name)+1 bytes); NULL when there is none. */
-const char *source_class_of(const char *name, enum class_from from, char *class_name);

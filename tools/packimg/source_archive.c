@@ -13,11 +13,10 @@ struct source_archive {
 	struct store *store;
 	struct archive_in *archive;
 	uint32_t container;
-	enum class_from class_from;
 	struct filter *filter;
 	bool spill;
-	char *archive_class; /* for CLASS_ARCHIVE */
-	struct buffer class_name, bytes;
+	char *archive_class; /* for CLASS_ARCHIVE, otherwise NULL */
+	struct buffer bytes;
 };
 
 int archive_place(struct store *store, uint32_t container, struct archive_in *archive,
@@ -67,7 +66,6 @@ static void source_archive_free(struct source *source)
 	struct source_archive *archive = (struct source_archive *)source;
 
 	archive_in_close(archive->archive);
-	buffer_deinit(&archive->class_name);
 	buffer_deinit(&archive->bytes);
 	free(archive->archive_class);
 	free(archive);
@@ -98,13 +96,8 @@ static int source_archive_next(struct source *source, struct source_item *ret_it
 		return text_error(error, SOURCE_SKIP, ARCHIVE_LINK);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
-	if (buffer_reserve(&archive->class_name, strlen(member.name) + 1))
-		return text_error(error, -ENOMEM, "out of memory");
-	if (archive->class_from == CLASS_ARCHIVE)
-		ret_item->class_name = archive->archive_class;
-	else
-		ret_item->class_name = source_class_of(member.name, archive->class_from,
-						       (char *)archive->class_name.data);
+	ret_item->class_name = archive->archive_class;
+	ret_item->class_of_name = !archive->archive_class;
 	r = archive_place(archive->store, archive->container, archive->archive, &member,
 			  archive->spill, &archive->bytes, &ret_item->place, error);
 	return r == -EFBIG ? SOURCE_SKIP : r;
@@ -124,13 +117,12 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 	archive->source.ops = &source_archive_ops;
 	archive->store = store;
 	archive->filter = options->filter;
-	archive->class_from =
-		options->class_from == CLASS_AUTO ? CLASS_PARENT : options->class_from;
 	archive->spill = options->random_access || pipe;
-	archive->archive_class = archive_stem(path);
-	r = archive->archive_class ? store_add(store, pipe ? "/dev/stdin" : path, false,
-					       &archive->container, error)
-				   : text_error(error, -ENOMEM, "out of memory");
+	if (options->class_from == CLASS_ARCHIVE)
+		archive->archive_class = archive_stem(path);
+	r = archive->archive_class || options->class_from != CLASS_ARCHIVE
+		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &archive->container, error)
+		    : text_error(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = archive_in_open(path, &store->limits, &archive->archive, error);
 	if (r) {

@@ -29,11 +29,10 @@ struct source_folder {
 	struct source source;
 	struct store *store;
 	uint32_t container;
-	enum class_from class_from;
 	struct filter *filter;
 	struct level levels[DEPTH_MAX];
 	int depth; /* levels in use */
-	struct buffer path, class_name;
+	struct buffer path;
 };
 
 static void level_deinit(struct level *level)
@@ -50,7 +49,6 @@ static void source_folder_free(struct source *source)
 	while (folder->depth)
 		level_deinit(&folder->levels[--folder->depth]);
 	buffer_deinit(&folder->path);
-	buffer_deinit(&folder->class_name);
 	free(folder);
 }
 
@@ -197,7 +195,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 		folder->path.size = level->path_size;
 		r = buffer_append(&folder->path, name, size + 1);
 		free(name);
-		if (r || buffer_reserve(&folder->class_name, folder->path.size))
+		if (r)
 			return text_error(error, -ENOMEM, "out of memory");
 		ret_item->name = (const char *)folder->path.data;
 		if (folder->path.data[folder->path.size - 2] == '/') {
@@ -212,8 +210,7 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 		ret_item->verdict = filter_file(folder->filter, ret_item->name);
 		if (ret_item->verdict)
 			return SOURCE_PASS;
-		ret_item->class_name = source_class_of(ret_item->name, folder->class_from,
-						       (char *)folder->class_name.data);
+		ret_item->class_of_name = true;
 		ret_item->place = (struct place){
 			.kind = PLACE_FILE,
 			.container = folder->container,
@@ -257,7 +254,6 @@ int source_folder_new(struct store *store, const char *path, const struct source
 	folder->source.ops = &source_folder_ops;
 	folder->store = store;
 	folder->filter = options->filter;
-	folder->class_from = options->class_from == CLASS_AUTO ? CLASS_TOP : options->class_from;
 	if (!stat(path, &status) && S_ISREG(status.st_mode)) {
 		r = open_single(folder, path, error);
 	} else {

@@ -37,7 +37,7 @@ struct source_webdataset {
 	enum class_from class_from;
 	struct filter *filter;
 	char *archive_class;
-	struct buffer bytes, class_name;
+	struct buffer bytes;
 	struct buffer passed; /* terminated names of members that have no key */
 	size_t passed_next;
 	/* The member read last, when it belongs to the next sample. */
@@ -61,7 +61,6 @@ static void source_webdataset_free(struct source *source)
 
 	archive_in_close(shard->archive);
 	buffer_deinit(&shard->bytes);
-	buffer_deinit(&shard->class_name);
 	buffer_deinit(&shard->passed);
 	buffer_deinit(&shard->texts);
 	buffer_deinit(&shard->key);
@@ -294,8 +293,6 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 
 static int set_class(struct source_webdataset *shard, struct source_item *item)
 {
-	const char *name = item->name;
-
 	if (shard->has_class) {
 		const char *text = (const char *)shard->class_text.data;
 
@@ -310,11 +307,7 @@ static int set_class(struct source_webdataset *shard, struct source_item *item)
 	}
 	if (shard->class_from == CLASS_ARCHIVE)
 		item->class_name = shard->archive_class;
-	if (shard->class_from != CLASS_TOP && shard->class_from != CLASS_PARENT)
-		return 0;
-	if (buffer_reserve(&shard->class_name, strlen(name) + 1))
-		return -ENOMEM;
-	item->class_name = source_class_of(name, shard->class_from, (char *)shard->class_name.data);
+	item->class_of_name = shard->class_from == CLASS_TOP || shard->class_from == CLASS_PARENT;
 	return 0;
 }
 

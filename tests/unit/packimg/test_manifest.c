@@ -168,29 +168,12 @@ static void test_bad_rows(void **state)
 	catalog_deinit(&catalog);
 }
 
-static void test_class_of_name(void **state)
-{
-	char class_name[64];
-
-	assert_string_equal(source_class_of("a/b/c.jpg", CLASS_TOP, class_name), "a");
-	assert_string_equal(source_class_of("a/b/c.jpg", CLASS_PARENT, class_name), "b");
-	assert_string_equal(source_class_of("./a/c.jpg", CLASS_TOP, class_name), "a");
-	assert_null(source_class_of("c.jpg", CLASS_TOP, class_name));
-	assert_null(source_class_of("c.jpg", CLASS_PARENT, class_name));
-	assert_null(source_class_of("a/c.jpg", CLASS_NONE, class_name));
-	assert_true(source_name_is_image("x.JPEG"));
-	assert_true(source_name_is_image("x.WebP"));
-	assert_false(source_name_is_image(".jpg"));
-	assert_false(source_name_is_image("x.txt"));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names_are_sorted), cmocka_unit_test(test_numbers_and_names),
 		cmocka_unit_test(test_given_classes),	 cmocka_unit_test(test_field_types),
 		cmocka_unit_test(test_without_header),	 cmocka_unit_test(test_bad_rows),
-		cmocka_unit_test(test_class_of_name),
 	};
 
 	return cmocka_run_group_tests_name("packimg manifest", tests, NULL, NULL);

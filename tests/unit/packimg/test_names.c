@@ -1,0 +1,184 @@
+/* What names decide: which files are converted, and what the folders in them say of classes. */
+#include "class_names.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+	NAMES_MAX = 6,
+};
+
+static void test_classes(void **state)
+{
+	static const struct {
+		enum class_from from;
+		struct {
+			const char *name, *class; /* NULL: none */
+		} images[NAMES_MAX];
+		const char *shared;
+		size_t part_count;
+	} sets[] = {
+		{CLASS_AUTO, {{"a/1.jpg", "a"}, {"b/c/1.jpg", "b"}, {"1.jpg", NULL}}, "", 0},
+		/* folders around everything */
+		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/b/1.jpg", "b"}}, "d/", 0},
+		{CLASS_AUTO, {{"./d/e/a/1.jpg", "a"}, {"d/e/b/1.jpg", "b"}}, "d/e/", 0},
+		{CLASS_AUTO, {{"/d/ab/1.jpg", "ab"}, {"d/a/1.jpg", "a"}}, "d/", 0},
+		/* but one with images in it is a class */
+		{CLASS_AUTO, {{"a/1.jpg", "a"}, {"a/2.jpg", "a"}}, "", 0},
+		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/a/2.jpg", "a"}}, "d/", 0},
+		{CLASS_AUTO, {{"d/a/1.jpg", "d"}, {"d/2.jpg", "d"}}, "", 0},
+		{CLASS_AUTO, {{"d/2.jpg", "d"}, {"d/a/1.jpg", "d"}, {"d/b/1.jpg", "d"}}, "", 0},
+		{CLASS_AUTO, {{"d/a/x/1.jpg", "a"}, {"d/a/y/1.jpg", "a"}, {"d/b/1.jpg", "b"}}, "d/", 0},
+		{CLASS_AUTO, {{"1.jpg", NULL}, {"2.jpg", NULL}}, "", 0},
+		/* parts of a split */
+		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"val/a/1.jpg", "a"}, {"val/b/1.jpg", "b"}}, "", 2},
+		{CLASS_AUTO, {{"d/Train/a/1.jpg", "a"}, {"d/Test/b/1.jpg", "b"}}, "d/", 2},
+		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"test/1.jpg", NULL}}, "", 2},
+		{CLASS_AUTO, {{"train/1.jpg", "train"}, {"test/1.jpg", "test"}}, "", 2},
+		{CLASS_AUTO, {{"train/a/1.jpg", "train"}, {"cat/1.jpg", "cat"}}, "", 0},
+		{CLASS_AUTO, {{"train/a/1.jpg", "train"}, {"1.jpg", NULL}}, "", 0},
+		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"train/b/1.jpg", "b"}}, "train/", 0},
+		/* as asked for */
+		{CLASS_TOP, {{"d/a/1.jpg", "d"}, {"./train/b/1.jpg", "train"}, {"1.jpg", NULL}}, "", 0},
+		{CLASS_PARENT, {{"d/a/1.jpg", "a"}, {"/b/1.jpg", "b"}, {"1.jpg", NULL}}, "", 0},
+		{CLASS_NONE, {{"d/a/1.jpg", NULL}}, "d/", 0},
+		{CLASS_ARCHIVE, {{"d/a/1.jpg", NULL}}, "d/", 0},
+		{CLASS_PARENT, {{"../../1.jpg", NULL}, {"a/../1.jpg", NULL}}, "", 0},
+	};
+
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+		struct catalog_sample samples[NAMES_MAX];
+		struct catalog catalog = {.samples = samples};
+		struct class_rule rule;
+
+		for (; catalog.count < NAMES_MAX && sets[i].images[catalog.count].name; catalog.count++)
+			samples[catalog.count] = (struct catalog_sample){
+				.name = sets[i].images[catalog.count].name,
+				.class = CATALOG_CLASS_OF_NAME,
+			};
+		class_rule_learn(&rule, sets[i].from, &catalog);
+		assert_int_equal(rule.shared_size, strlen(sets[i].shared));
+		assert_memory_equal(rule.shared, sets[i].shared, rule.shared_size);
+		assert_int_equal(rule.part_count, sets[i].part_count);
+		for (uint64_t k = 0; k < catalog.count; k++) {
+			const char *wanted = sets[i].images[k].class;
+			char class_name[64];
+			const char *class = class_rule_apply(&rule, samples[k].name, class_name);
+
+			if (!class != !wanted || (class && strcmp(class, wanted) != 0))
+				fail_msg("set %zu, %s: class %s, not %s", i, samples[k].name,
+					 class ? class : "none", wanted ? wanted : "none");
+		}
+	}
+}
+
+static void test_parts(void **state)
+{
+	static const char *const names[] = {"d/train/a/1.jpg", "./d/val/2.jpg", "d/Val/2.jpg"};
+	struct catalog_sample samples[3];
+	struct catalog catalog = {.samples = samples, .count = 3};
+	struct class_rule rule;
+
+	for (size_t i = 0; i < 3; i++)
+		samples[i] = (struct catalog_sample){.name = names[i], .class = CATALOG_CLASS_OF_NAME};
+	class_rule_learn(&rule, CLASS_NONE, &catalog);
+	assert_int_equal(rule.part_count, 3);
+	assert_int_equal(rule.parts[1].images, 1);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(class_rule_part(&rule, names[i]), i);
+	assert_int_equal(class_rule_part(&rule, "d/value/1.jpg"), 3);
+	assert_int_equal(class_rule_part(&rule, "train/1.jpg"), 3);
+	samples[1].name = "d/cat/1.jpg";
+	class_rule_learn(&rule, CLASS_NONE, &catalog);
+	assert_int_equal(rule.part_count, 0);
+	assert_string_equal(rule.stranger, "d/cat/1.jpg");
+}
+
+static void test_no_names(void **state)
+{
+	struct catalog_sample sample = {.name = "train/a.jpg", .class = 3};
+	struct catalog catalog = {.samples = &sample, .count = 1};
+	struct class_rule rule;
+	char class_name[64];
+
+	class_rule_learn(&rule, CLASS_AUTO, &catalog);
+	assert_int_equal(rule.part_count, 0);
+	assert_null(class_rule_apply(&rule, "a/b.jpg", class_name));
+}
+
+static void test_patterns(void **state)
+{
+	static const struct {
+		const char *include, *exclude, *name;
+		enum filter_verdict verdict;
+	} cases[] = {
+		{NULL, NULL, "a/b.jpg", FILTER_TAKE},
+		{NULL, NULL, "a/b.JPEG", FILTER_TAKE},
+		{NULL, NULL, "a/b.txt", FILTER_OTHER},
+		{NULL, NULL, "a/.b.jpg", FILTER_HIDDEN},
+		{NULL, NULL, "a/.b/c.jpg", FILTER_HIDDEN},
+		{NULL, NULL, "./../c.jpg", FILTER_TAKE},
+		{NULL, NULL, "..c/c.jpg", FILTER_HIDDEN},
+		{"*.png", NULL, "a/b.png", FILTER_TAKE},
+		{"*.png", NULL, "a/b.jpg", FILTER_EXCLUDED},
+		{"*.txt", NULL, "a/b.txt", FILTER_OTHER},
+		{"train", NULL, "./train/a/b.jpg", FILTER_TAKE},
+		{"train", NULL, "d/train/a/b.jpg", FILTER_TAKE},
+		{"train", NULL, "d/train2/a/b.jpg", FILTER_EXCLUDED},
+		{"train/", NULL, "d/train/b.jpg", FILTER_TAKE},
+		{"/train", NULL, "d/train/b.jpg", FILTER_EXCLUDED},
+		{"/train", NULL, "train/b.jpg", FILTER_TAKE},
+		{"d/train", NULL, "d/train/a/b.jpg", FILTER_TAKE},
+		{"d/t*.jpg", NULL, "d/train/a/b.jpg", FILTER_TAKE},
+		{"t*.jpg", NULL, "d/train/a/b.jpg", FILTER_EXCLUDED},
+		{"train", "b.*", "train/a/b.jpg", FILTER_EXCLUDED},
+		{"train", "b.*", "train/a/c.jpg", FILTER_TAKE},
+		{NULL, "n0[12]*", "n01/a.jpg", FILTER_EXCLUDED},
+		{NULL, "n0[12]*", "n03/a.jpg", FILTER_TAKE},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct filter filter = {0};
+
+		if (cases[i].include)
+			assert_int_equal(filter_add(&filter, cases[i].include, false), 0);
+		if (cases[i].exclude)
+			assert_int_equal(filter_add(&filter, cases[i].exclude, true), 0);
+		if (filter_file(&filter, cases[i].name) != cases[i].verdict)
+			fail_msg("case %zu: %s", i, cases[i].name);
+		filter_deinit(&filter);
+	}
+}
+
+static void test_patterns_that_match_nothing(void **state)
+{
+	struct filter filter = {0};
+
+	assert_int_equal(filter_add(&filter, "train", false), 0);
+	assert_int_equal(filter_add(&filter, "*.jgp", true), 0);
+	assert_int_equal(filter_add(&filter, "*.jpg", true), 0);
+	assert_int_equal(filter_file(&filter, "train/a.jpg"), FILTER_EXCLUDED);
+	assert_true(filter.patterns[0].used);
+	assert_false(filter.patterns[1].used);
+	assert_true(filter.patterns[2].used);
+	assert_true(filter_excludes_folder(&filter, "a.jpg/"));
+	assert_false(filter_excludes_folder(&filter, "val/"));
+	filter_deinit(&filter);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_classes),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_no_names),
+		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_patterns_that_match_nothing),
+	};
+
+	return cmocka_run_group_tests_name("packimg names", tests, NULL, NULL);
+}
