@@ -125,6 +125,17 @@ int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, con
 	return 0;
 }
 
+static int note_label(struct catalog *catalog, const struct source_item *item, const char *name)
+{
+	if (item->label == LABEL_CLASS && !catalog->label_class_sample)
+		catalog->label_class_sample = name;
+	if (item->label != LABEL_FIELD || catalog->label_field_sample)
+		return 0;
+	catalog->label_field = arena_copy(&catalog->arena, item->label_name, strlen(item->label_name));
+	catalog->label_field_sample = name;
+	return catalog->label_field ? 0 : -ENOMEM;
+}
+
 int catalog_add(struct catalog *catalog, const struct source_item *item,
 		struct packimg_error *error)
 {
@@ -165,6 +176,9 @@ int catalog_add(struct catalog *catalog, const struct source_item *item,
 		return r;
 	if (item->class_of_name)
 		sample.class = CATALOG_CLASS_OF_NAME;
+	r = note_label(catalog, item, sample.name);
+	if (r)
+		return text_error(error, r, "out of memory");
 	catalog->samples[catalog->count++] = sample;
 	return 0;
 }
@@ -319,6 +333,11 @@ int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t g
 {
 	int32_t highest = -1;
 
+	if (catalog->label_field_sample && catalog->label_class_sample)
+		return text_error(error, -EINVAL,
+				  "the label of %s is a whole number or a name, and that of %s is "
+				  "not: say with --labels classes or --labels field what they are",
+				  catalog->label_class_sample, catalog->label_field_sample);
 	settle_fields(catalog);
 	if (given)
 		return number_as_given(catalog, given, given_count, error);

@@ -41,6 +41,9 @@ struct catalog {
 	struct catalog_field fields[PACKIMG_FIELDS_MAX];
 	struct catalog_sample *samples;
 	uint64_t count, room;
+	/* The first sample whose label is a class, and the first whose label is a field; NULL: none. */
+	const char *label_class_sample, *label_field_sample;
+	const char *label_field; /* its name */
 	/* After catalog_finish(). */
 	const char **classes; /* by label */
 	uint32_t class_count;

@@ -24,6 +24,30 @@ __attribute__((format(printf, 2, 3))) static int add_note(struct convert *conver
 	return r;
 }
 
+enum {
+	FEW_IMAGES = 10, /* of which each may well have a class of its own */
+};
+
+static int note_labels(struct convert *convert)
+{
+	const struct catalog *catalog = &convert->catalog;
+	struct text_buffer count, images;
+
+	if (catalog->label_field && convert->options.source.labels == LABELS_AUTO)
+		return add_note(convert,
+				    "the labels are numbers that are not whole, so they are no classes "
+				    "but the field \"%s\"; --labels classes makes classes of them",
+				    catalog->label_field);
+	if (catalog->label_class_sample && catalog->count > FEW_IMAGES &&
+	    catalog->class_names.count > catalog->count / 2)
+		return add_note(convert,
+				    "most labels are of one image alone: %s classes of %s images; "
+				    "--labels field makes a field of them",
+				    text_count(&count, catalog->class_names.count),
+				    text_count(&images, catalog->count));
+	return 0;
+}
+
 /* "train (24 images) and val (12)" */
 static char *parts_text(const struct class_rule *rule)
 {
@@ -180,8 +204,10 @@ static int note_patterns(struct convert *convert)
 
 int convert_note_listing(struct convert *convert)
 {
-	int r = note_classes(convert);
+	int r = note_labels(convert);
 
+	if (!r)
+		r = note_classes(convert);
 	return r ? r : note_patterns(convert);
 }
 
@@ -224,9 +250,12 @@ static int note_empty_classes(struct convert *convert)
 			fprintf(file, "%s\"%s\"", empty > 1 ? ", " : "", catalog->classes[i]);
 	fclose(file);
 	if (empty)
-		r = add_note(convert, "%s of %s classes ha%s no image: %s%s",
+		r = add_note(convert, "%s of %s classes ha%s no image: %s%s%s",
 			     text_count(&count, empty), text_count(&all, catalog->class_count),
-			     empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "");
+			     empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "",
+			     catalog->label_class_sample && empty > catalog->class_count / 2
+				     ? "; --labels field makes a field of labels that are no classes"
+				     : "");
 	free(text);
 	return r;
 }

@@ -40,6 +40,7 @@ enum option_key {
 	KEY_MANIFEST,
 	KEY_ROOT,
 	KEY_SEPARATOR,
+	KEY_LABELS,
 	KEY_INCLUDE,
 	KEY_EXCLUDE,
 };
@@ -62,6 +63,10 @@ static const struct argp_option options[] = {
 	 "of a manifest: comma, tab, semicolon (default: found out)", 0},
 	{"class-from", KEY_CLASS_FROM, "top|parent|archive|none", 0,
 	 "top, parent (folder of the name), archive (its name) or none", 0},
+	{"labels", KEY_LABELS, "auto|classes|field", 0,
+	 "what labels in tables and shards are: auto (default: classes, but a field where they are "
+	 "not whole numbers), classes or field",
+	 0},
 	{"classes", KEY_CLASSES, "FILE", 0, "class names in order, one per line (default: sorted)",
 	 0},
 	{"include", KEY_INCLUDE, "PATTERN", 0,
@@ -249,6 +254,7 @@ static int parse_source(int key, char *text, struct argp_state *state)
 	static const char *const kinds[] = {"auto",    "folder",     "manifest",
 					    "archive", "webdataset", NULL};
 	static const char *const class_from[] = {"auto", "top", "parent", "archive", "none", NULL};
+	static const char *const labels[] = {"auto", "classes", "field", NULL};
 	static const char *const on_error[] = {"skip", "fail", NULL};
 	struct command_line *line = state->input;
 	struct convert_options *convert = &line->convert->options;
@@ -273,6 +279,10 @@ static int parse_source(int key, char *text, struct argp_state *state)
 	case KEY_INCLUDE:
 	case KEY_EXCLUDE:
 		return filter_add(&convert->filter, text, key == KEY_EXCLUDE) ? ENOMEM : 0;
+	case KEY_LABELS:
+		convert->source.labels =
+			(enum label_use)parse_word("labels", text, labels, state);
+		return 0;
 	case KEY_CLASSES:
 		convert->classes_file = text;
 		return 0;

@@ -289,6 +289,9 @@ static int describe(const struct convert *convert, struct buffer *text)
 	if (convert->options.shuffle)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " shuffle=%" PRIu64,
 			      convert->options.seed);
+	if (convert->options.source.labels)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " labels=%s",
+			      convert->options.source.labels == LABELS_FIELD ? "field" : "classes");
 	if (convert->options.limit)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " limit=%" PRIu64,
 			      convert->options.limit);

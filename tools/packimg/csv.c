@@ -14,13 +14,6 @@ void csv_init(struct csv *csv, const char *text, size_t size, char separator)
 		text += 3;
 		size -= 3;
 	}
-	if (!separator) {
-		const char *line_end = size ? memchr(text, '\n', size) : NULL;
-		size_t line = line_end ? (size_t)(line_end - text) : size;
-		const char *tab = line ? memchr(text, '\t', line) : NULL;
-
-		separator = tab && !memchr(text, ',', (size_t)(tab - text)) ? '\t' : ',';
-	}
 	*csv = (struct csv){
 		.text = text,
 		.end = text + size,

@@ -25,7 +25,6 @@ enum {
 	CSV_COLUMNS_MAX = 4096,
 };
 
-/* separator 0: a tab if the first line holds one and no comma before it, otherwise a comma. */
 void csv_init(struct csv *csv, const char *text, size_t size, char separator);
 void csv_deinit(struct csv *csv);
 /* 0 with terminated cells, CSV_END, -EINVAL for a quote that never ends or text after one, -E2BIG, -ENOMEM. */

@@ -28,6 +28,16 @@ bool source_name_is_image(const char *name)
 	return image_kind_of_name(name) != IMAGE_KINDS;
 }
 
+enum value_kind source_value_kind(const char *text)
+{
+	int64_t integer;
+	double real;
+
+	if (!text_parse_i64(text, &integer))
+		return VALUE_INTEGER;
+	return text_parse_double(text, &real) ? VALUE_TEXT : VALUE_REAL;
+}
+
 static bool name_is_manifest(const char *name)
 {
 	static const char *const ends[] = {".csv", ".tsv", ".txt", ".lst", NULL};

@@ -27,11 +27,20 @@ struct source_field {
 	size_t size;
 };
 
+/* What became of an image's label. */
+enum item_label {
+	LABEL_NONE,
+	LABEL_CLASS, /* its class, by number or name */
+	LABEL_FIELD, /* a field, because it is no class */
+};
+
 struct source_item {
 	const char *name;       /* terminated; recorded with the sample */
 	const char *class_name; /* NULL: none */
 	bool class_of_name;     /* its folders name its class (class_names.h) */
 	int64_t class_number;   /* -1: none */
+	enum item_label label;  /* that a table or a shard gave */
+	const char *label_name; /* of its column or field; NULL: none */
 	struct place place;
 	const struct source_field *fields;
 	size_t field_count;
@@ -54,9 +63,17 @@ enum class_from {
 	CLASS_NONE,
 };
 
+/* What labels in tables and shards become. */
+enum label_use {
+	LABELS_AUTO, /* classes, but a field where they are numbers that are not whole */
+	LABELS_CLASSES,
+	LABELS_FIELD,
+};
+
 struct source_options {
 	enum source_kind kind;
 	enum class_from class_from;
+	enum label_use labels;
 	const char *manifest; /* for folders: the table of their images; NULL: none */
 	const char *root;     /* for manifests: where relative paths begin; NULL: the manifest's folder */
 	char separator;       /* of manifests; 0: found out */
@@ -98,5 +115,7 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 int source_webdataset_new(struct store *store, const char *path, const struct source_options *options,
 			  struct source **ret_source, struct packimg_error *error);
 
+/* What the text of a number or of anything else is. */
+enum value_kind source_value_kind(const char *text);
 /* Whether the name ends like an image's, of any kind that has a name (image_format.h). */
 bool source_name_is_image(const char *name);

@@ -25,6 +25,7 @@ enum {
 /* A field under construction: offsets into `texts`, which moves while it grows. */
 struct pending_field {
 	enum value_kind kind;
+	bool of_json; /* a member of KEY.json, whose whole text is kept, too */
 	size_t name, text, size;
 };
 
@@ -49,7 +50,10 @@ struct source_webdataset {
 	struct source_field fields[SAMPLE_FIELDS_MAX];
 	size_t field_count;
 	struct buffer key, name, class_text;
-	bool has_image, has_class;
+	const char *class_key; /* "cls", or the JSON's; NULL: no class */
+	enum value_kind class_kind;
+	bool has_image;
+	enum label_use labels;
 	struct place place;
 	int fault; /* SOURCE_SKIP when something of the sample is wrong */
 	struct packimg_error fault_error;
@@ -101,6 +105,18 @@ static int add_field(struct source_webdataset *shard, const char *name, enum val
 		       : 0;
 }
 
+/* A file of the sample goes before what its JSON calls by the same name. */
+static bool is_hidden(const struct source_webdataset *shard, const struct pending_field *field)
+{
+	const char *texts = (const char *)shard->texts.data;
+
+	for (size_t i = 0; field->of_json && i < shard->field_count; i++)
+		if (!shard->pending[i].of_json &&
+		    !strcmp(texts + shard->pending[i].name, texts + field->name))
+			return true;
+	return false;
+}
+
 static int add_json_value(struct source_webdataset *shard, const char *name, const json_t *value)
 {
 	char number[40];
@@ -133,28 +149,37 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 	}
 }
 
-/* A class that only the JSON knows. */
+/* A label that only the JSON knows: the first that can be a class, or else the first that is a number. */
 static int class_from_json(struct source_webdataset *shard, const json_t *object)
 {
 	static const char *const keys[] = {"cls", "label", "class", "class_name", NULL};
-	char number[32];
+	const char *real = NULL;
+	char number[40];
 
-	for (const char *const *key = keys; *key && !shard->has_class; key++) {
+	for (const char *const *key = keys; *key; key++) {
 		const json_t *value = json_object_get(object, *key);
 
 		if (json_is_integer(value)) {
 			snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
 				 json_integer_value(value));
-			shard->has_class = true;
+			shard->class_key = *key;
+			shard->class_kind = VALUE_INTEGER;
 			return set_text(&shard->class_text, number, strlen(number));
 		}
 		if (json_is_string(value)) {
-			shard->has_class = true;
+			shard->class_key = *key;
+			shard->class_kind = VALUE_TEXT;
 			return set_text(&shard->class_text, json_string_value(value),
 					json_string_length(value));
 		}
+		real = !real && json_is_real(value) ? *key : real;
 	}
-	return 0;
+	if (!real)
+		return 0;
+	snprintf(number, sizeof(number), "%.17g", json_real_value(json_object_get(object, real)));
+	shard->class_key = real;
+	shard->class_kind = VALUE_REAL;
+	return set_text(&shard->class_text, number, strlen(number));
 }
 
 static int add_json(struct source_webdataset *shard)
@@ -164,6 +189,7 @@ static int add_json(struct source_webdataset *shard)
 				  JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
 	const char *key;
 	json_t *value;
+	size_t first;
 	int r;
 
 	if (!json) {
@@ -171,12 +197,15 @@ static int add_json(struct source_webdataset *shard)
 		return 0;
 	}
 	r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
+	first = shard->field_count;
 	json_object_foreach(json, key, value)
 	{
 		if (!r && strcmp(key, "json"))
 			r = add_json_value(shard, key, value);
 	}
-	if (!r && !shard->has_class)
+	for (size_t i = first; i < shard->field_count; i++)
+		shard->pending[i].of_json = true;
+	if (!r && !shard->class_key)
 		r = class_from_json(shard, json);
 	json_decref(json);
 	return r;
@@ -201,6 +230,13 @@ static bool is_text(const char *extension)
 		if (!strcasecmp(dot ? dot + 1 : extension, *text))
 			return true;
 	return false;
+}
+
+/* A number that is not whole is no class, and what is asked to be none. In a JSON it is a field already. */
+static bool label_is_field(const struct source_webdataset *shard)
+{
+	return shard->labels == LABELS_FIELD ||
+	       (shard->labels == LABELS_AUTO && shard->class_kind == VALUE_REAL);
 }
 
 /* One member of the current sample; extension is what follows the key. */
@@ -234,8 +270,12 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (r)
 		return r;
 	if (!strcasecmp(extension, "cls") || !strcasecmp(extension, "cls.txt")) {
-		shard->has_class = true;
 		r = set_text(&shard->class_text, shard->bytes.data, trimmed(&shard->bytes));
+		shard->class_key = "cls";
+		shard->class_kind = r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
+		if (!r && label_is_field(shard))
+			r = add_field(shard, "cls", shard->class_kind, shard->class_text.data,
+				      shard->class_text.size - 1);
 	} else if (!strcasecmp(extension, "json")) {
 		r = add_json(shard);
 	} else {
@@ -252,7 +292,8 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 	int r;
 
 	shard->texts.size = shard->field_count = 0;
-	shard->has_image = shard->has_class = false;
+	shard->has_image = false;
+	shard->class_key = NULL;
 	shard->fault = 0;
 	for (;;) {
 		const char *base, *dot;
@@ -291,11 +332,15 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 	}
 }
 
-static int set_class(struct source_webdataset *shard, struct source_item *item)
+static void set_class(struct source_webdataset *shard, struct source_item *item)
 {
-	if (shard->has_class) {
+	if (shard->class_key) {
 		const char *text = (const char *)shard->class_text.data;
 
+		item->label = label_is_field(shard) ? LABEL_FIELD : LABEL_CLASS;
+		item->label_name = shard->class_key;
+		if (item->label == LABEL_FIELD)
+			return;
 		if (text_parse_i64(text, &item->class_number)) {
 			item->class_number = -1;
 			item->class_name = text[0] ? text : NULL;
@@ -303,12 +348,11 @@ static int set_class(struct source_webdataset *shard, struct source_item *item)
 			item->class_number = -1;
 			set_fault(shard, "class", "the number is out of range");
 		}
-		return 0;
+		return;
 	}
 	if (shard->class_from == CLASS_ARCHIVE)
 		item->class_name = shard->archive_class;
 	item->class_of_name = shard->class_from == CLASS_TOP || shard->class_from == CLASS_PARENT;
-	return 0;
 }
 
 /* The next of the members that have no key. */
@@ -328,6 +372,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 				  struct packimg_error *error)
 {
 	struct source_webdataset *shard = (struct source_webdataset *)source;
+	size_t count = 0;
 	int r;
 
 	if (shard->passed_next < shard->passed.size)
@@ -344,13 +389,14 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 	ret_item->verdict = filter_listed(shard->filter, ret_item->name);
 	if (ret_item->verdict)
 		return SOURCE_PASS;
-	if (set_class(shard, ret_item))
-		return text_error(error, -ENOMEM, "out of memory");
+	set_class(shard, ret_item);
 	for (size_t i = 0; i < shard->field_count; i++) {
 		const struct pending_field *pending = &shard->pending[i];
 		const char *texts = (const char *)shard->texts.data;
 
-		shard->fields[i] = (struct source_field){
+		if (is_hidden(shard, pending))
+			continue;
+		shard->fields[count++] = (struct source_field){
 			.name = texts + pending->name,
 			.kind = pending->kind,
 			.text = texts + pending->text,
@@ -358,7 +404,7 @@ static int source_webdataset_next(struct source *source, struct source_item *ret
 		};
 	}
 	ret_item->fields = shard->fields;
-	ret_item->field_count = shard->field_count;
+	ret_item->field_count = count;
 	ret_item->place = shard->place;
 	if (shard->fault && error)
 		*error = shard->fault_error;
@@ -383,6 +429,7 @@ int source_webdataset_new(struct store *store, const char *path,
 	shard->spill = options->random_access || pipe;
 	shard->class_from = options->class_from;
 	shard->filter = options->filter;
+	shard->labels = options->labels;
 	shard->archive_class = archive_stem(path);
 	r = shard->archive_class
 		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)

@@ -12,10 +12,11 @@
 #include <cmocka.h>
 
 /* Lists a manifest with this text; returns what catalog_finish() did. Skipped rows are counted. */
-static int load(const char *text, const char *const *classes, uint32_t class_count,
-		struct catalog *catalog, uint64_t *ret_skipped, struct packimg_error *error)
+static int load_labels(const char *text, enum label_use labels, const char *const *classes,
+		       uint32_t class_count, struct catalog *catalog, uint64_t *ret_skipped,
+		       struct packimg_error *error)
 {
-	struct source_options options = {.kind = SOURCE_MANIFEST};
+	struct source_options options = {.kind = SOURCE_MANIFEST, .labels = labels};
 	struct source_item item;
 	struct source *source;
 	char path[] = "/tmp/packimg-manifest-XXXXXX";
@@ -38,6 +39,12 @@ static int load(const char *text, const char *const *classes, uint32_t class_cou
 	}
 	source_free(source);
 	return r == SOURCE_END ? catalog_finish(catalog, classes, class_count, error) : r;
+}
+
+static int load(const char *text, const char *const *classes, uint32_t class_count,
+		struct catalog *catalog, uint64_t *ret_skipped, struct packimg_error *error)
+{
+	return load_labels(text, LABELS_AUTO, classes, class_count, catalog, ret_skipped, error);
 }
 
 static void test_names_are_sorted(void **state)
@@ -151,6 +158,141 @@ static void test_without_header(void **state)
 	catalog_deinit(&catalog);
 }
 
+static void test_separators(void **state)
+{
+	static const struct {
+		const char *text, *first, *field; /* name of the first image, and of its first field */
+	} tables[] = {
+		{"path;class;note\na.jpg;cat;1,5\n", "a.jpg", "note"},
+		{"note;path;class\n\"x;\ny\";a.jpg;cat\n", "a.jpg", "note"},
+		{"path\tclass, or so\tnote;s\na.jpg\tcat\t1\n", "a.jpg", "class, or so"},
+		{"path,class;es\na.jpg,cat\n", "a.jpg", "class;es"},
+		{"a.jpg;cat;0,5\nb.jpg;dog;1\n", "a.jpg", "column3"},
+		{"d/a,b.jpg;cat;1\n", "d/a,b.jpg", "column3"},
+		{"d/a;b.jpg,cat,1\n", "d/a;b.jpg", "column3"},
+		{"d/a, b.jpg\n", "d/a, b.jpg", NULL},
+		{"d/a;b.jpg\n", "d/a;b.jpg", NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+		struct packimg_error error;
+		struct catalog catalog;
+		uint64_t skipped;
+
+		assert_int_equal(load(tables[i].text, NULL, 0, &catalog, &skipped, &error), 0);
+		assert_int_equal(skipped, 0);
+		assert_string_equal(catalog.samples[0].name, tables[i].first);
+		assert_int_equal(catalog.field_names.count > 0, tables[i].field != NULL);
+		if (tables[i].field)
+			assert_string_equal(catalog.field_names.names[0], tables[i].field);
+		catalog_deinit(&catalog);
+	}
+}
+
+static void test_paths_of_windows(void **state)
+{
+	struct packimg_error error;
+	struct catalog catalog;
+	uint64_t skipped;
+	char path[] = "/tmp/packimg\\XXXXXX", table[256];
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	snprintf(table, sizeof(table),
+		 "path,class\ncat\\one\\a.jpg,cat\n%s,cat\nC:\\data\\b.jpg,cat\n"
+		 "d:/data/b.jpg,cat\n..\\c.jpg,cat\n",
+		 path + 5);
+	assert_int_equal(load(table, NULL, 0, &catalog, &skipped, &error), 0);
+	unlink(path);
+	assert_int_equal(catalog.count, 3);
+	assert_int_equal(skipped, 2);
+	assert_non_null(strstr(error.text, "line 5: a path on a drive of Windows"));
+	assert_string_equal(catalog.samples[0].name, "cat/one/a.jpg");
+	assert_string_equal(catalog.samples[0].place.path, "cat/one/a.jpg");
+	assert_string_equal(catalog.samples[1].name, path + 5);
+	assert_string_equal(catalog.samples[2].name, "../c.jpg");
+	catalog_deinit(&catalog);
+}
+
+static void test_what_labels_are(void **state)
+{
+	static const struct {
+		const char *text;
+		enum label_use labels;
+		uint32_t classes;
+		int32_t label; /* of the last image */
+		const char *field; /* the first */
+		enum packimg_field_type type;
+		bool told;
+	} tables[] = {
+		{"path,label\na.jpg,1\nb.jpg,0.5\n", LABELS_AUTO, 0, -1, "label",
+		 PACKIMG_FIELD_FLOAT64, true},
+		{"path,target\na.jpg,-1e3\nb.jpg,.5\nc.jpg,\n", LABELS_AUTO, 0, -1, "target",
+		 PACKIMG_FIELD_FLOAT64, true},
+		{"a.jpg,0.25\nb.jpg,3\n", LABELS_AUTO, 0, -1, "label", PACKIMG_FIELD_FLOAT64, true},
+		{"path,label\na.jpg,1\nb.jpg,0.5\n", LABELS_CLASSES, 2, 0, NULL, 0, false},
+		{"path,label\na.jpg,1\nb.jpg,2\n", LABELS_FIELD, 0, -1, "label",
+		 PACKIMG_FIELD_INT64, true},
+		{"path,label\na.jpg,1\nb.jpg,cat\n", LABELS_FIELD, 0, -1, "label",
+		 PACKIMG_FIELD_TEXT, true},
+		/* as programs write whole numbers some of which are missing */
+		{"path,label\na.jpg,0.0\nb.jpg,nan\nc.jpg,2.0\n", LABELS_AUTO, 3, 2, NULL, 0, false},
+		{"path,label\na.jpg,0.5\nb.jpg,n/a\n", LABELS_AUTO, 2, 1, NULL, 0, false},
+		{"path;label\na.jpg;0,5\nb.jpg;-1,25\n", LABELS_AUTO, 0, -1, "label",
+		 PACKIMG_FIELD_FLOAT64, true},
+		{"path;n;label\na.jpg;0,5;1\nb.jpg;2;0\n", LABELS_AUTO, 2, 0, "n",
+		 PACKIMG_FIELD_FLOAT64, false},
+		{"path;n;label\na.jpg;0,5;1\nb.jpg;x;0\n", LABELS_AUTO, 2, 0, "n",
+		 PACKIMG_FIELD_TEXT, false},
+		{"path;n;label\na.jpg;1,234,567;1\nb.jpg;2;0\n", LABELS_AUTO, 2, 0, "n",
+		 PACKIMG_FIELD_TEXT, false},
+		{"path,label,class\na.jpg,red,cat\nb.jpg,,dog\n", LABELS_AUTO, 2, 1, "label",
+		 PACKIMG_FIELD_TEXT, false},
+		{"path,label,class\na.jpg,.5,cat\nb.jpg,1,dog\n", LABELS_AUTO, 2, 1, "label",
+		 PACKIMG_FIELD_FLOAT64, false},
+	};
+
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+		struct packimg_error error;
+		struct catalog catalog;
+		uint64_t skipped;
+
+		assert_int_equal(load_labels(tables[i].text, tables[i].labels, NULL, 0, &catalog,
+					     &skipped, &error),
+				 0);
+		assert_int_equal(skipped, 0);
+		assert_int_equal(catalog.class_count, tables[i].classes);
+		assert_int_equal(catalog.samples[catalog.count - 1].label, tables[i].label);
+		assert_int_equal(catalog.field_names.count > 0, tables[i].field != NULL);
+		if (tables[i].field) {
+			assert_string_equal(catalog.field_names.names[0], tables[i].field);
+			assert_int_equal(catalog.fields[0].type, tables[i].type);
+		}
+		assert_int_equal(catalog.label_field != NULL, tables[i].told);
+		catalog_deinit(&catalog);
+	}
+}
+
+/* What a cell was is what a field of text holds; a number has its point. */
+static void test_commas_in_numbers(void **state)
+{
+	struct packimg_error error;
+	struct catalog catalog;
+	uint64_t skipped;
+
+	assert_int_equal(load("path;n;t\na.jpg;0,5;0,5\nb.jpg;2;1,5 m\n", NULL, 0, &catalog, &skipped,
+			      &error),
+			 0);
+	assert_string_equal(catalog.samples[0].values[0].text, "0.5");
+	assert_string_equal(catalog.samples[0].values[1].text, "0,5");
+	assert_string_equal(catalog.samples[1].values[1].text, "1,5 m");
+	catalog_deinit(&catalog);
+	assert_int_equal(load("path\tn\na.jpg\t0,5\n", NULL, 0, &catalog, &skipped, &error), 0);
+	assert_string_equal(catalog.samples[0].values[0].text, "0,5");
+	catalog_deinit(&catalog);
+}
+
 static void test_bad_rows(void **state)
 {
 	struct packimg_error error;
@@ -174,6 +316,8 @@ int main(void)
 		cmocka_unit_test(test_names_are_sorted), cmocka_unit_test(test_numbers_and_names),
 		cmocka_unit_test(test_given_classes),	 cmocka_unit_test(test_field_types),
 		cmocka_unit_test(test_without_header),	 cmocka_unit_test(test_bad_rows),
+		cmocka_unit_test(test_what_labels_are),	 cmocka_unit_test(test_commas_in_numbers),
+		cmocka_unit_test(test_separators),	 cmocka_unit_test(test_paths_of_windows),
 	};
 
 	return cmocka_run_group_tests_name("packimg manifest", tests, NULL, NULL);

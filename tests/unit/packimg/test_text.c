@@ -76,7 +76,7 @@ static void assert_table(const char *text, const char *expected)
 	struct packimg_error error;
 	char joined[1024];
 
-	assert_int_equal(read_table(text, 0, joined, &error), 0);
+	assert_int_equal(read_table(text, ',', joined, &error), 0);
 	assert_string_equal(joined, expected);
 }
 
@@ -94,15 +94,16 @@ static void test_csv(void **state)
 	assert_table("\"two\nlines\",b\nc,d\n", "two\nlines|b/c|d");
 	assert_table("a,,\n,b,\n", "a||/|b|");
 	assert_table("\n\na,b\n\n\nc,d\n\n", "a|b/c|d");
-	assert_table("a\tb, c\td\n", "a|b, c|d");
 	assert_table("a,b\tc\n", "a|b\tc");
 	assert_table("", "");
 	assert_table("\"\",\"\"\n", "|");
 	assert_int_equal(read_table("a;b\n", ';', joined, &error), 0);
 	assert_string_equal(joined, "a|b");
-	assert_int_equal(read_table("x\na,\"open\n", 0, joined, &error), -EINVAL);
+	assert_int_equal(read_table("a\tb, c\td\n", '\t', joined, &error), 0);
+	assert_string_equal(joined, "a|b, c|d");
+	assert_int_equal(read_table("x\na,\"open\n", ',', joined, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "line 2"));
-	assert_int_equal(read_table("\"a\"b,c\n", 0, joined, &error), -EINVAL);
+	assert_int_equal(read_table("\"a\"b,c\n", ',', joined, &error), -EINVAL);
 }
 
 static void test_csv_line_numbers(void **state)
@@ -114,7 +115,7 @@ static void test_csv_line_numbers(void **state)
 	struct csv csv;
 	size_t count;
 
-	csv_init(&csv, text, strlen(text), 0);
+	csv_init(&csv, text, strlen(text), ',');
 	for (size_t i = 0; i < 3; i++) {
 		assert_int_equal(csv_next(&csv, &cells, &count, &error), 0);
 		assert_int_equal(csv.line, lines[i]);
