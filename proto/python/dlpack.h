@@ -7,12 +7,11 @@
 #include <stdint.h>
 
 enum {
-	DLPACK_CPU = 1,       /* device type */
-	DLPACK_INT = 0,       /* type codes */
+	DLPACK_CPU = 1, /* device type */
+	DLPACK_INT = 0, /* type codes */
 	DLPACK_UINT = 1,
 	DLPACK_FLOAT = 2,
 	DLPACK_BFLOAT = 4,
-	DLPACK_READ_ONLY = 1, /* flag */
 };
 
 struct dlpack_tensor {

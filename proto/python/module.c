@@ -101,19 +101,12 @@ static void array_dealloc(PyObject *self)
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
 	struct array *array = (struct array *)self;
-	if (flags & PyBUF_WRITABLE) {
-		PyErr_SetString(PyExc_BufferError,
-				"batches are read-only shared memory; copy what you want to write");
-		view->obj = NULL;
-		return -1;
-	}
 	Py_INCREF(self);
 	*view = (Py_buffer){
 		.buf = (void *)array->data,
 		.obj = self,
 		.len = array->strides[0] * array->shape[0],
 		.itemsize = elements[array->element].size,
-		.readonly = 1,
 		.ndim = array->dimensions,
 		.format = flags & PyBUF_FORMAT ? (char *)elements[array->element].format : NULL,
 		.shape = flags & PyBUF_ND ? array->shape : NULL,
@@ -187,7 +180,7 @@ static void export_fill(struct export *export, struct dlpack_tensor *tensor, str
 	export->array = (PyObject *)array;
 }
 
-/* The versioned form, which can say "read-only", when the consumer knows it. `stream` means nothing on the CPU. */
+/* The versioned form when the consumer knows it. `stream` means nothing on the CPU. */
 static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -217,7 +210,6 @@ static PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *key
 		managed->version_major = 1;
 		managed->context = export;
 		managed->deleter = versioned_deleter;
-		managed->flags = DLPACK_READ_ONLY;
 		export_fill(export, &managed->tensor, (struct array *)self);
 		capsule = PyCapsule_New(managed, "dltensor_versioned", capsule_free);
 	} else {
@@ -305,7 +297,7 @@ static void slot_dealloc(PyObject *self)
 	object_free(self);
 }
 
-static PyObject *slot_images(PyObject *self, PyObject *unused)
+static PyObject *images_at(PyObject *self, const void *data)
 {
 	static const enum element from_feed[] = {
 		[FEED_U8] = U8, [FEED_F16] = F16, [FEED_BF16] = BF16, [FEED_F32] = F32};
@@ -316,7 +308,18 @@ static PyObject *slot_images(PyObject *self, PyObject *unused)
 		shape[2] = batch->height;
 		shape[3] = batch->width;
 	}
-	return array_new(self, batch->images, from_feed[batch->element], 4, shape);
+	return array_new(self, data, from_feed[batch->element], 4, shape);
+}
+
+static PyObject *slot_images(PyObject *self, PyObject *unused)
+{
+	return images_at(self, ((struct slot *)self)->batch.images);
+}
+
+/* What must not be written to: not for users' eyes. */
+static PyObject *slot_shared_images(PyObject *self, PyObject *unused)
+{
+	return images_at(self, ((struct slot *)self)->batch.shared_images);
 }
 
 static PyObject *slot_section(PyObject *self, const void *data, enum element element)
@@ -391,6 +394,8 @@ static PyObject *slot_facts(PyObject *self, PyObject *unused)
 
 static PyMethodDef slot_methods[] = {
 	{"images", slot_images, METH_NOARGS, NULL},
+	{"shared_images", slot_shared_images, METH_NOARGS,
+	 "Where a device may know the memory; writing there may be a crash."},
 	{"labels", slot_labels, METH_NOARGS, NULL},
 	{"samples", slot_samples, METH_NOARGS, NULL},
 	{"flags", slot_flags, METH_NOARGS, NULL},
@@ -463,7 +468,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	if (parse_fields(fields, &options, field_names) < 0)
 		return NULL;
 	options.shuffle = (uint32_t)shuffle;
-	options.writable = (uint32_t)writable;
+	options.writable = writable ? FEED_WRITABLE : FEED_OWN;
 	options.reconnect = reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.seed = seed;
 	options.epoch = epoch;

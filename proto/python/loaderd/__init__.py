@@ -170,7 +170,8 @@ class Feed:
     fields       names of extra fields to deliver, see Batch.field
     field_bytes  room per bytes or JSON value; 0: 256
     name         shown by `loaderctl status`
-    writable     map the memory writable, for GPUs that cannot register what is not; the daemon may refuse. See pin()
+    writable     what is written to a batch goes to the shared memory itself rather than to this process's own pages, for GPUs
+                 that can register no other; the daemon may refuse. See pin()
     timeout      seconds to wait for a batch; None: for ever
     reconnect    what to do when the daemon goes away: wait for the next one, up to this number of seconds (True: 60, None: for
                  ever), and go on with the very next batch, which the logger "loaderd" tells in one line; or, False, raise
@@ -435,7 +436,10 @@ class Feed:
             )
 
     def pin(self) -> None:
-        """Registers the feed's memory with CUDA, so that Batch.to("cuda") and .to(..., non_blocking=True) copy by DMA."""
+        """Registers the feed's memory with CUDA, so that Batch.to("cuda") copies by DMA.
+
+        With writable=True so does .to(..., non_blocking=True) of tensors from Batch.torch().
+        """
         import torch
 
         if self._pinned is not None:

@@ -32,15 +32,15 @@ def _numpy() -> Any:
 
 
 class Batch:
-    """One batch. Arrays and tensors made from it look into shared memory, read-only, and stay valid as long as they live.
+    """One batch. Arrays and tensors made from it look into shared memory without a copy, and stay valid as long as they live.
 
     The memory goes back to the daemon when the batch and everything made from it has died, or after release() (or the
-    end of a `with` block) when everything made from it has died. Writing into a tensor is a crash, as the memory is
-    mapped read-only: clone() what you want to change.
+    end of a `with` block) when everything made from it has died. All may be written to: pages written to become this
+    process's own, which costs each a copy, and what was written is gone with the batch.
     """
 
     __slots__ = (
-        "_slot", "_names", "_feed", "number", "epoch", "index", "count", "height", "width", "channels",
+        "_slot", "_names", "_feed", "_shown", "number", "epoch", "index", "count", "height", "width", "channels",
         "element", "layout", "bad", "last", "publish_ns", "reconnects", "__weakref__",
     )
 
@@ -48,6 +48,7 @@ class Batch:
         self._slot: Optional[_feed.Slot] = slot
         self._names = names
         self._feed = feed
+        self._shown = False  # images, to somebody who may write to them
         (
             self.number, self.epoch, self.index, self.count, self.height, self.width, self.channels,
             element, layout, self.bad, self.last, self.publish_ns, self.reconnects,
@@ -84,7 +85,13 @@ class Batch:
         """"images", "labels", "samples" or "flags" with the buffer protocol and DLPack, for other libraries."""
         if section not in ("images", "labels", "samples", "flags"):
             raise ValueError(f"section: {section!r} is none of images, labels, samples, flags")
-        return getattr(self._held(), section)()
+        slot = self._held()
+        makers = {"images": self._images, "labels": slot.labels, "samples": slot.samples, "flags": slot.flags}
+        return makers[section]()
+
+    def _images(self) -> "_feed.Array":
+        self._shown = True
+        return self._held().images()
 
     @property
     def images(self) -> Any:
@@ -92,7 +99,7 @@ class Batch:
 
         bf16 becomes ml_dtypes.bfloat16 where that package is installed, else its bits as uint16.
         """
-        array = _numpy().asarray(self._held().images())
+        array = _numpy().asarray(self._images())
         if self.element == "bf16":
             try:
                 import ml_dtypes
@@ -134,15 +141,17 @@ class Batch:
         layout "nchw" views images stored as nhwc as [count, channels, height, width] in channels_last memory
         format, which is what models expect and what runs fastest; "stored" leaves the order alone.
         """
+        return self._tensors(self._images(), layout)
+
+    def _tensors(self, stored: "_feed.Array", layout: str) -> Tensors:
         import torch
 
         if layout not in ("nchw", "stored"):
             raise ValueError(f'layout: {layout!r} is neither "nchw" nor "stored"')
-        slot = self._held()
-        images = torch.from_dlpack(slot.images())
+        images = torch.from_dlpack(stored)
         if layout == "nchw" and self.layout == "nhwc":
             images = images.permute(0, 3, 1, 2)
-        return Tensors(images, torch.from_dlpack(slot.labels()).long())
+        return Tensors(images, torch.from_dlpack(self._held().labels()).long())
 
     def to(self, device: Any, layout: str = "nchw") -> Tensors:
         """(images, labels) on a PyTorch device.
@@ -153,19 +162,21 @@ class Batch:
         import torch
 
         device = torch.device(device)
-        here = self.torch(layout)
         if device.type == "cpu":
-            return here
+            return self.torch(layout)
+        slot = self._held()
+        # A device may have registered the shared memory; what was changed is elsewhere.
+        here = self._tensors(slot.images() if self._shown else slot.shared_images(), layout)
         there = Tensors(here.images.to(device, non_blocking=True), here.labels.to(device, non_blocking=True))
         if device.type == "cuda":
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(device))
-            self._feed._keep_until(done, self._held())
+            self._feed._keep_until(done, slot)
         return there
 
     def __dlpack__(self, **options: Any) -> Any:
         """The images; so torch.from_dlpack(batch), jax.dlpack.from_dlpack(batch) and numpy.from_dlpack(batch) work."""
-        return self._held().images().__dlpack__(**options)
+        return self._images().__dlpack__(**options)
 
     def __dlpack_device__(self) -> "tuple[int, int]":
         return (1, 0)
