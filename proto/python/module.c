@@ -343,7 +343,19 @@ static PyObject *slot_flags(PyObject *self, PyObject *unused)
 	return slot_section(self, ((struct slot *)self)->batch.flags, U8);
 }
 
-/* Records {uint32 size, bytes} as a list of bytes objects; a size beyond the record is cut. */
+/* Text of bytes, which are taken over: of a copy, as Python reads them several times, and a daemon could change them meanwhile. */
+static PyObject *decoded(PyObject *bytes)
+{
+	PyObject *text = PyUnicode_DecodeUTF8(PyBytes_AsString(bytes), PyBytes_Size(bytes),
+					      "surrogateescape");
+	Py_DECREF(bytes);
+	return text;
+}
+
+/*
+ * Records {uint32 size, bytes} as a list of bytes objects, or of str where they are text; a size beyond the record is cut. What is no UTF-8, as names of files need
+ * not be, comes as os.fsdecode() has it.
+ */
 static PyObject *records(const struct feed_field *field, uint32_t count)
 {
 	PyObject *list = PyList_New(count);
@@ -352,8 +364,10 @@ static PyObject *records(const struct feed_field *field, uint32_t count)
 		uint32_t size = *(const volatile uint32_t *)record; /* once: a daemon could change it */
 		if (size > field->stride - sizeof size)
 			size = (uint32_t)(field->stride - sizeof size);
-		PyObject *bytes = PyBytes_FromStringAndSize(record + sizeof size, size);
-		if (bytes == NULL || PyList_SetItem(list, i, bytes) < 0) {
+		PyObject *value = PyBytes_FromStringAndSize(record + sizeof size, size);
+		if (value != NULL && field->type == FEED_TEXT)
+			value = decoded(value);
+		if (value == NULL || PyList_SetItem(list, i, value) < 0) {
 			Py_DECREF(list);
 			return NULL;
 		}
@@ -399,7 +413,7 @@ static PyMethodDef slot_methods[] = {
 	{"labels", slot_labels, METH_NOARGS, NULL},
 	{"samples", slot_samples, METH_NOARGS, NULL},
 	{"flags", slot_flags, METH_NOARGS, NULL},
-	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes, type)."},
+	{"field", slot_field, METH_O, "field(i): an Array, or (list of bytes or str, type)."},
 	{"facts", slot_facts, METH_NOARGS,
 	 "(number, epoch, batch, count, height, width, channels, element, layout, bad, last, "
 	 "publish_ns, reconnects)"},
@@ -446,28 +460,32 @@ static int parse_fields(PyObject *list, struct feed_options *options, const char
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-	static char *names[] = {"socket",  "dataset",	  "pipeline",	"name",	    "batch_size",
-				"shuffle", "seed",	  "epoch",	"batch",    "epoch_end",
-				"rank",	   "world",	  "last",	"bad",	    "slots",
-				"fields",  "field_bytes", "timeout_ms", "writable", "reconnect",
-				"reconnect_timeout_ms", NULL};
+	static char *names[] = {"socket",     "dataset",     "pipeline",
+				"name",	      "batch_size",  "shuffle",
+				"seed",	      "epoch",	     "batch",
+				"epoch_end",  "rank",	     "world",
+				"last",	      "bad",	     "slots",
+				"fields",     "field_bytes", "timeout_ms",
+				"writable",   "reconnect",   "reconnect_timeout_ms",
+				"cut_values", NULL};
 	struct feed_options options;
 	const char *field_names[FIELDS_MAX];
 	PyObject *fields;
-	int shuffle, writable, reconnect;
+	int shuffle, writable, reconnect, cut_values;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOIIppI", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOIIppIp", names,
 					 &options.socket, &options.dataset, &options.pipeline,
 					 &options.name, &options.batch_size, &shuffle, &seed,
 					 &epoch, &batch, &epoch_end, &options.rank, &options.world,
 					 &options.last, &options.bad, &options.slots, &fields,
 					 &options.field_bytes, &options.open_timeout_ms, &writable,
-					 &reconnect, &options.reconnect_timeout_ms))
+					 &reconnect, &options.reconnect_timeout_ms, &cut_values))
 		return NULL;
 	if (parse_fields(fields, &options, field_names) < 0)
 		return NULL;
 	options.shuffle = (uint32_t)shuffle;
+	options.cut_values = (uint32_t)cut_values;
 	options.writable = writable ? FEED_WRITABLE : FEED_OWN;
 	options.reconnect = reconnect ? FEED_RECONNECT : FEED_RECONNECT_NEVER;
 	options.seed = seed;
@@ -771,6 +789,24 @@ static PyObject *statistics(const struct feed_dataset *dataset, const double *v)
 	return Py_BuildValue("(ddd)", v[0], v[1], v[2]);
 }
 
+static PyObject *dataset_fields(const struct feed_dataset *dataset)
+{
+	PyObject *list = PyList_New(dataset->field_count);
+	for (uint32_t i = 0; list != NULL && i < dataset->field_count; i++) {
+		const struct feed_dataset_field *field = &dataset->fields[i];
+		PyObject *facts =
+			field->longest == FEED_LONGEST_UNKNOWN
+				? Py_BuildValue("(NIO)", text_of(field->name), field->type, Py_None)
+				: Py_BuildValue("(NIK)", text_of(field->name), field->type,
+						(unsigned long long)field->longest);
+		if (facts == NULL || PyList_SetItem(list, i, facts) < 0) {
+			Py_DECREF(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 {
 	const char *socket, *path;
@@ -781,17 +817,18 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 	int r;
 	Py_BEGIN_ALLOW_THREADS r = feed_dataset(socket, path, &dataset, error);
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
-	PyObject *result = Py_BuildValue("(KNNNNy#)", (unsigned long long)dataset->samples,
+	PyObject *result = Py_BuildValue("(KNNNNy#N)", (unsigned long long)dataset->samples,
 					 class_names(dataset), statistics(dataset, dataset->mean),
-					 statistics(dataset, dataset->std), text_of(dataset->metadata),
-					 dataset->uuid, (Py_ssize_t)sizeof dataset->uuid);
+					 statistics(dataset, dataset->std),
+					 text_of(dataset->metadata), dataset->uuid,
+					 (Py_ssize_t)sizeof dataset->uuid, dataset_fields(dataset));
 	feed_dataset_free(dataset);
 	return result;
 }
 
 static PyMethodDef module_methods[] = {
 	{"dataset", module_dataset, METH_VARARGS,
-	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid)"},
+	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid, fields)"},
 	{NULL},
 };
 

@@ -1,5 +1,6 @@
 """Package loaderd with the real daemon ($LOADERD), on images drawn by $SHAPES and packed by $PACKIMG."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -21,6 +22,62 @@ def running(pid):
             return "State:\tZ" not in status.read()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def kill_family(pid):
+    """A daemon with its worker, which may otherwise go on for a while."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        children = [int(child) for child in file.read().split()]
+    for process in (pid, *children):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+class Fields(unittest.TestCase):
+    """From a table to the batch."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        images = os.path.join(self.folder.name, "images")
+        subprocess.run([os.environ["SHAPES"], images, "--count", "40"], check=True, capture_output=True)
+        names = sorted(os.path.relpath(os.path.join(folder, file), images)
+                       for folder, _, files in os.walk(images) for file in files)[:16]
+        odd = os.fsdecode(b"odd \xff name") + os.path.splitext(names[3])[1]
+        os.rename(os.path.join(images, names[3]), os.path.join(images, odd))
+        names[3] = odd
+        self.names = names
+        self.captions = ["grüße " * (i % 5) + str(i) for i in range(16)]
+        with open(os.path.join(images, "table.csv"), "w", errors="surrogateescape") as file:
+            file.write("path,caption,size\n")
+            file.writelines(f'"{n}",{c},{i / 2}\n' for i, (n, c) in enumerate(zip(names, self.captions)))
+        self.path = os.path.join(self.folder.name, "fields.pimg")
+        subprocess.run([os.environ["PACKIMG"], "convert", os.path.join(images, "table.csv"), "-o", self.path],
+                       check=True, capture_output=True)
+
+    def open(self, **options):
+        return loaderd.Feed(self.path, pipeline=PIPELINE, batch_size=16, daemon="private", epoch_end=1, **options)
+
+    def test_text_and_keys(self):
+        with self.open(fields=["caption", loaderd.KEY]) as feed:
+            batch = next(feed)
+            self.assertEqual(batch.field("caption"), self.captions)
+            self.assertEqual(batch.field(loaderd.KEY), self.names)
+
+    def test_listed(self):
+        longest = max(len(c.encode()) for c in self.captions)
+        self.assertEqual(loaderd.dataset(self.path, daemon="private").fields,
+                         {"caption": loaderd.Field("text", longest), "size": loaderd.Field("float64", None)})
+
+    def test_room(self):
+        longest = max(len(c.encode()) for c in self.captions)
+        with self.assertRaisesRegex(loaderd.BadOption, f'"caption": the longest value has {longest} bytes, field_bytes is 7'):
+            self.open(fields=["caption"], field_bytes=7)
+        with self.open(fields=["caption"], field_bytes=8, cut_values=True) as feed:
+            batch = next(feed)
+            self.assertEqual(batch.field("caption"), [c.encode()[:8].decode(errors="ignore") for c in self.captions])
+            flags = [flag & loaderd.FIELD_CUT for flag in memoryview(batch.buffer("flags"))]
+            self.assertEqual(flags, [loaderd.FIELD_CUT * (len(c.encode()) > 8) for c in self.captions])
 
 
 class RealDaemon(unittest.TestCase):
@@ -58,8 +115,9 @@ class RealDaemon(unittest.TestCase):
         with self.open() as feed:
             undisturbed = [self.digest(feed.next()) for _ in range(60)]
         with loaderd.Daemon() as daemon, self.assertLogs("loaderd") as logs:
+            # Few slots: what is finished before the kill makes no other daemon necessary.
             feed = loaderd.Feed(
-                self.dataset, pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, socket=daemon.socket
+                self.dataset, pipeline=PIPELINE, batch_size=16, shuffle=True, seed=3, timeout=60, socket=daemon.socket, slots=8
             )
             held = []
             for index, digest in enumerate(undisturbed):
@@ -67,7 +125,7 @@ class RealDaemon(unittest.TestCase):
                 self.assertEqual((batch.number, self.digest(batch), batch.bad), (index + 1, digest, 0))
                 if index % 20 == 5:
                     held.append((batch, digest))
-                    os.kill(daemon.pid, signal.SIGKILL)
+                    kill_family(daemon.pid)
             for batch, digest in held:
                 self.assertEqual(self.digest(batch), digest)
             self.assertEqual(feed.reconnects, 3)

@@ -257,8 +257,15 @@ class Buffers(unittest.TestCase):
             if numpy:
                 self.assertEqual(batch.field("id").tolist(), [-2 * i for i in range(8, 16)])
                 self.assertEqual(batch.field("float").tolist(), [i / 4 for i in range(8, 16)])
+        with open_feed(fields=["text"]) as feed:
+            self.assertEqual(next(feed).field("text"), [f"sample {i}" for i in range(8)])
+        with open_feed(fields=["json", "text"], field_bytes=3, cut_values=True) as feed:
+            batch = next(feed)
+            self.assertEqual(batch.field("json"), [None] * 8)
+            self.assertEqual(batch.field("text"), ["sam"] * 8)
         with open_feed(fields=["json"], field_bytes=3) as feed:
-            self.assertEqual(next(feed).field("json"), [None] * 8)
+            with self.assertRaisesRegex(loaderd.FeedFailed, "sample 0 has a value that is longer than field_bytes, 3"):
+                next(feed)
 
 
 class Holding(unittest.TestCase):
@@ -698,6 +705,7 @@ class Processes(unittest.TestCase):
         self.assertFalse(daemon.alive)
         self.assertEqual((facts.samples, facts.classes[3], facts.mean[0], facts.std[2]), (320, "class 3", 123.5, 57.5))
         self.assertEqual(facts.uuid, "30313233-3435-3637-3839-616263646566")
+        self.assertEqual(facts.fields, {"id": ("int64", None), "text": ("text", 77)})
 
     def test_nothing_leaks(self):
         open_feed().close()

@@ -19,11 +19,11 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from operator import index
-from typing import Any, Deque, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Deque, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 from uuid import UUID
 
 from . import _feed
-from ._batch import FIELD_CUT, FIELD_MISSING, SUBSTITUTED, Batch, Tensors
+from ._batch import FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, Tensors
 from ._daemon import Daemon, choose
 from ._errors import (
     BadOption,
@@ -45,7 +45,7 @@ from ._errors import (
 
 __all__ = [
     "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "FIELD_CUT",
-    "FIELD_MISSING", "Feed", "FeedError", "FeedFailed", "FeedTimeout", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
+    "FIELD_MISSING", "Feed", "Field", "FeedError", "FeedFailed", "FeedTimeout", "KEY", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
     "NotPermitted", "ProtocolError", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
 ]
 
@@ -55,9 +55,17 @@ _logger = logging.getLogger("loaderd")
 
 _LAST = {"drop": 0, "short": 1}
 _BAD = {"substitute": 0, "skip": 1, "fail": 2}
+_FIELD_TYPES = ("unknown", "int64", "float64", "bytes", "json", "text")
 _OPEN_TIMEOUT_MS = 0  # libfeed's
 _RELEASE_POLL_S = 0.001  # between two looks for a batch that another thread gave back
 _DYING_S = 1.0  # a process closes its sockets some time before it is gone
+
+
+class Field(NamedTuple):
+    """An extra field that a feed may be asked for."""
+
+    type: str  # "int64", "float64", "text", "json", "bytes"; "unknown" when the daemon is too old to say
+    longest: Optional[int]  # bytes of its longest value; None for numbers, and where the file does not record it
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class Dataset:
     std: Optional[Tuple[float, float, float]]
     metadata: str
     uuid: Optional[str]  # stands for its content; None when the daemon is too old to say
+    fields: Mapping[str, Field]
 
 
 def dataset(
@@ -82,10 +91,11 @@ def dataset(
     """Asks a daemon, chosen as for Feed, about a dataset."""
     address, _ = choose(socket, daemon, threads)
     try:
-        *facts, uuid = _feed.dataset(address, os.fspath(path))
+        samples, classes, mean, std, metadata, uuid, fields = _feed.dataset(address, os.fspath(path))
     except _feed.Error as error:
         raise translated(error) from None
-    return Dataset(*facts, _uuid_text(uuid))
+    described = {name: Field(_FIELD_TYPES[kind], longest if kind >= 3 else None) for name, kind, longest in fields}
+    return Dataset(samples, classes, mean, std, metadata, _uuid_text(uuid), described)
 
 
 def _uuid_text(uuid: bytes) -> Optional[str]:
@@ -167,8 +177,9 @@ class Feed:
     last         "drop" or "short": what becomes of a last batch that is not full
     bad          "substitute", "skip" or "fail": what becomes of samples that cannot be decoded
     slots        batches of shared memory; 0: the daemon chooses
-    fields       names of extra fields to deliver, see Batch.field
-    field_bytes  room per bytes or JSON value; 0: 256
+    fields       names of extra fields to deliver, see Batch.field and dataset(); KEY: the names of the files that samples were made from
+    field_bytes  room per text, bytes or JSON value; 0: as much as the longest takes, or 256 where the file is too old to say
+    cut_values   longer values come cut, with the flag FIELD_CUT; else they are an error, here where the file tells, or at the first
     name         shown by `loaderctl status`
     writable     what is written to a batch goes to the shared memory itself rather than to this process's own pages, for GPUs
                  that can register no other; the daemon may refuse. See pin()
@@ -203,6 +214,7 @@ class Feed:
         slots: int = 0,
         fields: Sequence[str] = (),
         field_bytes: int = 0,
+        cut_values: bool = False,
         name: str = "",
         writable: bool = False,
         timeout: Optional[float] = None,
@@ -234,6 +246,7 @@ class Feed:
             "slots": _number("slots", slots, 32),
             "fields": self._fields,
             "field_bytes": _number("field_bytes", field_bytes, 32),
+            "cut_values": bool(cut_values),
             "writable": bool(writable),
             "reconnect": reconnect is not False,
             "reconnect_timeout_ms": _reconnect_timeout_ms(reconnect),

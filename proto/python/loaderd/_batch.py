@@ -1,7 +1,7 @@
 """A batch in shared memory, as arrays and tensors without a copy."""
 
 import json
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import _feed
 
@@ -11,7 +11,8 @@ _JSON = 4
 
 SUBSTITUTED = 1  #: flag of a sample that could not be decoded; another stands in its place
 FIELD_MISSING = 2  #: flag of a sample without a value for some field; it is zero
-FIELD_CUT = 4  #: flag of a sample with a bytes or JSON value longer than field_bytes
+FIELD_CUT = 4  #: flag of a sample with a value longer than field_bytes, in a feed opened with cut_values=True
+KEY = "__key__"  #: field of the samples' source names
 
 
 class Tensors(NamedTuple):
@@ -124,7 +125,10 @@ class Batch:
         return _numpy().asarray(self._held().flags())
 
     def field(self, name: str) -> Any:
-        """An extra field: NumPy int64 or float64 [count], or a list of bytes, or of parsed JSON (None where missing or cut)."""
+        """An extra field: NumPy int64 or float64 [count], or a list of str, of bytes, or of parsed JSON.
+
+        Where a sample has no value, which flags tell, it is 0, "", b"" or None; so is JSON that was cut.
+        """
         try:
             position = self._names.index(name)
         except ValueError:
@@ -182,7 +186,7 @@ class Batch:
         return (1, 0)
 
 
-def _parsed(record: bytes) -> Any:
+def _parsed(record: Union[bytes, str]) -> Any:
     try:
         return json.loads(record)
     except (ValueError, RecursionError):
