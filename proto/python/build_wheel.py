@@ -11,21 +11,25 @@ import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-MODULES = ("__init__.py", "_batch.py", "_daemon.py", "_errors.py", "_feed.pyi", "py.typed")
+MODULES = sorted(name for name in os.listdir(os.path.join(HERE, "loaderd")) if name.endswith((".py", ".pyi", ".typed")))
 EXTENSION = "proto/python/loaderd/_feed.abi3.so"
 PROGRAMS = ("loaderd/loaderd", "tools/loaderctl/loaderctl", "tools/packimg/packimg")
 OPTIONAL = PROGRAMS[1:]  # parts that Meson leaves out when a library is missing
 
 
+# pip sets PYTHONPATH so that no package of the system's is seen; Meson may be one.
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def _run(*command):
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env=_ENVIRONMENT)
 
 
 def _build(folder, fresh):
     """Builds what the wheel holds; returns (version, programs)."""
     if fresh:
         _run("meson", "setup", folder, TOP, "--buildtype=release", "-Dpython=enabled", "-Dtests=disabled", "-Dman=disabled")
-    described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--projectinfo", "--targets"]))
+    described = json.loads(subprocess.check_output(["meson", "introspect", folder, "--projectinfo", "--targets"], env=_ENVIRONMENT))
     outputs = {os.path.relpath(name, os.path.abspath(folder)) for t in described["targets"] for name in t["filename"]}
     programs = [name for name in PROGRAMS if name in outputs or name not in OPTIONAL]
     _run("ninja", "-C", folder, EXTENSION, *programs)

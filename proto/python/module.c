@@ -18,6 +18,7 @@ enum {
 	DIMENSIONS_MAX = 4,
 	SIGNAL_SLICE_MS = 100, /* between two looks for Ctrl-C */
 	FIELDS_MAX = 16,
+	SETTINGS_MAX = 64,
 };
 
 static PyObject *error_type; /* args: (code, text) */
@@ -434,28 +435,20 @@ static PyType_Spec slot_spec = {
 	.slots = slot_slots,
 };
 
-static int parse_fields(PyObject *list, struct feed_options *options, const char **names)
+/* Texts that live as long as the tuple they are in. Returns their number. */
+static Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **texts, int most)
 {
-	Py_ssize_t count = PySequence_Size(list);
-	if (count < 0)
-		return -1;
-	if (count > FIELDS_MAX) {
-		PyErr_Format(PyExc_ValueError, "fields: %zd asked for, a feed delivers at most %d",
-			     count, FIELDS_MAX);
+	Py_ssize_t count = PyTuple_Size(tuple);
+	if (count > most) {
+		PyErr_Format(PyExc_ValueError, "%s: %zd given, there can be %d", name, count, most);
 		return -1;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *item = PySequence_GetItem(list, i);
-		if (item == NULL)
-			return -1;
-		names[i] = PyUnicode_AsUTF8AndSize(item, NULL);
-		Py_DECREF(item); /* the list keeps it */
-		if (names[i] == NULL)
+		texts[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), NULL);
+		if (texts[i] == NULL)
 			return -1;
 	}
-	options->fields = names;
-	options->field_count = (uint32_t)count;
-	return 0;
+	return count;
 }
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -474,7 +467,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 	int shuffle, writable, reconnect, cut_values;
 	unsigned long long seed, epoch, batch, epoch_end;
 	feed_options_init(&options);
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zsssIpKKKKIIIIIOIIppIp", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zyssIpKKKKIIIIIOIIppIp", names,
 					 &options.socket, &options.dataset, &options.pipeline,
 					 &options.name, &options.batch_size, &shuffle, &seed,
 					 &epoch, &batch, &epoch_end, &options.rank, &options.world,
@@ -482,8 +475,11 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 					 &options.field_bytes, &options.open_timeout_ms, &writable,
 					 &reconnect, &options.reconnect_timeout_ms, &cut_values))
 		return NULL;
-	if (parse_fields(fields, &options, field_names) < 0)
+	Py_ssize_t field_count = parse_texts("fields", fields, field_names, FIELDS_MAX);
+	if (field_count < 0)
 		return NULL;
+	options.fields = field_names;
+	options.field_count = (uint32_t)field_count;
 	options.shuffle = (uint32_t)shuffle;
 	options.cut_values = (uint32_t)cut_values;
 	options.writable = writable ? FEED_WRITABLE : FEED_OWN;
@@ -662,15 +658,22 @@ struct daemon {
 
 static PyObject *daemon_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-	static char *names[] = {"binary", "threads", NULL};
-	const char *binary;
-	unsigned threads;
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zI", names, &binary, &threads))
+	static char *names[] = {"binary", "threads", "settings", NULL};
+	struct feed_daemon_options options = {.size = sizeof options};
+	const char *settings[SETTINGS_MAX];
+	PyObject *list;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "zIO", names, &options.binary,
+					 &options.threads, &list))
 		return NULL;
+	Py_ssize_t count = parse_texts("settings", list, settings, SETTINGS_MAX);
+	if (count < 0)
+		return NULL;
+	options.settings = settings;
+	options.setting_count = (uint32_t)count;
 	char error[FEED_ERROR_MAX];
 	struct feed_daemon *started = NULL;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = feed_daemon_start(binary, threads, &started, error);
+	Py_BEGIN_ALLOW_THREADS r = feed_daemon_start_with(&options, &started, error);
 	Py_END_ALLOW_THREADS if (r < 0) return raise_error(r, error);
 	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	struct daemon *daemon = (struct daemon *)allocate(type, 0);
@@ -810,7 +813,7 @@ static PyObject *dataset_fields(const struct feed_dataset *dataset)
 static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 {
 	const char *socket, *path;
-	if (!PyArg_ParseTuple(arguments, "zs", &socket, &path))
+	if (!PyArg_ParseTuple(arguments, "zy", &socket, &path))
 		return NULL;
 	char error[FEED_ERROR_MAX];
 	struct feed_dataset *dataset = NULL;
@@ -826,9 +829,19 @@ static PyObject *module_dataset(PyObject *module, PyObject *arguments)
 	return result;
 }
 
+static PyObject *module_default_socket(PyObject *module, PyObject *unused)
+{
+	char path[4096];
+	int r = feed_default_socket(path, sizeof path);
+	if (r < 0)
+		return raise_error(r, "$LOADERD_SOCKET is too long.");
+	return PyUnicode_DecodeFSDefault(path);
+}
+
 static PyMethodDef module_methods[] = {
 	{"dataset", module_dataset, METH_VARARGS,
 	 "dataset(socket, path): (samples, classes, mean, std, metadata, uuid, fields)"},
+	{"default_socket", module_default_socket, METH_NOARGS, "What no socket stands for."},
 	{NULL},
 };
 

@@ -204,6 +204,26 @@ class RealDaemon(unittest.TestCase):
             finally:
                 os.killpg(client.pid, signal.SIGKILL)
 
+    def test_settings(self):
+        with self.open(settings={"limits.slots": 5}) as feed:
+            feed.next()
+        with self.assertRaisesRegex(loaderd.LimitExceeded, "slots.* 5"):
+            self.open(settings={"limits.slots": 5}, slots=6)
+        with self.assertRaisesRegex(ValueError, r"settings: .*\[limits\] slot: no such key; did you mean \[limits\] slots"):
+            self.open(settings={"limits.slot": 5})
+        with loaderd.Daemon(settings={"io.mode": "mmap", "pool.threads": 1}) as daemon:
+            with loaderd.Feed(self.dataset, pipeline=PIPELINE, socket=daemon.socket, batch_size=4) as feed:
+                feed.next()
+
+    def test_a_name_of_any_bytes(self):
+        path = os.path.join(os.fsencode(self.folder.name), b"caf\xe9.pimg")
+        shutil.copy(self.dataset, path)
+        for name in (path, os.fsdecode(path)):
+            with self.open(name) as feed:
+                self.assertEqual(feed.samples, self.facts.samples)
+                self.assertEqual(feed.state_dict()["dataset"], os.fsdecode(path))
+            self.assertEqual(loaderd.dataset(name, daemon="private").samples, self.facts.samples)
+
     def test_mistakes(self):
         with self.assertRaises(loaderd.BadPipeline) as caught:
             self.open(pipeline="random_resized_crop(32) blur(3)")

@@ -400,6 +400,10 @@ class Failures(unittest.TestCase):
             (dict(last="maybe"), loaderd.BadOption, "last: 'maybe' is none of drop, short"),
             (dict(fields="size"), loaderd.BadOption, "a list of names"),
             (dict(slots=300), loaderd.BadOption, "no ring of that size"),
+            (dict(pipeline="a\0b"), ValueError, "pipeline: .* has a zero byte"),
+            (dict(timeout=-1), ValueError, "timeout: -1 is no number of seconds"),
+            (dict(timeout=float("nan")), ValueError, "timeout: nan"),
+            (dict(settings={"mode": 1}), ValueError, "settings: 'mode' is no \"SECTION.KEY\""),
         ]
         for options, kind, text in cases:
             script = options.pop("dataset", "plain")
@@ -412,6 +416,35 @@ class Failures(unittest.TestCase):
         for name in ("batch_size", "seed", "epoch", "epoch_end", "slots"):
             with self.assertRaisesRegex(TypeError, f"{name}: 2.5 is no whole number"):
                 open_feed(**{name: 2.5})
+
+    def test_other_kinds(self):
+        for options in (dict(pipeline=5), dict(name=b"x"), dict(shuffle="no"), dict(writable=None), dict(timeout="1"), dict(dataset=5),
+                        dict(reconnect="yes"), dict(threads=1.5), dict(settings={"io.mode": None}), dict(settings={5: 5}),
+                        dict(fields=[5])):  # fmt: skip
+            with self.subTest(options), self.assertRaises(TypeError):
+                open_feed(options.pop("dataset", "plain"), **options)
+
+    def test_errors_travel(self):
+        """To another process, and as the errors of the system do."""
+        with self.assertRaises(FileNotFoundError) as caught:
+            open_feed("missing")
+        error = pickle.loads(pickle.dumps(caught.exception))
+        self.assertEqual((type(error), str(error), error.code, error.errno), (loaderd.NoDataset, str(caught.exception), 2, errno.ENOENT))
+        self.assertNotIn("Errno", str(error))
+        self.assertFalse(hasattr(loaderd.FeedFailed("x"), "errno"))
+
+    def test_settings(self):
+        settings = {"io.mode": "mmap", "limits.slots": 99, "access.writable_rings": False}
+        with open_feed() as first, open_feed(settings=settings) as other, open_feed(settings=dict(reversed(settings.items()))) as same:
+            self.assertEqual([line for line in other.daemon.log.splitlines() if line.startswith("set ")],
+                             ["set access.writable_rings=no", "set io.mode=mmap", "set limits.slots=99"])  # fmt: skip
+            self.assertIs(other.daemon, same.daemon)
+            self.assertIsNot(other.daemon, first.daemon)
+            with open_feed() as again:
+                self.assertIs(again.daemon, first.daemon)
+        for daemon in ("auto", "system"):
+            with self.assertRaisesRegex(loaderd.BadOption, 'settings: .* daemon="private"'):
+                loaderd.Feed("plain", daemon=daemon, settings=settings)
 
     def test_version(self):
         self.assertRegex(loaderd.__version__, r"^\d+\.\d+\.\d+$")

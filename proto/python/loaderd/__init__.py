@@ -18,13 +18,15 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from operator import index
-from typing import Any, Deque, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union
 from uuid import UUID
 
 from . import _feed
 from ._batch import FIELD_CUT, FIELD_MISSING, KEY, SUBSTITUTED, Batch, Tensors
-from ._daemon import Daemon, choose
+from ._checks import choice as _choice
+from ._checks import flag, milliseconds, text
+from ._checks import number as _number
+from ._daemon import Daemon, Settings, choose
 from ._errors import (
     BadOption,
     BadPipeline,
@@ -87,11 +89,12 @@ def dataset(
     socket: Optional[str] = None,
     daemon: str = "auto",
     threads: int = 0,
+    settings: Optional[Settings] = None,
 ) -> Dataset:
     """Asks a daemon, chosen as for Feed, about a dataset."""
-    address, _ = choose(socket, daemon, threads)
+    address, _ = choose(socket, daemon, threads, settings)
     try:
-        samples, classes, mean, std, metadata, uuid, fields = _feed.dataset(address, os.fspath(path))
+        samples, classes, mean, std, metadata, uuid, fields = _feed.dataset(address, os.fsencode(path))
     except _feed.Error as error:
         raise translated(error) from None
     described = {name: Field(_FIELD_TYPES[kind], longest if kind >= 3 else None) for name, kind, longest in fields}
@@ -102,27 +105,13 @@ def _uuid_text(uuid: bytes) -> Optional[str]:
     return str(UUID(bytes=uuid)) if any(uuid) else None
 
 
-def _number(name: str, value: Any, bits: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{name}: {value!r} is no whole number") from None
-    if not 0 <= number < 1 << bits:
-        raise BadOption(f"{name}: {number} is not in 0 .. 2^{bits} - 1", 22)
-    return number
-
-
-def _choice(name: str, value: str, choices: Mapping[str, int]) -> int:
-    if value not in choices:
-        raise BadOption(f"{name}: {value!r} is none of {', '.join(choices)}", 22)
-    return choices[value]
-
-
 def _reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:
     if isinstance(reconnect, bool):
         return 0
     if reconnect is None:
         return (1 << 32) - 1
+    if isinstance(reconnect, str):
+        raise TypeError(f"reconnect: {reconnect!r} is neither True, False, None nor a number of seconds")
     if not 0 < reconnect <= 1 << 22:
         raise BadOption(f"reconnect: {reconnect!r} is neither True, False, None nor a number of seconds above 0", 22)
     return max(1, round(reconnect * 1000))
@@ -131,6 +120,29 @@ def _reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:
 def _from_environment(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else default
+
+
+class _Options(TypedDict):
+    """A feed's, as _feed.Stream takes them, without the position."""
+
+    dataset: bytes
+    pipeline: str
+    name: str
+    batch_size: int
+    shuffle: bool
+    seed: int
+    epoch_end: int
+    rank: int
+    world: int
+    last: int
+    bad: int
+    slots: int
+    fields: Tuple[str, ...]
+    field_bytes: int
+    writable: bool
+    reconnect: bool
+    reconnect_timeout_ms: int
+    cut_values: bool
 
 
 class _Epoch:
@@ -222,6 +234,7 @@ class Feed:
         socket: Optional[str] = None,
         daemon: str = "auto",
         threads: int = 0,
+        settings: Optional[Settings] = None,
     ) -> None:
         if isinstance(fields, str):
             raise BadOption("fields: a list of names is wanted, not one string", 22)
@@ -229,14 +242,13 @@ class Feed:
             raise BadOption("batch_size: 0 samples make no batch", 22)
         self._fields = tuple(fields)
         self._empty = epoch_end is not None and epoch_end == 0  # for the daemon 0 is never
-        self._timeout_ms = -1 if timeout is None else max(0, round(timeout * 1000))
-        self._address, self._daemon = choose(socket, daemon, threads)
-        self._options = {
-            "dataset": os.fspath(dataset),
-            "pipeline": pipeline,
-            "name": name,
+        self._timeout_ms = milliseconds("timeout", timeout)
+        self._options: _Options = {
+            "dataset": os.fsencode(dataset),
+            "pipeline": text("pipeline", pipeline),
+            "name": text("name", name),
             "batch_size": _number("batch_size", batch_size, 32),
-            "shuffle": bool(shuffle),
+            "shuffle": flag("shuffle", shuffle),
             "seed": _number("seed", seed, 64),
             "epoch_end": 0 if epoch_end is None else _number("epoch_end", epoch_end, 64),
             "rank": _number("rank", _from_environment("RANK", 0) if rank is None else rank, 32),
@@ -246,15 +258,17 @@ class Feed:
             "slots": _number("slots", slots, 32),
             "fields": self._fields,
             "field_bytes": _number("field_bytes", field_bytes, 32),
-            "cut_values": bool(cut_values),
-            "writable": bool(writable),
+            "cut_values": flag("cut_values", cut_values),
+            "writable": flag("writable", writable),
             "reconnect": reconnect is not False,
             "reconnect_timeout_ms": _reconnect_timeout_ms(reconnect),
         }
+        epoch, batch = _number("epoch", epoch, 64), _number("batch", batch, 64)
+        self._address, self._daemon = choose(socket, daemon, threads, settings)
         self._in_flight: Deque[Tuple[Any, _feed.Slot]] = deque()
         self._pinned: Optional[int] = None
         self._iterators = 0  # made so far
-        self._open(_number("epoch", epoch, 64), _number("batch", batch, 64))
+        self._open(epoch, batch)
 
     def _open(self, epoch: int, batch: int) -> None:
         self._closed = False
@@ -303,7 +317,7 @@ class Feed:
             raise DaemonGone("this feed was closed", 107)
         if self._empty:
             return None
-        timeout_ms = self._timeout_ms if timeout is None else max(0, round(timeout * 1000))
+        timeout_ms = self._timeout_ms if timeout is None else milliseconds("timeout", timeout)
         self._drop_finished()
         try:
             slot = self._stream.next(timeout_ms)
@@ -407,11 +421,16 @@ class Feed:
         """For event loops: readable when next(timeout=0) is worth another try after FeedTimeout."""
         return self._stream.fileno()
 
-    def state_dict(self) -> "dict[str, Any]":
+    def state_dict(self) -> Dict[str, Any]:
         """The position after the last batch handed out, and what it depends on."""
         epoch, batch = self.position
-        kept = ("dataset", "pipeline", "batch_size", "shuffle", "seed", "world", "last")
-        return {"epoch": epoch, "batch": batch, "uuid": self.uuid, **{key: self._options[key] for key in kept}}
+        kept = ("pipeline", "batch_size", "shuffle", "seed", "world", "last")
+        options: Mapping[str, Any] = self._options
+        return {"epoch": epoch, "batch": batch, "uuid": self.uuid, "dataset": self._path, **{key: options[key] for key in kept}}
+
+    @property
+    def _path(self) -> str:
+        return os.fsdecode(self._options["dataset"])
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Goes on exactly where a feed's state_dict() was taken, also with another batch size or number of ranks.
@@ -421,10 +440,10 @@ class Feed:
         """
         if strict:
             self._check_dataset(state)
-        for key in ("shuffle", "seed"):
-            if state[key] != self._options[key]:
+        for key, own in (("shuffle", self._options["shuffle"]), ("seed", self._options["seed"])):
+            if state[key] != own:
                 raise BadOption(
-                    f"{key}: the state was saved with {state[key]!r}, this feed has {self._options[key]!r}, and would "
+                    f"{key}: the state was saved with {state[key]!r}, this feed has {own!r}, and would "
                     "give other batches", 22,
                 )
         done = state["batch"] * state["batch_size"] * max(1, state["world"])
@@ -444,7 +463,7 @@ class Feed:
         saved = state.get("uuid")
         if None not in (saved, self.uuid) and saved != self.uuid:
             raise BadOption(
-                f"dataset: the state was saved with {state['dataset']}, {saved}; this feed reads {self._options['dataset']}, "
+                f"dataset: the state was saved with {state['dataset']}, {saved}; this feed reads {self._path}, "
                 f"{self.uuid}, and would give other batches. strict=False goes on all the same", 22,
             )
 
@@ -470,6 +489,7 @@ class Feed:
     def _unpin(self) -> None:
         import torch
 
+        assert self._pinned is not None
         while self._in_flight:
             self._in_flight.popleft()[0].synchronize()
         torch.cuda.cudart().cudaHostUnregister(self._pinned)
@@ -498,4 +518,9 @@ class Feed:
 
     def __repr__(self) -> str:
         closed = ", closed" if self._closed else ""
-        return f"<loaderd.Feed {self._options['dataset']} at {self._address}, position {self.position}{closed}>"
+        return f"<loaderd.Feed {self._path} at {self._address}, position {self.position}{closed}>"
+
+
+for _name in __all__:  # where users know them from
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__

@@ -1,9 +1,17 @@
 """A batch in shared memory, as arrays and tensors without a copy."""
 
 import json
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from . import _feed
+
+if TYPE_CHECKING:  # what the array libraries are called; none is needed to use the package
+    import numpy
+    from numpy.typing import NDArray
+    from torch import Tensor
+    from torch import device as Device
+
+    from . import Feed
 
 _ELEMENTS = {1: "u8", 2: "f16", 3: "bf16", 4: "f32"}
 _LAYOUTS = {1: "nhwc", 2: "nchw"}
@@ -18,18 +26,18 @@ KEY = "__key__"  #: field of the samples' source names
 class Tensors(NamedTuple):
     """What Batch.torch() returns."""
 
-    images: Any
-    labels: Any
+    images: "Tensor"
+    labels: "Tensor"
 
 
-def _numpy() -> Any:
+def _array(section: "_feed.Array") -> "NDArray[Any]":
     try:
         import numpy
     except ImportError:
         raise ImportError(
             "arrays need NumPy (pip install numpy); without it, memoryview(batch.buffer('images')) gives the bytes"
         ) from None
-    return numpy
+    return numpy.asarray(section)
 
 
 class Batch:
@@ -45,7 +53,7 @@ class Batch:
         "element", "layout", "bad", "last", "publish_ns", "reconnects", "__weakref__",
     )
 
-    def __init__(self, slot: "_feed.Slot", names: Sequence[str], feed: Any) -> None:
+    def __init__(self, slot: "_feed.Slot", names: Sequence[str], feed: "Feed") -> None:
         self._slot: Optional[_feed.Slot] = slot
         self._names = names
         self._feed = feed
@@ -95,12 +103,12 @@ class Batch:
         return self._held().images()
 
     @property
-    def images(self) -> Any:
+    def images(self) -> "NDArray[Any]":
         """NumPy array [count, height, width, channels], or [count, channels, height, width] with layout(nchw).
 
         bf16 becomes ml_dtypes.bfloat16 where that package is installed, else its bits as uint16.
         """
-        array = _numpy().asarray(self._images())
+        array = _array(self._images())
         if self.element == "bf16":
             try:
                 import ml_dtypes
@@ -110,19 +118,19 @@ class Batch:
         return array
 
     @property
-    def labels(self) -> Any:
+    def labels(self) -> "NDArray[numpy.int32]":
         """NumPy int32 [count], -1 for none."""
-        return _numpy().asarray(self._held().labels())
+        return _array(self._held().labels())
 
     @property
-    def samples(self) -> Any:
+    def samples(self) -> "NDArray[numpy.uint64]":
         """NumPy uint64 [count]: index of each sample in the dataset."""
-        return _numpy().asarray(self._held().samples())
+        return _array(self._held().samples())
 
     @property
-    def flags(self) -> Any:
+    def flags(self) -> "NDArray[numpy.uint8]":
         """NumPy uint8 [count]: SUBSTITUTED, FIELD_MISSING, FIELD_CUT."""
-        return _numpy().asarray(self._held().flags())
+        return _array(self._held().flags())
 
     def field(self, name: str) -> Any:
         """An extra field: NumPy int64 or float64 [count], or a list of str, of bytes, or of parsed JSON.
@@ -135,7 +143,7 @@ class Batch:
             raise KeyError(f"the feed delivers {list(self._names)}, not {name!r}") from None
         value = self._held().field(position)
         if not isinstance(value, tuple):
-            return _numpy().asarray(value)
+            return _array(value)
         records, kind = value
         return [_parsed(record) for record in records] if kind == _JSON else records
 
@@ -157,7 +165,7 @@ class Batch:
             images = images.permute(0, 3, 1, 2)
         return Tensors(images, torch.from_dlpack(self._held().labels()).long())
 
-    def to(self, device: Any, layout: str = "nchw") -> Tensors:
+    def to(self, device: "Union[str, int, Device]", layout: str = "nchw") -> Tensors:
         """(images, labels) on a PyTorch device.
 
         On a GPU the copy is asynchronous after Feed.pin(); the batch is kept until it has finished, so that it may be dropped

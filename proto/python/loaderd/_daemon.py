@@ -3,15 +3,15 @@
 import atexit
 import os
 import socket as sockets
-import stat
 import sys
 import threading
-from typing import Optional
+from typing import Dict, Mapping, Optional, Tuple, Union
 
 from . import _feed
-from ._errors import NoDaemon, translated
+from ._checks import number, text
+from ._errors import BadOption, FeedError, NoDaemon, translated
 
-SYSTEM_SOCKET = "/run/loaderd/loaderd.sock"
+Settings = Mapping[str, Union[str, int]]
 
 
 def _binary() -> Optional[str]:
@@ -36,21 +36,48 @@ def _default_threads() -> int:
     return max(1, len(os.sched_getaffinity(0)) // local) if local > 1 else 0
 
 
+def _words(settings: Optional[Settings]) -> Tuple[str, ...]:
+    """As loaderd --set takes them, in an order that does not depend on theirs."""
+    words = []
+    for name, value in (settings or {}).items():
+        section, _, key = text("settings", name).partition(".")
+        if not section or not key or "=" in name:
+            raise BadOption(f'settings: {name!r} is no "SECTION.KEY" of loaderd.conf(5), such as "io.mode"', 22)
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        elif not isinstance(value, str):
+            value = str(number(f"settings: {name}", value, 64, "neither text nor a whole number"))
+        words.append(f"{name}={text(f'settings: {name}', value)}")
+    return tuple(sorted(words))
+
+
+def _failure(error: "_feed.Error") -> FeedError:
+    failure = translated(error)
+    return failure if isinstance(failure, BadOption) else NoDaemon(str(failure), failure.code)
+
+
 class Daemon:
     """A private daemon: only this user can reach it, and it ends with this process.
 
     Any process of this user may open feeds at its `socket`; for ranks of one training on one machine, start one
-    and put its socket into $LOADERD_SOCKET.
+    and put its socket into $LOADERD_SOCKET. `settings` are keys of loaderd.conf(5), as in {"io.mode": "uring",
+    "io.readahead_bytes": "1G", "limits.slots": 128}; it reads no configuration file.
     """
 
-    def __init__(self, threads: int = 0, binary: Optional[str] = None) -> None:
+    def __init__(
+        self,
+        threads: int = 0,
+        binary: "Union[str, os.PathLike[str], None]" = None,
+        settings: Optional[Settings] = None,
+    ) -> None:
+        program = _binary() if binary is None else os.fspath(binary)
+        threads = number("threads", threads) or _default_threads()
         try:
-            self._daemon = _feed.Daemon(binary or _binary(), threads or _default_threads())
+            self._daemon = _feed.Daemon(program, threads, _words(settings))
         except _feed.Error as error:
-            failure = translated(error)
-            raise NoDaemon(str(failure), failure.code) from None
-        self._socket = self._daemon.socket
-        self._pid = self._daemon.pid
+            raise _failure(error) from None
+        self._socket = str(self._daemon.socket)
+        self._pid = self._daemon.pid or 0
 
     @property
     def socket(self) -> str:
@@ -77,8 +104,7 @@ class Daemon:
         try:
             self._daemon.restart()
         except _feed.Error as error:
-            failure = translated(error)
-            raise NoDaemon(str(failure), failure.code) from None
+            raise _failure(error) from None
 
     def stop(self) -> None:
         """Stops it and waits. Feeds that are open at it see DaemonGone."""
@@ -95,37 +121,34 @@ class Daemon:
 
 
 _lock = threading.Lock()
-_shared: Optional[Daemon] = None
+_shared: Dict[Tuple[str, ...], Daemon] = {}  # by their settings
 _shared_owner = 0
 
 
 def _stop_shared() -> None:
-    if _shared is not None and _shared_owner == os.getpid():
-        _shared.stop()
+    if _shared_owner == os.getpid():
+        for daemon in _shared.values():
+            daemon.stop()
 
 
-def shared_daemon(threads: int) -> Daemon:
-    """This process's private daemon, started when first needed and shared by its feeds; a new one after a fork."""
+def shared_daemon(threads: int, settings: Optional[Settings]) -> Daemon:
+    """This process's private daemon, started when first needed and shared by its feeds; a new one after a fork.
+
+    One for each choice of settings; without any the first that there is.
+    """
     global _shared, _shared_owner
+    words = _words(settings)
     with _lock:
-        if _shared is None or _shared_owner != os.getpid():
-            _shared = Daemon(threads)
+        if _shared_owner != os.getpid():
             if _shared_owner == 0:
                 atexit.register(_stop_shared)
-            _shared_owner = os.getpid()
-        elif not _shared.alive:
-            _shared.restart()
-        return _shared
-
-
-def _service_socket() -> str:
-    """The user's own service where there is one, else the system's: libfeed's rule, feed(3)."""
-    own = os.environ.get("XDG_RUNTIME_DIR", "") + "/loaderd.sock"
-    try:
-        status = os.stat(own)
-    except OSError:
-        return SYSTEM_SOCKET
-    return own if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid() else SYSTEM_SOCKET
+            _shared, _shared_owner = {}, os.getpid()
+        daemon = next(iter(_shared.values()), None) if settings is None else _shared.get(words)
+        if daemon is None:
+            daemon = _shared[words] = Daemon(threads, settings=settings)
+        elif not daemon.alive:
+            daemon.restart()
+        return daemon
 
 
 def _daemon_answers(socket: str) -> bool:
@@ -138,17 +161,24 @@ def _daemon_answers(socket: str) -> bool:
         return True
 
 
-def choose(socket: Optional[str], daemon: str, threads: int) -> "tuple[Optional[str], Optional[Daemon]]":
+def choose(
+    socket: Optional[str], daemon: str, threads: int, settings: Optional[Settings]
+) -> "tuple[Optional[str], Optional[Daemon]]":
     """The socket to use and the private daemon behind it, if it is one. The rule is in Feed's documentation."""
     if daemon not in ("auto", "system", "private"):
-        raise ValueError(f'daemon: {daemon!r} is none of "auto", "system", "private"')
+        raise BadOption(f'daemon: {daemon!r} is none of "auto", "system", "private"', 22)
+    if settings is not None and daemon != "private":
+        raise BadOption('settings: are a private daemon\'s; say daemon="private", too', 22)
+    threads = number("threads", threads)
+    if socket is not None:
+        text("socket", socket)
     if daemon != "private":
         if socket or os.environ.get("LOADERD_SOCKET"):
             return socket or os.environ["LOADERD_SOCKET"], None
-        service = _service_socket()
+        service = _feed.default_socket()
         if daemon == "system" or _daemon_answers(service):
             return service, None
     elif socket:
-        raise ValueError('socket: a private daemon has one of its own; leave it out, or daemon="private"')
-    private = shared_daemon(threads)
+        raise BadOption('socket: a private daemon has one of its own; leave it out, or daemon="private"', 22)
+    private = shared_daemon(threads, settings)
     return private.socket, private

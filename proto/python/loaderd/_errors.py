@@ -1,6 +1,7 @@
 """Exceptions. Each is a FeedError with a sentence for a person and the errno in .code."""
 
 import errno
+from typing import Dict, Tuple, Type
 
 from . import _feed
 
@@ -11,6 +12,15 @@ class FeedError(Exception):
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code = code
+        if isinstance(self, OSError):
+            setattr(self, "errno", code)  # is the base class's, which not all have
+            setattr(self, "strerror", text)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> "Tuple[Type[FeedError], Tuple[str, int]]":
+        return type(self), (str(self), self.code)
 
 
 class NoDaemon(FeedError, ConnectionError):
@@ -65,7 +75,7 @@ class WrongProcess(FeedError, RuntimeError):
     """A Feed was used in a process forked from the one that opened it."""
 
 
-_BY_CODE = {
+_BY_CODE: Dict[int, Type[FeedError]] = {
     errno.ECONNRESET: DaemonGone,
     errno.ENOTCONN: DaemonGone,
     errno.ECONNREFUSED: NoDaemon,

@@ -1,4 +1,4 @@
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, TypedDict
 
 version: str
 
@@ -29,11 +29,23 @@ class Slot:
     def field(self, index: int, /) -> Array | tuple[list[bytes] | list[str], int]: ...
     def facts(self) -> tuple[int, int, int, int, int, int, int, int, int, int, bool, int, int]: ...
 
+class Info(TypedDict):
+    feed_id: int
+    samples: int
+    batches_per_epoch: int
+    classes: int
+    slots: int
+    batch_size: int
+    address: int
+    bytes: int
+    reconnects: int
+    uuid: bytes
+
 class Stream:
     def __init__(
         self,
         socket: Optional[str],
-        dataset: str,
+        dataset: bytes,
         pipeline: str,
         name: str,
         batch_size: int,
@@ -47,7 +59,7 @@ class Stream:
         last: int,
         bad: int,
         slots: int,
-        fields: Sequence[str],
+        fields: tuple[str, ...],
         field_bytes: int,
         timeout_ms: int,
         writable: bool,
@@ -58,14 +70,14 @@ class Stream:
     def next(self, timeout_ms: int, /) -> Optional[Slot]: ...
     def close(self) -> None: ...
     def position(self) -> tuple[int, int]: ...
-    def info(self) -> dict[str, Any]: ...
+    def info(self) -> Info: ...
     def keep(self, address: int, /) -> None: ...
     def drop(self, address: int, /) -> None: ...
     def reconnect_text(self) -> str: ...
     def fileno(self) -> int: ...
 
 class Daemon:
-    def __init__(self, binary: Optional[str], threads: int) -> None: ...
+    def __init__(self, binary: Optional[str], threads: int, settings: tuple[str, ...]) -> None: ...
     def stop(self) -> None: ...
     def restart(self) -> None: ...
     @property
@@ -78,7 +90,7 @@ class Daemon:
     def log(self) -> str: ...
 
 def dataset(
-    socket: Optional[str], path: str, /
+    socket: Optional[str], path: bytes, /
 ) -> tuple[
     int,
     list[str],
@@ -88,3 +100,4 @@ def dataset(
     bytes,
     list[tuple[str, int, Optional[int]]],
 ]: ...
+def default_socket() -> str: ...
