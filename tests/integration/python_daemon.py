@@ -10,8 +10,14 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 import loaderd
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 PIPELINE = "random_resized_crop(32) hflip(0.5)"
 
@@ -181,6 +187,27 @@ class RealDaemon(unittest.TestCase):
                 for batch in feed:
                     seen += memoryview(batch.buffer("samples")).tolist()
         self.assertEqual(sorted(seen), list(range(self.facts.samples)))
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_workers_divide_the_epoch(self):
+        test = self
+
+        class Stream(torch.utils.data.IterableDataset):
+            def __init__(self, **options):
+                self.options = options
+
+            def __iter__(self):
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    with test.open(epoch_end=1, last="short", **self.options) as feed:
+                        for batch in feed:
+                            yield len(said), memoryview(batch.buffer("samples")).tolist()
+
+        for options, times, warned in ((dict(), 1, 1), (dict(rank="auto"), 1, 0), (dict(rank=0, world=1), 2, 1)):
+            taken = list(torch.utils.data.DataLoader(Stream(**options), batch_size=None, num_workers=2))
+            seen = sorted(sample for _, samples in taken for sample in samples)
+            self.assertEqual(seen, sorted(times * list(range(self.facts.samples))))
+            self.assertEqual(max(said for said, _ in taken), warned)
 
     def test_the_daemon_ends_with_its_client(self):
         program = (

@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 import unittest
+import warnings
 import weakref
+from unittest import mock
 
 import loaderd
 
@@ -320,7 +322,6 @@ class Holding(unittest.TestCase):
         kept = self.hold_all(lambda batch: batch.torch().images[1])
         self.assertTrue((kept[0] == pixel(0, 1)).all())
 
-    @unittest.skipUnless(torch, "no PyTorch")
     def test_capsules_that_nobody_takes(self):
         for version in (None, (1, 0)):
             self.hold_all(lambda batch: batch.__dlpack__(max_version=version))
@@ -617,15 +618,106 @@ class Resuming(unittest.TestCase):
             feed.load_state_dict(old)
             self.assertEqual(feed.position, (0, 1))
 
-    def test_ranks_from_the_environment(self):
-        os.environ.update(RANK="1", WORLD_SIZE="3")
-        try:
-            with open_feed() as feed:
-                self.assertEqual((feed._options["rank"], feed._options["world"]), (1, 3))
-            with open_feed(rank=0, world=1) as feed:
-                self.assertEqual((feed._options["rank"], feed._options["world"]), (0, 1))
-        finally:
-            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+class Places(unittest.TestCase):
+    """One process of several: what a feed gives it, and that nothing happens unsaid."""
+
+    LAUNCHERS = [
+        dict(RANK="1", WORLD_SIZE="3"),
+        dict(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="3"),
+        dict(PMI_RANK="1", PMI_SIZE="3"),
+        dict(SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="3"),
+        # torchrun under srun, one for each machine
+        dict(RANK="1", WORLD_SIZE="3", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2"),
+    ]
+    ALONE = [dict(), dict(RANK="0", WORLD_SIZE="1"), dict(SLURM_PROCID="0", SLURM_NTASKS="4"), dict(RANK="x", WORLD_SIZE="3")]
+
+    def part(self, **options):
+        """(rank, world) of a feed, and how often it warns."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with open_feed(**options) as feed:
+                part = feed._options["rank"], feed._options["world"]
+        self.assertTrue(all(issubclass(w.category, loaderd.RankWarning) for w in said))
+        self.assertTrue(all(w.filename == __file__ for w in said))
+        return *part, len(said)
+
+    def test_launchers(self):
+        for variables in self.LAUNCHERS:
+            with self.subTest(variables), mock.patch.dict(os.environ, variables):
+                self.assertEqual(self.part(), (1, 3, 1))
+                self.assertEqual(self.part(rank="auto"), (1, 3, 0))
+                self.assertEqual(self.part(world="auto"), (1, 3, 0))
+                self.assertEqual(self.part(world=3), (1, 3, 0))
+                self.assertEqual(self.part(rank=2), (2, 3, 1))
+                self.assertEqual(self.part(rank=0, world=1), (0, 1, 0))
+        for variables in self.ALONE:
+            with self.subTest(variables), mock.patch.dict(os.environ, variables):
+                self.assertEqual(self.part(), (0, 1, 0))
+                self.assertEqual(self.part(rank="auto", world="auto"), (0, 1, 0))
+
+    def test_texts(self):
+        with mock.patch.dict(os.environ, self.LAUNCHERS[0]):
+            with self.assertWarnsRegex(loaderd.RankWarning, r'rank 1 of 3 by \$RANK and \$WORLD_SIZE.*rank="auto".*rank=0, world=1'):
+                open_feed().close()
+        for options, kind, text in (
+            (dict(world=4), loaderd.BadOption, "rank: which one of world=4"),
+            (dict(rank=1, world="auto"), loaderd.BadOption, "do not go together"),
+            (dict(rank="all"), loaderd.BadOption, "rank: 'all' is neither"),
+            (dict(rank=0.5), TypeError, "rank: 0.5 is neither"),
+            (dict(rank=0, world=None), None, ""),
+        ):
+            with self.assertRaisesRegex(kind, text) if kind else contextlib.nullcontext():
+                open_feed(**options).close()
+
+    def test_frameworks(self):
+        class Torch:
+            is_available = is_initialized = staticmethod(lambda: True)
+            get_rank, get_world_size = (lambda: 2), (lambda: 4)
+
+        class Jax:
+            class distributed:
+                is_initialized = staticmethod(lambda: True)
+
+            process_index, process_count = (lambda: 3), (lambda: 5)
+
+        # What has been initialized knows better than what a launcher has set.
+        for name, module, expected in (("torch.distributed", Torch, (2, 4, 1)), ("jax", Jax, (3, 5, 1))):
+            with mock.patch.dict(sys.modules, {name: module}), mock.patch.dict(os.environ, self.LAUNCHERS[0]):
+                self.assertEqual(self.part(), expected)
+
+    @staticmethod
+    def worker(number, count):
+        class Data:
+            class info:
+                id, num_workers = number, count
+
+            get_worker_info = staticmethod(lambda: Data.info)
+
+        return mock.patch.dict(sys.modules, {"torch.utils.data": Data})
+
+    def test_workers(self):
+        with self.worker(0, 4):
+            self.assertEqual(self.part(), (0, 4, 1))
+            self.assertEqual(self.part(rank="auto"), (0, 4, 0))
+            self.assertEqual(self.part(rank=0, world=1), (0, 1, 1))  # the same for all
+            self.assertEqual(self.part(rank=3, world=8), (3, 8, 0))
+            with self.assertWarnsRegex(loaderd.RankWarning, "each of the 4 workers of a PyTorch DataLoader.*needs no DataLoader"):
+                open_feed().close()
+        with self.worker(3, 4), mock.patch.dict(os.environ, self.LAUNCHERS[0]):
+            self.assertEqual(self.part(), (7, 12, 0))  # worker 0 has told it
+        with self.worker(0, 1):
+            self.assertEqual(self.part(), (0, 1, 1))  # begins with epoch 0 each time, unless its worker persists
+            self.assertEqual(self.part(rank=0, world=1), (0, 1, 0))
+
+    @unittest.skipUnless(torch, "no PyTorch")
+    def test_a_feed_in_a_dataloader(self):
+        class Inherited(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return map(len, feed)
+
+        with open_feed() as feed, self.assertRaisesRegex(loaderd.WrongProcess, "needs no DataLoader"):
+            list(torch.utils.data.DataLoader(Inherited(), batch_size=None, num_workers=1))
 
 
 class Processes(unittest.TestCase):

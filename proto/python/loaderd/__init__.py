@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 import time
+import warnings
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union
@@ -44,11 +45,12 @@ from ._errors import (
     WrongProcess,
     translated,
 )
+from ._place import NO_DATALOADER, Number, RankWarning, place, resolve
 
 __all__ = [
     "BadOption", "BadPipeline", "Batch", "Daemon", "DaemonGone", "Dataset", "DatasetReplaced", "FIELD_CUT",
     "FIELD_MISSING", "Feed", "Field", "FeedError", "FeedFailed", "FeedTimeout", "KEY", "LimitExceeded", "NoDaemon", "NoDataset", "NoFreeBatch",
-    "NotPermitted", "ProtocolError", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
+    "NotPermitted", "ProtocolError", "RankWarning", "SUBSTITUTED", "Tensors", "WrongProcess", "dataset",
 ]
 
 __version__ = _feed.version
@@ -117,11 +119,6 @@ def _reconnect_timeout_ms(reconnect: Union[bool, float, None]) -> int:
     return max(1, round(reconnect * 1000))
 
 
-def _from_environment(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.isdecimal() else default
-
-
 class _Options(TypedDict):
     """A feed's, as _feed.Stream takes them, without the position."""
 
@@ -185,7 +182,9 @@ class Feed:
     seed         with (epoch, sample) it determines order, crops and augmentation, on any machine and number of threads
     epoch, batch position to start at
     epoch_end    the feed ends before this epoch; None: never
-    rank, world  this rank's part of each epoch; None: $RANK and $WORLD_SIZE as torchrun sets them, else 0 of 1
+    rank, world  this process's part of each epoch. "auto": as torch.distributed or jax.distributed say once they are initialized,
+                 else as torchrun, mpirun or srun do, else 0 of 1; each worker of a DataLoader has a part of that. None: as "auto",
+                 with a RankWarning where this is one process of several
     last         "drop" or "short": what becomes of a last batch that is not full
     bad          "substitute", "skip" or "fail": what becomes of samples that cannot be decoded
     slots        batches of shared memory; 0: the daemon chooses
@@ -202,7 +201,8 @@ class Feed:
     socket       of the daemon; "@name" for an abstract one
     daemon       "auto": socket, else $LOADERD_SOCKET, else the user's own service or the system's if it answers, else a private daemon that
                  this process's feeds share and that ends with it. "system": never a private one. "private": always
-    threads      of a private daemon that is started for this feed; 0: all CPUs, divided by $LOCAL_WORLD_SIZE
+    threads      of a private daemon that is started for this feed; 0: all CPUs, divided by the number of ranks on this machine
+    settings     of a private daemon (daemon="private"), see Daemon: feeds of the same settings share one
 
     A feed serves one thread at a time, but batches may be used and dropped in any thread. It does not survive a fork: open it in
     the process that reads from it.
@@ -219,8 +219,8 @@ class Feed:
         epoch: int = 0,
         batch: int = 0,
         epoch_end: Optional[int] = None,
-        rank: Optional[int] = None,
-        world: Optional[int] = None,
+        rank: Number = None,
+        world: Number = None,
         last: str = "drop",
         bad: str = "substitute",
         slots: int = 0,
@@ -243,6 +243,9 @@ class Feed:
         self._fields = tuple(fields)
         self._empty = epoch_end is not None and epoch_end == 0  # for the daemon 0 is never
         self._timeout_ms = milliseconds("timeout", timeout)
+        rank, world, warning = resolve(rank, world)
+        if warning:
+            warnings.warn(warning, RankWarning, stacklevel=2)
         self._options: _Options = {
             "dataset": os.fsencode(dataset),
             "pipeline": text("pipeline", pipeline),
@@ -251,8 +254,8 @@ class Feed:
             "shuffle": flag("shuffle", shuffle),
             "seed": _number("seed", seed, 64),
             "epoch_end": 0 if epoch_end is None else _number("epoch_end", epoch_end, 64),
-            "rank": _number("rank", _from_environment("RANK", 0) if rank is None else rank, 32),
-            "world": _number("world", _from_environment("WORLD_SIZE", 1) if world is None else world, 32),
+            "rank": _number("rank", rank, 32),
+            "world": _number("world", world, 32),
             "last": _choice("last", last, _LAST),
             "bad": _choice("bad", bad, _BAD),
             "slots": _number("slots", slots, 32),
@@ -325,6 +328,8 @@ class Feed:
             failure = translated(error)
             if isinstance(failure, DaemonGone):
                 raise translated(error, self._last_words()) from None
+            if isinstance(failure, WrongProcess) and place().workers > 0:
+                raise translated(error, f" {NO_DATALOADER}") from None
             if not isinstance(failure, NoFreeBatch):
                 raise failure from None
             slot = self._next_after_release(timeout_ms, failure)
@@ -514,7 +519,7 @@ class Feed:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Feed cannot be pickled; open it in the process that reads from it")
+        raise TypeError(f"a Feed cannot be pickled; open it in the process that reads from it. {NO_DATALOADER}")
 
     def __repr__(self) -> str:
         closed = ", closed" if self._closed else ""

@@ -10,6 +10,7 @@ from typing import Dict, Mapping, Optional, Tuple, Union
 from . import _feed
 from ._checks import number, text
 from ._errors import BadOption, FeedError, NoDaemon, translated
+from ._place import local_ranks
 
 Settings = Mapping[str, Union[str, int]]
 
@@ -29,10 +30,7 @@ def _binary() -> Optional[str]:
 
 def _default_threads() -> int:
     """With several ranks on this machine and a daemon each, a fair part of the CPUs; else the daemon's own choice."""
-    try:
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    except ValueError:
-        local = 1
+    local = local_ranks()
     return max(1, len(os.sched_getaffinity(0)) // local) if local > 1 else 0
 
 

@@ -1,0 +1,138 @@
+"""Which part of each epoch is this process's: what frameworks and launchers say of ranks, and a DataLoader of its workers."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Literal, Optional, Tuple, Union
+
+from ._checks import number
+from ._errors import BadOption
+
+Number = Union[int, Literal["auto"], None]
+
+_LAUNCHERS = (  # the variables of rank and world, and of the ranks on this machine
+    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),  # srun; a batch script by itself is no step
+)
+
+
+class RankWarning(UserWarning):
+    """A feed was opened in one process of several without a word about which part of the epoch is meant to be its."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is known of this process among others. Of `workers` a DataLoader has, it is number `worker`."""
+
+    rank: int = 0
+    world: int = 1
+    source: str = ""
+    worker: int = 0
+    workers: int = 0  # 0: in no DataLoader
+
+    @property
+    def divided(self) -> Tuple[int, int]:
+        """Rank and world with each worker as a rank of its own."""
+        workers = max(1, self.workers)
+        return self.rank * workers + self.worker, self.world * workers
+
+
+def _whole(name: str) -> Optional[int]:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def local_ranks() -> int:
+    """Ranks on this machine, as far as their launcher says."""
+    found = (_whole(variables[2]) for variables in _LAUNCHERS)
+    return next((count for count in found if count is not None and count > 0), 1)
+
+
+def _frameworks() -> Optional[Tuple[int, int, str]]:
+    """Of those that are imported already and have joined their group."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return torch.get_rank(), torch.get_world_size(), "torch.distributed"
+    jax = sys.modules.get("jax")
+    joined = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    if jax is not None and joined is not None and joined():
+        return jax.process_index(), jax.process_count(), "jax.distributed"
+    return None
+
+
+def _environment() -> Optional[Tuple[int, int, str]]:
+    for name, of, _ in _LAUNCHERS:
+        rank, world = _whole(name), _whole(of)
+        if rank is not None and world is not None and rank < world:
+            return rank, world, f"${name} and ${of}"
+    return None
+
+
+def place() -> Place:
+    rank, world, source = _frameworks() or _environment() or (0, 1, "")
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    if info is None:
+        return Place(rank, world, source)
+    return Place(rank, world, source, info.id, info.num_workers)
+
+
+NO_DATALOADER = "A feed needs no DataLoader: iterate over it in the process that trains, where its batches are without a copy."
+
+
+Part = Tuple[int, int, str]  # rank, world, and what the user should be warned of
+
+
+def _about_workers(here: Place, how: str) -> str:
+    if here.worker > 0:
+        return ""  # the first one says it for all
+    return f"this feed is opened in each of the {here.workers} workers of a PyTorch DataLoader, {how}. {NO_DATALOADER}"
+
+
+def _found(here: Place) -> Part:
+    rank, world = here.divided
+    if here.workers > 0:
+        how = 'gives each its part of the epoch, and begins anew whenever the workers do; rank="auto" says that this is meant'
+        return rank, world, _about_workers(here, how)
+    if world == 1:
+        return rank, world, ""
+    return rank, world, (
+        f"this feed gives this process, rank {rank} of {world} by {here.source}, its part of each epoch. If that is meant, say "
+        'rank="auto"; rank=0, world=1 gives the whole epoch to every process that opens a feed so'
+    )
+
+
+def _number(name: str, value: Number) -> int:
+    return number(name, value, what='neither a whole number nor "auto"')
+
+
+def _given(rank: Number, world: Number, here: Place) -> Part:
+    """At least one number."""
+    if "auto" in (rank, world):
+        raise BadOption(f'rank: {rank!r} and world: {world!r} do not go together; "auto" finds out both', 22)
+    if world is None:
+        _, world, warning = _found(here)
+        return _number("rank", rank), world, warning
+    world = _number("world", world)
+    if rank is None and world == here.divided[1]:
+        return *here.divided, ""
+    if rank is None:
+        raise BadOption(f'rank: which one of world={world} this process is has to be said, too, or rank="auto" for both', 22)
+    warning = ""
+    if here.workers > 1 and world == here.world:
+        how = f'and rank={rank}, world={world} gives the same batches to all of them; rank="auto" divides them'
+        warning = _about_workers(here, how)
+    return _number("rank", rank), world, warning
+
+
+def resolve(rank: Number, world: Number) -> Part:
+    """What a feed's arguments and what is known of this process make together."""
+    for name, value in (("rank", rank), ("world", world)):
+        if isinstance(value, str) and value != "auto":
+            raise BadOption(f'{name}: {value!r} is neither a whole number nor "auto"', 22)
+    here = place()
+    if any(value not in (None, "auto") for value in (rank, world)):
+        return _given(rank, world, here)
+    return (*here.divided, "") if "auto" in (rank, world) else _found(here)

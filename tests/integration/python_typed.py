@@ -1,0 +1,80 @@
+"""The public names as a user's type checker sees them: mypy --strict, and what each is. Run by python_types.py, never executed."""
+
+import os
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import assert_type
+
+import loaderd
+from loaderd import Batch, Daemon, Dataset, Feed, FeedError, Field, Tensors
+
+assert_type(loaderd.__version__, str)
+assert_type(loaderd.SUBSTITUTED | loaderd.FIELD_MISSING | loaderd.FIELD_CUT, int)
+
+
+def options(path: Path) -> Feed:
+    return Feed(
+        path, pipeline="", batch_size=8, shuffle=True, seed=1, epoch=0, batch=0, epoch_end=None, rank="auto", world=None, last="drop",
+        bad="fail", slots=4, fields=["a", loaderd.KEY], field_bytes=8, cut_values=True, name="", writable=False, timeout=1.5, reconnect=None, socket=None,
+        daemon="private", threads=2, settings={"io.mode": "mmap", "limits.slots": 9, "access.writable_rings": False},
+    )  # fmt: skip
+
+
+def batches(feed: Feed) -> None:
+    for batch in feed:
+        assert_type(batch, Batch)
+        assert_type(batch.images, npt.NDArray[Any])
+        assert_type(batch.labels, npt.NDArray[np.int32])
+        assert_type(batch.samples, npt.NDArray[np.uint64])
+        assert_type(batch.flags, npt.NDArray[np.uint8])
+        assert_type((batch.number, batch.epoch, batch.index, batch.count, batch.bad), Tuple[int, int, int, int, int])
+        assert_type((batch.element, batch.layout, batch.last), Tuple[str, str, bool])
+        assert_type(batch.torch(), Tensors)
+        assert_type(batch.to("cuda"), Tensors)
+        assert_type(batch.buffer("images").shape, Tuple[int, ...])
+        with batch:
+            batch.release()
+    assert_type(feed.next(timeout=0.5), Optional[Batch])
+    assert_type(next(feed), Batch)
+    assert_type((len(feed), feed.samples, feed.classes, feed.slots, feed.reconnects, feed.fileno()), Tuple[int, int, int, int, int, int])
+    assert_type((feed.uuid, feed.socket, feed.daemon), Tuple[Optional[str], Optional[str], Optional[Daemon]])
+    assert_type(feed.position, Tuple[int, int])
+    assert_type(feed.state_dict(), Dict[str, Any])
+    feed.load_state_dict(feed.state_dict(), strict=False)
+    with feed:
+        feed.pin()
+
+
+def daemons() -> None:
+    with Daemon(threads=2, binary=Path("loaderd"), settings={"io.mode": "mmap"}) as daemon:
+        assert_type((daemon.socket, daemon.pid, daemon.alive, daemon.log), Tuple[str, int, bool, str])
+        os.environ["LOADERD_SOCKET"] = daemon.socket
+        daemon.restart()
+
+
+def facts(dataset: Dataset) -> None:
+    assert_type(loaderd.dataset("x.pimg"), Dataset)
+    assert_type((dataset.samples, dataset.metadata), Tuple[int, str])
+    assert_type(dataset.mean, Optional[Tuple[float, float, float]])
+    assert_type(dataset.fields, Mapping[str, Field])
+    assert_type((dataset.fields["a"].type, dataset.fields["a"].longest), Tuple[str, Optional[int]])
+
+
+def errors() -> None:
+    try:
+        Feed("x.pimg")
+    except FileNotFoundError:
+        pass
+    except FeedError as error:
+        assert_type(error.code, int)
+
+
+def mistakes(feed: Feed) -> None:
+    """Each is one for the checker: an ignore that nothing needs is an error, too."""
+    Feed("x.pimg", batch_size="8")  # type: ignore[arg-type]
+    Feed("x.pimg", rank="all")  # type: ignore[arg-type]
+    Daemon(settings={"io.mode": 1.5})  # type: ignore[dict-item]
+    feed.batch  # type: ignore[attr-defined]

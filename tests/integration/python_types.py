@@ -1,0 +1,44 @@
+"""mypy --strict over the package in $PYTHONPATH and over python_typed.py, its user. Skipped (77) without mypy."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CONFIGURATION = """[mypy]
+strict = True
+python_version = 3.11
+[mypy-torch.*,ml_dtypes.*]
+follow_imports = skip
+ignore_missing_imports = True
+"""
+
+# This interpreter's, which knows of this one's NumPy, or a program with its own.
+checker = [sys.executable, "-m", "mypy"]
+if importlib.util.find_spec("mypy") is None or importlib.util.find_spec("numpy") is None:
+    checker = [shutil.which("mypy") or ""]
+if not checker[0]:
+    print("mypy is not installed")
+    sys.exit(77)
+
+package = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0])
+user = pathlib.Path(__file__).with_name("python_typed.py")
+
+import loaderd  # noqa: E402
+
+public = set(loaderd.__all__) | {"__version__"}
+told = set(re.findall(r"\w+", user.read_text()))
+family = {name for name in public if isinstance(getattr(loaderd, name), type) and issubclass(getattr(loaderd, name), Exception)}
+untold = public - family - told
+if untold:
+    sys.exit(f"{user} says nothing of {', '.join(sorted(untold))}")
+
+with tempfile.TemporaryDirectory() as folder:
+    configuration = pathlib.Path(folder, "mypy.ini")
+    configuration.write_text(CONFIGURATION)
+    command = [*checker, "--config-file", configuration, "--cache-dir", folder, package / "loaderd", user]
+    sys.exit(subprocess.run(command, env={**os.environ, "MYPYPATH": str(package)}, check=False).returncode)
