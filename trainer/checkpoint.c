@@ -14,7 +14,9 @@ enum counter_type {
 	COUNTER_U32,
 	COUNTER_DOUBLE,
 	COUNTER_LOSS, /* a double that is not finite where weights make no sense of the images */
-	COUNTER_UUID, /* not in checkpoints of versions that did not know it */
+	/* Not in checkpoints of versions that did not know them, where they are zero: */
+	COUNTER_UUID,
+	COUNTER_LATER_U32,
 };
 #define C(name, type)                                                                              \
 	{                                                                                          \
@@ -34,6 +36,7 @@ static const struct counter {
 	C(val_uuid, COUNTER_UUID),
 	C(classes, COUNTER_U32),
 	C(precision, COUNTER_U32),
+	C(threads, COUNTER_LATER_U32),
 	C(interval.loss, COUNTER_DOUBLE),
 	C(interval.samples, COUNTER_U64),
 	C(interval.top1, COUNTER_U64),
@@ -82,6 +85,7 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 			 (unsigned long long)*(const uint64_t *)(const void *)at);
 		break;
 	case COUNTER_U32:
+	case COUNTER_LATER_U32:
 		snprintf(text, COUNTER_TEXT, "%u", *(const uint32_t *)(const void *)at);
 		break;
 	case COUNTER_DOUBLE:
@@ -142,6 +146,8 @@ static int read_counter(const struct checkpoint *checkpoint, const struct counte
 	errno = 0;
 	if (counter->type == COUNTER_UUID)
 		return read_uuid(checkpoint, counter, text, error);
+	if (!text && counter->type == COUNTER_LATER_U32)
+		return 0;
 	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS)) {
 		double value = strtod(text, &end);
 		if (isfinite(value) || counter->type == COUNTER_LOSS)

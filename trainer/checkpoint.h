@@ -35,6 +35,7 @@ struct checkpoint_state {
 	struct uuid dataset_uuid, val_uuid; /* of data.train and data.val */
 	uint32_t classes;
 	enum device_precision precision;
+	uint32_t threads; /* of rank 0's device; 0: it has none, or the checkpoint does not tell */
 	struct checkpoint_totals interval;	/* since the last step line of the log */
 	struct checkpoint_totals whole;		/* since the start of the epoch */
 	uint64_t eval_step, eval_samples;	/* last evaluation; samples 0: none yet */

@@ -236,6 +236,20 @@ static int check_checkpoint(struct run *run)
 	return 0;
 }
 
+/* Allowed, since a run may have to move; but each thread adds up a part of its own, so that other threads round otherwise. */
+static void compare_threads(struct run *run)
+{
+	uint32_t then = checkpoint_state(run->checkpoint)->threads;
+	uint32_t now = device_info(run->device)->threads;
+	if (run->options.evaluate || !then || !now || then == now)
+		return;
+	progress_line(&run->progress,
+		      "the checkpoint was written with %u thread%s, and this run has %u: its losses "
+		      "are as good, but not bitwise those of an unbroken run; with train.threads=%u "
+		      "they are",
+		      then, then == 1 ? "" : "s", now, then);
+}
+
 /* Rank 0: where to go on. */
 static int begin(struct run *run)
 {
@@ -246,6 +260,8 @@ static int begin(struct run *run)
 	run->state = *checkpoint_state(run->checkpoint);
 	if (!r)
 		r = run_check_later(run, run->state.step);
+	if (!r)
+		compare_threads(run);
 	run->saved_step = run->state.step;
 	run->resumed = true;
 	return r;
@@ -416,6 +432,7 @@ static int plan(struct run *run)
 	run->state.val_uuid = run->data.val_uuid;
 	run->state.classes = run->data.classes;
 	run->state.precision = device_info(run->device)->precision;
+	run->state.threads = device_info(run->device)->threads;
 	run->steps = in_steps(run, run->recipe->train.epochs);
 	run->eval_every = in_steps(run, run->recipe->train.eval_every);
 	run->checkpoint_every = in_steps(run, run->recipe->checkpoint.every);

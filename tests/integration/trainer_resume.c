@@ -67,6 +67,25 @@ static void changed(void **state)
 	same_losses("unbroken", "changed");
 }
 
+/* Another number of threads is taken as it is, and what it means is said. */
+static void other_threads(void **state)
+{
+	pid_t pid = start("threads", NULL);
+	wait_for_step("threads", pid, 8);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "threads"), STOPPED);
+	expect(run("threads", "--resume", "--dry-run", NULL), 0);
+	assert_int_equal(times_said("bitwise"), 0);
+	expect(run("threads", "--resume", "--evaluate", "train.threads=1", NULL), 0);
+	assert_int_equal(times_said("bitwise"), 0);
+	expect(run("threads", "--resume", "train.threads=1", NULL), 0);
+	expect_said("the checkpoint was written with 2 threads, and this run has 1: its losses are "
+		    "as good, but not bitwise those of an unbroken run; with train.threads=2 they "
+		    "are");
+	expect(run("threads", "--resume", "--dry-run", NULL), 0);
+	expect_said("the checkpoint was written with 1 thread, and this run has 2");
+}
+
 /* A checkpoint that is cut short yields to the one before it. */
 static void damaged(void **state)
 {
@@ -129,6 +148,7 @@ int main(void)
 		cmocka_unit_test(killed),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(changed),
+		cmocka_unit_test(other_threads),
 		cmocka_unit_test(damaged),
 		cmocka_unit_test(damaged_ones_are_set_aside),
 		cmocka_unit_test(older),
