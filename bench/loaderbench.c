@@ -12,6 +12,7 @@
 #include "copy.h"
 #include "digest.h"
 #include "explain.h"
+#include "mistakes.h"
 #include "options.h"
 #include "packimg.h"
 #include "plot.h"
@@ -531,8 +532,10 @@ static int hash(const struct arguments *arguments, struct row *rows, size_t coun
 
 		if (row->point.threads)
 			snprintf(threads, sizeof(threads), "%u", row->point.threads);
-		row->error =
-			digest_measure(&arguments->settings, &row->point, &plan, row->text, error);
+		snprintf(error, sizeof(error), "%s", row->text);
+		if (!row->error)
+			row->error = digest_measure(&arguments->settings, &row->point, &plan,
+						    row->text, error);
 		printable_line(stdout, "%s  batch %u, threads %s, isa %s, %s, %s",
 			       row->error ? error : row->text, row->point.batch_size, threads,
 			       row->point.isa ? row->point.isa : "best", row->point.dataset,
@@ -569,9 +572,10 @@ int main(int argc, char **argv)
 	struct arguments arguments = {.settings = {.warmup_s = 1, .window_s = 5, .seed = 1},
 				      .rounds = 1};
 	struct packimg_error error;
+	char mistake[FEED_ERROR_MAX];
 	struct row *rows = NULL;
 	size_t count = 0;
-	int r;
+	int r, wrong; /* points; negative: nothing to measure */
 
 	argp_err_exit_status = 2;
 	argp_program_version = "loaderbench " LOADERBENCH_VERSION;
@@ -581,7 +585,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	r = list_points(&arguments, &rows, &count);
-	if (!r)
+	wrong = r ? 0 : mistakes_find(&arguments.settings, rows, count, mistake);
+	if (wrong)
+		printable_line(stderr, "loaderbench: %s", mistake);
+	if (!r && wrong >= 0)
 		r = arguments.hash ? hash(&arguments, rows, count)
 				   : measure_and_report(&arguments, rows, count);
 	for (size_t i = 0; rows && i < count; i++) {
@@ -589,5 +596,5 @@ int main(int argc, char **argv)
 		free(rows[i].explanation);
 	}
 	free(rows);
-	return r ? 1 : 0;
+	return wrong < 0 ? 2 : r ? 1 : 0;
 }

@@ -104,11 +104,17 @@ static int has_memcpy(const struct report *report)
 	return 0;
 }
 
+/* A process has some; none is what comes of not being told. */
+static bool memory_is_known(const struct measurement *m)
+{
+	return m->pss_mib > 0;
+}
+
 static void table_row(const struct report *report, const struct row *row, const int *widths,
 		      FILE *out)
 {
 	const struct measurement *m = &row->median;
-	char text[AXIS_TEXT_MAX];
+	char text[AXIS_TEXT_MAX], private_mib[32] = "-";
 
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++) {
 		if (!widths[axis])
@@ -120,14 +126,16 @@ static void table_row(const struct report *report, const struct row *row, const 
 		printable_line(out, "%s", row->text);
 		return;
 	}
+	if (memory_is_known(m))
+		snprintf(private_mib, sizeof(private_mib), "%.0f", m->private_mib);
 	fprintf(out,
 		"%9.0f %5.1f%% %8.0f %7.1f %6.1f %6.1f %6.1f %7.1f %6.1f %6.1f %7.1f %7.1f %8.2f "
 		"%8.2f "
-		"%6.1f%% %6.1f%% %7.0f %6.0f",
+		"%6.1f%% %6.1f%% %7s %6.0f",
 		m->images_per_s, 100 * row->spread, m->images_per_s_core, m->cpu_us, m->read_us,
 		m->decode_us, m->resize_us, m->augment_us, m->store_us, m->other_us, m->wait_us,
 		m->queued_us, m->wait_p50_ms, m->wait_p99_ms, 100 * m->stall_client,
-		100 * m->stall_daemon, m->private_mib, m->shared_mib);
+		100 * m->stall_daemon, private_mib, m->shared_mib);
 	if (has_memcpy(report))
 		fprintf(out, " %7.2f %7.2f %6.1f%%", m->bytes_per_s * 1e-9,
 			m->memcpy_bytes_per_s * 1e-9,
@@ -138,6 +146,17 @@ static void table_row(const struct report *report, const struct row *row, const 
 	if (m->reconnects)
 		fprintf(out, "  %llu reconnects", (unsigned long long)m->reconnects);
 	fputc('\n', out);
+}
+
+/* The daemon's worker lets nobody look into it who could not do so anyway: loaderd(1), ISOLATION. */
+static void say_memory(const struct report *report, FILE *out)
+{
+	for (size_t i = 0; i < report->count; i++)
+		if (!report->rows[i].error && !memory_is_known(&report->rows[i].median)) {
+			fprintf(out, "\nprivate memory: -, because the kernel tells how much a walled-in "
+				     "worker has to root alone\n");
+			return;
+		}
 }
 
 /* Columns without a figure in them would only hide what went wrong. */
@@ -180,6 +199,17 @@ void report_table(const struct report *report, FILE *out)
 	fputc('\n', out);
 	for (size_t i = 0; i < report->count; i++)
 		table_row(report, &report->rows[i], widths, out);
+	say_memory(report, out);
+}
+
+static bool is_known(const struct measurement *m, size_t figure)
+{
+	if (figure == offsetof(struct measurement, memcpy_bytes_per_s))
+		return m->memcpy_bytes_per_s > 0;
+	if (figure == offsetof(struct measurement, private_mib) ||
+	    figure == offsetof(struct measurement, pss_mib))
+		return memory_is_known(m);
+	return true;
 }
 
 static json_t *json_row(const struct row *row)
@@ -205,8 +235,7 @@ static json_t *json_row(const struct row *row)
 		};
 		struct measurement copy = row->median;
 
-		if (figures[f] != offsetof(struct measurement, memcpy_bytes_per_s) ||
-		    copy.memcpy_bytes_per_s > 0)
+		if (is_known(&copy, figures[f]))
 			json_object_set_new(object, names[f],
 					    json_real(*figure(&copy, figures[f])));
 	}

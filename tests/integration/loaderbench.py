@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -69,6 +70,8 @@ class Loaderbench(unittest.TestCase):
                 self.assertGreater(row["cpu_us"], 0)
                 self.assertGreater(row["resize_us"], 0)
                 self.assertLessEqual(row["wait_p50_ms"], row["wait_p99_ms"])
+                self.assertGreater(row["wait_p99_ms"], 0)
+                self.assertTrue(0 <= row["queued"] < 10)  # booked late in a short window
                 self.assertTrue(0 < row["stall_client"] <= 1.001)
                 self.assertTrue(0 <= row["stall_daemon"] <= 1.001)
                 self.assertGreater(row["shared_mib"] * 2**20, row["batch"] * row["size"] ** 2 * 3)
@@ -205,13 +208,51 @@ class Loaderbench(unittest.TestCase):
             (2, "private daemons", ["--threads", "2", "--socket", "/nowhere", self.jpeg]),
             (2, "--hash", ["--kill", "2", self.jpeg]),
             (1, "nowhere", ["--seconds", "0.1", self.folder.name + "/nowhere.pimg"]),
-            (1, "nonsense", ["--seconds", "0.1", self.jpeg, "nonsense(3)"]),
+            # before anything is measured, the pipeline first
+            (2, "nonsense", [self.jpeg, "nonsense(3)"]),
+            (2, "nonsense", ["--batch", "401", self.jpeg, "nonsense(3)"]),
+            (2, "at byte 7", ["--size", "32,0007,4097", "--hash", "3", self.jpeg, "resize({size})"]),
+            (2, "raw.pimg: 330 samples are fewer than a batch of 331; name a smaller batch, such as --batch 64",
+             ["--batch", "331,1000", self.raw, self.jpeg, "random_resized_crop(32)"]),
+            (2, "--batch 64", ["--batch", "331", "--socket", "/nowhere", self.jpeg, "of_a_newer_daemon()"]),
         ):
             with self.subTest(arguments=arguments):
                 done = loaderbench(*arguments)
                 self.assertEqual(done.returncode, status, done.stdout + done.stderr)
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, "")  # and no heading of a table without rows
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_memory_that_is_not_told(self):
+        os.chmod(self.folder.name, 0o755)
+        programs = [shutil.copy(program, self.folder.name) for program in (PROGRAM, os.environ["LOADERD"])]
+        for arguments in ([], ["--json", "-"]):
+            done = subprocess.run(
+                [programs[0], "--daemon", programs[1], "--seconds", "0.1", "--warmup", "0", "--batch", "16", *arguments, self.jpeg],
+                capture_output=True, text=True, timeout=600, user=54331, group=54331, extra_groups=[],
+            )  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if arguments:
+                row = json.loads(done.stdout)["rows"][0]
+                self.assertNotIn("private_mib", row)
+                self.assertNotIn("pss_mib", row)
+                self.assertGreater(row["shared_mib"], 0)
+            else:
+                self.assertIn("private memory: -, because", done.stdout)
+                self.assertRegex(done.stdout, r"% +- +\d+\n")
+
+    def test_one_batch_too_large(self):
+        """It is said before the others are measured, and they are."""
+        for options in (["--json", "-"], ["--hash", "2"]):
+            done = loaderbench("--seconds", "0.1", "--warmup", "0", "--batch", "331,64", *options, self.jpeg, "resize(32x32)")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("330 samples are fewer than a batch of 331", done.stderr)
+            if options[0] == "--json":
+                large, small = json.loads(done.stdout)["rows"]
+                self.assertIn("fewer than a batch of 331", large["error"])
+                self.assertGreater(small["images_per_s"], 0)
+            else:
+                self.assertRegex(done.stdout, r"fewer than a batch of 331.*\n[0-9a-f]{32}  batch 64")
 
     def test_unknown_instruction_set(self):
         done = subprocess.run([PROGRAM, self.jpeg], capture_output=True, text=True, env={**os.environ, "LOADERD_ISA": "avx3"})
