@@ -42,9 +42,8 @@
  * folded (a resize of what was resized or padded, geometry after steps that change pixels: put those last).
  *
  * chroma=fast resizes the Y, Cb and Cr of a JPEG each by itself, from its own samples centred as JFIF has them, and converts only the finished pixels; exact
- * upsamples and converts first, as libjpeg does. What differs is how sharp chroma is, and where colours beyond RGB are cut off. Against exact, random
- * crops of ImageNet to 224 x 224 differ by 0.20 of 255 on average and 34 at most (PSNR 54 dB); of the same stored at 256 pixels, 4:2:0, by 0.35 and 47 (51 dB);
- * a sample takes 3 % less and 5 % more time with AVX-512, 1 % less and 7 % more with AVX2 (chroma_bench FILE.pimg measures both). Where there are no such planes pixels are those of exact: in raw samples,
+ * upsamples and converts first, as libjpeg does. What differs is how sharp chroma is, and where colours beyond RGB are cut off. How much,
+ * and what it saves, chroma_bench measures. Where there are no such planes pixels are those of exact: in raw samples,
  * grey and turned images, JPEGs that libjpeg-turbo decodes (progressive, CMYK, RGB), and where nothing is resized, or what was resized or changed before. Which way
  * is taken depends on the image and the pipeline alone.
  *
