@@ -30,6 +30,7 @@ enum {
 	COUNTED_BATCHES = 120, /* of the user who gets more */
 	AT_LEAST = 3,	       /* times as many; by the kernel's weights it would be seven */
 	PATIENCE_MS = 120000,
+	PATIENCE_S = 20,
 };
 
 /* Batches that each has taken. */
@@ -253,6 +254,7 @@ static int start_in_vain(const struct stage *stage, const char *nice, char *text
 		close(fds[0]);
 		close(fds[1]);
 		setrlimit(RLIMIT_NICE, &none);
+		alarm(PATIENCE_S); /* one that starts */
 		fixture_become(SERVICE);
 		execl(getenv("LOADERD"), "loaderd", "--config", "/dev/null", "--socket",
 		      stage->fixture.socket, "--set", nice, NULL);
@@ -280,7 +282,7 @@ static void what_is_refused_is_said(void **state)
 	int status = start_in_vain(&stage, expected, text, sizeof text);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, "have no cpu.weight.nice") == NULL)
 		fail_msg("status %#x: %s", (unsigned)status, text);
-	status = start_in_vain(&stage, "users.nice=15 64201:-20", text, sizeof text);
+	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof text);
 	snprintf(expected, sizeof expected,
 		 "[users] nice = 64201:-20: this is below the daemon's own nice value, %d, and the "
 		 "system refuses it: Permission denied; allow it with LimitNICE=-20",

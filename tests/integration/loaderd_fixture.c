@@ -1,5 +1,7 @@
 #include "loaderd_fixture.h"
 
+#include "daemon_log.h"
+
 #include "connection.h"
 
 #include "framing.h"
@@ -230,9 +232,11 @@ void fixture_start(struct fixture *fixture, const char *environment, ...)
 	while (count < 31 && (arguments[count] = va_arg(list, const char *)) != NULL)
 		count++;
 	va_end(list);
+	fixture->log = daemon_log_new();
 	fixture->daemon = fork();
 	assert_true(fixture->daemon >= 0);
 	if (fixture->daemon == 0) {
+		daemon_log_use(fixture->log);
 		if (environment != NULL)
 			putenv((char *)environment);
 		execute(fixture, arguments);
@@ -284,6 +288,7 @@ int fixture_stop(struct fixture *fixture, int signal_number)
 	kill(fixture->daemon, signal_number);
 	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
 	fixture->daemon = 0;
+	daemon_log_end(fixture->log);
 	return status;
 }
 
@@ -378,7 +383,7 @@ unsigned fixture_descriptors(pid_t pid)
 	return count;
 }
 
-unsigned fixture_ring_mappings(pid_t pid)
+unsigned fixture_mappings(pid_t pid, const char *name)
 {
 	char path[64], line[PATH_MAX + 128];
 	unsigned count = 0;
@@ -386,9 +391,14 @@ unsigned fixture_ring_mappings(pid_t pid)
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
 	while (fgets(line, sizeof line, file) != NULL)
-		count += strstr(line, "memfd:loaderd-") != NULL;
+		count += strstr(line, name) != NULL;
 	fclose(file);
 	return count;
+}
+
+unsigned fixture_ring_mappings(pid_t pid)
+{
+	return fixture_mappings(pid, "memfd:loaderd-");
 }
 
 int fixture_connect(const struct fixture *fixture)

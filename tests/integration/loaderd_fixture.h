@@ -19,6 +19,7 @@ struct fixture {
 	char folder[PATH_MAX];
 	char socket[PATH_MAX];
 	pid_t daemon; /* the supervisor; 0: none */
+	int log;      /* of the daemon: daemon_log.h */
 	/* Set between fixture_init() and fixture_start(): */
 	uid_t uid;            /* whom the daemon runs as, with no other group than its own; 0: the test's user */
 	unsigned descriptors; /* that it may have open; 0: as many as the test */
@@ -62,8 +63,9 @@ uint64_t fixture_hash_next(struct feed *feed);
 uint64_t fixture_hash(struct feed *feed, unsigned count);
 /* Time that all threads of a process were ready to run in, while others had the CPUs. */
 uint64_t fixture_queued_ns(pid_t pid);
-/* Open descriptors and mappings of memfds of a process. */
+/* Open descriptors of a process, its mappings of files whose path has this in it, and those of rings. */
 unsigned fixture_descriptors(pid_t pid);
+unsigned fixture_mappings(pid_t pid, const char *name);
 unsigned fixture_ring_mappings(pid_t pid);
 
 /* The bare protocol, for clients that misbehave. */

@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -369,16 +371,19 @@ static void administrator_sees(const struct fixture *fixture, size_t feeds)
 {
 	struct fixture admin = *fixture;
 	size_t seen = SIZE_MAX;
+	uint64_t uptime_ns = 0;
 	assert_true(snprintf(admin.socket, sizeof admin.socket, "%.4000s.admin", fixture->socket) >
 		    0);
 	for (unsigned i = 0; i < 2000 && seen != feeds; i++) {
 		Loaderd__Reply *reply = fixture_status(&admin);
 		seen = reply->status->n_feeds;
+		uptime_ns = reply->status->uptime_ns;
 		loaderd__reply__free_unpacked(reply, NULL);
 		if (seen != feeds)
 			usleep(10000);
 	}
 	assert_int_equal(seen, feeds);
+	assert_true(feeds == 0 || uptime_ns > 0); /* of the worker that has been there longest */
 }
 
 /* A worker says what it does while it has clients, and also that it has none any more. */
@@ -447,6 +452,33 @@ static void grace_ends(void **state)
 	feed_close(feed);
 }
 
+/* Its client has gone before it serves: it says so once, and does not go on being told until its worker has ended. */
+static void client_gone(void **state)
+{
+	const struct sockaddr_un nowhere = {.sun_family = AF_UNIX};
+	char text[4096], number[16], lifeline[16];
+	int life[2], socket_fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(pipe(life), 0);
+	close(life[1]);
+	snprintf(number, sizeof number, "%d", socket_fd);
+	snprintf(lifeline, sizeof lifeline, "%d", life[0]);
+	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)), 0);
+	/* Nobody has said listen(). */
+	assert_int_equal(WEXITSTATUS(run(text, "--config", "/dev/null", "--listen-fd", number,
+					 "--lifeline-fd", lifeline, NULL)),
+			 1);
+	assert_non_null(strstr(text, ": not a listening socket"));
+	assert_int_equal(listen(socket_fd, 1), 0);
+	assert_int_equal(run(text, "--config", "/dev/null", "--private", "--listen-fd", number,
+			     "--lifeline-fd", lifeline, NULL),
+			 0);
+	const char *said = strstr(text, "has gone: stopping");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "has gone: stopping"));
+	close(socket_fd);
+	close(life[0]);
+}
+
 /* A private daemon: serves, and is gone when its lifeline is. */
 static void private_daemon(void **state)
 {
@@ -512,6 +544,7 @@ int main(void)
 		cmocka_unit_test(drains),
 		cmocka_unit_test(grace_ends),
 		cmocka_unit_test(private_daemon),
+		cmocka_unit_test(client_gone),
 		cmocka_unit_test(environment),
 		cmocka_unit_test(wrong_command_line),
 		cmocka_unit_test(status_of_all),

@@ -1,6 +1,7 @@
 /*
  * Workers that end. One sample that faults whoever decodes it becomes bad, that one alone, and the feed goes on. Workers that are killed, again and again, under several clients of
- * two users: every client gets every batch once, in order, bit for bit, and no sample is bad. LOADERD_TEST_KILLS says how often.
+ * two users: every client gets every batch once, in order, bit for bit, and no sample is bad. LOADERD_TEST_KILLS says how often. A worker that ends as
+ * soon as it is started is not started again and again: clients are told so, and the service goes on.
  */
 #include "loaderd_fixture.h"
 
@@ -11,6 +12,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -161,6 +163,44 @@ static unsigned kill_workers(pid_t supervisor)
 	return killed;
 }
 
+/* Connects, and kills whatever is started for that; true: nothing is started any more, as the client is told. */
+static bool is_turned_away(const struct fixture *fixture)
+{
+	struct pollfd p = {.fd = fixture_connect(fixture), .events = POLLIN};
+	unsigned tries = 0;
+	do {
+		kill_workers(fixture->daemon);
+		assert_true(tries++ < 60000);
+	} while (poll(&p, 1, 1) == 0);
+	Loaderd__Reply *reply = fixture_receive(p.fd, NULL);
+	bool refused = reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR;
+	if (refused && strstr(reply->error->text, "no worker can be started") == NULL)
+		fail_msg("%s", reply->error->text);
+	if (reply != NULL)
+		loaderd__reply__free_unpacked(reply, NULL);
+	close(p.fd);
+	return refused;
+}
+
+static void a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
+{
+	struct fixture fixture;
+	unsigned starts = 0;
+	int fds[2];
+	fixture_init(&fixture);
+	const char *path = fixture_dataset(&fixture, "images", SAMPLES, FIXTURE_JPEG, 0);
+	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	/* A user with a ring is remembered. */
+	int fd = fixture_open_bare(&fixture, path, pipeline, fds);
+	while (!is_turned_away(&fixture))
+		assert_true(starts++ < 1000);
+	close(fd);
+	close(fds[0]);
+	close(fds[1]);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
 static unsigned kills(void)
 {
 	const char *wish = getenv("LOADERD_TEST_KILLS");
@@ -226,6 +266,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sample_ends_its_worker),
 		cmocka_unit_test(workers_are_killed),
+		cmocka_unit_test(a_worker_that_ends_at_once_is_not_started_for_ever),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
