@@ -87,6 +87,34 @@ class Fake(unittest.TestCase):
             process.terminate()
         self.assertEqual([line["pid"] for line in lines], [self.daemon.pid] * 4)
 
+    def test_watched_differences(self):
+        """From the second status on: what happened in between, not since the beginning."""
+        os.environ["FAKE_STATUS"] = "advancing"
+        try:
+            daemon = loaderd.Daemon(binary=os.environ["FAKE_LOADERD"])
+        finally:
+            del os.environ["FAKE_STATUS"]
+        with daemon:
+            command = [LOADERCTL, "-s", daemon.socket, "--watch=0.05"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                text = ""
+                for line in process.stdout:
+                    text += line
+                    if text.count("see loaderctl bad\n") == 3:
+                        break
+                process.terminate()
+        first, *later = text.split("see loaderctl bad\n")[:3]
+        self.assertNotIn("/s\n", first)
+        for status in later:
+            for line in (
+                "2 threads 45 % idle",
+                " delivered, 2 bad, 2500/s\n",
+                "  waited    client 1.0 s, daemon 2.0 s: ",
+                "  work      read 10 %, decode 40 %, resize 20 %, augment 3 %, store 7 %, other 20 % of 2.0 s CPU time\n",
+                "  threads   waited 3.0 s for stored bytes, 4.0 s for a CPU\n",
+            ):
+                self.assertIn(line, status)
+
     def test_mistakes(self):
         for arguments, code, text in (
             (["dataset"], 2, "the path of a dataset is wanted"),

@@ -244,6 +244,14 @@ static void compare_all(void)
 	compare(&wide);
 	wide.x = whole_axis(65535, 7);
 	compare(&wide);
+	/* Shrunk by sums over many taps, too, and the tiles' ends within pixels. */
+	for (unsigned i = 0; i < 6; i++) {
+		static const uint32_t counts[] = {3001, 4097, 5461, 6007, 8191, 13107};
+
+		wide.x = whole_axis(65535, counts[i]);
+		wide.x.reverse = i & 1;
+		compare(&wide);
+	}
 	struct shape tall = {
 		.width = 50, .height = 65535, .source_channels = 3, .target_channels = 4};
 

@@ -147,6 +147,61 @@ static void test_damaged_scan(void **unused)
 	jpeg_baseline_free(decoder);
 }
 
+/* At a marker that has no place in a scan the scan ends: what comes behind it is no part of the image. */
+static void test_marker_in_scan(void **unused)
+{
+	static const uint8_t markers[] = {0xd9, 0xd0, 0xfe}; /* end, restart, comment */
+	struct jpeg_baseline *decoder;
+	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 1, .quality = 85, .optimise = true};
+	struct picture picture = picture_make(90, 50, &kind, 2), broken = picture;
+	struct jpeg_frame frame;
+	const uint8_t *pixels;
+
+	assert_int_equal(jpeg_baseline_new(&decoder), 0);
+	assert_int_equal(picture_decode(decoder, &picture, false, 0, 0, 90, 50, &pixels), 0);
+	assert_int_equal(jpeg_frame_parse(picture.jpeg, picture.jpeg_size, &frame), 0);
+	broken.jpeg_size = picture.jpeg_size + 2;
+	broken.jpeg = malloc(broken.jpeg_size);
+	for (size_t at = (size_t)(frame.scan - picture.jpeg); at + 4 < picture.jpeg_size; at++) {
+		if (picture.jpeg[at - 1] == 0xff)
+			continue;
+		memcpy(broken.jpeg, picture.jpeg, at);
+		memcpy(broken.jpeg + at + 2, picture.jpeg + at, picture.jpeg_size - at);
+		broken.jpeg[at] = 0xff;
+		broken.jpeg[at + 1] = markers[at % sizeof markers];
+		assert_int_equal(picture_decode(decoder, &broken, false, 0, 0, 90, 50, &pixels),
+				 -EBADMSG);
+	}
+	free(broken.jpeg);
+	picture_drop(&picture);
+	jpeg_baseline_free(decoder);
+}
+
+/* An index beside an image that can have none, since a restart interval ends within its rows, is refused, even where it would lead to pixels. */
+static void test_impossible_index(void **unused)
+{
+	struct jpeg_baseline *decoder;
+	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 1, .quality = 85};
+	struct picture plain = picture_make(90, 50, &kind, 2), restarting;
+	const uint8_t *pixels;
+
+	kind.restart_mcus = 4; /* of 6 a row */
+	restarting = picture_make(90, 50, &kind, 2);
+	assert_int_equal(jpeg_baseline_new(&decoder), 0);
+	assert_int_equal(picture_index(decoder, &restarting), -ENOTSUP);
+	assert_int_equal(picture_index(decoder, &plain), 0);
+	assert_int_equal(picture_decode(decoder, &plain, true, 0, 0, 16, 8, &pixels), 0);
+	restarting.index = plain.index;
+	restarting.index_size = plain.index_size;
+	assert_int_equal(picture_decode(decoder, &restarting, true, 0, 0, 16, 8, &pixels),
+			 -EBADMSG);
+	restarting.index = NULL;
+	assert_int_equal(picture_decode(decoder, &restarting, false, 0, 0, 16, 8, &pixels), 0);
+	picture_drop(&restarting);
+	picture_drop(&plain);
+	jpeg_baseline_free(decoder);
+}
+
 /* A wrong index, a wrong scan under a right one: an error or pixels, never harm. */
 static void test_damaged_index(void **unused)
 {
@@ -262,6 +317,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_leaves_the_rest),	   cmocka_unit_test(test_leaves_headers),
 		cmocka_unit_test(test_damaged_scan),	   cmocka_unit_test(test_damaged_index),
+		cmocka_unit_test(test_marker_in_scan),	   cmocka_unit_test(test_impossible_index),
 		cmocka_unit_test(test_library_takes_over),
 	};
 

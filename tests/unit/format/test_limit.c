@@ -179,12 +179,26 @@ static void test_gives_way(void **state)
 	scratch_deinit(&b);
 }
 
+/* Sizes whose spare quarter does not fit a number are refused, rather than met with little. */
+static void test_enormous(void **state)
+{
+	struct scratch_budget budget = {0};
+	struct scratch scratch;
+
+	scratch_init(&scratch, &budget);
+	assert_int_equal(scratch_reserve(&scratch, SIZE_MAX), -ENOMEM);
+	assert_int_equal(scratch_reserve(&scratch, SIZE_MAX / 5 * 4 + 64), -ENOMEM);
+	assert_null(scratch.data);
+	scratch_deinit(&scratch);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_declared),   cmocka_unit_test(test_zstd),
 		cmocka_unit_test(test_jpeg),	   cmocka_unit_test(test_side),
 		cmocka_unit_test(test_given_back), cmocka_unit_test(test_gives_way),
+		cmocka_unit_test(test_enormous),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,14 +120,79 @@ static void no_private_daemon_outlives_its_client(void **state)
 	close(pids[1]);
 }
 
-int main(void)
+/* A copy of fake_loaderd with the name of the real one. */
+static void install_fake(const char *folder)
+{
+	char command[2 * PATH_MAX];
+	snprintf(command, sizeof command, "cp '%.2000s' '%.2000s/loaderd'", binary, folder);
+	assert_int_equal(system(command), 0);
+}
+
+/* It runs the program in this folder. */
+static void expect_program(const struct feed_daemon *daemon, const char *folder)
+{
+	char link_path[64], path[PATH_MAX], expected[PATH_MAX + 16];
+	snprintf(link_path, sizeof link_path, "/proc/%ld/exe", feed_daemon_pid(daemon));
+	ssize_t length = readlink(link_path, path, sizeof path - 1);
+	assert_true(length > 0);
+	path[length] = '\0';
+	snprintf(expected, sizeof expected, "%s/loaderd", folder);
+	assert_string_equal(path, expected);
+}
+
+/*
+ * Nobody has said where loaderd is: it is the one beside the program, else the one on PATH. This test's own program is run again as
+ * a copy of its own, in a folder where loaderd is or is not.
+ */
+static void as_installed(void **state)
+{
+	char folder[] = "/tmp/feed-installed-XXXXXX", beside[PATH_MAX], on_path[PATH_MAX];
+	char command[3 * PATH_MAX];
+	assert_non_null(mkdtemp(folder));
+	snprintf(beside, sizeof beside, "%s/programs", folder);
+	snprintf(on_path, sizeof on_path, "%s/others", folder);
+	assert_int_equal(mkdir(beside, 0755) | mkdir(on_path, 0755), 0);
+	install_fake(on_path);
+	snprintf(command, sizeof command, "cp /proc/%d/exe '%.1000s/client'", (int)getpid(),
+		 beside);
+	assert_int_equal(system(command), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		snprintf(command, sizeof command,
+			 "PATH='%.1000s':\"$PATH\" '%.1000s/client' started '%.1000s'", on_path,
+			 beside, i == 0 ? on_path : beside);
+		assert_int_equal(system(command), 0);
+		install_fake(beside); /* it is preferred from now on */
+	}
+	snprintf(command, sizeof command, "rm -r '%s'", folder);
+	assert_int_equal(system(command), 0);
+}
+
+/* In the copy. */
+static void finds_loaderd_there(void **state)
+{
+	struct feed_daemon *daemon;
+	unsetenv("LOADERD");
+	if (feed_daemon_start(NULL, 0, &daemon, error) < 0)
+		fail_msg("%s", error);
+	expect_program(daemon, *state);
+	feed_daemon_stop(daemon);
+}
+
+int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_failed_start_says_why),
 		cmocka_unit_test(a_daemon_starts_and_stops),
 		cmocka_unit_test(a_stubborn_daemon_is_killed),
 		cmocka_unit_test(no_private_daemon_outlives_its_client),
+		cmocka_unit_test(as_installed),
 	};
+	if (argc == 3 && strcmp(argv[1], "started") == 0) {
+		const struct CMUnitTest copy[] = {
+			cmocka_unit_test_prestate(finds_loaderd_there, argv[2]),
+		};
+		return cmocka_run_group_tests_name("client", copy, NULL, NULL);
+	}
 	int r = find_fake();
 	return r ? r : cmocka_run_group_tests_name("feed daemon", tests, start_fake, stop_fake);
 }

@@ -92,11 +92,47 @@ static void differences(void **state)
 	assert_int_equal(limit_work(&second), 25);
 }
 
+/* Each counter by itself: all differ, in the statuses and in their differences. */
+static void every_field(void **state)
+{
+	Loaderd__FeedStatus before = LOADERD__FEED_STATUS__INIT, now = LOADERD__FEED_STATUS__INIT;
+	struct limit_times first = {0}, second = {0}, times;
+	uint64_t *const fields[2][10] = {
+		{&before.stall_client_ns, &before.stall_daemon_ns, &before.wait_ns,
+		 &before.queued_ns, &before.read_ns, &before.decode_ns, &before.resize_ns,
+		 &before.augment_ns, &before.store_ns, &before.other_ns},
+		{&now.stall_client_ns, &now.stall_daemon_ns, &now.wait_ns, &now.queued_ns,
+		 &now.read_ns, &now.decode_ns, &now.resize_ns, &now.augment_ns, &now.store_ns,
+		 &now.other_ns},
+	};
+	const uint64_t *const results[10] = {
+		&times.stall_client, &times.stall_daemon, &times.wait,	 &times.queued,
+		&times.read,	     &times.decode,	  &times.resize, &times.augment,
+		&times.store,	     &times.other};
+	for (uint64_t i = 0; i < 10; i++) {
+		*fields[0][i] = 1000 + 7 * i;
+		*fields[1][i] = 1000 + 7 * i + (UINT64_C(1) << i);
+	}
+	limit_times_add(&first, &before);
+	limit_times_add(&second, &now);
+	times = limit_times_between(&first, &second);
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(*results[i], UINT64_C(1) << i);
+	/* Work is what takes CPU time; waiting is not. */
+	assert_int_equal(limit_work(&times), 0x3f0);
+	/* Feeds of one daemon are added up. */
+	limit_times_add(&first, &now);
+	times = limit_times_between(&second, &first);
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(*results[i], 1000 + 7 * i);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(judgements),
 		cmocka_unit_test(differences),
+		cmocka_unit_test(every_field),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,115 @@
+/*
+ * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the file is what was written. The
+ * calls go through this test: see the link arguments.
+ */
+#include "output.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SIZE = 1000, PLACE = 77 };
+
+static unsigned calls, taken_max;
+
+ssize_t __real_pwrite64(int fd, const void *data, size_t size, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset);
+
+/* Every third call is interrupted. */
+ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset)
+{
+	if (++calls % 3 == 0) {
+		errno = EINTR;
+		return -1;
+	}
+	return taken_max ? __real_pwrite64(fd, data, size > taken_max ? taken_max : size, offset)
+			 : 0;
+}
+
+static void fill(uint8_t *bytes, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		bytes[i] = (uint8_t)(i * i >> 3 ^ i);
+}
+
+static void expect(int fd, const uint8_t *bytes, size_t size, off_t place)
+{
+	uint8_t *read = malloc(size + 1);
+
+	assert_non_null(read);
+	assert_int_equal(pread(fd, read, size + 1, place), size);
+	assert_memory_equal(read, bytes, size);
+	free(read);
+}
+
+static void test_little_by_little(void **state)
+{
+	static const unsigned limits[] = {1, 7, SIZE - 1, SIZE};
+	uint8_t bytes[SIZE];
+
+	fill(bytes, SIZE);
+	for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+		FILE *file = tmpfile();
+
+		assert_non_null(file);
+		calls = 0;
+		taken_max = limits[i];
+		assert_int_equal(write_fully_at(fileno(file), bytes, SIZE, PLACE), 0);
+		expect(fileno(file), bytes, SIZE, PLACE);
+		fclose(file);
+	}
+}
+
+static void test_through_the_buffer(void **state)
+{
+	enum { MORE = OUTPUT_BUFFER_SIZE + OUTPUT_BUFFER_SIZE / 2 };
+	uint8_t *buffer = malloc(OUTPUT_BUFFER_SIZE), *bytes = malloc(MORE);
+	struct output output;
+	FILE *file = tmpfile();
+
+	assert_non_null(file);
+	assert_non_null(buffer);
+	assert_non_null(bytes);
+	fill(bytes, MORE);
+	calls = 0;
+	taken_max = OUTPUT_BUFFER_SIZE / 5;
+	output_init(&output, dup(fileno(file)), buffer);
+	assert_int_equal(output_write(&output, bytes, SIZE), 0);
+	assert_int_equal(output_write(&output, bytes + SIZE, MORE - SIZE), 0);
+	assert_int_equal(output_flush(&output), 0);
+	output_deinit(&output);
+	expect(fileno(file), bytes, MORE, 0);
+	fclose(file);
+	free(bytes);
+	free(buffer);
+}
+
+static void test_nothing_taken(void **state)
+{
+	FILE *file = tmpfile();
+
+	assert_non_null(file);
+	calls = 0;
+	taken_max = 0;
+	assert_int_equal(write_fully_at(fileno(file), "bytes", 5, 0), -EIO);
+	assert_int_equal(write_fully_at(-1, "", 0, 0), 0);
+	fclose(file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_little_by_little),
+		cmocka_unit_test(test_through_the_buffer),
+		cmocka_unit_test(test_nothing_taken),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
