@@ -12,7 +12,6 @@ enum { WRITE_MAX = 1 << 30 }; /* bytes at a time; Linux takes a little less than
 
 int whole_file_create(struct whole_file *file, const char *path)
 {
-	file->fd = -1;
 	int length = snprintf(file->temporary, sizeof(file->temporary), "%s.%ld.tmp", path,
 			      (long)getpid());
 	if (length >= (int)sizeof(file->temporary))
@@ -57,13 +56,10 @@ static int sync_folder(const char *path)
 
 int whole_file_close(struct whole_file *file, int r)
 {
-	if (file->fd < 0)
-		return r;
 	if (!r && fsync(file->fd))
 		r = -errno;
 	if (close(file->fd) && !r)
 		r = -errno;
-	file->fd = -1;
 	if (!r && rename(file->temporary, file->path))
 		r = -errno;
 	if (!r)

@@ -11,7 +11,7 @@
 enum { WHOLE_FILE_PATH_MAX = 4096 };
 
 struct whole_file {
-	int fd; /* to write to; -1: none */
+	int fd; /* to write to */
 	char path[WHOLE_FILE_PATH_MAX], temporary[WHOLE_FILE_PATH_MAX];
 };
 
@@ -20,7 +20,7 @@ int whole_file_create(struct whole_file *file, const char *path);
 /* All of it. */
 int whole_file_write(struct whole_file *file, const void *data, size_t size);
 /*
- * Gives the file its name, if r, what writing it came to, is 0; else, or when that fails, removes it. Returns r, or what failed.
+ * Once, of a file that was created: gives it its name, if r, what writing it came to, is 0; else, or when that fails, removes it. Returns r, or what failed.
  */
 int whole_file_close(struct whole_file *file, int r);
 

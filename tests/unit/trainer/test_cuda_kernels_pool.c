@@ -374,7 +374,11 @@ static void test_refused(void **state)
 			       .bias = t.bias.data,
 			       .y = t.y.data,
 			       .shape = t.shape};
+	struct pool_max_norm_reduce reduce = {.shape = t.shape, .activation = DEVICE_GELU};
+	struct pool_max_norm_apply apply = {.shape = t.shape, .activation = DEVICE_GELU};
 
+	assert_int_equal(pool_max_norm_reduce(&kernels_device, &reduce), -EINVAL);
+	assert_int_equal(pool_max_norm_apply(&kernels_device, &apply), -EINVAL);
 	max.activation = DEVICE_GELU;
 	assert_int_equal(pool_max(&kernels_device, &max), -EINVAL);
 	max.activation = DEVICE_RELU;

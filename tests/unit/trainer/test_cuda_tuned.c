@@ -3,6 +3,7 @@
 #include "emulation/queue.h"
 #include "plan_times.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,13 +109,32 @@ static void test_tuned_between(void **state)
 	emulation_time_plans(NULL);
 }
 
+static double never(const struct conv_problem *problem)
+{
+	return -1;
+}
+
+/* The error names the operation, and says what its plans failed with. */
+static void test_tuning_fails(void **state)
+{
+	struct device_options options = {
+		.precision = DEVICE_FP16, .fusion = DEVICE_FUSION_C, .autotune = true};
+	struct net net;
+	char error[DEVICE_ERROR_MAX];
+
+	emulation_time_plans(never);
+	assert_int_equal(open_net(&net, "cuda-emulated", &options, error), -EIO);
+	assert_string_equal(error, "stem: autotuning failed: no time was taken");
+	close_net(&net);
+	emulation_time_plans(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tuned_fused),
-		cmocka_unit_test(test_tuned_apart),
-		cmocka_unit_test(test_tuned_for_gradients),
-		cmocka_unit_test(test_tuned_between),
+		cmocka_unit_test(test_tuned_fused),	    cmocka_unit_test(test_tuned_apart),
+		cmocka_unit_test(test_tuned_for_gradients), cmocka_unit_test(test_tuned_between),
+		cmocka_unit_test(test_tuning_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -378,12 +378,113 @@ static void test_finite(void **state)
 	}
 }
 
+/* A number that bf16 holds, too. */
+static float put(void *to, enum element element, size_t i, double from)
+{
+	float v = (float)(round(from * 32) / 32);
+	uint32_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	if (element == ELEMENT_BF16)
+		((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
+	else
+		((float *)to)[i] = v;
+	return v;
+}
+
+static double get(const void *from, enum element element, size_t i)
+{
+	uint32_t bits;
+	float v;
+
+	if (element == ELEMENT_F32)
+		return (double)((const float *)from)[i];
+	bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+	memcpy(&v, &bits, sizeof(v));
+	return (double)v;
+}
+
+/* Means of columns, and gradients spread over rows, against sums of doubles: variants share their source, and so its faults. */
+static void columns_of_width(const struct kernels *k, enum element element, size_t width)
+{
+	enum { WIDTH_MAX = 2 * KERNEL_WIDTH_MAX + 1 };
+	static float x[ROWS * WIDTH_MAX], y[WIDTH_MAX + 1];
+	static double expected[WIDTH_MAX];
+	double tolerance = element == ELEMENT_BF16 ? 1.0 / 128 : 1e-6;
+
+	memset(expected, 0, sizeof(expected));
+	for (size_t i = 0; i < ROWS * width; i++)
+		expected[i % width] += (double)put(x, element, i, uniform(width, i) * 4 - 2) / ROWS;
+	put(y, element, width, 77);
+	k->column_mean(y, x, element, ROWS, width);
+	for (size_t i = 0; i < width; i++)
+		if (!(fabs(get(y, element, i) - expected[i]) <=
+		      tolerance * (1 + fabs(expected[i]))))
+			fail_msg("element %d, width %zu: mean %zu is %g, not %g", element, width, i,
+				 get(y, element, i), expected[i]);
+	assert_true(get(y, element, width) == 77);
+	k->column_spread(x, y, element, ROWS, width);
+	for (size_t i = 0; i < ROWS * width; i++) {
+		double share = get(y, element, i % width) / ROWS;
+
+		if (!(fabs(get(x, element, i) - share) <= tolerance * (1 + fabs(share))))
+			fail_msg("element %d, width %zu: share %zu is %g, not %g", element, width,
+				 i, get(x, element, i), share);
+	}
+}
+
+/* Sums of columns and of their squares, about a shift, likewise; they are added to what is there. */
+static void statistics_of_width(const struct kernels *k, enum element element, size_t width)
+{
+	static float x[ROWS * (KERNEL_WIDTH_MAX + 3)], shift[KERNEL_WIDTH_MAX];
+	double sum[KERNEL_WIDTH_MAX + 1] = {0}, square[KERNEL_WIDTH_MAX + 1] = {0};
+	double sums[KERNEL_WIDTH_MAX] = {0}, squares[KERNEL_WIDTH_MAX] = {0};
+	size_t stride = width + 3;
+
+	for (size_t i = 0; i < width; i++) {
+		shift[i] = (float)(uniform(3, i) - 0.5);
+		sum[i] = sums[i] = 2;
+		square[i] = squares[i] = 3;
+	}
+	for (size_t i = 0; i < ROWS * stride; i++) {
+		double v = (double)put(x, element, i, uniform(width, i) * 4 - 2);
+
+		if (i % stride >= width)
+			continue;
+		v -= (double)shift[i % stride];
+		sums[i % stride] += v;
+		squares[i % stride] += v * v;
+	}
+	k->statistics(x, element, ROWS, stride, width, shift, sum, square);
+	for (size_t i = 0; i < width; i++)
+		if (!(fabs(sum[i] - sums[i]) <= 1e-5) || !(fabs(square[i] - squares[i]) <= 1e-4))
+			fail_msg("element %d, width %zu: column %zu sums to %g and %g, not %g and "
+				 "%g",
+				 element, width, i, sum[i], square[i], sums[i], squares[i]);
+	assert_true(sum[width] == 0 && square[width] == 0);
+}
+
+static void test_columns(void **state)
+{
+	static const size_t widths[] = {1,   2,	  3,   17,  64,	  255,	511,
+					512, 513, 514, 600, 1023, 1024, 1025};
+
+	for (unsigned v = 0; v <= variant_count; v++)
+		for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++)
+			for (int e = 0; e < 2; e++) {
+				const struct kernels *k = v ? variants[v - 1] : &kernels_c;
+
+				columns_of_width(k, (enum element)e, widths[i]);
+				if (widths[i] <= KERNEL_WIDTH_MAX)
+					statistics_of_width(k, (enum element)e, widths[i]);
+			}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_variants),
-		cmocka_unit_test(test_rounding),
-		cmocka_unit_test(test_gelu),
+		cmocka_unit_test(test_variants), cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_rounding), cmocka_unit_test(test_gelu),
 		cmocka_unit_test(test_finite),
 	};
 

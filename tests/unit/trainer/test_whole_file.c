@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 
 static char folder[] = "/tmp/test_whole_file.XXXXXX";
 static char path[128];
+static struct stat folder_status;
 
 /* What the calls were, a letter each; what becomes of the one that comes `when`, counted from 1. */
 static char calls[32];
@@ -57,6 +59,12 @@ ssize_t __wrap_write(int fd, const void *data, size_t size)
 
 int __wrap_fsync(int fd)
 {
+	struct stat status;
+
+	assert_int_equal(fstat(fd, &status), 0);
+	if (S_ISDIR(status.st_mode)) /* the file's own folder, not another */
+		assert_true(status.st_ino == folder_status.st_ino &&
+			    status.st_dev == folder_status.st_dev);
 	return meet('s') ? -1 : __real_fsync(fd);
 }
 
@@ -76,7 +84,7 @@ static int setup(void **state)
 	if (!mkdtemp(folder))
 		return -1;
 	snprintf(path, sizeof(path), "%s/file", folder);
-	return 0;
+	return stat(folder, &folder_status);
 }
 
 static int teardown(void **state)
@@ -112,6 +120,23 @@ static void in_order(void **state)
 	put(0, 0, "older", 0);
 	expect("older");
 	assert_string_equal(calls, "wwscrsc");
+}
+
+/* A name alone is one of the folder that the process is in. */
+static void name_alone(void **state)
+{
+	char whole[sizeof(path)];
+	char *before = getcwd(NULL, 0);
+	assert_non_null(before);
+	assert_int_equal(chdir(folder), 0);
+	strcpy(whole, path);
+	strcpy(path, "file");
+	put(0, 0, "here", 0);
+	assert_string_equal(calls, "wscrsc");
+	strcpy(path, whole);
+	assert_int_equal(chdir(before), 0);
+	free(before);
+	expect("here");
 }
 
 static void killed(void **state)
@@ -171,10 +196,8 @@ static void leftovers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),
-		cmocka_unit_test(killed),
-		cmocka_unit_test(failed),
-		cmocka_unit_test(leftovers),
+		cmocka_unit_test(in_order), cmocka_unit_test(name_alone), cmocka_unit_test(killed),
+		cmocka_unit_test(failed),   cmocka_unit_test(leftovers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

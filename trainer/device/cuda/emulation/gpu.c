@@ -56,9 +56,8 @@ static struct {
 	char error[512];
 	gpu_stream streams;
 	uint64_t launches, works;
-	unsigned running; /* depth of work under way, which may touch device memory */
-	bool polls_idle;  /* asking an event runs nothing */
-	bool broken;	  /* whoever waits is told so */
+	bool polls_idle; /* asking an event runs nothing */
+	bool broken;	 /* whoever waits is told so */
 } gpu;
 
 int emulation_fail(int result, const char *format, ...)
@@ -142,27 +141,24 @@ static struct item *list_take(struct list *list)
 	return item;
 }
 
+/* Work may touch device memory, and runs no other work. */
 static void run_work(const struct item *item)
 {
 	gpu.works++;
-	if (!gpu.running++)
-		emulation_protect(false);
+	emulation_protect(false);
 	item->work(item->arguments);
-	if (!--gpu.running)
-		emulation_protect(true);
+	emulation_protect(true);
 }
 
 static void run_graph(gpu_graph graph)
 {
-	if (!gpu.running++)
-		emulation_protect(false);
+	emulation_protect(false);
 	for (const struct item *item = graph->items.first; item; item = item->next)
 		if (item->kind == WORK) {
 			gpu.works++;
 			item->work(item->arguments);
 		}
-	if (!--gpu.running)
-		emulation_protect(true);
+	emulation_protect(true);
 }
 
 static void run_first(gpu_stream stream);
