@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Runs the Python of a document as it stands.
+
+    examples.py DOCUMENT FOLDER
+
+DOCUMENT is a Markdown file of this tree, of which the blocks ```python are taken. They run in FOLDER, in order, as one program would have them; those with
+prompts (>>>) are doctests. A file in this folder that is named like the document (proto-python-README.examples.sh) runs first and makes the files that the
+examples name. An example that needs PyTorch or JAX where it is not installed is skipped, and said to be. Exits with 77 where all are, and without NumPy.
+"""
+
+import doctest
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import traceback
+
+OPTIONAL = ("torch", "jax")
+
+
+def run(name, block, names):
+    """True when it ran, False when something optional is missing."""
+    if not block.startswith(">>>"):
+        exec(compile(block, name, "exec"), names)
+        return True
+    # What is missing is not told from other failures by doctest.
+    for optional in OPTIONAL:
+        if re.search(rf"import {optional}\b|\.{optional}\(", block):
+            __import__(optional)
+    test = doctest.DocTestParser().get_doctest(block, names, name, None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner.run(test, clear_globs=False)
+    names.update(test.globs)
+    if runner.summarize(verbose=False).failed:
+        raise AssertionError("the output is another one, see above")
+    return True
+
+
+def main():
+    document, folder = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    blocks = re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+    if not blocks:
+        sys.exit(f"{document}: no examples found")
+    if importlib.util.find_spec("numpy") is None:
+        print(f"NumPy is not installed for {sys.executable}")
+        sys.exit(77)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    os.chdir(folder)
+    here = pathlib.Path(__file__).resolve()
+    name = "-".join(document.relative_to(here.parents[2]).with_suffix("").parts)
+    subprocess.run(["bash", "-eu", here.with_name(f"{name}.examples.sh")], check=True)
+    names, ran = {"__name__": "__main__"}, 0
+    for number, block in enumerate(blocks, 1):
+        try:
+            ran += run(f"{document.name}, example {number}", block, names)
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+            print(f"{document}: example {number} of {len(blocks)} is skipped, as {error.name} is not installed:\n{block}")
+        except Exception:
+            traceback.print_exc()
+            sys.exit(f"{document}: example {number} of {len(blocks)} failed:\n{block}")
+    print(f"{document}: {ran} of {len(blocks)} examples ran")
+    sys.exit(0 if ran else 77)
+
+
+main()
