@@ -1,0 +1,143 @@
+# What tools/check and the parts of tools/check-release share; sourced by bash in the top folder.
+#
+# A test's result is a line of JSON in one of the files of ${logs[@]}: Meson's, or what `item` writes. `finish` counts them.
+export CI=${CI:-true} LC_ALL=C.UTF-8 NINJA_STATUS='[%f/%t] '
+broken=0 # builds and runs that left no result of a test
+logs=()
+items_begun=
+without_randomisation=
+exec </dev/null
+
+# Packages for Python are those of Debian's interpreter, whichever comes first elsewhere.
+PATH=/usr/bin:$PATH
+
+# The sanitizers end what they find, with a message.
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+step()
+{
+	printf '\n== %s\n' "$*"
+}
+
+# build DIRECTORY OPTION...
+build()
+{
+	local directory=$1 log=$1.log
+	shift
+	if ! { meson setup "$directory" "$@" || meson setup --wipe "$directory" "$@"; } >"$log" 2>&1 ||
+		! meson compile -C "$directory" >>"$log" 2>&1; then
+		cat "$log"
+		echo "check: $directory does not build; its log is above and in $log"
+		broken=$((broken + 1))
+		return 1
+	fi
+	mv "$log" "$directory/check-build.log"
+}
+
+build_release()
+{
+	build build-check -Dwerror=true
+}
+
+build_asan()
+{
+	build build-check-asan -Dwerror=true -Doptimization=1 -Ddebug=true -Db_sanitize=address,undefined
+}
+
+# Address randomisation as wide as newer kernels make it leaves this sanitizer no room.
+build_tsan()
+{
+	build build-check-tsan -Dwerror=true -Doptimization=1 -Ddebug=true -Db_sanitize=thread || return
+	if setarch -R true 2>/dev/null; then
+		without_randomisation='setarch -R'
+	fi
+}
+
+# tests DIRECTORY FOLDER-OR-PROGRAM...: names of the tests whose program is one of these or was built below one, or whose script is there.
+tests()
+{
+	python3 - "$@" <<-'END'
+		import json, os, subprocess, sys
+		directory = os.path.abspath(sys.argv[1])
+		folders = [os.path.join(top, folder, "") for folder in sys.argv[2:] for top in (directory, os.getcwd())]
+		found = subprocess.run(["meson", "introspect", "--tests", directory], check=True, capture_output=True)
+		for test in json.loads(found.stdout):
+		    if any((word + "/").startswith(folder) for word in test["cmd"][:2] for folder in folders):
+		        print(test["name"])
+	END
+}
+
+# run DIRECTORY LOG-NAME [OPTION or TEST...]
+run()
+{
+	local directory=$1 name=$2
+	shift 2
+	rm -f "$directory/meson-logs/$name.json"
+	$without_randomisation meson test -C "$directory" --no-rebuild --print-errorlogs --logbase "$name" "$@" ||
+		[ -s "$directory/meson-logs/$name.json" ] || broken=$((broken + 1))
+	logs+=("$directory/meson-logs/$name.json")
+}
+
+# item NAME COMMAND...: a test of a part that Meson does not run; 77 skips, as there. An item that passed is not repeated when a part goes on after
+# an interruption: $CHECK_ITEMS, from tools/check-release, has those that did.
+item()
+{
+	local name=$1 log=${CHECK_ITEMS:-build-check/items.json} result status=0
+	shift
+	[ -n "$items_begun" ] || { items_begun=1; logs+=("$log"); [ -n "${CHECK_ITEMS-}" ] || rm -f "$log"; }
+	if grep -qsF "{\"name\": \"$name\", \"result\": \"OK\"}" "$log"; then
+		echo "$name: passed before the interruption"
+		return
+	fi
+	"$@" || status=$?
+	case $status in
+	0) result=OK ;;
+	77) result=SKIP ;;
+	130 | 143) exit $status ;;
+	*) result=FAIL ;;
+	esac
+	mkdir -p "${log%/*}"
+	[ ! -f "$log" ] || sed -i "\\|^{\"name\": \"$name\",|d" "$log"
+	printf '{"name": "%s", "result": "%s"}\n' "$name" "$result" >>"$log"
+	echo "$name: $result"
+}
+
+# finish: says which tests were skipped and which failed; the last line is "N passed, N failed, N skipped". Exits, with 0 only when nothing failed.
+finish()
+{
+	python3 - "$broken" "$SECONDS" "${logs[@]}" <<-'END'
+		import collections, json, sys
+
+		KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
+		count = collections.Counter(failed=int(sys.argv[1]))
+		failed, skipped = [], []
+		for log in sys.argv[3:]:
+		    try:
+		        lines = open(log).read().splitlines()
+		    except OSError:
+		        lines = []
+		    for line in lines:
+		        test = json.loads(line)
+		        kind = KINDS.get(test["result"], "failed")
+		        count[kind] += 1
+		        where = f"{log.split('/')[0]}: {test['name']}"
+		        if kind == "failed":
+		            failed.append(f"{where} ({test['result'].lower()})")
+		        elif kind == "skipped":
+		            skipped.append(where)
+		print()
+		for line in skipped:
+		    print(f"skipped  {line}")
+		for line in failed:
+		    print(f"FAILED   {line}")
+		if not count["passed"] and not count["skipped"]:
+		    print("check: no test has run")
+		    count["failed"] += not count["failed"]
+		print(f"{int(sys.argv[2]) // 60} min {int(sys.argv[2]) % 60} s")
+		print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+		sys.exit(count["failed"] > 0)
+	END
+	exit
+}
