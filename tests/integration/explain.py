@@ -42,9 +42,17 @@ class Explain(unittest.TestCase):
         return path
 
     def measure(self, *arguments, seconds=0.4):
-        options = ("--seconds", str(seconds), "--warmup", "0.1", "--batch", "16", "--json", "-")
-        row = json.loads(run(os.environ["LOADERBENCH"], *options, *arguments))["rows"][0]
+        """A machine that others use may finish no image in a short window; then the row asks for a longer one."""
+        while True:
+            options = ("--seconds", str(seconds), "--warmup", "0.1", "--batch", "16", "--json", "-")
+            command = (os.environ["LOADERBENCH"], *options, *arguments)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300)
+            row = json.loads(done.stdout)["rows"][0]
+            if "--seconds" not in row.get("error", "") or seconds > 25:
+                break
+            seconds *= 4
         self.assertNotIn("error", row)
+        self.assertEqual(done.returncode, 0)
         return row
 
     def explain(self, *arguments, seconds=0.4):
@@ -161,7 +169,7 @@ class Explain(unittest.TestCase):
 
     def test_words(self):
         path = self.pack(self.large, "words", "--no-index")
-        text = run(os.environ["LOADERBENCH"], "--explain", "--seconds", "0.2", "--batch", "16", "--threads", "1", path,
+        text = run(os.environ["LOADERBENCH"], "--explain", "--seconds", "2", "--batch", "16", "--threads", "1", path,
                    "random_resized_crop(32)")  # fmt: skip
         lines = text.splitlines()
         self.assertIn(f": {IMAGES} images, ", lines[0])
