@@ -43,6 +43,7 @@ enum {
 };
 #define SECOND_NS      UINT64_C(1000000000)
 #define MS_NS          UINT64_C(1000000)
+#define START_COST_NS  (SECOND_NS / STARTS_PER_SECOND)
 #define SWEEP_SOON_NS  (SECOND_NS / 10)
 #define ROOM_AGAIN_NS  (SECOND_NS / 100) /* where the kernel refuses more descriptors on their way */
 #define SWEEP_LATER_NS (5 * SECOND_NS)
@@ -92,8 +93,8 @@ struct crew_user {
 	uid_t uid;
 	struct worker *workers; /* the first gets new connections unless it is retired */
 	struct ledger_account account;
-	uint64_t start_debt_ns; /* until when starts so far use up the allowance */
-	uint64_t remember_until_ns; /* what is known of a user outlives workers that end */
+	uint64_t start_debt_ns;     /* until when starts so far use up the allowance */
+	uint64_t remember_until_ns; /* until when suspects outlive workers */
 };
 
 #define WORKER_OF(watched, member)                                                                 \
@@ -152,11 +153,14 @@ int crew_init(struct crew *crew, const struct config *config, struct closer *clo
 	return crew->config_fd < 0 ? crew->config_fd : 0;
 }
 
-static void forget_user_if_done(struct crew *crew, struct crew_user *user)
+/* Has nothing and owes nothing: a debt that was forgotten with the worker would be no limit. */
+static bool is_away(const struct crew_user *user, uint64_t now_ns)
 {
-	uint64_t now_ns = clock_now_ns();
-	if (user->workers != NULL || user->account.rings > 0 || now_ns < user->remember_until_ns)
-		return;
+	return user->workers == NULL && user->account.rings == 0 && now_ns >= user->start_debt_ns;
+}
+
+static void forget_user(struct crew *crew, struct crew_user *user)
+{
 	for (struct crew_user **at = &crew->users; *at != NULL; at = &(*at)->next) {
 		if (*at != user)
 			continue;
@@ -167,6 +171,13 @@ static void forget_user_if_done(struct crew *crew, struct crew_user *user)
 	if (groups_given(&crew->groups))
 		groups_remove(&crew->groups, user->uid);
 	free(user);
+}
+
+static void forget_user_if_done(struct crew *crew, struct crew_user *user)
+{
+	uint64_t now_ns = clock_now_ns();
+	if (is_away(user, now_ns) && now_ns >= user->remember_until_ns)
+		forget_user(crew, user);
 }
 
 static void listen_for(const struct crew *crew, struct watched *watched, uint32_t events)
@@ -459,6 +470,15 @@ static int take_over(struct worker *worker, struct outfit *outfit)
 	return r < 0 ? r : log_r;
 }
 
+/* A process is what costs: an attempt that ends before there is one owes nothing. */
+static void charge_start(struct crew_user *user)
+{
+	uint64_t now_ns = clock_now_ns();
+	if (user->start_debt_ns < now_ns)
+		user->start_debt_ns = now_ns;
+	user->start_debt_ns += START_COST_NS;
+}
+
 static int launch(struct worker *worker, struct outfit *outfit)
 {
 	struct crew *crew = worker->crew;
@@ -471,6 +491,7 @@ static int launch(struct worker *worker, struct outfit *outfit)
 		r = outfit_spawn(outfit, crew->config_fd, uid, grouped ? NULL : nice, &worker->pid);
 	if (r < 0)
 		return r;
+	charge_start(worker->user);
 	r = grouped ? groups_enter(&crew->groups, uid, nice, worker->pid) : 0;
 	if (r < 0)
 		log_warning("user %u: the worker cannot be put into a control group of the user's, and "
@@ -485,8 +506,27 @@ static int launch(struct worker *worker, struct outfit *outfit)
 	return r;
 }
 
+/*
+ * A worker that ends as soon as it is started must not keep the machine busy with starting it, nor
+ * may those that do not end become many: what SIGKILL does not end counts against its user. 0, or
+ * -EBUSY: too many are on their way out; -EDQUOT: too many have been started.
+ */
+static int check_start(const struct crew_user *user)
+{
+	unsigned count = 0;
+	for (const struct worker *worker = user->workers; worker != NULL; worker = worker->next)
+		count++;
+	if (count >= WORKERS_PER_USER)
+		return -EBUSY;
+	return user->start_debt_ns > clock_now_ns() + (STARTS_AT_ONCE - 1) * START_COST_NS ? -EDQUOT
+											   : 0;
+}
+
 static int start_worker(struct crew *crew, struct crew_user *user)
 {
+	int r = check_start(user);
+	if (r < 0)
+		return r;
 	struct worker *worker = calloc(1, sizeof *worker);
 	struct outfit outfit;
 	if (worker == NULL)
@@ -509,7 +549,7 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	};
 	user->workers = worker;
 	crew->worker_count++;
-	int r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
+	r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
 	/* The lowest free number is what a descriptor gets. Those who are here already need some for rings, and connections to come. */
 	if (r == 0 && (unsigned)outfit.log.ours + (crew->house.most - crew->house.count) +
 				      (crew->waiting_most - crew->waiting_count) +
@@ -527,23 +567,20 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 }
 
 /*
- * A worker that ends as soon as it is started must not keep the machine busy with starting it, nor may those that do not end become many: what SIGKILL does not end counts
- * against its user.
+ * What is kept of users who are away is for their own good, and gives way to somebody who has come.
+ * False: nobody is away.
  */
-static bool may_start(struct crew_user *user)
+static bool forget_somebody(struct crew *crew)
 {
-	unsigned count = 0;
-	for (const struct worker *worker = user->workers; worker != NULL; worker = worker->next)
-		count++;
-	if (count >= WORKERS_PER_USER)
+	const uint64_t now_ns = clock_now_ns();
+	struct crew_user *chosen = NULL;
+	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
+		if (is_away(user, now_ns) &&
+		    (chosen == NULL || user->remember_until_ns < chosen->remember_until_ns))
+			chosen = user;
+	if (chosen == NULL)
 		return false;
-	const uint64_t cost_ns = SECOND_NS / STARTS_PER_SECOND;
-	uint64_t now_ns = clock_now_ns();
-	if (user->start_debt_ns < now_ns)
-		user->start_debt_ns = now_ns;
-	if (user->start_debt_ns - now_ns >= STARTS_AT_ONCE * cost_ns)
-		return false;
-	user->start_debt_ns += cost_ns;
+	forget_user(crew, chosen);
 	return true;
 }
 
@@ -554,7 +591,7 @@ static struct crew_user *user_of(struct crew *crew, uid_t uid)
 		user = user->next;
 	if (user != NULL)
 		return user;
-	if (crew->user_count >= crew->config->users)
+	if (crew->user_count >= crew->config->users && !forget_somebody(crew))
 		return NULL;
 	user = calloc(1, sizeof *user);
 	if (user == NULL)
@@ -594,7 +631,7 @@ static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 		return -EUSERS;
 	int r = 0;
 	if (user->workers == NULL || user->workers->retired)
-		r = may_start(user) ? start_worker(crew, user) : -EAGAIN;
+		r = start_worker(crew, user);
 	if (r < 0) {
 		forget_user_if_done(crew, user);
 		return r;
@@ -717,18 +754,47 @@ static bool queue_up(struct worker *worker, const struct arrival *arrival)
 	return true;
 }
 
+/* Limits have a code at which feeds that are opened again try for a while: each of them passes. */
+static void refuse_worker(struct crew *crew, uid_t uid, int fd, int r)
+{
+	switch (r) {
+	case -EUSERS:
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "the service has as many users as it may, %llu ([limits] users); try "
+			       "again when one of them has no feed any more",
+			       (unsigned long long)crew->config->users);
+		break;
+	case -EDQUOT:
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "no worker can be started: this user's have ended so often that as many "
+			       "have been started as may be, %d at once and then %d a second; try again "
+			       "in a second",
+			       STARTS_AT_ONCE, STARTS_PER_SECOND);
+		break;
+	case -EBUSY:
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "no worker can be started: %d of this user's have not ended yet, and one "
+			       "may have no more; try again in some seconds",
+			       WORKERS_PER_USER);
+		break;
+	case -EAGAIN:
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "no worker can be started: the system lets the service have no more "
+			       "processes; try again, or raise TasksMax= or LimitNPROC= of the service");
+		break;
+	default:
+		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
+		break;
+	}
+}
+
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
 	const struct arrival arrival = {++crew->client_id, fd, pid};
 	struct worker *worker;
 	int r = worker_of(crew, uid, &worker);
-	if (r == -EUSERS)
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "the service has as many users as it may, %llu ([limits] users); try "
-			       "again when one of them has no feed any more",
-			       (unsigned long long)crew->config->users);
-	else if (r < 0)
-		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
+	if (r < 0)
+		refuse_worker(crew, uid, fd, r);
 	else if (guests_full(&worker->guests) ||
 		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
 		  !queue_up(worker, &arrival)))

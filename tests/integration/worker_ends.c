@@ -1,7 +1,10 @@
 /*
- * Workers that end. One sample that faults whoever decodes it becomes bad, that one alone, and the feed goes on. Workers that are killed, again and again, under several clients of
- * two users: every client gets every batch once, in order, bit for bit, and no sample is bad. LOADERD_TEST_KILLS says how often. A worker that ends as
- * soon as it is started is not started again and again: clients are told so, and the service goes on.
+ * Workers that end. One sample that faults whoever decodes it becomes bad, that one alone, and the
+ * feed goes on; its user does not keep others out. Workers that are killed, again and again, under
+ * several clients of two users: every client gets every batch once, in order, bit for bit, and no
+ * sample is bad. LOADERD_TEST_KILLS says how often. A worker that ends as soon as it is started is
+ * not started again and again, nor is one whose clients leave at once: clients are told so, and the
+ * service goes on.
  */
 #include "loaderd_fixture.h"
 
@@ -12,6 +15,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -20,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -47,6 +52,55 @@ static uint64_t checksum_of(const char *path, uint64_t index)
 	return checksum;
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/*
+ * Asks for the status and leaves. Returns the worker that was there, or 0: hung up, or turned away
+ * because of a limit whose text has this in it.
+ */
+static pid_t come_and_go(const struct fixture *fixture, const char *limit)
+{
+	pid_t pid = 0;
+	int fd = fixture_connect(fixture);
+	(void)send(fd, "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL); /* GetStatus */
+	Loaderd__Reply *reply = fixture_receive(fd, NULL);
+	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_STATUS)
+		pid = (pid_t)reply->status->pid;
+	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR &&
+	    (reply->error->code != EDQUOT || strstr(reply->error->text, limit) == NULL))
+		fail_msg("code %d: %s", (int)reply->error->code, reply->error->text);
+	if (reply != NULL)
+		loaderd__reply__free_unpacked(reply, NULL);
+	close(fd);
+	return pid;
+}
+
+/* Waits for a user to be served who is one more than there may be until the test's own has gone. */
+static void another_user_is_served(const struct fixture *fixture)
+{
+	enum { WITHIN_MS = 60000 };
+	int status;
+	uint64_t begin_ms = now_ms();
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(OTHER_USER);
+		while (come_and_go(fixture, "[limits] users") == 0) {
+			if (now_ms() > begin_ms + WITHIN_MS)
+				_exit(1);
+			usleep(10000);
+		}
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static void a_sample_ends_its_worker(void **state)
 {
 	struct fixture fixture;
@@ -59,8 +113,9 @@ static void a_sample_ends_its_worker(void **state)
 	snprintf(environment, sizeof environment, "LD_PRELOAD=%s", preload);
 	snprintf(poison, sizeof poison, "%016llx", (unsigned long long)checksum_of(path, POISON));
 	setenv("POISON_XXH3", poison, 1);
-	fixture_start(&fixture, environment, "--threads", "2", "--log-level", "error",
-		      NULL);
+	chmod(fixture.folder, 0755);
+	fixture_start(&fixture, environment, "--threads", "2", "--log-level", "error", "--limit",
+		      "users=1", "--set", "daemon.idle_ms=100", NULL);
 	unsetenv("POISON_XXH3");
 	struct feed_options options = fixture_options(&fixture, path, pipeline);
 	struct feed_batch batch = {.size = sizeof batch};
@@ -85,11 +140,14 @@ static void a_sample_ends_its_worker(void **state)
 	assert_int_equal(met, 0);
 	feed_info(feed, &info);
 	assert_int_equal(info.reconnects, 2);
-	feed_close(feed);
 	Loaderd__Reply *reply = fixture_status(&fixture);
 	assert_int_equal(reply->status->n_bad, 1);
 	assert_int_equal(reply->status->bad[0]->index, POISON);
 	loaderd__reply__free_unpacked(reply, NULL);
+	feed_close(feed);
+	/* What is known of the sample does not keep a place. */
+	if (geteuid() == 0)
+		another_user_is_served(&fixture);
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
 }
@@ -101,13 +159,6 @@ struct shared {
 	_Atomic uint64_t longest_ms[CLIENTS];
 	_Atomic uint64_t reconnects[CLIENTS];
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* Beside a daemon of its own that nobody disturbs, which delivers what is to be. */
 static void consume(const struct feed_options *options, struct shared *shared, unsigned number)
@@ -186,17 +237,35 @@ static void a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
 {
 	struct fixture fixture;
 	unsigned starts = 0;
-	int fds[2];
 	fixture_init(&fixture);
-	const char *path = fixture_dataset(&fixture, "images", SAMPLES, FIXTURE_JPEG, 0);
 	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
-	/* A user with a ring is remembered. */
-	int fd = fixture_open_bare(&fixture, path, pipeline, fds);
 	while (!is_turned_away(&fixture))
 		assert_true(starts++ < 1000);
-	close(fd);
-	close(fds[0]);
-	close(fds[1]);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
+/* Nothing is left of the user when a worker has ended, but for what its start has cost. */
+static void workers_of_clients_who_leave_are_not_started_for_ever(void **state)
+{
+	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };
+	struct fixture fixture;
+	fixture_init(&fixture);
+	uint64_t begin_ms = now_ms();
+	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", "--set",
+		      "daemon.idle_ms=0", NULL);
+	for (unsigned starts = 0; starts < STARTS;) {
+		pid_t pid = come_and_go(&fixture, "20 at once");
+		uint64_t passed_ms = now_ms() - begin_ms;
+		starts += pid != 0;
+		if (starts > AT_ONCE + PER_SECOND * passed_ms / 1000)
+			fail_msg("%u workers were started within %llu ms", starts,
+				 (unsigned long long)passed_ms);
+		assert_true(passed_ms < WITHIN_MS);
+		while (pid != 0 && kill(pid, 0) == 0)
+			usleep(1000);
+		usleep(1000);
+	}
 	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
 	fixture_deinit(&fixture);
 }
@@ -267,6 +336,7 @@ int main(void)
 		cmocka_unit_test(a_sample_ends_its_worker),
 		cmocka_unit_test(workers_are_killed),
 		cmocka_unit_test(a_worker_that_ends_at_once_is_not_started_for_ever),
+		cmocka_unit_test(workers_of_clients_who_leave_are_not_started_for_ever),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
