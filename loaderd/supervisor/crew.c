@@ -180,18 +180,25 @@ static void forget_user_if_done(struct crew *crew, struct crew_user *user)
 		forget_user(crew, user);
 }
 
-static void listen_for(const struct crew *crew, struct watched *watched, uint32_t events)
+/* Out of the set altogether: hang-up is told of all that is in it, whatever was asked for. */
+static void look_away(const struct crew *crew, const struct watched *watched)
+{
+	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+}
+
+/* False: the kernel has no memory for it now. */
+static bool look_again(const struct crew *crew, struct watched *watched, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = watched};
-	if (watched->fd >= 0)
-		epoll_ctl(crew->epoll_fd, EPOLL_CTL_MOD, watched->fd, &event);
+	return watched->fd < 0 || epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) == 0 ||
+	       errno == EEXIST;
 }
 
 static void unwatch(struct crew *crew, struct watched *watched)
 {
 	if (watched->fd < 0)
 		return;
-	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	look_away(crew, watched);
 	close(watched->fd);
 	watched->fd = -1;
 }
@@ -209,7 +216,7 @@ static void dismiss(struct worker *worker)
 	unwatch(crew, &worker->pipe);
 	unwatch(crew, &worker->log);
 	if (worker->room.fd >= 0)
-		epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, worker->room.fd, NULL);
+		look_away(crew, &worker->room);
 	worker->room.fd = -1;
 	for (unsigned i = 0; i < worker->waiting_count; i++)
 		closer_hang_up(crew->closer, worker->user->uid, worker->waiting[i].fd);
@@ -259,7 +266,7 @@ static void on_log(struct watched *watched, uint32_t events)
 	char bytes[4096];
 	size_t room = worker->log_left < sizeof bytes ? worker->log_left : sizeof bytes;
 	if (room == 0) {
-		listen_for(worker->crew, watched, 0);
+		look_away(worker->crew, watched);
 		return;
 	}
 	ssize_t n = read(watched->fd, bytes, room);
@@ -281,12 +288,10 @@ static void renew_allowances(struct crew *crew)
 	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
 		for (struct worker *worker = user->workers; worker != NULL;
 		     worker = worker->next) {
-			if (worker->log_left == 0)
-				listen_for(crew, &worker->log, EPOLLIN);
-			if (worker->records_left == 0)
-				listen_for(crew, &worker->pipe, EPOLLIN);
-			worker->log_left = LOG_BYTES_PER_SECOND;
-			worker->records_left = RECORDS_PER_SECOND;
+			if (worker->log_left > 0 || look_again(crew, &worker->log, EPOLLIN))
+				worker->log_left = LOG_BYTES_PER_SECOND;
+			if (worker->records_left > 0 || look_again(crew, &worker->pipe, EPOLLIN))
+				worker->records_left = RECORDS_PER_SECOND;
 		}
 }
 
@@ -418,7 +423,7 @@ static void on_records(struct watched *watched, uint32_t events)
 	for (unsigned i = 0; i < RECORDS_PER_TURN; i++) {
 		struct link_record record;
 		if (worker->records_left == 0) {
-			listen_for(worker->crew, watched, 0);
+			look_away(worker->crew, watched);
 			return;
 		}
 		ssize_t n = read(watched->fd, &record, sizeof record);
@@ -726,12 +731,12 @@ static void on_room(struct watched *watched, uint32_t events)
 		worker->waiting_count * sizeof *worker->waiting);
 	if (r == -ETOOMANYREFS) {
 		/* The socket has room all the time. */
-		listen_for(crew, watched, 0);
+		look_away(crew, watched);
 		crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
 	}
 	if (worker->waiting_count > 0)
 		return;
-	epoll_ctl(crew->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+	look_away(crew, watched);
 	watched->fd = -1;
 }
 
@@ -844,7 +849,8 @@ uint64_t crew_due_ns(const struct crew *crew)
 
 static void look_for_room(struct worker *worker)
 {
-	listen_for(worker->crew, &worker->room, EPOLLOUT);
+	if (!look_again(worker->crew, &worker->room, EPOLLOUT))
+		worker->crew->room_due_ns = clock_now_ns() + ROOM_AGAIN_NS;
 }
 
 /* A retired worker ends at once, unless it is not itself any more. */
