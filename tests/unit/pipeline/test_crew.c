@@ -1,0 +1,302 @@
+/*
+ * What the supervisor's epoll set says of a worker: nothing for ever, and nothing after its end.
+ * The test takes the supervisor's turns; the program that the crew starts again as a worker is the
+ * test as well, with a habit of the test's choosing.
+ */
+#include "crew.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HABIT "CREW_TEST_HABIT"
+
+enum {
+	/* More than is read of a worker in a second; what is left fits into any pipe. */
+	LOG_BYTES = (64 << 10) + 1000,
+	RECORDS = 2010,
+	TURNS_MOST = 2000, /* and fewer suffice to read that */
+	DONE = 2,	   /* the page's sequence when the worker has done all that it will do */
+	PATIENCE_MS = 60000,
+	DESCRIPTORS = 256,
+	CONNECTIONS_MAX = 80,
+	EVENTS_MAX = 64,
+};
+
+/* The closing of descriptors takes as long as clients like: here, until late_close(). */
+static struct {
+	int fds[DESCRIPTORS];
+	unsigned count;
+} late;
+
+void __wrap_closer_close(struct closer *closer, uint32_t key, int fd);
+
+void __wrap_closer_close(struct closer *closer, uint32_t key, int fd)
+{
+	assert_true(late.count < DESCRIPTORS);
+	late.fds[late.count++] = fd;
+}
+
+static void late_close(void)
+{
+	while (late.count > 0)
+		close(late.fds[--late.count]);
+}
+
+static void put(int fd, const void *bytes, size_t size)
+{
+	while (write(fd, bytes, size) < 0) {
+		struct pollfd p = {.fd = fd, .events = POLLOUT};
+		if (errno != EAGAIN || poll(&p, 1, -1) < 0)
+			_exit(EXIT_FAILURE);
+	}
+}
+
+static void fill_log(void)
+{
+	char line[100]; /* of a level that is not shown */
+	memset(line, 'x', sizeof line);
+	memcpy(line, "<7>", 3);
+	line[sizeof line - 1] = '\n';
+	for (size_t size = 0; size < LOG_BYTES; size += sizeof line)
+		put(STDERR_FILENO, line, sizeof line);
+}
+
+static void fill_pipe(void)
+{
+	const struct link_record record = {.kind = LINK_READY};
+	for (unsigned i = 0; i < RECORDS; i++)
+		put(LINK_PIPE_FD, &record, sizeof record);
+}
+
+static _Noreturn void be_worker(const char *habit)
+{
+	struct link_page *page =
+		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (strstr(habit, "log much") != NULL)
+		fill_log();
+	if (strstr(habit, "records much") != NULL)
+		fill_pipe();
+	if (strstr(habit, "log end") != NULL) {
+		close(STDOUT_FILENO);
+		close(STDERR_FILENO);
+	}
+	if (strstr(habit, "records end") != NULL)
+		close(LINK_PIPE_FD);
+	atomic_store(&page->sequence, DONE);
+	for (;;)
+		pause();
+}
+
+struct stage {
+	struct crew crew;
+	struct config config;
+	struct closer *closer;
+	int epoll_fd;
+};
+
+static void start(struct stage *stage, const char *habit)
+{
+	setenv(HABIT, habit, 1);
+	config_init(&stage->config);
+	stage->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	assert_true(stage->epoll_fd >= 0);
+	assert_int_equal(closer_new(&stage->closer), 0);
+	assert_int_equal(crew_init(&stage->crew, &stage->config, stage->closer, stage->epoll_fd,
+				   1 << 30, true),
+			 0);
+	assert_int_equal(crew_start(&stage->crew, geteuid()), 0);
+}
+
+/* A turn of the supervisor's, but for what it does on time. Returns the number of events. */
+static int turn(struct stage *stage, int patience_ms)
+{
+	struct epoll_event events[EVENTS_MAX];
+	int count = epoll_wait(stage->epoll_fd, events, EVENTS_MAX, patience_ms);
+	for (int i = 0; i < count; i++) {
+		struct watched *watched = events[i].data.ptr;
+		watched->ready(watched, events[i].events);
+	}
+	return count;
+}
+
+struct seen {
+	pid_t pid;
+	bool done;
+};
+
+static void see(void *context, uid_t uid, pid_t pid, const struct link_page *page)
+{
+	*(struct seen *)context = (struct seen){pid, page->sequence == DONE};
+}
+
+/* Returns the worker's process. */
+static pid_t await_habit(struct stage *stage)
+{
+	struct seen seen = {0};
+	const uint64_t until_ns = clock_now_ns() + UINT64_C(1000000) * PATIENCE_MS;
+	while (!seen.done) {
+		assert_true(clock_now_ns() < until_ns);
+		turn(stage, 1);
+		crew_visit(&stage->crew, see, &seen);
+	}
+	return seen.pid;
+}
+
+/* The worker does nothing any more: what it has done is soon dealt with. */
+static void assert_soon_quiet(struct stage *stage)
+{
+	unsigned turns = 0;
+	while (turn(stage, 0) > 0)
+		assert_true(turns++ < TURNS_MOST);
+}
+
+/* Its descriptors are closed then, and all is known that there is to know of it. */
+static void await_end(pid_t pid)
+{
+	siginfo_t info;
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+}
+
+static void finish(struct stage *stage)
+{
+	crew_kill(&stage->crew);
+	while (stage->crew.worker_count > 0)
+		assert_true(turn(stage, PATIENCE_MS) > 0);
+	crew_deinit(&stage->crew);
+	assert_int_equal(turn(stage, 0), 0);
+	late_close();
+	closer_free(stage->closer);
+	close(stage->epoll_fd);
+}
+
+static void worker_with_habit(const char *habit)
+{
+	struct stage stage;
+	start(&stage, habit);
+	await_habit(&stage);
+	assert_soon_quiet(&stage);
+	finish(&stage);
+}
+
+static void what_has_ended_wakes_nobody(void **state)
+{
+	worker_with_habit("log end");
+	worker_with_habit("records end");
+}
+
+static void what_is_muted_wakes_nobody(void **state)
+{
+	worker_with_habit("log much");
+	worker_with_habit("records much");
+}
+
+static void what_is_muted_and_has_ended_wakes_nobody(void **state)
+{
+	worker_with_habit("log much, log end");
+	worker_with_habit("records much, records end");
+}
+
+static void what_is_muted_is_read_later(void **state)
+{
+	static const char *const habits[] = {
+		"log much",
+		"records much",
+		"log much, log end",
+		"records much, records end",
+	};
+	for (unsigned i = 0; i < sizeof habits / sizeof *habits; i++) {
+		struct stage stage;
+		start(&stage, habits[i]);
+		await_habit(&stage);
+		assert_soon_quiet(&stage);
+		crew_on_time(&stage.crew, clock_now_ns());
+		assert_int_equal(turn(&stage, 0), 1);
+		assert_soon_quiet(&stage);
+		finish(&stage);
+	}
+}
+
+/* Connections, until some wait because the worker takes none. Returns how many. */
+static unsigned connect_many(struct stage *stage, int clients[CONNECTIONS_MAX])
+{
+	unsigned count = 0;
+	while (stage->crew.waiting_count < 3) {
+		int ends[2];
+		assert_true(count < CONNECTIONS_MAX);
+		assert_int_equal(
+			socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			0);
+		clients[count++] = ends[0];
+		crew_connection(&stage->crew, geteuid(), getpid(), ends[1]);
+	}
+	return count;
+}
+
+/*
+ * Whatever comes first of what comes at once when a worker ends: what follows still names it, and
+ * nothing does afterwards.
+ */
+static void an_end_is_the_end(void **state)
+{
+	enum { WATCHED = 4 }; /* the process, the pipe, the log, and the socket */
+	for (unsigned first = 0; first < WATCHED; first++) {
+		struct stage stage;
+		struct epoll_event events[EVENTS_MAX];
+		int clients[CONNECTIONS_MAX];
+		start(&stage, "nothing");
+		pid_t pid = await_habit(&stage);
+		unsigned count = connect_many(&stage, clients);
+		crew_kill(&stage.crew);
+		await_end(pid);
+		assert_int_equal(epoll_wait(stage.epoll_fd, events, EVENTS_MAX, 0), WATCHED);
+		for (unsigned i = 0; i < WATCHED; i++) {
+			struct epoll_event *event = &events[(first + i) % WATCHED];
+			struct watched *watched = event->data.ptr;
+			watched->ready(watched, event->events);
+		}
+		assert_int_equal(stage.crew.worker_count, 0);
+		crew_on_time(&stage.crew, clock_now_ns());
+		assert_int_equal(epoll_wait(stage.epoll_fd, events, EVENTS_MAX, 0), 0);
+		finish(&stage);
+		for (unsigned i = 0; i < count; i++)
+			close(clients[i]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_has_ended_wakes_nobody),
+		cmocka_unit_test(what_is_muted_wakes_nobody),
+		cmocka_unit_test(what_is_muted_and_has_ended_wakes_nobody),
+		cmocka_unit_test(what_is_muted_is_read_later),
+		cmocka_unit_test(an_end_is_the_end),
+	};
+	const struct rlimit descriptors = {DESCRIPTORS, DESCRIPTORS};
+	if (argc > 1 && strcmp(argv[1], "--worker") == 0)
+		be_worker(getenv(HABIT));
+	/* Few connections are many then. */
+	if (setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
+		return EXIT_FAILURE;
+	/* Memory that is freed is not what it was, with and without a sanitizer. */
+	mallopt(M_PERTURB, 0xa5);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
