@@ -1,4 +1,4 @@
-/* What loaderbench reads off a daemon's status: its own clients' feeds, whoever else the daemon serves. */
+/* What loaderbench reads off a daemon's status: its own clients' feeds, whoever else is served. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,8 @@ static struct sight look(const pid_t *clients, unsigned client_count)
 	char error[FEED_ERROR_MAX];
 	int ends[2];
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends),
+			 0);
 	connection = (struct connection){.fd = ends[0]};
 	frame_reader_init(&connection.reader);
 	/* The answer is there before the question. */
