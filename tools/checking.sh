@@ -64,7 +64,7 @@ tests()
 		folders = [os.path.join(top, folder, "") for folder in sys.argv[2:] for top in (directory, os.getcwd())]
 		found = subprocess.run(["meson", "introspect", "--tests", directory], check=True, capture_output=True)
 		for test in json.loads(found.stdout):
-		    if any((word + "/").startswith(folder) for word in test["cmd"][:2] for folder in folders):
+		    if any((os.path.normpath(word) + "/").startswith(folder) for word in test["cmd"][:2] for folder in folders):
 		        print(test["name"])
 	END
 }
