@@ -555,7 +555,7 @@ static int start_worker(struct crew *crew, struct crew_user *user)
 	user->workers = worker;
 	crew->worker_count++;
 	r = outfit_init(&outfit, crew->arrivals_most, &worker->page);
-	/* The lowest free number is what a descriptor gets. Those who are here already need some for rings, and connections to come. */
+	/* Those who are here already need some for rings, and connections to come. */
 	if (r == 0 && (unsigned)outfit.log.ours + (crew->house.most - crew->house.count) +
 				      (crew->waiting_most - crew->waiting_count) +
 				      DESCRIPTORS_SPARE >
@@ -643,6 +643,11 @@ static int worker_of(struct crew *crew, uid_t uid, struct worker **ret_worker)
 	}
 	*ret_worker = user->workers;
 	return 0;
+}
+
+bool crew_is_short_of_descriptors(const struct crew *crew, int newest)
+{
+	return (unsigned)newest + DESCRIPTORS_SPARE > crew->descriptors_most;
 }
 
 int crew_start(struct crew *crew, uid_t uid)

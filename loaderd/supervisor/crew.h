@@ -51,6 +51,8 @@ void crew_deinit(struct crew *crew);
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd);
 /* Tells a client why it is not served, as far as its socket takes that at once, and hangs up. Takes fd over. */
 __attribute__((format(printf, 5, 6))) void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...);
+/* Whether few descriptors are left, by the number of the newest: the kernel gives the lowest that is free. */
+bool crew_is_short_of_descriptors(const struct crew *crew, int newest);
 /* Starts a user's worker before anybody asks for it. */
 int crew_start(struct crew *crew, uid_t uid);
 /* Lets all finish and end. */

@@ -27,6 +27,7 @@ enum {
 	ACCEPTS_PER_TURN = 16,
 	LISTENERS_MAX = 16,
 	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
+	ACCEPT_SHORT_MS = 10,  /* when few are left: those that are being closed are free soon */
 	END_MS = 2000,         /* for workers that have been told to end now, or killed */
 	PARENT_SIGNAL = SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
 };
@@ -74,6 +75,12 @@ static void stop_accepting(struct supervisor *supervisor)
 	for (unsigned i = 0; i < supervisor->listener_count; i++)
 		epoll_ctl(supervisor->epoll_fd, EPOLL_CTL_DEL, supervisor->listeners[i].watched.fd,
 			  NULL);
+}
+
+static void pause_accepting(struct supervisor *supervisor, uint64_t for_ms)
+{
+	stop_accepting(supervisor);
+	supervisor->accept_again_ns = clock_now_ns() + for_ms * MS_NS;
 }
 
 static int start_accepting(struct supervisor *supervisor)
@@ -180,6 +187,8 @@ static void on_connection(struct watched *watched, uint32_t events)
 	for (unsigned i = 0; i < ACCEPTS_PER_TURN && supervisor->accepting; i++) {
 		int fd = accept4(watched->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {
+			if (crew_is_short_of_descriptors(&supervisor->crew, fd))
+				pause_accepting(supervisor, ACCEPT_SHORT_MS);
 			receive(supervisor, listener, fd);
 			continue;
 		}
@@ -187,8 +196,7 @@ static void on_connection(struct watched *watched, uint32_t events)
 			/* Level-triggered epoll would spin: look away for a moment. */
 			log_warning("no new connections for %d ms: %s", ACCEPT_AGAIN_MS,
 				    strerror(errno));
-			stop_accepting(supervisor);
-			supervisor->accept_again_ns = clock_now_ns() + ACCEPT_AGAIN_MS * MS_NS;
+			pause_accepting(supervisor, ACCEPT_AGAIN_MS);
 		}
 		return;
 	}
@@ -366,7 +374,8 @@ static void on_time(struct supervisor *supervisor, uint64_t now_ns)
 	}
 	if (supervisor->accept_again_ns != 0 && now_ns >= supervisor->accept_again_ns) {
 		supervisor->accept_again_ns = 0;
-		if (supervisor->phase == RUNNING)
+		if (supervisor->phase == RUNNING ||
+		    (supervisor->phase == DRAINING && !supervisor->options->activated))
 			(void)start_accepting(supervisor);
 	}
 	crew_on_time(&supervisor->crew, now_ns);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -77,7 +78,11 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 	if (order->code != EDQUOT || order->limit == LINK_LIMIT_NONE ||
 	    order->limit > LINK_LIMIT_RINGS)
 		return refuse_request(refusal, order->code, "slots",
-				      "no shared memory for the feed: error %d", order->code);
+				      "no shared memory for the feed: %s",
+				      order->code == EMFILE || order->code == ENFILE
+					      ? "the service has no descriptor left; try again, or raise "
+						"LimitNOFILE= of the service (ulimit -n)"
+					      : strerror(order->code));
 	if (order->limit == LINK_LIMIT_RINGS)
 		return refuse_request(
 			refusal, EDQUOT, "slots",

@@ -23,6 +23,7 @@ enum {
 	DESCRIPTORS = 80, /* for the supervisor; some six for each user */
 	USERS = 30,
 	EACH = 10, /* connections */
+	AGAIN_MS = 100, /* until those come again that were hung up on */
 	BACK_WITHIN_MS = 10000,
 	LINES_MAX = 150, /* of log, in the few seconds that it takes */
 };
@@ -53,17 +54,51 @@ static unsigned lines(const char *path)
 	return count;
 }
 
+/* Comes with EACH connections, and again with those that were hung up on. */
 static pid_t come(const struct stage *stage, uid_t uid)
 {
+	struct pollfd all[EACH];
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid > 0)
 		return pid;
 	fixture_become(uid);
 	for (unsigned i = 0; i < EACH; i++)
-		(void)attack_connect(stage);
-	pause();
-	_exit(0);
+		all[i] = (struct pollfd){.fd = attack_connect(stage)};
+	for (;;) {
+		(void)poll(all, EACH, AGAIN_MS);
+		for (unsigned i = 0; i < EACH; i++) {
+			if (all[i].fd >= 0 && all[i].revents == 0)
+				continue;
+			if (all[i].fd >= 0)
+				close(all[i].fd);
+			all[i].fd = attack_connect(stage);
+		}
+		usleep(AGAIN_MS * 1000);
+	}
+}
+
+/* A user who is there before the others, and goes on; returns when the first batch has come. */
+static pid_t stay(const struct stage *stage)
+{
+	int ready[2];
+	char byte;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(BOB);
+		struct feed *feed = fixture_open(&stage->bob);
+		if (fixture_hash(feed, 1) == 0 || write(ready[1], "", 1) != 1)
+			_exit(1);
+		while (fixture_hash(feed, 1) != 0)
+			;
+		_exit(1);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
 }
 
 static int serve_once(const struct stage *stage, uid_t uid)
@@ -73,9 +108,14 @@ static int serve_once(const struct stage *stage, uid_t uid)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		struct feed *feed;
+		char error[FEED_ERROR_MAX];
 		fixture_become(uid);
-		_exit(feed_open(uid == ALICE ? &stage->alice : &stage->bob, &feed, NULL) < 0 ||
-		      fixture_hash(feed, 2) == 0);
+		if (feed_open(uid == ALICE ? &stage->alice : &stage->bob, &feed, error) < 0) {
+			print_message("%s: %s\n", uid == ALICE ? "ALICE" : "BOB", error);
+			fflush(stdout);
+			_exit(1);
+		}
+		_exit(fixture_hash(feed, 2) == 0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return status;
@@ -88,17 +128,7 @@ static void without_descriptors(void **state)
 	char log[PATH_MAX];
 	attack_stage(&stage);
 	start(&stage, log);
-	/* BOB is there before, and goes on. */
-	pid_t bob = fork();
-	assert_true(bob >= 0);
-	if (bob == 0) {
-		fixture_become(BOB);
-		struct feed *feed = fixture_open(&stage.bob);
-		for (;;)
-			if (fixture_hash(feed, 1) == 0)
-				_exit(1);
-	}
-	usleep(200000);
+	pid_t bob = stay(&stage);
 	for (unsigned i = 0; i < USERS; i++)
 		pids[i] = come(&stage, CROWD + i);
 	usleep(1000000);
@@ -107,7 +137,10 @@ static void without_descriptors(void **state)
 	uint64_t start_ms = attack_now_ms();
 	while (serve_once(&stage, ALICE) == 0) /* until there is none for her */
 		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
-	assert_int_equal(serve_once(&stage, BOB), 0);
+	/* What hangs up on the others falls behind for a moment where the CPUs are not its own. */
+	start_ms = attack_now_ms();
+	while (serve_once(&stage, BOB) != 0)
+		assert_true(attack_now_ms() < start_ms + BACK_WITHIN_MS);
 	for (unsigned i = 0; i < USERS; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
