@@ -14,6 +14,7 @@
 #include "printable.h"
 
 /* The doubles of a measurement, for medians and for JSON. */
+/* clang-format off */
 #define FIGURES(X)                                                                                 \
 	X(images_per_s)                                                                            \
 	X(bytes_per_s)                                                                             \
@@ -22,10 +23,26 @@
 	X(client_cpu_us)                                                                           \
 	X(read_us)                                                                                 \
 	X(decode_us)                                                                               \
-	X(resize_us) X(augment_us) X(store_us) X(other_us) X(wait_us) X(queued_us) X(wait_p50_ms)  \
-		X(wait_p99_ms) X(stall_client) X(stall_daemon) X(busy) X(waiting) X(queued)        \
-			X(idle) X(capacity_us) X(private_mib) X(pss_mib) X(shared_mib)             \
-				X(memcpy_bytes_per_s)
+	X(resize_us)                                                                               \
+	X(augment_us)                                                                              \
+	X(store_us)                                                                                \
+	X(other_us)                                                                                \
+	X(wait_us)                                                                                 \
+	X(queued_us)                                                                               \
+	X(wait_p50_ms)                                                                             \
+	X(wait_p99_ms)                                                                             \
+	X(stall_client)                                                                            \
+	X(stall_daemon)                                                                            \
+	X(busy)                                                                                    \
+	X(waiting)                                                                                 \
+	X(queued)                                                                                  \
+	X(idle)                                                                                    \
+	X(capacity_us)                                                                             \
+	X(private_mib)                                                                             \
+	X(pss_mib)                                                                                 \
+	X(shared_mib)                                                                              \
+	X(memcpy_bytes_per_s)
+/* clang-format on */
 
 static const size_t figures[] = {
 #define X(name) offsetof(struct measurement, name),
