@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const axis_names[AXIS_COUNT] = {"dataset", "size",	  "batch",
+const char *const axis_names[AXIS_COUNT] = {"dataset", "size",    "batch",
 					    "threads", "clients", "isa"};
 
 static const char *base_name(const char *path)

@@ -1,6 +1,7 @@
 /*
- * What chroma=fast does to the samples of a dataset, and what it saves: the same pipeline with and without it, sample by sample; mean, root mean square
- * and greatest difference, and CPU time, one core, everything warm.
+ * What chroma=fast does to the samples of a dataset, and what it saves: the same pipeline with and
+ * without it, sample by sample; mean, root mean square and greatest difference, and CPU time, one
+ * core, everything warm.
  */
 #include "ticks.h"
 #include "transform.h"
@@ -121,7 +122,10 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Sample by sample in turn, so that neighbours on the machine slow both modes; each twice, the second time with the sample in cache. */
+/*
+ * Sample by sample in turn, so that neighbours on the machine slow both modes; each twice, the
+ * second time with the sample in cache.
+ */
 static void measure(struct bench *bench)
 {
 	double us[MODES][ROUNDS], ratio[ROUNDS], decode[MODES] = {0}, all[MODES] = {0};

@@ -131,9 +131,9 @@ static int client_step(struct client *client, struct feed_batch *batch, uint64_t
 }
 
 /*
- * The window opens with the first batch after start_ns, which does not count, and closes with the first after as long as from
- * start_ns to stop_ns, which does: so it always holds whole batches, however large they are, and is never short, however late the
- * first one came.
+ * The window opens with the first batch after start_ns, which does not count, and closes with the
+ * first after as long as from start_ns to stop_ns, which does: so it always holds whole batches,
+ * however large they are, and is never short, however late the first one came.
  */
 static int client_measure(struct client *client)
 {

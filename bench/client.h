@@ -1,8 +1,10 @@
 /*
- * client: a process that consumes one feed as fast as it can, and says how that went through shared memory.
+ * client: a process that consumes one feed as fast as it can, and says how that went through shared
+ * memory.
  *
- * The parent owns the board, a shared anonymous mapping with one desk per client, and is the only one to write its
- * orders; each client writes its own desk. Clients are forked from a single-threaded parent and always waited for.
+ * The parent owns the board, a shared anonymous mapping with one desk per client, and is the only
+ * one to write its orders; each client writes its own desk. Clients are forked from a
+ * single-threaded parent and always waited for.
  */
 #pragma once
 

@@ -1,10 +1,10 @@
 /*
- * Speed of the trainer's device without a feed: training steps and evaluation of a few nets on random images, and where the time
- * goes by layer. Batches come from host memory that the device knows of, in turn, the next one fed while a step runs, as the trainer's
- * loop does it.
+ * Speed of the trainer's device without a feed: training steps and evaluation of a few nets on
+ * random images, and where the time goes by layer. Batches come from host memory that the device
+ * knows of, in turn, the next one fed while a step runs, as the trainer's loop does it.
  *
- * With --serve one net trains for as long as it is told over standard input, and answers in JSON: bench/peers' protocol, so that it can be
- * measured in turn with other programs.
+ * With --serve one net trains for as long as it is told over standard input, and answers in JSON:
+ * bench/peers' protocol, so that it can be measured in turn with other programs.
  */
 #include "nets.h"
 #include "options.h"
@@ -41,7 +41,7 @@ struct bench {
 	uint8_t *images; /* [BATCHES][batch][side][side][3] */
 	int32_t *labels; /* [batch] */
 	size_t images_bytes;
-	uint64_t fed;	/* batches so far */
+	uint64_t fed;   /* batches so far */
 	uint64_t steps; /* queued so far; results are awaited LAG behind */
 	struct device_results results;
 };
@@ -312,7 +312,8 @@ static json_t *layers_json(const struct device_graph *graph, const struct layer_
 }
 
 /*
- * One step if every layer's pass took only as long as its bytes or its arithmetic need, whichever is more; the update is not in it. 0: not known.
+ * One step if every layer's pass took only as long as its bytes or its arithmetic need, whichever
+ * is more; the update is not in it. 0: not known.
  */
 static double roofline(const struct bench *bench)
 {
@@ -329,7 +330,10 @@ static double roofline(const struct bench *bench)
 	return sum;
 }
 
-/* What utilization is a share of: the data sheet's, where the device knows it, and not what products reach. */
+/*
+ * What utilization is a share of: the data sheet's, where the device knows it, and not what
+ * products reach.
+ */
 static double peak_flops(const struct bench *bench)
 {
 	double own = device_info(bench->device)->peak_flops;

@@ -48,8 +48,8 @@ static int digest_open(struct digest *digest, uint64_t epoch, uint64_t batch)
 
 static void digest_add(struct digest *digest, const struct feed_batch *batch)
 {
-	const uint64_t head[] = {batch->epoch,	 batch->batch,	batch->count,
-				 batch->height,	 batch->width,	batch->channels,
+	const uint64_t head[] = {batch->epoch,   batch->batch,  batch->count,
+				 batch->height,  batch->width,  batch->channels,
 				 batch->element, batch->layout, batch->last};
 
 	XXH3_128bits_update(digest->state, head, sizeof(head));

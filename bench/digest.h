@@ -1,8 +1,10 @@
 /*
- * digest: one hash over the batches of a feed, to show that what is delivered depends on nothing but the request.
+ * digest: one hash over the batches of a feed, to show that what is delivered depends on nothing
+ * but the request.
  *
- * Hashed are, batch by batch, epoch, number, shape, images, labels, sample numbers and flags. On the way the feed may be
- * closed and opened again at its position, and a private daemon killed and started again; the hash must not notice.
+ * Hashed are, batch by batch, epoch, number, shape, images, labels, sample numbers and flags. On
+ * the way the feed may be closed and opened again at its position, and a private daemon killed and
+ * started again; the hash must not notice.
  */
 #pragma once
 
@@ -14,7 +16,8 @@
 struct digest_plan {
 	uint64_t batches;
 	const unsigned *
-		reopen; /* after so many batches: close and open at the position reached; ascending */
+		/* after so many batches: close and open at the position reached; ascending */
+		reopen;
 	size_t reopen_count;
 	const unsigned *kill; /* after so many batches: kill the daemon, start another; ascending */
 	size_t kill_count;

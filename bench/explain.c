@@ -59,7 +59,10 @@ static void offer(struct explanation *e, struct change change)
 	e->changes[e->change_count++] = change;
 }
 
-/* CPU time of an image that comes from memory and has been verified before, where that is what storage being no limit would mean. */
+/*
+ * CPU time of an image that comes from memory and has been verified before, where that is what
+ * storage being no limit would mean.
+ */
 static double steady_us(const struct explanation *e)
 {
 	const struct measurement *m = &e->measured;
@@ -67,7 +70,10 @@ static double steady_us(const struct explanation *e)
 	return work_us(m) - (m->limit == LIMIT_STORAGE ? m->read_us : 0);
 }
 
-/* How many times as fast the CPUs are when a trial costs that much. What is no matter of the trial costs the same as before. */
+/*
+ * How many times as fast the CPUs are when a trial costs that much. What is no matter of the trial
+ * costs the same as before.
+ */
 static double speedup(const struct explanation *e, double image_us)
 {
 	const struct measurement *m = &e->measured;
@@ -177,7 +183,10 @@ static int offer_threads(struct explanation *e, const struct settings *settings,
 	return 0;
 }
 
-/* What the CPUs would make if nothing else held them up: the daemon again, with a client that takes all at once, or by its counters. */
+/*
+ * What the CPUs would make if nothing else held them up: the daemon again, with a client that takes
+ * all at once, or by its counters.
+ */
 static int find_rate_alone(struct explanation *e, const struct settings *settings, char *error)
 {
 	const struct measurement *m = &e->measured;
@@ -388,8 +397,8 @@ static void stages(const struct explanation *e, FILE *out)
 	const struct {
 		const char *name;
 		double us;
-	} rows[] = {{"read", m->read_us},	{"decode", m->decode_us}, {"resize", m->resize_us},
-		    {"augment", m->augment_us}, {"store", m->store_us},	  {"other", m->other_us}};
+	} rows[] = {{"read", m->read_us},       {"decode", m->decode_us}, {"resize", m->resize_us},
+		    {"augment", m->augment_us}, {"store", m->store_us},   {"other", m->other_us}};
 	double all = work_us(m);
 
 	fprintf(out, "\nCPU time per image\n");

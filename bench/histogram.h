@@ -1,5 +1,6 @@
 /*
- * histogram: counts of durations by magnitude, 64 steps to the octave, so that a quantile is right to 1.1 %.
+ * histogram: counts of durations by magnitude, 64 steps to the octave, so that a quantile is right
+ * to 1.1 %.
  *
  * Fixed size and without pointers: it may lie in shared memory. One thread adds at a time.
  */
@@ -19,5 +20,8 @@ struct histogram {
 
 void histogram_add(struct histogram *histogram, uint64_t ns);
 void histogram_merge(struct histogram *histogram, const struct histogram *other);
-/* Duration in nanoseconds that `quantile` (0..1) of those added do not exceed; 0 when there is none. */
+/*
+ * Duration in nanoseconds that `quantile` (0..1) of those added do not exceed; 0 when there is
+ * none.
+ */
 double histogram_quantile(const struct histogram *histogram, double quantile);

@@ -1,8 +1,10 @@
 /*
- * Bytes per second of the CUDA backend's own kernels, at ResNet-50's shapes, beside a copy on the device that is measured in turn with them.
+ * Bytes per second of the CUDA backend's own kernels, at ResNet-50's shapes, beside a copy on the
+ * device that is measured in turn with them.
  *
- * Repetitions of a kernel are captured into one graph, as a training step is, each on another slice of a large arena, so that nothing is found in the L2 cache
- * that a step would not find there. Needs an NVIDIA GPU: exit status 77 without.
+ * Repetitions of a kernel are captured into one graph, as a training step is, each on another slice
+ * of a large arena, so that nothing is found in the L2 cache that a step would not find there.
+ * Needs an NVIDIA GPU: exit status 77 without.
  */
 #include "kernel_cases.h"
 #include "options.h"
@@ -14,12 +16,12 @@
 #include <string.h>
 
 #ifdef KERNEL_BENCH_SMALL
-#define ROUNDS	      1
+#define ROUNDS        1
 #define REPEATS_MIN   1
 #define REPEATS_MAX   1
 #define ARENA_LARGEST (64ull << 20)
 #else
-#define ROUNDS	      5
+#define ROUNDS        5
 #define REPEATS_MIN   8
 #define REPEATS_MAX   200
 #define ARENA_LARGEST (12ull << 30)
@@ -158,7 +160,7 @@ static struct arena make_arena(const struct gpu_properties *properties, enum cud
 struct work {
 	gpu_graph graph;
 	uint32_t repeats;
-	uint64_t moved;	   /* bytes of one repetition */
+	uint64_t moved;    /* bytes of one repetition */
 	double us[ROUNDS]; /* of one repetition */
 };
 
@@ -166,7 +168,7 @@ static uint32_t repeats_for(uint64_t moved)
 {
 	uint64_t repeats = ROUND_BYTES / moved;
 
-	return (uint32_t)(repeats < REPEATS_MIN	  ? REPEATS_MIN
+	return (uint32_t)(repeats < REPEATS_MIN   ? REPEATS_MIN
 			  : repeats > REPEATS_MAX ? REPEATS_MAX
 						  : repeats);
 }
@@ -353,8 +355,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 
 static const struct argp argp = {
 	argp_options, parse,
-	NULL,	      "Measures the CUDA backend's own kernels against a copy on the device.",
-	NULL,	      NULL,
+	NULL,         "Measures the CUDA backend's own kernels against a copy on the device.",
+	NULL,         NULL,
 	NULL};
 
 int main(int argc, char **argv)

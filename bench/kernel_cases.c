@@ -293,7 +293,7 @@ static int backward_apply_relu(const struct kernel_bench *bench, const struct ke
 static struct pool_shape stem_pool(const struct kernel_bench *bench, const struct kernel_case *k)
 {
 	return (struct pool_shape){KERNEL_SAMPLES,     k->h, k->w, k->c, (k->h - 1) / 2 + 1,
-				   (k->w - 1) / 2 + 1, 3,    2,	   1,	 bench->element};
+				   (k->w - 1) / 2 + 1, 3,    2,    1,    bench->element};
 }
 
 static uint64_t pooled_elements(const struct pool_shape *shape)
@@ -334,7 +334,7 @@ static int max_pool_backward(const struct kernel_bench *bench, const struct kern
 static struct pool_shape paired_pool(const struct kernel_bench *bench, const struct kernel_case *k)
 {
 	return (struct pool_shape){KERNEL_SAMPLES, k->h, k->w, k->c, k->h / 2,
-				   k->w / 2,	   2,	 2,    0,    bench->element};
+				   k->w / 2,       2,    2,    0,    bench->element};
 }
 
 static int max_pool_pairs(const struct kernel_bench *bench, const struct kernel_case *k,

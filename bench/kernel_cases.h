@@ -1,7 +1,8 @@
 /*
- * What kernel_bench measures: every kernel of the CUDA backend at shapes of ResNet-50 with a batch of 256 at 224 x 224. A case queues
- * its kernel once on memory that it takes from a slice, saying of each piece whether it is read, written or both; so the bytes that a rate is made of are
- * those that the kernel has to move, each once, and nothing of what caches or partial sums take.
+ * What kernel_bench measures: every kernel of the CUDA backend at shapes of ResNet-50 with a batch
+ * of 256 at 224 x 224. A case queues its kernel once on memory that it takes from a slice, saying
+ * of each piece whether it is read, written or both; so the bytes that a rate is made of are those
+ * that the kernel has to move, each once, and nothing of what caches or partial sums take.
  */
 #pragma once
 
@@ -10,22 +11,22 @@
 
 /* Memory of one repetition, in pieces aligned to 256 bytes. */
 struct slice {
-	char *at;        /* next free byte in the device's memory */
-	uint64_t taken;  /* bytes so far */
-	uint64_t moved;  /* bytes that the kernel has to read and write */
+	char *at;       /* next free byte in the device's memory */
+	uint64_t taken; /* bytes so far */
+	uint64_t moved; /* bytes that the kernel has to read and write */
 };
 
 /* What is not taken from slices, since kernels read meaning from it. All in the device's memory. */
 struct kernel_bench {
 	struct kernel_device device;
 	enum cuda_element element;
-	struct step_arguments *step;  /* a batch of `samples`, with labels */
+	struct step_arguments *step; /* a batch of `samples`, with labels */
 	struct device_params_state *state;
 	struct device_results *results;
 	struct update_decision *decision;
-	struct update_chunk *chunks;  /* of `parameters` elements */
+	struct update_chunk *chunks; /* of `parameters` elements */
 	uint32_t chunk_count;
-	void *images;                 /* [samples][224][224][3] bytes */
+	void *images; /* [samples][224][224][3] bytes */
 };
 
 #ifdef KERNEL_BENCH_SMALL /* what an emulated GPU gets through: figures mean nothing */
@@ -38,7 +39,8 @@ struct kernel_bench {
 
 struct kernel_case {
 	const char *kernel, *name;
-	int (*queue)(const struct kernel_bench *bench, const struct kernel_case *k, struct slice *slice);
+	int (*queue)(const struct kernel_bench *bench, const struct kernel_case *k,
+		     struct slice *slice);
 	uint32_t h, w, c; /* of KERNEL_SAMPLES samples; of pools: of what is pooled */
 };
 

@@ -348,7 +348,10 @@ static size_t at_least_one(size_t count)
 	return count ? count : 1;
 }
 
-/* Every combination; data sets vary slowest, the batch size fastest. Pipelines are freed with the rows. */
+/*
+ * Every combination; data sets vary slowest, the batch size fastest. Pipelines are freed with the
+ * rows.
+ */
 static int list_points(const struct arguments *arguments, struct row **ret_rows, size_t *ret_count)
 {
 	size_t sizes = at_least_one(arguments->sizes.count),

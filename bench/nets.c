@@ -161,7 +161,10 @@ static void build_plain(struct builder *b, struct device_value *x)
 	head(b, x, in, 10);
 }
 
-/* A bare convolution, and a norm with GELU after a pool: the nets that learn CIFAR-10 in seconds on a GPU look like this. */
+/*
+ * A bare convolution, and a norm with GELU after a pool: the nets that learn CIFAR-10 in seconds on
+ * a GPU look like this.
+ */
 static struct device_value *bare_conv(struct builder *b, struct device_value *x, uint32_t in,
 				      uint32_t out, uint32_t kernel, bool first)
 {

@@ -1,6 +1,6 @@
 /*
- * The nets that device_bench measures: those that trainer/model builds, reduced to what costs time. Recorded once without a graph, which
- * declares the parameters, then once into each graph.
+ * The nets that device_bench measures: those that trainer/model builds, reduced to what costs time.
+ * Recorded once without a graph, which declares the parameters, then once into each graph.
  */
 #pragma once
 
@@ -9,8 +9,8 @@
 struct builder {
 	struct device_params *params;
 	struct device_graph *graph; /* NULL: only declare */
-	unsigned count;		    /* of operations so far: names */
-	unsigned width;		    /* channels of the first stage */
+	unsigned count;             /* of operations so far: names */
+	unsigned width;             /* channels of the first stage */
 };
 
 struct net {

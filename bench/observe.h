@@ -21,9 +21,9 @@ struct sight {
 	unsigned feeds;
 	uint64_t images;
 	struct limit_times times;
-	uint64_t idle_ns; /* of the daemon's worker threads */
-	uint64_t cpu_ns;		   /* of the daemon; 0 where the system does not tell */
-	uint64_t shared_bytes;		   /* rings of the daemon */
+	uint64_t idle_ns;                  /* of the daemon's worker threads */
+	uint64_t cpu_ns;                   /* of the daemon; 0 where the system does not tell */
+	uint64_t shared_bytes;             /* rings of the daemon */
 	uint64_t pss_bytes, private_bytes; /* of the daemon; 0 where the system does not tell */
 };
 

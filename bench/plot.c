@@ -25,7 +25,7 @@ static const char *const plot_colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc
 struct plot {
 	const struct report *report;
 	FILE *out;
-	enum axis x;		       /* the axis that runs to the right */
+	enum axis x;                   /* the axis that runs to the right */
 	char (*places)[AXIS_TEXT_MAX]; /* its distinct values, in the order measured */
 	size_t place_count;
 	double top; /* images/s at the upper edge */
@@ -174,7 +174,7 @@ static double round_up(double value)
 int plot_write(const struct report *report, FILE *out)
 {
 	static const enum axis preferred[] = {AXIS_THREADS, AXIS_BATCH, AXIS_CLIENTS,
-					      AXIS_SIZE,    AXIS_ISA,	AXIS_DATASET};
+					      AXIS_SIZE,    AXIS_ISA,   AXIS_DATASET};
 	struct plot plot = {.report = report, .out = out, .x = AXIS_BATCH};
 	char(*names)[256] = calloc(SERIES_MAX, sizeof(*names));
 	size_t name_count = 0;

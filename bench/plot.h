@@ -1,6 +1,7 @@
 /*
- * plot: a report as a picture, written as SVG: images/s over one quantity that was swept, one line for each combination
- * of the others, with a bar from the slowest to the fastest round at every point.
+ * plot: a report as a picture, written as SVG: images/s over one quantity that was swept, one line
+ * for each combination of the others, with a bar from the slowest to the fastest round at every
+ * point.
  */
 #pragma once
 

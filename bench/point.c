@@ -174,7 +174,10 @@ static int run_window(struct run *run)
 	r = run_observe(run, &run->after);
 	if (!r)
 		r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
-	/* The daemon books what it has finished: where that is nothing in this window, the clients' own is long enough. */
+	/*
+	 * The daemon books what it has finished: where that is nothing in this window, the clients'
+	 * own is long enough.
+	 */
 	if (!r && run->after.images == run->before.images)
 		r = run_observe(run, &run->after);
 	/* One that came in between began to count anew. */
@@ -279,7 +282,10 @@ static void measure_daemon(const struct run *run, struct measurement *measuremen
 {
 	const struct sight *before = &run->before, *after = &run->after;
 	double window_ns = (double)(after->taken_ns - before->taken_ns);
-	/* Delivered in the daemon's window; of the clients' window when none was, as with very large batches. */
+	/*
+	 * Delivered in the daemon's window; of the clients' window when none was, as with very
+	 * large batches.
+	 */
 	double images = (double)(after->images - before->images);
 	unsigned cores = point_cores();
 

@@ -1,10 +1,10 @@
 /*
- * point: one measurement of loaderbench: a dataset through a pipeline at a batch size, by a daemon with so many threads,
- * consumed by so many processes at once.
+ * point: one measurement of loaderbench: a dataset through a pipeline at a batch size, by a daemon
+ * with so many threads, consumed by so many processes at once.
  *
- * A point is measured by point_measure() from start to end: daemon (private, unless a socket is given), client
- * processes, warm-up, window, figures. The caller owns all strings. Not for use by several threads at a time: it forks and
- * changes the environment.
+ * A point is measured by point_measure() from start to end: daemon (private, unless a socket is
+ * given), client processes, warm-up, window, figures. The caller owns all strings. Not for use by
+ * several threads at a time: it forks and changes the environment.
  */
 #pragma once
 
@@ -21,7 +21,8 @@ enum {
 enum consume {
 	CONSUME_NONE, /* batches are taken and given back */
 	CONSUME_READ, /* every byte is read */
-	CONSUME_COPY, /* every byte is copied to memory of the client's own, as a copy to a device would */
+	/* every byte is copied to memory of the client's own, as a copy to a device would */
+	CONSUME_COPY,
 };
 
 /* The same for all points of a run. */
@@ -50,28 +51,33 @@ struct point {
 
 /* Times are per image, shares are of the window. */
 struct measurement {
-	double images_per_s;	  /* all clients together */
-	double bytes_per_s;	  /* of images handed over */
+	double images_per_s;      /* all clients together */
+	double bytes_per_s;       /* of images handed over */
 	double images_per_s_core; /* by the cores that the daemon's threads can occupy */
-	double cpu_us;		  /* CPU time of the whole daemon */
+	double cpu_us;            /* CPU time of the whole daemon */
 	double client_cpu_us;
 	/* Of the daemon's threads: CPU time by stage, */
 	double read_us, decode_us, resize_us, augment_us, store_us, other_us;
-	double wait_us, queued_us; /* and time asleep until stored bytes came, and ready while others had the CPUs */
-	double wait_p50_ms, wait_p99_ms;		/* from asking for a batch to having it */
+	/* and time asleep until stored bytes came, and ready while others had the CPUs */
+	double wait_us, queued_us;
+	double wait_p50_ms, wait_p99_ms; /* from asking for a batch to having it */
 	double stall_client,
 		stall_daemon; /* share of time waiting: mean of the clients, mean of their feeds */
-	/* Shares of the daemon's threads' time: used, asleep until stored bytes came, ready while others had the CPUs, with nothing to do. */
+	/*
+	 * Shares of the daemon's threads' time: used, asleep until stored bytes came, ready while
+	 * others had the CPUs, with nothing to do.
+	 */
 	double busy, waiting, queued, idle;
 	double capacity_us; /* CPU time per image that they could have had */
 	enum limit limit;
-	double private_mib;   /* anonymous memory of the daemon, proportional */
-	double pss_mib;	      /* the daemon with its share of mapped files and rings */
-	double shared_mib;    /* rings */
+	double private_mib; /* anonymous memory of the daemon, proportional */
+	double pss_mib;     /* the daemon with its share of mapped files and rings */
+	double shared_mib;  /* rings */
 	uint64_t images, batches, bad;
-	uint64_t reconnects; /* of clients in the window; then the daemon's figures are of the last one alone */
-	unsigned threads;	   /* of the daemon */
-	char isa[16];		   /* kernels in use */
+	/* of clients in the window; then the daemon's figures are of the last one alone */
+	uint64_t reconnects;
+	unsigned threads;          /* of the daemon */
+	char isa[16];              /* kernels in use */
 	double memcpy_bytes_per_s; /* 0: not measured */
 };
 

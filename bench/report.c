@@ -165,12 +165,15 @@ static void table_row(const struct report *report, const struct row *row, const 
 	fputc('\n', out);
 }
 
-/* The daemon's worker lets nobody look into it who could not do so anyway: loaderd(1), ISOLATION. */
+/*
+ * The daemon's worker lets nobody look into it who could not do so anyway: loaderd(1), ISOLATION.
+ */
 static void say_memory(const struct report *report, FILE *out)
 {
 	for (size_t i = 0; i < report->count; i++)
 		if (!report->rows[i].error && !memory_is_known(&report->rows[i].median)) {
-			fprintf(out, "\nprivate memory: -, because the kernel tells how much a walled-in "
+			fprintf(out, "\nprivate memory: -, because the kernel tells how much a "
+				     "walled-in "
 				     "worker has to root alone\n");
 			return;
 		}

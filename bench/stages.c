@@ -27,7 +27,7 @@ enum {
 };
 
 const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512bw", "avx512", "libjpeg-turbo"};
-const char *const stage_names[STAGE_COUNT] = {"entropy",   "decode", "crop",	    "warm_entropy",
+const char *const stage_names[STAGE_COUNT] = {"entropy",   "decode", "crop",        "warm_entropy",
 					      "warm_crop", "image",  "coefficients"};
 
 static int fail(struct packimg_error *error, const char *text)
@@ -222,8 +222,12 @@ static void try_work(struct worker *worker, enum stage stage, stage_work work, u
 			 worker->turbo ? turbo_error(worker->turbo) : strerror(-r));
 }
 
-/* Of each stage the sum over the crops of the least of several times; the stages take turns, so that a machine whose speed drifts treats them alike. */
-static void measure_warm(struct worker *worker, const enum stage stages[2], const stage_work works[2])
+/*
+ * Of each stage the sum over the crops of the least of several times; the stages take turns, so
+ * that a machine whose speed drifts treats them alike.
+ */
+static void measure_warm(struct worker *worker, const enum stage stages[2],
+			 const stage_work works[2])
 {
 	double sum[2] = {0};
 
@@ -352,7 +356,7 @@ int stages_dump(const struct crops *crops, const char *path)
 	}
 	for (uint32_t i = 0; i < crops->count && !r; i++) {
 		const struct turbo_crop *part = &crops->crops[i].part;
-		uint8_t head[8] = {(uint8_t)part->width,  (uint8_t)(part->width >> 8),	0, 0,
+		uint8_t head[8] = {(uint8_t)part->width,  (uint8_t)(part->width >> 8),  0, 0,
 				   (uint8_t)part->height, (uint8_t)(part->height >> 8), 0, 0};
 		struct jpeg_source source = source_of(&crops->crops[i]);
 		const uint8_t *pixels;

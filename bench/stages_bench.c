@@ -1,6 +1,7 @@
 /*
- * What each stage of a random-resized crop costs one core: entropy decoding, the way from coefficients to pixels, and from those
- * to the finished sample, with every instruction set, beside libjpeg-turbo on the same crops of the same file.
+ * What each stage of a random-resized crop costs one core: entropy decoding, the way from
+ * coefficients to pixels, and from those to the finished sample, with every instruction set, beside
+ * libjpeg-turbo on the same crops of the same file.
  */
 #include "stages.h"
 

@@ -14,7 +14,10 @@
 
 enum {
 	CHUNK_PAGES = 1 << 16,
-	/* Sources of pixels to spare: where the pipeline makes N of a side, N * 8 / 7 is what 256 is for 224. */
+	/*
+	 * Sources of pixels to spare: where the pipeline makes N of a side, N * 8 / 7 is what 256
+	 * is for 224.
+	 */
 	SPARE = 8,
 	SPARE_OF = 7,
 	MARGIN_PERCENT =
@@ -114,7 +117,7 @@ static unsigned shorter_side(const struct packimg_sample *sample)
 static const struct packimg_sample *lossless(const struct bench *bench, const struct trials *trials,
 					     unsigned i)
 {
-	enum way way = trials->ways[WAY_RECODE].changed	 ? WAY_RECODE
+	enum way way = trials->ways[WAY_RECODE].changed  ? WAY_RECODE
 		       : trials->ways[WAY_INDEX].changed ? WAY_INDEX
 							 : WAY_STORED;
 
@@ -162,7 +165,10 @@ static int changes(const struct trials *trials, enum way way, const struct packi
 	}
 }
 
-/* One way for all images; what it would not change, or not to something with an index, stays as it is. */
+/*
+ * One way for all images; what it would not change, or not to something with an index, stays as it
+ * is.
+ */
 static int make(struct bench *bench, struct trials *trials, enum way way,
 		struct packimg_error *error)
 {
@@ -195,7 +201,10 @@ static int make(struct bench *bench, struct trials *trials, enum way way,
 	return 0;
 }
 
-/* One of each of as many equal stretches as images are wanted; those that cannot be decoded are left out. */
+/*
+ * One of each of as many equal stretches as images are wanted; those that cannot be decoded are
+ * left out.
+ */
 static void choose(struct bench *bench, struct trials *trials)
 {
 	uint64_t wanted = trials->images < TRIAL_IMAGES ? trials->images : TRIAL_IMAGES, bytes = 0;
@@ -328,8 +337,8 @@ static int is_named(const char *step, const char *name)
 }
 
 /*
- * Leaves out step number `number`; with `bytes` all that makes the output other than bytes. Writes the rest to `rest` and what is left out to
- * `text`. False: there is no such step.
+ * Leaves out step number `number`; with `bytes` all that makes the output other than bytes. Writes
+ * the rest to `rest` and what is left out to `text`. False: there is no such step.
  */
 static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
 		     char text[TRIAL_STEP_TEXT])
@@ -363,7 +372,10 @@ static int has_same_shape(const struct transform *a, const struct transform *b)
 	return x.width == y.width && x.height == y.height;
 }
 
-/* Pipelines without a step, as far as they are pipelines, and the one without normalising and casting. */
+/*
+ * Pipelines without a step, as far as they are pipelines, and the one without normalising and
+ * casting.
+ */
 static int make_shorter(struct bench *bench, struct trials *trials, const char *pipeline)
 {
 	char *rest = malloc(2 * strlen(pipeline) + 2);

@@ -56,7 +56,10 @@ static void read_header(struct turbo *turbo, const struct turbo_crop *crop)
 {
 	struct jpeg_decompress_struct *cinfo = &turbo->cinfo;
 
-	/* Tables lie in the arena, which the last image has given back: without this they would seem to be there. */
+	/*
+	 * Tables lie in the arena, which the last image has given back: without this they would
+	 * seem to be there.
+	 */
 	for (int i = 0; i < NUM_QUANT_TBLS; i++)
 		cinfo->quant_tbl_ptrs[i] = NULL;
 	for (int i = 0; i < NUM_HUFF_TBLS; i++)

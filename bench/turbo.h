@@ -1,6 +1,7 @@
 /*
- * turbo: libjpeg-turbo on the same crops, as well as it can do them, to compare with. The accurate inverse transform, fancy
- * upsampling, RGB: what our own decoder computes. One object belongs to one thread and keeps its memory from image to image.
+ * turbo: libjpeg-turbo on the same crops, as well as it can do them, to compare with. The accurate
+ * inverse transform, fancy upsampling, RGB: what our own decoder computes. One object belongs to
+ * one thread and keeps its memory from image to image.
  */
 #pragma once
 
@@ -20,11 +21,15 @@ void turbo_free(struct turbo *turbo);
 /* What went wrong last, for a person. */
 const char *turbo_error(const struct turbo *turbo);
 
-/* The crop alone: rows above are skipped, columns left and right left out as far as whole MCUs. 0 or a negative errno, as all below. */
+/*
+ * The crop alone: rows above are skipped, columns left and right left out as far as whole MCUs. 0
+ * or a negative errno, as all below.
+ */
 int turbo_region(struct turbo *turbo, const struct turbo_crop *crop);
 /*
- * The entropy-coded part of that alone: all MCU rows from the first to the crop's last are skipped. libjpeg-turbo decodes nothing of an image's
- * last row when it is to be skipped; ret_share says what part of the rows was.
+ * The entropy-coded part of that alone: all MCU rows from the first to the crop's last are skipped.
+ * libjpeg-turbo decodes nothing of an image's last row when it is to be skipped; ret_share says
+ * what part of the rows was.
  */
 int turbo_entropy(struct turbo *turbo, const struct turbo_crop *crop, double *ret_share);
 /* The whole image. */

@@ -16,7 +16,10 @@ const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t inde
 {
 	uint32_t low = 0, high = dataset->open_count;
 
-	/* firsts[low] <= index < firsts[high]; empty shards are stepped over because low moves on equality */
+	/*
+	 * firsts[low] <= index < firsts[high]; empty shards are stepped over because low moves on
+	 * equality
+	 */
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 		if (dataset->firsts[middle] <= index)

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 static const char *const section_names[] = {
-	[PIMG_SECTION_INDEX] = "index",	    [PIMG_SECTION_SOURCES] = "sources",
+	[PIMG_SECTION_INDEX] = "index",     [PIMG_SECTION_SOURCES] = "sources",
 	[PIMG_SECTION_CLASSES] = "classes", [PIMG_SECTION_FIELDS] = "fields",
 	[PIMG_SECTION_COLUMNS] = "columns", [PIMG_SECTION_METADATA] = "metadata",
 	[PIMG_SECTION_TRAITS] = "traits",
@@ -52,7 +52,10 @@ static int check_records(const struct packimg *dataset, const struct shard *shar
 	return 0;
 }
 
-/* Every string inside its section, the first behind the offsets, no gaps, the last at the end. ret_longest: in bytes, at least what it was. */
+/*
+ * Every string inside its section, the first behind the offsets, no gaps, the last at the end.
+ * ret_longest: in bytes, at least what it was.
+ */
 static int check_strings(const struct shard *shard, const struct section_view *section,
 			 uint32_t type, uint64_t count, uint64_t *ret_longest,
 			 struct packimg_error *error)
@@ -84,7 +87,10 @@ static int check_strings(const struct shard *shard, const struct section_view *s
 	return 0;
 }
 
-/* The value of sample i of a shard. *end: where the bytes of the one before it end, and then its own. */
+/*
+ * The value of sample i of a shard. *end: where the bytes of the one before it end, and then its
+ * own.
+ */
 static int check_value(const struct shard *shard, const struct packimg_field *field,
 		       const struct column_view *view, uint64_t i, uint64_t *end,
 		       uint64_t *ret_longest, struct packimg_error *error)

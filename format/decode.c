@@ -59,8 +59,9 @@ void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
 /*
  * Largest of 1, 2, 4, 8 that leaves twice the hint in both directions; 1 without a hint.
  *
- * Why twice: the antialiasing resize of what is left should do nearly all that it would have done to the whole. Finished crops of 96 to 400 pixels
- * against those from full scale, in 8-bit steps (PSNR in dB; 3000 x 2000, 4:2:0, quality 90), by how many times the hint is left:
+ * Why twice: the antialiasing resize of what is left should do nearly all that it would have done
+ * to the whole. Finished crops of 96 to 400 pixels against those from full scale, in 8-bit steps
+ * (PSNR in dB; 3000 x 2000, 4:2:0, quality 90), by how many times the hint is left:
  *
  *   photos enlarged to that size    1 to 1.25    1.5 to 1.75      2 to 2.5        3 to 4
  *     1/2    mean, 99.9 %, dB     0.30  3 52.7  0.24  3 53.6    0.17  2 55.6   0.11  2 57.7
@@ -71,7 +72,8 @@ void packimg_decoder_limit(struct packimg_decoder *decoder, uint64_t bytes)
  *     1/4                         1.79 21 38.1  1.08 11 43.0    0.66  7 46.9   0.36  5 51.2
  *     1/8                         2.30 23 36.5  1.31 11 41.8    0.82 10 45.4
  *
- * Leaving only 1.5 times would save a quarter of the time, of crops three to four and six to eight times their target, and double the difference.
+ * Leaving only 1.5 times would save a quarter of the time, of crops three to four and six to eight
+ * times their target, and double the difference.
  */
 static uint32_t choose_denominator(const struct packimg_region *region, uint32_t hint_width,
 				   uint32_t hint_height)
@@ -116,7 +118,10 @@ static int request_init(struct codec_request *request, const struct packimg_samp
 	return 0;
 }
 
-/* code: of a codec, with its cause. Whatever a codec makes of it, memory that the limit refused is why. */
+/*
+ * code: of a codec, with its cause. Whatever a codec makes of it, memory that the limit refused is
+ * why.
+ */
 static int fail(const struct packimg_decoder *decoder, struct packimg_error *error, int code,
 		const struct packimg_sample *sample, const struct packimg_error *cause)
 {

@@ -232,7 +232,9 @@ static int file_check(int fd, const char *name, uint64_t *ret_size, struct packi
 	}
 	if (!S_ISREG(status.st_mode))
 		return packimg_fail(error, -EINVAL, "%s: not a regular file", name);
-	/* its pages cannot be given back one by one, and what cuts a hole into it ends its readers */
+	/*
+	 * its pages cannot be given back one by one, and what cuts a hole into it ends its readers
+	 */
 	if ((uint32_t)system.f_type == HUGETLBFS_MAGIC)
 		return packimg_fail(error, -EINVAL,
 				    "%s: lies on hugetlbfs; put it on a file system for files, or "

@@ -1,7 +1,8 @@
 /*
- * The header of a .pimg file: read once, with one pread(), and checked in that copy, from which everything is then used. SPEC.md,
- * "Header" and "Section table". Pure functions on a descriptor; any thread. They make no other system calls than fcntl, fstat, fstatfs
- * and pread, so that they work where a sandbox has taken everything else away.
+ * The header of a .pimg file: read once, with one pread(), and checked in that copy, from which
+ * everything is then used. SPEC.md, "Header" and "Section table". Pure functions on a descriptor;
+ * any thread. They make no other system calls than fcntl, fstat, fstatfs and pread, so that they
+ * work where a sandbox has taken everything else away.
  */
 #pragma once
 
@@ -9,8 +10,8 @@
 #include "packimg.h"
 
 /*
- * -EINVAL: not a regular file, on hugetlbfs, or not open for reading; -EBADMSG; -ENOTSUP. All of the header is checked, the section table against
- * the file's size too. name begins the texts.
+ * -EINVAL: not a regular file, on hugetlbfs, or not open for reading; -EBADMSG; -ENOTSUP. All of
+ * the header is checked, the section table against the file's size too. name begins the texts.
  */
 int header_read(int fd, const char *name, struct pimg_header *ret_header,
 		struct packimg_error *error);

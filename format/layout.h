@@ -1,8 +1,9 @@
 /*
- * Bytes of a .pimg file as they lie on disk: little-endian, naturally aligned, no padding that is not named here. A file
- * is one header, then samples and sections in any order, each at a multiple of PIMG_ALIGN. The structures overlay
- * the mapping directly; whoever reads them must have checked the bounds first (reader.c). SPEC.md says the same in
- * tables, from "Header" on; change both together and the golden file with them.
+ * Bytes of a .pimg file as they lie on disk: little-endian, naturally aligned, no padding that is
+ * not named here. A file is one header, then samples and sections in any order, each at a multiple
+ * of PIMG_ALIGN. The structures overlay the mapping directly; whoever reads them must have checked
+ * the bounds first (reader.c). SPEC.md says the same in tables, from "Header" on; change both
+ * together and the golden file with them.
  */
 #pragma once
 
@@ -14,19 +15,25 @@
 #error "libpackimg maps little-endian structures and needs a little-endian machine"
 #endif
 
-/* 0x89 keeps 7-bit channels honest, CR LF and LF show translated line ends, 0x1a ends a text display. */
+/*
+ * 0x89 keeps 7-bit channels honest, CR LF and LF show translated line ends, 0x1a ends a text
+ * display.
+ */
 #define PIMG_MAGIC "\x89PIMG\r\n\x1a"
 
 enum {
 	PIMG_VERSION = 1,
-	PIMG_ALIGN = 64,	/* of samples, side data and sections */
+	PIMG_ALIGN = 64,        /* of samples, side data and sections */
 	PIMG_SECTIONS_MAX = 23, /* entries of the section table */
-	PIMG_TAIL = 64,		/* bytes that must follow sample and side data inside the file */
-	PIMG_NAME_MAX = 255,	/* bytes of a field's name or a metadata key */
+	PIMG_TAIL = 64,         /* bytes that must follow sample and side data inside the file */
+	PIMG_NAME_MAX = 255,    /* bytes of a field's name or a metadata key */
 	PIMG_CLASS_NAME_MAX = 4096,  /* bytes */
 	PIMG_SOURCE_MAX = 65535,     /* bytes of a sample's source name */
 	PIMG_METADATA_MAX = 1 << 24, /* bytes, terminator included */
-	/* bytes of the class section: a reader copies it when opening. PACKIMG_CLASSES_MAX names of seven letters fill it. */
+	/*
+	 * bytes of the class section: a reader copies it when opening. PACKIMG_CLASSES_MAX names of
+	 * seven letters fill it.
+	 */
 	PIMG_CLASSES_SIZE_MAX = 1 << 28,
 };
 
@@ -41,8 +48,8 @@ enum {
 };
 
 enum pimg_section_type {
-	PIMG_SECTION_NONE = 0,	  /* unused entry: all zero */
-	PIMG_SECTION_INDEX = 1,	  /* pimg_record[sample_count] */
+	PIMG_SECTION_NONE = 0,    /* unused entry: all zero */
+	PIMG_SECTION_INDEX = 1,   /* pimg_record[sample_count] */
 	PIMG_SECTION_SOURCES = 2, /* strings: source name of each sample */
 	PIMG_SECTION_CLASSES = 3, /* strings: class names, same in every shard */
 	PIMG_SECTION_FIELDS = 4,  /* pimg_field[field_count], then the names, same in every shard */
@@ -53,31 +60,31 @@ enum pimg_section_type {
 };
 
 struct pimg_section {
-	uint32_t type;	 /* enum pimg_section_type */
-	uint32_t flags;	 /* reserved */
+	uint32_t type;   /* enum pimg_section_type */
+	uint32_t flags;  /* reserved */
 	uint64_t offset; /* from the start of the file, multiple of PIMG_ALIGN */
-	uint64_t size;	 /* bytes */
-	uint64_t xxh3;	 /* XXH3-64 of those bytes */
+	uint64_t size;   /* bytes */
+	uint64_t xxh3;   /* XXH3-64 of those bytes */
 };
 
 struct pimg_header {
 	uint8_t magic[8];
 	uint32_t version;
-	uint32_t header_size;	/* sizeof(struct pimg_header) */
-	uint64_t incompatible;	/* features a reader must know to read on */
-	uint64_t compatible;	/* features a reader may ignore */
-	uint8_t set_uuid[16];	/* of the dataset, the same in all its shards */
+	uint32_t header_size;   /* sizeof(struct pimg_header) */
+	uint64_t incompatible;  /* features a reader must know to read on */
+	uint64_t compatible;    /* features a reader may ignore */
+	uint8_t set_uuid[16];   /* of the dataset, the same in all its shards */
 	uint8_t shard_uuid[16]; /* of this file */
-	uint64_t file_size;	/* bytes that belong to the file */
-	uint64_t sample_count;	/* in this file */
-	uint64_t sample_first;	/* dataset index of this file's first sample */
+	uint64_t file_size;     /* bytes that belong to the file */
+	uint64_t sample_count;  /* in this file */
+	uint64_t sample_first;  /* dataset index of this file's first sample */
 	uint64_t set_sample_count;
 	uint32_t shard_index;
 	uint32_t shard_count; /* 1 for a single file */
 	uint32_t class_count;
 	uint32_t field_count;
 	uint32_t section_count; /* entries in use, at the front of the table */
-	uint32_t content;	/* PIMG_CONTENT_ bits */
+	uint32_t content;       /* PIMG_CONTENT_ bits */
 	uint64_t reserved_0;
 	double mean[3]; /* R, G, B in 0..255 */
 	double std[3];
@@ -94,7 +101,7 @@ struct pimg_record {
 	uint64_t side_xxh3; /* 0 when there is none */
 	uint32_t data_size;
 	uint32_t side_size; /* 0 when there is none */
-	uint32_t width;	    /* upright */
+	uint32_t width;     /* upright */
 	uint32_t height;
 	int32_t label;
 	uint8_t codec;
@@ -105,12 +112,12 @@ struct pimg_record {
 };
 
 /*
- * Strings: (count + 1) uint64 offsets, then the bytes. Offsets count from the first of those bytes, begin with 0 and end
- * with their number; string i is [offset i, offset i + 1).
+ * Strings: (count + 1) uint64 offsets, then the bytes. Offsets count from the first of those bytes,
+ * begin with 0 and end with their number; string i is [offset i, offset i + 1).
  */
 
 struct pimg_field {
-	uint32_t type;	      /* enum packimg_field_type */
+	uint32_t type;        /* enum packimg_field_type */
 	uint32_t name_size;   /* bytes, without terminator */
 	uint64_t name_offset; /* from the section's start */
 	uint64_t reserved_0;
@@ -124,18 +131,23 @@ enum pimg_value_kind {
 
 /* What the values of one field are like in the whole dataset; the last one is of the sources. */
 struct pimg_trait {
-	uint64_t longest;    /* bytes of the longest one; 0 for INT64 and FLOAT64 */
-	uint32_t kind;	     /* enum pimg_value_kind */
+	uint64_t longest; /* bytes of the longest one; 0 for INT64 and FLOAT64 */
+	uint32_t kind;    /* enum pimg_value_kind */
 	uint32_t reserved_0;
 };
 
 /*
- * One column of this file: a bitmap (bit i % 8 of byte i / 8: sample i has a value) rounded up to a multiple of 8 bytes;
- * then sample_count 8-byte values, or for BYTES and JSON (sample_count + 1) uint64 offsets into the bytes that follow.
+ * One column of this file: a bitmap (bit i % 8 of byte i / 8: sample i has a value) rounded up to a
+ * multiple of 8 bytes; then sample_count 8-byte values, or for BYTES and JSON (sample_count + 1)
+ * uint64 offsets into the bytes that follow.
  */
 struct pimg_column {
 	uint64_t
-		offset; /* from the start of the file, multiple of PIMG_ALIGN; 0: no sample of this file has a value */
+		/*
+		 * from the start of the file, multiple of PIMG_ALIGN; 0: no sample of this file has
+		 * a value
+		 */
+		offset;
 	uint64_t size;
 	uint64_t xxh3;
 	uint64_t reserved_0;

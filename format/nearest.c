@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 enum {
-	WORD_MAX = 64,	 /* a longer one is compared as far as this */
+	WORD_MAX = 64,  /* a longer one is compared as far as this */
 	SHORT_WORD = 3, /* where another letter makes another word: gpu is no slip for cpu */
 };
 

@@ -1,5 +1,6 @@
 /*
- * Which of the words that are known was probably meant by one that is not: commands, options, keys, steps of pipelines. Functions without state, any thread; nothing is copied.
+ * Which of the words that are known was probably meant by one that is not: commands, options, keys,
+ * steps of pipelines. Functions without state, any thread; nothing is copied.
  */
 #pragma once
 
@@ -8,8 +9,9 @@
 #define NEAREST_NONE UINT_MAX
 
 /*
- * Slips of the finger (a character too many, too few or wrong, two neighbours exchanged) that make what was written of what was meant; NEAREST_NONE: so many that it is not likely.
- * Case, '_' and '-' do not count.
+ * Slips of the finger (a character too many, too few or wrong, two neighbours exchanged) that make
+ * what was written of what was meant; NEAREST_NONE: so many that it is not likely. Case, '_' and
+ * '-' do not count.
  */
 unsigned nearest_slips(const char *written, const char *meant);
 

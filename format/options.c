@@ -17,10 +17,8 @@ enum {
 
 /* What argp adds to every program. */
 static const struct option added[] = {
-	{"help", no_argument, NULL, KNOWN},
-	{"usage", no_argument, NULL, KNOWN},
-	{"version", no_argument, NULL, KNOWN},
-	{"program-name", required_argument, NULL, KNOWN},
+	{"help", no_argument, NULL, KNOWN},       {"usage", no_argument, NULL, KNOWN},
+	{"version", no_argument, NULL, KNOWN},    {"program-name", required_argument, NULL, KNOWN},
 	{"HANG", optional_argument, NULL, KNOWN},
 };
 enum { ADDED = sizeof(added) / sizeof(added[0]), ADDED_VISIBLE = 3 };
@@ -44,7 +42,7 @@ static void add_letter(struct table *table, const struct argp_option *option)
 	if (option->key <= ' ' || option->key > '~')
 		return;
 	snprintf(table->letters + length, sizeof(table->letters) - length, "%c%s", option->key,
-		 !option->arg			       ? ""
+		 !option->arg                          ? ""
 		 : option->flags & OPTION_ARG_OPTIONAL ? "::"
 						       : ":");
 }
@@ -77,7 +75,10 @@ static bool begins_one(const struct table *table, const char *name, size_t size)
 	return false;
 }
 
-/* The name in an argument that is no option, with its size. NULL: there is none, or one that argp says more of. */
+/*
+ * The name in an argument that is no option, with its size. NULL: there is none, or one that argp
+ * says more of.
+ */
 static const char *find_unknown(const struct table *table, int argc, char **argv, size_t *ret_size)
 {
 	const char *name = NULL;

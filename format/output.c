@@ -5,7 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes after which writing to the disk is started: large enough to stay sequential on a rotating disk. */
+/*
+ * Bytes after which writing to the disk is started: large enough to stay sequential on a rotating
+ * disk.
+ */
 enum { WRITE_BEHIND_SIZE = 8 << 20 };
 
 int write_fully_at(int fd, const void *data, size_t size, uint64_t offset)

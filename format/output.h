@@ -1,7 +1,8 @@
 /*
- * A file being written front to back under a temporary name: buffers, keeps count, starts writing to the disk early so that the final
- * fsync is short. Owned by one writer, used by one thread. The temporary name is beside the target and begins with a dot;
- * whoever opened it removes or renames it.
+ * A file being written front to back under a temporary name: buffers, keeps count, starts writing
+ * to the disk early so that the final fsync is short. Owned by one writer, used by one thread. The
+ * temporary name is beside the target and begins with a dot; whoever opened it removes or renames
+ * it.
  */
 #pragma once
 

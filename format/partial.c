@@ -140,7 +140,10 @@ int partial_create(struct partial *partial)
 	flock(fd, LOCK_EX | LOCK_NB);
 	partial->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	r = partial->lock_fd < 0 || fstat(fd, &status) < 0 ? -errno : 0;
-	/* a writer that started at the same moment may have taken it for a leftover before it was locked */
+	/*
+	 * a writer that started at the same moment may have taken it for a leftover before it was
+	 * locked
+	 */
 	if (r == 0 && status.st_nlink == 0)
 		r = -EAGAIN;
 	if (r < 0) {
@@ -182,7 +185,10 @@ int partial_sync_directory(const struct partial *partial)
 	int fd = open(partial->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	/* some file systems cannot sync a directory and say EINVAL; there is nothing more to be done there */
+	/*
+	 * some file systems cannot sync a directory and say EINVAL; there is nothing more to be
+	 * done there
+	 */
 	int r = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
 	close(fd);
 	return r;

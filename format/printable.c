@@ -16,15 +16,17 @@ static uint32_t code_point(const uint8_t *bytes, size_t length)
 	return code;
 }
 
-/* Characters without a shape that change how others are shown, where lines end, or nothing at all. */
+/*
+ * Characters without a shape that change how others are shown, where lines end, or nothing at all.
+ */
 static bool is_hidden(uint32_t code)
 {
 	static const struct {
 		uint32_t first, last;
 	} ranges[] = {
-		{0x80, 0x9f},	  /* C1 controls */
-		{0xad, 0xad},	  /* soft hyphen */
-		{0x61c, 0x61c},	  /* Arabic letter mark */
+		{0x80, 0x9f},     /* C1 controls */
+		{0xad, 0xad},     /* soft hyphen */
+		{0x61c, 0x61c},   /* Arabic letter mark */
 		{0x200b, 0x200b}, /* zero width space */
 		{0x200e, 0x200f}, /* marks of direction */
 		{0x2028,

@@ -214,7 +214,10 @@ static void put_section(struct output *output, struct shard_done *shard, uint32_
 	}
 }
 
-/* Appends the sections that every shard carries, and its columns' table. Leaves the file open in output. */
+/*
+ * Appends the sections that every shard carries, and its columns' table. Leaves the file open in
+ * output.
+ */
 static int shard_append_facts(struct packimg_writer *writer, uint32_t number,
 			      const struct blobs *blobs, struct output *output)
 {
@@ -247,7 +250,8 @@ static int shard_append_facts(struct packimg_writer *writer, uint32_t number,
 
 static void hash_column(XXH3_state_t *state, const struct column *column)
 {
-	const uint32_t type = column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
+	const uint32_t type =
+		column->type == PACKIMG_FIELD_TEXT ? PACKIMG_FIELD_BYTES : column->type;
 
 	XXH3_128bits_update(state, column->name, strlen(column->name) + 1);
 	XXH3_128bits_update(state, &type, sizeof(type));
@@ -255,8 +259,9 @@ static void hash_column(XXH3_state_t *state, const struct column *column)
 }
 
 /*
- * Derives the set's UUID from what the samples are, in their order, and not from where they lie: the same samples are one dataset in any number of shards, with an index or without,
- * whatever metadata and traits tell of them.
+ * Derives the set's UUID from what the samples are, in their order, and not from where they lie:
+ * the same samples are one dataset in any number of shards, with an index or without, whatever
+ * metadata and traits tell of them.
  */
 static void uuid_derive(struct packimg_writer *writer)
 {
@@ -312,7 +317,10 @@ static void shard_header(const struct packimg_writer *writer, uint32_t number,
 	*ret_header = header;
 }
 
-/* Makes a file of what was a heap of sections, and waits until all of it is on the disk: renaming comes after. */
+/*
+ * Makes a file of what was a heap of sections, and waits until all of it is on the disk: renaming
+ * comes after.
+ */
 static int shard_seal(struct packimg_writer *writer, uint32_t number)
 {
 	struct pimg_header header;

@@ -24,7 +24,10 @@ static void shard_deinit(struct shard *shard)
 	free(shard->path);
 }
 
-/* Maps a file whose header was read and checked. Takes path over at once, the descriptor on success. */
+/*
+ * Maps a file whose header was read and checked. Takes path over at once, the descriptor on
+ * success.
+ */
 static int shard_init(struct shard *shard, int fd, char *path, const struct pimg_header *header,
 		      struct packimg_error *error)
 {
@@ -120,7 +123,10 @@ static int fields_read(struct packimg *dataset, int fd, const char *name,
 	return r;
 }
 
-/* What every shard of a set says alike, as private copies that the file's owner cannot change any more. */
+/*
+ * What every shard of a set says alike, as private copies that the file's owner cannot change any
+ * more.
+ */
 static int facts_read(struct packimg *dataset, int fd, const char *name,
 		      const struct pimg_header *header, struct packimg_error *error)
 {
@@ -378,7 +384,10 @@ static int set_open_files(const struct set_name *set, int *fds, struct packimg_e
 	return 0;
 }
 
-/* Opens the set of which fd is the file at path, named as one of `count`. Takes fd over in any case. */
+/*
+ * Opens the set of which fd is the file at path, named as one of `count`. Takes fd over in any
+ * case.
+ */
 static int set_open(const char *path, int fd, uint32_t count, struct packimg **ret_dataset,
 		    struct packimg_error *error)
 {
@@ -421,7 +430,9 @@ int packimg_open(const char *path, struct packimg **ret_dataset, struct packimg_
 	int fd = file_open(file_path, error);
 	if (fd < 0)
 		return fd;
-	/* tells how many files to open; what is in them is read again, and once, by dataset_open() */
+	/*
+	 * tells how many files to open; what is in them is read again, and once, by dataset_open()
+	 */
 	r = packimg_identify(fd, file_path, &identity, error);
 	if (r == 0 && identity.shard_count > 1)
 		return set_open(file_path, fd, identity.shard_count, ret_dataset, error);

@@ -1,8 +1,11 @@
 /*
- * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and check.c. A file's owner may change it while it is mapped,
- * so nothing is read twice: header, section table, classes, field names and metadata were copied with pread() when opening and are checked and used in
- * that copy; index records, heads of columns and offsets of strings are copied with copy_once() at each use. Everything that bounds an access
- * comes from such a copy: a file that changes underneath can give wrong answers but no stray accesses. Immutable after packimg_open().
+ * Inside of an open dataset, shared by reader.c (opening), access.c (answers about samples) and
+ * check.c. A file's owner may change it while it is mapped, so nothing is read twice: header,
+ * section table, classes, field names and metadata were copied with pread() when opening and are
+ * checked and used in that copy; index records, heads of columns and offsets of strings are copied
+ * with copy_once() at each use. Everything that bounds an access comes from such a copy: a file
+ * that changes underneath can give wrong answers but no stray accesses. Immutable after
+ * packimg_open().
  */
 #pragma once
 
@@ -10,7 +13,10 @@
 #include "layout.h"
 #include "packimg.h"
 
-/* A section's place after it was checked against the file, or a private copy of it; size 0 and NULL when absent. */
+/*
+ * A section's place after it was checked against the file, or a private copy of it; size 0 and NULL
+ * when absent.
+ */
 struct section_view {
 	const uint8_t *data;
 	uint64_t size;
@@ -46,7 +52,10 @@ struct packimg {
 	uint8_t uuid[16];
 };
 
-/* Why a record cannot be used, as the end of a sentence; NULL when it can. Looks at the record alone. */
+/*
+ * Why a record cannot be used, as the end of a sentence; NULL when it can. Looks at the record
+ * alone.
+ */
 const char *record_fault(const struct packimg *dataset, const struct shard *shard,
 			 const struct pimg_record *record);
 /* Shard that holds the sample; the index is in range. */
@@ -57,11 +66,13 @@ const struct shard *shard_of_sample(const struct packimg *dataset, uint64_t inde
 int strings_get(const struct section_view *section, uint64_t count, uint64_t index,
 		const char **ret_text, uint64_t *ret_size);
 
-/* The parts of one column of a shard, checked against the file; all NULL when the column is absent. */
+/*
+ * The parts of one column of a shard, checked against the file; all NULL when the column is absent.
+ */
 struct column_view {
 	const uint8_t *present; /* bitmap, where the column begins */
-	const void *values;	/* 8 bytes each */
-	const uint8_t *bytes;	/* of BYTES, TEXT and JSON */
+	const void *values;     /* 8 bytes each */
+	const uint8_t *bytes;   /* of BYTES, TEXT and JSON */
 	uint64_t bytes_size;
 	uint64_t size, xxh3; /* of the whole column */
 };

@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Calls for every shard of base, of any count; its path is only good for the call. The sum of what `each` returns, or a negative errno. */
+/*
+ * Calls for every shard of base, of any count; its path is only good for the call. The sum of what
+ * `each` returns, or a negative errno.
+ */
 static int for_each_shard(const char *base, int (*each)(const char *path))
 {
 	char folder[SET_PATH_MAX], path[SET_PATH_MAX];
@@ -153,7 +156,10 @@ static int link_shards(const struct partial *partial, const char *base)
 	return r;
 }
 
-/* Takes the old dataset away and puts the new one in its place, while the notice leads to the new one. */
+/*
+ * Takes the old dataset away and puts the new one in its place, while the notice leads to the new
+ * one.
+ */
 static int change_files(struct partial *partial, const char *base, bool set)
 {
 	char single[SET_PATH_MAX];

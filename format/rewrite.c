@@ -1,4 +1,7 @@
-/* Writes a dataset's files anew with other side data. Samples keep their order in the file, and everything but offsets and side data its bytes. */
+/*
+ * Writes a dataset's files anew with other side data. Samples keep their order in the file, and
+ * everything but offsets and side data its bytes.
+ */
 #include "codec/scratch.h"
 #include "codec/side.h"
 #include "error.h"
@@ -17,8 +20,8 @@
 struct packimg_rewriter {
 	const struct packimg *dataset;
 	uint64_t *order; /* of all samples */
-	uint64_t put;	 /* samples put so far */
-	char **targets;	 /* real path of each shard */
+	uint64_t put;    /* samples put so far */
+	char **targets;  /* real path of each shard */
 	struct partial partial;
 	uint8_t *buffer;
 
@@ -42,7 +45,10 @@ static int fail_path(const struct packimg_rewriter *rewriter, int r, struct pack
 			    rewriter->dataset->shards[rewriter->shard_number].path, strerror(-r));
 }
 
-/* Where renaming must go: what a link leads to. Unfinished files of a set are all made in one directory. */
+/*
+ * Where renaming must go: what a link leads to. Unfinished files of a set are all made in one
+ * directory.
+ */
 static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
 {
 	const struct packimg *dataset = rewriter->dataset;
@@ -65,7 +71,10 @@ static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_err
 	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
 }
 
-/* Where a sample lies: a copy, since sorting by what somebody may be changing has no end that one could rely on. */
+/*
+ * Where a sample lies: a copy, since sorting by what somebody may be changing has no end that one
+ * could rely on.
+ */
 struct sample_place {
 	uint64_t offset, index;
 };
@@ -80,8 +89,8 @@ static int compare_places(const void *a, const void *b)
 }
 
 /*
- * Samples may share their bytes; ranges that overlap in other ways make no sense, and a small file of many of them would
- * become an enormous one.
+ * Samples may share their bytes; ranges that overlap in other ways make no sense, and a small file
+ * of many of them would become an enormous one.
  */
 static int check_overlaps(const struct packimg_rewriter *rewriter, const struct shard *shard,
 			  struct packimg_error *error)
@@ -333,7 +342,10 @@ static int end_shard(struct packimg_rewriter *rewriter)
 	return 0;
 }
 
-/* Ends shards that have all their samples, and begins the one that is due. At the end of all samples none is under way. */
+/*
+ * Ends shards that have all their samples, and begins the one that is due. At the end of all
+ * samples none is under way.
+ */
 static int follow_shards(struct packimg_rewriter *rewriter)
 {
 	const struct packimg *dataset = rewriter->dataset;

@@ -102,7 +102,10 @@ int set_notice_path(const char *base, char ret_path[SET_PATH_MAX])
 	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* Where anyone may make files, a notice counts from whom the kernel would follow a symbolic link there (fs.protected_symlinks). */
+/*
+ * Where anyone may make files, a notice counts from whom the kernel would follow a symbolic link
+ * there (fs.protected_symlinks).
+ */
 static bool notice_is_trusted(const char *base, const struct stat *notice)
 {
 	char folder[SET_PATH_MAX];
@@ -159,7 +162,9 @@ int set_notice_read(const char *base, char ret_path[SET_PATH_MAX])
 	return 0;
 }
 
-/* What a directory listing found: the only candidate, or the first two that contradict each other. */
+/*
+ * What a directory listing found: the only candidate, or the first two that contradict each other.
+ */
 struct candidates {
 	char first[SET_PATH_MAX];
 	char second[SET_PATH_MAX];
@@ -204,7 +209,10 @@ static bool is_notice(const char *name)
 		      SUFFIX_SIZE + NOTICE_SIZE) == 0;
 }
 
-/* A notice by itself: it may be all that its dataset has at the moment. One that does not count says nothing. */
+/*
+ * A notice by itself: it may be all that its dataset has at the moment. One that does not count
+ * says nothing.
+ */
 static int candidates_add_notice(struct candidates *candidates, const char *directory,
 				 const char *name)
 {

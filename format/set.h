@@ -1,7 +1,8 @@
 /*
- * Names of a dataset's files: a single NAME.pimg, or the shards NAME-00000-of-00016.pimg of a set (SPEC.md, "Sets"), and the
- * notice that leads to other names while a dataset is being replaced (SPEC.md, "Replacing a dataset"). Finds the files that a path stands for; of
- * these it opens none. Pure apart from listings and notices; any thread.
+ * Names of a dataset's files: a single NAME.pimg, or the shards NAME-00000-of-00016.pimg of a set
+ * (SPEC.md, "Sets"), and the notice that leads to other names while a dataset is being replaced
+ * (SPEC.md, "Replacing a dataset"). Finds the files that a path stands for; of these it opens none.
+ * Pure apart from listings and notices; any thread.
  */
 #pragma once
 
@@ -20,14 +21,20 @@ int set_name_parse(const char *path, struct set_name *ret_name);
 /* Path of a shard; -ENAMETOOLONG. */
 int set_name_path(const char *base, uint32_t shard, uint32_t shard_count,
 		  char ret_path[SET_PATH_MAX]);
-/* Path without ".pimg" or "-00000-of-00016.pimg"; -EINVAL when it ends in neither, -ENAMETOOLONG. */
+/*
+ * Path without ".pimg" or "-00000-of-00016.pimg"; -EINVAL when it ends in neither, -ENAMETOOLONG.
+ */
 int set_base(const char *path, char ret_base[SET_PATH_MAX]);
 /* Path of the notice of the dataset with that base; -ENAMETOOLONG. */
 int set_notice_path(const char *base, char ret_path[SET_PATH_MAX]);
-/* The file that the notice names in place of the dataset with that base; -ENOENT when there is no notice that counts. */
+/*
+ * The file that the notice names in place of the dataset with that base; -ENOENT when there is no
+ * notice that counts.
+ */
 int set_notice_read(const char *base, char ret_path[SET_PATH_MAX]);
 /*
- * Resolves what packimg_open() was given to one existing file: the file itself, the first shard of the set that "NAME.pimg"
- * stands for, or the only file or set of a directory; or what a notice names in its place. -ENOENT, -EEXIST (several candidates), -ENAMETOOLONG, ...
+ * Resolves what packimg_open() was given to one existing file: the file itself, the first shard of
+ * the set that "NAME.pimg" stands for, or the only file or set of a directory; or what a notice
+ * names in its place. -ENOENT, -EEXIST (several candidates), -ENAMETOOLONG, ...
  */
 int set_resolve(const char *path, char ret_path[SET_PATH_MAX], struct packimg_error *error);

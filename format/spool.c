@@ -25,7 +25,10 @@ void spool_reset(struct spool *spool)
 	spool->end = 0;
 }
 
-/* Beside the target rather than in /tmp: there is room for the dataset, hence for a thousandth of it. */
+/*
+ * Beside the target rather than in /tmp: there is room for the dataset, hence for a thousandth of
+ * it.
+ */
 static int spool_open(struct spool *spool, const char *directory)
 {
 	char path[4096];

@@ -1,7 +1,8 @@
 /*
- * What a writer learns per sample but may write only behind the last one: index records, names, columns. Many byte
- * streams share one unlinked temporary file; a stream keeps one block in memory and eight bytes for each block on
- * disk. Owned by one writer, used by one thread. The file vanishes with its descriptor.
+ * What a writer learns per sample but may write only behind the last one: index records, names,
+ * columns. Many byte streams share one unlinked temporary file; a stream keeps one block in memory
+ * and eight bytes for each block on disk. Owned by one writer, used by one thread. The file
+ * vanishes with its descriptor.
  */
 #pragma once
 
@@ -13,7 +14,7 @@
 enum { SPOOL_BLOCK_SIZE = 1 << 16 };
 
 struct spool {
-	int fd;	      /* -1 until the first block is full */
+	int fd;       /* -1 until the first block is full */
 	uint64_t end; /* bytes used of the file */
 };
 
@@ -30,7 +31,10 @@ void spool_deinit(struct spool *spool);
 /* Forgets all contents; streams must be reset too. */
 void spool_reset(struct spool *spool);
 
-/* A zeroed stream is an empty one. directory is where the spool's file is made when it is first needed. */
+/*
+ * A zeroed stream is an empty one. directory is where the spool's file is made when it is first
+ * needed.
+ */
 int spool_append(struct spool *spool, const char *directory, struct spool_stream *stream,
 		 const void *data, size_t size);
 /* Copies the stream to output, and to the XXH3 state (may be NULL). */

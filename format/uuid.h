@@ -1,4 +1,7 @@
-/* UUIDs that are derived from content (RFC 9562, version 8), so that equal input gives equal bytes. Pure functions. */
+/*
+ * UUIDs that are derived from content (RFC 9562, version 8), so that equal input gives equal bytes.
+ * Pure functions.
+ */
 #pragma once
 
 #include <stdint.h>

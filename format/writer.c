@@ -178,9 +178,9 @@ static void identify_item(struct packimg_writer *writer, const struct packimg_it
 			  const struct pimg_record *record)
 {
 	const uint64_t identity[] = {
-		record->data_xxh3, record->data_size,	record->width,	     record->height,
-		record->codec,	   record->channels,	record->orientation, (uint32_t)record->label,
-		item->source_size,
+		record->data_xxh3,   record->data_size,       record->width,
+		record->height,      record->codec,           record->channels,
+		record->orientation, (uint32_t)record->label, item->source_size,
 	};
 
 	XXH3_128bits_update(writer->identity, identity, sizeof(identity));
@@ -188,7 +188,10 @@ static void identify_item(struct packimg_writer *writer, const struct packimg_it
 		XXH3_128bits_update(writer->identity, item->source, item->source_size);
 }
 
-/* Fields may be set in any order; those of a sample one after another are set in the order of samples. */
+/*
+ * Fields may be set in any order; those of a sample one after another are set in the order of
+ * samples.
+ */
 static void identify_value(const struct packimg_writer *writer, struct column *column,
 			   const struct packimg_value *value)
 {
@@ -198,10 +201,11 @@ static void identify_value(const struct packimg_writer *writer, struct column *c
 
 	column->identity = XXH3_64bits(identity, sizeof(identity));
 	if (is_bytes)
-		column->identity = XXH3_64bits_withSeed(value->bytes, value->size, column->identity);
+		column->identity =
+			XXH3_64bits_withSeed(value->bytes, value->size, column->identity);
 	else if (column->type == PACKIMG_FIELD_INT64)
-		column->identity = XXH3_64bits_withSeed(&value->int64, sizeof(value->int64),
-							column->identity);
+		column->identity =
+			XXH3_64bits_withSeed(&value->int64, sizeof(value->int64), column->identity);
 	else
 		column->identity = XXH3_64bits_withSeed(&value->float64, sizeof(value->float64),
 							column->identity);

@@ -1,7 +1,8 @@
 /*
- * Inside of a writer: writer.c takes samples in, publish.c ends shards and publishes the dataset, facts.c holds what is
- * said once per dataset. Memory is bounded: one write buffer, one block per stream, a few hundred bytes per shard,
- * and the facts themselves. Owned by its creator, used by one thread.
+ * Inside of a writer: writer.c takes samples in, publish.c ends shards and publishes the dataset,
+ * facts.c holds what is said once per dataset. Memory is bounded: one write buffer, one block per
+ * stream, a few hundred bytes per shard, and the facts themselves. Owned by its creator, used by
+ * one thread.
  */
 #pragma once
 
@@ -53,7 +54,7 @@ struct packimg_writer {
 	struct spool spool;
 	struct spool_stream index, source_offsets, sources;
 	bool has_sources;
-	uint64_t source_longest; /* bytes, of all shards so far */
+	uint64_t source_longest;             /* bytes, of all shards so far */
 	uint64_t sample_first, sample_count; /* of the current shard */
 	int32_t label_max;
 

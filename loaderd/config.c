@@ -51,7 +51,7 @@ static const struct choice io_modes[] = {
 };
 
 #define AT(member) offsetof(struct config, member)
-#define GIB	   (UINT64_C(1) << 30)
+#define GIB        (UINT64_C(1) << 30)
 
 static const struct key keys[] = {
 	{"daemon", "socket", KEY_TEXT, AT(socket), 1, 101, NULL},
@@ -350,7 +350,8 @@ static int set_nice(void *at, const struct key *key, const char *value, struct c
 static int refuse_gone(const struct key *key, struct config_error *error)
 {
 	snprintf(error->text, sizeof error->text,
-		 "[%s] %s: is gone, because clients open the files themselves; let users read them by "
+		 "[%s] %s: is gone, because clients open the files themselves; let users read them "
+		 "by "
 		 "group or access list, for example setfacl -R -m g:GROUP:rX FOLDER",
 		 key->section, key->name);
 	return -EINVAL;

@@ -1,6 +1,7 @@
 /*
- * Configuration: built-in values, then an INI file, then flags, each overriding the one before. Every key is one row of a table in config.c,
- * which the parser, `--set` and the error texts share. Plain value; read-only once the daemon runs. loaderd.conf(5).
+ * Configuration: built-in values, then an INI file, then flags, each overriding the one before.
+ * Every key is one row of a table in config.c, which the parser, `--set` and the error texts share.
+ * Plain value; read-only once the daemon runs. loaderd.conf(5).
  */
 #pragma once
 
@@ -30,17 +31,18 @@ struct config_nice {
 
 struct config {
 	/* [daemon] */
-	char socket[CONFIG_TEXT_MAX]; /* path, or "@name"; socket_to_listen() unless told otherwise */
+	/* path, or "@name"; socket_to_listen() unless told otherwise */
+	char socket[CONFIG_TEXT_MAX];
 	uint64_t socket_mode;
 	char socket_group[CONFIG_TEXT_MAX];
-	uint64_t log_level;  /* enum log_level */
-	uint64_t grace_ms;   /* for clients to take what is finished, when stopping */
-	uint64_t idle_ms;    /* after which a user's worker ends that has no connection */
+	uint64_t log_level; /* enum log_level */
+	uint64_t grace_ms;  /* for clients to take what is finished, when stopping */
+	uint64_t idle_ms;   /* after which a user's worker ends that has no connection */
 	/* [pool] */
 	uint64_t threads; /* 0: as many as CPUs are granted */
 	char cpus[CONFIG_TEXT_MAX];
 	/* [io] */
-	uint64_t io; /* enum config_io */
+	uint64_t io;              /* enum config_io */
 	uint64_t readahead_bytes; /* per feed */
 	uint64_t queue_depth;     /* reads under way, per feed */
 	/* [access] */
@@ -51,13 +53,14 @@ struct config {
 	/* [limits] */
 	uint64_t users; /* at a time */
 	uint64_t feeds_per_user, connections_per_user;
-	uint64_t shards; /* files of a dataset */
+	uint64_t shards;       /* files of a dataset */
 	uint64_t decode_bytes; /* of one sample, on one thread */
 	uint64_t slots;
 	uint64_t batch_size;
 	uint64_t image_side;
 	uint64_t pipeline_length;
-	uint64_t shared_memory; /* bytes, all feeds together; 0: half of what the machine or cgroup has */
+	/* bytes, all feeds together; 0: half of what the machine or cgroup has */
+	uint64_t shared_memory;
 	uint64_t shared_memory_per_user; /* 0: half of that, all of it in a private daemon */
 	uint64_t fields, field_bytes;
 };

@@ -1,7 +1,10 @@
 /*
- * What supervisor and worker say to each other. The supervisor starts a worker with four descriptors: a socket on which it sends messages with descriptors and which
- * is shut down in the other direction, a pipe on which the worker answers with records of fixed size, a page that the worker writes for those who ask for the status of
- * all, and the configuration as a file. Nothing that comes from a worker is believed: it may have been taken over by whoever wrote a file. loaderd(1), ISOLATION.
+ * What supervisor and worker say to each other. The supervisor starts a worker with four
+ * descriptors: a socket on which it sends messages with descriptors and which is shut down in the
+ * other direction, a pipe on which the worker answers with records of fixed size, a page that the
+ * worker writes for those who ask for the status of all, and the configuration as a file. Nothing
+ * that comes from a worker is believed: it may have been taken over by whoever wrote a file.
+ * loaderd(1), ISOLATION.
  */
 #pragma once
 
@@ -23,11 +26,15 @@ enum {
 
 enum link_order_kind {
 	LINK_CLIENT = 1, /* with a client's connection */
-	LINK_RING,       /* answers LINK_WANT_RING: with the ring's and the ack page's memory, or code says why not */
-	LINK_RING_SENT,  /* answers LINK_SEND_RING: the client has been sent them, too, or code says why not */
-	LINK_DRAIN,      /* no new feeds; end when those there are have taken what is finished */
-	LINK_RETIRE,     /* answers LINK_IDLE: end */
-	LINK_POISON,     /* a sample whose decoding has ended workers: bad from now on */
+	/*
+	 * answers LINK_WANT_RING: with the ring's and the ack page's memory, or code says why not
+	 */
+	LINK_RING,
+	/* answers LINK_SEND_RING: the client has been sent them, too, or code says why not */
+	LINK_RING_SENT,
+	LINK_DRAIN,  /* no new feeds; end when those there are have taken what is finished */
+	LINK_RETIRE, /* answers LINK_IDLE: end */
+	LINK_POISON, /* a sample whose decoding has ended workers: bad from now on */
 };
 
 /* Which limit a ring would break. */
@@ -35,14 +42,14 @@ enum link_limit { LINK_LIMIT_NONE, LINK_LIMIT_ALL, LINK_LIMIT_USER, LINK_LIMIT_R
 
 /* From the supervisor. */
 struct link_order {
-	uint32_t kind;  /* enum link_order_kind */
-	int32_t code;   /* positive errno, 0: granted */
-	uint64_t client; /* of LINK_CLIENT: a number for the connection, none twice */
-	uint64_t feed;  /* of LINK_RING and LINK_RING_SENT */
-	uint32_t limit; /* enum link_limit, if code is EDQUOT; */
-	uint32_t pid;   /* of LINK_CLIENT, as the supervisor sees it */
-	uint64_t most;  /* the limit's value, */
-	uint64_t left;  /* and what is left of it; bytes, or rings */
+	uint32_t kind;    /* enum link_order_kind */
+	int32_t code;     /* positive errno, 0: granted */
+	uint64_t client;  /* of LINK_CLIENT: a number for the connection, none twice */
+	uint64_t feed;    /* of LINK_RING and LINK_RING_SENT */
+	uint32_t limit;   /* enum link_limit, if code is EDQUOT; */
+	uint32_t pid;     /* of LINK_CLIENT, as the supervisor sees it */
+	uint64_t most;    /* the limit's value, */
+	uint64_t left;    /* and what is left of it; bytes, or rings */
 	uint8_t uuid[16]; /* of LINK_POISON: the dataset, */
 	uint64_t sample;  /* and the sample */
 };
@@ -50,10 +57,12 @@ struct link_order {
 enum link_record_kind {
 	LINK_READY = 1, /* the worker serves */
 	LINK_WANT_RING, /* feed, and the bytes of its ring and of what else it needs */
-	LINK_SEND_RING, /* feed, and the connection it is for: its ring may be given to the client; once */
+	/* feed, and the connection it is for: its ring may be given to the client; once */
+	LINK_SEND_RING,
 	LINK_RING_DONE, /* the worker has closed this feed's ring */
 	LINK_IDLE,      /* no connection for a while; count says how many have come in all */
-	LINK_LOST,      /* a LINK_CLIENT came without its connection: the worker had no descriptor for it */
+	/* a LINK_CLIENT came without its connection: the worker had no descriptor for it */
+	LINK_LOST,
 };
 
 /* From the worker. Fewer bytes than PIPE_BUF: a record is written whole or not at all. */
@@ -71,7 +80,8 @@ struct link_feed {
 	uint64_t stall_client_ns, stall_daemon_ns;
 	uint64_t stage_ns[8]; /* read, decode, resize, augment, store, other, wait, queued */
 	uint32_t pid, batch_size, slots, slots_ready, slots_held, reserved;
-	char name[LINK_NAME_MAX], dataset[LINK_NAME_MAX], pipeline[LINK_NAME_MAX]; /* cut where they are longer */
+	/* cut where they are longer */
+	char name[LINK_NAME_MAX], dataset[LINK_NAME_MAX], pipeline[LINK_NAME_MAX];
 };
 
 /* Written by the worker alone, read by the supervisor into a copy. */
@@ -85,7 +95,13 @@ struct link_page {
 _Static_assert(sizeof(struct link_page) <= LINK_PAGE_SIZE, "the page holds all feeds");
 _Static_assert(sizeof(struct link_record) == 48, "no padding: all bytes are set");
 
-/* Without waiting: -EAGAIN when the worker does not take what was sent before; -EPIPE when it has gone. Descriptors stay the caller's. */
+/*
+ * Without waiting: -EAGAIN when the worker does not take what was sent before; -EPIPE when it has
+ * gone. Descriptors stay the caller's.
+ */
 int link_send(int socket, const struct link_order *order, const int *fds, unsigned fd_count);
-/* The worker's end. Descriptors that did not come are -1. -EAGAIN: nothing there; -ECONNRESET: the supervisor has gone. */
+/*
+ * The worker's end. Descriptors that did not come are -1. -EAGAIN: nothing there; -ECONNRESET: the
+ * supervisor has gone.
+ */
 int link_receive(int socket, struct link_order *ret_order, int fds[LINK_FDS_MAX]);

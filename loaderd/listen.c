@@ -52,12 +52,16 @@ static int clear_stale(const char *path, const struct sockaddr_un *address, sock
 struct place {
 	char name[CONFIG_TEXT_MAX];
 	char unfinished[CONFIG_TEXT_MAX]; /* what it is called until clients may see it */
-	char lock[CONFIG_TEXT_MAX]; /* beside both, as long as somebody is making or removing them */
+	/* beside both, as long as somebody is making or removing them */
+	char lock[CONFIG_TEXT_MAX];
 	mode_t mode;
 	const char *group; /* "": none */
 };
 
-/* One is finished before the other is begun. A suffix that is no longer than the administrator's fits. */
+/*
+ * One is finished before the other is begun. A suffix that is no longer than the administrator's
+ * fits.
+ */
 static void set_names(struct place *place, const struct config *config, const char *suffix)
 {
 	snprintf(place->name, sizeof place->name, "%.900s%s", config->socket, suffix);
@@ -142,7 +146,10 @@ static int bind_unfinished(const struct place *place, int fd)
 	struct sockaddr_un address;
 	socklen_t size = make_address(place->unfinished, &address);
 	int r = clear_unfinished(place);
-	/* Nobody may connect before the mode is set: bound without any permission, opened up afterwards. */
+	/*
+	 * Nobody may connect before the mode is set: bound without any permission, opened up
+	 * afterwards.
+	 */
 	mode_t mask = umask(0777);
 	if (r == 0 && bind(fd, (struct sockaddr *)&address, size) < 0)
 		r = -errno;
@@ -151,8 +158,8 @@ static int bind_unfinished(const struct place *place, int fd)
 }
 
 /*
- * Clients that lost a daemon look for the next one all the time, and one that may not use it gives up: so the socket gets its name when it has its mode and its group,
- * and listens.
+ * Clients that lost a daemon look for the next one all the time, and one that may not use it gives
+ * up: so the socket gets its name when it has its mode and its group, and listens.
  */
 static int finish(const struct place *place, int fd, struct config_error *error)
 {
@@ -203,7 +210,8 @@ static void say_why(const struct place *place, int code, struct config_error *er
 			 place->name);
 	else if (code == -ENOENT)
 		snprintf(error->text, sizeof error->text,
-			 "%.200s: the folder for the socket does not exist; make it, or choose another "
+			 "%.200s: the folder for the socket does not exist; make it, or choose "
+			 "another "
 			 "socket with --socket",
 			 place->name);
 	else
@@ -252,8 +260,7 @@ static int prepare_default(const struct config *config, struct config_error *err
 		snprintf(error->text, sizeof error->text,
 			 "%s: its folder %s; choose another socket with --socket, and name it to "
 			 "clients in $LOADERD_SOCKET",
-			 path,
-			 r == -EPERM ? "is not this user's alone" : "cannot be made");
+			 path, r == -EPERM ? "is not this user's alone" : "cannot be made");
 	return r;
 }
 

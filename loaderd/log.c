@@ -39,7 +39,10 @@ void log_to_supervisor(void)
 
 bool log_allowed(uint64_t *account_ns)
 {
-	/* Each line costs its share of a second; the account may be overdrawn by ALLOWED_AT_ONCE of them. */
+	/*
+	 * Each line costs its share of a second; the account may be overdrawn by ALLOWED_AT_ONCE of
+	 * them.
+	 */
 	const uint64_t cost_ns = UINT64_C(1000000000) / ALLOWED_PER_SECOND;
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -54,9 +57,10 @@ bool log_allowed(uint64_t *account_ns)
 
 void log_relay(const char *who, const char *line)
 {
-	enum log_level level = LOG_LEVEL_WARNING; /* what has no prefix comes from a library, or a sanitizer */
-	if (line[0] == '<' && line[1] >= '0' + LOG_LEVEL_ERROR && line[1] <= '0' + LOG_LEVEL_DEBUG &&
-	    line[2] == '>') {
+	/* what has no prefix comes from a library, or a sanitizer */
+	enum log_level level = LOG_LEVEL_WARNING;
+	if (line[0] == '<' && line[1] >= '0' + LOG_LEVEL_ERROR &&
+	    line[1] <= '0' + LOG_LEVEL_DEBUG && line[2] == '>') {
 		level = (enum log_level)(line[1] - '0');
 		line += 3;
 	}
@@ -73,9 +77,9 @@ static int put_prefix(char *line, size_t size, enum log_level level)
 	clock_gettime(CLOCK_REALTIME, &t);
 	localtime_r(&t.tv_sec, &tm);
 	strftime(when, sizeof when, "%F %T", &tm);
-	const char *name = level == LOG_LEVEL_ERROR	? "error: "
+	const char *name = level == LOG_LEVEL_ERROR     ? "error: "
 			   : level == LOG_LEVEL_WARNING ? "warning: "
-			   : level == LOG_LEVEL_DEBUG	? "debug: "
+			   : level == LOG_LEVEL_DEBUG   ? "debug: "
 							: "";
 	return snprintf(line, size, "%s.%03ld loaderd: %s", when, t.tv_nsec / 1000000, name);
 }
@@ -93,7 +97,10 @@ void log_line(enum log_level level, const char *format, ...)
 	size_t size = (size_t)at + (n < 0 ? 0 : (size_t)n);
 	if (size > sizeof line - 2)
 		size = sizeof line - 2;
-	/* What clients send is quoted in messages: it must not forge lines, nor command a terminal. C1 controls are C2 80 to C2 9F. */
+	/*
+	 * What clients send is quoted in messages: it must not forge lines, nor command a terminal.
+	 * C1 controls are C2 80 to C2 9F.
+	 */
 	for (size_t i = (size_t)at; i < size; i++)
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f ||
 		    ((unsigned char)line[i] == 0xc2 && i + 1 < size &&

@@ -41,7 +41,7 @@ enum {
 };
 
 struct arguments {
-	const char *config_path;	    /* NULL: the default, which need not exist */
+	const char *config_path;            /* NULL: the default, which need not exist */
 	const char *settings[SETTINGS_MAX]; /* "section.key=value", owned, applied after the file */
 	unsigned setting_count;
 	int listen_fd, lifeline_fd;
@@ -195,7 +195,10 @@ static int load_config(struct config *config, const struct arguments *arguments,
 	return r;
 }
 
-/* Every connection is a descriptor, every feed two more, every shard one; workers inherit the limit. */
+/*
+ * Every connection is a descriptor, every feed two more, every shard one; workers inherit the
+ * limit.
+ */
 static void raise_descriptor_limit(void)
 {
 	struct rlimit limit;

@@ -2,7 +2,10 @@
 
 #include <assert.h>
 
-/* Constants of Philox4x32 (table 2 of the paper): two multipliers, and the Weyl sequence that changes the key each round. */
+/*
+ * Constants of Philox4x32 (table 2 of the paper): two multipliers, and the Weyl sequence that
+ * changes the key each round.
+ */
 static const uint32_t multiplier[2] = {0xD2511F53, 0xCD9E8D57};
 static const uint32_t weyl[2] = {0x9E3779B9, 0xBB67AE85};
 
@@ -32,8 +35,9 @@ void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, ui
 		 enum random_purpose purpose)
 {
 	/*
-	 * Seed, epoch, sample and purpose are wider than a Philox counter. So the seed keys a first block, whose counter is
-	 * epoch and purpose; two words of it key the stream, whose counter is sample and block number.
+	 * Seed, epoch, sample and purpose are wider than a Philox counter. So the seed keys a first
+	 * block, whose counter is epoch and purpose; two words of it key the stream, whose counter
+	 * is sample and block number.
 	 */
 	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	uint32_t name[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), (uint32_t)purpose, 0};
@@ -68,7 +72,10 @@ float random_float(struct random_stream *stream)
 uint32_t random_below(struct random_stream *stream, uint32_t bound)
 {
 	assert(bound > 0);
-	/* Lemire, "Fast Random Integer Generation in an Interval" (2019): reject the few products that would bias. */
+	/*
+	 * Lemire, "Fast Random Integer Generation in an Interval" (2019): reject the few products
+	 * that would bias.
+	 */
 	uint64_t product = (uint64_t)random_u32(stream) * bound;
 
 	if ((uint32_t)product < bound) {

@@ -1,7 +1,8 @@
 /*
- * Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3",
- * SC 2011). A stream is named by (seed, epoch, sample, purpose) and holds no other state, so any thread can draw any number of
- * any sample at any time. Plain values, no ownership.
+ * Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random
+ * Numbers: As Easy as 1, 2, 3", SC 2011). A stream is named by (seed, epoch, sample, purpose) and
+ * holds no other state, so any thread can draw any number of any sample at any time. Plain values,
+ * no ownership.
  */
 #pragma once
 
@@ -11,7 +12,7 @@ enum random_purpose {
 	RANDOM_ORDER = 1,   /* the epoch's permutation; sample is unused */
 	RANDOM_AUGMENT = 2, /* a sample's transforms */
 	RANDOM_SUBSTITUTE = 3,
-	RANDOM_NOISE = 4, /* of pixels; the seed is drawn from a sample's transforms */
+	RANDOM_NOISE = 4,   /* of pixels; the seed is drawn from a sample's transforms */
 	RANDOM_LASTING = 5, /* a sample's transforms, what is the same in all epochs; epoch is 0 */
 };
 
@@ -25,7 +26,8 @@ struct random_stream {
 /* One block of Philox4x32-10: the function itself, on which everything below rests. */
 void random_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_block[4]);
 
-void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample, enum random_purpose purpose);
+void random_init(struct random_stream *stream, uint64_t seed, uint64_t epoch, uint64_t sample,
+		 enum random_purpose purpose);
 uint32_t random_u32(struct random_stream *stream);
 /* Uniform in [0, 1), 24 bits. */
 float random_float(struct random_stream *stream);

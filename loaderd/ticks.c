@@ -46,7 +46,10 @@ static bool kernel_keeps_time_by_it(void)
 	return right;
 }
 
-/* CPUID 80000007h, EDX bit 8: one speed in all power states (AMD64 manual volume 3, E.4.4; Intel SDM 18.17.1). */
+/*
+ * CPUID 80000007h, EDX bit 8: one speed in all power states (AMD64 manual volume 3, E.4.4; Intel
+ * SDM 18.17.1).
+ */
 static bool counter_is_good(void)
 {
 	unsigned a, b, c, d = 0;

@@ -12,7 +12,7 @@
 
 enum {
 	LENGTH_SIZE = 4,
-	BUFFER_FIRST = 256,	/* bytes; every message but a long status fits */
+	BUFFER_FIRST = 256,     /* bytes; every message but a long status fits */
 	PARTIAL_GRACE_MS = 100, /* what framing.h grants a frame that has been begun */
 };
 
@@ -54,7 +54,10 @@ void frame_reader_deinit(struct frame_reader *reader)
 	*reader = (struct frame_reader){0};
 }
 
-/* Room for at least one byte more and at most `wanted` in all: a length that never arrives costs its sender, not us. */
+/*
+ * Room for at least one byte more and at most `wanted` in all: a length that never arrives costs
+ * its sender, not us.
+ */
 static int grow(struct frame_reader *reader, size_t wanted)
 {
 	if (reader->size < reader->capacity)
@@ -72,7 +75,9 @@ static int grow(struct frame_reader *reader, size_t wanted)
 	return 0;
 }
 
-/* Takes every descriptor that came, so that none leaks; returns whether they were within the limit. */
+/*
+ * Takes every descriptor that came, so that none leaks; returns whether they were within the limit.
+ */
 static bool keep_fds(struct frame_reader *reader, struct msghdr *message)
 {
 	bool fits = (message->msg_flags & MSG_CTRUNC) == 0;
@@ -118,8 +123,9 @@ static int receive_some(struct frame_reader *reader, int socket, size_t want)
 }
 
 /*
- * Never reads past the current frame's end. A receive may join bytes sent before a descriptor with those it was sent with, and then nothing
- * would tell whose it is; this way a descriptor belongs to the frame being read.
+ * Never reads past the current frame's end. A receive may join bytes sent before a descriptor with
+ * those it was sent with, and then nothing would tell whose it is; this way a descriptor belongs to
+ * the frame being read.
  */
 int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_data,
 		  size_t *ret_size)

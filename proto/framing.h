@@ -1,7 +1,8 @@
 /*
- * Frames on the control socket: a little-endian uint32 length, then that many bytes of one protobuf message, at most
- * FRAME_SIZE_MAX; descriptors travel with the frame's first byte (SPEC.md, "Frames"). A reader keeps what has arrived
- * of the next frame, so that neither side ever has to block; it belongs to one connection and one thread.
+ * Frames on the control socket: a little-endian uint32 length, then that many bytes of one protobuf
+ * message, at most FRAME_SIZE_MAX; descriptors travel with the frame's first byte (SPEC.md,
+ * "Frames"). A reader keeps what has arrived of the next frame, so that neither side ever has to
+ * block; it belongs to one connection and one thread.
  */
 #pragma once
 
@@ -11,7 +12,7 @@
 enum {
 	PROTO_VERSION = 2,
 	FRAME_SIZE_MAX = 1 << 20, /* bytes of a message */
-	FRAME_FDS_MAX = 253, /* of Linux, in one message: SCM_MAX_FD */
+	FRAME_FDS_MAX = 253,      /* of Linux, in one message: SCM_MAX_FD */
 };
 
 struct frame_reader {
@@ -19,7 +20,10 @@ struct frame_reader {
 	size_t size, capacity;
 	int fds[FRAME_FDS_MAX];
 	unsigned fd_count;
-	/* Closes a descriptor that nobody took; NULL: close(). What a peer passes may be such that closing it waits. */
+	/*
+	 * Closes a descriptor that nobody took; NULL: close(). What a peer passes may be such that
+	 * closing it waits.
+	 */
 	void (*discard)(void *user, int fd);
 	void *user;
 };
@@ -29,17 +33,21 @@ void frame_reader_init(struct frame_reader *reader);
 void frame_reader_deinit(struct frame_reader *reader);
 
 /*
- * Receives what is there without blocking. 1: a whole frame is ready, ret_data/ret_size point into the reader until the next call; 0: not
- * yet; -ECONNRESET: the peer has closed; -EPROTO: length zero or beyond the limit, or more descriptors than allowed.
+ * Receives what is there without blocking. 1: a whole frame is ready, ret_data/ret_size point into
+ * the reader until the next call; 0: not yet; -ECONNRESET: the peer has closed; -EPROTO: length
+ * zero or beyond the limit, or more descriptors than allowed.
  */
-int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_data, size_t *ret_size);
+int frame_receive(struct frame_reader *reader, int socket, const uint8_t **ret_data,
+		  size_t *ret_size);
 /* Descriptors that came with the current frame, taken ones included. */
 unsigned frame_fd_count(const struct frame_reader *reader);
 /* Hands over descriptor i of the current frame; -1 when there is none. The caller closes it. */
 int frame_take_fd(struct frame_reader *reader, unsigned i);
 
 /*
- * Sends one frame. Never raises SIGPIPE. timeout_ms 0 does not block: -EAGAIN when not one byte could be sent. A frame that is
- * sent in part and not completed within the timeout (at least 100 ms are granted then) leaves the connection unusable: -EPIPE.
+ * Sends one frame. Never raises SIGPIPE. timeout_ms 0 does not block: -EAGAIN when not one byte
+ * could be sent. A frame that is sent in part and not completed within the timeout (at least 100 ms
+ * are granted then) leaves the connection unusable: -EPIPE.
  */
-int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, unsigned fd_count, int timeout_ms);
+int frame_send(int socket, const uint8_t *data, size_t size, const int *fds, unsigned fd_count,
+	       int timeout_ms);

@@ -3,7 +3,10 @@
 enum {
 	/* One side is the limit when the other waits for it so many times as long. */
 	CLEARLY = 2,
-	/* A loader that waits for less than this share of the time, in percent, is not held up by its client. */
+	/*
+	 * A loader that waits for less than this share of the time, in percent, is not held up by
+	 * its client.
+	 */
 	STALL_PERCENT = 10,
 	/* CPUs used by this share of their time, in percent, are the limit themselves. */
 	BUSY_PERCENT = 75,
@@ -12,8 +15,8 @@ enum {
 const char *limit_name(enum limit limit)
 {
 	static const char *const names[] = {
-		[LIMIT_NONE] = "none",	 [LIMIT_CONSUMER] = "consumer", [LIMIT_STORAGE] = "storage",
-		[LIMIT_CPUS] = "cpus",	 [LIMIT_DECODE] = "decode",	[LIMIT_AUGMENT] = "augment",
+		[LIMIT_NONE] = "none",   [LIMIT_CONSUMER] = "consumer", [LIMIT_STORAGE] = "storage",
+		[LIMIT_CPUS] = "cpus",   [LIMIT_DECODE] = "decode",     [LIMIT_AUGMENT] = "augment",
 		[LIMIT_OTHER] = "other",
 	};
 	return names[limit];
@@ -65,10 +68,16 @@ static enum limit busiest(const struct limit_times *times)
 	return augment > times->decode ? LIMIT_AUGMENT : LIMIT_DECODE;
 }
 
-/* Who waits for whom: LIMIT_CONSUMER, LIMIT_NONE, or LIMIT_OTHER for something on the loader's side. */
+/*
+ * Who waits for whom: LIMIT_CONSUMER, LIMIT_NONE, or LIMIT_OTHER for something on the loader's
+ * side.
+ */
 static enum limit slower_side(const struct limit_times *times, uint64_t elapsed_ns)
 {
-	/* A client's wait counts once it is over, so a first one may be missing; then a moment's stall of the loader means nothing. */
+	/*
+	 * A client's wait counts once it is over, so a first one may be missing; then a moment's
+	 * stall of the loader means nothing.
+	 */
 	if (times->stall_daemon <= elapsed_ns / 100 * STALL_PERCENT)
 		return times->stall_client + limit_work(times) + times->wait > 0 ? LIMIT_OTHER
 										 : LIMIT_NONE;

@@ -1,4 +1,7 @@
-/* Nobody's number: the kernel shows it in place of every user who has none of their own in this process's user namespace. */
+/*
+ * Nobody's number: the kernel shows it in place of every user who has none of their own in this
+ * process's user namespace.
+ */
 #pragma once
 
 #include <sys/types.h>

@@ -34,7 +34,10 @@ static bool is_copy(uint64_t entry)
 	return (entry & (present | swapped)) != 0 && (entry & of_the_file) == 0;
 }
 
-/* Whole pages. Also true when there is no telling. The descriptor is of no use to a fork, and so not kept. */
+/*
+ * Whole pages. Also true when there is no telling. The descriptor is of no use to a fork, and so
+ * not kept.
+ */
 static bool has_copies(const char *memory, size_t size)
 {
 	uint64_t entries[ENTRIES_AT_ONCE];

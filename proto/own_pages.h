@@ -23,5 +23,8 @@ void own_pages_deinit(struct own_pages *own);
  * written before. Bytes that it does not write until the next call follow the shared ones.
  */
 char *own_pages_show(const struct own_pages *own, const char *shared, size_t offset, size_t size);
-/* Makes a range that is shown this process's own, as if all of it had been written to: a fork made after it has the same bytes, whatever becomes of the shared ones. */
+/*
+ * Makes a range that is shown this process's own, as if all of it had been written to: a fork made
+ * after it has the same bytes, whatever becomes of the shared ones.
+ */
 void own_pages_keep(const struct own_pages *own, size_t offset, size_t size);

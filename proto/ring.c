@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 /*
- * Memory ordering. Each direction is the store-buffer pattern: one side stores its news and then loads the other's waiting word, the
- * other stores its waiting word and then loads the news. All four accesses are memory_order_seq_cst; in their single
- * total order one of the two stores comes first, so at least one of the two loads sees it: either the doorbell is sent or the
- * look before the wait succeeds. The same stores are releases and the same loads acquires, which is what makes the slot's
- * bytes visible to the client, and the client's last read of them happen before the daemon's next write.
+ * Memory ordering. Each direction is the store-buffer pattern: one side stores its news and then
+ * loads the other's waiting word, the other stores its waiting word and then loads the news. All
+ * four accesses are memory_order_seq_cst; in their single total order one of the two stores comes
+ * first, so at least one of the two loads sees it: either the doorbell is sent or the look before
+ * the wait succeeds. The same stores are releases and the same loads acquires, which is what makes
+ * the slot's bytes visible to the client, and the client's last read of them happen before the
+ * daemon's next write.
  */
 
 /* Newer than the oldest headers we build with; kernels that lack them answer EINVAL. */
@@ -60,7 +62,10 @@ static uint32_t field_stride(uint32_t type, uint32_t field_bytes)
 	}
 }
 
-/* Appends a section to a slot of *end bytes. All sizes stay far below 2^64: see the limits checked in lay_out(). */
+/*
+ * Appends a section to a slot of *end bytes. All sizes stay far below 2^64: see the limits checked
+ * in lay_out().
+ */
 static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
 {
 	uint64_t offset = (*end + align - 1) & ~(align - 1);
@@ -68,7 +73,10 @@ static uint64_t place(uint64_t *end, uint64_t size, uint64_t align)
 	return offset;
 }
 
-/* Fills in the constant part of a header. The images come last, on a page of their own, so that they suit DMA. */
+/*
+ * Fills in the constant part of a header. The images come last, on a page of their own, so that
+ * they suit DMA.
+ */
 static int lay_out(const struct ring_geometry *geometry, struct ring_header *ret_header)
 {
 	if (geometry->slots < 1 || geometry->slots > RING_SLOTS_MAX)
@@ -148,7 +156,10 @@ static int memfd_new(uint64_t size)
 	return fd;
 }
 
-/* memfd_create()'s own description is not among those that a lease is weighed against; one that open() made is. */
+/*
+ * memfd_create()'s own description is not among those that a lease is weighed against; one that
+ * open() made is.
+ */
 static int open_anew(int fd, int flags)
 {
 	char path[64];
@@ -268,7 +279,8 @@ int ring_producer_fill(struct ring_producer *producer)
 		return -errno;
 	int r = prefault(producer->ack_fd, producer->ack, RING_ACK_SIZE);
 	return r < 0 ? r
-		     : prefault(producer->ring_fd, producer->header, producer->size - RING_ACK_SIZE);
+		     : prefault(producer->ring_fd, producer->header,
+				producer->size - RING_ACK_SIZE);
 }
 
 void ring_producer_deinit(struct ring_producer *producer)
@@ -294,7 +306,10 @@ static bool slot_is_free(const struct ring_producer *producer, uint32_t slot)
 	uint64_t number = producer->number[slot];
 	if (number == 0)
 		return true;
-	/* An ack for a batch that is still being written is a lie, and believing it would hand the slot out twice. */
+	/*
+	 * An ack for a batch that is still being written is a lie, and believing it would hand the
+	 * slot out twice.
+	 */
 	if (number > producer->published)
 		return false;
 	return atomic_load_explicit(&producer->ack->acks[slot], memory_order_seq_cst) == number;
@@ -323,7 +338,10 @@ void ring_producer_arm(struct ring_producer *producer)
 	atomic_store_explicit(&producer->header->producer_waits, 1, memory_order_seq_cst);
 }
 
-/* One doorbell per wait: the word is taken back here, and the client sets it again before it waits again. */
+/*
+ * One doorbell per wait: the word is taken back here, and the client sets it again before it waits
+ * again.
+ */
 static int client_waits(struct ring_producer *producer)
 {
 	if (atomic_load_explicit(&producer->ack->consumer_waits, memory_order_seq_cst) == 0)
@@ -426,8 +444,8 @@ static bool header_is_sound(const struct ring_header *header, uint64_t file_size
 }
 
 /*
- * Copies what the daemon can still change. The barrier keeps the compiler from going back to the original: what is checked afterwards is
- * what is used.
+ * Copies what the daemon can still change. The barrier keeps the compiler from going back to the
+ * original: what is checked afterwards is what is used.
  */
 static void copy_once(void *to, const void *from, size_t size)
 {
@@ -435,7 +453,10 @@ static void copy_once(void *to, const void *from, size_t size)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* Size of a memfd that its owner can no longer shrink under us; negative errno. Huge pages that are missing are a fault, too. */
+/*
+ * Size of a memfd that its owner can no longer shrink under us; negative errno. Huge pages that are
+ * missing are a fault, too.
+ */
 static int64_t sealed_size(int fd)
 {
 	struct stat status;
@@ -450,7 +471,10 @@ static int64_t sealed_size(int fd)
 	return status.st_size;
 }
 
-/* Who touches memory first pays for it. Where the system cannot do all at once, or refuses, the daemon's turn comes after ours. */
+/*
+ * Who touches memory first pays for it. Where the system cannot do all at once, or refuses, the
+ * daemon's turn comes after ours.
+ */
 static void touch(void *memory, size_t size)
 {
 	(void)madvise(memory, size, MADV_HUGEPAGE);

@@ -1,19 +1,22 @@
 /*
  * The shared-memory ring between loaderd (producer) and one client (consumer). SPEC.md, "Ring".
  *
- * Two memfds per feed. The ring: a header page and `slots` slots, written by the daemon alone, sealed with
- * F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can map it read-only and nothing else; one that
- * was granted a writable ring maps it before the last two seals are set. The ack
- * page: one page, sealed against resizing, which the client writes; the daemon trusts nothing in it.
+ * Two memfds per feed. The ring: a header page and `slots` slots, written by the daemon alone,
+ * sealed with F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, so that a client can
+ * map it read-only and nothing else; one that was granted a writable ring maps it before the last
+ * two seals are set. The ack page: one page, sealed against resizing, which the client writes; the
+ * daemon trusts nothing in it.
  *
- * Batches are numbered 1, 2, 3 ... in the order published. `head` is the number of the last batch published; order[(n - 1) % slots]
- * says which slot batch n lies in: any free one, so that a client may hold a batch for as long as it likes and loses one slot by it, not the feed.
- * A client releases batch n by storing n into its slot's ack word; the daemon reuses the slot when the ack word
- * equals the number it published there, and takes every other value for "not yet".
+ * Batches are numbered 1, 2, 3 ... in the order published. `head` is the number of the last batch
+ * published; order[(n - 1) % slots] says which slot batch n lies in: any free one, so that a client
+ * may hold a batch for as long as it likes and loses one slot by it, not the feed. A client
+ * releases batch n by storing n into its slot's ack word; the daemon reuses the slot when the ack
+ * word equals the number it published there, and takes every other value for "not yet".
  *
- * Waiting costs a system call, nothing else does. A side that is about to wait sets its waiting word, looks again, and then polls
- * the connection's socket; the other side sends a Doorbell message only when it finds that word set. So one descriptor
- * carries control messages, wake-ups, and the news that the other side has gone.
+ * Waiting costs a system call, nothing else does. A side that is about to wait sets its waiting
+ * word, looks again, and then polls the connection's socket; the other side sends a Doorbell
+ * message only when it finds that word set. So one descriptor carries control messages, wake-ups,
+ * and the news that the other side has gone.
  */
 #pragma once
 
@@ -37,7 +40,7 @@ enum {
 };
 /* A reason that says nothing against the feed: libfeed reports it as a daemon that goes away. */
 #define RING_REASON_STOPPING "the daemon is shutting down"
-enum { RING_FIELD_TEXT = 5 }; /* only for clients that have asked for it */
+enum { RING_FIELD_TEXT = 5 };                   /* only for clients that have asked for it */
 #define RING_IMAGE_SIZE_MAX (UINT64_C(1) << 40) /* bytes of one batch's images */
 
 enum ring_state {
@@ -51,58 +54,68 @@ struct ring_header {
 	uint32_t magic;
 	uint32_t version;
 	uint32_t slots;
-	uint32_t batch_size_max;  /* samples a slot has room for */
-	uint64_t slot_size;       /* bytes, multiple of RING_ALIGN */
-	uint64_t image_offset;    /* multiple of 64 */
-	uint64_t image_size_max;  /* bytes of the image section */
-	uint64_t label_offset;    /* int32[batch_size_max], -1 for none */
-	uint64_t sample_offset;   /* uint64[batch_size_max], index in the dataset */
-	uint64_t flag_offset;     /* uint8[batch_size_max], enum ring_sample_flag */
+	uint32_t batch_size_max; /* samples a slot has room for */
+	uint64_t slot_size;      /* bytes, multiple of RING_ALIGN */
+	uint64_t image_offset;   /* multiple of 64 */
+	uint64_t image_size_max; /* bytes of the image section */
+	uint64_t label_offset;   /* int32[batch_size_max], -1 for none */
+	uint64_t sample_offset;  /* uint64[batch_size_max], index in the dataset */
+	uint64_t flag_offset;    /* uint8[batch_size_max], enum ring_sample_flag */
 	uint32_t field_count;
-	uint32_t field_bytes;     /* the most room that a field's value has */
+	uint32_t field_bytes; /* the most room that a field's value has */
 	struct {
-		uint64_t offset;  /* int64 or double[batch_size_max]; others: {uint32 size; data[]}, 4-aligned, each */
-		uint32_t type;    /* as enum packimg_field_type */
-		uint32_t stride;  /* bytes per sample */
+		/*
+		 * int64 or double[batch_size_max]; others: {uint32 size; data[]}, 4-aligned, each
+		 */
+		uint64_t offset;
+		uint32_t type;   /* as enum packimg_field_type */
+		uint32_t stride; /* bytes per sample */
 	} fields[RING_FIELDS_MAX];
 	_Alignas(64) _Atomic uint64_t head;
-	_Atomic uint32_t state;           /* enum ring_state; stored before the last doorbell */
-	_Atomic uint32_t producer_waits;  /* the daemon has no free slot and wants a doorbell after an ack */
+	_Atomic uint32_t state; /* enum ring_state; stored before the last doorbell */
+	/* the daemon has no free slot and wants a doorbell after an ack */
+	_Atomic uint32_t producer_waits;
 	_Alignas(64) char reason[RING_REASON_MAX]; /* terminated; valid once state is RING_FAILED */
-	_Alignas(64) _Atomic uint32_t order[RING_SLOTS_MAX]; /* slot of batch n at (n - 1) % slots; written before head */
+	/* slot of batch n at (n - 1) % slots; written before head */
+	_Alignas(64) _Atomic uint32_t order[RING_SLOTS_MAX];
 };
 _Static_assert(sizeof(struct ring_header) <= RING_HEADER_SIZE, "ring header fits its page");
 
 enum ring_sample_flag {
-	RING_SAMPLE_SUBSTITUTED = 1, /* the sample could not be decoded; another stands in its place */
+	/* the sample could not be decoded; another stands in its place */
+	RING_SAMPLE_SUBSTITUTED = 1,
 	RING_SAMPLE_FIELD_MISSING = 2, /* at least one delivered field had no value, it is zero */
-	RING_SAMPLE_FIELD_CUT = 4,   /* at least one bytes or JSON value was longer than field_bytes */
+	/* at least one bytes or JSON value was longer than field_bytes */
+	RING_SAMPLE_FIELD_CUT = 4,
 };
 
 enum ring_element { RING_U8 = 1, RING_F16 = 2, RING_BF16 = 3, RING_F32 = 4 };
 enum ring_layout { RING_NHWC = 1, RING_NCHW = 2 };
 
 struct ring_slot {
-	uint64_t number;   /* of the batch, as in head */
+	uint64_t number; /* of the batch, as in head */
 	uint64_t epoch;
-	uint64_t batch;    /* within the epoch, of this rank */
-	uint32_t count;    /* samples, 1 .. batch_size_max */
+	uint64_t batch; /* within the epoch, of this rank */
+	uint32_t count; /* samples, 1 .. batch_size_max */
 	uint32_t height;
 	uint32_t width;
-	uint32_t channels; /* 3 or 4 */
-	uint32_t element;  /* enum ring_element */
-	uint32_t layout;   /* enum ring_layout */
-	uint32_t bad;      /* samples substituted or skipped while this batch was made */
-	uint32_t last;     /* 1: the epoch's last batch of this rank */
-	uint64_t publish_ns;   /* CLOCK_MONOTONIC */
+	uint32_t channels;   /* 3 or 4 */
+	uint32_t element;    /* enum ring_element */
+	uint32_t layout;     /* enum ring_layout */
+	uint32_t bad;        /* samples substituted or skipped while this batch was made */
+	uint32_t last;       /* 1: the epoch's last batch of this rank */
+	uint64_t publish_ns; /* CLOCK_MONOTONIC */
 };
 _Static_assert(sizeof(struct ring_slot) <= RING_SLOT_HEADER_SIZE, "slot header fits");
 
 struct ring_ack {
-	_Atomic uint32_t consumer_waits; /* the client polls its socket and wants a doorbell after head or state change */
+	/* the client polls its socket and wants a doorbell after head or state change */
+	_Atomic uint32_t consumer_waits;
 	uint32_t reserved;
-	_Atomic uint64_t stall_ns;       /* the client's time waiting for batches; shown in status, not trusted */
-	_Atomic uint64_t taken;          /* number of the last batch the client took; shown in status, not trusted */
+	/* the client's time waiting for batches; shown in status, not trusted */
+	_Atomic uint64_t stall_ns;
+	/* number of the last batch the client took; shown in status, not trusted */
+	_Atomic uint64_t taken;
 	_Alignas(64) _Atomic uint64_t acks[RING_SLOTS_MAX]; /* by slot */
 };
 _Static_assert(sizeof(struct ring_ack) <= RING_ACK_SIZE, "acks fit their page");
@@ -115,13 +128,15 @@ struct ring_geometry {
 	uint32_t field_count;
 	uint32_t field_bytes;
 	uint32_t field_types[RING_FIELDS_MAX]; /* enum packimg_field_type */
-	uint32_t field_rooms[RING_FIELDS_MAX]; /* bytes of one value, at most field_bytes; 0: field_bytes */
+	/* bytes of one value, at most field_bytes; 0: field_bytes */
+	uint32_t field_rooms[RING_FIELDS_MAX];
 	uint32_t writable; /* the client may map it writable until ring_producer_fill() */
 };
 
 /*
- * The daemon's end. Slots are begun and published in order by one thread at a time; writing into a begun slot is free for all threads. What it needs to
- * know is in here: the ring is only ever written, since a client may be able to write there too.
+ * The daemon's end. Slots are begun and published in order by one thread at a time; writing into a
+ * begun slot is free for all threads. What it needs to know is in here: the ring is only ever
+ * written, since a client may be able to write there too.
  */
 struct ring_producer {
 	struct ring_header *header;
@@ -136,38 +151,61 @@ struct ring_producer {
 	uint64_t published; /* number of the last batch published */
 	int ended;          /* `state` has left RING_RUNNING */
 	uint32_t next;      /* slot to look at first */
-	uint32_t order[RING_SLOTS_MAX];  /* slot of batch n at (n - 1) % slots, for batches begun and not published */
-	uint64_t number[RING_SLOTS_MAX]; /* by slot: the batch begun or published there last, 0 for none */
+	/* slot of batch n at (n - 1) % slots, for batches begun and not published */
+	uint32_t order[RING_SLOTS_MAX];
+	/* by slot: the batch begun or published there last, 0 for none */
+	uint64_t number[RING_SLOTS_MAX];
 };
 
-/* Bytes of shared memory that a geometry takes, ack page included; 0 when it overflows or breaks a limit. */
+/*
+ * Bytes of shared memory that a geometry takes, ack page included; 0 when it overflows or breaks a
+ * limit.
+ */
 uint64_t ring_size(const struct ring_geometry *geometry);
 /*
- * Makes a memfd of so many bytes, sealed against resizing, without memory as yet. While anybody but its maker has it in whatever way (open, mapped, in a message), fcntl(watch_fd, F_SETLEASE,
- * F_WRLCK) is -EAGAIN: the two descriptors are descriptions of their own, which the kernel counts. Errors of memfd_create, ftruncate and open.
+ * Makes a memfd of so many bytes, sealed against resizing, without memory as yet. While anybody but
+ * its maker has it in whatever way (open, mapped, in a message), fcntl(watch_fd, F_SETLEASE,
+ * F_WRLCK) is -EAGAIN: the two descriptors are descriptions of their own, which the kernel counts.
+ * Errors of memfd_create, ftruncate and open.
  */
 int ring_memory_new(uint64_t bytes, int *ret_fd, int *ret_watch_fd);
 /* Does nobody have it any more but the one who watches? */
 int ring_memory_unused(int watch_fd);
 /*
- * Maps the memory of a ring: ring_fd of ring_size() - RING_ACK_SIZE bytes, ack_fd of RING_ACK_SIZE. Both are taken over on success and stay open for
- * sending; what is not to be writable is sealed. No page but the header's is touched: that is for the client to do, at whose expense memory is that it touches first. -EINVAL: ring_size() is 0, or the
- * memory has another size; errors of mmap and fcntl.
+ * Maps the memory of a ring: ring_fd of ring_size() - RING_ACK_SIZE bytes, ack_fd of RING_ACK_SIZE.
+ * Both are taken over on success and stay open for sending; what is not to be writable is sealed.
+ * No page but the header's is touched: that is for the client to do, at whose expense memory is
+ * that it touches first. -EINVAL: ring_size() is 0, or the memory has another size; errors of mmap
+ * and fcntl.
  */
-int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry, int ring_fd, int ack_fd);
+int ring_producer_init(struct ring_producer *producer, const struct ring_geometry *geometry,
+		       int ring_fd, int ack_fd);
 /*
- * Once the client has mapped the ring, before its first batch: from here on no further mapping can write and no page be taken away, and all pages
- * are there, those that the client did not touch, too. -EPERM: the client has sealed it in its own way; -ENOMEM.
+ * Once the client has mapped the ring, before its first batch: from here on no further mapping can
+ * write and no page be taken away, and all pages are there, those that the client did not touch,
+ * too. -EPERM: the client has sealed it in its own way; -ENOMEM.
  */
 int ring_producer_fill(struct ring_producer *producer);
 void ring_producer_deinit(struct ring_producer *producer);
-/* Slot for the next batch; NULL when none is free: then ring_producer_arm() and try once more. Sets the slot's number, nothing else. */
+/*
+ * Slot for the next batch; NULL when none is free: then ring_producer_arm() and try once more. Sets
+ * the slot's number, nothing else.
+ */
 struct ring_slot *ring_begin(struct ring_producer *producer);
-/* Announces that the daemon wants a doorbell; a ring_begin() after it either finds a slot or a doorbell will come. */
+/*
+ * Announces that the daemon wants a doorbell; a ring_begin() after it either finds a slot or a
+ * doorbell will come.
+ */
 void ring_producer_arm(struct ring_producer *producer);
-/* Publishes the oldest slot begun and not yet published. Returns 1 when the client wants a doorbell, else 0. */
+/*
+ * Publishes the oldest slot begun and not yet published. Returns 1 when the client wants a
+ * doorbell, else 0.
+ */
 int ring_publish(struct ring_producer *producer);
-/* Ends the ring; reason NULL is a regular end. Slots begun and not published are dropped. Returns 1 when the client wants a doorbell. */
+/*
+ * Ends the ring; reason NULL is a regular end. Slots begun and not published are dropped. Returns 1
+ * when the client wants a doorbell.
+ */
 int ring_end(struct ring_producer *producer, const char *reason);
 /* Slots published that the client has not released yet. */
 uint32_t ring_outstanding(const struct ring_producer *producer);
@@ -181,31 +219,43 @@ enum ring_mapping {
 	RING_MAP_OWN,      /* read-only, and once more in pages of its own, see ring_show() */
 };
 
-/* The client's end, used by libfeed. One thread at a time takes and arms; any thread gives back, also meanwhile. */
+/*
+ * The client's end, used by libfeed. One thread at a time takes and arms; any thread gives back,
+ * also meanwhile.
+ */
 struct ring_consumer {
 	const struct ring_header *header; /* the daemon may change all of it at any time: */
-	struct ring_header layout;        /* its constant part, copied once, checked, and used from here */
+	/* its constant part, copied once, checked, and used from here */
+	struct ring_header layout;
 	struct ring_ack *ack;
 	uint64_t map_size;
 	struct own_pages own;
 	uint32_t slots;
 	uint64_t slot_size;
 	uint64_t taken; /* number of the last batch handed out */
-	int broken;     /* the daemon published into a slot that is held: what it says is not to be believed */
+	/* the daemon published into a slot that is held: what it says is not to be believed */
+	int broken;
 	_Atomic uint32_t held_count;
-	_Atomic uint64_t held[RING_SLOTS_MAX]; /* by slot: number of the batch the client holds there, 0 for none */
+	/* by slot: number of the batch the client holds there, 0 for none */
+	_Atomic uint64_t held[RING_SLOTS_MAX];
 };
 
 /*
- * Maps both, and checks seals, header and the bounds of every section against the map's size. The descriptors may be closed
- * afterwards. -EPROTO when the ring is not one we know.
+ * Maps both, and checks seals, header and the bounds of every section against the map's size. The
+ * descriptors may be closed afterwards. -EPROTO when the ring is not one we know.
  */
 int ring_consumer_init(struct ring_consumer *consumer, int ring_fd, int ack_fd,
 		       enum ring_mapping mapping);
 void ring_consumer_deinit(struct ring_consumer *consumer);
-/* Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards came from a broken daemon, as does one that sets `broken`. */
+/*
+ * Next batch in order, NULL when none is published. A batch whose number is not `taken` afterwards
+ * came from a broken daemon, as does one that sets `broken`.
+ */
 const struct ring_slot *ring_take(struct ring_consumer *consumer);
-/* Where the caller reads a slot it has taken: with RING_MAP_OWN in memory that it may write, until the slot is taken again. */
+/*
+ * Where the caller reads a slot it has taken: with RING_MAP_OWN in memory that it may write, until
+ * the slot is taken again.
+ */
 const char *ring_show(const struct ring_consumer *consumer, const struct ring_slot *slot);
 /* With RING_MAP_OWN: lets forks keep what is held, whatever becomes of the slots. Any thread. */
 void ring_keep_held(const struct ring_consumer *consumer);
@@ -215,5 +265,8 @@ void ring_copy_slot(const struct ring_slot *slot, struct ring_slot *ret_copy);
 void ring_copy_reason(const struct ring_consumer *consumer, char *ret_reason);
 /* Sets or clears the waiting word; after setting, look once more before polling. */
 void ring_consumer_arm(struct ring_consumer *consumer, int waiting);
-/* Gives a batch back. Returns 1 when the daemon wants a doorbell, else 0; -EINVAL when the batch is not held. */
+/*
+ * Gives a batch back. Returns 1 when the daemon wants a doorbell, else 0; -EINVAL when the batch is
+ * not held.
+ */
 int ring_ack(struct ring_consumer *consumer, uint64_t number);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME	      "loaderd.sock"
+#define NAME          "loaderd.sock"
 #define SYSTEM_FOLDER "/run/loaderd"
 
 /* What a daemon makes beside it has longer names: loaderd.sock.admin is the longest. */
@@ -20,8 +20,7 @@ enum { FOLDER_MAX = SOCKET_PATH_MAX - sizeof "/" NAME ".admin" };
 static bool is_ours(const struct stat *status)
 {
 	return S_ISDIR(status->st_mode) && status->st_uid == geteuid() &&
-	       status->st_uid != overflow_uid() &&
-	       (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+	       status->st_uid != overflow_uid() && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 /* $XDG_RUNTIME_DIR, unless it is left over from who became another user. */
@@ -31,7 +30,8 @@ static bool session_folder(char ret_folder[SOCKET_PATH_MAX])
 	struct stat status;
 	if (folder == NULL || folder[0] != '/' || strlen(folder) > FOLDER_MAX)
 		return false;
-	if (lstat(folder, &status) < 0 || !is_ours(&status)) /* a link can be changed by whose it is */
+	/* a link can be changed by whose it is */
+	if (lstat(folder, &status) < 0 || !is_ours(&status))
 		return false;
 	strcpy(ret_folder, folder);
 	return true;

@@ -1,8 +1,11 @@
 /*
- * Where daemons listen and clients look that are told of no socket: one rule for both. loaderd(1), FILES; feed(3), ENVIRONMENT.
+ * Where daemons listen and clients look that are told of no socket: one rule for both. loaderd(1),
+ * FILES; feed(3), ENVIRONMENT.
  *
- * Root's daemon is the system's. Another user's own listens in $XDG_RUNTIME_DIR, as the socket unit of systemctl --user does, or without that in a folder of its own below /tmp. A client takes
- * the first of the two that is there, else the system's. Folders that others can write count as none. Functions without state but the environment, any thread.
+ * Root's daemon is the system's. Another user's own listens in $XDG_RUNTIME_DIR, as the socket unit
+ * of systemctl --user does, or without that in a folder of its own below /tmp. A client takes the
+ * first of the two that is there, else the system's. Folders that others can write count as none.
+ * Functions without state but the environment, any thread.
  */
 #pragma once
 
@@ -10,7 +13,10 @@ enum { SOCKET_PATH_MAX = 108 }; /* bytes with the final zero: what an address ho
 
 /* What a daemon of this user listens on. */
 void socket_to_listen(char ret_path[SOCKET_PATH_MAX]);
-/* Makes the folder of that, unless it is there. -EPERM: it is another user's, or others can write it. */
+/*
+ * Makes the folder of that, unless it is there. -EPERM: it is another user's, or others can write
+ * it.
+ */
 int socket_make_folder(void);
 /* What a client of this user connects to. */
 void socket_to_connect(char ret_path[SOCKET_PATH_MAX]);

@@ -28,7 +28,7 @@ struct checkpoint_totals {
 
 /* The run's counters. */
 struct checkpoint_state {
-	uint64_t step;	       /* steps made */
+	uint64_t step;         /* steps made */
 	uint64_t epoch, batch; /* position of the feed: the next batch */
 	uint64_t batches_per_epoch;
 	uint64_t dataset_samples;
@@ -36,23 +36,27 @@ struct checkpoint_state {
 	uint32_t classes;
 	enum device_precision precision;
 	uint32_t threads; /* of rank 0's device; 0: it has none, or the checkpoint does not tell */
-	struct checkpoint_totals interval;	/* since the last step line of the log */
-	struct checkpoint_totals whole;		/* since the start of the epoch */
-	uint64_t eval_step, eval_samples;	/* last evaluation; samples 0: none yet */
+	struct checkpoint_totals interval;      /* since the last step line of the log */
+	struct checkpoint_totals whole;         /* since the start of the epoch */
+	uint64_t eval_step, eval_samples;       /* last evaluation; samples 0: none yet */
 	double eval_loss, eval_top1, eval_top5; /* shares of samples */
-	double best_top1;			/* share; -1 before the first evaluation */
+	double best_top1;                       /* share; -1 before the first evaluation */
 	uint64_t best_step;
 	double train_seconds, wait_seconds; /* in training steps; of those, waiting for data */
-	uint64_t images;		    /* trained on */
-	uint64_t bad;			    /* samples that were substituted */
+	uint64_t images;                    /* trained on */
+	uint64_t bad;                       /* samples that were substituted */
 	struct device_params_state device;
 };
 
 /* What goes with weights, as metadata. Any of it may be NULL. */
 struct checkpoint_about {
-	const char *evaluation;	  /* "trainer.evaluation" */
-	const double *mean, *std; /* "trainer.mean", "trainer.std": of R, G, B in 0..255, that images are normalised by; NULL: by none */
-	const char *class_names;  /* "trainer.class_names", of class_names_write() */
+	const char *evaluation; /* "trainer.evaluation" */
+	/*
+	 * "trainer.mean", "trainer.std": of R, G, B in 0..255, that images are normalised by; NULL:
+	 * by none
+	 */
+	const double *mean, *std;
+	const char *class_names; /* "trainer.class_names", of class_names_write() */
 };
 
 int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
@@ -80,7 +84,8 @@ int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params
 
 /* What else there was to a file of weights. */
 struct checkpoint_rest {
-	bool head_kept; /* it has no last layer ("fc.") of the model's classes: the model's stays as it is */
+	/* it has no last layer ("fc.") of the model's classes: the model's stays as it is */
+	bool head_kept;
 	uint32_t
 		strangers; /* its tensors that are none of the model's, which another network has */
 	char stranger[DEVICE_NAME_MAX]; /* the first of them */
@@ -102,8 +107,8 @@ int checkpoint_newest(const char *folder, uint64_t before, uint64_t *ret_step, c
 /* Path of a step's checkpoint. -ENAMETOOLONG. */
 int checkpoint_path(const char *folder, uint64_t step, char *ret_path);
 /*
- * Takes the checkpoints of this step and later ones out of a folder; with set_aside they get names that end in .unreadable. A folder
- * that is not there has none.
+ * Takes the checkpoints of this step and later ones out of a folder; with set_aside they get names
+ * that end in .unreadable. A folder that is not there has none.
  */
 int checkpoint_clear(const char *folder, uint64_t step, bool set_aside);
 /* Removes all but the newest `keep` checkpoints, and temporary files that a killed run left. */

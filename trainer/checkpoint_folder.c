@@ -17,7 +17,10 @@ int checkpoint_path(const char *folder, uint64_t step, char *ret_path)
 	return length < CHECKPOINT_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-/* Step of a checkpoint's file name; false for other files, also those of names that only look alike. */
+/*
+ * Step of a checkpoint's file name; false for other files, also those of names that only look
+ * alike.
+ */
 static bool name_step(const char *name, uint64_t *ret_step)
 {
 	char own[64];

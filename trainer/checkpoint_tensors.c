@@ -223,7 +223,10 @@ static float half_value(uint16_t half)
 	return half & 0x8000 ? -value : value;
 }
 
-/* A tensor on its way in: room for the largest one, as it lies in the file and as the device takes it. */
+/*
+ * A tensor on its way in: room for the largest one, as it lies in the file and as the device takes
+ * it.
+ */
 struct staging {
 	float *file, *host;
 };
@@ -358,7 +361,9 @@ static bool is_head(const struct device_param_spec *spec)
 	return !strncmp(spec->name, "fc.", 3);
 }
 
-/* Whether the file has the model's tensors, but for the last layer, with that before their names. */
+/*
+ * Whether the file has the model's tensors, but for the last layer, with that before their names.
+ */
 static bool has_behind(const struct safetensors *source, const struct device_params *params,
 		       const char *prefix, size_t length)
 {

@@ -1,6 +1,7 @@
 /*
- * Between the files of the checkpoint: a store's tensors in safetensors files. Convolutions are [K][R][S][C] on the host and [K][C][R][S] in files; each
- * slot has a prefix of its own to the parameter's name. Functions belong to the thread that owns the device.
+ * Between the files of the checkpoint: a store's tensors in safetensors files. Convolutions are
+ * [K][R][S][C] on the host and [K][C][R][S] in files; each slot has a prefix of its own to the
+ * parameter's name. Functions belong to the thread that owns the device.
  */
 #pragma once
 
@@ -21,11 +22,16 @@ struct checkpoint_metadata {
 size_t checkpoint_describe(const struct checkpoint_about *about,
 			   struct checkpoint_metadata *metadata);
 
-/* A file of every slot that a parameter has, or without prefixes of slot *only of each. Negative errno with a sentence in error. */
+/*
+ * A file of every slot that a parameter has, or without prefixes of slot *only of each. Negative
+ * errno with a sentence in error.
+ */
 int checkpoint_write_tensors(const char *path, struct device_params *params,
-			     const enum device_slot *only,
-			     const struct safetensors_entry *metadata, size_t metadata_count,
-			     char *error);
-/* Every slot that a parameter has; what is missing, or of another type or shape, is -EBADMSG. path: of the source, for errors. */
+			     const enum device_slot *only, const struct safetensors_entry *metadata,
+			     size_t metadata_count, char *error);
+/*
+ * Every slot that a parameter has; what is missing, or of another type or shape, is -EBADMSG. path:
+ * of the source, for errors.
+ */
 int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
 			       struct device_params *params, char *error);

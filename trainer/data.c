@@ -27,10 +27,10 @@ static void set_statistics(struct data *data, const struct feed_dataset *dataset
 		bool recorded =
 			dataset->has_statistics && dataset->std[c] > 0 && isfinite(dataset->std[c]);
 		data->mean[c] = recipe->mean.count ? recipe->mean.value[c]
-				: recorded	   ? dataset->mean[c]
+				: recorded         ? dataset->mean[c]
 						   : imagenet_mean[c];
 		data->std[c] = recipe->mean.count ? recipe->std.value[c]
-			       : recorded	  ? dataset->std[c]
+			       : recorded         ? dataset->std[c]
 						  : imagenet_std[c];
 	}
 }
@@ -81,7 +81,10 @@ struct known_classes {
 	const char *where, *file;
 };
 
-/* Samples have the numbers of classes: one that meant another class in training would be scored against it. */
+/*
+ * Samples have the numbers of classes: one that meant another class in training would be scored
+ * against it.
+ */
 static int compare_classes(const struct recipe_data *recipe, const struct known_classes *known,
 			   const struct feed_dataset *val, char *error)
 {
@@ -96,7 +99,10 @@ static int compare_classes(const struct recipe_data *recipe, const struct known_
 	return -EINVAL;
 }
 
-/* Of weights whose classes nothing names: then at least their number is to be that of data.val, or to be wished for. */
+/*
+ * Of weights whose classes nothing names: then at least their number is to be that of data.val, or
+ * to be wished for.
+ */
 static int compare_counts(const struct data *data, const struct weights_facts *weights,
 			  const struct feed_dataset *val, char *error)
 {
@@ -209,7 +215,9 @@ static int set_socket(struct data *data, const char *socket, char *error)
 	return -ENAMETOOLONG;
 }
 
-/* It serves all ranks of the machine, so it may run where any of them may, also when each is bound. */
+/*
+ * It serves all ranks of the machine, so it may run where any of them may, also when each is bound.
+ */
 static int start_daemon(struct data *data, unsigned threads, char *error)
 {
 	cpu_set_t own;
@@ -224,8 +232,8 @@ static int start_daemon(struct data *data, unsigned threads, char *error)
 
 /*
  * The socket of this rank: the one that was named, or that of the private daemon which the first
- * rank of its machine has started. All ranks learn of all sockets; one that failed takes part all the
- * same, for the others wait for it.
+ * rank of its machine has started. All ranks learn of all sockets; one that failed takes part all
+ * the same, for the others wait for it.
  */
 static int find_socket(struct data *data, const char *named, unsigned threads, char *error)
 {
@@ -369,7 +377,7 @@ int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint
 	options.world = part == DATA_WHOLE ? 1 : data->comm->world;
 	options.epoch = epoch;
 	options.batch = batch;
-	options.batch_size = part == DATA_TRAIN	  ? data_train_share(data)
+	options.batch_size = part == DATA_TRAIN   ? data_train_share(data)
 			     : part == DATA_WHOLE ? (uint32_t)recipe->batch_size
 						  : data_val_share(data);
 	(part == DATA_VAL ? set_val : set_train)(&options, recipe);

@@ -21,11 +21,12 @@ struct data {
 	uint64_t samples, val_samples;
 	struct uuid train_uuid, val_uuid;
 	uint32_t classes;
-	char *class_names;	/* of data.train, as class_names_write() has them; NULL: none */
-	bool normalises;	/* by these; false: nothing says by what */
+	char *class_names;      /* of data.train, as class_names_write() has them; NULL: none */
+	bool normalises;        /* by these; false: nothing says by what */
 	double mean[3], std[3]; /* R, G, B in 0..255, resolved */
-	bool writable;		/* feeds are mapped writable; the caller's to say */
-	bool reached;		/* both datasets were looked up: a daemon that is not there is on its way */
+	bool writable;          /* feeds are mapped writable; the caller's to say */
+	/* both datasets were looked up: a daemon that is not there is on its way */
+	bool reached;
 };
 
 /*
@@ -38,20 +39,23 @@ int data_open(struct data *data, const struct recipe *recipe, struct comm *comm,
 	      unsigned threads, const struct weights_facts *weights, char *error);
 void data_close(struct data *data);
 /*
- * Of the private daemon; 0: its own choice. A device that computes on the CPUs where ranks of this machine may run leaves it a
- * quarter of them: one that took all would only get in the way.
+ * Of the private daemon; 0: its own choice. A device that computes on the CPUs where ranks of this
+ * machine may run leaves it a quarter of them: one that took all would only get in the way.
  */
-unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm *comm, bool on_cpus);
+unsigned data_daemon_threads(const struct recipe_data *recipe, const struct comm *comm,
+			     bool on_cpus);
 
 enum data_part {
 	DATA_TRAIN, /* this rank's share of training batches */
 	DATA_WHOLE, /* the same of whole batches, as one rank alone would be fed */
-	DATA_VAL,   /* this rank's share of one pass over the evaluation set, with a shorter last batch */
+	/* this rank's share of one pass over the evaluation set, with a shorter last batch */
+	DATA_VAL,
 };
 
 /*
- * A feed from a position on; of the evaluation set, as of an epoch (for pipelines with a size schedule). *ret_feed NULL: that set has
- * fewer samples than there are ranks, and none is left for this one. -ESTALE: the dataset is not the one that data_open() found.
+ * A feed from a position on; of the evaluation set, as of an epoch (for pipelines with a size
+ * schedule). *ret_feed NULL: that set has fewer samples than there are ranks, and none is left for
+ * this one. -ESTALE: the dataset is not the one that data_open() found.
  */
 int data_feed(const struct data *data, enum data_part part, uint64_t epoch, uint64_t batch,
 	      struct feed **ret_feed, char *error);

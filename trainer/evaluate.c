@@ -49,10 +49,13 @@ static int land(struct run *run, struct device_graph *graph, const struct flight
 /* Working memory of an evaluation of several views, for one batch. */
 struct view_memory {
 	float *sum, *logits; /* [run->eval.count][classes] */
-	void *moved;	     /* images; NULL: no view is shifted */
+	void *moved;         /* images; NULL: no view is shifted */
 };
 
-/* Adds the weighted logits of one view of a batch. moved: made before, for another view of that shift. */
+/*
+ * Adds the weighted logits of one view of a batch. moved: made before, for another view of that
+ * shift.
+ */
 static int add_view(struct run *run, struct device_graph *graph, const struct view *view,
 		    const struct device_batch *batch, enum device_slot weights,
 		    struct view_memory *memory)
@@ -144,7 +147,10 @@ static int prepare(struct run *run, const struct feed_batch *batch, struct devic
 		 : run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, ret_graph);
 }
 
-/* Batches that the device may have: while one computes, the next is fetched, copied and queued. A feed has at least as many slots. */
+/*
+ * Batches that the device may have: while one computes, the next is fetched, copied and queued. A
+ * feed has at least as many slots.
+ */
 enum { FLIGHTS_MAX = 2 };
 
 /* One pass over this rank's share of the evaluation set. */
@@ -223,7 +229,10 @@ static int open_feed(struct run *run, struct feed **ret_feed, struct run_ring *r
 	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed, ret_ring);
 }
 
-/* What a batch is evaluated as follows from what the weights say, where there is no training to compare with. */
+/*
+ * What a batch is evaluated as follows from what the weights say, where there is no training to
+ * compare with.
+ */
 static int check_normalisation(struct run *run, bool bytes)
 {
 	if (bytes && !run->data.normalises)
@@ -243,7 +252,9 @@ static int check_normalisation(struct run *run, bool bytes)
 	return 0;
 }
 
-/* Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become. */
+/*
+ * Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become.
+ */
 static int check_element(struct run *run, const struct feed_batch *batch)
 {
 	bool bytes = run->batch.element == FEED_U8;
@@ -329,8 +340,8 @@ static int evaluate_all(struct run *run, enum device_slot weights, struct checkp
 		r = evaluate_share(run, weights, &own);
 	if (r < 0 && r != -EINTR)
 		return r;
-	double sums[] = {own.loss,	   (double)own.samples, (double)own.top1,
-			 (double)own.top5, r == -EINTR,		r == RUN_LOST};
+	double sums[] = {own.loss,         (double)own.samples, (double)own.top1,
+			 (double)own.top5, r == -EINTR,         r == RUN_LOST};
 	int failed = run_sum(run, sums, 6);
 	if (failed)
 		return failed;
@@ -403,7 +414,10 @@ int run_evaluate(struct run *run)
 	return r ? r : keep_best(run, weights);
 }
 
-/* Checkpoints of versions that did not say what images were normalised by have it in their recipe, if it was given there. */
+/*
+ * Checkpoints of versions that did not say what images were normalised by have it in their recipe,
+ * if it was given there.
+ */
 static void recall_normalisation(struct weights_facts *facts, const struct recipe_data *then)
 {
 	if (facts->normalised || facts->named || then->mean.count != 3 || then->std.count != 3)

@@ -189,7 +189,10 @@ int journal_end(struct journal *journal)
 	append(journal, "}\n");
 	if (journal->failed)
 		return journal->failed;
-	/* One write: lines of a process that is killed are whole, but for a full disk. There the rest is tried too, for the reason. */
+	/*
+	 * One write: lines of a process that is killed are whole, but for a full disk. There the
+	 * rest is tried too, for the reason.
+	 */
 	size_t written = 0;
 	while (written < journal->length) {
 		ssize_t n = write(journal->fd, journal->line + written, journal->length - written);

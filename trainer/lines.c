@@ -1,4 +1,7 @@
-/* What a run says of itself: the lines of log.jsonl, the progress that a person sees, and summary.json. */
+/*
+ * What a run says of itself: the lines of log.jsonl, the progress that a person sees, and
+ * summary.json.
+ */
 #include "run.h"
 
 #include <errno.h>

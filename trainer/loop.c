@@ -129,7 +129,10 @@ static int next_batch(struct run *run)
 	return 0;
 }
 
-/* Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, RUN_LOST: none does. Other failures are this rank's own. */
+/*
+ * Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, RUN_LOST: none
+ * does. Other failures are this rank's own.
+ */
 static int agree_on_step(struct run *run)
 {
 	int r = *run->options.stop ? -EINTR : next_batch(run);
@@ -144,7 +147,10 @@ static int agree_on_step(struct run *run)
 	return votes[1] > 0 ? RUN_LOST : 0;
 }
 
-/* samples.jsonl: those of all ranks in the order of the batch, which does not depend on their number. */
+/*
+ * samples.jsonl: those of all ranks in the order of the batch, which does not depend on their
+ * number.
+ */
 static int write_samples(struct run *run)
 {
 	int r = comm_gather(run->comm, run->batch.samples, run->batch.count * sizeof(uint64_t),
@@ -174,7 +180,10 @@ static void advance(struct run *run)
 	run->mark = now;
 }
 
-/* Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all ranks. */
+/*
+ * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all
+ * ranks.
+ */
 static int step(struct run *run)
 {
 	struct device_graph *graph;
@@ -233,7 +242,10 @@ static int write_checkpoint(struct run *run)
 	int r = checkpoint_path(run->options.output, run->state.step, path);
 	if (r)
 		return run_fail(run, r, "--output is too long");
-	/* The logs come first: a run that goes on from the checkpoint adds to what they say up to it. */
+	/*
+	 * The logs come first: a run that goes on from the checkpoint adds to what they say up to
+	 * it.
+	 */
 	r = run_sync_logs(run);
 	if (r)
 		return r;
@@ -327,7 +339,10 @@ static void say_resumable(struct run *run)
 		 (unsigned long long)run->state.step);
 }
 
-/* What has been computed is still sound when a feed fails; its daemon may only have gone because Ctrl-C was sent to it too. */
+/*
+ * What has been computed is still sound when a feed fails; its daemon may only have gone because
+ * Ctrl-C was sent to it too.
+ */
 static int save_after(struct run *run, int outcome)
 {
 	int r = run->state.step ? save(run) : 0;

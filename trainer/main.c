@@ -346,7 +346,10 @@ static void give_up(const struct run *run, int r)
 	const char *text = *run->error ? run->error : strerror(-r);
 	if (run->agreed && comm->rank)
 		return;
-	/* Rank 0 finds the same about now; one word of it is enough, and its end is the end of this rank. */
+	/*
+	 * Rank 0 finds the same about now; one word of it is enough, and its end is the end of this
+	 * rank.
+	 */
 	if (run->everywhere && comm->rank && sleep(LEADER_SECONDS))
 		return;
 	if (run->agreed || run->everywhere || comm->world == 1)

@@ -1,4 +1,7 @@
-/* What a run does before its first step, or before it evaluates, in stages that all ranks come through together: device, data, model, checkpoint, first batch, plan. */
+/*
+ * What a run does before its first step, or before it evaluates, in stages that all ranks come
+ * through together: device, data, model, checkpoint, first batch, plan.
+ */
 #include "optim.h"
 #include "run.h"
 
@@ -137,7 +140,10 @@ static int open_data(struct run *run)
 	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
 }
 
-/* Ranks that take their shares from different datasets would leave samples out and take others twice. */
+/*
+ * Ranks that take their shares from different datasets would leave samples out and take others
+ * twice.
+ */
 static int check_data(struct run *run)
 {
 	static const char *const keys[] = {"train", "val"};
@@ -179,8 +185,8 @@ static int open_model(struct run *run)
 }
 
 /*
- * Whether a dataset is the one that the checkpoint was written with; key is how the recipe names it, now and then are the paths. That it
- * lies elsewhere does not matter.
+ * Whether a dataset is the one that the checkpoint was written with; key is how the recipe names
+ * it, now and then are the paths. That it lies elsewhere does not matter.
  */
 static int check_dataset(struct run *run, const char *key, const char *now,
 			 const struct uuid *found, const char *then, const struct uuid *saved)
@@ -201,19 +207,19 @@ static int check_checkpoint(struct run *run)
 {
 	char error[RECIPE_ERROR_MAX];
 	const struct checkpoint_state *state = checkpoint_state(run->checkpoint);
-	enum recipe_resume least = run->options.evaluate	? RECIPE_WEIGHTS
+	enum recipe_resume least = run->options.evaluate        ? RECIPE_WEIGHTS
 				   : run->options.allow_changes ? RECIPE_FIXED
 								: RECIPE_TRAJECTORY;
 	int r = recipe_compare(run->recipe, checkpoint_recipe(run->checkpoint), least, error);
 	if (r)
 		return run_fail(run, r, "%s", error);
 	if (!run->options.evaluate && state->dataset_samples != run->data.samples)
-		return run_fail(
-			run, -EINVAL,
-			"data.train has %llu sample%s, but had %llu when the checkpoint was written",
-			(unsigned long long)run->data.samples,
-			run->data.samples == 1 ? "" : "s",
-			(unsigned long long)state->dataset_samples);
+		return run_fail(run, -EINVAL,
+				"data.train has %llu sample%s, but had %llu when the checkpoint "
+				"was written",
+				(unsigned long long)run->data.samples,
+				run->data.samples == 1 ? "" : "s",
+				(unsigned long long)state->dataset_samples);
 	const struct recipe_data *now = &run->recipe->data,
 				 *then = &checkpoint_recipe(run->checkpoint)->data;
 	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
@@ -236,18 +242,22 @@ static int check_checkpoint(struct run *run)
 	return 0;
 }
 
-/* Allowed, since a run may have to move; but each thread adds up a part of its own, so that other threads round otherwise. */
+/*
+ * Allowed, since a run may have to move; but each thread adds up a part of its own, so that other
+ * threads round otherwise.
+ */
 static void compare_threads(struct run *run)
 {
 	uint32_t then = checkpoint_state(run->checkpoint)->threads;
 	uint32_t now = device_info(run->device)->threads;
 	if (run->options.evaluate || !then || !now || then == now)
 		return;
-	progress_line(&run->progress,
-		      "the checkpoint was written with %u thread%s, and this run has %u: its losses "
-		      "are as good, but not bitwise those of an unbroken run; with train.threads=%u "
-		      "they are",
-		      then, then == 1 ? "" : "s", now, then);
+	progress_line(
+		&run->progress,
+		"the checkpoint was written with %u thread%s, and this run has %u: its losses "
+		"are as good, but not bitwise those of an unbroken run; with train.threads=%u "
+		"they are",
+		then, then == 1 ? "" : "s", now, then);
 }
 
 /* Rank 0: where to go on. */
@@ -388,7 +398,7 @@ static int initialize(struct run *run)
 {
 	bool whole = run->comm->world > 1 && model_wants_images(run->model);
 	int r = run->options.evaluate ? 0
-		: whole		      ? initialize_from_whole(run)
+		: whole               ? initialize_from_whole(run)
 				      : initialize_from(run, &run->batch);
 	if (r || !*run->recipe->model.pretrained)
 		return r;

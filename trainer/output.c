@@ -1,4 +1,7 @@
-/* The output folder: what it may hold when a run comes to it, and what the run puts there beside checkpoints. Rank 0's. */
+/*
+ * The output folder: what it may hold when a run comes to it, and what the run puts there beside
+ * checkpoints. Rank 0's.
+ */
 #include "run.h"
 #include "whole_file.h"
 
@@ -42,7 +45,7 @@ int run_fail_write(struct run *run, int code, const char *sentence)
 			sentence, kept, (unsigned long long)run->saved_step,
 			(double)run->saved_step / (double)run->state.batches_per_epoch,
 			remedy(code),
-			!here		       ? "that --resume"
+			!here                  ? "that --resume"
 			: options->resume_path ? "--resume in place of --resume=CHECKPOINT"
 			: options->overwrite   ? "--resume in place of --overwrite"
 					       : "--resume");
@@ -181,7 +184,10 @@ static int open_file(struct run *run, const char *name, struct journal **ret_jou
 	return r ? run_fail(run, r, "%s", error) : 0;
 }
 
-/* Takes the folder; another trainer may have come and gone since this one looked for what it goes on from. */
+/*
+ * Takes the folder; another trainer may have come and gone since this one looked for what it goes
+ * on from.
+ */
 static int lock_output(struct run *run)
 {
 	int r = make_folder(run->options.output);
@@ -221,7 +227,7 @@ static int write_start(struct run *run)
 	journal_text(journal, "model", run->recipe->model.name);
 	journal_text(journal, "device", device->name);
 	journal_text(journal, "precision",
-		     device->precision == DEVICE_BF16	? "bf16"
+		     device->precision == DEVICE_BF16   ? "bf16"
 		     : device->precision == DEVICE_FP16 ? "fp16"
 							: "fp32");
 	journal_text(journal, "batches", run->staged ? "staged" : "direct");
@@ -246,7 +252,8 @@ static int print_recipe(const struct run *run, FILE *file)
 }
 
 /*
- * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune() would count it among the newest, and the next
+ * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune()
+ * would count it among the newest, and the next
  * --resume take it. The journal's lock is held.
  */
 static int clear_output(struct run *run)

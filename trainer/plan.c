@@ -59,7 +59,10 @@ static int take_text(const json_t *object, const char *path, const char *key, ch
 	return *ret_text ? 0 : plan_fail(error, -ENOMEM, "out of memory");
 }
 
-/* Of those that cuDNN takes, the ones that it takes at any value, and then has no engine or a wrong one. */
+/*
+ * Of those that cuDNN takes, the ones that it takes at any value, and then has no engine or a wrong
+ * one.
+ */
 static int take_properties(const json_t *json, const char *path, char *error)
 {
 	double version = 0, processors;
@@ -159,7 +162,7 @@ static void choose(struct plan *plan, const struct engines *engines)
 	bool small = small_images(&recipe->model);
 	struct program_options *program = &plan->program;
 	program->element = elements[recipe->train.precision];
-	program->fusion = recipe->train.fusion		 ? fusions[recipe->train.fusion]
+	program->fusion = recipe->train.fusion           ? fusions[recipe->train.fusion]
 			  : program->element == CUDA_F16 ? CUDA_FUSION_C
 							 : CUDA_FUSION_B;
 	program->deterministic = recipe->train.deterministic;
@@ -167,8 +170,8 @@ static void choose(struct plan *plan, const struct engines *engines)
 	program->matmul = &engines->matmul;
 	plan->told_size = plan_pipeline_side(recipe->data.pipeline);
 	plan->size = plan->options->size ? plan->options->size
-		     : plan->told_size	 ? plan->told_size
-		     : small		 ? 32
+		     : plan->told_size   ? plan->told_size
+		     : small             ? 32
 					 : 224;
 	plan->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : small ? 10 : 1000;
 }
@@ -209,7 +212,8 @@ static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count,
 	if (r) {
 		device_graph_free(graph);
 		return plan_fail(error, r, "planning %s for %u image%s of %u x %u: %s",
-				 plan->recipe->model.name, count, count == 1 ? "" : "s", plan->size, plan->size, text);
+				 plan->recipe->model.name, count, count == 1 ? "" : "s", plan->size,
+				 plan->size, text);
 	}
 	*ret_graph = graph;
 	return 0;
@@ -299,7 +303,8 @@ static void print_memory(const struct plan *plan, const struct cuda_program *tra
 		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
 		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
 	if (eval)
-		fprintf(file, "            %10.1f MB the same in evaluation, %u image%s at a time\n",
+		fprintf(file,
+			"            %10.1f MB the same in evaluation, %u image%s at a time\n",
 			(double)eval->arena.size / 1e6, eval_count, eval_count == 1 ? "" : "s");
 	fprintf(file, "            %10.1f MB parameters, gradients and optimizer state\n",
 		(double)store.slot_bytes / 1e6);

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-/* "N", or with N both times "NxN", and nothing else but blanks; 0: something else. ret_both: it is NxN. */
+/*
+ * "N", or with N both times "NxN", and nothing else but blanks; 0: something else. ret_both: it is
+ * NxN.
+ */
 static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 {
 	uint32_t sides[2] = {0};
@@ -21,7 +24,10 @@ static uint32_t read_side(const char *text, size_t length, bool *ret_both)
 	return sides[0] <= PLAN_SIDE_MAX && (!count || sides[0] == sides[1]) ? sides[0] : 0;
 }
 
-/* Of a step's arguments, the one that is its size: the first if it has no name, or else that of the name. */
+/*
+ * Of a step's arguments, the one that is its size: the first if it has no name, or else that of the
+ * name.
+ */
 static uint32_t size_argument(const char *text, size_t length, bool *ret_both)
 {
 	static const char key[] = "size=";

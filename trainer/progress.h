@@ -9,7 +9,7 @@
 
 struct progress {
 	bool on, bar;
-	bool drawn;	 /* a bar stands on the current line */
+	bool drawn;      /* a bar stands on the current line */
 	double plain_at; /* seconds, when the next plain line is due */
 	double draw_at;
 };

@@ -27,7 +27,10 @@ int ranks_agree(struct comm *comm, int outcome, char *error)
 		return outcome;
 	unsigned first = comm->world;
 	int found = 0;
-	/* By turns, into a value of a fixed size: a rank that lacked the memory for all of theirs would leave the others in a collective. */
+	/*
+	 * By turns, into a value of a fixed size: a rank that lacked the memory for all of theirs
+	 * would leave the others in a collective.
+	 */
 	for (unsigned rank = 0; rank < comm->world; rank++) {
 		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
 		if (r)
@@ -73,7 +76,9 @@ int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *re
 
 /* ---- hashes ---- */
 
-/* Order and value of every byte count: multiplication and xor-shift per word, as splitmix64 mixes. */
+/*
+ * Order and value of every byte count: multiplication and xor-shift per word, as splitmix64 mixes.
+ */
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
 	const char *at = bytes;

@@ -1,7 +1,7 @@
 /*
- * What the ranks of a run owe each other beside gradients: one recipe, one build, the same weights, one outcome. Functions
- * are called by all ranks at the same point; with one rank they do nothing and return 0. Errors are sentences in
- * error, RANKS_ERROR_MAX bytes.
+ * What the ranks of a run owe each other beside gradients: one recipe, one build, the same weights,
+ * one outcome. Functions are called by all ranks at the same point; with one rank they do nothing
+ * and return 0. Errors are sentences in error, RANKS_ERROR_MAX bytes.
  */
 #pragma once
 
@@ -18,7 +18,10 @@ enum { RANKS_ERROR_MAX = 2048, RANKS_COMPARED_MAX = 64 };
  */
 int ranks_agree(struct comm *comm, int outcome, char *error);
 
-/* The first rank whose `size` bytes, at most RANKS_COMPARED_MAX, are not rank 0's; the world if there is none. */
+/*
+ * The first rank whose `size` bytes, at most RANKS_COMPARED_MAX, are not rank 0's; the world if
+ * there is none.
+ */
 int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *ret_rank,
 		  char *error);
 /* -EINVAL: the ranks do not all run the same program. */

@@ -87,7 +87,8 @@ int recipe_fail_word(const char *where, const struct recipe_key *key, const char
 		}
 		at += length;
 	}
-	return recipe_fail(error, "%s: %s.%s = \"%.300s\": expected one of %s%s%s%s", where, key->section, key->name, text, key->words,
+	return recipe_fail(error, "%s: %s.%s = \"%.300s\": expected one of %s%s%s%s", where,
+			   key->section, key->name, text, key->words,
 			   *nearest ? "; did you mean " : "", nearest, *nearest ? "?" : "");
 }
 
@@ -174,7 +175,8 @@ static int check_growth(const struct recipe *recipe, char *error)
 		return recipe_fail(error,
 				   "schedule.gamma = %g takes optim.lr = %g to %g in train.epochs "
 				   "= %g: expected at most %g",
-				   schedule->gamma, recipe->optim.lr, last, recipe->train.epochs, max);
+				   schedule->gamma, recipe->optim.lr, last, recipe->train.epochs,
+				   max);
 	return 0;
 }
 

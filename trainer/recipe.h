@@ -16,7 +16,7 @@
 
 enum {
 	RECIPE_ERROR_MAX = 1024, /* bytes of an error text */
-	RECIPE_TEXT_MAX = 4096,	 /* bytes of one value */
+	RECIPE_TEXT_MAX = 4096,  /* bytes of one value */
 	RECIPE_NUMBERS_MAX = 32, /* numbers in a list */
 };
 
@@ -140,10 +140,10 @@ struct recipe {
 
 /* What a change of a key means for a run that is resumed. */
 enum recipe_resume {
-	RECIPE_FREE,	   /* may change: losses stay what they would have been */
+	RECIPE_FREE,       /* may change: losses stay what they would have been */
 	RECIPE_TRAJECTORY, /* changes the losses to come: refused unless asked for */
-	RECIPE_FIXED,	   /* the checkpoint cannot be continued under another value */
-	RECIPE_WEIGHTS,	   /* nor can its weights be evaluated */
+	RECIPE_FIXED,      /* the checkpoint cannot be continued under another value */
+	RECIPE_WEIGHTS,    /* nor can its weights be evaluated */
 };
 
 enum recipe_type {
@@ -158,10 +158,14 @@ enum recipe_type {
 struct recipe_key {
 	const char *section, *name;
 	enum recipe_type type;
-	size_t offset;	      /* of the field in struct recipe */
+	size_t offset;        /* of the field in struct recipe */
 	const char *fallback; /* value when nothing sets it, as text */
 	double min, max;      /* integers, numbers and lists of them */
-	const char *words;    /* "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them, NULL: any */
+	/*
+	 * "a|b|c". RECIPE_WORD: the value is the word's position; RECIPE_TEXT: it is one of them,
+	 * NULL: any
+	 */
+	const char *words;
 	enum recipe_resume resume;
 	const char *help;
 	unsigned step; /* RECIPE_INTEGER: min, min + step, ... up to max; 0: every whole number */

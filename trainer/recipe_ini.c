@@ -170,8 +170,9 @@ static int load(struct recipe *recipe, const char *name, FILE *file, char *error
 }
 
 /*
- * A pipe is somebody's who writes, as in trainer <(sed ... recipe.ini). A FIFO with a name may be nobody's, and would have us wait for
- * ever; a device is no text either. -EINVAL: neither a file nor a pipe.
+ * A pipe is somebody's who writes, as in trainer <(sed ... recipe.ini). A FIFO with a name may be
+ * nobody's, and would have us wait for ever; a device is no text either. -EINVAL: neither a file
+ * nor a pipe.
  */
 static int open_text(const char *path, FILE **ret_file)
 {
@@ -231,8 +232,9 @@ static bool is_blank(char c)
 enum { WIDTH = 150 /* bytes of a value on one line; inih takes lines of 198 */ };
 
 /*
- * How much of a value goes on one line: all of it, or up to a place where what follows is taken for the rest of it. Best is a single blank, which the
- * break stands for; else it is within a word. 0: there is no such place.
+ * How much of a value goes on one line: all of it, or up to a place where what follows is taken for
+ * the rest of it. Best is a single blank, which the break stands for; else it is within a word. 0:
+ * there is no such place.
  */
 static size_t piece(const char *text, bool *ret_within)
 {

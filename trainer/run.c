@@ -34,7 +34,10 @@ int run_sum(struct run *run, double *values, size_t count)
 
 /* ---- graphs ---- */
 
-/* What did not go as wished: once, what went wrong; and which patterns are taken apart for want of a plan. */
+/*
+ * What did not go as wished: once, what went wrong; and which patterns are taken apart for want of
+ * a plan.
+ */
 static void say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
 {
 	struct device_graph_info info;
@@ -185,7 +188,10 @@ int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
 	return r;
 }
 
-/* In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if the daemon allows it. */
+/*
+ * In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if
+ * the daemon allows it.
+ */
 static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
 		      struct feed **ret_feed, struct run_ring *ret_ring, char *error)
 {

@@ -1,8 +1,8 @@
 /*
  * A training run: what main starts, and everything that belongs to it.
  *
- *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first batch; plan
- *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
+ *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first batch;
+ * plan run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
  *     run_close
  *
  * Several ranks (comm.h) run it side by side, each on its share of every batch. Rank 0 alone reads
@@ -34,10 +34,11 @@ struct run_options {
 	const char *output; /* folder of the run */
 	bool resume;
 	const char *resume_path; /* NULL: the newest in output */
-	bool overwrite;		 /* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
-	bool allow_changes;	 /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
-	bool dry;		 /* make nothing on disk */
-	bool evaluate;		 /* nothing but run_evaluate_alone(); dry and allow_changes, too */
+	/* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
+	bool overwrite;
+	bool allow_changes;    /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
+	bool dry;              /* make nothing on disk */
+	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
 	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
 	bool detect_anomaly;
 	bool profile;
@@ -73,20 +74,22 @@ struct run {
 	struct run_options options;
 	struct comm *comm;
 	char error[RUN_ERROR_MAX];
-	bool agreed;	 /* the failure is known to all ranks, and all have come back with it */
+	bool agreed;     /* the failure is known to all ranks, and all have come back with it */
 	bool everywhere; /* the others are about to find the same failure */
-	int lost;	 /* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
+	/* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
+	int lost;
 
-	bool warned;	 /* of what went wrong in planning */
+	bool warned; /* of what went wrong in planning */
 
 	struct weights_facts weights; /* that are evaluated alone */
 	struct data data;
 	struct feed *feed;
 	struct run_ring ring;
-	bool staged;		 /* batches are copied by way of memory of the device's own: announce none */
+	/* batches are copied by way of memory of the device's own: announce none */
+	bool staged;
 	struct feed_batch batch; /* the next one, if has_batch */
 	bool has_batch;
-	uint64_t bad;	      /* samples of it that were substituted, on all ranks */
+	uint64_t bad;         /* samples of it that were substituted, on all ranks */
 	uint64_t *sample_ids; /* [batch_size] with log.samples */
 
 	struct device *device;
@@ -105,13 +108,15 @@ struct run {
 	struct checkpoint_state state;
 	const char *outcome; /* once the run has come to its end, finished or stopped */
 	uint64_t saved_step; /* of the last checkpoint, or RUN_NO_STEP */
-	uint64_t found_step; /* rank 0: of the newest one in the output folder when the run opened */
+	/* rank 0: of the newest one in the output folder when the run opened */
+	uint64_t found_step;
 
 	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
 	struct journal *samples; /* with log.samples */
 	struct progress progress;
-	uint64_t skipped;		/* updates since the last step line: a gradient was not finite */
-	double mark;			/* since when train_seconds lacks the time */
+	/* updates since the last step line: a gradient was not finite */
+	uint64_t skipped;
+	double mark;                    /* since when train_seconds lacks the time */
 	double line_seconds, line_wait; /* state's, at the last step line */
 	uint64_t line_images;
 	double last_loss, last_lr;
@@ -148,8 +153,9 @@ int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32
 int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
 		     struct device_batch *ret_batch);
 /*
- * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from where they lie: mapped read-only, or else writable. Where neither
- * can be had the run goes on, slower. A line says so once, and why; the feeds that follow are opened in the way that was found.
+ * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from
+ * where they lie: mapped read-only, or else writable. Where neither can be had the run goes on,
+ * slower. A line says so once, and why; the feeds that follow are opened in the way that was found.
  * run_close_feed() takes both back.
  */
 int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
@@ -161,7 +167,10 @@ void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *r
  */
 int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
 		   struct feed_batch *batch, double *wait_seconds, char *error);
-/* Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost what was trained since the last checkpoint. */
+/*
+ * Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost
+ * what was trained since the last checkpoint.
+ */
 int run_try_evaluation(struct run *run);
 /*
  * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
@@ -172,7 +181,10 @@ int run_evaluate(struct run *run);
 int run_find_weights(struct run *run);
 /* All ranks: what they say. */
 int run_share_weights(struct run *run);
-/* In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result to file, a line of JSON. */
+/*
+ * In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result
+ * to file, a line of JSON.
+ */
 int run_evaluate_alone(struct run *run, FILE *file);
 
 /* ---- what it says (lines.c) ---- */
@@ -196,16 +208,25 @@ void run_loss_text(double loss, char *ret_text);
 
 /* The folder must not hold another run, unless this one goes on with it or may replace it. */
 int run_check_folder(struct run *run);
-/* A run that goes on from an older checkpoint than the newest must not take what came after it for its own. */
+/*
+ * A run that goes on from an older checkpoint than the newest must not take what came after it for
+ * its own.
+ */
 int run_check_later(struct run *run, uint64_t step);
-/* Makes the folder this run's: its lock, its logs, nothing of another run or of steps that are yet to be made. */
+/*
+ * Makes the folder this run's: its lock, its logs, nothing of another run or of steps that are yet
+ * to be made.
+ */
 int run_open_output(struct run *run);
 /*
- * Of a file that could not be written, which the sentence names, with the reason: adds from which checkpoint the run can go on, and how. The
- * sentence must not be run->error.
+ * Of a file that could not be written, which the sentence names, with the reason: adds from which
+ * checkpoint the run can go on, and how. The sentence must not be run->error.
  */
 int run_fail_write(struct run *run, int code, const char *sentence);
-/* The last line of log.jsonl, of a run that failed with code and error. Where it cannot be written, that error is still what is said. */
+/*
+ * The last line of log.jsonl, of a run that failed with code and error. Where it cannot be written,
+ * that error is still what is said.
+ */
 void run_end_failed(struct run *run, int code);
 /* Ends a line, of log.jsonl or samples.jsonl. */
 int run_end_line(struct run *run, struct journal *journal, const char *name);
@@ -215,5 +236,8 @@ int run_sync_logs(struct run *run);
 struct checkpoint_about run_about(const struct run *run);
 /* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
 int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation);
-/* A text file in the output folder, which appears complete or not at all. print returns 0 or a negative errno. */
+/*
+ * A text file in the output folder, which appears complete or not at all. print returns 0 or a
+ * negative errno.
+ */
 int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));

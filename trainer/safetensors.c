@@ -20,11 +20,11 @@ static const struct {
 	unsigned size;
 } types[] = {
 	[SAFETENSORS_BOOL] = {"BOOL", 1}, [SAFETENSORS_U8] = {"U8", 1},
-	[SAFETENSORS_I8] = {"I8", 1},	  [SAFETENSORS_U16] = {"U16", 2},
-	[SAFETENSORS_I16] = {"I16", 2},	  [SAFETENSORS_F16] = {"F16", 2},
+	[SAFETENSORS_I8] = {"I8", 1},     [SAFETENSORS_U16] = {"U16", 2},
+	[SAFETENSORS_I16] = {"I16", 2},   [SAFETENSORS_F16] = {"F16", 2},
 	[SAFETENSORS_BF16] = {"BF16", 2}, [SAFETENSORS_U32] = {"U32", 4},
-	[SAFETENSORS_I32] = {"I32", 4},	  [SAFETENSORS_F32] = {"F32", 4},
-	[SAFETENSORS_U64] = {"U64", 8},	  [SAFETENSORS_I64] = {"I64", 8},
+	[SAFETENSORS_I32] = {"I32", 4},   [SAFETENSORS_F32] = {"F32", 4},
+	[SAFETENSORS_U64] = {"U64", 8},   [SAFETENSORS_I64] = {"I64", 8},
 	[SAFETENSORS_F64] = {"F64", 8},
 };
 
@@ -70,7 +70,10 @@ static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_s
 
 /* ---- writing ---- */
 
-/* Metadata and tensors by name; NULL: *ret_name is not UTF-8, or its text is not, or it stands twice. */
+/*
+ * Metadata and tensors by name; NULL: *ret_name is not UTF-8, or its text is not, or it stands
+ * twice.
+ */
 static json_t *header_of(const struct safetensors_writer *writer, const char **ret_name)
 {
 	json_t *header = json_object(), *metadata = json_object();

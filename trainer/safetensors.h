@@ -17,8 +17,9 @@
 enum {
 	SAFETENSORS_ERROR_MAX = 512,
 	SAFETENSORS_RANK_MAX = 8,
-	SAFETENSORS_HEADER_MAX = 32 << 20,  /* bytes */
-	SAFETENSORS_VALUES_MAX = 1 << 18,   /* of the header, as JSON counts them: a tensor takes about eight */
+	SAFETENSORS_HEADER_MAX = 32 << 20, /* bytes */
+	/* of the header, as JSON counts them: a tensor takes about eight */
+	SAFETENSORS_VALUES_MAX = 1 << 18,
 };
 
 enum safetensors_type {
@@ -45,9 +46,10 @@ struct safetensors_tensor {
 	enum safetensors_type type;
 	unsigned rank;
 	uint64_t shape[SAFETENSORS_RANK_MAX];
-	const void *data; /* to be written, row-major, little endian; NULL in a file that was opened */
-	uint64_t size;	  /* bytes */
-	uint64_t offset;  /* of the first in a file that was opened */
+	/* to be written, row-major, little endian; NULL in a file that was opened */
+	const void *data;
+	uint64_t size;   /* bytes */
+	uint64_t offset; /* of the first in a file that was opened */
 };
 
 struct safetensors_entry {
@@ -84,7 +86,10 @@ size_t safetensors_count(const struct safetensors *file);
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
 /* NULL: no such tensor. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
-/* All bytes of a tensor of the file, row-major and little endian. -EBADMSG: the file has become shorter. */
+/*
+ * All bytes of a tensor of the file, row-major and little endian. -EBADMSG: the file has become
+ * shorter.
+ */
 int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
 		     void *ret_data, char *error);
 /* Of __metadata__; NULL: no such key. */

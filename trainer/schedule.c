@@ -22,8 +22,9 @@ void schedule_init(struct schedule *schedule, const struct recipe *recipe)
 }
 
 /*
- * Periods that have passed. Positions are quotients of steps, so that a boundary may be missed by a rounding: 0.3 / 0.1 is a little less than 3. What
- * differs from a whole number by no more counts as that number.
+ * Periods that have passed. Positions are quotients of steps, so that a boundary may be missed by a
+ * rounding: 0.3 / 0.1 is a little less than 3. What differs from a whole number by no more counts
+ * as that number.
  */
 static double periods(double position, double period)
 {

@@ -1,6 +1,6 @@
 /*
- * What names a dataset's content: its 16 bytes as feeds tell them, and as text. All zero: not known.
- * Plain values; pure functions.
+ * What names a dataset's content: its 16 bytes as feeds tell them, and as text. All zero: not
+ * known. Plain values; pure functions.
  */
 #pragma once
 

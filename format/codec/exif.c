@@ -28,9 +28,9 @@ enum tiff_type {
 };
 
 static const uint8_t type_sizes[TIFF_TYPES] = {
-	[TIFF_BYTE] = 1,  [TIFF_ASCII] = 1,	[TIFF_SHORT] = 2,    [TIFF_LONG] = 4,
+	[TIFF_BYTE] = 1,  [TIFF_ASCII] = 1,     [TIFF_SHORT] = 2,    [TIFF_LONG] = 4,
 	[TIFF_SBYTE] = 1, [TIFF_UNDEFINED] = 1, [TIFF_SSHORT] = 2,   [TIFF_SLONG] = 4,
-	[TIFF_FLOAT] = 4, [TIFF_DOUBLE] = 8,	[TIFF_RATIONAL] = 8, [TIFF_SRATIONAL] = 8,
+	[TIFF_FLOAT] = 4, [TIFF_DOUBLE] = 8,    [TIFF_RATIONAL] = 8, [TIFF_SRATIONAL] = 8,
 	[TIFF_IFD] = 4,
 };
 
@@ -145,7 +145,7 @@ uint8_t xmp_orientation(const uint8_t *text, size_t size)
 		found += sizeof(name) - 1;
 		room = (size_t)(end - found);
 		copy_once(behind, found, room < sizeof(behind) ? room : sizeof(behind));
-		int digit = behind[0] == '>'			   ? behind[1]
+		int digit = behind[0] == '>'                       ? behind[1]
 			    : behind[0] == '=' && behind[1] == '"' ? behind[2]
 								   : 0;
 		if (digit >= '0' && digit <= '9')

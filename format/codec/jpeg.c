@@ -1,8 +1,9 @@
 /*
- * JPEG: our own decoder (jpeg_baseline.h) where it can, else libjpeg-turbo, which also gives the reason when a file is damaged. What
- * follows is the latter: it decodes the rows and columns that a region needs and no more. The library's fancy upsampling looks
- * one chroma sample to each side, so what is decoded is a little wider than the region and cut to it afterwards: the
- * pixels are those of a full decode, bit for bit.
+ * JPEG: our own decoder (jpeg_baseline.h) where it can, else libjpeg-turbo, which also gives the
+ * reason when a file is damaged. What follows is the latter: it decodes the rows and columns that a
+ * region needs and no more. The library's fancy upsampling looks one chroma sample to each side, so
+ * what is decoded is a little wider than the region and cut to it afterwards: the pixels are those
+ * of a full decode, bit for bit.
  */
 #include "codec.h"
 #include "error.h"
@@ -21,16 +22,23 @@
 #include <xxhash.h>
 
 enum {
-	/* Output columns needed left and right of the region for upsampling, and the least width where it stays "fancy". */
+	/*
+	 * Output columns needed left and right of the region for upsampling, and the least width
+	 * where it stays "fancy".
+	 */
 	MARGIN_LEFT = 1,
 	MARGIN_RIGHT = 2,
 	CROP_WIDTH_MIN = 32,
 	ROWS_AT_ONCE = 16,
-	/* Rows kept when they are asked for one by one: PACKIMG_ROWS_HELD, and what is read at once. */
+	/*
+	 * Rows kept when they are asked for one by one: PACKIMG_ROWS_HELD, and what is read at
+	 * once.
+	 */
 	RING = 32,
 	/*
-	 * libjpeg-turbo stores rows that happen to be aligned past the cache (movntdq), where the resize that follows
-	 * would have to fetch them back from memory: 5 % of the decode alone. So no row is ever aligned.
+	 * libjpeg-turbo stores rows that happen to be aligned past the cache (movntdq), where the
+	 * resize that follows would have to fetch them back from memory: 5 % of the decode alone.
+	 * So no row is ever aligned.
 	 */
 	ROW_MISALIGN = 8,
 };
@@ -42,15 +50,18 @@ struct jpeg_state {
 	struct jpeg_input input;
 	struct jpeg_arena arena;
 	struct scratch pixels;
-	struct scratch side;	      /* the sample's, copied; or made by codec_jpeg_index() */
-	struct scratch file;	      /* the sample, copied where it is read more than once */
+	struct scratch side;          /* the sample's, copied; or made by codec_jpeg_index() */
+	struct scratch file;          /* the sample, copied where it is read more than once */
 	struct codec_request request; /* the latest */
 	struct packimg_pixels result;
-	bool indexed;	    /* our own decoder goes by an index */
-	bool planar;	    /* the latest is being read as planes */
+	bool indexed;       /* our own decoder goes by an index */
+	bool planar;        /* the latest is being read as planes */
 	bool by_library;    /* the latest is being read by libjpeg-turbo, row by row */
 	uint32_t rows_read; /* of result */
-	/* where libjpeg-turbo had to finish what ours began: the ring that the caller reads, else without data */
+	/*
+	 * where libjpeg-turbo had to finish what ours began: the ring that the caller reads, else
+	 * without data
+	 */
 	struct packimg_pixels taken_over;
 };
 
@@ -127,7 +138,10 @@ static void start(struct jpeg_state *jpeg)
 {
 	struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
 
-	/* tables live in the arena that was reset after the last image; without this, they would seem to be there */
+	/*
+	 * tables live in the arena that was reset after the last image; without this, they would
+	 * seem to be there
+	 */
 	memset(cinfo->quant_tbl_ptrs, 0, sizeof(cinfo->quant_tbl_ptrs));
 	memset(cinfo->dc_huff_tbl_ptrs, 0, sizeof(cinfo->dc_huff_tbl_ptrs));
 	memset(cinfo->ac_huff_tbl_ptrs, 0, sizeof(cinfo->ac_huff_tbl_ptrs));
@@ -153,8 +167,9 @@ static void start(struct jpeg_state *jpeg)
 }
 
 /*
- * jpeg_crop_scanline() of libjpeg-turbo 2.1 forgets that at a scale a subsampled component may come out of the inverse transform
- * larger than the scale says; where it then still is to be upsampled (4:1 chroma at 1/2), columns would be lost.
+ * jpeg_crop_scanline() of libjpeg-turbo 2.1 forgets that at a scale a subsampled component may come
+ * out of the inverse transform larger than the scale says; where it then still is to be upsampled
+ * (4:1 chroma at 1/2), columns would be lost.
  */
 static bool crop_is_safe(const struct jpeg_decompress_struct *cinfo)
 {
@@ -190,8 +205,9 @@ static void crop_columns(struct jpeg_decompress_struct *cinfo, uint32_t first, u
 }
 
 /*
- * Ink to RGB, in place, rounding as a * b / 255. What is stored is 255 - ink: Adobe's way, which nearly all files follow whether or not they have its marker, and
- * which other programs take for granted.
+ * Ink to RGB, in place, rounding as a * b / 255. What is stored is 255 - ink: Adobe's way, which
+ * nearly all files follow whether or not they have its marker, and which other programs take for
+ * granted.
  */
 static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 {
@@ -297,8 +313,9 @@ static int decode_by_library(struct jpeg_state *jpeg, bool by_rows, struct packi
 }
 
 /*
- * The index, where there is one of a version that is known, in a copy of the side data: it is read again with every row. What a damaged one leads to can look like
- * pixels: so its checksum is computed each time, which takes less than a hundredth of what decoding does.
+ * The index, where there is one of a version that is known, in a copy of the side data: it is read
+ * again with every row. What a damaged one leads to can look like pixels: so its checksum is
+ * computed each time, which takes less than a hundredth of what decoding does.
  */
 static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *sample,
 		      struct jpeg_source *source, struct packimg_error *error)
@@ -325,7 +342,9 @@ static int find_index(struct jpeg_state *jpeg, const struct packimg_sample *samp
 	return 0;
 }
 
-/* Every block has at least a bit: a file that is smaller than that gets no memory for its pixels. */
+/*
+ * Every block has at least a bit: a file that is smaller than that gets no memory for its pixels.
+ */
 static bool too_small(const struct codec_request *request)
 {
 	return (uint64_t)((request->width + 7) / 8) * ((request->height + 7) / 8) >
@@ -445,9 +464,10 @@ static int rows_by_library(struct jpeg_state *jpeg, uint32_t end, struct packimg
 }
 
 /*
- * libjpeg-turbo lets scans pass that ours does not, runs beyond a block's end for example. Rows that are out already are the same ones, so
- * it takes over: all of the region is made, and copied to where the caller expects it. Not so with an index: what was
- * made by a wrong one need not be right, and all that is left is to find words for the fault.
+ * libjpeg-turbo lets scans pass that ours does not, runs beyond a block's end for example. Rows
+ * that are out already are the same ones, so it takes over: all of the region is made, and copied
+ * to where the caller expects it. Not so with an index: what was made by a wrong one need not be
+ * right, and all that is left is to find words for the fault.
  */
 static int take_over(struct jpeg_state *jpeg, struct packimg_error *error)
 {

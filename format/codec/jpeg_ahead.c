@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum {
-	CHUNK = 192, /* blocks, near enough, decoded at once: four times that stays in the second-level cache */
+	/* blocks, near enough, decoded at once: four times that stays in the second-level cache */
+	CHUNK = 192,
 	SPARE = JPEG_STREAM_BLOCKS_SPARE,
 };
 
@@ -124,7 +125,10 @@ static void next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *lane, u
 	jpeg_lane_move(lane, blocks, count);
 }
 
-/* Blocks that can be decoded without a look at each symbol: whole MCUs, with enough behind them to run on. */
+/*
+ * Blocks that can be decoded without a look at each symbol: whole MCUs, with enough behind them to
+ * run on.
+ */
 static uint32_t at_once(const struct jpeg_ahead_image *image)
 {
 	uint32_t free = image->left > SPARE ? image->left - SPARE : 0;
@@ -230,7 +234,10 @@ void jpeg_ahead_run(struct jpeg_ahead *ahead)
 			if (begin(&ahead->images[next], &ahead->tables, &lanes[live]) == 0)
 				lanes[live++].tag = (uint32_t)next;
 		}
-		/* Which of them met what no table has is not known: they are left to be read one by one. */
+		/*
+		 * Which of them met what no table has is not known: they are left to be read one by
+		 * one.
+		 */
 		if (live == 0 || kernels->checked_runs[live - 1](lanes) < 0)
 			return;
 	}

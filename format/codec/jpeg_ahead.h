@@ -1,9 +1,12 @@
 /*
- * Coefficients of several images without an index, decoded from the tops of their scans side by side: each is one Huffman stream, and four
- * of them take hardly longer than one. For images whose rows are asked for soon afterwards. Only what is certain to be what
- * jpeg_sequential.h would have made is kept, so that whoever finds nothing here reads the image that way, errors included. One object belongs to one thread and keeps
- * its buffers. Scans are untrusted: work is bounded by their bytes. What is kept between calls are coefficients and the frame that they were decoded by; the file is not
- * looked at again, whose headers may say something else by then. data is a name, never followed once the image was decoded.
+ * Coefficients of several images without an index, decoded from the tops of their scans side by
+ * side: each is one Huffman stream, and four of them take hardly longer than one. For images whose
+ * rows are asked for soon afterwards. Only what is certain to be what jpeg_sequential.h would have
+ * made is kept, so that whoever finds nothing here reads the image that way, errors included. One
+ * object belongs to one thread and keeps its buffers. Scans are untrusted: work is bounded by their
+ * bytes. What is kept between calls are coefficients and the frame that they were decoded by; the
+ * file is not looked at again, whose headers may say something else by then. data is a name, never
+ * followed once the image was decoded.
  */
 #pragma once
 
@@ -16,14 +19,15 @@
 
 enum {
 	JPEG_AHEAD_MAX = 2 * JPEG_STREAMS, /* so that images of unequal length even out */
-	JPEG_AHEAD_BLOCKS_MAX = 1 << 17, /* that are kept, of all images together: 16 MiB */
-	JPEG_AHEAD_BYTES_MAX = 3 << 20, /* of a scan, that its rows are likely to take */
+	JPEG_AHEAD_BLOCKS_MAX = 1 << 17,   /* that are kept, of all images together: 16 MiB */
+	JPEG_AHEAD_BYTES_MAX = 3 << 20,    /* of a scan, that its rows are likely to take */
 };
 
 struct jpeg_ahead_image {
 	/* What the caller fills in: */
 	struct jpeg_frame frame;
-	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX]; /* from `tables` below */
+	/* from `tables` below */
+	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
 	const uint8_t *data; /* of the file, for the caller to know it by */
 	size_t size;
 	uint32_t row_first, row_end, column_first, column_end; /* MCUs to keep */
@@ -33,9 +37,9 @@ struct jpeg_ahead_image {
 	/* On the way: */
 	struct jpeg_cycle cycle;
 	struct scratch scan, chunk; /* unstuffed bytes; the blocks that are being decoded */
-	size_t bytes; /* of the scan, that its rows are likely to take */
+	size_t bytes;               /* of the scan, that its rows are likely to take */
 	uint32_t mcu_blocks, chunk_blocks;
-	uint32_t left; /* blocks from the chunk on */
+	uint32_t left;        /* blocks from the chunk on */
 	uint32_t row, column; /* MCU that the chunk begins with */
 	int16_t predictors[JPEG_COMPONENTS_MAX];
 };

@@ -8,10 +8,14 @@
 enum {
 	ARENA_ALIGN = 64,
 	ARENA_CHUNK_MIN = 256 << 10,
-	ARENA_CHUNK_MAX = 4 << 20, /* unless that is too small: what is allocated is not much more than what is counted */
+	/* unless that is too small: what is allocated is not much more than what is counted */
+	ARENA_CHUNK_MAX = 4 << 20,
 	/* What is more takes an image so long that asking for it anew does not show. */
 	ARENA_KEPT_MAX = 64 << 20,
-	/* libjpeg-turbo's SIMD code reads and writes rows in whole vectors, up to two of 32 bytes beyond */
+	/*
+	 * libjpeg-turbo's SIMD code reads and writes rows in whole vectors, up to two of 32 bytes
+	 * beyond
+	 */
 	ARENA_ROW_ALIGN = 64,
 };
 
@@ -77,7 +81,10 @@ static void *arena_take(j_common_ptr cinfo, size_t size)
 
 static void *arena_alloc(j_common_ptr cinfo, int pool, size_t size)
 {
-	/* tables of the permanent pool come here too: an image must not see those of the one before it */
+	/*
+	 * tables of the permanent pool come here too: an image must not see those of the one before
+	 * it
+	 */
 	return arena_take(cinfo, size);
 }
 
@@ -201,7 +208,10 @@ static void chunks_free(struct jpeg_arena *arena)
 
 void jpeg_arena_reset(struct jpeg_arena *arena)
 {
-	/* several chunks become one that holds what this image needed, so that the next one like it needs no more */
+	/*
+	 * several chunks become one that holds what this image needed, so that the next one like it
+	 * needs no more
+	 */
 	if (arena->used > ARENA_KEPT_MAX) {
 		chunks_free(arena);
 	} else if (arena->chunks && arena->chunks->next) {

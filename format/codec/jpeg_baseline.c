@@ -15,7 +15,11 @@
 enum {
 	AHEAD = 4, /* of their bytes on the way into the cache before they are decoded */
 	RING_ROWS =
-		8, /* MCU rows being decoded, or done and waiting: twice the streams, so that rows of unequal length even out */
+		/*
+		 * MCU rows being decoded, or done and waiting: twice the streams, so that rows of
+		 * unequal length even out
+		 */
+	8,
 };
 
 struct jpeg_baseline {
@@ -88,7 +92,10 @@ static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *so
 
 	if (r < 0)
 		return r;
-	/* Whether what is there is all, the library finds out. An index is made only of what has an end. */
+	/*
+	 * Whether what is there is all, the library finds out. An index is made only of what has an
+	 * end.
+	 */
 	if (!source->index && !jpeg_has_end(frame->scan, frame->scan_size))
 		return -EBADMSG;
 	if (frame->width != source->width || frame->height != source->height ||
@@ -117,8 +124,8 @@ static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *so
 }
 
 /*
- * Unstuffs the bytes of an MCU row, from the entry on, behind those of the rows before. Places ascend, or it is an
- * error: together rows are no longer than the scan.
+ * Unstuffs the bytes of an MCU row, from the entry on, behind those of the rows before. Places
+ * ascend, or it is an error: together rows are no longer than the scan.
  */
 static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
 {
@@ -286,8 +293,8 @@ static int begin_sequential(struct jpeg_baseline *decoder)
 }
 
 /*
- * Has the image been decoded ahead? Its frame goes with what was decoded: the headers are not read again, since they may say something else by
- * now, and coefficients would be taken for others.
+ * Has the image been decoded ahead? Its frame goes with what was decoded: the headers are not read
+ * again, since they may say something else by now, and coefficients would be taken for others.
  */
 static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_source *source)
 {
@@ -319,7 +326,10 @@ static bool inside(const struct jpeg_source *source, uint32_t denominator, uint3
 	       x <= image_width - width && y <= image_height - height;
 }
 
-/* Lays out the region; found: an image decoded ahead, or NULL. 1: it holds less than the region needs. */
+/*
+ * Lays out the region; found: an image decoded ahead, or NULL. 1: it holds less than the region
+ * needs.
+ */
 static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
 		   const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
 {
@@ -466,7 +476,10 @@ int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
 
 /* ---- making an index ---- */
 
-/* Turns a bit position in the unstuffed scan into one in the file's bytes, going on from where it stood. */
+/*
+ * Turns a bit position in the unstuffed scan into one in the file's bytes, going on from where it
+ * stood.
+ */
 struct place {
 	const uint8_t *scan;
 	size_t stuffed, unstuffed; /* bytes passed */

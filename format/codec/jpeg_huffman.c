@@ -59,7 +59,10 @@ static uint32_t symbol_advance(unsigned symbol, int is_ac)
 	return 2 * ((symbol >> 4) + 1);
 }
 
-/* Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0 sixteen zeros. */
+/*
+ * Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0
+ * sixteen zeros.
+ */
 static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 {
 	unsigned category = is_ac ? symbol & 15 : symbol, advance = symbol_advance(symbol, is_ac);
@@ -73,12 +76,13 @@ static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
 enum {
 	JPEG_RUN_ADVANCE_MAX = 126,
 	JPEG_RUN_BITS_MAX = 18, /* three of them in a load of 56 bits */
-	RUN_ENDS = 1 << 16,	/* the last symbol of the run is an end of block */
+	RUN_ENDS = 1 << 16,     /* the last symbol of the run is an end of block */
 };
 
 /*
- * runs[the next 10 bits] = advance of the symbols that lie in them entirely, value bits included, << 8 | their bits; 0 when not
- * even one does. An end of block ends the run, since another table comes after it.
+ * runs[the next 10 bits] = advance of the symbols that lie in them entirely, value bits included,
+ * << 8 | their bits; 0 when not even one does. An end of block ends the run, since another table
+ * comes after it.
  */
 static void build_runs(struct jpeg_table *table)
 {
@@ -90,7 +94,10 @@ static void build_runs(struct jpeg_table *table)
 		while (!ends) {
 			uint32_t entry = table->lookup[i << bits & (size - 1)];
 
-			/* The first one may be longer than the index: its value bits are only passed over. */
+			/*
+			 * The first one may be longer than the index: its value bits are only
+			 * passed over.
+			 */
 			if (!entry ||
 			    bits + (entry & 63) > (bits ? JPEG_LOOKUP_BITS : JPEG_RUN_BITS_MAX))
 				break;
@@ -109,8 +116,9 @@ static void build_runs(struct jpeg_table *table)
 }
 
 /*
- * So many entries from at on, and some more behind: tables are filled in ascending order and have room for them. Most codes are long and take few
- * entries, so that chunks of a constant size are faster than loops that stop in time.
+ * So many entries from at on, and some more behind: tables are filled in ascending order and have
+ * room for them. Most codes are long and take few entries, so that chunks of a constant size are
+ * faster than loops that stop in time.
  */
 static void fill(uint32_t *at, uint32_t count, uint32_t entry)
 {
@@ -208,7 +216,10 @@ static uint64_t key_of(const uint8_t *spec, unsigned count, int is_ac)
 	return key;
 }
 
-/* The slot for something new: that of what was asked for once, longest ago, if there are `fresh` of them; else one that is empty; else any, longest ago. */
+/*
+ * The slot for something new: that of what was asked for once, longest ago, if there are `fresh` of
+ * them; else one that is empty; else any, longest ago.
+ */
 static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsigned fresh)
 {
 	unsigned oldest = 0, oldest_fresh = 0, count = 0;
@@ -344,7 +355,10 @@ size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t 
 		if (mark[1] == 0xd0 + (count & 7) && count < segment_max) {
 			segments[count++] = (uint32_t)(out - output);
 		} else if (mark[1] == 0xff) {
-			/* Fill bytes may stand before markers only; behind others libjpeg-turbo's pixels are its own affair. */
+			/*
+			 * Fill bytes may stand before markers only; behind others libjpeg-turbo's
+			 * pixels are its own affair.
+			 */
 			while (data < end && *data == 0xff)
 				data++;
 			if (data == end || *data == 0)
@@ -386,8 +400,9 @@ uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *b
 }
 
 /*
- * At least 56 valid bits afterwards. Whole bytes are taken; bits beyond bit_count are copies of what the next load brings, so
- * that or-ing them in again changes nothing. Past the end the reader stays in the padding, which reads as zeros.
+ * At least 56 valid bits afterwards. Whole bytes are taken; bits beyond bit_count are copies of
+ * what the next load brings, so that or-ing them in again changes nothing. Past the end the reader
+ * stays in the padding, which reads as zeros.
  */
 static inline __attribute__((always_inline)) void refill(struct jpeg_reader *reader)
 {
@@ -501,7 +516,10 @@ done:
 	return 0;
 }
 
-/* One symbol by itself: where a run would lead out of the block, or there is none. The reader is full before and after. */
+/*
+ * One symbol by itself: where a run would lead out of the block, or there is none. The reader is
+ * full before and after.
+ */
 static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *table, uint32_t *offset)
 {
 	uint32_t entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];

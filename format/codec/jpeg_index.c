@@ -11,9 +11,10 @@ enum {
 };
 
 /*
- * Columns of the entries behind the first, in sixteenths of a row, and how many. A crop of random size and place (a tenth to all of the
- * area, sides 3:4 to 4:3) begins far left more often than not; these leave 92, 88, 87 and 83 % of the MCUs that have to be decoded with
- * one entry a row, and no other choice of as many leaves less; 80 % are in the crop.
+ * Columns of the entries behind the first, in sixteenths of a row, and how many. A crop of random
+ * size and place (a tenth to all of the area, sides 3:4 to 4:3) begins far left more often than
+ * not; these leave 92, 88, 87 and 83 % of the MCUs that have to be decoded with one entry a row,
+ * and no other choice of as many leaves less; 80 % are in the crop.
  */
 static const struct {
 	uint32_t count;
@@ -78,7 +79,10 @@ static size_t estimate(const struct jpeg_frame *frame, uint32_t more)
 void jpeg_index_plan(const struct jpeg_frame *frame, size_t file_size,
 		     struct jpeg_index_plan *ret_plan)
 {
-	/* 0.55 % of the file, and 4 bytes a row so that files with few bytes a row get an entry, too: 0.58 % of ImageNet's files, 0.60 % of those at 256 pixels. */
+	/*
+	 * 0.55 % of the file, and 4 bytes a row so that files with few bytes a row get an entry,
+	 * too: 0.58 % of ImageNet's files, 0.60 % of those at 256 pixels.
+	 */
 	size_t limit = file_size / 182 + 4 * (size_t)frame->mcus_high;
 	struct jpeg_index_plan plan = {
 		.row_count = frame->mcus_high,
@@ -256,7 +260,8 @@ static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t 
 }
 
 /* The position, and in *at the bit behind its field, where the predictors are. */
-static uint64_t get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry, uint64_t *at)
+static uint64_t get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry,
+			     uint64_t *at)
 {
 	uint64_t row_at = (uint64_t)row * index->row_bits, position;
 
@@ -264,7 +269,8 @@ static uint64_t get_position(const struct jpeg_index *index, uint32_t row, uint3
 	position = get_bits(index, at, index->place_bits);
 	if (entry == 0)
 		return position;
-	*at = row_at + index->row_bits - (index->plan.entry_count - entry) * (uint64_t)index->entry_bits;
+	*at = row_at + index->row_bits -
+	      (index->plan.entry_count - entry) * (uint64_t)index->entry_bits;
 	return position + get_bits(index, at, index->offset_bits);
 }
 

@@ -6,11 +6,15 @@
 #include <string.h>
 
 enum {
-	/* Scans of a file; encoders make about ten. Each costs a pass over all blocks, however few bytes it has. */
+	/*
+	 * Scans of a file; encoders make about ten. Each costs a pass over all blocks, however few
+	 * bytes it has.
+	 */
 	SCANS_MAX = 100,
 	/*
-	 * Zeros that an arithmetic-coded segment may lack. Encoders drop 1 to 4 bytes; where the rest of the picture is of one colour, up to 12. Of a photograph that was
-	 * cut somewhere, decoding takes more than 30, and nearly always more than 64.
+	 * Zeros that an arithmetic-coded segment may lack. Encoders drop 1 to 4 bytes; where the
+	 * rest of the picture is of one colour, up to 12. Of a photograph that was cut somewhere,
+	 * decoding takes more than 30, and nearly always more than 64.
 	 */
 	ZEROS_MAX = 16,
 	MARKER_TEM = 0x01,
@@ -23,7 +27,9 @@ enum {
 	MARKER_SOS = 0xda,
 };
 
-/* Bytes of coefficients that a file of several scans may need: 170 megapixels without subsampling. */
+/*
+ * Bytes of coefficients that a file of several scans may need: 170 megapixels without subsampling.
+ */
 #define COEFFICIENTS_SIZE_MAX ((uint64_t)1 << 30)
 
 static struct jpeg_input *input_of(j_decompress_ptr cinfo)
@@ -74,7 +80,10 @@ static void give(struct jpeg_input *input, const uint8_t *data, size_t size)
 	input->source.bytes_in_buffer = size;
 }
 
-/* The next bytes of the file, behind a marker that was given; arithmetic-coded, those up to the marker that ends a segment. There may be none. */
+/*
+ * The next bytes of the file, behind a marker that was given; arithmetic-coded, those up to the
+ * marker that ends a segment. There may be none.
+ */
 static void give_bytes(struct jpeg_input *input)
 {
 	const uint8_t *from = input->last == JPEG_INPUT_MARKER ? input->marker_end : input->next;
@@ -89,7 +98,10 @@ static void give_bytes(struct jpeg_input *input)
 	give(input, from, (size_t)(input->next - from));
 }
 
-/* The one that ends a segment, and not what follows: when that is wanted, the library has done with the zeros. */
+/*
+ * The one that ends a segment, and not what follows: when that is wanted, the library has done with
+ * the zeros.
+ */
 static void give_marker(struct jpeg_input *input)
 {
 	const uint8_t *p = input->next;
@@ -187,7 +199,10 @@ bool jpeg_input_passes_over(j_decompress_ptr cinfo)
 		if (*count > coded_end - input->segment || !all_zero(coded_end - *count, coded_end))
 			return false;
 	}
-	/* Of a file that was cut, the rest may have been filled up: code comes out of that, too, but hardly as much as there must be. */
+	/*
+	 * Of a file that was cut, the rest may have been filled up: code comes out of that, too,
+	 * but hardly as much as there must be.
+	 */
 	if (input->ended)
 		return false;
 	/* Between scans they say that the scan before was misread. */
@@ -247,9 +262,13 @@ void jpeg_input_begin(struct jpeg_input *input, const uint8_t *data, size_t size
 	give_bytes(input);
 }
 
-void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinfo, bool coefficients)
+void jpeg_input_check_size(const struct jpeg_input *input, j_decompress_ptr cinfo,
+			   bool coefficients)
 {
-	/* a Huffman code has at least one bit; with arithmetic coding a block can cost a fraction of one */
+	/*
+	 * a Huffman code has at least one bit; with arithmetic coding a block can cost a fraction
+	 * of one
+	 */
 	uint64_t blocks = 0, blocks_max = (uint64_t)input->size * (cinfo->arith_code ? 512 : 8);
 
 	for (int i = 0; i < cinfo->num_components; i++)
@@ -288,7 +307,10 @@ void jpeg_input_check_whole(const struct jpeg_input *input, j_decompress_ptr cin
 					i + 1);
 }
 
-/* Data of arithmetic coding may go on in what follows; a file without an end may have been filled up behind a cut. */
+/*
+ * Data of arithmetic coding may go on in what follows; a file without an end may have been filled
+ * up behind a cut.
+ */
 bool jpeg_input_needs_end(const struct jpeg_input *input)
 {
 	return input->arithmetic || !input->has_end;

@@ -52,8 +52,9 @@ static uint8_t saturate8(int32_t value)
 }
 
 /*
- * One dimension on in[0], in[step] .. in[7 * step]. The constants are libjpeg's FIX() values multiplied out, so that every
- * output is one sum of products: exact in 32 bits, hence equal in any order of evaluation.
+ * One dimension on in[0], in[step] .. in[7 * step]. The constants are libjpeg's FIX() values
+ * multiplied out, so that every output is one sum of products: exact in 32 bits, hence equal in any
+ * order of evaluation.
  */
 static void idct_line(const int32_t *in, int32_t *out, unsigned step, int shift)
 {
@@ -245,7 +246,7 @@ static void grey(const uint8_t *y, uint8_t *output, uint32_t count)
 }
 
 const uint8_t jpeg_order_row_major[64] = {
-	0,  1,	2,  3,	4,  5,	6,  7,	8,  9,	10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+	0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
 	22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
 	44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
 };

@@ -1,8 +1,9 @@
 /*
- * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma upsampling, colour. One table of
- * function pointers per instruction set, all bit-exact with each other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy
- * upsampling). Pure functions on plain arrays; rows need no alignment. Tails cost more than they are worth: kernels round counts up as said below, and
- * read and write garbage for what is beyond.
+ * The pixel kernels behind a baseline JPEG's coefficients: dequantisation and inverse DCT, chroma
+ * upsampling, colour. One table of function pointers per instruction set, all bit-exact with each
+ * other and with libjpeg-turbo's accurate path (JDCT_ISLOW, fancy upsampling). Pure functions on
+ * plain arrays; rows need no alignment. Tails cost more than they are worth: kernels round counts
+ * up as said below, and read and write garbage for what is beyond.
  */
 #pragma once
 
@@ -11,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-	JPEG_KERNEL_BLOCKS = 4,  /* the inverse DCT rounds its blocks up to a multiple of this, */
+	JPEG_KERNEL_BLOCKS = 4,   /* the inverse DCT rounds its blocks up to a multiple of this, */
 	JPEG_KERNEL_SAMPLES = 64, /* the others their input or pixels to this */
 	JPEG_KERNEL_SCALES = 4,
 };
@@ -19,13 +20,15 @@ enum {
 struct jpeg_lane;
 
 /*
- * Runs some lanes (jpeg_streams.h) side by side until one is done or beyond its limit. -EBADMSG: a code that is not in its table. Below,
- * [i] is for i + 1 lanes; coefficients are left in natural order or in zigzag order, which is faster.
+ * Runs some lanes (jpeg_streams.h) side by side until one is done or beyond its limit. -EBADMSG: a
+ * code that is not in its table. Below, [i] is for i + 1 lanes; coefficients are left in natural
+ * order or in zigzag order, which is faster.
  */
 typedef int (*jpeg_lanes_run)(struct jpeg_lane *lanes);
-extern const jpeg_lanes_run jpeg_lanes_c[]; /* natural; the reference */
+extern const jpeg_lanes_run jpeg_lanes_c[];                            /* natural; the reference */
 extern const jpeg_lanes_run jpeg_lanes_natural[], jpeg_lanes_zigzag[]; /* x86-64 */
-extern const jpeg_lanes_run jpeg_lanes_natural_checked[], jpeg_lanes_zigzag_checked[]; /* for lanes that are; jpeg_lanes_c is for all */
+/* for lanes that are; jpeg_lanes_c is for all */
+extern const jpeg_lanes_run jpeg_lanes_natural_checked[], jpeg_lanes_zigzag_checked[];
 
 /* Two rows of a component. */
 struct jpeg_rows_pair {
@@ -35,9 +38,11 @@ struct jpeg_rows_pair {
 struct jpeg_kernels {
 	const char *name;
 	/*
-	 * Copies size bytes without the zeros that are stuffed behind FF, up to the first FF with anything else behind it, or nothing. Returns how
-	 * many; ret_read: those of data that they come from. 64 bytes behind them may be written, none read. data may lie in a file that is being changed:
-	 * what is loaded decides how far to go, at most to size, never where to read or write, and a byte loaded twice may differ.
+	 * Copies size bytes without the zeros that are stuffed behind FF, up to the first FF with
+	 * anything else behind it, or nothing. Returns how many; ret_read: those of data that they
+	 * come from. 64 bytes behind them may be written, none read. data may lie in a file that is
+	 * being changed: what is loaded decides how far to go, at most to size, never where to read
+	 * or write, and a byte loaded twice may differ.
 	 */
 	size_t (*unstuff)(const uint8_t *data, size_t size, uint8_t *output, size_t *ret_read);
 	/* Order of a block's coefficients as idct takes them: zigzag, or natural. */
@@ -47,36 +52,52 @@ struct jpeg_kernels {
 	/* Where in natural order the entries of idct's quant come from. */
 	const uint8_t *quant_order;
 	/*
-	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte aligned), multiplied by quant (in quant_order) modulo
-	 * 2^16, to 2^k rows of 2^k * blocks samples side by side, by idct[k]. The inverse DCT is Loeffler, Ligtenberg and Moschytz's (ICASSP 1989) with
-	 * 13-bit constants and 2 extra bits between the passes, as libjpeg's "islow" has them; there values saturate to 16 bits. The smaller
-	 * ones are what libjpeg makes at 1/2, 1/4 and 1/8: the same with each 2, 4 or 8 outputs replaced by their sum, for 4 x 4 of all frequencies but
-	 * the fourth, for 2 x 2 of 0 and the odd ones (the others' sums are 0), for 1 x 1 of 0.
+	 * Blocks of 64 coefficients at coefficients + 64 * places[0 .. blocks - 1] (128-byte
+	 * aligned), multiplied by quant (in quant_order) modulo 2^16, to 2^k rows of 2^k * blocks
+	 * samples side by side, by idct[k]. The inverse DCT is Loeffler, Ligtenberg and Moschytz's
+	 * (ICASSP 1989) with 13-bit constants and 2 extra bits between the passes, as libjpeg's
+	 * "islow" has them; there values saturate to 16 bits. The smaller ones are what libjpeg
+	 * makes at 1/2, 1/4 and 1/8: the same with each 2, 4 or 8 outputs replaced by their sum,
+	 * for 4 x 4 of all frequencies but the fourth, for 2 x 2 of 0 and the odd ones (the others'
+	 * sums are 0), for 1 x 1 of 0.
 	 */
-	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
-					 const int16_t quant[64], uint8_t *output, size_t stride);
+	void (*idct[JPEG_KERNEL_SCALES])(const int16_t *coefficients, const uint32_t *places,
+					 uint32_t blocks, const int16_t quant[64], uint8_t *output,
+					 size_t stride);
 	/* sums[i] = 3 * near[i] + far[i]: chroma halved vertically only, */
-	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums, uint32_t count);
+	void (*column_sums)(const uint8_t *near, const uint8_t *far, uint16_t *sums,
+			    uint32_t count);
 	/* and output[i] = (sums[i] + bias) >> 2 */
 	void (*upsample_v)(const uint16_t *sums, uint8_t *output, uint32_t count, uint32_t bias);
-	/* input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] + s[i+1] + 2) >> 2 */
-	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
-	/* YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, 3 bytes each */
-	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output, uint32_t count);
 	/*
-	 * The same with chroma of half the width and height, of which the near row and the far one make s[i] = 3 * near[i] + far[i], and that two samples,
-	 * (3 s[i] + s[i-1] + 8) >> 4 and (3 s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd. Samples
-	 * [-1 .. (count + odd + 1) / 2] count, of chroma 64 behind may be looked at. y[1], unless NULL, and output[1] are another row's, which is nearer to far.
+	 * input[-1] .. input[count] to 2 * count samples: (3 s[i] + s[i-1] + 1) >> 2, (3 s[i] +
+	 * s[i+1] + 2) >> 2
 	 */
-	void (*rgb_hv)(const uint8_t *const y[2], const struct jpeg_rows_pair *cb, const struct jpeg_rows_pair *cr, bool odd,
-		       uint8_t *const output[2], uint32_t count);
+	void (*upsample_h)(const uint8_t *input, uint8_t *output, uint32_t count);
+	/*
+	 * YCbCr to interleaved RGB: JFIF 1.02, constants of 16 bits, rounded; count pixels, 3 bytes
+	 * each
+	 */
+	void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *output,
+		    uint32_t count);
+	/*
+	 * The same with chroma of half the width and height, of which the near row and the far one
+	 * make s[i] = 3 * near[i] + far[i], and that two samples, (3 s[i] + s[i-1] + 8) >> 4 and (3
+	 * s[i] + s[i+1] + 7) >> 4; the first pixel takes the first of s[0], or the second if odd.
+	 * Samples
+	 * [-1 .. (count + odd + 1) / 2] count, of chroma 64 behind may be looked at. y[1], unless
+	 * NULL, and output[1] are another row's, which is nearer to far.
+	 */
+	void (*rgb_hv)(const uint8_t *const y[2], const struct jpeg_rows_pair *cb,
+		       const struct jpeg_rows_pair *cr, bool odd, uint8_t *const output[2],
+		       uint32_t count);
 	/* grey to interleaved RGB */
 	void (*grey)(const uint8_t *y, uint8_t *output, uint32_t count);
 };
 
 /* Every set's idct[0]. Beyond what an image can have, it wraps at 10 bits, as libjpeg does. */
-void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks, const int16_t quant[64],
-		 uint8_t *output, size_t stride);
+void jpeg_idct_1(const int16_t *coefficients, const uint32_t *places, uint32_t blocks,
+		 const int16_t quant[64], uint8_t *output, size_t stride);
 
 /* The quant_order of those that take natural order. */
 extern const uint8_t jpeg_order_row_major[64];
@@ -86,5 +107,8 @@ extern const struct jpeg_kernels jpeg_kernels_avx2;
 extern const struct jpeg_kernels jpeg_kernels_avx512bw;
 extern const struct jpeg_kernels jpeg_kernels_avx512;
 
-/* The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512bw, avx512; packimg_isa_check); chosen at the first call. */
+/*
+ * The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512bw, avx512; packimg_isa_check);
+ * chosen at the first call.
+ */
 const struct jpeg_kernels *jpeg_kernels_get(void);

@@ -3,40 +3,40 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LANES		 2
-#define VECTOR		 __m256i
-#define V(operation)	 V_##operation
-#define V_and		 _mm256_and_si256
-#define V_or		 _mm256_or_si256
-#define V_xor		 _mm256_xor_si256
-#define V_set1_epi8	 _mm256_set1_epi8
-#define V_set1_epi16	 _mm256_set1_epi16
-#define V_set1_epi32	 _mm256_set1_epi32
-#define V_madd_epi16	 _mm256_madd_epi16
-#define V_add_epi32	 _mm256_add_epi32
-#define V_sub_epi32	 _mm256_sub_epi32
-#define V_slli_epi32	 _mm256_slli_epi32
-#define V_srai_epi32	 _mm256_srai_epi32
-#define V_packs_epi32	 _mm256_packs_epi32
-#define V_packs_epi16	 _mm256_packs_epi16
-#define V_packus_epi16	 _mm256_packus_epi16
+#define LANES            2
+#define VECTOR           __m256i
+#define V(operation)     V_##operation
+#define V_and            _mm256_and_si256
+#define V_or             _mm256_or_si256
+#define V_xor            _mm256_xor_si256
+#define V_set1_epi8      _mm256_set1_epi8
+#define V_set1_epi16     _mm256_set1_epi16
+#define V_set1_epi32     _mm256_set1_epi32
+#define V_madd_epi16     _mm256_madd_epi16
+#define V_add_epi32      _mm256_add_epi32
+#define V_sub_epi32      _mm256_sub_epi32
+#define V_slli_epi32     _mm256_slli_epi32
+#define V_srai_epi32     _mm256_srai_epi32
+#define V_packs_epi32    _mm256_packs_epi32
+#define V_packs_epi16    _mm256_packs_epi16
+#define V_packus_epi16   _mm256_packus_epi16
 #define V_unpacklo_epi16 _mm256_unpacklo_epi16
 #define V_unpackhi_epi16 _mm256_unpackhi_epi16
 #define V_unpacklo_epi32 _mm256_unpacklo_epi32
 #define V_unpackhi_epi32 _mm256_unpackhi_epi32
 #define V_unpacklo_epi64 _mm256_unpacklo_epi64
 #define V_unpackhi_epi64 _mm256_unpackhi_epi64
-#define V_srli_epi16	 _mm256_srli_epi16
-#define V_srai_epi16	 _mm256_srai_epi16
-#define V_mulhrs_epi16	 _mm256_mulhrs_epi16
-#define V_add_epi16	 _mm256_add_epi16
-#define V_sub_epi16	 _mm256_sub_epi16
-#define V_shuffle_epi8	 _mm256_shuffle_epi8
-#define V_shuffle_epi32	 _mm256_shuffle_epi32
-#define ZIGZAG		 false
-#define QUANT_ORDER	 jpeg_order_row_major
-#define NAME		 "avx2"
-#define KERNELS		 jpeg_kernels_avx2
+#define V_srli_epi16     _mm256_srli_epi16
+#define V_srai_epi16     _mm256_srai_epi16
+#define V_mulhrs_epi16   _mm256_mulhrs_epi16
+#define V_add_epi16      _mm256_add_epi16
+#define V_sub_epi16      _mm256_sub_epi16
+#define V_shuffle_epi8   _mm256_shuffle_epi8
+#define V_shuffle_epi32  _mm256_shuffle_epi32
+#define ZIGZAG           false
+#define QUANT_ORDER      jpeg_order_row_major
+#define NAME             "avx2"
+#define KERNELS          jpeg_kernels_avx2
 
 static inline __m256i load(const void *p)
 {

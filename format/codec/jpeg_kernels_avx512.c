@@ -5,46 +5,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES		 4
-#define VECTOR		 __m512i
-#define V(operation)	 V_##operation
-#define V_and		 _mm512_and_si512
-#define V_or		 _mm512_or_si512
-#define V_xor		 _mm512_xor_si512
-#define V_set1_epi8	 _mm512_set1_epi8
-#define V_set1_epi16	 _mm512_set1_epi16
-#define V_set1_epi32	 _mm512_set1_epi32
-#define V_madd_epi16	 _mm512_madd_epi16
-#define V_add_epi32	 _mm512_add_epi32
-#define V_sub_epi32	 _mm512_sub_epi32
-#define V_slli_epi32	 _mm512_slli_epi32
-#define V_srai_epi32	 _mm512_srai_epi32
-#define V_packs_epi32	 _mm512_packs_epi32
-#define V_packs_epi16	 _mm512_packs_epi16
-#define V_packus_epi16	 _mm512_packus_epi16
+#define LANES            4
+#define VECTOR           __m512i
+#define V(operation)     V_##operation
+#define V_and            _mm512_and_si512
+#define V_or             _mm512_or_si512
+#define V_xor            _mm512_xor_si512
+#define V_set1_epi8      _mm512_set1_epi8
+#define V_set1_epi16     _mm512_set1_epi16
+#define V_set1_epi32     _mm512_set1_epi32
+#define V_madd_epi16     _mm512_madd_epi16
+#define V_add_epi32      _mm512_add_epi32
+#define V_sub_epi32      _mm512_sub_epi32
+#define V_slli_epi32     _mm512_slli_epi32
+#define V_srai_epi32     _mm512_srai_epi32
+#define V_packs_epi32    _mm512_packs_epi32
+#define V_packs_epi16    _mm512_packs_epi16
+#define V_packus_epi16   _mm512_packus_epi16
 #define V_unpacklo_epi16 _mm512_unpacklo_epi16
 #define V_unpackhi_epi16 _mm512_unpackhi_epi16
 #define V_unpacklo_epi32 _mm512_unpacklo_epi32
 #define V_unpackhi_epi32 _mm512_unpackhi_epi32
 #define V_unpacklo_epi64 _mm512_unpacklo_epi64
 #define V_unpackhi_epi64 _mm512_unpackhi_epi64
-#define V_srli_epi16	 _mm512_srli_epi16
-#define V_srai_epi16	 _mm512_srai_epi16
-#define V_mulhrs_epi16	 _mm512_mulhrs_epi16
-#define V_add_epi16	 _mm512_add_epi16
-#define V_sub_epi16	 _mm512_sub_epi16
-#define V_shuffle_epi8	 _mm512_shuffle_epi8
-#define V_shuffle_epi32	 _mm512_shuffle_epi32
-#define ZIGZAG		 true
-#define QUANT_ORDER	 paired_order
+#define V_srli_epi16     _mm512_srli_epi16
+#define V_srai_epi16     _mm512_srai_epi16
+#define V_mulhrs_epi16   _mm512_mulhrs_epi16
+#define V_add_epi16      _mm512_add_epi16
+#define V_sub_epi16      _mm512_sub_epi16
+#define V_shuffle_epi8   _mm512_shuffle_epi8
+#define V_shuffle_epi32  _mm512_shuffle_epi32
+#define ZIGZAG           true
+#define QUANT_ORDER      paired_order
 #ifdef __AVX512VBMI__
-#define NAME	"avx512"
+#define NAME    "avx512"
 #define KERNELS jpeg_kernels_avx512
 #define OWN_INTERLEAVE
 #define OWN_UNSTUFF
 #define FUSED_MULTIPLY_ADD
 #else
-#define NAME	"avx512bw"
+#define NAME    "avx512bw"
 #define KERNELS jpeg_kernels_avx512bw
 #endif
 
@@ -125,7 +125,10 @@ static inline struct odd_pairs load_odd_pairs(const int16_t *const blocks[4],
 
 static inline void join_columns(__m512i x, __m512i y, __m512i out[2])
 {
-	/* Of a block's words in a line, columns 0 to 3 and 4 to 7 lie eight words apart; those of y are from 32 on. */
+	/*
+	 * Of a block's words in a line, columns 0 to 3 and 4 to 7 lie eight words apart; those of y
+	 * are from 32 on.
+	 */
 #define PAIR(a, b)  (a), (b), 32 + (a), 32 + (b)
 #define EVEN(first) PAIR((first), (first) + 8), PAIR((first) + 2, (first) + 10)
 #define ODD(first)  PAIR((first) + 1, (first) + 3), PAIR((first) + 9, (first) + 11)
@@ -172,10 +175,10 @@ static inline void store_lines(__m512i lines, uint8_t *output, size_t stride)
 
 #ifdef OWN_INTERLEAVE
 /* Byte n of 64 pixels: where it is in red and, from 64 on, green; and the same with blue put in. */
-#define PIXEL(p)	 ((p) / 16 * 16 + (p) % 2 * 8 + (p) % 16 / 2)
-#define FIRST(n)	 PIXEL((n) / 3) + ((n) % 3 == 1 ? 64 : 0)
-#define SECOND(n)	 (n) % 3 == 2 ? 64 + PIXEL((n) / 3) : (n) % 64
-#define FOUR(byte, n)	 byte(n), byte(n + 1), byte(n + 2), byte(n + 3)
+#define PIXEL(p)         ((p) / 16 * 16 + (p) % 2 * 8 + (p) % 16 / 2)
+#define FIRST(n)         PIXEL((n) / 3) + ((n) % 3 == 1 ? 64 : 0)
+#define SECOND(n)        (n) % 3 == 2 ? 64 + PIXEL((n) / 3) : (n) % 64
+#define FOUR(byte, n)    byte(n), byte(n + 1), byte(n + 2), byte(n + 3)
 #define SIXTEEN(byte, n) FOUR(byte, n), FOUR(byte, n + 4), FOUR(byte, n + 8), FOUR(byte, n + 12)
 #define ALL(byte, n)                                                                               \
 	{                                                                                          \
@@ -241,8 +244,9 @@ static inline void columns_to_lines(const __m512i columns[2], __m512i lines[2])
 }
 #else
 /*
- * Where VBMI is missing, shuffles are what rgb waits for, and 512 bits of them cost as much as 256: 32 cycles for 64 pixels, which
- * is AVX2's time for 32, as llvm-mca has Skylake-SP. (Zen 4, which has VBMI, would be a fifth slower so than with AVX2.)
+ * Where VBMI is missing, shuffles are what rgb waits for, and 512 bits of them cost as much as 256:
+ * 32 cycles for 64 pixels, which is AVX2's time for 32, as llvm-mca has Skylake-SP. (Zen 4, which
+ * has VBMI, would be a fifth slower so than with AVX2.)
  */
 /* First the three vectors' first lanes, then their second ones, and so on. */
 static inline void store_by_lane(const __m512i v[3], uint8_t *output)
@@ -298,8 +302,8 @@ static inline void columns_to_lines(const __m512i columns[2], __m512i lines[2])
 #endif
 
 /*
- * A block's words as its dequantised lines are wanted: lines 0 and 4 interleaved, then 2 and 6, 1 and 3, 5 and 7. In natural
- * order, and where they are in zigzag order.
+ * A block's words as its dequantised lines are wanted: lines 0 and 4 interleaved, then 2 and 6, 1
+ * and 3, 5 and 7. In natural order, and where they are in zigzag order.
  */
 static const uint8_t paired_order[64] = {
 	0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 16, 48, 17, 49, 18, 50,
@@ -308,17 +312,20 @@ static const uint8_t paired_order[64] = {
 };
 static const uint16_t paired_zigzag[64] = {
 	0,  10, 1,  19, 5,  23, 6,  32, 14, 39, 15, 45, 27, 52, 28, 54, 3,  21, 8,  34, 12, 37,
-	17, 47, 25, 50, 30, 56, 41, 59, 43, 61, 2,  9,	4,  11, 7,  18, 13, 24, 16, 31, 26, 40,
+	17, 47, 25, 50, 30, 56, 41, 59, 43, 61, 2,  9,  4,  11, 7,  18, 13, 24, 16, 31, 26, 40,
 	29, 44, 42, 53, 20, 35, 22, 36, 33, 48, 38, 49, 46, 57, 51, 58, 55, 62, 60, 63,
 };
-/* Likewise what a lane of each of odd_pairs takes, and where the factors for it are in paired_order. */
+/*
+ * Likewise what a lane of each of odd_pairs takes, and where the factors for it are in
+ * paired_order.
+ */
 static const uint16_t odd_zigzag[32] = {
 	4, 11, 13, 24, 26, 40, 42, 53, 22, 36, 38, 49, 51, 58, 60, 63,
 	1, 0,  6,  0,  15, 0,  28, 0,  2,  9,  20, 35, 2,  9,  20, 35,
 };
 static const uint16_t odd_quant[32] = {
 	34, 35, 38, 39, 42, 43, 46, 47, 50, 51, 54, 55, 58, 59, 62, 63,
-	2,  0,	6,  0,	10, 0,	14, 0,	32, 33, 48, 49, 32, 33, 48, 49,
+	2,  0,  6,  0,  10, 0,  14, 0,  32, 33, 48, 49, 32, 33, 48, 49,
 };
 
 #include "jpeg_kernels_simd.h"
@@ -327,7 +334,7 @@ static const uint16_t odd_quant[32] = {
 /* 32 samples of near, from the first'th on, with those of far below them. */
 static inline __m512i pair_rows(__m512i near, __m512i far, const int first)
 {
-#define PAIR(i)	   (i), 64 + (i)
+#define PAIR(i)    (i), 64 + (i)
 #define PAIRS4(i)  PAIR(i), PAIR(i + 1), PAIR(i + 2), PAIR(i + 3)
 #define PAIRS16(i) PAIRS4(i), PAIRS4(i + 4), PAIRS4(i + 8), PAIRS4(i + 12)
 	static const uint8_t index[3][64] = {
@@ -342,7 +349,8 @@ static inline __m512i pair_rows(__m512i near, __m512i far, const int first)
 static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsigned rows,
 			     struct column_sums sums[2])
 {
-	static const int16_t once[2] = {1 << 8 | 3, 3 << 8 | 1}, thrice[2] = {3 << 8 | 9, 9 << 8 | 3};
+	static const int16_t once[2] = {1 << 8 | 3, 3 << 8 | 1},
+			     thrice[2] = {3 << 8 | 9, 9 << 8 | 3};
 	__m512i a = load(near - 1), b = load(far - 1);
 
 #pragma GCC unroll 3
@@ -351,7 +359,8 @@ static inline void load_sums(const uint8_t *near, const uint8_t *far, const unsi
 
 #pragma GCC unroll 2
 		for (unsigned row = 0; row < rows; row++) {
-			sums[row].once[i] = _mm512_maddubs_epi16(pairs, _mm512_set1_epi16(once[row]));
+			sums[row].once[i] =
+				_mm512_maddubs_epi16(pairs, _mm512_set1_epi16(once[row]));
 			if (i > 0)
 				sums[row].thrice[i - 1] =
 					_mm512_maddubs_epi16(pairs, _mm512_set1_epi16(thrice[row]));

@@ -1,9 +1,9 @@
 /*
- * The kernels of jpeg_kernels.h on vectors of 128-bit lanes, one block or sixteen pixels a lane. Included by
- * jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which say how wide a vector is (LANES) and supply what differs.
+ * The kernels of jpeg_kernels.h on vectors of 128-bit lanes, one block or sixteen pixels a lane.
+ * Included by jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which say how wide a vector is (LANES)
+ * and supply what differs.
  */
 #include "jpeg_kernels.h"
-
 
 /* At any address. */
 struct __attribute__((packed, may_alias)) word {
@@ -19,7 +19,10 @@ static inline VECTOR pair(int low, int high)
 	return V(set1_epi32)((int)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16));
 }
 
-/* Words of dequantised lines, 0 and 4 interleaved, 2 and 6, 1 and 3, 5 and 7: four of each line in a lane. */
+/*
+ * Words of dequantised lines, 0 and 4 interleaved, 2 and 6, 1 and 3, 5 and 7: four of each line in
+ * a lane.
+ */
 struct pairs {
 	VECTOR x04, x26, x13, x57;
 };
@@ -30,8 +33,10 @@ static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8]
 	VECTOR p0 = multiply_add(round, in->x04, pair(8192, 8192));
 	VECTOR p1 = multiply_add(round, in->x04, pair(8192, -8192));
 #ifdef FUSED_MULTIPLY_ADD
-	VECTOR even[4] = {multiply_add(p0, in->x26, pair(10703, 4433)), multiply_add(p1, in->x26, pair(4433, -10704)),
-			  multiply_add(p1, in->x26, pair(-4433, 10704)), multiply_add(p0, in->x26, pair(-10703, -4433))};
+	VECTOR even[4] = {multiply_add(p0, in->x26, pair(10703, 4433)),
+			  multiply_add(p1, in->x26, pair(4433, -10704)),
+			  multiply_add(p1, in->x26, pair(-4433, 10704)),
+			  multiply_add(p0, in->x26, pair(-10703, -4433))};
 #else
 	VECTOR p2 = V(madd_epi16)(in->x26, pair(4433, -10704));
 	VECTOR p3 = V(madd_epi16)(in->x26, pair(10703, 4433));
@@ -41,9 +46,12 @@ static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8]
 	VECTOR odd[4];
 
 	odd[0] = multiply_add(V(madd_epi16)(in->x13, pair(11363, 9633)), in->x57, pair(6437, 2260));
-	odd[1] = multiply_add(V(madd_epi16)(in->x13, pair(9633, -2259)), in->x57, pair(-11362, -6436));
-	odd[2] = multiply_add(V(madd_epi16)(in->x13, pair(6437, -11362)), in->x57, pair(2261, 9633));
-	odd[3] = multiply_add(V(madd_epi16)(in->x13, pair(2260, -6436)), in->x57, pair(9633, -11363));
+	odd[1] = multiply_add(V(madd_epi16)(in->x13, pair(9633, -2259)), in->x57,
+			      pair(-11362, -6436));
+	odd[2] =
+		multiply_add(V(madd_epi16)(in->x13, pair(6437, -11362)), in->x57, pair(2261, 9633));
+	odd[3] = multiply_add(V(madd_epi16)(in->x13, pair(2260, -6436)), in->x57,
+			      pair(9633, -11363));
 	for (int i = 0; i < 4; i++) {
 		out[i] = V(add_epi32)(even[i], odd[i]);
 		out[7 - i] = V(sub_epi32)(even[i], odd[i]);
@@ -51,8 +59,9 @@ static inline void idct_half(const struct pairs *in, VECTOR round, VECTOR out[8]
 }
 
 /*
- * Four lines of words, as idct_half's two halves became them, packed, to what they are after transposition, each block's in a lane. join_columns gives of
- * two lines, in pairs of words, columns 0 and 4, 2 and 6 of both, and columns 1 and 3, 5 and 7.
+ * Four lines of words, as idct_half's two halves became them, packed, to what they are after
+ * transposition, each block's in a lane. join_columns gives of two lines, in pairs of words,
+ * columns 0 and 4, 2 and 6 of both, and columns 1 and 3, 5 and 7.
  */
 static inline __attribute__((always_inline)) struct pairs transpose_pairs(const VECTOR x[4])
 {
@@ -69,7 +78,8 @@ static inline __attribute__((always_inline)) struct pairs transpose_pairs(const 
 }
 
 /* The second dimension: four lines of each block. */
-static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4], uint8_t *output, size_t stride)
+static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4], uint8_t *output,
+							       size_t stride)
 {
 	struct pairs in = transpose_pairs(x);
 	VECTOR columns[8], bytes[2], lines[2];
@@ -86,9 +96,9 @@ static inline __attribute__((always_inline)) void finish_lines(const VECTOR x[4]
 	store_lines(lines[1], output + 2 * stride, stride);
 }
 
-static inline __attribute__((always_inline)) void
-idct_group_8(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
-	     size_t stride)
+static inline __attribute__((always_inline)) void idct_group_8(const int16_t *const blocks[LANES],
+							       const int16_t quant[64],
+							       uint8_t *output, size_t stride)
 {
 	const VECTOR round = V(set1_epi32)(1 << 10);
 	VECTOR a[8], b[8], x[8];
@@ -108,8 +118,10 @@ static inline void idct_half_4(const struct pairs *in, int shift, VECTOR out[4])
 {
 	VECTOR p0 = multiply_add(V(set1_epi32)(1 << (shift - 1)), in->x04, pair(16384, 0));
 	VECTOR p1 = V(madd_epi16)(in->x26, pair(15137, -6270));
-	VECTOR outer = multiply_add(V(madd_epi16)(in->x13, pair(20995, 7373)), in->x57, pair(-4926, -4176));
-	VECTOR inner = multiply_add(V(madd_epi16)(in->x13, pair(8697, -17799)), in->x57, pair(11893, -1730));
+	VECTOR outer = multiply_add(V(madd_epi16)(in->x13, pair(20995, 7373)), in->x57,
+				    pair(-4926, -4176));
+	VECTOR inner = multiply_add(V(madd_epi16)(in->x13, pair(8697, -17799)), in->x57,
+				    pair(11893, -1730));
 	VECTOR sum = V(add_epi32)(p0, p1), difference = V(sub_epi32)(p0, p1);
 
 	out[0] = V(srai_epi32)(V(add_epi32)(sum, outer), shift);
@@ -118,9 +130,9 @@ static inline void idct_half_4(const struct pairs *in, int shift, VECTOR out[4])
 	out[3] = V(srai_epi32)(V(sub_epi32)(sum, outer), shift);
 }
 
-static inline __attribute__((always_inline)) void
-idct_group_4(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
-	     size_t stride)
+static inline __attribute__((always_inline)) void idct_group_4(const int16_t *const blocks[LANES],
+							       const int16_t quant[64],
+							       uint8_t *output, size_t stride)
 {
 	const VECTOR order = spread_bytes(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
 	struct pairs in[2];
@@ -134,23 +146,26 @@ idct_group_4(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_
 	in[0] = transpose_pairs(a);
 	idct_half_4(&in[0], 19, a); /* a[i] is now column i */
 	bytes = V(packs_epi16)(V(packs_epi32)(a[0], a[1]), V(packs_epi32)(a[2], a[3]));
-	store_fours(V(shuffle_epi8)(V(xor)(bytes, V(set1_epi8)((char)0x80)), order), output, stride);
+	store_fours(V(shuffle_epi8)(V(xor)(bytes, V(set1_epi8)((char)0x80)), order), output,
+		    stride);
 }
 
 /*
- * What two outputs a line depend on. In words: lines 1 and 3, 5 and 7 interleaved, columns 1, 3, 5, 7 of them; line 0 of these columns, each
- * followed by column 0; of column 0 lines 1, 3, 5, 7, twice.
+ * What two outputs a line depend on. In words: lines 1 and 3, 5 and 7 interleaved, columns 1, 3, 5,
+ * 7 of them; line 0 of these columns, each followed by column 0; of column 0 lines 1, 3, 5, 7,
+ * twice.
  */
 struct odd_pairs {
 	VECTOR x13, x57, x0, column;
 };
 
 /* See idct_2. */
-static inline __attribute__((always_inline)) void
-idct_group_2(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
-	     size_t stride)
+static inline __attribute__((always_inline)) void idct_group_2(const int16_t *const blocks[LANES],
+							       const int16_t quant[64],
+							       uint8_t *output, size_t stride)
 {
-	const VECTOR round = V(set1_epi32)(1 << 12), low = pair(29692, -10426), high = pair(6967, -5906);
+	const VECTOR round = V(set1_epi32)(1 << 12), low = pair(29692, -10426),
+		     high = pair(6967, -5906);
 	const VECTOR both = V(unpacklo_epi32)(low, high), every_other = spread_words(0, -1, 0, -1);
 	const VECTOR minus = spread_words(0, 0, -1, -1);
 	struct odd_pairs in = load_odd_pairs(blocks, quant);
@@ -173,8 +188,8 @@ idct_group_2(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_
 	store_twos(V(srai_epi32)(V(add_epi32)(even, odd), 20), output, stride);
 }
 
-typedef void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64], uint8_t *output,
-			size_t stride);
+typedef void idct_group(const int16_t *const blocks[LANES], const int16_t quant[64],
+			uint8_t *output, size_t stride);
 
 static inline __attribute__((always_inline)) void
 idct_groups(idct_group *group, unsigned size, const int16_t *coefficients, const uint32_t *places,
@@ -184,7 +199,8 @@ idct_groups(idct_group *group, unsigned size, const int16_t *coefficients, const
 
 	for (uint32_t at = 0; at < blocks; at += LANES, output += size * LANES) {
 		for (uint32_t i = 0; i < LANES; i++)
-			lanes[i] = coefficients + 64 * (size_t)places[at + i < blocks ? at + i : at];
+			lanes[i] =
+				coefficients + 64 * (size_t)places[at + i < blocks ? at + i : at];
 		group(lanes, quant, output, stride);
 	}
 }
@@ -271,14 +287,20 @@ static void upsample_h(const uint8_t *restrict input, uint8_t *restrict output, 
 	count = round_up(count);
 	for (uint32_t i = 0; i < count; i++)
 		words[i].value = join((uint16_t)(3 * input[i] + left[i] + 1) >> 2,
-				(uint16_t)(3 * input[i] + right[i] + 2) >> 2);
+				      (uint16_t)(3 * input[i] + right[i] + 2) >> 2);
 }
 
 #ifndef OWN_INTERLEAVE
-/* [o][c]: where in a lane channel c's part of bytes 16 o to 16 o + 15 of its sixteen pixels lies, and 128 for a zero. */
-#define BYTE(n, c) ((n) % 3 == (c) ? PLACE((n) / 3) : 128)
+/*
+ * [o][c]: where in a lane channel c's part of bytes 16 o to 16 o + 15 of its sixteen pixels lies,
+ * and 128 for a zero.
+ */
+#define BYTE(n, c)   ((n) % 3 == (c) ? PLACE((n) / 3) : 128)
 #define BYTES4(n, c) BYTE(n, c), BYTE(n + 1, c), BYTE(n + 2, c), BYTE(n + 3, c)
-#define BYTES16(n, c) {BYTES4(n, c), BYTES4(n + 4, c), BYTES4(n + 8, c), BYTES4(n + 12, c)}
+#define BYTES16(n, c)                                                                              \
+	{                                                                                          \
+		BYTES4(n, c), BYTES4(n + 4, c), BYTES4(n + 8, c), BYTES4(n + 12, c)                \
+	}
 static const uint8_t spread[3][3][16] = {
 	{BYTES16(0, 0), BYTES16(0, 1), BYTES16(0, 2)},
 	{BYTES16(16, 0), BYTES16(16, 1), BYTES16(16, 2)},
@@ -308,7 +330,8 @@ static inline void interleave_grey(VECTOR grey, uint8_t *output)
 	VECTOR parts[3];
 
 	for (int i = 0; i < 3; i++) {
-		VECTOR index = V(xor)(load_for_each_lane(spread[i][0]), load_for_each_lane(spread[i][1]));
+		VECTOR index =
+			V(xor)(load_for_each_lane(spread[i][0]), load_for_each_lane(spread[i][1]));
 
 		index = V(xor)(index, load_for_each_lane(spread[i][2]));
 		parts[i] = V(shuffle_epi8)(grey, index);
@@ -330,8 +353,8 @@ static inline struct halves load_halves(const uint8_t *samples)
 }
 
 /*
- * Of half as many samples as a vector has bytes, as words: the column sums s[i] = 3 * near[i] + far[i], from i = -1, 0 and 1 on, and three times those
- * from i = 0 and 1 on.
+ * Of half as many samples as a vector has bytes, as words: the column sums s[i] = 3 * near[i] +
+ * far[i], from i = -1, 0 and 1 on, and three times those from i = 0 and 1 on.
  */
 struct column_sums {
 	VECTOR once[3], thrice[2];
@@ -375,9 +398,11 @@ static inline struct halves load_chroma(const uint8_t *samples)
 /* The same from column sums, see rgb_hv in jpeg_kernels.h. */
 static inline struct halves triangles(const struct column_sums *sums, const bool odd)
 {
-	const VECTOR even_bias = V(set1_epi16)(8 - 16 * 128), odd_bias = V(set1_epi16)(7 - 16 * 128);
+	const VECTOR even_bias = V(set1_epi16)(8 - 16 * 128),
+		     odd_bias = V(set1_epi16)(7 - 16 * 128);
 	VECTOR right = V(add_epi16)(V(add_epi16)(sums->thrice[0], sums->once[2]), odd_bias);
-	VECTOR left = odd ? V(add_epi16)(sums->thrice[1], sums->once[1]) : V(add_epi16)(sums->thrice[0], sums->once[0]);
+	VECTOR left = odd ? V(add_epi16)(sums->thrice[1], sums->once[1])
+			  : V(add_epi16)(sums->thrice[0], sums->once[0]);
 
 	left = V(srai_epi16)(V(add_epi16)(left, even_bias), 4);
 	right = V(srai_epi16)(right, 4);
@@ -385,8 +410,8 @@ static inline struct halves triangles(const struct column_sums *sums, const bool
 }
 
 /*
- * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, for pmulhrsw halved; that 13173 rounds as
- * 26345 / 2 does for every chroma value was checked by trying all 256.
+ * Words in, words out. The 16.16 constants of jpeg_kernels.c less their whole parts, for pmulhrsw
+ * halved; that 13173 rounds as 26345 / 2 does for every chroma value was checked by trying all 256.
  */
 static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 {
@@ -400,7 +425,8 @@ static inline void rgb_half(VECTOR y, VECTOR cb, VECTOR cr, VECTOR out[3])
 			      V(mulhrs_epi16)(cb, V(set1_epi16)(-7471)));
 }
 
-static inline void rgb_group(const uint8_t *luma, struct halves cb, struct halves cr, uint8_t *output)
+static inline void rgb_group(const uint8_t *luma, struct halves cb, struct halves cr,
+			     uint8_t *output)
 {
 	struct halves y = load_halves(luma);
 	VECTOR even[3], odd[3];
@@ -430,8 +456,8 @@ rgb_triangles(const uint8_t *const y[2], const struct jpeg_rows_pair *cb,
 		load_sums(cr->near + at / 2, cr->far + at / 2, rows, cr_sums);
 #pragma GCC unroll 2
 		for (unsigned row = 0; row < rows; row++)
-			rgb_group(y[row] + at, triangles(&cb_sums[row], odd), triangles(&cr_sums[row], odd),
-				  output[row] + 3 * (size_t)at);
+			rgb_group(y[row] + at, triangles(&cb_sums[row], odd),
+				  triangles(&cr_sums[row], odd), output[row] + 3 * (size_t)at);
 	}
 }
 

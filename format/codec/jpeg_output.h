@@ -1,6 +1,7 @@
 /*
- * Where libjpeg puts a JPEG that is made: one buffer that doubles as it fills and stays for the next image. Embedded in its owner, one per compressor,
- * one thread. Running out of memory is raised through the compressor's trap.
+ * Where libjpeg puts a JPEG that is made: one buffer that doubles as it fills and stays for the
+ * next image. Embedded in its owner, one per compressor, one thread. Running out of memory is
+ * raised through the compressor's trap.
  */
 #pragma once
 
@@ -12,7 +13,9 @@ struct jpeg_output {
 	size_t size; /* allocated */
 };
 
-/* 0 or -ENOMEM. The manager is then a compressor's dest, whose error manager must be a jpeg_trap. */
+/*
+ * 0 or -ENOMEM. The manager is then a compressor's dest, whose error manager must be a jpeg_trap.
+ */
 int jpeg_output_init(struct jpeg_output *output);
 void jpeg_output_deinit(struct jpeg_output *output);
 /* Bytes of the image that was just finished. */

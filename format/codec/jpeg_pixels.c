@@ -47,15 +47,19 @@ static uint32_t round_up(uint32_t value, uint32_t unit)
 	return divide_up(value, unit) * unit;
 }
 
-/* Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and kernels round up. */
+/*
+ * Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and
+ * kernels round up.
+ */
 static size_t row_room(uint32_t width)
 {
 	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
 }
 
 /*
- * Samples that a block becomes on either side. libjpeg's rule: where a scale is asked for, a component that is smaller than the others comes out of a
- * larger transform instead of being upsampled, if that is so in both directions.
+ * Samples that a block becomes on either side. libjpeg's rule: where a scale is asked for, a
+ * component that is smaller than the others comes out of a larger transform instead of being
+ * upsampled, if that is so in both directions.
  */
 static uint32_t block_size(const struct jpeg_component *luma,
 			   const struct jpeg_component *component, uint32_t least)
@@ -69,7 +73,8 @@ static uint32_t block_size(const struct jpeg_component *luma,
 }
 
 /*
- * libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to look at, or a block of luma is but one sample.
+ * libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to
+ * look at, or a block of luma is but one sample.
  */
 static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
 {
@@ -96,7 +101,8 @@ static void measure_plane(struct jpeg_pixels *pixels, uint32_t i)
 }
 
 /*
- * Which samples of a component the region needs: with triangle upsampling also the neighbours, as far as the component reaches.
+ * Which samples of a component the region needs: with triangle upsampling also the neighbours, as
+ * far as the component reaches.
  */
 static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth, uint32_t extent,
 		      uint32_t *ret_first, uint32_t *ret_end)
@@ -165,7 +171,10 @@ static bool looks_ahead(const struct jpeg_pixels *pixels)
 	return pixels->frame->component_count > 1 && chroma->smooth && chroma->v_factor > 1;
 }
 
-/* The ring of a plane: two MCU rows where upsampling looks beyond one, else one, unless it is for others. */
+/*
+ * The ring of a plane: two MCU rows where upsampling looks beyond one, else one, unless it is for
+ * others.
+ */
 static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
 {
 	if (pixels->form == JPEG_PIXELS_PLANES)
@@ -209,7 +218,10 @@ int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame
 	pixels->height = height;
 	pixels->rows_done = 0;
 	pixels->row_mask = whole ? UINT32_MAX : JPEG_PIXELS_RING - 1;
-	/* What kernels write too much goes into rows that are still to come, or, in the ring, nowhere. */
+	/*
+	 * What kernels write too much goes into rows that are still to come, or, in the ring,
+	 * nowhere.
+	 */
 	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
 	plan_region(pixels);
 	mcus = pixels->mcu_column_end - pixels->mcu_column_first;
@@ -259,7 +271,10 @@ void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
 	};
 }
 
-/* The rows of a plane that row y of twice as many is made of, from the first column on; beyond the edges these are repeated. */
+/*
+ * The rows of a plane that row y of twice as many is made of, from the first column on; beyond the
+ * edges these are repeated.
+ */
 static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y)
 {
 	uint32_t row = y / 2;
@@ -270,8 +285,9 @@ static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y
 }
 
 /*
- * Repeats the first and the last sample of rows outwards, which is what libjpeg's special cases for first and last columns come to. There lie
- * margins and samples that no pixel of the region depends on.
+ * Repeats the first and the last sample of rows outwards, which is what libjpeg's special cases for
+ * first and last columns come to. There lie margins and samples that no pixel of the region depends
+ * on.
  */
 static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
 {
@@ -286,7 +302,8 @@ static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
 }
 
 /*
- * One row of a chroma component at full resolution, beginning at the region's left edge. work and sums are rows of scratch. Not for one halved both ways.
+ * One row of a chroma component at full resolution, beginning at the region's left edge. work and
+ * sums are rows of scratch. Not for one halved both ways.
  */
 static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
 				   uint8_t *work, uint16_t *sums)
@@ -341,8 +358,9 @@ static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
 }
 
 /*
- * The same where chroma is halved both ways; and of the row behind, before end, if it lies between the same two rows of chroma, and what the kernel writes too
- * much of one does not go into the other. Returns how many.
+ * The same where chroma is halved both ways; and of the row behind, before end, if it lies between
+ * the same two rows of chroma, and what the kernel writes too much of one does not go into the
+ * other. Returns how many.
  */
 static uint32_t finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
 {

@@ -1,6 +1,7 @@
 /*
- * Reads a JPEG's marker segments up to its first scan: size, coding and orientation. Believes nothing it reads. The bytes may be those of a file that is being
- * changed: what bounds anything is copied once.
+ * Reads a JPEG's marker segments up to its first scan: size, coding and orientation. Believes
+ * nothing it reads. The bytes may be those of a file that is being changed: what bounds anything is
+ * copied once.
  */
 #include "copy_once.h"
 #include "error.h"

@@ -9,7 +9,7 @@
 
 enum {
 	LOADS = JPEG_LANE_LOADS, /* between looks at the ends */
-	SYMBOLS = 3,		 /* a load: 57 / JPEG_ENTRY_BITS_MAX */
+	SYMBOLS = 3,             /* a load: 57 / JPEG_ENTRY_BITS_MAX */
 };
 
 /* As many MCUs as make a multiple of JPEG_LANE_PHASES blocks. */
@@ -77,7 +77,10 @@ static void consume(struct jpeg_lane *lane, uint32_t bits)
 	lane->used &= 7;
 }
 
-/* In natural order the last place of a block, where an end of block puts its 0, is free when one is met. */
+/*
+ * In natural order the last place of a block, where an end of block puts its 0, is free when one is
+ * met.
+ */
 static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value, bool natural)
 {
 	uint64_t at = place - 2;
@@ -147,7 +150,9 @@ static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, ui
 	lane->used += total;
 	*bits = *bits << total | *bits >> (-total & 63);
 	store(lane->place, jpeg_values[(*bits & mask) + mask], true);
-	/* A block ends without the next one's DC code: it is full, or the end of block was alone. */
+	/*
+	 * A block ends without the next one's DC code: it is full, or the end of block was alone.
+	 */
 	if (__builtin_expect(!(lane->place & 127), 0)) {
 		lane->place = last;
 		lane->state = state->next->enter;
@@ -155,7 +160,10 @@ static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, ui
 	return 0;
 }
 
-/* Runs lanes side by side until one is done or too far. count is constant where this is inlined. -EBADMSG: a code that is not in its table. */
+/*
+ * Runs lanes side by side until one is done or too far. count is constant where this is inlined.
+ * -EBADMSG: a code that is not in its table.
+ */
 static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, const int count)
 {
 	uint64_t bits[JPEG_STREAMS];

@@ -34,8 +34,7 @@ static const struct {
 	{JWRN_ADOBE_XFORM, NULL},
 	{JWRN_JFIF_MAJOR, NULL},
 	{JWRN_NOT_SEQUENTIAL, NULL},
-	{JWRN_HIT_MARKER,
-	 "JPEG data end before the image does: the file is truncated or damaged"},
+	{JWRN_HIT_MARKER, "JPEG data end before the image does: the file is truncated or damaged"},
 };
 
 _Noreturn static void trap_jump(j_common_ptr cinfo, const char *words)

@@ -1,11 +1,14 @@
 #include "orient.h"
 
-/* Pixels of a tile's side: 32 rows of 96 bytes stay in the first-level cache while they are read across. */
+/*
+ * Pixels of a tile's side: 32 rows of 96 bytes stay in the first-level cache while they are read
+ * across.
+ */
 enum { TILE = 32 };
 
 /*
- * TIFF 6.0, tag Orientation: upright (u, v) is stored (s, t) where s and t are u and v, exchanged from 5 on, then
- * counted from the far side for these.
+ * TIFF 6.0, tag Orientation: upright (u, v) is stored (s, t) where s and t are u and v, exchanged
+ * from 5 on, then counted from the far side for these.
  */
 static bool flips_s(uint8_t orientation)
 {

@@ -59,8 +59,10 @@ static int raw_zstd_state_new(struct scratch_budget *budget, void **ret_state)
 }
 
 /*
- * Points into the image, or makes RGB of the region when it is grey. Raw pixels are read in place, here and by whoever resizes them, while the file's owner may change
- * them: that is safe because places and sizes come from the record's copy alone, and a pixel is a value, from which at most a table of 256 entries is looked up.
+ * Points into the image, or makes RGB of the region when it is grey. Raw pixels are read in place,
+ * here and by whoever resizes them, while the file's owner may change them: that is safe because
+ * places and sizes come from the record's copy alone, and a pixel is a value, from which at most a
+ * table of 256 entries is looked up.
  */
 static int raw_region(struct raw_state *raw, const struct codec_request *request,
 		      const uint8_t *image, struct packimg_pixels *ret_pixels)

@@ -8,7 +8,9 @@ enum {
 	SCRATCH_ALIGN = 128,
 	SCRATCH_SLACK = 128,
 	SCRATCH_STEP = 1 << 16,
-	/* So many bytes stay in any case, and so many times what any of the latest images needed. */
+	/*
+	 * So many bytes stay in any case, and so many times what any of the latest images needed.
+	 */
 	KEPT_MIN = 64 << 20,
 	KEPT_TIMES = 4,
 	LATEST = 32,
@@ -66,7 +68,10 @@ int scratch_budget_take(struct scratch_budget *budget, uint64_t size)
 	return 0;
 }
 
-/* A quarter more than asked, in whole steps, so that slowly growing images do not reallocate each time. */
+/*
+ * A quarter more than asked, in whole steps, so that slowly growing images do not reallocate each
+ * time.
+ */
 static size_t grown(size_t size)
 {
 	return (size + size / 4 + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;

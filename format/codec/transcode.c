@@ -1,7 +1,8 @@
 /*
- * Lossless transcoding of JPEGs: the coefficients of any file that libjpeg-turbo reads, written again as one baseline scan with Huffman tables
- * optimised for it. Markers (APPn, COM) are copied byte for byte in their order, JFIF and Adobe's among them, so that
- * every reader takes the colours as before. Each image has libjpeg objects of its own: tables would stay in them, and a file
+ * Lossless transcoding of JPEGs: the coefficients of any file that libjpeg-turbo reads, written
+ * again as one baseline scan with Huffman tables optimised for it. Markers (APPn, COM) are copied
+ * byte for byte in their order, JFIF and Adobe's among them, so that every reader takes the colours
+ * as before. Each image has libjpeg objects of its own: tables would stay in them, and a file
  * without any would be read with those of the one before.
  */
 #include "error.h"
@@ -47,7 +48,10 @@ void packimg_transcoder_free(struct packimg_transcoder *transcoder)
 	free(transcoder);
 }
 
-/* Colours follow from the markers before the first scan: JFIF's and Adobe's that come later must not come to stand there. */
+/*
+ * Colours follow from the markers before the first scan: JFIF's and Adobe's that come later must
+ * not come to stand there.
+ */
 static void write_markers(struct packimg_transcoder *transcoder, unsigned before_scan)
 {
 	for (jpeg_saved_marker_ptr marker = transcoder->source.marker_list; marker;
@@ -128,7 +132,10 @@ int packimg_transcode_jpeg(struct packimg_transcoder *transcoder, const uint8_t 
 	jpeg_destroy_decompress(&transcoder->source);
 	int r = transcoder->trap.code;
 	if (r < 0) {
-		/* what was read is good: only baseline cannot hold it (too large an MCU or coefficient) */
+		/*
+		 * what was read is good: only baseline cannot hold it (too large an MCU or
+		 * coefficient)
+		 */
 		if (transcoder->writing && r == -EBADMSG)
 			r = -ENOTSUP;
 		return packimg_fail(error, r, "%s", transcoder->trap.text);

@@ -1,7 +1,8 @@
 /*
- * Which instruction set the kernels of this folder use. Chosen when an object with kernels is made (resize_new,
- * transform_scratch_new), from what the processor has and the cap in the environment variable LOADERD_ISA (c, avx2, avx512bw or avx512).
- * Every set computes the same bytes, so the choice is about speed and about tests. No state; any thread.
+ * Which instruction set the kernels of this folder use. Chosen when an object with kernels is made
+ * (resize_new, transform_scratch_new), from what the processor has and the cap in the environment
+ * variable LOADERD_ISA (c, avx2, avx512bw or avx512). Every set computes the same bytes, so the
+ * choice is about speed and about tests. No state; any thread.
  */
 #pragma once
 
@@ -13,9 +14,14 @@ enum augment_isa {
 	AUGMENT_ISA_COUNT
 };
 
-/* The best set that processor, operating system and this build have, whatever the environment says. */
+/*
+ * The best set that processor, operating system and this build have, whatever the environment says.
+ */
 enum augment_isa augment_isa_supported(void);
-/* The same under the cap of LOADERD_ISA; a value that is none of the names is no cap, and for programs to refuse (packimg_isa_check). */
+/*
+ * The same under the cap of LOADERD_ISA; a value that is none of the names is no cap, and for
+ * programs to refuse (packimg_isa_check).
+ */
 enum augment_isa augment_isa_chosen(void);
 /* "c", "avx2", "avx512bw", "avx512". */
 const char *augment_isa_name(enum augment_isa isa);

@@ -1,6 +1,7 @@
 /*
- * What the AVX-512 kernels share. Their sources are compiled twice: with F, BW, DQ and VL only (names end in avx512bw), and with
- * VBMI and VNNI also (avx512). Included by files of those libraries and by nothing else.
+ * What the AVX-512 kernels share. Their sources are compiled twice: with F, BW, DQ and VL only
+ * (names end in avx512bw), and with VBMI and VNNI also (avx512). Included by files of those
+ * libraries and by nothing else.
  */
 #pragma once
 

@@ -71,7 +71,10 @@ static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
 	memcpy(effect->warp.fill, step->fill, sizeof(step->fill));
 }
 
-/* torchvision's RandomErasing.make_params: ten tries for a rectangle that is smaller than the picture. */
+/*
+ * torchvision's RandomErasing.make_params: ten tries for a rectangle that is smaller than the
+ * picture.
+ */
 static bool draw_rectangle(const struct step *step, uint32_t width, uint32_t height,
 			   struct random_stream *random, struct erase *erase)
 {

@@ -1,4 +1,7 @@
-/* AVX2 kernels of effects: what the compiler makes of the common loops, and by hand what it does not see. */
+/*
+ * AVX2 kernels of effects: what the compiler makes of the common loops, and by hand what it does
+ * not see.
+ */
 #include "effect_kernels.h"
 
 #include <immintrin.h>

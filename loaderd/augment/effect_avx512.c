@@ -1,4 +1,7 @@
-/* AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does not see. */
+/*
+ * AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does
+ * not see.
+ */
 #include "avx512.h"
 #include "effect_kernels.h"
 
@@ -92,7 +95,8 @@ const struct effect_kernels AVX512(effect_kernels) = {
 #ifdef __AVX512VBMI__
 	.table = table_vbmi,
 #else
-	.table = table_bytes, /* gathers, or a shuffle for every sixteen entries, would take no less */
+	/* gathers, or a shuffle for every sixteen entries, would take no less */
+	.table = table_bytes,
 #endif
 	.histogram = histogram,
 	.luma_sum = luma_sum,

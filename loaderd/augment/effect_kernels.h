@@ -1,6 +1,7 @@
 /*
- * Inside of effects: what the driver (effects.c) and the kernels of one instruction set share. A pixel is a uint32_t: red in the
- * lowest byte, then green, blue, and a byte that stays zero. Kernels have no state; in and out do not overlap.
+ * Inside of effects: what the driver (effects.c) and the kernels of one instruction set share. A
+ * pixel is a uint32_t: red in the lowest byte, then green, blue, and a byte that stays zero.
+ * Kernels have no state; in and out do not overlap.
  */
 #pragma once
 
@@ -11,7 +12,10 @@ struct effect_table {
 	uint8_t of[3][256] __attribute__((aligned(64)));
 };
 
-/* An affine map from output to input: x and y in halves of a side round the middle, as torchvision's grid has them. */
+/*
+ * An affine map from output to input: x and y in halves of a side round the middle, as
+ * torchvision's grid has them.
+ */
 struct effect_map {
 	float x[3], y[3];
 	uint32_t width, height;
@@ -22,8 +26,8 @@ struct effect_map {
 enum { EFFECT_BLUR_TAPS_MAX = EFFECT_BLUR_SIDE_MAX / 2 }; /* on each side of the middle */
 
 /*
- * One line of a symmetric blur: middle + sum of weights[k] * (before[k] + after[k] - 2 * middle), in values of 10.6 fixed point and
- * weights of 0.15; each product is rounded to nearest, halves up.
+ * One line of a symmetric blur: middle + sum of weights[k] * (before[k] + after[k] - 2 * middle),
+ * in values of 10.6 fixed point and weights of 0.15; each product is rounded to nearest, halves up.
  */
 struct effect_blur {
 	const int16_t *middle, *before[EFFECT_BLUR_TAPS_MAX], *after[EFFECT_BLUR_TAPS_MAX];
@@ -40,10 +44,15 @@ struct effect_kernels {
 	/* factor of the pixel and rest = 1 - factor of its luma. */
 	void (*saturation)(uint32_t *pixels, size_t count, float factor, float rest);
 	void (*hue)(uint32_t *pixels, size_t count, float turns);
-	/* in has one pixel more, which stands for all outside: fill for nearest, zero for bilinear. */
+	/*
+	 * in has one pixel more, which stands for all outside: fill for nearest, zero for bilinear.
+	 */
 	void (*warp_nearest)(const struct effect_map *map, const uint32_t *in, uint32_t *out);
 	void (*warp_bilinear)(const struct effect_map *map, const uint32_t *in, uint32_t *out);
-	/* count bytes of a row with a pixel before and after, and rows of stride bytes above and below; rest = 1 - factor. */
+	/*
+	 * count bytes of a row with a pixel before and after, and rows of stride bytes above and
+	 * below; rest = 1 - factor.
+	 */
 	void (*sharpen)(const uint8_t *in, uint8_t *out, size_t stride, size_t count, float rest);
 	/* Bytes to 10.6 fixed point, and back to nearest. */
 	void (*widen)(const uint8_t *in, int16_t *out, size_t count);
@@ -75,5 +84,8 @@ void effect_table_autocontrast(struct effect_table *table, const uint32_t histog
 void effect_table_equalize(struct effect_table *table, const uint32_t histogram[3][256]);
 /* weights[k] is that of the pixels k + 1 to either side, for a Gauss kernel of 2 * taps + 1. */
 void effect_gauss_weights(double sigma, unsigned taps, int16_t weights[]);
-/* The weights of a blend: *ret_factor of one picture and *ret_rest of the other, in the precision that kernels can keep. */
+/*
+ * The weights of a blend: *ret_factor of one picture and *ret_rest of the other, in the precision
+ * that kernels can keep.
+ */
 void effect_blend(double factor, float *ret_factor, float *ret_rest);

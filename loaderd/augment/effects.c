@@ -9,8 +9,8 @@
 struct effects {
 	const struct effect_kernels *kernels;
 	/*
-	 * The picture is the one of the two that current names; some effects make it anew in the other. kept and sum are those of a
-	 * mix, lines are of a blur. All are aligned to a line.
+	 * The picture is the one of the two that current names; some effects make it anew in the
+	 * other. kept and sum are those of a mix, lines are of a blur. All are aligned to a line.
 	 */
 	uint32_t *pictures[2], *kept;
 	float *sum;

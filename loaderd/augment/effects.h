@@ -1,11 +1,13 @@
 /*
- * Effects: what happens to a picture that has its size and place: colour, blur, warping, erasing. A list of effects is a
- * sample's decisions already taken (draw.h, policy.h); running it depends on nothing else. The arithmetic is that of torchvision's
- * transforms.v2.functional on uint8 tensors, of which tests/golden/augment holds results.
+ * Effects: what happens to a picture that has its size and place: colour, blur, warping, erasing. A
+ * list of effects is a sample's decisions already taken (draw.h, policy.h); running it depends on
+ * nothing else. The arithmetic is that of torchvision's transforms.v2.functional on uint8 tensors,
+ * of which tests/golden/augment holds results.
  *
- * A struct effects is the scratch of one thread: it owns the picture while effects run and allocates only when it meets a larger
- * one than before. A pixel takes four bytes (red, green, blue, zero), so that it is one lane of a vector and of a table look-up;
- * rows follow each other without gaps. Every instruction set gives the same bytes.
+ * A struct effects is the scratch of one thread: it owns the picture while effects run and
+ * allocates only when it meets a larger one than before. A pixel takes four bytes (red, green,
+ * blue, zero), so that it is one lane of a vector and of a table look-up; rows follow each other
+ * without gaps. Every instruction set gives the same bytes.
  */
 #pragma once
 
@@ -24,10 +26,10 @@ enum effect_kind {
 	EFFECT_BRIGHTNESS = 1, /* factor */
 	EFFECT_CONTRAST,       /* factor */
 	EFFECT_SATURATION,     /* factor */
-	EFFECT_HUE,	       /* factor: turns of the colour circle, -0.5 .. 0.5 */
+	EFFECT_HUE,            /* factor: turns of the colour circle, -0.5 .. 0.5 */
 	EFFECT_GRAYSCALE,
 	EFFECT_INVERT,
-	EFFECT_SOLARIZE, /* factor: the value (0..255) from which on bytes are inverted */
+	EFFECT_SOLARIZE,  /* factor: the value (0..255) from which on bytes are inverted */
 	EFFECT_POSTERIZE, /* bits, 0 .. 8 */
 	EFFECT_AUTOCONTRAST,
 	EFFECT_EQUALIZE,
@@ -36,11 +38,12 @@ enum effect_kind {
 	EFFECT_WARP,
 	EFFECT_ERASE,
 	/*
-	 * Mixing: BEGIN keeps the picture and starts a sum with weight of it. ADD adds weight of what the picture has become, and brings
-	 * back the kept one. END replaces the picture by the sum, rounded down.
+	 * Mixing: BEGIN keeps the picture and starts a sum with weight of it. ADD adds weight of
+	 * what the picture has become, and brings back the kept one. END replaces the picture by
+	 * the sum, rounded down.
 	 */
 	EFFECT_MIX_BEGIN, /* weight */
-	EFFECT_MIX_ADD,	  /* weight */
+	EFFECT_MIX_ADD,   /* weight */
 	EFFECT_MIX_END,
 };
 
@@ -50,13 +53,14 @@ enum {
 
 struct effect_gauss {
 	uint32_t width, height; /* of the kernel: odd, at most EFFECT_BLUR_SIDE_MAX */
-	double sigma;		/* > 0 */
+	double sigma;           /* > 0 */
 };
 
 struct effect_warp {
 	float matrix[6]; /* warp.h */
-	bool bilinear;	 /* or nearest */
-	bool filled;	 /* what comes from outside is fill; else black, into which bilinear fades */
+	bool bilinear;   /* or nearest */
+	/* what comes from outside is fill; else black, into which bilinear fades */
+	bool filled;
 	uint8_t fill[3];
 };
 

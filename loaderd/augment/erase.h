@@ -1,6 +1,7 @@
 /*
- * Erasing of a rectangle: in a picture of bytes, or in a finished sample, where the value is in the units of the result (zero is the
- * mean where it was normalised). Noise is drawn from a key, so it is the same wherever it is made. Plain values; any thread.
+ * Erasing of a rectangle: in a picture of bytes, or in a finished sample, where the value is in the
+ * units of the result (zero is the mean where it was normalised). Noise is drawn from a key, so it
+ * is the same wherever it is made. Plain values; any thread.
  */
 #pragma once
 
@@ -10,9 +11,9 @@
 
 struct erase {
 	uint32_t x, y, width, height; /* within the picture */
-	bool noise;		      /* bytes: uniform; finished floats: normal with deviation 1 */
-	uint64_t key;		      /* of the noise */
-	float value[3];		      /* otherwise; red, green, blue */
+	bool noise;                   /* bytes: uniform; finished floats: normal with deviation 1 */
+	uint64_t key;                 /* of the noise */
+	float value[3];               /* otherwise; red, green, blue */
 };
 
 /* pixels: rows of row_width pixels of four bytes (effects.h). Values are 0 .. 255. */

@@ -14,7 +14,7 @@ struct parser {
 	int at;
 	struct transform *transform;
 	struct transform_error *error;
-	unsigned seen; /* bits from STEP_NORMALIZE on: format steps met so far */
+	unsigned seen;              /* bits from STEP_NORMALIZE on: format steps met so far */
 	int format_at, format_size; /* where the first of them stands, and its length */
 	int normalize_position;
 	unsigned effects; /* that the steps so far may come to */
@@ -88,8 +88,9 @@ static const char *found(const struct parser *parser, char buffer[NAME_MAX_SIZE 
 }
 
 /*
- * A decimal number: digits, a fraction, an exponent. Up to 17 digits count and powers of ten up to 22 are exact, so that
- * the result does not depend on a library or a locale. Returns false and stays when there is none.
+ * A decimal number: digits, a fraction, an exponent. Up to 17 digits count and powers of ten up to
+ * 22 are exact, so that the result does not depend on a library or a locale. Returns false and
+ * stays when there is none.
  */
 static bool take_number(struct parser *parser, double *ret_number)
 {
@@ -396,7 +397,8 @@ static bool is_whole(const char *text)
 }
 
 /*
- * Two sides in two arguments, which only a size is taken for that the second argument cannot be: 32,32 is 32x32; of others torchvision's come in the other order. Other errors stay as they are.
+ * Two sides in two arguments, which only a size is taken for that the second argument cannot be:
+ * 32,32 is 32x32; of others torchvision's come in the other order. Other errors stay as they are.
  */
 static int explain_sides(struct parser *parser, const struct rule *rule, const int positions[2],
 			 int r)
@@ -412,10 +414,11 @@ static int explain_sides(struct parser *parser, const struct rule *rule, const i
 		return fail(parser, positions[0],
 			    "%s takes both sides in one argument; did you mean %dx%d?", rule->name,
 			    a, b);
-	return fail(parser, positions[0],
-		    "%s takes both sides in one argument, as WIDTHxHEIGHT: %dx%d, or %dx%d for what "
-		    "torchvision calls (%d, %d)",
-		    rule->name, a, b, b, a, a, b);
+	return fail(
+		parser, positions[0],
+		"%s takes both sides in one argument, as WIDTHxHEIGHT: %dx%d, or %dx%d for what "
+		"torchvision calls (%d, %d)",
+		rule->name, a, b, b, a, a, b);
 }
 
 /* [ KEY "=" ] value; which parameter it is ends in *ret_index. */
@@ -542,7 +545,7 @@ static int set_format(struct parser *parser, const struct rule *rule, const stru
 	case STEP_NORMALIZE:
 		return set_normalize(parser, step, values);
 	case STEP_TO:
-		transform->element = strcmp(word, "u8") == 0	? TRANSFORM_U8
+		transform->element = strcmp(word, "u8") == 0    ? TRANSFORM_U8
 				     : strcmp(word, "f16") == 0 ? TRANSFORM_F16
 				     : strcmp(word, "f32") == 0 ? TRANSFORM_F32
 								: TRANSFORM_BF16;

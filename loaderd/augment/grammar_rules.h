@@ -1,6 +1,7 @@
 /*
- * The words of the pipeline grammar: steps with their parameters, what kind of value each takes and within which bounds, and what
- * to answer to a name that is none of them. Constant data and pure functions for grammar.c and grammar_set.c; any thread.
+ * The words of the pipeline grammar: steps with their parameters, what kind of value each takes and
+ * within which bounds, and what to answer to a name that is none of them. Constant data and pure
+ * functions for grammar.c and grammar_set.c; any thread.
  */
 #pragma once
 
@@ -30,7 +31,11 @@ struct parameter {
 	const char *key;
 	enum value_type type;
 	double min, max;
-	const char *words; /* the choices, separated by '|'; of other types than VALUE_WORD: what may stand in place of numbers */
+	/*
+	 * the choices, separated by '|'; of other types than VALUE_WORD: what may stand in place of
+	 * numbers
+	 */
+	const char *words;
 	bool required;
 };
 
@@ -54,11 +59,12 @@ struct value {
 const struct rule *grammar_find(const char *name);
 /* -EINVAL, with the name that was probably meant. */
 int grammar_fail_name(struct transform_error *error, int position, const char *name);
-int grammar_fail_key(struct transform_error *error, int position, const struct rule *rule, const char *key);
+int grammar_fail_key(struct transform_error *error, int position, const struct rule *rule,
+		     const char *key);
 
 /*
- * Puts the values of a step that stands in the list of steps into it, and defaults for what is not given. 0, or -EINVAL where values
- * do not go together.
+ * Puts the values of a step that stands in the list of steps into it, and defaults for what is not
+ * given. 0, or -EINVAL where values do not go together.
  */
-int grammar_set(struct transform_error *error, const struct rule *rule, const struct value values[PARAMETERS_MAX],
-		struct step *step);
+int grammar_set(struct transform_error *error, const struct rule *rule,
+		const struct value values[PARAMETERS_MAX], struct step *step);

@@ -141,7 +141,10 @@ static int set_erased(struct transform_error *error, const struct value *value, 
 	return 0;
 }
 
-/* Where the fill of a policy is not given, bilinear fades into black as torchvision's fill=None does. */
+/*
+ * Where the fill of a policy is not given, bilinear fades into black as torchvision's fill=None
+ * does.
+ */
 static void set_policy_outside(const struct value *interpolation, const struct value *fill,
 			       bool bilinear, struct step *step)
 {

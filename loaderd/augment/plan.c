@@ -154,7 +154,10 @@ static double uniform(struct random_stream *random, double low, double high)
 	return low + (high - low) * (double)random_float(random);
 }
 
-/* torchvision's RandomResizedCrop.get_params: ten tries, then the largest central crop within the ratios. */
+/*
+ * torchvision's RandomResizedCrop.get_params: ten tries, then the largest central crop within the
+ * ratios.
+ */
 static void random_region(const struct step *step, uint32_t width, uint32_t height,
 			  struct random_stream *random, uint32_t region[4])
 {

@@ -5,7 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Element i of count numbers from start to end, by steps from the nearer one, rounded as PyTorch's linspace rounds them. */
+/*
+ * Element i of count numbers from start to end, by steps from the nearer one, rounded as PyTorch's
+ * linspace rounds them.
+ */
 static double evenly(float start, float end, unsigned i, unsigned count)
 {
 	float step = (end - start) / (float)(count - 1);
@@ -15,7 +18,10 @@ static double evenly(float start, float end, unsigned i, unsigned count)
 	return (double)fmaf(-step, (float)(count - i - 1), end);
 }
 
-/* What the magnitudes of an operation end at; they begin at 0, but solarize's go down from 1 and posterize's from 8 or 4 bits. */
+/*
+ * What the magnitudes of an operation end at; they begin at 0, but solarize's go down from 1 and
+ * posterize's from 8 or 4 bits.
+ */
 static double magnitude_end(enum policy_space space, enum policy_operation operation,
 			    uint32_t width, uint32_t height)
 {

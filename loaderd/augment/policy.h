@@ -1,7 +1,8 @@
 /*
- * Policies: which effects at which strength AutoAugment, RandAugment, TrivialAugmentWide and AugMix choose, with torchvision's
- * operations, magnitudes and probabilities. Papers: Cubuk and others, "AutoAugment" (2019) and "RandAugment" (2020); Mueller and
- * Hutter, "TrivialAugment" (2021); Hendrycks and others, "AugMix" (2020). Pure but for the stream of random numbers; any thread.
+ * Policies: which effects at which strength AutoAugment, RandAugment, TrivialAugmentWide and AugMix
+ * choose, with torchvision's operations, magnitudes and probabilities. Papers: Cubuk and others,
+ * "AutoAugment" (2019) and "RandAugment" (2020); Mueller and Hutter, "TrivialAugment" (2021);
+ * Hendrycks and others, "AugMix" (2020). Pure but for the stream of random numbers; any thread.
  */
 #pragma once
 
@@ -49,13 +50,15 @@ struct policy_auto {
 extern const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2];
 
 /*
- * An operation at magnitude number bin of bins, on a picture of width x height; negative: in the other direction, where it has
- * one. outside: interpolation and fill of warps. Returns false for identity, which has no effect.
+ * An operation at magnitude number bin of bins, on a picture of width x height; negative: in the
+ * other direction, where it has one. outside: interpolation and fill of warps. Returns false for
+ * identity, which has no effect.
  */
-bool policy_effect(enum policy_space space, enum policy_operation operation, unsigned bin, unsigned bins, bool negative,
-		   uint32_t width, uint32_t height, const struct effect_warp *outside, struct effect *ret_effect);
+bool policy_effect(enum policy_space space, enum policy_operation operation, unsigned bin,
+		   unsigned bins, bool negative, uint32_t width, uint32_t height,
+		   const struct effect_warp *outside, struct effect *ret_effect);
 
 /* Decides for a step that is a policy, and appends its effects: at most policy_effects_max. */
-void policy_draw(const struct step *step, uint32_t width, uint32_t height, struct random_stream *random,
-		 struct effect_list *list);
+void policy_draw(const struct step *step, uint32_t width, uint32_t height,
+		 struct random_stream *random, struct effect_list *list);
 unsigned policy_effects_max(const struct step *step);

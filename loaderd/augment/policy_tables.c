@@ -6,7 +6,10 @@
 		POLICY_##name, probability, bin                                                    \
 	}
 
-/* Learned on ImageNet, CIFAR-10 and SVHN: the tables of the paper's appendix as torchvision has them. */
+/*
+ * Learned on ImageNet, CIFAR-10 and SVHN: the tables of the paper's appendix as torchvision has
+ * them.
+ */
 const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2] =
 	{
 		[STEP_LEARNED_IMAGENET] =

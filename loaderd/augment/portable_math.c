@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* ln 2 in two parts: the first has 32 trailing zero bits, so that its product with a small integer is exact. */
+/*
+ * ln 2 in two parts: the first has 32 trailing zero bits, so that its product with a small integer
+ * is exact.
+ */
 static const double ln2_high = 0x1.62e42fep-1, ln2_low = 0x1.efa39ef35793cp-33;
 
 double portable_exp(double x)
@@ -38,7 +41,10 @@ double portable_log(double x)
 /* sin(x + quarters * pi / 2) */
 static double sine(double x, int quarters)
 {
-	/* pi / 2 in two parts: the first has 33 trailing zero bits, so that its product with a small integer is exact. */
+	/*
+	 * pi / 2 in two parts: the first has 33 trailing zero bits, so that its product with a
+	 * small integer is exact.
+	 */
 	const double half_pi_high = 0x1.921fb544p0, half_pi_low = 0x1.0b4611a626331p-34;
 	double k = rint(x * 0x1.45f306dc9c883p-1);
 	double r = (x - k * half_pi_high) - k * half_pi_low, square = r * r;

@@ -1,6 +1,7 @@
 /*
- * exp, log, sin and cos from additions and multiplications alone: the C library picks variants by processor that differ in the last
- * bit, and a crop's size must not. Relative error under 1e-14, of sin and cos absolute. Pure functions.
+ * exp, log, sin and cos from additions and multiplications alone: the C library picks variants by
+ * processor that differ in the last bit, and a crop's size must not. Relative error under 1e-14, of
+ * sin and cos absolute. Pure functions.
  */
 #pragma once
 

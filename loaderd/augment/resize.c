@@ -8,7 +8,10 @@
 #include <string.h>
 
 enum {
-	/* Bytes of pair rows kept at a time before a job is cut into column tiles: half of a small L2 cache. */
+	/*
+	 * Bytes of pair rows kept at a time before a job is cut into column tiles: half of a small
+	 * L2 cache.
+	 */
 	RING_SIZE_MAX = 512 << 10,
 	/* Source rows that are asked for ahead of the band at hand. */
 	FETCH_AHEAD = 32,
@@ -35,10 +38,10 @@ struct filters {
 struct resize {
 	const struct resize_kernels *kernels;
 	struct filters filters[2]; /* the second is that of chroma planes */
-	struct buffer rings[3];	   /* of each plane: pair rows, a power of two of them */
-	struct buffer terms[3];	   /* of each plane: pointers and weights of one output row */
-	struct buffer narrow;	   /* copies of rows too short for the kernels */
-	struct buffer finished;	   /* one row, or the whole image, for a sink */
+	struct buffer rings[3];    /* of each plane: pair rows, a power of two of them */
+	struct buffer terms[3];    /* of each plane: pointers and weights of one output row */
+	struct buffer narrow;      /* copies of rows too short for the kernels */
+	struct buffer finished;    /* one row, or the whole image, for a sink */
 };
 
 /* One call of resize_region, and the tile at hand. */
@@ -51,11 +54,11 @@ struct job {
 	bool reverse;
 	bool whole; /* rows come only once, so there are no tiles */
 	struct resize_pass pass;
-	uint32_t row_first, row_last;	 /* source rows that the filter touches, last included */
-	uint32_t row_fetched;		 /* source rows before it have been asked for */
-	uint32_t ring_mask;		 /* pair rows - 1 */
+	uint32_t row_first, row_last;    /* source rows that the filter touches, last included */
+	uint32_t row_fetched;            /* source rows before it have been asked for */
+	uint32_t ring_mask;              /* pair rows - 1 */
 	size_t column_first, column_end; /* bytes of a source row that the filter touches */
-	uint32_t block, block_count;	 /* the tile's columns */
+	uint32_t block, block_count;     /* the tile's columns */
 	uint32_t pairs_done;
 };
 
@@ -129,7 +132,10 @@ static bool axis_valid(const struct resize_axis *axis, uint32_t size)
 	if (axis->low >= axis->high || axis->high > size || !(axis->step > 0) ||
 	    !(axis->step <= RESIZE_SIDE_MAX))
 		return false;
-	/* The centres may stray a little beyond the pixels that count, as they do when a decoder scales a region. */
+	/*
+	 * The centres may stray a little beyond the pixels that count, as they do when a decoder
+	 * scales a region.
+	 */
 	double first = axis->origin + 0.5 * axis->step;
 	double last = axis->origin + (axis->count - 0.5) * axis->step;
 
@@ -233,9 +239,10 @@ static int32_t *ring_row(const struct job *job, uint32_t pair)
 }
 
 /*
- * Asks for the next rows of a source that is not in cache, at most so many, not too far ahead. Rows of a crop are short and far
- * apart, which the processor's own prefetcher does not follow: a crop from a mapped file takes a third less time with this. Into
- * the second-level cache, and a few rows at a time: a burst into the first stalls on its miss buffers.
+ * Asks for the next rows of a source that is not in cache, at most so many, not too far ahead. Rows
+ * of a crop are short and far apart, which the processor's own prefetcher does not follow: a crop
+ * from a mapped file takes a third less time with this. Into the second-level cache, and a few rows
+ * at a time: a burst into the first stalls on its miss buffers.
  */
 static void fetch_rows(struct job *job, uint32_t count)
 {
@@ -300,8 +307,9 @@ static int band_run(struct job *job, uint32_t tile_blocks)
 }
 
 /*
- * Vertical filter of an output row as pairs, those without weight left out. To a place of the caller's: a struct that was returned would be copied
- * in words that straddle what was just stored, which stalls.
+ * Vertical filter of an output row as pairs, those without weight left out. To a place of the
+ * caller's: a struct that was returned would be copied in words that straddle what was just stored,
+ * which stalls.
  */
 static void terms_make(const struct job *job, uint32_t output, struct resize_terms *ret_terms)
 {
@@ -382,8 +390,8 @@ static int tile_run(struct job *job, uint8_t *output, ptrdiff_t stride, bool sin
 }
 
 /*
- * Has all pages that rows will be streamed to looked up, by a fetch of a line of each: stores wait for it, one page after the other, while fetches
- * do so side by side.
+ * Has all pages that rows will be streamed to looked up, by a fetch of a line of each: stores wait
+ * for it, one page after the other, while fetches do so side by side.
  */
 static void fetch_pages(const struct resize_target *target, uint32_t rows)
 {
@@ -541,7 +549,10 @@ static int planes_begin(struct resize *resize, const struct resize_plane planes[
 	return r;
 }
 
-/* Sees to it that an output row can be made of every plane. They advance together, so that their rings stay short. */
+/*
+ * Sees to it that an output row can be made of every plane. They advance together, so that their
+ * rings stay short.
+ */
 static int planes_advance(struct job jobs[3], const struct resize_plane planes[3], uint32_t output)
 {
 	for (;;) {

@@ -1,10 +1,10 @@
 /*
  * AVX2 kernels of resize: the plan of resize_avx512.c with half the width.
  *
- * Horizontal, by window: a vector is eight elements, four in each 128-bit lane, and each lane has its own 16 bytes of the row
- * from which a byte shuffle takes two taps of each element. Where all taps of a lane lie within one such window it is loaded
- * once, otherwise once per pair of taps. By dot: when four elements lie further apart than that, a vector is four taps of one
- * output.
+ * Horizontal, by window: a vector is eight elements, four in each 128-bit lane, and each lane has
+ * its own 16 bytes of the row from which a byte shuffle takes two taps of each element. Where all
+ * taps of a lane lie within one such window it is loaded once, otherwise once per pair of taps. By
+ * dot: when four elements lie further apart than that, a vector is four taps of one output.
  */
 #include "resize_kernels.h"
 
@@ -40,7 +40,10 @@ static uint32_t group_count(const struct resize_pass *pass)
 	return (pass->elements + RESIZE_BLOCK - 1) / RESIZE_BLOCK * (RESIZE_BLOCK / GROUP);
 }
 
-/* First pixel that four elements from element on start at, and how much further the last of them starts. */
+/*
+ * First pixel that four elements from element on start at, and how much further the last of them
+ * starts.
+ */
 static int32_t lane_reach(const struct resize_pass *pass, uint32_t element, int32_t *ret_spread)
 {
 	const struct resize_table *table = pass->table;
@@ -158,7 +161,9 @@ static void pack_window(const struct resize_pass *pass)
 
 				base = base * channels +
 				       (pass->mode == MODE_PAIRS ? (int32_t)(2 * p) * channels : 0);
-				/* A window must end inside the row: near its end it starts earlier. */
+				/*
+				 * A window must end inside the row: near its end it starts earlier.
+				 */
 				*bases++ = base < base_max ? base : base_max;
 			}
 			__m256i base = _mm256_inserti128_si256(_mm256_set1_epi32(bases[-2]),
@@ -169,7 +174,10 @@ static void pack_window(const struct resize_pass *pass)
 				base);
 			__m256i odd = _mm256_add_epi32(even, _mm256_set1_epi32(channels));
 
-			/* Taps without weight may point anywhere in the window; the odd bytes become zero. */
+			/*
+			 * Taps without weight may point anywhere in the window; the odd bytes
+			 * become zero.
+			 */
 			even = _mm256_and_si256(even, _mm256_set1_epi32(0x0f));
 			odd = _mm256_slli_epi32(_mm256_and_si256(odd, _mm256_set1_epi32(0x0f)), 16);
 			entries->index = _mm256_or_si256(_mm256_or_si256(even, odd),
@@ -189,7 +197,10 @@ static void pack(struct resize_pass *pass)
 		pack_window(pass);
 }
 
-/* The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed point. */
+/*
+ * The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed
+ * point.
+ */
 INLINE __m256i join_rows(__m256i even, __m256i odd)
 {
 	return _mm256_blend_epi16(
@@ -412,7 +423,10 @@ INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
 
 #include "resize_rgb.inc"
 
-/* 16 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the first 8 and four of the others. */
+/*
+ * 16 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the
+ * first 8 and four of the others.
+ */
 INLINE __m256i plane_words(const struct resize_terms *plane, uint32_t at, int bias)
 {
 	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS - RESIZE_COLOUR_BITS;

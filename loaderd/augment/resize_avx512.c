@@ -1,13 +1,14 @@
 /*
  * AVX-512 kernels of resize.
  *
- * Horizontal, by window: a vector is 16 elements, which come from a short stretch of the row. One byte permutation (without VBMI
- * two permutations, see byte_index) brings two taps of each element into the halves of its lane, a multiplication weighs and adds
- * them; index and weight vectors are shared by the rows of a band. Because an element is a channel of a pixel, the result is
+ * Horizontal, by window: a vector is 16 elements, which come from a short stretch of the row. One
+ * byte permutation (without VBMI two permutations, see byte_index) brings two taps of each element
+ * into the halves of its lane, a multiplication weighs and adds them; index and weight vectors are
+ * shared by the rows of a band. Because an element is a channel of a pixel, the result is
  * interleaved as the output is, and a flip is only another table.
  *
- * Horizontal, by dot: when shrinking so much that 16 elements lie further apart than the window, a vector is instead 8 taps
- * of one output.
+ * Horizontal, by dot: when shrinking so much that 16 elements lie further apart than the window, a
+ * vector is instead 8 taps of one output.
  *
  * Vertical: one multiplication per pair of rows, straight from memory.
  */
@@ -20,17 +21,18 @@
 #include "resize_table.inc"
 
 enum {
-	GROUP = 16,	/* elements of a vector */
-	DOT_TAPS = 8,	/* taps of a vector */
+	GROUP = 16,     /* elements of a vector */
+	DOT_TAPS = 8,   /* taps of a vector */
 	DOT_BYTES = 32, /* loaded for them, of which taps * channels count */
 };
 
 enum mode { MODE_32, MODE_64, MODE_128, MODE_DOT };
 
 /*
- * How the words of a vector get each a byte of a window: with VBMI by that byte's number. Without, the 16-bit or 32-bit units
- * that hold the bytes go to the right 128-bit lanes first, then the bytes go to the right places in them. Units of 32 bits, four
- * to a lane, are cheaper (Intel's VPERMW is two operations), but what a lane takes must lie within 13 bytes.
+ * How the words of a vector get each a byte of a window: with VBMI by that byte's number. Without,
+ * the 16-bit or 32-bit units that hold the bytes go to the right 128-bit lanes first, then the
+ * bytes go to the right places in them. Units of 32 bits, four to a lane, are cheaper (Intel's
+ * VPERMW is two operations), but what a lane takes must lie within 13 bytes.
  */
 struct byte_index {
 	__m512i units, bytes;
@@ -113,8 +115,8 @@ static uint32_t group_count(const struct resize_pass *pass)
 }
 
 /*
- * First byte of the pixels of which so many elements read taps; the bytes from there to the last tap's end in *ret_size. Padding
- * repeats the last output.
+ * First byte of the pixels of which so many elements read taps; the bytes from there to the last
+ * tap's end in *ret_size. Padding repeats the last output.
  */
 static int32_t reach(const struct resize_pass *pass, uint32_t element, uint32_t count,
 		     uint32_t taps, int32_t *ret_size)
@@ -141,7 +143,10 @@ static uint32_t dot_chunks(const struct resize_table *table)
 	return (table->taps + DOT_TAPS - 1) / DOT_TAPS;
 }
 
-/* At any distance to where a unit of 32 bits begins, the bytes of a lane must fit into four of these. */
+/*
+ * At any distance to where a unit of 32 bits begins, the bytes of a lane must fit into four of
+ * these.
+ */
 static bool lanes_are_narrow(const struct resize_pass *pass)
 {
 	int32_t widest = 0, size;
@@ -188,7 +193,10 @@ static void pack_dot(const struct resize_pass *pass)
 			*out++ = k < table->taps ? table->weight[(size_t)k * table->padded + j] : 0;
 }
 
-/* Lane i of vector r (of target_channels vectors per 16 outputs): which output, and which source channel or -1. */
+/*
+ * Lane i of vector r (of target_channels vectors per 16 outputs): which output, and which source
+ * channel or -1.
+ */
 static void lane_sources(const struct resize_pass *pass, uint32_t r, int32_t output[GROUP],
 			 int32_t channel[GROUP])
 {
@@ -270,13 +278,16 @@ static void pack(struct resize_pass *pass)
 		pack_window(pass);
 }
 
-/* The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed point. */
+/*
+ * The even row's sums and the odd row's to one pair row: bits 8 to 23 of each, which are 8.6 fixed
+ * point.
+ */
 INLINE __m512i join_rows(__m512i even, __m512i odd)
 {
 #ifdef __AVX512VBMI__
 	static const uint8_t index[64] __attribute__((aligned(64))) = {
 #define LANE(i) 4 * (i) + 1, 4 * (i) + 2, 64 + 4 * (i) + 1, 64 + 4 * (i) + 2
-		LANE(0), LANE(1), LANE(2),  LANE(3),  LANE(4),	LANE(5),  LANE(6),  LANE(7),
+		LANE(0), LANE(1), LANE(2),  LANE(3),  LANE(4),  LANE(5),  LANE(6),  LANE(7),
 		LANE(8), LANE(9), LANE(10), LANE(11), LANE(12), LANE(13), LANE(14), LANE(15)};
 #undef LANE
 	return _mm512_permutex2var_epi8(even, _mm512_load_si512(index), odd);
@@ -303,7 +314,10 @@ INLINE void window_pair(const __m512i *table, const __m512i a[], const __m512i b
 		sum[i] = multiply_add(sum[i], take_bytes(index, a[i], b[i], twice, narrow), weight);
 }
 
-/* One group of elements of several rows. All but the pointers and narrow is constant where it is called. */
+/*
+ * One group of elements of several rows. All but the pointers and narrow is constant where it is
+ * called.
+ */
 INLINE void window_group(const uint8_t *const rows[], int32_t base, const __m512i *table,
 			 const uint32_t pairs, const unsigned row_count, const enum mode mode,
 			 bool narrow, int32_t *const out[], uint32_t at)
@@ -494,7 +508,7 @@ INLINE __m512i vertical_block(const int32_t *const pairs[], const int32_t weight
 	const int shift = RESIZE_WEIGHT_BITS + RESIZE_BETWEEN_BITS;
 #ifdef __AVX512VBMI__
 	static const uint16_t high_halves[32] __attribute__((aligned(64))) = {
-		1,  3,	5,  7,	9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+		1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
 		33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
 	static const uint8_t low_bytes[64] __attribute__((aligned(64))) = {
 #define FOUR(i) 2 * (i), 2 * (i) + 2, 2 * (i) + 4, 2 * (i) + 6
@@ -570,7 +584,10 @@ INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
 
 #include "resize_vertical.inc"
 
-/* 32 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the first 16 and four of the others. */
+/*
+ * 32 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the
+ * first 16 and four of the others.
+ */
 INLINE __m512i plane_words(const struct resize_terms *plane, const uint32_t pair_count, uint32_t at,
 			   int bias)
 {
@@ -607,12 +624,15 @@ INLINE void colour_words(const struct resize_terms planes[3], const uint32_t lum
 }
 
 #ifdef __AVX512VBMI__
-/* Byte n of pixels of so many channels: where it is among those of a colour after two packings, and 64 where it is green. */
-#define PLACE(p)	  (p) % 16 / 4 * 16 + (p) / 16 * 4 + (p) % 4
+/*
+ * Byte n of pixels of so many channels: where it is among those of a colour after two packings, and
+ * 64 where it is green.
+ */
+#define PLACE(p)          (p) % 16 / 4 * 16 + (p) / 16 * 4 + (p) % 4
 #define BYTE(n, channels) PLACE((n) / (channels)) + ((n) % (channels) == 1 ? 64 : 0)
-#define BYTES4(n, c)	  BYTE(n, c), BYTE(n + 1, c), BYTE(n + 2, c), BYTE(n + 3, c)
-#define BYTES16(n, c)	  BYTES4(n, c), BYTES4(n + 4, c), BYTES4(n + 8, c), BYTES4(n + 12, c)
-#define BYTES64(n, c)	  BYTES16(n, c), BYTES16(n + 16, c), BYTES16(n + 32, c), BYTES16(n + 48, c)
+#define BYTES4(n, c)      BYTE(n, c), BYTE(n + 1, c), BYTE(n + 2, c), BYTE(n + 3, c)
+#define BYTES16(n, c)     BYTES4(n, c), BYTES4(n + 4, c), BYTES4(n + 8, c), BYTES4(n + 12, c)
+#define BYTES64(n, c)     BYTES16(n, c), BYTES16(n + 16, c), BYTES16(n + 32, c), BYTES16(n + 48, c)
 static const uint8_t places_3[3][64]
 	__attribute__((aligned(64))) = {{BYTES64(0, 3)}, {BYTES64(64, 3)}, {BYTES64(128, 3)}};
 static const uint8_t places_4[4][64] __attribute__((aligned(64))) = {

@@ -10,7 +10,10 @@
 enum {
 	/* Source rows that a copy asks for ahead of the one at hand. */
 	COPY_AHEAD = 8,
-	/* Pixels around what an output depends on that samples of chroma may stand for: one stands for four at most, half of it on either side. */
+	/*
+	 * Pixels around what an output depends on that samples of chroma may stand for: one stands
+	 * for four at most, half of it on either side.
+	 */
 	CHROMA_PIXELS_MAX = 4,
 };
 
@@ -20,7 +23,10 @@ struct stage_region {
 	uint32_t low_x, high_x, low_y, high_y;
 };
 
-/* Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data (fractions of a scaled decode). */
+/*
+ * Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data
+ * (fractions of a scaled decode).
+ */
 struct picture {
 	const uint8_t *data;
 	size_t stride;
@@ -50,7 +56,10 @@ int sample_explain(struct packimg_error *error, int result, const struct packimg
 	return result;
 }
 
-/* Pixels that outputs grid .. grid + count - 1 of an axis depend on, also by way of chroma if that is resized itself: [*ret_low, *ret_high). */
+/*
+ * Pixels that outputs grid .. grid + count - 1 of an axis depend on, also by way of chroma if that
+ * is resized itself: [*ret_low, *ret_high).
+ */
 static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count, bool planes,
 		       uint32_t *ret_low, uint32_t *ret_high)
 {
@@ -72,7 +81,10 @@ static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t coun
 	*ret_high = high < axis->high ? (uint32_t)high : axis->high;
 }
 
-/* Size that the region will have once resized, for the decoder's choice of scale; 0: only full scale will do. */
+/*
+ * Size that the region will have once resized, for the decoder's choice of scale; 0: only full
+ * scale will do.
+ */
 static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
 {
 	double hint = ceil((double)size * axis->grid / (axis->high - axis->low));
@@ -80,7 +92,10 @@ static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
 	return plan_axis_copies(axis) ? 0 : hint < size ? (uint32_t)hint : size;
 }
 
-/* The axis in the coordinates of the picture that holds pixels low .. of the stage's input, possibly at a smaller scale. */
+/*
+ * The axis in the coordinates of the picture that holds pixels low .. of the stage's input,
+ * possibly at a smaller scale.
+ */
 static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
 				     uint32_t low, uint32_t high, double begin, double extent,
 				     uint32_t size)
@@ -140,8 +155,8 @@ static int decode_begin(struct transform_scratch *scratch, const struct packimg_
 	if (r < 0)
 		return r;
 	/*
-	 * Whole pixels of the offset go into the pointer: how much more than the region a codec returns must not reach the
-	 * arithmetic of the filters.
+	 * Whole pixels of the offset go into the pointer: how much more than the region a codec
+	 * returns must not reach the arithmetic of the filters.
 	 */
 	uint32_t x = (uint32_t)floor(pixels.x + 1e-6), y = (uint32_t)floor(pixels.y + 1e-6);
 
@@ -318,8 +333,8 @@ static int plane_rows(void *context, uint32_t end)
 }
 
 /*
- * Resizes a sample by planes. 0; PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, where a sample has to be resized as pixels; other errors
- * as resize_rows.
+ * Resizes a sample by planes. 0; PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, where a sample
+ * has to be resized as pixels; other errors as resize_rows.
  */
 static int resize_by_planes(struct transform_scratch *scratch, const struct packimg_sample *sample,
 			    const struct plan_stage *stage, const struct stage_region *region,

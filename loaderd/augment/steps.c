@@ -110,7 +110,10 @@ int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width
 	return 0;
 }
 
-/* Checks every epoch in which a size changes, for a stored size (0 x 0: any). *ret_known: is the result known in all? */
+/*
+ * Checks every epoch in which a size changes, for a stored size (0 x 0: any). *ret_known: is the
+ * result known in all?
+ */
 static int check_epochs(const struct transform *transform, uint32_t width, uint32_t height,
 			int *ret_known, struct transform_error *error)
 {

@@ -1,6 +1,6 @@
 /*
- * A parsed pipeline: the steps in the order of the text, and the form of the finished sample. Written by grammar.c,
- * read by plan.c and transform.c; immutable once parsed and fixed.
+ * A parsed pipeline: the steps in the order of the text, and the form of the finished sample.
+ * Written by grammar.c, read by plan.c and transform.c; immutable once parsed and fixed.
  */
 #pragma once
 
@@ -75,9 +75,9 @@ enum step_learned {
 struct step_policy {
 	unsigned operations; /* rand_augment */
 	unsigned magnitude;  /* rand_augment: bin; aug_mix: severity, bins below it */
-	unsigned bins;	     /* rand_augment, trivial_augment_wide */
-	unsigned width;	     /* aug_mix: chains */
-	unsigned depth;	     /* aug_mix: of a chain; 0: 1 to 3 at random */
+	unsigned bins;       /* rand_augment, trivial_augment_wide */
+	unsigned width;      /* aug_mix: chains */
+	unsigned depth;      /* aug_mix: of a chain; 0: 1 to 3 at random */
 	double alpha;
 	bool all_operations;
 	enum step_learned learned;
@@ -89,8 +89,8 @@ struct step_warp {
 	double translate[2]; /* fractions of width and height, to either side */
 	double scale[2];
 	double shear_x[2], shear_y[2]; /* degrees */
-	bool bilinear;		       /* or nearest */
-	bool filled;		       /* what comes from outside is fill of the step; else black */
+	bool bilinear;                 /* or nearest */
+	bool filled;                   /* what comes from outside is fill of the step; else black */
 };
 
 struct step {
@@ -103,19 +103,21 @@ struct step {
 	double ratio[2];     /* width : height */
 	double ratio_log[2]; /* natural logarithm of the same */
 	double probability;
-	bool alternate; /* hflip, vflip: the other way in each epoch */
-	bool reflect;	/* pad, random_crop: the border mirrors the picture; no fill */
+	bool alternate;        /* hflip, vflip: the other way in each epoch */
+	bool reflect;          /* pad, random_crop: the border mirrors the picture; no fill */
 	uint32_t pad_x, pad_y; /* cutout: width and height of the hole */
 	uint8_t fill[3];
 	double jitter[STEP_JITTERS][2]; /* low and high */
-	double amount;			/* solarize: threshold; posterize: bits; sharpness: factor */
+	/* solarize: threshold; posterize: bits; sharpness: factor */
+	double amount;
 	uint32_t kernel_width, kernel_height;
 	double sigma[2];
 	struct step_warp warp;
 	struct step_policy policy;
 	/* random_erasing and cutout */
 	bool noise;
-	bool finished; /* of the finished sample, after normalize and the like; value is then in its units */
+	/* of the finished sample, after normalize and the like; value is then in its units */
+	bool finished;
 	float value[3];
 };
 
@@ -129,7 +131,7 @@ struct transform {
 	uint32_t channels;
 	enum steps_statistics statistics;
 	bool statistics_known;
-	double mean[3], std[3];       /* 0..1 */
+	double mean[3], std[3];             /* 0..1 */
 	uint32_t fixed_width, fixed_height; /* 0: not fixed */
 };
 
@@ -137,18 +139,23 @@ struct transform {
 const struct step_size *step_size_at(const struct step *step, uint64_t epoch);
 
 /*
- * Size of the finished sample in an epoch for a stored size; 0 x 0 stands for unknown, on either side. -EINVAL when a step
- * cannot work on such a size, -E2BIG when the result breaks TRANSFORM_SIDE_MAX; error may be NULL.
+ * Size of the finished sample in an epoch for a stored size; 0 x 0 stands for unknown, on either
+ * side. -EINVAL when a step cannot work on such a size, -E2BIG when the result breaks
+ * TRANSFORM_SIDE_MAX; error may be NULL.
  */
 int steps_size(const struct transform *transform, uint64_t epoch, uint32_t width, uint32_t height,
 	       uint32_t *ret_width, uint32_t *ret_height, struct transform_error *error);
 
-/* -EINVAL, unless a picture of width x height has the pixels that a step's border reflects; error may be NULL. */
-int step_check_reflect(const struct step *step, uint64_t width, uint64_t height, struct transform_error *error);
+/*
+ * -EINVAL, unless a picture of width x height has the pixels that a step's border reflects; error
+ * may be NULL.
+ */
+int step_check_reflect(const struct step *step, uint64_t width, uint64_t height,
+		       struct transform_error *error);
 
 /* The size that resize gives an image: torchvision's rounding. */
-void step_resize_size(const struct step_size *size, uint32_t width, uint32_t height, uint64_t *ret_width,
-		      uint64_t *ret_height);
+void step_resize_size(const struct step_size *size, uint32_t width, uint32_t height,
+		      uint64_t *ret_width, uint64_t *ret_height);
 
 /* Puts a sentence with its position into error, which may be NULL; returns result. */
 int transform_fail(struct transform_error *error, int result, int position, const char *format, ...)

@@ -165,7 +165,10 @@ void store_begin_stream(struct store *store, uint8_t *stage)
 		.stage = stage, .output = store->output - offset, .begin = offset, .end = offset};
 }
 
-/* Takes size more bytes that were written to the stage: sends what is whole lines, the rest moves to the front. */
+/*
+ * Takes size more bytes that were written to the stage: sends what is whole lines, the rest moves
+ * to the front.
+ */
 static void stream_add(const struct store_kernels *kernels, struct store_stream *stream,
 		       size_t size)
 {

@@ -175,8 +175,9 @@ static void row(const struct store *store, const uint8_t *pixels, uint8_t *const
 }
 
 /*
- * Reversal takes five pixels from 16 bytes of which the first is the end of the pixel before them, so that no byte after the
- * last pixel is read; the byte too many that it stores is the next pixel's.
+ * Reversal takes five pixels from 16 bytes of which the first is the end of the pixel before them,
+ * so that no byte after the last pixel is read; the byte too many that it stores is the next
+ * pixel's.
  */
 static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
 		 bool reverse)

@@ -169,7 +169,10 @@ static void row(const struct store *store, const uint8_t *pixels, uint8_t *const
 INLINE void copy_pixels(uint8_t *output, const uint8_t *pixels, uint32_t count,
 			const uint32_t channels, const bool reverse)
 {
-	/* four pixels to the bytes of four with a zero, in order or turned; then the lanes, or what counts of them */
+	/*
+	 * four pixels to the bytes of four with a zero, in order or turned; then the lanes, or what
+	 * counts of them
+	 */
 	const __m512i widen = _mm512_broadcast_i32x4(
 		_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1));
 	const __m512i turn_wide = _mm512_broadcast_i32x4(

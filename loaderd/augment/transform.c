@@ -92,7 +92,10 @@ static int check_sample(const struct transform *transform, const struct packimg_
 	return 0;
 }
 
-/* Makes a stage's output as pixels, and runs its effects on them. Then they are in scratch->effects, or without any in between. */
+/*
+ * Makes a stage's output as pixels, and runs its effects on them. Then they are in
+ * scratch->effects, or without any in between.
+ */
 static int stage_keep(struct transform_scratch *scratch, const struct packimg_sample *sample,
 		      const struct plan *plan, unsigned index, struct packimg_error *error)
 {

@@ -1,11 +1,12 @@
 /*
- * Affine maps in torchvision's terms: rotation, scale, shear and translation about a centre, as the matrix that leads from an output
- * pixel to where it comes from. Pure functions of portable arithmetic, so every machine gets the same matrix.
+ * Affine maps in torchvision's terms: rotation, scale, shear and translation about a centre, as the
+ * matrix that leads from an output pixel to where it comes from. Pure functions of portable
+ * arithmetic, so every machine gets the same matrix.
  */
 #pragma once
 
 struct warp {
-	double degrees;	    /* torchvision.affine's sense: clockwise */
+	double degrees;     /* torchvision.affine's sense: clockwise */
 	double translate_x; /* pixels */
 	double translate_y;
 	double scale;

@@ -4,7 +4,10 @@
 
 enum {
 	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */
-	/* A claim that missed the CPU for more than one part in so many of its time does not show where its time went. */
+	/*
+	 * A claim that missed the CPU for more than one part in so many of its time does not show
+	 * where its time went.
+	 */
 	DISTURBED_PART = 8,
 	STAGES = 6,
 };
@@ -51,7 +54,10 @@ static union stages stages_of(const struct sample_times *times, uint64_t lap)
 	return stages;
 }
 
-/* Takes sleep out of the stages that touch the dataset's pages, first come first; returns what was taken. */
+/*
+ * Takes sleep out of the stages that touch the dataset's pages, first come first; returns what was
+ * taken.
+ */
 static uint64_t take_blocked(union stages *stages, uint64_t blocked_ns)
 {
 	uint64_t left_ns = blocked_ns;
@@ -64,8 +70,9 @@ static uint64_t take_blocked(union stages *stages, uint64_t blocked_ns)
 }
 
 /*
- * Takes time in which others had the CPU out of the stages; returns what was taken. Which stage it hit is not known, and it may have been
- * longer than all of them: after a long absence the rest is divided as this worker's time for the feed has been so far.
+ * Takes time in which others had the CPU out of the stages; returns what was taken. Which stage it
+ * hit is not known, and it may have been longer than all of them: after a long absence the rest is
+ * divided as this worker's time for the feed has been so far.
  */
 static uint64_t take_queued(union stages *stages, uint64_t queued_ns, const union stages *past)
 {

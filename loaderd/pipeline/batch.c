@@ -181,7 +181,10 @@ static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t e
 	work->complete = false;
 }
 
-/* Under the mutex. Ends the ring when nothing begun is left to publish; returns whether the client wants a doorbell. */
+/*
+ * Under the mutex. Ends the ring when nothing begun is left to publish; returns whether the client
+ * wants a doorbell.
+ */
 static int end_if_done(struct batcher *batcher, const char *reason)
 {
 	if (batcher->finished || batcher->ring.published != batcher->ring.begun)
@@ -213,7 +216,10 @@ static int begin_one(struct batcher *batcher, bool *doorbell)
 		return 0;
 	}
 	begin_in(batcher, slot, epoch, batch);
-	/* Pairs with the acquire in claim(): whoever sees the new limit sees the batch's description. */
+	/*
+	 * Pairs with the acquire in claim(): whoever sees the new limit sees the batch's
+	 * description.
+	 */
 	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
 						   memory_order_release);
 	io_begun(batcher->io, limit + batcher->unit_span);
@@ -265,8 +271,8 @@ static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_fir
 		&batcher->claim, &first, next, memory_order_acq_rel, memory_order_relaxed));
 	*ret_first = first;
 	units = (uint32_t)(next - first);
-	/* Units past the samples of a short batch are nobody's work: take them along. The batch cannot be recycled under this look,
-	 * because the units just claimed are not done. */
+	/* Units past the samples of a short batch are nobody's work: take them along. The batch
+	 * cannot be recycled under this look, because the units just claimed are not done. */
 	uint64_t batch_end = first - first % span + span;
 	if (next < batch_end && next % span >= work_of(batcher, first)->part.count &&
 	    atomic_compare_exchange_strong(&batcher->claim, &next, batch_end))
@@ -275,8 +281,9 @@ static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_fir
 }
 
 /*
- * Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. A client that writes into its ring may have put other
- * flags there: it then gets other samples of its batch, or fewer.
+ * Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. A
+ * client that writes into its ring may have put other flags there: it then gets other samples of
+ * its batch, or fewer.
  */
 static uint32_t compact(struct batcher *batcher, struct batcher_work *work)
 {
@@ -384,8 +391,8 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		return;
 	}
 	/*
-	 * Not the sample is wrong but the feed: the pipeline, which fixes no size where sizes differ, or the room for a field's values. No policy
-	 * helps against that.
+	 * Not the sample is wrong but the feed: the pipeline, which fixes no size where sizes
+	 * differ, or the room for a field's values. No policy helps against that.
 	 */
 	if (r == -EINVAL) {
 		fail_batch(work, error.text);
@@ -412,7 +419,10 @@ static void make(struct batcher *batcher, struct batcher_worker *worker, struct 
 		fail_batch(work, error.text);
 }
 
-/* The next units of a claim, as many as can be decoded together. Claims are as large as that where it has paid before. */
+/*
+ * The next units of a claim, as many as can be decoded together. Claims are as large as that where
+ * it has paid before.
+ */
 static void look_ahead(struct batcher *batcher, struct batcher_worker *worker,
 		       struct batcher_work *work, uint64_t unit, uint32_t left,
 		       struct sample_times *times)

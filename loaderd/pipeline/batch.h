@@ -1,13 +1,16 @@
 /*
- * A batcher makes the batches of one feed, straight into its ring. It is passive: the pool's workers call batcher_work() and each call makes
- * a few samples of the earliest batch that still has any to give out.
+ * A batcher makes the batches of one feed, straight into its ring. It is passive: the pool's
+ * workers call batcher_work() and each call makes a few samples of the earliest batch that still
+ * has any to give out.
  *
- * Samples are numbered in "units": unit u is sample u % batch_size of batch u / batch_size + 1, and `claim` is the next one to
- * give out. Claiming is one compare-and-swap, without lock or system call. The worker that finishes a batch's last unit publishes it, after
- * all earlier ones; only that, and beginning a batch, takes the mutex. A short batch has units without a sample.
+ * Samples are numbered in "units": unit u is sample u % batch_size of batch u / batch_size + 1, and
+ * `claim` is the next one to give out. Claiming is one compare-and-swap, without lock or system
+ * call. The worker that finishes a batch's last unit publishes it, after all earlier ones; only
+ * that, and beginning a batch, takes the mutex. A short batch has units without a sample.
  *
- * Lifetime: made and freed by the server; between pool_add() and the pool's giving it back, workers use it. Owner of dataset: the caller;
- * of transform and ring: the batcher. loaderd(1), ORDER AND RESUME and BAD SAMPLES.
+ * Lifetime: made and freed by the server; between pool_add() and the pool's giving it back, workers
+ * use it. Owner of dataset: the caller; of transform and ring: the batcher. loaderd(1), ORDER AND
+ * RESUME and BAD SAMPLES.
  */
 #pragma once
 
@@ -40,12 +43,14 @@ struct batcher_options {
 	enum batcher_bad bad;
 	uint32_t slots;
 	bool writable;
-	int ring_fd, ack_fd;         /* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
+	/* the ring's memory, as ring_producer_init() wants it; taken over, also on failure */
+	int ring_fd, ack_fd;
 	struct value_columns fields;
-	unsigned workers;            /* of the pool that will work for it at once, */
-	unsigned worker_indices;     /* and one more than the highest index of any */
-	enum io_mode io;             /* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
-	uint64_t io_bytes;                /* of read-ahead */
+	unsigned workers;        /* of the pool that will work for it at once, */
+	unsigned worker_indices; /* and one more than the highest index of any */
+	/* not IO_AUTO; IO_URING falls back to IO_MMAP where it cannot be had */
+	enum io_mode io;
+	uint64_t io_bytes; /* of read-ahead */
 	unsigned io_depth;
 	const int *direct; /* as in io_options, */
 	uint32_t direct_count;
@@ -76,7 +81,10 @@ struct batcher_worker {
 	uint64_t ahead_faults; /* when the dataset's guard had met so many faults */
 };
 
-/* One batch in the making. Written by the one who begins it, then read by all; the words below are shared. */
+/*
+ * One batch in the making. Written by the one who begins it, then read by all; the words below are
+ * shared.
+ */
 struct batcher_work {
 	uint64_t epoch, batch;
 	struct order_batch part;
@@ -103,22 +111,23 @@ struct batcher {
 
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t claim;
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t limit; /* units of batches begun */
-	_Atomic bool blocked;    /* no free slot, a doorbell will come */
-	_Atomic bool ended;      /* nothing more to begin */
-	_Atomic bool stopped;    /* the client has gone: drop everything */
+	_Atomic bool blocked;     /* no free slot, a doorbell will come */
+	_Atomic bool ended;       /* nothing more to begin */
+	_Atomic bool stopped;     /* the client has gone: drop everything */
 	_Atomic uint64_t cost_ns; /* CPU time per sample, moving average */
-	_Atomic int held_up;   /* workers that its storage does not let go (pool_relieve()) */
-	_Atomic bool together; /* the last claims were worth decoding ahead (claim.h) */
-	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns; /* CPU time taken, the pool's measure of fairness */
+	_Atomic int held_up;      /* workers that its storage does not let go (pool_relieve()) */
+	_Atomic bool together;    /* the last claims were worth decoding ahead (claim.h) */
+	/* CPU time taken, the pool's measure of fairness */
+	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t virtual_ns;
 
 	_Alignas(BATCHER_CACHE_LINE) pthread_mutex_t mutex;
 	struct ring_producer ring;
-	bool finished;         /* the ring has been ended */
-	bool draining;         /* end as soon as what is begun is published */
+	bool finished; /* the ring has been ended */
+	bool draining; /* end as soon as what is begun is published */
 	const char *drain_reason;
-	uint64_t blocked_since_ns; /* 0: not blocked */
-	uint64_t blocked_ns;       /* in all, without the current one */
-	struct batcher_work *work; /* [slots]; batch n at (n - 1) % slots */
+	uint64_t blocked_since_ns;         /* 0: not blocked */
+	uint64_t blocked_ns;               /* in all, without the current one */
+	struct batcher_work *work;         /* [slots]; batch n at (n - 1) % slots */
 	struct batcher_counters *counters; /* [worker_indices] */
 };
 
@@ -134,22 +143,31 @@ struct batcher_status {
 
 /* What the ring of these options needs; the size to weigh against limits is ring_size() of it. */
 void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry);
-/* Allocates everything, and maps the ring; ring_producer_fill() comes before the first batcher_work(). -ENOMEM, or errors of ring_producer_init. */
+/*
+ * Allocates everything, and maps the ring; ring_producer_fill() comes before the first
+ * batcher_work(). -ENOMEM, or errors of ring_producer_init.
+ */
 int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher);
 void batcher_free(struct batcher *batcher);
 
 /* May a call of batcher_work() find something to do? */
 bool batcher_runnable(const struct batcher *batcher);
 /*
- * Makes a few samples. Returns their number of units; 0 when there was nothing to give out. Sets *ret_begun to the units that became available for other
- * workers in this call.
+ * Makes a few samples. Returns their number of units; 0 when there was nothing to give out. Sets
+ * *ret_begun to the units that became available for other workers in this call.
  */
 uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun);
 /* The client rang: slots may be free. True when workers should be woken. */
 bool batcher_kick(struct batcher *batcher);
-/* Ends the feed once what is begun is published; reason is a literal. True when the client wants a doorbell. */
+/*
+ * Ends the feed once what is begun is published; reason is a literal. True when the client wants a
+ * doorbell.
+ */
 bool batcher_drain(struct batcher *batcher, const char *reason);
-/* Workers drop this feed's samples; afterwards only removal from the pool and batcher_free() make sense. */
+/*
+ * Workers drop this feed's samples; afterwards only removal from the pool and batcher_free() make
+ * sense.
+ */
 void batcher_stop(struct batcher *batcher);
 /* Position of unit number u of this feed; false past the end. */
 bool batcher_position(const struct batcher *batcher, uint64_t unit, uint64_t *ret_epoch,

@@ -16,7 +16,9 @@ struct decoding {
 	_Alignas(16) char stack[STACK_SIZE];
 };
 
-/* Initial-exec: the handler must not be the first to touch a lazily allocated thread-local block. */
+/*
+ * Initial-exec: the handler must not be the first to touch a lazily allocated thread-local block.
+ */
 static _Thread_local struct decoding decoding __attribute__((tls_model("initial-exec")));
 static struct blame *blame_at;
 static const int numbers[SIGNALS] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
@@ -43,7 +45,10 @@ static void on_fault(int signal_number, siginfo_t *info, void *context)
 	for (unsigned i = 0; i < SIGNALS; i++)
 		if (numbers[i] == signal_number && (before[i].sa_flags & SA_SIGINFO))
 			before[i].sa_sigaction(signal_number, info, context);
-	/* SA_RESETHAND: returning repeats the access, and that ends the process; what was sent has to be sent again. */
+	/*
+	 * SA_RESETHAND: returning repeats the access, and that ends the process; what was sent has
+	 * to be sent again.
+	 */
 	if (sent)
 		raise(signal_number);
 }
@@ -55,7 +60,9 @@ int blame_install(struct blame *blame)
 	sigemptyset(&action.sa_mask);
 	blame_at = blame;
 	for (unsigned i = 0; i < SIGNALS; i++) {
-		/* SIGBUS has a handler that mends what it can, and calls blame_note() for the rest. */
+		/*
+		 * SIGBUS has a handler that mends what it can, and calls blame_note() for the rest.
+		 */
 		if (numbers[i] != SIGBUS && sigaction(numbers[i], &action, &before[i]) < 0)
 			return -errno;
 	}

@@ -1,8 +1,10 @@
 /*
- * Which sample a thread was decoding when it faulted. The handler leaves that in memory that outlives the process, and the process then ends as it would have: whoever
- * starts the next one can tell a sample that ends workers from a worker that was ended.
+ * Which sample a thread was decoding when it faulted. The handler leaves that in memory that
+ * outlives the process, and the process then ends as it would have: whoever starts the next one can
+ * tell a sample that ends workers from a worker that was ended.
  *
- * blame_install() once per process; blame_thread() on each thread that decodes; blame_begin() and blame_end() around a sample, on that thread.
+ * blame_install() once per process; blame_thread() on each thread that decodes; blame_begin() and
+ * blame_end() around a sample, on that thread.
  */
 #pragma once
 
@@ -16,7 +18,10 @@ struct blame {
 	uint64_t sample;
 };
 
-/* Where to note it; lives as long as the process. Handlers that were there before are called afterwards. */
+/*
+ * Where to note it; lives as long as the process. Handlers that were there before are called
+ * afterwards.
+ */
 int blame_install(struct blame *blame);
 /* Lets the handler run when the thread has used up its stack. */
 void blame_thread(void);

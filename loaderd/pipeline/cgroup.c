@@ -76,7 +76,10 @@ static bool both_list(const char *a, const char *b, const char *word)
 	return lists(a, word) && lists(b, word);
 }
 
-/* What of a group's path lies below the mount; "" for its top, also where the group is somewhere else: a container sees no more. */
+/*
+ * What of a group's path lies below the mount; "" for its top, also where the group is somewhere
+ * else: a container sees no more.
+ */
 static const char *below(const char *group, const char *mounted)
 {
 	size_t size = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
@@ -111,7 +114,10 @@ static void take_groups(struct cgroup_limits *limits, const char *root, const st
 	}
 }
 
-/* Of every hierarchy that is mounted there, our group is a line "4:memory:/a/b" or, of version 2, "0::/a/b". */
+/*
+ * Of every hierarchy that is mounted there, our group is a line "4:memory:/a/b" or, of version 2,
+ * "0::/a/b".
+ */
 static void take_mount(struct cgroup_limits *limits, const char *root, const struct mount *mount)
 {
 	char path[PATH_MAX], *line = NULL;
@@ -152,7 +158,10 @@ static char *unescape(char *text)
 	return text;
 }
 
-/* A line of mountinfo: "35 31 0:32 ROOT POINT rw,relatime shared:4 - TYPE SOURCE OPTIONS"; false when it is of another kind. */
+/*
+ * A line of mountinfo: "35 31 0:32 ROOT POINT rw,relatime shared:4 - TYPE SOURCE OPTIONS"; false
+ * when it is of another kind.
+ */
 static bool parse_mount(char *line, struct mount *ret_mount)
 {
 	char *field[5], *rest = strstr(line, " - "), *save = NULL;

@@ -1,6 +1,7 @@
 /*
- * Limits of the control groups that this process is in: version 2, version 1, and both beside one another. What is found is the least on the way from
- * the process's own group to the highest that is mounted, at the moment of the call. Without state, any thread.
+ * Limits of the control groups that this process is in: version 2, version 1, and both beside one
+ * another. What is found is the least on the way from the process's own group to the highest that
+ * is mounted, at the moment of the call. Without state, any thread.
  */
 #pragma once
 
@@ -11,5 +12,8 @@ struct cgroup_limits {
 	unsigned cpus;   /* CPUs' worth of time, rounded up; UINT_MAX: none */
 };
 
-/* root "" is this machine; a test names a folder that has proc/self/cgroup, proc/self/mountinfo and what these lead to. */
+/*
+ * root "" is this machine; a test names a folder that has proc/self/cgroup, proc/self/mountinfo and
+ * what these lead to.
+ */
 void cgroup_read(const char *root, struct cgroup_limits *ret_limits);

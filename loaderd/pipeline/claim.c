@@ -3,8 +3,8 @@
 #include "packimg.h"
 
 enum {
-	/* A claim should last about this long: long enough that claiming and accounting cost nothing, short enough that feeds
-	 * alternate finely and a batch's tail is short. */
+	/* A claim should last about this long: long enough that claiming and accounting cost
+	 * nothing, short enough that feeds alternate finely and a batch's tail is short. */
 	CLAIM_NS = 100 * 1000,
 	CLAIM_MAX = 256,
 	/* And no longer than this where samples are decoded together, and no other feed waits. */

@@ -78,7 +78,10 @@ static void spread(struct cpus *cpus)
 		goto out;
 	bool used[CPUS_MAX] = {0};
 	struct cpus ordered = {.quota = cpus->quota};
-	/* One place per CPU in tree order; siblings of a core are neighbours. Cores first, then the second siblings. */
+	/*
+	 * One place per CPU in tree order; siblings of a core are neighbours. Cores first, then the
+	 * second siblings.
+	 */
 	for (unsigned stride = 0; stride < 2; stride++) {
 		int core_last = -1;
 		for (unsigned i = 0; i < cpus->count; i++) {

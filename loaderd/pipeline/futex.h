@@ -1,4 +1,7 @@
-/* Waiting for a word to change, within this process. Spurious returns are possible; callers look again. */
+/*
+ * Waiting for a word to change, within this process. Spurious returns are possible; callers look
+ * again.
+ */
 #pragma once
 
 #include <stdint.h>

@@ -16,7 +16,9 @@ struct section {
 	volatile bool faulted;
 };
 
-/* Initial-exec: the handler must not be the first to touch a lazily allocated thread-local block. */
+/*
+ * Initial-exec: the handler must not be the first to touch a lazily allocated thread-local block.
+ */
 static _Thread_local struct section section __attribute__((tls_model("initial-exec")));
 static uintptr_t page_size;
 
@@ -29,8 +31,9 @@ static bool covers(const struct guard_map *map, uintptr_t address)
 }
 
 /*
- * The bare system call: nothing but it is certain to be safe in a handler. And to the thread sanitizer's eye, which sees the library's, it would be a
- * write into what other threads are reading; the kernel exchanges the page in one piece.
+ * The bare system call: nothing but it is certain to be safe in a handler. And to the thread
+ * sanitizer's eye, which sees the library's, it would be a write into what other threads are
+ * reading; the kernel exchanges the page in one piece.
  */
 static bool replace_page(uintptr_t address)
 {
@@ -43,7 +46,10 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 {
 	int saved = errno;
 	uintptr_t address = (uintptr_t)info->si_addr;
-	/* si_code > 0: from the kernel, about an access; a SIGBUS sent by kill() is nobody's sample. */
+	/*
+	 * si_code > 0: from the kernel, about an access; a SIGBUS sent by kill() is nobody's
+	 * sample.
+	 */
 	if (info->si_code > 0 && section.active && (section.any || covers(section.map, address)) &&
 	    replace_page(address)) {
 		section.faulted = true;

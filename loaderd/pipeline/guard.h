@@ -1,10 +1,12 @@
 /*
- * A guard against files that shrink or fail underneath their mapping. Reading such a page raises SIGBUS; inside a guarded
- * section the handler puts a page of zeroes there and notes the fault, so that the reader finishes with garbage that it knows to be
- * garbage. A SIGBUS anywhere else stays fatal.
+ * A guard against files that shrink or fail underneath their mapping. Reading such a page raises
+ * SIGBUS; inside a guarded section the handler puts a page of zeroes there and notes the fault, so
+ * that the reader finishes with garbage that it knows to be garbage. A SIGBUS anywhere else stays
+ * fatal.
  *
- * guard_install() once per process, before threads. A guard_map describes one dataset's mappings, is immutable but for its
- * counter, and must outlive all sections entered with it. Sections belong to a thread and do not nest.
+ * guard_install() once per process, before threads. A guard_map describes one dataset's mappings,
+ * is immutable but for its counter, and must outlive all sections entered with it. Sections belong
+ * to a thread and do not nest.
  */
 #pragma once
 
@@ -20,13 +22,16 @@ struct guard_region {
 struct guard_map {
 	const struct guard_region *regions;
 	size_t count;
-	/* Pages replaced so far by any thread: whoever reads a page after its replacement gets zeroes and no signal,
-	 * so a reader compares this before and after. */
+	/* Pages replaced so far by any thread: whoever reads a page after its replacement gets
+	 * zeroes and no signal, so a reader compares this before and after. */
 	_Atomic uint64_t faults;
 };
 
 int guard_install(void);
-/* Faults inside the map's regions are caught until guard_leave(); map NULL catches them at any address. */
+/*
+ * Faults inside the map's regions are caught until guard_leave(); map NULL catches them at any
+ * address.
+ */
 void guard_enter(struct guard_map *map);
 /* True when this thread met a fault since guard_enter(). */
 bool guard_leave(void);

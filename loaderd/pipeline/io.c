@@ -24,7 +24,10 @@ enum {
 	PROBE_BYTES = 4,
 	AHEAD_UNITS_MAX = 1 << 16,
 };
-/* Asking the kernel for more than this ahead of use gains nothing even on slow storage, and costs page cache. */
+/*
+ * Asking the kernel for more than this ahead of use gains nothing even on slow storage, and costs
+ * page cache.
+ */
 #define MMAP_AHEAD_BYTES (UINT64_C(128) << 20)
 
 enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes)
@@ -90,8 +93,8 @@ static void pages_of(const struct io *io, const struct packimg_sample *sample, u
 }
 
 /*
- * Of a file of somebody else's mincore() calls every page resident. Reading without waiting tells the truth: of a few bytes, spread over the pages, since what is read is
- * copied.
+ * Of a file of somebody else's mincore() calls every page resident. Reading without waiting tells
+ * the truth: of a few bytes, spread over the pages, since what is read is copied.
  */
 static bool resident(const struct pages *pages, uintptr_t page)
 {
@@ -108,7 +111,7 @@ static bool resident(const struct pages *pages, uintptr_t page)
 struct prober {
 	uintptr_t page;
 	uint64_t position; /* next unit to look at */
-	unsigned found;	   /* probes in a row that found their sample */
+	unsigned found;    /* probes in a row that found their sample */
 	bool ended;
 };
 
@@ -116,7 +119,8 @@ struct prober {
 static void look_ahead(struct io *io, struct prober *prober, uint64_t unit)
 {
 	bool warm = prober->found >= PROBES_WARM;
-	bool probe = unit % (prober->found >= PROBES_SURE ? PROBE_INTERVAL_LONG : PROBE_INTERVAL) == 0;
+	bool probe =
+		unit % (prober->found >= PROBES_SURE ? PROBE_INTERVAL_LONG : PROBE_INTERVAL) == 0;
 	uint64_t index;
 	struct packimg_sample sample;
 	struct pages pages;
@@ -145,13 +149,19 @@ static void *mmap_main(void *argument)
 	while (!atomic_load_explicit(&io->stopping, memory_order_relaxed) && !prober.ended) {
 		uint64_t limit = atomic_load(&io->limit);
 		uint64_t target = limit + io->ahead_units;
-		/* After a pause or a jump of the workers: what they are past is not asked for any more. */
+		/*
+		 * After a pause or a jump of the workers: what they are past is not asked for any
+		 * more.
+		 */
 		if (prober.position < limit && limit - prober.position > io->ahead_units)
 			prober.position = limit;
 		while (prober.position < target && !prober.ended &&
 		       !atomic_load_explicit(&io->stopping, memory_order_relaxed))
 			look_ahead(io, &prober, prober.position++);
-		/* A quarter of the distance at a time; waking costs the more, relatively, the smaller the samples are. */
+		/*
+		 * A quarter of the distance at a time; waking costs the more, relatively, the
+		 * smaller the samples are.
+		 */
 		atomic_store(&io->wake_limit, limit + io->ahead_units / 4 + 1);
 		io_sleep(io, limit_has_come);
 	}

@@ -14,22 +14,28 @@
 #include <unistd.h>
 
 /*
- * A window of units, [oldest, next), slides along the feed's order. Each has an entry (unit % window) and, while it is wanted, a
- * stretch of a circular buffer. The thread fills entries at the front and frees them from the back once workers are done with them.
+ * A window of units, [oldest, next), slides along the feed's order. Each has an entry (unit %
+ * window) and, while it is wanted, a stretch of a circular buffer. The thread fills entries at the
+ * front and frees them from the back once workers are done with them.
  *
- * An entry's tag holds its unit and its state, so that a worker that asks early finds another unit's tag and waits. Waiting is on
- * `progress`, which changes whenever states have. No deadlock: claims are given out in order, so whatever holds the window's end
- * back has been claimed by a worker that is at work on it; and a sleeping thread is woken by a worker about to wait, and by one
- * that is done while another waits.
+ * An entry's tag holds its unit and its state, so that a worker that asks early finds another
+ * unit's tag and waits. Waiting is on `progress`, which changes whenever states have. No deadlock:
+ * claims are given out in order, so whatever holds the window's end back has been claimed by a
+ * worker that is at work on it; and a sleeping thread is woken by a worker about to wait, and by
+ * one that is done while another waits.
  */
 enum entry_state { ENTRY_READING = 1, ENTRY_READY, ENTRY_MAPPED, ENTRY_FAILED, ENTRY_DONE };
 enum {
 	STATE_BITS = 3,
 	WINDOW_MOST = 1 << 16,
 	WINDOW_LEAST = 1 << 10,
-	BLOCK = 4096, /* what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device asks */
+	/*
+	 * what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device
+	 * asks
+	 */
+	BLOCK = 4096,
 	RESERVE_MAX = 64,
-	TAIL = 64,	 /* readable bytes that decoders expect behind stored bytes */
+	TAIL = 64, /* readable bytes that decoders expect behind stored bytes */
 };
 
 struct entry {
@@ -37,7 +43,7 @@ struct entry {
 	struct packimg_sample sample;
 	uint8_t *memory;
 	uint64_t file_offset; /* of memory[0] */
-	uint32_t size;	      /* to read */
+	uint32_t size;        /* to read */
 	uint32_t needed;      /* of it, without what only fills blocks */
 	uint32_t got;
 	uint64_t buffer_end; /* the buffer's fill level behind this entry */
@@ -61,8 +67,9 @@ struct io_ring {
 };
 
 /*
- * Rings in reserve, the last one first. The mutex is also held while rings come and go: liburing maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between
- * them, takes a ring at a freed one's address for the same memory.
+ * Rings in reserve, the last one first. The mutex is also held while rings come and go: liburing
+ * maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between them,
+ * takes a ring at a freed one's address for the same memory.
  */
 static struct {
 	pthread_mutex_t mutex;
@@ -83,9 +90,10 @@ static int make_reader(unsigned depth, struct io_uring *ret_uring)
 	if (r < 0)
 		return r;
 	/* By the system call: liburing 2.3 does not export these two. */
-	if (syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_RESTRICTIONS, restrictions,
-		    2) < 0 ||
-	    syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0) {
+	if (syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_RESTRICTIONS,
+		    restrictions, 2) < 0 ||
+	    syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL,
+		    0) < 0) {
 		r = -errno;
 		io_uring_queue_exit(ret_uring);
 	}
@@ -211,7 +219,10 @@ static uint8_t *take(struct io_ring *ring, uint64_t size, uint64_t *ret_end)
 
 static void settle(struct entry *entry, uint64_t unit, enum entry_state state)
 {
-	/* The worker that sees the state sees the bytes; seq_cst against the worker's look before it waits. */
+	/*
+	 * The worker that sees the state sees the bytes; seq_cst against the worker's look before
+	 * it waits.
+	 */
 	atomic_store(&entry->tag, tag_of(unit, state));
 }
 
@@ -352,7 +363,10 @@ static bool something_to_do(struct io *io)
 static void wait_for_work(struct io *io, enum fill why)
 {
 	struct io_ring *ring = io->ring;
-	/* Half the window at a time, so that waking is rare: see io_ring_done(). Who has to wait wakes at once. */
+	/*
+	 * Half the window at a time, so that waking is rare: see io_ring_done(). Who has to wait
+	 * wakes at once.
+	 */
 	atomic_store(&io->wake_unit, why == FILL_FULL
 					     ? ring->oldest + (ring->next - ring->oldest) / 2
 					     : UINT64_MAX);

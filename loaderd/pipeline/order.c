@@ -7,8 +7,9 @@
 #include <string.h>
 
 /*
- * Below 2^8 points a Feistel network has too few bits per half to be a good shuffle; small datasets walk a larger domain instead,
- * which costs at most 256 steps per sample and only where there are next to no samples.
+ * Below 2^8 points a Feistel network has too few bits per half to be a good shuffle; small datasets
+ * walk a larger domain instead, which costs at most 256 steps per sample and only where there are
+ * next to no samples.
  */
 enum { DOMAIN_BITS_MIN = 8 };
 
@@ -76,8 +77,9 @@ static inline uint32_t low_mask(unsigned bits)
 }
 
 /*
- * A Feistel network on left_bits + right_bits bits whose halves may differ by one bit: rounds change the left and the right half in turn,
- * so that no bit moves between them. Every round is an involution given its key, hence the whole is a bijection.
+ * A Feistel network on left_bits + right_bits bits whose halves may differ by one bit: rounds
+ * change the left and the right half in turn, so that no bit moves between them. Every round is an
+ * involution given its key, hence the whole is a bijection.
  */
 static inline uint64_t permute(const struct order_epoch *epoch, uint64_t x)
 {
@@ -95,8 +97,9 @@ uint64_t order_sample(const struct order_epoch *epoch, uint64_t position)
 	assert(position < epoch->samples);
 	if (!epoch->shuffle)
 		return position;
-	/* Cycle walking: following the bijection from a point inside the range leads back into the range,
-	 * and to a different point for each start. The domain is less than twice the range, bar the smallest. */
+	/* Cycle walking: following the bijection from a point inside the range leads back into the
+	 * range, and to a different point for each start. The domain is less than twice the range,
+	 * bar the smallest. */
 	do {
 		position = permute(epoch, position);
 	} while (position >= epoch->samples);

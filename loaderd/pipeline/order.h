@@ -1,10 +1,13 @@
 /*
- * The order of samples: a permutation per epoch, cut into batches, cut into ranks. loaderd(1), ORDER AND RESUME.
+ * The order of samples: a permutation per epoch, cut into batches, cut into ranks. loaderd(1),
+ * ORDER AND RESUME.
  *
- * The permutation of an epoch is a keyed bijection evaluated point by point, so that any position of any epoch costs the
- * same few nanoseconds and no memory: there is no table to build when a feed opens or an epoch begins. The global order is cut
- * into global batches of world * batch_size samples first, and each of those into one contiguous part per rank; hence a
- * position (epoch, batch) means the same samples whatever happened before it, and at another world size with the same product the same global batch.
+ * The permutation of an epoch is a keyed bijection evaluated point by point, so that any position
+ * of any epoch costs the same few nanoseconds and no memory: there is no table to build when a feed
+ * opens or an epoch begins. The global order is cut into global batches of world * batch_size
+ * samples first, and each of those into one contiguous part per rank; hence a position (epoch,
+ * batch) means the same samples whatever happened before it, and at another world size with the
+ * same product the same global batch.
  *
  * Both structures are plain values, immutable once initialised; any thread may read them.
  */
@@ -16,13 +19,14 @@
 enum { ORDER_ROUNDS = 8 };
 
 struct order {
-	uint64_t samples;    /* in the dataset */
+	uint64_t samples; /* in the dataset */
 	uint64_t seed;
 	uint32_t batch_size; /* samples per batch and rank */
 	uint32_t rank, world;
-	bool shuffle;        /* false: stored order */
-	bool last_short;     /* the remainder of an epoch is delivered as a shorter batch; otherwise dropped */
-	uint64_t batches;    /* per epoch, of this rank; set by order_init */
+	bool shuffle; /* false: stored order */
+	/* the remainder of an epoch is delivered as a shorter batch; otherwise dropped */
+	bool last_short;
+	uint64_t batches; /* per epoch, of this rank; set by order_init */
 };
 
 /* One epoch's permutation. */
@@ -41,9 +45,10 @@ struct order_batch {
 };
 
 /*
- * Fills in `batches` from the other members. -EINVAL: no samples, batch_size or world 0, or rank not below world. A remainder
- * of m samples is divided as evenly as it goes, the lower ranks getting one more: with m < world the last ranks have one batch less.
- * `batches` may be 0: the rank then sees nothing of the dataset.
+ * Fills in `batches` from the other members. -EINVAL: no samples, batch_size or world 0, or rank
+ * not below world. A remainder of m samples is divided as evenly as it goes, the lower ranks
+ * getting one more: with m < world the last ranks have one batch less. `batches` may be 0: the rank
+ * then sees nothing of the dataset.
  */
 int order_init(struct order *order);
 void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number);
@@ -52,7 +57,10 @@ uint64_t order_sample(const struct order_epoch *epoch, uint64_t position);
 /* Batch number batch < order->batches. */
 void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch);
 
-/* The units of a feed (batch.h) from a position on, by number: what comes when, for those who look ahead. One thread. */
+/*
+ * The units of a feed (batch.h) from a position on, by number: what comes when, for those who look
+ * ahead. One thread.
+ */
 struct order_walk {
 	struct order order;
 	uint64_t epoch, batch, epoch_end; /* position of unit 0; epoch_end 0: never */

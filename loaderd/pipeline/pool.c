@@ -16,10 +16,12 @@
 #include <unistd.h>
 
 /*
- * Taking a batcher out safely (quiescent-state reclamation). The control thread clears its place in the table, then raises the generation.
- * A worker announces, between claims, the generation that it has seen; a sleeping one announces OFFLINE. Once every announcement is past
- * the generation of the removal, nobody can still hold the pointer. Announcement and table accesses are seq_cst: either the worker's later look at the table
- * misses the batcher, or the control thread's look at the announcement finds the old generation.
+ * Taking a batcher out safely (quiescent-state reclamation). The control thread clears its place in
+ * the table, then raises the generation. A worker announces, between claims, the generation that it
+ * has seen; a sleeping one announces OFFLINE. Once every announcement is past the generation of the
+ * removal, nobody can still hold the pointer. Announcement and table accesses are seq_cst: either
+ * the worker's later look at the table misses the batcher, or the control thread's look at the
+ * announcement finds the old generation.
  */
 #define OFFLINE UINT64_MAX
 
@@ -34,11 +36,15 @@ enum {
 
 struct worker {
 	_Alignas(64) _Atomic uint64_t seen;
-	_Atomic uint64_t since; /* ticks when its claim began, 0 between claims; the control thread may add REPLACED */
+	/* ticks when its claim began, 0 between claims; the control thread may add REPLACED */
+	_Atomic uint64_t since;
 	_Atomic(struct batcher *) at; /* whose claim; written before `since` */
 	_Atomic uint32_t spare;       /* futex: 1 while it waits to take another's place */
 	clockid_t clock;              /* of its CPU time */
-	/* The control thread's: the claim looked at last, when that was first, and the CPU time then. */
+	/*
+	 * The control thread's: the claim looked at last, when that was first, and the CPU time
+	 * then.
+	 */
 	uint64_t watched, watched_ns, watched_cpu_ns;
 	struct pool *pool;
 	pthread_t thread;
@@ -94,7 +100,10 @@ static void announce(struct worker *worker, uint64_t generation)
 		notify(worker->pool);
 }
 
-/* The runnable batcher with the least CPU time; NULL when none is runnable. ret_alone: is there no other, runnable or not? */
+/*
+ * The runnable batcher with the least CPU time; NULL when none is runnable. ret_alone: is there no
+ * other, runnable or not?
+ */
 static struct batcher *pick(struct pool *pool, bool *ret_alone)
 {
 	struct batcher *best = NULL;
@@ -113,7 +122,10 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 			best_ns = ns;
 		}
 	}
-	/* Several workers may set it at once and step back a little; it is the starting line of newcomers, not more. */
+	/*
+	 * Several workers may set it at once and step back a little; it is the starting line of
+	 * newcomers, not more.
+	 */
 	if (best != NULL && best_ns > atomic_load_explicit(&pool->virtual_ns, memory_order_relaxed))
 		atomic_store_explicit(&pool->virtual_ns, best_ns, memory_order_relaxed);
 	*ret_alone = count == 1;
@@ -122,7 +134,10 @@ static struct batcher *pick(struct pool *pool, bool *ret_alone)
 
 static void rest(struct worker *worker, uint32_t word)
 {
-	/* With the look round that found nothing, during which others may have had the CPU for long. */
+	/*
+	 * With the look round that found nothing, during which others may have had the CPU for
+	 * long.
+	 */
 	uint64_t start = worker->tools.watch.mark;
 	atomic_store_explicit(&worker->asleep_since, start, memory_order_relaxed);
 	futex_wait(&worker->pool->wake_word, word);
@@ -138,7 +153,10 @@ static void sleep_until_work(struct worker *worker)
 	struct pool *pool = worker->pool;
 	uint32_t word = atomic_load(&pool->wake_word);
 	atomic_fetch_add(&pool->sleepers, 1);
-	/* Looked at after announcing the wish to sleep: who makes work later changes the word, and sees the sleeper. */
+	/*
+	 * Looked at after announcing the wish to sleep: who makes work later changes the word, and
+	 * sees the sleeper.
+	 */
 	if (pick(pool, &alone) == NULL && !atomic_load(&pool->stopping)) {
 		announce(worker, OFFLINE);
 		rest(worker, word);
@@ -195,7 +213,10 @@ static void *worker_main(void *argument)
 	return NULL;
 }
 
-/* A thread per CPU is pinned to it; more threads than CPUs are left to the scheduler within the set, which balances better. */
+/*
+ * A thread per CPU is pinned to it; more threads than CPUs are left to the scheduler within the
+ * set, which balances better.
+ */
 static int set_affinity(const struct pool *pool, unsigned index, pthread_attr_t *attr)
 {
 	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
@@ -227,7 +248,10 @@ static int start_worker(struct pool *pool, unsigned index)
 	sigset_t all, old;
 	pthread_attr_init(&attr);
 	r = set_affinity(pool, index, &attr);
-	/* Signals are the control thread's; SIGBUS is raised by the access itself and cannot be blocked usefully. */
+	/*
+	 * Signals are the control thread's; SIGBUS is raised by the access itself and cannot be
+	 * blocked usefully.
+	 */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);
 	sigdelset(&all, SIGSEGV);
@@ -357,7 +381,10 @@ void pool_relieve(struct pool *pool)
 		if (since == 0 || (since & REPLACED) || !is_stuck(worker, since, now_ns))
 			continue;
 		struct batcher *batcher = atomic_load_explicit(&worker->at, memory_order_relaxed);
-		/* Counted first: once it is REPLACED the worker may come back at any moment, and its batcher go. */
+		/*
+		 * Counted first: once it is REPLACED the worker may come back at any moment, and
+		 * its batcher go.
+		 */
 		atomic_fetch_add(&batcher->held_up, 1);
 		if (atomic_compare_exchange_strong(&worker->since, &since, since | REPLACED))
 			call_spare(pool);
@@ -385,8 +412,8 @@ int pool_fd(const struct pool *pool)
 }
 
 /*
- * Who comes, or comes back after a rest, starts level with the others instead of with a claim on all the time it was not there
- * (start-time fair queueing; Goyal, Vin, Cheng 1996).
+ * Who comes, or comes back after a rest, starts level with the others instead of with a claim on
+ * all the time it was not there (start-time fair queueing; Goyal, Vin, Cheng 1996).
  */
 static void bring_level(struct pool *pool, struct batcher *batcher)
 {

@@ -75,7 +75,10 @@ static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
 		}
 		if (atomic_load(&dataset->guard.faults) == faults)
 			return r;
-		/* Another worker met a fault meanwhile, perhaps on a page of this very sample. Faults are as many as pages at most. */
+		/*
+		 * Another worker met a fault meanwhile, perhaps on a page of this very sample.
+		 * Faults are as many as pages at most.
+		 */
 		atomic_store(&dataset->suspect, true);
 	}
 }

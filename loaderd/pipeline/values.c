@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whole characters of text that `room` bytes hold. The bytes may change meanwhile: then it is some other number, none beyond. */
+/*
+ * Whole characters of text that `room` bytes hold. The bytes may change meanwhile: then it is some
+ * other number, none beyond.
+ */
 static uint32_t cut_text(const uint8_t *bytes, uint32_t room)
 {
 	uint32_t size = room;

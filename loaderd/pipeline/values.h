@@ -16,8 +16,8 @@ enum { VALUE_KEY = PACKIMG_FIELDS_MAX };
 
 struct value_column {
 	uint32_t number; /* of the field in the dataset, or VALUE_KEY */
-	uint32_t type;	 /* enum packimg_field_type, as the client is told */
-	uint32_t room;	 /* bytes of one value; means nothing for numbers */
+	uint32_t type;   /* enum packimg_field_type, as the client is told */
+	uint32_t room;   /* bytes of one value; means nothing for numbers */
 };
 
 struct value_columns {

@@ -13,7 +13,10 @@ enum {
 	COMPARE_NS = 4 * 1000 * 1000,
 	/* A lap so long is compared at once: it may hold somebody else's turn on the CPU. */
 	LONG_LAP_NS = 1000 * 1000,
-	/* Missing less than one part in so many is interrupts and rounding: not worth asking the kernel why. */
+	/*
+	 * Missing less than one part in so many is interrupts and rounding: not worth asking the
+	 * kernel why.
+	 */
 	MISSING_PART = 32,
 };
 
@@ -30,7 +33,10 @@ static long voluntary_switches(void)
 	return getrusage(RUSAGE_THREAD, &usage) < 0 ? 0 : usage.ru_nvcsw;
 }
 
-/* Nanoseconds that the thread has spent in run queues (Linux, Documentation/scheduler/sched-stats.rst). */
+/*
+ * Nanoseconds that the thread has spent in run queues (Linux,
+ * Documentation/scheduler/sched-stats.rst).
+ */
 static uint64_t run_delay_ns(const struct watch *watch)
 {
 	char text[96];

@@ -83,7 +83,10 @@ static void send_reply(const struct admin *admin, const Loaderd__Reply *reply)
 	uint8_t *message = malloc(size);
 	if (message != NULL && size <= FRAME_SIZE_MAX) {
 		loaderd__reply__pack(reply, message);
-		/* What does not fit the socket of somebody who does not read is lost: nothing waits here. */
+		/*
+		 * What does not fit the socket of somebody who does not read is lost: nothing waits
+		 * here.
+		 */
 		(void)frame_send(admin->watched.fd, message, size, NULL, 0, 0);
 	}
 	free(message);

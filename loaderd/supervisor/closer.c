@@ -13,10 +13,14 @@
 enum {
 	THREADS = 8,
 	HURRY_SIGNAL = SIGURG, /* ends the waiting of a close() */
-	PATIENCE_NS = 1000000, /* for one; then it is hurried, and again each time that so long has passed */
+	/* for one; then it is hurried, and again each time that so long has passed */
+	PATIENCE_NS = 1000000,
 };
 
-/* Descriptors go through a pipe as numbers: its buffer is the queue, and a thread that ends finds the pipe closed. */
+/*
+ * Descriptors go through a pipe as numbers: its buffer is the queue, and a thread that ends finds
+ * the pipe closed.
+ */
 struct closer {
 	int pipes[THREADS][2];
 	unsigned threads;
@@ -120,9 +124,13 @@ void closer_free(struct closer *closer)
 
 void closer_close(struct closer *closer, uint32_t key, int fd)
 {
-	/* A number is written whole. A pipe holds 16,384 of them: where one is full, its thread has fallen behind, and others help. */
+	/*
+	 * A number is written whole. A pipe holds 16,384 of them: where one is full, its thread has
+	 * fallen behind, and others help.
+	 */
 	for (unsigned i = 0; i < closer->threads; i++)
-		if (write(closer->pipes[(key + i) % closer->threads][1], &fd, sizeof fd) == sizeof fd)
+		if (write(closer->pipes[(key + i) % closer->threads][1], &fd, sizeof fd) ==
+		    sizeof fd)
 			return;
 	close(fd);
 }

@@ -1,7 +1,9 @@
 /*
- * Closes descriptors on threads of its own. The last close of a client's connection also closes what the client has put into it, which may be a socket that lingers for as long
- * as the client has chosen: nothing that serves others waits for that, and it is cut short, or who does it again and again would leave no descriptors. A key, the client's uid, chooses the
- * thread, so that few others share it with a user who does so.
+ * Closes descriptors on threads of its own. The last close of a client's connection also closes
+ * what the client has put into it, which may be a socket that lingers for as long as the client has
+ * chosen: nothing that serves others waits for that, and it is cut short, or who does it again and
+ * again would leave no descriptors. A key, the client's uid, chooses the thread, so that few others
+ * share it with a user who does so.
  *
  * Owned by the supervisor, whose thread alone uses it.
  */
@@ -16,5 +18,8 @@ int closer_new(struct closer **ret_closer);
 void closer_free(struct closer *closer);
 /* Takes fd over. */
 void closer_close(struct closer *closer, uint32_t key, int fd);
-/* The same of a connection, whoever else has it. The client learns it now, however long closing takes. */
+/*
+ * The same of a connection, whoever else has it. The client learns it now, however long closing
+ * takes.
+ */
 void closer_hang_up(struct closer *closer, uint32_t key, int fd);

@@ -24,30 +24,35 @@
 
 enum {
 	RECORDS_PER_TURN = 64,
-	RECORDS_PER_SECOND = 2000, /* of one worker: more than many feeds that open and close at once */
-	WORKERS_PER_USER = 4,      /* one that serves, and some on their way out */
-	RETIRE_MS = 2000,          /* for one that has been told to end because nobody is there */
-	DEAF_MS = 10000,           /* so long a worker that takes nothing may still be busy */
-	STARTS_AT_ONCE = 20,      /* of one user's worker, */
-	STARTS_PER_SECOND = 2,    /* and from then on */
+	/* of one worker: more than many feeds that open and close at once */
+	RECORDS_PER_SECOND = 2000,
+	WORKERS_PER_USER = 4,  /* one that serves, and some on their way out */
+	RETIRE_MS = 2000,      /* for one that has been told to end because nobody is there */
+	DEAF_MS = 10000,       /* so long a worker that takes nothing may still be busy */
+	STARTS_AT_ONCE = 20,   /* of one user's worker, */
+	STARTS_PER_SECOND = 2, /* and from then on */
 	LOG_BYTES_PER_SECOND = 64 << 10, /* of one worker */
 	LOG_LINE_MAX = 2048,
 	ARRIVALS_MAX = 256, /* connections that wait for one worker, */
 	ARRIVALS_LEAST = 16,
-	ARRIVALS_SHARE = 8, /* and the part of all descriptors that they may be; as many again are on their way to it */
+	/* and the part of all descriptors that they may be; as many again are on their way to it */
+	ARRIVALS_SHARE = 8,
 	SUSPECTS_MAX = 64, /* of a user, */
 	REMEMBER_S = 3600,
-	FAULTS_MOST = 2,   /* of one, and it is not tried again */
+	FAULTS_MOST = 2,       /* of one, and it is not tried again */
 	DESCRIPTORS_SPARE = 8, /* what making a ring takes for a moment, and some */
-	GUESTS_SHARE = 4,  /* the part of all descriptors that connections without a ring may take */
+	/* the part of all descriptors that connections without a ring may take */
+	GUESTS_SHARE = 4,
 };
-#define SECOND_NS      UINT64_C(1000000000)
-#define MS_NS          UINT64_C(1000000)
-#define START_COST_NS  (SECOND_NS / STARTS_PER_SECOND)
-#define SWEEP_SOON_NS  (SECOND_NS / 10)
-#define ROOM_AGAIN_NS  (SECOND_NS / 100) /* where the kernel refuses more descriptors on their way */
+#define SECOND_NS     UINT64_C(1000000000)
+#define MS_NS         UINT64_C(1000000)
+#define START_COST_NS (SECOND_NS / STARTS_PER_SECOND)
+#define SWEEP_SOON_NS (SECOND_NS / 10)
+/* where the kernel refuses more descriptors on their way */
+#define ROOM_AGAIN_NS  (SECOND_NS / 100)
 #define SWEEP_LATER_NS (5 * SECOND_NS)
-#define SWEEP_AGAIN_NS (SECOND_NS / 100) /* at the earliest: it asks the kernel about each ring of all users */
+/* at the earliest: it asks the kernel about each ring of all users */
+#define SWEEP_AGAIN_NS (SECOND_NS / 100)
 
 /* A connection on its way to a worker. */
 struct arrival {
@@ -73,8 +78,8 @@ struct worker {
 	bool retired;     /* gets no more */
 	char line[LOG_LINE_MAX];
 	size_t line_size;
-	size_t log_left; /* bytes of log in this second, */
-	unsigned records_left; /* and records */
+	size_t log_left;        /* bytes of log in this second, */
+	unsigned records_left;  /* and records */
 	uint64_t end_due_ns;    /* when a retired one is killed; 0: not yet, or no more */
 	uint64_t deaf_since_ns; /* since when it has taken nothing of what is sent; 0: it does */
 };
@@ -114,7 +119,10 @@ static unsigned waiting_most(unsigned descriptors)
 	return most < ARRIVALS_LEAST ? ARRIVALS_LEAST : most;
 }
 
-/* The kernel counts descriptors on their way by user, and the service is one: none may have all because its worker does not take them. */
+/*
+ * The kernel counts descriptors on their way by user, and the service is one: none may have all
+ * because its worker does not take them.
+ */
 static unsigned arrivals_most(unsigned descriptors)
 {
 	unsigned most = waiting_most(descriptors);
@@ -190,7 +198,8 @@ static void look_away(const struct crew *crew, const struct watched *watched)
 static bool look_again(const struct crew *crew, struct watched *watched, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = watched};
-	return watched->fd < 0 || epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) == 0 ||
+	return watched->fd < 0 ||
+	       epoll_ctl(crew->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) == 0 ||
 	       errno == EEXIST;
 }
 
@@ -259,7 +268,10 @@ static void relay_line(struct worker *worker)
 	worker->line_size = 0;
 }
 
-/* Takes no more in a second than somebody could read: the rest waits in the pipe, and what does not fit there the worker does not get rid of. */
+/*
+ * Takes no more in a second than somebody could read: the rest waits in the pipe, and what does not
+ * fit there the worker does not get rid of.
+ */
 static void on_log(struct watched *watched, uint32_t events)
 {
 	struct worker *worker = WORKER_OF(watched, log);
@@ -286,8 +298,7 @@ static void on_log(struct watched *watched, uint32_t events)
 static void renew_allowances(struct crew *crew)
 {
 	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (struct worker *worker = user->workers; worker != NULL;
-		     worker = worker->next) {
+		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next) {
 			if (worker->log_left > 0 || look_again(crew, &worker->log, EPOLLIN))
 				worker->log_left = LOG_BYTES_PER_SECOND;
 			if (worker->records_left > 0 || look_again(crew, &worker->pipe, EPOLLIN))
@@ -318,7 +329,9 @@ static void blame_sample(struct worker *worker, const char *who)
 	suspect->faults++;
 	user->remember_until_ns = clock_now_ns() + REMEMBER_S * SECOND_NS;
 	log_warning("%sit was decoding sample %llu%s", who, (unsigned long long)blame.sample,
-		    suspect->faults == FAULTS_MOST ? ", and not for the first time: that is bad from now on" : "");
+		    suspect->faults == FAULTS_MOST
+			    ? ", and not for the first time: that is bad from now on"
+			    : "");
 }
 
 /* Before the first client. */
@@ -375,7 +388,10 @@ static void make_ring(struct worker *worker, const struct link_record *record)
 	uint64_t now_ns = clock_now_ns();
 	if (code == EDQUOT && order.limit != LINK_LIMIT_NONE &&
 	    now_ns - crew->swept_ns >= SWEEP_AGAIN_NS) {
-		/* What was held until a moment ago may be free now. A worker that is told otherwise asks again later than this is done again. */
+		/*
+		 * What was held until a moment ago may be free now. A worker that is told otherwise
+		 * asks again later than this is done again.
+		 */
 		crew->swept_ns = now_ns;
 		ledger_sweep(&crew->ledger);
 		order = (struct link_order){.kind = LINK_RING, .feed = record->feed};
@@ -429,7 +445,10 @@ static void on_records(struct watched *watched, uint32_t events)
 		ssize_t n = read(watched->fd, &record, sizeof record);
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			unwatch(worker->crew, watched);
-		/* Written whole by a worker that is itself; what else comes is read as what it then is. */
+		/*
+		 * Written whole by a worker that is itself; what else comes is read as what it then
+		 * is.
+		 */
 		if (n != sizeof record)
 			return;
 		worker->records_left--;
@@ -499,9 +518,10 @@ static int launch(struct worker *worker, struct outfit *outfit)
 	charge_start(worker->user);
 	r = grouped ? groups_enter(&crew->groups, uid, nice, worker->pid) : 0;
 	if (r < 0)
-		log_warning("user %u: the worker cannot be put into a control group of the user's, and "
-			    "has the weight of the service: %s",
-			    (unsigned)uid, strerror(-r));
+		log_warning(
+			"user %u: the worker cannot be put into a control group of the user's, and "
+			"has the weight of the service: %s",
+			(unsigned)uid, strerror(-r));
 	int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
 	r = pidfd < 0 ? -errno : watch(crew, &worker->end, pidfd, on_end);
 	if (r == 0)
@@ -656,7 +676,10 @@ int crew_start(struct crew *crew, uid_t uid)
 	return worker_of(crew, uid, &worker);
 }
 
-/* One that has shut its end, or has not taken anything for long, serves its user no more: the next connection gets another one. */
+/*
+ * One that has shut its end, or has not taken anything for long, serves its user no more: the next
+ * connection gets another one.
+ */
 static void end_if_deaf(struct worker *worker, int result)
 {
 	uint64_t now_ns = clock_now_ns();
@@ -674,7 +697,10 @@ static void end_if_deaf(struct worker *worker, int result)
 	kill(worker->pid, SIGKILL);
 }
 
-/* Descriptors must be left for rings and workers: whose user has most of such connections loses the oldest. */
+/*
+ * Descriptors must be left for rings and workers: whose user has most of such connections loses the
+ * oldest.
+ */
 static void make_room(struct crew *crew)
 {
 	struct guests *chosen = NULL;
@@ -696,7 +722,10 @@ static void make_room(struct crew *crew)
 		guests_drop_oldest(chosen);
 }
 
-/* Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now; -ETOOMANYREFS: the kernel has not, for anybody's. */
+/*
+ * Hands a connection over. 0: it is dealt with; -EAGAIN: the worker has no room for it now;
+ * -ETOOMANYREFS: the kernel has not, for anybody's.
+ */
 static int hand_over(struct worker *worker, const struct arrival *arrival)
 {
 	const struct link_order order = {
@@ -727,8 +756,7 @@ static void on_room(struct watched *watched, uint32_t events)
 	int r = 0;
 	if (watched->fd < 0)
 		return;
-	while (done < worker->waiting_count &&
-	       (r = hand_over(worker, &worker->waiting[done])) == 0)
+	while (done < worker->waiting_count && (r = hand_over(worker, &worker->waiting[done])) == 0)
 		done++;
 	worker->waiting_count -= done;
 	crew->waiting_count -= done;
@@ -745,7 +773,10 @@ static void on_room(struct watched *watched, uint32_t events)
 	watched->fd = -1;
 }
 
-/* A burst of connections may be more than the socket takes at once: the worker is given the time to read. */
+/*
+ * A burst of connections may be more than the socket takes at once: the worker is given the time to
+ * read.
+ */
 static bool queue_up(struct worker *worker, const struct arrival *arrival)
 {
 	struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &worker->room};
@@ -769,28 +800,32 @@ static void refuse_worker(struct crew *crew, uid_t uid, int fd, int r)
 {
 	switch (r) {
 	case -EUSERS:
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "the service has as many users as it may, %llu ([limits] users); try "
-			       "again when one of them has no feed any more",
-			       (unsigned long long)crew->config->users);
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"the service has as many users as it may, %llu ([limits] users); try "
+			"again when one of them has no feed any more",
+			(unsigned long long)crew->config->users);
 		break;
 	case -EDQUOT:
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "no worker can be started: this user's have ended so often that as many "
-			       "have been started as may be, %d at once and then %d a second; try again "
-			       "in a second",
-			       STARTS_AT_ONCE, STARTS_PER_SECOND);
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"no worker can be started: this user's have ended so often that as many "
+			"have been started as may be, %d at once and then %d a second; try again "
+			"in a second",
+			STARTS_AT_ONCE, STARTS_PER_SECOND);
 		break;
 	case -EBUSY:
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "no worker can be started: %d of this user's have not ended yet, and one "
-			       "may have no more; try again in some seconds",
-			       WORKERS_PER_USER);
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"no worker can be started: %d of this user's have not ended yet, and one "
+			"may have no more; try again in some seconds",
+			WORKERS_PER_USER);
 		break;
 	case -EAGAIN:
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "no worker can be started: the system lets the service have no more "
-			       "processes; try again, or raise TasksMax= or LimitNPROC= of the service");
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"no worker can be started: the system lets the service have no more "
+			"processes; try again, or raise TasksMax= or LimitNPROC= of the service");
 		break;
 	default:
 		crew_turn_away(crew, uid, fd, -r, "no worker can be started: %s", strerror(-r));
@@ -808,10 +843,11 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 	else if (guests_full(&worker->guests) ||
 		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
 		  !queue_up(worker, &arrival)))
-		crew_turn_away(crew, uid, fd, EDQUOT,
-			       "this user has as many connections as one may, %llu, and more that wait "
-			       "([limits] connections_per_user)",
-			       (unsigned long long)crew->config->connections_per_user);
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"this user has as many connections as one may, %llu, and more that wait "
+			"([limits] connections_per_user)",
+			(unsigned long long)crew->config->connections_per_user);
 }
 
 static void for_all(struct crew *crew, void (*act)(struct worker *worker))
@@ -848,7 +884,8 @@ uint64_t crew_due_ns(const struct crew *crew)
 {
 	if (crew->users == NULL)
 		return UINT64_MAX;
-	uint64_t due_ns = crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns : crew->renewal_due_ns;
+	uint64_t due_ns = crew->sweep_due_ns < crew->renewal_due_ns ? crew->sweep_due_ns
+								    : crew->renewal_due_ns;
 	return crew->room_due_ns < due_ns ? crew->room_due_ns : due_ns;
 }
 
@@ -863,8 +900,7 @@ static bool end_retired(const struct crew *crew, uint64_t now_ns)
 {
 	bool waits = false;
 	for (struct crew_user *user = crew->users; user != NULL; user = user->next)
-		for (struct worker *worker = user->workers; worker != NULL;
-		     worker = worker->next) {
+		for (struct worker *worker = user->workers; worker != NULL; worker = worker->next) {
 			if (worker->end_due_ns == 0)
 				continue;
 			waits |= worker->end_due_ns > now_ns;
@@ -916,7 +952,10 @@ void crew_on_time(struct crew *crew, uint64_t now_ns)
 		crew->renewal_due_ns = now_ns + SECOND_NS;
 }
 
-/* A copy that nobody changes any more; taken again while the worker is writing, though not for ever. */
+/*
+ * A copy that nobody changes any more; taken again while the worker is writing, though not for
+ * ever.
+ */
 static void copy_page(const struct worker *worker, struct link_page *ret_page)
 {
 	for (unsigned i = 0; i < 100; i++) {

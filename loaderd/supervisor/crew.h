@@ -1,6 +1,7 @@
 /*
- * The workers: one for each user who has asked for something lately. Starts them, hands connections over, reads what they say and what they log, notices their ends. Believes
- * nothing of it, and waits for none of them. The supervisor's thread alone uses it.
+ * The workers: one for each user who has asked for something lately. Starts them, hands connections
+ * over, reads what they say and what they log, notices their ends. Believes nothing of it, and
+ * waits for none of them. The supervisor's thread alone uses it.
  */
 #pragma once
 
@@ -23,20 +24,20 @@ struct crew {
 	struct closer *closer;
 	struct ledger ledger;
 	int epoll_fd;
-	int config_fd;      /* the configuration as workers read it */
-	bool for_one;       /* all belong to one user: log lines need not say whom */
+	int config_fd; /* the configuration as workers read it */
+	bool for_one;  /* all belong to one user: log lines need not say whom */
 	struct crew_user *users;
 	struct worker *dead; /* to be freed after this round of events */
 	struct guest_house house;
 	struct groups groups;
-	unsigned descriptors_most; /* that the supervisor may have */
-	unsigned arrivals_most;    /* connections that wait for one worker, */
+	unsigned descriptors_most;            /* that the supervisor may have */
+	unsigned arrivals_most;               /* connections that wait for one worker, */
 	unsigned waiting_count, waiting_most; /* and for all */
 	unsigned user_count, worker_count;
 	uint64_t worker_id, client_id; /* last ones given */
 	uint64_t sweep_due_ns, renewal_due_ns;
-	uint64_t swept_ns; /* when a wish for a ring last had the ledger swept */
-	uint64_t room_due_ns; /* when connections that wait are tried again; UINT64_MAX: none */
+	uint64_t swept_ns;       /* when a wish for a ring last had the ledger swept */
+	uint64_t room_due_ns;    /* when connections that wait are tried again; UINT64_MAX: none */
 	uint64_t refusal_log_ns; /* log_allowed() */
 	bool draining;
 };
@@ -44,14 +45,25 @@ struct crew {
 uint64_t clock_now_ns(void);
 
 /* -errno. config lives as long as the crew. memory: bytes of all rings. */
-int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd, uint64_t memory, bool for_one);
+int crew_init(struct crew *crew, const struct config *config, struct closer *closer, int epoll_fd,
+	      uint64_t memory, bool for_one);
 /* Every worker has ended, or is left behind. */
 void crew_deinit(struct crew *crew);
-/* A connection of this user's, taken over: goes to the user's worker, which is started if there is none. */
+/*
+ * A connection of this user's, taken over: goes to the user's worker, which is started if there is
+ * none.
+ */
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd);
-/* Tells a client why it is not served, as far as its socket takes that at once, and hangs up. Takes fd over. */
-__attribute__((format(printf, 5, 6))) void crew_turn_away(struct crew *crew, uid_t uid, int fd, int code, const char *format, ...);
-/* Whether few descriptors are left, by the number of the newest: the kernel gives the lowest that is free. */
+/*
+ * Tells a client why it is not served, as far as its socket takes that at once, and hangs up. Takes
+ * fd over.
+ */
+__attribute__((format(printf, 5, 6))) void crew_turn_away(struct crew *crew, uid_t uid, int fd,
+							  int code, const char *format, ...);
+/*
+ * Whether few descriptors are left, by the number of the newest: the kernel gives the lowest that
+ * is free.
+ */
 bool crew_is_short_of_descriptors(const struct crew *crew, int newest);
 /* Starts a user's worker before anybody asks for it. */
 int crew_start(struct crew *crew, uid_t uid);
@@ -63,7 +75,9 @@ void crew_kill(struct crew *crew);
 uint64_t crew_due_ns(const struct crew *crew);
 void crew_on_time(struct crew *crew, uint64_t now_ns);
 /*
- * A copy of the pages of all workers: calls visit for each with its user, process and page, whose texts end and whose counts are within bounds; nothing
- * else of it can be relied on.
+ * A copy of the pages of all workers: calls visit for each with its user, process and page, whose
+ * texts end and whose counts are within bounds; nothing else of it can be relied on.
  */
-void crew_visit(const struct crew *crew, void (*visit)(void *context, uid_t uid, pid_t pid, const struct link_page *page), void *context);
+void crew_visit(const struct crew *crew,
+		void (*visit)(void *context, uid_t uid, pid_t pid, const struct link_page *page),
+		void *context);

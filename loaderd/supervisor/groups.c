@@ -21,7 +21,10 @@ static int write_number(int folder, const char *name, long number)
 	return r;
 }
 
-/* Groups below get weights once their parent says so. It may have said it before, and what it then refuses does not matter. */
+/*
+ * Groups below get weights once their parent says so. It may have said it before, and what it then
+ * refuses does not matter.
+ */
 static void enable_weights(int folder)
 {
 	int fd = openat(folder, "cgroup.subtree_control", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -61,13 +64,12 @@ int groups_open(struct groups *groups, const char *path, struct config_error *er
 	}
 	if (fd >= 0)
 		close(fd);
-	snprintf(error->text, sizeof error->text,
-		 "[users] control_group = %.500s: %s: %s", path,
-		 fd < 0 ? "cannot be opened"
-		 : r == -ENOENT
-			 ? "groups in it have no cpu.weight.nice; it must be of version 2, have the controller cpu "
-			   "(Delegate=cpu in the service's unit), and no process in itself"
-			 : "the service may make no group in it",
+	snprintf(error->text, sizeof error->text, "[users] control_group = %.500s: %s: %s", path,
+		 fd < 0         ? "cannot be opened"
+		 : r == -ENOENT ? "groups in it have no cpu.weight.nice; it must be of version 2, "
+				  "have the controller cpu "
+				  "(Delegate=cpu in the service's unit), and no process in itself"
+				: "the service may make no group in it",
 		 strerror(-r));
 	return r;
 }

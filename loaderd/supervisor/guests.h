@@ -1,6 +1,8 @@
 /*
- * Connections that a worker has and that have no ring yet. The supervisor keeps a descriptor of each, because it sends the client the ring's memory itself: the kernel counts descriptors on
- * their way by user and refuses more, and all workers are one user's, so that one who may send any could keep the others from serving. The supervisor's thread alone uses it.
+ * Connections that a worker has and that have no ring yet. The supervisor keeps a descriptor of
+ * each, because it sends the client the ring's memory itself: the kernel counts descriptors on
+ * their way by user and refuses more, and all workers are one user's, so that one who may send any
+ * could keep the others from serving. The supervisor's thread alone uses it.
  */
 #pragma once
 
@@ -18,7 +20,7 @@ struct guest_house {
 	int epoll_fd;
 	struct closer *closer;
 	unsigned count, most; /* descriptors */
-	struct guest *dead; /* have left, for guests_bury() */
+	struct guest *dead;   /* have left, for guests_bury() */
 };
 
 /* Those of one worker. */
@@ -30,10 +32,14 @@ struct guests {
 };
 
 bool guests_full(const struct guests *guests);
-/* Takes fd over: for as long as neither side has hung up, and no longer than until it has a ring. id: none of the others'. */
+/*
+ * Takes fd over: for as long as neither side has hung up, and no longer than until it has a ring.
+ * id: none of the others'.
+ */
 void guests_add(struct guests *guests, uint64_t id, int fd);
 /*
- * Sends a guest the memory of its ring, which ends its stay. 0 or a positive errno: ENOTCONN when it has left, EAGAIN when it does not read. Descriptors stay the caller's.
+ * Sends a guest the memory of its ring, which ends its stay. 0 or a positive errno: ENOTCONN when
+ * it has left, EAGAIN when it does not read. Descriptors stay the caller's.
  */
 int guests_send_ring(struct guests *guests, uint64_t id, const int fds[LINK_FDS_MAX]);
 /* A guest leaves, and is hung up on. */

@@ -36,13 +36,15 @@ static int admit(const struct ledger *ledger, const struct ledger_account *accou
 	    bytes > ledger->most_per_user - account->bytes)
 		return refuse(order, LINK_LIMIT_USER, ledger->most_per_user, account->bytes);
 	if (ledger->bytes > ledger->most || bytes > ledger->most - ledger->bytes)
-		return refuse(order, LINK_LIMIT_ALL, ledger->most, ledger->most); /* what others have is not told */
+		/* what others have is not told */
+		return refuse(order, LINK_LIMIT_ALL, ledger->most, ledger->most);
 	return 0;
 }
 
 static int make_memory(struct ledger_ring *ring)
 {
-	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, &ring->fds[0], &ring->watch_fds[0]);
+	int r = ring_memory_new(ring->ring_bytes - RING_ACK_SIZE, &ring->fds[0],
+				&ring->watch_fds[0]);
 	if (r < 0)
 		return r;
 	r = ring_memory_new(RING_ACK_SIZE, &ring->fds[1], &ring->watch_fds[1]);
@@ -63,8 +65,7 @@ static void drop_fds(struct ledger_ring *ring)
 }
 
 int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker,
-		const struct link_record *record, struct link_order *order,
-		int fds[LINK_FDS_MAX])
+		const struct link_record *record, struct link_order *order, int fds[LINK_FDS_MAX])
 {
 	uint64_t bytes;
 	if (record->ring_bytes <= RING_ACK_SIZE || record->ring_bytes > INT64_MAX ||
@@ -125,7 +126,10 @@ void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed)
 			continue;
 		ring->done = true;
 		drop_fds(ring);
-		/* A worker that has not ended may still use it, whatever it says: it says so to its own harm alone. */
+		/*
+		 * A worker that has not ended may still use it, whatever it says: it says so to its
+		 * own harm alone.
+		 */
 		unbook(ledger, ring, &ring->other_bytes);
 	}
 }

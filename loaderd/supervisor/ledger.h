@@ -1,6 +1,7 @@
 /*
- * Who has how much memory in rings. A ring counts from the moment it is made until no process has it any more, in whatever way: the kernel says so (ring_memory_unused()), not
- * the worker. The supervisor's thread alone uses it.
+ * Who has how much memory in rings. A ring counts from the moment it is made until no process has
+ * it any more, in whatever way: the kernel says so (ring_memory_unused()), not the worker. The
+ * supervisor's thread alone uses it.
  */
 #pragma once
 
@@ -28,14 +29,24 @@ struct ledger {
 };
 
 /*
- * Makes the memory of a ring as the record wants it and books it, or fills in why not: 0, or a positive errno, which order->code has, too. fds are the ledger's.
+ * Makes the memory of a ring as the record wants it and books it, or fills in why not: 0, or a
+ * positive errno, which order->code has, too. fds are the ledger's.
  */
-int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker, const struct link_record *record,
-		struct link_order *order, int fds[LINK_FDS_MAX]);
-/* The descriptors of a worker's ring, once: the caller's to send and close. False: there is no such ring, or no more. */
+int ledger_make(struct ledger *ledger, struct ledger_account *account, uid_t uid, uint64_t worker,
+		const struct link_record *record, struct link_order *order, int fds[LINK_FDS_MAX]);
+/*
+ * The descriptors of a worker's ring, once: the caller's to send and close. False: there is no such
+ * ring, or no more.
+ */
 bool ledger_take_fds(struct ledger *ledger, uint64_t worker, uint64_t feed, int fds[LINK_FDS_MAX]);
-/* A worker says that it is done with a ring, or (feed 0) has ended: what else it needed for it, it needs no more. */
+/*
+ * A worker says that it is done with a ring, or (feed 0) has ended: what else it needed for it, it
+ * needs no more.
+ */
 void ledger_done(struct ledger *ledger, uint64_t worker, uint64_t feed);
-/* Strikes out what nobody has any more. True: there are rings whose workers are done, to be looked at again soon. */
+/*
+ * Strikes out what nobody has any more. True: there are rings whose workers are done, to be looked
+ * at again soon.
+ */
 bool ledger_sweep(struct ledger *ledger);
 void ledger_deinit(struct ledger *ledger);

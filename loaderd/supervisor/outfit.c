@@ -13,7 +13,10 @@ extern char **environ;
 
 /* Descriptors of ours from here on cannot collide with the child's 0 to 6. */
 enum { FD_ABOVE_CHILD = 16 };
-/* What an order that nobody has read takes of a socket's buffer, of which the kernel gives twice what it is asked for. */
+/*
+ * What an order that nobody has read takes of a socket's buffer, of which the kernel gives twice
+ * what it is asked for.
+ */
 enum { ORDER_ROOM = 768 / 2 };
 
 static void close_ends(struct ends *ends)
@@ -106,7 +109,8 @@ int outfit_config(const struct config *config)
 	config_print(&theirs, file);
 	int r = fclose(file) == 0 ? 0 : -errno;
 	/* Every worker gets it: none may change what the next one reads. */
-	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+	if (r == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
 		r = -errno;
 	int moved = r < 0 ? r : fcntl(fd, F_DUPFD_CLOEXEC, FD_ABOVE_CHILD);
 	close(fd);

@@ -1,5 +1,6 @@
 /*
- * What a worker is started with: the four descriptors of link.h and a log, of each of which the supervisor keeps the other end. Nothing but memory and descriptors; the supervisor's thread alone
+ * What a worker is started with: the four descriptors of link.h and a log, of each of which the
+ * supervisor keeps the other end. Nothing but memory and descriptors; the supervisor's thread alone
  * uses it.
  */
 #pragma once
@@ -9,7 +10,10 @@
 
 #include <sys/types.h>
 
-/* Both ends of something; those of the worker are out of the way of the numbers that it gets. -1: none, or somebody has taken it. */
+/*
+ * Both ends of something; those of the worker are out of the way of the numbers that it gets. -1:
+ * none, or somebody has taken it.
+ */
 struct ends {
 	int ours, theirs;
 };
@@ -19,15 +23,21 @@ struct outfit {
 };
 
 /*
- * orders: that the socket takes before any is read. ret_page: the worker's page, mapped to be read, for the caller to unmap. After an error outfit_deinit() is due as well.
+ * orders: that the socket takes before any is read. ret_page: the worker's page, mapped to be read,
+ * for the caller to unmap. After an error outfit_deinit() is due as well.
  */
 int outfit_init(struct outfit *outfit, unsigned orders, struct link_page **ret_page);
 /* Closes what nobody has taken. */
 void outfit_deinit(struct outfit *outfit);
-/* The configuration as workers read it, without what it says of single users: a descriptor of memory that nobody can change any more; -errno. */
+/*
+ * The configuration as workers read it, without what it says of single users: a descriptor of
+ * memory that nobody can change any more; -errno.
+ */
 int outfit_config(const struct config *config);
 /*
- * Starts a worker for this user: by posix_spawn and not fork, since a new program has an address layout of its own. nice: the value that it gives itself before it does
- * anything else; NULL: the caller's. -errno.
+ * Starts a worker for this user: by posix_spawn and not fork, since a new program has an address
+ * layout of its own. nice: the value that it gives itself before it does anything else; NULL: the
+ * caller's. -errno.
  */
-int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice, pid_t *ret_pid);
+int outfit_spawn(const struct outfit *outfit, int config_fd, uid_t uid, const int *nice,
+		 pid_t *ret_pid);

@@ -29,7 +29,8 @@ enum {
 	ACCEPT_AGAIN_MS = 100, /* when there were no descriptors for a connection */
 	ACCEPT_SHORT_MS = 10,  /* when few are left: those that are being closed are free soon */
 	END_MS = 2000,         /* for workers that have been told to end now, or killed */
-	PARENT_SIGNAL = SIGUSR1, /* sent by the kernel when the thread that started a private daemon ends */
+	/* sent by the kernel when the thread that started a private daemon ends */
+	PARENT_SIGNAL = SIGUSR1,
 };
 #define MS_NS UINT64_C(1000000)
 
@@ -118,7 +119,9 @@ static void begin_drain(void *user)
 	}
 	notify_stopping();
 	log_info("stopping");
-	/* Others go on connecting: they may ask for the status, and are told why there is no feed. */
+	/*
+	 * Others go on connecting: they may ask for the status, and are told why there is no feed.
+	 */
 	if (supervisor->options->activated)
 		stop_accepting(supervisor);
 	crew_drain(&supervisor->crew);
@@ -133,7 +136,10 @@ static void on_signal(struct watched *watched, uint32_t events)
 		if (info.ssi_signo != PARENT_SIGNAL) {
 			begin_drain(supervisor);
 		} else if (supervisor->parent != 0 && getppid() != supervisor->parent) {
-			/* It also comes when only the thread that started us has ended; then the process is still our parent. */
+			/*
+			 * It also comes when only the thread that started us has ended; then the
+			 * process is still our parent.
+			 */
 			log_info("the parent has ended: stopping");
 			end_now(supervisor);
 		}
@@ -166,9 +172,10 @@ static void receive(struct supervisor *supervisor, const struct listener *listen
 {
 	struct ucred peer;
 	if (!identify(supervisor, fd, &peer)) {
-		crew_turn_away(&supervisor->crew, supervisor->overflow_uid, fd, EPERM,
-			       "this client's user has no number of its own where the daemon runs, "
-			       "so that it cannot be told from others; map it, or run a private daemon");
+		crew_turn_away(
+			&supervisor->crew, supervisor->overflow_uid, fd, EPERM,
+			"this client's user has no number of its own where the daemon runs, "
+			"so that it cannot be told from others; map it, or run a private daemon");
 	} else if (listener->admin && (peer.uid == 0 || peer.uid == geteuid())) {
 		(void)admin_open(&supervisor->crew, fd, begin_drain, supervisor);
 	} else if (listener->admin ||
@@ -216,7 +223,10 @@ static int new_signal_fd(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Nobody can put descriptors into a connection before its worker asks for them. Linux 6.16; accepted sockets have it from the listening one. */
+/*
+ * Nobody can put descriptors into a connection before its worker asks for them. Linux 6.16;
+ * accepted sockets have it from the listening one.
+ */
 static void refuse_descriptors(int listen_fd)
 {
 	enum { PASS_RIGHTS = 83 };
@@ -251,8 +261,8 @@ static int watch_all(struct supervisor *supervisor)
 }
 
 /*
- * Workers may be nicer than the daemon, but less nice only as far as the system lets it: what could not be had when a user comes is said now. Tried out, and
- * taken back, on this thread alone.
+ * Workers may be nicer than the daemon, but less nice only as far as the system lets it: what could
+ * not be had when a user comes is said now. Tried out, and taken back, on this thread alone.
  */
 static int check_nice(const struct config *config, struct config_error *error)
 {
@@ -272,7 +282,8 @@ static int check_nice(const struct config *config, struct config_error *error)
 		return 0;
 	int r = -errno;
 	snprintf(error->text, sizeof error->text,
-		 "[users] nice = %s%d: this is below the daemon's own nice value, %d, and the system "
+		 "[users] nice = %s%d: this is below the daemon's own nice value, %d, and the "
+		 "system "
 		 "refuses it: %s; allow it with LimitNICE=%d in the service's unit, or raise the "
 		 "values of the others",
 		 whose, least, own, strerror(-r), least);

@@ -1,6 +1,8 @@
 /*
- * The supervisor: what the service is, and a private daemon. Accepts connections, asks the kernel whose they are, and hands them to that user's worker. It reads no file of a user's and no message,
- * and gets no descriptor from anybody. One thread with epoll, and one per process (it handles signals). loaderd(1), ISOLATION.
+ * The supervisor: what the service is, and a private daemon. Accepts connections, asks the kernel
+ * whose they are, and hands them to that user's worker. It reads no file of a user's and no
+ * message, and gets no descriptor from anybody. One thread with epoll, and one per process (it
+ * handles signals). loaderd(1), ISOLATION.
  */
 #pragma once
 
@@ -12,8 +14,9 @@ struct supervisor_options {
 	const struct config *config; /* lives as long as the supervisor */
 	const int *listen_fds;       /* listening sockets, taken over */
 	unsigned listen_count;
-	int admin_fd;      /* of the administrator; -1: none */
-	bool activated;    /* the sockets are systemd's: while stopping, leave new connections to the next daemon */
+	int admin_fd; /* of the administrator; -1: none */
+	/* the sockets are systemd's: while stopping, leave new connections to the next daemon */
+	bool activated;
 	int lifeline_fd;   /* the daemon ends at once when this reads end of file; -1: none */
 	bool private_only; /* serve only the daemon's own user, by one worker that starts at once */
 };

@@ -156,7 +156,10 @@ void chores_add(struct chores *chores, struct chore *chore)
 	pthread_mutex_lock(&chores->mutex);
 	queue_put(&chores->waiting, chore);
 	chores->waiting_count++;
-	/* All may be held up by storage that hangs, or by clients' descriptors that take their time to be closed. */
+	/*
+	 * All may be held up by storage that hangs, or by clients' descriptors that take their time
+	 * to be closed.
+	 */
 	if (chores->waiting_count > chores->idle)
 		(void)start_thread(chores);
 	pthread_cond_signal(&chores->wake);

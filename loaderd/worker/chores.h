@@ -1,7 +1,9 @@
 /*
- * Chores: what may take long (opening files, making and unmapping shared memory, closing what clients passed) runs on threads of its own, a few and more of them while those are held
- * up, so that the control thread always answers. run() is called on such a thread, then done() on the control thread from chores_finish(). A chore
- * is embedded in its owner's structure and belongs to this module between the two.
+ * Chores: what may take long (opening files, making and unmapping shared memory, closing what
+ * clients passed) runs on threads of its own, a few and more of them while those are held up, so
+ * that the control thread always answers. run() is called on such a thread, then done() on the
+ * control thread from chores_finish(). A chore is embedded in its owner's structure and belongs to
+ * this module between the two.
  */
 #pragma once
 

@@ -7,7 +7,10 @@
 #include <string.h>
 
 enum {
-	/* Room for texts in a reply; with four bytes of tag and length each it stays below FRAME_SIZE_MAX. */
+	/*
+	 * Room for texts in a reply; with four bytes of tag and length each it stays below
+	 * FRAME_SIZE_MAX.
+	 */
 	REPLY_TEXTS_MAX = 640 << 10,
 	REPLY_CLASSES_MAX = 64 << 10,
 };
@@ -72,7 +75,10 @@ static size_t keep_classes(struct texts *texts, const struct packimg *image, cha
 	return classes;
 }
 
-/* What does not fit a frame is left out: metadata first, then class names, whose number FeedOpened tells. */
+/*
+ * What does not fit a frame is left out: metadata first, then class names, whose number FeedOpened
+ * tells.
+ */
 static int pack(const struct packimg *image, const char *path, struct texts *texts, char **names,
 		uint8_t **ret_packed, size_t *ret_size)
 {

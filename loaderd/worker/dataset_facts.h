@@ -4,7 +4,9 @@
 #include "subscription.h"
 
 /*
- * The whole Reply, packed; the caller frees it. *fd, a descriptor of any file of the dataset, is set to -1 if it was taken over. Negative errno with the refusal
- * filled in. May take as long as the storage takes.
+ * The whole Reply, packed; the caller frees it. *fd, a descriptor of any file of the dataset, is
+ * set to -1 if it was taken over. Negative errno with the refusal filled in. May take as long as
+ * the storage takes.
  */
-int dataset_facts(const char *path, int *fd, uint8_t **ret_packed, size_t *ret_size, struct refusal *refusal);
+int dataset_facts(const char *path, int *fd, uint8_t **ret_packed, size_t *ret_size,
+		  struct refusal *refusal);

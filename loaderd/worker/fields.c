@@ -45,7 +45,10 @@ static int refuse_long(const Loaderd__OpenFeed *request, const struct config *co
 			      field->name, longest, request->field_bytes);
 }
 
-/* A client that wants values whole gets room for what is recorded, no more; one that takes them cut, or knows of neither, what it says. */
+/*
+ * A client that wants values whole gets room for what is recorded, no more; one that takes them
+ * cut, or knows of neither, what it says.
+ */
 static int choose_room(const Loaderd__OpenFeed *request, const struct config *config,
 		       const struct packimg_field *field, uint32_t *ret_room,
 		       struct refusal *refusal)

@@ -43,8 +43,8 @@ void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need)
 	incoming->due = true;
 }
 
-int incoming_take(struct incoming *incoming, const Loaderd__Files *part, struct frame_reader *reader,
-		  uint64_t limit)
+int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
+		  struct frame_reader *reader, uint64_t limit)
 {
 	unsigned count = frame_fd_count(reader);
 	if (!incoming->due || count == 0 || part->first != incoming->count ||

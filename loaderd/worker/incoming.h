@@ -1,6 +1,7 @@
 /*
- * The files of a request as they come, part by part: descriptors that the client opened with its own rights. Nothing is known of them here but their number. Belongs to
- * its request: the control thread's while they come. proto/SPEC.md, "Files".
+ * The files of a request as they come, part by part: descriptors that the client opened with its
+ * own rights. Nothing is known of them here but their number. Belongs to its request: the control
+ * thread's while they come. proto/SPEC.md, "Files".
  */
 #pragma once
 
@@ -29,6 +30,8 @@ uint32_t incoming_left(const struct incoming *incoming);
 /* What to ask for next. */
 void incoming_ask(struct incoming *incoming, Loaderd__NeedFiles *ret_need);
 /*
- * Takes a part's descriptors from the frame that it came with. -EPROTO: not what was asked for; -EDQUOT: more files than `limit`; -ENOMEM.
+ * Takes a part's descriptors from the frame that it came with. -EPROTO: not what was asked for;
+ * -EDQUOT: more files than `limit`; -ENOMEM.
  */
-int incoming_take(struct incoming *incoming, const Loaderd__Files *part, struct frame_reader *reader, uint64_t limit);
+int incoming_take(struct incoming *incoming, const Loaderd__Files *part,
+		  struct frame_reader *reader, uint64_t limit);

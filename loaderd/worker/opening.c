@@ -178,7 +178,10 @@ static void done_start(struct chore *chore)
 	}
 }
 
-/* The supervisor sends the ring to the client meanwhile: in no frame of ours that the client has a part of. */
+/*
+ * The supervisor sends the ring to the client meanwhile: in no frame of ours that the client has a
+ * part of.
+ */
 static void start(struct opening *opening)
 {
 	opening->held_up = outbox_pending(&opening->session->outbox);
@@ -261,8 +264,7 @@ static int admit_feed(struct session *session, struct refusal *refusal)
 	return 0;
 }
 
-static int admit(struct session *session, const Loaderd__Request *request,
-		 struct refusal *refusal)
+static int admit(struct session *session, const Loaderd__Request *request, struct refusal *refusal)
 {
 	bool feed = request->kind_case == LOADERD__REQUEST__KIND_OPEN_FEED;
 	uint32_t version = feed ? request->open_feed->version : request->get_dataset->version;
@@ -311,16 +313,17 @@ static void over_limit(struct session *session, uint32_t total)
 {
 	struct opening *opening = session->opening;
 	uint64_t limit = session->server->config->shards;
-	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		       "the dataset has %u files, the daemon's limit is %llu ([limits] shards); pack "
-		       "it into fewer shards, or raise the limit",
-		       total, (unsigned long long)limit);
+	refuse_request(
+		&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		"the dataset has %u files, the daemon's limit is %llu ([limits] shards); pack "
+		"it into fewer shards, or raise the limit",
+		total, (unsigned long long)limit);
 	refuse(session);
 }
 
 /*
- * Are there descriptors for the files that are still to come, and enough besides for connections and rings? The lowest free number is what a descriptor gets: the newest tells how many
- * there are.
+ * Are there descriptors for the files that are still to come, and enough besides for connections
+ * and rings? The lowest free number is what a descriptor gets: the newest tells how many there are.
  */
 static bool has_room(const struct session *session)
 {
@@ -334,12 +337,12 @@ static bool has_room(const struct session *session)
 static void out_of_descriptors(struct session *session)
 {
 	struct opening *opening = session->opening;
-	refuse_request(&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
-		       "the dataset has %u files, and this user's worker, which may have %llu open "
-		       "(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
-		       "fewer shards, close other feeds, or raise the limit",
-		       opening->files.total,
-		       (unsigned long long)session->server->descriptors_most);
+	refuse_request(
+		&opening->refusal, EDQUOT, is_feed(opening) ? "dataset" : "path",
+		"the dataset has %u files, and this user's worker, which may have %llu open "
+		"(LimitNOFILE= of the service, ulimit -n), has no room for them; pack it into "
+		"fewer shards, close other feeds, or raise the limit",
+		opening->files.total, (unsigned long long)session->server->descriptors_most);
 	refuse(session);
 }
 

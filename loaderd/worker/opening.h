@@ -1,6 +1,6 @@
 /*
- * Requests that need a dataset's files, OpenFeed and GetDataset: the files are asked for, come part by part, and are read on a chores thread. One at a time per
- * connection. Control thread only.
+ * Requests that need a dataset's files, OpenFeed and GetDataset: the files are asked for, come part
+ * by part, and are read on a chores thread. One at a time per connection. Control thread only.
  */
 #pragma once
 

@@ -88,8 +88,9 @@ void outbox_ring(struct outbox *outbox)
 	size_t size = loaderd__reply__pack(&reply, frame + LENGTH_SIZE);
 	put_length(frame, size);
 	pthread_mutex_lock(&outbox->mutex);
-	/* So few bytes are one buffer of the socket's: they go whole or not at all. Behind something kept a bell is
-	 * not needed, because its reader will wake anyhow; the look after that wake-up finds the batch. */
+	/* So few bytes are one buffer of the socket's: they go whole or not at all. Behind
+	 * something kept a bell is not needed, because its reader will wake anyhow; the look after
+	 * that wake-up finds the batch. */
 	if (outbox->size == 0 && !outbox->broken)
 		send_now(outbox, frame, LENGTH_SIZE + size);
 	pthread_mutex_unlock(&outbox->mutex);

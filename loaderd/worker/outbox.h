@@ -1,7 +1,8 @@
 /*
- * The sending half of a connection. Frames leave at once when the socket takes them; what it does not take is kept, in order, until
- * outbox_flush(). Nothing here ever waits for a client. Doorbells may come from any worker, the rest is the control thread's. The
- * socket belongs to the session, which keeps it open as long as any worker may ring.
+ * The sending half of a connection. Frames leave at once when the socket takes them; what it does
+ * not take is kept, in order, until outbox_flush(). Nothing here ever waits for a client. Doorbells
+ * may come from any worker, the rest is the control thread's. The socket belongs to the session,
+ * which keeps it open as long as any worker may ring.
  */
 #pragma once
 
@@ -22,9 +23,15 @@ struct outbox {
 
 void outbox_init(struct outbox *outbox, int socket);
 void outbox_deinit(struct outbox *outbox);
-/* Rings the client; dropped when the socket is full, since the client then has something to read anyway. */
+/*
+ * Rings the client; dropped when the socket is full, since the client then has something to read
+ * anyway.
+ */
 void outbox_ring(struct outbox *outbox);
-/* Sends a reply, or keeps what the socket does not take. -EPIPE: the connection is of no use any more. */
+/*
+ * Sends a reply, or keeps what the socket does not take. -EPIPE: the connection is of no use any
+ * more.
+ */
 int outbox_send(struct outbox *outbox, const uint8_t *message, size_t size);
 /* 1: all is sent; 0: something is left; -EPIPE. */
 int outbox_flush(struct outbox *outbox);

@@ -101,8 +101,8 @@ static int new_entry(const char *path, const int *fds, uint32_t count,
 		r = file_of(fds[i], &entry->files[i]);
 		if (r == -EBADF)
 			snprintf(error->text, sizeof error->text,
-				 "%.300s: the descriptor of file %u of it is not open for reading", path,
-				 i);
+				 "%.300s: the descriptor of file %u of it is not open for reading",
+				 path, i);
 		else if (r < 0)
 			snprintf(error->text, sizeof error->text,
 				 "%.300s: the daemon may not look at file %u of it: %s; a private "
@@ -151,7 +151,10 @@ int registry_acquire(struct registry *registry, const char *path, int *fds, uint
 		*ret_dataset = there->dataset;
 	}
 	pthread_mutex_unlock(&registry->mutex);
-	/* Opened outside the lock: a slow disk holds up only those who wait for it. Two at once may open the same files twice, which is harmless. */
+	/*
+	 * Opened outside the lock: a slow disk holds up only those who wait for it. Two at once may
+	 * open the same files twice, which is harmless.
+	 */
 	if (there == NULL)
 		r = dataset_open(path, fds, count, &entry->dataset, error);
 	if (there != NULL || r < 0) {

@@ -1,7 +1,8 @@
 /*
- * Open datasets, each mapped once however many feeds read it, and the list of samples that could not be decoded. A dataset is
- * the same one when path and, of all its files, device, inode, size and modification time agree: every feed shows all of them, since a client that can open one
- * shard need not be allowed the next. Any thread; opening may take long and belongs on a chores thread.
+ * Open datasets, each mapped once however many feeds read it, and the list of samples that could
+ * not be decoded. A dataset is the same one when path and, of all its files, device, inode, size
+ * and modification time agree: every feed shows all of them, since a client that can open one shard
+ * need not be allowed the next. Any thread; opening may take long and belongs on a chores thread.
  */
 #pragma once
 
@@ -55,20 +56,23 @@ struct registry {
 	unsigned poison_count;
 	struct registry_entry *entries;
 	struct registry_bad *bad; /* [REGISTRY_BAD_MAX], the oldest is overwritten */
-	uint64_t bad_total;       /* records ever added; the next goes to bad_total % REGISTRY_BAD_MAX */
-	uint64_t bad_logged;      /* records handed to registry_next_bad */
-	int event_fd;             /* rung when a record was added */
+	/* records ever added; the next goes to bad_total % REGISTRY_BAD_MAX */
+	uint64_t bad_total;
+	uint64_t bad_logged; /* records handed to registry_next_bad */
+	int event_fd;        /* rung when a record was added */
 };
 
 int registry_init(struct registry *registry);
 void registry_deinit(struct registry *registry);
 /*
- * The dataset whose files are fds. Those that it keeps are set to -1; the caller closes the rest, whatever is returned. Errors as dataset_open().
+ * The dataset whose files are fds. Those that it keeps are set to -1; the caller closes the rest,
+ * whatever is returned. Errors as dataset_open().
  */
 int registry_acquire(struct registry *registry, const char *path, int *fds, uint32_t count,
 		     struct dataset **ret_dataset, struct packimg_error *error);
 /* Are these the first `count` files of the dataset, opened once more? */
-bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds, uint32_t count);
+bool registry_same_files(struct registry *registry, const struct dataset *dataset, const int *fds,
+			 uint32_t count);
 void registry_release(struct registry *registry, struct dataset *dataset);
 /* Datasets of this UUID that are opened from now on have a bad sample. */
 void registry_poison(struct registry *registry, const uint8_t uuid[16], uint64_t sample);

@@ -7,7 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The supervisor never waits for anything: so long it is silent only when it is stopped, or the machine is. */
+/*
+ * The supervisor never waits for anything: so long it is silent only when it is stopped, or the
+ * machine is.
+ */
 enum { ANSWER_WITHIN_S = 20, TRIES = 25, TRY_AGAIN_MS = 20 };
 
 struct ring_request {
@@ -66,23 +69,25 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 				      "the client does not read: its ring could not be sent to it");
 	/* What is on its way arrives, and libfeed tries again for a while. */
 	if (order->code == ETOOMANYREFS)
-		return refuse_request(refusal, EDQUOT, NULL,
-				      "too many of the service's descriptors are on their way to those "
-				      "who have not read them; connect again, or raise LimitNOFILE= of the "
-				      "service (ulimit -n)");
+		return refuse_request(
+			refusal, EDQUOT, NULL,
+			"too many of the service's descriptors are on their way to those "
+			"who have not read them; connect again, or raise LimitNOFILE= of the "
+			"service (ulimit -n)");
 	if (order->code == ENOTCONN)
-		return refuse_request(refusal, EDQUOT, NULL,
-				      "the service has too few descriptors for connections that wait with "
-				      "opening their feed; connect again, or raise LimitNOFILE= of the "
-				      "service (ulimit -n)");
+		return refuse_request(
+			refusal, EDQUOT, NULL,
+			"the service has too few descriptors for connections that wait with "
+			"opening their feed; connect again, or raise LimitNOFILE= of the "
+			"service (ulimit -n)");
 	if (order->code != EDQUOT || order->limit == LINK_LIMIT_NONE ||
 	    order->limit > LINK_LIMIT_RINGS)
-		return refuse_request(refusal, order->code, "slots",
-				      "no shared memory for the feed: %s",
-				      order->code == EMFILE || order->code == ENFILE
-					      ? "the service has no descriptor left; try again, or raise "
-						"LimitNOFILE= of the service (ulimit -n)"
-					      : strerror(order->code));
+		return refuse_request(
+			refusal, order->code, "slots", "no shared memory for the feed: %s",
+			order->code == EMFILE || order->code == ENFILE
+				? "the service has no descriptor left; try again, or raise "
+				  "LimitNOFILE= of the service (ulimit -n)"
+				: strerror(order->code));
 	if (order->limit == LINK_LIMIT_RINGS)
 		return refuse_request(
 			refusal, EDQUOT, "slots",
@@ -91,18 +96,19 @@ static int refuse(const struct ring_request *request, struct refusal *refusal)
 			(unsigned long long)order->most);
 	/* How much is left of it would tell what the others have. */
 	if (order->limit == LINK_LIMIT_ALL)
-		return refuse_request(refusal, EDQUOT, "slots",
-				      "the feed needs %llu bytes of shared memory, more than is left of "
-				      "the %llu that all users share; ask for fewer slots or smaller "
-				      "batches, try again later, or raise [limits] shared_memory",
-				      (unsigned long long)bytes_of(request),
-				      (unsigned long long)order->most);
-	return refuse_request(refusal, EDQUOT, "slots",
-			      "the feed needs %llu bytes of shared memory, %llu are left of the "
-			      "limit of %llu, of which rings take part until no process holds them; "
-			      "ask for fewer slots or smaller batches, or raise [limits] shared_memory_per_user",
-			      (unsigned long long)bytes_of(request), (unsigned long long)order->left,
-			      (unsigned long long)order->most);
+		return refuse_request(
+			refusal, EDQUOT, "slots",
+			"the feed needs %llu bytes of shared memory, more than is left of "
+			"the %llu that all users share; ask for fewer slots or smaller "
+			"batches, try again later, or raise [limits] shared_memory",
+			(unsigned long long)bytes_of(request), (unsigned long long)order->most);
+	return refuse_request(
+		refusal, EDQUOT, "slots",
+		"the feed needs %llu bytes of shared memory, %llu are left of the "
+		"limit of %llu, of which rings take part until no process holds them; "
+		"ask for fewer slots or smaller batches, or raise [limits] shared_memory_per_user",
+		(unsigned long long)bytes_of(request), (unsigned long long)order->left,
+		(unsigned long long)order->most);
 }
 
 /* Asks once. */
@@ -134,7 +140,10 @@ static int take(struct ring_source *source, const struct ring_wish *wish, int *r
 		.fds = {-1, -1},
 	};
 	ask(rings_of(source), &request);
-	/* A client that closes a feed and opens the next finds the first one's memory still on its way back. */
+	/*
+	 * A client that closes a feed and opens the next finds the first one's memory still on its
+	 * way back.
+	 */
 	for (unsigned i = 0; i < TRIES && request.answered && request.order.code == EDQUOT; i++) {
 		nanosleep(&pause, NULL);
 		ask(rings_of(source), &request);
@@ -164,7 +173,10 @@ static void give_back(struct ring_source *source, uint64_t feed_id, uint64_t byt
 	pthread_mutex_lock(&rings->mutex);
 	rings->bytes -= bytes;
 	pthread_mutex_unlock(&rings->mutex);
-	/* Unread records fill the pipe only while the supervisor is stopped; it also looks by itself from time to time. */
+	/*
+	 * Unread records fill the pipe only while the supervisor is stopped; it also looks by
+	 * itself from time to time.
+	 */
 	(void)link_report(rings->pipe, &record);
 }
 
@@ -187,8 +199,7 @@ void rings_deinit(struct rings *rings)
 	pthread_mutex_destroy(&rings->mutex);
 }
 
-void rings_answer(struct rings *rings, const struct link_order *order,
-		  const int fds[LINK_FDS_MAX])
+void rings_answer(struct rings *rings, const struct link_order *order, const int fds[LINK_FDS_MAX])
 {
 	bool taken = false;
 	pthread_mutex_lock(&rings->mutex);

@@ -1,6 +1,7 @@
 /*
- * Memory for rings, which the supervisor makes: a worker may create none. rings_take() is called on a chores thread and waits for the answer, which the control thread
- * brings by rings_answer(). Owned by the server.
+ * Memory for rings, which the supervisor makes: a worker may create none. rings_take() is called on
+ * a chores thread and waits for the answer, which the control thread brings by rings_answer().
+ * Owned by the server.
  */
 #pragma once
 

@@ -102,10 +102,13 @@ static const struct condition conditions[] = {
 	{SCMP_SYS(mprotect), 1, {{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}}},
 	{SCMP_SYS(clone), 1, {{0, SCMP_CMP_EQ, THREAD_FLAGS, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFD, 0}}},
-	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFL, 0}}}, /* F_SETFL would change the client's description */
+	/* F_SETFL would change the client's description */
+	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GETFL, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_ADD_SEALS, 0}}},
 	{SCMP_SYS(fcntl), 1, {{1, SCMP_CMP_EQ, F_GET_SEALS, 0}}},
-	{SCMP_SYS(setsockopt), 2, {{1, SCMP_CMP_EQ, SOL_SOCKET, 0}, {2, SCMP_CMP_EQ, PASS_RIGHTS, 0}}},
+	{SCMP_SYS(setsockopt),
+	 2,
+	 {{1, SCMP_CMP_EQ, SOL_SOCKET, 0}, {2, SCMP_CMP_EQ, PASS_RIGHTS, 0}}},
 	/* No address: a client may have passed a socket that is not connected. */
 	{SCMP_SYS(sendto), 1, {{4, SCMP_CMP_EQ, 0, 0}}},
 	{SCMP_SYS(prctl), 1, {{0, SCMP_CMP_EQ, PR_SET_NAME, 0}}},
@@ -120,7 +123,10 @@ static const struct condition conditions[] = {
 enum { END = -1 /* no call */ };
 
 #if SANITIZED
-/* What a sanitizer's runtime calls besides. Found by trial: where one of them is refused, it ends the worker. */
+/*
+ * What a sanitizer's runtime calls besides. Found by trial: where one of them is refused, it ends
+ * the worker.
+ */
 static const int sanitizers[] = {
 #ifndef __SANITIZE_THREAD__
 	SCMP_SYS(sigaltstack), /* with each thread that starts, and before each exit */
@@ -130,15 +136,19 @@ static const int sanitizers[] = {
 
 static bool behind_walls;
 
-/* Leaks are looked for by a process that traces this one. (Asked by the runtime, in a library of its own.) */
+/*
+ * Leaks are looked for by a process that traces this one. (Asked by the runtime, in a library of
+ * its own.)
+ */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 {
 	return behind_walls;
 }
 
 /*
- * Reports name functions and lines by what the runtime has of the program once it was asked for any of them, so that nothing is opened later. That of clang asks another
- * program, which is not to be there: its reports have addresses in modules, for llvm-symbolizer.
+ * Reports name functions and lines by what the runtime has of the program once it was asked for any
+ * of them, so that nothing is opened later. That of clang asks another program, which is not to be
+ * there: its reports have addresses in modules, for llvm-symbolizer.
  */
 static void prepare_reports(void)
 {
@@ -161,10 +171,11 @@ const char *sandbox_exceptions(void)
 	static char text[1024];
 	size_t length = 0;
 	if (SANITIZED)
-		length = (size_t)snprintf(text, sizeof text,
-					  "a sanitizer's build: memory is not limited, leaks are not "
-					  "looked for; calls allowed besides: %s",
-					  sanitizers[0] == END ? "none" : "");
+		length = (size_t)snprintf(
+			text, sizeof text,
+			"a sanitizer's build: memory is not limited, leaks are not "
+			"looked for; calls allowed besides: %s",
+			sanitizers[0] == END ? "none" : "");
 	for (size_t i = 0; sanitizers[i] != END && length < sizeof text; i++) {
 		char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, sanitizers[i]);
 		length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
@@ -195,8 +206,8 @@ static int add_rules(scmp_filter_ctx filter)
 }
 
 /*
- * What is not listed answers EPERM and is not killed: a library that asks for something in vain is no attack, and a worker that dies of it would be one more way to harm
- * its user.
+ * What is not listed answers EPERM and is not killed: a library that asks for something in vain is
+ * no attack, and a worker that dies of it would be one more way to harm its user.
  */
 static int filter_calls(void)
 {
@@ -209,7 +220,10 @@ static int filter_calls(void)
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
 	if (r == 0)
 		(void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	/* A call of another architecture: by default it would end its thread, and leave a worker that does not serve. */
+	/*
+	 * A call of another architecture: by default it would end its thread, and leave a worker
+	 * that does not serve.
+	 */
 	if (r == 0)
 		r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 	if (r == 0)
@@ -220,7 +234,10 @@ static int filter_calls(void)
 	return r;
 }
 
-/* Landlock (Linux, Documentation/userspace-api/landlock.rst): rules for everything that it knows, and none that allows any of it. */
+/*
+ * Landlock (Linux, Documentation/userspace-api/landlock.rst): rules for everything that it knows,
+ * and none that allows any of it.
+ */
 static void lock_land(void)
 {
 	struct {
@@ -237,7 +254,10 @@ static void lock_land(void)
 	int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, size, 0);
 	if (rules < 0)
 		return;
-	/* Before version 8 of the calling thread and those that it starts alone; the filter holds for all. */
+	/*
+	 * Before version 8 of the calling thread and those that it starts alone; the filter holds
+	 * for all.
+	 */
 	(void)syscall(SYS_landlock_restrict_self, rules, abi < 8 ? 0 : RESTRICT_ALL_THREADS);
 	close(rules);
 }
@@ -246,8 +266,10 @@ static void lock_land(void)
 static bool counted_alone;
 
 /*
- * Namespaces of its own, where the system lets everybody make them. The first is why they are worth it without the filter, too: all workers are one user's processes, and a limit on threads
- * holds for one of them alone only in a user namespace of its own, from Linux 5.14 on. Otherwise one could use up what others need, so that there it is the service's alone (TasksMax=).
+ * Namespaces of its own, where the system lets everybody make them. The first is why they are worth
+ * it without the filter, too: all workers are one user's processes, and a limit on threads holds
+ * for one of them alone only in a user namespace of its own, from Linux 5.14 on. Otherwise one
+ * could use up what others need, so that there it is the service's alone (TasksMax=).
  */
 static void leave_namespaces(void)
 {
@@ -312,7 +334,8 @@ int sandbox_enter(const struct sandbox_limits *limits, struct config_error *erro
 	lock_land();
 	int r = limit_resources(limits);
 	if (r < 0) {
-		snprintf(error->text, sizeof error->text, "a worker cannot limit itself: %s", strerror(-r));
+		snprintf(error->text, sizeof error->text, "a worker cannot limit itself: %s",
+			 strerror(-r));
 		return r;
 	}
 	r = filter_calls();

@@ -46,8 +46,8 @@ static void begin_drain(struct server *server)
 {
 	if (server->phase != SERVER_RUNNING)
 		return;
-	log_info("stopping: %u feed%s up to %llu ms to take what is finished",
-		 server->feed_count, server->feed_count == 1 ? " gets" : "s get",
+	log_info("stopping: %u feed%s up to %llu ms to take what is finished", server->feed_count,
+		 server->feed_count == 1 ? " gets" : "s get",
 		 (unsigned long long)server->config->grace_ms);
 	server->phase = SERVER_DRAINING;
 	server->drain_deadline_ns = server_now_ns() + server->config->grace_ms * 1000000;
@@ -210,7 +210,8 @@ static int watch_all(struct server *server)
 
 static int map_page(struct server *server)
 {
-	void *page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
+	void *page =
+		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
 	if (page == MAP_FAILED)
 		return -errno;
 	server->page = page;
@@ -299,7 +300,10 @@ static int timeout_ms(struct server *server, uint64_t now_ns)
 	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
 }
 
-/* Says once that nobody has been there for a while; a client that comes at that moment is counted, and the supervisor forgets it. */
+/*
+ * Says once that nobody has been there for a while; a client that comes at that moment is counted,
+ * and the supervisor forgets it.
+ */
 static void watch_idleness(struct server *server, uint64_t now_ns)
 {
 	const struct link_record idle = {.kind = LINK_IDLE, .count = server->clients};
@@ -359,7 +363,8 @@ static void close_all(struct server *server)
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	reply.kind_case = LOADERD__REPLY__KIND_SHUTTING_DOWN;
 	reply.shutting_down = &shutting_down;
-	for (struct session *s = server->sessions, *next; s != NULL && !server->orphaned; s = next) {
+	for (struct session *s = server->sessions, *next; s != NULL && !server->orphaned;
+	     s = next) {
 		next = s->next;
 		if (!s->held)
 			session_reply(s, &reply);

@@ -1,8 +1,10 @@
 /*
- * The worker's server: one control thread with epoll that owns a user's connections and limits, and hands everything slow to the chores
- * and everything heavy to the pool. Batches do not pass through it; only connections, requests, doorbells from clients and hang-ups do.
+ * The worker's server: one control thread with epoll that owns a user's connections and limits, and
+ * hands everything slow to the chores and everything heavy to the pool. Batches do not pass through
+ * it; only connections, requests, doorbells from clients and hang-ups do.
  *
- * One per process, at the worker's end of link.h. server_run() returns when the supervisor has told it to end, and it has drained.
+ * One per process, at the worker's end of link.h. server_run() returns when the supervisor has told
+ * it to end, and it has drained.
  */
 #pragma once
 
@@ -12,8 +14,12 @@
 
 struct server;
 
-/* -errno with a sentence in error. Everything that takes more than reading descriptors is done here: server_run() can be had in a sandbox. uid: whom it serves. */
-int server_new(const struct config *config, uid_t uid, struct server **ret_server, struct config_error *error);
+/*
+ * -errno with a sentence in error. Everything that takes more than reading descriptors is done
+ * here: server_run() can be had in a sandbox. uid: whom it serves.
+ */
+int server_new(const struct config *config, uid_t uid, struct server **ret_server,
+	       struct config_error *error);
 /* Threads that it may ever have. */
 unsigned server_threads_most(const struct server *server);
 void server_free(struct server *server);

@@ -4,8 +4,8 @@
 #include "chores.h"
 #include "framing.h"
 #include "link.h"
-#include "outbox.h"
 #include "opening.h"
+#include "outbox.h"
 #include "pool.h"
 #include "registry.h"
 #include "rings.h"
@@ -26,7 +26,7 @@ struct session {
 	struct server *server;
 	struct session *next, **link; /* in server->sessions */
 	struct session *next_dead;
-	pid_t pid; /* of the client, as the supervisor saw it, */
+	pid_t pid;       /* of the client, as the supervisor saw it, */
 	uint64_t client; /* and the number that it gave the connection */
 	struct frame_reader reader;
 	struct outbox outbox;
@@ -34,12 +34,12 @@ struct session {
 	struct subscription *feed; /* served, or being taken down */
 	unsigned chores;           /* running for this session */
 	bool feed_asked;           /* the one OpenFeed has been accepted */
-	bool unmapped; /* the client has yet to map its ring */
-	bool filling;  /* it has; a chore sees to the ring */
+	bool unmapped;             /* the client has yet to map its ring */
+	bool filling;              /* it has; a chore sees to the ring */
 	bool in_pool;
-	bool closing;  /* hung up; waits for chores and pool */
-	bool dead;     /* will be freed after this round of events */
-	bool held;     /* session_hold() */
+	bool closing;    /* hung up; waits for chores and pool */
+	bool dead;       /* will be freed after this round of events */
+	bool held;       /* session_hold() */
 	uint32_t events; /* that epoll is asked for */
 	uint64_t opened_ns;
 };
@@ -55,7 +55,7 @@ struct server {
 	struct link_page *page;
 	int epoll_fd;
 	struct source link, chores_done, pool_quiet, bad_news;
-	uint64_t clients;      /* that the supervisor has handed over */
+	uint64_t clients;       /* that the supervisor has handed over */
 	uint64_t idle_since_ns; /* 0: it has been said */
 	bool was_busy;
 	uid_t uid; /* of the clients */
@@ -64,18 +64,21 @@ struct server {
 	struct session *sessions, *dead_sessions;
 	unsigned session_count, feed_count;
 	uint64_t descriptors_most; /* that this process may have */
-	uint64_t feed_id; /* last one given */
+	uint64_t feed_id;          /* last one given */
 	enum server_phase phase;
 	uint64_t drain_deadline_ns;
 	uint64_t start_ns;
-	uint64_t refusal_log_ns; /* log_allowed() */
+	uint64_t refusal_log_ns;                /* log_allowed() */
 	uint64_t bad_log_count, bad_log_end_ns; /* lines in the current second; 0: none */
 };
 
 uint64_t server_now_ns(void);
 int server_watch(struct server *server, struct source *source, uint32_t events);
 
-/* Takes over fd. pid and client: the client's process and the connection's number, as the supervisor says. */
+/*
+ * Takes over fd. pid and client: the client's process and the connection's number, as the
+ * supervisor says.
+ */
 void session_new(struct server *server, int fd, pid_t pid, uint64_t client);
 /* Hang-up: frees all the client had, at once where no worker is busy with it. */
 void session_close(struct session *session, const char *why);
@@ -87,7 +90,10 @@ void session_bury_if_done(struct session *session);
 void session_free(struct session *session);
 /* Sends a reply; closes the session when it cannot be sent. */
 void session_reply(struct session *session, const Loaderd__Reply *reply);
-/* While it is held no request is taken, so that no reply is cut by what the supervisor sends on the same connection. */
+/*
+ * While it is held no request is taken, so that no reply is cut by what the supervisor sends on the
+ * same connection.
+ */
 void session_hold(struct session *session, bool held);
 /* The same for a reply that is packed already. */
 void session_send(struct session *session, const uint8_t *message, size_t size);

@@ -11,7 +11,10 @@
 #include <unistd.h>
 
 enum {
-	/* Frames taken from one client before others get their turn; epoll is level-triggered and comes back. */
+	/*
+	 * Frames taken from one client before others get their turn; epoll is level-triggered and
+	 * comes back.
+	 */
 	FRAMES_PER_TURN = 16,
 };
 
@@ -24,9 +27,12 @@ struct feed_chore {
 
 static void watch(struct session *session)
 {
-	/* While a reply waits to be read no further request is taken: a client that asks and never reads stops itself. */
+	/*
+	 * While a reply waits to be read no further request is taken: a client that asks and never
+	 * reads stops itself.
+	 */
 	uint32_t events = outbox_pending(&session->outbox) ? EPOLLOUT | EPOLLRDHUP
-			  : session->held		   ? EPOLLRDHUP
+			  : session->held                  ? EPOLLRDHUP
 							   : EPOLLIN | EPOLLRDHUP;
 	struct epoll_event event = {.events = events, .data.ptr = &session->source};
 	if (events == session->events || session->closing)
@@ -182,7 +188,10 @@ void session_close(struct session *session, const char *why)
 		log_info("feed %llu closed (client pid %d): %s",
 			 (unsigned long long)session->feed->id, (int)session->pid, why);
 	epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, session->source.fd, NULL);
-	/* The descriptor stays until no worker can ring on it, so that its number cannot become someone else's. */
+	/*
+	 * The descriptor stays until no worker can ring on it, so that its number cannot become
+	 * someone else's.
+	 */
 	shutdown(session->source.fd, SHUT_RDWR);
 	opening_drop(session);
 	if (session->in_pool)
@@ -225,7 +234,10 @@ static void done_fill(struct chore *chore)
 	session_bury_if_done(session);
 }
 
-/* The client has mapped its ring: from now on there is no way to write there but that mapping. Providing pages may take a while: not here. */
+/*
+ * The client has mapped its ring: from now on there is no way to write there but that mapping.
+ * Providing pages may take a while: not here.
+ */
 static void ring_mapped(struct session *session)
 {
 	if (!session->unmapped) {
@@ -309,7 +321,7 @@ static void session_ready(struct source *source, uint32_t events)
 			return;
 		if (r < 0) {
 			session_close(session, r == -ECONNRESET ? "the client hung up"
-					       : r == -EPROTO	? "it broke the framing"
+					       : r == -EPROTO   ? "it broke the framing"
 								: strerror(-r));
 			return;
 		}

@@ -1,4 +1,6 @@
-/* What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads. */
+/*
+ * What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads.
+ */
 #include "server_internal.h"
 
 #include "augment_isa.h"

@@ -12,7 +12,10 @@
 #include <unistd.h>
 
 enum {
-	/* What "the daemon chooses" means: enough batches to ride out a slow one, without taking gigabytes for large ones. */
+	/*
+	 * What "the daemon chooses" means: enough batches to ride out a slow one, without taking
+	 * gigabytes for large ones.
+	 */
 	SLOTS_LEAST = 3,
 	SLOTS_MOST = 8,
 	SLOTS_BYTES = 512 << 20,
@@ -150,7 +153,10 @@ static int set_order(struct batcher_options *options, const Loaderd__OpenFeed *r
 	return 0;
 }
 
-/* A pipeline without a size of its own needs samples that all have the same: the first one's, checked for each as it comes. */
+/*
+ * A pipeline without a size of its own needs samples that all have the same: the first one's,
+ * checked for each as it comes.
+ */
 static int fix_size(struct transform *transform, struct dataset *dataset, struct refusal *refusal)
 {
 	struct packimg_sample sample = {0};
@@ -187,7 +193,10 @@ static int fix_statistics(struct transform *transform, const struct dataset *dat
 	return r;
 }
 
-/* A later epoch's size shows only in the largest sample: what fits the square of the limit may have it. */
+/*
+ * A later epoch's size shows only in the largest sample: what fits the square of the limit may have
+ * it.
+ */
 static int check_side(const struct transform *transform, uint64_t epoch, uint64_t limit,
 		      struct refusal *refusal)
 {
@@ -321,12 +330,15 @@ uint32_t subscription_wants_direct(const struct subscription *subscription)
 	return files < IO_DIRECT_MAX ? files : IO_DIRECT_MAX;
 }
 
-/* Keeps the direct descriptors if they are of the same files; else all is read through the page cache. */
+/*
+ * Keeps the direct descriptors if they are of the same files; else all is read through the page
+ * cache.
+ */
 static int keep_direct(struct subscription *subscription, int *direct, uint32_t count,
 		       struct refusal *refusal)
 {
-	if (count == 0 || !registry_same_files(subscription->registry, subscription->dataset,
-					       direct, count))
+	if (count == 0 ||
+	    !registry_same_files(subscription->registry, subscription->dataset, direct, count))
 		return 0;
 	subscription->direct = malloc(count * sizeof *direct);
 	if (subscription->direct == NULL)

@@ -1,6 +1,7 @@
 /*
- * A subscription: one client's feed as the server keeps it, around the batcher that makes its batches. Made on a chores thread in two steps, its files first, its shared
- * memory then; used by the control thread; closed on a chores thread again once the pool has let go of it.
+ * A subscription: one client's feed as the server keeps it, around the batcher that makes its
+ * batches. Made on a chores thread in two steps, its files first, its shared memory then; used by
+ * the control thread; closed on a chores thread again once the pool has let go of it.
  */
 #pragma once
 
@@ -43,10 +44,14 @@ struct ring_wish {
 /* Where rings come from. Any thread. */
 struct ring_source {
 	/* Negative errno with the refusal filled in. May wait a little. */
-	int (*take)(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd, int *ret_ack_fd,
+	int (*take)(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
+		    int *ret_ack_fd, struct refusal *refusal);
+	/*
+	 * Gives them to the client, too, who can rely on what is sealed by then. client: the
+	 * connection's number. As take().
+	 */
+	int (*send)(struct ring_source *source, uint64_t feed, uint64_t client,
 		    struct refusal *refusal);
-	/* Gives them to the client, too, who can rely on what is sealed by then. client: the connection's number. As take(). */
-	int (*send)(struct ring_source *source, uint64_t feed, uint64_t client, struct refusal *refusal);
 	/* The feed has closed them. */
 	void (*give_back)(struct ring_source *source, uint64_t feed_id, uint64_t bytes);
 };
@@ -62,17 +67,23 @@ struct subscription_context {
 };
 
 /*
- * The first step: everything but memory. Of the dataset's files fds those that are kept are set to -1; the caller closes the rest. Negative errno
- * with the refusal filled in. May take as long as the storage takes.
+ * The first step: everything but memory. Of the dataset's files fds those that are kept are set to
+ * -1; the caller closes the rest. Negative errno with the refusal filled in. May take as long as
+ * the storage takes.
  */
-int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context, uint64_t feed_id, int *fds,
-		     uint32_t count, struct subscription **ret_subscription, struct refusal *refusal);
+int subscription_new(const Loaderd__OpenFeed *request, const struct subscription_context *context,
+		     uint64_t feed_id, int *fds, uint32_t count,
+		     struct subscription **ret_subscription, struct refusal *refusal);
 /* How many of the files the second step should also have opened with O_DIRECT. */
 uint32_t subscription_wants_direct(const struct subscription *subscription);
-/* The second step; descriptors that are kept are set to -1. After an error subscription_free() is all that is left to do. */
-int subscription_start(struct subscription *subscription, const struct subscription_context *context, int *direct, uint32_t count,
+/*
+ * The second step; descriptors that are kept are set to -1. After an error subscription_free() is
+ * all that is left to do.
+ */
+int subscription_start(struct subscription *subscription,
+		       const struct subscription_context *context, int *direct, uint32_t count,
 		       struct refusal *refusal);
 /* The batcher is in no pool. Accepts NULL. */
 void subscription_free(struct subscription *subscription);
-__attribute__((format(printf, 4, 5))) int refuse_request(struct refusal *refusal, int code, const char *field,
-							 const char *format, ...);
+__attribute__((format(printf, 4, 5))) int
+refuse_request(struct refusal *refusal, int code, const char *field, const char *format, ...);

@@ -27,8 +27,9 @@ static void open_files_of_libraries(void)
 }
 
 /*
- * A worker may need what its feeds read ahead and what its threads decode with; half of what there is leaves room for others, and for the rings that are made of the other half. Stacks count
- * as they are reserved.
+ * A worker may need what its feeds read ahead and what its threads decode with; half of what there
+ * is leaves room for others, and for the rings that are made of the other half. Stacks count as
+ * they are reserved.
  */
 struct sandbox_limits worker_limits(const struct server *server)
 {
@@ -72,9 +73,15 @@ int worker_run(uid_t uid)
 	config_init(&config);
 	log_init(LOG_LEVEL_WARNING);
 	log_to_supervisor();
-	/* Threads come and go with what waits; what they allocate should not stay in a heap of each. */
+	/*
+	 * Threads come and go with what waits; what they allocate should not stay in a heap of
+	 * each.
+	 */
 	mallopt(M_ARENA_MAX, HEAPS);
-	/* A signal to the whole process group is for the supervisor, who tells its workers to drain. */
+	/*
+	 * A signal to the whole process group is for the supervisor, who tells its workers to
+	 * drain.
+	 */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
@@ -89,7 +96,6 @@ int worker_run(uid_t uid)
 		r = serve(&config, uid, &error);
 	}
 	if (r < 0)
-		log_error("the worker ends: %s",
-			  error.text[0] != '\0' ? error.text : strerror(-r));
+		log_error("the worker ends: %s", error.text[0] != '\0' ? error.text : strerror(-r));
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

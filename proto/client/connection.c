@@ -18,7 +18,7 @@
 enum {
 	CONNECT_RETRY_MS = 5, /* a Unix socket whose backlog is full cannot be polled for room */
 	CARET_WIDTH = 72,     /* columns of a quoted text */
-	FIELD_MAX = 64,	      /* bytes of a field's name in a text */
+	FIELD_MAX = 64,       /* bytes of a field's name in a text */
 };
 
 int error_set(char *error, int code, const char *format, ...)
@@ -32,7 +32,10 @@ int error_set(char *error, int code, const char *format, ...)
 	return code;
 }
 
-/* Bytes of the character at p if it may be shown, else 0: overlong forms and surrogates may not, and U+0080 to U+009F are commands, too. */
+/*
+ * Bytes of the character at p if it may be shown, else 0: overlong forms and surrogates may not,
+ * and U+0080 to U+009F are commands, too.
+ */
 static size_t printable(const unsigned char *p)
 {
 	static const uint32_t least[] = {[2] = 0xa0, [3] = 0x800, [4] = 0x10000};
@@ -302,8 +305,9 @@ int connection_reply(struct connection *connection, const char *text, int64_t de
 }
 
 /*
- * Quotes the line of text around a position with a caret below, into `out`. A long text is cut on both sides; bytes beyond ASCII count as one
- * column each and are shown as '?', control characters as a space, so that the caret stands where it should.
+ * Quotes the line of text around a position with a caret below, into `out`. A long text is cut on
+ * both sides; bytes beyond ASCII count as one column each and are shown as '?', control characters
+ * as a space, so that the caret stands where it should.
  */
 static void quote_with_caret(const char *text, size_t position, char *out, size_t size)
 {
@@ -322,7 +326,10 @@ static void quote_with_caret(const char *text, size_t position, char *out, size_
 		 end < length ? "..." : "", begin > 0 ? "   " : "", (int)(position - begin), "");
 }
 
-/* By some codes libfeed tells callers of its own state, and they act on them: those are not a daemon's to use. */
+/*
+ * By some codes libfeed tells callers of its own state, and they act on them: those are not a
+ * daemon's to use.
+ */
 static int code_of(const Loaderd__Error *message)
 {
 	switch (message->code) {

@@ -28,7 +28,7 @@ extern char **environ;
 
 enum {
 	START_TIMEOUT_MS = 30000,
-	STOP_GRACE_MS = 5000,	   /* to drain, after its lifeline is cut */
+	STOP_GRACE_MS = 5000,      /* to drain, after its lifeline is cut */
 	TERMINATE_GRACE_MS = 2000, /* after SIGTERM; SIGKILL follows */
 	LOG_SIZE = 256 << 10,
 	CHILD_LISTEN_FD = 3,
@@ -144,7 +144,10 @@ static int move_up(int fd)
 	return moved;
 }
 
-/* A listening socket in the abstract namespace whose name nobody can guess, so that nobody can take it before us. */
+/*
+ * A listening socket in the abstract namespace whose name nobody can guess, so that nobody can take
+ * it before us.
+ */
 static int listen_unguessable(char *ret_name, size_t size)
 {
 	uint8_t random[16];
@@ -170,8 +173,8 @@ static int listen_unguessable(char *ret_name, size_t size)
 }
 
 /*
- * Where the child's standard error goes: a file in memory that cannot grow, so that nobody need read it and it neither blocks the daemon nor
- * eats memory. -1 without an error: inherit ours.
+ * Where the child's standard error goes: a file in memory that cannot grow, so that nobody need
+ * read it and it neither blocks the daemon nor eats memory. -1 without an error: inherit ours.
  */
 static int log_new(void)
 {
@@ -261,7 +264,10 @@ static const char **child_arguments(const struct feed_daemon *daemon)
 	return arguments;
 }
 
-/* posix_spawn and not fork: it neither copies a large process nor runs handlers of other libraries in the child. */
+/*
+ * posix_spawn and not fork: it neither copies a large process nor runs handlers of other libraries
+ * in the child.
+ */
 static int spawn(struct feed_daemon *daemon, int lifeline_child)
 {
 	const char **arguments = child_arguments(daemon);
@@ -278,7 +284,10 @@ static int spawn(struct feed_daemon *daemon, int lifeline_child)
 	posix_spawn_file_actions_adddup2(&actions, lifeline_child, CHILD_LIFELINE_FD);
 	posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_LIFELINE_FD + 1);
 
-	/* A process group of its own: an interrupt from the terminal is for the client, which may still want batches to finish cleanly. */
+	/*
+	 * A process group of its own: an interrupt from the terminal is for the client, which may
+	 * still want batches to finish cleanly.
+	 */
 	posix_spawnattr_t attributes;
 	sigset_t none, all;
 	sigemptyset(&none);
@@ -344,7 +353,8 @@ static int ended_while_starting(struct feed_daemon *daemon, char *error)
 	}
 	last_line(daemon, line, sizeof line);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EX_CONFIG)
-		return error_set(error, -EINVAL, "settings: %s does not take one: %s", daemon->path, line);
+		return error_set(error, -EINVAL, "settings: %s does not take one: %s", daemon->path,
+				 line);
 	return error_set(error, -ECHILD, "%s ended%s while starting%s%s", daemon->path, how,
 			 line[0] == '\0' ? "." : ": ", line);
 }
@@ -366,7 +376,10 @@ static int wait_until_it_serves(struct feed_daemon *daemon, char *error)
 			loaderd__reply__free_unpacked(reply, NULL);
 		connection_close(&connection);
 	}
-	/* A connection that broke off is the first sign of its end; the process may need a moment to be gone. */
+	/*
+	 * A connection that broke off is the first sign of its end; the process may need a moment
+	 * to be gone.
+	 */
 	if ((r == -ECONNRESET || r == -ECONNREFUSED) && has_ended(daemon, TERMINATE_GRACE_MS))
 		return ended_while_starting(daemon, error);
 	return r;

@@ -16,11 +16,14 @@
 
 enum {
 	BATCH_SIZE_DEFAULT = 256,
-	DRAIN_MAX = 64, /* frames taken from the socket between two looks at the ring */
+	DRAIN_MAX = 64,     /* frames taken from the socket between two looks at the ring */
 	NOTICE_MAX = 16384, /* bytes of one: an Error's text has room for a path or two */
 };
 
-/* Sizes of the structures in the first release: what a caller that left size at zero was built with. */
+/*
+ * Sizes of the structures in the first release: what a caller that left size at zero was built
+ * with.
+ */
 enum {
 	OPTIONS_SIZE_0 = offsetof(struct feed_options, reconnect),
 	INFO_SIZE_0 = offsetof(struct feed_info, reconnects),
@@ -39,7 +42,10 @@ _Static_assert((int)FEED_NHWC == (int)RING_NHWC && (int)FEED_NCHW == (int)RING_N
 _Static_assert((int)FEED_SAMPLE_FIELD_CUT == (int)RING_SAMPLE_FIELD_CUT, "flags pass through");
 _Static_assert((int)FEED_TEXT == (int)RING_FIELD_TEXT, "types pass through");
 
-/* Request{doorbell{}} and Request{ring_mapped{}} in a frame's body: fields 4 and 6, length-delimited, empty. */
+/*
+ * Request{doorbell{}} and Request{ring_mapped{}} in a frame's body: fields 4 and 6,
+ * length-delimited, empty.
+ */
 static const uint8_t doorbell[] = {4 << 3 | 2, 0}, ring_mapped[] = {6 << 3 | 2, 0};
 
 void feed_options_init(struct feed_options *options)
@@ -79,10 +85,9 @@ static int check_options(const struct feed_options *options, char *error)
 			"bad: %u is none of FEED_BAD_SUBSTITUTE, FEED_BAD_SKIP, FEED_BAD_FAIL.",
 			options->bad);
 	if (options->writable > FEED_OWN)
-		return error_set(
-			error, -EINVAL,
-			"writable: %u is none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN.",
-			options->writable);
+		return error_set(error, -EINVAL,
+				 "writable: %u is none of FEED_READ_ONLY, FEED_WRITABLE, FEED_OWN.",
+				 options->writable);
 	if (options->cut_values > 1)
 		return error_set(error, -EINVAL, "cut_values: %u is neither 0 nor 1.",
 				 options->cut_values);
@@ -163,7 +168,8 @@ static int subscribe(struct feed *feed, const struct feed_options *options, char
 	request.open_feed = &open;
 	int r = files_request(&feed->connection, &request, open.pipeline, dataset, deadline_ms,
 			      ret_reply, error);
-	return r < 0 ? r : receive_ring(feed, open.pipeline, deadline_ms, ret_fds, ret_reply, error);
+	return r < 0 ? r
+		     : receive_ring(feed, open.pipeline, deadline_ms, ret_fds, ret_reply, error);
 }
 
 static int map_ring(struct feed *feed, const struct ring_fds *fds, uint32_t writable, char *error)
@@ -417,7 +423,10 @@ void feed_disconnect(struct feed *feed)
 {
 	if (feed->connection.fd < 0)
 		return;
-	/* The descriptor stays, so that a release in another thread cannot hit a number that was reused. */
+	/*
+	 * The descriptor stays, so that a release in another thread cannot hit a number that was
+	 * reused.
+	 */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	feed->failed = error_set(feed->error, -ENOTCONN, "The feed was disconnected by its owner.");
 }
@@ -561,7 +570,10 @@ static int lose(struct feed *feed, int code)
 	return feed->failed;
 }
 
-/* Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is there yet. */
+/*
+ * Looks at the ring without waiting: 0, FEED_END, -EBADMSG, -ENOBUFS, or -EAGAIN when nothing is
+ * there yet.
+ */
 static int look(struct feed *feed, const struct ring_slot **ret_slot)
 {
 	/* State before head: once it has left RING_RUNNING, the head read after it is the last. */
@@ -600,9 +612,11 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 	static const uint8_t their_doorbell[] = {5 << 3 | 2, 0};
 	if (size == sizeof their_doorbell && memcmp(data, their_doorbell, size) == 0)
 		return 0;
-	/* What may come unasked is short; a long one could hold half a million messages, and cost their memory and time each. */
-	Loaderd__Reply *reply =
-		size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
+	/*
+	 * What may come unasked is short; a long one could hold half a million messages, and cost
+	 * their memory and time each.
+	 */
+	Loaderd__Reply *reply = size > NOTICE_MAX ? NULL : loaderd__reply__unpack(NULL, size, data);
 	if (reply == NULL)
 		return lose(feed, -EPROTO);
 	switch (reply->kind_case) {
@@ -627,7 +641,10 @@ static int read_notice(struct feed *feed, const uint8_t *data, size_t size)
 	return feed->failed;
 }
 
-/* Takes what the socket holds. Positive: there were frames; 0: none; negative: the connection is lost. */
+/*
+ * Takes what the socket holds. Positive: there were frames; 0: none; negative: the connection is
+ * lost.
+ */
 static int drain(struct feed *feed)
 {
 	int frames = 0;
@@ -668,9 +685,9 @@ static void wait_for_socket(struct feed *feed, int timeout_ms)
 }
 
 /*
- * Arm, look, drain, poll. The daemon takes the waiting word back with each doorbell, so that after every drain that found something
- * the word is set and the ring looked at again before polling; returning -ETIMEDOUT leaves it set, which is what makes
- * feed_fd() fire.
+ * Arm, look, drain, poll. The daemon takes the waiting word back with each doorbell, so that after
+ * every drain that found something the word is set and the ring looked at again before polling;
+ * returning -ETIMEDOUT leaves it set, which is what makes feed_fd() fire.
  */
 static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_slot **ret_slot)
 {
@@ -687,7 +704,7 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 			r = look(feed, ret_slot);
 			return r != -EAGAIN ? r : drained;
 		}
-		int left_ms = timeout_ms < 0	? -1
+		int left_ms = timeout_ms < 0    ? -1
 			      : timeout_ms == 0 ? 0
 						: clock_left_ms(deadline_ms);
 		if (left_ms == 0 && (drained == 0 || rounds > DRAIN_MAX))
@@ -698,7 +715,10 @@ static int wait_for_slot(struct feed *feed, int timeout_ms, const struct ring_sl
 	}
 }
 
-/* The ring is shared with the parent: taking or giving back here would do it to the parent's batches. */
+/*
+ * The ring is shared with the parent: taking or giving back here would do it to the parent's
+ * batches.
+ */
 static int refuse_in_fork(struct feed *feed)
 {
 	return error_set(feed->error, -ECHILD,
@@ -755,15 +775,18 @@ int feed_release(struct feed *feed, const struct feed_batch *batch)
 		r = old_ring_release(feed, batch->number);
 	pthread_mutex_unlock(&feed->lock);
 	/*
-	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon has yet to read, and it looks at the
-	 * acks after reading. A daemon that is gone is feed_next()'s to report; the one after it may be told for nothing.
+	 * A doorbell that does not fit may be dropped: the socket then holds frames that the daemon
+	 * has yet to read, and it looks at the acks after reading. A daemon that is gone is
+	 * feed_next()'s to report; the one after it may be told for nothing.
 	 */
 	if (r > 0)
 		(void)frame_send(feed->connection.fd, doorbell, sizeof doorbell, NULL, 0, 0);
 	return r < 0 ? r : 0;
 }
 
-/* Of the ring that a batch lies in; NULL: it was given back, and its ring is gone. Under the lock. */
+/*
+ * Of the ring that a batch lies in; NULL: it was given back, and its ring is gone. Under the lock.
+ */
 static const struct ring_header *layout_of(const struct feed *feed, uint64_t number)
 {
 	if (number > feed->base)

@@ -26,8 +26,8 @@ struct old_ring {
 
 /* How the feed is opened again. reopen.c alone changes it. */
 struct reopening {
-	bool waiting;	 /* the connection is lost, its ring put away, the next one not there yet */
-	bool given_up;	 /* feed->failed is final */
+	bool waiting;    /* the connection is lost, its ring put away, the next one not there yet */
+	bool given_up;   /* feed->failed is final */
 	int64_t lost_ms; /* when */
 	int64_t next_ms; /* the next attempt; clock_ms() */
 	int64_t refused_ms; /* since when a limit of the daemon's is in the way; 0: it is not */
@@ -40,19 +40,20 @@ struct reopening {
 struct feed {
 	struct connection connection; /* .fd keeps its number for good */
 	struct fork_guard guard; /* of the connection's socket; -1 there means that we are a fork */
-	int wake;		 /* epoll: the socket, or timer while waiting; feed_fd() */
-	int timer;		 /* timerfd, once a connection was lost */
-	pthread_mutex_t lock;	 /* of ring where feed_release() is concerned, base, kept and old */
+	int wake;                /* epoll: the socket, or timer while waiting; feed_fd() */
+	int timer;               /* timerfd, once a connection was lost */
+	pthread_mutex_t lock;    /* of ring where feed_release() is concerned, base, kept and old */
 	struct ring_consumer ring; /* zeros while waiting */
 	uint64_t base; /* batches of connections before: a batch's number is this and the ring's */
 	bool kept;     /* feed_keep_memory() */
-	struct old_ring *old;	     /* newest first */
+	struct old_ring *old;        /* newest first */
 	struct feed_options options; /* as the feed was opened; the texts are its own */
 	struct reopening again;
-	bool armed;	       /* the waiting word may be set */
-	int failed;	       /* negative errno once the connection is lost */
-	bool shutting_down;    /* the daemon has said so */
-	int broken; /* negative errno: a batch made no sense, and nothing that follows is believed */
+	bool armed;         /* the waiting word may be set */
+	int failed;         /* negative errno once the connection is lost */
+	bool shutting_down; /* the daemon has said so */
+	/* negative errno: a batch made no sense, and nothing that follows is believed */
+	int broken;
 	uint64_t epoch, batch; /* position after the last batch handed out */
 	struct feed_info info;
 	uint32_t field_count;

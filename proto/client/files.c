@@ -58,12 +58,12 @@ static int open_file(const struct dataset_files *files, uint32_t number, bool di
 	}
 	int fd = open_one(path, direct);
 	if (fd == -ENOENT && files->is_set)
-		return error_set(error, -ENOENT, "dataset: %.500s: this shard of the set is missing.",
-				 path);
+		return error_set(error, -ENOENT,
+				 "dataset: %.500s: this shard of the set is missing.", path);
 	if (fd < 0)
-		return error_set(error, fd, "dataset: %.500s: cannot open: %s%s.", path,
-				 strerror(-fd),
-				 fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+		return error_set(
+			error, fd, "dataset: %.500s: cannot open: %s%s.", path, strerror(-fd),
+			fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
 		return fd;
 	close(fd);
@@ -100,7 +100,10 @@ static int send_files(struct connection *connection, const struct dataset_files 
 	request.files = &part;
 	size_t size = loaderd__request__pack(&request, message);
 	int r;
-	/* Too many descriptors of this user may be on their way; the daemon takes them as fast as it can. */
+	/*
+	 * Too many descriptors of this user may be on their way; the daemon takes them as fast as
+	 * it can.
+	 */
 	while ((r = frame_send(connection->fd, message, size, fds, count,
 			       clock_left_ms(deadline_ms))) == -ETOOMANYREFS &&
 	       clock_left_ms(deadline_ms) > 0)
@@ -108,7 +111,8 @@ static int send_files(struct connection *connection, const struct dataset_files 
 	if (r == -EPIPE || r == -ECONNRESET)
 		return 0; /* why it hung up is told by what it sent before */
 	return r == 0 ? 0
-		      : error_set(error, r, "Cannot send the dataset's files to the daemon on %s: %s.",
+		      : error_set(error, r,
+				  "Cannot send the dataset's files to the daemon on %s: %s.",
 				  connection->socket, strerror(-r));
 }
 
@@ -117,7 +121,10 @@ static int answer(struct connection *connection, struct dataset_files *files,
 {
 	int fds[FRAME_FDS_MAX];
 	unsigned count;
-	/* In order, and once more from the first one on if they are to be read past the page cache: then it ends. */
+	/*
+	 * In order, and once more from the first one on if they are to be read past the page cache:
+	 * then it ends.
+	 */
 	if (need->direct && !files->direct) {
 		files->direct = true;
 		files->next = 0;
@@ -125,7 +132,8 @@ static int answer(struct connection *connection, struct dataset_files *files,
 	if (need->direct != files->direct || need->first != files->next ||
 	    need->first >= files->total || need->most == 0)
 		return error_set(error, -EPROTO,
-				 "The daemon on %s asks for file %u of a dataset that has %u, where %u is next.",
+				 "The daemon on %s asks for file %u of a dataset that has %u, "
+				 "where %u is next.",
 				 connection->socket, need->first, files->total, files->next);
 	int r = open_part(files, need, fds, &count, error);
 	if (r == 0)
@@ -144,9 +152,10 @@ int files_request(struct connection *connection, const Loaderd__Request *request
 	int r = connection_request(connection, request, text, deadline_ms, &reply, error);
 	while (r == 0 && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
 		if (path == NULL) {
-			r = error_set(error, -EPROTO,
-				      "The daemon on %s asks for files where none belong to the request.",
-				      connection->socket);
+			r = error_set(
+				error, -EPROTO,
+				"The daemon on %s asks for files where none belong to the request.",
+				connection->socket);
 		} else if (files == NULL) {
 			files = calloc(1, sizeof *files);
 			r = files == NULL ? error_set(error, -ENOMEM, "Out of memory.")

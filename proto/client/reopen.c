@@ -18,10 +18,10 @@ enum {
 	DELAY_FIRST_MS = 20, /* doubled with each attempt, */
 	DELAY_MAX_MS = 1000, /* up to this */
 	QUOTA_PATIENCE_MS =
-		5000,	    /* the memory of the feed that died may not have been given back yet */
+		5000,       /* the memory of the feed that died may not have been given back yet */
 	FRUITLESS_MAX = 5,  /* then it is not chance that the daemon dies before the next batch */
 	OLD_RINGS_MAX = 16, /* rings put away; each has a batch that the caller holds, or is kept */
-	TRY_AGAIN = 2,	    /* outcome of an attempt, and no code that a daemon can name */
+	TRY_AGAIN = 2,      /* outcome of an attempt, and no code that a daemon can name */
 };
 _Static_assert((int)TRY_AGAIN != FEED_END, "both are outcomes");
 
@@ -219,7 +219,9 @@ static int begin(struct feed *feed)
 				 "The daemon on %s %s, and batches of %d connections before are "
 				 "still held: release them.",
 				 feed->connection.socket, how(feed), OLD_RINGS_MAX);
-	/* A daemon that is stopping waits for its clients to leave before the next one can start. */
+	/*
+	 * A daemon that is stopping waits for its clients to leave before the next one can start.
+	 */
 	shutdown(feed->connection.fd, SHUT_RDWR);
 	int r = watch_timer(feed);
 	if (r == 0)
@@ -367,7 +369,7 @@ static int attempt(struct feed *feed)
 	options.epoch = feed->epoch;
 	options.batch = feed->batch;
 	options.slots = feed->info.slots;
-	options.open_timeout_ms = left_ms < 1			  ? 1
+	options.open_timeout_ms = left_ms < 1                     ? 1
 				  : left_ms < (int64_t)timeout_ms ? (uint32_t)left_ms
 								  : timeout_ms;
 	struct feed *fresh = feed_new();

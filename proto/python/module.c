@@ -1,7 +1,8 @@
 /*
- * loaderd._feed: libfeed for Python, in the limited API. Three types: Stream (a feed), Slot (a batch held), Array (a section of a
- * batch, exported by buffer protocol and DLPack). An Array keeps its Slot, a Slot its Stream; the slot goes back to the daemon when the
- * last of them dies, in whatever thread that happens. Names, defaults and NumPy are the business of loaderd/__init__.py.
+ * loaderd._feed: libfeed for Python, in the limited API. Three types: Stream (a feed), Slot (a
+ * batch held), Array (a section of a batch, exported by buffer protocol and DLPack). An Array keeps
+ * its Slot, a Slot its Stream; the slot goes back to the daemon when the last of them dies, in
+ * whatever thread that happens. Names, defaults and NumPy are the business of loaderd/__init__.py.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -24,7 +25,9 @@ enum {
 static PyObject *error_type; /* args: (code, text) */
 static PyTypeObject *stream_type, *slot_type, *array_type, *daemon_type;
 
-/* A sentence of libfeed's, which may be cut within a character, or tell of a path that is no UTF-8. */
+/*
+ * A sentence of libfeed's, which may be cut within a character, or tell of a path that is no UTF-8.
+ */
 static PyObject *text_of(const char *text)
 {
 	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
@@ -53,15 +56,18 @@ static void object_free(PyObject *self)
 
 enum element { U8, F16, BF16, F32, I32, U64, I64, F64, ELEMENTS };
 
-/* Python has no format for bfloat16: its bits travel as unsigned short there. Sample indices are signed in DLPack, for PyTorch's sake. */
+/*
+ * Python has no format for bfloat16: its bits travel as unsigned short there. Sample indices are
+ * signed in DLPack, for PyTorch's sake.
+ */
 static const struct {
 	const char *format;
 	uint8_t size, dlpack_code;
 } elements[ELEMENTS] = {
-	[U8] = {"B", 1, DLPACK_UINT},	  [F16] = {"e", 2, DLPACK_FLOAT},
+	[U8] = {"B", 1, DLPACK_UINT},     [F16] = {"e", 2, DLPACK_FLOAT},
 	[BF16] = {"H", 2, DLPACK_BFLOAT}, [F32] = {"f", 4, DLPACK_FLOAT},
-	[I32] = {"i", 4, DLPACK_INT},	  [U64] = {"Q", 8, DLPACK_INT},
-	[I64] = {"q", 8, DLPACK_INT},	  [F64] = {"d", 8, DLPACK_FLOAT},
+	[I32] = {"i", 4, DLPACK_INT},     [U64] = {"Q", 8, DLPACK_INT},
+	[I64] = {"q", 8, DLPACK_INT},     [F64] = {"d", 8, DLPACK_FLOAT},
 };
 
 struct array {
@@ -127,7 +133,10 @@ struct export
 	int64_t shape[DIMENSIONS_MAX], strides[DIMENSIONS_MAX];
 };
 
-/* Consumers call this from any thread, with or without the interpreter's lock, perhaps after its end. */
+/*
+ * Consumers call this from any thread, with or without the interpreter's lock, perhaps after its
+ * end.
+ */
 static void export_free(struct export *export)
 {
 	if (Py_IsInitialized()) {
@@ -344,7 +353,10 @@ static PyObject *slot_flags(PyObject *self, PyObject *unused)
 	return slot_section(self, ((struct slot *)self)->batch.flags, U8);
 }
 
-/* Text of bytes, which are taken over: of a copy, as Python reads them several times, and a daemon could change them meanwhile. */
+/*
+ * Text of bytes, which are taken over: of a copy, as Python reads them several times, and a daemon
+ * could change them meanwhile.
+ */
 static PyObject *decoded(PyObject *bytes)
 {
 	PyObject *text = PyUnicode_DecodeUTF8(PyBytes_AsString(bytes), PyBytes_Size(bytes),
@@ -354,15 +366,17 @@ static PyObject *decoded(PyObject *bytes)
 }
 
 /*
- * Records {uint32 size, bytes} as a list of bytes objects, or of str where they are text; a size beyond the record is cut. What is no UTF-8, as names of files need
- * not be, comes as os.fsdecode() has it.
+ * Records {uint32 size, bytes} as a list of bytes objects, or of str where they are text; a size
+ * beyond the record is cut. What is no UTF-8, as names of files need not be, comes as os.fsdecode()
+ * has it.
  */
 static PyObject *records(const struct feed_field *field, uint32_t count)
 {
 	PyObject *list = PyList_New(count);
 	for (uint32_t i = 0; list != NULL && i < count; i++) {
 		const char *record = (const char *)field->values + field->stride * i;
-		uint32_t size = *(const volatile uint32_t *)record; /* once: a daemon could change it */
+		/* once: a daemon could change it */
+		uint32_t size = *(const volatile uint32_t *)record;
 		if (size > field->stride - sizeof size)
 			size = (uint32_t)(field->stride - sizeof size);
 		PyObject *value = PyBytes_FromStringAndSize(record + sizeof size, size);
@@ -454,10 +468,10 @@ static Py_ssize_t parse_texts(const char *name, PyObject *tuple, const char **te
 static PyObject *stream_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = {"socket",     "dataset",     "pipeline",
-				"name",	      "batch_size",  "shuffle",
-				"seed",	      "epoch",	     "batch",
-				"epoch_end",  "rank",	     "world",
-				"last",	      "bad",	     "slots",
+				"name",       "batch_size",  "shuffle",
+				"seed",       "epoch",       "batch",
+				"epoch_end",  "rank",        "world",
+				"last",       "bad",         "slots",
 				"fields",     "field_bytes", "timeout_ms",
 				"writable",   "reconnect",   "reconnect_timeout_ms",
 				"cut_values", NULL};
@@ -522,7 +536,10 @@ static int enter(struct stream *stream)
 	return 0;
 }
 
-/* next(timeout_ms): a Slot, or None at the end. Negative waits for ever, in slices, so that signals are seen. */
+/*
+ * next(timeout_ms): a Slot, or None at the end. Negative waits for ever, in slices, so that signals
+ * are seen.
+ */
 static PyObject *stream_next(PyObject *self, PyObject *argument)
 {
 	struct stream *stream = (struct stream *)self;
@@ -608,7 +625,8 @@ static PyObject *stream_drop(PyObject *self, PyObject *argument)
 	void *memory = PyLong_AsVoidPtr(argument);
 	if (memory == NULL && PyErr_Occurred())
 		return NULL;
-	feed_drop_memory(((struct stream *)self)->feed, memory); /* what is not kept is dropped already */
+	/* what is not kept is dropped already */
+	feed_drop_memory(((struct stream *)self)->feed, memory);
 	Py_RETURN_NONE;
 }
 
@@ -628,7 +646,8 @@ static PyMethodDef stream_methods[] = {
 	{"position", stream_position, METH_NOARGS,
 	 "(epoch, batch) after the last batch handed out."},
 	{"info", stream_info, METH_NOARGS, NULL},
-	{"keep", stream_keep, METH_O, "keep(address): the memory stays mapped until drop(address)."},
+	{"keep", stream_keep, METH_O,
+	 "keep(address): the memory stays mapped until drop(address)."},
 	{"drop", stream_drop, METH_O, NULL},
 	{"reconnect_text", stream_reconnect_text, METH_NOARGS, "What the last reconnect was."},
 	{"fileno", stream_fileno, METH_NOARGS, NULL},
@@ -745,7 +764,8 @@ static PyObject *daemon_log(PyObject *self, void *closure)
 
 static PyMethodDef daemon_methods[] = {
 	{"stop", daemon_stop, METH_NOARGS, "Stops it and waits."},
-	{"restart", daemon_restart, METH_NOARGS, "Starts it again, on its socket, if it has ended."},
+	{"restart", daemon_restart, METH_NOARGS,
+	 "Starts it again, on its socket, if it has ended."},
 	{NULL},
 };
 

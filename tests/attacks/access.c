@@ -29,7 +29,7 @@
 
 enum {
 	GROUP = 64210,
-	WRONG = 250,	  /* served, but not what was meant */
+	WRONG = 250,      /* served, but not what was meant */
 	CANNOT_TRY = 251, /* the kernel does not do that here */
 	OVERFLOW = 65534,
 };

@@ -24,15 +24,15 @@ enum dataset_kind {
 	DATASET_INDEXED,
 	DATASET_RAW,
 	DATASET_ZSTD,
-	DATASET_SET,	   /* raw, in two files */
+	DATASET_SET,       /* raw, in two files */
 	DATASET_SMALL_SET, /* the same with fewer images and classes */
 };
 
 struct stage {
 	struct fixture fixture;
-	char alices[PATH_MAX], bobs[PATH_MAX]; /* folders of theirs, closed to others */
+	char alices[PATH_MAX], bobs[PATH_MAX];        /* folders of theirs, closed to others */
 	char images[PATH_MAX], bobs_images[PATH_MAX]; /* a dataset of each */
-	struct feed_options alice, bob; /* for feeds over good datasets of theirs */
+	struct feed_options alice, bob;               /* for feeds over good datasets of theirs */
 };
 
 struct attack {

@@ -350,7 +350,7 @@ struct lie {
 	uint32_t first, total;
 	bool direct;
 	unsigned count; /* descriptors */
-	int code;	/* expected */
+	int code;       /* expected */
 };
 
 static void tell(const struct stage *stage, const struct lie *lie, int file)

@@ -238,7 +238,7 @@ static void replace_while_opened(const struct stage *stage)
 }
 
 enum {
-	LARGE_SIDE = 12288,	    /* pixels; 453 MB of them in a few kilobytes */
+	LARGE_SIDE = 12288,         /* pixels; 453 MB of them in a few kilobytes */
 	GROWTH_MAX_KIB = 256 << 10, /* that ALICE's worker may keep of it */
 };
 

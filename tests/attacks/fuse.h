@@ -9,9 +9,9 @@
 #include <sys/types.h>
 
 enum fuse_silence {
-	FUSE_NO_READS,	/* no reading of any of it is answered */
+	FUSE_NO_READS,  /* no reading of any of it is answered */
 	FUSE_NO_MIDDLE, /* reading the middle third is not */
-	FUSE_NO_CLOSE,	/* closing is not: close() then waits, and nothing interrupts it */
+	FUSE_NO_CLOSE,  /* closing is not: close() then waits, and nothing interrupts it */
 };
 
 struct fuse {

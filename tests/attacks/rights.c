@@ -1,6 +1,6 @@
 /*
- * Who may ask for what, and how much of it: the administrator's socket, single shards, one feed to a
- * connection, feeds to a user; and that what was refused takes no room.
+ * Who may ask for what, and how much of it: the administrator's socket, single shards, one feed to
+ * a connection, feeds to a user; and that what was refused takes no room.
  */
 #include "attack.h"
 
@@ -52,7 +52,9 @@ static int stop(void **state)
 	return stage.fixture.daemon == 0 ? 0 : fixture_stop(&stage.fixture, SIGTERM);
 }
 
-/* The code of the answer to a request of this kind, from this user on the socket with this suffix. */
+/*
+ * The code of the answer to a request of this kind, from this user on the socket with this suffix.
+ */
 static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind)
 {
 	int status;
@@ -80,7 +82,7 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
 		(void)frame_send(socket, message, loaderd__request__pack(&request, message), NULL,
 				 0, 5000);
 		Loaderd__Reply *reply = attack_reply(socket, NULL);
-		_exit(reply == NULL				       ? HUNG_UP
+		_exit(reply == NULL                                    ? HUNG_UP
 		      : reply->kind_case == LOADERD__REPLY__KIND_ERROR ? (int)reply->error->code
 								       : ANSWERED);
 	}
@@ -89,7 +91,10 @@ static int ask_as(uid_t uid, const char *suffix, Loaderd__Request__KindCase kind
 	return WEXITSTATUS(status);
 }
 
-/* Who hears of all users, and who may stop the daemon: root and its own user, whatever the socket's mode. */
+/*
+ * Who hears of all users, and who may stop the daemon: root and its own user, whatever the socket's
+ * mode.
+ */
 static void the_administrator(void **state)
 {
 	const Loaderd__Request__KindCase status = LOADERD__REQUEST__KIND_GET_STATUS;
@@ -250,7 +255,10 @@ static void be_refused(int socket, const char *path, const char *pipeline, unsig
 	close(file);
 }
 
-/* More often than a user may have feeds: of a refused one nothing stays, not even until its connection ends. */
+/*
+ * More often than a user may have feeds: of a refused one nothing stays, not even until its
+ * connection ends.
+ */
 static void refused_feeds_take_no_room(void **state)
 {
 	enum { TIMES = 4 * FEEDS };
@@ -275,7 +283,10 @@ static void refused_feeds_take_no_room(void **state)
 	assert_int_equal(fixture_mappings(worker, "images.pimg"), 0);
 	for (unsigned i = 0; i < FEEDS; i++)
 		feeds[i] = fixture_open(&stage.alice);
-	/* Those that read the same file share what is mapped of it, and do not keep it when they are gone. */
+	/*
+	 * Those that read the same file share what is mapped of it, and do not keep it when they
+	 * are gone.
+	 */
 	assert_int_equal(fixture_mappings(worker, "images.pimg"), 1);
 	for (unsigned i = 0; i < FEEDS; i++) {
 		assert_true(fixture_hash(feeds[i], 2) != 0);

@@ -22,7 +22,7 @@
 enum {
 	DESCRIPTORS = 80, /* for the supervisor; some six for each user */
 	USERS = 30,
-	EACH = 10, /* connections */
+	EACH = 10,      /* connections */
 	AGAIN_MS = 100, /* until those come again that were hung up on */
 	BACK_WITHIN_MS = 10000,
 	LINES_MAX = 150, /* of log, in the few seconds that it takes */
@@ -162,7 +162,9 @@ static void without_descriptors(void **state)
 	fixture_deinit(&stage.fixture);
 }
 
-/* Every connection is answered or hung up on: as many as a worker cannot have, one after the other. */
+/*
+ * Every connection is answered or hung up on: as many as a worker cannot have, one after the other.
+ */
 static void worker_without_descriptors(void **state)
 {
 	enum { WORKERS = 100, CONNECTIONS = 95, PATIENCE_MS = 5000 };

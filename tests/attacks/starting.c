@@ -22,7 +22,10 @@
 
 enum { PATIENCE_S = 20 };
 
-/* The folder itself, and every file in it that ALICE may open. Returns her process, which keeps them. */
+/*
+ * The folder itself, and every file in it that ALICE may open. Returns her process, which keeps
+ * them.
+ */
 static pid_t lock_all(const struct stage *stage)
 {
 	int ready[2];
@@ -85,14 +88,17 @@ static bool is_awaited(ino_t file)
 	bool found = false;
 	FILE *locks = fopen("/proc/locks", "re");
 	while (locks != NULL && !found && fgets(line, sizeof line, locks) != NULL)
-		found = sscanf(line, "%*d: -> FLOCK ADVISORY WRITE %*d %*x:%*x:%llu", &number) == 1 &&
+		found = sscanf(line, "%*d: -> FLOCK ADVISORY WRITE %*d %*x:%*x:%llu", &number) ==
+				1 &&
 			number == file;
 	if (locks != NULL)
 		fclose(locks);
 	return found;
 }
 
-/* As a daemon that is just opening its sockets, or removing them, until the next one waits for it. */
+/*
+ * As a daemon that is just opening its sockets, or removing them, until the next one waits for it.
+ */
 static int be_another_daemon(const struct stage *stage, int ready)
 {
 	char path[PATH_MAX + 16];

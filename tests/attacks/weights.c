@@ -28,7 +28,7 @@
 enum {
 	WARM_BATCHES = 4,      /* of both, before it counts */
 	COUNTED_BATCHES = 120, /* of the user who gets more */
-	AT_LEAST = 3,	       /* times as many; by the kernel's weights it would be seven */
+	AT_LEAST = 3,          /* times as many; by the kernel's weights it would be seven */
 	PATIENCE_MS = 120000,
 	PATIENCE_S = 20,
 };
@@ -203,8 +203,8 @@ static void new_folder(const char *path)
 static void a_control_group_has_the_weight(void **state)
 {
 	struct stage stage;
-	char root[PATH_MAX], group[PATH_MAX], trial[PATH_MAX], weight[PATH_MAX], processes[PATH_MAX],
-		unused[PATH_MAX], setting[PATH_MAX], nice[64];
+	char root[PATH_MAX], group[PATH_MAX], trial[PATH_MAX], weight[PATH_MAX],
+		processes[PATH_MAX], unused[PATH_MAX], setting[PATH_MAX], nice[64];
 	set_stage(&stage);
 	snprintf(root, sizeof root, "%.150s/group", stage.fixture.folder);
 	snprintf(group, sizeof group, "%.180s/user-%d", root, ALICE);
@@ -217,7 +217,8 @@ static void a_control_group_has_the_weight(void **state)
 	put_file(trial, "cpu.weight.nice", unused);
 	put_file(group, "cpu.weight.nice", weight);
 	put_file(group, "cgroup.procs", processes);
-	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting, NULL);
+	fixture_start(&stage.fixture, NULL, "--threads", "1", "--set", nice, "--set", setting,
+		      NULL);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
@@ -234,7 +235,8 @@ static void a_control_group_has_the_weight(void **state)
 	assert_int_equal(number_in(weight), -7);
 	assert_int_equal(number_in(processes), fixture_worker_of(&stage.fixture, ALICE));
 	/* It counts once. */
-	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)number_in(processes)), getpriority(PRIO_PROCESS, 0));
+	assert_int_equal(getpriority(PRIO_PROCESS, (id_t)number_in(processes)),
+			 getpriority(PRIO_PROCESS, 0));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	assert_int_equal(fixture_stop(&stage.fixture, SIGTERM), 0);
@@ -280,7 +282,8 @@ static void what_is_refused_is_said(void **state)
 	set_stage(&stage);
 	snprintf(expected, sizeof expected, "users.control_group=%.150s", stage.fixture.folder);
 	int status = start_in_vain(&stage, expected, text, sizeof text);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, "have no cpu.weight.nice") == NULL)
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 ||
+	    strstr(text, "have no cpu.weight.nice") == NULL)
 		fail_msg("status %#x: %s", (unsigned)status, text);
 	status = start_in_vain(&stage, "users.nice=15 64200:14 64201:-20", text, sizeof text);
 	snprintf(expected, sizeof expected,
@@ -302,7 +305,8 @@ static void what_is_refused_is_said(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_less_nice_gets_more), cmocka_unit_test(a_control_group_has_the_weight),
+		cmocka_unit_test(the_less_nice_gets_more),
+		cmocka_unit_test(a_control_group_has_the_weight),
 		cmocka_unit_test(what_is_refused_is_said),
 	};
 	if (geteuid() != 0) {

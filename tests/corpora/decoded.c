@@ -1,6 +1,7 @@
 /*
- * What libpackimg makes of a dataset's samples, as loaderd gets them: decoded FILE FOLDER writes the pixels of sample N to FOLDER/N.ppm, or the reason
- * why there are none to FOLDER/N.txt. Decoded at once and row by row they must be the same.
+ * What libpackimg makes of a dataset's samples, as loaderd gets them: decoded FILE FOLDER writes
+ * the pixels of sample N to FOLDER/N.ppm, or the reason why there are none to FOLDER/N.txt. Decoded
+ * at once and row by row they must be the same.
  */
 #include "packimg.h"
 

@@ -1,4 +1,7 @@
-/* What checkpoints of the fuzz target hold: a store of one small parameter of each kind, with an optimizer and an average. */
+/*
+ * What checkpoints of the fuzz target hold: a store of one small parameter of each kind, with an
+ * optimizer and an average.
+ */
 #pragma once
 
 #include "device.h"

@@ -1,4 +1,7 @@
-/* Reads all that a dataset says, as far as that is bounded work, for a sanitizer to see; decodes its first samples. Any thread, with a decoder of its own. */
+/*
+ * Reads all that a dataset says, as far as that is bounded work, for a sanitizer to see; decodes
+ * its first samples. Any thread, with a decoder of its own.
+ */
 #pragma once
 
 #include "packimg.h"

@@ -1,6 +1,8 @@
 /*
- * A client that writes anything into its ack page, or over the header of a writable ring, at any moment of what the producer does. The input is a list of steps: two bytes say what happens, and writes
- * take eight more. Whatever is written, a slot is begun only when it is free, and the producer's counts stay within their bounds.
+ * A client that writes anything into its ack page, or over the header of a writable ring, at any
+ * moment of what the producer does. The input is a list of steps: two bytes say what happens, and
+ * writes take eight more. Whatever is written, a slot is begun only when it is free, and the
+ * producer's counts stay within their bounds.
  */
 #include "fuzz.h"
 #include "own_ring.h"

@@ -1,7 +1,9 @@
 /*
- * Bytes that change while they are read, as their owner can change those of a mapped file: a .pimg file, or else a JPEG, or what is a zstd frame behind two bytes. A
- * second thread writes to them meanwhile, at places and values drawn from the input, and puts back what was there, so that most of the time most of it is right. Errors and
- * wrong pixels are as good as right ones; the sanitizers see the rest.
+ * Bytes that change while they are read, as their owner can change those of a mapped file: a .pimg
+ * file, or else a JPEG, or what is a zstd frame behind two bytes. A second thread writes to them
+ * meanwhile, at places and values drawn from the input, and puts back what was there, so that most
+ * of the time most of it is right. Errors and wrong pixels are as good as right ones; the
+ * sanitizers see the rest.
  */
 #include "dataset_read.h"
 #include "fuzz.h"

@@ -1,6 +1,7 @@
 /*
- * Any bytes as a safetensors file, and as a checkpoint: every tensor read, the run's counters and recipe, all of it restored into a store, and as
- * weights to start from. A second time with the length of the header put right, which few mutations would keep.
+ * Any bytes as a safetensors file, and as a checkpoint: every tensor read, the run's counters and
+ * recipe, all of it restored into a store, and as weights to start from. A second time with the
+ * length of the header put right, which few mutations would keep.
  */
 #include "checkpoint.h"
 #include "checkpoint_case.h"

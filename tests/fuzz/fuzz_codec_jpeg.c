@@ -1,6 +1,7 @@
 /*
- * Any bytes as a JPEG sample: probed, then decoded whole, in part and scaled, in all orientations; with the index that is made of
- * it, where one can be, and with a damaged one. By rows the pixels are the same.
+ * Any bytes as a JPEG sample: probed, then decoded whole, in part and scaled, in all orientations;
+ * with the index that is made of it, where one can be, and with a damaged one. By rows the pixels
+ * are the same.
  */
 #include "fuzz.h"
 #include "jpeg_reference.h"
@@ -29,9 +30,10 @@ static void use_pixels(const struct packimg_pixels *pixels)
 }
 
 /*
- * What packimg_decode() has given, once more, step rows at a time. It may fail, after rows that are wrong, only where an index is
- * wrong, and be of another scale only where the library had to decode, which at once may choose it, or
- * different where coefficients are out of range and the library took over.
+ * What packimg_decode() has given, once more, step rows at a time. It may fail, after rows that are
+ * wrong, only where an index is wrong, and be of another scale only where the library had to
+ * decode, which at once may choose it, or different where coefficients are out of range and the
+ * library took over.
  */
 static void compare_rows(const struct packimg_sample *sample, const struct packimg_region *region,
 			 uint32_t hint, const struct packimg_pixels *whole, uint32_t step)

@@ -1,4 +1,6 @@
-/* Any bytes as raw and raw+zstd samples of a few sizes. The first two bytes are width and height. */
+/*
+ * Any bytes as raw and raw+zstd samples of a few sizes. The first two bytes are width and height.
+ */
 #include "fuzz.h"
 #include "packimg.h"
 

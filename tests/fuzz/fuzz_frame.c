@@ -1,6 +1,6 @@
 /*
- * Any bytes on the control socket: read as frames, in the pieces that the first byte asks for, and each frame unpacked as a request and as a
- * reply. What unpacks must pack again.
+ * Any bytes on the control socket: read as frames, in the pieces that the first byte asks for, and
+ * each frame unpacked as a request and as a reply. What unpacks must pack again.
  */
 #include "feed.pb-c.h"
 #include "framing.h"

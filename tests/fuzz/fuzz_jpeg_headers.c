@@ -1,6 +1,8 @@
 /*
- * Headers: whatever our parser accepts libjpeg-turbo accepts without a warning that counts, and both have read the same out of it: size, components, sampling,
- * tables, restart interval and where the scan begins. The input is a file, or, behind a byte other than FF, what is to become of good headers.
+ * Headers: whatever our parser accepts libjpeg-turbo accepts without a warning that counts, and
+ * both have read the same out of it: size, components, sampling, tables, restart interval and where
+ * the scan begins. The input is a file, or, behind a byte other than FF, what is to become of good
+ * headers.
  */
 #include "fuzz.h"
 #include "jpeg_frame.h"
@@ -74,7 +76,10 @@ static void compare(const struct jpeg_frame *frame, const struct jpeg_decompress
 	}
 }
 
-/* ---- a file from segments: kind chooses which and what is wrong with its length, detail what is special about its content ---- */
+/*
+ * ---- a file from segments: kind chooses which and what is wrong with its length, detail what is
+ * special about its content ----
+ */
 
 struct input {
 	const uint8_t *next, *end;
@@ -202,7 +207,10 @@ static uint8_t *put_segment(uint8_t *out, uint32_t kind, uint32_t detail, struct
 	return out;
 }
 
-/* Good headers, of which each segment may be left out, or have any others before it. A code's 321 bytes are the most that one takes. */
+/*
+ * Good headers, of which each segment may be left out, or have any others before it. A code's 321
+ * bytes are the most that one takes.
+ */
 static size_t make_file(const uint8_t *data, size_t size)
 {
 	struct input input = {data, data + size};

@@ -1,6 +1,7 @@
 /*
- * Any index under a file that is otherwise right, or damaged: checksums aside, decoding ends soon, in an error or in pixels, and
- * touches only its own memory (the sanitizers watch). The input begins with what becomes of the good index.
+ * Any index under a file that is otherwise right, or damaged: checksums aside, decoding ends soon,
+ * in an error or in pixels, and touches only its own memory (the sanitizers watch). The input
+ * begins with what becomes of the good index.
  */
 #include "fuzz.h"
 #include "jpeg_baseline.h"
@@ -81,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	jpeg_case_build(&this, changes + 3 * count, size - 1 - 3 * count);
 	struct jpeg_source source = {
-		this.file,	 this.size,	  NULL, 0, this.width, this.height,
+		this.file,       this.size,       NULL, 0, this.width, this.height,
 		this.components, this.denominator};
 	if (data[0] & 8) {
 		source.index = columns;

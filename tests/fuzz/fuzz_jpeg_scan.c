@@ -1,6 +1,7 @@
 /*
- * Our own decoder against libjpeg-turbo, on any scan under headers that it takes: what it accepts has libjpeg-turbo's pixels, the whole image and
- * a region, as pixels and as planes, at full scale or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
+ * Our own decoder against libjpeg-turbo, on any scan under headers that it takes: what it accepts
+ * has libjpeg-turbo's pixels, the whole image and a region, as pixels and as planes, at full scale
+ * or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
  */
 #include "fuzz.h"
 #include "jpeg_baseline.h"
@@ -15,7 +16,7 @@
 enum {
 	PIXELS_MAX = JPEG_CASE_SIDE_MAX * JPEG_CASE_SIDE_MAX * 3,
 	INDEX_MAX = 1 << 12,
-	HELD_MAX = 15,	     /* rows before the end asked for that stay */
+	HELD_MAX = 15,       /* rows before the end asked for that stay */
 	PLANE_HELD_MAX = 24, /* the same of planes */
 };
 
@@ -29,7 +30,10 @@ static uint8_t expected[PIXELS_MAX], index_copy[INDEX_MAX], columns[JPEG_CASE_CO
 		abort();                                                                           \
 	} while (0)
 
-/* Has the case coefficients for which the library's pixels are not a matter of fact? Found out once, when pixels differ. */
+/*
+ * Has the case coefficients for which the library's pixels are not a matter of fact? Found out
+ * once, when pixels differ.
+ */
 static bool out_of_range(const struct jpeg_case *this)
 {
 	if (range == UNKNOWN)
@@ -185,7 +189,10 @@ static void check_ahead(const struct jpeg_case *this, const struct jpeg_source *
 	jpeg_baseline_ahead(decoder, NULL, 0);
 }
 
-/* libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have seen. */
+/*
+ * libjpeg-turbo gives up rarely, with what ours, reading no farther than the region, need not have
+ * seen.
+ */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct jpeg_case this;
@@ -198,7 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	jpeg_case_build(&this, data, size);
 	range = UNKNOWN;
 	struct jpeg_source source = {
-		this.file,	 this.size,	  NULL, 0, this.width, this.height,
+		this.file,       this.size,       NULL, 0, this.width, this.height,
 		this.components, this.denominator};
 	verdict = jpeg_reference_decode(this.file, this.size, this.denominator, expected,
 					sizeof expected);

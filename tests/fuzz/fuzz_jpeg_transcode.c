@@ -1,4 +1,7 @@
-/* Any bytes as a JPEG that is transcoded: what decodes before decodes after, to the same pixels, and baseline it is. */
+/*
+ * Any bytes as a JPEG that is transcoded: what decodes before decodes after, to the same pixels,
+ * and baseline it is.
+ */
 #include "fuzz.h"
 #include "jpeg_reference.h"
 #include "packimg.h"

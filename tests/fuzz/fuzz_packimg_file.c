@@ -1,7 +1,9 @@
 /*
- * Any bytes as a .pimg file: opened, checked, every record, name, class and value read, the first samples decoded. A second time with every checksum put right, which
- * no mutation would get past otherwise: of samples, side data, columns, sections and the header; opened by descriptor then. libFuzzer's mutations
- * keep them right, too, so that what they find is kept as a file that is whole.
+ * Any bytes as a .pimg file: opened, checked, every record, name, class and value read, the first
+ * samples decoded. A second time with every checksum put right, which no mutation would get past
+ * otherwise: of samples, side data, columns, sections and the header; opened by descriptor then.
+ * libFuzzer's mutations keep them right, too, so that what they find is kept as a file that is
+ * whole.
  */
 #include "dataset_read.h"
 #include "fuzz.h"

@@ -1,4 +1,7 @@
-/* Any text as a recipe. What is read is written and read again, and must be the same recipe then: checkpoints carry it. */
+/*
+ * Any text as a recipe. What is read is written and read again, and must be the same recipe then:
+ * checkpoints carry it.
+ */
 #include "fuzz.h"
 #include "recipe.h"
 

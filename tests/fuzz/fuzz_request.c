@@ -34,8 +34,8 @@ enum {
 	SCRIPT_MAX = 255,
 	SEEDS_MAX = 64,
 	SEED_MAX = 1 << 14, /* bytes of the file */
-	SEED_EVERY = 4,	    /* mutations begin with one of them */
-	BYTES_MAX = 64,	    /* of a frame or a text that the script spells out */
+	SEED_EVERY = 4,     /* mutations begin with one of them */
+	BYTES_MAX = 64,     /* of a frame or a text that the script spells out */
 	CLAIMS_MAX = 31,
 };
 
@@ -98,7 +98,7 @@ static const char *const pipelines[] = {
 enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
 
 /* The first four are what the golden files and those of make_corpus.c call theirs. */
-static const char *const field_names[] = {"id",	   "score",   "blob", "note",
+static const char *const field_names[] = {"id",    "score",   "blob", "note",
 					  "depth", "caption", "",     "__key__"};
 enum { FIELD_NAMES = sizeof field_names / sizeof *field_names };
 
@@ -553,11 +553,11 @@ static void play(struct script script)
 
 /* For a file without a script: what an ordinary client does, with three pipelines. */
 static const uint8_t ordinary[] = {
-	DESCRIBE, OPEN, 1,    0x01, 1,	     0,	   0,  0,      0,	0,	 0x0f,
-	0,	  WORK, 9,    TAKE, 3,	     WORK, 9,  STATUS, HANG_UP, OPEN,	 4,
-	0x42,	  2,	2,    1,    0,	     3,	   0,  0x0f,   3,	WORK,	 9,
-	TAKE,	  3,	WORK, 9,    HANG_UP, OPEN, 17, 0x00,   0,	3,	 0,
-	1,	  0,	0,    0,    0,	     WORK, 9,  TAKE,   9,	HANG_UP,
+	DESCRIBE, OPEN, 1,    0x01, 1,       0,    0,  0,      0,       0,       0x0f,
+	0,        WORK, 9,    TAKE, 3,       WORK, 9,  STATUS, HANG_UP, OPEN,    4,
+	0x42,     2,    2,    1,    0,       3,    0,  0x0f,   3,       WORK,    9,
+	TAKE,     3,    WORK, 9,    HANG_UP, OPEN, 17, 0x00,   0,       3,       0,
+	1,        0,    0,    0,    0,       WORK, 9,  TAKE,   9,       HANG_UP,
 };
 
 static size_t script_size(const uint8_t *data, size_t size)

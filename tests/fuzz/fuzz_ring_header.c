@@ -1,4 +1,7 @@
-/* Any bytes as the header of a ring, as a broken daemon could send it: refused, or every section of every slot can be read. */
+/*
+ * Any bytes as the header of a ring, as a broken daemon could send it: refused, or every section of
+ * every slot can be read.
+ */
 #include "fuzz.h"
 #include "own_ring.h"
 
@@ -22,7 +25,8 @@ static void use_ring(const struct ring_consumer *consumer)
 {
 	const struct ring_header *h = &consumer->layout;
 	for (uint32_t i = 0; i < consumer->slots; i++) {
-		const char *slot = (const char *)consumer->header + RING_HEADER_SIZE + i * consumer->slot_size;
+		const char *slot =
+			(const char *)consumer->header + RING_HEADER_SIZE + i * consumer->slot_size;
 		touch(slot, 0, RING_SLOT_HEADER_SIZE);
 		touch(slot, h->image_offset, h->image_size_max);
 		touch(slot, h->label_offset, h->batch_size_max * sizeof(int32_t));

@@ -1,6 +1,7 @@
 /*
- * Pipeline text: whatever it says is refused with a place in the text, or gives a pipeline whose plans stay inside the image
- * and make what transform_shape promises, and whose effects run on pictures of their sizes.
+ * Pipeline text: whatever it says is refused with a place in the text, or gives a pipeline whose
+ * plans stay inside the image and make what transform_shape promises, and whose effects run on
+ * pictures of their sizes.
  */
 #include "augment_isa.h"
 #include "effects.h"

@@ -74,8 +74,8 @@ static void code_standard(void)
 }
 
 /*
- * Some prefix code with unused bit patterns left: symbols in any order, or those that photographs have; the first, an end of block or
- * a difference of 0, is always among them.
+ * Some prefix code with unused bit patterns left: symbols in any order, or those that photographs
+ * have; the first, an end of block or a difference of 0, is always among them.
  */
 static void code_random(struct code *code, int is_ac, bool any)
 {
@@ -212,7 +212,7 @@ static struct choice choose(struct jpeg_case *this, struct input *input)
 	this->mcus_wide = mcus_wide(this);
 	restart = take(input);
 	/* none, any, rows */
-	this->restart = restart < 128	? 0
+	this->restart = restart < 128   ? 0
 			: restart < 192 ? 1 + restart % 16
 					: (1 + restart % 3) * this->mcus_wide;
 	sets = take(input);
@@ -312,8 +312,8 @@ static void put_headers(struct output *output, const struct jpeg_case *this,
 /* ---- the scan ---- */
 
 /*
- * Of the absolute values in a block, as they come out of the quantiser: then nothing overflows 16 bits between the passes of the inverse
- * transform. Photographs stay below too.
+ * Of the absolute values in a block, as they come out of the quantiser: then nothing overflows 16
+ * bits between the passes of the inverse transform. Photographs stay below too.
  */
 enum { SUM_MAX = 2900 };
 
@@ -359,7 +359,9 @@ static uint32_t put_dc(struct output *output, struct component *this, struct inp
 	return (uint32_t)abs(this->predictor * quant);
 }
 
-/* A byte of input for each symbol; 0, which is also what follows the input's end, ends the block. */
+/*
+ * A byte of input for each symbol; 0, which is also what follows the input's end, ends the block.
+ */
 static void put_block(struct output *output, struct component *this, uint32_t flags,
 		      struct input *input)
 {

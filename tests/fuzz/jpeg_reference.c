@@ -32,7 +32,10 @@ const char *jpeg_reference_complaint(void)
 	return complaint;
 }
 
-/* A fresh object each time: tables would outlive an image, and count as if they were in the next one. */
+/*
+ * A fresh object each time: tables would outlive an image, and count as if they were in the next
+ * one.
+ */
 static void begin(const uint8_t *data, size_t size)
 {
 	if (d.err)
@@ -100,9 +103,9 @@ enum jpeg_verdict jpeg_reference_samples(const uint8_t *data, size_t size, uint3
 		jpeg_read_raw_data(&d, planes, d.max_v_samp_factor * d.min_DCT_scaled_size);
 	}
 	for (int i = 0; i < 3; i++)
-		ret_planes[i] = (struct jpeg_reference_plane){
-			d.comp_info[i].downsampled_width, d.comp_info[i].downsampled_height, SIDE,
-			samples[i][0]};
+		ret_planes[i] = (struct jpeg_reference_plane){d.comp_info[i].downsampled_width,
+							      d.comp_info[i].downsampled_height,
+							      SIDE, samples[i][0]};
 	return errors.num_warnings ? JPEG_VERDICT_WARNED : JPEG_VERDICT_GOOD;
 }
 
@@ -114,7 +117,10 @@ const struct jpeg_decompress_struct *jpeg_reference_headers(const uint8_t *data,
 	return jpeg_read_header(&d, TRUE) == JPEG_HEADER_OK && !errors.num_warnings ? &d : NULL;
 }
 
-/* The first pass of the inverse transform, as libjpeg scales it: can what goes in, what comes out, and sums of two be 16 bits? */
+/*
+ * The first pass of the inverse transform, as libjpeg scales it: can what goes in, what comes out,
+ * and sums of two be 16 bits?
+ */
 static bool columns_in_range(const double in[64])
 {
 	const double limit = 16383;

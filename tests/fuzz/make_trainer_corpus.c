@@ -50,7 +50,10 @@ static void checkpoints(const char *root, struct device_params *params, const st
 				error));
 }
 
-/* As another program might have written it: narrow elements, other classes, a tensor that the store has not. */
+/*
+ * As another program might have written it: narrow elements, other classes, a tensor that the store
+ * has not.
+ */
 static void foreign(const char *root)
 {
 	static const uint16_t data[16] = {0x3c00, 0x8001, 0x7c01};

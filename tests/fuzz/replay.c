@@ -1,6 +1,7 @@
 /*
- * Runs a fuzz target without libFuzzer: replay [-m MUTATIONS] FILE|FOLDER... feeds each file as it is, then mutated
- * in ways drawn from its own number, so that every run does the same. Fails when it finds nothing to feed.
+ * Runs a fuzz target without libFuzzer: replay [-m MUTATIONS] FILE|FOLDER... feeds each file as it
+ * is, then mutated in ways drawn from its own number, so that every run does the same. Fails when
+ * it finds nothing to feed.
  */
 #include "fuzz.h"
 #include "mutate.h"

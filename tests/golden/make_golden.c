@@ -1,7 +1,9 @@
 /*
- * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad. Good files must open and give what
- * test_golden.c expects, in this version and every later one. Bad files are good ones with one field changed and the checksums put
- * right (of those without traits: good/traitless.pimg, which an earlier version made of the same samples as full.pimg); what must happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
+ * Makes the golden files: make_golden FOLDER writes FOLDER/good and FOLDER/bad. Good files must
+ * open and give what test_golden.c expects, in this version and every later one. Bad files are good
+ * ones with one field changed and the checksums put right (of those without traits:
+ * good/traitless.pimg, which an earlier version made of the same samples as full.pimg); what must
+ * happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
  * "newer" fails when opened with -ENOTSUP.
  */
 #include "layout.h"
@@ -88,7 +90,10 @@ static void add_values(struct packimg_writer *writer, uint32_t i)
 	}
 }
 
-/* Six samples: raw, raw grey, zstd, JPEG upright and turned, raw again; everything else that a file can hold. */
+/*
+ * Six samples: raw, raw grey, zstd, JPEG upright and turned, raw again; everything else that a file
+ * can hold.
+ */
 static void make_full(const char *name, uint64_t shard_size)
 {
 	static const char *const classes[] = {"one", "zwei", "три"};
@@ -224,7 +229,7 @@ static void make_extended(void)
 #define RECORD(n)     ((struct pimg_record *)content_of(f, PIMG_SECTION_INDEX))[n]
 #define COLUMN(n)     ((struct pimg_column *)content_of(f, PIMG_SECTION_COLUMNS))[n]
 #define TRAIT(n)      ((struct pimg_trait *)content_of(f, PIMG_SECTION_TRAITS))[n]
-#define HEADER	      (*f->header)
+#define HEADER        (*f->header)
 #define SECTION(type) (*section_of(f, PIMG_SECTION_##type))
 #define BAD(name, change)                                                                          \
 	static void change_##name(struct file *f)                                                  \

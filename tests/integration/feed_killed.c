@@ -1,6 +1,6 @@
 /*
- * Two hundred clients are killed in the middle of whatever they do, while another one is served: nothing of theirs stays behind, and
- * the other neither gets a wrong batch nor waits long for one.
+ * Two hundred clients are killed in the middle of whatever they do, while another one is served:
+ * nothing of theirs stays behind, and the other neither gets a wrong batch nor waits long for one.
  */
 #include "feed_witness.h"
 
@@ -22,7 +22,11 @@ enum {
 	VICTIMS = 200,
 	WARM_UP = 40, /* victims before memory is first measured: the allocator's own caches fill */
 	ATTEMPTS =
-		3, /* another program on the machine may delay us; a stall of our own making would come back */
+		/*
+		 * another program on the machine may delay us; a stall of our own making would come
+		 * back
+		 */
+	3,
 	GROWTH_MAX_KIB = 2048, /* 10 KiB per victim would already show */
 };
 
@@ -33,7 +37,10 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Holds some batches, says so, and goes on until it dies: waiting, taking and giving back, or doing nothing. */
+/*
+ * Holds some batches, says so, and goes on until it dies: waiting, taking and giving back, or doing
+ * nothing.
+ */
 static void live_dangerously(const struct feed_options *options, int ready, unsigned number)
 {
 	struct feed *feed;
@@ -53,7 +60,10 @@ static void live_dangerously(const struct feed_options *options, int ready, unsi
 	}
 }
 
-/* Every fifth dies while it connects and subscribes, at any moment of that; the others after a batch or two. */
+/*
+ * Every fifth dies while it connects and subscribes, at any moment of that; the others after a
+ * batch or two.
+ */
 static void kill_one(const struct feed_options *options, unsigned number)
 {
 	int ready[2];

@@ -1,8 +1,8 @@
 /*
- * A client of libfeed that keeps the books: feed_recount SOCKET DATASET PIPELINE BATCH-SIZE BATCHES. It
- * takes so many batches, shuffled with seed 1, prints the hash that loaderbench --hash prints of them,
- * and says each reconnect in one line on standard error. Exit status 0 only if each epoch had each of
- * its samples once and none was bad.
+ * A client of libfeed that keeps the books: feed_recount SOCKET DATASET PIPELINE BATCH-SIZE
+ * BATCHES. It takes so many batches, shuffled with seed 1, prints the hash that loaderbench --hash
+ * prints of them, and says each reconnect in one line on standard error. Exit status 0 only if each
+ * epoch had each of its samples once and none was bad.
  */
 #include "feed.h"
 
@@ -23,8 +23,8 @@ struct recount {
 
 static void add(struct recount *recount, const struct feed_batch *batch)
 {
-	const uint64_t head[] = {batch->epoch,	 batch->batch,	batch->count,
-				 batch->height,	 batch->width,	batch->channels,
+	const uint64_t head[] = {batch->epoch,   batch->batch,  batch->count,
+				 batch->height,  batch->width,  batch->channels,
 				 batch->element, batch->layout, batch->last};
 	XXH3_128bits_update(recount->hash, head, sizeof head);
 	XXH3_128bits_update(recount->hash, batch->images, batch->image_bytes);

@@ -198,7 +198,10 @@ static void another_dataset_is_refused(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Looks for a daemon as a client that has lost one, but all the time. Ends with 0 unless a socket was there that it might not use. */
+/*
+ * Looks for a daemon as a client that has lost one, but all the time. Ends with 0 unless a socket
+ * was there that it might not use.
+ */
 static pid_t start_looking(const struct fixture *fixture)
 {
 	pid_t pid = fork();

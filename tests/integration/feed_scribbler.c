@@ -1,10 +1,11 @@
 /*
- * A client that writes whatever it can wherever it can: its ack page, its socket, its ring, the descriptors it was given. Another client beside it
- * gets right batches in time, and the daemon holds as much afterwards as before.
+ * A client that writes whatever it can wherever it can: its ack page, its socket, its ring, the
+ * descriptors it was given. Another client beside it gets right batches in time, and the daemon
+ * holds as much afterwards as before.
  */
 #include "connection.h"
-#include "files.h"
 #include "feed_witness.h"
+#include "files.h"
 #include "ring.h"
 
 #include <setjmp.h>
@@ -76,7 +77,9 @@ static void send_bytes(const struct hostile *h, const void *bytes, size_t size)
 	(void)n;
 }
 
-/* Subscribes by hand; false when refused. A ring that may be written is not yet reported as mapped. */
+/*
+ * Subscribes by hand; false when refused. A ring that may be written is not yet reported as mapped.
+ */
 static bool subscribe(struct hostile *h, const Loaderd__OpenFeed *wish)
 {
 	Loaderd__OpenFeed open = wish != NULL ? *wish : usual_wish(h);
@@ -210,7 +213,7 @@ static void send_garbage(struct hostile *h)
 /* Requests with numbers that nobody means. Whatever is granted is dropped at once. */
 static void ask_too_much(struct hostile *h)
 {
-	static const uint64_t extremes[] = {0,	       1,	   2,	      255,	 1 << 16,
+	static const uint64_t extremes[] = {0,         1,          2,         255,       1 << 16,
 					    INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX};
 	char *endless = malloc(900000);
 	memset(endless, '(', 900000 - 1);
@@ -245,7 +248,10 @@ static void ask_too_much(struct hostile *h)
 	free(endless);
 }
 
-/* Every way into the memory that is not ours to change; each must fail, and the ring be as the daemon wrote it. */
+/*
+ * Every way into the memory that is not ours to change; each must fail, and the ring be as the
+ * daemon wrote it.
+ */
 static void attack_the_seals(struct hostile *h)
 {
 	if (!subscribe(h, NULL))
@@ -311,8 +317,9 @@ static unsigned give_back(struct hostile *h, const struct ring_header *geometry,
 }
 
 /*
- * A ring to write into: full of holes before the daemon is told to begin, and then overwritten while batches are made there; the numbers of batches
- * last of all, since without them none can be given back.
+ * A ring to write into: full of holes before the daemon is told to begin, and then overwritten
+ * while batches are made there; the numbers of batches last of all, since without them none can be
+ * given back.
  */
 static void scribble_ring(struct hostile *h)
 {
@@ -353,7 +360,10 @@ static void scribble_ring(struct hostile *h)
 	hang_up(h);
 }
 
-/* Rings that are asked for and never mapped, mapped twice, sealed by the client, and news of one that there is not. */
+/*
+ * Rings that are asked for and never mapped, mapped twice, sealed by the client, and news of one
+ * that there is not.
+ */
 static void map_wrongly(struct hostile *h)
 {
 	Loaderd__OpenFeed wish = usual_wish(h);

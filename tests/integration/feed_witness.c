@@ -79,8 +79,8 @@ static void watch(struct witness *witness)
 		uint64_t now = now_ns(), queued = queued_ns(witness);
 		uint64_t wait_ns = now - due_ns, others_ns = queued - queued_before_ns;
 		note(witness, hash, wait_ns > others_ns ? wait_ns - others_ns : 0);
-		before_ns = now > due_ns + witness->period_ns || witness->period_ns == 0 ? now
-											   : due_ns;
+		before_ns =
+			now > due_ns + witness->period_ns || witness->period_ns == 0 ? now : due_ns;
 		queued_before_ns = queued;
 	}
 	feed_close(feed);
@@ -109,7 +109,8 @@ struct witness *witness_start_as(const struct fixture *fixture, const struct fee
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (uid != 0)
 			fixture_become(uid);
-		watch(witness); /* a failed assertion ends this process too, with a status that is not 0 */
+		/* a failed assertion ends this process too, with a status that is not 0 */
+		watch(witness);
 		_exit(0);
 	}
 	witness->pid = pid; /* by the parent alone: the child shares this memory */

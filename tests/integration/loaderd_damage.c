@@ -1,4 +1,7 @@
-/* Datasets that are damaged, before or while they are read: flagged samples, policies, and a daemon that lives on. */
+/*
+ * Datasets that are damaged, before or while they are read: flagged samples, policies, and a daemon
+ * that lives on.
+ */
 #include "loaderd_fixture.h"
 
 #include "packimg.h"
@@ -200,8 +203,8 @@ static void all_damaged(void **state)
 }
 
 /*
- * Cut underneath a running feed, to every length: batches go on coming, what is delivered unflagged is right, and a healthy feed
- * beside it never notices.
+ * Cut underneath a running feed, to every length: batches go on coming, what is delivered unflagged
+ * is right, and a healthy feed beside it never notices.
  */
 static void truncated_underneath(void **state)
 {
@@ -253,7 +256,10 @@ static void truncated_underneath(void **state)
 	feed_close(healthy);
 }
 
-/* A file replaced by a new one of the same name is the new one for new feeds, and the old one for those that have it. */
+/*
+ * A file replaced by a new one of the same name is the new one for new feeds, and the old one for
+ * those that have it.
+ */
 static void replaced(void **state)
 {
 	struct fixture *fixture = *state;

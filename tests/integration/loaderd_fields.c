@@ -1,6 +1,6 @@
 /*
- * Extra fields from file to client: values come whole or the feed says why not, with every figure; what a file records of lengths is believed only as far as its
- * values bear it out.
+ * Extra fields from file to client: values come whole or the feed says why not, with every figure;
+ * what a file records of lengths is believed only as far as its values bear it out.
  */
 #include "layout.h"
 #include "loaderd_fixture.h"
@@ -26,7 +26,7 @@ enum {
 	SAMPLES = 96,
 	SIDE = 8,
 	CAPTION_LONGEST = 2 * 39,
-	LONG = 37,	   /* the sample with the long caption of some datasets, */
+	LONG = 37,         /* the sample with the long caption of some datasets, */
 	LONG_SIZE = 70000, /* bytes, more than the daemon delivers */
 	VALUE_MAX = LONG_SIZE,
 };
@@ -184,7 +184,10 @@ static void refused(const struct feed_options *options, int expected, const char
 		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
 }
 
-/* Every value of a batch: whole, or the first `room` bytes of it, flagged, at the end of a character where it is text. */
+/*
+ * Every value of a batch: whole, or the first `room` bytes of it, flagged, at the end of a
+ * character where it is text.
+ */
 static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t count,
 			uint32_t room, bool with_long)
 {
@@ -310,7 +313,10 @@ static void longer_than_the_daemon_delivers(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* Files of earlier versions: 256 bytes, and the first value without room ends the feed, whatever is to become of bad samples. */
+/*
+ * Files of earlier versions: 256 bytes, and the first value without room ends the feed, whatever is
+ * to become of bad samples.
+ */
 static void unknown_lengths(void **state)
 {
 	struct fixture *fixture = *state;

@@ -211,12 +211,15 @@ static void execute(const struct fixture *fixture, const char *const *arguments)
 void fixture_start(struct fixture *fixture, const char *environment, ...)
 {
 	const char *binary = getenv("LOADERD");
-	const char *arguments[32] = {binary,	      "--config",    "/dev/null", "--socket",
+	const char *arguments[32] = {binary,          "--config",    "/dev/null", "--socket",
 				     fixture->socket, "--log-level", "warning"};
 	unsigned count = 7;
 	const char *io = getenv("LOADERD_TEST_IO");
 	if (io != NULL) {
-		/* With so little room for read-ahead the window turns over many times in a short test. */
+		/*
+		 * With so little room for read-ahead the window turns over many times in a short
+		 * test.
+		 */
 		static const char *const settings[] = {"--set", "io.readahead_bytes=1M", "--set",
 						       "io.queue_depth=8"};
 		arguments[count++] = "--io";
@@ -323,7 +326,7 @@ uint64_t fixture_hash_next(struct feed *feed)
 		return 0;
 	if (r < 0)
 		fail_msg("feed_next: %s (%s)", strerror(-r), feed_error(feed));
-	uint64_t facts[] = {batch.epoch,    batch.batch,   batch.count,	 batch.height, batch.width,
+	uint64_t facts[] = {batch.epoch,    batch.batch,   batch.count,  batch.height, batch.width,
 			    batch.channels, batch.element, batch.layout, batch.bad,    batch.last};
 	XXH3_state_t *state = XXH3_createState();
 	XXH3_64bits_reset(state);

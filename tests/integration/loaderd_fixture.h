@@ -1,6 +1,7 @@
 /*
- * What the daemon's integration tests share: datasets made on the spot in a temporary folder, a daemon process on a socket there, and
- * hashes of what a feed delivers. Failures end the test through cmocka's assertions. The daemon's path is in LOADERD.
+ * What the daemon's integration tests share: datasets made on the spot in a temporary folder, a
+ * daemon process on a socket there, and hashes of what a feed delivers. Failures end the test
+ * through cmocka's assertions. The daemon's path is in LOADERD.
  */
 #pragma once
 
@@ -21,7 +22,8 @@ struct fixture {
 	pid_t daemon; /* the supervisor; 0: none */
 	int log;      /* of the daemon: daemon_log.h */
 	/* Set between fixture_init() and fixture_start(): */
-	uid_t uid;            /* whom the daemon runs as, with no other group than its own; 0: the test's user */
+	/* whom the daemon runs as, with no other group than its own; 0: the test's user */
+	uid_t uid;
 	unsigned descriptors; /* that it may have open; 0: as many as the test */
 };
 
@@ -30,8 +32,9 @@ void fixture_init(struct fixture *fixture);
 void fixture_deinit(struct fixture *fixture);
 
 /*
- * Writes NAME.pimg with count images: JPEGs of 40 to 120 pixels a side, or raw ones of `side` squared. Label: index % 10; fields "number"
- * (int64: the index), "half" (double: index / 2, missing for every third), "word" (bytes: "sample INDEX"). Returns the path, static.
+ * Writes NAME.pimg with count images: JPEGs of 40 to 120 pixels a side, or raw ones of `side`
+ * squared. Label: index % 10; fields "number" (int64: the index), "half" (double: index / 2,
+ * missing for every third), "word" (bytes: "sample INDEX"). Returns the path, static.
  */
 const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
 			    enum fixture_kind kind, uint32_t side);
@@ -40,15 +43,18 @@ const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64
 			       enum fixture_kind kind, uint32_t side, const char *const *classes);
 
 /*
- * Starts the daemon with extra arguments, NULL at the end, and waits until it answers. environment: "NAME=value" or NULL. LOADERD_TEST_IO is
- * handed on as --io, with little room for read-ahead.
+ * Starts the daemon with extra arguments, NULL at the end, and waits until it answers. environment:
+ * "NAME=value" or NULL. LOADERD_TEST_IO is handed on as --io, with little room for read-ahead.
  */
 void fixture_start(struct fixture *fixture, const char *environment, ...);
 /* The process that serves this user, which is started if need be. */
 pid_t fixture_worker(const struct fixture *fixture);
 /* The process that serves a user, without starting it; 0: there is none. */
 pid_t fixture_worker_of(const struct fixture *fixture, uid_t uid);
-/* Becomes this user for good, who is in no other group than that of the same number. Ends the process when that is refused. */
+/*
+ * Becomes this user for good, who is in no other group than that of the same number. Ends the
+ * process when that is refused.
+ */
 void fixture_become(uid_t uid);
 /* Sends the signal and waits; returns the wait status. */
 int fixture_stop(struct fixture *fixture, int signal_number);
@@ -57,13 +63,19 @@ int fixture_stop(struct fixture *fixture, int signal_number);
 struct feed_options fixture_options(const struct fixture *fixture, const char *dataset,
 				    const char *pipeline);
 struct feed *fixture_open(const struct feed_options *options);
-/* Takes the next batch and gives it back; its hash covers position, count, pixels, labels, numbers and flags. FEED_END: returns 0. */
+/*
+ * Takes the next batch and gives it back; its hash covers position, count, pixels, labels, numbers
+ * and flags. FEED_END: returns 0.
+ */
 uint64_t fixture_hash_next(struct feed *feed);
 /* Hashes of the next `count` batches folded into one. */
 uint64_t fixture_hash(struct feed *feed, unsigned count);
 /* Time that all threads of a process were ready to run in, while others had the CPUs. */
 uint64_t fixture_queued_ns(pid_t pid);
-/* Open descriptors of a process, its mappings of files whose path has this in it, and those of rings. */
+/*
+ * Open descriptors of a process, its mappings of files whose path has this in it, and those of
+ * rings.
+ */
 unsigned fixture_descriptors(pid_t pid);
 unsigned fixture_mappings(pid_t pid, const char *name);
 unsigned fixture_ring_mappings(pid_t pid);
@@ -74,8 +86,12 @@ void fixture_send(int socket, const Loaderd__Request *request);
 /* The same with descriptors, which stay the caller's. */
 void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count);
 /* Answers NeedFiles with `total` files of which the one at path is the first that was asked for. */
-void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need, uint32_t total);
-/* The next reply that is no doorbell; descriptors in fds (-1 where none) unless NULL. NULL: the daemon hung up. */
+void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need,
+		       uint32_t total);
+/*
+ * The next reply that is no doorbell; descriptors in fds (-1 where none) unless NULL. NULL: the
+ * daemon hung up.
+ */
 Loaderd__Reply *fixture_receive(int socket, int fds[2]);
 /* Connects and opens a feed with 4 slots, whose ring is reported as mapped; returns the socket. */
 int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,

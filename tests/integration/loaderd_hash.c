@@ -1,6 +1,6 @@
 /*
- * The same bytes whatever the circumstances: threads, instruction sets, place of resumption, restart, slots, world size. And each sample
- * once per epoch.
+ * The same bytes whatever the circumstances: threads, instruction sets, place of resumption,
+ * restart, slots, world size. And each sample once per epoch.
  */
 #include "loaderd_fixture.h"
 
@@ -36,7 +36,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static uint64_t hash_of(struct fixture *fixture, const char *steps, const char *environment, const char *threads)
+static uint64_t hash_of(struct fixture *fixture, const char *steps, const char *environment,
+			const char *threads)
 {
 	struct feed_options options = fixture_options(fixture, dataset, steps);
 	fixture_start(fixture, environment, "--threads", threads, NULL);
@@ -66,9 +67,10 @@ static void threads_and_instruction_sets(void **state)
 /* Every kernel that changes pixels has its turn. */
 static void augmented(void **state)
 {
-	static const char steps[] =
-		"random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, 0.1) rand_augment(2, 15, interpolation=bilinear) "
-		"aug_mix gaussian_blur(9, p=0.3) to(f16) normalize(imagenet) random_erasing(0.25, value=random)";
+	static const char steps[] = "random_resized_crop(48) hflip color_jitter(0.4, 0.4, 0.4, "
+				    "0.1) rand_augment(2, 15, interpolation=bilinear) "
+				    "aug_mix gaussian_blur(9, p=0.3) to(f16) normalize(imagenet) "
+				    "random_erasing(0.25, value=random)";
 	uint64_t hash = hash_of(*state, steps, NULL, "1");
 
 	assert_int_equal(hash_of(*state, steps, NULL, "5"), hash);

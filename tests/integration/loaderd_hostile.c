@@ -1,4 +1,7 @@
-/* Clients that die, stall, flood or scribble: none of it reaches another client, and nothing of it stays. */
+/*
+ * Clients that die, stall, flood or scribble: none of it reaches another client, and nothing of it
+ * stays.
+ */
 #include "loaderd_fixture.h"
 
 #include "framing.h"
@@ -100,7 +103,10 @@ static struct baseline settled(struct fixture *fixture)
 	return measure(fixture);
 }
 
-/* A client that holds batches when it is killed; `when` spreads the kills over connecting, opening and consuming. */
+/*
+ * A client that holds batches when it is killed; `when` spreads the kills over connecting, opening
+ * and consuming.
+ */
 static pid_t victim(struct fixture *fixture)
 {
 	pid_t pid = fork();
@@ -123,7 +129,10 @@ static pid_t victim(struct fixture *fixture)
 	}
 }
 
-/* Time that daemon and client were ready to run in, while others had the CPUs: no fault of the daemon's. */
+/*
+ * Time that daemon and client were ready to run in, while others had the CPUs: no fault of the
+ * daemon's.
+ */
 static uint64_t queued_ms(const struct fixture *fixture)
 {
 	return (fixture_queued_ns(fixture_worker(fixture)) + fixture_queued_ns(getpid())) / 1000000;
@@ -222,7 +231,10 @@ static void scribbling_client(void **state)
 	assert_back_to(fixture, before);
 }
 
-/* Half a frame and then nothing; nonsense; a length beyond the limit; requests without ever reading; descriptors. */
+/*
+ * Half a frame and then nothing; nonsense; a length beyond the limit; requests without ever
+ * reading; descriptors.
+ */
 static void broken_frames(void **state)
 {
 	struct fixture *fixture = *state;
@@ -264,7 +276,10 @@ static void flood_without_reading(void **state)
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get_status;
 	size_t length = loaderd__request__pack(&request, message);
-	/* In the end both sockets are full: the daemon takes no more from a client that does not read. */
+	/*
+	 * In the end both sockets are full: the daemon takes no more from a client that does not
+	 * read.
+	 */
 	unsigned sent = 0;
 	for (unsigned idle = 0; idle < 20;) {
 		if (frame_send(socket, message, length, NULL, 0, 0) == 0) {
@@ -320,8 +335,9 @@ static void hang_up_while_opening(void **state)
 }
 
 /*
- * A client that does not wait for the answer to its OpenFeed before it asks for other things: the ring, which another process sends on the same connection, comes directly before that
- * answer, and cuts no reply in two.
+ * A client that does not wait for the answer to its OpenFeed before it asks for other things: the
+ * ring, which another process sends on the same connection, comes directly before that answer, and
+ * cuts no reply in two.
  */
 static void requests_while_opening(void **state)
 {
@@ -362,7 +378,10 @@ static void requests_while_opening(void **state)
 	assert_back_to(fixture, before);
 }
 
-/* More questions behind the files than their answers have room on their way: the ring waits until these have been read, all of them whole. */
+/*
+ * More questions behind the files than their answers have room on their way: the ring waits until
+ * these have been read, all of them whole.
+ */
 static void listen_late_while_opening(void **state)
 {
 	enum { ROUNDS = 40, QUESTIONS = 4000, LATE_US = 20000 };
@@ -371,7 +390,10 @@ static void listen_late_while_opening(void **state)
 	struct baseline before = settled(fixture);
 	Loaderd__OpenFeed open_feed;
 	const Loaderd__Request request = wish_of(&open_feed, 16);
-	/* The first round only finds out which files are asked for last: behind the questions no others could be sent. */
+	/*
+	 * The first round only finds out which files are asked for last: behind the questions no
+	 * others could be sent.
+	 */
 	bool last_direct = false;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		int socket = fixture_connect(fixture), fds[2];
@@ -386,7 +408,8 @@ static void listen_late_while_opening(void **state)
 				fixture_send_file(socket, dataset, reply->need_files, 1);
 				if (round == 0)
 					last_direct = reply->need_files->direct;
-				bool last = round > 0 && (bool)reply->need_files->direct == last_direct;
+				bool last =
+					round > 0 && (bool)reply->need_files->direct == last_direct;
 				for (unsigned i = 0; last && i < QUESTIONS; i++)
 					if (send(socket, question, sizeof question,
 						 MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof question)
@@ -439,10 +462,14 @@ static void status_tells_the_truth(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_clients),	 cmocka_unit_test(scribbling_client),
-		cmocka_unit_test(broken_frames),	 cmocka_unit_test(flood_without_reading),
-		cmocka_unit_test(requests_while_opening), cmocka_unit_test(listen_late_while_opening),
-		cmocka_unit_test(hang_up_while_opening), cmocka_unit_test(status_tells_the_truth),
+		cmocka_unit_test(killed_clients),
+		cmocka_unit_test(scribbling_client),
+		cmocka_unit_test(broken_frames),
+		cmocka_unit_test(flood_without_reading),
+		cmocka_unit_test(requests_while_opening),
+		cmocka_unit_test(listen_late_while_opening),
+		cmocka_unit_test(hang_up_while_opening),
+		cmocka_unit_test(status_tells_the_truth),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -402,7 +402,10 @@ static void status_of_all(void **state)
 	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
 }
 
-/* SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon goes once its clients have. */
+/*
+ * SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon
+ * goes once its clients have.
+ */
 static void drains(void **state)
 {
 	struct fixture *fixture = *state;
@@ -452,7 +455,10 @@ static void grace_ends(void **state)
 	feed_close(feed);
 }
 
-/* Its client has gone before it serves: it says so once, and does not go on being told until its worker has ended. */
+/*
+ * Its client has gone before it serves: it says so once, and does not go on being told until its
+ * worker has ended.
+ */
 static void client_gone(void **state)
 {
 	const struct sockaddr_un nowhere = {.sun_family = AF_UNIX};
@@ -462,7 +468,8 @@ static void client_gone(void **state)
 	close(life[1]);
 	snprintf(number, sizeof number, "%d", socket_fd);
 	snprintf(lifeline, sizeof lifeline, "%d", life[0]);
-	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)), 0);
+	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)),
+			 0);
 	/* Nobody has said listen(). */
 	assert_int_equal(WEXITSTATUS(run(text, "--config", "/dev/null", "--listen-fd", number,
 					 "--lifeline-fd", lifeline, NULL)),
@@ -535,18 +542,12 @@ static void private_daemon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests),
-		cmocka_unit_test(counts),
-		cmocka_unit_test(other_users),
-		cmocka_unit_test(writable_rings),
-		cmocka_unit_test(configuration),
-		cmocka_unit_test(sockets),
-		cmocka_unit_test(drains),
-		cmocka_unit_test(grace_ends),
-		cmocka_unit_test(private_daemon),
-		cmocka_unit_test(client_gone),
-		cmocka_unit_test(environment),
-		cmocka_unit_test(wrong_command_line),
+		cmocka_unit_test(requests),       cmocka_unit_test(counts),
+		cmocka_unit_test(other_users),    cmocka_unit_test(writable_rings),
+		cmocka_unit_test(configuration),  cmocka_unit_test(sockets),
+		cmocka_unit_test(drains),         cmocka_unit_test(grace_ends),
+		cmocka_unit_test(private_daemon), cmocka_unit_test(client_gone),
+		cmocka_unit_test(environment),    cmocka_unit_test(wrong_command_line),
 		cmocka_unit_test(status_of_all),
 	};
 	signal(SIGPIPE, SIG_IGN);

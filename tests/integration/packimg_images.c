@@ -2,7 +2,8 @@
  * Draws the images that packimg's tests convert, into the folder named on the command line:
  *   tree/{ant,bee,cat}/NN.jpg   ordinary JPEGs of many sizes
  *   kinds/{one,two}/...         every kind of source that packimg reads
- *   bad/x/...                   files that look like images and are not, or not whole, beside a good one
+ *   bad/x/...                   files that look like images and are not, or not whole, beside a
+ * good one
  */
 #include "image.h"
 
@@ -86,9 +87,9 @@ static void write_jpeg(const char *name, uint32_t width, uint32_t height, uint32
 
 static void write_oriented(const char *name, uint8_t orientation)
 {
-	const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x',	     'i', 'f', 0, 0,	'M', 'M',
-				0,    '*',  0, 0,  0,	8,	     0,	  1,   1, 0x12, 0,   3,
-				0,    0,    0, 1,  0,	orientation, 0,	  0,   0, 0,	0,   0};
+	const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x',         'i', 'f', 0, 0,    'M', 'M',
+				0,    '*',  0, 0,  0,   8,           0,   1,   1, 0x12, 0,   3,
+				0,    0,    0, 1,  0,   orientation, 0,   0,   0, 0,    0,   0};
 	struct buffer file = {0};
 	const uint8_t *data;
 	size_t size;
@@ -101,7 +102,10 @@ static void write_oriented(const char *name, uint8_t orientation)
 	buffer_deinit(&file);
 }
 
-/* What the encoder of the library does not make: CMYK, progressive scans, restart markers after so many MCUs. */
+/*
+ * What the encoder of the library does not make: CMYK, progressive scans, restart markers after so
+ * many MCUs.
+ */
 static void write_special(const char *name, J_COLOR_SPACE space, int components, bool progressive,
 			  unsigned restart)
 {

@@ -1,4 +1,7 @@
-/* By LD_PRELOAD: whoever computes the checksum POISON_XXH3 (16 hexadecimal digits) faults, as a decoder with a hole might at one sample. */
+/*
+ * By LD_PRELOAD: whoever computes the checksum POISON_XXH3 (16 hexadecimal digits) faults, as a
+ * decoder with a hole might at one sample.
+ */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,10 +1,12 @@
 /*
- * The shapes image set is not trivial: a linear classifier on the pixels stays under 40 % on held-out images.
+ * The shapes image set is not trivial: a linear classifier on the pixels stays under 40 % on
+ * held-out images.
  *
- * Draws the set with tools/shapes as tools/quickstart does, and trains multinomial logistic regression on all training
- * images at several resolutions and strengths of L2 regularisation, each to the end of its schedule. The best held-out
- * accuracy of all counts, which flatters the linear classifier. That the training works is shown by its accuracy on the
- * training images, which must be high at full resolution: there are more pixels than images.
+ * Draws the set with tools/shapes as tools/quickstart does, and trains multinomial logistic
+ * regression on all training images at several resolutions and strengths of L2 regularisation, each
+ * to the end of its schedule. The best held-out accuracy of all counts, which flatters the linear
+ * classifier. That the training works is shown by its accuracy on the training images, which must
+ * be high at full resolution: there are more pixels than images.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -156,7 +158,7 @@ static struct set set_shrink(const struct set *set, unsigned factor)
 
 struct model {
 	size_t features;
-	float *mean, *scale;	    /* of each feature over the training images */
+	float *mean, *scale;        /* of each feature over the training images */
 	float (*weights)[LANES];    /* [features] */
 	float (*gradient)[LANES];   /* [features] */
 	float (*moments)[2][LANES]; /* [features], Adam's */

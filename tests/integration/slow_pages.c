@@ -1,8 +1,11 @@
 /*
- * A slow disk for a daemon's worker, by LD_PRELOAD: where the worker maps the file SLOW_PAGES_FILE, its pages come block by block, each after a delay, as from a device
- * with nothing in the page cache. In place of the file stands memory without pages (userfaultfd(2)), made before the worker's sandbox forbids it: a thread that touches a block
- * sleeps in the kernel until a process of ours, outside that sandbox, has waited SLOW_PAGES_US microseconds and copied it from the file. One block at a time, as a disk's head
- * would. As a program (PROBE) it tells whether that is possible here.
+ * A slow disk for a daemon's worker, by LD_PRELOAD: where the worker maps the file SLOW_PAGES_FILE,
+ * its pages come block by block, each after a delay, as from a device with nothing in the page
+ * cache. In place of the file stands memory without pages (userfaultfd(2)), made before the
+ * worker's sandbox forbids it: a thread that touches a block sleeps in the kernel until a process
+ * of ours, outside that sandbox, has waited SLOW_PAGES_US microseconds and copied it from the file.
+ * One block at a time, as a disk's head would. As a program (PROBE) it tells whether that is
+ * possible here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +54,7 @@ int main(void)
 
 static struct {
 	uintptr_t begin[MAPS]; /* of each place where the file may be mapped; 0: taken */
-	size_t size;	       /* of the file, in pages */
+	size_t size;           /* of the file, in pages */
 } places;
 
 static void fetch(int fault_fd, int file, const uintptr_t begin[MAPS], uintptr_t address)
@@ -146,7 +149,10 @@ __attribute__((constructor)) static void start(void)
 		serve(fault_fd, file);
 }
 
-/* What is mapped to be read and shared, and as long as the file, is the file. With 64-bit offsets, as everything here is compiled, the name that programs call is mmap64. */
+/*
+ * What is mapped to be read and shared, and as long as the file, is the file. With 64-bit offsets,
+ * as everything here is compiled, the name that programs call is mmap64.
+ */
 __attribute__((visibility("default"))) void *mmap(void *address, size_t length, int protection,
 						  int flags, int fd, off_t offset)
 {

@@ -1,4 +1,7 @@
-/* Datasets that a run finds again, elsewhere, replaced or spoilt: what it trains is the same, or it says why it cannot be. */
+/*
+ * Datasets that a run finds again, elsewhere, replaced or spoilt: what it trains is the same, or it
+ * says why it cannot be.
+ */
 #include "trainer_fixture.h"
 
 #include <fcntl.h>
@@ -9,7 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A dataset is known by what it holds: elsewhere it is the same one, and another one of its size is not. */
+/*
+ * A dataset is known by what it holds: elsewhere it is the same one, and another one of its size is
+ * not.
+ */
 static void another_dataset(void **state)
 {
 	char moved[PATH_MAX + 100], train[PATH_MAX + 100], val[PATH_MAX + 100];
@@ -69,7 +75,10 @@ static void spoil(const char *path, off_t at)
 	close(fd);
 }
 
-/* A feed that fails costs nothing of what was trained: with the disk mended the run goes on from the step before. */
+/*
+ * A feed that fails costs nothing of what was trained: with the disk mended the run goes on from
+ * the step before.
+ */
 static void failed_feed(void **state)
 {
 	struct stat status;
@@ -98,8 +107,16 @@ static void failed_feed(void **state)
 static void hostile_names(void **state)
 {
 	static const char *const names[FIXTURE_CLASSES] = {
-		"\x1b[2Jzero\xc2\x9b\u202e\ntrainer: all is well", "b", "c", "d", "e",
-		"f", "g", "h", "i", "j"};
+		"\x1b[2Jzero\xc2\x9b\u202e\ntrainer: all is well",
+		"b",
+		"c",
+		"d",
+		"e",
+		"f",
+		"g",
+		"h",
+		"i",
+		"j"};
 	char val[PATH_MAX + 100];
 	snprintf(val, sizeof val, "data.val=%s",
 		 fixture_dataset_of(&fixture, "hostile", 50, FIXTURE_RAW, 16, names));
@@ -116,7 +133,7 @@ static void other_classes(void **state)
 	static const char *const numbers[FIXTURE_CLASSES] = {"0", "1", "2", "3", "4",
 							     "5", "6", "7", "8", "9"};
 	static const char *const sorted[FIXTURE_CLASSES] = {"0", "1", "10", "2", "3",
-							    "4", "5", "6", "7", "8"};
+							    "4", "5", "6",  "7", "8"};
 	char val[PATH_MAX + 100], train[PATH_MAX + 100];
 	snprintf(val, sizeof val, "data.val=%s",
 		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
@@ -127,7 +144,10 @@ static void other_classes(void **state)
 	snprintf(val, sizeof val, "data.val=%s",
 		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
 	expect(run("classes", "--dry-run", val, NULL), 0);
-	/* of folders named by numbers, of which a set that has no 10 numbers those from 2 on otherwise */
+	/*
+	 * of folders named by numbers, of which a set that has no 10 numbers those from 2 on
+	 * otherwise
+	 */
 	snprintf(train, sizeof train, "data.train=%s",
 		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
 	expect(run("classes", "--dry-run", train, val, NULL), 1);
@@ -140,10 +160,8 @@ static void other_classes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(another_dataset),
-		cmocka_unit_test(replaced_dataset),
-		cmocka_unit_test(failed_feed),
-		cmocka_unit_test(other_classes),
+		cmocka_unit_test(another_dataset), cmocka_unit_test(replaced_dataset),
+		cmocka_unit_test(failed_feed),     cmocka_unit_test(other_classes),
 		cmocka_unit_test(hostile_names),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);

@@ -1,4 +1,7 @@
-/* Evaluation alone: of weights that say all that it takes beside data.val, of weights that say less, and what is missing then. */
+/*
+ * Evaluation alone: of weights that say all that it takes beside data.val, of weights that say
+ * less, and what is missing then.
+ */
 #include "trainer_fixture.h"
 
 #include <stdio.h>
@@ -6,7 +9,10 @@
 
 static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
 
-/* The weights of a run without tensors of one name and without metadata, as another program may have written them. */
+/*
+ * The weights of a run without tensors of one name and without metadata, as another program may
+ * have written them.
+ */
 static void strip(const char *run_name, const char *left_out, const char *path)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -58,7 +64,9 @@ static void expect_same_result(void)
 	expect_result_of("unbroken");
 }
 
-/* The training set need not be there, nor named; the batch and the order of training mean nothing. */
+/*
+ * The training set need not be there, nor named; the batch and the order of training mean nothing.
+ */
 static void without_training_set(void **state)
 {
 	static const char *const trains[] = {"data.train=", "data.train=/nonexistent.pimg"};
@@ -142,7 +150,10 @@ static void older_checkpoint(void **state)
 	expect(run("older", "--resume", "data.mean=100,110,120", "data.std=50,60,70", NULL), 0);
 }
 
-/* A smaller network finds all its tensors in the weights of a larger one; it is not what they were trained as. */
+/*
+ * A smaller network finds all its tensors in the weights of a larger one; it is not what they were
+ * trained as.
+ */
 static void larger_network(void **state)
 {
 	char argument[PATH_MAX + 400];
@@ -211,9 +222,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_training_set), cmocka_unit_test(whitened),
-		cmocka_unit_test(bare_weights),		cmocka_unit_test(older_checkpoint),
-		cmocka_unit_test(larger_network),	cmocka_unit_test(other_counts),
-		cmocka_unit_test(other_names),		cmocka_unit_test(other_elements),
+		cmocka_unit_test(bare_weights),         cmocka_unit_test(older_checkpoint),
+		cmocka_unit_test(larger_network),       cmocka_unit_test(other_counts),
+		cmocka_unit_test(other_names),          cmocka_unit_test(other_elements),
 	};
 	return cmocka_run_group_tests(tests, setup, trainer_teardown);
 }

@@ -1,7 +1,8 @@
 /*
- * What tests of the trainer as a process share: a small dataset and a recipe for it in a temporary folder, trainers that are started there
- * with their output in folders of their own, and comparisons of what runs have logged and left. Failures end the test through cmocka's
- * assertions. TRAINER and LOADERD name the programs, TRAINER_EMULATED a trainer whose GPU is emulated.
+ * What tests of the trainer as a process share: a small dataset and a recipe for it in a temporary
+ * folder, trainers that are started there with their output in folders of their own, and
+ * comparisons of what runs have logged and left. Failures end the test through cmocka's assertions.
+ * TRAINER and LOADERD name the programs, TRAINER_EMULATED a trainer whose GPU is emulated.
  */
 #pragma once
 
@@ -23,7 +24,9 @@ extern const char *trainer; /* the program that is started: TRAINER, unless a te
 extern char validation[PATH_MAX + 64];
 extern char said[65536]; /* by the run that finished last */
 
-/* cmocka group functions. The second also makes the run "unbroken", which others are compared with. */
+/*
+ * cmocka group functions. The second also makes the run "unbroken", which others are compared with.
+ */
 int trainer_setup(void **state);
 int trainer_setup_unbroken(void **state);
 int trainer_teardown(void **state);
@@ -54,7 +57,10 @@ struct losses {
 void read_log(const char *run, struct losses *losses);
 /* What a run's log begins with; the caller's. */
 json_t *start_of(const char *run);
-/* Its last line is the run's end, with this outcome, and an error that holds the text, or none where error is NULL. */
+/*
+ * Its last line is the run's end, with this outcome, and an error that holds the text, or none
+ * where error is NULL.
+ */
 void expect_end(const char *run, const char *outcome, const char *error);
 void same_losses(const char *a, const char *b);
 /* How far the losses of two runs are apart at most, as a share. */

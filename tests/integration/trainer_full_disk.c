@@ -1,4 +1,7 @@
-/* Runs whose disk is full, or whose files may not grow: the error names the file, why, the checkpoint that is left and how to go on, and so it does. */
+/*
+ * Runs whose disk is full, or whose files may not grow: the error names the file, why, the
+ * checkpoint that is left and how to go on, and so it does.
+ */
 #include "trainer_fixture.h"
 
 #include <dirent.h>

@@ -1,4 +1,7 @@
-/* Runs on an emulated GPU: how it gets at batches, what it says of patterns without a plan, how few slots it can do with. */
+/*
+ * Runs on an emulated GPU: how it gets at batches, what it says of patterns without a plan, how few
+ * slots it can do with.
+ */
 #include "trainer_fixture.h"
 
 #include <math.h>
@@ -14,7 +17,10 @@ static void expect_batches(const char *run, const char *how)
 	json_decref(line);
 }
 
-/* Every step's MFU is what its rate makes of the FLOP that the trainer names; of the emulated GPU's 4 x 128 x 2 at 1 GHz in fp32. */
+/*
+ * Every step's MFU is what its rate makes of the FLOP that the trainer names; of the emulated GPU's
+ * 4 x 128 x 2 at 1 GHz in fp32.
+ */
 static void check_mfu(const char *run)
 {
 	const char *step = strstr(said, "step     ");
@@ -40,7 +46,10 @@ static void check_mfu(const char *run)
 	assert_true(steps > 0);
 }
 
-/* How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or copies. Each is said once, evaluations or not. */
+/*
+ * How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or
+ * copies. Each is said once, evaluations or not.
+ */
 static void mapped(void **state)
 {
 	static const char asks[] = "asking the daemon for memory to map writable",
@@ -77,7 +86,10 @@ static void mapped(void **state)
 	check_mfu(ways[3].run);
 }
 
-/* Patterns without a plan are taken apart, and named, those of evaluation too; with plans for all of them nothing is said. */
+/*
+ * Patterns without a plan are taken apart, and named, those of evaluation too; with plans for all
+ * of them nothing is said.
+ */
 static void taken_apart(void **state)
 {
 	static const char *const runs[] = {"fused", "apart"};
@@ -105,7 +117,10 @@ static void taken_apart(void **state)
 	expect_said("evaluation, 16 x 16: conv1: no plan for forward 3x3");
 }
 
-/* Batches that the device still reads are held, in training and in evaluations, but never so many that none is left for the next. */
+/*
+ * Batches that the device still reads are held, in training and in evaluations, but never so many
+ * that none is left for the next.
+ */
 static void few_slots(void **state)
 {
 	trainer = getenv("TRAINER_EMULATED");

@@ -1,4 +1,7 @@
-/* Methods that a recipe asks for, by what they make of a run: averages, label smoothing, image sizes that grow, AdamW, lookahead, a bias that rests; resumed, and on an emulated GPU. */
+/*
+ * Methods that a recipe asks for, by what they make of a run: averages, label smoothing, image
+ * sizes that grow, AdamW, lookahead, a bias that rests; resumed, and on an emulated GPU.
+ */
 #include "trainer_fixture.h"
 
 #include <math.h>
@@ -128,7 +131,10 @@ static void ahead(void **state)
 	assert_true(apart("ahead", "ahead-gpu") < 1e-3);
 }
 
-/* The bias of the convolution that whitens is as its last trained epoch left it, while others go on. */
+/*
+ * The bias of the convolution that whitens is as its last trained epoch left it, while others go
+ * on.
+ */
 static void expect_settled(const char *name)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -146,7 +152,10 @@ static void expect_settled(const char *name)
 	safetensors_close(now);
 }
 
-/* What is trained for a part of the run only: also where steps are replayed, and where a run resumes after that part. */
+/*
+ * What is trained for a part of the run only: also where steps are replayed, and where a run
+ * resumes after that part.
+ */
 static void settled(void **state)
 {
 	static const char net[] = "model.name=speednet", width[] = "model.width=0.125",
@@ -172,7 +181,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(averaged), cmocka_unit_test(smoothed), cmocka_unit_test(growing),
-		cmocka_unit_test(adamw),    cmocka_unit_test(ahead),	cmocka_unit_test(settled),
+		cmocka_unit_test(adamw),    cmocka_unit_test(ahead),    cmocka_unit_test(settled),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
 }

@@ -1,4 +1,7 @@
-/* Runs that are killed, stopped, damaged or changed, and resumed: they give the losses of an unbroken one bit for bit. */
+/*
+ * Runs that are killed, stopped, damaged or changed, and resumed: they give the losses of an
+ * unbroken one bit for bit.
+ */
 #include "trainer_fixture.h"
 
 #include <signal.h>
@@ -145,12 +148,9 @@ static void older(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed),
-		cmocka_unit_test(stopped),
-		cmocka_unit_test(changed),
-		cmocka_unit_test(other_threads),
-		cmocka_unit_test(damaged),
-		cmocka_unit_test(damaged_ones_are_set_aside),
+		cmocka_unit_test(killed),  cmocka_unit_test(stopped),
+		cmocka_unit_test(changed), cmocka_unit_test(other_threads),
+		cmocka_unit_test(damaged), cmocka_unit_test(damaged_ones_are_set_aside),
 		cmocka_unit_test(older),
 	};
 	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);

@@ -1,4 +1,7 @@
-/* Runs of the trainer as a process: what an unbroken one leaves, what is refused, what ends one, alone or on a daemon and in a folder that others share. */
+/*
+ * Runs of the trainer as a process: what an unbroken one leaves, what is refused, what ends one,
+ * alone or on a daemon and in a folder that others share.
+ */
 #include "trainer_fixture.h"
 
 #include <float.h>
@@ -10,7 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Weights say what their images were normalised by, if they were bytes, and what their classes are called. */
+/*
+ * Weights say what their images were normalised by, if they were bytes, and what their classes are
+ * called.
+ */
 static void expect_described(const char *run, const char *name, bool normalised)
 {
 	char error[SAFETENSORS_ERROR_MAX];
@@ -104,7 +110,10 @@ static void refused(void **state)
 	expect_said("did you mean data.batch_size?");
 }
 
-/* Evaluation alone, of a trained model: what was found when it was trained; mirrored and moved views count. */
+/*
+ * Evaluation alone, of a trained model: what was found when it was trained; mirrored and moved
+ * views count.
+ */
 static void evaluate(const char *pretrained)
 {
 	static struct losses before, after, flipped, mirrored, shifted, turned;
@@ -113,7 +122,9 @@ static void evaluate(const char *pretrained)
 	read_log("evaluated", &after);
 	assert_int_equal(after.evals, 1);
 	assert_string_equal(strchr(before.eval[1], ' '), strchr(after.eval[0], ' '));
-	/* the same in a line of JSON, without a file; also of the averaged weights of a checkpoint */
+	/*
+	 * the same in a line of JSON, without a file; also of the averaged weights of a checkpoint
+	 */
 	const char *const alone[] = {pretrained, "--resume"};
 	json_t *summary = json_load_file(in("unbroken", "summary.json"), 0, NULL);
 	for (int i = 0; i < 2; i++) {
@@ -234,7 +245,10 @@ static void shared_daemon(void **state)
 	wait_for_step("orphan", pid, 10);
 	fixture_stop(&fixture, SIGKILL);
 	expect(finish(pid, "orphan"), 1);
-	/* what is in the ring may last to the end of the epoch, where the feed for the evaluation is opened */
+	/*
+	 * what is in the ring may last to the end of the epoch, where the feed for the evaluation
+	 * is opened
+	 */
 	const char *words = times_said("the daemon went away") ? "the daemon went away"
 							       : "No daemon listens on";
 	expect_said(words);
@@ -328,7 +342,10 @@ static unsigned sockets_of(pid_t pid)
 	return count;
 }
 
-/* Another trainer that comes and goes between a trainer's look at the folder and its lock: what it left stays. */
+/*
+ * Another trainer that comes and goes between a trainer's look at the folder and its lock: what it
+ * left stays.
+ */
 static void overtaken(void **state)
 {
 	static const char checkpoint[] = "checkpoint-00000040.safetensors", log[] = "log.jsonl";
@@ -366,7 +383,10 @@ static void planned(void **state)
 	}
 	assert_false(exists("planned", "log.jsonl"));
 	bool built = !strstr(said, "built without");
-	/* every fused pattern, with nothing in the environment, for the driver's stand-in lies beside the trainer */
+	/*
+	 * every fused pattern, with nothing in the environment, for the driver's stand-in lies
+	 * beside the trainer
+	 */
 	int every = run("planned", "--plan=" DEVICES "/h200.json", "model.name=resnet50",
 			"model.width=1", "data.batch_size=256", "train.precision=fp16", NULL);
 	if (status == 0) {
@@ -476,11 +496,11 @@ static void misplaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unbroken),	cmocka_unit_test(refused),
-		cmocka_unit_test(folders),	cmocka_unit_test(misplaced),
-		cmocka_unit_test(diverged),	cmocka_unit_test(shared_daemon),
-		cmocka_unit_test(overtaken),	cmocka_unit_test(planned),
-		cmocka_unit_test(environment),	cmocka_unit_test(singular),
+		cmocka_unit_test(unbroken),     cmocka_unit_test(refused),
+		cmocka_unit_test(folders),      cmocka_unit_test(misplaced),
+		cmocka_unit_test(diverged),     cmocka_unit_test(shared_daemon),
+		cmocka_unit_test(overtaken),    cmocka_unit_test(planned),
+		cmocka_unit_test(environment),  cmocka_unit_test(singular),
 		cmocka_unit_test(many_threads), cmocka_unit_test(own_recipe),
 		cmocka_unit_test(daemons_die),
 	};

@@ -168,7 +168,8 @@ static void consume(const struct feed_options *options, struct shared *shared, u
 	struct feed_info info = {.size = sizeof info};
 	assert_int_equal(feed_daemon_start(getenv("LOADERD"), 1, &daemon, NULL), 0);
 	undisturbed_options.socket = feed_daemon_socket(daemon);
-	struct feed *feed = fixture_open(options), *undisturbed = fixture_open(&undisturbed_options);
+	struct feed *feed = fixture_open(options),
+		    *undisturbed = fixture_open(&undisturbed_options);
 	for (uint64_t n = 0; n < BATCHES_MAX && !shared->over; n++) {
 		uint64_t before_ms = now_ms();
 		uint64_t hash = fixture_hash_next(feed);
@@ -187,7 +188,8 @@ static void consume(const struct feed_options *options, struct shared *shared, u
 	feed_daemon_stop(daemon);
 }
 
-static pid_t start_client(const struct feed_options *options, struct shared *shared, unsigned number)
+static pid_t start_client(const struct feed_options *options, struct shared *shared,
+			  unsigned number)
 {
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -214,7 +216,10 @@ static unsigned kill_workers(pid_t supervisor)
 	return killed;
 }
 
-/* Connects, and kills whatever is started for that; true: nothing is started any more, as the client is told. */
+/*
+ * Connects, and kills whatever is started for that; true: nothing is started any more, as the
+ * client is told.
+ */
 static bool is_turned_away(const struct fixture *fixture)
 {
 	struct pollfd p = {.fd = fixture_connect(fixture), .events = POLLIN};

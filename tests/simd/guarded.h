@@ -1,6 +1,7 @@
 /*
- * Memory that catches kernels which touch more than they may: it ends at the end of a page that is followed, and begins on a
- * page that is preceded, by one that cannot be touched. Failure to get it ends the test program.
+ * Memory that catches kernels which touch more than they may: it ends at the end of a page that is
+ * followed, and begins on a page that is preceded, by one that cannot be touched. Failure to get it
+ * ends the test program.
  */
 #pragma once
 

@@ -1,8 +1,9 @@
 /*
- * Every instruction set's kernels of effects against the C reference, byte for byte; with --bench, what each costs.
+ * Every instruction set's kernels of effects against the C reference, byte for byte; with --bench,
+ * what each costs.
  *
- * Pictures end at the end of a page that is followed by one that cannot be touched, so a kernel that reads or writes beyond them
- * crashes. Lengths run from 1 up.
+ * Pictures end at the end of a page that is followed by one that cannot be touched, so a kernel
+ * that reads or writes beyond them crashes. Lengths run from 1 up.
  */
 #include "effect_kernels.h"
 #include "random.h"
@@ -97,7 +98,7 @@ enum operation {
 
 static const char *const operation_names[OPERATIONS] = {
 	"table",   "histogram", "luma_sum", "grayscale", "saturation", "hue",
-	"nearest", "bilinear",	"sharpen",  "blur",	 "mix",	       "pack"};
+	"nearest", "bilinear",  "sharpen",  "blur",      "mix",        "pack"};
 
 /* Out of place: from a copy whose last pixel is the one outside. */
 static void run_warp(const struct effect_kernels *k, const struct chance *chance, bool bilinear,
@@ -228,7 +229,7 @@ static void draw_pixels(uint32_t *pixels, size_t count)
 		uint32_t value = random_u32(&rng);
 
 		/* Noise, greys, two levels, few levels. */
-		pixels[i] = kind == 0	? value & 0xffffff
+		pixels[i] = kind == 0   ? value & 0xffffff
 			    : kind == 1 ? (value & 255) * 0x010101
 			    : kind == 2 ? (value & 0x010101) * 255
 					: (value & 0x030303) * 60 + 3;

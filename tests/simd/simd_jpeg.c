@@ -1,9 +1,10 @@
 /*
- * Every instruction set of the JPEG decoder's kernels against the C reference, byte for byte; with --bench [SET], what each costs, beside what
- * libjpeg-turbo (another SET) takes for the same.
+ * Every instruction set of the JPEG decoder's kernels against the C reference, byte for byte; with
+ * --bench [SET], what each costs, beside what libjpeg-turbo (another SET) takes for the same.
  *
- * Inputs end where the rounding up of counts that jpeg_kernels.h allows ends, before a page that cannot be read; outputs are
- * surrounded by canaries, and end before such a page where the kernel may not write beyond them.
+ * Inputs end where the rounding up of counts that jpeg_kernels.h allows ends, before a page that
+ * cannot be read; outputs are surrounded by canaries, and end before such a page where the kernel
+ * may not write beyond them.
  */
 #include "guarded.h"
 #include "jpeg_frame.h"
@@ -152,7 +153,10 @@ static void compare_idct(unsigned k, uint32_t blocks)
 
 /* ---- rows ---- */
 
-/* A row of count samples that may be read up to the next multiple, and `before` samples in front of it. */
+/*
+ * A row of count samples that may be read up to the next multiple, and `before` samples in front of
+ * it.
+ */
 struct row {
 	struct guarded guard;
 	uint8_t *first;
@@ -169,7 +173,10 @@ static struct row row_new(uint32_t count, size_t sample, uint32_t before, uint32
 	return row;
 }
 
-/* Where a kernel writes; what it may write, rounding included, ends before a page that cannot be written. */
+/*
+ * Where a kernel writes; what it may write, rounding included, ends before a page that cannot be
+ * written.
+ */
 struct output {
 	struct guarded guard;
 	uint8_t *first;
@@ -199,27 +206,27 @@ enum { ROWS_MAX = 6 };
 /* How a kernel of rows is called, and what it makes: bytes of output per sample. */
 struct row_kernel {
 	const char *name;
-	size_t sample, outputs;	 /* bytes of an input sample, of output per sample */
+	size_t sample, outputs;  /* bytes of an input sample, of output per sample */
 	uint32_t inputs, around; /* rows; samples that are looked at to each side */
 	uint32_t sums; /* of the inputs, the last so many are sums of four: at most 1020 */
 	void (*call)(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
 		     uint32_t count);
 };
 
-static void call_column_sums(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
-			     uint32_t count)
+static void call_column_sums(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
+			     uint8_t *out, uint32_t count)
 {
 	kernels->column_sums(in[0], in[1], (uint16_t *)(void *)out, count);
 }
 
-static void call_upsample_v(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
-			    uint32_t count)
+static void call_upsample_v(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
+			    uint8_t *out, uint32_t count)
 {
 	kernels->upsample_v((const uint16_t *)(const void *)in[0], out, count, 1 + (count & 1));
 }
 
-static void call_upsample_h(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX], uint8_t *out,
-			    uint32_t count)
+static void call_upsample_h(const struct jpeg_kernels *kernels, uint8_t *const in[ROWS_MAX],
+			    uint8_t *out, uint32_t count)
 {
 	kernels->upsample_h(in[0], out, count);
 }
@@ -406,7 +413,7 @@ static void bench_set(unsigned set)
 		fill(samples[i], sizeof(samples[i]));
 	}
 	for (size_t i = 0; i < sizeof(scan); i++)
-		scan[i] = i > 0 && scan[i - 1] == 255	? 0
+		scan[i] = i > 0 && scan[i - 1] == 255   ? 0
 			  : random_below(&rng, 50) == 0 ? 255
 							: (uint8_t)random_below(&rng, 255);
 	/* kernel -5 copies bytes without stuffing, -4 to -1 are the inverse DCTs */
@@ -461,7 +468,8 @@ static void bench_turbo(const char *set)
 		struct turbo_pass pass = {1, 1, 1, true, 8u >> k};
 
 		print(idct_names[k], set,
-		      turbo_pass_ns(&pass) / (TURBO_PASS_WIDTH / 8 * TURBO_PASS_HEIGHT / 8), "block");
+		      turbo_pass_ns(&pass) / (TURBO_PASS_WIDTH / 8 * TURBO_PASS_HEIGHT / 8),
+		      "block");
 	}
 	print("rgb", set, turbo_colour(3, 1, 1), per_sample);
 	/* A sample of chroma is four pixels of two rows. */

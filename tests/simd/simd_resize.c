@@ -1,8 +1,9 @@
 /*
- * Every instruction set of resize against the C reference, byte for byte; with --bench [SET [CASE]], what each (or that one) costs.
+ * Every instruction set of resize against the C reference, byte for byte; with --bench [SET
+ * [CASE]], what each (or that one) costs.
  *
- * Sources end at the end of a page that is followed by one that cannot be read, and begin after another, so reading outside
- * the image is a crash. Outputs are surrounded by canaries.
+ * Sources end at the end of a page that is followed by one that cannot be read, and begin after
+ * another, so reading outside the image is a crash. Outputs are surrounded by canaries.
  */
 #include "guarded.h"
 #include "random.h"
@@ -69,7 +70,10 @@ static bool can_be_streamed(const struct shape *s)
 	       s->target_gap % RESIZE_STREAM_UNIT == 0;
 }
 
-/* Runs one shape; the returned block has canaries before, after and in the gaps, and begins in the middle of a line. */
+/*
+ * Runs one shape; the returned block has canaries before, after and in the gaps, and begins in the
+ * middle of a line.
+ */
 static uint8_t *run(struct resize *resize, const struct shape *s, const uint8_t *source,
 		    enum way way, size_t *ret_size)
 {
@@ -133,7 +137,7 @@ static void compare(const struct shape *s)
 	uint32_t kind = random_below(&rng, 4);
 
 	for (size_t i = 0; i < source_size; i++)
-		source[i] = kind == 0	? 255
+		source[i] = kind == 0   ? 255
 			    : kind == 1 ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
 					: (uint8_t)random_u32(&rng);
 	uint8_t *reference = run(resizers[0], s, source, IN_PLACE, &size);
@@ -285,7 +289,7 @@ static void compare_planes(void)
 		while (ring < h)
 			ring *= 2;
 		for (size_t j = 0; j < (size_t)w * h; j++)
-			samples[j] = kind == 0	 ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
+			samples[j] = kind == 0   ? (uint8_t)(random_u32(&rng) & 1 ? 255 : 0)
 				     : kind == 1 ? 255
 						 : (uint8_t)random_u32(&rng);
 		plane->x =

@@ -39,7 +39,8 @@ static void read_rgb(struct jpeg_decompress_struct *cinfo, uint8_t *pixels)
 		JSAMPROW rows[ROWS_MAX];
 
 		for (unsigned y = 0; y < ROWS_MAX; y++)
-			rows[y] = pixels + (size_t)(cinfo->output_scanline + y) * TURBO_PASS_WIDTH * 3;
+			rows[y] = pixels +
+				  (size_t)(cinfo->output_scanline + y) * TURBO_PASS_WIDTH * 3;
 		jpeg_read_scanlines(cinfo, rows, ROWS_MAX);
 	}
 }

@@ -1,4 +1,7 @@
-/* What the walls must not let through, call by call. With the walls down nearly all of it would succeed. */
+/*
+ * What the walls must not let through, call by call. With the walls down nearly all of it would
+ * succeed.
+ */
 #include "taken.h"
 
 #include <errno.h>
@@ -67,15 +70,33 @@ static void files(const struct taken *t)
 	const struct call calls[] = {
 		{"open", SYS_open, {P("/etc/passwd"), O_RDONLY}, 0},
 		{"openat", SYS_openat, {AT_FDCWD, P("/etc/passwd"), O_RDONLY}, 0},
-		{"openat, below a folder that was passed", SYS_openat, {t->root_folder, P("etc/passwd"), O_RDONLY}, 0},
+		{"openat, below a folder that was passed",
+		 SYS_openat,
+		 {t->root_folder, P("etc/passwd"), O_RDONLY},
+		 0},
 		{"openat /proc/self/mem", SYS_openat, {AT_FDCWD, P("/proc/self/mem"), O_RDWR}, 0},
-		{"openat /proc/1/environ", SYS_openat, {AT_FDCWD, P("/proc/1/environ"), O_RDONLY}, 0},
-		{"openat, to make a file", SYS_openat, {AT_FDCWD, P("/tmp/taken"), O_CREAT | O_WRONLY, 0600}, 0},
-		{"openat O_TMPFILE", SYS_openat, {AT_FDCWD, P("/tmp"), O_TMPFILE | O_RDWR, 0600}, 0},
+		{"openat /proc/1/environ",
+		 SYS_openat,
+		 {AT_FDCWD, P("/proc/1/environ"), O_RDONLY},
+		 0},
+		{"openat, to make a file",
+		 SYS_openat,
+		 {AT_FDCWD, P("/tmp/taken"), O_CREAT | O_WRONLY, 0600},
+		 0},
+		{"openat O_TMPFILE",
+		 SYS_openat,
+		 {AT_FDCWD, P("/tmp"), O_TMPFILE | O_RDWR, 0600},
+		 0},
 		{"openat2", SYS_openat2, {AT_FDCWD, P("/etc/passwd"), P(how), sizeof how}, 0},
 		{"creat", SYS_creat, {P("/tmp/taken"), 0600}, 0},
-		{"name_to_handle_at", SYS_name_to_handle_at, {AT_FDCWD, P("/etc/passwd"), P(room), P(room), 0}, 0},
-		{"open_by_handle_at", SYS_open_by_handle_at, {t->root_folder, P(room), O_RDONLY}, 0},
+		{"name_to_handle_at",
+		 SYS_name_to_handle_at,
+		 {AT_FDCWD, P("/etc/passwd"), P(room), P(room), 0},
+		 0},
+		{"open_by_handle_at",
+		 SYS_open_by_handle_at,
+		 {t->root_folder, P(room), O_RDONLY},
+		 0},
 		{"stat", SYS_stat, {P("/etc/passwd"), P(room)}, 0},
 		{"newfstatat", SYS_newfstatat, {AT_FDCWD, P("/etc/passwd"), P(room), 0}, 0},
 		{"statx", SYS_statx, {AT_FDCWD, P("/etc/passwd"), 0, STATX_SIZE, P(room)}, 0},
@@ -84,7 +105,10 @@ static void files(const struct taken *t)
 		{"getdents64", SYS_getdents64, {t->root_folder, P(room), sizeof room}, 0},
 		{"unlink", SYS_unlink, {P("/tmp/taken")}, 0},
 		{"rename", SYS_rename, {P("/tmp/taken"), P("/tmp/took")}, 0},
-		{"linkat of a descriptor", SYS_linkat, {t->memory, P(""), AT_FDCWD, P("/tmp/taken"), AT_EMPTY_PATH}, 0},
+		{"linkat of a descriptor",
+		 SYS_linkat,
+		 {t->memory, P(""), AT_FDCWD, P("/tmp/taken"), AT_EMPTY_PATH},
+		 0},
 		{"symlink", SYS_symlink, {P("/etc/passwd"), P("/tmp/taken")}, 0},
 		{"mkdir", SYS_mkdir, {P("/tmp/taken.d"), 0700}, 0},
 		{"mknod", SYS_mknod, {P("/tmp/taken"), S_IFIFO | 0600, 0}, 0},
@@ -133,27 +157,57 @@ static void processes(const struct taken *t, pid_t other)
 		{"rt_sigqueueinfo", SYS_rt_sigqueueinfo, {other, SIGTERM, P(&info)}, 0},
 		{"rt_tgsigqueueinfo", SYS_rt_tgsigqueueinfo, {other, other, SIGTERM, P(&info)}, 0},
 		{"pidfd_open", SYS_pidfd_open, {other, 0}, 0},
-		{"pidfd_send_signal, pidfd passed", SYS_pidfd_send_signal, {t->supervisor_pidfd, 0, 0, 0}, 0},
+		{"pidfd_send_signal, pidfd passed",
+		 SYS_pidfd_send_signal,
+		 {t->supervisor_pidfd, 0, 0, 0},
+		 0},
 		{"pidfd_getfd, pidfd passed", SYS_pidfd_getfd, {t->supervisor_pidfd, 0, 0}, 0},
-		{"process_madvise", SYS_process_madvise, {t->supervisor_pidfd, P(&mine), 1, MADV_COLD, 0}, 0},
+		{"process_madvise",
+		 SYS_process_madvise,
+		 {t->supervisor_pidfd, P(&mine), 1, MADV_COLD, 0},
+		 0},
 		{"process_mrelease", SYS_process_mrelease, {t->supervisor_pidfd, 0}, 0},
 		{"setns by pidfd", SYS_setns, {t->supervisor_pidfd, CLONE_NEWNET}, 0},
 		{"ptrace the supervisor", SYS_ptrace, {0x4206 /* SEIZE */, supervisor, 0, 0}, 0},
 		{"ptrace another user's worker", SYS_ptrace, {0x4206, other, 0, 0}, 0},
-		{"process_vm_readv", SYS_process_vm_readv, {other, P(&mine), 1, P(&theirs), 1, 0}, 0},
-		{"process_vm_writev", SYS_process_vm_writev, {other, P(&mine), 1, P(&theirs), 1, 0}, 0},
+		{"process_vm_readv",
+		 SYS_process_vm_readv,
+		 {other, P(&mine), 1, P(&theirs), 1, 0},
+		 0},
+		{"process_vm_writev",
+		 SYS_process_vm_writev,
+		 {other, P(&mine), 1, P(&theirs), 1, 0},
+		 0},
 		{"kcmp", SYS_kcmp, {other, supervisor, 0, 0, 0}, 0},
-		{"sched_setaffinity of the supervisor", SYS_sched_setaffinity, {supervisor, sizeof cpus, P(&cpus)}, 0},
-		{"sched_setaffinity of another user's worker", SYS_sched_setaffinity, {other, sizeof cpus, P(&cpus)}, 0},
-		{"sched_getaffinity of another user's worker", SYS_sched_getaffinity, {other, sizeof cpus, P(&cpus)}, ENOSYS},
-		{"sched_setscheduler", SYS_sched_setscheduler, {other, SCHED_IDLE, P(&parameter)}, 0},
+		{"sched_setaffinity of the supervisor",
+		 SYS_sched_setaffinity,
+		 {supervisor, sizeof cpus, P(&cpus)},
+		 0},
+		{"sched_setaffinity of another user's worker",
+		 SYS_sched_setaffinity,
+		 {other, sizeof cpus, P(&cpus)},
+		 0},
+		{"sched_getaffinity of another user's worker",
+		 SYS_sched_getaffinity,
+		 {other, sizeof cpus, P(&cpus)},
+		 ENOSYS},
+		{"sched_setscheduler",
+		 SYS_sched_setscheduler,
+		 {other, SCHED_IDLE, P(&parameter)},
+		 0},
 		{"sched_setattr", SYS_sched_setattr, {other, P(attributes), 0}, 0},
 		{"setpriority", SYS_setpriority, {PRIO_PROCESS, other, 19}, 0},
 		{"setpriority of itself", SYS_setpriority, {PRIO_PROCESS, 0, -20}, 0},
 		{"setpriority of all of this uid", SYS_setpriority, {PRIO_USER, 0, 19}, 0},
 		{"ioprio_set", SYS_ioprio_set, {1, other, 3 << 13}, 0},
-		{"prlimit64 of the supervisor", SYS_prlimit64, {supervisor, RLIMIT_NOFILE, 0, P(room)}, 0},
-		{"prlimit64 of another user's worker", SYS_prlimit64, {other, RLIMIT_NOFILE, 0, P(room)}, 0},
+		{"prlimit64 of the supervisor",
+		 SYS_prlimit64,
+		 {supervisor, RLIMIT_NOFILE, 0, P(room)},
+		 0},
+		{"prlimit64 of another user's worker",
+		 SYS_prlimit64,
+		 {other, RLIMIT_NOFILE, 0, P(room)},
+		 0},
 		{"setrlimit", SYS_setrlimit, {RLIMIT_DATA, P(room)}, 0},
 		{"migrate_pages", SYS_migrate_pages, {other, 0, 0, 0}, 0},
 		{"move_pages", SYS_move_pages, {other, 0, 0, 0, 0, 0}, 0},
@@ -179,7 +233,10 @@ static void memory(const struct taken *t)
 	void *page = mmap(NULL, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	const struct call calls[] = {
 		{"mmap PROT_EXEC", SYS_mmap, {0, PAGE, RWX, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, 0},
-		{"mmap PROT_EXEC of a file", SYS_mmap, {0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, LINK_PAGE_FD, 0}, 0},
+		{"mmap PROT_EXEC of a file",
+		 SYS_mmap,
+		 {0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, LINK_PAGE_FD, 0},
+		 0},
 		{"mprotect PROT_EXEC", SYS_mprotect, {P(page), PAGE, PROT_READ | PROT_EXEC}, 0},
 		{"pkey_mprotect PROT_EXEC", SYS_pkey_mprotect, {P(page), PAGE, PROT_EXEC, -1}, 0},
 		{"personality READ_IMPLIES_EXEC", SYS_personality, {0x0400000}, 0},
@@ -218,22 +275,52 @@ static void sockets(const struct taken *t, const char *path)
 		{"socket AF_VSOCK", SYS_socket, {40, SOCK_STREAM, 0}, 0},
 		{"socket AF_ALG", SYS_socket, {38, SOCK_SEQPACKET, 0}, 0},
 		{"socketpair", SYS_socketpair, {AF_UNIX, SOCK_STREAM, 0, P(pair)}, 0},
-		{"connect to the administrator's socket, socket passed", SYS_connect, {t->stream, P(&place), sizeof place}, 0},
-		{"connect to an abstract name, socket passed", SYS_connect, {t->stream, P(&hidden), sizeof(sa_family_t) + 8}, 0},
-		{"bind, socket passed", SYS_bind, {t->stream, P(&hidden), sizeof(sa_family_t) + 8}, 0},
+		{"connect to the administrator's socket, socket passed",
+		 SYS_connect,
+		 {t->stream, P(&place), sizeof place},
+		 0},
+		{"connect to an abstract name, socket passed",
+		 SYS_connect,
+		 {t->stream, P(&hidden), sizeof(sa_family_t) + 8},
+		 0},
+		{"bind, socket passed",
+		 SYS_bind,
+		 {t->stream, P(&hidden), sizeof(sa_family_t) + 8},
+		 0},
 		{"listen, socket passed", SYS_listen, {t->listener, 1}, 0},
 		{"accept, socket passed", SYS_accept, {t->listener, 0, 0}, 0},
 		{"accept4, socket passed", SYS_accept4, {t->listener, 0, 0, 0}, 0},
-		{"sendto an address, datagram socket passed", SYS_sendto, {t->datagram, P("x"), 1, MSG_DONTWAIT, P(&place), sizeof place}, 0},
-		{"sendto MSG_FASTOPEN, socket passed", SYS_sendto, {t->listener, P("x"), 1, MSG_FASTOPEN, P(&place), sizeof place}, 0},
+		{"sendto an address, datagram socket passed",
+		 SYS_sendto,
+		 {t->datagram, P("x"), 1, MSG_DONTWAIT, P(&place), sizeof place},
+		 0},
+		{"sendto MSG_FASTOPEN, socket passed",
+		 SYS_sendto,
+		 {t->listener, P("x"), 1, MSG_FASTOPEN, P(&place), sizeof place},
+		 0},
 		{"sendmmsg", SYS_sendmmsg, {t->client, 0, 0, 0}, 0},
 		{"recvmmsg", SYS_recvmmsg, {t->client, 0, 0, 0, 0}, 0},
-		{"getsockopt SO_PEERCRED", SYS_getsockopt, {t->client, SOL_SOCKET, SO_PEERCRED, P(filter), P(pair)}, 0},
+		{"getsockopt SO_PEERCRED",
+		 SYS_getsockopt,
+		 {t->client, SOL_SOCKET, SO_PEERCRED, P(filter), P(pair)},
+		 0},
 		{"getpeername", SYS_getpeername, {t->client, P(&hidden), P(pair)}, 0},
-		{"setsockopt SO_ATTACH_FILTER", SYS_setsockopt, {t->client, SOL_SOCKET, SO_ATTACH_FILTER, P(filter), sizeof filter}, 0},
-		{"setsockopt SO_SNDBUF", SYS_setsockopt, {t->client, SOL_SOCKET, SO_SNDBUF, P(filter), 4}, 0},
-		{"setsockopt SO_LINGER", SYS_setsockopt, {t->client, SOL_SOCKET, SO_LINGER, P(filter), 8}, 0},
-		{"setsockopt SO_PRIORITY", SYS_setsockopt, {t->client, SOL_SOCKET, SO_PRIORITY, P(filter), 4}, 0},
+		{"setsockopt SO_ATTACH_FILTER",
+		 SYS_setsockopt,
+		 {t->client, SOL_SOCKET, SO_ATTACH_FILTER, P(filter), sizeof filter},
+		 0},
+		{"setsockopt SO_SNDBUF",
+		 SYS_setsockopt,
+		 {t->client, SOL_SOCKET, SO_SNDBUF, P(filter), 4},
+		 0},
+		{"setsockopt SO_LINGER",
+		 SYS_setsockopt,
+		 {t->client, SOL_SOCKET, SO_LINGER, P(filter), 8},
+		 0},
+		{"setsockopt SO_PRIORITY",
+		 SYS_setsockopt,
+		 {t->client, SOL_SOCKET, SO_PRIORITY, P(filter), 4},
+		 0},
 		{"setsockopt IPPROTO_IP", SYS_setsockopt, {t->listener, 0, 1, P(filter), 4}, 0},
 	};
 	TRY(t, calls);
@@ -248,7 +335,10 @@ static void others(const struct taken *t)
 		{"ioctl FIONBIO on the log", SYS_ioctl, {2, 0x5421, P(&number)}, 0},
 		{"ioctl FIOASYNC on the link", SYS_ioctl, {LINK_SOCKET_FD, 0x5452, P(&number)}, 0},
 		{"fcntl F_SETFL", SYS_fcntl, {LINK_PIPE_FD, F_SETFL, 0}, 0},
-		{"fcntl F_SETOWN the supervisor", SYS_fcntl, {LINK_SOCKET_FD, F_SETOWN, t->supervisor}, 0},
+		{"fcntl F_SETOWN the supervisor",
+		 SYS_fcntl,
+		 {LINK_SOCKET_FD, F_SETOWN, t->supervisor},
+		 0},
 		{"fcntl F_SETSIG", SYS_fcntl, {LINK_SOCKET_FD, F_SETSIG, SIGKILL}, 0},
 		{"fcntl F_SETLEASE", SYS_fcntl, {LINK_PAGE_FD, F_SETLEASE, F_WRLCK}, 0},
 		{"fcntl F_NOTIFY", SYS_fcntl, {t->root_folder, F_NOTIFY, 1}, 0},
@@ -301,7 +391,8 @@ static void others(const struct taken *t)
 }
 
 /*
- * No descriptor leaves a worker: those on their way are counted by user, which all workers are. And the link is one-way: not a byte comes to the supervisor.
+ * No descriptor leaves a worker: those on their way are counted by user, which all workers are. And
+ * the link is one-way: not a byte comes to the supervisor.
  */
 static void send_away(const struct taken *taken)
 {
@@ -331,7 +422,10 @@ static void send_away(const struct taken *taken)
 /* Where in a ring's memory things lie does not depend on the ring. */
 static const struct io_uring_params *ring_facts;
 
-/* One entry through a ring that was there before the walls. Its result, or -errno of the ring's refusal. */
+/*
+ * One entry through a ring that was there before the walls. Its result, or -errno of the ring's
+ * refusal.
+ */
 static int through_ring(int fd, const struct io_uring_sqe *entry)
 {
 	const struct io_uring_params *facts = ring_facts;
@@ -373,7 +467,8 @@ static void inherited_rings(const struct taken *taken)
 		{"io_uring URING_CMD", {.opcode = 46}},
 		{"io_uring MSG_RING", {.opcode = 40}},
 		{"io_uring NOP", {.opcode = IORING_OP_NOP}},
-		{"io_uring READ on another thread", {.opcode = IORING_OP_READ, .flags = IOSQE_ASYNC}},
+		{"io_uring READ on another thread",
+		 {.opcode = IORING_OP_READ, .flags = IOSQE_ASYNC}},
 	};
 	int ring = -1;
 	for (int fd = 0; fd < RINGS_LOOKED_AT && ring < 0; fd++) {
@@ -417,7 +512,10 @@ void attempts_run(const struct taken *taken, const char *arguments)
 	inherited_rings(taken);
 }
 
-/* Calls in another architecture's manner have other numbers: the filter does not read them, it ends the process. */
+/*
+ * Calls in another architecture's manner have other numbers: the filter does not read them, it ends
+ * the process.
+ */
 void attempts_foreign_call(const struct taken *taken, const char *arguments)
 {
 	long r = -ENOSYS;

@@ -1,6 +1,7 @@
 /*
- * What a worker can tell the clients of its own user: by the ring, whose memory it shares with them, and by its replies. One row at a time, chosen by whoever commands, who
- * then sends victims and says when it is over. With no row it would be an honest daemon.
+ * What a worker can tell the clients of its own user: by the ring, whose memory it shares with
+ * them, and by its replies. One row at a time, chosen by whoever commands, who then sends victims
+ * and says when it is over. With no row it would be an honest daemon.
  */
 #include "taken.h"
 
@@ -33,8 +34,8 @@ enum {
 struct deceit {
 	const struct taken *taken;
 	const struct row *row;
-	int fd; /* the victim's, */
-	uint64_t client_id; /* and that connection's number */
+	int fd;               /* the victim's, */
+	uint64_t client_id;   /* and that connection's number */
 	unsigned connections; /* before this one */
 	struct frame_reader reader;
 	struct ring_geometry geometry;
@@ -53,25 +54,30 @@ struct row {
 	enum where where;
 	size_t offset, size;
 	uint64_t value;
-	int expected;    /* of the victim: 0, a positive errno, or TAKEN_ANY */
+	int expected;     /* of the victim: 0, a positive errno, or TAKEN_ANY */
 	unsigned batches; /* that the victim wants; 0: some */
-	int patience_ms; /* of the victim where nothing more comes; 0: all that it takes */
-	bool again;      /* not before the client has come back: the first connection is honest, and ends at batch AT */
+	int patience_ms;  /* of the victim where nothing more comes; 0: all that it takes */
+	/*
+	 * not before the client has come back: the first connection is honest, and ends at batch AT
+	 */
+	bool again;
 	const char *kind; /* of victim; NULL: a feed */
-	void (*answer)(struct deceit *d); /* in the place of all that an honest daemon would answer */
-	void (*wish)(struct deceit *d);   /* before the feed is granted */
-	void (*before)(struct deceit *d, struct ring_slot *slot); /* before batch AT is published, */
-	void (*after)(struct deceit *d);  /* and after it */
-	void *(*thread)(void *d);         /* from then on, until the victim goes */
+	/* in the place of all that an honest daemon would answer */
+	void (*answer)(struct deceit *d);
+	void (*wish)(struct deceit *d); /* before the feed is granted */
+	/* before batch AT is published, */
+	void (*before)(struct deceit *d, struct ring_slot *slot);
+	void (*after)(struct deceit *d); /* and after it */
+	void *(*thread)(void *d);        /* from then on, until the victim goes */
 };
 
 #define IN(place, type, member, number)                                                            \
 	.where = place, .offset = offsetof(type, member), .size = sizeof(((type *)0)->member),     \
 	.value = number
-#define IN_SLOT(member, number) IN(SLOT, struct ring_slot, member, number)
-#define IN_HEADER(member, number) IN(HEADER, struct ring_header, member, number)
-#define IN_OPENED(member, number) IN(OPENED, Loaderd__FeedOpened, member, number)
-#define IN_GEOMETRY(member, number) IN(GEOMETRY, struct ring_geometry, member, number)
+#define IN_SLOT(member, number)        IN(SLOT, struct ring_slot, member, number)
+#define IN_HEADER(member, number)      IN(HEADER, struct ring_header, member, number)
+#define IN_OPENED(member, number)      IN(OPENED, Loaderd__FeedOpened, member, number)
+#define IN_GEOMETRY(member, number)    IN(GEOMETRY, struct ring_geometry, member, number)
 #define RUNNING_HEADER(member, number) IN(RUNNING, struct ring_header, member, number)
 
 static bool applies(const struct deceit *d)
@@ -130,8 +136,10 @@ static bool send_frame(const struct deceit *d, const uint8_t *data, size_t size)
 {
 	const uint8_t length[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16)};
 	for (size_t sent = 0; sent < sizeof length + size;) {
-		const uint8_t *from = sent < sizeof length ? length + sent : data + sent - sizeof length;
-		size_t left = sent < sizeof length ? sizeof length - sent : sizeof length + size - sent;
+		const uint8_t *from =
+			sent < sizeof length ? length + sent : data + sent - sizeof length;
+		size_t left =
+			sent < sizeof length ? sizeof length - sent : sizeof length + size - sent;
 		ssize_t n = send(d->fd, from, left, MSG_NOSIGNAL | MSG_DONTWAIT);
 		struct pollfd p = {.fd = d->fd, .events = POLLOUT};
 		if (n > 0)
@@ -324,7 +332,10 @@ static void serve(struct deceit *d)
 	if (had_ring)
 		taken_give_back(d->opened.feed_id);
 	frame_reader_deinit(&d->reader);
-	/* Without it nobody would have hung up: the supervisor still has the connection of a client without a ring. */
+	/*
+	 * Without it nobody would have hung up: the supervisor still has the connection of a client
+	 * without a ring.
+	 */
 	shutdown(d->fd, SHUT_RDWR);
 	close(d->fd);
 	d->connections++;
@@ -396,7 +407,10 @@ static void dwell(void)
 		;
 }
 
-/* From one number of samples that may be to another: whoever reads it twice gets sizes that contradict each other. */
+/*
+ * From one number of samples that may be to another: whoever reads it twice gets sizes that
+ * contradict each other.
+ */
 UNRULY static void *change_counts(void *argument)
 {
 	struct deceit *d = argument;
@@ -711,7 +725,8 @@ static void describe_much(struct deceit *d)
 
 static void status_of_escapes(struct deceit *d)
 {
-	static char evil[] = "\x1b[2J\x1b]0;owned\a\r\n\b\x7f\xc2\x9b\xe2\x80\xae\xff\xc0\x9b\xed\xa0\x80";
+	static char evil[] =
+		"\x1b[2J\x1b]0;owned\a\r\n\b\x7f\xc2\x9b\xe2\x80\xae\xff\xc0\x9b\xed\xa0\x80";
 	Loaderd__FeedStatus feed = LOADERD__FEED_STATUS__INIT, *feeds[] = {&feed, &feed};
 	Loaderd__BadSampleRecord bad = LOADERD__BAD_SAMPLE_RECORD__INIT, *bads[] = {&bad};
 	Loaderd__Status status = LOADERD__STATUS__INIT;
@@ -754,11 +769,12 @@ static const struct row rows[] = {
 	{"an epoch that ends early", IN_SLOT(last, 1), .expected = EPROTO},
 	{"4294967295 bad samples", IN_SLOT(bad, UINT32_MAX)},
 	{"a time to come", IN_SLOT(publish_ns, UINT64_MAX)},
-	{"numbers of samples that change while they are read", .thread = change_counts, .batches = 20000},
-	{"heads of slots that change while they are read", .thread = change_slots, .expected = TAKEN_ANY,
-	 .batches = 2000, .patience_ms = 500},
-	{"pixels, labels, numbers and fields that change while they are read", .thread = change_sections,
-	 .batches = 2000},
+	{"numbers of samples that change while they are read", .thread = change_counts,
+	 .batches = 20000},
+	{"heads of slots that change while they are read", .thread = change_slots,
+	 .expected = TAKEN_ANY, .batches = 2000, .patience_ms = 500},
+	{"pixels, labels, numbers and fields that change while they are read",
+	 .thread = change_sections, .batches = 2000},
 	/* the ring's header, before and after it was checked */
 	{"another magic", IN_HEADER(magic, 1), .expected = EPROTO},
 	{"another version", IN_HEADER(version, 2), .expected = EPROTO},
@@ -768,26 +784,32 @@ static const struct row rows[] = {
 	{"slots of 2^63", IN_HEADER(slot_size, UINT64_C(1) << 63), .expected = EPROTO},
 	{"images in the slot's head", IN_HEADER(image_offset, 64), .expected = EPROTO},
 	{"images beyond the slot", IN_HEADER(image_offset, UINT64_C(1) << 62), .expected = EPROTO},
-	{"room for 2^63 of images", IN_HEADER(image_size_max, UINT64_C(1) << 63), .expected = EPROTO},
+	{"room for 2^63 of images", IN_HEADER(image_size_max, UINT64_C(1) << 63),
+	 .expected = EPROTO},
 	{"no room for images", IN_HEADER(image_size_max, 0), .expected = EPROTO},
 	{"labels before the slot", IN_HEADER(label_offset, UINT64_MAX - 63), .expected = EPROTO},
-	{"numbers beyond the slot", IN_HEADER(sample_offset, UINT64_C(1) << 20), .expected = EPROTO},
+	{"numbers beyond the slot", IN_HEADER(sample_offset, UINT64_C(1) << 20),
+	 .expected = EPROTO},
 	{"flags beyond the slot", IN_HEADER(flag_offset, UINT64_C(1) << 20), .expected = EPROTO},
 	{"17 fields", IN_HEADER(field_count, 17), .expected = EPROTO},
 	{"one field less", IN_HEADER(field_count, 1), .expected = EPROTO},
 	{"values of 4294967295 bytes", IN_HEADER(field_bytes, UINT32_MAX), .expected = EPROTO},
-	{"a field beyond the slot", IN_HEADER(fields[1].offset, UINT64_MAX - 63), .expected = EPROTO},
+	{"a field beyond the slot", IN_HEADER(fields[1].offset, UINT64_MAX - 63),
+	 .expected = EPROTO},
 	{"a field of no type", IN_HEADER(fields[1].type, 9), .expected = EPROTO},
 	{"a field of no stride", IN_HEADER(fields[1].stride, 0), .expected = EPROTO},
 	{"a header that changes after it was checked", .thread = change_header, .batches = 2000},
 	/* what changes by the rules */
 	{"a head far beyond", .after = head_to_the_end, .expected = EPROTO},
-	{"a head that goes back", .after = head_to_the_beginning, .expected = ETIMEDOUT, .patience_ms = 500},
+	{"a head that goes back", .after = head_to_the_beginning, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
 	{"slot 4294967295", .before = into_slot_of_nobody, .expected = EPROTO},
 	{"the slot that is held", .before = into_held_slot, .expected = EPROTO},
-	{"an unknown state", RUNNING_HEADER(state, 99), .after = hear_to_the_end, .expected = EPROTO},
+	{"an unknown state", RUNNING_HEADER(state, 99), .after = hear_to_the_end,
+	 .expected = EPROTO},
 	{"an end before the end", RUNNING_HEADER(state, RING_END), .after = hear_to_the_end},
-	{"a reason of escapes without an end", .after = fail_without_terminator, .expected = EBADMSG},
+	{"a reason of escapes without an end", .after = fail_without_terminator,
+	 .expected = EBADMSG},
 	{"a daemon that stops after each third batch", .after = stop_again},
 	{"a daemon that says that it waits", RUNNING_HEADER(producer_waits, 1)},
 	{"head, state, reason and order that change while they are read", .thread = change_words,
@@ -802,24 +824,37 @@ static const struct row rows[] = {
 	{"18446744073709551615 samples", IN_OPENED(samples, UINT64_MAX)},
 	{"4294967295 classes", IN_OPENED(classes, UINT32_MAX)},
 	{"another uuid when it comes back", .again = true, .wish = other_uuid, .expected = ESTALE},
-	{"other samples when it comes back", .again = true, IN_OPENED(samples, 81), .expected = ESTALE},
-	{"other classes when it comes back", .again = true, IN_OPENED(classes, 11), .expected = ESTALE},
-	{"other batches when it comes back", .again = true, IN_OPENED(batches_per_epoch, 11), .expected = EPROTO},
-	{"another position when it comes back", .again = true, .wish = other_position, .expected = EPROTO},
-	{"larger images when it comes back", .again = true, IN_GEOMETRY(image_size_max, 1 << 20), .expected = EPROTO},
-	{"longer values when it comes back", .again = true, IN_GEOMETRY(field_bytes, 4096), .expected = EPROTO},
-	{"another type of field when it comes back", .again = true, IN_GEOMETRY(field_types[0], 2), .expected = EPROTO},
-	{"EAGAIN when it comes back", .again = true, .answer = say_code, .value = EAGAIN, .expected = EPROTO},
-	{"no answer when it comes back", .again = true, .answer = hear_to_the_end, .expected = ECONNRESET, .patience_ms = 60000},
-	{"a hang-up each time", .again = true, .answer = hang_up, .expected = ECONNRESET, .patience_ms = 60000},
+	{"other samples when it comes back", .again = true, IN_OPENED(samples, 81),
+	 .expected = ESTALE},
+	{"other classes when it comes back", .again = true, IN_OPENED(classes, 11),
+	 .expected = ESTALE},
+	{"other batches when it comes back", .again = true, IN_OPENED(batches_per_epoch, 11),
+	 .expected = EPROTO},
+	{"another position when it comes back", .again = true, .wish = other_position,
+	 .expected = EPROTO},
+	{"larger images when it comes back", .again = true, IN_GEOMETRY(image_size_max, 1 << 20),
+	 .expected = EPROTO},
+	{"longer values when it comes back", .again = true, IN_GEOMETRY(field_bytes, 4096),
+	 .expected = EPROTO},
+	{"another type of field when it comes back", .again = true, IN_GEOMETRY(field_types[0], 2),
+	 .expected = EPROTO},
+	{"EAGAIN when it comes back", .again = true, .answer = say_code, .value = EAGAIN,
+	 .expected = EPROTO},
+	{"no answer when it comes back", .again = true, .answer = hear_to_the_end,
+	 .expected = ECONNRESET, .patience_ms = 60000},
+	{"a hang-up each time", .again = true, .answer = hang_up, .expected = ECONNRESET,
+	 .patience_ms = 60000},
 	/* replies to OpenFeed */
 	{"no answer", .answer = hear_to_the_end, .expected = ETIMEDOUT, .patience_ms = 500},
-	{"doorbells for an answer", .answer = flood_with_doorbells, .expected = ETIMEDOUT, .patience_ms = 500},
-	{"a frame a byte at a time", .answer = send_slowly, .expected = ETIMEDOUT, .patience_ms = 500},
+	{"doorbells for an answer", .answer = flood_with_doorbells, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
+	{"a frame a byte at a time", .answer = send_slowly, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
 	{"a frame of no length", .answer = send_no_length, .expected = EPROTO},
 	{"a frame of 4 GiB", .answer = send_huge_length, .expected = EPROTO},
 	{"a message that is none", .answer = send_nonsense, .expected = EPROTO},
-	{"a status of 400000 feeds for an answer", .answer = answer_with_many_feeds, .expected = EPROTO},
+	{"a status of 400000 feeds for an answer", .answer = answer_with_many_feeds,
+	 .expected = EPROTO},
 	{"shutting down", .answer = answer_shutting_down, .expected = ESHUTDOWN},
 	{"FeedOpened without a ring", .answer = open_without_ring, .expected = EPROTO},
 	{"a ring without descriptors", .answer = say_ring, .expected = EPROTO},
@@ -830,7 +865,8 @@ static const struct row rows[] = {
 	{"the first file for ever", .answer = ask_in_order, .value = 0, .expected = EPROTO},
 	{"file 4294967295", .answer = ask_in_order, .value = UINT32_MAX, .expected = EPROTO},
 	{"no file at a time", .answer = ask_for_none, .expected = EPROTO},
-	{"all files, past the page cache and not, in turn", .answer = ask_in_turn, .expected = EPROTO},
+	{"all files, past the page cache and not, in turn", .answer = ask_in_turn,
+	 .expected = EPROTO},
 	/* while batches come */
 	{"EAGAIN of a running feed", .after = say_code, .value = EAGAIN, .expected = EPROTO},
 	{"ETIMEDOUT of a running feed", .after = say_code, .value = ETIMEDOUT, .expected = EPROTO},
@@ -838,9 +874,11 @@ static const struct row rows[] = {
 	{"a megabyte of escapes of a running feed", .after = say_megabyte, .expected = EPROTO},
 	{"a frame of 4 GiB of a running feed", .after = send_huge_length, .expected = EPROTO},
 	{"half a frame", .after = send_half, .expected = ETIMEDOUT, .patience_ms = 500},
-	{"doorbells without end", .after = flood_with_doorbells, .expected = ETIMEDOUT, .patience_ms = 500},
+	{"doorbells without end", .after = flood_with_doorbells, .expected = ETIMEDOUT,
+	 .patience_ms = 500},
 	{"a status of 400000 feeds without end", .after = flood_with_megabytes, .expected = EPROTO},
-	{"messages that say nothing without end", .after = flood_with_nothing, .expected = ETIMEDOUT, .patience_ms = 500},
+	{"messages that say nothing without end", .after = flood_with_nothing,
+	 .expected = ETIMEDOUT, .patience_ms = 500},
 	{"ShuttingDown of a feed that goes on", .after = say_shutting_down},
 	{"NeedFiles of a running feed", .after = ask_while_running, .expected = EPROTO},
 	{"FeedOpened of a running feed", .after = open_while_running, .expected = EPROTO},
@@ -848,19 +886,28 @@ static const struct row rows[] = {
 	/* to others */
 	{"statistics that are no numbers", .kind = "dataset", .answer = describe_nothing},
 	{"60000 names of escapes", .kind = "dataset", .answer = describe_much},
-	{"a status about a dataset", .kind = "dataset", .answer = answer_with_many_feeds, .expected = EPROTO},
-	{"the first file of a dataset for ever", .kind = "dataset", .answer = ask_in_order, .expected = EPROTO},
+	{"a status about a dataset", .kind = "dataset", .answer = answer_with_many_feeds,
+	 .expected = EPROTO},
+	{"the first file of a dataset for ever", .kind = "dataset", .answer = ask_in_order,
+	 .expected = EPROTO},
 	{"a status of escapes and wild counts", .kind = "status", .answer = status_of_escapes},
-	{"a status of 400000 feeds", .kind = "status", .answer = answer_with_many_feeds, .expected = EPROTO},
+	{"a status of 400000 feeds", .kind = "status", .answer = answer_with_many_feeds,
+	 .expected = EPROTO},
 	{"files for a status", .kind = "status", .answer = ask_in_order, .expected = EPROTO},
-	{"a megabyte of escapes for a status", .kind = "status", .answer = say_megabyte, .expected = EIO},
-	{"shutting down for a status", .kind = "status", .answer = answer_shutting_down, .expected = EPROTO},
-	{"a frame of 4 GiB for a status", .kind = "status", .answer = send_huge_length, .expected = EPROTO},
+	{"a megabyte of escapes for a status", .kind = "status", .answer = say_megabyte,
+	 .expected = EIO},
+	{"shutting down for a status", .kind = "status", .answer = answer_shutting_down,
+	 .expected = EPROTO},
+	{"a frame of 4 GiB for a status", .kind = "status", .answer = send_huge_length,
+	 .expected = EPROTO},
 	{"a ring for a status", .kind = "status", .answer = say_ring, .expected = EPROTO},
 	{"a hang-up for a status", .kind = "status", .answer = hang_up, .expected = ECONNRESET},
 };
 
-/* A number: the row. Says what it is, takes victims until whoever commands says a word, and is honest again. */
+/*
+ * A number: the row. Says what it is, takes victims until whoever commands says a word, and is
+ * honest again.
+ */
 void deceit_run(const struct taken *taken, const char *arguments)
 {
 	static struct deceit d;
@@ -870,7 +917,8 @@ void deceit_run(const struct taken *taken, const char *arguments)
 	const struct row *row = &rows[number];
 	d = (struct deceit){.taken = taken, .row = row};
 	taken_say(taken, "row %s %d %d %u %s", row->kind != NULL ? row->kind : "feed",
-		  row->expected, row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES, row->name);
+		  row->expected, row->patience_ms, row->batches != 0 ? row->batches : 4 * BATCHES,
+		  row->name);
 	for (;;) {
 		struct link_order order;
 		int fds[LINK_FDS_MAX];

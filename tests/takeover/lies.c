@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-	FLOOD = 4000,       /* records, as many as are heeded in seconds */
+	FLOOD = 4000, /* records, as many as are heeded in seconds */
 	RINGS_MAX = 4096,
 	THREADS_MAX = 20000,
 	STACK = 64 << 10,
@@ -32,7 +32,8 @@ static void nap(void)
 
 static void put(const void *bytes, size_t size)
 {
-	for (unsigned i = 0; i < 5000 && write(LINK_PIPE_FD, bytes, size) < 0 && errno == EAGAIN; i++)
+	for (unsigned i = 0; i < 5000 && write(LINK_PIPE_FD, bytes, size) < 0 && errno == EAGAIN;
+	     i++)
 		nap();
 }
 
@@ -117,7 +118,8 @@ static void half_records(void)
 
 static void giant_wishes(const struct taken *taken)
 {
-	static const uint64_t sizes[] = {0, 1, RING_ACK_SIZE, INT64_MAX, UINT64_MAX, UINT64_MAX - 4095};
+	static const uint64_t sizes[] = {0,         1,          RING_ACK_SIZE,
+					 INT64_MAX, UINT64_MAX, UINT64_MAX - 4095};
 	const size_t count = sizeof sizes / sizeof *sizes;
 	for (size_t i = 0; i < count * count; i++) {
 		uint64_t ring = sizes[i / count], other = sizes[i % count];
@@ -139,7 +141,8 @@ static void early_ends(const struct taken *taken)
 }
 
 /*
- * Sends a ring to whom it is not for: connections are numbered in their order, and there are others' among these. And once more than there are descriptors of it; none is sent to the own
+ * Sends a ring to whom it is not for: connections are numbered in their order, and there are
+ * others' among these. And once more than there are descriptors of it; none is sent to the own
  * client, who reads lines.
  */
 static void wrong_ways(const struct taken *taken)
@@ -156,12 +159,13 @@ static void wrong_ways(const struct taken *taken)
 		if (code == EDQUOT)
 			nap();
 	}
-	taken_say(taken, "%s sending rings to the connections of others: %u came", sent == 0 ? "ok" : "BAD",
-		  sent);
+	taken_say(taken, "%s sending rings to the connections of others: %u came",
+		  sent == 0 ? "ok" : "BAD", sent);
 	code = taken_wish(feed, 1 << 20, 0, NULL);
 	(void)taken_send_ring(feed, UINT64_MAX);
 	code = code != 0 ? code : taken_send_ring(feed, taken->client_id);
-	taken_say(taken, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD", strerrorname_np(code));
+	taken_say(taken, "%s sending a ring twice: %s", code == ENOENT ? "ok" : "BAD",
+		  strerrorname_np(code));
 }
 
 static void *want_for_ever(void *argument)
@@ -201,12 +205,11 @@ void lies_records(const struct taken *taken, const char *arguments)
 
 void lies_log(const struct taken *taken, const char *arguments)
 {
-	static const char lines[] =
-		"<3>\033]0;owned\007\033[2J\033[31mtitle\n"
-		"<3><3>2026-01-01 00:00:00.000 loaderd: stopped\r\n"
-		"\302\233 31m C1\n"
-		"2026-01-01 00:00:00.000 loaderd: error: forged\n"
-		"\0\0\0\n<9>x\n<\n\n<3>\n";
+	static const char lines[] = "<3>\033]0;owned\007\033[2J\033[31mtitle\n"
+				    "<3><3>2026-01-01 00:00:00.000 loaderd: stopped\r\n"
+				    "\302\233 31m C1\n"
+				    "2026-01-01 00:00:00.000 loaderd: error: forged\n"
+				    "\0\0\0\n<9>x\n<\n\n<3>\n";
 	static char long_line[100000];
 	(void)!write(2, lines, sizeof lines - 1);
 	memset(long_line, '\033', sizeof long_line);
@@ -243,7 +246,9 @@ void lies_page(const struct taken *taken, const char *arguments)
 		(void)pthread_create(&thread, NULL, change_page, page);
 }
 
-/* Lets its client put descriptors into the connection, and leaves those to whoever closes it last. */
+/*
+ * Lets its client put descriptors into the connection, and leaves those to whoever closes it last.
+ */
 void lies_leave(const struct taken *taken, const char *arguments)
 {
 	enum { PASS_RIGHTS = 83 /* SO_PASSRIGHTS, Linux 6.16 */ };
@@ -259,8 +264,8 @@ void greed_memory(const struct taken *taken, const char *arguments)
 	const size_t step = 16 << 20;
 	uint64_t most = strtoull(arguments, NULL, 10), got = 0;
 	/* Not touched: what counts is that it would be refused. */
-	while (got < most && mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-				  0) != MAP_FAILED)
+	while (got < most && mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				  -1, 0) != MAP_FAILED)
 		got += step;
 	taken_say(taken, "%s memory: refused after %llu MiB", got < most ? "ok" : "BAD",
 		  (unsigned long long)(got >> 20));
@@ -291,7 +296,8 @@ void greed_rings(const struct taken *taken, const char *arguments)
 {
 	unsigned count = 0;
 	int fds[LINK_FDS_MAX], code = 0;
-	while (count < RINGS_MAX && (code = taken_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
+	while (count < RINGS_MAX &&
+	       (code = taken_wish((UINT64_C(1) << 50) + count, 2 * RING_ACK_SIZE, 0, fds)) == 0)
 		count++;
 	taken_say(taken, "%s rings: refused after %u with %s", code == EDQUOT ? "ok" : "BAD", count,
 		  strerrorname_np(code < 0 ? -code : code));

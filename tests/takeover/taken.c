@@ -31,12 +31,12 @@ static const struct command {
 	const char *name;
 	void (*run)(const struct taken *taken, const char *arguments);
 } commands[] = {
-	{"calls", attempts_run},   {"foreign", attempts_foreign_call},
-	{"records", lies_records}, {"log", lies_log},
-	{"page", lies_page},	   {"memory", greed_memory},
+	{"calls", attempts_run},    {"foreign", attempts_foreign_call},
+	{"records", lies_records},  {"log", lies_log},
+	{"page", lies_page},        {"memory", greed_memory},
 	{"threads", greed_threads}, {"rings", greed_rings},
 	{"silence", greed_silence}, {"spin", greed_spin},
-	{"deceive", deceit_run},   {"leave", lies_leave},
+	{"deceive", deceit_run},    {"leave", lies_leave},
 };
 
 /* The supervisor is to be nobody in particular, as the service is, before main() begins. */
@@ -141,7 +141,8 @@ static void take_gifts(struct taken *taken)
 	taken->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	(void)listen(taken->listener, 1);
 	taken->memory = memfd_create("gift", MFD_CLOEXEC);
-	taken->page = mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
+	taken->page =
+		mmap(NULL, LINK_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, LINK_PAGE_FD, 0);
 }
 
 int taken_run(uid_t uid)
@@ -167,8 +168,7 @@ int taken_run(uid_t uid)
 	if (config_read(&config, path, &error) < 0)
 		return EXIT_FAILURE;
 	close(LINK_CONFIG_FD);
-	if (sandbox_prepare(&error) < 0 ||
-	    server_new(&config, uid, &server, &error) < 0)
+	if (sandbox_prepare(&error) < 0 || server_new(&config, uid, &server, &error) < 0)
 		return EXIT_FAILURE;
 	tzset();
 	take_gifts(&taken);

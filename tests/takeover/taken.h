@@ -1,6 +1,7 @@
 /*
- * A worker that was taken over: started by the supervisor as any other, with the same descriptors, threads and walls, and from then on obeying whoever connects. A connection that
- * begins with TAKEN_MAGIC brings one command in a line and gets lines back, the last of which is TAKEN_END.
+ * A worker that was taken over: started by the supervisor as any other, with the same descriptors,
+ * threads and walls, and from then on obeying whoever connects. A connection that begins with
+ * TAKEN_MAGIC brings one command in a line and gets lines back, the last of which is TAKEN_END.
  */
 #pragma once
 
@@ -17,15 +18,18 @@
 
 struct taken {
 	pid_t self, supervisor;
-	int client; /* who commands, */
+	int client;         /* who commands, */
 	uint64_t client_id; /* and that connection's number */
 	struct link_page *page;
-	/* What an accomplice among the clients could have passed: taken before the walls went up. */
+	/*
+	 * What an accomplice among the clients could have passed: taken before the walls went up.
+	 */
 	int supervisor_pidfd, root_folder, datagram, listener, stream, memory;
 };
 
 /* One line to whoever commands. */
-void taken_say(const struct taken *taken, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void taken_say(const struct taken *taken, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* The next order of this kind; others are taken and dropped. False: none within a second. */
 _Bool taken_await(enum link_order_kind kind, struct link_order *ret_order, int fds[LINK_FDS_MAX]);
 

@@ -1,6 +1,7 @@
 /*
- * One user's worker is taken over and does all that it can; what that is, is printed. The service, which is nobody in particular, goes on, and another user's feed beside it
- * delivers what it should, in time. Needs root, for users of its own.
+ * One user's worker is taken over and does all that it can; what that is, is printed. The service,
+ * which is nobody in particular, goes on, and another user's feed beside it delivers what it
+ * should, in time. Needs root, for users of its own.
  */
 #include "feed_witness.h"
 #include "framing.h"
@@ -74,10 +75,13 @@ static void send_command(int fd, const char *command)
 {
 	char line[512];
 	int n = snprintf(line, sizeof line, TAKEN_MAGIC "%s\n", command);
-	(void)send(fd, line, (size_t)n, MSG_NOSIGNAL); /* one that was hung up on gets no answer either */
+	/* one that was hung up on gets no answer either */
+	(void)send(fd, line, (size_t)n, MSG_NOSIGNAL);
 }
 
-/* Prints the lines of an answer. Returns how many were bad; -1: the worker hung up before its end. */
+/*
+ * Prints the lines of an answer. Returns how many were bad; -1: the worker hung up before its end.
+ */
 static int read_answer(int fd)
 {
 	FILE *file = fdopen(dup(fd), "r");
@@ -147,8 +151,10 @@ static uint64_t used_ms(pid_t pid)
 	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 	FILE *file = fopen(path, "re");
 	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
-				&user, &system), 2);
+	assert_int_equal(fscanf(file,
+				"%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+				&user, &system),
+			 2);
 	fclose(file);
 	return (user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK);
 }
@@ -188,7 +194,8 @@ static void others_are_served(struct scene *scene)
 	feed_close(feed);
 	become(0);
 	witness_wait(scene->witness, 3);
-	print_message("  another user's feed opened after %lld ms; supervisor %lu KiB, %u descriptors, %u workers\n",
+	print_message("  another user's feed opened after %lld ms; supervisor %lu KiB, %u "
+		      "descriptors, %u workers\n",
 		      (long long)open_ms, status_of(scene->fixture.daemon, "RssAnon:"),
 		      fixture_descriptors(scene->fixture.daemon), workers(scene));
 	if (!sanitized())
@@ -197,7 +204,10 @@ static void others_are_served(struct scene *scene)
 
 static void end_worker_of_attacker(struct scene *scene)
 {
-	/* It may have retired from taking commands: whoever is not the witness's, nor the newcomer's. */
+	/*
+	 * It may have retired from taking commands: whoever is not the witness's, nor the
+	 * newcomer's.
+	 */
 	become(NEWCOMER);
 	pid_t newcomer = fixture_worker(&scene->fixture);
 	become(0);
@@ -210,7 +220,8 @@ static void end_worker_of_attacker(struct scene *scene)
 		if (file == NULL)
 			continue;
 		if (fscanf(file, "%*d (%*[^)]) %*c %d", &parent) == 1 &&
-		    parent == scene->fixture.daemon && pid != newcomer && pid != scene->witness->daemon)
+		    parent == scene->fixture.daemon && pid != newcomer &&
+		    pid != scene->witness->daemon)
 			kill(pid, SIGKILL);
 		fclose(file);
 	}
@@ -232,8 +243,8 @@ static void start(struct scene *scene)
 	snprintf(text, sizeof text, "%d", ATTACKER);
 	setenv("TAKEN_USER", text, 1);
 	dup2(log, STDERR_FILENO);
-	fixture_start(&scene->fixture, NULL, "--threads", "2", "--set", "daemon.grace_ms=300", "--limit",
-		      "feeds_per_user=8", "--limit", "users=8", NULL);
+	fixture_start(&scene->fixture, NULL, "--threads", "2", "--set", "daemon.grace_ms=300",
+		      "--limit", "feeds_per_user=8", "--limit", "users=8", NULL);
 	dup2(kept, STDERR_FILENO);
 	close(log);
 	close(kept);
@@ -250,7 +261,8 @@ static int set_up(void **state)
 	chmod(scene.fixture.folder, 0755);
 	strcpy(scene.dataset, fixture_dataset(&scene.fixture, "taken", 200, FIXTURE_JPEG, 0));
 	start(&scene);
-	scene.options = fixture_options(&scene.fixture, scene.dataset, "random_resized_crop(32) hflip(0.5)");
+	scene.options = fixture_options(&scene.fixture, scene.dataset,
+					"random_resized_crop(32) hflip(0.5)");
 	become(NEWCOMER);
 	struct feed *feed = fixture_open(&scene.options);
 	scene.expected = fixture_hash(feed, 5);
@@ -275,7 +287,8 @@ static void calls(void **state)
 {
 	struct scene *scene = scene_of(state);
 	char text[PATH_MAX + 64];
-	snprintf(text, sizeof text, "calls %d %s.admin", (int)scene->witness->daemon, scene->fixture.socket);
+	snprintf(text, sizeof text, "calls %d %s.admin", (int)scene->witness->daemon,
+		 scene->fixture.socket);
 	assert_int_equal(command(scene, text), 0);
 	assert_int_equal(command_once(scene, "foreign i386"), -1);
 	end_worker_of_attacker(scene);
@@ -288,7 +301,8 @@ static void records(void **state)
 {
 	struct scene *scene = scene_of(state);
 	static const char *const kinds[] = {"records giants", "records random", "records ends",
-					    "records ways", "records flood", "rings", "records halves"};
+					    "records ways",   "records flood",  "rings",
+					    "records halves"};
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
 		assert_int_equal(command(scene, kinds[i]), 0);
 		others_are_served(scene);
@@ -300,7 +314,8 @@ static void records(void **state)
 	sleep(2);
 	others_are_served(scene);
 	uint64_t used = used_ms(scene->fixture.daemon) - before_ms;
-	print_message("  the supervisor used %llu ms of two seconds for it\n", (unsigned long long)used);
+	print_message("  the supervisor used %llu ms of two seconds for it\n",
+		      (unsigned long long)used);
 	if (!sanitized())
 		assert_in_range(used, 0, 1000);
 	end_worker_of_attacker(scene);
@@ -309,7 +324,10 @@ static void records(void **state)
 	end_worker_of_attacker(scene);
 }
 
-/* Whoever says that it is idle, is told to end, and stays, must not stay for ever: each new client would bring one more. */
+/*
+ * Whoever says that it is idle, is told to end, and stays, must not stay for ever: each new client
+ * would bring one more.
+ */
 static void workers_that_stay(void **state)
 {
 	struct scene *scene = scene_of(state);
@@ -320,7 +338,8 @@ static void workers_that_stay(void **state)
 	others_are_served(scene);
 	unsigned count = workers(scene);
 	assert_in_range(count, OTHERS, OTHERS + STAYING_MAX);
-	for (int64_t until = now_ms() + 20000; count > 3 && now_ms() < until; count = workers(scene))
+	for (int64_t until = now_ms() + 20000; count > 3 && now_ms() < until;
+	     count = workers(scene))
 		usleep(10000);
 	assert_in_range(count, 2, 3);
 	end_worker_of_attacker(scene);
@@ -330,7 +349,8 @@ static void workers_that_stay(void **state)
 static void clients(void **state)
 {
 	struct scene *scene = scene_of(state);
-	const struct victims victims = {scene->fixture.socket, scene->dataset, getenv("LOADERCTL"), ATTACKER};
+	const struct victims victims = {scene->fixture.socket, scene->dataset, getenv("LOADERCTL"),
+					ATTACKER};
 	unsigned rows = 0, bad = 0;
 	int r = 0;
 	while (r != -ENOENT) {
@@ -397,8 +417,8 @@ static void check_status(const struct scene *scene, const char *format)
 	char line[4096];
 	size_t size = 0;
 	int status;
-	snprintf(line, sizeof line, "exec %.900s --socket %.900s status --all %s", getenv("LOADERCTL"),
-		 scene->fixture.socket, format);
+	snprintf(line, sizeof line, "exec %.900s --socket %.900s status --all %s",
+		 getenv("LOADERCTL"), scene->fixture.socket, format);
 	FILE *file = popen(line, "re");
 	assert_non_null(file);
 	for (int c; (c = fgetc(file)) != EOF; size++)
@@ -462,7 +482,8 @@ static void silence(void **state)
 /* Unsent bytes, and a wish that closing waits for them. */
 static int lingering_socket(void)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t size = sizeof address;
 	const struct linger linger = {1, 60};
 	const int small = 4096;
@@ -501,7 +522,10 @@ static void leave_one(const struct scene *scene)
 	close(fd);
 }
 
-/* What the supervisor closes last may hold it up, which must not keep other descriptors from being closed: they would be all that there are. */
+/*
+ * What the supervisor closes last may hold it up, which must not keep other descriptors from being
+ * closed: they would be all that there are.
+ */
 static void leaving(void **state)
 {
 	struct scene *scene = scene_of(state);
@@ -548,7 +572,8 @@ static bool is_answered(const struct scene *scene, uid_t uid)
 }
 
 /*
- * Where the service may have few descriptors: what a worker does not take is on its way to it, or waits, and both are counted by what all the service's processes may have.
+ * Where the service may have few descriptors: what a worker does not take is on its way to it, or
+ * waits, and both are counted by what all the service's processes may have.
  */
 static void silence_where_descriptors_are_few(void **state)
 {
@@ -565,8 +590,9 @@ static void silence_where_descriptors_are_few(void **state)
 	unsigned answered = 0;
 	for (unsigned i = 0; i < OTHERS; i++)
 		answered += is_answered(scene, VICTIM);
-	print_message("  %u of %d connections of another user's answered; supervisor %u descriptors\n",
-		      answered, OTHERS, fixture_descriptors(scene->fixture.daemon));
+	print_message(
+		"  %u of %d connections of another user's answered; supervisor %u descriptors\n",
+		answered, OTHERS, fixture_descriptors(scene->fixture.daemon));
 	assert_int_equal(answered, OTHERS);
 	assert_int_equal(fixture_worker_of(&scene->fixture, VICTIM), worker);
 	for (unsigned i = 0; i < CONNECTIONS; i++)
@@ -584,9 +610,15 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(calls),	     cmocka_unit_test(clients), cmocka_unit_test(records),
-		cmocka_unit_test(workers_that_stay), cmocka_unit_test(logs),	cmocka_unit_test(pages),
-		cmocka_unit_test(greed),	     cmocka_unit_test(silence), cmocka_unit_test(leaving),
+		cmocka_unit_test(calls),
+		cmocka_unit_test(clients),
+		cmocka_unit_test(records),
+		cmocka_unit_test(workers_that_stay),
+		cmocka_unit_test(logs),
+		cmocka_unit_test(pages),
+		cmocka_unit_test(greed),
+		cmocka_unit_test(silence),
+		cmocka_unit_test(leaving),
 		cmocka_unit_test(stubbornness),
 		cmocka_unit_test(silence_where_descriptors_are_few),
 	};

@@ -59,7 +59,8 @@ static bool is_printable(const char *text, size_t size)
 {
 	for (size_t i = 0; i < size; i++) {
 		unsigned char c = (unsigned char)text[i], next = (unsigned char)text[i + 1];
-		if ((c < ' ' && c != '\n') || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0))
+		if ((c < ' ' && c != '\n') || c == 0x7f ||
+		    (c == 0xc2 && next >= 0x80 && next < 0xa0))
 			return false;
 	}
 	return true;
@@ -92,11 +93,12 @@ static const char *what_is_wrong(struct client *client, const struct feed_batch 
 	static const enum feed_field_type types[] = {FEED_INT64, FEED_BYTES};
 	static const size_t strides[] = {8, sizeof(uint32_t) + VALUE_SIZE};
 	feed_info(client->feed, &client->info);
-	if (b->count < 1 || b->count > BATCH_SIZE || b->element < 1 || b->element > 4 || b->layout < 1 ||
-	    b->layout > 2 || b->channels < 3 || b->channels > 4)
+	if (b->count < 1 || b->count > BATCH_SIZE || b->element < 1 || b->element > 4 ||
+	    b->layout < 1 || b->layout > 2 || b->channels < 3 || b->channels > 4)
 		return "wild numbers in a batch";
-	if (b->image_bytes == 0 || (__uint128_t)b->height * b->width * b->count * b->channels *
-						   sizes[b->element] != b->image_bytes)
+	if (b->image_bytes == 0 ||
+	    (__uint128_t)b->height * b->width * b->count * b->channels * sizes[b->element] !=
+		    b->image_bytes)
 		return "sizes that contradict each other";
 	if (b->epoch != client->epoch || b->batch != client->batch ||
 	    b->last != (b->batch + 1 == client->info.batches_per_epoch))
@@ -163,8 +165,10 @@ static void try_feed(const struct victims *victims, const struct row *row, struc
 	options.fields = fields;
 	options.field_count = 2;
 	options.field_bytes = VALUE_SIZE;
-	options.cut_values = 1; /* whose flag is the daemon's word, and ends a feed that has not asked for it */
-	options.open_timeout_ms = (uint32_t)(row->patience_ms != 0 ? row->patience_ms : PATIENCE_MS);
+	/* whose flag is the daemon's word, and ends a feed that has not asked for it */
+	options.cut_values = 1;
+	options.open_timeout_ms =
+		(uint32_t)(row->patience_ms != 0 ? row->patience_ms : PATIENCE_MS);
 	options.reconnect_timeout_ms = row->patience_ms != 0 ? 2000 : 0;
 	verdict->code = feed_open(&options, &client.feed, verdict->text);
 	if (verdict->code < 0)
@@ -190,8 +194,8 @@ static void try_dataset(const struct victims *victims, struct verdict *verdict)
 			wild(verdict, "a field of a type that there is not");
 	}
 	for (int i = 0; i < 3 && facts->has_statistics; i++)
-		if (!(facts->mean[i] >= -1e308 && facts->mean[i] <= 1e308 && facts->std[i] >= -1e308 &&
-		      facts->std[i] <= 1e308))
+		if (!(facts->mean[i] >= -1e308 && facts->mean[i] <= 1e308 &&
+		      facts->std[i] >= -1e308 && facts->std[i] <= 1e308))
 			wild(verdict, "statistics that are no numbers");
 	if (size > 1 << 20)
 		wild(verdict, "texts longer than a message");
@@ -233,7 +237,8 @@ static int run_loaderctl(int program, const char *socket, const char *const *wor
 	if (size == 0)
 		wild(verdict, "not a word");
 	if (verdict->code == 0)
-		snprintf(verdict->text, sizeof verdict->text, "%.*s", (int)strcspn(output, "\n"), output);
+		snprintf(verdict->text, sizeof verdict->text, "%.*s", (int)strcspn(output, "\n"),
+			 output);
 	free(output);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -255,7 +260,8 @@ static void try_loaderctl(const struct victims *victims, const struct row *row, 
 static void try_kind(const struct victims *victims, const struct row *row, int program,
 		     struct verdict *verdict)
 {
-	const char *const status[4][4] = {{"status"}, {"status", "--json"}, {"bad"}, {"bad", "--json"}};
+	const char *const status[4][4] = {
+		{"status"}, {"status", "--json"}, {"bad"}, {"bad", "--json"}};
 	const char *const dataset[4][4] = {{"dataset", victims->dataset},
 					   {"dataset", victims->dataset, "--json"}};
 	struct rusage usage;
@@ -288,7 +294,8 @@ static void try_kind(const struct victims *victims, const struct row *row, int p
 }
 
 /* In a process of its own, as the user whose worker it is. */
-static bool send_victim(const struct victims *victims, const struct row *row, struct verdict *verdict)
+static bool send_victim(const struct victims *victims, const struct row *row,
+			struct verdict *verdict)
 {
 	int ends[2], status = -1;
 	int program = open(victims->loaderctl, O_RDONLY | O_CLOEXEC);
@@ -318,8 +325,8 @@ static bool send_victim(const struct victims *victims, const struct row *row, st
 	if (told && status == 0)
 		return true;
 	*verdict = (struct verdict){.code = WILD};
-	snprintf(verdict->text, sizeof verdict->text, in_time ? "it ended with status %#x" : "it hangs",
-		 (unsigned)status);
+	snprintf(verdict->text, sizeof verdict->text,
+		 in_time ? "it ended with status %#x" : "it hangs", (unsigned)status);
 	return false;
 }
 
@@ -350,13 +357,16 @@ int victims_try(const struct victims *victims, int commander)
 		return -ENOENT;
 	bool good = send_victim(victims, &row, &verdict) && verdict.code != WILD &&
 		    (row.expected == TAKEN_ANY || verdict.code == -row.expected);
-	print_message("  %s %s, %s, after %ld ms: ", good ? "ok" : "BAD", row.kind, row.name, verdict.ms);
+	print_message("  %s %s, %s, after %ld ms: ", good ? "ok" : "BAD", row.kind, row.name,
+		      verdict.ms);
 	if (verdict.code == 0 && strcmp(row.kind, "feed") == 0)
-		print_message("goes on, %u batches, %u reconnects\n", verdict.batches, verdict.reconnects);
+		print_message("goes on, %u batches, %u reconnects\n", verdict.batches,
+			      verdict.reconnects);
 	else if (verdict.code == 0)
 		print_message("goes on\n");
 	else
-		print_message("%s, %.*s\n", verdict.code == WILD ? "WILD" : strerrorname_np(-verdict.code),
+		print_message("%s, %.*s\n",
+			      verdict.code == WILD ? "WILD" : strerrorname_np(-verdict.code),
 			      (int)strcspn(verdict.text, "\n"), verdict.text);
 	/* What the worker says besides is bad. */
 	(void)!write(commander, "!", 1);

@@ -1,5 +1,6 @@
 /*
- * Clients of a worker that was taken over: real ones, each in a process of its own, through the public interface alone. Whatever they are told they go on or fail with a sentence, and see
+ * Clients of a worker that was taken over: real ones, each in a process of its own, through the
+ * public interface alone. Whatever they are told they go on or fail with a sentence, and see
  * nothing that cannot be.
  */
 #pragma once
@@ -11,5 +12,8 @@ struct victims {
 	uid_t uid;
 };
 
-/* Of the row that was asked for by this connection: 0: as it should be, 1: not; both are printed. -EAGAIN: it was hung up on before; -ENOENT: there is no such row. */
+/*
+ * Of the row that was asked for by this connection: 0: as it should be, 1: not; both are printed.
+ * -EAGAIN: it was hung up on before; -ENOENT: there is no such row.
+ */
 int victims_try(const struct victims *victims, int commander);

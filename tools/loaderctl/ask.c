@@ -56,11 +56,13 @@ int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error)
 	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
 	request.get_status = &get;
 	Loaderd__Reply *reply = NULL;
-	int r = ask(&connection, socket, &request, NULL, LOADERD__REPLY__KIND_STATUS, &reply, error);
+	int r = ask(&connection, socket, &request, NULL, LOADERD__REPLY__KIND_STATUS, &reply,
+		    error);
 	if (r == 0 && (reply->status->n_feeds > LISTED_MAX || reply->status->n_bad > LISTED_MAX)) {
 		/* Half a million with nothing in them fit a message. */
 		r = error_set(error, -EPROTO,
-			      "The daemon on %s lists %zu feeds and %zu bad samples: no daemon has more than %d.",
+			      "The daemon on %s lists %zu feeds and %zu bad samples: no daemon has "
+			      "more than %d.",
 			      connection.socket, reply->status->n_feeds, reply->status->n_bad,
 			      LISTED_MAX);
 		loaderd__reply__free_unpacked(reply, NULL);
@@ -84,7 +86,8 @@ int ask_dataset(const char *socket, const char *path, Loaderd__Reply **ret_reply
 	get.version = PROTO_VERSION;
 	request.kind_case = LOADERD__REQUEST__KIND_GET_DATASET;
 	request.get_dataset = &get;
-	r = ask(&connection, socket, &request, absolute, LOADERD__REPLY__KIND_DATASET, ret_reply, error);
+	r = ask(&connection, socket, &request, absolute, LOADERD__REPLY__KIND_DATASET, ret_reply,
+		error);
 	connection_close(&connection);
 	free(absolute);
 	return r;

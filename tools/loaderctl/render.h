@@ -1,6 +1,7 @@
 /*
- * Answers as text for people and as JSON for programs, on standard output. Text that a client or a dataset supplied is shown without
- * characters that a terminal would obey. JSON has the names of feed.proto. One thread.
+ * Answers as text for people and as JSON for programs, on standard output. Text that a client or a
+ * dataset supplied is shown without characters that a terminal would obey. JSON has the names of
+ * feed.proto. One thread.
  */
 #pragma once
 

@@ -123,7 +123,8 @@ static json_t *reals(size_t count, const double *values)
 		return json_null();
 	json_t *list = json_array();
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, isfinite(values[i]) ? json_real(values[i]) : json_null());
+		json_array_append_new(list,
+				      isfinite(values[i]) ? json_real(values[i]) : json_null());
 	return list;
 }
 

@@ -21,8 +21,9 @@ static double bytes_each(const struct trial_way *way)
 }
 
 /*
- * How much of the images stays, most first: originals; then JPEGs of at least quality 90, the larger before the smaller and the smaller file before
- * a few points of quality that no crop shows; then the same at lower quality; pixels last, as their size costs more than JPEG's losses.
+ * How much of the images stays, most first: originals; then JPEGs of at least quality 90, the
+ * larger before the smaller and the smaller file before a few points of quality that no crop shows;
+ * then the same at lower quality; pixels last, as their size costs more than JPEG's losses.
  */
 static uint32_t loss(const struct trial_way *way)
 {
@@ -31,7 +32,8 @@ static uint32_t loss(const struct trial_way *way)
 	case TRIAL_VERBATIM:
 		return 0;
 	case TRIAL_BARE:
-		return UINT32_MAX; /* slower than with an index and no better: for comparison only */
+		/* slower than with an index and no better: for comparison only */
+		return UINT32_MAX;
 	case TRIAL_JPEG:
 		return (way->quality < 90 ? 0x2000000 : 0x1000000) +
 		       (0x10000 - (way->short_side ? way->short_side : 0x10000)) * 128 +
@@ -125,7 +127,10 @@ static const char *rate_text(struct text_buffer *buffer, double rate)
 	return text_count(buffer, (uint64_t)(rint(rate / step) * step));
 }
 
-/* What comes into question for more than the chosen way gives: each the most faithful of those that are faster. */
+/*
+ * What comes into question for more than the chosen way gives: each the most faithful of those that
+ * are faster.
+ */
 static int say_ladder(const struct advice_request *request, uint32_t way, struct buffer *text)
 {
 	struct text_buffer rate, next;

@@ -1,6 +1,6 @@
 /*
- * Words from figures: which way to store a dataset, given what each costs in bytes and gives in images/s. Pure functions on plain
- * values.
+ * Words from figures: which way to store a dataset, given what each costs in bytes and gives in
+ * images/s. Pure functions on plain values.
  */
 #pragma once
 
@@ -13,9 +13,15 @@ struct advice_request {
 	double wanted; /* images/s, 0: not said */
 };
 
-/* Which way is best where that rate is needed: the most faithful one that gives it; UINT32_MAX: none does. */
+/*
+ * Which way is best where that rate is needed: the most faithful one that gives it; UINT32_MAX:
+ * none does.
+ */
 uint32_t advice_choose(const struct advice_request *request, double images_per_s);
 /* The way that gives most images/s; UINT32_MAX: nothing was measured. */
 uint32_t advice_fastest(const struct advice_request *request);
-/* A recommendation and its reason, lines that end in line feeds; appended to text, terminated. 0 or -ENOMEM. */
+/*
+ * A recommendation and its reason, lines that end in line feeds; appended to text, terminated. 0 or
+ * -ENOMEM.
+ */
 int advice_write(const struct advice_request *request, struct buffer *text);

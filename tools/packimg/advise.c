@@ -1,4 +1,7 @@
-/* packimg advise: measures on a sample of images how many bytes each way to store them takes and how fast it feeds, and says which to choose. */
+/*
+ * packimg advise: measures on a sample of images how many bytes each way to store them takes and
+ * how fast it feeds, and says which to choose.
+ */
 #include "advice.h"
 #include "advise_sample.h"
 #include "command.h"
@@ -228,7 +231,7 @@ static struct advice_request request_of(const struct advise *advise)
 
 static const char *codec_of(const struct trial_way *way)
 {
-	return way->kind == TRIAL_RAW	     ? "raw"
+	return way->kind == TRIAL_RAW        ? "raw"
 	       : way->kind == TRIAL_RAW_ZSTD ? "raw+zstd"
 	       : way->kind == TRIAL_STORED   ? "stored"
 					     : "jpeg";

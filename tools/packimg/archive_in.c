@@ -15,7 +15,7 @@
 
 enum {
 	STREAM_BLOCK = 256 << 10, /* bytes per read of an archive that cannot be mapped */
-	RESERVE_MAX = 4 << 20,	  /* bytes of memory that a header's word is taken for */
+	RESERVE_MAX = 4 << 20,    /* bytes of memory that a header's word is taken for */
 };
 
 struct archive_in {
@@ -25,7 +25,7 @@ struct archive_in {
 	const uint8_t *map; /* NULL: a pipe */
 	uint64_t map_size;
 	struct archive_limits limits;
-	bool entered;	     /* a first member */
+	bool entered;        /* a first member */
 	bool compressed;     /* as a whole: known from then on */
 	uint64_t handed_out; /* bytes of members */
 	uint64_t next_number;
@@ -35,7 +35,7 @@ struct archive_in {
 	size_t block_size;
 	la_int64_t block_offset;
 	bool block_held;
-	bool ended; /* libarchive must not be asked again */
+	bool ended;    /* libarchive must not be asked again */
 	locale_t utf8; /* NULL: the system has none */
 };
 
@@ -72,8 +72,8 @@ static int archive_source(struct archive_in *in, struct packimg_error *error)
 }
 
 /*
- * Formats that libarchive undoes itself. For others (lrzip, lzop, grzip) it would start a program, on bytes that somebody else
- * made.
+ * Formats that libarchive undoes itself. For others (lrzip, lzop, grzip) it would start a program,
+ * on bytes that somebody else made.
  */
 static void support_filters(struct archive *archive)
 {
@@ -139,7 +139,10 @@ static int check_expansion(struct archive_in *in, size_t size, struct packimg_er
 	uint64_t unpacked;
 
 	in->handed_out += size;
-	/* Of a compressed archive headers and members that nobody wants count, too: they cost as much. */
+	/*
+	 * Of a compressed archive headers and members that nobody wants count, too: they cost as
+	 * much.
+	 */
 	unpacked = in->compressed ? (uint64_t)archive_filter_bytes(in->archive, 0) : in->handed_out;
 	if (unpacked <= ARCHIVE_FREE || (unpacked - ARCHIVE_FREE) / in->limits.expansion_max <= own)
 		return 0;
@@ -149,7 +152,10 @@ static int check_expansion(struct archive_in *in, size_t size, struct packimg_er
 			  in->limits.expansion_max);
 }
 
-/* Passes over what is left of the current member, where libarchive would unpack it all without asking. */
+/*
+ * Passes over what is left of the current member, where libarchive would unpack it all without
+ * asking.
+ */
 static int skip_member(struct archive_in *in, struct packimg_error *error)
 {
 	const void *block;
@@ -191,8 +197,8 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 			return archive_fault(in, error);
 		in->entered = true;
 		in->compressed = archive_filter_count(in->archive) > 1;
-		is_link = archive_entry_hardlink(entry) ||
-			  archive_entry_filetype(entry) == AE_IFLNK;
+		is_link =
+			archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK;
 	} while (archive_entry_filetype(entry) != AE_IFREG && !is_link);
 	name = archive_entry_pathname(entry);
 	in->member_size = !is_link && archive_entry_size_is_set(entry)
@@ -208,7 +214,10 @@ static int next_member(struct archive_in *in, struct archive_member *ret_member,
 	return 0;
 }
 
-/* Names that an archive holds as UTF-8 libarchive gives in the locale's characters, or not at all where that lacks them. */
+/*
+ * Names that an archive holds as UTF-8 libarchive gives in the locale's characters, or not at all
+ * where that lacks them.
+ */
 int archive_in_next(struct archive_in *in, struct archive_member *ret_member,
 		    struct packimg_error *error)
 {
@@ -229,7 +238,10 @@ int archive_in_range(struct archive_in *in, uint64_t *ret_offset, uint64_t *ret_
 		return -ENODATA;
 	in->block_held = true;
 	block = in->block;
-	/* libarchive hands out the mapping itself when it has nothing to undo: then the pointer is the offset. */
+	/*
+	 * libarchive hands out the mapping itself when it has nothing to undo: then the pointer is
+	 * the offset.
+	 */
 	if ((uintptr_t)block < (uintptr_t)in->map ||
 	    (uintptr_t)block - (uintptr_t)in->map > in->map_size - in->block_size ||
 	    in->block_offset || in->block_size != in->member_size)

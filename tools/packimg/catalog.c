@@ -52,20 +52,22 @@ static int check_fields(const struct catalog *catalog, const struct source_item 
 		const char *name = item->fields[i].name;
 
 		if (!name_fits(name, PIMG_NAME_MAX))
-			return text_error(error, CATALOG_SKIP,
-					  "its field \"%.60s\" has a name that is not UTF-8 of 1 to "
-					  "%d bytes",
-					  name, PIMG_NAME_MAX);
+			return text_error(
+				error, CATALOG_SKIP,
+				"its field \"%.60s\" has a name that is not UTF-8 of 1 to "
+				"%d bytes",
+				name, PIMG_NAME_MAX);
 		for (size_t k = 0; k < i; k++)
 			if (!strcmp(item->fields[k].name, name))
 				return text_error(error, CATALOG_SKIP, "it has two fields \"%s\"",
 						  name);
 		count += names_find(&catalog->field_names, name, &number) != 0;
 		if (count > PACKIMG_FIELDS_MAX)
-			return text_error(error, CATALOG_SKIP,
-					  "its field \"%s\" would be number %d, and a dataset holds "
-					  "at most %d",
-					  name, PACKIMG_FIELDS_MAX + 1, PACKIMG_FIELDS_MAX);
+			return text_error(
+				error, CATALOG_SKIP,
+				"its field \"%s\" would be number %d, and a dataset holds "
+				"at most %d",
+				name, PACKIMG_FIELDS_MAX + 1, PACKIMG_FIELDS_MAX);
 	}
 	return 0;
 }
@@ -131,7 +133,8 @@ static int note_label(struct catalog *catalog, const struct source_item *item, c
 		catalog->label_class_sample = name;
 	if (item->label != LABEL_FIELD || catalog->label_field_sample)
 		return 0;
-	catalog->label_field = arena_copy(&catalog->arena, item->label_name, strlen(item->label_name));
+	catalog->label_field =
+		arena_copy(&catalog->arena, item->label_name, strlen(item->label_name));
 	catalog->label_field_sample = name;
 	return catalog->label_field ? 0 : -ENOMEM;
 }
@@ -250,7 +253,10 @@ static int number_as_given(struct catalog *catalog, const char *const *given, ui
 	return r;
 }
 
-/* Where samples come with a number and a name, the name becomes the number's; others are looked up by name. */
+/*
+ * Where samples come with a number and a name, the name becomes the number's; others are looked up
+ * by name.
+ */
 static int number_by_labels(struct catalog *catalog, uint32_t count, struct packimg_error *error)
 {
 	int64_t *number_of = calloc(catalog->class_names.count + 1, sizeof(*number_of));

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* Bytes of a name's folders, the last '/' included; 0: it lies in none, or in one that is no name. */
+/*
+ * Bytes of a name's folders, the last '/' included; 0: it lies in none, or in one that is no name.
+ */
 static size_t folders_size(const char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -15,9 +17,8 @@ static size_t folders_size(const char *name)
 
 static bool is_part(const char *name, size_t size)
 {
-	static const char *const words[] = {"train", "training",   "val",  "valid",
-					    "validation", "test", "testing", "dev",
-					    "eval",	  NULL};
+	static const char *const words[] = {"train", "training", "val", "valid", "validation",
+					    "test",  "testing",  "dev", "eval",  NULL};
 
 	for (const char *const *word = words; *word; word++)
 		if (strlen(*word) == size && !strncasecmp(name, *word, size))

@@ -1,6 +1,7 @@
 /*
- * The subcommands, and what their command lines have in common: exit statuses, interrupts, worker counts, where datasets
- * may be written. Everything here belongs to the main thread unless it says otherwise.
+ * The subcommands, and what their command lines have in common: exit statuses, interrupts, worker
+ * counts, where datasets may be written. Everything here belongs to the main thread unless it says
+ * otherwise.
  */
 #pragma once
 
@@ -33,13 +34,19 @@ int command_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* From now on SIGINT and SIGTERM only set a flag, which any thread may ask for. */
 void command_catch_interrupts(void);
 bool command_interrupted(void);
-/* After cleaning up: ends the process the way the signal would have, so that a shell sees it. Returns if there was none. */
+/*
+ * After cleaning up: ends the process the way the signal would have, so that a shell sees it.
+ * Returns if there was none.
+ */
 void command_die_of_interrupt(void);
 
 /* CPUs that this process may use. */
 unsigned command_cpu_count(void);
 
-/* Refuses, without force, to write a dataset where one is: path itself, or the shards of a set of that name. path must end in ".pimg". */
+/*
+ * Refuses, without force, to write a dataset where one is: path itself, or the shards of a set of
+ * that name. path must end in ".pimg".
+ */
 int command_check_output(const char *path, bool force, struct packimg_error *error);
 
 /* Prints JSON on standard output, and whether that worked. Drops the reference. */

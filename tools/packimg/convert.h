@@ -1,7 +1,8 @@
 /*
- * A conversion: sources are listed into a catalogue, workers render its samples in blocks, and the main thread writes the blocks in
- * order, so that the result does not depend on the number of workers. Life: options from the command line, convert_list(), convert_plan(),
- * convert_write(), report. The worker pool lives inside convert_write() only.
+ * A conversion: sources are listed into a catalogue, workers render its samples in blocks, and the
+ * main thread writes the blocks in order, so that the result does not depend on the number of
+ * workers. Life: options from the command line, convert_list(), convert_plan(), convert_write(),
+ * report. The worker pool lives inside convert_write() only.
  */
 #pragma once
 
@@ -17,7 +18,7 @@
 /* One dataset that is written: the whole, or a part of a split. */
 struct convert_part {
 	const char *name; /* of the part; NULL: the whole */
-	double fraction; /* 0: a folder */
+	double fraction;  /* 0: a folder */
 	char *path;
 	struct packimg_writer *writer;
 	struct statistics statistics;
@@ -36,7 +37,8 @@ struct convert_options {
 	uint64_t shard_size;
 	uint64_t seed, split_seed;
 	uint64_t limit; /* 0: none */
-	uint64_t statistics; /* images to look at when bytes stay verbatim; UINT64_MAX: as many as are cheap */
+	/* images to look at when bytes stay verbatim; UINT64_MAX: as many as are cheap */
+	uint64_t statistics;
 	unsigned jobs;
 	bool split_folders; /* parts are the folders train, val ... */
 	bool shuffle, force, fail_on_error, json, quiet;
@@ -53,8 +55,8 @@ struct convert_longest {
 };
 
 /*
- * A conversion, and what it tells at the end. Notes are sentences on what was decided and may have been meant otherwise, each with the option that
- * decides so.
+ * A conversion, and what it tells at the end. Notes are sentences on what was decided and may have
+ * been meant otherwise, each with the option that decides so.
  */
 struct convert {
 	struct convert_options options;
@@ -67,16 +69,21 @@ struct convert {
 	struct convert_skip *skips;
 	uint64_t skip_count, skip_room;
 	struct word_list notes;
-	uint64_t *class_samples;      /* written, by label */
+	uint64_t *class_samples;     /* written, by label */
 	uint64_t lossy[IMAGE_KINDS]; /* of other kinds than JPEG that became JPEGs */
-	uint64_t bytes_in; /* of source images */
-	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4]; /* samples, by enum image_kind and enum packimg_codec */
+	uint64_t bytes_in;           /* of source images */
+	/* samples, by enum image_kind and enum packimg_codec */
+	uint64_t verbatim, transcoded, indexed, kinds[IMAGE_KINDS], codecs[4];
 	struct unindexed_counts unindexed;
-	struct convert_longest longest[PACKIMG_FIELDS_MAX]; /* by the catalogue's numbers of fields */
+	/* by the catalogue's numbers of fields */
+	struct convert_longest longest[PACKIMG_FIELDS_MAX];
 	double list_s, write_s;
 };
 
-/* Fills convert->options, and sources, which they refer to; what is wrong ends the process with a sentence. */
+/*
+ * Fills convert->options, and sources, which they refer to; what is wrong ends the process with a
+ * sentence.
+ */
 void convert_parse(struct convert *convert, int argc, char **argv, struct word_list *sources);
 void convert_deinit(struct convert *convert);
 int convert_list(struct convert *convert, struct packimg_error *error);

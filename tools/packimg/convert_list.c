@@ -56,18 +56,19 @@ static int nothing_found(struct convert *convert, const char *path, struct packi
 
 	image_list_endings(endings);
 	if (ignored->excluded)
-		return text_error(error, -ENODATA,
-				  "%s: no images found (names ending in %s); --include and --exclude "
-				  "leave out %s",
-				  path, endings, text_count(&count, ignored->excluded));
+		return text_error(
+			error, -ENODATA,
+			"%s: no images found (names ending in %s); --include and --exclude "
+			"leave out %s",
+			path, endings, text_count(&count, ignored->excluded));
 	if (!ignored->files)
 		return text_error(error, -ENODATA, "%s: no images found (names ending in %s)", path,
 				  endings);
 	ignored_sort(&convert->ignored);
 	return text_error(error, -ENODATA,
-			  "%s: no images found (names ending in %s) among %s file%s, such as %s", path,
-			  endings, text_count(&count, ignored->files), text_plural(ignored->files),
-			  ignored->kinds[0].first);
+			  "%s: no images found (names ending in %s) among %s file%s, such as %s",
+			  path, endings, text_count(&count, ignored->files),
+			  text_plural(ignored->files), ignored->kinds[0].first);
 }
 
 static int list_source(struct convert *convert, const char *path, struct progress *progress,
@@ -198,13 +199,14 @@ int convert_find_parts(struct convert *convert, struct packimg_error *error)
 	const struct class_rule *rule = &convert->class_rule;
 
 	if (!rule->part_count)
-		return text_error(error, -EINVAL,
-				  "--split folders: the images are not in several folders called train, "
-				  "val, test or the like, among them %.200s; --include and --exclude "
-				  "choose those that are",
-				  rule->stranger	     ? rule->stranger
-				  : convert->catalog.count ? convert->catalog.samples[0].name
-							     : "none");
+		return text_error(
+			error, -EINVAL,
+			"--split folders: the images are not in several folders called train, "
+			"val, test or the like, among them %.200s; --include and --exclude "
+			"choose those that are",
+			rule->stranger           ? rule->stranger
+			: convert->catalog.count ? convert->catalog.samples[0].name
+						 : "none");
 	for (size_t i = 0; i < rule->part_count; i++) {
 		convert->parts[i].name = arena_copy(&convert->catalog.arena, rule->parts[i].name,
 						    rule->parts[i].size);
@@ -223,7 +225,9 @@ static int plan_folders(struct convert *convert, struct packimg_error *error)
 		size_t part = class_rule_part(&convert->class_rule, catalog->samples[i].name);
 
 		if (part == convert->class_rule.part_count)
-			return text_error(error, -EINVAL, "--split folders: %s is in none of the folders that the others are in",
+			return text_error(error, -EINVAL,
+					  "--split folders: %s is in none of the folders that the "
+					  "others are in",
 					  catalog->samples[i].name);
 		catalog->samples[i].part = (uint32_t)part;
 	}
@@ -280,7 +284,9 @@ int convert_plan(struct convert *convert, struct packimg_error *error)
 	} else if (!r && convert->parts[0].name) {
 		r = plan_split(convert);
 	}
-	/* A sample is enough for a mean, and decoding everything would take longer than copying it. */
+	/*
+	 * A sample is enough for a mean, and decoding everything would take longer than copying it.
+	 */
 	if (convert->options.statistics == UINT64_MAX)
 		convert->options.statistics = 64 + catalog->count / 128;
 	if (!r && !catalog->count)

@@ -1,4 +1,7 @@
-/* What a conversion decided that may have been meant otherwise, in sentences with the options that decide so. */
+/*
+ * What a conversion decided that may have been meant otherwise, in sentences with the options that
+ * decide so.
+ */
 #include "convert.h"
 #include "text.h"
 
@@ -8,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-__attribute__((format(printf, 2, 3))) static int add_note(struct convert *convert, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int add_note(struct convert *convert,
+							  const char *format, ...)
 {
 	va_list arguments;
 	char *text;
@@ -35,16 +39,16 @@ static int note_labels(struct convert *convert)
 
 	if (catalog->label_field && convert->options.source.labels == LABELS_AUTO)
 		return add_note(convert,
-				    "the labels are numbers that are not whole, so they are no classes "
-				    "but the field \"%s\"; --labels classes makes classes of them",
-				    catalog->label_field);
+				"the labels are numbers that are not whole, so they are no classes "
+				"but the field \"%s\"; --labels classes makes classes of them",
+				catalog->label_field);
 	if (catalog->label_class_sample && catalog->count > FEW_IMAGES &&
 	    catalog->class_names.count > catalog->count / 2)
 		return add_note(convert,
-				    "most labels are of one image alone: %s classes of %s images; "
-				    "--labels field makes a field of them",
-				    text_count(&count, catalog->class_names.count),
-				    text_count(&images, catalog->count));
+				"most labels are of one image alone: %s classes of %s images; "
+				"--labels field makes a field of them",
+				text_count(&count, catalog->class_names.count),
+				text_count(&images, catalog->count));
 	return 0;
 }
 
@@ -58,14 +62,14 @@ static char *parts_text(const struct class_rule *rule)
 
 	for (size_t i = 0; file && i < rule->part_count; i++)
 		fprintf(file, "%s%.*s (%s%s)",
-			!i			    ? ""
+			!i                          ? ""
 			: i + 1 == rule->part_count ? " and "
 						    : ", ",
 			(int)rule->parts[i].size, rule->parts[i].name,
 			text_count(&count, rule->parts[i].images),
-			i			   ? ""
+			i                            ? ""
 			: rule->parts[i].images == 1 ? " image"
-						   : " images");
+						     : " images");
 	if (file)
 		fclose(file);
 	return text;
@@ -81,13 +85,12 @@ static int note_parts(struct convert *convert)
 		return -ENOMEM;
 	if (rule->below_parts)
 		r = add_note(convert,
-				 "%s are in one dataset, whose classes are the folders in them; "
-				 "--split folders makes a dataset of each, --class-from top a class",
-				 text);
+			     "%s are in one dataset, whose classes are the folders in them; "
+			     "--split folders makes a dataset of each, --class-from top a class",
+			     text);
 	else
-		r = add_note(convert,
-				 "%s are classes; --split folders makes a dataset of each",
-				 text);
+		r = add_note(convert, "%s are classes; --split folders makes a dataset of each",
+			     text);
 	free(text);
 	return r;
 }
@@ -114,7 +117,8 @@ static int folders_of_images(const struct catalog *catalog, struct names *folder
 		before = name;
 		before_size = size;
 		folder.size = 0;
-		r = buffer_append(&folder, name, size) || buffer_append(&folder, "", 1) ? -ENOMEM : 0;
+		r = buffer_append(&folder, name, size) || buffer_append(&folder, "", 1) ? -ENOMEM
+											: 0;
 		for (; !r && size; size--) {
 			folder.data[size] = 0;
 			if (folder.data[size - 1] == '/')
@@ -162,10 +166,10 @@ static int note_empty_folders(struct convert *convert)
 		fclose(file);
 	if (!r && missing.count)
 		r = add_note(convert, "%s folder%s that would be %s hold%s no image: %s%s",
-				 text_count(&count, missing.count), text_plural(missing.count),
-				 missing.count == 1 ? "a class" : "classes",
-				 missing.count == 1 ? "s" : "", text,
-				 missing.count > NAMED_MAX ? " and more" : "");
+			     text_count(&count, missing.count), text_plural(missing.count),
+			     missing.count == 1 ? "a class" : "classes",
+			     missing.count == 1 ? "s" : "", text,
+			     missing.count > NAMED_MAX ? " and more" : "");
 	names_deinit(&missing);
 	names_deinit(&taken);
 	buffer_deinit(&class_name);
@@ -181,9 +185,9 @@ static int note_classes(struct convert *convert)
 
 	if (chosen && rule->shared_size)
 		r = add_note(convert,
-				 "every image lies in %.*s, so the classes are the folders in it; "
-				 "--class-from top makes one class of it",
-				 (int)rule->shared_size, rule->shared);
+			     "every image lies in %.*s, so the classes are the folders in it; "
+			     "--class-from top makes one class of it",
+			     (int)rule->shared_size, rule->shared);
 	if (!r && chosen && rule->part_count && !convert->options.split_folders)
 		r = note_parts(convert);
 	return r || !convert->catalog.class_names.count ? r : note_empty_folders(convert);
@@ -197,8 +201,8 @@ static int note_patterns(struct convert *convert)
 	for (size_t i = 0; !r && i < filter->count; i++)
 		if (!filter->patterns[i].used)
 			r = add_note(convert, "no name matches --%s %s",
-					 filter->patterns[i].exclude ? "exclude" : "include",
-					 filter->patterns[i].text);
+				     filter->patterns[i].exclude ? "exclude" : "include",
+				     filter->patterns[i].text);
 	return r;
 }
 
@@ -220,10 +224,9 @@ static int note_loss(struct convert *convert)
 
 	for (int kind = 0; kind < IMAGE_KINDS; kind++)
 		if (convert->lossy[kind])
-			size += (size_t)snprintf(list + size, sizeof(list) - size, "%s%s %s",
-						 size ? ", " : "",
-						 text_count(&count, convert->lossy[kind]),
-						 image_formats[kind].name);
+			size += (size_t)snprintf(
+				list + size, sizeof(list) - size, "%s%s %s", size ? ", " : "",
+				text_count(&count, convert->lossy[kind]), image_formats[kind].name);
 	if (!size)
 		return 0;
 	return add_note(convert,
@@ -232,7 +235,10 @@ static int note_loss(struct convert *convert)
 			list, convert->options.render.quality);
 }
 
-/* Whose images were all skipped, that --classes alone has, or whose number only lies between those of others. */
+/*
+ * Whose images were all skipped, that --classes alone has, or whose number only lies between those
+ * of others.
+ */
 static int note_empty_classes(struct convert *convert)
 {
 	const struct catalog *catalog = &convert->catalog;
@@ -250,12 +256,13 @@ static int note_empty_classes(struct convert *convert)
 			fprintf(file, "%s\"%s\"", empty > 1 ? ", " : "", catalog->classes[i]);
 	fclose(file);
 	if (empty)
-		r = add_note(convert, "%s of %s classes ha%s no image: %s%s%s",
-			     text_count(&count, empty), text_count(&all, catalog->class_count),
-			     empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "",
-			     catalog->label_class_sample && empty > catalog->class_count / 2
-				     ? "; --labels field makes a field of labels that are no classes"
-				     : "");
+		r = add_note(
+			convert, "%s of %s classes ha%s no image: %s%s%s",
+			text_count(&count, empty), text_count(&all, catalog->class_count),
+			empty == 1 ? "s" : "ve", text, empty > NAMED_MAX ? " and more" : "",
+			catalog->label_class_sample && empty > catalog->class_count / 2
+				? "; --labels field makes a field of labels that are no classes"
+				: "");
 	free(text);
 	return r;
 }

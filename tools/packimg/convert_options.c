@@ -71,8 +71,8 @@ static const struct argp_option options[] = {
 	 0},
 	{"include", KEY_INCLUDE, "PATTERN", 0,
 	 "convert only files whose names match, such as train or '*.png' (may be repeated)", 0},
-	{"exclude", KEY_EXCLUDE, "PATTERN", 0, "leave out files whose names match (may be repeated)",
-	 0},
+	{"exclude", KEY_EXCLUDE, "PATTERN", 0,
+	 "leave out files whose names match (may be repeated)", 0},
 	{"limit", KEY_LIMIT, "N", 0, "convert only the first N samples (after --shuffle)", 0},
 	{"on-error", KEY_ON_ERROR, "skip|fail", 0,
 	 "skip (default) or fail at an image that cannot be used", 0},
@@ -82,8 +82,8 @@ static const struct argp_option options[] = {
 	{"max-expansion", KEY_MAX_EXPANSION, "N", 0,
 	 "how many times its own size an archive may unpack to (default: 100), beyond 256M", 0},
 	{NULL, 0, NULL, 0, "What is stored:", 2},
-	{"jpeg", KEY_JPEG, "verbatim|quality=Q", 0, "verbatim (default: bytes as they are) or quality=Q (1..100)",
-	 0},
+	{"jpeg", KEY_JPEG, "verbatim|quality=Q", 0,
+	 "verbatim (default: bytes as they are) or quality=Q (1..100)", 0},
 	{"max-side", KEY_MAX_SIDE, "PIXELS", 0, "shrink so that the longer side is at most this",
 	 0},
 	{"short-side", KEY_SHORT_SIDE, "PIXELS", 0,
@@ -93,7 +93,8 @@ static const struct argp_option options[] = {
 	 "store pixels compressed by zstd (level 3)", 0},
 	{"mix", KEY_MIX, "FRACTION", 0, "store this fraction raw and the rest as JPEG", 0},
 	{"non-jpeg", KEY_OTHER, "jpeg|raw|zstd", 0,
-	 "under --jpeg verbatim, what images of other kinds become: jpeg (default), raw or zstd", 0},
+	 "under --jpeg verbatim, what images of other kinds become: jpeg (default), raw or zstd",
+	 0},
 	{"optimise", KEY_OPTIMISE, NULL, 0, "optimal Huffman tables: 3 % smaller, slower to make",
 	 0},
 	{"no-index", KEY_NO_INDEX, NULL, 0, "no index beside JPEGs: feeds slower", 0},
@@ -280,8 +281,7 @@ static int parse_source(int key, char *text, struct argp_state *state)
 	case KEY_EXCLUDE:
 		return filter_add(&convert->filter, text, key == KEY_EXCLUDE) ? ENOMEM : 0;
 	case KEY_LABELS:
-		convert->source.labels =
-			(enum label_use)parse_word("labels", text, labels, state);
+		convert->source.labels = (enum label_use)parse_word("labels", text, labels, state);
 		return 0;
 	case KEY_CLASSES:
 		convert->classes_file = text;

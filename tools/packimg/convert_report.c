@@ -83,11 +83,12 @@ static void report_ignored(struct ignored *ignored)
 	if (ignored->files)
 		printf("  ignored   %s file%s not image%s by name\n",
 		       text_count(&count, ignored->files),
-		       ignored->files == 1 ? " that is" : "s that are", text_plural(ignored->files));
+		       ignored->files == 1 ? " that is" : "s that are",
+		       text_plural(ignored->files));
 	for (uint32_t i = 0; i < kinds && i < IGNORED_SHOWN; i++)
-		printable_line(stdout, "    %s %s: %s%s", text_count(&count, ignored->kinds[i].files),
-			       ignored->kinds[i].name, ignored->kinds[i].first,
-			       ignored->kinds[i].files > 1 ? ", ..." : "");
+		printable_line(stdout, "    %s %s: %s%s",
+			       text_count(&count, ignored->kinds[i].files), ignored->kinds[i].name,
+			       ignored->kinds[i].first, ignored->kinds[i].files > 1 ? ", ..." : "");
 	if (kinds > IGNORED_SHOWN)
 		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
 }
@@ -117,7 +118,10 @@ static void report_skips(const struct convert *convert)
 		       text_count(&count, convert->skip_count - i));
 }
 
-/* The format holds them, the daemon refuses a feed of them: better known now than when training begins. */
+/*
+ * The format holds them, the daemon refuses a feed of them: better known now than when training
+ * begins.
+ */
 static void report_long_values(const struct convert *convert)
 {
 	struct text_buffer bytes, most;
@@ -217,7 +221,8 @@ static json_t *ignored_json(struct ignored *ignored)
 		const struct ignored_kind *kind = &ignored->kinds[i];
 		json_t *entry = json_object();
 
-		json_object_set_new(entry, "kind", command_json_text(kind->name, strlen(kind->name)));
+		json_object_set_new(entry, "kind",
+				    command_json_text(kind->name, strlen(kind->name)));
 		json_object_set_new(entry, "files", json_integer((json_int_t)kind->files));
 		json_object_set_new(entry, "first",
 				    command_json_text(kind->first, strlen(kind->first)));

@@ -12,7 +12,7 @@
 enum {
 	BYTES_UNDER_WAY = 512 << 20, /* of finished blocks that wait for the writer */
 	METADATA_LINES_MAX = 100,
-	BLOCK_BYTES = 32 << 20,	     /* of an archive's members, after which a block is full */
+	BLOCK_BYTES = 32 << 20, /* of an archive's members, after which a block is full */
 };
 
 /* What came of one sample; bytes are in its block. */
@@ -60,7 +60,10 @@ static void worker_free(void *argument)
 	free(worker);
 }
 
-/* Members of compressed archives can only be read in their order. Few bytes of an archive may be many images, or large ones. */
+/*
+ * Members of compressed archives can only be read in their order. Few bytes of an archive may be
+ * many images, or large ones.
+ */
 static void read_streams(void *context, void *argument, struct work_block *block)
 {
 	uint64_t bytes = 0;
@@ -92,7 +95,10 @@ static void read_streams(void *context, void *argument, struct work_block *block
 	}
 }
 
-/* Under verbatim, every n-th image stands for all in the statistics; otherwise each image's pixels are at hand. */
+/*
+ * Under verbatim, every n-th image stands for all in the statistics; otherwise each image's pixels
+ * are at hand.
+ */
 static bool in_statistics(const struct convert *convert, uint64_t index)
 {
 	uint64_t wanted = convert->options.statistics, count = convert->catalog.count;
@@ -226,7 +232,8 @@ static int write_sample(struct convert *convert, const struct work_block *block,
 	convert->kinds[rendered->kind]++;
 	convert->codecs[rendered->codec]++;
 	convert->indexed += rendered->side_size > 0;
-	convert->lossy[rendered->kind] += rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
+	convert->lossy[rendered->kind] +=
+		rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
 	if (sample->label >= 0)
 		convert->class_samples[sample->label]++;
 	return write_values(convert, part, sample, scratch, error);
@@ -261,7 +268,10 @@ static int open_parts(struct convert *convert, struct packimg_error *error)
 	return 0;
 }
 
-/* The options that decided over the bytes, in one fixed notation; neither jobs nor paths of outputs. */
+/*
+ * The options that decided over the bytes, in one fixed notation; neither jobs nor paths of
+ * outputs.
+ */
 static int describe(const struct convert *convert, struct buffer *text)
 {
 	const struct render_options *render = &convert->options.render;
@@ -431,7 +441,10 @@ int convert_write(struct convert *convert, struct packimg_error *error)
 	const struct workers_setup setup = {
 		.jobs = convert->options.jobs,
 		.total = convert->catalog.count,
-		/* Reading takes microseconds, encoding milliseconds: hand-over must not show in either. */
+		/*
+		 * Reading takes microseconds, encoding milliseconds: hand-over must not show in
+		 * either.
+		 */
 		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
 		.result_size = sizeof(struct outcome),
 		.bytes_max = BYTES_UNDER_WAY,

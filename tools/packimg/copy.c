@@ -271,7 +271,10 @@ void copy_statistics(const struct copy_set *set, struct statistics *statistics)
 
 		if (packimg_statistics(dataset, mean, std))
 			continue;
-		/* Without a record of pixels, count every image alike; without limits the sums could overflow. */
+		/*
+		 * Without a record of pixels, count every image alike; without limits the sums
+		 * could overflow.
+		 */
 		uint64_t images = metadata_number(dataset, "statistics.images", count);
 		uint64_t pixels = metadata_number(dataset, "statistics.pixels", count * 50000);
 

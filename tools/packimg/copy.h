@@ -1,7 +1,8 @@
 /*
- * Samples from datasets into new ones, bytes as they are: what merge and split share. An output unites the classes of its inputs
- * by name (numbers of the first input are kept, new names follow) and their fields by name (int64 becomes float64 where one
- * input has that). Damaged samples are never copied under a new checksum. One thread.
+ * Samples from datasets into new ones, bytes as they are: what merge and split share. An output
+ * unites the classes of its inputs by name (numbers of the first input are kept, new names follow)
+ * and their fields by name (int64 becomes float64 where one input has that). Damaged samples are
+ * never copied under a new checksum. One thread.
  */
 #pragma once
 
@@ -24,19 +25,25 @@ struct copy_set {
 	struct arena arena;
 	struct names classes, fields;
 	enum packimg_field_type types[PACKIMG_FIELDS_MAX];
-	uint64_t samples; /* of all inputs */
+	uint64_t samples;  /* of all inputs */
 	bool numbers_only; /* no input names its classes: labels stay as they are */
 };
 
-int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count, struct packimg_error *error);
+int copy_set_init(struct copy_set *set, char *const *paths, uint32_t count,
+		  struct packimg_error *error);
 void copy_set_deinit(struct copy_set *set);
 /* Input and index there of sample n of the whole. */
-void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input, uint64_t *ret_index);
+void copy_locate(const struct copy_set *set, uint64_t number, uint32_t *ret_input,
+		 uint64_t *ret_index);
 /* Classes and fields, before the first sample. */
-int copy_begin(const struct copy_set *set, struct packimg_writer *writer, struct packimg_error *error);
+int copy_begin(const struct copy_set *set, struct packimg_writer *writer,
+	       struct packimg_error *error);
 /* Label in the output, PACKIMG_LABEL_NONE also for a damaged record. */
 int32_t copy_label(const struct copy_set *set, uint64_t number);
-/* -EBADMSG, with input, index and source in error, when the sample is damaged; other errors are the writer's. */
+/*
+ * -EBADMSG, with input, index and source in error, when the sample is damaged; other errors are the
+ * writer's.
+ */
 int copy_sample(const struct copy_set *set, uint64_t number, struct packimg_writer *writer,
 		struct packimg_error *error);
 /* What the inputs know of means and deviations, weighted by the pixels they looked at. */

@@ -1,7 +1,8 @@
 /*
- * packimg extract: images back into files. A sample's file is DIR/CLASS/NAME, where NAME is what its source had below the class
- * folder; a stored JPEG is written byte for byte, pixels as PNG. Names are settled by the main thread first, so that two samples
- * of one name get two files whatever the number of threads.
+ * packimg extract: images back into files. A sample's file is DIR/CLASS/NAME, where NAME is what
+ * its source had below the class folder; a stored JPEG is written byte for byte, pixels as PNG.
+ * Names are settled by the main thread first, so that two samples of one name get two files
+ * whatever the number of threads.
  */
 #include "command.h"
 #include "image.h"
@@ -278,8 +279,8 @@ static void worker_free(void *argument)
 }
 
 /*
- * Opens the folder of a path below DIR, making what is not there. Each step is a real folder in the one before: a symbolic link that
- * somebody put there would lead out of DIR. Takes `folder` over.
+ * Opens the folder of a path below DIR, making what is not there. Each step is a real folder in the
+ * one before: a symbolic link that somebody put there would lead out of DIR. Takes `folder` over.
  */
 static int open_step(int folder, const char *name, struct packimg_error *error)
 {
@@ -298,7 +299,10 @@ static int open_step(int folder, const char *name, struct packimg_error *error)
 	return r ? text_error(error, r, "%s: %s", name, strerror(-r)) : fd;
 }
 
-/* Opens a new file below DIR, in place of one if that is wanted: never through one, which may be a link or a FIFO. */
+/*
+ * Opens a new file below DIR, in place of one if that is wanted: never through one, which may be a
+ * link or a FIFO.
+ */
 static int create_file(const struct extract *extract, const char *path, struct packimg_error *error)
 {
 	int folder = fcntl(extract->folder, F_DUPFD_CLOEXEC, 3), fd, r;

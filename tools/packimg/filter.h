@@ -1,8 +1,9 @@
 /*
- * Which of the files that a source finds are converted, by their names below it alone: the patterns of --include and --exclude, and whether the
- * name is an image's. A pattern is a shell's. Without a slash it is compared with each part of a name; with one, with the whole name, and its
- * wildcards match slashes, too. What matches a folder matches all that is in it. --exclude goes before --include. One thread: a filter remembers
- * which patterns ever matched.
+ * Which of the files that a source finds are converted, by their names below it alone: the patterns
+ * of --include and --exclude, and whether the name is an image's. A pattern is a shell's. Without a
+ * slash it is compared with each part of a name; with one, with the whole name, and its wildcards
+ * match slashes, too. What matches a folder matches all that is in it. --exclude goes before
+ * --include. One thread: a filter remembers which patterns ever matched.
  */
 #pragma once
 

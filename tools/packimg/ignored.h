@@ -1,6 +1,7 @@
 /*
- * Files that a conversion passed over because of their names: how many of each kind, and in which folders, so that a class which has no other files
- * can be named. Names live in the arena that is given. One thread.
+ * Files that a conversion passed over because of their names: how many of each kind, and in which
+ * folders, so that a class which has no other files can be named. Names live in the arena that is
+ * given. One thread.
  */
 #pragma once
 
@@ -22,8 +23,10 @@ struct ignored_kind {
 struct ignored {
 	struct arena *arena;
 	struct names kind_names;
-	struct ignored_kind kinds[IGNORED_KINDS_MAX + 1]; /* by number; after ignored_sort() the most frequent first */
-	struct names folders;                             /* of files that are not hidden, each ends in '/' */
+	/* by number; after ignored_sort() the most frequent first */
+	struct ignored_kind kinds[IGNORED_KINDS_MAX + 1];
+	/* of files that are not hidden, each ends in '/' */
+	struct names folders;
 	uint64_t *folder_files, folder_room;
 	uint64_t files, excluded;
 };

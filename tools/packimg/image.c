@@ -265,7 +265,7 @@ int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
 				   &side.size);
 
 	*ret_side = r ? (struct image_side){0} : side;
-	*ret_reason = r == 0	      ? UNINDEXED_NOT
+	*ret_reason = r == 0          ? UNINDEXED_NOT
 		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
 				      : UNINDEXED_DAMAGED;
 	/* An index takes all of the image. What it cannot follow may be a good one all the same. */

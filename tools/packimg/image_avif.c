@@ -9,14 +9,20 @@
 #include <avif/avif.h>
 
 enum {
-	AVIF_PIXELS_MAX = 1 << 28, /* what the library allows */
+	AVIF_PIXELS_MAX = 1 << 28,  /* what the library allows */
 	AVIF_CROPPED_MAX = 1 << 20, /* pixels that an image's tiles may have beyond its edges */
 };
 
-/* Rotation and mirroring are the file's own (ISO/IEC 23008-12, 6.5.10 and 6.5.12): they count, and EXIF does not. */
+/*
+ * Rotation and mirroring are the file's own (ISO/IEC 23008-12, 6.5.10 and 6.5.12): they count, and
+ * EXIF does not.
+ */
 static uint8_t avif_orientation(const avifImage *image)
 {
-	/* by quarter turns against the clock, then by mirroring: none, top and bottom exchanged, left and right */
+	/*
+	 * by quarter turns against the clock, then by mirroring: none, top and bottom exchanged,
+	 * left and right
+	 */
 	static const uint8_t orientations[4][3] = {{1, 4, 2}, {8, 5, 7}, {3, 2, 4}, {6, 7, 5}};
 	bool turned = image->transformFlags & AVIF_TRANSFORM_IROT;
 	bool mirrored = image->transformFlags & AVIF_TRANSFORM_IMIR;
@@ -109,7 +115,10 @@ static avifResult avif_convert(const avifImage *image, uint8_t *rgb)
 static int avif_read(const uint8_t *data, size_t size, const struct image_info *info,
 		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
 {
-	/* The codec's data may be of a larger picture than the file says, for which there is no memory. */
+	/*
+	 * The codec's data may be of a larger picture than the file says, for which there is no
+	 * memory.
+	 */
 	uint64_t pixels_max = (uint64_t)info->width * info->height + AVIF_CROPPED_MAX;
 	avifDecoder *decoder = NULL;
 	avifResult result;
@@ -130,6 +139,9 @@ static int avif_read(const uint8_t *data, size_t size, const struct image_info *
 	return 0;
 }
 
-/* Planes of up to two bytes a value, alpha among them, as the codec's and as the library's; and pixels with alpha. */
+/*
+ * Planes of up to two bytes a value, alpha among them, as the codec's and as the library's; and
+ * pixels with alpha.
+ */
 const struct image_reading avif_reading = {
 	.probe = avif_probe, .read = avif_read, .pixel_memory = 20};

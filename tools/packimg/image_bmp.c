@@ -1,6 +1,7 @@
 /*
- * BMP, of Windows and OS/2: colours in tables of 1, 4 and 8 bits, also run-length encoded, and 16, 24 and 32 bits with any masks. The libraries of Debian that
- * read it take cut files for whole, read few of its sorts, or want a window system.
+ * BMP, of Windows and OS/2: colours in tables of 1, 4 and 8 bits, also run-length encoded, and 16,
+ * 24 and 32 bits with any masks. The libraries of Debian that read it take cut files for whole,
+ * read few of its sorts, or want a window system.
  */
 #include "image.h"
 #include "text.h"
@@ -52,7 +53,9 @@ static int not_read(struct packimg_error *error, const char *what, uint32_t valu
 	return text_error(error, -ENOTSUP, "a BMP whose %s of %u is not read", what, value);
 }
 
-/* What stands between the headers and the pixels: masks, if the header has none, and the colours. */
+/*
+ * What stands between the headers and the pixels: masks, if the header has none, and the colours.
+ */
 static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colours,
 		      struct packimg_error *error)
 {
@@ -230,7 +233,7 @@ static bool run_absolute(struct run *run, uint32_t count)
 	if (bytes + (bytes & 1) > (size_t)(run->end - run->at))
 		return false;
 	for (uint32_t i = 0; i < count; i++)
-		if (!run_put(run, !half	  ? run->at[i]
+		if (!run_put(run, !half   ? run->at[i]
 				  : i % 2 ? run->at[i / 2] & 15
 					  : run->at[i / 2] >> 4))
 			return false;

@@ -47,7 +47,10 @@ static bool is_pnm(const uint8_t *data, size_t size)
 	       (data[2] == ' ' || data[2] == '#' || (data[2] >= '\t' && data[2] <= '\r'));
 }
 
-/* The brands of an ISO base media file (ISO/IEC 14496-12, 4.3): the major one, a version, and those that it is compatible with. */
+/*
+ * The brands of an ISO base media file (ISO/IEC 14496-12, 4.3): the major one, a version, and those
+ * that it is compatible with.
+ */
 static bool has_brand(const uint8_t *data, size_t size, const char *brand, size_t count)
 {
 	size_t end;
@@ -82,10 +85,10 @@ static bool is_jpeg_2000(const uint8_t *data, size_t size)
 	return BEGINS(0, "\0\0\0\x0cjP  ") || BEGINS(0, "\xff\x4f\xff\x51");
 }
 
-#define BUILT_0(reading)	NULL
-#define BUILT_1(reading)	&(reading)
+#define BUILT_0(reading)        NULL
+#define BUILT_1(reading)        &(reading)
 #define BUILT_IF(have, reading) BUILT_##have(reading)
-#define BUILT(have, reading)	BUILT_IF(have, reading)
+#define BUILT(have, reading)    BUILT_IF(have, reading)
 
 /* An AVIF file may be compatible with HEIF, too: its row comes first. */
 const struct image_format image_formats[IMAGE_KINDS] = {

@@ -13,7 +13,8 @@ struct gif {
 	const uint8_t *data; /* not read yet */
 	size_t size;
 	GifFileType *file;
-	int transparent; /* colour of the canvas around the frame; NO_TRANSPARENT_COLOR: the first */
+	/* colour of the canvas around the frame; NO_TRANSPARENT_COLOR: the first */
+	int transparent;
 };
 
 static int gif_input(GifFileType *file, GifByteType *bytes, int count)
@@ -189,7 +190,10 @@ static bool take_code(struct gif_codes *codes, uint32_t code)
 	return true;
 }
 
-/* giflib makes something of codes that stand for nothing yet, which only damage leaves: true when the frame's pixels have none. */
+/*
+ * giflib makes something of codes that stand for nothing yet, which only damage leaves: true when
+ * the frame's pixels have none.
+ */
 static bool gif_codes_stand(const uint8_t *data, size_t size)
 {
 	struct gif_codes codes = {0};

@@ -4,7 +4,10 @@
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		  uint8_t orientation, uint8_t *target)
 {
-	/* Where the stored pixel (x, y) goes: orientation 2 and 4 mirror, 3 turns by half, 5..8 swap the axes. */
+	/*
+	 * Where the stored pixel (x, y) goes: orientation 2 and 4 mirror, 3 turns by half, 5..8
+	 * swap the axes.
+	 */
 	bool swap = orientation >= 5;
 	bool flip_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
 	bool flip_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;

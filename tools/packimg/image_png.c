@@ -59,9 +59,9 @@ static bool is_interesting(const uint8_t *name, const uint8_t *content, size_t s
 }
 
 /*
- * Puts chunks that may say the orientation and stand behind the pixels in front of them, where the library finds them before it decodes; nothing when there
- * are none. The copy ends with the head of the first IDAT. -EBADMSG when IEND is missing: what says how the
- * picture was held may be, too.
+ * Puts chunks that may say the orientation and stand behind the pixels in front of them, where the
+ * library finds them before it decodes; nothing when there are none. The copy ends with the head of
+ * the first IDAT. -EBADMSG when IEND is missing: what says how the picture was held may be, too.
  */
 static int collect_late(const uint8_t *data, size_t size, struct buffer *png)
 {
@@ -98,7 +98,10 @@ static int hex_digit(char digit)
 					      : -1;
 }
 
-/* ImageMagick's way: an empty line, "exif", the number of bytes, and these in hexadecimal digits. The text becomes the bytes. */
+/*
+ * ImageMagick's way: an empty line, "exif", the number of bytes, and these in hexadecimal digits.
+ * The text becomes the bytes.
+ */
 static uint8_t raw_profile_orientation(char *text)
 {
 	uint8_t *out = (uint8_t *)text;

@@ -15,7 +15,7 @@ struct tiff {
 	const uint8_t *data;
 	uint64_t size, at;
 	TIFF *file;
-	bool reading;	   /* pixels: what the library only warns of is then damage */
+	bool reading;      /* pixels: what the library only warns of is then damage */
 	char reason[1024]; /* the library's first; empty: none. As long as its functions want it */
 };
 
@@ -105,7 +105,10 @@ enum {
 	TIFF_PIXEL_MEMORY = 64, /* more for each pixel: a strip of all of them, in so many bytes */
 };
 
-/* Tags can ask for any amount: no allocation is larger than what the file and its pixels make likely. */
+/*
+ * Tags can ask for any amount: no allocation is larger than what the file and its pixels make
+ * likely.
+ */
 static tmsize_t tiff_memory(size_t size, uint64_t pixels, uint64_t memory_max)
 {
 	uint64_t likely = TIFF_MEMORY_LEAST + 8 * (uint64_t)size + TIFF_PIXEL_MEMORY * pixels;
@@ -182,8 +185,8 @@ static int tiff_probe(const uint8_t *data, size_t size, struct image_info *ret_i
 }
 
 /*
- * The library's tables make colours lighter where there is alpha beside them, and round 16 bits. Here alpha is dropped and 16 bits lose their low byte, as in other
- * kinds.
+ * The library's tables make colours lighter where there is alpha beside them, and round 16 bits.
+ * Here alpha is dropped and 16 bits lose their low byte, as in other kinds.
  */
 static void tiff_plain_tables(TIFFRGBAImage *image)
 {
@@ -210,7 +213,10 @@ static int tiff_pixels(struct tiff *tiff, const struct image_info *info, uint32_
 	return r;
 }
 
-/* Where colours were multiplied by alpha, they are divided by it: alpha is dropped, and nothing was there to be blended with. */
+/*
+ * Where colours were multiplied by alpha, they are divided by it: alpha is dropped, and nothing was
+ * there to be blended with.
+ */
 static bool tiff_is_multiplied(TIFF *file)
 {
 	uint16_t count = 0, *kinds = NULL;

@@ -1,4 +1,7 @@
-/* WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it has. */
+/*
+ * WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it
+ * has.
+ */
 #include "codec/exif.h"
 #include "image.h"
 #include "text.h"

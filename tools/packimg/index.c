@@ -1,4 +1,7 @@
-/* packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode, the main thread writes in the files' order. */
+/*
+ * packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode,
+ * the main thread writes in the files' order.
+ */
 #include "command.h"
 #include "image.h"
 #include "options.h"

@@ -276,8 +276,8 @@ static json_t *metadata_json(const struct packimg *dataset)
 			char *name = strndup(line, key);
 
 			if (name)
-				json_object_set_new(
-					json, name, metadata_value(line + key + 1, size - key - 1));
+				json_object_set_new(json, name,
+						    metadata_value(line + key + 1, size - key - 1));
 			free(name);
 		}
 		line += size + (line[size] == '\n');

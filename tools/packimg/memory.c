@@ -65,7 +65,10 @@ void arena_deinit(struct arena *arena)
 	*arena = (struct arena){0};
 }
 
-/* An anonymous mapping, or one of an unlinked file under TMPDIR, whose pages the kernel can write out. */
+/*
+ * An anonymous mapping, or one of an unlinked file under TMPDIR, whose pages the kernel can write
+ * out.
+ */
 static void *chunk_map(size_t room, bool in_file)
 {
 	const char *folder = getenv("TMPDIR");

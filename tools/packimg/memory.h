@@ -1,8 +1,9 @@
 /*
- * The tool's two ways to hold bytes. A buffer grows and is reused: after warm-up a worker allocates nothing. An arena keeps what
- * lives until the end of a command (names, field values) and gives it all back at once; past its first quarter GiB it lives in
- * unlinked temporary files, so that a catalogue of a hundred million names does not need that much memory. Each is used by one
- * thread at a time.
+ * The tool's two ways to hold bytes. A buffer grows and is reused: after warm-up a worker allocates
+ * nothing. An arena keeps what lives until the end of a command (names, field values) and gives it
+ * all back at once; past its first quarter GiB it lives in unlinked temporary files, so that a
+ * catalogue of a hundred million names does not need that much memory. Each is used by one thread
+ * at a time.
  */
 #pragma once
 

@@ -30,7 +30,8 @@ static const struct argp_option options[] = {
 	{"force", 'f', NULL, 0, "replace a dataset of that name", 0},
 	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
 	{"shuffle", KEY_SHUFFLE, "SEED", 0, "store in random order", 0},
-	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it", 0},
+	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it",
+	 0},
 	{"json", 'J', NULL, 0, "print the summary as JSON", 0},
 	{"quiet", 'q', NULL, 0, "no progress", 0},
 	{0},
@@ -178,7 +179,10 @@ static int report(const struct merge_options *merge, const struct copy_set *set,
 	return 0;
 }
 
-/* In other shards: checkpoints name it by its UUID, which an earlier version may have derived in another way. */
+/*
+ * In other shards: checkpoints name it by its UUID, which an earlier version may have derived in
+ * another way.
+ */
 static bool is_same_dataset(const struct merge_options *merge, const struct copy_set *set)
 {
 	return set->count == 1 && !merge->shuffle && !merge->skip;

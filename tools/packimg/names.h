@@ -1,6 +1,6 @@
 /*
- * A set of names numbered in order of first appearance: classes, fields, keys. The names are copied into an arena that the caller
- * owns and that must outlive the set. One thread.
+ * A set of names numbered in order of first appearance: classes, fields, keys. The names are copied
+ * into an arena that the caller owns and that must outlive the set. One thread.
  */
 #pragma once
 

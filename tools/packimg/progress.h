@@ -1,6 +1,7 @@
 /*
- * A line that says how far a command is: images/s, MB/s and time left. On a terminal it is redrawn ten times a second; elsewhere
- * a plain line is added every ten seconds. Standard error. One thread.
+ * A line that says how far a command is: images/s, MB/s and time left. On a terminal it is redrawn
+ * ten times a second; elsewhere a plain line is added every ten seconds. Standard error. One
+ * thread.
  */
 #pragma once
 
@@ -18,6 +19,9 @@ double progress_now_s(void);
 void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet);
 /* Cheap to call often. */
 void progress_update(struct progress *progress, uint64_t images, uint64_t bytes);
-/* Takes the line away from a terminal, so that something else can be printed; progress_update() brings it back. */
+/*
+ * Takes the line away from a terminal, so that something else can be printed; progress_update()
+ * brings it back.
+ */
 void progress_clear(struct progress *progress);
 double progress_elapsed_s(const struct progress *progress);

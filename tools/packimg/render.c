@@ -11,9 +11,9 @@
 #include <string.h>
 
 enum {
-	RAW_SEED = 0x726177,	  /* of the hash that --mix draws by */
-	STATISTICS_ROWS = 64,	  /* rows of an image that statistics look at, about */
-	PIXELS_LARGE = 1 << 26,	  /* of images that threads take turns at */
+	RAW_SEED = 0x726177,      /* of the hash that --mix draws by */
+	STATISTICS_ROWS = 64,     /* rows of an image that statistics look at, about */
+	PIXELS_LARGE = 1 << 26,   /* of images that threads take turns at */
 	STATISTICS_STEP_MAX = 16, /* but never fewer than one row in so many */
 };
 
@@ -82,12 +82,15 @@ static void add_statistics(struct statistics *statistics, const struct image_pix
 	if (!statistics)
 		return;
 	statistics_add_pixels(statistics, pixels,
-			      step < 1			   ? 1
+			      step < 1                     ? 1
 			      : step > STATISTICS_STEP_MAX ? STATISTICS_STEP_MAX
 							   : step);
 }
 
-/* Puts the index of the JPEG that is bytes from offset to the end behind it; without one it is checked, too. */
+/*
+ * Puts the index of the JPEG that is bytes from offset to the end behind it; without one it is
+ * checked, too.
+ */
 static int add_index(struct renderer *renderer, struct buffer *bytes, size_t offset,
 		     const struct image_info *info, struct rendered *rendered,
 		     struct packimg_error *error)
@@ -112,7 +115,10 @@ static int add_index(struct renderer *renderer, struct buffer *bytes, size_t off
 	return 0;
 }
 
-/* Puts a baseline JPEG of the same coefficients in the place of one that can have no index; others stay, too large ones among them. */
+/*
+ * Puts a baseline JPEG of the same coefficients in the place of one that can have no index; others
+ * stay, too large ones among them.
+ */
 static int transcode(struct renderer *renderer, struct buffer *bytes, size_t offset,
 		     struct image_info *info, bool *ret_transcoded, struct packimg_error *error)
 {
@@ -234,7 +240,10 @@ static int pack_rows(struct renderer *renderer, struct image_pixels *pixels)
 	return 0;
 }
 
-/* Encodes pixels; the bytes stay the encoder's or the pixels' own. codec may turn from raw+zstd to raw. */
+/*
+ * Encodes pixels; the bytes stay the encoder's or the pixels' own. codec may turn from raw+zstd to
+ * raw.
+ */
 static int encode(struct renderer *renderer, struct image_pixels *pixels, enum packimg_codec *codec,
 		  const uint8_t **ret_data, size_t *ret_size, struct packimg_error *error)
 {
@@ -353,7 +362,10 @@ int renderer_render(struct renderer *renderer, const char *name, struct buffer *
 	if (pixels <= PIXELS_LARGE)
 		return render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered,
 				     error);
-	/* A few bytes can be a very large image: as many threads as there are must not each hold one. */
+	/*
+	 * A few bytes can be a very large image: as many threads as there are must not each hold
+	 * one.
+	 */
 	pthread_mutex_lock(&large_turn);
 	r = render_probed(renderer, name, bytes, offset, &info, statistics, ret_rendered, error);
 	renderer_shrink(renderer);

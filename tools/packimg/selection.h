@@ -1,6 +1,6 @@
 /*
- * Which samples of a dataset a command is about: all, or those of given indices and classes. Parsed from the command line before
- * the dataset is open, resolved once it is. One thread.
+ * Which samples of a dataset a command is about: all, or those of given indices and classes. Parsed
+ * from the command line before the dataset is open, resolved once it is. One thread.
  */
 #pragma once
 
@@ -15,7 +15,10 @@ struct selection {
 };
 
 void selection_deinit(struct selection *selection);
-/* Indices of the chosen samples, ascending, each once; the caller frees them. -EINVAL, -ENOENT (class), -ERANGE, -ENOMEM. */
+/*
+ * Indices of the chosen samples, ascending, each once; the caller frees them. -EINVAL, -ENOENT
+ * (class), -ERANGE, -ENOMEM.
+ */
 int selection_resolve(const struct selection *selection, const struct packimg *dataset,
 		      uint64_t **ret_samples, uint64_t *ret_count, struct packimg_error *error);
 

@@ -74,7 +74,10 @@ static int dealt_compare(const void *a, const void *b)
 	return (x->position > y->position) - (x->position < y->position);
 }
 
-/* Each sample goes to the part that is furthest behind its share, so that any run of the order is in proportion. */
+/*
+ * Each sample goes to the part that is furthest behind its share, so that any run of the order is
+ * in proportion.
+ */
 static void deal(const struct dealt *order, uint64_t count, const double *fractions,
 		 uint32_t part_count, double *owed, uint32_t *ret_part)
 {

@@ -1,6 +1,6 @@
 /*
- * Everything random in the tool, and therefore everything that must come out the same from the same seed: hashes of names,
- * permutations, splits. Pure functions.
+ * Everything random in the tool, and therefore everything that must come out the same from the same
+ * seed: hashes of names, permutations, splits. Pure functions.
  */
 #pragma once
 
@@ -14,9 +14,10 @@ double shuffle_fraction(const void *bytes, size_t size, uint64_t seed);
 /* Fisher-Yates over SplitMix64, unbiased. */
 void shuffle_permute(uint64_t *items, uint64_t count, uint64_t seed);
 /*
- * Deals count samples to parts in proportion to fractions[0..part_count) (positive, sum at most 1; what is left over belongs to
- * no part: UINT32_MAX). labels may be NULL; otherwise every label is dealt in the same proportion. Each part's total is within
- * one sample of its exact share. ret_part[i] is the part of sample i. 0 or -ENOMEM.
+ * Deals count samples to parts in proportion to fractions[0..part_count) (positive, sum at most 1;
+ * what is left over belongs to no part: UINT32_MAX). labels may be NULL; otherwise every label is
+ * dealt in the same proportion. Each part's total is within one sample of its exact share.
+ * ret_part[i] is the part of sample i. 0 or -ENOMEM.
  */
-int shuffle_split(const int32_t *labels, uint64_t count, const double *fractions, uint32_t part_count,
-		  uint64_t seed, uint32_t *ret_part);
+int shuffle_split(const int32_t *labels, uint64_t count, const double *fractions,
+		  uint32_t part_count, uint64_t seed, uint32_t *ret_part);

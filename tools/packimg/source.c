@@ -50,7 +50,10 @@ enum {
 		64, /* of an archive, to tell a WebDataset shard from an archive of folders */
 };
 
-/* A WebDataset shard keeps a label or a description beside each image: KEY.cls, KEY.json or KEY.txt with KEY.jpg. */
+/*
+ * A WebDataset shard keeps a label or a description beside each image: KEY.cls, KEY.json or KEY.txt
+ * with KEY.jpg.
+ */
 static int peek_archive(const struct store *store, const char *path, enum source_kind *ret_kind,
 			struct packimg_error *error)
 {

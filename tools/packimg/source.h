@@ -1,8 +1,9 @@
 /*
- * Where images come from. A source lists images one by one with what is known of each (name, class, fields) and the place of its
- * bytes in the store; it does not read the images. Each kind is a file of its own behind the same two functions: folder, manifest
- * (CSV or TSV), archive (tar, zip), WebDataset shard. The order is deterministic: of sorted names in a folder, of rows in a
- * manifest, of members in an archive. One thread; an item's pointers are valid until the next call.
+ * Where images come from. A source lists images one by one with what is known of each (name, class,
+ * fields) and the place of its bytes in the store; it does not read the images. Each kind is a file
+ * of its own behind the same two functions: folder, manifest (CSV or TSV), archive (tar, zip),
+ * WebDataset shard. The order is deterministic: of sorted names in a folder, of rows in a manifest,
+ * of members in an archive. One thread; an item's pointers are valid until the next call.
  */
 #pragma once
 
@@ -16,7 +17,7 @@ enum value_kind {
 	VALUE_REAL,    /* text of a float64 */
 	VALUE_TEXT,    /* UTF-8, or else bytes that were meant to be */
 	VALUE_BYTES,
-	VALUE_JSON,    /* text of a JSON value */
+	VALUE_JSON, /* text of a JSON value */
 	VALUE_KINDS,
 };
 
@@ -75,9 +76,10 @@ struct source_options {
 	enum class_from class_from;
 	enum label_use labels;
 	const char *manifest; /* for folders: the table of their images; NULL: none */
-	const char *root;     /* for manifests: where relative paths begin; NULL: the manifest's folder */
-	char separator;       /* of manifests; 0: found out */
-	bool random_access;   /* images will not be read in the listed order */
+	/* for manifests: where relative paths begin; NULL: the manifest's folder */
+	const char *root;
+	char separator;        /* of manifests; 0: found out */
+	bool random_access;    /* images will not be read in the listed order */
 	struct filter *filter; /* NULL: every image is wanted */
 };
 
@@ -90,7 +92,8 @@ enum {
 struct source;
 
 struct source_ops {
-	int (*next)(struct source *source, struct source_item *ret_item, struct packimg_error *error);
+	int (*next)(struct source *source, struct source_item *ret_item,
+		    struct packimg_error *error);
 	void (*free)(struct source *source);
 };
 
@@ -102,7 +105,10 @@ struct source {
 int source_new(struct store *store, const char *path, const struct source_options *options,
 	       struct source **ret_source, struct packimg_error *error);
 void source_free(struct source *source);
-/* 0, SOURCE_END, SOURCE_SKIP, SOURCE_PASS, or a negative errno after which the source is of no more use. */
+/*
+ * 0, SOURCE_END, SOURCE_SKIP, SOURCE_PASS, or a negative errno after which the source is of no more
+ * use.
+ */
 int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error);
 
 /* Constructors of the kinds. */
@@ -112,8 +118,9 @@ int source_manifest_new(struct store *store, const char *path, const struct sour
 			struct source **ret_source, struct packimg_error *error);
 int source_archive_new(struct store *store, const char *path, const struct source_options *options,
 		       struct source **ret_source, struct packimg_error *error);
-int source_webdataset_new(struct store *store, const char *path, const struct source_options *options,
-			  struct source **ret_source, struct packimg_error *error);
+int source_webdataset_new(struct store *store, const char *path,
+			  const struct source_options *options, struct source **ret_source,
+			  struct packimg_error *error);
 
 /* What the text of a number or of anything else is. */
 enum value_kind source_value_kind(const char *text);

@@ -121,7 +121,8 @@ int source_archive_new(struct store *store, const char *path, const struct sourc
 	if (options->class_from == CLASS_ARCHIVE)
 		archive->archive_class = archive_stem(path);
 	r = archive->archive_class || options->class_from != CLASS_ARCHIVE
-		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &archive->container, error)
+		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &archive->container,
+				error)
 		    : text_error(error, -ENOMEM, "out of memory");
 	if (!r)
 		r = archive_in_open(path, &store->limits, &archive->archive, error);

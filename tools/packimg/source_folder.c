@@ -1,6 +1,7 @@
 /*
- * A folder, however deep, in bytewise order of its names; or one image file by itself. What cannot be entered below it (a link that leads
- * nowhere or back, a folder that may not be read) is skipped by its name.
+ * A folder, however deep, in bytewise order of its names; or one image file by itself. What cannot
+ * be entered below it (a link that leads nowhere or back, a folder that may not be read) is skipped
+ * by its name.
  */
 #include "source.h"
 #include "text.h"
@@ -83,7 +84,10 @@ static int name_compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What a link was that leads nowhere only its name can tell: without a dot, a folder, which cannot be entered. */
+/*
+ * What a link was that leads nowhere only its name can tell: without a dot, a folder, which cannot
+ * be entered.
+ */
 static bool entry_is_folder(DIR *directory, const struct dirent *entry)
 {
 	struct stat status;
@@ -123,7 +127,10 @@ static int cannot_enter(int code, const char *reason, struct packimg_error *erro
 	return text_error(error, ours ? code : SOURCE_SKIP, "cannot be entered: %s", reason);
 }
 
-/* Enters the folder at folder->path (terminated, relative to the source; "" is the source itself). 0, SOURCE_SKIP or an error. */
+/*
+ * Enters the folder at folder->path (terminated, relative to the source; "" is the source itself).
+ * 0, SOURCE_SKIP or an error.
+ */
 static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
 {
 	const struct container *container = &folder->store->containers[folder->container];
@@ -199,7 +206,8 @@ static int source_folder_next(struct source *source, struct source_item *ret_ite
 			return text_error(error, -ENOMEM, "out of memory");
 		ret_item->name = (const char *)folder->path.data;
 		if (folder->path.data[folder->path.size - 2] == '/') {
-			ret_item->verdict = folder_verdict(folder, ret_item->name, level->path_size);
+			ret_item->verdict =
+				folder_verdict(folder, ret_item->name, level->path_size);
 			if (ret_item->verdict)
 				return SOURCE_PASS;
 			r = enter(folder, folder->path.size - 1, error);

@@ -1,7 +1,8 @@
 /*
- * A table of images: CSV, TSV or a plain list. With a header, the column path (or file, filename, image, name) names the image,
- * label and class (or class_name, category, target) its class, and every other column is a field. Without one, columns are
- * path, label, column3, ... A label column of whole numbers holds class numbers, one of other numbers a field; any other holds names.
+ * A table of images: CSV, TSV or a plain list. With a header, the column path (or file, filename,
+ * image, name) names the image, label and class (or class_name, category, target) its class, and
+ * every other column is a field. Without one, columns are path, label, column3, ... A label column
+ * of whole numbers holds class numbers, one of other numbers a field; any other holds names.
  */
 #include "csv.h"
 #include "source.h"
@@ -34,11 +35,12 @@ struct source_manifest {
 		COMMAS_UNSEEN,
 		COMMAS_ARE_POINTS,
 		COMMAS_NONE, /* it holds other than numbers */
-	} *commas; /* of each column */
+	} *
+		commas; /* of each column */
 	struct source_field *fields;
 	size_t column_count;
 	int path_column, label_column, class_column; /* -1: none */
-	enum label_use labels; /* as asked for */
+	enum label_use labels;                       /* as asked for */
 	enum {
 		COLUMN_NUMBERS, /* of classes */
 		COLUMN_NAMES,   /* of classes */
@@ -86,7 +88,8 @@ static int check_header(const struct source_manifest *manifest, const char *cons
 	for (size_t i = 0; i < count; i++) {
 		if (!text_is_utf8(cells[i], strlen(cells[i])))
 			return text_error(error, -EINVAL,
-					  "line %" PRIu64 ": the name of column %zu, \"%.60s\", is not "
+					  "line %" PRIu64
+					  ": the name of column %zu, \"%.60s\", is not "
 					  "UTF-8; save the table as UTF-8",
 					  manifest->csv.line, i + 1, cells[i]);
 		for (size_t k = 0; k < i && cells[i][0]; k++)
@@ -123,7 +126,7 @@ static int set_columns(struct source_manifest *manifest, const char *const *cell
 
 static int find_path(const char *const *cells, size_t count)
 {
-	static const char *const paths[] = {"path",	  "file",     "filename",
+	static const char *const paths[] = {"path",       "file",     "filename",
 					    "file_name",  "filepath", "image",
 					    "image_path", "name",     NULL};
 
@@ -131,8 +134,8 @@ static int find_path(const char *const *cells, size_t count)
 }
 
 /*
- * The first of comma, tab and semicolon that parts the first row into a header, or into an image's name and more; where none does, one
- * with which the whole row is either.
+ * The first of comma, tab and semicolon that parts the first row into a header, or into an image's
+ * name and more; where none does, one with which the whole row is either.
  */
 static char find_separator(const char *text, size_t size)
 {
@@ -198,8 +201,8 @@ static int read_header(struct source_manifest *manifest, struct packimg_error *e
 }
 
 /*
- * All that is in a column decides what it is: what labels are, and whether commas in numbers stand for points, as they do in tables with semicolons
- * where people write numbers so. Rewinds.
+ * All that is in a column decides what it is: what labels are, and whether commas in numbers stand
+ * for points, as they do in tables with semicolons where people write numbers so. Rewinds.
  */
 static int look_at_columns(struct source_manifest *manifest, struct packimg_error *error)
 {
@@ -277,8 +280,8 @@ static int set_class(const struct source_manifest *manifest, const char *const *
 }
 
 /*
- * A table that was written on Windows parts folders by backslashes, which are letters like any other here: they are slashes where no file has
- * that very name. Valid until the next call.
+ * A table that was written on Windows parts folders by backslashes, which are letters like any
+ * other here: they are slashes where no file has that very name. Valid until the next call.
  */
 static int local_path(struct source_manifest *manifest, const char *path, const char **ret_path,
 		      struct packimg_error *error)
@@ -339,7 +342,8 @@ static int source_manifest_next(struct source *source, struct source_item *ret_i
 			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
 			manifest->path, manifest->csv.line, count, manifest->column_count);
 	for (size_t i = 0; i < count; i++) {
-		char *comma = manifest->commas[i] == COMMAS_ARE_POINTS ? strchr(cells[i], ',') : NULL;
+		char *comma =
+			manifest->commas[i] == COMMAS_ARE_POINTS ? strchr(cells[i], ',') : NULL;
 
 		if (comma)
 			*comma = '.';

@@ -1,8 +1,9 @@
 /*
- * A WebDataset shard: a tar whose neighbouring members KEY.EXT with the same key (the name up to the first dot of its last part)
- * make one sample. The image is the first member with an image's extension; KEY.cls holds its class (a number or a name); KEY.json
- * becomes fields (numbers, texts; anything nested as JSON) and, whole, the field "json"; every other member becomes a
- * field named like its extension.
+ * A WebDataset shard: a tar whose neighbouring members KEY.EXT with the same key (the name up to
+ * the first dot of its last part) make one sample. The image is the first member with an image's
+ * extension; KEY.cls holds its class (a number or a name); KEY.json becomes fields (numbers, texts;
+ * anything nested as JSON) and, whole, the field "json"; every other member becomes a field named
+ * like its extension.
  */
 #include "archive_in.h"
 #include "source.h"
@@ -149,7 +150,10 @@ static int add_json_value(struct source_webdataset *shard, const char *name, con
 	}
 }
 
-/* A label that only the JSON knows: the first that can be a class, or else the first that is a number. */
+/*
+ * A label that only the JSON knows: the first that can be a class, or else the first that is a
+ * number.
+ */
 static int class_from_json(struct source_webdataset *shard, const json_t *object)
 {
 	static const char *const keys[] = {"cls", "label", "class", "class_name", NULL};
@@ -232,7 +236,10 @@ static bool is_text(const char *extension)
 	return false;
 }
 
-/* A number that is not whole is no class, and what is asked to be none. In a JSON it is a field already. */
+/*
+ * A number that is not whole is no class, and what is asked to be none. In a JSON it is a field
+ * already.
+ */
 static bool label_is_field(const struct source_webdataset *shard)
 {
 	return shard->labels == LABELS_FIELD ||
@@ -272,7 +279,8 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	if (!strcasecmp(extension, "cls") || !strcasecmp(extension, "cls.txt")) {
 		r = set_text(&shard->class_text, shard->bytes.data, trimmed(&shard->bytes));
 		shard->class_key = "cls";
-		shard->class_kind = r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
+		shard->class_kind =
+			r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
 		if (!r && label_is_field(shard))
 			r = add_field(shard, "cls", shard->class_kind, shard->class_text.data,
 				      shard->class_text.size - 1);
@@ -285,7 +293,9 @@ static int add_member(struct source_webdataset *shard, const struct archive_memb
 	return r ? text_error(error, r, "out of memory") : 0;
 }
 
-/* Takes members up to the first one of another key. 0, SOURCE_END when there was none, or an error. */
+/*
+ * Takes members up to the first one of another key. 0, SOURCE_END when there was none, or an error.
+ */
 static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
 {
 	bool any = false;
@@ -311,7 +321,10 @@ static int read_sample(struct source_webdataset *shard, struct packimg_error *er
 		base = base ? base + 1 : shard->member.name;
 		dot = strchr(base, '.');
 		if (!dot || dot == base) {
-			/* A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a sample. */
+			/*
+			 * A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
+			 * sample.
+			 */
 			if (buffer_append(&shard->passed, shard->member.name,
 					  strlen(shard->member.name) + 1))
 				return text_error(error, -ENOMEM, "out of memory");

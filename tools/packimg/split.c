@@ -54,7 +54,8 @@ static const struct argp_option options[] = {
 	{"output", 'o', "FILE", 0, "NAME.pimg gives NAME-PART.pimg (default: the input's name)", 0},
 	{"force", 'f', NULL, 0, "replace datasets of those names", 0},
 	{"shard-size", KEY_SHARD_SIZE, "BYTES", 0, "begin a new file after this many (K, M, G)", 0},
-	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it", 0},
+	{"on-error", KEY_ON_ERROR, "skip|fail", 0, "fail (default) at a damaged sample, or skip it",
+	 0},
 	{"quiet", 'q', NULL, 0, "no progress", 0},
 	{0},
 };

@@ -14,8 +14,14 @@ struct split_part {
 	double fraction;
 };
 
-/* Cuts text up in place. -EINVAL: a name that is empty, given twice or holds '/', a fraction outside (0, 1], a sum above 1. */
+/*
+ * Cuts text up in place. -EINVAL: a name that is empty, given twice or holds '/', a fraction
+ * outside (0, 1], a sum above 1.
+ */
 int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uint32_t *ret_count,
 		struct packimg_error *error);
-/* PATH/NAME.pimg and "train" give PATH/NAME-train.pimg; the caller frees it. NULL: out of memory. Part names lose their slashes. */
+/*
+ * PATH/NAME.pimg and "train" give PATH/NAME-train.pimg; the caller frees it. NULL: out of memory.
+ * Part names lose their slashes.
+ */
 char *split_path(const char *output, const char *part);

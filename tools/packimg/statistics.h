@@ -1,6 +1,7 @@
 /*
- * Mean and standard deviation of R, G and B over many images. Sums are integers, so that the result does not depend on the order in
- * which threads added them. Embedded; one thread, results of several are added up.
+ * Mean and standard deviation of R, G and B over many images. Sums are integers, so that the result
+ * does not depend on the order in which threads added them. Embedded; one thread, results of
+ * several are added up.
  */
 #pragma once
 
@@ -14,11 +15,12 @@ struct statistics {
 };
 
 /* Adds every row_step-th row. */
-void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels, uint32_t row_step);
+void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels,
+			   uint32_t row_step);
 void statistics_add(struct statistics *statistics, const struct statistics *other);
 /* Adds what a dataset says of itself. */
-void statistics_add_summary(struct statistics *statistics, const double mean[3], const double std[3],
-			    uint64_t images, uint64_t pixels);
+void statistics_add_summary(struct statistics *statistics, const double mean[3],
+			    const double std[3], uint64_t images, uint64_t pixels);
 /* For a share (0 .. 1) of the images, taken to look like the whole. */
 void statistics_scale(struct statistics *statistics, double share);
 /* -ENODATA without pixels. */

@@ -89,7 +89,9 @@ int text_parse_double(const char *text, double *ret_value)
 	char *end;
 	double value;
 
-	/* Neither leading blanks nor hexadecimal floats are numbers to a person who writes a table. */
+	/*
+	 * Neither leading blanks nor hexadecimal floats are numbers to a person who writes a table.
+	 */
 	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") &&
 	    strcasecmp(first, "inf"))
 		return -EINVAL;

@@ -1,6 +1,7 @@
 /*
- * Words and numbers of the command line, and sentences for people: parsing sizes, fractions and counts; formatting them;
- * filling a struct packimg_error. Pure functions, any thread; nothing here allocates or keeps state.
+ * Words and numbers of the command line, and sentences for people: parsing sizes, fractions and
+ * counts; formatting them; filling a struct packimg_error. Pure functions, any thread; nothing here
+ * allocates or keeps state.
  */
 #pragma once
 
@@ -8,21 +9,30 @@
 
 #include <stdint.h>
 
-/* Writes the sentence (truncated to fit; error may be NULL) and returns code, so that a caller can "return text_error(...)". */
+/*
+ * Writes the sentence (truncated to fit; error may be NULL) and returns code, so that a caller can
+ * "return text_error(...)".
+ */
 int text_error(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The same with a prefix in front of what the error already says. */
 int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* What libpackimg's sentence says behind "sample NUMBER: ", for those who have named the sample, or have none. */
+/*
+ * What libpackimg's sentence says behind "sample NUMBER: ", for those who have named the sample, or
+ * have none.
+ */
 const char *text_behind_sample(const char *sentence);
 
 /* 0, or -EINVAL when text is not exactly one such value in [low, high]. */
 int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value);
 int text_parse_i64(const char *text, int64_t *ret_value);
 int text_parse_double(const char *text, double *ret_value);
-/* Bytes: a number, then optionally K, M, G or T (powers of 1024), with "iB" or "B" after it allowed. */
+/*
+ * Bytes: a number, then optionally K, M, G or T (powers of 1024), with "iB" or "B" after it
+ * allowed.
+ */
 int text_parse_bytes(const char *text, uint64_t *ret_bytes);
 
 /* "12.3 MiB" and "1,234,567" into the caller's buffer, which is returned. */

@@ -17,18 +17,22 @@ enum {
 	ALIGN = 64, /* of samples, as in a file */
 	ROUNDS = 5, /* turns that each way has */
 	TARGETS =
-		64, /* finished samples before memory is written again: a batch, beyond the caches near the core */
+		/*
+		 * finished samples before memory is written again: a batch, beyond the caches near
+		 * the core
+		 */
+	64,
 	BYTES_UNDER_WAY = 256 << 20,
-	ZSTD_LEVEL = 3,	    /* convert's own default */
+	ZSTD_LEVEL = 3,     /* convert's own default */
 	PLAIN_QUALITY = 95, /* likewise, of what is no JPEG under verbatim */
 };
 
 const char *trial_name(const struct trial_way *way, char *text, size_t size)
 {
 	static const char *const names[] = {
-		[TRIAL_STORED] = "as stored",	      [TRIAL_VERBATIM] = "originals",
+		[TRIAL_STORED] = "as stored",         [TRIAL_VERBATIM] = "originals",
 		[TRIAL_BARE] = "originals, no index", [TRIAL_JPEG] = "quality ",
-		[TRIAL_RAW_ZSTD] = "raw+zstd",	      [TRIAL_RAW] = "raw",
+		[TRIAL_RAW_ZSTD] = "raw+zstd",        [TRIAL_RAW] = "raw",
 	};
 	int n = 0;
 
@@ -176,7 +180,10 @@ static int take(struct trial_way *way, const struct trial_image *images, struct 
 	return 0;
 }
 
-/* Gives the samples memory of their own, aligned and with readable bytes behind it, and pointers into it. */
+/*
+ * Gives the samples memory of their own, aligned and with readable bytes behind it, and pointers
+ * into it.
+ */
 static int settle(struct trial_way *way, const struct buffer *held)
 {
 	way->memory = aligned_alloc(ALIGN, (held->size + 2 * ALIGN) & ~(size_t)(ALIGN - 1));

@@ -1,6 +1,6 @@
 /*
- * Why a JPEG has no index, in words, with what can be done about it; and the count of each reason over many. Conversions, `packimg index`
- * and their reports share it. Plain values.
+ * Why a JPEG has no index, in words, with what can be done about it; and the count of each reason
+ * over many. Conversions, `packimg index` and their reports share it. Plain values.
  */
 #pragma once
 

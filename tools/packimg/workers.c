@@ -22,19 +22,22 @@ struct workers {
 	pthread_t *threads;
 	unsigned thread_count;
 	pthread_mutex_t claim_lock; /* held while a block is claimed: keeps claims in order */
-	pthread_mutex_t lock;	    /* everything below */
+	pthread_mutex_t lock;       /* everything below */
 	pthread_cond_t slot_freed, block_done;
 	struct slot *slots; /* block n is in slot n % slot_count */
 	uint32_t slot_count;
-	uint64_t next;		 /* item that no block has yet */
+	uint64_t next;           /* item that no block has yet */
 	uint64_t claimed, taken; /* blocks */
-	uint64_t bytes;		 /* of blocks that are done and not given back */
-	bool holding;		 /* the consumer has block taken-1 */
+	uint64_t bytes;          /* of blocks that are done and not given back */
+	bool holding;            /* the consumer has block taken-1 */
 	bool stop;
 	int fault;
 };
 
-/* The next block, or NULL at the end. Takes claim_lock for the caller, who gives it back after setup.claim. */
+/*
+ * The next block, or NULL at the end. Takes claim_lock for the caller, who gives it back after
+ * setup.claim.
+ */
 static struct slot *claim(struct workers *workers)
 {
 	struct slot *slot = NULL;
@@ -69,7 +72,10 @@ static struct slot *claim(struct workers *workers)
 	return slot;
 }
 
-/* What setup.claim left out of the block is the next one's; claim_lock keeps others from it until then. */
+/*
+ * What setup.claim left out of the block is the next one's; claim_lock keeps others from it until
+ * then.
+ */
 static void call_claim(struct workers *workers, void *worker, struct work_block *block)
 {
 	uint32_t count = block->count;

@@ -1,7 +1,8 @@
 /*
- * Threads that turn a numbered range of work into results which one consumer takes in order. Work is handed out in blocks of
- * neighbours; a bounded number of blocks is under way, and fewer when their results are large. Which thread does what never shows in
- * the results. new/next/free belong to the consumer; the two callbacks run on the workers.
+ * Threads that turn a numbered range of work into results which one consumer takes in order. Work
+ * is handed out in blocks of neighbours; a bounded number of blocks is under way, and fewer when
+ * their results are large. Which thread does what never shows in the results. new/next/free belong
+ * to the consumer; the two callbacks run on the workers.
  */
 #pragma once
 
@@ -22,17 +23,17 @@ struct work_block {
 
 struct workers_setup {
 	unsigned jobs;
-	uint64_t total;       /* items */
-	uint32_t block;       /* items per block, 1 to WORKERS_BLOCK_MAX */
-	size_t result_size;   /* bytes of a result */
-	uint64_t bytes_max;   /* of results under way, before workers pause */
+	uint64_t total;     /* items */
+	uint32_t block;     /* items per block, 1 to WORKERS_BLOCK_MAX */
+	size_t result_size; /* bytes of a result */
+	uint64_t bytes_max; /* of results under way, before workers pause */
 	void *context;
 	/* A worker's own state: made before its first block, freed after its last. */
 	int (*worker_new)(void *context, void **ret_worker);
 	void (*worker_free)(void *worker);
 	/*
-	 * Called in order of blocks, one at a time; may be NULL. What must be read in order is read here. It may lower the block's count, not to 0: the next
-	 * block then begins there.
+	 * Called in order of blocks, one at a time; may be NULL. What must be read in order is read
+	 * here. It may lower the block's count, not to 0: the next block then begins there.
 	 */
 	void (*claim)(void *context, void *worker, struct work_block *block);
 	void (*run)(void *context, void *worker, struct work_block *block);
@@ -49,7 +50,7 @@ int workers_new(const struct workers_setup *setup, struct workers **ret_workers)
 /* Stops and joins: blocks that were not taken are dropped. */
 void workers_free(struct workers *workers);
 /*
- * The next block in order, valid until the next call. WORKERS_END after the last; WORKERS_WAIT when none is ready within
- * wait_ms; the error of worker_new when no worker could be made.
+ * The next block in order, valid until the next call. WORKERS_END after the last; WORKERS_WAIT when
+ * none is ready within wait_ms; the error of worker_new when no worker could be made.
  */
 int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block);

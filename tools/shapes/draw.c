@@ -4,8 +4,9 @@
 #include <stddef.h>
 
 /*
- * What makes the set hard or easy. As it is, a linear classifier on the pixels stays near chance, because position,
- * angle, size and light-on-dark against dark-on-light vary freely, while a small convolutional net learns it in minutes.
+ * What makes the set hard or easy. As it is, a linear classifier on the pixels stays near chance,
+ * because position, angle, size and light-on-dark against dark-on-light vary freely, while a small
+ * convolutional net learns it in minutes.
  */
 #define SCALE_MIN      0.26f /* radius of the figure, in image sides */
 #define SCALE_MAX      0.44f
@@ -115,7 +116,10 @@ static struct texture random_texture(uint64_t *state, float light, float spread)
 	};
 }
 
-/* Smooth step about 0 as wide as about a pixel, so that textures are antialiased as the outlines are. */
+/*
+ * Smooth step about 0 as wide as about a pixel, so that textures are antialiased as the outlines
+ * are.
+ */
 static float soft(float value, float width)
 {
 	return fminf(fmaxf(value / width + 0.5f, 0), 1);
@@ -151,7 +155,10 @@ static struct draw_colour texture_at(const struct texture *texture, float x, flo
 
 enum clutter_kind { CLUTTER_STROKE, CLUTTER_BLOB, CLUTTER_SLAB, CLUTTER_COUNT };
 
-/* A stroke (rounded line), a blob (bent ellipse) or a slab (half-transparent band right across the image). */
+/*
+ * A stroke (rounded line), a blob (bent ellipse) or a slab (half-transparent band right across the
+ * image).
+ */
 struct clutter {
 	enum clutter_kind kind;
 	uint64_t key;
@@ -219,9 +226,9 @@ struct scene {
 	struct clutter clutter[CLUTTER_MAX + OCCLUDERS_MAX];
 	enum figure figure;
 	struct texture texture;
-	float x, y;	       /* middle of the figure, in image sides */
+	float x, y;            /* middle of the figure, in image sides */
 	float to_figure[2][2]; /* from image sides to figure units */
-	float unit;	       /* of the figure, in image sides */
+	float unit;            /* of the figure, in image sides */
 	float opacity;
 };
 
@@ -231,7 +238,10 @@ static void scene_place_figure(struct scene *scene, uint64_t *state)
 	float stretch = powf(STRETCH_MAX, random_range(state, -0.5f, 0.5f));
 	float turn = random_range(state, 0, 2 * (float)M_PI);
 	float axis = random_range(state, 0, (float)M_PI);
-	/* Turned first, then stretched along an axis of its own: a square also becomes a slight rhombus. */
+	/*
+	 * Turned first, then stretched along an axis of its own: a square also becomes a slight
+	 * rhombus.
+	 */
 	float ca = cosf(axis), sa = sinf(axis), ct = cosf(turn), st = sinf(turn);
 	float sx = 1 / (scale * stretch), sy = stretch / scale;
 	float m00 = ca * ca * sx + sa * sa * sy, m01 = ca * sa * (sx - sy);
@@ -330,7 +340,10 @@ void draw_image(uint64_t key, enum figure figure, unsigned side, uint8_t *pixels
 			struct draw_colour colour =
 				scene_at(&scene, ((float)column + 0.5f) * scene.pixel,
 					 ((float)row + 0.5f) * scene.pixel);
-			/* Sum of three uniform values: variance 1 at +-1 each, near enough to a normal one. */
+			/*
+			 * Sum of three uniform values: variance 1 at +-1 each, near enough to a
+			 * normal one.
+			 */
 			float noise = NOISE_SIGMA *
 				      (random_range(&state, -1, 1) + random_range(&state, -1, 1) +
 				       random_range(&state, -1, 1));

@@ -1,8 +1,9 @@
 /*
  * draw: one image of the shapes set, an RGB picture of a textured figure on a cluttered background.
  *
- * Everything about an image follows from its key; equal keys give equal pixels. The caller owns the pixels; there is no
- * other state, so images may be drawn on any number of threads once figure_init() has run.
+ * Everything about an image follows from its key; equal keys give equal pixels. The caller owns the
+ * pixels; there is no other state, so images may be drawn on any number of threads once
+ * figure_init() has run.
  */
 #pragma once
 

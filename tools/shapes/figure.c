@@ -11,7 +11,7 @@ struct polygon {
 };
 
 const char *const figure_names[FIGURE_COUNT] = {
-	"arrow",   "crescent", "cross",	 "disc", "heart",
+	"arrow",   "crescent", "cross",  "disc", "heart",
 	"hexagon", "ring",     "square", "star", "triangle",
 };
 
@@ -24,7 +24,9 @@ static void polygon_add(struct polygon *polygon, double x, double y)
 	polygon->count++;
 }
 
-/* Corners on the unit circle, every second one drawn in to the radius `inner` when that is not 1. */
+/*
+ * Corners on the unit circle, every second one drawn in to the radius `inner` when that is not 1.
+ */
 static void polygon_regular(struct polygon *polygon, size_t corners, double inner)
 {
 	for (size_t i = 0; i < corners; i++) {
@@ -41,7 +43,10 @@ static void polygon_points(struct polygon *polygon, const double (*points)[2], s
 		polygon_add(polygon, points[i][0], points[i][1]);
 }
 
-/* The curve x = 16 sin^3 t, y = 13 cos t - 5 cos 2t - 2 cos 3t - cos 4t, centred and scaled to reach 1. */
+/*
+ * The curve x = 16 sin^3 t, y = 13 cos t - 5 cos 2t - 2 cos 3t - cos 4t, centred and scaled to
+ * reach 1.
+ */
 static void polygon_heart(struct polygon *polygon)
 {
 	for (size_t i = 0; i < POINTS_MAX; i++) {
@@ -56,7 +61,7 @@ static void polygon_heart(struct polygon *polygon)
 void figure_init(void)
 {
 	static const double arrow[][2] = {
-		{1, 0},	      {0.1, -0.8}, {0.1, -0.3}, {-0.95, -0.3},
+		{1, 0},       {0.1, -0.8}, {0.1, -0.3}, {-0.95, -0.3},
 		{-0.95, 0.3}, {0.1, 0.3},  {0.1, 0.8},
 	};
 	static const double cross[][2] = {
@@ -75,7 +80,10 @@ void figure_init(void)
 	polygon_regular(&polygons[FIGURE_TRIANGLE], 3, 1);
 }
 
-/* Distance to the nearest edge; the sign follows from the parity of edges that a ray to the right crosses. */
+/*
+ * Distance to the nearest edge; the sign follows from the parity of edges that a ray to the right
+ * crosses.
+ */
 static float polygon_distance(const struct polygon *polygon, float x, float y)
 {
 	float nearest = INFINITY;

@@ -1,9 +1,10 @@
 /*
  * shapes: draws the small image set that the project learns to walk on.
  *
- * Ten classes of textured, turned, stretched figures on cluttered backgrounds, as ordinary JPEG files in class folders:
- * OUT/train/CLASS/NNNNNN.jpg and OUT/val/CLASS/NNNNNN.jpg. The same options give the same files on one machine;
- * between machines single bits may differ, as far as their C and JPEG libraries do.
+ * Ten classes of textured, turned, stretched figures on cluttered backgrounds, as ordinary JPEG
+ * files in class folders: OUT/train/CLASS/NNNNNN.jpg and OUT/val/CLASS/NNNNNN.jpg. The same options
+ * give the same files on one machine; between machines single bits may differ, as far as their C
+ * and JPEG libraries do.
  */
 #include <argp.h>
 #include <errno.h>
@@ -175,7 +176,10 @@ static int make_tree(const char *out)
 	return r;
 }
 
-/* Image number `index` of the set: its class is index % FIGURE_COUNT; the first `held_out` of a class go to val. */
+/*
+ * Image number `index` of the set: its class is index % FIGURE_COUNT; the first `held_out` of a
+ * class go to val.
+ */
 static int make_image(const struct settings *settings, struct encoder *encoder, uint8_t *pixels,
 		      unsigned long index, unsigned long held_out)
 {

@@ -2,7 +2,10 @@
 
 #include <math.h>
 
-/* Classes that come before `label` when ordered by their logit; all, where that is not finite: comparisons with NaN are false, and would make it right. */
+/*
+ * Classes that come before `label` when ordered by their logit; all, where that is not finite:
+ * comparisons with NaN are false, and would make it right.
+ */
 static uint32_t rank_of(const float *logits, uint32_t label, uint32_t classes)
 {
 	uint32_t rank = 0;
@@ -28,7 +31,10 @@ void score_add(struct score *score, const float *logits, const int32_t *labels, 
 {
 	for (uint32_t i = 0; i < count; i++) {
 		const float *row = logits + (uint64_t)i * classes;
-		/* Once: a feed's memory may change while it is read. Of -1 there is no class either. */
+		/*
+		 * Once: a feed's memory may change while it is read. Of -1 there is no class
+		 * either.
+		 */
 		uint32_t label = (uint32_t)((const volatile int32_t *)labels)[i];
 		if (label >= classes)
 			continue;

@@ -1,6 +1,7 @@
 /*
- * Cross-entropy and top-k of logits on the host: for evaluations that combine several passes, such as
- * an image and its mirror image, where the device's own loss sees each pass alone. Plain functions.
+ * Cross-entropy and top-k of logits on the host: for evaluations that combine several passes, such
+ * as an image and its mirror image, where the device's own loss sees each pass alone. Plain
+ * functions.
  */
 #pragma once
 
@@ -12,8 +13,8 @@ struct score {
 };
 
 /*
- * Adds count rows of logits [count][classes], times scale, with labels [count] (-1: none). A tie goes
- * to the lower class.
+ * Adds count rows of logits [count][classes], times scale, with labels [count] (-1: none). A tie
+ * goes to the lower class.
  */
 void score_add(struct score *score, const float *logits, const int32_t *labels, uint32_t count,
 	       uint32_t classes, double scale);

@@ -56,7 +56,10 @@ static int compare_size(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Puts `block` at the lowest offset where none of the `count` placed blocks, sorted by offset, is in its way. */
+/*
+ * Puts `block` at the lowest offset where none of the `count` placed blocks, sorted by offset, is
+ * in its way.
+ */
 static void place(struct arena_block *block, struct arena_block **placed, uint32_t count)
 {
 	uint64_t offset = 0;

@@ -1,9 +1,10 @@
 /*
  * Lays out the buffers of a graph in one arena from their lifetimes.
  *
- * A block is used from step `first` to step `last` of a schedule, both included; blocks whose lifetimes do not meet may share
- * bytes. arena_layout() places the largest blocks first, each at the lowest offset that is free during its lifetime (first fit by
- * decreasing size). The arena is plain bookkeeping: it owns no memory that a device computes in. Used by one thread.
+ * A block is used from step `first` to step `last` of a schedule, both included; blocks whose
+ * lifetimes do not meet may share bytes. arena_layout() places the largest blocks first, each at
+ * the lowest offset that is free during its lifetime (first fit by decreasing size). The arena is
+ * plain bookkeeping: it owns no memory that a device computes in. Used by one thread.
  */
 #pragma once
 
@@ -27,7 +28,8 @@ struct arena {
 void arena_init(struct arena *arena);
 void arena_deinit(struct arena *arena);
 /* Adds a block; ret_block is its index. size 0 is allowed. */
-int arena_add(struct arena *arena, uint64_t size, uint32_t first, uint32_t last, uint32_t *ret_block);
+int arena_add(struct arena *arena, uint64_t size, uint32_t first, uint32_t last,
+	      uint32_t *ret_block);
 /* Makes a block live at `step` too. */
 void arena_extend(struct arena *arena, uint32_t block, uint32_t step);
 int arena_layout(struct arena *arena);

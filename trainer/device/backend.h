@@ -1,9 +1,11 @@
 /*
- * Between device.h and the backends: the structures that both fill in, and the table of functions that a backend
- * provides. device.c, params.c and graph.c check arguments and record; a backend gets valid ones only.
+ * Between device.h and the backends: the structures that both fill in, and the table of functions
+ * that a backend provides. device.c, params.c and graph.c check arguments and record; a backend
+ * gets valid ones only.
  *
- * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and graph_plan() and released in
- * params_release() and graph_release(). All of it belongs to the thread that uses the device.
+ * Backends extend an object by what its `backend` pointer leads to, made in params_allocate() and
+ * graph_plan() and released in params_release() and graph_release(). All of it belongs to the
+ * thread that uses the device.
  */
 #pragma once
 
@@ -14,7 +16,8 @@ struct device_ops {
 	void (*close)(struct device *device);
 	int (*synchronize)(struct device *device);
 	/* as device.h says; NULL where a batch is read in place */
-	int (*register_host)(struct device *device, const void *memory, size_t bytes, bool writable);
+	int (*register_host)(struct device *device, const void *memory, size_t bytes,
+			     bool writable);
 	void (*unregister_host)(struct device *device, const void *memory);
 	int (*params_allocate)(struct device_params *params);
 	void (*params_release)(struct device_params *params);
@@ -26,15 +29,21 @@ struct device_ops {
 	int (*graph_plan)(struct device_graph *graph, char *error);
 	void (*graph_release)(struct device_graph *graph);
 	void (*graph_info)(const struct device_graph *graph, struct device_graph_info *info);
-	void (*graph_layer)(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
-	int (*feed)(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
+	void (*graph_layer)(const struct device_graph *graph, uint32_t index,
+			    struct device_layer_info *info);
+	int (*feed)(struct device_graph *graph, const struct device_batch *batch,
+		    uint64_t *ret_ticket);
 	int (*fed)(struct device_graph *graph, uint64_t ticket, bool wait);
-	int (*step)(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
+	int (*step)(struct device_graph *graph, const struct device_hyper *hyper,
+		    uint64_t *ret_step);
 	int (*evaluate)(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
-	int (*results)(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+	int (*results)(struct device_graph *graph, uint64_t step, bool wait,
+		       struct device_results *ret_results);
 	int (*logits)(struct device_graph *graph, float *ret_logits);
-	int (*value_read)(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
-	int (*value_write)(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+	int (*value_read)(struct device_graph *graph, const struct device_value *value,
+			  enum device_slot slot, float *ret_values);
+	int (*value_write)(struct device_graph *graph, const struct device_value *value,
+			   enum device_slot slot, const float *values);
 };
 
 struct device {
@@ -65,7 +74,7 @@ struct device_params {
 
 enum device_node_kind {
 	DEVICE_NODE_INPUT,
-	DEVICE_NODE_CONV,   /* linear too: a 1 x 1 convolution over n positions */
+	DEVICE_NODE_CONV, /* linear too: a 1 x 1 convolution over n positions */
 	DEVICE_NODE_NORM,
 	DEVICE_NODE_MAX_POOL,
 	DEVICE_NODE_AVERAGE_POOL,
@@ -96,8 +105,9 @@ struct device_value {
 	uint32_t index;
 	struct device_shape shape;
 	struct device_node *producer;
-	uint32_t consumers;   /* operations that read it; the loss counts */
-	bool needs_gradient;  /* a trainable parameter, or an input that asked, lies upstream; or it has one itself */
+	uint32_t consumers; /* operations that read it; the loss counts */
+	/* a trainable parameter, or an input that asked, lies upstream; or it has one itself */
+	bool needs_gradient;
 };
 
 struct device_graph {
@@ -125,7 +135,8 @@ uint64_t device_shape_elements(struct device_shape shape);
 unsigned device_world(const struct device *device);
 
 /* Sets the text of a device's last error and returns result. */
-int device_fail(struct device *device, int result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int device_fail(struct device *device, int result, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* Opens backends. info and ops are theirs to fill in. */
 int device_cpu_open(const struct device_options *options, struct device **ret_device, char *error);

@@ -53,7 +53,10 @@ int buckets_plan(struct buckets *buckets, const struct device_graph *graph, size
 	find_first_uses(graph, first);
 	for (size_t i = 0; i < params->count; i++)
 		total = params->items[i]->offset + params->items[i]->elements;
-	/* Two that follow one another are longer than one may be: hence at most 2 * total / elements + 1 of them. */
+	/*
+	 * Two that follow one another are longer than one may be: hence at most 2 * total /
+	 * elements + 1 of them.
+	 */
 	least = total / ((BUCKETS_MAX - 1) / 2) + 1;
 	elements = elements < least ? least : elements;
 	buckets->count = 0;

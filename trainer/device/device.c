@@ -88,8 +88,9 @@ static int open_best(const struct device_options *options, struct device **ret_d
 		r = backends[i].open(options, ret_device, own);
 		if (r == 0)
 			return 0;
-		length += snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s: %.*s",
-				   length ? "; " : "", backends[i].name, REASON_MAX, own);
+		length +=
+			snprintf(error + length, (size_t)(DEVICE_ERROR_MAX - length), "%s%s: %.*s",
+				 length ? "; " : "", backends[i].name, REASON_MAX, own);
 		if (length >= DEVICE_ERROR_MAX)
 			length = DEVICE_ERROR_MAX - 1;
 	}

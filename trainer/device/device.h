@@ -1,28 +1,35 @@
 /*
- * The interface between the trainer and the hardware. Models, recipes and the loop use this header only; cpu/ (oneDNN) and
- * cuda/ implement it.
+ * The interface between the trainer and the hardware. Models, recipes and the loop use this header
+ * only; cpu/ (oneDNN) and cuda/ implement it.
  *
- * A device holds parameter stores (named tensors with their gradients and optimizer state) and graphs. A model records its
- * operations into a graph once, for fixed shapes; the unit of recording is what hardware can fuse, not the textbook layer.
- * device_graph_plan() then chooses kernels, fuses across operations where it can, and lays every activation, gradient, saved
- * tensor and workspace into one arena from their lifetimes. After that the loop only feeds batches and runs steps: nothing is allocated, and a
- * backend may capture the whole step (copy-in, forward, backward, optimizer, EMA, loss scale) and replay it. Several
- * graphs (training sizes, evaluation) may share one store. A device and all that belongs to it is used by one thread at a time;
- * calls may return before the work is done where it says so ("queued"). Lifetime: graphs before their store, stores before the device.
+ * A device holds parameter stores (named tensors with their gradients and optimizer state) and
+ * graphs. A model records its operations into a graph once, for fixed shapes; the unit of recording
+ * is what hardware can fuse, not the textbook layer. device_graph_plan() then chooses kernels,
+ * fuses across operations where it can, and lays every activation, gradient, saved tensor and
+ * workspace into one arena from their lifetimes. After that the loop only feeds batches and runs
+ * steps: nothing is allocated, and a backend may capture the whole step (copy-in, forward,
+ * backward, optimizer, EMA, loss scale) and replay it. Several graphs (training sizes, evaluation)
+ * may share one store. A device and all that belongs to it is used by one thread at a time; calls
+ * may return before the work is done where it says so ("queued"). Lifetime: graphs before their
+ * store, stores before the device.
  *
- * Layouts a caller sees: activations NHWC, convolution weights [K][R][S][C] (output channels, rows, columns, input channels), linear weights
- * [O][I], all dense fp32 on the host. How a backend keeps them is its own business. Arithmetic: master weights, gradients of
- * parameters, batch statistics, loss and optimizer are fp32; activations and their gradients have the device's precision.
+ * Layouts a caller sees: activations NHWC, convolution weights [K][R][S][C] (output channels, rows,
+ * columns, input channels), linear weights [O][I], all dense fp32 on the host. How a backend keeps
+ * them is its own business. Arithmetic: master weights, gradients of parameters, batch statistics,
+ * loss and optimizer are fp32; activations and their gradients have the device's precision.
  *
- * Several ranks (comm.h), each a process with a device of its own, train one model on global batches: each feeds its share, the same number of
- * samples as the others. They add up the gradients at every update, so their parameters stay equal, and results are those of the global batch.
- * device_graph_plan(), device_feed(), device_step() and device_results() on training graphs are called by all of them in the same order; evaluation is
- * each rank's own. A call that fails on one rank leaves the others waiting: end them (comm_abort). Opening and planning are different: on GPUs ranks
- * wait for each other there, and if one fails all fail, with an error that begins with "rank N: ".
+ * Several ranks (comm.h), each a process with a device of its own, train one model on global
+ * batches: each feeds its share, the same number of samples as the others. They add up the
+ * gradients at every update, so their parameters stay equal, and results are those of the global
+ * batch. device_graph_plan(), device_feed(), device_step() and device_results() on training graphs
+ * are called by all of them in the same order; evaluation is each rank's own. A call that fails on
+ * one rank leaves the others waiting: end them (comm_abort). Opening and planning are different: on
+ * GPUs ranks wait for each other there, and if one fails all fail, with an error that begins with
+ * "rank N: ".
  *
- * Results are bitwise reproducible for the same device, precision, thread count and world; on a GPU only with
- * device_options.deterministic. Functions return 0, a negative errno, or
- * a positive outcome named here; texts are sentences for a person.
+ * Results are bitwise reproducible for the same device, precision, thread count and world; on a GPU
+ * only with device_options.deterministic. Functions return 0, a negative errno, or a positive
+ * outcome named here; texts are sentences for a person.
  */
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
@@ -31,19 +38,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ERROR_MAX   1024 /* bytes of an error text, terminator included */
-#define DEVICE_NAME_MAX    128  /* bytes of a parameter's or operation's name, terminator included */
-#define DEVICE_GROUPS_MAX  16   /* parameter groups with a learning rate and decay of their own */
-#define DEVICE_RESULTS_MAX 64   /* results of a graph's last so many steps can be asked for */
+#define DEVICE_ERROR_MAX 1024 /* bytes of an error text, terminator included */
+/* bytes of a parameter's or operation's name, terminator included */
+#define DEVICE_NAME_MAX    128
+#define DEVICE_GROUPS_MAX  16 /* parameter groups with a learning rate and decay of their own */
+#define DEVICE_RESULTS_MAX 64 /* results of a graph's last so many steps can be asked for */
 
 enum device_precision {
-	DEVICE_AUTO = 0, /* the fastest that trains without loss scaling: bf16 where it is faster than fp32, else fp32 */
+	/*
+	 * the fastest that trains without loss scaling: bf16 where it is faster than fp32, else
+	 * fp32
+	 */
+	DEVICE_AUTO = 0,
 	DEVICE_FP32 = 1,
 	DEVICE_BF16 = 2,
 	DEVICE_FP16 = 3, /* with dynamic loss scaling, decided on the device */
 };
 
-enum device_activation { DEVICE_IDENTITY = 0, DEVICE_RELU = 1, DEVICE_GELU = 2 /* exact: x * Phi(x) */ };
+enum device_activation {
+	DEVICE_IDENTITY = 0,
+	DEVICE_RELU = 1,
+	DEVICE_GELU = 2 /* exact: x * Phi(x) */
+};
 
 enum device_mode {
 	DEVICE_TRAIN = 1, /* batch statistics, gradients */
@@ -54,13 +70,17 @@ enum device_param_kind {
 	DEVICE_CONV_WEIGHT = 1,   /* [K][R][S][C] */
 	DEVICE_LINEAR_WEIGHT = 2, /* [O][I] */
 	DEVICE_VECTOR = 3,        /* [C]: bias, gamma, beta */
-	DEVICE_BUFFER = 4,        /* [C]: running mean and variance: no gradient, no optimizer; averaged with the EMA */
+	/* [C]: running mean and variance: no gradient, no optimizer; averaged with the EMA */
+	DEVICE_BUFFER = 4,
 };
 
 /* The tensors a parameter consists of, all of its shape. */
 enum device_slot {
-	DEVICE_VALUE = 0,   /* fp32 master */
-	DEVICE_GRAD = 1,    /* summed over the micro-batches since the last update, and then over ranks; not for buffers */
+	DEVICE_VALUE = 0, /* fp32 master */
+	/*
+	 * summed over the micro-batches since the last update, and then over ranks; not for buffers
+	 */
+	DEVICE_GRAD = 1,
 	DEVICE_MOMENT1 = 2, /* SGD: momentum; AdamW: first moment */
 	DEVICE_MOMENT2 = 3, /* AdamW: second moment */
 	DEVICE_EMA = 4,     /* exponential moving average of DEVICE_VALUE */
@@ -69,7 +89,12 @@ enum device_slot {
 enum device_optimizer_kind { DEVICE_SGD = 1, DEVICE_ADAMW = 2 };
 
 /* Numbered as enum feed_element. */
-enum device_element { DEVICE_ELEMENT_U8 = 1, DEVICE_ELEMENT_F16 = 2, DEVICE_ELEMENT_BF16 = 3, DEVICE_ELEMENT_F32 = 4 };
+enum device_element {
+	DEVICE_ELEMENT_U8 = 1,
+	DEVICE_ELEMENT_F16 = 2,
+	DEVICE_ELEMENT_BF16 = 3,
+	DEVICE_ELEMENT_F32 = 4
+};
 size_t device_element_size(enum device_element element); /* bytes */
 
 struct comm; /* comm.h */
@@ -90,51 +115,82 @@ enum device_fusion {
 	DEVICE_FUSION_AUTO = 0, /* the furthest that pays in the precision */
 	DEVICE_FUSION_NONE = 1, /* every textbook layer by itself: the reference */
 	DEVICE_FUSION_B = 2,    /* norm + residual + activation in one pass, forward and backward */
-	DEVICE_FUSION_C = 3,    /* as B, and norms and activations in the prologues and epilogues of convolutions */
+	/* as B, and norms and activations in the prologues and epilogues of convolutions */
+	DEVICE_FUSION_C = 3,
 };
 
 struct device_options {
 	enum device_precision precision;
-	unsigned threads;    /* CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow, shared among the ranks there */
-	unsigned index;      /* which of several devices; with several ranks, each takes GPU index + local_rank */
-	struct comm *comm;   /* the other ranks; NULL: alone. Must outlive the device */
-	bool detect_anomaly; /* check every tensor after every operation; a step fails with -EDOM and device_error() names the first non-finite one. Slow */
-	bool profile;        /* time every operation (device_graph_layer); may hinder overlap */
+	/*
+	 * CPU: worker threads, the caller's included; 0: as many as affinity and cgroup allow,
+	 * shared among the ranks there
+	 */
+	unsigned threads;
+	/* which of several devices; with several ranks, each takes GPU index + local_rank */
+	unsigned index;
+	struct comm *comm; /* the other ranks; NULL: alone. Must outlive the device */
+	/*
+	 * check every tensor after every operation; a step fails with -EDOM and device_error()
+	 * names the first non-finite one. Slow
+	 */
+	bool detect_anomaly;
+	bool profile; /* time every operation (device_graph_layer); may hinder overlap */
 	/* The following may be ignored where they have no meaning. */
 	enum device_fusion fusion;
-	bool autotune;       /* try kernels on the device instead of trusting a heuristic's order; what wins is kept for the next time */
-	bool tf32;           /* fp32: convolutions and matrix products may round their inputs to tf32, 10 bits of mantissa */
-	bool deterministic;  /* choose only kernels that repeat bit for bit; the CPU's all do */
-	bool eager;          /* launch every operation of every step; nothing is captured and replayed (tests, debugging). The same bits */
+	/*
+	 * try kernels on the device instead of trusting a heuristic's order; what wins is kept for
+	 * the next time
+	 */
+	bool autotune;
+	/*
+	 * fp32: convolutions and matrix products may round their inputs to tf32, 10 bits of
+	 * mantissa
+	 */
+	bool tf32;
+	bool deterministic; /* choose only kernels that repeat bit for bit; the CPU's all do */
+	/*
+	 * launch every operation of every step; nothing is captured and replayed (tests,
+	 * debugging). The same bits
+	 */
+	bool eager;
 };
 
 struct device_info {
-	const char *name;              /* of the hardware, its library and instruction set; lives as long as the device */
+	/* of the hardware, its library and instruction set; lives as long as the device */
+	const char *name;
 	enum device_precision precision; /* resolved, never DEVICE_AUTO */
-	unsigned threads;              /* resolved; 0 where it has no meaning */
-	unsigned cpus;                 /* that there are for the threads of this process; 0: not known, or without meaning */
-	double peak_flops;             /* per second in this precision, dense, at the highest clock; 0: not known */
-	uint64_t memory_bytes;         /* free at opening; 0: not known */
+	unsigned threads;                /* resolved; 0 where it has no meaning */
+	/* that there are for the threads of this process; 0: not known, or without meaning */
+	unsigned cpus;
+	/* per second in this precision, dense, at the highest clock; 0: not known */
+	double peak_flops;
+	uint64_t memory_bytes; /* free at opening; 0: not known */
 };
 
 /*
- * backend: "cpu", "cuda" where it is built in; NULL: the best one that is present. options NULL: defaults. -ENODEV: not built in, no such
- * hardware, or a library of its is missing; -ENOTSUP: it does not support the precision. error may be NULL, else has DEVICE_ERROR_MAX bytes; after
- * success with backend NULL it says why better ones were passed over, else it is "".
+ * backend: "cpu", "cuda" where it is built in; NULL: the best one that is present. options NULL:
+ * defaults. -ENODEV: not built in, no such hardware, or a library of its is missing; -ENOTSUP: it
+ * does not support the precision. error may be NULL, else has DEVICE_ERROR_MAX bytes; after success
+ * with backend NULL it says why better ones were passed over, else it is "".
  */
-int device_open(const char *backend, const struct device_options *options, struct device **ret_device, char *error);
+int device_open(const char *backend, const struct device_options *options,
+		struct device **ret_device, char *error);
 /* Accepts NULL. Graphs and stores must have been freed. */
 void device_close(struct device *device);
 const struct device_info *device_info(const struct device *device);
 /* Waits until all queued work is done. */
 int device_synchronize(struct device *device);
-/* Text of the last failure at run time, "" when there was none; valid until the next call on the device. */
+/*
+ * Text of the last failure at run time, "" when there was none; valid until the next call on the
+ * device.
+ */
 const char *device_error(const struct device *device);
 
 /* ---- parameters and optimizer ---- */
 
 struct device_param_spec {
-	const char *name; /* copied; unique in its store, as in the checkpoint: "layer1.0.conv1.weight" */
+	/* copied; unique in its store, as in the checkpoint: "layer1.0.conv1.weight" */
+	const char *name;
 	enum device_param_kind kind;
 	uint32_t shape[4]; /* as the kind says, unused ones 0 */
 	uint32_t group;    /* < DEVICE_GROUPS_MAX: index into device_hyper's arrays */
@@ -143,19 +199,38 @@ struct device_param_spec {
 
 struct device_optimizer_spec {
 	enum device_optimizer_kind kind;
-	bool nesterov;      /* SGD */
-	bool coupled_decay; /* SGD: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled: w -= lr * decay * w (Loshchilov and Hutter, SGDW) */
-	bool ema;           /* keep DEVICE_EMA */
+	bool nesterov; /* SGD */
+	/*
+	 * SGD: decay is added to the gradient (L2, as torch.optim.SGD); else decoupled: w -= lr *
+	 * decay * w (Loshchilov and Hutter, SGDW)
+	 */
+	bool coupled_decay;
+	bool ema; /* keep DEVICE_EMA */
 };
 
-/* Hyperparameters of one update. Read during the call; a captured step reads them from memory, so that they may change every step. */
+/*
+ * Hyperparameters of one update. Read during the call; a captured step reads them from memory, so
+ * that they may change every step.
+ */
 struct device_hyper {
 	float lr[DEVICE_GROUPS_MAX];           /* per group */
 	float weight_decay[DEVICE_GROUPS_MAX]; /* per group */
-	float momentum;   /* SGD; buffer = momentum * buffer + g, step = nesterov ? g + momentum * buffer : buffer, w -= lr * step */
+	/*
+	 * SGD; buffer = momentum * buffer + g, step = nesterov ? g + momentum * buffer : buffer, w
+	 * -= lr * step
+	 */
+	float momentum;
 	float beta1, beta2, epsilon; /* AdamW, bias-corrected by the store's count of updates */
-	float ema_decay;  /* ema = decay * ema + (1 - decay) * w, after the update; 0 copies, as the store's first update does in any case; 1 leaves it alone */
-	bool lookahead;   /* whenever the EMA is updated, values that are not frozen are set to it: w = ema (Zhang et al. 2019) */
+	/*
+	 * ema = decay * ema + (1 - decay) * w, after the update; 0 copies, as the store's first
+	 * update does in any case; 1 leaves it alone
+	 */
+	float ema_decay;
+	/*
+	 * whenever the EMA is updated, values that are not frozen are set to it: w = ema (Zhang et
+	 * al. 2019)
+	 */
+	bool lookahead;
 	float grad_scale; /* multiplies gradients first: 1 / micro-batches. 0 counts as 1 */
 	float clip_norm;  /* largest global L2 norm of the scaled gradients; 0: no clipping */
 };
@@ -170,21 +245,37 @@ struct device_params_state {
 
 int device_params_new(struct device *device, struct device_params **ret_params);
 void device_params_free(struct device_params *params); /* accepts NULL */
-/* Declares a parameter. -EEXIST, -EINVAL (device_error says which field), -EBUSY: already allocated. Pointers live as long as the store. */
-int device_param_add(struct device_params *params, const struct device_param_spec *spec, struct device_param **ret_param);
-/* Allocates every slot, zero-filled, and closes the store to additions. optimizer NULL: evaluation only (DEVICE_VALUE alone). */
-int device_params_allocate(struct device_params *params, const struct device_optimizer_spec *optimizer);
+/*
+ * Declares a parameter. -EEXIST, -EINVAL (device_error says which field), -EBUSY: already
+ * allocated. Pointers live as long as the store.
+ */
+int device_param_add(struct device_params *params, const struct device_param_spec *spec,
+		     struct device_param **ret_param);
+/*
+ * Allocates every slot, zero-filled, and closes the store to additions. optimizer NULL: evaluation
+ * only (DEVICE_VALUE alone).
+ */
+int device_params_allocate(struct device_params *params,
+			   const struct device_optimizer_spec *optimizer);
 size_t device_params_count(const struct device_params *params);
-struct device_param *device_params_at(const struct device_params *params, size_t index); /* in order of addition; NULL past the end */
-struct device_param *device_params_find(const struct device_params *params, const char *name); /* NULL: none */
+/* in order of addition; NULL past the end */
+struct device_param *device_params_at(const struct device_params *params, size_t index);
+/* NULL: none */
+struct device_param *device_params_find(const struct device_params *params, const char *name);
 const struct device_param_spec *device_param_spec(const struct device_param *param);
 size_t device_param_elements(const struct device_param *param); /* product of its shape */
 /* Whether an allocated parameter has the slot. */
 bool device_param_has(const struct device_param *param, enum device_slot slot);
-/* Copies a whole slot from or to dense fp32 in host layout; waits for queued work. -ENOENT: the parameter has no such slot. */
+/*
+ * Copies a whole slot from or to dense fp32 in host layout; waits for queued work. -ENOENT: the
+ * parameter has no such slot.
+ */
 int device_param_write(struct device_param *param, enum device_slot slot, const float *values);
 int device_param_read(struct device_param *param, enum device_slot slot, float *ret_values);
-/* Forgets the gradients summed since the last update: after a step that failed, or micro-batches that were only for their statistics. */
+/*
+ * Forgets the gradients summed since the last update: after a step that failed, or micro-batches
+ * that were only for their statistics.
+ */
 void device_params_drop_gradients(struct device_params *params);
 int device_params_get_state(struct device_params *params, struct device_params_state *ret_state);
 int device_params_set_state(struct device_params *params, const struct device_params_state *state);
@@ -193,63 +284,91 @@ int device_params_set_state(struct device_params *params, const struct device_pa
 
 struct device_graph_options {
 	enum device_mode mode;
-	bool keep_all; /* every value and gradient keeps memory of its own, readable after a step (tests, debugging); else memory is shared by lifetime */
+	/*
+	 * every value and gradient keeps memory of its own, readable after a step (tests,
+	 * debugging); else memory is shared by lifetime
+	 */
+	bool keep_all;
 };
 
-int device_graph_new(struct device_params *params, const struct device_graph_options *options, struct device_graph **ret_graph);
+int device_graph_new(struct device_params *params, const struct device_graph_options *options,
+		     struct device_graph **ret_graph);
 void device_graph_free(struct device_graph *graph); /* accepts NULL; waits for queued work */
 
 /*
- * Recording functions return the result, owned by the graph. A mistake (shapes that do not fit, a missing parameter) returns
- * NULL; NULL as an input gives NULL; device_graph_plan() reports the first mistake. So a model is recorded without a check
- * per line. Names are copied; they appear in errors, profiles and plans. The same recording serves both modes.
+ * Recording functions return the result, owned by the graph. A mistake (shapes that do not fit, a
+ * missing parameter) returns NULL; NULL as an input gives NULL; device_graph_plan() reports the
+ * first mistake. So a model is recorded without a check per line. Names are copied; they appear in
+ * errors, profiles and plans. The same recording serves both modes.
  */
 struct device_shape device_value_shape(const struct device_value *value); /* zeros for NULL */
 
 struct device_input_spec {
 	const char *name;
-	struct device_shape shape; /* c: up to 4 for u8 batches, else any number; the backend pads if it wants */
-	float mean[4], std[4];     /* per channel in 0..255, for u8 batches: (x - mean) / std */
-	bool gradient;             /* compute the gradient of the input too (tests) */
+	/* c: up to 4 for u8 batches, else any number; the backend pads if it wants */
+	struct device_shape shape;
+	float mean[4], std[4]; /* per channel in 0..255, for u8 batches: (x - mean) / std */
+	bool gradient;         /* compute the gradient of the input too (tests) */
 };
 /* The batch as the loop feeds it, normalised: [n][h][w][c]. One per graph. */
 struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec);
 
 struct device_norm {
-	struct device_param *gamma, *beta;                /* [K] */
+	struct device_param *gamma, *beta;               /* [K] */
 	struct device_param *running_mean, *running_var; /* [K], buffers */
-	float epsilon;  /* added to the variance; 1e-5 usually */
-	float momentum; /* running = (1 - momentum) * running + momentum * batch; the variance unbiased there, biased in the batch; 0.1 usually */
-	bool synchronized; /* statistics of the global batch; false: each rank normalises by those of its own share, and keeps running ones of its own */
+	float epsilon;                                   /* added to the variance; 1e-5 usually */
+	/*
+	 * running = (1 - momentum) * running + momentum * batch; the variance unbiased there,
+	 * biased in the batch; 0.1 usually
+	 */
+	float momentum;
+	/*
+	 * statistics of the global batch; false: each rank normalises by those of its own share,
+	 * and keeps running ones of its own
+	 */
+	bool synchronized;
 };
 
-/* y = activation(norm(conv(x, weight)) + residual), or activation(conv(x, weight) + bias + residual) without a norm. */
+/*
+ * y = activation(norm(conv(x, weight)) + residual), or activation(conv(x, weight) + bias +
+ * residual) without a norm.
+ */
 struct device_conv_spec {
 	const char *name;
-	struct device_param *weight;   /* [K][R][S][C], C as x's */
-	struct device_param *bias;     /* [K] or NULL; must be NULL with a norm */
+	struct device_param *weight;    /* [K][R][S][C], C as x's */
+	struct device_param *bias;      /* [K] or NULL; must be NULL with a norm */
 	const struct device_norm *norm; /* NULL: none */
-	uint32_t stride;               /* both ways, from 1 */
-	uint32_t pad;                  /* zeros on all four sides */
-	struct device_value *residual; /* [n][p][q][K] or NULL */
+	uint32_t stride;                /* both ways, from 1 */
+	uint32_t pad;                   /* zeros on all four sides */
+	struct device_value *residual;  /* [n][p][q][K] or NULL */
 	enum device_activation activation;
 };
 /* x [n][h][w][C] -> [n][p][q][K], p = (h + 2 pad - R) / stride + 1, q likewise. */
-struct device_value *device_conv(struct device_graph *graph, struct device_value *x, const struct device_conv_spec *spec);
+struct device_value *device_conv(struct device_graph *graph, struct device_value *x,
+				 const struct device_conv_spec *spec);
 
-/* y = activation(norm(x) + residual), for nets that normalise before the convolution. residual may be NULL. */
-struct device_value *device_norm(struct device_graph *graph, const char *name, struct device_value *x, const struct device_norm *norm,
-	struct device_value *residual, enum device_activation activation);
+/*
+ * y = activation(norm(x) + residual), for nets that normalise before the convolution. residual may
+ * be NULL.
+ */
+struct device_value *device_norm(struct device_graph *graph, const char *name,
+				 struct device_value *x, const struct device_norm *norm,
+				 struct device_value *residual, enum device_activation activation);
 
 struct device_pool_spec {
 	const char *name;
-	uint32_t window, stride, pad; /* both ways; pad < window. Maximum ignores padding; average counts only what lies inside */
+	/* both ways; pad < window. Maximum ignores padding; average counts only what lies inside */
+	uint32_t window, stride, pad;
 };
-struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x, const struct device_pool_spec *spec);
-struct device_value *device_average_pool(struct device_graph *graph, struct device_value *x, const struct device_pool_spec *spec);
+struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x,
+				     const struct device_pool_spec *spec);
+struct device_value *device_average_pool(struct device_graph *graph, struct device_value *x,
+					 const struct device_pool_spec *spec);
 /* [n][h][w][c] -> [n][1][1][c] */
-struct device_value *device_global_average_pool(struct device_graph *graph, const char *name, struct device_value *x);
-struct device_value *device_global_max_pool(struct device_graph *graph, const char *name, struct device_value *x);
+struct device_value *device_global_average_pool(struct device_graph *graph, const char *name,
+						struct device_value *x);
+struct device_value *device_global_max_pool(struct device_graph *graph, const char *name,
+					    struct device_value *x);
 
 struct device_linear_spec {
 	const char *name;
@@ -258,7 +377,8 @@ struct device_linear_spec {
 	enum device_activation activation;
 };
 /* x [n][h][w][c] -> [n][1][1][O] */
-struct device_value *device_linear(struct device_graph *graph, struct device_value *x, const struct device_linear_spec *spec);
+struct device_value *device_linear(struct device_graph *graph, struct device_value *x,
+				   const struct device_linear_spec *spec);
 
 struct device_loss_spec {
 	const char *name;
@@ -266,112 +386,150 @@ struct device_loss_spec {
 	float logit_scale; /* logits are multiplied by it first; 0 counts as 1 */
 };
 /*
- * Softmax cross-entropy on logits [n][1][1][classes] against the batch's labels, mean over the samples that have one (in training: of the global
- * batch, so that ranks weigh by how many they have), with the counts of samples
- * whose label is among the 1 and 5 largest logits (ties go to the lower class). Ends a graph. -1 from the feed: no label. Returns logits.
+ * Softmax cross-entropy on logits [n][1][1][classes] against the batch's labels, mean over the
+ * samples that have one (in training: of the global batch, so that ranks weigh by how many they
+ * have), with the counts of samples whose label is among the 1 and 5 largest logits (ties go to the
+ * lower class). Ends a graph. -1 from the feed: no label. Returns logits.
  */
-struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits, const struct device_loss_spec *spec);
+struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits,
+					 const struct device_loss_spec *spec);
 
 /*
- * Chooses kernels, lays out the arena, allocates it, prepares everything. -EINVAL: recording went wrong; -ENOMEM: error names the largest tensors; -ENOTSUP.
- * A training graph differentiates its loss, or, if none was recorded, the sum of <gradient, value> over the values that nothing consumes, with the
- * gradients that device_value_write(DEVICE_GRAD) put there. error as in device_open.
+ * Chooses kernels, lays out the arena, allocates it, prepares everything. -EINVAL: recording went
+ * wrong; -ENOMEM: error names the largest tensors; -ENOTSUP. A training graph differentiates its
+ * loss, or, if none was recorded, the sum of <gradient, value> over the values that nothing
+ * consumes, with the gradients that device_value_write(DEVICE_GRAD) put there. error as in
+ * device_open.
  */
 int device_graph_plan(struct device_graph *graph, char *error);
 
 struct device_graph_info {
 	uint64_t arena_bytes;    /* activations, gradients, workspaces */
 	uint64_t unshared_bytes; /* what they would take without sharing by lifetime */
-	double flops_forward;    /* of one step: multiply and add count as two; convolutions and matrix products only */
+	/* of one step: multiply and add count as two; convolutions and matrix products only */
+	double flops_forward;
 	double flops_backward;
-	double bytes_forward, bytes_backward; /* least that the operations as planned read and write in one step; 0: not known */
+	/* least that the operations as planned read and write in one step; 0: not known */
+	double bytes_forward, bytes_backward;
 	uint32_t layers;
-	uint32_t fallbacks;       /* patterns of the level of fusion that run unfused, as there is no plan for them at their shape */
-	const char *fallback_log; /* a line for each of them: layer, pattern, what is done instead; "": none. Lives as long as the graph */
-	const char *warning;      /* a failure in planning that the graph works in spite of; "": none. Lives as long as the device */
+	/*
+	 * patterns of the level of fusion that run unfused, as there is no plan for them at their
+	 * shape
+	 */
+	uint32_t fallbacks;
+	/*
+	 * a line for each of them: layer, pattern, what is done instead; "": none. Lives as long as
+	 * the graph
+	 */
+	const char *fallback_log;
+	/*
+	 * a failure in planning that the graph works in spite of; "": none. Lives as long as the
+	 * device
+	 */
+	const char *warning;
 };
 void device_graph_info(const struct device_graph *graph, struct device_graph_info *ret_info);
 
 /* One recorded operation; for plans, profiles and benchmarks. Strings live as long as the graph. */
 struct device_layer_info {
 	const char *name;
-	const char *kind;     /* "conv+norm+add+relu" */
-	const char *engine;   /* what the backend chose */
+	const char *kind;          /* "conv+norm+add+relu" */
+	const char *engine;        /* what the backend chose */
 	struct device_shape shape; /* of the result */
 	double flops_forward, flops_backward;
 	double bytes_forward, bytes_backward; /* as in device_graph_info */
 	uint64_t forward_ns, backward_ns; /* summed since planning, with device_options.profile */
 	uint64_t runs;
 };
-int device_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *ret_info); /* -ENOENT past the end */
+/* -ENOENT past the end */
+int device_graph_layer(const struct device_graph *graph, uint32_t index,
+		       struct device_layer_info *ret_info);
 
 /* ---- running ---- */
 
 /* Outcomes of device_register_host */
-#define DEVICE_STAGED	      1
+#define DEVICE_STAGED         1
 #define DEVICE_WANTS_WRITABLE 2
 
 /*
- * Announces host memory that batches will be fed from, such as a feed's ring, so that the device may lock its pages and copy from them by DMA. It is
- * only read; `writable` says whether its mapping is writable. Batches from other memory work too. 0: batches are copied directly from it; DEVICE_STAGED: they are
- * copied to the device's own page-locked memory first, device_error() says why; DEVICE_WANTS_WRITABLE: the same, but if the memory is mapped writable and
- * announced again, direct copies may be possible. -EEXIST: it overlaps memory announced before.
+ * Announces host memory that batches will be fed from, such as a feed's ring, so that the device
+ * may lock its pages and copy from them by DMA. It is only read; `writable` says whether its
+ * mapping is writable. Batches from other memory work too. 0: batches are copied directly from it;
+ * DEVICE_STAGED: they are copied to the device's own page-locked memory first, device_error() says
+ * why; DEVICE_WANTS_WRITABLE: the same, but if the memory is mapped writable and announced again,
+ * direct copies may be possible. -EEXIST: it overlaps memory announced before.
  */
 int device_register_host(struct device *device, const void *memory, size_t bytes, bool writable);
-/* Undoes device_register_host(), before the memory is unmapped; waits for copies that still read it. Accepts what was never announced, and NULL. */
+/*
+ * Undoes device_register_host(), before the memory is unmapped; waits for copies that still read
+ * it. Accepts what was never announced, and NULL.
+ */
 void device_unregister_host(struct device *device, const void *memory);
 
 struct device_batch {
-	const void *images;     /* [count][h][w][channels], dense, of element */
-	const int32_t *labels;  /* [count], -1: none; NULL: none at all */
-	uint32_t count;         /* samples; a training graph wants exactly its n, an evaluation graph takes fewer */
-	uint32_t channels;      /* at least the input's; further ones are ignored */
-	enum device_element element; /* DEVICE_ELEMENT_U8 is normalised, the others are taken as they are */
-	bool flip;              /* mirror left to right (test-time augmentation) */
+	const void *images;    /* [count][h][w][channels], dense, of element */
+	const int32_t *labels; /* [count], -1: none; NULL: none at all */
+	/* samples; a training graph wants exactly its n, an evaluation graph takes fewer */
+	uint32_t count;
+	uint32_t channels; /* at least the input's; further ones are ignored */
+	/* DEVICE_ELEMENT_U8 is normalised, the others are taken as they are */
+	enum device_element element;
+	bool flip; /* mirror left to right (test-time augmentation) */
 };
 
 /*
- * Queues the copy of the next step's batch. One batch may be fed while the previous step still runs. The batch's memory must
- * stay until device_fed() says so: ret_ticket names the copy. -EINVAL: it does not fit the graph; -EBUSY: the one fed before has not been used.
+ * Queues the copy of the next step's batch. One batch may be fed while the previous step still
+ * runs. The batch's memory must stay until device_fed() says so: ret_ticket names the copy.
+ * -EINVAL: it does not fit the graph; -EBUSY: the one fed before has not been used.
  */
 int device_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
 /* 0: the memory behind the ticket may be released; -EAGAIN: not yet (never with wait). */
 int device_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 
 /*
- * Queues forward and backward on the batch fed last, adding to the gradients (the first since an update overwrites), and
- * with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a micro-batch, gradients only, and only this rank's. Before an update the ranks'
- * gradients are summed, bucket by bucket as backward completes them, so norm, clipping and update see the sum. An update whose gradients are not all
- * finite is skipped, and counted. Numbers steps from 1. -EINVAL: nothing was fed, or not a training graph; -EDOM: see detect_anomaly.
+ * Queues forward and backward on the batch fed last, adding to the gradients (the first since an
+ * update overwrites), and with hyper also the update: optimizer, EMA, loss scale. hyper NULL: a
+ * micro-batch, gradients only, and only this rank's. Before an update the ranks' gradients are
+ * summed, bucket by bucket as backward completes them, so norm, clipping and update see the sum. An
+ * update whose gradients are not all finite is skipped, and counted. Numbers steps from 1. -EINVAL:
+ * nothing was fed, or not a training graph; -EDOM: see detect_anomaly.
  */
 int device_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
-/* Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE or DEVICE_EMA); an evaluation graph only. */
+/*
+ * Queues forward with running statistics and the weights of `weights` (DEVICE_VALUE or DEVICE_EMA);
+ * an evaluation graph only.
+ */
 int device_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
 
 /* Of all ranks after a training step, of this rank alone after an evaluation. */
 struct device_results {
 	uint64_t step;
-	uint32_t samples;     /* that had a label */
-	uint32_t top1, top5;  /* of those */
-	double loss;          /* mean over them */
-	double grad_norm;     /* global L2 norm after grad_scale, before clipping; 0 without an update */
-	double loss_scale;    /* in force during the step */
-	bool updated;         /* an update was made */
-	bool skipped;         /* an update was due, but a gradient was not finite */
+	uint32_t samples;    /* that had a label */
+	uint32_t top1, top5; /* of those */
+	double loss;         /* mean over them */
+	/* global L2 norm after grad_scale, before clipping; 0 without an update */
+	double grad_norm;
+	double loss_scale; /* in force during the step */
+	bool updated;      /* an update was made */
+	bool skipped;      /* an update was due, but a gradient was not finite */
 };
 /*
- * Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait, and the same on all ranks); -ERANGE: more than DEVICE_RESULTS_MAX
- * steps ago, or not yet run.
+ * Results of a step come back asynchronously. -EAGAIN: not yet there (never with wait, and the same
+ * on all ranks); -ERANGE: more than DEVICE_RESULTS_MAX steps ago, or not yet run.
  */
-int device_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+int device_results(struct device_graph *graph, uint64_t step, bool wait,
+		   struct device_results *ret_results);
 /* Logits of the last step, before logit_scale: [n][classes]. Waits. */
 int device_logits(struct device_graph *graph, float *ret_logits);
 
 /*
- * A whole value or its gradient as dense fp32 [n][h][w][c], after a step; waits. Only what the graph keeps: everything with keep_all, otherwise
- * results that nothing consumes. Only their DEVICE_GRAD can be written, in a training graph without a loss. -ENOENT: not kept.
+ * A whole value or its gradient as dense fp32 [n][h][w][c], after a step; waits. Only what the
+ * graph keeps: everything with keep_all, otherwise results that nothing consumes. Only their
+ * DEVICE_GRAD can be written, in a training graph without a loss. -ENOENT: not kept.
  */
-int device_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
-int device_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+int device_value_read(struct device_graph *graph, const struct device_value *value,
+		      enum device_slot slot, float *ret_values);
+int device_value_write(struct device_graph *graph, const struct device_value *value,
+		       enum device_slot slot, const float *values);
 
 #endif

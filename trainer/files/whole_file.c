@@ -17,7 +17,10 @@ int whole_file_create(struct whole_file *file, const char *path)
 	if (length >= (int)sizeof(file->temporary))
 		return -ENAMETOOLONG;
 	strcpy(file->path, path);
-	/* The name can be known beforehand, and the folder be everyone's: what lies there is not written through. */
+	/*
+	 * The name can be known beforehand, and the folder be everyone's: what lies there is not
+	 * written through.
+	 */
 	unlink(file->temporary);
 	file->fd =
 		open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -39,7 +42,10 @@ int whole_file_write(struct whole_file *file, const void *data, size_t size)
 	return 0;
 }
 
-/* A rename is on the disk only once its folder is; some file systems cannot sync one, and say EINVAL. */
+/*
+ * A rename is on the disk only once its folder is; some file systems cannot sync one, and say
+ * EINVAL.
+ */
 static int sync_folder(const char *path)
 {
 	char folder[WHOLE_FILE_PATH_MAX];

@@ -1,8 +1,9 @@
 /*
- * A file that appears under its name complete or not at all, whenever the process is killed, the disk is full or the machine loses
- * power: it is written under a temporary name beside it, PATH.PID.tmp, and on the disk before it gets its own, in place of an older one,
- * which until then stays as it was. Embedded in its writer, used by one thread; two processes need a lock between them only
- * where one must not undo what the other wrote.
+ * A file that appears under its name complete or not at all, whenever the process is killed, the
+ * disk is full or the machine loses power: it is written under a temporary name beside it,
+ * PATH.PID.tmp, and on the disk before it gets its own, in place of an older one, which until then
+ * stays as it was. Embedded in its writer, used by one thread; two processes need a lock between
+ * them only where one must not undo what the other wrote.
  */
 #pragma once
 
@@ -20,12 +21,16 @@ int whole_file_create(struct whole_file *file, const char *path);
 /* All of it. */
 int whole_file_write(struct whole_file *file, const void *data, size_t size);
 /*
- * Once, of a file that was created: gives it its name, if r, what writing it came to, is 0; else, or when that fails, removes it. Returns r, or what failed.
+ * Once, of a file that was created: gives it its name, if r, what writing it came to, is 0; else,
+ * or when that fails, removes it. Returns r, or what failed.
  */
 int whole_file_close(struct whole_file *file, int r);
 
 /* All three, of a text. */
 int whole_file_put(const char *path, const char *text, size_t size);
 
-/* Of a name that a writer that was killed may have left: the length of the one that the file was to get; 0 of others. */
+/*
+ * Of a name that a writer that was killed may have left: the length of the one that the file was to
+ * get; 0 of others.
+ */
 size_t whole_file_leftover(const char *name);

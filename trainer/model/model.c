@@ -204,9 +204,9 @@ static int describe(struct model *model, const struct recipe_model *recipe, uint
 		const char *name;
 		int (*describe)(struct model *, const struct recipe_model *, uint32_t);
 	} families[] = {
-		{"resnet18", resnet_describe},	 {"resnet34", resnet_describe},
-		{"resnet50", resnet_describe},	 {"resnet101", resnet_describe},
-		{"resnet152", resnet_describe},	 {"resnet_cifar", resnet_cifar_describe},
+		{"resnet18", resnet_describe},   {"resnet34", resnet_describe},
+		{"resnet50", resnet_describe},   {"resnet101", resnet_describe},
+		{"resnet152", resnet_describe},  {"resnet_cifar", resnet_cifar_describe},
 		{"speednet", speednet_describe},
 	};
 	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)

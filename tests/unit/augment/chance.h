@@ -1,6 +1,7 @@
 /*
- * What random decisions come to over many samples. Seeds are fixed, so a result never changes; bounds are five standard deviations,
- * which a right distribution would break once in a million choices of seeds.
+ * What random decisions come to over many samples. Seeds are fixed, so a result never changes;
+ * bounds are five standard deviations, which a right distribution would break once in a million
+ * choices of seeds.
  */
 #pragma once
 
@@ -8,7 +9,10 @@
 
 enum { CHANCE_WIDTH = 37, CHANCE_HEIGHT = 26 };
 
-/* The effects that the only step of a pipeline decides on for a sample of CHANCE_WIDTH x CHANCE_HEIGHT. */
+/*
+ * The effects that the only step of a pipeline decides on for a sample of CHANCE_WIDTH x
+ * CHANCE_HEIGHT.
+ */
 void chance_draw(const char *text, uint64_t sample, struct effect_list *list);
 /* Fails the test unless counts go with probabilities (NULL: all alike), by chi-square. */
 void chance_expect(const unsigned *counts, const double *probabilities, unsigned size);

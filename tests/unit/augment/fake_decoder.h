@@ -1,7 +1,8 @@
 /*
- * A decoder in place of libpackimg's, for raw RGB samples. It returns what the interface allows rather than what is handy:
- * pixels around the region (full of garbage, which must not show in any result) and half scale with the fractional offset that
- * comes with it. One thread; state is global.
+ * A decoder in place of libpackimg's, for raw RGB samples. It returns what the interface allows
+ * rather than what is handy: pixels around the region (full of garbage, which must not show in any
+ * result) and half scale with the fractional offset that comes with it. One thread; state is
+ * global.
  */
 #pragma once
 

@@ -1,4 +1,7 @@
-/* Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and into which forms they go. */
+/*
+ * Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and
+ * into which forms they go.
+ */
 #include "augment_isa.h"
 #include "chance.h"
 #include "draw.h"
@@ -143,7 +146,10 @@ static void without_chance_nothing_happens(void **state)
 	expect_same("random_rotation(0, bilinear) random_erasing(1, scale=0:0)", "");
 }
 
-/* Policies in pipelines: the same from every set, whatever they choose (expect_same compares the sets). */
+/*
+ * Policies in pipelines: the same from every set, whatever they choose (expect_same compares the
+ * sets).
+ */
 static void policies_run(void **state)
 {
 	static const char *const texts[] = {
@@ -238,7 +244,10 @@ static void jitter_is_uniform(void **state)
 	assert_int_equal(list.effects[0].kind, EFFECT_HUE);
 }
 
-/* What an erased sample shows: how many pixels differ from the plain one, and that they are a rectangle of the value. */
+/*
+ * What an erased sample shows: how many pixels differ from the plain one, and that they are a
+ * rectangle of the value.
+ */
 static size_t erased_pixels(const char *text, const char *plain_text, uint64_t index, float value)
 {
 	struct transform *transform = parse(text), *plain = parse(plain_text);
@@ -350,7 +359,10 @@ static void warps_are_uniform(void **state)
 	}
 	chance_expect_uniform(angles, BINS);
 	chance_expect_uniform(sigmas, BINS);
-	/* 3.7 and 4.16 pixels to either side, rounded: the outermost whole numbers get less than the others. */
+	/*
+	 * 3.7 and 4.16 pixels to either side, rounded: the outermost whole numbers get less than
+	 * the others.
+	 */
 	chance_expect_uniform(shifts[0] + 2, 5);
 	chance_expect_uniform(shifts[1] + 1, 7);
 	assert_true(shifts[0][0] > 0 && shifts[0][0] < shifts[0][4] && shifts[1][8] > shifts[0][8]);

@@ -1,6 +1,7 @@
 /*
- * chroma=fast on real JPEGs: against planes from libjpeg, resized one by one and converted in double precision; the same bytes with every
- * instruction set, with and without an index; the exact bytes where there are no planes.
+ * chroma=fast on real JPEGs: against planes from libjpeg, resized one by one and converted in
+ * double precision; the same bytes with every instruction set, with and without an index; the exact
+ * bytes where there are no planes.
  */
 #include "augment_isa.h"
 #include "images.h"
@@ -72,7 +73,10 @@ static void read_components(const uint8_t *data, size_t size, struct component c
 	jpeg_destroy_decompress(&cinfo);
 }
 
-/* Triangle of output pixel i of an axis over the samples of a component; returns the first sample that counts. */
+/*
+ * Triangle of output pixel i of an axis over the samples of a component; returns the first sample
+ * that counts.
+ */
 static int weigh(const struct plan_axis *axis, uint32_t i, double factor, uint32_t size,
 		 double weights[SIDE], int *ret_count)
 {
@@ -362,7 +366,9 @@ static const char fast_crop[] = "random_resized_crop(112, scale=0.3:1, chroma=fa
 
 static void near_exact(void **state)
 {
-	/* Where chroma is subsampled, colours beyond RGB are cut off before the average or after. */
+	/*
+	 * Where chroma is subsampled, colours beyond RGB are cut off before the average or after.
+	 */
 	static const struct {
 		struct jpeg_kind kind;
 		double mean;
@@ -407,7 +413,10 @@ static void exact_without_planes(void **state)
 	assert_int_equal(max, 0);
 }
 
-/* A fill byte late in the scan, which only libjpeg-turbo reads: planes have been begun by then, and give way to pixels. */
+/*
+ * A fill byte late in the scan, which only libjpeg-turbo reads: planes have been begun by then, and
+ * give way to pixels.
+ */
 static void exact_after_planes_end(void **state)
 {
 	size_t size, fast_size, exact_size, at;
@@ -427,9 +436,9 @@ static void exact_after_planes_end(void **state)
 	struct packimg_sample sample = sample_of(filled, size + 1, 260, 244, &kinds[1]);
 
 	assert_int_equal(packimg_decoder_new(&decoder), 0);
-	assert_int_equal(packimg_decode_begin_planes(decoder, &sample, &whole, 260, 244, &planes,
-						     &error),
-			 0);
+	assert_int_equal(
+		packimg_decode_begin_planes(decoder, &sample, &whole, 260, 244, &planes, &error),
+		0);
 	assert_int_equal(packimg_decode_rows(decoder, 244, NULL, &error), -ENOTSUP);
 	packimg_decoder_free(decoder);
 
@@ -447,8 +456,8 @@ static void exact_after_planes_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(same_with_every_isa),	cmocka_unit_test(equals_naive),
-		cmocka_unit_test(same_with_index),	cmocka_unit_test(near_exact),
+		cmocka_unit_test(same_with_every_isa),  cmocka_unit_test(equals_naive),
+		cmocka_unit_test(same_with_index),      cmocka_unit_test(near_exact),
 		cmocka_unit_test(exact_without_planes), cmocka_unit_test(exact_after_planes_end),
 	};
 

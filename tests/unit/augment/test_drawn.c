@@ -1,7 +1,8 @@
 /*
- * From the arguments of a step to what it draws: ranges of one value leave nothing to chance, so that each argument shows by itself.
- * What an effect's parameters do to pixels is compared with torchvision elsewhere (test_effects.c); here they are torchvision's
- * parameters of the functional operation that the transform of the same name calls.
+ * From the arguments of a step to what it draws: ranges of one value leave nothing to chance, so
+ * that each argument shows by itself. What an effect's parameters do to pixels is compared with
+ * torchvision elsewhere (test_effects.c); here they are torchvision's parameters of the functional
+ * operation that the transform of the same name calls.
  */
 #include "chance.h"
 #include "warp.h"
@@ -71,15 +72,14 @@ static void affine_arguments(void **state)
 		    black);
 	expect_warp("random_affine(0, interpolation=nearest)", (struct affine){0, 1, 0, 0}, false,
 		    black);
-	expect_warp("random_affine(0, fill=1:2:3)", (struct affine){0, 1, 0, 0}, false,
-		    "\1\2\3");
+	expect_warp("random_affine(0, fill=1:2:3)", (struct affine){0, 1, 0, 0}, false, "\1\2\3");
 	expect_warp("random_affine(30:30, scale=0.5:0.5, shear=5:5:-7:-7, "
 		    "interpolation=bilinear, fill=9)",
 		    (struct affine){30, 0.5, 5, -7}, true, "\11\11\11");
 	/* torchvision's rotate turns against affine's sense. */
 	expect_warp("random_rotation(20:20)", (struct affine){-20, 1, 0, 0}, false, black);
-	expect_warp("random_rotation(-20:-20, bilinear, fill=4:5:6)",
-		    (struct affine){20, 1, 0, 0}, true, "\4\5\6");
+	expect_warp("random_rotation(-20:-20, bilinear, fill=4:5:6)", (struct affine){20, 1, 0, 0},
+		    true, "\4\5\6");
 }
 
 /* A single number spreads to both sides, two or four are the ends. */
@@ -176,9 +176,9 @@ static void jitter_with_a_neutral_end(void **state)
 static void erased_sides(void **state)
 {
 	for (uint64_t sample = 0; sample < SAMPLES; sample++) {
-		const struct erase *erase = &drawn("random_erasing(1, scale=0.1:0.1, ratio=4:4)",
-						   sample, EFFECT_ERASE)
-						     ->erase;
+		const struct erase *erase =
+			&drawn("random_erasing(1, scale=0.1:0.1, ratio=4:4)", sample, EFFECT_ERASE)
+				 ->erase;
 
 		/* torchvision's ratio is height by width: of 962 pixels a tenth, 4.9 x 19.6. */
 		assert_int_equal(erase->width, 5);
@@ -220,12 +220,9 @@ static void cutout_sides(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(affine_arguments),
-		cmocka_unit_test(affine_ranges),
-		cmocka_unit_test(point_arguments),
-		cmocka_unit_test(jitter_with_a_neutral_end),
-		cmocka_unit_test(erased_sides),
-		cmocka_unit_test(cutout_sides),
+		cmocka_unit_test(affine_arguments), cmocka_unit_test(affine_ranges),
+		cmocka_unit_test(point_arguments),  cmocka_unit_test(jitter_with_a_neutral_end),
+		cmocka_unit_test(erased_sides),     cmocka_unit_test(cutout_sides),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /*
- * Effects against torchvision: tests/golden/augment/make.py made the data and says what is in the file, which is the argument.
- * Every instruction set runs every case, and all is equal byte for byte but for what tolerances says.
+ * Effects against torchvision: tests/golden/augment/make.py made the data and says what is in the
+ * file, which is the argument. Every instruction set runs every case, and all is equal byte for
+ * byte but for what tolerances says.
  */
 #include "effects.h"
 #include "policy.h"

@@ -1,4 +1,7 @@
-/* Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the file, which is the argument. */
+/*
+ * Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the file,
+ * which is the argument.
+ */
 #include "resize.h"
 
 #include <setjmp.h>

@@ -173,7 +173,10 @@ static void aug_mix_is_dirichlet(void **state)
 
 			if (effect->kind != EFFECT_MIX_ADD) {
 				depth++;
-				/* With severity 3 a third of the magnitudes are zero and hide warps. */
+				/*
+				 * With severity 3 a third of the magnitudes are zero and hide
+				 * warps.
+				 */
 				if (effect->kind != EFFECT_WARP)
 					operations[operation_of(effect)]++;
 				assert_true(effect->kind != EFFECT_WARP || effect->warp.bilinear);

@@ -99,7 +99,10 @@ static void floats_are_uniform(void **state)
 static void below_is_unbiased(void **state)
 {
 	struct random_stream stream;
-	/* Without rejection every third value of this bound would come twice as often as the others. */
+	/*
+	 * Without rejection every third value of this bound would come twice as often as the
+	 * others.
+	 */
 	uint32_t bound = 3u << 30;
 	unsigned bins[3] = {0};
 
@@ -125,7 +128,7 @@ static void below_is_unbiased(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(philox_known_answers),	 cmocka_unit_test(streams_are_named),
+		cmocka_unit_test(philox_known_answers),  cmocka_unit_test(streams_are_named),
 		cmocka_unit_test(streams_do_not_change), cmocka_unit_test(floats_are_uniform),
 		cmocka_unit_test(below_is_unbiased),
 	};

@@ -1,4 +1,7 @@
-/* transform_apply against naive.c: steps alone and composed, images of every shape, what is repeated, what fails. */
+/*
+ * transform_apply against naive.c: steps alone and composed, images of every shape, what is
+ * repeated, what fails.
+ */
 #include "steps.h"
 #include "transform_test.h"
 
@@ -188,7 +191,7 @@ static void failures_are_explained(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(single_steps),		  cmocka_unit_test(composed_steps),
+		cmocka_unit_test(single_steps),           cmocka_unit_test(composed_steps),
 		cmocka_unit_test(samples_are_repeatable), cmocka_unit_test(failures_are_explained),
 		cmocka_unit_test(extreme_shapes),
 	};

@@ -1,4 +1,7 @@
-/* The forms of finished samples: types of element, layouts and channels hold the same picture, large ones and at every alignment too. */
+/*
+ * The forms of finished samples: types of element, layouts and channels hold the same picture,
+ * large ones and at every alignment too.
+ */
 #include "store.h"
 #include "transform_test.h"
 
@@ -11,7 +14,7 @@ static double from_f16(uint16_t half)
 {
 	int exponent = half >> 10 & 31;
 	double fraction = half & 0x3ff;
-	double value = exponent == 0	? ldexp(fraction, -24)
+	double value = exponent == 0    ? ldexp(fraction, -24)
 		       : exponent == 31 ? INFINITY
 					: ldexp(1024 + fraction, exponent - 25);
 
@@ -107,7 +110,7 @@ static void check_form(const char *geometry, const char *type, const char *layou
 	char text[256];
 	bool bytes = strcmp(type, "u8") == 0;
 	/* Of a value of at most 3: 4 units of single precision, half a unit of the narrow types. */
-	double tolerance = bytes		      ? 0
+	double tolerance = bytes                      ? 0
 			   : strcmp(type, "f32") == 0 ? 1e-6
 			   : strcmp(type, "f16") == 0 ? 1.01e-3
 						      : 8e-3;

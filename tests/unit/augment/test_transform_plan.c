@@ -1,4 +1,7 @@
-/* How transform_apply plans geometry: steps folded into few resizes, flips that alternate, and no more asked of the decoder than is needed, at half scale too. */
+/*
+ * How transform_apply plans geometry: steps folded into few resizes, flips that alternate, and no
+ * more asked of the decoder than is needed, at half scale too.
+ */
 #include "naive.h"
 #include "plan.h"
 #include "transform_test.h"
@@ -41,7 +44,10 @@ static void geometry_is_folded(void **state)
 	}
 }
 
-/* Half of the samples are mirrored in epoch 0, which ones depends on the seed; in each epoch the others are. */
+/*
+ * Half of the samples are mirrored in epoch 0, which ones depends on the seed; in each epoch the
+ * others are.
+ */
 static void flips_alternate(void **state)
 {
 	enum { SAMPLES = 1000 };
@@ -86,7 +92,10 @@ static void regions_are_tight(void **state)
 	assert_int_equal(fake_decoder.region.height, 20);
 	assert_int_equal(fake_decoder.hint_width, 0);
 	transform_free(transform);
-	/* 100x80 to 50x40, the middle 20x20: source columns 30..70 and one more step on either side. */
+	/*
+	 * 100x80 to 50x40, the middle 20x20: source columns 30..70 and one more step on either
+	 * side.
+	 */
 	transform = parse("resize(40) center_crop(20)");
 	free(apply_all(transform, &sample, 1, 0));
 	assert_int_equal(fake_decoder.region.x, 29);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-	CANARY = 64,	/* bytes, and a line */
+	CANARY = 64,    /* bytes, and a line */
 	EXTRA_MAX = 24, /* pixels that planes may need beyond */
 };
 
@@ -68,7 +68,10 @@ struct packimg_sample make_sample(uint8_t *pixels, uint32_t width, uint32_t heig
 				       .orientation = 1};
 }
 
-/* What was said ahead is what was asked for since, in so many calls, or, where planes were thought of, a little more; for two of a kind. */
+/*
+ * What was said ahead is what was asked for since, in so many calls, or, where planes were thought
+ * of, a little more; for two of a kind.
+ */
 static void expect_ahead(unsigned calls)
 {
 	const struct packimg_region *said = &fake_decoder.ahead.region,
@@ -160,8 +163,8 @@ void compare(const char *text, const struct transform *transform, uint32_t width
 		sum += (uint64_t)difference;
 	}
 	/*
-	 * On noise; 6 bits between the passes make 0.02 of it, weights of 14 bits up to 0.08 for filters of 900 taps. Three values may be off
-	 * besides, each wherever enlarging repeats it.
+	 * On noise; 6 bits between the passes make 0.02 of it, weights of 14 bits up to 0.08 for
+	 * filters of 900 taps. Three values may be off besides, each wherever enlarging repeats it.
 	 */
 	uint64_t values = (uint64_t)(width < shape.width ? width : shape.width) *
 			  (height < shape.height ? height : shape.height) * 3;

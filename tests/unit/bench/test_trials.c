@@ -1,4 +1,7 @@
-/* Trials of a dataset made on the spot: what is found in the sample, which ways and steps are tried, what cannot be, and what an explanation makes of what they cost. */
+/*
+ * Trials of a dataset made on the spot: what is found in the sample, which ways and steps are
+ * tried, what cannot be, and what an explanation makes of what they cost.
+ */
 #include "explain.h"
 #include "trial.h"
 #include "trials.h"

@@ -67,8 +67,8 @@ static void widen_quant(j_compress_ptr cinfo)
 
 static void write_exif(j_compress_ptr cinfo, int orientation, bool big)
 {
-	uint8_t exif[] = {'E',	'x',  'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0,
-			  0x12, 0x01, 3,   0,	1, 0, 0,   0,	0,  0, 0, 0, 0, 0, 0, 0};
+	uint8_t exif[] = {'E',  'x',  'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0,
+			  0x12, 0x01, 3,   0,   1, 0, 0,   0,   0,  0, 0, 0, 0, 0, 0, 0};
 
 	if (big) {
 		static const uint8_t head[] = {'M',  'M',  0, 42, 0, 0, 0, 8, 0, 1,
@@ -121,10 +121,10 @@ uint8_t *image_jpeg(uint32_t width, uint32_t height, const struct jpeg_kind *kin
 	for (int i = 0; i < cinfo.num_components; i++) {
 		/* of YCCK the last component has full resolution too */
 		bool full = i == 0 || (i == 3 && kind->ycck);
-		cinfo.comp_info[i].h_samp_factor = full		    ? kind->h
+		cinfo.comp_info[i].h_samp_factor = full             ? kind->h
 						   : kind->chroma_h ? kind->chroma_h
 								    : 1;
-		cinfo.comp_info[i].v_samp_factor = full		    ? kind->v
+		cinfo.comp_info[i].v_samp_factor = full             ? kind->v
 						   : kind->chroma_v ? kind->chroma_v
 								    : 1;
 	}

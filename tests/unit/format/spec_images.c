@@ -1,7 +1,8 @@
 /*
- * What the decoder written from SPEC.md alone is measured by: JPEGs of several kinds, and what libjpeg reads from them. Into the folder named on the command
- * line: jpeg/NAME.jpg, and NAME.coefficients beside the folder jpeg: for each component blocks across and down (uint32), then those
- * blocks in rows, 64 int16 each in natural order; NAME.rgb: the pixels.
+ * What the decoder written from SPEC.md alone is measured by: JPEGs of several kinds, and what
+ * libjpeg reads from them. Into the folder named on the command line: jpeg/NAME.jpg, and
+ * NAME.coefficients beside the folder jpeg: for each component blocks across and down (uint32),
+ * then those blocks in rows, 64 int16 each in natural order; NAME.rgb: the pixels.
  */
 #include "images.h"
 

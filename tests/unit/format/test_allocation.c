@@ -1,4 +1,7 @@
-/* No memory is allocated once a decoder has seen an image of that size, nor by an encoder, nor by access to samples. */
+/*
+ * No memory is allocated once a decoder has seen an image of that size, nor by an encoder, nor by
+ * access to samples.
+ */
 #include "images.h"
 #include "packimg.h"
 

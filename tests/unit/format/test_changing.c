@@ -1,4 +1,7 @@
-/* Files whose owner changes them while they are opened and served: what was checked is what is used. */
+/*
+ * Files whose owner changes them while they are opened and served: what was checked is what is
+ * used.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -78,7 +81,9 @@ static void replace_shards(void)
 
 static void (*after_header)(void);
 
-/* The library's reads come by here: what happens after the first header was read, happens at once. */
+/*
+ * The library's reads come by here: what happens after the first header was read, happens at once.
+ */
 ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
 {
 	ssize_t n = syscall(SYS_pread64, fd, bytes, size, offset);
@@ -91,7 +96,10 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
 	return n;
 }
 
-/* Counts and sections must come from one reading: the second header has fewer classes than the first one. */
+/*
+ * Counts and sections must come from one reading: the second header has fewer classes than the
+ * first one.
+ */
 static void test_changed_while_opened(void **state)
 {
 	struct packimg *dataset;
@@ -222,7 +230,9 @@ static uint8_t *find_factors(uint8_t *data, size_t size)
 	return NULL;
 }
 
-/* What was decoded ahead is laid out as the headers said then; now blocks seem to be twice as many. */
+/*
+ * What was decoded ahead is laid out as the headers said then; now blocks seem to be twice as many.
+ */
 static void test_ahead(void **state)
 {
 	static uint8_t expected[3 * WIDTH * HEIGHT], got[3 * WIDTH * HEIGHT];

@@ -1,4 +1,7 @@
-/* Raw and zstd samples, orientation of every codec, the encoders, and what packimg_decode() refuses. */
+/*
+ * Raw and zstd samples, orientation of every codec, the encoders, and what packimg_decode()
+ * refuses.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -28,7 +31,10 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* The orientation by its definition in words: which way the stored picture must be turned to stand upright. */
+/*
+ * The orientation by its definition in words: which way the stored picture must be turned to stand
+ * upright.
+ */
 static const uint8_t *upright_pixel(const uint8_t *stored, uint32_t w, uint32_t h, int orientation,
 				    uint32_t x, uint32_t y)
 {
@@ -190,7 +196,10 @@ static void test_jpeg_orientation(void **state)
 		}
 }
 
-/* Scaled and turned: the region's place in the result follows the turn. Progressive, which no decoder but libjpeg-turbo's reads. */
+/*
+ * Scaled and turned: the region's place in the result follows the turn. Progressive, which no
+ * decoder but libjpeg-turbo's reads.
+ */
 static void test_scaled_orientation(void **state)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .progressive = true};
@@ -214,12 +223,18 @@ static void test_scaled_orientation(void **state)
 					 0);
 			assert_true(pixels.region_width == (double)region.width / denominator);
 			assert_true(pixels.region_height == (double)region.height / denominator);
-			/* where the first returned pixel lies, in upright pixels of full scale, from the far edge when flipped */
+			/*
+			 * where the first returned pixel lies, in upright pixels of full scale,
+			 * from the far edge when flipped
+			 */
 			double left = region.x - pixels.x * denominator,
 			       top = region.y - pixels.y * denominator;
 			for (uint32_t y = 0; y < pixels.height; y++)
 				for (uint32_t x = 0; x < pixels.width; x++) {
-					/* centre of the returned pixel, upright at full scale, then stored */
+					/*
+					 * centre of the returned pixel, upright at full scale, then
+					 * stored
+					 */
 					double cx = left + (x + 0.5) * denominator,
 					       cy = top + (y + 0.5) * denominator;
 					double s = orientation >= 5 ? cy : cx,

@@ -1,6 +1,7 @@
 /*
- * What is odd about a JPEG and what is missing from it (SPEC.md, "Complete JPEGs"): each kind of damage to each coding is tolerated, with the pixels of the good file, or
- * refused, and in every mode alike: at once, scaled, by rows, in part, indexed, transcoded.
+ * What is odd about a JPEG and what is missing from it (SPEC.md, "Complete JPEGs"): each kind of
+ * damage to each coding is tolerated, with the pixels of the good file, or refused, and in every
+ * mode alike: at once, scaled, by rows, in part, indexed, transcoded.
  */
 #include "images.h"
 #include "packimg.h"
@@ -42,7 +43,8 @@ struct file {
 	uint8_t data[FILE_MAX];
 	size_t size;
 	const struct jpeg_kind *kind;
-	size_t table, scan, coded, second; /* first DQT; first SOS, what it leads to; second SOS with its tables, 0: none */
+	/* first DQT; first SOS, what it leads to; second SOS with its tables, 0: none */
+	size_t table, scan, coded, second;
 };
 
 static struct packimg_decoder *decoders[2];
@@ -177,7 +179,10 @@ static bool odd_transform(struct file *file)
 	if (segment[1] == 0xe0) {
 		memmove(segment, segment + 18, file->size - 20);
 		file->size -= 18;
-		insert(file, 2, "\xff\xee\0\x0e" "Adobe\0d\0\0\0\0\1", 16);
+		insert(file, 2,
+		       "\xff\xee\0\x0e"
+		       "Adobe\0d\0\0\0\0\1",
+		       16);
 	}
 	assert_int_equal(segment[1], 0xee);
 	segment[15] = 0x75;
@@ -445,17 +450,40 @@ static void test_damages(void **state)
 	}
 }
 
-/* Zeros at the end of arithmetic-coded data are left out, and of a picture of one colour that is nearly all. */
+/*
+ * Zeros at the end of arithmetic-coded data are left out, and of a picture of one colour that is
+ * nearly all.
+ */
 static void test_arithmetic_of_little(void **state)
 {
 	static const struct jpeg_kind kinds[] = {
 		{.content = IMAGE_FLAT, .components = 3, .h = 2, .v = 2, .arithmetic = true},
 		{.content = IMAGE_FLAT, .components = 1, .h = 1, .v = 1, .arithmetic = true},
-		{.content = IMAGE_FLAT, .components = 3, .h = 1, .v = 1, .arithmetic = true, .progressive = true},
-		{.content = IMAGE_FLAT, .components = 1, .h = 1, .v = 1, .arithmetic = true, .progressive = true},
-		{.content = IMAGE_FLAT, .components = 3, .h = 2, .v = 2, .arithmetic = true, .restart_rows = 1},
+		{.content = IMAGE_FLAT,
+		 .components = 3,
+		 .h = 1,
+		 .v = 1,
+		 .arithmetic = true,
+		 .progressive = true},
+		{.content = IMAGE_FLAT,
+		 .components = 1,
+		 .h = 1,
+		 .v = 1,
+		 .arithmetic = true,
+		 .progressive = true},
+		{.content = IMAGE_FLAT,
+		 .components = 3,
+		 .h = 2,
+		 .v = 2,
+		 .arithmetic = true,
+		 .restart_rows = 1},
 		{.content = IMAGE_GRADIENT, .components = 3, .h = 2, .v = 2, .arithmetic = true},
-		{.content = IMAGE_GRADIENT, .components = 3, .h = 2, .v = 2, .arithmetic = true, .progressive = true},
+		{.content = IMAGE_GRADIENT,
+		 .components = 3,
+		 .h = 2,
+		 .v = 2,
+		 .arithmetic = true,
+		 .progressive = true},
 	};
 	static const uint16_t sides[] = {1, 8, 17, 64, 300, 1000};
 
@@ -463,7 +491,8 @@ static void test_arithmetic_of_little(void **state)
 		for (size_t s = 0; s < sizeof sides / sizeof *sides; s++)
 			for (uint64_t seed = 0; seed < (sides[s] < 1000 ? 10 : 2); seed++) {
 				size_t size;
-				uint8_t *data = image_jpeg(sides[s], sides[s], &kinds[k], seed, &size);
+				uint8_t *data =
+					image_jpeg(sides[s], sides[s], &kinds[k], seed, &size);
 				struct packimg_sample sample = {
 					.data = data,
 					.data_size = (uint32_t)size,
@@ -476,15 +505,19 @@ static void test_arithmetic_of_little(void **state)
 				struct packimg_region region = {0, 0, sides[s], sides[s]};
 				struct packimg_pixels pixels;
 
-				if (packimg_decode(decoders[0], &sample, &region, 1, 1, &pixels, &error) != 0)
-					fail_msg("kind %zu of %u pixels: %s", k, sides[s], error.text);
+				if (packimg_decode(decoders[0], &sample, &region, 1, 1, &pixels,
+						   &error) != 0)
+					fail_msg("kind %zu of %u pixels: %s", k, sides[s],
+						 error.text);
 				free(data);
 			}
 }
 
 /*
- * A refinement of DC coefficients may take all of the zeros behind it. The bytes behind the next marker that belong to nothing are then not those between its code and the
- * zeros, and there can be more of them than of anything before: looked for in front of that marker they lie outside of the file.
+ * A refinement of DC coefficients may take all of the zeros behind it. The bytes behind the next
+ * marker that belong to nothing are then not those between its code and the zeros, and there can be
+ * more of them than of anything before: looked for in front of that marker they lie outside of the
+ * file.
  */
 static void test_junk_behind_refinement(void **state)
 {
@@ -526,9 +559,9 @@ static void test_junk_behind_refinement(void **state)
 	};
 	struct packimg_region region = {0, 0, WIDTH, HEIGHT};
 	struct packimg_pixels pixels;
-	assert_int_equal(packimg_decode(decoders[0], &sample, &region, WIDTH, HEIGHT, &pixels,
-					&error),
-			 -EBADMSG);
+	assert_int_equal(
+		packimg_decode(decoders[0], &sample, &region, WIDTH, HEIGHT, &pixels, &error),
+		-EBADMSG);
 	assert_non_null(strstr(error.text, "extraneous bytes before marker 0xda"));
 	free(data);
 	free(good);

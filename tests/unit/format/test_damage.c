@@ -1,4 +1,7 @@
-/* Damage of every byte: an error, or what was there. Truncation at every length: an error. Shards that do not belong together: an error. */
+/*
+ * Damage of every byte: an error, or what was there. Truncation at every length: an error. Shards
+ * that do not belong together: an error.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -53,7 +56,7 @@ static void digest_sample(XXH3_state_t *state, const struct packimg *dataset, ui
 
 	assert_int_equal(packimg_sample(dataset, i, &sample), 0);
 	int32_t numbers[] = {(int32_t)sample.width, (int32_t)sample.height, sample.label,
-			     sample.codec,	    sample.channels,	    sample.orientation};
+			     sample.codec,          sample.channels,        sample.orientation};
 	XXH3_64bits_update(state, numbers, sizeof(numbers));
 	XXH3_64bits_update(state, sample.data, sample.data_size);
 	if (sample.side)

@@ -1,6 +1,7 @@
 /*
- * The golden files: good ones give what was put in, in every version; bad ones fail where their name says; the writer still makes
- * the same bytes; the listing in SPEC.md is that of the file. Folder, program and SPEC.md come from the environment.
+ * The golden files: good ones give what was put in, in every version; bad ones fail where their
+ * name says; the writer still makes the same bytes; the listing in SPEC.md is that of the file.
+ * Folder, program and SPEC.md come from the environment.
  */
 #include "images.h"
 #include "packimg.h"
@@ -78,7 +79,10 @@ static void check_values(const struct packimg *dataset, uint32_t i, uint64_t lon
 	}
 }
 
-/* Pixels of sample i are fill(i) of make_golden.c; JPEG changes them a little, and its sample 4 lies on its side. */
+/*
+ * Pixels of sample i are fill(i) of make_golden.c; JPEG changes them a little, and its sample 4
+ * lies on its side.
+ */
 static void check_pixels(const struct packimg_sample *sample, uint32_t i)
 {
 	struct packimg_decoder *decoder;
@@ -131,8 +135,8 @@ static void check_full(const char *file, bool raw_only, uint64_t longest)
 		assert_int_equal(packimg_sample(dataset, i, &sample), 0);
 		assert_int_equal(packimg_sample_check(&sample), 0);
 		assert_int_equal(sample.label, i == 5 ? -1 : (int)(i % 3));
-		assert_int_equal(sample.codec, raw_only		  ? PACKIMG_CODEC_RAW
-					       : i == 2		  ? PACKIMG_CODEC_RAW_ZSTD
+		assert_int_equal(sample.codec, raw_only           ? PACKIMG_CODEC_RAW
+					       : i == 2           ? PACKIMG_CODEC_RAW_ZSTD
 					       : i == 3 || i == 4 ? PACKIMG_CODEC_JPEG
 								  : PACKIMG_CODEC_RAW);
 		assert_int_equal(sample.orientation, i == 4 ? 6 : 1);
@@ -211,7 +215,10 @@ static void test_bad(void **state)
 	assert_true(count > 80);
 }
 
-/* A record that packimg_check() refuses is refused by packimg_sample() as well, and its neighbours are not. */
+/*
+ * A record that packimg_check() refuses is refused by packimg_sample() as well, and its neighbours
+ * are not.
+ */
 static void test_bad_record(void **state)
 {
 	struct packimg *dataset;
@@ -326,9 +333,9 @@ static void test_listing(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),	   cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_good),       cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_bad_record), cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_listing),	   cmocka_unit_test(test_longer_than_recorded),
+		cmocka_unit_test(test_listing),    cmocka_unit_test(test_longer_than_recorded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

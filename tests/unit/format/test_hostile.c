@@ -1,4 +1,7 @@
-/* JPEG files that mean harm, or come to it: an error after bounded work, and nothing kept from one image for the next. */
+/*
+ * JPEG files that mean harm, or come to it: an error after bounded work, and nothing kept from one
+ * image for the next.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -167,7 +170,10 @@ static void test_many_scans(void **state)
 	free(data);
 }
 
-/* Valid scans without end: the first DC scan is legal once per component and position, EOB runs cost nothing. */
+/*
+ * Valid scans without end: the first DC scan is legal once per component and position, EOB runs
+ * cost nothing.
+ */
 static void test_scan_limit(void **state)
 {
 	struct jpeg_kind kind = {.components = 1, .h = 1, .v = 1, .separate = true};
@@ -234,7 +240,10 @@ static size_t strip(uint8_t *data, size_t size, uint8_t marker)
 	return size;
 }
 
-/* Tables of the image before must not serve one that lacks its own: the result would depend on the order of images. */
+/*
+ * Tables of the image before must not serve one that lacks its own: the result would depend on the
+ * order of images.
+ */
 static void test_no_inheritance(void **state)
 {
 	static const struct jpeg_kind both[] = {
@@ -251,7 +260,10 @@ static void test_no_inheritance(void **state)
 		assert_true(stripped_size < size);
 		assert_int_equal(decode(data, size, 60, 44, 3, &pixels), 0);
 		assert_int_equal(decode(stripped, stripped_size, 60, 44, 3, &pixels), -EBADMSG);
-		/* without Huffman tables, standard ones may be assumed, but never the last image's optimised ones */
+		/*
+		 * without Huffman tables, standard ones may be assumed, but never the last image's
+		 * optimised ones
+		 */
 		memcpy(stripped, data, size);
 		stripped_size = strip(stripped, size, 0xc4);
 		struct packimg_decoder *fresh, *used = decoder;
@@ -298,7 +310,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_truncated),      cmocka_unit_test(test_wrong_size),
-		cmocka_unit_test(test_huge),	       cmocka_unit_test(test_many_scans),
+		cmocka_unit_test(test_huge),           cmocka_unit_test(test_many_scans),
 		cmocka_unit_test(test_scan_limit),     cmocka_unit_test(test_unsupported),
 		cmocka_unit_test(test_no_inheritance), cmocka_unit_test(test_recovers),
 	};

@@ -1,4 +1,7 @@
-/* Decoding JPEG regions: the same pixels as a full decode by libjpeg, for every kind of file, place and scale. */
+/*
+ * Decoding JPEG regions: the same pixels as a full decode by libjpeg, for every kind of file, place
+ * and scale.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -70,7 +73,10 @@ struct picture {
 	uint32_t width, height;
 };
 
-/* Decodes one region and compares every pixel of the returned rectangle with a full decode of the scale asked for. */
+/*
+ * Decodes one region and compares every pixel of the returned rectangle with a full decode of the
+ * scale asked for.
+ */
 static void compare_region(const struct packimg_sample *sample, const struct packimg_region *region,
 			   uint32_t denominator, const struct picture *full)
 {
@@ -152,7 +158,7 @@ static void test_samplings(void **state)
 {
 	static const int samplings[][2] = {{1, 1}, {2, 1}, {1, 2}, {2, 2},
 					   {4, 1}, {1, 4}, {4, 2}, {2, 4}};
-	static const uint32_t sizes[][2] = {{1, 1},   {7, 5},	 {16, 16},  {17, 33},
+	static const uint32_t sizes[][2] = {{1, 1},   {7, 5},    {16, 16},  {17, 33},
 					    {64, 48}, {133, 97}, {250, 201}};
 
 	for (size_t s = 0; s < sizeof(samplings) / sizeof(*samplings); s++)
@@ -197,8 +203,8 @@ static void test_choice_of_scale(void **state)
 		uint32_t width, height, hint_width, hint_height, denominator;
 	} cases[] = {
 		{256, 256, 0, 0, 1},   {256, 256, 256, 256, 1}, {256, 256, 65, 64, 1},
-		{256, 256, 64, 65, 1}, {256, 256, 64, 64, 2},	{255, 256, 64, 64, 1},
-		{256, 256, 33, 32, 2}, {256, 256, 32, 32, 4},	{256, 256, 16, 16, 8},
+		{256, 256, 64, 65, 1}, {256, 256, 64, 64, 2},   {255, 256, 64, 64, 1},
+		{256, 256, 33, 32, 2}, {256, 256, 32, 32, 4},   {256, 256, 16, 16, 8},
 		{256, 256, 1, 1, 8},   {256, 64, 16, 16, 2},
 	};
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2};

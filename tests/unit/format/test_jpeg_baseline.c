@@ -1,4 +1,7 @@
-/* What our baseline decoder refuses, and damage: errors instead of harm. test_jpeg_matrix.c compares its pixels. */
+/*
+ * What our baseline decoder refuses, and damage: errors instead of harm. test_jpeg_matrix.c
+ * compares its pixels.
+ */
 #include "baseline.h"
 #include "jpeg_frame.h"
 
@@ -112,7 +115,10 @@ static void test_leaves_headers(void **unused)
 			fail_msg("case %u: should be %d", i, cases[i].expected);
 }
 
-/* Every truncation fails when the last rows are asked for; flipped bytes do no harm (the sanitizers watch). */
+/*
+ * Every truncation fails when the last rows are asked for; flipped bytes do no harm (the sanitizers
+ * watch).
+ */
 static void test_damaged_scan(void **unused)
 {
 	struct jpeg_baseline *decoder;
@@ -147,7 +153,10 @@ static void test_damaged_scan(void **unused)
 	jpeg_baseline_free(decoder);
 }
 
-/* At a marker that has no place in a scan the scan ends: what comes behind it is no part of the image. */
+/*
+ * At a marker that has no place in a scan the scan ends: what comes behind it is no part of the
+ * image.
+ */
 static void test_marker_in_scan(void **unused)
 {
 	static const uint8_t markers[] = {0xd9, 0xd0, 0xfe}; /* end, restart, comment */
@@ -177,7 +186,10 @@ static void test_marker_in_scan(void **unused)
 	jpeg_baseline_free(decoder);
 }
 
-/* An index beside an image that can have none, since a restart interval ends within its rows, is refused, even where it would lead to pixels. */
+/*
+ * An index beside an image that can have none, since a restart interval ends within its rows, is
+ * refused, even where it would lead to pixels.
+ */
 static void test_impossible_index(void **unused)
 {
 	struct jpeg_baseline *decoder;
@@ -259,8 +271,8 @@ static bool rows_equal(struct packimg_decoder *decoder, const struct packimg_sam
 }
 
 /*
- * Damage that libjpeg-turbo does not notice, but ours does halfway: runs beyond a block's end. Rows that are asked for one by one then
- * come from the library, and are those of a whole decode.
+ * Damage that libjpeg-turbo does not notice, but ours does halfway: runs beyond a block's end. Rows
+ * that are asked for one by one then come from the library, and are those of a whole decode.
  */
 static void test_library_takes_over(void **unused)
 {
@@ -315,9 +327,9 @@ static void test_library_takes_over(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_leaves_the_rest),	   cmocka_unit_test(test_leaves_headers),
-		cmocka_unit_test(test_damaged_scan),	   cmocka_unit_test(test_damaged_index),
-		cmocka_unit_test(test_marker_in_scan),	   cmocka_unit_test(test_impossible_index),
+		cmocka_unit_test(test_leaves_the_rest),    cmocka_unit_test(test_leaves_headers),
+		cmocka_unit_test(test_damaged_scan),       cmocka_unit_test(test_damaged_index),
+		cmocka_unit_test(test_marker_in_scan),     cmocka_unit_test(test_impossible_index),
 		cmocka_unit_test(test_library_takes_over),
 	};
 

@@ -1,6 +1,7 @@
 /*
- * Real JPEGs, all below the folder $LOADERD_TEST_IMAGENET: pixels equal libjpeg-turbo's, whole and in regions, with an index and
- * without, at full scale and a smaller one, and how many of them our own decoder takes. Skipped without the variable.
+ * Real JPEGs, all below the folder $LOADERD_TEST_IMAGENET: pixels equal libjpeg-turbo's, whole and
+ * in regions, with an index and without, at full scale and a smaller one, and how many of them our
+ * own decoder takes. Skipped without the variable.
  */
 #include "baseline.h"
 
@@ -75,10 +76,11 @@ static void test_files(void **unused)
 	assert_int_equal(jpeg_baseline_new(&own), 0);
 	assert_int_equal(packimg_decoder_new(&decoder), 0);
 	assert_int_equal(nftw(folder, check_file, 16, FTW_PHYS), 0);
-	print_message("%u files, %u by our own decoder, %u with an index of %.2f %% of their bytes, %u "
-		      "regions\n",
-		      files, taken, indexed, bytes ? 100.0 * (double)index_bytes / (double)bytes : 0,
-		      regions);
+	print_message(
+		"%u files, %u by our own decoder, %u with an index of %.2f %% of their bytes, %u "
+		"regions\n",
+		files, taken, indexed, bytes ? 100.0 * (double)index_bytes / (double)bytes : 0,
+		regions);
 	assert_true(files > 0);
 	jpeg_baseline_free(own);
 	packimg_decoder_free(decoder);

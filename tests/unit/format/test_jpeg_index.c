@@ -1,6 +1,7 @@
 /*
- * A wrong JPEG index is an error that names it and what to do, or changes nothing: every changed byte, truncations, the index of
- * another image, swapped rows; through packimg_decode() and by rows.
+ * A wrong JPEG index is an error that names it and what to do, or changes nothing: every changed
+ * byte, truncations, the index of another image, swapped rows; through packimg_decode() and by
+ * rows.
  */
 #include "baseline.h"
 #include "jpeg_index.h"
@@ -148,8 +149,8 @@ static void test_every_byte(void **unused)
 	const uint8_t *content;
 	size_t content_size;
 
-	assert_int_equal(
-		side_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &content, &content_size), 0);
+	assert_int_equal(side_find(good, good_size, PIMG_SIDE_JPEG_INDEX, &content, &content_size),
+			 0);
 	assert_int_equal(check(good, good_size, good_checksum()), RIGHT);
 	for (size_t at = 0; at < good_size; at++)
 		for (unsigned i = 0; i < sizeof changes; i++) {
@@ -206,8 +207,11 @@ static size_t swap_rows(unsigned i, unsigned j, uint8_t *side)
 	uint32_t count = index.plan.entry_count;
 	for (uint32_t row = 0; row < ROWS; row++)
 		for (uint32_t e = 0; e < count; e++)
-			entries[row * count + e] = jpeg_index_get(
-				&index, row == i ? j : row == j ? i : row, e);
+			entries[row * count + e] = jpeg_index_get(&index,
+								  row == i   ? j
+								  : row == j ? i
+									     : row,
+								  e);
 	size = jpeg_index_pack(&index.plan, entries, content);
 	side_item_write(side, PIMG_SIDE_JPEG_INDEX, content, (uint32_t)size);
 	return side_item_size(size);

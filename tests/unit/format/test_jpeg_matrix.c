@@ -1,7 +1,8 @@
 /*
- * Generated JPEGs of every kind against libjpeg-turbo: sampling, size, restart interval, tables, quality, content and scale. Our own
- * decoder must take itself those that it is for, so that falling back to the library cannot hide, and leave the others;
- * either way all pixels are equal, of whole images and of regions, with and without an index.
+ * Generated JPEGs of every kind against libjpeg-turbo: sampling, size, restart interval, tables,
+ * quality, content and scale. Our own decoder must take itself those that it is for, so that
+ * falling back to the library cannot hide, and leave the others; either way all pixels are equal,
+ * of whole images and of regions, with and without an index.
  */
 #include "baseline.h"
 #include "packimg.h"
@@ -145,7 +146,9 @@ static void report(const struct sampling *sampling, const struct tally *tally)
 	assert_int_equal(tally->own, sampling->takes == OURS ? tally->pictures : 0);
 }
 
-/* All pairs of odd sides up to 39, and of the pairs with an even one those where the other varies. */
+/*
+ * All pairs of odd sides up to 39, and of the pairs with an even one those where the other varies.
+ */
 static void test_small_sizes(void **unused)
 {
 	for (unsigned i = 0; i < COUNT(samplings); i++) {
@@ -165,9 +168,9 @@ static void test_small_sizes(void **unused)
 
 static void test_larger_sizes(void **unused)
 {
-	static const uint32_t sizes[][2] = {{64, 64},	{65, 63},   {97, 131}, {256, 171},
+	static const uint32_t sizes[][2] = {{64, 64},   {65, 63},   {97, 131}, {256, 171},
 					    {171, 256}, {1023, 24}, {8, 517},  {1, 300},
-					    {300, 1},	{333, 500}};
+					    {300, 1},   {333, 500}};
 
 	for (unsigned i = 0; i < COUNT(samplings); i++) {
 		uint64_t state = 100 + i;
@@ -184,7 +187,10 @@ static void test_larger_sizes(void **unused)
 	}
 }
 
-/* Each restart interval with each size of a row, since markers then fall on all its MCUs; each quality with both tables. */
+/*
+ * Each restart interval with each size of a row, since markers then fall on all its MCUs; each
+ * quality with both tables.
+ */
 static void test_restarts_and_qualities(void **unused)
 {
 	for (unsigned i = 0; i < COUNT(samplings); i++) {

@@ -1,4 +1,7 @@
-/* Memory of a decoder: what a sample may take is limited, whatever came before it, and what a rare one took is given back. */
+/*
+ * Memory of a decoder: what a sample may take is limited, whatever came before it, and what a rare
+ * one took is given back.
+ */
 #include "images.h"
 #include "packimg.h"
 #include "scratch.h"
@@ -113,7 +116,10 @@ static void check_jpeg(const struct jpeg_kind *kind, uint64_t little, uint64_t e
 	free(data);
 }
 
-/* Our own decoder's memory; libjpeg-turbo's own, which is more than its pixels for a progressive file. */
+/*
+ * Our own decoder's memory; libjpeg-turbo's own, which is more than its pixels for a progressive
+ * file.
+ */
 static void test_jpeg(void **state)
 {
 	check_jpeg(&(struct jpeg_kind){.components = 3, .h = 2, .v = 2}, 3 * MIB, 16 * MIB);
@@ -196,7 +202,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_declared),   cmocka_unit_test(test_zstd),
-		cmocka_unit_test(test_jpeg),	   cmocka_unit_test(test_side),
+		cmocka_unit_test(test_jpeg),       cmocka_unit_test(test_side),
 		cmocka_unit_test(test_given_back), cmocka_unit_test(test_gives_way),
 		cmocka_unit_test(test_enormous),
 	};

@@ -1,4 +1,7 @@
-/* Datasets opened from descriptors: in any order but the right one refused, whatever is no plain file refused, nothing opened by path. */
+/*
+ * Datasets opened from descriptors: in any order but the right one refused, whatever is no plain
+ * file refused, nothing opened by path.
+ */
 #include "layout.h"
 #include "packimg.h"
 
@@ -273,8 +276,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_identify), cmocka_unit_test(test_order),
-		cmocka_unit_test(test_facts),	 cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_short),	 cmocka_unit_test(test_classes_limit),
+		cmocka_unit_test(test_facts),    cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_short),    cmocka_unit_test(test_classes_limit),
 		cmocka_unit_test(test_sandbox),
 	};
 

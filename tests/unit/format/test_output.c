@@ -1,6 +1,6 @@
 /*
- * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the file is what was written. The
- * calls go through this test: see the link arguments.
+ * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the
+ * file is what was written. The calls go through this test: see the link arguments.
  */
 #include "output.h"
 

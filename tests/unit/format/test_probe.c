@@ -1,4 +1,7 @@
-/* What a JPEG says of itself: sizes, codings, EXIF orientation in both byte orders, and headers that lie. */
+/*
+ * What a JPEG says of itself: sizes, codings, EXIF orientation in both byte orders, and headers
+ * that lie.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -71,7 +74,10 @@ static void test_orientations(void **state)
 		}
 }
 
-/* Values that are none, bytes and text are as good as nothing; other types and counts are as good as one SHORT. */
+/*
+ * Values that are none, bytes and text are as good as nothing; other types and counts are as good
+ * as one SHORT.
+ */
 static void test_odd_exif(void **state)
 {
 	struct jpeg_kind kind = {.components = 3, .h = 2, .v = 2, .orientation = 6};
@@ -84,7 +90,10 @@ static void test_odd_exif(void **state)
 		if (memcmp(data + i, "Exif\0", 6) == 0)
 			exif = data + i;
 	assert_non_null(exif);
-	/* place in the segment, what to put there; 16: tag, 18: type, 20: count, 24: value, 10: place of the IFD, 14: entries */
+	/*
+	 * place in the segment, what to put there; 16: tag, 18: type, 20: count, 24: value, 10:
+	 * place of the IFD, 14: entries
+	 */
 	static const struct {
 		uint8_t place, value;
 	} changes[] = {{24, 0}, {24, 9},  {25, 1}, {18, 1},   {18, 2},
@@ -134,7 +143,7 @@ static void refuse(const char *bytes, size_t size, int expected)
 }
 
 #define REFUSE(bytes, expected) refuse(bytes, sizeof(bytes) - 1, expected)
-#define SOF(width_height)	"\xff\xc0\x00\x0b\x08" width_height "\x01\x01\x11\x00"
+#define SOF(width_height)       "\xff\xc0\x00\x0b\x08" width_height "\x01\x01\x11\x00"
 
 static void test_refusals(void **state)
 {
@@ -173,7 +182,7 @@ static void test_fill_bytes(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),	   cmocka_unit_test(test_orientations),
+		cmocka_unit_test(test_kinds),      cmocka_unit_test(test_orientations),
 		cmocka_unit_test(test_odd_exif),   cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_fill_bytes),
 	};

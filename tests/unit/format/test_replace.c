@@ -1,7 +1,7 @@
 /*
- * A dataset is replaced, and the writer is killed before each change that it makes to the folder: always the old or the new dataset opens, by
- * its name and by its folder, and the next writer leaves nothing behind. The calls that change a folder are this program's own here, which
- * count.
+ * A dataset is replaced, and the writer is killed before each change that it makes to the folder:
+ * always the old or the new dataset opens, by its name and by its folder, and the next writer
+ * leaves nothing behind. The calls that change a folder are this program's own here, which count.
  */
 #include "images.h"
 #include "packimg.h"
@@ -119,7 +119,9 @@ static void count_files(unsigned *ret_plain, unsigned *ret_hidden)
 	closedir(listing);
 }
 
-/* The fewest bytes that a shard may have are more than a sample's: so many samples, so many shards. */
+/*
+ * The fewest bytes that a shard may have are more than a sample's: so many samples, so many shards.
+ */
 static int write_dataset(unsigned shards, unsigned samples)
 {
 	static uint8_t pixels[64 * 64 * 3];
@@ -244,7 +246,10 @@ static void test_killed_in_a_row(void **state)
 	}
 }
 
-/* When files cannot have their final names, the new dataset still is the one that opens, and the next finish mends that. */
+/*
+ * When files cannot have their final names, the new dataset still is the one that opens, and the
+ * next finish mends that.
+ */
 static void test_fails_after_notice(void **state)
 {
 	unsigned plain, hidden;
@@ -331,7 +336,7 @@ static void test_notices(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_killed),		cmocka_unit_test(test_killed_without_links),
+		cmocka_unit_test(test_killed),          cmocka_unit_test(test_killed_without_links),
 		cmocka_unit_test(test_killed_in_a_row), cmocka_unit_test(test_fails_after_notice),
 		cmocka_unit_test(test_notices),
 	};

@@ -1,4 +1,7 @@
-/* Rewriting a dataset with other indexes: all else stays, whatever the file holds; nothing changes before the end. */
+/*
+ * Rewriting a dataset with other indexes: all else stays, whatever the file holds; nothing changes
+ * before the end.
+ */
 #include "images.h"
 #include "layout.h"
 #include "packimg.h"
@@ -142,7 +145,10 @@ static void same_but_for_side(const struct packimg *a, const struct packimg *b)
 
 enum what { KEEP, INDEX, DROP };
 
-/* Rewrites all; INDEX: every JPEG that can have an index gets one. The dataset is still open, and still the old one, when this returns. */
+/*
+ * Rewrites all; INDEX: every JPEG that can have an index gets one. The dataset is still open, and
+ * still the old one, when this returns.
+ */
 static void rewrite(struct packimg *dataset, enum what what)
 {
 	struct packimg_rewriter *rewriter;
@@ -210,7 +216,10 @@ static void check_rewritten(const char *path, unsigned files)
 					 ((int64_t)sample.data_size + 63) / 64 * 64);
 	}
 	packimg_close(old);
-	/* again gives the same bytes, and dropping what was added gives the same as never having added it */
+	/*
+	 * again gives the same bytes, and dropping what was added gives the same as never having
+	 * added it
+	 */
 	MUST(packimg_shard(new, 0, &a));
 	uint8_t *first = malloc(a.size);
 	memcpy(first, a.map, a.size);
@@ -302,7 +311,10 @@ static void patch_records(const char *path, void (*change)(struct pimg_record *r
 	free(data);
 }
 
-/* The files' order is not the samples' order, and some samples share bytes, with side data or without. */
+/*
+ * The files' order is not the samples' order, and some samples share bytes, with side data or
+ * without.
+ */
 static void shuffle_and_share(struct pimg_record *records)
 {
 	struct pimg_record first = records[0];
@@ -362,7 +374,10 @@ static void test_damage(void **state)
 	assert_int_equal(files_in(directory), 3);
 }
 
-/* A few bytes that would be written many times: each sample is the rest of the file, but for some bytes. */
+/*
+ * A few bytes that would be written many times: each sample is the rest of the file, but for some
+ * bytes.
+ */
 static void pile_up(struct pimg_record *records)
 {
 	uint64_t first = records[0].data_offset;

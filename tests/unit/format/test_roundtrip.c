@@ -1,4 +1,7 @@
-/* What goes into a writer comes out of a reader: samples, side data, names, fields, facts; one file and sets. */
+/*
+ * What goes into a writer comes out of a reader: samples, side data, names, fields, facts; one file
+ * and sets.
+ */
 #include "images.h"
 #include "packimg.h"
 

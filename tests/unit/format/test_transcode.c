@@ -1,4 +1,7 @@
-/* Lossless transcoding: same coefficients, same markers, same pixels, one baseline scan; damage is refused. And checks of indexes against their scans. */
+/*
+ * Lossless transcoding: same coefficients, same markers, same pixels, one baseline scan; damage is
+ * refused. And checks of indexes against their scans.
+ */
 #include "codec/jpeg_index.h"
 #include "codec/side.h"
 #include "images.h"
@@ -96,7 +99,10 @@ static size_t collect_markers(const uint8_t *data, size_t size, uint8_t *ret_byt
 	return used;
 }
 
-/* Puts a profile in two segments of the largest size, a comment and an odd APP segment in front of the frame. */
+/*
+ * Puts a profile in two segments of the largest size, a comment and an odd APP segment in front of
+ * the frame.
+ */
 static uint8_t *add_markers(uint8_t *data, size_t *size)
 {
 	enum { BIG = 65533 };
@@ -288,7 +294,10 @@ static void expect_fault(const struct packimg_sample *sample, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
-/* Adds to the place of an entry, or one to a predictor (counted from 1), and expects the fault in words. */
+/*
+ * Adds to the place of an entry, or one to a predictor (counted from 1), and expects the fault in
+ * words.
+ */
 static void check_forged(const struct packimg_sample *sample, uint32_t row, uint32_t entry,
 			 uint32_t more, uint32_t predictor, const char *words)
 {
@@ -301,9 +310,8 @@ static void check_forged(const struct packimg_sample *sample, uint32_t row, uint
 	size_t size;
 
 	assert_int_equal(jpeg_frame_parse(sample->data, sample->data_size, &frame), 0);
-	assert_int_equal(side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &good,
-				   &size),
-			 0);
+	assert_int_equal(
+		side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &good, &size), 0);
 	assert_int_equal(jpeg_index_open(good, size, &frame, &index), 0);
 	assert_true(entry < index.plan.entry_count);
 	for (uint32_t i = 0; i < index.plan.row_count * index.plan.entry_count; i++)
@@ -345,7 +353,10 @@ static void test_index_check(void **state)
 	};
 	assert_true(packimg_sample_indexed(&sample));
 	assert_int_equal(packimg_index_check(decoder, &sample, &error), 0);
-	/* the item's head takes 8 bytes, then come version, components, widths, entries a row, and rows */
+	/*
+	 * the item's head takes 8 bytes, then come version, components, widths, entries a row, and
+	 * rows
+	 */
 	for (size_t at = 9; at < 20; at++) {
 		side[at] ^= 0x41;
 		expect_fault(&sample, "its head or its size");

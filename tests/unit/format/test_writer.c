@@ -1,4 +1,7 @@
-/* The writer's manners: nothing before finish, nothing after failure, refusals that say why, equal input to equal bytes. */
+/*
+ * The writer's manners: nothing before finish, nothing after failure, refusals that say why, equal
+ * input to equal bytes.
+ */
 #include "images.h"
 #include "packimg.h"
 
@@ -148,7 +151,10 @@ static void test_killed(void **state)
 		close(pipes[0]);
 		close(pipes[1]);
 		assert_nothing_opens();
-		/* a writer of another target does not touch what it left, one of the same target removes it */
+		/*
+		 * a writer of another target does not touch what it left, one of the same target
+		 * removes it
+		 */
 		packimg_writer_free(begin("b2.pimg", 0));
 		assert_int_equal(count_entries(), before);
 		packimg_writer_free(begin("b.pimg", 0));
@@ -376,7 +382,8 @@ static void test_same_bytes(void **state)
 }
 
 /* 40 samples, of which sample `odd` differs in the way that is asked for. */
-static void write_variant(const char *name, uint64_t shard_size, const char *way, uint8_t ret_uuids[32])
+static void write_variant(const char *name, uint64_t shard_size, const char *way,
+			  uint8_t ret_uuids[32])
 {
 	struct packimg_writer *writer = begin(name, shard_size);
 	struct packimg *dataset;
@@ -386,13 +393,15 @@ static void write_variant(const char *name, uint64_t shard_size, const char *way
 	static const char *const classes[] = {"cat", "dog", "fox"};
 	const uint8_t side[16] = {7, 0, 0, 0, 8, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
 
-	assert_int_equal(packimg_writer_field(writer, "text", PACKIMG_FIELD_TEXT, &text, &error), 0);
-	assert_int_equal(packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &number, &error),
+	assert_int_equal(packimg_writer_field(writer, "text", PACKIMG_FIELD_TEXT, &text, &error),
 			 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &number, &error), 0);
 	for (int i = 0; i < 40; i++) {
 		const bool odd = i == 30;
 		struct packimg_item item = plain_item();
-		struct packimg_value value = {.present = true, .bytes = "abcd", .size = 4, .int64 = i};
+		struct packimg_value value = {
+			.present = true, .bytes = "abcd", .size = 4, .int64 = i};
 
 		item.source = odd && strcmp(way, "source") == 0 ? "b" : "a";
 		item.source_size = 1;
@@ -413,8 +422,8 @@ static void write_variant(const char *name, uint64_t shard_size, const char *way
 			assert_int_equal(packimg_writer_value(writer, text, &value, &error), 0);
 	}
 	pixels[0] = 0;
-	assert_int_equal(packimg_writer_classes(writer, classes, strcmp(way, "classes") == 0 ? 3 : 2,
-						&error),
+	assert_int_equal(packimg_writer_classes(writer, classes,
+						strcmp(way, "classes") == 0 ? 3 : 2, &error),
 			 0);
 	assert_int_equal(packimg_writer_statistics(writer, mean, std), 0);
 	assert_int_equal(packimg_writer_metadata(writer, "made", way, &error), 0);
@@ -440,8 +449,8 @@ static void write_variant(const char *name, uint64_t shard_size, const char *way
 /* A dataset is its samples, wherever they lie. */
 static void test_uuid(void **state)
 {
-	static const char *const other[] = {"pixels", "label", "orientation", "source", "dropped",
-					    "text", "no text", "classes", "mean"};
+	static const char *const other[] = {"pixels", "label",   "orientation", "source", "dropped",
+					    "text",   "no text", "classes",     "mean"};
 	uint8_t one[32], again[32], found[sizeof(other) / sizeof(other[0])][32];
 
 	write_variant("u.pimg", 0, "", one);
@@ -524,11 +533,11 @@ static void test_many(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abandon),	    cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_no_room),	    cmocka_unit_test(test_replaces),
+		cmocka_unit_test(test_abandon),     cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_no_room),     cmocka_unit_test(test_replaces),
 		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_facts),
 		cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_same_bytes),
-		cmocka_unit_test(test_uuid),	    cmocka_unit_test(test_many),
+		cmocka_unit_test(test_uuid),        cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

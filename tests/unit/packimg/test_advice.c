@@ -63,12 +63,12 @@ static void test_choice(void **state)
 		double wanted;
 		uint32_t way;
 	} cases[] = {
-		{0, ORIGINALS},	     {1, ORIGINALS},
-		{5200, ORIGINALS},		      /* never the one without an index */
+		{0, ORIGINALS},      {1, ORIGINALS},
+		{5200, ORIGINALS},                    /* never the one without an index */
 		{5201, Q90_384},     {7600, Q90_384}, /* quality 95 keeps no more that shows */
-		{7601, Q90},	     {8601, Q90},
+		{7601, Q90},         {8601, Q90},
 		{13400, Q90}, /* a smaller side before a lower quality */
-		{13401, Q85},	     {14401, RAW},
+		{13401, Q85},        {14401, RAW},
 		{76000, RAW}, /* pixels last */
 		{76001, UINT32_MAX},
 	};

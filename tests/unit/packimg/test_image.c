@@ -1,4 +1,7 @@
-/* Source images of every kind become the same upright 8-bit RGB or grey; what is cut off or foreign is refused. */
+/*
+ * Source images of every kind become the same upright 8-bit RGB or grey; what is cut off or foreign
+ * is refused.
+ */
 #include "codec/exif.h"
 #include "image.h"
 #include "render.h"
@@ -50,11 +53,14 @@ static uint8_t *pad(const void *data, size_t size)
 
 static void test_orientations(void **state)
 {
-	/* Where the stored pixel in row 0, column 0 and its right neighbour stand upright, per EXIF. 3 x 2 stored pixels. */
+	/*
+	 * Where the stored pixel in row 0, column 0 and its right neighbour stand upright, per
+	 * EXIF. 3 x 2 stored pixels.
+	 */
 	static const struct {
 		uint32_t x0, y0, x1, y1;
 	} expected[9] = {
-		{0},	      {0, 0, 1, 0}, {2, 0, 1, 0}, {2, 1, 1, 1}, {0, 1, 1, 1},
+		{0},          {0, 0, 1, 0}, {2, 0, 1, 0}, {2, 1, 1, 1}, {0, 1, 1, 1},
 		{0, 0, 0, 1}, {1, 0, 1, 1}, {1, 2, 1, 1}, {0, 2, 0, 1},
 	};
 	static const uint8_t stored[6] = {1, 2, 3, 4, 5, 6};
@@ -72,7 +78,7 @@ static void test_orientations(void **state)
 static void test_exif(void **state)
 {
 	uint8_t little[] = {'I', 'I', '*', 0, 8, 0, 0, 0, 1, 0, 0x12, 1,
-			    3,	 0,   1,   0, 0, 0, 6, 0, 0, 0, 0,    0};
+			    3,   0,   1,   0, 0, 0, 6, 0, 0, 0, 0,    0};
 	uint8_t big[] = {'M', 'M', 0, '*', 0, 0, 0, 8, 0, 1, 1, 0x12,
 			 0,   3,   0, 0,   0, 1, 0, 8, 0, 0, 0, 0};
 
@@ -114,9 +120,9 @@ static void make_jpeg(struct packimg_encoder *encoder, uint32_t channels, const 
 static uint8_t *with_orientation(const uint8_t *data, size_t size, uint8_t orientation,
 				 size_t *ret_size)
 {
-	const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x',	     'i', 'f', 0, 0,	'M', 'M',
-				0,    '*',  0, 0,  0,	8,	     0,	  1,   1, 0x12, 0,   3,
-				0,    0,    0, 1,  0,	orientation, 0,	  0,   0, 0,	0,   0};
+	const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x',         'i', 'f', 0, 0,    'M', 'M',
+				0,    '*',  0, 0,  0,   8,           0,   1,   1, 0x12, 0,   3,
+				0,    0,    0, 1,  0,   orientation, 0,   0,   0, 0,    0,   0};
 	uint8_t *made = calloc(1, size + sizeof(exif) + IMAGE_PADDING);
 
 	memcpy(made, data, 2);
@@ -306,7 +312,10 @@ static void test_webp(void **state)
 }
 #endif
 
-/* A picture of 4 megapixels in a file of one of 64 x 64, to which the library would bring it: none is decoded for which there is no memory. */
+/*
+ * A picture of 4 megapixels in a file of one of 64 x 64, to which the library would bring it: none
+ * is decoded for which there is no memory.
+ */
 static void test_avif_larger_inside(void **state)
 {
 #if HAVE_AVIF
@@ -348,9 +357,9 @@ static void test_target_size(void **state)
 	static const struct {
 		uint32_t short_side, max_side, width, height, to_width, to_height;
 	} cases[] = {
-		{256, 0, 500, 375, 341, 256},	{256, 0, 375, 500, 256, 341},
-		{256, 0, 200, 900, 200, 900},	{0, 256, 500, 375, 256, 192},
-		{0, 256, 256, 10, 256, 10},	{0, 100, 5000, 3, 100, 1},
+		{256, 0, 500, 375, 341, 256},   {256, 0, 375, 500, 256, 341},
+		{256, 0, 200, 900, 200, 900},   {0, 256, 500, 375, 256, 192},
+		{0, 256, 256, 10, 256, 10},     {0, 100, 5000, 3, 100, 1},
 		{256, 300, 500, 375, 300, 225}, {0, 0, 1, 65535, 1, 65535},
 	};
 

@@ -1,4 +1,7 @@
-/* Manifests through the catalogue: which columns mean what, how classes are numbered, what types fields get. */
+/*
+ * Manifests through the catalogue: which columns mean what, how classes are numbered, what types
+ * fields get.
+ */
 #include "catalog.h"
 
 #include <errno.h>
@@ -161,7 +164,8 @@ static void test_without_header(void **state)
 static void test_separators(void **state)
 {
 	static const struct {
-		const char *text, *first, *field; /* name of the first image, and of its first field */
+		/* name of the first image, and of its first field */
+		const char *text, *first, *field;
 	} tables[] = {
 		{"path;class;note\na.jpg;cat;1,5\n", "a.jpg", "note"},
 		{"note;path;class\n\"x;\ny\";a.jpg;cat\n", "a.jpg", "note"},
@@ -221,7 +225,7 @@ static void test_what_labels_are(void **state)
 		const char *text;
 		enum label_use labels;
 		uint32_t classes;
-		int32_t label; /* of the last image */
+		int32_t label;     /* of the last image */
 		const char *field; /* the first */
 		enum packimg_field_type type;
 		bool told;
@@ -237,7 +241,8 @@ static void test_what_labels_are(void **state)
 		{"path,label\na.jpg,1\nb.jpg,cat\n", LABELS_FIELD, 0, -1, "label",
 		 PACKIMG_FIELD_TEXT, true},
 		/* as programs write whole numbers some of which are missing */
-		{"path,label\na.jpg,0.0\nb.jpg,nan\nc.jpg,2.0\n", LABELS_AUTO, 3, 2, NULL, 0, false},
+		{"path,label\na.jpg,0.0\nb.jpg,nan\nc.jpg,2.0\n", LABELS_AUTO, 3, 2, NULL, 0,
+		 false},
 		{"path,label\na.jpg,0.5\nb.jpg,n/a\n", LABELS_AUTO, 2, 1, NULL, 0, false},
 		{"path;label\na.jpg;0,5\nb.jpg;-1,25\n", LABELS_AUTO, 0, -1, "label",
 		 PACKIMG_FIELD_FLOAT64, true},
@@ -281,8 +286,8 @@ static void test_commas_in_numbers(void **state)
 	struct catalog catalog;
 	uint64_t skipped;
 
-	assert_int_equal(load("path;n;t\na.jpg;0,5;0,5\nb.jpg;2;1,5 m\n", NULL, 0, &catalog, &skipped,
-			      &error),
+	assert_int_equal(load("path;n;t\na.jpg;0,5;0,5\nb.jpg;2;1,5 m\n", NULL, 0, &catalog,
+			      &skipped, &error),
 			 0);
 	assert_string_equal(catalog.samples[0].values[0].text, "0.5");
 	assert_string_equal(catalog.samples[0].values[1].text, "0,5");
@@ -314,10 +319,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names_are_sorted), cmocka_unit_test(test_numbers_and_names),
-		cmocka_unit_test(test_given_classes),	 cmocka_unit_test(test_field_types),
-		cmocka_unit_test(test_without_header),	 cmocka_unit_test(test_bad_rows),
-		cmocka_unit_test(test_what_labels_are),	 cmocka_unit_test(test_commas_in_numbers),
-		cmocka_unit_test(test_separators),	 cmocka_unit_test(test_paths_of_windows),
+		cmocka_unit_test(test_given_classes),    cmocka_unit_test(test_field_types),
+		cmocka_unit_test(test_without_header),   cmocka_unit_test(test_bad_rows),
+		cmocka_unit_test(test_what_labels_are),  cmocka_unit_test(test_commas_in_numbers),
+		cmocka_unit_test(test_separators),       cmocka_unit_test(test_paths_of_windows),
 	};
 
 	return cmocka_run_group_tests_name("packimg manifest", tests, NULL, NULL);

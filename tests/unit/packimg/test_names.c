@@ -32,10 +32,16 @@ static void test_classes(void **state)
 		{CLASS_AUTO, {{"d/a/1.jpg", "a"}, {"d/a/2.jpg", "a"}}, "d/", 0},
 		{CLASS_AUTO, {{"d/a/1.jpg", "d"}, {"d/2.jpg", "d"}}, "", 0},
 		{CLASS_AUTO, {{"d/2.jpg", "d"}, {"d/a/1.jpg", "d"}, {"d/b/1.jpg", "d"}}, "", 0},
-		{CLASS_AUTO, {{"d/a/x/1.jpg", "a"}, {"d/a/y/1.jpg", "a"}, {"d/b/1.jpg", "b"}}, "d/", 0},
+		{CLASS_AUTO,
+		 {{"d/a/x/1.jpg", "a"}, {"d/a/y/1.jpg", "a"}, {"d/b/1.jpg", "b"}},
+		 "d/",
+		 0},
 		{CLASS_AUTO, {{"1.jpg", NULL}, {"2.jpg", NULL}}, "", 0},
 		/* parts of a split */
-		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"val/a/1.jpg", "a"}, {"val/b/1.jpg", "b"}}, "", 2},
+		{CLASS_AUTO,
+		 {{"train/a/1.jpg", "a"}, {"val/a/1.jpg", "a"}, {"val/b/1.jpg", "b"}},
+		 "",
+		 2},
 		{CLASS_AUTO, {{"d/Train/a/1.jpg", "a"}, {"d/Test/b/1.jpg", "b"}}, "d/", 2},
 		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"test/1.jpg", NULL}}, "", 2},
 		{CLASS_AUTO, {{"train/1.jpg", "train"}, {"test/1.jpg", "test"}}, "", 2},
@@ -43,7 +49,10 @@ static void test_classes(void **state)
 		{CLASS_AUTO, {{"train/a/1.jpg", "train"}, {"1.jpg", NULL}}, "", 0},
 		{CLASS_AUTO, {{"train/a/1.jpg", "a"}, {"train/b/1.jpg", "b"}}, "train/", 0},
 		/* as asked for */
-		{CLASS_TOP, {{"d/a/1.jpg", "d"}, {"./train/b/1.jpg", "train"}, {"1.jpg", NULL}}, "", 0},
+		{CLASS_TOP,
+		 {{"d/a/1.jpg", "d"}, {"./train/b/1.jpg", "train"}, {"1.jpg", NULL}},
+		 "",
+		 0},
 		{CLASS_PARENT, {{"d/a/1.jpg", "a"}, {"/b/1.jpg", "b"}, {"1.jpg", NULL}}, "", 0},
 		{CLASS_NONE, {{"d/a/1.jpg", NULL}}, "d/", 0},
 		{CLASS_ARCHIVE, {{"d/a/1.jpg", NULL}}, "d/", 0},
@@ -55,7 +64,8 @@ static void test_classes(void **state)
 		struct catalog catalog = {.samples = samples};
 		struct class_rule rule;
 
-		for (; catalog.count < NAMES_MAX && sets[i].images[catalog.count].name; catalog.count++)
+		for (; catalog.count < NAMES_MAX && sets[i].images[catalog.count].name;
+		     catalog.count++)
 			samples[catalog.count] = (struct catalog_sample){
 				.name = sets[i].images[catalog.count].name,
 				.class = CATALOG_CLASS_OF_NAME,
@@ -84,7 +94,8 @@ static void test_parts(void **state)
 	struct class_rule rule;
 
 	for (size_t i = 0; i < 3; i++)
-		samples[i] = (struct catalog_sample){.name = names[i], .class = CATALOG_CLASS_OF_NAME};
+		samples[i] =
+			(struct catalog_sample){.name = names[i], .class = CATALOG_CLASS_OF_NAME};
 	class_rule_learn(&rule, CLASS_NONE, &catalog);
 	assert_int_equal(rule.part_count, 3);
 	assert_int_equal(rule.parts[1].images, 1);

@@ -214,9 +214,9 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_braces),		 cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_braces),           cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_csv_line_numbers), cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_split_parse),	 cmocka_unit_test(test_names),
+		cmocka_unit_test(test_split_parse),      cmocka_unit_test(test_names),
 	};
 
 	return cmocka_run_group_tests_name("packimg text", tests, NULL, NULL);

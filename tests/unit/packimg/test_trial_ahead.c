@@ -1,6 +1,7 @@
 /*
- * A trial decodes ahead what a worker of a daemon decodes ahead, in groups of the same size: otherwise what is predicted of images without an index is wrong by design. Samples cost what
- * the test says, on a clock of its own.
+ * A trial decodes ahead what a worker of a daemon decodes ahead, in groups of the same size:
+ * otherwise what is predicted of images without an index is wrong by design. Samples cost what the
+ * test says, on a clock of its own.
  */
 #include "batch.h"
 #include "own_batcher.h"

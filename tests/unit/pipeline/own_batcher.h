@@ -1,4 +1,7 @@
-/* What the daemon gets from others, made by the test itself: a dataset's descriptors, a ring's memory. Failures end the test through cmocka's assertions. */
+/*
+ * What the daemon gets from others, made by the test itself: a dataset's descriptors, a ring's
+ * memory. Failures end the test through cmocka's assertions.
+ */
 #pragma once
 
 #include "batch.h"

@@ -1,4 +1,7 @@
-/* Limits of control groups as machines and containers show them: folders stand for /proc and what is mounted. */
+/*
+ * Limits of control groups as machines and containers show them: folders stand for /proc and what
+ * is mounted.
+ */
 #include "cgroup.h"
 
 #include <errno.h>
@@ -126,7 +129,10 @@ static void test_hybrid(void **state)
 	expect(600, UINT_MAX);
 }
 
-/* A container sees its own group at the mount point, while /proc/self/cgroup names the machine's, or one that is not below it. */
+/*
+ * A container sees its own group at the mount point, while /proc/self/cgroup names the machine's,
+ * or one that is not below it.
+ */
 static void test_containers(void **state)
 {
 	static const char mount_1[] =
@@ -141,7 +147,7 @@ static void test_containers(void **state)
 	expect(800, UINT_MAX);
 	/* another group, whose name begins the same; and one above, as a namespace shows it */
 	for (int i = 0; i < 3; i++) {
-		begin(mount_1, i == 0	? "4:memory:/docker/abcdef\n"
+		begin(mount_1, i == 0   ? "4:memory:/docker/abcdef\n"
 			       : i == 1 ? "4:memory:/../../x\n"
 					: "4:memory:/\n");
 		put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
@@ -185,7 +191,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_version_1), cmocka_unit_test(test_version_2),
-		cmocka_unit_test(test_hybrid),	  cmocka_unit_test(test_containers),
+		cmocka_unit_test(test_hybrid),    cmocka_unit_test(test_containers),
 		cmocka_unit_test(test_odd_files),
 	};
 

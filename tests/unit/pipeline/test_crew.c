@@ -32,7 +32,7 @@ enum {
 	LOG_BYTES = (64 << 10) + 1000,
 	RECORDS = 2010,
 	TURNS_MOST = 2000, /* and fewer suffice to read that */
-	DONE = 2,	   /* the page's sequence when the worker has done all that it will do */
+	DONE = 2,          /* the page's sequence when the worker has done all that it will do */
 	PATIENCE_MS = 60000,
 	DESCRIPTORS = 256,
 	CONNECTIONS_MAX = 80,

@@ -1,4 +1,7 @@
-/* A ring counts until nobody has it any more; those whose workers are done with them are looked at again soon. */
+/*
+ * A ring counts until nobody has it any more; those whose workers are done with them are looked at
+ * again soon.
+ */
 #include "ledger.h"
 
 #include "ring.h"

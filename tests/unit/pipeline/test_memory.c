@@ -20,7 +20,8 @@ static void test_nothing_opens(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
 	/* never all of it: the kernel has some itself */
 	assert_in_range(memory_available(), 1, all - 1);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0); /* a sanitizer opens some in the end */
+	/* a sanitizer opens some in the end */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
 }
 
 int main(void)

@@ -53,7 +53,10 @@ static void bijection_large(void **state)
 	check_bijection((1 << 20) + 1, 1);
 }
 
-/* Too large to visit: distinct images of distinct positions in a window, and a range respected, at 2^40 and beyond 2^63. */
+/*
+ * Too large to visit: distinct images of distinct positions in a window, and a range respected, at
+ * 2^40 and beyond 2^63.
+ */
 static void huge(void **state)
 {
 	static const uint64_t sizes[] = {(UINT64_C(1) << 40) + 12345, UINT64_MAX - 58};
@@ -100,8 +103,9 @@ static void epochs_and_seeds_differ(void **state)
 }
 
 /*
- * Chi-square over where a sample lands, and over which sample follows another, at sizes that exercise small, odd and power-of-two domains.
- * With d degrees of freedom the statistic has mean d and variance 2d; 6 sigma does not happen by chance.
+ * Chi-square over where a sample lands, and over which sample follows another, at sizes that
+ * exercise small, odd and power-of-two domains. With d degrees of freedom the statistic has mean d
+ * and variance 2d; 6 sigma does not happen by chance.
  */
 static void check_uniform(uint64_t samples, unsigned epochs)
 {
@@ -159,7 +163,10 @@ static void mark_rank(const struct order *order, const struct order_epoch *epoch
 	}
 }
 
-/* Together the ranks see each sample once; with drop-last the samples of the incomplete global batch are missing. */
+/*
+ * Together the ranks see each sample once; with drop-last the samples of the incomplete global
+ * batch are missing.
+ */
 static void ranks_cover(void **state)
 {
 	static const uint64_t sizes[] = {1, 7, 64, 100, 1000, 1023, 4096};
@@ -238,7 +245,10 @@ static void refuses(void **state)
 	assert_true(order_init(&bad) < 0);
 }
 
-/* Batches of feeds already trained on depend on these values: a change of the permutation must be deliberate. */
+/*
+ * Batches of feeds already trained on depend on these values: a change of the permutation must be
+ * deliberate.
+ */
 static void golden(void **state)
 {
 	static const uint64_t expected[8] = {572247, 1195183, 1271048, 166622,

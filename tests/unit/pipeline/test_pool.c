@@ -1,4 +1,7 @@
-/* The pool: feeds get equal CPU time whatever their samples cost, newcomers do not push others aside, removal is safe at any moment. */
+/*
+ * The pool: feeds get equal CPU time whatever their samples cost, newcomers do not push others
+ * aside, removal is safe at any moment.
+ */
 #include "own_batcher.h"
 #include "pool.h"
 
@@ -15,11 +18,13 @@
 #include <unistd.h>
 
 /*
- * Samples that cost much and deliver little: a feed's slots then hold seconds of CPU time, and no client has to keep up with
- * the pool on a loaded machine.
+ * Samples that cost much and deliver little: a feed's slots then hold seconds of CPU time, and no
+ * client has to keep up with the pool on a loaded machine.
  */
 enum { SAMPLES = 32, SIDE = 512, BATCH_SIZE = 32, SLOTS = 256, SLOTS_TO_FILL = 64 };
-/* Of CPU time in which shares are measured: many samples, and time that is booked late is little. */
+/*
+ * Of CPU time in which shares are measured: many samples, and time that is booked late is little.
+ */
 enum { WINDOW_MS = 150, PATIENCE_MS = 600000 };
 
 static char folder[] = "/tmp/loaderd-pool-XXXXXX";
@@ -106,7 +111,10 @@ static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigne
 	return own_batcher(&options);
 }
 
-/* A client that takes everything at once; one thread for all feeds of a test, so that it is no bottleneck for any one. */
+/*
+ * A client that takes everything at once; one thread for all feeds of a test, so that it is no
+ * bottleneck for any one.
+ */
 struct client {
 	struct batcher *batcher;
 	struct ring_consumer ring;
@@ -196,7 +204,10 @@ static void assert_share(uint64_t part, uint64_t whole, double expected)
 
 #define MS UINT64_C(1000000)
 
-/* Shares are measured in claims of 100 us; under a sanitizer one sample takes longer than a whole test should. */
+/*
+ * Shares are measured in claims of 100 us; under a sanitizer one sample takes longer than a whole
+ * test should.
+ */
 static void skip_when_slow(void)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -311,7 +322,10 @@ static void removal(void **state)
 	pool_free(pool);
 }
 
-/* Until all slots are full and all workers sleep, at several looks: idle time is booked late, and one who has just lain down may stand for another at the first. */
+/*
+ * Until all slots are full and all workers sleep, at several looks: idle time is booked late, and
+ * one who has just lain down may stand for another at the first.
+ */
 static void wait_until_idle(struct pool *pool, struct client *client, uint32_t slots,
 			    unsigned workers)
 {
@@ -380,8 +394,9 @@ static struct look look_at(const struct pool *pool)
 }
 
 /*
- * Many more threads than CPUs, and breaks with nothing to do: stages sum up to the CPU time that was used, and with waiting and idling to
- * all the time that the threads had. Begins and ends with all of them idle, so that everything is booked.
+ * Many more threads than CPUs, and breaks with nothing to do: stages sum up to the CPU time that
+ * was used, and with waiting and idling to all the time that the threads had. Begins and ends with
+ * all of them idle, so that everything is booked.
  */
 static void accounts(void **state)
 {
@@ -486,9 +501,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers),
-		cmocka_unit_test(pauses),	cmocka_unit_test(removal),
-		cmocka_unit_test(idle),		cmocka_unit_test(accounts),
-		cmocka_unit_test(hung_feed),	cmocka_unit_test(cpu_lists),
+		cmocka_unit_test(pauses),       cmocka_unit_test(removal),
+		cmocka_unit_test(idle),         cmocka_unit_test(accounts),
+		cmocka_unit_test(hung_feed),    cmocka_unit_test(cpu_lists),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

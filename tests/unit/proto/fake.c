@@ -23,7 +23,7 @@ struct session {
 	struct frame_reader reader;
 	struct ring_producer ring;
 	const char *script; /* base name of the dataset */
-	long number;	    /* after the script's dash, -1 for none */
+	long number;        /* after the script's dash, -1 for none */
 	Loaderd__Request *open;
 	uint32_t element, layout;
 	atomic_bool done; /* the feed has ended */
@@ -141,7 +141,8 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 		uint32_t size = (uint32_t)strlen(text);
 		if (size > s->ring.header->field_bytes) {
 			size = s->ring.header->field_bytes;
-			flags = RING_SAMPLE_FIELD_CUT; /* whatever was asked for: as daemons once did */
+			/* whatever was asked for: as daemons once did */
+			flags = RING_SAMPLE_FIELD_CUT;
 		}
 		memcpy(record, &size, sizeof size);
 		memcpy(record + sizeof size, text, size);
@@ -187,8 +188,9 @@ static void lie(struct session *s, struct ring_slot *slot)
 }
 
 /*
- * Changes the heads of all slots as fast as it can, from one that may be to another. Against the rules, and so out of the thread sanitizer's sight: it would end the
- * daemon, not the client that is tried.
+ * Changes the heads of all slots as fast as it can, from one that may be to another. Against the
+ * rules, and so out of the thread sanitizer's sight: it would end the daemon, not the client that
+ * is tried.
  */
 __attribute__((no_sanitize("thread"))) static void *flip(void *argument)
 {
@@ -266,8 +268,8 @@ static bool mapped(struct session *s)
 
 static bool dies(const struct session *s)
 {
-	static const char *const scripts[] = {"die",	 "quota",    "denied",
-					      "divided", "replaced", "leaving", "verbose"};
+	static const char *const scripts[] = {"die",      "quota",   "denied", "divided",
+					      "replaced", "leaving", "verbose"};
 	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
 		if (scripted(s, scripts[i]))
 			return true;
@@ -328,7 +330,7 @@ static void produce(struct session *s)
 		if (failed || stopped || (scripted(s, "end") && published == s->number) ||
 		    (open->epoch_end != 0 && epoch >= open->epoch_end)) {
 			atomic_fetch_add(&lingering, lingers);
-			if (ring_end(&s->ring, failed	 ? "sample 7 is broken"
+			if (ring_end(&s->ring, failed    ? "sample 7 is broken"
 					       : stopped ? RING_REASON_STOPPING
 							 : NULL))
 				send_doorbell(s);
@@ -408,7 +410,10 @@ static void send_ring(struct session *s)
 	Loaderd__Ring ring = LOADERD__RING__INIT;
 	Loaderd__Reply reply = LOADERD__REPLY__INIT;
 	int fds[3] = {s->ring.ring_fd, s->ring.ack_fd, s->fd};
-	unsigned count = scripted(s, "nofds") ? 0 : scripted(s, "onefd") ? 1 : scripted(s, "threefds") ? 3 : 2;
+	unsigned count = scripted(s, "nofds")      ? 0
+			 : scripted(s, "onefd")    ? 1
+			 : scripted(s, "threefds") ? 3
+						   : 2;
 	if (scripted(s, "swapped"))
 		fds[0] = s->ring.ack_fd, fds[1] = s->ring.ring_fd;
 	reply.kind_case = LOADERD__REPLY__KIND_RING;
@@ -557,7 +562,9 @@ static void advance(Loaderd__Status *status)
 	feed->other_ns += n * 400 * ms;
 }
 
-/* $FAKE_STATUS: "many" feeds with nothing in them, "wild" numbers, or numbers that are "advancing". */
+/*
+ * $FAKE_STATUS: "many" feeds with nothing in them, "wild" numbers, or numbers that are "advancing".
+ */
 static void exaggerate(Loaderd__Status *status)
 {
 	enum { MANY = 200000 };

@@ -1,7 +1,8 @@
 /*
- * A daemon for tests of libfeed: it speaks the protocol, makes pixels by a formula, and misbehaves on request. The base name of the dataset's
- * path is the script, dash-separated from a number where it takes one (fake.c lists them); the pipeline names element and layout.
- * fake_serve() runs on the calling thread and starts one thread per connection.
+ * A daemon for tests of libfeed: it speaks the protocol, makes pixels by a formula, and misbehaves
+ * on request. The base name of the dataset's path is the script, dash-separated from a number where
+ * it takes one (fake.c lists them); the pipeline names element and layout. fake_serve() runs on the
+ * calling thread and starts one thread per connection.
  */
 #pragma once
 
@@ -28,5 +29,7 @@ static inline uint8_t fake_pixel(uint64_t epoch, uint64_t sample)
 	return (uint8_t)(epoch * 31 + sample * 7);
 }
 
-/* Serves connections of a listening socket until lifeline (-1 for none) hangs up; then closes both. */
+/*
+ * Serves connections of a listening socket until lifeline (-1 for none) hangs up; then closes both.
+ */
 void fake_serve(int listen_fd, int lifeline);

@@ -1,6 +1,7 @@
 /*
- * The fake as a program, started like loaderd: --listen-fd N --lifeline-fd N [--set pool.threads=N]. $FAKE_START: "die" ends with a
- * complaint before it serves, "kill" dies by a signal, "stubborn" ignores lifeline and SIGTERM, "chatty" fills standard error.
+ * The fake as a program, started like loaderd: --listen-fd N --lifeline-fd N [--set
+ * pool.threads=N]. $FAKE_START: "die" ends with a complaint before it serves, "kill" dies by a
+ * signal, "stubborn" ignores lifeline and SIGTERM, "chatty" fills standard error.
  */
 #include "fake.h"
 
@@ -19,7 +20,8 @@ int main(int argc, char **argv)
 			listen_fd = atoi(argv[i + 1]);
 		else if (strcmp(argv[i], "--lifeline-fd") == 0)
 			lifeline = atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--set") == 0 && strncmp(argv[i + 1], threads, strlen(threads)) == 0)
+		else if (strcmp(argv[i], "--set") == 0 &&
+			 strncmp(argv[i + 1], threads, strlen(threads)) == 0)
 			fprintf(stderr, "threads %s\n", argv[i + 1] + strlen(threads));
 		else if (strcmp(argv[i], "--set") == 0)
 			fprintf(stderr, "set %s\n", argv[i + 1]);

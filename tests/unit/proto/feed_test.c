@@ -14,7 +14,8 @@ int find_fake(void)
 		fputs("FAKE_LOADERD names no program\n", stderr);
 		return 99;
 	}
-	if (getenv("MESON_EXE_WRAPPER")) { /* the library starts the daemon itself, without an emulator */
+	/* the library starts the daemon itself, without an emulator */
+	if (getenv("MESON_EXE_WRAPPER")) {
 		fputs("Under an emulator no daemon can be started\n", stderr);
 		return 77;
 	}

@@ -1,6 +1,7 @@
 /*
- * What tests of libfeed share: a fake daemon (fake_loaderd, named in $FAKE_LOADERD), whose scripts are the datasets that feeds name
- * (fake.h), and what its batches hold. Failures end the test through cmocka's assertions.
+ * What tests of libfeed share: a fake daemon (fake_loaderd, named in $FAKE_LOADERD), whose scripts
+ * are the datasets that feeds name (fake.h), and what its batches hold. Failures end the test
+ * through cmocka's assertions.
  */
 #pragma once
 

@@ -1,4 +1,7 @@
-/* The private daemon that libfeed starts: how it starts and fails to, stops, and never outlives its client. */
+/*
+ * The private daemon that libfeed starts: how it starts and fails to, stops, and never outlives its
+ * client.
+ */
 #include "feed_test.h"
 
 #include <errno.h>
@@ -83,8 +86,8 @@ static void a_stubborn_daemon_is_killed(void **state)
 }
 
 /*
- * The client is killed outright, while a process that it forked lives on with every descriptor it inherited; the daemon ends all the
- * same. As subreaper we see it go.
+ * The client is killed outright, while a process that it forked lives on with every descriptor it
+ * inherited; the daemon ends all the same. As subreaper we see it go.
  */
 static void no_private_daemon_outlives_its_client(void **state)
 {
@@ -141,8 +144,8 @@ static void expect_program(const struct feed_daemon *daemon, const char *folder)
 }
 
 /*
- * Nobody has said where loaderd is: it is the one beside the program, else the one on PATH. This test's own program is run again as
- * a copy of its own, in a folder where loaderd is or is not.
+ * Nobody has said where loaderd is: it is the one beside the program, else the one on PATH. This
+ * test's own program is run again as a copy of its own, in a folder where loaderd is or is not.
  */
 static void as_installed(void **state)
 {

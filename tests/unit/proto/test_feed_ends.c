@@ -1,4 +1,7 @@
-/* libfeed against a fake daemon that dies in every state, and feeds that are closed, in one process or in a fork of it. */
+/*
+ * libfeed against a fake daemon that dies in every state, and feeds that are closed, in one process
+ * or in a fork of it.
+ */
 #include "feed_test.h"
 
 #include <errno.h>
@@ -10,7 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A feed that is to fail at once when its daemon goes: how it goes on otherwise is test_feed_reopen.c's. */
+/*
+ * A feed that is to fail at once when its daemon goes: how it goes on otherwise is
+ * test_feed_reopen.c's.
+ */
 static struct feed *open_once(const char *script)
 {
 	struct feed_options options = options_for(script);
@@ -184,7 +190,10 @@ static void opening_and_closing_leaks_nothing(void **state)
 	assert_int_equal(count_open_fds(), fds);
 }
 
-/* What a fork does, even at its end, changes nothing for the parent; and the daemon sees the parent go although the fork lives. */
+/*
+ * What a fork does, even at its end, changes nothing for the parent; and the daemon sees the parent
+ * go although the fork lives.
+ */
 static void a_fork_cannot_touch_the_feed(void **state)
 {
 	struct feed *feed = open_script("plain");

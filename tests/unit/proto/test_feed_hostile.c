@@ -1,6 +1,7 @@
 /*
- * libfeed against a daemon that can do everything: it sends what no worker could, behind the walls that a service puts up. Each row is a refusal with a sentence, or
- * nothing happens. The daemon is a thread of the test, and does what the row says with each connection.
+ * libfeed against a daemon that can do everything: it sends what no worker could, behind the walls
+ * that a service puts up. Each row is a refusal with a sentence, or nothing happens. The daemon is
+ * a thread of the test, and does what the row says with each connection.
  */
 #include "testing.h"
 
@@ -142,7 +143,10 @@ static void stop(struct puppet *p)
 	close(p->listen_fd);
 }
 
-/* What an honest daemon would answer to OpenFeed, to be changed before it is. False: the client has hung up. */
+/*
+ * What an honest daemon would answer to OpenFeed, to be changed before it is. False: the client has
+ * hung up.
+ */
 static bool hear_wish(struct puppet *p)
 {
 	Loaderd__Request *request = hear(p);
@@ -323,7 +327,10 @@ static int request_feed(const struct puppet *p, char *error)
 	return r;
 }
 
-/* Takes batches until none come, and sees that those before the last stay what they were while they are held. */
+/*
+ * Takes batches until none come, and sees that those before the last stay what they were while they
+ * are held.
+ */
 static int take_batches(const struct puppet *p, char *error)
 {
 	struct feed_batch held[SLOTS - 1];
@@ -385,11 +392,12 @@ static void files_are_asked_for_in_order(void **state)
 	static const struct row rows[] = {
 		{"a file beyond the last", ask_beyond, request_feed, -EPROTO, "asks for file"},
 		{"no file at a time", ask_for_none, request_feed, -EPROTO, "asks for file"},
-		{"the same file for ever", ask_again_for_ever, request_feed, -EPROTO, "asks for file"},
-		{"past the page cache and not, in turn", ask_directly_in_turn, request_feed, -EPROTO,
+		{"the same file for ever", ask_again_for_ever, request_feed, -EPROTO,
 		 "asks for file"},
-		{"the same file of GetDataset for ever", ask_again_for_ever, request_dataset, -EPROTO,
-		 "asks for file"},
+		{"past the page cache and not, in turn", ask_directly_in_turn, request_feed,
+		 -EPROTO, "asks for file"},
+		{"the same file of GetDataset for ever", ask_again_for_ever, request_dataset,
+		 -EPROTO, "asks for file"},
 		{"files of a request for status", ask_again_for_ever, request_status, -EPROTO,
 		 "where none belong to the request"},
 	};
@@ -453,7 +461,8 @@ static void texts_are_made_printable(void **state)
 	static const struct {
 		const char *said, *shown;
 	} texts[] = {
-		{"plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+		{"plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80",
+		 "plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
 		{"a\x1b[2Jb\nc\x7f", "a?[2Jb?c?"},
 		{"C1 \xc2\x9b", "C1 ??"},
 		{"overlong \xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b", "overlong ?? ??? ????"},
@@ -506,7 +515,8 @@ static void nothing_else_comes_unasked(void **state)
 	static const struct row rows[] = {
 		{"an error longer than any", send_long, take_batches, -EPROTO, "Protocol error"},
 		{"FeedOpened once more", open_twice, take_batches, -EPROTO, "Protocol error"},
-		{"NeedFiles of a running feed", ask_while_running, take_batches, -EPROTO, "Protocol error"},
+		{"NeedFiles of a running feed", ask_while_running, take_batches, -EPROTO,
+		 "Protocol error"},
 		{"a reply of a later version", send_unknown, take_batches, -EIO, "the end"},
 	};
 	run_rows(rows, sizeof rows / sizeof *rows);
@@ -519,7 +529,8 @@ static void codes_are_not_obeyed(void **state)
 		{"ETIMEDOUT of a running feed", say_not_yet, take_batches, -EPROTO, "not yet"},
 		{"EAGAIN of a running feed", say_again, take_batches, -EPROTO, "again"},
 		{"an error without a code", say_nothing, take_batches, -EPROTO, "no error"},
-		{"EAGAIN when the feed is opened again", say_again_later, take_batches, -EPROTO, "again"},
+		{"EAGAIN when the feed is opened again", say_again_later, take_batches, -EPROTO,
+		 "again"},
 	};
 	run_rows(rows, sizeof rows / sizeof *rows);
 }
@@ -668,8 +679,9 @@ static int open_fifo(void)
 static int unsealed(void)
 {
 	struct ring_producer ring;
-	const struct ring_geometry geometry = {
-		.slots = SLOTS, .batch_size_max = BATCH_SIZE, .image_size_max = BATCH_SIZE * SIDE * SIDE * 3};
+	const struct ring_geometry geometry = {.slots = SLOTS,
+					       .batch_size_max = BATCH_SIZE,
+					       .image_size_max = BATCH_SIZE * SIDE * SIDE * 3};
 	assert_int_equal(own_ring_init(&ring, &geometry), 0);
 	off_t size = (off_t)(ring.size - RING_ACK_SIZE);
 	int fd = memory(0, size, 0);
@@ -716,11 +728,22 @@ static int open_odd(unsigned kind)
 	}
 }
 
-static const char *const odd_names[] = {
-	"a directory", "a FIFO", "a pipe", "a socket", "/dev/null", "/dev/zero", "/proc/self/mem",
-	"a file", "an eventfd", "a path", "a ring that can shrink", "no memory",
-	"memory without a header", "memory that nobody can write", "a tebibyte without a header",
-	"huge pages"};
+static const char *const odd_names[] = {"a directory",
+					"a FIFO",
+					"a pipe",
+					"a socket",
+					"/dev/null",
+					"/dev/zero",
+					"/proc/self/mem",
+					"a file",
+					"an eventfd",
+					"a path",
+					"a ring that can shrink",
+					"no memory",
+					"memory without a header",
+					"memory that nobody can write",
+					"a tebibyte without a header",
+					"huge pages"};
 static unsigned odd_kind, odd_place;
 
 static void open_with_odd(struct puppet *p)
@@ -781,8 +804,7 @@ static void descriptors_of_all_kinds_are_refused(void **state)
 	static const unsigned counts[] = {0, 1, 3, FDS_MAX};
 	for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const struct row row = {"another number of descriptors", open_with_many,
-					request_feed, -EPROTO,
-					"descriptors for a ring, not two"};
+					request_feed, -EPROTO, "descriptors for a ring, not two"};
 		odd_kind = counts[i];
 		run_rows(&row, 1);
 	}

@@ -58,7 +58,7 @@ static int next_code(struct feed *feed, int timeout_ms)
 /* Dying at once after a batch, within an epoch, at its end and beyond; saying goodbye. */
 static void a_feed_goes_on(void **state)
 {
-	static const char *const scripts[] = {"die-1",	"die-3",      "die-10",
+	static const char *const scripts[] = {"die-1",  "die-3",      "die-10",
 					      "die-13", "shutdown-3", "stop-4"};
 	unsigned fds = count_open_fds();
 	for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {

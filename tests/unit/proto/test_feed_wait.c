@@ -1,4 +1,7 @@
-/* libfeed against a slow fake daemon: waiting for batches, without a system call where they are there, in an event loop, with all of them held, beside another thread. */
+/*
+ * libfeed against a slow fake daemon: waiting for batches, without a system call where they are
+ * there, in an event loop, with all of them held, beside another thread.
+ */
 #include "feed_test.h"
 
 #include <errno.h>
@@ -44,7 +47,10 @@ static void slow_batches_are_waited_for(void **state)
 	feed_close(feed);
 }
 
-/* In strict mode any system call but read, write and exit is death. The answer comes by write, as a sanitizer's own threads outlive an exit. */
+/*
+ * In strict mode any system call but read, write and exit is death. The answer comes by write, as a
+ * sanitizer's own threads outlive an exit.
+ */
 static void taking_makes_no_system_call(void **state)
 {
 	int answer[2];

@@ -1,4 +1,6 @@
-/* Frames on a socket: whole and in pieces, descriptors, limits, closing. proto/SPEC.md, "Frames". */
+/*
+ * Frames on a socket: whole and in pieces, descriptors, limits, closing. proto/SPEC.md, "Frames".
+ */
 #include "testing.h"
 
 #include "feed.pb-c.h"

@@ -44,7 +44,10 @@ static void judgements(void **state)
 		{{.stall_client = 9 * S, .decode = 4 * S, .wait = 16 * S},
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
-		/* A client that has waited from the beginning, and one that made the loader wait at the beginning. */
+		/*
+		 * A client that has waited from the beginning, and one that made the loader wait at
+		 * the beginning.
+		 */
 		{{.decode = 18 * S}, LIMIT_DECODE, LIMIT_DECODE},
 		{{.stall_daemon = S / 2, .decode = 18 * S}, LIMIT_DECODE, LIMIT_CONSUMER},
 		/* Eight threads: their waiting is hidden behind others' work, or it is not. */
@@ -106,9 +109,9 @@ static void every_field(void **state)
 		 &now.other_ns},
 	};
 	const uint64_t *const results[10] = {
-		&times.stall_client, &times.stall_daemon, &times.wait,	 &times.queued,
-		&times.read,	     &times.decode,	  &times.resize, &times.augment,
-		&times.store,	     &times.other};
+		&times.stall_client, &times.stall_daemon, &times.wait,   &times.queued,
+		&times.read,         &times.decode,       &times.resize, &times.augment,
+		&times.store,        &times.other};
 	for (uint64_t i = 0; i < 10; i++) {
 		*fields[0][i] = 1000 + 7 * i;
 		*fields[1][i] = 1000 + 7 * i + (UINT64_C(1) << i);

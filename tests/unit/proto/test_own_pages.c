@@ -22,8 +22,7 @@ static void memory_init(struct memory *memory, size_t granularity)
 	memory->fd = memfd_create("test", MFD_CLOEXEC);
 	assert_true(memory->fd >= 0);
 	assert_int_equal(ftruncate(memory->fd, SIZE), 0);
-	memory->shared =
-		mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+	memory->shared = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
 	assert_ptr_not_equal(memory->shared, MAP_FAILED);
 	assert_int_equal(own_pages_init(&memory->own, memory->fd, SIZE, granularity), 0);
 	assert_int_equal(memory->own.copies, granularity % (size_t)sysconf(_SC_PAGESIZE) != 0);
@@ -43,7 +42,10 @@ static void assert_all(const char *bytes, int value, size_t size)
 		assert_int_equal(bytes[i], value);
 }
 
-/* Several states of each half, of which some are written over here: each is shown whole, and nobody else sees the writing. */
+/*
+ * Several states of each half, of which some are written over here: each is shown whole, and nobody
+ * else sees the writing.
+ */
 static void show_states(size_t granularity)
 {
 	struct memory memory;
@@ -150,10 +152,8 @@ static void slots_come_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_state_is_whole),
-		cmocka_unit_test(every_copy_is_whole),
-		cmocka_unit_test(what_is_kept_stays),
-		cmocka_unit_test(locked_pages_follow),
+		cmocka_unit_test(every_state_is_whole), cmocka_unit_test(every_copy_is_whole),
+		cmocka_unit_test(what_is_kept_stays),   cmocka_unit_test(locked_pages_follow),
 		cmocka_unit_test(slots_come_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

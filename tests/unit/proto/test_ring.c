@@ -1,6 +1,6 @@
 /* The ring: layout, seals, order and trust. proto/SPEC.md, "Ring". */
-#include "ring_pair.h"
 #include "own_ring.h"
+#include "ring_pair.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -398,8 +398,8 @@ static void doorbells_are_asked_for(void **state)
 }
 
 /*
- * Whatever the ack page holds, a slot is handed out again only after it was published, and never twice at a time; the producer's own memory
- * stays sound.
+ * Whatever the ack page holds, a slot is handed out again only after it was published, and never
+ * twice at a time; the producer's own memory stays sound.
  */
 static void hostile_acks_harm_nobody(void **state)
 {
@@ -412,7 +412,10 @@ static void hostile_acks_harm_nobody(void **state)
 	for (int round = 0; round < 20000; round++) {
 		for (int i = 0; i < SLOTS; i++) {
 			uint64_t r = next_random(&seed);
-			/* near misses above all: the number itself, its neighbours, a whole lap off, the future */
+			/*
+			 * near misses above all: the number itself, its neighbours, a whole lap
+			 * off, the future
+			 */
 			uint64_t near = pair.producer.begun + (r >> 8) % 9 - 4;
 			ack->acks[i] = r % 4 == 0   ? next_random(&seed)
 				       : r % 4 == 1 ? UINT64_MAX

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /*
- * qemu 7.2 runs Arm's stlr and ldar without the order between them that memory_order_seq_cst needs and the processor keeps: two threads of
- * nothing but an atomic store and a load each show it.
+ * qemu 7.2 runs Arm's stlr and ldar without the order between them that memory_order_seq_cst needs
+ * and the processor keeps: two threads of nothing but an atomic store and a load each show it.
  */
 static void skip_where_order_is_lost(void)
 {
@@ -22,8 +22,8 @@ static void skip_where_order_is_lost(void)
 }
 
 /*
- * The wake-up protocol: both sides wait whenever they can, on a descriptor, with a doorbell of one byte. A lost wake-up would stop
- * both for good, and the poll's limit turns that into a failure.
+ * The wake-up protocol: both sides wait whenever they can, on a descriptor, with a doorbell of one
+ * byte. A lost wake-up would stop both for good, and the poll's limit turns that into a failure.
  */
 enum { STRESS_BATCHES = 40000, LOST_AFTER_MS = 60000 };
 
@@ -140,7 +140,10 @@ static void *produce_thread(void *argument)
 static void no_wakeup_is_lost_between_threads(void **state)
 {
 	skip_where_order_is_lost();
-	/* with one slot both sides wait for each other at every batch, and no later one makes up for a loss */
+	/*
+	 * with one slot both sides wait for each other at every batch, and no later one makes up
+	 * for a loss
+	 */
 	for (uint32_t slots = 1; slots <= 4; slots++) {
 		struct pair pair;
 		int sockets[2];
@@ -191,8 +194,9 @@ static void no_wakeup_is_lost_between_processes(void **state)
 }
 
 /*
- * The two races themselves, step beside step: whenever publish meets arm-and-look (and ack meets arm-and-begin), at least one of
- * the two must notice the other. The threads meet at a counter and then drift a few nanoseconds apart, a different few each time.
+ * The two races themselves, step beside step: whenever publish meets arm-and-look (and ack meets
+ * arm-and-begin), at least one of the two must notice the other. The threads meet at a counter and
+ * then drift a few nanoseconds apart, a different few each time.
  */
 enum { RACES_LEAST = 128, RACES = 300000, RACE_TIME_MS = 3000 };
 
@@ -236,7 +240,10 @@ static void *race_consumer(void *argument)
 		race->noticed[1][1] = slot != NULL;
 		if (!meet(race, turn + 1))
 			return NULL;
-		/* the batch is there by now in any case; giving it back races with a producer that wants the slot */
+		/*
+		 * the batch is there by now in any case; giving it back races with a producer that
+		 * wants the slot
+		 */
 		uint64_t number = slot != NULL ? slot->number : ring_take(race->consumer)->number;
 		ring_consumer_arm(race->consumer, 0);
 		if (!meet(race, turn + 2))

@@ -11,7 +11,10 @@
 #include <dirent.h>
 #include <time.h>
 
-/* What takes no time takes less than this on the busiest machine, and feed_open() more before it gives up. */
+/*
+ * What takes no time takes less than this on the busiest machine, and feed_open() more before it
+ * gives up.
+ */
 enum { SOON_MS = 20000 };
 
 static inline unsigned count_open_fds(void)

@@ -1,6 +1,7 @@
 /*
- * The pictures of the shapes set stay what they are, which the accuracies that are quoted of it rest on: one of each figure as
- * means of blocks. The mathematical library's last bits differ between processors, and move a mean by less than one.
+ * The pictures of the shapes set stay what they are, which the accuracies that are quoted of it
+ * rest on: one of each figure as means of blocks. The mathematical library's last bits differ
+ * between processors, and move a mean by less than one.
  */
 #include "draw.h"
 
@@ -20,7 +21,9 @@ enum {
 	TOLERANCE = 1,
 };
 
-/* [figure][row of blocks]: the mean of red, green and blue of each block, two hexadecimal digits. */
+/*
+ * [figure][row of blocks]: the mean of red, green and blue of each block, two hexadecimal digits.
+ */
 static const char *const expected[FIGURE_COUNT][BLOCKS] = {
 	[FIGURE_ARROW] = {"5f4f54545b534d54", "64515250685c4d51", "54414d666f564442",
 			  "53474b6c9b564048", "4f5568c5c5b0a646", "525c4fa5b1908d47",

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define GUARD_BYTES 256
-#define GUARD	    0xa5
+#define GUARD       0xa5
 
 struct kernel_device kernels_device;
 

@@ -1,6 +1,7 @@
 /*
- * For tests of kernels/: arrays in a GPU's memory between guard zones, with what they hold as doubles on the host. Written over gpu.h alone, so that
- * the same tests run on the emulated GPU and on a real one; only the order of threads is the emulation's to permute.
+ * For tests of kernels/: arrays in a GPU's memory between guard zones, with what they hold as
+ * doubles on the host. Written over gpu.h alone, so that the same tests run on the emulated GPU and
+ * on a real one; only the order of threads is the emulation's to permute.
  */
 #pragma once
 
@@ -36,18 +37,21 @@ double element_decode(uint32_t bits, enum cuda_element element);
 double element_tolerance(enum cuda_element element);
 
 struct array {
-	char *memory;  /* guard, data, guard */
-	void *data;    /* [count] of element, in the GPU's memory */
-	double *v;     /* [count] on the host: what is there */
+	char *memory; /* guard, data, guard */
+	void *data;   /* [count] of element, in the GPU's memory */
+	double *v;    /* [count] on the host: what is there */
 	uint64_t count;
 	uint32_t size; /* bytes of an element */
 	enum cuda_element element;
 };
 
-/* Multiples of 1/8 in -2..2, exact in every element: sums and products of a few are exact in fp32. */
+/*
+ * Multiples of 1/8 in -2..2, exact in every element: sums and products of a few are exact in fp32.
+ */
 struct array array_coarse(uint64_t count, enum cuda_element element, uint64_t seed);
 /* Uniform in low..high, rounded to the element. */
-struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low, double high);
+struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low,
+			   double high);
 /* All NaN: what kernels write. */
 struct array array_blank(uint64_t count, enum cuda_element element);
 /* Bytes of any kind; v is NULL. */
@@ -58,8 +62,9 @@ void array_read_bytes(const struct array *array, void *ret_bytes);
 void array_free(struct array *array);
 
 /*
- * Reads `array` and compares it with expected [count]: |got - expected| <= tolerance (1 + |expected|), a NaN with a NaN, an infinity with itself.
- * what..: printf format that names the case.
+ * Reads `array` and compares it with expected [count]: |got - expected| <= tolerance (1 +
+ * |expected|), a NaN with a NaN, an infinity with itself. what..: printf format that names the
+ * case.
  */
-void array_expect(struct array *array, const double *expected, double tolerance, const char *what, ...)
-	__attribute__((format(printf, 4, 5)));
+void array_expect(struct array *array, const double *expected, double tolerance, const char *what,
+		  ...) __attribute__((format(printf, 4, 5)));

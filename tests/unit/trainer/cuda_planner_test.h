@@ -1,5 +1,6 @@
 /*
- * What tests of the CUDA backend's lowering share: engines that plan whatever the test does not refuse, and a model on a device that only plans.
+ * What tests of the CUDA backend's lowering share: engines that plan whatever the test does not
+ * refuse, and a model on a device that only plans.
  */
 #pragma once
 
@@ -32,7 +33,8 @@ void plan_fixture_deinit(struct plan_fixture *fixture);
 const struct cuda_program *plan_fixture_program(struct plan_fixture *fixture, enum device_mode mode,
 						uint32_t count, uint32_t side, bool keep_all);
 /*
- * Runs the program's memory without computing: an operation's results take their bytes from whatever lay there, and what is read or kept must
- * still be whole. Fails the test otherwise. Knows nothing of lifetimes.
+ * Runs the program's memory without computing: an operation's results take their bytes from
+ * whatever lay there, and what is read or kept must still be whole. Fails the test otherwise. Knows
+ * nothing of lifetimes.
  */
 void plan_run_memory(const struct cuda_program *program);

@@ -19,7 +19,7 @@ static void declare(struct net *net, const char *layer, uint32_t k, uint32_t win
 
 		snprintf(name, sizeof(name), "%s.%s", layer, parts[i]);
 		net->p[net->count++] = add_param(net->params, name,
-						 i == 0	 ? DEVICE_CONV_WEIGHT
+						 i == 0  ? DEVICE_CONV_WEIGHT
 						 : i < 3 ? DEVICE_VECTOR
 							 : DEVICE_BUFFER,
 						 shape);

@@ -1,7 +1,8 @@
 /*
- * For tests of how the CUDA backend runs steps: a small residual net (a stem, a pool, a block that keeps its shape, one that halves it, a
- * classifier) on the emulated GPU or another backend, batches for it, and comparisons of what two such nets have learned. Failures end the
- * test through cmocka's assertions.
+ * For tests of how the CUDA backend runs steps: a small residual net (a stem, a pool, a block that
+ * keeps its shape, one that halves it, a classifier) on the emulated GPU or another backend,
+ * batches for it, and comparisons of what two such nets have learned. Failures end the test through
+ * cmocka's assertions.
  */
 #pragma once
 
@@ -9,11 +10,11 @@
 
 #include <cmocka.h>
 
-#define SAMPLES	   4
-#define SIDE	   12
-#define CLASSES	   10
+#define SAMPLES    4
+#define SIDE       12
+#define CLASSES    10
 #define PARAMS_MAX 40
-#define IMAGE	   (SIDE * SIDE * 3)
+#define IMAGE      (SIDE * SIDE * 3)
 #define ELEMENTS   20000 /* more than the largest parameter has */
 
 struct batch {
@@ -30,7 +31,10 @@ struct net {
 	struct device_value *stem; /* the first convolution's result */
 };
 
-/* Opens the backend's device with a net to train on it; returns what planning its graph does, with the error's text. close_net() in any case. */
+/*
+ * Opens the backend's device with a net to train on it; returns what planning its graph does, with
+ * the error's text. close_net() in any case.
+ */
 int open_net(struct net *net, const char *backend, const struct device_options *options,
 	     char *error);
 /* On the emulated GPU, where it must succeed. */

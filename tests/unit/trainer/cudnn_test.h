@@ -1,6 +1,6 @@
 /*
- * What tests of cuDNN's engines share: engines for an H200 that is not here, described by its properties, and problems of layers. Failures end the test through
- * cmocka's assertions.
+ * What tests of cuDNN's engines share: engines for an H200 that is not here, described by its
+ * properties, and problems of layers. Failures end the test through cmocka's assertions.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /*
- * libcuda.so.1 for tests of what is said where no GPU can be opened: a driver of the version in the environment's DRIVER_VERSION, as CUDA numbers them, that
- * knows no GPU. 0: as if there were no driver.
+ * libcuda.so.1 for tests of what is said where no GPU can be opened: a driver of the version in the
+ * environment's DRIVER_VERSION, as CUDA numbers them, that knows no GPU. 0: as if there were no
+ * driver.
  */
 #include <stdint.h>
 #include <stdlib.h>

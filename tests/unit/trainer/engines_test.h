@@ -1,6 +1,7 @@
 /*
- * For the tests of convolutions and matrix products: engines on a device or on the emulated one, and operands of which the reference sees
- * what the engine does, rounded to its element. A fixture has every operand that a pattern might name. What fails ends the test.
+ * For the tests of convolutions and matrix products: engines on a device or on the emulated one,
+ * and operands of which the reference sees what the engine does, rounded to its element. A fixture
+ * has every operand that a pattern might name. What fails ends the test.
  */
 #pragma once
 
@@ -28,7 +29,8 @@ struct operand {
 };
 
 /* Uniform in low .. high. */
-struct operand operand_new(size_t count, enum cuda_element element, uint64_t seed, double low, double high);
+struct operand operand_new(size_t count, enum cuda_element element, uint64_t seed, double low,
+			   double high);
 void operand_free(struct operand *operand);
 /* Rounds v, and puts it into data. */
 void operand_store(struct operand *operand);
@@ -61,13 +63,18 @@ struct fixture {
 void open_fixture(struct fixture *f, const struct conv_problem *problem);
 void close_fixture(struct fixture *f);
 struct conv_arguments arguments_of(const struct fixture *f, void *workspace);
-/* Runs the problem. The results lie in .data; .v keeps what was there before. False: there is no plan, on a device. */
+/*
+ * Runs the problem. The results lie in .data; .v keeps what was there before. False: there is no
+ * plan, on a device.
+ */
 bool compute(struct fixture *f);
 /* Fails unless the operand's data is the reference but for rounding. */
-void expect(const struct fixture *f, const char *what, const struct operand *operand, const double *reference);
+void expect(const struct fixture *f, const char *what, const struct operand *operand,
+	    const double *reference);
 
 /* shape: n h w c k r s stride pad */
-struct conv_problem problem_of(const uint32_t shape[9], enum conv_direction direction, enum cuda_element element);
+struct conv_problem problem_of(const uint32_t shape[9], enum conv_direction direction,
+			       enum cuda_element element);
 
 /* One product of a convolution: which x, which w, which y. */
 struct product {
@@ -85,5 +92,8 @@ void add_to_y(void *context, const struct product *product);
 
 double *zeroes(size_t count);
 
-/* Opens the engines, calls `run`, which runs the tests, and closes them. What main() returns: 77 where there is no GPU. */
+/*
+ * Opens the engines, calls `run`, which runs the tests, and closes them. What main() returns: 77
+ * where there is no GPU.
+ */
 int run_with_engines(int (*run)(void));

@@ -1,7 +1,9 @@
 /*
- * A cuBLASLt that multiplies at once, on the host, in its own terms: column-major matrices, each perhaps transposed, and a bias along the rows. It is loaded
- * in the real one's place, so it has the real one's interface. It plans for all elements, a bias like the result's as the real one, and computes in fp32 alone. As
- * the real one's its heuristic takes from the pointer to a bias how that will be aligned.
+ * A cuBLASLt that multiplies at once, on the host, in its own terms: column-major matrices, each
+ * perhaps transposed, and a bias along the rows. It is loaded in the real one's place, so it has
+ * the real one's interface. It plans for all elements, a bias like the result's as the real one,
+ * and computes in fp32 alone. As the real one's its heuristic takes from the pointer to a bias how
+ * that will be aligned.
  */
 #include <cublasLt.h>
 

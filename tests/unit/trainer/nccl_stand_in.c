@@ -1,6 +1,7 @@
 /*
- * libnccl.so.2 for tests of nccl.c: one rank, whose sums are counted. In the environment, NCCL_STAND_IN_VERSION is its version, and after
- * NCCL_STAND_IN_SUMS sums, if that is set, a rank has gone.
+ * libnccl.so.2 for tests of nccl.c: one rank, whose sums are counted. In the environment,
+ * NCCL_STAND_IN_VERSION is its version, and after NCCL_STAND_IN_SUMS sums, if that is set, a rank
+ * has gone.
  */
 #include <stdlib.h>
 
@@ -8,7 +9,7 @@ struct id {
 	char internal[128];
 };
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT      __attribute__((visibility("default")))
 #define ASYNC_ERROR 6 /* ncclRemoteError */
 
 static int grouped, sums;
@@ -16,7 +17,8 @@ static int grouped, sums;
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetUniqueId(struct id *id);
 EXPORT int ncclCommInitRank(void **comm, int world, struct id id, int rank);
-EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream);
+EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation,
+			 void *comm, void *stream);
 EXPORT int ncclGroupStart(void);
 EXPORT int ncclGroupEnd(void);
 EXPORT int ncclCommGetAsyncError(void *comm, int *status);
@@ -44,7 +46,8 @@ int ncclCommInitRank(void **comm, int world, struct id id, int rank)
 }
 
 /* 7 and 8: float and double; in place, and in a group. */
-int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm,
+		  void *stream)
 {
 	if (!from || from != to || comm != &sums || operation != 0 || !grouped ||
 	    (type != 7 && type != 8))

@@ -64,7 +64,10 @@ static void make_norm(struct maker *m, uint32_t channels, struct device_norm *no
 		*norm = m->norm;
 		return;
 	}
-	/* a large epsilon, for channels that hardly vary over the few positions there are would amplify rounding */
+	/*
+	 * a large epsilon, for channels that hardly vary over the few positions there are would
+	 * amplify rounding
+	 */
 	*norm = (struct device_norm){.epsilon = 0.1f, .momentum = 0.1f};
 	norm->gamma = make_vector(m, channels);
 	norm->beta = make_vector(m, channels);

@@ -1,6 +1,6 @@
 /*
- * Graphs of random operations, for tests: everything that the seam lets one record, in combinations that no model has. The same seed records
- * the same graph on every device.
+ * Graphs of random operations, for tests: everything that the seam lets one record, in combinations
+ * that no model has. The same seed records the same graph on every device.
  */
 #pragma once
 
@@ -23,5 +23,6 @@ struct random_graph_options {
 };
 
 /* Fails the test on an error. */
-void random_graph_new(struct device *device, const struct random_graph_options *options, struct random_graph *ret_random);
+void random_graph_new(struct device *device, const struct random_graph_options *options,
+		      struct random_graph *ret_random);
 void random_graph_free(struct random_graph *random);

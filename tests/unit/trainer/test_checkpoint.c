@@ -274,7 +274,7 @@ static void facts_of_weights(void **state)
 	weights_deinit(&facts);
 	fixture_deinit(&a);
 	static const char *const odd[] = {"1, 2",      "1, 2, 3, 4", "1, 2, x",
-					  "1, 2, nan", "",	     "1, 2, 3 "};
+					  "1, 2, nan", "",           "1, 2, 3 "};
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
 		refuse_metadata((struct safetensors_entry[]){{"trainer.mean", odd[i]},
 							     {"trainer.std", "1, 2, 3"}},
@@ -372,7 +372,10 @@ static void write_names(const struct device_params *params, size_t first, const 
 		fail_msg("%s", error);
 }
 
-/* Weights that begin no training: of a wrapped module, whose names say so, of another stem, and with nan among them. */
+/*
+ * Weights that begin no training: of a wrapped module, whose names say so, of another stem, and
+ * with nan among them.
+ */
 static void unfit_weights(void **state)
 {
 	struct fixture a;
@@ -415,7 +418,7 @@ static void narrow_types(void **state)
 		*t = (struct safetensors_tensor){
 			.name = s->name, .type = SAFETENSORS_F16, .data = data};
 		t->size = 2 * device_param_elements(param);
-		t->rank = s->kind == DEVICE_CONV_WEIGHT	    ? 4
+		t->rank = s->kind == DEVICE_CONV_WEIGHT     ? 4
 			  : s->kind == DEVICE_LINEAR_WEIGHT ? 2
 							    : 1;
 		t->shape[0] = s->shape[0];

@@ -45,7 +45,7 @@ static void left_out(void **state)
 static void refused(void **state)
 {
 	static const char *const texts[] = {
-		"",	  "cat", "{\"cat\": 0}", "[\"cat\", 1]", "[\"cat\"", "[\"a\\u0000b\"]",
+		"",       "cat", "{\"cat\": 0}", "[\"cat\", 1]", "[\"cat\"", "[\"a\\u0000b\"]",
 		"\"cat\""};
 	struct class_names read;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)

@@ -1,4 +1,7 @@
-/* Every operation between ranks, on as many as there are: run alone, and under mpirun. COMM_WORLD is how many there should be. */
+/*
+ * Every operation between ranks, on as many as there are: run alone, and under mpirun. COMM_WORLD
+ * is how many there should be.
+ */
 #include "comm.h"
 
 #include <errno.h>
@@ -17,7 +20,9 @@
 
 static struct comm *comm;
 
-/* Ranks that the launcher bound to a CPU each: nobody shares, and together they have all of those. */
+/*
+ * Ranks that the launcher bound to a CPU each: nobody shares, and together they have all of those.
+ */
 static void test_bound(void **state)
 {
 	cpu_set_t *all = calloc(comm->world, sizeof(*all)), mine, together;
@@ -80,7 +85,9 @@ static void test_sums(void **state)
 	double *doubles = malloc(COUNT * sizeof(*doubles));
 	unsigned requests[SUMS];
 
-	/* several under way, another one in between, and the waits in another order than the starts */
+	/*
+	 * several under way, another one in between, and the waits in another order than the starts
+	 */
 	for (unsigned s = 0; s < SUMS; s++) {
 		floats[s] = malloc(COUNT * sizeof(float));
 		for (size_t i = 0; i < COUNT; i++)
@@ -178,7 +185,7 @@ static void bind_to(const char *rank)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_place),	  cmocka_unit_test(test_sums),
+		cmocka_unit_test(test_place),     cmocka_unit_test(test_sums),
 		cmocka_unit_test(test_same_bits), cmocka_unit_test(test_broadcast),
 		cmocka_unit_test(test_too_many),
 	};

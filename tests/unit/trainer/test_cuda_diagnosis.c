@@ -1,4 +1,7 @@
-/* What the CUDA backend says, on the emulated GPU: of numbers that are not finite, of memory that does not suffice, of values that no step has written, of time. */
+/*
+ * What the CUDA backend says, on the emulated GPU: of numbers that are not finite, of memory that
+ * does not suffice, of values that no step has written, of time.
+ */
 #include "cuda_run_test.h"
 #include "emulation/queue.h"
 

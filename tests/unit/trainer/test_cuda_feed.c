@@ -1,4 +1,7 @@
-/* What goes into steps on the emulated GPU and comes out of them: batches that are fed while it computes, of every element and from every kind of memory, and results. */
+/*
+ * What goes into steps on the emulated GPU and comes out of them: batches that are fed while it
+ * computes, of every element and from every kind of memory, and results.
+ */
 #include "cuda_run_test.h"
 #include "emulation/queue.h"
 
@@ -8,7 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The losses of a run whose batches all come from one place, which is overwritten as soon as the device lets go of it. seen: the place as the device has it. */
+/*
+ * The losses of a run whose batches all come from one place, which is overwritten as soon as the
+ * device lets go of it. seen: the place as the device has it.
+ */
 static void feed_ahead(struct net *net, struct batch *place, const struct batch *seen,
 		       unsigned steps, double *ret_losses)
 {

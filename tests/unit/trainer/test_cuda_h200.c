@@ -1,6 +1,7 @@
 /*
- * What cuDNN has plans for on an H200, asked from its properties, no GPU needed: every fused pattern of ResNet-50 in fp16 at batch 256. Some have engines
- * that are compiled at run time alone, for which the driver's stand-in is loaded (LOADERD_CUDA_DRIVER).
+ * What cuDNN has plans for on an H200, asked from its properties, no GPU needed: every fused
+ * pattern of ResNet-50 in fp16 at batch 256. Some have engines that are compiled at run time alone,
+ * for which the driver's stand-in is loaded (LOADERD_CUDA_DRIVER).
  */
 #include "cuda_planner_test.h"
 #include "engines.h"

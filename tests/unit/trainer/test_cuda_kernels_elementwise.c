@@ -368,8 +368,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing),
-		cmocka_unit_test(test_add),	 cmocka_unit_test(test_copy),
-		cmocka_unit_test(test_copies),	 cmocka_unit_test(test_fold),
+		cmocka_unit_test(test_add),      cmocka_unit_test(test_copy),
+		cmocka_unit_test(test_copies),   cmocka_unit_test(test_fold),
 		cmocka_unit_test(test_check),
 	};
 

@@ -131,7 +131,7 @@ struct loss_case {
 	uint32_t n, classes, logits_stride, dlogits_stride, count;
 	float smoothing, logit_scale;
 	double loss_scale; /* 0: no state */
-	bool coarse;	   /* many equal logits */
+	bool coarse;       /* many equal logits */
 	bool gradient, labels;
 };
 
@@ -330,14 +330,18 @@ static void test_loss_diverged(void **state)
 	array_free(&arguments);
 }
 
-/* Of two ranks: the gradient is divided by how many labels both have, and the results are of both. */
+/*
+ * Of two ranks: the gradient is divided by how many labels both have, and the results are of both.
+ */
 static void test_loss_shared(void **state)
 {
 	enum { N = 3, CLASSES = 4 };
 	int32_t label[N] = {2, -1, 0};
 	struct array logits = array_uniform(N * CLASSES, CUDA_F32, 1, -2, 2);
-	struct array dlogits = array_blank(N * CLASSES, CUDA_F32), alone = array_blank(N * CLASSES, CUDA_F32);
-	struct array labels = array_bytes(label, sizeof(label)), results = array_bytes(NULL, sizeof(struct device_results));
+	struct array dlogits = array_blank(N * CLASSES, CUDA_F32),
+		     alone = array_blank(N * CLASSES, CUDA_F32);
+	struct array labels = array_bytes(label, sizeof(label)),
+		     results = array_bytes(NULL, sizeof(struct device_results));
 	struct array workspace = array_bytes(NULL, loss_workspace(N));
 	struct step_arguments step = {.labels = labels.data, .count = N, .step = 42};
 	struct array arguments = array_bytes(&step, sizeof(step)), totals, own;
@@ -383,7 +387,8 @@ static void test_loss_shared(void **state)
 	loss.totals = totals.data;
 	assert_int_equal(loss_share(&kernels_device, &loss), 0);
 	array_read_bytes(&results, &both);
-	assert_true(both.step == 42 && both.samples == 5 && both.top1 == 3 && both.top5 == 4 && both.loss == 1.5);
+	assert_true(both.step == 42 && both.samples == 5 && both.top1 == 3 && both.top5 == 4 &&
+		    both.loss == 1.5);
 	array_free(&logits);
 	array_free(&dlogits);
 	array_free(&alone);
@@ -398,10 +403,8 @@ static void test_loss_shared(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_input),
-		cmocka_unit_test(test_input_refused),
-		cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_loss_diverged),
+		cmocka_unit_test(test_input),       cmocka_unit_test(test_input_refused),
+		cmocka_unit_test(test_loss),        cmocka_unit_test(test_loss_diverged),
 		cmocka_unit_test(test_loss_shared),
 	};
 

@@ -1,4 +1,7 @@
-/* Batch norm, residual and activation, forward and backward, against plain loops in double precision. */
+/*
+ * Batch norm, residual and activation, forward and backward, against plain loops in double
+ * precision.
+ */
 #include "cuda_kernels_test.h"
 
 #include "kernels/norm.h"
@@ -8,11 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Channels that make whole groups and such that do not, one tile and several, tiles that are not full. */
-/* The last two: where there is one multiprocessor a block has several turns, and some of its threads nothing in the last one. */
+/*
+ * Channels that make whole groups and such that do not, one tile and several, tiles that are not
+ * full.
+ */
+/*
+ * The last two: where there is one multiprocessor a block has several turns, and some of its
+ * threads nothing in the last one.
+ */
 static const uint32_t shapes[][2] = {
 	/* rows, channels */
-	{1, 1},	  {3, 3},   {50, 4},   {7, 8},	  {129, 10}, {333, 16}, {1000, 24},
+	{1, 1},   {3, 3},   {50, 4},   {7, 8},    {129, 10}, {333, 16}, {1000, 24},
 	{40, 64}, {5, 136}, {65, 264}, {2, 2048}, {70, 300}, {38, 129}, {185, 264},
 };
 
@@ -23,7 +32,7 @@ struct operands {
 	uint64_t rows;
 	uint32_t channels;
 	enum cuda_element element;
-	struct array x, residual, dy, dy2, y;			  /* [rows][channels] */
+	struct array x, residual, dy, dy2, y;                     /* [rows][channels] */
 	struct array scale, bias, scale2, bias2, mean, deviation; /* [channels] */
 	struct array out, sum, products, partial;
 	double *z, *expected;  /* [rows][channels] */
@@ -72,9 +81,9 @@ static struct operands operands_new(const uint32_t *shape, enum cuda_element ele
 
 static void operands_free(struct operands *o)
 {
-	struct array *arrays[] = {&o->x,     &o->residual, &o->dy,	  &o->dy2,
-				  &o->y,     &o->scale,	   &o->bias,	  &o->scale2,
-				  &o->bias2, &o->mean,	   &o->deviation, &o->out,
+	struct array *arrays[] = {&o->x,     &o->residual, &o->dy,        &o->dy2,
+				  &o->y,     &o->scale,    &o->bias,      &o->scale2,
+				  &o->bias2, &o->mean,     &o->deviation, &o->out,
 				  &o->sum,   &o->products, &o->partial};
 
 	for (unsigned i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
@@ -353,7 +362,9 @@ static void test_many_blocks(void **state)
 	operands_free(&o);
 }
 
-/* A grid that leaves sums is resident as a whole: a block more would run after all others, alone. */
+/*
+ * A grid that leaves sums is resident as a whole: a block more would run after all others, alone.
+ */
 static void test_grids(void **state)
 {
 	const struct kernel_device device = {.multiprocessors = 132};
@@ -651,10 +662,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_statistics), cmocka_unit_test(test_finalize),
-		cmocka_unit_test(test_running),	   cmocka_unit_test(test_apply),
+		cmocka_unit_test(test_running),    cmocka_unit_test(test_apply),
 		cmocka_unit_test(test_backward),   cmocka_unit_test(test_backward_finalize),
 		cmocka_unit_test(test_overflow),   cmocka_unit_test(test_backward_apply),
-		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_many_blocks),
+		cmocka_unit_test(test_refused),    cmocka_unit_test(test_many_blocks),
 		cmocka_unit_test(test_grids),
 	};
 

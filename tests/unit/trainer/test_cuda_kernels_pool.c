@@ -1,4 +1,7 @@
-/* Pools, forward and backward, against plain loops in double precision. Coarse values make many equal maxima. */
+/*
+ * Pools, forward and backward, against plain loops in double precision. Coarse values make many
+ * equal maxima.
+ */
 #include "cuda_kernels_test.h"
 
 #include "kernels/pool.h"
@@ -20,10 +23,10 @@ struct pool_test {
 
 /* n, h, w, channels, window, stride, pad */
 static const uint32_t shapes[][7] = {
-	{2, 9, 7, 8, 3, 2, 1},	  {1, 1, 1, 1, 1, 1, 0},    {3, 8, 8, 3, 2, 2, 0},
+	{2, 9, 7, 8, 3, 2, 1},    {1, 1, 1, 1, 1, 1, 0},    {3, 8, 8, 3, 2, 2, 0},
 	{1, 13, 10, 24, 3, 1, 1}, {2, 5, 6, 10, 5, 3, 4},   {1, 20, 17, 4, 7, 2, 3},
 	{2, 6, 6, 136, 3, 2, 1},  {1, 3, 3, 2048, 2, 1, 0}, {1, 18, 18, 8, 16, 1, 2},
-	{2, 5, 5, 16, 2, 3, 0},	  {2, 7, 9, 16, 2, 2, 0},   {1, 6, 5, 8, 2, 2, 0},
+	{2, 5, 5, 16, 2, 3, 0},   {2, 7, 9, 16, 2, 2, 0},   {1, 6, 5, 8, 2, 2, 0},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
@@ -66,10 +69,10 @@ static struct pool_test pool_test_new(const uint32_t *s, enum cuda_element eleme
 
 static void pool_test_free(struct pool_test *t)
 {
-	struct array *arrays[] = {&t->x,    &t->y,	   &t->dy,	 &t->dy2,
-				  &t->dx,   &t->index,	   &t->scale,	 &t->bias,
-				  &t->mean, &t->deviation, &t->a,	 &t->b,
-				  &t->c,    &t->sum,	   &t->products, &t->partial};
+	struct array *arrays[] = {&t->x,    &t->y,         &t->dy,       &t->dy2,
+				  &t->dx,   &t->index,     &t->scale,    &t->bias,
+				  &t->mean, &t->deviation, &t->a,        &t->b,
+				  &t->c,    &t->sum,       &t->products, &t->partial};
 
 	for (unsigned i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
 		array_free(arrays[i]);
@@ -119,7 +122,10 @@ static void take_maximum(struct pool_test *t, uint64_t output, uint64_t input, u
 	}
 }
 
-/* t->z, maxima and their places; UINT8_MAX stands for "none yet", windows of 256 positions are not tested. */
+/*
+ * t->z, maxima and their places; UINT8_MAX stands for "none yet", windows of 256 positions are not
+ * tested.
+ */
 static void reference_max(struct pool_test *t, bool scaled, enum device_activation activation)
 {
 	for (uint64_t i = 0; i < t->x.count; i++) {
@@ -392,8 +398,8 @@ static void test_refused(void **state)
 /* ---- over whole images ---- */
 
 /* n, positions, channels. The last two: a thread has more positions than it loads at once. */
-static const uint32_t global_shapes[][3] = {{3, 49, 24}, {2, 1, 8},	{4, 1, 1},
-					    {2, 65, 3},	 {2, 16, 2048}, {3, 10, 136},
+static const uint32_t global_shapes[][3] = {{3, 49, 24}, {2, 1, 8},     {4, 1, 1},
+					    {2, 65, 3},  {2, 16, 2048}, {3, 10, 136},
 					    {5, 7, 300}, {2, 130, 136}, {1, 50, 300}};
 
 static void check_global(const uint32_t *shape, enum cuda_element element, bool maximum)
@@ -405,10 +411,10 @@ static void check_global(const uint32_t *shape, enum cuda_element element, bool 
 		     index = array_bytes(NULL, out * sizeof(uint32_t));
 	uint32_t *got = zeros(out * sizeof(*got)), *first = zeros(out * sizeof(*first));
 	double *expected = zeros(out * sizeof(double)), *expected_dx = zeros(in * sizeof(double));
-	struct pool_global forward = {x.data,	 y.data,   index.data, n,
+	struct pool_global forward = {x.data,    y.data,   index.data, n,
 				      positions, channels, element,    {0}};
-	struct pool_global backward = {dy.data,	  dx.data,  index.data, n,
-				       positions, channels, element,	{0}};
+	struct pool_global backward = {dy.data,   dx.data,  index.data, n,
+				       positions, channels, element,    {0}};
 
 	for (uint64_t i = 0; i < out; i++) {
 		const double *image = x.v + i / channels * positions * channels + i % channels;
@@ -468,8 +474,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_dividers), cmocka_unit_test(test_max),
-		cmocka_unit_test(test_average),	 cmocka_unit_test(test_extremes),
-		cmocka_unit_test(test_refused),	 cmocka_unit_test(test_global),
+		cmocka_unit_test(test_average),  cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_refused),  cmocka_unit_test(test_global),
 	};
 
 	return cmocka_run_group_tests_name("kernels: pool", tests, kernels_test_open,

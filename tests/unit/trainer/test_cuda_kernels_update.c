@@ -1,4 +1,7 @@
-/* Norm of the gradients, decision and update, over several steps, against scalars in double precision. */
+/*
+ * Norm of the gradients, decision and update, over several steps, against scalars in double
+ * precision.
+ */
 #include "cuda_kernels_test.h"
 
 #include "kernels/update.h"
@@ -434,10 +437,8 @@ static void test_average_restarts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_optimizers),
-		cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_loss_scale),
-		cmocka_unit_test(test_average_begins),
+		cmocka_unit_test(test_optimizers),       cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_loss_scale),       cmocka_unit_test(test_average_begins),
 		cmocka_unit_test(test_average_restarts),
 	};
 

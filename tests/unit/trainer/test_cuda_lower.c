@@ -1,5 +1,6 @@
 /*
- * Lowering of what models have not got: random graphs with plans refused at random, and what takes the place of each pattern that has no plan.
+ * Lowering of what models have not got: random graphs with plans refused at random, and what takes
+ * the place of each pattern that has no plan.
  */
 #include "cuda_planner_test.h"
 #include "random_graph.h"
@@ -30,7 +31,10 @@ static bool trains(const struct device_param *param)
 	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
 }
 
-/* Marks what a gradient is wanted of: values that the result depends on and that depend on something that trains. */
+/*
+ * Marks what a gradient is wanted of: values that the result depends on and that depend on
+ * something that trains.
+ */
 static void mark_wanted(const struct device_graph *graph, bool *wanted)
 {
 	for (uint32_t i = graph->node_count; i-- > 0;) {
@@ -200,7 +204,10 @@ static void test_random(void **state)
 
 #define SUMS_MAX 400
 
-/* Which sums a step with synchronized norms has, in order, and how many of them come before each parameter's gradient is complete. */
+/*
+ * Which sums a step with synchronized norms has, in order, and how many of them come before each
+ * parameter's gradient is complete.
+ */
 struct sums {
 	uint32_t nodes[SUMS_MAX], count;
 	uint32_t before[SUMS_MAX]; /* by the parameter's index */
@@ -232,11 +239,13 @@ static bool refuse_wide(const struct conv_problem *problem)
 	return problem->direction == CONV_WEIGHTS && problem->gradient != problem->element;
 }
 
-/* And what tuning may find faster apart: forward passes and data gradients that have something fused into them. */
+/*
+ * And what tuning may find faster apart: forward passes and data gradients that have something
+ * fused into them.
+ */
 static bool refuse_as_tuning(const struct conv_problem *problem)
 {
-	return refuse_wide(problem) ||
-	       (problem->direction != CONV_WEIGHTS && refuse_some(problem));
+	return refuse_wide(problem) || (problem->direction != CONV_WEIGHTS && refuse_some(problem));
 }
 
 static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_sums,
@@ -269,7 +278,9 @@ static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_su
 	stub_refuse = NULL;
 }
 
-/* Whatever timings take apart, ranks sum in the same order. Not so where they have other gradients. */
+/*
+ * Whatever timings take apart, ranks sum in the same order. Not so where they have other gradients.
+ */
 static void test_order_of_sums(void **state)
 {
 	unsigned different = 0, moved = 0;
@@ -344,15 +355,18 @@ static void lower_resnet50(const struct conv_problem *without, struct counts *re
 
 #define FORWARD CONV_FORWARD
 #define WEIGHTS CONV_WEIGHTS
-#define DATA	CONV_DATA
+#define DATA    CONV_DATA
 
-/* Each pattern of ResNet-50 refused at the shapes of one number of input channels: only these are taken apart, and the log names them. */
+/*
+ * Each pattern of ResNet-50 refused at the shapes of one number of input channels: only these are
+ * taken apart, and the log names them.
+ */
 static void test_taken_apart(void **state)
 {
 	static const struct {
 		struct conv_problem without;
 		unsigned lines;
-		const char *first;	/* of the log */
+		const char *first;      /* of the log */
 		enum cuda_op_kind kind; /* what there is more of */
 		int more;
 	} cases[] = {
@@ -592,11 +606,10 @@ static void test_pool_window(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),		 cmocka_unit_test(test_order_of_sums),
-		cmocka_unit_test(test_taken_apart),
-		cmocka_unit_test(test_all_taken_apart),	 cmocka_unit_test(test_input_channels),
-		cmocka_unit_test(test_narrow_gradients), cmocka_unit_test(test_refusal),
-		cmocka_unit_test(test_pool_window),
+		cmocka_unit_test(test_random),         cmocka_unit_test(test_order_of_sums),
+		cmocka_unit_test(test_taken_apart),    cmocka_unit_test(test_all_taken_apart),
+		cmocka_unit_test(test_input_channels), cmocka_unit_test(test_narrow_gradients),
+		cmocka_unit_test(test_refusal),        cmocka_unit_test(test_pool_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

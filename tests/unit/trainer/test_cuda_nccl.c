@@ -1,6 +1,8 @@
 /*
- * What ranks.c asks of NCCL, with one rank: sums of the sizes it queues, captured with events around them, and the way out after a failure. For a
- * GPU, run by tests/gpu/run; on the emulated one nccl_stand_in.c takes NCCL's place. One rank adds nothing to its values, so they must come back.
+ * What ranks.c asks of NCCL, with one rank: sums of the sizes it queues, captured with events
+ * around them, and the way out after a failure. For a GPU, run by tests/gpu/run; on the emulated
+ * one nccl_stand_in.c takes NCCL's place. One rank adds nothing to its values, so they must come
+ * back.
  */
 #include "collective.h"
 #include "device.h"
@@ -22,7 +24,10 @@ static struct comm alone = {.world = 1, .local_world = 1};
 static gpu_stream compute, reduce;
 static gpu_event ready, reduced;
 
-/* The same bytes in the host's memory and, twice, in the GPU's: source is copied to values, which are added up. */
+/*
+ * The same bytes in the host's memory and, twice, in the GPU's: source is copied to values, which
+ * are added up.
+ */
 struct sum {
 	size_t count, size; /* elements, bytes of one */
 	char *expected;
@@ -154,7 +159,10 @@ static void test_captured(void **state)
 	collective_free(collective);
 }
 
-/* NCCL refuses a pointer that is none (NCCL_CHECK_POINTERS): the communicator is aborted, and another one works. */
+/*
+ * NCCL refuses a pointer that is none (NCCL_CHECK_POINTERS): the communicator is aborted, and
+ * another one works.
+ */
 static void test_abort(void **state)
 {
 	struct collective *collective = connect_alone();

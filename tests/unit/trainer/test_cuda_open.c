@@ -1,6 +1,7 @@
 /*
- * What is said where no GPU can be opened, over the CUDA runtime with driver_without_gpus.c in the driver's place (LD_LIBRARY_PATH). The runtime asks a driver
- * once, so that each one is opened by a process of its own.
+ * What is said where no GPU can be opened, over the CUDA runtime with driver_without_gpus.c in the
+ * driver's place (LD_LIBRARY_PATH). The runtime asks a driver once, so that each one is opened by a
+ * process of its own.
  */
 #include "device.h"
 

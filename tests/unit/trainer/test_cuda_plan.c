@@ -1,4 +1,7 @@
-/* trainer --plan on engines of a stub: what it prints of a network that was counted by hand, and what it says of files that are wrong. */
+/*
+ * trainer --plan on engines of a stub: what it prints of a network that was counted by hand, and
+ * what it says of files that are wrong.
+ */
 #include "cuda_planner_test.h"
 #include "engines.h"
 #include "plan.h"
@@ -284,7 +287,10 @@ static struct gpu_properties properties_of(const json_t *json)
 	};
 }
 
-/* The peaks of NVIDIA's data sheets, which the files of A100 and H100 have too; an H200 computes as an H100 does. */
+/*
+ * The peaks of NVIDIA's data sheets, which the files of A100 and H100 have too; an H200 computes as
+ * an H100 does.
+ */
 static void test_peaks(void **state)
 {
 	static const char *const names[] = {"a100", "h100", "h200"};
@@ -335,10 +341,12 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_resnet50), cmocka_unit_test(test_options),
+		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_size_of_pipeline),	 cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_size_of_pipeline),
+		cmocka_unit_test(test_shipped),
 		cmocka_unit_test(test_peaks),
 	};
 

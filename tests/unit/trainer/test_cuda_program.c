@@ -1,6 +1,7 @@
 /*
- * Lowering of models: consistent programs at every level, which pattern each convolution of ResNet-50 gets, lifetimes, memory, bytes and
- * FLOPs, and that program_check() finds what is wrong. Plans are a stub's.
+ * Lowering of models: consistent programs at every level, which pattern each convolution of
+ * ResNet-50 gets, lifetimes, memory, bytes and FLOPs, and that program_check() finds what is wrong.
+ * Plans are a stub's.
  */
 #include "cuda_planner_test.h"
 
@@ -53,7 +54,10 @@ static void test_models(void **state)
 	}
 }
 
-/* Every parameter that trains gets its gradient, each written to once, in place or from one that is not fp32. */
+/*
+ * Every parameter that trains gets its gradient, each written to once, in place or from one that is
+ * not fp32.
+ */
 static void test_gradients(void **state)
 {
 	struct plan_fixture f;
@@ -123,7 +127,10 @@ static enum conv_prologue expected_prologue(const struct place *p, const char *n
 	return p->after_downsample ? CONV_DUAL_SCALE_BIAS_ADD_RELU : CONV_SCALE_BIAS_ADD_RELU;
 }
 
-/* Through ReLU and norm wherever these made the input, with what the shortcut added and what came back through it. */
+/*
+ * Through ReLU and norm wherever these made the input, with what the shortcut added and what came
+ * back through it.
+ */
 static void check_data(const struct conv_problem *problem, const struct place *p)
 {
 	bool sum = p->number == 1 && !(p->first_block && p->first_stage);
@@ -134,7 +141,7 @@ static void check_data(const struct conv_problem *problem, const struct place *p
 	else
 		assert_int_equal(problem->epilogue, norm ? CONV_RELU_NORM : CONV_STORE);
 	assert_int_equal(problem->residual, sum);
-	assert_int_equal(problem->shortcut, !sum		  ? CONV_NO_SHORTCUT
+	assert_int_equal(problem->shortcut, !sum                  ? CONV_NO_SHORTCUT
 					    : p->after_downsample ? CONV_SHORTCUT_NORM
 								  : CONV_SHORTCUT);
 }
@@ -191,7 +198,10 @@ static void test_resnet50(void **state)
 	assert_int_equal(count_kind(program, CUDA_OP_APPLY), 1);
 	assert_int_equal(count_kind(program, CUDA_OP_STATISTICS), 0);
 	assert_int_equal(count_kind(program, CUDA_OP_NORM_FINALIZE), 53);
-	/* and one norm's sums, the same block's; the 52 others come out of data gradients and the pool */
+	/*
+	 * and one norm's sums, the same block's; the 52 others come out of data gradients and the
+	 * pool
+	 */
 	assert_int_equal(count_kind(program, CUDA_OP_NORM_REDUCE), 1);
 	assert_int_equal(count_kind(program, CUDA_OP_NORM_BACKWARD_APPLY), 52);
 	assert_int_equal(count_kind(program, CUDA_OP_MAX_POOL_NORM_REDUCE), 1);
@@ -203,9 +213,11 @@ static void test_resnet50(void **state)
 }
 
 /*
- * Bytes and FLOPs of ResNet-50 at 224, batch 256, against figures counted by hand over its layers: 475 MB an image with nothing fused, 367 and 308
- * at levels B and C. These programs move less: a downsampling's norm is applied in the block's sum, where the slope follows from raw alone the
- * gradient before the activation is not stored, and at level C data gradients go on through a block's sum into its norms.
+ * Bytes and FLOPs of ResNet-50 at 224, batch 256, against figures counted by hand over its layers:
+ * 475 MB an image with nothing fused, 367 and 308 at levels B and C. These programs move less: a
+ * downsampling's norm is applied in the block's sum, where the slope follows from raw alone the
+ * gradient before the activation is not stored, and at level C data gradients go on through a
+ * block's sum into its norms.
  */
 static void test_traffic(void **state)
 {
@@ -343,7 +355,7 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_models),	   cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_models),     cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_resnet50),   cmocka_unit_test(test_traffic),
 		cmocka_unit_test(test_evaluation), cmocka_unit_test(test_check),
 	};

@@ -1,6 +1,7 @@
 /*
- * Random graphs on the emulated GPU against the CPU backend, in fp32: values, gradients of values, inputs and parameters over micro-batches, weights after
- * an update, evaluation. Every level of fusion, with all plans and with some, with and without memory shared by lifetime.
+ * Random graphs on the emulated GPU against the CPU backend, in fp32: values, gradients of values,
+ * inputs and parameters over micro-batches, weights after an update, evaluation. Every level of
+ * fusion, with all plans and with some, with and without memory shared by lifetime.
  */
 #include "cuda.h"
 #include "random_graph.h"
@@ -196,8 +197,8 @@ static double rms(const float *values, size_t count)
 }
 
 /*
- * By relative error of the norm; what all but cancels, as gradients before a norm do, is no better than the largest of its kind in the graph. Frees the
- * tensors.
+ * By relative error of the norm; what all but cancels, as gradients before a norm do, is no better
+ * than the largest of its kind in the graph. Frees the tensors.
  */
 static void compare(struct pairs *pairs, const char *what, uint64_t seed)
 {

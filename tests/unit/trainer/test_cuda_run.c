@@ -1,6 +1,7 @@
 /*
- * How the CUDA backend runs steps, on the emulated GPU: a small residual net replayed against launched operation by operation, resumed,
- * evaluated, scaled, skipped; and its losses against the CPU backend's.
+ * How the CUDA backend runs steps, on the emulated GPU: a small residual net replayed against
+ * launched operation by operation, resumed, evaluated, scaled, skipped; and its losses against the
+ * CPU backend's.
  */
 #include "cuda_run_test.h"
 #include "emulation/queue.h"
@@ -13,13 +14,16 @@ static const struct {
 	enum device_fusion fusion;
 } forms[] = {
 	{DEVICE_FP32, DEVICE_FUSION_NONE}, {DEVICE_FP32, DEVICE_FUSION_C},
-	{DEVICE_BF16, DEVICE_FUSION_B},	   {DEVICE_FP16, DEVICE_FUSION_NONE},
+	{DEVICE_BF16, DEVICE_FUSION_B},    {DEVICE_FP16, DEVICE_FUSION_NONE},
 	{DEVICE_FP16, DEVICE_FUSION_C},
 };
 
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
-/* Every variant of a step, launched and replayed: the same bits. Once both places for batches are made, nothing is allocated. */
+/*
+ * Every variant of a step, launched and replayed: the same bits. Once both places for batches are
+ * made, nothing is allocated.
+ */
 static void test_replay(void **state)
 {
 	static const bool updates[] = {true,  false, true,  false, false, true, true,
@@ -139,7 +143,10 @@ static double evaluate(struct net *net, struct device_graph *graph, enum device_
 	return results.loss;
 }
 
-/* Folded weights and the scales of norms are made for the first batch, and anew whenever what they follow from has changed: by a step, from outside, or because others are read. */
+/*
+ * Folded weights and the scales of norms are made for the first batch, and anew whenever what they
+ * follow from has changed: by a step, from outside, or because others are read.
+ */
 static void expect_folded(struct net *net, unsigned folds)
 {
 	struct device_graph *graph = plan_another(net, DEVICE_EVAL);
@@ -281,7 +288,7 @@ static void test_scale(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replay),	    cmocka_unit_test(test_against_cpu),
+		cmocka_unit_test(test_replay),      cmocka_unit_test(test_against_cpu),
 		cmocka_unit_test(test_evaluation),  cmocka_unit_test(test_resume),
 		cmocka_unit_test(test_overflow),    cmocka_unit_test(test_scale),
 		cmocka_unit_test(test_given_scale),

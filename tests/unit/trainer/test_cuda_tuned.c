@@ -1,4 +1,7 @@
-/* What tuning makes of a net's plans, on the emulated GPU, which is told what each plan takes: patterns are taken apart only where that is faster, and the net computes the same. */
+/*
+ * What tuning makes of a net's plans, on the emulated GPU, which is told what each plan takes:
+ * patterns are taken apart only where that is faster, and the net computes the same.
+ */
 #include "cuda_run_test.h"
 #include "emulation/queue.h"
 #include "plan_times.h"
@@ -56,7 +59,10 @@ static void test_tuned_fused(void **state)
 	emulation_time_plans(NULL);
 }
 
-/* What is slower than its parts is taken apart, and computes what it does where nothing else has a plan. */
+/*
+ * What is slower than its parts is taken apart, and computes what it does where nothing else has a
+ * plan.
+ */
 static void test_tuned_apart(void **state)
 {
 	static const char *const patterns[] = {" statistics;", " scale-bias-relu;", " relu-norm;",
@@ -89,7 +95,10 @@ static void test_tuned_for_gradients(void **state)
 	emulation_time_plans(NULL);
 }
 
-/* Tuning writes to the arena alone: not to weights, nor to gradients that are summed up already when another graph is planned. */
+/*
+ * Tuning writes to the arena alone: not to weights, nor to gradients that are summed up already
+ * when another graph is planned.
+ */
 static void test_tuned_between(void **state)
 {
 	struct net tuned, plain;
@@ -132,7 +141,7 @@ static void test_tuning_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tuned_fused),	    cmocka_unit_test(test_tuned_apart),
+		cmocka_unit_test(test_tuned_fused),         cmocka_unit_test(test_tuned_apart),
 		cmocka_unit_test(test_tuned_for_gradients), cmocka_unit_test(test_tuned_between),
 		cmocka_unit_test(test_tuning_fails),
 	};

@@ -1,6 +1,6 @@
 /*
- * Ranks that tune, each with an emulated GPU of its own, and whose timings differ: those whose GPUs are of one kind run what one of them found, and where one fails
- * all do. Run under mpirun.
+ * Ranks that tune, each with an emulated GPU of its own, and whose timings differ: those whose GPUs
+ * are of one kind run what one of them found, and where one fails all do. Run under mpirun.
  */
 #include "comm.h"
 #include "cuda.h"
@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLES	 2 /* of a rank */
-#define SIDE	 4
+#define SAMPLES  2 /* of a rank */
+#define SIDE     4
 #define CHANNELS 8
-#define CLASSES	 10
-#define STEPS	 3
-#define LOG_MAX	 4096
+#define CLASSES  10
+#define STEPS    3
+#define LOG_MAX  4096
 
 static struct comm *comm;
 
@@ -54,7 +54,10 @@ struct net {
 	char error[DEVICE_ERROR_MAX]; /* of planning */
 };
 
-/* ---- two residual blocks, with norms over all ranks, whose sums go between those of gradients ---- */
+/*
+ * ---- two residual blocks, with norms over all ranks, whose sums go between those of gradients
+ * ----
+ */
 
 static struct device_value *conv(struct net *net, const char *name, struct device_value *x,
 				 uint32_t window, uint32_t stride, struct device_value *residual,
@@ -129,7 +132,10 @@ static void fill(struct net *net)
 /* Too little for the workspace that tuning would like to have. */
 #define MEMORY (16 << 20)
 
-/* The device is open after it; planning failed where net->error is not empty. memory: bytes that planning finds. */
+/*
+ * The device is open after it; planning failed where net->error is not empty. memory: bytes that
+ * planning finds.
+ */
 static void open_with(struct net *net, struct comm *ranks, bool autotune, uint64_t memory)
 {
 	struct device_options options = {.precision = DEVICE_FP16,
@@ -197,7 +203,10 @@ static bool all_say(const char *text, unsigned first, unsigned last)
 	return same;
 }
 
-/* Some steps, after which weights have the same bits everywhere: every sum was of what belongs together. */
+/*
+ * Some steps, after which weights have the same bits everywhere: every sum was of what belongs
+ * together.
+ */
 static void step_together(struct net *net)
 {
 	static float images[SAMPLES * SIDE * SIDE * 3];
@@ -302,7 +311,10 @@ static void test_others_wait(void **state)
 	forget_tuning();
 }
 
-/* What ranks have tuned before, each for itself: that of the first holds, without any more tuning too. */
+/*
+ * What ranks have tuned before, each for itself: that of the first holds, without any more tuning
+ * too.
+ */
 static void test_earlier_findings(void **state)
 {
 	for (unsigned knows = 0; knows < 2; knows++) {
@@ -325,7 +337,10 @@ static void test_earlier_findings(void **state)
 
 /* ---- two kinds ---- */
 
-/* The first rank is of a kind of its own; of the others the second tunes. Each kind has its own program, and they step together. */
+/*
+ * The first rank is of a kind of its own; of the others the second tunes. Each kind has its own
+ * program, and they step together.
+ */
 static void test_two_kinds(void **state)
 {
 	struct net net;
@@ -359,7 +374,10 @@ static void expect_failure(const char *error, unsigned rank, const char *words)
 	assert_true(all_say(error, 0, comm->world - 1));
 }
 
-/* Of a machine's GPUs the first rank takes the last, or one that there is not: then fewer ranks are no remedy. */
+/*
+ * Of a machine's GPUs the first rank takes the last, or one that there is not: then fewer ranks are
+ * no remedy.
+ */
 static void test_gpu_lacks(void **state)
 {
 	struct device_options options = {.comm = comm, .index = 3};
@@ -414,7 +432,10 @@ static int agree(struct cuda_graph *graph)
 	return cuda_ranks_agree(graph->graph, 0, graph->error);
 }
 
-/* Whatever the last rank cannot allocate while they agree, the others learn of it: none waits in a collective for one that is in another. */
+/*
+ * Whatever the last rank cannot allocate while they agree, the others learn of it: none waits in a
+ * collective for one that is in another.
+ */
 static void test_agreeing_without_memory(void **state)
 {
 	static int (*const parts[])(struct cuda_graph *) = {meet, agree, cuda_ranks_share,
@@ -450,10 +471,14 @@ static void test_agreeing_without_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fused_on_first),	 cmocka_unit_test(test_apart_on_first),
-		cmocka_unit_test(test_others_wait),	 cmocka_unit_test(test_earlier_findings),
-		cmocka_unit_test(test_two_kinds),	 cmocka_unit_test(test_tuning_fails),
-		cmocka_unit_test(test_memory_lacks),	 cmocka_unit_test(test_gpu_lacks),
+		cmocka_unit_test(test_fused_on_first),
+		cmocka_unit_test(test_apart_on_first),
+		cmocka_unit_test(test_others_wait),
+		cmocka_unit_test(test_earlier_findings),
+		cmocka_unit_test(test_two_kinds),
+		cmocka_unit_test(test_tuning_fails),
+		cmocka_unit_test(test_memory_lacks),
+		cmocka_unit_test(test_gpu_lacks),
 		cmocka_unit_test(test_agreeing_without_memory),
 	};
 	char error[COMM_ERROR_MAX];

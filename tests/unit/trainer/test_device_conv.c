@@ -1,6 +1,7 @@
 /*
- * Every convolution pattern, held to naive loops in double precision that share nothing with the engines. Linked with the emulated
- * engines, and a second time with cuDNN's for a device; there a pattern may have no plan, but at shapes like a net's every one in fp16 has.
+ * Every convolution pattern, held to naive loops in double precision that share nothing with the
+ * engines. Linked with the emulated engines, and a second time with cuDNN's for a device; there a
+ * pattern may have no plan, but at shapes like a net's every one in fp16 has.
  */
 #include "emulation/element.h"
 #include "engines_test.h"
@@ -248,7 +249,10 @@ static void test_weight_gradient(void **state)
 	each_shape(CONV_WEIGHTS, weight_patterns);
 }
 
-/* What a net has, at shapes that cuDNN has engines for: fp16 fused on GPUs of compute capability 9.0. */
+/*
+ * What a net has, at shapes that cuDNN has engines for: fp16 fused on GPUs of compute
+ * capability 9.0.
+ */
 static void test_net(void **state)
 {
 	static const uint32_t net[][9] = {
@@ -351,7 +355,7 @@ static int run(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_problems),      cmocka_unit_test(test_forward),
 		cmocka_unit_test(test_data_gradient), cmocka_unit_test(test_weight_gradient),
-		cmocka_unit_test(test_net),	      cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_net),           cmocka_unit_test(test_missing),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 

@@ -1,6 +1,7 @@
 /*
- * Convolutions held to two witnesses besides the naive loops of test_device_conv.c: central differences, for what the backward epilogue makes of a
- * norm, and oneDNN. Linked with the emulated engines, and a second time with cuDNN's for a device.
+ * Convolutions held to two witnesses besides the naive loops of test_device_conv.c: central
+ * differences, for what the backward epilogue makes of a norm, and oneDNN. Linked with the emulated
+ * engines, and a second time with cuDNN's for a device.
  */
 #include "engines_test.h"
 
@@ -31,7 +32,9 @@ static void batch_statistics(const struct operand *raw, size_t channels, double 
 	}
 }
 
-/* sum of y dy, where y = conv(a, w), plus sum of a residual, for a = relu(norm(raw) + norm(raw2)) */
+/*
+ * sum of y dy, where y = conv(a, w), plus sum of a residual, for a = relu(norm(raw) + norm(raw2))
+ */
 static double loss(const struct fixture *f)
 {
 	const union operands *o = &f->o;

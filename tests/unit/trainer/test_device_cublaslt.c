@@ -1,6 +1,6 @@
 /*
- * What is asked of cuBLASLt, of one in its place that computes on the host: row-major products of every kind come out as conv.h says. The name
- * of its folder is the program's argument.
+ * What is asked of cuBLASLt, of one in its place that computes on the host: row-major products of
+ * every kind come out as conv.h says. The name of its folder is the program's argument.
  */
 #include "cudnn/cudnn_engines.h"
 

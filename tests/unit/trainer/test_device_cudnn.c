@@ -1,6 +1,7 @@
 /*
- * What cuDNN plans for a GPU that is not here: every pattern at every shape of ResNet-50 and ResNet-18, asked with the properties of an
- * H200. Skipped where the libraries are not installed. Nothing is executed.
+ * What cuDNN plans for a GPU that is not here: every pattern at every shape of ResNet-50 and
+ * ResNet-18, asked with the properties of an H200. Skipped where the libraries are not installed.
+ * Nothing is executed.
  */
 #include "cudnn_test.h"
 
@@ -58,7 +59,10 @@ static void data(struct sweep *sweep, const struct layer *layer, bool residual,
 	expect_plan(sweep, &problem);
 }
 
-/* After a convolution with a norm and ReLU: both go into this one's prologue, and backward into its epilogue. */
+/*
+ * After a convolution with a norm and ReLU: both go into this one's prologue, and backward into its
+ * epilogue.
+ */
 static void after_norm(struct sweep *sweep, const struct layer *layer)
 {
 	forward(sweep, layer, CONV_SCALE_BIAS_RELU);
@@ -66,7 +70,10 @@ static void after_norm(struct sweep *sweep, const struct layer *layer)
 	data(sweep, layer, false, CONV_NO_SHORTCUT);
 }
 
-/* The first of a block, after a block: the end of that one, its shortcut included, is fused where cuDNN can. */
+/*
+ * The first of a block, after a block: the end of that one, its shortcut included, is fused where
+ * cuDNN can.
+ */
 static void after_block(struct sweep *sweep, const struct layer *layer, enum conv_shortcut shortcut)
 {
 	bool pointwise = layer->window == 1, unit = layer->stride == 1;
@@ -128,7 +135,7 @@ static void bottlenecks(struct sweep *sweep, uint32_t size, uint32_t c, uint32_t
 		else
 			after_block(sweep, &conv1,
 				    i == 1 ? CONV_SHORTCUT_NORM
-				    : i	   ? CONV_SHORTCUT
+				    : i    ? CONV_SHORTCUT
 					   : before);
 		after_norm(sweep, &conv2);
 		after_norm(sweep, &conv3);
@@ -167,7 +174,10 @@ static void resnet18(struct sweep *sweep)
 	}
 }
 
-/* Every pattern at every shape of these nets in fp16; but for the stem without compiling anything at run time. */
+/*
+ * Every pattern at every shape of these nets in fp16; but for the stem without compiling anything
+ * at run time.
+ */
 static void test_fp16(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -347,9 +357,9 @@ static void test_matmul(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fp16),	       cmocka_unit_test(test_odd_batches),
+		cmocka_unit_test(test_fp16),           cmocka_unit_test(test_odd_batches),
 		cmocka_unit_test(test_other_elements), cmocka_unit_test(test_none),
-		cmocka_unit_test(test_matmul),	       cmocka_unit_test(test_compiled),
+		cmocka_unit_test(test_matmul),         cmocka_unit_test(test_compiled),
 		cmocka_unit_test(test_evaluation),
 	};
 

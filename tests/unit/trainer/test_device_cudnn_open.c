@@ -1,6 +1,6 @@
 /*
- * cuDNN's engines as they are opened: with what is missing, with a device and without, with limits, and with what tuning found. Skipped where the libraries are not
- * installed. Nothing is executed.
+ * cuDNN's engines as they are opened: with what is missing, with a device and without, with limits,
+ * and with what tuning found. Skipped where the libraries are not installed. Nothing is executed.
  */
 #include "cudnn_test.h"
 
@@ -113,7 +113,10 @@ static void test_absent(void **state)
 	engines_close(&engines);
 }
 
-/* A cuDNN with a device: HANDLE is of the GPU with these properties. Graph and plan have it, and nothing is said of properties besides. */
+/*
+ * A cuDNN with a device: HANDLE is of the GPU with these properties. Graph and plan have it, and
+ * nothing is said of properties besides.
+ */
 #define HANDLE ((cudnnHandle_t)0x1000)
 
 static struct {
@@ -223,7 +226,10 @@ static void copy_file(const char *from, const char *to)
 	assert_int_equal(fclose(sink), 0);
 }
 
-/* The compiler looks for its headers, a library named by its version, where the loader looks, which need not know the folder. */
+/*
+ * The compiler looks for its headers, a library named by its version, where the loader looks, which
+ * need not know the folder.
+ */
 static void test_compiler(void **state)
 {
 	const struct engines_options options = {.properties = cudnn_properties, .plans = ""};
@@ -256,7 +262,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_properties), cmocka_unit_test(test_wrong_library),
-		cmocka_unit_test(test_absent),	       cmocka_unit_test(test_present),
+		cmocka_unit_test(test_absent),         cmocka_unit_test(test_present),
 		cmocka_unit_test(test_workspace),      cmocka_unit_test(test_tuned),
 		cmocka_unit_test(test_compiler),
 	};

@@ -1,4 +1,7 @@
-/* The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with frozen arguments; elements are rounded to nearest even. */
+/*
+ * The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with
+ * frozen arguments; elements are rounded to nearest even.
+ */
 #include "emulation/element.h"
 #include "emulation/queue.h"
 
@@ -107,7 +110,9 @@ static void test_order(void **state)
 	queue_add(&f, f.other, 1);
 	gpu_event_record(f.event, f.other);
 	queue_add(&f, f.other, 10);
-	/* nothing of the other stream is there unless it is waited for, and then no more than that */
+	/*
+	 * nothing of the other stream is there unless it is waited for, and then no more than that
+	 */
 	assert_int_equal(read_device(&f), UINT32_MAX);
 	assert_int_equal(gpu_stream_wait(f.stream, f.event), 0);
 	queue_add(&f, f.stream, 100);
@@ -282,9 +287,9 @@ static void test_elements(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_late),	cmocka_unit_test(test_order),
+		cmocka_unit_test(test_late),    cmocka_unit_test(test_order),
 		cmocka_unit_test(test_capture), cmocka_unit_test(test_forbidden),
-		cmocka_unit_test(test_memory),	cmocka_unit_test(test_elements),
+		cmocka_unit_test(test_memory),  cmocka_unit_test(test_elements),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /*
- * Every instruction set's kernels against plain C: all widths from 1, odd strides, canaries round the results. The C kernels
- * themselves are held to double precision here where that is simple, and to the reference through test_device_ops.
+ * Every instruction set's kernels against plain C: all widths from 1, odd strides, canaries round
+ * the results. The C kernels themselves are held to double precision here where that is simple, and
+ * to the reference through test_device_ops.
  */
 #include "kernels.h"
 #include "test_device_reference.h"
@@ -66,7 +67,10 @@ static float value(const struct data *data, unsigned i, unsigned j, enum element
 	return element == ELEMENT_BF16 ? v : data->f32[i][j];
 }
 
-/* All of both structures, results and what must not have been touched. bf16 may round to the neighbour. */
+/*
+ * All of both structures, results and what must not have been touched. bf16 may round to the
+ * neighbour.
+ */
 static void compare(const struct data *a, const struct data *b, enum element element,
 		    const char *what, size_t width)
 {
@@ -308,7 +312,9 @@ static void test_variants(void **state)
 				}
 }
 
-/* Rounding to bf16 is to nearest even, keeps infinities and never turns a NaN into something else. */
+/*
+ * Rounding to bf16 is to nearest even, keeps infinities and never turns a NaN into something else.
+ */
 static void test_rounding(void **state)
 {
 	static const struct {
@@ -404,7 +410,10 @@ static double get(const void *from, enum element element, size_t i)
 	return (double)v;
 }
 
-/* Means of columns, and gradients spread over rows, against sums of doubles: variants share their source, and so its faults. */
+/*
+ * Means of columns, and gradients spread over rows, against sums of doubles: variants share their
+ * source, and so its faults.
+ */
 static void columns_of_width(const struct kernels *k, enum element element, size_t width)
 {
 	enum { WIDTH_MAX = 2 * KERNEL_WIDTH_MAX + 1 };
@@ -433,7 +442,9 @@ static void columns_of_width(const struct kernels *k, enum element element, size
 	}
 }
 
-/* Sums of columns and of their squares, about a shift, likewise; they are added to what is there. */
+/*
+ * Sums of columns and of their squares, about a shift, likewise; they are added to what is there.
+ */
 static void statistics_of_width(const struct kernels *k, enum element element, size_t width)
 {
 	static float x[ROWS * (KERNEL_WIDTH_MAX + 3)], shift[KERNEL_WIDTH_MAX];
@@ -466,7 +477,7 @@ static void statistics_of_width(const struct kernels *k, enum element element, s
 
 static void test_columns(void **state)
 {
-	static const size_t widths[] = {1,   2,	  3,   17,  64,	  255,	511,
+	static const size_t widths[] = {1,   2,   3,   17,  64,   255,  511,
 					512, 513, 514, 600, 1023, 1024, 1025};
 
 	for (unsigned v = 0; v <= variant_count; v++)

@@ -1,4 +1,7 @@
-/* Matrix products, held to naive loops in double precision: of the emulated engines, and, linked a second time, of cuBLASLt on a device. */
+/*
+ * Matrix products, held to naive loops in double precision: of the emulated engines, and, linked a
+ * second time, of cuBLASLt on a device.
+ */
 #include "emulation/element.h"
 #include "engines_test.h"
 

@@ -1,4 +1,6 @@
-/* Loading NCCL and calling it, with nccl_stand_in.c in its place; STAND_IN is the folder of that. */
+/*
+ * Loading NCCL and calling it, with nccl_stand_in.c in its place; STAND_IN is the folder of that.
+ */
 #include "collective.h"
 #include "device.h"
 #include "gpu.h"

@@ -1,6 +1,7 @@
 /*
- * A small residual net end to end: gradients through shared values against central differences, memory sharing against none,
- * bitwise repetition, resuming, micro-batches, evaluation with running statistics and with the EMA.
+ * A small residual net end to end: gradients through shared values against central differences,
+ * memory sharing against none, bitwise repetition, resuming, micro-batches, evaluation with running
+ * statistics and with the EMA.
  */
 #include "test_device_reference.h"
 
@@ -11,10 +12,10 @@
 #include <string.h>
 
 #define SAMPLES 6
-#define SIDE	9
+#define SIDE    9
 #define CLASSES 11
 #define EPSILON 1e-5
-#define PARAMS	24
+#define PARAMS  24
 
 struct net {
 	struct device *device;
@@ -28,7 +29,10 @@ struct net {
 	int32_t labels[SAMPLES];
 };
 
-/* [K][R][S][C] of the convolutions: stem, block of two with a projection, block of two without, one after a plain norm */
+/*
+ * [K][R][S][C] of the convolutions: stem, block of two with a projection, block of two without, one
+ * after a plain norm
+ */
 static const struct {
 	const char *name;
 	struct device_shape weight;
@@ -38,7 +42,9 @@ static const struct {
 	{"a2", {12, 3, 3, 12}, 1, 1}, {"b1", {12, 3, 3, 12}, 1, 1},
 };
 
-/* Parameters in order: of layer i weight, gamma, beta, mean, variance; then fc.weight and fc.bias. */
+/*
+ * Parameters in order: of layer i weight, gamma, beta, mean, variance; then fc.weight and fc.bias.
+ */
 static void declare(struct net *net)
 {
 	static const char *const parts[] = {"weight", "gamma", "beta", "mean", "var"};
@@ -51,7 +57,10 @@ static void declare(struct net *net)
 						      : j < 3 ? DEVICE_VECTOR
 							      : DEVICE_BUFFER;
 
-			/* the last layer has no norm: it is a convolution with bias, in "gamma"'s place */
+			/*
+			 * the last layer has no norm: it is a convolution with bias, in "gamma"'s
+			 * place
+			 */
 			if (i == 4 && j > 1)
 				break;
 			shape = j ? (struct device_shape){1, 1, 1, layers[i].weight.n}
@@ -238,8 +247,8 @@ static void net_close(struct net *net)
 
 static double step(struct net *net, const struct device_hyper *hyper)
 {
-	struct device_batch batch = {net->images, net->labels,	      SAMPLES,
-				     3,		  DEVICE_ELEMENT_F32, false};
+	struct device_batch batch = {net->images, net->labels,        SAMPLES,
+				     3,           DEVICE_ELEMENT_F32, false};
 	struct device_results results;
 	uint64_t number;
 
@@ -462,7 +471,10 @@ static void test_learns_half(void **state)
 	check_learns(DEVICE_BF16);
 }
 
-/* Two halves as micro-batches: the gradients of both are summed, and nothing of them is left after an update. */
+/*
+ * Two halves as micro-batches: the gradients of both are summed, and nothing of them is left after
+ * an update.
+ */
 static void test_micro_batches(void **state)
 {
 	struct net a, b;
@@ -566,7 +578,9 @@ static void test_evaluation_half(void **state)
 	check_evaluation(DEVICE_BF16, 0.05);
 }
 
-/* Bytes, floats and halves give the same normalised input; mirrored and with a fourth channel too. */
+/*
+ * Bytes, floats and halves give the same normalised input; mirrored and with a fourth channel too.
+ */
 static void test_input(void **state)
 {
 	struct device *device = open_device(DEVICE_FP32, 0);
@@ -582,7 +596,7 @@ static void test_input(void **state)
 	float floats[2 * 3 * 5 * 3], got[2 * 3 * 5 * 3];
 	static const uint16_t half_values[] = {0x0000, 0x3c00, 0xc000, 0x3555,
 					       0x7bff, 0x0001, 0x83ff};
-	static const float half_floats[] = {0,	   1,	     -2,	   0.333251953125f,
+	static const float half_floats[] = {0,     1,        -2,           0.333251953125f,
 					    65504, 0x1p-24f, -0x1.ff8p-15f};
 	uint64_t number;
 
@@ -608,8 +622,8 @@ static void test_input(void **state)
 				DEVICE_ELEMENT_U8, DEVICE_ELEMENT_U8, DEVICE_ELEMENT_F32,
 				DEVICE_ELEMENT_F16, DEVICE_ELEMENT_BF16};
 			uint32_t channels = form == 1 ? 4 : 3;
-			struct device_batch batch = {images[form], NULL,	   2,
-						     channels,	   elements[form], flip};
+			struct device_batch batch = {images[form], NULL,           2,
+						     channels,     elements[form], flip};
 
 			assert_int_equal(device_feed(graph, &batch, &number), 0);
 			assert_int_equal(device_feed(graph, &batch, &number), -EBUSY);
@@ -659,8 +673,8 @@ static void test_anomaly(void **state)
 	step(&net, NULL);
 	bias[5] = INFINITY;
 	assert_int_equal(device_param_write(net.p[12], DEVICE_VALUE, bias), 0); /* a1.beta */
-	batch = (struct device_batch){net.images, net.labels,	      SAMPLES,
-				      3,	  DEVICE_ELEMENT_F32, false};
+	batch = (struct device_batch){net.images, net.labels,         SAMPLES,
+				      3,          DEVICE_ELEMENT_F32, false};
 	assert_int_equal(device_feed(net.train, &batch, &number), 0);
 	assert_int_equal(device_step(net.train, NULL, &number), -EDOM);
 	assert_non_null(strstr(device_error(net.device), "a1"));
@@ -670,11 +684,11 @@ static void test_anomaly(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gradients),	cmocka_unit_test(test_gradients_half),
-		cmocka_unit_test(test_repeats),		cmocka_unit_test(test_repeats_half),
-		cmocka_unit_test(test_sharing),		cmocka_unit_test(test_resume),
-		cmocka_unit_test(test_learns),		cmocka_unit_test(test_learns_half),
-		cmocka_unit_test(test_micro_batches),	cmocka_unit_test(test_evaluation),
+		cmocka_unit_test(test_gradients),       cmocka_unit_test(test_gradients_half),
+		cmocka_unit_test(test_repeats),         cmocka_unit_test(test_repeats_half),
+		cmocka_unit_test(test_sharing),         cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_learns),          cmocka_unit_test(test_learns_half),
+		cmocka_unit_test(test_micro_batches),   cmocka_unit_test(test_evaluation),
 		cmocka_unit_test(test_evaluation_half), cmocka_unit_test(test_input),
 		cmocka_unit_test(test_anomaly),
 	};

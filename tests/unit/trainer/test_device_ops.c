@@ -1,6 +1,7 @@
 /*
- * Every operation of a device: forward against the naive reference, gradients of input and parameters against central
- * differences of the reference; in fp32, and in 16 bits by the relative error of the norm where the device has them.
+ * Every operation of a device: forward against the naive reference, gradients of input and
+ * parameters against central differences of the reference; in fp32, and in 16 bits by the relative
+ * error of the norm where the device has them.
  */
 #include "test_device_reference.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define TENSORS_MAX 10
-#define EPSILON	    1e-5
+#define EPSILON     1e-5
 
 enum op {
 	OP_CONV,
@@ -34,12 +35,12 @@ struct op_case {
 /* Roles of tensors in a case. */
 enum role { WEIGHT, BIAS, GAMMA, BETA, MEAN, VARIANCE, RESIDUAL_WEIGHT, ROLES };
 
-static const char *const role_names[ROLES] = {"weight", "bias",	    "gamma",   "beta",
-					      "mean",	"variance", "residual"};
+static const char *const role_names[ROLES] = {"weight", "bias",     "gamma",   "beta",
+					      "mean",   "variance", "residual"};
 
 struct fixture {
 	const struct op_case *op;
-	struct tensor x, g;	/* input, and gradient of the result */
+	struct tensor x, g;     /* input, and gradient of the result */
 	struct tensor t[ROLES]; /* v is NULL where a case has none */
 	struct device_param *p[ROLES];
 	struct device *device;
@@ -135,7 +136,10 @@ static void make_tensors(struct fixture *f, bool coarse)
 	if (op->residual)
 		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
 	tensor_fill(&f->x, 1, coarse);
-	/* no ties, which have no derivative: 37 i mod 251 differs wherever windows reach, and is exact in bf16 */
+	/*
+	 * no ties, which have no derivative: 37 i mod 251 differs wherever windows reach, and is
+	 * exact in bf16
+	 */
 	for (size_t i = 0; coarse && i < tensor_count(&f->x); i++)
 		if (op->op == OP_MAX_POOL || op->op == OP_GLOBAL_MAX)
 			f->x.v[i] = ((double)(i * 37 % 251) - 125) / 128;
@@ -152,7 +156,7 @@ static void make_params(struct fixture *f)
 {
 	static const enum device_param_kind kinds[ROLES] = {
 		DEVICE_CONV_WEIGHT, DEVICE_VECTOR, DEVICE_VECTOR,     DEVICE_VECTOR,
-		DEVICE_BUFFER,	    DEVICE_BUFFER, DEVICE_CONV_WEIGHT};
+		DEVICE_BUFFER,      DEVICE_BUFFER, DEVICE_CONV_WEIGHT};
 	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
 	float *values;
 
@@ -184,7 +188,7 @@ static void make_params(struct fixture *f)
 static struct device_value *record(struct fixture *f)
 {
 	const struct op_case *op = f->op;
-	struct device_norm norm = {f->p[GAMMA],	   f->p[BETA],	   f->p[MEAN],
+	struct device_norm norm = {f->p[GAMMA],    f->p[BETA],     f->p[MEAN],
 				   f->p[VARIANCE], (float)EPSILON, 0.1f};
 	struct device_value *residual = NULL;
 	bool conv = op->op == OP_CONV;
@@ -261,7 +265,10 @@ static void run(struct fixture *f)
 	free(g);
 }
 
-/* The derivative of the objective by each element of t, or by a sample of them; others are left as NAN. */
+/*
+ * The derivative of the objective by each element of t, or by a sample of them; others are left as
+ * NAN.
+ */
 static void differentiate(const struct fixture *f, struct tensor *t, double *ret)
 {
 	size_t count = tensor_count(t), step = count > 40 ? count / 31 : 1;
@@ -329,7 +336,10 @@ static void check_gradients(struct fixture *f, double tolerance)
 	}
 }
 
-/* Two steps moved the running statistics twice towards the batch's, of the result before residual and activation. */
+/*
+ * Two steps moved the running statistics twice towards the batch's, of the result before residual
+ * and activation.
+ */
 static void check_running(struct fixture *f, double tolerance)
 {
 	struct op_case bare = *f->op;

@@ -1,4 +1,6 @@
-/* The arena, buckets of gradients, the pool, and what recording and the calls of the seam refuse. */
+/*
+ * The arena, buckets of gradients, the pool, and what recording and the calls of the seam refuse.
+ */
 #include "arena.h"
 #include "buckets.h"
 #include "loops.h"
@@ -131,7 +133,10 @@ static void test_pool(void **state)
 	}
 }
 
-/* Processes that share CPUs take a part each, at least one thread, and none a place of its own; what was asked for stays. */
+/*
+ * Processes that share CPUs take a part each, at least one thread, and none a place of its own;
+ * what was asked for stays.
+ */
 static void test_pool_sharers(void **state)
 {
 	struct pool alone, pool;
@@ -453,7 +458,10 @@ static void test_opening(void **state)
 
 /* ---- buckets ---- */
 
-/* A chain of matrices: layer i is [widths[i + 1]][widths[i]], the second is frozen, and the last layer uses the first one's matrix again. */
+/*
+ * A chain of matrices: layer i is [widths[i + 1]][widths[i]], the second is frozen, and the last
+ * layer uses the first one's matrix again.
+ */
 struct chain {
 	struct device_params *params;
 	struct device_graph *graph;
@@ -547,7 +555,10 @@ static void test_buckets(void **state)
 
 			if (param->spec.frozen)
 				continue;
-			/* nodes are the input and then the layers; the first layer is the last to be done with its matrix */
+			/*
+			 * nodes are the input and then the layers; the first layer is the last to
+			 * be done with its matrix
+			 */
 			assert_non_null(bucket);
 			assert_true(param == chain.spare || bucket->node <= i + 1);
 			assert_true(bucket->count <= lengths[k] ||
@@ -592,10 +603,10 @@ static void test_many_buckets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_arena),	cmocka_unit_test(test_arena_chain),
-		cmocka_unit_test(test_pool),	cmocka_unit_test(test_pool_affinity),
-		cmocka_unit_test(test_loops),	cmocka_unit_test(test_recording),
-		cmocka_unit_test(test_calls),	cmocka_unit_test(test_declaring),
+		cmocka_unit_test(test_arena),   cmocka_unit_test(test_arena_chain),
+		cmocka_unit_test(test_pool),    cmocka_unit_test(test_pool_affinity),
+		cmocka_unit_test(test_loops),   cmocka_unit_test(test_recording),
+		cmocka_unit_test(test_calls),   cmocka_unit_test(test_declaring),
 		cmocka_unit_test(test_opening), cmocka_unit_test(test_pool_sharers),
 		cmocka_unit_test(test_buckets), cmocka_unit_test(test_many_buckets),
 	};

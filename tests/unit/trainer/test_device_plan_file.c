@@ -1,4 +1,7 @@
-/* The file of tuned plans: what is stored is found again, by the device it was tuned on alone; what is damaged is said and left out. */
+/*
+ * The file of tuned plans: what is stored is found again, by the device it was tuned on alone; what
+ * is damaged is said and left out.
+ */
 #include "cudnn/plan_file.h"
 
 #include "device.h"
@@ -175,7 +178,10 @@ static void expect_line(const struct plan_file *file, const struct conv_problem 
 		assert_true(!tag && !line);
 }
 
-/* Another process's lines go before one's own, and what it has not taken apart is whole again; the file is as it was. */
+/*
+ * Another process's lines go before one's own, and what it has not taken apart is whole again; the
+ * file is as it was.
+ */
 static void test_adopted(void **state)
 {
 	struct conv_problem problems[5];
@@ -362,7 +368,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_shared),
 		cmocka_unit_test(test_stored_at_once), cmocka_unit_test(test_adopted),
-		cmocka_unit_test(test_written),	       cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_written),        cmocka_unit_test(test_damage),
 		cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_places),
 	};
 

@@ -1,6 +1,7 @@
 /*
- * Ranks with a device each against one device that is fed the whole batch. Every rank makes both, so each compares for itself. Run alone and under
- * mpirun; the batch divides by 1, 2, 3, 4. The environment chooses the device, see open_device().
+ * Ranks with a device each against one device that is fed the whole batch. Every rank makes both,
+ * so each compares for itself. Run alone and under mpirun; the batch divides by 1, 2, 3, 4. The
+ * environment chooses the device, see open_device().
  */
 #include "comm.h"
 #include "test_device_reference.h"
@@ -12,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH	12
-#define SIDE	8
-#define PIXELS	(SIDE * SIDE * 3)
+#define BATCH   12
+#define SIDE    8
+#define PIXELS  (SIDE * SIDE * 3)
 #define CLASSES 10
-#define HIDDEN	600 /* a matrix of HIDDEN x HIDDEN is longer than a bucket */
-#define STEPS	8
+#define HIDDEN  600 /* a matrix of HIDDEN x HIDDEN is longer than a bucket */
+#define STEPS   8
 
 static struct comm *comm;
 
@@ -39,8 +40,8 @@ static enum device_precision precision(void)
 }
 
 /*
- * Times that of fp32: rounding of sums over ranks may have a 16-bit copy of a weight, or an activation behind a norm, fall to the other side. bf16
- * has three bits less than fp16.
+ * Times that of fp32: rounding of sums over ranks may have a 16-bit copy of a weight, or an
+ * activation behind a norm, fall to the other side. bf16 has three bits less than fp16.
  */
 static double looser(const struct net *net)
 {
@@ -218,7 +219,9 @@ static float *read_slot(const struct net *net, size_t index, enum device_slot sl
 	return values;
 }
 
-/* Largest difference over the largest value, of a slot of all parameters; buffers only on demand. */
+/*
+ * Largest difference over the largest value, of a slot of all parameters; buffers only on demand.
+ */
 static double difference(const struct net *a, const struct net *b, enum device_slot slot,
 			 bool buffers)
 {
@@ -266,7 +269,10 @@ static bool near(const struct net *net, double a, double b)
 	return fabs(a - b) <= 2e-5 * looser(net) * (1e-3 + fabs(b));
 }
 
-/* Steps with clipping, averages and every third a micro-batch before; samples with a label are not spread evenly. */
+/*
+ * Steps with clipping, averages and every third a micro-batch before; samples with a label are not
+ * spread evenly.
+ */
 static void compare(enum norms norms)
 {
 	struct net ranks, whole;
@@ -311,7 +317,10 @@ static void test_synchronized(void **state)
 	compare(NORMS_SYNCHRONIZED);
 }
 
-/* Norms of their own: another training than that of the whole batch, yet one and the same on every rank. */
+/*
+ * Norms of their own: another training than that of the whole batch, yet one and the same on every
+ * rank.
+ */
 static void test_local_norms(void **state)
 {
 	struct net ranks, whole;
@@ -389,7 +398,10 @@ static void test_nothing_to_sum(void **state)
 	close_net(&net);
 }
 
-/* Whether a step's results are there is the same on all ranks; once those of a later one are, they are, and are of all ranks too. */
+/*
+ * Whether a step's results are there is the same on all ranks; once those of a later one are, they
+ * are, and are of all ranks too.
+ */
 static void test_late_results(void **state)
 {
 	enum { LATE = 4 };

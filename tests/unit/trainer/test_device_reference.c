@@ -242,7 +242,10 @@ static unsigned choice(const char *name, const char *fallback, const char *const
 	return i;
 }
 
-/* What the environment makes of the precision that a test asks for; DEVICE_AUTO: the test is not meant. */
+/*
+ * What the environment makes of the precision that a test asks for; DEVICE_AUTO: the test is not
+ * meant.
+ */
 static enum device_precision chosen_precision(enum device_precision asked)
 {
 	static const char *const words[] = {"any", "fp32", "bf16", "fp16", NULL};

@@ -1,7 +1,8 @@
 /*
- * For the tests of the device: what it computes, written down naively in double precision, and a fixture of one operation
- * with random inputs. Gradients are checked against central differences of this reference, so neither shares code with the
- * device. Everything is small; nothing is freed before a test ends but through the functions here.
+ * For the tests of the device: what it computes, written down naively in double precision, and a
+ * fixture of one operation with random inputs. Gradients are checked against central differences of
+ * this reference, so neither shares code with the device. Everything is small; nothing is freed
+ * before a test ends but through the functions here.
  */
 #pragma once
 
@@ -24,19 +25,21 @@ void tensor_fill(struct tensor *tensor, uint64_t seed, bool coarse);
 void tensor_to_float(const struct tensor *tensor, float *to);
 
 /* weight is [K][R][S][C] in shape n, h, w, c. */
-struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride, uint32_t pad);
+struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride,
+			     uint32_t pad);
 /* Batch statistics over all but c; ret_mean and ret_variance (biased) may be NULL, [c]. */
-void reference_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta, double epsilon, double *ret_mean,
-	double *ret_variance);
-void reference_affine(struct tensor *x, const struct tensor *gamma, const struct tensor *beta, const struct tensor *mean,
-	const struct tensor *variance, double epsilon);
+void reference_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
+		    double epsilon, double *ret_mean, double *ret_variance);
+void reference_affine(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
+		      const struct tensor *mean, const struct tensor *variance, double epsilon);
 void reference_add(struct tensor *x, const struct tensor *y);
 void reference_bias(struct tensor *x, const struct tensor *bias);
 void reference_activate(struct tensor *x, enum device_activation activation);
-struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w, uint32_t stride, uint32_t pad,
-	bool average);
+struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w,
+			     uint32_t stride, uint32_t pad, bool average);
 /* Mean loss over samples with a label. */
-double reference_loss(const struct tensor *logits, const int32_t *labels, double smoothing, double scale);
+double reference_loss(const struct tensor *logits, const int32_t *labels, double smoothing,
+		      double scale);
 
 /* ||a - b|| / ||b||, where a is what the device says. */
 double relative_error(const float *a, const double *b, size_t count);
@@ -47,9 +50,10 @@ double largest_error(const float *a, const double *b, size_t count);
 double uniform(uint64_t seed, uint64_t counter);
 
 /*
- * Opens the device under test; skips the test when that has not got the precision. The environment chooses: DEVICE_TEST_BACKEND (cpu),
- * DEVICE_TEST_PRECISION (fp32: only tests of fp32; bf16 or fp16: those of 16 bits, in it; any: all, as they ask for), DEVICE_TEST_FUSION, and DEVICE_TEST_EAGER
- * (set: nothing is captured). Only kernels that repeat bit for bit are admitted.
+ * Opens the device under test; skips the test when that has not got the precision. The environment
+ * chooses: DEVICE_TEST_BACKEND (cpu), DEVICE_TEST_PRECISION (fp32: only tests of fp32; bf16 or
+ * fp16: those of 16 bits, in it; any: all, as they ask for), DEVICE_TEST_FUSION, and
+ * DEVICE_TEST_EAGER (set: nothing is captured). Only kernels that repeat bit for bit are admitted.
  */
 struct device *open_device(enum device_precision precision, unsigned threads);
 struct device *open_device_with(const struct device_options *options);
@@ -57,4 +61,5 @@ struct device *open_device_with(const struct device_options *options);
 double half_tolerance(const struct device *device, double tolerance);
 
 /* A store's parameter filled with values. */
-struct device_param *add_param(struct device_params *params, const char *name, enum device_param_kind kind, struct device_shape shape);
+struct device_param *add_param(struct device_params *params, const char *name,
+			       enum device_param_kind kind, struct device_shape shape);

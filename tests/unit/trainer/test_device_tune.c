@@ -1,6 +1,7 @@
 /*
- * Choosing, executing and tuning plans with a cuDNN of our own making: its engines do nothing but take their time on the emulated GPU, or
- * fail in every way there is. Nothing of NVIDIA's is loaded. Every descriptor must be gone in the end.
+ * Choosing, executing and tuning plans with a cuDNN of our own making: its engines do nothing but
+ * take their time on the emulated GPU, or fail in every way there is. Nothing of NVIDIA's is
+ * loaded. Every descriptor must be gone in the end.
  */
 #include "cudnn/cudnn_engines.h"
 
@@ -39,12 +40,15 @@ static const struct engine {
 	{.ms = 20, .compiled = true},
 };
 
-#define ENGINES		      (sizeof(engines) / sizeof(engines[0]))
-#define LAST		      (ENGINES - 1)
+#define ENGINES               (sizeof(engines) / sizeof(engines[0]))
+#define LAST                  (ENGINES - 1)
 #define FASTEST_DETERMINISTIC 5
-#define FASTEST		      4
+#define FASTEST               4
 
-/* A descriptor: of an engine, a config, a plan, a knob, it has the engine's index; of pointers, how many and which. */
+/*
+ * A descriptor: of an engine, a config, a plan, a knob, it has the engine's index; of pointers, how
+ * many and which.
+ */
 struct fake {
 	cudnnBackendDescriptorType_t type;
 	bool finished;
@@ -56,7 +60,7 @@ struct fake {
 };
 
 static unsigned descriptors, executed[ENGINES];
-static size_t breaking = ENGINES;	      /* engine that breaks the GPU when it is executed */
+static size_t breaking = ENGINES;             /* engine that breaks the GPU when it is executed */
 static const struct conv_arguments *expected; /* of executions */
 
 static cudnnStatus_t fake_create(cudnnBackendDescriptorType_t type, descriptor *ret_descriptor)
@@ -355,7 +359,10 @@ static void test_tune_deterministic(void **state)
 	tune(true, FASTEST_DETERMINISTIC);
 }
 
-/* What is better taken apart has no plan from then on, in other processes too, and is not timed again. */
+/*
+ * What is better taken apart has no plan from then on, in other processes too, and is not timed
+ * again.
+ */
 static void test_refused(void **state)
 {
 	struct plan_file again;
@@ -414,11 +421,15 @@ static void test_unkept(void **state)
 	assert_string_equal(cudnn_unkept(&f.engines), "");
 	assert_int_equal(cudnn_tune(&f.engines, &f.problem, &f.arguments, WORKSPACE, f.stream), 0);
 	expect_engine(&f, FASTEST, true);
-	assert_non_null(strstr(cudnn_unkept(&f.engines), "/proc/loaderd/plans cannot be written: "));
+	assert_non_null(
+		strstr(cudnn_unkept(&f.engines), "/proc/loaderd/plans cannot be written: "));
 	close_fixture(&f);
 }
 
-/* What another process found is taken without a run of anything; what it did not take apart has a plan again. */
+/*
+ * What another process found is taken without a run of anything; what it did not take apart has a
+ * plan again.
+ */
 static void test_adopted(void **state)
 {
 	struct conv_problem other;

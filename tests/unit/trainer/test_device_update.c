@@ -10,7 +10,10 @@
 #define STEPS 6
 #define COUNT 40000 /* more than one task's share */
 
-/* A store with two weights of different groups, a frozen one and a buffer, beside a tiny net that makes steps possible. */
+/*
+ * A store with two weights of different groups, a frozen one and a buffer, beside a tiny net that
+ * makes steps possible.
+ */
 struct bench {
 	struct device *device;
 	struct device_params *params;

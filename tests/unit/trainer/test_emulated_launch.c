@@ -1,6 +1,7 @@
 /*
- * The emulation of grids that the tests of kernels rely on: that it finds what it is there to find. Kernels that are wrong on purpose give wrong results in
- * some order of threads, or end the program.
+ * The emulation of grids that the tests of kernels rely on: that it finds what it is there to find.
+ * Kernels that are wrong on purpose give wrong results in some order of threads, or end the
+ * program.
  */
 #include "kernels/kernel.h"
 
@@ -22,7 +23,7 @@ static gpu_stream stream;
 
 struct sums {
 	const uint32_t *from; /* [blocks][KERNEL_THREADS] */
-	uint32_t *to;	      /* [blocks] */
+	uint32_t *to;         /* [blocks] */
 	uint32_t without;     /* number of the barrier that is left out, 0: none */
 };
 
@@ -162,7 +163,10 @@ static bool is_found(enum misuse misuse)
 	assert_true(child >= 0);
 	if (!child) {
 		fclose(stderr);
-		/* what is found ends in abort(), which the sanitizers need not report, nor cmocka catch */
+		/*
+		 * what is found ends in abort(), which the sanitizers need not report, nor cmocka
+		 * catch
+		 */
 		signal(SIGABRT, SIG_DFL);
 		gpu_launch(&misused_kernel, 1, 1, KERNEL_THREADS, &arguments, sizeof(arguments),
 			   stream);

@@ -174,7 +174,7 @@ static void trajectory(void **state)
 	struct recipe recipe;
 	char error[RECIPE_ERROR_MAX];
 	static const char *const settings[] = {
-		"train.epochs=12",   "optim.lr=0.2",	     "optim.weight_decay=5e-3",
+		"train.epochs=12",   "optim.lr=0.2",         "optim.weight_decay=5e-3",
 		"schedule.warmup=4", "schedule.name=cosine", "schedule.final=0.1",
 		"train.ema=0.9",
 	};
@@ -200,7 +200,10 @@ static void trajectory(void **state)
 	json_decref(json);
 }
 
-/* The shipped recipe at a tenth of its rate: network, rates and decays by group, what rests after some epochs, Lookahead. */
+/*
+ * The shipped recipe at a tenth of its rate: network, rates and decays by group, what rests after
+ * some epochs, Lookahead.
+ */
 static void airbench(void **state)
 {
 	enum { COUNT = 8, SIDE = 24 };

@@ -232,10 +232,13 @@ static void no_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(values),	cmocka_unit_test(resume_cuts),
-		cmocka_unit_test(synchronized), cmocka_unit_test(torn_line_goes),
+		cmocka_unit_test(values),
+		cmocka_unit_test(resume_cuts),
+		cmocka_unit_test(synchronized),
+		cmocka_unit_test(torn_line_goes),
 		cmocka_unit_test(line_that_does_not_fit),
-		cmocka_unit_test(long_lines),	cmocka_unit_test(no_folder),
+		cmocka_unit_test(long_lines),
+		cmocka_unit_test(no_folder),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

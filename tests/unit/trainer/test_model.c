@@ -173,7 +173,8 @@ static void mistakes(void **state)
 /* The depths of the recipe's table are those that there are. */
 static void every_depth(void **state)
 {
-	static const char *const settings[] = {"model.depth=8", "model.depth=14", "model.depth=1202",
+	static const char *const settings[] = {"model.depth=8", "model.depth=14",
+					       "model.depth=1202",
 					       "model.depth=1202 model.stem=imagenet"};
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		struct fixture fixture;
@@ -284,8 +285,10 @@ static void speednet(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counts),   cmocka_unit_test(names),	 cmocka_unit_test(starts),
-		cmocka_unit_test(mistakes), cmocka_unit_test(every_depth), cmocka_unit_test(every_name), cmocka_unit_test(whitening), cmocka_unit_test(speednet),
+		cmocka_unit_test(counts),      cmocka_unit_test(names),
+		cmocka_unit_test(starts),      cmocka_unit_test(mistakes),
+		cmocka_unit_test(every_depth), cmocka_unit_test(every_name),
+		cmocka_unit_test(whitening),   cmocka_unit_test(speednet),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

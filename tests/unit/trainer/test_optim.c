@@ -58,7 +58,10 @@ static void groups(void **state)
 	recipe_deinit(&recipe);
 }
 
-/* The whitening convolution's bias: rate and decay are 0 from the step on with which its epochs are over. */
+/*
+ * The whitening convolution's bias: rate and decay are 0 from the step on with which its epochs are
+ * over.
+ */
 static void whiten_bias(void **state)
 {
 	struct recipe recipe;

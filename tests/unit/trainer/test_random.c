@@ -93,7 +93,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_answer), cmocka_unit_test(keys_differ),
-		cmocka_unit_test(moments),	cmocka_unit_test(logarithm),
+		cmocka_unit_test(moments),      cmocka_unit_test(logarithm),
 		cmocka_unit_test(pinned),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* What ranks agree on and pass on, and that they notice when they have drifted apart. Run alone, and under mpirun. */
+/*
+ * What ranks agree on and pass on, and that they notice when they have drifted apart. Run alone,
+ * and under mpirun.
+ */
 #include "ranks.h"
 #include "trainer_test.h"
 

@@ -116,7 +116,8 @@ static void mistakes(void **state)
 	assert_null(strstr(error, "did you mean"));
 	refused(recipe, "[model]\nname =\n", "r.ini:2: model.name = \"\": expected one of");
 	refused(recipe, "[model]\ndepth = 21\n",
-		"r.ini:2: model.depth = \"21\": expected one of 8, 14, 20 and so on to 1202; 20 and 26 are nearest");
+		"r.ini:2: model.depth = \"21\": expected one of 8, 14, 20 and so on to 1202; 20 "
+		"and 26 are nearest");
 	refused(recipe, "[model]\ndepth = 7\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[model]\ndepth = 1203\n", "expected a whole number from 8 to 1202");
 	refused(recipe, "[schedule]\nmilestones = 1,,2\n", "expected at most 32 numbers");
@@ -260,7 +261,7 @@ static void round_trip(void **state)
 static void round_trip_of_odd_texts(void **state)
 {
 	static const char *const units[] = {"/folder", "\\",   "a\\ ", "\xc3\xa9", "a  b", "a\t",
-					    "#a",      "a #b", ";a",   " [a]",	   "a;"};
+					    "#a",      "a #b", ";a",   " [a]",     "a;"};
 	char argument[RECIPE_TEXT_MAX];
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 		for (unsigned shift = 0; shift < 4; shift++) {

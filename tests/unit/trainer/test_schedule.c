@@ -164,8 +164,8 @@ static void triangular(void **state)
 /* Warm-up meets every schedule without a jump. */
 static void warmup_is_continuous(void **state)
 {
-	static const char *const names[] = {"constant",	   "cosine",	 "linear",
-					    "one_cycle",   "step",	 "multi_step",
+	static const char *const names[] = {"constant",    "cosine",     "linear",
+					    "one_cycle",   "step",       "multi_step",
 					    "exponential", "polynomial", "triangular"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char text[256];
@@ -196,12 +196,12 @@ static void empty_run(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(constant),	      cmocka_unit_test(cosine),
+		cmocka_unit_test(constant),           cmocka_unit_test(cosine),
 		cmocka_unit_test(cosine_restarts),    cmocka_unit_test(boundaries_at_fractions),
 		cmocka_unit_test(linear_with_warmup), cmocka_unit_test(polynomial),
 		cmocka_unit_test(step_with_warmup),   cmocka_unit_test(multi_step),
-		cmocka_unit_test(exponential),	      cmocka_unit_test(one_cycle),
-		cmocka_unit_test(triangular),	      cmocka_unit_test(warmup_is_continuous),
+		cmocka_unit_test(exponential),        cmocka_unit_test(one_cycle),
+		cmocka_unit_test(triangular),         cmocka_unit_test(warmup_is_continuous),
 		cmocka_unit_test(empty_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

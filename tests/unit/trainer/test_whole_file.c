@@ -1,6 +1,7 @@
 /*
- * Files that appear whole or not at all: a process that is killed at each of its calls, and a disk that fails each of them, leave the older
- * file or the complete newer one. The calls go through this test: see the link arguments.
+ * Files that appear whole or not at all: a process that is killed at each of its calls, and a disk
+ * that fails each of them, leave the older file or the complete newer one. The calls go through
+ * this test: see the link arguments.
  */
 #include "whole_file.h"
 
@@ -186,7 +187,7 @@ static void leftovers(void **state)
 {
 	assert_int_equal(whole_file_leftover("summary.json.123.tmp"), strlen("summary.json"));
 	assert_int_equal(whole_file_leftover("a.1.2.tmp"), 3);
-	static const char *const others[] = {"",       ".tmp",	  "a.tmp",   "a.12",	"a.12.tmpx",
+	static const char *const others[] = {"",       ".tmp",    "a.tmp",   "a.12",    "a.12.tmpx",
 					     "12.tmp", ".12.tmp", "a12.tmp", "a.1x.tmp"};
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (whole_file_leftover(others[i]))

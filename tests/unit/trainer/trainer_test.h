@@ -15,7 +15,10 @@ struct fixture {
 	struct model *model;
 };
 
-/* settings: "section.key=value" and paths of recipes, with blanks between. Fails the test on an error. */
+/*
+ * settings: "section.key=value" and paths of recipes, with blanks between. Fails the test on an
+ * error.
+ */
 void fixture_init(struct fixture *fixture, const char *settings, uint32_t classes,
 		  const struct device_optimizer_spec *optimizer);
 void fixture_deinit(struct fixture *fixture);

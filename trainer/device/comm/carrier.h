@@ -1,11 +1,15 @@
-/* Between comm.c, which checks, and what carries the ranks: mpi.c. Operations are those of comm.h, with arguments that are valid. */
+/*
+ * Between comm.c, which checks, and what carries the ranks: mpi.c. Operations are those of comm.h,
+ * with arguments that are valid.
+ */
 #pragma once
 
 #include "comm.h"
 
 struct comm_ops {
 	void (*close)(struct comm *comm);
-	int (*sum_start)(struct comm *comm, void *values, size_t count, enum comm_element element, unsigned *ret_request);
+	int (*sum_start)(struct comm *comm, void *values, size_t count, enum comm_element element,
+			 unsigned *ret_request);
 	int (*progress)(struct comm *comm);
 	int (*wait)(struct comm *comm, unsigned request);
 	int (*broadcast)(struct comm *comm, void *bytes, size_t size, unsigned root);

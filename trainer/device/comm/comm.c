@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What launchers tell their processes: Open MPI's mpirun, then MPICH's and Slurm's (PMI), then any that speaks PMIx. */
+/*
+ * What launchers tell their processes: Open MPI's mpirun, then MPICH's and Slurm's (PMI), then any
+ * that speaks PMIx.
+ */
 static bool launched(void)
 {
 	return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("PMIX_RANK");

@@ -182,11 +182,15 @@ int comm_mpi_open(struct comm **ret_comm, char *error)
 	for (unsigned i = 0; i < COMM_REQUESTS_MAX; i++)
 		mpi->requests[i] = MPI_REQUEST_NULL;
 	/*
-	 * Waiting ranks give their CPU to whom it may concern: the loader, and ranks that share it. Spinning on it instead, which Open MPI does unless it
-	 * knows of more ranks than CPUs, took 25 % of the steps from two ranks on the two CPUs of a machine that did a little else.
+	 * Waiting ranks give their CPU to whom it may concern: the loader, and ranks that share it.
+	 * Spinning on it instead, which Open MPI does unless it knows of more ranks than CPUs, took
+	 * 25 % of the steps from two ranks on the two CPUs of a machine that did a little else.
 	 */
 	setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-	/* Until there is a communicator whose errors return, MPI ends the process by itself, with a text of its own. */
+	/*
+	 * Until there is a communicator whose errors return, MPI ends the process by itself, with a
+	 * text of its own.
+	 */
 	MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->ranks);
 	MPI_Comm_set_errhandler(mpi->ranks, MPI_ERRORS_RETURN);

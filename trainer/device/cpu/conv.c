@@ -1,4 +1,7 @@
-/* Convolutions and linear layers as conv_plan.c has planned them: bound to their memory, prepared with the weights of the moment, and run. */
+/*
+ * Convolutions and linear layers as conv_plan.c has planned them: bound to their memory, prepared
+ * with the weights of the moment, and run.
+ */
 #include "cpu.h"
 
 #include <stdlib.h>
@@ -101,7 +104,7 @@ static int conv_bind(struct cpu_graph *graph, struct cpu_node *node)
 struct fold_job {
 	const float *weights; /* [K][row] */
 	const float *scale;   /* [K] */
-	float *folded;	      /* [K][row] */
+	float *folded;        /* [K][row] */
 	size_t row;
 };
 

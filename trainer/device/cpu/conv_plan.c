@@ -1,9 +1,11 @@
 /*
- * Planning of convolutions and linear layers: the primitives of oneDNN, and how their weights lie. A linear layer is a 1 x 1 convolution over n
- * positions: on oneDNN that runs as fast as its inner product, and there is one path to test.
+ * Planning of convolutions and linear layers: the primitives of oneDNN, and how their weights lie.
+ * A linear layer is a 1 x 1 convolution over n positions: on oneDNN that runs as fast as its inner
+ * product, and there is one path to test.
  *
- * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the rest to post.c. Evaluation folds the norm into
- * weights and bias, and residual and activation into the primitive where oneDNN has a fast kernel for that.
+ * Training runs the bare convolution (with bias and ReLU where nothing lies between) and leaves the
+ * rest to post.c. Evaluation folds the norm into weights and bias, and residual and activation into
+ * the primitive where oneDNN has a fast kernel for that.
  */
 #include "cpu.h"
 
@@ -192,7 +194,10 @@ static bool is_logits(const struct cpu_graph *graph, const struct device_node *n
 	return graph->graph->loss && graph->graph->loss->x == node->y;
 }
 
-/* Evaluation: everything in the primitive if there is a fast kernel for it, else convolution and bias only, and the rest in place. */
+/*
+ * Evaluation: everything in the primitive if there is a fast kernel for it, else convolution and
+ * bias only, and the rest in place.
+ */
 static int plan_evaluation(struct cpu_graph *graph, struct cpu_node *node, enum element y_element)
 {
 	const struct device_node *n = node->node;

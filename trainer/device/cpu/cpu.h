@@ -1,10 +1,12 @@
 /*
- * The CPU backend: convolutions, matrix products and pools are oneDNN primitives, everything else is ours (loops.h).
+ * The CPU backend: convolutions, matrix products and pools are oneDNN primitives, everything else
+ * is ours (loops.h).
  *
- * device_graph_plan() walks the nodes forward and backward along one schedule (forward of node i is step i, its backward step
- * 2 * nodes - 1 - i), declares every buffer with its lifetime, lays out the arena, and binds primitives to memory. A step
- * then only executes. Activations are NHWC; weights are kept in whatever format the primitive prefers, reordered from the fp32 masters when these have
- * changed. All of it belongs to the thread that uses the device.
+ * device_graph_plan() walks the nodes forward and backward along one schedule (forward of node i is
+ * step i, its backward step 2 * nodes - 1 - i), declares every buffer with its lifetime, lays out
+ * the arena, and binds primitives to memory. A step then only executes. Activations are NHWC;
+ * weights are kept in whatever format the primitive prefers, reordered from the fp32 masters when
+ * these have changed. All of it belongs to the thread that uses the device.
  */
 #pragma once
 
@@ -39,7 +41,7 @@ struct cpu_params {
 	uint64_t weights_version; /* grows with every change of weights, biases, gammas, betas */
 	uint64_t buffers_version; /* of running statistics */
 	struct device_params_state state;
-	bool *fresh;              /* [parameters] the next gradient overwrites */
+	bool *fresh; /* [parameters] the next gradient overwrites */
 	struct cpu_update_chunk *chunks;
 	uint32_t chunk_count;
 	double *partial; /* [chunk_count] */
@@ -59,8 +61,8 @@ void cpu_param_add_gradient(struct device_param *param, const float *values);
 /* Whether the next gradient overwrites; asking makes the following ones add. */
 bool cpu_param_take_fresh(struct device_param *param);
 /* One update; fills in grad_norm, updated, skipped. */
-void cpu_update(struct cpu_device *device, struct device_params *params, const struct device_hyper *hyper,
-	struct device_results *results);
+void cpu_update(struct cpu_device *device, struct device_params *params,
+		const struct device_hyper *hyper, struct device_results *results);
 
 /* ---- graphs ---- */
 
@@ -77,19 +79,24 @@ struct cpu_op {
 
 struct cpu_value {
 	enum element element;
-	uint32_t block;  /* in the arena */
-	void *data;      /* [n][h][w][c] of element, once bound */
-	bool active;     /* its gradient is computed */
-	bool kept;       /* readable after a step */
-	uint32_t *gradient_blocks; /* [gradient_count] one per consumer that contributes, of the device's element */
-	void **gradients;          /* [gradient_count] once bound */
+	uint32_t block; /* in the arena */
+	void *data;     /* [n][h][w][c] of element, once bound */
+	bool active;    /* its gradient is computed */
+	bool kept;      /* readable after a step */
+	/* [gradient_count] one per consumer that contributes, of the device's element */
+	uint32_t *gradient_blocks;
+	void **gradients; /* [gradient_count] once bound */
 	uint32_t gradient_count;
-	uint32_t sum_block;        /* keep_all: their sum, before it is worked on in place */
+	uint32_t sum_block; /* keep_all: their sum, before it is worked on in place */
 	void *sum;
-	void *given;               /* gradient written by the caller, for results that nothing consumes */
+	/* gradient written by the caller, for results that nothing consumes */
+	void *given;
 };
 
-/* What follows a convolution, or stands alone as a norm: y = activation(scale * raw + bias + residual), and its gradient. */
+/*
+ * What follows a convolution, or stands alone as a norm: y = activation(scale * raw + bias +
+ * residual), and its gradient.
+ */
 struct cpu_post {
 	bool present;
 	struct columns columns;
@@ -97,16 +104,19 @@ struct cpu_post {
 	enum slope slope;
 	const void *raw; /* [rows][channels] of the device's element */
 	bool stores_dz, reduces;
-	void *dz, *dx;   /* [rows][channels]; dx == dz where nothing is between them */
+	void *dz, *dx; /* [rows][channels]; dx == dz where nothing is between them */
 	uint32_t dx_block;
 	float *scale, *bias, *mean, *a, *b, *c, *shift; /* [width] each */
-	float *channel;     /* [channels] temporary */
-	float *deviation;   /* [channels] 1 / sqrt(variance + epsilon) */
+	float *channel;                                 /* [channels] temporary */
+	float *deviation;     /* [channels] 1 / sqrt(variance + epsilon) */
 	double *sum, *second; /* [channels] */
-	float *memory;      /* what they all lie in */
+	float *memory;        /* what they all lie in */
 };
 
-/* What a kind of node does; every function but plan may be NULL. plan_backward is called last node first, for active nodes. */
+/*
+ * What a kind of node does; every function but plan may be NULL. plan_backward is called last node
+ * first, for active nodes.
+ */
 struct cpu_node_ops {
 	int (*plan)(struct cpu_graph *graph, struct cpu_node *node);
 	int (*plan_backward)(struct cpu_graph *graph, struct cpu_node *node);
@@ -124,7 +134,7 @@ struct cpu_node {
 	struct cpu_post post;
 	struct cpu_op forward, backward_data, backward_weights;
 	/* convolutions */
-	bool fused; /* evaluation: residual and activation happen inside the primitive */
+	bool fused;  /* evaluation: residual and activation happen inside the primitive */
 	bool direct; /* the primitive writes y itself */
 	struct cpu_op reorder_forward, reorder_backward, reorder_gradient, reorder_gradient_add;
 	dnnl_memory_t master, master_backward; /* where weights are reordered from */
@@ -141,10 +151,10 @@ struct cpu_node {
 /* Sums over ranks in the course of a step (ranks.c). */
 struct cpu_ranks {
 	struct buckets buckets;
-	uint32_t started;                /* buckets of the step under way */
+	uint32_t started; /* buckets of the step under way */
 	unsigned requests[BUCKETS_MAX];
-	double samples;                  /* with a label */
-	double results[3];               /* sum of losses, top1, top5 */
+	double samples;    /* with a label */
+	double results[3]; /* sum of losses, top1, top5 */
 	unsigned samples_request, results_request;
 };
 
@@ -166,31 +176,37 @@ struct cpu_graph {
 	uint32_t fed_count;       /* samples of the batch fed, 0: none */
 	uint64_t tickets, steps;
 	struct cpu_ranks ranks;
-	float *loss_scratch;      /* [threads][classes] */
+	float *loss_scratch; /* [threads][classes] */
 	struct device_results results[DEVICE_RESULTS_MAX];
-	char *error;              /* while planning */
+	char *error; /* while planning */
 };
 
-extern const struct cpu_node_ops cpu_input_ops, cpu_conv_ops, cpu_norm_ops, cpu_pool_ops, cpu_global_average_ops, cpu_loss_ops;
+extern const struct cpu_node_ops cpu_input_ops, cpu_conv_ops, cpu_norm_ops, cpu_pool_ops,
+	cpu_global_average_ops, cpu_loss_ops;
 
 int cpu_graph_plan(struct device_graph *graph, char *error);
 void cpu_graph_release(struct device_graph *graph);
 void cpu_graph_info(const struct device_graph *graph, struct device_graph_info *info);
-void cpu_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
+void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
+		     struct device_layer_info *info);
 int cpu_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
 int cpu_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
-int cpu_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+int cpu_results(struct device_graph *graph, uint64_t step, bool wait,
+		struct device_results *ret_results);
 int cpu_logits(struct device_graph *graph, float *ret_logits);
-int cpu_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
-int cpu_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
+int cpu_value_read(struct device_graph *graph, const struct device_value *value,
+		   enum device_slot slot, float *ret_values);
+int cpu_value_write(struct device_graph *graph, const struct device_value *value,
+		    enum device_slot slot, const float *values);
 
 /* Steps of the schedule. */
 uint32_t cpu_forward_step(const struct cpu_node *node);
 uint32_t cpu_backward_step(const struct cpu_graph *graph, const struct cpu_node *node);
 bool cpu_training(const struct cpu_graph *graph);
-size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value *value, enum element element);
+size_t cpu_value_bytes(const struct cpu_graph *graph, const struct device_value *value,
+		       enum element element);
 
 /* Planning. Blocks are live at the node's forward or backward step; later uses extend them. */
 int cpu_add_block(struct cpu_graph *graph, uint64_t bytes, uint32_t step, uint32_t *ret_block);
@@ -201,14 +217,17 @@ void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t b
 void *cpu_block(const struct cpu_graph *graph, uint32_t block);
 
 /* oneDNN. Descriptions are four-dimensional, dense NHWC. */
-int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type, dnnl_format_tag_t tag);
+int cpu_describe(dnnl_memory_desc_t *ret_desc, struct device_shape shape, dnnl_data_type_t type,
+		 dnnl_format_tag_t tag);
 dnnl_data_type_t cpu_type(enum element element);
 /* Creates the primitive of op->desc and notes its need of scratchpad. */
 int cpu_op_create(struct cpu_graph *graph, struct cpu_op *op);
 /* The same from what it is to compute. hint: the forward pass, of a gradient; else NULL. */
-int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint);
+int cpu_op_new(struct cpu_graph *graph, struct cpu_op *op, const_dnnl_op_desc_t desc,
+	       const_dnnl_primitive_desc_t hint);
 /* Binds an argument; the description is the primitive's own for it. */
-int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument, const dnnl_memory_desc_t *desc, void *data);
+int cpu_op_bind(struct cpu_graph *graph, struct cpu_op *op, int argument,
+		const dnnl_memory_desc_t *desc, void *data);
 /* The primitive's own description of an argument: dnnl_query_src_md and the like. */
 const dnnl_memory_desc_t *cpu_op_part(const struct cpu_op *op, dnnl_query_t what);
 int cpu_op_bind_scratchpad(struct cpu_graph *graph, struct cpu_op *op);
@@ -221,7 +240,10 @@ int cpu_status(dnnl_status_t status);
 /* Convolutions (conv_plan.c), forward and backward. */
 int cpu_conv_plan(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_conv_plan_backward(struct cpu_graph *graph, struct cpu_node *node);
-/* Whether the primitive adds a bias: the layer's own, or that of the norm which evaluation folds into it. */
+/*
+ * Whether the primitive adds a bias: the layer's own, or that of the norm which evaluation folds
+ * into it.
+ */
 bool cpu_conv_has_bias(const struct cpu_graph *graph, const struct device_node *node);
 
 /* The part after a convolution (post.c). `raw` is of the device's element. */
@@ -229,15 +251,23 @@ int cpu_post_plan(struct cpu_graph *graph, struct cpu_node *node);
 int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint32_t raw_block);
 void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *raw);
 int cpu_post_forward(struct cpu_graph *graph, struct cpu_node *node);
-/* Leaves the gradient of raw in post.dx, that of the residual in its contribution, gamma's and beta's or the bias's in the store. */
+/*
+ * Leaves the gradient of raw in post.dx, that of the residual in its contribution, gamma's and
+ * beta's or the bias's in the store.
+ */
 int cpu_post_backward(struct cpu_graph *graph, struct cpu_node *node);
 void cpu_post_release(struct cpu_node *node);
-/* gamma / sqrt(variance + epsilon) and beta - mean * that, from the running statistics; [channels] each */
-void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale, float *ret_bias);
+/*
+ * gamma / sqrt(variance + epsilon) and beta - mean * that, from the running statistics; [channels]
+ * each
+ */
+void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale,
+			float *ret_bias);
 
 /*
- * Sums over ranks, each in its place of a training step; without other ranks nothing happens. -ECOMM with the device's text on failure.
- * cpu_ranks_begin: the number of samples with a label; there after cpu_ranks_samples().
+ * Sums over ranks, each in its place of a training step; without other ranks nothing happens.
+ * -ECOMM with the device's text on failure. cpu_ranks_begin: the number of samples with a label;
+ * there after cpu_ranks_samples().
  */
 int cpu_ranks_plan(struct cpu_graph *graph);
 int cpu_ranks_begin(struct cpu_graph *graph);

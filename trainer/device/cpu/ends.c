@@ -37,7 +37,10 @@ struct feed_job {
 	char *to;
 };
 
-/* A half as a float: the exponents are rebiased by a multiplication, which gets denormals right too. */
+/*
+ * A half as a float: the exponents are rebiased by a multiplication, which gets denormals right
+ * too.
+ */
 static float from_half(uint16_t half)
 {
 	uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;

@@ -125,7 +125,10 @@ static void make_nodes(struct cpu_graph *cpu)
 	}
 }
 
-/* A value is active when what is differentiated depends on it and it depends on something that wants a gradient. */
+/*
+ * A value is active when what is differentiated depends on it and it depends on something that
+ * wants a gradient.
+ */
 static void mark_active(struct cpu_graph *cpu)
 {
 	const struct device_graph *graph = cpu->graph;
@@ -148,7 +151,10 @@ static void mark_active(struct cpu_graph *cpu)
 	}
 }
 
-/* What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps of every gradient. */
+/*
+ * What the caller writes as the gradient of a result that nothing consumes, and what keep_all keeps
+ * of every gradient.
+ */
 static int plan_given(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	const struct device_graph *graph = cpu->graph;
@@ -263,7 +269,9 @@ static int map_arena(struct cpu_graph *cpu)
 		explain_memory(cpu);
 		return -ENOMEM;
 	}
-	/* Activations are streamed through: small pages would spend a good part of it in the TLB. */
+	/*
+	 * Activations are streamed through: small pages would spend a good part of it in the TLB.
+	 */
 	madvise(memory, size, MADV_HUGEPAGE);
 	cpu->memory = memory;
 	cpu->memory_size = size;

@@ -1,6 +1,7 @@
 /*
- * Compiled once per instruction set; KERNELS_TABLE and KERNELS_ISA name the result. Written so that the compiler vectorises every
- * inner loop over columns: temporaries are rows of at most KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
+ * Compiled once per instruction set; KERNELS_TABLE and KERNELS_ISA name the result. Written so that
+ * the compiler vectorises every inner loop over columns: temporaries are rows of at most
+ * KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
  */
 #include "kernels.h"
 #include "device.h"
@@ -81,8 +82,8 @@ INLINE void store_row(void *to, const float *restrict from, enum element element
 }
 
 /*
- * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent (the scheme of Cephes' expf,
- * with the range clamped so that no special case is left in the loop).
+ * e^x to about 2 units in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent
+ * (the scheme of Cephes' expf, with the range clamped so that no special case is left in the loop).
  */
 INLINE float exp_fast(float x)
 {
@@ -105,7 +106,10 @@ INLINE float exp_fast(float x)
 	return p * from_bits((uint32_t)((int32_t)k + 127) << 23);
 }
 
-/* Phi(z), the normal distribution's integral, by Abramowitz and Stegun 7.1.26: absolute error below 1e-7. */
+/*
+ * Phi(z), the normal distribution's integral, by Abramowitz and Stegun 7.1.26: absolute error below
+ * 1e-7.
+ */
 INLINE float normal_cdf(float z, float *ret_density)
 {
 	float a = fabsf(z) * 0.70710678f;

@@ -1,13 +1,16 @@
 /*
- * The CPU backend's own inner loops: what oneDNN does not do, or does in more passes over memory than needed.
+ * The CPU backend's own inner loops: what oneDNN does not do, or does in more passes over memory
+ * than needed.
  *
- * kernels.c is compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table of function pointers that
- * kernels_choose() picks from; the environment variable LOADERD_ISA (c, avx2, avx512bw, avx512) caps the choice. Every function is one
- * thread's share of the work on plain arguments, keeps no state and allocates nothing.
+ * kernels.c is compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table of
+ * function pointers that kernels_choose() picks from; the environment variable LOADERD_ISA (c,
+ * avx2, avx512bw, avx512) caps the choice. Every function is one thread's share of the work on
+ * plain arguments, keeps no state and allocates nothing.
  *
- * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at. Columns are channels; rows are positions.
- * Because a handful of channels would make poor vectors, callers fold several positions into one row and repeat the
- * per-channel arguments (struct columns in loops.h); hence every per-column array has `width` elements.
+ * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at.
+ * Columns are channels; rows are positions. Because a handful of channels would make poor vectors,
+ * callers fold several positions into one row and repeat the per-channel arguments (struct columns
+ * in loops.h); hence every per-column array has `width` elements.
  */
 #pragma once
 
@@ -15,7 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KERNEL_WIDTH_MAX 512 /* columns of one call: a row of temporaries stays in the first-level cache */
+/* columns of one call: a row of temporaries stays in the first-level cache */
+#define KERNEL_WIDTH_MAX 512
 
 enum element { ELEMENT_F32 = 0, ELEMENT_BF16 = 1 };
 
@@ -34,42 +38,46 @@ struct matrix {
 };
 
 struct apply_args {
-	const void *x;        /* [rows][stride] */
+	const void *x; /* [rows][stride] */
 	enum element x_element;
-	const void *residual; /* [rows][stride] of element, or NULL */
-	void *y;              /* [rows][stride]; may be x if of the same element */
-	enum element element; /* of residual and y */
+	const void *residual;      /* [rows][stride] of element, or NULL */
+	void *y;                   /* [rows][stride]; may be x if of the same element */
+	enum element element;      /* of residual and y */
 	const float *scale, *bias; /* [width] */
 	int activation;            /* enum device_activation */
 };
 
 struct reduce_args {
 	const void *gradient[2]; /* [rows][stride]; the second may be NULL; summed */
-	const void *x;           /* [rows][stride]; NULL if neither the slope nor the second sum needs it */
-	const void *y;           /* [rows][stride] for SLOPE_RELU_Y */
-	const void *residual;    /* [rows][stride] for SLOPE_GELU_X, or NULL */
-	void *dz;                /* [rows][stride]: gradient * slope; NULL: not stored; may be gradient[0] */
-	enum element element;    /* of all */
+	/* [rows][stride]; NULL if neither the slope nor the second sum needs it */
+	const void *x;
+	const void *y;        /* [rows][stride] for SLOPE_RELU_Y */
+	const void *residual; /* [rows][stride] for SLOPE_GELU_X, or NULL */
+	/* [rows][stride]: gradient * slope; NULL: not stored; may be gradient[0] */
+	void *dz;
+	enum element element; /* of all */
 	enum slope slope;
 	const float *scale, *bias; /* [width] for SLOPE_*_X */
 	const float *mean;         /* [width], or NULL: the second sum is not wanted */
 };
 
 struct dx_args {
-	const void *gradient;    /* [rows][stride] */
-	const void *x;           /* [rows][stride] */
-	void *dx;                /* [rows][stride] = a * gradient * slope + b * x + c; may be gradient */
-	enum element element;    /* of all */
-	enum slope slope;        /* SLOPE_ONE (gradient is dz already), SLOPE_RELU_X or SLOPE_GELU_X without residual */
+	const void *gradient; /* [rows][stride] */
+	const void *x;        /* [rows][stride] */
+	/* [rows][stride] = a * gradient * slope + b * x + c; may be gradient */
+	void *dx;
+	enum element element; /* of all */
+	/* SLOPE_ONE (gradient is dz already), SLOPE_RELU_X or SLOPE_GELU_X without residual */
+	enum slope slope;
 	const float *scale, *bias; /* [width] for SLOPE_*_X */
 	const float *a, *b, *c;    /* [width] */
 };
 
 struct update_args {
-	float *w;         /* [count] master */
-	const float *g;   /* [count] */
-	float *m, *v;     /* [count] moments; v for AdamW */
-	float *ema;       /* [count] or NULL */
+	float *w;       /* [count] master */
+	const float *g; /* [count] */
+	float *m, *v;   /* [count] moments; v for AdamW */
+	float *ema;     /* [count] or NULL */
 	size_t count;
 	float gradient_scale; /* multiplies g: micro-batches, loss scale, clipping */
 	float lr, decay;
@@ -81,9 +89,9 @@ struct update_args {
 };
 
 struct loss_args {
-	const void *logits;   /* [rows][classes] of logits_element */
+	const void *logits; /* [rows][classes] of logits_element */
 	enum element logits_element;
-	void *gradient;       /* [rows][classes] of gradient_element, or NULL */
+	void *gradient; /* [rows][classes] of gradient_element, or NULL */
 	enum element gradient_element;
 	const int32_t *labels; /* [rows]; outside 0..classes-1: none */
 	size_t rows;
@@ -101,24 +109,35 @@ struct loss_sums {
 struct kernels {
 	const char *isa;
 	/* sum[i] += x - shift[i], square[i] += (x - shift[i])^2, over rows; [width] */
-	void (*statistics)(const void *x, enum element element, size_t rows, size_t stride, size_t width, const float *shift,
-		double *sum, double *square);
+	void (*statistics)(const void *x, enum element element, size_t rows, size_t stride,
+			   size_t width, const float *shift, double *sum, double *square);
 	/* y = activation(scale * x + bias + residual) */
 	void (*apply)(const struct apply_args *args, size_t rows, size_t stride, size_t width);
-	/* dz = (gradient 0 + gradient 1) * slope; sum[i] += dz, product[i] += dz * (x - mean[i]); [width]; sum may be NULL */
-	void (*reduce)(const struct reduce_args *args, size_t rows, size_t stride, size_t width, double *sum, double *product);
+	/*
+	 * dz = (gradient 0 + gradient 1) * slope; sum[i] += dz, product[i] += dz * (x - mean[i]);
+	 * [width]; sum may be NULL
+	 */
+	void (*reduce)(const struct reduce_args *args, size_t rows, size_t stride, size_t width,
+		       double *sum, double *product);
 	void (*dx)(const struct dx_args *args, size_t rows, size_t stride, size_t width);
 	/* to[i] += from[i] */
 	void (*add)(void *to, const void *from, enum element element, size_t count);
 	/* between precisions */
-	void (*convert)(void *to, enum element to_element, const void *from, enum element from_element, size_t count);
-	/* y [positions][channels] of element = x [positions][x_channels] of bytes * scale + bias; scale and bias are [channels] */
-	void (*normalize)(void *y, enum element element, uint32_t channels, const uint8_t *x, uint32_t x_channels, size_t positions,
-		const float *scale, const float *bias);
+	void (*convert)(void *to, enum element to_element, const void *from,
+			enum element from_element, size_t count);
+	/*
+	 * y [positions][channels] of element = x [positions][x_channels] of bytes * scale + bias;
+	 * scale and bias are [channels]
+	 */
+	void (*normalize)(void *y, enum element element, uint32_t channels, const uint8_t *x,
+			  uint32_t x_channels, size_t positions, const float *scale,
+			  const float *bias);
 	/* y[width] = mean over rows */
-	void (*column_mean)(void *y, const void *x, enum element element, size_t rows, size_t width);
+	void (*column_mean)(void *y, const void *x, enum element element, size_t rows,
+			    size_t width);
 	/* dx[rows][width] = gradient[width] / rows */
-	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows, size_t width);
+	void (*column_spread)(void *dx, const void *gradient, enum element element, size_t rows,
+			      size_t width);
 	void (*sgd)(const struct update_args *args);
 	void (*adamw)(const struct update_args *args);
 	/* ema = decay * ema + (1 - decay) * w */
@@ -135,7 +154,10 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 #endif
 
-/* The fastest table that this CPU runs and LOADERD_ISA admits; device_cpu_open() refuses values that it has not. */
+/*
+ * The fastest table that this CPU runs and LOADERD_ISA admits; device_cpu_open() refuses values
+ * that it has not.
+ */
 const struct kernels *kernels_choose(void);
 
 static inline size_t element_size(enum element element)

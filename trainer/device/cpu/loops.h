@@ -1,6 +1,7 @@
 /*
- * The kernels, spread over the pool. A tensor is [rows][channels]; rows are cut into tasks by their number alone, every task keeps
- * sums of its own, and these are added in the order of tasks: results do not depend on the number of threads or who did what.
+ * The kernels, spread over the pool. A tensor is [rows][channels]; rows are cut into tasks by their
+ * number alone, every task keeps sums of its own, and these are added in the order of tasks:
+ * results do not depend on the number of threads or who did what.
  */
 #pragma once
 
@@ -9,7 +10,10 @@
 
 #define LOOPS_TASKS_MAX 32
 
-/* How channels are laid out for kernels: few of them are repeated, so that `fold` positions make one row. */
+/*
+ * How channels are laid out for kernels: few of them are repeated, so that `fold` positions make
+ * one row.
+ */
 struct columns {
 	uint32_t channels;
 	uint32_t fold;  /* positions per row, 1 when channels > KERNEL_WIDTH_MAX / 2 */
@@ -31,14 +35,20 @@ void columns_repeat(const struct columns *columns, const float *values, float *r
 int loops_reserve(struct loops *loops, uint32_t channels);
 void loops_deinit(struct loops *loops);
 
-/* Sums over rows of x - shift and its square; shift is repeated, ret_sum and ret_square are [channels]. */
-void loops_statistics(struct loops *loops, const struct columns *columns, size_t rows, const void *x, enum element element,
-	const float *shift, double *ret_sum, double *ret_square);
-void loops_apply(struct loops *loops, const struct columns *columns, size_t rows, const struct apply_args *args);
+/*
+ * Sums over rows of x - shift and its square; shift is repeated, ret_sum and ret_square are
+ * [channels].
+ */
+void loops_statistics(struct loops *loops, const struct columns *columns, size_t rows,
+		      const void *x, enum element element, const float *shift, double *ret_sum,
+		      double *ret_square);
+void loops_apply(struct loops *loops, const struct columns *columns, size_t rows,
+		 const struct apply_args *args);
 /* ret_sum, ret_product: [channels]; both NULL: dz only; ret_product NULL without args->mean. */
-void loops_reduce(struct loops *loops, const struct columns *columns, size_t rows, const struct reduce_args *args,
-	double *ret_sum, double *ret_product);
-void loops_dx(struct loops *loops, const struct columns *columns, size_t rows, const struct dx_args *args);
+void loops_reduce(struct loops *loops, const struct columns *columns, size_t rows,
+		  const struct reduce_args *args, double *ret_sum, double *ret_product);
+void loops_dx(struct loops *loops, const struct columns *columns, size_t rows,
+	      const struct dx_args *args);
 void loops_add(struct loops *loops, void *to, const void *from, enum element element, size_t count);
 void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes);
 /* First bad one of `count` elements does not matter, only whether there is one. */

@@ -51,7 +51,10 @@ static const struct device_ops cpu_ops = {
 	.value_write = cpu_value_write,
 };
 
-/* LOADERD_ISA caps oneDNN too; it takes a cap only before its first primitive, so a second device in a process changes nothing. */
+/*
+ * LOADERD_ISA caps oneDNN too; it takes a cap only before its first primitive, so a second device
+ * in a process changes nothing.
+ */
 static int cap_instruction_set(char *error)
 {
 	static const struct {
@@ -139,10 +142,11 @@ static void describe(struct cpu_device *device)
 	brand(model, sizeof(model));
 	snprintf(device->name, sizeof(device->name),
 		 "%s, %u thread%s, oneDNN %d.%d.%d%s, own kernels %s", model, device->pool.threads,
-		 device->pool.threads == 1 ? "" : "s", version->major, version->minor, version->patch,
+		 device->pool.threads == 1 ? "" : "s", version->major, version->minor,
+		 version->patch,
 		 has_isa(dnnl_cpu_isa_avx512_core_bf16) ? " with avx512_bf16"
-		 : has_isa(dnnl_cpu_isa_avx512_core)	? " with avx512"
-		 : has_isa(dnnl_cpu_isa_avx2)		? " with avx2"
+		 : has_isa(dnnl_cpu_isa_avx512_core)    ? " with avx512"
+		 : has_isa(dnnl_cpu_isa_avx2)           ? " with avx2"
 							: "",
 		 device->loops.kernels->isa);
 	info->name = device->name;

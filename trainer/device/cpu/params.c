@@ -1,4 +1,7 @@
-/* Storage of parameters, and the optimizer: one pass over all tensors for the gradient norm, one for the update with its EMA. */
+/*
+ * Storage of parameters, and the optimizer: one pass over all tensors for the gradient norm, one
+ * for the update with its EMA.
+ */
 #include "cpu.h"
 
 #include <errno.h>

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* libgomp's part of the ABI that compilers emit calls to, and two functions of the OpenMP interface. */
+/*
+ * libgomp's part of the ABI that compilers emit calls to, and two functions of the OpenMP
+ * interface.
+ */
 void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 int omp_get_thread_num(void);
 void omp_set_num_threads(int threads);
@@ -21,7 +24,10 @@ struct pool_job {
 
 static _Thread_local bool placed; /* this worker has its CPU */
 
-/* CPUs' worth of time that a directory of the cgroup hierarchy grants, rounded up; UINT_MAX: no limit. */
+/*
+ * CPUs' worth of time that a directory of the cgroup hierarchy grants, rounded up; UINT_MAX: no
+ * limit.
+ */
 static unsigned cgroup_quota(const char *path)
 {
 	char name[PATH_MAX];
@@ -82,7 +88,10 @@ int pool_init(struct pool *pool, unsigned threads, unsigned sharers)
 	pool->threads = threads ? threads : pool->cpus;
 	if (pool->threads > 4096)
 		return -EINVAL;
-	/* With fewer threads than CPUs another process may have the same idea of which ones to take; sharers have it for certain. */
+	/*
+	 * With fewer threads than CPUs another process may have the same idea of which ones to
+	 * take; sharers have it for certain.
+	 */
 	pool->pin = pool->threads > 1 && pool->threads == allowed && sharers == 1;
 	return 0;
 }
@@ -124,8 +133,8 @@ void pool_enter(struct pool *pool)
 {
 	omp_set_num_threads((int)pool->threads);
 	/*
-	 * With more than two threads libgomp may end some and start others that inherit the caller's place, until they get to
-	 * work() above; so only there the caller is left alone.
+	 * With more than two threads libgomp may end some and start others that inherit the
+	 * caller's place, until they get to work() above; so only there the caller is left alone.
 	 */
 	if (!pool->pin || pool->threads != 2 || pool->entered)
 		return;

@@ -1,10 +1,12 @@
 /*
- * The worker threads of the CPU backend: those of the OpenMP runtime that oneDNN itself runs on, so that the two never
- * compete. libgomp's entry point is called directly; so it makes no difference which compiler builds this, and no second runtime comes in.
+ * The worker threads of the CPU backend: those of the OpenMP runtime that oneDNN itself runs on, so
+ * that the two never compete. libgomp's entry point is called directly; so it makes no difference
+ * which compiler builds this, and no second runtime comes in.
  *
- * Work is cut into tasks whose number depends on the problem alone, never on the threads, and threads claim tasks as they get
- * free: who does a task does not change its result, and a thread that shares its core with the loader does fewer. A pool
- * belongs to the thread that uses the device; its workers are libgomp's and live as long as the process.
+ * Work is cut into tasks whose number depends on the problem alone, never on the threads, and
+ * threads claim tasks as they get free: who does a task does not change its result, and a thread
+ * that shares its core with the loader does fewer. A pool belongs to the thread that uses the
+ * device; its workers are libgomp's and live as long as the process.
  */
 #pragma once
 
@@ -15,7 +17,8 @@
 struct pool {
 	unsigned threads; /* the caller's included */
 	unsigned cpus;    /* that there are for them, which is what threads 0 takes; 0: not known */
-	bool pin;         /* threads take a CPU each: only when they take all that the process has */
+	/* threads take a CPU each: only when they take all that the process has */
+	bool pin;
 	cpu_set_t allowed;
 	cpu_set_t caller; /* what the caller's affinity was at pool_enter() */
 	bool entered;
@@ -25,13 +28,16 @@ struct pool {
 typedef void (*pool_function)(void *context, uint32_t task, unsigned thread);
 
 /*
- * threads 0: as many as there are CPUs allowed by affinity, or by the cgroup's quota if that is fewer; an even share of them if `sharers`
- * processes, this one included, do the same on these CPUs.
+ * threads 0: as many as there are CPUs allowed by affinity, or by the cgroup's quota if that is
+ * fewer; an even share of them if `sharers` processes, this one included, do the same on these
+ * CPUs.
  */
 int pool_init(struct pool *pool, unsigned threads, unsigned sharers);
 /*
- * Around every stretch of work, oneDNN's included: sets the number of threads and, on two CPUs, the caller's place. Left to
- * the scheduler, two threads that wait for each other at a barrier were seen to share one CPU for milliseconds at a time. pool_leave() restores, so that a child process does not inherit it.
+ * Around every stretch of work, oneDNN's included: sets the number of threads and, on two CPUs, the
+ * caller's place. Left to the scheduler, two threads that wait for each other at a barrier were
+ * seen to share one CPU for milliseconds at a time. pool_leave() restores, so that a child process
+ * does not inherit it.
  */
 void pool_enter(struct pool *pool);
 void pool_leave(struct pool *pool);

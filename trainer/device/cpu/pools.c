@@ -1,4 +1,7 @@
-/* Pools: oneDNN's for windows (a global maximum is a window as large as the image), ours for the global average. */
+/*
+ * Pools: oneDNN's for windows (a global maximum is a window as large as the image), ours for the
+ * global average.
+ */
 #include "cpu.h"
 
 #include <stdio.h>

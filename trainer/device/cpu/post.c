@@ -1,10 +1,12 @@
 /*
- * What follows a convolution, or stands alone: norm, residual, activation; forward, backward, running statistics.
+ * What follows a convolution, or stands alone: norm, residual, activation; forward, backward,
+ * running statistics.
  *
- * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice: the first pass sums dz and
- * dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) - xhat * mean(dz * xhat)), as a * dz + b * raw + c with per-channel constants
- * (Ioffe and Szegedy 2015, gathered by powers of raw). Where the slope follows from raw alone, dz is taken anew in the second pass
- * instead of being stored in between.
+ * Forward reads raw twice (statistics, then y) and writes y. Backward reads gradient and raw twice:
+ * the first pass sums dz and dz * (raw - mean), the second writes dx = scale * (dz - mean(dz) -
+ * xhat * mean(dz * xhat)), as a * dz + b * raw + c with per-channel constants (Ioffe and Szegedy
+ * 2015, gathered by powers of raw). Where the slope follows from raw alone, dz is taken anew in the
+ * second pass instead of being stored in between.
  */
 #include "cpu.h"
 
@@ -88,7 +90,10 @@ int cpu_post_plan_backward(struct cpu_graph *graph, struct cpu_node *node, uint3
 	post->dx_block = first;
 	if (passes_on) {
 		cpu_contribute(graph, node->residual, first);
-		/* dz lives on as the residual's gradient, so the convolution's needs memory of its own */
+		/*
+		 * dz lives on as the residual's gradient, so the convolution's needs memory of its
+		 * own
+		 */
 		if (node->node->has_norm)
 			return cpu_add_block(
 				graph,
@@ -156,8 +161,9 @@ static int sum_ranks(struct cpu_graph *graph, struct cpu_node *node)
 }
 
 /*
- * Sums about channel[channels], which differ from rank to rank, become sums about the running means, which do not: with x - r = (x - s) + (s - r).
- * In double that costs no more digits than the running mean is off.
+ * Sums about channel[channels], which differ from rank to rank, become sums about the running
+ * means, which do not: with x - r = (x - s) + (s - r). In double that costs no more digits than the
+ * running mean is off.
  */
 static void shift_sums(struct cpu_post *post, const float *running)
 {
@@ -184,7 +190,10 @@ static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 	size_t rows = statistics_rows(graph, node);
 	int r;
 
-	/* Sums about the first position's values: no cancellation when the mean is large against the deviation. */
+	/*
+	 * Sums about the first position's values: no cancellation when the mean is large against
+	 * the deviation.
+	 */
 	graph->device->loops.kernels->convert(post->channel, ELEMENT_F32, post->raw, element,
 					      channels);
 	columns_repeat(&post->columns, post->channel, post->shift);
@@ -253,8 +262,9 @@ static void take_gradient(struct cpu_post *post, struct device_param *param, con
 }
 
 /*
- * From the sums of dz and dz * (raw - mean): the gradients of gamma and beta, which are added up over ranks with all others, and the constants of
- * dx, which take the sums of all ranks that the norm does.
+ * From the sums of dz and dz * (raw - mean): the gradients of gamma and beta, which are added up
+ * over ranks with all others, and the constants of dx, which take the sums of all ranks that the
+ * norm does.
  */
 static int norm_constants(struct cpu_graph *graph, struct cpu_node *node)
 {

@@ -3,7 +3,10 @@
 
 #include <errno.h>
 
-/* Elements: 1 MiB. Enough that starting a sum costs little, few enough that most of them are under way early. */
+/*
+ * Elements: 1 MiB. Enough that starting a sum costs little, few enough that most of them are under
+ * way early.
+ */
 #define BUCKET_ELEMENTS ((size_t)1 << 18)
 
 static struct comm *ranks_of(const struct cpu_graph *graph)

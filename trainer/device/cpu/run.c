@@ -5,7 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Time for profiles: with one thread the CPU's, so that what else the machine does hardly counts. */
+/*
+ * Time for profiles: with one thread the CPU's, so that what else the machine does hardly counts.
+ */
 static uint64_t now_ns(const struct cpu_graph *cpu)
 {
 	struct timespec time;

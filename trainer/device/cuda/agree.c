@@ -1,8 +1,10 @@
 /*
- * What ranks agree on before they step: that all could open their GPUs and plan, and what tuning has found. All of it goes through comm.h.
+ * What ranks agree on before they step: that all could open their GPUs and plan, and what tuning
+ * has found. All of it goes through comm.h.
  *
- * Of ranks whose GPUs and libraries are the same the lowest tunes, and the others take over what it finds. Where they differ each kind goes by what
- * is fast on it: sums over ranks come in the same order whatever is taken apart.
+ * Of ranks whose GPUs and libraries are the same the lowest tunes, and the others take over what it
+ * finds. Where they differ each kind goes by what is fast on it: sums over ranks come in the same
+ * order whatever is taken apart.
  */
 #include "cuda.h"
 
@@ -26,11 +28,15 @@ static int fail_comm(const struct comm *comm, int result, char *error)
 }
 
 /*
- * Ranks tell each other something by turns, in broadcasts of one value: what all of them told would need memory, and a rank that had none would leave the others in
- * a collective that it does not come to.
+ * Ranks tell each other something by turns, in broadcasts of one value: what all of them told would
+ * need memory, and a rank that had none would leave the others in a collective that it does not
+ * come to.
  */
 
-/* 0 if that is every rank's result; else that of the first that failed, whose name and words are the error of all. */
+/*
+ * 0 if that is every rank's result; else that of the first that failed, whose name and words are
+ * the error of all.
+ */
 static int agree(struct comm *comm, int result, char *error)
 {
 	char words[DEVICE_ERROR_MAX];

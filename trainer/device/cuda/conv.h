@@ -1,10 +1,13 @@
 /*
- * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's backend graph API;
- * emulation/conv.c computes them plainly on the host, as the reference of every pattern.
+ * Convolutions with what is fused into them, as problems and plans. cudnn/ plans them with cuDNN's
+ * backend graph API; emulation/conv.c computes them plainly on the host, as the reference of every
+ * pattern.
  *
- * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k]. Arithmetic inside is fp32, except that some of cuDNN's
- * unfused engines accumulate in less (cudnn/README.md). A prologue's result is rounded to the problem's element, in which tensor cores read it, and is
- * zero in the padding. An epilogue works on the unrounded result; what is stored is rounded once, to its element.
+ * Layouts: activations NHWC, weights KRSC, dense. x [n][h][w][c], w [k][r][s][c], y [n][p][q][k].
+ * Arithmetic inside is fp32, except that some of cuDNN's unfused engines accumulate in less
+ * (cudnn/README.md). A prologue's result is rounded to the problem's element, in which tensor cores
+ * read it, and is zero in the padding. An epilogue works on the unrounded result; what is stored is
+ * rounded once, to its element.
  */
 #ifndef TRAINER_DEVICE_CUDA_CONV_H
 #define TRAINER_DEVICE_CUDA_CONV_H
@@ -25,34 +28,53 @@ enum conv_direction {
 	CONV_WEIGHTS, /* dw = sum over positions of dy x' */
 };
 
-/* x' of CONV_FORWARD and CONV_WEIGHTS: what is done with x as it is loaded. Per channel c of x; vectors are of the problem's element. */
+/*
+ * x' of CONV_FORWARD and CONV_WEIGHTS: what is done with x as it is loaded. Per channel c of x;
+ * vectors are of the problem's element.
+ */
 enum conv_prologue {
-	CONV_PLAIN,               /* x */
-	CONV_SCALE_BIAS_RELU,     /* relu(scale x + bias) */
-	CONV_SCALE_BIAS_ADD_RELU, /* relu(scale x + bias + residual); written to `activated` too (forward only) */
-	CONV_DUAL_SCALE_BIAS_ADD_RELU, /* relu(scale x + bias + scale2 residual + bias2); written to `activated` too (forward only) */
+	CONV_PLAIN,           /* x */
+	CONV_SCALE_BIAS_RELU, /* relu(scale x + bias) */
+	/* relu(scale x + bias + residual); written to `activated` too (forward only) */
+	CONV_SCALE_BIAS_ADD_RELU,
+	/*
+	 * relu(scale x + bias + scale2 residual + bias2); written to `activated` too (forward only)
+	 */
+	CONV_DUAL_SCALE_BIAS_ADD_RELU,
 };
 
 /* What is done with the result before it is stored. */
 enum conv_epilogue {
 	CONV_STORE,
-	CONV_STATISTICS, /* forward: sum[k], squares[k] fp32 of y (before or after it is rounded: as the engine does) */
-	CONV_BIAS,       /* forward: y = activation(y [+ residual_y] + bias_k); for evaluation */
-	CONV_ADD,        /* data: dx + residual */
 	/*
-	 * data: with g = dx [+ residual], the gradient of relu(batch norm(raw) [+ shortcut]): dz = g where gamma (raw - mean) deviation + beta
-	 * [+ shortcut] > 0, else 0, is stored instead of dx; with M = n h w, dbeta = sum dz, dgamma = sum dz (raw - mean) deviation, and
-	 * the gradient of raw is a dz + b raw + c for a = gamma deviation, b = -a deviation dgamma / M, c = -a dbeta / M - b mean. All
-	 * vectors fp32 [c]. cuDNN 9.19 has it in fp16, with a residual or shortcut for stride 1 alone.
+	 * forward: sum[k], squares[k] fp32 of y (before or after it is rounded: as the engine does)
+	 */
+	CONV_STATISTICS,
+	CONV_BIAS, /* forward: y = activation(y [+ residual_y] + bias_k); for evaluation */
+	CONV_ADD,  /* data: dx + residual */
+	/*
+	 * data: with g = dx [+ residual], the gradient of relu(batch norm(raw) [+ shortcut]): dz =
+	 * g where gamma (raw - mean) deviation + beta
+	 * [+ shortcut] > 0, else 0, is stored instead of dx; with M = n h w, dbeta = sum dz, dgamma
+	 * = sum dz (raw - mean) deviation, and the gradient of raw is a dz + b raw + c for a =
+	 * gamma deviation, b = -a deviation dgamma / M, c = -a dbeta / M - b mean. All vectors fp32
+	 * [c]. cuDNN 9.19 has it in fp16, with a residual or shortcut for stride 1 alone.
 	 */
 	CONV_RELU_NORM,
 };
 
-/* What was added to the norm before its ReLU: CONV_RELU_NORM at the end of a residual block. dz is its gradient too. */
+/*
+ * What was added to the norm before its ReLU: CONV_RELU_NORM at the end of a residual block. dz is
+ * its gradient too.
+ */
 enum conv_shortcut {
 	CONV_NO_SHORTCUT,
-	CONV_SHORTCUT,      /* shortcut, as it was added */
-	CONV_SHORTCUT_NORM, /* the norm of raw2: gamma2 (raw2 - mean2) deviation2 + beta2; of it dgamma2, dbeta2, a2, b2, d2 are made as well */
+	CONV_SHORTCUT, /* shortcut, as it was added */
+	/*
+	 * the norm of raw2: gamma2 (raw2 - mean2) deviation2 + beta2; of it dgamma2, dbeta2, a2,
+	 * b2, d2 are made as well
+	 */
+	CONV_SHORTCUT_NORM,
 };
 
 /* Everything that a plan depends on; comparable with memcmp after conv_problem_init(). */
@@ -61,15 +83,16 @@ struct conv_problem {
 	enum conv_prologue prologue;
 	enum conv_epilogue epilogue;
 	enum device_activation activation; /* of CONV_BIAS */
-	bool residual;                     /* CONV_BIAS adds one to the result, CONV_RELU_NORM to the gradient before the ReLU's */
-	enum conv_shortcut shortcut;       /* of CONV_RELU_NORM */
-	bool deterministic;                /* admit only engines that repeat bit for bit */
-	enum cuda_element element;         /* of x, w, y, dx, dy and the prologue's vectors */
-	enum cuda_element gradient;        /* of dw; cuDNN computes it in `element` only */
-	uint32_t n, h, w, c;               /* of x */
+	/* CONV_BIAS adds one to the result, CONV_RELU_NORM to the gradient before the ReLU's */
+	bool residual;
+	enum conv_shortcut shortcut; /* of CONV_RELU_NORM */
+	bool deterministic;          /* admit only engines that repeat bit for bit */
+	enum cuda_element element;   /* of x, w, y, dx, dy and the prologue's vectors */
+	enum cuda_element gradient;  /* of dw; cuDNN computes it in `element` only */
+	uint32_t n, h, w, c;         /* of x */
 	uint32_t k, r, s;
 	uint32_t stride, pad;
-	uint32_t p, q;                     /* of y */
+	uint32_t p, q; /* of y */
 };
 
 /* Zero-filled, padding included. */
@@ -79,22 +102,31 @@ int conv_problem_check(const struct conv_problem *problem);
 /* "forward 3x3/2 64>128 56x56 n256 f16 scale-bias-relu statistics"; ret_text of size bytes */
 void conv_problem_name(const struct conv_problem *problem, char *ret_text, size_t size);
 double conv_problem_flops(const struct conv_problem *problem); /* multiply and add count as two */
-uint64_t conv_problem_bytes(const struct conv_problem *problem); /* least that is read and written: every operand once */
+/* least that is read and written: every operand once */
+uint64_t conv_problem_bytes(const struct conv_problem *problem);
 
-/* Pointers of one execution, in device memory; which are used follows from the problem, the rest is NULL. */
+/*
+ * Pointers of one execution, in device memory; which are used follows from the problem, the rest is
+ * NULL.
+ */
 struct conv_arguments {
-	void *x, *w, *y;             /* or dx, dw, dy: of the direction */
-	const void *scale, *bias;    /* [c] of element: prologue */
-	const void *scale2, *bias2;  /* [c] of element: dual prologue */
-	const void *residual;        /* shape of x for prologues, of the result for epilogues */
-	void *activated;             /* [n][h][w][c] x', where the prologue writes it */
-	const void *channel_bias;    /* [k] of element: CONV_BIAS; with one of fp32 cuDNN has only engines that are compiled at run time */
-	float *sum, *squares;        /* [k] CONV_STATISTICS */
-	const void *raw;             /* [n][h][w][c] CONV_RELU_NORM */
-	const float *mean, *deviation, *gamma, *beta; /* [c] CONV_RELU_NORM; deviation = 1 / sqrt(variance + epsilon) */
+	void *x, *w, *y;            /* or dx, dw, dy: of the direction */
+	const void *scale, *bias;   /* [c] of element: prologue */
+	const void *scale2, *bias2; /* [c] of element: dual prologue */
+	const void *residual;       /* shape of x for prologues, of the result for epilogues */
+	void *activated;            /* [n][h][w][c] x', where the prologue writes it */
+	/*
+	 * [k] of element: CONV_BIAS; with one of fp32 cuDNN has only engines that are compiled at
+	 * run time
+	 */
+	const void *channel_bias;
+	float *sum, *squares; /* [k] CONV_STATISTICS */
+	const void *raw;      /* [n][h][w][c] CONV_RELU_NORM */
+	/* [c] CONV_RELU_NORM; deviation = 1 / sqrt(variance + epsilon) */
+	const float *mean, *deviation, *gamma, *beta;
 	float *dgamma, *dbeta, *a, *b, *d; /* [c] CONV_RELU_NORM; d is the c of its formula */
-	const void *shortcut;        /* [n][h][w][c] CONV_SHORTCUT */
-	const void *raw2;            /* [n][h][w][c] CONV_SHORTCUT_NORM, and the following */
+	const void *shortcut;              /* [n][h][w][c] CONV_SHORTCUT */
+	const void *raw2;                  /* [n][h][w][c] CONV_SHORTCUT_NORM, and the following */
 	const float *mean2, *deviation2, *gamma2, *beta2;
 	float *dgamma2, *dbeta2, *a2, *b2, *d2;
 	void *workspace;
@@ -102,55 +134,76 @@ struct conv_arguments {
 
 #define CONV_ALIGNMENT 16 /* bytes, of every pointer: plans are made for vectors of as many */
 
-/* Name of the first pointer that the problem needs and `arguments` has not got, or not aligned; NULL: all are there. The workspace is not looked at. */
-const char *conv_arguments_missing(const struct conv_problem *problem, const struct conv_arguments *arguments);
+/*
+ * Name of the first pointer that the problem needs and `arguments` has not got, or not aligned;
+ * NULL: all are there. The workspace is not looked at.
+ */
+const char *conv_arguments_missing(const struct conv_problem *problem,
+				   const struct conv_arguments *arguments);
 
 struct conv_plan; /* of an engine */
 
 struct conv_plan_info {
-	char engine[64];          /* as a log names it: "cudnn 57 (compiled at run time)" */
+	char engine[64]; /* as a log names it: "cudnn 57 (compiled at run time)" */
 	uint64_t workspace_bytes;
 	bool deterministic;
-	float tuned_ms;           /* as autotuning timed it; 0: not timed */
+	float tuned_ms; /* as autotuning timed it; 0: not timed */
 };
 
 /* An implementation. `engines` is its state. */
 struct conv_engines {
 	void *state;
-	/* The best plan for the problem. -ENOENT: this pattern has none at this shape, or was refused; the caller then runs it unfused. */
+	/*
+	 * The best plan for the problem. -ENOENT: this pattern has none at this shape, or was
+	 * refused; the caller then runs it unfused.
+	 */
 	int (*plan)(void *state, const struct conv_problem *problem, struct conv_plan **ret_plan);
 	void (*plan_info)(const struct conv_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct conv_plan *plan); /* accepts NULL */
 	/* Queues it; may be captured. */
-	int (*execute)(void *state, struct conv_plan *plan, const struct conv_arguments *arguments, gpu_stream stream);
-	/* Unless the cache has a plan, times all on the device and keeps the fastest in it; plan() then returns that one. NULL: not supported. */
-	int (*tune)(void *state, const struct conv_problem *problem, const struct conv_arguments *arguments, uint64_t workspace_bytes,
-		gpu_stream stream);
-	/* From now on plan() returns -ENOENT for the problem, since unfused it is faster: it takes `ms`. Kept in the cache, too. NULL: not supported. */
+	int (*execute)(void *state, struct conv_plan *plan, const struct conv_arguments *arguments,
+		       gpu_stream stream);
+	/*
+	 * Unless the cache has a plan, times all on the device and keeps the fastest in it; plan()
+	 * then returns that one. NULL: not supported.
+	 */
+	int (*tune)(void *state, const struct conv_problem *problem,
+		    const struct conv_arguments *arguments, uint64_t workspace_bytes,
+		    gpu_stream stream);
+	/*
+	 * From now on plan() returns -ENOENT for the problem, since unfused it is faster: it takes
+	 * `ms`. Kept in the cache, too. NULL: not supported.
+	 */
 	int (*refuse)(void *state, const struct conv_problem *problem, float ms);
-	/* Why the last result could not be written to the cache (this process uses it all the same); "": it was. NULL: there is no cache. */
+	/*
+	 * Why the last result could not be written to the cache (this process uses it all the
+	 * same); "": it was. NULL: there is no cache.
+	 */
 	const char *(*unkept)(void *state);
 	/* The kind of GPU and the library versions for which results of tune() are valid. */
 	const char *key;
 	/* All results of tune() and refuse(), as bytes for adopt(), to be freed. -ENOMEM. */
 	int (*findings)(void *state, char **ret_bytes, size_t *ret_size);
 	/*
-	 * Takes over the findings() of another process with the same key: they replace what is known here of the same problems, and problems that they do not
-	 * refuse are no longer refused. -EBADMSG, -ENOMEM.
+	 * Takes over the findings() of another process with the same key: they replace what is
+	 * known here of the same problems, and problems that they do not refuse are no longer
+	 * refused. -EBADMSG, -ENOMEM.
 	 */
 	int (*adopt)(void *state, const char *bytes, size_t size);
 	const char *(*error)(void *state); /* words for the last failure */
 };
 
 /*
- * Matrix products for linear layers, row-major: d [rows][columns] = a [rows][inner] b, with b [columns][inner] when transposed_b (a layer's
- * weights, forward), else [inner][columns]; a [inner][rows] when transposed_a (weight gradients).
+ * Matrix products for linear layers, row-major: d [rows][columns] = a [rows][inner] b, with b
+ * [columns][inner] when transposed_b (a layer's weights, forward), else [inner][columns]; a
+ * [inner][rows] when transposed_a (weight gradients).
  */
 struct matmul_problem {
 	uint32_t rows, columns, inner;
 	bool transposed_a, transposed_b;
-	bool bias;      /* adds a bias [columns], of the result's element: cuBLASLt takes no other */
-	bool accumulate; /* d += */
+	/* adds a bias [columns], of the result's element: cuBLASLt takes no other */
+	bool bias;
+	bool accumulate;           /* d += */
 	enum cuda_element element; /* of a and b */
 	enum cuda_element result;  /* of d */
 };
@@ -170,10 +223,12 @@ struct matmul_plan;
 
 struct matmul_engines {
 	void *state;
-	int (*plan)(void *state, const struct matmul_problem *problem, struct matmul_plan **ret_plan);
+	int (*plan)(void *state, const struct matmul_problem *problem,
+		    struct matmul_plan **ret_plan);
 	void (*plan_info)(const struct matmul_plan *plan, struct conv_plan_info *ret_info);
 	void (*plan_free)(struct matmul_plan *plan);
-	int (*execute)(void *state, struct matmul_plan *plan, const struct matmul_arguments *arguments, gpu_stream stream);
+	int (*execute)(void *state, struct matmul_plan *plan,
+		       const struct matmul_arguments *arguments, gpu_stream stream);
 	const char *(*error)(void *state);
 };
 

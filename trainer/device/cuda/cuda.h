@@ -1,13 +1,16 @@
 /*
  * The CUDA backend: what executes a program (program.h) step by step.
  *
- * A device has two streams, one for computing and one for copies of batches, ordered by events; with several ranks a third one for all-reduce.
- * A store keeps each slot of its parameters contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its arena, two
- * staging buffers for batches, and a ring in page-locked memory for the results of steps; after planning nothing is allocated
- * unless a batch is larger than any before. The host waits only where device.h says so, or when it is a whole ring ahead.
+ * A device has two streams, one for computing and one for copies of batches, ordered by events;
+ * with several ranks a third one for all-reduce. A store keeps each slot of its parameters
+ * contiguous in device memory, and the copies of weights that convolutions read. A graph keeps its
+ * arena, two staging buffers for batches, and a ring in page-locked memory for the results of
+ * steps; after planning nothing is allocated unless a batch is larger than any before. The host
+ * waits only where device.h says so, or when it is a whole ring ahead.
  *
- * A step's work is launched operation by operation the first time and captured the second; from then on the captured graph is replayed. The operations
- * and their arguments depend only on the variant (enum cuda_variant); everything else that changes from step to step is in struct
+ * A step's work is launched operation by operation the first time and captured the second; from
+ * then on the captured graph is replayed. The operations and their arguments depend only on the
+ * variant (enum cuda_variant); everything else that changes from step to step is in struct
  * step_arguments. So both ways compute the same bits.
  */
 #pragma once
@@ -21,9 +24,9 @@
 #include "program.h"
 #include "step.h"
 
-#define CUDA_SLOTS	    5
+#define CUDA_SLOTS          5
 #define CUDA_REGISTERED_MAX 8  /* ranges of host memory that are announced at a time */
-#define CUDA_TICKETS	    16 /* copies of batches that have an event of their own */
+#define CUDA_TICKETS        16 /* copies of batches that have an event of their own */
 
 /* Host memory that the device copies from by DMA. */
 struct cuda_registered {
@@ -35,7 +38,7 @@ struct cuda_registered {
 struct cuda_device {
 	struct device base;
 	struct gpu_properties gpu;
-	unsigned index; /* of the GPU */
+	unsigned index;            /* of the GPU */
 	enum cuda_element element; /* of activations and their gradients */
 	enum cuda_fusion fusion;
 	struct engines engines;
@@ -45,37 +48,45 @@ struct cuda_device {
 	gpu_stream reduce;             /* sums over ranks are queued here */
 	gpu_event ready, reduced;      /* a sum's input has been computed; the sum is done */
 	unsigned tuner;                /* the rank that tunes for this one, perhaps itself */
-	struct kernel_device kernels; /* launch on `compute` */
+	struct kernel_device kernels;  /* launch on `compute` */
 	struct cuda_registered registered[CUDA_REGISTERED_MAX];
 	char name[448];
 };
 
-/* Sets the device's error to `what` and the GPU's words, and returns result if it is a failure, else 0. */
+/*
+ * Sets the device's error to `what` and the GPU's words, and returns result if it is a failure,
+ * else 0.
+ */
 int cuda_check(struct cuda_device *device, int result, const char *what);
 /* Whether all of it lies in registered memory. */
 bool cuda_is_registered(const struct cuda_device *device, const void *memory, size_t bytes);
 
 /* ---- parameters ---- */
 
-/* A parameter's value as operations read it (CUDA_IN_WEIGHTS): [rows][channels] in the device's element, 0 beyond its own channels. */
+/*
+ * A parameter's value as operations read it (CUDA_IN_WEIGHTS): [rows][channels] in the device's
+ * element, 0 beyond its own channels.
+ */
 struct cuda_copy {
 	void *data;        /* in device memory */
 	uint32_t channels; /* 0: there is none */
 };
 
 struct cuda_params {
-	float *slots[CUDA_SLOTS]; /* [elements] each in device memory, or NULL; by enum device_slot */
+	/* [elements] each in device memory, or NULL; by enum device_slot */
+	float *slots[CUDA_SLOTS];
 	size_t elements;
 	struct cuda_copy *copies;          /* [parameters] */
 	struct device_params_state *state; /* in device memory */
 	bool fresh;                        /* the next gradients overwrite */
-	uint64_t version;                  /* of values, buffers and averages: counts what may have changed them */
-	struct update_chunk *chunks;       /* in device memory, [chunk_count] */
-	struct update_chunk *host_chunks;  /* the same on the host */
+	/* of values, buffers and averages: counts what may have changed them */
+	uint64_t version;
+	struct update_chunk *chunks;      /* in device memory, [chunk_count] */
+	struct update_chunk *host_chunks; /* the same on the host */
 	uint32_t chunk_count;
-	bool chunks_changed;               /* on the host only */
-	double *partial;                   /* in device memory, [chunk_count] */
-	struct update_decision *decision;  /* in device memory */
+	bool chunks_changed;              /* on the host only */
+	double *partial;                  /* in device memory, [chunk_count] */
+	struct update_decision *decision; /* in device memory */
 };
 
 int cuda_params_allocate(struct device_params *params);
@@ -88,15 +99,20 @@ int cuda_set_state(struct device_params *params, const struct device_params_stat
 /* Elements of the parameter, in device memory; NULL: no such slot. */
 float *cuda_param_slot(const struct device_param *param, enum device_slot slot);
 /*
- * While planning: makes a copy of the parameter's value in the device's element with that many channels, unless there is one; every update writes it too.
- * -ENOTSUP: it has a copy with another number. After the last one call cuda_params_publish(), which tells the update.
+ * While planning: makes a copy of the parameter's value in the device's element with that many
+ * channels, unless there is one; every update writes it too. -ENOTSUP: it has a copy with another
+ * number. After the last one call cuda_params_publish(), which tells the update.
  */
 int cuda_param_prepare(struct device_param *param, uint32_t channels);
 int cuda_params_publish(struct device_params *params);
 /* The copy, or, where it would be the same, the value itself. */
 void *cuda_param_copy(const struct device_param *param);
-/* Queues an update with the hyperparameters in `arguments`, which writes its part of *results; both in device memory. */
-int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments, struct device_results *results);
+/*
+ * Queues an update with the hyperparameters in `arguments`, which writes its part of *results; both
+ * in device memory.
+ */
+int cuda_queue_update(struct device_params *params, const struct step_arguments *arguments,
+		      struct device_results *results);
 /* The loss scale in force; waits. */
 int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
@@ -104,14 +120,19 @@ int cuda_loss_scale(struct device_params *params, double *ret_scale);
 
 /* Steps that are captured separately: two bits for training, two others for evaluation. */
 enum cuda_variant {
-	CUDA_VARIANT_ADDS = 1,    /* training: gradients are added to those of earlier micro-batches */
+	/* training: gradients are added to those of earlier micro-batches */
+	CUDA_VARIANT_ADDS = 1,
 	CUDA_VARIANT_UPDATES = 2, /* training: an update follows */
 	CUDA_VARIANT_EMA = 1,     /* evaluation: averages are read instead of values */
-	CUDA_VARIANT_READY = 2,   /* evaluation: constant operations (cuda_op_is_constant) have run for an earlier batch */
+	/* evaluation: constant operations (cuda_op_is_constant) have run for an earlier batch */
+	CUDA_VARIANT_READY = 2,
 	CUDA_VARIANTS = 4,
 };
 
-/* A buffer for a batch in device memory, and one in page-locked memory for batches from memory that is not registered. */
+/*
+ * A buffer for a batch in device memory, and one in page-locked memory for batches from memory that
+ * is not registered.
+ */
 struct cuda_staging {
 	void *images, *host;
 	int32_t *labels;            /* in device memory, [n] */
@@ -140,8 +161,8 @@ struct cuda_range {
 
 /* Of a training graph among several ranks. */
 struct cuda_ranks {
-	const struct cuda_op *loss;     /* or NULL */
-	struct loss_totals *totals;     /* in device memory */
+	const struct cuda_op *loss; /* or NULL */
+	struct loss_totals *totals; /* in device memory */
 	struct buckets buckets;
 	uint32_t complete[BUCKETS_MAX]; /* the operation after which a bucket's sum begins */
 	uint32_t started;               /* buckets, in the step under way */
@@ -152,41 +173,45 @@ struct cuda_graph {
 	struct device_graph *graph;
 	struct cuda_device *device;
 	struct cuda_program *program;
-	char *arena;                      /* here and in the next five: device memory */
-	void *workspace;                  /* of our own kernels */
+	char *arena;     /* here and in the next five: device memory */
+	void *workspace; /* of our own kernels */
 	struct step_arguments *arguments;
 	struct device_results *results;
-	uint64_t *anomaly;                /* with detect_anomaly: as elementwise_check has it */
-	float *scratch;                   /* logits as dense fp32; NULL: they are */
-	struct cuda_tensor *logits;       /* or NULL */
+	uint64_t *anomaly;          /* with detect_anomaly: as elementwise_check has it */
+	float *scratch;             /* logits as dense fp32; NULL: they are */
+	struct cuda_tensor *logits; /* or NULL */
 
-	/* rings, [DEVICE_RESULTS_MAX]: by step number modulo that many; the first in page-locked memory */
+	/*
+	 * rings, [DEVICE_RESULTS_MAX]: by step number modulo that many; the first in page-locked
+	 * memory
+	 */
 	struct device_results *result_ring;
 	gpu_event done[DEVICE_RESULTS_MAX];
 	uint64_t steps;
 
 	struct cuda_staging staging[2];
 	struct cuda_ticket tickets[CUDA_TICKETS];
-	uint64_t ticket;                  /* last given */
-	bool fed;                         /* its batch, in staging[ticket % 2], waits for a step */
-	struct step_arguments batch;      /* what that step will be told of it */
+	uint64_t ticket;             /* last given */
+	bool fed;                    /* its batch, in staging[ticket % 2], waits for a step */
+	struct step_arguments batch; /* what that step will be told of it */
 
 	struct cuda_ranks ranks;
 
 	gpu_graph captured[CUDA_VARIANTS];
-	bool warm[CUDA_VARIANTS];         /* has run once, operation by operation */
-	enum cuda_variant variant;        /* of the step under way */
-	uint64_t constant;                /* evaluation: version of the store for which constant operations have run; 0: none */
-	enum device_slot constant_slot;   /* and the slot that they read */
-	struct cuda_range *untouched;     /* [untouched_count] gradients that no operation writes */
+	bool warm[CUDA_VARIANTS];  /* has run once, operation by operation */
+	enum cuda_variant variant; /* of the step under way */
+	/* evaluation: version of the store for which constant operations have run; 0: none */
+	uint64_t constant;
+	enum device_slot constant_slot; /* and the slot that they read */
+	struct cuda_range *untouched;   /* [untouched_count] gradients that no operation writes */
 	uint32_t untouched_count;
-	struct cuda_given *given;         /* [given_count], without a loss */
+	struct cuda_given *given; /* [given_count], without a loss */
 	uint32_t given_count;
 
-	gpu_event *times;                 /* [operations + 1], with profile */
-	struct cuda_layer *layers;        /* [nodes] */
+	gpu_event *times;          /* [operations + 1], with profile */
+	struct cuda_layer *layers; /* [nodes] */
 	uint64_t runs;
-	char *error;                      /* while planning */
+	char *error; /* while planning */
 };
 
 /* What device_graph_layer() tells of a node. */
@@ -200,16 +225,23 @@ void cuda_graph_release(struct device_graph *graph);
 /* Of the program: graph->layers, from which the next two tell. */
 int cuda_make_layers(struct cuda_graph *graph);
 void cuda_graph_info(const struct device_graph *graph, struct device_graph_info *info);
-void cuda_graph_layer(const struct device_graph *graph, uint32_t index, struct device_layer_info *info);
+void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
+		      struct device_layer_info *info);
 int cuda_feed(struct device_graph *graph, const struct device_batch *batch, uint64_t *ret_ticket);
 int cuda_fed(struct device_graph *graph, uint64_t ticket, bool wait);
 int cuda_step(struct device_graph *graph, const struct device_hyper *hyper, uint64_t *ret_step);
 int cuda_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t *ret_step);
-int cuda_results(struct device_graph *graph, uint64_t step, bool wait, struct device_results *ret_results);
+int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
+		 struct device_results *ret_results);
 int cuda_logits(struct device_graph *graph, float *ret_logits);
-int cuda_value_read(struct device_graph *graph, const struct device_value *value, enum device_slot slot, float *ret_values);
-int cuda_value_write(struct device_graph *graph, const struct device_value *value, enum device_slot slot, const float *values);
-/* Gradients that were given must carry the loss scale, which an update may have moved. Before a step. */
+int cuda_value_read(struct device_graph *graph, const struct device_value *value,
+		    enum device_slot slot, float *ret_values);
+int cuda_value_write(struct device_graph *graph, const struct device_value *value,
+		     enum device_slot slot, const float *values);
+/*
+ * Gradients that were given must carry the loss scale, which an update may have moved. Before a
+ * step.
+ */
 int cuda_rescale_given(struct cuda_graph *graph);
 
 /* Where a tensor lies for the variant under way. */
@@ -222,23 +254,33 @@ uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda
 /* Of a convolution that stores its result. */
 struct conv_arguments cuda_conv_arguments(const struct cuda_graph *graph, const struct cuda_op *op);
 /*
- * Times the engines' plans for each convolution of the program, on whatever data the arena holds, so that the next program gets the fastest. Does nothing
- * on a rank that another one tunes for.
+ * Times the engines' plans for each convolution of the program, on whatever data the arena holds,
+ * so that the next program gets the fastest. Does nothing on a rank that another one tunes for.
  */
 int cuda_tune(struct cuda_graph *graph);
 
 /* ---- several ranks; with one, these do nothing unless it is said ---- */
 
-/* Whether it is a training graph among several ranks: all of them plan it, and step through it, together. */
+/*
+ * Whether it is a training graph among several ranks: all of them plan it, and step through it,
+ * together.
+ */
 bool cuda_ranks_several(const struct device_graph *graph);
 
 /*
- * What they agree on (agree.c). If one fails all do; the error is then, on every rank, "rank N: " and the message of the first rank that failed.
+ * What they agree on (agree.c). If one fails all do; the error is then, on every rank, "rank N: "
+ * and the message of the first rank that failed.
  */
 
-/* Whether all could open their GPUs, and who tunes for whom. Not to be called with one rank. result, error: this rank's. */
+/*
+ * Whether all could open their GPUs, and who tunes for whom. Not to be called with one rank.
+ * result, error: this rank's.
+ */
 int cuda_ranks_meet(struct cuda_device *device, int result, char *error);
-/* Whether a part of planning succeeded on all ranks; result and error are this rank's. One rank: returns result. */
+/*
+ * Whether a part of planning succeeded on all ranks; result and error are this rank's. One rank:
+ * returns result.
+ */
 int cuda_ranks_agree(const struct device_graph *graph, int result, char *error);
 /* Whether this rank is to tune. One rank: true. */
 bool cuda_ranks_tunes(const struct cuda_graph *graph);
@@ -247,7 +289,10 @@ int cuda_ranks_share(struct cuda_graph *graph);
 
 /* What they add up (ranks.c). */
 
-/* The GPU is open, or `result` says why it is not: all ranks go on, or none does. error as in device_open(). */
+/*
+ * The GPU is open, or `result` says why it is not: all ranks go on, or none does. error as in
+ * device_open().
+ */
 int cuda_ranks_open(struct cuda_device *device, int result, char *error);
 void cuda_ranks_close(struct cuda_device *device);
 int cuda_ranks_plan(struct cuda_graph *graph);
@@ -258,10 +303,16 @@ void cuda_ranks_release(struct cuda_graph *graph);
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op);
 /* Queues that sum, of SUM and SQUARES in place. */
 int cuda_ranks_sum_norm(struct cuda_graph *graph, const struct cuda_op *op);
-/* Around the operations of a step: labels are counted, gradient buckets summed as they become complete, and at the end the compute stream waits for all. */
+/*
+ * Around the operations of a step: labels are counted, gradient buckets summed as they become
+ * complete, and at the end the compute stream waits for all.
+ */
 int cuda_ranks_begin(struct cuda_graph *graph);
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op);
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index);
 int cuda_ranks_end(struct cuda_graph *graph);
-/* Waits for an event of `compute`, with one rank too; returns early if sums fail. Sets the device's error. */
+/*
+ * Waits for an event of `compute`, with one rank too; returns early if sums fail. Sets the device's
+ * error.
+ */
 int cuda_ranks_wait(struct cuda_device *device, gpu_event event, const char *what);

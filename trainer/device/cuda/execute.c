@@ -1,4 +1,6 @@
-/* Queues the operations of a program: from roles to the arguments of kernels/ and of the engines. */
+/*
+ * Queues the operations of a program: from roles to the arguments of kernels/ and of the engines.
+ */
 #include "execute.h"
 #include "kernels/elementwise.h"
 #include "kernels/ends.h"

@@ -1,4 +1,7 @@
-/* Between the files that queue operations: from roles to the arguments of kernels/, family by family. */
+/*
+ * Between the files that queue operations: from roles to the arguments of kernels/, family by
+ * family.
+ */
 #pragma once
 
 #include "cuda.h"

@@ -133,8 +133,8 @@ int cuda_execute_bias_gradient(struct cuda_graph *graph, const struct cuda_op *o
 }
 
 /*
- * Of several ranks: gamma and beta get this rank's sums, for their gradients will be added up with all others; the gradient of x takes those of
- * all.
+ * Of several ranks: gamma and beta get this rank's sums, for their gradients will be added up with
+ * all others; the gradient of x takes those of all.
  */
 static int finalize_shared(struct cuda_graph *graph, const struct cuda_op *op,
 			   const struct norm_backward_finalize *arguments)

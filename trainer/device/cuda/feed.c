@@ -1,4 +1,7 @@
-/* Batches on their way to the device: copied on a stream of their own while the step before them runs. */
+/*
+ * Batches on their way to the device: copied on a stream of their own while the step before them
+ * runs.
+ */
 #include "cuda.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
-/* Planning a graph for a GPU: the program, its memory, and everything that steps will need, so that they allocate nothing. */
+/*
+ * Planning a graph for a GPU: the program, its memory, and everything that steps will need, so that
+ * they allocate nothing.
+ */
 #include "cuda.h"
 
 #include <errno.h>
@@ -156,7 +159,10 @@ static void mark_touched(const struct cuda_graph *cuda, bool *touched)
 	}
 }
 
-/* What no operation writes must be zero where a step is the first since an update. Neighbours make one range. */
+/*
+ * What no operation writes must be zero where a step is the first since an update. Neighbours make
+ * one range.
+ */
 static int find_untouched(struct cuda_graph *cuda)
 {
 	const struct device_params *params = cuda->graph->params;
@@ -363,9 +369,9 @@ static int plan(struct cuda_graph *cuda)
 	static const part first[] = {lower, allocate_arena, prepare_weights, NULL};
 	static const part rest[] = {
 		allocate_workspace, allocate_rings, allocate_staging,
-		find_untouched,	    find_given,	    find_logits,
-		cuda_make_layers,   make_times,	    cuda_ranks_plan,
-		wait_for_parts,	    NULL,
+		find_untouched,     find_given,     find_logits,
+		cuda_make_layers,   make_times,     cuda_ranks_plan,
+		wait_for_parts,     NULL,
 	};
 	int r = cuda_ranks_share(cuda);
 

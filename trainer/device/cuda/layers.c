@@ -1,4 +1,6 @@
-/* What a planned graph says of itself: engines, FLOPs, bytes and times, layer by layer and in all. */
+/*
+ * What a planned graph says of itself: engines, FLOPs, bytes and times, layer by layer and in all.
+ */
 #include "cuda.h"
 
 #include <errno.h>

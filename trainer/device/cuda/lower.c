@@ -89,7 +89,10 @@ struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device
 	return y->gradients[0];
 }
 
-/* keep_all: the whole gradient as a tensor that can be read, beside whatever the operations do with its parts. */
+/*
+ * keep_all: the whole gradient as a tensor that can be read, beside whatever the operations do with
+ * its parts.
+ */
 static void keep_gradient(struct lowering *l, const struct device_node *node)
 {
 	struct lower_value *y = lower_value(l, node->y);
@@ -320,7 +323,10 @@ static void use(struct lowering *l, const struct device_value *value)
 	lower_value(l, value)->uses_left++;
 }
 
-/* A value is active when what is differentiated depends on it and it depends on something that wants a gradient. */
+/*
+ * A value is active when what is differentiated depends on it and it depends on something that
+ * wants a gradient.
+ */
 static void mark_active(struct lowering *l)
 {
 	const struct device_graph *graph = l->graph;

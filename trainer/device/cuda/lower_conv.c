@@ -1,6 +1,7 @@
 /*
- * Convolutions forward, and what all passes share. Which pattern a convolution runs as is asked of the engines, the most fused first; a plain
- * convolution without a plan is the only one that nothing can replace.
+ * Convolutions forward, and what all passes share. Which pattern a convolution runs as is asked of
+ * the engines, the most fused first; a plain convolution without a plan is the only one that
+ * nothing can replace.
  */
 #include "lower_conv.h"
 
@@ -194,8 +195,8 @@ void lower_forget_plan(struct lowering *l, struct lower_node *n)
 }
 
 /*
- * Evaluation: the weights in the program's element, times the norm's scale where it is folded in; norm.bias is the norm's part of the bias, in the
- * element of what adds it.
+ * Evaluation: the weights in the program's element, times the norm's scale where it is folded in;
+ * norm.bias is the norm's part of the bias, in the element of what adds it.
  */
 static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_node *n,
 					      uint32_t channels)
@@ -235,7 +236,10 @@ struct cuda_tensor *lower_forward_weights(struct lowering *l, struct lower_node 
 			   : evaluation_weights(l, n, channels);
 }
 
-/* In the element of what it is added to. Evaluation reads a store's values, of which there may be several, and converts them as it does weights. */
+/*
+ * In the element of what it is added to. Evaluation reads a store's values, of which there may be
+ * several, and converts them as it does weights.
+ */
 struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_node *node,
 				       enum cuda_element element)
 {

@@ -1,4 +1,7 @@
-/* Between lower_conv.c, lower_conv_backward.c and lower_linear.c: problems, plans and operations of a layer. See lower.h. */
+/*
+ * Between lower_conv.c, lower_conv_backward.c and lower_linear.c: problems, plans and operations of
+ * a layer. See lower.h.
+ */
 #pragma once
 
 #include "lower.h"
@@ -27,6 +30,9 @@ struct cuda_tensor *lower_forward_bias(struct lowering *l, const struct device_n
 				       enum cuda_element element);
 /* The producer's raw result, with its norm's scale and bias, as the operation's input. */
 void lower_set_prologue(struct lowering *l, struct cuda_op *op, struct lower_node *producer);
-/* Where the weight gradient goes: result NULL: the parameter's gradient, with a tensor (ADDEND) for when it must be added; else result, converted later. */
+/*
+ * Where the weight gradient goes: result NULL: the parameter's gradient, with a tensor (ADDEND) for
+ * when it must be added; else result, converted later.
+ */
 void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
 			      const struct device_node *node, struct cuda_tensor *result);

@@ -1,4 +1,7 @@
-/* The backward pass of convolutions: gradients of weights, a few of which are converted in one launch, and of data, which may go on into the norm before. */
+/*
+ * The backward pass of convolutions: gradients of weights, a few of which are converted in one
+ * launch, and of data, which may go on into the norm before.
+ */
 #include "lower_conv.h"
 
 /* Weight gradients in fp32 if there is a plan, else in the program's element. */
@@ -14,7 +17,10 @@ static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_pro
 	return problem->element != CUDA_F32 && lower_find_plan(l, n->node, problem, ret_plan);
 }
 
-/* The parameter's gradient itself, where the product can be stored there; else a tensor that collect_weights() takes on. */
+/*
+ * The parameter's gradient itself, where the product can be stored there; else a tensor that
+ * collect_weights() takes on.
+ */
 void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
 			      const struct device_node *node, struct cuda_tensor *result)
 {
@@ -28,8 +34,9 @@ void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
 }
 
 /*
- * What waits at most, for it keeps memory, and other ranks wait for it. In 16 bits these are 2 Mi elements, fewer than are added up over ranks at
- * a time; one tensor of that size is worth a launch of its own.
+ * What waits at most, for it keeps memory, and other ranks wait for it. In 16 bits these are 2 Mi
+ * elements, fewer than are added up over ranks at a time; one tensor of that size is worth a launch
+ * of its own.
  */
 #define GATHERED_BYTES_MAX (4u << 20)
 
@@ -125,17 +132,20 @@ static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device
 	return lower_tensor(l, node, what, shape, l->options->element);
 }
 
-/* What CONV_RELU_NORM reads and writes of one norm: its own roles, or those of the one in the shortcut. */
+/*
+ * What CONV_RELU_NORM reads and writes of one norm: its own roles, or those of the one in the
+ * shortcut.
+ */
 struct norm_roles {
 	enum cuda_role raw, mean, deviation, gamma, beta, sum, squares, a, b, c;
 };
 
-static const struct norm_roles first_norm = {CUDA_RAW,	CUDA_MEAN, CUDA_DEVIATION, CUDA_GAMMA,
+static const struct norm_roles first_norm = {CUDA_RAW,  CUDA_MEAN, CUDA_DEVIATION, CUDA_GAMMA,
 					     CUDA_BETA, CUDA_SUM,  CUDA_SQUARES,   CUDA_A,
-					     CUDA_B,	CUDA_C};
+					     CUDA_B,    CUDA_C};
 static const struct norm_roles second_norm = {CUDA_RAW2,  CUDA_MEAN2, CUDA_DEVIATION2, CUDA_GAMMA2,
 					      CUDA_BETA2, CUDA_SUM2,  CUDA_SQUARES2,   CUDA_A2,
-					      CUDA_B2,	  CUDA_C2};
+					      CUDA_B2,    CUDA_C2};
 
 /* dz is the gradient before the norm `n`; its sums come out of the operation. */
 static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *n,

@@ -1,4 +1,7 @@
-/* Level C across nodes: which results need no tensor of their own, and which operation makes those that do. */
+/*
+ * Level C across nodes: which results need no tensor of their own, and which operation makes those
+ * that do.
+ */
 #include "lower.h"
 
 /* What stands between raw and the result is scale, bias and ReLU (or nothing, with `identity`). */

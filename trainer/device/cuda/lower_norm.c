@@ -1,6 +1,7 @@
 /*
- * What follows a convolution, or stands alone: norm, residual, activation, as the CPU backend's post.c has them. Level none runs each by itself;
- * B and C run them in one pass forward, and backward in one that sums and one that applies.
+ * What follows a convolution, or stands alone: norm, residual, activation, as the CPU backend's
+ * post.c has them. Level none runs each by itself; B and C run them in one pass forward, and
+ * backward in one that sums and one that applies.
  */
 #include "lower.h"
 
@@ -90,7 +91,10 @@ void lower_prologue_vectors(struct lowering *l, struct lower_node *n)
 	op->operands[CUDA_BIAS16] = n->norm.prebias;
 }
 
-/* The residual of APPLY, or of what takes its z anew: a tensor, or another norm's raw with its scale and bias. */
+/*
+ * The residual of APPLY, or of what takes its z anew: a tensor, or another norm's raw with its
+ * scale and bias.
+ */
 static void set_residual(struct lowering *l, struct cuda_op *op, const struct device_node *node)
 {
 	const struct lower_value *residual = lower_value(l, node->residual);
@@ -107,7 +111,10 @@ static void set_residual(struct lowering *l, struct cuda_op *op, const struct de
 	op->operands[CUDA_BIAS2] = producer->norm.bias;
 }
 
-/* What raw is multiplied by and what is added: the norm's, or the convolution's bias. Linear layers have added theirs. */
+/*
+ * What raw is multiplied by and what is added: the norm's, or the convolution's bias. Linear layers
+ * have added theirs.
+ */
 static void set_affine(struct lowering *l, struct cuda_op *op, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
@@ -128,7 +135,10 @@ void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y
 	set_residual(l, op, n->node);
 }
 
-/* Level none: scale and bias, residual and activation one after the other; the last writes the result. */
+/*
+ * Level none: scale and bias, residual and activation one after the other; the last writes the
+ * result.
+ */
 static void apply_in_parts(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
@@ -205,7 +215,10 @@ static bool goes_on(struct lowering *l, struct lower_node *n)
 	return lower_trains(n->node->weight) || lower_value(l, n->node->x)->active;
 }
 
-/* What the activation's slope follows from: the result where it says all and is at hand, else z taken anew. */
+/*
+ * What the activation's slope follows from: the result where it says all and is at hand, else z
+ * taken anew.
+ */
 static void set_slope(struct lowering *l, struct cuda_op *op, struct lower_node *n)
 {
 	const struct device_node *node = n->node;

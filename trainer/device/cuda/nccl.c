@@ -1,6 +1,7 @@
 /*
- * collective.h over NCCL. Its interface is declared here, as the documentation of NCCL 2 has it, for these functions and numbers have
- * been the same since 2.13: neither its headers nor the library are needed to build, and a trainer without them starts.
+ * collective.h over NCCL. Its interface is declared here, as the documentation of NCCL 2 has it,
+ * for these functions and numbers have been the same since 2.13: neither its headers nor the
+ * library are needed to build, and a trainer without them starts.
  */
 #include "collective.h"
 
@@ -29,8 +30,8 @@ typedef struct {
 } ncclUniqueId;
 
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
-enum { NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8 };	 /* ncclDataType_t */
-enum { NCCL_SUM = 0 };				 /* ncclRedOp_t */
+enum { NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8 };     /* ncclDataType_t */
+enum { NCCL_SUM = 0 };                           /* ncclRedOp_t */
 
 /* Enumerations are passed as int. */
 struct nccl {
@@ -58,8 +59,9 @@ struct collective {
 };
 
 /*
- * A rank reaches what Li et al. 2020, "PyTorch Distributed", found fastest for ResNet-50 over NCCL: buckets of 10 to 25 MB. The least of these, as what is
- * left over when backward has ended is not hidden by it.
+ * A rank reaches what Li et al. 2020, "PyTorch Distributed", found fastest for ResNet-50 over NCCL:
+ * buckets of 10 to 25 MB. The least of these, as what is left over when backward has ended is not
+ * hidden by it.
  */
 const size_t collective_elements = 10 << 18;
 
@@ -84,8 +86,10 @@ static int load_functions(void *library, struct nccl *ret_nccl, char *error)
 }
 
 /*
- * NCCL registers what captured sums work on, unless told otherwise, and may then carry them out in another way than the same sums where they are launched: in another
- * order, perhaps. A run that goes on from a checkpoint, whose first steps are launched, would not be an unbroken one's bit for bit.
+ * NCCL registers what captured sums work on, unless told otherwise, and may then carry them out in
+ * another way than the same sums where they are launched: in another order, perhaps. A run that
+ * goes on from a checkpoint, whose first steps are launched, would not be an unbroken one's bit for
+ * bit.
  */
 static void sum_alike(void)
 {
@@ -236,7 +240,10 @@ static int check_queued(struct collective *collective)
 	return r < 0 ? r : check(collective, status, "adding up over ranks");
 }
 
-/* A sum waits forever for a rank that has gone; NCCL tells only whoever asks, and of none on this machine (NVIDIA/nccl, issue 279): whoever started it ends these. */
+/*
+ * A sum waits forever for a rank that has gone; NCCL tells only whoever asks, and of none on this
+ * machine (NVIDIA/nccl, issue 279): whoever started it ends these.
+ */
 int collective_wait(struct collective *collective, gpu_event event)
 {
 	const struct timespec pause = {.tv_nsec = WAIT_NS};

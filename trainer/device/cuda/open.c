@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPUTE_MIN 8 /* the least compute capability that kernels/ are compiled for, major part */
+#define COMPUTE_MIN                                                                                \
+	8 /* the least compute capability that kernels/ are compiled for, major part               \
+	   */
 
 int cuda_check(struct cuda_device *device, int result, const char *what)
 {
@@ -54,7 +56,10 @@ bool cuda_is_registered(const struct cuda_device *device, const void *memory, si
 	return false;
 }
 
-/* Without the flag a mapping that is read-only can be registered where the GPU goes by the host's page tables; elsewhere that is an error. */
+/*
+ * Without the flag a mapping that is read-only can be registered where the GPU goes by the host's
+ * page tables; elsewhere that is an error.
+ */
 static int register_range(struct cuda_device *device, struct cuda_registered *range, bool writable)
 {
 	bool read_only = !writable && device->gpu.registers_read_only;
@@ -165,8 +170,10 @@ static void choose(struct cuda_device *device, const struct device_options *opti
 		break;
 	case DEVICE_FUSION_AUTO:
 		/*
-		 * cuDNN has all of level C in fp16 alone. In bf16 it compiles, for each shape, statistics and the forward pass's prologue of norm and ReLU, but has nothing
-		 * for gradients and blocks' sums, so that normalised activations are stored all the same (cudnn/README.md).
+		 * cuDNN has all of level C in fp16 alone. In bf16 it compiles, for each shape,
+		 * statistics and the forward pass's prologue of norm and ReLU, but has nothing for
+		 * gradients and blocks' sums, so that normalised activations are stored all the
+		 * same (cudnn/README.md).
 		 */
 		device->fusion = precision == DEVICE_FP16 ? CUDA_FUSION_C : CUDA_FUSION_B;
 	}

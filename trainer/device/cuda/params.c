@@ -1,4 +1,7 @@
-/* Parameters in device memory: slots, copies that operations read, the table that the update works through. */
+/*
+ * Parameters in device memory: slots, copies that operations read, the table that the update works
+ * through.
+ */
 #include "cuda.h"
 #include "kernels/elementwise.h"
 

@@ -1,8 +1,9 @@
 /*
- * A device that only plans: its parameters have no memory, and planning a graph on it makes the program that a GPU would run. For
- * `trainer --plan`, and for tests of the lowering.
+ * A device that only plans: its parameters have no memory, and planning a graph on it makes the
+ * program that a GPU would run. For `trainer --plan`, and for tests of the lowering.
  *
- * Recording is device.h's as ever; what would run fails with -ENOTSUP. `options` and the engines in it outlive the device.
+ * Recording is device.h's as ever; what would run fails with -ENOTSUP. `options` and the engines in
+ * it outlive the device.
  */
 #pragma once
 

@@ -1,4 +1,7 @@
-/* The parts of a program: operations, tensors, which operand is written, bytes, lifetimes, the arena. */
+/*
+ * The parts of a program: operations, tensors, which operand is written, bytes, lifetimes, the
+ * arena.
+ */
 #include "lower.h"
 
 #include <errno.h>
@@ -12,7 +15,8 @@
 struct kind {
 	const char *name;
 	uint64_t
-		written; /* roles; of convolutions and matrix products by direction, see product_writes() */
+		/* roles; of convolutions and matrix products by direction, see product_writes() */
+		written;
 };
 
 static const struct kind kinds[CUDA_OP_KINDS] = {
@@ -192,7 +196,7 @@ static uint32_t param_channels(const struct device_param *param)
 {
 	const uint32_t *shape = param->spec.shape;
 
-	return param->spec.kind == DEVICE_CONV_WEIGHT	  ? shape[3]
+	return param->spec.kind == DEVICE_CONV_WEIGHT     ? shape[3]
 	       : param->spec.kind == DEVICE_LINEAR_WEIGHT ? shape[1]
 							  : shape[0];
 }

@@ -1,12 +1,16 @@
 /*
- * A recorded graph as the list of operations that the GPU executes, with every tensor they use and its lifetime.
+ * A recorded graph as the list of operations that the GPU executes, with every tensor they use and
+ * its lifetime.
  *
- * program_new() lowers the nodes of a device_graph to operations, at a level of fusion, forward and, for training, backward, in the order of
- * execution. It touches no GPU: it asks the engines whether a fused pattern has a plan, and lowers those without one to unfused operations. So the same
- * program serves the trainer, `trainer --plan`, and the tests on the host. Operands are named by role, so that lifetimes, bytes moved and
- * checks (read before written, two tensors in one place) need to know nothing of the operations.
+ * program_new() lowers the nodes of a device_graph to operations, at a level of fusion, forward
+ * and, for training, backward, in the order of execution. It touches no GPU: it asks the engines
+ * whether a fused pattern has a plan, and lowers those without one to unfused operations. So the
+ * same program serves the trainer, `trainer --plan`, and the tests on the host. Operands are named
+ * by role, so that lifetimes, bytes moved and checks (read before written, two tensors in one
+ * place) need to know nothing of the operations.
  *
- * Gradients of activations carry the loss scale; those of parameters too, until the update takes it out.
+ * Gradients of activations carry the loss scale; those of parameters too, until the update takes it
+ * out.
  */
 #pragma once
 
@@ -17,60 +21,105 @@
 enum cuda_fusion {
 	CUDA_FUSION_NONE = 0, /* every textbook layer by itself: the reference */
 	CUDA_FUSION_B = 1,    /* norm + residual + activation in one pass, forward and backward */
-	CUDA_FUSION_C = 2,    /* as B, plus statistics in the convolution's epilogue, norm and activation in the next one's prologue, and backward alike */
+	/*
+	 * as B, plus statistics in the convolution's epilogue, norm and activation in the next
+	 * one's prologue, and backward alike
+	 */
+	CUDA_FUSION_C = 2,
 };
 
 /*
- * What an operation does, by its operands. E: the program's element, F: fp32; K channels of the tensor at hand, vectors [K] are F unless
- * said otherwise; act is the node's activation. Optional operands in brackets.
+ * What an operation does, by its operands. E: the program's element, F: fp32; K channels of the
+ * tensor at hand, vectors [K] are F unless said otherwise; act is the node's activation. Optional
+ * operands in brackets.
  */
 enum cuda_op_kind {
-	/* Y [n][h][w][c padded] E = (batch - mean) / std, padded channels 0, flipped if the batch says so; 1-byte or wider batches from the step's arguments */
+	/*
+	 * Y [n][h][w][c padded] E = (batch - mean) / std, padded channels 0, flipped if the batch
+	 * says so; 1-byte or wider batches from the step's arguments
+	 */
 	CUDA_OP_INPUT,
 	/*
-	 * conv.h, all three directions. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY -> DW. Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2,
-	 * RESIDUAL, -> ACTIVATED. Epilogues: -> SUM, SQUARES of CONV_STATISTICS; CHANNEL_BIAS, RESIDUAL of CONV_BIAS; RESIDUAL of CONV_ADD; RAW, MEAN, DEVIATION, GAMMA,
-	 * BETA [, RESIDUAL] [, SHORTCUT or RAW2, MEAN2 ..] -> DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C [, SUM2 ..] of CONV_RELU_NORM. DW may be a parameter's
-	 * gradient itself: see ADDEND.
+	 * conv.h, all three directions. Forward: X, W -> Y; data: DY, W -> DX; weights: X, DY ->
+	 * DW. Prologues: PRESCALE, PREBIAS, PRESCALE2, PREBIAS2, RESIDUAL, -> ACTIVATED. Epilogues:
+	 * -> SUM, SQUARES of CONV_STATISTICS; CHANNEL_BIAS, RESIDUAL of CONV_BIAS; RESIDUAL of
+	 * CONV_ADD; RAW, MEAN, DEVIATION, GAMMA, BETA [, RESIDUAL] [, SHORTCUT or RAW2, MEAN2 ..]
+	 * -> DX (dz), SUM (dbeta), SQUARES (dgamma), A, B, C [, SUM2 ..] of CONV_RELU_NORM. DW may
+	 * be a parameter's gradient itself: see ADDEND.
 	 */
 	CUDA_OP_CONV,
-	CUDA_OP_STATISTICS,     /* X E -> SUM, SQUARES: over n h w */
+	CUDA_OP_STATISTICS, /* X E -> SUM, SQUARES: over n h w */
 	/*
-	 * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE = GAMMA DEVIATION, BIAS = BETA - MEAN SCALE, [SCALE16,
-	 * BIAS16: the same in E]; RUNNING_MEAN, RUNNING_VAR moved by the node's momentum (unbiased variance there). count: n h w
+	 * SUM, SQUARES, GAMMA, BETA -> MEAN, DEVIATION (1 / sqrt(biased variance + epsilon)), SCALE
+	 * = GAMMA DEVIATION, BIAS = BETA - MEAN SCALE, [SCALE16, BIAS16: the same in E];
+	 * RUNNING_MEAN, RUNNING_VAR moved by the node's momentum (unbiased variance there). count:
+	 * n h w
 	 */
 	CUDA_OP_NORM_FINALIZE,
-	CUDA_OP_NORM_RUNNING,   /* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
+	/* evaluation: RUNNING_MEAN, RUNNING_VAR, GAMMA, BETA -> SCALE, BIAS [, SCALE16, BIAS16] */
+	CUDA_OP_NORM_RUNNING,
 	/*
-	 * evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale; without
-	 * GAMMA W16 = W. W16 may have more input channels than W: they are 0.
+	 * evaluation: W (F master, value or EMA as the step says), GAMMA, BETA, RUNNING_MEAN,
+	 * RUNNING_VAR -> W16 E = W scale_k, BIAS = beta - mean scale; without GAMMA W16 = W. W16
+	 * may have more input channels than W: they are 0.
 	 */
 	CUDA_OP_FOLD,
-	/* Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+ BIAS] [+ RESIDUAL]), with neither a copy */
+	/*
+	 * Y = act(SCALE X + BIAS [+ RESIDUAL | + SCALE2 RESIDUAL + BIAS2]); without SCALE: act(X [+
+	 * BIAS] [+ RESIDUAL]), with neither a copy
+	 */
 	CUDA_OP_APPLY,
-	CUDA_OP_ACTIVATION_BACKWARD, /* DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from X, SCALE, BIAS [, RESIDUAL ...] */
-	/* as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY recomputes it), plus SUM = sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION */
+	/*
+	 * DZ = (DY [+ DY2]) act'(z): z > 0 from Y, or, without Y, z recomputed as APPLY does from
+	 * X, SCALE, BIAS [, RESIDUAL ...]
+	 */
+	CUDA_OP_ACTIVATION_BACKWARD,
+	/*
+	 * as ACTIVATION_BACKWARD (DZ is absent where NORM_BACKWARD_APPLY recomputes it), plus SUM =
+	 * sum DZ, SQUARES = sum DZ (X - MEAN) DEVIATION
+	 */
 	CUDA_OP_NORM_REDUCE,
 	/*
-	 * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and BETA (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's
-	 * CONV_RELU_NORM]. Follows CONV_RELU_NORM too, whose own sums cannot be added to a gradient.
+	 * SUM (sum dz), SQUARES (sum dz xhat), GAMMA, MEAN, DEVIATION -> gradients of GAMMA and
+	 * BETA (DGAMMA, DBETA, each absent when frozen), and [A, B, C of conv.h's CONV_RELU_NORM].
+	 * Follows CONV_RELU_NORM too, whose own sums cannot be added to a gradient.
 	 */
 	CUDA_OP_NORM_BACKWARD_FINALIZE,
-	CUDA_OP_NORM_BACKWARD_APPLY, /* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
-	CUDA_OP_ADD,            /* Y = X + RESIDUAL, both E; also of gradients with several consumers */
-	CUDA_OP_BIAS_GRADIENT,  /* DY [rows][K] -> DBIAS, added or stored */
-	CUDA_OP_WEIGHT_GRADIENT, /* X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or stored; several are one launch */
-	/* X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS: of act(SCALE X + BIAS). Windows up to 16 x 16 */
+	/* DX = A dz + B X + C; dz = DZ, or, with SCALE and BIAS, DZ act'(SCALE X + BIAS) */
+	CUDA_OP_NORM_BACKWARD_APPLY,
+	/* Y = X + RESIDUAL, both E; also of gradients with several consumers */
+	CUDA_OP_ADD,
+	CUDA_OP_BIAS_GRADIENT, /* DY [rows][K] -> DBIAS, added or stored */
+	/*
+	 * X (E or F, perhaps with further channels) -> DW: gradient slot of the parameter, added or
+	 * stored; several are one launch
+	 */
+	CUDA_OP_WEIGHT_GRADIENT,
+	/*
+	 * X -> Y [, INDEX u8 [n][p][q][c]: position in the window, row by row]; with SCALE, BIAS:
+	 * of act(SCALE X + BIAS). Windows up to 16 x 16
+	 */
 	CUDA_OP_MAX_POOL,
 	CUDA_OP_MAX_POOL_BACKWARD, /* DY [+ DY2], INDEX -> DX; so the two below */
-	/* MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM, SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored */
+	/*
+	 * MAX_POOL with SCALE, backward: DY, INDEX, X, MEAN, DEVIATION, SCALE, BIAS -> SUM,
+	 * SQUARES; then DY, INDEX, X, SCALE, BIAS, A, B, C -> DX; dz is never stored
+	 */
 	CUDA_OP_MAX_POOL_NORM_REDUCE,
 	CUDA_OP_MAX_POOL_NORM_APPLY,
-	CUDA_OP_AVERAGE_POOL, CUDA_OP_AVERAGE_POOL_BACKWARD, /* counts only what lies inside */
-	CUDA_OP_GLOBAL_AVERAGE, CUDA_OP_GLOBAL_AVERAGE_BACKWARD,
-	CUDA_OP_GLOBAL_MAX, CUDA_OP_GLOBAL_MAX_BACKWARD, /* [INDEX u32 [n][c]: position] */
-	CUDA_OP_MATMUL,         /* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW as of CONV */
-	CUDA_OP_LOSS,           /* X: logits F (of a linear layer) or E -> results of the step; training: [DX E], scaled by loss scale / labelled samples */
+	CUDA_OP_AVERAGE_POOL,
+	CUDA_OP_AVERAGE_POOL_BACKWARD, /* counts only what lies inside */
+	CUDA_OP_GLOBAL_AVERAGE,
+	CUDA_OP_GLOBAL_AVERAGE_BACKWARD,
+	CUDA_OP_GLOBAL_MAX,
+	CUDA_OP_GLOBAL_MAX_BACKWARD, /* [INDEX u32 [n][c]: position] */
+	/* linear layers: X, W, [CHANNEL_BIAS] -> Y; DY, W -> DX; DY, X -> DW as of CONV */
+	CUDA_OP_MATMUL,
+	/*
+	 * X: logits F (of a linear layer) or E -> results of the step; training: [DX E], scaled by
+	 * loss scale / labelled samples
+	 */
+	CUDA_OP_LOSS,
 	CUDA_OP_KINDS,
 };
 
@@ -78,16 +127,62 @@ enum cuda_op_kind {
 
 enum cuda_role {
 	/* read */
-	CUDA_X, CUDA_W, CUDA_DY, CUDA_DY2, CUDA_RESIDUAL, CUDA_PRESCALE, CUDA_PREBIAS, CUDA_PRESCALE2, CUDA_PREBIAS2, CUDA_CHANNEL_BIAS,
-	CUDA_RAW, CUDA_GAMMA, CUDA_BETA, CUDA_SHORTCUT, CUDA_RAW2, CUDA_MEAN2, CUDA_DEVIATION2, CUDA_GAMMA2, CUDA_BETA2,
+	CUDA_X,
+	CUDA_W,
+	CUDA_DY,
+	CUDA_DY2,
+	CUDA_RESIDUAL,
+	CUDA_PRESCALE,
+	CUDA_PREBIAS,
+	CUDA_PRESCALE2,
+	CUDA_PREBIAS2,
+	CUDA_CHANNEL_BIAS,
+	CUDA_RAW,
+	CUDA_GAMMA,
+	CUDA_BETA,
+	CUDA_SHORTCUT,
+	CUDA_RAW2,
+	CUDA_MEAN2,
+	CUDA_DEVIATION2,
+	CUDA_GAMMA2,
+	CUDA_BETA2,
 	/* read or written, as the kind says */
-	CUDA_Y, CUDA_SCALE, CUDA_BIAS, CUDA_SCALE16, CUDA_BIAS16, CUDA_SCALE2, CUDA_BIAS2, CUDA_MEAN, CUDA_DEVIATION, CUDA_SUM, CUDA_SQUARES,
-	CUDA_RUNNING_MEAN, CUDA_RUNNING_VAR, CUDA_INDEX, CUDA_A, CUDA_B, CUDA_C, CUDA_DW, CUDA_DZ,
+	CUDA_Y,
+	CUDA_SCALE,
+	CUDA_BIAS,
+	CUDA_SCALE16,
+	CUDA_BIAS16,
+	CUDA_SCALE2,
+	CUDA_BIAS2,
+	CUDA_MEAN,
+	CUDA_DEVIATION,
+	CUDA_SUM,
+	CUDA_SQUARES,
+	CUDA_RUNNING_MEAN,
+	CUDA_RUNNING_VAR,
+	CUDA_INDEX,
+	CUDA_A,
+	CUDA_B,
+	CUDA_C,
+	CUDA_DW,
+	CUDA_DZ,
 	/* written */
-	CUDA_DX, CUDA_ACTIVATED, CUDA_DGAMMA, CUDA_DBETA, CUDA_DBIAS, CUDA_W16, CUDA_WORKSPACE, CUDA_SUM2, CUDA_SQUARES2, CUDA_A2, CUDA_B2, CUDA_C2,
+	CUDA_DX,
+	CUDA_ACTIVATED,
+	CUDA_DGAMMA,
+	CUDA_DBETA,
+	CUDA_DBIAS,
+	CUDA_W16,
+	CUDA_WORKSPACE,
+	CUDA_SUM2,
+	CUDA_SQUARES2,
+	CUDA_A2,
+	CUDA_B2,
+	CUDA_C2,
 	/*
-	 * F, shaped as DW: CONV and MATMUL can store but not add. In a step that has to add to the gradient they store here instead of in DW, and the
-	 * kernel of WEIGHT_GRADIENT adds this to DW.
+	 * F, shaped as DW: CONV and MATMUL can store but not add. In a step that has to add to the
+	 * gradient they store here instead of in DW, and the kernel of WEIGHT_GRADIENT adds this to
+	 * DW.
 	 */
 	CUDA_ADDEND,
 	CUDA_ROLES,
@@ -96,25 +191,35 @@ enum cuda_role {
 enum cuda_storage {
 	CUDA_IN_ARENA,     /* by lifetime */
 	CUDA_IN_PARAMETER, /* a slot of a parameter, fp32 */
-	CUDA_IN_WEIGHTS,   /* a copy of a parameter's value in E, with as many channels as the tensor's shape says, 0 beyond; in fp32 without further channels the value itself */
+	/*
+	 * a copy of a parameter's value in E, with as many channels as the tensor's shape says, 0
+	 * beyond; in fp32 without further channels the value itself
+	 */
+	CUDA_IN_WEIGHTS,
 };
 
 struct cuda_tensor {
-	char name[DEVICE_NAME_MAX];  /* "layer1.0.conv1 raw" */
+	char name[DEVICE_NAME_MAX]; /* "layer1.0.conv1 raw" */
 	enum cuda_storage storage;
-	struct device_shape shape;   /* vectors are {1, 1, 1, K}; weights {K, R, S, C padded} */
+	struct device_shape shape; /* vectors are {1, 1, 1, K}; weights {K, R, S, C padded} */
 	uint32_t element_bytes;
-	enum cuda_element element;   /* not for indices and workspaces */
-	const struct device_value *value; /* whose value or whole gradient this is; NULL: neither. Channels may be padded with 0 */
-	bool gradient;               /* it is the gradient of `value` */
-	bool given;                  /* written by device_value_write(), by no operation; zeros before */
-	struct device_param *param;  /* unless CUDA_IN_ARENA */
-	enum device_slot slot;       /* CUDA_IN_PARAMETER */
+	enum cuda_element element; /* not for indices and workspaces */
+	/* whose value or whole gradient this is; NULL: neither. Channels may be padded with 0 */
+	const struct device_value *value;
+	bool gradient; /* it is the gradient of `value` */
+	/* written by device_value_write(), by no operation; zeros before */
+	bool given;
+	struct device_param *param; /* unless CUDA_IN_ARENA */
+	enum device_slot slot;      /* CUDA_IN_PARAMETER */
 	uint64_t bytes;
-	uint32_t first, last;        /* operations that use it; arena only */
-	uint32_t block;              /* in the arena */
-	bool kept;                   /* readable after a step */
-	void *data;                  /* once bound; NULL for parameters, which the store resolves at each step, as the weights in use may change */
+	uint32_t first, last; /* operations that use it; arena only */
+	uint32_t block;       /* in the arena */
+	bool kept;            /* readable after a step */
+	/*
+	 * once bound; NULL for parameters, which the store resolves at each step, as the weights in
+	 * use may change
+	 */
+	void *data;
 };
 
 struct cuda_op {
@@ -122,8 +227,12 @@ struct cuda_op {
 	const struct device_node *node;
 	bool backward;
 	struct cuda_tensor *operands[CUDA_ROLES];
-	uint64_t written;            /* bits of CUDA_ROLES: see cuda_op_writes() */
-	uint64_t adds;               /* of these: gradients of parameters that an earlier operation of the program has written, so that this one always adds */
+	uint64_t written; /* bits of CUDA_ROLES: see cuda_op_writes() */
+	/*
+	 * of these: gradients of parameters that an earlier operation of the program has written,
+	 * so that this one always adds
+	 */
+	uint64_t adds;
 	union {
 		struct {
 			struct conv_problem problem;
@@ -134,33 +243,38 @@ struct cuda_op {
 			struct matmul_plan *plan;
 		} matmul;
 		struct {
-			uint32_t launched;       /* WEIGHT_GRADIENT: one launch does this one and those that follow, so many in all; 0: an earlier one's launch does it */
+			/*
+			 * WEIGHT_GRADIENT: one launch does this one and those that follow, so many
+			 * in all; 0: an earlier one's launch does it
+			 */
+			uint32_t launched;
 		} gather;
 		struct {
-			uint64_t rows;           /* n h w: of vectors' sums */
+			uint64_t rows; /* n h w: of vectors' sums */
 			enum device_activation activation;
-		} norm;                          /* and everything elementwise */
+		} norm; /* and everything elementwise */
 	};
-	char engine[96];             /* as a log names it */
+	char engine[96]; /* as a log names it */
 	double flops;
-	uint64_t bytes;              /* least that is read and written */
+	uint64_t bytes; /* least that is read and written */
 };
 
 struct cuda_program {
 	const struct device_graph *graph;
 	enum cuda_fusion fusion;
 	enum cuda_element element;
-	const struct conv_engines *conv;     /* whose plans these are; outlive the program */
+	const struct conv_engines *conv; /* whose plans these are; outlive the program */
 	const struct matmul_engines *matmul;
 	struct cuda_op *ops; /* [op_count] */
 	uint32_t op_count, op_capacity;
-	uint32_t backward_start;     /* first operation of backward; op_count without one */
+	uint32_t backward_start;      /* first operation of backward; op_count without one */
 	struct cuda_tensor **tensors; /* [tensor_count] */
 	uint32_t tensor_count, tensor_capacity;
-	struct arena arena;          /* laid out */
-	uint64_t workspace_bytes;    /* one for all: the largest */
-	uint32_t fallbacks;          /* patterns asked for at this level that had no plan */
-	char *log;                   /* one line for each of them: layer, pattern, what is done instead; "" when none */
+	struct arena arena;       /* laid out */
+	uint64_t workspace_bytes; /* one for all: the largest */
+	uint32_t fallbacks;       /* patterns asked for at this level that had no plan */
+	/* one line for each of them: layer, pattern, what is done instead; "" when none */
+	char *log;
 };
 
 struct program_options {
@@ -171,13 +285,23 @@ struct program_options {
 	const struct matmul_engines *matmul;
 };
 
-/* error as in device_open. -EINVAL, -ENOMEM, -ENOTSUP: a node that the backend has no operation for. */
-int program_new(const struct device_graph *graph, const struct program_options *options, struct cuda_program **ret_program, char *error);
+/*
+ * error as in device_open. -EINVAL, -ENOMEM, -ENOTSUP: a node that the backend has no operation
+ * for.
+ */
+int program_new(const struct device_graph *graph, const struct program_options *options,
+		struct cuda_program **ret_program, char *error);
 void program_free(struct cuda_program *program); /* accepts NULL; plans too */
 /* Whether the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);
-/* Evaluation: whether what it writes depends on the store alone, so that it is the same for every batch until that changes; it is then kept, not shared by lifetime. */
+/*
+ * Evaluation: whether what it writes depends on the store alone, so that it is the same for every
+ * batch until that changes; it is then kept, not shared by lifetime.
+ */
 bool cuda_op_is_constant(const struct cuda_op *op);
-/* Consistency: every operand written before it is read, in one place with nothing else that lives; for tests. -EINVAL with a text. */
+/*
+ * Consistency: every operand written before it is read, in one place with nothing else that lives;
+ * for tests. -EINVAL with a text.
+ */
 int program_check(const struct cuda_program *program, char *error);

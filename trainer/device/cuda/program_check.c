@@ -187,7 +187,7 @@ static int check_matmul(const struct cuda_op *op, char *error)
 /* Tensors of an elementwise pass are of one size. */
 static int check_elementwise(const struct cuda_op *op, char *error)
 {
-	static const enum cuda_role roles[] = {CUDA_X,	 CUDA_Y,  CUDA_RESIDUAL, CUDA_DY,
+	static const enum cuda_role roles[] = {CUDA_X,   CUDA_Y,  CUDA_RESIDUAL, CUDA_DY,
 					       CUDA_DY2, CUDA_DZ, CUDA_DX};
 	const struct cuda_tensor *first = NULL;
 
@@ -233,7 +233,10 @@ static int check_operands(const struct cuda_program *program, const struct cuda_
 	return check_elementwise(op, error);
 }
 
-/* In the order of execution nothing is read before it is written, and a gradient's first writer stores, the others add. */
+/*
+ * In the order of execution nothing is read before it is written, and a gradient's first writer
+ * stores, the others add.
+ */
 static int check_order(const struct cuda_program *program, uint32_t index, bool *written,
 		       char *error)
 {

@@ -1,8 +1,9 @@
 /*
  * Several ranks, one GPU each: what is added up over them, and when in a step.
  *
- * All sums are queued on one stream of their own, in the order of the program, which is the same on every rank: NCCL forbids to have sums of one
- * communicator overtake each other. Events let each begin when what it adds up is there, and let computing wait where it takes the result. So it is
+ * All sums are queued on one stream of their own, in the order of the program, which is the same on
+ * every rank: NCCL forbids to have sums of one communicator overtake each other. Events let each
+ * begin when what it adds up is there, and let computing wait where it takes the result. So it is
  * captured along with the rest.
  */
 #include "cuda.h"
@@ -115,8 +116,8 @@ static uint32_t completion_of(const struct cuda_program *program, const struct b
 }
 
 /*
- * Buckets keep the order that follows from the graph alone. Fusion may have an earlier one completed after a later one; that one then
- * waits for it.
+ * Buckets keep the order that follows from the graph alone. Fusion may have an earlier one
+ * completed after a later one; that one then waits for it.
  */
 static int plan_buckets(struct cuda_graph *graph)
 {
@@ -133,7 +134,10 @@ static int plan_buckets(struct cuda_graph *graph)
 	return r;
 }
 
-/* FNV-1a of what is added up, in order: an operation counts as its bucket or as the node whose norm it is of. */
+/*
+ * FNV-1a of what is added up, in order: an operation counts as its bucket or as the node whose norm
+ * it is of.
+ */
 static uint64_t digest_sums(const struct cuda_graph *graph)
 {
 	const struct cuda_ranks *ranks = &graph->ranks;
@@ -170,7 +174,10 @@ int cuda_ranks_plan(struct cuda_graph *graph)
 	return r;
 }
 
-/* Ranks whose GPUs or libraries differ may have other plans, and thereby other orders; then each would add up something else. */
+/*
+ * Ranks whose GPUs or libraries differ may have other plans, and thereby other orders; then each
+ * would add up something else.
+ */
 int cuda_ranks_compare(struct cuda_graph *graph)
 {
 	struct comm *comm = graph->device->base.options.comm;
@@ -205,7 +212,8 @@ void cuda_ranks_release(struct cuda_graph *graph)
 
 bool cuda_ranks_sums(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph->graph) && op->node->has_norm && op->node->norm.synchronized &&
+	return cuda_ranks_several(graph->graph) && op->node->has_norm &&
+	       op->node->norm.synchronized &&
 	       (op->kind == CUDA_OP_NORM_FINALIZE || op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE);
 }
 
@@ -244,7 +252,8 @@ int cuda_ranks_begin(struct cuda_graph *graph)
 
 int cuda_ranks_before(struct cuda_graph *graph, const struct cuda_op *op)
 {
-	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS ? join(graph->device) : 0;
+	return cuda_ranks_several(graph->graph) && op->kind == CUDA_OP_LOSS ? join(graph->device)
+									    : 0;
 }
 
 int cuda_ranks_after(struct cuda_graph *graph, uint32_t index)

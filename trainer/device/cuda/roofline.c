@@ -3,13 +3,14 @@
 #include <string.h>
 
 /*
- * Multiplications and additions that a multiprocessor makes in a clock, from the tables of NVIDIA's white papers "A100 Tensor Core GPU Architecture" and "H100 Tensor
- * Core GPU Architecture". Hopper's count tensor cores at a lower clock than the rest.
+ * Multiplications and additions that a multiprocessor makes in a clock, from the tables of NVIDIA's
+ * white papers "A100 Tensor Core GPU Architecture" and "H100 Tensor Core GPU Architecture".
+ * Hopper's count tensor cores at a lower clock than the rest.
  */
 static const struct rate {
 	int major, minor;
 	double fp32, tf32, half; /* fused, so each is two FLOP; half: fp16 and bf16 */
-	double tensor_khz_max;	 /* 0: the multiprocessor's */
+	double tensor_khz_max;   /* 0: the multiprocessor's */
 } rates[] = {
 	{8, 0, 64, 512, 1024, 0},
 	{9, 0, 128, 1024, 2048, 1830000},
@@ -94,7 +95,9 @@ void roofline_store(const struct device_params *params, enum cuda_element elemen
 		ret_store->copy_bytes += copy;
 		if (!params->has_optimizer || param->spec.frozen)
 			continue;
-		/* value, moments and EMA are read and written, the gradient read, the copy written */
+		/*
+		 * value, moments and EMA are read and written, the gradient read, the copy written
+		 */
 		if (!buffer)
 			ret_store->update_bytes += (double)(bytes * (3 + 2 * moments) + copy);
 		if (optimizer->ema)

@@ -1,6 +1,7 @@
 /*
- * The least time a program takes on a device: for each operation the larger of its memory time and its arithmetic time, summed
- * (Williams, Waterman, Patterson 2009). Bytes are those that an operation cannot avoid; launches cost nothing here.
+ * The least time a program takes on a device: for each operation the larger of its memory time and
+ * its arithmetic time, summed (Williams, Waterman, Patterson 2009). Bytes are those that an
+ * operation cannot avoid; launches cost nothing here.
  */
 #pragma once
 
@@ -19,20 +20,23 @@ struct roofline_sums {
 };
 
 /*
- * Peak FLOP per second of a GPU's matrix arithmetic at its highest clock, dense, accumulated in fp32: the denominator of MFU. Nothing reaches it. tf32: for fp32,
- * that of tensor cores. 0: not known.
+ * Peak FLOP per second of a GPU's matrix arithmetic at its highest clock, dense, accumulated in
+ * fp32: the denominator of MFU. Nothing reaches it. tf32: for fp32, that of tensor cores. 0: not
+ * known.
  */
 double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32);
 
-double roofline_seconds(const struct roofline_device *device, enum cuda_element element, double flops, double bytes);
+double roofline_seconds(const struct roofline_device *device, enum cuda_element element,
+			double flops, double bytes);
 /* Of the operations of one node (NULL: of all), forward or backward. */
-void roofline_sum(const struct roofline_device *device, const struct cuda_program *program, const struct device_node *node, bool backward,
-	struct roofline_sums *ret_sums);
+void roofline_sum(const struct roofline_device *device, const struct cuda_program *program,
+		  const struct device_node *node, bool backward, struct roofline_sums *ret_sums);
 
 /* What a store keeps in device memory, and what an update moves. */
 struct roofline_store {
-	uint64_t slot_bytes;   /* parameters, gradients, moments, EMA */
-	uint64_t copy_bytes;   /* weights in the program's element */
+	uint64_t slot_bytes; /* parameters, gradients, moments, EMA */
+	uint64_t copy_bytes; /* weights in the program's element */
 	double update_bytes;
 };
-void roofline_store(const struct device_params *params, enum cuda_element element, struct roofline_store *ret_store);
+void roofline_store(const struct device_params *params, enum cuda_element element,
+		    struct roofline_store *ret_store);

@@ -162,7 +162,10 @@ static int capture(struct cuda_graph *cuda)
 	return 0;
 }
 
-/* The first time operation by operation, for libraries may load and set up what a capture must not see; the second time captured. */
+/*
+ * The first time operation by operation, for libraries may load and set up what a capture must not
+ * see; the second time captured.
+ */
 static int run_captured(struct cuda_graph *cuda)
 {
 	int r = 0;
@@ -191,7 +194,7 @@ static int name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
 	return device_fail(&cuda->device->base, -EDOM,
 			   "%s: its %s is not finite (%s, element %llu of %llu, after %s %s)",
 			   op->node->name,
-			   gradient			  ? "gradient"
+			   gradient                       ? "gradient"
 			   : tensor->value == op->node->y ? "result"
 							  : "forward pass",
 			   tensor->name, (unsigned long long)(first & ((1ull << 40) - 1)),
@@ -200,8 +203,8 @@ static int name_anomaly(struct cuda_graph *cuda, uint64_t first, bool gradient)
 }
 
 /*
- * An overflow in the gradients is what loss scaling is for: the update will be skipped and the scale lowered. Only with a scale of at most 1 there is something
- * wrong.
+ * An overflow in the gradients is what loss scaling is for: the update will be skipped and the
+ * scale lowered. Only with a scale of at most 1 there is something wrong.
  */
 static int judge_anomaly(struct cuda_graph *cuda, uint64_t first)
 {
@@ -370,7 +373,10 @@ int cuda_results(struct device_graph *graph, uint64_t step, bool wait,
 
 	if (!step || step > cuda->steps || cuda->steps - step >= DEVICE_RESULTS_MAX)
 		return -ERANGE;
-	/* ranks must not find different answers to whether it is there yet: it is what has been waited for */
+	/*
+	 * ranks must not find different answers to whether it is there yet: it is what has been
+	 * waited for
+	 */
 	if (!wait && cuda->device->collective && step > cuda->ranks.awaited)
 		return -EAGAIN;
 	if (!wait)

@@ -1,4 +1,7 @@
-/* gpu.h over the CUDA runtime, which is linked statically: without a driver it says so instead of failing to load. */
+/*
+ * gpu.h over the CUDA runtime, which is linked statically: without a driver it says so instead of
+ * failing to load.
+ */
 #include "gpu.h"
 
 #include <cuda_runtime_api.h>
@@ -25,7 +28,10 @@ static int __attribute__((format(printf, 2, 3))) fail(int result, const char *fo
 	return result;
 }
 
-/* What a kernel did that was queued before, of which the next call tells, and every one from then on. */
+/*
+ * What a kernel did that was queued before, of which the next call tells, and every one from then
+ * on.
+ */
 static bool is_fault(cudaError_t status)
 {
 	switch (status) {

@@ -1,6 +1,6 @@
 /*
- * Autotuning the convolutions of a program: which plan is the fastest for each, and whether what is fused there is faster than the same taken
- * apart, which has other plans and further passes.
+ * Autotuning the convolutions of a program: which plan is the fastest for each, and whether what is
+ * fused there is faster than the same taken apart, which has other plans and further passes.
  */
 #include "cuda.h"
 #include "kernels/norm.h"
@@ -11,9 +11,9 @@
 
 #define PASS_CHANNELS 64
 #define PASS_BYTES_MAX                                                                             \
-	(1ull << 29)	 /* of the matrix that is passed over: far more than the caches have */
-#define PASS_ROUNDS 5	 /* of which the fastest counts */
-#define PASS_RUNS   8	 /* launches between two events */
+	(1ull << 29)     /* of the matrix that is passed over: far more than the caches have */
+#define PASS_ROUNDS 5    /* of which the fastest counts */
+#define PASS_RUNS   8    /* launches between two events */
 #define GAIN_MIN    0.03 /* of the time: less may be noise, and what is apart takes more memory */
 
 struct tuner {
@@ -28,7 +28,10 @@ struct tuner {
 
 /* ---- our own passes ---- */
 
-/* Milliseconds of a pass over the first rows of the arena, read and written, behind so many bytes that are filled. */
+/*
+ * Milliseconds of a pass over the first rows of the arena, read and written, behind so many bytes
+ * that are filled.
+ */
 static int time_pass(const struct tuner *t, uint64_t rows, uint64_t lead, double *ret_ms)
 {
 	struct cuda_device *device = t->graph->device;
@@ -112,7 +115,10 @@ static struct conv_arguments arguments_of(const struct tuner *t, const struct cu
 	return arguments;
 }
 
-/* Milliseconds of the fastest plan. 0: there is none that runs with so little workspace; INFINITY: it was refused before. */
+/*
+ * Milliseconds of the fastest plan. 0: there is none that runs with so little workspace; INFINITY:
+ * it was refused before.
+ */
 static int time_problem(const struct tuner *t, const struct cuda_op *op,
 			const struct conv_problem *problem, double *ret_ms)
 {
@@ -141,7 +147,10 @@ static int time_problem(const struct tuner *t, const struct cuda_op *op,
 
 /* ---- fused or apart ---- */
 
-/* What is left when the first thing is taken out of the problem, and bytes that go through memory for it then. False: there is nothing fused. */
+/*
+ * What is left when the first thing is taken out of the problem, and bytes that go through memory
+ * for it then. False: there is nothing fused.
+ */
 static bool take_apart(const struct conv_problem *problem, struct conv_problem *ret_rest,
 		       double *ret_bytes)
 {
@@ -193,8 +202,8 @@ static int refuse(const struct tuner *t, const struct cuda_op *op,
 }
 
 /*
- * Milliseconds of the problem, fused or apart, and refuses what is faster apart. elsewhere: what other operations save of it in total, if
- * this one is taken apart.
+ * Milliseconds of the problem, fused or apart, and refuses what is faster apart. elsewhere: what
+ * other operations save of it in total, if this one is taken apart.
  */
 static int choose(const struct tuner *t, const struct cuda_op *op,
 		  const struct conv_problem *problem, double elsewhere, double *ret_ms)
@@ -206,7 +215,10 @@ static int choose(const struct tuner *t, const struct cuda_op *op,
 	if (r < 0 || *ret_ms == 0 || !take_apart(problem, &rest, &bytes))
 		return r;
 	pass = pass_ms(t, bytes);
-	/* the rest has to move its operands, at least: if that is too long already, there is nothing to be tried */
+	/*
+	 * the rest has to move its operands, at least: if that is too long already, there is
+	 * nothing to be tried
+	 */
 	if (pass + (double)conv_problem_bytes(&rest) / t->bytes_per_ms > *ret_ms + elsewhere)
 		return 0;
 	r = choose(t, op, &rest, 0, &apart);
@@ -218,7 +230,10 @@ static int choose(const struct tuner *t, const struct cuda_op *op,
 	return r;
 }
 
-/* The weight gradient that takes the same prologue as the forward pass of its node: it is plain when that is. */
+/*
+ * The weight gradient that takes the same prologue as the forward pass of its node: it is plain
+ * when that is.
+ */
 static const struct cuda_op *gradient_with(const struct cuda_program *program,
 					   const struct cuda_op *op)
 {
@@ -234,8 +249,8 @@ static const struct cuda_op *gradient_with(const struct cuda_program *program,
 }
 
 /*
- * What that gradient loses by its prologue; 0 where there is none, or where even then nothing can be gained. False: it could not be timed, so that the
- * forward pass stays as it is.
+ * What that gradient loses by its prologue; 0 where there is none, or where even then nothing can
+ * be gained. False: it could not be timed, so that the forward pass stays as it is.
  */
 static int time_gradient(const struct tuner *t, const struct cuda_op *op, double *ret_ms,
 			 bool *ret_timed)

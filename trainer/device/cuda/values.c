@@ -1,4 +1,6 @@
-/* Values between steps: logits, results and gradients that the host reads, gradients that it gives. */
+/*
+ * Values between steps: logits, results and gradients that the host reads, gradients that it gives.
+ */
 #include "cuda.h"
 #include "kernels/elementwise.h"
 

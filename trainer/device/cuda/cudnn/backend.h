@@ -1,7 +1,8 @@
 /*
- * cuDNN's backend descriptors with a sticky error: a builder makes, sets and finalizes them, and does nothing once something has
- * failed, so that building a graph needs no check per line. It owns every descriptor it has made; cuDNN keeps
- * what finalized descriptors refer to, so all may be destroyed once a plan is made.
+ * cuDNN's backend descriptors with a sticky error: a builder makes, sets and finalizes them, and
+ * does nothing once something has failed, so that building a graph needs no check per line. It owns
+ * every descriptor it has made; cuDNN keeps what finalized descriptors refer to, so all may be
+ * destroyed once a plan is made.
  */
 #pragma once
 
@@ -18,15 +19,15 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 struct backend {
 	const struct cudnn_library *library;
-	char *error; /* DEVICE_ERROR_MAX bytes, written at the first failure */
+	char *error;         /* DEVICE_ERROR_MAX bytes, written at the first failure */
 	const char *subject; /* that failures are about: a problem's name */
-	int result;  /* 0 or the first failure: -ENOENT: cuDNN does not support it; -ENOMEM, -EIO */
+	int result; /* 0 or the first failure: -ENOENT: cuDNN does not support it; -ENOMEM, -EIO */
 	descriptor descriptors[BACKEND_DESCRIPTORS];
 	size_t count;
 };
 
-void backend_init(struct backend *backend, const struct cudnn_library *library,
-		  const char *subject, char *error);
+void backend_init(struct backend *backend, const struct cudnn_library *library, const char *subject,
+		  char *error);
 void backend_deinit(struct backend *backend);
 /* Destroys what was made since `count` descriptors were there. */
 void backend_release(struct backend *backend, size_t count);

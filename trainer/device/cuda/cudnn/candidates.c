@@ -42,8 +42,9 @@ static void write_tag(struct backend *backend, descriptor config, int64_t engine
 }
 
 /*
- * Whether the epilogue makes sums over channels. Engines that are compiled make them by atomic additions, in whatever order blocks come, and their notes do not
- * tell (README.md). It was seen of statistics; cuDNN 9.19 compiles none of the other.
+ * Whether the epilogue makes sums over channels. Engines that are compiled make them by atomic
+ * additions, in whatever order blocks come, and their notes do not tell (README.md). It was seen of
+ * statistics; cuDNN 9.19 compiles none of the other.
  */
 static bool sums_channels(const struct conv_problem *problem)
 {

@@ -1,6 +1,6 @@
 /*
- * struct matmul_engines over cuBLASLt. It thinks in columns: a row-major matrix is its transpose there, so d' = b' a' is asked
- * for, of columns x rows, and the bias runs along what it calls rows.
+ * struct matmul_engines over cuBLASLt. It thinks in columns: a row-major matrix is its transpose
+ * there, so d' = b' a' is asked for, of columns x rows, and the bias runs along what it calls rows.
  */
 #include "cudnn/cudnn_engines.h"
 
@@ -67,7 +67,10 @@ static cublasStatus_t describe_operation(struct cublaslt_engines *engines, struc
 	cublasLtEpilogue_t epilogue =
 		problem->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 	cudaDataType_t bias = data_type(problem->result);
-	/* until it is executed: the heuristic takes from the pointer how the bias will be aligned (cublasLt.h), from NULL that it is to anything */
+	/*
+	 * until it is executed: the heuristic takes from the pointer how the bias will be aligned
+	 * (cublasLt.h), from NULL that it is to anything
+	 */
 	const void *aligned = (const void *)(uintptr_t)CONV_ALIGNMENT;
 	const struct {
 		cublasLtMatmulDescAttributes_t name;

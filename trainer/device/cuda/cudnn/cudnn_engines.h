@@ -1,6 +1,6 @@
 /*
- * struct conv_engines over cuDNN: candidates (what the heuristics offer for a problem), plans made of them, the file of tuned plans.
- * Private to this folder.
+ * struct conv_engines over cuDNN: candidates (what the heuristics offer for a problem), plans made
+ * of them, the file of tuned plans. Private to this folder.
  */
 #pragma once
 
@@ -12,13 +12,17 @@
 
 struct cudnn_engines {
 	struct cudnn_library library;
-	cudnnHandle_t handle; /* NULL: there is no device, and: */
+	cudnnHandle_t handle;  /* NULL: there is no device, and: */
 	struct backend device; /* its one descriptor: the properties of a device that is not here */
 	struct plan_file tuned;
 	struct conv_plan *plans; /* that are in use: layers of one shape share a plan */
 	uint64_t workspace_max;
 	bool tf32;
-	bool compiles; /* there is a driver, or its stand-in, so that cuDNN offers engines that it compiles at run time */
+	/*
+	 * there is a driver, or its stand-in, so that cuDNN offers engines that it compiles at run
+	 * time
+	 */
+	bool compiles;
 	char error[DEVICE_ERROR_MAX];
 };
 
@@ -47,7 +51,8 @@ struct conv_plan {
 	struct conv_plan *next; /* of engines->plans */
 	unsigned users;
 	descriptor plan;
-	struct candidates *candidates; /* what the plan was made of; kept, so that nothing it refers to goes before it */
+	/* what the plan was made of; kept, so that nothing it refers to goes before it */
+	struct candidates *candidates;
 	struct conv_plan_info info;
 };
 
@@ -55,7 +60,10 @@ struct conv_plan {
 int candidates_find(struct cudnn_engines *engines, const struct conv_problem *problem,
 		    struct candidates **ret_candidates);
 void candidates_free(struct candidates *candidates); /* accepts NULL */
-/* -ENOENT, or another error of cuDNN's: this one does not work. The plan does not own the candidates yet. */
+/*
+ * -ENOENT, or another error of cuDNN's: this one does not work. The plan does not own the
+ * candidates yet.
+ */
 int candidate_plan(struct cudnn_engines *engines, const struct candidates *candidates, size_t index,
 		   const struct conv_problem *problem, struct conv_plan **ret_plan);
 /* Queues a plan of these candidates. */

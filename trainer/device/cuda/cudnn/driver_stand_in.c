@@ -1,8 +1,9 @@
 /*
- * Stands in for libcuda.so.1 where there is no driver, so that cuDNN's engines that are compiled at run time can be planned for a GPU that is
- * not here: it takes the compiled code and hands out names for it. Everything else answers that there is no device. engines_open() loads it for
- * properties alone, and only when the real driver is missing. What cuDNN 9 looks up must be there, used or not, or it offers
- * none of these engines.
+ * Stands in for libcuda.so.1 where there is no driver, so that cuDNN's engines that are compiled at
+ * run time can be planned for a GPU that is not here: it takes the compiled code and hands out
+ * names for it. Everything else answers that there is no device. engines_open() loads it for
+ * properties alone, and only when the real driver is missing. What cuDNN 9 looks up must be there,
+ * used or not, or it offers none of these engines.
  */
 #include <stdint.h>
 #include <stdlib.h>

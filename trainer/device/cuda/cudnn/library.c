@@ -30,7 +30,10 @@ bool driver_load(const char *path)
 	if (!ret_library->function)                                                                \
 		return load_no_function(NAME, #function, error);
 
-/* cuDNN looks for these by name alone, and the compiler for its headers: found already if they lie in the folders only. */
+/*
+ * cuDNN looks for these by name alone, and the compiler for its headers: found already if they lie
+ * in the folders only.
+ */
 static void load_before_cudnn(void)
 {
 	void *compiler = load_library(NVRTC_NAME);

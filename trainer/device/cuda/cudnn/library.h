@@ -7,34 +7,34 @@
 #include <cudnn.h>
 #include <stdbool.h>
 
-#define CUDNN_LIBRARY(X)          \
-	X(cudnnGetVersion)        \
-	X(cudnnGetErrorString)    \
-	X(cudnnGetLastErrorString)\
-	X(cudnnCreate)            \
-	X(cudnnDestroy)           \
-	X(cudnnSetStream)         \
-	X(cudnnBackendCreateDescriptor)  \
-	X(cudnnBackendDestroyDescriptor) \
-	X(cudnnBackendSetAttribute)      \
-	X(cudnnBackendGetAttribute)      \
-	X(cudnnBackendFinalize)          \
+#define CUDNN_LIBRARY(X)                                                                           \
+	X(cudnnGetVersion)                                                                         \
+	X(cudnnGetErrorString)                                                                     \
+	X(cudnnGetLastErrorString)                                                                 \
+	X(cudnnCreate)                                                                             \
+	X(cudnnDestroy)                                                                            \
+	X(cudnnSetStream)                                                                          \
+	X(cudnnBackendCreateDescriptor)                                                            \
+	X(cudnnBackendDestroyDescriptor)                                                           \
+	X(cudnnBackendSetAttribute)                                                                \
+	X(cudnnBackendGetAttribute)                                                                \
+	X(cudnnBackendFinalize)                                                                    \
 	X(cudnnBackendExecute)
 
-#define CUBLASLT_LIBRARY(X)              \
-	X(cublasLtGetVersion)            \
-	X(cublasLtGetStatusString)       \
-	X(cublasLtCreate)                \
-	X(cublasLtDestroy)               \
-	X(cublasLtMatmul)                \
-	X(cublasLtMatmulAlgoGetHeuristic) \
-	X(cublasLtMatmulDescCreate)      \
-	X(cublasLtMatmulDescDestroy)     \
-	X(cublasLtMatmulDescSetAttribute) \
-	X(cublasLtMatrixLayoutCreate)    \
-	X(cublasLtMatrixLayoutDestroy)   \
-	X(cublasLtMatmulPreferenceCreate) \
-	X(cublasLtMatmulPreferenceDestroy) \
+#define CUBLASLT_LIBRARY(X)                                                                        \
+	X(cublasLtGetVersion)                                                                      \
+	X(cublasLtGetStatusString)                                                                 \
+	X(cublasLtCreate)                                                                          \
+	X(cublasLtDestroy)                                                                         \
+	X(cublasLtMatmul)                                                                          \
+	X(cublasLtMatmulAlgoGetHeuristic)                                                          \
+	X(cublasLtMatmulDescCreate)                                                                \
+	X(cublasLtMatmulDescDestroy)                                                               \
+	X(cublasLtMatmulDescSetAttribute)                                                          \
+	X(cublasLtMatrixLayoutCreate)                                                              \
+	X(cublasLtMatrixLayoutDestroy)                                                             \
+	X(cublasLtMatmulPreferenceCreate)                                                          \
+	X(cublasLtMatmulPreferenceDestroy)                                                         \
 	X(cublasLtMatmulPreferenceSetAttribute)
 
 /* One member per function, with its name and type. */
@@ -52,7 +52,7 @@ struct cublaslt_library {
 int cudnn_library_load(struct cudnn_library *ret_library, char *error);
 int cublaslt_library_load(struct cublaslt_library *ret_library, char *error);
 /*
- * Makes cuDNN find `path` as the driver, libcuda.so.1, if there is none. True: the driver or its stand-in is loaded. Comes before
- * cudnn_library_load().
+ * Makes cuDNN find `path` as the driver, libcuda.so.1, if there is none. True: the driver or its
+ * stand-in is loaded. Comes before cudnn_library_load().
  */
 bool driver_load(const char *path);

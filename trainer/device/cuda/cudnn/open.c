@@ -63,7 +63,10 @@ static void find_program(char *ret_folder, size_t size)
 	ret_folder[length > 0 ? length : 0] = '\0';
 }
 
-/* The stand-in is the one that is named, else one beside the program, as builds have it, else the installed one. */
+/*
+ * The stand-in is the one that is named, else one beside the program, as builds have it, else the
+ * installed one.
+ */
 static bool load_driver(void)
 {
 	const char *named = getenv("LOADERD_CUDA_DRIVER");

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEADER	  "loaderd plans 1\n"
+#define HEADER    "loaderd plans 1\n"
 #define LINES_MAX 100000
 
 static void problem_key(const struct conv_problem *problem, bool tf32, char *ret_key, size_t size)
@@ -248,8 +248,9 @@ static int write_file(const struct plan_file *file)
 }
 
 /*
- * Keeps other processes from storing until *ret_fd is closed. A file beside, for the one of plans is replaced. Where a file system has no
- * locks there is none: what two processes take from each other is tuned again.
+ * Keeps other processes from storing until *ret_fd is closed. A file beside, for the one of plans
+ * is replaced. Where a file system has no locks there is none: what two processes take from each
+ * other is tuned again.
  */
 static int lock(const char *path, int *ret_fd)
 {

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUNDS	     5 /* of which the fastest counts */
+#define ROUNDS       5 /* of which the fastest counts */
 #define ROUND_RUNS   3 /* executions between two events */
 #define COMPILED_MAX 4 /* candidates that are compiled at run time: about a second each */
-#define COMPILED_TOO 1 /* the same where there are others, which a net's patterns nearly all have */
-#define HOPELESS     2 /* times the fastest so far: further rounds are spared */
+#define COMPILED_TOO                                                                               \
+	1          /* the same where there are others, which a net's patterns nearly all have      \
+		    */
+#define HOPELESS 2 /* times the fastest so far: further rounds are spared */
 
 struct trial {
 	struct cudnn_engines *engines;
@@ -65,8 +67,9 @@ static int time_plan(const struct trial *trial, const struct conv_plan *plan, fl
 }
 
 /*
- * A candidate that fails is no loss while others run, unless it has broken the device, as by an access out of bounds: CUDA then answers every call of the
- * process with that error, so whatever comes next would be blamed.
+ * A candidate that fails is no loss while others run, unless it has broken the device, as by an
+ * access out of bounds: CUDA then answers every call of the process with that error, so whatever
+ * comes next would be blamed.
  */
 static void check_device(struct trial *trial, size_t index)
 {

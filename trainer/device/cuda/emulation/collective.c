@@ -1,4 +1,7 @@
-/* collective.h on the host: sums are queued as any other work, and carried by comm.h when their turn comes. */
+/*
+ * collective.h on the host: sums are queued as any other work, and carried by comm.h when their
+ * turn comes.
+ */
 #include "collective.h"
 
 #include "device.h"

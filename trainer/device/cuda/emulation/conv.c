@@ -1,5 +1,6 @@
 /*
- * Every pattern the plain way: operands as floats, one loop nest a direction, the inner one over channels that lie side by side.
+ * Every pattern the plain way: operands as floats, one loop nest a direction, the inner one over
+ * channels that lie side by side.
  */
 #include "emulation/element.h"
 #include "emulation/engines.h"
@@ -14,7 +15,10 @@
 
 struct conv_plan {
 	struct conv_problem problem;
-	/* [n][h][w][c], [n][p][q][k], [k][r][s][c] ([r][s][c][k] forward); from the first execution on */
+	/*
+	 * [n][h][w][c], [n][p][q][k], [k][r][s][c] ([r][s][c][k] forward); from the first execution
+	 * on
+	 */
 	float *x, *y, *w;
 	size_t x_count, y_count, w_count;
 };
@@ -214,9 +218,9 @@ static void add_residual(const struct conv_plan *plan, const void *residual)
 
 /* A batch norm whose output was rectified, backwards. */
 struct norm {
-	const void *raw;			      /* [n][h][w][c] of element */
+	const void *raw;                              /* [n][h][w][c] of element */
 	const float *mean, *deviation, *gamma, *beta; /* [c] */
-	float *dgamma, *dbeta, *a, *b, *d;	      /* [c] */
+	float *dgamma, *dbeta, *a, *b, *d;            /* [c] */
 };
 
 /* (raw - mean) deviation */
@@ -254,14 +258,14 @@ static void relu_norm(const struct conv_plan *plan, const struct conv_arguments 
 	const struct conv_problem *problem = &plan->problem;
 	enum cuda_element element = problem->element;
 	const struct norm norm = {
-		arguments->raw,	 arguments->mean,   arguments->deviation, arguments->gamma,
-		arguments->beta, arguments->dgamma, arguments->dbeta,	  arguments->a,
-		arguments->b,	 arguments->d,
+		arguments->raw,  arguments->mean,   arguments->deviation, arguments->gamma,
+		arguments->beta, arguments->dgamma, arguments->dbeta,     arguments->a,
+		arguments->b,    arguments->d,
 	};
 	const struct norm norm2 = {
 		arguments->raw2,  arguments->mean2,   arguments->deviation2, arguments->gamma2,
 		arguments->beta2, arguments->dgamma2, arguments->dbeta2,     arguments->a2,
-		arguments->b2,	  arguments->d2,
+		arguments->b2,    arguments->d2,
 	};
 
 	for (size_t i = 0; i < plan->x_count; i++) {

@@ -1,6 +1,6 @@
 /*
- * The GPU's elements on the host: arrays of fp32, fp16 and bf16 to float and back, rounded to nearest even. Too large for fp16
- * is infinity; NaN stays NaN.
+ * The GPU's elements on the host: arrays of fp32, fp16 and bf16 to float and back, rounded to
+ * nearest even. Too large for fp16 is infinity; NaN stays NaN.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /*
- * gpu.h in host memory. Work is run as late as CUDA could: when somebody waits for it or asks an event, and then only
- * what the awaited depends on. So a missing wait shows as a wrong result, every time.
+ * gpu.h in host memory. Work is run as late as CUDA could: when somebody waits for it or asks an
+ * event, and then only what the awaited depends on. So a missing wait shows as a wrong result,
+ * every time.
  */
 #include "memory.h"
 
@@ -40,15 +41,15 @@ struct CUstream_st {
 	struct CUstream_st *next;
 	struct list items; /* not run yet */
 	gpu_graph capture; /* that the stream records into */
-	bool origin;	   /* the capture began here */
-	bool joined;	   /* it entered another's capture, which has not waited for it since */
+	bool origin;       /* the capture began here */
+	bool joined;       /* it entered another's capture, which has not waited for it since */
 };
 
 struct CUevent_st {
 	bool timing;
 	uint64_t recorded, passed; /* records queued and run */
-	gpu_stream stream;	   /* of the last record */
-	gpu_graph capture;	   /* that the last record went into */
+	gpu_stream stream;         /* of the last record */
+	gpu_graph capture;         /* that the last record went into */
 	struct timespec time;
 };
 
@@ -57,7 +58,7 @@ static struct {
 	gpu_stream streams;
 	uint64_t launches, works;
 	bool polls_idle; /* asking an event runs nothing */
-	bool broken;	 /* whoever waits is told so */
+	bool broken;     /* whoever waits is told so */
 } gpu;
 
 int emulation_fail(int result, const char *format, ...)

@@ -1,7 +1,8 @@
 /*
- * Grids on the host. A block's threads take turns in the order of a queue: at first all of them, later those that a barrier or a warp's
- * shuffle lets go on. A thread runs on a fiber until it has to wait; one that ends hands its fiber to the next that has not begun, so kernels
- * without barriers never change stacks. Fibers are kept for the next block.
+ * Grids on the host. A block's threads take turns in the order of a queue: at first all of them,
+ * later those that a barrier or a warp's shuffle lets go on. A thread runs on a fiber until it has
+ * to wait; one that ends hands its fiber to the next that has not begun, so kernels without
+ * barriers never change stacks. Fibers are kept for the next block.
  */
 #include "emulation/launch.h"
 
@@ -17,7 +18,7 @@
 #include <sys/mman.h>
 
 #define THREADS_MAX 1024
-#define WARP	    32
+#define WARP        32
 #define SHARED_MAX  16 /* arrays of one kernel */
 #define STACK_BYTES (256 << 10)
 #define GUARD_BYTES (4 << 10)
@@ -66,7 +67,10 @@ __asm__(".text\n"
 
 static void context_init(struct context *context, void *stack, size_t size, void (*entry)(void))
 {
-	/* six registers, the address that the switch returns to, and a null one that entry would return to */
+	/*
+	 * six registers, the address that the switch returns to, and a null one that entry would
+	 * return to
+	 */
 	void **top = (void **)((char *)stack + size) - 8;
 
 	memset(top, 0, 8 * sizeof(*top));
@@ -104,7 +108,7 @@ static void context_switch(struct context *from, const struct context *to)
 
 struct fiber {
 	struct context context;
-	void *stack;	    /* [STACK_BYTES] */
+	void *stack;        /* [STACK_BYTES] */
 	void *fake_stack;   /* the address sanitizer's */
 	uint32_t thread;    /* that runs on it */
 	struct fiber *next; /* of the free ones */

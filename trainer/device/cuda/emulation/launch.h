@@ -1,10 +1,12 @@
 /*
- * Runs grids of kernels on the host, as gpu_launch() of the emulation: blocks one after the other, the threads of a block as
- * fibers that change at barriers and shuffles only. The order of blocks and of threads between barriers follows from a seed, so that what depends on
- * an order that CUDA does not promise differs from one seed to the next. Used by one thread.
+ * Runs grids of kernels on the host, as gpu_launch() of the emulation: blocks one after the other,
+ * the threads of a block as fibers that change at barriers and shuffles only. The order of blocks
+ * and of threads between barriers follows from a seed, so that what depends on an order that CUDA
+ * does not promise differs from one seed to the next. Used by one thread.
  *
- * kernels/kernel.h maps the kernels' vocabulary to this. Misuse that a device would answer with a hang or with wrong numbers ends the
- * program with a text: threads that wait at different barriers, a warp of which some lanes shuffle and others do not, vectors not aligned.
+ * kernels/kernel.h maps the kernels' vocabulary to this. Misuse that a device would answer with a
+ * hang or with wrong numbers ends the program with a text: threads that wait at different barriers,
+ * a warp of which some lanes shuffle and others do not, vectors not aligned.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /*
- * The memory of the emulated GPU, and host memory that it may copy from and to. Fresh device memory is all ones (NaN in every element) unless a test
- * wants it otherwise, and under AddressSanitizer only queued work may touch it.
+ * The memory of the emulated GPU, and host memory that it may copy from and to. Fresh device memory
+ * is all ones (NaN in every element) unless a test wants it otherwise, and under AddressSanitizer
+ * only queued work may touch it.
  */
 #include "memory.h"
 
@@ -181,7 +182,10 @@ void gpu_free_host(void *memory)
 	free(memory);
 }
 
-/* Whether the program could write all of it, by the kernel's list of mappings, which is in order of addresses. */
+/*
+ * Whether the program could write all of it, by the kernel's list of mappings, which is in order of
+ * addresses.
+ */
 static bool is_writable(const char *memory, uint64_t bytes)
 {
 	uintptr_t begin, end, next = (uintptr_t)memory;
@@ -236,7 +240,10 @@ static void run_copy(const void *arguments)
 	memcpy(copy->to, copy->from, copy->bytes);
 }
 
-/* Between device and host. CUDA leaves open whether the call waits where the host's memory is not page-locked: it does not. */
+/*
+ * Between device and host. CUDA leaves open whether the call waits where the host's memory is not
+ * page-locked: it does not.
+ */
 static int copy_host(const struct copy *copy, const void *device, const void *host,
 		     gpu_stream stream)
 {

@@ -5,7 +5,10 @@
 
 /* Keeps the words for gpu_error(), and returns the result. */
 int emulation_fail(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For calls that are forbidden while the thread captures: invalidates its captures. True: it was capturing, and has failed. */
+/*
+ * For calls that are forbidden while the thread captures: invalidates its captures. True: it was
+ * capturing, and has failed.
+ */
 bool emulation_forbidden(const char *what);
 /* Invalidates the stream's capture. True: there was one. */
 bool emulation_void_capture(gpu_stream stream);

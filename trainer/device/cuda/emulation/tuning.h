@@ -1,4 +1,7 @@
-/* What tuning has found on the emulated GPU, for emulation/conv.c; tests set it by emulation/engines.h. One state for all devices of the process. */
+/*
+ * What tuning has found on the emulated GPU, for emulation/conv.c; tests set it by
+ * emulation/engines.h. One state for all devices of the process.
+ */
 #pragma once
 
 #include "conv.h"

@@ -3,10 +3,12 @@
 
 #include "kernels/tables.h"
 
-#define THREADS	      256
+#define THREADS       256
 #define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */
 #define TILE_GROUPS   128
-/* Of maps, for each multiprocessor: several times what it has at once evens out what blocks take. */
+/*
+ * Of maps, for each multiprocessor: several times what it has at once evens out what blocks take.
+ */
 #define BLOCKS_MAP 6
 
 #define COMBINE_CHANNELS 8 /* of a block of the second stage: a sector of fp32 */

@@ -5,7 +5,7 @@
 #include "kernels/tables.h"
 
 #define CHANNELS 8 /* of a block */
-#define LINES	 (KERNEL_THREADS / CHANNELS)
+#define LINES    (KERNEL_THREADS / CHANNELS)
 
 KERNEL(columns_combine_partial, struct columns_combine, a)
 {

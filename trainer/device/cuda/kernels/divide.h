@@ -1,10 +1,16 @@
-/* Division by a number that is known at launch: a multiplication and a shift instead of some twenty instructions. */
+/*
+ * Division by a number that is known at launch: a multiplication and a shift instead of some twenty
+ * instructions.
+ */
 #ifndef TRAINER_DEVICE_CUDA_DIVIDE_H
 #define TRAINER_DEVICE_CUDA_DIVIDE_H
 
 #include <stdint.h>
 
-/* n / divisor = n factor >> shift, for n below 2^31: factor = 2^shift / divisor, rounded up, shift = 31 + log2 divisor, rounded up. */
+/*
+ * n / divisor = n factor >> shift, for n below 2^31: factor = 2^shift / divisor, rounded up, shift
+ * = 31 + log2 divisor, rounded up.
+ */
 struct divider {
 	uint32_t divisor, factor, shift;
 };

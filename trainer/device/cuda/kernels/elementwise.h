@@ -1,4 +1,7 @@
-/* Sums, copies between elements and paddings, folded weights, and the search for what is not finite. */
+/*
+ * Sums, copies between elements and paddings, folded weights, and the search for what is not
+ * finite.
+ */
 #ifndef TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 #define TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 
@@ -15,8 +18,10 @@ struct elementwise_add {
 int elementwise_add(const struct kernel_device *device, const struct elementwise_add *arguments);
 
 /*
- * to [rows][to_columns] = from [rows][from_columns], between any two elements, rounded to nearest even. Columns that `from` has not got become 0, columns that
- * `to` has not got are left out. add: to += from. For gradients of weights (cast, without padding), weights (cast, padded), values read and written.
+ * to [rows][to_columns] = from [rows][from_columns], between any two elements, rounded to nearest
+ * even. Columns that `from` has not got become 0, columns that `to` has not got are left out. add:
+ * to += from. For gradients of weights (cast, without padding), weights (cast, padded), values read
+ * and written.
  */
 struct elementwise_copy {
 	const void *from;
@@ -30,45 +35,49 @@ struct elementwise_copy {
 int elementwise_copy(const struct kernel_device *device, const struct elementwise_copy *arguments);
 
 /*
- * Several copies in one launch, for small ones that alone take little longer than a launch: all between the same elements, without padding, and to
- * places that do not overlap.
+ * Several copies in one launch, for small ones that alone take little longer than a launch: all
+ * between the same elements, without padding, and to places that do not overlap.
  */
 #define ELEMENTWISE_COPIES_MAX 16
 struct elementwise_copies {
 	struct elementwise_copy list[ELEMENTWISE_COPIES_MAX];
 	uint32_t count;
-	uint32_t blocks[ELEMENTWISE_COPIES_MAX]; /* filled in by the launcher: first block of each */
+	/* filled in by the launcher: first block of each */
+	uint32_t blocks[ELEMENTWISE_COPIES_MAX];
 };
-int elementwise_copies(const struct kernel_device *device, const struct elementwise_copies *arguments);
+int elementwise_copies(const struct kernel_device *device,
+		       const struct elementwise_copies *arguments);
 
 /*
- * Evaluation: to [k][positions][to_columns] E = w scale_k, bias = beta - mean scale, scale = gamma / sqrt(variance + epsilon); columns that w has not got become
- * 0. Reads w once, writes `to` once.
+ * Evaluation: to [k][positions][to_columns] E = w scale_k, bias = beta - mean scale, scale = gamma
+ * / sqrt(variance + epsilon); columns that w has not got become 0. Reads w once, writes `to` once.
  */
 struct elementwise_fold {
-	const float *w;        /* [k][positions][from_columns]; positions = R S */
+	const float *w; /* [k][positions][from_columns]; positions = R S */
 	const float *gamma, *beta, *running_mean, *running_var; /* [k] */
 	float epsilon;
 	void *to;
-	void *bias;            /* [k] */
+	void *bias; /* [k] */
 	uint32_t k, positions, from_columns, to_columns;
 	enum cuda_element to_element, bias_element;
 };
 int elementwise_fold(const struct kernel_device *device, const struct elementwise_fold *arguments);
 
 /*
- * Looks for elements that are not finite: *first = min(*first, tensor << 40 | index of the first one). Start with *first = ELEMENTWISE_FINITE; after any
- * number of checks it names the tensor with the lowest number and the element. Reads x once.
+ * Looks for elements that are not finite: *first = min(*first, tensor << 40 | index of the first
+ * one). Start with *first = ELEMENTWISE_FINITE; after any number of checks it names the tensor with
+ * the lowest number and the element. Reads x once.
  */
 #define ELEMENTWISE_FINITE UINT64_MAX
 struct elementwise_check {
-	const void *x;         /* [count] E */
-	uint64_t count;        /* below 2^40 */
+	const void *x;  /* [count] E */
+	uint64_t count; /* below 2^40 */
 	enum cuda_element element;
-	uint32_t tensor;       /* below 2^24 - 1 */
-	uint64_t *first;       /* in device memory */
-	uint64_t packs;        /* filled in by the launcher */
+	uint32_t tensor; /* below 2^24 - 1 */
+	uint64_t *first; /* in device memory */
+	uint64_t packs;  /* filled in by the launcher */
 };
-int elementwise_check(const struct kernel_device *device, const struct elementwise_check *arguments);
+int elementwise_check(const struct kernel_device *device,
+		      const struct elementwise_check *arguments);
 
 #endif

@@ -1,4 +1,7 @@
-/* Kernels of elementwise.cu over flat arrays, of one instance: `packs` groups of LANES, then what is left by single elements. */
+/*
+ * Kernels of elementwise.cu over flat arrays, of one instance: `packs` groups of LANES, then what
+ * is left by single elements.
+ */
 
 #define FLAT_UNROLL 4
 
@@ -142,7 +145,10 @@ KERNEL(NAME(elementwise_copy), struct elementwise_copy, a)
 		elementwise_put(&a, at, kernel_load(a.from, at, ELEMENT));
 }
 
-/* Blocks are handed out copy by copy: each has ELEMENTWISE_BLOCK packs, the last one what is left by single elements, too. */
+/*
+ * Blocks are handed out copy by copy: each has ELEMENTWISE_BLOCK packs, the last one what is left
+ * by single elements, too.
+ */
 KERNEL(NAME(elementwise_copies), struct elementwise_copies, a)
 {
 	const struct elementwise_copy *copy = a.list;

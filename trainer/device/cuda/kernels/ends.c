@@ -49,10 +49,12 @@ int loss_softmax(const struct kernel_device *device, const struct loss_softmax *
 
 int loss_count(const struct kernel_device *device, const struct loss_softmax *arguments)
 {
-	return gpu_launch(&loss_count_kernel, 1, 1, LAUNCH_THREADS, arguments, sizeof(*arguments), device->stream);
+	return gpu_launch(&loss_count_kernel, 1, 1, LAUNCH_THREADS, arguments, sizeof(*arguments),
+			  device->stream);
 }
 
 int loss_share(const struct kernel_device *device, const struct loss_softmax *arguments)
 {
-	return gpu_launch(&loss_share_kernel, 1, 1, LAUNCH_THREADS, arguments, sizeof(*arguments), device->stream);
+	return gpu_launch(&loss_share_kernel, 1, 1, LAUNCH_THREADS, arguments, sizeof(*arguments),
+			  device->stream);
 }

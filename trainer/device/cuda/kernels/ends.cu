@@ -5,7 +5,6 @@
 #include "kernels/reduce.h"
 #include "kernels/tables.h"
 
-
 /* ---- the step ---- */
 
 /* One block. */
@@ -19,7 +18,10 @@ KERNEL(step_stored, struct step_store, a)
 
 #define QUAD 4 /* pixels of a thread where rows are whole groups of them */
 
-/* What the step says of its batch, in registers: what is written to y could be part of it, for all the compiler knows. */
+/*
+ * What the step says of its batch, in registers: what is written to y could be part of it, for all
+ * the compiler knows.
+ */
 struct batch {
 	const void *images;
 	uint32_t count, channels, element, flip;
@@ -40,7 +42,7 @@ DEVICE struct batch batch_of(const struct step_arguments *step)
 /* Where the pixels of a batch are. */
 struct source {
 	uint64_t first; /* pixel of the batch that becomes the one asked for */
-	bool given;	/* the batch has the image */
+	bool given;     /* the batch has the image */
 };
 
 DEVICE struct source find_source(const struct input_normalize *a, const struct batch *batch,
@@ -83,8 +85,8 @@ DEVICE void normalize_pixel(const struct input_normalize *a, const struct batch 
 }
 
 /* QUAD pixels of 3 or 4 bytes become as many of four channels. */
-DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a,
-		      const struct batch *batch, uint64_t first)
+DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a, const struct batch *batch,
+		      uint64_t first)
 {
 	uint32_t word[4];
 
@@ -99,7 +101,8 @@ DEVICE void load_quad(float v[QUAD][4], const struct input_normalize *a,
 
 		UNROLL
 		for (int i = 0; i < 3; i++)
-			packed[i] = kernel_load4((const uint8_t *)batch->images + first * 3 + 4 * i);
+			packed[i] =
+				kernel_load4((const uint8_t *)batch->images + first * 3 + 4 * i);
 		word[0] = packed[0];
 		word[1] = packed[0] >> 24 | packed[1] << 8;
 		word[2] = packed[1] >> 16 | packed[2] << 16;
@@ -249,7 +252,8 @@ DEVICE uint32_t count_labels(const struct loss_softmax *a)
 /* A block for each sample. */
 KERNEL(loss_softmax_rows, struct loss_softmax, a)
 {
-	uint32_t sample = kernel_block_x(), samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
+	uint32_t sample = kernel_block_x(),
+		 samples = a.totals ? (uint32_t)a.totals->samples : count_labels(&a);
 	float off = a.smoothing / (float)a.classes, on = 1 - a.smoothing + off;
 	struct loss_record *record = (struct loss_record *)a.workspace + sample;
 	struct loss_row row;

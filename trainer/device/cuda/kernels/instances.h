@@ -1,6 +1,8 @@
 /*
- * Includes KERNEL_BODY, a file name, once for every instance of the kernels in it: ELEMENT is the element of their tensors, LANES how many
- * neighbouring ones a thread has at once, NAME(x) the instance's own name for x. INSTANCES(x) afterwards initialises a table in the order of columns_instance().
+ * Includes KERNEL_BODY, a file name, once for every instance of the kernels in it: ELEMENT is the
+ * element of their tensors, LANES how many neighbouring ones a thread has at once, NAME(x) the
+ * instance's own name for x. INSTANCES(x) afterwards initialises a table in the order of
+ * columns_instance().
  */
 #include "kernels/kernel.h"
 

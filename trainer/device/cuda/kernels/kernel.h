@@ -1,15 +1,18 @@
 /*
- * The language of the kernels: what CUDA C and C have in common, so that a family's .cu compiles with nvcc for the device
- * and as C for the host, where emulation/launch.c runs its grids under the sanitizers.
+ * The language of the kernels: what CUDA C and C have in common, so that a family's .cu compiles
+ * with nvcc for the device and as C for the host, where emulation/launch.c runs its grids under the
+ * sanitizers.
  *
- * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... }; KERNEL_ENTRY(name) initialises the struct
- * gpu_kernel by which plain C launches it. Blocks have KERNEL_THREADS threads, grids two dimensions; launch bounds limit registers so that at least two
+ * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... };
+ * KERNEL_ENTRY(name) initialises the struct gpu_kernel by which plain C launches it. Blocks have
+ * KERNEL_THREADS threads, grids two dimensions; launch bounds limit registers so that at least two
  * blocks, or as many as KERNEL_RESIDENT says, fit on a multiprocessor. In C the functions
- * below are calls into the emulation; SHARED arrays are filled with NaNs before every block, every thread of a
- * block must come to the same barriers, every lane of a warp to the same shuffles, and vectors must be aligned, or the emulation ends the program saying where.
+ * below are calls into the emulation; SHARED arrays are filled with NaNs before every block, every
+ * thread of a block must come to the same barriers, every lane of a warp to the same shuffles, and
+ * vectors must be aligned, or the emulation ends the program saying where.
  *
- * Rules, so that both languages accept a kernel: no designated initialisers, no compound literals, casts from void *; register arrays are indexed by
- * constants after UNROLL.
+ * Rules, so that both languages accept a kernel: no designated initialisers, no compound literals,
+ * casts from void *; register arrays are indexed by constants after UNROLL.
  */
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
@@ -30,14 +33,17 @@
 #define KERNEL_RESIDENT(blocks, name, type, a)                                                     \
 	static __global__ void __launch_bounds__(KERNEL_THREADS, blocks)                           \
 		name(const __grid_constant__ type a)
-#define KERNEL_ENTRY(name)         KERNEL_ENTRY_EXPANDED(name)
-#define KERNEL_ENTRY_EXPANDED(name) {#name, (const void *)(name)}
+#define KERNEL_ENTRY(name) KERNEL_ENTRY_EXPANDED(name)
+#define KERNEL_ENTRY_EXPANDED(name)                                                                \
+	{                                                                                          \
+#name, (const void *)(name)                                                        \
+	}
 /* A table of kernels that plain C sees. */
-#define KERNEL_TABLE extern "C" const struct gpu_kernel
-#define DEVICE static __device__ __forceinline__
+#define KERNEL_TABLE              extern "C" const struct gpu_kernel
+#define DEVICE                    static __device__ __forceinline__
 #define SHARED(type, name, count) __shared__ type name[count]
-#define UNROLL _Pragma("unroll")
-#define KERNEL_BARRIER() __syncthreads()
+#define UNROLL                    _Pragma("unroll")
+#define KERNEL_BARRIER()          __syncthreads()
 
 DEVICE uint32_t kernel_thread(void)
 {
@@ -69,11 +75,13 @@ DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
 	atomicMin((unsigned long long *)to, (unsigned long long)value);
 }
 
-struct __align__(16) kernel_pack {
+struct __align__(16) kernel_pack
+{
 	uint32_t word[4];
 };
 
-struct __align__(8) kernel_half_pack {
+struct __align__(8) kernel_half_pack
+{
 	uint32_t word[2];
 };
 
@@ -132,7 +140,10 @@ DEVICE uint16_t kernel_to_bf16(float value)
 	return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
-/* 1 / value and 2^value to within two units in the last place, one instruction each; what is denormal becomes 0. */
+/*
+ * 1 / value and 2^value to within two units in the last place, one instruction each; what is
+ * denormal becomes 0.
+ */
 DEVICE float kernel_reciprocal(float value)
 {
 	float result;
@@ -165,8 +176,9 @@ DEVICE uint32_t kernel_to_bf16x2(float first, float second)
 }
 
 /*
- * One value of 32 bits, or two of 16. larger: a NaN where there is one; greater: all bits of a value, where the first is greater, no NaN; equal: of
- * 16-bit integers below 1024, as denormal halves.
+ * One value of 32 bits, or two of 16. larger: a NaN where there is one; greater: all bits of a
+ * value, where the first is greater, no NaN; equal: of 16-bit integers below 1024, as denormal
+ * halves.
  */
 DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
 {
@@ -229,7 +241,7 @@ DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
 #include <math.h>
 #include <string.h>
 
-#define KERNEL(name, type, a) KERNEL_EXPANDED(name, type, a)
+#define KERNEL(name, type, a)                  KERNEL_EXPANDED(name, type, a)
 #define KERNEL_RESIDENT(blocks, name, type, a) KERNEL_EXPANDED(name, type, a)
 #define KERNEL_EXPANDED(name, type, a)                                                             \
 	static void name##_body(const type a);                                                     \
@@ -238,10 +250,13 @@ DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
 		name##_body(*(const type *)arguments);                                             \
 	}                                                                                          \
 	static void name##_body(const type a)
-#define KERNEL_ENTRY(name)         KERNEL_ENTRY_EXPANDED(name)
-#define KERNEL_ENTRY_EXPANDED(name) {#name, (const void *)(name)}
+#define KERNEL_ENTRY(name) KERNEL_ENTRY_EXPANDED(name)
+#define KERNEL_ENTRY_EXPANDED(name)                                                                \
+	{                                                                                          \
+#name, (const void *)(name)                                                        \
+	}
 #define KERNEL_TABLE const struct gpu_kernel
-#define DEVICE static inline __attribute__((unused))
+#define DEVICE       static inline __attribute__((unused))
 #define SHARED(type, name, count)                                                                  \
 	static type name[count];                                                                   \
 	emulation_shared(name, sizeof(name))

@@ -1,6 +1,7 @@
 /*
- * What kernels of one instance (see instances.h) share: loads and stores of LANES elements, which are 16 bytes unless LANES is 1, as
- * fp32 registers; and a thread's place in a matrix cut as columns.h says. Included once for each instance.
+ * What kernels of one instance (see instances.h) share: loads and stores of LANES elements, which
+ * are 16 bytes unless LANES is 1, as fp32 registers; and a thread's place in a matrix cut as
+ * columns.h says. Included once for each instance.
  */
 
 /* LANES elements as they are in memory: loaded early, unpacked when needed. */
@@ -111,7 +112,7 @@ DEVICE struct NAME(raw_bytes) NAME(load_bytes)(const uint8_t *from, uint64_t at)
 	return raw;
 }
 
-DEVICE uint32_t NAME(byte)(const struct NAME(raw_bytes) *raw, int lane)
+DEVICE uint32_t NAME(byte)(const struct NAME(raw_bytes) * raw, int lane)
 {
 #if LANES == 8
 	return raw->pack.word[lane / 4] >> 8 * (lane % 4) & 0xff;
@@ -163,7 +164,10 @@ DEVICE void NAME(through)(float *g, const float *z, enum device_activation activ
 	}
 }
 
-/* Where a thread begins. One that is not active (the tile is wider than what is left, or not all threads fit) begins behind the last row. */
+/*
+ * Where a thread begins. One that is not active (the tile is wider than what is left, or not all
+ * threads fit) begins behind the last row.
+ */
 struct NAME(place) {
 	bool active;
 	uint32_t column;  /* of the tile, in groups */
@@ -195,8 +199,9 @@ DEVICE struct NAME(place) NAME(place)(const struct columns *c)
 }
 
 /*
- * The same from the last turn to the first, for kernels that only map: what was written or read last, by the operation before in the order of
- * memory, may still be in the L2 cache, and what these write last is where the next one begins.
+ * The same from the last turn to the first, for kernels that only map: what was written or read
+ * last, by the operation before in the order of memory, may still be in the L2 cache, and what
+ * these write last is where the next one begins.
  */
 DEVICE struct NAME(place) NAME(place_from_end)(const struct columns *c)
 {
@@ -214,14 +219,15 @@ DEVICE struct NAME(place) NAME(place_from_end)(const struct columns *c)
 }
 
 /*
- * Adds up what the threads of the block have, row by row of the tile, and leaves it in partial [2][blocks_x][channels]. All threads of
- * the block call it; those without channels bring zeros. two: product counts.
+ * Adds up what the threads of the block have, row by row of the tile, and leaves it in partial
+ * [2][blocks_x][channels]. All threads of the block call it; those without channels bring zeros.
+ * two: product counts.
  */
-DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) *here,
+DEVICE void NAME(leave_sums)(const struct columns *c, const struct NAME(place) * here,
 			     const float *sum, const float *product, bool two, float *partial)
 {
-	SHARED(float, sums, KERNEL_THREADS * LANES);
-	SHARED(float, products, KERNEL_THREADS * LANES);
+	SHARED(float, sums, KERNEL_THREADS *LANES);
+	SHARED(float, products, KERNEL_THREADS *LANES);
 	uint32_t line = c->width * LANES, at = here->line * line + here->column * LANES;
 
 	if (here->line < c->height) {

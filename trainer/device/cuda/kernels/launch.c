@@ -3,7 +3,10 @@
 
 #include "kernels/divide.h"
 
-/* For each multiprocessor: what it has at once of input_normalize and elementwise_check, twice what it has of elementwise_add. */
+/*
+ * For each multiprocessor: what it has at once of input_normalize and elementwise_check, twice what
+ * it has of elementwise_add.
+ */
 #define BLOCKS 6
 
 int launch_columns(const struct kernel_device *device, const struct gpu_kernel *kernels,

@@ -1,4 +1,7 @@
-/* Kernels of norm.h. Those over rows walk as columns.h says; the finalizing ones have a thread for each channel and reckon in double precision. */
+/*
+ * Kernels of norm.h. Those over rows walk as columns.h says; the finalizing ones have a thread for
+ * each channel and reckon in double precision.
+ */
 #include "kernels/norm.h"
 
 #include "kernels/kernel.h"

@@ -90,7 +90,10 @@ KERNEL(NAME(norm_apply_gelu), struct norm_apply, a)
 	NAME(norm_apply_rows)(&a, true);
 }
 
-/* What norm_backward() is compiled for: registers of what is never read or computed are registers for more rows at once. */
+/*
+ * What norm_backward() is compiled for: registers of what is never read or computed are registers
+ * for more rows at once.
+ */
 struct NAME(backward_kind) {
 	bool gelu;
 	bool lean; /* dy and at most x are read, nothing but sums is written */

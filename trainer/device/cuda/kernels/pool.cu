@@ -1,6 +1,7 @@
 /*
- * Kernels of pool.h. Forward and reductions go over outputs, backward over inputs; a thread has one group of channels and walks down positions in
- * the order of memory, so that windows that overlap meet in the caches.
+ * Kernels of pool.h. Forward and reductions go over outputs, backward over inputs; a thread has one
+ * group of channels and walks down positions in the order of memory, so that windows that overlap
+ * meet in the caches.
  */
 #include "kernels/pool.h"
 
@@ -8,13 +9,16 @@
 #include "kernels/tables.h"
 
 /*
- * Positions of a window that are loaded before the first is used: `side` x `side`, of which neighbouring threads have the most in common. Known to the compiler;
- * 2 where no window is larger.
+ * Positions of a window that are loaded before the first is used: `side` x `side`, of which
+ * neighbouring threads have the most in common. Known to the compiler; 2 where no window is larger.
  */
 #define POOL_SIDE  3
 #define POOL_AHEAD (POOL_SIDE * POOL_SIDE)
 
-/* The part of an output's window that lies inside x: rows h + r_first .. h + r_last - 1; h and w may be "negative", modulo 2^32. */
+/*
+ * The part of an output's window that lies inside x: rows h + r_first .. h + r_last - 1; h and w
+ * may be "negative", modulo 2^32.
+ */
 struct pool_window {
 	uint32_t image, h, w;
 	uint32_t r_first, r_last, s_first, s_last;
@@ -45,9 +49,12 @@ DEVICE uint32_t pool_window_count(const struct pool_window *window)
 	return (window->r_last - window->r_first) * (window->s_last - window->s_first);
 }
 
-/* Positions of a window that are loaded together: some of each of some rows, so that windows are gone over row by row. */
+/*
+ * Positions of a window that are loaded together: some of each of some rows, so that windows are
+ * gone over row by row.
+ */
 struct pool_part {
-	uint32_t r, s;		/* the first one's place in the window */
+	uint32_t r, s;          /* the first one's place in the window */
 	uint32_t rows, columns; /* up to side; no rows: there is nothing left */
 };
 
@@ -136,9 +143,10 @@ DEVICE uint32_t pool_place(const struct pool_cover *cover, uint32_t p, uint32_t 
 }
 
 /*
- * With stride 2, x in tiles of 2 x 2 positions. Of windows of 3 x 3 with pad 1, (p, q) holds all of the tile (p, q), and (p, q + 1), (p + 1, q)
- * and (p + 1, q + 1) hold two, two and one of it; tiles have the numbers of those first windows. Windows of 2 x 2 without pad are tiles, but a last row or
- * column that no window reaches has tiles, too. by->p and by->q: tiles, down and across.
+ * With stride 2, x in tiles of 2 x 2 positions. Of windows of 3 x 3 with pad 1, (p, q) holds all of
+ * the tile (p, q), and (p, q + 1), (p + 1, q) and (p + 1, q + 1) hold two, two and one of it; tiles
+ * have the numbers of those first windows. Windows of 2 x 2 without pad are tiles, but a last row
+ * or column that no window reaches has tiles, too. by->p and by->q: tiles, down and across.
  */
 struct pool_tile {
 	uint32_t image, p, q;
@@ -158,7 +166,9 @@ DEVICE struct pool_tile pool_tile_of(const struct pool_shape *s, const struct po
 	return t;
 }
 
-/* Whether the tile's position k is inside x: not where the last tile of a row or column is cut off. */
+/*
+ * Whether the tile's position k is inside x: not where the last tile of a row or column is cut off.
+ */
 DEVICE bool pool_tile_has(const struct pool_tile *t, uint32_t k, const struct pool_shape *s)
 {
 	return 2 * t->p + k / 2 < s->h && 2 * t->q + k % 2 < s->w;
@@ -170,7 +180,10 @@ DEVICE uint64_t pool_tile_element(const struct pool_tile *t, uint32_t k, const s
 	return t->at + (pool_tile_has(t, k, s) ? (k / 2 * s->w + k % 2) * s->channels : 0);
 }
 
-/* The thread's next row: COLUMNS_UNROLL of a turn, then those of the next turn, of which *first is moved to the first. */
+/*
+ * The thread's next row: COLUMNS_UNROLL of a turn, then those of the next turn, of which *first is
+ * moved to the first.
+ */
 DEVICE uint64_t pool_next(uint64_t row, uint64_t *first, uint64_t turn, const struct columns *c)
 {
 	row += c->height;

@@ -1,6 +1,9 @@
 /* Kernels of pool.cu over whole images, of one instance. Forward a block has one image's tile. */
 
-/* What a thread takes at once of its block's image: at position first and every columns.height further, as far as there are. */
+/*
+ * What a thread takes at once of its block's image: at position first and every columns.height
+ * further, as far as there are.
+ */
 DEVICE void NAME(load_positions)(struct NAME(raw) * raw, const struct pool_global *a,
 				 uint32_t channel, uint32_t first)
 {

@@ -4,14 +4,14 @@
 
 /* A group as words of 32 bits: two channels each where they are 16-bit vectors, else one. */
 #if LANES == 8
-#define WORDS	 4
-#define SPREAD	 0x10001u /* a number below 2^16 for every channel of a word */
-#define LOWEST	 (ELEMENT == CUDA_F16 ? 0xfc00fc00 : 0xff80ff80) /* minus infinity */
+#define WORDS    4
+#define SPREAD   0x10001u /* a number below 2^16 for every channel of a word */
+#define LOWEST   (ELEMENT == CUDA_F16 ? 0xfc00fc00 : 0xff80ff80) /* minus infinity */
 #define LOW_SIGN 0x8000u
 #else
-#define WORDS	 LANES
-#define SPREAD	 1u
-#define LOWEST	 0xff800000
+#define WORDS    LANES
+#define SPREAD   1u
+#define LOWEST   0xff800000
 #define LOW_SIGN 0x80000000u
 #endif
 
@@ -122,7 +122,10 @@ DEVICE void NAME(find_nans)(uint32_t *index, const struct pool_window *window,
 	}
 }
 
-/* best: of x or, where scale is negative, of -x; place: where. The first position of all has it where all are equal after scale or ReLU. */
+/*
+ * best: of x or, where scale is negative, of -x; place: where. The first position of all has it
+ * where all are equal after scale or ReLU.
+ */
 DEVICE void NAME(finish_max)(const struct pool_max *a, const struct pool_window *window,
 			     uint64_t row, uint32_t channel, const uint32_t *best,
 			     const uint32_t *place)
@@ -201,7 +204,7 @@ DEVICE void NAME(pool_max_rows)(const struct pool_max *a, uint32_t side)
 			UNROLL
 			for (uint32_t k = 0; k < side * side; k++)
 				NAME(take_larger)
-				(best, place, &raw[k], flip, NAME(part_place)(&part, side, k, s));
+			(best, place, &raw[k], flip, NAME(part_place)(&part, side, k, s));
 		}
 		NAME(finish_max)(a, &window, row, here.channel, best, place);
 	}
@@ -277,8 +280,8 @@ DEVICE void NAME(load_windows)(struct NAME(windows) * w, const struct pool_shape
 }
 
 /*
- * g = sum of dy (+ dy2) over the windows that hold the position and have their maximum there: four windows at once, which is all of them for
- * strides of at least half the window.
+ * g = sum of dy (+ dy2) over the windows that hold the position and have their maximum there: four
+ * windows at once, which is all of them for strides of at least half the window.
  */
 DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct pool_dividers *by,
 			      uint32_t position, uint32_t channel, const void *dy, const void *dy2,
@@ -325,7 +328,10 @@ KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_max_backward, a)
 	}
 }
 
-/* Of a tile, whose first window's dy lies at first. In place of a window that is not there that one is loaded. */
+/*
+ * Of a tile, whose first window's dy lies at first. In place of a window that is not there that one
+ * is loaded.
+ */
 DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s,
 			    const struct pool_tile *t, uint64_t first, const void *dy,
 			    const void *dy2, const uint8_t *index)
@@ -361,9 +367,8 @@ DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w,
 		for (uint32_t k = 0; k < 4; k++)
 			if (j / 2 <= k / 2 && j % 2 <= k % 2)
 				NAME(add_where)
-				(g[k], v, &w->places[j],
-				 w->there[j] ? (k / 2 + 1 - j / 2 * 2) * 3 + k % 2 + 1 - j % 2 * 2
-					     : 0xff);
+		(g[k], v, &w->places[j],
+		 w->there[j] ? (k / 2 + 1 - j / 2 * 2) * 3 + k % 2 + 1 - j % 2 * 2 : 0xff);
 	}
 }
 
@@ -387,7 +392,10 @@ KERNEL(NAME(pool_max_backward_tiles), struct pool_max_backward, a)
 	}
 }
 
-/* Windows of 2 x 2 side by side: a position is in one of them or, where x ends with half a tile, in none. */
+/*
+ * Windows of 2 x 2 side by side: a position is in one of them or, where x ends with half a tile, in
+ * none.
+ */
 KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_max_backward, a)
 {
 	struct NAME(place) here = NAME(place)(&a.columns);
@@ -422,8 +430,8 @@ KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_max_backward, a)
 }
 
 /*
- * x at the place of each channel's maximum, which every position is looked at for: neighbours find them in the cache. A position that a part has not got
- * has no maximum, or comes in a later part.
+ * x at the place of each channel's maximum, which every position is looked at for: neighbours find
+ * them in the cache. A position that a part has not got has no maximum, or comes in a later part.
  */
 DEVICE void NAME(load_places)(float *x, const struct pool_max_norm_reduce *a,
 			      const struct pool_window *window, uint32_t channel,
@@ -567,7 +575,7 @@ KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_max_norm_apply, k)
 		for (uint32_t j = 0; j < 4; j++)
 			if (pool_tile_has(&t, j, s))
 				NAME(store_through)
-				(&k, pool_tile_element(&t, j, s), g[j], raw[j], &affine);
+		(&k, pool_tile_element(&t, j, s), g[j], raw[j], &affine);
 	}
 }
 

@@ -1,4 +1,7 @@
-/* Sums and maxima over the threads of a block, in a fixed order; every thread gets the result and all must call. */
+/*
+ * Sums and maxima over the threads of a block, in a fixed order; every thread gets the result and
+ * all must call.
+ */
 #ifndef TRAINER_DEVICE_CUDA_REDUCE_H
 #define TRAINER_DEVICE_CUDA_REDUCE_H
 

@@ -4,7 +4,6 @@
 
 #include "kernels/kernel.h"
 
-
 /* A NaN passes. */
 DEVICE float slope_relu(float z)
 {
@@ -12,9 +11,11 @@ DEVICE float slope_relu(float z)
 }
 
 /*
- * GELU from one exponential, since erff() and expf() would take longer than its memory traffic: Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7.
- * phi and Phi are the normal distribution's density and integral; GELU is max(z, 0) - |z| Phi(-|z|), its slope 1/2 + sign(z) (1/2 + |z| phi(z) - Phi(-|z|)).
- * Constants are of r = |z| sqrt(log2(e) / 2), so that exp(-z^2 / 2) is 2^(-r^2). A NaN passes, an infinity becomes one.
+ * GELU from one exponential, since erff() and expf() would take longer than its memory traffic:
+ * Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7. phi and Phi are the normal
+ * distribution's density and integral; GELU is max(z, 0) - |z| Phi(-|z|), its slope 1/2 + sign(z)
+ * (1/2 + |z| phi(z) - Phi(-|z|)). Constants are of r = |z| sqrt(log2(e) / 2), so that exp(-z^2 / 2)
+ * is 2^(-r^2). A NaN passes, an infinity becomes one.
  */
 struct slope_normal {
 	float r;
@@ -31,9 +32,10 @@ DEVICE struct slope_normal slope_normal(float z)
 	normal.e = kernel_exp2(-normal.r * normal.r);
 	/* p / sqrt(2) |z|, and halves of a1 .. a5 */
 	t = kernel_reciprocal(1 + 0.27273748f * normal.r);
-	normal.tail = t * (0.127414796f +
-			   t * (-0.142248368f +
-				t * (0.710706870f + t * (-0.726576014f + t * 0.530702715f))));
+	normal.tail =
+		t *
+		(0.127414796f +
+		 t * (-0.142248368f + t * (0.710706870f + t * (-0.726576014f + t * 0.530702715f))));
 	return normal;
 }
 

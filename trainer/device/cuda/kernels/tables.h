@@ -1,4 +1,7 @@
-/* The kernels, for their launchers: defined by nvcc for the device, or by the C compiler for the host. Tables are indexed by columns_instance(). */
+/*
+ * The kernels, for their launchers: defined by nvcc for the device, or by the C compiler for the
+ * host. Tables are indexed by columns_instance().
+ */
 #ifndef TRAINER_DEVICE_CUDA_TABLES_H
 #define TRAINER_DEVICE_CUDA_TABLES_H
 
@@ -17,17 +20,23 @@ extern const struct gpu_kernel columns_combine_kernel;
 #define POOL_REDUCE_RESIDENT     2
 
 extern const struct gpu_kernel norm_statistics_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_apply_kernels[KERNEL_INSTANCES], norm_apply_gelu_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_kernels[KERNEL_INSTANCES], norm_backward_gelu_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES], norm_backward_gelu_lean_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES], norm_backward_apply_gelu_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_apply_kernels[KERNEL_INSTANCES],
+	norm_apply_gelu_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_kernels[KERNEL_INSTANCES],
+	norm_backward_gelu_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_lean_kernels[KERNEL_INSTANCES],
+	norm_backward_gelu_lean_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel norm_backward_apply_kernels[KERNEL_INSTANCES],
+	norm_backward_apply_gelu_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel norm_finalize_kernel;
 extern const struct gpu_kernel norm_running_kernel;
 extern const struct gpu_kernel norm_backward_finalize_kernel;
 
-extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES], pool_max_pairs_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_kernels[KERNEL_INSTANCES],
+	pool_max_pairs_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_backward_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel pool_max_backward_tiles_kernels[KERNEL_INSTANCES], pool_max_backward_pairs_kernels[KERNEL_INSTANCES];
+extern const struct gpu_kernel pool_max_backward_tiles_kernels[KERNEL_INSTANCES],
+	pool_max_backward_pairs_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_reduce_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_apply_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_max_norm_apply_tiles_kernels[KERNEL_INSTANCES];
@@ -38,11 +47,13 @@ extern const struct gpu_kernel pool_global_max_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_global_average_backward_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel pool_global_max_backward_kernels[KERNEL_INSTANCES];
 
-#define ELEMENTWISE_BLOCK 1024 /* packs of a block of elementwise_copies(): FLAT_UNROLL of each thread */
+/* packs of a block of elementwise_copies(): FLAT_UNROLL of each thread */
+#define ELEMENTWISE_BLOCK 1024
 
 extern const struct gpu_kernel elementwise_add_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel elementwise_check_kernels[KERNEL_INSTANCES];
-extern const struct gpu_kernel elementwise_copy_kernels[KERNEL_INSTANCES]; /* by the source's element */
+/* by the source's element */
+extern const struct gpu_kernel elementwise_copy_kernels[KERNEL_INSTANCES];
 extern const struct gpu_kernel elementwise_copies_kernels[KERNEL_INSTANCES]; /* likewise */
 extern const struct gpu_kernel elementwise_copy_columns_kernel;
 extern const struct gpu_kernel elementwise_fold_kernel;

@@ -1,10 +1,12 @@
-/* Kernels of update.h. The first and the last have a block for each chunk, whose threads take four elements at a time; the decision is one block's. */
+/*
+ * Kernels of update.h. The first and the last have a block for each chunk, whose threads take four
+ * elements at a time; the decision is one block's.
+ */
 #include "kernels/update.h"
 
 #include "kernels/kernel.h"
 #include "kernels/reduce.h"
 #include "kernels/tables.h"
-
 
 #define FOUR 4
 
@@ -29,7 +31,10 @@ DEVICE void store_four(float *to, const float *v)
 
 /* ---- norm of the gradients ---- */
 
-/* Squares of fp32 values do not overflow in double precision: a sum that is not finite has an element that is not. */
+/*
+ * Squares of fp32 values do not overflow in double precision: a sum that is not finite has an
+ * element that is not.
+ */
 KERNEL(squares, struct update, a)
 {
 	const struct update_chunk chunk = a.chunks[kernel_block_x()];

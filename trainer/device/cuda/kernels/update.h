@@ -1,10 +1,12 @@
 /*
- * The update of all parameters in three launches: norm of the gradients, decision, update. The host takes no part: whether the gradients are
- * finite, the loss scale, the clipping factor and the count of updates are computed and kept in device memory. Semantics are those of device_hyper and
+ * The update of all parameters in three launches: norm of the gradients, decision, update. The host
+ * takes no part: whether the gradients are finite, the loss scale, the clipping factor and the
+ * count of updates are computed and kept in device memory. Semantics are those of device_hyper and
  * cpu/params.c.
  *
- * A table of chunks in device memory, made once, says which elements of the slots belong together. A slot is one fp32 array with every
- * parameter at its offset (device_param.offset, a multiple of 16 elements).
+ * A table of chunks in device memory, made once, says which elements of the slots belong together.
+ * A slot is one fp32 array with every parameter at its offset (device_param.offset, a multiple of
+ * 16 elements).
  */
 #ifndef TRAINER_DEVICE_CUDA_UPDATE_H
 #define TRAINER_DEVICE_CUDA_UPDATE_H
@@ -16,52 +18,62 @@
 
 /* Elements of one parameter. */
 struct update_chunk {
-	uint64_t offset;   /* in the slots: the parameter's offset + first */
-	uint32_t count;    /* 1..UPDATE_CHUNK_MAX */
-	uint32_t first;    /* in the parameter: a multiple of UPDATE_CHUNK_MAX */
-	void *copy;        /* all of the parameter's copy in `copy_element`, [..][copy_columns]; NULL: there is none */
-	uint32_t columns, copy_columns; /* last dimension of the parameter and of its copy; columns of the copy beyond the parameter's are left alone */
-	uint32_t group;    /* of hyperparameters */
-	uint32_t trained;  /* 0: a buffer or frozen; only the EMA follows it */
-	uint32_t frozen;   /* never written, not even by Lookahead */
+	uint64_t offset; /* in the slots: the parameter's offset + first */
+	uint32_t count;  /* 1..UPDATE_CHUNK_MAX */
+	uint32_t first;  /* in the parameter: a multiple of UPDATE_CHUNK_MAX */
+	/* all of the parameter's copy in `copy_element`, [..][copy_columns]; NULL: there is none */
+	void *copy;
+	/*
+	 * last dimension of the parameter and of its copy; columns of the copy beyond the
+	 * parameter's are left alone
+	 */
+	uint32_t columns, copy_columns;
+	uint32_t group;   /* of hyperparameters */
+	uint32_t trained; /* 0: a buffer or frozen; only the EMA follows it */
+	uint32_t frozen;  /* never written, not even by Lookahead */
 };
 
 /* Dynamic loss scaling. Without: growth = backoff = 1. */
 struct update_scaling {
-	double growth, backoff; /* of the scale after `interval` updates without a skip; at a skip */
+	/* of the scale after `interval` updates without a skip; at a skip */
+	double growth, backoff;
 	double least, largest;
 	uint64_t interval;
 };
 
 /* What the decision tells the update; in device memory. */
 struct update_decision {
-	float gradient_scale;  /* grad_scale / loss scale, clipped */
+	float gradient_scale;           /* grad_scale / loss scale, clipped */
 	float correction1, correction2; /* 1 / (1 - beta^t), AdamW */
-	float ema_decay;       /* of device_hyper; 0 at the first update that is made */
-	uint32_t made;         /* 0: gradients are not finite, nothing is updated */
+	float ema_decay;                /* of device_hyper; 0 at the first update that is made */
+	uint32_t made;                  /* 0: gradients are not finite, nothing is updated */
 };
 
 struct update {
 	const struct update_chunk *chunks; /* [chunk_count] in device memory */
 	uint32_t chunk_count;
 	float *value, *gradient, *moment1; /* slots */
-	float *moment2;        /* AdamW */
-	float *ema;            /* or NULL */
+	float *moment2;                    /* AdamW */
+	float *ema;                        /* or NULL */
 	enum cuda_element copy_element;
 	struct device_optimizer_spec optimizer;
 	const struct step_arguments *step; /* hyperparameters; here and below in device memory */
 	struct device_params_state *state; /* counters and loss scale: read and moved */
 	struct device_results *results;    /* grad_norm, loss_scale, updated, skipped are set */
 	struct update_scaling scaling;
-	double *partial;       /* workspace, [chunk_count] */
+	double *partial; /* workspace, [chunk_count] */
 	struct update_decision *decision;
 };
 /*
- * partial = sums of squares of the gradients, which are read once; then *decision, *state and *results. gradients are those of the loss times the loss scale. An update
- * whose gradients are not all finite is counted as skipped, and the loss scale backs off.
+ * partial = sums of squares of the gradients, which are read once; then *decision, *state and
+ * *results. gradients are those of the loss times the loss scale. An update whose gradients are not
+ * all finite is counted as skipped, and the loss scale backs off.
  */
 int update_decide(const struct kernel_device *device, const struct update *update);
-/* Reads gradient, value, moments and EMA once, writes value, moments, EMA and copies once. Nothing where *decision says so. */
+/*
+ * Reads gradient, value, moments and EMA once, writes value, moments, EMA and copies once. Nothing
+ * where *decision says so.
+ */
 int update_apply(const struct kernel_device *device, const struct update *update);
 
 #endif
