@@ -1,4 +1,4 @@
-#include "axis.h"
+#include "bench/axis.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "report.h"
+#include "bench/report.h"
 
 enum axis { AXIS_DATASET, AXIS_SIZE, AXIS_BATCH, AXIS_THREADS, AXIS_CLIENTS, AXIS_ISA, AXIS_COUNT };
 

@@ -3,8 +3,8 @@
  * without it, sample by sample; mean, root mean square and greatest difference, and CPU time, one
  * core, everything warm.
  */
-#include "ticks.h"
-#include "transform.h"
+#include "loaderd/augment/transform.h"
+#include "loaderd/ticks.h"
 
 #include <math.h>
 #include <stdio.h>

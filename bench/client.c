@@ -1,4 +1,4 @@
-#include "client.h"
+#include "bench/client.h"
 
 #include <errno.h>
 #include <signal.h>

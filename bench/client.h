@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "feed.h"
-#include "histogram.h"
-#include "point.h"
+#include "bench/histogram.h"
+#include "bench/point.h"
+#include "proto/client/feed.h"
 
 enum client_state { CLIENT_STARTS, CLIENT_RUNS, CLIENT_DONE, CLIENT_FAILED };
 

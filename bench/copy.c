@@ -1,4 +1,4 @@
-#include "copy.h"
+#include "bench/copy.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
+#include "bench/client.h"
 
 enum {
 	BUFFER_SIZE = 96 << 20,

@@ -6,8 +6,8 @@
  * With --serve one net trains for as long as it is told over standard input, and answers in JSON:
  * bench/peers' protocol, so that it can be measured in turn with other programs.
  */
-#include "nets.h"
-#include "options.h"
+#include "bench/nets.h"
+#include "format/options.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,4 +1,4 @@
-#include "digest.h"
+#include "bench/digest.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 #include <xxhash.h>
 
-#include "connection.h"
+#include "proto/client/connection.h"
 
 enum {
 	BATCH_TIMEOUT_MS = 60000,

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "point.h"
+#include "bench/point.h"
 
 struct digest_plan {
 	uint64_t batches;

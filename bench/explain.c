@@ -1,4 +1,4 @@
-#include "explain.h"
+#include "bench/explain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "connection.h"
-#include "printable.h"
+#include "format/printable.h"
+#include "proto/client/connection.h"
 
 enum { NUMBER_MAX = 32 };
 

@@ -11,8 +11,8 @@
 
 #include <jansson.h>
 
-#include "point.h"
-#include "trials.h"
+#include "bench/point.h"
+#include "bench/trials.h"
 
 enum { EXPLANATION_CHANGES_MAX = 16 };
 

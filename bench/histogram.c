@@ -1,4 +1,4 @@
-#include "histogram.h"
+#include "bench/histogram.h"
 
 #include <math.h>
 #include <stddef.h>

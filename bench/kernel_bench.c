@@ -6,8 +6,8 @@
  * of a large arena, so that nothing is found in the L2 cache that a step would not find there.
  * Needs an NVIDIA GPU: exit status 77 without.
  */
-#include "kernel_cases.h"
-#include "options.h"
+#include "bench/kernel_cases.h"
+#include "format/options.h"
 
 #include <errno.h>
 #include <jansson.h>

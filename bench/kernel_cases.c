@@ -1,9 +1,9 @@
-#include "kernel_cases.h"
+#include "bench/kernel_cases.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/ends.h"
-#include "kernels/norm.h"
-#include "kernels/pool.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
+#include "trainer/device/cuda/kernels/ends.h"
+#include "trainer/device/cuda/kernels/norm.h"
+#include "trainer/device/cuda/kernels/pool.h"
 
 static void *take(struct slice *slice, uint64_t bytes)
 {

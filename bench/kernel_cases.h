@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "kernels/columns.h"
-#include "kernels/update.h"
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/update.h"
 
 /* Memory of one repetition, in pieces aligned to 256 bytes. */
 struct slice {

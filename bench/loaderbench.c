@@ -9,16 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "copy.h"
-#include "digest.h"
-#include "explain.h"
-#include "mistakes.h"
-#include "options.h"
-#include "packimg.h"
-#include "plot.h"
-#include "point.h"
-#include "printable.h"
-#include "report.h"
+#include "bench/copy.h"
+#include "bench/digest.h"
+#include "bench/explain.h"
+#include "bench/mistakes.h"
+#include "bench/plot.h"
+#include "bench/point.h"
+#include "bench/report.h"
+#include "format/options.h"
+#include "format/packimg.h"
+#include "format/printable.h"
 
 enum {
 	LIST_MAX = 64,

@@ -1,12 +1,12 @@
-#include "mistakes.h"
+#include "bench/mistakes.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "augment/transform.h"
-#include "connection.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "loaderd/augment/transform.h"
+#include "proto/client/connection.h"
 
 static int check_pipeline(const char *pipeline, char *error)
 {

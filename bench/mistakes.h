@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "report.h"
+#include "bench/report.h"
 
 /*
  * -EINVAL with a sentence where a pipeline cannot be read, or no point can be measured. Else how

@@ -1,4 +1,4 @@
-#include "nets.h"
+#include "bench/nets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

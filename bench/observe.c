@@ -1,11 +1,11 @@
-#include "observe.h"
+#include "bench/observe.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "client.h"
+#include "bench/client.h"
 
 /* CPU time of all threads of a process, by its clock: finer than the ticks of /proc/PID/stat. */
 static uint64_t process_cpu_ns(long pid)

@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "connection.h"
-#include "limit.h"
-#include "point.h"
+#include "bench/point.h"
+#include "proto/client/connection.h"
+#include "proto/limit.h"
 
 struct sight {
 	uint64_t taken_ns; /* CLOCK_MONOTONIC */

@@ -1,11 +1,11 @@
-#include "plot.h"
+#include "bench/plot.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "axis.h"
+#include "bench/axis.h"
 
 enum {
 	PLOT_WIDTH = 720,

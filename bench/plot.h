@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "report.h"
+#include "bench/report.h"
 
 /* 0, or a negative errno. The report is not empty. */
 int plot_write(const struct report *report, FILE *out);

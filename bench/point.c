@@ -1,4 +1,4 @@
-#include "point.h"
+#include "bench/point.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client.h"
-#include "observe.h"
+#include "bench/client.h"
+#include "bench/observe.h"
 
 enum {
 	POLL_NS = 2000000,

@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-#include "feed.h"
-#include "limit.h"
+#include "proto/client/feed.h"
+#include "proto/limit.h"
 
 enum {
 	POINT_CLIENTS_MAX = 64,

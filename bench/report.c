@@ -1,4 +1,4 @@
-#include "report.h"
+#include "bench/report.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,8 +10,8 @@
 
 #include <jansson.h>
 
-#include "axis.h"
-#include "printable.h"
+#include "bench/axis.h"
+#include "format/printable.h"
 
 /* The doubles of a measurement, for medians and for JSON. */
 /* clang-format off */

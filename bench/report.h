@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "explain.h"
-#include "point.h"
+#include "bench/explain.h"
+#include "bench/point.h"
 
 struct row {
 	struct point point;

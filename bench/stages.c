@@ -1,13 +1,13 @@
-#include "stages.h"
+#include "bench/stages.h"
 
-#include "augment_isa.h"
-#include "jpeg_baseline.h"
-#include "jpeg_frame.h"
-#include "layout.h"
-#include "plan.h"
-#include "side.h"
-#include "ticks.h"
-#include "transform.h"
+#include "format/codec/jpeg_baseline.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/side.h"
+#include "format/layout.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/plan.h"
+#include "loaderd/augment/transform.h"
+#include "loaderd/ticks.h"
 
 #include <errno.h>
 #include <math.h>

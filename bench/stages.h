@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "packimg.h"
-#include "turbo.h"
+#include "bench/turbo.h"
+#include "format/packimg.h"
 
 struct crop {
 	struct packimg_sample sample;

@@ -3,10 +3,10 @@
  * coefficients to pixels, and from those to the finished sample, with every instruction set, beside
  * libjpeg-turbo on the same crops of the same file.
  */
-#include "stages.h"
+#include "bench/stages.h"
 
-#include "augment_isa.h"
-#include "options.h"
+#include "format/options.h"
+#include "loaderd/augment/augment_isa.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "trials.h"
+#include "bench/trials.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "connection.h"
-#include "packimg.h"
-#include "transform.h"
-#include "trial.h"
+#include "format/packimg.h"
+#include "loaderd/augment/transform.h"
+#include "proto/client/connection.h"
+#include "tools/packimg/trial.h"
 
 enum {
 	CHUNK_PAGES = 1 << 16,

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "claim.h"
+#include "loaderd/pipeline/claim.h"
 
 enum way {
 	WAY_STORED, /* as the dataset holds it */

@@ -1,7 +1,7 @@
-#include "turbo.h"
+#include "bench/turbo.h"
 
-#include "jpeg_common.h"
-#include "scratch.h"
+#include "format/codec/jpeg_common.h"
+#include "format/codec/scratch.h"
 
 #include <errno.h>
 #include <stdlib.h>

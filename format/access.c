@@ -1,6 +1,6 @@
-#include "reader.h"
+#include "format/reader.h"
 
-#include "codec/side.h"
+#include "format/codec/side.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-#include "error.h"
-#include "reader.h"
-#include "text.h"
-#include "traits.h"
+#include "format/error.h"
+#include "format/reader.h"
+#include "format/text.h"
+#include "format/traits.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "column.h"
+#include "format/column.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "layout.h"
-#include "packimg.h"
-#include "spool.h"
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "format/spool.h"
 
 struct column {
 	char *name;

@@ -1,7 +1,7 @@
-#include "codec/codec.h"
-#include "codec/orient.h"
-#include "codec/scratch.h"
-#include "error.h"
+#include "format/codec/codec.h"
+#include "format/codec/orient.h"
+#include "format/codec/scratch.h"
+#include "format/error.h"
 
 #include <errno.h>
 #include <inttypes.h>

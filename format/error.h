@@ -1,7 +1,7 @@
 /* Sentences for people: how every function of libpackimg fills its error argument. Any thread. */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 /* Writes the sentence unless error is NULL, cutting it at the end of the buffer. */
 void packimg_say(struct packimg_error *error, const char *format, ...)

@@ -1,6 +1,6 @@
-#include "error.h"
-#include "text.h"
-#include "writer.h"
+#include "format/error.h"
+#include "format/text.h"
+#include "format/writer.h"
 
 #include <errno.h>
 #include <inttypes.h>

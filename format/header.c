@@ -1,6 +1,6 @@
-#include "header.h"
+#include "format/header.h"
 
-#include "error.h"
+#include "format/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

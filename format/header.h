@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "layout.h"
-#include "packimg.h"
+#include "format/layout.h"
+#include "format/packimg.h"
 
 /*
  * -EINVAL: not a regular file, on hugetlbfs, or not open for reading; -EBADMSG; -ENOTSUP. All of

@@ -1,10 +1,10 @@
 /* Compares the index that a sample carries with its scan (SPEC.md, "JPEG index"). */
-#include "codec/codec.h"
-#include "codec/jpeg_index.h"
-#include "codec/side.h"
-#include "error.h"
-#include "layout.h"
-#include "packimg.h"
+#include "format/codec/codec.h"
+#include "format/codec/jpeg_index.h"
+#include "format/codec/side.h"
+#include "format/error.h"
+#include "format/layout.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "error.h"
+#include "format/error.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "nearest.h"
+#include "format/nearest.h"
 
 #include <stddef.h>
 

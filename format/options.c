@@ -1,7 +1,7 @@
-#include "options.h"
+#include "format/options.h"
 
-#include "nearest.h"
-#include "printable.h"
+#include "format/nearest.h"
+#include "format/printable.h"
 
 #include <errno.h>
 #include <getopt.h>

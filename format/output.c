@@ -1,4 +1,4 @@
-#include "output.h"
+#include "format/output.h"
 
 #include <errno.h>
 #include <fcntl.h>

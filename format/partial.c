@@ -1,4 +1,4 @@
-#include "partial.h"
+#include "format/partial.h"
 
 #include <dirent.h>
 #include <errno.h>

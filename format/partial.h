@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "set.h"
+#include "format/set.h"
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
-#include "printable.h"
+#include "format/printable.h"
 
-#include "text.h"
+#include "format/text.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
-#include "error.h"
-#include "replace.h"
-#include "traits.h"
-#include "uuid.h"
-#include "writer.h"
+#include "format/error.h"
+#include "format/replace.h"
+#include "format/traits.h"
+#include "format/uuid.h"
+#include "format/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-#include "reader.h"
+#include "format/reader.h"
 
-#include "error.h"
-#include "header.h"
-#include "set.h"
-#include "text.h"
-#include "traits.h"
+#include "format/error.h"
+#include "format/header.h"
+#include "format/set.h"
+#include "format/text.h"
+#include "format/traits.h"
 
 #include <errno.h>
 #include <fcntl.h>

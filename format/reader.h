@@ -9,9 +9,9 @@
  */
 #pragma once
 
-#include "copy_once.h"
-#include "layout.h"
-#include "packimg.h"
+#include "format/copy_once.h"
+#include "format/layout.h"
+#include "format/packimg.h"
 
 /*
  * A section's place after it was checked against the file, or a private copy of it; size 0 and NULL

@@ -1,6 +1,6 @@
-#include "replace.h"
+#include "format/replace.h"
 
-#include "output.h"
+#include "format/output.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "partial.h"
+#include "format/partial.h"
 
 /*
  * Whether files of a dataset with that base are there that a rename would not replace: shards, a

@@ -2,13 +2,13 @@
  * Writes a dataset's files anew with other side data. Samples keep their order in the file, and
  * everything but offsets and side data its bytes.
  */
-#include "codec/scratch.h"
-#include "codec/side.h"
-#include "error.h"
-#include "output.h"
-#include "partial.h"
-#include "reader.h"
-#include "uuid.h"
+#include "format/codec/scratch.h"
+#include "format/codec/side.h"
+#include "format/error.h"
+#include "format/output.h"
+#include "format/partial.h"
+#include "format/reader.h"
+#include "format/uuid.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-#include "set.h"
+#include "format/set.h"
 
-#include "error.h"
+#include "format/error.h"
 
 #include <dirent.h>
 #include <errno.h>

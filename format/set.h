@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 enum { SET_PATH_MAX = 4096 };
 

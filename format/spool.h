@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "output.h"
+#include "format/output.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-#include "text.h"
+#include "format/text.h"
 
-#include "layout.h"
+#include "format/layout.h"
 
 #include <stdint.h>
 #include <string.h>

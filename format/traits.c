@@ -1,7 +1,7 @@
-#include "traits.h"
+#include "format/traits.h"
 
-#include "error.h"
-#include "header.h"
+#include "format/error.h"
+#include "format/header.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "reader.h"
-#include "writer.h"
+#include "format/reader.h"
+#include "format/writer.h"
 
 /* After the fields were read: takes types and lengths over into the dataset. */
 int traits_read(struct packimg *dataset, int fd, const char *name, const struct pimg_header *header,

@@ -1,4 +1,4 @@
-#include "uuid.h"
+#include "format/uuid.h"
 
 #include <string.h>
 

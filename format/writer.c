@@ -1,8 +1,8 @@
-#include "writer.h"
+#include "format/writer.h"
 
-#include "codec/side.h"
-#include "error.h"
-#include "text.h"
+#include "format/codec/side.h"
+#include "format/error.h"
+#include "format/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,12 +6,12 @@
  */
 #pragma once
 
-#include "column.h"
-#include "layout.h"
-#include "output.h"
-#include "packimg.h"
-#include "partial.h"
-#include "spool.h"
+#include "format/column.h"
+#include "format/layout.h"
+#include "format/output.h"
+#include "format/packimg.h"
+#include "format/partial.h"
+#include "format/spool.h"
 
 #include <xxhash.h>
 

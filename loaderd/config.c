@@ -1,8 +1,8 @@
-#include "config.h"
+#include "loaderd/config.h"
 
-#include "log.h"
-#include "nearest.h"
-#include "socket_path.h"
+#include "format/nearest.h"
+#include "loaderd/log.h"
+#include "proto/socket_path.h"
 
 #include <ctype.h>
 #include <errno.h>

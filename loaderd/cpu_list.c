@@ -1,4 +1,4 @@
-#include "cpu_list.h"
+#include "loaderd/cpu_list.h"
 
 #include <errno.h>
 #include <stdio.h>

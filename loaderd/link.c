@@ -1,4 +1,4 @@
-#include "link.h"
+#include "loaderd/link.h"
 
 #include <errno.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "blame.h"
+#include "loaderd/pipeline/blame.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

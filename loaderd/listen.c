@@ -1,6 +1,6 @@
-#include "listen.h"
+#include "loaderd/listen.h"
 
-#include "socket_path.h"
+#include "proto/socket_path.h"
 
 #include <errno.h>
 #include <fcntl.h>

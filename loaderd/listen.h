@@ -1,7 +1,7 @@
 /* Making the daemon's listening sockets. */
 #pragma once
 
-#include "config.h"
+#include "loaderd/config.h"
 
 /* The administrator's socket has the clients' name and this. */
 #define LISTEN_ADMIN_SUFFIX ".admin"

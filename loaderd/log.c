@@ -1,4 +1,4 @@
-#include "log.h"
+#include "loaderd/log.h"
 
 #include <poll.h>
 #include <stdarg.h>

@@ -1,13 +1,13 @@
 /* loaderd: command line, configuration, listening socket, and the server. loaderd(1). */
-#include "config.h"
-#include "listen.h"
-#include "log.h"
-#include "memory.h"
-#include "notify.h"
-#include "options.h"
-#include "packimg.h"
-#include "supervisor.h"
-#include "worker.h"
+#include "format/options.h"
+#include "format/packimg.h"
+#include "loaderd/config.h"
+#include "loaderd/listen.h"
+#include "loaderd/log.h"
+#include "loaderd/memory.h"
+#include "loaderd/notify.h"
+#include "loaderd/supervisor/supervisor.h"
+#include "loaderd/worker/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>

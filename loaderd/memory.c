@@ -1,6 +1,6 @@
-#include "memory.h"
+#include "loaderd/memory.h"
 
-#include "cgroup.h"
+#include "loaderd/pipeline/cgroup.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "notify.h"
+#include "loaderd/notify.h"
 
 #ifdef HAVE_SYSTEMD
 #include <fcntl.h>

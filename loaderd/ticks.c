@@ -1,4 +1,4 @@
-#include "ticks.h"
+#include "loaderd/ticks.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "framing.h"
+#include "proto/framing.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "limit.h"
+#include "proto/limit.h"
 
 enum {
 	/* One side is the limit when the other waits for it so many times as long. */

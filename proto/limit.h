@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "feed.pb-c.h"
+#include "proto/feed.pb-c.h"
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "overflow_uid.h"
+#include "proto/overflow_uid.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "own_pages.h"
+#include "proto/own_pages.h"
 
 #include <errno.h>
 #include <fcntl.h>

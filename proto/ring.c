@@ -1,4 +1,4 @@
-#include "ring.h"
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -20,7 +20,7 @@
  */
 #pragma once
 
-#include "own_pages.h"
+#include "proto/own_pages.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-#include "socket_path.h"
+#include "proto/socket_path.h"
 
-#include "overflow_uid.h"
+#include "proto/overflow_uid.h"
 
 #include <errno.h>
 #include <stdbool.h>

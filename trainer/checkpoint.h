@@ -12,9 +12,9 @@
  */
 #pragma once
 
-#include "device.h"
-#include "recipe.h"
-#include "uuid.h"
+#include "trainer/device/device.h"
+#include "trainer/recipe.h"
+#include "trainer/uuid.h"
 
 #include <stdint.h>
 

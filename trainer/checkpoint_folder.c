@@ -1,6 +1,6 @@
 /* The checkpoints of a folder, by their names. */
-#include "checkpoint.h"
-#include "whole_file.h"
+#include "trainer/checkpoint.h"
+#include "trainer/files/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>

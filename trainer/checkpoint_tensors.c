@@ -1,4 +1,4 @@
-#include "checkpoint_tensors.h"
+#include "trainer/checkpoint_tensors.h"
 
 #include <errno.h>
 #include <math.h>

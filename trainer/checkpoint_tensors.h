@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "checkpoint.h"
-#include "safetensors.h"
+#include "trainer/checkpoint.h"
+#include "trainer/safetensors.h"
 
 /* Writes the sentence, CHECKPOINT_ERROR_MAX bytes, and returns the code. */
 __attribute__((format(printf, 3, 4))) int checkpoint_fail(char *error, int code, const char *format,

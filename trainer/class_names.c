@@ -1,4 +1,4 @@
-#include "class_names.h"
+#include "trainer/class_names.h"
 
 #include <errno.h>
 #include <jansson.h>

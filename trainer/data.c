@@ -1,5 +1,5 @@
-#include "data.h"
-#include "progress.h"
+#include "trainer/data.h"
+#include "trainer/progress.h"
 
 #include <errno.h>
 #include <math.h>

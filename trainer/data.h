@@ -5,11 +5,11 @@
  */
 #pragma once
 
-#include "comm.h"
-#include "feed.h"
-#include "recipe.h"
-#include "uuid.h"
-#include "weights.h"
+#include "proto/client/feed.h"
+#include "trainer/device/comm/comm.h"
+#include "trainer/recipe.h"
+#include "trainer/uuid.h"
+#include "trainer/weights.h"
 
 enum { DATA_ERROR_MAX = FEED_ERROR_MAX, DATA_SOCKET_MAX = 256 };
 

@@ -1,6 +1,6 @@
-#include "algorithms/score.h"
-#include "algorithms/views.h"
-#include "run.h"
+#include "trainer/algorithms/score.h"
+#include "trainer/algorithms/views.h"
+#include "trainer/run.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * What a run says of itself: the lines of log.jsonl, the progress that a person sees, and
  * summary.json.
  */
-#include "run.h"
+#include "trainer/run.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-#include "optim.h"
-#include "run.h"
+#include "trainer/optim.h"
+#include "trainer/run.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,10 +1,10 @@
 /*
  * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
  */
-#include "options.h"
-#include "plan.h"
-#include "printable.h"
-#include "run.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "trainer/plan.h"
+#include "trainer/run.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,8 +2,8 @@
  * What a run does before its first step, or before it evaluates, in stages that all ranks come
  * through together: device, data, model, checkpoint, first batch, plan.
  */
-#include "optim.h"
-#include "run.h"
+#include "trainer/optim.h"
+#include "trainer/run.h"
 
 #include <errno.h>
 #include <math.h>

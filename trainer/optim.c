@@ -1,6 +1,6 @@
-#include "optim.h"
-#include "algorithms/ema.h"
-#include "model/model.h"
+#include "trainer/optim.h"
+#include "trainer/algorithms/ema.h"
+#include "trainer/model/model.h"
 
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec)
 {

@@ -4,8 +4,8 @@
  */
 #pragma once
 
-#include "device.h"
-#include "schedule.h"
+#include "trainer/device/device.h"
+#include "trainer/schedule.h"
 
 void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec);
 

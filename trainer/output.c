@@ -2,8 +2,8 @@
  * The output folder: what it may hold when a run comes to it, and what the run puts there beside
  * checkpoints. Rank 0's.
  */
-#include "run.h"
-#include "whole_file.h"
+#include "trainer/files/whole_file.h"
+#include "trainer/run.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-#include "plan.h"
-#include "engines.h"
-#include "model/model.h"
-#include "optim.h"
-#include "planner.h"
-#include "roofline.h"
+#include "trainer/plan.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/device/cuda/planner.h"
+#include "trainer/device/cuda/roofline.h"
+#include "trainer/model/model.h"
+#include "trainer/optim.h"
 
 #include <errno.h>
 #include <jansson.h>

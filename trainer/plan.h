@@ -9,8 +9,8 @@
  */
 #pragma once
 
-#include "device.h"
-#include "recipe.h"
+#include "trainer/device/device.h"
+#include "trainer/recipe.h"
 
 #include <stdio.h>
 

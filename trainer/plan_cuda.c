@@ -1,12 +1,12 @@
 /* The part of --plan that asks cuDNN, or says that it can't. */
-#include "plan.h"
+#include "trainer/plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #ifdef HAVE_CUDA
 
-#include "engines.h"
+#include "trainer/device/cuda/engines.h"
 
 int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
 		char *error)

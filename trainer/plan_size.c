@@ -1,4 +1,4 @@
-#include "plan.h"
+#include "trainer/plan.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-#include "progress.h"
+#include "trainer/progress.h"
 
-#include "printable.h"
+#include "format/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>

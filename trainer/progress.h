@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 struct progress {
 	bool on, bar;

@@ -1,4 +1,4 @@
-#include "random.h"
+#include "trainer/random.h"
 
 #include <math.h>
 

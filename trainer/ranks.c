@@ -1,4 +1,4 @@
-#include "ranks.h"
+#include "trainer/ranks.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -5,9 +5,9 @@
  */
 #pragma once
 
-#include "comm.h"
-#include "device.h"
-#include "recipe.h"
+#include "trainer/device/comm/comm.h"
+#include "trainer/device/device.h"
+#include "trainer/recipe.h"
 
 enum { RANKS_ERROR_MAX = 2048, RANKS_COMPARED_MAX = 64 };
 

@@ -1,6 +1,6 @@
-#include "recipe_value.h"
+#include "trainer/recipe_value.h"
 
-#include "nearest.h"
+#include "format/nearest.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 #include <string.h>
 

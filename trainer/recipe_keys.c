@@ -1,4 +1,4 @@
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 #define AT(field) offsetof(struct recipe, field)
 #define TEXT(section, name, fallback, resume, help)                                                \

@@ -1,5 +1,5 @@
 /* Prints the RECIPES section of trainer(1); part of the build, not installed. */
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 int main(void)
 {

@@ -1,4 +1,4 @@
-#include "recipe_value.h"
+#include "trainer/recipe_value.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 /* Writes a sentence to error; -EINVAL. */
 __attribute__((format(printf, 2, 3))) int recipe_fail(char *error, const char *format, ...);

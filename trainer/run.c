@@ -1,6 +1,6 @@
-#include "run.h"
+#include "trainer/run.h"
 
-#include "printable.h"
+#include "format/printable.h"
 
 #include <errno.h>
 #include <stdarg.h>

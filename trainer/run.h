@@ -14,15 +14,15 @@
  */
 #pragma once
 
-#include "checkpoint.h"
-#include "data.h"
-#include "device.h"
-#include "journal.h"
-#include "model/model.h"
-#include "progress.h"
-#include "ranks.h"
-#include "recipe.h"
-#include "schedule.h"
+#include "trainer/checkpoint.h"
+#include "trainer/data.h"
+#include "trainer/device/device.h"
+#include "trainer/journal.h"
+#include "trainer/model/model.h"
+#include "trainer/progress.h"
+#include "trainer/ranks.h"
+#include "trainer/recipe.h"
+#include "trainer/schedule.h"
 
 #define RUN_NO_STEP UINT64_MAX
 

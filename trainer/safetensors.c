@@ -1,5 +1,5 @@
-#include "safetensors.h"
-#include "whole_file.h"
+#include "trainer/safetensors.h"
+#include "trainer/files/whole_file.h"
 
 #include <endian.h>
 #include <errno.h>

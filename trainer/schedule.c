@@ -1,4 +1,4 @@
-#include "schedule.h"
+#include "trainer/schedule.h"
 
 #include <math.h>
 

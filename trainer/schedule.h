@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 struct schedule {
 	enum recipe_schedule name;

@@ -1,4 +1,4 @@
-#include "uuid.h"
+#include "trainer/uuid.h"
 
 #include <stdio.h>
 #include <string.h>

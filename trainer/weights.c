@@ -1,5 +1,5 @@
-#include "weights.h"
-#include "checkpoint_tensors.h"
+#include "trainer/weights.h"
+#include "trainer/checkpoint_tensors.h"
 
 #include <errno.h>
 #include <math.h>

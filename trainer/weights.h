@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "class_names.h"
+#include "trainer/class_names.h"
 
 #include <stdbool.h>
 

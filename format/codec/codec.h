@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "packimg.h"
-#include "scratch.h"
+#include "format/codec/scratch.h"
+#include "format/packimg.h"
 
 struct codec_request {
 	const struct packimg_sample *sample;

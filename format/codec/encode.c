@@ -1,6 +1,6 @@
-#include "codec.h"
-#include "jpeg_output.h"
-#include "scratch.h"
+#include "format/codec/codec.h"
+#include "format/codec/jpeg_output.h"
+#include "format/codec/scratch.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-#include "exif.h"
-#include "copy_once.h"
+#include "format/codec/exif.h"
+#include "format/copy_once.h"
 
 #include <stdbool.h>
 #include <string.h>

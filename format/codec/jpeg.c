@@ -5,15 +5,15 @@
  * what is decoded is a little wider than the region and cut to it afterwards: the pixels are those
  * of a full decode, bit for bit.
  */
-#include "codec.h"
-#include "error.h"
-#include "jpeg_baseline.h"
-#include "jpeg_common.h"
-#include "jpeg_index.h"
-#include "jpeg_input.h"
-#include "layout.h"
-#include "scratch.h"
-#include "side.h"
+#include "format/codec/codec.h"
+#include "format/codec/jpeg_baseline.h"
+#include "format/codec/jpeg_common.h"
+#include "format/codec/jpeg_index.h"
+#include "format/codec/jpeg_input.h"
+#include "format/codec/scratch.h"
+#include "format/codec/side.h"
+#include "format/error.h"
+#include "format/layout.h"
 
 #include <errno.h>
 #include <stdlib.h>

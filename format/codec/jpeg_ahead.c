@@ -1,6 +1,6 @@
-#include "jpeg_ahead.h"
+#include "format/codec/jpeg_ahead.h"
 
-#include "jpeg_kernels.h"
+#include "format/codec/jpeg_kernels.h"
 
 #include <assert.h>
 #include <errno.h>

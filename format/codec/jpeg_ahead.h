@@ -10,10 +10,10 @@
  */
 #pragma once
 
-#include "jpeg_frame.h"
-#include "jpeg_huffman.h"
-#include "jpeg_streams.h"
-#include "scratch.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_huffman.h"
+#include "format/codec/jpeg_streams.h"
+#include "format/codec/scratch.h"
 
 #include <stdbool.h>
 

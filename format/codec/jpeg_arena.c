@@ -1,4 +1,4 @@
-#include "jpeg_common.h"
+#include "format/codec/jpeg_common.h"
 
 #include <jerror.h>
 #include <stdbool.h>

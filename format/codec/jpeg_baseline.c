@@ -1,12 +1,12 @@
-#include "jpeg_baseline.h"
+#include "format/codec/jpeg_baseline.h"
 
-#include "jpeg_ahead.h"
-#include "jpeg_frame.h"
-#include "jpeg_huffman.h"
-#include "jpeg_index.h"
-#include "jpeg_pixels.h"
-#include "jpeg_sequential.h"
-#include "jpeg_streams.h"
+#include "format/codec/jpeg_ahead.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_huffman.h"
+#include "format/codec/jpeg_index.h"
+#include "format/codec/jpeg_pixels.h"
+#include "format/codec/jpeg_sequential.h"
+#include "format/codec/jpeg_streams.h"
 
 #include <errno.h>
 #include <stdlib.h>

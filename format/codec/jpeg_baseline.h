@@ -23,7 +23,7 @@
  */
 #pragma once
 
-#include "scratch.h"
+#include "format/codec/scratch.h"
 
 #include <stdbool.h>
 #include <stddef.h>

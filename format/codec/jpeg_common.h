@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "packimg.h"
-#include "scratch.h"
+#include "format/codec/scratch.h"
+#include "format/packimg.h"
 
 #include <setjmp.h>
 #include <stddef.h>

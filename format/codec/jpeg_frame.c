@@ -1,6 +1,6 @@
-#include "jpeg_frame.h"
+#include "format/codec/jpeg_frame.h"
 
-#include "copy_once.h"
+#include "format/copy_once.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-#include "jpeg_huffman.h"
+#include "format/codec/jpeg_huffman.h"
 
-#include "jpeg_frame.h"
-#include "jpeg_kernels.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_kernels.h"
 
 #include <errno.h>
 #include <stdbool.h>

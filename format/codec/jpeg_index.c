@@ -1,4 +1,4 @@
-#include "jpeg_index.h"
+#include "format/codec/jpeg_index.h"
 
 #include <endian.h>
 #include <errno.h>

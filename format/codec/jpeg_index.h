@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "jpeg_frame.h"
+#include "format/codec/jpeg_frame.h"
 
 #include <stdbool.h>
 

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "jpeg_common.h"
+#include "format/codec/jpeg_common.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "jpeg_kernels.h"
+#include "format/codec/jpeg_kernels.h"
 
 #include <endian.h>
 #include <stdlib.h>

@@ -168,7 +168,7 @@ static inline void store_by_lane(const __m256i v[3], uint8_t *output)
 	store(output + 64, _mm256_permute2x128_si256(v[1], v[2], 0x31));
 }
 
-#include "jpeg_kernels_simd.h"
+#include "format/codec/jpeg_kernels_simd.h"
 
 /* The same line of two blocks, dequantised. */
 static inline __m256i load_line(const int16_t *const blocks[2], const int16_t quant[64], int line)

@@ -1,5 +1,5 @@
 /* Compiled twice: with AVX-512 F, BW, DQ and VL only, and with VBMI, VBMI2 and VNNI also. */
-#include "jpeg_kernels.h"
+#include "format/codec/jpeg_kernels.h"
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -328,7 +328,7 @@ static const uint16_t odd_quant[32] = {
 	2,  0,  6,  0,  10, 0,  14, 0,  32, 33, 48, 49, 32, 33, 48, 49,
 };
 
-#include "jpeg_kernels_simd.h"
+#include "format/codec/jpeg_kernels_simd.h"
 
 #ifdef OWN_INTERLEAVE
 /* 32 samples of near, from the first'th on, with those of far below them. */

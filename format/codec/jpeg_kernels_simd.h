@@ -3,7 +3,7 @@
  * Included by jpeg_kernels_avx2.c and jpeg_kernels_avx512.c, which say how wide a vector is (LANES)
  * and supply what differs.
  */
-#include "jpeg_kernels.h"
+#include "format/codec/jpeg_kernels.h"
 
 /* At any address. */
 struct __attribute__((packed, may_alias)) word {

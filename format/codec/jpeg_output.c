@@ -1,4 +1,4 @@
-#include "jpeg_output.h"
+#include "format/codec/jpeg_output.h"
 
 #include <errno.h>
 #include <stdlib.h>

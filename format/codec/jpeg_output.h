@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "jpeg_common.h"
+#include "format/codec/jpeg_common.h"
 
 struct jpeg_output {
 	struct jpeg_destination_mgr manager; /* first: libjpeg hands back a pointer to it */

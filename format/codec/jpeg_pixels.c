@@ -1,4 +1,4 @@
-#include "jpeg_pixels.h"
+#include "format/codec/jpeg_pixels.h"
 
 #include <errno.h>
 #include <stdbool.h>

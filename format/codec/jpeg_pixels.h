@@ -7,10 +7,10 @@
  */
 #pragma once
 
-#include "jpeg_baseline.h"
-#include "jpeg_frame.h"
-#include "jpeg_kernels.h"
-#include "scratch.h"
+#include "format/codec/jpeg_baseline.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_kernels.h"
+#include "format/codec/scratch.h"
 
 enum {
 	/* Rows in the ring: what an MCU row completes, and as many that the reader still holds. */

@@ -3,10 +3,10 @@
  * nothing it reads. The bytes may be those of a file that is being changed: what bounds anything is
  * copied once.
  */
-#include "copy_once.h"
-#include "error.h"
-#include "exif.h"
-#include "packimg.h"
+#include "format/codec/exif.h"
+#include "format/copy_once.h"
+#include "format/error.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <string.h>

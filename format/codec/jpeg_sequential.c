@@ -1,4 +1,4 @@
-#include "jpeg_sequential.h"
+#include "format/codec/jpeg_sequential.h"
 
 #include <errno.h>
 #include <string.h>

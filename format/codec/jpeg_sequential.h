@@ -7,9 +7,9 @@
  */
 #pragma once
 
-#include "jpeg_frame.h"
-#include "jpeg_huffman.h"
-#include "scratch.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_huffman.h"
+#include "format/codec/scratch.h"
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
-#include "jpeg_streams.h"
+#include "format/codec/jpeg_streams.h"
 
-#include "jpeg_streams_x86.h"
+#include "format/codec/jpeg_streams_x86.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -9,9 +9,9 @@
  */
 #pragma once
 
-#include "jpeg_frame.h"
-#include "jpeg_huffman.h"
-#include "jpeg_kernels.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_huffman.h"
+#include "format/codec/jpeg_kernels.h"
 
 #include <stdbool.h>
 

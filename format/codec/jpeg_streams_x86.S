@@ -3,7 +3,7 @@
  * read first. Everything that lanes carry from symbol to symbol stays in registers: bits, left-aligned (B), place (P) and state (S), with
  * rax, rcx and rdx for the rest. Compilers spill half of it.
  */
-#include "jpeg_streams_x86.h"
+#include "format/codec/jpeg_streams_x86.h"
 
 	.text
 

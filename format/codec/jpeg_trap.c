@@ -1,5 +1,5 @@
-#include "jpeg_common.h"
-#include "jpeg_input.h"
+#include "format/codec/jpeg_common.h"
+#include "format/codec/jpeg_input.h"
 
 #include <errno.h>
 #include <jerror.h>

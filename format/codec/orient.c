@@ -1,4 +1,4 @@
-#include "orient.h"
+#include "format/codec/orient.h"
 
 /*
  * Pixels of a tile's side: 32 rows of 96 bytes stay in the first-level cache while they are read

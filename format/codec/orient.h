@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 /* Does the orientation exchange width and height? */
 bool orient_swaps(uint8_t orientation);

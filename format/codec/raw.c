@@ -1,6 +1,6 @@
-#include "codec.h"
-#include "error.h"
-#include "scratch.h"
+#include "format/codec/codec.h"
+#include "format/codec/scratch.h"
+#include "format/error.h"
 
 #include <errno.h>
 #include <inttypes.h>

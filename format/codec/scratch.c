@@ -1,4 +1,4 @@
-#include "scratch.h"
+#include "format/codec/scratch.h"
 
 #include <errno.h>
 #include <stdlib.h>

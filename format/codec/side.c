@@ -1,7 +1,7 @@
-#include "side.h"
+#include "format/codec/side.h"
 
-#include "copy_once.h"
-#include "layout.h"
+#include "format/copy_once.h"
+#include "format/layout.h"
 
 #include <errno.h>
 #include <string.h>

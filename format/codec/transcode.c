@@ -5,10 +5,10 @@
  * as before. Each image has libjpeg objects of its own: tables would stay in them, and a file
  * without any would be read with those of the one before.
  */
-#include "error.h"
-#include "jpeg_input.h"
-#include "jpeg_output.h"
-#include "packimg.h"
+#include "format/codec/jpeg_input.h"
+#include "format/codec/jpeg_output.h"
+#include "format/error.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <stdlib.h>

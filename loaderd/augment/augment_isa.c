@@ -1,4 +1,4 @@
-#include "augment_isa.h"
+#include "loaderd/augment/augment_isa.h"
 
 #include <stdlib.h>
 #include <string.h>

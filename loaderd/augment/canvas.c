@@ -1,5 +1,5 @@
-#include "canvas.h"
-#include "ticks.h"
+#include "loaderd/augment/canvas.h"
+#include "loaderd/ticks.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
  */
 #pragma once
 
-#include "plan.h"
-#include "resize.h"
-#include "store.h"
+#include "loaderd/augment/plan.h"
+#include "loaderd/augment/resize.h"
+#include "loaderd/augment/store.h"
 
 /* What a canvas with a store works in. */
 struct canvas_rows {

@@ -5,9 +5,9 @@
  */
 #pragma once
 
-#include "effects.h"
-#include "random.h"
-#include "steps.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/steps.h"
+#include "loaderd/random.h"
 
 /*
  * Appends a step's effects on a picture of width x height to the list, which has room for the most

@@ -2,14 +2,14 @@
  * AVX2 kernels of effects: what the compiler makes of the common loops, and by hand what it does
  * not see.
  */
-#include "effect_kernels.h"
+#include "loaderd/augment/effect_kernels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "effect_bytes.inc"
-#include "effect_colour.inc"
-#include "effect_place.inc"
+#include "loaderd/augment/effect_bytes.inc"
+#include "loaderd/augment/effect_colour.inc"
+#include "loaderd/augment/effect_place.inc"
 
 static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
 {

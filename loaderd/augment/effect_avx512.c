@@ -2,15 +2,15 @@
  * AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does
  * not see.
  */
-#include "avx512.h"
-#include "effect_kernels.h"
+#include "loaderd/augment/avx512.h"
+#include "loaderd/augment/effect_kernels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "effect_bytes.inc"
-#include "effect_colour.inc"
-#include "effect_place.inc"
+#include "loaderd/augment/effect_bytes.inc"
+#include "loaderd/augment/effect_colour.inc"
+#include "loaderd/augment/effect_place.inc"
 
 #ifdef __AVX512VBMI__
 struct vector_table {

@@ -1,11 +1,11 @@
 /* The reference kernels of effects: plain C for any processor. */
-#include "effect_kernels.h"
+#include "loaderd/augment/effect_kernels.h"
 
 #include <string.h>
 
-#include "effect_bytes.inc"
-#include "effect_colour.inc"
-#include "effect_place.inc"
+#include "loaderd/augment/effect_bytes.inc"
+#include "loaderd/augment/effect_colour.inc"
+#include "loaderd/augment/effect_place.inc"
 
 static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
 {

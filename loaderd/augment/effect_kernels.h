@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "effects.h"
+#include "loaderd/augment/effects.h"
 
 /* A function of a byte, for each channel. */
 struct effect_table {

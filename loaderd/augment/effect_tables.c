@@ -1,5 +1,5 @@
-#include "effect_kernels.h"
-#include "portable_math.h"
+#include "loaderd/augment/effect_kernels.h"
+#include "loaderd/augment/portable_math.h"
 
 #include <math.h>
 #include <string.h>

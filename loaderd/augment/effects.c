@@ -1,5 +1,5 @@
-#include "effects.h"
-#include "effect_kernels.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/effect_kernels.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "augment_isa.h"
-#include "erase.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/erase.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-#include "erase.h"
-#include "portable_math.h"
-#include "random.h"
-#include "store.h"
+#include "loaderd/augment/erase.h"
+#include "loaderd/augment/portable_math.h"
+#include "loaderd/augment/store.h"
+#include "loaderd/random.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "transform.h"
+#include "loaderd/augment/transform.h"
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
-#include "grammar.h"
-#include "draw.h"
-#include "grammar_rules.h"
+#include "loaderd/augment/grammar.h"
+#include "loaderd/augment/draw.h"
+#include "loaderd/augment/grammar_rules.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-#include "grammar_rules.h"
-#include "effects.h"
-#include "nearest.h"
-#include "policy.h"
+#include "loaderd/augment/grammar_rules.h"
+#include "format/nearest.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/policy.h"
 
 #include <errno.h>
 #include <stdio.h>

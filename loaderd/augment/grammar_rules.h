@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "steps.h"
+#include "loaderd/augment/steps.h"
 
 enum {
 	NAME_MAX_SIZE = 32, /* bytes of a name that count, with the 0 */

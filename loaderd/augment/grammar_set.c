@@ -1,5 +1,5 @@
-#include "grammar_rules.h"
-#include "portable_math.h"
+#include "loaderd/augment/grammar_rules.h"
+#include "loaderd/augment/portable_math.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-#include "plan.h"
-#include "draw.h"
-#include "portable_math.h"
-#include "random.h"
+#include "loaderd/augment/plan.h"
+#include "loaderd/augment/draw.h"
+#include "loaderd/augment/portable_math.h"
+#include "loaderd/random.h"
 
 #include <errno.h>
 #include <math.h>

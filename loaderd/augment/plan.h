@@ -7,8 +7,8 @@
  */
 #pragma once
 
-#include "effects.h"
-#include "steps.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/steps.h"
 
 /* One direction of a stage. */
 struct plan_axis {

@@ -1,6 +1,6 @@
-#include "policy.h"
-#include "portable_math.h"
-#include "warp.h"
+#include "loaderd/augment/policy.h"
+#include "loaderd/augment/portable_math.h"
+#include "loaderd/augment/warp.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "effects.h"
-#include "random.h"
-#include "steps.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/steps.h"
+#include "loaderd/random.h"
 
 enum policy_operation {
 	POLICY_SHEAR_X,

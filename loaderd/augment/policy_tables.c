@@ -1,4 +1,4 @@
-#include "policy.h"
+#include "loaderd/augment/policy.h"
 
 /* Names of this file alone, to keep the tables readable. */
 #define OP(name, probability, bin)                                                                 \

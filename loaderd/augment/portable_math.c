@@ -1,4 +1,4 @@
-#include "portable_math.h"
+#include "loaderd/augment/portable_math.h"
 
 #include <math.h>
 #include <stdbool.h>

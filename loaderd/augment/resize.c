@@ -1,5 +1,5 @@
-#include "resize.h"
-#include "resize_kernels.h"
+#include "loaderd/augment/resize.h"
+#include "loaderd/augment/resize_kernels.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "augment_isa.h"
+#include "loaderd/augment/augment_isa.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,12 +6,12 @@
  * taps of a lane lie within one such window it is loaded once, otherwise once per pair of taps. By
  * dot: when four elements lie further apart than that, a vector is four taps of one output.
  */
-#include "resize_kernels.h"
+#include "loaderd/augment/resize_kernels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "resize_table.inc"
+#include "loaderd/augment/resize_table.inc"
 
 enum {
 	GROUP = 8,    /* elements of a vector */
@@ -419,9 +419,9 @@ INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
 	}
 }
 
-#include "resize_vertical.inc"
+#include "loaderd/augment/resize_vertical.inc"
 
-#include "resize_rgb.inc"
+#include "loaderd/augment/resize_rgb.inc"
 
 /*
  * 16 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the

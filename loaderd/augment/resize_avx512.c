@@ -12,13 +12,13 @@
  *
  * Vertical: one multiplication per pair of rows, straight from memory.
  */
-#include "avx512.h"
-#include "resize_kernels.h"
+#include "loaderd/augment/avx512.h"
+#include "loaderd/augment/resize_kernels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "resize_table.inc"
+#include "loaderd/augment/resize_table.inc"
 
 enum {
 	GROUP = 16,     /* elements of a vector */
@@ -582,7 +582,7 @@ INLINE void vertical_row(const int32_t *const pairs[], const int32_t weights[],
 	}
 }
 
-#include "resize_vertical.inc"
+#include "loaderd/augment/resize_vertical.inc"
 
 /*
  * 32 elements of a plane to words of 8.7 fixed point, plus bias: in each 128-bit lane four of the
@@ -677,7 +677,7 @@ INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t c
 	}
 }
 #else
-#include "resize_rgb.inc"
+#include "loaderd/augment/resize_rgb.inc"
 
 /* 64 pixels, or fewer. */
 INLINE void interleave(const __m512i rgb[3], const uint32_t channels, uint32_t count,

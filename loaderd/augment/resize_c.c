@@ -1,9 +1,9 @@
 /* Reference kernels of resize; what the others must equal. */
-#include "resize_kernels.h"
+#include "loaderd/augment/resize_kernels.h"
 
 #include <string.h>
 
-#include "resize_table.inc"
+#include "loaderd/augment/resize_table.inc"
 
 static size_t prepare(struct resize_pass *pass)
 {

@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "resize.h"
+#include "loaderd/augment/resize.h"
 
 enum {
 	RESIZE_WEIGHT_BITS = 14,

@@ -1,5 +1,5 @@
-#include "stage.h"
-#include "ticks.h"
+#include "loaderd/augment/stage.h"
+#include "loaderd/ticks.h"
 
 #include <errno.h>
 #include <math.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "canvas.h"
+#include "loaderd/augment/canvas.h"
 
 struct transform_scratch {
 	struct packimg_decoder *decoder;

@@ -1,5 +1,5 @@
-#include "steps.h"
-#include "grammar.h"
+#include "loaderd/augment/steps.h"
+#include "loaderd/augment/grammar.h"
 
 #include <errno.h>
 #include <stdlib.h>

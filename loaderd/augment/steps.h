@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "transform.h"
+#include "loaderd/augment/transform.h"
 
 #include <stdbool.h>
 

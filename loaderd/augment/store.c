@@ -1,5 +1,5 @@
 /* Reference kernels of store; what the others must equal. */
-#include "store.h"
+#include "loaderd/augment/store.h"
 
 #include <string.h>
 

@@ -10,8 +10,8 @@
  */
 #pragma once
 
-#include "augment_isa.h"
-#include "transform.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/transform.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* AVX2 kernels of store: eight floats, or 16 bytes, at a time. */
-#include "store.h"
+#include "loaderd/augment/store.h"
 
 #include <immintrin.h>
 #include <string.h>

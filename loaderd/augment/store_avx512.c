@@ -1,6 +1,6 @@
 /* AVX-512 kernels of store: sixteen floats, or 64 bytes, at a time. */
-#include "avx512.h"
-#include "store.h"
+#include "loaderd/augment/avx512.h"
+#include "loaderd/augment/store.h"
 
 #include <immintrin.h>
 #include <string.h>

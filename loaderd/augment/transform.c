@@ -1,9 +1,9 @@
-#include "transform.h"
-#include "effects.h"
-#include "plan.h"
-#include "stage.h"
-#include "steps.h"
-#include "ticks.h"
+#include "loaderd/augment/transform.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/plan.h"
+#include "loaderd/augment/stage.h"
+#include "loaderd/augment/steps.h"
+#include "loaderd/ticks.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -61,7 +61,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-#include "warp.h"
-#include "portable_math.h"
+#include "loaderd/augment/warp.h"
+#include "loaderd/augment/portable_math.h"
 
 void warp_matrix(const struct warp *warp, float ret_matrix[6])
 {

@@ -1,6 +1,6 @@
-#include "account.h"
+#include "loaderd/pipeline/account.h"
 
-#include "ticks.h"
+#include "loaderd/ticks.h"
 
 enum {
 	COST_SHIFT = 3, /* weight of the newest claim in the moving average: 1/8 */

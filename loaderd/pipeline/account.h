@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "batch.h"
-#include "sample.h"
+#include "loaderd/pipeline/batch.h"
+#include "loaderd/pipeline/sample.h"
 
 /* Adds to a counter that only this worker writes: a plain addition that readers may look at. */
 void account_add(_Atomic uint64_t *counter, uint64_t value);

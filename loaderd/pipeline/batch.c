@@ -1,8 +1,8 @@
-#include "batch.h"
+#include "loaderd/pipeline/batch.h"
 
-#include "account.h"
-#include "claim.h"
-#include "sample.h"
+#include "loaderd/pipeline/account.h"
+#include "loaderd/pipeline/claim.h"
+#include "loaderd/pipeline/sample.h"
 
 #include <assert.h>
 #include <errno.h>

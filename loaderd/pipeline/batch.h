@@ -14,13 +14,13 @@
  */
 #pragma once
 
-#include "dataset.h"
-#include "io.h"
-#include "order.h"
-#include "ring.h"
-#include "transform.h"
-#include "values.h"
-#include "watch.h"
+#include "loaderd/augment/transform.h"
+#include "loaderd/pipeline/dataset.h"
+#include "loaderd/pipeline/io.h"
+#include "loaderd/pipeline/order.h"
+#include "loaderd/pipeline/values.h"
+#include "loaderd/pipeline/watch.h"
+#include "proto/ring.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

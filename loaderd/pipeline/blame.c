@@ -1,4 +1,4 @@
-#include "blame.h"
+#include "loaderd/pipeline/blame.h"
 
 #include <errno.h>
 #include <signal.h>

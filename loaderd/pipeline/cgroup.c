@@ -1,4 +1,4 @@
-#include "cgroup.h"
+#include "loaderd/pipeline/cgroup.h"
 
 #include <limits.h>
 #include <stdbool.h>

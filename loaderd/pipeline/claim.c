@@ -1,6 +1,6 @@
-#include "claim.h"
+#include "loaderd/pipeline/claim.h"
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 enum {
 	/* A claim should last about this long: long enough that claiming and accounting cost

@@ -1,6 +1,6 @@
-#include "cpus.h"
+#include "loaderd/pipeline/cpus.h"
 
-#include "cgroup.h"
+#include "loaderd/pipeline/cgroup.h"
 
 #include <errno.h>
 #include <limits.h>

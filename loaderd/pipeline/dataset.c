@@ -1,4 +1,4 @@
-#include "dataset.h"
+#include "loaderd/pipeline/dataset.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "guard.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "loaderd/pipeline/guard.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "futex.h"
+#include "loaderd/pipeline/futex.h"
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -1,6 +1,6 @@
-#include "guard.h"
+#include "loaderd/pipeline/guard.h"
 
-#include "blame.h"
+#include "loaderd/pipeline/blame.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
-#include "io.h"
+#include "loaderd/pipeline/io.h"
 
-#include "futex.h"
-#include "io_internal.h"
+#include "loaderd/pipeline/futex.h"
+#include "loaderd/pipeline/io_internal.h"
 
 #include <errno.h>
 #include <limits.h>

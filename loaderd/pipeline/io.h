@@ -13,8 +13,8 @@
  */
 #pragma once
 
-#include "dataset.h"
-#include "order.h"
+#include "loaderd/pipeline/dataset.h"
+#include "loaderd/pipeline/order.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* What io.c and io_ring.c share. */
 #pragma once
 
-#include "io.h"
+#include "loaderd/pipeline/io.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
-#include "io_internal.h"
+#include "loaderd/pipeline/io_internal.h"
 
 #ifdef HAVE_LIBURING
 
-#include "futex.h"
+#include "loaderd/pipeline/futex.h"
 
 #include <errno.h>
 #include <liburing.h>

@@ -1,6 +1,6 @@
-#include "order.h"
+#include "loaderd/pipeline/order.h"
 
-#include "random.h"
+#include "loaderd/random.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
-#include "pool.h"
+#include "loaderd/pipeline/pool.h"
 
-#include "blame.h"
-#include "futex.h"
-#include "ticks.h"
+#include "loaderd/pipeline/blame.h"
+#include "loaderd/pipeline/futex.h"
+#include "loaderd/ticks.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -10,8 +10,8 @@
  */
 #pragma once
 
-#include "batch.h"
-#include "cpus.h"
+#include "loaderd/pipeline/batch.h"
+#include "loaderd/pipeline/cpus.h"
 
 #include <stdint.h>
 

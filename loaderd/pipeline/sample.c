@@ -1,8 +1,8 @@
-#include "sample.h"
+#include "loaderd/pipeline/sample.h"
 
-#include "blame.h"
-#include "random.h"
-#include "ticks.h"
+#include "loaderd/pipeline/blame.h"
+#include "loaderd/random.h"
+#include "loaderd/ticks.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "batch.h"
+#include "loaderd/pipeline/batch.h"
 
 /* Mark in a slot's flags while a batch is in the making; never published. */
 enum { SAMPLE_SKIPPED = 0x80 };

@@ -1,4 +1,4 @@
-#include "values.h"
+#include "loaderd/pipeline/values.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "dataset.h"
-#include "ring.h"
+#include "loaderd/pipeline/dataset.h"
+#include "proto/ring.h"
 
 #include <stdbool.h>
 #include <stdint.h>

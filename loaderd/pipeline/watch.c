@@ -1,6 +1,6 @@
-#include "watch.h"
+#include "loaderd/pipeline/watch.h"
 
-#include "ticks.h"
+#include "loaderd/ticks.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
-#include "admin.h"
+#include "loaderd/supervisor/admin.h"
 
-#include "augment_isa.h"
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "log.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/log.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
 
 #include <errno.h>
 #include <stdbool.h>

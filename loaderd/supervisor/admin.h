@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "crew.h"
+#include "loaderd/supervisor/crew.h"
 
 /*
  * Serves a connection that has just been accepted until it hangs up. Takes fd over. stop is called

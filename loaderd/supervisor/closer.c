@@ -1,4 +1,4 @@
-#include "closer.h"
+#include "loaderd/supervisor/closer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-#include "crew.h"
+#include "loaderd/supervisor/crew.h"
 
-#include "copy_once.h"
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "log.h"
-#include "outfit.h"
+#include "format/copy_once.h"
+#include "loaderd/log.h"
+#include "loaderd/supervisor/outfit.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
 
 #include <errno.h>
 #include <signal.h>

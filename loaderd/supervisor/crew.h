@@ -5,13 +5,13 @@
  */
 #pragma once
 
-#include "closer.h"
-#include "config.h"
-#include "groups.h"
-#include "guests.h"
-#include "ledger.h"
-#include "link.h"
-#include "watched.h"
+#include "loaderd/config.h"
+#include "loaderd/link.h"
+#include "loaderd/supervisor/closer.h"
+#include "loaderd/supervisor/groups.h"
+#include "loaderd/supervisor/guests.h"
+#include "loaderd/supervisor/ledger.h"
+#include "loaderd/supervisor/watched.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "groups.h"
+#include "loaderd/supervisor/groups.h"
 
 #include <errno.h>
 #include <fcntl.h>

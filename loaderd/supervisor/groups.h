@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "config.h"
+#include "loaderd/config.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

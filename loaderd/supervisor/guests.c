@@ -1,8 +1,8 @@
-#include "guests.h"
+#include "loaderd/supervisor/guests.h"
 
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "watched.h"
+#include "loaderd/supervisor/watched.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
 
 #include <errno.h>
 #include <stdlib.h>

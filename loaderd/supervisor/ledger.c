@@ -1,6 +1,6 @@
-#include "ledger.h"
+#include "loaderd/supervisor/ledger.h"
 
-#include "ring.h"
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "closer.h"
-#include "link.h"
+#include "loaderd/link.h"
+#include "loaderd/supervisor/closer.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "outfit.h"
+#include "loaderd/supervisor/outfit.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "config.h"
-#include "link.h"
+#include "loaderd/config.h"
+#include "loaderd/link.h"
 
 #include <sys/types.h>
 

@@ -1,13 +1,13 @@
-#include "supervisor.h"
+#include "loaderd/supervisor/supervisor.h"
 
-#include "admin.h"
-#include "closer.h"
-#include "cpu_list.h"
-#include "crew.h"
-#include "log.h"
-#include "memory.h"
-#include "notify.h"
-#include "overflow_uid.h"
+#include "loaderd/cpu_list.h"
+#include "loaderd/log.h"
+#include "loaderd/memory.h"
+#include "loaderd/notify.h"
+#include "loaderd/supervisor/admin.h"
+#include "loaderd/supervisor/closer.h"
+#include "loaderd/supervisor/crew.h"
+#include "proto/overflow_uid.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "chores.h"
+#include "loaderd/worker/chores.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
-#include "dataset_facts.h"
+#include "loaderd/worker/dataset_facts.h"
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <stdlib.h>

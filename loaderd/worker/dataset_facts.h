@@ -1,7 +1,7 @@
 /* The answer to GetDataset, from one file of the dataset. Any thread. */
 #pragma once
 
-#include "subscription.h"
+#include "loaderd/worker/subscription.h"
 
 /*
  * The whole Reply, packed; the caller frees it. *fd, a descriptor of any file of the dataset, is

@@ -1,4 +1,4 @@
-#include "fields.h"
+#include "loaderd/worker/fields.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "subscription.h"
+#include "loaderd/worker/subscription.h"
 
 /* Negative errno with the refusal filled in. */
 int fields_choose(const Loaderd__OpenFeed *request, const struct config *config,

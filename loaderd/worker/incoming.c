@@ -1,4 +1,4 @@
-#include "incoming.h"
+#include "loaderd/worker/incoming.h"
 
 #include <errno.h>
 #include <stdlib.h>

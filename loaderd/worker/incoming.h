@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "feed.pb-c.h"
-#include "framing.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
 
 #include <stdbool.h>
 #include <stdint.h>

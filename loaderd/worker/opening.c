@@ -1,7 +1,7 @@
-#include "dataset_facts.h"
-#include "incoming.h"
-#include "log.h"
-#include "server_internal.h"
+#include "loaderd/log.h"
+#include "loaderd/worker/dataset_facts.h"
+#include "loaderd/worker/incoming.h"
+#include "loaderd/worker/server_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "feed.pb-c.h"
+#include "proto/feed.pb-c.h"
 
 struct session;
 

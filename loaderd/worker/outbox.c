@@ -1,6 +1,6 @@
-#include "outbox.h"
+#include "loaderd/worker/outbox.h"
 
-#include "feed.pb-c.h"
+#include "proto/feed.pb-c.h"
 
 #include <errno.h>
 #include <stdlib.h>

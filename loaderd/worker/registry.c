@@ -1,4 +1,4 @@
-#include "registry.h"
+#include "loaderd/worker/registry.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "dataset.h"
+#include "loaderd/pipeline/dataset.h"
 
 #include <pthread.h>
 #include <stdint.h>

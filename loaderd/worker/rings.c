@@ -1,4 +1,4 @@
-#include "rings.h"
+#include "loaderd/worker/rings.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "link.h"
-#include "subscription.h"
+#include "loaderd/link.h"
+#include "loaderd/worker/subscription.h"
 
 #include <pthread.h>
 

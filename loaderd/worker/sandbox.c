@@ -1,4 +1,4 @@
-#include "sandbox.h"
+#include "loaderd/worker/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>

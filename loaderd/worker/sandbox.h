@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "config.h"
+#include "loaderd/config.h"
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
-#include "server_internal.h"
+#include "loaderd/worker/server_internal.h"
 
-#include "cpu_list.h"
-#include "guard.h"
-#include "log.h"
+#include "loaderd/cpu_list.h"
+#include "loaderd/log.h"
+#include "loaderd/pipeline/guard.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "config.h"
+#include "loaderd/config.h"
 
 #include <sys/types.h>
 

@@ -1,16 +1,16 @@
 /* What server.c, session.c and status.c share. */
 #pragma once
 
-#include "chores.h"
-#include "framing.h"
-#include "link.h"
-#include "opening.h"
-#include "outbox.h"
-#include "pool.h"
-#include "registry.h"
-#include "rings.h"
-#include "server.h"
-#include "subscription.h"
+#include "loaderd/link.h"
+#include "loaderd/pipeline/pool.h"
+#include "loaderd/worker/chores.h"
+#include "loaderd/worker/opening.h"
+#include "loaderd/worker/outbox.h"
+#include "loaderd/worker/registry.h"
+#include "loaderd/worker/rings.h"
+#include "loaderd/worker/server.h"
+#include "loaderd/worker/subscription.h"
+#include "proto/framing.h"
 
 #include <stdbool.h>
 #include <stdint.h>

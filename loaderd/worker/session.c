@@ -1,7 +1,7 @@
 /* One connection: its requests, its feed, its end. Control thread only. */
-#include "server_internal.h"
+#include "loaderd/worker/server_internal.h"
 
-#include "log.h"
+#include "loaderd/log.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /*
  * What the daemon tells of itself: the answer to GetStatus, and the page that the supervisor reads.
  */
-#include "server_internal.h"
+#include "loaderd/worker/server_internal.h"
 
-#include "augment_isa.h"
+#include "loaderd/augment/augment_isa.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-#include "subscription.h"
+#include "loaderd/worker/subscription.h"
 
-#include "fields.h"
-#include "framing.h"
-#include "memory.h"
+#include "loaderd/memory.h"
+#include "loaderd/worker/fields.h"
+#include "proto/framing.h"
 
 #include <errno.h>
 #include <stdarg.h>

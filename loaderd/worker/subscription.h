@@ -5,10 +5,10 @@
  */
 #pragma once
 
-#include "batch.h"
-#include "config.h"
-#include "feed.pb-c.h"
-#include "registry.h"
+#include "loaderd/config.h"
+#include "loaderd/pipeline/batch.h"
+#include "loaderd/worker/registry.h"
+#include "proto/feed.pb-c.h"
 
 enum { SUBSCRIPTION_TEXT_MAX = 1024 };
 

@@ -1,11 +1,11 @@
-#include "worker.h"
+#include "loaderd/worker/worker.h"
 
-#include "config.h"
-#include "link.h"
-#include "log.h"
-#include "memory.h"
-#include "sandbox.h"
-#include "server.h"
+#include "loaderd/config.h"
+#include "loaderd/link.h"
+#include "loaderd/log.h"
+#include "loaderd/memory.h"
+#include "loaderd/worker/sandbox.h"
+#include "loaderd/worker/server.h"
 
 #include <malloc.h>
 #include <signal.h>

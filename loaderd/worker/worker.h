@@ -1,8 +1,8 @@
 /* A worker's life: the process that a supervisor starts for one user, at its end of link.h. */
 #pragma once
 
-#include "sandbox.h"
-#include "server.h"
+#include "loaderd/worker/sandbox.h"
+#include "loaderd/worker/server.h"
 
 #include <sys/types.h>
 

@@ -1,5 +1,5 @@
-#include "connection.h"
-#include "daemon.h"
+#include "proto/client/connection.h"
+#include "proto/client/daemon.h"
 
 #include <errno.h>
 #include <limits.h>

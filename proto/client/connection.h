@@ -6,10 +6,10 @@
  */
 #pragma once
 
-#include "feed.h"
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "socket_path.h"
+#include "proto/client/feed.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
+#include "proto/socket_path.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
-#include "daemon.h"
-#include "connection.h"
-#include "forks.h"
+#include "proto/client/daemon.h"
+#include "proto/client/connection.h"
+#include "proto/client/forks.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-#include "connection.h"
-#include "daemon.h"
-#include "files.h"
+#include "proto/client/connection.h"
+#include "proto/client/daemon.h"
+#include "proto/client/files.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-#include "daemon.h"
-#include "feed_state.h"
-#include "files.h"
+#include "proto/client/daemon.h"
+#include "proto/client/feed_state.h"
+#include "proto/client/files.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -6,10 +6,10 @@
  */
 #pragma once
 
-#include "connection.h"
-#include "feed.h"
-#include "forks.h"
-#include "ring.h"
+#include "proto/client/connection.h"
+#include "proto/client/feed.h"
+#include "proto/client/forks.h"
+#include "proto/ring.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-#include "files.h"
+#include "proto/client/files.h"
 
-#include "set.h"
+#include "format/set.h"
 
 #include <errno.h>
 #include <fcntl.h>

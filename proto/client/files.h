@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "connection.h"
+#include "proto/client/connection.h"
 
 #include <stdint.h>
 

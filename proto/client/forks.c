@@ -1,4 +1,4 @@
-#include "forks.h"
+#include "proto/client/forks.h"
 
 #include <pthread.h>
 #include <stddef.h>

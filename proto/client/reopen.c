@@ -1,5 +1,5 @@
-#include "daemon.h"
-#include "feed_state.h"
+#include "proto/client/daemon.h"
+#include "proto/client/feed_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

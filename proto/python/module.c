@@ -7,8 +7,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "dlpack.h"
-#include "feed.h"
+#include "proto/client/feed.h"
+#include "proto/python/dlpack.h"
 
 #include <errno.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * lists, groups, links, mounts, namespaces, changed users, Landlock. Each visit is a process of
  * its own.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
-#include "framing.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "proto/framing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * What is passed as a dataset's file and is none; and descriptors that come when, where and as they
  * should not.
  */
-#include "attack.h"
-#include "framing.h"
-#include "fuse.h"
+#include "proto/framing.h"
+#include "tests/attacks/attack.h"
+#include "tests/attacks/fuse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * Files that their owner changes while they are opened and served, or that promise more than they
  * hold.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

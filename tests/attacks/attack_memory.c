@@ -1,7 +1,7 @@
 /*
  * Rings that are kept after their feeds are closed, in every way: they count until nobody has them.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

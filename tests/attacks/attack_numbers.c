@@ -2,8 +2,8 @@
  * Much of everything, slowly, or never finished; and whatever else one process can do to those of
  * another user.
  */
-#include "attack.h"
-#include "framing.h"
+#include "proto/framing.h"
+#include "tests/attacks/attack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,8 +7,8 @@
  * LOADERD_TEST_ATTACK_MS is how long each attack lasts; LOADERD_TEST_ATTACK is part of the name of
  * those to be run. How clients are killed in the middle of whatever they do is feed_killed.c.
  */
-#include "attack.h"
-#include "feed_witness.h"
+#include "tests/attacks/attack.h"
+#include "tests/integration/feed_witness.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "fuse.h"
+#include "tests/attacks/fuse.h"
 
 #include <errno.h>
 #include <fcntl.h>

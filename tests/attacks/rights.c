@@ -2,9 +2,9 @@
  * Who may ask for what, and how much of it: the administrator's socket, single shards, one feed to
  * a connection, feeds to a user; and that what was refused takes no room.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
-#include "framing.h"
+#include "proto/framing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

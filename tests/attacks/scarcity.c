@@ -3,7 +3,7 @@
  * serves those that it has, does not fill its log, and is there again for everybody when they have
  * gone. And a worker that has none left: nobody waits for it in vain.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

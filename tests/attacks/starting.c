@@ -2,7 +2,7 @@
  * Another user who locks what may be opened beside the socket: the service stops and starts all the
  * same. Another daemon that is opening its sockets there, or removing them, is waited for.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * its threads, and where two of them want one CPU the less nice gets more of it. What the system
  * does not let the service have is said when it starts.
  */
-#include "attack.h"
+#include "tests/attacks/attack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

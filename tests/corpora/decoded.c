@@ -3,7 +3,7 @@
  * the pixels of sample N to FOLDER/N.ppm, or the reason why there are none to FOLDER/N.txt. Decoded
  * at once and row by row they must be the same.
  */
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "checkpoint_case.h"
+#include "tests/fuzz/checkpoint_case.h"
 
 static int declare(struct device_params *params)
 {

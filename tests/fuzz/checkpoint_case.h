@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 /* Both belong to the caller, and are freed in the other order. Negative errno. */
 int checkpoint_case_open(struct device **ret_device, struct device_params **ret_params);

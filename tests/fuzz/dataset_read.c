@@ -1,4 +1,4 @@
-#include "dataset_read.h"
+#include "tests/fuzz/dataset_read.h"
 
 #include <string.h>
 

@@ -4,6 +4,6 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 void dataset_read(struct packimg_decoder *decoder, const struct packimg *dataset);

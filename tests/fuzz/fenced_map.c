@@ -1,4 +1,4 @@
-#include "fenced_map.h"
+#include "tests/fuzz/fenced_map.h"
 
 #include <errno.h>
 #include <stdint.h>

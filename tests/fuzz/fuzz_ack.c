@@ -4,8 +4,8 @@
  * writes take eight more. Whatever is written, a slot is begun only when it is free, and the
  * producer's counts stay within their bounds.
  */
-#include "fuzz.h"
-#include "own_ring.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/unit/proto/own_ring.h"
 
 #include <assert.h>
 #include <stdatomic.h>

@@ -5,10 +5,10 @@
  * of the time most of it is right. Errors and wrong pixels are as good as right ones; the
  * sanitizers see the rest.
  */
-#include "dataset_read.h"
-#include "fuzz.h"
-#include "mutate.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/fuzz/dataset_read.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

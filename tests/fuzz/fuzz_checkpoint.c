@@ -3,11 +3,11 @@
  * recipe, all of it restored into a store, and as weights to start from. A second time with the
  * length of the header put right, which few mutations would keep.
  */
-#include "checkpoint.h"
-#include "checkpoint_case.h"
-#include "fuzz.h"
-#include "safetensors.h"
-#include "weights.h"
+#include "tests/fuzz/checkpoint_case.h"
+#include "tests/fuzz/fuzz.h"
+#include "trainer/checkpoint.h"
+#include "trainer/safetensors.h"
+#include "trainer/weights.h"
 
 #include <endian.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
  * with the index that is made of it, where one can be, and with a damaged one. By rows the pixels
  * are the same.
  */
-#include "fuzz.h"
-#include "jpeg_reference.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/jpeg_reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

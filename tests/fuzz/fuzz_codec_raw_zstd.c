@@ -1,8 +1,8 @@
 /*
  * Any bytes as raw and raw+zstd samples of a few sizes. The first two bytes are width and height.
  */
-#include "fuzz.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/fuzz/fuzz.h"
 
 static struct packimg_decoder *decoder;
 static volatile uint8_t sink;

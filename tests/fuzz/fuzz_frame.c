@@ -2,9 +2,9 @@
  * Any bytes on the control socket: read as frames, in the pieces that the first byte asks for, and
  * each frame unpacked as a request and as a reply. What unpacks must pack again.
  */
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "fuzz.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <assert.h>
 #include <errno.h>

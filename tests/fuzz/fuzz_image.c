@@ -3,8 +3,8 @@
  * packimg reads. What was accepted has all its pixels, and the same ones a second time. Seeds are
  * files of tests/corpora (corpora.py --keep).
  */
-#include "fuzz.h"
-#include "image.h"
+#include "tests/fuzz/fuzz.h"
+#include "tools/packimg/image.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * Any bytes as a JPEG that is transcoded: what decodes before decodes after, to the same pixels,
  * and baseline it is.
  */
-#include "fuzz.h"
-#include "jpeg_reference.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/jpeg_reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
  * libFuzzer's mutations keep them right, too, so that what they find is kept as a file that is
  * whole.
  */
-#include "dataset_read.h"
-#include "fuzz.h"
-#include "packimg.h"
-#include "whole_file.h"
+#include "format/packimg.h"
+#include "tests/fuzz/dataset_read.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

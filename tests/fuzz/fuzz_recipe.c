@@ -2,8 +2,8 @@
  * Any text as a recipe. What is read is written and read again, and must be the same recipe then:
  * checkpoints carry it.
  */
-#include "fuzz.h"
-#include "recipe.h"
+#include "tests/fuzz/fuzz.h"
+#include "trainer/recipe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,15 +6,15 @@
  * as zeroes. Changes of the file come at once or at a moment within the worker's work, counted in
  * what it looks up and checks, so that an input always does the same.
  */
-#include "fuzz.h"
-#include "mutate.h"
-#include "packimg.h"
-#include "whole_file.h"
-#include "worker_alone.h"
+#include "format/packimg.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate.h"
+#include "tests/fuzz/whole_file.h"
+#include "tests/fuzz/worker_alone.h"
 
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "ring.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
+#include "proto/ring.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  * Any bytes as the header of a ring, as a broken daemon could send it: refused, or every section of
  * every slot can be read.
  */
-#include "fuzz.h"
-#include "own_ring.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/unit/proto/own_ring.h"
 
 #include <assert.h>
 #include <errno.h>

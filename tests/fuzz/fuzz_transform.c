@@ -3,10 +3,10 @@
  * plans stay inside the image and make what transform_shape promises, and whose effects run on
  * pictures of their sizes.
  */
-#include "augment_isa.h"
-#include "effects.h"
-#include "fuzz.h"
-#include "plan.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/plan.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>

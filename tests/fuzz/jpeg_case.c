@@ -1,5 +1,5 @@
-#include "jpeg_case.h"
-#include "jpeg_index.h"
+#include "tests/fuzz/jpeg_case.h"
+#include "format/codec/jpeg_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "jpeg_reference.h"
+#include "tests/fuzz/jpeg_reference.h"
 
 #include <jerror.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * Makes the seeds of the codec targets and of requests: make_corpus FOLDER writes
  * FOLDER/codec_jpeg, FOLDER/codec_raw_zstd, FOLDER/jpeg_* and FOLDER/request.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Makes the seeds of fuzz_frame, fuzz_ack and fuzz_ring_header anew: make_proto_corpus
  * tests/fuzz/corpus
  */
-#include "feed.pb-c.h"
+#include "proto/feed.pb-c.h"
 
 #include <stdint.h>
 #include <stdio.h>

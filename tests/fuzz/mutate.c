@@ -1,4 +1,4 @@
-#include "mutate.h"
+#include "tests/fuzz/mutate.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * is, then mutated in ways drawn from its own number, so that every run does the same. Fails when
  * it finds nothing to feed.
  */
-#include "fuzz.h"
-#include "mutate.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate.h"
 
 #include <dirent.h>
 #include <stdio.h>

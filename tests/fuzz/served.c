@@ -8,11 +8,11 @@
  * is the daemon, sanitized if it is to find anything. Root's files are sent by a uid of nobody's;
  * without root all is one user's, and the other feed will not survive a worker that ends.
  */
-#include "loaderd_fixture.h"
-#include "mutate.h"
-#include "whole_file.h"
+#include "tests/fuzz/mutate.h"
+#include "tests/fuzz/whole_file.h"
+#include "tests/integration/loaderd_fixture.h"
 
-#include "feed.h"
+#include "proto/client/feed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-#include "whole_file.h"
+#include "tests/fuzz/whole_file.h"
 
-#include "layout.h"
-#include "mutate.h"
+#include "format/layout.h"
+#include "tests/fuzz/mutate.h"
 
 #include <string.h>
 #include <xxhash.h>

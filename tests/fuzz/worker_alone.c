@@ -1,13 +1,13 @@
-#include "worker_alone.h"
+#include "tests/fuzz/worker_alone.h"
 
-#include "own_ring.h"
-#include "server_internal.h"
-#include "ticks.h"
+#include "loaderd/ticks.h"
+#include "loaderd/worker/server_internal.h"
+#include "tests/unit/proto/own_ring.h"
 
-#include "config.h"
-#include "fenced_map.h"
-#include "guard.h"
-#include "log.h"
+#include "loaderd/config.h"
+#include "loaderd/log.h"
+#include "loaderd/pipeline/guard.h"
+#include "tests/fuzz/fenced_map.h"
 
 #include <errno.h>
 #include <signal.h>

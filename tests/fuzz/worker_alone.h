@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "batch.h"
+#include "loaderd/pipeline/batch.h"
 
 #include <stdbool.h>
 

@@ -6,8 +6,8 @@
  * happen to them is the first part of their name: "open" and "check" fail there with -EBADMSG,
  * "newer" fails when opened with -ENOTSUP.
  */
-#include "layout.h"
-#include "packimg.h"
+#include "format/layout.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <stdio.h>

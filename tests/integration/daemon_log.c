@@ -1,4 +1,4 @@
-#include "daemon_log.h"
+#include "tests/integration/daemon_log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Two hundred clients are killed in the middle of whatever they do, while another one is served:
  * nothing of theirs stays behind, and the other neither gets a wrong batch nor waits long for one.
  */
-#include "feed_witness.h"
+#include "tests/integration/feed_witness.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * prints of them, and says each reconnect in one line on standard error. Exit status 0 only if each
  * epoch had each of its samples once and none was bad.
  */
-#include "feed.h"
+#include "proto/client/feed.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * batch is the one that an undisturbed feed delivers, once, in order, and no sample of it is bad. A
  * dataset that was replaced meanwhile is refused. And a socket is not there before it can be used.
  */
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,10 +3,10 @@
  * descriptors it was given. Another client beside it gets right batches in time, and the daemon
  * holds as much afterwards as before.
  */
-#include "connection.h"
-#include "feed_witness.h"
-#include "files.h"
-#include "ring.h"
+#include "proto/client/connection.h"
+#include "proto/client/files.h"
+#include "proto/ring.h"
+#include "tests/integration/feed_witness.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

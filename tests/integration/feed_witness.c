@@ -1,6 +1,6 @@
-#include "feed_witness.h"
+#include "tests/integration/feed_witness.h"
 
-#include "connection.h"
+#include "proto/client/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

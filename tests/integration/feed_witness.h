@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

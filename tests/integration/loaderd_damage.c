@@ -2,9 +2,9 @@
  * Datasets that are damaged, before or while they are read: flagged samples, policies, and a daemon
  * that lives on.
  */
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * Extra fields from file to client: values come whole or the feed says why not, with every figure;
  * what a file records of lengths is believed only as far as its values bear it out.
  */
-#include "layout.h"
-#include "loaderd_fixture.h"
-#include "packimg.h"
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "tests/integration/loaderd_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

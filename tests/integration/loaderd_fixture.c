@@ -1,11 +1,11 @@
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
-#include "daemon_log.h"
+#include "tests/integration/daemon_log.h"
 
-#include "connection.h"
+#include "proto/client/connection.h"
 
-#include "framing.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "proto/framing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "feed.h"
-#include "feed.pb-c.h"
+#include "proto/client/feed.h"
+#include "proto/feed.pb-c.h"
 
 #include <limits.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * The same bytes whatever the circumstances: threads, instruction sets, place of resumption,
  * restart, slots, world size. And each sample once per epoch.
  */
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

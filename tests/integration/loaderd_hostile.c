@@ -2,10 +2,10 @@
  * Clients that die, stall, flood or scribble: none of it reaches another client, and nothing of it
  * stays.
  */
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
-#include "framing.h"
-#include "ring.h"
+#include "proto/framing.h"
+#include "proto/ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

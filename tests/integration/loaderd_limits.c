@@ -1,5 +1,5 @@
 /* Refusals, configuration errors, sockets that are taken or stale, and stopping. */
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

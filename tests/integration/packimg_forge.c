@@ -3,7 +3,7 @@
  * with intent would: packimg_forge FILE SAMPLE data|side PLACE VALUE FILE is a single file. What
  * only a look at the scan can find is left to be found.
  */
-#include "layout.h"
+#include "format/layout.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
  * Datasets that a run finds again, elsewhere, replaced or spoilt: what it trains is the same, or it
  * says why it cannot be.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * Evaluation alone: of weights that say all that it takes beside data.val, of weights that say
  * less, and what is missing then.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <stdio.h>
 #include <string.h>

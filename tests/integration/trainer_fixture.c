@@ -1,4 +1,4 @@
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "loaderd_fixture.h"
-#include "safetensors.h"
+#include "tests/integration/loaderd_fixture.h"
+#include "trainer/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

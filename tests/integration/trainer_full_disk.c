@@ -2,7 +2,7 @@
  * Runs whose disk is full, or whose files may not grow: the error names the file, why, the
  * checkpoint that is left and how to go on, and so it does.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <dirent.h>
 #include <sched.h>

@@ -2,7 +2,7 @@
  * Runs on an emulated GPU: how it gets at batches, what it says of patterns without a plan, how few
  * slots it can do with.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <math.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * Methods that a recipe asks for, by what they make of a run: averages, label smoothing, image
  * sizes that grow, AdamW, lookahead, a bias that rests; resumed, and on an emulated GPU.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <math.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * Runs that are killed, stopped, damaged or changed, and resumed: they give the losses of an
  * unbroken one bit for bit.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <signal.h>
 #include <stdio.h>

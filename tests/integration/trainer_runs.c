@@ -2,7 +2,7 @@
  * Runs of the trainer as a process: what an unbroken one leaves, what is refused, what ends one,
  * alone or on a daemon and in a folder that others share.
  */
-#include "trainer_fixture.h"
+#include "tests/integration/trainer_fixture.h"
 
 #include <float.h>
 #include <math.h>

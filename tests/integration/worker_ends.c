@@ -6,9 +6,9 @@
  * not started again and again, nor is one whose clients leave at once: clients are told so, and the
  * service goes on.
  */
-#include "loaderd_fixture.h"
+#include "tests/integration/loaderd_fixture.h"
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

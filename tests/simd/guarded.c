@@ -1,4 +1,4 @@
-#include "guarded.h"
+#include "tests/simd/guarded.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,11 +6,11 @@
  * cannot be read; outputs are surrounded by canaries, and end before such a page where the kernel
  * may not write beyond them.
  */
-#include "guarded.h"
-#include "jpeg_frame.h"
-#include "jpeg_kernels.h"
-#include "random.h"
-#include "turbo_passes.h"
+#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg_kernels.h"
+#include "loaderd/random.h"
+#include "tests/simd/guarded.h"
+#include "tests/simd/turbo_passes.h"
 
 #include <stdbool.h>
 #include <stdio.h>

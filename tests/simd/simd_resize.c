@@ -5,9 +5,9 @@
  * Sources end at the end of a page that is followed by one that cannot be read, and begin after
  * another, so reading outside the image is a crash. Outputs are surrounded by canaries.
  */
-#include "guarded.h"
-#include "random.h"
-#include "resize.h"
+#include "loaderd/augment/resize.h"
+#include "loaderd/random.h"
+#include "tests/simd/guarded.h"
 
 #include <errno.h>
 #include <math.h>

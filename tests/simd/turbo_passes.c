@@ -1,6 +1,6 @@
-#include "turbo_passes.h"
+#include "tests/simd/turbo_passes.h"
 
-#include "images.h"
+#include "tests/unit/format/images.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * What the walls must not let through, call by call. With the walls down nearly all of it would
  * succeed.
  */
-#include "taken.h"
+#include "tests/takeover/taken.h"
 
 #include <errno.h>
 #include <fcntl.h>

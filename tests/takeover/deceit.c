@@ -3,11 +3,11 @@
  * them, and by its replies. One row at a time, chosen by whoever commands, who then sends victims
  * and says when it is over. With no row it would be an honest daemon.
  */
-#include "taken.h"
+#include "tests/takeover/taken.h"
 
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "ring.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* What a worker can say to its supervisor, and how much of everything it can take. */
-#include "taken.h"
+#include "tests/takeover/taken.h"
 
-#include "ring.h"
-#include "rings.h"
+#include "loaderd/worker/rings.h"
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,11 +1,11 @@
-#include "taken.h"
+#include "tests/takeover/taken.h"
 
-#include "config.h"
-#include "log.h"
-#include "memory.h"
-#include "sandbox.h"
-#include "server.h"
-#include "worker.h"
+#include "loaderd/config.h"
+#include "loaderd/log.h"
+#include "loaderd/memory.h"
+#include "loaderd/worker/sandbox.h"
+#include "loaderd/worker/server.h"
+#include "loaderd/worker/worker.h"
 
 #include <fcntl.h>
 #include <grp.h>

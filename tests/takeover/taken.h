@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "link.h"
+#include "loaderd/link.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,10 +3,10 @@
  * which is nobody in particular, goes on, and another user's feed beside it delivers what it
  * should, in time. Needs root, for users of its own.
  */
-#include "feed_witness.h"
-#include "framing.h"
-#include "taken.h"
-#include "victims.h"
+#include "proto/framing.h"
+#include "tests/integration/feed_witness.h"
+#include "tests/takeover/taken.h"
+#include "tests/takeover/victims.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-#include "victims.h"
+#include "tests/takeover/victims.h"
 
-#include "feed.h"
-#include "loaderd_fixture.h"
-#include "taken.h"
+#include "proto/client/feed.h"
+#include "tests/integration/loaderd_fixture.h"
+#include "tests/takeover/taken.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

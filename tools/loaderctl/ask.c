@@ -1,5 +1,5 @@
-#include "ask.h"
-#include "files.h"
+#include "tools/loaderctl/ask.h"
+#include "proto/client/files.h"
 
 #include <errno.h>
 #include <poll.h>

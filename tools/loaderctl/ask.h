@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "connection.h"
+#include "proto/client/connection.h"
 
 /* Of the asking user's feeds. */
 int ask_status(const char *socket, Loaderd__Reply **ret_reply, char *error);

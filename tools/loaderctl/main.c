@@ -1,9 +1,9 @@
 /* loaderctl: what a running loaderd does, and stopping it. */
-#include "ask.h"
-#include "nearest.h"
-#include "options.h"
-#include "printable.h"
-#include "render.h"
+#include "format/nearest.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/loaderctl/ask.h"
+#include "tools/loaderctl/render.h"
 
 #include <errno.h>
 #include <locale.h>

@@ -1,7 +1,7 @@
-#include "render.h"
+#include "tools/loaderctl/render.h"
 
-#include "limit.h"
-#include "printable.h"
+#include "format/printable.h"
+#include "proto/limit.h"
 
 #include <inttypes.h>
 #include <pwd.h>

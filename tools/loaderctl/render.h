@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "feed.pb-c.h"
+#include "proto/feed.pb-c.h"
 
 /* before is an earlier status for rates over the time between the two, or NULL. */
 void render_status(const Loaderd__Status *status, const Loaderd__Status *before);

@@ -1,6 +1,6 @@
-#include "render.h"
+#include "tools/loaderctl/render.h"
 
-#include "printable.h"
+#include "format/printable.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
-#include "advice.h"
+#include "tools/packimg/advice.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <math.h>

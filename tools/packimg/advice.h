@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "trial.h"
+#include "tools/packimg/trial.h"
 
 struct advice_request {
 	const struct trial_way *ways; /* measured */

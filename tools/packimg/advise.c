@@ -2,15 +2,15 @@
  * packimg advise: measures on a sample of images how many bytes each way to store them takes and
  * how fast it feeds, and says which to choose.
  */
-#include "advice.h"
-#include "advise_sample.h"
-#include "command.h"
-#include "options.h"
-#include "printable.h"
-#include "progress.h"
-#include "text.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/advice.h"
+#include "tools/packimg/advise_sample.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/progress.h"
+#include "tools/packimg/text.h"
 
-#include "augment/transform.h"
+#include "loaderd/augment/transform.h"
 
 #include <errno.h>
 #include <stdio.h>

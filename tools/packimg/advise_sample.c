@@ -1,9 +1,9 @@
-#include "advise_sample.h"
+#include "tools/packimg/advise_sample.h"
 
-#include "command.h"
-#include "image.h"
-#include "shuffle.h"
-#include "text.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/shuffle.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

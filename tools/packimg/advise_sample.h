@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "catalog.h"
-#include "trial.h"
+#include "tools/packimg/catalog.h"
+#include "tools/packimg/trial.h"
 
 struct advise_sample {
 	struct trial_image *images;

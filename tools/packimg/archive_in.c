@@ -1,6 +1,6 @@
-#include "archive_in.h"
+#include "tools/packimg/archive_in.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <archive.h>
 #include <archive_entry.h>

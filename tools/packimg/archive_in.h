@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "memory.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tools/packimg/memory.h"
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
-#include "brace.h"
+#include "tools/packimg/brace.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
-#include "catalog.h"
+#include "tools/packimg/catalog.h"
 
-#include "shuffle.h"
-#include "text.h"
+#include "tools/packimg/shuffle.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../format/layout.h"
-#include "../../format/text.h"
+#include "format/layout.h"
+#include "format/text.h"
 
 int catalog_init(struct catalog *catalog)
 {

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "names.h"
-#include "source.h"
+#include "tools/packimg/names.h"
+#include "tools/packimg/source.h"
 
 /* Of a sample whose class its name will give. */
 #define CATALOG_CLASS_OF_NAME (UINT32_MAX - 1)

@@ -1,6 +1,6 @@
-#include "class_names.h"
+#include "tools/packimg/class_names.h"
 
-#include "filter.h"
+#include "tools/packimg/filter.h"
 
 #include <string.h>
 #include <strings.h>

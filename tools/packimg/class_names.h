@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "catalog.h"
+#include "tools/packimg/catalog.h"
 
 enum {
 	CLASS_PARTS_MAX = 16,

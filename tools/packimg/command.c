@@ -1,7 +1,7 @@
-#include "command.h"
+#include "tools/packimg/command.h"
 
-#include "printable.h"
-#include "text.h"
+#include "format/printable.h"
+#include "tools/packimg/text.h"
 
 #include <ctype.h>
 #include <dirent.h>

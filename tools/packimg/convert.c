@@ -1,7 +1,7 @@
 /* packimg convert, from its command line to its summary. */
-#include "convert.h"
-#include "split_spec.h"
-#include "text.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/split_spec.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

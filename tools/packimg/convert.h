@@ -6,14 +6,14 @@
  */
 #pragma once
 
-#include "brace.h"
-#include "catalog.h"
-#include "class_names.h"
-#include "command.h"
-#include "ignored.h"
-#include "progress.h"
-#include "render.h"
-#include "split_spec.h"
+#include "tools/packimg/brace.h"
+#include "tools/packimg/catalog.h"
+#include "tools/packimg/class_names.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/ignored.h"
+#include "tools/packimg/progress.h"
+#include "tools/packimg/render.h"
+#include "tools/packimg/split_spec.h"
 
 /* One dataset that is written: the whole, or a part of a split. */
 struct convert_part {

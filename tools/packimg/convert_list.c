@@ -1,7 +1,7 @@
 /* First half of a conversion: which samples, in which order, into which dataset. */
-#include "convert.h"
-#include "shuffle.h"
-#include "text.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/shuffle.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  * What a conversion decided that may have been meant otherwise, in sentences with the options that
  * decide so.
  */
-#include "convert.h"
-#include "text.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* The command line of packimg convert. */
-#include "convert.h"
-#include "options.h"
-#include "split_spec.h"
-#include "text.h"
+#include "format/options.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/split_spec.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* What a conversion tells when it is done. */
-#include "convert.h"
-#include "printable.h"
-#include "text.h"
+#include "format/printable.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Second half of a conversion: workers render, the main thread writes. */
-#include "convert.h"
-#include "text.h"
-#include "workers.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/text.h"
+#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <inttypes.h>

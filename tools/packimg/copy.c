@@ -1,6 +1,6 @@
-#include "copy.h"
+#include "tools/packimg/copy.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "command.h"
-#include "names.h"
-#include "statistics.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/names.h"
+#include "tools/packimg/statistics.h"
 
 struct copy_input {
 	const char *path;

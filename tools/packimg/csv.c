@@ -1,6 +1,6 @@
-#include "csv.h"
+#include "tools/packimg/csv.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,16 +4,16 @@
  * Names are settled by the main thread first, so that two samples of one name get two files
  * whatever the number of threads.
  */
-#include "command.h"
-#include "image.h"
-#include "names.h"
-#include "options.h"
-#include "printable.h"
-#include "progress.h"
-#include "selection.h"
-#include "source.h"
-#include "text.h"
-#include "workers.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/names.h"
+#include "tools/packimg/progress.h"
+#include "tools/packimg/selection.h"
+#include "tools/packimg/source.h"
+#include "tools/packimg/text.h"
+#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-#include "filter.h"
+#include "tools/packimg/filter.h"
 
-#include "image_format.h"
+#include "tools/packimg/image_format.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -1,6 +1,6 @@
-#include "ignored.h"
+#include "tools/packimg/ignored.h"
 
-#include "memory.h"
+#include "tools/packimg/memory.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "filter.h"
-#include "names.h"
+#include "tools/packimg/filter.h"
+#include "tools/packimg/names.h"
 
 #include <stdint.h>
 

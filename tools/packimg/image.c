@@ -1,6 +1,6 @@
-#include "image.h"
+#include "tools/packimg/image.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <string.h>

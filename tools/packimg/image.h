@@ -7,10 +7,10 @@
  */
 #pragma once
 
-#include "image_format.h"
-#include "memory.h"
-#include "packimg.h"
-#include "unindexed.h"
+#include "format/packimg.h"
+#include "tools/packimg/image_format.h"
+#include "tools/packimg/memory.h"
+#include "tools/packimg/unindexed.h"
 
 enum {
 	/* bytes that must be readable behind a file's bytes: vector code loads beyond the end */

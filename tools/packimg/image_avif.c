@@ -1,6 +1,6 @@
 /* AVIF, through libavif: a still image, or the first of a sequence. */
-#include "image.h"
-#include "text.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

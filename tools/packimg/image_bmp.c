@@ -3,8 +3,8 @@
  * 24 and 32 bits with any masks. The libraries of Debian that read it take cut files for whole,
  * read few of its sorts, or want a window system.
  */
-#include "image.h"
-#include "text.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <string.h>

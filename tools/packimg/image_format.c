@@ -1,4 +1,4 @@
-#include "image_format.h"
+#include "tools/packimg/image_format.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 struct image_info;
 

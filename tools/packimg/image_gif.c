@@ -1,6 +1,6 @@
 /* GIF, through giflib: the first frame, on the canvas that the file has. */
-#include "image.h"
-#include "text.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Turns stored pixels upright. */
-#include "image.h"
+#include "tools/packimg/image.h"
 
 void image_orient(const uint8_t *source, uint32_t width, uint32_t height, uint32_t channels,
 		  uint8_t orientation, uint8_t *target)

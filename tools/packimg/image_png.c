@@ -1,7 +1,7 @@
 /* PNG, through libspng. */
-#include "codec/exif.h"
-#include "image.h"
-#include "text.h"
+#include "format/codec/exif.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

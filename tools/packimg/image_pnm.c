@@ -1,6 +1,6 @@
 /* PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): the first image of a file. */
-#include "image.h"
-#include "text.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <string.h>

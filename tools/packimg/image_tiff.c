@@ -1,7 +1,7 @@
 /* TIFF, through libtiff: the first image of a file. */
-#include "codec/exif.h"
-#include "image.h"
-#include "text.h"
+#include "format/codec/exif.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it
  * has.
  */
-#include "codec/exif.h"
-#include "image.h"
-#include "text.h"
+#include "format/codec/exif.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,14 +2,14 @@
  * packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode,
  * the main thread writes in the files' order.
  */
-#include "command.h"
-#include "image.h"
-#include "options.h"
-#include "printable.h"
-#include "progress.h"
-#include "text.h"
-#include "unindexed.h"
-#include "workers.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/progress.h"
+#include "tools/packimg/text.h"
+#include "tools/packimg/unindexed.h"
+#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <inttypes.h>

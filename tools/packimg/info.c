@@ -1,9 +1,9 @@
 /* packimg info: what a dataset holds, from its index alone. */
-#include "command.h"
-#include "options.h"
-#include "printable.h"
-#include "selection.h"
-#include "text.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/selection.h"
+#include "tools/packimg/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

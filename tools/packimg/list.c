@@ -1,11 +1,11 @@
 /* packimg list: the samples of a dataset, one per line. */
-#include "command.h"
-#include "options.h"
-#include "printable.h"
-#include "selection.h"
-#include "text.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/selection.h"
+#include "tools/packimg/text.h"
 
-#include "../../format/text.h"
+#include "format/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

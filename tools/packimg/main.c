@@ -1,6 +1,6 @@
 /* packimg: packs image datasets and looks after them. Each subcommand is a file of its own. */
-#include "command.h"
-#include "nearest.h"
+#include "format/nearest.h"
+#include "tools/packimg/command.h"
 
 #include <argp.h>
 #include <stdio.h>

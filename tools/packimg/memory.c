@@ -1,4 +1,4 @@
-#include "memory.h"
+#include "tools/packimg/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

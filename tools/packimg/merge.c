@@ -1,11 +1,11 @@
 /* packimg merge: several datasets into one. */
-#include "brace.h"
-#include "convert.h"
-#include "copy.h"
-#include "options.h"
-#include "printable.h"
-#include "shuffle.h"
-#include "text.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/brace.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/copy.h"
+#include "tools/packimg/shuffle.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-#include "names.h"
+#include "tools/packimg/names.h"
 
-#include "shuffle.h"
+#include "tools/packimg/shuffle.h"
 
 #include <errno.h>
 #include <stdlib.h>

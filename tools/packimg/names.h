@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "memory.h"
+#include "tools/packimg/memory.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Pixels as a PNG file, through libspng. */
-#include "image.h"
-#include "text.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 

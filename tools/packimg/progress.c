@@ -1,6 +1,6 @@
-#include "progress.h"
+#include "tools/packimg/progress.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
-#include "render.h"
+#include "tools/packimg/render.h"
 
-#include "augment/resize.h"
-#include "shuffle.h"
-#include "text.h"
+#include "loaderd/augment/resize.h"
+#include "tools/packimg/shuffle.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "image.h"
-#include "statistics.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/statistics.h"
 
 struct resize;
 

@@ -1,6 +1,6 @@
-#include "selection.h"
+#include "tools/packimg/selection.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

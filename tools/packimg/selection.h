@@ -4,8 +4,8 @@
  */
 #pragma once
 
-#include "brace.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tools/packimg/brace.h"
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "shuffle.h"
+#include "tools/packimg/shuffle.h"
 
 #include <errno.h>
 #include <stdlib.h>

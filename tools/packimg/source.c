@@ -1,8 +1,8 @@
-#include "source.h"
+#include "tools/packimg/source.h"
 
-#include "archive_in.h"
-#include "image_format.h"
-#include "text.h"
+#include "tools/packimg/archive_in.h"
+#include "tools/packimg/image_format.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

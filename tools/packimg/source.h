@@ -7,8 +7,8 @@
  */
 #pragma once
 
-#include "filter.h"
-#include "store.h"
+#include "tools/packimg/filter.h"
+#include "tools/packimg/store.h"
 
 #include <stdint.h>
 

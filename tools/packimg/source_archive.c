@@ -1,8 +1,8 @@
 /* A tar or zip archive of images, plain or compressed. */
-#include "source_archive.h"
-#include "archive_in.h"
-#include "source.h"
-#include "text.h"
+#include "tools/packimg/source_archive.h"
+#include "tools/packimg/archive_in.h"
+#include "tools/packimg/source.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

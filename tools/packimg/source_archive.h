@@ -1,8 +1,8 @@
 /* What the sources that read archives share. One thread. */
 #pragma once
 
-#include "archive_in.h"
-#include "store.h"
+#include "tools/packimg/archive_in.h"
+#include "tools/packimg/store.h"
 
 #define ARCHIVE_LINK                                                                               \
 	"a link in an archive, which is not followed; tar --dereference --hard-dereference "       \

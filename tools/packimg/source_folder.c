@@ -3,8 +3,8 @@
  * be entered below it (a link that leads nowhere or back, a folder that may not be read) is skipped
  * by its name.
  */
-#include "source.h"
-#include "text.h"
+#include "tools/packimg/source.h"
+#include "tools/packimg/text.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,9 +4,9 @@
  * every other column is a field. Without one, columns are path, label, column3, ... A label column
  * of whole numbers holds class numbers, one of other numbers a field; any other holds names.
  */
-#include "csv.h"
-#include "source.h"
-#include "text.h"
+#include "tools/packimg/csv.h"
+#include "tools/packimg/source.h"
+#include "tools/packimg/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../format/text.h"
+#include "format/text.h"
 
 struct source_manifest {
 	struct source source;

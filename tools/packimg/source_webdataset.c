@@ -5,10 +5,10 @@
  * anything nested as JSON) and, whole, the field "json"; every other member becomes a field named
  * like its extension.
  */
-#include "archive_in.h"
-#include "source.h"
-#include "source_archive.h"
-#include "text.h"
+#include "tools/packimg/archive_in.h"
+#include "tools/packimg/source.h"
+#include "tools/packimg/source_archive.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <jansson.h>

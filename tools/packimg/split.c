@@ -1,11 +1,11 @@
 /* packimg split: one dataset into several, by fractions or by class. */
-#include "convert.h"
-#include "copy.h"
-#include "options.h"
-#include "printable.h"
-#include "shuffle.h"
-#include "split_spec.h"
-#include "text.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/convert.h"
+#include "tools/packimg/copy.h"
+#include "tools/packimg/shuffle.h"
+#include "tools/packimg/split_spec.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

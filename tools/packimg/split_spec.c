@@ -1,6 +1,6 @@
-#include "split_spec.h"
+#include "tools/packimg/split_spec.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* "train=0.9,val=0.1": the parts of a split, as convert and split take them. Pure. */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <stdint.h>
 

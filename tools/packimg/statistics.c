@@ -1,4 +1,4 @@
-#include "statistics.h"
+#include "tools/packimg/statistics.h"
 
 #include <errno.h>
 #include <math.h>

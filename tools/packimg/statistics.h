@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "image.h"
+#include "tools/packimg/image.h"
 
 struct statistics {
 	uint64_t images;

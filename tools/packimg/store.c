@@ -1,6 +1,6 @@
-#include "store.h"
+#include "tools/packimg/store.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

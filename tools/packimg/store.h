@@ -8,9 +8,9 @@
  */
 #pragma once
 
-#include "archive_in.h"
-#include "memory.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tools/packimg/archive_in.h"
+#include "tools/packimg/memory.h"
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
-#include "trial.h"
+#include "tools/packimg/trial.h"
 
-#include "augment/transform.h"
-#include "render.h"
-#include "text.h"
-#include "workers.h"
+#include "loaderd/augment/transform.h"
+#include "tools/packimg/render.h"
+#include "tools/packimg/text.h"
+#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,10 +7,10 @@
  */
 #pragma once
 
-#include "claim.h"
-#include "memory.h"
-#include "packimg.h"
-#include "unindexed.h"
+#include "format/packimg.h"
+#include "loaderd/pipeline/claim.h"
+#include "tools/packimg/memory.h"
+#include "tools/packimg/unindexed.h"
 
 #include <stdbool.h>
 

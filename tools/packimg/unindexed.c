@@ -1,6 +1,6 @@
-#include "unindexed.h"
+#include "tools/packimg/unindexed.h"
 
-#include "text.h"
+#include "tools/packimg/text.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 #include <jansson.h>
 

@@ -1,12 +1,12 @@
 /* packimg verify: every checksum, every index record, every image. */
-#include "command.h"
-#include "image.h"
-#include "options.h"
-#include "printable.h"
-#include "progress.h"
-#include "selection.h"
-#include "text.h"
-#include "workers.h"
+#include "format/options.h"
+#include "format/printable.h"
+#include "tools/packimg/command.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/progress.h"
+#include "tools/packimg/selection.h"
+#include "tools/packimg/text.h"
+#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <inttypes.h>

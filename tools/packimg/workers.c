@@ -1,4 +1,4 @@
-#include "workers.h"
+#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "memory.h"
+#include "tools/packimg/memory.h"
 
 #include <stdbool.h>
 

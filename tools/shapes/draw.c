@@ -1,4 +1,4 @@
-#include "draw.h"
+#include "tools/shapes/draw.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "figure.h"
+#include "tools/shapes/figure.h"
 
 enum {
 	DRAW_SIDE_MIN = 16,

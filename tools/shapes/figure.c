@@ -1,4 +1,4 @@
-#include "figure.h"
+#include "tools/shapes/figure.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -19,8 +19,8 @@
 
 #include <jpeglib.h>
 
-#include "draw.h"
-#include "figure.h"
+#include "tools/shapes/draw.h"
+#include "tools/shapes/figure.h"
 
 struct settings {
 	const char *out;

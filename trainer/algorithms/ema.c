@@ -1,4 +1,4 @@
-#include "ema.h"
+#include "trainer/algorithms/ema.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "score.h"
+#include "trainer/algorithms/score.h"
 
 #include <math.h>
 

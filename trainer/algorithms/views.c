@@ -1,4 +1,4 @@
-#include "views.h"
+#include "trainer/algorithms/views.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "recipe.h"
+#include "trainer/recipe.h"
 
 enum { VIEWS_MAX = 6 };
 

@@ -1,4 +1,4 @@
-#include "arena.h"
+#include "trainer/device/arena.h"
 
 #include <errno.h>
 #include <stdlib.h>

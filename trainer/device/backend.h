@@ -9,8 +9,8 @@
  */
 #pragma once
 
-#include "comm.h"
-#include "device.h"
+#include "trainer/device/comm/comm.h"
+#include "trainer/device/device.h"
 
 struct device_ops {
 	void (*close)(struct device *device);

@@ -1,4 +1,4 @@
-#include "buckets.h"
+#include "trainer/device/buckets.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "backend.h"
+#include "trainer/device/backend.h"
 
 /* fewer than COMM_REQUESTS_MAX, so that all may be under way beside other sums */
 #define BUCKETS_MAX 50

@@ -1,5 +1,5 @@
 /* Opening devices, and the calls of device.h that only check and pass on. */
-#include "backend.h"
+#include "trainer/device/backend.h"
 
 #include <errno.h>
 #include <stdarg.h>

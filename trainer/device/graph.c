@@ -1,5 +1,5 @@
 /* Recording a graph: what every backend shares. Shapes are inferred and checked here. */
-#include "backend.h"
+#include "trainer/device/backend.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Parameter stores: what every backend shares of them. */
-#include "backend.h"
+#include "trainer/device/backend.h"
 
 #include <errno.h>
 #include <stdio.h>

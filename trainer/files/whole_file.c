@@ -1,4 +1,4 @@
-#include "whole_file.h"
+#include "trainer/files/whole_file.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "model.h"
+#include "trainer/model/model.h"
 
 enum { LAYERS_MAX = 1206 }; /* of resnet_cifar with model.depth = 1202 and the stem that pools */
 

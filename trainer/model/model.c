@@ -1,5 +1,5 @@
-#include "layers.h"
-#include "random.h"
+#include "trainer/model/layers.h"
+#include "trainer/random.h"
 
 #include <errno.h>
 #include <math.h>

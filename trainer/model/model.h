@@ -10,8 +10,8 @@
  */
 #pragma once
 
-#include "device.h"
-#include "recipe.h"
+#include "trainer/device/device.h"
+#include "trainer/recipe.h"
 
 #include <stdint.h>
 

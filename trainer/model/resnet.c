@@ -3,7 +3,7 @@
  * of torchvision's "v1.5": the stride of a bottleneck is in its 3 x 3. resnet_cifar is the paper's
  * section 4.2: three stages of 16, 32 and 64 channels, with projections.
  */
-#include "layers.h"
+#include "trainer/model/layers.h"
 
 #include <errno.h>
 #include <stdio.h>

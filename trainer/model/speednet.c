@@ -4,7 +4,7 @@
  * convolution, three groups of two 3 x 3 convolutions that start as identities, norms without a
  * scale, pooling before the norm, a global maximum, and logits divided by 9.
  */
-#include "layers.h"
+#include "trainer/model/layers.h"
 
 #include <errno.h>
 #include <stdio.h>

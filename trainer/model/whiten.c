@@ -1,4 +1,4 @@
-#include "layers.h"
+#include "trainer/model/layers.h"
 
 #include <errno.h>
 #include <math.h>

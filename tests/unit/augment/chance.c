@@ -1,5 +1,5 @@
-#include "chance.h"
-#include "draw.h"
+#include "tests/unit/augment/chance.h"
+#include "loaderd/augment/draw.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "effects.h"
+#include "loaderd/augment/effects.h"
 
 enum { CHANCE_WIDTH = 37, CHANCE_HEIGHT = 26 };
 

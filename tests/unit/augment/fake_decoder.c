@@ -1,4 +1,4 @@
-#include "fake_decoder.h"
+#include "tests/unit/augment/fake_decoder.h"
 
 #include <errno.h>
 #include <stdlib.h>

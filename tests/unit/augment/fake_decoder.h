@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "packimg.h"
+#include "format/packimg.h"
 
 struct fake_decoder {
 	uint32_t margin; /* pixels of garbage around the region */

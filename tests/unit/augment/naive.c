@@ -1,5 +1,5 @@
-#include "naive.h"
-#include "random.h"
+#include "tests/unit/augment/naive.h"
+#include "loaderd/random.h"
 
 #include <errno.h>
 #include <math.h>

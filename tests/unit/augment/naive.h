@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "steps.h"
+#include "loaderd/augment/steps.h"
 
 struct naive {
 	uint32_t width, height;

@@ -2,11 +2,11 @@
  * Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and
  * into which forms they go.
  */
-#include "augment_isa.h"
-#include "chance.h"
-#include "draw.h"
-#include "fake_decoder.h"
-#include "plan.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/draw.h"
+#include "loaderd/augment/plan.h"
+#include "tests/unit/augment/chance.h"
+#include "tests/unit/augment/fake_decoder.h"
 
 #include <math.h>
 #include <setjmp.h>

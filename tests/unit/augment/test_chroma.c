@@ -3,10 +3,10 @@
  * double precision; the same bytes with every instruction set, with and without an index; the exact
  * bytes where there are no planes.
  */
-#include "augment_isa.h"
-#include "images.h"
-#include "plan.h"
-#include "transform.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/plan.h"
+#include "loaderd/augment/transform.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <math.h>

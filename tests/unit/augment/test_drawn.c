@@ -4,8 +4,8 @@
  * torchvision elsewhere (test_effects.c); here they are torchvision's parameters of the functional
  * operation that the transform of the same name calls.
  */
-#include "chance.h"
-#include "warp.h"
+#include "loaderd/augment/warp.h"
+#include "tests/unit/augment/chance.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,9 +3,9 @@
  * file, which is the argument. Every instruction set runs every case, and all is equal byte for
  * byte but for what tolerances says.
  */
-#include "effects.h"
-#include "policy.h"
-#include "warp.h"
+#include "loaderd/augment/effects.h"
+#include "loaderd/augment/policy.h"
+#include "loaderd/augment/warp.h"
 
 #include <math.h>
 #include <setjmp.h>

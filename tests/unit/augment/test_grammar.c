@@ -1,4 +1,4 @@
-#include "steps.h"
+#include "loaderd/augment/steps.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* What policies choose, and how often: torchvision's probabilities, over many samples. */
-#include "chance.h"
-#include "policy.h"
+#include "loaderd/augment/policy.h"
+#include "tests/unit/augment/chance.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "random.h"
+#include "loaderd/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

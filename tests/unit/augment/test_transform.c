@@ -2,8 +2,8 @@
  * transform_apply against naive.c: steps alone and composed, images of every shape, what is
  * repeated, what fails.
  */
-#include "steps.h"
-#include "transform_test.h"
+#include "loaderd/augment/steps.h"
+#include "tests/unit/augment/transform_test.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * The forms of finished samples: types of element, layouts and channels hold the same picture,
  * large ones and at every alignment too.
  */
-#include "store.h"
-#include "transform_test.h"
+#include "loaderd/augment/store.h"
+#include "tests/unit/augment/transform_test.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
  * How transform_apply plans geometry: steps folded into few resizes, flips that alternate, and no
  * more asked of the decoder than is needed, at half scale too.
  */
-#include "naive.h"
-#include "plan.h"
-#include "transform_test.h"
+#include "loaderd/augment/plan.h"
+#include "tests/unit/augment/naive.h"
+#include "tests/unit/augment/transform_test.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-#include "transform_test.h"
+#include "tests/unit/augment/transform_test.h"
 
-#include "augment_isa.h"
-#include "naive.h"
+#include "loaderd/augment/augment_isa.h"
+#include "tests/unit/augment/naive.h"
 
 #include <math.h>
 #include <stdio.h>

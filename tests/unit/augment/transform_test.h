@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "fake_decoder.h"
-#include "random.h"
-#include "transform.h"
+#include "loaderd/augment/transform.h"
+#include "loaderd/random.h"
+#include "tests/unit/augment/fake_decoder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "histogram.h"
-#include "plot.h"
-#include "report.h"
+#include "bench/histogram.h"
+#include "bench/plot.h"
+#include "bench/report.h"
 
 static void assert_near(double value, double wanted, double tolerance)
 {

@@ -2,9 +2,9 @@
  * Trials of a dataset made on the spot: what is found in the sample, which ways and steps are
  * tried, what cannot be, and what an explanation makes of what they cost.
  */
-#include "explain.h"
-#include "trial.h"
-#include "trials.h"
+#include "bench/explain.h"
+#include "bench/trials.h"
+#include "tools/packimg/trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "feed.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "proto/client/feed.h"
 
 enum { IMAGES = 12, SIDE = 96 };
 

@@ -1,4 +1,4 @@
-#include "baseline.h"
+#include "tests/unit/format/baseline.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include "images.h"
-#include "jpeg_baseline.h"
-#include "packimg.h"
+#include "format/codec/jpeg_baseline.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 struct picture {
 	uint8_t *jpeg;

@@ -1,4 +1,4 @@
-#include "images.h"
+#include "tests/unit/format/images.h"
 
 #include <ftw.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * memory: a plain libjpeg-turbo loop that decodes whole images, one that crops and skips, and
  * packimg_decode()
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <ftw.h>
 #include <math.h>

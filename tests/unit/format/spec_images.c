@@ -4,7 +4,7 @@
  * NAME.coefficients beside the folder jpeg: for each component blocks across and down (uint32),
  * then those blocks in rows, 64 int16 each in natural order; NAME.rgb: the pixels.
  */
-#include "images.h"
+#include "tests/unit/format/images.h"
 
 #include <stdio.h>
 #include <stdlib.h>

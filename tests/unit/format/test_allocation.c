@@ -2,8 +2,8 @@
  * No memory is allocated once a decoder has seen an image of that size, nor by an encoder, nor by
  * access to samples.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * Files whose owner changes them while they are opened and served: what was checked is what is
  * used.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <fcntl.h>

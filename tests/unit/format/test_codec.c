@@ -2,8 +2,8 @@
  * Raw and zstd samples, orientation of every codec, the encoders, and what packimg_decode()
  * refuses.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <math.h>

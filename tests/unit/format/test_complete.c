@@ -3,8 +3,8 @@
  * damage to each coding is tolerated, with the pixels of the good file, or refused, and in every
  * mode alike: at once, scaled, by rows, in part, indexed, transcoded.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * Damage of every byte: an error, or what was there. Truncation at every length: an error. Shards
  * that do not belong together: an error.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
  * name says; the writer still makes the same bytes; the listing in SPEC.md is that of the file.
  * Folder, program and SPEC.md come from the environment.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <ctype.h>
 #include <dirent.h>

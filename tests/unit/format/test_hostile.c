@@ -2,8 +2,8 @@
  * JPEG files that mean harm, or come to it: an error after bounded work, and nothing kept from one
  * image for the next.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

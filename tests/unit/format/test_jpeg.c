@@ -2,8 +2,8 @@
  * Decoding JPEG regions: the same pixels as a full decode by libjpeg, for every kind of file, place
  * and scale.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * What our baseline decoder refuses, and damage: errors instead of harm. test_jpeg_matrix.c
  * compares its pixels.
  */
-#include "baseline.h"
-#include "jpeg_frame.h"
+#include "format/codec/jpeg_frame.h"
+#include "tests/unit/format/baseline.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * in regions, with an index and without, at full scale and a smaller one, and how many of them our
  * own decoder takes. Skipped without the variable.
  */
-#include "baseline.h"
+#include "tests/unit/format/baseline.h"
 
 #include <errno.h>
 #include <ftw.h>

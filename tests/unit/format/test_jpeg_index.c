@@ -3,11 +3,11 @@
  * byte, truncations, the index of another image, swapped rows; through packimg_decode() and by
  * rows.
  */
-#include "baseline.h"
-#include "jpeg_index.h"
-#include "layout.h"
-#include "packimg.h"
-#include "side.h"
+#include "format/codec/jpeg_index.h"
+#include "format/codec/side.h"
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "tests/unit/format/baseline.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -4,8 +4,8 @@
  * falling back to the library cannot hide, and leave the others; either way all pixels are equal,
  * of whole images and of regions, with and without an index.
  */
-#include "baseline.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/baseline.h"
 
 #include <errno.h>
 #include <setjmp.h>

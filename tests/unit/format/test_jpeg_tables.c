@@ -2,7 +2,7 @@
  * The cache of Huffman tables: what is asked for again stays whatever comes between, what a frame
  * asked for stays while it does, and tables fill up to their ends.
  */
-#include "jpeg_huffman.h"
+#include "format/codec/jpeg_huffman.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

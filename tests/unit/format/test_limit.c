@@ -2,9 +2,9 @@
  * Memory of a decoder: what a sample may take is limited, whatever came before it, and what a rare
  * one took is given back.
  */
-#include "images.h"
-#include "packimg.h"
-#include "scratch.h"
+#include "format/codec/scratch.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

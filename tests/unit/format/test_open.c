@@ -2,8 +2,8 @@
  * Datasets opened from descriptors: in any order but the right one refused, whatever is no plain
  * file refused, nothing opened by path.
  */
-#include "layout.h"
-#include "packimg.h"
+#include "format/layout.h"
+#include "format/packimg.h"
 
 #include <errno.h>
 #include <fcntl.h>

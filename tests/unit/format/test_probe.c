@@ -2,8 +2,8 @@
  * What a JPEG says of itself: sizes, codings, EXIF orientation in both byte orders, and headers
  * that lie.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
  * always the old or the new dataset opens, by its name and by its folder, and the next writer
  * leaves nothing behind. The calls that change a folder are this program's own here, which count.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <dirent.h>
 #include <errno.h>

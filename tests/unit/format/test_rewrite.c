@@ -2,9 +2,9 @@
  * Rewriting a dataset with other indexes: all else stays, whatever the file holds; nothing changes
  * before the end.
  */
-#include "images.h"
-#include "layout.h"
-#include "packimg.h"
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <dirent.h>
 #include <errno.h>

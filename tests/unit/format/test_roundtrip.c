@@ -2,8 +2,8 @@
  * What goes into a writer comes out of a reader: samples, side data, names, fields, facts; one file
  * and sets.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

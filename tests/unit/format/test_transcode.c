@@ -2,11 +2,11 @@
  * Lossless transcoding: same coefficients, same markers, same pixels, one baseline scan; damage is
  * refused. And checks of indexes against their scans.
  */
-#include "codec/jpeg_index.h"
-#include "codec/side.h"
-#include "images.h"
-#include "layout.h"
-#include "packimg.h"
+#include "format/codec/jpeg_index.h"
+#include "format/codec/side.h"
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <errno.h>
 #include <setjmp.h>

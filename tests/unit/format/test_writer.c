@@ -2,8 +2,8 @@
  * The writer's manners: nothing before finish, nothing after failure, refusals that say why, equal
  * input to equal bytes.
  */
-#include "images.h"
-#include "packimg.h"
+#include "format/packimg.h"
+#include "tests/unit/format/images.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* What is recommended for which figures. */
-#include "advice.h"
+#include "tools/packimg/advice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * Source images of every kind become the same upright 8-bit RGB or grey; what is cut off or foreign
  * is refused.
  */
-#include "codec/exif.h"
-#include "image.h"
-#include "render.h"
+#include "format/codec/exif.h"
+#include "tools/packimg/image.h"
+#include "tools/packimg/render.h"
 
 #include <errno.h>
 #include <setjmp.h>

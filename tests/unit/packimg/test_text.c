@@ -1,10 +1,10 @@
 /* Words, numbers, braces, tables: what packimg reads of people's texts. */
-#include "brace.h"
-#include "csv.h"
-#include "names.h"
-#include "selection.h"
-#include "split_spec.h"
-#include "text.h"
+#include "tools/packimg/brace.h"
+#include "tools/packimg/csv.h"
+#include "tools/packimg/names.h"
+#include "tools/packimg/selection.h"
+#include "tools/packimg/split_spec.h"
+#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What ways make of a dataset's images, and that runs of them are measured. */
-#include "trial.h"
+#include "tools/packimg/trial.h"
 
-#include "augment/transform.h"
+#include "loaderd/augment/transform.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

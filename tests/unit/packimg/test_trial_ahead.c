@@ -3,11 +3,11 @@
  * otherwise what is predicted of images without an index is wrong by design. Samples cost what the
  * test says, on a clock of its own.
  */
-#include "batch.h"
-#include "own_batcher.h"
-#include "trial.h"
+#include "loaderd/pipeline/batch.h"
+#include "tests/unit/pipeline/own_batcher.h"
+#include "tools/packimg/trial.h"
 
-#include "augment/transform.h"
+#include "loaderd/augment/transform.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-#include "own_batcher.h"
+#include "tests/unit/pipeline/own_batcher.h"
 
-#include "own_ring.h"
+#include "tests/unit/proto/own_ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "batch.h"
+#include "loaderd/pipeline/batch.h"
 
 /* Opens a dataset of one file. */
 struct dataset *own_dataset(const char *path);

@@ -2,7 +2,7 @@
  * Limits of control groups as machines and containers show them: folders stand for /proc and what
  * is mounted.
  */
-#include "cgroup.h"
+#include "loaderd/pipeline/cgroup.h"
 
 #include <errno.h>
 #include <ftw.h>

@@ -1,5 +1,5 @@
 /* Nice values of users: what a line of the configuration says, and what printing it keeps. */
-#include "config.h"
+#include "loaderd/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

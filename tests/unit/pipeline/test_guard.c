@@ -1,5 +1,5 @@
 /* SIGBUS: noted inside a guarded section over the right mapping, fatal everywhere else. */
-#include "guard.h"
+#include "loaderd/pipeline/guard.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * the descriptor that it is told to read: a file beside the dataset's, whose bytes are others,
  * shows it.
  */
-#include "io.h"
-#include "own_batcher.h"
+#include "loaderd/pipeline/io.h"
+#include "tests/unit/pipeline/own_batcher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * A ring counts until nobody has it any more; those whose workers are done with them are looked at
  * again soon.
  */
-#include "ledger.h"
+#include "loaderd/supervisor/ledger.h"
 
-#include "ring.h"
+#include "proto/ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

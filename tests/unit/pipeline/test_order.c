@@ -1,5 +1,5 @@
 /* The order of samples: bijective, uniform, fair to ranks, and a function of the position alone. */
-#include "order.h"
+#include "loaderd/pipeline/order.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * The pool: feeds get equal CPU time whatever their samples cost, newcomers do not push others
  * aside, removal is safe at any moment.
  */
-#include "own_batcher.h"
-#include "pool.h"
+#include "loaderd/pipeline/pool.h"
+#include "tests/unit/pipeline/own_batcher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Behind the walls a sanitizer still says what it finds, where, and in which functions: what its
  * build is allowed besides suffices for that. A build without one is allowed nothing besides.
  */
-#include "sandbox.h"
+#include "loaderd/worker/sandbox.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

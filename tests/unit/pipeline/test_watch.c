@@ -1,6 +1,6 @@
 /* Ticks keep time, and the watch tells running from waiting for a CPU and from sleeping. */
-#include "ticks.h"
-#include "watch.h"
+#include "loaderd/pipeline/watch.h"
+#include "loaderd/ticks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

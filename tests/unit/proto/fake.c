@@ -1,8 +1,8 @@
-#include "fake.h"
+#include "tests/unit/proto/fake.h"
 
-#include "feed.pb-c.h"
-#include "framing.h"
-#include "own_ring.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
+#include "tests/unit/proto/own_ring.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * pool.threads=N]. $FAKE_START: "die" ends with a complaint before it serves, "kill" dies by a
  * signal, "stubborn" ignores lifeline and SIGTERM, "chatty" fills standard error.
  */
-#include "fake.h"
+#include "tests/unit/proto/fake.h"
 
 #include <signal.h>
 #include <stdio.h>

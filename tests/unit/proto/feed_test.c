@@ -1,4 +1,4 @@
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

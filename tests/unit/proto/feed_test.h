@@ -5,10 +5,10 @@
  */
 #pragma once
 
-#include "testing.h"
+#include "tests/unit/proto/testing.h"
 
-#include "fake.h"
-#include "feed.h"
+#include "proto/client/feed.h"
+#include "tests/unit/proto/fake.h"
 
 extern const char *binary; /* fake_loaderd */
 extern struct feed_daemon *fake;

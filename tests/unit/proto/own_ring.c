@@ -1,4 +1,4 @@
-#include "own_ring.h"
+#include "tests/unit/proto/own_ring.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* A ring whose memory the test makes itself, in the place of the supervisor. */
 #pragma once
 
-#include "ring.h"
+#include "proto/ring.h"
 
 /* As ring_producer_init(). */
 int own_ring_init(struct ring_producer *producer, const struct ring_geometry *geometry);

@@ -1,5 +1,5 @@
-#include "ring_pair.h"
-#include "own_ring.h"
+#include "tests/unit/proto/ring_pair.h"
+#include "tests/unit/proto/own_ring.h"
 
 struct ring_geometry small_geometry(uint32_t slots)
 {

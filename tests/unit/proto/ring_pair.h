@@ -1,9 +1,9 @@
 /* For the tests of the ring: both ends of a small one in one process. What fails ends the test. */
 #pragma once
 
-#include "testing.h"
+#include "tests/unit/proto/testing.h"
 
-#include "ring.h"
+#include "proto/ring.h"
 
 struct pair {
 	struct ring_producer producer;

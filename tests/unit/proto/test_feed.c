@@ -1,5 +1,5 @@
 /* libfeed against a fake daemon: what its batches hold, and from where it goes on. */
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * The private daemon that libfeed starts: how it starts and fails to, stops, and never outlives its
  * client.
  */
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <errno.h>
 #include <fcntl.h>

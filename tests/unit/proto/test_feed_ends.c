@@ -2,7 +2,7 @@
  * libfeed against a fake daemon that dies in every state, and feeds that are closed, in one process
  * or in a fork of it.
  */
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <errno.h>
 #include <pthread.h>

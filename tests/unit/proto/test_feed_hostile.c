@@ -3,12 +3,12 @@
  * that a service puts up. Each row is a refusal with a sentence, or nothing happens. The daemon is
  * a thread of the test, and does what the row says with each connection.
  */
-#include "testing.h"
+#include "tests/unit/proto/testing.h"
 
-#include "connection.h"
-#include "feed.h"
-#include "files.h"
-#include "own_ring.h"
+#include "proto/client/connection.h"
+#include "proto/client/feed.h"
+#include "proto/client/files.h"
+#include "tests/unit/proto/own_ring.h"
 
 #include <errno.h>
 #include <fcntl.h>

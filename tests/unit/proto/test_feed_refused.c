@@ -2,7 +2,7 @@
  * libfeed against a fake daemon that refuses or lies, and options that cannot be: each is told in a
  * sentence.
  */
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* libfeed against fake daemons that die, are restarted, and come back changed: the next batch is
  * the next batch, or a sentence says why not. */
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <errno.h>
 #include <poll.h>

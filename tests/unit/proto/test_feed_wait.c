@@ -2,7 +2,7 @@
  * libfeed against a slow fake daemon: waiting for batches, without a system call where they are
  * there, in an event loop, with all of them held, beside another thread.
  */
-#include "feed_test.h"
+#include "tests/unit/proto/feed_test.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 /*
  * Frames on a socket: whole and in pieces, descriptors, limits, closing. proto/SPEC.md, "Frames".
  */
-#include "testing.h"
+#include "tests/unit/proto/testing.h"
 
-#include "feed.pb-c.h"
-#include "framing.h"
+#include "proto/feed.pb-c.h"
+#include "proto/framing.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* feed.h alone, as C99 and as C++, using only what it declares. */
-#include "feed.h"
+#include "proto/client/feed.h"
 
 int main(void)
 {

@@ -1,1 +1,1 @@
-#include "test_header.c"
+#include "tests/unit/proto/test_header.c"

@@ -1,5 +1,5 @@
 /* What limits a feed, for counters whose meaning is plain. */
-#include "limit.h"
+#include "proto/limit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

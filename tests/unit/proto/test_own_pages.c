@@ -1,6 +1,6 @@
 /* Pages that become a client's own when it writes: what it sees, and what the others see. */
-#include "own_ring.h"
-#include "ring_pair.h"
+#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/ring_pair.h"
 
 #include <errno.h>
 #include <stdlib.h>

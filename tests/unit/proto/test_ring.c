@@ -1,6 +1,6 @@
 /* The ring: layout, seals, order and trust. proto/SPEC.md, "Ring". */
-#include "own_ring.h"
-#include "ring_pair.h"
+#include "tests/unit/proto/own_ring.h"
+#include "tests/unit/proto/ring_pair.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* The ring's wake-up protocol, under threads and processes. proto/SPEC.md, "Ring". */
-#include "ring_pair.h"
+#include "tests/unit/proto/ring_pair.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* Which socket is meant where none is named. */
-#include "connection.h"
+#include "proto/client/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

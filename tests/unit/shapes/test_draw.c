@@ -3,7 +3,7 @@
  * rest on: one of each figure as means of blocks. The mathematical library's last bits differ
  * between processors, and move a mean by less than one.
  */
-#include "draw.h"
+#include "tools/shapes/draw.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

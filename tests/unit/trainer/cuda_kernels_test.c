@@ -1,7 +1,7 @@
-#include "cuda_kernels_test.h"
+#include "tests/unit/trainer/cuda_kernels_test.h"
 
 #ifndef KERNELS_ON_DEVICE
-#include "emulation/launch.h"
+#include "trainer/device/cuda/emulation/launch.h"
 #endif
 
 #include <math.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "kernels/columns.h"
+#include "trainer/device/cuda/kernels/columns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

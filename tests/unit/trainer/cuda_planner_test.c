@@ -1,4 +1,4 @@
-#include "cuda_planner_test.h"
+#include "tests/unit/trainer/cuda_planner_test.h"
 
 #include <errno.h>
 #include <setjmp.h>

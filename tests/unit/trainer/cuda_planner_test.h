@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include "model/model.h"
-#include "planner.h"
-#include "recipe.h"
+#include "trainer/device/cuda/planner.h"
+#include "trainer/model/model.h"
+#include "trainer/recipe.h"
 
 /* What the stub refuses; NULL: nothing. Asked for each problem. */
 typedef bool (*stub_refuses)(const struct conv_problem *problem);

@@ -1,4 +1,4 @@
-#include "cuda_run_test.h"
+#include "tests/unit/trainer/cuda_run_test.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
 
 #include <cmocka.h>
 

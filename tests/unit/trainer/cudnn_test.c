@@ -1,4 +1,4 @@
-#include "cudnn_test.h"
+#include "tests/unit/trainer/cudnn_test.h"
 
 #include <errno.h>
 #include <stdio.h>

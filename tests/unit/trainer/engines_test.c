@@ -1,5 +1,5 @@
-#include "engines_test.h"
-#include "emulation/element.h"
+#include "tests/unit/trainer/engines_test.h"
+#include "trainer/device/cuda/emulation/element.h"
 
 #include <errno.h>
 #include <stdio.h>

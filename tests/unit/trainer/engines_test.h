@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "engines.h"
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
+#include "trainer/device/cuda/engines.h"
 
 #include <cmocka.h>
 #include <stddef.h>

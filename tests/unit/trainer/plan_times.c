@@ -1,4 +1,4 @@
-#include "plan_times.h"
+#include "tests/unit/trainer/plan_times.h"
 
 static bool is_fused(const struct conv_problem *problem)
 {

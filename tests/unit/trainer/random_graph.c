@@ -1,4 +1,4 @@
-#include "random_graph.h"
+#include "tests/unit/trainer/random_graph.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

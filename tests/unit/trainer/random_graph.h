@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 #include <stdint.h>
 

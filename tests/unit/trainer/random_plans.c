@@ -1,4 +1,4 @@
-#include "random_plans.h"
+#include "tests/unit/trainer/random_plans.h"
 
 bool random_plans_refuse(uint64_t seed, unsigned share, const struct conv_problem *problem)
 {

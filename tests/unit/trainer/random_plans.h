@@ -1,7 +1,7 @@
 /* Engines of which some patterns have no plan, at random. */
 #pragma once
 
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
 /*
  * Whether this one has none: by the problem's bytes and the seed, so that the answer is the same

@@ -2,10 +2,10 @@
  * Checkpoints: a whole state there and back, layouts, what is refused, and the folder's
  * housekeeping.
  */
-#include "checkpoint.h"
-#include "safetensors.h"
-#include "trainer_test.h"
-#include "weights.h"
+#include "tests/unit/trainer/trainer_test.h"
+#include "trainer/checkpoint.h"
+#include "trainer/safetensors.h"
+#include "trainer/weights.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * Every operation between ranks, on as many as there are: run alone, and under mpirun. COMM_WORLD
  * is how many there should be.
  */
-#include "comm.h"
+#include "trainer/device/comm/comm.h"
 
 #include <errno.h>
 #include <sched.h>

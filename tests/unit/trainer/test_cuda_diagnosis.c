@@ -2,8 +2,8 @@
  * What the CUDA backend says, on the emulated GPU: of numbers that are not finite, of memory that
  * does not suffice, of values that no step has written, of time.
  */
-#include "cuda_run_test.h"
-#include "emulation/queue.h"
+#include "tests/unit/trainer/cuda_run_test.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <errno.h>
 #include <math.h>

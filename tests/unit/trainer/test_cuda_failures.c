@@ -2,7 +2,7 @@
  * Lowering when memory runs out: at every allocation, nothing is lost and the error says so.
  * Allocation is wrapped by the linker.
  */
-#include "cuda_planner_test.h"
+#include "tests/unit/trainer/cuda_planner_test.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * What goes into steps on the emulated GPU and comes out of them: batches that are fed while it
  * computes, of every element and from every kind of memory, and results.
  */
-#include "cuda_run_test.h"
-#include "emulation/queue.h"
+#include "tests/unit/trainer/cuda_run_test.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,9 +3,9 @@
  * pattern of ResNet-50 in fp16 at batch 256. Some have engines that are compiled at run time alone,
  * for which the driver's stand-in is loaded (LOADERD_CUDA_DRIVER).
  */
-#include "cuda_planner_test.h"
-#include "engines.h"
-#include "plan.h"
+#include "tests/unit/trainer/cuda_planner_test.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

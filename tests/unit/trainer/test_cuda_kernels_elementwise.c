@@ -1,7 +1,7 @@
 /* Conversions, sums, copies, folding and checks against plain loops in double precision. */
-#include "cuda_kernels_test.h"
+#include "tests/unit/trainer/cuda_kernels_test.h"
 
-#include "kernels/elementwise.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
 
 #include <errno.h>
 #include <math.h>

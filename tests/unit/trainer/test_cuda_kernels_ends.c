@@ -1,7 +1,7 @@
 /* Input and loss against their definitions in double precision. */
-#include "cuda_kernels_test.h"
+#include "tests/unit/trainer/cuda_kernels_test.h"
 
-#include "kernels/ends.h"
+#include "trainer/device/cuda/kernels/ends.h"
 
 #include <errno.h>
 #include <math.h>

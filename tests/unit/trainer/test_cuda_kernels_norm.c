@@ -2,9 +2,9 @@
  * Batch norm, residual and activation, forward and backward, against plain loops in double
  * precision.
  */
-#include "cuda_kernels_test.h"
+#include "tests/unit/trainer/cuda_kernels_test.h"
 
-#include "kernels/norm.h"
+#include "trainer/device/cuda/kernels/norm.h"
 
 #include <errno.h>
 #include <math.h>

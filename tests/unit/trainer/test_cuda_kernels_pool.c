@@ -2,9 +2,9 @@
  * Pools, forward and backward, against plain loops in double precision. Coarse values make many
  * equal maxima.
  */
-#include "cuda_kernels_test.h"
+#include "tests/unit/trainer/cuda_kernels_test.h"
 
-#include "kernels/pool.h"
+#include "trainer/device/cuda/kernels/pool.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,9 +2,9 @@
  * Norm of the gradients, decision and update, over several steps, against scalars in double
  * precision.
  */
-#include "cuda_kernels_test.h"
+#include "tests/unit/trainer/cuda_kernels_test.h"
 
-#include "kernels/update.h"
+#include "trainer/device/cuda/kernels/update.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * Lowering of what models have not got: random graphs with plans refused at random, and what takes
  * the place of each pattern that has no plan.
  */
-#include "cuda_planner_test.h"
-#include "random_graph.h"
-#include "random_plans.h"
+#include "tests/unit/trainer/cuda_planner_test.h"
+#include "tests/unit/trainer/random_graph.h"
+#include "tests/unit/trainer/random_plans.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -4,8 +4,8 @@
  * one nccl_stand_in.c takes NCCL's place. One rank adds nothing to its values, so they must come
  * back.
  */
-#include "collective.h"
-#include "device.h"
+#include "trainer/device/cuda/collective.h"
+#include "trainer/device/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

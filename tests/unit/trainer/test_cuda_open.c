@@ -3,7 +3,7 @@
  * driver's place (LD_LIBRARY_PATH). The runtime asks a driver once, so that each one is opened by a
  * process of its own.
  */
-#include "device.h"
+#include "trainer/device/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
  * trainer --plan on engines of a stub: what it prints of a network that was counted by hand, and
  * what it says of files that are wrong.
  */
-#include "cuda_planner_test.h"
-#include "engines.h"
-#include "plan.h"
-#include "roofline.h"
+#include "tests/unit/trainer/cuda_planner_test.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/device/cuda/roofline.h"
+#include "trainer/plan.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -3,7 +3,7 @@
  * ResNet-50 gets, lifetimes, memory, bytes and FLOPs, and that program_check() finds what is wrong.
  * Plans are a stub's.
  */
-#include "cuda_planner_test.h"
+#include "tests/unit/trainer/cuda_planner_test.h"
 
 #include <errno.h>
 #include <setjmp.h>

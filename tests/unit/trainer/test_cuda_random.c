@@ -3,9 +3,9 @@
  * inputs and parameters over micro-batches, weights after an update, evaluation. Every level of
  * fusion, with all plans and with some, with and without memory shared by lifetime.
  */
-#include "cuda.h"
-#include "random_graph.h"
-#include "random_plans.h"
+#include "tests/unit/trainer/random_graph.h"
+#include "tests/unit/trainer/random_plans.h"
+#include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,8 +3,8 @@
  * launched operation by operation, resumed, evaluated, scaled, skipped; and its losses against the
  * CPU backend's.
  */
-#include "cuda_run_test.h"
-#include "emulation/queue.h"
+#include "tests/unit/trainer/cuda_run_test.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <math.h>
 #include <stdlib.h>

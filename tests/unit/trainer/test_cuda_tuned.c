@@ -2,9 +2,9 @@
  * What tuning makes of a net's plans, on the emulated GPU, which is told what each plan takes:
  * patterns are taken apart only where that is faster, and the net computes the same.
  */
-#include "cuda_run_test.h"
-#include "emulation/queue.h"
-#include "plan_times.h"
+#include "tests/unit/trainer/cuda_run_test.h"
+#include "tests/unit/trainer/plan_times.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,11 +2,11 @@
  * Ranks that tune, each with an emulated GPU of its own, and whose timings differ: those whose GPUs
  * are of one kind run what one of them found, and where one fails all do. Run under mpirun.
  */
-#include "comm.h"
-#include "cuda.h"
-#include "emulation/queue.h"
-#include "plan_times.h"
-#include "test_device_reference.h"
+#include "tests/unit/trainer/plan_times.h"
+#include "tests/unit/trainer/test_device_reference.h"
+#include "trainer/device/comm/comm.h"
+#include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <cmocka.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* What the trainer asks of the loader, as far as it takes no loader to know. */
-#include "data.h"
+#include "trainer/data.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

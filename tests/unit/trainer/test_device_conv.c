@@ -3,8 +3,8 @@
  * engines. Linked with the emulated engines, and a second time with cuDNN's for a device; there a
  * pattern may have no plan, but at shapes like a net's every one in fp16 has.
  */
-#include "emulation/element.h"
-#include "engines_test.h"
+#include "tests/unit/trainer/engines_test.h"
+#include "trainer/device/cuda/emulation/element.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * differences, for what the backward epilogue makes of a norm, and oneDNN. Linked with the emulated
  * engines, and a second time with cuDNN's for a device.
  */
-#include "engines_test.h"
+#include "tests/unit/trainer/engines_test.h"
 
 #include <dnnl.h>
 #include <math.h>

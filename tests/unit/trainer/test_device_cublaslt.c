@@ -2,9 +2,9 @@
  * What is asked of cuBLASLt, of one in its place that computes on the host: row-major products of
  * every kind come out as conv.h says. The name of its folder is the program's argument.
  */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

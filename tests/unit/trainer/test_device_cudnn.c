@@ -3,7 +3,7 @@
  * ResNet-18, asked with the properties of an H200. Skipped where the libraries are not installed.
  * Nothing is executed.
  */
-#include "cudnn_test.h"
+#include "tests/unit/trainer/cudnn_test.h"
 
 #include <errno.h>
 #include <string.h>

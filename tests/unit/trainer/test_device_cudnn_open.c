@@ -2,7 +2,7 @@
  * cuDNN's engines as they are opened: with what is missing, with a device and without, with limits,
  * and with what tuning found. Skipped where the libraries are not installed. Nothing is executed.
  */
-#include "cudnn_test.h"
+#include "tests/unit/trainer/cudnn_test.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
  * The emulated GPU that other tests rely on: what is queued runs late, in order, and replays with
  * frozen arguments; elements are rounded to nearest even.
  */
-#include "emulation/element.h"
-#include "emulation/queue.h"
+#include "trainer/device/cuda/emulation/element.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * the results. The C kernels themselves are held to double precision here where that is simple, and
  * to the reference through test_device_ops.
  */
-#include "kernels.h"
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
+#include "trainer/device/cpu/kernels.h"
 
 #include <cmocka.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * Matrix products, held to naive loops in double precision: of the emulated engines, and, linked a
  * second time, of cuBLASLt on a device.
  */
-#include "emulation/element.h"
-#include "engines_test.h"
+#include "tests/unit/trainer/engines_test.h"
+#include "trainer/device/cuda/emulation/element.h"
 
 #include <errno.h>
 #include <stdlib.h>

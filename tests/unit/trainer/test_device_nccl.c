@@ -1,9 +1,9 @@
 /*
  * Loading NCCL and calling it, with nccl_stand_in.c in its place; STAND_IN is the folder of that.
  */
-#include "collective.h"
-#include "device.h"
-#include "gpu.h"
+#include "trainer/device/cuda/collective.h"
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <setjmp.h>

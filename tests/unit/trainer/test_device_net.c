@@ -3,7 +3,7 @@
  * memory sharing against none, bitwise repetition, resuming, micro-batches, evaluation with running
  * statistics and with the EMA.
  */
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
 
 #include <cmocka.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * parameters against central differences of the reference; in fp32, and in 16 bits by the relative
  * error of the norm where the device has them.
  */
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
 
 #include <cmocka.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 /*
  * The arena, buckets of gradients, the pool, and what recording and the calls of the seam refuse.
  */
-#include "arena.h"
-#include "buckets.h"
-#include "loops.h"
-#include "pool.h"
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
+#include "trainer/device/arena.h"
+#include "trainer/device/buckets.h"
+#include "trainer/device/cpu/loops.h"
+#include "trainer/device/cpu/pool.h"
 
 #include <cmocka.h>
 #include <errno.h>

@@ -2,9 +2,9 @@
  * The file of tuned plans: what is stored is found again, by the device it was tuned on alone; what
  * is damaged is said and left out.
  */
-#include "cudnn/plan_file.h"
+#include "trainer/device/cuda/cudnn/plan_file.h"
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

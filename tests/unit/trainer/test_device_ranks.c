@@ -3,8 +3,8 @@
  * so each compares for itself. Run alone and under mpirun; the batch divides by 1, 2, 3, 4. The
  * environment chooses the device, see open_device().
  */
-#include "comm.h"
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
+#include "trainer/device/comm/comm.h"
 
 #include <cmocka.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
 
 #include <cmocka.h>
 #include <errno.h>

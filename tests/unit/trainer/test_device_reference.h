@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,10 +3,10 @@
  * take their time on the emulated GPU, or fail in every way there is. Nothing of NVIDIA's is
  * loaded. Every descriptor must be gone in the end.
  */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
-#include "device.h"
-#include "emulation/queue.h"
+#include "trainer/device/cuda/emulation/queue.h"
+#include "trainer/device/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

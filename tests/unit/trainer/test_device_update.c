@@ -1,5 +1,5 @@
 /* The optimizer against a scalar in double precision, and the loss against its definition. */
-#include "test_device_reference.h"
+#include "tests/unit/trainer/test_device_reference.h"
 
 #include <cmocka.h>
 #include <errno.h>

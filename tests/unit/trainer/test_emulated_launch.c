@@ -3,7 +3,7 @@
  * Kernels that are wrong on purpose give wrong results in some order of threads, or end the
  * program.
  */
-#include "kernels/kernel.h"
+#include "trainer/device/cuda/kernels/kernel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

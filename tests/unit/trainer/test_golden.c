@@ -3,8 +3,8 @@
  * with everything that a recipe adds to it; recipes/cifar10.ini against the training that it is
  * after. tests/golden/resnet18/make.py made the references in double precision.
  */
-#include "optim.h"
-#include "trainer_test.h"
+#include "tests/unit/trainer/trainer_test.h"
+#include "trainer/optim.h"
 
 #include <jansson.h>
 #include <math.h>

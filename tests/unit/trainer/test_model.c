@@ -1,6 +1,6 @@
 /* Models: names, shapes and counts of what they declare, and how they start. */
-#include "model/layers.h"
-#include "trainer_test.h"
+#include "tests/unit/trainer/trainer_test.h"
+#include "trainer/model/layers.h"
 
 #include <errno.h>
 #include <math.h>

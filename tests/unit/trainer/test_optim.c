@@ -1,7 +1,7 @@
 /* What the optimizer is told at each step: rates, groups, decay of the average. */
-#include "algorithms/ema.h"
-#include "model/model.h"
-#include "optim.h"
+#include "trainer/algorithms/ema.h"
+#include "trainer/model/model.h"
+#include "trainer/optim.h"
 
 #include <math.h>
 #include <setjmp.h>

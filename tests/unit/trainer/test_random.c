@@ -2,7 +2,7 @@
  * The trainer's generator: known answers, moments, and values that must be the same on every
  * machine.
  */
-#include "random.h"
+#include "trainer/random.h"
 
 #include <math.h>
 #include <setjmp.h>

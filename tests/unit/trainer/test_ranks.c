@@ -2,8 +2,8 @@
  * What ranks agree on and pass on, and that they notice when they have drifted apart. Run alone,
  * and under mpirun.
  */
-#include "ranks.h"
-#include "trainer_test.h"
+#include "tests/unit/trainer/trainer_test.h"
+#include "trainer/ranks.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * The recipes that are shipped: they read, they make sense, and the daemon understands their
  * pipelines.
  */
-#include "recipe.h"
-#include "transform.h"
+#include "loaderd/augment/transform.h"
+#include "trainer/recipe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

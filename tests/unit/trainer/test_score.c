@@ -1,5 +1,5 @@
 /* Scores of logits on the host, against values worked out by hand. */
-#include "algorithms/score.h"
+#include "trainer/algorithms/score.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Views of an image in evaluations: which there are, and images moved over reflected borders. */
-#include "algorithms/views.h"
+#include "trainer/algorithms/views.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-#include "trainer_test.h"
-#include "random.h"
+#include "tests/unit/trainer/trainer_test.h"
+#include "trainer/random.h"
 
 #include <math.h>
 #include <setjmp.h>

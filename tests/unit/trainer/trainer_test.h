@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include "device.h"
-#include "model/model.h"
-#include "recipe.h"
+#include "trainer/device/device.h"
+#include "trainer/model/model.h"
+#include "trainer/recipe.h"
 
 struct fixture {
 	struct recipe recipe;

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "comm.h"
+#include "trainer/device/comm/comm.h"
 
 struct comm_ops {
 	void (*close)(struct comm *comm);

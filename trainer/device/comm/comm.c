@@ -1,5 +1,5 @@
 /* Which ranks there are, and what needs no other rank. */
-#include "carrier.h"
+#include "trainer/device/comm/carrier.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Ranks carried by MPI. */
-#include "carrier.h"
+#include "trainer/device/comm/carrier.h"
 
 #include <errno.h>
 #include <mpi.h>

@@ -2,7 +2,7 @@
  * Convolutions and linear layers as conv_plan.c has planned them: bound to their memory, prepared
  * with the weights of the moment, and run.
  */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * rest to post.c. Evaluation folds the norm into weights and bias, and residual and activation into
  * the primitive where oneDNN has a fast kernel for that.
  */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <stdio.h>

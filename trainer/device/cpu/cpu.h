@@ -10,10 +10,10 @@
  */
 #pragma once
 
-#include "arena.h"
-#include "backend.h"
-#include "buckets.h"
-#include "loops.h"
+#include "trainer/device/arena.h"
+#include "trainer/device/backend.h"
+#include "trainer/device/buckets.h"
+#include "trainer/device/cpu/loops.h"
 
 #include <dnnl.h>
 

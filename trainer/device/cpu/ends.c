@@ -1,5 +1,5 @@
 /* The two ends of a graph: the batch as it comes from the feed, and the loss. */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Planning a graph for the CPU: buffers and their lifetimes, the arena, binding. */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * the compiler vectorises every inner loop over columns: temporaries are rows of at most
  * KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
  */
-#include "kernels.h"
-#include "device.h"
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/device.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Picks the kernels of the fastest instruction set that is there and admitted. */
-#include "kernels.h"
+#include "trainer/device/cpu/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>

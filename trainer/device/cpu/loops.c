@@ -1,4 +1,4 @@
-#include "loops.h"
+#include "trainer/device/cpu/loops.h"
 
 #include <errno.h>
 #include <stdatomic.h>

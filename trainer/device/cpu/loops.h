@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "kernels.h"
-#include "pool.h"
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/cpu/pool.h"
 
 #define LOOPS_TASKS_MAX 32
 

@@ -1,5 +1,5 @@
 /* The few calls of oneDNN that everything else goes through. */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <string.h>

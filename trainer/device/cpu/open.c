@@ -1,5 +1,5 @@
 /* Opening the CPU as a device. */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * Storage of parameters, and the optimizer: one pass over all tensors for the gradient norm, one
  * for the update with its EMA.
  */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "pool.h"
+#include "trainer/device/cpu/pool.h"
 
 #include <errno.h>
 #include <limits.h>

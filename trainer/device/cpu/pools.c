@@ -2,7 +2,7 @@
  * Pools: oneDNN's for windows (a global maximum is a window as large as the image), ours for the
  * global average.
  */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <stdio.h>
 #include <string.h>

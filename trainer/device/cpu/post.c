@@ -8,7 +8,7 @@
  * 2015, gathered by powers of raw). Where the slope follows from raw alone, dz is taken anew in the
  * second pass instead of being stored in between.
  */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <math.h>

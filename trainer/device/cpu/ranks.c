@@ -1,5 +1,5 @@
 /* Several ranks on the CPU: what is added up over them, and when in a step. */
-#include "cpu.h"
+#include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
 

@@ -6,7 +6,7 @@
  * finds. Where they differ each kind goes by what is fast on it: sums over ranks come in the same
  * order whatever is taken apart.
  */
-#include "cuda.h"
+#include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
  */
 #pragma once
 
-#include "comm.h"
-#include "gpu.h"
+#include "trainer/device/comm/comm.h"
+#include "trainer/device/cuda/gpu.h"
 
 struct collective;
 

@@ -1,4 +1,4 @@
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
 #ifndef TRAINER_DEVICE_CUDA_CONV_H
 #define TRAINER_DEVICE_CUDA_CONV_H
 
-#include "device.h"
-#include "gpu.h"
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/device.h"
 
 enum cuda_element { CUDA_F32 = 0, CUDA_F16 = 1, CUDA_BF16 = 2 };
 

@@ -15,14 +15,14 @@
  */
 #pragma once
 
-#include "backend.h"
-#include "buckets.h"
-#include "collective.h"
-#include "engines.h"
-#include "kernels/ends.h"
-#include "kernels/update.h"
-#include "program.h"
-#include "step.h"
+#include "trainer/device/backend.h"
+#include "trainer/device/buckets.h"
+#include "trainer/device/cuda/collective.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/device/cuda/kernels/ends.h"
+#include "trainer/device/cuda/kernels/update.h"
+#include "trainer/device/cuda/program.h"
+#include "trainer/device/cuda/step.h"
 
 #define CUDA_SLOTS          5
 #define CUDA_REGISTERED_MAX 8  /* ranges of host memory that are announced at a time */

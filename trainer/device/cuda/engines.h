@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
 #define ENGINES_WORKSPACE_MAX (1ull << 30) /* bytes */
 /*

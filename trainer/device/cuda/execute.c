@@ -1,9 +1,9 @@
 /*
  * Queues the operations of a program: from roles to the arguments of kernels/ and of the engines.
  */
-#include "execute.h"
-#include "kernels/elementwise.h"
-#include "kernels/ends.h"
+#include "trainer/device/cuda/execute.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
+#include "trainer/device/cuda/kernels/ends.h"
 
 #include <errno.h>
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "cuda.h"
+#include "trainer/device/cuda/cuda.h"
 
 /* Where an operand lies; NULL: the operation has none of that role. */
 void *cuda_at(const struct cuda_graph *graph, const struct cuda_op *op, enum cuda_role role);

@@ -1,6 +1,6 @@
 /* Queues norms and activations, forward and backward. */
-#include "execute.h"
-#include "kernels/norm.h"
+#include "trainer/device/cuda/execute.h"
+#include "trainer/device/cuda/kernels/norm.h"
 
 int cuda_execute_statistics(struct cuda_graph *graph, const struct cuda_op *op)
 {

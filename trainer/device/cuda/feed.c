@@ -2,7 +2,7 @@
  * Batches on their way to the device: copied on a stream of their own while the step before them
  * runs.
  */
-#include "cuda.h"
+#include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * Planning a graph for a GPU: the program, its memory, and everything that steps will need, so that
  * they allocate nothing.
  */
-#include "cuda.h"
+#include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * What a planned graph says of itself: engines, FLOPs, bytes and times, layer by layer and in all.
  */
-#include "cuda.h"
+#include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-#include "load.h"
+#include "trainer/device/cuda/load.h"
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* From a graph to a program: the walk over its nodes, its ends and its pools. */
-#include "lower.h"
+#include "trainer/device/cuda/lower.h"
 
 #include <errno.h>
 #include <stdio.h>

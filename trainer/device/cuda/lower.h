@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "program.h"
+#include "trainer/device/cuda/program.h"
 
 /* A norm with batch statistics: y = act(scale raw + bias ...). */
 struct lower_norm {

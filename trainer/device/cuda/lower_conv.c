@@ -3,7 +3,7 @@
  * the engines, the most fused first; a plain convolution without a plan is the only one that
  * nothing can replace.
  */
-#include "lower_conv.h"
+#include "trainer/device/cuda/lower_conv.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "lower.h"
+#include "trainer/device/cuda/lower.h"
 
 /* Channels of the layer's input tensor, padding included. */
 uint32_t lower_x_channels(const struct lowering *l, const struct device_node *node);

@@ -2,7 +2,7 @@
  * The backward pass of convolutions: gradients of weights, a few of which are converted in one
  * launch, and of data, which may go on into the norm before.
  */
-#include "lower_conv.h"
+#include "trainer/device/cuda/lower_conv.h"
 
 /* Weight gradients in fp32 if there is a plan, else in the program's element. */
 static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_prologue prologue,

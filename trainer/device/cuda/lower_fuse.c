@@ -2,7 +2,7 @@
  * Level C across nodes: which results need no tensor of their own, and which operation makes those
  * that do.
  */
-#include "lower.h"
+#include "trainer/device/cuda/lower.h"
 
 /* What stands between raw and the result is scale, bias and ReLU (or nothing, with `identity`). */
 static bool is_norm_with(const struct device_node *node, enum device_activation activation)

@@ -1,5 +1,5 @@
 /* Linear layers, forward and backward: matrix products. */
-#include "lower_conv.h"
+#include "trainer/device/cuda/lower_conv.h"
 
 #include <errno.h>
 #include <stdio.h>

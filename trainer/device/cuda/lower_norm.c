@@ -3,7 +3,7 @@
  * post.c has them. Level none runs each by itself; B and C run them in one pass forward, and
  * backward in one that sums and one that applies.
  */
-#include "lower.h"
+#include "trainer/device/cuda/lower.h"
 
 /* ---- forward ---- */
 

@@ -3,10 +3,10 @@
  * for these functions and numbers have been the same since 2.13: neither its headers nor the
  * library are needed to build, and a trainer without them starts.
  */
-#include "collective.h"
+#include "trainer/device/cuda/collective.h"
 
-#include "device.h"
-#include "load.h"
+#include "trainer/device/cuda/load.h"
+#include "trainer/device/device.h"
 
 #include <dlfcn.h>
 #include <errno.h>

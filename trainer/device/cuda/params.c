@@ -2,8 +2,8 @@
  * Parameters in device memory: slots, copies that operations read, the table that the update works
  * through.
  */
-#include "cuda.h"
-#include "kernels/elementwise.h"
+#include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "planner.h"
+#include "trainer/device/cuda/planner.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "program.h"
+#include "trainer/device/cuda/program.h"
 
 int planner_open(const struct program_options *options, struct device **ret_device);
 /* Of a planned graph; owned by it. */

@@ -2,7 +2,7 @@
  * The parts of a program: operations, tensors, which operand is written, bytes, lifetimes, the
  * arena.
  */
-#include "lower.h"
+#include "trainer/device/cuda/lower.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -14,9 +14,9 @@
  */
 #pragma once
 
-#include "arena.h"
-#include "backend.h"
-#include "conv.h"
+#include "trainer/device/arena.h"
+#include "trainer/device/backend.h"
+#include "trainer/device/cuda/conv.h"
 
 enum cuda_fusion {
 	CUDA_FUSION_NONE = 0, /* every textbook layer by itself: the reference */

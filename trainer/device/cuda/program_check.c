@@ -1,5 +1,5 @@
 /* Consistency of a program, found without knowing how it was made. */
-#include "program.h"
+#include "trainer/device/cuda/program.h"
 
 #include <errno.h>
 #include <stdio.h>

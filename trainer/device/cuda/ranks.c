@@ -6,7 +6,7 @@
  * begin when what it adds up is there, and let computing wait where it takes the result. So it is
  * captured along with the rest.
  */
-#include "cuda.h"
+#include "trainer/device/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>

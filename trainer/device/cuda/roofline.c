@@ -1,4 +1,4 @@
-#include "roofline.h"
+#include "trainer/device/cuda/roofline.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "gpu.h"
-#include "program.h"
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/cuda/program.h"
 
 struct roofline_device {
 	double bytes_per_second;

@@ -1,6 +1,6 @@
 /* Steps: queued, captured, replayed; what comes of them. */
-#include "cuda.h"
-#include "kernels/elementwise.h"
+#include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef TRAINER_DEVICE_CUDA_STEP_H
 #define TRAINER_DEVICE_CUDA_STEP_H
 
-#include "device.h"
+#include "trainer/device/device.h"
 
 /* One a graph. */
 struct step_arguments {

@@ -2,8 +2,8 @@
  * Autotuning the convolutions of a program: which plan is the fastest for each, and whether what is
  * fused there is faster than the same taken apart, which has other plans and further passes.
  */
-#include "cuda.h"
-#include "kernels/norm.h"
+#include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/kernels/norm.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /*
  * Values between steps: logits, results and gradients that the host reads, gradients that it gives.
  */
-#include "cuda.h"
-#include "kernels/elementwise.h"
+#include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
 
 #include <errno.h>
 #include <stdlib.h>

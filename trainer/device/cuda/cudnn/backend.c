@@ -1,4 +1,4 @@
-#include "cudnn/backend.h"
+#include "trainer/device/cuda/cudnn/backend.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "device.h"
+#include "trainer/device/device.h"
 
-#include "cudnn/library.h"
+#include "trainer/device/cuda/cudnn/library.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* What cuDNN's heuristics offer for a problem, less what the problem does not admit. */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * struct matmul_engines over cuBLASLt. It thinks in columns: a row-major matrix is its transpose
  * there, so d' = b' a' is asked for, of columns x rows, and the bias runs along what it calls rows.
  */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,11 +4,11 @@
  */
 #pragma once
 
-#include "engines.h"
+#include "trainer/device/cuda/engines.h"
 
-#include "cudnn/backend.h"
-#include "cudnn/graph.h"
-#include "cudnn/plan_file.h"
+#include "trainer/device/cuda/cudnn/backend.h"
+#include "trainer/device/cuda/cudnn/graph.h"
+#include "trainer/device/cuda/cudnn/plan_file.h"
 
 struct cudnn_engines {
 	struct cudnn_library library;

@@ -1,4 +1,4 @@
-#include "cudnn/graph.h"
+#include "trainer/device/cuda/cudnn/graph.h"
 
 #include <errno.h>
 #include <stdio.h>

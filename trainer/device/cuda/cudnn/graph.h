@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
-#include "cudnn/backend.h"
+#include "trainer/device/cuda/cudnn/backend.h"
 
 #define CONV_OPERANDS 24 /* in memory, at most */
 

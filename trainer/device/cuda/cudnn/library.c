@@ -1,7 +1,7 @@
-#include "cudnn/library.h"
+#include "trainer/device/cuda/cudnn/library.h"
 
-#include "device.h"
-#include "load.h"
+#include "trainer/device/cuda/load.h"
+#include "trainer/device/device.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Opening: libraries, the device or its properties, the file of plans. */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
 #include <jansson.h>

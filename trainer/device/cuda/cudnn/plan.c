@@ -1,5 +1,5 @@
 /* Plans: made of candidates, executed. */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
 #include <stdio.h>

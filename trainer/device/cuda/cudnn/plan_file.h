@@ -12,8 +12,8 @@
  */
 #pragma once
 
-#include "conv.h"
-#include "device.h"
+#include "trainer/device/cuda/conv.h"
+#include "trainer/device/device.h"
 
 #define PLAN_TAG_MAX 192 /* bytes, terminator included */
 #define PLAN_APART   "apart"

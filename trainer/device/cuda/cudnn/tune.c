@@ -1,5 +1,5 @@
 /* Autotuning: every candidate timed on the device, the fastest kept in the file of plans. */
-#include "cudnn/cudnn_engines.h"
+#include "trainer/device/cuda/cudnn/cudnn_engines.h"
 
 #include <errno.h>
 #include <math.h>

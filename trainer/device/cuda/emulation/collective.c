@@ -2,10 +2,10 @@
  * collective.h on the host: sums are queued as any other work, and carried by comm.h when their
  * turn comes.
  */
-#include "collective.h"
+#include "trainer/device/cuda/collective.h"
 
-#include "device.h"
-#include "emulation/queue.h"
+#include "trainer/device/cuda/emulation/queue.h"
+#include "trainer/device/device.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,10 +2,10 @@
  * Every pattern the plain way: operands as floats, one loop nest a direction, the inner one over
  * channels that lie side by side.
  */
-#include "emulation/element.h"
-#include "emulation/engines.h"
-#include "emulation/queue.h"
-#include "emulation/tuning.h"
+#include "trainer/device/cuda/emulation/element.h"
+#include "trainer/device/cuda/emulation/engines.h"
+#include "trainer/device/cuda/emulation/queue.h"
+#include "trainer/device/cuda/emulation/tuning.h"
 
 #include <errno.h>
 #include <math.h>

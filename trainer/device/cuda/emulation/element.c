@@ -1,4 +1,4 @@
-#include "emulation/element.h"
+#include "trainer/device/cuda/emulation/element.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
 #define EMULATION_WORKSPACE 4096 /* bytes that every plan asks for */
 

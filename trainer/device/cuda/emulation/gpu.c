@@ -3,7 +3,7 @@
  * event, and then only what the awaited depends on. So a missing wait shows as a wrong result,
  * every time.
  */
-#include "memory.h"
+#include "trainer/device/cuda/emulation/memory.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -4,10 +4,10 @@
  * to wait; one that ends hands its fiber to the next that has not begun, so kernels without
  * barriers never change stacks. Fibers are kept for the next block.
  */
-#include "emulation/launch.h"
+#include "trainer/device/cuda/emulation/launch.h"
 
-#include "emulation/queue.h"
-#include "gpu.h"
+#include "trainer/device/cuda/emulation/queue.h"
+#include "trainer/device/cuda/gpu.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-#include "emulation/element.h"
-#include "emulation/engines.h"
-#include "emulation/queue.h"
+#include "trainer/device/cuda/emulation/element.h"
+#include "trainer/device/cuda/emulation/engines.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 #include <errno.h>
 #include <stdio.h>

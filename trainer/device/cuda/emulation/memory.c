@@ -3,7 +3,7 @@
  * is all ones (NaN in every element) unless a test wants it otherwise, and under AddressSanitizer
  * only queued work may touch it.
  */
-#include "memory.h"
+#include "trainer/device/cuda/emulation/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>

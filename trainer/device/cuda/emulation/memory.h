@@ -1,7 +1,7 @@
 /* Between gpu.c, which queues and runs work, and memory.c, where it reads and writes. */
 #pragma once
 
-#include "queue.h"
+#include "trainer/device/cuda/emulation/queue.h"
 
 /* Keeps the words for gpu_error(), and returns the result. */
 int emulation_fail(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));

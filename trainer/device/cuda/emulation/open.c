@@ -1,6 +1,6 @@
 /* engines.h on the host. */
-#include "cuda.h"
-#include "emulation/engines.h"
+#include "trainer/device/cuda/cuda.h"
+#include "trainer/device/cuda/emulation/engines.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "gpu.h"
+#include "trainer/device/cuda/gpu.h"
 
 /* `arguments` points to the copy, aligned for any type. */
 typedef void (*emulation_work)(const void *arguments);

@@ -1,7 +1,7 @@
 /* What tuning finds on the emulated GPU: times that tests make up, and what was refused. */
-#include "emulation/tuning.h"
+#include "trainer/device/cuda/emulation/tuning.h"
 
-#include "emulation/engines.h"
+#include "trainer/device/cuda/emulation/engines.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "conv.h"
+#include "trainer/device/cuda/conv.h"
 
 /* Milliseconds that tests give the problem; 0: none do. */
 double emulation_tuned_ms(const struct conv_problem *problem);

@@ -1,7 +1,7 @@
 /* How grids over columns are cut, and the second stage of sums over rows. */
-#include "kernels/columns.h"
+#include "trainer/device/cuda/kernels/columns.h"
 
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #define THREADS       256
 #define TILE_CHANNELS 256 /* at most: 512 bytes of a row of 16-bit elements */

@@ -1,8 +1,8 @@
 /* The second stage of sums over rows: reads every partial sum once. */
-#include "kernels/kernel.h"
+#include "trainer/device/cuda/kernels/kernel.h"
 
-#include "kernels/columns.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #define CHANNELS 8 /* of a block */
 #define LINES    (KERNEL_THREADS / CHANNELS)

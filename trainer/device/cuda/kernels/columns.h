@@ -19,8 +19,8 @@
 #ifndef TRAINER_DEVICE_CUDA_COLUMNS_H
 #define TRAINER_DEVICE_CUDA_COLUMNS_H
 
-#include "conv.h"
-#include "gpu.h"
+#include "trainer/device/cuda/conv.h"
+#include "trainer/device/cuda/gpu.h"
 
 #define COLUMNS_UNROLL 4
 

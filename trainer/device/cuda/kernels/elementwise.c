@@ -1,8 +1,8 @@
 /* Launchers of elementwise.h. */
-#include "kernels/elementwise.h"
+#include "trainer/device/cuda/kernels/elementwise.h"
 
-#include "kernels/launch.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>
 

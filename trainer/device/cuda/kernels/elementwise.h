@@ -5,7 +5,7 @@
 #ifndef TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 #define TRAINER_DEVICE_CUDA_ELEMENTWISE_H
 
-#include "kernels/columns.h"
+#include "trainer/device/cuda/kernels/columns.h"
 
 /* y = a + b over `count` elements of E; y may be a or b. Reads a and b once, writes y once. */
 struct elementwise_add {

@@ -1,8 +1,8 @@
 /* Launchers of ends.h. */
-#include "kernels/ends.h"
+#include "trainer/device/cuda/kernels/ends.h"
 
-#include "kernels/launch.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>
 

@@ -1,9 +1,9 @@
 /* Kernels of ends.h. */
-#include "kernels/ends.h"
+#include "trainer/device/cuda/kernels/ends.h"
 
-#include "kernels/kernel.h"
-#include "kernels/reduce.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/kernel.h"
+#include "trainer/device/cuda/kernels/reduce.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 /* ---- the step ---- */
 

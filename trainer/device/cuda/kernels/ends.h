@@ -5,9 +5,9 @@
 #ifndef TRAINER_DEVICE_CUDA_ENDS_H
 #define TRAINER_DEVICE_CUDA_ENDS_H
 
-#include "kernels/columns.h"
-#include "kernels/divide.h"
-#include "step.h"
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/divide.h"
+#include "trainer/device/cuda/step.h"
 
 /*
  * *to = arguments, passed by value with the launch: a copy from host memory would queue in the copy

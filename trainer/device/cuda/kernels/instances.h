@@ -4,22 +4,22 @@
  * instance's own name for x. INSTANCES(x) afterwards initialises a table in the order of
  * columns_instance().
  */
-#include "kernels/kernel.h"
+#include "trainer/device/cuda/kernels/kernel.h"
 
-#include "kernels/columns.h"
-#include "kernels/slope.h"
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/slope.h"
 
 #define ELEMENT CUDA_F32
 #define LANES   4
 #define NAME(x) x##_f32x4
-#include "kernels/lanes.h"
+#include "trainer/device/cuda/kernels/lanes.h"
 #include KERNEL_BODY
 #undef LANES
 #undef NAME
 
 #define LANES   1
 #define NAME(x) x##_f32x1
-#include "kernels/lanes.h"
+#include "trainer/device/cuda/kernels/lanes.h"
 #include KERNEL_BODY
 #undef ELEMENT
 #undef LANES
@@ -28,14 +28,14 @@
 #define ELEMENT CUDA_F16
 #define LANES   8
 #define NAME(x) x##_f16x8
-#include "kernels/lanes.h"
+#include "trainer/device/cuda/kernels/lanes.h"
 #include KERNEL_BODY
 #undef LANES
 #undef NAME
 
 #define LANES   1
 #define NAME(x) x##_f16x1
-#include "kernels/lanes.h"
+#include "trainer/device/cuda/kernels/lanes.h"
 #include KERNEL_BODY
 #undef ELEMENT
 #undef LANES
@@ -44,14 +44,14 @@
 #define ELEMENT CUDA_BF16
 #define LANES   8
 #define NAME(x) x##_bf16x8
-#include "kernels/lanes.h"
+#include "trainer/device/cuda/kernels/lanes.h"
 #include KERNEL_BODY
 #undef LANES
 #undef NAME
 
 #define LANES   1
 #define NAME(x) x##_bf16x1
-#include "kernels/lanes.h"
+#include "trainer/device/cuda/kernels/lanes.h"
 #include KERNEL_BODY
 #undef ELEMENT
 #undef LANES

@@ -17,9 +17,9 @@
 #ifndef TRAINER_DEVICE_CUDA_KERNEL_H
 #define TRAINER_DEVICE_CUDA_KERNEL_H
 
-#include "conv.h"
-#include "gpu.h"
-#include "kernels/divide.h"
+#include "trainer/device/cuda/conv.h"
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/cuda/kernels/divide.h"
 
 #define KERNEL_THREADS 256
 #define KERNEL_WARP    32
@@ -236,7 +236,7 @@ DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
 
 #else
 
-#include "emulation/launch.h"
+#include "trainer/device/cuda/emulation/launch.h"
 
 #include <math.h>
 #include <string.h>

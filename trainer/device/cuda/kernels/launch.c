@@ -1,7 +1,7 @@
 /* Sizes of grids, and divisions by what does not change in a launch. */
-#include "kernels/launch.h"
+#include "trainer/device/cuda/kernels/launch.h"
 
-#include "kernels/divide.h"
+#include "trainer/device/cuda/kernels/divide.h"
 
 /*
  * For each multiprocessor: what it has at once of input_normalize and elementwise_check, twice what

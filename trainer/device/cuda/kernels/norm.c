@@ -1,8 +1,8 @@
 /* Launchers of norm.h. */
-#include "kernels/norm.h"
+#include "trainer/device/cuda/kernels/norm.h"
 
-#include "kernels/launch.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>
 

@@ -2,13 +2,13 @@
  * Kernels of norm.h. Those over rows walk as columns.h says; the finalizing ones have a thread for
  * each channel and reckon in double precision.
  */
-#include "kernels/norm.h"
+#include "trainer/device/cuda/kernels/norm.h"
 
-#include "kernels/kernel.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
-#define KERNEL_BODY "kernels/norm_kernels.h"
-#include "kernels/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/norm_kernels.h"
+#include "trainer/device/cuda/kernels/instances.h"
 
 #define CHANNEL (kernel_block_x() * KERNEL_THREADS + kernel_thread())
 

@@ -6,7 +6,7 @@
 #ifndef TRAINER_DEVICE_CUDA_NORM_H
 #define TRAINER_DEVICE_CUDA_NORM_H
 
-#include "kernels/columns.h"
+#include "trainer/device/cuda/kernels/columns.h"
 
 /* sum = sum of x, squares = sum of x^2. Reads x once. */
 struct norm_statistics {

@@ -1,8 +1,8 @@
 /* Launchers of pool.h. */
-#include "kernels/pool.h"
+#include "trainer/device/cuda/kernels/pool.h"
 
-#include "kernels/launch.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #include <errno.h>
 

@@ -3,10 +3,10 @@
  * group of channels and walks down positions in the order of memory, so that windows that overlap
  * meet in the caches.
  */
-#include "kernels/pool.h"
+#include "trainer/device/cuda/kernels/pool.h"
 
-#include "kernels/kernel.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 /*
  * Positions of a window that are loaded before the first is used: `side` x `side`, of which
@@ -216,8 +216,8 @@ DEVICE float pool_through(float g, float z, enum device_activation activation)
 	return activation != DEVICE_RELU || z > 0 ? g : 0;
 }
 
-#define KERNEL_BODY "kernels/pool_kernels.h"
-#include "kernels/instances.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/pool_kernels.h"
+#include "trainer/device/cuda/kernels/instances.h"
 
 KERNEL_TABLE pool_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max);
 KERNEL_TABLE pool_max_pairs_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max_pairs);

@@ -7,8 +7,8 @@
 #ifndef TRAINER_DEVICE_CUDA_POOL_H
 #define TRAINER_DEVICE_CUDA_POOL_H
 
-#include "kernels/columns.h"
-#include "kernels/divide.h"
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/divide.h"
 
 #define POOL_WINDOW_MAX 16 /* a position in a window has 8 bits */
 

@@ -648,4 +648,4 @@ KERNEL(NAME(pool_average_backward), struct pool_average, a)
 	}
 }
 
-#include "kernels/pool_global_kernels.h"
+#include "trainer/device/cuda/kernels/pool_global_kernels.h"

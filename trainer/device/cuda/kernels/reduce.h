@@ -5,7 +5,7 @@
 #ifndef TRAINER_DEVICE_CUDA_REDUCE_H
 #define TRAINER_DEVICE_CUDA_REDUCE_H
 
-#include "kernels/kernel.h"
+#include "trainer/device/cuda/kernels/kernel.h"
 
 #define REDUCE_WARPS (KERNEL_THREADS / KERNEL_WARP)
 

@@ -2,7 +2,7 @@
 #ifndef TRAINER_DEVICE_CUDA_SLOPE_H
 #define TRAINER_DEVICE_CUDA_SLOPE_H
 
-#include "kernels/kernel.h"
+#include "trainer/device/cuda/kernels/kernel.h"
 
 /* A NaN passes. */
 DEVICE float slope_relu(float z)

@@ -5,8 +5,8 @@
 #ifndef TRAINER_DEVICE_CUDA_TABLES_H
 #define TRAINER_DEVICE_CUDA_TABLES_H
 
-#include "gpu.h"
-#include "kernels/columns.h"
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/cuda/kernels/columns.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,8 +1,8 @@
 /* Launchers of update.h. */
-#include "kernels/update.h"
+#include "trainer/device/cuda/kernels/update.h"
 
-#include "kernels/launch.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/launch.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 int update_decide(const struct kernel_device *device, const struct update *update)
 {

@@ -2,11 +2,11 @@
  * Kernels of update.h. The first and the last have a block for each chunk, whose threads take four
  * elements at a time; the decision is one block's.
  */
-#include "kernels/update.h"
+#include "trainer/device/cuda/kernels/update.h"
 
-#include "kernels/kernel.h"
-#include "kernels/reduce.h"
-#include "kernels/tables.h"
+#include "trainer/device/cuda/kernels/kernel.h"
+#include "trainer/device/cuda/kernels/reduce.h"
+#include "trainer/device/cuda/kernels/tables.h"
 
 #define FOUR 4
 

@@ -11,8 +11,8 @@
 #ifndef TRAINER_DEVICE_CUDA_UPDATE_H
 #define TRAINER_DEVICE_CUDA_UPDATE_H
 
-#include "kernels/columns.h"
-#include "step.h"
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/step.h"
 
 #define UPDATE_CHUNK_MAX 4096 /* elements */
 
