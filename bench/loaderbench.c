@@ -9,16 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/copy.h"
-#include "bench/digest.h"
-#include "bench/explain.h"
-#include "bench/mistakes.h"
-#include "bench/plot.h"
-#include "bench/point.h"
-#include "bench/report.h"
-#include "format/options.h"
+#include "bench/measure/copy.h"
+#include "bench/measure/digest.h"
+#include "bench/measure/point.h"
+#include "bench/report/explain.h"
+#include "bench/report/mistakes.h"
+#include "bench/report/plot.h"
+#include "bench/report/report.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
 #include "format/packimg.h"
-#include "format/printable.h"
 
 enum {
 	LIST_MAX = 64,

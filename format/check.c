@@ -1,6 +1,6 @@
+#include "format/base/text.h"
 #include "format/error.h"
 #include "format/reader.h"
-#include "format/text.h"
 #include "format/traits.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Compares the index that a sample carries with its scan (SPEC.md, "JPEG index"). */
 #include "format/codec/codec.h"
-#include "format/codec/jpeg_index.h"
+#include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side.h"
 #include "format/error.h"
 #include "format/layout.h"

@@ -160,7 +160,8 @@ struct pimg_side_item {
 };
 
 enum pimg_side_kind {
-	PIMG_SIDE_JPEG_INDEX = 1,     /* where in the scan decoding can start: codec/jpeg_index.h */
+	PIMG_SIDE_JPEG_INDEX =
+		1, /* where in the scan decoding can start: codec/jpeg/jpeg_index.h */
 	PIMG_SIDE_PRIVATE = 1u << 31, /* from here on: free for private use */
 };
 

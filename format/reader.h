@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "format/copy_once.h"
+#include "format/base/copy_once.h"
 #include "format/layout.h"
 #include "format/packimg.h"
 

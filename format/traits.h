@@ -7,7 +7,7 @@
 #pragma once
 
 #include "format/reader.h"
-#include "format/writer.h"
+#include "format/write/writer.h"
 
 /* After the fields were read: takes types and lengths over into the dataset. */
 int traits_read(struct packimg *dataset, int fd, const char *name, const struct pimg_header *header,

@@ -1,6 +1,6 @@
 #include "loaderd/config.h"
 
-#include "format/nearest.h"
+#include "format/base/nearest.h"
 #include "loaderd/log.h"
 #include "proto/socket_path.h"
 

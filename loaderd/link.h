@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "loaderd/pipeline/blame.h"
+#include "loaderd/io/blame.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

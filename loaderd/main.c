@@ -1,10 +1,10 @@
 /* loaderd: command line, configuration, listening socket, and the server. loaderd(1). */
-#include "format/options.h"
+#include "format/base/memory.h"
+#include "format/base/options.h"
 #include "format/packimg.h"
 #include "loaderd/config.h"
 #include "loaderd/listen.h"
 #include "loaderd/log.h"
-#include "loaderd/memory.h"
 #include "loaderd/notify.h"
 #include "loaderd/supervisor/supervisor.h"
 #include "loaderd/worker/worker.h"

@@ -1,10 +1,10 @@
 /*
  * trainer(1): trains a model from a recipe. This file is the command line; run.h is what it starts.
  */
-#include "format/options.h"
-#include "format/printable.h"
-#include "trainer/plan.h"
-#include "trainer/run.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "trainer/plan/plan.h"
+#include "trainer/run/run.h"
 
 #include <errno.h>
 #include <signal.h>

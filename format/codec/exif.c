@@ -1,5 +1,5 @@
 #include "format/codec/exif.h"
-#include "format/copy_once.h"
+#include "format/base/copy_once.h"
 
 #include <stdbool.h>
 #include <string.h>

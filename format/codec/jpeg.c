@@ -6,9 +6,9 @@
  * of a full decode, bit for bit.
  */
 #include "format/codec/codec.h"
-#include "format/codec/jpeg_baseline.h"
+#include "format/codec/jpeg/jpeg_baseline.h"
+#include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/jpeg_common.h"
-#include "format/codec/jpeg_index.h"
 #include "format/codec/jpeg_input.h"
 #include "format/codec/scratch.h"
 #include "format/codec/side.h"

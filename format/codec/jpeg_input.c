@@ -1,6 +1,6 @@
 #include "format/codec/jpeg_input.h"
 
-#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg/jpeg_frame.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * nothing it reads. The bytes may be those of a file that is being changed: what bounds anything is
  * copied once.
  */
+#include "format/base/copy_once.h"
 #include "format/codec/exif.h"
-#include "format/copy_once.h"
 #include "format/error.h"
 #include "format/packimg.h"
 

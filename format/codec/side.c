@@ -1,6 +1,6 @@
 #include "format/codec/side.h"
 
-#include "format/copy_once.h"
+#include "format/base/copy_once.h"
 #include "format/layout.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 #include "loaderd/augment/transform.h"
-#include "loaderd/augment/effects.h"
-#include "loaderd/augment/plan.h"
-#include "loaderd/augment/stage.h"
-#include "loaderd/augment/steps.h"
-#include "loaderd/ticks.h"
+#include "format/base/ticks.h"
+#include "loaderd/augment/apply/plan.h"
+#include "loaderd/augment/apply/stage.h"
+#include "loaderd/augment/grammar/steps.h"
+#include "loaderd/augment/kernels/effects.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "loaderd/supervisor/crew.h"
 
-#include "format/copy_once.h"
+#include "format/base/copy_once.h"
 #include "loaderd/log.h"
 #include "loaderd/supervisor/outfit.h"
 #include "proto/feed.pb-c.h"

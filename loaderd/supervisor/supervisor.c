@@ -1,8 +1,8 @@
 #include "loaderd/supervisor/supervisor.h"
 
+#include "format/base/memory.h"
 #include "loaderd/cpu_list.h"
 #include "loaderd/log.h"
-#include "loaderd/memory.h"
 #include "loaderd/notify.h"
 #include "loaderd/supervisor/admin.h"
 #include "loaderd/supervisor/closer.h"

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "loaderd/pipeline/dataset.h"
+#include "loaderd/io/dataset.h"
 
 #include <pthread.h>
 #include <stdint.h>

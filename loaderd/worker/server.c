@@ -1,8 +1,8 @@
 #include "loaderd/worker/server_internal.h"
 
 #include "loaderd/cpu_list.h"
+#include "loaderd/io/guard.h"
 #include "loaderd/log.h"
-#include "loaderd/pipeline/guard.h"
 
 #include <errno.h>
 #include <stddef.h>

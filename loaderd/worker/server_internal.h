@@ -2,7 +2,7 @@
 #pragma once
 
 #include "loaderd/link.h"
-#include "loaderd/pipeline/pool.h"
+#include "loaderd/pool/pool.h"
 #include "loaderd/worker/chores.h"
 #include "loaderd/worker/opening.h"
 #include "loaderd/worker/outbox.h"

@@ -1,6 +1,6 @@
 #include "loaderd/worker/subscription.h"
 
-#include "loaderd/memory.h"
+#include "format/base/memory.h"
 #include "loaderd/worker/fields.h"
 #include "proto/framing.h"
 

@@ -5,8 +5,8 @@
  */
 #pragma once
 
+#include "loaderd/batch/batch.h"
 #include "loaderd/config.h"
-#include "loaderd/pipeline/batch.h"
 #include "loaderd/worker/registry.h"
 #include "proto/feed.pb-c.h"
 

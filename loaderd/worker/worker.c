@@ -1,9 +1,9 @@
 #include "loaderd/worker/worker.h"
 
+#include "format/base/memory.h"
 #include "loaderd/config.h"
 #include "loaderd/link.h"
 #include "loaderd/log.h"
-#include "loaderd/memory.h"
 #include "loaderd/worker/sandbox.h"
 #include "loaderd/worker/server.h"
 

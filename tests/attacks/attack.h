@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "tests/integration/loaderd_fixture.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
  * those to be run. How clients are killed in the middle of whatever they do is feed_killed.c.
  */
 #include "tests/attacks/attack.h"
-#include "tests/integration/feed_witness.h"
+#include "tests/integration/loaderd/feed_witness.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,9 +6,9 @@
  * sanitizers see the rest.
  */
 #include "format/packimg.h"
-#include "tests/fuzz/dataset_read.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/mutate.h"
+#include "tests/fuzz/support/dataset_read.h"
+#include "tests/fuzz/support/mutate.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

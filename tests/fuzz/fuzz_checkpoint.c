@@ -3,11 +3,11 @@
  * recipe, all of it restored into a store, and as weights to start from. A second time with the
  * length of the header put right, which few mutations would keep.
  */
-#include "tests/fuzz/checkpoint_case.h"
 #include "tests/fuzz/fuzz.h"
-#include "trainer/checkpoint.h"
-#include "trainer/safetensors.h"
-#include "trainer/weights.h"
+#include "tests/fuzz/support/checkpoint_case.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/weights.h"
 
 #include <endian.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/jpeg_reference.h"
+#include "tests/fuzz/support/jpeg_reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>

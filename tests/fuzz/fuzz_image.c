@@ -4,7 +4,7 @@
  * files of tests/corpora (corpora.py --keep).
  */
 #include "tests/fuzz/fuzz.h"
-#include "tools/packimg/image.h"
+#include "tools/packimg/image/image.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
  * the scan begins. The input is a file, or, behind a byte other than FF, what is to become of good
  * headers.
  */
-#include "format/codec/jpeg_frame.h"
+#include "format/codec/jpeg/jpeg_frame.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/jpeg_reference.h"
+#include "tests/fuzz/support/jpeg_reference.h"
 
 #include <stdlib.h>
 #include <string.h>

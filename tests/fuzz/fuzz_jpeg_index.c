@@ -3,9 +3,9 @@
  * in an error or in pixels, and touches only its own memory (the sanitizers watch). The input
  * begins with what becomes of the good index.
  */
-#include "format/codec/jpeg_baseline.h"
+#include "format/codec/jpeg/jpeg_baseline.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/jpeg_case.h"
+#include "tests/fuzz/support/jpeg_case.h"
 
 #include <string.h>
 

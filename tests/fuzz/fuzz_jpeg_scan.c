@@ -3,10 +3,10 @@
  * has libjpeg-turbo's pixels, the whole image and a region, as pixels and as planes, at full scale
  * or a smaller one, without an index and with the one it makes; and it accepts whatever is valid.
  */
-#include "format/codec/jpeg_baseline.h"
+#include "format/codec/jpeg/jpeg_baseline.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/jpeg_case.h"
-#include "tests/fuzz/jpeg_reference.h"
+#include "tests/fuzz/support/jpeg_case.h"
+#include "tests/fuzz/support/jpeg_reference.h"
 
 #include <errno.h>
 #include <stdio.h>

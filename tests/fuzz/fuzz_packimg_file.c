@@ -6,9 +6,9 @@
  * whole.
  */
 #include "format/packimg.h"
-#include "tests/fuzz/dataset_read.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/whole_file.h"
+#include "tests/fuzz/support/dataset_read.h"
+#include "tests/fuzz/support/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * checkpoints carry it.
  */
 #include "tests/fuzz/fuzz.h"
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,9 @@
  */
 #include "format/packimg.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/mutate.h"
-#include "tests/fuzz/whole_file.h"
-#include "tests/fuzz/worker_alone.h"
+#include "tests/fuzz/support/mutate.h"
+#include "tests/fuzz/support/whole_file.h"
+#include "tests/fuzz/support/worker_alone.h"
 
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"

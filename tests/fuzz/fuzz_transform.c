@@ -3,9 +3,9 @@
  * plans stay inside the image and make what transform_shape promises, and whose effects run on
  * pictures of their sizes.
  */
+#include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/augment_isa.h"
-#include "loaderd/augment/effects.h"
-#include "loaderd/augment/plan.h"
+#include "loaderd/augment/kernels/effects.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Makes the seeds of fuzz_checkpoint and fuzz_recipe anew: make_trainer_corpus tests/fuzz/corpus */
-#include "tests/fuzz/checkpoint_case.h"
-#include "trainer/checkpoint.h"
-#include "trainer/safetensors.h"
+#include "tests/fuzz/support/checkpoint_case.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

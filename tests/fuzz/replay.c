@@ -4,7 +4,7 @@
  * it finds nothing to feed.
  */
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/mutate.h"
+#include "tests/fuzz/support/mutate.h"
 
 #include <dirent.h>
 #include <stdio.h>

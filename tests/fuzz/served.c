@@ -8,9 +8,9 @@
  * is the daemon, sanitized if it is to find anything. Root's files are sent by a uid of nobody's;
  * without root all is one user's, and the other feed will not survive a worker that ends.
  */
-#include "tests/fuzz/mutate.h"
-#include "tests/fuzz/whole_file.h"
-#include "tests/integration/loaderd_fixture.h"
+#include "tests/fuzz/support/mutate.h"
+#include "tests/fuzz/support/whole_file.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
 
 #include "proto/client/feed.h"
 

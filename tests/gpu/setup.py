@@ -43,7 +43,7 @@ SIZES = {
 
 # Programs with an emulated GPU in them.
 EMULATED = {
-    "bench/device_bench": "bench/device_bench_emulated", "bench/kernel_bench": "bench/kernel_bench_emulated", "trainer/trainer": "trainer/trainer_emulated",
+    "bench/device_bench": "tests/emulation/device_bench_emulated", "bench/kernel_bench": "tests/emulation/kernel_bench_emulated", "trainer/trainer": "tests/emulation/trainer_emulated",
     **{f"tests/unit/trainer/test_device_{name}": f"tests/unit/trainer/test_emulated_{name}" for name in ("ops", "net", "update")},
 }  # fmt: skip
 

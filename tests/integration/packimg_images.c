@@ -5,7 +5,7 @@
  *   bad/x/...                   files that look like images and are not, or not whole, beside a
  * good one
  */
-#include "tools/packimg/image.h"
+#include "tools/packimg/image/image.h"
 
 #include <errno.h>
 #include <stdio.h>

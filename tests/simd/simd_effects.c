@@ -5,8 +5,8 @@
  * Pictures end at the end of a page that is followed by one that cannot be touched, so a kernel
  * that reads or writes beyond them crashes. Lengths run from 1 up.
  */
-#include "loaderd/augment/effect_kernels.h"
-#include "loaderd/random.h"
+#include "format/base/random.h"
+#include "loaderd/augment/kernels/effect_kernels.h"
 
 #include <malloc.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
  * cannot be read; outputs are surrounded by canaries, and end before such a page where the kernel
  * may not write beyond them.
  */
-#include "format/codec/jpeg_frame.h"
-#include "format/codec/jpeg_kernels.h"
-#include "loaderd/random.h"
+#include "format/base/random.h"
+#include "format/codec/jpeg/jpeg_frame.h"
+#include "format/codec/jpeg/kernels/jpeg_kernels.h"
 #include "tests/simd/guarded.h"
 #include "tests/simd/turbo_passes.h"
 

@@ -5,8 +5,8 @@
  * Sources end at the end of a page that is followed by one that cannot be read, and begin after
  * another, so reading outside the image is a crash. Outputs are surrounded by canaries.
  */
-#include "loaderd/augment/resize.h"
-#include "loaderd/random.h"
+#include "format/base/random.h"
+#include "loaderd/augment/resize/resize.h"
 #include "tests/simd/guarded.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "tests/takeover/taken.h"
 
+#include "format/base/memory.h"
 #include "loaderd/config.h"
 #include "loaderd/log.h"
-#include "loaderd/memory.h"
 #include "loaderd/worker/sandbox.h"
 #include "loaderd/worker/server.h"
 #include "loaderd/worker/worker.h"

@@ -4,7 +4,7 @@
  * should, in time. Needs root, for users of its own.
  */
 #include "proto/framing.h"
-#include "tests/integration/feed_witness.h"
+#include "tests/integration/loaderd/feed_witness.h"
 #include "tests/takeover/taken.h"
 #include "tests/takeover/victims.h"
 

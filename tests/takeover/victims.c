@@ -1,7 +1,7 @@
 #include "tests/takeover/victims.h"
 
 #include "proto/client/feed.h"
-#include "tests/integration/loaderd_fixture.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
 #include "tests/takeover/taken.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* loaderctl: what a running loaderd does, and stopping it. */
-#include "format/nearest.h"
-#include "format/options.h"
-#include "format/printable.h"
+#include "format/base/nearest.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
 #include "tools/loaderctl/ask.h"
 #include "tools/loaderctl/render.h"
 

@@ -1,6 +1,6 @@
 #include "tools/loaderctl/render.h"
 
-#include "format/printable.h"
+#include "format/base/printable.h"
 
 #include <errno.h>
 #include <jansson.h>

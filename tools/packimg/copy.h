@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "tools/packimg/command.h"
-#include "tools/packimg/names.h"
-#include "tools/packimg/statistics.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/names.h"
+#include "tools/packimg/image/statistics.h"
 
 struct copy_input {
 	const char *path;

@@ -4,16 +4,16 @@
  * Names are settled by the main thread first, so that two samples of one name get two files
  * whatever the number of threads.
  */
-#include "format/options.h"
-#include "format/printable.h"
-#include "tools/packimg/command.h"
-#include "tools/packimg/image.h"
-#include "tools/packimg/names.h"
-#include "tools/packimg/progress.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/common/workers.h"
+#include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
-#include "tools/packimg/source.h"
-#include "tools/packimg/text.h"
-#include "tools/packimg/workers.h"
+#include "tools/packimg/source/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,14 +2,14 @@
  * packimg index: gives the JPEGs of an existing dataset the index into their scans. Threads decode,
  * the main thread writes in the files' order.
  */
-#include "format/options.h"
-#include "format/printable.h"
-#include "tools/packimg/command.h"
-#include "tools/packimg/image.h"
-#include "tools/packimg/progress.h"
-#include "tools/packimg/text.h"
-#include "tools/packimg/unindexed.h"
-#include "tools/packimg/workers.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/common/workers.h"
+#include "tools/packimg/image/image.h"
+#include "tools/packimg/image/unindexed.h"
 
 #include <errno.h>
 #include <inttypes.h>

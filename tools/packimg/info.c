@@ -1,9 +1,9 @@
 /* packimg info: what a dataset holds, from its index alone. */
-#include "format/options.h"
-#include "format/printable.h"
-#include "tools/packimg/command.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
-#include "tools/packimg/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* packimg list: the samples of a dataset, one per line. */
-#include "format/options.h"
-#include "format/printable.h"
-#include "tools/packimg/command.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
-#include "tools/packimg/text.h"
 
-#include "format/text.h"
+#include "format/base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* packimg: packs image datasets and looks after them. Each subcommand is a file of its own. */
-#include "format/nearest.h"
-#include "tools/packimg/command.h"
+#include "format/base/nearest.h"
+#include "tools/packimg/common/command.h"
 
 #include <argp.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* packimg merge: several datasets into one. */
-#include "format/options.h"
-#include "format/printable.h"
-#include "tools/packimg/brace.h"
-#include "tools/packimg/convert.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/shuffle.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/convert/convert.h"
 #include "tools/packimg/copy.h"
-#include "tools/packimg/shuffle.h"
-#include "tools/packimg/text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "tools/packimg/selection.h"
 
-#include "tools/packimg/text.h"
+#include "tools/packimg/common/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

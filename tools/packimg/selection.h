@@ -5,7 +5,7 @@
 #pragma once
 
 #include "format/packimg.h"
-#include "tools/packimg/brace.h"
+#include "tools/packimg/common/brace.h"
 
 #include <stdint.h>
 

@@ -1,12 +1,12 @@
 /* packimg verify: every checksum, every index record, every image. */
-#include "format/options.h"
-#include "format/printable.h"
-#include "tools/packimg/command.h"
-#include "tools/packimg/image.h"
-#include "tools/packimg/progress.h"
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/common/workers.h"
+#include "tools/packimg/image/image.h"
 #include "tools/packimg/selection.h"
-#include "tools/packimg/text.h"
-#include "tools/packimg/workers.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 /*
  * Decay of the update that makes step `step` (from 1). Those of train.ema_warmup copy (0), and so

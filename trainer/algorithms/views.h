@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 enum { VIEWS_MAX = 6 };
 

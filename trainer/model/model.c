@@ -1,5 +1,5 @@
 #include "trainer/model/layers.h"
-#include "trainer/random.h"
+#include "trainer/model/random.h"
 
 #include <errno.h>
 #include <math.h>

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "trainer/device/device.h"
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 #include <stdint.h>
 

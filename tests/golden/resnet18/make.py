@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install torch torchvision && venv/bin/python make.py
 
 Everything is computed in double precision by PyTorch. Weights and images are not stored: both sides make them from the same
-counter-based generator (trainer/random.h), so only digests are kept: logits, losses, running statistics, and of each gradient
+counter-based generator (trainer/model/random.h), so only digests are kept: logits, losses, running statistics, and of each gradient
 its norm and a few entries. Three files come out:
 
     reference.json    one forward and backward pass of torchvision's ResNet-18, 10 classes, 4 images of 64 x 64

@@ -1,5 +1,5 @@
 #include "tests/unit/augment/chance.h"
-#include "loaderd/augment/draw.h"
+#include "loaderd/augment/grammar/draw.h"
 
 #include <math.h>
 #include <setjmp.h>

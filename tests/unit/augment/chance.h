@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/effects.h"
+#include "loaderd/augment/kernels/effects.h"
 
 enum { CHANCE_WIDTH = 37, CHANCE_HEIGHT = 26 };
 

@@ -1,5 +1,5 @@
 #include "tests/unit/augment/naive.h"
-#include "loaderd/random.h"
+#include "format/base/random.h"
 
 #include <errno.h>
 #include <math.h>

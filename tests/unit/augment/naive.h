@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/steps.h"
+#include "loaderd/augment/grammar/steps.h"
 
 struct naive {
 	uint32_t width, height;

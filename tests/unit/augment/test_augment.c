@@ -2,9 +2,9 @@
  * Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and
  * into which forms they go.
  */
+#include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/augment_isa.h"
-#include "loaderd/augment/draw.h"
-#include "loaderd/augment/plan.h"
+#include "loaderd/augment/grammar/draw.h"
 #include "tests/unit/augment/chance.h"
 #include "tests/unit/augment/fake_decoder.h"
 

@@ -3,8 +3,8 @@
  * double precision; the same bytes with every instruction set, with and without an index; the exact
  * bytes where there are no planes.
  */
+#include "loaderd/augment/apply/plan.h"
 #include "loaderd/augment/augment_isa.h"
-#include "loaderd/augment/plan.h"
 #include "loaderd/augment/transform.h"
 #include "tests/unit/format/images.h"
 

@@ -4,7 +4,7 @@
  * torchvision elsewhere (test_effects.c); here they are torchvision's parameters of the functional
  * operation that the transform of the same name calls.
  */
-#include "loaderd/augment/warp.h"
+#include "loaderd/augment/grammar/warp.h"
 #include "tests/unit/augment/chance.h"
 
 #include <math.h>

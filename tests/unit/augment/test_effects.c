@@ -3,9 +3,9 @@
  * file, which is the argument. Every instruction set runs every case, and all is equal byte for
  * byte but for what tolerances says.
  */
-#include "loaderd/augment/effects.h"
-#include "loaderd/augment/policy.h"
-#include "loaderd/augment/warp.h"
+#include "loaderd/augment/grammar/policy.h"
+#include "loaderd/augment/grammar/warp.h"
+#include "loaderd/augment/kernels/effects.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * Resizing against Pillow: tests/golden/resize/make.py made the data and says what is in the file,
  * which is the argument.
  */
-#include "loaderd/augment/resize.h"
+#include "loaderd/augment/resize/resize.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "loaderd/augment/steps.h"
+#include "loaderd/augment/grammar/steps.h"
 
 #include <errno.h>
 #include <setjmp.h>

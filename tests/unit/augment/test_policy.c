@@ -1,5 +1,5 @@
 /* What policies choose, and how often: torchvision's probabilities, over many samples. */
-#include "loaderd/augment/policy.h"
+#include "loaderd/augment/grammar/policy.h"
 #include "tests/unit/augment/chance.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "loaderd/random.h"
+#include "format/base/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

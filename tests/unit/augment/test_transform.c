@@ -2,7 +2,7 @@
  * transform_apply against naive.c: steps alone and composed, images of every shape, what is
  * repeated, what fails.
  */
-#include "loaderd/augment/steps.h"
+#include "loaderd/augment/grammar/steps.h"
 #include "tests/unit/augment/transform_test.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * The forms of finished samples: types of element, layouts and channels hold the same picture,
  * large ones and at every alignment too.
  */
-#include "loaderd/augment/store.h"
+#include "loaderd/augment/kernels/store.h"
 #include "tests/unit/augment/transform_test.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * How transform_apply plans geometry: steps folded into few resizes, flips that alternate, and no
  * more asked of the decoder than is needed, at half scale too.
  */
-#include "loaderd/augment/plan.h"
+#include "loaderd/augment/apply/plan.h"
 #include "tests/unit/augment/naive.h"
 #include "tests/unit/augment/transform_test.h"
 

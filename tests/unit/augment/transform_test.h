@@ -6,8 +6,8 @@
  */
 #pragma once
 
+#include "format/base/random.h"
 #include "loaderd/augment/transform.h"
-#include "loaderd/random.h"
 #include "tests/unit/augment/fake_decoder.h"
 
 #include <setjmp.h>

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "bench/histogram.h"
-#include "bench/plot.h"
-#include "bench/report.h"
+#include "bench/measure/histogram.h"
+#include "bench/report/plot.h"
+#include "bench/report/report.h"
 
 static void assert_near(double value, double wanted, double tolerance)
 {

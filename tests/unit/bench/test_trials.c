@@ -2,9 +2,9 @@
  * Trials of a dataset made on the spot: what is found in the sample, which ways and steps are
  * tried, what cannot be, and what an explanation makes of what they cost.
  */
-#include "bench/explain.h"
-#include "bench/trials.h"
-#include "tools/packimg/trial.h"
+#include "bench/report/explain.h"
+#include "bench/report/trials.h"
+#include "tools/packimg/advise/trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Writing to a disk that takes little by little, is interrupted, or takes nothing: what is in the
  * file is what was written. The calls go through this test: see the link arguments.
  */
-#include "format/output.h"
+#include "format/write/output.h"
 
 #include <errno.h>
 #include <setjmp.h>

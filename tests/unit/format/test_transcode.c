@@ -2,7 +2,7 @@
  * Lossless transcoding: same coefficients, same markers, same pixels, one baseline scan; damage is
  * refused. And checks of indexes against their scans.
  */
-#include "format/codec/jpeg_index.h"
+#include "format/codec/jpeg/jpeg_index.h"
 #include "format/codec/side.h"
 #include "format/layout.h"
 #include "format/packimg.h"

@@ -1,5 +1,5 @@
 /* What is recommended for which figures. */
-#include "tools/packimg/advice.h"
+#include "tools/packimg/advise/advice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * is refused.
  */
 #include "format/codec/exif.h"
-#include "tools/packimg/image.h"
-#include "tools/packimg/render.h"
+#include "tools/packimg/image/image.h"
+#include "tools/packimg/image/render.h"
 
 #include <errno.h>
 #include <setjmp.h>

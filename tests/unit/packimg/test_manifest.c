@@ -2,7 +2,7 @@
  * Manifests through the catalogue: which columns mean what, how classes are numbered, what types
  * fields get.
  */
-#include "tools/packimg/catalog.h"
+#include "tools/packimg/source/catalog.h"
 
 #include <errno.h>
 #include <setjmp.h>

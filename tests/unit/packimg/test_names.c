@@ -1,5 +1,5 @@
 /* What names decide: which files are converted, and what the folders in them say of classes. */
-#include "tools/packimg/class_names.h"
+#include "tools/packimg/convert/class_names.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Permutations and splits: the same from the same seed, and fair. */
-#include "tools/packimg/shuffle.h"
+#include "tools/packimg/common/shuffle.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Words, numbers, braces, tables: what packimg reads of people's texts. */
-#include "tools/packimg/brace.h"
-#include "tools/packimg/csv.h"
-#include "tools/packimg/names.h"
+#include "tools/packimg/common/brace.h"
+#include "tools/packimg/common/names.h"
+#include "tools/packimg/common/split_spec.h"
+#include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
-#include "tools/packimg/split_spec.h"
-#include "tools/packimg/text.h"
+#include "tools/packimg/source/csv.h"
 
 #include <errno.h>
 #include <math.h>

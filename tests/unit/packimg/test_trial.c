@@ -1,5 +1,5 @@
 /* What ways make of a dataset's images, and that runs of them are measured. */
-#include "tools/packimg/trial.h"
+#include "tools/packimg/advise/trial.h"
 
 #include "loaderd/augment/transform.h"
 

@@ -3,9 +3,9 @@
  * otherwise what is predicted of images without an index is wrong by design. Samples cost what the
  * test says, on a clock of its own.
  */
-#include "loaderd/pipeline/batch.h"
-#include "tests/unit/pipeline/own_batcher.h"
-#include "tools/packimg/trial.h"
+#include "loaderd/batch/batch.h"
+#include "tests/unit/loaderd/own_batcher.h"
+#include "tools/packimg/advise/trial.h"
 
 #include "loaderd/augment/transform.h"
 

@@ -3,9 +3,9 @@
  * housekeeping.
  */
 #include "tests/unit/trainer/trainer_test.h"
-#include "trainer/checkpoint.h"
-#include "trainer/safetensors.h"
-#include "trainer/weights.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/weights.h"
 
 #include <errno.h>
 #include <math.h>

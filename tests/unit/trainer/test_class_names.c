@@ -1,5 +1,5 @@
 /* Names of classes as weights keep them, and lists that are compared. */
-#include "trainer/class_names.h"
+#include "trainer/checkpoint/class_names.h"
 
 #include <errno.h>
 #include <setjmp.h>

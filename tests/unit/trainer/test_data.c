@@ -1,5 +1,5 @@
 /* What the trainer asks of the loader, as far as it takes no loader to know. */
-#include "trainer/data.h"
+#include "trainer/run/data.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

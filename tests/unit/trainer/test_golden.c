@@ -4,7 +4,7 @@
  * after. tests/golden/resnet18/make.py made the references in double precision.
  */
 #include "tests/unit/trainer/trainer_test.h"
-#include "trainer/optim.h"
+#include "trainer/algorithms/optim.h"
 
 #include <jansson.h>
 #include <math.h>

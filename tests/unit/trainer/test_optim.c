@@ -1,7 +1,7 @@
 /* What the optimizer is told at each step: rates, groups, decay of the average. */
 #include "trainer/algorithms/ema.h"
+#include "trainer/algorithms/optim.h"
 #include "trainer/model/model.h"
-#include "trainer/optim.h"
 
 #include <math.h>
 #include <setjmp.h>

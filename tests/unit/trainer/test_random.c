@@ -2,7 +2,7 @@
  * The trainer's generator: known answers, moments, and values that must be the same on every
  * machine.
  */
-#include "trainer/random.h"
+#include "trainer/model/random.h"
 
 #include <math.h>
 #include <setjmp.h>

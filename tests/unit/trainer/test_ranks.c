@@ -3,7 +3,7 @@
  * and under mpirun.
  */
 #include "tests/unit/trainer/trainer_test.h"
-#include "trainer/ranks.h"
+#include "trainer/run/ranks.h"
 
 #include <errno.h>
 #include <math.h>

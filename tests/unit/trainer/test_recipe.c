@@ -1,5 +1,5 @@
 /* Recipes: what is read, what is refused and how the refusal reads. */
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 #include <errno.h>
 #include <setjmp.h>

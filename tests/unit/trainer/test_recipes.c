@@ -3,7 +3,7 @@
  * pipelines.
  */
 #include "loaderd/augment/transform.h"
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* safetensors: what is written reads back, and every kind of damage is refused with a reason. */
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
 
 #include <endian.h>
 #include <errno.h>

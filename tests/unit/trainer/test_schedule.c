@@ -1,5 +1,5 @@
 /* Every schedule against its closed form, worked out by hand or by an independent recurrence. */
-#include "trainer/schedule.h"
+#include "trainer/algorithms/schedule.h"
 
 #include <math.h>
 #include <setjmp.h>

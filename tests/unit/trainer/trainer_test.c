@@ -1,5 +1,5 @@
 #include "tests/unit/trainer/trainer_test.h"
-#include "trainer/random.h"
+#include "trainer/model/random.h"
 
 #include <math.h>
 #include <setjmp.h>

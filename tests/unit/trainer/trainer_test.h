@@ -6,7 +6,7 @@
 
 #include "trainer/device/device.h"
 #include "trainer/model/model.h"
-#include "trainer/recipe.h"
+#include "trainer/recipe/recipe.h"
 
 struct fixture {
 	struct recipe recipe;

@@ -17,11 +17,11 @@
 
 #include "trainer/device/backend.h"
 #include "trainer/device/buckets.h"
-#include "trainer/device/cuda/collective.h"
 #include "trainer/device/cuda/engines.h"
 #include "trainer/device/cuda/kernels/ends.h"
 #include "trainer/device/cuda/kernels/update.h"
-#include "trainer/device/cuda/program.h"
+#include "trainer/device/cuda/lowering/program.h"
+#include "trainer/device/cuda/ranks/collective.h"
 #include "trainer/device/cuda/step.h"
 
 #define CUDA_SLOTS          5

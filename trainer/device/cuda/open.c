@@ -1,6 +1,6 @@
 /* Opening a GPU as a device. */
 #include "trainer/device/cuda/cuda.h"
-#include "trainer/device/cuda/roofline.h"
+#include "trainer/device/cuda/lowering/roofline.h"
 
 #include <errno.h>
 #include <stdio.h>

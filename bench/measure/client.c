@@ -1,0 +1,221 @@
+#include "bench/measure/client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	BATCH_TIMEOUT_MS = 60000, /* a daemon that delivers nothing for so long is broken */
+};
+
+uint64_t clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static size_t board_size(unsigned clients)
+{
+	return sizeof(struct board) + clients * sizeof(struct desk);
+}
+
+int board_new(unsigned clients, struct board **ret_board)
+{
+	void *memory = mmap(NULL, board_size(clients), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return -errno;
+	*ret_board = memory;
+	return 0;
+}
+
+void board_free(struct board *board, unsigned clients)
+{
+	if (board)
+		munmap(board, board_size(clients));
+}
+
+struct client {
+	struct board *board;
+	struct desk *desk;
+	struct feed *feed;
+	enum consume consume;
+	uint64_t step_ns;
+	uint64_t reconnects; /* of the feed, so far */
+	unsigned number;
+	uint8_t *copy;
+	size_t copy_size;
+	volatile uint64_t sum; /* keeps the reading from being optimised away */
+};
+
+/* Reads or copies a batch, as a consumer would. */
+static int client_consume(struct client *client, const struct feed_batch *batch)
+{
+	const uint64_t *words = batch->images;
+	uint64_t sum = 0;
+
+	switch (client->consume) {
+	case CONSUME_NONE:
+		return 0;
+	case CONSUME_READ:
+		for (size_t i = 0; i < batch->image_bytes / sizeof(*words); i++)
+			sum += words[i];
+		client->sum += sum;
+		return 0;
+	case CONSUME_COPY:
+		if (batch->image_bytes > client->copy_size) {
+			free(client->copy);
+			client->copy_size = 0;
+			client->copy = malloc(batch->image_bytes);
+			if (!client->copy)
+				return -ENOMEM;
+			client->copy_size = batch->image_bytes;
+		}
+		memcpy(client->copy, batch->images, batch->image_bytes);
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* Keeps a batch for the rest of a step that began when it came. */
+static void client_hold(const struct client *client, uint64_t begun_ns)
+{
+	uint64_t end_ns = begun_ns + client->step_ns;
+	struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u),
+			       .tv_nsec = (long)(end_ns % 1000000000u)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+		;
+}
+
+/* Takes one batch, consumes it and gives it back; the time of feed_next goes to ret_wait_ns. */
+static int client_step(struct client *client, struct feed_batch *batch, uint64_t *ret_wait_ns)
+{
+	uint64_t asked = clock_ns();
+	int r;
+
+	batch->size = sizeof(*batch);
+	r = feed_next(client->feed, BATCH_TIMEOUT_MS, batch);
+	*ret_wait_ns = clock_ns() - asked;
+	if (r) {
+		snprintf(client->desk->error, sizeof(client->desk->error), "no batch: %s",
+			 r == FEED_END ? "the feed has ended" : feed_error(client->feed));
+		return r < 0 ? r : -ENODATA;
+	}
+	if (batch->reconnects != client->reconnects) {
+		fprintf(stderr, "loaderbench: client %u: %s\n", client->number,
+			feed_reconnect_text(client->feed));
+		client->reconnects = batch->reconnects;
+	}
+	r = client_consume(client, batch);
+	if (!r && client->step_ns)
+		client_hold(client, asked + *ret_wait_ns);
+	return r ? r : feed_release(client->feed, batch);
+}
+
+/*
+ * The window opens with the first batch after start_ns, which does not count, and closes with the
+ * first after as long as from start_ns to stop_ns, which does: so it always holds whole batches,
+ * however large they are, and is never short, however late the first one came.
+ */
+static int client_measure(struct client *client)
+{
+	struct board *board = client->board;
+	struct desk *desk = client->desk;
+	struct feed_batch batch;
+	uint64_t opened = 0, cpu_opened = 0, wait, start, reconnects;
+	int r;
+
+	do {
+		r = client_step(client, &batch, &wait);
+		if (r)
+			return r;
+		atomic_store(&desk->state, CLIENT_RUNS);
+		start = atomic_load(&board->start_ns);
+		opened = clock_ns();
+	} while (!start || opened < start);
+	cpu_opened = cpu_ns();
+	reconnects = client->reconnects;
+
+	uint64_t stop = opened + (atomic_load(&board->stop_ns) - start);
+	do {
+		r = client_step(client, &batch, &wait);
+		if (r)
+			return r;
+		desk->batches++;
+		desk->images += batch.count;
+		desk->bytes += batch.image_bytes;
+		desk->bad += batch.bad;
+		desk->wait_ns += wait;
+		histogram_add(&desk->waits, wait);
+		desk->window_ns = clock_ns() - opened;
+	} while (opened + desk->window_ns < stop);
+	desk->cpu_ns = cpu_ns() - cpu_opened;
+	desk->reconnects = client->reconnects - reconnects;
+	atomic_store(&desk->state, CLIENT_DONE);
+
+	/* Goes on until everybody has measured, lest the others have the daemon to themselves. */
+	while (!atomic_load(&board->leave) && !r)
+		r = client_step(client, &batch, &wait);
+	return 0;
+}
+
+static void client_run(struct client *client, const struct feed_options *options)
+{
+	int r = feed_open(options, &client->feed, client->desk->error);
+
+	if (!r)
+		r = client_measure(client);
+	if (r) {
+		if (!client->desk->error[0])
+			snprintf(client->desk->error, sizeof(client->desk->error), "%s",
+				 strerror(-r));
+		atomic_store(&client->desk->state, CLIENT_FAILED);
+	}
+	feed_close(client->feed);
+	free(client->copy);
+}
+
+pid_t client_start(struct board *board, const struct settings *settings, const struct point *point,
+		   const char *socket, unsigned number)
+{
+	pid_t parent = getpid();
+	pid_t child = fork();
+
+	if (child < 0)
+		return -errno;
+	if (child)
+		return child;
+
+	struct client client = {.board = board,
+				.desk = &board->desks[number],
+				.consume = settings->consume,
+				.number = number,
+				.step_ns = (uint64_t)(settings->step_s * 1e9)};
+	struct feed_options options;
+
+	/* Dies with its parent, also when that has gone already. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	point_feed_options(settings, point, socket, number, &options);
+	client_run(&client, &options);
+	_exit(0);
+}

@@ -1,0 +1,47 @@
+/*
+ * client: a process that consumes one feed as fast as it can, and says how that went through shared
+ * memory.
+ *
+ * The parent owns the board, a shared anonymous mapping with one desk per client, and is the only
+ * one to write its orders; each client writes its own desk. Clients are forked from a
+ * single-threaded parent and always waited for.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bench/measure/histogram.h"
+#include "bench/measure/point.h"
+#include "proto/client/feed.h"
+
+enum client_state { CLIENT_STARTS, CLIENT_RUNS, CLIENT_DONE, CLIENT_FAILED };
+
+struct desk {
+	_Atomic uint32_t
+		state; /* enum client_state; what follows is valid once DONE, error once FAILED */
+	uint64_t images, batches, bytes, bad;
+	uint64_t reconnects;
+	uint64_t window_ns; /* from the batch that opened the window to the last one in it */
+	uint64_t wait_ns;   /* of that, in feed_next */
+	uint64_t cpu_ns;
+	struct histogram waits; /* nanoseconds of each feed_next */
+	char error[FEED_ERROR_MAX];
+};
+
+struct board {
+	_Atomic uint64_t start_ns,
+		stop_ns; /* CLOCK_MONOTONIC; the window, once start_ns is not 0 */
+	_Atomic uint32_t leave;
+	struct desk desks[];
+};
+
+uint64_t clock_ns(void);
+
+int board_new(unsigned clients, struct board **ret_board);
+void board_free(struct board *board, unsigned clients);
+
+/* Forks client number `client`. Returns its pid, or a negative errno. */
+pid_t client_start(struct board *board, const struct settings *settings, const struct point *point,
+		   const char *socket, unsigned client);

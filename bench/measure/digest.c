@@ -1,0 +1,151 @@
+#include "bench/measure/digest.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "proto/client/connection.h"
+
+enum {
+	BATCH_TIMEOUT_MS = 60000,
+	ALIVE_POLL_US = 1000,
+};
+
+struct digest {
+	const struct settings *settings;
+	const struct point *point;
+	const struct digest_plan *plan;
+	struct feed_daemon *daemon;
+	struct feed *feed;
+	XXH3_state_t *state;
+	uint64_t reconnects; /* of the feed, so far */
+	char *error;
+};
+
+static int digest_open(struct digest *digest, uint64_t epoch, uint64_t batch)
+{
+	struct feed_options options;
+	const char *socket = digest->settings->socket;
+	int r;
+
+	if (!socket && !digest->daemon) {
+		r = point_daemon_start(digest->settings, digest->point, &digest->daemon,
+				       digest->error);
+		if (r)
+			return r;
+	}
+	point_feed_options(digest->settings, digest->point,
+			   socket ? socket : feed_daemon_socket(digest->daemon), 0, &options);
+	options.epoch = epoch;
+	options.batch = batch;
+	digest->reconnects = 0;
+	return feed_open(&options, &digest->feed, digest->error);
+}
+
+static void digest_add(struct digest *digest, const struct feed_batch *batch)
+{
+	const uint64_t head[] = {batch->epoch,   batch->batch,  batch->count,
+				 batch->height,  batch->width,  batch->channels,
+				 batch->element, batch->layout, batch->last};
+
+	XXH3_128bits_update(digest->state, head, sizeof(head));
+	XXH3_128bits_update(digest->state, batch->images, batch->image_bytes);
+	XXH3_128bits_update(digest->state, batch->labels, batch->count * sizeof(*batch->labels));
+	XXH3_128bits_update(digest->state, batch->samples, batch->count * sizeof(*batch->samples));
+	XXH3_128bits_update(digest->state, batch->flags, batch->count * sizeof(*batch->flags));
+}
+
+static int digest_step(struct digest *digest)
+{
+	struct feed_batch batch = {.size = sizeof(batch)};
+	int r = feed_next(digest->feed, BATCH_TIMEOUT_MS, &batch);
+
+	if (r)
+		return error_set(digest->error, r < 0 ? r : -ENODATA, "no batch: %s",
+				 r == FEED_END ? "the feed has ended" : feed_error(digest->feed));
+	if (batch.reconnects != digest->reconnects)
+		fprintf(stderr, "loaderbench: %s\n", feed_reconnect_text(digest->feed));
+	digest->reconnects = batch.reconnects;
+	digest_add(digest, &batch);
+	return feed_release(digest->feed, &batch);
+}
+
+static int is_among(const unsigned *list, size_t count, uint64_t value)
+{
+	for (size_t i = 0; i < count; i++)
+		if (list[i] == value)
+			return 1;
+	return 0;
+}
+
+/* Closes the feed, and carries on where it was. */
+static int digest_reopen(struct digest *digest)
+{
+	uint64_t epoch, batch;
+	int r = feed_position(digest->feed, &epoch, &batch);
+
+	if (r)
+		return r;
+	feed_close(digest->feed);
+	digest->feed = NULL;
+	return digest_open(digest, epoch, batch);
+}
+
+/* The feed finds out by itself, after what it still has; the next kill is the next daemon's. */
+static int digest_kill(struct digest *digest)
+{
+	kill((pid_t)feed_daemon_pid(digest->daemon), SIGKILL);
+	while (feed_daemon_alive(digest->daemon))
+		usleep(ALIVE_POLL_US);
+	return feed_daemon_restart(digest->daemon, digest->error);
+}
+
+static int digest_run(struct digest *digest)
+{
+	const struct digest_plan *plan = digest->plan;
+	int r = digest_open(digest, 0, 0);
+
+	for (uint64_t i = 1; i <= plan->batches && !r; i++) {
+		r = digest_step(digest);
+		if (r || i == plan->batches)
+			break;
+		if (is_among(plan->kill, plan->kill_count, i))
+			r = digest_kill(digest);
+		else if (is_among(plan->reopen, plan->reopen_count, i))
+			r = digest_reopen(digest);
+	}
+	return r;
+}
+
+int digest_measure(const struct settings *settings, const struct point *point,
+		   const struct digest_plan *plan, char *ret_text, char *error)
+{
+	struct digest digest = {.settings = settings,
+				.point = point,
+				.plan = plan,
+				.state = XXH3_createState(),
+				.error = error};
+	int r;
+
+	error[0] = '\0';
+	if (!digest.state)
+		return error_set(error, -ENOMEM, "out of memory");
+	XXH3_128bits_reset(digest.state);
+	r = digest_run(&digest);
+	feed_close(digest.feed);
+	feed_daemon_stop(digest.daemon);
+	if (!r) {
+		XXH128_hash_t hash = XXH3_128bits_digest(digest.state);
+
+		snprintf(ret_text, 33, "%016llx%016llx", (unsigned long long)hash.high64,
+			 (unsigned long long)hash.low64);
+	} else if (!error[0]) {
+		error_set(error, r, "%s", strerror(-r));
+	}
+	XXH3_freeState(digest.state);
+	return r;
+}

@@ -1,0 +1,350 @@
+#include "bench/measure/point.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/measure/client.h"
+#include "bench/measure/observe.h"
+
+enum {
+	POLL_NS = 2000000,
+	START_TIMEOUT_S = 120, /* for every client's first batch */
+	MIND_NS = 50000000,
+	CONNECT_AGAIN_NS = 100000000, /* to a daemon that is restarted, */
+	CONNECT_ATTEMPTS = 600,
+};
+
+unsigned point_cores(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 1;
+	return (unsigned)CPU_COUNT(&set);
+}
+
+void point_feed_options(const struct settings *settings, const struct point *point,
+			const char *socket, unsigned client, struct feed_options *ret_options)
+{
+	feed_options_init(ret_options);
+	ret_options->socket = socket;
+	ret_options->dataset = point->dataset;
+	ret_options->pipeline = point->pipeline;
+	ret_options->name = "loaderbench";
+	ret_options->batch_size = point->batch_size;
+	ret_options->shuffle = !settings->stored_order;
+	ret_options->seed = settings->seed + client;
+	ret_options->slots = settings->slots;
+	ret_options->reconnect = settings->no_reconnect ? FEED_RECONNECT_NEVER : FEED_RECONNECT;
+}
+
+int point_daemon_start(const struct settings *settings, const struct point *point,
+		       struct feed_daemon **ret_daemon, char *error)
+{
+	char *kept = NULL;
+	int r;
+
+	if (point->isa) {
+		const char *before = getenv("LOADERD_ISA");
+
+		kept = before ? strdup(before) : NULL;
+		setenv("LOADERD_ISA", point->isa, 1);
+	}
+	r = feed_daemon_start(settings->daemon, point->threads, ret_daemon, error);
+	if (point->isa) {
+		if (kept)
+			setenv("LOADERD_ISA", kept, 1);
+		else
+			unsetenv("LOADERD_ISA");
+		free(kept);
+	}
+	return r;
+}
+
+/* One measurement under way. */
+struct run {
+	const struct settings *settings;
+	const struct point *point;
+	const char *socket;
+	struct feed_daemon *daemon; /* private, or NULL */
+	struct board *board;
+	pid_t clients[POINT_CLIENTS_MAX];
+	unsigned started;
+	struct connection connection;
+	struct sight before, after;
+	char *error;
+};
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec time = {.tv_sec = (time_t)(ns / 1000000000u),
+				.tv_nsec = (long)(ns % 1000000000u)};
+
+	while (nanosleep(&time, &time) && errno == EINTR)
+		;
+}
+
+/* The clients are forks, which wait for their parent to start the private daemon again. */
+static void mind_daemon(const struct run *run)
+{
+	char error[FEED_ERROR_MAX];
+
+	if (run->daemon && !run->settings->no_reconnect)
+		feed_daemon_restart(run->daemon, error);
+}
+
+static void sleep_until(const struct run *run, uint64_t deadline_ns)
+{
+	for (uint64_t now; (now = clock_ns()) < deadline_ns; mind_daemon(run))
+		sleep_ns(deadline_ns - now < MIND_NS ? deadline_ns - now : MIND_NS);
+}
+
+/* A sight of the daemon that is there now. */
+static int run_observe(struct run *run, struct sight *sight)
+{
+	int r = observe(&run->connection, run->clients, run->started, sight, run->error);
+
+	for (int i = 0; r && !run->settings->no_reconnect && i < CONNECT_ATTEMPTS; i++) {
+		if (i)
+			sleep_ns(CONNECT_AGAIN_NS);
+		mind_daemon(run);
+		connection_close(&run->connection);
+		r = connection_open(&run->connection, run->socket,
+				    clock_ms() + CONNECTION_TIMEOUT_MS, run->error);
+		if (!r)
+			r = observe(&run->connection, run->clients, run->started, sight,
+				    run->error);
+	}
+	return r;
+}
+
+/* Waits until every client is in that state or beyond; the first failure ends it. */
+static int run_await(struct run *run, enum client_state state, double timeout_s)
+{
+	uint64_t deadline = clock_ns() + (uint64_t)(timeout_s * 1e9);
+
+	for (unsigned i = 0; i < run->started;) {
+		struct desk *desk = &run->board->desks[i];
+		uint32_t now = atomic_load(&desk->state);
+
+		if (now == CLIENT_FAILED)
+			return error_set(run->error, -EIO, "client %u: %s", i, desk->error);
+		if (now >= state) {
+			i++;
+			continue;
+		}
+		if (waitpid(run->clients[i], NULL, WNOHANG) == run->clients[i]) {
+			run->clients[i] = 0;
+			if (atomic_load(&desk->state) < CLIENT_DONE)
+				return error_set(run->error, -ECHILD, "client %u died", i);
+		}
+		if (clock_ns() > deadline)
+			return error_set(run->error, -ETIMEDOUT, "client %u got no batch in %.0f s",
+					 i, timeout_s);
+		mind_daemon(run);
+		sleep_ns(POLL_NS);
+	}
+	return 0;
+}
+
+static int run_window(struct run *run)
+{
+	const struct settings *settings = run->settings;
+	uint64_t start, stop;
+	int r = run_await(run, CLIENT_RUNS, START_TIMEOUT_S);
+
+	if (r)
+		return r;
+	start = clock_ns() + (uint64_t)(settings->warmup_s * 1e9);
+	stop = start + (uint64_t)(settings->window_s * 1e9);
+	atomic_store(&run->board->stop_ns, stop);
+	atomic_store(&run->board->start_ns, start);
+	sleep_until(run, start);
+	r = run_observe(run, &run->before);
+	if (r)
+		return r;
+	sleep_until(run, stop);
+	r = run_observe(run, &run->after);
+	if (!r)
+		r = run_await(run, CLIENT_DONE, settings->window_s + START_TIMEOUT_S);
+	/*
+	 * The daemon books what it has finished: where that is nothing in this window, the clients'
+	 * own is long enough.
+	 */
+	if (!r && run->after.images == run->before.images)
+		r = run_observe(run, &run->after);
+	/* One that came in between began to count anew. */
+	if (!r && run->after.pid != run->before.pid)
+		run->before = (struct sight){.taken_ns = run->before.taken_ns};
+	return r;
+}
+
+static void run_stop_clients(struct run *run, int failed)
+{
+	atomic_store(&run->board->leave, 1);
+	for (unsigned i = 0; i < run->started; i++) {
+		if (!run->clients[i])
+			continue;
+		if (failed)
+			kill(run->clients[i], SIGKILL);
+		waitpid(run->clients[i], NULL, 0);
+	}
+}
+
+static int run_clients(struct run *run)
+{
+	int r = 0;
+
+	for (unsigned i = 0; i < run->point->clients && !r; i++) {
+		pid_t pid = client_start(run->board, run->settings, run->point, run->socket, i);
+
+		if (pid < 0)
+			r = error_set(run->error, pid, "cannot start client %u: %s", i,
+				      strerror(-pid));
+		else
+			run->clients[run->started++] = pid;
+	}
+	if (!r)
+		r = run_window(run);
+	run_stop_clients(run, r);
+	return r;
+}
+
+static void measure_clients(const struct run *run, struct measurement *measurement)
+{
+	struct histogram *waits = calloc(1, sizeof(*waits));
+	uint64_t cpu_ns = 0;
+
+	for (unsigned i = 0; i < run->started; i++) {
+		const struct desk *desk = &run->board->desks[i];
+		double window_s = (double)desk->window_ns * 1e-9;
+
+		measurement->images_per_s += (double)desk->images / window_s;
+		measurement->bytes_per_s += (double)desk->bytes / window_s;
+		measurement->stall_client +=
+			(double)desk->wait_ns / (double)desk->window_ns / run->started;
+		measurement->images += desk->images;
+		measurement->batches += desk->batches;
+		measurement->bad += desk->bad;
+		measurement->reconnects += desk->reconnects;
+		cpu_ns += desk->cpu_ns;
+		if (waits)
+			histogram_merge(waits, &desk->waits);
+	}
+	measurement->client_cpu_us = (double)cpu_ns * 1e-3 / (double)measurement->images;
+	if (waits) {
+		measurement->wait_p50_ms = histogram_quantile(waits, 0.5) * 1e-6;
+		measurement->wait_p99_ms = histogram_quantile(waits, 0.99) * 1e-6;
+	}
+	free(waits);
+}
+
+static double per_image_us(uint64_t ns, double images)
+{
+	return (double)ns * 1e-3 / images;
+}
+
+static void measure_threads(const struct run *run, double window_ns, double images, unsigned cores,
+			    struct measurement *measurement)
+{
+	const struct sight *before = &run->before, *after = &run->after;
+	struct limit_times t = limit_times_between(&before->times, &after->times);
+	double all_ns = window_ns * (after->threads ? after->threads : 1);
+
+	measurement->read_us = per_image_us(t.read, images);
+	measurement->decode_us = per_image_us(t.decode, images);
+	measurement->resize_us = per_image_us(t.resize, images);
+	measurement->augment_us = per_image_us(t.augment, images);
+	measurement->store_us = per_image_us(t.store, images);
+	measurement->other_us = per_image_us(t.other, images);
+	measurement->wait_us = per_image_us(t.wait, images);
+	measurement->queued_us = per_image_us(t.queued, images);
+	measurement->stall_daemon =
+		(double)t.stall_daemon / (window_ns * (after->feeds ? after->feeds : 1));
+	measurement->busy = (double)limit_work(&t) / all_ns;
+	measurement->waiting = (double)t.wait / all_ns;
+	measurement->queued = (double)t.queued / all_ns;
+	measurement->idle = (double)(after->idle_ns - before->idle_ns) / all_ns;
+	measurement->capacity_us = window_ns * cores * 1e-3 / images;
+	/* The clients know better: the daemon learns of a wait when it is over. */
+	t.stall_client = (uint64_t)(measurement->stall_client * window_ns * run->started);
+	measurement->limit = limit_judge(&t, (uint64_t)window_ns, cores);
+}
+
+static void measure_daemon(const struct run *run, struct measurement *measurement)
+{
+	const struct sight *before = &run->before, *after = &run->after;
+	double window_ns = (double)(after->taken_ns - before->taken_ns);
+	/*
+	 * Delivered in the daemon's window; of the clients' window when none was, as with very
+	 * large batches.
+	 */
+	double images = (double)(after->images - before->images);
+	unsigned cores = point_cores();
+
+	if (images < 1)
+		images = measurement->images_per_s * window_ns * 1e-9;
+	measurement->threads = after->threads;
+	memcpy(measurement->isa, after->isa, sizeof(measurement->isa));
+	if (after->threads < cores)
+		cores = after->threads;
+	measurement->images_per_s_core = measurement->images_per_s / (cores ? cores : 1);
+	measurement->cpu_us = per_image_us(after->cpu_ns - before->cpu_ns, images);
+	measure_threads(run, window_ns, images, cores ? cores : 1, measurement);
+	measurement->private_mib = (double)after->private_bytes / 0x1p20;
+	measurement->pss_mib = (double)after->pss_bytes / 0x1p20;
+	measurement->shared_mib = (double)after->shared_bytes / 0x1p20;
+}
+
+static int run_connected(struct run *run, struct measurement *measurement)
+{
+	int r = connection_open(&run->connection, run->socket, clock_ms() + CONNECTION_TIMEOUT_MS,
+				run->error);
+
+	if (r)
+		return r;
+	r = board_new(run->point->clients, &run->board);
+	if (!r) {
+		r = run_clients(run);
+		if (!r) {
+			measure_clients(run, measurement);
+			measure_daemon(run, measurement);
+		}
+		board_free(run->board, run->point->clients);
+	}
+	connection_close(&run->connection);
+	return r;
+}
+
+int point_measure(const struct settings *settings, const struct point *point,
+		  struct measurement *ret_measurement, char *error)
+{
+	struct run run = {
+		.settings = settings, .point = point, .socket = settings->socket, .error = error};
+	struct measurement measurement = {0};
+	struct feed_daemon *daemon = NULL;
+	int r;
+
+	error[0] = '\0';
+	if (!run.socket) {
+		r = point_daemon_start(settings, point, &daemon, error);
+		if (r)
+			return r;
+		run.socket = feed_daemon_socket(daemon);
+		run.daemon = daemon;
+	}
+	r = run_connected(&run, &measurement);
+	feed_daemon_stop(daemon);
+	if (!r)
+		*ret_measurement = measurement;
+	else if (!error[0])
+		error_set(error, r, "%s", strerror(-r));
+	return r;
+}

@@ -1,0 +1,524 @@
+#include "bench/report/explain.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/base/printable.h"
+#include "proto/client/connection.h"
+
+enum { NUMBER_MAX = 32 };
+
+/* What brings less is not worth a line. */
+static const double gain_least = 1.03;
+/* Share of the threads' time that others must have had for that to be worth a sentence. */
+static const double queued_least = 0.1;
+
+static uint64_t available_memory(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	char line[128];
+	uint64_t kib = 0;
+
+	while (file && !kib && fgets(line, sizeof(line), file))
+		sscanf(line, "MemAvailable: %" SCNu64, &kib);
+	if (file)
+		fclose(file);
+	return kib << 10;
+}
+
+static double work_us(const struct measurement *m)
+{
+	return m->read_us + m->decode_us + m->resize_us + m->augment_us + m->store_us + m->other_us;
+}
+
+/* Are the CPUs what more would be had from? */
+static int is_cpu(enum limit limit)
+{
+	return limit == LIMIT_CPUS || limit == LIMIT_DECODE || limit == LIMIT_AUGMENT ||
+	       limit == LIMIT_OTHER;
+}
+
+static unsigned cpus_used(const struct measurement *m)
+{
+	unsigned cores = point_cores();
+
+	return m->threads < cores ? m->threads : cores;
+}
+
+/* ---- what would change it ---- */
+
+static void offer(struct explanation *e, struct change change)
+{
+	e->tried++;
+	change.gain = change.images_per_s / e->measured.images_per_s;
+	if (change.gain < gain_least || e->change_count == EXPLANATION_CHANGES_MAX)
+		return;
+	e->changes[e->change_count++] = change;
+}
+
+/*
+ * CPU time of an image that comes from memory and has been verified before, where that is what
+ * storage being no limit would mean.
+ */
+static double steady_us(const struct explanation *e)
+{
+	const struct measurement *m = &e->measured;
+
+	return work_us(m) - (m->limit == LIMIT_STORAGE ? m->read_us : 0);
+}
+
+/*
+ * How many times as fast the CPUs are when a trial costs that much. What is no matter of the trial
+ * costs the same as before.
+ */
+static double speedup(const struct explanation *e, double image_us)
+{
+	const struct measurement *m = &e->measured;
+	double tried_us = m->decode_us + m->resize_us + m->augment_us + m->store_us,
+	       all_us = steady_us(e);
+
+	return all_us /
+	       (all_us - tried_us + tried_us * image_us / e->trials.ways[WAY_STORED].image_us);
+}
+
+/* The rate with the dataset stored another way. */
+static double predict(const struct explanation *e, enum way way)
+{
+	const struct measurement *m = &e->measured;
+	const struct trial *now = &e->trials.ways[WAY_STORED], *then = &e->trials.ways[way];
+	double faster = speedup(e, then->image_us);
+
+	if (m->limit == LIMIT_STORAGE)
+		return fmin(e->alone_images_per_s * faster,
+			    m->images_per_s * now->bytes / then->bytes);
+	return m->images_per_s * faster;
+}
+
+static void offer_way(struct explanation *e, enum way way)
+{
+	const struct trials *t = &e->trials;
+	struct change change = {.images_per_s = predict(e, way), .bytes = t->ways[way].bytes};
+	char *what = change.what, *how = change.how;
+	unsigned side = t->short_side;
+
+	switch (way) {
+	case WAY_INDEX:
+		snprintf(what, sizeof(change.what), "an index");
+		snprintf(how, sizeof(change.how), "packimg index FILE");
+		break;
+	case WAY_RECODE:
+		snprintf(what, sizeof(change.what), "lossless baseline JPEGs, an index");
+		snprintf(how, sizeof(change.how), "packimg convert --progressive transcode");
+		break;
+	case WAY_QUALITY:
+		snprintf(what, sizeof(change.what), "quality %d", TRIAL_JPEG_QUALITY);
+		snprintf(how, sizeof(change.how), "packimg convert --jpeg quality=%d",
+			 TRIAL_JPEG_QUALITY);
+		break;
+	case WAY_SMALLER:
+		snprintf(what, sizeof(change.what), "short side %u, quality %d", side,
+			 TRIAL_JPEG_QUALITY);
+		snprintf(how, sizeof(change.how),
+			 "packimg convert --short-side %u --jpeg quality=%d", side,
+			 TRIAL_JPEG_QUALITY);
+		break;
+	case WAY_RAW:
+		if (side < t->side) {
+			snprintf(what, sizeof(change.what), "short side %u, raw", side);
+			snprintf(how, sizeof(change.how), "packimg convert --short-side %u --raw",
+				 side);
+			break;
+		}
+		snprintf(what, sizeof(change.what), "raw");
+		snprintf(how, sizeof(change.how), "packimg convert --raw");
+		break;
+	default:
+		return;
+	}
+	offer(e, change);
+}
+
+static void offer_steps(struct explanation *e)
+{
+	const struct trials *t = &e->trials;
+
+	for (unsigned i = 0; i < t->step_count; i++) {
+		struct change change = {.images_per_s = e->measured.images_per_s *
+							speedup(e, t->steps[i].image_us)};
+		int casts = !strncmp(t->steps[i].text, "normalize", 9) ||
+			    !strncmp(t->steps[i].text, "to(", 3);
+
+		snprintf(change.what, sizeof(change.what), "no %s", t->steps[i].text);
+		snprintf(change.how, sizeof(change.how), "%s",
+			 casts ? "the pipeline; the GPU can do it" : "the pipeline");
+		offer(e, change);
+	}
+}
+
+/* The daemon again, with as many threads as there are CPUs. */
+static int offer_threads(struct explanation *e, const struct settings *settings, char *error)
+{
+	unsigned cores = point_cores();
+	struct point point = e->point;
+	struct measurement m;
+	struct change change = {.how = "loaderd --threads"};
+
+	if (e->measured.threads >= cores || !is_cpu(e->measured.limit))
+		return 0;
+	change.images_per_s = e->measured.images_per_s * cores / e->measured.threads;
+	if (!settings->socket) {
+		point.threads = cores;
+		int r = point_measure(settings, &point, &m, error);
+
+		if (r)
+			return r;
+		change.images_per_s = m.images_per_s;
+		change.is_measured = 1;
+	}
+	snprintf(change.what, sizeof(change.what), "%u thread%s", cores, cores == 1 ? "" : "s");
+	offer(e, change);
+	return 0;
+}
+
+/*
+ * What the CPUs would make if nothing else held them up: the daemon again, with a client that takes
+ * all at once, or by its counters.
+ */
+static int find_rate_alone(struct explanation *e, const struct settings *settings, char *error)
+{
+	const struct measurement *m = &e->measured;
+	struct settings eager = *settings;
+	struct measurement alone;
+
+	e->alone_images_per_s = cpus_used(m) * 1e6 / steady_us(e);
+	if (m->limit != LIMIT_CONSUMER || settings->socket)
+		return 0;
+	eager.consume = CONSUME_NONE;
+	eager.step_s = 0;
+	int r = point_measure(&eager, &e->point, &alone, error);
+
+	if (r)
+		return r;
+	e->alone_images_per_s = alone.images_per_s;
+	e->alone_is_measured = 1;
+	return 0;
+}
+
+static void offer_memory(struct explanation *e)
+{
+	struct change change = {.what = "all of it in memory",
+				.images_per_s = e->alone_images_per_s};
+
+	snprintf(change.how, sizeof(change.how), "%s",
+		 (double)e->trials.bytes <= (double)e->memory_bytes
+			 ? "it fits: epochs after the first"
+			 : "more memory, or smaller files");
+	if (e->measured.limit == LIMIT_STORAGE)
+		offer(e, change);
+}
+
+int explanation_make(const struct settings *settings, const struct point *point, double resident,
+		     const struct measurement *measured, struct explanation *ret_explanation,
+		     char *error)
+{
+	struct explanation e = {.point = *point,
+				.resident = resident,
+				.measured = *measured,
+				.memory_bytes = available_memory()};
+	const struct claim_terms terms = {.batch_size = point->batch_size,
+					  .workers = measured->threads ? measured->threads : 1,
+					  .alone = point->clients == 1};
+	int r;
+
+	error[0] = '\0';
+	if (!(work_us(measured) > 0))
+		return error_set(error, -EAGAIN,
+				 "%s: no image was finished in the window; make it longer with "
+				 "--seconds",
+				 point->dataset);
+	/* A daemon may read what this user may not: then its counters must do. */
+	trials_measure(point->dataset, point->pipeline, &terms, &e.trials, e.trials_error);
+	r = find_rate_alone(&e, settings, error);
+	if (!r)
+		r = offer_threads(&e, settings, error);
+	if (r)
+		return r;
+	if (e.trials.sampled)
+		offer_memory(&e);
+	for (enum way way = WAY_INDEX; way < WAY_COUNT; way++)
+		if (e.trials.ways[way].changed &&
+		    (is_cpu(measured->limit) || measured->limit == LIMIT_STORAGE))
+			offer_way(&e, way);
+	if (is_cpu(measured->limit))
+		offer_steps(&e);
+	*ret_explanation = e;
+	return 0;
+}
+
+/* ---- as text ---- */
+
+/* 1234567.8 as 1,234,568. */
+static const char *grouped(double value, char text[NUMBER_MAX])
+{
+	char digits[NUMBER_MAX];
+	int length = snprintf(digits, sizeof(digits), "%.0f", value), used = 0;
+
+	for (int i = 0; i < length && used < NUMBER_MAX - 2; i++) {
+		if (i > 0 && (length - i) % 3 == 0)
+			text[used++] = ',';
+		text[used++] = digits[i];
+	}
+	text[used] = '\0';
+	return text;
+}
+
+static const char *bytes_text(double bytes, char text[NUMBER_MAX])
+{
+	static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
+	unsigned unit = 0;
+
+	for (; bytes >= 1000 && unit < 4; unit++)
+		bytes /= 1000;
+	snprintf(text, NUMBER_MAX, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+	return text;
+}
+
+static void heading(const struct explanation *e, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+	char images[NUMBER_MAX], bytes[NUMBER_MAX];
+
+	if (e->trials.sampled)
+		printable_line(out, "%s: %s images, %s, %.0f %% of it in memory before",
+			       e->point.dataset, grouped((double)e->trials.images, images),
+			       bytes_text((double)e->trials.bytes, bytes), 100 * e->resident);
+	else
+		printable_line(out, "%s", e->trials_error);
+	printable_line(out, "%s; batch %u, %u client%s, %u thread%s on %u CPUs, kernels %s",
+		       e->point.pipeline[0] ? e->point.pipeline : "no pipeline: stored pixels",
+		       e->point.batch_size, e->point.clients, e->point.clients == 1 ? "" : "s",
+		       m->threads, m->threads == 1 ? "" : "s", point_cores(), m->isa);
+	fputc('\n', out);
+}
+
+static void consumer(const struct explanation *e, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+	double cpus = m->images_per_s * work_us(m) * 1e-6;
+	char rate[NUMBER_MAX], alone[NUMBER_MAX];
+
+	fprintf(out,
+		"The consumer is the limit: it takes %s images/s, and the loader had no free slot "
+		"for %.0f %% of the time.\n",
+		grouped(m->images_per_s, rate), 100 * m->stall_daemon);
+	fprintf(out,
+		"The loader would make %s images/s%s, %.1f times as many; for this consumer %.2f "
+		"of %u CPUs are enough.\n",
+		grouped(e->alone_images_per_s, alone), e->alone_is_measured ? " (measured)" : "",
+		e->alone_images_per_s / m->images_per_s, cpus, point_cores());
+}
+
+static void storage(const struct explanation *e, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+	double bytes = m->images_per_s * e->trials.ways[WAY_STORED].bytes;
+	char rate[NUMBER_MAX], text[NUMBER_MAX], memory[NUMBER_MAX];
+
+	fprintf(out,
+		"Storage is the limit: %s images/s; threads slept %.0f %% of their time until "
+		"stored "
+		"bytes came.\n",
+		grouped(m->images_per_s, rate), 100 * m->waiting);
+	if (e->trials.sampled)
+		fprintf(out, "It gives %s/s; the dataset has %s, and %s of memory are available.\n",
+			bytes_text(bytes, rate), bytes_text((double)e->trials.bytes, text),
+			bytes_text((double)e->memory_bytes, memory));
+}
+
+static void verdict(const struct explanation *e, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+	double all = work_us(m) / 100;
+	char rate[NUMBER_MAX], alone[NUMBER_MAX];
+
+	grouped(m->images_per_s, rate);
+	switch (m->limit) {
+	case LIMIT_NONE:
+		fprintf(out,
+			"Neither side is the limit: %s images/s; clients waited %.0f %% of the "
+			"time, "
+			"the loader %.0f %%.\n",
+			rate, 100 * m->stall_client, 100 * m->stall_daemon);
+		break;
+	case LIMIT_CONSUMER:
+		consumer(e, out);
+		break;
+	case LIMIT_STORAGE:
+		storage(e, out);
+		break;
+	case LIMIT_CPUS:
+		fprintf(out,
+			"Other programs are the limit: %s images/s; they had the CPUs for %.0f %% "
+			"of "
+			"the threads' time.\n",
+			rate, 100 * m->queued);
+		fprintf(out, "With %u CPUs to itself the loader would make %s images/s.\n",
+			cpus_used(m), grouped(e->alone_images_per_s, alone));
+		break;
+	case LIMIT_DECODE:
+		fprintf(out,
+			"Decoding is the limit: %s images/s; it takes %.0f %% of the CPU time, and "
+			"clients waited %.0f %% of theirs.\n",
+			rate, m->decode_us / all, 100 * m->stall_client);
+		break;
+	case LIMIT_AUGMENT:
+		fprintf(out,
+			"Augmentation is the limit: %s images/s; resizing, augmenting and storing "
+			"take %.0f %% of the CPU time, and clients waited %.0f %% of theirs.\n",
+			rate, (m->resize_us + m->augment_us + m->store_us) / all,
+			100 * m->stall_client);
+		break;
+	case LIMIT_OTHER:
+		fprintf(out,
+			"Handing over is the limit: %s images/s; verifying, collecting and "
+			"publishing take %.0f %% of the CPU time, and clients waited %.0f %% of "
+			"theirs.\n",
+			rate, (m->read_us + m->other_us) / all, 100 * m->stall_client);
+		break;
+	}
+}
+
+static void stages(const struct explanation *e, FILE *out)
+{
+	const struct measurement *m = &e->measured;
+	const struct {
+		const char *name;
+		double us;
+	} rows[] = {{"read", m->read_us},       {"decode", m->decode_us}, {"resize", m->resize_us},
+		    {"augment", m->augment_us}, {"store", m->store_us},   {"other", m->other_us}};
+	double all = work_us(m);
+
+	fprintf(out, "\nCPU time per image\n");
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		fprintf(out, "  %-8s %9.1f us %5.1f %%\n", rows[i].name, rows[i].us,
+			100 * rows[i].us / all);
+	fprintf(out,
+		"Of the threads' time %.0f %% was work, %.0f %% waiting for storage, %.0f %% for a "
+		"CPU, %.0f %% idle.\n",
+		100 * m->busy, 100 * m->waiting, 100 * m->queued, 100 * m->idle);
+}
+
+/* True: the dataset would not fit the memory there is. */
+static int change_row(const struct explanation *e, const struct change *c, int width, FILE *out)
+{
+	char rate[NUMBER_MAX], size[NUMBER_MAX], all[NUMBER_MAX];
+	double bytes = c->bytes > 0 ? c->bytes : e->trials.ways[WAY_STORED].bytes;
+	double in_all = bytes * (double)e->trials.images;
+	int too_much = in_all > (double)e->memory_bytes;
+
+	fprintf(out, "  %-*s %10s %6.2f x %10s %10s%c %s%s\n", width, c->what,
+		grouped(c->images_per_s, rate), c->images_per_s / e->measured.images_per_s,
+		bytes_text(bytes, size), bytes_text(in_all, all), too_much ? '*' : ' ', c->how,
+		c->is_measured ? " (measured)" : "");
+	return too_much;
+}
+
+static void change_table(const struct explanation *e, FILE *out)
+{
+	const struct change as_is = {.what = "as it is", .images_per_s = e->measured.images_per_s};
+	char text[NUMBER_MAX];
+	int width = (int)strlen(as_is.what), too_much;
+
+	for (unsigned i = 0; i < e->change_count; i++)
+		if ((int)strlen(e->changes[i].what) > width)
+			width = (int)strlen(e->changes[i].what);
+	fprintf(out, "\nWhat would change it, measured on %u images of the dataset\n",
+		e->trials.sampled);
+	fprintf(out, "  %*s %10s %8s %10s %10s\n", width, "", "images/s", "gain", "an image",
+		"in all");
+	too_much = change_row(e, &as_is, width, out);
+	for (unsigned i = 0; i < e->change_count; i++)
+		too_much |= change_row(e, &e->changes[i], width, out);
+	if (too_much)
+		fprintf(out,
+			"* More than the %s of memory available: storage would have to keep up.\n",
+			bytes_text((double)e->memory_bytes, text));
+	if (!e->change_count && e->tried)
+		fprintf(out, "None of %u changes tried brings %.0f %% or more.\n", e->tried,
+			100 * (gain_least - 1));
+}
+
+static void changes(const struct explanation *e, FILE *out)
+{
+	const struct trials *t = &e->trials;
+	const struct measurement *m = &e->measured;
+	char text[NUMBER_MAX];
+
+	if (m->limit == LIMIT_CONSUMER || m->limit == LIMIT_NONE)
+		return;
+	if (e->trials.sampled)
+		change_table(e, out);
+	for (unsigned i = 0; !e->trials.sampled && i < e->change_count; i++)
+		fprintf(out, "With %s it is %s images/s%s.\n", e->changes[i].what,
+			grouped(e->changes[i].images_per_s, text),
+			e->changes[i].is_measured ? " (measured)" : "");
+	if (t->unindexable)
+		fprintf(out,
+			"%.0f %% of the JPEGs can have no index as they are (progressive, restart "
+			"markers within rows and the like).\n",
+			100.0 * t->unindexable / t->jpegs);
+	if (!is_cpu(m->limit))
+		return;
+	if (m->threads >= point_cores())
+		fprintf(out,
+			"%u thread%s all %u CPU%s; each further CPU would bring %s images/s.\n",
+			m->threads, m->threads == 1 ? " occupies" : "s occupy", point_cores(),
+			point_cores() == 1 ? "" : "s", grouped(1e6 / work_us(m), text));
+	if (m->threads <= point_cores() && m->queued > queued_least && m->limit != LIMIT_CPUS)
+		fprintf(out,
+			"Other programs had the CPUs for %.0f %% of the threads' time; without "
+			"them it "
+			"would be %s images/s.\n",
+			100 * m->queued, grouped(e->alone_images_per_s, text));
+}
+
+void explanation_text(const struct explanation *e, FILE *out)
+{
+	heading(e, out);
+	verdict(e, out);
+	stages(e, out);
+	changes(e, out);
+}
+
+/* ---- as JSON ---- */
+
+json_t *explanation_json(const struct explanation *e)
+{
+	const struct trials *t = &e->trials;
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < e->change_count; i++) {
+		const struct change *c = &e->changes[i];
+
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", c->what, "how",
+						c->how, "images_per_s", c->images_per_s, "gain",
+						c->gain, "measured", c->is_measured));
+		if (c->bytes > 0)
+			json_object_set_new(json_array_get(list, i), "bytes", json_real(c->bytes));
+	}
+	json_t *object = json_pack(
+		"{s:s, s:f, s:f, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "limit",
+		limit_name(e->measured.limit), "alone_images_per_s", e->alone_images_per_s,
+		"resident", e->resident, "sampled", (json_int_t)t->sampled, "bytes",
+		t->ways[WAY_STORED].bytes, "jpegs", (json_int_t)t->jpegs, "unindexed",
+		(json_int_t)t->unindexed, "unindexable", (json_int_t)t->unindexable, "memory_bytes",
+		(json_int_t)e->memory_bytes, "changes", list);
+
+	if (!t->sampled)
+		json_object_set_new(object, "error", json_string(e->trials_error));
+	return object;
+}

@@ -1,0 +1,214 @@
+#include "bench/report/plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/report/axis.h"
+
+enum {
+	PLOT_WIDTH = 720,
+	PLOT_HEIGHT = 420,
+	PLOT_LEFT = 80,
+	PLOT_RIGHT = 200, /* legend */
+	PLOT_TOP = 30,
+	PLOT_BOTTOM = 50,
+	PLOT_TICKS = 5,
+	SERIES_MAX = 64,
+};
+
+/* Colours that stay apart for colour-blind readers (Okabe and Ito, 2008). */
+static const char *const plot_colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+					   "#e69f00", "#56b4e9", "#000000", "#999999"};
+
+struct plot {
+	const struct report *report;
+	FILE *out;
+	enum axis x;                   /* the axis that runs to the right */
+	char (*places)[AXIS_TEXT_MAX]; /* its distinct values, in the order measured */
+	size_t place_count;
+	double top; /* images/s at the upper edge */
+};
+
+/* All that is swept but the x axis. */
+static void series_text(const struct plot *plot, const struct point *point, char *text, size_t size)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (enum axis axis = 0; axis < AXIS_COUNT; axis++) {
+		char value[AXIS_TEXT_MAX];
+
+		if (axis == plot->x || !axis_is_swept(plot->report, axis) || used >= size)
+			continue;
+		axis_text(axis, point, value, sizeof(value));
+		used += (size_t)snprintf(text + used, size - used, "%s%s %s", used ? ", " : "",
+					 axis_names[axis], value);
+	}
+	if (!text[0])
+		snprintf(text, size, "images/s");
+}
+
+static double plot_x(const struct plot *plot, size_t place)
+{
+	double width = PLOT_WIDTH - PLOT_LEFT - PLOT_RIGHT;
+
+	return PLOT_LEFT + width * ((double)place + 0.5) / (double)plot->place_count;
+}
+
+static double plot_y(const struct plot *plot, double images_per_s)
+{
+	double height = PLOT_HEIGHT - PLOT_TOP - PLOT_BOTTOM;
+
+	return PLOT_TOP + height * (1 - images_per_s / plot->top);
+}
+
+static size_t plot_place(struct plot *plot, const struct point *point)
+{
+	char text[AXIS_TEXT_MAX];
+
+	axis_text(plot->x, point, text, sizeof(text));
+	for (size_t i = 0; i < plot->place_count; i++)
+		if (!strcmp(plot->places[i], text))
+			return i;
+	memcpy(plot->places[plot->place_count], text, sizeof(text));
+	return plot->place_count++;
+}
+
+static void plot_text(const struct plot *plot, double x, double y, const char *anchor,
+		      const char *text)
+{
+	fprintf(plot->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
+	for (; *text; text++) {
+		switch (*text) {
+		case '<':
+			fputs("&lt;", plot->out);
+			break;
+		case '>':
+			fputs("&gt;", plot->out);
+			break;
+		case '&':
+			fputs("&amp;", plot->out);
+			break;
+		default:
+			fputc(*text, plot->out);
+			break;
+		}
+	}
+	fputs("</text>\n", plot->out);
+}
+
+static void plot_frame(const struct plot *plot)
+{
+	char text[AXIS_TEXT_MAX];
+
+	fprintf(plot->out,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 "
+		"0 %d %d\" "
+		"font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" "
+		"height=\"100%%\" fill=\"#ffffff\"/>\n",
+		PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
+	for (int i = 0; i <= PLOT_TICKS; i++) {
+		double value = plot->top * i / PLOT_TICKS, y = plot_y(plot, value);
+
+		fprintf(plot->out,
+			"<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n",
+			PLOT_LEFT, PLOT_WIDTH - PLOT_RIGHT, y, y);
+		snprintf(text, sizeof(text), "%.0f", value);
+		plot_text(plot, PLOT_LEFT - 8, y + 4, "end", text);
+	}
+	for (size_t i = 0; i < plot->place_count; i++)
+		plot_text(plot, plot_x(plot, i), PLOT_HEIGHT - PLOT_BOTTOM + 18, "middle",
+			  plot->places[i]);
+	plot_text(plot, (PLOT_LEFT + PLOT_WIDTH - PLOT_RIGHT) / 2.0, PLOT_HEIGHT - 10, "middle",
+		  axis_names[plot->x]);
+	plot_text(plot, PLOT_LEFT, PLOT_TOP - 12, "middle", "images/s");
+}
+
+/* One line with a dot, and a bar from the slowest to the fastest round, per point. */
+static void plot_series(struct plot *plot, const char *name, size_t number)
+{
+	const char *colour =
+		plot_colours[number % (sizeof(plot_colours) / sizeof(plot_colours[0]))];
+	double legend = PLOT_TOP + 16.0 * (double)number;
+	char text[256];
+
+	fprintf(plot->out, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"",
+		colour);
+	for (int pass = 0; pass < 2; pass++) {
+		for (size_t i = 0; i < plot->report->count; i++) {
+			const struct row *row = &plot->report->rows[i];
+
+			series_text(plot, &row->point, text, sizeof(text));
+			if (row->error || strcmp(text, name))
+				continue;
+			double x = plot_x(plot, plot_place(plot, &row->point));
+			double y = plot_y(plot, row->median.images_per_s);
+
+			if (!pass)
+				fprintf(plot->out, "%.1f,%.1f ", x, y);
+			else
+				fprintf(plot->out,
+					"<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" "
+					"fill=\"%s\"/><line x1=\"%.1f\" "
+					"x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n",
+					x, y, colour, x, x, plot_y(plot, row->images_per_s_min),
+					plot_y(plot, row->images_per_s_max), colour);
+		}
+		if (!pass)
+			fputs("\"/>\n", plot->out);
+	}
+	fprintf(plot->out, "<rect x=\"%d\" y=\"%.1f\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
+		PLOT_WIDTH - PLOT_RIGHT + 12, legend - 9, colour);
+	plot_text(plot, PLOT_WIDTH - PLOT_RIGHT + 28, legend, "start", name);
+}
+
+static double round_up(double value)
+{
+	double unit = pow(10, floor(log10(fmax(value, 1))));
+
+	return ceil(value / unit * 2) / 2 * unit;
+}
+
+int plot_write(const struct report *report, FILE *out)
+{
+	static const enum axis preferred[] = {AXIS_THREADS, AXIS_BATCH, AXIS_CLIENTS,
+					      AXIS_SIZE,    AXIS_ISA,   AXIS_DATASET};
+	struct plot plot = {.report = report, .out = out, .x = AXIS_BATCH};
+	char(*names)[256] = calloc(SERIES_MAX, sizeof(*names));
+	size_t name_count = 0;
+
+	plot.places = calloc(report->count, sizeof(*plot.places));
+	if (!names || !plot.places) {
+		free(names);
+		free(plot.places);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < sizeof(preferred) / sizeof(preferred[0]); i++)
+		if (axis_is_swept(report, preferred[i])) {
+			plot.x = preferred[i];
+			break;
+		}
+	for (size_t i = 0; i < report->count; i++) {
+		char text[256];
+		size_t known = 0;
+
+		plot_place(&plot, &report->rows[i].point);
+		if (!report->rows[i].error)
+			plot.top = fmax(plot.top, report->rows[i].images_per_s_max);
+		series_text(&plot, &report->rows[i].point, text, sizeof(text));
+		while (known < name_count && strcmp(names[known], text))
+			known++;
+		if (known == name_count && name_count < SERIES_MAX)
+			memcpy(names[name_count++], text, sizeof(text));
+	}
+	plot.top = round_up(plot.top);
+	plot_frame(&plot);
+	for (size_t i = 0; i < name_count; i++)
+		plot_series(&plot, names[i], i);
+	fputs("</svg>\n", out);
+	free(names);
+	free(plot.places);
+	return ferror(out) ? -EIO : 0;
+}

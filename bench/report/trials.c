@@ -1,0 +1,481 @@
+#include "bench/report/trials.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "format/packimg.h"
+#include "loaderd/augment/transform.h"
+#include "proto/client/connection.h"
+#include "tools/packimg/advise/trial.h"
+
+enum {
+	CHUNK_PAGES = 1 << 16,
+	/*
+	 * Sources of pixels to spare: where the pipeline makes N of a side, N * 8 / 7 is what 256
+	 * is for 224.
+	 */
+	SPARE = 8,
+	SPARE_OF = 7,
+	MARGIN_PERCENT =
+		120, /* images must be that much larger than a size for that to be worth a trial */
+};
+#define SAMPLE_BYTES_MAX ((uint64_t)256 << 20)
+
+struct bench {
+	struct packimg *dataset;
+	struct packimg_decoder *decoder;
+	struct transform *transform;
+	struct transform *shorter[TRIAL_STEPS_MAX]; /* pipelines without a step */
+	/* By way and image; index as in the dataset, so that all ways draw the same crops. */
+	struct packimg_sample samples[WAY_COUNT][TRIAL_IMAGES];
+	struct trial_way made[WAY_COUNT]; /* holds what samples are made of */
+	unsigned count;
+};
+
+static void bench_free(struct bench *bench)
+{
+	for (enum way way = 0; way < WAY_COUNT; way++)
+		trial_drop(&bench->made[way]);
+	packimg_decoder_free(bench->decoder);
+	transform_free(bench->transform);
+	for (unsigned i = 0; i < TRIAL_STEPS_MAX; i++)
+		transform_free(bench->shorter[i]);
+	if (bench->dataset)
+		packimg_close(bench->dataset);
+	free(bench);
+}
+
+/* Prepares a pipeline as the daemon does. */
+static int prepare(const struct packimg *dataset, const char *pipeline,
+		   struct transform **ret_transform, struct transform_error *reason)
+{
+	struct transform *transform = NULL;
+	struct packimg_sample first;
+	double mean[3], std[3];
+	int r = transform_parse(pipeline, &transform, reason);
+
+	if (!r && !transform_has_size(transform)) {
+		r = packimg_sample(dataset, 0, &first);
+		if (!r)
+			r = transform_fix_size(transform, first.width, first.height, reason);
+	}
+	if (!r && transform_needs_statistics(transform)) {
+		r = packimg_statistics(dataset, mean, std);
+		if (!r)
+			r = transform_fix_statistics(transform, mean, std, reason);
+	}
+	if (r)
+		transform_free(transform);
+	else
+		*ret_transform = transform;
+	return r;
+}
+
+static int bench_parse(struct bench *bench, const char *pipeline, char *error)
+{
+	struct transform_error reason = {0};
+	int r = prepare(bench->dataset, pipeline, &bench->transform, &reason);
+
+	return r ? error_set(error, r, "%s: %s", pipeline,
+			     reason.text[0] ? reason.text : strerror(-r))
+		 : 0;
+}
+
+static int bench_new(const char *path, const char *pipeline, struct bench **ret_bench, char *error)
+{
+	struct bench *bench = calloc(1, sizeof(*bench));
+	struct packimg_error reason;
+	int r;
+
+	if (!bench)
+		return -ENOMEM;
+	r = packimg_open(path, &bench->dataset, &reason);
+	if (r) {
+		bench_free(bench);
+		return error_set(error, r, "%s", reason.text);
+	}
+	r = bench_parse(bench, pipeline, error);
+	if (!r)
+		r = packimg_decoder_new(&bench->decoder);
+	if (r)
+		bench_free(bench);
+	else
+		*ret_bench = bench;
+	return r;
+}
+
+static unsigned shorter_side(const struct packimg_sample *sample)
+{
+	return sample->width < sample->height ? sample->width : sample->height;
+}
+
+/* The stored bytes of an image with all that makes them faster without loss. */
+static const struct packimg_sample *lossless(const struct bench *bench, const struct trials *trials,
+					     unsigned i)
+{
+	enum way way = trials->ways[WAY_RECODE].changed  ? WAY_RECODE
+		       : trials->ways[WAY_INDEX].changed ? WAY_INDEX
+							 : WAY_STORED;
+
+	return &bench->samples[way][i];
+}
+
+static struct trial_way recipe(const struct trials *trials, enum way way)
+{
+	switch (way) {
+	case WAY_INDEX:
+		return (struct trial_way){.kind = TRIAL_VERBATIM};
+	case WAY_RECODE:
+		return (struct trial_way){.kind = TRIAL_VERBATIM, .transcode = true};
+	case WAY_QUALITY:
+		return (struct trial_way){.kind = TRIAL_JPEG, .quality = TRIAL_JPEG_QUALITY};
+	case WAY_SMALLER:
+		return (struct trial_way){.kind = TRIAL_JPEG,
+					  .quality = TRIAL_JPEG_QUALITY,
+					  .short_side = trials->short_side};
+	case WAY_RAW:
+		return (struct trial_way){.kind = TRIAL_RAW, .short_side = trials->short_side};
+	default:
+		return (struct trial_way){.kind = TRIAL_STORED};
+	}
+}
+
+/* Is an image another one when it is stored that way? */
+static int changes(const struct trials *trials, enum way way, const struct packimg_sample *stored)
+{
+	int jpeg = stored->codec == PACKIMG_CODEC_JPEG;
+	int large = shorter_side(stored) > trials->short_side;
+
+	switch (way) {
+	case WAY_INDEX:
+	case WAY_RECODE:
+		return packimg_sample_unindexed(stored);
+	case WAY_QUALITY:
+		return jpeg;
+	case WAY_SMALLER:
+		return large;
+	case WAY_RAW:
+		return large || stored->codec != PACKIMG_CODEC_RAW;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * One way for all images; what it would not change, or not to something with an index, stays as it
+ * is.
+ */
+static int make(struct bench *bench, struct trials *trials, enum way way,
+		struct packimg_error *error)
+{
+	const struct packimg_sample *stored = bench->samples[WAY_STORED];
+	struct trial_way *made = &bench->made[way];
+	struct trial_image images[TRIAL_IMAGES];
+	unsigned wanted = 0, next = 0;
+	int r;
+
+	for (unsigned i = 0; i < bench->count; i++)
+		if (changes(trials, way, &stored[i]))
+			images[wanted++] = (struct trial_image){.stored = &stored[i]};
+	*made = recipe(trials, way);
+	r = trial_store(made, images, wanted, 1, NULL, error);
+	if (r)
+		return r;
+	for (unsigned i = 0; i < bench->count; i++) {
+		const struct packimg_sample *other = &made->samples[next];
+		int is_made = next < made->images && other->index == stored[i].index;
+
+		next += is_made;
+		if (is_made && (other->codec != PACKIMG_CODEC_JPEG || other->side)) {
+			bench->samples[way][i] = *other;
+			trials->ways[way].changed++;
+		} else {
+			bench->samples[way][i] =
+				way > WAY_RECODE ? *lossless(bench, trials, i) : stored[i];
+		}
+	}
+	return 0;
+}
+
+/*
+ * One of each of as many equal stretches as images are wanted; those that cannot be decoded are
+ * left out.
+ */
+static void choose(struct bench *bench, struct trials *trials)
+{
+	uint64_t wanted = trials->images < TRIAL_IMAGES ? trials->images : TRIAL_IMAGES, bytes = 0;
+
+	for (uint64_t i = 0; i < wanted && bytes < SAMPLE_BYTES_MAX; i++) {
+		struct packimg_sample *sample = &bench->samples[WAY_STORED][bench->count];
+		uint64_t index = (trials->images * (2 * i + 1)) / (2 * wanted);
+
+		if (packimg_sample(bench->dataset, index, sample) ||
+		    !trial_can_use(bench->decoder, sample))
+			continue;
+		bytes += sample->data_size;
+		trials->side += shorter_side(sample);
+		trials->jpegs += sample->codec == PACKIMG_CODEC_JPEG;
+		trials->unindexed += packimg_sample_unindexed(sample);
+		bench->count++;
+	}
+	trials->sampled = bench->count;
+	trials->side /= bench->count ? bench->count : 1;
+}
+
+static unsigned finished_side(const struct transform *transform)
+{
+	struct transform_shape shape;
+
+	transform_shape(transform, 0, &shape);
+	return shape.width < shape.height ? shape.width : shape.height;
+}
+
+/* Is the way worth a trial, by what is known before it is made? */
+static int is_worth_it(const struct bench *bench, const struct trials *trials, enum way way)
+{
+	double side = trials->side * 100 / MARGIN_PERCENT;
+
+	switch (way) {
+	case WAY_STORED:
+		return 1;
+	case WAY_INDEX:
+		return trials->unindexed > 0;
+	case WAY_RECODE:
+		return trials->unindexed > trials->ways[WAY_INDEX].changed;
+	case WAY_QUALITY:
+		return trials->jpegs > 0;
+	case WAY_SMALLER:
+		return trials->short_side < side && transform_has_size(bench->transform);
+	case WAY_RAW:
+		return trials->jpegs > 0 || trials->short_side < side;
+	default:
+		return 0;
+	}
+}
+
+static int make_all(struct bench *bench, struct trials *trials, struct packimg_error *error)
+{
+	unsigned side = finished_side(bench->transform) * SPARE / SPARE_OF;
+
+	/* Without a size of its own the pipeline delivers what is stored. */
+	trials->short_side = transform_has_size(bench->transform) ? side : PACKIMG_SIDE_MAX;
+	for (enum way way = WAY_INDEX; way < WAY_COUNT; way++) {
+		int r = is_worth_it(bench, trials, way) ? make(bench, trials, way, error) : 0;
+
+		if (r)
+			return r;
+	}
+	trials->unindexable = trials->unindexed - trials->ways[WAY_INDEX].changed;
+	trials->ways[WAY_STORED].changed = bench->count;
+	return 0;
+}
+
+static int measure(struct bench *bench, struct trials *trials, const struct claim_terms *terms,
+		   struct packimg_error *error)
+{
+	struct trial_run runs[WAY_COUNT + TRIAL_STEPS_MAX];
+	double *results[WAY_COUNT + TRIAL_STEPS_MAX];
+	uint32_t count = 0;
+	int r;
+
+	for (enum way way = 0; way < WAY_COUNT; way++) {
+		if (!trials->ways[way].changed)
+			continue;
+		results[count] = &trials->ways[way].image_us;
+		runs[count++] =
+			(struct trial_run){bench->samples[way], bench->count, bench->transform};
+	}
+	for (unsigned i = 0; i < trials->step_count; i++) {
+		results[count] = &trials->steps[i].image_us;
+		runs[count++] = (struct trial_run){bench->samples[WAY_STORED], bench->count,
+						   bench->shorter[i]};
+	}
+	r = trial_measure(runs, count, terms, 0, NULL, error);
+	for (uint32_t i = 0; i < count && !r; i++)
+		*results[i] = 1e6 * runs[i].image_s;
+	return r;
+}
+
+static void count_bytes(const struct bench *bench, struct trials *trials)
+{
+	for (enum way way = 0; way < WAY_COUNT; way++) {
+		for (unsigned i = 0; i < bench->count && trials->ways[way].changed; i++) {
+			const struct packimg_sample *sample = &bench->samples[way][i];
+
+			trials->ways[way].bytes +=
+				((double)sample->data_size + sample->side_size) / bench->count;
+		}
+	}
+}
+
+/* Where a step ends that begins at text: a name, and what is in parentheses behind it. */
+static const char *step_end(const char *text)
+{
+	const char *end = text + strcspn(text, " \t\r\n(");
+	const char *open = end + strspn(end, " \t\r\n");
+	int depth = 0;
+
+	if (*open != '(')
+		return end;
+	for (end = open; *end; end++) {
+		depth += (*end == '(') - (*end == ')');
+		if (!depth)
+			return end + 1;
+	}
+	return end;
+}
+
+static int is_named(const char *step, const char *name)
+{
+	size_t length = strlen(name);
+
+	return !strncmp(step, name, length) && (step[length] == '(' || step[length] == ' ');
+}
+
+/*
+ * Leaves out step number `number`; with `bytes` all that makes the output other than bytes. Writes
+ * the rest to `rest` and what is left out to `text`. False: there is no such step.
+ */
+static int leave_out(const char *pipeline, unsigned number, int bytes, char *rest,
+		     char text[TRIAL_STEP_TEXT])
+{
+	unsigned i = 0;
+	int found = 0;
+
+	*rest = text[0] = '\0';
+	for (const char *step = pipeline + strspn(pipeline, " \t\r\n"); *step; i++) {
+		const char *end = step_end(step);
+		int out = bytes ? is_named(step, "normalize") || is_named(step, "to") : i == number;
+		size_t used = strlen(text);
+
+		if (out)
+			snprintf(text + used, TRIAL_STEP_TEXT - used, "%s%.*s", found ? " " : "",
+				 (int)(end - step), step);
+		else
+			sprintf(rest + strlen(rest), "%.*s ", (int)(end - step), step);
+		found += out;
+		step = end + strspn(end, " \t\r\n");
+	}
+	return found > 0;
+}
+
+static int has_same_shape(const struct transform *a, const struct transform *b)
+{
+	struct transform_shape x, y;
+
+	transform_shape(a, 0, &x);
+	transform_shape(b, 0, &y);
+	return x.width == y.width && x.height == y.height;
+}
+
+/*
+ * Pipelines without a step, as far as they are pipelines, and the one without normalising and
+ * casting.
+ */
+static int make_shorter(struct bench *bench, struct trials *trials, const char *pipeline)
+{
+	char *rest = malloc(2 * strlen(pipeline) + 2);
+	unsigned *count = &trials->step_count;
+	struct transform_error reason;
+
+	if (!rest)
+		return -ENOMEM;
+	for (unsigned i = 0; *count < TRIAL_STEPS_MAX; i++) {
+		struct transform **shorter = &bench->shorter[*count];
+		int bytes = i == 0; /* first this, then the steps one by one */
+
+		if (!leave_out(pipeline, i - 1, bytes, rest, trials->steps[*count].text)) {
+			if (!bytes)
+				break;
+			continue;
+		}
+		if (!transform_has_size(bench->transform) ||
+		    prepare(bench->dataset, rest, shorter, &reason))
+			continue;
+		if (transform_has_size(*shorter) && has_same_shape(*shorter, bench->transform)) {
+			++*count;
+			continue;
+		}
+		transform_free(*shorter);
+		*shorter = NULL;
+	}
+	free(rest);
+	return 0;
+}
+
+double trials_resident(const char *path)
+{
+	static unsigned char pages[CHUNK_PAGES];
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), all = 0, found = 0;
+	struct packimg *dataset;
+
+	if (packimg_open(path, &dataset, NULL))
+		return 0;
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++) {
+		struct packimg_shard shard;
+
+		if (packimg_shard(dataset, i, &shard))
+			continue;
+		for (uint64_t at = 0; at < shard.size; at += CHUNK_PAGES * page) {
+			uint64_t size = shard.size - at;
+
+			if (size > CHUNK_PAGES * page)
+				size = CHUNK_PAGES * page;
+			if (mincore((void *)(uintptr_t)(shard.map + at), size, pages))
+				continue;
+			for (size_t p = 0; p < (size + page - 1) / page; p++)
+				found += pages[p] & 1;
+			all += (size + page - 1) / page;
+		}
+	}
+	packimg_close(dataset);
+	return all ? (double)found / (double)all : 0;
+}
+
+static uint64_t bytes_of(const struct packimg *dataset)
+{
+	struct packimg_shard shard;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < packimg_shard_count(dataset); i++)
+		if (!packimg_shard(dataset, i, &shard))
+			bytes += shard.size;
+	return bytes;
+}
+
+int trials_measure(const char *path, const char *pipeline, const struct claim_terms *terms,
+		   struct trials *ret_trials, char *error)
+{
+	struct trials trials = {0};
+	struct packimg_error reason = {{0}};
+	struct bench *bench = NULL;
+	int r = bench_new(path, pipeline, &bench, error);
+
+	if (r)
+		return r;
+	trials.images = packimg_count(bench->dataset);
+	trials.bytes = bytes_of(bench->dataset);
+	choose(bench, &trials);
+	if (!bench->count)
+		r = error_set(error, -EBADMSG,
+			      "%s: none of the images sampled can be decoded; run packimg verify",
+			      path);
+	if (!r)
+		r = make_all(bench, &trials, &reason);
+	if (!r)
+		r = make_shorter(bench, &trials, pipeline);
+	if (!r)
+		r = measure(bench, &trials, terms, &reason);
+	if (!r)
+		count_bytes(bench, &trials);
+	bench_free(bench);
+	if (r && !error[0])
+		error_set(error, r, "%s: %s", path, reason.text[0] ? reason.text : strerror(-r));
+	if (!r)
+		*ret_trials = trials;
+	return r;
+}

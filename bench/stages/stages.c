@@ -1,0 +1,377 @@
+#include "bench/stages/stages.h"
+
+#include "format/base/ticks.h"
+#include "format/codec/jpeg/jpeg_baseline.h"
+#include "format/codec/jpeg/jpeg_frame.h"
+#include "format/codec/side.h"
+#include "format/layout.h"
+#include "loaderd/augment/apply/plan.h"
+#include "loaderd/augment/augment_isa.h"
+#include "loaderd/augment/transform.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SEED = 1,
+	OUTPUTS = 256, /* finished samples go round so many places, as in a batch */
+	SIDE_MIN = 16, /* smaller images are passed over */
+	WARM_TIMES = 8,
+};
+
+const char *const lane_names[LANE_COUNT] = {"c", "avx2", "avx512bw", "avx512", "libjpeg-turbo"};
+const char *const stage_names[STAGE_COUNT] = {"entropy",   "decode", "crop",        "warm_entropy",
+					      "warm_crop", "image",  "coefficients"};
+
+static int fail(struct packimg_error *error, const char *text)
+{
+	snprintf(error->text, sizeof(error->text), "%s", text);
+	return -1;
+}
+
+/* The part that the pipeline takes of a sample. false: passed over. */
+static bool crop_fill(struct crop *crop, const struct transform *transform)
+{
+	const struct packimg_sample *sample = &crop->sample;
+	struct jpeg_frame frame;
+	struct plan plan;
+
+	if (sample->codec != PACKIMG_CODEC_JPEG || sample->orientation != 1 ||
+	    sample->width < SIDE_MIN || sample->height < SIDE_MIN ||
+	    jpeg_frame_parse(sample->data, sample->data_size, &frame) < 0 ||
+	    plan_make(transform, sample->width, sample->height, SEED, 0, sample->index, &plan,
+		      NULL) < 0)
+		return false;
+	crop->part = (struct turbo_crop){
+		.data = sample->data,
+		.size = sample->data_size,
+		.x = plan.stages[0].x.low,
+		.y = plan.stages[0].y.low,
+		.width = plan.stages[0].x.high - plan.stages[0].x.low,
+		.height = plan.stages[0].y.high - plan.stages[0].y.low,
+	};
+	return true;
+}
+
+static int choose(const struct packimg *dataset, const struct transform *transform, uint32_t count,
+		  struct crops *crops, struct packimg_error *error)
+{
+	uint64_t samples = packimg_count(dataset);
+
+	for (uint64_t i = 0; i < samples && crops->count < count; i++) {
+		struct crop *crop = &crops->crops[crops->count];
+		/* Evenly spread, then those in between. */
+		uint64_t step = samples / count + !(samples / count),
+			 rounds = (samples + step - 1) / step;
+		uint64_t index = i % rounds * step + i / rounds;
+
+		if (index >= samples)
+			continue;
+		if (packimg_sample(dataset, index, &crop->sample) < 0)
+			return fail(error, "a sample cannot be read; packimg verify says more");
+		if (!crop_fill(crop, transform)) {
+			crops->passed_over++;
+			continue;
+		}
+		crops->count++;
+		crops->indexed += packimg_sample_indexed(&crop->sample);
+		crops->pixels += (double)crop->part.width * crop->part.height;
+		crops->bytes += crop->sample.data_size;
+	}
+	return crops->count ? 0 : fail(error, "has no upright baseline JPEGs");
+}
+
+int crops_choose(const struct packimg *dataset, const char *pipeline, uint32_t count,
+		 struct crops *ret_crops, struct packimg_error *error)
+{
+	struct crops crops = {.pipeline = pipeline};
+	struct transform_error reason;
+	struct transform_shape shape;
+	struct transform *transform;
+	int r;
+
+	if (transform_parse(pipeline, &transform, &reason) < 0)
+		return fail(error, reason.text);
+	transform_shape(transform, 0, &shape);
+	crops.side = shape.width;
+	crops.crops = calloc(count, sizeof(*crops.crops));
+	r = crops.crops ? choose(dataset, transform, count, &crops, error)
+			: fail(error, "out of memory");
+	transform_free(transform);
+	if (r < 0)
+		crops_deinit(&crops);
+	else
+		*ret_crops = crops;
+	return r;
+}
+
+void crops_deinit(struct crops *crops)
+{
+	free(crops->crops);
+	crops->crops = NULL;
+}
+
+/* ---- in the lane's process ---- */
+
+/* What a lane works with. */
+struct worker {
+	const struct crops *crops;
+	struct times *times;
+	struct turbo *turbo;
+	struct jpeg_baseline *baseline;
+	struct transform *transform;
+	struct transform_scratch *scratch;
+	uint8_t *outputs;
+	size_t output_size;
+	double share; /* sum of turbo_entropy's */
+};
+
+typedef int (*stage_work)(struct worker *worker, const struct crop *crop, uint32_t number);
+
+static double cpu_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static struct jpeg_source source_of(const struct crop *crop)
+{
+	const struct packimg_sample *sample = &crop->sample;
+	struct jpeg_source source = {.data = sample->data,
+				     .size = sample->data_size,
+				     .width = sample->width,
+				     .height = sample->height,
+				     .components = sample->channels};
+
+	side_find(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, &source.index,
+		  &source.index_size);
+	return source;
+}
+
+static int own_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	const struct turbo_crop *part = &crop->part;
+	struct jpeg_source source = source_of(crop);
+	struct jpeg_rows rows;
+	int r = jpeg_baseline_begin(worker->baseline, &source, part->x, part->y, part->width,
+				    part->height, false, &rows);
+
+	return r ?: jpeg_baseline_coefficients(worker->baseline);
+}
+
+static int own_decode(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	const struct turbo_crop *part = &crop->part;
+	struct jpeg_source source = source_of(crop);
+	const uint8_t *pixels;
+
+	return jpeg_baseline_decode(worker->baseline, &source, part->x, part->y, part->width,
+				    part->height, &pixels);
+}
+
+static int own_crop(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	return transform_apply(worker->transform, worker->scratch, &crop->sample, SEED, 0,
+			       worker->outputs + number % OUTPUTS * worker->output_size, NULL,
+			       NULL);
+}
+
+static int their_entropy(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	double share = 0;
+	int r = turbo_entropy(worker->turbo, &crop->part, &share);
+
+	worker->share += share;
+	return r;
+}
+
+static int their_decode(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	return turbo_region(worker->turbo, &crop->part);
+}
+
+static int their_image(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	return turbo_image(worker->turbo, &crop->part);
+}
+
+static int their_coefficients(struct worker *worker, const struct crop *crop, uint32_t number)
+{
+	return turbo_coefficients(worker->turbo, &crop->part);
+}
+
+static void try_work(struct worker *worker, enum stage stage, stage_work work, uint32_t crop,
+		     uint32_t number)
+{
+	struct times *times = worker->times;
+	int r = work(worker, &worker->crops->crops[crop], number);
+
+	if (r < 0)
+		snprintf(times->error, sizeof(times->error), "%s, sample %llu: %s",
+			 stage_names[stage],
+			 (unsigned long long)worker->crops->crops[crop].sample.index,
+			 worker->turbo ? turbo_error(worker->turbo) : strerror(-r));
+}
+
+/*
+ * Of each stage the sum over the crops of the least of several times; the stages take turns, so
+ * that a machine whose speed drifts treats them alike.
+ */
+static void measure_warm(struct worker *worker, const enum stage stages[2],
+			 const stage_work works[2])
+{
+	double sum[2] = {0};
+
+	for (uint32_t i = 0; i < worker->crops->count && !worker->times->error[0]; i++) {
+		double least[2] = {INFINITY, INFINITY};
+
+		for (unsigned turn = 0; turn < 2 * WARM_TIMES && !worker->times->error[0]; turn++) {
+			double begin = cpu_us();
+
+			try_work(worker, stages[turn % 2], works[turn % 2], i, 0);
+			least[turn % 2] = fmin(least[turn % 2], cpu_us() - begin);
+		}
+		for (int k = 0; k < 2; k++)
+			sum[k] += least[k];
+	}
+	for (int k = 0; k < 2; k++)
+		worker->times->us[stages[k]] = sum[k] / worker->crops->count;
+}
+
+/* Microseconds a crop of the second time through. */
+static void measure(struct worker *worker, enum stage stage, stage_work work)
+{
+	const struct crops *crops = worker->crops;
+	struct times *times = worker->times;
+	double begin = 0;
+
+	for (unsigned pass = 0; pass < 2; pass++) {
+		worker->share = 0;
+		begin = cpu_us();
+		for (uint32_t i = 0; i < crops->count && !times->error[0]; i++)
+			try_work(worker, stage, work, i, i);
+	}
+	times->us[stage] = (cpu_us() - begin) / crops->count;
+}
+
+static int worker_init(struct worker *worker)
+{
+	struct transform_error reason;
+	struct transform_shape shape;
+	int r = jpeg_baseline_new(&worker->baseline);
+
+	r = r ?: transform_parse(worker->crops->pipeline, &worker->transform, &reason);
+	r = r ?: transform_scratch_new(&worker->scratch);
+	if (r < 0)
+		return r;
+	transform_shape(worker->transform, 0, &shape);
+	/* As in the daemon: samples begin with a line, and its threads have chosen their clock. */
+	worker->output_size = (shape.sample_size + 63) / 64 * 64;
+	worker->outputs = aligned_alloc(64, OUTPUTS * worker->output_size);
+	ticks_init();
+	return worker->outputs ? 0 : -ENOMEM;
+}
+
+/* Memory is the process's to give back. */
+static void run_own(struct worker *worker)
+{
+	int r = worker_init(worker);
+
+	if (r < 0) {
+		snprintf(worker->times->error, sizeof(worker->times->error), "%s", strerror(-r));
+		return;
+	}
+	measure(worker, STAGE_ENTROPY, own_entropy);
+	measure(worker, STAGE_DECODE, own_decode);
+	measure(worker, STAGE_CROP, own_crop);
+	measure_warm(worker, (const enum stage[]){STAGE_WARM_ENTROPY, STAGE_WARM_CROP},
+		     (const stage_work[]){own_entropy, own_crop});
+}
+
+static void run_turbo(struct worker *worker)
+{
+	int r = turbo_new(&worker->turbo);
+
+	if (r < 0) {
+		snprintf(worker->times->error, sizeof(worker->times->error), "%s", strerror(-r));
+		return;
+	}
+	measure(worker, STAGE_ENTROPY, their_entropy);
+	worker->times->us[STAGE_ENTROPY] *= worker->crops->count / worker->share;
+	measure(worker, STAGE_DECODE, their_decode);
+	measure(worker, STAGE_IMAGE, their_image);
+	measure(worker, STAGE_COEFFICIENTS, their_coefficients);
+}
+
+void stages_measure(const struct crops *crops, enum lane lane, struct times *ret_times)
+{
+	struct times *times = mmap(NULL, sizeof(*times), PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child = times == MAP_FAILED ? -1 : fork();
+	int status = 0;
+
+	if (child == 0) {
+		struct worker worker = {.crops = crops, .times = times};
+
+		for (int i = 0; i < STAGE_COUNT; i++)
+			times->us[i] = NAN;
+		setenv("LOADERD_ISA", lane_names[lane], 1);
+		if (lane == LANE_TURBO)
+			run_turbo(&worker);
+		else
+			run_own(&worker);
+		_exit(0);
+	}
+	*ret_times = (struct times){0};
+	if (child < 0 || waitpid(child, &status, 0) < 0)
+		snprintf(ret_times->error, sizeof(ret_times->error), "%s", strerror(errno));
+	else if (status)
+		snprintf(ret_times->error, sizeof(ret_times->error), "%s has died (status %#x)",
+			 lane_names[lane], (unsigned)status);
+	else
+		*ret_times = *times;
+	if (times != MAP_FAILED)
+		munmap(times, sizeof(*times));
+}
+
+int stages_dump(const struct crops *crops, const char *path)
+{
+	struct jpeg_baseline *baseline;
+	FILE *file = fopen(path, "we");
+	int r = file ? jpeg_baseline_new(&baseline) : -errno;
+
+	if (r < 0) {
+		if (file)
+			fclose(file);
+		return r;
+	}
+	for (uint32_t i = 0; i < crops->count && !r; i++) {
+		const struct turbo_crop *part = &crops->crops[i].part;
+		uint8_t head[8] = {(uint8_t)part->width,  (uint8_t)(part->width >> 8),  0, 0,
+				   (uint8_t)part->height, (uint8_t)(part->height >> 8), 0, 0};
+		struct jpeg_source source = source_of(&crops->crops[i]);
+		const uint8_t *pixels;
+
+		r = jpeg_baseline_decode(baseline, &source, part->x, part->y, part->width,
+					 part->height, &pixels);
+		if (r == 0) {
+			fwrite(head, sizeof(head), 1, file);
+			fwrite(pixels, 3 * (size_t)part->width, part->height, file);
+		}
+	}
+	jpeg_baseline_free(baseline);
+	if (ferror(file) && !r)
+		r = -EIO;
+	if (fclose(file) && !r)
+		r = -errno;
+	return r;
+}

@@ -1,0 +1,266 @@
+/*
+ * What each stage of a random-resized crop costs one core: entropy decoding, the way from
+ * coefficients to pixels, and from those to the finished sample, with every instruction set, beside
+ * libjpeg-turbo on the same crops of the same file.
+ */
+#include "bench/stages/stages.h"
+
+#include "format/base/options.h"
+#include "loaderd/augment/augment_isa.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+
+enum { KEY_SIDE = 256, KEY_ROUNDS, KEY_JSON, KEY_DUMP, ROUNDS_MAX = 99 };
+
+struct options {
+	const char *file, *dump;
+	unsigned count, side, rounds;
+	bool json, counted;
+};
+
+static const struct argp_option arguments[] = {
+	{"side", KEY_SIDE, "PIXELS", 0, "Crops are resized to this (default 224)", 0},
+	{"rounds", KEY_ROUNDS, "N", 0, "All lanes in turn, N times; medians count (default 5)", 0},
+	{"json", KEY_JSON, 0, 0, "Every round as JSON in place of the table", 0},
+	{"dump", KEY_DUMP, "FILE", 0,
+	 "Write the crops' pixels for other programs: width and height (uint32), then RGB", 0},
+	{0}};
+
+static unsigned number(struct argp_state *state, const char *text, unsigned long high)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (end == text || *end || *text == '-' || !value || value > high)
+		argp_error(state, "\"%s\" must be a number from 1 to %lu", text, high);
+	return (unsigned)value;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case KEY_SIDE:
+		options->side = number(state, text, 4096);
+		return 0;
+	case KEY_ROUNDS:
+		options->rounds = number(state, text, ROUNDS_MAX);
+		return 0;
+	case KEY_JSON:
+		options->json = true;
+		return 0;
+	case KEY_DUMP:
+		options->dump = text;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (!options->file)
+			options->file = text;
+		else if (!options->counted)
+			options->count = number(state, text, 1000000), options->counted = true;
+		else
+			return ARGP_ERR_UNKNOWN;
+		return 0;
+	case ARGP_KEY_END:
+		if (!options->file)
+			argp_error(state, "which dataset?");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct results {
+	double us[LANE_COUNT][STAGE_COUNT][ROUNDS_MAX];
+	unsigned rounds;
+	bool has[LANE_COUNT];
+};
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Of a stage, less another one unless that is -1. */
+static double median(const struct results *results, enum lane lane, int stage, int less)
+{
+	double values[ROUNDS_MAX];
+
+	for (unsigned i = 0; i < results->rounds; i++)
+		values[i] =
+			results->us[lane][stage][i] - (less < 0 ? 0 : results->us[lane][less][i]);
+	qsort(values, results->rounds, sizeof(*values), by_size);
+	return results->rounds % 2
+		       ? values[results->rounds / 2]
+		       : (values[results->rounds / 2 - 1] + values[results->rounds / 2]) / 2;
+}
+
+/* Median over the rounds of what libjpeg-turbo's stage costs, in units of our entropy stage. */
+static double times_as_long(const struct results *results, enum lane lane, enum stage theirs)
+{
+	double values[ROUNDS_MAX];
+
+	for (unsigned i = 0; i < results->rounds; i++)
+		values[i] =
+			results->us[LANE_TURBO][theirs][i] / results->us[lane][STAGE_ENTROPY][i];
+	qsort(values, results->rounds, sizeof(*values), by_size);
+	return values[results->rounds / 2];
+}
+
+static void print_line(const struct results *results, const char *name, int stage, int less,
+		       double unit)
+{
+	printf("%-44s", name);
+	for (int lane = 0; lane < LANE_COUNT; lane++) {
+		double value = results->has[lane]
+				       ? median(results, (enum lane)lane, stage, less) / unit
+				       : NAN;
+
+		if (isnan(value))
+			printf("%14s", "");
+		else
+			printf(unit == 1 ? "%14.1f" : "%14.3f", value);
+	}
+	putchar('\n');
+}
+
+static void print_table(const struct options *options, const struct crops *crops,
+			const struct results *results)
+{
+	enum lane best = LANE_AVX512;
+
+	while (best > LANE_C && !results->has[best])
+		best--;
+	double pixel = crops->pixels / crops->count * 1e-3;
+
+	printf("%s: %u crops to %u (%u of images with an index); libjpeg-turbo %d.%d.%d; medians "
+	       "of %u rounds\n\n",
+	       options->file, crops->count, options->side, crops->indexed,
+	       LIBJPEG_TURBO_VERSION_NUMBER / 1000000, LIBJPEG_TURBO_VERSION_NUMBER / 1000 % 1000,
+	       LIBJPEG_TURBO_VERSION_NUMBER % 1000, results->rounds);
+	printf("%-44s", "microseconds of CPU time a crop");
+	for (int lane = 0; lane < LANE_COUNT; lane++)
+		printf("%14s", lane_names[lane]);
+	putchar('\n');
+	print_line(results, "entropy stage", STAGE_ENTROPY, -1, 1);
+	print_line(results, "coefficients to pixels", STAGE_DECODE, STAGE_ENTROPY, 1);
+	print_line(results, "  the same, ns a pixel of the crop", STAGE_DECODE, STAGE_ENTROPY,
+		   pixel);
+	print_line(results, "decode: both", STAGE_DECODE, -1, 1);
+	print_line(results, "resize, flip and store", STAGE_CROP, STAGE_DECODE, 1);
+	print_line(results, "back end: coefficients to finished sample", STAGE_CROP, STAGE_ENTROPY,
+		   1);
+	print_line(results, "  the same, warm (see below)", STAGE_WARM_CROP, STAGE_WARM_ENTROPY, 1);
+	print_line(results, "finished sample", STAGE_CROP, -1, 1);
+	print_line(results, "whole image: decode", STAGE_IMAGE, -1, 1);
+	print_line(results, "whole image: coefficients", STAGE_COEFFICIENTS, -1, 1);
+	print_line(results, "whole image: the difference", STAGE_IMAGE, STAGE_COEFFICIENTS, 1);
+	printf("\nEvery crop is of another image and goes to another place of a batch, as in the "
+	       "daemon; warm: each is made several times in a row to one place, and the least "
+	       "time counts.\n");
+	printf("The crop's region takes libjpeg-turbo %.2f times as long as the entropy stage "
+	       "takes %s; its entropy share alone %.2f times.\n",
+	       times_as_long(results, best, STAGE_DECODE), lane_names[best],
+	       times_as_long(results, best, STAGE_ENTROPY));
+}
+
+static void print_json(const struct crops *crops, const struct results *results)
+{
+	json_t *root = json_pack("{s:i, s:i, s:i, s:f, s:f}", "crops", (int)crops->count, "indexed",
+				 (int)crops->indexed, "side", (int)crops->side, "pixels_per_crop",
+				 crops->pixels / crops->count, "bytes_per_image",
+				 crops->bytes / crops->count);
+	json_t *all = json_object();
+
+	for (int lane = 0; lane < LANE_COUNT; lane++) {
+		json_t *stages = json_object();
+
+		for (int stage = 0; results->has[lane] && stage < STAGE_COUNT; stage++) {
+			json_t *values = json_array();
+
+			for (unsigned i = 0; i < results->rounds; i++)
+				json_array_append_new(values,
+						      json_real(results->us[lane][stage][i]));
+			if (!isnan(results->us[lane][stage][0]))
+				json_object_set(stages, stage_names[stage], values);
+			json_decref(values);
+		}
+		if (results->has[lane])
+			json_object_set(all, lane_names[lane], stages);
+		json_decref(stages);
+	}
+	json_object_set_new(root, "us", all);
+	json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(root);
+}
+
+/* All lanes in turn, round after round. 0, or -1 with a message. */
+static int run(const struct crops *crops, struct results *results)
+{
+	for (unsigned round = 0; round < results->rounds; round++)
+		for (int lane = 0; lane < LANE_COUNT; lane++) {
+			struct times times;
+
+			if (lane != LANE_TURBO && lane > (int)augment_isa_supported())
+				continue;
+			stages_measure(crops, (enum lane)lane, &times);
+			if (times.error[0]) {
+				fprintf(stderr, "stages_bench: %s: %s\n", lane_names[lane],
+					times.error);
+				return -1;
+			}
+			results->has[lane] = true;
+			for (int stage = 0; stage < STAGE_COUNT; stage++)
+				results->us[lane][stage][round] = times.us[stage];
+		}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {arguments, parse, "FILE.pimg [COUNT]",
+					 "What each stage of COUNT (default 300) random-resized "
+					 "crops costs one core, beside libjpeg-turbo."};
+	static struct results results;
+	struct options options = {.count = 300, .side = 224, .rounds = 5};
+	struct packimg_error error;
+	struct packimg *dataset;
+	struct crops crops;
+	char pipeline[64];
+
+	options_parse(&argp, argc, argv, &options);
+	results.rounds = options.rounds;
+	snprintf(pipeline, sizeof(pipeline), "random_resized_crop(%u) hflip", options.side);
+	if (packimg_open(options.file, &dataset, &error) < 0) {
+		fprintf(stderr, "stages_bench: %s\n", error.text);
+		return 1;
+	}
+	if (crops_choose(dataset, pipeline, options.count, &crops, &error) < 0) {
+		fprintf(stderr, "stages_bench: %s: %s\n", options.file, error.text);
+		packimg_close(dataset);
+		return 1;
+	}
+	int r = run(&crops, &results);
+
+	if (r == 0 && options.json)
+		print_json(&crops, &results);
+	else if (r == 0)
+		print_table(&options, &crops, &results);
+	if (r == 0 && options.dump) {
+		r = stages_dump(&crops, options.dump);
+		if (r < 0)
+			fprintf(stderr, "stages_bench: %s: %s\n", options.dump, strerror(-r));
+	}
+	crops_deinit(&crops);
+	packimg_close(dataset);
+	return r ? 1 : 0;
+}

@@ -1,0 +1,71 @@
+#include "format/base/nearest.h"
+
+#include <stddef.h>
+
+enum {
+	WORD_MAX = 64,  /* a longer one is compared as far as this */
+	SHORT_WORD = 3, /* where another letter makes another word: gpu is no slip for cpu */
+};
+
+static size_t fold(const char *word, char ret_folded[WORD_MAX])
+{
+	size_t size = 0;
+
+	for (; *word && size < WORD_MAX; word++)
+		if (*word != '_' && *word != '-')
+			ret_folded[size++] =
+				*word >= 'A' && *word <= 'Z' ? (char)(*word + 32) : *word;
+	return size;
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
+
+/* Optimal string alignment, which keeps three rows of its table. */
+static unsigned distance(const char *a, size_t a_size, const char *b, size_t b_size)
+{
+	const unsigned wrong = b_size > SHORT_WORD ? 1 : 2;
+	unsigned rows[3][WORD_MAX + 1];
+
+	for (size_t j = 0; j <= b_size; j++)
+		rows[0][j] = (unsigned)j;
+	for (size_t i = 1; i <= a_size; i++) {
+		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3],
+			 *above2 = rows[(i + 1) % 3];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= b_size; j++) {
+			row[j] = above[j - 1] + (a[i - 1] != b[j - 1] ? wrong : 0);
+			row[j] = least(row[j], least(above[j], row[j - 1]) + 1);
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				row[j] = least(row[j], above2[j - 2] + 1);
+		}
+	}
+	return rows[a_size % 3][b_size];
+}
+
+unsigned nearest_slips(const char *written, const char *meant)
+{
+	char a[WORD_MAX], b[WORD_MAX];
+	size_t a_size = fold(written, a), b_size = fold(meant, b);
+	unsigned slips = distance(a, a_size, b, b_size);
+
+	return slips <= (b_size + 2) / 4 ? slips : NEAREST_NONE;
+}
+
+struct nearest nearest_to(const char *written)
+{
+	return (struct nearest){.written = written, .slips = NEAREST_NONE};
+}
+
+void nearest_offer(struct nearest *nearest, const char *known)
+{
+	unsigned slips = nearest_slips(nearest->written, known);
+
+	if (slips >= nearest->slips)
+		return;
+	nearest->slips = slips;
+	nearest->meant = known;
+}

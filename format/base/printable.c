@@ -1,0 +1,94 @@
+#include "format/base/printable.h"
+
+#include "format/base/text.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t code_point(const uint8_t *bytes, size_t length)
+{
+	uint32_t code = length == 1 ? bytes[0] : bytes[0] & (0x7fu >> length);
+
+	for (size_t i = 1; i < length; i++)
+		code = code << 6 | (bytes[i] & 0x3f);
+	return code;
+}
+
+/*
+ * Characters without a shape that change how others are shown, where lines end, or nothing at all.
+ */
+static bool is_hidden(uint32_t code)
+{
+	static const struct {
+		uint32_t first, last;
+	} ranges[] = {
+		{0x80, 0x9f},     /* C1 controls */
+		{0xad, 0xad},     /* soft hyphen */
+		{0x61c, 0x61c},   /* Arabic letter mark */
+		{0x200b, 0x200b}, /* zero width space */
+		{0x200e, 0x200f}, /* marks of direction */
+		{0x2028,
+		 0x202e}, /* ends of lines and paragraphs; embedding and override of direction */
+		{0x2060,
+		 0x206f}, /* invisible operators, isolates of direction, deprecated formats */
+		{0xfeff, 0xfeff},   /* byte order mark */
+		{0xfff9, 0xfffb},   /* annotations */
+		{0xe0000, 0xe0fff}, /* tags */
+	};
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+		if (code >= ranges[i].first && code <= ranges[i].last)
+			return true;
+	return false;
+}
+
+void printable_put(FILE *file, const char *text, size_t size)
+{
+	const uint8_t *bytes = (const uint8_t *)text;
+
+	for (size_t i = 0, length; i < size; i += length) {
+		length = text_utf8_sequence(bytes + i, size - i);
+		uint32_t code = length ? code_point(bytes + i, length) : 0;
+
+		if (length == 0 || code < 0x20 || code == 0x7f) {
+			fprintf(file, "\\x%02x", bytes[i]);
+			length = 1;
+		} else if (is_hidden(code)) {
+			fprintf(file, code > 0xffff ? "\\U%08x" : "\\u%04x", code);
+		} else {
+			fwrite(bytes + i, 1, length, file);
+		}
+	}
+}
+
+void printable_line(FILE *file, const char *format, ...)
+{
+	va_list arguments;
+	char *line;
+
+	va_start(arguments, format);
+	int size = vasprintf(&line, format, arguments);
+	va_end(arguments);
+	if (size < 0)
+		return;
+	printable_put(file, line, (size_t)size);
+	fputc('\n', file);
+	free(line);
+}
+
+char *printable_copy(const char *text, size_t size)
+{
+	char *copy = NULL;
+	size_t copy_size;
+
+	FILE *file = open_memstream(&copy, &copy_size);
+	if (!file)
+		return NULL;
+	printable_put(file, text, size);
+	if (fclose(file) == 0)
+		return copy;
+	free(copy);
+	return NULL;
+}

@@ -1,0 +1,96 @@
+#include "format/base/whole_file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WRITE_MAX = 1 << 30 }; /* bytes at a time; Linux takes a little less than 2 GiB */
+
+int whole_file_create(struct whole_file *file, const char *path)
+{
+	int length = snprintf(file->temporary, sizeof(file->temporary), "%s.%ld.tmp", path,
+			      (long)getpid());
+	if (length >= (int)sizeof(file->temporary))
+		return -ENAMETOOLONG;
+	strcpy(file->path, path);
+	/*
+	 * The name can be known beforehand, and the folder be everyone's: what lies there is not
+	 * written through.
+	 */
+	unlink(file->temporary);
+	file->fd =
+		open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	return file->fd < 0 ? -errno : 0;
+}
+
+int whole_file_write(struct whole_file *file, const void *data, size_t size)
+{
+	const char *at = data;
+	while (size) {
+		ssize_t n = write(file->fd, at, size > WRITE_MAX ? WRITE_MAX : size);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		at += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}
+
+/*
+ * A rename is on the disk only once its folder is; some file systems cannot sync one, and say
+ * EINVAL.
+ */
+static int sync_folder(const char *path)
+{
+	char folder[WHOLE_FILE_PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	int length = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
+	snprintf(folder, sizeof(folder), "%.*s", length ? length : 1, length ? path : ".");
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int r = fsync(fd) && errno != EINVAL ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+int whole_file_close(struct whole_file *file, int r)
+{
+	if (!r && fsync(file->fd))
+		r = -errno;
+	if (close(file->fd) && !r)
+		r = -errno;
+	if (!r && rename(file->temporary, file->path))
+		r = -errno;
+	if (!r)
+		return sync_folder(file->path);
+	unlink(file->temporary);
+	return r;
+}
+
+int whole_file_put(const char *path, const char *text, size_t size)
+{
+	struct whole_file file;
+	int r = whole_file_create(&file, path);
+	if (r)
+		return r;
+	return whole_file_close(&file, whole_file_write(&file, text, size));
+}
+
+size_t whole_file_leftover(const char *name)
+{
+	static const char end[] = ".tmp";
+	size_t length = strlen(name), left;
+	if (length < sizeof(end) || strcmp(name + length - strlen(end), end))
+		return 0;
+	for (left = length - strlen(end); left && isdigit((unsigned char)name[left - 1]); left--)
+		;
+	bool number = left < length - strlen(end);
+	return number && left && name[left - 1] == '.' ? left - 1 : 0;
+}

@@ -1,0 +1,244 @@
+#include "format/codec/jpeg/jpeg_ahead.h"
+
+#include "format/codec/jpeg/kernels/jpeg_kernels.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+	/* blocks, near enough, decoded at once: four times that stays in the second-level cache */
+	CHUNK = 192,
+	SPARE = JPEG_STREAM_BLOCKS_SPARE,
+};
+
+static_assert(JPEG_AHEAD_MAX * JPEG_FRAME_TABLES_MAX <= JPEG_TABLES_MAX, "");
+
+void jpeg_ahead_init(struct jpeg_ahead *ahead)
+{
+	*ahead = (struct jpeg_ahead){0};
+	jpeg_tables_init(&ahead->tables, JPEG_AHEAD_MAX);
+}
+
+void jpeg_ahead_deinit(struct jpeg_ahead *ahead)
+{
+	jpeg_tables_deinit(&ahead->tables);
+	for (uint32_t i = 0; i < JPEG_AHEAD_MAX; i++) {
+		scratch_deinit(&ahead->images[i].scan);
+		scratch_deinit(&ahead->images[i].chunk);
+	}
+	scratch_deinit(&ahead->coefficients);
+}
+
+static uint32_t blocks_of_mcu(const struct jpeg_frame *frame)
+{
+	uint32_t blocks = 0;
+
+	for (uint32_t i = 0; i < frame->component_count; i++)
+		blocks += frame->components[i].h * frame->components[i].v;
+	return blocks;
+}
+
+/* Bytes that the rows are likely to take; if they take more, that is the image's end here. */
+static size_t estimate(const struct jpeg_frame *frame, uint32_t row_end)
+{
+	size_t size = frame->scan_size, share;
+
+	if (row_end >= frame->mcus_high)
+		return size;
+	share = size / frame->mcus_high * (row_end + 1);
+	share += share / 4 + 1024;
+	return share < size ? share : size;
+}
+
+void jpeg_ahead_begin(struct jpeg_ahead *ahead)
+{
+	ahead->count = 0;
+	ahead->blocks = 0;
+}
+
+struct jpeg_ahead_image *jpeg_ahead_next(struct jpeg_ahead *ahead)
+{
+	return ahead->count < JPEG_AHEAD_MAX ? &ahead->images[ahead->count] : NULL;
+}
+
+void jpeg_ahead_add(struct jpeg_ahead *ahead)
+{
+	struct jpeg_ahead_image *image = &ahead->images[ahead->count];
+	uint32_t blocks = blocks_of_mcu(&image->frame);
+	uint64_t row = (uint64_t)image->frame.mcus_wide * blocks;
+	uint64_t kept = (uint64_t)(image->row_end - image->row_first) *
+			(image->column_end - image->column_first) * blocks;
+
+	image->bytes = estimate(&image->frame, image->row_end);
+	if (image->frame.restart_interval || row * image->row_end > UINT32_MAX ||
+	    ahead->blocks + kept > JPEG_AHEAD_BLOCKS_MAX || image->bytes > JPEG_AHEAD_BYTES_MAX)
+		return;
+	image->done = false;
+	image->mcu_blocks = blocks;
+	image->left = (uint32_t)(image->row_end * row);
+	image->row = image->column = 0;
+	memset(image->predictors, 0, sizeof image->predictors);
+	ahead->blocks += kept;
+	ahead->count++;
+}
+
+static int16_t *chunk_blocks(const struct jpeg_ahead_image *image)
+{
+	return (int16_t *)(void *)image->chunk.data;
+}
+
+/* Takes what is to be kept of the next MCUs, and passes over them. */
+static void keep(struct jpeg_ahead_image *image, const int16_t *blocks, uint32_t mcus)
+{
+	size_t mcu = 64 * (size_t)image->mcu_blocks;
+	uint32_t kept_wide = image->column_end - image->column_first;
+
+	while (mcus > 0) {
+		uint32_t first = image->column, left = image->frame.mcus_wide - first;
+		uint32_t count = mcus < left ? mcus : left, end = first + count;
+		uint32_t from = first > image->column_first ? first : image->column_first;
+		uint32_t to = end < image->column_end ? end : image->column_end;
+
+		if (image->row >= image->row_first && from < to)
+			memcpy(image->coefficients +
+				       mcu * ((size_t)(image->row - image->row_first) * kept_wide +
+					      from - image->column_first),
+			       blocks + mcu * (from - first), mcu * (to - from) * sizeof *blocks);
+		blocks += mcu * count;
+		mcus -= count;
+		image->column = end < image->frame.mcus_wide ? end : 0;
+		image->row += end == image->frame.mcus_wide;
+	}
+}
+
+/* Leads the lane to the chunk's next blocks; what it has begun of them goes along. */
+static void next_chunk(struct jpeg_ahead_image *image, struct jpeg_lane *lane, uint32_t count)
+{
+	int16_t surplus[64 * SPARE], *blocks = chunk_blocks(image);
+	size_t size = 128 * (size_t)jpeg_lane_surplus(lane);
+
+	memcpy(surplus, blocks + 64 * (size_t)image->chunk_blocks, size);
+	memset(blocks, 0, 128 * (size_t)(count + SPARE));
+	memcpy(blocks, surplus, size);
+	image->chunk_blocks = count;
+	jpeg_lane_move(lane, blocks, count);
+}
+
+/*
+ * Blocks that can be decoded without a look at each symbol: whole MCUs, with enough behind them to
+ * run on.
+ */
+static uint32_t at_once(const struct jpeg_ahead_image *image)
+{
+	uint32_t free = image->left > SPARE ? image->left - SPARE : 0;
+
+	return (free < CHUNK ? free : CHUNK) / image->mcu_blocks * image->mcu_blocks;
+}
+
+static int begin(struct jpeg_ahead_image *image, struct jpeg_tables *tables, struct jpeg_lane *lane)
+{
+	uint32_t none;
+	size_t size;
+	int r = scratch_reserve(&image->chunk, 128 * (CHUNK + 2 * SPARE));
+
+	r = r ?: scratch_reserve(&image->scan, image->bytes + JPEG_SCAN_PADDING);
+	r = r ?: jpeg_cycle_init(&image->cycle, &image->frame, tables, image->dc, image->ac, true);
+	if (r < 0)
+		return r;
+	size = jpeg_unstuff(image->frame.scan, image->bytes, image->scan.data, NULL, 0, &none);
+	jpeg_lane_begin(lane, &image->cycle, image->scan.data, image->scan.data + size);
+	image->chunk_blocks = 0;
+	next_chunk(image, lane, at_once(image));
+	return 0;
+}
+
+/* What follows a chunk that is decoded: 1 when it was the last, -EBADMSG. */
+static int advance(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
+{
+	for (bool last = false;; last = true) {
+		uint32_t count = image->chunk_blocks;
+
+		jpeg_sum_dc(&image->frame, image->predictors, chunk_blocks(image),
+			    count / image->mcu_blocks);
+		keep(image, chunk_blocks(image), count / image->mcu_blocks);
+		image->left -= count;
+		if (last)
+			break;
+		count = at_once(image);
+		next_chunk(image, lane, count > 0 ? count : image->left);
+		if (count > 0)
+			return 0;
+		if (jpeg_lane_end(lane, zigzag) < 0)
+			return -EBADMSG;
+	}
+	image->done = true;
+	return 1;
+}
+
+/* After a run, or before the first: 1 when there is nothing more to do for the image. */
+static int look(struct jpeg_ahead_image *image, struct jpeg_lane *lane, bool zigzag)
+{
+	int r = 0;
+
+	while (r == 0 && jpeg_lane_in_step(lane) && lane->place >= lane->finish)
+		r = advance(image, lane, zigzag);
+	if (r == 0 && (!jpeg_lane_in_step(lane) || lane->next > lane->limit))
+		r = -EBADMSG;
+	return r;
+}
+
+/* The longest image that waits; -1: none. */
+static int longest(const struct jpeg_ahead *ahead, uint32_t waiting)
+{
+	int found = -1;
+
+	for (uint32_t i = 0; i < ahead->count; i++)
+		if (waiting & 1u << i &&
+		    (found < 0 || ahead->images[i].bytes > ahead->images[found].bytes))
+			found = (int)i;
+	return found;
+}
+
+void jpeg_ahead_run(struct jpeg_ahead *ahead)
+{
+	const struct jpeg_kernels *kernels = jpeg_kernels_get();
+	struct jpeg_lane lanes[JPEG_STREAMS];
+	uint32_t live = 0, waiting = (1u << ahead->count) - 1;
+	int16_t *coefficients;
+
+	if (ahead->count < 2 ||
+	    scratch_reserve(&ahead->coefficients, 128 * (size_t)ahead->blocks) < 0)
+		return;
+	coefficients = (int16_t *)(void *)ahead->coefficients.data;
+	for (uint32_t i = 0; i < ahead->count; i++) {
+		struct jpeg_ahead_image *image = &ahead->images[i];
+
+		image->coefficients = coefficients;
+		coefficients += 64 * (size_t)(image->row_end - image->row_first) *
+				(image->column_end - image->column_first) * image->mcu_blocks;
+	}
+	for (;;) {
+		int next;
+
+		for (uint32_t i = 0; i < live;) {
+			struct jpeg_ahead_image *image = &ahead->images[lanes[i].tag];
+
+			if (look(image, &lanes[i], kernels->zigzag) == 0)
+				i++;
+			else
+				lanes[i] = lanes[--live];
+		}
+		while (live < JPEG_STREAMS && (next = longest(ahead, waiting)) >= 0) {
+			waiting &= ~(1u << next);
+			if (begin(&ahead->images[next], &ahead->tables, &lanes[live]) == 0)
+				lanes[live++].tag = (uint32_t)next;
+		}
+		/*
+		 * Which of them met what no table has is not known: they are left to be read one by
+		 * one.
+		 */
+		if (live == 0 || kernels->checked_runs[live - 1](lanes) < 0)
+			return;
+	}
+}

@@ -1,0 +1,581 @@
+#include "format/codec/jpeg/jpeg_baseline.h"
+
+#include "format/codec/jpeg/jpeg_ahead.h"
+#include "format/codec/jpeg/jpeg_frame.h"
+#include "format/codec/jpeg/jpeg_huffman.h"
+#include "format/codec/jpeg/jpeg_index.h"
+#include "format/codec/jpeg/jpeg_pixels.h"
+#include "format/codec/jpeg/jpeg_sequential.h"
+#include "format/codec/jpeg/jpeg_streams.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	AHEAD = 4, /* of their bytes on the way into the cache before they are decoded */
+	RING_ROWS =
+		/*
+		 * MCU rows being decoded, or done and waiting: twice the streams, so that rows of
+		 * unequal length even out
+		 */
+	8,
+};
+
+struct jpeg_baseline {
+	struct jpeg_frame frame;
+	struct jpeg_tables tables;
+	const struct jpeg_table *dc[JPEG_COMPONENTS_MAX], *ac[JPEG_COMPONENTS_MAX];
+	struct jpeg_pixels pixels;
+	struct scratch scan, coefficients, entries, index_made;
+	size_t scan_size; /* unstuffed */
+	uint32_t mcu_row; /* next to be made into pixels */
+	/* With an index: */
+	bool indexed;
+	struct jpeg_index index;
+	uint32_t entry, column; /* where decoding starts in each row */
+	struct jpeg_cycle cycle;
+	struct jpeg_streams streams;
+	size_t row_size;      /* coefficients of a row in the ring */
+	uint32_t row_started; /* the first that no stream has been given */
+	uint32_t rows_done;   /* a bit for each place in the ring */
+	/* Without: */
+	struct jpeg_sequential sequential;
+	struct jpeg_ahead ahead;
+	const struct jpeg_ahead_image *found; /* that has been decoded already; NULL: none */
+};
+
+int jpeg_baseline_new(struct jpeg_baseline **ret_decoder)
+{
+	struct jpeg_baseline *decoder =
+		aligned_alloc(_Alignof(struct jpeg_baseline), sizeof *decoder);
+
+	if (!decoder)
+		return -ENOMEM;
+	memset(decoder, 0, sizeof *decoder);
+	jpeg_tables_init(&decoder->tables, 1);
+	jpeg_ahead_init(&decoder->ahead);
+	*ret_decoder = decoder;
+	return 0;
+}
+
+void jpeg_baseline_budget(struct jpeg_baseline *decoder, struct scratch_budget *budget)
+{
+	jpeg_pixels_init(&decoder->pixels, budget);
+	jpeg_sequential_init(&decoder->sequential, budget);
+	scratch_init(&decoder->scan, budget);
+	scratch_init(&decoder->coefficients, budget);
+	scratch_init(&decoder->entries, budget);
+	scratch_init(&decoder->index_made, budget);
+}
+
+void jpeg_baseline_free(struct jpeg_baseline *decoder)
+{
+	if (!decoder)
+		return;
+	jpeg_tables_deinit(&decoder->tables);
+	jpeg_pixels_deinit(&decoder->pixels);
+	jpeg_sequential_deinit(&decoder->sequential);
+	jpeg_ahead_deinit(&decoder->ahead);
+	scratch_deinit(&decoder->scan);
+	scratch_deinit(&decoder->coefficients);
+	scratch_deinit(&decoder->entries);
+	scratch_deinit(&decoder->index_made);
+	free(decoder);
+}
+
+static int read_headers(struct jpeg_tables *tables, const struct jpeg_source *source, bool skipping,
+			struct jpeg_frame *frame, const struct jpeg_table **dc,
+			const struct jpeg_table **ac)
+{
+	int r = jpeg_frame_parse(source->data, source->size, frame);
+
+	if (r < 0)
+		return r;
+	/*
+	 * Whether what is there is all, the library finds out. An index is made only of what has an
+	 * end.
+	 */
+	if (!source->index && !jpeg_has_end(frame->scan, frame->scan_size))
+		return -EBADMSG;
+	if (frame->width != source->width || frame->height != source->height ||
+	    frame->component_count != source->components)
+		return -EBADMSG;
+	/* A block takes two codes of at least one bit each. */
+	if ((uint64_t)frame->mcus_wide * frame->mcus_high * frame->component_count >
+	    4 * (uint64_t)source->size)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < frame->component_count && !r; i++) {
+		const struct jpeg_component *component = &frame->components[i];
+
+		/* Cr mostly has those of Cb. */
+		if (i > 0 && component->dc_slot == component[-1].dc_slot &&
+		    component->ac_slot == component[-1].ac_slot) {
+			dc[i] = dc[i - 1];
+			ac[i] = ac[i - 1];
+			continue;
+		}
+		r = jpeg_tables_get(tables, frame->huffman[0][component->dc_slot], 0, 0, &dc[i]);
+		r = r
+			    ?: jpeg_tables_get(tables, frame->huffman[1][component->ac_slot], 1,
+					       skipping, &ac[i]);
+	}
+	return r;
+}
+
+/*
+ * Unstuffs the bytes of an MCU row, from the entry on, behind those of the rows before. Places
+ * ascend, or it is an error: together rows are no longer than the scan.
+ */
+static int unstuff_row(struct jpeg_baseline *decoder, uint32_t row, struct jpeg_task *task)
+{
+	const struct jpeg_index *index = &decoder->index;
+	const struct jpeg_frame *frame = &decoder->frame;
+	uint64_t begin = jpeg_index_position(index, row, decoder->entry);
+	uint64_t next = row + 1 < frame->mcus_high ? jpeg_index_position(index, row + 1, 0)
+						   : 8 * (uint64_t)frame->scan_size;
+	size_t from = begin >> 3, to = (next + 7) >> 3;
+	uint8_t *bytes = decoder->scan.data + decoder->scan_size;
+	uint32_t none;
+	size_t size;
+
+	if (next < begin || to > frame->scan_size)
+		return -EBADMSG;
+	to += to < frame->scan_size; /* the last byte may be an FF that is stuffed */
+	size = jpeg_unstuff(frame->scan + from, to - from, bytes, NULL, 0, &none);
+	task->begin = bytes;
+	task->end = bytes + size;
+	task->bits = begin & 7;
+	decoder->scan_size += size + JPEG_STREAM_PADDING;
+	return 0;
+}
+
+/* Bytes of an MCU row on their way into the cache while others are decoded. */
+static void prefetch_row(const struct jpeg_baseline *decoder, uint32_t row)
+{
+	const struct jpeg_frame *frame = &decoder->frame;
+	uint64_t from, to;
+
+	if (row >= decoder->pixels.mcu_row_end)
+		return;
+	from = jpeg_index_position(&decoder->index, row, decoder->entry) >> 3;
+	to = row + 1 < frame->mcus_high ? jpeg_index_position(&decoder->index, row + 1, 0) >> 3
+					: frame->scan_size;
+	to = to < frame->scan_size ? to : frame->scan_size;
+	for (; from < to; from += 64)
+		__builtin_prefetch(frame->scan + from, 0, 2);
+}
+
+static int16_t *row_blocks(const struct jpeg_baseline *decoder, uint32_t row)
+{
+	return (int16_t *)(void *)decoder->coefficients.data + row % RING_ROWS * decoder->row_size;
+}
+
+/* Gives tasks to streams that have none, as far as the ring goes. */
+static int start_rows(struct jpeg_baseline *decoder)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+
+	while (decoder->streams.count < JPEG_STREAMS &&
+	       decoder->row_started < pixels->mcu_row_end &&
+	       decoder->row_started < decoder->mcu_row + RING_ROWS) {
+		uint32_t row = decoder->row_started++;
+		struct jpeg_task task = {.tag = row, .blocks = row_blocks(decoder, row)};
+		int r = unstuff_row(decoder, row, &task);
+
+		prefetch_row(decoder, row + AHEAD);
+		if (r < 0)
+			return r;
+		task.block_count = (pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
+		memset(task.blocks, 0, 2 * decoder->row_size);
+		decoder->rows_done &= ~(1u << row % RING_ROWS);
+		jpeg_streams_add(&decoder->streams, &task);
+	}
+	return 0;
+}
+
+/* Decodes until the next MCU row is complete. */
+static int decode_row(struct jpeg_baseline *decoder)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	uint32_t wanted = decoder->mcu_row;
+
+	for (;;) {
+		struct jpeg_index_entry entry;
+		uint32_t row;
+		int r = start_rows(decoder);
+
+		if (r == 0 && decoder->rows_done & 1u << wanted % RING_ROWS)
+			return 0;
+		r = r ?: jpeg_streams_run(&decoder->streams, &row);
+		if (r < 0)
+			return r;
+		decoder->rows_done |= 1u << row % RING_ROWS;
+		entry = jpeg_index_get(&decoder->index, row, decoder->entry);
+		jpeg_sum_dc(&decoder->frame, entry.dc, row_blocks(decoder, row),
+			    pixels->mcu_column_end - decoder->column);
+	}
+}
+
+/* Coefficients of the next MCU row, from the first MCU kept. */
+static int next_row(struct jpeg_baseline *decoder, const int16_t **ret_coefficients)
+{
+	struct jpeg_pixels *pixels = &decoder->pixels;
+	int16_t *coefficients = (int16_t *)(void *)decoder->coefficients.data;
+	uint32_t row = decoder->mcu_row;
+	int r = 0;
+
+	*ret_coefficients = coefficients;
+	if (decoder->found) {
+		const struct jpeg_ahead_image *found = decoder->found;
+		size_t mcu = (size_t)(row - found->row_first) *
+				     (found->column_end - found->column_first) +
+			     pixels->mcu_column_first - found->column_first;
+
+		*ret_coefficients = found->coefficients + 64 * mcu * pixels->mcu_blocks;
+		return 0;
+	}
+	if (!decoder->indexed)
+		return jpeg_sequential_row(&decoder->sequential, pixels->mcu_column_first,
+					   pixels->mcu_column_end, coefficients);
+	r = decode_row(decoder);
+	*ret_coefficients =
+		row_blocks(decoder, row) +
+		64 * (size_t)(pixels->mcu_column_first - decoder->column) * pixels->mcu_blocks;
+	return r;
+}
+
+static int begin_indexed(struct jpeg_baseline *decoder, const struct jpeg_source *source)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	size_t blocks;
+	int r;
+
+	if (!jpeg_index_possible(&decoder->frame))
+		return -EBADMSG;
+	r = jpeg_index_open(source->index, source->index_size, &decoder->frame, &decoder->index);
+	if (r < 0)
+		return r;
+	decoder->entry = jpeg_index_before(&decoder->index, pixels->mcu_column_first);
+	decoder->column = decoder->index.plan.columns[decoder->entry];
+	blocks = (size_t)(pixels->mcu_column_end - decoder->column) * pixels->mcu_blocks;
+	decoder->row_size = 64 * (blocks + JPEG_STREAM_BLOCKS_SPARE);
+	/* Rows share a byte each, and reach two bytes on. */
+	r = scratch_reserve(&decoder->scan,
+			    decoder->frame.scan_size +
+				    (4 + JPEG_STREAM_PADDING) *
+					    (size_t)(pixels->mcu_row_end - pixels->mcu_row_first) +
+				    JPEG_SCAN_PADDING);
+	r = r ?: scratch_reserve(&decoder->coefficients, 2 * decoder->row_size * RING_ROWS);
+	if (r < 0)
+		return r;
+	decoder->row_started = pixels->mcu_row_first;
+	for (uint32_t row = 0; row < AHEAD; row++)
+		prefetch_row(decoder, pixels->mcu_row_first + row);
+	decoder->rows_done = 0;
+	decoder->scan_size = 0;
+	jpeg_streams_begin(&decoder->streams, &decoder->cycle, pixels->kernels->runs);
+	return jpeg_cycle_init(&decoder->cycle, &decoder->frame, &decoder->tables, decoder->dc,
+			       decoder->ac, false);
+}
+
+static int begin_sequential(struct jpeg_baseline *decoder)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	size_t blocks =
+		(size_t)(pixels->mcu_column_end - pixels->mcu_column_first) * pixels->mcu_blocks;
+	int r = scratch_reserve(&decoder->coefficients, 128 * blocks);
+
+	return r
+		       ?: jpeg_sequential_begin(&decoder->sequential, &decoder->frame, decoder->dc,
+						decoder->ac, pixels->kernels->zigzag,
+						pixels->mcu_row_first);
+}
+
+/*
+ * Has the image been decoded ahead? Its frame goes with what was decoded: the headers are not read
+ * again, since they may say something else by now, and coefficients would be taken for others.
+ */
+static bool is_ahead(const struct jpeg_ahead_image *image, const struct jpeg_source *source)
+{
+	return !source->index && image->done && image->data == source->data &&
+	       image->size == source->size && image->frame.width == source->width &&
+	       image->frame.height == source->height &&
+	       image->frame.component_count == source->components;
+}
+
+/* Is all there that the region needs? */
+static bool ahead_holds(const struct jpeg_ahead_image *image, const struct jpeg_pixels *pixels)
+{
+	return image->row_first <= pixels->mcu_row_first && image->row_end >= pixels->mcu_row_end &&
+	       image->column_first <= pixels->mcu_column_first &&
+	       image->column_end >= pixels->mcu_column_end;
+}
+
+/* Is the region inside the image at a scale that there is? */
+static bool inside(const struct jpeg_source *source, uint32_t denominator, uint32_t x, uint32_t y,
+		   uint32_t width, uint32_t height)
+{
+	uint32_t image_width, image_height;
+
+	if (denominator > 8 || (denominator & (denominator - 1)))
+		return false;
+	image_width = (source->width + denominator - 1) / denominator;
+	image_height = (source->height + denominator - 1) / denominator;
+	return width > 0 && height > 0 && width <= image_width && height <= image_height &&
+	       x <= image_width - width && y <= image_height - height;
+}
+
+/*
+ * Lays out the region; found: an image decoded ahead, or NULL. 1: it holds less than the region
+ * needs.
+ */
+static int lay_out(struct jpeg_baseline *decoder, const struct jpeg_region *region,
+		   const struct jpeg_ahead_image *found, enum jpeg_pixels_form form)
+{
+	uint32_t denominator = region->source.denominator ? region->source.denominator : 1;
+	int r = 0;
+
+	if (found)
+		decoder->frame = found->frame;
+	else
+		r = read_headers(&decoder->tables, &region->source, !region->source.index,
+				 &decoder->frame, decoder->dc, decoder->ac);
+	if (r == 0 && form == JPEG_PIXELS_PLANES && decoder->frame.component_count != 3)
+		return -ENOTSUP;
+	r = r
+		    ?: jpeg_pixels_begin(&decoder->pixels, &decoder->frame, denominator, region->x,
+					 region->y, region->width, region->height, form);
+	if (r < 0)
+		return r;
+	decoder->found = found;
+	return found && !ahead_holds(found, &decoder->pixels);
+}
+
+static int begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
+		 uint32_t y, uint32_t width, uint32_t height, enum jpeg_pixels_form form)
+{
+	const struct jpeg_region region = {*source, x, y, width, height};
+	uint32_t denominator = source->denominator ? source->denominator : 1;
+	int r = 1;
+
+	if (!inside(source, denominator, x, y, width, height))
+		return -EINVAL;
+	for (uint32_t i = 0; r > 0 && i < decoder->ahead.count; i++)
+		if (is_ahead(&decoder->ahead.images[i], source))
+			r = lay_out(decoder, &region, &decoder->ahead.images[i], form);
+	if (r > 0)
+		r = lay_out(decoder, &region, NULL, form);
+	if (r < 0)
+		return r;
+	decoder->mcu_row = decoder->pixels.mcu_row_first;
+	decoder->indexed = source->index;
+	if (decoder->found)
+		return 0;
+	return decoder->indexed ? begin_indexed(decoder, source) : begin_sequential(decoder);
+}
+
+/* Adds an image to those that are to be decoded ahead, if it can be. */
+static void add_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *region)
+{
+	struct jpeg_ahead_image *image = jpeg_ahead_next(&decoder->ahead);
+	const struct jpeg_source *source = &region->source;
+	uint32_t denominator = source->denominator ? source->denominator : 1;
+
+	if (!image || source->index ||
+	    !inside(source, denominator, region->x, region->y, region->width, region->height) ||
+	    read_headers(&decoder->ahead.tables, source, false, &image->frame, image->dc,
+			 image->ac) < 0 ||
+	    jpeg_pixels_begin(&decoder->pixels, &image->frame, denominator, region->x, region->y,
+			      region->width, region->height, JPEG_PIXELS_ROWS) < 0)
+		return;
+	image->data = source->data;
+	image->size = source->size;
+	image->row_first = decoder->pixels.mcu_row_first;
+	image->row_end = decoder->pixels.mcu_row_end;
+	image->column_first = decoder->pixels.mcu_column_first;
+	image->column_end = decoder->pixels.mcu_column_end;
+	jpeg_ahead_add(&decoder->ahead);
+}
+
+void jpeg_baseline_ahead(struct jpeg_baseline *decoder, const struct jpeg_region *regions,
+			 uint32_t count)
+{
+	jpeg_ahead_begin(&decoder->ahead);
+	decoder->found = NULL;
+	for (uint32_t i = 0; i < count; i++)
+		add_ahead(decoder, &regions[i]);
+	jpeg_ahead_run(&decoder->ahead);
+}
+
+int jpeg_baseline_begin(struct jpeg_baseline *decoder, const struct jpeg_source *source, uint32_t x,
+			uint32_t y, uint32_t width, uint32_t height, bool whole,
+			struct jpeg_rows *ret_rows)
+{
+	const struct jpeg_pixels *pixels = &decoder->pixels;
+	int r = begin(decoder, source, x, y, width, height,
+		      whole ? JPEG_PIXELS_WHOLE : JPEG_PIXELS_ROWS);
+
+	if (r < 0)
+		return r;
+	*ret_rows = (struct jpeg_rows){pixels->rgb.data, pixels->stride, pixels->row_mask + 1};
+	return 0;
+}
+
+int jpeg_baseline_begin_planes(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			       uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+			       struct jpeg_samples ret_samples[3])
+{
+	int r = begin(decoder, source, x, y, width, height, JPEG_PIXELS_PLANES);
+
+	for (uint32_t i = 0; r == 0 && i < 3; i++)
+		jpeg_pixels_samples(&decoder->pixels, i, &ret_samples[i]);
+	return r;
+}
+
+int jpeg_baseline_rows(struct jpeg_baseline *decoder, uint32_t end, uint32_t *ret_ready)
+{
+	while (decoder->pixels.rows_done < end) {
+		const int16_t *coefficients;
+		int r = next_row(decoder, &coefficients);
+
+		if (r < 0)
+			return r;
+		jpeg_pixels_row(&decoder->pixels, decoder->mcu_row++, coefficients);
+	}
+	if (ret_ready)
+		*ret_ready = decoder->pixels.rows_done;
+	return 0;
+}
+
+int jpeg_baseline_decode(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			 uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+			 const uint8_t **ret_pixels)
+{
+	struct jpeg_rows rows;
+	int r = jpeg_baseline_begin(decoder, source, x, y, width, height, true, &rows);
+
+	r = r ?: jpeg_baseline_rows(decoder, height, NULL);
+	if (r < 0)
+		return r;
+	*ret_pixels = rows.data;
+	return 0;
+}
+
+int jpeg_baseline_coefficients(struct jpeg_baseline *decoder)
+{
+	for (; decoder->mcu_row < decoder->pixels.mcu_row_end; decoder->mcu_row++) {
+		const int16_t *coefficients;
+		int r = next_row(decoder, &coefficients);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ---- making an index ---- */
+
+/*
+ * Turns a bit position in the unstuffed scan into one in the file's bytes, going on from where it
+ * stood.
+ */
+struct place {
+	const uint8_t *scan;
+	size_t stuffed, unstuffed; /* bytes passed */
+};
+
+/* segment: the position is behind a restart marker. */
+static uint64_t stuffed_position(struct place *place, uint64_t bits, bool segment)
+{
+	size_t target = bits >> 3;
+
+	while (place->unstuffed < target) {
+		size_t left = target - place->unstuffed;
+		const uint8_t *from = place->scan + place->stuffed;
+		const uint8_t *mark = memchr(from, 0xff, left);
+		size_t run = mark ? (size_t)(mark - from) : left;
+
+		place->stuffed += run;
+		place->unstuffed += run;
+		if (mark) { /* a stuffed FF, a fill byte, or a restart marker */
+			place->stuffed += mark[1] == 0xff ? 1 : 2;
+			place->unstuffed += mark[1] == 0;
+		}
+	}
+	if (segment) {
+		while (place->scan[place->stuffed + 1] == 0xff)
+			place->stuffed++;
+		place->stuffed += 2;
+	}
+	return 8 * (uint64_t)place->stuffed + (bits & 7);
+}
+
+/* The entries of the next row; goes through it. */
+static int index_row(struct jpeg_sequential *sequential, const struct jpeg_index_plan *plan,
+		     struct place *place, struct jpeg_index_entry *entries)
+{
+	uint32_t mcus_wide = sequential->frame->mcus_wide;
+	int entered = jpeg_sequential_enter(sequential);
+
+	if (entered < 0)
+		return entered;
+	for (uint32_t e = 0; e < plan->entry_count; e++) {
+		uint32_t end = e + 1 < plan->entry_count ? plan->columns[e + 1] : mcus_wide;
+		int r;
+
+		entries[e].position = stuffed_position(place, jpeg_sequential_position(sequential),
+						       entered && e == 0);
+		for (uint32_t i = 0; i < plan->component_count; i++) {
+			if (sequential->dc[i] < INT16_MIN || sequential->dc[i] > INT16_MAX)
+				return -EBADMSG;
+			entries[e].dc[i] = (int16_t)sequential->dc[i];
+		}
+		r = jpeg_sequential_skip(sequential, end - plan->columns[e]);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int jpeg_baseline_index(struct jpeg_baseline *decoder, const struct jpeg_source *source,
+			const uint8_t **ret_index, size_t *ret_size)
+{
+	const struct jpeg_frame *frame = &decoder->frame;
+	struct jpeg_sequential *sequential = &decoder->sequential;
+	struct jpeg_index_entry *entries;
+	struct jpeg_index_plan plan;
+	struct place place;
+	int r = read_headers(&decoder->tables, source, true, &decoder->frame, decoder->dc,
+			     decoder->ac);
+
+	if (r == 0 && !jpeg_index_possible(frame))
+		return -ENOTSUP;
+	if (r < 0)
+		return r;
+	if (source->index) {
+		r = jpeg_index_open(source->index, source->index_size, frame, &decoder->index);
+		if (r < 0)
+			return r;
+		plan = decoder->index.plan;
+	} else {
+		jpeg_index_plan(frame, source->size, &plan);
+	}
+	r = scratch_reserve(&decoder->index_made, jpeg_index_size_max(&plan));
+	r = r
+		    ?: scratch_reserve(&decoder->entries,
+				       (size_t)plan.row_count * plan.entry_count * sizeof *entries);
+	r = r ?: jpeg_sequential_begin(sequential, frame, decoder->dc, decoder->ac, false, 0);
+	if (r < 0)
+		return r;
+	entries = (struct jpeg_index_entry *)(void *)decoder->entries.data;
+	place = (struct place){.scan = frame->scan};
+	for (uint32_t row = 0; row < plan.row_count; row++) {
+		r = index_row(sequential, &plan, &place, entries + (size_t)row * plan.entry_count);
+		if (r < 0)
+			return r;
+	}
+	*ret_index = decoder->index_made.data;
+	*ret_size = jpeg_index_pack(&plan, entries, decoder->index_made.data);
+	return 0;
+}

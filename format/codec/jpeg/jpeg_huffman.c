@@ -1,0 +1,584 @@
+#include "format/codec/jpeg/jpeg_huffman.h"
+
+#include "format/codec/jpeg/jpeg_frame.h"
+#include "format/codec/jpeg/kernels/jpeg_kernels.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+int16_t jpeg_values[2 << JPEG_CATEGORY_MAX];
+uint8_t jpeg_places[2][256];
+int8_t jpeg_moves[128];
+
+__attribute__((constructor)) static void fill_tables(void)
+{
+	for (int category = 0; category <= JPEG_CATEGORY_MAX; category++) {
+		int mask = (1 << category) - 1;
+
+		for (int bits = 0; bits <= mask; bits++)
+			jpeg_values[bits + mask] =
+				(int16_t)(category && !(bits >> (category - 1)) ? bits - mask
+										: bits);
+	}
+	for (unsigned i = 0; i < 256; i++) {
+		jpeg_places[0][i] = i < 128 ? (uint8_t)(2 * jpeg_zigzag_position[i / 2]) : 126;
+		jpeg_places[1][i] = i < 128 ? (uint8_t)(i & ~1u) : 126;
+	}
+	for (int i = 0; i < 64; i++)
+		jpeg_moves[2 * (i + 1) & 127] = (int8_t)(2 * (jpeg_zigzag_position[i] - i));
+}
+
+void jpeg_tables_init(struct jpeg_tables *tables, uint32_t frames)
+{
+	*tables = (struct jpeg_tables){.frames = frames};
+}
+
+void jpeg_tables_deinit(struct jpeg_tables *tables)
+{
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
+		free(tables->entries[i]);
+		free(tables->pairs[i]);
+	}
+	*tables = (struct jpeg_tables){0};
+}
+
+/* Bits set in a mask of the lowest ones. */
+static uint32_t width_of(uint32_t mask)
+{
+	return mask ? 32 - (uint32_t)__builtin_clz(mask) : 0;
+}
+
+static uint32_t symbol_advance(unsigned symbol, int is_ac)
+{
+	if (!is_ac)
+		return 3;
+	if ((symbol & 15) == 0 && symbol != 0xf0)
+		return JPEG_END_OF_BLOCK;
+	return 2 * ((symbol >> 4) + 1);
+}
+
+/*
+ * Symbol of a DC table: the category. Of an AC table: run and category, 0/0 end of block, 15/0
+ * sixteen zeros.
+ */
+static uint32_t symbol_entry(unsigned symbol, unsigned length, int is_ac)
+{
+	unsigned category = is_ac ? symbol & 15 : symbol, advance = symbol_advance(symbol, is_ac);
+
+	if (category > JPEG_CATEGORY_MAX)
+		return 0;
+	return ((1u << category) - 1) << 17 | (advance & 1 ? JPEG_LEAVES : 0) | advance << 8 |
+	       (length + category);
+}
+
+enum {
+	JPEG_RUN_ADVANCE_MAX = 126,
+	JPEG_RUN_BITS_MAX = 18, /* three of them in a load of 56 bits */
+	RUN_ENDS = 1 << 16,     /* the last symbol of the run is an end of block */
+};
+
+/*
+ * runs[the next 10 bits] = advance of the symbols that lie in them entirely, value bits included,
+ * << 8 | their bits; 0 when not even one does. An end of block ends the run, since another table
+ * comes after it.
+ */
+static void build_runs(struct jpeg_table *table)
+{
+	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
+
+	for (uint32_t i = 0; i < size; i++) {
+		uint32_t bits = 0, advance = 0, ends = 0;
+
+		while (!ends) {
+			uint32_t entry = table->lookup[i << bits & (size - 1)];
+
+			/*
+			 * The first one may be longer than the index: its value bits are only
+			 * passed over.
+			 */
+			if (!entry ||
+			    bits + (entry & 63) > (bits ? JPEG_LOOKUP_BITS : JPEG_RUN_BITS_MAX))
+				break;
+			bits += entry & 63;
+			if ((entry >> 8 & 255) == JPEG_END_OF_BLOCK)
+				ends = RUN_ENDS;
+			else
+				advance += entry >> 8 & 255;
+			if (advance >= JPEG_RUN_ADVANCE_MAX || bits >= JPEG_LOOKUP_BITS)
+				break;
+		}
+		table->runs[i] =
+			bits && advance < JPEG_RUN_ADVANCE_MAX ? ends | advance << 8 | bits : 0;
+	}
+	table->has_runs = 1;
+}
+
+/*
+ * So many entries from at on, and some more behind: tables are filled in ascending order and have
+ * room for them. Most codes are long and take few entries, so that chunks of a constant size are
+ * faster than loops that stop in time.
+ */
+static void fill(uint32_t *at, uint32_t count, uint32_t entry)
+{
+	for (uint32_t *end = at + count; at < end; at += JPEG_FILL)
+		for (unsigned i = 0; i < JPEG_FILL; i++)
+			at[i] = entry;
+}
+
+/* The entry for size 16-bit windows from first on, as far as the table holds them. */
+static void fill_top(struct jpeg_table *table, uint32_t first, uint32_t size, uint32_t entry)
+{
+	const uint32_t low = (1u << 16) - JPEG_TOP_SIZE;
+
+	if (first + size <= low)
+		return;
+	if (first < low) {
+		size -= low - first;
+		first = low;
+	}
+	fill(table->top + (first - low), size, entry);
+}
+
+/* Codes of a length, in ascending order; those of k symbols lie before them. */
+static int build_codes(struct jpeg_table *table, unsigned length, uint32_t code, uint32_t k)
+{
+	for (uint32_t end = code + table->counts[length - 1]; code < end; code++, k++) {
+		uint32_t entry, first = code << (16 - length), size = 1u << (16 - length);
+
+		if (!table->is_ac && table->symbols[k] > 15)
+			return -EBADMSG;
+		entry = symbol_entry(table->symbols[k], length, table->is_ac);
+		fill_top(table, first, size, entry);
+		if (length > JPEG_LOOKUP_BITS)
+			continue;
+		first >>= 16 - JPEG_LOOKUP_BITS;
+		size >>= 16 - JPEG_LOOKUP_BITS;
+		if ((entry & 63) > JPEG_ENTRY_BITS_MAX)
+			entry = 0;
+		fill(table->lookup + first, size, entry);
+		if (table->is_ac && entry & JPEG_LEAVES) {
+			if (table->ends_end == 0)
+				table->ends_first = (uint16_t)first;
+			table->ends_end = (uint16_t)(first + size);
+		}
+	}
+	return 0;
+}
+
+static int build(struct jpeg_table *table)
+{
+	uint32_t code = 0, k = 0, lookup_end = 0;
+
+	table->ends_first = table->ends_end = 0;
+	for (unsigned length = 1; length <= 16; length++) {
+		unsigned count = table->counts[length - 1];
+		int r;
+
+		code <<= 1;
+		table->offset[length] = (int32_t)k - (int32_t)code;
+		table->code_max[length] = count ? (int32_t)(code + count - 1) : -1;
+		if (code + count > 1u << length)
+			return -EBADMSG;
+		r = build_codes(table, length, code, k);
+		if (r < 0)
+			return r;
+		code += count;
+		k += count;
+		if (length == JPEG_LOOKUP_BITS)
+			lookup_end = code;
+	}
+	/* What no code leads to. */
+	for (uint32_t i = lookup_end; i < 1u << JPEG_LOOKUP_BITS; i++)
+		table->lookup[i] = 0;
+	fill_top(table, code, (1u << 16) - code, 0);
+	table->has_runs = 0;
+	return 0;
+}
+
+static bool same(const struct jpeg_table *table, const uint8_t *spec, unsigned count, int is_ac)
+{
+	return table->is_ac == is_ac && table->symbol_count == count &&
+	       !memcmp(table->counts, spec, 16) && !memcmp(table->symbols, spec + 16, count);
+}
+
+/* Seldom the same for two contents. */
+static uint64_t key_of(const uint8_t *spec, unsigned count, int is_ac)
+{
+	uint64_t key = count << 1 | (unsigned)is_ac, word;
+
+	for (unsigned i = 0; i + sizeof word <= 16 + count; i += sizeof word) {
+		memcpy(&word, spec + i, sizeof word);
+		key = (key ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		key ^= key >> 32;
+	}
+	return key;
+}
+
+/*
+ * The slot for something new: that of what was asked for once, longest ago, if there are `fresh` of
+ * them; else one that is empty; else any, longest ago.
+ */
+static unsigned slot_choose(const struct jpeg_slot slots[JPEG_TABLES_MAX], unsigned fresh)
+{
+	unsigned oldest = 0, oldest_fresh = 0, count = 0;
+
+	for (unsigned i = 0; i < JPEG_TABLES_MAX; i++) {
+		if (slots[i].used == 0)
+			return count < fresh ? i : oldest_fresh;
+		if (slots[i].used < slots[oldest].used)
+			oldest = i;
+		if (slots[i].kept)
+			continue;
+		if (count++ == 0 || slots[i].used < slots[oldest_fresh].used)
+			oldest_fresh = i;
+	}
+	return count < fresh ? oldest : oldest_fresh;
+}
+
+/* Finds the table or, failing that, the slot to put it into. */
+static bool find(const struct jpeg_tables *tables, const uint8_t *spec, unsigned count, int is_ac,
+		 uint64_t key, unsigned *ret_slot)
+{
+	for (unsigned i = 0; i < JPEG_TABLES_MAX && tables->slots[i].used; i++)
+		if (tables->slots[i].key == key && same(tables->entries[i], spec, count, is_ac)) {
+			*ret_slot = i;
+			return true;
+		}
+	*ret_slot = slot_choose(tables->slots, tables->frames * JPEG_FRAME_TABLES_MAX);
+	return false;
+}
+
+int jpeg_tables_get(struct jpeg_tables *tables, const uint8_t *spec, int is_ac, int skipping,
+		    const struct jpeg_table **ret_table)
+{
+	struct jpeg_table *table;
+	unsigned count = 0, i;
+	uint64_t key;
+	bool found;
+	int r = 0;
+
+	for (i = 0; i < 16; i++)
+		count += spec[i];
+	key = key_of(spec, count, is_ac);
+	found = find(tables, spec, count, is_ac, key, &i);
+	if (!tables->entries[i])
+		tables->entries[i] = calloc(1, sizeof *table);
+	table = tables->entries[i];
+	if (!table)
+		return -ENOMEM;
+	tables->slots[i] = (struct jpeg_slot){.key = key, .used = ++tables->clock, .kept = found};
+	if (!found) {
+		table->is_ac = (uint8_t)is_ac;
+		table->symbol_count = (uint16_t)count;
+		memcpy(table->counts, spec, 16);
+		memcpy(table->symbols, spec + 16, count);
+		table->serial = tables->clock;
+		r = build(table);
+	}
+	if (r < 0) {
+		table->symbol_count = UINT16_MAX; /* matches nothing */
+		return r;
+	}
+	if (skipping && is_ac && !table->has_runs)
+		build_runs(table);
+	*ret_table = table;
+	return 0;
+}
+
+/* Ends of block in the table, with the DC codes behind them. */
+static void fuse(uint32_t *lookup, const struct jpeg_table *ac, const struct jpeg_table *dc)
+{
+	const uint32_t size = 1 << JPEG_LOOKUP_BITS;
+
+	for (uint32_t i = ac->ends_first; i < ac->ends_end; i++) {
+		uint32_t total = lookup[i] & 63, follower, code_max;
+
+		if (!(lookup[i] & JPEG_LEAVES))
+			continue;
+		follower = dc->lookup[i << total & (size - 1)];
+		/* The whole DC code must be among the bits, its value need not. */
+		code_max = JPEG_LOOKUP_BITS - total + width_of(follower >> 17);
+		if (follower && (follower & 63) <= code_max &&
+		    total + (follower & 63) <= JPEG_ENTRY_BITS_MAX)
+			lookup[i] = follower + total;
+	}
+}
+
+int jpeg_tables_pair(struct jpeg_tables *tables, const struct jpeg_table *ac,
+		     const struct jpeg_table *dc, const struct jpeg_pair **ret_pair)
+{
+	uint64_t key = ac->serial ^ dc->serial << 32;
+	struct jpeg_pair *pair;
+	bool found = false;
+	unsigned i;
+
+	for (i = 0; i < JPEG_TABLES_MAX && tables->pair_slots[i].used && !found; i++)
+		found = tables->pair_slots[i].key == key &&
+			tables->pairs[i]->ac_serial == ac->serial &&
+			tables->pairs[i]->dc_serial == dc->serial;
+	i = found ? i - 1 : slot_choose(tables->pair_slots, tables->frames * JPEG_FRAME_PAIRS_MAX);
+	if (!tables->pairs[i])
+		tables->pairs[i] = malloc(sizeof *pair);
+	pair = tables->pairs[i];
+	if (!pair)
+		return -ENOMEM;
+	tables->pair_slots[i] = (struct jpeg_slot){key, ++tables->clock, found};
+	if (!found) {
+		pair->ac_serial = ac->serial;
+		pair->dc_serial = dc->serial;
+		memcpy(pair->lookup, ac->lookup, sizeof pair->lookup);
+		fuse(pair->lookup, ac, dc);
+	}
+	*ret_pair = pair;
+	return 0;
+}
+
+size_t jpeg_unstuff(const uint8_t *data, size_t size, uint8_t *output, uint32_t *segments,
+		    uint32_t segment_max, uint32_t *ret_segment_count)
+{
+	const uint8_t *end = data + size;
+	const struct jpeg_kernels *kernels = jpeg_kernels_get();
+	uint8_t *out = output;
+	uint32_t count = 0;
+
+	for (;;) {
+		size_t read;
+		const uint8_t *mark;
+
+		out += kernels->unstuff(data, (size_t)(end - data), out, &read);
+		mark = data + read;
+		if (end - mark < 2)
+			break;
+		data = mark + 2;
+		if (mark[1] == 0xd0 + (count & 7) && count < segment_max) {
+			segments[count++] = (uint32_t)(out - output);
+		} else if (mark[1] == 0xff) {
+			/*
+			 * Fill bytes may stand before markers only; behind others libjpeg-turbo's
+			 * pixels are its own affair.
+			 */
+			while (data < end && *data == 0xff)
+				data++;
+			if (data == end || *data == 0)
+				break;
+			data--;
+		} else {
+			break;
+		}
+	}
+	memset(out, 0, JPEG_SCAN_PADDING);
+	*ret_segment_count = count;
+	return (size_t)(out - output);
+}
+
+static uint64_t load64(const uint8_t *p)
+{
+	uint64_t value;
+
+	memcpy(&value, p, sizeof value);
+	return __builtin_bswap64(value);
+}
+
+void jpeg_reader_init(struct jpeg_reader *reader, const uint8_t *data, const uint8_t *end)
+{
+	reader->next = data;
+	reader->end = end;
+	reader->bits = 0;
+	reader->bit_count = 0;
+}
+
+int jpeg_reader_overrun(const struct jpeg_reader *reader)
+{
+	return (reader->next - reader->end) * 8 > reader->bit_count;
+}
+
+uint64_t jpeg_reader_position(const struct jpeg_reader *reader, const uint8_t *begin)
+{
+	return 8 * (uint64_t)(reader->next - begin) - (uint64_t)reader->bit_count;
+}
+
+/*
+ * At least 56 valid bits afterwards. Whole bytes are taken; bits beyond bit_count are copies of
+ * what the next load brings, so that or-ing them in again changes nothing. Past the end the reader
+ * stays in the padding, which reads as zeros.
+ */
+static inline __attribute__((always_inline)) void refill(struct jpeg_reader *reader)
+{
+	reader->bits |= load64(reader->next) >> reader->bit_count;
+	reader->next += (63 - reader->bit_count) >> 3;
+	reader->bit_count |= 56;
+}
+
+__attribute__((noinline)) struct jpeg_symbol jpeg_symbol_long(const struct jpeg_table *table,
+							      uint64_t bits)
+{
+	uint32_t window = (uint32_t)(bits >> 48), length = 1;
+	unsigned symbol, category;
+	struct jpeg_symbol result = {0};
+
+	while (length <= 16 && (int32_t)(window >> (16 - length)) > table->code_max[length])
+		length++;
+	if (length > 16)
+		return result;
+	symbol = table->symbols[(int32_t)(window >> (16 - length)) + table->offset[length]];
+	category = table->is_ac ? symbol & 15 : symbol;
+	result.advance = symbol_advance(symbol, table->is_ac);
+	if (category) {
+		int32_t raw = (int32_t)(bits << length >> (64 - category));
+
+		result.value = raw >> (category - 1) ? raw : raw - (1 << category) + 1;
+	}
+	result.bits = length + category;
+	return result;
+}
+
+/* The value that an entry's symbol carries, from the bits that begin with its code. */
+static inline __attribute__((always_inline)) int32_t entry_value(uint32_t entry, uint64_t bits)
+{
+	uint32_t total = entry & 63, mask = entry >> 17;
+	uint64_t turned = bits << total | bits >> (-total & 63);
+
+	return jpeg_values[(uint32_t)(turned & mask) + mask];
+}
+
+static inline __attribute__((always_inline)) int
+decode_dc(struct jpeg_reader *reader, const struct jpeg_table *table, int32_t *dc)
+{
+	uint32_t entry;
+
+	refill(reader);
+	entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
+	if (__builtin_expect(entry != 0, 1)) {
+		*dc = (int32_t)((uint32_t)*dc + (uint32_t)entry_value(entry, reader->bits));
+		reader->bits <<= entry & 63;
+		reader->bit_count -= entry & 63;
+	} else {
+		struct jpeg_symbol symbol = jpeg_symbol_long(table, reader->bits);
+
+		if (!symbol.bits)
+			return -EBADMSG;
+		*dc = (int32_t)((uint32_t)*dc + (uint32_t)symbol.value);
+		reader->bits <<= symbol.bits;
+		reader->bit_count -= symbol.bits;
+	}
+	return 0;
+}
+
+int jpeg_block_decode(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
+		      const struct jpeg_table *ac_table, int32_t *dc, int16_t *coefficients,
+		      const uint8_t places[256])
+{
+	const uint32_t *lookup = ac_table->lookup;
+	struct jpeg_reader reader = *shared;
+	uint32_t offset = 0, advance;
+
+	if (reader.next > reader.end + 8)
+		return -EBADMSG;
+	if (decode_dc(&reader, dc_table, dc) < 0)
+		return -EBADMSG;
+	coefficients[0] = (int16_t)*dc;
+	for (;;) {
+		refill(&reader);
+#pragma GCC unroll 2
+		for (int i = 0; i < 2; i++) { /* 56 bits serve two entries; a long symbol refills */
+			uint32_t entry = lookup[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
+			if (__builtin_expect(entry != 0, 1)) {
+				advance = entry >> 8 & 255;
+				offset += advance;
+				coefficients[places[offset] / 2] =
+					(int16_t)entry_value(entry, reader.bits);
+				reader.bits <<= entry & 63;
+				reader.bit_count -= entry & 63;
+			} else {
+				struct jpeg_symbol symbol;
+
+				refill(&reader);
+				symbol = jpeg_symbol_long(ac_table, reader.bits);
+				if (!symbol.bits)
+					return -EBADMSG;
+				advance = symbol.advance;
+				offset += advance;
+				coefficients[places[offset] / 2] = (int16_t)symbol.value;
+				reader.bits <<= symbol.bits;
+				reader.bit_count -= symbol.bits;
+				refill(&reader);
+			}
+			if (offset >= 126)
+				goto done;
+		}
+	}
+done:
+	if (offset != 126 && advance != JPEG_END_OF_BLOCK)
+		return -EBADMSG;
+	*shared = reader;
+	return 0;
+}
+
+/*
+ * One symbol by itself: where a run would lead out of the block, or there is none. The reader is
+ * full before and after.
+ */
+static int skip_symbol(struct jpeg_reader *reader, const struct jpeg_table *table, uint32_t *offset)
+{
+	uint32_t entry = table->lookup[reader->bits >> (64 - JPEG_LOOKUP_BITS)];
+	uint32_t bits = entry & 63, advance = entry >> 8 & 255;
+
+	if (bits == 0) {
+		struct jpeg_symbol symbol = jpeg_symbol_long(table, reader->bits);
+
+		if (!symbol.bits)
+			return -EBADMSG;
+		bits = symbol.bits;
+		advance = symbol.advance;
+	}
+	reader->bits <<= bits;
+	reader->bit_count -= bits;
+	refill(reader);
+	*offset += advance;
+	if (*offset > 126 && advance != JPEG_END_OF_BLOCK)
+		return -EBADMSG;
+	return 0;
+}
+
+int jpeg_block_skip(struct jpeg_reader *shared, const struct jpeg_table *dc_table,
+		    const struct jpeg_table *ac_table, int32_t *dc)
+{
+	const uint32_t *runs = ac_table->runs;
+	struct jpeg_reader reader = *shared;
+	uint32_t offset = 0;
+
+	if (reader.next > reader.end + 8)
+		return -EBADMSG;
+	if (decode_dc(&reader, dc_table, dc) < 0)
+		return -EBADMSG;
+	for (;;) {
+		refill(&reader);
+#pragma GCC unroll 3
+		for (int i = 0; i < 3; i++) {
+			uint32_t run = runs[reader.bits >> (64 - JPEG_LOOKUP_BITS)];
+			uint32_t to = offset + (run >> 8 & 255);
+
+			if (__builtin_expect(run == 0 || to >= 126, 0)) {
+				int r;
+
+				refill(&reader);
+				r = skip_symbol(&reader, ac_table, &offset);
+				if (r < 0)
+					return r;
+				if (offset >= 126)
+					goto done;
+				break;
+			}
+			offset = to;
+			reader.bits <<= run & 63;
+			reader.bit_count -= run & 63;
+			if (run & RUN_ENDS)
+				goto done;
+		}
+	}
+done:
+	*shared = reader;
+	return 0;
+}

@@ -1,0 +1,297 @@
+#include "format/codec/jpeg/jpeg_index.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+	HEADER_SIZE = 12, /* then a uint16 for each entry but the first */
+	PLACE_BITS_MAX = 32,
+	DC_BITS_MAX = 16,
+};
+
+/*
+ * Columns of the entries behind the first, in sixteenths of a row, and how many. A crop of random
+ * size and place (a tenth to all of the area, sides 3:4 to 4:3) begins far left more often than
+ * not; these leave 92, 88, 87 and 83 % of the MCUs that have to be decoded with one entry a row,
+ * and no other choice of as many leaves less; 80 % are in the crop.
+ */
+static const struct {
+	uint32_t count;
+	uint8_t sixteenths[JPEG_INDEX_ENTRIES_MAX - 1];
+} choices[] = {
+	{7, {1, 2, 3, 4, 5, 7, 9}},
+	{3, {1, 3, 5}},
+	{2, {2, 4}},
+	{1, {3}},
+};
+
+static void put32(uint8_t *p, uint32_t value)
+{
+	value = htole32(value);
+	memcpy(p, &value, sizeof value);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+	uint32_t value;
+
+	memcpy(&value, p, sizeof value);
+	return le32toh(value);
+}
+
+static uint32_t get16(const uint8_t *p)
+{
+	return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+
+/* Bits that hold every value up to this one. */
+static uint32_t width_of(uint64_t value)
+{
+	uint32_t width = 0;
+
+	for (; value > 0; value >>= 1)
+		width++;
+	return width;
+}
+
+static uint32_t width_of_signed(int32_t value)
+{
+	return 1 + width_of((uint64_t)(value < 0 ? -(value + 1) : value));
+}
+
+bool jpeg_index_possible(const struct jpeg_frame *frame)
+{
+	return frame->restart_interval % frame->mcus_wide == 0 &&
+	       frame->scan_size <= UINT32_MAX / 8;
+}
+
+/* Bytes that a choice will take, near enough: predictors are seldom wider than this. */
+static size_t estimate(const struct jpeg_frame *frame, uint32_t more)
+{
+	uint32_t predictors = frame->component_count == 1 ? 11 : 11 + 9 + 9;
+	uint64_t row = width_of(8 * (uint64_t)frame->scan_size) + predictors;
+	uint64_t entry = width_of(8 * (uint64_t)frame->scan_size / frame->mcus_high) + predictors;
+
+	return HEADER_SIZE + 2 * more + (size_t)(frame->mcus_high * (row + more * entry) / 8);
+}
+
+void jpeg_index_plan(const struct jpeg_frame *frame, size_t file_size,
+		     struct jpeg_index_plan *ret_plan)
+{
+	/*
+	 * 0.55 % of the file, and 4 bytes a row so that files with few bytes a row get an entry,
+	 * too: 0.58 % of ImageNet's files, 0.60 % of those at 256 pixels.
+	 */
+	size_t limit = file_size / 182 + 4 * (size_t)frame->mcus_high;
+	struct jpeg_index_plan plan = {
+		.row_count = frame->mcus_high,
+		.component_count = frame->component_count,
+		.entry_count = 1,
+	};
+	unsigned choice = 0;
+
+	while (choice < sizeof choices / sizeof *choices &&
+	       estimate(frame, choices[choice].count) > limit)
+		choice++;
+	if (choice < sizeof choices / sizeof *choices)
+		for (uint32_t i = 0; i < choices[choice].count; i++) {
+			uint32_t column = frame->mcus_wide * choices[choice].sixteenths[i] / 16;
+
+			if (column > plan.columns[plan.entry_count - 1] && column <= UINT16_MAX)
+				plan.columns[plan.entry_count++] = column;
+		}
+	*ret_plan = plan;
+}
+
+size_t jpeg_index_size_max(const struct jpeg_index_plan *plan)
+{
+	size_t entry_bits = PLACE_BITS_MAX + DC_BITS_MAX * plan->component_count;
+
+	return HEADER_SIZE + 2 * plan->entry_count +
+	       (plan->row_count * plan->entry_count * entry_bits + 7) / 8;
+}
+
+/* Widths that hold all entries. */
+static void measure(const struct jpeg_index_entry *entries, struct jpeg_index *index)
+{
+	uint32_t count = index->plan.entry_count;
+	uint64_t place_max = 0, offset_max = 0;
+
+	for (uint32_t row = 0; row < index->plan.row_count; row++)
+		for (uint32_t e = 0; e < count; e++) {
+			const struct jpeg_index_entry *first = entries + (size_t)row * count;
+			uint64_t offset = first[e].position - first->position;
+
+			if (first->position > place_max)
+				place_max = first->position;
+			if (offset > offset_max)
+				offset_max = offset;
+			for (uint32_t i = 0; i < index->plan.component_count; i++) {
+				uint32_t width = width_of_signed(first[e].dc[i]);
+
+				if (width > index->dc_bits[i])
+					index->dc_bits[i] = width;
+			}
+		}
+	index->place_bits = width_of(place_max);
+	index->offset_bits = width_of(offset_max);
+}
+
+static void measure_rows(struct jpeg_index *index)
+{
+	uint32_t predictors = 0;
+
+	for (uint32_t i = 0; i < index->plan.component_count; i++)
+		predictors += index->dc_bits[i];
+	index->entry_bits = index->offset_bits + predictors;
+	index->row_bits =
+		index->place_bits + predictors + (index->plan.entry_count - 1) * index->entry_bits;
+	index->rows_size = (size_t)(((uint64_t)index->plan.row_count * index->row_bits + 7) / 8);
+}
+
+/* The lowest bit of a value comes first, in the lowest bit of a byte that is free. */
+static void put_bits(uint8_t *output, uint64_t *at, uint32_t value, uint32_t width)
+{
+	for (; width > 0; width--, value >>= 1, (*at)++)
+		output[*at / 8] |= (uint8_t)((value & 1) << *at % 8);
+}
+
+size_t jpeg_index_pack(const struct jpeg_index_plan *plan, const struct jpeg_index_entry *entries,
+		       uint8_t *output)
+{
+	struct jpeg_index index = {.plan = *plan};
+	uint8_t *rows = output + HEADER_SIZE + 2 * (plan->entry_count - 1);
+	uint64_t at = 0;
+
+	measure(entries, &index);
+	measure_rows(&index);
+	output[0] = JPEG_INDEX_VERSION;
+	output[1] = (uint8_t)plan->component_count;
+	output[2] = (uint8_t)index.place_bits;
+	output[3] = (uint8_t)index.offset_bits;
+	for (uint32_t i = 0; i < JPEG_COMPONENTS_MAX; i++)
+		output[4 + i] = (uint8_t)index.dc_bits[i];
+	output[7] = (uint8_t)plan->entry_count;
+	put32(output + 8, plan->row_count);
+	for (uint32_t e = 1; e < plan->entry_count; e++) {
+		output[HEADER_SIZE + 2 * (e - 1)] = (uint8_t)plan->columns[e];
+		output[HEADER_SIZE + 2 * (e - 1) + 1] = (uint8_t)(plan->columns[e] >> 8);
+	}
+	memset(rows, 0, index.rows_size);
+	for (uint32_t row = 0; row < plan->row_count; row++) {
+		uint64_t begin = entries->position;
+
+		for (uint32_t e = 0; e < plan->entry_count; e++, entries++) {
+			put_bits(rows, &at, (uint32_t)(entries->position - (e ? begin : 0)),
+				 e ? index.offset_bits : index.place_bits);
+			for (uint32_t i = 0; i < plan->component_count; i++)
+				put_bits(rows, &at, (uint16_t)entries->dc[i], index.dc_bits[i]);
+		}
+	}
+	return (size_t)(rows - output) + index.rows_size;
+}
+
+static bool columns_fit(const struct jpeg_index_plan *plan, uint32_t mcus_wide)
+{
+	for (uint32_t e = 1; e < plan->entry_count; e++)
+		if (plan->columns[e] <= plan->columns[e - 1] || plan->columns[e] >= mcus_wide)
+			return false;
+	return true;
+}
+
+int jpeg_index_open(const uint8_t *data, size_t size, const struct jpeg_frame *frame,
+		    struct jpeg_index *ret_index)
+{
+	struct jpeg_index index = {0};
+	struct jpeg_index_plan *plan = &index.plan;
+	size_t head;
+
+	if (size < HEADER_SIZE || data[0] != JPEG_INDEX_VERSION ||
+	    data[1] != frame->component_count || data[2] > PLACE_BITS_MAX ||
+	    data[3] > PLACE_BITS_MAX || data[7] < 1 || data[7] > JPEG_INDEX_ENTRIES_MAX ||
+	    get32(data + 8) != frame->mcus_high)
+		return -EBADMSG;
+	plan->row_count = frame->mcus_high;
+	plan->component_count = frame->component_count;
+	plan->entry_count = data[7];
+	index.place_bits = data[2];
+	index.offset_bits = data[3];
+	for (uint32_t i = 0; i < JPEG_COMPONENTS_MAX; i++) {
+		index.dc_bits[i] = data[4 + i];
+		if (i < frame->component_count ? data[4 + i] < 1 || data[4 + i] > DC_BITS_MAX
+					       : data[4 + i] > 0)
+			return -EBADMSG;
+	}
+	measure_rows(&index);
+	head = HEADER_SIZE + 2 * ((size_t)plan->entry_count - 1);
+	if (size < head || size - head != index.rows_size)
+		return -EBADMSG;
+	for (uint32_t e = 1; e < plan->entry_count; e++)
+		plan->columns[e] = get16(data + HEADER_SIZE + 2 * (e - 1));
+	if (!columns_fit(plan, frame->mcus_wide))
+		return -EBADMSG;
+	index.rows = data + head;
+	*ret_index = index;
+	return 0;
+}
+
+uint32_t jpeg_index_before(const struct jpeg_index *index, uint32_t column)
+{
+	uint32_t entry = index->plan.entry_count - 1;
+
+	while (index->plan.columns[entry] > column)
+		entry--;
+	return entry;
+}
+
+static uint32_t get_bits(const struct jpeg_index *index, uint64_t *at, uint32_t width)
+{
+	size_t byte = (size_t)(*at / 8), left = index->rows_size - byte;
+	uint64_t word = 0;
+
+	if (__builtin_expect(left >= sizeof word, 1))
+		memcpy(&word, index->rows + byte, sizeof word);
+	else
+		memcpy(&word, index->rows + byte, left);
+	word = le64toh(word) >> *at % 8;
+	*at += width;
+	return (uint32_t)(word & ((UINT64_C(1) << width) - 1));
+}
+
+/* The position, and in *at the bit behind its field, where the predictors are. */
+static uint64_t get_position(const struct jpeg_index *index, uint32_t row, uint32_t entry,
+			     uint64_t *at)
+{
+	uint64_t row_at = (uint64_t)row * index->row_bits, position;
+
+	*at = row_at;
+	position = get_bits(index, at, index->place_bits);
+	if (entry == 0)
+		return position;
+	*at = row_at + index->row_bits -
+	      (index->plan.entry_count - entry) * (uint64_t)index->entry_bits;
+	return position + get_bits(index, at, index->offset_bits);
+}
+
+uint64_t jpeg_index_position(const struct jpeg_index *index, uint32_t row, uint32_t entry)
+{
+	uint64_t at;
+
+	return get_position(index, row, entry, &at);
+}
+
+struct jpeg_index_entry jpeg_index_get(const struct jpeg_index *index, uint32_t row, uint32_t entry)
+{
+	uint64_t at;
+	struct jpeg_index_entry result = {.position = get_position(index, row, entry, &at)};
+
+	for (uint32_t i = 0; i < index->plan.component_count; i++) {
+		uint32_t unused = 32 - index->dc_bits[i];
+
+		result.dc[i] =
+			(int16_t)((int32_t)(get_bits(index, &at, index->dc_bits[i]) << unused) >>
+				  unused);
+	}
+	return result;
+}

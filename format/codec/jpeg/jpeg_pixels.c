@@ -1,0 +1,422 @@
+#include "format/codec/jpeg/jpeg_pixels.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ROW_MARGIN = 64, /* bytes free on either side of a row that kernels may look at */
+	ALIGN = 128,
+};
+
+void jpeg_pixels_init(struct jpeg_pixels *pixels, struct scratch_budget *budget)
+{
+	*pixels = (struct jpeg_pixels){0};
+	scratch_init(&pixels->places, budget);
+	scratch_init(&pixels->samples, budget);
+	scratch_init(&pixels->rows, budget);
+	scratch_init(&pixels->rgb, budget);
+}
+
+void jpeg_pixels_deinit(struct jpeg_pixels *pixels)
+{
+	scratch_deinit(&pixels->places);
+	scratch_deinit(&pixels->samples);
+	scratch_deinit(&pixels->rows);
+	scratch_deinit(&pixels->rgb);
+}
+
+static uint32_t min32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t max32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t divide_up(uint32_t value, uint32_t unit)
+{
+	return (value + unit - 1) / unit;
+}
+
+static uint32_t round_up(uint32_t value, uint32_t unit)
+{
+	return divide_up(value, unit) * unit;
+}
+
+/*
+ * Samples of a row of chroma at full resolution, or sums: it may begin two before the region, and
+ * kernels round up.
+ */
+static size_t row_room(uint32_t width)
+{
+	return (size_t)round_up(width + 4, 2 * JPEG_KERNEL_SAMPLES) + 4 * ROW_MARGIN;
+}
+
+/*
+ * Samples that a block becomes on either side. libjpeg's rule: where a scale is asked for, a
+ * component that is smaller than the others comes out of a larger transform instead of being
+ * upsampled, if that is so in both directions.
+ */
+static uint32_t block_size(const struct jpeg_component *luma,
+			   const struct jpeg_component *component, uint32_t least)
+{
+	uint32_t size = least;
+
+	while (size < 8 && luma->h * least % (component->h * size * 2) == 0 &&
+	       luma->v * least % (component->v * size * 2) == 0)
+		size *= 2;
+	return size;
+}
+
+/*
+ * libjpeg's rule: triangles for twice as many pixels, unless there are but one or two columns to
+ * look at, or a block of luma is but one sample.
+ */
+static bool is_smooth(const struct jpeg_plane *plane, uint32_t least)
+{
+	if (least == 1)
+		return false;
+	if (plane->h_factor == 1)
+		return plane->v_factor == 2;
+	return plane->h_factor == 2 && plane->width > 2;
+}
+
+static void measure_plane(struct jpeg_pixels *pixels, uint32_t i)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_component *component = &frame->components[i];
+	struct jpeg_plane *plane = &pixels->planes[i];
+	uint32_t least = 8 / pixels->denominator;
+
+	plane->size = block_size(&frame->components[0], component, least);
+	plane->width = divide_up(component->width, 8 / plane->size);
+	plane->height = divide_up(component->height, 8 / plane->size);
+	plane->h_factor = frame->components[0].h * least / (component->h * plane->size);
+	plane->v_factor = frame->components[0].v * least / (component->v * plane->size);
+	plane->smooth = pixels->form != JPEG_PIXELS_PLANES && is_smooth(plane, least);
+}
+
+/*
+ * Which samples of a component the region needs: with triangle upsampling also the neighbours, as
+ * far as the component reaches.
+ */
+static void plan_axis(uint32_t first, uint32_t size, uint32_t factor, bool smooth, uint32_t extent,
+		      uint32_t *ret_first, uint32_t *ret_end)
+{
+	uint32_t last = (first + size - 1) / factor, margin = smooth && factor > 1;
+
+	first /= factor;
+	*ret_first = first > margin ? first - margin : 0;
+	*ret_end = min32(last + 1 + margin, extent);
+}
+
+/* Which MCUs hold them. */
+static void plan_region(struct jpeg_pixels *pixels)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+
+	pixels->mcu_column_first = pixels->mcu_row_first = UINT32_MAX;
+	pixels->mcu_column_end = pixels->mcu_row_end = 0;
+	pixels->mcu_blocks = 0;
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		const struct jpeg_component *component = &frame->components[i];
+		struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t wide, high;
+
+		measure_plane(pixels, i);
+		wide = plane->size * component->h;
+		high = plane->size * component->v;
+		plan_axis(pixels->x, pixels->width, plane->h_factor, plane->smooth, plane->width,
+			  &plane->column_first, &plane->column_end);
+		plan_axis(pixels->y, pixels->height, plane->v_factor, plane->smooth, plane->height,
+			  &plane->row_first, &plane->row_end);
+		pixels->mcu_column_first =
+			min32(pixels->mcu_column_first, plane->column_first / wide);
+		pixels->mcu_row_first = min32(pixels->mcu_row_first, plane->row_first / high);
+		pixels->mcu_column_end =
+			max32(pixels->mcu_column_end, (plane->column_end - 1) / wide + 1);
+		pixels->mcu_row_end = max32(pixels->mcu_row_end, (plane->row_end - 1) / high + 1);
+		pixels->mcu_blocks += component->h * component->v;
+	}
+}
+
+static void fill_places(struct jpeg_pixels *pixels, uint32_t *places)
+{
+	uint32_t first = 0;
+
+	for (uint32_t i = 0; i < pixels->frame->component_count; i++) {
+		const struct jpeg_component *component = &pixels->frame->components[i];
+		struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t begin =
+			plane->left / plane->size - pixels->mcu_column_first * component->h;
+		unsigned shift = (unsigned)__builtin_ctz(component->h);
+
+		plane->places = places;
+		for (uint32_t v = 0; v < component->v; v++, first += component->h)
+			for (uint32_t b = begin; b < begin + plane->blocks_wide; b++)
+				*places++ = (b >> shift) * pixels->mcu_blocks + first +
+					    (b & (component->h - 1));
+	}
+}
+
+/* Does the last line of an MCU row depend on the chroma below it? */
+static bool looks_ahead(const struct jpeg_pixels *pixels)
+{
+	const struct jpeg_plane *chroma = &pixels->planes[1];
+
+	return pixels->frame->component_count > 1 && chroma->smooth && chroma->v_factor > 1;
+}
+
+/*
+ * The ring of a plane: two MCU rows where upsampling looks beyond one, else one, unless it is for
+ * others.
+ */
+static uint32_t ring_mcus(const struct jpeg_pixels *pixels)
+{
+	if (pixels->form == JPEG_PIXELS_PLANES)
+		return JPEG_PIXELS_PLANE_RING / 8 * pixels->denominator;
+	return looks_ahead(pixels) ? 2 : 1;
+}
+
+/* Returns the bytes that the samples take. */
+static size_t plan_plane(struct jpeg_pixels *pixels, uint32_t i)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_component *component = &frame->components[i];
+	struct jpeg_plane *plane = &pixels->planes[i];
+
+	plane->row_mask = plane->size * component->v * ring_mcus(pixels) - 1;
+	plane->left = plane->column_first / plane->size * plane->size;
+	plane->blocks_wide = divide_up(plane->column_end - plane->left, plane->size);
+	plane->stride = round_up(plane->blocks_wide * plane->size + 2 * ROW_MARGIN, ALIGN);
+	for (unsigned k = 0; k < 64; k++)
+		plane->quant[k] =
+			frame->quant[component->quant_slot][pixels->kernels->quant_order[k]];
+	return plane->stride * (plane->row_mask + 1);
+}
+
+int jpeg_pixels_begin(struct jpeg_pixels *pixels, const struct jpeg_frame *frame,
+		      uint32_t denominator, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+		      enum jpeg_pixels_form form)
+{
+	bool whole = form == JPEG_PIXELS_WHOLE;
+	size_t offsets[JPEG_COMPONENTS_MAX], sample_bytes = 0;
+	uint32_t mcus;
+	int r;
+
+	pixels->kernels = jpeg_kernels_get();
+	pixels->frame = frame;
+	pixels->denominator = denominator;
+	pixels->form = form;
+	pixels->x = x;
+	pixels->y = y;
+	pixels->width = width;
+	pixels->height = height;
+	pixels->rows_done = 0;
+	pixels->row_mask = whole ? UINT32_MAX : JPEG_PIXELS_RING - 1;
+	/*
+	 * What kernels write too much goes into rows that are still to come, or, in the ring,
+	 * nowhere.
+	 */
+	pixels->stride = 3 * (size_t)(whole ? width : round_up(width, JPEG_KERNEL_SAMPLES));
+	plan_region(pixels);
+	mcus = pixels->mcu_column_end - pixels->mcu_column_first;
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		offsets[i] = sample_bytes;
+		sample_bytes += plan_plane(pixels, i);
+	}
+	r = scratch_reserve(&pixels->places, sizeof(uint32_t) * mcus * pixels->mcu_blocks);
+	r = r ?: scratch_reserve(&pixels->samples, sample_bytes);
+	if (form != JPEG_PIXELS_PLANES) {
+		r = r ?: scratch_reserve(&pixels->rows, 4 * row_room(width));
+		r = r
+			    ?: scratch_reserve(&pixels->rgb,
+					       pixels->stride *
+						       (whole ? height : JPEG_PIXELS_RING));
+	}
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < frame->component_count; i++)
+		pixels->planes[i].samples = pixels->samples.data + offsets[i] + ROW_MARGIN;
+	fill_places(pixels, (uint32_t *)(void *)pixels->places.data);
+	return 0;
+}
+
+/* Points at column 0 of a row, kept or not. */
+static uint8_t *plane_row(const struct jpeg_plane *plane, uint32_t row)
+{
+	return plane->samples + (row & plane->row_mask) * plane->stride - plane->left;
+}
+
+void jpeg_pixels_samples(const struct jpeg_pixels *pixels, uint32_t i,
+			 struct jpeg_samples *ret_samples)
+{
+	const struct jpeg_plane *plane = &pixels->planes[i];
+
+	*ret_samples = (struct jpeg_samples){
+		.data = plane->samples + plane->column_first - plane->left,
+		.stride = plane->stride,
+		.ring = plane->row_mask + 1,
+		.first = plane->row_first & plane->row_mask,
+		.width = plane->column_end - plane->column_first,
+		.height = plane->row_end - plane->row_first,
+		.h_factor = plane->h_factor,
+		.v_factor = plane->v_factor,
+		.column = plane->column_first,
+		.row = plane->row_first,
+	};
+}
+
+/*
+ * The rows of a plane that row y of twice as many is made of, from the first column on; beyond the
+ * edges these are repeated.
+ */
+static struct jpeg_rows_pair row_pair(const struct jpeg_plane *plane, uint32_t y)
+{
+	uint32_t row = y / 2;
+	uint32_t far = y & 1 ? min32(row + 1, plane->height - 1) : row > 0 ? row - 1 : 0;
+
+	return (struct jpeg_rows_pair){plane_row(plane, row) + plane->column_first,
+				       plane_row(plane, far) + plane->column_first};
+}
+
+/*
+ * Repeats the first and the last sample of rows outwards, which is what libjpeg's special cases for
+ * first and last columns come to. There lie margins and samples that no pixel of the region depends
+ * on.
+ */
+static void repeat_edges(const struct jpeg_plane *plane, uint32_t row)
+{
+	uint32_t first = plane->column_first, end = plane->column_end;
+
+	for (uint32_t i = 0; i < plane->size; i++) {
+		uint8_t *samples = plane_row(plane, row + i);
+
+		samples[(int64_t)first - 1] = samples[first];
+		samples[end] = samples[end - 1];
+	}
+}
+
+/*
+ * One row of a chroma component at full resolution, beginning at the region's left edge. work and
+ * sums are rows of scratch. Not for one halved both ways.
+ */
+static const uint8_t *upsample_row(const struct jpeg_pixels *pixels, uint32_t i, uint32_t y,
+				   uint8_t *work, uint16_t *sums)
+{
+	const struct jpeg_plane *plane = &pixels->planes[i];
+	uint32_t first = plane->column_first, end = plane->column_end;
+	uint8_t *row = plane_row(plane, y / plane->v_factor);
+
+	if (plane->h_factor == 1 && plane->v_factor == 1)
+		return row + first;
+	if (!plane->smooth) {
+		for (uint32_t x = 0; x < pixels->width; x++)
+			work[x] = row[(pixels->x + x) / plane->h_factor];
+		return work;
+	}
+	if (plane->v_factor > 1) {
+		struct jpeg_rows_pair rows = row_pair(plane, y);
+
+		pixels->kernels->column_sums(rows.near, rows.far, sums, end - first);
+		pixels->kernels->upsample_v(sums, work, end - first, y & 1 ? 2 : 1);
+		return work;
+	}
+	pixels->kernels->upsample_h(row + first, work, end - first);
+	return work + pixels->x - 2 * first;
+}
+
+/* Where row number row of the region goes, and its luma. */
+static uint8_t *output_row(const struct jpeg_pixels *pixels, uint32_t row)
+{
+	return pixels->rgb.data + (row & pixels->row_mask) * pixels->stride;
+}
+
+static const uint8_t *luma_row(const struct jpeg_pixels *pixels, uint32_t row)
+{
+	return plane_row(&pixels->planes[0], pixels->y + row) + pixels->x;
+}
+
+/* Row number row of the region. */
+static void finish_row(struct jpeg_pixels *pixels, uint32_t row)
+{
+	size_t room = row_room(pixels->width);
+	uint8_t *cb = pixels->rows.data, *cr = cb + room, *output = output_row(pixels, row);
+	uint16_t *sums = (uint16_t *)(void *)(cr + room);
+	const uint8_t *luma = luma_row(pixels, row);
+	uint32_t y = pixels->y + row;
+
+	if (pixels->frame->component_count == 1)
+		pixels->kernels->grey(luma, output, pixels->width);
+	else
+		pixels->kernels->rgb(luma, upsample_row(pixels, 1, y, cb, sums),
+				     upsample_row(pixels, 2, y, cr, sums), output, pixels->width);
+}
+
+/*
+ * The same where chroma is halved both ways; and of the row behind, before end, if it lies between
+ * the same two rows of chroma, and what the kernel writes too much of one does not go into the
+ * other. Returns how many.
+ */
+static uint32_t finish_rows_hv(struct jpeg_pixels *pixels, uint32_t row, uint32_t end)
+{
+	const struct jpeg_plane *chroma = &pixels->planes[1];
+	uint32_t y = pixels->y + row, skip = pixels->x - 2 * chroma->column_first;
+	bool both = pixels->form != JPEG_PIXELS_WHOLE && y & 1 && row + 1 < end &&
+		    (y + 1) / 2 < chroma->height;
+	const uint8_t *luma[2] = {luma_row(pixels, row), both ? luma_row(pixels, row + 1) : NULL};
+	uint8_t *output[2] = {output_row(pixels, row), output_row(pixels, row + 1)};
+	struct jpeg_rows_pair pairs[2];
+
+	for (int i = 0; i < 2; i++) {
+		pairs[i] = row_pair(&chroma[i], y);
+		pairs[i].near += skip / 2;
+		pairs[i].far += skip / 2;
+	}
+	pixels->kernels->rgb_hv(luma, &pairs[0], &pairs[1], skip & 1, output, pixels->width);
+	return 1 + both;
+}
+
+void jpeg_pixels_row(struct jpeg_pixels *pixels, uint32_t mcu_row, const int16_t *coefficients)
+{
+	const struct jpeg_frame *frame = pixels->frame;
+	const struct jpeg_plane *chroma = &pixels->planes[1];
+	uint32_t end = pixels->y + pixels->height;
+
+	for (uint32_t i = 0; i < frame->component_count; i++) {
+		const struct jpeg_plane *plane = &pixels->planes[i];
+		uint32_t v = frame->components[i].v;
+		unsigned k = (unsigned)__builtin_ctz(plane->size);
+
+		for (uint32_t j = 0; j < v; j++) {
+			uint32_t row = plane->size * (mcu_row * v + j);
+
+			if (row + plane->size <= plane->row_first || row >= plane->row_end)
+				continue;
+			pixels->kernels->idct[k](
+				coefficients, plane->places + (size_t)j * plane->blocks_wide,
+				plane->blocks_wide, plane->quant,
+				plane_row(plane, row) + plane->left, plane->stride);
+			if (plane->smooth && plane->h_factor > 1)
+				repeat_edges(plane, row);
+		}
+	}
+	if (mcu_row + 1 < pixels->mcu_row_end) {
+		end = (mcu_row + 1) * frame->mcu_height / pixels->denominator;
+		end -= looks_ahead(pixels);
+	}
+	/* Of the first MCU row there may be need for the last chroma alone. */
+	end = max32(end, pixels->y) - pixels->y;
+	if (pixels->form == JPEG_PIXELS_PLANES)
+		pixels->rows_done = end;
+	if (frame->component_count > 1 && chroma->smooth && chroma->h_factor > 1 &&
+	    chroma->v_factor > 1)
+		while (pixels->rows_done < end)
+			pixels->rows_done += finish_rows_hv(pixels, pixels->rows_done, end);
+	for (; pixels->rows_done < end; pixels->rows_done++)
+		finish_row(pixels, pixels->rows_done);
+}

@@ -1,0 +1,364 @@
+#include "format/codec/jpeg/jpeg_streams.h"
+
+#include "format/codec/jpeg/jpeg_streams_x86.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+enum {
+	LOADS = JPEG_LANE_LOADS, /* between looks at the ends */
+	SYMBOLS = 3,             /* a load: 57 / JPEG_ENTRY_BITS_MAX */
+};
+
+/* As many MCUs as make a multiple of JPEG_LANE_PHASES blocks. */
+static uint32_t repeats(uint32_t blocks)
+{
+	uint32_t count = 1;
+
+	while (count * blocks % JPEG_LANE_PHASES)
+		count++;
+	return count;
+}
+
+int jpeg_cycle_init(struct jpeg_cycle *cycle, const struct jpeg_frame *frame,
+		    struct jpeg_tables *tables, const struct jpeg_table *const *dc,
+		    const struct jpeg_table *const *ac, bool checked)
+{
+	uint32_t blocks = 0, count, component[JPEG_MCU_BLOCKS_MAX], pair_own = 0, pair_follower = 0;
+	const struct jpeg_pair *pair = NULL;
+
+	for (uint32_t i = 0; i < frame->component_count; i++)
+		for (uint32_t b = frame->components[i].h * frame->components[i].v; b > 0; b--)
+			component[blocks++] = i;
+	count = checked ? blocks * repeats(blocks) : blocks;
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t next = (i + 1) % count;
+		uint32_t own = component[i % blocks], follower = component[next % blocks];
+
+		/* As for the block before, where three of one component come in a row. */
+		if (i == 0 || own != pair_own || follower != pair_follower) {
+			int r = jpeg_tables_pair(tables, ac[own], dc[follower], &pair);
+
+			if (r < 0)
+				return r;
+			pair_own = own;
+			pair_follower = follower;
+		}
+		cycle->dc[i] = (struct jpeg_state){.lookup = dc[own]->lookup,
+						   .top = dc[own]->top,
+						   .next = &cycle->ac[i],
+						   .enter = &cycle->dc[i],
+						   .table = dc[own],
+						   .number = i - 1};
+		cycle->ac[i] = (struct jpeg_state){.lookup = pair->lookup,
+						   .top = ac[own]->top,
+						   .next = &cycle->ac[next],
+						   .enter = &cycle->dc[i],
+						   .table = ac[own],
+						   .number = i};
+	}
+	return 0;
+}
+
+static inline __attribute__((always_inline)) uint64_t load_bits(const uint8_t *next, uint64_t used)
+{
+	uint64_t value;
+
+	memcpy(&value, next, sizeof value);
+	return __builtin_bswap64(value) << used;
+}
+
+static void consume(struct jpeg_lane *lane, uint32_t bits)
+{
+	lane->used += bits;
+	lane->next += lane->used >> 3;
+	lane->used &= 7;
+}
+
+/*
+ * In natural order the last place of a block, where an end of block puts its 0, is free when one is
+ * met.
+ */
+static inline __attribute__((always_inline)) void store(uint64_t place, int16_t value, bool natural)
+{
+	uint64_t at = place - 2;
+
+	if (natural)
+		at += (uint64_t)jpeg_moves[place & 127];
+	*(int16_t *)at = value;
+}
+
+/* A symbol that the lookup does not hold. -EBADMSG: there is none. */
+static inline __attribute__((always_inline)) int read_symbol(struct jpeg_lane *lane, bool natural)
+{
+	const struct jpeg_state *state = lane->state;
+	struct jpeg_symbol symbol;
+
+	consume(lane, 0);
+	symbol = jpeg_symbol_long(state->table, load_bits(lane->next, lane->used));
+	if (symbol.bits == 0) {
+		if (lane->place < lane->finish || lane->checked)
+			return -EBADMSG;
+		/* The stream is done, and reads what is not its own. */
+		symbol = (struct jpeg_symbol){.advance = 2, .bits = 1};
+	}
+	consume(lane, symbol.bits);
+	if (symbol.advance == JPEG_END_OF_BLOCK) {
+		lane->place |= 127;
+		lane->state = state->next->enter;
+		return 0;
+	}
+	if (!state->table->is_ac) {
+		symbol.advance = 3;
+		lane->state = state->next;
+	}
+	lane->place += symbol.advance;
+	store(lane->place, (int16_t)symbol.value, natural);
+	if (!(lane->place & 127)) {
+		lane->place--;
+		lane->state = state->next->enter;
+	}
+	return 0;
+}
+
+bool jpeg_lane_in_step(const struct jpeg_lane *lane)
+{
+	return (((uint32_t)(lane->place >> 7) - lane->state->number - lane->phase) &
+		(JPEG_LANE_PHASES - 1)) == 0;
+}
+
+/* One symbol of the next bits. */
+static inline __attribute__((always_inline)) int step(struct jpeg_lane *lane, uint64_t *bits)
+{
+	const struct jpeg_state *state = lane->state;
+	uint32_t entry = state->lookup[*bits >> (64 - JPEG_LOOKUP_BITS)];
+	uint64_t mask = entry >> 17, total = entry & 63, last = lane->place | 127;
+
+	if (!entry) {
+		int r = read_symbol(lane, true);
+
+		*bits = load_bits(lane->next, lane->used);
+		return r;
+	}
+	if (entry & JPEG_LEAVES) {
+		lane->place = last;
+		lane->state = state->next;
+	}
+	lane->place += entry >> 8 & 255;
+	lane->used += total;
+	*bits = *bits << total | *bits >> (-total & 63);
+	store(lane->place, jpeg_values[(*bits & mask) + mask], true);
+	/*
+	 * A block ends without the next one's DC code: it is full, or the end of block was alone.
+	 */
+	if (__builtin_expect(!(lane->place & 127), 0)) {
+		lane->place = last;
+		lane->state = state->next->enter;
+	}
+	return 0;
+}
+
+/*
+ * Runs lanes side by side until one is done or too far. count is constant where this is inlined.
+ * -EBADMSG: a code that is not in its table.
+ */
+static inline __attribute__((always_inline)) int run(struct jpeg_lane *lanes, const int count)
+{
+	uint64_t bits[JPEG_STREAMS];
+
+	for (;;) {
+		for (int load = 0; load < LOADS; load++) {
+#pragma GCC unroll 4
+			for (int i = 0; i < count; i++) {
+				consume(&lanes[i], 0);
+				bits[i] = load_bits(lanes[i].next, lanes[i].used);
+			}
+			for (int symbol = 0; symbol < SYMBOLS; symbol++) {
+#pragma GCC unroll 4
+				for (int i = 0; i < count; i++)
+					if (step(&lanes[i], &bits[i]) < 0)
+						return -EBADMSG;
+			}
+		}
+		for (int i = 0; i < count; i++)
+			if (lanes[i].place >= lanes[i].finish || lanes[i].next > lanes[i].limit ||
+			    (lanes[i].checked && !jpeg_lane_in_step(&lanes[i])))
+				return 0;
+	}
+}
+
+static int run_1(struct jpeg_lane *lanes)
+{
+	return run(lanes, 1);
+}
+
+static int run_2(struct jpeg_lane *lanes)
+{
+	return run(lanes, 2);
+}
+
+static int run_3(struct jpeg_lane *lanes)
+{
+	return run(lanes, 3);
+}
+
+static int run_4(struct jpeg_lane *lanes)
+{
+	return run(lanes, 4);
+}
+
+const jpeg_lanes_run jpeg_lanes_c[JPEG_STREAMS] = {run_1, run_2, run_3, run_4};
+
+#ifdef __x86_64__
+int jpeg_lanes_natural_1(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_2(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_3(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_4(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_1(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_2(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_3(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_4(struct jpeg_lane *lanes);
+int jpeg_lane_symbol(struct jpeg_lane *lane, int natural);
+
+int jpeg_lanes_natural_checked_1(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_checked_2(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_checked_3(struct jpeg_lane *lanes);
+int jpeg_lanes_natural_checked_4(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_1(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_2(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_3(struct jpeg_lane *lanes);
+int jpeg_lanes_zigzag_checked_4(struct jpeg_lane *lanes);
+
+const jpeg_lanes_run jpeg_lanes_natural_checked[JPEG_STREAMS] = {
+	jpeg_lanes_natural_checked_1, jpeg_lanes_natural_checked_2, jpeg_lanes_natural_checked_3,
+	jpeg_lanes_natural_checked_4};
+const jpeg_lanes_run jpeg_lanes_zigzag_checked[JPEG_STREAMS] = {
+	jpeg_lanes_zigzag_checked_1, jpeg_lanes_zigzag_checked_2, jpeg_lanes_zigzag_checked_3,
+	jpeg_lanes_zigzag_checked_4};
+const jpeg_lanes_run jpeg_lanes_natural[JPEG_STREAMS] = {
+	jpeg_lanes_natural_1, jpeg_lanes_natural_2, jpeg_lanes_natural_3, jpeg_lanes_natural_4};
+const jpeg_lanes_run jpeg_lanes_zigzag[JPEG_STREAMS] = {jpeg_lanes_zigzag_1, jpeg_lanes_zigzag_2,
+							jpeg_lanes_zigzag_3, jpeg_lanes_zigzag_4};
+
+/* For the assembly: what its tables do not hold. */
+int jpeg_lane_symbol(struct jpeg_lane *lane, int natural)
+{
+	return read_symbol(lane, natural);
+}
+
+static_assert(offsetof(struct jpeg_lane, next) == JPEG_LANE_NEXT, "");
+static_assert(offsetof(struct jpeg_lane, used) == JPEG_LANE_USED, "");
+static_assert(offsetof(struct jpeg_lane, place) == JPEG_LANE_PLACE, "");
+static_assert(offsetof(struct jpeg_lane, state) == JPEG_LANE_STATE, "");
+static_assert(offsetof(struct jpeg_lane, finish) == JPEG_LANE_FINISH, "");
+static_assert(offsetof(struct jpeg_lane, limit) == JPEG_LANE_LIMIT, "");
+static_assert(sizeof(struct jpeg_lane) == JPEG_LANE_SIZE, "");
+static_assert(offsetof(struct jpeg_state, lookup) == JPEG_STATE_LOOKUP, "");
+static_assert(offsetof(struct jpeg_state, top) == JPEG_STATE_TOP, "");
+static_assert(offsetof(struct jpeg_state, next) == JPEG_STATE_NEXT, "");
+static_assert(offsetof(struct jpeg_state, enter) == JPEG_STATE_ENTER, "");
+static_assert(offsetof(struct jpeg_state, number) == JPEG_STATE_NUMBER, "");
+static_assert(offsetof(struct jpeg_lane, phase) == JPEG_LANE_PHASE, "");
+static_assert(LOADS * SYMBOLS < JPEG_LANE_PHASES, "");
+static_assert(JPEG_LOOKUP_BITS == JPEG_LANE_LOOKUP_BITS, "");
+static_assert(JPEG_TOP_SIZE == JPEG_LANE_TOP_SIZE, "");
+static_assert(4 << JPEG_CATEGORY_MAX == JPEG_LANE_VALUES_SIZE, "");
+#endif
+
+void jpeg_streams_begin(struct jpeg_streams *streams, const struct jpeg_cycle *cycle,
+			const jpeg_lanes_run *runs)
+{
+	streams->count = 0;
+	streams->cycle = cycle;
+	streams->runs = runs;
+}
+
+void jpeg_streams_add(struct jpeg_streams *streams, const struct jpeg_task *task)
+{
+	struct jpeg_lane *lane = &streams->lanes[streams->count++];
+
+	lane->next = task->begin;
+	lane->used = task->bits;
+	lane->place = (uint64_t)(uintptr_t)task->blocks - 1;
+	lane->finish = lane->place + 128 * (uint64_t)task->block_count;
+	lane->limit = task->end;
+	lane->tag = task->tag;
+	lane->checked = 0;
+	lane->state = &streams->cycle->dc[0];
+}
+
+int jpeg_streams_run(struct jpeg_streams *streams, uint32_t *ret_tag)
+{
+	struct jpeg_lane *lane = streams->lanes;
+
+	for (;;) {
+		for (lane = streams->lanes; lane < streams->lanes + streams->count; lane++)
+			if (lane->place >= lane->finish) {
+				*ret_tag = lane->tag;
+				*lane = streams->lanes[--streams->count];
+				return 0;
+			} else if (lane->next > lane->limit) {
+				return -EBADMSG;
+			}
+		if (streams->runs[streams->count - 1](streams->lanes) < 0)
+			return -EBADMSG;
+	}
+}
+
+void jpeg_lane_begin(struct jpeg_lane *lane, const struct jpeg_cycle *cycle, const uint8_t *begin,
+		     const uint8_t *end)
+{
+	*lane = (struct jpeg_lane){
+		.next = begin, .limit = end, .state = &cycle->dc[0], .checked = 1};
+}
+
+void jpeg_lane_move(struct jpeg_lane *lane, int16_t *blocks, uint32_t block_count)
+{
+	uint64_t base = (uint64_t)(uintptr_t)blocks - 1;
+
+	lane->place = base + (lane->place - lane->finish);
+	lane->finish = base + 128 * (uint64_t)block_count;
+	lane->phase = (uint32_t)(lane->place >> 7) - lane->state->number;
+}
+
+uint32_t jpeg_lane_surplus(const struct jpeg_lane *lane)
+{
+	return (uint32_t)((lane->place - lane->finish + 126) >> 7);
+}
+
+int jpeg_lane_end(struct jpeg_lane *lane, bool zigzag)
+{
+	consume(lane, 0);
+	while (lane->place < lane->finish) {
+		uint64_t last = lane->place | 127;
+		bool is_ac = lane->state->table->is_ac;
+
+		if (lane->next > lane->limit || read_symbol(lane, !zigzag) < 0 ||
+		    (is_ac && lane->place > last))
+			return -EBADMSG;
+	}
+	return 8 * (lane->next - lane->limit) + (int64_t)lane->used > 0 ? -EBADMSG : 0;
+}
+
+void jpeg_sum_dc(const struct jpeg_frame *frame, int16_t predictors[JPEG_COMPONENTS_MAX],
+		 int16_t *blocks, uint32_t mcus)
+{
+	uint32_t luma = frame->components[0].h * frame->components[0].v;
+	uint16_t y = (uint16_t)predictors[0], cb = (uint16_t)predictors[1],
+		 cr = (uint16_t)predictors[2];
+
+	for (; mcus > 0; mcus--) {
+		for (uint32_t b = luma; b > 0; b--, blocks += 64)
+			blocks[0] = (int16_t)(y = (uint16_t)(y + (uint16_t)blocks[0]));
+		if (frame->component_count == 1)
+			continue;
+		blocks[0] = (int16_t)(cb = (uint16_t)(cb + (uint16_t)blocks[0]));
+		blocks[64] = (int16_t)(cr = (uint16_t)(cr + (uint16_t)blocks[64]));
+		blocks += 128;
+	}
+	predictors[0] = (int16_t)y;
+	predictors[1] = (int16_t)cb;
+	predictors[2] = (int16_t)cr;
+}

@@ -1,0 +1,168 @@
+#include "format/base/text.h"
+#include "format/error.h"
+#include "format/write/writer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int facts_classes(struct facts *facts, const char *const *names, uint32_t class_count,
+		  struct packimg_error *error)
+{
+	uint64_t table_size = ((uint64_t)class_count + 1) * sizeof(uint64_t), size = table_size,
+		 offset = 0;
+
+	if (class_count > PACKIMG_CLASSES_MAX)
+		return packimg_fail(error, -E2BIG, "%" PRIu32 " classes; a dataset has at most %d",
+				    class_count, PACKIMG_CLASSES_MAX);
+	for (uint32_t i = 0; i < class_count; i++) {
+		size_t length = strlen(names[i]);
+		if (length > PIMG_CLASS_NAME_MAX || !text_is_utf8(names[i], length))
+			return packimg_fail(error, -EINVAL,
+					    "name of class %" PRIu32
+					    " is not UTF-8 of at most %d bytes",
+					    i, PIMG_CLASS_NAME_MAX);
+		size += length + 1;
+	}
+	if (size > PIMG_CLASSES_SIZE_MAX)
+		return packimg_fail(error, -E2BIG,
+				    "the class names take %" PRIu64
+				    " bytes, at most %d are possible; use shorter names",
+				    size, PIMG_CLASSES_SIZE_MAX);
+	char *section = malloc(size);
+	if (!section)
+		return packimg_fail(error, -ENOMEM, "out of memory for class names");
+	for (uint32_t i = 0; i < class_count; i++) {
+		size_t length = strlen(names[i]) + 1;
+		memcpy(section + i * sizeof(offset), &offset, sizeof(offset));
+		memcpy(section + table_size + offset, names[i], length);
+		offset += length;
+	}
+	memcpy(section + class_count * sizeof(offset), &offset, sizeof(offset));
+	free(facts->classes);
+	facts->classes = section;
+	facts->classes_size = size;
+	facts->class_count = class_count;
+	return 0;
+}
+
+static char *value_escape(const char *value)
+{
+	char *escaped = malloc(strlen(value) * 2 + 1), *out = escaped;
+
+	if (!escaped)
+		return NULL;
+	for (; *value; value++) {
+		if (*value == '\n' || *value == '\\') {
+			*out++ = '\\';
+			*out++ = *value == '\n' ? 'n' : '\\';
+		} else {
+			*out++ = *value;
+		}
+	}
+	*out = '\0';
+	return escaped;
+}
+
+/* Place of key among the sorted entries, or where it belongs. */
+static size_t metadata_place(const struct facts *facts, const char *key, bool *ret_taken)
+{
+	size_t i = 0;
+	int order = 1;
+
+	while (i < facts->metadata_count && (order = strcmp(facts->metadata[i].key, key)) < 0)
+		i++;
+	*ret_taken = i < facts->metadata_count && order == 0;
+	return i;
+}
+
+static int metadata_put(struct facts *facts, const char *key, char *value)
+{
+	bool taken;
+	size_t place = metadata_place(facts, key, &taken);
+
+	if (taken) {
+		free(facts->metadata[place].value);
+		facts->metadata[place].value = value;
+		return 0;
+	}
+	struct metadata_entry *entries =
+		realloc(facts->metadata, (facts->metadata_count + 1) * sizeof(*facts->metadata));
+	if (!entries)
+		return -ENOMEM;
+	facts->metadata = entries;
+	char *copy = strdup(key);
+	if (!copy)
+		return -ENOMEM;
+	memmove(entries + place + 1, entries + place,
+		(facts->metadata_count - place) * sizeof(*entries));
+	entries[place] = (struct metadata_entry){.key = copy, .value = value};
+	facts->metadata_count++;
+	return 0;
+}
+
+int facts_metadata(struct facts *facts, const char *key, const char *value,
+		   struct packimg_error *error)
+{
+	if (!text_is_key(key, strlen(key)))
+		return packimg_fail(error, -EINVAL,
+				    "metadata key \"%.100s\": letters, digits, '_', '-' and '.' "
+				    "are possible, at most %d",
+				    key, PIMG_NAME_MAX);
+	if (!text_is_utf8(value, strlen(value)))
+		return packimg_fail(error, -EINVAL, "metadata %.100s: the value is not UTF-8", key);
+	char *escaped = value_escape(value);
+	if (!escaped)
+		return packimg_fail(error, -ENOMEM, "out of memory for metadata");
+	size_t size = strlen(key) + strlen(escaped) + 2;
+	for (size_t i = 0; i < facts->metadata_count; i++)
+		size += strlen(facts->metadata[i].key) + strlen(facts->metadata[i].value) + 2;
+	if (size >= PIMG_METADATA_MAX) {
+		free(escaped);
+		return packimg_fail(error, -E2BIG, "metadata %.100s: more than %d bytes altogether",
+				    key, PIMG_METADATA_MAX);
+	}
+	int r = metadata_put(facts, key, escaped);
+	if (r < 0) {
+		free(escaped);
+		return packimg_fail(error, r, "out of memory for metadata");
+	}
+	return 0;
+}
+
+int facts_metadata_build(const struct facts *facts, char **ret_text, size_t *ret_size)
+{
+	size_t size = 1;
+
+	if (facts->metadata_count == 0) {
+		*ret_text = NULL;
+		*ret_size = 0;
+		return 0;
+	}
+	for (size_t i = 0; i < facts->metadata_count; i++)
+		size += strlen(facts->metadata[i].key) + strlen(facts->metadata[i].value) + 2;
+	char *text = malloc(size), *out = text;
+	if (!text)
+		return -ENOMEM;
+	for (size_t i = 0; i < facts->metadata_count; i++) {
+		out = stpcpy(out, facts->metadata[i].key);
+		*out++ = '=';
+		out = stpcpy(out, facts->metadata[i].value);
+		*out++ = '\n';
+	}
+	*out = '\0';
+	*ret_text = text;
+	*ret_size = size;
+	return 0;
+}
+
+void facts_deinit(struct facts *facts)
+{
+	for (size_t i = 0; i < facts->metadata_count; i++) {
+		free(facts->metadata[i].key);
+		free(facts->metadata[i].value);
+	}
+	free(facts->metadata);
+	free(facts->classes);
+}

@@ -1,0 +1,112 @@
+#include "format/write/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * Bytes after which writing to the disk is started: large enough to stay sequential on a rotating
+ * disk.
+ */
+enum { WRITE_BEHIND_SIZE = 8 << 20 };
+
+int write_fully_at(int fd, const void *data, size_t size, uint64_t offset)
+{
+	const uint8_t *bytes = data;
+
+	while (size > 0) {
+		ssize_t n = pwrite(fd, bytes, size, (off_t)offset);
+		if (n < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		if (n == 0)
+			return -EIO;
+		bytes += n;
+		size -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+void output_init(struct output *output, int fd, uint8_t *buffer)
+{
+	*output = (struct output){.fd = fd, .buffer = buffer};
+}
+
+void output_deinit(struct output *output)
+{
+	if (output->fd >= 0)
+		close(output->fd);
+	output->fd = -1;
+}
+
+static int output_put(struct output *output, const void *data, size_t size, uint64_t offset)
+{
+	int r = write_fully_at(output->fd, data, size, offset);
+	if (r < 0)
+		return r;
+	uint64_t written = offset + size;
+	if (written - output->started >= WRITE_BEHIND_SIZE) {
+		/* starts, does not wait; where the file system cannot, fsync does it all */
+		sync_file_range(output->fd, (off_t)output->started,
+				(off_t)(written - output->started), SYNC_FILE_RANGE_WRITE);
+		output->started = written;
+	}
+	return 0;
+}
+
+int output_flush(struct output *output)
+{
+	size_t buffered = output->buffered;
+
+	output->buffered = 0;
+	return buffered ? output_put(output, output->buffer, buffered, output->offset - buffered)
+			: 0;
+}
+
+int output_write(struct output *output, const void *data, size_t size)
+{
+	const uint8_t *bytes = data;
+
+	if (output->buffered > 0 || size < OUTPUT_BUFFER_SIZE) {
+		size_t room = OUTPUT_BUFFER_SIZE - output->buffered;
+		size_t n = size < room ? size : room;
+		memcpy(output->buffer + output->buffered, bytes, n);
+		output->buffered += n;
+		output->offset += n;
+		bytes += n;
+		size -= n;
+		if (output->buffered == OUTPUT_BUFFER_SIZE) {
+			int r = output_flush(output);
+			if (r < 0)
+				return r;
+		}
+	}
+	if (size >= OUTPUT_BUFFER_SIZE) {
+		/* whole buffers go past the buffer, which is empty here */
+		size_t n = size - size % OUTPUT_BUFFER_SIZE;
+		int r = output_put(output, bytes, n, output->offset);
+		if (r < 0)
+			return r;
+		output->offset += n;
+		bytes += n;
+		size -= n;
+	}
+	if (size > 0) {
+		memcpy(output->buffer + output->buffered, bytes, size);
+		output->buffered += size;
+		output->offset += size;
+	}
+	return 0;
+}
+
+int output_align(struct output *output, size_t alignment)
+{
+	static const uint8_t zeros[64];
+	size_t size = (size_t)(-output->offset & (alignment - 1));
+
+	return size ? output_write(output, zeros, size) : 0;
+}

@@ -1,0 +1,210 @@
+#include "format/write/partial.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ID_SIZE = 16 };
+
+/* The path of a file before it is staged, or after. */
+static int name_path(const struct partial *partial, uint32_t shard, bool staged,
+		     char ret_path[SET_PATH_MAX])
+{
+	char base[SET_PATH_MAX];
+
+	int n = snprintf(base, sizeof(base), "%s/%s%s", partial->directory, partial->prefix,
+			 partial->id);
+	if (n < 0 || n >= SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	if (staged)
+		return set_name_path(base, shard, partial->count, ret_path);
+	n = snprintf(ret_path, SET_PATH_MAX, "%s.%" PRIu32, base, shard);
+	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+int partial_path(const struct partial *partial, uint32_t shard, char ret_path[SET_PATH_MAX])
+{
+	return name_path(partial, shard, partial->staged, ret_path);
+}
+
+/* Whether name begins with ".TARGET.partial.ID", and what follows. */
+static const char *name_tail(const struct partial *partial, const char *name)
+{
+	size_t size = strlen(partial->prefix);
+
+	if (strncmp(name, partial->prefix, size) != 0 ||
+	    strspn(name + size, "0123456789abcdef") != ID_SIZE)
+		return NULL;
+	return name + size + ID_SIZE;
+}
+
+/* Removes all files of the ID of `holder`, itself at last: it is what they are found by. */
+static void remove_id(const struct partial *partial, int folder, const char *holder)
+{
+	size_t size = strlen(partial->prefix) + ID_SIZE;
+	struct dirent *entry;
+
+	DIR *listing = opendir(partial->directory);
+	if (!listing)
+		return;
+	while ((entry = readdir(listing)))
+		if (strncmp(entry->d_name, holder, size) == 0 && strcmp(entry->d_name, holder) != 0)
+			unlinkat(folder, entry->d_name, 0);
+	closedir(listing);
+	unlinkat(folder, holder, 0);
+}
+
+/* Whether the file is the first of its ID, and no notice leads to it. */
+static bool is_holder(const struct partial *partial, const char *name, const char *noticed)
+{
+	const char *tail = name_tail(partial, name);
+
+	return tail && (strcmp(tail, ".0") == 0 || strncmp(tail, "-00000-of-", 10) == 0) &&
+	       strcmp(name, noticed) != 0;
+}
+
+void partial_remove_stale(const struct partial *partial)
+{
+	char base[SET_PATH_MAX], path[SET_PATH_MAX];
+	const char *noticed = "";
+	struct dirent *entry;
+
+	if (set_base(partial->target, base) == 0 && set_notice_read(base, path) == 0)
+		noticed = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	DIR *listing = opendir(partial->directory);
+	if (!listing)
+		return;
+	while ((entry = readdir(listing))) {
+		if (!is_holder(partial, entry->d_name, noticed))
+			continue;
+		int fd = openat(dirfd(listing), entry->d_name,
+				O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		if (fd < 0)
+			continue;
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			remove_id(partial, dirfd(listing), entry->d_name);
+		close(fd);
+	}
+	closedir(listing);
+}
+
+int partial_init(struct partial *partial, const char *target)
+{
+	struct partial p = {.lock_fd = -1, .directory = "."};
+	uint64_t id;
+
+	const char *slash = strrchr(target, '/');
+	const char *file = slash ? slash + 1 : target;
+	if (*file == '\0' || strcmp(file, ".") == 0 || strcmp(file, "..") == 0)
+		return -EINVAL;
+	if (strlen(target) >= SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	if (slash)
+		snprintf(p.directory, sizeof(p.directory), "%.*s",
+			 slash == target ? 1 : (int)(slash - target), target);
+	int n = snprintf(p.prefix, sizeof(p.prefix), ".%s.partial.", file);
+	if (n < 0 || (size_t)n >= sizeof(p.prefix))
+		return -ENAMETOOLONG;
+	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+		return -errno;
+	snprintf(p.id, sizeof(p.id), "%016" PRIx64, id);
+	strcpy(p.target, target);
+	partial_remove_stale(&p);
+	*partial = p;
+	return 0;
+}
+
+int partial_create(struct partial *partial)
+{
+	char path[SET_PATH_MAX];
+	struct stat status;
+
+	int r = partial_path(partial, partial->count, path);
+	if (r < 0)
+		return r;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -errno;
+	partial->count++;
+	if (partial->count > 1)
+		return fd;
+	/* the lock belongs to the open file, which the duplicate keeps when the shard is closed */
+	flock(fd, LOCK_EX | LOCK_NB);
+	partial->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	r = partial->lock_fd < 0 || fstat(fd, &status) < 0 ? -errno : 0;
+	/*
+	 * a writer that started at the same moment may have taken it for a leftover before it was
+	 * locked
+	 */
+	if (r == 0 && status.st_nlink == 0)
+		r = -EAGAIN;
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+int partial_stage(struct partial *partial)
+{
+	char from[SET_PATH_MAX], to[SET_PATH_MAX];
+
+	for (uint32_t shard = 0; shard < partial->count; shard++) {
+		int r = name_path(partial, shard, false, from);
+		if (r == 0)
+			r = name_path(partial, shard, true, to);
+		if (r == 0 && rename(from, to) < 0)
+			r = -errno;
+		if (r < 0)
+			return r;
+	}
+	partial->staged = true;
+	return 0;
+}
+
+int partial_publish(struct partial *partial, uint32_t shard, const char *path)
+{
+	char from[SET_PATH_MAX];
+
+	int r = partial_path(partial, shard, from);
+	if (r < 0)
+		return r;
+	return rename(from, path) < 0 ? -errno : 0;
+}
+
+int partial_sync_directory(const struct partial *partial)
+{
+	int fd = open(partial->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/*
+	 * some file systems cannot sync a directory and say EINVAL; there is nothing more to be
+	 * done there
+	 */
+	int r = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+void partial_deinit(struct partial *partial)
+{
+	char path[SET_PATH_MAX];
+
+	/* staging may have stopped half-way */
+	for (uint32_t shard = partial->kept ? 0 : partial->count; shard-- > 0;)
+		for (int staged = 0; staged < 2; staged++)
+			if (name_path(partial, shard, staged, path) == 0)
+				unlink(path);
+	if (partial->lock_fd >= 0)
+		close(partial->lock_fd);
+	partial->lock_fd = -1;
+	partial->count = 0;
+}

@@ -1,0 +1,206 @@
+#include "format/write/replace.h"
+
+#include "format/write/output.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * Calls for every shard of base, of any count; its path is only good for the call. The sum of what
+ * `each` returns, or a negative errno.
+ */
+static int for_each_shard(const char *base, int (*each)(const char *path))
+{
+	char folder[SET_PATH_MAX], path[SET_PATH_MAX];
+	struct set_name name;
+	struct dirent *entry;
+	int r = 0, count = 0;
+
+	const char *slash = strrchr(base, '/');
+	snprintf(folder, sizeof(folder), "%.*s.", slash ? (int)(slash + 1 - base) : 0, base);
+	DIR *listing = opendir(folder);
+	if (!listing)
+		return -errno;
+	while (r >= 0 && (entry = readdir(listing))) {
+		if (set_name_parse(entry->d_name, &name) < 0 ||
+		    strcmp(name.base, slash ? slash + 1 : base) != 0)
+			continue;
+		r = set_name_path(base, name.shard, name.shard_count, path);
+		if (r == 0)
+			r = each(path);
+		count += r > 0;
+	}
+	closedir(listing);
+	return r < 0 ? r : count;
+}
+
+/* 1, 0, or -EISDIR: a folder of that name is in the way, and nothing may happen then. */
+static int is_there(const char *path)
+{
+	struct stat status;
+
+	if (lstat(path, &status) < 0)
+		return 0;
+	return S_ISDIR(status.st_mode) ? -EISDIR : 1;
+}
+
+static int single_path(const char *base, char ret_path[SET_PATH_MAX])
+{
+	int n = snprintf(ret_path, SET_PATH_MAX, "%s.pimg", base);
+	return n < 0 || n >= SET_PATH_MAX ? -ENAMETOOLONG : 0;
+}
+
+static int remove_file(const char *path)
+{
+	return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+int replace_is_needed(const char *base, bool set)
+{
+	char path[SET_PATH_MAX];
+
+	int single = single_path(base, path);
+	if (single == 0)
+		single = is_there(path);
+	if (single < 0)
+		return single;
+	int notice = set_notice_path(base, path);
+	if (notice == 0)
+		notice = is_there(path);
+	if (notice < 0)
+		return notice;
+	int shards = for_each_shard(base, is_there);
+	return shards < 0 ? shards : shards > 0 || notice || (set && single);
+}
+
+/* From here on the new dataset is the one that opens. */
+static int post_notice(const struct partial *partial, const char *base)
+{
+	char first[SET_PATH_MAX], path[SET_PATH_MAX], draft[SET_PATH_MAX];
+
+	int r = partial_path(partial, 0, first);
+	if (r == 0)
+		r = set_notice_path(base, path);
+	if (r < 0)
+		return r;
+	int n = snprintf(draft, sizeof(draft), "%s/%s%s.notice", partial->directory,
+			 partial->prefix, partial->id);
+	if (n < 0 || n >= SET_PATH_MAX)
+		return -ENAMETOOLONG;
+	int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -errno;
+	char *line = strrchr(first, '/') + 1;
+	size_t size = strlen(line);
+	line[size] = '\n';
+	r = write_fully_at(fd, line, size + 1, 0);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (close(fd) < 0 && r == 0)
+		r = -errno;
+	if (r == 0 && rename(draft, path) < 0)
+		r = -errno;
+	if (r < 0)
+		unlink(draft);
+	return r;
+}
+
+static int copy_file(const char *from, const char *to)
+{
+	struct stat status;
+	ssize_t n = 1;
+	int r = 0;
+
+	int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (in < 0)
+		return -errno;
+	int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (out < 0)
+		r = -errno;
+	while (r == 0 && n > 0) {
+		n = copy_file_range(in, NULL, out, NULL, 1 << 30, 0);
+		r = n < 0 ? -errno : 0;
+	}
+	/* the modes of both come from the same umask, unless somebody changed one in between */
+	if (r == 0 &&
+	    (fstat(in, &status) < 0 || fchmod(out, status.st_mode & 07777) < 0 || fsync(out) < 0))
+		r = -errno;
+	if (out >= 0 && close(out) < 0 && r == 0)
+		r = -errno;
+	close(in);
+	return r;
+}
+
+/* Gives the files their final names, too: the staged ones must stay until all are there. */
+static int link_shards(const struct partial *partial, const char *base)
+{
+	char from[SET_PATH_MAX], to[SET_PATH_MAX];
+	int r = 0;
+
+	for (uint32_t shard = 0; shard < partial->count && r == 0; shard++) {
+		r = partial_path(partial, shard, from);
+		if (r == 0)
+			r = set_name_path(base, shard, partial->count, to);
+		if (r == 0 && link(from, to) < 0)
+			r = -errno;
+		/* file systems without hard links, or with too few of them */
+		if (r == -EPERM || r == -EOPNOTSUPP || r == -ENOSYS || r == -EMLINK)
+			r = copy_file(from, to);
+	}
+	return r;
+}
+
+/*
+ * Takes the old dataset away and puts the new one in its place, while the notice leads to the new
+ * one.
+ */
+static int change_files(struct partial *partial, const char *base, bool set)
+{
+	char single[SET_PATH_MAX];
+
+	int r = single_path(base, single);
+	if (r == 0)
+		r = for_each_shard(base, remove_file);
+	if (r >= 0 && set) {
+		r = remove_file(single);
+		return r == 0 ? link_shards(partial, base) : r;
+	}
+	return r >= 0 ? partial_publish(partial, 0, single) : r;
+}
+
+int replace_publish(struct partial *partial, const char *base, bool set)
+{
+	char notice[SET_PATH_MAX];
+
+	int r = set ? partial_stage(partial) : 0;
+	if (r == 0)
+		r = set_notice_path(base, notice);
+	if (r == 0)
+		r = partial_sync_directory(partial);
+	if (r == 0)
+		r = post_notice(partial, base);
+	if (r < 0)
+		return r;
+	partial->kept = true;
+	/* each step must have reached the disk before the next may */
+	r = partial_sync_directory(partial);
+	if (r == 0)
+		r = change_files(partial, base, set);
+	if (r == 0)
+		r = partial_sync_directory(partial);
+	if (r == 0)
+		r = remove_file(notice);
+	if (r == 0)
+		r = partial_sync_directory(partial);
+	if (r < 0)
+		return r;
+	partial->kept = false;
+	partial_remove_stale(partial);
+	return 0;
+}

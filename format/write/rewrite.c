@@ -1,0 +1,477 @@
+/*
+ * Writes a dataset's files anew with other side data. Samples keep their order in the file, and
+ * everything but offsets and side data its bytes.
+ */
+#include "format/base/uuid.h"
+#include "format/codec/scratch.h"
+#include "format/codec/side.h"
+#include "format/error.h"
+#include "format/reader.h"
+#include "format/write/output.h"
+#include "format/write/partial.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct packimg_rewriter {
+	const struct packimg *dataset;
+	uint64_t *order; /* of all samples */
+	uint64_t put;    /* samples put so far */
+	char **targets;  /* real path of each shard */
+	struct partial partial;
+	uint8_t *buffer;
+
+	/* the shard under way */
+	uint32_t shard_number;
+	struct output output; /* fd -1 between shards */
+	struct pimg_record *records;
+	uint64_t written; /* bytes of the shards before */
+
+	/* the sample put last, with which the next may share bytes */
+	struct packimg_sample last;
+	struct pimg_record last_record;
+	struct scratch side, last_side;
+	size_t last_side_size;
+	bool has_last;
+};
+
+static int fail_path(const struct packimg_rewriter *rewriter, int r, struct packimg_error *error)
+{
+	return packimg_fail(error, r, "%s: cannot be written anew: %s",
+			    rewriter->dataset->shards[rewriter->shard_number].path, strerror(-r));
+}
+
+/*
+ * Where renaming must go: what a link leads to. Unfinished files of a set are all made in one
+ * directory.
+ */
+static int resolve_targets(struct packimg_rewriter *rewriter, struct packimg_error *error)
+{
+	const struct packimg *dataset = rewriter->dataset;
+
+	for (uint32_t i = 0; i < dataset->shard_count; i++) {
+		char *target = realpath(dataset->shards[i].path, NULL);
+		if (!target)
+			return packimg_fail(error, -errno, "%s: %s", dataset->shards[i].path,
+					    strerror(errno));
+		rewriter->targets[i] = target;
+		size_t size = (size_t)(strrchr(target, '/') - target);
+		if (strncmp(target, rewriter->targets[0], size + 1) != 0 ||
+		    strchr(rewriter->targets[0] + size + 1, '/'))
+			return packimg_fail(error, -EINVAL,
+					    "%s: is a link to another directory than %s; shards "
+					    "that are rewritten must lie together",
+					    dataset->shards[i].path, dataset->shards[0].path);
+	}
+	int r = partial_init(&rewriter->partial, rewriter->targets[0]);
+	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
+}
+
+/*
+ * Where a sample lies: a copy, since sorting by what somebody may be changing has no end that one
+ * could rely on.
+ */
+struct sample_place {
+	uint64_t offset, index;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct sample_place *p = a, *q = b;
+
+	if (p->offset != q->offset)
+		return p->offset < q->offset ? -1 : 1;
+	return p->index < q->index ? -1 : p->index > q->index;
+}
+
+/*
+ * Samples may share their bytes; ranges that overlap in other ways make no sense, and a small file
+ * of many of them would become an enormous one.
+ */
+static int check_overlaps(const struct packimg_rewriter *rewriter, const struct shard *shard,
+			  struct packimg_error *error)
+{
+	struct packimg_sample sample, before = {0};
+	uint64_t size = 0;
+
+	for (uint64_t i = 0; i < shard->sample_count && size <= shard->size; i++) {
+		int r = packimg_sample(rewriter->dataset, rewriter->order[shard->sample_first + i],
+				       &sample);
+		if (r < 0)
+			return packimg_fail(error, r, "%s: %s", shard->path, strerror(-r));
+		bool shared = sample.data == before.data && sample.data_size == before.data_size;
+		size += shared ? 0 : sample.data_size;
+		size += shared && sample.side == before.side ? 0 : sample.side_size;
+		before = sample;
+	}
+	if (size > shard->size)
+		return packimg_fail(error, -EBADMSG,
+				    "%s: samples lie over one another; convert the images again",
+				    shard->path);
+	return 0;
+}
+
+/* Notes where the samples of a shard lie; 1 when they do not lie in their order. */
+static int note_places(const struct packimg *dataset, const struct shard *shard,
+		       struct sample_place *places, struct packimg_error *error)
+{
+	struct packimg_sample sample;
+	uint64_t before = 0;
+	int descends = 0;
+
+	for (uint64_t i = 0; i < shard->sample_count; i++) {
+		uint64_t index = shard->sample_first + i;
+		int r = packimg_sample(dataset, index, &sample);
+		if (r < 0)
+			return packimg_fail(error, r, "%s: sample %" PRIu64 ": %s", shard->path,
+					    index, strerror(-r));
+		places[i] = (struct sample_place){sample.data_offset, index};
+		descends |= sample.data_offset < before;
+		before = sample.data_offset;
+	}
+	return descends;
+}
+
+static int order_shard(struct packimg_rewriter *rewriter, const struct shard *shard,
+		       struct packimg_error *error)
+{
+	struct sample_place *places = calloc(shard->sample_count + 1, sizeof(*places));
+
+	if (!places)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	int r = note_places(rewriter->dataset, shard, places, error);
+	if (r > 0)
+		qsort(places, shard->sample_count, sizeof(*places), compare_places);
+	for (uint64_t i = 0; r >= 0 && i < shard->sample_count; i++)
+		rewriter->order[shard->sample_first + i] = places[i].index;
+	free(places);
+	return r < 0 ? r : check_overlaps(rewriter, shard, error);
+}
+
+static int make_order(struct packimg_rewriter *rewriter, struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < rewriter->dataset->shard_count; i++)
+		r = order_shard(rewriter, &rewriter->dataset->shards[i], error);
+	return r;
+}
+
+int packimg_rewriter_new(const struct packimg *dataset, struct packimg_rewriter **ret_rewriter,
+			 struct packimg_error *error)
+{
+	struct packimg_rewriter *rewriter = calloc(1, sizeof(*rewriter));
+	if (!rewriter)
+		return packimg_fail(error, -ENOMEM, "out of memory");
+	rewriter->dataset = dataset;
+	rewriter->output.fd = -1;
+	rewriter->partial.lock_fd = -1;
+	rewriter->order = calloc(dataset->sample_count + 1, sizeof(*rewriter->order));
+	rewriter->targets = calloc(dataset->shard_count, sizeof(*rewriter->targets));
+	rewriter->buffer = malloc(OUTPUT_BUFFER_SIZE);
+	int r = 0;
+	if (!rewriter->order || !rewriter->targets || !rewriter->buffer)
+		r = packimg_fail(error, -ENOMEM, "out of memory");
+	/* new checksums must not cover damage up */
+	if (r == 0)
+		r = packimg_check(dataset, error);
+	if (r == 0)
+		r = make_order(rewriter, error);
+	if (r == 0)
+		r = resolve_targets(rewriter, error);
+	if (r < 0) {
+		packimg_rewriter_free(rewriter);
+		return r;
+	}
+	*ret_rewriter = rewriter;
+	return 0;
+}
+
+void packimg_rewriter_free(struct packimg_rewriter *rewriter)
+{
+	if (!rewriter)
+		return;
+	output_deinit(&rewriter->output);
+	partial_deinit(&rewriter->partial);
+	for (uint32_t i = 0; rewriter->targets && i < rewriter->dataset->shard_count; i++)
+		free(rewriter->targets[i]);
+	free(rewriter->targets);
+	free(rewriter->order);
+	free(rewriter->records);
+	free(rewriter->buffer);
+	scratch_deinit(&rewriter->side);
+	scratch_deinit(&rewriter->last_side);
+	free(rewriter);
+}
+
+const uint64_t *packimg_rewriter_order(const struct packimg_rewriter *rewriter)
+{
+	return rewriter->order;
+}
+
+uint64_t packimg_rewriter_bytes(const struct packimg_rewriter *rewriter)
+{
+	return rewriter->written + (rewriter->output.fd >= 0 ? rewriter->output.offset : 0);
+}
+
+static int begin_shard(struct packimg_rewriter *rewriter)
+{
+	static const uint8_t zeros[sizeof(struct pimg_header)];
+	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
+	struct stat status;
+
+	free(rewriter->records);
+	rewriter->records = calloc(shard->sample_count + 1, sizeof(*rewriter->records));
+	if (!rewriter->records)
+		return -ENOMEM;
+	int fd = partial_create(&rewriter->partial);
+	if (fd < 0)
+		return fd;
+	output_init(&rewriter->output, fd, rewriter->buffer);
+	rewriter->has_last = false;
+	if (fstat(shard->fd, &status) < 0 || fchmod(fd, status.st_mode & 07777) < 0)
+		return -errno;
+	/* as far as one may: the owner keeps their file when root rewrites it */
+	if (fchown(fd, status.st_uid, status.st_gid) < 0 && errno != EPERM && errno != EINVAL)
+		return -errno;
+	return output_write(&rewriter->output, zeros, sizeof(zeros));
+}
+
+static int put_section(struct output *output, struct pimg_section *section, uint32_t type,
+		       const void *data, size_t size)
+{
+	int r = output_align(output, PIMG_ALIGN);
+	if (r < 0)
+		return r;
+	*section = (struct pimg_section){.type = type,
+					 .offset = output->offset,
+					 .size = size,
+					 .xxh3 = XXH3_64bits(data, size)};
+	return output_write(output, data, size);
+}
+
+/* The columns' data, then their table with the new places. */
+static int put_columns(struct output *output, const struct shard *shard,
+		       const struct pimg_section *old, struct pimg_section *ret_section)
+{
+	struct pimg_column columns[PACKIMG_FIELDS_MAX];
+	size_t count = old->size / sizeof(*columns);
+
+	if (count > PACKIMG_FIELDS_MAX)
+		return -EBADMSG;
+	memcpy(columns, shard->map + old->offset, count * sizeof(*columns));
+	for (size_t i = 0; i < count; i++) {
+		struct pimg_column *column = &columns[i];
+
+		if (column->offset == 0)
+			continue;
+		if (column->offset > shard->size || column->size > shard->size - column->offset)
+			return -EBADMSG;
+		int r = output_align(output, PIMG_ALIGN);
+		uint64_t offset = output->offset;
+		if (r == 0)
+			r = output_write(output, shard->map + column->offset, column->size);
+		if (r < 0)
+			return r;
+		column->offset = offset;
+	}
+	return put_section(output, ret_section, old->type, columns, count * sizeof(*columns));
+}
+
+/* All sections, in the order of the old table, and the header that goes with them. */
+static int put_sections(struct packimg_rewriter *rewriter, struct pimg_header *header)
+{
+	const struct shard *shard = &rewriter->dataset->shards[rewriter->shard_number];
+	struct output *output = &rewriter->output;
+	uint64_t index_xxh3 = 0;
+	int r = 0;
+
+	/* a copy, as when it was opened: the file may have changed */
+	memcpy(header, shard->map, sizeof(*header));
+	if (header->section_count > PIMG_SECTIONS_MAX)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < header->section_count && r == 0; i++) {
+		struct pimg_section old = header->sections[i], *section = &header->sections[i];
+
+		if (old.offset > shard->size || old.size > shard->size - old.offset)
+			return -EBADMSG;
+		if (old.type == PIMG_SECTION_INDEX) {
+			r = put_section(output, section, old.type, rewriter->records,
+					shard->sample_count * sizeof(*rewriter->records));
+			index_xxh3 = section->xxh3;
+		} else if (old.type == PIMG_SECTION_COLUMNS) {
+			r = put_columns(output, shard, &old, section);
+		} else {
+			r = put_section(output, section, old.type, shard->map + old.offset,
+					old.size);
+		}
+	}
+	if (r < 0)
+		return r;
+	/* the set is the same, this file is another: its index section tells which */
+	uint8_t seed[28];
+	memcpy(seed, header->set_uuid, 16);
+	memcpy(seed + 16, &header->shard_index, 4);
+	memcpy(seed + 20, &index_xxh3, 8);
+	uuid_from_hash(XXH3_128bits(seed, sizeof(seed)), header->shard_uuid);
+	header->file_size = output->offset;
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	return 0;
+}
+
+static int end_shard(struct packimg_rewriter *rewriter)
+{
+	struct pimg_header header;
+
+	int r = put_sections(rewriter, &header);
+	if (r == 0)
+		r = output_flush(&rewriter->output);
+	if (r == 0)
+		r = write_fully_at(rewriter->output.fd, &header, sizeof(header), 0);
+	if (r == 0 && fsync(rewriter->output.fd) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	rewriter->written += rewriter->output.offset;
+	output_deinit(&rewriter->output);
+	rewriter->shard_number++;
+	return 0;
+}
+
+/*
+ * Ends shards that have all their samples, and begins the one that is due. At the end of all
+ * samples none is under way.
+ */
+static int follow_shards(struct packimg_rewriter *rewriter)
+{
+	const struct packimg *dataset = rewriter->dataset;
+
+	while (rewriter->shard_number < dataset->shard_count) {
+		const struct shard *shard = &dataset->shards[rewriter->shard_number];
+		int r = rewriter->output.fd < 0 ? begin_shard(rewriter) : 0;
+
+		if (r < 0)
+			return r;
+		if (rewriter->put < shard->sample_first + shard->sample_count)
+			return 0;
+		r = end_shard(rewriter);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int put_aligned(struct output *output, const void *data, size_t size, uint64_t *ret_offset)
+{
+	int r = output_align(output, PIMG_ALIGN);
+	if (r < 0)
+		return r;
+	*ret_offset = output->offset;
+	return output_write(output, data, size);
+}
+
+/* The sample's new side data, in rewriter->side. */
+static int compose_side(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
+			const uint8_t *index, size_t index_size, size_t *ret_size)
+{
+	int r = scratch_reserve(&rewriter->side, sample->side_size + index_size + 1);
+	if (r < 0)
+		return r;
+	if (index)
+		return side_replace(sample->side, sample->side_size, PIMG_SIDE_JPEG_INDEX, index,
+				    index_size, rewriter->side.data, ret_size);
+	if (sample->side_size > 0)
+		memcpy(rewriter->side.data, sample->side, sample->side_size);
+	*ret_size = sample->side_size;
+	return 0;
+}
+
+static int put_sample(struct packimg_rewriter *rewriter, const struct packimg_sample *sample,
+		      const uint8_t *index, size_t index_size, struct pimg_record *record)
+{
+	bool shared = rewriter->has_last && sample->data == rewriter->last.data &&
+		      sample->data_size == rewriter->last.data_size;
+	size_t side_size;
+	int r = compose_side(rewriter, sample, index, index_size, &side_size);
+
+	if (r == 0 && shared)
+		record->data_offset = rewriter->last_record.data_offset;
+	else if (r == 0)
+		r = put_aligned(&rewriter->output, sample->data, sample->data_size,
+				&record->data_offset);
+	if (r < 0)
+		return r;
+	record->data_size = sample->data_size;
+	record->side_size = (uint32_t)side_size;
+	record->side_offset = 0;
+	/* kept as it is, it keeps its checksum too, fitting or not */
+	if (index)
+		record->side_xxh3 = side_size > 0 ? XXH3_64bits(rewriter->side.data, side_size) : 0;
+	if (side_size > 0 && shared && side_size == rewriter->last_side_size &&
+	    memcmp(rewriter->side.data, rewriter->last_side.data, side_size) == 0)
+		record->side_offset = rewriter->last_record.side_offset;
+	else if (side_size > 0)
+		r = put_aligned(&rewriter->output, rewriter->side.data, side_size,
+				&record->side_offset);
+	struct scratch side = rewriter->last_side;
+	rewriter->last_side = rewriter->side;
+	rewriter->side = side;
+	rewriter->last_side_size = side_size;
+	rewriter->last = *sample;
+	rewriter->last_record = *record;
+	rewriter->has_last = true;
+	return r;
+}
+
+int packimg_rewriter_put(struct packimg_rewriter *rewriter, const uint8_t *index, size_t index_size,
+			 struct packimg_error *error)
+{
+	const struct packimg *dataset = rewriter->dataset;
+	struct packimg_sample sample;
+
+	if (rewriter->put == dataset->sample_count)
+		return packimg_fail(error, -EINVAL, "%s: has no further sample",
+				    dataset->shards[0].path);
+	int r = follow_shards(rewriter);
+	if (r == 0)
+		r = packimg_sample(dataset, rewriter->order[rewriter->put], &sample);
+	if (r == 0) {
+		const struct shard *shard = &dataset->shards[rewriter->shard_number];
+		uint64_t i = sample.index - shard->sample_first;
+		struct pimg_record *record = &rewriter->records[i];
+
+		copy_once(record, shard->sections[PIMG_SECTION_INDEX].data + i * sizeof(*record),
+			  sizeof(*record));
+		r = put_sample(rewriter, &sample, index, index_size, record);
+	}
+	if (r < 0)
+		return fail_path(rewriter, r, error);
+	rewriter->put++;
+	return 0;
+}
+
+int packimg_rewriter_finish(struct packimg_rewriter *rewriter, struct packimg_error *error)
+{
+	const struct packimg *dataset = rewriter->dataset;
+
+	if (rewriter->put < dataset->sample_count)
+		return packimg_fail(error, -EINVAL, "%s: samples are missing",
+				    dataset->shards[0].path);
+	int r = follow_shards(rewriter);
+	if (r < 0)
+		return fail_path(rewriter, r, error);
+	for (uint32_t i = 0; i < dataset->shard_count; i++) {
+		r = partial_publish(&rewriter->partial, i, rewriter->targets[i]);
+		if (r < 0)
+			return packimg_fail(error, r,
+					    "%s: cannot be replaced: %s (%" PRIu32
+					    " shards before it were; the set is whole)",
+					    rewriter->targets[i], strerror(-r), i);
+	}
+	r = partial_sync_directory(&rewriter->partial);
+	return r < 0 ? packimg_fail(error, r, "%s: %s", rewriter->targets[0], strerror(-r)) : 0;
+}

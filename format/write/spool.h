@@ -1,0 +1,44 @@
+/*
+ * What a writer learns per sample but may write only behind the last one: index records, names,
+ * columns. Many byte streams share one unlinked temporary file; a stream keeps one block in memory
+ * and eight bytes for each block on disk. Owned by one writer, used by one thread. The file
+ * vanishes with its descriptor.
+ */
+#pragma once
+
+#include "format/write/output.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SPOOL_BLOCK_SIZE = 1 << 16 };
+
+struct spool {
+	int fd;       /* -1 until the first block is full */
+	uint64_t end; /* bytes used of the file */
+};
+
+struct spool_stream {
+	uint8_t *block;
+	size_t block_used;
+	uint64_t *offsets; /* of the full blocks in the file */
+	size_t offset_count, offset_max;
+	uint64_t size;
+};
+
+void spool_init(struct spool *spool);
+void spool_deinit(struct spool *spool);
+/* Forgets all contents; streams must be reset too. */
+void spool_reset(struct spool *spool);
+
+/*
+ * A zeroed stream is an empty one. directory is where the spool's file is made when it is first
+ * needed.
+ */
+int spool_append(struct spool *spool, const char *directory, struct spool_stream *stream,
+		 const void *data, size_t size);
+/* Copies the stream to output, and to the XXH3 state (may be NULL). */
+int spool_copy(const struct spool *spool, const struct spool_stream *stream, struct output *output,
+	       void *xxh3_state);
+void spool_stream_reset(struct spool_stream *stream);
+void spool_stream_deinit(struct spool_stream *stream);

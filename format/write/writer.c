@@ -1,0 +1,354 @@
+#include "format/write/writer.h"
+
+#include "format/base/text.h"
+#include "format/codec/side.h"
+#include "format/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+/* Marks the writer as failed, with a sentence that names the target. */
+static int writer_fail(struct packimg_writer *writer, int r, struct packimg_error *error)
+{
+	writer->failed = r;
+	return packimg_fail(error, r, "%s: cannot write: %s", writer->path, strerror(-r));
+}
+
+static int writer_check(const struct packimg_writer *writer, struct packimg_error *error)
+{
+	if (writer->failed)
+		return packimg_fail(error, writer->failed, "%s: writing failed before: %s",
+				    writer->path, strerror(-writer->failed));
+	if (writer->finished)
+		return packimg_fail(error, -EINVAL, "%s: already finished", writer->path);
+	return 0;
+}
+
+int packimg_writer_new(const char *path, const struct packimg_writer_options *options,
+		       struct packimg_writer **ret_writer, struct packimg_error *error)
+{
+	struct set_name name;
+	int r = -ENOMEM;
+
+	struct packimg_writer *writer = calloc(1, sizeof(*writer));
+	if (!writer)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", path);
+	writer->output.fd = -1;
+	writer->partial.lock_fd = -1;
+	writer->label_max = PACKIMG_LABEL_NONE;
+	spool_init(&writer->spool);
+	writer->buffer = malloc(OUTPUT_BUFFER_SIZE);
+	writer->columns = calloc(PACKIMG_FIELDS_MAX, sizeof(*writer->columns));
+	writer->identity = XXH3_createState();
+	if (!writer->buffer || !writer->columns || !writer->identity)
+		goto fail;
+	XXH3_128bits_reset(writer->identity);
+	if (options) {
+		writer->shard_size = options->shard_size;
+		writer->has_uuid = options->uuid;
+		if (options->uuid)
+			memcpy(writer->uuid, options->uuid, sizeof(writer->uuid));
+	}
+	r = partial_init(&writer->partial, path);
+	if (r < 0)
+		goto fail;
+	strcpy(writer->path, path);
+	if (set_name_parse(path, &name) == 0 && (name.shard_count > 1 || writer->shard_size > 0)) {
+		packimg_say(error, "%s: a dataset must not be named like a shard of a set", path);
+		packimg_writer_free(writer);
+		return -EINVAL;
+	}
+	r = shard_begin(writer);
+	if (r < 0)
+		goto fail;
+	*ret_writer = writer;
+	return 0;
+fail:
+	packimg_writer_free(writer);
+	return packimg_fail(error, r, "%s: cannot create: %s", path, strerror(-r));
+}
+
+int packimg_writer_field(struct packimg_writer *writer, const char *name,
+			 enum packimg_field_type type, uint32_t *ret_field,
+			 struct packimg_error *error)
+{
+	size_t size = strlen(name);
+
+	if (size == 0 || size > PIMG_NAME_MAX || !text_is_utf8(name, size))
+		return packimg_fail(error, -EINVAL,
+				    "%s: a field's name must be UTF-8 of 1 to %d bytes",
+				    writer->path, PIMG_NAME_MAX);
+	if (type < PACKIMG_FIELD_INT64 || type > PACKIMG_FIELD_TEXT)
+		return packimg_fail(error, -EINVAL, "%s: field %.100s: type %d is unknown",
+				    writer->path, name, (int)type);
+	for (uint32_t i = 0; i < writer->column_count; i++) {
+		if (strcmp(writer->columns[i].name, name) != 0)
+			continue;
+		if (writer->columns[i].type != type)
+			return packimg_fail(error, -EEXIST,
+					    "%s: field %.100s exists with another type",
+					    writer->path, name);
+		*ret_field = i;
+		return 0;
+	}
+	if (writer->column_count == PACKIMG_FIELDS_MAX)
+		return packimg_fail(error, -E2BIG,
+				    "%s: field %.100s: a dataset has at most %d fields",
+				    writer->path, name, PACKIMG_FIELDS_MAX);
+	if (column_init(&writer->columns[writer->column_count], name, type) < 0)
+		return packimg_fail(error, -ENOMEM, "%s: out of memory", writer->path);
+	*ret_field = writer->column_count++;
+	return 0;
+}
+
+/* What is wrong with an item, as the end of a sentence; NULL when nothing is. */
+static const char *item_fault(const struct packimg_item *item)
+{
+	if (!item->data || item->data_size == 0 || item->data_size > UINT32_MAX)
+		return "data_size must be 1 to 4294967295 bytes";
+	if (item->side_size > UINT32_MAX || (item->side_size > 0 && !item->side))
+		return "side_size must be at most 4294967295 bytes";
+	if (!side_is_valid(item->side, item->side_size))
+		return "side data does not consist of whole items (SPEC.md, Side data)";
+	if (item->width == 0 || item->width > PACKIMG_SIDE_MAX || item->height == 0 ||
+	    item->height > PACKIMG_SIDE_MAX)
+		return "width and height must be 1 to 65535";
+	if (item->label < PACKIMG_LABEL_NONE || item->label >= PACKIMG_CLASSES_MAX)
+		return "label is out of range";
+	if (item->orientation < 1 || item->orientation > 8)
+		return "orientation must be 1 to 8";
+	if (item->source_size > PIMG_SOURCE_MAX || (item->source_size > 0 && !item->source))
+		return "source must be at most 65535 bytes";
+	uint64_t pixels_size = (uint64_t)item->width * item->height * item->channels;
+	switch (item->codec) {
+	case PACKIMG_CODEC_JPEG:
+		if (item->channels != 1 && item->channels != 3 && item->channels != 4)
+			return "channels must be 1, 3 or 4";
+		return NULL;
+	case PACKIMG_CODEC_RAW:
+		if (item->channels != 1 && item->channels != 3)
+			return "channels must be 1 or 3";
+		return item->data_size != pixels_size
+			       ? "data_size of a raw sample must be width x height x channels"
+			       : NULL;
+	case PACKIMG_CODEC_RAW_ZSTD:
+		if (item->channels != 1 && item->channels != 3)
+			return "channels must be 1 or 3";
+		return ZSTD_getFrameContentSize(item->data, item->data_size) != pixels_size
+			       ? "the zstd frame must declare width x height x channels bytes"
+			       : NULL;
+	default:
+		return "codec is unknown";
+	}
+}
+
+/* Appends data at the next aligned place. */
+static int put_aligned(struct packimg_writer *writer, const void *data, size_t size,
+		       uint64_t *ret_offset)
+{
+	int r = output_align(&writer->output, PIMG_ALIGN);
+	if (r < 0)
+		return r;
+	*ret_offset = writer->output.offset;
+	return output_write(&writer->output, data, size);
+}
+
+static int put_source(struct packimg_writer *writer, const struct packimg_item *item)
+{
+	uint64_t offset = writer->sources.size;
+
+	int r = spool_append(&writer->spool, writer->partial.directory, &writer->source_offsets,
+			     &offset, sizeof(offset));
+	if (r < 0 || item->source_size == 0)
+		return r;
+	writer->has_sources = true;
+	if (item->source_size > writer->source_longest)
+		writer->source_longest = item->source_size;
+	return spool_append(&writer->spool, writer->partial.directory, &writer->sources,
+			    item->source, item->source_size);
+}
+
+/* What a sample is, wherever it lies. Side data says nothing new of it. */
+static void identify_item(struct packimg_writer *writer, const struct packimg_item *item,
+			  const struct pimg_record *record)
+{
+	const uint64_t identity[] = {
+		record->data_xxh3,   record->data_size,       record->width,
+		record->height,      record->codec,           record->channels,
+		record->orientation, (uint32_t)record->label, item->source_size,
+	};
+
+	XXH3_128bits_update(writer->identity, identity, sizeof(identity));
+	if (item->source_size > 0)
+		XXH3_128bits_update(writer->identity, item->source, item->source_size);
+}
+
+/*
+ * Fields may be set in any order; those of a sample one after another are set in the order of
+ * samples.
+ */
+static void identify_value(const struct packimg_writer *writer, struct column *column,
+			   const struct packimg_value *value)
+{
+	const bool is_bytes = column->type >= PACKIMG_FIELD_BYTES;
+	uint64_t identity[] = {column->identity, writer->sample_first + writer->sample_count - 1,
+			       is_bytes ? value->size : 0};
+
+	column->identity = XXH3_64bits(identity, sizeof(identity));
+	if (is_bytes)
+		column->identity =
+			XXH3_64bits_withSeed(value->bytes, value->size, column->identity);
+	else if (column->type == PACKIMG_FIELD_INT64)
+		column->identity =
+			XXH3_64bits_withSeed(&value->int64, sizeof(value->int64), column->identity);
+	else
+		column->identity = XXH3_64bits_withSeed(&value->float64, sizeof(value->float64),
+							column->identity);
+}
+
+static int put_item(struct packimg_writer *writer, const struct packimg_item *item)
+{
+	struct pimg_record record = {
+		.data_xxh3 = XXH3_64bits(item->data, item->data_size),
+		.data_size = (uint32_t)item->data_size,
+		.width = item->width,
+		.height = item->height,
+		.label = item->label,
+		.codec = (uint8_t)item->codec,
+		.channels = item->channels,
+		.orientation = item->orientation,
+	};
+
+	/* side data right behind its sample: one read fetches both */
+	int r = put_aligned(writer, item->data, item->data_size, &record.data_offset);
+	if (r == 0 && item->side_size > 0) {
+		record.side_size = (uint32_t)item->side_size;
+		record.side_xxh3 = XXH3_64bits(item->side, item->side_size);
+		r = put_aligned(writer, item->side, item->side_size, &record.side_offset);
+	}
+	identify_item(writer, item, &record);
+	if (r == 0)
+		r = spool_append(&writer->spool, writer->partial.directory, &writer->index, &record,
+				 sizeof(record));
+	return r == 0 ? put_source(writer, item) : r;
+}
+
+int packimg_writer_add(struct packimg_writer *writer, const struct packimg_item *item,
+		       struct packimg_error *error)
+{
+	int r = writer_check(writer, error);
+	if (r < 0)
+		return r;
+	const char *fault = item_fault(item);
+	if (fault)
+		return packimg_fail(
+			error, -EINVAL, "%s: sample %" PRIu64 " (%.*s): %s", writer->path,
+			writer->sample_first + writer->sample_count,
+			item->source ? (int)(item->source_size < 200 ? item->source_size : 200) : 0,
+			item->source ? item->source : "", fault);
+	if (writer->shard_size > 0 && writer->sample_count > 0 &&
+	    writer->output.offset + item->data_size + item->side_size > writer->shard_size) {
+		if (writer->shard_count + 1 == PACKIMG_SHARDS_MAX)
+			return packimg_fail(error, -E2BIG,
+					    "%s: more than %d shards; choose a larger shard size",
+					    writer->path, PACKIMG_SHARDS_MAX);
+		r = shard_end(writer);
+		if (r == 0)
+			r = shard_begin(writer);
+	}
+	if (r == 0)
+		r = put_item(writer, item);
+	if (r < 0)
+		return writer_fail(writer, r, error);
+	writer->sample_count++;
+	if (item->label > writer->label_max)
+		writer->label_max = item->label;
+	return 0;
+}
+
+int packimg_writer_value(struct packimg_writer *writer, uint32_t field,
+			 const struct packimg_value *value, struct packimg_error *error)
+{
+	int r = writer_check(writer, error);
+	if (r < 0)
+		return r;
+	if (field >= writer->column_count || writer->sample_count == 0)
+		return packimg_fail(
+			error, -EINVAL, "%s: value of field %" PRIu32 ": there is no such %s",
+			writer->path, field, field >= writer->column_count ? "field" : "sample");
+	if (!value->present)
+		return 0;
+	struct column *column = &writer->columns[field];
+	if (column->type >= PACKIMG_FIELD_JSON && !text_is_utf8(value->bytes, value->size))
+		return packimg_fail(error, -EINVAL,
+				    "%s: sample %" PRIu64 ": field %.100s is not UTF-8",
+				    writer->path, writer->sample_first + writer->sample_count - 1,
+				    column->name);
+	r = column_set(column, &writer->spool, writer->partial.directory, writer->sample_count - 1,
+		       value);
+	if (r == -EEXIST)
+		return packimg_fail(error, r, "%s: sample %" PRIu64 ": field %.100s is set twice",
+				    writer->path, writer->sample_first + writer->sample_count - 1,
+				    column->name);
+	if (r == 0)
+		identify_value(writer, column, value);
+	return r < 0 ? writer_fail(writer, r, error) : 0;
+}
+
+int packimg_writer_classes(struct packimg_writer *writer, const char *const *names,
+			   uint32_t class_count, struct packimg_error *error)
+{
+	int r = writer_check(writer, error);
+	return r < 0 ? r : facts_classes(&writer->facts, names, class_count, error);
+}
+
+int packimg_writer_metadata(struct packimg_writer *writer, const char *key, const char *value,
+			    struct packimg_error *error)
+{
+	int r = writer_check(writer, error);
+	return r < 0 ? r : facts_metadata(&writer->facts, key, value, error);
+}
+
+int packimg_writer_statistics(struct packimg_writer *writer, const double mean[3],
+			      const double std[3])
+{
+	for (int i = 0; i < 3; i++)
+		if (!isfinite(mean[i]) || !isfinite(std[i]))
+			return -EINVAL;
+	writer->facts.has_statistics = true;
+	memcpy(writer->facts.mean, mean, sizeof(writer->facts.mean));
+	memcpy(writer->facts.std, std, sizeof(writer->facts.std));
+	return 0;
+}
+
+uint64_t packimg_writer_bytes(const struct packimg_writer *writer)
+{
+	return writer->shards_size + writer->output.offset;
+}
+
+void packimg_writer_free(struct packimg_writer *writer)
+{
+	if (!writer)
+		return;
+	output_deinit(&writer->output);
+	partial_deinit(&writer->partial);
+	spool_deinit(&writer->spool);
+	spool_stream_deinit(&writer->index);
+	spool_stream_deinit(&writer->source_offsets);
+	spool_stream_deinit(&writer->sources);
+	for (uint32_t i = 0; i < writer->column_count; i++)
+		column_deinit(&writer->columns[i]);
+	for (uint32_t i = 0; i < writer->shard_count; i++)
+		free(writer->shards[i].columns);
+	free(writer->shards);
+	free(writer->columns);
+	XXH3_freeState(writer->identity);
+	free(writer->buffer);
+	facts_deinit(&writer->facts);
+	free(writer);
+}

@@ -1,0 +1,466 @@
+#include "loaderd/augment/apply/stage.h"
+#include "format/base/ticks.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	/* Source rows that a copy asks for ahead of the one at hand. */
+	COPY_AHEAD = 8,
+	/*
+	 * Pixels around what an output depends on that samples of chroma may stand for: one stands
+	 * for four at most, half of it on either side.
+	 */
+	CHROMA_PIXELS_MAX = 4,
+};
+
+/* What a stage shows of its grid, and the pixels of its input that this depends on. */
+struct stage_region {
+	int64_t grid_x, grid_y; /* first grid pixel shown */
+	uint32_t low_x, high_x, low_y, high_y;
+};
+
+/*
+ * Pixels that a stage reads. region_x, region_y: place of pixel 0, 0 of the region in data
+ * (fractions of a scaled decode).
+ */
+struct picture {
+	const uint8_t *data;
+	size_t stride;
+	uint32_t width, height; /* that may be read from data on */
+	double region_x, region_y;
+	double region_width, region_height;
+	bool cold; /* in a mapped file, rather than just made */
+	/* Not 0: rows come from the decoder as they are asked for, into a ring of so many. */
+	uint32_t ring;
+	uint32_t rows_ready;
+	struct transform_scratch *scratch;
+	struct packimg_error *error;
+};
+
+int sample_explain(struct packimg_error *error, int result, const struct packimg_sample *sample,
+		   const char *format, ...)
+{
+	if (!error)
+		return result;
+	va_list arguments;
+	int used = snprintf(error->text, sizeof(error->text),
+			    "sample %llu: ", (unsigned long long)sample->index);
+
+	va_start(arguments, format);
+	vsnprintf(error->text + used, sizeof(error->text) - (size_t)used, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+/*
+ * Pixels that outputs grid .. grid + count - 1 of an axis depend on, also by way of chroma if that
+ * is resized itself: [*ret_low, *ret_high).
+ */
+static void axis_reach(const struct plan_axis *axis, int64_t grid, uint32_t count, bool planes,
+		       uint32_t *ret_low, uint32_t *ret_high)
+{
+	if (plan_axis_copies(axis) && !planes) {
+		*ret_low = axis->low + (uint32_t)grid;
+		*ret_high = *ret_low + count;
+		return;
+	}
+	double step = (double)(axis->high - axis->low) / axis->grid;
+	double support = step > 1 ? step : 1;
+
+	if (planes)
+		support = CHROMA_PIXELS_MAX / 2 +
+			  (step > CHROMA_PIXELS_MAX ? step : CHROMA_PIXELS_MAX);
+	double low = floor(axis->low + (grid + 0.5) * step - support + 0.5);
+	double high = floor(axis->low + (grid + count - 0.5) * step + support + 0.5);
+
+	*ret_low = low > axis->low ? (uint32_t)low : axis->low;
+	*ret_high = high < axis->high ? (uint32_t)high : axis->high;
+}
+
+/*
+ * Size that the region will have once resized, for the decoder's choice of scale; 0: only full
+ * scale will do.
+ */
+static uint32_t axis_hint(const struct plan_axis *axis, uint32_t size)
+{
+	double hint = ceil((double)size * axis->grid / (axis->high - axis->low));
+
+	return plan_axis_copies(axis) ? 0 : hint < size ? (uint32_t)hint : size;
+}
+
+/*
+ * The axis in the coordinates of the picture that holds pixels low .. of the stage's input,
+ * possibly at a smaller scale.
+ */
+static struct resize_axis axis_place(const struct plan_axis *axis, int64_t grid, uint32_t count,
+				     uint32_t low, uint32_t high, double begin, double extent,
+				     uint32_t size)
+{
+	double step = (double)(axis->high - axis->low) / axis->grid;
+	double scale = extent / (high - low);
+	double end = ceil(begin + extent - 1e-6);
+
+	return (struct resize_axis){
+		.origin = begin + (axis->low + grid * step - low) * scale,
+		.step = step * scale,
+		.low = 0,
+		.high = end < size ? (uint32_t)end : size,
+		.count = count,
+		.reverse = axis->reverse,
+	};
+}
+
+/* What to ask the decoder for. */
+static struct packimg_region stage_wanted(const struct plan_stage *stage,
+					  const struct stage_region *region,
+					  uint32_t *ret_hint_width, uint32_t *ret_hint_height)
+{
+	uint32_t width = region->high_x - region->low_x, height = region->high_y - region->low_y;
+
+	*ret_hint_width = axis_hint(&stage->x, width);
+	*ret_hint_height = axis_hint(&stage->y, height);
+	/* An axis that only copies needs every pixel of its own. */
+	if (*ret_hint_width == 0 || *ret_hint_height == 0)
+		*ret_hint_width = *ret_hint_height = 0;
+	return (struct packimg_region){
+		.x = region->low_x, .y = region->low_y, .width = width, .height = height};
+}
+
+/* The pixels of a stage's input that it depends on. */
+static void stage_reach(const struct plan_stage *stage, const struct canvas *canvas, bool planes,
+			struct stage_region *region)
+{
+	axis_reach(&stage->x, region->grid_x, canvas->content_width, planes, &region->low_x,
+		   &region->high_x);
+	axis_reach(&stage->y, region->grid_y, canvas->content_height, planes, &region->low_y,
+		   &region->high_y);
+}
+
+static int decode_begin(struct transform_scratch *scratch, const struct packimg_sample *sample,
+			const struct plan_stage *stage, const struct stage_region *region,
+			struct picture *ret_picture, struct packimg_error *error)
+{
+	struct packimg_pixels pixels;
+	uint32_t hint_width, hint_height;
+	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
+	uint64_t start = ticks_now();
+	int r = packimg_decode_begin(scratch->decoder, sample, &wanted, hint_width, hint_height,
+				     &pixels, error);
+
+	scratch->times.decode += ticks_since(start);
+	if (r < 0)
+		return r;
+	/*
+	 * Whole pixels of the offset go into the pointer: how much more than the region a codec
+	 * returns must not reach the arithmetic of the filters.
+	 */
+	uint32_t x = (uint32_t)floor(pixels.x + 1e-6), y = (uint32_t)floor(pixels.y + 1e-6);
+
+	*ret_picture = (struct picture){
+		.data = pixels.data + y * pixels.stride + (size_t)x * 3,
+		.stride = pixels.stride,
+		.width = pixels.width - x,
+		.height = pixels.height - y,
+		.region_x = pixels.x - x,
+		.region_y = pixels.y - y,
+		.region_width = pixels.region_width,
+		.region_height = pixels.region_height,
+		.cold = sample->codec == PACKIMG_CODEC_RAW,
+		.ring = pixels.ring,
+		.scratch = scratch,
+		.error = error,
+	};
+	return 0;
+}
+
+/* Sees to it that the rows before end are there; a resize_source's rows. */
+static int picture_rows(void *context, uint32_t end)
+{
+	struct picture *picture = context;
+
+	if (end <= picture->rows_ready || !picture->ring)
+		return 0;
+	uint64_t start = ticks_now();
+	int r = packimg_decode_rows(picture->scratch->decoder, end, &picture->rows_ready,
+				    picture->error);
+
+	picture->scratch->times.decode += ticks_since(start);
+	return r;
+}
+
+static const uint8_t *picture_row(const struct picture *picture, uint32_t row)
+{
+	return picture->data + (size_t)(row & (picture->ring - 1)) * picture->stride;
+}
+
+static int copy_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
+		     struct picture *picture, struct canvas *canvas)
+{
+	size_t row_size = (size_t)canvas->width * 3;
+	bool upright = !stage->x.reverse && !stage->y.reverse;
+
+	if (upright && !picture->ring && canvas->bytes && canvas->channels == 3 &&
+	    canvas->content_width == canvas->width && canvas->content_height == canvas->height &&
+	    picture->stride == row_size) {
+		if (canvas->data)
+			memcpy(canvas->data, picture->data, canvas->height * row_size);
+		else
+			store_rows(canvas->store, picture->data);
+		return 0;
+	}
+	for (uint32_t i = 0; i < canvas->content_height; i++) {
+		uint32_t row = stage->y.reverse ? canvas->content_height - 1 - i : i;
+		const uint8_t *pixels = picture_row(picture, i);
+		int r = picture_rows(picture, i + 1);
+		uint32_t ahead = i + COPY_AHEAD < canvas->content_height ? i + COPY_AHEAD : i;
+
+		if (r < 0)
+			return r;
+		for (size_t at = 0; picture->cold && at < (size_t)3 * canvas->content_width;
+		     at += 64)
+			__builtin_prefetch(picture->data + ahead * picture->stride + at, 0, 2);
+		kernels->copy(canvas_row(canvas, row), pixels, canvas->content_width,
+			      canvas->channels, stage->x.reverse);
+		canvas_row_written(canvas, row);
+	}
+	return 0;
+}
+
+/* Pixel or row `at` of a grid that is mirrored at its ends, which themselves are not repeated. */
+static uint32_t reflected(int64_t at, uint32_t grid)
+{
+	return (uint32_t)(at < 0 ? -at : at < grid ? at : 2 * ((int64_t)grid - 1) - at);
+}
+
+/* One row of a reflecting stage. */
+static void reflect_row(const struct store_kernels *kernels, const struct plan_axis *axis,
+			const uint8_t *pixels, uint8_t *output, uint32_t channels)
+{
+	int64_t low = axis->offset < 0 ? -axis->offset : 0, high = axis->grid - axis->offset;
+	uint32_t count = axis->count, begin = low < count ? (uint32_t)low : count;
+	uint32_t end = high > count ? count : high > begin ? (uint32_t)high : begin;
+
+	if (begin < end)
+		kernels->copy(output + (size_t)(axis->reverse ? count - end : begin) * channels,
+			      pixels + (axis->offset + begin) * 3, end - begin, channels,
+			      axis->reverse);
+	for (uint32_t i = 0; i < count; i++) {
+		if (i == begin && begin < end)
+			i = end;
+		if (i == count)
+			break;
+		uint8_t *to = output + (size_t)(axis->reverse ? count - 1 - i : i) * channels;
+
+		memcpy(to, pixels + (size_t)3 * reflected(axis->offset + i, axis->grid), 3);
+		if (channels == 4)
+			to[3] = 0;
+	}
+}
+
+static void reflect_rows(const struct store_kernels *kernels, const struct plan_stage *stage,
+			 const uint8_t *picture, struct canvas *canvas)
+{
+	const struct plan_axis *y = &stage->y;
+
+	for (uint32_t i = 0; i < y->count; i++) {
+		uint32_t row = y->reverse ? y->count - 1 - i : i;
+		size_t from = reflected(y->offset + i, y->grid);
+
+		reflect_row(kernels, &stage->x, picture + from * stage->x.source * 3,
+			    canvas_row(canvas, row), canvas->channels);
+		canvas_row_written(canvas, row);
+	}
+}
+
+static int resize_rows(struct transform_scratch *scratch, const struct plan_stage *stage,
+		       const struct stage_region *region, struct picture *picture,
+		       struct canvas *canvas)
+{
+	struct resize_source source = {.data = picture->data,
+				       .stride = picture->stride,
+				       .width = picture->width,
+				       .height = picture->height,
+				       .channels = 3,
+				       .cold = picture->cold,
+				       .ring = picture->ring,
+				       .rows = picture_rows,
+				       .context = picture};
+	struct resize_axis x = axis_place(&stage->x, region->grid_x, canvas->content_width,
+					  region->low_x, region->high_x, picture->region_x,
+					  picture->region_width, picture->width);
+	struct resize_axis y = axis_place(&stage->y, region->grid_y, canvas->content_height,
+					  region->low_y, region->high_y, picture->region_y,
+					  picture->region_height, picture->height);
+	struct resize_target target = canvas_target(canvas, true);
+
+	return resize_region(scratch->resize, &source, &x, &y, &target);
+}
+
+/* A sample's planes on their way from the decoder. */
+struct planes {
+	struct packimg_planes decoded;
+	uint32_t rows_ready; /* of Y */
+	struct transform_scratch *scratch;
+	struct packimg_error *error;
+};
+
+struct plane {
+	struct planes *all;
+	unsigned which;
+};
+
+/* Sees to it that a plane's rows before end are there; a resize_source's rows. */
+static int plane_rows(void *context, uint32_t end)
+{
+	const struct plane *plane = context;
+	struct planes *all = plane->all;
+	const struct packimg_plane *luma = &all->decoded.planes[0];
+	const struct packimg_plane *own = &all->decoded.planes[plane->which];
+	double rows = (end - own->y) * own->y_factor / luma->y_factor + luma->y;
+	uint32_t needed = rows < luma->height ? (uint32_t)ceil(rows - 1e-6) : luma->height;
+
+	if (needed <= all->rows_ready)
+		return 0;
+	uint64_t start = ticks_now();
+	int r = packimg_decode_rows(all->scratch->decoder, needed, &all->rows_ready, all->error);
+
+	all->scratch->times.decode += ticks_since(start);
+	return r;
+}
+
+/*
+ * Resizes a sample by planes. 0; PACKIMG_NO_PLANES, or -ENOTSUP after it has begun, where a sample
+ * has to be resized as pixels; other errors as resize_rows.
+ */
+static int resize_by_planes(struct transform_scratch *scratch, const struct packimg_sample *sample,
+			    const struct plan_stage *stage, const struct stage_region *region,
+			    struct canvas *canvas, struct packimg_error *error)
+{
+	struct planes all = {.scratch = scratch, .error = error};
+	struct resize_target target = canvas_target(canvas, false);
+	struct resize_plane planes[3];
+	struct plane contexts[3];
+	uint32_t hint_width, hint_height;
+	struct packimg_region wanted = stage_wanted(stage, region, &hint_width, &hint_height);
+	uint64_t start = ticks_now();
+	int r = packimg_decode_begin_planes(scratch->decoder, sample, &wanted, hint_width,
+					    hint_height, &all.decoded, error);
+
+	scratch->times.decode += ticks_since(start);
+	if (r != 0)
+		return r;
+	for (unsigned i = 0; i < 3; i++) {
+		const struct packimg_plane *plane = &all.decoded.planes[i];
+
+		contexts[i] = (struct plane){&all, i};
+		planes[i].source = (struct resize_source){
+			.data = plane->data,
+			.stride = plane->stride,
+			.width = plane->width,
+			.height = plane->height,
+			.channels = 1,
+			.ring = plane->ring,
+			.first = plane->first,
+			.rows = plane_rows,
+			.context = &contexts[i],
+		};
+		planes[i].x = axis_place(&stage->x, region->grid_x, canvas->content_width,
+					 region->low_x, region->high_x, plane->x,
+					 (double)wanted.width / plane->x_factor, plane->width);
+		planes[i].y = axis_place(&stage->y, region->grid_y, canvas->content_height,
+					 region->low_y, region->high_y, plane->y,
+					 (double)wanted.height / plane->y_factor, plane->height);
+	}
+	return resize_planes(scratch->resize, planes, &target);
+}
+
+/* The rectangle of a picture between two stages. */
+static struct picture between_picture(const struct transform_scratch *scratch, unsigned which,
+				      const struct plan_stage *stage,
+				      const struct stage_region *region)
+{
+	size_t stride = (size_t)stage->x.source * 3;
+
+	return (struct picture){
+		.data = scratch->between[which] + region->low_y * stride +
+			(size_t)region->low_x * 3,
+		.stride = stride,
+		.width = stage->x.source - region->low_x,
+		.height = stage->y.source - region->low_y,
+		.region_width = region->high_x - region->low_x,
+		.region_height = region->high_y - region->low_y,
+	};
+}
+
+static int explain_resize(struct packimg_error *error, int result,
+			  const struct packimg_sample *sample, const struct plan_stage *stage)
+{
+	return result == -EINVAL
+		       ? sample_explain(
+				 error, result, sample,
+				 "cannot be resized from %u x %u to %u x %u pixels: a side is at "
+				 "most %d",
+				 stage->x.source, stage->y.source, stage->x.grid, stage->y.grid,
+				 RESIZE_SIDE_MAX)
+		       : result;
+}
+
+int stage_run(struct transform_scratch *scratch, const struct packimg_sample *sample,
+	      const struct plan *plan, unsigned index, struct canvas *canvas,
+	      struct packimg_error *error)
+{
+	const struct plan_stage *stage = &plan->stages[index];
+	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	struct stage_region region;
+	struct picture picture;
+	int r;
+
+	canvas_content(canvas, stage, &region.grid_x, &region.grid_y);
+	canvas_begin(canvas, stage);
+	if (canvas->content_width == 0)
+		return 0;
+	if (plan_stage_reflects(stage)) {
+		reflect_rows(scratch->kernels, stage, scratch->between[(index - 1) % 2], canvas);
+		return 0;
+	}
+	if (index == 0 && stage->chroma_fast && !copies) {
+		stage_reach(stage, canvas, true, &region);
+		r = resize_by_planes(scratch, sample, stage, &region, canvas, error);
+		if (r != PACKIMG_NO_PLANES && r != -ENOTSUP)
+			return explain_resize(error, r, sample, stage);
+		canvas_begin(canvas, stage);
+	}
+	stage_reach(stage, canvas, false, &region);
+	if (index == 0) {
+		r = decode_begin(scratch, sample, stage, &region, &picture, error);
+		if (r < 0)
+			return r;
+	} else {
+		picture = between_picture(scratch, (index - 1) % 2, stage, &region);
+	}
+	if (copies)
+		return copy_rows(scratch->kernels, stage, &picture, canvas);
+	r = resize_rows(scratch, stage, &region, &picture, canvas);
+	return explain_resize(error, r, sample, stage);
+}
+
+bool stage_ahead(const struct plan_stage *stage, const struct packimg_sample *sample,
+		 struct packimg_ahead *ret_part)
+{
+	bool copies = plan_axis_copies(&stage->x) && plan_axis_copies(&stage->y);
+	struct stage_region region;
+	struct canvas canvas = {0};
+
+	canvas_content(&canvas, stage, &region.grid_x, &region.grid_y);
+	if (canvas.content_width == 0)
+		return false;
+	stage_reach(stage, &canvas, stage->chroma_fast && !copies, &region);
+	ret_part->sample = sample;
+	ret_part->region = stage_wanted(stage, &region, &ret_part->size_hint_width,
+					&ret_part->size_hint_height);
+	return true;
+}

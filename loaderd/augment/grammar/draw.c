@@ -1,0 +1,186 @@
+#include "loaderd/augment/grammar/draw.h"
+#include "format/base/portable_math.h"
+#include "loaderd/augment/grammar/policy.h"
+#include "loaderd/augment/grammar/warp.h"
+
+#include <math.h>
+#include <string.h>
+
+static double uniform(struct random_stream *random, const double range[2])
+{
+	return range[0] + (range[1] - range[0]) * (double)random_float(random);
+}
+
+static struct effect *append(struct effect_list *list, enum effect_kind kind)
+{
+	struct effect *effect = effect_list_add(list);
+
+	*effect = (struct effect){.kind = kind};
+	return effect;
+}
+
+/* torchvision's ColorJitter: an order, then a factor for each. */
+static void draw_jitter(const struct step *step, struct random_stream *random,
+			struct effect_list *list)
+{
+	static const enum effect_kind kinds[STEP_JITTERS] = {EFFECT_BRIGHTNESS, EFFECT_CONTRAST,
+							     EFFECT_SATURATION, EFFECT_HUE};
+	unsigned order[STEP_JITTERS] = {0, 1, 2, 3};
+	double factors[STEP_JITTERS];
+
+	for (unsigned i = STEP_JITTERS - 1; i > 0; i--) {
+		unsigned j = random_below(random, i + 1), kept = order[i];
+
+		order[i] = order[j];
+		order[j] = kept;
+	}
+	for (unsigned i = 0; i < STEP_JITTERS; i++)
+		factors[i] = uniform(random, step->jitter[i]);
+	for (unsigned i = 0; i < STEP_JITTERS; i++) {
+		unsigned which = order[i];
+		double neutral = which == STEP_JITTER_HUE ? 0 : 1;
+
+		if (step->jitter[which][0] != neutral || step->jitter[which][1] != neutral)
+			append(list, kinds[which])->factor = factors[which];
+	}
+}
+
+static void draw_warp(const struct step *step, uint32_t width, uint32_t height,
+		      struct random_stream *random, struct effect *effect)
+{
+	const struct step_warp *from = &step->warp;
+	struct warp warp = {.degrees = uniform(random, from->degrees)};
+
+	if (step->kind == STEP_ROTATION)
+		warp.degrees = -warp.degrees;
+	if (from->translate[0] > 0 || from->translate[1] > 0) {
+		double x = from->translate[0] * width, y = from->translate[1] * height;
+
+		warp.translate_x = rint(uniform(random, (const double[]){-x, x}));
+		warp.translate_y = rint(uniform(random, (const double[]){-y, y}));
+	}
+	warp.scale = uniform(random, from->scale);
+	double shear_x = uniform(random, from->shear_x) * (0x1.921fb54442d18p1 / 180);
+	double shear_y = uniform(random, from->shear_y) * (0x1.921fb54442d18p1 / 180);
+
+	warp.slope_x = portable_sin(shear_x) / portable_cos(shear_x);
+	warp.slope_y = portable_sin(shear_y) / portable_cos(shear_y);
+	warp_matrix(&warp, effect->warp.matrix);
+	effect->warp.bilinear = from->bilinear;
+	effect->warp.filled = from->filled;
+	memcpy(effect->warp.fill, step->fill, sizeof(step->fill));
+}
+
+/*
+ * torchvision's RandomErasing.make_params: ten tries for a rectangle that is smaller than the
+ * picture.
+ */
+static bool draw_rectangle(const struct step *step, uint32_t width, uint32_t height,
+			   struct random_stream *random, struct erase *erase)
+{
+	for (int try = 0; try < 10; try++) {
+		double area = (double)width * height * uniform(random, step->scale);
+		double ratio = portable_exp(uniform(random, step->ratio_log));
+		double h = rint(sqrt(area * ratio)), w = rint(sqrt(area / ratio));
+
+		if (w >= width || h >= height)
+			continue;
+		erase->width = (uint32_t)w;
+		erase->height = (uint32_t)h;
+		erase->y = random_below(random, height - erase->height + 1);
+		erase->x = random_below(random, width - erase->width + 1);
+		return true;
+	}
+	return false;
+}
+
+/* A stretch of size pixels round one of count, cut off at the ends. */
+static void draw_stretch(uint32_t count, uint32_t size, struct random_stream *random,
+			 uint32_t *ret_at, uint32_t *ret_size)
+{
+	int64_t low = (int64_t)random_below(random, count) - size / 2, high = low + size;
+
+	low = low < 0 ? 0 : low;
+	high = high > count ? count : high;
+	*ret_at = (uint32_t)low;
+	*ret_size = (uint32_t)(high - low);
+}
+
+bool draw_erase(const struct step *step, uint32_t width, uint32_t height,
+		struct random_stream *random, struct erase *ret_erase)
+{
+	*ret_erase = (struct erase){.noise = step->noise};
+	memcpy(ret_erase->value, step->value, sizeof(step->value));
+	if ((double)random_float(random) >= step->probability)
+		return false;
+	if (step->kind == STEP_CUTOUT) {
+		draw_stretch(height, step->pad_y, random, &ret_erase->y, &ret_erase->height);
+		draw_stretch(width, step->pad_x, random, &ret_erase->x, &ret_erase->width);
+	} else if (!draw_rectangle(step, width, height, random, ret_erase)) {
+		return false;
+	}
+	if (step->noise) {
+		ret_erase->key = (uint64_t)random_u32(random) << 32;
+		ret_erase->key |= random_u32(random);
+	}
+	return true;
+}
+
+unsigned draw_effects_max(const struct step *step)
+{
+	if (step->kind >= STEP_RAND_AUGMENT)
+		return policy_effects_max(step);
+	return step->kind == STEP_COLOR_JITTER ? STEP_JITTERS : 1;
+}
+
+void draw_effects(const struct step *step, uint32_t width, uint32_t height,
+		  struct random_stream *random, struct effect_list *list)
+{
+	struct effect *effect;
+	struct erase erase;
+
+	if (step->kind == STEP_ERASING || step->kind == STEP_CUTOUT) {
+		if (draw_erase(step, width, height, random, &erase))
+			append(list, EFFECT_ERASE)->erase = erase;
+		return;
+	}
+	if ((double)random_float(random) >= step->probability)
+		return;
+	switch (step->kind) {
+	case STEP_COLOR_JITTER:
+		draw_jitter(step, random, list);
+		return;
+	case STEP_GRAYSCALE:
+		append(list, EFFECT_GRAYSCALE);
+		return;
+	case STEP_INVERT:
+		append(list, EFFECT_INVERT);
+		return;
+	case STEP_SOLARIZE:
+		append(list, EFFECT_SOLARIZE)->factor = step->amount;
+		return;
+	case STEP_POSTERIZE:
+		append(list, EFFECT_POSTERIZE)->bits = (unsigned)step->amount;
+		return;
+	case STEP_AUTOCONTRAST:
+		append(list, EFFECT_AUTOCONTRAST);
+		return;
+	case STEP_EQUALIZE:
+		append(list, EFFECT_EQUALIZE);
+		return;
+	case STEP_SHARPNESS:
+		append(list, EFFECT_SHARPNESS)->factor = step->amount;
+		return;
+	case STEP_BLUR:
+		effect = append(list, EFFECT_BLUR);
+		effect->gauss = (struct effect_gauss){step->kernel_width, step->kernel_height,
+						      uniform(random, step->sigma)};
+		return;
+	case STEP_ROTATION:
+	case STEP_AFFINE:
+		draw_warp(step, width, height, random, append(list, EFFECT_WARP));
+		return;
+	default:
+		policy_draw(step, width, height, random, list);
+	}
+}

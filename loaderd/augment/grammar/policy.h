@@ -1,0 +1,64 @@
+/*
+ * Policies: which effects at which strength AutoAugment, RandAugment, TrivialAugmentWide and AugMix
+ * choose, with torchvision's operations, magnitudes and probabilities. Papers: Cubuk and others,
+ * "AutoAugment" (2019) and "RandAugment" (2020); Mueller and Hutter, "TrivialAugment" (2021);
+ * Hendrycks and others, "AugMix" (2020). Pure but for the stream of random numbers; any thread.
+ */
+#pragma once
+
+#include "format/base/random.h"
+#include "loaderd/augment/grammar/steps.h"
+#include "loaderd/augment/kernels/effects.h"
+
+enum policy_operation {
+	POLICY_SHEAR_X,
+	POLICY_SHEAR_Y,
+	POLICY_TRANSLATE_X,
+	POLICY_TRANSLATE_Y,
+	POLICY_ROTATE,
+	POLICY_POSTERIZE,
+	POLICY_SOLARIZE,
+	POLICY_AUTOCONTRAST,
+	POLICY_EQUALIZE,
+	/* AugMix without all_ops ends here. */
+	POLICY_BRIGHTNESS,
+	POLICY_COLOR,
+	POLICY_CONTRAST,
+	POLICY_SHARPNESS,
+	/* AugMix with all_ops ends here. */
+	POLICY_IDENTITY,
+	/* RandAugment and TrivialAugmentWide end here. */
+	POLICY_INVERT,
+};
+
+/* Whose magnitudes. */
+enum policy_space { POLICY_AUTO_OR_RAND, POLICY_TRIVIAL, POLICY_MIX };
+
+enum {
+	POLICY_AUTO_PAIRS = 25,
+	POLICY_AUTO_BINS = 10, /* of magnitude, in AutoAugment and AugMix */
+};
+
+/* One of two operations that AutoAugment has learned to put together. */
+struct policy_auto {
+	enum policy_operation operation;
+	double probability;
+	unsigned bin;
+};
+
+/* By enum step_learned. */
+extern const struct policy_auto policy_learned[STEP_LEARNED_COUNT][POLICY_AUTO_PAIRS][2];
+
+/*
+ * An operation at magnitude number bin of bins, on a picture of width x height; negative: in the
+ * other direction, where it has one. outside: interpolation and fill of warps. Returns false for
+ * identity, which has no effect.
+ */
+bool policy_effect(enum policy_space space, enum policy_operation operation, unsigned bin,
+		   unsigned bins, bool negative, uint32_t width, uint32_t height,
+		   const struct effect_warp *outside, struct effect *ret_effect);
+
+/* Decides for a step that is a policy, and appends its effects: at most policy_effects_max. */
+void policy_draw(const struct step *step, uint32_t width, uint32_t height,
+		 struct random_stream *random, struct effect_list *list);
+unsigned policy_effects_max(const struct step *step);

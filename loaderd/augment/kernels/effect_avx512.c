@@ -1,0 +1,116 @@
+/*
+ * AVX-512 kernels of effects: what the compiler makes of the common loops, and by hand what it does
+ * not see.
+ */
+#include "loaderd/augment/kernels/avx512.h"
+#include "loaderd/augment/kernels/effect_kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "loaderd/augment/kernels/effect_bytes.inc"
+#include "loaderd/augment/kernels/effect_colour.inc"
+#include "loaderd/augment/kernels/effect_place.inc"
+
+#ifdef __AVX512VBMI__
+struct vector_table {
+	__m512i part[4];
+};
+
+static inline struct vector_table vector_table(const uint8_t table[256])
+{
+	struct vector_table t;
+
+	for (int i = 0; i < 4; i++)
+		t.part[i] = _mm512_load_si512(table + 64 * i);
+	return t;
+}
+
+/* A look-up takes seven bits of its index; the eighth chooses between two. */
+static inline __m512i vector_look_up(const struct vector_table *t, __m512i v)
+{
+	__m512i low = _mm512_permutex2var_epi8(t->part[0], v, t->part[1]);
+	__m512i high = _mm512_permutex2var_epi8(t->part[2], v, t->part[3]);
+
+	return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
+}
+
+static void table_vbmi(uint32_t *pixels, size_t count, const struct effect_table *table)
+{
+	const __mmask64 red = 0x1111111111111111, green = red << 1, blue = red << 2;
+	const struct vector_table r = vector_table(table->of[0]), g = vector_table(table->of[1]),
+				  b = vector_table(table->of[2]);
+
+	for (size_t i = 0; i < count; i += 16) {
+		__mmask16 mask = count - i < 16 ? (__mmask16)((1u << (count - i)) - 1) : 0xffff;
+		__m512i v = _mm512_maskz_loadu_epi32(mask, pixels + i);
+		__m512i result = _mm512_maskz_mov_epi8(red, vector_look_up(&r, v));
+
+		result = _mm512_mask_mov_epi8(result, green, vector_look_up(&g, v));
+		result = _mm512_mask_mov_epi8(result, blue, vector_look_up(&b, v));
+		_mm512_mask_storeu_epi32(pixels + i, mask, result);
+	}
+}
+#endif
+
+static void pack(uint8_t *output, const uint32_t *pixels, size_t count)
+{
+	const __m512i gather = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+	const __m512i close =
+		_mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
+	size_t i = 0;
+
+	for (; i + 16 <= count; i += 16, output += 48) {
+		__m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(pixels + i), gather);
+
+		_mm512_mask_storeu_epi32(output, 0xfff, _mm512_permutexvar_epi32(close, v));
+	}
+	pack_bytes(output, pixels + i, count - i);
+}
+
+static void blur_line(const struct effect_blur *blur, size_t count, int16_t *out)
+{
+	size_t i = 0;
+
+	for (; i + 32 <= count; i += 32) {
+		__m512i middle = _mm512_loadu_si512(blur->middle + i);
+		__m512i twice = _mm512_slli_epi16(middle, 1), sum = middle;
+
+		for (unsigned k = 0; k < blur->taps; k++) {
+			__m512i before = _mm512_loadu_si512(blur->before[k] + i);
+			__m512i after = _mm512_loadu_si512(blur->after[k] + i);
+			__m512i bend = _mm512_sub_epi16(_mm512_add_epi16(before, after), twice);
+
+			sum = _mm512_add_epi16(
+				sum,
+				_mm512_mulhrs_epi16(bend, _mm512_set1_epi16(blur->weights[k])));
+		}
+		_mm512_storeu_si512(out + i, sum);
+	}
+	blur_plain(blur, i, count, out);
+}
+
+const struct effect_kernels AVX512(effect_kernels) = {
+#ifdef __AVX512VBMI__
+	.table = table_vbmi,
+#else
+	/* gathers, or a shuffle for every sixteen entries, would take no less */
+	.table = table_bytes,
+#endif
+	.histogram = histogram,
+	.luma_sum = luma_sum,
+	.grayscale = grayscale,
+	.saturation = saturation,
+	.hue = hue,
+	.warp_nearest = warp_nearest,
+	.warp_bilinear = warp_bilinear,
+	.sharpen = sharpen,
+	.widen = widen,
+	.narrow = narrow,
+	.blur = blur_line,
+	.mix_begin = mix_begin,
+	.mix_add = mix_add,
+	.mix_end = mix_end,
+	.pack = pack,
+};

@@ -1,0 +1,91 @@
+/*
+ * Inside of effects: what the driver (effects.c) and the kernels of one instruction set share. A
+ * pixel is a uint32_t: red in the lowest byte, then green, blue, and a byte that stays zero.
+ * Kernels have no state; in and out do not overlap.
+ */
+#pragma once
+
+#include "loaderd/augment/kernels/effects.h"
+
+/* A function of a byte, for each channel. */
+struct effect_table {
+	uint8_t of[3][256] __attribute__((aligned(64)));
+};
+
+/*
+ * An affine map from output to input: x and y in halves of a side round the middle, as
+ * torchvision's grid has them.
+ */
+struct effect_map {
+	float x[3], y[3];
+	uint32_t width, height;
+	bool masked;   /* by bilinear: what comes from outside is fill, not black */
+	uint32_t fill; /* a pixel */
+};
+
+enum { EFFECT_BLUR_TAPS_MAX = EFFECT_BLUR_SIDE_MAX / 2 }; /* on each side of the middle */
+
+/*
+ * One line of a symmetric blur: middle + sum of weights[k] * (before[k] + after[k] - 2 * middle),
+ * in values of 10.6 fixed point and weights of 0.15; each product is rounded to nearest, halves up.
+ */
+struct effect_blur {
+	const int16_t *middle, *before[EFFECT_BLUR_TAPS_MAX], *after[EFFECT_BLUR_TAPS_MAX];
+	int16_t weights[EFFECT_BLUR_TAPS_MAX];
+	unsigned taps;
+};
+
+struct effect_kernels {
+	void (*table)(uint32_t *pixels, size_t count, const struct effect_table *table);
+	void (*histogram)(const uint32_t *pixels, size_t count, uint32_t histogram[3][256]);
+	/* Sum of the luma of all pixels, each rounded down. */
+	uint64_t (*luma_sum)(const uint32_t *pixels, size_t count);
+	void (*grayscale)(uint32_t *pixels, size_t count);
+	/* factor of the pixel and rest = 1 - factor of its luma. */
+	void (*saturation)(uint32_t *pixels, size_t count, float factor, float rest);
+	void (*hue)(uint32_t *pixels, size_t count, float turns);
+	/*
+	 * in has one pixel more, which stands for all outside: fill for nearest, zero for bilinear.
+	 */
+	void (*warp_nearest)(const struct effect_map *map, const uint32_t *in, uint32_t *out);
+	void (*warp_bilinear)(const struct effect_map *map, const uint32_t *in, uint32_t *out);
+	/*
+	 * count bytes of a row with a pixel before and after, and rows of stride bytes above and
+	 * below; rest = 1 - factor.
+	 */
+	void (*sharpen)(const uint8_t *in, uint8_t *out, size_t stride, size_t count, float rest);
+	/* Bytes to 10.6 fixed point, and back to nearest. */
+	void (*widen)(const uint8_t *in, int16_t *out, size_t count);
+	void (*narrow)(const int16_t *in, uint8_t *out, size_t count);
+	void (*blur)(const struct effect_blur *blur, size_t count, int16_t *out);
+	/* sum: 4 floats a pixel. mix_end rounds down. */
+	void (*mix_begin)(float *sum, const uint32_t *pixels, size_t count, float weight);
+	void (*mix_add)(float *sum, const uint32_t *pixels, size_t count, float weight);
+	void (*mix_end)(uint32_t *pixels, const float *sum, size_t count);
+	/* count pixels to 3 bytes each; output may be where pixels are. */
+	void (*pack)(uint8_t *output, const uint32_t *pixels, size_t count);
+};
+
+extern const struct effect_kernels effect_kernels_c;
+extern const struct effect_kernels effect_kernels_avx2;
+extern const struct effect_kernels effect_kernels_avx512bw;
+extern const struct effect_kernels effect_kernels_avx512;
+
+const struct effect_kernels *effect_kernels_get(enum augment_isa isa);
+
+/* The tables of the effects that have one. They are made the same way for all instruction sets. */
+void effect_table_brightness(struct effect_table *table, double factor);
+/* luma_mean: mean of the picture's luma. */
+void effect_table_contrast(struct effect_table *table, double factor, float luma_mean);
+void effect_table_invert(struct effect_table *table);
+void effect_table_solarize(struct effect_table *table, double threshold);
+void effect_table_posterize(struct effect_table *table, unsigned bits);
+void effect_table_autocontrast(struct effect_table *table, const uint32_t histogram[3][256]);
+void effect_table_equalize(struct effect_table *table, const uint32_t histogram[3][256]);
+/* weights[k] is that of the pixels k + 1 to either side, for a Gauss kernel of 2 * taps + 1. */
+void effect_gauss_weights(double sigma, unsigned taps, int16_t weights[]);
+/*
+ * The weights of a blend: *ret_factor of one picture and *ret_rest of the other, in the precision
+ * that kernels can keep.
+ */
+void effect_blend(double factor, float *ret_factor, float *ret_rest);

@@ -1,0 +1,376 @@
+#include "loaderd/augment/kernels/effects.h"
+#include "loaderd/augment/kernels/effect_kernels.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct effects {
+	const struct effect_kernels *kernels;
+	/*
+	 * The picture is the one of the two that current names; some effects make it anew in the
+	 * other. kept and sum are those of a mix, lines are of a blur. All are aligned to a line.
+	 */
+	uint32_t *pictures[2], *kept;
+	float *sum;
+	int16_t *lines;
+	size_t picture_room[2], kept_room, sum_room, lines_room; /* bytes */
+	unsigned current;
+	uint32_t width, height;
+};
+
+enum { ALIGNMENT = 64 };
+
+const struct effect_kernels *effect_kernels_get(enum augment_isa isa)
+{
+#ifdef AUGMENT_HAVE_AVX512
+	if (isa >= AUGMENT_ISA_AVX512)
+		return &effect_kernels_avx512;
+	if (isa >= AUGMENT_ISA_AVX512BW)
+		return &effect_kernels_avx512bw;
+#endif
+#ifdef AUGMENT_HAVE_AVX2
+	if (isa >= AUGMENT_ISA_AVX2)
+		return &effect_kernels_avx2;
+#endif
+	return &effect_kernels_c;
+}
+
+struct effect *effect_list_add(struct effect_list *list)
+{
+	assert(list->count < EFFECTS_MAX);
+	return &list->effects[list->count++];
+}
+
+int effects_new(enum augment_isa isa, struct effects **ret_effects)
+{
+	struct effects *effects = calloc(1, sizeof(*effects));
+
+	if (!effects)
+		return -ENOMEM;
+	effects->kernels = effect_kernels_get(isa);
+	*ret_effects = effects;
+	return 0;
+}
+
+void effects_free(struct effects *effects)
+{
+	if (!effects)
+		return;
+	free(effects->pictures[0]);
+	free(effects->pictures[1]);
+	free(effects->kept);
+	free(effects->sum);
+	free(effects->lines);
+	free(effects);
+}
+
+/* Makes sure that *block has size bytes; what was in it is lost when it has to grow. */
+static int reserve(void *block, size_t *room, size_t size)
+{
+	void *old, *grown;
+
+	if (size <= *room)
+		return 0;
+	size = (size + size / 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	grown = aligned_alloc(ALIGNMENT, size);
+	if (!grown)
+		return -ENOMEM;
+	memcpy(&old, block, sizeof(old));
+	free(old);
+	memcpy(block, &grown, sizeof(grown));
+	*room = size;
+	return 0;
+}
+
+static size_t pixel_count(const struct effects *effects)
+{
+	return (size_t)effects->width * effects->height;
+}
+
+/* A picture has room for one pixel more, which warping wants. */
+static int reserve_picture(struct effects *effects, unsigned which)
+{
+	return reserve(&effects->pictures[which], &effects->picture_room[which],
+		       (pixel_count(effects) + 1) * sizeof(uint32_t));
+}
+
+int effects_begin(struct effects *effects, uint32_t width, uint32_t height, uint8_t **ret_pixels)
+{
+	effects->width = width;
+	effects->height = height;
+	effects->current = 0;
+	int r = reserve_picture(effects, 0);
+
+	if (r < 0)
+		return r;
+	*ret_pixels = (uint8_t *)effects->pictures[0];
+	return 0;
+}
+
+const uint8_t *effects_row(const struct effects *effects, uint32_t row)
+{
+	return (const uint8_t *)(effects->pictures[effects->current] +
+				 (size_t)row * effects->width);
+}
+
+void effects_take_row(const struct effects *effects, uint32_t row, uint8_t *pixels)
+{
+	effects->kernels->pack(pixels,
+			       effects->pictures[effects->current] + (size_t)row * effects->width,
+			       effects->width);
+}
+
+/* Effects that are a function of each byte, once the picture has been looked at. */
+static bool make_table(const struct effects *effects, const struct effect *effect,
+		       struct effect_table *table)
+{
+	const struct effect_kernels *kernels = effects->kernels;
+	const uint32_t *picture = effects->pictures[effects->current];
+	size_t count = pixel_count(effects);
+	uint32_t histogram[3][256];
+
+	switch (effect->kind) {
+	case EFFECT_BRIGHTNESS:
+		effect_table_brightness(table, effect->factor);
+		return true;
+	case EFFECT_CONTRAST:
+		effect_table_contrast(table, effect->factor,
+				      (float)kernels->luma_sum(picture, count) / (float)count);
+		return true;
+	case EFFECT_INVERT:
+		effect_table_invert(table);
+		return true;
+	case EFFECT_SOLARIZE:
+		effect_table_solarize(table, effect->factor);
+		return true;
+	case EFFECT_POSTERIZE:
+		effect_table_posterize(table, effect->bits);
+		return true;
+	case EFFECT_AUTOCONTRAST:
+		kernels->histogram(picture, count, histogram);
+		effect_table_autocontrast(table, (const uint32_t(*)[256])histogram);
+		return true;
+	case EFFECT_EQUALIZE:
+		kernels->histogram(picture, count, histogram);
+		effect_table_equalize(table, (const uint32_t(*)[256])histogram);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Gives the other picture to be made, from the current one. */
+static int turn_over(struct effects *effects, uint32_t **ret_in, uint32_t **ret_out)
+{
+	int r = reserve_picture(effects, !effects->current);
+
+	if (r < 0)
+		return r;
+	*ret_in = effects->pictures[effects->current];
+	effects->current = !effects->current;
+	*ret_out = effects->pictures[effects->current];
+	return 0;
+}
+
+static int warp(struct effects *effects, const struct effect_warp *warp)
+{
+	struct effect_map map = {
+		.width = effects->width, .height = effects->height, .masked = warp->filled};
+	uint32_t *in, *out;
+	int r = turn_over(effects, &in, &out);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < 3; i++) {
+		map.x[i] = warp->matrix[i] / (0.5f * (float)effects->width);
+		map.y[i] = warp->matrix[3 + i] / (0.5f * (float)effects->height);
+		if (warp->filled)
+			map.fill |= (uint32_t)warp->fill[i] << 8 * i;
+	}
+	in[pixel_count(effects)] = warp->bilinear ? 0 : map.fill;
+	(warp->bilinear ? effects->kernels->warp_bilinear
+			: effects->kernels->warp_nearest)(&map, in, out);
+	return 0;
+}
+
+/* The outermost pixels stay as they are. */
+static int sharpen(struct effects *effects, double factor)
+{
+	size_t stride = (size_t)effects->width * 4;
+	float own, rest;
+	uint32_t *in, *out;
+	int r;
+
+	if (effects->width <= 2 || effects->height <= 2)
+		return 0;
+	r = turn_over(effects, &in, &out);
+	if (r < 0)
+		return r;
+	effect_blend(factor, &own, &rest);
+	memcpy(out, in, stride);
+	for (size_t y = 1; y + 1 < effects->height; y++) {
+		const uint32_t *from = in + y * effects->width;
+		uint32_t *to = out + y * effects->width;
+
+		to[0] = from[0];
+		effects->kernels->sharpen((const uint8_t *)(from + 1), (uint8_t *)(to + 1), stride,
+					  stride - 8, rest);
+		to[effects->width - 1] = from[effects->width - 1];
+	}
+	memcpy(out + stride / 4 * (effects->height - 1), in + stride / 4 * (effects->height - 1),
+	       stride);
+	return 0;
+}
+
+/* Pixel or row number at of count, mirrored at the first and the last as often as it takes. */
+static uint32_t mirror(int64_t at, uint32_t count)
+{
+	int64_t period = 2 * ((int64_t)count - 1);
+
+	if (period == 0)
+		return 0;
+	at %= period;
+	at = at < 0 ? at + period : at;
+	return (uint32_t)(at < count ? at : period - at);
+}
+
+/* Blurs along rows: from the picture to lines of 16 bits. */
+static void blur_rows(struct effects *effects, const struct effect_gauss *gauss, int16_t *padded,
+		      int16_t *lines)
+{
+	size_t size = (size_t)effects->width * 4;
+	struct effect_blur blur = {.taps = gauss->width / 2};
+	int16_t *middle = padded + 4 * blur.taps;
+
+	effect_gauss_weights(gauss->sigma, blur.taps, blur.weights);
+	blur.middle = middle;
+	for (unsigned k = 0; k < blur.taps; k++) {
+		blur.before[k] = middle - 4 * (k + 1);
+		blur.after[k] = middle + 4 * (k + 1);
+	}
+	for (uint32_t y = 0; y < effects->height; y++) {
+		effects->kernels->widen(effects_row(effects, y), middle, size);
+		for (int64_t k = 1; k <= blur.taps; k++) {
+			memcpy(middle - 4 * k, middle + 4 * mirror(-k, effects->width), 8);
+			memcpy(middle + size + 4 * (k - 1),
+			       middle + 4 * mirror(effects->width - 1 + k, effects->width), 8);
+		}
+		effects->kernels->blur(&blur, size, lines + y * size);
+	}
+}
+
+/* Blurs along columns: from lines of 16 bits to the picture. */
+static void blur_columns(struct effects *effects, const struct effect_gauss *gauss,
+			 const int16_t *lines, int16_t *row)
+{
+	size_t size = (size_t)effects->width * 4;
+	struct effect_blur blur = {.taps = gauss->height / 2};
+	uint8_t *out = (uint8_t *)effects->pictures[effects->current];
+
+	effect_gauss_weights(gauss->sigma, blur.taps, blur.weights);
+	for (uint32_t y = 0; y < effects->height; y++) {
+		blur.middle = lines + y * size;
+		for (unsigned k = 0; k < blur.taps; k++) {
+			int64_t distance = k + 1;
+
+			blur.before[k] = lines + mirror(y - distance, effects->height) * size;
+			blur.after[k] = lines + mirror(y + distance, effects->height) * size;
+		}
+		effects->kernels->blur(&blur, size, row);
+		effects->kernels->narrow(row, out + y * size, size);
+	}
+}
+
+static int blur(struct effects *effects, const struct effect_gauss *gauss)
+{
+	size_t row_size = ((size_t)effects->width + EFFECT_BLUR_SIDE_MAX) * 4;
+	int r = reserve(&effects->lines, &effects->lines_room,
+			(row_size + 4 * pixel_count(effects)) * sizeof(int16_t));
+
+	if (r < 0)
+		return r;
+	blur_rows(effects, gauss, effects->lines, effects->lines + row_size);
+	blur_columns(effects, gauss, effects->lines + row_size, effects->lines);
+	return 0;
+}
+
+static int mix_begin(struct effects *effects, float weight)
+{
+	size_t count = pixel_count(effects);
+	int r = reserve(&effects->kept, &effects->kept_room, count * sizeof(uint32_t));
+
+	if (r == 0)
+		r = reserve(&effects->sum, &effects->sum_room, 4 * count * sizeof(float));
+	if (r < 0)
+		return r;
+	memcpy(effects->kept, effects->pictures[effects->current], count * sizeof(uint32_t));
+	effects->kernels->mix_begin(effects->sum, effects->kept, count, weight);
+	return 0;
+}
+
+static void mix_add(struct effects *effects, float weight)
+{
+	uint32_t *picture = effects->pictures[effects->current];
+	size_t count = pixel_count(effects);
+
+	effects->kernels->mix_add(effects->sum, picture, count, weight);
+	memcpy(picture, effects->kept, count * sizeof(uint32_t));
+}
+
+static int run(struct effects *effects, const struct effect *effect)
+{
+	const struct effect_kernels *kernels = effects->kernels;
+	uint32_t *picture = effects->pictures[effects->current];
+	size_t count = pixel_count(effects);
+	struct effect_table table;
+	float factor, rest;
+
+	if (make_table(effects, effect, &table)) {
+		kernels->table(picture, count, &table);
+		return 0;
+	}
+	switch (effect->kind) {
+	case EFFECT_SATURATION:
+		effect_blend(effect->factor, &factor, &rest);
+		kernels->saturation(picture, count, factor, rest);
+		return 0;
+	case EFFECT_HUE:
+		kernels->hue(picture, count, (float)effect->factor);
+		return 0;
+	case EFFECT_GRAYSCALE:
+		kernels->grayscale(picture, count);
+		return 0;
+	case EFFECT_SHARPNESS:
+		return sharpen(effects, effect->factor);
+	case EFFECT_BLUR:
+		return blur(effects, &effect->gauss);
+	case EFFECT_WARP:
+		return warp(effects, &effect->warp);
+	case EFFECT_ERASE:
+		erase_pixels(&effect->erase, picture, effects->width);
+		return 0;
+	case EFFECT_MIX_BEGIN:
+		return mix_begin(effects, effect->weight);
+	case EFFECT_MIX_ADD:
+		mix_add(effects, effect->weight);
+		return 0;
+	case EFFECT_MIX_END:
+		kernels->mix_end(picture, effects->sum, count);
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+int effects_run(struct effects *effects, const struct effect *list, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		int r = run(effects, &list[i]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

@@ -1,0 +1,256 @@
+/* Reference kernels of store; what the others must equal. */
+#include "loaderd/augment/kernels/store.h"
+
+#include <string.h>
+
+uint16_t store_bf16(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+uint16_t store_f16(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+
+	if (magnitude >= 0x477ff000) /* 65520 and more round to infinity */
+		return (uint16_t)(sign | 0x7c00);
+	if (magnitude < 0x38800000) { /* under 2^-14: a multiple of 2^-24 */
+		float scaled;
+
+		memcpy(&scaled, &magnitude, sizeof(scaled));
+		/* Beside 0.5 the unit in the last place is 2^-24, so the addition itself rounds. */
+		scaled += 0.5f;
+		memcpy(&magnitude, &scaled, sizeof(magnitude));
+		return (uint16_t)(sign | (magnitude - 0x3f000000));
+	}
+	magnitude += 0xfff + (magnitude >> 13 & 1);
+	return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);
+}
+
+static void put(const struct store *store, uint8_t *output, size_t at, uint8_t pixel,
+		uint32_t channel)
+{
+	float value = (float)pixel * store->scale[channel];
+	uint16_t half;
+
+	value += store->bias[channel];
+	switch (store->shape.element) {
+	case TRANSFORM_U8:
+		output[at] = pixel;
+		break;
+	case TRANSFORM_F16:
+		half = store_f16(value);
+		memcpy(output + 2 * at, &half, sizeof(half));
+		break;
+	case TRANSFORM_BF16:
+		half = store_bf16(value);
+		memcpy(output + 2 * at, &half, sizeof(half));
+		break;
+	case TRANSFORM_F32:
+		memcpy(output + 4 * at, &value, sizeof(value));
+		break;
+	}
+}
+
+static void row(const struct store *store, const uint8_t *pixels, uint8_t *const planes[4])
+{
+	uint32_t width = store->shape.width, channels = store->shape.channels;
+
+	if (store->shape.layout == TRANSFORM_NHWC) {
+		for (uint32_t i = 0; i < width * channels; i++)
+			put(store, planes[0], i, pixels[i], i % channels);
+		return;
+	}
+	for (uint32_t c = 0; c < channels; c++)
+		for (uint32_t x = 0; x < width; x++)
+			put(store, planes[c], x, c < 3 ? pixels[3 * x + c] : 0, c);
+}
+
+static void copy(uint8_t *output, const uint8_t *pixels, uint32_t count, uint32_t channels,
+		 bool reverse)
+{
+	if (!reverse && channels == 3) {
+		memcpy(output, pixels, (size_t)3 * count);
+		return;
+	}
+	for (uint32_t x = 0; x < count; x++, output += channels) {
+		const uint8_t *pixel = pixels + (size_t)3 * (reverse ? count - 1 - x : x);
+
+		output[0] = pixel[0];
+		output[1] = pixel[1];
+		output[2] = pixel[2];
+		if (channels == 4)
+			output[3] = 0;
+	}
+}
+
+static void stream(uint8_t *output, const uint8_t *bytes, size_t size)
+{
+	memcpy(output, bytes, size);
+}
+
+static void fence(void)
+{
+}
+
+const struct store_kernels store_kernels_c = {
+	.row = row, .copy = copy, .stream = stream, .fence = fence};
+
+const struct store_kernels *store_kernels_get(enum augment_isa isa)
+{
+#ifdef AUGMENT_HAVE_AVX512
+	if (isa >= AUGMENT_ISA_AVX512)
+		return &store_kernels_avx512;
+	if (isa >= AUGMENT_ISA_AVX512BW)
+		return &store_kernels_avx512bw;
+#endif
+#ifdef AUGMENT_HAVE_AVX2
+	if (isa >= AUGMENT_ISA_AVX2)
+		return &store_kernels_avx2;
+#endif
+	return &store_kernels_c;
+}
+
+uint32_t store_row_channels(const struct transform_shape *shape)
+{
+	return shape->layout == TRANSFORM_NCHW ? 3 : shape->channels;
+}
+
+void store_init(struct store *store, enum augment_isa isa, const struct transform_shape *shape,
+		const double mean[3], const double std[3], void *output)
+{
+	store->kernels = store_kernels_get(isa);
+	store->output = output;
+	store->streaming = false;
+	store->shape = *shape;
+	/* Bytes stay what they are. */
+	for (uint32_t i = 0; shape->element != TRANSFORM_U8 && i < STORE_PERIOD; i++) {
+		uint32_t c = i % shape->channels;
+
+		store->scale[i] = c < 3 ? (float)(1 / (255 * std[c])) : 0;
+		store->bias[i] = c < 3 ? (float)(-mean[c] / std[c]) : 0;
+	}
+}
+
+static uint32_t plane_count(const struct store *store)
+{
+	return store->shape.layout == TRANSFORM_NCHW ? store->shape.channels : 1;
+}
+
+static size_t row_size(const struct store *store)
+{
+	return store->shape.sample_size / plane_count(store) / store->shape.height;
+}
+
+static bool is_bytes(const struct store *store)
+{
+	return store->shape.element == TRANSFORM_U8 && plane_count(store) == 1;
+}
+
+void store_begin_stream(struct store *store, uint8_t *stage)
+{
+	size_t offset = (uintptr_t)store->output % STORE_LINE;
+
+	if (store->shape.layout != TRANSFORM_NHWC || store->shape.sample_size < STORE_STREAM_MIN ||
+	    row_size(store) % STORE_STREAM_UNIT != 0)
+		return;
+	store->streaming = true;
+	store->stream = (struct store_stream){
+		.stage = stage, .output = store->output - offset, .begin = offset, .end = offset};
+}
+
+/*
+ * Takes size more bytes that were written to the stage: sends what is whole lines, the rest moves
+ * to the front.
+ */
+static void stream_add(const struct store_kernels *kernels, struct store_stream *stream,
+		       size_t size)
+{
+	size_t lines = (stream->end + size) / STORE_LINE * STORE_LINE, sent = 0;
+
+	stream->end += size;
+	if (lines == 0)
+		return;
+	if (stream->begin > 0) {
+		sent = STORE_LINE;
+		memcpy(stream->output + stream->begin, stream->stage + stream->begin,
+		       sent - stream->begin);
+		stream->begin = 0;
+	}
+	kernels->stream(stream->output + sent, stream->stage + sent, lines - sent);
+	stream->output += lines;
+	stream->end -= lines;
+	memcpy(stream->stage, stream->stage + lines, stream->end);
+}
+
+uint8_t *store_bypass(const struct store *store)
+{
+	if (!store->streaming || !is_bytes(store) ||
+	    (uintptr_t)store->output % STORE_STREAM_UNIT != 0)
+		return NULL;
+	return store->output;
+}
+
+uint8_t *store_place(struct store *store, uint32_t row)
+{
+	if (!is_bytes(store))
+		return NULL;
+	return store->streaming ? store->stream.stage + store->stream.end
+				: store->output + row * row_size(store);
+}
+
+void store_placed(struct store *store)
+{
+	if (store->streaming)
+		stream_add(store->kernels, &store->stream, row_size(store));
+}
+
+void store_row(struct store *store, uint32_t row, const uint8_t *pixels)
+{
+	size_t size = row_size(store);
+	uint8_t *outputs[4];
+
+	for (uint32_t c = 0; c < plane_count(store); c++)
+		outputs[c] = store->output + ((size_t)c * store->shape.height + row) * size;
+	if (store->streaming)
+		outputs[0] = store->stream.stage + store->stream.end;
+	if (is_bytes(store))
+		memcpy(outputs[0], pixels, size);
+	else
+		store->kernels->row(store, pixels, outputs);
+	if (store->streaming)
+		stream_add(store->kernels, &store->stream, size);
+}
+
+void store_rows(struct store *store, const uint8_t *pixels)
+{
+	size_t size = store->shape.sample_size, head = -(uintptr_t)store->output % STORE_LINE;
+
+	if (!store->streaming) {
+		memcpy(store->output, pixels, size);
+		return;
+	}
+	size_t lines = (size - head) / STORE_LINE * STORE_LINE;
+
+	memcpy(store->output, pixels, head);
+	store->kernels->stream(store->output + head, pixels + head, lines);
+	memcpy(store->output + head + lines, pixels + head + lines, size - head - lines);
+	store->stream.begin = store->stream.end = 0;
+}
+
+void store_finish(struct store *store)
+{
+	struct store_stream *stream = &store->stream;
+
+	if (!store->streaming)
+		return;
+	memcpy(stream->output + stream->begin, stream->stage + stream->begin,
+	       stream->end - stream->begin);
+	store->kernels->fence();
+}

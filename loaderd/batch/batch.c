@@ -1,0 +1,547 @@
+#include "loaderd/batch/batch.h"
+
+#include "loaderd/batch/account.h"
+#include "loaderd/batch/claim.h"
+#include "loaderd/batch/sample.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert((int)PACKIMG_FED_MAX == (int)RING_FIELD_BYTES_MAX, "what packimg says of it holds");
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t;
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void batcher_geometry(const struct batcher_options *options, struct ring_geometry *ret_geometry)
+{
+	struct ring_geometry geometry = {
+		.slots = options->slots,
+		.batch_size_max = options->order.batch_size,
+		.field_count = options->fields.count,
+		.writable = options->writable,
+	};
+	uint64_t sample_size = transform_sample_size_max(options->transform);
+	if (__builtin_mul_overflow(sample_size, (uint64_t)options->order.batch_size,
+				   &geometry.image_size_max))
+		geometry.image_size_max = UINT64_MAX;
+	for (uint32_t i = 0; i < options->fields.count; i++) {
+		const struct value_column *column = &options->fields.columns[i];
+		geometry.field_types[i] = column->type;
+		geometry.field_rooms[i] = column->room;
+		if (column->room > geometry.field_bytes)
+			geometry.field_bytes = column->room;
+	}
+	*ret_geometry = geometry;
+}
+
+static void *new_aligned(size_t count, size_t size)
+{
+	size_t bytes;
+	if (__builtin_mul_overflow(count, size, &bytes))
+		return NULL;
+	void *memory = aligned_alloc(BATCHER_CACHE_LINE,
+				     bytes); /* size is a multiple: the types are aligned */
+	if (memory != NULL)
+		memset(memory, 0, bytes);
+	return memory;
+}
+
+static int start_io(struct batcher *batcher)
+{
+	const struct batcher_options *options = &batcher->options;
+	struct io_options io = {
+		.dataset = options->dataset,
+		.walk = {.order = options->order,
+			 .epoch = options->epoch,
+			 .batch = options->batch,
+			 .epoch_end = options->epoch_end},
+		.mode = options->io,
+		.bytes = options->io_bytes,
+		.queue_depth = options->io_depth,
+		.direct = options->direct,
+		.direct_count = options->direct_count,
+	};
+	int r = io_new(&io, &batcher->io);
+	if (r < 0 && io.mode == IO_URING) {
+		io.mode = IO_MMAP;
+		r = io_new(&io, &batcher->io);
+	}
+	return r;
+}
+
+static void close_both(const struct batcher_options *options)
+{
+	close(options->ring_fd);
+	close(options->ack_fd);
+}
+
+static int map_ring(struct batcher *batcher)
+{
+	const struct batcher_options *options = &batcher->options;
+	int r = ring_producer_init(&batcher->ring, &batcher->geometry, options->ring_fd,
+				   options->ack_fd);
+	if (r < 0)
+		close_both(options);
+	return r;
+}
+
+int batcher_new(const struct batcher_options *options, struct batcher **ret_batcher)
+{
+	struct batcher *batcher = new_aligned(1, sizeof *batcher);
+	if (batcher == NULL) {
+		close_both(options);
+		return -ENOMEM;
+	}
+	batcher->options = *options;
+	batcher->unit_span = options->order.batch_size;
+	batcher_geometry(options, &batcher->geometry);
+	pthread_mutex_init(&batcher->mutex, NULL);
+	batcher->work = new_aligned(options->slots, sizeof *batcher->work);
+	batcher->counters = new_aligned(options->worker_indices, sizeof *batcher->counters);
+	int r = map_ring(batcher);
+	if (r == 0 && (batcher->work == NULL || batcher->counters == NULL))
+		r = -ENOMEM;
+	if (r == 0)
+		r = start_io(batcher);
+	if (r < 0) {
+		batcher->options.transform = NULL; /* still the caller's */
+		batcher_free(batcher);
+		return r;
+	}
+	*ret_batcher = batcher;
+	return 0;
+}
+
+void batcher_free(struct batcher *batcher)
+{
+	if (batcher == NULL)
+		return;
+	io_free(batcher->io);
+	ring_producer_deinit(&batcher->ring);
+	transform_free(batcher->options.transform);
+	pthread_mutex_destroy(&batcher->mutex);
+	free(batcher->work);
+	free(batcher->counters);
+	free(batcher);
+}
+
+static bool position_of(const struct batcher *batcher, uint64_t batch_ordinal, uint64_t *ret_epoch,
+			uint64_t *ret_batch)
+{
+	const struct batcher_options *options = &batcher->options;
+	uint64_t from_epoch = options->batch + batch_ordinal;
+	uint64_t epoch = options->epoch + from_epoch / options->order.batches;
+	if (options->epoch_end != 0 && epoch >= options->epoch_end)
+		return false;
+	*ret_epoch = epoch;
+	*ret_batch = from_epoch % options->order.batches;
+	return true;
+}
+
+bool batcher_position(const struct batcher *batcher, uint64_t unit, uint64_t *ret_epoch,
+		      uint64_t *ret_batch)
+{
+	return position_of(batcher, unit / batcher->unit_span, ret_epoch, ret_batch);
+}
+
+static struct batcher_work *work_of(const struct batcher *batcher, uint64_t unit)
+{
+	return &batcher->work[unit / batcher->unit_span % batcher->options.slots];
+}
+
+/* Under the mutex: the slot is the one begun last, position valid. */
+static void begin_in(struct batcher *batcher, struct ring_slot *slot, uint64_t epoch,
+		     uint64_t batch)
+{
+	struct batcher_work *work =
+		&batcher->work[(batcher->ring.begun - 1) % batcher->options.slots];
+	const struct ring_header *layout = &batcher->ring.layout;
+	work->epoch = epoch;
+	work->batch = batch;
+	order_batch(&batcher->options.order, batch, &work->part);
+	order_epoch_init(&work->order, &batcher->options.order, epoch);
+	transform_shape(batcher->options.transform, epoch, &work->shape);
+	work->slot = slot;
+	work->images = (uint8_t *)slot + layout->image_offset;
+	work->labels = (int32_t *)((uint8_t *)slot + layout->label_offset);
+	work->samples = (uint64_t *)((uint8_t *)slot + layout->sample_offset);
+	work->flags = (uint8_t *)slot + layout->flag_offset;
+	atomic_store_explicit(&work->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&work->bad, 0, memory_order_relaxed);
+	atomic_store_explicit(&work->failed, false, memory_order_relaxed);
+	work->complete = false;
+}
+
+/*
+ * Under the mutex. Ends the ring when nothing begun is left to publish; returns whether the client
+ * wants a doorbell.
+ */
+static int end_if_done(struct batcher *batcher, const char *reason)
+{
+	if (batcher->finished || batcher->ring.published != batcher->ring.begun)
+		return 0;
+	batcher->finished = true;
+	return ring_end(&batcher->ring, reason);
+}
+
+/* Under the mutex. 1: a batch was begun; 0: no slot, or no further batch. */
+static int begin_one(struct batcher *batcher, bool *doorbell)
+{
+	uint64_t epoch, batch;
+	if (atomic_load_explicit(&batcher->ended, memory_order_relaxed))
+		return 0;
+	if (!position_of(batcher, batcher->ring.begun, &epoch, &batch)) {
+		atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
+		*doorbell |= end_if_done(batcher, NULL);
+		return 0;
+	}
+	struct ring_slot *slot = ring_begin(&batcher->ring);
+	if (slot == NULL) {
+		ring_producer_arm(&batcher->ring);
+		slot = ring_begin(&batcher->ring);
+	}
+	if (slot == NULL) {
+		if (batcher->blocked_since_ns == 0)
+			batcher->blocked_since_ns = clock_ns(CLOCK_MONOTONIC);
+		atomic_store_explicit(&batcher->blocked, true, memory_order_relaxed);
+		return 0;
+	}
+	begin_in(batcher, slot, epoch, batch);
+	/*
+	 * Pairs with the acquire in claim(): whoever sees the new limit sees the batch's
+	 * description.
+	 */
+	uint64_t limit = atomic_fetch_add_explicit(&batcher->limit, batcher->unit_span,
+						   memory_order_release);
+	io_begun(batcher->io, limit + batcher->unit_span);
+	return 1;
+}
+
+/* Begins batches until every worker could find a claim, or slots run out. Returns units begun. */
+static uint64_t begin_more(struct batcher *batcher, uint64_t units_wanted)
+{
+	bool doorbell = false;
+	uint64_t begun = 0;
+	pthread_mutex_lock(&batcher->mutex);
+	for (;;) {
+		uint64_t left = atomic_load_explicit(&batcher->limit, memory_order_relaxed) -
+				atomic_load_explicit(&batcher->claim, memory_order_relaxed);
+		if (left >= units_wanted || begin_one(batcher, &doorbell) == 0)
+			break;
+		begun += batcher->unit_span;
+	}
+	pthread_mutex_unlock(&batcher->mutex);
+	if (doorbell)
+		batcher->options.doorbell(batcher->options.doorbell_user);
+	return begun;
+}
+
+static uint32_t size_of_claim(const struct batcher *batcher, const struct batcher_worker *worker)
+{
+	const struct claim_terms terms = {
+		.batch_size = batcher->unit_span,
+		.workers = batcher->options.workers,
+		.alone = worker->alone,
+	};
+	return claim_size(&terms, atomic_load_explicit(&batcher->cost_ns, memory_order_relaxed),
+			  atomic_load_explicit(&batcher->together, memory_order_relaxed));
+}
+
+/* Takes up to `units` units, all of one batch. 0: all that is begun has been given out. */
+static uint32_t claim(struct batcher *batcher, uint32_t units, uint64_t *ret_first)
+{
+	uint64_t span = batcher->unit_span;
+	uint64_t first = atomic_load_explicit(&batcher->claim, memory_order_relaxed);
+	uint64_t next;
+	do {
+		if (first >= atomic_load_explicit(&batcher->limit, memory_order_acquire))
+			return 0;
+		uint64_t batch_end = first - first % span + span;
+		next = first + units < batch_end ? first + units : batch_end;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&batcher->claim, &first, next, memory_order_acq_rel, memory_order_relaxed));
+	*ret_first = first;
+	units = (uint32_t)(next - first);
+	/* Units past the samples of a short batch are nobody's work: take them along. The batch
+	 * cannot be recycled under this look, because the units just claimed are not done. */
+	uint64_t batch_end = first - first % span + span;
+	if (next < batch_end && next % span >= work_of(batcher, first)->part.count &&
+	    atomic_compare_exchange_strong(&batcher->claim, &next, batch_end))
+		units = (uint32_t)(batch_end - first);
+	return units;
+}
+
+/*
+ * Closes the gaps that skipped samples left, keeping the order. Returns the samples that remain. A
+ * client that writes into its ring may have put other flags there: it then gets other samples of
+ * its batch, or fewer.
+ */
+static uint32_t compact(struct batcher *batcher, struct batcher_work *work)
+{
+	const struct ring_header *layout = &batcher->ring.layout;
+	size_t size = work->shape.sample_size;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < work->part.count; i++) {
+		if (work->flags[i] == SAMPLE_SKIPPED)
+			continue;
+		if (kept != i) {
+			memcpy(work->images + kept * size, work->images + i * size, size);
+			work->labels[kept] = work->labels[i];
+			work->samples[kept] = work->samples[i];
+			work->flags[kept] = work->flags[i];
+			for (uint32_t f = 0; f < layout->field_count; f++) {
+				uint8_t *column = (uint8_t *)work->slot + layout->fields[f].offset;
+				size_t stride = layout->fields[f].stride;
+				memcpy(column + kept * stride, column + i * stride, stride);
+			}
+		}
+		kept++;
+	}
+	return kept;
+}
+
+static void fill_slot(struct batcher_work *work)
+{
+	struct ring_slot *slot = work->slot;
+	slot->epoch = work->epoch;
+	slot->batch = work->batch;
+	slot->count = work->count;
+	slot->height = work->shape.height;
+	slot->width = work->shape.width;
+	slot->channels = work->shape.channels;
+	slot->element = work->shape.element;
+	slot->layout = work->shape.layout;
+	slot->bad = atomic_load_explicit(&work->bad, memory_order_relaxed);
+	slot->last = work->part.last;
+	slot->publish_ns = clock_ns(CLOCK_MONOTONIC);
+}
+
+static void fail_batch(struct batcher_work *work, const char *text)
+{
+	if (atomic_exchange(&work->failed, true))
+		return;
+	snprintf(work->failure, sizeof work->failure, "%s", text);
+}
+
+/* Under the mutex: publishes every batch whose turn has come. */
+static bool publish_complete(struct batcher *batcher)
+{
+	int doorbell = 0;
+	while (!batcher->finished && batcher->ring.published < batcher->ring.begun) {
+		struct batcher_work *work =
+			&batcher->work[batcher->ring.published % batcher->options.slots];
+		if (!work->complete)
+			break;
+		if (atomic_load_explicit(&work->failed, memory_order_relaxed)) {
+			batcher->finished = true;
+			atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
+			doorbell |= ring_end(&batcher->ring, work->failure);
+			break;
+		}
+		fill_slot(work);
+		doorbell |= ring_publish(&batcher->ring);
+	}
+	if (batcher->draining)
+		doorbell |= end_if_done(batcher, batcher->drain_reason);
+	else if (atomic_load_explicit(&batcher->ended, memory_order_relaxed))
+		doorbell |= end_if_done(batcher, NULL);
+	return doorbell != 0;
+}
+
+static void finish_batch(struct batcher *batcher, struct batcher_work *work)
+{
+	work->count = work->part.count;
+	if (batcher->options.bad == BATCHER_SKIP &&
+	    atomic_load_explicit(&work->bad, memory_order_relaxed) > 0) {
+		work->count = compact(batcher, work);
+		if (work->count == 0)
+			fail_batch(work, "no sample of a batch could be decoded; run packimg "
+					 "verify on the dataset");
+	}
+	pthread_mutex_lock(&batcher->mutex);
+	work->complete = true;
+	bool doorbell = publish_complete(batcher);
+	pthread_mutex_unlock(&batcher->mutex);
+	if (doorbell)
+		batcher->options.doorbell(batcher->options.doorbell_user);
+}
+
+/* Makes one sample of a batch under the feed's policy. */
+static void make(struct batcher *batcher, struct batcher_worker *worker, struct batcher_work *work,
+		 uint64_t unit, struct sample_times *times)
+{
+	uint32_t i = (uint32_t)(unit % batcher->unit_span);
+	struct batcher_counters *counters = &batcher->counters[worker->index];
+	struct packimg_error error;
+	uint64_t index = order_sample(&work->order, work->part.first + i);
+	int r = sample_make_unit(batcher, worker, work, unit, index, times, &error);
+	if (r == -ECANCELED)
+		return; /* the client has gone */
+	if (r == 0) {
+		account_add(&counters->images, 1);
+		return;
+	}
+	/*
+	 * Not the sample is wrong but the feed: the pipeline, which fixes no size where sizes
+	 * differ, or the room for a field's values. No policy helps against that.
+	 */
+	if (r == -EINVAL) {
+		fail_batch(work, error.text);
+		return;
+	}
+	batcher->options.report(batcher->options.report_user, batcher->options.dataset, index,
+				error.text);
+	account_add(&counters->bad, 1);
+	atomic_fetch_add_explicit(&work->bad, 1, memory_order_relaxed);
+	switch (batcher->options.bad) {
+	case BATCHER_SKIP:
+		work->flags[i] = SAMPLE_SKIPPED;
+		return;
+	case BATCHER_FAIL:
+		fail_batch(work, error.text);
+		return;
+	case BATCHER_SUBSTITUTE:
+		break;
+	}
+	r = sample_substitute(batcher, worker, work, i, index, times, &error);
+	if (r == 0)
+		account_add(&counters->images, 1);
+	else
+		fail_batch(work, error.text);
+}
+
+/*
+ * The next units of a claim, as many as can be decoded together. Claims are as large as that where
+ * it has paid before.
+ */
+static void look_ahead(struct batcher *batcher, struct batcher_worker *worker,
+		       struct batcher_work *work, uint64_t unit, uint32_t left,
+		       struct sample_times *times)
+{
+	uint32_t count = left < PACKIMG_AHEAD_MAX ? left : PACKIMG_AHEAD_MAX;
+	uint32_t gain = sample_ahead(batcher, worker, work, unit, count, times);
+	bool together = claim_together(gain, count);
+
+	if (together != atomic_load_explicit(&batcher->together, memory_order_relaxed))
+		atomic_store_explicit(&batcher->together, together, memory_order_relaxed);
+}
+
+bool batcher_runnable(const struct batcher *batcher)
+{
+	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
+		return false;
+	if (atomic_load_explicit(&batcher->claim, memory_order_relaxed) <
+	    atomic_load_explicit(&batcher->limit, memory_order_relaxed))
+		return true;
+	return !atomic_load_explicit(&batcher->blocked, memory_order_relaxed) &&
+	       !atomic_load_explicit(&batcher->ended, memory_order_relaxed);
+}
+
+uint32_t batcher_work(struct batcher *batcher, struct batcher_worker *worker, uint64_t *ret_begun)
+{
+	uint32_t size = size_of_claim(batcher, worker);
+	uint64_t first, begun = 0;
+	uint32_t units = claim(batcher, size, &first);
+	while (units == 0) {
+		if (!batcher_runnable(batcher))
+			break;
+		begun += begin_more(batcher, (uint64_t)size * batcher->options.workers);
+		units = claim(batcher, size, &first);
+	}
+	*ret_begun = begun;
+	if (units == 0)
+		return 0;
+
+	struct batcher_work *work = work_of(batcher, first);
+	struct sample_times times = {0};
+	uint32_t from = (uint32_t)(first % batcher->unit_span), made = 0;
+	for (uint32_t i = from; i < from + units && i < work->part.count; i++, made++) {
+		if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
+			return units; /* never published: `done` stays short */
+		if ((i - from) % PACKIMG_AHEAD_MAX == 0)
+			look_ahead(batcher, worker, work, first - from + i,
+				   from + units < work->part.count ? from + units - i
+								   : work->part.count - i,
+				   &times);
+		make(batcher, worker, work, first - from + i, &times);
+	}
+	if (atomic_load_explicit(&batcher->stopped, memory_order_relaxed))
+		return units;
+	/* Everything this worker wrote happens before the last finisher's publishing. */
+	uint32_t done = atomic_fetch_add_explicit(&work->done, units, memory_order_acq_rel) + units;
+	assert(done <= batcher->unit_span);
+	if (done == batcher->unit_span)
+		finish_batch(batcher, work);
+	account_claim(batcher, worker, &times, made);
+	return units;
+}
+
+bool batcher_kick(struct batcher *batcher)
+{
+	pthread_mutex_lock(&batcher->mutex);
+	bool was = atomic_load_explicit(&batcher->blocked, memory_order_relaxed);
+	if (was) {
+		atomic_store_explicit(&batcher->blocked, false, memory_order_relaxed);
+		batcher->blocked_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+		batcher->blocked_since_ns = 0;
+	}
+	pthread_mutex_unlock(&batcher->mutex);
+	return was;
+}
+
+bool batcher_drain(struct batcher *batcher, const char *reason)
+{
+	pthread_mutex_lock(&batcher->mutex);
+	batcher->draining = true;
+	batcher->drain_reason = reason;
+	atomic_store_explicit(&batcher->ended, true, memory_order_relaxed);
+	int doorbell = end_if_done(batcher, reason);
+	pthread_mutex_unlock(&batcher->mutex);
+	return doorbell != 0;
+}
+
+void batcher_stop(struct batcher *batcher)
+{
+	atomic_store_explicit(&batcher->stopped, true, memory_order_relaxed);
+	io_stop(batcher->io);
+}
+
+void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
+{
+	struct batcher_status status = {0};
+	for (unsigned i = 0; i < batcher->options.worker_indices; i++) {
+		const struct batcher_counters *c = &batcher->counters[i];
+		status.images += atomic_load_explicit(&c->images, memory_order_relaxed);
+		status.bad += atomic_load_explicit(&c->bad, memory_order_relaxed);
+		status.wait_ns += atomic_load_explicit(&c->wait_ns, memory_order_relaxed);
+		status.queued_ns += atomic_load_explicit(&c->queued_ns, memory_order_relaxed);
+		status.read_ns += atomic_load_explicit(&c->read_ns, memory_order_relaxed);
+		status.decode_ns += atomic_load_explicit(&c->decode_ns, memory_order_relaxed);
+		status.resize_ns += atomic_load_explicit(&c->resize_ns, memory_order_relaxed);
+		status.augment_ns += atomic_load_explicit(&c->augment_ns, memory_order_relaxed);
+		status.store_ns += atomic_load_explicit(&c->store_ns, memory_order_relaxed);
+		status.other_ns += atomic_load_explicit(&c->other_ns, memory_order_relaxed);
+	}
+	pthread_mutex_lock(&batcher->mutex);
+	if (!position_of(batcher, batcher->ring.published, &status.epoch, &status.batch))
+		status.epoch = batcher->options.epoch_end;
+	status.slots_ready = ring_ready(&batcher->ring);
+	status.slots_held = ring_outstanding(&batcher->ring) - status.slots_ready;
+	status.stall_client_ns =
+		atomic_load_explicit(&batcher->ring.ack->stall_ns, memory_order_relaxed);
+	status.stall_daemon_ns = batcher->blocked_ns;
+	if (batcher->blocked_since_ns != 0)
+		status.stall_daemon_ns += clock_ns(CLOCK_MONOTONIC) - batcher->blocked_since_ns;
+	status.finished = batcher->finished;
+	pthread_mutex_unlock(&batcher->mutex);
+	*ret_status = status;
+}

@@ -1,0 +1,166 @@
+#include "loaderd/batch/sample.h"
+
+#include "format/base/random.h"
+#include "format/base/ticks.h"
+#include "loaderd/io/blame.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Inside the guard. read: the sample as io_get() left it, NULL to take it from the mapping. */
+static int make_guarded(struct batcher *batcher, struct batcher_worker *worker,
+			struct batcher_work *work, uint32_t i, uint64_t index,
+			const struct packimg_sample *read, struct sample_times *times,
+			struct packimg_error *error)
+{
+	struct dataset *dataset = batcher->options.dataset;
+	struct packimg_sample sample;
+	uint64_t start = ticks_now();
+	int r = dataset_sample(dataset, index, read == NULL, &sample, error);
+	if (r == 0 && read != NULL) {
+		sample = *read;
+		r = dataset_verify(dataset, &sample, error);
+	}
+	times->read += ticks_since(start);
+	if (r < 0)
+		return r;
+	r = transform_apply(batcher->options.transform, worker->scratch, &sample,
+			    batcher->options.order.seed, work->epoch,
+			    work->images + i * work->shape.sample_size, &times->stages, error);
+	if (r < 0)
+		return r;
+	work->labels[i] = sample.label;
+	work->samples[i] = index;
+	uint8_t flags = 0;
+	r = values_put(&batcher->options.fields, dataset, index, &batcher->ring.layout, work->slot,
+		       i, &flags, error);
+	work->flags[i] = flags;
+	return r;
+}
+
+/* What sample_ahead said no longer holds. */
+static void forget_ahead(struct batcher_worker *worker)
+{
+	if (worker->ahead)
+		transform_ahead(NULL, worker->scratch, NULL, 0, 0, 0);
+	worker->ahead = false;
+}
+
+static int make_sample(struct batcher *batcher, struct batcher_worker *worker,
+		       struct batcher_work *work, uint32_t i, uint64_t index,
+		       const struct packimg_sample *read, struct sample_times *times,
+		       struct packimg_error *error)
+{
+	struct dataset *dataset = batcher->options.dataset;
+	for (;;) {
+		uint64_t faults = atomic_load(&dataset->guard.faults);
+		/* What was decoded ahead may have been zeroes in place of a page. */
+		if (worker->ahead && worker->ahead_faults != faults) {
+			atomic_store(&dataset->suspect, true);
+			forget_ahead(worker);
+		}
+		error->text[0] = '\0';
+		guard_enter(&dataset->guard);
+		blame_begin(packimg_uuid(dataset->image), index);
+		int r = make_guarded(batcher, worker, work, i, index, read, times, error);
+		blame_end();
+		if (guard_leave()) {
+			atomic_store(&dataset->suspect, true);
+			dataset_condemn(dataset, index);
+			snprintf(error->text, sizeof error->text,
+				 "sample %llu: the file ends before it or cannot be read",
+				 (unsigned long long)index);
+			return -EBADMSG;
+		}
+		if (atomic_load(&dataset->guard.faults) == faults)
+			return r;
+		/*
+		 * Another worker met a fault meanwhile, perhaps on a page of this very sample.
+		 * Faults are as many as pages at most.
+		 */
+		atomic_store(&dataset->suspect, true);
+	}
+}
+
+uint32_t sample_ahead(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint64_t unit, uint32_t count,
+		      struct sample_times *times)
+{
+	struct packimg_sample samples[PACKIMG_AHEAD_MAX];
+	struct dataset *dataset = batcher->options.dataset;
+	uint64_t start = ticks_now();
+	struct packimg_error error;
+	uint32_t found = 0, gain;
+
+	forget_ahead(worker);
+	/* Bytes that are read into buffers come when it is their turn. */
+	if (io_mode_of(batcher->io) != IO_MMAP)
+		return 0;
+	worker->ahead_faults = atomic_load(&dataset->guard.faults);
+	guard_enter(&dataset->guard);
+	for (uint32_t i = 0; i < count && found < PACKIMG_AHEAD_MAX; i++) {
+		uint64_t index = order_sample(&work->order,
+					      work->part.first + unit % batcher->unit_span + i);
+
+		found += dataset_sample(dataset, index, false, &samples[found], &error) == 0;
+	}
+	gain = transform_ahead(batcher->options.transform, worker->scratch, samples, found,
+			       batcher->options.order.seed, work->epoch);
+	worker->ahead = gain > 1;
+	if (guard_leave())
+		atomic_store(&dataset->suspect, true);
+	times->stages.decode += ticks_since(start);
+	return gain;
+}
+
+int sample_make_unit(struct batcher *batcher, struct batcher_worker *worker,
+		     struct batcher_work *work, uint64_t unit, uint64_t index,
+		     struct sample_times *times, struct packimg_error *error)
+{
+	struct packimg_sample read;
+	uint32_t i = (uint32_t)(unit % batcher->unit_span);
+	if (io_mode_of(batcher->io) == IO_MMAP)
+		return make_sample(batcher, worker, work, i, index, NULL, times, error);
+	uint64_t start = ticks_now();
+	int r = io_get(batcher->io, unit, index, &read, error);
+	times->wait += ticks_since(start);
+	if (r == -ECANCELED)
+		return r;
+	if (r >= 0)
+		r = make_sample(batcher, worker, work, i, index, r == IO_READ ? &read : NULL, times,
+				error);
+	io_done(batcher->io, unit);
+	return r;
+}
+
+int sample_substitute(struct batcher *batcher, struct batcher_worker *worker,
+		      struct batcher_work *work, uint32_t i, uint64_t index,
+		      struct sample_times *times, struct packimg_error *error)
+{
+	struct random_stream stream;
+	random_init(&stream, batcher->options.order.seed, work->epoch, index, RANDOM_SUBSTITUTE);
+	int r = -EBADMSG;
+	for (unsigned tries = 0; tries < BATCHER_SUBSTITUTES_MAX; tries++) {
+		uint64_t draw = (uint64_t)random_u32(&stream) << 32;
+		draw |= random_u32(&stream);
+		uint64_t other = draw % batcher->options.dataset->count;
+		if (other == index)
+			continue;
+		r = make_sample(batcher, worker, work, i, other, NULL, times, error);
+		if (r == 0) {
+			work->flags[i] |= RING_SAMPLE_SUBSTITUTED;
+			return 0;
+		}
+		if (r == -EINVAL)
+			return r;
+		batcher->options.report(batcher->options.report_user, batcher->options.dataset,
+					other, error->text);
+	}
+	snprintf(error->text, sizeof error->text,
+		 "sample %llu and %d drawn in its place could not be decoded; run packimg verify "
+		 "on %.300s",
+		 (unsigned long long)index, BATCHER_SUBSTITUTES_MAX,
+		 batcher->options.dataset->path);
+	return r;
+}

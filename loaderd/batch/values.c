@@ -1,0 +1,106 @@
+#include "loaderd/batch/values.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * Whole characters of text that `room` bytes hold. The bytes may change meanwhile: then it is some
+ * other number, none beyond.
+ */
+static uint32_t cut_text(const uint8_t *bytes, uint32_t room)
+{
+	uint32_t size = room;
+	for (unsigned i = 0; i < 3 && size > 0 && (bytes[size] & 0xc0) == 0x80; i++)
+		size--;
+	return size;
+}
+
+static const char *name_of(const struct value_column *column, const struct dataset *dataset)
+{
+	struct packimg_field field;
+	if (column->number == VALUE_KEY ||
+	    packimg_field(dataset->image, column->number, &field) < 0)
+		return "__key__";
+	return field.name;
+}
+
+static int put_bytes(const struct value_columns *columns, const struct value_column *column,
+		     const struct packimg_value *value, uint8_t *cell, size_t stride,
+		     uint8_t *flags)
+{
+	uint32_t size = (uint32_t)value->size;
+	if (value->size > column->room) {
+		if (columns->whole)
+			return -EINVAL;
+		size = column->room;
+		if (column->type == PACKIMG_FIELD_TEXT)
+			size = cut_text(value->bytes, size);
+		*flags |= RING_SAMPLE_FIELD_CUT;
+	}
+	memcpy(cell, &size, sizeof size);
+	memcpy(cell + sizeof size, value->bytes, size);
+	memset(cell + sizeof size + size, 0, stride - sizeof size - size);
+	return 0;
+}
+
+static int find_value(const struct value_column *column, const struct dataset *dataset,
+		      uint64_t index, struct packimg_value *ret_value)
+{
+	const char *name;
+	if (column->number != VALUE_KEY)
+		return packimg_value(dataset->image, index, column->number, ret_value);
+	*ret_value = (struct packimg_value){0};
+	int r = packimg_source(dataset->image, index, &name, &ret_value->size);
+	ret_value->bytes = name;
+	ret_value->present = ret_value->size > 0;
+	return r;
+}
+
+static int put_value(const struct value_columns *columns, const struct value_column *column,
+		     const struct dataset *dataset, uint64_t index, uint8_t *cell, size_t stride,
+		     struct packimg_value *value, uint8_t *flags)
+{
+	int r = find_value(column, dataset, index, value);
+	if (r < 0)
+		return r;
+	if (!value->present) {
+		memset(cell, 0, stride);
+		*flags |= RING_SAMPLE_FIELD_MISSING;
+		return 0;
+	}
+	if (column->type == PACKIMG_FIELD_INT64)
+		memcpy(cell, &value->int64, sizeof value->int64);
+	else if (column->type == PACKIMG_FIELD_FLOAT64)
+		memcpy(cell, &value->float64, sizeof value->float64);
+	else
+		r = put_bytes(columns, column, value, cell, stride, flags);
+	return r;
+}
+
+int values_put(const struct value_columns *columns, const struct dataset *dataset, uint64_t index,
+	       const struct ring_header *layout, struct ring_slot *slot, uint32_t i, uint8_t *flags,
+	       struct packimg_error *error)
+{
+	for (uint32_t f = 0; f < columns->count; f++) {
+		const struct value_column *column = &columns->columns[f];
+		size_t stride = layout->fields[f].stride;
+		uint8_t *cell = (uint8_t *)slot + layout->fields[f].offset + i * stride;
+		struct packimg_value value;
+		int r = put_value(columns, column, dataset, index, cell, stride, &value, flags);
+		if (r == -EINVAL)
+			snprintf(error->text, sizeof error->text,
+				 "sample %llu of %.200s: field \"%.100s\" has %zu bytes, and "
+				 "field_bytes is %u; ask for more (at most %d), or for cut values",
+				 (unsigned long long)index, dataset->path, name_of(column, dataset),
+				 value.size, column->room, RING_FIELD_BYTES_MAX);
+		else if (r < 0)
+			snprintf(error->text, sizeof error->text,
+				 "sample %llu: its value of field \"%.100s\" is damaged, or longer "
+				 "than the file records",
+				 (unsigned long long)index, name_of(column, dataset));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

@@ -1,0 +1,36 @@
+/*
+ * Extra fields of a feed: which of the dataset's they are, what room each has in a slot, and how a
+ * sample's values get there. Chosen once when the feed opens (worker/fields.h), then read by all
+ * workers. proto/SPEC.md, "Fields".
+ */
+#pragma once
+
+#include "loaderd/io/dataset.h"
+#include "proto/ring.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A number of no field: the sample's source name, which clients ask for as "__key__". */
+enum { VALUE_KEY = PACKIMG_FIELDS_MAX };
+
+struct value_column {
+	uint32_t number; /* of the field in the dataset, or VALUE_KEY */
+	uint32_t type;   /* enum packimg_field_type, as the client is told */
+	uint32_t room;   /* bytes of one value; means nothing for numbers */
+};
+
+struct value_columns {
+	uint32_t count;
+	bool whole; /* a value that finds no room ends the feed; else it is cut */
+	struct value_column columns[RING_FIELDS_MAX];
+};
+
+/*
+ * Copies the values of a sample to place i of a slot; inside the dataset's guard. *flags: what is
+ * to be said of it, enum ring_sample_flag, is added. -EBADMSG: a value is damaged; -EINVAL: it
+ * finds no room, which is no fault of the sample. Both with a sentence.
+ */
+int values_put(const struct value_columns *columns, const struct dataset *dataset, uint64_t index,
+	       const struct ring_header *layout, struct ring_slot *slot, uint32_t i, uint8_t *flags,
+	       struct packimg_error *error);

@@ -1,0 +1,108 @@
+#include "loaderd/batch/watch.h"
+
+#include "format/base/ticks.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	COMPARE_NS = 4 * 1000 * 1000,
+	/* A lap so long is compared at once: it may hold somebody else's turn on the CPU. */
+	LONG_LAP_NS = 1000 * 1000,
+	/*
+	 * Missing less than one part in so many is interrupts and rounding: not worth asking the
+	 * kernel why.
+	 */
+	MISSING_PART = 32,
+};
+
+static uint64_t cpu_clock_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static long voluntary_switches(void)
+{
+	struct rusage usage;
+	return getrusage(RUSAGE_THREAD, &usage) < 0 ? 0 : usage.ru_nvcsw;
+}
+
+/*
+ * Nanoseconds that the thread has spent in run queues (Linux,
+ * Documentation/scheduler/sched-stats.rst).
+ */
+static uint64_t run_delay_ns(const struct watch *watch)
+{
+	char text[96];
+	uint64_t delay_ns;
+	ssize_t size = pread(watch->schedstat, text, sizeof text - 1, 0);
+	if (size <= 0)
+		return watch->delay_ns;
+	text[size] = '\0';
+	return sscanf(text, "%*s %" SCNu64, &delay_ns) == 1 ? delay_ns : watch->delay_ns;
+}
+
+void watch_init(struct watch *watch)
+{
+	*watch = (struct watch){0};
+	watch->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	watch->delay_ns = run_delay_ns(watch);
+	watch_restart(watch);
+}
+
+void watch_deinit(struct watch *watch)
+{
+	if (watch->schedstat >= 0)
+		close(watch->schedstat);
+}
+
+void watch_restart(struct watch *watch)
+{
+	watch->asleep = 0;
+	watch->switches = voluntary_switches();
+	watch->cpu_ns = cpu_clock_ns();
+	watch->mark = watch->begun = ticks_now();
+}
+
+static void divide(struct watch *watch, uint64_t missing_ns)
+{
+	long switches = voluntary_switches();
+	uint64_t queued_ns = missing_ns;
+	if (switches == watch->switches || watch->schedstat < 0) {
+		watch->delay_ns += queued_ns;
+	} else {
+		uint64_t delay_ns = run_delay_ns(watch);
+		uint64_t newly_ns = delay_ns > watch->delay_ns ? delay_ns - watch->delay_ns : 0;
+		if (newly_ns < missing_ns)
+			queued_ns = newly_ns;
+		watch->delay_ns = delay_ns;
+	}
+	watch->switches = switches;
+	watch->queued_ns += queued_ns;
+	watch->blocked_ns += missing_ns - queued_ns;
+}
+
+uint64_t watch_lap(struct watch *watch, uint64_t asleep)
+{
+	uint64_t lap = ticks_since(watch->mark);
+	uint64_t now = watch->mark + lap;
+	watch->mark = now;
+	watch->asleep += asleep;
+	uint64_t wall_ns = ticks_to_ns(now - watch->begun);
+	if (wall_ns < COMPARE_NS && ticks_to_ns(lap) < LONG_LAP_NS)
+		return lap;
+	uint64_t cpu_now_ns = cpu_clock_ns();
+	uint64_t known_ns = cpu_now_ns - watch->cpu_ns + ticks_to_ns(watch->asleep);
+	if (wall_ns > known_ns && (wall_ns - known_ns) * MISSING_PART > wall_ns)
+		divide(watch, wall_ns - known_ns);
+	watch->begun = now;
+	watch->cpu_ns = cpu_now_ns;
+	watch->asleep = 0;
+	return lap;
+}

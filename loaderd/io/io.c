@@ -1,0 +1,269 @@
+#include "loaderd/io/io.h"
+
+#include "loaderd/io/futex.h"
+#include "loaderd/io/io_internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+	/* While all seems to be in the page cache one sample in so many is looked at. */
+	PROBE_INTERVAL = 16,
+	/* Probes in a row that must find their sample before the thread believes so. */
+	PROBES_WARM = 64,
+	/* After so many, one sample in PROBE_INTERVAL_LONG is enough: a probe is a system call. */
+	PROBES_SURE = 1024,
+	PROBE_INTERVAL_LONG = 256,
+	/* Bytes of a sample that one probe asks for. */
+	PROBE_BYTES = 4,
+	AHEAD_UNITS_MAX = 1 << 16,
+};
+/*
+ * Asking the kernel for more than this ahead of use gains nothing even on slow storage, and costs
+ * page cache.
+ */
+#define MMAP_AHEAD_BYTES (UINT64_C(128) << 20)
+
+enum io_mode io_choose(uint64_t dataset_bytes, uint64_t memory_bytes)
+{
+	/* Some of the memory is wanted for batches and programs. */
+	return dataset_bytes > memory_bytes / 4 * 3 && io_can_uring() ? IO_URING : IO_MMAP;
+}
+
+void io_wake(struct io *io)
+{
+	atomic_store(&io->asleep, false);
+	atomic_fetch_add(&io->wake_word, 1);
+	futex_wake(&io->wake_word, 1);
+}
+
+void io_sleep(struct io *io, bool (*look)(struct io *io))
+{
+	uint32_t word = atomic_load(&io->wake_word);
+	atomic_store(&io->asleep, true);
+	if (!look(io) && !atomic_load(&io->stopping))
+		futex_wait(&io->wake_word, word);
+	atomic_store(&io->asleep, false);
+}
+
+int io_lookup(struct io *io, uint64_t index, struct packimg_sample *ret_sample)
+{
+	struct dataset *dataset = io->options.dataset;
+	guard_enter(&dataset->guard);
+	int r = packimg_sample(dataset->image, index, ret_sample);
+	if (guard_leave()) {
+		atomic_store(&dataset->suspect, true);
+		r = -EBADMSG;
+	}
+	return r;
+}
+
+/* The whole pages that a sample's bytes, side data behind them included, lie on. */
+struct pages {
+	void *begin;
+	size_t size;
+	uint64_t offset; /* in the file */
+	int fd;
+};
+
+static void pages_of(const struct io *io, const struct packimg_sample *sample, uintptr_t page,
+		     struct pages *ret_pages)
+{
+	uintptr_t begin = (uintptr_t)sample->data, end = begin + sample->data_size;
+	uintptr_t side = (uintptr_t)sample->side;
+	struct packimg_shard shard;
+	if (sample->side != NULL && side >= end && side - end < page)
+		end = side + sample->side_size;
+	begin &= ~(page - 1);
+	end = (end + page - 1) & ~(page - 1);
+	*ret_pages = (struct pages){
+		.begin = (void *)begin,
+		.size = end - begin,
+		.offset = sample->data_offset & ~(uint64_t)(page - 1),
+		.fd = packimg_shard(io->options.dataset->image, sample->shard, &shard) < 0
+			      ? -1
+			      : shard.fd,
+	};
+}
+
+/*
+ * Of a file of somebody else's mincore() calls every page resident. Reading without waiting tells
+ * the truth: of a few bytes, spread over the pages, since what is read is copied.
+ */
+static bool resident(const struct pages *pages, uintptr_t page)
+{
+	for (unsigned i = 0; i < PROBE_BYTES; i++) {
+		char byte;
+		struct iovec iov = {&byte, 1};
+		uint64_t at = pages->size / page * i / PROBE_BYTES * page;
+		if (preadv2(pages->fd, &iov, 1, (off_t)(pages->offset + at), RWF_NOWAIT) != 1)
+			return false;
+	}
+	return true;
+}
+
+struct prober {
+	uintptr_t page;
+	uint64_t position; /* next unit to look at */
+	unsigned found;    /* probes in a row that found their sample */
+	bool ended;
+};
+
+/* One unit: asks for it unless all is in memory anyway. */
+static void look_ahead(struct io *io, struct prober *prober, uint64_t unit)
+{
+	bool warm = prober->found >= PROBES_WARM;
+	bool probe =
+		unit % (prober->found >= PROBES_SURE ? PROBE_INTERVAL_LONG : PROBE_INTERVAL) == 0;
+	uint64_t index;
+	struct packimg_sample sample;
+	struct pages pages;
+	if (warm && !probe)
+		return;
+	int r = order_walk_at(&io->options.walk, unit, &index);
+	prober->ended = r == -ENODATA;
+	if (r != 1 || io_lookup(io, index, &sample) < 0)
+		return;
+	pages_of(io, &sample, prober->page, &pages);
+	if (probe)
+		prober->found = resident(&pages, prober->page) ? prober->found + 1 : 0;
+	if (prober->found < PROBES_WARM)
+		madvise(pages.begin, pages.size, MADV_WILLNEED);
+}
+
+static bool limit_has_come(struct io *io)
+{
+	return atomic_load(&io->limit) >= atomic_load(&io->wake_limit);
+}
+
+static void *mmap_main(void *argument)
+{
+	struct io *io = argument;
+	struct prober prober = {.page = (uintptr_t)sysconf(_SC_PAGESIZE)};
+	while (!atomic_load_explicit(&io->stopping, memory_order_relaxed) && !prober.ended) {
+		uint64_t limit = atomic_load(&io->limit);
+		uint64_t target = limit + io->ahead_units;
+		/*
+		 * After a pause or a jump of the workers: what they are past is not asked for any
+		 * more.
+		 */
+		if (prober.position < limit && limit - prober.position > io->ahead_units)
+			prober.position = limit;
+		while (prober.position < target && !prober.ended &&
+		       !atomic_load_explicit(&io->stopping, memory_order_relaxed))
+			look_ahead(io, &prober, prober.position++);
+		/*
+		 * A quarter of the distance at a time; waking costs the more, relatively, the
+		 * smaller the samples are.
+		 */
+		atomic_store(&io->wake_limit, limit + io->ahead_units / 4 + 1);
+		io_sleep(io, limit_has_come);
+	}
+	return NULL;
+}
+
+static uint64_t ahead_units(const struct io_options *options)
+{
+	uint64_t bytes = options->bytes;
+	uint64_t sample_bytes = options->dataset->bytes / options->dataset->count + 1;
+	if (options->mode == IO_MMAP && bytes > MMAP_AHEAD_BYTES)
+		bytes = MMAP_AHEAD_BYTES;
+	uint64_t units = bytes / sample_bytes;
+	return units < 16 ? 16 : units > AHEAD_UNITS_MAX ? AHEAD_UNITS_MAX : units;
+}
+
+static int start_thread(struct io *io)
+{
+	sigset_t blocked, old;
+	sigfillset(&blocked);
+	sigdelset(&blocked, SIGBUS);
+	sigdelset(&blocked, SIGSEGV);
+	pthread_sigmask(SIG_SETMASK, &blocked, &old);
+	int r = -pthread_create(&io->thread, NULL,
+				io->options.mode == IO_URING ? io_ring_main : mmap_main, io);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	io->started = r == 0;
+	if (r == 0)
+		pthread_setname_np(io->thread, "read-ahead");
+	return r;
+}
+
+int io_new(const struct io_options *options, struct io **ret_io)
+{
+	struct io *io = aligned_alloc(64, sizeof *io);
+	if (io == NULL)
+		return -ENOMEM;
+	memset(io, 0, sizeof *io);
+	io->options = *options;
+	io->ahead_units = ahead_units(options);
+	int r = options->mode == IO_URING ? io_ring_new(io) : 0;
+	if (r == 0)
+		r = start_thread(io);
+	if (r < 0) {
+		io_free(io);
+		return r;
+	}
+	*ret_io = io;
+	return 0;
+}
+
+void io_free(struct io *io)
+{
+	if (io == NULL)
+		return;
+	io_stop(io);
+	if (io->started)
+		pthread_join(io->thread, NULL);
+	io_ring_free(io->ring);
+	free(io);
+}
+
+enum io_mode io_mode_of(const struct io *io)
+{
+	return io->options.mode;
+}
+
+bool io_can_uring(void)
+{
+	return io_ring_works();
+}
+
+void io_reserve(unsigned rings, unsigned queue_depth)
+{
+	io_ring_reserve(rings, queue_depth);
+}
+
+void io_begun(struct io *io, uint64_t limit)
+{
+	atomic_store(&io->limit, limit);
+	if (atomic_load(&io->asleep) && limit >= atomic_load(&io->wake_limit))
+		io_wake(io);
+}
+
+int io_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
+	   struct packimg_error *error)
+{
+	if (io->ring == NULL)
+		return IO_MAPPED;
+	return io_ring_get(io, unit, index, ret_sample, error);
+}
+
+void io_done(struct io *io, uint64_t unit)
+{
+	if (io->ring != NULL)
+		io_ring_done(io, unit);
+}
+
+void io_stop(struct io *io)
+{
+	atomic_store(&io->stopping, true);
+	io_wake(io);
+	if (io->ring != NULL)
+		io_ring_stop(io);
+}

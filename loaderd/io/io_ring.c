@@ -1,0 +1,514 @@
+#include "loaderd/io/io_internal.h"
+
+#ifdef HAVE_LIBURING
+
+#include "loaderd/io/futex.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * A window of units, [oldest, next), slides along the feed's order. Each has an entry (unit %
+ * window) and, while it is wanted, a stretch of a circular buffer. The thread fills entries at the
+ * front and frees them from the back once workers are done with them.
+ *
+ * An entry's tag holds its unit and its state, so that a worker that asks early finds another
+ * unit's tag and waits. Waiting is on `progress`, which changes whenever states have. No deadlock:
+ * claims are given out in order, so whatever holds the window's end back has been claimed by a
+ * worker that is at work on it; and a sleeping thread is woken by a worker about to wait, and by
+ * one that is done while another waits.
+ */
+enum entry_state { ENTRY_READING = 1, ENTRY_READY, ENTRY_MAPPED, ENTRY_FAILED, ENTRY_DONE };
+enum {
+	STATE_BITS = 3,
+	WINDOW_MOST = 1 << 16,
+	WINDOW_LEAST = 1 << 10,
+	/*
+	 * what O_DIRECT wants offsets, lengths and memory aligned to; the most any usual device
+	 * asks
+	 */
+	BLOCK = 4096,
+	RESERVE_MAX = 64,
+	TAIL = 64, /* readable bytes that decoders expect behind stored bytes */
+};
+
+struct entry {
+	_Atomic uint64_t tag; /* unit << STATE_BITS | state */
+	struct packimg_sample sample;
+	uint8_t *memory;
+	uint64_t file_offset; /* of memory[0] */
+	uint32_t size;        /* to read */
+	uint32_t needed;      /* of it, without what only fills blocks */
+	uint32_t got;
+	uint64_t buffer_end; /* the buffer's fill level behind this entry */
+	int fd, error;
+};
+
+struct io_ring {
+	struct io_uring uring;
+	bool uring_open;
+	struct entry *entries; /* [window] */
+	uint64_t window;       /* a power of two */
+	uint8_t *buffer;
+	uint64_t buffer_size;
+	uint64_t used_end,
+		free_end; /* bytes ever allocated and ever freed, padding at the wrap included */
+	uint64_t oldest, next; /* units */
+	unsigned in_flight;
+	bool ended;
+	_Alignas(64) _Atomic uint32_t progress; /* futex */
+	_Atomic uint32_t waiters;
+};
+
+/*
+ * Rings in reserve, the last one first. The mutex is also held while rings come and go: liburing
+ * maps and unmaps by bare system calls, so that the thread sanitizer, shown no order between them,
+ * takes a ring at a freed one's address for the same memory.
+ */
+static struct {
+	pthread_mutex_t mutex;
+	bool only; /* there are no others to be had */
+	unsigned count;
+	struct io_uring rings[RESERVE_MAX];
+} reserve = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* A ring that reads, and nothing else. */
+static int make_reader(unsigned depth, struct io_uring *ret_uring)
+{
+	struct io_uring_params parameters = {.flags = IORING_SETUP_R_DISABLED};
+	struct io_uring_restriction restrictions[] = {
+		{.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ},
+		{.opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED, .sqe_flags = 0},
+	};
+	int r = io_uring_queue_init_params(depth, ret_uring, &parameters);
+	if (r < 0)
+		return r;
+	/* By the system call: liburing 2.3 does not export these two. */
+	if (syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_RESTRICTIONS,
+		    restrictions, 2) < 0 ||
+	    syscall(SYS_io_uring_register, ret_uring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL,
+		    0) < 0) {
+		r = -errno;
+		io_uring_queue_exit(ret_uring);
+	}
+	return r;
+}
+
+void io_ring_reserve(unsigned rings, unsigned queue_depth)
+{
+	pthread_mutex_lock(&reserve.mutex);
+	reserve.only = true;
+	while (reserve.count < rings && reserve.count < RESERVE_MAX &&
+	       make_reader(queue_depth, &reserve.rings[reserve.count]) == 0)
+		reserve.count++;
+	pthread_mutex_unlock(&reserve.mutex);
+}
+
+static int open_uring(unsigned depth, struct io_uring *ret_uring)
+{
+	int r = -EAGAIN;
+	pthread_mutex_lock(&reserve.mutex);
+	if (!reserve.only) {
+		r = make_reader(depth, ret_uring);
+	} else if (reserve.count > 0) {
+		*ret_uring = reserve.rings[--reserve.count];
+		r = 0;
+	}
+	pthread_mutex_unlock(&reserve.mutex);
+	return r;
+}
+
+/* Nothing is under way in it. */
+static void close_uring(struct io_uring *uring)
+{
+	pthread_mutex_lock(&reserve.mutex);
+	if (reserve.only)
+		reserve.rings[reserve.count++] = *uring;
+	else
+		io_uring_queue_exit(uring);
+	pthread_mutex_unlock(&reserve.mutex);
+}
+
+static uint64_t tag_of(uint64_t unit, enum entry_state state)
+{
+	return unit << STATE_BITS | state;
+}
+
+static struct entry *entry_of(const struct io_ring *ring, uint64_t unit)
+{
+	return &ring->entries[unit & (ring->window - 1)];
+}
+
+bool io_ring_works(void)
+{
+	struct io_uring uring;
+	if (open_uring(4, &uring) < 0)
+		return false;
+	close_uring(&uring);
+	return true;
+}
+
+int io_ring_new(struct io *io)
+{
+	struct io_ring *ring = aligned_alloc(64, sizeof *ring);
+	if (ring == NULL)
+		return -ENOMEM;
+	memset(ring, 0, sizeof *ring);
+	io->ring = ring;
+	ring->window = WINDOW_LEAST;
+	while (ring->window < io->ahead_units + io->options.walk.order.batch_size &&
+	       ring->window < WINDOW_MOST)
+		ring->window *= 2;
+	ring->entries = calloc(ring->window, sizeof *ring->entries);
+	ring->buffer_size = (io->options.bytes + BLOCK - 1) / BLOCK * BLOCK;
+	ring->buffer = mmap(NULL, ring->buffer_size, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ring->buffer == MAP_FAILED)
+		ring->buffer = NULL;
+	else
+		(void)madvise(ring->buffer, ring->buffer_size, MADV_HUGEPAGE);
+	if (ring->entries == NULL || ring->buffer == NULL)
+		return -ENOMEM;
+	int r = open_uring(io->options.queue_depth, &ring->uring);
+	ring->uring_open = r == 0;
+	return r;
+}
+
+void io_ring_free(struct io_ring *ring)
+{
+	if (ring == NULL)
+		return;
+	if (ring->uring_open)
+		close_uring(&ring->uring);
+	if (ring->buffer != NULL)
+		munmap(ring->buffer, ring->buffer_size);
+	free(ring->entries);
+	free(ring);
+}
+
+/* The sample's file, past the page cache where the client could open it so. */
+static int file_of(const struct io *io, uint32_t shard_number)
+{
+	struct packimg_shard shard;
+	if (shard_number < io->options.direct_count)
+		return io->options.direct[shard_number];
+	if (packimg_shard(io->options.dataset->image, shard_number, &shard) < 0)
+		return -EBADMSG;
+	return shard.fd;
+}
+
+/* Room for `size` bytes in one piece; NULL when the workers have to free some first. */
+static uint8_t *take(struct io_ring *ring, uint64_t size, uint64_t *ret_end)
+{
+	uint64_t at = ring->used_end % ring->buffer_size;
+	uint64_t skip = at + size > ring->buffer_size ? ring->buffer_size - at : 0;
+	if (ring->used_end + skip + size - ring->free_end > ring->buffer_size)
+		return NULL;
+	ring->used_end += skip;
+	uint8_t *memory = ring->buffer + ring->used_end % ring->buffer_size;
+	ring->used_end += size;
+	*ret_end = ring->used_end;
+	return memory;
+}
+
+static void settle(struct entry *entry, uint64_t unit, enum entry_state state)
+{
+	/*
+	 * The worker that sees the state sees the bytes; seq_cst against the worker's look before
+	 * it waits.
+	 */
+	atomic_store(&entry->tag, tag_of(unit, state));
+}
+
+static void submit(struct io_ring *ring, struct entry *entry, uint64_t unit)
+{
+	struct io_uring_sqe *sqe =
+		io_uring_get_sqe(&ring->uring); /* in_flight is below the queue's depth */
+	io_uring_prep_read(sqe, entry->fd, entry->memory + entry->got, entry->size - entry->got,
+			   entry->file_offset + entry->got);
+	sqe->user_data = unit;
+	ring->in_flight++;
+}
+
+/* Pointers from the mapping into the copy. */
+static void relocate(struct entry *entry, uint64_t side_offset)
+{
+	struct packimg_sample *sample = &entry->sample;
+	if (side_offset != 0)
+		sample->side = entry->memory + (side_offset - entry->file_offset);
+	sample->data = entry->memory + (sample->data_offset - entry->file_offset);
+}
+
+/* Starts reading one unit. False: no room in the buffer yet. */
+static bool begin_read(struct io *io, uint64_t unit, uint64_t index)
+{
+	struct io_ring *ring = io->ring;
+	struct entry *entry = entry_of(ring, unit);
+	struct packimg_sample *sample = &entry->sample;
+	entry->buffer_end = ring->used_end;
+	entry->got = 0;
+	entry->error = 0;
+	if (io_lookup(io, index, sample) < 0) {
+		settle(entry, unit, ENTRY_MAPPED); /* the worker will meet and report the fault */
+		return true;
+	}
+	uint64_t end = sample->data_offset + sample->data_size, side_offset = 0;
+	if (sample->side != NULL && sample->side > sample->data &&
+	    (uint64_t)(sample->side - sample->data) < sample->data_size + (uint64_t)BLOCK) {
+		side_offset = sample->data_offset + (uint64_t)(sample->side - sample->data);
+		end = side_offset + sample->side_size;
+	}
+	uint64_t begin = sample->data_offset / BLOCK * BLOCK;
+	uint64_t size = (end + TAIL - begin + BLOCK - 1) / BLOCK * BLOCK;
+	entry->fd = file_of(io, sample->shard);
+	if (size > ring->buffer_size / 4 || entry->fd < 0) {
+		settle(entry, unit, ENTRY_MAPPED);
+		return true;
+	}
+	entry->memory = take(ring, size, &entry->buffer_end);
+	if (entry->memory == NULL)
+		return false;
+	entry->file_offset = begin;
+	entry->size = (uint32_t)size;
+	entry->needed = (uint32_t)(end - begin);
+	relocate(entry, side_offset);
+	settle(entry, unit, ENTRY_READING);
+	submit(ring, entry, unit);
+	return true;
+}
+
+static void finish_read(struct io_ring *ring, uint64_t unit, int result)
+{
+	struct entry *entry = entry_of(ring, unit);
+	ring->in_flight--;
+	if (result > 0)
+		entry->got += (uint32_t)result;
+	if (entry->got >= entry->needed) {
+		settle(entry, unit, ENTRY_READY);
+	} else if (result == -EINTR || result == -EAGAIN ||
+		   (result > 0 && entry->got % BLOCK == 0)) {
+		submit(ring, entry, unit);
+	} else if (result == -EINVAL || result > 0) {
+		settle(entry, unit, ENTRY_MAPPED); /* a file system that cannot do it this way */
+	} else {
+		entry->error = result == 0 ? -ENODATA : result;
+		settle(entry, unit, ENTRY_FAILED);
+	}
+}
+
+static void free_done(struct io_ring *ring)
+{
+	while (ring->oldest < ring->next) {
+		struct entry *entry = entry_of(ring, ring->oldest);
+		if (atomic_load(&entry->tag) != tag_of(ring->oldest, ENTRY_DONE))
+			return;
+		ring->free_end = entry->buffer_end;
+		ring->oldest++;
+	}
+}
+
+enum fill { FILL_PROGRESS, FILL_LIMIT, FILL_FULL };
+
+/* Starts reads until something stops it. */
+static enum fill fill(struct io *io)
+{
+	struct io_ring *ring = io->ring;
+	while (ring->in_flight < io->options.queue_depth) {
+		uint64_t index;
+		if (ring->ended || ring->next >= atomic_load(&io->limit) + io->ahead_units)
+			return FILL_LIMIT;
+		if (ring->next - ring->oldest >= ring->window)
+			return FILL_FULL;
+		int r = order_walk_at(&io->options.walk, ring->next, &index);
+		if (r < 0) {
+			ring->ended = true;
+			return FILL_LIMIT;
+		}
+		if (r == 0) {
+			struct entry *entry = entry_of(ring, ring->next);
+			entry->buffer_end = ring->used_end;
+			settle(entry, ring->next, ENTRY_DONE);
+		} else if (!begin_read(io, ring->next, index)) {
+			return FILL_FULL;
+		}
+		ring->next++;
+	}
+	return FILL_PROGRESS;
+}
+
+static void tell_workers(struct io_ring *ring)
+{
+	atomic_fetch_add(&ring->progress, 1);
+	uint32_t waiters = atomic_load(&ring->waiters);
+	if (waiters > 0)
+		futex_wake(&ring->progress, waiters);
+}
+
+static bool something_to_do(struct io *io)
+{
+	struct io_ring *ring = io->ring;
+	if (!ring->ended && atomic_load(&io->limit) >= atomic_load(&io->wake_limit))
+		return true;
+	uint64_t oldest = ring->oldest;
+	free_done(ring);
+	return ring->oldest != oldest;
+}
+
+static void wait_for_work(struct io *io, enum fill why)
+{
+	struct io_ring *ring = io->ring;
+	/*
+	 * Half the window at a time, so that waking is rare: see io_ring_done(). Who has to wait
+	 * wakes at once.
+	 */
+	atomic_store(&io->wake_unit, why == FILL_FULL
+					     ? ring->oldest + (ring->next - ring->oldest) / 2
+					     : UINT64_MAX);
+	atomic_store(&io->wake_limit,
+		     why == FILL_LIMIT && !ring->ended ? atomic_load(&io->limit) + 1 : UINT64_MAX);
+	io_sleep(io, something_to_do);
+}
+
+void *io_ring_main(void *argument)
+{
+	struct io *io = argument;
+	struct io_ring *ring = io->ring;
+	while (!atomic_load(&io->stopping)) {
+		free_done(ring);
+		uint64_t before = ring->next;
+		enum fill why = fill(io);
+		if (ring->next != before)
+			tell_workers(ring); /* some may be ENTRY_MAPPED at once */
+		if (ring->in_flight == 0) {
+			wait_for_work(io, why);
+			continue;
+		}
+		int r = io_uring_submit_and_wait(&ring->uring, 1);
+		if (r < 0 && r != -EINTR && r != -EAGAIN && r != -EBUSY)
+			break;
+		struct io_uring_cqe *cqe;
+		while (io_uring_peek_cqe(&ring->uring, &cqe) == 0) {
+			uint64_t unit = cqe->user_data;
+			int result = cqe->res;
+			io_uring_cqe_seen(&ring->uring, cqe);
+			finish_read(ring, unit, result);
+		}
+		tell_workers(ring);
+	}
+	/* The kernel still writes into the buffer: it may go only when nothing is under way. */
+	while (ring->in_flight > 0) {
+		struct io_uring_cqe *cqe;
+		if (io_uring_submit_and_wait(&ring->uring, 1) < 0)
+			continue;
+		while (ring->in_flight > 0 && io_uring_peek_cqe(&ring->uring, &cqe) == 0) {
+			io_uring_cqe_seen(&ring->uring, cqe);
+			ring->in_flight--;
+		}
+	}
+	return NULL;
+}
+
+/* The entry's tag once it is this unit's and no longer being read; 0 after io_stop(). */
+static uint64_t await(struct io *io, struct entry *entry, uint64_t unit)
+{
+	struct io_ring *ring = io->ring;
+	uint64_t tag = atomic_load(&entry->tag);
+	if (tag >> STATE_BITS == unit && tag > tag_of(unit, ENTRY_READING))
+		return tag;
+	atomic_fetch_add(&ring->waiters, 1);
+	for (;;) {
+		uint32_t progress = atomic_load(&ring->progress);
+		tag = atomic_load(&entry->tag);
+		if (tag >> STATE_BITS == unit && tag > tag_of(unit, ENTRY_READING))
+			break;
+		if (atomic_load(&io->stopping)) {
+			tag = 0;
+			break;
+		}
+		if (atomic_load(&io->asleep))
+			io_wake(io);
+		futex_wait(&ring->progress, progress);
+	}
+	atomic_fetch_sub(&ring->waiters, 1);
+	return tag;
+}
+
+int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
+		struct packimg_error *error)
+{
+	struct entry *entry = entry_of(io->ring, unit);
+	uint64_t tag = await(io, entry, unit);
+	if (tag == tag_of(unit, ENTRY_READY)) {
+		*ret_sample = entry->sample;
+		return IO_READ;
+	}
+	if (tag == tag_of(unit, ENTRY_MAPPED))
+		return IO_MAPPED;
+	if (tag == 0)
+		return -ECANCELED;
+	snprintf(error->text, sizeof error->text, "sample %llu: %s", (unsigned long long)index,
+		 entry->error == -ENODATA ? "the file ends before it" : strerror(-entry->error));
+	return -EIO;
+}
+
+void io_ring_done(struct io *io, uint64_t unit)
+{
+	atomic_store(&entry_of(io->ring, unit)->tag, tag_of(unit, ENTRY_DONE));
+	if (atomic_load(&io->asleep) &&
+	    (unit >= atomic_load(&io->wake_unit) || atomic_load(&io->ring->waiters) > 0))
+		io_wake(io);
+}
+
+void io_ring_stop(struct io *io)
+{
+	tell_workers(io->ring);
+}
+
+#else
+
+#include <errno.h>
+
+void io_ring_reserve(unsigned rings, unsigned queue_depth)
+{
+}
+
+bool io_ring_works(void)
+{
+	return false;
+}
+
+int io_ring_new(struct io *io)
+{
+	return -ENOTSUP;
+}
+
+void io_ring_free(struct io_ring *ring)
+{
+}
+
+void *io_ring_main(void *argument)
+{
+	return NULL;
+}
+
+int io_ring_get(struct io *io, uint64_t unit, uint64_t index, struct packimg_sample *ret_sample,
+		struct packimg_error *error)
+{
+	return IO_MAPPED;
+}
+
+void io_ring_done(struct io *io, uint64_t unit)
+{
+}
+
+void io_ring_stop(struct io *io)
+{
+}
+
+#endif

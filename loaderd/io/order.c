@@ -1,0 +1,145 @@
+#include "loaderd/io/order.h"
+
+#include "format/base/random.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+/*
+ * Below 2^8 points a Feistel network has too few bits per half to be a good shuffle; small datasets
+ * walk a larger domain instead, which costs at most 256 steps per sample and only where there are
+ * next to no samples.
+ */
+enum { DOMAIN_BITS_MIN = 8 };
+
+static uint64_t order_remainder(const struct order *order, uint64_t *ret_full)
+{
+	uint64_t global = (uint64_t)order->batch_size * order->world;
+	*ret_full = order->samples / global;
+	return order->samples % global;
+}
+
+/* Share of a remainder of m samples, and the position within it where the share begins. */
+static uint64_t rank_share(const struct order *order, uint64_t m, uint64_t *ret_first)
+{
+	uint64_t base = m / order->world, extra = m % order->world;
+	uint64_t rank = order->rank;
+	*ret_first = rank * base + (rank < extra ? rank : extra);
+	return base + (rank < extra);
+}
+
+int order_init(struct order *order)
+{
+	if (order->samples == 0 || order->batch_size == 0 || order->world == 0 ||
+	    order->rank >= order->world)
+		return -EINVAL;
+	uint64_t full, first;
+	uint64_t remainder = order_remainder(order, &full);
+	order->batches = full;
+	if (order->last_short && rank_share(order, remainder, &first) > 0)
+		order->batches++;
+	return 0;
+}
+
+void order_epoch_init(struct order_epoch *epoch, const struct order *order, uint64_t number)
+{
+	memset(epoch, 0, sizeof *epoch);
+	epoch->samples = order->samples;
+	epoch->shuffle = order->shuffle && order->samples > 1;
+	if (!epoch->shuffle)
+		return;
+	unsigned bits = 64 - (unsigned)__builtin_clzll(order->samples - 1);
+	if (bits < DOMAIN_BITS_MIN)
+		bits = DOMAIN_BITS_MIN;
+	epoch->left_bits = (uint8_t)(bits / 2);
+	epoch->right_bits = (uint8_t)(bits - bits / 2);
+	struct random_stream stream;
+	random_init(&stream, order->seed, number, 0, RANDOM_ORDER);
+	for (unsigned i = 0; i < ORDER_ROUNDS; i++) {
+		epoch->keys[i][0] = random_u32(&stream);
+		epoch->keys[i][1] = random_u32(&stream);
+	}
+}
+
+/* Round function: the multiply-and-fold step of Philox2x32, keyed before and after the product. */
+static inline uint32_t mix(uint32_t x, const uint32_t key[2])
+{
+	uint64_t product = (uint64_t)(x ^ key[0]) * UINT64_C(0xD256D193);
+	uint32_t folded = (uint32_t)(product >> 32) ^ (uint32_t)product ^ key[1];
+	product = (uint64_t)folded * UINT64_C(0x9E3779B9);
+	return (uint32_t)(product >> 32) ^ (uint32_t)product;
+}
+
+static inline uint32_t low_mask(unsigned bits)
+{
+	return (uint32_t)((UINT64_C(1) << bits) - 1);
+}
+
+/*
+ * A Feistel network on left_bits + right_bits bits whose halves may differ by one bit: rounds
+ * change the left and the right half in turn, so that no bit moves between them. Every round is an
+ * involution given its key, hence the whole is a bijection.
+ */
+static inline uint64_t permute(const struct order_epoch *epoch, uint64_t x)
+{
+	uint32_t left_mask = low_mask(epoch->left_bits), right_mask = low_mask(epoch->right_bits);
+	uint32_t left = (uint32_t)(x >> epoch->right_bits), right = (uint32_t)x & right_mask;
+	for (unsigned i = 0; i < ORDER_ROUNDS; i += 2) {
+		left ^= mix(right, epoch->keys[i]) & left_mask;
+		right ^= mix(left, epoch->keys[i + 1]) & right_mask;
+	}
+	return (uint64_t)left << epoch->right_bits | right;
+}
+
+uint64_t order_sample(const struct order_epoch *epoch, uint64_t position)
+{
+	assert(position < epoch->samples);
+	if (!epoch->shuffle)
+		return position;
+	/* Cycle walking: following the bijection from a point inside the range leads back into the
+	 * range, and to a different point for each start. The domain is less than twice the range,
+	 * bar the smallest. */
+	do {
+		position = permute(epoch, position);
+	} while (position >= epoch->samples);
+	return position;
+}
+
+void order_batch(const struct order *order, uint64_t batch, struct order_batch *ret_batch)
+{
+	assert(batch < order->batches);
+	uint64_t full;
+	uint64_t remainder = order_remainder(order, &full);
+	uint64_t global = (uint64_t)order->batch_size * order->world;
+	struct order_batch result = {.last = batch + 1 == order->batches};
+	if (batch < full) {
+		result.first = batch * global + (uint64_t)order->rank * order->batch_size;
+		result.count = order->batch_size;
+	} else {
+		uint64_t first;
+		result.count = (uint32_t)rank_share(order, remainder, &first);
+		result.first = full * global + first;
+	}
+	*ret_batch = result;
+}
+
+int order_walk_at(struct order_walk *walk, uint64_t unit, uint64_t *ret_sample)
+{
+	uint64_t batches = walk->batch + unit / walk->order.batch_size;
+	uint64_t epoch = walk->epoch + batches / walk->order.batches;
+	uint32_t place = (uint32_t)(unit % walk->order.batch_size);
+	struct order_batch batch;
+	if (walk->epoch_end != 0 && epoch >= walk->epoch_end)
+		return -ENODATA;
+	order_batch(&walk->order, batches % walk->order.batches, &batch);
+	if (place >= batch.count)
+		return 0;
+	if (!walk->cached || walk->cached_epoch != epoch) {
+		order_epoch_init(&walk->keys, &walk->order, epoch);
+		walk->cached_epoch = epoch;
+		walk->cached = true;
+	}
+	*ret_sample = order_sample(&walk->keys, batch.first + place);
+	return 1;
+}

@@ -1,0 +1,334 @@
+#include "tests/fuzz/support/worker_alone.h"
+
+#include "format/base/ticks.h"
+#include "loaderd/worker/server_internal.h"
+#include "tests/unit/proto/own_ring.h"
+
+#include "loaderd/config.h"
+#include "loaderd/io/guard.h"
+#include "loaderd/log.h"
+#include "tests/fuzz/support/fenced_map.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum {
+	WORKERS = 2,
+	FEEDS_MAX = 8,
+	RING_BYTES_MAX =
+		1 << 20, /* larger ones would be tested for nothing but the kernel's zeroes */
+	DECODER_BYTES_MAX = 8 << 20,
+};
+
+static struct config config;
+enum { DESCRIPTORS_MOST = 4096 };
+
+static struct server server;
+static struct batcher_worker workers[WORKERS];
+static struct chore *chores_first, **chores_last = &chores_first;
+static struct batcher *feeds[FEEDS_MAX], *removed[FEEDS_MAX];
+static unsigned feed_count, removed_count, rings_out, turn_of;
+static void (*on_check)(void);
+
+void __wrap_chores_add(struct chores *chores, struct chore *chore);
+void __wrap_chores_close(struct chores *chores, int fd);
+int __wrap_pool_add(struct pool *pool, struct batcher *batcher);
+void __wrap_pool_remove(struct pool *pool, struct batcher *batcher);
+void __wrap_pool_kick(struct pool *pool, struct batcher *batcher);
+unsigned __wrap_pool_workers(const struct pool *pool);
+unsigned __wrap_pool_worker_indices(const struct pool *pool);
+void __wrap_pool_relieve(struct pool *pool);
+uint64_t __wrap_pool_idle_ns(const struct pool *pool);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+			  void *argument);
+int __wrap_pthread_setname_np(pthread_t thread, const char *name);
+int __wrap_pthread_join(pthread_t thread, void **ret_result);
+void (*__wrap_signal(int number, void (*handler)(int)))(int);
+XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size);
+XXH64_hash_t __real_XXH3_64bits(const void *data, size_t size);
+int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
+			  struct packimg_sample *ret_sample);
+int __real_packimg_sample(const struct packimg *dataset, uint64_t index,
+			  struct packimg_sample *ret_sample);
+int __wrap_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
+			       struct packimg_error *error);
+int __real_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
+			       struct packimg_error *error);
+int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder);
+int __real_packimg_decoder_new(struct packimg_decoder **ret_decoder);
+
+void __wrap_chores_add(struct chores *chores, struct chore *chore)
+{
+	chore->next = NULL;
+	*chores_last = chore;
+	chores_last = &chore->next;
+}
+
+void __wrap_chores_close(struct chores *chores, int fd)
+{
+	close(fd);
+}
+
+static bool do_chore(void)
+{
+	struct chore *chore = chores_first;
+	if (chore == NULL)
+		return false;
+	chores_first = chore->next;
+	if (chores_first == NULL)
+		chores_last = &chores_first;
+	/*
+	 * as a chores thread does: with neither done() nor its owner's memory behind run(), chore
+	 * is gone
+	 */
+	void (*done)(struct chore *) = chore->done;
+	chore->run(chore);
+	if (done != NULL)
+		done(chore);
+	return true;
+}
+
+int __wrap_pool_add(struct pool *pool, struct batcher *batcher)
+{
+	if (feed_count == FEEDS_MAX)
+		return -EBUSY;
+	feeds[feed_count++] = batcher;
+	return 0;
+}
+
+void __wrap_pool_remove(struct pool *pool, struct batcher *batcher)
+{
+	batcher_stop(batcher);
+	for (unsigned i = 0; i < feed_count; i++) {
+		if (feeds[i] != batcher)
+			continue;
+		feeds[i] = feeds[--feed_count];
+		removed[removed_count++] = batcher;
+		return;
+	}
+}
+
+static bool reap(void)
+{
+	if (removed_count == 0)
+		return false;
+	session_released(removed[--removed_count]->options.doorbell_user);
+	return true;
+}
+
+void __wrap_pool_kick(struct pool *pool, struct batcher *batcher)
+{
+	batcher_kick(batcher);
+}
+
+unsigned __wrap_pool_workers(const struct pool *pool)
+{
+	return WORKERS;
+}
+
+unsigned __wrap_pool_worker_indices(const struct pool *pool)
+{
+	return __wrap_pool_workers(pool);
+}
+
+void __wrap_pool_relieve(struct pool *pool)
+{
+}
+
+uint64_t __wrap_pool_idle_ns(const struct pool *pool)
+{
+	return 0;
+}
+
+/*
+ * Read-ahead is all that would be started. A thread for each feed, and waiting for its end, would
+ * cost more than the rest; served.c has it.
+ */
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+			  void *argument)
+{
+	*thread = pthread_self();
+	return 0;
+}
+
+int __wrap_pthread_setname_np(pthread_t thread, const char *name)
+{
+	return 0;
+}
+
+int __wrap_pthread_join(pthread_t thread, void **ret_result)
+{
+	return 0;
+}
+
+/*
+ * The guard's, for a fault that is nobody's: libFuzzer keeps the input of what aborts, not of what
+ * a signal ends that it does not see.
+ */
+void (*__wrap_signal(int number, void (*handler)(int)))(int)
+{
+	abort();
+}
+
+static void checked(void)
+{
+	if (on_check != NULL)
+		on_check();
+}
+
+XXH64_hash_t __wrap_XXH3_64bits(const void *data, size_t size)
+{
+	fenced_map_expect(data, size);
+	XXH64_hash_t hash = __real_XXH3_64bits(data, size);
+	checked();
+	return hash;
+}
+
+int __wrap_packimg_sample(const struct packimg *dataset, uint64_t index,
+			  struct packimg_sample *ret_sample)
+{
+	int r = __real_packimg_sample(dataset, index, ret_sample);
+	checked();
+	return r;
+}
+
+/* Before: what a decoder has checked when it began is used by the rows that follow. */
+int __wrap_packimg_decode_rows(struct packimg_decoder *decoder, uint32_t rows, uint32_t *ret_ready,
+			       struct packimg_error *error)
+{
+	checked();
+	return __real_packimg_decode_rows(decoder, rows, ret_ready, error);
+}
+
+int __wrap_packimg_decoder_new(struct packimg_decoder **ret_decoder)
+{
+	int r = __real_packimg_decoder_new(ret_decoder);
+	if (r == 0)
+		packimg_decoder_limit(*ret_decoder, DECODER_BYTES_MAX);
+	return r;
+}
+
+static int last_ring[2];
+
+/* In the place of rings.c, which asks the supervisor. */
+static int take_ring(struct ring_source *source, const struct ring_wish *wish, int *ret_ring_fd,
+		     int *ret_ack_fd, struct refusal *refusal)
+{
+	if (wish->ring_bytes > RING_BYTES_MAX)
+		return refuse_request(refusal, EDQUOT, "slots", "too large a ring");
+	if (own_memory_new(wish->ring_bytes - RING_ACK_SIZE, ret_ring_fd) < 0 ||
+	    own_memory_new(RING_ACK_SIZE, ret_ack_fd) < 0)
+		abort();
+	last_ring[0] = *ret_ring_fd;
+	last_ring[1] = *ret_ack_fd;
+	rings_out++;
+	return 0;
+}
+
+/* Connections are numbered by their sockets. */
+static int send_ring(struct ring_source *source, uint64_t feed, uint64_t client,
+		     struct refusal *refusal)
+{
+	static const uint8_t ring[] = {0x42, 0}; /* Reply.ring, with nothing in it */
+	int r = frame_send((int)client, ring, sizeof ring, last_ring, 2, 0);
+	return r == 0 ? 0 : refuse_request(refusal, -r, NULL, "the client does not read");
+}
+
+static void give_ring_back(struct ring_source *source, uint64_t feed_id, uint64_t bytes)
+{
+	rings_out--;
+}
+
+int worker_alone_start(void)
+{
+	log_init(LOG_LEVEL_ERROR);
+	ticks_init();
+	config_init(&config);
+	config.io = CONFIG_IO_MMAP;
+	config.writable_rings = true;
+	server.config = &config;
+	server.start_ns = server_now_ns();
+	rings_init(&server.rings, -1);
+	server.rings.source = (struct ring_source){
+		.take = take_ring, .send = send_ring, .give_back = give_ring_back};
+	server.page = calloc(1, LINK_PAGE_SIZE);
+	server.descriptors_most = DESCRIPTORS_MOST;
+	server.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (server.page == NULL || server.epoll_fd < 0)
+		return -errno;
+	for (unsigned i = 0; i < WORKERS; i++) {
+		int r = transform_scratch_new(&workers[i].scratch);
+		if (r < 0)
+			return r;
+		workers[i].index = i;
+		workers[i].alone = i == 0;
+		watch_init(&workers[i].watch);
+	}
+	int r = registry_init(&server.registry);
+	return r < 0 ? r : guard_install();
+}
+
+int worker_alone_connect(void)
+{
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) < 0)
+		return -1;
+	session_new(&server, ends[0], 1, (uint64_t)ends[0]);
+	return ends[1];
+}
+
+bool worker_alone_turn(void)
+{
+	struct epoll_event events[FEEDS_MAX];
+	int count = epoll_wait(server.epoll_fd, events, FEEDS_MAX, 0);
+	bool busy = count > 0;
+	for (int i = 0; i < count; i++) {
+		struct source *source = events[i].data.ptr;
+		source->ready(source, events[i].events);
+	}
+	while (server.dead_sessions != NULL) {
+		struct session *session = server.dead_sessions;
+		server.dead_sessions = session->next_dead;
+		session_free(session);
+	}
+	status_publish(&server);
+	busy |= reap();
+	return do_chore() || busy;
+}
+
+void worker_alone_work(unsigned claims)
+{
+	uint64_t begun;
+	for (unsigned i = 0; i < claims && feed_count > 0; i++) {
+		struct batcher *batcher = feeds[i % feed_count];
+		if (batcher_runnable(batcher))
+			batcher_work(batcher, &workers[turn_of++ % WORKERS], &begun);
+	}
+}
+
+void worker_alone_expect_empty(void)
+{
+	struct registry_bad bad;
+	uint64_t lost;
+	while (worker_alone_turn())
+		;
+	if (server.sessions != NULL || server.session_count != 0 || server.feed_count != 0 ||
+	    server.registry.entries != NULL || feed_count != 0 || rings_out != 0)
+		abort();
+	while (registry_next_bad(&server.registry, &bad, &lost))
+		;
+	server.registry.bad_total = server.registry.bad_logged = 0;
+	server.feed_id = 0;
+	turn_of = 0;
+}
+
+void worker_alone_hook(void (*hook)(void))
+{
+	on_check = hook;
+}

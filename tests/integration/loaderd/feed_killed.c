@@ -1,0 +1,148 @@
+/*
+ * Two hundred clients are killed in the middle of whatever they do, while another one is served:
+ * nothing of theirs stays behind, and the other neither gets a wrong batch nor waits long for one.
+ */
+#include "tests/integration/loaderd/feed_witness.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	VICTIMS = 200,
+	WARM_UP = 40, /* victims before memory is first measured: the allocator's own caches fill */
+	ATTEMPTS =
+		/*
+		 * another program on the machine may delay us; a stall of our own making would come
+		 * back
+		 */
+	3,
+	GROWTH_MAX_KIB = 2048, /* 10 KiB per victim would already show */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * Holds some batches, says so, and goes on until it dies: waiting, taking and giving back, or doing
+ * nothing.
+ */
+static void live_dangerously(const struct feed_options *options, int ready, unsigned number)
+{
+	struct feed *feed;
+	struct feed_batch batch = {.size = sizeof batch};
+	if (feed_open(options, &feed, NULL) < 0)
+		_exit(1);
+	for (unsigned held = 0; held < number % 3; held++)
+		if (feed_next(feed, -1, &batch) != 0)
+			_exit(2);
+	if (write(ready, "", 1) != 1)
+		_exit(3);
+	for (;;) {
+		if (number % 4 == 0)
+			pause();
+		if (feed_next(feed, -1, &batch) == 0 && number % 4 != 1)
+			feed_release(feed, &batch);
+	}
+}
+
+/*
+ * Every fifth dies while it connects and subscribes, at any moment of that; the others after a
+ * batch or two.
+ */
+static void kill_one(const struct feed_options *options, unsigned number)
+{
+	int ready[2];
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	pid_t victim = fork();
+	assert_true(victim >= 0);
+	if (victim == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		live_dangerously(options, ready[1], number);
+	}
+	close(ready[1]);
+	if (number % 5 != 0) {
+		char byte;
+		assert_int_equal(read(ready[0], &byte, 1), 1);
+	}
+	usleep(number * 7919 % 4000);
+	kill(victim, SIGKILL);
+	int status;
+	assert_int_equal(waitpid(victim, &status, 0), victim);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	close(ready[0]);
+}
+
+static void killed_clients_leave_nothing(void **state)
+{
+	struct fixture fixture;
+	fixture_init(&fixture);
+	const char *dataset = fixture_dataset(&fixture, "killed", 600, FIXTURE_JPEG, 0);
+	fixture_start(&fixture, NULL, "--threads", "2", NULL);
+	struct feed_options options =
+		fixture_options(&fixture, dataset, "random_resized_crop(32) hflip(0.5)");
+	struct witness *witness = witness_start(&fixture, &options);
+	struct holdings before = holdings_of(&fixture), warm = before;
+	assert_int_equal(before.feeds, 1);
+
+	double longest_ms = 0;
+	for (unsigned attempt = 1; attempt <= ATTEMPTS; attempt++) {
+		unsigned phase = witness_phase(witness);
+		uint64_t start_ns = now_ns();
+		struct feed_options theirs = options;
+		theirs.name = "victim";
+		for (unsigned number = 0; number < VICTIMS; number++) {
+			theirs.seed = number;
+			kill_one(&theirs, number);
+			if (attempt == 1 && number == WARM_UP)
+				warm = holdings_of(&fixture);
+		}
+		longest_ms = witness_longest_ms(witness);
+		print_message("%d clients killed in %.1f s: %llu batches for the other one, "
+			      "longest wait %.1f ms\n",
+			      VICTIMS, (double)(now_ns() - start_ns) / 1e9,
+			      (unsigned long long)witness->phase_batches[phase], longest_ms);
+		if (longest_ms <= WITNESS_STALL_MAX_MS)
+			break;
+	}
+	witness_wait(witness, 10);
+	holdings_return_to(&fixture, &before);
+	struct holdings after = holdings_of(&fixture);
+	print_message(
+		"daemon before and after: descriptors %u %u, ring mappings %u %u, shared bytes "
+		"%llu %llu, "
+		"anonymous KiB %llu (%llu after %d) %llu\n",
+		before.descriptors, after.descriptors, before.ring_mappings, after.ring_mappings,
+		(unsigned long long)before.shared_bytes, (unsigned long long)after.shared_bytes,
+		(unsigned long long)before.anonymous_kib, (unsigned long long)warm.anonymous_kib,
+		WARM_UP, (unsigned long long)after.anonymous_kib);
+	if (!sanitized()) {
+		assert_true(longest_ms <= WITNESS_STALL_MAX_MS);
+		assert_true(after.anonymous_kib <= warm.anonymous_kib + GROWTH_MAX_KIB);
+	}
+	witness_finish(witness);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(killed_clients_leave_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,477 @@
+/*
+ * Extra fields from file to client: values come whole or the feed says why not, with every figure;
+ * what a file records of lengths is believed only as far as its values bear it out.
+ */
+#include "format/layout.h"
+#include "format/packimg.h"
+#include "tests/integration/loaderd/loaderd_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum {
+	SAMPLES = 96,
+	SIDE = 8,
+	CAPTION_LONGEST = 2 * 39,
+	LONG = 37,         /* the sample with the long caption of some datasets, */
+	LONG_SIZE = 70000, /* bytes, more than the daemon delivers */
+	VALUE_MAX = LONG_SIZE,
+};
+
+enum { CAPTION, BLOB, NOTE, RARE, FIELDS };
+static const char *const names[FIELDS + 1] = {"caption", "blob", "note", "rare", FEED_KEY};
+
+static const char *rare_name = "rare"; /* what the file calls it */
+static char folder[] = "/tmp/loaderd-fields-XXXXXX";
+
+/* What sample i has in a field, as bytes; its size, -1: nothing. FIELDS: its source. */
+static int value_of(uint32_t field, uint64_t i, bool with_long, char *text)
+{
+	switch (field) {
+	case CAPTION:
+		if (with_long && i == LONG) {
+			memset(text, 'x', LONG_SIZE);
+			return LONG_SIZE;
+		}
+		for (uint64_t k = 0; k < i % 40; k++)
+			memcpy(text + 2 * k, "é", 2);
+		return (int)(i % 40) * 2;
+	case BLOB:
+		for (uint64_t k = 0; k < i * 7 % 301; k++)
+			text[k] = (char)(i + k);
+		return (int)(i * 7 % 301);
+	case NOTE:
+		return sprintf(text, "[%llu]", (unsigned long long)i);
+	case RARE:
+		return i == 50 ? sprintf(text, "abc") : -1;
+	default:
+		return sprintf(text, "folder/image-%llu.png", (unsigned long long)i);
+	}
+}
+
+static const char *dataset(const char *name, bool with_long)
+{
+	static const enum packimg_field_type types[FIELDS] = {
+		PACKIMG_FIELD_TEXT, PACKIMG_FIELD_BYTES, PACKIMG_FIELD_JSON, PACKIMG_FIELD_TEXT};
+	static char path[PATH_MAX], text[VALUE_MAX + 1], source[64];
+	struct packimg_error error;
+	struct packimg_writer *writer;
+	uint8_t pixels[SIDE * SIDE * 3] = {0};
+	uint32_t fields[FIELDS];
+	snprintf(path, sizeof path, "%s/%s.pimg", folder, name);
+	assert_int_equal(packimg_writer_new(path, NULL, &writer, &error), 0);
+	for (uint32_t f = 0; f < FIELDS; f++)
+		assert_int_equal(packimg_writer_field(writer, f == RARE ? rare_name : names[f],
+						      types[f], &fields[f], &error),
+				 0);
+	for (uint64_t i = 0; i < SAMPLES; i++) {
+		struct packimg_item item = {
+			.data = pixels,
+			.data_size = sizeof pixels,
+			.width = SIDE,
+			.height = SIDE,
+			.codec = PACKIMG_CODEC_RAW,
+			.channels = 3,
+			.orientation = 1,
+			.source = source,
+			.source_size = (size_t)value_of(FIELDS, i, with_long, source),
+		};
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+		for (uint32_t f = 0; f < FIELDS; f++) {
+			int size = value_of(f, i, with_long, text);
+			struct packimg_value value = {.present = size >= 0,
+						      .bytes = text,
+						      .size = size < 0 ? 0 : (size_t)size};
+			assert_int_equal(packimg_writer_value(writer, fields[f], &value, &error),
+					 0);
+		}
+	}
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	return path;
+}
+
+/* Changes what a file says of its fields, with checksums that fit. */
+static const char *forge(const char *path,
+			 void (*change)(struct pimg_section *section, struct pimg_trait *traits))
+{
+	struct stat status;
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && fstat(fd, &status) == 0);
+	uint8_t *map =
+		mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(map, MAP_FAILED);
+	struct pimg_header *header = (struct pimg_header *)map;
+	struct pimg_section *section = header->sections;
+	while (section->type != PIMG_SECTION_TRAITS)
+		section++;
+	change(section, (struct pimg_trait *)(map + section->offset));
+	section->xxh3 = XXH3_64bits(map + section->offset, section->size);
+	header->header_xxh3 = XXH3_64bits(header, offsetof(struct pimg_header, header_xxh3));
+	munmap(map, (size_t)status.st_size);
+	close(fd);
+	return path;
+}
+
+/* As an earlier version would have left it. */
+static void untold(struct pimg_section *section, struct pimg_trait *traits)
+{
+	section->type = 999;
+}
+
+static void too_short(struct pimg_section *section, struct pimg_trait *traits)
+{
+	traits[CAPTION].longest = 60;
+}
+
+static void too_long(struct pimg_section *section, struct pimg_trait *traits)
+{
+	traits[CAPTION].longest = 4000;
+}
+
+static void absurd(struct pimg_section *section, struct pimg_trait *traits)
+{
+	traits[CAPTION].longest = UINT64_MAX - 1;
+}
+
+static void short_sources(struct pimg_section *section, struct pimg_trait *traits)
+{
+	traits[FIELDS].longest = 3;
+}
+
+static int set_up(void **state)
+{
+	static struct fixture fixture;
+	fixture_init(&fixture);
+	*state = &fixture;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	fixture_deinit(*state);
+	return 0;
+}
+
+static struct feed_options options_of(const struct fixture *fixture, const char *path)
+{
+	struct feed_options options = fixture_options(fixture, path, "");
+	options.fields = names;
+	options.field_count = FIELDS + 1;
+	options.epoch_end = 1;
+	return options;
+}
+
+static void refused(const struct feed_options *options, int expected, const char *part)
+{
+	char error[FEED_ERROR_MAX] = "";
+	struct feed *feed;
+	int r = feed_open(options, &feed, error);
+	if (r != expected || strstr(error, part) == NULL)
+		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
+}
+
+/*
+ * Every value of a batch: whole, or the first `room` bytes of it, flagged, at the end of a
+ * character where it is text.
+ */
+static void check_batch(struct feed *feed, const struct feed_batch *batch, uint32_t count,
+			uint32_t room, bool with_long)
+{
+	static char text[VALUE_MAX + 1];
+	for (uint32_t i = 0; i < batch->count; i++) {
+		unsigned flags = 0;
+		for (uint32_t f = 0; f < count; f++) {
+			struct feed_field field;
+			assert_int_equal(feed_field(feed, batch, f, &field), 0);
+			assert_string_equal(field.name, names[f]);
+			const char *cell = (const char *)field.values + i * field.stride;
+			int size = value_of(f, batch->samples[i], with_long, text);
+			uint32_t found;
+			memcpy(&found, cell, sizeof found);
+			flags |= size < 0 ? FEED_SAMPLE_FIELD_MISSING : 0;
+			size = size < 0 ? 0 : size;
+			if ((uint32_t)size > room) {
+				flags |= FEED_SAMPLE_FIELD_CUT;
+				size = (int)room;
+				while (field.type == FEED_TEXT && (text[size] & 0xc0) == 0x80)
+					size--;
+			}
+			assert_int_equal(found, size);
+			assert_memory_equal(cell + sizeof found, text, found);
+		}
+		assert_int_equal(batch->flags[i], flags);
+	}
+}
+
+/* Checks all batches of a feed of the first `count` fields. */
+static void check_feed(struct feed_options options, uint32_t count, uint32_t room, bool with_long)
+{
+	struct feed_batch batch = {.size = sizeof batch};
+	unsigned samples = 0;
+	int r;
+	options.field_count = count;
+	struct feed *feed = fixture_open(&options);
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
+		samples += batch.count;
+		check_batch(feed, &batch, count, room, with_long);
+		feed_release(feed, &batch);
+	}
+	assert_int_equal(r, FEED_END);
+	assert_int_equal(samples, SAMPLES);
+	feed_close(feed);
+}
+
+/* What a feed ends with. */
+static void ends(const struct feed_options *options, const char *part)
+{
+	struct feed_batch batch = {.size = sizeof batch};
+	struct feed *feed = fixture_open(options);
+	int r;
+	while ((r = feed_next(feed, 60000, &batch)) == 0)
+		feed_release(feed, &batch);
+	if (r != -EBADMSG || strstr(feed_error(feed), part) == NULL)
+		fail_msg("expected \"%s\", got %d and \"%s\"", part, r, feed_error(feed));
+	feed_close(feed);
+}
+
+static void whole_by_default(void **state)
+{
+	static const uint32_t types[] = {FEED_TEXT, FEED_BYTES, FEED_JSON, FEED_TEXT, FEED_TEXT};
+	static const size_t strides[] = {4 + 80, 4 + 296, 4 + 4, 4 + 4,
+					 4 + 20}; /* what each needs, in words */
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("plain", false));
+	struct feed_batch batch = {.size = sizeof batch};
+	fixture_start(fixture, NULL, NULL);
+	check_feed(options, FIELDS + 1, UINT32_MAX, false);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	for (uint32_t f = 0; f <= FIELDS; f++) {
+		struct feed_field field;
+		assert_int_equal(feed_field(feed, &batch, f, &field), 0);
+		assert_int_equal(field.type, types[f]);
+		assert_int_equal(field.stride, strides[f]);
+	}
+	feed_close(feed);
+	/* Room for more than there is changes nothing. */
+	options.field_bytes = 5000;
+	check_feed(options, FIELDS + 1, UINT32_MAX, false);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+static void too_little_room(void **state)
+{
+	struct fixture *fixture = *state;
+	const struct feed_options good = options_of(fixture, dataset("room", false));
+	struct feed_options options = good;
+	fixture_start(fixture, NULL, "--limit", "field_bytes=250", NULL);
+	options.field_bytes = CAPTION_LONGEST - 1;
+	refused(&options, -EINVAL,
+		"field \"caption\": the longest value has 78 bytes, field_bytes is 77; ask for");
+	options.field_bytes = CAPTION_LONGEST;
+	refused(&options, -EINVAL,
+		"field \"blob\": the longest value has 294 bytes, field_bytes is 78");
+	check_feed(options, 1, UINT32_MAX, false);
+	/* Nor what the daemon allows. */
+	refused(&good, -EDQUOT,
+		"field \"blob\": the longest value has 294 bytes, the daemon's limit is 250 "
+		"([limits] field_bytes");
+	/* Who asks for cut values has them, flagged. */
+	options.cut_values = 1;
+	for (options.field_bytes = 1; options.field_bytes < 80; options.field_bytes += 13)
+		check_feed(options, FIELDS + 1, options.field_bytes, false);
+	options.cut_values = 2;
+	refused(&options, -EINVAL, "cut_values: 2");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+static void longer_than_the_daemon_delivers(void **state)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("long", true));
+	fixture_start(fixture, NULL, NULL);
+	refused(&options, -EDQUOT,
+		"the longest value has 70000 bytes, the daemon's limit is 65536");
+	options.cut_values = 1;
+	check_feed(options, FIELDS + 1, 256, true);
+	options.field_bytes = 65536;
+	check_feed(options, FIELDS + 1, 65536, true);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/*
+ * Files of earlier versions: 256 bytes, and the first value without room ends the feed, whatever is
+ * to become of bad samples.
+ */
+static void unknown_lengths(void **state)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, forge(dataset("untold", true), untold));
+	fixture_start(fixture, NULL, NULL);
+	for (uint32_t bad = FEED_BAD_SUBSTITUTE; bad <= FEED_BAD_FAIL; bad++) {
+		options.bad = bad;
+		options.field_count = 1;
+		ends(&options, "sample 37 of ");
+		ends(&options,
+		     "field \"caption\" has 70000 bytes, and field_bytes is 256; ask for more");
+	}
+	options.field_bytes = 10;
+	/* Threads come upon several: any may be the one that is named. */
+	ends(&options, "bytes, and field_bytes is 10; ask for more");
+	options.cut_values = 1;
+	options.field_count = FIELDS + 1;
+	/* What was text is bytes, and is cut as such: cut where no character is. */
+	options.field_bytes = 300;
+	check_feed(options, FIELDS + 1, 300, true);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Bytes of a sample that do not fit their checksum. */
+static void damage(const char *path, uint64_t index)
+{
+	struct packimg_error error;
+	struct packimg_sample sample;
+	struct packimg *image;
+	assert_int_equal(packimg_open(path, &image, &error), 0);
+	assert_int_equal(packimg_sample(image, index, &sample), 0);
+	off_t offset = (off_t)sample.data_offset;
+	packimg_close(image);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_int_equal(pwrite(fd, "?", 1, offset), 1);
+	close(fd);
+}
+
+/* What stands in for a bad sample has values, too. */
+static void replacements(void **state)
+{
+	struct fixture *fixture = *state;
+	const char *path = forge(dataset("replaced", false), untold);
+	struct feed_options options = options_of(fixture, path);
+	damage(path, 0);
+	fixture_start(fixture, NULL, NULL);
+	options.fields = &names[FIELDS];
+	options.field_count = 1;
+	options.batch_size = 1;
+	options.shuffle = 0;
+	options.field_bytes = 5;
+	ends(&options, "field \"" FEED_KEY "\" has 1");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* A dataset may have a field of its own of the name that stands for sources. */
+static void own_key(void **state)
+{
+	struct fixture *fixture = *state;
+	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_field field;
+	rare_name = FEED_KEY;
+	struct feed_options options = options_of(fixture, dataset("own", false));
+	rare_name = "rare";
+	fixture_start(fixture, NULL, NULL);
+	options.fields = &names[FIELDS];
+	options.field_count = 1;
+	options.shuffle = 0;
+	struct feed *feed = fixture_open(&options);
+	for (unsigned i = 0; i < 2; i++) /* the second has sample 50 */
+		assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	assert_int_equal(feed_field(feed, &batch, 0, &field), 0);
+	assert_int_equal(field.stride, 8);
+	assert_memory_equal((const char *)field.values + 8 * (50 - 32), "\3\0\0\0abc", 8);
+	assert_int_equal(batch.flags[0], FEED_SAMPLE_FIELD_MISSING);
+	assert_int_equal(batch.flags[50 - 32], 0);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* A file that lies about its lengths. */
+static void lies(void **state)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options =
+		options_of(fixture, forge(dataset("short", false), too_short));
+	struct feed_batch batch = {.size = sizeof batch};
+	unsigned substituted = 0, longer = 0;
+	fixture_start(fixture, NULL, NULL);
+	/* Longer than recorded is damaged, with room for it, too. */
+	options.field_bytes = 1000;
+	struct feed *feed = fixture_open(&options);
+	while (feed_next(feed, 60000, &batch) == 0) {
+		for (uint32_t i = 0; i < batch.count; i++) {
+			substituted += batch.flags[i] & FEED_SAMPLE_SUBSTITUTED;
+			assert_in_range(batch.samples[i] % 40, 0, 30);
+		}
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+	for (uint64_t i = 0; i < SAMPLES; i++)
+		longer += i % 40 > 30;
+	assert_int_equal(substituted, longer);
+	options.bad = FEED_BAD_FAIL;
+	ends(&options,
+	     "its value of field \"caption\" is damaged, or longer than the file records");
+
+	options = options_of(fixture, forge(dataset("large", false), too_long));
+	check_feed(options, FIELDS + 1, UINT32_MAX, false);
+	options = options_of(fixture, forge(dataset("absurd", false), absurd));
+	refused(&options, -EDQUOT,
+		"field \"caption\": the longest value has 18446744073709551614 bytes");
+	options = options_of(fixture, forge(dataset("sources", false), short_sources));
+	options.bad = FEED_BAD_FAIL;
+	ends(&options, "field \"" FEED_KEY "\" is damaged");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* A program that was built before there was text or a choice. */
+static void earlier_programs(void **state)
+{
+	struct fixture *fixture = *state;
+	struct feed_options options = options_of(fixture, dataset("earlier", false));
+	struct feed_batch batch = {.size = sizeof batch};
+	fixture_start(fixture, NULL, NULL);
+	options.size = offsetof(struct feed_options, cut_values);
+	options.cut_values = 77;
+	options.field_bytes = 31;
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	struct feed_field field;
+	assert_int_equal(feed_field(feed, &batch, CAPTION, &field), 0);
+	assert_int_equal(field.type, FEED_BYTES);
+	assert_int_equal(field.stride, 4 + 32);
+	check_batch(feed, &batch, FIELDS + 1, 31, false);
+	feed_close(feed);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(whole_by_default),
+		cmocka_unit_test(too_little_room),
+		cmocka_unit_test(longer_than_the_daemon_delivers),
+		cmocka_unit_test(unknown_lengths),
+		cmocka_unit_test(replacements),
+		cmocka_unit_test(own_key),
+		cmocka_unit_test(lies),
+		cmocka_unit_test(earlier_programs),
+	};
+	char command[sizeof folder + 16];
+	if (mkdtemp(folder) == NULL)
+		return 1;
+	int r = cmocka_run_group_tests_name("loaderd fields", tests, set_up, tear_down);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	return system(command) != 0 || r != 0;
+}

@@ -1,0 +1,536 @@
+#include "tests/integration/loaderd/loaderd_fixture.h"
+
+#include "tests/integration/loaderd/daemon_log.h"
+
+#include "proto/client/connection.h"
+
+#include "format/packimg.h"
+#include "proto/framing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+void fixture_init(struct fixture *fixture)
+{
+	*fixture = (struct fixture){0};
+	const char *tmp = getenv("TMPDIR");
+	/* Short, because a socket's path has to fit 108 bytes. */
+	snprintf(fixture->folder, sizeof fixture->folder, "%s/loaderd-test-XXXXXX",
+		 tmp != NULL && strlen(tmp) < 60 ? tmp : "/tmp");
+	assert_non_null(mkdtemp(fixture->folder));
+	snprintf(fixture->socket, sizeof fixture->socket, "%.4000s/socket", fixture->folder);
+}
+
+static int remove_one(const char *path, const struct stat *status, int flag, struct FTW *walk)
+{
+	return remove(path);
+}
+
+void fixture_deinit(struct fixture *fixture)
+{
+	if (fixture->daemon > 0)
+		fixture_stop(fixture, SIGKILL);
+	nftw(fixture->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Something with edges, gradients and noise, different for every index. */
+static void draw(uint8_t *pixels, uint32_t width, uint32_t height, uint64_t index)
+{
+	uint32_t state = (uint32_t)index * 2654435761U + 1;
+	for (uint32_t y = 0; y < height; y++) {
+		for (uint32_t x = 0; x < width; x++) {
+			uint8_t *p = pixels + ((size_t)y * width + x) * 3;
+			state = state * 1664525 + 1013904223;
+			p[0] = (uint8_t)(x * 3 + index * 7);
+			p[1] = (uint8_t)(((x / 8 + y / 8) & 1) * 160 + (state >> 28));
+			p[2] = (uint8_t)(y * 2 + index);
+		}
+	}
+}
+
+static void add(struct packimg_writer *writer, struct packimg_encoder *encoder, uint64_t index,
+		enum fixture_kind kind, uint32_t side)
+{
+	uint32_t width = kind == FIXTURE_RAW ? side : 40 + (uint32_t)(index * 13 % 81);
+	uint32_t height = kind == FIXTURE_RAW ? side : 40 + (uint32_t)(index * 29 % 81);
+	uint8_t *pixels = malloc((size_t)width * height * 3);
+	char source[32];
+	draw(pixels, width, height, index);
+	snprintf(source, sizeof source, "image-%llu", (unsigned long long)index);
+	struct packimg_item item = {
+		.data = pixels,
+		.data_size = (size_t)width * height * 3,
+		.width = width,
+		.height = height,
+		.label = (int32_t)(index % 10),
+		.codec = PACKIMG_CODEC_RAW,
+		.channels = 3,
+		.orientation = 1,
+		.source = source,
+		.source_size = strlen(source),
+	};
+	if (kind == FIXTURE_JPEG) {
+		item.codec = PACKIMG_CODEC_JPEG;
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, (size_t)width * 3, width,
+						     height, 3, 90, false, &item.data,
+						     &item.data_size),
+				 0);
+	}
+	struct packimg_error error = {{0}};
+	if (packimg_writer_add(writer, &item, &error) < 0)
+		fail_msg("packimg_writer_add: %s", error.text);
+	free(pixels);
+}
+
+static void add_fields(struct packimg_writer *writer, const uint32_t fields[3], uint64_t index)
+{
+	char word[64];
+	snprintf(word, sizeof word, "sample %llu", (unsigned long long)index);
+	struct packimg_value number = {.present = true, .int64 = (int64_t)index};
+	struct packimg_value half = {.present = true, .float64 = (double)index / 2};
+	struct packimg_value text = {.present = true, .bytes = word, .size = strlen(word)};
+	assert_int_equal(packimg_writer_value(writer, fields[0], &number, NULL), 0);
+	if (index % 3 != 0)
+		assert_int_equal(packimg_writer_value(writer, fields[1], &half, NULL), 0);
+	assert_int_equal(packimg_writer_value(writer, fields[2], &text, NULL), 0);
+}
+
+const char *fixture_dataset(struct fixture *fixture, const char *name, uint64_t count,
+			    enum fixture_kind kind, uint32_t side)
+{
+	static const char *const classes[FIXTURE_CLASSES] = {
+		"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+	return fixture_dataset_of(fixture, name, count, kind, side, classes);
+}
+
+const char *fixture_dataset_of(struct fixture *fixture, const char *name, uint64_t count,
+			       enum fixture_kind kind, uint32_t side, const char *const *classes)
+{
+	static char path[PATH_MAX + 64];
+	struct packimg_error error = {{0}};
+	struct packimg_writer_options options = {0};
+	struct packimg_writer *writer;
+	struct packimg_encoder *encoder;
+	uint32_t fields[3];
+	snprintf(path, sizeof path, "%s/%s.pimg", fixture->folder, name);
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	if (packimg_writer_new(path, &options, &writer, &error) < 0)
+		fail_msg("packimg_writer_new: %s", error.text);
+	assert_int_equal(
+		packimg_writer_field(writer, "number", PACKIMG_FIELD_INT64, &fields[0], &error), 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "half", PACKIMG_FIELD_FLOAT64, &fields[1], &error), 0);
+	assert_int_equal(
+		packimg_writer_field(writer, "word", PACKIMG_FIELD_BYTES, &fields[2], &error), 0);
+	for (uint64_t i = 0; i < count; i++) {
+		add(writer, encoder, i, kind, side);
+		add_fields(writer, fields, i);
+	}
+	assert_int_equal(packimg_writer_classes(writer, classes, FIXTURE_CLASSES, &error), 0);
+	if (packimg_writer_finish(writer, &error) < 0)
+		fail_msg("packimg_writer_finish: %s", error.text);
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+	return path;
+}
+
+static bool answers(const struct fixture *fixture)
+{
+	struct connection connection = {.fd = -1};
+	Loaderd__GetStatus get = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	Loaderd__Reply *reply = NULL;
+	int64_t deadline_ms = clock_ms() + 60000;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get;
+	if (connection_open(&connection, fixture->socket, deadline_ms, NULL) < 0)
+		return false;
+	int r = connection_request(&connection, &request, NULL, deadline_ms, &reply, NULL);
+	if (r == 0)
+		loaderd__reply__free_unpacked(reply, NULL);
+	connection_close(&connection);
+	return r == 0;
+}
+
+static void wait_until_it_answers(const struct fixture *fixture)
+{
+	for (unsigned i = 0; i < 6000; i++) {
+		int status;
+		if (answers(fixture))
+			return;
+		if (waitpid(fixture->daemon, &status, WNOHANG) == fixture->daemon)
+			fail_msg("the daemon ended at once with status %#x", (unsigned)status);
+		usleep(10000);
+	}
+	fail_msg("the daemon does not answer");
+}
+
+void fixture_become(uid_t uid)
+{
+	if (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0)
+		_exit(126);
+	/* A change of user has taken it back. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/* The program is opened before the user changes, who need not be let into its folder. */
+static void execute(const struct fixture *fixture, const char *const *arguments)
+{
+	const struct rlimit descriptors = {fixture->descriptors, fixture->descriptors};
+	int program = open(arguments[0], O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (fixture->descriptors != 0 && setrlimit(RLIMIT_NOFILE, &descriptors) < 0)
+		_exit(126);
+	if (fixture->uid != 0)
+		fixture_become(fixture->uid);
+	fexecve(program, (char **)arguments, environ);
+	_exit(127);
+}
+
+void fixture_start(struct fixture *fixture, const char *environment, ...)
+{
+	const char *binary = getenv("LOADERD");
+	const char *arguments[32] = {binary,          "--config",    "/dev/null", "--socket",
+				     fixture->socket, "--log-level", "warning"};
+	unsigned count = 7;
+	const char *io = getenv("LOADERD_TEST_IO");
+	if (io != NULL) {
+		/*
+		 * With so little room for read-ahead the window turns over many times in a short
+		 * test.
+		 */
+		static const char *const settings[] = {"--set", "io.readahead_bytes=1M", "--set",
+						       "io.queue_depth=8"};
+		arguments[count++] = "--io";
+		arguments[count++] = io;
+		for (unsigned i = 0; i < 4; i++)
+			arguments[count++] = settings[i];
+	}
+	va_list list;
+	assert_non_null(binary);
+	if (fixture->daemon > 0) /* a test before this one has failed */
+		fixture_stop(fixture, SIGKILL);
+	va_start(list, environment);
+	while (count < 31 && (arguments[count] = va_arg(list, const char *)) != NULL)
+		count++;
+	va_end(list);
+	fixture->log = daemon_log_new();
+	fixture->daemon = fork();
+	assert_true(fixture->daemon >= 0);
+	if (fixture->daemon == 0) {
+		daemon_log_use(fixture->log);
+		if (environment != NULL)
+			putenv((char *)environment);
+		execute(fixture, arguments);
+	}
+	wait_until_it_answers(fixture);
+}
+
+pid_t fixture_worker(const struct fixture *fixture)
+{
+	Loaderd__Reply *reply = fixture_status(fixture);
+	pid_t pid = (pid_t)reply->status->pid;
+	loaderd__reply__free_unpacked(reply, NULL);
+	return pid;
+}
+
+static bool is_worker(pid_t pid, uid_t uid)
+{
+	char path[64], arguments[64] = "", wanted[64];
+	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+	int length = snprintf(wanted, sizeof wanted, "loaderd%c--worker%c%u", 0, 0, (unsigned)uid);
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
+		return false;
+	size_t size = fread(arguments, 1, sizeof arguments, file);
+	fclose(file);
+	/* It may have been told more. */
+	return size > (size_t)length && memcmp(arguments, wanted, (size_t)length + 1) == 0;
+}
+
+pid_t fixture_worker_of(const struct fixture *fixture, uid_t uid)
+{
+	char path[64];
+	int pid;
+	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)fixture->daemon,
+		 (int)fixture->daemon);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	do {
+		if (fscanf(file, "%d", &pid) != 1)
+			pid = 0;
+	} while (pid != 0 && !is_worker(pid, uid));
+	fclose(file);
+	return pid;
+}
+
+int fixture_stop(struct fixture *fixture, int signal_number)
+{
+	int status;
+	kill(fixture->daemon, signal_number);
+	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
+	fixture->daemon = 0;
+	daemon_log_end(fixture->log);
+	return status;
+}
+
+struct feed_options fixture_options(const struct fixture *fixture, const char *dataset,
+				    const char *pipeline)
+{
+	struct feed_options options;
+	feed_options_init(&options);
+	options.socket = fixture->socket;
+	options.dataset = dataset;
+	options.pipeline = pipeline;
+	options.batch_size = 32;
+	options.shuffle = 1;
+	options.seed = 5;
+	return options;
+}
+
+struct feed *fixture_open(const struct feed_options *options)
+{
+	struct feed *feed;
+	char error[FEED_ERROR_MAX] = "";
+	if (feed_open(options, &feed, error) < 0)
+		fail_msg("feed_open: %s", error);
+	return feed;
+}
+
+uint64_t fixture_hash_next(struct feed *feed)
+{
+	struct feed_batch batch = {.size = sizeof batch};
+	int r = feed_next(feed, 60000, &batch);
+	if (r == FEED_END)
+		return 0;
+	if (r < 0)
+		fail_msg("feed_next: %s (%s)", strerror(-r), feed_error(feed));
+	uint64_t facts[] = {batch.epoch,    batch.batch,   batch.count,  batch.height, batch.width,
+			    batch.channels, batch.element, batch.layout, batch.bad,    batch.last};
+	XXH3_state_t *state = XXH3_createState();
+	XXH3_64bits_reset(state);
+	XXH3_64bits_update(state, facts, sizeof facts);
+	XXH3_64bits_update(state, batch.images, batch.image_bytes);
+	XXH3_64bits_update(state, batch.labels, batch.count * sizeof *batch.labels);
+	XXH3_64bits_update(state, batch.samples, batch.count * sizeof *batch.samples);
+	XXH3_64bits_update(state, batch.flags, batch.count);
+	uint64_t hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
+	assert_int_equal(feed_release(feed, &batch), 0);
+	return hash;
+}
+
+uint64_t fixture_hash(struct feed *feed, unsigned count)
+{
+	uint64_t folded = 0;
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t hash = fixture_hash_next(feed);
+		assert_true(hash != 0);
+		folded = (folded << 7 | folded >> 57) ^ hash;
+	}
+	return folded;
+}
+
+uint64_t fixture_queued_ns(pid_t pid)
+{
+	char path[PATH_MAX];
+	uint64_t sum_ns = 0;
+	snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+	DIR *directory = opendir(path);
+	assert_non_null(directory);
+	for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+		uint64_t queued_ns;
+		snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, entry->d_name);
+		FILE *file = fopen(path, "re");
+		if (file == NULL)
+			continue;
+		if (fscanf(file, "%*u %" SCNu64, &queued_ns) == 1)
+			sum_ns += queued_ns;
+		fclose(file);
+	}
+	closedir(directory);
+	return sum_ns;
+}
+
+unsigned fixture_descriptors(pid_t pid)
+{
+	char path[64];
+	unsigned count = 0;
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	DIR *directory = opendir(path);
+	assert_non_null(directory);
+	for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+		count += entry->d_name[0] != '.';
+	closedir(directory);
+	return count;
+}
+
+unsigned fixture_mappings(pid_t pid, const char *name)
+{
+	char path[64], line[PATH_MAX + 128];
+	unsigned count = 0;
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file) != NULL)
+		count += strstr(line, name) != NULL;
+	fclose(file);
+	return count;
+}
+
+unsigned fixture_ring_mappings(pid_t pid)
+{
+	return fixture_mappings(pid, "memfd:loaderd-");
+}
+
+int fixture_connect(const struct fixture *fixture)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fixture->socket);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+	return fd;
+}
+
+void fixture_send_with(int socket, const Loaderd__Request *request, const int *fds, unsigned count)
+{
+	uint8_t message[4096];
+	assert_true(loaderd__request__get_packed_size(request) <= sizeof message);
+	size_t size = loaderd__request__pack(request, message);
+	assert_int_equal(frame_send(socket, message, size, fds, count, 60000), 0);
+}
+
+void fixture_send(int socket, const Loaderd__Request *request)
+{
+	fixture_send_with(socket, request, NULL, 0);
+}
+
+void fixture_send_file(int socket, const char *path, const Loaderd__NeedFiles *need, uint32_t total)
+{
+	Loaderd__Files files = LOADERD__FILES__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | (need->direct ? O_DIRECT : 0));
+	assert_true(fd >= 0);
+	files.first = need->first;
+	files.total = total;
+	files.direct = need->direct;
+	request.kind_case = LOADERD__REQUEST__KIND_FILES;
+	request.files = &files;
+	fixture_send_with(socket, &request, &fd, 1);
+	close(fd);
+}
+
+Loaderd__Reply *fixture_receive(int socket, int fds[2])
+{
+	struct frame_reader reader;
+	Loaderd__Reply *reply = NULL;
+	frame_reader_init(&reader);
+	for (unsigned i = 0; fds != NULL && i < 2; i++)
+		fds[i] = -1;
+	while (reply == NULL) {
+		const uint8_t *data;
+		size_t size;
+		int r = frame_receive(&reader, socket, &data, &size);
+		if (r < 0)
+			break;
+		if (r == 0) {
+			struct pollfd p = {.fd = socket, .events = POLLIN};
+			assert_int_equal(poll(&p, 1, 60000), 1);
+			continue;
+		}
+		reply = loaderd__reply__unpack(NULL, size, data);
+		assert_non_null(reply);
+		bool ring = reply->kind_case == LOADERD__REPLY__KIND_RING;
+		for (unsigned i = 0; ring && fds != NULL && i < 2; i++)
+			fds[i] = frame_take_fd(&reader, i);
+		if (ring || reply->kind_case == LOADERD__REPLY__KIND_DOORBELL) {
+			loaderd__reply__free_unpacked(reply, NULL);
+			reply = NULL;
+		}
+	}
+	frame_reader_deinit(&reader);
+	return reply;
+}
+
+int fixture_open_bare(const struct fixture *fixture, const char *dataset, const char *pipeline,
+		      int ret_fds[2])
+{
+	Loaderd__OpenFeed open_feed = LOADERD__OPEN_FEED__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	open_feed.version = PROTO_VERSION;
+	open_feed.dataset = (char *)dataset;
+	open_feed.pipeline = (char *)pipeline;
+	open_feed.batch_size = 16;
+	open_feed.slots = 4;
+	request.kind_case = LOADERD__REQUEST__KIND_OPEN_FEED;
+	request.open_feed = &open_feed;
+	int socket = fixture_connect(fixture);
+	fixture_send(socket, &request);
+	Loaderd__Reply *reply = fixture_receive(socket, ret_fds);
+	while (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_NEED_FILES) {
+		fixture_send_file(socket, dataset, reply->need_files, 1);
+		loaderd__reply__free_unpacked(reply, NULL);
+		reply = fixture_receive(socket, ret_fds);
+	}
+	assert_non_null(reply);
+	if (reply->kind_case == LOADERD__REPLY__KIND_ERROR)
+		fail_msg("refused: %s", reply->error->text);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_FEED_OPENED);
+	loaderd__reply__free_unpacked(reply, NULL);
+	Loaderd__RingMapped mapped = LOADERD__RING_MAPPED__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_RING_MAPPED;
+	request.ring_mapped = &mapped;
+	fixture_send(socket, &request);
+	return socket;
+}
+
+Loaderd__Reply *fixture_status(const struct fixture *fixture)
+{
+	Loaderd__GetStatus get_status = LOADERD__GET_STATUS__INIT;
+	Loaderd__Request request = LOADERD__REQUEST__INIT;
+	request.kind_case = LOADERD__REQUEST__KIND_GET_STATUS;
+	request.get_status = &get_status;
+	int socket = fixture_connect(fixture);
+	fixture_send(socket, &request);
+	Loaderd__Reply *reply = fixture_receive(socket, NULL);
+	assert_non_null(reply);
+	assert_int_equal(reply->kind_case, LOADERD__REPLY__KIND_STATUS);
+	close(socket);
+	return reply;
+}
+
+void fixture_wait_for_slots(const struct fixture *fixture, uint32_t ready)
+{
+	for (unsigned i = 0; i < 6000; i++) {
+		Loaderd__Reply *reply = fixture_status(fixture);
+		bool there = reply->status->n_feeds == 1 &&
+			     reply->status->feeds[0]->slots_ready == ready;
+		loaderd__reply__free_unpacked(reply, NULL);
+		if (there)
+			return;
+		usleep(10000);
+	}
+	fail_msg("%u batches do not come", ready);
+}

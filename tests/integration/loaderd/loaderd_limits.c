@@ -1,0 +1,555 @@
+/* Refusals, configuration errors, sockets that are taken or stale, and stopping. */
+#include "tests/integration/loaderd/loaderd_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
+
+static int set_up(void **state)
+{
+	static struct fixture fixture;
+	fixture_init(&fixture);
+	*state = &fixture;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	fixture_deinit(*state);
+	return 0;
+}
+
+static void refused(const struct feed_options *options, int expected, const char *part)
+{
+	char error[FEED_ERROR_MAX] = "";
+	struct feed *feed;
+	int r = feed_open(options, &feed, error);
+	if (r != expected || strstr(error, part) == NULL)
+		fail_msg("expected %d and \"%s\", got %d and \"%s\"", expected, part, r, error);
+}
+
+static void requests(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "images", 100, FIXTURE_JPEG, 0));
+	const struct feed_options good = fixture_options(fixture, path, pipeline);
+	struct feed_options bad;
+	fixture_start(fixture, NULL, "--limit", "slots=8", "--limit", "batch_size=64", "--limit",
+		      "image_side=512", "--limit", "shared_memory=4M", NULL);
+	feed_close(fixture_open(&good));
+	bad = good, bad.batch_size = 65;
+	refused(&bad, -EDQUOT, "batch_size");
+	bad = good, bad.slots = 9;
+	refused(&bad, -EDQUOT, "slots");
+	bad = good, bad.slots = 1;
+	refused(&bad, -EINVAL, "slots");
+	bad = good, bad.rank = 2, bad.world = 2;
+	refused(&bad, -EINVAL, "rank");
+	bad = good, bad.world = 4, bad.rank = 3;
+	refused(&bad, -EINVAL, "batch_size"); /* 128 samples a global batch, 100 in the dataset */
+	bad = good, bad.batch = 4;
+	refused(&bad, -EINVAL, "batch");
+	bad = good, bad.pipeline = "random_resized_crop(224) hflop(0.5)";
+	refused(&bad, -EINVAL, "hflop");
+	bad = good, bad.pipeline = "resize(600)";
+	refused(&bad, -EDQUOT, "image_side");
+	bad = good, bad.pipeline = "random_resized_crop(64@0;600@5)";
+	refused(&bad, -EDQUOT, "image_side");
+	bad = good, bad.pipeline = "random_resized_crop(256)";
+	refused(&bad, -EDQUOT, "shared memory");
+	bad = good, bad.pipeline = "";
+	bad.epoch_end = 1;
+	struct feed *unequal = fixture_open(&bad); /* sizes differ: found sample by sample */
+	struct feed_batch batch = {.size = sizeof batch};
+	assert_int_equal(feed_next(unequal, 60000, &batch), -EBADMSG);
+	assert_non_null(strstr(feed_error(unequal), "40 x 40"));
+	feed_close(unequal);
+	bad = good, bad.dataset = "/nonexistent/file.pimg";
+	refused(&bad, -ENOENT, "/nonexistent/file.pimg");
+	static const char *const fields[] = {"number", "nothing"};
+	bad = good, bad.fields = fields, bad.field_count = 2;
+	refused(&bad, -EINVAL, "\"nothing\"");
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+static void counts(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "counted", 100, FIXTURE_JPEG, 0));
+	const struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed *feeds[3];
+	fixture_start(fixture, NULL, "--limit", "feeds_per_user=3", "--limit",
+		      "connections_per_user=5", NULL);
+	for (unsigned i = 0; i < 3; i++)
+		feeds[i] = fixture_open(&options);
+	refused(&options, -EDQUOT, "[limits] feeds_per_user");
+	/* A place that is given back is free soon. */
+	feed_close(feeds[0]);
+	char error[FEED_ERROR_MAX];
+	int r = -EDQUOT;
+	for (unsigned i = 0; i < 6000 && r == -EDQUOT; i++) {
+		r = feed_open(&options, &feeds[0], error);
+		if (r == -EDQUOT)
+			usleep(10000);
+	}
+	assert_int_equal(r, 0);
+	int sockets[2] = {fixture_connect(fixture), fixture_connect(fixture)};
+	refused(&options, -EDQUOT, "[limits] connections_per_user");
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(fixture_hash(feeds[i], 5) != 0);
+		feed_close(feeds[i]);
+	}
+	close(sockets[0]);
+	close(sockets[1]);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* As another user: what feed_open() answers, as an exit status. */
+static int open_as(const struct feed_options *options, uid_t uid, gid_t gid)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct feed *feed;
+		if (setgroups(0, NULL) < 0 || setgid(gid) < 0 || setuid(uid) < 0)
+			_exit(255);
+		_exit(-feed_open(options, &feed, NULL));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* A client gets what the kernel lets it open, whoever the daemon runs as. */
+static void other_users(void **state)
+{
+	enum { SOMEBODY = 54321, GROUP = 54322 };
+	struct fixture *fixture = *state;
+	if (geteuid() != 0)
+		skip();
+	char path[PATH_MAX], link[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "theirs", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	assert_int_equal(chmod(fixture->folder, 0755), 0);
+	fixture_start(fixture, NULL, NULL);
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), 0);
+	/* Group members, and those who are none although others may. */
+	assert_int_equal(chown(path, 0, GROUP), 0);
+	assert_int_equal(chmod(path, 0640), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
+	assert_int_equal(open_as(&options, SOMEBODY, GROUP), 0);
+	assert_int_equal(chmod(path, 0604), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, GROUP), EACCES);
+	/* The owner without a right is not helped by being one of the others. */
+	assert_int_equal(chown(path, SOMEBODY, GROUP), 0);
+	assert_int_equal(chmod(path, 0044), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
+	/* A link to a closed folder opens nothing. */
+	snprintf(link, sizeof link, "%.4000s/closed", fixture->folder);
+	assert_int_equal(mkdir(link, 0700), 0);
+	snprintf(link, sizeof link, "%.4000s/closed/theirs.pimg", fixture->folder);
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(rename(path, link), 0);
+	assert_int_equal(symlink(link, path), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EACCES);
+	assert_int_equal(open_as(&options, 0, 0), 0);
+	/* A user who has no number of his own here cannot be told from others. */
+	assert_int_equal(open_as(&options, 65534, 65534), EPERM);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	/* One's own daemon is nobody else's, whatever its socket's mode. */
+	fixture_start(fixture, NULL, "--private", NULL);
+	assert_int_equal(open_as(&options, 0, 0), 0);
+	assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), EPERM);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Who may map a ring writable, and that its batches are the same. */
+static void writable_rings(void **state)
+{
+	enum { SOMEBODY = 54321 };
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "written", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed_info info = {.size = sizeof info};
+	assert_int_equal(chmod(fixture->folder, 0755), 0);
+	fixture_start(fixture, NULL, NULL);
+	struct feed *feed = fixture_open(&options);
+	uint64_t expected = fixture_hash(feed, 20);
+	feed_close(feed);
+	options.writable = 1;
+	feed = fixture_open(&options);
+	assert_int_equal(fixture_hash(feed, 20), expected);
+	feed_info(feed, &info);
+	memset((void *)(uintptr_t)info.memory, 0, info.memory_size);
+	feed_close(feed);
+	/* A ring is its feed's alone, whoever has it. */
+	if (geteuid() == 0)
+		assert_int_equal(open_as(&options, SOMEBODY, SOMEBODY), 0);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+
+	fixture_start(fixture, NULL, "--set", "access.writable_rings=no", NULL);
+	refused(&options, -EPERM, "writable_rings = yes");
+	options.writable = 0;
+	feed_close(fixture_open(&options));
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/* Runs the daemon to its end with these arguments; its standard error in text. */
+static int run(char text[4096], ...)
+{
+	const char *arguments[16] = {getenv("LOADERD")};
+	unsigned count = 1;
+	va_list list;
+	va_start(list, text);
+	while (count < 15 && (arguments[count] = va_arg(list, const char *)) != NULL)
+		count++;
+	va_end(list);
+	int output[2], status;
+	assert_int_equal(pipe(output), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		dup2(output[1], STDERR_FILENO);
+		dup2(output[1], STDOUT_FILENO);
+		execv(arguments[0], (char **)arguments);
+		_exit(127);
+	}
+	close(output[1]);
+	size_t size = 0;
+	for (ssize_t n; size < 4095 && (n = read(output[0], text + size, 4095 - size)) > 0;)
+		size += (size_t)n;
+	text[size] = '\0';
+	close(output[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static const char *write_config(struct fixture *fixture, const char *text)
+{
+	static char path[PATH_MAX + 16];
+	snprintf(path, sizeof path, "%s/loaderd.conf", fixture->folder);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	return path;
+}
+
+static void wrong_config(struct fixture *fixture, const char *config, const char *part)
+{
+	char text[4096];
+	int status = run(text, "--config", write_config(fixture, config), "--check-config", NULL);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 78 || strstr(text, part) == NULL)
+		fail_msg("expected \"%s\", got status %#x and \"%s\"", part, (unsigned)status,
+			 text);
+}
+
+static void environment(void **state)
+{
+	char text[4096];
+	setenv("LOADERD_ISA", "avx3", 1);
+	int status = run(text, "--config", "/dev/null", "--check-config", NULL);
+	unsetenv("LOADERD_ISA");
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	if (strstr(text, "loaderd: LOADERD_ISA = \"avx3\" in the environment: expected c, avx2, "
+			 "avx512bw or avx512") == NULL)
+		fail_msg("%s", text);
+}
+
+/* The status that loaderd(1) has for it. */
+static void wrong_command_line(void **state)
+{
+	char text[4096];
+	int status = run(text, "--frob", NULL);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 64);
+	assert_non_null(strstr(text, "frob"));
+}
+
+static void configuration(void **state)
+{
+	struct fixture *fixture = *state;
+	char text[4096];
+	wrong_config(fixture, "[pool]\nthread = 4\n",
+		     "loaderd.conf:2: [pool] thread: no such key; did you mean [pool] threads?");
+	wrong_config(fixture, "threads = 4\n[pool]\n",
+		     "loaderd.conf:1: threads: stands before any [section]; it belongs after a "
+		     "line [pool]");
+	wrong_config(fixture, "# all of it\nthread = 4\n",
+		     "loaderd.conf:2: thread: stands before any [section]; did you mean [pool] "
+		     "threads?");
+	wrong_config(fixture, "[pool]\nfrobs = 4\n",
+		     "loaderd.conf:2: [pool] frobs: no such key; loaderd.conf(5) lists them");
+	wrong_config(fixture, "[pool]\n\nthreads = many\n",
+		     "loaderd.conf:3: [pool] threads = many: must be a number from 0 to 1024");
+	wrong_config(fixture, "[limits]\nslots = 1\n", "from 2 to 256");
+	wrong_config(fixture, "[io]\nmode = fast\n",
+		     "[io] mode = fast: must be one of auto, mmap, uring");
+	wrong_config(fixture, "[daemon]\nnonsense\n", "loaderd.conf:2: expected");
+	wrong_config(fixture, "[access]\nallow = /data\n", "clients open the files themselves");
+	wrong_config(fixture, "[daemon]\nsocket_mode = 999\n", "octal");
+	wrong_config(fixture, "[limits]\nshared_memory = 4X\n", "number of bytes");
+	const char *path =
+		write_config(fixture, "[limits]\nshared_memory = 3G ; enough\nslots = 12\n"
+				      "[access]\nwritable_rings = no\n");
+	int status = run(text, "--config", path, "--limit", "slots=14", "--check-config", NULL);
+	assert_int_equal(status, 0);
+	assert_non_null(strstr(text, "shared_memory = 3221225472\n"));
+	assert_non_null(strstr(text, "slots = 14\n"));
+	assert_non_null(strstr(text, "writable_rings = no\n"));
+	/* What it prints, it reads. */
+	char printed[4096], again[4096];
+	strcpy(printed, text);
+	assert_int_equal(
+		run(again, "--config", write_config(fixture, printed), "--check-config", NULL), 0);
+	assert_string_equal(again, printed);
+	assert_int_equal(WEXITSTATUS(run(text, "--config", "/nonexistent.conf", NULL)), 78);
+	assert_non_null(strstr(text, "/nonexistent.conf"));
+	assert_true(run(text, "--threads", "nine", NULL) != 0);
+	assert_true(run(text, "--cpus", "4-2", "--config", "/dev/null", "--socket", fixture->socket,
+			NULL) != 0);
+	assert_non_null(strstr(text, "cpus"));
+}
+
+static void sockets(void **state)
+{
+	struct fixture *fixture = *state;
+	char text[4096];
+	fixture_start(fixture, NULL, NULL);
+	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
+	assert_non_null(strstr(text, "another loaderd answers there"));
+	/* Killed, it leaves its socket; the next one replaces it. A regular stop removes it. */
+	fixture_stop(fixture, SIGKILL);
+	assert_int_equal(access(fixture->socket, F_OK), 0);
+	fixture_start(fixture, NULL, NULL);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	assert_true(access(fixture->socket, F_OK) < 0);
+	/* Something else's file is nobody's socket. */
+	int fd = open(fixture->socket, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	assert_true(run(text, "--config", "/dev/null", "--socket", fixture->socket, NULL) != 0);
+	assert_non_null(strstr(text, "not a socket"));
+	unlink(fixture->socket);
+	assert_true(run(text, "--config", "/dev/null", "--socket", "/nonexistent/loaderd.sock",
+			NULL) != 0);
+	assert_non_null(strstr(text, "/nonexistent/loaderd.sock: the folder"));
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Waits until the administrator is shown so many feeds of all users. */
+static void administrator_sees(const struct fixture *fixture, size_t feeds)
+{
+	struct fixture admin = *fixture;
+	size_t seen = SIZE_MAX;
+	uint64_t uptime_ns = 0;
+	assert_true(snprintf(admin.socket, sizeof admin.socket, "%.4000s.admin", fixture->socket) >
+		    0);
+	for (unsigned i = 0; i < 2000 && seen != feeds; i++) {
+		Loaderd__Reply *reply = fixture_status(&admin);
+		seen = reply->status->n_feeds;
+		uptime_ns = reply->status->uptime_ns;
+		loaderd__reply__free_unpacked(reply, NULL);
+		if (seen != feeds)
+			usleep(10000);
+	}
+	assert_int_equal(seen, feeds);
+	assert_true(feeds == 0 || uptime_ns > 0); /* of the worker that has been there longest */
+}
+
+/* A worker says what it does while it has clients, and also that it has none any more. */
+static void status_of_all(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "shown", 100, FIXTURE_JPEG, 0));
+	const struct feed_options options = fixture_options(fixture, path, pipeline);
+	fixture_start(fixture, NULL, NULL);
+	administrator_sees(fixture, 0);
+	struct feed *feed = fixture_open(&options);
+	administrator_sees(fixture, 1);
+	feed_close(feed);
+	administrator_sees(fixture, 0);
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+}
+
+/*
+ * SIGTERM: what is finished can still be taken, then the feed ends with the reason, and the daemon
+ * goes once its clients have.
+ */
+static void drains(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "drained", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed_batch batch = {.size = sizeof batch};
+	options.slots = 4;
+	options.reconnect = FEED_RECONNECT_NEVER;
+	fixture_start(fixture, NULL, "--set", "daemon.grace_ms=60000", NULL);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	fixture_wait_for_slots(fixture, 3);
+	uint64_t start_ms = now_ms();
+	kill(fixture->daemon, SIGTERM);
+	unsigned taken = 0;
+	int r, status;
+	/* Until the daemon has seen the signal, the feed just holds all it has room for. */
+	while ((r = feed_next(feed, 60000, &batch)) == 0 || r == -ENOBUFS)
+		taken += r == 0;
+	assert_int_equal(taken, 3);
+	assert_int_equal(r, -ECONNRESET);
+	assert_non_null(strstr(feed_error(feed), "shutting down"));
+	char error[FEED_ERROR_MAX];
+	struct feed *other;
+	assert_true(feed_open(&options, &other, error) < 0);
+	feed_close(feed);
+	assert_int_equal(waitpid(fixture->daemon, &status, 0), fixture->daemon);
+	fixture->daemon = 0;
+	assert_int_equal(status, 0);
+	assert_true(now_ms() - start_ms < 60000); /* did not wait for its time to run out */
+}
+
+static void grace_ends(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX];
+	strcpy(path, fixture_dataset(fixture, "graced", 100, FIXTURE_JPEG, 0));
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	struct feed_batch batch = {.size = sizeof batch};
+	fixture_start(fixture, NULL, "--set", "daemon.grace_ms=300", NULL);
+	struct feed *feed = fixture_open(&options);
+	assert_int_equal(feed_next(feed, 60000, &batch), 0);
+	uint64_t start_ms = now_ms();
+	assert_int_equal(fixture_stop(fixture, SIGTERM), 0);
+	assert_true(now_ms() - start_ms >= 250);
+	feed_close(feed);
+}
+
+/*
+ * Its client has gone before it serves: it says so once, and does not go on being told until its
+ * worker has ended.
+ */
+static void client_gone(void **state)
+{
+	const struct sockaddr_un nowhere = {.sun_family = AF_UNIX};
+	char text[4096], number[16], lifeline[16];
+	int life[2], socket_fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(pipe(life), 0);
+	close(life[1]);
+	snprintf(number, sizeof number, "%d", socket_fd);
+	snprintf(lifeline, sizeof lifeline, "%d", life[0]);
+	assert_int_equal(bind(socket_fd, (const struct sockaddr *)&nowhere, sizeof(sa_family_t)),
+			 0);
+	/* Nobody has said listen(). */
+	assert_int_equal(WEXITSTATUS(run(text, "--config", "/dev/null", "--listen-fd", number,
+					 "--lifeline-fd", lifeline, NULL)),
+			 1);
+	assert_non_null(strstr(text, ": not a listening socket"));
+	assert_int_equal(listen(socket_fd, 1), 0);
+	assert_int_equal(run(text, "--config", "/dev/null", "--private", "--listen-fd", number,
+			     "--lifeline-fd", lifeline, NULL),
+			 0);
+	const char *said = strstr(text, "has gone: stopping");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "has gone: stopping"));
+	close(socket_fd);
+	close(life[0]);
+}
+
+/* A private daemon: serves, and is gone when its lifeline is. */
+static void private_daemon(void **state)
+{
+	struct fixture *fixture = *state;
+	char path[PATH_MAX], error[FEED_ERROR_MAX] = "";
+	struct feed_daemon *daemon;
+	strcpy(path, fixture_dataset(fixture, "private", 100, FIXTURE_JPEG, 0));
+	if (feed_daemon_start(getenv("LOADERD"), 2, &daemon, error) < 0)
+		fail_msg("feed_daemon_start: %s", error);
+	struct feed_options options = fixture_options(fixture, path, pipeline);
+	options.socket = feed_daemon_socket(daemon);
+	struct feed *feed = fixture_open(&options);
+	fixture_hash(feed, 5);
+	feed_close(feed);
+	feed_daemon_stop(daemon);
+
+	/* The client is killed: the daemon follows. */
+	int output[2];
+	long pid = 0;
+	assert_int_equal(pipe(output), 0);
+	pid_t client = fork();
+	if (client == 0) {
+		if (feed_daemon_start(getenv("LOADERD"), 2, &daemon, NULL) < 0)
+			_exit(1);
+		pid = feed_daemon_pid(daemon);
+		if (write(output[1], &pid, sizeof pid) != sizeof pid)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(output[0], &pid, sizeof pid), sizeof pid);
+	close(output[0]);
+	close(output[1]);
+	assert_int_equal(kill((pid_t)pid, 0), 0);
+	int status;
+	kill(client, SIGKILL);
+	assert_int_equal(waitpid(client, &status, 0), client);
+	char stat_path[64], state_letter = 'R';
+	snprintf(stat_path, sizeof stat_path, "/proc/%ld/stat", pid);
+	for (unsigned i = 0; i < 6000 && state_letter != 'Z' && state_letter != 0; i++) {
+		FILE *file = fopen(stat_path, "r");
+		state_letter = 0;
+		if (file != NULL) {
+			if (fscanf(file, "%*d %*s %c", &state_letter) != 1)
+				state_letter = 0;
+			fclose(file);
+		}
+		usleep(10000);
+	}
+	/* Gone, or waiting for a reaper that is not ours. */
+	assert_true(state_letter == 0 || state_letter == 'Z');
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(requests),       cmocka_unit_test(counts),
+		cmocka_unit_test(other_users),    cmocka_unit_test(writable_rings),
+		cmocka_unit_test(configuration),  cmocka_unit_test(sockets),
+		cmocka_unit_test(drains),         cmocka_unit_test(grace_ends),
+		cmocka_unit_test(private_daemon), cmocka_unit_test(client_gone),
+		cmocka_unit_test(environment),    cmocka_unit_test(wrong_command_line),
+		cmocka_unit_test(status_of_all),
+	};
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

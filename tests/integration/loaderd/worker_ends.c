@@ -1,0 +1,347 @@
+/*
+ * Workers that end. One sample that faults whoever decodes it becomes bad, that one alone, and the
+ * feed goes on; its user does not keep others out. Workers that are killed, again and again, under
+ * several clients of two users: every client gets every batch once, in order, bit for bit, and no
+ * sample is bad. LOADERD_TEST_KILLS says how often. A worker that ends as soon as it is started is
+ * not started again and again, nor is one whose clients leave at once: clients are told so, and the
+ * service goes on.
+ */
+#include "tests/integration/loaderd/loaderd_fixture.h"
+
+#include "format/packimg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SAMPLES = 300,
+	POISON = 123,
+	CLIENTS = 4,
+	BATCHES_MAX = 1 << 20,
+	BETWEEN_KILLS_US = 60000,
+	OTHER_USER = 64301,
+};
+
+static const char pipeline[] = "random_resized_crop(32) hflip(0.5)";
+
+static uint64_t checksum_of(const char *path, uint64_t index)
+{
+	struct packimg *dataset;
+	struct packimg_sample sample;
+	assert_int_equal(packimg_open(path, &dataset, NULL), 0);
+	assert_int_equal(packimg_sample(dataset, index, &sample), 0);
+	uint64_t checksum = sample.data_xxh3;
+	packimg_close(dataset);
+	return checksum;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/*
+ * Asks for the status and leaves. Returns the worker that was there, or 0: hung up, or turned away
+ * because of a limit whose text has this in it.
+ */
+static pid_t come_and_go(const struct fixture *fixture, const char *limit)
+{
+	pid_t pid = 0;
+	int fd = fixture_connect(fixture);
+	(void)send(fd, "\2\0\0\0\x12\0", 6, MSG_NOSIGNAL); /* GetStatus */
+	Loaderd__Reply *reply = fixture_receive(fd, NULL);
+	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_STATUS)
+		pid = (pid_t)reply->status->pid;
+	if (reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR &&
+	    (reply->error->code != EDQUOT || strstr(reply->error->text, limit) == NULL))
+		fail_msg("code %d: %s", (int)reply->error->code, reply->error->text);
+	if (reply != NULL)
+		loaderd__reply__free_unpacked(reply, NULL);
+	close(fd);
+	return pid;
+}
+
+/* Waits for a user to be served who is one more than there may be until the test's own has gone. */
+static void another_user_is_served(const struct fixture *fixture)
+{
+	enum { WITHIN_MS = 60000 };
+	int status;
+	uint64_t begin_ms = now_ms();
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fixture_become(OTHER_USER);
+		while (come_and_go(fixture, "[limits] users") == 0) {
+			if (now_ms() > begin_ms + WITHIN_MS)
+				_exit(1);
+			usleep(10000);
+		}
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void a_sample_ends_its_worker(void **state)
+{
+	struct fixture fixture;
+	const char *preload = getenv("POISON");
+	char environment[PATH_MAX + 64], poison[64];
+	if (preload == NULL)
+		skip(); /* a sanitizer must be loaded first */
+	fixture_init(&fixture);
+	const char *path = fixture_dataset(&fixture, "poisoned", SAMPLES, FIXTURE_JPEG, 0);
+	snprintf(environment, sizeof environment, "LD_PRELOAD=%s", preload);
+	snprintf(poison, sizeof poison, "%016llx", (unsigned long long)checksum_of(path, POISON));
+	setenv("POISON_XXH3", poison, 1);
+	chmod(fixture.folder, 0755);
+	fixture_start(&fixture, environment, "--threads", "2", "--log-level", "error", "--limit",
+		      "users=1", "--set", "daemon.idle_ms=100", NULL);
+	unsetenv("POISON_XXH3");
+	struct feed_options options = fixture_options(&fixture, path, pipeline);
+	struct feed_batch batch = {.size = sizeof batch};
+	struct feed_info info = {.size = sizeof info};
+	options.epoch_end = 3;
+	struct feed *feed = fixture_open(&options);
+	unsigned substituted = 0, met = 0, bad = 0;
+	int r;
+	while ((r = feed_next(feed, 60000, &batch)) == 0) {
+		bad += batch.bad;
+		for (uint32_t i = 0; i < batch.count; i++) {
+			substituted += batch.flags[i] & FEED_SAMPLE_SUBSTITUTED;
+			met += batch.samples[i] == POISON;
+		}
+		feed_release(feed, &batch);
+	}
+	if (r != FEED_END)
+		fail_msg("%s", feed_error(feed));
+	/* 9 of 32 in an epoch leave 12 samples out; so it may not be met in each. */
+	assert_in_range(substituted, 1, 3);
+	assert_int_equal(bad, substituted);
+	assert_int_equal(met, 0);
+	feed_info(feed, &info);
+	assert_int_equal(info.reconnects, 2);
+	Loaderd__Reply *reply = fixture_status(&fixture);
+	assert_int_equal(reply->status->n_bad, 1);
+	assert_int_equal(reply->status->bad[0]->index, POISON);
+	loaderd__reply__free_unpacked(reply, NULL);
+	feed_close(feed);
+	/* What is known of the sample does not keep a place. */
+	if (geteuid() == 0)
+		another_user_is_served(&fixture);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
+/* What parent and clients share. */
+struct shared {
+	_Atomic bool over; /* no more kills: the next epoch is the last */
+	_Atomic uint64_t batches[CLIENTS];
+	_Atomic uint64_t longest_ms[CLIENTS];
+	_Atomic uint64_t reconnects[CLIENTS];
+};
+
+/* Beside a daemon of its own that nobody disturbs, which delivers what is to be. */
+static void consume(const struct feed_options *options, struct shared *shared, unsigned number)
+{
+	struct feed_daemon *daemon;
+	struct feed_options undisturbed_options = *options;
+	struct feed_info info = {.size = sizeof info};
+	assert_int_equal(feed_daemon_start(getenv("LOADERD"), 1, &daemon, NULL), 0);
+	undisturbed_options.socket = feed_daemon_socket(daemon);
+	struct feed *feed = fixture_open(options),
+		    *undisturbed = fixture_open(&undisturbed_options);
+	for (uint64_t n = 0; n < BATCHES_MAX && !shared->over; n++) {
+		uint64_t before_ms = now_ms();
+		uint64_t hash = fixture_hash_next(feed);
+		uint64_t waited_ms = now_ms() - before_ms;
+		if (hash != fixture_hash_next(undisturbed))
+			fail_msg("client %u: batch %llu is another one", number,
+				 (unsigned long long)n);
+		if (waited_ms > shared->longest_ms[number])
+			shared->longest_ms[number] = waited_ms;
+		shared->batches[number]++;
+	}
+	feed_info(feed, &info);
+	shared->reconnects[number] = info.reconnects;
+	feed_close(feed);
+	feed_close(undisturbed);
+	feed_daemon_stop(daemon);
+}
+
+static pid_t start_client(const struct feed_options *options, struct shared *shared,
+			  unsigned number)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (geteuid() == 0 && number % 2 == 1 && (setgid(OTHER_USER) < 0 || setuid(OTHER_USER) < 0))
+		_exit(2);
+	consume(options, shared, number);
+	_exit(0);
+}
+
+static unsigned kill_workers(pid_t supervisor)
+{
+	char path[64];
+	unsigned killed = 0;
+	int pid;
+	snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)supervisor, (int)supervisor);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fscanf(file, "%d", &pid) == 1)
+		killed += kill(pid, SIGKILL) == 0;
+	fclose(file);
+	return killed;
+}
+
+/*
+ * Connects, and kills whatever is started for that; true: nothing is started any more, as the
+ * client is told.
+ */
+static bool is_turned_away(const struct fixture *fixture)
+{
+	struct pollfd p = {.fd = fixture_connect(fixture), .events = POLLIN};
+	unsigned tries = 0;
+	do {
+		kill_workers(fixture->daemon);
+		assert_true(tries++ < 60000);
+	} while (poll(&p, 1, 1) == 0);
+	Loaderd__Reply *reply = fixture_receive(p.fd, NULL);
+	bool refused = reply != NULL && reply->kind_case == LOADERD__REPLY__KIND_ERROR;
+	if (refused && strstr(reply->error->text, "no worker can be started") == NULL)
+		fail_msg("%s", reply->error->text);
+	if (reply != NULL)
+		loaderd__reply__free_unpacked(reply, NULL);
+	close(p.fd);
+	return refused;
+}
+
+static void a_worker_that_ends_at_once_is_not_started_for_ever(void **state)
+{
+	struct fixture fixture;
+	unsigned starts = 0;
+	fixture_init(&fixture);
+	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	while (!is_turned_away(&fixture))
+		assert_true(starts++ < 1000);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
+/* Nothing is left of the user when a worker has ended, but for what its start has cost. */
+static void workers_of_clients_who_leave_are_not_started_for_ever(void **state)
+{
+	enum { STARTS = 30, AT_ONCE = 20, PER_SECOND = 2, WITHIN_MS = 120000 };
+	struct fixture fixture;
+	fixture_init(&fixture);
+	uint64_t begin_ms = now_ms();
+	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", "--set",
+		      "daemon.idle_ms=0", NULL);
+	for (unsigned starts = 0; starts < STARTS;) {
+		pid_t pid = come_and_go(&fixture, "20 at once");
+		uint64_t passed_ms = now_ms() - begin_ms;
+		starts += pid != 0;
+		if (starts > AT_ONCE + PER_SECOND * passed_ms / 1000)
+			fail_msg("%u workers were started within %llu ms", starts,
+				 (unsigned long long)passed_ms);
+		assert_true(passed_ms < WITHIN_MS);
+		while (pid != 0 && kill(pid, 0) == 0)
+			usleep(1000);
+		usleep(1000);
+	}
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+}
+
+static unsigned kills(void)
+{
+	const char *wish = getenv("LOADERD_TEST_KILLS");
+	return wish == NULL ? 40 : (unsigned)strtoul(wish, NULL, 10);
+}
+
+static void let_everybody_get_on(const struct shared *shared, const uint64_t before[CLIENTS])
+{
+	uint64_t deadline_ms = now_ms() + 60000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		while (shared->batches[i] < before[i] + 2) {
+			assert_true(now_ms() < deadline_ms);
+			usleep(1000);
+		}
+}
+
+static void workers_are_killed(void **state)
+{
+	struct fixture fixture;
+	uint64_t before[CLIENTS];
+	pid_t clients[CLIENTS];
+	unsigned killed = 0;
+	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(shared != MAP_FAILED);
+	fixture_init(&fixture);
+	chmod(fixture.folder, 0755);
+	const char *path = fixture_dataset(&fixture, "images", SAMPLES, FIXTURE_JPEG, 0);
+	fixture_start(&fixture, NULL, "--threads", "1", "--log-level", "error", NULL);
+	struct feed_options options = fixture_options(&fixture, path, pipeline);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		clients[i] = start_client(&options, shared, i);
+	while (killed < kills()) {
+		for (unsigned i = 0; i < CLIENTS; i++)
+			before[i] = shared->batches[i];
+		let_everybody_get_on(shared, before);
+		killed += kill_workers(fixture.daemon);
+		usleep(BETWEEN_KILLS_US);
+	}
+	shared->over = true;
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		int status;
+		assert_int_equal(waitpid(clients[i], &status, 0), clients[i]);
+		assert_int_equal(status, 0);
+		assert_true(shared->reconnects[i] > 0);
+		print_message("client %u: %llu batches, %llu reconnects, longest wait %llu ms\n", i,
+			      (unsigned long long)shared->batches[i],
+			      (unsigned long long)shared->reconnects[i],
+			      (unsigned long long)shared->longest_ms[i]);
+	}
+	print_message("%u workers killed\n", killed);
+	Loaderd__Reply *reply = fixture_status(&fixture);
+	assert_int_equal(reply->status->n_bad, 0);
+	assert_int_equal(reply->status->shared_bytes, 0);
+	loaderd__reply__free_unpacked(reply, NULL);
+	assert_int_equal(fixture_stop(&fixture, SIGTERM), 0);
+	fixture_deinit(&fixture);
+	munmap(shared, sizeof *shared);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_sample_ends_its_worker),
+		cmocka_unit_test(workers_are_killed),
+		cmocka_unit_test(a_worker_that_ends_at_once_is_not_started_for_ever),
+		cmocka_unit_test(workers_of_clients_who_leave_are_not_started_for_ever),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

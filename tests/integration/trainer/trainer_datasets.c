@@ -1,0 +1,168 @@
+/*
+ * Datasets that a run finds again, elsewhere, replaced or spoilt: what it trains is the same, or it
+ * says why it cannot be.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * A dataset is known by what it holds: elsewhere it is the same one, and another one of its size is
+ * not.
+ */
+static void another_dataset(void **state)
+{
+	char moved[PATH_MAX + 100], train[PATH_MAX + 100], val[PATH_MAX + 100];
+	snprintf(moved, sizeof moved, "data.train=%s",
+		 fixture_dataset(&fixture, "moved", 325, FIXTURE_RAW, 16));
+	snprintf(train, sizeof train, "data.train=%s",
+		 fixture_dataset(&fixture, "other", 325, FIXTURE_RAW, 17));
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset(&fixture, "other-val", 50, FIXTURE_JPEG, 0));
+	pid_t pid = start("datasets", NULL);
+	wait_for_step("datasets", pid, 8);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "datasets"), STOPPED);
+	expect(run("datasets", "--resume", train, NULL), 1);
+	expect_said("other.pimg holds another dataset (");
+	expect_said("train.pimg did (");
+	expect_said("--allow-changes goes on");
+	expect(run("datasets", "--resume", val, "data.val_pipeline=resize(16)", NULL), 1);
+	expect_said("data.val = ");
+	/* another one may be what a checkpoint is to be evaluated on */
+	expect(run("datasets", "--resume", "--evaluate", val, "data.val_pipeline=resize(16x16)",
+		   NULL),
+	       0);
+	expect(run("datasets", "--resume", "--dry-run", "--allow-changes", train, NULL), 0);
+	expect(run("datasets", "--resume", moved, NULL), 0);
+	same_losses("unbroken", "datasets");
+}
+
+/* What is trained is saved before a run ends because an evaluation has nothing to compare with. */
+static void replaced_dataset(void **state)
+{
+	char val[PATH_MAX + 100], other[PATH_MAX + 100];
+	snprintf(other, sizeof other, "%s",
+		 fixture_dataset(&fixture, "other", 50, FIXTURE_RAW, 17));
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16));
+	pid_t pid = start("replaced", val, NULL);
+	wait_for_step("replaced", pid, 8);
+	assert_int_equal(rename(other, strchr(val, '/')), 0);
+	expect(finish(pid, "replaced"), 1);
+	expect_said("replaced.pimg has been replaced by another dataset");
+	/* of the first evaluation that came after */
+	assert_true(exists("replaced", "checkpoint-00000020.safetensors") ||
+		    exists("replaced", "checkpoint-00000040.safetensors"));
+	fixture_dataset(&fixture, "replaced", 50, FIXTURE_RAW, 16);
+	expect(run("replaced", "--resume", val, NULL), 0);
+	same_losses("unbroken", "replaced");
+}
+
+static void spoil(const char *path, off_t at)
+{
+	uint8_t byte;
+	int fd = open(path, O_RDWR);
+	assert_int_equal(pread(fd, &byte, 1, at), 1);
+	byte ^= 0xff;
+	assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	close(fd);
+}
+
+/*
+ * A feed that fails costs nothing of what was trained: with the disk mended the run goes on from
+ * the step before.
+ */
+static void failed_feed(void **state)
+{
+	struct stat status;
+	char train[PATH_MAX + 100], name[64];
+	snprintf(train, sizeof train, "data.train=%s",
+		 fixture_dataset(&fixture, "spoilt", 325, FIXTURE_RAW, 16));
+	const char *path = strchr(train, '/');
+	assert_int_equal(stat(path, &status), 0);
+	spoil(path, status.st_size / 3);
+	expect(run("spoilt", train, "data.bad=fail", NULL), 1);
+	expect_said("feed: ");
+	const char *at = strstr(said, "trainer: step ");
+	assert_non_null(at);
+	unsigned steps = (unsigned)strtoul(at + 14, NULL, 10) - 1;
+	assert_true(steps % 7 && steps % 20); /* no checkpoint was due */
+	snprintf(name, sizeof name, "checkpoint-%08u.safetensors", steps);
+	assert_true(exists("spoilt", name));
+	snprintf(name, sizeof name, "--resume goes on from step %u", steps);
+	expect_said(name);
+	spoil(path, status.st_size / 3);
+	expect(run("spoilt", "--resume", train, "data.bad=fail", NULL), 0);
+	same_losses("unbroken", "spoilt");
+}
+
+/* Names of classes are whatever somebody wrote; the terminal must not obey them. */
+static void hostile_names(void **state)
+{
+	static const char *const names[FIXTURE_CLASSES] = {
+		"\x1b[2Jzero\xc2\x9b\u202e\ntrainer: all is well",
+		"b",
+		"c",
+		"d",
+		"e",
+		"f",
+		"g",
+		"h",
+		"i",
+		"j"};
+	char val[PATH_MAX + 100];
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "hostile", 50, FIXTURE_RAW, 16, names));
+	expect(run("hostile", "--dry-run", val, NULL), 1);
+	expect_said("class 0 is \"\\x1b[2Jzero\\u009b\\u202e\\x0atrainer: all is well\", but");
+	assert_null(strchr(said, 0x1b));
+}
+
+/* Labels are numbers: what is evaluated has to mean the same by them as what is trained on. */
+static void other_classes(void **state)
+{
+	static const char *const swapped[FIXTURE_CLASSES] = {
+		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+	static const char *const numbers[FIXTURE_CLASSES] = {"0", "1", "2", "3", "4",
+							     "5", "6", "7", "8", "9"};
+	static const char *const sorted[FIXTURE_CLASSES] = {"0", "1", "10", "2", "3",
+							    "4", "5", "6",  "7", "8"};
+	char val[PATH_MAX + 100], train[PATH_MAX + 100];
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
+	expect(run("classes", "--dry-run", val, NULL), 1);
+	expect_said("data.val = ");
+	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in data.train = ");
+	expect_said("packimg convert --classes FILE");
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "numbers", 50, FIXTURE_RAW, 16, numbers));
+	expect(run("classes", "--dry-run", val, NULL), 0);
+	/*
+	 * of folders named by numbers, of which a set that has no 10 numbers those from 2 on
+	 * otherwise
+	 */
+	snprintf(train, sizeof train, "data.train=%s",
+		 fixture_dataset_of(&fixture, "sorted", 325, FIXTURE_RAW, 16, sorted));
+	expect(run("classes", "--dry-run", train, val, NULL), 1);
+	expect_said("class 2 is \"2\", but \"10\" in data.train = ");
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "same", 50, FIXTURE_RAW, 16, sorted));
+	expect(run("classes", "--dry-run", train, val, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(another_dataset), cmocka_unit_test(replaced_dataset),
+		cmocka_unit_test(failed_feed),     cmocka_unit_test(other_classes),
+		cmocka_unit_test(hostile_names),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
+}

@@ -1,0 +1,230 @@
+/*
+ * Evaluation alone: of weights that say all that it takes beside data.val, of weights that say
+ * less, and what is missing then.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char pretrained[PATH_MAX + 400], bare[PATH_MAX + 400];
+
+/*
+ * The weights of a run without tensors of one name and without metadata, as another program may
+ * have written them.
+ */
+static void strip(const char *run_name, const char *left_out, const char *path)
+{
+	char error[SAFETENSORS_ERROR_MAX];
+	struct safetensors *file;
+	struct safetensors_tensor tensors[256];
+	size_t count = 0;
+	assert_int_equal(safetensors_open(in(run_name, "model.safetensors"), &file, error), 0);
+	assert_true(safetensors_count(file) <= 256);
+	for (size_t i = 0; i < safetensors_count(file); i++) {
+		const struct safetensors_tensor *tensor = safetensors_at(file, i);
+		if (!strcmp(tensor->name, left_out))
+			continue;
+		tensors[count] = *tensor;
+		tensors[count].data = values((unsigned)count, file, tensor->name);
+		count++;
+	}
+	struct safetensors_writer writer = {tensors, count, NULL, 0, NULL, NULL};
+	assert_int_equal(safetensors_write(path, &writer, error), 0);
+	safetensors_close(file);
+}
+
+static int setup(void **state)
+{
+	int r = trainer_setup_unbroken(state);
+	snprintf(pretrained, sizeof pretrained, "model.pretrained=%s",
+		 in("unbroken", "model.safetensors"));
+	snprintf(bare, sizeof bare, "model.pretrained=%s/bare.safetensors", fixture.folder);
+	if (r == 0)
+		strip("unbroken", "", strchr(bare, '=') + 1);
+	return r;
+}
+
+/* What was found when they were trained. */
+static void expect_result_of(const char *run_name)
+{
+	json_t *summary = json_load_file(in(run_name, "summary.json"), 0, NULL), *value;
+	const char *key, *line = strrchr(said, '{');
+	assert_non_null(line);
+	json_t *result = json_loads(line, 0, NULL);
+	assert_int_equal(json_object_size(result), 4);
+	json_object_foreach(result, key, value)
+		assert_true(json_equal(value, json_object_get(summary, key)));
+	json_decref(result);
+	json_decref(summary);
+}
+
+static void expect_same_result(void)
+{
+	expect_result_of("unbroken");
+}
+
+/*
+ * The training set need not be there, nor named; the batch and the order of training mean nothing.
+ */
+static void without_training_set(void **state)
+{
+	static const char *const trains[] = {"data.train=", "data.train=/nonexistent.pimg"};
+	for (int i = 0; i < 2; i++) {
+		expect(run("unbroken", "--evaluate", trains[i], pretrained, NULL), 0);
+		expect_same_result();
+		expect(run("unbroken", "--evaluate", trains[i], "--resume", NULL), 0);
+		expect_same_result();
+		expect_said("weights from ");
+		expect_said("checkpoint-00000040.safetensors");
+	}
+	expect(run("unbroken", "--evaluate", "--resume", "data.train=", "data.shuffle=no",
+		   "data.batch_size=400", "data.val_batch_size=16", NULL),
+	       0);
+	expect_same_result();
+	expect(run("unbroken", "--evaluate", "--resume", "data.train=", "model.width=1", NULL), 1);
+	expect_said("model.width is \"1\" but was \"0.5\" in the checkpoint");
+	expect(run("unbroken", "--resume", "--dry-run", "data.train=", NULL), 1);
+	expect_said("data.train is not set");
+}
+
+/* A convolution that was made of training images is in the file like all others. */
+static void whitened(void **state)
+{
+	const char *const train = "train.epochs=0.3";
+	expect(run("white", "model.name=speednet", "model.width=0.25", train, NULL), 0);
+	expect(run("white", "--evaluate", "--resume", "model.name=speednet", "model.width=0.25",
+		   "data.train=", NULL),
+	       0);
+}
+
+/* Weights of another program: what they do not say, the recipe or the training set does. */
+static void bare_weights(void **state)
+{
+	char argument[PATH_MAX + 400];
+	expect(run("bare", "--evaluate", bare, NULL), 0); /* by data.train's */
+	expect_same_result();
+	expect(run("bare", "--evaluate", bare, "data.train=", NULL), 1);
+	expect_said("bare.safetensors does not say what it is normalised by: give data.mean and "
+		    "data.std, or data.train, which records them");
+	expect(run("bare", "--evaluate", bare, "data.train=", "data.mean=1,2,3", "data.std=4,5,6",
+		   NULL),
+	       0);
+	expect(run("bare", "--evaluate", bare, "data.train=/nonexistent.pimg", NULL), 1);
+	expect_said("bare.safetensors does not name its classes, so data.train is asked for them: "
+		    "data.train= leaves it out");
+	snprintf(argument, sizeof argument, "model.pretrained=%s/headless.safetensors",
+		 fixture.folder);
+	strip("unbroken", "fc.weight", strchr(argument, '=') + 1);
+	expect(run("bare", "--evaluate", argument, "data.train=", NULL), 1);
+	expect_said("headless.safetensors has no last layer, fc.weight: fine-tune it first");
+}
+
+/* Takes keys out of a file's metadata, by giving them another name. */
+static void forget(const char *path, const char *const *keys)
+{
+	static char bytes[1 << 20];
+	FILE *file = fopen(path, "r+");
+	size_t size = fread(bytes, 1, sizeof bytes, file);
+	for (; *keys; keys++) {
+		char *key = memmem(bytes, size, *keys, strlen(*keys));
+		assert_non_null(key);
+		*key = 'x';
+	}
+	rewind(file);
+	assert_int_equal(fwrite(bytes, 1, size, file), size);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* Checkpoints of versions that said less beside their recipe. */
+static void older_checkpoint(void **state)
+{
+	static const char *const later[] = {"trainer.mean", "trainer.std", "trainer.class_names",
+					    NULL};
+	expect(run("older", "data.mean=100,110,120", "data.std=50,60,70", NULL), 0);
+	forget(in("older", "checkpoint-00000040.safetensors"), later);
+	expect(run("older", "--evaluate", "--resume", NULL), 0);
+	expect_result_of("older");
+	expect(run("older", "--evaluate", "--resume", "data.train=", NULL), 0);
+	expect_result_of("older");
+	expect(run("older", "--resume", "data.mean=100,110,120", "data.std=50,60,70", NULL), 0);
+}
+
+/*
+ * A smaller network finds all its tensors in the weights of a larger one; it is not what they were
+ * trained as.
+ */
+static void larger_network(void **state)
+{
+	char argument[PATH_MAX + 400];
+	expect(run("larger", "model.depth=14", "train.epochs=0.3", NULL), 0);
+	snprintf(argument, sizeof argument, "model.pretrained=%s",
+		 in("larger", "model.safetensors"));
+	expect(run("larger", "--evaluate", argument, NULL), 1);
+	expect_said(
+		"model.safetensors is of another network than model.name = resnet_cifar: it has "
+		"tensor layer1.1.");
+	expect(run("begun", argument, "train.epochs=0", "schedule.warmup=0", NULL), 0);
+	expect_said("model.safetensors, for the model has none: tensor layer1.1.");
+	expect_said(" and others\n");
+}
+
+/* Outputs without names mean classes only to those who know that they do. */
+static void other_counts(void **state)
+{
+	char argument[PATH_MAX + 400];
+	static const char *const statistics[] = {"data.mean=1,2,3", "data.std=4,5,6"};
+	expect(run("twelve", "model.classes=12", "train.epochs=0.3", NULL), 0);
+	snprintf(argument, sizeof argument, "model.pretrained=%s/twelve.safetensors",
+		 fixture.folder);
+	strip("twelve", "", strchr(argument, '=') + 1);
+	expect(run("bare", "--evaluate", argument, "data.train=", statistics[0], statistics[1],
+		   NULL),
+	       1);
+	expect_said("val.pimg has 10 classes, and ");
+	expect_said("twelve.safetensors 12 without their names: model.classes=12 takes its labels "
+		    "for the numbers of these");
+	expect(run("bare", "--evaluate", argument, "data.train=", "model.classes=12", statistics[0],
+		   statistics[1], NULL),
+	       0);
+}
+
+/* Labels are numbers: those of data.val are to mean what they meant in training. */
+static void other_names(void **state)
+{
+	static const char *const swapped[FIXTURE_CLASSES] = {
+		"one", "zero", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+	char val[PATH_MAX + 100];
+	snprintf(val, sizeof val, "data.val=%s",
+		 fixture_dataset_of(&fixture, "swapped", 50, FIXTURE_RAW, 16, swapped));
+	expect(run("unbroken", "--evaluate", pretrained, "data.train=", val, NULL), 1);
+	expect_said("swapped.pimg: class 0 is \"one\", but \"zero\" in trainer.class_names of ");
+	expect_said("model.safetensors: pack it with the same names in the same order, packimg "
+		    "convert --classes FILE");
+	expect(run("unbroken", "--evaluate", "--resume", "data.train=", val, NULL), 1);
+	expect_said("but \"zero\" in trainer.class_names of ");
+	expect_said("checkpoint-00000040.safetensors");
+}
+
+/* Bytes are normalised and floats are not: what is evaluated goes by what was trained on. */
+static void other_elements(void **state)
+{
+	static const char floats[] = "data.val_pipeline=to(f32)";
+	expect(run("unbroken", "--evaluate", pretrained, "data.train=", floats, NULL), 1);
+	expect_said("model.safetensors was trained on u8, which is normalised by its trainer.mean");
+	expect(run("floats", "data.pipeline=to(f32)", floats, "train.epochs=0.3", NULL), 0);
+	expect(run("floats", "--evaluate", "--resume", "data.train=", floats, NULL), 0);
+	expect(run("floats", "--evaluate", "--resume", NULL), 1);
+	expect_said("give data.mean and data.std, or floats as in training");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_training_set), cmocka_unit_test(whitened),
+		cmocka_unit_test(bare_weights),         cmocka_unit_test(older_checkpoint),
+		cmocka_unit_test(larger_network),       cmocka_unit_test(other_counts),
+		cmocka_unit_test(other_names),          cmocka_unit_test(other_elements),
+	};
+	return cmocka_run_group_tests(tests, setup, trainer_teardown);
+}

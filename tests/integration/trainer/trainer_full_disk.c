@@ -1,0 +1,144 @@
+/*
+ * Runs whose disk is full, or whose files may not grow: the error names the file, why, the
+ * checkpoint that is left and how to go on, and so it does.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void put(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* Mounts of our own from here on; false: that is not for us to have. */
+static bool leave_mounts(void)
+{
+	char users[64], groups[64];
+	snprintf(users, sizeof users, "%u %u 1", getuid(), getuid());
+	snprintf(groups, sizeof groups, "%u %u 1", getgid(), getgid());
+	if (unshare(CLONE_NEWNS) != 0) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+			return false;
+		put("/proc/self/uid_map", users);
+		put("/proc/self/setgroups", "deny");
+		put("/proc/self/gid_map", groups);
+	}
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* A run's folder on a disk that takes so many bytes. */
+static bool mount_disk(const char *run, off_t bytes, unsigned long flags)
+{
+	char options[64];
+	mkdir(in(run, ""), 0777);
+	snprintf(options, sizeof options, "size=%lld", (long long)bytes);
+	return mount("tmpfs", in(run, ""), "tmpfs", flags, options) == 0;
+}
+
+static off_t size_of(const char *run, const char *name)
+{
+	struct stat status;
+	assert_int_equal(stat(in(run, name), &status), 0);
+	return status.st_size;
+}
+
+/* The checkpoint that is named is the newest, and nothing half-written lies beside it. */
+static void check_last(const char *run, unsigned step)
+{
+	char text[PATH_MAX + 400];
+	snprintf(text, sizeof text,
+		 ". The last complete checkpoint is %s/%s//checkpoint-%08u.safetensors, of step %u "
+		 "(epoch %.3f): ",
+		 fixture.folder, run, step, step, step / 20.0);
+	expect_said(text);
+	DIR *dir = opendir(in(run, ""));
+	for (struct dirent *entry; (entry = readdir(dir));) {
+		unsigned other;
+		assert_null(strstr(entry->d_name, ".tmp"));
+		if (sscanf(entry->d_name, "checkpoint-%u.safetensors", &other) == 1)
+			assert_true(other <= step);
+	}
+	closedir(dir);
+}
+
+static void full(void **state)
+{
+	const char *const name = "full";
+	off_t checkpoint = size_of("unbroken", "checkpoint-00000040.safetensors");
+	if (!leave_mounts() || !mount_disk(name, checkpoint / 2, 0))
+		skip();
+	expect(run(name, NULL), 1);
+	expect_said("full//checkpoint-00000007.safetensors: cannot be written: No space left on "
+		    "device. This run has no complete checkpoint yet: free space on that disk, "
+		    "then the same command starts it again");
+	/* two fit, and the best weights beside them */
+	assert_true(mount_disk(name, checkpoint * 2 + checkpoint * 3 / 4, MS_REMOUNT));
+	expect(run(name, "checkpoint.keep=9", NULL), 1);
+	expect_said("full//checkpoint-00000020.safetensors: cannot be written: No space left on "
+		    "device");
+	check_last(name, 14);
+	expect_said("free space on that disk, then the same command with --resume goes on from it");
+	/* on the way to a third */
+	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 1);
+	check_last(name, 14);
+	/* and of one that lies elsewhere */
+	assert_true(mount_disk("elsewhere", checkpoint / 2, 0));
+	char argument[PATH_MAX + 400];
+	snprintf(argument, sizeof argument, "--resume=%s",
+		 in(name, "checkpoint-00000014.safetensors"));
+	expect(run("elsewhere", argument, NULL), 1);
+	expect_said("full/checkpoint-00000014.safetensors, of step 14 (epoch 0.700): free space on "
+		    "that disk, then the same command with that --resume goes on from it");
+	assert_true(mount_disk(name, checkpoint * 20, MS_REMOUNT));
+	expect(run(name, "checkpoint.keep=9", "--resume", NULL), 0);
+	same_losses("unbroken", name);
+}
+
+/* A limit that comes while the run is under way. */
+static void limited(void **state)
+{
+	fixture_start(&fixture, NULL, NULL); /* which the limit is not for */
+	struct rlimit limit = {4096, 4096};
+	pid_t pid = start("limited", "--overwrite", "--socket", fixture.socket, NULL);
+	wait_for_step("limited", pid, 8);
+	assert_int_equal(prlimit(pid, RLIMIT_FSIZE, &limit, NULL), 0);
+	expect(finish(pid, "limited"), 1);
+	expect_said("limited//log.jsonl: cannot be written: File too large. The last complete "
+		    "checkpoint is ");
+	expect_said("raise the limit on the size of files (ulimit -f), then the same command with "
+		    "--resume in place of --overwrite goes on from it");
+	const char *step = strstr(said, ", of step ");
+	check_last("limited", (unsigned)strtoul(step + 10, NULL, 10));
+	expect(run("limited", "--resume", "--socket", fixture.socket, NULL), 0);
+	same_losses("unbroken", "limited");
+	fixture_stop(&fixture, SIGTERM);
+}
+
+static int teardown(void **state)
+{
+	umount2(in("full", ""), MNT_DETACH);
+	umount2(in("elsewhere", ""), MNT_DETACH);
+	return trainer_teardown(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(limited),
+		cmocka_unit_test(full),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup_unbroken, teardown);
+}

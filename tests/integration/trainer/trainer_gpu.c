@@ -1,0 +1,143 @@
+/*
+ * Runs on an emulated GPU: how it gets at batches, what it says of patterns without a plan, how few
+ * slots it can do with.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void expect_batches(const char *run, const char *how)
+{
+	json_t *line = start_of(run);
+	assert_string_equal(json_string_value(json_object_get(line, "batches")), how);
+	json_decref(line);
+}
+
+/*
+ * Every step's MFU is what its rate makes of the FLOP that the trainer names; of the emulated GPU's
+ * 4 x 128 x 2 at 1 GHz in fp32.
+ */
+static void check_mfu(const char *run)
+{
+	const char *step = strstr(said, "step     ");
+	double gflop = step ? strtod(step + 9, NULL) : 0;
+	char line[8192];
+	unsigned steps = 0;
+	FILE *file = fopen(in(run, "log.jsonl"), "r");
+	assert_non_null(file);
+	assert_true(gflop > 0);
+	expect_said("MFU ");
+	while (fgets(line, sizeof line, file)) {
+		json_t *json = json_loads(line, 0, NULL);
+		const char *event = json_string_value(json_object_get(json, "event"));
+		double rate = json_number_value(json_object_get(json, "images_per_second"));
+		double mfu = json_number_value(json_object_get(json, "mfu"));
+		if (!strcmp(event, "step") && rate > 0) {
+			assert_true(fabs(mfu / rate * 1024 - gflop) < 0.00051);
+			steps++;
+		}
+		json_decref(json);
+	}
+	fclose(file);
+	assert_true(steps > 0);
+}
+
+/*
+ * How a GPU gets at batches makes no difference to them: a ring mapped read-only, or writable, or
+ * copies. Each is said once, evaluations or not.
+ */
+static void mapped(void **state)
+{
+	static const char asks[] = "asking the daemon for memory to map writable",
+			  copies[] = "batches are copied twice";
+	static const struct {
+		const char *run, *registering, *writable_rings, *batches, *why;
+	} ways[] = {
+		{"read-only", NULL, "yes", "direct", NULL},
+		{"writable", "writable", "yes", "direct", NULL},
+		{"staged", "none", "yes", "staged", "could not be registered"},
+		{"forbidden", "writable", "no", "staged", "set writable_rings = yes"},
+	};
+	char setting[64];
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(setting, sizeof setting, "access.writable_rings=%s",
+			 ways[i].writable_rings);
+		fixture_start(&fixture, NULL, "--set", setting, NULL);
+		trainer = getenv("TRAINER_EMULATED");
+		if (ways[i].registering)
+			setenv("LOADERD_EMULATED_REGISTERING", ways[i].registering, 1);
+		int status = run(ways[i].run, "--device", "cuda", "--socket", fixture.socket,
+				 "train.epochs=1", "train.eval_every=0.5", NULL);
+		unsetenv("LOADERD_EMULATED_REGISTERING");
+		trainer = getenv("TRAINER");
+		fixture_stop(&fixture, SIGTERM);
+		expect(status, 0);
+		assert_int_equal(times_said(asks), ways[i].registering != NULL);
+		assert_int_equal(times_said(copies), ways[i].why != NULL);
+		if (ways[i].why)
+			expect_said(ways[i].why);
+		expect_batches(ways[i].run, ways[i].batches);
+		same_losses(ways[0].run, ways[i].run);
+	}
+	check_mfu(ways[3].run);
+}
+
+/*
+ * Patterns without a plan are taken apart, and named, those of evaluation too; with plans for all
+ * of them nothing is said.
+ */
+static void taken_apart(void **state)
+{
+	static const char *const runs[] = {"fused", "apart"};
+	unsigned expected;
+	for (unsigned i = 0; i < 2; i++) {
+		trainer = getenv("TRAINER_EMULATED");
+		if (i)
+			setenv("LOADERD_EMULATED_PLANS", "plain", 1);
+		int status = run(runs[i], "--device=cuda", "--fusion=c", "train.epochs=0.2",
+				 "schedule.warmup=0", NULL);
+		unsetenv("LOADERD_EMULATED_PLANS");
+		trainer = getenv("TRAINER");
+		expect(status, 0);
+		expected = times_said("training, 16 x 16: ");
+		assert_int_equal(times_said(": no plan for "),
+				 expected + times_said("evaluation, 16 x 16: "));
+		json_t *start = start_of(runs[i]);
+		assert_int_equal(json_integer_value(json_object_get(start, "fallbacks")), expected);
+		json_decref(start);
+		if (!i)
+			assert_int_equal(times_said("no plan"), 0);
+	}
+	assert_true(expected > 0);
+	expect_said("training, 16 x 16: conv1: no plan for forward 3x3");
+	expect_said("evaluation, 16 x 16: conv1: no plan for forward 3x3");
+}
+
+/*
+ * Batches that the device still reads are held, in training and in evaluations, but never so many
+ * that none is left for the next.
+ */
+static void few_slots(void **state)
+{
+	trainer = getenv("TRAINER_EMULATED");
+	int most = run("many-slots", "--device", "cuda", "train.epochs=1", "data.slots=9", NULL);
+	int least = run("few-slots", "--device", "cuda", "train.epochs=1", "data.slots=2", NULL);
+	trainer = getenv("TRAINER");
+	expect(least, 0);
+	expect(most, 0);
+	same_losses("many-slots", "few-slots");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mapped),
+		cmocka_unit_test(taken_apart),
+		cmocka_unit_test(few_slots),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup, trainer_teardown);
+}

@@ -1,0 +1,157 @@
+/*
+ * Runs that are killed, stopped, damaged or changed, and resumed: they give the losses of an
+ * unbroken one bit for bit.
+ */
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Killed at many moments and resumed each time, also before the first checkpoint. */
+static void killed(void **state)
+{
+	unsigned kills = 0;
+	expect(finish(start("killed", "--dry-run", NULL), "killed"), 0);
+	assert_false(exists("killed", "log.jsonl"));
+	for (unsigned step = 3; step < STEPS; step += 9, kills++) {
+		pid_t pid = start("killed", "--resume", NULL);
+		wait_for_step("killed", pid, step);
+		usleep(step * 300);
+		kill(pid, SIGKILL);
+		int status = finish(pid, "killed");
+		if (status == 0)
+			break;
+		expect(status, -SIGKILL);
+	}
+	assert_true(kills > 0);
+	expect(run("killed", "--resume", NULL), 0);
+	expect_said("resumed at step");
+	same_losses("unbroken", "killed");
+	same_file("unbroken", "killed", "model.safetensors");
+	same_file("unbroken", "killed", "best.safetensors");
+}
+
+static void stopped(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = start("stopped", "--resume", NULL);
+		wait_for_step("stopped", pid, 11 + 12 * (unsigned)i);
+		kill(pid, i ? SIGINT : SIGTERM);
+		expect(finish(pid, "stopped"), STOPPED);
+		expect_said("--resume continues");
+	}
+	expect(run("stopped", "--resume", NULL), 0);
+	same_losses("unbroken", "stopped");
+	same_file("unbroken", "stopped", "model.safetensors");
+	expect(run("stopped", "--resume", NULL), 0);
+	same_losses("unbroken", "stopped");
+}
+
+/* Runs that go on with another learning rate, when asked to; and --overwrite. */
+static void changed(void **state)
+{
+	pid_t pid = start("changed", NULL);
+	wait_for_step("changed", pid, 8);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "changed"), STOPPED);
+	expect(run("changed", "--resume", "--allow-changes", "optim.lr=0.01", NULL), 0);
+	/* not before all that could go wrong has not */
+	expect(run("changed", "--overwrite", "data.train=/nonexistent.pimg", NULL), 1);
+	assert_true(exists("changed", "checkpoint-00000040.safetensors"));
+	assert_true(exists("changed", "model.safetensors"));
+	pid = start("changed", "--overwrite", NULL);
+	wait_until_gone("changed", pid, "checkpoint-00000040.safetensors");
+	wait_until_gone("changed", pid, "model.safetensors");
+	wait_for_step("changed", pid, 2);
+	kill(pid, SIGKILL);
+	finish(pid, "changed");
+	expect(run("changed", "--overwrite", NULL), 0);
+	same_losses("unbroken", "changed");
+}
+
+/* Another number of threads is taken as it is, and what it means is said. */
+static void other_threads(void **state)
+{
+	pid_t pid = start("threads", NULL);
+	wait_for_step("threads", pid, 8);
+	kill(pid, SIGTERM);
+	expect(finish(pid, "threads"), STOPPED);
+	expect(run("threads", "--resume", "--dry-run", NULL), 0);
+	assert_int_equal(times_said("bitwise"), 0);
+	expect(run("threads", "--resume", "--evaluate", "train.threads=1", NULL), 0);
+	assert_int_equal(times_said("bitwise"), 0);
+	expect(run("threads", "--resume", "train.threads=1", NULL), 0);
+	expect_said("the checkpoint was written with 2 threads, and this run has 1: its losses are "
+		    "as good, but not bitwise those of an unbroken run; with train.threads=2 they "
+		    "are");
+	expect(run("threads", "--resume", "--dry-run", NULL), 0);
+	expect_said("the checkpoint was written with 1 thread, and this run has 2");
+}
+
+/* A checkpoint that is cut short yields to the one before it. */
+static void damaged(void **state)
+{
+	expect(run("damaged", "checkpoint.keep=3", NULL), 0);
+	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 5000), 0);
+	expect(run("damaged", "--resume", NULL), 0);
+	expect_said("trying the checkpoint before it");
+	same_losses("unbroken", "damaged");
+	char argument[PATH_MAX + 400];
+	assert_int_equal(truncate(in("damaged", "checkpoint-00000040.safetensors"), 50000), 0);
+	snprintf(argument, sizeof argument, "--resume=%s",
+		 in("damaged", "checkpoint-00000040.safetensors"));
+	expect(run("damaged", argument, NULL), 1);
+	expect_said("cut short");
+}
+
+/* Those that cannot be read do not count when older ones are removed. */
+static void damaged_ones_are_set_aside(void **state)
+{
+	expect(run("aside", "checkpoint.keep=3", NULL), 0);
+	assert_int_equal(truncate(in("aside", "checkpoint-00000035.safetensors"), 5000), 0);
+	assert_int_equal(truncate(in("aside", "checkpoint-00000040.safetensors"), 5000), 0);
+	pid_t pid = start("aside", "--resume", "checkpoint.keep=1", NULL);
+	wait_until_gone("aside", pid, "checkpoint-00000028.safetensors");
+	wait_for_step("aside", pid, 37);
+	kill(pid, SIGKILL);
+	if (finish(pid, "aside") == -SIGKILL) {
+		expect(run("aside", "--resume", NULL), 0);
+		expect_said("resumed at step");
+	}
+	assert_true(exists("aside", "checkpoint-00000035.safetensors.unreadable"));
+	assert_true(exists("aside", "checkpoint-00000040.safetensors.unreadable"));
+	same_losses("unbroken", "aside");
+}
+
+/* From a checkpoint that is not the newest: what came after it goes, but only when asked to. */
+static void older(void **state)
+{
+	char argument[PATH_MAX + 400];
+	expect(run("older", "checkpoint.keep=9", NULL), 0);
+	snprintf(argument, sizeof argument, "--resume=%s",
+		 in("older", "checkpoint-00000014.safetensors"));
+	expect(run("older", argument, NULL), 1);
+	expect_said("--overwrite removes what came after it");
+	assert_true(exists("older", "checkpoint-00000040.safetensors"));
+	pid_t pid = start("older", argument, "--overwrite", "checkpoint.keep=1", NULL);
+	wait_until_gone("older", pid, "checkpoint-00000040.safetensors");
+	wait_for_step("older", pid, 23);
+	kill(pid, SIGKILL);
+	if (finish(pid, "older") == -SIGKILL) {
+		expect(run("older", "--resume", NULL), 0);
+		expect_said("resumed at step");
+	}
+	same_losses("unbroken", "older");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(killed),  cmocka_unit_test(stopped),
+		cmocka_unit_test(changed), cmocka_unit_test(other_threads),
+		cmocka_unit_test(damaged), cmocka_unit_test(damaged_ones_are_set_aside),
+		cmocka_unit_test(older),
+	};
+	return cmocka_run_group_tests(tests, trainer_setup_unbroken, trainer_teardown);
+}

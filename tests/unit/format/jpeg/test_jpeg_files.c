@@ -1,0 +1,98 @@
+/*
+ * Real JPEGs, all below the folder $LOADERD_TEST_IMAGENET: pixels equal libjpeg-turbo's, whole and
+ * in regions, with an index and without, at full scale and a smaller one, and how many of them our
+ * own decoder takes. Skipped without the variable.
+ */
+#include "tests/unit/format/jpeg/baseline.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { REGIONS = 6 };
+
+static struct jpeg_baseline *own;
+static struct packimg_decoder *decoder;
+static unsigned files, taken, indexed, regions;
+static size_t bytes, index_bytes; /* of those with one */
+
+static int check_file(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+	struct picture picture = {0};
+	struct packimg_jpeg_info info;
+	uint64_t state = files;
+
+	if (type != FTW_F)
+		return 0;
+	picture.jpeg = image_file_read(path, &picture.jpeg_size);
+	if (packimg_jpeg_probe(picture.jpeg, picture.jpeg_size, &info, NULL) < 0 ||
+	    info.components == 4)
+		goto out;
+	picture.components = info.components;
+	picture.width = info.width;
+	picture.height = info.height;
+	picture_scale(&picture, 1);
+	files++;
+	if (picture_index(own, &picture) == 0) {
+		indexed++;
+		bytes += picture.jpeg_size;
+		index_bytes += picture.index_size;
+	}
+	for (unsigned n = 0; n < REGIONS; n++) {
+		struct packimg_region region = picture_region(&picture, n, &state);
+		const uint8_t *pixels;
+		int r = picture_decode(own, &picture, false, region.x, region.y, region.width,
+				       region.height, &pixels);
+
+		if (r != -ENOTSUP)
+			picture_check_own(own, path, &picture, &region);
+		picture_check(decoder, path, &picture, &region);
+		taken += n == 0 && r == 0;
+		regions++;
+	}
+	picture_scale(&picture, 2u << files % 3);
+	for (unsigned n = 0; n < 2; n++) {
+		struct packimg_region region = picture_region(&picture, 4 * n, &state);
+		const uint8_t *pixels;
+
+		if (picture_decode(own, &picture, false, 0, 0, 1, 1, &pixels) != -ENOTSUP)
+			picture_check_own(own, path, &picture, &region);
+		regions++;
+	}
+out:
+	picture_drop(&picture);
+	return 0;
+}
+
+static void test_files(void **unused)
+{
+	const char *folder = getenv("LOADERD_TEST_IMAGENET");
+
+	assert_int_equal(jpeg_baseline_new(&own), 0);
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(nftw(folder, check_file, 16, FTW_PHYS), 0);
+	print_message(
+		"%u files, %u by our own decoder, %u with an index of %.2f %% of their bytes, %u "
+		"regions\n",
+		files, taken, indexed, bytes ? 100.0 * (double)index_bytes / (double)bytes : 0,
+		regions);
+	assert_true(files > 0);
+	jpeg_baseline_free(own);
+	packimg_decoder_free(decoder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_files)};
+
+	if (!getenv("LOADERD_TEST_IMAGENET")) {
+		printf("skipped: LOADERD_TEST_IMAGENET names no folder of JPEG files\n");
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/*
+ * Limits of control groups as machines and containers show them: folders stand for /proc and what
+ * is mounted.
+ */
+#include "format/base/cgroup.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char root[] = "/tmp/test_cgroup.XXXXXX";
+
+static int forget(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+	return strcmp(path, root) == 0 ? 0 : remove(path);
+}
+
+static int setup(void **state)
+{
+	return mkdtemp(root) == NULL ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	return rmdir(root);
+}
+
+static void put(const char *name, const char *text)
+{
+	char path[PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s%s", root, name);
+	assert_true(n > 0 && n < PATH_MAX);
+	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+		*slash = '\0';
+		assert_true(mkdir(path, 0777) == 0 || errno == EEXIST);
+		*slash = '/';
+	}
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* A machine with these mounts and groups. */
+static void begin(const char *mountinfo, const char *groups)
+{
+	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	put("/proc/self/mountinfo", mountinfo);
+	put("/proc/self/cgroup", groups);
+}
+
+static void expect(uint64_t memory, unsigned cpus)
+{
+	struct cgroup_limits limits = {1, 1};
+	cgroup_read(root, &limits);
+	assert_int_equal(limits.memory, memory);
+	assert_int_equal(limits.cpus, cpus);
+}
+
+#define MOUNTS_1                                                                                   \
+	"31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"                      \
+	"32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:4 - cgroup cgroup rw,cpu,cpuacct\n"     \
+	"34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n"               \
+	"35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+
+#define NO_LIMIT "9223372036854771712\n"
+
+static void test_version_1(void **state)
+{
+	begin(MOUNTS_1, "5:cpuset:/c\n4:memory:/a/b\n1:cpu,cpuacct:/x\n");
+	expect(UINT64_MAX, UINT_MAX);
+	put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "3000\n");
+	expect(3000, UINT_MAX);
+	/* the least on the way up; the group beside ours does not count */
+	put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2000\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", NO_LIMIT);
+	put("/sys/fs/cgroup/memory/a/c/memory.limit_in_bytes", "1000\n");
+	put("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000\n");
+	put("/sys/fs/cgroup/cpuset/a/b/memory.limit_in_bytes", "1000\n");
+	expect(2000, UINT_MAX);
+	put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
+	put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+	expect(2000, UINT_MAX);
+	put("/sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "150000\n");
+	expect(2000, 2);
+	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
+	put("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+	expect(2000, 1);
+	/* version 2's files mean nothing there */
+	put("/sys/fs/cgroup/memory/a/b/memory.max", "10\n");
+	expect(2000, 1);
+}
+
+static void test_version_2(void **state)
+{
+	begin("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
+	      "0::/s/u\n");
+	put("/sys/fs/cgroup/s/u/memory.max", "max\n");
+	put("/sys/fs/cgroup/s/u/cpu.max", "max 100000\n");
+	expect(UINT64_MAX, UINT_MAX);
+	put("/sys/fs/cgroup/s/memory.max", "5000\n");
+	put("/sys/fs/cgroup/s/u/cpu.max", "250000 100000\n");
+	expect(5000, 3);
+	put("/sys/fs/cgroup/s/cpu.max", "100000 100000\n");
+	put("/sys/fs/cgroup/memory.max", "4000\n");
+	expect(4000, 1);
+}
+
+/* systemd's hybrid: memory and CPUs are version 1's, version 2 has no controllers. */
+static void test_hybrid(void **state)
+{
+	begin(MOUNTS_1 "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
+	      "4:memory:/m\n1:cpu,cpuacct:/\n0::/m\n");
+	put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "700\n");
+	put("/sys/fs/cgroup/unified/m/cgroup.procs", "");
+	expect(700, UINT_MAX);
+	put("/sys/fs/cgroup/unified/m/memory.max", "600\n");
+	expect(600, UINT_MAX);
+}
+
+/*
+ * A container sees its own group at the mount point, while /proc/self/cgroup names the machine's,
+ * or one that is not below it.
+ */
+static void test_containers(void **state)
+{
+	static const char mount_1[] =
+		"35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
+
+	begin(mount_1, "4:memory:/docker/abc\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
+	expect(900, UINT_MAX);
+	begin(mount_1, "4:memory:/docker/abc/inner\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
+	put("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "800\n");
+	expect(800, UINT_MAX);
+	/* another group, whose name begins the same; and one above, as a namespace shows it */
+	for (int i = 0; i < 3; i++) {
+		begin(mount_1, i == 0   ? "4:memory:/docker/abcdef\n"
+			       : i == 1 ? "4:memory:/../../x\n"
+					: "4:memory:/\n");
+		put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
+		expect(900, UINT_MAX);
+	}
+	/* mounted elsewhere, with a blank in the name, twice */
+	begin("30 23 0:26 /pod /mnt/my\\040groups rw - cgroup2 none rw\n"
+	      "31 23 0:26 / /other rw - cgroup2 none rw\n",
+	      "0::/pod/one\n");
+	put("/mnt/my groups/one/memory.max", "70\n");
+	put("/other/memory.max", "80\n");
+	put("/other/pod/cpu.max", "10 10\n");
+	expect(70, 1);
+}
+
+/* Whatever stands there is read with bounds. */
+static void test_odd_files(void **state)
+{
+	begin("", "");
+	expect(UINT64_MAX, UINT_MAX);
+	begin("nonsense\n35 31 - \n35 31 0:32 / /x rw - cgroup\n35 - cgroup2 a b\n",
+	      ":::\n::\n4:memory\n\n");
+	expect(UINT64_MAX, UINT_MAX);
+	begin(MOUNTS_1, "4:memory:/a/b");
+	put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "");
+	put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "many\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "77");
+	expect(77, UINT_MAX);
+	char *long_path = malloc(20000);
+	memset(long_path, '/', 20000);
+	memcpy(long_path, "4:memory:", 9);
+	memcpy(long_path + 19998, "\n", 2);
+	begin(MOUNTS_1, long_path);
+	free(long_path);
+	expect(UINT64_MAX, UINT_MAX);
+	nftw(root, forget, 8, FTW_DEPTH | FTW_PHYS);
+	expect(UINT64_MAX, UINT_MAX);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_version_1), cmocka_unit_test(test_version_2),
+		cmocka_unit_test(test_hybrid),    cmocka_unit_test(test_containers),
+		cmocka_unit_test(test_odd_files),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

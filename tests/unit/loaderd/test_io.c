@@ -1,0 +1,285 @@
+/*
+ * Where a feed's stored bytes come from. What IO_URING reads lies in its buffer, and comes from
+ * the descriptor that it is told to read: a file beside the dataset's, whose bytes are others,
+ * shows it.
+ */
+#include "loaderd/io/io.h"
+#include "tests/unit/loaderd/own_batcher.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SAMPLES = 37, BATCH_SIZE = 8, EPOCHS = 3 };
+enum { SIDE_LEAST = 16, SIDE_STEP = 3, SIDE_MAX = SIDE_LEAST + SAMPLES * SIDE_STEP };
+enum { BLOCK = 4096, TAIL = 64, SKIPPED = 77 };
+
+static char path[] = "/tmp/loaderd-io-XXXXXX";
+static struct dataset *dataset;
+
+/* JPEGs with an index, each larger than the one before. */
+static void write_dataset(void)
+{
+	static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
+	const struct packimg_writer_options options = {0};
+	struct packimg_encoder *encoder;
+	struct packimg_decoder *decoder;
+	struct packimg_writer *writer;
+	struct packimg_jpeg_info info;
+	uint32_t noise = 1;
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	assert_int_equal(packimg_decoder_new(&decoder), 0);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, NULL), 0);
+	for (size_t i = 0; i < sizeof pixels; i++) {
+		noise = noise * 1664525 + 1013904223;
+		pixels[i] = (uint8_t)(noise >> 24);
+	}
+	for (uint32_t i = 1; i <= SAMPLES; i++) {
+		const uint32_t side = SIDE_LEAST + i * SIDE_STEP;
+		struct packimg_item item = {
+			.width = side,
+			.height = side,
+			.codec = PACKIMG_CODEC_JPEG,
+			.channels = 3,
+			.orientation = 1,
+		};
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE_MAX * 3, side, side, 3,
+						     95, false, &item.data, &item.data_size),
+				 0);
+		assert_int_equal(packimg_jpeg_probe(item.data, item.data_size, &info, NULL), 0);
+		assert_int_equal(packimg_index_jpeg(decoder, item.data, item.data_size, &info,
+						    &item.side, &item.side_size),
+				 0);
+		assert_int_equal(packimg_writer_add(writer, &item, NULL), 0);
+	}
+	assert_int_equal(packimg_writer_finish(writer, NULL), 0);
+	packimg_writer_free(writer);
+	packimg_decoder_free(decoder);
+	packimg_encoder_free(encoder);
+}
+
+static struct packimg_shard shard_of_dataset(void)
+{
+	struct packimg_shard shard;
+	assert_int_equal(packimg_shard(dataset->image, 0, &shard), 0);
+	return shard;
+}
+
+static struct packimg_sample mapped_sample(uint64_t index)
+{
+	struct packimg_sample sample;
+	assert_int_equal(packimg_sample(dataset->image, index, &sample), 0);
+	return sample;
+}
+
+/* A file of the dataset's size, all of whose bytes are others. */
+static int opposite_file(void)
+{
+	const struct packimg_shard shard = shard_of_dataset();
+	uint8_t block[BLOCK];
+	int fd = memfd_create("opposite", MFD_CLOEXEC);
+	assert_true(fd >= 0);
+	for (uint64_t at = 0; at < shard.size; at += sizeof block) {
+		size_t size = shard.size - at < sizeof block ? shard.size - at : sizeof block;
+		for (size_t i = 0; i < size; i++)
+			block[i] = (uint8_t)~shard.map[at + i];
+		assert_int_equal(pwrite(fd, block, size, (off_t)at), size);
+	}
+	return fd;
+}
+
+static struct io_options options_for(enum io_mode mode, uint64_t bytes, const int *direct)
+{
+	struct io_options options = {
+		.dataset = dataset,
+		.walk = {.order = {.samples = SAMPLES,
+				   .batch_size = BATCH_SIZE,
+				   .world = 1,
+				   .shuffle = true,
+				   .seed = 5,
+				   .last_short = true},
+			 .epoch_end = EPOCHS},
+		.mode = mode,
+		.bytes = bytes,
+		.queue_depth = 4,
+		.direct = direct,
+		.direct_count = direct != NULL,
+	};
+	assert_int_equal(order_init(&options.walk.order), 0);
+	return options;
+}
+
+/* Looks at what io_get() makes of each sample of the feed; read is NULL where it read nothing. */
+static void for_each(const struct io_options *options,
+		     void (*look)(int result, const struct packimg_sample *read, uint64_t index))
+{
+	struct order_walk walk = options->walk;
+	uint64_t index, seen = 0;
+	struct io *io;
+	int place;
+	assert_int_equal(io_new(options, &io), 0);
+	assert_int_equal(io_mode_of(io), options->mode);
+	for (uint64_t unit = 0; (place = order_walk_at(&walk, unit, &index)) >= 0; unit++) {
+		struct packimg_sample sample;
+		struct packimg_error error = {{0}};
+		io_begun(io, unit + 1);
+		if (place == 0)
+			continue;
+		int r = io_get(io, unit, index, &sample, &error);
+		look(r, r == IO_READ ? &sample : NULL, index);
+		assert_int_equal(r < 0, error.text[0] != '\0');
+		io_done(io, unit);
+		seen++;
+	}
+	io_free(io);
+	assert_int_equal(seen, SAMPLES * EPOCHS);
+}
+
+/* Bytes that were read: not in the mapping, though the same, or the opposite. */
+static void assert_bytes(const uint8_t *read, const uint8_t *mapped, uint32_t size,
+			 uint8_t difference)
+{
+	const struct packimg_shard shard = shard_of_dataset();
+	assert_true(read + size <= shard.map || read >= shard.map + shard.size);
+	for (uint32_t i = 0; i < size; i++)
+		if (read[i] != (mapped[i] ^ difference))
+			fail_msg("byte %u of %u is %u and not %u", i, size, read[i],
+				 mapped[i] ^ difference);
+}
+
+static void assert_read(int result, const struct packimg_sample *read, uint64_t index,
+			uint8_t difference)
+{
+	const struct packimg_sample mapped = mapped_sample(index);
+	assert_int_equal(result, IO_READ);
+	assert_int_equal(read->index, index);
+	assert_int_equal(read->data_size, mapped.data_size);
+	assert_int_equal(read->side_size, mapped.side_size);
+	assert_bytes(read->data, mapped.data, mapped.data_size, difference);
+	assert_bytes(read->side, mapped.side, mapped.side_size, difference);
+}
+
+static void look_same(int result, const struct packimg_sample *read, uint64_t index)
+{
+	assert_read(result, read, index, 0);
+}
+
+static void look_opposite(int result, const struct packimg_sample *read, uint64_t index)
+{
+	assert_read(result, read, index, 0xff);
+}
+
+static void look_mapped(int result, const struct packimg_sample *read, uint64_t index)
+{
+	assert_int_equal(result, IO_MAPPED);
+}
+
+/* What one read of the last sample, which is the largest, and of its index takes of the buffer. */
+static uint64_t largest(void)
+{
+	const struct packimg_sample sample = mapped_sample(SAMPLES - 1);
+	uint64_t end = sample.data_offset + (uint64_t)(sample.side - sample.data) +
+		       sample.side_size + TAIL;
+	return (end + BLOCK - 1) / BLOCK * BLOCK - sample.data_offset / BLOCK * BLOCK;
+}
+
+static void reads_past_the_mapping(void **state)
+{
+	const struct io_options roomy = options_for(IO_URING, 8 << 20, NULL);
+	const struct io_options narrow = options_for(IO_URING, 4 * largest(), NULL);
+	for_each(&roomy, look_same);
+	for_each(&narrow, look_same);
+}
+
+static void reads_the_descriptors_it_is_given(void **state)
+{
+	const int fd = opposite_file();
+	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
+	for_each(&options, look_opposite);
+	close(fd);
+}
+
+static void look_large_mapped(int result, const struct packimg_sample *read, uint64_t index)
+{
+	if (index == SAMPLES - 1)
+		assert_int_equal(result, IO_MAPPED);
+	else if (result != IO_MAPPED)
+		look_same(result, read, index);
+	if (index < SAMPLES / 2)
+		assert_int_equal(result, IO_READ);
+}
+
+/* One sample must not take the buffer from all others. */
+static void leaves_what_is_too_large_for_the_buffer(void **state)
+{
+	const struct io_options options = options_for(IO_URING, 4 * largest() - BLOCK, NULL);
+	for_each(&options, look_large_mapped);
+}
+
+enum { FIRST_CUT = SAMPLES / 2 };
+
+static void look_cut(int result, const struct packimg_sample *read, uint64_t index)
+{
+	if (index >= FIRST_CUT)
+		assert_int_equal(result, -EIO);
+	else if (index < FIRST_CUT - 1) /* the one between may end in the block that is cut */
+		look_opposite(result, read, index);
+}
+
+static void tells_where_the_file_ends(void **state)
+{
+	const int fd = opposite_file();
+	const struct io_options options = options_for(IO_URING, 8 << 20, &fd);
+	const uint64_t end = mapped_sample(FIRST_CUT).data_offset / BLOCK * BLOCK;
+	assert_int_equal(ftruncate(fd, (off_t)end), 0);
+	for_each(&options, look_cut);
+	close(fd);
+}
+
+static void leaves_all_to_the_mapping(void **state)
+{
+	const struct io_options options = options_for(IO_MMAP, 8 << 20, NULL);
+	for_each(&options, look_mapped);
+}
+
+static int set_up(void **state)
+{
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
+	write_dataset();
+	dataset = own_dataset(path);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	dataset_free(dataset);
+	unlink(path);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reads_past_the_mapping),
+		cmocka_unit_test(reads_the_descriptors_it_is_given),
+		cmocka_unit_test(leaves_what_is_too_large_for_the_buffer),
+		cmocka_unit_test(tells_where_the_file_ends),
+		cmocka_unit_test(leaves_all_to_the_mapping),
+	};
+	if (!io_can_uring()) {
+		puts("io_uring is not to be had here: skipped");
+		return SKIPPED;
+	}
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,34 @@
+/* What memory there is can be asked for, too, where nothing can be opened any more. */
+#include "format/base/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void test_nothing_opens(void **state)
+{
+	struct rlimit some, none;
+	uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &some), 0);
+	none = (struct rlimit){0, some.rlim_max};
+	memory_init();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	/* never all of it: the kernel has some itself */
+	assert_in_range(memory_available(), 1, all - 1);
+	/* a sanitizer opens some in the end */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nothing_opens),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

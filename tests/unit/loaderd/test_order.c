@@ -1,0 +1,279 @@
+/* The order of samples: bijective, uniform, fair to ranks, and a function of the position alone. */
+#include "loaderd/io/order.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct order make_order(uint64_t samples, uint32_t batch_size, uint32_t rank, uint32_t world,
+			       bool last_short)
+{
+	struct order order = {
+		.samples = samples,
+		.seed = 42,
+		.batch_size = batch_size,
+		.rank = rank,
+		.world = world,
+		.shuffle = true,
+		.last_short = last_short,
+	};
+	assert_int_equal(order_init(&order), 0);
+	return order;
+}
+
+static void check_bijection(uint64_t samples, uint64_t epoch_number)
+{
+	struct order order = make_order(samples, 1, 0, 1, false);
+	struct order_epoch epoch;
+	uint8_t *seen = calloc(samples, 1);
+	order_epoch_init(&epoch, &order, epoch_number);
+	for (uint64_t i = 0; i < samples; i++) {
+		uint64_t sample = order_sample(&epoch, i);
+		assert_true(sample < samples);
+		assert_int_equal(seen[sample], 0);
+		seen[sample] = 1;
+	}
+	free(seen);
+}
+
+static void bijection_small(void **state)
+{
+	for (uint64_t samples = 1; samples <= 2000; samples++)
+		check_bijection(samples, samples % 3);
+}
+
+static void bijection_large(void **state)
+{
+	check_bijection(1281167, 7);
+	check_bijection(1 << 20, 0);
+	check_bijection((1 << 20) + 1, 1);
+}
+
+/*
+ * Too large to visit: distinct images of distinct positions in a window, and a range respected, at
+ * 2^40 and beyond 2^63.
+ */
+static void huge(void **state)
+{
+	static const uint64_t sizes[] = {(UINT64_C(1) << 40) + 12345, UINT64_MAX - 58};
+	for (size_t s = 0; s < 2; s++) {
+		struct order order = make_order(sizes[s], 256, 0, 1, false);
+		struct order_epoch epoch;
+		order_epoch_init(&epoch, &order, 3);
+		uint64_t previous = order_sample(&epoch, sizes[s] - 1);
+		for (uint64_t i = 0; i < 1000; i++) {
+			uint64_t sample = order_sample(&epoch, i * 1000003);
+			assert_true(sample < sizes[s]);
+			assert_true(sample != previous);
+			previous = sample;
+		}
+	}
+}
+
+static void stored_order(void **state)
+{
+	struct order order = make_order(1000, 10, 0, 1, false);
+	struct order_epoch epoch;
+	order.shuffle = false;
+	order_epoch_init(&epoch, &order, 5);
+	for (uint64_t i = 0; i < 1000; i++)
+		assert_int_equal(order_sample(&epoch, i), i);
+}
+
+static void epochs_and_seeds_differ(void **state)
+{
+	struct order order = make_order(10000, 10, 0, 1, false), other = order;
+	struct order_epoch a, b, c;
+	other.seed = 43;
+	order_epoch_init(&a, &order, 0);
+	order_epoch_init(&b, &order, 1);
+	order_epoch_init(&c, &other, 0);
+	unsigned same_ab = 0, same_ac = 0;
+	for (uint64_t i = 0; i < 10000; i++) {
+		same_ab += order_sample(&a, i) == order_sample(&b, i);
+		same_ac += order_sample(&a, i) == order_sample(&c, i);
+	}
+	/* One on average between independent permutations. */
+	assert_true(same_ab < 12);
+	assert_true(same_ac < 12);
+}
+
+/*
+ * Chi-square over where a sample lands, and over which sample follows another, at sizes that
+ * exercise small, odd and power-of-two domains. With d degrees of freedom the statistic has mean d
+ * and variance 2d; 6 sigma does not happen by chance.
+ */
+static void check_uniform(uint64_t samples, unsigned epochs)
+{
+	unsigned *lands = calloc(samples * samples, sizeof *lands);
+	unsigned *follows = calloc(samples * samples, sizeof *follows);
+	struct order order = make_order(samples, 1, 0, 1, false);
+	for (unsigned e = 0; e < epochs; e++) {
+		struct order_epoch epoch;
+		order_epoch_init(&epoch, &order, e);
+		uint64_t previous = 0;
+		for (uint64_t i = 0; i < samples; i++) {
+			uint64_t sample = order_sample(&epoch, i);
+			lands[sample * samples + i]++;
+			if (i > 0)
+				follows[previous * samples + sample]++;
+			previous = sample;
+		}
+	}
+	double expected = (double)epochs / (double)samples, chi = 0, chi_follows = 0;
+	for (uint64_t i = 0; i < samples; i++) {
+		for (uint64_t j = 0; j < samples; j++) {
+			double d = lands[i * samples + j] - expected;
+			chi += d * d / expected;
+			if (i != j) {
+				d = follows[i * samples + j] - expected;
+				chi_follows += d * d / expected;
+			}
+		}
+	}
+	double freedom = (double)(samples - 1) * (double)(samples - 1);
+	double limit = freedom + 6 * __builtin_sqrt(2 * freedom);
+	assert_true(chi < limit);
+	/* Not quite chi-square distributed (rows are constrained otherwise), but close. */
+	assert_true(chi_follows < limit * 1.1 + 20);
+	free(lands);
+	free(follows);
+}
+
+static void uniform(void **state)
+{
+	static const uint64_t sizes[] = {2, 3, 5, 16, 17, 64, 100, 257};
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+		check_uniform(sizes[i], 4000);
+}
+
+static void mark_rank(const struct order *order, const struct order_epoch *epoch, unsigned *seen)
+{
+	for (uint64_t b = 0; b < order->batches; b++) {
+		struct order_batch batch;
+		order_batch(order, b, &batch);
+		assert_true(batch.count > 0 && batch.count <= order->batch_size);
+		assert_int_equal(batch.last, b + 1 == order->batches);
+		for (uint32_t i = 0; i < batch.count; i++)
+			seen[order_sample(epoch, batch.first + i)]++;
+	}
+}
+
+/*
+ * Together the ranks see each sample once; with drop-last the samples of the incomplete global
+ * batch are missing.
+ */
+static void ranks_cover(void **state)
+{
+	static const uint64_t sizes[] = {1, 7, 64, 100, 1000, 1023, 4096};
+	static const uint32_t worlds[] = {1, 2, 3, 4, 8};
+	unsigned seen[4096];
+	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+		for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+			for (int last_short = 0; last_short < 2; last_short++) {
+				uint64_t global = 12 * worlds[w];
+				memset(seen, 0, sizeof seen);
+				for (uint32_t rank = 0; rank < worlds[w]; rank++) {
+					struct order order = make_order(sizes[s], 12, rank,
+									worlds[w], last_short);
+					struct order_epoch epoch;
+					order_epoch_init(&epoch, &order, 9);
+					mark_rank(&order, &epoch, seen);
+				}
+				uint64_t total = 0;
+				for (uint64_t i = 0; i < sizes[s]; i++) {
+					assert_true(seen[i] <= 1);
+					total += seen[i];
+				}
+				assert_int_equal(total, last_short ? sizes[s]
+								   : sizes[s] / global * global);
+			}
+		}
+	}
+}
+
+/* The same global batch is the same set of samples however many ranks share it. */
+static void world_size_does_not_matter(void **state)
+{
+	unsigned sets[3][1000] = {0};
+	for (unsigned w = 0; w < 3; w++) {
+		uint32_t world = 1U << w;
+		for (uint32_t rank = 0; rank < world; rank++) {
+			struct order order = make_order(1000, 64 / world, rank, world, true);
+			struct order_epoch epoch;
+			struct order_batch batch;
+			order_epoch_init(&epoch, &order, 2);
+			order_batch(&order, 5, &batch);
+			for (uint32_t i = 0; i < batch.count; i++)
+				sets[w][order_sample(&epoch, batch.first + i)]++;
+		}
+	}
+	assert_memory_equal(sets[0], sets[1], sizeof sets[0]);
+	assert_memory_equal(sets[0], sets[2], sizeof sets[0]);
+}
+
+static void remainder_is_divided(void **state)
+{
+	static const uint32_t counts[4] = {3, 3, 2, 2};
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		struct order order = make_order(10, 3, rank, 4, true);
+		struct order_batch batch;
+		assert_int_equal(order.batches, 1);
+		order_batch(&order, 0, &batch);
+		assert_int_equal(batch.count, counts[rank]);
+	}
+	assert_int_equal(make_order(27, 3, 2, 4, true).batches, 3);
+	assert_int_equal(make_order(27, 3, 3, 4, true).batches, 2);
+	assert_int_equal(make_order(5, 3, 0, 4, false).batches, 0);
+}
+
+static void refuses(void **state)
+{
+	struct order good = {.samples = 10, .batch_size = 2, .rank = 0, .world = 2}, bad;
+	assert_int_equal(order_init(&good), 0);
+	bad = good, bad.samples = 0;
+	assert_true(order_init(&bad) < 0);
+	bad = good, bad.batch_size = 0;
+	assert_true(order_init(&bad) < 0);
+	bad = good, bad.world = 0;
+	assert_true(order_init(&bad) < 0);
+	bad = good, bad.rank = 2;
+	assert_true(order_init(&bad) < 0);
+}
+
+/*
+ * Batches of feeds already trained on depend on these values: a change of the permutation must be
+ * deliberate.
+ */
+static void golden(void **state)
+{
+	static const uint64_t expected[8] = {572247, 1195183, 1271048, 166622,
+					     910888, 1160266, 46690,   1264637};
+	struct order order = make_order(1281167, 256, 0, 1, false);
+	struct order_epoch epoch;
+	order_epoch_init(&epoch, &order, 1);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(order_sample(&epoch, i), expected[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bijection_small),
+		cmocka_unit_test(bijection_large),
+		cmocka_unit_test(huge),
+		cmocka_unit_test(stored_order),
+		cmocka_unit_test(epochs_and_seeds_differ),
+		cmocka_unit_test(uniform),
+		cmocka_unit_test(ranks_cover),
+		cmocka_unit_test(world_size_does_not_matter),
+		cmocka_unit_test(remainder_is_divided),
+		cmocka_unit_test(refuses),
+		cmocka_unit_test(golden),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,509 @@
+/*
+ * The pool: feeds get equal CPU time whatever their samples cost, newcomers do not push others
+ * aside, removal is safe at any moment.
+ */
+#include "loaderd/pool/pool.h"
+#include "tests/unit/loaderd/own_batcher.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * Samples that cost much and deliver little: a feed's slots then hold seconds of CPU time, and no
+ * client has to keep up with the pool on a loaded machine.
+ */
+enum { SAMPLES = 32, SIDE = 512, BATCH_SIZE = 32, SLOTS = 256, SLOTS_TO_FILL = 64 };
+/*
+ * Of CPU time in which shares are measured: many samples, and time that is booked late is little.
+ */
+enum { WINDOW_MS = 150, PATIENCE_MS = 600000 };
+
+static char folder[] = "/tmp/loaderd-pool-XXXXXX";
+static char path[128];
+static struct dataset *dataset;
+static struct cpus cpus;
+
+static int set_up(void **state)
+{
+	static uint8_t pixels[SIDE * SIDE * 3];
+	struct packimg_encoder *encoder;
+	struct packimg_writer_options options = {0};
+	struct packimg_error error = {{0}};
+	struct packimg_writer *writer;
+	uint32_t noise = 1;
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(packimg_encoder_new(&encoder), 0);
+	snprintf(path, sizeof path, "%s/pool.pimg", folder);
+	assert_int_equal(packimg_writer_new(path, &options, &writer, &error), 0);
+	for (unsigned i = 0; i < SAMPLES; i++) {
+		for (size_t j = 0; j < sizeof pixels; j++) {
+			noise = noise * 1664525 + 1013904223;
+			pixels[j] = (uint8_t)(noise >> 26);
+		}
+		struct packimg_item item = {
+			.width = SIDE,
+			.height = SIDE,
+			.codec = PACKIMG_CODEC_JPEG,
+			.channels = 3,
+			.orientation = 1,
+		};
+		assert_int_equal(packimg_encode_jpeg(encoder, pixels, SIDE * 3, SIDE, SIDE, 3, 95,
+						     false, &item.data, &item.data_size),
+				 0);
+		assert_int_equal(packimg_writer_add(writer, &item, &error), 0);
+	}
+	assert_int_equal(packimg_writer_finish(writer, &error), 0);
+	packimg_writer_free(writer);
+	packimg_encoder_free(encoder);
+	assert_int_equal(guard_install(), 0);
+	dataset = own_dataset(path);
+	assert_int_equal(cpus_init(&cpus, NULL), 0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	dataset_free(dataset);
+	unlink(path);
+	rmdir(folder);
+	return 0;
+}
+
+static void no_doorbell(void *user)
+{
+}
+
+static void no_report(void *user, struct dataset *d, uint64_t index, const char *text)
+{
+	abort();
+}
+
+static struct batcher *new_batcher(const char *pipeline, uint32_t slots, unsigned workers)
+{
+	struct batcher_options options = {
+		.dataset = dataset,
+		.order = {.samples = SAMPLES,
+			  .batch_size = BATCH_SIZE,
+			  .world = 1,
+			  .shuffle = true,
+			  .seed = 1},
+		.slots = slots,
+		.workers = workers,
+		.worker_indices = 2 * workers,
+		.doorbell = no_doorbell,
+		.report = no_report,
+		.io = IO_MMAP,
+		.io_bytes = 1 << 20,
+		.io_depth = 8,
+	};
+	struct transform_error error;
+	assert_int_equal(order_init(&options.order), 0);
+	assert_int_equal(transform_parse(pipeline, &options.transform, &error), 0);
+	return own_batcher(&options);
+}
+
+/*
+ * A client that takes everything at once; one thread for all feeds of a test, so that it is no
+ * bottleneck for any one.
+ */
+struct client {
+	struct batcher *batcher;
+	struct ring_consumer ring;
+	uint64_t batches;
+};
+
+static void open_client(struct client *client, struct batcher *batcher)
+{
+	client->batcher = batcher;
+	client->batches = 0;
+	assert_int_equal(
+		ring_consumer_init(&client->ring, batcher->ring.ring_fd, batcher->ring.ack_fd, 0),
+		0);
+}
+
+static void serve(struct pool *pool, struct client *client)
+{
+	const struct ring_slot *slot;
+	while ((slot = ring_take(&client->ring)) != NULL) {
+		client->batches++;
+		if (ring_ack(&client->ring, slot->number) == 1)
+			pool_kick(pool, client->batcher);
+	}
+}
+
+static uint64_t cpu_ns(const struct batcher *batcher)
+{
+	struct batcher_status status;
+	batcher_status((struct batcher *)batcher, &status);
+	return status.read_ns + status.decode_ns + status.resize_ns + status.augment_ns +
+	       status.store_ns + status.other_ns;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now_ms(void)
+{
+	return now_ns() / 1000000;
+}
+
+static void reap(struct pool *pool, struct batcher *batcher)
+{
+	struct batcher *reaped;
+	pool_remove(pool, batcher);
+	while ((reaped = pool_reap(pool)) == NULL)
+		usleep(100);
+	assert_ptr_equal(reaped, batcher);
+}
+
+static void close_client(struct pool *pool, struct client *client)
+{
+	reap(pool, client->batcher);
+	ring_consumer_deinit(&client->ring);
+	batcher_free(client->batcher);
+}
+
+static uint64_t cpu_ns_of(struct client *clients, unsigned count)
+{
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < count; i++)
+		sum += cpu_ns(clients[i].batcher);
+	return sum;
+}
+
+/* Waits until the feeds have had this much CPU time together. */
+static void run_for(struct client *clients, unsigned count, uint64_t ns)
+{
+	uint64_t end = cpu_ns_of(clients, count) + ns, deadline_ms = now_ms() + PATIENCE_MS;
+	while (cpu_ns_of(clients, count) < end) {
+		assert_true(now_ms() < deadline_ms);
+		usleep(200);
+	}
+}
+
+static void assert_share(uint64_t part, uint64_t whole, double expected)
+{
+	double share = (double)part / (double)whole;
+	if (share < expected * 0.8 || share > expected * 1.2)
+		fail_msg("a feed had %.0f %% of the CPU time, expected %.0f %%", share * 100,
+			 expected * 100);
+}
+
+#define MS UINT64_C(1000000)
+
+/*
+ * Shares are measured in claims of 100 us; under a sanitizer one sample takes longer than a whole
+ * test should.
+ */
+static void skip_when_slow(void)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	skip();
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+	skip();
+#endif
+#endif
+}
+
+/* Samples of one feed cost several times those of another. */
+static void equal_shares(void **state)
+{
+	static const char *const pipelines[3] = {"resize(16x16)", "center_crop(200) resize(40x40)",
+						 "center_crop(128) resize(32x32)"};
+	struct pool *pool;
+	struct client clients[3];
+	skip_when_slow();
+	assert_int_equal(pool_new(2, &cpus, &pool), 0);
+	for (unsigned i = 0; i < 3; i++)
+		open_client(&clients[i], new_batcher(pipelines[i], SLOTS, 2));
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(pool_add(pool, clients[i].batcher), 0);
+	uint64_t before[3], whole = 0;
+	for (unsigned i = 0; i < 3; i++)
+		before[i] = cpu_ns(clients[i].batcher);
+	run_for(clients, 3, WINDOW_MS * MS);
+	for (unsigned i = 0; i < 3; i++) {
+		before[i] = cpu_ns(clients[i].batcher) - before[i];
+		whole += before[i];
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		assert_share(before[i], whole, 1.0 / 3);
+		close_client(pool, &clients[i]);
+	}
+	pool_free(pool);
+}
+
+/* After one feed has run alone, a second does not get all the time that it "missed". */
+static void newcomers(void **state)
+{
+	struct pool *pool;
+	struct client clients[2];
+	skip_when_slow();
+	assert_int_equal(pool_new(2, &cpus, &pool), 0);
+	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS, 2));
+	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS, 2));
+	assert_int_equal(pool_add(pool, clients[0].batcher), 0);
+	run_for(clients, 1, WINDOW_MS * MS);
+	assert_int_equal(pool_add(pool, clients[1].batcher), 0);
+	uint64_t before = cpu_ns(clients[0].batcher);
+	run_for(clients, 2, WINDOW_MS * MS);
+	uint64_t first = cpu_ns(clients[0].batcher) - before;
+	assert_share(first, first + cpu_ns(clients[1].batcher), 0.5);
+	close_client(pool, &clients[0]);
+	close_client(pool, &clients[1]);
+	pool_free(pool);
+}
+
+/* A feed whose client rests and comes back is no newcomer with claims either. */
+static void pauses(void **state)
+{
+	struct pool *pool;
+	struct client clients[2];
+	struct batcher_status status;
+	skip_when_slow();
+	assert_int_equal(pool_new(2, &cpus, &pool), 0);
+	open_client(&clients[0], new_batcher("resize(16x16)", SLOTS_TO_FILL, 2));
+	open_client(&clients[1], new_batcher("resize(17x17)", SLOTS_TO_FILL, 2));
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pool_add(pool, clients[i].batcher), 0);
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
+	do {
+		serve(pool, &clients[0]);
+		batcher_status(clients[1].batcher, &status);
+		assert_true(now_ms() < deadline_ms);
+		usleep(200);
+	} while (status.slots_ready < SLOTS_TO_FILL); /* the second rests */
+	serve(pool, &clients[0]);
+	run_for(clients, 1, WINDOW_MS * MS);
+	serve(pool, &clients[0]);
+	serve(pool, &clients[1]);
+	uint64_t before[2] = {cpu_ns(clients[0].batcher), cpu_ns(clients[1].batcher)};
+	run_for(clients, 2, WINDOW_MS * MS);
+	uint64_t first = cpu_ns(clients[0].batcher) - before[0];
+	uint64_t second = cpu_ns(clients[1].batcher) - before[1];
+	assert_share(first, first + second, 0.5);
+	close_client(pool, &clients[0]);
+	close_client(pool, &clients[1]);
+	pool_free(pool);
+}
+
+static void removal(void **state)
+{
+	struct pool *pool;
+	struct client steady;
+	assert_int_equal(pool_new(4, &cpus, &pool), 0);
+	open_client(&steady, new_batcher("resize(64x64)", 4, 4));
+	assert_int_equal(pool_add(pool, steady.batcher), 0);
+	for (unsigned i = 0; i < 60; i++) {
+		struct client client;
+		open_client(&client, new_batcher("resize(128x128)", 4, 4));
+		assert_int_equal(pool_add(pool, client.batcher), 0);
+		serve(pool, &steady);
+		usleep(i % 10 * 50);
+		serve(pool, &client);
+		close_client(pool, &client);
+	}
+	assert_true(steady.batches > 0);
+	close_client(pool, &steady);
+	pool_free(pool);
+}
+
+/*
+ * Until all slots are full and all workers sleep, at several looks: idle time is booked late, and
+ * one who has just lain down may stand for another at the first.
+ */
+static void wait_until_idle(struct pool *pool, struct client *client, uint32_t slots,
+			    unsigned workers)
+{
+	enum { LOOKS = 4 };
+	struct batcher_status status;
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS, wall_ns, idle_ns;
+	for (unsigned looks = 0; looks < LOOKS;) {
+		assert_true(now_ms() < deadline_ms);
+		wall_ns = now_ns();
+		idle_ns = pool_idle_ns(pool);
+		usleep(5000);
+		idle_ns = pool_idle_ns(pool) - idle_ns;
+		wall_ns = now_ns() - wall_ns;
+		batcher_status(client->batcher, &status);
+		bool asleep =
+			status.slots_ready >= slots && idle_ns >= wall_ns * workers / 100 * 99;
+		looks = asleep ? looks + 1 : 0;
+	}
+}
+
+/* Nothing to do costs nothing: with all slots full the workers sleep. */
+static void idle(void **state)
+{
+	struct pool *pool;
+	struct client client;
+	skip_when_slow();
+	assert_int_equal(pool_new(8, &cpus, &pool), 0);
+	open_client(&client, new_batcher("resize(64x64)", 4, 8));
+	assert_int_equal(pool_add(pool, client.batcher), 0);
+	wait_until_idle(pool, &client, 4, 8);
+	struct timespec before, after;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	usleep(300000);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	int64_t used_ns = (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
+			  before.tv_nsec;
+	assert_true(used_ns < 20 * 1000 * 1000);
+	close_client(pool, &client);
+	pool_free(pool);
+}
+
+static uint64_t process_cpu_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void assert_within(uint64_t value, uint64_t expected, unsigned percent)
+{
+	if (value * 100 > expected * (100 + percent) || value * 100 < expected * (100 - percent))
+		fail_msg("%.1f ms, expected %.1f ms", (double)value / 1e6, (double)expected / 1e6);
+}
+
+/* Idle time between two moments: whoever reads clocks may lose the CPU meanwhile. */
+struct look {
+	uint64_t before_ns, idle_ns, after_ns;
+};
+
+static struct look look_at(const struct pool *pool)
+{
+	struct look look = {.before_ns = now_ns()};
+	look.idle_ns = pool_idle_ns(pool);
+	look.after_ns = now_ns();
+	return look;
+}
+
+/*
+ * Many more threads than CPUs, and breaks with nothing to do: stages sum up to the CPU time that
+ * was used, and with waiting and idling to all the time that the threads had. Begins and ends with
+ * all of them idle, so that everything is booked.
+ */
+static void accounts(void **state)
+{
+	enum { WORKERS = 12, FEW = 4 };
+	struct pool *pool;
+	struct client client;
+	struct batcher_status status;
+	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
+	open_client(&client, new_batcher("resize(64x64)", FEW, WORKERS));
+	wait_until_idle(pool, &client, 0, WORKERS);
+	uint64_t cpu = process_cpu_ns();
+	struct look begin = look_at(pool);
+	assert_int_equal(pool_add(pool, client.batcher), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		wait_until_idle(pool, &client, FEW, WORKERS);
+		serve(pool, &client);
+	}
+	wait_until_idle(pool, &client, FEW, WORKERS);
+	batcher_status(client.batcher, &status);
+	struct look end = look_at(pool);
+	cpu = process_cpu_ns() - cpu;
+	assert_true(end.idle_ns > begin.idle_ns && status.queued_ns > 0);
+	assert_within(cpu_ns(client.batcher), cpu, 10);
+	uint64_t sum_ns = cpu_ns(client.batcher) + status.wait_ns + status.queued_ns + end.idle_ns -
+			  begin.idle_ns;
+	uint64_t least_ns = (end.before_ns - begin.after_ns) * WORKERS;
+	uint64_t most_ns = (end.after_ns - begin.before_ns) * WORKERS;
+	assert_in_range(sum_ns, least_ns / 100 * 98, most_ns / 100 * 102);
+	close_client(pool, &client);
+	pool_free(pool);
+}
+
+static int gate[2];
+static _Atomic unsigned at_the_gate;
+
+/* What storage that hangs does to a worker. */
+static void hang(void *user)
+{
+	char byte;
+	atomic_fetch_add(&at_the_gate, 1);
+	assert_int_equal(read(gate[0], &byte, 1), 0);
+}
+
+static void serve_until(struct pool *pool, struct client *client, uint64_t batches)
+{
+	uint64_t deadline_ms = now_ms() + PATIENCE_MS;
+	while (client->batches < batches) {
+		assert_true(now_ms() < deadline_ms);
+		pool_relieve(pool);
+		serve(pool, client);
+		usleep(1000);
+	}
+}
+
+/* All workers hang in one feed: another gets on, and so does the first once they are let go. */
+static void hung_feed(void **state)
+{
+	enum { WORKERS = 2 };
+	struct pool *pool;
+	struct client hung, other;
+	assert_int_equal(pipe(gate), 0);
+	assert_int_equal(pool_new(WORKERS, &cpus, &pool), 0);
+	open_client(&hung, new_batcher("resize(16x16)", SLOTS, WORKERS));
+	hung.batcher->options.doorbell = hang;
+	assert_int_equal(pool_add(pool, hung.batcher), 0);
+	while (at_the_gate < WORKERS) {
+		ring_consumer_arm(&hung.ring, 1);
+		serve(pool, &hung);
+		usleep(1000);
+	}
+	open_client(&other, new_batcher("resize(16x16)", SLOTS, WORKERS));
+	assert_int_equal(pool_add(pool, other.batcher), 0);
+	serve_until(pool, &other, 3);
+	assert_int_equal(hung.batcher->held_up, WORKERS);
+	assert_int_equal(at_the_gate, WORKERS);
+	close(gate[1]);
+	serve_until(pool, &hung, hung.batches + 3);
+	serve_until(pool, &other, other.batches + 3);
+	assert_int_equal(hung.batcher->held_up, 0);
+	close_client(pool, &hung);
+	close_client(pool, &other);
+	pool_free(pool);
+	close(gate[0]);
+}
+
+static void cpu_lists(void **state)
+{
+	struct cpus some;
+	char first[16];
+	snprintf(first, sizeof first, "%d", cpus.number[0]);
+	assert_int_equal(cpus_init(&some, first), 0);
+	assert_int_equal(some.count, 1);
+	assert_int_equal(some.number[0], cpus.number[0]);
+	assert_int_equal(cpus_init(&some, "1023"),
+			 -19); /* ENODEV: no machine that runs this has it */
+	static const char *const wrong[] = {"x", "1-", "-1", "3-1", "1,,2", "1,", "9999", "1 2"};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+		assert_int_equal(cpus_init(&some, wrong[i]), -22);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(equal_shares), cmocka_unit_test(newcomers),
+		cmocka_unit_test(pauses),       cmocka_unit_test(removal),
+		cmocka_unit_test(idle),         cmocka_unit_test(accounts),
+		cmocka_unit_test(hung_feed),    cmocka_unit_test(cpu_lists),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

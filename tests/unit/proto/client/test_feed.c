@@ -1,0 +1,241 @@
+/* libfeed against a fake daemon: what its batches hold, and from where it goes on. */
+#include "tests/unit/proto/client/feed_test.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void batches_arrive(void **state)
+{
+	struct feed *feed = open_script("plain");
+	struct feed_info info = {.size = sizeof info};
+	assert_int_equal(feed_info(feed, &info), 0);
+	assert_int_equal(info.feed_id, 17);
+	assert_int_equal(info.samples, 80);
+	assert_int_equal(info.batches_per_epoch, FAKE_BATCHES);
+	assert_int_equal(info.classes, FAKE_CLASSES);
+	assert_int_equal(info.slots, FAKE_SLOTS);
+	assert_int_equal(info.batch_size, 8);
+	assert_memory_equal(info.dataset_uuid, "plain\0\0\0\0\0\0\0\0\0\0", 16);
+	for (uint64_t n = 0; n < 25; n++) {
+		uint64_t epoch, position;
+		feed_position(feed, &epoch, &position);
+		assert_int_equal(epoch * FAKE_BATCHES + position, n);
+		struct feed_batch batch = next(feed);
+		assert_int_equal(batch.number, n + 1);
+		assert_int_equal(batch.epoch, n / FAKE_BATCHES);
+		assert_int_equal(batch.batch, n % FAKE_BATCHES);
+		assert_int_equal(batch.last, n % FAKE_BATCHES == FAKE_BATCHES - 1);
+		assert_int_equal(batch.count, 8);
+		assert_int_equal(batch.bad, n % FAKE_BATCHES == 0);
+		assert_int_equal(batch.flags[3],
+				 n % FAKE_BATCHES == 0 ? FEED_SAMPLE_SUBSTITUTED : 0);
+		assert_true((const char *)batch.images > (const char *)info.memory);
+		assert_true((const char *)batch.images + batch.image_bytes <=
+			    (const char *)info.memory + info.memory_size);
+		check_pixels(&batch);
+		assert_int_equal(feed_release(feed, &batch), 0);
+		assert_int_equal(feed_release(feed, &batch), -EINVAL);
+	}
+	feed_close(feed);
+}
+
+static const uint8_t no_uuid[16];
+
+/* One in which the client can write; the daemon goes on from what it knows itself. */
+static void a_ring_is_mapped_writable(void **state)
+{
+	struct feed_options options = options_for("plain");
+	struct feed_info info = {.size = sizeof info};
+	struct feed *feed;
+	options.writable = 1;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	feed_info(feed, &info);
+	for (uint64_t n = 0; n < 25; n++) {
+		struct feed_batch batch = next(feed);
+		assert_int_equal(batch.number, n + 1);
+		check_pixels(&batch);
+		memset((void *)(uintptr_t)batch.images, 0xee, batch.image_bytes);
+		assert_int_equal(feed_release(feed, &batch), 0);
+	}
+	feed_close(feed);
+	options.dataset = "old";
+	assert_int_equal(feed_open(&options, &feed, error), -ENOTSUP);
+	assert_non_null(strstr(error, "update it"));
+	options.writable = 0;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	feed_info(feed, &info);
+	assert_memory_equal(info.dataset_uuid, no_uuid, 16);
+	feed_close(feed);
+}
+
+static void a_position_is_resumed(void **state)
+{
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.epoch = 3;
+	options.batch = 9;
+	options.epoch_end = 5;
+	options.last = FEED_LAST_SHORT;
+	assert_int_equal(feed_open(&options, &feed, NULL), 0);
+	struct feed_batch batch = next(feed);
+	assert_int_equal(batch.epoch, 3);
+	assert_int_equal(batch.batch, 9);
+	assert_int_equal(batch.count, 7);
+	check_pixels(&batch);
+	uint64_t epoch, position;
+	feed_position(feed, &epoch, &position);
+	assert_int_equal(epoch, 4);
+	assert_int_equal(position, 0);
+	feed_release(feed, &batch);
+	for (int i = 0; i < FAKE_BATCHES; i++) {
+		batch = next(feed);
+		feed_release(feed, &batch);
+	}
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(feed_next(feed, -1, &batch), FEED_END);
+	feed_close(feed);
+}
+
+static void fields_arrive(void **state)
+{
+	static const char *const names[] = {"id", "float", "bytes", "json"};
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.fields = names;
+	options.field_count = 4;
+	options.field_bytes = 9;
+	options.cut_values = 1;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	struct feed_batch first = next(feed), batch = next(feed);
+	feed_release(feed, &first);
+	struct feed_field field;
+	assert_int_equal(feed_field(feed, &batch, 0, &field), 0);
+	assert_string_equal(field.name, "id");
+	assert_int_equal(field.type, FEED_INT64);
+	assert_int_equal(field.stride, 8);
+	assert_int_equal(((const int64_t *)field.values)[3], -22);
+	assert_int_equal(feed_field(feed, &batch, 1, &field), 0);
+	assert_int_equal(field.type, FEED_FLOAT64);
+	assert_true(((const double *)field.values)[7] == 15.0 / 4);
+	assert_int_equal(feed_field(feed, &batch, 2, &field), 0);
+	assert_int_equal(field.type, FEED_BYTES);
+	assert_int_equal(field.stride, 16); /* 4 + 9, up to a multiple of 4 */
+	uint32_t size;
+	memcpy(&size, (const char *)field.values + field.stride * 2, 4);
+	assert_int_equal(size, 9);
+	assert_memory_equal((const char *)field.values + field.stride * 2 + 4, "sample 10", 9);
+	assert_int_equal(feed_field(feed, &batch, 3, &field), 0);
+	assert_int_equal(field.type, FEED_JSON);
+	assert_int_equal(feed_field(feed, &batch, 4, &field), -EINVAL);
+	feed_close(feed);
+}
+
+/* A caller built against a shorter structure gets no more than it has room for. */
+static void structures_may_grow(void **state)
+{
+	struct feed *feed = open_script("plain");
+	struct {
+		struct feed_batch batch;
+		char canary[8];
+	} out;
+	memset(&out, 0x55, sizeof out);
+	out.batch.size = offsetof(struct feed_batch, images);
+	assert_int_equal(feed_next(feed, 5000, &out.batch), 0);
+	assert_int_equal(out.batch.count, 8);
+	assert_int_equal((uintptr_t)out.batch.images, 0x5555555555555555);
+	assert_int_equal(out.batch.size, offsetof(struct feed_batch, images));
+	out.batch.size = sizeof out; /* and one built against a longer one keeps the rest */
+	assert_int_equal(feed_next(feed, 5000, &out.batch), 0);
+	assert_non_null(out.batch.images);
+	assert_int_equal(out.canary[0], 0x55);
+	feed_close(feed);
+}
+
+static void datasets_are_described(void **state)
+{
+	struct feed_dataset *dataset = NULL;
+	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "some.pimg", &dataset, error), 0);
+	assert_int_equal(dataset->samples, 320);
+	assert_int_equal(dataset->classes, FAKE_CLASSES);
+	assert_string_equal(dataset->class_names[4], "class 4");
+	assert_int_equal(dataset->has_statistics, 1);
+	assert_true(dataset->mean[1] == 116.25 && dataset->std[2] == 57.5);
+	assert_string_equal(dataset->metadata, "made=by hand\nnote=a=b\n");
+	assert_memory_equal(dataset->uuid, "0123456789abcdef", 16);
+	assert_int_equal(dataset->field_count, 2);
+	assert_string_equal(dataset->fields[1].name, "text");
+	assert_int_equal(dataset->fields[1].type, FEED_TEXT);
+	assert_int_equal(dataset->fields[1].longest, 77);
+	feed_dataset_free(dataset);
+	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "old.pimg", &dataset, error), 0);
+	assert_string_equal(dataset->fields[0].name, "id");
+	assert_int_equal(dataset->fields[0].type, 0);
+	assert_true(dataset->fields[0].longest == FEED_LONGEST_UNKNOWN);
+	feed_dataset_free(dataset);
+	feed_dataset_free(NULL);
+	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "missing", &dataset, error),
+			 -ENOENT);
+	assert_string_equal(error, "dataset: there is no file of that name");
+	assert_int_equal(feed_dataset("@nobody", "x", &dataset, error), -ECONNREFUSED);
+	assert_int_equal(feed_dataset(feed_daemon_socket(fake), "", &dataset, error), -EINVAL);
+}
+
+/* A daemon that is older than the wish for whole values has cut them: nothing passes for whole. */
+static void cut_values_end_a_feed(void **state)
+{
+	static const char *const names[] = {"bytes"};
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.fields = names;
+	options.field_count = 1;
+	options.field_bytes = 8;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	struct feed_batch batch = {.size = sizeof batch};
+	int r;
+	while ((r = feed_next(feed, 1000, &batch)) == 0) {
+		for (uint32_t i = 0; i < batch.count; i++)
+			assert_int_equal(batch.flags[i] & FEED_SAMPLE_FIELD_CUT, 0);
+		feed_release(feed, &batch);
+	}
+	assert_int_equal(r, -EBADMSG);
+	assert_non_null(strstr(feed_error(feed),
+			       "sample 10 has a value that is longer than field_bytes, 8"));
+	assert_int_equal(feed_next(feed, 0, &batch), -EBADMSG);
+	feed_close(feed);
+}
+
+/* Text comes to who knows it, and from no daemon to others. */
+static void text_is_for_who_knows_it(void **state)
+{
+	static const char *const names[] = {"text"};
+	struct feed_options options = options_for("plain");
+	struct feed *feed;
+	options.fields = names;
+	options.field_count = 1;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	struct feed_batch batch = next(feed);
+	struct feed_field field;
+	assert_int_equal(feed_field(feed, &batch, 0, &field), 0);
+	assert_int_equal(field.type, FEED_TEXT);
+	feed_close(feed);
+	options.size = offsetof(struct feed_options, cut_values);
+	assert_int_equal(feed_open(&options, &feed, error), -EPROTO);
+	assert_non_null(strstr(error, "delivers text as text"));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(batches_arrive),
+		cmocka_unit_test(a_ring_is_mapped_writable),
+		cmocka_unit_test(a_position_is_resumed),
+		cmocka_unit_test(fields_arrive),
+		cmocka_unit_test(cut_values_end_a_feed),
+		cmocka_unit_test(text_is_for_who_knows_it),
+		cmocka_unit_test(structures_may_grow),
+		cmocka_unit_test(datasets_are_described),
+	};
+	int r = find_fake();
+	return r ? r : cmocka_run_group_tests_name("feed", tests, start_fake, stop_fake);
+}

@@ -1,0 +1,237 @@
+/*
+ * libfeed against a fake daemon that dies in every state, and feeds that are closed, in one process
+ * or in a fork of it.
+ */
+#include "tests/unit/proto/client/feed_test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * A feed that is to fail at once when its daemon goes: how it goes on otherwise is
+ * test_feed_reopen.c's.
+ */
+static struct feed *open_once(const char *script)
+{
+	struct feed_options options = options_for(script);
+	struct feed *feed = NULL;
+	options.reconnect = FEED_RECONNECT_NEVER;
+	assert_int_equal(feed_open(&options, &feed, error), 0);
+	return feed;
+}
+
+/* What was published before is delivered, then the loss is told at once, and again. */
+static void expect_loss(const char *script, int batches, int code, const char *text)
+{
+	struct feed *feed = open_once(script);
+	struct feed_batch batch = {.size = sizeof batch};
+	for (int i = 0; i < batches; i++) {
+		batch = next(feed);
+		check_pixels(&batch);
+		feed_release(feed, &batch);
+	}
+	int64_t start = now_ms();
+	int r = feed_next(feed, -1, &batch);
+	if (r != code || strstr(feed_error(feed), text) == NULL)
+		print_error("%s: %d, %s\n", script, r, feed_error(feed));
+	assert_int_equal(r, code);
+	assert_true(now_ms() - start < SOON_MS);
+	assert_non_null(strstr(feed_error(feed), text));
+	assert_int_equal(feed_next(feed, -1, &batch), code);
+	assert_int_equal(feed_next(feed, 0, &batch), code);
+	feed_close(feed);
+}
+
+static void every_end_is_told(void **state)
+{
+	expect_loss("die-0", 0, -ECONNRESET,
+		    "went away; the feed can be opened again at epoch 0, batch 0.");
+	expect_loss("die-2", 2, -ECONNRESET, "epoch 0, batch 2.");
+	expect_loss("die-13", 13, -ECONNRESET, "epoch 1, batch 3.");
+	expect_loss("shutdown-3", 3, -ECONNRESET, "is shutting down; ");
+	expect_loss("stop-2", 2, -ECONNRESET,
+		    "is shutting down; the feed can be opened again at epoch 0, batch 2.");
+	expect_loss("fail-0", 0, -EBADMSG, "sample 7 is broken");
+	expect_loss("fail-6", 6, -EBADMSG, "sample 7 is broken");
+	expect_loss("garbage-2", 2, -EPROTO, "failed");
+	expect_loss("oops-1", 1, -EIO, "the disk ?[2Jis gone?");
+	expect_loss("badslot", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("badnumber", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("nosamples", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("nowidth", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("onechannel", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("odd", 0, -EPROTO, "batch 1 with a header that cannot be");
+	expect_loss("again-2", 2, -EPROTO, "batch 3 with a header that cannot be");
+	expect_loss("skip-2", 2, -EPROTO, "batch 3 with a header that cannot be");
+	expect_loss("past-12", 12, -EPROTO, "batch 13 with a header that cannot be");
+	expect_loss("state-1", 1, -EPROTO, "the unknown state 99");
+	expect_loss("endless-1", 1, -EBADMSG, "The feed failed: ????????");
+}
+
+/* Into the slot of one that is held: told, and the one that is held can still be given back. */
+static void a_slot_that_is_held_is_not_taken_again(void **state)
+{
+	struct feed *feed = open_script("overwrite-2");
+	struct feed_batch first = next(feed), second = next(feed), batch = {.size = sizeof batch};
+	assert_int_equal(feed_next(feed, SOON_MS, &batch), -EPROTO);
+	assert_int_equal(feed_release(feed, &first), 0);
+	assert_int_equal(feed_release(feed, &second), 0);
+	feed_close(feed);
+}
+
+/* Headers that change while they are read: what was checked is what is used. */
+static void a_header_that_changes_is_read_once(void **state)
+{
+	size_t each = FAKE_HEIGHT * FAKE_WIDTH * FAKE_CHANNELS;
+	unsigned counts[9] = {0};
+	struct feed *feed = open_script("flip");
+	for (int i = 0; i < 100000; i++) {
+		struct feed_batch batch = next(feed);
+		assert_in_range(batch.count, 7, 8);
+		assert_int_equal(batch.image_bytes, batch.count * each);
+		feed_release(feed, &batch);
+		counts[batch.count]++;
+	}
+	print_message("%u batches of 7, %u of 8\n", counts[7], counts[8]);
+	feed_close(feed);
+}
+
+static void published_batches_survive_the_daemon(void **state)
+{
+	struct feed *feed = open_once("die-3");
+	struct feed_batch held[3], batch = {.size = sizeof batch};
+	usleep(200000); /* it is long gone when we look first */
+	for (int i = 0; i < 3; i++)
+		held[i] = next(feed);
+	for (int i = 0; i < 3; i++)
+		check_pixels(&held[i]);
+	assert_int_equal(feed_next(feed, -1, &batch), -ECONNRESET);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(feed_release(feed, &held[i]), 0);
+	feed_close(feed);
+}
+
+static atomic_bool killed;
+
+static void *kill_later(void *argument)
+{
+	usleep(400000); /* opening may take its time */
+	atomic_store(&killed, true);
+	kill((pid_t)(intptr_t)argument, SIGKILL);
+	return NULL;
+}
+
+/* Killed without a word while the client waits for ever, before the reply and after. */
+static void a_killed_daemon_is_told_at_once(void **state)
+{
+	static const char *const scripts[] = {"mute", "hang-0", "hang-2"};
+	for (int i = 0; i < 3; i++) {
+		pthread_t killer;
+		struct feed_daemon *daemon;
+		struct feed *feed = NULL;
+		assert_int_equal(feed_daemon_start(binary, 0, &daemon, error), 0);
+		struct feed_options options = options_for(scripts[i]);
+		options.socket = feed_daemon_socket(daemon);
+		options.reconnect = FEED_RECONNECT_NEVER;
+		atomic_store(&killed, false);
+		pthread_create(&killer, NULL, kill_later,
+			       (void *)(intptr_t)feed_daemon_pid(daemon));
+		int64_t start = now_ms();
+		int r = feed_open(&options, &feed, error);
+		struct feed_batch batch = {.size = sizeof batch};
+		while (r == 0)
+			r = feed_next(feed, -1, &batch);
+		assert_int_equal(r, -ECONNRESET);
+		assert_true(atomic_load(&killed));
+		assert_true(now_ms() - start < SOON_MS);
+		pthread_join(killer, NULL);
+		while (feed_daemon_alive(
+			daemon)) /* its files are closed a moment before it is gone */
+			assert_true(now_ms() - start < SOON_MS);
+		feed_close(feed);
+		assert_int_equal(feed_open(&options, &feed, error), -ECONNREFUSED);
+		feed_daemon_stop(daemon);
+	}
+}
+
+static void disconnecting_keeps_what_is_held(void **state)
+{
+	unsigned fds = count_open_fds();
+	struct feed *feed = open_script("plain");
+	struct feed_batch held = next(feed), batch = {.size = sizeof batch};
+	feed_disconnect(feed);
+	int r;
+	for (int i = 0; (r = feed_next(feed, -1, &batch)) == 0; i++)
+		assert_true(i < FAKE_SLOTS);
+	assert_int_equal(r, -ENOTCONN);
+	check_pixels(&held);
+	assert_int_equal(feed_release(feed, &held), 0);
+	feed_close(feed);
+	feed_close(NULL);
+	assert_int_equal(count_open_fds(), fds);
+}
+
+static void opening_and_closing_leaks_nothing(void **state)
+{
+	unsigned fds = count_open_fds();
+	for (int i = 0; i < 100; i++) {
+		struct feed *feed = open_script("plain");
+		struct feed_batch batch = next(feed);
+		if (i % 2 == 0)
+			feed_release(feed, &batch);
+		feed_close(feed);
+	}
+	assert_int_equal(count_open_fds(), fds);
+}
+
+/*
+ * What a fork does, even at its end, changes nothing for the parent; and the daemon sees the parent
+ * go although the fork lives.
+ */
+static void a_fork_cannot_touch_the_feed(void **state)
+{
+	struct feed *feed = open_script("plain");
+	struct feed_batch held = next(feed), batch = {.size = sizeof batch};
+	pid_t child = fork();
+	if (child == 0) {
+		bool good = feed_next(feed, -1, &batch) == -ECHILD;
+		good &= strstr(feed_error(feed), "forked") != NULL;
+		good &= feed_release(feed, &held) == -ECHILD;
+		feed_disconnect(feed);
+		feed_close(feed);
+		_exit(good ? 0 : 1);
+	}
+	int status = -1;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	for (int i = 0; i < 20; i++) {
+		batch = next(feed);
+		assert_int_equal(batch.number, 2 + i);
+		feed_release(feed, &batch);
+	}
+	check_pixels(&held);
+	assert_int_equal(feed_release(feed, &held), 0);
+	feed_close(feed);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_end_is_told),
+		cmocka_unit_test(a_slot_that_is_held_is_not_taken_again),
+		cmocka_unit_test(a_header_that_changes_is_read_once),
+		cmocka_unit_test(published_batches_survive_the_daemon),
+		cmocka_unit_test(a_killed_daemon_is_told_at_once),
+		cmocka_unit_test(disconnecting_keeps_what_is_held),
+		cmocka_unit_test(opening_and_closing_leaks_nothing),
+		cmocka_unit_test(a_fork_cannot_touch_the_feed),
+	};
+	int r = find_fake();
+	return r ? r : cmocka_run_group_tests_name("feed ends", tests, start_fake, stop_fake);
+}

@@ -1,0 +1,210 @@
+/*
+ * libfeed against a slow fake daemon: waiting for batches, without a system call where they are
+ * there, in an event loop, with all of them held, beside another thread.
+ */
+#include "tests/unit/proto/client/feed_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void waiting_ends_in_time(void **state)
+{
+	struct feed *feed = open_script("hang-1");
+	struct feed_batch batch = next(feed);
+	feed_release(feed, &batch);
+	int64_t start = now_ms(), least = SOON_MS;
+	for (int i = 0; i < 20; i++) { /* others may have the CPU meanwhile, but not each time */
+		start = now_ms();
+		assert_int_equal(feed_next(feed, 0, &batch), -ETIMEDOUT);
+		least = now_ms() - start < least ? now_ms() - start : least;
+	}
+	assert_true(least < 40);
+	start = now_ms();
+	assert_int_equal(feed_next(feed, 80, &batch), -ETIMEDOUT);
+	assert_in_range(now_ms() - start, 79, SOON_MS);
+	feed_close(feed);
+}
+
+static void slow_batches_are_waited_for(void **state)
+{
+	struct feed *feed = open_script("slow-5");
+	for (int i = 0; i < 30; i++) {
+		struct feed_batch batch = {.size = sizeof batch};
+		assert_int_equal(feed_next(feed, -1, &batch), 0);
+		check_pixels(&batch);
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+}
+
+/*
+ * In strict mode any system call but read, write and exit is death. The answer comes by write, as a
+ * sanitizer's own threads outlive an exit.
+ */
+static void taking_makes_no_system_call(void **state)
+{
+	int answer[2];
+	assert_int_equal(pipe2(answer, O_CLOEXEC), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		struct feed_options options = options_for("die-4");
+		struct feed_batch batch = {.size = sizeof batch};
+		struct feed *feed;
+		signed char good = 0;
+		options.slots =
+			FAKE_SLOTS + 1; /* there is room for the batch that it does not make */
+		if (feed_open(&options, &feed, NULL) < 0)
+			_exit(1);
+		struct pollfd gone = {.fd = feed_fd(feed), .events = POLLIN};
+		poll(&gone, 1, SOON_MS); /* all are there */
+		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
+			good = -1;
+		for (int i = 0; i < FAKE_SLOTS && good >= 0; i++)
+			good += feed_next(feed, -1, &batch) == 0;
+		syscall(SYS_write, answer[1], &good, 1);
+		for (;;)
+			syscall(SYS_read, answer[0], &good, 0);
+	}
+	signed char good = 99;
+	struct pollfd p = {.fd = answer[0], .events = POLLIN};
+	close(answer[1]);
+	if (poll(&p, 1, 2 * SOON_MS) == 1)
+		assert_true(read(answer[0], &good, 1) >= 0);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(answer[0]);
+	if (good == -1)
+		skip();
+	assert_int_equal(good, FAKE_SLOTS);
+}
+
+/* With a descriptor in somebody's event loop: it fires after -ETIMEDOUT, each time. */
+static void an_event_loop_is_woken(void **state)
+{
+	struct feed *feed = open_script("slow-3");
+	for (int batches = 0; batches < 30;) {
+		struct feed_batch batch = {.size = sizeof batch};
+		int r = feed_next(feed, 0, &batch);
+		if (r == 0) {
+			assert_int_equal(batch.number, ++batches);
+			feed_release(feed, &batch);
+			continue;
+		}
+		assert_int_equal(r, -ETIMEDOUT);
+		struct pollfd p = {.fd = feed_fd(feed), .events = POLLIN};
+		assert_int_equal(poll(&p, 1, SOON_MS), 1);
+	}
+	feed_close(feed);
+}
+
+static void floods_of_doorbells_pass(void **state)
+{
+	struct feed *feed = open_script("flood");
+	for (int i = 0; i < 40; i++) {
+		struct feed_batch batch = next(feed);
+		check_pixels(&batch);
+		feed_release(feed, &batch);
+	}
+	feed_close(feed);
+}
+
+static void holding_all_is_told(void **state)
+{
+	struct feed *feed = open_script("plain");
+	struct feed_batch held[FAKE_SLOTS], batch = {.size = sizeof batch};
+	for (int i = 0; i < FAKE_SLOTS; i++)
+		held[i] = next(feed);
+	assert_int_equal(feed_next(feed, -1, &batch), -ENOBUFS);
+	assert_non_null(strstr(feed_error(feed), "All 4 batches"));
+	for (int i = 0; i < FAKE_SLOTS; i++)
+		check_pixels(&held[i]);
+	/* one kept for good */
+	for (int i = 1; i < FAKE_SLOTS; i++)
+		assert_int_equal(feed_release(feed, &held[i]), 0);
+	for (int i = 0; i < 50; i++) {
+		batch = next(feed);
+		assert_int_equal(batch.number, FAKE_SLOTS + 1 + i);
+		check_pixels(&batch);
+		feed_release(feed, &batch);
+	}
+	check_pixels(&held[0]);
+	feed_close(feed);
+}
+
+struct mailbox {
+	struct feed *feed;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct feed_batch batches[2];
+	int count;
+	bool done;
+};
+
+static void *releasing_thread(void *argument)
+{
+	struct mailbox *box = argument;
+	pthread_mutex_lock(&box->lock);
+	while (!box->done || box->count > 0) {
+		if (box->count == 0) {
+			pthread_cond_wait(&box->changed, &box->lock);
+			continue;
+		}
+		struct feed_batch batch = box->batches[--box->count];
+		pthread_cond_signal(&box->changed);
+		pthread_mutex_unlock(&box->lock);
+		check_pixels(&batch);
+		assert_int_equal(feed_release(box->feed, &batch), 0);
+		pthread_mutex_lock(&box->lock);
+	}
+	pthread_mutex_unlock(&box->lock);
+	return NULL;
+}
+
+static void another_thread_may_release(void **state)
+{
+	struct mailbox box = {.feed = open_script("plain"),
+			      .lock = PTHREAD_MUTEX_INITIALIZER,
+			      .changed = PTHREAD_COND_INITIALIZER};
+	pthread_t thread;
+	pthread_create(&thread, NULL, releasing_thread, &box);
+	for (int i = 0; i < 500; i++) {
+		struct feed_batch batch = next(box.feed);
+		pthread_mutex_lock(&box.lock);
+		while (box.count == 2)
+			pthread_cond_wait(&box.changed, &box.lock);
+		box.batches[box.count++] = batch;
+		pthread_cond_signal(&box.changed);
+		pthread_mutex_unlock(&box.lock);
+	}
+	pthread_mutex_lock(&box.lock);
+	box.done = true;
+	pthread_cond_signal(&box.changed);
+	pthread_mutex_unlock(&box.lock);
+	pthread_join(thread, NULL);
+	feed_close(box.feed);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(waiting_ends_in_time),
+		cmocka_unit_test(slow_batches_are_waited_for),
+		cmocka_unit_test(taking_makes_no_system_call),
+		cmocka_unit_test(an_event_loop_is_woken),
+		cmocka_unit_test(floods_of_doorbells_pass),
+		cmocka_unit_test(holding_all_is_told),
+		cmocka_unit_test(another_thread_may_release),
+	};
+	int r = find_fake();
+	return r ? r : cmocka_run_group_tests_name("feed wait", tests, start_fake, stop_fake);
+}

@@ -1,0 +1,1 @@
+#include "tests/unit/proto/client/test_header.c"

@@ -1,1 +1,0 @@
-#include "tests/unit/proto/test_header.c"

@@ -1,0 +1,239 @@
+#include "tests/unit/trainer/cuda/random_graph.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { VALUES_MAX = 64 };
+
+struct maker {
+	struct device_params *params;
+	struct device_graph *graph;
+	struct device_value *values[VALUES_MAX];
+	unsigned count, params_made;
+	uint64_t state;
+	/* parameters that later operations may share */
+	struct device_param *conv_weight;
+	struct device_norm norm;
+};
+
+/* SplitMix64 (Steele, Lea, Flood 2014) */
+static uint64_t draw(struct maker *m)
+{
+	uint64_t z = m->state += 0x9e3779b97f4a7c15;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+/* One of 0 .. count - 1. */
+static uint32_t pick(struct maker *m, uint32_t count)
+{
+	return (uint32_t)(draw(m) % count);
+}
+
+static struct device_param *make_param(struct maker *m, enum device_param_kind kind,
+				       const uint32_t shape[4])
+{
+	struct device_param_spec spec = {.kind = kind, .frozen = pick(m, 6) == 0};
+	struct device_param *param;
+	char name[32];
+
+	snprintf(name, sizeof(name), "p%u", m->params_made++);
+	spec.name = name;
+	memcpy(spec.shape, shape, sizeof(spec.shape));
+	if (device_param_add(m->params, &spec, &param))
+		fail_msg("parameter %s cannot be declared", name);
+	return param;
+}
+
+static struct device_param *make_vector(struct maker *m, uint32_t channels)
+{
+	return make_param(m, DEVICE_VECTOR, (uint32_t[4]){channels});
+}
+
+static void make_norm(struct maker *m, uint32_t channels, struct device_norm *norm)
+{
+	/* now and then the same norm twice */
+	if (m->norm.gamma && device_param_elements(m->norm.gamma) == channels && pick(m, 4) == 0) {
+		*norm = m->norm;
+		return;
+	}
+	/*
+	 * a large epsilon, for channels that hardly vary over the few positions there are would
+	 * amplify rounding
+	 */
+	*norm = (struct device_norm){.epsilon = 0.1f, .momentum = 0.1f};
+	norm->gamma = make_vector(m, channels);
+	norm->beta = make_vector(m, channels);
+	norm->running_mean = make_param(m, DEVICE_BUFFER, (uint32_t[4]){channels});
+	norm->running_var = make_param(m, DEVICE_BUFFER, (uint32_t[4]){channels});
+	m->norm = *norm;
+}
+
+/* An earlier value, the latest ones more often. */
+static struct device_value *some_value(struct maker *m)
+{
+	return m->values[m->count - 1 - pick(m, 1 + pick(m, m->count))];
+}
+
+static struct device_value *value_of_shape(struct maker *m, struct device_shape shape)
+{
+	for (unsigned tries = 0; tries < 4; tries++) {
+		struct device_value *value = some_value(m);
+		struct device_shape s = device_value_shape(value);
+
+		if (s.n == shape.n && s.h == shape.h && s.w == shape.w && s.c == shape.c)
+			return value;
+	}
+	return NULL;
+}
+
+static struct device_value *add_conv(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_shape shape = device_value_shape(x);
+	uint32_t window = shape.h >= 3 && pick(m, 2) ? 3 : 1;
+	uint32_t channels = pick(m, 3) ? shape.c : 8 + 8 * pick(m, 2);
+	uint32_t weight[4] = {channels, window, window, shape.c};
+	struct device_conv_spec spec = {
+		.name = name,
+		.stride = 1 + (pick(m, 4) == 0 && shape.h > 2),
+		.pad = window / 2,
+		.activation = (enum device_activation)pick(m, 3),
+	};
+	struct device_norm norm;
+
+	if (m->conv_weight && pick(m, 4) == 0 &&
+	    !memcmp(device_param_spec(m->conv_weight)->shape, weight, sizeof(weight)))
+		spec.weight = m->conv_weight;
+	else
+		spec.weight = m->conv_weight = make_param(m, DEVICE_CONV_WEIGHT, weight);
+	if (pick(m, 3)) {
+		make_norm(m, channels, &norm);
+		spec.norm = &norm;
+		/* what models have most */
+		if (pick(m, 2))
+			spec.activation = DEVICE_RELU;
+	} else if (pick(m, 2)) {
+		spec.bias = make_vector(m, channels);
+	}
+	shape.h = (shape.h + 2 * spec.pad - window) / spec.stride + 1;
+	shape.w = (shape.w + 2 * spec.pad - window) / spec.stride + 1;
+	shape.c = channels;
+	if (pick(m, 2))
+		spec.residual = value_of_shape(m, shape);
+	return device_conv(m->graph, x, &spec);
+}
+
+static struct device_value *add_linear(struct maker *m, const char *name, uint32_t outputs,
+				       bool logits)
+{
+	struct device_value *x = logits ? m->values[m->count - 1] : some_value(m);
+	struct device_shape shape = device_value_shape(x);
+	struct device_linear_spec spec = {
+		.name = name,
+		.weight = make_param(m, DEVICE_LINEAR_WEIGHT,
+				     (uint32_t[4]){outputs, shape.h * shape.w * shape.c}),
+		.bias = pick(m, 2) ? make_vector(m, outputs) : NULL,
+		.activation = (enum device_activation)pick(m, 3),
+	};
+
+	return device_linear(m->graph, x, &spec);
+}
+
+static struct device_value *add_norm(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_norm norm;
+
+	make_norm(m, device_value_shape(x).c, &norm);
+	return device_norm(m->graph, name, x, &norm,
+			   pick(m, 3) ? NULL : value_of_shape(m, device_value_shape(x)),
+			   (enum device_activation)pick(m, 3));
+}
+
+static struct device_value *add_pool(struct maker *m, const char *name)
+{
+	struct device_value *x = some_value(m);
+	struct device_shape shape = device_value_shape(x);
+	struct device_pool_spec spec = {.name = name, .window = shape.h >= 2 ? 2 : 1, .stride = 1};
+
+	if (shape.h >= 3 && pick(m, 2)) {
+		spec.window = 3;
+		spec.pad = 1;
+		spec.stride = 1 + pick(m, 2);
+	}
+	return pick(m, 3) ? device_max_pool(m->graph, x, &spec)
+			  : device_average_pool(m->graph, x, &spec);
+}
+
+static struct device_value *add_node(struct maker *m, const char *name)
+{
+	switch (pick(m, 12)) {
+	case 0:
+		return add_norm(m, name);
+	case 1:
+		return add_norm(m, name);
+	case 2:
+		return add_pool(m, name);
+	case 3:
+		return pick(m, 2) ? device_global_average_pool(m->graph, name, some_value(m))
+				  : device_global_max_pool(m->graph, name, some_value(m));
+	case 4:
+		return add_linear(m, name, 8, false);
+	default:
+		return add_conv(m, name);
+	}
+}
+
+static void push(struct maker *m, struct device_value *value)
+{
+	assert_non_null(value);
+	m->values[m->count++] = value;
+}
+
+void random_graph_new(struct device *device, const struct random_graph_options *options,
+		      struct random_graph *ret_random)
+{
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD};
+	struct device_graph_options graph_options = {options->mode, options->keep_all};
+	struct maker m = {.state = options->seed};
+	struct device_input_spec input = {
+		.name = "input",
+		.shape = {options->samples, 6, 6, 3},
+		.mean = {120, 110, 100, 100},
+		.std = {60, 55, 50, 50},
+	};
+	char name[32];
+
+	assert_int_equal(device_params_new(device, &m.params), 0);
+	assert_int_equal(device_graph_new(m.params, &graph_options, &m.graph), 0);
+	input.shape.c = pick(&m, 2) ? 3 : 8;
+	input.gradient = pick(&m, 3) == 0;
+	push(&m, device_input(m.graph, &input));
+	for (unsigned i = 0; i < options->nodes && m.count < VALUES_MAX - 1; i++) {
+		snprintf(name, sizeof(name), "node%u", i);
+		push(&m, add_node(&m, name));
+	}
+	if (options->loss) {
+		struct device_loss_spec loss = {.name = "loss", .smoothing = 0.1f};
+
+		assert_non_null(
+			device_softmax_loss(m.graph, add_linear(&m, "logits", 5, true), &loss));
+	}
+	assert_int_equal(device_params_allocate(m.params, &sgd), 0);
+	ret_random->params = m.params;
+	ret_random->graph = m.graph;
+}
+
+void random_graph_free(struct random_graph *random)
+{
+	device_graph_free(random->graph);
+	device_params_free(random->params);
+}

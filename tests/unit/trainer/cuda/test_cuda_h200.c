@@ -1,0 +1,104 @@
+/*
+ * What cuDNN has plans for on an H200, asked from its properties, no GPU needed: every fused
+ * pattern of ResNet-50 in fp16 at batch 256. Some have engines that are compiled at run time alone,
+ * for which the driver's stand-in is loaded (LOADERD_CUDA_DRIVER).
+ */
+#include "tests/unit/trainer/cuda/cuda_planner_test.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/plan/plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SKIPPED = 77 };
+
+static struct engines engines;
+
+static const struct cuda_program *lower(struct plan_fixture *f, const char *settings,
+					enum cuda_fusion fusion, enum cuda_element element,
+					enum device_mode mode)
+{
+	plan_fixture_init(f, settings, 1000, fusion, element);
+	f->options.conv = &engines.conv;
+	f->options.matmul = &engines.matmul;
+	return plan_fixture_program(f, mode, 256, 224, false);
+}
+
+static void test_resnet50(void **state)
+{
+	unsigned prologues[4] = {0}, shortcuts[3] = {0}, relu_norm = 0, weights = 0;
+	const struct cuda_program *program;
+	struct plan_fixture f;
+
+	program = lower(&f, "model.name=resnet50", CUDA_FUSION_C, CUDA_F16, DEVICE_TRAIN);
+	assert_string_equal(program->log, "");
+	assert_int_equal(program->fallbacks, 0);
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct conv_problem *problem = &program->ops[i].conv.problem;
+
+		if (program->ops[i].kind != CUDA_OP_CONV)
+			continue;
+		if (problem->direction == CONV_FORWARD)
+			prologues[problem->prologue]++;
+		if (problem->epilogue == CONV_RELU_NORM) {
+			relu_norm++;
+			shortcuts[problem->shortcut]++;
+		}
+		weights += problem->direction == CONV_WEIGHTS &&
+			   problem->prologue == CONV_SCALE_BIAS_RELU;
+	}
+	assert_int_equal(prologues[CONV_PLAIN], 6);
+	assert_int_equal(prologues[CONV_SCALE_BIAS_RELU], 32);
+	assert_int_equal(prologues[CONV_SCALE_BIAS_ADD_RELU], 11);
+	assert_int_equal(prologues[CONV_DUAL_SCALE_BIAS_ADD_RELU], 4);
+	assert_int_equal(relu_norm, 47);
+	assert_int_equal(shortcuts[CONV_SHORTCUT], 11);
+	assert_int_equal(shortcuts[CONV_SHORTCUT_NORM], 4);
+	assert_int_equal(weights, 32);
+	plan_fixture_deinit(&f);
+}
+
+/* Plain convolutions have plans in the other precisions too, and folded ones in evaluation. */
+static void test_others(void **state)
+{
+	static const enum cuda_element elements[] = {CUDA_F32, CUDA_BF16};
+	const struct cuda_program *program;
+	struct plan_fixture f;
+
+	for (int i = 0; i < 2; i++) {
+		lower(&f, "model.name=resnet18", CUDA_FUSION_B, elements[i], DEVICE_TRAIN);
+		plan_fixture_deinit(&f);
+	}
+	program = lower(&f, "model.name=resnet18", CUDA_FUSION_C, CUDA_F16, DEVICE_EVAL);
+	assert_string_equal(program->log, "");
+	plan_fixture_deinit(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_others),
+	};
+	char error[PLAN_ERROR_MAX] = "", *properties = NULL;
+	struct engines_options options = {.plans = ""};
+	int r = plan_properties(DEVICES "/h200.json", &properties, error);
+
+	options.properties = properties;
+	if (r == 0)
+		r = engines_open(&options, &engines, error);
+	if (r < 0) {
+		fprintf(stderr, "skipped: %s\n", error);
+		return SKIPPED;
+	}
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	engines_close(&engines);
+	free(properties);
+	return r;
+}

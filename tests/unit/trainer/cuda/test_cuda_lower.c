@@ -1,0 +1,616 @@
+/*
+ * Lowering of what models have not got: random graphs with plans refused at random, and what takes
+ * the place of each pattern that has no plan.
+ */
+#include "tests/unit/trainer/cuda/cuda_planner_test.h"
+#include "tests/unit/trainer/cuda/random_graph.h"
+#include "tests/unit/trainer/cuda/random_plans.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- random graphs ---- */
+
+static uint64_t refusal_seed;
+static unsigned refusal_share; /* of 8 */
+
+static bool refuse_some(const struct conv_problem *problem)
+{
+	return random_plans_refuse(refusal_seed, refusal_share, problem);
+}
+
+static bool trains(const struct device_param *param)
+{
+	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
+}
+
+/*
+ * Marks what a gradient is wanted of: values that the result depends on and that depend on
+ * something that trains.
+ */
+static void mark_wanted(const struct device_graph *graph, bool *wanted)
+{
+	for (uint32_t i = graph->node_count; i-- > 0;) {
+		const struct device_node *node = graph->nodes[i];
+
+		if (node == graph->loss || (!graph->loss && !node->y->consumers))
+			wanted[node->y->index] = node->y->needs_gradient;
+		if (!wanted[node->y->index])
+			continue;
+		if (node->x)
+			wanted[node->x->index] |= node->x->needs_gradient;
+		if (node->residual)
+			wanted[node->residual->index] |= node->residual->needs_gradient;
+	}
+}
+
+static bool has_gradient_slot(const struct cuda_program *program, const struct device_param *param)
+{
+	for (uint32_t i = 0; i < program->tensor_count; i++)
+		if (program->tensors[i]->param == param &&
+		    program->tensors[i]->storage == CUDA_IN_PARAMETER &&
+		    program->tensors[i]->slot == DEVICE_GRAD)
+			return true;
+	return false;
+}
+
+static unsigned readable(const struct cuda_program *program, const struct device_value *value,
+			 bool gradient)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < program->tensor_count; i++) {
+		const struct cuda_tensor *tensor = program->tensors[i];
+
+		count += tensor->value == value && tensor->gradient == gradient && tensor->kept;
+	}
+	return count;
+}
+
+static void check_random(const struct cuda_program *program)
+{
+	const struct device_graph *graph = program->graph;
+	bool *wanted = calloc(graph->value_count + 1, sizeof(bool)), training;
+	bool *wanted_params = calloc(graph->params->count + 1, sizeof(bool));
+
+	training = graph->options.mode == DEVICE_TRAIN;
+	if (training)
+		mark_wanted(graph, wanted);
+	for (uint32_t i = 0; i < graph->node_count; i++) {
+		const struct device_node *node = graph->nodes[i];
+		struct device_param *params[] = {node->weight, node->bias,
+						 node->has_norm ? node->norm.gamma : NULL,
+						 node->has_norm ? node->norm.beta : NULL};
+
+		for (int j = 0; j < 4; j++)
+			if (wanted[node->y->index] && trains(params[j]))
+				wanted_params[params[j]->index] = true;
+	}
+	for (size_t i = 0; i < graph->params->count; i++)
+		assert_int_equal(has_gradient_slot(program, graph->params->items[i]),
+				 wanted_params[i]);
+	for (uint32_t i = 0; i < graph->value_count; i++) {
+		const struct device_value *value = graph->values[i];
+		bool end = !value->consumers || (graph->loss && graph->loss->x == value);
+		bool given = training && !graph->loss && !value->consumers && wanted[i];
+
+		assert_int_equal(readable(program, value, false), end || graph->options.keep_all);
+		assert_int_equal(readable(program, value, true),
+				 given || (graph->options.keep_all && wanted[i]));
+	}
+	free(wanted);
+	free(wanted_params);
+}
+
+static unsigned lines_of(const char *text)
+{
+	unsigned lines = 0;
+
+	for (; *text; text++)
+		lines += *text == '\n';
+	return lines;
+}
+
+/* How often each pattern and operation came. */
+struct seen {
+	unsigned kinds[CUDA_OP_KINDS], prologues[4], epilogues[5], shortcuts[3], adds;
+};
+
+static void see(const struct cuda_program *program, struct seen *seen)
+{
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		seen->kinds[op->kind]++;
+		seen->adds += op->adds != 0;
+		if (op->kind != CUDA_OP_CONV)
+			continue;
+		seen->prologues[op->conv.problem.prologue]++;
+		seen->epilogues[op->conv.problem.epilogue]++;
+		seen->shortcuts[op->conv.problem.shortcut]++;
+	}
+}
+
+/* None of what there is was left out. */
+static void check_seen(const struct seen *seen)
+{
+	for (int i = 0; i < CUDA_OP_KINDS; i++)
+		if (!seen->kinds[i])
+			fail_msg("no %s", cuda_op_name((enum cuda_op_kind)i));
+	for (int i = 0; i < 4; i++)
+		assert_int_not_equal(seen->prologues[i], 0);
+	for (int i = 0; i < 5; i++)
+		assert_int_not_equal(seen->epilogues[i], 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_not_equal(seen->shortcuts[i], 0);
+	assert_int_not_equal(seen->adds, 0);
+}
+
+static void test_random(void **state)
+{
+	struct seen seen = {0};
+
+	for (uint64_t seed = 0; seed < 3000; seed++) {
+		struct program_options options = {
+			.fusion = (enum cuda_fusion)(seed % 3),
+			.element = (enum cuda_element)(seed / 3 % 3),
+			.conv = &stub_conv,
+			.matmul = &stub_matmul,
+		};
+		struct random_graph_options graph_options = {
+			.seed = seed,
+			.mode = seed % 10 == 9 ? DEVICE_EVAL : DEVICE_TRAIN,
+			.keep_all = seed % 7 == 6,
+			.loss = seed % 2,
+			.nodes = 1 + seed % 24,
+			.samples = 2,
+		};
+		char error[DEVICE_ERROR_MAX] = "";
+		const struct cuda_program *program;
+		struct random_graph random;
+		struct device *device;
+
+		refusal_seed = seed;
+		refusal_share = seed / 9 % 3 * 3;
+		stub_refuse = refuse_some;
+		assert_int_equal(planner_open(&options, &device), 0);
+		random_graph_new(device, &graph_options, &random);
+		if (device_graph_plan(random.graph, error) ||
+		    program_check(planner_program(random.graph), error))
+			fail_msg("seed %llu: %s", (unsigned long long)seed, error);
+		program = planner_program(random.graph);
+		plan_run_memory(program);
+		check_random(program);
+		see(program, &seen);
+		assert_int_equal(program->fallbacks, lines_of(program->log));
+		if (options.fusion == CUDA_FUSION_NONE)
+			assert_int_equal(program->fallbacks, 0);
+		random_graph_free(&random);
+		device_close(device);
+		assert_int_equal(stub_plans, 0);
+	}
+	stub_refuse = NULL;
+	check_seen(&seen);
+}
+
+/* ---- the order of sums over ranks ---- */
+
+#define SUMS_MAX 400
+
+/*
+ * Which sums a step with synchronized norms has, in order, and how many of them come before each
+ * parameter's gradient is complete.
+ */
+struct sums {
+	uint32_t nodes[SUMS_MAX], count;
+	uint32_t before[SUMS_MAX]; /* by the parameter's index */
+};
+
+static void find_sums(const struct cuda_program *program, struct sums *ret_sums)
+{
+	memset(ret_sums, 0, sizeof(*ret_sums));
+	assert_true(program->op_count <= SUMS_MAX && program->graph->params->count <= SUMS_MAX);
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		if (op->kind == CUDA_OP_NORM_FINALIZE ||
+		    op->kind == CUDA_OP_NORM_BACKWARD_FINALIZE || op->kind == CUDA_OP_LOSS)
+			ret_sums->nodes[ret_sums->count++] = op->node->index;
+		for (int role = 0; role < CUDA_ROLES; role++) {
+			const struct cuda_tensor *tensor = op->operands[role];
+
+			if (tensor && tensor->storage == CUDA_IN_PARAMETER &&
+			    tensor->slot == DEVICE_GRAD && cuda_op_writes(op, (enum cuda_role)role))
+				ret_sums->before[tensor->param->index] = ret_sums->count;
+		}
+	}
+}
+
+/* As cuDNN has them: gradients of 16-bit weights in 16 bits only. */
+static bool refuse_wide(const struct conv_problem *problem)
+{
+	return problem->direction == CONV_WEIGHTS && problem->gradient != problem->element;
+}
+
+/*
+ * And what tuning may find faster apart: forward passes and data gradients that have something
+ * fused into them.
+ */
+static bool refuse_as_tuning(const struct conv_problem *problem)
+{
+	return refuse_wide(problem) || (problem->direction != CONV_WEIGHTS && refuse_some(problem));
+}
+
+static void lower_random(uint64_t seed, stub_refuses refuse, struct sums *ret_sums,
+			 uint32_t *ret_fallbacks)
+{
+	const struct program_options options = {
+		.fusion = CUDA_FUSION_C,
+		.element = seed % 2 ? CUDA_F16 : CUDA_F32,
+		.conv = &stub_conv,
+		.matmul = &stub_matmul,
+	};
+	const struct random_graph_options graph_options = {.seed = seed,
+							   .mode = DEVICE_TRAIN,
+							   .loss = true,
+							   .nodes = 1 + seed % 24,
+							   .samples = 2};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct random_graph random;
+	struct device *device;
+
+	stub_refuse = refuse;
+	assert_int_equal(planner_open(&options, &device), 0);
+	random_graph_new(device, &graph_options, &random);
+	if (device_graph_plan(random.graph, error))
+		fail_msg("seed %llu: %s", (unsigned long long)seed, error);
+	find_sums(planner_program(random.graph), ret_sums);
+	*ret_fallbacks = planner_program(random.graph)->fallbacks;
+	random_graph_free(&random);
+	device_close(device);
+	stub_refuse = NULL;
+}
+
+/*
+ * Whatever timings take apart, ranks sum in the same order. Not so where they have other gradients.
+ */
+static void test_order_of_sums(void **state)
+{
+	unsigned different = 0, moved = 0;
+
+	for (uint64_t seed = 0; seed < 1000; seed++) {
+		struct sums fused, apart, wide;
+		uint32_t fused_fallbacks, apart_fallbacks, wide_fallbacks;
+
+		refusal_seed = seed;
+		refusal_share = 1 + seed % 8;
+		lower_random(seed, refuse_wide, &fused, &fused_fallbacks);
+		lower_random(seed, refuse_as_tuning, &apart, &apart_fallbacks);
+		if (memcmp(&fused, &apart, sizeof(fused)) != 0)
+			fail_msg("seed %llu: another order", (unsigned long long)seed);
+		different += apart_fallbacks != fused_fallbacks;
+		lower_random(seed, NULL, &wide, &wide_fallbacks);
+		moved += memcmp(&fused, &wide, sizeof(fused)) != 0;
+	}
+	/* of programs that are alike, and by what finds no difference, nothing would follow */
+	assert_true(different > 300 && moved > 300);
+}
+
+/* ---- one pattern without a plan ---- */
+
+static struct conv_problem
+	refused; /* by direction, prologue, epilogue; channels 0: at every shape */
+
+static bool refuse_one(const struct conv_problem *problem)
+{
+	return problem->direction == refused.direction && problem->prologue == refused.prologue &&
+	       problem->epilogue == refused.epilogue && (!refused.c || problem->c == refused.c);
+}
+
+struct counts {
+	unsigned kinds[CUDA_OP_KINDS];
+	unsigned prologues[3][4]; /* [direction][prologue] */
+	unsigned epilogues[3][5];
+};
+
+static void count(const struct cuda_program *program, struct counts *ret_counts)
+{
+	memset(ret_counts, 0, sizeof(*ret_counts));
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		ret_counts->kinds[op->kind]++;
+		if (op->kind != CUDA_OP_CONV)
+			continue;
+		ret_counts->prologues[op->conv.problem.direction][op->conv.problem.prologue]++;
+		ret_counts->epilogues[op->conv.problem.direction][op->conv.problem.epilogue]++;
+	}
+}
+
+static void lower_resnet50(const struct conv_problem *without, struct counts *ret_counts,
+			   char *ret_log, size_t size)
+{
+	const struct cuda_program *program;
+	struct plan_fixture f;
+
+	if (without)
+		refused = *without;
+	stub_refuse = without ? refuse_one : NULL;
+	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	program = plan_fixture_program(&f, DEVICE_TRAIN, 8, 224, false);
+	plan_run_memory(program);
+	count(program, ret_counts);
+	snprintf(ret_log, size, "%s", program->log);
+	assert_int_equal(program->fallbacks, lines_of(program->log));
+	stub_refuse = NULL;
+	plan_fixture_deinit(&f);
+}
+
+#define FORWARD CONV_FORWARD
+#define WEIGHTS CONV_WEIGHTS
+#define DATA    CONV_DATA
+
+/*
+ * Each pattern of ResNet-50 refused at the shapes of one number of input channels: only these are
+ * taken apart, and the log names them.
+ */
+static void test_taken_apart(void **state)
+{
+	static const struct {
+		struct conv_problem without;
+		unsigned lines;
+		const char *first;      /* of the log */
+		enum cuda_op_kind kind; /* what there is more of */
+		int more;
+	} cases[] = {
+		/* the second and third convolutions of layer4's blocks */
+		{{.direction = FORWARD,
+		  .prologue = CONV_SCALE_BIAS_RELU,
+		  .epilogue = CONV_STATISTICS,
+		  .c = 512},
+		 6,
+		 "layer4.0.conv2: no plan for forward 3x3/2 512>512",
+		 CUDA_OP_STATISTICS,
+		 6},
+		{{.direction = FORWARD,
+		  .prologue = CONV_DUAL_SCALE_BIAS_ADD_RELU,
+		  .epilogue = CONV_STATISTICS,
+		  .c = 1024},
+		 1,
+		 "layer3.1.conv1: no plan for forward 1x1/1 1024>256 14x14 n8 f16 "
+		 "dual-scale-bias-add-relu statistics; the norm's sums",
+		 CUDA_OP_STATISTICS,
+		 1},
+		{{.direction = FORWARD,
+		  .prologue = CONV_PLAIN,
+		  .epilogue = CONV_STATISTICS,
+		  .c = 4},
+		 1,
+		 "conv1: no plan for forward 7x7/2 4>64",
+		 CUDA_OP_STATISTICS,
+		 1},
+		{{.direction = WEIGHTS, .prologue = CONV_SCALE_BIAS_RELU, .c = 128},
+		 8,
+		 "layer2.3.conv3: no plan for weight gradient",
+		 CUDA_OP_APPLY,
+		 8},
+		{{.direction = DATA, .epilogue = CONV_RELU_NORM, .c = 64},
+		 6,
+		 "layer1.2.conv3: no plan for data gradient",
+		 CUDA_OP_NORM_REDUCE,
+		 6},
+		/* the downsampling before goes with the first of them */
+		{{.direction = DATA, .epilogue = CONV_RELU_NORM, .c = 2048},
+		 2,
+		 "layer4.2.conv1: no plan for data gradient",
+		 CUDA_OP_NORM_REDUCE,
+		 3},
+		/* the pool before takes both parts as they are */
+		{{.direction = DATA, .epilogue = CONV_ADD, .c = 64},
+		 1,
+		 "layer1.0.downsample.0: no plan for data gradient",
+		 CUDA_OP_ADD,
+		 0},
+	};
+	struct counts whole, taken;
+	char log[16384];
+
+	lower_resnet50(NULL, &whole, log, sizeof(log));
+	assert_string_equal(log, "");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		lower_resnet50(&cases[i].without, &taken, log, sizeof(log));
+		assert_int_equal(lines_of(log), cases[i].lines);
+		if (strncmp(log, cases[i].first, strlen(cases[i].first)))
+			fail_msg("the log begins with %.200s", log);
+		assert_int_equal(taken.kinds[cases[i].kind],
+				 (int)whole.kinds[cases[i].kind] + cases[i].more);
+		assert_int_equal(taken.kinds[CUDA_OP_CONV], whole.kinds[CUDA_OP_CONV]);
+	}
+}
+
+static bool refuse_prologues(const struct conv_problem *problem)
+{
+	return problem->prologue != CONV_PLAIN;
+}
+
+static bool refuse_fusions(const struct conv_problem *problem)
+{
+	return problem->prologue != CONV_PLAIN || problem->epilogue != CONV_STORE;
+}
+
+/* Without any fused plan level C runs what level B runs, but for the pool. */
+static void test_all_taken_apart(void **state)
+{
+	struct plan_fixture f;
+	struct counts b, c;
+
+	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_B, CUDA_F16);
+	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &b);
+	plan_fixture_deinit(&f);
+	stub_refuse = refuse_fusions;
+	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &c);
+	assert_int_equal(f.options.fusion, CUDA_FUSION_C);
+	plan_fixture_deinit(&f);
+	assert_int_equal(c.kinds[CUDA_OP_APPLY], b.kinds[CUDA_OP_APPLY] - 1);
+	assert_int_equal(c.kinds[CUDA_OP_STATISTICS], b.kinds[CUDA_OP_STATISTICS]);
+	assert_int_equal(c.kinds[CUDA_OP_NORM_REDUCE], b.kinds[CUDA_OP_NORM_REDUCE] - 1);
+	assert_int_equal(c.kinds[CUDA_OP_MAX_POOL_NORM_REDUCE], 1);
+
+	/* prologues alone: statistics and data gradients stay fused */
+	stub_refuse = refuse_prologues;
+	plan_fixture_init(&f, "model.name=resnet50", 1000, CUDA_FUSION_C, CUDA_F16);
+	count(plan_fixture_program(&f, DEVICE_TRAIN, 8, 64, false), &c);
+	plan_fixture_deinit(&f);
+	stub_refuse = NULL;
+	assert_int_equal(c.kinds[CUDA_OP_APPLY], 48);
+	assert_int_equal(c.kinds[CUDA_OP_STATISTICS], 0);
+	assert_int_equal(c.epilogues[CONV_DATA][CONV_RELU_NORM], 47);
+	assert_int_equal(c.prologues[CONV_FORWARD][CONV_PLAIN], 53);
+}
+
+/* ---- channels and gradients that engines have not got ---- */
+
+static uint32_t least_channels;
+
+static bool refuse_few_channels(const struct conv_problem *problem)
+{
+	return problem->c < least_channels;
+}
+
+static bool refuse_wide_gradients(const struct conv_problem *problem)
+{
+	return problem->direction == CONV_WEIGHTS && problem->gradient == CUDA_F32;
+}
+
+static void test_input_channels(void **state)
+{
+	static const uint32_t expected[] = {4, 4, 4, 4, 4, 8, 8, 8, 8};
+
+	for (uint32_t least = 0; least <= 8; least++) {
+		const struct cuda_program *program;
+		struct plan_fixture f;
+
+		least_channels = least;
+		stub_refuse = refuse_few_channels;
+		plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+		program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
+		assert_int_equal(program->ops[0].operands[CUDA_Y]->shape.c, expected[least]);
+		assert_int_equal(program->ops[1].operands[CUDA_W]->shape.c, expected[least]);
+		plan_fixture_deinit(&f);
+	}
+	stub_refuse = NULL;
+}
+
+static void test_narrow_gradients(void **state)
+{
+	const struct cuda_program *program;
+	unsigned launches = 0, launched = 0;
+	struct plan_fixture f;
+	struct counts counts;
+
+	stub_refuse = refuse_wide_gradients;
+	plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+	program = plan_fixture_program(&f, DEVICE_TRAIN, 2, 64, false);
+	count(program, &counts);
+	stub_refuse = NULL;
+	assert_int_equal(counts.kinds[CUDA_OP_WEIGHT_GRADIENT], 20);
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+
+		if (op->kind != CUDA_OP_WEIGHT_GRADIENT)
+			continue;
+		assert_int_equal(op->operands[CUDA_X]->element, CUDA_F16);
+		assert_true(op->gather.launched <= CUDA_GATHERED_MAX);
+		/* the stem's leaves out its fourth channel */
+		if (!strcmp(op->node->name, "conv1"))
+			assert_int_equal(op->gather.launched, 1);
+		launches += op->gather.launched > 0;
+		launched += op->gather.launched;
+		for (uint32_t j = 1; j < op->gather.launched; j++)
+			assert_true(op[j].kind == CUDA_OP_WEIGHT_GRADIENT &&
+				    !op[j].gather.launched);
+	}
+	assert_int_equal(launched, 20);
+	/* three of 2.4 million elements, the others together, the stem */
+	assert_in_range(launches, 5, 10);
+	plan_fixture_deinit(&f);
+}
+
+static bool refuse_all(const struct conv_problem *problem)
+{
+	return true;
+}
+
+static bool refuse_data(const struct conv_problem *problem)
+{
+	return problem->direction == CONV_DATA;
+}
+
+static void expect_refusal(stub_refuses refuse, const char *words)
+{
+	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
+	struct model_input input = {.count = 2, .height = 64, .width = 64, .std = {1, 1, 1}};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct device_graph *graph;
+	struct plan_fixture f;
+
+	stub_refuse = refuse;
+	plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_BF16);
+	assert_int_equal(device_graph_new(f.params, &training, &graph), 0);
+	model_record(f.model, graph, &input);
+	assert_int_equal(device_graph_plan(graph, error), -ENOTSUP);
+	if (!strstr(error, words))
+		fail_msg("\"%s\" does not say \"%s\"", error, words);
+	stub_refuse = NULL;
+	device_graph_free(graph);
+	plan_fixture_deinit(&f);
+	assert_int_equal(stub_plans, 0);
+}
+
+static void test_refusal(void **state)
+{
+	expect_refusal(refuse_all, "conv1: the library has no plan for forward 7x7/2 3>64");
+	expect_refusal(refuse_data, "layer4.1.conv2: the library has no plan for data gradient");
+}
+
+static void test_pool_window(void **state)
+{
+	static const struct device_graph_options training = {.mode = DEVICE_TRAIN};
+	struct device_input_spec input = {
+		.name = "input", .shape = {1, 40, 40, 8}, .std = {1, 1, 1, 1}};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct device_graph *graph;
+	struct plan_fixture f;
+
+	for (uint32_t window = 16; window <= 17; window++) {
+		struct device_pool_spec pool = {"wide", window, 1, 0};
+
+		plan_fixture_init(&f, "model.name=resnet18", 10, CUDA_FUSION_C, CUDA_F16);
+		assert_int_equal(device_graph_new(f.params, &training, &graph), 0);
+		device_max_pool(graph, device_input(graph, &input), &pool);
+		assert_int_equal(device_graph_plan(graph, error), window > 16 ? -ENOTSUP : 0);
+		device_graph_free(graph);
+		plan_fixture_deinit(&f);
+	}
+	assert_non_null(strstr(error, "wide: a maximum over a window of 17"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_random),         cmocka_unit_test(test_order_of_sums),
+		cmocka_unit_test(test_taken_apart),    cmocka_unit_test(test_all_taken_apart),
+		cmocka_unit_test(test_input_channels), cmocka_unit_test(test_narrow_gradients),
+		cmocka_unit_test(test_refusal),        cmocka_unit_test(test_pool_window),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,354 @@
+/*
+ * trainer --plan on engines of a stub: what it prints of a network that was counted by hand, and
+ * what it says of files that are wrong.
+ */
+#include "tests/unit/trainer/cuda/cuda_planner_test.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/device/cuda/lowering/roofline.h"
+#include "trainer/plan/plan.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ROOFLINE                                                                                   \
+	"\"roofline\": {\"bytes_per_second\": 1e12, \"flops_per_second\": {\"fp32\": 1e13, "       \
+	"\"tf32\": 3e13, "                                                                         \
+	"\"fp16\": 1e16, \"bf16\": 1e14}, \"source\": \"made up\"}"
+
+/* A file of that text; its path is valid until the next. */
+static const char *device_file(const char *text)
+{
+	static char path[64];
+	FILE *file;
+
+	if (*path)
+		unlink(path);
+	strcpy(path, "/tmp/test_cuda_plan.XXXXXX");
+	file = fdopen(mkstemp(path), "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	return path;
+}
+
+static int plan(const char *settings, const struct plan_options *options, char *ret_text,
+		size_t size, char *error)
+{
+	struct engines engines = {stub_conv, stub_matmul, "a stub"};
+	char text[1024], *printed = NULL;
+	struct recipe recipe;
+	size_t length;
+	FILE *file;
+	int r;
+
+	assert_int_equal(recipe_init(&recipe), 0);
+	snprintf(text, sizeof(text), "%s", settings);
+	for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+		if (recipe_override(&recipe, word, error))
+			fail_msg("%s", error);
+	file = open_memstream(&printed, &length);
+	r = plan_with(&recipe, options, &engines, file, error);
+	fclose(file);
+	snprintf(ret_text, size, "%s", printed);
+	free(printed);
+	recipe_deinit(&recipe);
+	assert_int_equal(stub_plans, 0);
+	return r;
+}
+
+static void expect(const char *text, const char *words)
+{
+	if (!strstr(text, words))
+		fail_msg("\"%s\" is not in:\n%s", words, text);
+}
+
+/* The number before `words`. */
+static double number_before(const char *text, const char *words)
+{
+	const char *at = strstr(text, words), *from = at;
+
+	assert_non_null(at);
+	while (from > text && strchr(" .0123456789", from[-1]))
+		from--;
+	return strtod(from, NULL);
+}
+
+static void test_resnet50(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+	double milliseconds;
+
+	assert_int_equal(plan("model.name=resnet50 train.precision=fp16 data.batch_size=256 "
+			      "data.val=x",
+			      &options, text, sizeof(text), error),
+			 0);
+	expect(text, "device   G: 1.00 TB/s, 10000 TFLOP/s in fp16; made up");
+	expect(text, "plans    a stub, fusion c");
+	expect(text, "resnet50, 1000 classes (assumed: model.classes is not set), batches of 256 "
+		     "images of 224 x 224 (assumed: --size is not given)");
+	expect(text, "dual-scale-bias-add-relu > conv > statistics");
+	expect(text, "data > relu-norm-add-shortcut-norm");
+	expect(text, "patterns of this level without a plan: 0\n");
+	/* 25.6 million parameters with gradient and momentum, 53,120 running statistics */
+	assert_in_range((uint64_t)(10 * number_before(text, " MB parameters, gradients")), 3065,
+			3080);
+	assert_in_range((uint64_t)(10 * number_before(text, " MB copies of weights")), 509, 511);
+	/* 2 x 256 x 224 x 224 x 4 bytes, in training and in evaluation */
+	assert_in_range((uint64_t)(10 * number_before(text, " MB batches under way")), 2054, 2056);
+	/* at this ratio all is bound by memory: 263.4 MB an image, and the update's 562 MB */
+	milliseconds = number_before(text, " ms at the roofline");
+	assert_true(milliseconds > 256 * 0.265 && milliseconds < 256 * 0.270);
+	assert_in_range((uint64_t)number_before(text, " images/s"),
+			(uint64_t)(256e3 / milliseconds) - 1, (uint64_t)(256e3 / milliseconds) + 1);
+}
+
+static bool refuse_statistics(const struct conv_problem *problem)
+{
+	return problem->epilogue == CONV_STATISTICS && problem->c <= 4;
+}
+
+static void test_options(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+
+	stub_refuse = refuse_statistics;
+	assert_int_equal(
+		plan("model.name=resnet18 train.precision=bf16 train.fusion=c model.stem=cifar",
+		     &options, text, sizeof(text), error),
+		0);
+	stub_refuse = NULL;
+	expect(text, "100 TFLOP/s in bf16");
+	expect(text, "10 classes");
+	expect(text, "32 x 32");
+	expect(text, "patterns of this level without a plan: 1\nconv1: no plan for forward 3x3/1 "
+		     "4>64 32x32");
+	options.size = 8;
+	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
+			      text, sizeof(text), error),
+			 -EINVAL);
+	expect(error, "--size=8 is too small for speednet, which needs 9");
+	options.size = 48;
+	assert_int_equal(plan("model.name=speednet train.precision=fp32 model.classes=3", &options,
+			      text, sizeof(text), error),
+			 0);
+	expect(text, "10 TFLOP/s in fp32");
+	expect(text, "fusion b");
+	expect(text, "3 classes, batches of");
+	expect(text, "images of 48 x 48\n");
+	assert_int_equal(plan("model.name=speednet train.precision=fp32 train.tf32=yes", &options,
+			      text, sizeof(text), error),
+			 0);
+	expect(text, "30 TFLOP/s in tf32");
+	/* fp32 needs no copies */
+	assert_true(number_before(text, " MB copies of weights") == 0);
+}
+
+static void test_sizes(void **state)
+{
+	static const struct {
+		const char *pipeline;
+		uint32_t side;
+	} pipelines[] = {
+		{"", 0},
+		{"hflip", 0},
+		{"random_resized_crop(176)", 176},
+		{"random_resized_crop(176x176, scale=0.25:1) hflip(0.5) to(f16)", 176},
+		{"random_resized_crop(scale=0.25:1, size=160)", 160},
+		{"random_resized_crop( size=160 , chroma=fast ) normalize(imagenet)", 160},
+		{"random_resized_crop(176x128)", 0},
+		{"random_resized_crop(128@0;192@15, scale=0.25:1) hflip(0.5)", 0},
+		{"random_resized_crop(scale=0.25:1)", 0},
+		{"random_resized_crop(99999)", 0},
+		{"random_resized_crop(176", 0},
+		{"random_crop(32, padding=2, fill=reflect) hflip(alternate)", 32},
+		{"resize(256)", 0},
+		{"resize(256x256)", 256},
+		{"resize(256) center_crop(224)", 224},
+		{"center_crop(224) resize(256)", 0},
+		{"random_crop(32) pad(4)", 0},
+		{"pad(4) random_crop(32)", 32},
+		{"random_crop(32) cutout(8)", 32},
+		{"random_crop(x32)", 0},
+		{"random_crop()", 0},
+		{"random_crop", 0},
+	};
+	for (size_t i = 0; i < sizeof(pipelines) / sizeof(*pipelines); i++)
+		if (plan_pipeline_side(pipelines[i].pipeline) != pipelines[i].side)
+			fail_msg("%s: %u", pipelines[i].pipeline,
+				 plan_pipeline_side(pipelines[i].pipeline));
+}
+
+/* From the recipe, unless --size says otherwise. */
+static void test_size_of_pipeline(void **state)
+{
+	struct plan_options options = {
+		.device = device_file(
+			"{\"deviceName\": \"G\", \"deviceVer\": 900, \"multiProcessorCount\": 1, "
+			"\"totalGlobalMem\": 8e10, " ROOFLINE "}"),
+	};
+	char error[PLAN_ERROR_MAX] = "", text[65536];
+	const char *settings = "model.name=speednet data.pipeline=random_resized_crop(64)";
+
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
+	expect(text, "images of 64 x 64 (as data.pipeline makes them)\n");
+	options.size = 48;
+	assert_int_equal(plan(settings, &options, text, sizeof(text), error), 0);
+	expect(text, "images of 48 x 48\n");
+	options.size = 0;
+	assert_int_equal(plan("model.name=speednet data.pipeline=random_resized_crop(4)", &options,
+			      text, sizeof(text), error),
+			 -EINVAL);
+	expect(error, "data.pipeline's size of 4 is too small for speednet");
+}
+
+static void test_files(void **state)
+{
+	static const struct {
+		const char *text, *words;
+	} files[] = {
+		{"{", "line 1"},
+		{"{\"deviceName\": \"G\"}", "has no \"roofline\""},
+		{"{\"totalGlobalMem\": 1, " ROOFLINE "}", "deviceName must be a text"},
+		{"{\"deviceName\": \"G\", " ROOFLINE "}", "totalGlobalMem must be a number"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": -1, " ROOFLINE "}",
+		 "totalGlobalMem must be a number above 0"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, \"roofline\": "
+		 "{\"source\": \"\", \"bytes_per_second\": 1, \"flops_per_second\": "
+		 "{\"fp32\": 1, \"fp16\": 1}}}",
+		 "bf16 must be a number above 0"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, " ROOFLINE "}",
+		 "deviceVer must be a number"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, \"deviceVer\": 750, " ROOFLINE "}",
+		 "deviceVer = 750: expected 800 or more"},
+		{"{\"deviceName\": \"G\", \"totalGlobalMem\": 1, \"deviceVer\": 900, "
+		 "\"multiProcessorCount\": 0, " ROOFLINE "}",
+		 "multiProcessorCount must be a number above 0"},
+	};
+	char error[PLAN_ERROR_MAX], *properties = NULL;
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+		*error = 0;
+		assert_int_equal(plan_properties(device_file(files[i].text), &properties, error),
+				 -EINVAL);
+		expect(error, files[i].words);
+		expect(error, "test_cuda_plan");
+	}
+	assert_int_equal(plan_properties("/nonexistent.json", &properties, error), -EINVAL);
+	expect(error, "/nonexistent.json");
+}
+
+/* The files that are shipped: complete, and cuDNN gets no word of the roofline. */
+static void test_shipped(void **state)
+{
+	static const char *const names[] = {"a100", "h100", "h200"};
+
+	for (size_t i = 0; i < 3; i++) {
+		char path[4096], error[PLAN_ERROR_MAX] = "", *properties;
+
+		snprintf(path, sizeof(path), "%s/%s.json", DEVICES, names[i]);
+		if (plan_properties(path, &properties, error))
+			fail_msg("%s", error);
+		expect(properties, "\"deviceVer\":");
+		assert_null(strstr(properties, "roofline"));
+		free(properties);
+	}
+}
+
+static struct gpu_properties properties_of(const json_t *json)
+{
+	int version = (int)json_integer_value(json_object_get(json, "deviceVer"));
+
+	return (struct gpu_properties){
+		.compute_major = version / 100,
+		.compute_minor = version % 100 / 10,
+		.multiprocessors =
+			(uint32_t)json_integer_value(json_object_get(json, "multiProcessorCount")),
+		.clock_khz = (uint32_t)json_integer_value(json_object_get(json, "smClockRateKHz")),
+	};
+}
+
+/*
+ * The peaks of NVIDIA's data sheets, which the files of A100 and H100 have too; an H200 computes as
+ * an H100 does.
+ */
+static void test_peaks(void **state)
+{
+	static const char *const names[] = {"a100", "h100", "h200"};
+	static const double sheets[3][3] = {{19.5e12, 156e12, 312e12},
+					    {67e12, 494.7e12, 989.4e12},
+					    {67e12, 494.7e12, 989.4e12}};
+	static const char *const keys[] = {"fp32", "tf32", "fp16"};
+	struct gpu_properties gpu;
+
+	for (size_t i = 0; i < 3; i++) {
+		char path[4096];
+		snprintf(path, sizeof(path), "%s/%s.json", DEVICES, names[i]);
+		json_t *json = json_load_file(path, 0, NULL), *flops;
+
+		assert_non_null(json);
+		gpu = properties_of(json);
+		flops = json_object_get(json_object_get(json, "roofline"), "flops_per_second");
+		for (int j = 0; j < 3; j++) {
+			enum cuda_element element = j == 2 ? CUDA_F16 : CUDA_F32;
+			double peak = roofline_peak_flops(&gpu, element, j == 1);
+
+			assert_true(fabs(peak / sheets[i][j] - 1) < 2e-3);
+			/* nothing that was measured is above it */
+			assert_true(json_number_value(json_object_get(flops, keys[j])) <
+				    1.002 * peak);
+		}
+		assert_true(roofline_peak_flops(&gpu, CUDA_BF16, false) ==
+			    roofline_peak_flops(&gpu, CUDA_F16, false));
+		json_decref(json);
+	}
+	gpu.clock_khz /= 2; /* below what tensor cores are counted at */
+	assert_true(fabs(roofline_peak_flops(&gpu, CUDA_F16, false) / 535.3e12 - 1) < 2e-3);
+	gpu.clock_khz = 0;
+	assert_true(roofline_peak_flops(&gpu, CUDA_F16, false) == 0);
+	gpu = (struct gpu_properties){.compute_major = 7,
+				      .compute_minor = 5,
+				      .multiprocessors = 40,
+				      .clock_khz = 1590000};
+	assert_true(roofline_peak_flops(&gpu, CUDA_F16, false) == 0);
+}
+
+static int remove_file(void **state)
+{
+	unlink(device_file(""));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_size_of_pipeline),
+		cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_peaks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, remove_file);
+}

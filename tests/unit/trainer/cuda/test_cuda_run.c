@@ -1,0 +1,298 @@
+/*
+ * How the CUDA backend runs steps, on the emulated GPU: a small residual net replayed against
+ * launched operation by operation, resumed, evaluated, scaled, skipped; and its losses against the
+ * CPU backend's.
+ */
+#include "tests/emulation/queue.h"
+#include "tests/unit/trainer/cuda/cuda_run_test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const struct {
+	enum device_precision precision;
+	enum device_fusion fusion;
+} forms[] = {
+	{DEVICE_FP32, DEVICE_FUSION_NONE}, {DEVICE_FP32, DEVICE_FUSION_C},
+	{DEVICE_BF16, DEVICE_FUSION_B},    {DEVICE_FP16, DEVICE_FUSION_NONE},
+	{DEVICE_FP16, DEVICE_FUSION_C},
+};
+
+#define FORMS (sizeof(forms) / sizeof(*forms))
+
+/*
+ * Every variant of a step, launched and replayed: the same bits. Once both places for batches are
+ * made, nothing is allocated.
+ */
+static void test_replay(void **state)
+{
+	static const bool updates[] = {true,  false, true,  false, false, true, true,
+				       false, false, false, true,  true,  true};
+	const unsigned steps = sizeof(updates) / sizeof(*updates);
+
+	for (size_t form = 0; form < FORMS; form++) {
+		struct net eager, replayed;
+		uint64_t launches, allocations = 0;
+
+		open_emulated(&eager, forms[form].precision, forms[form].fusion, true);
+		open_emulated(&replayed, forms[form].precision, forms[form].fusion, false);
+		launches = emulation_launches();
+		for (unsigned t = 0; t < steps; t++) {
+			struct device_results a, b;
+
+			if (t == 2)
+				allocations = emulation_allocations();
+			a = results_of(&eager, step(&eager, t, updates[t]));
+			b = results_of(&replayed, step(&replayed, t, updates[t]));
+			assert_same_results(&a, &b);
+			assert_int_equal(a.updated, updates[t]);
+		}
+		assert_int_equal(emulation_allocations(), allocations);
+		/* each of the four variants is run once before it is captured */
+		assert_int_equal(emulation_launches() - launches, steps - 4);
+		assert_same(&eager, &replayed);
+		close_net(&eager);
+		close_net(&replayed);
+	}
+}
+
+/* Losses of 20 steps follow the CPU's. */
+static void test_against_cpu(void **state)
+{
+	struct device_options options = {.precision = DEVICE_FP32};
+	char error[DEVICE_ERROR_MAX];
+	struct net cpu;
+	double losses[20];
+
+	if (open_net(&cpu, "cpu", &options, error) < 0)
+		fail_msg("%s", error);
+	for (unsigned t = 0; t < 20; t++)
+		losses[t] = results_of(&cpu, step(&cpu, t % 4, true)).loss;
+	close_net(&cpu);
+	assert_true(losses[19] < 0.8 * losses[0]);
+	for (size_t form = 0; form < FORMS; form++) {
+		bool half = forms[form].precision != DEVICE_FP32;
+		struct net net;
+
+		open_emulated(&net, forms[form].precision, forms[form].fusion, false);
+		for (unsigned t = 0; t < 20; t++) {
+			double loss = results_of(&net, step(&net, t % 4, true)).loss;
+			double tolerance = half ? 0.02 + 0.004 * t : 1e-4;
+
+			if (!(fabs(loss - losses[t]) < tolerance * losses[t]))
+				fail_msg("precision %d, fusion %d, step %u: loss %g, the CPU's %g",
+					 forms[form].precision, forms[form].fusion, t, loss,
+					 losses[t]);
+		}
+		close_net(&net);
+	}
+}
+
+static void test_resume(void **state)
+{
+	float *x = malloc(ELEMENTS * sizeof(float));
+	struct device_params_state counters;
+	struct net a, b;
+
+	open_emulated(&a, DEVICE_FP16, DEVICE_FUSION_C, false);
+	for (unsigned t = 0; t < 3; t++)
+		step(&a, t, true);
+	open_emulated(&b, DEVICE_FP16, DEVICE_FUSION_C, false);
+	for (int slot = DEVICE_VALUE; slot <= DEVICE_EMA; slot++)
+		for (unsigned i = 0; i < a.count; i++)
+			if (slot != DEVICE_GRAD &&
+			    device_param_read(a.p[i], (enum device_slot)slot, x) == 0)
+				assert_int_equal(
+					device_param_write(b.p[i], (enum device_slot)slot, x), 0);
+	assert_int_equal(device_params_get_state(a.params, &counters), 0);
+	assert_int_equal(device_params_set_state(b.params, &counters), 0);
+	for (unsigned t = 3; t < 7; t++) {
+		struct device_results own = results_of(&a, step(&a, t, true)),
+				      other = results_of(&b, step(&b, t, true));
+
+		assert_int_equal(own.step, other.step + 3);
+		own.step = other.step;
+		assert_same_results(&own, &other);
+	}
+	assert_same(&a, &b);
+	close_net(&a);
+	close_net(&b);
+	free(x);
+}
+
+/* ---- evaluation ---- */
+
+/* The loss of one batch, and how many kernels it took. */
+static double evaluate(struct net *net, struct device_graph *graph, enum device_slot weights,
+		       uint64_t *ret_works)
+{
+	struct device_results results;
+	struct batch batch;
+	struct device_batch images;
+	uint64_t number;
+
+	make_batch(&batch, 50);
+	images = view(&batch);
+	assert_int_equal(device_synchronize(net->device), 0);
+	*ret_works = emulation_works();
+	assert_int_equal(device_feed(graph, &images, &number), 0);
+	assert_int_equal(device_evaluate(graph, weights, &number), 0);
+	assert_int_equal(device_results(graph, number, true, &results), 0);
+	assert_int_equal(device_synchronize(net->device), 0);
+	*ret_works = emulation_works() - *ret_works;
+	return results.loss;
+}
+
+/*
+ * Folded weights and the scales of norms are made for the first batch, and anew whenever what they
+ * follow from has changed: by a step, from outside, or because others are read.
+ */
+static void expect_folded(struct net *net, unsigned folds)
+{
+	struct device_graph *graph = plan_another(net, DEVICE_EVAL);
+	float beta[8] = {0.5f, -1, 1};
+	uint64_t first, again;
+
+	for (unsigned t = 0; t < 5; t++) {
+		struct device_graph *fresh = plan_another(net, DEVICE_EVAL);
+		enum device_slot weights = t % 2 ? DEVICE_EMA : DEVICE_VALUE;
+		double loss = evaluate(net, graph, weights, &first);
+
+		assert_true(loss == evaluate(net, fresh, weights, &again));
+		assert_int_equal(again, first);
+		for (unsigned i = 0; i < 3; i++) {
+			assert_true(loss == evaluate(net, graph, weights, &again));
+			assert_int_equal(again, first - folds);
+		}
+		assert_true(loss !=
+			    evaluate(net, graph, t % 2 ? DEVICE_VALUE : DEVICE_EMA, &again));
+		assert_int_equal(again, first);
+		device_graph_free(fresh);
+		if (t < 3)
+			step(net, t + 1, t != 1);
+		else
+			assert_int_equal(device_param_write(net->p[2], DEVICE_VALUE, beta), 0);
+	}
+	device_graph_free(graph);
+}
+
+static void test_evaluation(void **state)
+{
+	struct net net;
+
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
+	step(&net, 0, true);
+	step(&net, 1, true);
+	expect_folded(&net, 7); /* six convolutions and the classifier */
+	close_net(&net);
+	open_emulated(&net, DEVICE_FP32, DEVICE_FUSION_NONE, false);
+	step(&net, 0, true);
+	step(&net, 1, true);
+	expect_folded(&net, 6); /* norms */
+	close_net(&net);
+}
+
+/* ---- loss scaling ---- */
+
+static void test_overflow(void **state)
+{
+	float *before = malloc(ELEMENTS * sizeof(float)), *after = malloc(ELEMENTS * sizeof(float));
+	struct device_params_state counters;
+	struct device_results results;
+	struct net net;
+	unsigned skips = 0;
+
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
+	assert_int_equal(device_params_get_state(net.params, &counters), 0);
+	assert_true(counters.loss_scale == 65536);
+	set_scale(&net, 0x1p24, 5);
+	assert_int_equal(device_param_read(net.p[0], DEVICE_VALUE, before), 0);
+	do {
+		results = results_of(&net, step(&net, 0, true));
+		if (results.updated)
+			break;
+		assert_true(results.skipped && isfinite(results.loss));
+		assert_true(results.loss_scale == 0x1p24 / (double)(1u << skips));
+		skips++;
+		assert_int_equal(device_param_read(net.p[0], DEVICE_VALUE, after), 0);
+		assert_memory_equal(before, after, device_param_elements(net.p[0]) * sizeof(float));
+		assert_int_equal(device_params_get_state(net.params, &counters), 0);
+		assert_int_equal(counters.skipped, skips);
+		assert_int_equal(counters.updates, 0);
+		assert_int_equal(counters.scale_age, 0);
+		assert_true(counters.loss_scale == 0x1p24 / (double)(1u << skips));
+	} while (skips < 24);
+	assert_true(skips > 0 && results.updated && isfinite(results.grad_norm));
+	assert_int_equal(device_params_get_state(net.params, &counters), 0);
+	assert_int_equal(counters.updates, 1);
+	close_net(&net);
+	free(before);
+	free(after);
+}
+
+/* Gradients from outside take the scale on, and lose it when they are read. */
+static void test_given_scale(void **state)
+{
+	float *written = malloc(ELEMENTS * sizeof(float)), *read = malloc(ELEMENTS * sizeof(float));
+	struct net net;
+
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
+	for (unsigned i = 0; i < net.count; i++) {
+		size_t elements = device_param_elements(net.p[i]);
+
+		if (device_param_spec(net.p[i])->kind == DEVICE_BUFFER)
+			continue;
+		for (size_t j = 0; j < elements; j++)
+			written[j] = (float)uniform(i, j);
+		assert_int_equal(device_param_write(net.p[i], DEVICE_GRAD, written), 0);
+		assert_int_equal(device_param_read(net.p[i], DEVICE_GRAD, read), 0);
+		assert_memory_equal(written, read, elements * sizeof(float));
+	}
+	close_net(&net);
+	free(written);
+	free(read);
+}
+
+/* The scale takes no part in what is learned: powers of two come out again exactly. */
+static void test_scale(void **state)
+{
+	struct device_params_state counters;
+	struct device_results one, other;
+	struct net net, grown;
+
+	open_emulated(&net, DEVICE_FP32, DEVICE_FUSION_NONE, false);
+	assert_int_equal(device_params_get_state(net.params, &counters), 0);
+	assert_true(counters.loss_scale == 1);
+	set_scale(&net, 4096, 0); /* of a run in fp16 */
+	assert_int_equal(device_params_get_state(net.params, &counters), 0);
+	assert_true(counters.loss_scale == 1);
+	close_net(&net);
+	open_emulated(&net, DEVICE_FP16, DEVICE_FUSION_C, false);
+	open_emulated(&grown, DEVICE_FP16, DEVICE_FUSION_C, false);
+	set_scale(&net, 1024, 0);
+	set_scale(&grown, 1024, 1999);
+	for (unsigned t = 0; t < 3; t++) {
+		one = results_of(&net, step(&net, t, true));
+		other = results_of(&grown, step(&grown, t, true));
+		assert_true(one.loss_scale == 1024);
+		assert_true(other.loss_scale == (t ? 2048 : 1024));
+		assert_true(fabs(one.loss - other.loss) < 1e-3);
+		assert_true(fabs(one.grad_norm - other.grad_norm) < 0.01 * one.grad_norm);
+	}
+	assert_int_equal(device_params_get_state(grown.params, &counters), 0);
+	assert_int_equal(counters.scale_age, 2);
+	close_net(&net);
+	close_net(&grown);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_replay),      cmocka_unit_test(test_against_cpu),
+		cmocka_unit_test(test_evaluation),  cmocka_unit_test(test_resume),
+		cmocka_unit_test(test_overflow),    cmocka_unit_test(test_scale),
+		cmocka_unit_test(test_given_scale),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,504 @@
+/*
+ * Every instruction set's kernels against plain C: all widths from 1, odd strides, canaries round
+ * the results. The C kernels themselves are held to double precision here where that is simple, and
+ * to the reference through test_device_ops.
+ */
+#include "tests/unit/trainer/device/test_device_reference.h"
+#include "trainer/device/cpu/kernels.h"
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS   3
+#define MARGIN 16
+#define SPACE  (2 * MARGIN + ROWS * (KERNEL_WIDTH_MAX + 9))
+
+/* Inputs and outputs of one call; outputs lie between canaries. */
+struct data {
+	float f32[6][SPACE];
+	uint16_t bf16[6][SPACE];
+	float columns[6][KERNEL_WIDTH_MAX];
+};
+
+static const struct kernels *variants[3];
+static unsigned variant_count;
+
+static void find_variants(void)
+{
+#ifdef HAVE_X86_KERNELS
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		variants[variant_count++] = &kernels_avx2;
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+		variants[variant_count++] = &kernels_avx512;
+#endif
+}
+
+static void fill(struct data *data, uint64_t seed)
+{
+	for (unsigned i = 0; i < 6; i++) {
+		for (unsigned j = 0; j < SPACE; j++) {
+			float v = (float)(round((uniform(seed + i, j) * 4 - 2) * 64) / 64);
+			uint32_t bits;
+
+			memcpy(&bits, &v, sizeof(bits));
+			data->f32[i][j] = v;
+			data->bf16[i][j] = (uint16_t)(bits >> 16);
+		}
+		for (unsigned j = 0; j < KERNEL_WIDTH_MAX; j++)
+			data->columns[i][j] = (float)(uniform(seed + 10 + i, j) * 2 - 1);
+	}
+}
+
+static void *tensor(struct data *data, unsigned i, enum element element)
+{
+	return element == ELEMENT_BF16 ? (void *)(data->bf16[i] + MARGIN)
+				       : (void *)(data->f32[i] + MARGIN);
+}
+
+static float value(const struct data *data, unsigned i, unsigned j, enum element element)
+{
+	uint32_t bits = (uint32_t)data->bf16[i][j] << 16;
+	float v;
+
+	memcpy(&v, &bits, sizeof(v));
+	return element == ELEMENT_BF16 ? v : data->f32[i][j];
+}
+
+/*
+ * All of both structures, results and what must not have been touched. bf16 may round to the
+ * neighbour.
+ */
+static void compare(const struct data *a, const struct data *b, enum element element,
+		    const char *what, size_t width)
+{
+	double tolerance = element == ELEMENT_BF16 ? 1.0 / 64 : 1e-5;
+
+	for (unsigned i = 0; i < 6; i++)
+		for (unsigned j = 0; j < SPACE; j++) {
+			double x = (double)value(a, i, j, element),
+			       y = (double)value(b, i, j, element);
+
+			if (!(fabs(x - y) <= tolerance * (1 + fabs(y))))
+				fail_msg("%s, element %d, width %zu: tensor %u differs at %u: %g "
+					 "against %g",
+					 what, element, width, i, j, x, y);
+		}
+}
+
+static void compare_sums(const double *a, const double *b, size_t width, const char *what)
+{
+	for (size_t i = 0; i < KERNEL_WIDTH_MAX; i++) {
+		if (i >= width ? a[i] != b[i] : !(fabs(a[i] - b[i]) <= 1e-5 * (1 + fabs(b[i]))))
+			fail_msg("%s, width %zu: sum %zu is %g against %g", what, width, i, a[i],
+				 b[i]);
+	}
+}
+
+typedef void (*call)(const struct kernels *k, struct data *d, enum element element, size_t width,
+		     double *sum, double *second);
+
+static void call_statistics(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
+{
+	k->statistics(tensor(d, 0, element), element, ROWS, width + 5, width, d->columns[0], sum,
+		      second);
+}
+
+static void apply_with(const struct kernels *k, struct data *d, enum element element, size_t width,
+		       int activation, bool residual)
+{
+	struct apply_args args = {
+		.x = tensor(d, 0, element),
+		.x_element = element,
+		.residual = residual ? tensor(d, 1, element) : NULL,
+		.y = tensor(d, 2, element),
+		.element = element,
+		.scale = d->columns[0],
+		.bias = d->columns[1],
+		.activation = activation,
+	};
+
+	k->apply(&args, ROWS, width + 5, width);
+}
+
+static void call_apply(const struct kernels *k, struct data *d, enum element element, size_t width,
+		       double *sum, double *second)
+{
+	apply_with(k, d, element, width, DEVICE_IDENTITY, true);
+}
+
+static void call_apply_relu(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
+{
+	apply_with(k, d, element, width, DEVICE_RELU, true);
+}
+
+static void call_apply_gelu(const struct kernels *k, struct data *d, enum element element,
+			    size_t width, double *sum, double *second)
+{
+	apply_with(k, d, element, width, DEVICE_GELU, false);
+}
+
+static void reduce_with(const struct kernels *k, struct data *d, enum element element, size_t width,
+			double *sum, double *second, enum slope slope, bool two)
+{
+	struct reduce_args args = {
+		.gradient = {tensor(d, 0, element), two ? tensor(d, 1, element) : NULL},
+		.x = tensor(d, 2, element),
+		.y = tensor(d, 3, element),
+		.residual = two ? tensor(d, 4, element) : NULL,
+		.dz = tensor(d, 5, element),
+		.element = element,
+		.slope = slope,
+		.scale = d->columns[0],
+		.bias = d->columns[1],
+		.mean = d->columns[2],
+	};
+
+	k->reduce(&args, ROWS, width + 5, width, sum, second);
+}
+
+static void call_reduce(const struct kernels *k, struct data *d, enum element element, size_t width,
+			double *sum, double *second)
+{
+	reduce_with(k, d, element, width, sum, second, SLOPE_RELU_Y, true);
+}
+
+static void call_reduce_gelu(const struct kernels *k, struct data *d, enum element element,
+			     size_t width, double *sum, double *second)
+{
+	reduce_with(k, d, element, width, sum, second, SLOPE_GELU_X, false);
+}
+
+static void call_dx(const struct kernels *k, struct data *d, enum element element, size_t width,
+		    double *sum, double *second)
+{
+	struct dx_args args = {
+		.gradient = tensor(d, 0, element),
+		.x = tensor(d, 1, element),
+		.dx = tensor(d, 2, element),
+		.element = element,
+		.slope = SLOPE_ONE,
+		.a = d->columns[2],
+		.b = d->columns[3],
+		.c = d->columns[4],
+	};
+
+	k->dx(&args, ROWS, width + 5, width);
+}
+
+static void call_add(const struct kernels *k, struct data *d, enum element element, size_t width,
+		     double *sum, double *second)
+{
+	k->add(tensor(d, 0, element), tensor(d, 1, element), element, width * 2 + 1);
+}
+
+static void call_pool(const struct kernels *k, struct data *d, enum element element, size_t width,
+		      double *sum, double *second)
+{
+	k->column_mean(tensor(d, 0, element), tensor(d, 1, element), element, ROWS, width);
+	k->column_spread(tensor(d, 2, element), tensor(d, 3, element), element, ROWS, width);
+}
+
+static void call_normalize(const struct kernels *k, struct data *d, enum element element,
+			   size_t width, double *sum, double *second)
+{
+	k->normalize(tensor(d, 0, element), element, 3, (const uint8_t *)d->bf16[4], 3, width / 3,
+		     d->columns[0], d->columns[1]);
+	k->normalize(tensor(d, 1, element), element, 3, (const uint8_t *)d->bf16[4], 4, width / 3,
+		     d->columns[0], d->columns[1]);
+}
+
+static void call_loss(const struct kernels *k, struct data *d, enum element element, size_t width,
+		      double *sum, double *second)
+{
+	int32_t labels[ROWS] = {0, (int32_t)width - 1, -1};
+	float scratch[KERNEL_WIDTH_MAX];
+	struct loss_sums sums = {0};
+	struct loss_args args = {
+		.logits = tensor(d, 0, element),
+		.logits_element = element,
+		.gradient = tensor(d, 1, element),
+		.gradient_element = element,
+		.labels = labels,
+		.rows = ROWS,
+		.classes = (uint32_t)width,
+		.smoothing = 0.1f,
+		.logit_scale = 0.7f,
+		.gradient_scale = 0.5f,
+		.scratch = scratch,
+	};
+
+	k->loss(&args, &sums);
+	sum[0] = sums.loss;
+	second[0] = sums.samples * 100 + sums.top1 * 10 + sums.top5;
+}
+
+static void call_updates(const struct kernels *k, struct data *d, enum element element,
+			 size_t width, double *sum, double *second)
+{
+	struct update_args args = {
+		.w = d->f32[0] + MARGIN,
+		.g = d->f32[1] + MARGIN,
+		.m = d->f32[2] + MARGIN,
+		.v = d->f32[3] + MARGIN,
+		.ema = d->f32[4] + MARGIN,
+		.count = width,
+		.gradient_scale = 0.5f,
+		.lr = 0.1f,
+		.decay = 0.01f,
+		.momentum = 0.9f,
+		.nesterov = true,
+		.beta1 = 0.9f,
+		.beta2 = 0.99f,
+		.epsilon = 1e-3f,
+		.correction1 = 10,
+		.correction2 = 100,
+		.ema_decay = 0.75f,
+	};
+
+	k->sgd(&args);
+	for (size_t i = 0; i < width; i++)
+		args.v[i] = fabsf(args.v[i]);
+	k->adamw(&args);
+	sum[0] = k->sum_squares(d->f32[5] + MARGIN, width);
+}
+
+static const struct {
+	const char *name;
+	call function;
+} calls[] = {
+	{"statistics", call_statistics},
+	{"apply", call_apply},
+	{"apply relu", call_apply_relu},
+	{"apply gelu", call_apply_gelu},
+	{"reduce", call_reduce},
+	{"reduce gelu", call_reduce_gelu},
+	{"dx", call_dx},
+	{"add", call_add},
+	{"pool", call_pool},
+	{"normalize", call_normalize},
+	{"loss", call_loss},
+	{"updates", call_updates},
+};
+
+static void test_variants(void **state)
+{
+	static struct data expected, got;
+	double sums[4][KERNEL_WIDTH_MAX];
+
+	if (!variant_count)
+		skip();
+	for (size_t c = 0; c < sizeof(calls) / sizeof(*calls); c++)
+		for (size_t width = 1; width <= KERNEL_WIDTH_MAX; width += width < 70 ? 1 : 47)
+			for (int e = 0; e < 2; e++)
+				for (unsigned v = 0; v < variant_count; v++) {
+					if (calls[c].function == call_updates && e)
+						continue;
+					memset(sums, 0, sizeof(sums));
+					fill(&expected, width);
+					fill(&got, width);
+					calls[c].function(&kernels_c, &expected, (enum element)e,
+							  width, sums[0], sums[1]);
+					calls[c].function(variants[v], &got, (enum element)e, width,
+							  sums[2], sums[3]);
+					compare(&got, &expected, (enum element)e, calls[c].name,
+						width);
+					compare_sums(sums[2], sums[0], width, calls[c].name);
+					compare_sums(sums[3], sums[1], width, calls[c].name);
+				}
+}
+
+/*
+ * Rounding to bf16 is to nearest even, keeps infinities and never turns a NaN into something else.
+ */
+static void test_rounding(void **state)
+{
+	static const struct {
+		uint32_t from;
+		uint16_t to;
+	} cases[] = {
+		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81},
+		{0x3f818000, 0x3f82}, {0x3f817fff, 0x3f81}, {0x7f800000, 0x7f80},
+		{0xff800000, 0xff80}, {0x7f7fffff, 0x7f80}, {0x80000000, 0x8000},
+		{0x00000001, 0x0000}, {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff},
+		{0x7fc00000, 0x7fc0},
+	};
+
+	for (unsigned v = 0; v <= variant_count; v++) {
+		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
+
+		for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+			float from[40];
+			uint16_t to[40];
+
+			for (unsigned j = 0; j < 40; j++)
+				memcpy(&from[j], &cases[i].from, sizeof(float));
+			k->convert(to, ELEMENT_BF16, from, ELEMENT_F32, 40);
+			for (unsigned j = 0; j < 40; j++)
+				assert_int_equal(to[j], cases[i].to);
+		}
+	}
+}
+
+/* GELU against erfc, over the range where it bends. */
+static void test_gelu(void **state)
+{
+	for (unsigned v = 0; v <= variant_count; v++) {
+		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
+
+		for (double z = -12; z < 12; z += 0.0173) {
+			float x = (float)z, one = 1, zero = 0, y;
+			struct apply_args args = {.x = &x,
+						  .y = &y,
+						  .scale = &one,
+						  .bias = &zero,
+						  .activation = DEVICE_GELU};
+
+			k->apply(&args, 1, 1, 1);
+			assert_true(fabs((double)y - (double)x * 0.5 * erfc(-(double)x / sqrt(2))) <
+				    1e-6 * (1 + fabs(z)));
+		}
+	}
+}
+
+static void test_finite(void **state)
+{
+	for (unsigned v = 0; v <= variant_count; v++) {
+		const struct kernels *k = v ? variants[v - 1] : &kernels_c;
+
+		for (unsigned count = 1; count < 70; count++)
+			for (unsigned bad = 0; bad < count; bad += 3) {
+				float x[70] = {0};
+
+				x[count - 1] = -3e38f;
+				assert_true(k->finite(x, ELEMENT_F32, count));
+				assert_true(isfinite(k->sum_squares(x, count)));
+				x[bad] = bad % 2 ? NAN : -INFINITY;
+				assert_false(k->finite(x, ELEMENT_F32, count));
+				assert_false(isfinite(k->sum_squares(x, count)));
+			}
+	}
+}
+
+/* A number that bf16 holds, too. */
+static float put(void *to, enum element element, size_t i, double from)
+{
+	float v = (float)(round(from * 32) / 32);
+	uint32_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	if (element == ELEMENT_BF16)
+		((uint16_t *)to)[i] = (uint16_t)(bits >> 16);
+	else
+		((float *)to)[i] = v;
+	return v;
+}
+
+static double get(const void *from, enum element element, size_t i)
+{
+	uint32_t bits;
+	float v;
+
+	if (element == ELEMENT_F32)
+		return (double)((const float *)from)[i];
+	bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+	memcpy(&v, &bits, sizeof(v));
+	return (double)v;
+}
+
+/*
+ * Means of columns, and gradients spread over rows, against sums of doubles: variants share their
+ * source, and so its faults.
+ */
+static void columns_of_width(const struct kernels *k, enum element element, size_t width)
+{
+	enum { WIDTH_MAX = 2 * KERNEL_WIDTH_MAX + 1 };
+	static float x[ROWS * WIDTH_MAX], y[WIDTH_MAX + 1];
+	static double expected[WIDTH_MAX];
+	double tolerance = element == ELEMENT_BF16 ? 1.0 / 128 : 1e-6;
+
+	memset(expected, 0, sizeof(expected));
+	for (size_t i = 0; i < ROWS * width; i++)
+		expected[i % width] += (double)put(x, element, i, uniform(width, i) * 4 - 2) / ROWS;
+	put(y, element, width, 77);
+	k->column_mean(y, x, element, ROWS, width);
+	for (size_t i = 0; i < width; i++)
+		if (!(fabs(get(y, element, i) - expected[i]) <=
+		      tolerance * (1 + fabs(expected[i]))))
+			fail_msg("element %d, width %zu: mean %zu is %g, not %g", element, width, i,
+				 get(y, element, i), expected[i]);
+	assert_true(get(y, element, width) == 77);
+	k->column_spread(x, y, element, ROWS, width);
+	for (size_t i = 0; i < ROWS * width; i++) {
+		double share = get(y, element, i % width) / ROWS;
+
+		if (!(fabs(get(x, element, i) - share) <= tolerance * (1 + fabs(share))))
+			fail_msg("element %d, width %zu: share %zu is %g, not %g", element, width,
+				 i, get(x, element, i), share);
+	}
+}
+
+/*
+ * Sums of columns and of their squares, about a shift, likewise; they are added to what is there.
+ */
+static void statistics_of_width(const struct kernels *k, enum element element, size_t width)
+{
+	static float x[ROWS * (KERNEL_WIDTH_MAX + 3)], shift[KERNEL_WIDTH_MAX];
+	double sum[KERNEL_WIDTH_MAX + 1] = {0}, square[KERNEL_WIDTH_MAX + 1] = {0};
+	double sums[KERNEL_WIDTH_MAX] = {0}, squares[KERNEL_WIDTH_MAX] = {0};
+	size_t stride = width + 3;
+
+	for (size_t i = 0; i < width; i++) {
+		shift[i] = (float)(uniform(3, i) - 0.5);
+		sum[i] = sums[i] = 2;
+		square[i] = squares[i] = 3;
+	}
+	for (size_t i = 0; i < ROWS * stride; i++) {
+		double v = (double)put(x, element, i, uniform(width, i) * 4 - 2);
+
+		if (i % stride >= width)
+			continue;
+		v -= (double)shift[i % stride];
+		sums[i % stride] += v;
+		squares[i % stride] += v * v;
+	}
+	k->statistics(x, element, ROWS, stride, width, shift, sum, square);
+	for (size_t i = 0; i < width; i++)
+		if (!(fabs(sum[i] - sums[i]) <= 1e-5) || !(fabs(square[i] - squares[i]) <= 1e-4))
+			fail_msg("element %d, width %zu: column %zu sums to %g and %g, not %g and "
+				 "%g",
+				 element, width, i, sum[i], square[i], sums[i], squares[i]);
+	assert_true(sum[width] == 0 && square[width] == 0);
+}
+
+static void test_columns(void **state)
+{
+	static const size_t widths[] = {1,   2,   3,   17,  64,   255,  511,
+					512, 513, 514, 600, 1023, 1024, 1025};
+
+	for (unsigned v = 0; v <= variant_count; v++)
+		for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++)
+			for (int e = 0; e < 2; e++) {
+				const struct kernels *k = v ? variants[v - 1] : &kernels_c;
+
+				columns_of_width(k, (enum element)e, widths[i]);
+				if (widths[i] <= KERNEL_WIDTH_MAX)
+					statistics_of_width(k, (enum element)e, widths[i]);
+			}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_variants), cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_rounding), cmocka_unit_test(test_gelu),
+		cmocka_unit_test(test_finite),
+	};
+
+	find_variants();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

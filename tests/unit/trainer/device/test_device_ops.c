@@ -1,0 +1,506 @@
+/*
+ * Every operation of a device: forward against the naive reference, gradients of input and
+ * parameters against central differences of the reference; in fp32, and in 16 bits by the relative
+ * error of the norm where the device has them.
+ */
+#include "tests/unit/trainer/device/test_device_reference.h"
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TENSORS_MAX 10
+#define EPSILON     1e-5
+
+enum op {
+	OP_CONV,
+	OP_LINEAR,
+	OP_NORM,
+	OP_MAX_POOL,
+	OP_AVERAGE_POOL,
+	OP_GLOBAL_AVERAGE,
+	OP_GLOBAL_MAX
+};
+
+struct op_case {
+	enum op op;
+	struct device_shape x;
+	uint32_t k, window, stride, pad; /* output channels and geometry */
+	bool norm, bias, residual;
+	enum device_activation activation;
+};
+
+/* Roles of tensors in a case. */
+enum role { WEIGHT, BIAS, GAMMA, BETA, MEAN, VARIANCE, RESIDUAL_WEIGHT, ROLES };
+
+static const char *const role_names[ROLES] = {"weight", "bias",     "gamma",   "beta",
+					      "mean",   "variance", "residual"};
+
+struct fixture {
+	const struct op_case *op;
+	struct tensor x, g;     /* input, and gradient of the result */
+	struct tensor t[ROLES]; /* v is NULL where a case has none */
+	struct device_param *p[ROLES];
+	struct device *device;
+	struct device_params *params;
+	struct device_graph *graph;
+	struct device_value *input, *y;
+	uint32_t channels; /* of the result */
+};
+
+static uint32_t result_channels(const struct op_case *op)
+{
+	return op->op == OP_CONV || op->op == OP_LINEAR ? op->k : op->x.c;
+}
+
+/* Residuals come from a convolution of the input with the same geometry. */
+static struct device_shape residual_shape(const struct op_case *op)
+{
+	bool conv = op->op == OP_CONV;
+
+	return (struct device_shape){result_channels(op), conv ? op->window : 1,
+				     conv ? op->window : 1, op->x.c};
+}
+
+static struct tensor reference(const struct fixture *f)
+{
+	const struct op_case *op = f->op;
+	struct tensor y, r, flat;
+	bool conv = op->op == OP_CONV;
+
+	switch (op->op) {
+	case OP_CONV:
+		y = reference_conv(&f->x, &f->t[WEIGHT], op->stride, op->pad);
+		break;
+	case OP_LINEAR:
+		flat = f->x;
+		flat.shape = (struct device_shape){op->x.n, 1, 1, op->x.h * op->x.w * op->x.c};
+		y = reference_conv(&flat, &f->t[WEIGHT], 1, 0);
+		break;
+	case OP_MAX_POOL:
+	case OP_AVERAGE_POOL:
+		y = reference_pool(&f->x, op->window, op->window, op->stride, op->pad,
+				   op->op == OP_AVERAGE_POOL);
+		break;
+	case OP_GLOBAL_AVERAGE:
+	case OP_GLOBAL_MAX:
+		y = reference_pool(&f->x, op->x.h, op->x.w, 1, 0, op->op == OP_GLOBAL_AVERAGE);
+		break;
+	default:
+		y = tensor_new(f->x.shape);
+		memcpy(y.v, f->x.v, tensor_count(&y) * sizeof(double));
+	}
+	if (op->norm)
+		reference_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON, NULL, NULL);
+	if (op->bias)
+		reference_bias(&y, &f->t[BIAS]);
+	if (op->residual) {
+		r = reference_conv(&f->x, &f->t[RESIDUAL_WEIGHT], conv ? op->stride : 1,
+				   conv ? op->pad : 0);
+		reference_add(&y, &r);
+		tensor_free(&r);
+	}
+	reference_activate(&y, op->activation);
+	return y;
+}
+
+static double objective(const struct fixture *f)
+{
+	struct tensor y = reference(f);
+	double sum = 0;
+
+	for (size_t i = 0; i < tensor_count(&y); i++)
+		sum += y.v[i] * f->g.v[i];
+	tensor_free(&y);
+	return sum;
+}
+
+static void make_tensors(struct fixture *f, bool coarse)
+{
+	const struct op_case *op = f->op;
+	struct device_shape vector = {1, 1, 1, result_channels(op)};
+	struct device_shape weight = {op->k, op->window, op->window, op->x.c};
+	struct tensor y;
+
+	if (op->op == OP_LINEAR)
+		weight = (struct device_shape){op->k, 1, 1, op->x.h * op->x.w * op->x.c};
+	f->x = tensor_new(op->x);
+	if (op->op == OP_CONV || op->op == OP_LINEAR)
+		f->t[WEIGHT] = tensor_new(weight);
+	if (op->bias)
+		f->t[BIAS] = tensor_new(vector);
+	for (int i = GAMMA; op->norm && i <= VARIANCE; i++)
+		f->t[i] = tensor_new(vector);
+	if (op->residual)
+		f->t[RESIDUAL_WEIGHT] = tensor_new(residual_shape(op));
+	tensor_fill(&f->x, 1, coarse);
+	/*
+	 * no ties, which have no derivative: 37 i mod 251 differs wherever windows reach, and is
+	 * exact in bf16
+	 */
+	for (size_t i = 0; coarse && i < tensor_count(&f->x); i++)
+		if (op->op == OP_MAX_POOL || op->op == OP_GLOBAL_MAX)
+			f->x.v[i] = ((double)(i * 37 % 251) - 125) / 128;
+	for (int i = 0; i < ROLES; i++)
+		if (f->t[i].v)
+			tensor_fill(&f->t[i], 10 + (uint64_t)i, coarse);
+	y = reference(f);
+	f->g = tensor_new(y.shape);
+	tensor_free(&y);
+	tensor_fill(&f->g, 2, coarse);
+}
+
+static void make_params(struct fixture *f)
+{
+	static const enum device_param_kind kinds[ROLES] = {
+		DEVICE_CONV_WEIGHT, DEVICE_VECTOR, DEVICE_VECTOR,     DEVICE_VECTOR,
+		DEVICE_BUFFER,      DEVICE_BUFFER, DEVICE_CONV_WEIGHT};
+	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
+	float *values;
+
+	assert_int_equal(device_params_new(f->device, &f->params), 0);
+	for (int i = 0; i < ROLES; i++) {
+		enum device_param_kind kind =
+			i == WEIGHT && f->op->op == OP_LINEAR ? DEVICE_LINEAR_WEIGHT : kinds[i];
+
+		if (f->t[i].v)
+			f->p[i] = add_param(f->params, role_names[i], kind, f->t[i].shape);
+	}
+	assert_int_equal(device_params_allocate(f->params, &optimizer), 0);
+	/* gradients of this size take no more in fp16 */
+	if (device_info(f->device)->precision == DEVICE_FP16)
+		assert_int_equal(
+			device_params_set_state(f->params,
+						&(struct device_params_state){.loss_scale = 16}),
+			0);
+	for (int i = 0; i < ROLES; i++) {
+		if (!f->t[i].v)
+			continue;
+		values = malloc(tensor_count(&f->t[i]) * sizeof(float));
+		tensor_to_float(&f->t[i], values);
+		assert_int_equal(device_param_write(f->p[i], DEVICE_VALUE, values), 0);
+		free(values);
+	}
+}
+
+static struct device_value *record(struct fixture *f)
+{
+	const struct op_case *op = f->op;
+	struct device_norm norm = {f->p[GAMMA],    f->p[BETA],     f->p[MEAN],
+				   f->p[VARIANCE], (float)EPSILON, 0.1f};
+	struct device_value *residual = NULL;
+	bool conv = op->op == OP_CONV;
+
+	if (op->residual)
+		residual = device_conv(f->graph, f->input,
+				       &(struct device_conv_spec){.name = "residual",
+								  .weight = f->p[RESIDUAL_WEIGHT],
+								  .stride = conv ? op->stride : 1,
+								  .pad = conv ? op->pad : 0});
+	switch (op->op) {
+	case OP_CONV:
+		return device_conv(f->graph, f->input,
+				   &(struct device_conv_spec){.name = "op",
+							      .weight = f->p[WEIGHT],
+							      .bias = f->p[BIAS],
+							      .norm = op->norm ? &norm : NULL,
+							      .stride = op->stride,
+							      .pad = op->pad,
+							      .residual = residual,
+							      .activation = op->activation});
+	case OP_LINEAR:
+		return device_linear(f->graph, f->input,
+				     &(struct device_linear_spec){.name = "op",
+								  .weight = f->p[WEIGHT],
+								  .bias = f->p[BIAS],
+								  .activation = op->activation});
+	case OP_NORM:
+		return device_norm(f->graph, "op", f->input, &norm, residual, op->activation);
+	case OP_MAX_POOL:
+		return device_max_pool(
+			f->graph, f->input,
+			&(struct device_pool_spec){"op", op->window, op->stride, op->pad});
+	case OP_AVERAGE_POOL:
+		return device_average_pool(
+			f->graph, f->input,
+			&(struct device_pool_spec){"op", op->window, op->stride, op->pad});
+	case OP_GLOBAL_AVERAGE:
+		return device_global_average_pool(f->graph, "op", f->input);
+	case OP_GLOBAL_MAX:
+		return device_global_max_pool(f->graph, "op", f->input);
+	}
+	return NULL;
+}
+
+static void run(struct fixture *f)
+{
+	struct device_graph_options options = {.mode = DEVICE_TRAIN, .keep_all = true};
+	struct device_input_spec input = {
+		.name = "input", .shape = f->op->x, .std = {1, 1, 1, 1}, .gradient = true};
+	float *x = malloc(tensor_count(&f->x) * sizeof(float)),
+	      *g = malloc(tensor_count(&f->g) * sizeof(float));
+	struct device_batch batch = {.images = x,
+				     .count = f->op->x.n,
+				     .channels = f->op->x.c,
+				     .element = DEVICE_ELEMENT_F32};
+	char error[DEVICE_ERROR_MAX];
+	uint64_t ticket;
+
+	assert_int_equal(device_graph_new(f->params, &options, &f->graph), 0);
+	f->input = device_input(f->graph, &input);
+	f->y = record(f);
+	if (device_graph_plan(f->graph, error) < 0)
+		fail_msg("%s", error);
+	tensor_to_float(&f->x, x);
+	tensor_to_float(&f->g, g);
+	assert_int_equal(device_value_write(f->graph, f->y, DEVICE_GRAD, g), 0);
+	/* twice: gradients must add up */
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(device_feed(f->graph, &batch, &ticket), 0);
+		assert_int_equal(device_step(f->graph, NULL, &ticket), 0);
+	}
+	free(x);
+	free(g);
+}
+
+/*
+ * The derivative of the objective by each element of t, or by a sample of them; others are left as
+ * NAN.
+ */
+static void differentiate(const struct fixture *f, struct tensor *t, double *ret)
+{
+	size_t count = tensor_count(t), step = count > 40 ? count / 31 : 1;
+	double h = 1e-6;
+
+	for (size_t i = 0; i < count; i++) {
+		double v = t->v[i], up;
+
+		ret[i] = NAN;
+		if (i % step)
+			continue;
+		t->v[i] = v + h;
+		up = objective(f);
+		t->v[i] = v - h;
+		ret[i] = (up - objective(f)) / (2 * h);
+		t->v[i] = v;
+	}
+}
+
+/* Compares what was differentiated; `factor` is how often the device summed it. */
+static void compare(const struct op_case *op, const char *what, const float *got, double *expected,
+		    size_t count, double factor, double tolerance)
+{
+	float *some = malloc(count * sizeof(float));
+	size_t used = 0;
+	double error;
+
+	for (size_t i = 0; i < count; i++) {
+		if (isnan(expected[i]))
+			continue;
+		some[used] = got[i];
+		expected[used++] = expected[i] * factor;
+	}
+	error = relative_error(some, expected, used);
+	if (!(error <= tolerance))
+		fail_msg("%s of op %d, x %u x %u x %u x %u, k %u, window %u, stride %u, pad %u, "
+			 "norm %d, residual %d, activation %d: relative error %g above %g",
+			 what, op->op, op->x.n, op->x.h, op->x.w, op->x.c, op->k, op->window,
+			 op->stride, op->pad, op->norm, op->residual, op->activation, error,
+			 tolerance);
+	free(some);
+}
+
+static void check_gradients(struct fixture *f, double tolerance)
+{
+	for (int i = -1; i < ROLES; i++) {
+		struct tensor *t = i < 0 ? &f->x : &f->t[i];
+		double *expected;
+		float *got;
+
+		if (!t->v || i == MEAN || i == VARIANCE)
+			continue;
+		expected = malloc(tensor_count(t) * sizeof(double));
+		got = malloc(tensor_count(t) * sizeof(float));
+		differentiate(f, t, expected);
+		if (i < 0)
+			assert_int_equal(device_value_read(f->graph, f->input, DEVICE_GRAD, got),
+					 0);
+		else
+			assert_int_equal(device_param_read(f->p[i], DEVICE_GRAD, got), 0);
+		compare(f->op, i < 0 ? "gradient of the input" : role_names[i], got, expected,
+			tensor_count(t), i < 0 ? 1 : 2, tolerance);
+		free(expected);
+		free(got);
+	}
+}
+
+/*
+ * Two steps moved the running statistics twice towards the batch's, of the result before residual
+ * and activation.
+ */
+static void check_running(struct fixture *f, double tolerance)
+{
+	struct op_case bare = *f->op;
+	struct fixture g = *f;
+	struct tensor y;
+	uint32_t channels = result_channels(f->op);
+	double *mean = calloc(channels, sizeof(double)),
+	       *variance = calloc(channels, sizeof(double)), rows;
+	float *got = malloc(channels * sizeof(float));
+
+	bare.norm = bare.residual = false;
+	bare.activation = DEVICE_IDENTITY;
+	g.op = &bare;
+	y = reference(&g);
+	rows = (double)(tensor_count(&y) / channels);
+	reference_norm(&y, &f->t[GAMMA], &f->t[BETA], EPSILON, mean, variance);
+	for (uint32_t c = 0; c < channels; c++) {
+		mean[c] = f->t[MEAN].v[c] * 0.81 + mean[c] * 0.19;
+		variance[c] = f->t[VARIANCE].v[c] * 0.81 + variance[c] * rows / (rows - 1) * 0.19;
+	}
+	device_param_read(f->p[MEAN], DEVICE_VALUE, got);
+	compare(f->op, "running mean", got, mean, channels, 1, tolerance);
+	device_param_read(f->p[VARIANCE], DEVICE_VALUE, got);
+	compare(f->op, "running variance", got, variance, channels, 1, tolerance);
+	tensor_free(&y);
+	free(mean);
+	free(variance);
+	free(got);
+}
+
+static void check_case(const struct op_case *op, enum device_precision precision)
+{
+	struct fixture f = {.op = op, .device = open_device(precision, 0)};
+	double tolerance =
+		precision == DEVICE_FP32 ? 2e-5 : 8e-2; /* a ReLU at 0.003 may flip: sqrt(0.3 %) */
+	struct tensor y;
+	float *got;
+
+	tolerance = half_tolerance(f.device, tolerance);
+	make_tensors(&f, precision == DEVICE_BF16);
+	make_params(&f);
+	run(&f);
+	y = reference(&f);
+	got = malloc(tensor_count(&y) * sizeof(float));
+	assert_int_equal(device_value_read(f.graph, f.y, DEVICE_VALUE, got), 0);
+	compare(op, "result", got, y.v, tensor_count(&y), 1, tolerance);
+	check_gradients(&f, tolerance);
+	if (op->norm)
+		check_running(&f, tolerance);
+	free(got);
+	tensor_free(&y);
+	tensor_free(&f.x);
+	tensor_free(&f.g);
+	for (int i = 0; i < ROLES; i++)
+		tensor_free(&f.t[i]);
+	device_graph_free(f.graph);
+	device_params_free(f.params);
+	device_close(f.device);
+}
+
+static const struct op_case cases[] = {
+	/* bare convolutions: kernels, strides, padding, odd sizes, few and many channels */
+	{OP_CONV, {2, 7, 5, 3}, 5, 3, 1, 1},
+	{OP_CONV, {2, 8, 8, 16}, 16, 3, 1, 1},
+	{OP_CONV, {3, 9, 7, 8}, 24, 3, 2, 1},
+	{OP_CONV, {2, 6, 6, 20}, 33, 1, 1, 0},
+	{OP_CONV, {2, 7, 7, 17}, 9, 1, 2, 0},
+	{OP_CONV, {2, 23, 21, 3}, 16, 7, 2, 3},
+	{OP_CONV, {1, 11, 13, 1}, 2, 5, 1, 2},
+	{OP_CONV, {2, 8, 9, 4}, 24, 2, 1, 0},
+	{OP_CONV, {2, 4, 4, 64}, 32, 3, 1, 1},
+	{OP_CONV, {2, 1, 1, 40}, 48, 1, 1, 0},
+	/* with what follows */
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true},
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .activation = DEVICE_RELU},
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .activation = DEVICE_RELU},
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .bias = true, .activation = DEVICE_GELU},
+	{OP_CONV,
+	 {2, 7, 5, 3},
+	 6,
+	 3,
+	 1,
+	 1,
+	 .bias = true,
+	 .residual = true,
+	 .activation = DEVICE_RELU},
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .residual = true},
+	{OP_CONV, {2, 7, 5, 3}, 6, 3, 1, 1, .residual = true, .activation = DEVICE_GELU},
+	{OP_CONV, {4, 7, 5, 3}, 6, 3, 1, 1, .norm = true},
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 1, 1, .norm = true, .activation = DEVICE_RELU},
+	{OP_CONV, {4, 7, 5, 8}, 16, 3, 2, 1, .norm = true, .activation = DEVICE_GELU},
+	{OP_CONV, {4, 7, 5, 8}, 19, 1, 1, 0, .norm = true, .residual = true},
+	{OP_CONV,
+	 {4, 7, 5, 8},
+	 16,
+	 3,
+	 1,
+	 1,
+	 .norm = true,
+	 .residual = true,
+	 .activation = DEVICE_RELU},
+	{OP_CONV,
+	 {4, 7, 5, 8},
+	 16,
+	 3,
+	 2,
+	 1,
+	 .norm = true,
+	 .residual = true,
+	 .activation = DEVICE_GELU},
+	{OP_CONV, {3, 5, 5, 16}, 300, 1, 1, 0, .norm = true, .activation = DEVICE_RELU},
+	{OP_CONV,
+	 {3, 3, 3, 16},
+	 1030,
+	 1,
+	 1,
+	 0,
+	 .norm = true,
+	 .residual = true,
+	 .activation = DEVICE_RELU},
+	{OP_CONV, {64, 1, 1, 24}, 40, 1, 1, 0, .norm = true, .activation = DEVICE_RELU},
+	/* norms alone */
+	{OP_NORM, {4, 5, 3, 7}, .norm = true},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_RELU},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .activation = DEVICE_GELU},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_RELU},
+	{OP_NORM, {4, 5, 3, 16}, .norm = true, .residual = true, .activation = DEVICE_GELU},
+	/* linear layers */
+	{OP_LINEAR, {5, 1, 1, 33}, 7, .bias = true},
+	{OP_LINEAR, {5, 3, 2, 8}, 10},
+	{OP_LINEAR, {16, 1, 1, 64}, 100, .bias = true, .activation = DEVICE_RELU},
+	{OP_LINEAR, {16, 2, 2, 16}, 20, .bias = true, .activation = DEVICE_GELU},
+	/* pools */
+	{OP_MAX_POOL, {2, 8, 8, 16}, 0, 2, 2, 0},
+	{OP_MAX_POOL, {2, 9, 7, 5}, 0, 3, 2, 1},
+	{OP_MAX_POOL, {2, 7, 9, 64}, 0, 3, 1, 1},
+	{OP_AVERAGE_POOL, {2, 8, 8, 16}, 0, 2, 2, 0},
+	{OP_AVERAGE_POOL, {2, 9, 7, 5}, 0, 3, 2, 1},
+	{OP_GLOBAL_AVERAGE, {3, 4, 5, 19}},
+	{OP_GLOBAL_AVERAGE, {3, 2, 2, 600}},
+	{OP_GLOBAL_MAX, {3, 4, 3, 10}},
+};
+
+static void test_fp32(void **state)
+{
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		check_case(&cases[i], DEVICE_FP32);
+}
+
+static void test_half(void **state)
+{
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		check_case(&cases[i], DEVICE_BF16);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fp32),
+		cmocka_unit_test(test_half),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,615 @@
+/*
+ * The arena, buckets of gradients, the pool, and what recording and the calls of the seam refuse.
+ */
+#include "tests/unit/trainer/device/test_device_reference.h"
+#include "trainer/device/arena.h"
+#include "trainer/device/buckets.h"
+#include "trainer/device/cpu/loops.h"
+#include "trainer/device/cpu/pool.h"
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- arena ---- */
+
+static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+{
+	return a < b_end && b < a_end;
+}
+
+static void check_layout(const struct arena *arena, uint32_t steps)
+{
+	uint64_t peak = 0;
+
+	for (uint32_t i = 0; i < arena->count; i++) {
+		const struct arena_block *a = &arena->blocks[i];
+
+		assert_int_equal(a->offset % ARENA_ALIGNMENT, 0);
+		assert_true(a->offset + a->size <= arena->size);
+		for (uint32_t j = 0; j < i; j++) {
+			const struct arena_block *b = &arena->blocks[j];
+
+			if (meet(a->first, (uint64_t)a->last + 1, b->first, (uint64_t)b->last + 1))
+				assert_false(meet(a->offset, a->offset + a->size, b->offset,
+						  b->offset + b->size));
+		}
+	}
+	for (uint32_t step = 0; step < steps; step++) {
+		uint64_t live = 0;
+
+		for (uint32_t i = 0; i < arena->count; i++)
+			if (arena->blocks[i].first <= step && step <= arena->blocks[i].last)
+				live += arena->blocks[i].size;
+		peak = live > peak ? live : peak;
+	}
+	/* no layout is smaller than what lives at once; a good one is not much larger */
+	assert_true(arena->size >= peak);
+	assert_true(arena->size <= peak + peak / 2);
+}
+
+static void test_arena(void **state)
+{
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		struct arena arena;
+		uint32_t count = 1 + (uint32_t)(uniform(seed, 0) * 120), steps = 60, block;
+
+		arena_init(&arena);
+		for (uint32_t i = 0; i < count; i++) {
+			uint32_t first = (uint32_t)(uniform(seed, 4 * i + 1) * steps);
+			uint32_t last =
+				first + (uint32_t)(uniform(seed, 4 * i + 2) * (steps - first));
+
+			assert_int_equal(arena_add(&arena,
+						   (uint64_t)(uniform(seed, 4 * i + 3) * 100000),
+						   last, last, &block),
+					 0);
+			arena_extend(&arena, block, first);
+		}
+		assert_int_equal(arena_layout(&arena), 0);
+		check_layout(&arena, steps);
+		arena_deinit(&arena);
+	}
+}
+
+static void test_arena_chain(void **state)
+{
+	struct arena arena;
+	uint32_t block;
+
+	/* a chain of equal buffers, each read by the next: two suffice */
+	arena_init(&arena);
+	for (uint32_t i = 0; i < 50; i++)
+		assert_int_equal(arena_add(&arena, 4096, i, i + 1, &block), 0);
+	assert_int_equal(arena_layout(&arena), 0);
+	assert_int_equal(arena.size, 8192);
+	assert_int_equal(arena.unshared, 50 * 4096);
+	arena_deinit(&arena);
+	arena_init(&arena);
+	assert_int_equal(arena_layout(&arena), 0);
+	assert_int_equal(arena.size, 0);
+	arena_deinit(&arena);
+}
+
+/* ---- pool and loops ---- */
+
+struct counts {
+	_Atomic uint32_t done[1000];
+	unsigned threads;
+	_Atomic bool wrong;
+};
+
+static void count_task(void *context, uint32_t task, unsigned thread)
+{
+	struct counts *counts = context;
+
+	atomic_fetch_add(&counts->done[task], 1);
+	if (thread >= counts->threads)
+		counts->wrong = true;
+}
+
+static void test_pool(void **state)
+{
+	for (unsigned threads = 1; threads <= 5; threads++) {
+		static const uint32_t tasks[] = {0, 1, 2, 7, 1000};
+		struct pool pool;
+
+		assert_int_equal(pool_init(&pool, threads, 1), 0);
+		for (size_t i = 0; i < 5; i++) {
+			struct counts *counts = calloc(1, sizeof(*counts));
+
+			counts->threads = threads;
+			pool_enter(&pool);
+			pool_run(&pool, tasks[i], count_task, counts);
+			pool_leave(&pool);
+			for (uint32_t t = 0; t < 1000; t++)
+				assert_int_equal(counts->done[t], t < tasks[i]);
+			assert_false(counts->wrong);
+			free(counts);
+		}
+	}
+}
+
+/*
+ * Processes that share CPUs take a part each, at least one thread, and none a place of its own;
+ * what was asked for stays.
+ */
+static void test_pool_sharers(void **state)
+{
+	struct pool alone, pool;
+
+	assert_int_equal(pool_init(&alone, 0, 1), 0);
+	for (unsigned sharers = 2; sharers <= 1000; sharers *= 5) {
+		unsigned part = alone.threads / sharers;
+
+		assert_int_equal(pool_init(&pool, 0, sharers), 0);
+		assert_int_equal(pool.threads, part ? part : 1);
+		assert_false(pool.pin);
+	}
+	assert_int_equal(pool_init(&pool, 7, 3), 0);
+	assert_int_equal(pool.threads, 7);
+}
+
+/* A caller's children must find the affinity it had. */
+static void test_pool_affinity(void **state)
+{
+	struct pool pool;
+	cpu_set_t before, after;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	assert_int_equal(pool_init(&pool, 0, 1), 0);
+	for (int i = 0; i < 3; i++) {
+		pool_enter(&pool);
+		pool_leave(&pool);
+	}
+	assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+	assert_true(CPU_EQUAL(&before, &after));
+}
+
+/* Sums are the same bits whoever adds them up, and right for all ways that channels are folded. */
+static void test_loops(void **state)
+{
+	static const uint32_t channels[] = {1, 3, 16, 100, 255, 256, 257, 511, 512, 513, 1030};
+	static const size_t rows[] = {1, 2, 31, 1000};
+
+	for (size_t i = 0; i < sizeof(channels) / sizeof(*channels); i++) {
+		for (size_t j = 0; j < 4; j++) {
+			size_t count = rows[j] * channels[i];
+			double *sum[3], *square[3], *expected = calloc(channels[i], sizeof(double));
+			float *x = malloc(count * sizeof(float)), *shift;
+			struct columns columns;
+
+			loops_columns_init(&columns, channels[i]);
+			shift = calloc(columns.width, sizeof(float));
+			for (size_t k = 0; k < count; k++) {
+				x[k] = (float)uniform(j, k);
+				expected[k % channels[i]] += (double)x[k];
+			}
+			for (unsigned threads = 1; threads <= 3; threads++) {
+				struct pool pool;
+				struct loops loops = {.pool = &pool, .kernels = kernels_choose()};
+
+				assert_int_equal(pool_init(&pool, threads, 1), 0);
+				assert_int_equal(loops_reserve(&loops, channels[i]), 0);
+				sum[threads - 1] = calloc(channels[i], sizeof(double));
+				square[threads - 1] = calloc(channels[i], sizeof(double));
+				loops_statistics(&loops, &columns, rows[j], x, ELEMENT_F32, shift,
+						 sum[threads - 1], square[threads - 1]);
+				assert_memory_equal(sum[threads - 1], sum[0],
+						    channels[i] * sizeof(double));
+				assert_memory_equal(square[threads - 1], square[0],
+						    channels[i] * sizeof(double));
+				loops_deinit(&loops);
+			}
+			for (uint32_t c = 0; c < channels[i]; c++)
+				assert_float_equal(sum[0][c], expected[c], 1e-4);
+			for (unsigned t = 0; t < 3; t++) {
+				free(sum[t]);
+				free(square[t]);
+			}
+			free(expected);
+			free(shift);
+			free(x);
+		}
+	}
+}
+
+/* ---- refusals ---- */
+
+struct seam {
+	struct device *device;
+	struct device_params *params;
+	struct device_param *weight, *gamma, *beta, *mean, *var, *linear;
+};
+
+static void open_seam(struct seam *s)
+{
+	s->device = open_device(DEVICE_FP32, 1);
+	assert_int_equal(device_params_new(s->device, &s->params), 0);
+	s->weight = add_param(s->params, "weight", DEVICE_CONV_WEIGHT,
+			      (struct device_shape){8, 3, 3, 3});
+	s->gamma = add_param(s->params, "gamma", DEVICE_VECTOR, (struct device_shape){1, 1, 1, 8});
+	s->beta = add_param(s->params, "beta", DEVICE_VECTOR, (struct device_shape){1, 1, 1, 8});
+	s->mean = add_param(s->params, "mean", DEVICE_BUFFER, (struct device_shape){1, 1, 1, 8});
+	s->var = add_param(s->params, "var", DEVICE_BUFFER, (struct device_shape){1, 1, 1, 8});
+	s->linear = add_param(s->params, "linear", DEVICE_LINEAR_WEIGHT,
+			      (struct device_shape){10, 1, 1, 8});
+	assert_int_equal(device_params_allocate(
+				 s->params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+			 0);
+}
+
+static void close_seam(struct seam *s)
+{
+	device_params_free(s->params);
+	device_close(s->device);
+}
+
+static struct device_graph *begin(struct seam *s, struct device_value **ret_input)
+{
+	struct device_input_spec input = {.name = "input", .shape = {2, 8, 8, 3}, .std = {1, 1, 1}};
+	struct device_graph *graph;
+
+	assert_int_equal(
+		device_graph_new(s->params, &(struct device_graph_options){DEVICE_TRAIN}, &graph),
+		0);
+	*ret_input = device_input(graph, &input);
+	assert_non_null(*ret_input);
+	return graph;
+}
+
+static void expect_refusal(struct device_graph *graph, const char *word)
+{
+	char error[DEVICE_ERROR_MAX];
+
+	assert_int_equal(device_graph_plan(graph, error), -EINVAL);
+	if (!strstr(error, word))
+		fail_msg("'%s' is not in: %s", word, error);
+	device_graph_free(graph);
+}
+
+static void test_recording(void **state)
+{
+	struct seam s;
+	struct device_value *x, *y;
+	struct device_graph *graph;
+	struct device_norm norm, wrong;
+
+	open_seam(&s);
+	norm = (struct device_norm){s.gamma, s.beta, s.mean, s.var, 1e-5f, 0.1f};
+	graph = begin(&s, &x);
+	assert_null(device_conv(
+		graph, x,
+		&(struct device_conv_spec){.name = "far", .weight = s.linear, .stride = 1}));
+	/* only the first mistake is told, and what follows from it is none */
+	assert_null(device_global_average_pool(graph, "pool", NULL));
+	expect_refusal(graph, "far");
+	graph = begin(&s, &x);
+	y = device_conv(
+		graph, x,
+		&(struct device_conv_spec){
+			.name = "c1", .weight = s.weight, .stride = 1, .pad = 1, .norm = &norm});
+	assert_non_null(y);
+	assert_int_equal(device_value_shape(y).c, 8);
+	assert_null(device_conv(
+		graph, y,
+		&(struct device_conv_spec){.name = "c2", .weight = s.weight, .stride = 1}));
+	expect_refusal(graph, "c2: weight has 3 input channels, its input 8");
+	graph = begin(&s, &x);
+	assert_null(device_conv(
+		graph, x,
+		&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 0}));
+	expect_refusal(graph, "stride 0");
+	graph = begin(&s, &x);
+	wrong = norm;
+	wrong.running_var = s.gamma;
+	assert_null(device_conv(
+		graph, x,
+		&(struct device_conv_spec){
+			.name = "c1", .weight = s.weight, .stride = 1, .norm = &wrong}));
+	expect_refusal(graph, "running variance must be a buffer");
+	graph = begin(&s, &x);
+	assert_null(device_conv(graph, x,
+				&(struct device_conv_spec){.name = "c1",
+							   .weight = s.weight,
+							   .stride = 1,
+							   .norm = &norm,
+							   .residual = x}));
+	expect_refusal(graph, "residual is 2 x 8 x 8 x 3, the result 2 x 6 x 6 x 8");
+	graph = begin(&s, &x);
+	assert_null(device_max_pool(graph, x, &(struct device_pool_spec){"p", 9, 1, 0}));
+	expect_refusal(graph, "window of 9");
+	graph = begin(&s, &x);
+	assert_null(device_linear(graph, x,
+				  &(struct device_linear_spec){.name = "fc", .weight = s.linear}));
+	expect_refusal(graph, "fc: weight has 8 inputs");
+	graph = begin(&s, &x);
+	assert_null(device_softmax_loss(graph, x, &(struct device_loss_spec){.name = "loss"}));
+	expect_refusal(graph, "logits are 8 x 8 x 3");
+	close_seam(&s);
+}
+
+static void test_calls(void **state)
+{
+	struct seam s;
+	struct device_value *x;
+	struct device_graph *graph;
+	struct device_param *p;
+	uint8_t images[2 * 8 * 8 * 4] = {0};
+	struct device_batch batch = {images, NULL, 2, 3, DEVICE_ELEMENT_U8, false};
+	struct device_results results;
+	uint64_t number = 77;
+	float value;
+
+	open_seam(&s);
+	assert_int_equal(device_param_add(s.params,
+					  &(struct device_param_spec){.name = "late",
+								      .kind = DEVICE_VECTOR,
+								      .shape = {1}},
+					  &p),
+			 -EBUSY);
+	graph = begin(&s, &x);
+	x = device_conv(graph, x,
+			&(struct device_conv_spec){.name = "c1", .weight = s.weight, .stride = 1});
+	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL); /* not planned */
+	assert_int_equal(device_graph_plan(graph, NULL), 0);
+	assert_int_equal(device_graph_plan(graph, NULL), -EBUSY);
+	assert_int_equal(device_register_host(s.device, NULL, 1, true), -EINVAL);
+	assert_int_equal(device_register_host(s.device, images, 0, true), -EINVAL);
+	assert_non_null(strstr(device_error(s.device), "no memory"));
+	assert_in_range(device_register_host(s.device, images, sizeof(images), true), 0,
+			DEVICE_STAGED);
+	assert_int_equal(device_step(graph, NULL, &number), -EINVAL); /* nothing fed */
+	assert_int_equal(device_evaluate(graph, DEVICE_VALUE, &number), -EINVAL);
+	batch.count = 1;
+	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
+	assert_non_null(strstr(device_error(s.device), "1 sample,"));
+	batch.count = 2;
+	batch.channels = 2;
+	assert_int_equal(device_feed(graph, &batch, &number), -EINVAL);
+	assert_int_equal(number, 77);
+	batch.channels = 4;
+	assert_int_equal(device_feed(graph, &batch, &number), 0);
+	assert_int_equal(device_step(graph, NULL, &number), 0);
+	assert_int_equal(number, 1);
+	assert_int_equal(device_results(graph, 1, true, &results), 0);
+	assert_int_equal(device_results(graph, 2, true, &results), -ERANGE);
+	assert_int_equal(device_results(graph, 0, true, &results), -ERANGE);
+	for (unsigned i = 0; i < DEVICE_RESULTS_MAX; i++) {
+		assert_int_equal(device_feed(graph, &batch, &number), 0);
+		assert_int_equal(device_step(graph, NULL, &number), 0);
+	}
+	assert_int_equal(device_results(graph, 1, true, &results), -ERANGE);
+	assert_int_equal(device_results(graph, 2, true, &results), 0);
+	assert_int_equal(results.step, 2);
+	assert_int_equal(device_value_read(graph, x, DEVICE_MOMENT1, &value), -ENOENT);
+	device_unregister_host(s.device, images);
+	device_unregister_host(s.device, images);
+	device_unregister_host(s.device, NULL);
+	device_graph_free(graph);
+	close_seam(&s);
+}
+
+static void test_declaring(void **state)
+{
+	static const struct {
+		struct device_param_spec spec;
+		int result;
+		const char *word;
+	} cases[] = {
+		{{.name = "", .kind = DEVICE_VECTOR, .shape = {1}}, -EINVAL, "name"},
+		{{.name = "a", .kind = (enum device_param_kind)9, .shape = {1}}, -EINVAL, "kind 9"},
+		{{.name = "a", .kind = DEVICE_CONV_WEIGHT, .shape = {1, 2, 0, 3}},
+		 -EINVAL,
+		 "dimension 2"},
+		{{.name = "a", .kind = DEVICE_LINEAR_WEIGHT, .shape = {1, 2, 3}},
+		 -EINVAL,
+		 "dimension 2"},
+		{{.name = "a", .kind = DEVICE_LINEAR_WEIGHT, .shape = {1u << 20, 1u << 20}},
+		 -EINVAL,
+		 "2^31"},
+		{{.name = "a", .kind = DEVICE_VECTOR, .shape = {1}, .group = DEVICE_GROUPS_MAX},
+		 -EINVAL,
+		 "group"},
+		{{.name = "a", .kind = DEVICE_VECTOR, .shape = {1}}, 0, NULL},
+		{{.name = "a", .kind = DEVICE_VECTOR, .shape = {2}}, -EEXIST, "before"},
+	};
+	struct device *device = open_device(DEVICE_FP32, 1);
+	struct device_params *params;
+	struct device_param *p;
+
+	assert_int_equal(device_params_new(device, &params), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_int_equal(device_param_add(params, &cases[i].spec, &p), cases[i].result);
+		if (cases[i].word)
+			assert_non_null(strstr(device_error(device), cases[i].word));
+	}
+	device_params_free(params);
+	device_close(device);
+}
+
+static void test_opening(void **state)
+{
+	struct device *device = NULL;
+	char error[DEVICE_ERROR_MAX];
+
+	assert_int_equal(device_open("abacus", NULL, &device, error), -ENODEV);
+	assert_non_null(strstr(error, "'abacus' is not built in; this build has "));
+	assert_non_null(strstr(error, "cpu"));
+	assert_int_equal(device_open("cpu", &(struct device_options){.precision = DEVICE_FP16},
+				     &device, error),
+			 -ENOTSUP);
+	assert_non_null(strstr(error, "fp16"));
+	assert_int_equal(device_open("cpu", &(struct device_options){.index = 1}, &device, error),
+			 -ENODEV);
+	assert_null(device);
+	assert_int_equal(device_open(NULL, NULL, &device, error), 0);
+	assert_true(device_info(device)->precision != DEVICE_AUTO);
+	device_close(device);
+	assert_int_equal(device_open("cpu", NULL, &device, error), 0);
+	assert_string_equal(error, "");
+	assert_true(device_info(device)->threads > 0);
+	device_close(device);
+	device_close(NULL);
+}
+
+/* ---- buckets ---- */
+
+/*
+ * A chain of matrices: layer i is [widths[i + 1]][widths[i]], the second is frozen, and the last
+ * layer uses the first one's matrix again.
+ */
+struct chain {
+	struct device_params *params;
+	struct device_graph *graph;
+	struct device_param *spare; /* that no operation uses */
+};
+
+static const uint32_t widths[] = {20, 20, 50, 50, 300, 4, 20};
+enum { CHAIN = sizeof(widths) / sizeof(*widths) - 1 };
+
+static struct device_param *chain_param(struct chain *chain, const char *name, uint32_t outputs,
+					uint32_t inputs, bool frozen)
+{
+	struct device_param_spec spec = {.name = name,
+					 .kind = DEVICE_LINEAR_WEIGHT,
+					 .shape = {outputs, inputs},
+					 .frozen = frozen};
+	struct device_param *param;
+
+	assert_int_equal(device_param_add(chain->params, &spec, &param), 0);
+	return param;
+}
+
+static void chain_open(struct chain *chain, struct device *device)
+{
+	static const char *const names[] = {"w0", "w1", "w2", "w3", "w4", "w5"};
+	struct device_input_spec input = {
+		.name = "input", .shape = {2, 1, 1, widths[0]}, .std = {1, 1, 1, 1}};
+	struct device_value *x;
+
+	assert_int_equal(device_params_new(device, &chain->params), 0);
+	assert_int_equal(device_graph_new(chain->params,
+					  &(struct device_graph_options){DEVICE_TRAIN},
+					  &chain->graph),
+			 0);
+	x = device_input(chain->graph, &input);
+	for (unsigned i = 0; i < CHAIN; i++) {
+		struct device_linear_spec spec = {.name = names[i]};
+
+		spec.weight = chain_param(chain, names[i], widths[i + 1], widths[i], i == 1);
+		x = device_linear(chain->graph, x, &spec);
+	}
+	chain->spare = chain_param(chain, "spare", 3, 5, false);
+	x = device_linear(chain->graph, x,
+			  &(struct device_linear_spec){
+				  .name = "again", .weight = device_params_at(chain->params, 0)});
+	device_softmax_loss(chain->graph, x, &(struct device_loss_spec){.name = "loss"});
+	assert_int_equal(
+		device_params_allocate(chain->params,
+				       &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+		0);
+}
+
+/* The bucket that holds a parameter whole, of those that hold any of it. */
+static const struct bucket *bucket_of(const struct buckets *buckets,
+				      const struct device_param *param)
+{
+	const struct bucket *found = NULL;
+
+	for (uint32_t i = 0; i < buckets->count; i++) {
+		const struct bucket *b = &buckets->items[i];
+
+		if (!meet(b->offset, b->offset + b->count, param->offset,
+			  param->offset + param->elements))
+			continue;
+		assert_null(found);
+		assert_true(b->offset <= param->offset &&
+			    b->offset + b->count >= param->offset + param->elements);
+		found = b;
+	}
+	return found;
+}
+
+static void test_buckets(void **state)
+{
+	static const size_t lengths[] = {100, 1000, 3000, 16000, 1000000};
+	static const uint32_t counts[] = {5, 5, 4, 3, 1};
+	struct device *device = open_device(DEVICE_FP32, 1);
+	struct chain chain;
+
+	chain_open(&chain, device);
+	for (size_t k = 0; k < sizeof(lengths) / sizeof(*lengths); k++) {
+		struct buckets buckets;
+
+		assert_int_equal(buckets_plan(&buckets, chain.graph, lengths[k]), 0);
+		assert_int_equal(buckets.count, counts[k]);
+		for (uint32_t i = 1; i < buckets.count; i++)
+			assert_true(buckets.items[i].node <= buckets.items[i - 1].node);
+		for (size_t i = 0; i < device_params_count(chain.params); i++) {
+			const struct device_param *param = device_params_at(chain.params, i);
+			const struct bucket *bucket = bucket_of(&buckets, param);
+
+			if (param->spec.frozen)
+				continue;
+			/*
+			 * nodes are the input and then the layers; the first layer is the last to
+			 * be done with its matrix
+			 */
+			assert_non_null(bucket);
+			assert_true(param == chain.spare || bucket->node <= i + 1);
+			assert_true(bucket->count <= lengths[k] ||
+				    bucket->count == param->elements || lengths[k] < 1000);
+		}
+	}
+	device_graph_free(chain.graph);
+	device_params_free(chain.params);
+	device_close(device);
+}
+
+/* However many parameters there are, all of their sums may be under way at a time. */
+static void test_many_buckets(void **state)
+{
+	struct device *device = open_device(DEVICE_FP32, 1);
+	struct device_params *params;
+	struct device_graph *graph;
+	struct buckets buckets;
+
+	assert_int_equal(device_params_new(device, &params), 0);
+	for (unsigned i = 0; i < 1000; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%u", i);
+		add_param(params, name, DEVICE_VECTOR,
+			  (struct device_shape){1, 1, 1, i % 100 ? 3 : 5000});
+	}
+	assert_int_equal(
+		device_params_allocate(params, &(struct device_optimizer_spec){.kind = DEVICE_SGD}),
+		0);
+	assert_int_equal(
+		device_graph_new(params, &(struct device_graph_options){DEVICE_TRAIN}, &graph), 0);
+	assert_int_equal(buckets_plan(&buckets, graph, 1), 0);
+	assert_in_range(buckets.count, 10, BUCKETS_MAX);
+	for (size_t i = 0; i < device_params_count(params); i++)
+		assert_non_null(bucket_of(&buckets, device_params_at(params, i)));
+	device_graph_free(graph);
+	device_params_free(params);
+	device_close(device);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_arena),   cmocka_unit_test(test_arena_chain),
+		cmocka_unit_test(test_pool),    cmocka_unit_test(test_pool_affinity),
+		cmocka_unit_test(test_loops),   cmocka_unit_test(test_recording),
+		cmocka_unit_test(test_calls),   cmocka_unit_test(test_declaring),
+		cmocka_unit_test(test_opening), cmocka_unit_test(test_pool_sharers),
+		cmocka_unit_test(test_buckets), cmocka_unit_test(test_many_buckets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

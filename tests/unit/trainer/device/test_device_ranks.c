@@ -1,0 +1,458 @@
+/*
+ * Ranks with a device each against one device that is fed the whole batch. Every rank makes both,
+ * so each compares for itself. Run alone and under mpirun; the batch divides by 1, 2, 3, 4. The
+ * environment chooses the device, see open_device().
+ */
+#include "tests/unit/trainer/device/test_device_reference.h"
+#include "trainer/device/comm/comm.h"
+
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH   12
+#define SIDE    8
+#define PIXELS  (SIDE * SIDE * 3)
+#define CLASSES 10
+#define HIDDEN  600 /* a matrix of HIDDEN x HIDDEN is longer than a bucket */
+#define STEPS   8
+
+static struct comm *comm;
+
+enum norms { NORMS_NONE, NORMS_LOCAL, NORMS_SYNCHRONIZED };
+
+struct net {
+	struct device *device;
+	struct device_params *params;
+	struct device_graph *graph;
+	uint32_t first, count; /* samples of the batch that are fed */
+};
+
+/* That to ask for so that the environment's is opened. */
+static enum device_precision precision(void)
+{
+	const char *chosen = getenv("DEVICE_TEST_PRECISION");
+
+	return chosen && strstr(chosen, "16") ? DEVICE_BF16 : DEVICE_FP32;
+}
+
+/*
+ * Times that of fp32: rounding of sums over ranks may have a 16-bit copy of a weight, or an
+ * activation behind a norm, fall to the other side. bf16 has three bits less than fp16.
+ */
+static double looser(const struct net *net)
+{
+	switch (device_info(net->device)->precision) {
+	case DEVICE_FP16:
+		return 25;
+	case DEVICE_BF16:
+		return 200;
+	default:
+		return 1;
+	}
+}
+
+static struct device_value *record_conv(struct net *net, const char *name, struct device_value *x,
+					struct device_value *residual, enum norms norms)
+{
+	static const char *const parts[] = {".weight", ".gamma", ".beta", ".mean", ".var"};
+	struct device_param *p[5];
+	struct device_norm norm;
+	struct device_conv_spec spec = {.name = name,
+					.stride = 1,
+					.pad = 1,
+					.residual = residual,
+					.activation = DEVICE_RELU};
+	char full[32];
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct device_shape shape = {8, 3, 3, device_value_shape(x).c};
+
+		snprintf(full, sizeof(full), "%s%s", name, parts[i]);
+		p[i] = i ? add_param(net->params, full, i < 3 ? DEVICE_VECTOR : DEVICE_BUFFER,
+				     (struct device_shape){1, 1, 1, 8})
+			 : add_param(net->params, full, DEVICE_CONV_WEIGHT, shape);
+	}
+	norm = (struct device_norm){.gamma = p[1],
+				    .beta = p[2],
+				    .running_mean = p[3],
+				    .running_var = p[4],
+				    .epsilon = 1e-5f,
+				    .momentum = 0.1f,
+				    .synchronized = norms == NORMS_SYNCHRONIZED};
+	spec.weight = p[0];
+	/* without a norm gamma and the buffers are what no graph touches */
+	if (norms == NORMS_NONE)
+		spec.bias = p[2];
+	else
+		spec.norm = &norm;
+	return device_conv(net->graph, x, &spec);
+}
+
+static struct device_value *record_linear(struct net *net, const char *name, struct device_value *x,
+					  uint32_t outputs)
+{
+	struct device_shape shape = {outputs, 1, 1, device_value_shape(x).c};
+	struct device_linear_spec spec = {
+		.name = name,
+		.weight = add_param(net->params, name, DEVICE_LINEAR_WEIGHT, shape),
+		.activation = outputs == HIDDEN ? DEVICE_GELU : DEVICE_IDENTITY};
+
+	return device_linear(net->graph, x, &spec);
+}
+
+static void open_net(struct net *net, struct comm *ranks, enum norms norms)
+{
+	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD, .ema = true};
+	struct device_options options = {.precision = precision(), .threads = 1, .comm = ranks};
+	struct device_params_state state = {.loss_scale = 1024};
+	struct device_value *x, *y;
+	char error[DEVICE_ERROR_MAX];
+
+	memset(net, 0, sizeof(*net));
+	net->count = BATCH / (ranks ? ranks->world : 1);
+	net->first = ranks ? net->count * ranks->rank : 0;
+	net->device = open_device_with(&options);
+	assert_int_equal(device_params_new(net->device, &net->params), 0);
+	assert_int_equal(device_graph_new(net->params, &(struct device_graph_options){DEVICE_TRAIN},
+					  &net->graph),
+			 0);
+	x = device_input(net->graph, &(struct device_input_spec){
+					     .name = "input",
+					     .shape = {net->count, SIDE, SIDE, 3},
+					     .std = {1, 1, 1},
+				     });
+	x = record_conv(net, "a", x, NULL, norms);
+	y = record_conv(net, "b", x, x, norms);
+	y = device_global_average_pool(net->graph, "pool", y);
+	y = record_linear(net, "h1", y, HIDDEN);
+	y = record_linear(net, "h2", y, HIDDEN);
+	y = record_linear(net, "fc", y, CLASSES);
+	device_softmax_loss(net->graph, y,
+			    &(struct device_loss_spec){.name = "loss", .smoothing = 0.1f});
+	assert_int_equal(device_params_allocate(net->params, &optimizer), 0);
+	if (device_graph_plan(net->graph, error) < 0)
+		fail_msg("%s", error);
+	for (size_t i = 0; i < device_params_count(net->params); i++) {
+		struct device_param *param = device_params_at(net->params, i);
+		const struct device_param_spec *spec = device_param_spec(param);
+		size_t count = device_param_elements(param);
+		float *values = malloc(count * sizeof(float));
+		double fan = spec->kind == DEVICE_CONV_WEIGHT ? 9.0 * spec->shape[3]
+							      : (double)spec->shape[1];
+
+		for (size_t k = 0; k < count; k++)
+			values[k] = spec->kind == DEVICE_BUFFER || spec->kind == DEVICE_VECTOR
+					    ? (float)uniform(i, k) + 0.5f
+					    : (float)((2 * uniform(i, k) - 1) * sqrt(3 / fan));
+		assert_int_equal(device_param_write(param, DEVICE_VALUE, values), 0);
+		free(values);
+	}
+	/* no step is to be skipped on the way to a scale that fits */
+	if (device_info(net->device)->precision == DEVICE_FP16)
+		assert_int_equal(device_params_set_state(net->params, &state), 0);
+}
+
+static void close_net(struct net *net)
+{
+	device_graph_free(net->graph);
+	device_params_free(net->params);
+	device_close(net->device);
+}
+
+/* Results are to be asked for by the number that is returned. */
+static uint64_t begin_step(struct net *net, unsigned number, const struct device_hyper *hyper)
+{
+	static float images[BATCH * PIXELS];
+	int32_t labels[BATCH];
+	struct device_batch batch = {.images = images + (size_t)net->first * PIXELS,
+				     .labels = labels + net->first,
+				     .count = net->count,
+				     .channels = 3,
+				     .element = DEVICE_ELEMENT_F32};
+	uint64_t ticket, id;
+
+	for (size_t i = 0; i < BATCH * PIXELS; i++)
+		images[i] = (float)(3 * uniform(1000 + number, i) - 1);
+	/* most that have no label are the first ranks' */
+	for (uint32_t i = 0; i < BATCH; i++)
+		labels[i] = i == 1 || i == 2 || i == 3 || i == 11
+				    ? -1
+				    : (int32_t)((i * 7 + number) % CLASSES);
+	assert_int_equal(device_feed(net->graph, &batch, &ticket), 0);
+	if (device_step(net->graph, hyper, &id) < 0)
+		fail_msg("%s", device_error(net->device));
+	return id;
+}
+
+static void step(struct net *net, unsigned number, const struct device_hyper *hyper,
+		 struct device_results *ret_results)
+{
+	uint64_t id = begin_step(net, number, hyper);
+
+	assert_int_equal(device_results(net->graph, id, true, ret_results), 0);
+}
+
+static struct device_hyper hyper_of(unsigned number)
+{
+	struct device_hyper hyper = {.momentum = 0.9f,
+				     .ema_decay = number ? 0.7f : 0,
+				     .grad_scale = number % 3 == 2 ? 0.5f : 1};
+
+	for (unsigned i = 0; i < DEVICE_GROUPS_MAX; i++) {
+		hyper.lr[i] = 0.05f;
+		hyper.weight_decay[i] = 1e-3f;
+	}
+	hyper.clip_norm = number % 2 ? 0.3f : 0;
+	return hyper;
+}
+
+static float *read_slot(const struct net *net, size_t index, enum device_slot slot)
+{
+	struct device_param *param = device_params_at(net->params, index);
+	float *values = malloc(device_param_elements(param) * sizeof(float));
+
+	assert_int_equal(device_param_read(param, slot, values), 0);
+	return values;
+}
+
+/*
+ * Largest difference over the largest value, of a slot of all parameters; buffers only on demand.
+ */
+static double difference(const struct net *a, const struct net *b, enum device_slot slot,
+			 bool buffers)
+{
+	double worst = 0;
+
+	for (size_t i = 0; i < device_params_count(a->params); i++) {
+		struct device_param *param = device_params_at(a->params, i);
+		double largest = 1e-3, apart = 0;
+		float *x, *y;
+
+		if (device_param_spec(param)->kind == DEVICE_BUFFER && !buffers)
+			continue;
+		x = read_slot(a, i, slot);
+		y = read_slot(b, i, slot);
+		for (size_t k = 0; k < device_param_elements(param); k++) {
+			largest = fmax(largest, fabs((double)y[k]));
+			apart = fmax(apart, fabs((double)x[k] - (double)y[k]));
+		}
+		worst = fmax(worst, apart / largest);
+		free(x);
+		free(y);
+	}
+	return worst;
+}
+
+/* The parameters have the same bits on every rank. */
+static void check_same(const struct net *net, bool buffers)
+{
+	for (size_t i = 0; i < device_params_count(net->params); i++) {
+		struct device_param *param = device_params_at(net->params, i);
+		size_t size = device_param_elements(param) * sizeof(float);
+		float *mine = read_slot(net, i, DEVICE_VALUE), *all = malloc(size * comm->world);
+
+		assert_int_equal(comm_gather(comm, mine, size, all), 0);
+		for (unsigned rank = 0; rank < comm->world; rank++)
+			if (buffers || device_param_spec(param)->kind != DEVICE_BUFFER)
+				assert_memory_equal((char *)all + rank * size, mine, size);
+		free(mine);
+		free(all);
+	}
+}
+
+static bool near(const struct net *net, double a, double b)
+{
+	return fabs(a - b) <= 2e-5 * looser(net) * (1e-3 + fabs(b));
+}
+
+/*
+ * Steps with clipping, averages and every third a micro-batch before; samples with a label are not
+ * spread evenly.
+ */
+static void compare(enum norms norms)
+{
+	struct net ranks, whole;
+
+	open_net(&ranks, comm, norms);
+	open_net(&whole, NULL, norms);
+	for (unsigned i = 0; i < STEPS; i++) {
+		struct device_hyper hyper = hyper_of(i);
+		struct device_results a, b;
+
+		if (i % 3 == 2) {
+			step(&ranks, 100 + i, NULL, &a);
+			step(&whole, 100 + i, NULL, &b);
+			assert_true(near(&ranks, a.loss, b.loss));
+			assert_int_equal(a.samples, 8);
+		}
+		step(&ranks, i, &hyper, &a);
+		step(&whole, i, &hyper, &b);
+		assert_true(a.updated && b.updated);
+		assert_int_equal(a.samples, b.samples);
+		assert_int_equal(a.top1, b.top1);
+		assert_int_equal(a.top5, b.top5);
+		if (!near(&ranks, a.loss, b.loss) || !near(&ranks, a.grad_norm, b.grad_norm))
+			fail_msg("step %u: loss %.9g and %.9g, norm %.9g and %.9g", i, a.loss,
+				 b.loss, a.grad_norm, b.grad_norm);
+	}
+	check_same(&ranks, norms == NORMS_SYNCHRONIZED);
+	assert_true(difference(&ranks, &whole, DEVICE_VALUE, true) < 2e-5 * looser(&ranks));
+	assert_true(difference(&ranks, &whole, DEVICE_EMA, true) < 2e-5 * looser(&ranks));
+	assert_true(difference(&ranks, &whole, DEVICE_MOMENT1, false) < 2e-4 * looser(&ranks));
+	close_net(&ranks);
+	close_net(&whole);
+}
+
+static void test_without_norms(void **state)
+{
+	compare(NORMS_NONE);
+}
+
+static void test_synchronized(void **state)
+{
+	compare(NORMS_SYNCHRONIZED);
+}
+
+/*
+ * Norms of their own: another training than that of the whole batch, yet one and the same on every
+ * rank.
+ */
+static void test_local_norms(void **state)
+{
+	struct net ranks, whole;
+	struct device_results a, b;
+
+	open_net(&ranks, comm, NORMS_LOCAL);
+	open_net(&whole, NULL, NORMS_LOCAL);
+	for (unsigned i = 0; i < STEPS; i++) {
+		struct device_hyper hyper = hyper_of(i);
+
+		step(&ranks, i, &hyper, &a);
+		step(&whole, i, &hyper, &b);
+		assert_true(a.updated);
+	}
+	check_same(&ranks, false);
+	assert_int_equal(a.loss == b.loss, comm->world == 1);
+	close_net(&ranks);
+	close_net(&whole);
+}
+
+/* What is not finite on the last rank spoils the step for all, and none but that step. */
+static void test_not_finite(void **state)
+{
+	struct net ranks;
+	struct device_results results;
+	struct device_hyper hyper = hyper_of(1);
+	struct device_params_state counters;
+	float gradient[CLASSES * HIDDEN] = {[77] = NAN};
+
+	open_net(&ranks, comm, NORMS_NONE);
+	step(&ranks, 0, &hyper, &results);
+	if (comm->rank == comm->world - 1)
+		assert_int_equal(device_param_write(device_params_find(ranks.params, "fc"),
+						    DEVICE_GRAD, gradient),
+				 0);
+	step(&ranks, 1, &hyper, &results);
+	assert_true(results.skipped && !results.updated);
+	step(&ranks, 2, &hyper, &results);
+	assert_true(results.updated);
+	assert_int_equal(device_params_get_state(ranks.params, &counters), 0);
+	assert_int_equal(counters.updates, 2);
+	assert_int_equal(counters.skipped, 1);
+	check_same(&ranks, false);
+	close_net(&ranks);
+}
+
+/* A net without a loss has nothing to add up before an update: run, captured, replayed. */
+static void test_nothing_to_sum(void **state)
+{
+	struct device_options options = {.precision = precision(), .threads = 1, .comm = comm};
+	struct device_optimizer_spec optimizer = {.kind = DEVICE_SGD};
+	struct net net = {.count = BATCH / comm->world, .first = BATCH / comm->world * comm->rank};
+	struct device_results results;
+	struct device_value *x;
+	char error[DEVICE_ERROR_MAX];
+
+	net.device = open_device_with(&options);
+	assert_int_equal(device_params_new(net.device, &net.params), 0);
+	assert_int_equal(device_graph_new(net.params, &(struct device_graph_options){DEVICE_TRAIN},
+					  &net.graph),
+			 0);
+	x = device_input(net.graph, &(struct device_input_spec){
+					    .name = "input",
+					    .shape = {net.count, SIDE, SIDE, 3},
+					    .std = {1, 1, 1},
+				    });
+	record_linear(&net, "fc", device_global_average_pool(net.graph, "pool", x), CLASSES);
+	assert_int_equal(device_params_allocate(net.params, &optimizer), 0);
+	if (device_graph_plan(net.graph, error) < 0)
+		fail_msg("%s", error);
+	for (unsigned i = 0; i < 4; i++) {
+		step(&net, i, NULL, &results);
+		assert_false(results.updated);
+	}
+	close_net(&net);
+}
+
+/*
+ * Whether a step's results are there is the same on all ranks; once those of a later one are, they
+ * are, and are of all ranks too.
+ */
+static void test_late_results(void **state)
+{
+	enum { LATE = 4 };
+	struct net ranks, whole;
+	struct device_results expected[LATE], results;
+	uint64_t ids[LATE];
+
+	open_net(&ranks, comm, NORMS_SYNCHRONIZED);
+	open_net(&whole, NULL, NORMS_SYNCHRONIZED);
+	for (unsigned i = 0; i < LATE; i++) {
+		struct device_hyper hyper = hyper_of(i);
+		int r, *all = malloc(comm->world * sizeof(*all));
+
+		step(&whole, i, &hyper, &expected[i]);
+		ids[i] = begin_step(&ranks, i, &hyper);
+		r = device_results(ranks.graph, ids[i], false, &results);
+		assert_true(r == 0 || r == -EAGAIN);
+		if (i == LATE - 1)
+			assert_int_equal(device_results(ranks.graph, ids[i], true, &results), 0);
+		assert_int_equal(comm_gather(comm, &r, sizeof(r), all), 0);
+		for (unsigned rank = 0; rank < comm->world; rank++)
+			assert_int_equal(all[rank], r);
+		free(all);
+	}
+	for (unsigned i = 0; i < LATE; i++) {
+		assert_int_equal(device_results(ranks.graph, ids[i], false, &results), 0);
+		assert_int_equal(results.samples, expected[i].samples);
+		assert_int_equal(results.top1, expected[i].top1);
+		assert_true(near(&ranks, results.loss, expected[i].loss));
+		assert_true(near(&ranks, results.grad_norm, expected[i].grad_norm));
+	}
+	close_net(&ranks);
+	close_net(&whole);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_without_norms), cmocka_unit_test(test_synchronized),
+		cmocka_unit_test(test_local_norms),   cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_late_results),  cmocka_unit_test(test_nothing_to_sum),
+	};
+	char error[COMM_ERROR_MAX];
+
+	if (comm_open(&comm, error) < 0) {
+		fprintf(stderr, "%s\n", error);
+		return 1;
+	}
+	/* the others may be waiting for what a rank that failed has left out */
+	if (cmocka_run_group_tests(tests, NULL, NULL))
+		comm_abort(comm);
+	comm_close(comm);
+	return 0;
+}

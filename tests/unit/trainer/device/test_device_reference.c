@@ -1,0 +1,315 @@
+#include "tests/unit/trainer/device/test_device_reference.h"
+
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double uniform(uint64_t seed, uint64_t counter)
+{
+	uint64_t z =
+		seed * 0x9e3779b97f4a7c15u + counter * 0xd1342543de82ef95u + 0x632be59bd9b4e019u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+size_t tensor_count(const struct tensor *t)
+{
+	return (size_t)t->shape.n * t->shape.h * t->shape.w * t->shape.c;
+}
+
+struct tensor tensor_new(struct device_shape shape)
+{
+	struct tensor t = {.shape = shape};
+
+	t.v = calloc(tensor_count(&t) + 1, sizeof(double));
+	assert_non_null(t.v);
+	return t;
+}
+
+void tensor_free(struct tensor *tensor)
+{
+	free(tensor->v);
+	tensor->v = NULL;
+}
+
+void tensor_fill(struct tensor *tensor, uint64_t seed, bool coarse)
+{
+	for (size_t i = 0; i < tensor_count(tensor); i++) {
+		double v = uniform(seed, i) * 2 - 1;
+
+		tensor->v[i] = coarse ? round(v * 64) / 64 : (double)(float)v;
+	}
+}
+
+void tensor_to_float(const struct tensor *tensor, float *to)
+{
+	for (size_t i = 0; i < tensor_count(tensor); i++)
+		to[i] = (float)tensor->v[i];
+}
+
+static double *at(const struct tensor *t, uint32_t n, uint32_t h, uint32_t w, uint32_t c)
+{
+	return &t->v[(((size_t)n * t->shape.h + h) * t->shape.w + w) * t->shape.c + c];
+}
+
+/* The window of output position (p, q) at its offset (r, s); false: in the padding. */
+static bool source(const struct tensor *x, uint32_t p, uint32_t stride, uint32_t pad, uint32_t r,
+		   uint32_t limit, uint32_t *ret)
+{
+	int64_t i = (int64_t)p * stride + r - pad;
+
+	*ret = (uint32_t)i;
+	return i >= 0 && i < limit;
+}
+
+struct tensor reference_conv(const struct tensor *x, const struct tensor *weight, uint32_t stride,
+			     uint32_t pad)
+{
+	struct device_shape w = weight->shape;
+	struct tensor y = tensor_new(
+		(struct device_shape){x->shape.n, (x->shape.h + 2 * pad - w.h) / stride + 1,
+				      (x->shape.w + 2 * pad - w.w) / stride + 1, w.n});
+
+	for (size_t i = 0; i < tensor_count(&y); i++) {
+		uint32_t k = (uint32_t)(i % w.n), q = (uint32_t)(i / w.n % y.shape.w);
+		uint32_t p = (uint32_t)(i / w.n / y.shape.w % y.shape.h),
+			 n = (uint32_t)(i / w.n / y.shape.w / y.shape.h);
+		uint32_t row, column;
+
+		for (uint32_t r = 0; r < w.h; r++)
+			for (uint32_t s = 0; s < w.w; s++)
+				for (uint32_t c = 0; c < w.c; c++)
+					if (source(x, p, stride, pad, r, x->shape.h, &row) &&
+					    source(x, q, stride, pad, s, x->shape.w, &column))
+						y.v[i] += *at(x, n, row, column, c) *
+							  *at(weight, k, r, s, c);
+	}
+	return y;
+}
+
+void reference_affine(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
+		      const struct tensor *mean, const struct tensor *variance, double epsilon)
+{
+	for (size_t i = 0; i < tensor_count(x); i++) {
+		size_t c = i % x->shape.c;
+
+		x->v[i] = (x->v[i] - mean->v[c]) / sqrt(variance->v[c] + epsilon) * gamma->v[c] +
+			  beta->v[c];
+	}
+}
+
+void reference_norm(struct tensor *x, const struct tensor *gamma, const struct tensor *beta,
+		    double epsilon, double *ret_mean, double *ret_variance)
+{
+	struct device_shape vector = {1, 1, 1, x->shape.c};
+	struct tensor mean = tensor_new(vector), variance = tensor_new(vector);
+	double rows = (double)(tensor_count(x) / x->shape.c);
+
+	for (size_t i = 0; i < tensor_count(x); i++)
+		mean.v[i % x->shape.c] += x->v[i] / rows;
+	for (size_t i = 0; i < tensor_count(x); i++)
+		variance.v[i % x->shape.c] += pow(x->v[i] - mean.v[i % x->shape.c], 2) / rows;
+	reference_affine(x, gamma, beta, &mean, &variance, epsilon);
+	if (ret_mean)
+		memcpy(ret_mean, mean.v, x->shape.c * sizeof(double));
+	if (ret_variance)
+		memcpy(ret_variance, variance.v, x->shape.c * sizeof(double));
+	tensor_free(&mean);
+	tensor_free(&variance);
+}
+
+void reference_add(struct tensor *x, const struct tensor *y)
+{
+	for (size_t i = 0; i < tensor_count(x); i++)
+		x->v[i] += y->v[i];
+}
+
+void reference_bias(struct tensor *x, const struct tensor *bias)
+{
+	for (size_t i = 0; i < tensor_count(x); i++)
+		x->v[i] += bias->v[i % x->shape.c];
+}
+
+void reference_activate(struct tensor *x, enum device_activation activation)
+{
+	for (size_t i = 0; i < tensor_count(x); i++) {
+		if (activation == DEVICE_RELU && x->v[i] < 0)
+			x->v[i] = 0;
+		if (activation == DEVICE_GELU)
+			x->v[i] *= 0.5 * erfc(-x->v[i] / sqrt(2));
+	}
+}
+
+struct tensor reference_pool(const struct tensor *x, uint32_t window_h, uint32_t window_w,
+			     uint32_t stride, uint32_t pad, bool average)
+{
+	struct device_shape s = x->shape;
+	struct tensor y =
+		tensor_new((struct device_shape){s.n, (s.h + 2 * pad - window_h) / stride + 1,
+						 (s.w + 2 * pad - window_w) / stride + 1, s.c});
+
+	for (size_t i = 0; i < tensor_count(&y); i++) {
+		uint32_t c = (uint32_t)(i % s.c), q = (uint32_t)(i / s.c % y.shape.w);
+		uint32_t p = (uint32_t)(i / s.c / y.shape.w % y.shape.h),
+			 n = (uint32_t)(i / s.c / y.shape.w / y.shape.h);
+		double sum = 0, largest = -INFINITY;
+		uint32_t count = 0, row, column;
+
+		for (uint32_t r = 0; r < window_h; r++)
+			for (uint32_t t = 0; t < window_w; t++) {
+				if (!source(x, p, stride, pad, r, s.h, &row) ||
+				    !source(x, q, stride, pad, t, s.w, &column))
+					continue;
+				sum += *at(x, n, row, column, c);
+				largest = fmax(largest, *at(x, n, row, column, c));
+				count++;
+			}
+		y.v[i] = average ? sum / count : largest;
+	}
+	return y;
+}
+
+double reference_loss(const struct tensor *logits, const int32_t *labels, double smoothing,
+		      double scale)
+{
+	uint32_t classes = logits->shape.c, samples = 0;
+	double loss = 0;
+
+	for (uint32_t n = 0; n < logits->shape.n; n++) {
+		const double *z = &logits->v[(size_t)n * classes];
+		double sum = 0, log_sum, largest = z[0];
+
+		if (labels[n] < 0)
+			continue;
+		for (uint32_t i = 0; i < classes; i++)
+			largest = fmax(largest, z[i]);
+		for (uint32_t i = 0; i < classes; i++)
+			sum += exp(scale * (z[i] - largest));
+		log_sum = log(sum) + scale * largest;
+		for (uint32_t i = 0; i < classes; i++) {
+			double target =
+				smoothing / classes + ((int32_t)i == labels[n] ? 1 - smoothing : 0);
+
+			loss -= target * (scale * z[i] - log_sum);
+		}
+		samples++;
+	}
+	return samples ? loss / samples : 0;
+}
+
+double relative_error(const float *a, const double *b, size_t count)
+{
+	double error = 0, norm = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		error += pow((double)a[i] - b[i], 2);
+		norm += b[i] * b[i];
+	}
+	return norm > 0 ? sqrt(error / norm) : sqrt(error);
+}
+
+double largest_error(const float *a, const double *b, size_t count)
+{
+	double largest = 0;
+
+	for (size_t i = 0; i < count; i++)
+		largest = fmax(largest, isfinite(a[i]) ? fabs((double)a[i] - b[i]) : INFINITY);
+	return largest;
+}
+
+static const char *setting(const char *name, const char *fallback)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : fallback;
+}
+
+/* Index of the environment's choice among words; fails the test for another. */
+static unsigned choice(const char *name, const char *fallback, const char *const words[])
+{
+	const char *value = setting(name, fallback);
+	unsigned i = 0;
+
+	while (words[i] && strcmp(words[i], value))
+		i++;
+	if (!words[i])
+		fail_msg("%s=%s is not known", name, value);
+	return i;
+}
+
+/*
+ * What the environment makes of the precision that a test asks for; DEVICE_AUTO: the test is not
+ * meant.
+ */
+static enum device_precision chosen_precision(enum device_precision asked)
+{
+	static const char *const words[] = {"any", "fp32", "bf16", "fp16", NULL};
+	enum device_precision chosen =
+		(enum device_precision)choice("DEVICE_TEST_PRECISION", "any", words);
+
+	if (chosen == DEVICE_AUTO)
+		return asked;
+	return (chosen == DEVICE_FP32) == (asked == DEVICE_FP32) ? chosen : DEVICE_AUTO;
+}
+
+struct device *open_device_with(const struct device_options *wanted)
+{
+	static const char *const fusions[] = {"auto", "none", "b", "c", NULL};
+	struct device_options options = *wanted;
+	struct device *device = NULL;
+	char error[DEVICE_ERROR_MAX];
+	int r;
+
+	options.precision = chosen_precision(wanted->precision);
+	if (options.precision == DEVICE_AUTO)
+		skip();
+	options.fusion = (enum device_fusion)choice("DEVICE_TEST_FUSION", "auto", fusions);
+	options.eager = options.eager || *setting("DEVICE_TEST_EAGER", "");
+	options.deterministic = true;
+	r = device_open(setting("DEVICE_TEST_BACKEND", "cpu"), &options, &device, error);
+	if (r == -ENOTSUP) {
+		print_message("skipped: %s\n", error);
+		skip();
+	}
+	if (r < 0)
+		fail_msg("%s", error);
+	return device;
+}
+
+struct device *open_device(enum device_precision precision, unsigned threads)
+{
+	return open_device_with(
+		&(struct device_options){.precision = precision, .threads = threads});
+}
+
+double half_tolerance(const struct device *device, double tolerance)
+{
+	return device_info(device)->precision == DEVICE_FP16 ? tolerance / 2 : tolerance;
+}
+
+struct device_param *add_param(struct device_params *params, const char *name,
+			       enum device_param_kind kind, struct device_shape shape)
+{
+	struct device_param_spec spec = {.name = name, .kind = kind};
+	struct device_param *param = NULL;
+
+	if (kind == DEVICE_CONV_WEIGHT) {
+		spec.shape[0] = shape.n;
+		spec.shape[1] = shape.h;
+		spec.shape[2] = shape.w;
+		spec.shape[3] = shape.c;
+	} else if (kind == DEVICE_LINEAR_WEIGHT) {
+		spec.shape[0] = shape.n;
+		spec.shape[1] = shape.c;
+	} else {
+		spec.shape[0] = shape.c;
+		spec.group = 1;
+	}
+	assert_int_equal(device_param_add(params, &spec, &param), 0);
+	return param;
+}

@@ -1,0 +1,276 @@
+#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+
+#ifndef KERNELS_ON_DEVICE
+#include "tests/emulation/launch.h"
+#endif
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD_BYTES 256
+#define GUARD       0xa5
+
+struct kernel_device kernels_device;
+
+int kernels_test_open(void **state)
+{
+	struct gpu_properties properties;
+
+	if (gpu_select(0, &properties) < 0) {
+		print_message("%s\n", gpu_error());
+		exit(77);
+	}
+	kernels_device.multiprocessors = properties.multiprocessors;
+	return gpu_stream_new(&kernels_device.stream);
+}
+
+int kernels_test_close(void **state)
+{
+	gpu_stream_free(kernels_device.stream);
+	return 0;
+}
+
+void kernels_vary(unsigned variation)
+{
+	static const uint32_t multiprocessors[KERNELS_VARIATIONS] = {4, 1, 33};
+
+	kernels_device.multiprocessors = multiprocessors[variation];
+#ifndef KERNELS_ON_DEVICE
+	emulation_order(variation);
+#endif
+}
+
+double kernels_uniform(uint64_t seed, uint64_t counter)
+{
+	uint64_t z = seed * 0x2545f4914f6cdd1d + (counter + 1) * 0x9e3779b97f4a7c15;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+/* ---- elements ---- */
+
+static int significant_bits(enum cuda_element element)
+{
+	return element == CUDA_F32 ? 24 : element == CUDA_F16 ? 11 : 8;
+}
+
+double element_round(double value, enum cuda_element element)
+{
+	int least = element == CUDA_F16 ? -14 : -126, exponent;
+	double largest = element == CUDA_F16   ? 65504
+			 : element == CUDA_F32 ? 0x1.fffffep127
+					       : 0x1.fep127,
+	       unit;
+
+	if (!isfinite(value) || value == 0)
+		return value;
+	frexp(value, &exponent);
+	exponent = exponent - 1 < least ? least : exponent - 1;
+	unit = ldexp(1, exponent - significant_bits(element) + 1);
+	value = nearbyint(value / unit) * unit;
+	return fabs(value) > largest ? copysign(INFINITY, value) : value;
+}
+
+uint32_t element_encode(double value, enum cuda_element element)
+{
+	double rounded = element_round(value, element);
+	float f = (float)rounded;
+	uint32_t bits, sign;
+	int exponent;
+
+	memcpy(&bits, &f, sizeof(bits));
+	if (element == CUDA_F32)
+		return bits;
+	if (element == CUDA_BF16)
+		return bits >> 16;
+	sign = bits >> 16 & 0x8000;
+	if (isnan(rounded))
+		return sign | 0x7e00;
+	if (isinf(rounded))
+		return sign | 0x7c00;
+	rounded = fabs(rounded);
+	if (rounded < 0x1p-14)
+		return sign | (uint32_t)(rounded * 0x1p24);
+	frexp(rounded, &exponent);
+	return sign |
+	       ((uint32_t)(exponent + 14) << 10 | ((uint32_t)ldexp(rounded, 11 - exponent) - 1024));
+}
+
+double element_decode(uint32_t bits, enum cuda_element element)
+{
+	uint32_t exponent = bits >> 10 & 31, mantissa = bits & 1023;
+	double value;
+	float f;
+
+	if (element != CUDA_F16) {
+		bits <<= element == CUDA_BF16 ? 16 : 0;
+		memcpy(&f, &bits, sizeof(f));
+		return (double)f;
+	}
+	if (exponent == 31)
+		value = mantissa ? NAN : INFINITY;
+	else
+		value = exponent ? ldexp(1024 + mantissa, (int)exponent - 25)
+				 : ldexp(mantissa, -24);
+	return bits & 0x8000 ? -value : value;
+}
+
+double element_tolerance(enum cuda_element element)
+{
+	return element == CUDA_F32 ? 4e-6 : element == CUDA_F16 ? 0x1.1p-11 : 0x1.1p-8;
+}
+
+/* ---- arrays ---- */
+
+static void *allocate_host(uint64_t bytes)
+{
+	void *memory = malloc(bytes ? bytes : 1);
+
+	assert_non_null(memory);
+	return memory;
+}
+
+static struct array array_new(uint64_t count, uint32_t size)
+{
+	struct array array = {.count = count, .size = size};
+	void *memory;
+
+	assert_int_equal(gpu_allocate(2 * GUARD_BYTES + count * size, &memory), 0);
+	array.memory = memory;
+	array.data = array.memory + GUARD_BYTES;
+	assert_int_equal(
+		gpu_fill(memory, GUARD, 2 * GUARD_BYTES + count * size, kernels_device.stream), 0);
+	assert_int_equal(gpu_fill(array.data, 0xff, count * size, kernels_device.stream), 0);
+	return array;
+}
+
+struct array array_blank(uint64_t count, enum cuda_element element)
+{
+	struct array array = array_new(count, cuda_element_size(element));
+
+	array.element = element;
+	array.v = allocate_host(count * sizeof(*array.v));
+	for (uint64_t i = 0; i < count; i++)
+		array.v[i] = NAN;
+	return array;
+}
+
+struct array array_uniform(uint64_t count, enum cuda_element element, uint64_t seed, double low,
+			   double high)
+{
+	struct array array = array_blank(count, element);
+
+	for (uint64_t i = 0; i < count; i++)
+		array.v[i] = element_round(low + (high - low) * kernels_uniform(seed, i), element);
+	array_write(&array);
+	return array;
+}
+
+struct array array_coarse(uint64_t count, enum cuda_element element, uint64_t seed)
+{
+	struct array array = array_blank(count, element);
+
+	for (uint64_t i = 0; i < count; i++)
+		array.v[i] = round(kernels_uniform(seed, i) * 32 - 16) / 8;
+	array_write(&array);
+	return array;
+}
+
+struct array array_bytes(const void *bytes, uint64_t count)
+{
+	struct array array = array_new(count, 1);
+
+	if (bytes) {
+		assert_int_equal(gpu_copy_in(array.data, bytes, count, kernels_device.stream), 0);
+		assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
+	}
+	return array;
+}
+
+void array_write(struct array *array)
+{
+	char *bytes = allocate_host(array->count * array->size);
+
+	for (uint64_t i = 0; i < array->count; i++) {
+		uint32_t bits = element_encode(array->v[i], array->element);
+
+		memcpy(bytes + i * array->size, &bits, array->size);
+	}
+	assert_int_equal(
+		gpu_copy_in(array->data, bytes, array->count * array->size, kernels_device.stream),
+		0);
+	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
+	free(bytes);
+}
+
+void array_read_bytes(const struct array *array, void *ret_bytes)
+{
+	uint64_t bytes = array->count * array->size;
+	unsigned char *all = allocate_host(bytes + 2 * GUARD_BYTES);
+
+	assert_int_equal(
+		gpu_copy_out(all, array->memory, bytes + 2 * GUARD_BYTES, kernels_device.stream),
+		0);
+	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
+	for (uint64_t i = 0; i < GUARD_BYTES; i++) {
+		if (all[i] != GUARD)
+			fail_msg("written %d bytes before an array", (int)(GUARD_BYTES - i));
+		if (all[GUARD_BYTES + bytes + i] != GUARD)
+			fail_msg("written %d bytes behind an array", (int)i);
+	}
+	memcpy(ret_bytes, all + GUARD_BYTES, bytes);
+	free(all);
+}
+
+void array_read(struct array *array)
+{
+	unsigned char *bytes = allocate_host(array->count * array->size);
+
+	array_read_bytes(array, bytes);
+	for (uint64_t i = 0; i < array->count; i++) {
+		uint32_t bits = 0;
+
+		memcpy(&bits, bytes + i * array->size, array->size);
+		array->v[i] = element_decode(bits, array->element);
+	}
+	free(bytes);
+}
+
+void array_free(struct array *array)
+{
+	/* what is queued may use it */
+	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
+	gpu_free(array->memory);
+	free(array->v);
+	*array = (struct array){0};
+}
+
+static bool agrees(double got, double expected, double tolerance)
+{
+	if (isnan(expected) || isinf(expected))
+		return isnan(expected) ? isnan(got) : got == expected;
+	return fabs(got - expected) <= tolerance * (1 + fabs(expected));
+}
+
+void array_expect(struct array *array, const double *expected, double tolerance, const char *what,
+		  ...)
+{
+	char text[256];
+	va_list list;
+
+	array_read(array);
+	for (uint64_t i = 0; i < array->count; i++) {
+		if (agrees(array->v[i], expected[i], tolerance))
+			continue;
+		va_start(list, what);
+		vsnprintf(text, sizeof(text), what, list);
+		va_end(list);
+		fail_msg("%s, element %d: %llu of %llu is %.9g, not %.9g", text, array->element,
+			 (unsigned long long)i, (unsigned long long)array->count, array->v[i],
+			 expected[i]);
+	}
+}

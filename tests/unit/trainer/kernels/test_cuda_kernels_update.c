@@ -1,0 +1,447 @@
+/*
+ * Norm of the gradients, decision and update, over several steps, against scalars in double
+ * precision.
+ */
+#include "tests/unit/trainer/kernels/cuda_kernels_test.h"
+
+#include "trainer/device/cuda/kernels/update.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 5
+
+/* Parameters of one store; the third and the fourth are not trained, the fourth is frozen. */
+struct param {
+	uint32_t count, columns, copy_columns; /* copy_columns 0: no copy */
+	uint32_t group;
+	bool trained, frozen;
+	uint64_t offset;
+	struct array copy;
+};
+
+static const struct param declared[] = {
+	{.count = 10000, .columns = 100, .copy_columns = 100, .group = 0, .trained = true},
+	{.count = 33, .columns = 3, .copy_columns = 4, .group = 3, .trained = true},
+	{.count = 70, .columns = 70, .group = 15},
+	{.count = 8192 + 4, .columns = 4, .copy_columns = 4, .group = 1, .frozen = true},
+	{.count = 4098, .columns = 3, .copy_columns = 8, .group = 2, .trained = true},
+	{.count = 1, .columns = 1, .copy_columns = 0, .group = 1, .trained = true},
+};
+
+#define PARAMS (sizeof(declared) / sizeof(*declared))
+
+enum slot { VALUE, GRADIENT, MOMENT1, MOMENT2, EMA, SLOTS };
+
+struct store {
+	struct param params[PARAMS];
+	uint64_t elements;
+	struct array slots[SLOTS];
+	struct array chunks, partial, decision, state, results, arguments;
+	struct device_params_state expected_state;
+	double *model[SLOTS]; /* [elements] */
+	struct update update;
+};
+
+static struct update_scaling plain_scaling = {.growth = 1, .backoff = 1, .least = 1, .largest = 1};
+
+static uint32_t make_chunks(struct store *s, struct update_chunk *chunks)
+{
+	uint32_t count = 0;
+
+	for (unsigned i = 0; i < PARAMS; i++) {
+		const struct param *p = &s->params[i];
+
+		for (uint32_t at = 0; at < p->count; at += UPDATE_CHUNK_MAX) {
+			uint32_t rest = p->count - at;
+
+			chunks[count++] = (struct update_chunk){
+				.offset = p->offset + at,
+				.count = rest < UPDATE_CHUNK_MAX ? rest : UPDATE_CHUNK_MAX,
+				.first = at,
+				.copy = p->copy_columns ? p->copy.data : NULL,
+				.columns = p->columns,
+				.copy_columns = p->copy_columns,
+				.group = p->group,
+				.trained = p->trained,
+				.frozen = p->frozen,
+			};
+		}
+	}
+	return count;
+}
+
+static void make_slots(struct store *s)
+{
+	for (int slot = 0; slot < SLOTS; slot++) {
+		bool zero = slot == MOMENT1 || slot == MOMENT2;
+
+		s->slots[slot] = array_uniform(s->elements, CUDA_F32, (uint64_t)slot, zero ? 0 : -1,
+					       zero ? 0 : 1);
+		s->model[slot] = malloc(s->elements * sizeof(double));
+		memcpy(s->model[slot], s->slots[slot].v, s->elements * sizeof(double));
+	}
+}
+
+static void store_open(struct store *s, const struct device_optimizer_spec *optimizer,
+		       enum cuda_element copy_element)
+{
+	struct update_chunk chunks[32];
+	uint32_t count;
+
+	memset(s, 0, sizeof(*s));
+	memcpy(s->params, declared, sizeof(declared));
+	for (unsigned i = 0; i < PARAMS; i++) {
+		struct param *p = &s->params[i];
+		uint64_t rows = p->count / p->columns;
+
+		p->offset = s->elements;
+		s->elements += (p->count + 15) / 16 * 16;
+		if (p->copy_columns)
+			p->copy = array_uniform(rows * p->copy_columns, copy_element, 50 + i, 7, 9);
+	}
+	make_slots(s);
+	count = make_chunks(s, chunks);
+	s->expected_state.loss_scale = 1;
+	s->chunks = array_bytes(chunks, count * sizeof(*chunks));
+	s->partial = array_bytes(NULL, count * sizeof(double));
+	s->decision = array_bytes(NULL, sizeof(struct update_decision));
+	s->state = array_bytes(&s->expected_state, sizeof(s->expected_state));
+	s->results = array_bytes(NULL, sizeof(struct device_results));
+	s->arguments = array_bytes(NULL, sizeof(struct step_arguments));
+	s->update = (struct update){
+		.chunks = s->chunks.data,
+		.chunk_count = count,
+		.value = s->slots[VALUE].data,
+		.gradient = s->slots[GRADIENT].data,
+		.moment1 = s->slots[MOMENT1].data,
+		.moment2 = optimizer->kind == DEVICE_ADAMW ? s->slots[MOMENT2].data : NULL,
+		.ema = optimizer->ema ? s->slots[EMA].data : NULL,
+		.copy_element = copy_element,
+		.optimizer = *optimizer,
+		.step = s->arguments.data,
+		.state = s->state.data,
+		.results = s->results.data,
+		.scaling = plain_scaling,
+		.partial = s->partial.data,
+		.decision = s->decision.data,
+	};
+}
+
+static void store_close(struct store *s)
+{
+	struct array *arrays[] = {&s->chunks, &s->partial, &s->decision,
+				  &s->state,  &s->results, &s->arguments};
+
+	for (unsigned i = 0; i < PARAMS; i++)
+		if (s->params[i].copy_columns)
+			array_free(&s->params[i].copy);
+	for (int slot = 0; slot < SLOTS; slot++) {
+		array_free(&s->slots[slot]);
+		free(s->model[slot]);
+	}
+	for (unsigned i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
+		array_free(arrays[i]);
+}
+
+static struct device_hyper hyper_of_step(unsigned t)
+{
+	struct device_hyper hyper = {
+		.momentum = 0.9f,
+		.beta1 = 0.9f,
+		.beta2 = 0.98f,
+		.epsilon = 1e-4f,
+		.ema_decay = t == 3   ? 1
+			     : t == 4 ? 0
+				      : 0.75f,
+		.grad_scale = t == 2 ? 0 : 0.5f,
+	};
+
+	/* all of them change every step */
+	for (unsigned i = 0; i < DEVICE_GROUPS_MAX; i++) {
+		hyper.lr[i] = 0.01f * (float)(t + i);
+		hyper.weight_decay[i] = i == 3 ? 0 : 0.05f * (float)t;
+	}
+	return hyper;
+}
+
+static void write_bytes(const struct array *array, const void *bytes)
+{
+	assert_int_equal(gpu_copy_in(array->data, bytes, array->count, kernels_device.stream), 0);
+	assert_int_equal(gpu_stream_synchronize(kernels_device.stream), 0);
+}
+
+/* Gradients of a step, times the loss scale. */
+static void write_gradients(struct store *s, unsigned t)
+{
+	struct array *g = &s->slots[GRADIENT];
+
+	for (uint64_t i = 0; i < s->elements; i++)
+		g->v[i] = element_round((kernels_uniform(100 + t, i) * 2 - 1) *
+						s->expected_state.loss_scale,
+					CUDA_F32);
+	memcpy(s->model[GRADIENT], g->v, s->elements * sizeof(double));
+	array_write(g);
+}
+
+static double model_norm(const struct store *s, const struct device_hyper *h)
+{
+	double squares = 0;
+
+	for (unsigned i = 0; i < PARAMS; i++)
+		for (uint32_t j = 0; j < s->params[i].count && s->params[i].trained; j++)
+			squares += s->model[GRADIENT][s->params[i].offset + j] *
+				   s->model[GRADIENT][s->params[i].offset + j];
+	return sqrt(squares) * (h->grad_scale != 0 ? (double)h->grad_scale : 1) /
+	       s->expected_state.loss_scale;
+}
+
+/* One element. t: updates made, this one included. */
+static void model_element(struct store *s, const struct param *p, uint64_t i,
+			  const struct device_hyper *h, double scale, double t)
+{
+	const struct device_optimizer_spec *o = &s->update.optimizer;
+	double lr = (double)h->lr[p->group], decay = (double)h->weight_decay[p->group],
+	       w = s->model[VALUE][i];
+	double g = s->model[GRADIENT][i] * scale, *m = &s->model[MOMENT1][i],
+	       *v = &s->model[MOMENT2][i];
+	double beta1 = (double)h->beta1, beta2 = (double)h->beta2, momentum = (double)h->momentum;
+
+	if (p->trained && o->kind == DEVICE_ADAMW) {
+		*m = beta1 * *m + (1 - beta1) * g;
+		*v = beta2 * *v + (1 - beta2) * g * g;
+		s->model[VALUE][i] = w - lr * decay * w -
+				     lr * (*m / (1 - pow(beta1, t))) /
+					     (sqrt(*v / (1 - pow(beta2, t))) + (double)h->epsilon);
+	} else if (p->trained) {
+		g += o->coupled_decay ? decay * w : 0;
+		*m = momentum * *m + g;
+		s->model[VALUE][i] = w - (o->coupled_decay ? 0 : lr * decay * w) -
+				     lr * (o->nesterov ? g + momentum * *m : *m);
+	}
+	double average = t == 1 ? 0 : (double)h->ema_decay;
+
+	if (o->ema)
+		s->model[EMA][i] = average * s->model[EMA][i] + (1 - average) * s->model[VALUE][i];
+	if (o->ema && h->lookahead && average != 1 && !p->frozen)
+		s->model[VALUE][i] = s->model[EMA][i];
+}
+
+static void check_slots(struct store *s, unsigned t)
+{
+	for (int slot = 0; slot < SLOTS; slot++)
+		array_expect(&s->slots[slot], s->model[slot], 2e-5, "slot %d after step %u", slot,
+			     t);
+	for (unsigned i = 0; i < PARAMS; i++) {
+		const struct param *p = &s->params[i];
+		struct array copy = p->copy;
+		double *expected;
+
+		if (!p->copy_columns)
+			continue;
+		expected = malloc(copy.count * sizeof(*expected));
+		memcpy(expected, copy.v, copy.count * sizeof(*expected));
+		for (uint32_t j = 0; j < p->count && p->trained; j++)
+			expected[(uint64_t)(j / p->columns) * p->copy_columns + j % p->columns] =
+				s->model[VALUE][p->offset + j];
+		array_expect(&s->params[i].copy, expected, element_tolerance(copy.element) + 2e-5,
+			     "copy of parameter %u after step %u", i, t);
+		free(expected);
+	}
+}
+
+static void check_state(const struct store *s, double norm, bool updated, double scale)
+{
+	struct device_params_state state;
+	struct device_results results;
+
+	array_read_bytes(&s->state, &state);
+	array_read_bytes(&s->results, &results);
+	assert_int_equal(state.updates, s->expected_state.updates);
+	assert_int_equal(state.skipped, s->expected_state.skipped);
+	assert_int_equal(state.scale_age, s->expected_state.scale_age);
+	assert_true(state.loss_scale == s->expected_state.loss_scale);
+	assert_true(results.loss_scale == scale);
+	assert_int_equal(results.updated, updated);
+	assert_int_equal(results.skipped, !updated);
+	assert_true(updated ? fabs(results.grad_norm - norm) <= 1e-9 * norm
+			    : !isfinite(results.grad_norm));
+}
+
+/* A step with finite gradients; ret_norm: before clipping. */
+static void run_step(struct store *s, unsigned t, struct device_hyper hyper)
+{
+	struct step_arguments arguments = {.hyper = hyper};
+	double norm, scale = (hyper.grad_scale != 0 ? (double)hyper.grad_scale : 1) /
+			     s->expected_state.loss_scale;
+	double in_force = s->expected_state.loss_scale;
+
+	write_bytes(&s->arguments, &arguments);
+	write_gradients(s, t);
+	norm = model_norm(s, &hyper);
+	if (hyper.clip_norm > 0 && norm > (double)hyper.clip_norm)
+		scale *= (double)hyper.clip_norm / norm;
+	s->expected_state.updates++;
+	s->expected_state.scale_age++;
+	for (unsigned i = 0; i < PARAMS; i++)
+		for (uint32_t j = 0; j < s->params[i].count; j++)
+			model_element(s, &s->params[i], s->params[i].offset + j, &hyper, scale,
+				      (double)s->expected_state.updates);
+	if (s->update.scaling.growth > 1 &&
+	    s->expected_state.scale_age >= s->update.scaling.interval &&
+	    s->expected_state.loss_scale * 2 <= s->update.scaling.largest) {
+		s->expected_state.loss_scale *= 2;
+		s->expected_state.scale_age = 0;
+	}
+	assert_int_equal(update_decide(&kernels_device, &s->update), 0);
+	assert_int_equal(update_apply(&kernels_device, &s->update), 0);
+	check_state(s, norm, true, in_force);
+	check_slots(s, t);
+}
+
+/* A step that has a gradient of `bad` in parameter 4. */
+static void run_overflow(struct store *s, unsigned t, double bad)
+{
+	struct step_arguments arguments = {.hyper = hyper_of_step(t)};
+	double in_force = s->expected_state.loss_scale;
+
+	write_bytes(&s->arguments, &arguments);
+	write_gradients(s, t);
+	s->model[GRADIENT][s->params[4].offset + 4097] =
+		s->slots[GRADIENT].v[s->params[4].offset + 4097] = bad;
+	array_write(&s->slots[GRADIENT]);
+	s->expected_state.skipped++;
+	if (s->update.scaling.backoff < 1) {
+		s->expected_state.loss_scale =
+			fmax(s->expected_state.loss_scale / 2, s->update.scaling.least);
+		s->expected_state.scale_age = 0;
+	}
+	assert_int_equal(update_decide(&kernels_device, &s->update), 0);
+	assert_int_equal(update_apply(&kernels_device, &s->update), 0);
+	check_state(s, 0, false, in_force);
+	check_slots(s, t);
+}
+
+static void check_optimizer(const struct device_optimizer_spec *optimizer,
+			    enum cuda_element copy_element, bool lookahead)
+{
+	struct store s;
+
+	store_open(&s, optimizer, copy_element);
+	for (unsigned t = 1; t <= STEPS; t++) {
+		struct device_hyper hyper = hyper_of_step(t);
+
+		hyper.clip_norm = t == 4 ? 10 : t == 5 ? 1e9f : 0;
+		hyper.lookahead = lookahead;
+		run_step(&s, t, hyper);
+	}
+	store_close(&s);
+}
+
+static void test_optimizers(void **state)
+{
+	static const struct device_optimizer_spec optimizers[] = {
+		{.kind = DEVICE_SGD, .ema = true},
+		{.kind = DEVICE_SGD, .nesterov = true, .coupled_decay = true},
+		{.kind = DEVICE_SGD, .nesterov = true, .ema = true},
+		{.kind = DEVICE_ADAMW, .ema = true},
+		{.kind = DEVICE_ADAMW, .nesterov = true, .coupled_decay = true},
+	};
+
+	for (unsigned i = 0; i < sizeof(optimizers) / sizeof(*optimizers); i++)
+		for (int element = 0; element < ELEMENTS; element++) {
+			kernels_vary((i + (unsigned)element) % KERNELS_VARIATIONS);
+			check_optimizer(&optimizers[i], (enum cuda_element)element, false);
+			check_optimizer(&optimizers[i], (enum cuda_element)element, true);
+		}
+}
+
+/* Without loss scaling a gradient that is not finite is counted, and nothing else happens. */
+static void test_skip(void **state)
+{
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
+	struct store s;
+
+	kernels_vary(0);
+	store_open(&s, &sgd, CUDA_BF16);
+	run_step(&s, 1, hyper_of_step(1));
+	run_overflow(&s, 2, NAN);
+	run_step(&s, 3, hyper_of_step(2));
+	run_overflow(&s, 4, -INFINITY);
+	store_close(&s);
+}
+
+static void test_loss_scale(void **state)
+{
+	static const struct device_optimizer_spec adamw = {.kind = DEVICE_ADAMW};
+	struct store s;
+
+	kernels_vary(1);
+	store_open(&s, &adamw, CUDA_F16);
+	s.update.scaling = (struct update_scaling){
+		.growth = 2, .backoff = 0.5, .least = 2, .largest = 16, .interval = 2};
+	s.expected_state.loss_scale = 8;
+	write_bytes(&s.state, &s.expected_state);
+	/* 8, 8, then 16, which is the largest */
+	for (unsigned t = 1; t <= 5; t++)
+		run_step(&s, t, hyper_of_step(t));
+	assert_true(s.expected_state.loss_scale == 16 && s.expected_state.scale_age == 3);
+	run_overflow(&s, 6, INFINITY);
+	run_step(&s, 7, hyper_of_step(1));
+	/* 8, 4, 2, which is the least */
+	for (unsigned t = 8; t < 12; t++)
+		run_overflow(&s, t, NAN);
+	assert_true(s.expected_state.loss_scale == 2 && s.expected_state.skipped == 5);
+	run_step(&s, 12, hyper_of_step(1));
+	store_close(&s);
+}
+
+/* The first update that is made copies into the EMA, whatever the decay and the steps before it. */
+static void test_average_begins(void **state)
+{
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
+	struct store s;
+
+	kernels_vary(1);
+	store_open(&s, &sgd, CUDA_F16);
+	run_step(&s, 1, hyper_of_step(1));
+	for (unsigned t = 2; t <= 3; t++) {
+		s.expected_state.updates = 0;
+		write_bytes(&s.state, &s.expected_state);
+		run_step(&s, t, hyper_of_step(t));
+	}
+	store_close(&s);
+}
+
+/* The EMA's decay of 0 copies over what was not finite. */
+static void test_average_restarts(void **state)
+{
+	static const struct device_optimizer_spec sgd = {.kind = DEVICE_SGD, .ema = true};
+	struct store s;
+
+	kernels_vary(2);
+	store_open(&s, &sgd, CUDA_F32);
+	run_step(&s, 1, hyper_of_step(1));
+	for (unsigned i = 0; i < PARAMS; i++)
+		for (uint32_t j = 0; j < s.params[i].count; j++)
+			s.slots[EMA].v[s.params[i].offset + j] = j % 2 ? NAN : INFINITY;
+	array_write(&s.slots[EMA]);
+	for (unsigned i = 0; i < PARAMS; i++)
+		for (uint32_t j = 0; j < s.params[i].count; j++)
+			s.model[EMA][s.params[i].offset + j] = 0;
+	run_step(&s, 2, hyper_of_step(4));
+	store_close(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_optimizers),       cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_loss_scale),       cmocka_unit_test(test_average_begins),
+		cmocka_unit_test(test_average_restarts),
+	};
+
+	return cmocka_run_group_tests_name("kernels: update", tests, kernels_test_open,
+					   kernels_test_close);
+}

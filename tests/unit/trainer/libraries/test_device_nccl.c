@@ -1,0 +1,95 @@
+/*
+ * Loading NCCL and calling it, with nccl_stand_in.c in its place; STAND_IN is the folder of that.
+ */
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/cuda/ranks/collective.h"
+#include "trainer/device/device.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Of gpu.h what nccl.c asks: events pass at the second look. */
+static int looks;
+
+int gpu_event_query(gpu_event event)
+{
+	return looks++ % 2 ? 0 : -EAGAIN;
+}
+
+const char *gpu_error(void)
+{
+	return "";
+}
+
+static struct comm alone = {.world = 1, .local_world = 1};
+
+static void test_old(void **state)
+{
+	struct collective *collective;
+	char error[DEVICE_ERROR_MAX];
+
+	setenv("LOADERD_CUDA_LIBRARIES", getenv("STAND_IN"), 1);
+	setenv("NCCL_STAND_IN_VERSION", "21104", 1);
+	assert_int_equal(collective_new(&alone, &collective, error), -ENODEV);
+	assert_non_null(strstr(error, "NCCL 2.11.4 is installed, 2.13 or newer"));
+}
+
+/* Captured sums are those of launched ones, unless the environment wants it otherwise. */
+static void test_alike(void **state)
+{
+	struct collective *collective;
+	char error[DEVICE_ERROR_MAX];
+
+	setenv("NCCL_STAND_IN_VERSION", "22803", 1);
+	for (int i = 0; i < 2; i++) {
+		unsetenv("NCCL_GRAPH_REGISTER");
+		if (i)
+			setenv("NCCL_GRAPH_REGISTER", "1", 1);
+		assert_int_equal(collective_new(&alone, &collective, error), 0);
+		assert_string_equal(getenv("NCCL_GRAPH_REGISTER"), i ? "1" : "0");
+		collective_free(collective);
+	}
+}
+
+static void test_sums(void **state)
+{
+	float values[4] = {0};
+	double totals[3] = {0};
+	struct collective_range ranges[] = {{values, 2}, {values + 2, 2}};
+	struct collective *collective;
+	char error[DEVICE_ERROR_MAX];
+
+	setenv("NCCL_STAND_IN_VERSION", "22803", 1);
+	setenv("NCCL_STAND_IN_SUMS", "2", 1);
+	assert_int_equal(collective_new(&alone, &collective, error), 0);
+	assert_string_equal(collective_name(collective), "NCCL 2.28.3");
+	assert_int_equal(collective_connect(collective, error), 0);
+	assert_int_equal(collective_sum(collective, ranges, 2, COMM_FLOAT, NULL), 0);
+	assert_int_equal(collective_wait(collective, NULL), 0);
+	assert_int_equal(looks, 2);
+	/* the stand-in's third: a rank has gone */
+	assert_int_equal(collective_sum(collective, &(struct collective_range){totals, 3}, 1,
+					COMM_DOUBLE, NULL),
+			 0);
+	assert_int_equal(collective_wait(collective, NULL), -ECOMM);
+	assert_non_null(strstr(collective_error(collective), "rank 0 of 1"));
+	assert_non_null(strstr(collective_error(collective), "remote process exited"));
+	collective_free(collective);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_old),
+		cmocka_unit_test(test_alike),
+		cmocka_unit_test(test_sums),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

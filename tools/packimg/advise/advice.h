@@ -1,0 +1,27 @@
+/*
+ * Words from figures: which way to store a dataset, given what each costs in bytes and gives in
+ * images/s. Pure functions on plain values.
+ */
+#pragma once
+
+#include "tools/packimg/advise/trial.h"
+
+struct advice_request {
+	const struct trial_way *ways; /* measured */
+	uint32_t count;
+	double cores;
+	double wanted; /* images/s, 0: not said */
+};
+
+/*
+ * Which way is best where that rate is needed: the most faithful one that gives it; UINT32_MAX:
+ * none does.
+ */
+uint32_t advice_choose(const struct advice_request *request, double images_per_s);
+/* The way that gives most images/s; UINT32_MAX: nothing was measured. */
+uint32_t advice_fastest(const struct advice_request *request);
+/*
+ * A recommendation and its reason, lines that end in line feeds; appended to text, terminated. 0 or
+ * -ENOMEM.
+ */
+int advice_write(const struct advice_request *request, struct buffer *text);

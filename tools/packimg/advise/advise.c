@@ -1,0 +1,422 @@
+/*
+ * packimg advise: measures on a sample of images how many bytes each way to store them takes and
+ * how fast it feeds, and says which to choose.
+ */
+#include "format/base/options.h"
+#include "format/base/printable.h"
+#include "tools/packimg/advise/advice.h"
+#include "tools/packimg/advise/advise_sample.h"
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/progress.h"
+#include "tools/packimg/common/text.h"
+
+#include "loaderd/augment/transform.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	WAYS_MAX = 16,
+	NAME_SIZE = 64,
+	SAMPLE_DEFAULT = 200,
+	SAMPLE_MAX = 20000, /* all ways are held in memory at once */
+};
+
+struct advise_options {
+	const char *path, *pipeline, *csv;
+	uint64_t sample, cores;
+	double rate, seconds;
+	unsigned jobs;
+	bool json, quiet;
+};
+
+enum option_key {
+	KEY_PIPELINE = 256,
+	KEY_CSV,
+	KEY_SECONDS,
+};
+
+static const struct argp_option options[] = {
+	{"sample", 'n', "N", 0, "images to look at (default: 200)", 0},
+	{"rate", 'r', "N", 0, "images/s that the training needs", 0},
+	{"cores", 'c', "N", 0, "cores that will feed it (default: those of this process)", 0},
+	{"pipeline", KEY_PIPELINE, "TEXT", 0,
+	 "what is done to them (default: random_resized_crop(224) hflip)", 0},
+	{"csv", KEY_CSV, "FILE", 0, "write the figures as a table, too", 0},
+	{"seconds", KEY_SECONDS, "S", 0, "CPU time to measure each way for (default: 0.5)", 0},
+	{"jobs", 'j', "N", 0, "threads that store the sample (default: all CPUs)", 0},
+	{"json", 'J', NULL, 0, "print JSON", 0},
+	{"quiet", 'q', NULL, 0, "no progress", 0},
+	{0},
+};
+
+static uint64_t parse_number(const char *option, const char *text, uint64_t high,
+			     struct argp_state *state)
+{
+	uint64_t value = 1;
+
+	if (text_parse_u64(text, 1, high, &value))
+		argp_error(state, "--%s: \"%s\" is not a whole number from 1 to %llu", option, text,
+			   (unsigned long long)high);
+	return value;
+}
+
+static double parse_positive(const char *option, const char *text, struct argp_state *state)
+{
+	double value = 0;
+
+	if (text_parse_double(text, &value) || !(value > 0 && value <= 1e12))
+		argp_error(state, "--%s: \"%s\" is not a positive number", option, text);
+	return value;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct advise_options *advise = state->input;
+
+	switch (key) {
+	case 'n':
+		advise->sample = parse_number("sample", text, SAMPLE_MAX, state);
+		return 0;
+	case 'r':
+		advise->rate = parse_positive("rate", text, state);
+		return 0;
+	case 'c':
+		advise->cores = parse_number("cores", text, 1 << 20, state);
+		return 0;
+	case KEY_PIPELINE:
+		advise->pipeline = text;
+		return 0;
+	case KEY_CSV:
+		advise->csv = text;
+		return 0;
+	case KEY_SECONDS:
+		advise->seconds = parse_positive("seconds", text, state);
+		return 0;
+	case 'j':
+		advise->jobs = (unsigned)parse_number("jobs", text, 1024, state);
+		return 0;
+	case 'J':
+		advise->json = true;
+		return 0;
+	case 'q':
+		advise->quiet = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (advise->path)
+			argp_error(state, "one SRC at a time");
+		advise->path = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (!advise->path)
+			argp_error(state, "no SRC given");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct advise {
+	const struct advise_options *options;
+	struct advise_sample sample;
+	struct transform *transform;
+	struct trial_way ways[WAYS_MAX];
+	uint32_t way_count;
+};
+
+static void add_way(struct advise *advise, enum trial_kind kind, uint32_t short_side, int quality)
+{
+	advise->ways[advise->way_count++] =
+		(struct trial_way){.kind = kind, .short_side = short_side, .quality = quality};
+}
+
+/* A limit that few images exceed would only compare encoders. */
+static bool limits_some(const struct advise_sample *sample, uint32_t side)
+{
+	return sample->short_sides[(sample->count - 1) * 9 / 10] > side;
+}
+
+/* The first is the images as they are. */
+static void list_ways(struct advise *advise)
+{
+	static const uint32_t sides[] = {512, 384, 256};
+	static const int qualities[] = {95, 90, 85};
+	const struct advise_sample *sample = &advise->sample;
+	uint32_t raw_side = limits_some(sample, 256) ? 256 : 0;
+	bool any = false;
+
+	if (sample->pixels)
+		add_way(advise, TRIAL_STORED, 0, 0);
+	else
+		add_way(advise, TRIAL_VERBATIM, 0, 0);
+	if (!sample->pixels && sample->jpegs)
+		add_way(advise, TRIAL_BARE, 0, 0);
+	for (size_t s = 0; s < sizeof(sides) / sizeof(*sides); s++) {
+		if (!limits_some(sample, sides[s]))
+			continue;
+		any = true;
+		for (size_t q = 0; q < sizeof(qualities) / sizeof(*qualities); q++)
+			add_way(advise, TRIAL_JPEG, sides[s], qualities[q]);
+	}
+	for (size_t q = 0; !any && q < sizeof(qualities) / sizeof(*qualities); q++)
+		add_way(advise, TRIAL_JPEG, 0, qualities[q]);
+	add_way(advise, TRIAL_RAW_ZSTD, raw_side, 0);
+	add_way(advise, TRIAL_RAW, raw_side, 0);
+}
+
+static int make_transform(struct advise *advise, struct packimg_error *error)
+{
+	/* any will do: the work is the same */
+	static const double mean[3] = {124, 116, 104}, std[3] = {58, 57, 57};
+	struct transform_error fault;
+
+	if (transform_parse(advise->options->pipeline, &advise->transform, &fault))
+		return text_error(error, -EINVAL, "--pipeline: %s", fault.text);
+	if (!transform_has_size(advise->transform))
+		return text_error(error, -EINVAL,
+				  "--pipeline: \"%s\" does not say what size its results have; "
+				  "begin with random_resized_crop(N) or resize(WxH)",
+				  advise->options->pipeline);
+	if (transform_fix_statistics(advise->transform, mean, std, &fault))
+		return text_error(error, -EINVAL, "--pipeline: %s", fault.text);
+	return 0;
+}
+
+static int measure(struct advise *advise, struct packimg_error *error)
+{
+	const struct advise_options *chosen = advise->options;
+	/* The batch is not known: large enough for claims of any size. */
+	const struct claim_terms terms = {.batch_size = UINT32_MAX, .workers = 1, .alone = true};
+	struct trial_run runs[WAYS_MAX];
+	struct progress progress;
+	int r = 0;
+
+	list_ways(advise);
+	progress_init(&progress, "storing a sample", advise->sample.count * advise->way_count,
+		      chosen->quiet);
+	for (uint32_t i = 0; !r && i < advise->way_count; i++) {
+		r = trial_store(&advise->ways[i], advise->sample.images, advise->sample.count,
+				chosen->jobs, command_interrupted, error);
+		progress_update(&progress, (i + 1) * advise->sample.count,
+				(i + 1) * advise->sample.bytes);
+	}
+	progress_clear(&progress);
+	for (uint32_t i = 0; i < advise->way_count; i++)
+		runs[i] = (struct trial_run){advise->ways[i].samples, advise->ways[i].images,
+					     advise->transform};
+	if (!r)
+		r = trial_measure(runs, advise->way_count, &terms, chosen->seconds,
+				  command_interrupted, error);
+	for (uint32_t i = 0; i < advise->way_count && !r; i++)
+		advise->ways[i].images_per_s = runs[i].count ? 1 / runs[i].image_s : 0;
+	return r;
+}
+
+static double bytes_each(const struct trial_way *way, uint64_t bytes)
+{
+	return way->images ? (double)bytes / (double)way->images : 0;
+}
+
+static struct advice_request request_of(const struct advise *advise)
+{
+	return (struct advice_request){
+		.ways = advise->ways,
+		.count = advise->way_count,
+		.cores = (double)advise->options->cores,
+		.wanted = advise->options->rate,
+	};
+}
+
+static const char *codec_of(const struct trial_way *way)
+{
+	return way->kind == TRIAL_RAW        ? "raw"
+	       : way->kind == TRIAL_RAW_ZSTD ? "raw+zstd"
+	       : way->kind == TRIAL_STORED   ? "stored"
+					     : "jpeg";
+}
+
+static int write_csv(const struct advise *advise)
+{
+	FILE *file = fopen(advise->options->csv, "we");
+	char name[NAME_SIZE];
+	bool bad;
+
+	if (!file)
+		return command_fail("%s: %s", advise->options->csv, strerror(errno));
+	fputs("way,codec,verbatim,indexed,short_side,quality,images,bytes_per_image,"
+	      "index_bytes_per_image,images_per_s_core,cores,images_per_s,dataset_images,"
+	      "dataset_bytes\n",
+	      file);
+	for (uint32_t i = 0; i < advise->way_count; i++) {
+		const struct trial_way *way = &advise->ways[i];
+		double each = bytes_each(way, way->bytes);
+
+		fprintf(file, "\"%s\",%s,%d,%d,", trial_name(way, name, sizeof(name)),
+			codec_of(way), way->kind <= TRIAL_BARE, way->index_bytes > 0);
+		if (way->short_side)
+			fprintf(file, "%u", way->short_side);
+		fputc(',', file);
+		if (way->quality)
+			fprintf(file, "%d", way->quality);
+		fprintf(file, ",%llu,%.1f,%.1f,%.1f,%llu,%.1f,%llu,%.0f\n",
+			(unsigned long long)way->images, each, bytes_each(way, way->index_bytes),
+			way->images_per_s, (unsigned long long)advise->options->cores,
+			way->images_per_s * (double)advise->options->cores,
+			(unsigned long long)advise->sample.of, each * (double)advise->sample.of);
+	}
+	bad = ferror(file);
+	if (fclose(file) || bad)
+		return command_fail("%s: %s", advise->options->csv, strerror(errno));
+	return 0;
+}
+
+static void print_table(const struct advise *advise)
+{
+	double first = bytes_each(&advise->ways[0], advise->ways[0].bytes);
+	struct text_buffer bytes, rate, all;
+	char name[NAME_SIZE];
+
+	printf("%-28s %12s %8s %12s %12s %12s\n", "", "bytes/image", "of now", "all of them",
+	       "images/s/core", "x cores");
+	for (uint32_t i = 0; i < advise->way_count; i++) {
+		const struct trial_way *way = &advise->ways[i];
+		double each = bytes_each(way, way->bytes);
+
+		if (!way->images)
+			continue;
+		printf("%-28s %12s %8.2f %12s ", trial_name(way, name, sizeof(name)),
+		       text_count(&bytes, (uint64_t)(each + 0.5)), first > 0 ? each / first : 0,
+		       text_bytes(&all, (uint64_t)(each * (double)advise->sample.of)));
+		printf("%13s ", text_count(&rate, (uint64_t)(way->images_per_s + 0.5)));
+		printf("%12s\n",
+		       text_count(&rate,
+				  (uint64_t)(way->images_per_s * (double)advise->options->cores +
+					     0.5)));
+	}
+}
+
+static int report(const struct advise *advise)
+{
+	const struct advice_request request = request_of(advise);
+	const struct advise_sample *sample = &advise->sample;
+	struct text_buffer count, of;
+	struct buffer text = {0};
+	uint64_t bad = sample->unread + sample->count - advise->ways[0].images;
+
+	if (advice_write(&request, &text))
+		return command_fail("out of memory");
+	printable_line(stdout, "%s: %s of %s image%s, %s; %llu core%s", advise->options->path,
+		       text_count(&count, sample->count), text_count(&of, sample->of),
+		       text_plural(sample->of), advise->options->pipeline,
+		       (unsigned long long)advise->options->cores,
+		       text_plural(advise->options->cores));
+	putchar('\n');
+	print_table(advise);
+	putchar('\n');
+	unindexed_print(&advise->ways[0].unindexed);
+	if (bad)
+		printable_line(stdout, "  left out  %s image%s that cannot be used%s%s",
+			       text_count(&count, bad), text_plural(bad),
+			       advise->ways[0].first_fault.text[0] ? ", the first: " : "",
+			       advise->ways[0].first_fault.text);
+	fputs((const char *)text.data, stdout);
+	buffer_deinit(&text);
+	return 0;
+}
+
+static int report_json(const struct advise *advise)
+{
+	const struct advice_request request = request_of(advise);
+	json_t *json = json_object(), *list = json_array();
+	struct buffer text = {0};
+	char name[NAME_SIZE];
+
+	if (advice_write(&request, &text)) {
+		json_decref(json);
+		json_decref(list);
+		return command_fail("out of memory");
+	}
+	for (uint32_t i = 0; i < advise->way_count; i++) {
+		const struct trial_way *way = &advise->ways[i];
+
+		json_array_append_new(
+			list,
+			json_pack("{sssssisisIsfsfsf}", "way", trial_name(way, name, sizeof(name)),
+				  "codec", codec_of(way), "short_side", (int)way->short_side,
+				  "quality", way->quality, "images", (json_int_t)way->images,
+				  "bytes_per_image", bytes_each(way, way->bytes),
+				  "index_bytes_per_image", bytes_each(way, way->index_bytes),
+				  "images_per_s_core", way->images_per_s));
+	}
+	json_object_set_new(json, "ways", list);
+	json_object_set_new(json, "images", json_integer((json_int_t)advise->sample.of));
+	json_object_set_new(json, "sample", json_integer((json_int_t)advise->sample.count));
+	json_object_set_new(json, "left_out", json_integer((json_int_t)advise->sample.unread));
+	json_object_set_new(json, "cores", json_integer((json_int_t)advise->options->cores));
+	json_object_set_new(json, "unindexed", unindexed_json(&advise->ways[0].unindexed));
+	uint32_t chosen = advice_choose(&request, request.wanted);
+	json_object_set_new(json, "choice",
+			    chosen == UINT32_MAX ? json_null()
+						 : json_string(trial_name(&advise->ways[chosen],
+									  name, sizeof(name))));
+	json_object_set_new(json, "advice", json_string((const char *)text.data));
+	buffer_deinit(&text);
+	return command_print_json(json);
+}
+
+static int run(struct advise *advise)
+{
+	struct packimg_error error = {{0}};
+	int r = make_transform(advise, &error);
+
+	if (!r)
+		r = advise_sample_init(&advise->sample, advise->options->path,
+				       advise->options->sample, &error);
+	if (!r)
+		r = measure(advise, &error);
+	if (r)
+		return r == -EINTR ? COMMAND_FAILED
+				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
+	if (advise->options->csv && write_csv(advise))
+		return COMMAND_FAILED;
+	r = advise->options->json ? report_json(advise) : report(advise);
+	return r ? COMMAND_FAILED : COMMAND_OK;
+}
+
+int command_advise(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "SRC",
+		.doc = "Measure on a sample which way to store images suits.\v"
+		       "SRC is what convert takes, or a dataset. Stores a sample in several sizes "
+		       "and qualities in memory, makes finished samples of each on one core, and "
+		       "says what to choose and why.",
+	};
+	struct advise_options advise_options = {
+		.pipeline = "random_resized_crop(224) hflip",
+		.sample = SAMPLE_DEFAULT,
+		.cores = command_cpu_count(),
+		.jobs = command_cpu_count(),
+		.seconds = 0.5,
+	};
+	struct advise *advise = calloc(1, sizeof(*advise));
+	int status;
+
+	if (!advise)
+		return command_fail("out of memory");
+	options_parse(&argp, argc, argv, &advise_options);
+	advise->options = &advise_options;
+	command_catch_interrupts();
+	status = run(advise);
+	for (uint32_t i = 0; i < advise->way_count; i++)
+		trial_drop(&advise->ways[i]);
+	advise_sample_deinit(&advise->sample);
+	transform_free(advise->transform);
+	free(advise);
+	command_die_of_interrupt();
+	return status;
+}

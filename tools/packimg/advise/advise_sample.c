@@ -1,0 +1,200 @@
+#include "tools/packimg/advise/advise_sample.h"
+
+#include "tools/packimg/common/command.h"
+#include "tools/packimg/common/shuffle.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Which image stands for stretch i of n. */
+static uint64_t choose(uint64_t i, uint64_t n, uint64_t of)
+{
+	uint64_t first = (uint64_t)((unsigned __int128)of * i / n);
+	uint64_t end = (uint64_t)((unsigned __int128)of * (i + 1) / n);
+
+	return first + shuffle_hash(&i, sizeof(i), of) % (end - first);
+}
+
+static int reserve(struct advise_sample *sample, uint64_t wanted, uint64_t of)
+{
+	uint64_t count = wanted < of ? wanted : of;
+
+	sample->of = of;
+	sample->images = calloc(count + 1, sizeof(*sample->images));
+	sample->stored = calloc(count + 1, sizeof(*sample->stored));
+	sample->short_sides = calloc(count + 1, sizeof(*sample->short_sides));
+	if (!sample->images || !sample->stored || !sample->short_sides)
+		return -ENOMEM;
+	return (int)(count > INT32_MAX ? INT32_MAX : count);
+}
+
+static void add(struct advise_sample *sample, const struct trial_image *image, uint32_t width,
+		uint32_t height, bool jpeg)
+{
+	sample->images[sample->count] = *image;
+	sample->short_sides[sample->count] = width < height ? width : height;
+	sample->jpegs += jpeg;
+	sample->bytes += image->stored ? image->stored->data_size : image->size;
+	sample->count++;
+}
+
+/* Adds the file that lies in held from offset on; its data are an offset until all are read. */
+static void add_file(struct advise_sample *sample, size_t offset)
+{
+	const struct trial_image image = {.data = (const uint8_t *)offset,
+					  .size = sample->bytes_held.size - offset};
+	struct packimg_error error;
+	struct image_info info;
+
+	/* formats that are none are no images; what is damaged deeper shows when it is stored */
+	if (image_probe(sample->bytes_held.data + offset, image.size, &info, &error)) {
+		sample->bytes_held.size = offset;
+		sample->unread++;
+		return;
+	}
+	add(sample, &image, info.width, info.height, info.kind == IMAGE_JPEG);
+}
+
+static void add_stored(struct advise_sample *sample, const struct packimg_sample *stored)
+{
+	struct packimg_sample *kept = &sample->stored[sample->count];
+	const struct trial_image image = {.stored = kept};
+	bool jpeg = stored->codec == PACKIMG_CODEC_JPEG;
+
+	*kept = *stored;
+	sample->pixels |= !jpeg;
+	add(sample, &image, stored->width, stored->height, jpeg);
+}
+
+static int list(struct advise_sample *sample, const char *path, struct packimg_error *error)
+{
+	const struct source_options options = {.kind = SOURCE_AUTO};
+	struct source_item item;
+	struct source *source;
+	int r = source_new(&sample->catalog.store, path, &options, &source, error);
+
+	if (r)
+		return r;
+	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
+		if (command_interrupted())
+			r = -EINTR;
+		if (!r)
+			r = catalog_add(&sample->catalog, &item, error);
+		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
+			sample->unread++;
+		if (r < 0)
+			break;
+	}
+	source_free(source);
+	return r == SOURCE_END ? 0 : r;
+}
+
+static int read_source(struct advise_sample *sample, const char *path, uint64_t wanted,
+		       struct packimg_error *error)
+{
+	struct buffer *held = &sample->bytes_held;
+	int count, r;
+
+	r = list(sample, path, error);
+	if (r)
+		return r;
+	count = reserve(sample, wanted, sample->catalog.count);
+	if (count < 0)
+		return text_error(error, count, "out of memory");
+	for (int i = 0; i < count; i++) {
+		const struct catalog_sample *chosen =
+			&sample->catalog.samples[choose((uint64_t)i, (uint64_t)count, sample->of)];
+		struct packimg_error ignored;
+		size_t offset = held->size;
+
+		if (command_interrupted())
+			return -EINTR;
+		r = chosen->place.kind == PLACE_STREAM
+			    ? store_read_stream(&sample->catalog.store, &chosen->place, held,
+						&ignored)
+			    : store_read(&sample->catalog.store, &chosen->place, held, &ignored);
+		if (r == -ENOMEM)
+			return text_error(error, r, "out of memory");
+		if (r)
+			held->size = offset, sample->unread++;
+		else
+			add_file(sample, offset);
+	}
+	return 0;
+}
+
+static int read_dataset(struct advise_sample *sample, const char *path, uint64_t wanted,
+			struct packimg_error *error)
+{
+	struct packimg_decoder *decoder = NULL;
+	int count, r;
+
+	r = packimg_open(path, &sample->dataset, error);
+	if (r)
+		return r;
+	count = reserve(sample, wanted, packimg_count(sample->dataset));
+	if (count < 0 || image_decoder_new(&decoder))
+		return text_error(error, -ENOMEM, "out of memory");
+	for (int i = 0; i < count && !r; i++) {
+		uint64_t number = choose((uint64_t)i, (uint64_t)count, sample->of);
+		struct packimg_sample stored;
+
+		if (command_interrupted())
+			r = -EINTR;
+		else if (packimg_sample(sample->dataset, number, &stored) ||
+			 !trial_can_use(decoder, &stored))
+			sample->unread++;
+		else
+			add_stored(sample, &stored);
+	}
+	packimg_decoder_free(decoder);
+	return r;
+}
+
+static int compare_sides(const void *a, const void *b)
+{
+	uint32_t p = *(const uint32_t *)a, q = *(const uint32_t *)b;
+
+	return p < q ? -1 : p > q;
+}
+
+int advise_sample_init(struct advise_sample *sample, const char *path, uint64_t wanted,
+		       struct packimg_error *error)
+{
+	size_t size = strlen(path);
+	int r;
+
+	*sample = (struct advise_sample){0};
+	r = catalog_init(&sample->catalog);
+	if (r)
+		return text_error(error, r, "%s", strerror(-r));
+	r = size > 5 && !strcmp(path + size - 5, ".pimg")
+		    ? read_dataset(sample, path, wanted, error)
+		    : read_source(sample, path, wanted, error);
+	if (!r && !sample->count)
+		return text_error(error, -ENODATA, "%s: no images that can be read were found",
+				  path);
+	/* a decoder may look beyond the last one */
+	if (!r && buffer_reserve(&sample->bytes_held, sample->bytes_held.size + IMAGE_PADDING))
+		return text_error(error, -ENOMEM, "out of memory");
+	if (r)
+		return r;
+	for (uint64_t i = 0; i < sample->count && !sample->dataset; i++)
+		sample->images[i].data =
+			sample->bytes_held.data + (uintptr_t)sample->images[i].data;
+	qsort(sample->short_sides, sample->count, sizeof(*sample->short_sides), compare_sides);
+	return 0;
+}
+
+void advise_sample_deinit(struct advise_sample *sample)
+{
+	catalog_deinit(&sample->catalog);
+	packimg_close(sample->dataset);
+	free(sample->images);
+	free(sample->stored);
+	free(sample->short_sides);
+	buffer_deinit(&sample->bytes_held);
+}

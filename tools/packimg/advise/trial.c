@@ -1,0 +1,429 @@
+#include "tools/packimg/advise/trial.h"
+
+#include "loaderd/augment/transform.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/common/workers.h"
+#include "tools/packimg/image/render.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <xxhash.h>
+
+enum {
+	ALIGN = 64, /* of samples, as in a file */
+	ROUNDS = 5, /* turns that each way has */
+	TARGETS =
+		/*
+		 * finished samples before memory is written again: a batch, beyond the caches near
+		 * the core
+		 */
+	64,
+	BYTES_UNDER_WAY = 256 << 20,
+	ZSTD_LEVEL = 3,     /* convert's own default */
+	PLAIN_QUALITY = 95, /* likewise, of what is no JPEG under verbatim */
+};
+
+const char *trial_name(const struct trial_way *way, char *text, size_t size)
+{
+	static const char *const names[] = {
+		[TRIAL_STORED] = "as stored",         [TRIAL_VERBATIM] = "originals",
+		[TRIAL_BARE] = "originals, no index", [TRIAL_JPEG] = "quality ",
+		[TRIAL_RAW_ZSTD] = "raw+zstd",        [TRIAL_RAW] = "raw",
+	};
+	int n = 0;
+
+	if (way->short_side)
+		n = snprintf(text, size, "short side %u, ", way->short_side);
+	if (n < 0 || (size_t)n >= size)
+		return text;
+	if (way->kind == TRIAL_JPEG)
+		snprintf(text + n, size - (size_t)n, "%s%d", names[way->kind], way->quality);
+	else
+		snprintf(text + n, size - (size_t)n, "%s", names[way->kind]);
+	return text;
+}
+
+static struct render_options render_options(const struct trial_way *way)
+{
+	bool raw = way->kind == TRIAL_RAW || way->kind == TRIAL_RAW_ZSTD;
+
+	return (struct render_options){
+		.verbatim = way->kind == TRIAL_VERBATIM || way->kind == TRIAL_BARE,
+		.quality = way->kind == TRIAL_JPEG ? way->quality : PLAIN_QUALITY,
+		.short_side = way->short_side,
+		.raw_fraction = raw ? 1 : 0,
+		.raw_zstd = way->kind == TRIAL_RAW_ZSTD,
+		.zstd_level = ZSTD_LEVEL,
+		.other = PACKIMG_CODEC_JPEG,
+		.index = way->kind != TRIAL_BARE,
+		.transcode = way->transcode,
+		/* what does not decode must not end a measurement */
+	};
+}
+
+struct storing {
+	const struct trial_way *way;
+	const struct trial_image *images;
+	struct render_options options;
+};
+
+struct outcome {
+	int status;
+	struct packimg_error error;
+	struct rendered rendered;
+	size_t offset;
+};
+
+static int worker_new(void *context, void **ret_worker)
+{
+	const struct storing *storing = context;
+	struct renderer *renderer = calloc(1, sizeof(*renderer));
+	int r = renderer ? renderer_init(renderer, &storing->options) : -ENOMEM;
+
+	if (r)
+		free(renderer);
+	else
+		*ret_worker = renderer;
+	return r;
+}
+
+static void worker_free(void *worker)
+{
+	renderer_deinit(worker);
+	free(worker);
+}
+
+/* Appends what is stored of an image. */
+static int render(struct renderer *renderer, const struct trial_image *image, struct buffer *bytes,
+		  struct outcome *outcome)
+{
+	size_t offset = bytes->size;
+
+	if (image->stored)
+		return renderer_render_stored(renderer, image->stored, bytes, &outcome->rendered,
+					      &outcome->error);
+	if (buffer_append(bytes, image->data, image->size) ||
+	    buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		return text_error(&outcome->error, -ENOMEM, "out of memory");
+	return renderer_render(renderer, "", bytes, offset, NULL, &outcome->rendered,
+			       &outcome->error);
+}
+
+static void run_block(void *context, void *worker, struct work_block *block)
+{
+	const struct storing *storing = context;
+	struct buffer *bytes = &block->bytes;
+
+	for (uint32_t i = 0; i < block->count; i++) {
+		struct outcome *outcome = (struct outcome *)block->results + i;
+
+		outcome->offset = bytes->size;
+		outcome->status =
+			render(worker, &storing->images[block->first + i], bytes, outcome);
+		if (outcome->status)
+			bytes->size = outcome->offset;
+	}
+}
+
+/* Appends at an aligned place; the offset stands for the pointer until all is there. */
+static int hold(struct buffer *held, const uint8_t *data, size_t size, size_t *ret_offset)
+{
+	static const uint8_t zeros[ALIGN];
+
+	if (buffer_append(held, zeros, -held->size & (ALIGN - 1)))
+		return -ENOMEM;
+	*ret_offset = held->size;
+	return buffer_append(held, data, size);
+}
+
+/* Takes one image's outcome in; pointers of samples are offsets for now. */
+static int take(struct trial_way *way, const struct trial_image *images, struct buffer *held,
+		const struct work_block *block, uint32_t number)
+{
+	const struct packimg_sample *stored = images[block->first + number].stored;
+	const struct outcome *outcome = (const struct outcome *)block->results + number;
+	const struct rendered *rendered = &outcome->rendered;
+	const uint8_t *data = block->bytes.data + outcome->offset;
+	size_t data_offset, side_offset = 0;
+
+	if (outcome->status) {
+		if (!way->first_fault.text[0])
+			way->first_fault = outcome->error;
+		return outcome->status == -ENOMEM ? -ENOMEM : 0;
+	}
+	if (hold(held, data, rendered->data_size, &data_offset) ||
+	    (rendered->side_size &&
+	     hold(held, data + rendered->data_size, rendered->side_size, &side_offset)))
+		return -ENOMEM;
+	way->samples[way->images] = (struct packimg_sample){
+		.index = stored ? stored->index : block->first + number,
+		.data = (const uint8_t *)data_offset,
+		.side = (const uint8_t *)side_offset, /* 0: none, as data come first */
+		.data_size = (uint32_t)rendered->data_size,
+		.side_size = (uint32_t)rendered->side_size,
+		.side_xxh3 = XXH3_64bits(data + rendered->data_size, rendered->side_size),
+		.width = rendered->width,
+		.height = rendered->height,
+		.label = PACKIMG_LABEL_NONE,
+		.codec = (uint8_t)rendered->codec,
+		.channels = rendered->channels,
+		.orientation = rendered->orientation,
+	};
+	way->images++;
+	way->bytes += rendered->data_size + rendered->side_size;
+	way->index_bytes += rendered->side_size;
+	way->unindexed.counts[rendered->unindexed]++;
+	return 0;
+}
+
+/*
+ * Gives the samples memory of their own, aligned and with readable bytes behind it, and pointers
+ * into it.
+ */
+static int settle(struct trial_way *way, const struct buffer *held)
+{
+	way->memory = aligned_alloc(ALIGN, (held->size + 2 * ALIGN) & ~(size_t)(ALIGN - 1));
+	if (!way->memory)
+		return -ENOMEM;
+	if (held->size)
+		memcpy(way->memory, held->data, held->size);
+	for (uint64_t i = 0; i < way->images; i++) {
+		struct packimg_sample *sample = &way->samples[i];
+
+		sample->data = way->memory + (uintptr_t)sample->data;
+		sample->side = sample->side_size ? way->memory + (uintptr_t)sample->side : NULL;
+	}
+	return 0;
+}
+
+static int render_all(struct trial_way *way, const struct trial_image *images, uint64_t count,
+		      unsigned jobs, bool (*stop)(void), struct buffer *held)
+{
+	struct storing storing = {.way = way, .images = images, .options = render_options(way)};
+	const struct workers_setup setup = {
+		.jobs = jobs,
+		.total = count,
+		.block = 2,
+		.result_size = sizeof(struct outcome),
+		.bytes_max = BYTES_UNDER_WAY,
+		.context = &storing,
+		.worker_new = worker_new,
+		.worker_free = worker_free,
+		.run = run_block,
+	};
+	struct workers *workers;
+	struct work_block *block;
+	int r = workers_new(&setup, &workers);
+
+	if (r)
+		return r;
+	while (!r) {
+		r = stop && stop() ? -EINTR : workers_next(workers, 100, &block);
+		if (r == WORKERS_WAIT) {
+			r = 0;
+			continue;
+		}
+		for (uint32_t i = 0; !r && i < block->count; i++)
+			r = take(way, images, held, block, i);
+	}
+	workers_free(workers);
+	return r == WORKERS_END ? 0 : r;
+}
+
+static void take_stored(struct trial_way *way, const struct trial_image *images, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++) {
+		const struct packimg_sample *sample = images[i].stored;
+
+		way->samples[way->images++] = *sample;
+		way->bytes += sample->data_size + sample->side_size;
+		way->index_bytes += sample->side_size;
+	}
+}
+
+bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample)
+{
+	const struct packimg_region region = {.width = sample->width, .height = sample->height};
+	struct packimg_pixels pixels;
+
+	return !packimg_sample_check(sample) &&
+	       !packimg_decode(decoder, sample, &region, 0, 0, &pixels, NULL);
+}
+
+int trial_store(struct trial_way *way, const struct trial_image *images, uint64_t count,
+		unsigned jobs, bool (*stop)(void), struct packimg_error *error)
+{
+	struct buffer held = {0};
+	int r = 0;
+
+	way->samples = calloc(count + 1, sizeof(*way->samples));
+	if (!way->samples)
+		return text_error(error, -ENOMEM, "out of memory");
+	if (way->kind == TRIAL_STORED) {
+		take_stored(way, images, count);
+		return 0;
+	}
+	r = render_all(way, images, count, jobs, stop, &held);
+	if (!r)
+		r = settle(way, &held);
+	buffer_deinit(&held);
+	if (r)
+		trial_drop(way);
+	return r && r != -EINTR ? text_error(error, r, "storing a sample: %s", strerror(-r)) : r;
+}
+
+void trial_drop(struct trial_way *way)
+{
+	free(way->samples);
+	free(way->memory);
+	way->samples = NULL;
+	way->memory = NULL;
+	way->images = 0;
+}
+
+static double cpu_now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+struct measurement {
+	struct transform_scratch *scratch;
+	uint8_t *targets;
+	size_t target_size;
+	const struct claim_terms *terms;
+	double seconds; /* of a turn */
+	bool (*stop)(void);
+};
+
+/* A run on its way. */
+struct course {
+	const struct trial_run *run;
+	uint64_t cost_ns; /* of an image in its last turn, for the size of claims */
+	bool together;
+	double turns[ROUNDS]; /* CPU time per image, s */
+};
+
+/* Samples [first, end), a claim. */
+static int run_claim(const struct measurement *m, struct course *course, uint64_t first,
+		     uint64_t end, uint64_t epoch, struct packimg_error *error)
+{
+	const struct trial_run *run = course->run;
+	int r = 0;
+
+	for (uint64_t i = first; i < end && !r; i++) {
+		if ((i - first) % PACKIMG_AHEAD_MAX == 0) {
+			uint64_t left = end - i;
+			uint32_t count =
+				left < PACKIMG_AHEAD_MAX ? (uint32_t)left : PACKIMG_AHEAD_MAX;
+			uint32_t gain = transform_ahead(run->transform, m->scratch,
+							&run->samples[i], count, 0, epoch);
+
+			course->together = claim_together(gain, count);
+		}
+		r = transform_apply(run->transform, m->scratch, &run->samples[i], 0, epoch,
+				    m->targets + i % TARGETS * m->target_size, NULL, error);
+	}
+	return r;
+}
+
+/* Every image once, with the crops of that epoch. */
+static int run_epoch(const struct measurement *m, struct course *course, uint64_t epoch,
+		     struct packimg_error *error)
+{
+	uint64_t batch_size = m->terms->batch_size, count = course->run->count, end;
+	int r = 0;
+
+	for (uint64_t i = 0; i < count && !r; i = end) {
+		uint64_t batch_end = i - i % batch_size + batch_size;
+
+		end = i + claim_size(m->terms, course->cost_ns, course->together);
+		end = end < batch_end ? end : batch_end;
+		end = end < count ? end : count;
+		r = run_claim(m, course, i, end, epoch, error);
+	}
+	return r;
+}
+
+/* One turn: at least so long, whole epochs. */
+static int run_turn(const struct measurement *m, struct course *course, uint64_t epoch,
+		    double *ret_image_s, struct packimg_error *error)
+{
+	uint64_t images = 0;
+	double start_s = cpu_now_s(), spent_s;
+
+	do {
+		int r = m->stop && m->stop() ? -EINTR : run_epoch(m, course, epoch++, error);
+
+		if (r)
+			return r;
+		images += course->run->count;
+		spent_s = cpu_now_s() - start_s;
+	} while (spent_s < m->seconds);
+	*ret_image_s = spent_s / (double)images;
+	course->cost_ns = (uint64_t)(*ret_image_s * 1e9);
+	return 0;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+	double p = *(const double *)a, q = *(const double *)b;
+
+	return p < q ? -1 : p > q;
+}
+
+static int measure_rounds(const struct measurement *m, struct trial_run *runs, uint32_t count,
+			  struct packimg_error *error)
+{
+	struct course *courses = calloc(count, sizeof(*courses));
+	struct measurement warm_up = *m;
+	int r = courses ? 0 : text_error(error, -ENOMEM, "out of memory");
+
+	warm_up.seconds = 0; /* memory grows, caches and tables fill */
+	for (uint64_t round = 0; !r && round <= ROUNDS; round++)
+		for (uint32_t i = 0; !r && i < count; i++) {
+			struct course *course = &courses[i];
+			double *turn = &course->turns[round ? round - 1 : 0];
+
+			course->run = &runs[i];
+			if (runs[i].count)
+				r = run_turn(round ? m : &warm_up, course, round << 32, turn,
+					     error);
+		}
+	for (uint32_t i = 0; !r && i < count; i++) {
+		qsort(courses[i].turns, ROUNDS, sizeof(double), compare_doubles);
+		runs[i].image_s = courses[i].turns[ROUNDS / 2];
+	}
+	free(courses);
+	return r;
+}
+
+int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
+		  double seconds, bool (*stop)(void), struct packimg_error *error)
+{
+	struct measurement m = {.terms = terms, .seconds = seconds / ROUNDS, .stop = stop};
+	int r;
+
+	for (uint32_t i = 0; i < count; i++) {
+		size_t size = transform_sample_size_max(runs[i].transform);
+
+		size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+		m.target_size = size > m.target_size ? size : m.target_size;
+	}
+	m.targets = aligned_alloc(ALIGN, m.target_size * TARGETS);
+	r = m.targets ? transform_scratch_new(&m.scratch) : -ENOMEM;
+	if (r)
+		text_error(error, r, "%s", strerror(-r));
+	else
+		r = measure_rounds(&m, runs, count, error);
+	if (m.scratch)
+		transform_scratch_free(m.scratch);
+	free(m.targets);
+	return r;
+}

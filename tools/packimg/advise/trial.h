@@ -1,0 +1,81 @@
+/*
+ * Rate against bytes: a sample of images stored in one way or another, as packimg convert would
+ * store it, and how fast a pipeline makes finished samples of it. Ways are first stored, then runs
+ * of them measured together: one thread, rounds in which each has its turn, the CPU's own clock,
+ * medians, so that a busy machine disturbs all alike and as little as can be. `packimg advise` and
+ * `loaderbench --explain` share it. A way and what it holds belong to the caller; one thread calls.
+ */
+#pragma once
+
+#include "format/packimg.h"
+#include "loaderd/batch/claim.h"
+#include "tools/packimg/common/memory.h"
+#include "tools/packimg/image/unindexed.h"
+
+#include <stdbool.h>
+
+struct transform;
+
+enum trial_kind {
+	TRIAL_STORED,   /* as the dataset holds it */
+	TRIAL_VERBATIM, /* JPEGs as they are, with an index */
+	TRIAL_BARE,     /* JPEGs as they are, without */
+	TRIAL_JPEG,     /* encoded again, with an index */
+	TRIAL_RAW_ZSTD,
+	TRIAL_RAW,
+};
+
+/* One image of the sample. */
+struct trial_image {
+	const uint8_t *data; /* a JPEG, PNG or WebP file; 64 readable bytes follow */
+	size_t size;
+	const struct packimg_sample *stored; /* instead of a file, what a dataset holds */
+};
+
+struct trial_way {
+	enum trial_kind kind;
+	uint32_t short_side; /* pixels at most; 0: as it is */
+	int quality;         /* of TRIAL_JPEG */
+	/* of TRIAL_VERBATIM: JPEGs that can have no index made ones that can, without loss */
+	bool transcode;
+
+	/* After trial_store(). */
+	uint64_t images; /* that could be stored */
+	uint64_t bytes;  /* of all, indexes included */
+	uint64_t index_bytes;
+	struct unindexed_counts unindexed;
+	struct packimg_error first_fault; /* of an image that could not; empty: none */
+	/* in the images' order, index as stored, which crops depend on */
+	struct packimg_sample *samples;
+	uint8_t *memory;
+
+	double images_per_s; /* finished, by one core: the caller's, from trial_measure() */
+};
+
+/* "originals, indexed", "short side 256, quality 90": into text, which is returned. */
+const char *trial_name(const struct trial_way *way, char *text, size_t size);
+/* Is a stored sample whole? What does not decode must not end a measurement. */
+bool trial_can_use(struct packimg_decoder *decoder, const struct packimg_sample *sample);
+/*
+ * 0, -EINTR, -ENOMEM. Images that cannot be used are left out and counted. stop: asked whether to
+ * end with -EINTR; may be NULL.
+ */
+int trial_store(struct trial_way *way, const struct trial_image *images, uint64_t count,
+		unsigned jobs, bool (*stop)(void), struct packimg_error *error);
+void trial_drop(struct trial_way *way);
+
+/* These samples through this pipeline. */
+struct trial_run {
+	const struct packimg_sample *samples;
+	uint64_t count; /* 0: nothing is measured */
+	const struct transform *transform;
+	double image_s; /* CPU time per image, after trial_measure() */
+};
+
+/*
+ * Measures runs for at least so many seconds of CPU time each, and five epochs. Samples are taken
+ * as a worker of a daemon claims them on these terms, since that decides which are decoded side by
+ * side. 0, -EINTR, or the fault of a sample that could not be decoded.
+ */
+int trial_measure(struct trial_run *runs, uint32_t count, const struct claim_terms *terms,
+		  double seconds, bool (*stop)(void), struct packimg_error *error);

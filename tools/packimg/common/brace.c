@@ -1,0 +1,144 @@
+#include "tools/packimg/common/brace.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void word_list_deinit(struct word_list *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		free(list->words[i]);
+	free(list->words);
+	*list = (struct word_list){0};
+}
+
+int word_list_add(struct word_list *list, const char *word)
+{
+	char *copy;
+
+	if (list->count == list->room) {
+		size_t room = list->room ? list->room * 2 : 16;
+		char **words = reallocarray(list->words, room, sizeof(*words));
+
+		if (!words)
+			return -ENOMEM;
+		list->words = words;
+		list->room = room;
+	}
+	copy = strdup(word);
+	if (!copy)
+		return -ENOMEM;
+	list->words[list->count++] = copy;
+	return 0;
+}
+
+/* One brace expression of a word: its bounds, its top-level commas. */
+struct brace {
+	const char *open, *close;
+	bool list;
+};
+
+/* The first '{' with its matching '}' that is a list or a range. */
+static bool brace_find(const char *word, struct brace *ret_brace)
+{
+	for (const char *open = strchr(word, '{'); open; open = strchr(open + 1, '{')) {
+		struct brace brace = {.open = open};
+		int depth = 0;
+
+		for (const char *p = open; *p && !brace.close; p++) {
+			if (*p == '{')
+				depth++;
+			else if (*p == '}' && --depth == 0)
+				brace.close = p;
+			else if (*p == ',' && depth == 1)
+				brace.list = true;
+		}
+		if (!brace.close)
+			continue;
+		if (!brace.list) {
+			const char *p = open + 1;
+			size_t low = strspn(p, "0123456789"), high;
+
+			if (!low || low > 18 || p[low] != '.' || p[low + 1] != '.')
+				continue;
+			high = strspn(p + low + 2, "0123456789");
+			if (!high || high > 18 || p + low + 2 + high != brace.close)
+				continue;
+		}
+		*ret_brace = brace;
+		return true;
+	}
+	return false;
+}
+
+static int brace_join(const char *word, const struct brace *brace, const char *middle,
+		      int middle_size, struct word_list *list, struct packimg_error *error)
+{
+	char *joined;
+	int r;
+
+	if (asprintf(&joined, "%.*s%.*s%s", (int)(brace->open - word), word, middle_size, middle,
+		     brace->close + 1) < 0)
+		return -ENOMEM;
+	r = brace_expand(joined, list, error);
+	free(joined);
+	return r;
+}
+
+static int brace_range(const char *word, const struct brace *brace, struct word_list *list,
+		       struct packimg_error *error)
+{
+	const char *low_text = brace->open + 1, *high_text = strstr(low_text, "..") + 2;
+	int low_size = (int)(high_text - 2 - low_text), high_size = (int)(brace->close - high_text);
+	long long low = atoll(low_text), high = atoll(high_text), step = low <= high ? 1 : -1;
+	int width = 0, r = 0;
+
+	if ((low_size > 1 && *low_text == '0') || (high_size > 1 && *high_text == '0'))
+		width = low_size > high_size ? low_size : high_size;
+	for (long long i = low; !r; i += step) {
+		char number[32];
+		int n = snprintf(number, sizeof(number), "%0*lld", width, i);
+
+		r = brace_join(word, brace, number, n, list, error);
+		if (i == high)
+			break;
+	}
+	return r;
+}
+
+static int brace_list(const char *word, const struct brace *brace, struct word_list *list,
+		      struct packimg_error *error)
+{
+	const char *start = brace->open + 1;
+	int depth = 1, r = 0;
+
+	for (const char *p = start; !r && p <= brace->close; p++) {
+		if (*p == '{')
+			depth++;
+		if ((*p == ',' && depth == 1) || p == brace->close) {
+			r = brace_join(word, brace, start, (int)(p - start), list, error);
+			start = p + 1;
+		}
+		if (*p == '}')
+			depth--;
+	}
+	return r;
+}
+
+int brace_expand(const char *word, struct word_list *list, struct packimg_error *error)
+{
+	struct brace brace;
+
+	if (list->count >= BRACE_WORDS_MAX)
+		return text_error(error, -E2BIG, "%s: braces expand to more than %d names", word,
+				  BRACE_WORDS_MAX);
+	if (!brace_find(word, &brace))
+		return word_list_add(list, word);
+	return brace.list ? brace_list(word, &brace, list, error)
+			  : brace_range(word, &brace, list, error);
+}

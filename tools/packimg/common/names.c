@@ -1,0 +1,99 @@
+#include "tools/packimg/common/names.h"
+
+#include "tools/packimg/common/shuffle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void names_init(struct names *names, struct arena *arena)
+{
+	*names = (struct names){.arena = arena};
+}
+
+void names_deinit(struct names *names)
+{
+	free(names->names);
+	free(names->slots);
+	*names = (struct names){0};
+}
+
+/* Slot of the name, or the free slot where it belongs. */
+static uint32_t find_slot(const struct names *names, const char *name)
+{
+	uint32_t slot = (uint32_t)shuffle_hash(name, strlen(name), 0) & (names->slot_count - 1);
+
+	while (names->slots[slot] && strcmp(names->names[names->slots[slot] - 1], name))
+		slot = (slot + 1) & (names->slot_count - 1);
+	return slot;
+}
+
+static int grow(struct names *names)
+{
+	uint32_t room = names->room ? names->room * 2 : 64;
+	uint32_t *slots = calloc((size_t)room * 2, sizeof(*slots));
+	const char **list = slots ? reallocarray(names->names, room, sizeof(*list)) : NULL;
+
+	if (!list) {
+		free(slots);
+		return -ENOMEM;
+	}
+	free(names->slots);
+	names->names = list;
+	names->room = room;
+	names->slots = slots;
+	names->slot_count = room * 2;
+	for (uint32_t i = 0; i < names->count; i++)
+		names->slots[find_slot(names, names->names[i])] = i + 1;
+	return 0;
+}
+
+int names_add(struct names *names, const char *name, uint32_t *ret_number, bool *ret_added)
+{
+	bool added = false;
+	uint32_t slot;
+
+	if (names->count == names->room && grow(names))
+		return -ENOMEM;
+	slot = find_slot(names, name);
+	if (!names->slots[slot]) {
+		const char *copy = arena_copy(names->arena, name, strlen(name));
+
+		if (!copy)
+			return -ENOMEM;
+		names->names[names->count] = copy;
+		names->slots[slot] = ++names->count;
+		added = true;
+	}
+	*ret_number = names->slots[slot] - 1;
+	if (ret_added)
+		*ret_added = added;
+	return 0;
+}
+
+int names_find(const struct names *names, const char *name, uint32_t *ret_number)
+{
+	uint32_t slot;
+
+	if (!names->slot_count)
+		return -ENOENT;
+	slot = find_slot(names, name);
+	if (!names->slots[slot])
+		return -ENOENT;
+	*ret_number = names->slots[slot] - 1;
+	return 0;
+}
+
+static int order_compare(const void *a, const void *b, void *context)
+{
+	const struct names *names = context;
+
+	return strcmp(names->names[*(const uint32_t *)a], names->names[*(const uint32_t *)b]);
+}
+
+void names_sort(const struct names *names, uint32_t *order)
+{
+	for (uint32_t i = 0; i < names->count; i++)
+		order[i] = i;
+	qsort_r(order, names->count, sizeof(*order), order_compare, (void *)(uintptr_t)names);
+}

@@ -1,0 +1,105 @@
+#include "tools/packimg/common/progress.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+double progress_now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void progress_init(struct progress *progress, const char *verb, uint64_t total, bool quiet)
+{
+	double now = progress_now_s();
+
+	*progress = (struct progress){
+		.verb = verb,
+		.total = total,
+		.quiet = quiet,
+		.terminal = isatty(STDERR_FILENO),
+		.start_s = now,
+		.last_s = now,
+	};
+}
+
+static int terminal_width(void)
+{
+	struct winsize size;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 20)
+		return 80;
+	return size.ws_col;
+}
+
+/* The bar's width depends on the terminal alone, so that the text beside it stands still. */
+static void draw_bar(const struct progress *progress, double done, const char *text)
+{
+	int width = terminal_width() >= 110 ? 30 : 10;
+
+	fputs("\r\033[K", stderr);
+	if (progress->total) {
+		int filled = (int)(done * width + 0.5);
+
+		fputc('[', stderr);
+		for (int i = 0; i < width; i++)
+			fputc(i < filled ? '#' : '.', stderr);
+		fputs("] ", stderr);
+	}
+	fprintf(stderr, "%.*s", terminal_width() - width - 4, text);
+	fflush(stderr);
+}
+
+void progress_update(struct progress *progress, uint64_t images, uint64_t bytes)
+{
+	double now, elapsed, rate, done = 0;
+	struct text_buffer count, total, left;
+	char text[256];
+	int n;
+
+	if (progress->quiet)
+		return;
+	now = progress_now_s();
+	if (now - progress->last_s < (progress->terminal ? 0.1 : 10))
+		return;
+	progress->last_s = now;
+	elapsed = now - progress->start_s;
+	rate = (double)images / elapsed;
+	n = snprintf(text, sizeof(text), "%s %s", progress->verb, text_count(&count, images));
+	if (progress->total) {
+		done = (double)images / (double)progress->total;
+		n += snprintf(text + n, sizeof(text) - (size_t)n, " of %s (%.0f %%)",
+			      text_count(&total, progress->total), done * 100);
+	}
+	n += snprintf(text + n, sizeof(text) - (size_t)n, "  %.0f images/s", rate);
+	if (bytes)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "  %.1f MB/s",
+			      (double)bytes / elapsed / 1e6);
+	if (progress->total && images && images <= progress->total)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "  ETA %s",
+			      text_duration(&left, (double)(progress->total - images) / rate));
+	if (progress->terminal)
+		draw_bar(progress, done, text);
+	else
+		fprintf(stderr, "%s\n", text);
+	progress->shown = progress->terminal;
+}
+
+void progress_clear(struct progress *progress)
+{
+	if (progress->shown)
+		fputs("\r\033[K", stderr);
+	progress->shown = false;
+}
+
+double progress_elapsed_s(const struct progress *progress)
+{
+	return progress_now_s() - progress->start_s;
+}

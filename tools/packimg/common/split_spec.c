@@ -1,0 +1,56 @@
+#include "tools/packimg/common/split_spec.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int split_parse(char *text, struct split_part parts[static SPLIT_PARTS_MAX], uint32_t *ret_count,
+		struct packimg_error *error)
+{
+	uint32_t count = 0;
+	double sum = 0;
+	char *save, *word;
+
+	for (word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		char *equals = strchr(word, '=');
+		struct split_part part = {.name = word};
+
+		if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)))
+			return text_error(error, -EINVAL, "\"%s\" is not NAME=FRACTION", word);
+		*equals = 0;
+		if (text_parse_double(equals + 1, &part.fraction) ||
+		    !(part.fraction > 0 && part.fraction <= 1))
+			return text_error(error, -EINVAL, "%s=%s: the fraction is not in (0, 1]",
+					  word, equals + 1);
+		for (uint32_t i = 0; i < count; i++)
+			if (!strcmp(parts[i].name, word))
+				return text_error(error, -EINVAL, "%s is named twice", word);
+		if (count == SPLIT_PARTS_MAX)
+			return text_error(error, -E2BIG, "more than %d parts", SPLIT_PARTS_MAX);
+		parts[count++] = part;
+		sum += part.fraction;
+	}
+	if (!count || sum > 1 + 1e-9)
+		return text_error(error, -EINVAL,
+				  "the fractions add up to %g, which is not in (0, 1]", sum);
+	*ret_count = count;
+	return 0;
+}
+
+char *split_path(const char *output, const char *part)
+{
+	size_t stem = strlen(output);
+	char *path;
+
+	if (stem > 5 && !strcmp(output + stem - 5, ".pimg"))
+		stem -= 5;
+	if (asprintf(&path, "%.*s-%s.pimg", (int)stem, output, part) < 0)
+		return NULL;
+	for (char *p = path + stem; *p; p++)
+		if (*p == '/')
+			*p = '_';
+	return path;
+}

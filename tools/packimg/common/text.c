@@ -1,0 +1,183 @@
+#include "tools/packimg/common/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+int text_error(struct packimg_error *error, int code, const char *format, ...)
+{
+	va_list arguments;
+
+	if (!error)
+		return code;
+	va_start(arguments, format);
+	vsnprintf(error->text, sizeof(error->text), format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+int text_error_prefix(struct packimg_error *error, int code, const char *format, ...)
+{
+	struct packimg_error before;
+	va_list arguments;
+	int n;
+
+	if (!error)
+		return code;
+	before = *error;
+	va_start(arguments, format);
+	n = vsnprintf(error->text, sizeof(error->text), format, arguments);
+	va_end(arguments);
+	if (n >= 0 && (size_t)n < sizeof(error->text))
+		snprintf(error->text + n, sizeof(error->text) - (size_t)n, ": %.*s",
+			 (int)(sizeof(error->text) - (size_t)n), before.text);
+	return code;
+}
+
+const char *text_behind_sample(const char *sentence)
+{
+	static const char word[] = "sample ";
+	const char *number = sentence + strlen(word);
+
+	if (strncmp(sentence, word, strlen(word)) != 0)
+		return sentence;
+	size_t digits = strspn(number, "0123456789");
+
+	return digits && strncmp(number + digits, ": ", 2) == 0 ? number + digits + 2 : sentence;
+}
+
+int text_parse_u64(const char *text, uint64_t low, uint64_t high, uint64_t *ret_value)
+{
+	char *end;
+	unsigned long long value;
+
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || *end || value < low || value > high)
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+int text_parse_i64(const char *text, int64_t *ret_value)
+{
+	char *end;
+	long long value;
+
+	if (!isdigit((unsigned char)text[0]) &&
+	    !((text[0] == '-' || text[0] == '+') && isdigit((unsigned char)text[1])))
+		return -EINVAL;
+	errno = 0;
+	value = strtoll(text, &end, 10);
+	if (errno || *end)
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+int text_parse_double(const char *text, double *ret_value)
+{
+	const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+	char *end;
+	double value;
+
+	/*
+	 * Neither leading blanks nor hexadecimal floats are numbers to a person who writes a table.
+	 */
+	if (!isdigit((unsigned char)first[0]) && first[0] != '.' && strcasecmp(first, "nan") &&
+	    strcasecmp(first, "inf"))
+		return -EINVAL;
+	if (first[0] == '0' && (first[1] | 0x20) == 'x')
+		return -EINVAL;
+	value = strtod(text, &end);
+	if (end == text || *end)
+		return -EINVAL;
+	*ret_value = value;
+	return 0;
+}
+
+int text_parse_bytes(const char *text, uint64_t *ret_bytes)
+{
+	static const char units[] = "KMGT";
+	const char *unit;
+	char *end;
+	double value, scale = 1;
+
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	value = strtod(text, &end);
+	if (errno)
+		return -EINVAL;
+	unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+	if (unit) {
+		scale = ldexp(1, 10 * (int)(unit - units + 1));
+		end++;
+		if (*end == 'i')
+			end++;
+	}
+	if (*end == 'B')
+		end++;
+	if (*end || value * scale >= 0x1p63)
+		return -EINVAL;
+	*ret_bytes = (uint64_t)(value * scale);
+	return 0;
+}
+
+const char *text_bytes(struct text_buffer *buffer, uint64_t bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+	double value = (double)bytes;
+	unsigned unit = 0;
+
+	while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+		value /= 1024;
+		unit++;
+	}
+	snprintf(buffer->text, sizeof(buffer->text), unit ? "%.1f %s" : "%.0f %s", value,
+		 units[unit]);
+	return buffer->text;
+}
+
+const char *text_count(struct text_buffer *buffer, uint64_t count)
+{
+	char digits[24];
+	int n = snprintf(digits, sizeof(digits), "%" PRIu64, count), out = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (i && (n - i) % 3 == 0)
+			buffer->text[out++] = ',';
+		buffer->text[out++] = digits[i];
+	}
+	buffer->text[out] = 0;
+	return buffer->text;
+}
+
+const char *text_plural(uint64_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
+const char *text_duration(struct text_buffer *buffer, double seconds)
+{
+	uint64_t whole = seconds > 0 ? (uint64_t)(seconds + 0.5) : 0;
+
+	if (seconds < 60)
+		snprintf(buffer->text, sizeof(buffer->text), "%.*f s", seconds < 10 ? 2 : 0,
+			 seconds);
+	else if (whole < 3600)
+		snprintf(buffer->text, sizeof(buffer->text), "%" PRIu64 ":%02" PRIu64, whole / 60,
+			 whole % 60);
+	else
+		snprintf(buffer->text, sizeof(buffer->text), "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64,
+			 whole / 3600, whole / 60 % 60, whole % 60);
+	return buffer->text;
+}

@@ -1,0 +1,253 @@
+#include "tools/packimg/common/workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_CLAIMED,
+	SLOT_DONE,
+};
+
+struct slot {
+	struct work_block block;
+	enum slot_state state;
+};
+
+struct workers {
+	struct workers_setup setup;
+	pthread_t *threads;
+	unsigned thread_count;
+	pthread_mutex_t claim_lock; /* held while a block is claimed: keeps claims in order */
+	pthread_mutex_t lock;       /* everything below */
+	pthread_cond_t slot_freed, block_done;
+	struct slot *slots; /* block n is in slot n % slot_count */
+	uint32_t slot_count;
+	uint64_t next;           /* item that no block has yet */
+	uint64_t claimed, taken; /* blocks */
+	uint64_t bytes;          /* of blocks that are done and not given back */
+	bool holding;            /* the consumer has block taken-1 */
+	bool stop;
+	int fault;
+};
+
+/*
+ * The next block, or NULL at the end. Takes claim_lock for the caller, who gives it back after
+ * setup.claim.
+ */
+static struct slot *claim(struct workers *workers)
+{
+	struct slot *slot = NULL;
+
+	pthread_mutex_lock(&workers->claim_lock);
+	pthread_mutex_lock(&workers->lock);
+	while (!workers->stop && workers->next < workers->setup.total) {
+		struct slot *next = &workers->slots[workers->claimed % workers->slot_count];
+		bool full = workers->bytes > workers->setup.bytes_max &&
+			    workers->claimed > workers->taken;
+
+		if (next->state == SLOT_FREE && !full) {
+			slot = next;
+			break;
+		}
+		pthread_cond_wait(&workers->slot_freed, &workers->lock);
+	}
+	if (slot) {
+		const struct workers_setup *setup = &workers->setup;
+		struct work_block *block = &slot->block;
+
+		slot->state = SLOT_CLAIMED;
+		block->first = workers->next;
+		block->count = setup->total - block->first < setup->block
+				       ? (uint32_t)(setup->total - block->first)
+				       : setup->block;
+		block->bytes.size = 0;
+		workers->claimed++;
+		workers->next += block->count;
+	}
+	pthread_mutex_unlock(&workers->lock);
+	return slot;
+}
+
+/*
+ * What setup.claim left out of the block is the next one's; claim_lock keeps others from it until
+ * then.
+ */
+static void call_claim(struct workers *workers, void *worker, struct work_block *block)
+{
+	uint32_t count = block->count;
+
+	workers->setup.claim(workers->setup.context, worker, block);
+	pthread_mutex_lock(&workers->lock);
+	workers->next -= count - block->count;
+	pthread_mutex_unlock(&workers->lock);
+}
+
+static void *work(void *argument)
+{
+	struct workers *workers = argument;
+	const struct workers_setup *setup = &workers->setup;
+	struct slot *slot;
+	void *worker = NULL;
+	int r;
+
+	r = setup->worker_new(setup->context, &worker);
+	if (r) {
+		pthread_mutex_lock(&workers->lock);
+		workers->fault = r;
+		pthread_cond_signal(&workers->block_done);
+		pthread_mutex_unlock(&workers->lock);
+		return NULL;
+	}
+	for (;;) {
+		slot = claim(workers);
+		if (slot && setup->claim)
+			call_claim(workers, worker, &slot->block);
+		pthread_mutex_unlock(&workers->claim_lock);
+		if (!slot)
+			break;
+		setup->run(setup->context, worker, &slot->block);
+		pthread_mutex_lock(&workers->lock);
+		slot->state = SLOT_DONE;
+		workers->bytes += slot->block.bytes.size;
+		if (slot == &workers->slots[workers->taken % workers->slot_count])
+			pthread_cond_signal(&workers->block_done);
+		pthread_mutex_unlock(&workers->lock);
+	}
+	setup->worker_free(worker);
+	return NULL;
+}
+
+static int make_slots(struct workers *workers)
+{
+	workers->slots = calloc(workers->slot_count, sizeof(*workers->slots));
+	if (!workers->slots)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < workers->slot_count; i++) {
+		workers->slots[i].block.results =
+			calloc(workers->setup.block, workers->setup.result_size);
+		if (!workers->slots[i].block.results)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Signals are the main thread's. */
+static int start_threads(struct workers *workers)
+{
+	sigset_t all, before;
+	int r = 0;
+
+	workers->threads = calloc(workers->setup.jobs, sizeof(*workers->threads));
+	if (!workers->threads)
+		return -ENOMEM;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (!r && workers->thread_count < workers->setup.jobs) {
+		r = -pthread_create(&workers->threads[workers->thread_count], NULL, work, workers);
+		if (!r)
+			workers->thread_count++;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return workers->thread_count ? 0 : r;
+}
+
+int workers_new(const struct workers_setup *setup, struct workers **ret_workers)
+{
+	struct workers *workers = calloc(1, sizeof(*workers));
+	int r;
+
+	if (!workers)
+		return -ENOMEM;
+	workers->setup = *setup;
+	workers->slot_count = setup->jobs * 4;
+	pthread_mutex_init(&workers->claim_lock, NULL);
+	pthread_mutex_init(&workers->lock, NULL);
+	pthread_cond_init(&workers->slot_freed, NULL);
+	pthread_condattr_t attributes;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&workers->block_done, &attributes);
+	pthread_condattr_destroy(&attributes);
+	r = make_slots(workers);
+	if (!r)
+		r = start_threads(workers);
+	if (r) {
+		workers_free(workers);
+		return r;
+	}
+	*ret_workers = workers;
+	return 0;
+}
+
+void workers_free(struct workers *workers)
+{
+	if (!workers)
+		return;
+	pthread_mutex_lock(&workers->lock);
+	workers->stop = true;
+	pthread_cond_broadcast(&workers->slot_freed);
+	pthread_mutex_unlock(&workers->lock);
+	for (unsigned i = 0; i < workers->thread_count; i++)
+		pthread_join(workers->threads[i], NULL);
+	for (uint32_t i = 0; workers->slots && i < workers->slot_count; i++) {
+		buffer_deinit(&workers->slots[i].block.bytes);
+		free(workers->slots[i].block.results);
+	}
+	pthread_mutex_destroy(&workers->claim_lock);
+	pthread_mutex_destroy(&workers->lock);
+	pthread_cond_destroy(&workers->slot_freed);
+	pthread_cond_destroy(&workers->block_done);
+	free(workers->slots);
+	free(workers->threads);
+	free(workers);
+}
+
+static void give_back(struct workers *workers)
+{
+	struct slot *slot = &workers->slots[(workers->taken - 1) % workers->slot_count];
+
+	slot->state = SLOT_FREE;
+	workers->bytes -= slot->block.bytes.size;
+	workers->holding = false;
+	/* Only the holder of claim_lock waits for it. */
+	pthread_cond_signal(&workers->slot_freed);
+}
+
+int workers_next(struct workers *workers, unsigned wait_ms, struct work_block **ret_block)
+{
+	struct timespec until;
+	struct slot *slot;
+	int r = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += wait_ms / 1000;
+	until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&workers->lock);
+	if (workers->holding)
+		give_back(workers);
+	if (workers->taken == workers->claimed && workers->next == workers->setup.total) {
+		pthread_mutex_unlock(&workers->lock);
+		return WORKERS_END;
+	}
+	slot = &workers->slots[workers->taken % workers->slot_count];
+	while (slot->state != SLOT_DONE && !workers->fault && !r)
+		r = pthread_cond_timedwait(&workers->block_done, &workers->lock, &until);
+	if (slot->state == SLOT_DONE) {
+		workers->taken++;
+		workers->holding = true;
+		*ret_block = &slot->block;
+		r = 0;
+	} else {
+		r = workers->fault ? workers->fault : WORKERS_WAIT;
+	}
+	pthread_mutex_unlock(&workers->lock);
+	return r;
+}

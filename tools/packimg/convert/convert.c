@@ -1,0 +1,98 @@
+/* packimg convert, from its command line to its summary. */
+#include "tools/packimg/convert/convert.h"
+#include "tools/packimg/common/split_spec.h"
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where each part goes: FILE itself, or FILE with the part's name before its extension. */
+static int name_parts(struct convert *convert, struct packimg_error *error)
+{
+	const char *output = convert->options.output;
+	size_t stem = strlen(output) > 5 ? strlen(output) - 5 : 0;
+
+	if (!stem || strcmp(output + stem, ".pimg"))
+		return text_error(error, -EINVAL, "%s: the name of a dataset ends in .pimg",
+				  output);
+	if (!convert->part_count) {
+		convert->part_count = 1;
+		convert->parts[0].fraction = 1;
+	}
+	for (uint32_t i = 0; i < convert->part_count; i++) {
+		struct convert_part *part = &convert->parts[i];
+		int r;
+
+		part->path = part->name ? split_path(output, part->name) : strdup(output);
+		if (!part->path)
+			return text_error(error, -ENOMEM, "out of memory");
+		r = command_check_output(part->path, convert->options.force, error);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+void convert_deinit(struct convert *convert)
+{
+	for (uint32_t i = 0; i < convert->part_count; i++) {
+		packimg_writer_free(convert->parts[i].writer);
+		free(convert->parts[i].path);
+	}
+	free(convert->skips);
+	word_list_deinit(&convert->notes);
+	free(convert->class_samples);
+	ignored_deinit(&convert->ignored);
+	filter_deinit(&convert->options.filter);
+	catalog_deinit(&convert->catalog);
+}
+
+static int run(struct convert *convert)
+{
+	struct packimg_error error = {{0}};
+	int r;
+
+	command_catch_interrupts();
+	catalog_init(&convert->catalog);
+	ignored_init(&convert->ignored, &convert->catalog.arena);
+	convert->catalog.store.limits = convert->options.limits;
+	convert->options.source.filter = &convert->options.filter;
+	r = convert->options.split_folders ? 0 : name_parts(convert, &error);
+	if (!r)
+		r = convert_list(convert, &error);
+	if (!r && convert->options.split_folders)
+		r = convert_find_parts(convert, &error);
+	if (!r && convert->options.split_folders)
+		r = name_parts(convert, &error);
+	if (!r)
+		r = convert_plan(convert, &error);
+	if (!r)
+		r = convert_write(convert, &error);
+	if (r)
+		return r == -EINTR ? COMMAND_FAILED
+				   : command_fail("%s", error.text[0] ? error.text : strerror(-r));
+	if (convert_note_writing(convert))
+		return command_fail("out of memory");
+	r = convert->options.json ? convert_report_json(convert) : convert_report(convert);
+	if (r)
+		return COMMAND_FAILED;
+	return convert->skip_count ? COMMAND_SKIPPED : COMMAND_OK;
+}
+
+int command_convert(int argc, char **argv)
+{
+	struct convert *convert = calloc(1, sizeof(*convert));
+	struct word_list sources = {0};
+	int status;
+
+	if (!convert)
+		return command_fail("out of memory");
+	convert_parse(convert, argc, argv, &sources);
+	status = run(convert);
+	convert_deinit(convert);
+	free(convert);
+	word_list_deinit(&sources);
+	command_die_of_interrupt();
+	return status;
+}

@@ -1,0 +1,295 @@
+/* First half of a conversion: which samples, in which order, into which dataset. */
+#include "tools/packimg/common/shuffle.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/convert/convert.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int convert_skip(struct convert *convert, const char *name, const char *reason)
+{
+	struct convert_skip *skip;
+
+	if (convert->skip_count == convert->skip_room) {
+		uint64_t room = convert->skip_room ? convert->skip_room * 2 : 64;
+		struct convert_skip *skips = reallocarray(convert->skips, room, sizeof(*skips));
+
+		if (!skips)
+			return -ENOMEM;
+		convert->skips = skips;
+		convert->skip_room = room;
+	}
+	skip = &convert->skips[convert->skip_count];
+	skip->name = arena_copy(&convert->catalog.arena, name, strlen(name));
+	skip->reason = arena_copy(&convert->catalog.arena, reason, strlen(reason));
+	if (!skip->name || !skip->reason)
+		return -ENOMEM;
+	convert->skip_count++;
+	return 0;
+}
+
+int convert_nothing(const struct convert *convert, struct packimg_error *error)
+{
+	if (!convert->skip_count)
+		return text_error(error, -ENODATA, "nothing to convert");
+	return text_error(error, -ENODATA, "no image could be converted; the first, %.200s: %s",
+			  convert->skips[0].name, convert->skips[0].reason);
+}
+
+/* What cannot be used, for the reason in error: left out, or the end. */
+static int skip_item(struct convert *convert, const char *name, struct packimg_error *error)
+{
+	if (convert->options.fail_on_error)
+		return text_error_prefix(error, -EBADMSG, "%s", name);
+	return convert_skip(convert, name, error->text);
+}
+
+static int nothing_found(struct convert *convert, const char *path, struct packimg_error *error)
+{
+	const struct ignored *ignored = &convert->ignored;
+	char endings[IMAGE_LIST_SIZE];
+	struct text_buffer count;
+
+	image_list_endings(endings);
+	if (ignored->excluded)
+		return text_error(
+			error, -ENODATA,
+			"%s: no images found (names ending in %s); --include and --exclude "
+			"leave out %s",
+			path, endings, text_count(&count, ignored->excluded));
+	if (!ignored->files)
+		return text_error(error, -ENODATA, "%s: no images found (names ending in %s)", path,
+				  endings);
+	ignored_sort(&convert->ignored);
+	return text_error(error, -ENODATA,
+			  "%s: no images found (names ending in %s) among %s file%s, such as %s",
+			  path, endings, text_count(&count, ignored->files),
+			  text_plural(ignored->files), ignored->kinds[0].first);
+}
+
+static int list_source(struct convert *convert, const char *path, struct progress *progress,
+		       struct packimg_error *error)
+{
+	struct source *source;
+	struct source_item item;
+	uint64_t before = convert->catalog.count;
+	int r;
+
+	r = source_new(&convert->catalog.store, path, &convert->options.source, &source, error);
+	if (r)
+		return r;
+	while ((r = source_next(source, &item, error)) >= 0 && r != SOURCE_END) {
+		if (command_interrupted())
+			r = -EINTR;
+		if (!r)
+			r = catalog_add(&convert->catalog, &item, error);
+		if (r == SOURCE_SKIP || r == CATALOG_SKIP)
+			r = skip_item(convert, item.name, error);
+		if (r == SOURCE_PASS)
+			r = ignored_add(&convert->ignored, item.name, item.verdict);
+		if (r)
+			break;
+		progress_update(progress, convert->catalog.count, 0);
+	}
+	source_free(source);
+	/* What was listed before the archive came to too much is good. */
+	if (r == -EFBIG && !convert->options.fail_on_error)
+		r = convert_skip(convert, path, error->text) ? -ENOMEM : SOURCE_END;
+	else if (r == -EFBIG)
+		r = text_error_prefix(error, r, "%s", path);
+	if (r != SOURCE_END)
+		return r;
+	return convert->catalog.count == before && !convert->skip_count
+		       ? nothing_found(convert, path, error)
+		       : 0;
+}
+
+/* One class name per line. */
+static int read_classes(const char *path, struct word_list *list, struct packimg_error *error)
+{
+	FILE *file = fopen(path, "re");
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t size;
+	int r = 0;
+
+	if (!file)
+		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+	while (!r && (size = getline(&line, &room, file)) >= 0) {
+		while (size && (line[size - 1] == '\n' || line[size - 1] == '\r'))
+			line[--size] = 0;
+		if (size)
+			r = word_list_add(list, line);
+	}
+	if (ferror(file))
+		r = -EIO;
+	free(line);
+	fclose(file);
+	if (!r && list->count > PACKIMG_CLASSES_MAX)
+		return text_error(error, -E2BIG, "%s: more than %d classes", path,
+				  PACKIMG_CLASSES_MAX);
+	return r ? text_error(error, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+/* Gives their classes to the samples that have them of their names. */
+static int assign_classes(struct convert *convert, struct packimg_error *error)
+{
+	struct catalog *catalog = &convert->catalog;
+	struct class_rule *rule = &convert->class_rule;
+	struct buffer class_name = {0};
+	uint64_t kept = 0;
+	int r = 0;
+
+	class_rule_learn(rule, convert->options.source.class_from, catalog);
+	/* What lies in a part itself has no class called like it. */
+	rule->below_parts |= convert->options.split_folders && rule->part_count;
+	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+		struct catalog_sample *sample = &catalog->samples[i];
+
+		if (sample->class == CATALOG_CLASS_OF_NAME) {
+			r = buffer_reserve(&class_name, strlen(sample->name) + 1);
+			if (!r)
+				r = catalog_classify(catalog, sample,
+						     class_rule_apply(rule, sample->name,
+								      (char *)class_name.data),
+						     error);
+		}
+		if (!r)
+			catalog->samples[kept++] = *sample;
+		else if (r == CATALOG_SKIP)
+			r = skip_item(convert, sample->name, error);
+	}
+	catalog->count = kept;
+	buffer_deinit(&class_name);
+	return r;
+}
+
+int convert_list(struct convert *convert, struct packimg_error *error)
+{
+	struct progress progress;
+	struct word_list classes = {0};
+	int r = 0;
+
+	progress_init(&progress, "listing", 0, convert->options.quiet);
+	for (size_t i = 0; !r && i < convert->options.sources->count; i++)
+		r = list_source(convert, convert->options.sources->words[i], &progress, error);
+	progress_clear(&progress);
+	convert->list_s = progress_elapsed_s(&progress);
+	if (!r && convert->options.classes_file)
+		r = read_classes(convert->options.classes_file, &classes, error);
+	if (!r)
+		r = assign_classes(convert, error);
+	if (!r)
+		r = catalog_finish(
+			&convert->catalog,
+			convert->options.classes_file ? (const char *const *)classes.words : NULL,
+			(uint32_t)classes.count, error);
+	word_list_deinit(&classes);
+	if (!r && convert_note_listing(convert))
+		return text_error(error, -ENOMEM, "out of memory");
+	return r;
+}
+
+int convert_find_parts(struct convert *convert, struct packimg_error *error)
+{
+	const struct class_rule *rule = &convert->class_rule;
+
+	if (!rule->part_count)
+		return text_error(
+			error, -EINVAL,
+			"--split folders: the images are not in several folders called train, "
+			"val, test or the like, among them %.200s; --include and --exclude "
+			"choose those that are",
+			rule->stranger           ? rule->stranger
+			: convert->catalog.count ? convert->catalog.samples[0].name
+						 : "none");
+	for (size_t i = 0; i < rule->part_count; i++) {
+		convert->parts[i].name = arena_copy(&convert->catalog.arena, rule->parts[i].name,
+						    rule->parts[i].size);
+		if (!convert->parts[i].name)
+			return text_error(error, -ENOMEM, "out of memory");
+	}
+	convert->part_count = (uint32_t)rule->part_count;
+	return 0;
+}
+
+static int plan_folders(struct convert *convert, struct packimg_error *error)
+{
+	struct catalog *catalog = &convert->catalog;
+
+	for (uint64_t i = 0; i < catalog->count; i++) {
+		size_t part = class_rule_part(&convert->class_rule, catalog->samples[i].name);
+
+		if (part == convert->class_rule.part_count)
+			return text_error(error, -EINVAL,
+					  "--split folders: %s is in none of the folders that the "
+					  "others are in",
+					  catalog->samples[i].name);
+		catalog->samples[i].part = (uint32_t)part;
+	}
+	return 0;
+}
+
+static int plan_split(struct convert *convert)
+{
+	struct catalog *catalog = &convert->catalog;
+	double fractions[SPLIT_PARTS_MAX];
+	uint32_t *parts = calloc(catalog->count + 1, sizeof(*parts));
+	int32_t *labels = calloc(catalog->count + 1, sizeof(*labels));
+	int r = parts && labels ? 0 : -ENOMEM;
+
+	if (!r) {
+		for (uint32_t p = 0; p < convert->part_count; p++)
+			fractions[p] = convert->parts[p].fraction;
+		for (uint64_t i = 0; i < catalog->count; i++)
+			labels[i] = catalog->samples[i].label;
+		r = shuffle_split(labels, catalog->count, fractions, convert->part_count,
+				  convert->options.split_seed, parts);
+	}
+	/* Samples that belong to no part leave the catalogue, so that nothing reads them. */
+	if (!r) {
+		uint64_t kept = 0;
+
+		for (uint64_t i = 0; i < catalog->count; i++) {
+			catalog->samples[i].part = parts[i];
+			if (parts[i] != UINT32_MAX)
+				catalog->samples[kept++] = catalog->samples[i];
+		}
+		catalog->count = kept;
+	}
+	free(parts);
+	free(labels);
+	return r;
+}
+
+int convert_plan(struct convert *convert, struct packimg_error *error)
+{
+	struct catalog *catalog = &convert->catalog;
+	int r = 0;
+
+	if (convert->options.shuffle)
+		r = catalog_shuffle(catalog, convert->options.seed);
+	if (convert->options.limit && convert->options.limit < catalog->count)
+		catalog->count = convert->options.limit;
+	for (uint64_t i = 0; i < catalog->count; i++)
+		catalog->samples[i].part = 0;
+	if (!r && convert->options.split_folders) {
+		r = plan_folders(convert, error);
+		if (r)
+			return r;
+	} else if (!r && convert->parts[0].name) {
+		r = plan_split(convert);
+	}
+	/*
+	 * A sample is enough for a mean, and decoding everything would take longer than copying it.
+	 */
+	if (convert->options.statistics == UINT64_MAX)
+		convert->options.statistics = 64 + catalog->count / 128;
+	if (!r && !catalog->count)
+		return convert_nothing(convert, error);
+	return r ? text_error(error, r, "%s", strerror(-r)) : 0;
+}

@@ -1,0 +1,288 @@
+/* What a conversion tells when it is done. */
+#include "format/base/printable.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/convert/convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	SKIPS_SHOWN = 20,
+	IGNORED_SHOWN = 8, /* kinds */
+};
+
+static const char *const codec_names[] = {"", "jpeg", "raw", "raw+zstd"};
+
+uint64_t convert_sample_count(const struct convert *convert)
+{
+	uint64_t count = 0;
+
+	for (enum image_kind kind = 0; kind < IMAGE_KINDS; kind++)
+		count += convert->kinds[kind];
+	return count;
+}
+
+static void report_codecs(const struct convert *convert)
+{
+	struct text_buffer count, other;
+	const char *comma = "";
+
+	printf("  codecs    ");
+	for (int i = 1; i < 4; i++) {
+		if (!convert->codecs[i])
+			continue;
+		printf("%s%s %s", comma, text_count(&count, convert->codecs[i]), codec_names[i]);
+		if (i == PACKIMG_CODEC_JPEG)
+			printf(" (%s verbatim, %s with index)",
+			       text_count(&count, convert->verbatim),
+			       text_count(&other, convert->indexed));
+		if (i == PACKIMG_CODEC_JPEG && convert->transcoded)
+			printf(", of them %s transcoded without loss",
+			       text_count(&count, convert->transcoded));
+		comma = ", ";
+	}
+	printf("\n  sources   ");
+	comma = "";
+	for (int i = 0; i < IMAGE_KINDS; i++) {
+		if (!convert->kinds[i])
+			continue;
+		printf("%s%s %s", comma, text_count(&count, convert->kinds[i]),
+		       image_formats[i].name);
+		comma = ", ";
+	}
+	putchar('\n');
+	unindexed_print(&convert->unindexed);
+}
+
+static void report_part(const struct convert_part *part)
+{
+	struct text_buffer count, bytes;
+	double mean[3], std[3];
+
+	printable_line(stdout, "%s: %s sample%s, %s", part->path, text_count(&count, part->samples),
+		       text_plural(part->samples), text_bytes(&bytes, part->bytes));
+	if (!statistics_result(&part->statistics, mean, std))
+		printf("  mean      %.2f %.2f %.2f, deviation %.2f %.2f %.2f of 255 (from %s "
+		       "image%s)\n",
+		       mean[0], mean[1], mean[2], std[0], std[1], std[2],
+		       text_count(&count, part->statistics.images),
+		       text_plural(part->statistics.images));
+}
+
+/* What was passed over by name, by its kind. */
+static void report_ignored(struct ignored *ignored)
+{
+	struct text_buffer count;
+	uint32_t kinds = ignored->kind_names.count;
+
+	ignored_sort(ignored);
+	if (ignored->excluded)
+		printf("  excluded  %s by --include and --exclude\n",
+		       text_count(&count, ignored->excluded));
+	if (ignored->files)
+		printf("  ignored   %s file%s not image%s by name\n",
+		       text_count(&count, ignored->files),
+		       ignored->files == 1 ? " that is" : "s that are",
+		       text_plural(ignored->files));
+	for (uint32_t i = 0; i < kinds && i < IGNORED_SHOWN; i++)
+		printable_line(stdout, "    %s %s: %s%s",
+			       text_count(&count, ignored->kinds[i].files), ignored->kinds[i].name,
+			       ignored->kinds[i].first, ignored->kinds[i].files > 1 ? ", ..." : "");
+	if (kinds > IGNORED_SHOWN)
+		printf("    and %u more kinds; --json lists them all\n", kinds - IGNORED_SHOWN);
+}
+
+/* What was skipped; of many in a row for one reason, the first. */
+static void report_skips(const struct convert *convert)
+{
+	const struct convert_skip *skips = convert->skips;
+	uint64_t i = 0, run;
+	struct text_buffer count;
+
+	printf("  skipped   %s\n", text_count(&count, convert->skip_count));
+	for (int lines = 0; i < convert->skip_count && lines < SKIPS_SHOWN; lines++, i += run) {
+		for (run = 1; i + run < convert->skip_count &&
+			      !strcmp(skips[i + run].reason, skips[i].reason);
+		     run++)
+			;
+		run = run > 2 ? run : 1;
+		if (run > 1)
+			printable_line(stdout, "    %.300s and %s more: %s", skips[i].name,
+				       text_count(&count, run - 1), skips[i].reason);
+		else
+			printable_line(stdout, "    %.300s: %s", skips[i].name, skips[i].reason);
+	}
+	if (i < convert->skip_count)
+		printf("    and %s more; --json lists them all\n",
+		       text_count(&count, convert->skip_count - i));
+}
+
+/*
+ * The format holds them, the daemon refuses a feed of them: better known now than when training
+ * begins.
+ */
+static void report_long_values(const struct convert *convert)
+{
+	struct text_buffer bytes, most;
+
+	for (uint32_t f = 0; f < convert->catalog.field_names.count; f++)
+		if (convert->longest[f].size > PACKIMG_FED_MAX)
+			printable_line(stdout,
+				       "  too long  field %s has values of up to %s bytes (%s); "
+				       "loaderd delivers at most %s of one, and the rest only to "
+				       "who asks for cut values",
+				       convert->catalog.field_names.names[f],
+				       text_count(&bytes, convert->longest[f].size),
+				       convert->longest[f].sample,
+				       text_count(&most, PACKIMG_FED_MAX));
+}
+
+static json_t *long_values_json(const struct convert *convert)
+{
+	json_t *list = json_array();
+
+	for (uint32_t f = 0; f < convert->catalog.field_names.count; f++) {
+		const char *name = convert->catalog.field_names.names[f];
+		const struct convert_longest *longest = &convert->longest[f];
+
+		if (longest->size > PACKIMG_FED_MAX)
+			json_array_append_new(
+				list, json_pack("{sosIso}", "field",
+						command_json_text(name, strlen(name)), "bytes",
+						(json_int_t)longest->size, "sample",
+						command_json_text(longest->sample,
+								  strlen(longest->sample))));
+	}
+	return list;
+}
+
+int convert_report(struct convert *convert)
+{
+	struct text_buffer count, bytes, out, duration;
+	uint64_t total = 0;
+
+	for (uint32_t p = 0; p < convert->part_count; p++) {
+		report_part(&convert->parts[p]);
+		total += convert->parts[p].bytes;
+	}
+	printf("  classes   %s", text_count(&count, convert->catalog.class_count));
+	if (convert->catalog.field_names.count)
+		printf(", fields %u", convert->catalog.field_names.count);
+	putchar('\n');
+	report_long_values(convert);
+	report_codecs(convert);
+	printf("  bytes     %s in, %s out\n", text_bytes(&bytes, convert->bytes_in),
+	       text_bytes(&out, total));
+	printf("  time      %s (listing %.2f s), ",
+	       text_duration(&duration, convert->list_s + convert->write_s), convert->list_s);
+	printf("%.0f images/s, %.1f MB/s, %u job%s\n",
+	       (double)convert_sample_count(convert) / convert->write_s,
+	       (double)convert->bytes_in / convert->write_s / 1e6, convert->options.jobs,
+	       text_plural(convert->options.jobs));
+	report_ignored(&convert->ignored);
+	for (size_t i = 0; i < convert->notes.count; i++)
+		printable_line(stdout, "  note      %s", convert->notes.words[i]);
+	if (!convert->skip_count)
+		return 0;
+	report_skips(convert);
+	return 0;
+}
+
+static json_t *part_json(const struct convert_part *part)
+{
+	json_t *json = json_object();
+	double mean[3], std[3];
+
+	json_object_set_new(json, "path", command_json_text(part->path, strlen(part->path)));
+	if (part->name) {
+		json_object_set_new(json, "part",
+				    command_json_text(part->name, strlen(part->name)));
+		if (part->fraction > 0)
+			json_object_set_new(json, "fraction", json_real(part->fraction));
+	}
+	json_object_set_new(json, "samples", json_integer((json_int_t)part->samples));
+	json_object_set_new(json, "bytes", json_integer((json_int_t)part->bytes));
+	if (!statistics_result(&part->statistics, mean, std)) {
+		json_object_set_new(json, "mean", json_pack("[fff]", mean[0], mean[1], mean[2]));
+		json_object_set_new(json, "std", json_pack("[fff]", std[0], std[1], std[2]));
+		json_object_set_new(json, "statistics_images",
+				    json_integer((json_int_t)part->statistics.images));
+	}
+	return json;
+}
+
+static json_t *ignored_json(struct ignored *ignored)
+{
+	json_t *list = json_array();
+
+	ignored_sort(ignored);
+	for (uint32_t i = 0; i < ignored->kind_names.count; i++) {
+		const struct ignored_kind *kind = &ignored->kinds[i];
+		json_t *entry = json_object();
+
+		json_object_set_new(entry, "kind",
+				    command_json_text(kind->name, strlen(kind->name)));
+		json_object_set_new(entry, "files", json_integer((json_int_t)kind->files));
+		json_object_set_new(entry, "first",
+				    command_json_text(kind->first, strlen(kind->first)));
+		json_array_append_new(list, entry);
+	}
+	return list;
+}
+
+int convert_report_json(struct convert *convert)
+{
+	json_t *json = json_object(), *list = json_array();
+
+	for (uint32_t p = 0; p < convert->part_count; p++)
+		json_array_append_new(list, part_json(&convert->parts[p]));
+	json_object_set_new(json, "datasets", list);
+	json_object_set_new(json, "samples",
+			    json_integer((json_int_t)convert_sample_count(convert)));
+	json_object_set_new(json, "classes", json_integer(convert->catalog.class_count));
+	json_object_set_new(json, "fields", json_integer(convert->catalog.field_names.count));
+	json_object_set_new(json, "too_long", long_values_json(convert));
+	json_object_set_new(json, "bytes_in", json_integer((json_int_t)convert->bytes_in));
+	json_object_set_new(json, "verbatim", json_integer((json_int_t)convert->verbatim));
+	json_object_set_new(json, "indexed", json_integer((json_int_t)convert->indexed));
+	json_object_set_new(json, "transcoded", json_integer((json_int_t)convert->transcoded));
+	json_object_set_new(json, "unindexed", unindexed_json(&convert->unindexed));
+	list = json_object();
+	for (int i = 1; i < 4; i++)
+		json_object_set_new(list, codec_names[i],
+				    json_integer((json_int_t)convert->codecs[i]));
+	json_object_set_new(json, "codecs", list);
+	list = json_object();
+	for (int i = 0; i < IMAGE_KINDS; i++)
+		if (image_formats[i].reading)
+			json_object_set_new(list, image_formats[i].name,
+					    json_integer((json_int_t)convert->kinds[i]));
+	json_object_set_new(json, "sources", list);
+	json_object_set_new(json, "jobs", json_integer(convert->options.jobs));
+	json_object_set_new(json, "list_seconds", json_real(convert->list_s));
+	json_object_set_new(json, "write_seconds", json_real(convert->write_s));
+	json_object_set_new(json, "images_per_second",
+			    json_real((double)convert_sample_count(convert) / convert->write_s));
+	json_object_set_new(json, "excluded", json_integer((json_int_t)convert->ignored.excluded));
+	json_object_set_new(json, "ignored", json_integer((json_int_t)convert->ignored.files));
+	json_object_set_new(json, "ignored_kinds", ignored_json(&convert->ignored));
+	list = json_array();
+	for (uint64_t i = 0; i < convert->skip_count; i++) {
+		const struct convert_skip *skip = &convert->skips[i];
+		json_t *entry = json_object();
+
+		json_object_set_new(entry, "name",
+				    command_json_text(skip->name, strlen(skip->name)));
+		json_object_set_new(entry, "reason",
+				    command_json_text(skip->reason, strlen(skip->reason)));
+		json_array_append_new(list, entry);
+	}
+	json_object_set_new(json, "skipped", list);
+	list = json_array();
+	for (size_t i = 0; i < convert->notes.count; i++)
+		json_array_append_new(list, command_json_text(convert->notes.words[i],
+							      strlen(convert->notes.words[i])));
+	json_object_set_new(json, "notes", list);
+	return command_print_json(json);
+}

@@ -1,0 +1,483 @@
+/* Second half of a conversion: workers render, the main thread writes. */
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/common/workers.h"
+#include "tools/packimg/convert/convert.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	BYTES_UNDER_WAY = 512 << 20, /* of finished blocks that wait for the writer */
+	METADATA_LINES_MAX = 100,
+	BLOCK_BYTES = 32 << 20, /* of an archive's members, after which a block is full */
+};
+
+/* What came of one sample; bytes are in its block. */
+struct outcome {
+	int status; /* 0, or the error that error names */
+	struct packimg_error error;
+	struct rendered rendered;
+	size_t offset, source_size;
+	struct statistics statistics;
+};
+
+struct worker {
+	struct renderer renderer;
+	struct buffer
+		streamed; /* members of compressed archives, read when their block was claimed */
+	struct {
+		int status;
+		size_t offset, size;
+	} members[WORKERS_BLOCK_MAX];
+};
+
+static int worker_new(void *context, void **ret_worker)
+{
+	const struct convert *convert = context;
+	struct worker *worker = calloc(1, sizeof(*worker));
+	int r;
+
+	if (!worker)
+		return -ENOMEM;
+	r = renderer_init(&worker->renderer, &convert->options.render);
+	if (r) {
+		free(worker);
+		return r;
+	}
+	*ret_worker = worker;
+	return 0;
+}
+
+static void worker_free(void *argument)
+{
+	struct worker *worker = argument;
+
+	renderer_deinit(&worker->renderer);
+	buffer_deinit(&worker->streamed);
+	free(worker);
+}
+
+/*
+ * Members of compressed archives can only be read in their order. Few bytes of an archive may be
+ * many images, or large ones.
+ */
+static void read_streams(void *context, void *argument, struct work_block *block)
+{
+	uint64_t bytes = 0;
+
+	struct convert *convert = context;
+	struct worker *worker = argument;
+	struct outcome *outcomes = block->results;
+
+	worker->streamed.size = 0;
+	for (uint32_t i = 0; i < block->count; i++) {
+		const struct catalog_sample *sample = &convert->catalog.samples[block->first + i];
+
+		if (sample->place.kind != PLACE_STREAM) {
+			bytes += sample->place.size;
+			if (bytes > BLOCK_BYTES)
+				block->count = i + 1;
+			continue;
+		}
+		worker->members[i].offset = worker->streamed.size;
+		worker->members[i].status =
+			store_read_stream(&convert->catalog.store, &sample->place,
+					  &worker->streamed, &outcomes[i].error);
+		if (worker->members[i].status)
+			worker->streamed.size = worker->members[i].offset;
+		worker->members[i].size = worker->streamed.size - worker->members[i].offset;
+		bytes += worker->members[i].size;
+		if (bytes > BLOCK_BYTES)
+			block->count = i + 1;
+	}
+}
+
+/*
+ * Under verbatim, every n-th image stands for all in the statistics; otherwise each image's pixels
+ * are at hand.
+ */
+static bool in_statistics(const struct convert *convert, uint64_t index)
+{
+	uint64_t wanted = convert->options.statistics, count = convert->catalog.count;
+
+	if (!convert->options.render.verbatim || wanted >= count)
+		return wanted > 0;
+	return (unsigned __int128)index * wanted / count !=
+	       (unsigned __int128)(index + 1) * wanted / count;
+}
+
+/* One that is alone in its block may be large, and is not copied. */
+static int take_streamed(struct worker *worker, struct work_block *block, uint32_t number)
+{
+	if (block->count == 1) {
+		struct buffer free = block->bytes;
+
+		block->bytes = worker->streamed;
+		worker->streamed = free;
+		return 0;
+	}
+	return buffer_append(&block->bytes, worker->streamed.data + worker->members[number].offset,
+			     worker->members[number].size);
+}
+
+static void run_sample(const struct convert *convert, struct worker *worker,
+		       struct work_block *block, uint32_t number)
+{
+	const uint64_t index = block->first + number;
+	const struct catalog_sample *sample = &convert->catalog.samples[index];
+	struct outcome *outcome = (struct outcome *)block->results + number;
+	struct buffer *bytes = &block->bytes;
+	size_t offset = bytes->size;
+
+	outcome->offset = offset;
+	outcome->statistics = (struct statistics){0};
+	if (sample->place.kind != PLACE_STREAM) {
+		outcome->status =
+			store_read(&convert->catalog.store, &sample->place, bytes, &outcome->error);
+	} else {
+		outcome->status = worker->members[number].status;
+		if (!outcome->status && take_streamed(worker, block, number))
+			outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
+	}
+	outcome->source_size = bytes->size - offset;
+	if (!outcome->status && buffer_reserve(bytes, bytes->size + IMAGE_PADDING))
+		outcome->status = text_error(&outcome->error, -ENOMEM, "out of memory");
+	if (!outcome->status)
+		outcome->status =
+			renderer_render(&worker->renderer, sample->name, bytes, offset,
+					in_statistics(convert, index) ? &outcome->statistics : NULL,
+					&outcome->rendered, &outcome->error);
+	if (outcome->status)
+		bytes->size = offset;
+}
+
+static void run_block(void *context, void *worker, struct work_block *block)
+{
+	struct worker *mine = worker;
+
+	for (uint32_t i = 0; i < block->count; i++)
+		run_sample(context, worker, block, i);
+	if (mine->streamed.room > 2 * BLOCK_BYTES)
+		buffer_deinit(&mine->streamed);
+}
+
+static int write_values(struct convert *convert, struct convert_part *part,
+			const struct catalog_sample *sample, struct buffer *scratch,
+			struct packimg_error *error)
+{
+	for (uint32_t i = 0; i < sample->value_count; i++) {
+		struct packimg_value value;
+		int r;
+
+		r = catalog_value(&convert->catalog, &sample->values[i], scratch, &value);
+		if (r)
+			return text_error(
+				error, r, "%s: field \"%s\": %s", sample->name,
+				convert->catalog.field_names.names[sample->values[i].field],
+				strerror(-r));
+		r = packimg_writer_value(part->writer, sample->values[i].field, &value, error);
+		if (r)
+			return r;
+		if (value.size > convert->longest[sample->values[i].field].size)
+			convert->longest[sample->values[i].field] =
+				(struct convert_longest){value.size, sample->name};
+	}
+	return 0;
+}
+
+static int write_sample(struct convert *convert, const struct work_block *block, uint32_t number,
+			struct buffer *scratch, struct packimg_error *error)
+{
+	const struct catalog_sample *sample = &convert->catalog.samples[block->first + number];
+	const struct outcome *outcome = (const struct outcome *)block->results + number;
+	const struct rendered *rendered = &outcome->rendered;
+	struct convert_part *part = &convert->parts[sample->part];
+	const uint8_t *data = block->bytes.data + outcome->offset;
+	struct packimg_item item;
+	int r;
+
+	convert->bytes_in += outcome->source_size;
+	if (outcome->status) {
+		if (convert->options.fail_on_error || outcome->status == -ENOMEM) {
+			*error = outcome->error;
+			return text_error_prefix(error, outcome->status, "%s", sample->name);
+		}
+		return convert_skip(convert, sample->name, outcome->error.text);
+	}
+	item = (struct packimg_item){
+		.data = data,
+		.data_size = rendered->data_size,
+		.side = rendered->side_size ? data + rendered->data_size : NULL,
+		.side_size = rendered->side_size,
+		.width = rendered->width,
+		.height = rendered->height,
+		.label = sample->label,
+		.codec = rendered->codec,
+		.channels = rendered->channels,
+		.orientation = rendered->orientation,
+		.source = sample->name,
+		.source_size = strlen(sample->name),
+	};
+	r = packimg_writer_add(part->writer, &item, error);
+	if (r)
+		return text_error_prefix(error, r, "%s", sample->name);
+	statistics_add(&part->statistics, &outcome->statistics);
+	part->samples++;
+	convert->verbatim += rendered->verbatim;
+	convert->transcoded += rendered->transcoded;
+	convert->unindexed.counts[rendered->unindexed]++;
+	convert->kinds[rendered->kind]++;
+	convert->codecs[rendered->codec]++;
+	convert->indexed += rendered->side_size > 0;
+	convert->lossy[rendered->kind] +=
+		rendered->kind != IMAGE_JPEG && rendered->codec == PACKIMG_CODEC_JPEG;
+	if (sample->label >= 0)
+		convert->class_samples[sample->label]++;
+	return write_values(convert, part, sample, scratch, error);
+}
+
+static int open_parts(struct convert *convert, struct packimg_error *error)
+{
+	const struct packimg_writer_options options = {.shard_size = convert->options.shard_size};
+
+	for (uint32_t p = 0; p < convert->part_count; p++) {
+		struct convert_part *part = &convert->parts[p];
+		int r;
+
+		r = packimg_writer_new(part->path, &options, &part->writer, error);
+		if (!r)
+			r = packimg_writer_classes(part->writer, convert->catalog.classes,
+						   convert->catalog.class_count, error);
+		/* Every part has every field, under the catalogue's numbers. */
+		for (uint32_t f = 0; !r && f < convert->catalog.field_names.count; f++) {
+			uint32_t number;
+
+			r = packimg_writer_field(part->writer,
+						 convert->catalog.field_names.names[f],
+						 convert->catalog.fields[f].type, &number, error);
+			if (!r && number != f)
+				r = text_error(error, -EINVAL, "field \"%s\" is listed twice",
+					       convert->catalog.field_names.names[f]);
+		}
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+/*
+ * The options that decided over the bytes, in one fixed notation; neither jobs nor paths of
+ * outputs.
+ */
+static int describe(const struct convert *convert, struct buffer *text)
+{
+	const struct render_options *render = &convert->options.render;
+	char line[512];
+	int n;
+
+	n = snprintf(line, sizeof(line), "jpeg=%s", render->verbatim ? "verbatim" : "");
+	if (!render->verbatim)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, "quality:%d", render->quality);
+	if (render->max_side)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " max-side=%u", render->max_side);
+	if (render->short_side)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " short-side=%u",
+			      render->short_side);
+	if (render->raw_fraction > 0)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " raw=%g", render->raw_fraction);
+	if (render->raw_zstd)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " zstd=%d", render->zstd_level);
+	if (!render->index)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " no-index");
+	if (render->transcode)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " progressive=transcode");
+	if (render->optimise)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " optimise");
+	if (convert->options.shuffle)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " shuffle=%" PRIu64,
+			      convert->options.seed);
+	if (convert->options.source.labels)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " labels=%s",
+			      convert->options.source.labels == LABELS_FIELD ? "field" : "classes");
+	if (convert->options.limit)
+		n += snprintf(line + n, sizeof(line) - (size_t)n, " limit=%" PRIu64,
+			      convert->options.limit);
+	return buffer_append(text, line, (size_t)n + 1);
+}
+
+static int append_line(struct buffer *text, const char *word, const char *line)
+{
+	if ((text->size && buffer_append(text, "\n", 1)) ||
+	    buffer_append(text, word, strlen(word)) || buffer_append(text, line, strlen(line)))
+		return -ENOMEM;
+	return 0;
+}
+
+/* A path or pattern that is not UTF-8 is not worth failing for. */
+static int write_lines(struct convert_part *part, const char *key, struct buffer *text)
+{
+	struct packimg_error ignored;
+
+	if (buffer_append(text, "", 1))
+		return -ENOMEM;
+	packimg_writer_metadata(part->writer, key, (const char *)text->data, &ignored);
+	return 0;
+}
+
+static int write_metadata(struct convert *convert, struct convert_part *part,
+			  struct packimg_error *error)
+{
+	const struct filter *filter = &convert->options.filter;
+	struct buffer text = {0};
+	char number[32];
+	int r;
+
+	r = packimg_writer_metadata(part->writer, "producer", "packimg " PACKIMG_TOOL_VERSION,
+				    error);
+	if (!r && describe(convert, &text))
+		r = text_error(error, -ENOMEM, "out of memory");
+	if (!r)
+		r = packimg_writer_metadata(part->writer, "packimg.options",
+					    (const char *)text.data, error);
+	text.size = 0;
+	for (size_t i = 0; !r && i < convert->options.sources->count && i < METADATA_LINES_MAX; i++)
+		r = append_line(&text, "", convert->options.sources->words[i]);
+	if (!r)
+		r = write_lines(part, "packimg.sources", &text);
+	text.size = 0;
+	for (size_t i = 0; !r && i < filter->count && i < METADATA_LINES_MAX; i++)
+		r = append_line(&text, filter->patterns[i].exclude ? "exclude " : "include ",
+				filter->patterns[i].text);
+	if (!r && filter->count)
+		r = write_lines(part, "packimg.filter", &text);
+	if (r == -ENOMEM)
+		text_error(error, r, "out of memory");
+	if (!r && part->name) {
+		snprintf(number, sizeof(number), "%g", part->fraction);
+		r = packimg_writer_metadata(part->writer, "packimg.split", part->name, error);
+		if (!r && part->fraction > 0)
+			r = packimg_writer_metadata(part->writer, "packimg.split.fraction", number,
+						    error);
+	}
+	buffer_deinit(&text);
+	return r;
+}
+
+int convert_write_statistics(struct packimg_writer *writer, const struct statistics *statistics,
+			     struct packimg_error *error)
+{
+	double mean[3], std[3];
+	char number[32];
+	int r;
+
+	if (statistics_result(statistics, mean, std))
+		return 0;
+	r = packimg_writer_statistics(writer, mean, std);
+	if (r)
+		return text_error(error, r, "statistics: %s", strerror(-r));
+	snprintf(number, sizeof(number), "%" PRIu64, statistics->images);
+	r = packimg_writer_metadata(writer, "statistics.images", number, error);
+	snprintf(number, sizeof(number), "%" PRIu64, statistics->pixels);
+	return r ? r : packimg_writer_metadata(writer, "statistics.pixels", number, error);
+}
+
+static int finish_parts(struct convert *convert, struct packimg_error *error)
+{
+	int r = 0;
+
+	for (uint32_t p = 0; !r && p < convert->part_count; p++) {
+		struct convert_part *part = &convert->parts[p];
+
+		r = write_metadata(convert, part, error);
+		if (!r)
+			r = convert_write_statistics(part->writer, &part->statistics, error);
+		if (!r)
+			r = packimg_writer_finish(part->writer, error);
+		if (r)
+			break;
+		part->bytes = packimg_writer_bytes(part->writer);
+	}
+	return r;
+}
+
+static int take_blocks(struct convert *convert, struct workers *workers,
+		       struct packimg_error *error)
+{
+	struct progress progress;
+	struct buffer scratch = {0};
+	struct work_block *block;
+	uint64_t done = 0;
+	int r = 0;
+
+	progress_init(&progress, "converting", convert->catalog.count, convert->options.quiet);
+	while (!r) {
+		if (command_interrupted()) {
+			r = -EINTR;
+			break;
+		}
+		r = workers_next(workers, 100, &block);
+		if (r == WORKERS_WAIT) {
+			r = 0;
+		} else if (r < 0) {
+			r = text_error(error, r, "starting workers: %s", strerror(-r));
+		} else if (!r) {
+			for (uint32_t i = 0; !r && i < block->count; i++)
+				r = write_sample(convert, block, i, &scratch, error);
+			done += block->count;
+		}
+		progress_update(&progress, done, convert->bytes_in);
+	}
+	progress_clear(&progress);
+	buffer_deinit(&scratch);
+	return r == WORKERS_END ? 0 : r;
+}
+
+int convert_write(struct convert *convert, struct packimg_error *error)
+{
+	const struct render_options *render = &convert->options.render;
+	const struct workers_setup setup = {
+		.jobs = convert->options.jobs,
+		.total = convert->catalog.count,
+		/*
+		 * Reading takes microseconds, encoding milliseconds: hand-over must not show in
+		 * either.
+		 */
+		.block = render->verbatim && render->raw_fraction == 0 ? 16 : 2,
+		.result_size = sizeof(struct outcome),
+		.bytes_max = BYTES_UNDER_WAY,
+		.context = convert,
+		.worker_new = worker_new,
+		.worker_free = worker_free,
+		.claim = read_streams,
+		.run = run_block,
+	};
+	struct workers *workers = NULL;
+	double start_s = progress_now_s();
+	int r;
+
+	convert->class_samples =
+		calloc(convert->catalog.class_count + 1, sizeof(*convert->class_samples));
+	r = convert->class_samples ? open_parts(convert, error)
+				   : text_error(error, -ENOMEM, "out of memory");
+	if (!r) {
+		r = workers_new(&setup, &workers);
+		if (r)
+			r = text_error(error, r, "starting workers: %s", strerror(-r));
+	}
+	if (!r)
+		r = take_blocks(convert, workers, error);
+	workers_free(workers);
+	if (!r && !convert_sample_count(convert))
+		r = convert_nothing(convert, error);
+	if (!r)
+		r = finish_parts(convert, error);
+	for (uint32_t p = 0; p < convert->part_count; p++) {
+		packimg_writer_free(convert->parts[p].writer);
+		convert->parts[p].writer = NULL;
+	}
+	convert->write_s = progress_now_s() - start_s;
+	return r;
+}

@@ -1,0 +1,273 @@
+#include "tools/packimg/image/image.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+enum { JPEG_SIDE_MAX = 65500 }; /* libjpeg's JPEG_MAX_DIMENSION, and our own decoder's */
+
+int image_decoder_new(struct packimg_decoder **ret_decoder)
+{
+	int r = packimg_decoder_new(ret_decoder);
+
+	if (!r)
+		packimg_decoder_limit(*ret_decoder, IMAGE_MEMORY_MAX);
+	return r;
+}
+
+int image_reader_init(struct image_reader *reader)
+{
+	*reader = (struct image_reader){0};
+	return image_decoder_new(&reader->decoder);
+}
+
+void image_reader_deinit(struct image_reader *reader)
+{
+	packimg_decoder_free(reader->decoder);
+	buffer_deinit(&reader->pixels);
+	buffer_deinit(&reader->turned);
+	buffer_deinit(&reader->grey);
+}
+
+static int probe_jpeg(const uint8_t *data, size_t size, struct image_info *ret_info,
+		      struct packimg_error *error)
+{
+	struct packimg_jpeg_info jpeg;
+	int r = packimg_jpeg_probe(data, size, &jpeg, error);
+
+	if (r)
+		return r;
+	if (jpeg.precision != 8)
+		return text_error(error, -ENOTSUP,
+				  "a JPEG of %u bits a sample, which no decoder here reads; make "
+				  "an 8-bit file of it",
+				  jpeg.precision);
+	if (jpeg.width > JPEG_SIDE_MAX || jpeg.height > JPEG_SIDE_MAX)
+		return text_error(
+			error, -ENOTSUP,
+			"a JPEG of %ux%u pixels; no decoder here reads sides of more than %d",
+			jpeg.width, jpeg.height, JPEG_SIDE_MAX);
+	*ret_info = (struct image_info){
+		.width = jpeg.width,
+		.height = jpeg.height,
+		.channels = jpeg.components,
+		.orientation = jpeg.orientation,
+		.jpeg = jpeg,
+	};
+	return 0;
+}
+
+const struct image_reading jpeg_reading = {.probe = probe_jpeg};
+
+static int probe_kind(const uint8_t *data, size_t size, struct image_info *info,
+		      struct packimg_error *error)
+{
+	enum image_kind kind = image_kind_of(data, size);
+	const struct image_format *format = &image_formats[kind];
+	char list[IMAGE_LIST_SIZE];
+	int r;
+
+	if (!size)
+		return text_error(error, -EBADMSG, "empty file");
+	if (kind == IMAGE_KINDS)
+		return text_error(error, -EBADMSG, "not an image (it begins with %02x %02x)",
+				  data[0], size > 1 ? data[1] : 0);
+	if (!format->library)
+		return text_error(error, -ENOTSUP, "%s image; what is read is %s", format->name,
+				  image_list_names(list));
+	if (!format->reading)
+		return text_error(error, -ENOTSUP, "%s image; this packimg was built without %s",
+				  format->name, format->library);
+	r = format->reading->probe(data, size, info, error);
+	info->kind = kind;
+	return r;
+}
+
+int image_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		struct packimg_error *error)
+{
+	struct image_info info = {0};
+	int r;
+
+	r = probe_kind(data, size, &info, error);
+	if (r)
+		return r;
+	if (!info.width || !info.height || info.width > PACKIMG_SIDE_MAX ||
+	    info.height > PACKIMG_SIDE_MAX)
+		return text_error(error, -EBADMSG, "its size of %ux%u is not in 1..%d", info.width,
+				  info.height, PACKIMG_SIDE_MAX);
+	*ret_info = info;
+	return 0;
+}
+
+/* Decoders give grey as three equal channels; one is enough. */
+static int keep_grey(struct image_reader *reader, struct image_pixels *pixels,
+		     struct packimg_error *error)
+{
+	size_t bytes = (size_t)pixels->width * pixels->height;
+	uint8_t *grey;
+
+	if (buffer_reserve(&reader->grey, bytes))
+		return text_error(error, -ENOMEM, "out of memory");
+	grey = reader->grey.data;
+	for (uint32_t y = 0; y < pixels->height; y++) {
+		const uint8_t *row = pixels->data + y * pixels->stride;
+
+		for (uint32_t x = 0; x < pixels->width; x++)
+			*grey++ = row[(size_t)x * 3];
+	}
+	pixels->data = reader->grey.data;
+	pixels->stride = pixels->width;
+	pixels->channels = 1;
+	return 0;
+}
+
+int image_read_sample(struct image_reader *reader, const struct packimg_sample *sample,
+		      uint32_t target_width, uint32_t target_height,
+		      struct image_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct packimg_region region = {.width = sample->width, .height = sample->height};
+	struct packimg_pixels decoded;
+	struct image_pixels pixels;
+	int r;
+
+	r = packimg_decode(reader->decoder, sample, &region, target_width, target_height, &decoded,
+			   error);
+	if (r)
+		return r;
+	pixels = (struct image_pixels){
+		.data = decoded.data,
+		.stride = decoded.stride,
+		.width = decoded.width,
+		.height = decoded.height,
+		.channels = 3,
+		.x = decoded.x,
+		.y = decoded.y,
+		.extent_width = decoded.region_width,
+		.extent_height = decoded.region_height,
+	};
+	if (sample->channels == 1)
+		r = keep_grey(reader, &pixels, error);
+	if (!r)
+		*ret_pixels = pixels;
+	return r;
+}
+
+static int read_jpeg(struct image_reader *reader, const uint8_t *data, size_t size,
+		     const struct image_info *info, const struct image_side *side,
+		     uint32_t target_width, uint32_t target_height, struct image_pixels *pixels,
+		     struct packimg_error *error)
+{
+	bool sideways = info->orientation >= 5;
+	struct packimg_sample sample = {
+		.data = data,
+		.data_size = (uint32_t)size,
+		.side = side ? side->data : NULL,
+		.side_size = side ? (uint32_t)side->size : 0,
+		.side_xxh3 = side ? XXH3_64bits(side->data, side->size) : 0,
+		.width = sideways ? info->height : info->width,
+		.height = sideways ? info->width : info->height,
+		.label = PACKIMG_LABEL_NONE,
+		.codec = PACKIMG_CODEC_JPEG,
+		.channels = info->channels,
+		.orientation = info->orientation,
+	};
+
+	int r = image_read_sample(reader, &sample, target_width, target_height, pixels, error);
+	const char *reason = r && error ? text_behind_sample(error->text) : NULL;
+
+	/* It is no dataset's yet, and has no number. */
+	if (reason)
+		memmove(error->text, reason, strlen(reason) + 1);
+	return r;
+}
+
+static int read_other(struct image_reader *reader, const uint8_t *data, size_t size,
+		      const struct image_info *info, struct image_pixels *pixels,
+		      struct packimg_error *error)
+{
+	size_t pixel_count = (size_t)info->width * info->height, bytes = pixel_count * 3;
+	bool sideways = info->orientation >= 5;
+	/* its pixels, turned, and grey of them */
+	uint64_t taken =
+		pixel_count * (3 + (info->orientation == 1 ? 0 : 3) + (info->channels == 1));
+	uint64_t working = pixel_count * image_formats[info->kind].reading->pixel_memory;
+	struct text_buffer needed, allowed;
+	const uint8_t *rgb;
+	int r;
+
+	if (taken + working > IMAGE_MEMORY_MAX)
+		return text_error(error, -E2BIG,
+				  "%ux%u pixels of %s take %s to decode; the limit is %s",
+				  info->width, info->height, image_formats[info->kind].name,
+				  text_bytes(&needed, taken + working),
+				  text_bytes(&allowed, IMAGE_MEMORY_MAX));
+	if (buffer_reserve(&reader->pixels, bytes))
+		return text_error(error, -ENOMEM, "out of memory");
+	rgb = reader->pixels.data;
+	r = image_formats[info->kind].reading->read(data, size, info, IMAGE_MEMORY_MAX - taken,
+						    reader->pixels.data, error);
+	if (r)
+		return r;
+	if (info->orientation != 1) {
+		if (buffer_reserve(&reader->turned, bytes))
+			return text_error(error, -ENOMEM, "out of memory");
+		image_orient(rgb, info->width, info->height, 3, info->orientation,
+			     reader->turned.data);
+		rgb = reader->turned.data;
+	}
+	*pixels = (struct image_pixels){
+		.data = rgb,
+		.width = sideways ? info->height : info->width,
+		.height = sideways ? info->width : info->height,
+		.channels = 3,
+	};
+	pixels->stride = (size_t)pixels->width * 3;
+	pixels->extent_width = pixels->width;
+	pixels->extent_height = pixels->height;
+	return info->channels == 1 ? keep_grey(reader, pixels, error) : 0;
+}
+
+int image_read(struct image_reader *reader, const uint8_t *data, size_t size,
+	       const struct image_info *info, const struct image_side *side, uint32_t target_width,
+	       uint32_t target_height, struct image_pixels *ret_pixels, struct packimg_error *error)
+{
+	struct image_pixels pixels;
+	int r;
+
+	if (info->kind == IMAGE_JPEG)
+		r = read_jpeg(reader, data, size, info, side, target_width, target_height, &pixels,
+			      error);
+	else
+		r = read_other(reader, data, size, info, &pixels, error);
+	if (!r)
+		*ret_pixels = pixels;
+	return r;
+}
+
+int image_check(struct image_reader *reader, const uint8_t *data, size_t size,
+		const struct image_info *info, struct packimg_error *error)
+{
+	struct image_pixels pixels;
+
+	return image_read(reader, data, size, info, NULL, 1, 1, &pixels, error);
+}
+
+int image_index(struct image_reader *reader, const uint8_t *data, size_t size,
+		const struct image_info *info, struct image_side *ret_side,
+		enum unindexed *ret_reason, struct packimg_error *error)
+{
+	struct image_side side;
+	int r = packimg_index_jpeg(reader->decoder, data, size, &info->jpeg, &side.data,
+				   &side.size);
+
+	*ret_side = r ? (struct image_side){0} : side;
+	*ret_reason = r == 0          ? UNINDEXED_NOT
+		      : r == -ENOTSUP ? unindexed_reason(&info->jpeg)
+				      : UNINDEXED_DAMAGED;
+	/* An index takes all of the image. What it cannot follow may be a good one all the same. */
+	return r == -EBADMSG || r == -ENOTSUP ? image_check(reader, data, size, info, error) : r;
+}

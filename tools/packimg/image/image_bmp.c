@@ -1,0 +1,316 @@
+/*
+ * BMP, of Windows and OS/2: colours in tables of 1, 4 and 8 bits, also run-length encoded, and 16,
+ * 24 and 32 bits with any masks. The libraries of Debian that read it take cut files for whole,
+ * read few of its sorts, or want a window system.
+ */
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	FILE_HEADER = 14,
+	HEADER_OS2 = 12,
+	HEADER_WINDOWS = 40, /* the least of the others */
+	HEADER_MASKS = 52,   /* from here on masks are part of it */
+	HEADER_MAX = 124,
+	RGB = 0,
+	RLE8,
+	RLE4,
+	BITFIELDS,
+	COLOURS_MAX = 256,
+};
+
+struct bmp {
+	const uint8_t *data;
+	size_t size;
+	uint32_t width, height, bits, compression;
+	uint32_t masks[3]; /* red, green, blue */
+	uint32_t colours;
+	uint8_t palette[COLOURS_MAX][3];
+	bool grey; /* all its colours are */
+	bool top_down;
+	size_t offset; /* of the pixels */
+};
+
+static uint32_t get(const uint8_t *from, int bytes)
+{
+	uint32_t value = 0;
+
+	for (int i = bytes - 1; i >= 0; i--)
+		value = value << 8 | from[i];
+	return value;
+}
+
+static int damaged(struct packimg_error *error, const char *what)
+{
+	return text_error(error, -EBADMSG, "damaged BMP: %s", what);
+}
+
+static int not_read(struct packimg_error *error, const char *what, uint32_t value)
+{
+	return text_error(error, -ENOTSUP, "a BMP whose %s of %u is not read", what, value);
+}
+
+/*
+ * What stands between the headers and the pixels: masks, if the header has none, and the colours.
+ */
+static int bmp_tables(struct bmp *bmp, size_t at, uint32_t header, uint32_t colours,
+		      struct packimg_error *error)
+{
+	size_t step = header == HEADER_OS2 ? 3 : 4;
+
+	if (bmp->compression == BITFIELDS) {
+		size_t masks = header >= HEADER_MASKS ? FILE_HEADER + HEADER_WINDOWS : at;
+
+		if (masks + 12 > bmp->size)
+			return damaged(error, "it ends within its masks");
+		for (int i = 0; i < 3; i++)
+			bmp->masks[i] = get(bmp->data + masks + 4 * i, 4);
+		at = header >= HEADER_MASKS ? at : at + 12;
+	}
+	if (bmp->bits > 8)
+		return 0;
+	bmp->colours = colours && colours < 1u << bmp->bits ? colours : 1u << bmp->bits;
+	if (at + step * bmp->colours > bmp->size)
+		return damaged(error, "it ends within its colours");
+	bmp->grey = true;
+	for (uint32_t i = 0; i < bmp->colours; i++)
+		for (int c = 0; c < 3; c++) {
+			bmp->palette[i][c] = bmp->data[at + step * i + 2 - (size_t)c];
+			bmp->grey &= bmp->palette[i][c] == bmp->palette[i][0];
+		}
+	return 0;
+}
+
+static int bmp_check(const struct bmp *bmp, struct packimg_error *error)
+{
+	uint32_t bits = bmp->bits;
+
+	if (bits != 1 && bits != 4 && bits != 8 && bits != 16 && bits != 24 && bits != 32)
+		return not_read(error, "number of bits", bits);
+	if (bmp->compression > BITFIELDS || (bmp->compression == RLE8 && bits != 8) ||
+	    (bmp->compression == RLE4 && bits != 4) || (bmp->compression == BITFIELDS && bits < 16))
+		return not_read(error, "compression", bmp->compression);
+	return 0;
+}
+
+static int bmp_open(struct bmp *bmp, const uint8_t *data, size_t size, struct packimg_error *error)
+{
+	uint32_t header = size < FILE_HEADER + 4 ? 0 : get(data + FILE_HEADER, 4), colours = 0;
+	const uint8_t *fields = data + FILE_HEADER + 4;
+	int r;
+
+	*bmp = (struct bmp){.data = data, .size = size};
+	if (!header || header > size - FILE_HEADER)
+		return damaged(error, "it ends within its headers");
+	if (header != HEADER_OS2 && header != 40 && header != 52 && header != 56 && header != 64 &&
+	    header != 108 && header != 124)
+		return not_read(error, "header", header);
+	bmp->offset = get(data + 10, 4);
+	if (header == HEADER_OS2) {
+		bmp->width = get(fields, 2);
+		bmp->height = get(fields + 2, 2);
+		bmp->bits = get(fields + 6, 2);
+	} else {
+		bmp->width = get(fields, 4);
+		bmp->height = get(fields + 4, 4);
+		bmp->top_down = bmp->height >> 31;
+		bmp->height = bmp->top_down ? -bmp->height : bmp->height;
+		bmp->bits = get(fields + 10, 2);
+		bmp->compression = get(fields + 12, 4);
+		colours = get(fields + 28, 4);
+	}
+	r = bmp_check(bmp, error);
+	return r ? r : bmp_tables(bmp, FILE_HEADER + header, header, colours, error);
+}
+
+static int bmp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		     struct packimg_error *error)
+{
+	struct bmp bmp;
+	int r = bmp_open(&bmp, data, size, error);
+
+	if (!r)
+		*ret_info = (struct image_info){
+			.width = bmp.width,
+			.height = bmp.height,
+			.channels = bmp.grey ? 1 : 3,
+			.orientation = 1,
+		};
+	return r;
+}
+
+/* Where the pixels of line y, counted as they are stored, go. */
+static uint8_t *bmp_row(const struct bmp *bmp, uint8_t *rgb, uint32_t y)
+{
+	return rgb + 3 * (size_t)bmp->width * (bmp->top_down ? y : bmp->height - 1 - y);
+}
+
+static bool put_index(const struct bmp *bmp, uint32_t index, uint8_t *out)
+{
+	if (index >= bmp->colours)
+		return false;
+	memcpy(out, bmp->palette[index], 3);
+	return true;
+}
+
+/* The bits of a mask, scaled to 0 .. 255. */
+static uint8_t masked(uint32_t value, uint32_t mask)
+{
+	return mask ? (uint8_t)((uint64_t)(value & mask) * 255 / mask) : 0;
+}
+
+static bool bmp_indices(const struct bmp *bmp, const uint8_t *in, uint8_t *out)
+{
+	uint32_t each = 8 / bmp->bits, mask = (1u << bmp->bits) - 1;
+
+	for (uint32_t x = 0; x < bmp->width; x++) {
+		uint32_t shift = (each - 1 - x % each) * bmp->bits;
+
+		if (!put_index(bmp, in[x / each] >> shift & mask, out + 3 * (size_t)x))
+			return false;
+	}
+	return true;
+}
+
+static bool bmp_colours(const struct bmp *bmp, const uint8_t *in, uint8_t *out)
+{
+	static const uint32_t masks_16[3] = {0x7c00, 0x3e0, 0x1f},
+			      masks_32[3] = {0xff0000, 0xff00, 0xff};
+	bool given = bmp->masks[0] | bmp->masks[1] | bmp->masks[2];
+	const uint32_t *masks = given ? bmp->masks : bmp->bits == 16 ? masks_16 : masks_32;
+	int bytes = (int)bmp->bits / 8;
+
+	for (uint32_t x = 0; x < bmp->width; x++, in += bytes)
+		for (int c = 0; c < 3; c++)
+			*out++ = masked(get(in, bytes), masks[c]);
+	return true;
+}
+
+static int bmp_rows(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *error)
+{
+	uint64_t row = ((uint64_t)bmp->width * bmp->bits + 7) / 8,
+		 stride = (row + 3) & ~UINT64_C(3);
+
+	/* the last one needs no padding */
+	if (bmp->offset > bmp->size || stride * (bmp->height - 1) + row > bmp->size - bmp->offset)
+		return damaged(error, "it ends within its pixels");
+	for (uint32_t y = 0; y < bmp->height; y++) {
+		const uint8_t *in = bmp->data + bmp->offset + stride * y;
+		uint8_t *out = bmp_row(bmp, rgb, y);
+
+		if (!(bmp->bits <= 8 ? bmp_indices(bmp, in, out) : bmp_colours(bmp, in, out)))
+			return damaged(error, "a pixel's colour is not in its table");
+	}
+	return 0;
+}
+
+/* A run-length encoded picture that is being filled. */
+struct run {
+	const struct bmp *bmp;
+	const uint8_t *at, *end;
+	uint8_t *rgb;
+	uint32_t x, y;
+};
+
+/* Pixels beyond the end of a line are none. */
+static bool run_put(struct run *run, uint32_t index)
+{
+	uint32_t x = run->x++;
+
+	return x >= run->bmp->width ||
+	       put_index(run->bmp, index, bmp_row(run->bmp, run->rgb, run->y) + 3 * (size_t)x);
+}
+
+/* Pixels as they are, padded to pairs of bytes. */
+static bool run_absolute(struct run *run, uint32_t count)
+{
+	bool half = run->bmp->bits == 4;
+	uint32_t bytes = half ? (count + 1) / 2 : count;
+
+	if (bytes + (bytes & 1) > (size_t)(run->end - run->at))
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		if (!run_put(run, !half   ? run->at[i]
+				  : i % 2 ? run->at[i / 2] & 15
+					  : run->at[i / 2] >> 4))
+			return false;
+	run->at += bytes + (bytes & 1);
+	return true;
+}
+
+static bool run_repeat(struct run *run, uint32_t count, uint8_t value)
+{
+	bool half = run->bmp->bits == 4;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (!run_put(run, !half ? value : i % 2 ? value & 15 : value >> 4))
+			return false;
+	return true;
+}
+
+/* One code; false: it is damaged. At the end of the bitmap y is its height. */
+static bool run_code(struct run *run)
+{
+	enum { END_OF_LINE, END_OF_BITMAP, DELTA };
+
+	if (run->end - run->at < 2)
+		return false;
+	uint8_t count = run->at[0], value = run->at[1];
+	run->at += 2;
+	if (count)
+		return run_repeat(run, count, value);
+	if (value == END_OF_LINE) {
+		run->x = 0;
+		run->y++;
+	} else if (value == END_OF_BITMAP) {
+		run->y = run->bmp->height;
+	} else if (value == DELTA) {
+		if (run->end - run->at < 2)
+			return false;
+		run->x += run->at[0];
+		run->y += run->at[1];
+		run->at += 2;
+	} else {
+		return run_absolute(run, value);
+	}
+	return true;
+}
+
+/* What no code fills has the first colour. */
+static int bmp_runs(const struct bmp *bmp, uint8_t *rgb, struct packimg_error *error)
+{
+	struct run run = {.bmp = bmp, .end = bmp->data + bmp->size, .rgb = rgb};
+
+	if (bmp->offset > bmp->size)
+		return damaged(error, "it ends within its pixels");
+	run.at = bmp->data + bmp->offset;
+	for (size_t i = 0; i < (size_t)bmp->width * bmp->height; i++)
+		memcpy(rgb + 3 * i, bmp->palette[0], 3);
+	while (run.y < bmp->height) {
+		/* a last line that is full needs no end */
+		if (run.at == run.end && run.y == bmp->height - 1 && run.x >= bmp->width)
+			break;
+		if (!run_code(&run))
+			return damaged(error,
+				       "it ends within its pixels, or one's colour is not in "
+				       "its table");
+	}
+	return 0;
+}
+
+static int bmp_read(const uint8_t *data, size_t size, const struct image_info *info,
+		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+{
+	struct bmp bmp;
+	int r = bmp_open(&bmp, data, size, error);
+
+	if (r)
+		return r;
+	return bmp.compression == RLE8 || bmp.compression == RLE4 ? bmp_runs(&bmp, rgb, error)
+								  : bmp_rows(&bmp, rgb, error);
+}
+
+const struct image_reading bmp_reading = {.probe = bmp_probe, .read = bmp_read};

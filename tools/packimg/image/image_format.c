@@ -1,0 +1,167 @@
+#include "tools/packimg/image/image_format.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static bool begins(const uint8_t *data, size_t size, size_t offset, const char *bytes, size_t count)
+{
+	return size >= offset + count && !memcmp(data + offset, bytes, count);
+}
+
+#define BEGINS(offset, bytes) begins(data, size, offset, bytes, sizeof(bytes) - 1)
+
+static bool is_jpeg(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "\xff\xd8\xff");
+}
+
+static bool is_png(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "\x89PNG\r\n\x1a\n");
+}
+
+static bool is_webp(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "RIFF") && BEGINS(8, "WEBP");
+}
+
+static bool is_gif(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "GIF87a") || BEGINS(0, "GIF89a");
+}
+
+static bool is_tiff(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "II*\0") || BEGINS(0, "MM\0*") || BEGINS(0, "II+\0") || BEGINS(0, "MM\0+");
+}
+
+static bool is_bmp(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "BM");
+}
+
+static bool is_pnm(const uint8_t *data, size_t size)
+{
+	return size > 2 && data[0] == 'P' && data[1] >= '1' && data[1] <= '6' &&
+	       (data[2] == ' ' || data[2] == '#' || (data[2] >= '\t' && data[2] <= '\r'));
+}
+
+/*
+ * The brands of an ISO base media file (ISO/IEC 14496-12, 4.3): the major one, a version, and those
+ * that it is compatible with.
+ */
+static bool has_brand(const uint8_t *data, size_t size, const char *brand, size_t count)
+{
+	size_t end;
+
+	if (!BEGINS(4, "ftyp"))
+		return false;
+	end = (size_t)data[0] << 24 | (size_t)data[1] << 16 | (size_t)data[2] << 8 | data[3];
+	for (size_t at = 8; at + 4 <= end && at + 4 <= size; at += 4)
+		if (at != 12 && !memcmp(data + at, brand, count))
+			return true;
+	return false;
+}
+
+static bool is_avif(const uint8_t *data, size_t size)
+{
+	return has_brand(data, size, "avif", 4) || has_brand(data, size, "avis", 4);
+}
+
+static bool is_heif(const uint8_t *data, size_t size)
+{
+	return has_brand(data, size, "hei", 3) || has_brand(data, size, "hev", 3) ||
+	       has_brand(data, size, "mif1", 4);
+}
+
+static bool is_jpeg_xl(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "\xff\x0a") || BEGINS(0, "\0\0\0\x0cJXL ");
+}
+
+static bool is_jpeg_2000(const uint8_t *data, size_t size)
+{
+	return BEGINS(0, "\0\0\0\x0cjP  ") || BEGINS(0, "\xff\x4f\xff\x51");
+}
+
+#define BUILT_0(reading)        NULL
+#define BUILT_1(reading)        &(reading)
+#define BUILT_IF(have, reading) BUILT_##have(reading)
+#define BUILT(have, reading)    BUILT_IF(have, reading)
+
+/* An AVIF file may be compatible with HEIF, too: its row comes first. */
+const struct image_format image_formats[IMAGE_KINDS] = {
+	[IMAGE_JPEG] = {"JPEG",
+			is_jpeg,
+			{".jpg", ".jpeg", ".jpe", ".jfif"},
+			"libjpeg-turbo",
+			&jpeg_reading},
+	[IMAGE_PNG] = {"PNG", is_png, {".png"}, "libspng", BUILT(HAVE_PNG, png_reading)},
+	[IMAGE_WEBP] = {"WebP", is_webp, {".webp"}, "libwebp", BUILT(HAVE_WEBP, webp_reading)},
+	[IMAGE_GIF] = {"GIF", is_gif, {".gif"}, "giflib", BUILT(HAVE_GIF, gif_reading)},
+	[IMAGE_TIFF] =
+		{"TIFF", is_tiff, {".tif", ".tiff"}, "libtiff", BUILT(HAVE_TIFF, tiff_reading)},
+	[IMAGE_BMP] = {"BMP", is_bmp, {".bmp", ".dib"}, "packimg", &bmp_reading},
+	[IMAGE_PNM] = {"PNM", is_pnm, {".pbm", ".pgm", ".ppm", ".pnm"}, "packimg", &pnm_reading},
+	[IMAGE_AVIF] = {"AVIF", is_avif, {".avif"}, "libavif", BUILT(HAVE_AVIF, avif_reading)},
+	[IMAGE_HEIF] = {"HEIF", is_heif, {".heic", ".heif", ".hif"}, NULL, NULL},
+	[IMAGE_JPEG_XL] = {"JPEG XL", is_jpeg_xl, {".jxl"}, NULL, NULL},
+	[IMAGE_JPEG_2000] = {"JPEG 2000", is_jpeg_2000, {".jp2", ".j2k", ".jpx"}, NULL, NULL},
+};
+
+enum image_kind image_kind_of(const uint8_t *data, size_t size)
+{
+	enum image_kind kind = 0;
+
+	while (kind < IMAGE_KINDS && !image_formats[kind].is(data, size))
+		kind++;
+	return kind;
+}
+
+enum image_kind image_kind_of_name(const char *name)
+{
+	size_t size = strlen(name);
+
+	for (enum image_kind kind = 0; kind < IMAGE_KINDS; kind++)
+		for (const char *const *ending = image_formats[kind].endings; *ending; ending++) {
+			size_t count = strlen(*ending);
+
+			if (size > count && !strcasecmp(name + size - count, *ending))
+				return kind;
+		}
+	return IMAGE_KINDS;
+}
+
+static void list_add(char *list, const char *comma, const char *word)
+{
+	size_t used = strlen(list);
+
+	snprintf(list + used, IMAGE_LIST_SIZE - used, "%s%s", used ? comma : "", word);
+}
+
+const char *image_list_names(char list[static IMAGE_LIST_SIZE])
+{
+	const char *last = NULL;
+
+	*list = 0;
+	for (enum image_kind kind = 0; kind < IMAGE_KINDS; kind++) {
+		if (!image_formats[kind].reading)
+			continue;
+		if (last)
+			list_add(list, ", ", last);
+		last = image_formats[kind].name;
+	}
+	list_add(list, " and ", last);
+	return list;
+}
+
+const char *image_list_endings(char list[static IMAGE_LIST_SIZE])
+{
+	*list = 0;
+	for (enum image_kind kind = 0; kind < IMAGE_KINDS; kind++)
+		for (const char *const *ending = image_formats[kind].endings;
+		     *ending && image_formats[kind].reading; ending++)
+			list_add(list, ", ", *ending);
+	return list;
+}

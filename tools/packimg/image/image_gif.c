@@ -1,0 +1,242 @@
+/* GIF, through giflib: the first frame, on the canvas that the file has. */
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gif_lib.h>
+
+struct gif {
+	const uint8_t *data; /* not read yet */
+	size_t size;
+	GifFileType *file;
+	/* colour of the canvas around the frame; NO_TRANSPARENT_COLOR: the first */
+	int transparent;
+};
+
+static int gif_input(GifFileType *file, GifByteType *bytes, int count)
+{
+	struct gif *gif = file->UserData;
+	size_t taken = (size_t)count < gif->size ? (size_t)count : gif->size;
+
+	memcpy(bytes, gif->data, taken);
+	gif->data += taken;
+	gif->size -= taken;
+	return (int)taken;
+}
+
+static void gif_close(struct gif *gif)
+{
+	if (gif->file)
+		DGifCloseFile(gif->file, NULL);
+}
+
+static int gif_fail(struct gif *gif, int code, struct packimg_error *error)
+{
+	const char *reason = GifErrorString(gif->file ? gif->file->Error : code);
+
+	gif_close(gif);
+	return text_error(error, -EBADMSG, "damaged GIF: %s", reason ? reason : "it has no image");
+}
+
+/* Reads extensions; only that of graphics says something of the image behind it. */
+static int gif_extension(struct gif *gif)
+{
+	GraphicsControlBlock block;
+	GifByteType *bytes;
+	int code;
+
+	if (DGifGetExtension(gif->file, &code, &bytes) == GIF_ERROR)
+		return GIF_ERROR;
+	if (code == GRAPHICS_EXT_FUNC_CODE && bytes && bytes[0] == 4 &&
+	    DGifExtensionToGCB(bytes[0], bytes + 1, &block) == GIF_OK)
+		gif->transparent = block.TransparentColor;
+	while (bytes)
+		if (DGifGetExtensionNext(gif->file, &bytes) == GIF_ERROR)
+			return GIF_ERROR;
+	return GIF_OK;
+}
+
+/* Up to the first frame's pixels; -EBADMSG with everything closed. */
+static int gif_open(struct gif *gif, const uint8_t *data, size_t size, struct packimg_error *error)
+{
+	GifRecordType type = UNDEFINED_RECORD_TYPE;
+	int code = 0;
+
+	*gif = (struct gif){.data = data, .size = size, .transparent = NO_TRANSPARENT_COLOR};
+	gif->file = DGifOpen(gif, gif_input, &code);
+	if (!gif->file)
+		return gif_fail(gif, code, error);
+	while (type != IMAGE_DESC_RECORD_TYPE) {
+		if (DGifGetRecordType(gif->file, &type) == GIF_ERROR ||
+		    type == TERMINATE_RECORD_TYPE ||
+		    (type == EXTENSION_RECORD_TYPE && gif_extension(gif) == GIF_ERROR))
+			return gif_fail(gif, 0, error);
+	}
+	if (DGifGetImageDesc(gif->file) == GIF_ERROR)
+		return gif_fail(gif, 0, error);
+	return 0;
+}
+
+static uint32_t at_least(GifWord size, GifWord end)
+{
+	return (uint32_t)(end > size ? end : size);
+}
+
+static int gif_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		     struct packimg_error *error)
+{
+	struct gif gif;
+	int r = gif_open(&gif, data, size, error);
+
+	if (r)
+		return r;
+	/* A frame that leaves the canvas widens it, as Pillow has it. */
+	*ret_info = (struct image_info){
+		.width = at_least(gif.file->SWidth, gif.file->Image.Left + gif.file->Image.Width),
+		.height = at_least(gif.file->SHeight, gif.file->Image.Top + gif.file->Image.Height),
+		.channels = 3,
+		.orientation = 1,
+	};
+	gif_close(&gif);
+	return 0;
+}
+
+/* Colours by index; without a table they are greys. */
+static uint32_t gif_colours(const GifFileType *file, uint8_t colours[256][3])
+{
+	const ColorMapObject *map = file->Image.ColorMap ? file->Image.ColorMap : file->SColorMap;
+	int count = map ? map->ColorCount : 256;
+
+	for (int i = 0; i < 256; i++) {
+		GifColorType colour = {0};
+
+		if (!map)
+			colour = (GifColorType){(uint8_t)i, (uint8_t)i, (uint8_t)i};
+		else if (i < count)
+			colour = map->Colors[i];
+		memcpy(colours[i], &(uint8_t[3]){colour.Red, colour.Green, colour.Blue}, 3);
+	}
+	return (uint32_t)count;
+}
+
+/* Every eighth row, those between, and so on (GIF89a, appendix E); or all in order. */
+static const struct {
+	int first, step;
+} passes[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}, {0, 1}};
+
+/* 0; a row's own error, or -ERANGE for an index beyond the colours. */
+static int gif_row(struct gif *gif, uint8_t *row, const uint8_t colours[256][3], uint32_t count,
+		   uint8_t *out)
+{
+	if (DGifGetLine(gif->file, row, gif->file->Image.Width) == GIF_ERROR)
+		return -EBADMSG;
+	for (int x = 0; x < gif->file->Image.Width; x++) {
+		if (row[x] >= count)
+			return -ERANGE;
+		memcpy(out + 3 * (size_t)x, colours[row[x]], 3);
+	}
+	return 0;
+}
+
+static int gif_rows(struct gif *gif, const struct image_info *info, uint8_t *row, uint8_t *rgb)
+{
+	const GifImageDesc *frame = &gif->file->Image;
+	size_t stride = 3 * (size_t)info->width;
+	uint8_t colours[256][3];
+	uint32_t count = gif_colours(gif->file, colours);
+	int around = gif->transparent == NO_TRANSPARENT_COLOR ? 0 : gif->transparent & 255;
+
+	if (frame->Width < (int)info->width || frame->Height < (int)info->height)
+		for (size_t i = 0; i < stride * info->height; i += 3)
+			memcpy(rgb + i, colours[around], 3);
+	for (int pass = frame->Interlace ? 0 : 4; pass < (frame->Interlace ? 4 : 5); pass++)
+		for (int y = passes[pass].first; y < frame->Height; y += passes[pass].step) {
+			int r = gif_row(gif, row, colours, count,
+					rgb + (size_t)(frame->Top + y) * stride +
+						3 * (size_t)frame->Left);
+			if (r)
+				return r;
+		}
+	return 0;
+}
+
+/* LZW codes so far, and pixels that each stands for. */
+struct gif_codes {
+	uint32_t clear, count;
+	uint64_t pixels;   /* of all */
+	uint32_t previous; /* pixels of the code before; 0: the table is new */
+	uint32_t lengths[4096];
+};
+
+static bool take_code(struct gif_codes *codes, uint32_t code)
+{
+	bool added = codes->previous && codes->count < 4096;
+
+	if (code == codes->clear) {
+		codes->count = codes->clear + 2;
+		codes->previous = 0;
+		return true;
+	}
+	if (added)
+		codes->lengths[codes->count++] = codes->previous + 1;
+	if (code >= (codes->previous ? codes->count : codes->clear))
+		return false;
+	codes->previous = code < codes->clear ? 1 : codes->lengths[code];
+	codes->pixels += codes->previous;
+	return true;
+}
+
+/*
+ * giflib makes something of codes that stand for nothing yet, which only damage leaves: true when
+ * the frame's pixels have none.
+ */
+static bool gif_codes_stand(const uint8_t *data, size_t size)
+{
+	struct gif_codes codes = {0};
+	uint64_t pixels;
+	struct gif gif;
+	int code = 0;
+	bool good;
+
+	if (gif_open(&gif, data, size, NULL))
+		return false;
+	pixels = (uint64_t)gif.file->Image.Width * (uint64_t)gif.file->Image.Height;
+	/* the byte that giflib has read last says how many bits a pixel has */
+	good = gif.data[-1] <= 8;
+	codes.clear = 1u << (gif.data[-1] & 15);
+	codes.count = codes.clear + 2;
+	while (good && code >= 0 && codes.pixels < pixels)
+		good = DGifGetLZCodes(gif.file, &code) == GIF_OK &&
+		       (code < 0 || take_code(&codes, (uint32_t)code));
+	gif_close(&gif);
+	return good;
+}
+
+static int gif_read(const uint8_t *data, size_t size, const struct image_info *info,
+		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+{
+	struct gif gif;
+	uint8_t *row;
+	int r = gif_open(&gif, data, size, error);
+
+	if (r)
+		return r;
+	row = malloc((size_t)gif.file->Image.Width + 1);
+	r = row ? gif_rows(&gif, info, row, rgb) : -ENOMEM;
+	free(row);
+	if (r == -EBADMSG)
+		return gif_fail(&gif, 0, error);
+	gif_close(&gif);
+	if (r == -ERANGE)
+		return text_error(error, -EBADMSG,
+				  "damaged GIF: a pixel's colour is not in its table");
+	if (!r && !gif_codes_stand(data, size))
+		return text_error(error, -EBADMSG, "damaged GIF: a code stands for nothing");
+	return r ? text_error(error, r, "out of memory") : 0;
+}
+
+const struct image_reading gif_reading = {.probe = gif_probe, .read = gif_read};

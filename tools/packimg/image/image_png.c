@@ -1,0 +1,221 @@
+/* PNG, through libspng. */
+#include "format/codec/exif.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <spng.h>
+
+static int png_open(const uint8_t *data, size_t size, spng_ctx **ret_png,
+		    struct spng_ihdr *ret_header, struct packimg_error *error)
+{
+	spng_ctx *png = spng_ctx_new(0);
+	int r;
+
+	if (!png)
+		return text_error(error, -ENOMEM, "out of memory");
+	spng_set_image_limits(png, PACKIMG_SIDE_MAX, PACKIMG_SIDE_MAX);
+	/* of chunks beside the pixels, too: what turns an image is in one of them */
+	spng_set_crc_action(png, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
+	spng_set_chunk_limits(png, 64 << 20, 128 << 20);
+	r = spng_set_png_buffer(png, data, size);
+	if (!r)
+		r = spng_get_ihdr(png, ret_header);
+	if (r) {
+		spng_ctx_free(png);
+		return text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
+	}
+	*ret_png = png;
+	return 0;
+}
+
+/* A chunk's name and the first bytes of its content. */
+struct interest {
+	char name[5];
+	const char *content;
+};
+
+/* Chunks that say how the picture was held. */
+static const struct interest interests[] = {
+	{"eXIf", ""},
+	{"iTXt", "XML:com.adobe.xmp"},
+	{"tEXt", "Raw profile type exif"},
+	{"zTXt", "Raw profile type exif"},
+};
+
+static bool is_interesting(const uint8_t *name, const uint8_t *content, size_t size)
+{
+	for (size_t i = 0; i < sizeof(interests) / sizeof(*interests); i++) {
+		size_t begin = strlen(interests[i].content);
+
+		if (!memcmp(name, interests[i].name, 4) && size >= begin &&
+		    !memcmp(content, interests[i].content, begin))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Puts chunks that may say the orientation and stand behind the pixels in front of them, where the
+ * library finds them before it decodes; nothing when there are none. The copy ends with the head of
+ * the first IDAT. -EBADMSG when IEND is missing: what says how the picture was held may be, too.
+ */
+static int collect_late(const uint8_t *data, size_t size, struct buffer *png)
+{
+	enum { HEAD = 8, CHECKSUM = 4 };
+	size_t pixels = 0, at = 8;
+	bool ended = false;
+
+	while (at + HEAD + CHECKSUM <= size && !ended) {
+		const uint8_t *chunk = data + at;
+		size_t length = (size_t)chunk[0] << 24 | (size_t)chunk[1] << 16 |
+				(size_t)chunk[2] << 8 | chunk[3];
+
+		if (length > size - at - HEAD - CHECKSUM)
+			break;
+		if (!pixels && !memcmp(chunk + 4, "IDAT", 4))
+			pixels = at;
+		if (pixels && is_interesting(chunk + 4, chunk + HEAD, length) &&
+		    ((!png->size && buffer_append(png, data, pixels)) ||
+		     buffer_append(png, chunk, HEAD + length + CHECKSUM)))
+			return -ENOMEM;
+		ended = !memcmp(chunk + 4, "IEND", 4);
+		at += HEAD + length + CHECKSUM;
+	}
+	if (!ended)
+		return -EBADMSG;
+	return png->size ? buffer_append(png, data + pixels, HEAD) : 0;
+}
+
+static int hex_digit(char digit)
+{
+	return digit >= '0' && digit <= '9'   ? digit - '0'
+	       : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+	       : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+					      : -1;
+}
+
+/*
+ * ImageMagick's way: an empty line, "exif", the number of bytes, and these in hexadecimal digits.
+ * The text becomes the bytes.
+ */
+static uint8_t raw_profile_orientation(char *text)
+{
+	uint8_t *out = (uint8_t *)text;
+	size_t digits = 0;
+
+	for (int line = 0; line < 3; line++) {
+		text = strchr(text, '\n');
+		if (!text)
+			return 0;
+		text++;
+	}
+	uint8_t *begin = out;
+	for (; *text; text++) {
+		int value = hex_digit(*text);
+
+		if (value < 0 && !strchr(" \n\r\t", *text))
+			return 0;
+		if (value < 0)
+			continue;
+		if (digits++ % 2)
+			*out++ |= (uint8_t)value;
+		else
+			*out = (uint8_t)(value << 4);
+	}
+	return exif_orientation(begin, digits / 2);
+}
+
+/* An eXIf chunk counts before a raw profile, and these before XMP. */
+static uint8_t png_orientation(spng_ctx *png)
+{
+	struct spng_text *texts = NULL;
+	struct spng_exif block;
+	uint8_t exif = 0, xmp = 0;
+	uint32_t count = 0;
+
+	bool has_exif = !spng_get_exif(png, &block);
+	if (has_exif)
+		exif = exif_orientation((const uint8_t *)block.data, block.length);
+	if (!spng_get_text(png, NULL, &count) && count)
+		texts = calloc(count, sizeof(*texts));
+	if (texts && !spng_get_text(png, texts, &count)) {
+		for (uint32_t i = 0; i < count; i++) {
+			if (!strcmp(texts[i].keyword, "XML:com.adobe.xmp"))
+				xmp = xmp_orientation((const uint8_t *)texts[i].text,
+						      strlen(texts[i].text));
+			else if (!has_exif && !strcmp(texts[i].keyword, "Raw profile type exif"))
+				exif = raw_profile_orientation(texts[i].text);
+		}
+	}
+	free(texts);
+	return orientation_of(exif, xmp);
+}
+
+/* Reads what stands before the pixels; closes the file that is damaged there. */
+static int png_check_chunks(spng_ctx *png, struct packimg_error *error)
+{
+	uint32_t count;
+	int r = spng_get_text(png, NULL, &count);
+
+	if (!r || r == SPNG_ECHUNKAVAIL)
+		return 0;
+	spng_ctx_free(png);
+	return text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r));
+}
+
+static int png_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		     struct packimg_error *error)
+{
+	struct buffer early = {0};
+	struct spng_ihdr header;
+	spng_ctx *png;
+	int r = collect_late(data, size, &early);
+
+	if (r) {
+		buffer_deinit(&early);
+		return text_error(error, r,
+				  r == -ENOMEM ? "out of memory"
+					       : "damaged PNG: its end is missing");
+	}
+	r = early.size ? png_open(early.data, early.size, &png, &header, error)
+		       : png_open(data, size, &png, &header, error);
+	if (!r)
+		r = png_check_chunks(png, error);
+	if (!r) {
+		*ret_info = (struct image_info){
+			.width = header.width,
+			.height = header.height,
+			.channels =
+				header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
+						header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA
+					? 1
+					: 3,
+			.orientation = png_orientation(png),
+		};
+		spng_ctx_free(png);
+	}
+	buffer_deinit(&early);
+	return r;
+}
+
+static int png_read(const uint8_t *data, size_t size, const struct image_info *info,
+		    uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+{
+	size_t bytes = (size_t)info->width * info->height * 3;
+	struct spng_ihdr header;
+	spng_ctx *png;
+	int r;
+
+	r = png_open(data, size, &png, &header, error);
+	if (r)
+		return r;
+	r = spng_decode_image(png, rgb, bytes, SPNG_FMT_RGB8, 0);
+	spng_ctx_free(png);
+	return r ? text_error(error, -EBADMSG, "damaged PNG: %s", spng_strerror(r)) : 0;
+}
+
+const struct image_reading png_reading = {.probe = png_probe, .read = png_read};

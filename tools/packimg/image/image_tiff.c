@@ -1,0 +1,276 @@
+/* TIFF, through libtiff: the first image of a file. */
+#include "format/codec/exif.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tiffio.h>
+
+struct tiff {
+	const uint8_t *data;
+	uint64_t size, at;
+	TIFF *file;
+	bool reading;      /* pixels: what the library only warns of is then damage */
+	char reason[1024]; /* the library's first; empty: none. As long as its functions want it */
+};
+
+/* The file as the library sees it: bytes in memory. */
+
+static tmsize_t tiff_take(thandle_t handle, void *bytes, tmsize_t count)
+{
+	struct tiff *tiff = (struct tiff *)handle;
+	uint64_t left = tiff->at < tiff->size ? tiff->size - tiff->at : 0;
+	uint64_t taken = (uint64_t)count < left ? (uint64_t)count : left;
+
+	memcpy(bytes, tiff->data + (taken ? tiff->at : 0), taken);
+	tiff->at += taken;
+	return (tmsize_t)taken;
+}
+
+static tmsize_t tiff_put(thandle_t handle, void *bytes, tmsize_t count)
+{
+	return -1;
+}
+
+static toff_t tiff_seek(thandle_t handle, toff_t offset, int from)
+{
+	struct tiff *tiff = (struct tiff *)handle;
+
+	tiff->at = from == SEEK_SET   ? offset
+		   : from == SEEK_CUR ? tiff->at + offset
+				      : tiff->size + offset;
+	return tiff->at;
+}
+
+static toff_t tiff_size(thandle_t handle)
+{
+	return ((struct tiff *)handle)->size;
+}
+
+static int tiff_map(thandle_t handle, void **ret_base, toff_t *ret_size)
+{
+	struct tiff *tiff = (struct tiff *)handle;
+
+	*ret_base = (void *)(uintptr_t)tiff->data; /* opened for reading alone */
+	*ret_size = tiff->size;
+	return 1;
+}
+
+static void tiff_unmap(thandle_t handle, void *base, toff_t size)
+{
+}
+
+static int tiff_nothing(thandle_t handle)
+{
+	return 0;
+}
+
+__attribute__((format(printf, 4, 0))) static int
+tiff_said(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
+{
+	struct tiff *tiff = user;
+
+	if (!*tiff->reason)
+		vsnprintf(tiff->reason, sizeof(tiff->reason), format, arguments);
+	return 1;
+}
+
+__attribute__((format(printf, 4, 0))) static int
+tiff_warned(TIFF *file, void *user, const char *where, const char *format, va_list arguments)
+{
+	struct tiff *tiff = user;
+
+	/* tags that it does not know, or would rather see in another order */
+	return tiff->reading ? tiff_said(file, user, where, format, arguments) : 1;
+}
+
+static int tiff_fail(struct tiff *tiff, int code, struct packimg_error *error)
+{
+	if (tiff->file)
+		TIFFClose(tiff->file);
+	if (code == -ENOTSUP)
+		return text_error(error, code, "a TIFF whose pixels are not read: %s",
+				  tiff->reason);
+	return text_error(error, code, "damaged TIFF: %s",
+			  *tiff->reason ? tiff->reason : "it has no image");
+}
+
+enum {
+	TIFF_MEMORY_LEAST = 16 << 20, /* of a single allocation */
+	TIFF_PIXEL_MEMORY = 64, /* more for each pixel: a strip of all of them, in so many bytes */
+};
+
+/*
+ * Tags can ask for any amount: no allocation is larger than what the file and its pixels make
+ * likely.
+ */
+static tmsize_t tiff_memory(size_t size, uint64_t pixels, uint64_t memory_max)
+{
+	uint64_t likely = TIFF_MEMORY_LEAST + 8 * (uint64_t)size + TIFF_PIXEL_MEMORY * pixels;
+
+	return (tmsize_t)(likely < memory_max ? likely : memory_max);
+}
+
+static int tiff_open(struct tiff *tiff, const uint8_t *data, size_t size, uint64_t pixels,
+		     uint64_t memory_max, struct packimg_error *error)
+{
+	TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
+
+	*tiff = (struct tiff){.data = data, .size = size};
+	if (!options)
+		return text_error(error, -ENOMEM, "out of memory");
+	TIFFOpenOptionsSetMaxSingleMemAlloc(options, tiff_memory(size, pixels, memory_max));
+	TIFFOpenOptionsSetErrorHandlerExtR(options, tiff_said, tiff);
+	TIFFOpenOptionsSetWarningHandlerExtR(options, tiff_warned, tiff);
+	tiff->file = TIFFClientOpenExt("image", "r", tiff, tiff_take, tiff_put, tiff_seek,
+				       tiff_nothing, tiff_size, tiff_map, tiff_unmap, options);
+	TIFFOpenOptionsFree(options);
+	return tiff->file ? 0 : tiff_fail(tiff, -EBADMSG, error);
+}
+
+/* The tag, else what XMP says. */
+static uint8_t tiff_orientation(TIFF *file)
+{
+	uint16_t orientation = 0;
+	uint32_t size = 0;
+	void *text = NULL;
+
+	if (TIFFGetField(file, TIFFTAG_ORIENTATION, &orientation))
+		return orientation >= 1 && orientation <= 8 ? (uint8_t)orientation : 1;
+	if (!TIFFGetField(file, TIFFTAG_XMLPACKET, &size, &text) || !text)
+		return 1;
+	return orientation_of(0, xmp_orientation(text, size));
+}
+
+/* The library reads the bits of any numbers as if they were unsigned integers. */
+static bool tiff_is_read(struct tiff *tiff)
+{
+	uint16_t format = SAMPLEFORMAT_UINT;
+
+	TIFFGetFieldDefaulted(tiff->file, TIFFTAG_SAMPLEFORMAT, &format);
+	if (format == SAMPLEFORMAT_UINT || format == SAMPLEFORMAT_VOID)
+		return TIFFRGBAImageOK(tiff->file, tiff->reason);
+	snprintf(tiff->reason, sizeof(tiff->reason),
+		 "they are no unsigned integers, but of sample format %u", format);
+	return false;
+}
+
+static int tiff_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		      struct packimg_error *error)
+{
+	uint16_t photometric = PHOTOMETRIC_RGB;
+	struct image_info info = {.channels = 3};
+	struct tiff tiff;
+	int r = tiff_open(&tiff, data, size, 0, IMAGE_MEMORY_MAX, error);
+
+	if (r)
+		return r;
+	if (!TIFFGetField(tiff.file, TIFFTAG_IMAGEWIDTH, &info.width) ||
+	    !TIFFGetField(tiff.file, TIFFTAG_IMAGELENGTH, &info.height))
+		return tiff_fail(&tiff, -EBADMSG, error);
+	if (!tiff_is_read(&tiff))
+		return tiff_fail(&tiff, -ENOTSUP, error);
+	TIFFGetField(tiff.file, TIFFTAG_PHOTOMETRIC, &photometric);
+	if (photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE)
+		info.channels = 1;
+	info.orientation = tiff_orientation(tiff.file);
+	*ret_info = info;
+	TIFFClose(tiff.file);
+	return 0;
+}
+
+/*
+ * The library's tables make colours lighter where there is alpha beside them, and round 16 bits.
+ * Here alpha is dropped and 16 bits lose their low byte, as in other kinds.
+ */
+static void tiff_plain_tables(TIFFRGBAImage *image)
+{
+	for (uint32_t i = 0; image->UaToAa && i < 1 << 16; i++)
+		image->UaToAa[i] = (uint8_t)i;
+	for (uint32_t i = 0; image->Bitdepth16To8 && i < 1 << 16; i++)
+		image->Bitdepth16To8[i] = (uint8_t)(i >> 8);
+}
+
+static int tiff_pixels(struct tiff *tiff, const struct image_info *info, uint32_t *raster)
+{
+	TIFFRGBAImage image;
+	int r = 0;
+
+	tiff->reading = true;
+	if (!TIFFRGBAImageBegin(&image, tiff->file, 1, tiff->reason))
+		return -EBADMSG;
+	tiff_plain_tables(&image);
+	/* as it is stored: what is asked for is what is there */
+	image.req_orientation = image.orientation;
+	if (!TIFFRGBAImageGet(&image, raster, info->width, info->height) || *tiff->reason)
+		r = -EBADMSG;
+	TIFFRGBAImageEnd(&image);
+	return r;
+}
+
+/*
+ * Where colours were multiplied by alpha, they are divided by it: alpha is dropped, and nothing was
+ * there to be blended with.
+ */
+static bool tiff_is_multiplied(TIFF *file)
+{
+	uint16_t count = 0, *kinds = NULL;
+
+	return TIFFGetField(file, TIFFTAG_EXTRASAMPLES, &count, &kinds) && count &&
+	       kinds[0] == EXTRASAMPLE_ASSOCALPHA;
+}
+
+static uint8_t divided(uint32_t value, uint32_t alpha)
+{
+	if (!alpha || alpha == 255)
+		return (uint8_t)value;
+	value = value * 255 / alpha;
+	return value > 255 ? 255 : (uint8_t)value;
+}
+
+static void tiff_put_row(const uint32_t *raster, uint32_t width, bool multiplied, uint8_t *rgb)
+{
+	for (; width > 0; width--, raster++, rgb += 3) {
+		uint32_t alpha = multiplied ? TIFFGetA(*raster) : 255;
+
+		rgb[0] = divided(TIFFGetR(*raster), alpha);
+		rgb[1] = divided(TIFFGetG(*raster), alpha);
+		rgb[2] = divided(TIFFGetB(*raster), alpha);
+	}
+}
+
+static int tiff_read(const uint8_t *data, size_t size, const struct image_info *info,
+		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+{
+	size_t count = (size_t)info->width * info->height;
+	struct tiff tiff;
+	uint32_t *raster;
+	int r = tiff_open(&tiff, data, size, count, memory_max - count * sizeof(*raster), error);
+
+	if (r)
+		return r;
+	raster = malloc(count * sizeof(*raster));
+	if (!raster) {
+		TIFFClose(tiff.file);
+		return text_error(error, -ENOMEM, "out of memory");
+	}
+	r = tiff_pixels(&tiff, info, raster);
+	bool multiplied = tiff_is_multiplied(tiff.file);
+	for (uint32_t y = 0; !r && y < info->height; y++)
+		tiff_put_row(raster + (size_t)y * info->width, info->width, multiplied,
+			     rgb + 3 * (size_t)y * info->width);
+	free(raster);
+	if (r)
+		return tiff_fail(&tiff, r, error);
+	TIFFClose(tiff.file);
+	return 0;
+}
+
+/* Besides these a strip or tile, which the limit of a single allocation bounds. */
+const struct image_reading tiff_reading = {
+	.probe = tiff_probe, .read = tiff_read, .pixel_memory = sizeof(uint32_t)};

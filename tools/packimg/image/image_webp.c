@@ -1,0 +1,86 @@
+/*
+ * WebP, through libwebp: a still image, or the first frame of an animation on the canvas that it
+ * has.
+ */
+#include "format/codec/exif.h"
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <webp/decode.h>
+#include <webp/demux.h>
+
+static WebPDemuxer *webp_open(const uint8_t *data, size_t size)
+{
+	const WebPData file = {data, size};
+
+	return WebPDemux(&file);
+}
+
+static uint8_t webp_orientation(WebPDemuxer *demuxer)
+{
+	WebPChunkIterator chunk;
+	uint8_t exif = 0, xmp = 0;
+
+	if (WebPDemuxGetChunk(demuxer, "EXIF", 1, &chunk))
+		exif = exif_orientation(chunk.chunk.bytes, chunk.chunk.size);
+	WebPDemuxReleaseChunkIterator(&chunk);
+	if (WebPDemuxGetChunk(demuxer, "XMP ", 1, &chunk))
+		xmp = xmp_orientation(chunk.chunk.bytes, chunk.chunk.size);
+	WebPDemuxReleaseChunkIterator(&chunk);
+	return orientation_of(exif, xmp);
+}
+
+static int webp_probe(const uint8_t *data, size_t size, struct image_info *ret_info,
+		      struct packimg_error *error)
+{
+	WebPDemuxer *demuxer = webp_open(data, size);
+
+	if (!demuxer)
+		return text_error(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+	*ret_info = (struct image_info){
+		.width = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH),
+		.height = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT),
+		.channels = 3,
+		.orientation = webp_orientation(demuxer),
+	};
+	WebPDemuxDelete(demuxer);
+	return 0;
+}
+
+/* Black is what Pillow has around a frame: transparent, and its colours nothing. */
+static bool read_frame(const WebPIterator *frame, const struct image_info *info, uint8_t *rgb)
+{
+	size_t stride = 3 * (size_t)info->width;
+	size_t offset = (size_t)frame->y_offset * stride + 3 * (size_t)frame->x_offset;
+
+	if (frame->x_offset < 0 || frame->y_offset < 0 ||
+	    (uint32_t)(frame->x_offset + frame->width) > info->width ||
+	    (uint32_t)(frame->y_offset + frame->height) > info->height)
+		return false;
+	if ((uint32_t)frame->width < info->width || (uint32_t)frame->height < info->height)
+		memset(rgb, 0, stride * info->height);
+	return WebPDecodeRGBInto(frame->fragment.bytes, frame->fragment.size, rgb + offset,
+				 stride * info->height - offset, (int)stride);
+}
+
+static int webp_read(const uint8_t *data, size_t size, const struct image_info *info,
+		     uint64_t memory_max, uint8_t *rgb, struct packimg_error *error)
+{
+	WebPDemuxer *demuxer = webp_open(data, size);
+	WebPIterator frame;
+	bool whole;
+
+	if (!demuxer)
+		return text_error(error, -EBADMSG, "damaged WebP: its chunks are not whole");
+	whole = WebPDemuxGetFrame(demuxer, 1, &frame) && read_frame(&frame, info, rgb);
+	WebPDemuxReleaseIterator(&frame);
+	WebPDemuxDelete(demuxer);
+	return whole ? 0 : text_error(error, -EBADMSG, "damaged WebP: its pixels are not whole");
+}
+
+/* Lossless images are decoded to four bytes a pixel. */
+const struct image_reading webp_reading = {
+	.probe = webp_probe, .read = webp_read, .pixel_memory = 4};

@@ -1,0 +1,27 @@
+/*
+ * Mean and standard deviation of R, G and B over many images. Sums are integers, so that the result
+ * does not depend on the order in which threads added them. Embedded; one thread, results of
+ * several are added up.
+ */
+#pragma once
+
+#include "tools/packimg/image/image.h"
+
+struct statistics {
+	uint64_t images;
+	uint64_t pixels;
+	uint64_t sum[3];
+	uint64_t square_sum[3];
+};
+
+/* Adds every row_step-th row. */
+void statistics_add_pixels(struct statistics *statistics, const struct image_pixels *pixels,
+			   uint32_t row_step);
+void statistics_add(struct statistics *statistics, const struct statistics *other);
+/* Adds what a dataset says of itself. */
+void statistics_add_summary(struct statistics *statistics, const double mean[3],
+			    const double std[3], uint64_t images, uint64_t pixels);
+/* For a share (0 .. 1) of the images, taken to look like the whole. */
+void statistics_scale(struct statistics *statistics, double share);
+/* -ENODATA without pixels. */
+int statistics_result(const struct statistics *statistics, double ret_mean[3], double ret_std[3]);

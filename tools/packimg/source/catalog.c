@@ -1,0 +1,435 @@
+#include "tools/packimg/source/catalog.h"
+
+#include "tools/packimg/common/shuffle.h"
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/base/text.h"
+#include "format/layout.h"
+
+int catalog_init(struct catalog *catalog)
+{
+	*catalog = (struct catalog){
+		.store.limits = {ARCHIVE_FILE_MAX, ARCHIVE_EXPANSION_MAX},
+	};
+	names_init(&catalog->class_names, &catalog->arena);
+	names_init(&catalog->field_names, &catalog->arena);
+	return 0;
+}
+
+void catalog_deinit(struct catalog *catalog)
+{
+	names_deinit(&catalog->class_names);
+	names_deinit(&catalog->field_names);
+	store_deinit(&catalog->store);
+	free(catalog->samples);
+	free(catalog->classes);
+	arena_deinit(&catalog->arena);
+	*catalog = (struct catalog){0};
+}
+
+/* A name that the format takes, which archives, tables and file systems need not hold. */
+static bool name_fits(const char *name, size_t size_max)
+{
+	size_t size = strlen(name);
+
+	return size && size <= size_max && text_is_utf8(name, size);
+}
+
+/* Before anything of an item is kept: whether all of its fields can be. */
+static int check_fields(const struct catalog *catalog, const struct source_item *item,
+			struct packimg_error *error)
+{
+	uint32_t count = catalog->field_names.count, number;
+
+	for (size_t i = 0; i < item->field_count; i++) {
+		const char *name = item->fields[i].name;
+
+		if (!name_fits(name, PIMG_NAME_MAX))
+			return text_error(
+				error, CATALOG_SKIP,
+				"its field \"%.60s\" has a name that is not UTF-8 of 1 to "
+				"%d bytes",
+				name, PIMG_NAME_MAX);
+		for (size_t k = 0; k < i; k++)
+			if (!strcmp(item->fields[k].name, name))
+				return text_error(error, CATALOG_SKIP, "it has two fields \"%s\"",
+						  name);
+		count += names_find(&catalog->field_names, name, &number) != 0;
+		if (count > PACKIMG_FIELDS_MAX)
+			return text_error(
+				error, CATALOG_SKIP,
+				"its field \"%s\" would be number %d, and a dataset holds "
+				"at most %d",
+				name, PACKIMG_FIELDS_MAX + 1, PACKIMG_FIELDS_MAX);
+	}
+	return 0;
+}
+
+static int add_values(struct catalog *catalog, const struct source_item *item,
+		      struct catalog_sample *sample, struct packimg_error *error)
+{
+	struct catalog_value *values;
+	int r;
+
+	if (!item->field_count)
+		return 0;
+	r = check_fields(catalog, item, error);
+	if (r)
+		return r;
+	values = arena_alloc(&catalog->arena, item->field_count * sizeof(*values));
+	if (!values)
+		return text_error(error, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < item->field_count; i++) {
+		const struct source_field *field = &item->fields[i];
+		struct catalog_field *known;
+
+		values[i] = (struct catalog_value){
+			.size = (uint32_t)field->size,
+			.text = arena_copy(&catalog->arena, field->text, field->size),
+			.kind = (uint8_t)field->kind,
+		};
+		if (!values[i].text ||
+		    names_add(&catalog->field_names, field->name, &values[i].field, NULL))
+			return text_error(error, -ENOMEM, "out of memory");
+		known = &catalog->fields[values[i].field];
+		known->kinds[field->kind] = true;
+		if ((field->kind == VALUE_TEXT || field->kind == VALUE_BYTES) &&
+		    !text_is_utf8(field->text, field->size))
+			known->binary = true;
+	}
+	sample->values = values;
+	sample->value_count = (uint32_t)item->field_count;
+	return 0;
+}
+
+int catalog_classify(struct catalog *catalog, struct catalog_sample *sample, const char *name,
+		     struct packimg_error *error)
+{
+	sample->class = UINT32_MAX;
+	if (!name)
+		return 0;
+	if (!name_fits(name, PIMG_CLASS_NAME_MAX))
+		return text_error(error, CATALOG_SKIP,
+				  "its class \"%.60s\" has a name that is not UTF-8 of at most %d "
+				  "bytes; rename it, or choose with --class-from or --exclude",
+				  name, PIMG_CLASS_NAME_MAX);
+	if (names_add(&catalog->class_names, name, &sample->class, NULL))
+		return text_error(error, -ENOMEM, "out of memory");
+	if (catalog->class_names.count > PACKIMG_CLASSES_MAX)
+		return text_error(error, -E2BIG, "more than %d classes", PACKIMG_CLASSES_MAX);
+	return 0;
+}
+
+static int note_label(struct catalog *catalog, const struct source_item *item, const char *name)
+{
+	if (item->label == LABEL_CLASS && !catalog->label_class_sample)
+		catalog->label_class_sample = name;
+	if (item->label != LABEL_FIELD || catalog->label_field_sample)
+		return 0;
+	catalog->label_field =
+		arena_copy(&catalog->arena, item->label_name, strlen(item->label_name));
+	catalog->label_field_sample = name;
+	return catalog->label_field ? 0 : -ENOMEM;
+}
+
+int catalog_add(struct catalog *catalog, const struct source_item *item,
+		struct packimg_error *error)
+{
+	struct catalog_sample sample = {
+		.place = item->place,
+		.label = (int32_t)item->class_number,
+	};
+	int r;
+
+	if (catalog->count == catalog->room) {
+		uint64_t room = catalog->room ? catalog->room * 2 : 1024;
+		struct catalog_sample *samples =
+			reallocarray(catalog->samples, room, sizeof(*samples));
+
+		if (!samples)
+			return text_error(error, -ENOMEM, "out of memory");
+		catalog->samples = samples;
+		catalog->room = room;
+	}
+	if (strlen(item->name) > PIMG_SOURCE_MAX)
+		return text_error(error, CATALOG_SKIP, "a name of more than %d bytes",
+				  PIMG_SOURCE_MAX);
+	sample.name = arena_copy(&catalog->arena, item->name, strlen(item->name));
+	if (!sample.name)
+		return text_error(error, -ENOMEM, "out of memory");
+	if (item->place.kind == PLACE_FILE) {
+		sample.place.path = sample.name;
+		if (strcmp(item->place.path, item->name))
+			sample.place.path = arena_copy(&catalog->arena, item->place.path,
+						       strlen(item->place.path));
+		if (!sample.place.path)
+			return text_error(error, -ENOMEM, "out of memory");
+	}
+	r = add_values(catalog, item, &sample, error);
+	if (!r)
+		r = catalog_classify(catalog, &sample, item->class_name, error);
+	if (r)
+		return r;
+	if (item->class_of_name)
+		sample.class = CATALOG_CLASS_OF_NAME;
+	r = note_label(catalog, item, sample.name);
+	if (r)
+		return text_error(error, r, "out of memory");
+	catalog->samples[catalog->count++] = sample;
+	return 0;
+}
+
+static void settle_fields(struct catalog *catalog)
+{
+	for (uint32_t i = 0; i < catalog->field_names.count; i++) {
+		struct catalog_field *field = &catalog->fields[i];
+
+		if (field->kinds[VALUE_JSON] && !field->binary)
+			field->type = PACKIMG_FIELD_JSON;
+		else if (field->kinds[VALUE_BYTES] || field->kinds[VALUE_JSON] || field->binary)
+			field->type = PACKIMG_FIELD_BYTES;
+		else if (field->kinds[VALUE_TEXT])
+			field->type = PACKIMG_FIELD_TEXT;
+		else if (field->kinds[VALUE_REAL])
+			field->type = PACKIMG_FIELD_FLOAT64;
+		else
+			field->type = PACKIMG_FIELD_INT64;
+	}
+}
+
+/* Room for labels 0..count-1, all without a name. */
+static int set_class_count(struct catalog *catalog, uint32_t count, struct packimg_error *error)
+{
+	catalog->classes = calloc(count ? count : 1, sizeof(*catalog->classes));
+	if (!catalog->classes)
+		return text_error(error, -ENOMEM, "out of memory");
+	catalog->class_count = count;
+	return 0;
+}
+
+static int number_as_given(struct catalog *catalog, const char *const *given, uint32_t given_count,
+			   struct packimg_error *error)
+{
+	struct names names;
+	int r;
+
+	r = set_class_count(catalog, given_count, error);
+	names_init(&names, &catalog->arena);
+	for (uint32_t i = 0; !r && i < given_count; i++) {
+		uint32_t number;
+
+		if (names_add(&names, given[i], &number, NULL))
+			r = text_error(error, -ENOMEM, "out of memory");
+		else if (number != i)
+			r = text_error(error, -EINVAL, "class \"%s\" is listed twice", given[i]);
+		else
+			catalog->classes[i] = names.names[i];
+	}
+	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+		struct catalog_sample *sample = &catalog->samples[i];
+		uint32_t number = (uint32_t)sample->label;
+
+		if (sample->class != UINT32_MAX) {
+			const char *name = catalog->class_names.names[sample->class];
+
+			if (names_find(&names, name, &number))
+				r = text_error(error, -EINVAL,
+					       "%s: its class \"%s\" is not in the list of classes",
+					       sample->name, name);
+			sample->label = (int32_t)number;
+		} else if (sample->label >= 0 && number >= given_count) {
+			r = text_error(error, -EINVAL, "%s: label %u, but the list has %u classes",
+				       sample->name, number, given_count);
+		}
+	}
+	names_deinit(&names);
+	return r;
+}
+
+/*
+ * Where samples come with a number and a name, the name becomes the number's; others are looked up
+ * by name.
+ */
+static int number_by_labels(struct catalog *catalog, uint32_t count, struct packimg_error *error)
+{
+	int64_t *number_of = calloc(catalog->class_names.count + 1, sizeof(*number_of));
+	int r = number_of ? set_class_count(catalog, count, error)
+			  : text_error(error, -ENOMEM, "out of memory");
+
+	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+		const struct catalog_sample *sample = &catalog->samples[i];
+		const char *name;
+
+		if (sample->class == UINT32_MAX || sample->label < 0)
+			continue;
+		name = catalog->class_names.names[sample->class];
+		if ((catalog->classes[sample->label] && catalog->classes[sample->label] != name) ||
+		    (number_of[sample->class] && number_of[sample->class] != sample->label + 1))
+			r = text_error(
+				error, -EINVAL,
+				"%s: label %d with class \"%s\" contradicts an earlier sample",
+				sample->name, sample->label, name);
+		catalog->classes[sample->label] = name;
+		number_of[sample->class] = sample->label + 1;
+	}
+	for (uint64_t i = 0; !r && i < catalog->count; i++) {
+		struct catalog_sample *sample = &catalog->samples[i];
+
+		if (sample->class == UINT32_MAX || sample->label >= 0)
+			continue;
+		if (!number_of[sample->class])
+			r = text_error(
+				error, -EINVAL,
+				"%s: class \"%s\" has no number, but other samples have one; "
+				"give the order of classes with --classes FILE",
+				sample->name, catalog->class_names.names[sample->class]);
+		sample->label = (int32_t)number_of[sample->class] - 1;
+	}
+	for (uint32_t i = 0; !r && i < count; i++) {
+		char number[16];
+
+		if (catalog->classes[i])
+			continue;
+		snprintf(number, sizeof(number), "%u", i);
+		catalog->classes[i] = arena_copy(&catalog->arena, number, strlen(number));
+		if (!catalog->classes[i])
+			r = text_error(error, -ENOMEM, "out of memory");
+	}
+	free(number_of);
+	return r;
+}
+
+static int number_by_names(struct catalog *catalog, struct packimg_error *error)
+{
+	uint32_t count = catalog->class_names.count;
+	uint32_t *order = calloc(count + 1, sizeof(*order));
+	uint32_t *number_of = calloc(count + 1, sizeof(*number_of));
+	int r;
+
+	r = order && number_of ? set_class_count(catalog, count, error)
+			       : text_error(error, -ENOMEM, "out of memory");
+	if (!r) {
+		names_sort(&catalog->class_names, order);
+		for (uint32_t i = 0; i < count; i++) {
+			catalog->classes[i] = catalog->class_names.names[order[i]];
+			number_of[order[i]] = i;
+		}
+		for (uint64_t i = 0; i < catalog->count; i++) {
+			struct catalog_sample *sample = &catalog->samples[i];
+
+			sample->label = sample->class == UINT32_MAX
+						? PACKIMG_LABEL_NONE
+						: (int32_t)number_of[sample->class];
+		}
+	}
+	free(order);
+	free(number_of);
+	return r;
+}
+
+int catalog_finish(struct catalog *catalog, const char *const *given, uint32_t given_count,
+		   struct packimg_error *error)
+{
+	int32_t highest = -1;
+
+	if (catalog->label_field_sample && catalog->label_class_sample)
+		return text_error(error, -EINVAL,
+				  "the label of %s is a whole number or a name, and that of %s is "
+				  "not: say with --labels classes or --labels field what they are",
+				  catalog->label_class_sample, catalog->label_field_sample);
+	settle_fields(catalog);
+	if (given)
+		return number_as_given(catalog, given, given_count, error);
+	for (uint64_t i = 0; i < catalog->count; i++)
+		if (catalog->samples[i].label > highest)
+			highest = catalog->samples[i].label;
+	if (highest >= 0)
+		return number_by_labels(catalog, (uint32_t)highest + 1, error);
+	return number_by_names(catalog, error);
+}
+
+int catalog_shuffle(struct catalog *catalog, uint64_t seed)
+{
+	uint64_t *order = calloc(catalog->count + 1, sizeof(*order));
+	struct catalog_sample *samples = calloc(catalog->count + 1, sizeof(*samples));
+
+	if (!order || !samples) {
+		free(order);
+		free(samples);
+		return -ENOMEM;
+	}
+	for (uint64_t i = 0; i < catalog->count; i++)
+		order[i] = i;
+	shuffle_permute(order, catalog->count, seed);
+	for (uint64_t i = 0; i < catalog->count; i++)
+		samples[i] = catalog->samples[order[i]];
+	free(order);
+	free(catalog->samples);
+	catalog->samples = samples;
+	catalog->room = catalog->count + 1;
+	return 0;
+}
+
+/* A table's number may be written as JSON forbids: "+1", ".5", "nan". */
+static bool is_json(const struct catalog_value *value)
+{
+	json_t *json = json_loadb(value->text, value->size, JSON_DECODE_ANY, NULL);
+
+	json_decref(json);
+	return json != NULL;
+}
+
+/* A text inside a field that is JSON because other samples need it to be. */
+static int text_to_json(const struct catalog_value *value, struct buffer *scratch)
+{
+	json_t *string = json_stringn(value->text, value->size);
+	char *text = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+	int r = text ? 0 : -EILSEQ;
+
+	scratch->size = 0;
+	if (!r)
+		r = buffer_append(scratch, text, strlen(text));
+	free(text);
+	json_decref(string);
+	return r;
+}
+
+int catalog_value(const struct catalog *catalog, const struct catalog_value *value,
+		  struct buffer *scratch, struct packimg_value *ret_value)
+{
+	struct packimg_value result = {.present = true, .bytes = value->text, .size = value->size};
+	int r = 0;
+
+	switch (catalog->fields[value->field].type) {
+	case PACKIMG_FIELD_INT64:
+		r = text_parse_i64(value->text, &result.int64);
+		result.bytes = NULL;
+		result.size = 0;
+		break;
+	case PACKIMG_FIELD_FLOAT64:
+		r = text_parse_double(value->text, &result.float64);
+		result.bytes = NULL;
+		result.size = 0;
+		break;
+	case PACKIMG_FIELD_JSON:
+		if (value->kind == VALUE_TEXT || value->kind == VALUE_BYTES ||
+		    (value->kind != VALUE_JSON && !is_json(value))) {
+			r = text_to_json(value, scratch);
+			result.bytes = scratch->data;
+			result.size = scratch->size;
+		}
+		break;
+	default:
+		break;
+	}
+	if (!r)
+		*ret_value = result;
+	return r;
+}

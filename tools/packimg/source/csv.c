@@ -1,0 +1,151 @@
+#include "tools/packimg/source/csv.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+void csv_init(struct csv *csv, const char *text, size_t size, char separator)
+{
+	if (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+		text += 3;
+		size -= 3;
+	}
+	*csv = (struct csv){
+		.text = text,
+		.end = text + size,
+		.cursor = text,
+		.separator = separator,
+		.line_next = 1,
+	};
+}
+
+void csv_deinit(struct csv *csv)
+{
+	buffer_deinit(&csv->cells);
+	buffer_deinit(&csv->offsets);
+	free(csv->row);
+	*csv = (struct csv){0};
+}
+
+static int csv_quoted(struct csv *csv, struct packimg_error *error)
+{
+	uint64_t line = csv->line_next;
+	const char *p = csv->cursor + 1;
+
+	for (;;) {
+		const char *quote = memchr(p, '"', (size_t)(csv->end - p));
+
+		if (!quote)
+			return text_error(error, -EINVAL,
+					  "line %" PRIu64 ": a quote is never closed", line);
+		for (const char *n = p; (n = memchr(n, '\n', (size_t)(quote - n))); n++)
+			csv->line_next++;
+		if (buffer_append(&csv->cells, p, (size_t)(quote - p)))
+			return -ENOMEM;
+		p = quote + 1;
+		if (p == csv->end || *p != '"')
+			break;
+		if (buffer_append(&csv->cells, "\"", 1))
+			return -ENOMEM;
+		p++;
+	}
+	if (p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r')
+		return text_error(error, -EINVAL,
+				  "line %" PRIu64
+				  ": text follows a closing quote; a quote inside a "
+				  "quoted cell is written twice",
+				  csv->line_next);
+	csv->cursor = p;
+	return 0;
+}
+
+static int csv_plain(struct csv *csv)
+{
+	const char *p = csv->cursor, *end;
+
+	while (p < csv->end && *p != csv->separator && *p != '\n')
+		p++;
+	end = p;
+	if (p > csv->cursor && p[-1] == '\r' && (p == csv->end || *p == '\n'))
+		end--;
+	if (buffer_append(&csv->cells, csv->cursor, (size_t)(end - csv->cursor)))
+		return -ENOMEM;
+	csv->cursor = p;
+	return 0;
+}
+
+/* Reads one cell and leaves the cursor on its separator, line end or the text's end. */
+static int csv_cell(struct csv *csv, struct packimg_error *error)
+{
+	size_t offset = csv->cells.size;
+	int r;
+
+	if (buffer_append(&csv->offsets, &offset, sizeof(offset)))
+		return -ENOMEM;
+	if (csv->cursor < csv->end && *csv->cursor == '"')
+		r = csv_quoted(csv, error);
+	else
+		r = csv_plain(csv);
+	if (r)
+		return r;
+	return buffer_append(&csv->cells, "", 1);
+}
+
+static int csv_row(struct csv *csv, size_t count)
+{
+	const size_t *offsets = (const size_t *)(const void *)csv->offsets.data;
+
+	if (csv->row_room < count) {
+		const char **row = reallocarray(csv->row, count, sizeof(*row));
+
+		if (!row)
+			return -ENOMEM;
+		csv->row = row;
+		csv->row_room = count;
+	}
+	for (size_t i = 0; i < count; i++)
+		csv->row[i] = (const char *)csv->cells.data + offsets[i];
+	return 0;
+}
+
+int csv_next(struct csv *csv, const char *const **ret_cells, size_t *ret_count,
+	     struct packimg_error *error)
+{
+	size_t count = 0;
+	bool more = true;
+	int r;
+
+	while (csv->cursor < csv->end && (*csv->cursor == '\n' || *csv->cursor == '\r')) {
+		csv->line_next += *csv->cursor == '\n';
+		csv->cursor++;
+	}
+	if (csv->cursor >= csv->end)
+		return CSV_END;
+	csv->line = csv->line_next;
+	csv->cells.size = csv->offsets.size = 0;
+	while (more) {
+		if (++count > CSV_COLUMNS_MAX)
+			return text_error(error, -E2BIG, "line %" PRIu64 ": more than %d columns",
+					  csv->line, CSV_COLUMNS_MAX);
+		r = csv_cell(csv, error);
+		if (r)
+			return r;
+		if (csv->cursor < csv->end && *csv->cursor == '\r')
+			csv->cursor++;
+		more = csv->cursor < csv->end && *csv->cursor == csv->separator;
+		if (csv->cursor < csv->end) {
+			csv->line_next += *csv->cursor == '\n';
+			csv->cursor++;
+		}
+	}
+	r = csv_row(csv, count);
+	if (r)
+		return r;
+	*ret_cells = csv->row;
+	*ret_count = count;
+	return 0;
+}

@@ -1,0 +1,116 @@
+#include "tools/packimg/source/ignored.h"
+
+#include "tools/packimg/common/memory.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ENDING_MAX = 12, /* letters: what is longer is none */
+};
+
+void ignored_init(struct ignored *ignored, struct arena *arena)
+{
+	*ignored = (struct ignored){.arena = arena};
+	names_init(&ignored->kind_names, arena);
+	names_init(&ignored->folders, arena);
+}
+
+void ignored_deinit(struct ignored *ignored)
+{
+	names_deinit(&ignored->kind_names);
+	names_deinit(&ignored->folders);
+	free(ignored->folder_files);
+}
+
+/* A name's ending in small letters, or what else is to be said of it. */
+static const char *kind_of(const char *name, enum filter_verdict verdict,
+			   char ending[static ENDING_MAX + 2])
+{
+	const char *base = strrchr(name, '/'), *dot;
+	size_t size;
+
+	base = base ? base + 1 : name;
+	dot = strrchr(base, '.');
+	size = dot ? strlen(dot) : 0;
+	if (verdict == FILTER_HIDDEN)
+		return "hidden";
+	if (size < 2 || dot == base || size > ENDING_MAX + 1)
+		return "without an ending";
+	for (size_t i = 0; i <= size; i++)
+		ending[i] = (char)tolower((unsigned char)dot[i]);
+	return ending;
+}
+
+static int add_folder(struct ignored *ignored, const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	char *folder = slash ? strndup(name, (size_t)(slash - name + 1)) : NULL;
+	uint32_t number;
+	int r;
+
+	if (!slash)
+		return 0;
+	r = folder ? names_add(&ignored->folders, folder, &number, NULL) : -ENOMEM;
+	free(folder);
+	if (!r && number >= ignored->folder_room) {
+		uint64_t room = ignored->folder_room ? 2 * ignored->folder_room : 64;
+		uint64_t *files = reallocarray(ignored->folder_files, room, sizeof(*files));
+
+		if (!files)
+			return -ENOMEM;
+		memset(files + ignored->folder_room, 0,
+		       (room - ignored->folder_room) * sizeof(*files));
+		ignored->folder_files = files;
+		ignored->folder_room = room;
+	}
+	if (!r)
+		ignored->folder_files[number]++;
+	return r;
+}
+
+int ignored_add(struct ignored *ignored, const char *name, enum filter_verdict verdict)
+{
+	char ending[ENDING_MAX + 2];
+	struct ignored_kind *kind;
+	uint32_t number;
+
+	if (verdict == FILTER_EXCLUDED) {
+		ignored->excluded++;
+		return 0;
+	}
+	ignored->files++;
+	if (names_find(&ignored->kind_names, kind_of(name, verdict, ending), &number)) {
+		const char *word = ignored->kind_names.count < IGNORED_KINDS_MAX
+					   ? kind_of(name, verdict, ending)
+					   : "of other kinds";
+
+		if (names_add(&ignored->kind_names, word, &number, NULL))
+			return -ENOMEM;
+	}
+	kind = &ignored->kinds[number];
+	kind->files++;
+	if (!kind->first) {
+		kind->name = ignored->kind_names.names[number];
+		kind->first = arena_copy(ignored->arena, name, strlen(name));
+		if (!kind->first)
+			return -ENOMEM;
+	}
+	return verdict == FILTER_OTHER ? add_folder(ignored, name) : 0;
+}
+
+static int kind_compare(const void *a, const void *b)
+{
+	const struct ignored_kind *p = a, *q = b;
+
+	if (p->files != q->files)
+		return p->files < q->files ? 1 : -1;
+	return strcmp(p->name, q->name);
+}
+
+void ignored_sort(struct ignored *ignored)
+{
+	qsort(ignored->kinds, ignored->kind_names.count, sizeof(*ignored->kinds), kind_compare);
+}

@@ -1,0 +1,162 @@
+#include "tools/packimg/source/source.h"
+
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/image/image_format.h"
+#include "tools/packimg/source/archive_in.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+static bool ends_with_any(const char *name, const char *const *ends)
+{
+	size_t size = strlen(name);
+
+	for (; *ends; ends++) {
+		size_t end = strlen(*ends);
+
+		if (size > end && !strcasecmp(name + size - end, *ends))
+			return true;
+	}
+	return false;
+}
+
+bool source_name_is_image(const char *name)
+{
+	return image_kind_of_name(name) != IMAGE_KINDS;
+}
+
+enum value_kind source_value_kind(const char *text)
+{
+	int64_t integer;
+	double real;
+
+	if (!text_parse_i64(text, &integer))
+		return VALUE_INTEGER;
+	return text_parse_double(text, &real) ? VALUE_TEXT : VALUE_REAL;
+}
+
+static bool name_is_manifest(const char *name)
+{
+	static const char *const ends[] = {".csv", ".tsv", ".txt", ".lst", NULL};
+
+	return ends_with_any(name, ends);
+}
+
+enum {
+	PEEK_MEMBERS =
+		64, /* of an archive, to tell a WebDataset shard from an archive of folders */
+};
+
+/*
+ * A WebDataset shard keeps a label or a description beside each image: KEY.cls, KEY.json or KEY.txt
+ * with KEY.jpg.
+ */
+static int peek_archive(const struct store *store, const char *path, enum source_kind *ret_kind,
+			struct packimg_error *error)
+{
+	static const char *const companions[] = {".cls", ".json",    ".cls.txt",
+						 ".txt", ".caption", NULL};
+	struct archive_in *archive;
+	struct archive_member member;
+	bool key_is_image = false, image, companion, same;
+	char *key = NULL;
+	int r;
+
+	*ret_kind = SOURCE_ARCHIVE;
+	if (!strcmp(path, "-"))
+		return 0;
+	r = archive_in_open(path, &store->limits, &archive, error);
+	if (r)
+		return r;
+	for (int i = 0; i < PEEK_MEMBERS && *ret_kind == SOURCE_ARCHIVE; i++) {
+		const char *base, *dot;
+
+		r = archive_in_next(archive, &member, error);
+		if (r)
+			break;
+		if (member.is_link)
+			continue;
+		base = strrchr(member.name, '/');
+		dot = strchr(base ? base + 1 : member.name, '.');
+		if (!dot)
+			continue;
+		/* Companions are neighbours: the same name up to the first dot of its last part. */
+		image = source_name_is_image(member.name);
+		companion = ends_with_any(member.name, companions);
+		if (!image && !companion)
+			continue;
+		same = key && strlen(key) == (size_t)(dot - member.name) &&
+		       !strncmp(key, member.name, strlen(key));
+		if (same && image != key_is_image)
+			*ret_kind = SOURCE_WEBDATASET;
+		free(key);
+		key = strndup(member.name, (size_t)(dot - member.name));
+		key_is_image = image;
+	}
+	free(key);
+	archive_in_close(archive);
+	/* Damage is reported with its place when the archive is read. */
+	return r < 0 && r != -EBADMSG && r != -EFBIG ? r : 0;
+}
+
+static int find_kind(const struct store *store, const char *path,
+		     const struct source_options *options, enum source_kind *ret_kind,
+		     struct packimg_error *error)
+{
+	struct stat status;
+
+	*ret_kind = options->kind;
+	if (options->kind != SOURCE_AUTO)
+		return 0;
+	if (!strcmp(path, "-")) {
+		*ret_kind = SOURCE_ARCHIVE;
+		return 0;
+	}
+	if (stat(path, &status))
+		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+	if (S_ISDIR(status.st_mode))
+		*ret_kind = options->manifest ? SOURCE_MANIFEST : SOURCE_FOLDER;
+	else if (source_name_is_image(path))
+		*ret_kind = SOURCE_FOLDER;
+	else if (name_is_manifest(path))
+		*ret_kind = SOURCE_MANIFEST;
+	else
+		return peek_archive(store, path, ret_kind, error);
+	return 0;
+}
+
+int source_new(struct store *store, const char *path, const struct source_options *options,
+	       struct source **ret_source, struct packimg_error *error)
+{
+	enum source_kind kind;
+	int r;
+
+	r = find_kind(store, path, options, &kind, error);
+	if (r)
+		return r;
+	switch (kind) {
+	case SOURCE_FOLDER:
+		return source_folder_new(store, path, options, ret_source, error);
+	case SOURCE_MANIFEST:
+		return source_manifest_new(store, path, options, ret_source, error);
+	case SOURCE_WEBDATASET:
+		return source_webdataset_new(store, path, options, ret_source, error);
+	default:
+		return source_archive_new(store, path, options, ret_source, error);
+	}
+}
+
+void source_free(struct source *source)
+{
+	if (source)
+		source->ops->free(source);
+}
+
+int source_next(struct source *source, struct source_item *ret_item, struct packimg_error *error)
+{
+	*ret_item = (struct source_item){.class_number = -1};
+	return source->ops->next(source, ret_item, error);
+}

@@ -1,0 +1,280 @@
+/*
+ * A folder, however deep, in bytewise order of its names; or one image file by itself. What cannot
+ * be entered below it (a link that leads nowhere or back, a folder that may not be read) is skipped
+ * by its name.
+ */
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/source/source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	DEPTH_MAX = 64, /* folders within folders; cannot_enter() says so */
+};
+
+struct level {
+	char **names; /* sorted; a folder's and a broken link's end in '/' */
+	size_t count, next, room;
+	size_t path_size; /* bytes of the path up to this folder, its '/' included */
+	dev_t device;
+	ino_t inode;
+};
+
+struct source_folder {
+	struct source source;
+	struct store *store;
+	uint32_t container;
+	struct filter *filter;
+	struct level levels[DEPTH_MAX];
+	int depth; /* levels in use */
+	struct buffer path;
+};
+
+static void level_deinit(struct level *level)
+{
+	for (size_t i = level->next; i < level->count; i++)
+		free(level->names[i]);
+	free(level->names);
+}
+
+static void source_folder_free(struct source *source)
+{
+	struct source_folder *folder = (struct source_folder *)source;
+
+	while (folder->depth)
+		level_deinit(&folder->levels[--folder->depth]);
+	buffer_deinit(&folder->path);
+	free(folder);
+}
+
+static int level_add(struct level *level, const char *name, bool is_folder)
+{
+	size_t size = strlen(name);
+	char *copy = malloc(size + 2);
+
+	if (copy && level->count == level->room) {
+		size_t room = level->room ? level->room * 2 : 64;
+		char **names = reallocarray(level->names, room, sizeof(*names));
+
+		if (names) {
+			level->names = names;
+			level->room = room;
+		} else {
+			free(copy);
+			copy = NULL;
+		}
+	}
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, name, size + 1);
+	if (is_folder)
+		memcpy(copy + size, "/", 2);
+	level->names[level->count++] = copy;
+	return 0;
+}
+
+static int name_compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/*
+ * What a link was that leads nowhere only its name can tell: without a dot, a folder, which cannot
+ * be entered.
+ */
+static bool entry_is_folder(DIR *directory, const struct dirent *entry)
+{
+	struct stat status;
+
+	if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK)
+		return entry->d_type == DT_DIR;
+	if (!fstatat(dirfd(directory), entry->d_name, &status, 0))
+		return S_ISDIR(status.st_mode);
+	return !strchr(entry->d_name, '.');
+}
+
+static int level_read(struct level *level, DIR *directory)
+{
+	struct dirent *entry;
+
+	for (;;) {
+		errno = 0;
+		entry = readdir(directory);
+		if (!entry)
+			break;
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		if (level_add(level, entry->d_name, entry_is_folder(directory, entry)))
+			return -ENOMEM;
+	}
+	if (errno)
+		return -errno;
+	if (level->count)
+		qsort(level->names, level->count, sizeof(*level->names), name_compare);
+	return 0;
+}
+
+static int cannot_enter(int code, const char *reason, struct packimg_error *error)
+{
+	bool ours = code == -ENOMEM || code == -EMFILE || code == -ENFILE;
+
+	return text_error(error, ours ? code : SOURCE_SKIP, "cannot be entered: %s", reason);
+}
+
+/*
+ * Enters the folder at folder->path (terminated, relative to the source; "" is the source itself).
+ * 0, SOURCE_SKIP or an error.
+ */
+static int enter(struct source_folder *folder, size_t path_size, struct packimg_error *error)
+{
+	const struct container *container = &folder->store->containers[folder->container];
+	const char *path = path_size ? (const char *)folder->path.data : ".";
+	struct level *level = &folder->levels[folder->depth];
+	struct stat status;
+	DIR *directory;
+	int fd, r;
+
+	if (folder->depth == DEPTH_MAX)
+		return cannot_enter(-ELOOP, "more than 64 folders within each other", error);
+	fd = openat(container->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return cannot_enter(-errno, strerror(errno), error);
+	if (fstat(fd, &status)) {
+		r = errno;
+		close(fd);
+		return cannot_enter(-r, strerror(r), error);
+	}
+	for (int i = 0; i < folder->depth; i++) {
+		if (folder->levels[i].device == status.st_dev &&
+		    folder->levels[i].inode == status.st_ino) {
+			close(fd);
+			return cannot_enter(-ELOOP, "it leads back to a folder above it", error);
+		}
+	}
+	directory = fdopendir(fd);
+	if (!directory) {
+		close(fd);
+		return text_error(error, -ENOMEM, "out of memory");
+	}
+	*level = (struct level){
+		.path_size = path_size, .device = status.st_dev, .inode = status.st_ino};
+	folder->depth++;
+	r = level_read(level, directory);
+	closedir(directory);
+	if (r)
+		level_deinit(&folder->levels[--folder->depth]);
+	return r ? cannot_enter(r, strerror(-r), error) : 0;
+}
+
+/* Of the folder at the path that ends in '/'; what is above it is in. */
+static enum filter_verdict folder_verdict(struct source_folder *folder, const char *path,
+					  size_t parent_size)
+{
+	if (path[parent_size] == '.')
+		return FILTER_HIDDEN;
+	return filter_excludes_folder(folder->filter, path) ? FILTER_EXCLUDED : FILTER_TAKE;
+}
+
+static int source_folder_next(struct source *source, struct source_item *ret_item,
+			      struct packimg_error *error)
+{
+	struct source_folder *folder = (struct source_folder *)source;
+
+	while (folder->depth) {
+		struct level *level = &folder->levels[folder->depth - 1];
+		size_t size;
+		char *name;
+		int r;
+
+		if (level->next == level->count) {
+			level_deinit(level);
+			folder->depth--;
+			continue;
+		}
+		name = level->names[level->next++];
+		size = strlen(name);
+		folder->path.size = level->path_size;
+		r = buffer_append(&folder->path, name, size + 1);
+		free(name);
+		if (r)
+			return text_error(error, -ENOMEM, "out of memory");
+		ret_item->name = (const char *)folder->path.data;
+		if (folder->path.data[folder->path.size - 2] == '/') {
+			ret_item->verdict =
+				folder_verdict(folder, ret_item->name, level->path_size);
+			if (ret_item->verdict)
+				return SOURCE_PASS;
+			r = enter(folder, folder->path.size - 1, error);
+			if (!r)
+				continue;
+			return r;
+		}
+		ret_item->verdict = filter_file(folder->filter, ret_item->name);
+		if (ret_item->verdict)
+			return SOURCE_PASS;
+		ret_item->class_of_name = true;
+		ret_item->place = (struct place){
+			.kind = PLACE_FILE,
+			.container = folder->container,
+			.path = ret_item->name,
+		};
+		return 0;
+	}
+	return SOURCE_END;
+}
+
+static const struct source_ops source_folder_ops = {source_folder_next, source_folder_free};
+
+/* One image file: its folder is the container, and nothing but this name is listed. */
+static int open_single(struct source_folder *folder, const char *path, struct packimg_error *error)
+{
+	const char *slash = strrchr(path, '/');
+	char *parent = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
+	int r;
+
+	if (!parent)
+		return text_error(error, -ENOMEM, "out of memory");
+	r = store_add(folder->store, parent, true, &folder->container, error);
+	free(parent);
+	if (r)
+		return r;
+	folder->depth = 1;
+	if (level_add(&folder->levels[0], slash ? slash + 1 : path, false))
+		return text_error(error, -ENOMEM, "out of memory");
+	return 0;
+}
+
+int source_folder_new(struct store *store, const char *path, const struct source_options *options,
+		      struct source **ret_source, struct packimg_error *error)
+{
+	struct source_folder *folder = calloc(1, sizeof(*folder));
+	struct stat status;
+	int r;
+
+	if (!folder)
+		return text_error(error, -ENOMEM, "out of memory");
+	folder->source.ops = &source_folder_ops;
+	folder->store = store;
+	folder->filter = options->filter;
+	if (!stat(path, &status) && S_ISREG(status.st_mode)) {
+		r = open_single(folder, path, error);
+	} else {
+		r = store_add(store, path, true, &folder->container, error);
+		if (!r)
+			r = enter(folder, 0, error);
+		if (r == SOURCE_SKIP)
+			r = text_error_prefix(error, -EIO, "%s", path);
+	}
+	if (r) {
+		source_folder_free(&folder->source);
+		return r;
+	}
+	*ret_source = &folder->source;
+	return 0;
+}

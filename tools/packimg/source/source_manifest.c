@@ -1,0 +1,459 @@
+/*
+ * A table of images: CSV, TSV or a plain list. With a header, the column path (or file, filename,
+ * image, name) names the image, label and class (or class_name, category, target) its class, and
+ * every other column is a field. Without one, columns are path, label, column3, ... A label column
+ * of whole numbers holds class numbers, one of other numbers a field; any other holds names.
+ */
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/source/csv.h"
+#include "tools/packimg/source/source.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/base/text.h"
+
+struct source_manifest {
+	struct source source;
+	const struct store *store;
+	struct filter *filter;
+	char *path;
+	uint32_t container;
+	struct buffer text;
+	struct csv csv;
+	char **columns;
+	enum {
+		COMMAS_UNSEEN,
+		COMMAS_ARE_POINTS,
+		COMMAS_NONE, /* it holds other than numbers */
+	} *
+		commas; /* of each column */
+	struct source_field *fields;
+	size_t column_count;
+	int path_column, label_column, class_column; /* -1: none */
+	enum label_use labels;                       /* as asked for */
+	enum {
+		COLUMN_NUMBERS, /* of classes */
+		COLUMN_NAMES,   /* of classes */
+		COLUMN_FIELD,
+	} label_column_is;
+	struct buffer name;
+};
+
+static void source_manifest_free(struct source *source)
+{
+	struct source_manifest *manifest = (struct source_manifest *)source;
+
+	for (size_t i = 0; i < manifest->column_count; i++)
+		free(manifest->columns[i]);
+	free(manifest->columns);
+	free(manifest->commas);
+	free(manifest->fields);
+	csv_deinit(&manifest->csv);
+	buffer_deinit(&manifest->text);
+	buffer_deinit(&manifest->name);
+	free(manifest->path);
+	free(manifest);
+}
+
+static bool is_one_of(const char *name, const char *const *list)
+{
+	for (; *list; list++)
+		if (!strcasecmp(name, *list))
+			return true;
+	return false;
+}
+
+static int find_column(const char *const *cells, size_t count, const char *const *list)
+{
+	for (size_t i = 0; i < count; i++)
+		if (is_one_of(cells[i], list))
+			return (int)i;
+	return -1;
+}
+
+/* Columns become fields, whose names are told apart. */
+static int check_header(const struct source_manifest *manifest, const char *const *cells,
+			size_t count, struct packimg_error *error)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!text_is_utf8(cells[i], strlen(cells[i])))
+			return text_error(error, -EINVAL,
+					  "line %" PRIu64
+					  ": the name of column %zu, \"%.60s\", is not "
+					  "UTF-8; save the table as UTF-8",
+					  manifest->csv.line, i + 1, cells[i]);
+		for (size_t k = 0; k < i && cells[i][0]; k++)
+			if (!strcmp(cells[i], cells[k]))
+				return text_error(error, -EINVAL,
+						  "line %" PRIu64 ": columns %zu and %zu are both "
+						  "called \"%.60s\"; rename one",
+						  manifest->csv.line, k + 1, i + 1, cells[i]);
+	}
+	return 0;
+}
+
+static int set_columns(struct source_manifest *manifest, const char *const *cells, size_t count,
+		       bool header)
+{
+	manifest->columns = calloc(count, sizeof(*manifest->columns));
+	manifest->commas = calloc(count, sizeof(*manifest->commas));
+	manifest->fields = calloc(count, sizeof(*manifest->fields));
+	if (!manifest->columns || !manifest->commas || !manifest->fields)
+		return -ENOMEM;
+	manifest->column_count = count;
+	for (size_t i = 0; i < count; i++) {
+		char number[32];
+
+		snprintf(number, sizeof(number), "column%zu", i + 1);
+		if ((int)i == manifest->label_column && !header)
+			snprintf(number, sizeof(number), "label");
+		manifest->columns[i] = strdup(header && cells[i][0] ? cells[i] : number);
+		if (!manifest->columns[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int find_path(const char *const *cells, size_t count)
+{
+	static const char *const paths[] = {"path",       "file",     "filename",
+					    "file_name",  "filepath", "image",
+					    "image_path", "name",     NULL};
+
+	return find_column(cells, count, paths);
+}
+
+/*
+ * The first of comma, tab and semicolon that parts the first row into a header, or into an image's
+ * name and more; where none does, one with which the whole row is either.
+ */
+static char find_separator(const char *text, size_t size)
+{
+	char whole = 0;
+
+	for (const char *separator = ",\t;"; *separator; separator++) {
+		const char *const *cells;
+		struct csv csv;
+		size_t count = 0;
+		bool fits;
+
+		csv_init(&csv, text, size, *separator);
+		fits = !csv_next(&csv, &cells, &count, NULL) &&
+		       (find_path(cells, count) >= 0 || source_name_is_image(cells[0]));
+		csv_deinit(&csv);
+		if (fits && count > 1)
+			return *separator;
+		if (fits && !whole)
+			whole = *separator;
+	}
+	return whole ? whole : ',';
+}
+
+/* Reads the header, or finds that there is none; leaves the cursor on the first row of images. */
+static int read_header(struct source_manifest *manifest, struct packimg_error *error)
+{
+	static const char *const labels[] = {"label", "target", "label_id", "class_id", NULL};
+	static const char *const classes[] = {"class", "class_name", "category", "label_name",
+					      NULL};
+	const char *const *cells;
+	size_t count;
+	int r;
+
+	r = csv_next(&manifest->csv, &cells, &count, error);
+	if (r == CSV_END)
+		return text_error(error, -ENODATA, "the manifest is empty");
+	if (r)
+		return r;
+	manifest->path_column = find_path(cells, count);
+	if (manifest->path_column >= 0) {
+		manifest->label_column = find_column(cells, count, labels);
+		manifest->class_column = find_column(cells, count, classes);
+		if (manifest->label_column < 0) {
+			manifest->label_column = manifest->class_column;
+			manifest->class_column = -1;
+		}
+		r = check_header(manifest, cells, count, error);
+		return r ? r : set_columns(manifest, cells, count, true);
+	}
+	if (!source_name_is_image(cells[0]))
+		return text_error(
+			error, -EINVAL,
+			"line 1 has neither a column named \"path\" nor an image's name in "
+			"its first column (\"%.60s\")",
+			cells[0]);
+	manifest->path_column = 0;
+	manifest->label_column = count > 1 ? 1 : -1;
+	manifest->class_column = -1;
+	r = set_columns(manifest, cells, count, false);
+	manifest->csv.cursor = manifest->csv.text;
+	manifest->csv.line_next = 1;
+	return r;
+}
+
+/*
+ * All that is in a column decides what it is: what labels are, and whether commas in numbers stand
+ * for points, as they do in tables with semicolons where people write numbers so. Rewinds.
+ */
+static int look_at_columns(struct source_manifest *manifest, struct packimg_error *error)
+{
+	bool names = false, fractions = false, semicolons = manifest->csv.separator == ';';
+	const char *cursor = manifest->csv.cursor;
+	uint64_t line = manifest->csv.line_next;
+	size_t column = (size_t)manifest->label_column;
+	const char *const *cells;
+	size_t count;
+	int r;
+
+	while (!(r = csv_next(&manifest->csv, &cells, &count, error))) {
+		for (size_t i = 0; i < count && i < manifest->column_count; i++) {
+			char *comma = semicolons ? strchr(cells[i], ',') : NULL;
+			double value;
+
+			if (!cells[i][0])
+				continue;
+			if (comma)
+				*comma = '.';
+			if (text_parse_double(cells[i], &value)) {
+				manifest->commas[i] = COMMAS_NONE;
+				names |= i == column;
+			} else {
+				if (comma && manifest->commas[i] == COMMAS_UNSEEN)
+					manifest->commas[i] = COMMAS_ARE_POINTS;
+				fractions |= i == column && !isnan(value) && value != trunc(value);
+			}
+		}
+	}
+	manifest->csv.cursor = cursor;
+	manifest->csv.line_next = line;
+	if (manifest->label_column < 0)
+		return r < 0 ? r : 0;
+	names |= fractions && manifest->labels == LABELS_CLASSES;
+	if (manifest->labels == LABELS_FIELD || (names ? manifest->class_column >= 0 : fractions))
+		manifest->label_column_is = COLUMN_FIELD;
+	else
+		manifest->label_column_is = names ? COLUMN_NAMES : COLUMN_NUMBERS;
+	return r < 0 ? r : 0;
+}
+
+static int set_class(const struct source_manifest *manifest, const char *const *cells, size_t count,
+		     struct source_item *item, struct packimg_error *error)
+{
+	size_t label = (size_t)manifest->label_column, class = (size_t)manifest->class_column;
+	double number;
+
+	if (manifest->class_column >= 0 && class < count && cells[class][0])
+		item->class_name = cells[class];
+	if (manifest->label_column < 0 || label >= count || !cells[label][0])
+		return 0;
+	item->label_name = manifest->columns[label];
+	if (manifest->label_column_is == COLUMN_FIELD) {
+		item->label = manifest->class_column >= 0 ? LABEL_NONE : LABEL_FIELD;
+		return 0;
+	}
+	item->label = LABEL_CLASS;
+	if (manifest->label_column_is == COLUMN_NAMES) {
+		item->class_name = cells[label];
+		return 0;
+	}
+	/* Programs write whole numbers as 1.0, and what is missing among them as nan. */
+	if (text_parse_double(cells[label], &number) || isnan(number))
+		return 0;
+	if (number < -1 || number >= PACKIMG_CLASSES_MAX)
+		return text_error(error, SOURCE_SKIP,
+				  "%s, line %" PRIu64
+				  ": label %s is not in 0..%d, which class numbers are; --labels "
+				  "field makes a field of it",
+				  manifest->path, manifest->csv.line, cells[label],
+				  PACKIMG_CLASSES_MAX - 1);
+	item->class_number = (int64_t)number;
+	return 0;
+}
+
+/*
+ * A table that was written on Windows parts folders by backslashes, which are letters like any
+ * other here: they are slashes where no file has that very name. Valid until the next call.
+ */
+static int local_path(struct source_manifest *manifest, const char *path, const char **ret_path,
+		      struct packimg_error *error)
+{
+	char *copy;
+
+	*ret_path = path;
+	if (isalpha((unsigned char)path[0]) && path[1] == ':' && strchr("/\\", path[2]))
+		return text_error(error, SOURCE_SKIP,
+				  "%s, line %" PRIu64 ": a path on a drive of Windows; write it "
+				  "relative to the table's folder, or to --root",
+				  manifest->path, manifest->csv.line);
+	if (!strchr(path, '\\') ||
+	    !faccessat(manifest->store->containers[manifest->container].fd, path, F_OK, 0))
+		return 0;
+	manifest->name.size = 0;
+	if (buffer_append(&manifest->name, path, strlen(path) + 1))
+		return text_error(error, -ENOMEM, "out of memory");
+	copy = (char *)manifest->name.data;
+	for (char *p = copy; (p = strchr(p, '\\')); p++)
+		*p = '/';
+	*ret_path = copy;
+	return 0;
+}
+
+static int source_manifest_next(struct source *source, struct source_item *ret_item,
+				struct packimg_error *error)
+{
+	struct source_manifest *manifest = (struct source_manifest *)source;
+	const char *const *cells;
+	size_t count, fields = 0;
+	int r;
+
+	r = csv_next(&manifest->csv, &cells, &count, error);
+	if (r == CSV_END)
+		return SOURCE_END;
+	if (r)
+		return text_error_prefix(error, r, "%s", manifest->path);
+	if ((size_t)manifest->path_column >= count || !cells[manifest->path_column][0]) {
+		char name[48];
+
+		snprintf(name, sizeof(name), "line %" PRIu64, manifest->csv.line);
+		manifest->name.size = 0;
+		if (buffer_append(&manifest->name, name, strlen(name) + 1))
+			return text_error(error, -ENOMEM, "out of memory");
+		ret_item->name = (const char *)manifest->name.data;
+		return text_error(error, SOURCE_SKIP, "%s: no path", manifest->path);
+	}
+	ret_item->name = cells[manifest->path_column];
+	r = local_path(manifest, cells[manifest->path_column], &ret_item->name, error);
+	if (r)
+		return r;
+	ret_item->verdict = filter_listed(manifest->filter, ret_item->name);
+	if (ret_item->verdict)
+		return SOURCE_PASS;
+	if (count > manifest->column_count)
+		return text_error(
+			error, SOURCE_SKIP, "%s, line %" PRIu64 ": %zu cells, but %zu columns",
+			manifest->path, manifest->csv.line, count, manifest->column_count);
+	for (size_t i = 0; i < count; i++) {
+		char *comma =
+			manifest->commas[i] == COMMAS_ARE_POINTS ? strchr(cells[i], ',') : NULL;
+
+		if (comma)
+			*comma = '.';
+	}
+	r = set_class(manifest, cells, count, ret_item, error);
+	if (r)
+		return r;
+	for (size_t i = 0; i < count; i++) {
+		if ((int)i == manifest->path_column || (int)i == manifest->class_column ||
+		    ((int)i == manifest->label_column &&
+		     manifest->label_column_is != COLUMN_FIELD) ||
+		    !cells[i][0])
+			continue;
+		manifest->fields[fields++] = (struct source_field){
+			.name = manifest->columns[i],
+			.kind = source_value_kind(cells[i]),
+			.text = cells[i],
+			.size = strlen(cells[i]),
+		};
+	}
+	ret_item->fields = manifest->fields;
+	ret_item->field_count = fields;
+	ret_item->place = (struct place){
+		.kind = PLACE_FILE, .container = manifest->container, .path = ret_item->name};
+	return 0;
+}
+
+static const struct source_ops source_manifest_ops = {source_manifest_next, source_manifest_free};
+
+static int read_text(const char *path, struct buffer *text, struct packimg_error *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
+
+	if (fd < 0)
+		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+	for (;;) {
+		ssize_t n;
+
+		if (buffer_reserve(text, text->size + (1 << 20))) {
+			r = text_error(error, -ENOMEM, "%s: out of memory", path);
+			break;
+		}
+		n = read(fd, text->data + text->size, 1 << 20);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			r = text_error(error, -errno, "%s: %s", path, strerror(errno));
+		if (n <= 0)
+			break;
+		text->size += (size_t)n;
+	}
+	close(fd);
+	return r;
+}
+
+/* Where the manifest is, and the folder that its paths begin in. */
+static int open_manifest(struct source_manifest *manifest, struct store *store, const char *path,
+			 const struct source_options *options, struct packimg_error *error)
+{
+	const char *file = options->manifest ? options->manifest : path;
+	const char *slash = strrchr(file, '/');
+	const char *root = options->manifest ? path : options->root;
+	char *parent = NULL;
+	char separator = options->separator;
+	int r;
+
+	manifest->store = store;
+	manifest->labels = options->labels;
+	manifest->filter = options->filter;
+	manifest->path = strdup(file);
+	if (!root)
+		root = parent = slash ? strndup(file, (size_t)(slash - file + 1)) : strdup(".");
+	if (!manifest->path || !root) {
+		free(parent);
+		return text_error(error, -ENOMEM, "out of memory");
+	}
+	r = store_add(store, root, true, &manifest->container, error);
+	free(parent);
+	if (!r)
+		r = read_text(file, &manifest->text, error);
+	if (r)
+		return r;
+	if (!separator && strlen(file) > 4 && !strcasecmp(file + strlen(file) - 4, ".tsv"))
+		separator = '\t';
+	if (manifest->text.size && memchr(manifest->text.data, 0, manifest->text.size))
+		return text_error(error, -EINVAL, "%s: holds zero bytes, so it is not a text",
+				  file);
+	if (!separator)
+		separator = find_separator((const char *)manifest->text.data, manifest->text.size);
+	csv_init(&manifest->csv, (const char *)manifest->text.data, manifest->text.size, separator);
+	r = read_header(manifest, error);
+	if (!r)
+		r = look_at_columns(manifest, error);
+	return r ? text_error_prefix(error, r, "%s", file) : 0;
+}
+
+int source_manifest_new(struct store *store, const char *path, const struct source_options *options,
+			struct source **ret_source, struct packimg_error *error)
+{
+	struct source_manifest *manifest = calloc(1, sizeof(*manifest));
+	int r;
+
+	if (!manifest)
+		return text_error(error, -ENOMEM, "out of memory");
+	manifest->source.ops = &source_manifest_ops;
+	r = open_manifest(manifest, store, path, options, error);
+	if (r) {
+		source_manifest_free(&manifest->source);
+		return r;
+	}
+	*ret_source = &manifest->source;
+	return 0;
+}

@@ -1,0 +1,458 @@
+/*
+ * A WebDataset shard: a tar whose neighbouring members KEY.EXT with the same key (the name up to
+ * the first dot of its last part) make one sample. The image is the first member with an image's
+ * extension; KEY.cls holds its class (a number or a name); KEY.json becomes fields (numbers, texts;
+ * anything nested as JSON) and, whole, the field "json"; every other member becomes a field named
+ * like its extension.
+ */
+#include "tools/packimg/common/text.h"
+#include "tools/packimg/source/archive_in.h"
+#include "tools/packimg/source/source.h"
+#include "tools/packimg/source/source_archive.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+	COMPANION_MAX = 1 << 20, /* bytes of a member that becomes a field */
+	SAMPLE_FIELDS_MAX = 250,
+};
+
+/* A field under construction: offsets into `texts`, which moves while it grows. */
+struct pending_field {
+	enum value_kind kind;
+	bool of_json; /* a member of KEY.json, whose whole text is kept, too */
+	size_t name, text, size;
+};
+
+struct source_webdataset {
+	struct source source;
+	struct store *store;
+	struct archive_in *archive;
+	uint32_t container;
+	bool spill;
+	enum class_from class_from;
+	struct filter *filter;
+	char *archive_class;
+	struct buffer bytes;
+	struct buffer passed; /* terminated names of members that have no key */
+	size_t passed_next;
+	/* The member read last, when it belongs to the next sample. */
+	struct archive_member member;
+	bool member_held;
+	/* The sample under construction. */
+	struct buffer texts; /* names and values, terminated */
+	struct pending_field pending[SAMPLE_FIELDS_MAX];
+	struct source_field fields[SAMPLE_FIELDS_MAX];
+	size_t field_count;
+	struct buffer key, name, class_text;
+	const char *class_key; /* "cls", or the JSON's; NULL: no class */
+	enum value_kind class_kind;
+	bool has_image;
+	enum label_use labels;
+	struct place place;
+	int fault; /* SOURCE_SKIP when something of the sample is wrong */
+	struct packimg_error fault_error;
+};
+
+static void source_webdataset_free(struct source *source)
+{
+	struct source_webdataset *shard = (struct source_webdataset *)source;
+
+	archive_in_close(shard->archive);
+	buffer_deinit(&shard->bytes);
+	buffer_deinit(&shard->passed);
+	buffer_deinit(&shard->texts);
+	buffer_deinit(&shard->key);
+	buffer_deinit(&shard->name);
+	buffer_deinit(&shard->class_text);
+	free(shard->archive_class);
+	free(shard);
+}
+
+static int set_text(struct buffer *buffer, const void *text, size_t size)
+{
+	buffer->size = 0;
+	return buffer_append(buffer, text, size) || buffer_append(buffer, "", 1) ? -ENOMEM : 0;
+}
+
+static void set_fault(struct source_webdataset *shard, const char *what, const char *why)
+{
+	if (!shard->fault)
+		shard->fault = text_error(&shard->fault_error, SOURCE_SKIP, "%s: %s", what, why);
+}
+
+static int add_field(struct source_webdataset *shard, const char *name, enum value_kind kind,
+		     const void *text, size_t size)
+{
+	struct pending_field *field;
+
+	if (shard->field_count == SAMPLE_FIELDS_MAX) {
+		set_fault(shard, name, "too many fields in one sample");
+		return 0;
+	}
+	field = &shard->pending[shard->field_count++];
+	*field = (struct pending_field){.kind = kind, .name = shard->texts.size, .size = size};
+	if (buffer_append(&shard->texts, name, strlen(name) + 1))
+		return -ENOMEM;
+	field->text = shard->texts.size;
+	return buffer_append(&shard->texts, text, size) || buffer_append(&shard->texts, "", 1)
+		       ? -ENOMEM
+		       : 0;
+}
+
+/* A file of the sample goes before what its JSON calls by the same name. */
+static bool is_hidden(const struct source_webdataset *shard, const struct pending_field *field)
+{
+	const char *texts = (const char *)shard->texts.data;
+
+	for (size_t i = 0; field->of_json && i < shard->field_count; i++)
+		if (!shard->pending[i].of_json &&
+		    !strcmp(texts + shard->pending[i].name, texts + field->name))
+			return true;
+	return false;
+}
+
+static int add_json_value(struct source_webdataset *shard, const char *name, const json_t *value)
+{
+	char number[40];
+	char *text;
+	int r;
+
+	switch (json_typeof(value)) {
+	case JSON_NULL:
+		return 0;
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return add_field(shard, name, VALUE_INTEGER, json_is_true(value) ? "1" : "0", 1);
+	case JSON_INTEGER:
+		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(value));
+		return add_field(shard, name, VALUE_INTEGER, number, strlen(number));
+	case JSON_REAL:
+		snprintf(number, sizeof(number), "%.17g", json_real_value(value));
+		return add_field(shard, name, VALUE_REAL, number, strlen(number));
+	case JSON_STRING:
+		return add_field(shard, name, VALUE_TEXT, json_string_value(value),
+				 json_string_length(value));
+	default:
+		text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS);
+		if (!text)
+			return -ENOMEM;
+		r = add_field(shard, name, VALUE_JSON, text, strlen(text));
+		free(text);
+		return r;
+	}
+}
+
+/*
+ * A label that only the JSON knows: the first that can be a class, or else the first that is a
+ * number.
+ */
+static int class_from_json(struct source_webdataset *shard, const json_t *object)
+{
+	static const char *const keys[] = {"cls", "label", "class", "class_name", NULL};
+	const char *real = NULL;
+	char number[40];
+
+	for (const char *const *key = keys; *key; key++) {
+		const json_t *value = json_object_get(object, *key);
+
+		if (json_is_integer(value)) {
+			snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+				 json_integer_value(value));
+			shard->class_key = *key;
+			shard->class_kind = VALUE_INTEGER;
+			return set_text(&shard->class_text, number, strlen(number));
+		}
+		if (json_is_string(value)) {
+			shard->class_key = *key;
+			shard->class_kind = VALUE_TEXT;
+			return set_text(&shard->class_text, json_string_value(value),
+					json_string_length(value));
+		}
+		real = !real && json_is_real(value) ? *key : real;
+	}
+	if (!real)
+		return 0;
+	snprintf(number, sizeof(number), "%.17g", json_real_value(json_object_get(object, real)));
+	shard->class_key = real;
+	shard->class_kind = VALUE_REAL;
+	return set_text(&shard->class_text, number, strlen(number));
+}
+
+static int add_json(struct source_webdataset *shard)
+{
+	json_error_t fault;
+	json_t *json = json_loadb((const char *)shard->bytes.data, shard->bytes.size,
+				  JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
+	const char *key;
+	json_t *value;
+	size_t first;
+	int r;
+
+	if (!json) {
+		set_fault(shard, "json", fault.text);
+		return 0;
+	}
+	r = add_field(shard, "json", VALUE_JSON, shard->bytes.data, shard->bytes.size);
+	first = shard->field_count;
+	json_object_foreach(json, key, value)
+	{
+		if (!r && strcmp(key, "json"))
+			r = add_json_value(shard, key, value);
+	}
+	for (size_t i = first; i < shard->field_count; i++)
+		shard->pending[i].of_json = true;
+	if (!r && !shard->class_key)
+		r = class_from_json(shard, json);
+	json_decref(json);
+	return r;
+}
+
+static size_t trimmed(const struct buffer *bytes)
+{
+	size_t size = bytes->size;
+
+	while (size && strchr(" \t\r\n", bytes->data[size - 1]) && bytes->data[size - 1])
+		size--;
+	return size;
+}
+
+/* Members that the webdataset library gives to Python as str, and such as people add. */
+static bool is_text(const char *extension)
+{
+	static const char *const texts[] = {"txt", "text", "transcript", "caption", NULL};
+	const char *dot = strrchr(extension, '.');
+
+	for (const char *const *text = texts; *text; text++)
+		if (!strcasecmp(dot ? dot + 1 : extension, *text))
+			return true;
+	return false;
+}
+
+/*
+ * A number that is not whole is no class, and what is asked to be none. In a JSON it is a field
+ * already.
+ */
+static bool label_is_field(const struct source_webdataset *shard)
+{
+	return shard->labels == LABELS_FIELD ||
+	       (shard->labels == LABELS_AUTO && shard->class_kind == VALUE_REAL);
+}
+
+/* One member of the current sample; extension is what follows the key. */
+static int add_member(struct source_webdataset *shard, const struct archive_member *member,
+		      const char *extension, struct packimg_error *error)
+{
+	int r;
+
+	if (member->is_link) {
+		set_fault(shard, extension, ARCHIVE_LINK);
+		return 0;
+	}
+	if (!shard->has_image && source_name_is_image(member->name) && !strchr(extension, '.')) {
+		shard->has_image = true;
+		if (set_text(&shard->name, member->name, strlen(member->name)))
+			return text_error(error, -ENOMEM, "out of memory");
+		r = archive_place(shard->store, shard->container, shard->archive, member,
+				  shard->spill, &shard->bytes, &shard->place, error);
+		if (r == -EFBIG) {
+			set_fault(shard, extension, error ? error->text : "too large");
+			r = 0;
+		}
+		return r;
+	}
+	shard->bytes.size = 0;
+	r = archive_in_read(shard->archive, COMPANION_MAX, &shard->bytes, NULL, error);
+	if (r == -EFBIG) {
+		set_fault(shard, extension, error ? error->text : "too large");
+		return 0;
+	}
+	if (r)
+		return r;
+	if (!strcasecmp(extension, "cls") || !strcasecmp(extension, "cls.txt")) {
+		r = set_text(&shard->class_text, shard->bytes.data, trimmed(&shard->bytes));
+		shard->class_key = "cls";
+		shard->class_kind =
+			r ? VALUE_TEXT : source_value_kind((char *)shard->class_text.data);
+		if (!r && label_is_field(shard))
+			r = add_field(shard, "cls", shard->class_kind, shard->class_text.data,
+				      shard->class_text.size - 1);
+	} else if (!strcasecmp(extension, "json")) {
+		r = add_json(shard);
+	} else {
+		r = add_field(shard, extension, is_text(extension) ? VALUE_TEXT : VALUE_BYTES,
+			      shard->bytes.data, shard->bytes.size);
+	}
+	return r ? text_error(error, r, "out of memory") : 0;
+}
+
+/*
+ * Takes members up to the first one of another key. 0, SOURCE_END when there was none, or an error.
+ */
+static int read_sample(struct source_webdataset *shard, struct packimg_error *error)
+{
+	bool any = false;
+	int r;
+
+	shard->texts.size = shard->field_count = 0;
+	shard->has_image = false;
+	shard->class_key = NULL;
+	shard->fault = 0;
+	for (;;) {
+		const char *base, *dot;
+		size_t key_size;
+
+		if (!shard->member_held) {
+			r = archive_in_next(shard->archive, &shard->member, error);
+			if (r < 0)
+				return r;
+			if (r)
+				return any ? 0 : SOURCE_END;
+			shard->member_held = true;
+		}
+		base = strrchr(shard->member.name, '/');
+		base = base ? base + 1 : shard->member.name;
+		dot = strchr(base, '.');
+		if (!dot || dot == base) {
+			/*
+			 * A Mac puts "._a.cls" between "a.jpg" and "a.cls": it does not end a
+			 * sample.
+			 */
+			if (buffer_append(&shard->passed, shard->member.name,
+					  strlen(shard->member.name) + 1))
+				return text_error(error, -ENOMEM, "out of memory");
+			shard->member_held = false;
+			continue;
+		}
+		key_size = (size_t)(dot - shard->member.name);
+		if (any && (shard->key.size != key_size + 1 ||
+			    memcmp(shard->key.data, shard->member.name, key_size)))
+			return 0;
+		if (!any && set_text(&shard->key, shard->member.name, key_size))
+			return text_error(error, -ENOMEM, "out of memory");
+		any = true;
+		shard->member_held = false;
+		r = add_member(shard, &shard->member, dot + 1, error);
+		if (r)
+			return r;
+	}
+}
+
+static void set_class(struct source_webdataset *shard, struct source_item *item)
+{
+	if (shard->class_key) {
+		const char *text = (const char *)shard->class_text.data;
+
+		item->label = label_is_field(shard) ? LABEL_FIELD : LABEL_CLASS;
+		item->label_name = shard->class_key;
+		if (item->label == LABEL_FIELD)
+			return;
+		if (text_parse_i64(text, &item->class_number)) {
+			item->class_number = -1;
+			item->class_name = text[0] ? text : NULL;
+		} else if (item->class_number < -1 || item->class_number >= PACKIMG_CLASSES_MAX) {
+			item->class_number = -1;
+			set_fault(shard, "class", "the number is out of range");
+		}
+		return;
+	}
+	if (shard->class_from == CLASS_ARCHIVE)
+		item->class_name = shard->archive_class;
+	item->class_of_name = shard->class_from == CLASS_TOP || shard->class_from == CLASS_PARENT;
+}
+
+/* The next of the members that have no key. */
+static int pass(struct source_webdataset *shard, struct source_item *item)
+{
+	const char *base;
+
+	item->name = (const char *)shard->passed.data + shard->passed_next;
+	shard->passed_next += strlen(item->name) + 1;
+	base = strrchr(item->name, '/');
+	base = base ? base + 1 : item->name;
+	item->verdict = *base == '.' ? FILTER_HIDDEN : FILTER_OTHER;
+	return SOURCE_PASS;
+}
+
+static int source_webdataset_next(struct source *source, struct source_item *ret_item,
+				  struct packimg_error *error)
+{
+	struct source_webdataset *shard = (struct source_webdataset *)source;
+	size_t count = 0;
+	int r;
+
+	if (shard->passed_next < shard->passed.size)
+		return pass(shard, ret_item);
+	shard->passed.size = shard->passed_next = 0;
+	r = read_sample(shard, error);
+	if (r == SOURCE_END && shard->passed.size)
+		return pass(shard, ret_item);
+	if (r)
+		return r;
+	ret_item->name = (const char *)(shard->has_image ? shard->name.data : shard->key.data);
+	if (!shard->has_image)
+		set_fault(shard, ret_item->name, "no image among the members of this key");
+	ret_item->verdict = filter_listed(shard->filter, ret_item->name);
+	if (ret_item->verdict)
+		return SOURCE_PASS;
+	set_class(shard, ret_item);
+	for (size_t i = 0; i < shard->field_count; i++) {
+		const struct pending_field *pending = &shard->pending[i];
+		const char *texts = (const char *)shard->texts.data;
+
+		if (is_hidden(shard, pending))
+			continue;
+		shard->fields[count++] = (struct source_field){
+			.name = texts + pending->name,
+			.kind = pending->kind,
+			.text = texts + pending->text,
+			.size = pending->size,
+		};
+	}
+	ret_item->fields = shard->fields;
+	ret_item->field_count = count;
+	ret_item->place = shard->place;
+	if (shard->fault && error)
+		*error = shard->fault_error;
+	return shard->fault;
+}
+
+static const struct source_ops source_webdataset_ops = {source_webdataset_next,
+							source_webdataset_free};
+
+int source_webdataset_new(struct store *store, const char *path,
+			  const struct source_options *options, struct source **ret_source,
+			  struct packimg_error *error)
+{
+	struct source_webdataset *shard = calloc(1, sizeof(*shard));
+	bool pipe = !strcmp(path, "-");
+	int r;
+
+	if (!shard)
+		return text_error(error, -ENOMEM, "out of memory");
+	shard->source.ops = &source_webdataset_ops;
+	shard->store = store;
+	shard->spill = options->random_access || pipe;
+	shard->class_from = options->class_from;
+	shard->filter = options->filter;
+	shard->labels = options->labels;
+	shard->archive_class = archive_stem(path);
+	r = shard->archive_class
+		    ? store_add(store, pipe ? "/dev/stdin" : path, false, &shard->container, error)
+		    : text_error(error, -ENOMEM, "out of memory");
+	if (!r)
+		r = archive_in_open(path, &store->limits, &shard->archive, error);
+	if (r) {
+		source_webdataset_free(&shard->source);
+		return r;
+	}
+	*ret_source = &shard->source;
+	return 0;
+}

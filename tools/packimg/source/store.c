@@ -1,0 +1,197 @@
+#include "tools/packimg/source/store.h"
+
+#include "tools/packimg/common/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void store_deinit(struct store *store)
+{
+	for (uint32_t i = 0; i < store->count; i++) {
+		struct container *container = &store->containers[i];
+
+		if (container->fd >= 0)
+			close(container->fd);
+		if (container->spill_fd >= 0)
+			close(container->spill_fd);
+		archive_in_close(container->stream);
+		free(container->path);
+	}
+	free(store->containers);
+	*store = (struct store){0};
+}
+
+int store_add(struct store *store, const char *path, bool folder, uint32_t *ret_container,
+	      struct packimg_error *error)
+{
+	struct container container = {.spill_fd = -1};
+
+	if (store->count == store->room) {
+		uint32_t room = store->room ? store->room * 2 : 8;
+		struct container *containers =
+			reallocarray(store->containers, room, sizeof(*containers));
+
+		if (!containers)
+			return text_error(error, -ENOMEM, "out of memory");
+		store->containers = containers;
+		store->room = room;
+	}
+	container.fd = open(path, O_RDONLY | O_CLOEXEC | (folder ? O_DIRECTORY : 0));
+	if (container.fd < 0)
+		return text_error(error, -errno, "%s: %s", path, strerror(errno));
+	container.path = strdup(path);
+	if (!container.path) {
+		close(container.fd);
+		return text_error(error, -ENOMEM, "out of memory");
+	}
+	*ret_container = store->count;
+	store->containers[store->count++] = container;
+	return 0;
+}
+
+int store_spill(struct store *store, uint32_t number, const void *bytes, size_t size,
+		struct packimg_error *error)
+{
+	struct container *container = &store->containers[number];
+	const char *folder = getenv("TMPDIR");
+	const uint8_t *p = bytes;
+
+	if (!folder || !*folder)
+		folder = "/var/tmp";
+	if (container->spill_fd < 0)
+		container->spill_fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (container->spill_fd < 0)
+		return text_error(error, -errno,
+				  "%s: no temporary file for the contents of %s: %s; set TMPDIR to "
+				  "a folder with room",
+				  folder, container->path, strerror(errno));
+	while (size) {
+		ssize_t n = pwrite(container->spill_fd, p, size, (off_t)container->spill_size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return text_error(error, n < 0 ? -errno : -EIO,
+					  "%s: unpacking %s into a temporary file: %s; set TMPDIR "
+					  "to a folder with room, or convert without --shuffle",
+					  folder, container->path, strerror(n < 0 ? errno : EIO));
+		p += n;
+		size -= (size_t)n;
+		container->spill_size += (uint64_t)n;
+	}
+	return 0;
+}
+
+/* Reads until size bytes or the end; returns how many. */
+static ssize_t read_fully(int fd, uint8_t *data, size_t size, off_t offset)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t n = pread(fd, data + done, size - done, offset + (off_t)done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			break;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+static int check_size(const struct store *store, uint64_t size, struct packimg_error *error)
+{
+	struct text_buffer bytes;
+
+	if (size <= store->limits.file_max)
+		return 0;
+	return text_error(error, -EFBIG, "larger than an image's file may be (%s, --max-file)",
+			  text_bytes(&bytes, store->limits.file_max));
+}
+
+static int read_file(const struct store *store, const struct place *place, struct buffer *buffer,
+		     struct packimg_error *error)
+{
+	const struct container *container = &store->containers[place->container];
+	struct stat status;
+	ssize_t n;
+	int fd, r = 0;
+
+	fd = openat(container->fd, place->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return text_error(error, -errno, "cannot be opened: %s", strerror(errno));
+	if (fstat(fd, &status))
+		r = text_error(error, -errno, "%s", strerror(errno));
+	else if (!S_ISREG(status.st_mode))
+		r = text_error(error, -EINVAL, "not a regular file");
+	else
+		r = check_size(store, (uint64_t)status.st_size, error);
+	if (!r && buffer_reserve(buffer, buffer->size + (size_t)status.st_size + 1))
+		r = text_error(error, -ENOMEM, "out of memory");
+	if (!r) {
+		n = read_fully(fd, buffer->data + buffer->size, (size_t)status.st_size, 0);
+		if (n < 0)
+			r = text_error(error, (int)n, "cannot be read: %s", strerror((int)-n));
+		else
+			buffer->size += (size_t)n;
+	}
+	close(fd);
+	return r;
+}
+
+int store_read(const struct store *store, const struct place *place, struct buffer *buffer,
+	       struct packimg_error *error)
+{
+	const struct container *container = &store->containers[place->container];
+	ssize_t n;
+	int fd, r;
+
+	if (place->kind == PLACE_FILE)
+		return read_file(store, place, buffer, error);
+	r = check_size(store, place->size, error);
+	if (r)
+		return r;
+	if (buffer_reserve(buffer, buffer->size + (size_t)place->size + 1))
+		return text_error(error, -ENOMEM, "out of memory");
+	fd = place->kind == PLACE_SPILL ? container->spill_fd : container->fd;
+	n = read_fully(fd, buffer->data + buffer->size, (size_t)place->size, (off_t)place->offset);
+	if (n < 0)
+		return text_error(error, (int)n, "cannot be read: %s", strerror((int)-n));
+	if ((uint64_t)n < place->size)
+		return text_error(error, -EBADMSG, "%s ends before the image does",
+				  container->path);
+	buffer->size += (size_t)n;
+	return 0;
+}
+
+int store_read_stream(struct store *store, const struct place *place, struct buffer *buffer,
+		      struct packimg_error *error)
+{
+	struct container *container = &store->containers[place->container];
+	struct archive_member member;
+	int r;
+
+	if (!container->stream) {
+		r = archive_in_open(container->path, &store->limits, &container->stream, error);
+		if (r)
+			return r;
+		container->stream_member = UINT64_MAX;
+	}
+	while (container->stream_member != place->offset) {
+		r = archive_in_next(container->stream, &member, error);
+		if (r < 0)
+			return r;
+		if (r)
+			return text_error(error, -EBADMSG, "%s changed while it was read",
+					  container->path);
+		container->stream_member = member.number;
+	}
+	return archive_in_read(container->stream, store->limits.file_max, buffer, NULL, error);
+}

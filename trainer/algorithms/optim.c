@@ -1,0 +1,48 @@
+#include "trainer/algorithms/optim.h"
+#include "trainer/algorithms/ema.h"
+#include "trainer/model/model.h"
+
+void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec)
+{
+	*ret_spec = (struct device_optimizer_spec){
+		.kind = recipe->optim.name == RECIPE_ADAMW ? DEVICE_ADAMW : DEVICE_SGD,
+		.nesterov = recipe->optim.nesterov,
+		.coupled_decay = recipe->optim.decay == RECIPE_COUPLED,
+		.ema = recipe->train.ema > 0,
+	};
+}
+
+/* On the learning rate of a group; 0: it stays as it is. */
+static double rate_factor(const struct recipe_optim *optim, enum model_group group, double epoch)
+{
+	if (group == MODEL_NORM_BIASES)
+		return optim->bias_lr;
+	double end = optim->whiten_bias_epochs;
+	return group == MODEL_WHITEN_BIAS && end > 0 && epoch >= end ? 0 : 1;
+}
+
+void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
+		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper)
+{
+	const struct recipe_optim *optim = &recipe->optim;
+	struct device_hyper hyper = {
+		.momentum = (float)optim->momentum,
+		.beta1 = (float)optim->beta1,
+		.beta2 = (float)optim->beta2,
+		.epsilon = (float)optim->epsilon,
+		.clip_norm = (float)optim->clip_norm,
+	};
+	double epoch = (double)(step - 1) / (double)batches_per_epoch;
+	double lr = optim->lr * schedule_factor(schedule, epoch);
+	for (enum model_group group = 0; group < MODEL_GROUPS; group++) {
+		double factor = rate_factor(optim, group, epoch);
+		hyper.lr[group] = (float)(lr * factor);
+		/* what decays does so by lr * weight_decay: that is as without the factor */
+		if (factor > 0 && (group == MODEL_WEIGHTS || optim->decay_all))
+			hyper.weight_decay[group] = (float)(optim->weight_decay / factor);
+	}
+	if (recipe->train.ema > 0)
+		hyper.ema_decay = ema_decay(&recipe->train, step, batches_per_epoch);
+	hyper.lookahead = recipe->train.lookahead;
+	*ret_hyper = hyper;
+}

@@ -1,0 +1,17 @@
+/*
+ * From the recipe to what the device's optimizer is told: its kind once, its hyperparameters at
+ * every step. Plain functions of the recipe and the step.
+ */
+#pragma once
+
+#include "trainer/algorithms/schedule.h"
+#include "trainer/device/device.h"
+
+void optim_spec(const struct recipe *recipe, struct device_optimizer_spec *ret_spec);
+
+/*
+ * Hyperparameters of the update that makes step `step` (from 1); the schedule stands at the start
+ * of that step.
+ */
+void optim_hyper(const struct recipe *recipe, const struct schedule *schedule, uint64_t step,
+		 uint64_t batches_per_epoch, struct device_hyper *ret_hyper);

@@ -1,0 +1,42 @@
+/*
+ * The learning rate over a run, as a factor on optim.lr. Positions and lengths are in epochs, so a
+ * schedule means the same at any batch size; the loop evaluates it at every step at step /
+ * steps_per_epoch. A plain value without resources; it only depends on the recipe, so resuming
+ * needs no state of it.
+ */
+#pragma once
+
+#include "trainer/recipe/recipe.h"
+
+struct schedule {
+	enum recipe_schedule name;
+	double epochs; /* of the whole run, warm-up included */
+	double warmup, warmup_from;
+	double final;
+	double step, gamma;
+	struct recipe_numbers milestones;
+	double power;
+	double peak, start; /* peak in epochs */
+	double period;
+};
+
+void schedule_init(struct schedule *schedule, const struct recipe *recipe);
+
+/*
+ * Factor at a position from 0 to epochs (beyond, the value of the end). Warm-up is a straight line
+ * from warmup_from to the value that the schedule has at its end; cosine, linear, polynomial,
+ * one_cycle and triangular then take the epochs that remain, while the drops of step, multi_step
+ * and exponential count from the start of the run.
+ *
+ *   cosine       final + (1 - final) (1 + cos(pi t)) / 2, restarted every period (Loshchilov and
+ *                Hutter, SGDR)
+ *   linear       1 - (1 - final) t
+ *   polynomial   final + (1 - final) (1 - t)^power
+ *   step         gamma^floor(epoch / step)
+ *   multi_step   gamma^(milestones passed)
+ *   exponential  gamma^epoch
+ *   one_cycle    straight from start to 1 at peak, then straight to final (Smith and Topin,
+ *                Super-Convergence)
+ *   triangular   from start to 1 and back in each period (Smith: Cyclical Learning Rates)
+ */
+double schedule_factor(const struct schedule *schedule, double epoch);

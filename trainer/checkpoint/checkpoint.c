@@ -1,0 +1,266 @@
+#include "trainer/checkpoint/checkpoint_tensors.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char FORMAT[] = "1";
+
+/* Counters as metadata: one table for writing and reading. */
+enum counter_type {
+	COUNTER_U64,
+	COUNTER_U32,
+	COUNTER_DOUBLE,
+	COUNTER_LOSS, /* a double that is not finite where weights make no sense of the images */
+	/* Not in checkpoints of versions that did not know them, where they are zero: */
+	COUNTER_UUID,
+	COUNTER_LATER_U32,
+};
+#define C(name, type)                                                                              \
+	{                                                                                          \
+		"trainer." #name, type, offsetof(struct checkpoint_state, name)                    \
+	}
+static const struct counter {
+	const char *key;
+	enum counter_type type;
+	size_t offset;
+} counters[] = {
+	C(step, COUNTER_U64),
+	C(epoch, COUNTER_U64),
+	C(batch, COUNTER_U64),
+	C(batches_per_epoch, COUNTER_U64),
+	C(dataset_samples, COUNTER_U64),
+	C(dataset_uuid, COUNTER_UUID),
+	C(val_uuid, COUNTER_UUID),
+	C(classes, COUNTER_U32),
+	C(precision, COUNTER_U32),
+	C(threads, COUNTER_LATER_U32),
+	C(interval.loss, COUNTER_DOUBLE),
+	C(interval.samples, COUNTER_U64),
+	C(interval.top1, COUNTER_U64),
+	C(interval.top5, COUNTER_U64),
+	C(interval.steps, COUNTER_U64),
+	C(whole.loss, COUNTER_DOUBLE),
+	C(whole.samples, COUNTER_U64),
+	C(whole.top1, COUNTER_U64),
+	C(whole.top5, COUNTER_U64),
+	C(whole.steps, COUNTER_U64),
+	C(eval_step, COUNTER_U64),
+	C(eval_samples, COUNTER_U64),
+	C(eval_loss, COUNTER_LOSS),
+	C(eval_top1, COUNTER_DOUBLE),
+	C(eval_top5, COUNTER_DOUBLE),
+	C(best_top1, COUNTER_DOUBLE),
+	C(best_step, COUNTER_U64),
+	C(train_seconds, COUNTER_DOUBLE),
+	C(wait_seconds, COUNTER_DOUBLE),
+	C(images, COUNTER_U64),
+	C(bad, COUNTER_U64),
+	C(device.updates, COUNTER_U64),
+	C(device.skipped, COUNTER_U64),
+	C(device.loss_scale, COUNTER_DOUBLE),
+	C(device.scale_age, COUNTER_U64),
+};
+#undef C
+enum { COUNTERS = sizeof(counters) / sizeof(counters[0]), COUNTER_TEXT = 40 };
+
+struct checkpoint {
+	struct safetensors *file;
+	struct recipe recipe;
+	struct checkpoint_state state;
+	char *path;
+};
+
+/* ---- writing ---- */
+
+static void counter_text(const struct counter *counter, const struct checkpoint_state *state,
+			 char *text)
+{
+	const char *at = (const char *)state + counter->offset;
+	switch (counter->type) {
+	case COUNTER_U64:
+		snprintf(text, COUNTER_TEXT, "%llu",
+			 (unsigned long long)*(const uint64_t *)(const void *)at);
+		break;
+	case COUNTER_U32:
+	case COUNTER_LATER_U32:
+		snprintf(text, COUNTER_TEXT, "%u", *(const uint32_t *)(const void *)at);
+		break;
+	case COUNTER_DOUBLE:
+	case COUNTER_LOSS:
+		snprintf(text, COUNTER_TEXT, "%.17g", *(const double *)(const void *)at);
+		break;
+	case COUNTER_UUID:
+		uuid_write((const struct uuid *)(const void *)at, text);
+		break;
+	}
+}
+
+int checkpoint_save(const char *path, struct device_params *params, const struct recipe *recipe,
+		    const struct checkpoint_state *state, const struct checkpoint_about *about,
+		    char *error)
+{
+	char *text = NULL, numbers[COUNTERS][COUNTER_TEXT];
+	size_t text_size = 0;
+	FILE *file = open_memstream(&text, &text_size);
+	int r = file ? recipe_write(recipe, file) : -ENOMEM;
+	if (file)
+		fclose(file);
+	if (r) {
+		free(text);
+		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	}
+	struct safetensors_entry metadata[COUNTERS + 2 + CHECKPOINT_ABOUT_MAX] = {
+		{"trainer.format", FORMAT}, {"trainer.recipe", text}};
+	for (size_t i = 0; i < COUNTERS; i++) {
+		counter_text(&counters[i], state, numbers[i]);
+		metadata[2 + i] = (struct safetensors_entry){counters[i].key, numbers[i]};
+	}
+	struct checkpoint_metadata described;
+	size_t count = checkpoint_describe(about, &described);
+	memcpy(metadata + COUNTERS + 2, described.entries, count * sizeof(*metadata));
+	r = checkpoint_write_tensors(path, params, NULL, metadata, COUNTERS + 2 + count, error);
+	free(text);
+	return r;
+}
+
+/* ---- reading ---- */
+
+static int read_uuid(const struct checkpoint *checkpoint, const struct counter *counter,
+		     const char *text, char *error)
+{
+	char *at = (char *)&checkpoint->state + counter->offset;
+	if (!text || uuid_read(text, (struct uuid *)(void *)at))
+		return 0;
+	return checkpoint_fail(error, -EBADMSG, "%s: metadata %s is not a UUID: %s",
+			       checkpoint->path, counter->key, text);
+}
+
+static int read_counter(const struct checkpoint *checkpoint, const struct counter *counter,
+			char *error)
+{
+	const char *text = safetensors_metadata(checkpoint->file, counter->key);
+	char *at = (char *)&checkpoint->state + counter->offset, *end = NULL;
+	errno = 0;
+	if (counter->type == COUNTER_UUID)
+		return read_uuid(checkpoint, counter, text, error);
+	if (!text && counter->type == COUNTER_LATER_U32)
+		return 0;
+	if (text && (counter->type == COUNTER_DOUBLE || counter->type == COUNTER_LOSS)) {
+		double value = strtod(text, &end);
+		if (isfinite(value) || counter->type == COUNTER_LOSS)
+			*(double *)(void *)at = value;
+		else
+			end = NULL;
+	} else if (text && *text >= '0' && *text <= '9') {
+		unsigned long long value = strtoull(text, &end, 10);
+		if (counter->type == COUNTER_U64)
+			*(uint64_t *)(void *)at = value;
+		else if (value <= UINT32_MAX)
+			*(uint32_t *)(void *)at = (uint32_t)value;
+		else
+			end = NULL;
+	}
+	if (!end || end == text || *end || errno)
+		return checkpoint_fail(error, -EBADMSG, "%s: metadata %s is %s%s", checkpoint->path,
+				       counter->key, text ? "not a number: " : "missing",
+				       text ? text : "");
+	return 0;
+}
+
+static int read_state(struct checkpoint *checkpoint, char *error)
+{
+	char problem[RECIPE_ERROR_MAX];
+	const char *format = safetensors_metadata(checkpoint->file, "trainer.format");
+	const char *recipe = safetensors_metadata(checkpoint->file, "trainer.recipe");
+	if (!format || !recipe)
+		return checkpoint_fail(
+			error, -EBADMSG,
+			"%s: holds weights, but no run to resume; model.pretrained starts a "
+			"run from it",
+			checkpoint->path);
+	if (strcmp(format, FORMAT))
+		return checkpoint_fail(error, -EBADMSG,
+				       "%s: checkpoint format %s, this program reads %s",
+				       checkpoint->path, format, FORMAT);
+	if (recipe_load_text(&checkpoint->recipe, "recipe in the checkpoint", recipe, problem))
+		return checkpoint_fail(error, -EBADMSG, "%s: %.900s", checkpoint->path, problem);
+	for (size_t i = 0; i < COUNTERS; i++) {
+		int r = read_counter(checkpoint, &counters[i], error);
+		if (r)
+			return r;
+	}
+	const struct checkpoint_state *state = &checkpoint->state;
+	if (!state->batches_per_epoch || state->batch >= state->batches_per_epoch ||
+	    state->step / state->batches_per_epoch != state->epoch ||
+	    state->step % state->batches_per_epoch != state->batch)
+		return checkpoint_fail(error, -EBADMSG,
+				       "%s: step, epoch and batch contradict each other",
+				       checkpoint->path);
+	if (!(state->device.loss_scale > 0))
+		return checkpoint_fail(
+			error, -EBADMSG,
+			"%s: metadata trainer.device.loss_scale is %g, expected a number above 0",
+			checkpoint->path, state->device.loss_scale);
+	return 0;
+}
+
+int checkpoint_open(const char *path, struct checkpoint **ret_checkpoint, char *error)
+{
+	struct checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
+	if (!checkpoint)
+		return checkpoint_fail(error, -ENOMEM, "out of memory");
+	int r = recipe_init(&checkpoint->recipe);
+	checkpoint->path = strdup(path);
+	if (r || !checkpoint->path)
+		r = checkpoint_fail(error, -ENOMEM, "out of memory");
+	if (!r)
+		r = safetensors_open(path, &checkpoint->file, error);
+	if (!r)
+		r = read_state(checkpoint, error);
+	if (r) {
+		checkpoint_close(checkpoint);
+		return r;
+	}
+	*ret_checkpoint = checkpoint;
+	return 0;
+}
+
+void checkpoint_close(struct checkpoint *checkpoint)
+{
+	if (!checkpoint)
+		return;
+	safetensors_close(checkpoint->file);
+	recipe_deinit(&checkpoint->recipe);
+	free(checkpoint->path);
+	free(checkpoint);
+}
+
+const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint)
+{
+	return &checkpoint->state;
+}
+
+const struct recipe *checkpoint_recipe(const struct checkpoint *checkpoint)
+{
+	return &checkpoint->recipe;
+}
+
+const char *checkpoint_file(const struct checkpoint *checkpoint)
+{
+	return checkpoint->path;
+}
+
+int checkpoint_restore(const struct checkpoint *checkpoint, struct device_params *params,
+		       char *error)
+{
+	int r = checkpoint_restore_tensors(checkpoint->file, checkpoint->path, params, error);
+	if (r)
+		return r;
+	r = device_params_set_state(params, &checkpoint->state.device);
+	return r ? checkpoint_fail(error, r, "%s: the device refuses its state: %s",
+				   checkpoint->path, strerror(-r))
+		 : 0;
+}

@@ -1,0 +1,472 @@
+#include "trainer/checkpoint/checkpoint_tensors.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a slot of a parameter stands in the file. */
+static const struct {
+	enum device_slot slot;
+	const char *prefix;
+} slots[] = {
+	{DEVICE_VALUE, ""},
+	{DEVICE_MOMENT1, "optimizer.momentum."},
+	{DEVICE_MOMENT2, "optimizer.variance."},
+	{DEVICE_EMA, "ema."},
+};
+enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
+
+int checkpoint_fail(char *error, int code, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error, CHECKPOINT_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+/* ---- layouts: [K][R][S][C] on the host, [K][C][R][S] in files ---- */
+
+static void to_file(const struct device_param_spec *spec, const float *host, float *file)
+{
+	size_t k = spec->shape[0], rs = (size_t)spec->shape[1] * spec->shape[2], c = spec->shape[3];
+	for (size_t i = 0; i < k; i++)
+		for (size_t j = 0; j < rs; j++)
+			for (size_t l = 0; l < c; l++)
+				file[(i * c + l) * rs + j] = host[(i * rs + j) * c + l];
+}
+
+static void to_host(const struct device_param_spec *spec, const float *file, float *host)
+{
+	size_t k = spec->shape[0], rs = (size_t)spec->shape[1] * spec->shape[2], c = spec->shape[3];
+	for (size_t i = 0; i < k; i++)
+		for (size_t j = 0; j < rs; j++)
+			for (size_t l = 0; l < c; l++)
+				host[(i * rs + j) * c + l] = file[(i * c + l) * rs + j];
+}
+
+static unsigned file_shape(const struct device_param_spec *spec, uint64_t ret_shape[4])
+{
+	switch (spec->kind) {
+	case DEVICE_CONV_WEIGHT:
+		ret_shape[0] = spec->shape[0];
+		ret_shape[1] = spec->shape[3];
+		ret_shape[2] = spec->shape[1];
+		ret_shape[3] = spec->shape[2];
+		return 4;
+	case DEVICE_LINEAR_WEIGHT:
+		ret_shape[0] = spec->shape[0];
+		ret_shape[1] = spec->shape[1];
+		return 2;
+	case DEVICE_VECTOR:
+	case DEVICE_BUFFER:
+		break;
+	}
+	ret_shape[0] = spec->shape[0];
+	return 1;
+}
+
+/* ---- writing ---- */
+
+/* What the writer asks for, tensor by tensor: a slot of a parameter, through two buffers. */
+struct source {
+	struct device_param *param;
+	enum device_slot slot;
+};
+struct saving {
+	struct source *sources;
+	struct safetensors_tensor *tensors;
+	char (*names)[DEVICE_NAME_MAX + 32];
+	size_t count;
+	float *host, *file;
+};
+
+static const void *fill(void *user, size_t index)
+{
+	struct saving *saving = user;
+	const struct source *source = &saving->sources[index];
+	const struct device_param_spec *spec = device_param_spec(source->param);
+	if (device_param_read(source->param, source->slot, saving->host))
+		return NULL;
+	if (spec->kind != DEVICE_CONV_WEIGHT)
+		return saving->host;
+	to_file(spec, saving->host, saving->file);
+	return saving->file;
+}
+
+static void saving_deinit(struct saving *saving)
+{
+	free(saving->sources);
+	free(saving->tensors);
+	free(saving->names);
+	free(saving->host);
+	free(saving->file);
+}
+
+static size_t largest(const struct device_params *params)
+{
+	size_t elements = 1;
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		size_t n = device_param_elements(device_params_at(params, i));
+		if (n > elements)
+			elements = n;
+	}
+	return elements;
+}
+
+static int saving_init(struct saving *saving, const struct device_params *params)
+{
+	size_t tensors = device_params_count(params) * SLOTS, elements = largest(params);
+	*saving = (struct saving){
+		.sources = calloc(tensors, sizeof(*saving->sources)),
+		.tensors = calloc(tensors, sizeof(*saving->tensors)),
+		.names = calloc(tensors, sizeof(*saving->names)),
+		.host = malloc(elements * sizeof(float)),
+		.file = malloc(elements * sizeof(float)),
+	};
+	if (!saving->sources || !saving->tensors || !saving->names || !saving->host ||
+	    !saving->file) {
+		saving_deinit(saving);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void saving_add(struct saving *saving, struct device_param *param, enum device_slot slot,
+		       const char *prefix)
+{
+	const struct device_param_spec *spec = device_param_spec(param);
+	struct safetensors_tensor *tensor = &saving->tensors[saving->count];
+	char *name = saving->names[saving->count];
+	snprintf(name, sizeof(*saving->names), "%s%s", prefix, spec->name);
+	*tensor = (struct safetensors_tensor){
+		.name = name,
+		.type = SAFETENSORS_F32,
+		.size = device_param_elements(param) * sizeof(float),
+	};
+	tensor->rank = file_shape(spec, tensor->shape);
+	saving->sources[saving->count++] = (struct source){param, slot};
+}
+
+int checkpoint_write_tensors(const char *path, struct device_params *params,
+			     const enum device_slot *only, const struct safetensors_entry *metadata,
+			     size_t metadata_count, char *error)
+{
+	struct saving saving;
+	int r = saving_init(&saving, params);
+	if (r)
+		return checkpoint_fail(error, r, "%s: cannot be written: %s", path, strerror(-r));
+	for (size_t s = 0; s < SLOTS; s++)
+		for (size_t i = 0; i < device_params_count(params); i++)
+			if (only ? slots[s].slot == *only
+				 : device_param_has(device_params_at(params, i), slots[s].slot))
+				saving_add(&saving, device_params_at(params, i), slots[s].slot,
+					   only ? "" : slots[s].prefix);
+	struct safetensors_writer writer = {
+		.tensors = saving.tensors,
+		.count = saving.count,
+		.metadata = metadata,
+		.metadata_count = metadata_count,
+		.fill = fill,
+		.user = &saving,
+	};
+	r = safetensors_write(path, &writer, error);
+	saving_deinit(&saving);
+	return r;
+}
+
+/* As data.mean and data.std have it. */
+static const char *colour_text(const double *value, char *text)
+{
+	snprintf(text, CHECKPOINT_COLOUR_TEXT, "%.9g, %.9g, %.9g", value[0], value[1], value[2]);
+	return text;
+}
+
+size_t checkpoint_describe(const struct checkpoint_about *about,
+			   struct checkpoint_metadata *metadata)
+{
+	struct safetensors_entry *entry = metadata->entries;
+	*entry++ = (struct safetensors_entry){"format", "pt"};
+	if (about->evaluation)
+		*entry++ = (struct safetensors_entry){"trainer.evaluation", about->evaluation};
+	if (about->mean)
+		*entry++ = (struct safetensors_entry){"trainer.mean",
+						      colour_text(about->mean, metadata->mean)};
+	if (about->std)
+		*entry++ = (struct safetensors_entry){"trainer.std",
+						      colour_text(about->std, metadata->std)};
+	if (about->class_names)
+		*entry++ = (struct safetensors_entry){"trainer.class_names", about->class_names};
+	return (size_t)(entry - metadata->entries);
+}
+
+int checkpoint_export(const char *path, struct device_params *params, enum device_slot slot,
+		      const struct checkpoint_about *about, char *error)
+{
+	struct checkpoint_metadata metadata;
+	size_t count = checkpoint_describe(about, &metadata);
+	return checkpoint_write_tensors(path, params, &slot, metadata.entries, count, error);
+}
+
+/* ---- reading ---- */
+
+/* IEEE half to float; exact. */
+static float half_value(uint16_t half)
+{
+	int exponent = half >> 10 & 31, mantissa = half & 1023;
+	float value = exponent == 31 ? (mantissa ? NAN : INFINITY)
+		      : exponent     ? ldexpf((float)(mantissa + 1024), exponent - 25)
+				     : ldexpf((float)mantissa, -24);
+	return half & 0x8000 ? -value : value;
+}
+
+/*
+ * A tensor on its way in: room for the largest one, as it lies in the file and as the device takes
+ * it.
+ */
+struct staging {
+	float *file, *host;
+};
+
+static int staging_init(struct staging *staging, const struct device_params *params)
+{
+	size_t bytes = largest(params) * sizeof(float);
+	*staging = (struct staging){malloc(bytes), malloc(bytes)};
+	return staging->file && staging->host ? 0 : -ENOMEM;
+}
+
+static void staging_deinit(struct staging *staging)
+{
+	free(staging->file);
+	free(staging->host);
+}
+
+/* Elements of a floating-point tensor as floats; `narrow` has room for what is to be widened. */
+static int read_elements(const struct safetensors *source, const struct safetensors_tensor *tensor,
+			 size_t count, void *narrow, float *ret_values, char *error)
+{
+	bool wide = tensor->type == SAFETENSORS_F32;
+	int r = safetensors_read(source, tensor, wide ? ret_values : narrow, error);
+	const uint16_t *bits = narrow;
+	for (size_t i = 0; i < count && !wide && !r; i++) {
+		uint32_t bfloat16 = (uint32_t)bits[i] << 16;
+		if (tensor->type == SAFETENSORS_BF16)
+			memcpy(&ret_values[i], &bfloat16, 4);
+		else
+			ret_values[i] = half_value(bits[i]);
+	}
+	return r;
+}
+
+/* "[64, 3, 7, 7]" */
+struct shape_text {
+	char text[24 * SAFETENSORS_RANK_MAX];
+};
+static struct shape_text shape_text(const uint64_t *shape, unsigned rank)
+{
+	struct shape_text made;
+	int length = snprintf(made.text, sizeof(made.text), "[");
+	for (unsigned i = 0; i < rank; i++)
+		length += snprintf(made.text + length, sizeof(made.text) - (size_t)length, "%s%llu",
+				   i ? ", " : "", (unsigned long long)shape[i]);
+	snprintf(made.text + length, sizeof(made.text) - (size_t)length, "]");
+	return made;
+}
+
+/* Of weights that are not the model's. */
+static const char another_network[] = ": it was trained with another model.name, model.depth, "
+				      "model.width or model.stem, it seems";
+
+static int fail_shape(const char *path, const struct safetensors_tensor *tensor,
+		      const struct device_param_spec *spec, char *error)
+{
+	uint64_t shape[4];
+	unsigned rank = file_shape(spec, shape);
+	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is of shape %s, the model's of %s%s",
+			       path, tensor->name, shape_text(tensor->shape, tensor->rank).text,
+			       shape_text(shape, rank).text, another_network);
+}
+
+static bool shape_fits(const struct safetensors_tensor *tensor,
+		       const struct device_param_spec *spec)
+{
+	uint64_t shape[4];
+	unsigned rank = file_shape(spec, shape);
+	if (tensor->rank != rank)
+		return false;
+	for (unsigned i = 0; i < rank; i++)
+		if (tensor->shape[i] != shape[i])
+			return false;
+	return true;
+}
+
+static int restore_tensor(const struct safetensors *source, const char *path,
+			  const struct safetensors_tensor *tensor, struct device_param *param,
+			  enum device_slot slot, struct staging *staging, char *error)
+{
+	const struct device_param_spec *spec = device_param_spec(param);
+	bool convolution = spec->kind == DEVICE_CONV_WEIGHT;
+	int r = read_elements(source, tensor, device_param_elements(param),
+			      convolution ? staging->host : staging->file,
+			      convolution ? staging->file : staging->host, error);
+	if (r)
+		return r;
+	if (convolution)
+		to_host(spec, staging->file, staging->host);
+	r = device_param_write(param, slot, staging->host);
+	return r ? checkpoint_fail(error, r, "%s: tensor %s: %s", path, tensor->name, strerror(-r))
+		 : 0;
+}
+
+static int restore_slot(const struct safetensors *source, const char *path,
+			struct device_param *param, size_t s, struct staging *staging, char *error)
+{
+	char name[DEVICE_NAME_MAX + 32];
+	const struct device_param_spec *spec = device_param_spec(param);
+	snprintf(name, sizeof(name), "%s%s", slots[s].prefix, spec->name);
+	const struct safetensors_tensor *tensor = safetensors_find(source, name);
+	if (!tensor)
+		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is missing", path, name);
+	if (tensor->type != SAFETENSORS_F32)
+		return checkpoint_fail(error, -EBADMSG, "%s: tensor %s is %s, expected F32", path,
+				       name, safetensors_type_name(tensor->type));
+	if (!shape_fits(tensor, spec))
+		return fail_shape(path, tensor, spec, error);
+	return restore_tensor(source, path, tensor, param, slots[s].slot, staging, error);
+}
+
+int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
+			       struct device_params *params, char *error)
+{
+	struct staging staging;
+	int r = staging_init(&staging, params);
+	if (r)
+		checkpoint_fail(error, r, "out of memory");
+	for (size_t s = 0; s < SLOTS && !r; s++) {
+		for (size_t i = 0; i < device_params_count(params) && !r; i++) {
+			struct device_param *param = device_params_at(params, i);
+			if (device_param_has(param, slots[s].slot))
+				r = restore_slot(source, path, param, s, &staging, error);
+		}
+	}
+	staging_deinit(&staging);
+	return r;
+}
+
+static bool is_head(const struct device_param_spec *spec)
+{
+	return !strncmp(spec->name, "fc.", 3);
+}
+
+/*
+ * Whether the file has the model's tensors, but for the last layer, with that before their names.
+ */
+static bool has_behind(const struct safetensors *source, const struct device_params *params,
+		       const char *prefix, size_t length)
+{
+	char name[2 * DEVICE_NAME_MAX];
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		const struct device_param_spec *spec =
+			device_param_spec(device_params_at(params, i));
+		snprintf(name, sizeof(name), "%.*s%s", (int)length, prefix, spec->name);
+		if (!is_head(spec) && !safetensors_find(source, name))
+			return false;
+	}
+	return true;
+}
+
+/* Wrappers put the name of the module that they wrap before the names of its tensors. */
+static int fail_missing(const struct safetensors *source, const char *path,
+			const struct device_params *params, const char *name, char *error)
+{
+	for (size_t i = 0; i < safetensors_count(source); i++) {
+		const char *own = safetensors_at(source, i)->name;
+		size_t length = strlen(own), prefix = length - strlen(name);
+		if (length <= strlen(name) || own[prefix - 1] != '.' ||
+		    strcmp(own + prefix, name) || prefix >= DEVICE_NAME_MAX ||
+		    !has_behind(source, params, own, prefix))
+			continue;
+		return checkpoint_fail(
+			error, -EBADMSG,
+			"%s: tensor %s of the model is missing, but there is %.200s: take "
+			"\"%.*s\" off the names of its tensors",
+			path, name, own, (int)prefix, own);
+	}
+	return checkpoint_fail(error, -EBADMSG, "%s: tensor %s of the model is missing%s", path,
+			       name, another_network);
+}
+
+static void find_strangers(const struct safetensors *source, const struct device_params *params,
+			   struct checkpoint_rest *rest)
+{
+	static const char counter[] = ".num_batches_tracked";
+	for (size_t i = 0; i < safetensors_count(source); i++) {
+		const char *name = safetensors_at(source, i)->name;
+		size_t length = strlen(name), end = strlen(counter);
+		bool known = (length > end && !strcmp(name + length - end, counter)) ||
+			     device_params_find(params, name);
+		for (size_t s = 1; s < SLOTS; s++)
+			known = known || !strncmp(name, slots[s].prefix, strlen(slots[s].prefix));
+		if (!known && !rest->strangers++)
+			snprintf(rest->stranger, sizeof(rest->stranger), "%s", name);
+	}
+}
+
+static int import_param(const struct safetensors *source, const char *path,
+			const struct device_params *params, struct device_param *param,
+			struct staging *staging, bool *head_kept, char *error)
+{
+	const struct device_param_spec *spec = device_param_spec(param);
+	const struct safetensors_tensor *tensor = safetensors_find(source, spec->name);
+	bool head = is_head(spec);
+	if (!tensor && head) {
+		*head_kept = true;
+		return 0;
+	}
+	if (!tensor)
+		return fail_missing(source, path, params, spec->name, error);
+	if (tensor->type != SAFETENSORS_F32 && tensor->type != SAFETENSORS_F16 &&
+	    tensor->type != SAFETENSORS_BF16)
+		return checkpoint_fail(error, -EBADMSG,
+				       "%s: tensor %s is %s, expected F32, F16 or BF16", path,
+				       spec->name, safetensors_type_name(tensor->type));
+	if (!shape_fits(tensor, spec)) {
+		if (!head)
+			return fail_shape(path, tensor, spec, error);
+		*head_kept = true;
+		return 0;
+	}
+	int r = restore_tensor(source, path, tensor, param, DEVICE_VALUE, staging, error);
+	for (size_t i = 0; !r && i < device_param_elements(param); i++)
+		if (!isfinite(staging->host[i]))
+			r = checkpoint_fail(error, -EBADMSG,
+					    "%s: tensor %s has a value that is not finite", path,
+					    tensor->name);
+	return r;
+}
+
+int checkpoint_import(const char *path, struct device_params *params,
+		      struct checkpoint_rest *ret_rest, char *error)
+{
+	struct safetensors *source;
+	int r = safetensors_open(path, &source, error);
+	if (r)
+		return r;
+	struct staging staging;
+	struct checkpoint_rest rest = {0};
+	r = staging_init(&staging, params);
+	if (r)
+		checkpoint_fail(error, r, "out of memory");
+	for (size_t i = 0; i < device_params_count(params) && !r; i++)
+		r = import_param(source, path, params, device_params_at(params, i), &staging,
+				 &rest.head_kept, error);
+	find_strangers(source, params, &rest);
+	if (!r)
+		*ret_rest = rest;
+	staging_deinit(&staging);
+	safetensors_close(source);
+	return r;
+}

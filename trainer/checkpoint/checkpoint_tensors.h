@@ -1,0 +1,37 @@
+/*
+ * Between the files of the checkpoint: a store's tensors in safetensors files. Convolutions are
+ * [K][R][S][C] on the host and [K][C][R][S] in files; each slot has a prefix of its own to the
+ * parameter's name. Functions belong to the thread that owns the device.
+ */
+#pragma once
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
+
+/* Writes the sentence, CHECKPOINT_ERROR_MAX bytes, and returns the code. */
+__attribute__((format(printf, 3, 4))) int checkpoint_fail(char *error, int code, const char *format,
+							  ...);
+
+/* Metadata that goes with weights. */
+enum { CHECKPOINT_COLOUR_TEXT = 96, CHECKPOINT_ABOUT_MAX = 5 };
+struct checkpoint_metadata {
+	struct safetensors_entry entries[CHECKPOINT_ABOUT_MAX];
+	char mean[CHECKPOINT_COLOUR_TEXT], std[CHECKPOINT_COLOUR_TEXT]; /* texts of entries */
+};
+/* Fills entries, which also lead into about; returns how many. */
+size_t checkpoint_describe(const struct checkpoint_about *about,
+			   struct checkpoint_metadata *metadata);
+
+/*
+ * A file of every slot that a parameter has, or without prefixes of slot *only of each. Negative
+ * errno with a sentence in error.
+ */
+int checkpoint_write_tensors(const char *path, struct device_params *params,
+			     const enum device_slot *only, const struct safetensors_entry *metadata,
+			     size_t metadata_count, char *error);
+/*
+ * Every slot that a parameter has; what is missing, or of another type or shape, is -EBADMSG. path:
+ * of the source, for errors.
+ */
+int checkpoint_restore_tensors(const struct safetensors *source, const char *path,
+			       struct device_params *params, char *error);

@@ -1,0 +1,447 @@
+#include "trainer/checkpoint/safetensors.h"
+#include "format/base/whole_file.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_MAX = 1 << 30 }; /* bytes at a time; Linux gives a little less than 2 GiB */
+
+static const struct {
+	const char *name;
+	unsigned size;
+} types[] = {
+	[SAFETENSORS_BOOL] = {"BOOL", 1}, [SAFETENSORS_U8] = {"U8", 1},
+	[SAFETENSORS_I8] = {"I8", 1},     [SAFETENSORS_U16] = {"U16", 2},
+	[SAFETENSORS_I16] = {"I16", 2},   [SAFETENSORS_F16] = {"F16", 2},
+	[SAFETENSORS_BF16] = {"BF16", 2}, [SAFETENSORS_U32] = {"U32", 4},
+	[SAFETENSORS_I32] = {"I32", 4},   [SAFETENSORS_F32] = {"F32", 4},
+	[SAFETENSORS_U64] = {"U64", 8},   [SAFETENSORS_I64] = {"I64", 8},
+	[SAFETENSORS_F64] = {"F64", 8},
+};
+
+struct safetensors {
+	int fd;
+	char *path;
+	uint64_t size;
+	json_t *header; /* owns the names and the metadata */
+	struct safetensors_tensor *tensors;
+	size_t count;
+};
+
+const char *safetensors_type_name(enum safetensors_type type)
+{
+	return types[type].name;
+}
+
+size_t safetensors_type_size(enum safetensors_type type)
+{
+	return types[type].size;
+}
+
+__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format,
+						      ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error, SAFETENSORS_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+/* Elements of a shape times the size of one; false when that exceeds 64 bits. */
+static bool tensor_size(const struct safetensors_tensor *tensor, uint64_t *ret_size)
+{
+	uint64_t size = types[tensor->type].size;
+	for (unsigned i = 0; i < tensor->rank; i++)
+		if (__builtin_mul_overflow(size, tensor->shape[i], &size))
+			return false;
+	*ret_size = size;
+	return true;
+}
+
+/* ---- writing ---- */
+
+/*
+ * Metadata and tensors by name; NULL: *ret_name is not UTF-8, or its text is not, or it stands
+ * twice.
+ */
+static json_t *header_of(const struct safetensors_writer *writer, const char **ret_name)
+{
+	json_t *header = json_object(), *metadata = json_object();
+	for (size_t i = 0; i < writer->metadata_count; i++) {
+		*ret_name = writer->metadata[i].key;
+		if (json_object_get(metadata, *ret_name) ||
+		    json_object_set_new(metadata, *ret_name,
+					json_string(writer->metadata[i].value)))
+			goto fail;
+	}
+	if (writer->metadata_count)
+		json_object_set(header, "__metadata__", metadata);
+	uint64_t offset = 0;
+	for (size_t i = 0; i < writer->count; i++) {
+		const struct safetensors_tensor *tensor = &writer->tensors[i];
+		json_t *shape = json_array();
+		for (unsigned k = 0; k < tensor->rank; k++)
+			json_array_append_new(shape, json_integer((json_int_t)tensor->shape[k]));
+		json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[tensor->type].name,
+					  "shape", shape, "data_offsets", (json_int_t)offset,
+					  (json_int_t)(offset + tensor->size));
+		*ret_name = tensor->name;
+		if (json_object_get(header, *ret_name)) {
+			json_decref(entry);
+			goto fail;
+		}
+		if (json_object_set_new(header, *ret_name, entry))
+			goto fail;
+		offset += tensor->size;
+	}
+	json_decref(metadata);
+	return header;
+fail:
+	json_decref(metadata);
+	json_decref(header);
+	return NULL;
+}
+
+static int write_parts(struct whole_file *file, const struct safetensors_writer *writer,
+		       const char *text)
+{
+	/* Tensors start at a multiple of 64 so that a mapped file can be used in place. */
+	size_t length = strlen(text);
+	size_t padded = (8 + length + 63) / 64 * 64 - 8;
+	char *header = malloc(8 + padded);
+	if (!header)
+		return -ENOMEM;
+	uint64_t size = htole64(padded);
+	memcpy(header, &size, 8);
+	memcpy(header + 8, text, length);
+	memset(header + 8 + length, ' ', padded - length);
+	int r = whole_file_write(file, header, 8 + padded);
+	free(header);
+	for (size_t i = 0; !r && i < writer->count; i++) {
+		const void *data = writer->tensors[i].data;
+		if (!data)
+			data = writer->fill(writer->user, i);
+		r = data ? whole_file_write(file, data, writer->tensors[i].size) : -EIO;
+	}
+	return r;
+}
+
+int safetensors_write(const char *path, const struct safetensors_writer *writer, char *error)
+{
+	struct whole_file file;
+	for (size_t i = 0; i < writer->count; i++) {
+		uint64_t size;
+		if (!tensor_size(&writer->tensors[i], &size) || size != writer->tensors[i].size)
+			return fail(error, -EINVAL, "%s: tensor %s has not the size of its shape",
+				    path, writer->tensors[i].name);
+	}
+	const char *name = "";
+	json_t *header = header_of(writer, &name);
+	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+	json_decref(header);
+	if (!text)
+		return fail(
+			error, -EINVAL,
+			"%s: %s stands twice, or is not UTF-8, as names and metadata have to be",
+			path, name);
+	int r = whole_file_create(&file, path);
+	if (!r)
+		r = whole_file_close(&file, write_parts(&file, writer, text));
+	free(text);
+	return r ? fail(error, r, "%s: cannot be written: %s", path, strerror(-r)) : 0;
+}
+
+/* ---- reading ---- */
+
+static int read_type(const json_t *json, enum safetensors_type *ret_type)
+{
+	const char *name = json_string_value(json);
+	for (size_t i = 0; name && i < sizeof(types) / sizeof(types[0]); i++) {
+		if (!strcmp(types[i].name, name)) {
+			*ret_type = (enum safetensors_type)i;
+			return 0;
+		}
+	}
+	return -EBADMSG;
+}
+
+static bool read_count(const json_t *json, uint64_t *ret_value)
+{
+	if (!json_is_integer(json) || json_integer_value(json) < 0)
+		return false;
+	*ret_value = (uint64_t)json_integer_value(json);
+	return true;
+}
+
+/* Tensors begin at `start` and take data_size bytes. */
+static int read_tensor(const char *path, const char *name, const json_t *json, uint64_t start,
+		       uint64_t data_size, struct safetensors_tensor *tensor, char *error)
+{
+	if (!json_is_object(json) || json_object_size(json) != 3)
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
+	tensor->name = name;
+	const json_t *type = json_object_get(json, "dtype");
+	if (read_type(type, &tensor->type))
+		return fail(error, -EBADMSG, "%s: tensor %s: dtype \"%s\" is unknown", path, name,
+			    json_string_value(type) ? json_string_value(type) : "(missing)");
+	const json_t *shape = json_object_get(json, "shape");
+	if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_RANK_MAX)
+		return fail(error, -EBADMSG, "%s: tensor %s: shape is not a list of at most %d",
+			    path, name, SAFETENSORS_RANK_MAX);
+	tensor->rank = (unsigned)json_array_size(shape);
+	for (unsigned i = 0; i < tensor->rank; i++)
+		if (!read_count(json_array_get(shape, i), &tensor->shape[i]))
+			return fail(error, -EBADMSG, "%s: tensor %s: dimension %u is not a count",
+				    path, name, i);
+	const json_t *offsets = json_object_get(json, "data_offsets");
+	uint64_t begin = 0, end = 0;
+	if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
+	    !read_count(json_array_get(offsets, 1), &end) || begin > end)
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: data_offsets are not two rising counts", path, name);
+	if (end > data_size)
+		return fail(
+			error, -EBADMSG,
+			"%s: tensor %s ends at byte %llu of %llu; the file is cut short or damaged",
+			path, name, (unsigned long long)end, (unsigned long long)data_size);
+	uint64_t size;
+	if (!tensor_size(tensor, &size) || size != end - begin)
+		return fail(error, -EBADMSG,
+			    "%s: tensor %s: %llu bytes are not what its shape needs", path, name,
+			    (unsigned long long)(end - begin));
+	tensor->offset = start + begin;
+	tensor->size = size;
+	return 0;
+}
+
+static int by_position(const void *a, const void *b)
+{
+	const struct safetensors_tensor *x = a, *y = b;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
+	return x->size < y->size ? -1 : x->size > y->size;
+}
+
+static int read_metadata(const char *path, const json_t *metadata, char *error)
+{
+	const char *key;
+	json_t *value;
+	if (!json_is_object(metadata))
+		return fail(error, -EBADMSG, "%s: __metadata__ is not an object", path);
+	json_object_foreach((json_t *)metadata, key, value)
+	{
+		if (!json_is_string(value))
+			return fail(error, -EBADMSG, "%s: __metadata__: %s is not a text", path,
+				    key);
+	}
+	return 0;
+}
+
+static int read_tensors(struct safetensors *file, uint64_t header_size, char *error)
+{
+	const char *path = file->path;
+	uint64_t start = 8 + header_size;
+	file->tensors = calloc(json_object_size(file->header) + 1, sizeof(*file->tensors));
+	if (!file->tensors)
+		return fail(error, -ENOMEM, "%s: out of memory", path);
+	const char *name;
+	json_t *json;
+	json_object_foreach(file->header, name, json)
+	{
+		int r = !strcmp(name, "__metadata__")
+				? read_metadata(path, json, error)
+				: read_tensor(path, name, json, start, file->size - start,
+					      &file->tensors[file->count++], error);
+		if (r)
+			return r;
+	}
+	qsort(file->tensors, file->count, sizeof(*file->tensors), by_position);
+	uint64_t end = start;
+	for (size_t i = 0; i < file->count; i++) {
+		const struct safetensors_tensor *tensor = &file->tensors[i];
+		if (tensor->offset < end)
+			return fail(error, -EBADMSG, "%s: tensor %s overlaps %s", path,
+				    tensor->name, file->tensors[i - 1].name);
+		if (tensor->offset > end)
+			return fail(error, -EBADMSG, "%s: bytes before tensor %s belong to none",
+				    path, tensor->name);
+		end = tensor->offset + tensor->size;
+	}
+	if (end != file->size)
+		return fail(error, -EBADMSG, "%s: bytes after the last tensor belong to none",
+			    path);
+	return 0;
+}
+
+/* The file was longer when it was opened. */
+static int read_at(const struct safetensors *file, void *ret_bytes, uint64_t size, uint64_t offset,
+		   char *error)
+{
+	char *at = ret_bytes;
+	while (size) {
+		ssize_t n = pread(file->fd, at, size > READ_MAX ? READ_MAX : size, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fail(error, -errno, "%s: cannot be read at byte %llu: %s",
+				    file->path, (unsigned long long)offset, strerror(errno));
+		if (n == 0)
+			return fail(error, -EBADMSG,
+				    "%s: ends at byte %llu, but had %llu bytes when it was opened",
+				    file->path, (unsigned long long)offset,
+				    (unsigned long long)file->size);
+		at += n;
+		offset += (uint64_t)n;
+		size -= (uint64_t)n;
+	}
+	return 0;
+}
+
+static int open_file(struct safetensors *file, char *error)
+{
+	struct stat status;
+	/* O_NONBLOCK: a FIFO must not hang us before fstat tells what it is */
+	file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (file->fd < 0 || fstat(file->fd, &status))
+		return fail(error, -errno, "%s: %s", file->path, strerror(errno));
+	if (!S_ISREG(status.st_mode))
+		return fail(error, -EBADMSG, "%s: not a regular file", file->path);
+	if (status.st_size < 8 + 2)
+		return fail(error, -EBADMSG, "%s: %lld bytes are too few for a safetensors file",
+			    file->path, (long long)status.st_size);
+	file->size = (uint64_t)status.st_size;
+	return 0;
+}
+
+/* Values of a JSON text, nearly: each but the first of a list or object comes behind a comma. */
+static uint64_t count_values(const char *text, uint64_t size)
+{
+	uint64_t values = 0;
+	bool in_text = false;
+	for (uint64_t i = 0; i < size; i++) {
+		if (in_text && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			in_text = !in_text;
+		else
+			values += !in_text && text[i] == ',';
+	}
+	return values;
+}
+
+static int parse_header(struct safetensors *file, const char *text, uint64_t size, char *error)
+{
+	json_error_t json_error;
+	/* each takes a hundred times its bytes once it is read */
+	if (count_values(text, size) > SAFETENSORS_VALUES_MAX)
+		return fail(error, -EBADMSG, "%s: header: more than %d values", file->path,
+			    SAFETENSORS_VALUES_MAX);
+	file->header = json_loadb(text, size, JSON_REJECT_DUPLICATES, &json_error);
+	if (!file->header)
+		return fail(error, -EBADMSG, "%s: header: %s at byte %d", file->path,
+			    json_error.text, 8 + json_error.position);
+	if (!json_is_object(file->header))
+		return fail(error, -EBADMSG, "%s: header is not a JSON object", file->path);
+	return read_tensors(file, size, error);
+}
+
+static int read_header(struct safetensors *file, char *error)
+{
+	uint64_t size;
+	int r = read_at(file, &size, sizeof(size), 0, error);
+	if (r)
+		return r;
+	if (!memcmp(&size, "PK\3\4", 4)) /* a zip archive */
+		return fail(error, -EBADMSG,
+			    "%s: not a safetensors file, but one of torch.save(), it seems; in "
+			    "Python, safetensors.torch.save_file(state_dict, path) writes one",
+			    file->path);
+	size = le64toh(size);
+	if (size > SAFETENSORS_HEADER_MAX && size <= file->size - 8)
+		return fail(error, -EBADMSG, "%s: a header of %llu bytes; at most %d are read",
+			    file->path, (unsigned long long)size, SAFETENSORS_HEADER_MAX);
+	if (size > file->size - 8)
+		return fail(error, -EBADMSG,
+			    "%s: not a safetensors file: a header of %llu bytes in a file of %llu",
+			    file->path, (unsigned long long)size, (unsigned long long)file->size);
+	char *text = malloc(size + 1);
+	if (!text)
+		return fail(error, -ENOMEM, "%s: out of memory", file->path);
+	r = read_at(file, text, size, 8, error);
+	if (!r)
+		r = parse_header(file, text, size, error);
+	free(text);
+	return r;
+}
+
+int safetensors_open(const char *path, struct safetensors **ret_file, char *error)
+{
+	struct safetensors *file = calloc(1, sizeof(*file));
+	if (!file)
+		return fail(error, -ENOMEM, "%s: out of memory", path);
+	file->fd = -1;
+	file->path = strdup(path);
+	int r = file->path ? open_file(file, error)
+			   : fail(error, -ENOMEM, "%s: out of memory", path);
+	if (!r)
+		r = read_header(file, error);
+	if (r) {
+		safetensors_close(file);
+		return r;
+	}
+	*ret_file = file;
+	return 0;
+}
+
+void safetensors_close(struct safetensors *file)
+{
+	if (!file)
+		return;
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file->path);
+	json_decref(file->header);
+	free(file->tensors);
+	free(file);
+}
+
+size_t safetensors_count(const struct safetensors *file)
+{
+	return file->count;
+}
+
+const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index)
+{
+	return index < file->count ? &file->tensors[index] : NULL;
+}
+
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name)
+{
+	for (size_t i = 0; i < file->count; i++)
+		if (!strcmp(file->tensors[i].name, name))
+			return &file->tensors[i];
+	return NULL;
+}
+
+int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor,
+		     void *ret_data, char *error)
+{
+	return read_at(file, ret_data, tensor->size, tensor->offset, error);
+}
+
+const char *safetensors_metadata(const struct safetensors *file, const char *key)
+{
+	return json_string_value(
+		json_object_get(json_object_get(file->header, "__metadata__"), key));
+}

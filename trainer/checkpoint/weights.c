@@ -1,0 +1,77 @@
+#include "trainer/checkpoint/weights.h"
+#include "trainer/checkpoint/checkpoint_tensors.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "123.675, 116.28, 103.53" */
+static bool read_colour(const char *text, double *ret_value)
+{
+	for (int c = 0; c < 3; c++) {
+		char *end;
+		ret_value[c] = strtod(text, &end);
+		if (end == text || !isfinite(ret_value[c]) || *end != (c < 2 ? ',' : '\0'))
+			return false;
+		text = end + 1;
+	}
+	return true;
+}
+
+static int read_normalisation(const struct safetensors *source, struct weights_facts *facts,
+			      char *error)
+{
+	const char *mean = safetensors_metadata(source, "trainer.mean");
+	const char *std = safetensors_metadata(source, "trainer.std");
+	if (!mean && !std)
+		return 0;
+	facts->normalised = mean && std && read_colour(mean, facts->mean) &&
+			    read_colour(std, facts->std) && facts->std[0] > 0 &&
+			    facts->std[1] > 0 && facts->std[2] > 0;
+	if (facts->normalised)
+		return 0;
+	return checkpoint_fail(error, -EBADMSG,
+			       "%s: metadata trainer.mean = \"%.80s\" and trainer.std = \"%.80s\": "
+			       "expected three numbers each",
+			       facts->file, mean ? mean : "", std ? std : "");
+}
+
+static int read_names(const struct safetensors *source, struct weights_facts *facts, char *error)
+{
+	const char *names = safetensors_metadata(source, "trainer.class_names");
+	if (!names)
+		return 0;
+	int r = class_names_read(names, &facts->class_names);
+	facts->named = !r;
+	return r ? checkpoint_fail(error, r == -EINVAL ? -EBADMSG : r,
+				   "%s: metadata trainer.class_names: %s", facts->file,
+				   r == -EINVAL ? "expected a JSON array of texts" : strerror(-r))
+		 : 0;
+}
+
+int weights_read(const char *path, struct weights_facts *ret_facts, char *error)
+{
+	struct safetensors *source;
+	struct weights_facts facts = {0};
+	snprintf(facts.file, sizeof(facts.file), "%s", path);
+	int r = safetensors_open(path, &source, error);
+	if (r)
+		return r;
+	const struct safetensors_tensor *head = safetensors_find(source, "fc.weight");
+	if (head && head->rank && head->shape[0] <= UINT32_MAX)
+		facts.classes = (uint32_t)head->shape[0];
+	r = read_normalisation(source, &facts, error);
+	if (!r)
+		r = read_names(source, &facts, error);
+	safetensors_close(source);
+	if (!r)
+		*ret_facts = facts;
+	return r;
+}
+
+void weights_deinit(struct weights_facts *facts)
+{
+	class_names_deinit(&facts->class_names);
+}

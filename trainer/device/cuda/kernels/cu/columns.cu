@@ -1,0 +1,41 @@
+/* The second stage of sums over rows: reads every partial sum once. */
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+#define CHANNELS 8 /* of a block */
+#define LINES    (KERNEL_THREADS / CHANNELS)
+
+KERNEL(columns_combine_partial, struct columns_combine, a)
+{
+	SHARED(double, sums, 2 * KERNEL_THREADS);
+	uint32_t thread = kernel_thread(),
+		 channel = kernel_block_x() * CHANNELS + thread % CHANNELS;
+	double sum = 0, product = 0;
+
+	if (channel < a.channels) {
+		for (uint64_t block = thread / CHANNELS; block < a.blocks; block += LINES) {
+			sum += (double)a.partial[block * a.channels + channel];
+			if (a.product)
+				product +=
+					(double)a
+						.partial[(a.blocks + block) * a.channels + channel];
+		}
+	}
+	sums[thread] = sum;
+	sums[KERNEL_THREADS + thread] = product;
+	KERNEL_BARRIER();
+	if (thread >= 2 * CHANNELS || channel >= a.channels)
+		return;
+	sum = 0;
+	for (uint32_t line = 0; line < LINES; line++)
+		sum += sums[thread / CHANNELS * KERNEL_THREADS + line * CHANNELS +
+			    thread % CHANNELS];
+	if (thread < CHANNELS)
+		a.sum[channel] = (float)((a.add ? (double)a.sum[channel] : 0) + sum);
+	else if (a.product)
+		a.product[channel] = (float)(sum * (a.factor ? (double)a.factor[channel] : 1));
+}
+
+KERNEL_TABLE columns_combine_kernel = KERNEL_ENTRY(columns_combine_partial);

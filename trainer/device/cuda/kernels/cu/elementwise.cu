@@ -1,0 +1,59 @@
+/* Kernels of elementwise.h. */
+#include "trainer/device/cuda/kernels/elementwise.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+DEVICE uint64_t elementwise_least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* One element of `to`. A copy keeps the sign of a zero. */
+DEVICE void elementwise_put(const struct elementwise_copy *a, uint64_t at, float value)
+{
+	kernel_store(a->to, at, a->to_element,
+		     a->add ? value + kernel_load(a->to, at, a->to_element) : value);
+}
+
+#define KERNEL_BODY "trainer/device/cuda/kernels/cu/elementwise_kernels.h"
+#include "trainer/device/cuda/kernels/cu/instances.h"
+
+/* A thread for each element of `to`. */
+KERNEL(copy_columns, struct elementwise_copy, a)
+{
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
+		 row = at / a.to_columns;
+	uint32_t column = (uint32_t)(at - row * a.to_columns);
+	float value = 0;
+
+	if (row >= a.rows)
+		return;
+	if (column < a.from_columns)
+		value = kernel_load(a.from, row * a.from_columns + column, a.from_element);
+	elementwise_put(&a, at, value);
+}
+
+/* A thread for each element of `to`, and at least one for each k. */
+KERNEL(fold, struct elementwise_fold, a)
+{
+	uint64_t at = (uint64_t)kernel_block_x() * KERNEL_THREADS + kernel_thread(),
+		 row = at / a.to_columns;
+	uint32_t column = (uint32_t)(at - row * a.to_columns), k = (uint32_t)(row / a.positions);
+	float scale;
+
+	if (k >= a.k)
+		return;
+	scale = a.gamma[k] / sqrtf(a.running_var[k] + a.epsilon);
+	if (row == (uint64_t)k * a.positions && column == 0)
+		kernel_store(a.bias, k, a.bias_element, a.beta[k] - a.running_mean[k] * scale);
+	kernel_store(a.to, at, a.to_element,
+		     column < a.from_columns ? a.w[row * a.from_columns + column] * scale : 0);
+}
+
+KERNEL_TABLE elementwise_add_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_add);
+KERNEL_TABLE elementwise_check_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_check);
+KERNEL_TABLE elementwise_copy_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copy);
+KERNEL_TABLE elementwise_copies_kernels[KERNEL_INSTANCES] = INSTANCES(elementwise_copies);
+KERNEL_TABLE elementwise_copy_columns_kernel = KERNEL_ENTRY(copy_columns);
+KERNEL_TABLE elementwise_fold_kernel = KERNEL_ENTRY(fold);

@@ -1,0 +1,65 @@
+/*
+ * Includes KERNEL_BODY, a file name, once for every instance of the kernels in it: ELEMENT is the
+ * element of their tensors, LANES how many neighbouring ones a thread has at once, NAME(x) the
+ * instance's own name for x. INSTANCES(x) afterwards initialises a table in the order of
+ * columns_instance().
+ */
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+
+#include "trainer/device/cuda/kernels/columns.h"
+#include "trainer/device/cuda/kernels/cu/slope.h"
+
+#define ELEMENT CUDA_F32
+#define LANES   4
+#define NAME(x) x##_f32x4
+#include "trainer/device/cuda/kernels/cu/lanes.h"
+#include KERNEL_BODY
+#undef LANES
+#undef NAME
+
+#define LANES   1
+#define NAME(x) x##_f32x1
+#include "trainer/device/cuda/kernels/cu/lanes.h"
+#include KERNEL_BODY
+#undef ELEMENT
+#undef LANES
+#undef NAME
+
+#define ELEMENT CUDA_F16
+#define LANES   8
+#define NAME(x) x##_f16x8
+#include "trainer/device/cuda/kernels/cu/lanes.h"
+#include KERNEL_BODY
+#undef LANES
+#undef NAME
+
+#define LANES   1
+#define NAME(x) x##_f16x1
+#include "trainer/device/cuda/kernels/cu/lanes.h"
+#include KERNEL_BODY
+#undef ELEMENT
+#undef LANES
+#undef NAME
+
+#define ELEMENT CUDA_BF16
+#define LANES   8
+#define NAME(x) x##_bf16x8
+#include "trainer/device/cuda/kernels/cu/lanes.h"
+#include KERNEL_BODY
+#undef LANES
+#undef NAME
+
+#define LANES   1
+#define NAME(x) x##_bf16x1
+#include "trainer/device/cuda/kernels/cu/lanes.h"
+#include KERNEL_BODY
+#undef ELEMENT
+#undef LANES
+#undef NAME
+
+#define INSTANCES(x)                                                                               \
+	{                                                                                          \
+		KERNEL_ENTRY(x##_f32x4), KERNEL_ENTRY(x##_f32x1), KERNEL_ENTRY(x##_f16x8),         \
+			KERNEL_ENTRY(x##_f16x1), KERNEL_ENTRY(x##_bf16x8),                         \
+			KERNEL_ENTRY(x##_bf16x1),                                                  \
+	}

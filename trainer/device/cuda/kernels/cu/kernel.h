@@ -1,0 +1,496 @@
+/*
+ * The language of the kernels: what CUDA C and C have in common, so that a family's .cu compiles
+ * with nvcc for the device and as C for the host, where tests/emulation/launch.c runs its grids
+ * under the sanitizers.
+ *
+ * A kernel takes one structure by value: KERNEL(name, struct arguments, a) { ... a.count ... };
+ * KERNEL_ENTRY(name) initialises the struct gpu_kernel by which plain C launches it. Blocks have
+ * KERNEL_THREADS threads, grids two dimensions; launch bounds limit registers so that at least two
+ * blocks, or as many as KERNEL_RESIDENT says, fit on a multiprocessor. In C the functions
+ * below are calls into the emulation; SHARED arrays are filled with NaNs before every block, every
+ * thread of a block must come to the same barriers, every lane of a warp to the same shuffles, and
+ * vectors must be aligned, or the emulation ends the program saying where.
+ *
+ * Rules, so that both languages accept a kernel: no designated initialisers, no compound literals,
+ * casts from void *; register arrays are indexed by constants after UNROLL.
+ */
+#ifndef TRAINER_DEVICE_CUDA_KERNEL_H
+#define TRAINER_DEVICE_CUDA_KERNEL_H
+
+#include "trainer/device/cuda/conv.h"
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/cuda/kernels/divide.h"
+
+#define KERNEL_THREADS 256
+#define KERNEL_WARP    32
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define KERNEL(name, type, a) KERNEL_RESIDENT(2, name, type, a)
+#define KERNEL_RESIDENT(blocks, name, type, a)                                                     \
+	static __global__ void __launch_bounds__(KERNEL_THREADS, blocks)                           \
+		name(const __grid_constant__ type a)
+#define KERNEL_ENTRY(name) KERNEL_ENTRY_EXPANDED(name)
+#define KERNEL_ENTRY_EXPANDED(name)                                                                \
+	{                                                                                          \
+#name, (const void *)(name)                                                        \
+	}
+/* A table of kernels that plain C sees. */
+#define KERNEL_TABLE              extern "C" const struct gpu_kernel
+#define DEVICE                    static __device__ __forceinline__
+#define SHARED(type, name, count) __shared__ type name[count]
+#define UNROLL                    _Pragma("unroll")
+#define KERNEL_BARRIER()          __syncthreads()
+
+DEVICE uint32_t kernel_thread(void)
+{
+	return threadIdx.x;
+}
+
+DEVICE uint32_t kernel_block_x(void)
+{
+	return blockIdx.x;
+}
+
+DEVICE uint32_t kernel_block_y(void)
+{
+	return blockIdx.y;
+}
+
+DEVICE uint32_t kernel_blocks_x(void)
+{
+	return gridDim.x;
+}
+
+/* The value that lane (own ^ mask) of the warp has. */
+#define KERNEL_SHUFFLE_F32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
+#define KERNEL_SHUFFLE_F64(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
+#define KERNEL_SHUFFLE_U32(value, mask) __shfl_xor_sync(0xffffffffu, value, mask)
+
+DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
+{
+	atomicMin((unsigned long long *)to, (unsigned long long)value);
+}
+
+struct __align__(16) kernel_pack
+{
+	uint32_t word[4];
+};
+
+struct __align__(8) kernel_half_pack
+{
+	uint32_t word[2];
+};
+
+DEVICE struct kernel_pack kernel_load16(const void *from)
+{
+	return *(const struct kernel_pack *)from;
+}
+
+DEVICE void kernel_store16(void *to, struct kernel_pack pack)
+{
+	*(struct kernel_pack *)to = pack;
+}
+
+DEVICE struct kernel_half_pack kernel_load8(const void *from)
+{
+	return *(const struct kernel_half_pack *)from;
+}
+
+DEVICE void kernel_store8(void *to, struct kernel_half_pack pack)
+{
+	*(struct kernel_half_pack *)to = pack;
+}
+
+DEVICE uint32_t kernel_load4(const void *from)
+{
+	return *(const uint32_t *)from;
+}
+
+DEVICE void kernel_store4(void *to, uint32_t value)
+{
+	*(uint32_t *)to = value;
+}
+
+DEVICE float kernel_from_bits(uint32_t bits)
+{
+	return __uint_as_float(bits);
+}
+
+DEVICE uint32_t kernel_to_bits(float value)
+{
+	return __float_as_uint(value);
+}
+
+DEVICE float kernel_from_f16(uint16_t bits)
+{
+	return __half2float(__ushort_as_half(bits));
+}
+
+DEVICE uint16_t kernel_to_f16(float value)
+{
+	return __half_as_ushort(__float2half_rn(value));
+}
+
+DEVICE uint16_t kernel_to_bf16(float value)
+{
+	return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+/*
+ * 1 / value and 2^value to within two units in the last place, one instruction each; what is
+ * denormal becomes 0.
+ */
+DEVICE float kernel_reciprocal(float value)
+{
+	float result;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+	return result;
+}
+
+DEVICE float kernel_exp2(float value)
+{
+	float result;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+	return result;
+}
+
+/* Two at once, the first in the lower half: one instruction. */
+DEVICE uint32_t kernel_to_f16x2(float first, float second)
+{
+	__half2 pair = __floats2half2_rn(first, second);
+
+	return *(const uint32_t *)&pair;
+}
+
+DEVICE uint32_t kernel_to_bf16x2(float first, float second)
+{
+	__nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+
+	return *(const uint32_t *)&pair;
+}
+
+/*
+ * One value of 32 bits, or two of 16. larger: a NaN where there is one; greater: all bits of a
+ * value, where the first is greater, no NaN; equal: of 16-bit integers below 1024, as denormal
+ * halves.
+ */
+DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
+{
+	float larger;
+
+	asm("max.NaN.f32 %0, %1, %2;"
+	    : "=f"(larger)
+	    : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+	return __float_as_uint(larger);
+}
+
+DEVICE uint32_t kernel_greater(uint32_t a, uint32_t b)
+{
+	return __uint_as_float(a) > __uint_as_float(b) ? 0xffffffff : 0;
+}
+
+DEVICE __half2 kernel_f16x2(uint32_t pair)
+{
+	return *(const __half2 *)&pair;
+}
+
+DEVICE uint32_t kernel_larger_f16x2(uint32_t a, uint32_t b)
+{
+	__half2 larger = __hmax2_nan(kernel_f16x2(a), kernel_f16x2(b));
+
+	return *(const uint32_t *)&larger;
+}
+
+DEVICE uint32_t kernel_greater_f16x2(uint32_t a, uint32_t b)
+{
+	return __hgt2_mask(kernel_f16x2(a), kernel_f16x2(b));
+}
+
+DEVICE uint32_t kernel_equal_u16x2(uint32_t a, uint32_t b)
+{
+	return __heq2_mask(kernel_f16x2(a), kernel_f16x2(b));
+}
+
+DEVICE __nv_bfloat162 kernel_bf16x2(uint32_t pair)
+{
+	return *(const __nv_bfloat162 *)&pair;
+}
+
+DEVICE uint32_t kernel_larger_bf16x2(uint32_t a, uint32_t b)
+{
+	__nv_bfloat162 larger = __hmax2_nan(kernel_bf16x2(a), kernel_bf16x2(b));
+
+	return *(const uint32_t *)&larger;
+}
+
+DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
+{
+	return __hgt2_mask(kernel_bf16x2(a), kernel_bf16x2(b));
+}
+
+#else
+
+/* Whoever compiles this for the host includes the emulation's launch.h first. */
+
+#include <math.h>
+#include <string.h>
+
+#define KERNEL(name, type, a)                  KERNEL_EXPANDED(name, type, a)
+#define KERNEL_RESIDENT(blocks, name, type, a) KERNEL_EXPANDED(name, type, a)
+#define KERNEL_EXPANDED(name, type, a)                                                             \
+	static void name##_body(const type a);                                                     \
+	static void name(const void *arguments)                                                    \
+	{                                                                                          \
+		name##_body(*(const type *)arguments);                                             \
+	}                                                                                          \
+	static void name##_body(const type a)
+#define KERNEL_ENTRY(name) KERNEL_ENTRY_EXPANDED(name)
+#define KERNEL_ENTRY_EXPANDED(name)                                                                \
+	{                                                                                          \
+#name, (const void *)(name)                                                        \
+	}
+#define KERNEL_TABLE const struct gpu_kernel
+#define DEVICE       static inline __attribute__((unused))
+#define SHARED(type, name, count)                                                                  \
+	static type name[count];                                                                   \
+	emulation_shared(name, sizeof(name))
+#define UNROLL
+#define KERNEL_BARRIER() emulation_barrier(__FILE__, __LINE__)
+
+#define kernel_thread()   (emulation_here.thread)
+#define kernel_block_x()  (emulation_here.block_x)
+#define kernel_block_y()  (emulation_here.block_y)
+#define kernel_blocks_x() (emulation_here.blocks_x)
+
+#define KERNEL_SHUFFLE_F32(value, mask) emulation_shuffle_f32(value, mask, __FILE__, __LINE__)
+#define KERNEL_SHUFFLE_F64(value, mask) emulation_shuffle_f64(value, mask, __FILE__, __LINE__)
+#define KERNEL_SHUFFLE_U32(value, mask) emulation_shuffle_u32(value, mask, __FILE__, __LINE__)
+
+DEVICE void kernel_atomic_min(uint64_t *to, uint64_t value)
+{
+	*to = value < *to ? value : *to;
+}
+
+struct kernel_pack {
+	uint32_t word[4];
+};
+
+struct kernel_half_pack {
+	uint32_t word[2];
+};
+
+DEVICE struct kernel_pack kernel_load16(const void *from)
+{
+	struct kernel_pack pack;
+
+	emulation_aligned(from, sizeof(pack));
+	memcpy(&pack, from, sizeof(pack));
+	return pack;
+}
+
+DEVICE void kernel_store16(void *to, struct kernel_pack pack)
+{
+	emulation_aligned(to, sizeof(pack));
+	memcpy(to, &pack, sizeof(pack));
+}
+
+DEVICE struct kernel_half_pack kernel_load8(const void *from)
+{
+	struct kernel_half_pack pack;
+
+	emulation_aligned(from, sizeof(pack));
+	memcpy(&pack, from, sizeof(pack));
+	return pack;
+}
+
+DEVICE void kernel_store8(void *to, struct kernel_half_pack pack)
+{
+	emulation_aligned(to, sizeof(pack));
+	memcpy(to, &pack, sizeof(pack));
+}
+
+DEVICE uint32_t kernel_load4(const void *from)
+{
+	uint32_t value;
+
+	emulation_aligned(from, sizeof(value));
+	memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+DEVICE void kernel_store4(void *to, uint32_t value)
+{
+	emulation_aligned(to, sizeof(value));
+	memcpy(to, &value, sizeof(value));
+}
+
+DEVICE float kernel_from_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+DEVICE uint32_t kernel_to_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+/* Exponents are rebiased by a multiplication, which gets denormals right too. */
+DEVICE float kernel_from_f16(uint16_t half)
+{
+	uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
+
+	if ((half & 0x7c00) == 0x7c00)
+		return kernel_from_bits(bits | 0x7f800000 | sign);
+	return kernel_from_bits(kernel_to_bits(kernel_from_bits(bits) * 0x1p112f) | sign);
+}
+
+/* Rounds to nearest even; a NaN stays one, what is 65520 or more becomes infinite. */
+DEVICE uint16_t kernel_to_f16(float value)
+{
+	uint32_t bits = kernel_to_bits(value), sign = bits >> 16 & 0x8000;
+	uint32_t magnitude = bits & 0x7fffffff, half;
+
+	if (magnitude > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00);
+	if (magnitude >= 0x477ff000)
+		return (uint16_t)(sign | 0x7c00);
+	/*
+	 * below the least normal half: adding 0.5 puts the half's last place into the float's,
+	 * where the addition rounds
+	 */
+	if (magnitude < 0x38800000)
+		half = kernel_to_bits(kernel_from_bits(magnitude) + 0.5f) - 0x3f000000;
+	else
+		half = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+	return (uint16_t)(sign | half);
+}
+
+/* Rounds to nearest even; a NaN stays one. */
+DEVICE uint16_t kernel_to_bf16(float value)
+{
+	uint32_t bits = kernel_to_bits(value);
+
+	if ((bits & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)(bits >> 16 | 0x40);
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+DEVICE float kernel_reciprocal(float value)
+{
+	return 1 / value;
+}
+
+DEVICE float kernel_exp2(float value)
+{
+	return exp2f(value);
+}
+
+DEVICE uint32_t kernel_to_f16x2(float first, float second)
+{
+	return kernel_to_f16(first) | (uint32_t)kernel_to_f16(second) << 16;
+}
+
+DEVICE uint32_t kernel_to_bf16x2(float first, float second)
+{
+	return kernel_to_bf16(first) | (uint32_t)kernel_to_bf16(second) << 16;
+}
+
+DEVICE uint32_t kernel_greater(uint32_t a, uint32_t b)
+{
+	return kernel_from_bits(a) > kernel_from_bits(b) ? 0xffffffff : 0;
+}
+
+DEVICE uint32_t kernel_larger(uint32_t a, uint32_t b)
+{
+	float x = kernel_from_bits(a), y = kernel_from_bits(b);
+
+	return x > y || x != x ? a : b;
+}
+
+DEVICE uint32_t kernel_greater_f16x2(uint32_t a, uint32_t b)
+{
+	bool low = kernel_from_f16((uint16_t)a) > kernel_from_f16((uint16_t)b);
+	bool high = kernel_from_f16((uint16_t)(a >> 16)) > kernel_from_f16((uint16_t)(b >> 16));
+
+	return (low ? 0xffff : 0) | (high ? 0xffff0000 : 0);
+}
+
+DEVICE uint32_t kernel_larger_f16x2(uint32_t a, uint32_t b)
+{
+	uint32_t low = kernel_larger(kernel_to_bits(kernel_from_f16((uint16_t)a)),
+				     kernel_to_bits(kernel_from_f16((uint16_t)b)));
+	uint32_t high = kernel_larger(kernel_to_bits(kernel_from_f16((uint16_t)(a >> 16))),
+				      kernel_to_bits(kernel_from_f16((uint16_t)(b >> 16))));
+
+	return kernel_to_f16x2(kernel_from_bits(low), kernel_from_bits(high));
+}
+
+DEVICE uint32_t kernel_equal_u16x2(uint32_t a, uint32_t b)
+{
+	uint32_t differ = a ^ b;
+
+	return (differ & 0xffff ? 0 : 0xffff) | (differ >> 16 ? 0 : 0xffff0000);
+}
+
+DEVICE uint32_t kernel_greater_bf16x2(uint32_t a, uint32_t b)
+{
+	return (kernel_greater(a << 16, b << 16) & 0xffff) |
+	       (kernel_greater(a & 0xffff0000, b & 0xffff0000) & 0xffff0000);
+}
+
+DEVICE uint32_t kernel_larger_bf16x2(uint32_t a, uint32_t b)
+{
+	return kernel_larger(a << 16, b << 16) >> 16 |
+	       (kernel_larger(a & 0xffff0000, b & 0xffff0000) & 0xffff0000);
+}
+
+#endif
+
+DEVICE float kernel_from_bf16(uint16_t bits)
+{
+	return kernel_from_bits((uint32_t)bits << 16);
+}
+
+/* One value of any element. */
+DEVICE float kernel_load(const void *from, uint64_t at, uint32_t element)
+{
+	if (element == CUDA_F32)
+		return ((const float *)from)[at];
+	if (element == CUDA_F16)
+		return kernel_from_f16(((const uint16_t *)from)[at]);
+	return kernel_from_bf16(((const uint16_t *)from)[at]);
+}
+
+DEVICE void kernel_store(void *to, uint64_t at, uint32_t element, float value)
+{
+	if (element == CUDA_F32)
+		((float *)to)[at] = value;
+	else
+		((uint16_t *)to)[at] =
+			element == CUDA_F16 ? kernel_to_f16(value) : kernel_to_bf16(value);
+}
+
+/* Of n below 2^31. */
+DEVICE uint32_t kernel_divide(uint32_t n, struct divider by)
+{
+	return (uint32_t)((uint64_t)n * by.factor >> by.shift);
+}
+
+DEVICE int kernel_finite(float value)
+{
+	return (kernel_to_bits(value) & 0x7f800000) != 0x7f800000;
+}
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * Kernels of norm.h. Those over rows walk as columns.h says; the finalizing ones have a thread for
+ * each channel and reckon in double precision.
+ */
+#include "trainer/device/cuda/kernels/norm.h"
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+#include "trainer/device/cuda/kernels/tables.h"
+
+#define KERNEL_BODY "trainer/device/cuda/kernels/cu/norm_kernels.h"
+#include "trainer/device/cuda/kernels/cu/instances.h"
+
+#define CHANNEL (kernel_block_x() * KERNEL_THREADS + kernel_thread())
+
+DEVICE void store_affine(float *scale, float *bias, void *scale16, void *bias16,
+			 enum cuda_element element, uint32_t channel, float s, float b)
+{
+	scale[channel] = s;
+	bias[channel] = b;
+	if (scale16) {
+		kernel_store(scale16, channel, element, s);
+		kernel_store(bias16, channel, element, b);
+	}
+}
+
+KERNEL(finalize, struct norm_finalize, a)
+{
+	uint32_t c = CHANNEL;
+	double rows = (double)a.rows, mean, variance, unbiased;
+	float deviation, scale;
+
+	if (c >= a.channels)
+		return;
+	mean = (double)a.sum[c] / rows;
+	variance = (double)a.squares[c] / rows - mean * mean;
+	/* written so that a NaN passes */
+	variance = variance < 0 ? 0 : variance;
+	deviation = (float)(1 / sqrt(variance + (double)a.epsilon));
+	scale = a.gamma[c] * deviation;
+	a.mean[c] = (float)mean;
+	a.deviation[c] = deviation;
+	store_affine(a.scale, a.bias, a.scale16, a.bias16, a.element, c, scale,
+		     a.beta[c] - (float)mean * scale);
+	if (!a.running_mean)
+		return;
+	unbiased = a.rows > 1 ? variance * rows / (rows - 1) : variance;
+	a.running_mean[c] += a.momentum * ((float)mean - a.running_mean[c]);
+	a.running_var[c] += a.momentum * ((float)unbiased - a.running_var[c]);
+}
+
+KERNEL(running, struct norm_running, a)
+{
+	uint32_t c = CHANNEL;
+	float scale;
+
+	if (c >= a.channels)
+		return;
+	scale = a.gamma[c] / sqrtf(a.running_var[c] + a.epsilon);
+	store_affine(a.scale, a.bias, a.scale16, a.bias16, a.element, c, scale,
+		     a.beta[c] - a.running_mean[c] * scale);
+}
+
+KERNEL(backward_finalize, struct norm_backward_finalize, k)
+{
+	uint32_t c = CHANNEL;
+	double rows = (double)k.rows, a, b;
+
+	if (c >= k.channels)
+		return;
+	if (k.dgamma)
+		k.dgamma[c] = k.products[c] + (k.add_dgamma ? k.dgamma[c] : 0);
+	if (k.dbeta)
+		k.dbeta[c] = k.sum[c] + (k.add_dbeta ? k.dbeta[c] : 0);
+	if (!k.a)
+		return;
+	a = (double)k.gamma[c] * (double)k.deviation[c];
+	b = -a * (double)k.deviation[c] * (double)k.products[c] / rows;
+	k.a[c] = (float)a;
+	k.b[c] = (float)b;
+	k.c[c] = (float)(-a * (double)k.sum[c] / rows - b * (double)k.mean[c]);
+}
+
+KERNEL_TABLE norm_statistics_kernels[KERNEL_INSTANCES] = INSTANCES(norm_statistics);
+KERNEL_TABLE norm_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply);
+KERNEL_TABLE norm_apply_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_apply_gelu);
+KERNEL_TABLE norm_backward_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward);
+KERNEL_TABLE norm_backward_lean_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_lean);
+KERNEL_TABLE norm_backward_gelu_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu);
+KERNEL_TABLE norm_backward_gelu_lean_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_gelu_lean);
+KERNEL_TABLE norm_backward_apply_kernels[KERNEL_INSTANCES] = INSTANCES(norm_backward_apply);
+KERNEL_TABLE norm_backward_apply_gelu_kernels[KERNEL_INSTANCES] =
+	INSTANCES(norm_backward_apply_gelu);
+KERNEL_TABLE norm_finalize_kernel = KERNEL_ENTRY(finalize);
+KERNEL_TABLE norm_running_kernel = KERNEL_ENTRY(running);
+KERNEL_TABLE norm_backward_finalize_kernel = KERNEL_ENTRY(backward_finalize);

@@ -1,0 +1,651 @@
+/* Kernels of pool.cu over windows, of one instance. */
+
+/* ---- maxima over windows ---- */
+
+/* A group as words of 32 bits: two channels each where they are 16-bit vectors, else one. */
+#if LANES == 8
+#define WORDS    4
+#define SPREAD   0x10001u /* a number below 2^16 for every channel of a word */
+#define LOWEST   (ELEMENT == CUDA_F16 ? 0xfc00fc00 : 0xff80ff80) /* minus infinity */
+#define LOW_SIGN 0x8000u
+#else
+#define WORDS    LANES
+#define SPREAD   1u
+#define LOWEST   0xff800000
+#define LOW_SIGN 0x80000000u
+#endif
+
+DEVICE uint32_t NAME(word)(const struct NAME(raw) * raw, int i)
+{
+#if LANES == 1
+	return kernel_to_bits(raw->value);
+#else
+	return raw->pack.word[i];
+#endif
+}
+
+DEVICE struct NAME(raw) NAME(of_words)(const uint32_t *words)
+{
+	struct NAME(raw) raw;
+
+#if LANES == 1
+	raw.value = kernel_from_bits(words[0]);
+#else
+	UNROLL
+	for (int i = 0; i < WORDS; i++)
+		raw.pack.word[i] = words[i];
+#endif
+	return raw;
+}
+
+DEVICE uint32_t NAME(larger)(uint32_t a, uint32_t b)
+{
+#if LANES == 8
+	return ELEMENT == CUDA_F16 ? kernel_larger_f16x2(a, b) : kernel_larger_bf16x2(a, b);
+#else
+	return kernel_larger(a, b);
+#endif
+}
+
+DEVICE uint32_t NAME(greater)(uint32_t a, uint32_t b)
+{
+#if LANES == 8
+	return ELEMENT == CUDA_F16 ? kernel_greater_f16x2(a, b) : kernel_greater_bf16x2(a, b);
+#else
+	return kernel_greater(a, b);
+#endif
+}
+
+/* Of numbers below 1024: all bits of those that are equal. */
+DEVICE uint32_t NAME(equal)(uint32_t a, uint32_t b)
+{
+#if LANES == 8
+	return kernel_equal_u16x2(a, b);
+#else
+	return a == b ? 0xffffffff : 0;
+#endif
+}
+
+/* What channel i has of words. */
+DEVICE uint32_t NAME(of_channel)(const uint32_t *words, int i)
+{
+#if LANES == 8
+	return words[i / 2] >> 16 * (i % 2) & 0xffff;
+#else
+	return words[i];
+#endif
+}
+
+/* Place in the window of the part's position k, for every channel of a word. */
+DEVICE uint32_t NAME(part_place)(const struct pool_part *part, uint32_t side, uint32_t k,
+				 const struct pool_shape *s)
+{
+	return (part->r * s->window + part->s) * SPREAD +
+	       (k / side * s->window + k % side) * SPREAD;
+}
+
+/* fill: what stands for positions that the part has not got. */
+DEVICE void NAME(load_part)(struct NAME(raw) * raw, const struct pool_part *part, uint32_t side,
+			    const struct pool_window *window, const struct pool_shape *s,
+			    const void *x, uint32_t channel, const uint32_t *fill)
+{
+	uint64_t at = pool_element(window, s, part->r, part->s, channel);
+
+	UNROLL
+	for (uint32_t k = 0; k < side * side; k++) {
+		raw[k] = NAME(of_words)(fill);
+		if (k / side < part->rows && k % side < part->columns)
+			raw[k] = NAME(load)(x, at + (k / side * s->w + k % side) * s->channels);
+	}
+}
+
+/* The first NaN of z, for channels that have one. */
+DEVICE void NAME(find_nans)(uint32_t *index, const struct pool_window *window,
+			    const struct pool_shape *s, const void *x, uint32_t channel,
+			    const float *scale, const float *bias)
+{
+	/* backwards, so that the first one stays */
+	for (uint32_t place = s->window * s->window; place--;) {
+		uint32_t r = place / s->window, column = place - r * s->window;
+		float v[LANES];
+
+		if (r < window->r_first || r >= window->r_last || column < window->s_first ||
+		    column >= window->s_last)
+			continue;
+		NAME(unpack)(v, NAME(load)(x, pool_element(window, s, r, column, channel)));
+		UNROLL
+		for (int i = 0; i < LANES; i++) {
+			float z = scale[i] * v[i] + bias[i];
+
+			index[i] = z != z ? place : index[i];
+		}
+	}
+}
+
+/*
+ * best: of x or, where scale is negative, of -x; place: where. The first position of all has it
+ * where all are equal after scale or ReLU.
+ */
+DEVICE void NAME(finish_max)(const struct pool_max *a, const struct pool_window *window,
+			     uint64_t row, uint32_t channel, const uint32_t *best,
+			     const uint32_t *place)
+{
+	bool relu = a->scale && a->activation == DEVICE_RELU, nan = false;
+	uint64_t at = row * a->shape.channels + channel;
+	float scale[LANES], bias[LANES], z[LANES];
+	uint32_t index[LANES];
+
+	NAME(vector)(scale, a->scale, channel, 1);
+	NAME(vector)(bias, a->bias, channel, 0);
+	NAME(unpack)(z, NAME(of_words)(best));
+	UNROLL
+	for (int i = 0; i < LANES; i++) {
+		/* best is that of x times the sign of scale */
+		z[i] = fabsf(scale[i]) * z[i] + bias[i];
+		index[i] = NAME(of_channel)(place, i);
+		if (scale[i] == 0 || (relu && z[i] <= 0))
+			index[i] = window->first;
+		z[i] = relu ? slope_relu(z[i]) : z[i];
+		nan = nan || z[i] != z[i];
+	}
+	if (nan)
+		NAME(find_nans)(index, window, &a->shape, a->x, channel, scale, bias);
+	NAME(store)(a->y, at, z);
+	if (a->index)
+		NAME(store_bytes)(a->index, at, index);
+}
+
+DEVICE void NAME(take_larger)(uint32_t *best, uint32_t *place, const struct NAME(raw) * raw,
+			      const uint32_t *flip, uint32_t own)
+{
+	UNROLL
+	for (int i = 0; i < WORDS; i++) {
+		uint32_t x = NAME(word)(raw, i) ^ flip[i], better = NAME(greater)(x, best[i]);
+
+		best[i] = NAME(larger)(x, best[i]);
+		place[i] = (own & better) | (place[i] & ~better);
+	}
+}
+
+/* Maxima are found among x as it is in memory, two channels at a time, and scaled afterwards. */
+DEVICE void NAME(pool_max_rows)(const struct pool_max *a, uint32_t side)
+{
+	struct NAME(place) here = NAME(place)(&a->columns);
+	const struct pool_shape *s = &a->shape;
+	uint32_t flip[WORDS], lowest[WORDS];
+	float scale[LANES];
+
+	NAME(vector)(scale, a->scale, here.channel, 1);
+	UNROLL
+	for (int i = 0; i < WORDS; i++)
+		flip[i] = 0;
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		flip[i * WORDS / LANES] |=
+			scale[i] < 0 ? LOW_SIGN << 16 * (i % (LANES / WORDS)) : 0;
+	UNROLL
+	for (int i = 0; i < WORDS; i++)
+		lowest[i] = LOWEST ^ flip[i];
+	POOL_ROWS(row, here, a->columns)
+	{
+		struct pool_window window = pool_window_of_output(s, &a->by, (uint32_t)row);
+		struct pool_part part = pool_first_part(&window, side);
+		uint32_t best[WORDS], place[WORDS];
+
+		UNROLL
+		for (int i = 0; i < WORDS; i++) {
+			best[i] = LOWEST;
+			place[i] = window.first * SPREAD;
+		}
+		for (; part.rows; part = pool_next_part(&part, &window, side)) {
+			struct NAME(raw) raw[POOL_AHEAD];
+
+			NAME(load_part)(raw, &part, side, &window, s, a->x, here.channel, lowest);
+			UNROLL
+			for (uint32_t k = 0; k < side * side; k++)
+				NAME(take_larger)
+			(best, place, &raw[k], flip, NAME(part_place)(&part, side, k, s));
+		}
+		NAME(finish_max)(a, &window, row, here.channel, best, place);
+	}
+}
+
+KERNEL(NAME(pool_max), struct pool_max, a)
+{
+	NAME(pool_max_rows)(&a, POOL_SIDE);
+}
+
+KERNEL_RESIDENT(3, NAME(pool_max_pairs), struct pool_max, a)
+{
+	NAME(pool_max_rows)(&a, 2);
+}
+
+/* g += v, where that window's maximum is at place `own` of it. */
+DEVICE void NAME(add_where)(float *g, const float *v, const struct NAME(raw_bytes) * places,
+			    uint32_t own)
+{
+	struct NAME(raw_bytes) differ = *places;
+
+	/* zero where they are equal, which takes one instruction to see */
+#if LANES == 8
+	differ.pack.word[0] ^= own * 0x01010101;
+	differ.pack.word[1] ^= own * 0x01010101;
+#else
+	differ.word ^= own * 0x01010101;
+#endif
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		if (!NAME(byte)(&differ, i))
+			g[i] += v[i];
+}
+
+/* dy + dy2 */
+DEVICE void NAME(sum_of_both)(float *v, struct NAME(raw) dy, struct NAME(raw) dy2, bool two)
+{
+	float w[LANES];
+
+	NAME(unpack)(v, dy);
+	if (!two)
+		return;
+	NAME(unpack)(w, dy2);
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		v[i] += w[i];
+}
+
+/* Windows (p, q), (p, q + 1), (p + 1, q), (p + 1, q + 1), as far as they are there. */
+struct NAME(windows) {
+	struct NAME(raw) dy[4], dy2[4];
+	struct NAME(raw_bytes) places[4];
+	bool there[4];
+};
+
+/* at: of (p, q), whose dy lies there; rows and columns: how many there are from p and q on. */
+DEVICE void NAME(load_windows)(struct NAME(windows) * w, const struct pool_shape *s, uint64_t at,
+			       uint32_t rows, uint32_t columns, const void *dy, const void *dy2,
+			       const uint8_t *index)
+{
+	UNROLL
+	for (uint32_t k = 0; k < 4; k++) {
+		uint64_t own = at + (k / 2 * s->q + k % 2) * s->channels;
+
+		w->there[k] = k / 2 < rows && k % 2 < columns;
+		if (!w->there[k])
+			continue;
+		w->places[k] = NAME(load_bytes)(index, own);
+		w->dy[k] = NAME(load)(dy, own);
+		if (dy2)
+			w->dy2[k] = NAME(load)(dy2, own);
+	}
+}
+
+/*
+ * g = sum of dy (+ dy2) over the windows that hold the position and have their maximum there: four
+ * windows at once, which is all of them for strides of at least half the window.
+ */
+DEVICE void NAME(pool_gather)(float *g, const struct pool_shape *s, const struct pool_dividers *by,
+			      uint32_t position, uint32_t channel, const void *dy, const void *dy2,
+			      const uint8_t *index)
+{
+	struct pool_cover cover = pool_cover_of_input(s, by, position);
+
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		g[i] = 0;
+	for (uint32_t p = cover.p_first; p < cover.p_last; p += 2) {
+		for (uint32_t q = cover.q_first; q < cover.q_last; q += 2) {
+			uint64_t at = pool_output(&cover, p, q, s) * s->channels + channel;
+			uint32_t own = pool_place(&cover, p, q, s);
+			struct NAME(windows) w;
+
+			NAME(load_windows)
+			(&w, s, at, cover.p_last - p, cover.q_last - q, dy, dy2, index);
+			UNROLL
+			for (uint32_t k = 0; k < 4; k++) {
+				float v[LANES];
+
+				if (!w.there[k])
+					continue;
+				NAME(sum_of_both)(v, w.dy[k], w.dy2[k], dy2);
+				NAME(add_where)
+				(g, v, &w.places[k], own - (k / 2 * s->window + k % 2) * s->stride);
+			}
+		}
+	}
+}
+
+KERNEL_RESIDENT(3, NAME(pool_max_backward), struct pool_max_backward, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		float g[LANES];
+
+		NAME(pool_gather)
+		(g, &a.shape, &a.by, (uint32_t)row, here.channel, a.dy, a.dy2, a.index);
+		NAME(store)(a.dx, row * a.shape.channels + here.channel, g);
+	}
+}
+
+/*
+ * Of a tile, whose first window's dy lies at first. In place of a window that is not there that one
+ * is loaded.
+ */
+DEVICE void NAME(load_tile)(struct NAME(windows) * w, const struct pool_shape *s,
+			    const struct pool_tile *t, uint64_t first, const void *dy,
+			    const void *dy2, const uint8_t *index)
+{
+	UNROLL
+	for (uint32_t k = 0; k < 4; k++) {
+		bool there = t->p + k / 2 < s->p && t->q + k % 2 < s->q;
+		uint64_t own = first + (there ? (k / 2 * s->q + k % 2) * s->channels : 0);
+
+		w->places[k] = NAME(load_bytes)(index, own);
+		w->dy[k] = NAME(load)(dy, own);
+		if (dy2)
+			w->dy2[k] = NAME(load)(dy2, own);
+		w->there[k] = there;
+	}
+}
+
+/* g of a tile's four positions. */
+DEVICE void NAME(tile_gather)(float g[4][LANES], const struct NAME(windows) * w, bool two)
+{
+	UNROLL
+	for (int k = 0; k < 4; k++) {
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			g[k][i] = 0;
+	}
+	UNROLL
+	for (uint32_t j = 0; j < 4; j++) {
+		float v[LANES];
+
+		NAME(sum_of_both)(v, w->dy[j], w->dy2[j], two);
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++)
+			if (j / 2 <= k / 2 && j % 2 <= k % 2)
+				NAME(add_where)
+		(g[k], v, &w->places[j],
+		 w->there[j] ? (k / 2 + 1 - j / 2 * 2) * 3 + k % 2 + 1 - j % 2 * 2 : 0xff);
+	}
+}
+
+KERNEL(NAME(pool_max_backward_tiles), struct pool_max_backward, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	const struct pool_shape *s = &a.shape;
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
+		struct NAME(windows) w;
+		float g[4][LANES];
+
+		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, a.dy, a.dy2, a.index);
+		NAME(tile_gather)(g, &w, a.dy2);
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++)
+			if (pool_tile_has(&t, k, s))
+				NAME(store)(a.dx, pool_tile_element(&t, k, s), g[k]);
+	}
+}
+
+/*
+ * Windows of 2 x 2 side by side: a position is in one of them or, where x ends with half a tile, in
+ * none.
+ */
+KERNEL_RESIDENT(6, NAME(pool_max_backward_pairs), struct pool_max_backward, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	const struct pool_shape *s = &a.shape;
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		struct pool_tile t = pool_tile_of(s, &a.by, (uint32_t)row, here.channel);
+		bool there = t.p < s->p && t.q < s->q;
+		uint64_t line = (uint64_t)t.image * s->p + (there ? t.p : 0);
+		uint64_t own = (line * s->q + (there ? t.q : 0)) * s->channels + here.channel;
+		struct NAME(raw_bytes) places = NAME(load_bytes)(a.index, own);
+		struct NAME(raw) dy = NAME(load)(a.dy, own), dy2 = dy;
+		float v[LANES];
+
+		if (a.dy2)
+			dy2 = NAME(load)(a.dy2, own);
+		NAME(sum_of_both)(v, dy, dy2, a.dy2);
+		UNROLL
+		for (uint32_t k = 0; k < 4; k++) {
+			float g[LANES];
+
+			if (!pool_tile_has(&t, k, s))
+				continue;
+			UNROLL
+			for (int i = 0; i < LANES; i++)
+				g[i] = 0;
+			NAME(add_where)(g, v, &places, there ? k : 0xff);
+			NAME(store)(a.dx, pool_tile_element(&t, k, s), g);
+		}
+	}
+}
+
+/*
+ * x at the place of each channel's maximum, which every position is looked at for: neighbours find
+ * them in the cache. A position that a part has not got has no maximum, or comes in a later part.
+ */
+DEVICE void NAME(load_places)(float *x, const struct pool_max_norm_reduce *a,
+			      const struct pool_window *window, uint32_t channel,
+			      const struct NAME(raw_bytes) * places)
+{
+	struct pool_part part = pool_first_part(window, POOL_SIDE);
+	uint32_t words[WORDS], own[WORDS], zero[WORDS];
+
+	UNROLL
+	for (int i = 0; i < WORDS; i++)
+		words[i] = own[i] = zero[i] = 0;
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		own[i * WORDS / LANES] |= NAME(byte)(places, i) << 16 * (i % (LANES / WORDS));
+	for (; part.rows; part = pool_next_part(&part, window, POOL_SIDE)) {
+		struct NAME(raw) raw[POOL_AHEAD];
+
+		NAME(load_part)(raw, &part, POOL_SIDE, window, &a->shape, a->x, channel, zero);
+		UNROLL
+		for (uint32_t k = 0; k < POOL_AHEAD; k++) {
+			uint32_t place = NAME(part_place)(&part, POOL_SIDE, k, &a->shape);
+
+			UNROLL
+			for (int i = 0; i < WORDS; i++) {
+				uint32_t here = NAME(equal)(own[i], place);
+
+				words[i] = (NAME(word)(&raw[k], i) & here) | (words[i] & ~here);
+			}
+		}
+	}
+	NAME(unpack)(x, NAME(of_words)(words));
+}
+
+KERNEL_RESIDENT(POOL_REDUCE_RESIDENT, NAME(pool_max_norm_reduce), struct pool_max_norm_reduce, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	const struct pool_shape *s = &a.shape;
+	float sum[LANES], products[LANES];
+
+	UNROLL
+	for (int i = 0; i < LANES; i++)
+		sum[i] = products[i] = 0;
+	POOL_ROWS(row, here, a.columns)
+	{
+		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
+		uint64_t at = row * s->channels + here.channel;
+		struct NAME(raw_bytes) places = NAME(load_bytes)(a.index, at);
+		struct NAME(raw) dy = NAME(load)(a.dy, at), dy2 = dy;
+		float scale[LANES], bias[LANES], mean[LANES], g[LANES], x[LANES];
+
+		if (a.dy2)
+			dy2 = NAME(load)(a.dy2, at);
+		NAME(load_places)(x, &a, &window, here.channel, &places);
+		NAME(sum_of_both)(g, dy, dy2, a.dy2);
+		/* again for each window: while it is loaded there are no registers for them */
+		NAME(vector)(scale, a.scale, here.channel, 1);
+		NAME(vector)(bias, a.bias, here.channel, 0);
+		NAME(vector)(mean, a.mean, here.channel, 0);
+		UNROLL
+		for (int i = 0; i < LANES; i++) {
+			float z = scale[i] * x[i] + bias[i];
+			float dz = pool_through(g[i], z, a.activation);
+
+			sum[i] += dz;
+			products[i] += dz * (x[i] - mean[i]);
+		}
+	}
+	NAME(leave_sums)(&a.columns, &here, sum, products, true, a.partial);
+}
+
+/* dx of one group from its g and x, with dx = a dz + b x + c. */
+struct NAME(pool_affine) {
+	float scale[LANES], bias[LANES], a[LANES], b[LANES], c[LANES];
+};
+
+DEVICE void NAME(load_affine)(struct NAME(pool_affine) * v, const struct pool_max_norm_apply *k,
+			      uint32_t channel)
+{
+	NAME(vector)(v->scale, k->scale, channel, 1);
+	NAME(vector)(v->bias, k->bias, channel, 0);
+	NAME(vector)(v->a, k->a, channel, 0);
+	NAME(vector)(v->b, k->b, channel, 0);
+	NAME(vector)(v->c, k->c, channel, 0);
+}
+
+DEVICE void NAME(store_through)(const struct pool_max_norm_apply *k, uint64_t at, float *g,
+				struct NAME(raw) raw, const struct NAME(pool_affine) * v)
+{
+	float x[LANES];
+
+	NAME(unpack)(x, raw);
+	UNROLL
+	for (int i = 0; i < LANES; i++) {
+		float z = v->scale[i] * x[i] + v->bias[i];
+		float dz = pool_through(g[i], z, k->activation);
+
+		g[i] = v->a[i] * dz + (v->b[i] * x[i] + v->c[i]);
+	}
+	NAME(store)(k->dx, at, g);
+}
+
+KERNEL(NAME(pool_max_norm_apply), struct pool_max_norm_apply, k)
+{
+	struct NAME(place) here = NAME(place)(&k.columns);
+	struct NAME(pool_affine) affine;
+
+	NAME(load_affine)(&affine, &k, here.channel);
+	POOL_ROWS(row, here, k.columns)
+	{
+		uint64_t at = row * k.shape.channels + here.channel;
+		struct NAME(raw) raw = NAME(load)(k.x, at);
+		float g[LANES];
+
+		NAME(pool_gather)
+		(g, &k.shape, &k.by, (uint32_t)row, here.channel, k.dy, k.dy2, k.index);
+		NAME(store_through)(&k, at, g, raw, &affine);
+	}
+}
+
+KERNEL(NAME(pool_max_norm_apply_tiles), struct pool_max_norm_apply, k)
+{
+	struct NAME(place) here = NAME(place)(&k.columns);
+	const struct pool_shape *s = &k.shape;
+
+	POOL_ROWS(row, here, k.columns)
+	{
+		struct pool_tile t = pool_tile_of(s, &k.by, (uint32_t)row, here.channel);
+		struct NAME(pool_affine) affine;
+		struct NAME(raw) raw[4];
+		struct NAME(windows) w;
+		float g[4][LANES];
+
+		UNROLL
+		for (uint32_t j = 0; j < 4; j++)
+			raw[j] = NAME(load)(k.x, pool_tile_element(&t, j, s));
+		NAME(load_tile)(&w, s, &t, row * s->channels + here.channel, k.dy, k.dy2, k.index);
+		NAME(tile_gather)(g, &w, k.dy2);
+		/* again for each tile: while windows are loaded there are no registers for it */
+		NAME(load_affine)(&affine, &k, here.channel);
+		UNROLL
+		for (uint32_t j = 0; j < 4; j++)
+			if (pool_tile_has(&t, j, s))
+				NAME(store_through)
+		(&k, pool_tile_element(&t, j, s), g[j], raw[j], &affine);
+	}
+}
+
+#undef WORDS
+#undef SPREAD
+#undef LOWEST
+#undef LOW_SIGN
+
+/* ---- means over windows ---- */
+
+KERNEL(NAME(pool_average), struct pool_average, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	const struct pool_shape *s = &a.shape;
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		struct pool_window window = pool_window_of_output(s, &a.by, (uint32_t)row);
+		float sum[LANES], v[LANES];
+
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			sum[i] = 0;
+		for (uint32_t r = window.r_first; r < window.r_last; r++) {
+			uint64_t line = ((uint64_t)window.image * s->h + (window.h + r)) * s->w;
+
+			for (uint32_t k = window.s_first; k < window.s_last; k++) {
+				uint64_t at = (line + (window.w + k)) * s->channels + here.channel;
+
+				NAME(unpack)(v, NAME(load)(a.from, at));
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					sum[i] += v[i];
+			}
+		}
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			sum[i] /= (float)pool_window_count(&window);
+		NAME(store)(a.to, row * s->channels + here.channel, sum);
+	}
+}
+
+KERNEL(NAME(pool_average_backward), struct pool_average, a)
+{
+	struct NAME(place) here = NAME(place)(&a.columns);
+	const struct pool_shape *s = &a.shape;
+
+	POOL_ROWS(row, here, a.columns)
+	{
+		struct pool_cover cover = pool_cover_of_input(s, &a.by, (uint32_t)row);
+		float sum[LANES], v[LANES];
+
+		UNROLL
+		for (int i = 0; i < LANES; i++)
+			sum[i] = 0;
+		for (uint32_t p = cover.p_first; p < cover.p_last; p++) {
+			for (uint32_t q = cover.q_first; q < cover.q_last; q++) {
+				uint64_t output = pool_output(&cover, p, q, s);
+				uint64_t at = output * s->channels + here.channel;
+				struct pool_window window =
+					pool_window_of_output(s, &a.by, (uint32_t)output);
+
+				NAME(unpack)(v, NAME(load)(a.from, at));
+				UNROLL
+				for (int i = 0; i < LANES; i++)
+					sum[i] += v[i] / (float)pool_window_count(&window);
+			}
+		}
+		NAME(store)(a.to, row * s->channels + here.channel, sum);
+	}
+}
+
+#include "trainer/device/cuda/kernels/cu/pool_global_kernels.h"

@@ -1,0 +1,66 @@
+/*
+ * Sums and maxima over the threads of a block, in a fixed order; every thread gets the result and
+ * all must call.
+ */
+#ifndef TRAINER_DEVICE_CUDA_REDUCE_H
+#define TRAINER_DEVICE_CUDA_REDUCE_H
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+
+#define REDUCE_WARPS (KERNEL_THREADS / KERNEL_WARP)
+
+DEVICE double reduce_sum_f64(double value)
+{
+	SHARED(double, warps, REDUCE_WARPS);
+	double sum = 0;
+
+	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
+		value += KERNEL_SHUFFLE_F64(value, mask);
+	/* the array may still be read for the sum before */
+	KERNEL_BARRIER();
+	if (kernel_thread() % KERNEL_WARP == 0)
+		warps[kernel_thread() / KERNEL_WARP] = value;
+	KERNEL_BARRIER();
+	for (uint32_t i = 0; i < REDUCE_WARPS; i++)
+		sum += warps[i];
+	return sum;
+}
+
+DEVICE uint32_t reduce_sum_u32(uint32_t value)
+{
+	SHARED(uint32_t, warps, REDUCE_WARPS);
+	uint32_t sum = 0;
+
+	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2)
+		value += KERNEL_SHUFFLE_U32(value, mask);
+	KERNEL_BARRIER();
+	if (kernel_thread() % KERNEL_WARP == 0)
+		warps[kernel_thread() / KERNEL_WARP] = value;
+	KERNEL_BARRIER();
+	for (uint32_t i = 0; i < REDUCE_WARPS; i++)
+		sum += warps[i];
+	return sum;
+}
+
+/* NaNs do not count. */
+DEVICE float reduce_max_f32(float value)
+{
+	SHARED(float, warps, REDUCE_WARPS);
+	float largest;
+
+	for (uint32_t mask = KERNEL_WARP / 2; mask; mask /= 2) {
+		float other = KERNEL_SHUFFLE_F32(value, mask);
+
+		value = other > value ? other : value;
+	}
+	KERNEL_BARRIER();
+	if (kernel_thread() % KERNEL_WARP == 0)
+		warps[kernel_thread() / KERNEL_WARP] = value;
+	KERNEL_BARRIER();
+	largest = warps[0];
+	for (uint32_t i = 1; i < REDUCE_WARPS; i++)
+		largest = warps[i] > largest ? warps[i] : largest;
+	return largest;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* Activations of one value and their slopes, in kernels. */
+#ifndef TRAINER_DEVICE_CUDA_SLOPE_H
+#define TRAINER_DEVICE_CUDA_SLOPE_H
+
+#include "trainer/device/cuda/kernels/cu/kernel.h"
+
+/* A NaN passes. */
+DEVICE float slope_relu(float z)
+{
+	return z < 0 ? 0 : z;
+}
+
+/*
+ * GELU from one exponential, since erff() and expf() would take longer than its memory traffic:
+ * Abramowitz and Stegun, 7.1.26, whose error of erf is below 1.5e-7. phi and Phi are the normal
+ * distribution's density and integral; GELU is max(z, 0) - |z| Phi(-|z|), its slope 1/2 + sign(z)
+ * (1/2 + |z| phi(z) - Phi(-|z|)). Constants are of r = |z| sqrt(log2(e) / 2), so that exp(-z^2 / 2)
+ * is 2^(-r^2). A NaN passes, an infinity becomes one.
+ */
+struct slope_normal {
+	float r;
+	float e;    /* 2^(-r^2) */
+	float tail; /* Phi(-|z|) / e */
+};
+
+DEVICE struct slope_normal slope_normal(float z)
+{
+	struct slope_normal normal;
+	float t;
+
+	normal.r = 0.84932180f * fabsf(z);
+	normal.e = kernel_exp2(-normal.r * normal.r);
+	/* p / sqrt(2) |z|, and halves of a1 .. a5 */
+	t = kernel_reciprocal(1 + 0.27273748f * normal.r);
+	normal.tail =
+		t *
+		(0.127414796f +
+		 t * (-0.142248368f + t * (0.710706870f + t * (-0.726576014f + t * 0.530702715f))));
+	return normal;
+}
+
+DEVICE float slope_gelu(float z)
+{
+	struct slope_normal normal = slope_normal(z);
+
+	return fmaxf(z, 0) - fabsf(z) * normal.e * normal.tail;
+}
+
+DEVICE float slope_of_gelu(float z)
+{
+	struct slope_normal normal = slope_normal(z);
+
+	/* |z| phi(z) = 0.46971864 r e */
+	return 0.5f + copysignf(0.5f + normal.e * (0.46971864f * normal.r - normal.tail), z);
+}
+
+#endif

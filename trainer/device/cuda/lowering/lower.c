@@ -1,0 +1,431 @@
+/* From a graph to a program: the walk over its nodes, its ends and its pools. */
+#include "trainer/device/cuda/lowering/lower.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_WINDOW_MAX 16 /* a position in the window fits a byte */
+
+struct lower_value *lower_value(struct lowering *l, const struct device_value *value)
+{
+	return value ? &l->values[value->index] : NULL;
+}
+
+struct lower_node *lower_node(struct lowering *l, const struct device_node *node)
+{
+	return &l->nodes[node->index];
+}
+
+bool lower_trains(const struct device_param *param)
+{
+	return param && !param->spec.frozen;
+}
+
+struct cuda_tensor *lower_result(struct lowering *l, const struct device_node *node,
+				 enum cuda_element element)
+{
+	struct lower_value *y = lower_value(l, node->y);
+
+	y->y = lower_tensor(l, node, "", node->y->shape, element);
+	y->y->value = node->y;
+	y->y->kept = y->kept;
+	return y->y;
+}
+
+/* ---- gradients of values ---- */
+
+static struct cuda_tensor *add_gradients(struct lowering *l, const struct device_node *node,
+					 struct cuda_tensor *a, struct cuda_tensor *b)
+{
+	struct cuda_tensor *sum =
+		lower_tensor(l, node, "gradient sum", a->shape, l->options->element);
+	struct cuda_op *op = lower_op(l, CUDA_OP_ADD, node);
+
+	op->operands[CUDA_X] = a;
+	op->operands[CUDA_RESIDUAL] = b;
+	op->operands[CUDA_Y] = sum;
+	return sum;
+}
+
+void lower_contribute(struct lowering *l, const struct device_value *value,
+		      struct cuda_tensor *gradient)
+{
+	struct lower_value *v = lower_value(l, value);
+	uint32_t most = l->options->fusion == CUDA_FUSION_NONE ? 1 : 2;
+
+	if (v->uses_left)
+		v->uses_left--;
+	if (v->gradient_count == most) {
+		struct cuda_tensor *last = v->gradients[most - 1];
+
+		v->gradients[0] = add_gradients(l, value->producer, v->gradients[0],
+						most == 2 ? last : gradient);
+		v->gradient_count = 1;
+		if (most == 1)
+			return;
+	}
+	v->gradients[v->gradient_count++] = gradient;
+}
+
+void lower_set_gradients(struct lowering *l, struct cuda_op *op, const struct device_node *node)
+{
+	const struct lower_value *y = lower_value(l, node->y);
+
+	op->operands[CUDA_DY] = y->gradients[0];
+	if (y->gradient_count == 2)
+		op->operands[CUDA_DY2] = y->gradients[1];
+}
+
+struct cuda_tensor *lower_whole_gradient(struct lowering *l, const struct device_node *node)
+{
+	struct lower_value *y = lower_value(l, node->y);
+
+	if (y->gradient_count == 2) {
+		y->gradients[0] = add_gradients(l, node, y->gradients[0], y->gradients[1]);
+		y->gradient_count = 1;
+	}
+	return y->gradients[0];
+}
+
+/*
+ * keep_all: the whole gradient as a tensor that can be read, beside whatever the operations do with
+ * its parts.
+ */
+static void keep_gradient(struct lowering *l, const struct device_node *node)
+{
+	struct lower_value *y = lower_value(l, node->y);
+	struct cuda_tensor *gradient = y->gradients[0];
+	struct cuda_op *op;
+
+	if (!l->keep_all || !y->gradient_count)
+		return;
+	if (y->gradient_count == 2) {
+		gradient = add_gradients(l, node, gradient, y->gradients[1]);
+	} else if (gradient->value) {
+		/* it is another value's too, or given */
+		if (gradient->value == node->y)
+			return;
+		gradient = lower_tensor(l, node, "gradient copy", gradient->shape,
+					l->options->element);
+		op = lower_op(l, CUDA_OP_APPLY, node);
+		op->operands[CUDA_X] = y->gradients[0];
+		op->operands[CUDA_Y] = gradient;
+	}
+	gradient->value = node->y;
+	gradient->gradient = true;
+	gradient->kept = true;
+}
+
+/* ---- ends ---- */
+
+static void input_forward(struct lowering *l, struct lower_node *n)
+{
+	struct cuda_tensor *y = lower_result(l, n->node, l->options->element);
+	struct cuda_op *op;
+
+	y->shape.c = l->input_channels;
+	y->bytes = device_shape_elements(y->shape) * y->element_bytes;
+	op = lower_op(l, CUDA_OP_INPUT, n->node);
+	op->operands[CUDA_Y] = y;
+}
+
+static void loss_forward(struct lowering *l, struct lower_node *n)
+{
+	struct lower_value *logits = lower_value(l, n->node->x);
+	struct cuda_op *op = lower_op(l, CUDA_OP_LOSS, n->node);
+	struct cuda_tensor *dx;
+
+	op->operands[CUDA_X] = logits->y;
+	if (!logits->active)
+		return;
+	/* all that the gradient takes is at hand here */
+	dx = lower_tensor(l, n->node, "gradient", n->node->x->shape, l->options->element);
+	op->operands[CUDA_DX] = dx;
+	lower_contribute(l, n->node->x, dx);
+}
+
+/* ---- pools ---- */
+
+static enum cuda_op_kind pool_kind(const struct device_node *node, bool backward)
+{
+	switch (node->kind) {
+	case DEVICE_NODE_MAX_POOL:
+		return backward ? CUDA_OP_MAX_POOL_BACKWARD : CUDA_OP_MAX_POOL;
+	case DEVICE_NODE_AVERAGE_POOL:
+		return backward ? CUDA_OP_AVERAGE_POOL_BACKWARD : CUDA_OP_AVERAGE_POOL;
+	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
+		return backward ? CUDA_OP_GLOBAL_AVERAGE_BACKWARD : CUDA_OP_GLOBAL_AVERAGE;
+	default:
+		return backward ? CUDA_OP_GLOBAL_MAX_BACKWARD : CUDA_OP_GLOBAL_MAX;
+	}
+}
+
+static void pool_forward(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	struct lower_value *x = lower_value(l, node->x);
+	struct cuda_tensor *y = lower_result(l, node, l->options->element);
+	bool maximum =
+		node->kind == DEVICE_NODE_MAX_POOL || node->kind == DEVICE_NODE_GLOBAL_MAX_POOL;
+	struct cuda_op *op;
+
+	if (node->kind == DEVICE_NODE_MAX_POOL && node->window_h > POOL_WINDOW_MAX) {
+		lower_fail(
+			l, -ENOTSUP,
+			"%s: a maximum over a window of %u is more than the %d that this backend "
+			"has an operation for; use a smaller window or the global maximum",
+			node->name, node->window_h, POOL_WINDOW_MAX);
+		return;
+	}
+	if (maximum && lower_value(l, node->y)->active && x->active)
+		n->index = lower_index(l, node, node->y->shape,
+				       node->kind == DEVICE_NODE_MAX_POOL ? 1 : 4);
+	op = lower_op(l, pool_kind(node, false), node);
+	op->operands[CUDA_X] = x->y;
+	op->operands[CUDA_Y] = y;
+	op->operands[CUDA_INDEX] = n->index;
+	if (!x->y) {
+		struct lower_node *producer = lower_node(l, node->x->producer);
+
+		op->operands[CUDA_X] = producer->raw;
+		op->operands[CUDA_SCALE] = producer->norm.scale;
+		op->operands[CUDA_BIAS] = producer->norm.bias;
+		op->norm.activation = producer->node->activation;
+	}
+}
+
+static void pool_gradient(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	struct cuda_tensor *dx =
+		lower_tensor(l, node, "gradient", node->x->shape, l->options->element);
+	struct cuda_op *op;
+
+	/* a maximum's gradient may come in two parts */
+	if (node->kind != DEVICE_NODE_MAX_POOL)
+		lower_whole_gradient(l, node);
+	op = lower_op(l, pool_kind(node, true), node);
+	lower_set_gradients(l, op, node);
+	op->operands[CUDA_INDEX] = n->index;
+	op->operands[CUDA_DX] = dx;
+	lower_contribute(l, node->x, dx);
+}
+
+static void pool_backward(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	struct lower_node *producer;
+
+	if (!lower_value(l, node->x)->active)
+		return;
+	if (node->kind == DEVICE_NODE_MAX_POOL && lower_norm_before(l, node->x, &producer) &&
+	    !producer->node->residual && !lower_value(l, node->x)->gradient_count) {
+		producer->pool = n;
+		/* keep_all wants the gradient between pool and norm all the same */
+		if (!l->keep_all)
+			return;
+	}
+	pool_gradient(l, n);
+}
+
+/* ---- the walk ---- */
+
+static void forward(struct lowering *l, struct lower_node *n)
+{
+	switch (n->node->kind) {
+	case DEVICE_NODE_INPUT:
+		input_forward(l, n);
+		return;
+	case DEVICE_NODE_CONV:
+		if (n->node->linear)
+			lower_linear_forward(l, n);
+		else if (!n->convolved)
+			lower_conv_forward(l, n);
+		if (!n->complete)
+			lower_post_forward(l, n);
+		return;
+	case DEVICE_NODE_NORM:
+		n->raw = lower_value(l, n->node->x)->y;
+		lower_post_forward(l, n);
+		return;
+	case DEVICE_NODE_MAX_POOL:
+	case DEVICE_NODE_AVERAGE_POOL:
+	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
+	case DEVICE_NODE_GLOBAL_MAX_POOL:
+		pool_forward(l, n);
+		return;
+	case DEVICE_NODE_LOSS:
+		loss_forward(l, n);
+		return;
+	}
+}
+
+static void node_backward(struct lowering *l, struct lower_node *n)
+{
+	struct cuda_tensor *dx;
+
+	if (n->node->kind == DEVICE_NODE_LOSS)
+		return;
+	keep_gradient(l, n->node);
+	switch (n->node->kind) {
+	case DEVICE_NODE_CONV:
+		dx = lower_post_backward(l, n);
+		if (dx && n->node->linear)
+			lower_linear_backward(l, n, dx);
+		else if (dx)
+			lower_conv_backward(l, n, dx);
+		return;
+	case DEVICE_NODE_NORM:
+		dx = lower_post_backward(l, n);
+		if (dx)
+			lower_contribute(l, n->node->x, dx);
+		return;
+	case DEVICE_NODE_MAX_POOL:
+	case DEVICE_NODE_AVERAGE_POOL:
+	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
+	case DEVICE_NODE_GLOBAL_MAX_POOL:
+		pool_backward(l, n);
+		return;
+	case DEVICE_NODE_INPUT:
+	case DEVICE_NODE_LOSS:
+		return;
+	}
+}
+
+/* What the caller writes as the gradient of a result that nothing consumes. */
+static void give_gradient(struct lowering *l, const struct device_node *node)
+{
+	struct cuda_tensor *gradient =
+		lower_tensor(l, node, "gradient", node->y->shape, l->options->element);
+
+	gradient->value = node->y;
+	gradient->gradient = gradient->given = gradient->kept = true;
+	lower_contribute(l, node->y, gradient);
+}
+
+void lower_node_backward(struct lowering *l, struct lower_node *n)
+{
+	if (n->reversed)
+		return;
+	n->reversed = true;
+	if (!l->graph->loss && !n->node->y->consumers)
+		give_gradient(l, n->node);
+	node_backward(l, n);
+}
+
+static void use(struct lowering *l, const struct device_value *value)
+{
+	if (!value || !value->needs_gradient)
+		return;
+	lower_value(l, value)->active = true;
+	lower_value(l, value)->uses_left++;
+}
+
+/*
+ * A value is active when what is differentiated depends on it and it depends on something that
+ * wants a gradient.
+ */
+static void mark_active(struct lowering *l)
+{
+	const struct device_graph *graph = l->graph;
+
+	for (uint32_t i = graph->node_count; i-- > 0;) {
+		const struct device_node *node = graph->nodes[i];
+		struct lower_value *y = lower_value(l, node->y);
+
+		if (node->kind == DEVICE_NODE_LOSS || (!graph->loss && !node->y->consumers))
+			y->active = node->y->needs_gradient;
+		if (!y->active)
+			continue;
+		use(l, node->x);
+		use(l, node->residual);
+	}
+}
+
+static void walk(struct lowering *l)
+{
+	const struct device_graph *graph = l->graph;
+
+	for (uint32_t i = 0; i < graph->node_count && !l->failure; i++)
+		forward(l, &l->nodes[i]);
+	l->program->backward_start = l->program->op_count;
+	l->backward = true;
+	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;)
+		if (lower_value(l, graph->nodes[i]->y)->active)
+			lower_node_backward(l, &l->nodes[i]);
+	lower_flush_gradients(l);
+}
+
+static int lowering_init(struct lowering *l, const struct device_graph *graph)
+{
+	l->values = calloc(graph->value_count + 1, sizeof(*l->values));
+	l->nodes = calloc(graph->node_count + 1, sizeof(*l->nodes));
+	l->gradient_written = calloc(graph->params->count + 1, sizeof(*l->gradient_written));
+	l->program->log = calloc(1, 1);
+	if (!l->values || !l->nodes || !l->gradient_written || !l->program->log)
+		return lower_fail(l, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < graph->value_count; i++) {
+		l->values[i].value = graph->values[i];
+		l->values[i].kept = l->keep_all || !graph->values[i]->consumers;
+	}
+	/* the logits are read after a step */
+	if (graph->loss)
+		lower_value(l, graph->loss->x)->kept = true;
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		l->nodes[i].node = graph->nodes[i];
+	if (l->training)
+		mark_active(l);
+	return 0;
+}
+
+static void lowering_deinit(struct lowering *l)
+{
+	for (uint32_t i = 0; l->nodes && i < l->graph->node_count; i++)
+		lower_forget_plan(l, &l->nodes[i]);
+	free(l->values);
+	free(l->nodes);
+	free(l->gradient_written);
+}
+
+int program_new(const struct device_graph *graph, const struct program_options *options,
+		struct cuda_program **ret_program, char *error)
+{
+	struct lowering *l = calloc(1, sizeof(*l));
+	struct cuda_program *program = calloc(1, sizeof(*program));
+	int r = -ENOMEM;
+
+	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
+	if (!l || !program)
+		goto out;
+	l->graph = program->graph = graph;
+	l->options = options;
+	l->program = program;
+	l->error = error;
+	l->training = graph->options.mode == DEVICE_TRAIN;
+	l->keep_all = graph->options.keep_all;
+	program->fusion = options->fusion;
+	program->element = options->element;
+	program->conv = options->conv;
+	program->matmul = options->matmul;
+	arena_init(&program->arena);
+	r = lowering_init(l, graph);
+	if (r == 0) {
+		l->input_channels = lower_choose_input_channels(l);
+		walk(l);
+		r = l->failure;
+	}
+	if (r == 0)
+		r = program_finish(program, l->keep_all);
+	if (r == 0) {
+		*error = 0;
+		*ret_program = program;
+		program = NULL;
+	}
+	lowering_deinit(l);
+out:
+	program_free(program);
+	free(l);
+	return r;
+}

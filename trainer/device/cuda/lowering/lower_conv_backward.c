@@ -1,0 +1,250 @@
+/*
+ * The backward pass of convolutions: gradients of weights, a few of which are converted in one
+ * launch, and of data, which may go on into the norm before.
+ */
+#include "trainer/device/cuda/lowering/lower_conv.h"
+
+/* Weight gradients in fp32 if there is a plan, else in the program's element. */
+static bool plan_weights(struct lowering *l, struct lower_node *n, enum conv_prologue prologue,
+			 struct conv_problem *problem, struct conv_plan **ret_plan)
+{
+	lower_conv_problem(l, n->node, CONV_WEIGHTS, problem);
+	problem->prologue = prologue;
+	problem->gradient = CUDA_F32;
+	if (lower_find_plan(l, n->node, problem, ret_plan))
+		return true;
+	problem->gradient = problem->element;
+	return problem->element != CUDA_F32 && lower_find_plan(l, n->node, problem, ret_plan);
+}
+
+/*
+ * The parameter's gradient itself, where the product can be stored there; else a tensor that
+ * collect_weights() takes on.
+ */
+void lower_set_weights_result(struct lowering *l, struct cuda_op *op,
+			      const struct device_node *node, struct cuda_tensor *result)
+{
+	if (result) {
+		op->operands[CUDA_DW] = result;
+		return;
+	}
+	lower_gradient_slot(l, op, CUDA_DW, node->weight);
+	op->operands[CUDA_ADDEND] = lower_tensor(l, node, "weight gradient to add",
+						 op->operands[CUDA_DW]->shape, CUDA_F32);
+}
+
+/*
+ * What waits at most, for it keeps memory, and other ranks wait for it. In 16 bits these are 2 Mi
+ * elements, fewer than are added up over ranks at a time; one tensor of that size is worth a launch
+ * of its own.
+ */
+#define GATHERED_BYTES_MAX (4u << 20)
+
+/* In one launch. What has padding to leave out goes by itself. */
+void lower_flush_gradients(struct lowering *l)
+{
+	uint32_t count = l->gathered_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct cuda_op *op = lower_op(l, CUDA_OP_WEIGHT_GRADIENT, l->gathered[i].node);
+
+		op->operands[CUDA_X] = l->gathered[i].result;
+		op->gather.launched = i ? 0 : count;
+		lower_gradient_slot(l, op, CUDA_DW, l->gathered[i].node->weight);
+	}
+	l->gathered_count = 0;
+	l->gathered_bytes = 0;
+}
+
+static bool is_gathered(const struct lowering *l, const struct device_param *weight)
+{
+	for (uint32_t i = 0; i < l->gathered_count; i++)
+		if (l->gathered[i].node->weight == weight)
+			return true;
+	return false;
+}
+
+static void collect_weights(struct lowering *l, const struct device_node *node,
+			    struct cuda_tensor *result)
+{
+	bool padded = result->shape.c != node->weight->spec.shape[3];
+
+	/* the parameter is another layer's too: one after the other */
+	if (padded || is_gathered(l, node->weight))
+		lower_flush_gradients(l);
+	l->gathered[l->gathered_count++] = (struct lower_gathered){node, result};
+	l->gathered_bytes += result->bytes;
+	if (padded || l->gathered_count == CUDA_GATHERED_MAX ||
+	    l->gathered_bytes >= GATHERED_BYTES_MAX)
+		lower_flush_gradients(l);
+}
+
+/* A virtual input, for a weight gradient that has no prologue. */
+static struct cuda_tensor *compute_again(struct lowering *l, struct lower_node *producer)
+{
+	struct cuda_tensor *x = lower_tensor(l, producer->node, "again", producer->node->y->shape,
+					     l->options->element);
+
+	lower_apply(l, producer, x);
+	return x;
+}
+
+static void weight_gradient(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+{
+	const struct device_node *node = n->node;
+	struct lower_node *producer = lower_node(l, node->x->producer);
+	struct cuda_tensor *x = lower_value(l, node->x)->y, *result = NULL;
+	struct conv_problem problem;
+	struct conv_plan *plan = NULL;
+	struct device_shape shape;
+	bool recomputes = !x;
+	struct cuda_op *op;
+
+	if (recomputes && !plan_weights(l, n, CONV_SCALE_BIAS_RELU, &problem, &plan)) {
+		lower_note(l, node, &problem, "its input is computed again for a plain one");
+		x = compute_again(l, producer);
+		recomputes = false;
+	}
+	if (!plan && !plan_weights(l, n, CONV_PLAIN, &problem, &plan))
+		lower_need_plan(l, node, &problem);
+	if (l->failure)
+		return;
+	shape = (struct device_shape){problem.k, problem.r, problem.s, problem.c};
+	if (problem.gradient != CUDA_F32 || problem.c != node->weight->spec.shape[3])
+		result = lower_tensor(l, node, "weight gradient", shape, problem.gradient);
+	op = lower_conv_op(l, node, &problem, plan);
+	if (recomputes)
+		lower_set_prologue(l, op, producer);
+	else
+		op->operands[CUDA_X] = x;
+	op->operands[CUDA_DY] = dy;
+	lower_set_weights_result(l, op, node, result);
+	if (result)
+		collect_weights(l, node, result);
+}
+
+static struct cuda_tensor *gradient_of_x(struct lowering *l, const struct device_node *node,
+					 const char *what)
+{
+	struct device_shape shape = node->x->shape;
+
+	shape.c = lower_x_channels(l, node);
+	return lower_tensor(l, node, what, shape, l->options->element);
+}
+
+/*
+ * What CONV_RELU_NORM reads and writes of one norm: its own roles, or those of the one in the
+ * shortcut.
+ */
+struct norm_roles {
+	enum cuda_role raw, mean, deviation, gamma, beta, sum, squares, a, b, c;
+};
+
+static const struct norm_roles first_norm = {CUDA_RAW,  CUDA_MEAN, CUDA_DEVIATION, CUDA_GAMMA,
+					     CUDA_BETA, CUDA_SUM,  CUDA_SQUARES,   CUDA_A,
+					     CUDA_B,    CUDA_C};
+static const struct norm_roles second_norm = {CUDA_RAW2,  CUDA_MEAN2, CUDA_DEVIATION2, CUDA_GAMMA2,
+					      CUDA_BETA2, CUDA_SUM2,  CUDA_SQUARES2,   CUDA_A2,
+					      CUDA_B2,    CUDA_C2};
+
+/* dz is the gradient before the norm `n`; its sums come out of the operation. */
+static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *n,
+		     struct cuda_tensor *dz, const struct norm_roles *roles)
+{
+	uint32_t channels = n->node->y->shape.c;
+
+	n->dz = dz;
+	n->dz_sum = lower_vector(l, n->node, "dz sum", channels);
+	n->dz_squares = lower_vector(l, n->node, "dz xhat sum", channels);
+	op->operands[roles->raw] = n->raw;
+	op->operands[roles->mean] = n->norm.mean;
+	op->operands[roles->deviation] = n->norm.deviation;
+	op->operands[roles->gamma] = lower_param(l, n->node->norm.gamma, DEVICE_VALUE);
+	op->operands[roles->beta] = lower_param(l, n->node->norm.beta, DEVICE_VALUE);
+	op->operands[roles->sum] = n->dz_sum;
+	op->operands[roles->squares] = n->dz_squares;
+	op->operands[roles->a] = lower_vector(l, n->node, "dz a", channels);
+	op->operands[roles->b] = lower_vector(l, n->node, "dz b", channels);
+	op->operands[roles->c] = lower_vector(l, n->node, "dz c", channels);
+}
+
+/* On through the ReLU into the norm that made x, and that of its shortcut. */
+static bool data_gradient_into_norm(struct lowering *l, struct lower_node *n,
+				    struct lower_node *producer, struct cuda_tensor *dy)
+{
+	const struct device_node *node = n->node;
+	const struct device_value *shortcut = producer->node->residual;
+	const struct lower_value *x = lower_value(l, node->x), *other = lower_value(l, shortcut);
+	struct conv_problem problem;
+	struct conv_plan *plan;
+	struct cuda_op *op;
+
+	lower_conv_problem(l, node, CONV_DATA, &problem);
+	problem.epilogue = CONV_RELU_NORM;
+	problem.residual = x->gradient_count;
+	if (shortcut)
+		problem.shortcut = other->y ? CONV_SHORTCUT : CONV_SHORTCUT_NORM;
+	if (!lower_find_plan(l, node, &problem, &plan)) {
+		lower_note(l, node, &problem,
+			   "ReLU and the norm's sums are differentiated in a pass of their own");
+		return false;
+	}
+	op = lower_conv_op(l, node, &problem, plan);
+	op->operands[CUDA_DY] = dy;
+	op->operands[CUDA_W] = lower_weights(l, node->weight, problem.c);
+	op->operands[CUDA_DX] = gradient_of_x(l, node, "gradient before relu");
+	if (problem.residual)
+		op->operands[CUDA_RESIDUAL] = x->gradients[0];
+	set_norm(l, op, producer, op->operands[CUDA_DX], &first_norm);
+	if (problem.shortcut == CONV_SHORTCUT)
+		op->operands[CUDA_SHORTCUT] = other->y;
+	else if (problem.shortcut == CONV_SHORTCUT_NORM)
+		set_norm(l, op, lower_node(l, shortcut->producer), op->operands[CUDA_DX],
+			 &second_norm);
+	return true;
+}
+
+static void data_gradient(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+{
+	const struct device_node *node = n->node;
+	struct lower_value *x = lower_value(l, node->x);
+	struct cuda_tensor *dx, *other = NULL;
+	struct lower_node *producer;
+	struct conv_problem problem;
+	struct conv_plan *plan = NULL;
+	struct cuda_op *op;
+
+	lower_let_others_first(l, n);
+	if (lower_norm_before(l, node->x, &producer) &&
+	    data_gradient_into_norm(l, n, producer, dy) && !l->keep_all)
+		return;
+	lower_conv_problem(l, node, CONV_DATA, &problem);
+	if (l->options->fusion == CUDA_FUSION_C && x->gradient_count) {
+		problem.epilogue = CONV_ADD;
+		if (lower_find_plan(l, node, &problem, &plan)) {
+			other = x->gradients[--x->gradient_count];
+		} else {
+			lower_note(l, node, &problem, "gradients are added by what reads them");
+			problem.epilogue = CONV_STORE;
+		}
+	}
+	if (!plan)
+		plan = lower_need_plan(l, node, &problem);
+	if (l->failure)
+		return;
+	dx = gradient_of_x(l, node, "data gradient");
+	op = lower_conv_op(l, node, &problem, plan);
+	op->operands[CUDA_DY] = dy;
+	op->operands[CUDA_W] = lower_weights(l, node->weight, problem.c);
+	op->operands[CUDA_RESIDUAL] = other;
+	op->operands[CUDA_DX] = dx;
+	lower_contribute(l, node->x, dx);
+}
+
+void lower_conv_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+{
+	if (lower_trains(n->node->weight))
+		weight_gradient(l, n, dy);
+	if (lower_value(l, n->node->x)->active)
+		data_gradient(l, n, dy);
+}

@@ -1,0 +1,107 @@
+/* Linear layers, forward and backward: matrix products. */
+#include "trainer/device/cuda/lowering/lower_conv.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static struct cuda_op *matmul_op(struct lowering *l, const struct device_node *node,
+				 const struct matmul_problem *problem)
+{
+	const struct matmul_engines *matmul = l->options->matmul;
+	struct cuda_op *op = lower_op(l, CUDA_OP_MATMUL, node);
+	struct conv_plan_info info;
+	char name[256];
+	int r;
+
+	if (l->failure)
+		return op;
+	op->matmul.problem = *problem;
+	op->flops = lower_layer_flops(node);
+	r = matmul->plan(matmul->state, problem, &op->matmul.plan);
+	if (r < 0) {
+		op->matmul.plan = NULL;
+		matmul_problem_name(problem, name, sizeof(name));
+		lower_fail(l, r == -ENOENT ? -ENOTSUP : r, "%s: the library has no plan for %s: %s",
+			   node->name, name, matmul->error(matmul->state));
+		return op;
+	}
+	matmul->plan_info(op->matmul.plan, &info);
+	snprintf(op->engine, sizeof(op->engine), "%s", info.engine);
+	lower_workspace(l, op, info.workspace_bytes);
+	return op;
+}
+
+static void matmul_of(const struct lowering *l, const struct device_node *node, uint32_t rows,
+		      uint32_t columns, uint32_t inner, struct matmul_problem *p)
+{
+	matmul_problem_init(p);
+	p->rows = rows;
+	p->columns = columns;
+	p->inner = inner;
+	p->element = p->result = l->options->element;
+}
+
+void lower_linear_forward(struct lowering *l, struct lower_node *n)
+{
+	const struct device_node *node = n->node;
+	uint32_t inputs = node->weight->spec.shape[1];
+	bool logits = l->graph->loss && l->graph->loss->x == node->y;
+	struct cuda_tensor *w = lower_forward_weights(l, n, inputs), *bias = NULL, *y;
+	struct matmul_problem problem;
+	struct cuda_op *op;
+
+	matmul_of(l, node, node->x->shape.n, node->y->shape.c, inputs, &problem);
+	problem.transposed_b = true;
+	problem.bias = node->bias;
+	n->complete = node->activation == DEVICE_IDENTITY;
+	if (n->complete && logits)
+		problem.result = CUDA_F32;
+	if (n->complete)
+		y = lower_result(l, node, problem.result);
+	else
+		y = n->raw = lower_tensor(l, node, "raw", node->y->shape, problem.result);
+	if (node->bias)
+		bias = lower_forward_bias(l, node, problem.result);
+	op = matmul_op(l, node, &problem);
+	op->operands[CUDA_X] = lower_value(l, node->x)->y;
+	op->operands[CUDA_W] = w;
+	op->operands[CUDA_Y] = y;
+	op->operands[CUDA_CHANNEL_BIAS] = bias;
+}
+
+static void linear_weight_gradient(struct lowering *l, const struct device_node *node,
+				   struct cuda_tensor *dy)
+{
+	struct matmul_problem problem;
+	struct cuda_op *op;
+
+	matmul_of(l, node, node->y->shape.c, node->weight->spec.shape[1], node->x->shape.n,
+		  &problem);
+	problem.transposed_a = true;
+	problem.result = CUDA_F32;
+	op = matmul_op(l, node, &problem);
+	op->operands[CUDA_DY] = dy;
+	op->operands[CUDA_X] = lower_value(l, node->x)->y;
+	lower_set_weights_result(l, op, node, NULL);
+}
+
+void lower_linear_backward(struct lowering *l, struct lower_node *n, struct cuda_tensor *dy)
+{
+	const struct device_node *node = n->node;
+	struct matmul_problem problem;
+	struct cuda_tensor *dx;
+	struct cuda_op *op;
+
+	if (lower_trains(node->weight))
+		linear_weight_gradient(l, node, dy);
+	if (!lower_value(l, node->x)->active)
+		return;
+	matmul_of(l, node, node->x->shape.n, node->weight->spec.shape[1], node->y->shape.c,
+		  &problem);
+	dx = lower_tensor(l, node, "data gradient", node->x->shape, l->options->element);
+	op = matmul_op(l, node, &problem);
+	op->operands[CUDA_DY] = dy;
+	op->operands[CUDA_W] = lower_weights(l, node->weight, node->weight->spec.shape[1]);
+	op->operands[CUDA_DX] = dx;
+	lower_contribute(l, node->x, dx);
+}

@@ -1,0 +1,323 @@
+/* Consistency of a program, found without knowing how it was made. */
+#include "trainer/device/cuda/lowering/program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BIT(role) ((uint64_t)1 << (role))
+
+static int fail(char *error, const struct cuda_op *op, const struct cuda_tensor *tensor,
+		const char *what)
+{
+	snprintf(error, DEVICE_ERROR_MAX, "%s of %s: %s %s", op ? cuda_op_name(op->kind) : "tensor",
+		 op ? op->node->name : "the arena", tensor ? tensor->name : "an operand", what);
+	return -EINVAL;
+}
+
+/* What every operation of a kind has; the optional ones are not listed. */
+static uint64_t needed(const struct cuda_op *op)
+{
+	switch (op->kind) {
+	case CUDA_OP_INPUT:
+		return BIT(CUDA_Y);
+	case CUDA_OP_CONV:
+	case CUDA_OP_MATMUL:
+		return op->operands[CUDA_DW]   ? BIT(CUDA_DY)
+		       : op->operands[CUDA_DX] ? BIT(CUDA_DY) | BIT(CUDA_W)
+					       : BIT(CUDA_X) | BIT(CUDA_W) | BIT(CUDA_Y);
+	case CUDA_OP_STATISTICS:
+		return BIT(CUDA_X) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
+	case CUDA_OP_NORM_FINALIZE:
+		return BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_GAMMA) | BIT(CUDA_BETA) |
+		       BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) | BIT(CUDA_SCALE) | BIT(CUDA_BIAS) |
+		       BIT(CUDA_RUNNING_MEAN) | BIT(CUDA_RUNNING_VAR);
+	case CUDA_OP_NORM_RUNNING:
+		return BIT(CUDA_RUNNING_MEAN) | BIT(CUDA_RUNNING_VAR) | BIT(CUDA_GAMMA) |
+		       BIT(CUDA_BETA) | BIT(CUDA_SCALE) | BIT(CUDA_BIAS);
+	case CUDA_OP_FOLD:
+		return BIT(CUDA_W) | BIT(CUDA_W16);
+	case CUDA_OP_APPLY:
+		return BIT(CUDA_X) | BIT(CUDA_Y);
+	case CUDA_OP_ACTIVATION_BACKWARD:
+		return BIT(CUDA_DY) | BIT(CUDA_DZ);
+	case CUDA_OP_NORM_REDUCE:
+		return BIT(CUDA_DY) | BIT(CUDA_X) | BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) |
+		       BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
+	case CUDA_OP_NORM_BACKWARD_FINALIZE:
+		return BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_GAMMA) | BIT(CUDA_MEAN) |
+		       BIT(CUDA_DEVIATION);
+	case CUDA_OP_NORM_BACKWARD_APPLY:
+		return BIT(CUDA_DZ) | BIT(CUDA_X) | BIT(CUDA_A) | BIT(CUDA_B) | BIT(CUDA_C) |
+		       BIT(CUDA_DX);
+	case CUDA_OP_ADD:
+		return BIT(CUDA_X) | BIT(CUDA_RESIDUAL) | BIT(CUDA_Y);
+	case CUDA_OP_BIAS_GRADIENT:
+		return BIT(CUDA_DY) | BIT(CUDA_DBIAS);
+	case CUDA_OP_WEIGHT_GRADIENT:
+		return BIT(CUDA_X) | BIT(CUDA_DW);
+	case CUDA_OP_MAX_POOL:
+	case CUDA_OP_AVERAGE_POOL:
+	case CUDA_OP_GLOBAL_AVERAGE:
+	case CUDA_OP_GLOBAL_MAX:
+		return BIT(CUDA_X) | BIT(CUDA_Y);
+	case CUDA_OP_MAX_POOL_BACKWARD:
+	case CUDA_OP_GLOBAL_MAX_BACKWARD:
+		return BIT(CUDA_DY) | BIT(CUDA_INDEX) | BIT(CUDA_DX);
+	case CUDA_OP_AVERAGE_POOL_BACKWARD:
+	case CUDA_OP_GLOBAL_AVERAGE_BACKWARD:
+		return BIT(CUDA_DY) | BIT(CUDA_DX);
+	case CUDA_OP_MAX_POOL_NORM_REDUCE:
+		return BIT(CUDA_DY) | BIT(CUDA_INDEX) | BIT(CUDA_X) | BIT(CUDA_MEAN) |
+		       BIT(CUDA_DEVIATION) | BIT(CUDA_SCALE) | BIT(CUDA_BIAS) | BIT(CUDA_SUM) |
+		       BIT(CUDA_SQUARES);
+	case CUDA_OP_MAX_POOL_NORM_APPLY:
+		return BIT(CUDA_DY) | BIT(CUDA_INDEX) | BIT(CUDA_X) | BIT(CUDA_SCALE) |
+		       BIT(CUDA_BIAS) | BIT(CUDA_A) | BIT(CUDA_B) | BIT(CUDA_C) | BIT(CUDA_DX);
+	case CUDA_OP_LOSS:
+		return BIT(CUDA_X);
+	case CUDA_OP_KINDS:
+		break;
+	}
+	return 0;
+}
+
+/* What the parts of a fused convolution need beside. */
+static uint64_t needed_fused(const struct conv_problem *problem)
+{
+	uint64_t roles = 0;
+
+	switch (problem->prologue) {
+	case CONV_PLAIN:
+		break;
+	case CONV_DUAL_SCALE_BIAS_ADD_RELU:
+		roles |= BIT(CUDA_PRESCALE2) | BIT(CUDA_PREBIAS2);
+		/* fall through */
+	case CONV_SCALE_BIAS_ADD_RELU:
+		roles |= BIT(CUDA_RESIDUAL) | BIT(CUDA_ACTIVATED);
+		/* fall through */
+	case CONV_SCALE_BIAS_RELU:
+		roles |= BIT(CUDA_PRESCALE) | BIT(CUDA_PREBIAS);
+		break;
+	}
+	switch (problem->epilogue) {
+	case CONV_STORE:
+		break;
+	case CONV_STATISTICS:
+		roles |= BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
+		break;
+	case CONV_BIAS:
+		roles |= BIT(CUDA_CHANNEL_BIAS) | (problem->residual ? BIT(CUDA_RESIDUAL) : 0);
+		break;
+	case CONV_ADD:
+		roles |= BIT(CUDA_RESIDUAL);
+		break;
+	case CONV_RELU_NORM:
+		roles |= BIT(CUDA_RAW) | BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) | BIT(CUDA_GAMMA) |
+			 BIT(CUDA_BETA) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_A) |
+			 BIT(CUDA_B) | BIT(CUDA_C) | (problem->residual ? BIT(CUDA_RESIDUAL) : 0);
+		break;
+	}
+	switch (problem->shortcut) {
+	case CONV_NO_SHORTCUT:
+		break;
+	case CONV_SHORTCUT:
+		roles |= BIT(CUDA_SHORTCUT);
+		break;
+	case CONV_SHORTCUT_NORM:
+		roles |= BIT(CUDA_RAW2) | BIT(CUDA_MEAN2) | BIT(CUDA_DEVIATION2) |
+			 BIT(CUDA_GAMMA2) | BIT(CUDA_BETA2) | BIT(CUDA_SUM2) | BIT(CUDA_SQUARES2) |
+			 BIT(CUDA_A2) | BIT(CUDA_B2) | BIT(CUDA_C2);
+		break;
+	}
+	return roles;
+}
+
+static bool holds(const struct cuda_tensor *tensor, uint32_t n, uint32_t h, uint32_t w, uint32_t c,
+		  enum cuda_element element)
+{
+	return !tensor || (tensor->bytes == (uint64_t)n * h * w * c * cuda_element_size(element) &&
+			   tensor->element == element);
+}
+
+/* The operands of a convolution are as large as its problem says. */
+static int check_conv(const struct cuda_op *op, char *error)
+{
+	const struct conv_problem *p = &op->conv.problem;
+	struct cuda_tensor *const *o = op->operands;
+	bool forward = p->direction == CONV_FORWARD, weights = p->direction == CONV_WEIGHTS;
+
+	if (conv_problem_check(p) < 0)
+		return fail(error, op, NULL, "does not fit its problem");
+	if (!holds(forward || weights ? o[CUDA_X] : o[CUDA_DX], p->n, p->h, p->w, p->c,
+		   p->element) ||
+	    !holds(o[CUDA_RAW], p->n, p->h, p->w, p->c, p->element) ||
+	    !holds(o[CUDA_SHORTCUT], p->n, p->h, p->w, p->c, p->element) ||
+	    !holds(o[CUDA_RAW2], p->n, p->h, p->w, p->c, p->element) ||
+	    !holds(o[CUDA_ACTIVATED], p->n, p->h, p->w, p->c, p->element))
+		return fail(error, op, o[CUDA_X], "has not the problem's input shape");
+	if (!holds(forward ? o[CUDA_Y] : o[CUDA_DY], p->n, p->p, p->q, p->k, p->element))
+		return fail(error, op, o[CUDA_Y], "has not the problem's output shape");
+	if (!holds(o[CUDA_W], p->k, p->r, p->s, p->c, p->element) ||
+	    !holds(o[CUDA_DW], p->k, p->r, p->s, p->c, p->gradient))
+		return fail(error, op, weights ? o[CUDA_DW] : o[CUDA_W],
+			    "has not the problem's weights' shape");
+	if (!holds(o[CUDA_CHANNEL_BIAS], 1, 1, 1, p->k, p->element))
+		return fail(error, op, o[CUDA_CHANNEL_BIAS], "is not the bias of the problem");
+	if (p->epilogue == CONV_BIAS && p->residual
+		    ? !holds(o[CUDA_RESIDUAL], p->n, p->p, p->q, p->k, p->element)
+		    : !holds(o[CUDA_RESIDUAL], p->n, p->h, p->w, p->c, p->element))
+		return fail(error, op, o[CUDA_RESIDUAL], "has not the problem's shape");
+	return 0;
+}
+
+static int check_matmul(const struct cuda_op *op, char *error)
+{
+	const struct matmul_problem *p = &op->matmul.problem;
+
+	if (!op->matmul.plan)
+		return fail(error, op, NULL, "has no plan");
+	if (p->bias != (op->operands[CUDA_CHANNEL_BIAS] != NULL) ||
+	    !holds(op->operands[CUDA_CHANNEL_BIAS], 1, 1, 1, p->columns, p->result))
+		return fail(error, op, op->operands[CUDA_CHANNEL_BIAS],
+			    "is not the bias of the problem");
+	return 0;
+}
+
+/* Tensors of an elementwise pass are of one size. */
+static int check_elementwise(const struct cuda_op *op, char *error)
+{
+	static const enum cuda_role roles[] = {CUDA_X,   CUDA_Y,  CUDA_RESIDUAL, CUDA_DY,
+					       CUDA_DY2, CUDA_DZ, CUDA_DX};
+	const struct cuda_tensor *first = NULL;
+
+	if (op->kind != CUDA_OP_APPLY && op->kind != CUDA_OP_ADD &&
+	    op->kind != CUDA_OP_ACTIVATION_BACKWARD && op->kind != CUDA_OP_NORM_REDUCE &&
+	    op->kind != CUDA_OP_NORM_BACKWARD_APPLY)
+		return 0;
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++) {
+		const struct cuda_tensor *tensor = op->operands[roles[i]];
+
+		if (!tensor)
+			continue;
+		if (first && tensor->bytes != first->bytes)
+			return fail(error, op, tensor, "differs in size from the others");
+		first = tensor;
+	}
+	return 0;
+}
+
+static int check_operands(const struct cuda_program *program, const struct cuda_op *op, char *error)
+{
+	uint64_t roles = needed(op);
+	int r;
+
+	if (op->kind == CUDA_OP_CONV) {
+		roles |= needed_fused(&op->conv.problem);
+		if (!op->conv.plan)
+			return fail(error, op, NULL, "has no plan");
+		r = check_conv(op, error);
+		if (r < 0)
+			return r;
+	}
+	if (op->kind == CUDA_OP_MATMUL) {
+		r = check_matmul(op, error);
+		if (r < 0)
+			return r;
+	}
+	for (int role = 0; role < CUDA_ROLES; role++)
+		if ((roles & BIT(role)) && !op->operands[role])
+			return fail(error, op, NULL, "is missing");
+	if (op->backward != (op >= program->ops + program->backward_start))
+		return fail(error, op, NULL, "is on the wrong side of the backward pass's start");
+	return check_elementwise(op, error);
+}
+
+/*
+ * In the order of execution nothing is read before it is written, and a gradient's first writer
+ * stores, the others add.
+ */
+static int check_order(const struct cuda_program *program, uint32_t index, bool *written,
+		       char *error)
+{
+	const struct cuda_op *op = &program->ops[index];
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (int role = 0; role < CUDA_ROLES; role++) {
+			const struct cuda_tensor *tensor = op->operands[role];
+			bool writes = tensor && cuda_op_writes(op, role), adds;
+
+			if (!tensor || writes != (pass == 1))
+				continue;
+			if (writes != !!(op->written & BIT(role)))
+				return fail(error, op, tensor, "is not marked as it is used");
+			if (tensor->storage == CUDA_IN_ARENA &&
+			    (index < tensor->first || index > tensor->last))
+				return fail(error, op, tensor, "is used outside its lifetime");
+			if (tensor->storage == CUDA_IN_ARENA && !writes && !tensor->given &&
+			    !written[tensor->block])
+				return fail(error, op, tensor, "is read before it is written");
+			if (tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD) {
+				adds = op->adds & BIT(role);
+				if (!writes ||
+				    adds != written[program->arena.count + tensor->param->index])
+					return fail(error, op, tensor,
+						    "is added to and stored in the wrong order");
+				written[program->arena.count + tensor->param->index] = true;
+			}
+			if (tensor->storage == CUDA_IN_ARENA && writes)
+				written[tensor->block] = true;
+		}
+	}
+	return 0;
+}
+
+static bool meet(uint64_t a, uint64_t a_end, uint64_t b, uint64_t b_end)
+{
+	return a < b_end && b < a_end;
+}
+
+static int check_places(const struct cuda_program *program, char *error)
+{
+	const struct arena_block *blocks = program->arena.blocks;
+
+	for (uint32_t i = 0; i < program->tensor_count; i++) {
+		const struct cuda_tensor *a = program->tensors[i];
+
+		if (a->storage != CUDA_IN_ARENA)
+			continue;
+		if (blocks[a->block].size < a->bytes ||
+		    blocks[a->block].offset + a->bytes > program->arena.size)
+			return fail(error, NULL, a, "does not lie in the arena");
+		for (uint32_t j = 0; j < i; j++) {
+			const struct cuda_tensor *b = program->tensors[j];
+
+			if (b->storage == CUDA_IN_ARENA &&
+			    meet(a->first, (uint64_t)a->last + 1, b->first,
+				 (uint64_t)b->last + 1) &&
+			    meet(blocks[a->block].offset, blocks[a->block].offset + a->bytes,
+				 blocks[b->block].offset, blocks[b->block].offset + b->bytes))
+				return fail(error, NULL, a, "lies on another one that lives");
+		}
+	}
+	return 0;
+}
+
+int program_check(const struct cuda_program *program, char *error)
+{
+	bool *written =
+		calloc(program->arena.count + program->graph->params->count + 1, sizeof(bool));
+	int r = 0;
+
+	if (!written) {
+		snprintf(error, DEVICE_ERROR_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < program->op_count && r == 0; i++) {
+		r = check_operands(program, &program->ops[i], error);
+		if (r == 0)
+			r = check_order(program, i, written, error);
+	}
+	free(written);
+	return r < 0 ? r : check_places(program, error);
+}

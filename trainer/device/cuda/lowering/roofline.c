@@ -1,0 +1,106 @@
+#include "trainer/device/cuda/lowering/roofline.h"
+
+#include <string.h>
+
+/*
+ * Multiplications and additions that a multiprocessor makes in a clock, from the tables of NVIDIA's
+ * white papers "A100 Tensor Core GPU Architecture" and "H100 Tensor Core GPU Architecture".
+ * Hopper's count tensor cores at a lower clock than the rest.
+ */
+static const struct rate {
+	int major, minor;
+	double fp32, tf32, half; /* fused, so each is two FLOP; half: fp16 and bf16 */
+	double tensor_khz_max;   /* 0: the multiprocessor's */
+} rates[] = {
+	{8, 0, 64, 512, 1024, 0},
+	{9, 0, 128, 1024, 2048, 1830000},
+};
+
+double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32)
+{
+	for (size_t i = 0; i < sizeof(rates) / sizeof(*rates); i++) {
+		const struct rate *rate = &rates[i];
+		bool tensor = element != CUDA_F32 || tf32;
+		double fused = element != CUDA_F32 ? rate->half : tf32 ? rate->tf32 : rate->fp32;
+		double khz = gpu->clock_khz;
+
+		if (rate->major != gpu->compute_major || rate->minor != gpu->compute_minor)
+			continue;
+		if (tensor && rate->tensor_khz_max > 0 && khz > rate->tensor_khz_max)
+			khz = rate->tensor_khz_max;
+		return 2 * fused * gpu->multiprocessors * khz * 1e3;
+	}
+	return 0;
+}
+
+double roofline_seconds(const struct roofline_device *device, enum cuda_element element,
+			double flops, double bytes)
+{
+	double moving = bytes / device->bytes_per_second;
+	double computing = flops / device->flops_per_second[element];
+
+	return moving > computing ? moving : computing;
+}
+
+/* Plans ask for less than the workspace that they share. */
+static uint64_t workspace_of(const struct cuda_program *program, const struct cuda_op *op)
+{
+	struct conv_plan_info info = {.workspace_bytes = 0};
+
+	if (op->kind == CUDA_OP_CONV)
+		program->conv->plan_info(op->conv.plan, &info);
+	else if (op->kind == CUDA_OP_MATMUL)
+		program->matmul->plan_info(op->matmul.plan, &info);
+	return info.workspace_bytes;
+}
+
+void roofline_sum(const struct roofline_device *device, const struct cuda_program *program,
+		  const struct device_node *node, bool backward, struct roofline_sums *ret_sums)
+{
+	memset(ret_sums, 0, sizeof(*ret_sums));
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+		uint64_t workspace;
+
+		if ((node && op->node != node) || op->backward != backward)
+			continue;
+		workspace = workspace_of(program, op);
+		ret_sums->flops += op->flops;
+		ret_sums->bytes += (double)op->bytes;
+		ret_sums->seconds +=
+			roofline_seconds(device, program->element, op->flops, (double)op->bytes);
+		if (workspace > ret_sums->workspace_bytes)
+			ret_sums->workspace_bytes = workspace;
+	}
+}
+
+void roofline_store(const struct device_params *params, enum cuda_element element,
+		    struct roofline_store *ret_store)
+{
+	const struct device_optimizer_spec *optimizer = &params->optimizer;
+	uint64_t moments = optimizer->kind == DEVICE_ADAMW ? 2 : 1;
+
+	memset(ret_store, 0, sizeof(*ret_store));
+	for (size_t i = 0; i < params->count; i++) {
+		const struct device_param *param = params->items[i];
+		/* every tensor starts on a cache line */
+		uint64_t bytes = (param->elements + 15) / 16 * 16 * sizeof(float);
+		bool buffer = param->spec.kind == DEVICE_BUFFER;
+		bool copied = element != CUDA_F32 && (param->spec.kind == DEVICE_CONV_WEIGHT ||
+						      param->spec.kind == DEVICE_LINEAR_WEIGHT);
+		uint64_t copy = copied ? param->elements * cuda_element_size(element) : 0;
+
+		ret_store->slot_bytes +=
+			bytes * (1 + (params->has_optimizer ? 1 + moments + optimizer->ema : 0));
+		ret_store->copy_bytes += copy;
+		if (!params->has_optimizer || param->spec.frozen)
+			continue;
+		/*
+		 * value, moments and EMA are read and written, the gradient read, the copy written
+		 */
+		if (!buffer)
+			ret_store->update_bytes += (double)(bytes * (3 + 2 * moments) + copy);
+		if (optimizer->ema)
+			ret_store->update_bytes += 2.0 * (double)bytes;
+	}
+}

@@ -1,0 +1,42 @@
+/*
+ * The least time a program takes on a device: for each operation the larger of its memory time and
+ * its arithmetic time, summed (Williams, Waterman, Patterson 2009). Bytes are those that an
+ * operation cannot avoid; launches cost nothing here.
+ */
+#pragma once
+
+#include "trainer/device/cuda/gpu.h"
+#include "trainer/device/cuda/lowering/program.h"
+
+struct roofline_device {
+	double bytes_per_second;
+	double flops_per_second[3]; /* dense, by enum cuda_element */
+};
+
+/* One direction of a layer, or of all. */
+struct roofline_sums {
+	double flops, bytes, seconds;
+	uint64_t workspace_bytes; /* the largest */
+};
+
+/*
+ * Peak FLOP per second of a GPU's matrix arithmetic at its highest clock, dense, accumulated in
+ * fp32: the denominator of MFU. Nothing reaches it. tf32: for fp32, that of tensor cores. 0: not
+ * known.
+ */
+double roofline_peak_flops(const struct gpu_properties *gpu, enum cuda_element element, bool tf32);
+
+double roofline_seconds(const struct roofline_device *device, enum cuda_element element,
+			double flops, double bytes);
+/* Of the operations of one node (NULL: of all), forward or backward. */
+void roofline_sum(const struct roofline_device *device, const struct cuda_program *program,
+		  const struct device_node *node, bool backward, struct roofline_sums *ret_sums);
+
+/* What a store keeps in device memory, and what an update moves. */
+struct roofline_store {
+	uint64_t slot_bytes; /* parameters, gradients, moments, EMA */
+	uint64_t copy_bytes; /* weights in the program's element */
+	double update_bytes;
+};
+void roofline_store(const struct device_params *params, enum cuda_element element,
+		    struct roofline_store *ret_store);

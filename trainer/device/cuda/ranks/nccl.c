@@ -1,0 +1,261 @@
+/*
+ * collective.h over NCCL. Its interface is declared here, as the documentation of NCCL 2 has it,
+ * for these functions and numbers have been the same since 2.13: neither its headers nor the
+ * library are needed to build, and a trainer without them starts.
+ */
+#include "trainer/device/cuda/ranks/collective.h"
+
+#include "trainer/device/cuda/load.h"
+#include "trainer/device/device.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define NCCL_NAME "libnccl.so.2"
+#define NCCL_PACKAGE                                                                               \
+	"NCCL 2 (libnccl2 of NVIDIA's repository, or nvidia-nccl-cu13 of PyPI, which has it in "   \
+	"nvidia/nccl/lib)"
+/* The first that tells by ncclGetLastError() what it was; capturing sums came with 2.9. */
+#define NCCL_VERSION_MIN 21300
+
+#define WAIT_NS 50000 /* between two looks: well below a step, and little for a CPU */
+
+typedef struct ncclComm *ncclComm_t;
+
+typedef struct {
+	char internal[128];
+} ncclUniqueId;
+
+enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
+enum { NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8 };     /* ncclDataType_t */
+enum { NCCL_SUM = 0 };                           /* ncclRedOp_t */
+
+/* Enumerations are passed as int. */
+struct nccl {
+	int (*ncclGetVersion)(int *version);
+	int (*ncclGetUniqueId)(ncclUniqueId *id);
+	int (*ncclCommInitRank)(ncclComm_t *comm, int world, ncclUniqueId id, int rank);
+	int (*ncclAllReduce)(const void *from, void *to, size_t count, int type, int operation,
+			     ncclComm_t comm, gpu_stream stream);
+	int (*ncclGroupStart)(void);
+	int (*ncclGroupEnd)(void);
+	int (*ncclCommGetAsyncError)(ncclComm_t comm, int *status);
+	int (*ncclCommAbort)(ncclComm_t comm);
+	int (*ncclCommDestroy)(ncclComm_t comm);
+	const char *(*ncclGetErrorString)(int status);
+	const char *(*ncclGetLastError)(ncclComm_t comm);
+};
+
+struct collective {
+	struct nccl nccl;
+	struct comm *comm;
+	ncclComm_t ranks; /* NULL: not connected */
+	bool failed;
+	char name[32];
+	char error[DEVICE_ERROR_MAX];
+};
+
+/*
+ * A rank reaches what Li et al. 2020, "PyTorch Distributed", found fastest for ResNet-50 over NCCL:
+ * buckets of 10 to 25 MB. The least of these, as what is left over when backward has ended is not
+ * hidden by it.
+ */
+const size_t collective_elements = 10 << 18;
+
+#define LOAD(function)                                                                             \
+	ret_nccl->function = (__typeof__(ret_nccl->function))dlsym(library, #function);            \
+	if (!ret_nccl->function)                                                                   \
+		return load_no_function(NCCL_NAME, #function, error);
+
+static int load_functions(void *library, struct nccl *ret_nccl, char *error)
+{
+	LOAD(ncclGetUniqueId)
+	LOAD(ncclCommInitRank)
+	LOAD(ncclAllReduce)
+	LOAD(ncclGroupStart)
+	LOAD(ncclGroupEnd)
+	LOAD(ncclCommGetAsyncError)
+	LOAD(ncclCommAbort)
+	LOAD(ncclCommDestroy)
+	LOAD(ncclGetErrorString)
+	LOAD(ncclGetLastError)
+	return 0;
+}
+
+/*
+ * NCCL registers what captured sums work on, unless told otherwise, and may then carry them out in
+ * another way than the same sums where they are launched: in another order, perhaps. A run that
+ * goes on from a checkpoint, whose first steps are launched, would not be an unbroken one's bit for
+ * bit.
+ */
+static void sum_alike(void)
+{
+	setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
+static int load(struct nccl *ret_nccl, int *ret_version, char *error)
+{
+	void *library;
+
+	sum_alike();
+	library = load_library(NCCL_NAME);
+	*ret_version = 0;
+	if (!library)
+		return load_not_found(NCCL_NAME, NCCL_PACKAGE, error);
+	LOAD(ncclGetVersion)
+	ret_nccl->ncclGetVersion(ret_version);
+	if (*ret_version >= NCCL_VERSION_MIN)
+		return load_functions(library, ret_nccl, error);
+	snprintf(error, DEVICE_ERROR_MAX,
+		 "NCCL %d.%d.%d is installed, 2.13 or newer is needed: install " NCCL_PACKAGE
+		 ", or name the folder of a newer one by " LOAD_FOLDERS,
+		 *ret_version / 10000, *ret_version / 100 % 100, *ret_version % 100);
+	return -ENODEV;
+}
+
+int collective_new(struct comm *comm, struct collective **ret_collective, char *error)
+{
+	struct collective *collective = calloc(1, sizeof(*collective));
+	int version, r;
+
+	snprintf(error, DEVICE_ERROR_MAX, "out of memory");
+	if (!collective)
+		return -ENOMEM;
+	collective->comm = comm;
+	r = load(&collective->nccl, &version, error);
+	if (r < 0) {
+		free(collective);
+		return r;
+	}
+	snprintf(collective->name, sizeof(collective->name), "NCCL %d.%d.%d", version / 10000,
+		 version / 100 % 100, version % 100);
+	*error = 0;
+	*ret_collective = collective;
+	return 0;
+}
+
+/* 0, or -ECOMM with NCCL's words for a status. */
+static int check(struct collective *collective, int status, const char *call)
+{
+	const struct nccl *nccl = &collective->nccl;
+	const char *more;
+
+	if (status == NCCL_SUCCESS || status == NCCL_IN_PROGRESS)
+		return 0;
+	more = nccl->ncclGetLastError(collective->ranks);
+	collective->failed = true;
+	snprintf(collective->error, sizeof(collective->error),
+		 "rank %u of %u: %s: %s%s%s; NCCL_DEBUG=WARN tells more", collective->comm->rank,
+		 collective->comm->world, call, nccl->ncclGetErrorString(status),
+		 more && *more ? ": " : "", more ? more : "");
+	return -ECOMM;
+}
+
+/* What rank 0 passes on: how to connect, or that it could not tell. */
+struct invitation {
+	ncclUniqueId id;
+	int status;
+};
+
+static int connect_ranks(struct collective *collective)
+{
+	struct comm *comm = collective->comm;
+	struct invitation invitation = {.status = NCCL_SUCCESS};
+	int r;
+
+	if (comm->rank == 0)
+		invitation.status = collective->nccl.ncclGetUniqueId(&invitation.id);
+	r = comm_broadcast(comm, &invitation, sizeof(invitation), 0);
+	if (r < 0) {
+		snprintf(collective->error, sizeof(collective->error), "%s", comm_error(comm));
+		return r;
+	}
+	r = check(collective, invitation.status, "ncclGetUniqueId on rank 0");
+	if (r < 0)
+		return r;
+	return check(collective,
+		     collective->nccl.ncclCommInitRank(&collective->ranks, (int)comm->world,
+						       invitation.id, (int)comm->rank),
+		     "ncclCommInitRank");
+}
+
+int collective_connect(struct collective *collective, char *error)
+{
+	int r = connect_ranks(collective);
+
+	snprintf(error, DEVICE_ERROR_MAX, "%s", collective->error);
+	return r;
+}
+
+void collective_free(struct collective *collective)
+{
+	if (!collective)
+		return;
+	if (collective->ranks && collective->failed)
+		collective->nccl.ncclCommAbort(collective->ranks);
+	else if (collective->ranks)
+		collective->nccl.ncclCommDestroy(collective->ranks);
+	free(collective);
+}
+
+const char *collective_name(const struct collective *collective)
+{
+	return collective->name;
+}
+
+const char *collective_error(const struct collective *collective)
+{
+	return collective->error;
+}
+
+/* The group makes one launch of several ranges; it must end whatever comes in between. */
+int collective_sum(struct collective *collective, const struct collective_range *ranges,
+		   uint32_t count, enum comm_element element, gpu_stream stream)
+{
+	const struct nccl *nccl = &collective->nccl;
+	int type = element == COMM_FLOAT ? NCCL_FLOAT32 : NCCL_FLOAT64;
+	int r = check(collective, nccl->ncclGroupStart(), "ncclGroupStart"), ended;
+
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = check(collective,
+			  nccl->ncclAllReduce(ranges[i].values, ranges[i].values, ranges[i].count,
+					      type, NCCL_SUM, collective->ranks, stream),
+			  "ncclAllReduce");
+	ended = nccl->ncclGroupEnd();
+	return r < 0 ? r : check(collective, ended, "ncclGroupEnd");
+}
+
+static int check_queued(struct collective *collective)
+{
+	int status = NCCL_SUCCESS;
+	int r = check(collective,
+		      collective->nccl.ncclCommGetAsyncError(collective->ranks, &status),
+		      "ncclCommGetAsyncError");
+
+	return r < 0 ? r : check(collective, status, "adding up over ranks");
+}
+
+/*
+ * A sum waits forever for a rank that has gone; NCCL tells only whoever asks, and of none on this
+ * machine (NVIDIA/nccl, issue 279): whoever started it ends these.
+ */
+int collective_wait(struct collective *collective, gpu_event event)
+{
+	const struct timespec pause = {.tv_nsec = WAIT_NS};
+	int r;
+
+	while ((r = gpu_event_query(event)) == -EAGAIN) {
+		r = check_queued(collective);
+		if (r < 0)
+			return r;
+		nanosleep(&pause, NULL);
+	}
+	if (r < 0)
+		snprintf(collective->error, sizeof(collective->error), "%s", gpu_error());
+	return r < 0 ? r : check_queued(collective);
+}

@@ -1,0 +1,423 @@
+#include "trainer/plan/plan.h"
+#include "trainer/algorithms/optim.h"
+#include "trainer/device/cuda/engines.h"
+#include "trainer/device/cuda/lowering/planner.h"
+#include "trainer/device/cuda/lowering/roofline.h"
+#include "trainer/model/model.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+__attribute__((format(printf, 3, 4))) static int plan_fail(char *error, int code,
+							   const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error, PLAN_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+/* ---- the device's file ---- */
+
+struct plan_device {
+	struct roofline_device roofline;
+	char *name, *source;
+	uint64_t memory_bytes;
+	char *properties; /* as cuDNN reads them */
+};
+
+static void plan_device_deinit(struct plan_device *device)
+{
+	free(device->name);
+	free(device->source);
+	free(device->properties);
+}
+
+static int take_number(const json_t *object, const char *path, const char *key, double *ret_value,
+		       char *error)
+{
+	const json_t *value = json_object_get(object, key);
+	if (!json_is_number(value) || !(json_number_value(value) > 0) ||
+	    json_number_value(value) > 1e18)
+		return plan_fail(error, -EINVAL, "%s: %s must be a number above 0, up to 1e18",
+				 path, key);
+	*ret_value = json_number_value(value);
+	return 0;
+}
+
+static int take_text(const json_t *object, const char *path, const char *key, char **ret_text,
+		     char *error)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+	if (!text)
+		return plan_fail(error, -EINVAL, "%s: %s must be a text", path, key);
+	*ret_text = strdup(text);
+	return *ret_text ? 0 : plan_fail(error, -ENOMEM, "out of memory");
+}
+
+/*
+ * Of those that cuDNN takes, the ones that it takes at any value, and then has no engine or a wrong
+ * one.
+ */
+static int take_properties(const json_t *json, const char *path, char *error)
+{
+	double version = 0, processors;
+	int r = take_number(json, path, "deviceVer", &version, error);
+	if (!r && version < 800)
+		return plan_fail(error, -EINVAL,
+				 "%s: deviceVer = %g: expected 800 or more, compute capability 8.0",
+				 path, version);
+	return r ? r : take_number(json, path, "multiProcessorCount", &processors, error);
+}
+
+static int read_device(struct plan_device *device, json_t *json, const char *path, bool tf32,
+		       char *error)
+{
+	const char *const elements[] = {
+		[CUDA_F32] = tf32 ? "tf32" : "fp32", [CUDA_F16] = "fp16", [CUDA_BF16] = "bf16"};
+	const json_t *roofline = json_object_get(json, "roofline");
+	const json_t *flops = json_object_get(roofline, "flops_per_second");
+	double memory = 0;
+	if (!json_is_object(roofline) || !json_is_object(flops))
+		return plan_fail(error, -EINVAL,
+				 "%s has no \"roofline\" with bytes_per_second and "
+				 "flops_per_second, as the files in devices/ have it",
+				 path);
+	int r = take_text(json, path, "deviceName", &device->name, error);
+	if (!r)
+		r = take_text(roofline, path, "source", &device->source, error);
+	if (!r)
+		r = take_number(json, path, "totalGlobalMem", &memory, error);
+	if (!r)
+		r = take_number(roofline, path, "bytes_per_second",
+				&device->roofline.bytes_per_second, error);
+	for (int i = 0; i < 3 && !r; i++)
+		r = take_number(flops, path, elements[i], &device->roofline.flops_per_second[i],
+				error);
+	if (!r)
+		r = take_properties(json, path, error);
+	device->memory_bytes = (uint64_t)memory;
+	if (r)
+		return r;
+	json_object_del(json, "roofline");
+	device->properties = json_dumps(json, JSON_COMPACT);
+	return device->properties ? 0 : plan_fail(error, -ENOMEM, "out of memory");
+}
+
+static int plan_device_init(struct plan_device *device, const char *path, bool tf32, char *error)
+{
+	json_error_t where;
+	json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+	*device = (struct plan_device){0};
+	if (!json && where.line < 1)
+		return plan_fail(error, -EINVAL, "%s", where.text);
+	if (!json)
+		return plan_fail(error, -EINVAL, "%s: line %d: %s", path, where.line, where.text);
+	int r = read_device(device, json, path, tf32, error);
+	json_decref(json);
+	if (r)
+		plan_device_deinit(device);
+	return r;
+}
+
+/* ---- what is planned ---- */
+
+struct plan {
+	const struct recipe *recipe;
+	const struct plan_options *options;
+	struct plan_device device;
+	struct program_options program;
+	uint32_t size, classes;
+	uint32_t told_size; /* by data.pipeline, or 0 */
+	struct device *planner;
+	struct device_params *params;
+	struct model *model;
+};
+
+/* Networks for small images have strides and classes for them. */
+static bool small_images(const struct recipe_model *model)
+{
+	return model->stem == RECIPE_STEM_CIFAR || !strcmp(model->name, "speednet") ||
+	       (!strcmp(model->name, "resnet_cifar") && model->stem != RECIPE_STEM_IMAGENET);
+}
+
+static void choose(struct plan *plan, const struct engines *engines)
+{
+	static const enum cuda_element elements[] = {
+		[RECIPE_AUTO] = CUDA_BF16,
+		[RECIPE_FP32] = CUDA_F32,
+		[RECIPE_BF16] = CUDA_BF16,
+		[RECIPE_FP16] = CUDA_F16,
+	};
+	static const enum cuda_fusion fusions[] = {
+		[DEVICE_FUSION_NONE] = CUDA_FUSION_NONE,
+		[DEVICE_FUSION_B] = CUDA_FUSION_B,
+		[DEVICE_FUSION_C] = CUDA_FUSION_C,
+	};
+	const struct recipe *recipe = plan->recipe;
+	bool small = small_images(&recipe->model);
+	struct program_options *program = &plan->program;
+	program->element = elements[recipe->train.precision];
+	program->fusion = recipe->train.fusion           ? fusions[recipe->train.fusion]
+			  : program->element == CUDA_F16 ? CUDA_FUSION_C
+							 : CUDA_FUSION_B;
+	program->deterministic = recipe->train.deterministic;
+	program->conv = &engines->conv;
+	program->matmul = &engines->matmul;
+	plan->told_size = plan_pipeline_side(recipe->data.pipeline);
+	plan->size = plan->options->size ? plan->options->size
+		     : plan->told_size   ? plan->told_size
+		     : small             ? 32
+					 : 224;
+	plan->classes = recipe->model.classes ? (uint32_t)recipe->model.classes : small ? 10 : 1000;
+}
+
+static int open_model(struct plan *plan, char *error)
+{
+	struct device_optimizer_spec optimizer;
+	char text[MODEL_ERROR_MAX] = "";
+	optim_spec(plan->recipe, &optimizer);
+	int r = planner_open(&plan->program, &plan->planner);
+	if (!r)
+		r = device_params_new(plan->planner, &plan->params);
+	if (!r)
+		r = model_new(&plan->recipe->model, plan->classes, plan->params, &plan->model,
+			      text);
+	if (!r)
+		r = device_params_allocate(plan->params, &optimizer);
+	if (!r && plan->size < model_side_min(plan->model))
+		return plan_fail(error, -EINVAL, "%s%u is too small for %s, which needs %u",
+				 plan->options->size ? "--size=" : "data.pipeline's size of ",
+				 plan->size, plan->recipe->model.name, model_side_min(plan->model));
+	return r ? plan_fail(error, r, "%s", *text ? text : strerror(-r)) : 0;
+}
+
+static int make_graph(struct plan *plan, enum device_mode mode, uint32_t count,
+		      struct device_graph **ret_graph, char *error)
+{
+	struct device_graph_options options = {.mode = mode};
+	struct model_input input = {
+		.count = count, .height = plan->size, .width = plan->size, .std = {1, 1, 1}};
+	struct device_graph *graph;
+	char text[DEVICE_ERROR_MAX] = "";
+	int r = device_graph_new(plan->params, &options, &graph);
+	if (r)
+		return plan_fail(error, r, "%s", device_error(plan->planner));
+	model_record(plan->model, graph, &input);
+	r = device_graph_plan(graph, text);
+	if (r) {
+		device_graph_free(graph);
+		return plan_fail(error, r, "planning %s for %u image%s of %u x %u: %s",
+				 plan->recipe->model.name, count, count == 1 ? "" : "s", plan->size,
+				 plan->size, text);
+	}
+	*ret_graph = graph;
+	return 0;
+}
+
+/* ---- printing ---- */
+
+/* What an operation adds to the column of its layer; "" for the small ones between the passes. */
+static void operation_name(const struct cuda_op *op, char *ret_text, size_t size)
+{
+	static const char *const directions[] = {"conv", "data", "weights"};
+	static const char *const prologues[] = {"", "scale-bias-relu > ", "scale-bias-add-relu > ",
+						"dual-scale-bias-add-relu > "};
+	static const char *const epilogues[] = {"", " > statistics", " > bias", " > add",
+						" > relu-norm"};
+	static const char *const shortcuts[] = {"", "-shortcut", "-shortcut-norm"};
+	const struct conv_problem *problem = &op->conv.problem;
+	switch (op->kind) {
+	case CUDA_OP_CONV:
+		snprintf(ret_text, size, "%s%s%s%s%s", prologues[problem->prologue],
+			 directions[problem->direction], epilogues[problem->epilogue],
+			 problem->residual ? "-add" : "", shortcuts[problem->shortcut]);
+		return;
+	case CUDA_OP_NORM_FINALIZE:
+	case CUDA_OP_NORM_RUNNING:
+	case CUDA_OP_NORM_BACKWARD_FINALIZE:
+	case CUDA_OP_WEIGHT_GRADIENT:
+	case CUDA_OP_BIAS_GRADIENT:
+		*ret_text = 0;
+		return;
+	default:
+		snprintf(ret_text, size, "%s", cuda_op_name(op->kind));
+	}
+}
+
+static void append(char *text, size_t size, const char *word, const char *separator)
+{
+	size_t length = strlen(text);
+	if (*word && length + strlen(word) + strlen(separator) < size)
+		sprintf(text + length, "%s%s", length ? separator : "", word);
+}
+
+static void print_layer(const struct plan *plan, const struct cuda_program *program,
+			const struct device_node *node, bool backward, FILE *file)
+{
+	char operations[160] = "", engines[160] = "", word[96];
+	struct roofline_sums sums;
+	roofline_sum(&plan->device.roofline, program, node, backward, &sums);
+	if (!(sums.bytes > 0))
+		return;
+	for (uint32_t i = 0; i < program->op_count; i++) {
+		const struct cuda_op *op = &program->ops[i];
+		if (op->node != node || op->backward != backward)
+			continue;
+		operation_name(op, word, sizeof(word));
+		append(operations, sizeof(operations), word, "; ");
+		if (op->kind == CUDA_OP_CONV || op->kind == CUDA_OP_MATMUL)
+			append(engines, sizeof(engines), op->engine, "; ");
+	}
+	fprintf(file, "%-24s %-8s %8.1f %9.2f %8.1f %8.1f  %-48s %s\n", node->name,
+		backward ? "backward" : "forward", (double)sums.workspace_bytes / 1e6,
+		sums.flops * 1e-9, sums.bytes * 1e-6, sums.seconds * 1e6, operations,
+		*engines ? engines : "own");
+}
+
+static void print_layers(const struct plan *plan, const struct cuda_program *program, FILE *file)
+{
+	fprintf(file, "\n%-24s %-8s %8s %9s %8s %8s  %-48s %s\n", "layer", "", "space MB", "GFLOP",
+		"MB", "us", "operations", "engines");
+	for (uint32_t i = 0; i < program->graph->node_count; i++)
+		for (int backward = 0; backward < 2; backward++)
+			print_layer(plan, program, program->graph->nodes[i], backward, file);
+}
+
+static void print_memory(const struct plan *plan, const struct cuda_program *train,
+			 const struct cuda_program *eval, uint32_t eval_count, FILE *file)
+{
+	/* as bytes with up to 4 channels; the one that is computed on and the one that arrives */
+	double pixels = (double)plan->size * plan->size;
+	double staging = 2 * 4 * pixels * ((double)plan->recipe->data.batch_size + eval_count);
+	struct roofline_store store;
+	roofline_store(plan->params, plan->program.element, &store);
+	double total = (double)(train->arena.size + (eval ? eval->arena.size : 0) +
+				store.slot_bytes + store.copy_bytes) +
+		       staging;
+	fprintf(file,
+		"memory      %10.1f MB activations and workspace (%.1f if none were shared)\n",
+		(double)train->arena.size / 1e6, (double)train->arena.unshared / 1e6);
+	if (eval)
+		fprintf(file,
+			"            %10.1f MB the same in evaluation, %u image%s at a time\n",
+			(double)eval->arena.size / 1e6, eval_count, eval_count == 1 ? "" : "s");
+	fprintf(file, "            %10.1f MB parameters, gradients and optimizer state\n",
+		(double)store.slot_bytes / 1e6);
+	fprintf(file, "            %10.1f MB copies of weights for the convolutions\n",
+		(double)store.copy_bytes / 1e6);
+	fprintf(file, "            %10.1f MB batches under way\n", staging / 1e6);
+	fprintf(file, "            %10.1f MB in all, %.0f %% of the device's %.1f GB\n",
+		total / 1e6, total * 100 / (double)plan->device.memory_bytes,
+		(double)plan->device.memory_bytes / 1e9);
+}
+
+static void print_time(const struct plan *plan, const struct cuda_program *train, FILE *file)
+{
+	const struct roofline_device *roofline = &plan->device.roofline;
+	double images = (double)plan->recipe->data.batch_size, seconds;
+	struct roofline_sums sums[2];
+	struct roofline_store store;
+	for (int backward = 0; backward < 2; backward++)
+		roofline_sum(roofline, train, NULL, backward, &sums[backward]);
+	roofline_store(plan->params, plan->program.element, &store);
+	double update = store.update_bytes / roofline->bytes_per_second;
+	seconds = sums[0].seconds + sums[1].seconds + update;
+	for (int backward = 0; backward < 2; backward++)
+		fprintf(file, "%-12s%10.3f ms, %.2f GFLOP and %.1f MB an image\n",
+			backward ? "backward" : "forward", sums[backward].seconds * 1e3,
+			sums[backward].flops / images * 1e-9, sums[backward].bytes / images * 1e-6);
+	fprintf(file, "update      %10.3f ms, %.1f MB\n", update * 1e3, store.update_bytes * 1e-6);
+	fprintf(file,
+		"step        %10.3f ms at the roofline: %.0f images/s; launches not counted\n",
+		seconds * 1e3, images / seconds);
+}
+
+static void print_head(const struct plan *plan, const struct engines *engines, FILE *file)
+{
+	const char *const elements[] = {plan->recipe->train.tf32 ? "tf32" : "fp32", "fp16", "bf16"};
+	static const char *const fusions[] = {"none", "b", "c"};
+	enum cuda_element element = plan->program.element;
+	fprintf(file, "device   %s: %.2f TB/s, %.0f TFLOP/s in %s; %s\n", plan->device.name,
+		plan->device.roofline.bytes_per_second * 1e-12,
+		plan->device.roofline.flops_per_second[element] * 1e-12, elements[element],
+		plan->device.source);
+	fprintf(file, "plans    %s, fusion %s\n", engines->name, fusions[plan->program.fusion]);
+	fprintf(file, "model    %s, %u class%s%s, batches of %llu image%s of %u x %u%s\n",
+		plan->recipe->model.name, plan->classes, plan->classes == 1 ? "" : "es",
+		plan->recipe->model.classes ? "" : " (assumed: model.classes is not set)",
+		(unsigned long long)plan->recipe->data.batch_size,
+		plan->recipe->data.batch_size == 1 ? "" : "s", plan->size, plan->size,
+		plan->options->size ? ""
+		: plan->told_size   ? " (as data.pipeline makes them)"
+				    : " (assumed: --size is not given)");
+}
+
+static void print_program(const struct plan *plan, const struct cuda_program *train, FILE *file)
+{
+	print_layers(plan, train, file);
+	fprintf(file, "\n%u operations; patterns of this level without a plan: %u\n%s",
+		train->op_count, train->fallbacks, train->log);
+}
+
+/* ---- all of it ---- */
+
+static int report(struct plan *plan, const struct engines *engines, FILE *file, char *error)
+{
+	const struct recipe_data *data = &plan->recipe->data;
+	uint32_t count = (uint32_t)(data->val_batch_size ? data->val_batch_size : data->batch_size);
+	struct device_graph *train = NULL, *eval = NULL;
+	int r = make_graph(plan, DEVICE_TRAIN, (uint32_t)data->batch_size, &train, error);
+	if (!r && *data->val)
+		r = make_graph(plan, DEVICE_EVAL, count, &eval, error);
+	if (!r) {
+		print_head(plan, engines, file);
+		print_program(plan, planner_program(train), file);
+		print_memory(plan, planner_program(train), eval ? planner_program(eval) : NULL,
+			     eval ? count : 0, file);
+		print_time(plan, planner_program(train), file);
+	}
+	device_graph_free(train);
+	device_graph_free(eval);
+	return r;
+}
+
+static int plan_on(struct plan *plan, const struct engines *engines, FILE *file, char *error)
+{
+	choose(plan, engines);
+	int r = open_model(plan, error);
+	if (!r)
+		r = report(plan, engines, file, error);
+	model_free(plan->model);
+	device_params_free(plan->params);
+	device_close(plan->planner);
+	return r;
+}
+
+int plan_with(const struct recipe *recipe, const struct plan_options *options,
+	      const struct engines *engines, FILE *file, char *error)
+{
+	struct plan plan = {.recipe = recipe, .options = options};
+	int r = plan_device_init(&plan.device, options->device, recipe->train.tf32, error);
+	if (r)
+		return r;
+	r = plan_on(&plan, engines, file, error);
+	plan_device_deinit(&plan.device);
+	return r;
+}
+
+int plan_properties(const char *path, char **ret_properties, char *error)
+{
+	struct plan_device device;
+	int r = plan_device_init(&device, path, false, error);
+	if (r)
+		return r;
+	*ret_properties = device.properties;
+	device.properties = NULL;
+	plan_device_deinit(&device);
+	return 0;
+}

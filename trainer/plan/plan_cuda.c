@@ -1,0 +1,45 @@
+/* The part of --plan that asks cuDNN, or says that it can't. */
+#include "trainer/plan/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#ifdef HAVE_CUDA
+
+#include "trainer/device/cuda/engines.h"
+
+int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
+		char *error)
+{
+	struct engines_options engines_options = {0};
+	struct engines engines;
+	char *properties, problem[PLAN_ERROR_MAX] = "";
+	int r = plan_properties(options->device, &properties, error);
+	if (r)
+		return r;
+	engines_options.properties = properties;
+	engines_options.tf32 = recipe->train.tf32;
+	r = engines_open(&engines_options, &engines, problem);
+	if (r) {
+		snprintf(error, PLAN_ERROR_MAX, "--plan=%.300s: %.700s", options->device, problem);
+	} else {
+		r = plan_with(recipe, options, &engines, file, error);
+		engines_close(&engines);
+	}
+	free(properties);
+	return r;
+}
+
+#else
+
+int plan_recipe(const struct recipe *recipe, const struct plan_options *options, FILE *file,
+		char *error)
+{
+	snprintf(error, PLAN_ERROR_MAX,
+		 "--plan asks cuDNN which patterns have plans, and this trainer was built without "
+		 "CUDA's toolkit and cuDNN; install them (nvcc, cudnn.h, cublasLt.h; no GPU is "
+		 "needed) and build anew");
+	return -ENOTSUP;
+}
+
+#endif

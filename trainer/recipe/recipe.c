@@ -1,0 +1,257 @@
+#include "trainer/recipe/recipe_value.h"
+
+#include "format/base/nearest.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int recipe_fail(char *error, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error, RECIPE_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return -EINVAL;
+}
+
+void *recipe_field(const struct recipe *recipe, const struct recipe_key *key)
+{
+	return (char *)recipe + key->offset;
+}
+
+const struct recipe_section *recipe_find_section(const char *name)
+{
+	for (size_t i = 0; i < recipe_sections_count; i++)
+		if (!strcmp(recipe_sections[i].name, name))
+			return &recipe_sections[i];
+	return NULL;
+}
+
+const struct recipe_key *recipe_find_key(const char *section, const char *name)
+{
+	for (size_t i = 0; i < recipe_keys_count; i++)
+		if (!strcmp(recipe_keys[i].section, section) && !strcmp(recipe_keys[i].name, name))
+			return &recipe_keys[i];
+	return NULL;
+}
+
+int recipe_fail_section(const char *where, const char *name, char *error)
+{
+	struct nearest nearest = nearest_to(name);
+	for (size_t i = 0; i < recipe_sections_count; i++)
+		nearest_offer(&nearest, recipe_sections[i].name);
+	if (nearest.meant)
+		return recipe_fail(error, "%s: no section [%s]; did you mean [%s]?", where, name,
+				   nearest.meant);
+	return recipe_fail(error, "%s: no section [%s]; `trainer --help-recipe` lists them", where,
+			   name);
+}
+
+/* A key of the same name in another section is nearer than any slip. */
+int recipe_fail_key(const char *where, const char *section, const char *name, char *error)
+{
+	const struct recipe_key *nearest = NULL;
+	unsigned best = NEAREST_NONE;
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		const struct recipe_key *key = &recipe_keys[i];
+		unsigned slips = nearest_slips(name, key->name);
+		if (slips == NEAREST_NONE)
+			continue;
+		slips = 2 * slips + (strcmp(section, key->section) != 0);
+		if (slips < best) {
+			best = slips;
+			nearest = key;
+		}
+	}
+	if (nearest)
+		return recipe_fail(error, "%s: no key %s.%s; did you mean %s.%s?", where, section,
+				   name, nearest->section, nearest->name);
+	return recipe_fail(error, "%s: no key %s.%s; `trainer --help-recipe` lists them", where,
+			   section, name);
+}
+
+int recipe_fail_word(const char *where, const struct recipe_key *key, const char *text, char *error)
+{
+	char word[32], nearest[32] = "";
+	unsigned best = NEAREST_NONE;
+	for (const char *at = key->words; *at; at += *at == '|') {
+		int length = (int)strcspn(at, "|");
+		snprintf(word, sizeof(word), "%.*s", length, at);
+		unsigned slips = nearest_slips(text, word);
+		if (slips < best) {
+			best = slips;
+			memcpy(nearest, word, sizeof(word));
+		}
+		at += length;
+	}
+	return recipe_fail(error, "%s: %s.%s = \"%.300s\": expected one of %s%s%s%s", where,
+			   key->section, key->name, text, key->words,
+			   *nearest ? "; did you mean " : "", nearest, *nearest ? "?" : "");
+}
+
+int recipe_init(struct recipe *recipe)
+{
+	char error[RECIPE_ERROR_MAX];
+	struct recipe fresh = {0};
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		int r = recipe_set(&fresh, &recipe_keys[i], "default", recipe_keys[i].fallback,
+				   error);
+		if (r) {
+			recipe_deinit(&fresh);
+			return r;
+		}
+	}
+	*recipe = fresh;
+	return 0;
+}
+
+void recipe_deinit(struct recipe *recipe)
+{
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		if (recipe_keys[i].type != RECIPE_TEXT)
+			continue;
+		char **value = recipe_field(recipe, &recipe_keys[i]);
+		free(*value);
+		*value = NULL;
+	}
+}
+
+int recipe_override(struct recipe *recipe, const char *argument, char *error)
+{
+	static const char where[] = "command line";
+	char name[128];
+	const char *equals = strchr(argument, '=');
+	size_t length = equals ? (size_t)(equals - argument) : 0;
+	snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : 0), argument);
+	char *dot = strchr(name, '.');
+	if (!dot)
+		return recipe_fail(
+			error,
+			"%s: \"%s\": expected section.key=value, without blanks around =", where,
+			argument);
+	*dot = '\0';
+	if (!recipe_find_section(name))
+		return recipe_fail_section(where, name, error);
+	const struct recipe_key *key = recipe_find_key(name, dot + 1);
+	if (!key)
+		return recipe_fail_key(where, name, dot + 1, error);
+	return recipe_set(recipe, key, where, equals + 1, error);
+}
+
+/* Numbers that go with pixels of 0 to 1, as PyTorch's transforms have them. */
+static int check_scale(const struct recipe_data *data, char *error)
+{
+	const double *mean = data->mean.value, *std = data->std.value;
+	for (unsigned c = 0; c < data->std.count; c++)
+		if (mean[c] > 1 || std[c] >= 1)
+			return 0;
+	return data->std.count ? recipe_fail(error,
+					     "data.mean = %g, %g, %g and data.std = %g, %g, %g "
+					     "are for pixels of 0 to 1: pixels are 0 to 255, so "
+					     "take %g, %g, %g and %g, %g, %g",
+					     mean[0], mean[1], mean[2], std[0], std[1], std[2],
+					     255 * mean[0], 255 * mean[1], 255 * mean[2],
+					     255 * std[0], 255 * std[1], 255 * std[2])
+			       : 0;
+}
+
+/* A gamma above 1 is for exponential growth, and for learning rates that optim.lr could have. */
+static int check_growth(const struct recipe *recipe, char *error)
+{
+	const struct recipe_schedule_keys *schedule = &recipe->schedule;
+	double max = recipe_find_key("optim", "lr")->max;
+	if (schedule->gamma <= 1)
+		return 0;
+	if (schedule->name == RECIPE_STEP || schedule->name == RECIPE_MULTI_STEP)
+		return recipe_fail(error,
+				   "schedule.gamma = %g: expected at most 1 with schedule.name = "
+				   "step or multi_step; exponential may grow",
+				   schedule->gamma);
+	double last = recipe->optim.lr * pow(schedule->gamma, recipe->train.epochs);
+	if (schedule->name == RECIPE_EXPONENTIAL && last > max)
+		return recipe_fail(error,
+				   "schedule.gamma = %g takes optim.lr = %g to %g in train.epochs "
+				   "= %g: expected at most %g",
+				   schedule->gamma, recipe->optim.lr, last, recipe->train.epochs,
+				   max);
+	return 0;
+}
+
+int recipe_check(const struct recipe *recipe, bool trains, char *error)
+{
+	if (trains && !*recipe->data.train)
+		return recipe_fail(
+			error, "data.train is not set: it names the packed dataset to train on");
+	if (recipe->data.mean.count != 0 && recipe->data.mean.count != 3)
+		return recipe_fail(error, "data.mean has %u numbers, expected 3 (R, G, B) or none",
+				   recipe->data.mean.count);
+	if (recipe->data.std.count != recipe->data.mean.count)
+		return recipe_fail(error, "data.mean and data.std go together: %u and %u numbers",
+				   recipe->data.mean.count, recipe->data.std.count);
+	int r = check_scale(&recipe->data, error);
+	if (r)
+		return r;
+	if (recipe->data.slots == 1)
+		return recipe_fail(error, "data.slots = 1: expected at least 2, for one is filled "
+					  "while another is used, or 0");
+	if (!*recipe->data.val && *recipe->data.val_pipeline)
+		return recipe_fail(error, "data.val_pipeline is set, but no data.val to run it on");
+	const struct recipe_schedule_keys *schedule = &recipe->schedule;
+	if (schedule->warmup > 0 && schedule->warmup >= recipe->train.epochs &&
+	    recipe->train.epochs > 0)
+		return recipe_fail(
+			error, "schedule.warmup = %g epoch%s leaves nothing of train.epochs = %g",
+			schedule->warmup, schedule->warmup == 1 ? "" : "s", recipe->train.epochs);
+	if (schedule->name == RECIPE_MULTI_STEP && !schedule->milestones.count)
+		return recipe_fail(
+			error,
+			"schedule.milestones is empty: schedule.name = multi_step needs them");
+	for (unsigned i = 1; i < schedule->milestones.count; i++)
+		if (schedule->milestones.value[i] <= schedule->milestones.value[i - 1])
+			return recipe_fail(
+				error, "schedule.milestones must rise: %g is followed by %g",
+				schedule->milestones.value[i - 1], schedule->milestones.value[i]);
+	r = check_growth(recipe, error);
+	if (r)
+		return r;
+	if (recipe->optim.name == RECIPE_SGD && recipe->optim.nesterov &&
+	    recipe->optim.momentum == 0)
+		return recipe_fail(error, "optim.nesterov = true needs optim.momentum above 0");
+	if (recipe->train.lookahead && recipe->train.ema == 0)
+		return recipe_fail(error, "train.lookahead = true needs train.ema above 0: weights "
+					  "go on from that average");
+	return 0;
+}
+
+int recipe_compare(const struct recipe *recipe, const struct recipe *saved,
+		   enum recipe_resume least, char *error)
+{
+	char now[RECIPE_TEXT_MAX], then[RECIPE_TEXT_MAX];
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		const struct recipe_key *key = &recipe_keys[i];
+		if (key->resume < least)
+			continue;
+		if (recipe_key_text(recipe, key, now, sizeof(now)) < 0 ||
+		    recipe_key_text(saved, key, then, sizeof(then)) < 0)
+			return -ENOSPC;
+		if (!strcmp(now, then))
+			continue;
+		if (least == RECIPE_WEIGHTS)
+			return recipe_fail(error,
+					   "%s.%s is \"%.200s\" but was \"%.200s\" in the "
+					   "checkpoint, whose weights take %s.%s=%.200s",
+					   key->section, key->name, now, then, key->section,
+					   key->name, then);
+		return recipe_fail(error,
+				   "%s.%s is \"%.200s\" but was \"%.200s\" in the checkpoint: %s",
+				   key->section, key->name, now, then,
+				   key->resume >= RECIPE_FIXED
+					   ? "the run cannot go on like this; start a new one"
+					   : "the losses would differ from an unbroken run; "
+					     "--allow-changes goes on all the same");
+	}
+	return 0;
+}

@@ -1,0 +1,316 @@
+#include "trainer/recipe/recipe_value.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ini.h>
+#include <jansson.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { KEYS_MAX = 128, LINES_MAX = 10000 };
+
+/*
+ * What inih is told, and what it does not tell: the number of the line, and lines that it would
+ * cut.
+ */
+struct reading {
+	struct recipe *recipe;
+	const char *name;
+	FILE *file;
+	unsigned line;
+	bool continues; /* the line starts with a blank: it continues the value above */
+	const struct recipe_key *key; /* whose value is being read; NULL: none */
+	char value[RECIPE_TEXT_MAX];
+	unsigned set_on[KEYS_MAX]; /* the line on which a key's value begins; 0: none */
+	char *error;
+	int result;
+};
+
+static void refuse(struct reading *reading, const char *text)
+{
+	if (reading->result)
+		return;
+	reading->result =
+		recipe_fail(reading->error, "%s:%u: %s", reading->name, reading->line, text);
+}
+
+/* What no text has: control characters; a zero ends what fgets gives before the line's end. */
+static bool is_binary(const char *text, int size, FILE *file)
+{
+	size_t length = strlen(text);
+	for (const char *at = text; *at; at++)
+		if ((unsigned char)*at < ' ' && !strchr("\t\n\r", *at))
+			return true;
+	return length < (size_t)size - 1 && (!length || text[length - 1] != '\n') && !feof(file);
+}
+
+/* As fgets, for inih. A section is checked here because inih reports none that is empty. */
+static char *read_line(char *text, int size, void *user)
+{
+	struct reading *reading = user;
+	if (reading->result || !fgets(text, size, reading->file))
+		return NULL;
+	if (++reading->line > LINES_MAX) {
+		refuse(reading, "too many lines for a recipe");
+		return NULL;
+	}
+	if (is_binary(text, size, reading->file)) {
+		refuse(reading, "is no text, and a recipe is an INI file; a packed dataset is "
+				"data.train=FILE, weights are model.pretrained=FILE");
+		return NULL;
+	}
+	size_t length = strlen(text);
+	if (length == (size_t)size - 1 && text[length - 1] != '\n') {
+		char problem[128];
+		snprintf(problem, sizeof(problem),
+			 "line longer than %d bytes; go on with an indented line below it, within "
+			 "a word with \\ before the break",
+			 size - 2);
+		refuse(reading, problem);
+		return NULL;
+	}
+	reading->continues = text[0] == ' ' || text[0] == '\t';
+	const char *start = text + strspn(text, " \t");
+	if (*start == '[' && !reading->continues) {
+		size_t end = strcspn(start, "]\n");
+		if (start[end] != ']') {
+			refuse(reading, "expected ] at the end of [section]");
+		} else {
+			char where[512], section[64];
+			snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
+			snprintf(section, sizeof(section), "%.*s", (int)end - 1, start + 1);
+			if (!recipe_find_section(section))
+				reading->result =
+					recipe_fail_section(where, section, reading->error);
+		}
+	}
+	return reading->result ? NULL : text;
+}
+
+/* All lines of a value have been read. */
+static int finish(struct reading *reading)
+{
+	char where[512];
+	const struct recipe_key *key = reading->key;
+	reading->key = NULL;
+	if (reading->result || !key)
+		return reading->result;
+	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->set_on[key - recipe_keys]);
+	reading->result = recipe_set(reading->recipe, key, where, reading->value, reading->error);
+	return reading->result;
+}
+
+/* Goes on with a value: after a blank, or after \ within a word. */
+static void go_on(struct reading *reading, const char *text)
+{
+	size_t length = strlen(reading->value), room;
+	bool within = length && reading->value[length - 1] == '\\';
+	length -= within;
+	room = sizeof(reading->value) - length;
+	if ((size_t)snprintf(reading->value + length, room, "%s%s", length && !within ? " " : "",
+			     text) >= room)
+		refuse(reading, "value too long");
+}
+
+static int begin(struct reading *reading, const char *section, const char *name, const char *text)
+{
+	char where[512];
+	snprintf(where, sizeof(where), "%s:%u", reading->name, reading->line);
+	if (!*section)
+		return recipe_fail(reading->error, "%s: %s stands before the first [section]",
+				   where, name);
+	const struct recipe_key *key = recipe_find_key(section, name);
+	if (!key)
+		return recipe_fail_key(where, section, name, reading->error);
+	unsigned *set_on = &reading->set_on[key - recipe_keys];
+	if (*set_on)
+		return recipe_fail(reading->error, "%s: %s.%s was already set on line %u", where,
+				   section, name, *set_on);
+	*set_on = reading->line;
+	reading->key = key;
+	snprintf(reading->value, sizeof(reading->value), "%s", text);
+	return 0;
+}
+
+/* For inih: 0 stops with an error. */
+static int handle(void *user, const char *section, const char *name, const char *text)
+{
+	struct reading *reading = user;
+	if (reading->result)
+		return 0;
+	if (reading->continues && reading->key)
+		go_on(reading, text);
+	else if (!finish(reading))
+		reading->result = begin(reading, section, name, text);
+	return !reading->result;
+}
+
+static int load(struct recipe *recipe, const char *name, FILE *file, char *error)
+{
+	struct reading *reading = calloc(1, sizeof(*reading));
+	if (!reading)
+		return -ENOMEM;
+	*reading = (struct reading){.recipe = recipe, .name = name, .file = file, .error = error};
+	errno = 0;
+	int line = ini_parse_stream(read_line, reading, handle, reading);
+	if (!reading->result && line > 0) {
+		reading->line = (unsigned)line;
+		refuse(reading, "expected [section] or key = value");
+	}
+	if (!reading->result && (line < 0 || ferror(file)))
+		reading->result = recipe_fail(error, "%s: cannot be read: %s", name,
+					      strerror(ferror(file) ? errno : ENOMEM));
+	int r = finish(reading);
+	free(reading);
+	return r;
+}
+
+/*
+ * A pipe is somebody's who writes, as in trainer <(sed ... recipe.ini). A FIFO with a name may be
+ * nobody's, and would have us wait for ever; a device is no text either. -EINVAL: neither a file
+ * nor a pipe.
+ */
+static int open_text(const char *path, FILE **ret_file)
+{
+	struct stat status;
+	struct statfs system;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int r = fd < 0 || fstat(fd, &status) || fstatfs(fd, &system) ? -errno : 0;
+	bool pipe = !r && S_ISFIFO(status.st_mode) && system.f_type == PIPEFS_MAGIC;
+	/* a folder opens, and fails when it is read */
+	if (!r && !pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+		r = -EINVAL;
+	if (!r && fcntl(fd, F_SETFL, 0) < 0)
+		r = -errno;
+	FILE *file = r ? NULL : fdopen(fd, "r");
+	if (!file) {
+		r = r ? r : -errno;
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	*ret_file = file;
+	return 0;
+}
+
+int recipe_load(struct recipe *recipe, const char *path, char *error)
+{
+	FILE *file;
+	int r = open_text(path, &file);
+	if (r == -EINVAL)
+		return recipe_fail(error, "%s: neither a regular file nor a pipe", path);
+	if (r) {
+		snprintf(error, RECIPE_ERROR_MAX, "%s: %s", path, strerror(-r));
+		return r;
+	}
+	r = load(recipe, path, file, error);
+	fclose(file);
+	return r;
+}
+
+int recipe_load_text(struct recipe *recipe, const char *name, const char *text, char *error)
+{
+	if (!*text)
+		return 0;
+	FILE *file = fmemopen((void *)text, strlen(text), "r");
+	if (!file)
+		return -errno;
+	int r = load(recipe, name, file, error);
+	fclose(file);
+	return r;
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+enum { WIDTH = 150 /* bytes of a value on one line; inih takes lines of 198 */ };
+
+/*
+ * How much of a value goes on one line: all of it, or up to a place where what follows is taken for
+ * the rest of it. Best is a single blank, which the break stands for; else it is within a word. 0:
+ * there is no such place.
+ */
+static size_t piece(const char *text, bool *ret_within)
+{
+	size_t length = strlen(text);
+	*ret_within = false;
+	if (length <= WIDTH)
+		return length;
+	for (size_t cut = WIDTH; cut > 0; cut--)
+		if (text[cut] == ' ' && !is_blank(text[cut - 1]) && text[cut - 1] != '\\' &&
+		    !strchr(" \t;#", text[cut + 1]))
+			return cut;
+	*ret_within = true;
+	for (size_t cut = WIDTH; cut > 0; cut--) {
+		bool inside = ((unsigned char)text[cut] & 0xc0) == 0x80; /* of a UTF-8 character */
+		if (!inside && !strchr(" \t;#", text[cut]))
+			return cut;
+	}
+	return 0;
+}
+
+const char *recipe_text_problem(const char *text)
+{
+	json_t *json = json_string(text);
+	bool within;
+	json_decref(json);
+	if (!json)
+		return "is not UTF-8, which logs and checkpoints have to be";
+	if (is_blank(*text) || (*text && is_blank(text[strlen(text) - 1])))
+		return "begins or ends with a blank, which a recipe file would lose";
+	for (const char *at = text; *at; at++) {
+		if (*at != '\t' && ((unsigned char)*at < ' ' || *at == 0x7f))
+			return "has a control character, such as an end of line";
+		if (*at == ';' && (at == text || is_blank(at[-1])))
+			return "has a word that begins with ;, which begins a comment in a recipe "
+			       "file";
+	}
+	for (size_t length; *text; text += length) {
+		length = piece(text, &within);
+		if (!length)
+			return "has more than 150 blanks, # or ; in a row";
+		if (text[length] && !within)
+			length++;
+	}
+	return NULL;
+}
+
+/* Breaks a long value into lines that read_line and handle put together again. */
+static void write_value(FILE *file, const char *name, const char *text)
+{
+	bool within;
+	fprintf(file, "%s =", name);
+	do {
+		size_t length = piece(text, &within);
+		fprintf(file, " %.*s%s\n", (int)length, text, within ? "\\" : "");
+		text += length;
+		if (*text)
+			fputc('\t', file);
+		if (*text && !within)
+			text++;
+	} while (*text);
+}
+
+int recipe_write(const struct recipe *recipe, FILE *file)
+{
+	char text[RECIPE_TEXT_MAX];
+	const char *section = "";
+	for (size_t i = 0; i < recipe_keys_count; i++) {
+		const struct recipe_key *key = &recipe_keys[i];
+		int r = recipe_key_text(recipe, key, text, sizeof(text));
+		if (r < 0)
+			return r;
+		if (strcmp(section, key->section)) {
+			fprintf(file, "%s[%s]\n", *section ? "\n" : "", key->section);
+			section = key->section;
+		}
+		write_value(file, key->name, text);
+	}
+	return ferror(file) ? -EIO : 0;
+}

@@ -1,0 +1,226 @@
+#include "trainer/recipe/recipe_value.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A decimal number and nothing after it but blanks; end is where it stopped. */
+static bool read_number(const char *text, double *ret_value, const char **ret_end)
+{
+	char *end;
+	if (*text != '-' && *text != '+' && *text != '.' && (*text < '0' || *text > '9'))
+		return false;
+	double value = strtod(text, &end);
+	if (end == text || !isfinite(value))
+		return false;
+	*ret_value = value;
+	*ret_end = end + strspn(end, " \t");
+	return true;
+}
+
+static int set_number(const struct recipe_key *key, const char *where, const char *text,
+		      double *value, char *error)
+{
+	const char *end;
+	double number;
+	if (!read_number(text, &number, &end) || *end || number < key->min || number > key->max)
+		return recipe_fail(error,
+				   "%s: %s.%s = \"%s\": expected a number from %.12g to %.12g",
+				   where, key->section, key->name, text, key->min, key->max);
+	*value = number;
+	return 0;
+}
+
+/* Of a number between two that the key can have. */
+static int fail_step(const struct recipe_key *key, const char *where, unsigned long long number,
+		     char *error)
+{
+	unsigned min = (unsigned)key->min, step = key->step;
+	unsigned long long below = number - (number - min) % step;
+	return recipe_fail(error,
+			   "%s: %s.%s = \"%llu\": expected one of %u, %u, %u and so on to %.0f; "
+			   "%llu and %llu are nearest",
+			   where, key->section, key->name, number, min, min + step, min + 2 * step,
+			   key->max, below, below + step);
+}
+
+static int set_integer(const struct recipe_key *key, const char *where, const char *text,
+		       uint64_t *value, char *error)
+{
+	char *end = NULL;
+	errno = 0;
+	unsigned long long number = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+	if (!end || *end || errno || (double)number < key->min || (double)number > key->max)
+		return recipe_fail(
+			error, "%s: %s.%s = \"%s\": expected a whole number from %.17g to %.17g",
+			where, key->section, key->name, text, key->min, key->max);
+	if (key->step && (number - (unsigned)key->min) % key->step)
+		return fail_step(key, where, number, error);
+	*value = number;
+	return 0;
+}
+
+static int set_boolean(const struct recipe_key *key, const char *where, const char *text,
+		       bool *value, char *error)
+{
+	static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (!strcmp(text, words[i])) {
+			*value = i & 1;
+			return 0;
+		}
+	}
+	return recipe_fail(error, "%s: %s.%s = \"%s\": expected true or false", where, key->section,
+			   key->name, text);
+}
+
+/* The place of the word among words, "a|b|c"; -1: it is none of them. */
+static int find_word(const char *words, const char *text)
+{
+	int position = 0;
+	for (const char *word = words; word; position++) {
+		size_t length = strcspn(word, "|");
+		if (strlen(text) == length && !memcmp(text, word, length))
+			return position;
+		word = word[length] ? word + length + 1 : NULL;
+	}
+	return -1;
+}
+
+static int set_word(const struct recipe_key *key, const char *where, const char *text, int *value,
+		    char *error)
+{
+	int position = find_word(key->words, text);
+	if (position < 0)
+		return recipe_fail_word(where, key, text, error);
+	*value = position;
+	return 0;
+}
+
+static int set_numbers(const struct recipe_key *key, const char *where, const char *text,
+		       struct recipe_numbers *value, char *error)
+{
+	struct recipe_numbers numbers = {0};
+	const char *at = text;
+	while (*at) {
+		double number;
+		if (numbers.count == RECIPE_NUMBERS_MAX || !read_number(at, &number, &at) ||
+		    number < key->min || number > key->max || (*at && *at != ','))
+			return recipe_fail(
+				error,
+				"%s: %s.%s = \"%s\": expected at most %d numbers from %.12g to "
+				"%.12g, "
+				"with commas between",
+				where, key->section, key->name, text, RECIPE_NUMBERS_MAX, key->min,
+				key->max);
+		numbers.value[numbers.count++] = number;
+		if (*at == ',') {
+			at += 1 + strspn(at + 1, " \t");
+			if (!*at)
+				return recipe_fail(
+					error,
+					"%s: %s.%s = \"%s\": a number is missing after the comma",
+					where, key->section, key->name, text);
+		}
+	}
+	*value = numbers;
+	return 0;
+}
+
+static int set_text(const struct recipe_key *key, const char *where, const char *text, char **value,
+		    char *error)
+{
+	if (key->words && find_word(key->words, text) < 0)
+		return recipe_fail_word(where, key, text, error);
+	if (strlen(text) >= RECIPE_TEXT_MAX)
+		return recipe_fail(error, "%s: %s.%s is longer than %d bytes", where, key->section,
+				   key->name, RECIPE_TEXT_MAX - 1);
+	const char *problem = recipe_text_problem(text);
+	if (problem)
+		return recipe_fail(error, "%s: %s.%s = \"%.300s\" %s", where, key->section,
+				   key->name, text, problem);
+	char *copy = strdup(text);
+	if (!copy)
+		return -ENOMEM;
+	free(*value);
+	*value = copy;
+	return 0;
+}
+
+int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *where,
+	       const char *text, char *error)
+{
+	switch (key->type) {
+	case RECIPE_TEXT:
+		return set_text(key, where, text, recipe_field(recipe, key), error);
+	case RECIPE_INTEGER:
+		return set_integer(key, where, text, recipe_field(recipe, key), error);
+	case RECIPE_NUMBER:
+		return set_number(key, where, text, recipe_field(recipe, key), error);
+	case RECIPE_BOOLEAN:
+		return set_boolean(key, where, text, recipe_field(recipe, key), error);
+	case RECIPE_WORD:
+		return set_word(key, where, text, recipe_field(recipe, key), error);
+	case RECIPE_NUMBERS:
+		return set_numbers(key, where, text, recipe_field(recipe, key), error);
+	}
+	return -EINVAL;
+}
+
+static int word_text(const char *words, int position, char *text, size_t size)
+{
+	while (position-- > 0)
+		words += strcspn(words, "|") + 1;
+	return snprintf(text, size, "%.*s", (int)strcspn(words, "|"), words);
+}
+
+/* The shortest decimal that reads back to the same double. */
+static int number_text(double value, char *text, size_t size)
+{
+	int length = 0;
+	for (int digits = 6; digits <= 17; digits++) {
+		length = snprintf(text, size, "%.*g", digits, value);
+		if (strtod(text, NULL) == value)
+			break;
+	}
+	return length;
+}
+
+int recipe_key_text(const struct recipe *recipe, const struct recipe_key *key, char *text,
+		    size_t size)
+{
+	const void *value = recipe_field(recipe, key);
+	int length = 0;
+	switch (key->type) {
+	case RECIPE_TEXT:
+		length = snprintf(text, size, "%s", *(char *const *)value);
+		break;
+	case RECIPE_INTEGER:
+		length = snprintf(text, size, "%llu", (unsigned long long)*(const uint64_t *)value);
+		break;
+	case RECIPE_NUMBER:
+		length = number_text(*(const double *)value, text, size);
+		break;
+	case RECIPE_BOOLEAN:
+		length = snprintf(text, size, "%s", *(const bool *)value ? "true" : "false");
+		break;
+	case RECIPE_WORD:
+		length = word_text(key->words, *(const int *)value, text, size);
+		break;
+	case RECIPE_NUMBERS: {
+		const struct recipe_numbers *numbers = value;
+		text[0] = '\0';
+		for (unsigned i = 0; i < numbers->count; i++) {
+			char number[32];
+			number_text(numbers->value[i], number, sizeof(number));
+			if ((size_t)length >= size)
+				return -ENOSPC;
+			length += snprintf(text + length, size - (size_t)length, "%s%s",
+					   i ? ", " : "", number);
+		}
+		break;
+	}
+	}
+	return (size_t)length < size ? length : -ENOSPC;
+}

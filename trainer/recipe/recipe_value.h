@@ -1,0 +1,34 @@
+/*
+ * Between the files of the recipe: recipe.c its keys, recipe_value.c values as text, recipe_ini.c
+ * recipes as files.
+ */
+#pragma once
+
+#include "trainer/recipe/recipe.h"
+
+/* Writes a sentence to error; -EINVAL. */
+__attribute__((format(printf, 2, 3))) int recipe_fail(char *error, const char *format, ...);
+
+/*
+ * NULL: there is none of that name; recipe_fail_section and recipe_fail_key say so, and what is
+ * near. where: file:line.
+ */
+const struct recipe_section *recipe_find_section(const char *name);
+const struct recipe_key *recipe_find_key(const char *section, const char *name);
+int recipe_fail_section(const char *where, const char *name, char *error);
+int recipe_fail_key(const char *where, const char *section, const char *name, char *error);
+/* Of a text that is none of key->words. */
+int recipe_fail_word(const char *where, const struct recipe_key *key, const char *text,
+		     char *error);
+
+/* Where a key's value is. */
+void *recipe_field(const struct recipe *recipe, const struct recipe_key *key);
+/* Sets it from text, if that is one of its values. */
+int recipe_set(struct recipe *recipe, const struct recipe_key *key, const char *where,
+	       const char *text, char *error);
+
+/*
+ * Why the text cannot be written to a recipe file and read back, to go on after it ("has ...");
+ * NULL: it can.
+ */
+const char *recipe_text_problem(const char *text);

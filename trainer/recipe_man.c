@@ -1,8 +1,0 @@
-/* Prints the RECIPES section of trainer(1); part of the build, not installed. */
-#include "trainer/recipe.h"
-
-int main(void)
-{
-	recipe_help_scdoc(stdout);
-	return fflush(stdout) != 0;
-}

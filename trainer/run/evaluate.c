@@ -1,0 +1,483 @@
+#include "trainer/algorithms/score.h"
+#include "trainer/algorithms/views.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail_device(struct run *run, int code)
+{
+	const char *text = device_error(run->device);
+	return run_fail(run, code, "evaluation: %s", *text ? text : strerror(-code));
+}
+
+/* A batch whose results are awaited. */
+struct flight {
+	struct feed_batch batch; /* that it was made of */
+	uint64_t ticket, step;
+};
+
+/* Feeds a batch and queues its forward pass. */
+static int launch(struct run *run, struct device_graph *graph, const struct device_batch *batch,
+		  enum device_slot weights, struct flight *flight)
+{
+	int r = device_feed(graph, batch, &flight->ticket);
+	if (r)
+		return fail_device(run, r);
+	r = device_evaluate(graph, weights, &flight->step);
+	if (r) {
+		fail_device(run, r);
+		device_fed(graph, flight->ticket, true); /* its memory may go */
+	}
+	return r;
+}
+
+static int land(struct run *run, struct device_graph *graph, const struct flight *flight,
+		struct device_results *results)
+{
+	int r = device_results(graph, flight->step, true, results);
+	/*
+	 * Done once the results are there; the ticket is asked for all the same, as its contract
+	 * wants.
+	 */
+	if (!r)
+		r = device_fed(graph, flight->ticket, true);
+	return r ? fail_device(run, r) : 0;
+}
+
+/* Working memory of an evaluation of several views, for one batch. */
+struct view_memory {
+	float *sum, *logits; /* [run->eval.count][classes] */
+	void *moved;         /* images; NULL: no view is shifted */
+};
+
+/*
+ * Adds the weighted logits of one view of a batch. moved: made before, for another view of that
+ * shift.
+ */
+static int add_view(struct run *run, struct device_graph *graph, const struct view *view,
+		    const struct device_batch *batch, enum device_slot weights,
+		    struct view_memory *memory)
+{
+	struct device_batch images = *batch;
+	struct device_results results;
+	struct flight flight;
+	if (view->shift)
+		images.images = memory->moved;
+	images.flip = view->flip;
+	int r = launch(run, graph, &images, weights, &flight);
+	if (!r)
+		r = land(run, graph, &flight, &results);
+	if (r)
+		return r;
+	r = device_logits(graph, memory->logits);
+	if (r)
+		return fail_device(run, r);
+	size_t values = (size_t)run->eval.count * run->data.classes;
+	for (size_t i = 0; i < values; i++)
+		memory->sum[i] += view->weight * memory->logits[i];
+	return 0;
+}
+
+static int add_views(struct run *run, struct device_graph *graph, const struct view *views,
+		     unsigned count, const struct device_batch *batch, enum device_slot weights,
+		     struct view_memory *memory)
+{
+	struct views_images images = {
+		.pixels = batch->images,
+		.count = batch->count,
+		.height = run->eval.height,
+		.width = run->eval.width,
+		.pixel_size = batch->channels * device_element_size(batch->element),
+	};
+	size_t values = (size_t)run->eval.count * run->data.classes;
+	int r = 0;
+	memory->sum = calloc(values, sizeof(float));
+	memory->logits = calloc(values, sizeof(float));
+	bool shifts = run->recipe->train.eval_shift > 0;
+	if (shifts)
+		memory->moved = calloc((size_t)images.count * images.height * images.width,
+				       images.pixel_size);
+	if (!memory->sum || !memory->logits || (shifts && !memory->moved))
+		return run_fail(run, -ENOMEM, "out of memory");
+	for (unsigned i = 0; i < count && !r; i++) {
+		if (views[i].shift && views[i].shift != views[i - 1].shift)
+			views_move(&images, views[i].shift, memory->moved);
+		r = add_view(run, graph, &views[i], batch, weights, memory);
+	}
+	return r;
+}
+
+/* Scores the averaged logits of several views. */
+static int score_views(struct run *run, struct device_graph *graph, const struct view *views,
+		       unsigned count, const struct device_batch *batch, enum device_slot weights,
+		       struct checkpoint_totals *totals)
+{
+	struct view_memory memory = {0};
+	struct score score = {0};
+	int r = add_views(run, graph, views, count, batch, weights, &memory);
+	if (!r)
+		score_add(&score, memory.sum, batch->labels, batch->count, run->data.classes,
+			  model_logit_scale(run->model));
+	free(memory.sum);
+	free(memory.logits);
+	free(memory.moved);
+	totals->loss += score.loss;
+	totals->samples += score.samples;
+	totals->top1 += score.top1;
+	totals->top5 += score.top5;
+	return r;
+}
+
+/* The graph for a batch, and the batch as it takes it. */
+static int prepare(struct run *run, const struct feed_batch *batch, struct device_graph **ret_graph,
+		   struct device_batch *ret_images)
+{
+	uint32_t size = data_val_share(&run->data);
+	uint64_t shift = run->recipe->train.eval_shift;
+	int r = run_device_batch(run, batch, "data.val_pipeline", ret_images);
+	if (!r && (shift >= batch->height || shift >= batch->width))
+		return run_fail(run, -EINVAL,
+				"train.eval_shift = %llu: images of data.val are %u x %u, so it "
+				"is at most %u",
+				(unsigned long long)shift, batch->width, batch->height,
+				(batch->width < batch->height ? batch->width : batch->height) - 1);
+	return r ? r
+		 : run_graph_for(run, DEVICE_EVAL, size, batch->height, batch->width, ret_graph);
+}
+
+/*
+ * Batches that the device may have: while one computes, the next is fetched, copied and queued. A
+ * feed has at least as many slots.
+ */
+enum { FLIGHTS_MAX = 2 };
+
+/* One pass over this rank's share of the evaluation set. */
+struct pass {
+	struct run *run;
+	enum device_slot weights;
+	struct feed *feed;
+	struct flight flights[FLIGHTS_MAX]; /* oldest first */
+	unsigned count;
+	struct checkpoint_totals *totals;
+};
+
+/* Sums results, in the order of the batches, until no more than `down_to` are awaited. */
+static int collect(struct pass *pass, unsigned down_to)
+{
+	struct checkpoint_totals *totals = pass->totals;
+	while (pass->count > down_to) {
+		struct device_results results;
+		int r = land(pass->run, pass->run->eval.graph, &pass->flights[0], &results);
+		if (r)
+			return r;
+		feed_release(pass->feed, &pass->flights[0].batch);
+		pass->count--;
+		memmove(pass->flights, pass->flights + 1, pass->count * sizeof(pass->flights[0]));
+		totals->loss += results.loss * results.samples;
+		totals->samples += results.samples;
+		totals->top1 += results.top1;
+		totals->top5 += results.top5;
+	}
+	return 0;
+}
+
+/* Of a pass that may have ended early: nothing is to read the feed's memory any more. */
+static void abandon(struct pass *pass)
+{
+	for (unsigned i = 0; i < pass->count; i++)
+		device_fed(pass->run->eval.graph, pass->flights[i].ticket, true);
+	pass->count = 0;
+}
+
+/* Feeds a batch, and sums those that are done. Views of one are done one after the other. */
+static int evaluate_batch(struct pass *pass, const struct feed_batch *batch)
+{
+	struct run *run = pass->run;
+	struct device_graph *graph;
+	struct device_batch images;
+	struct view views[VIEWS_MAX];
+	unsigned count = views_of(&run->recipe->train, views);
+	int r = 0;
+	/* A new size: nothing may be under way in the graph that goes. */
+	if (batch->height != run->eval.height || batch->width != run->eval.width)
+		r = collect(pass, 0);
+	if (!r)
+		r = prepare(run, batch, &graph, &images);
+	if (r)
+		return r;
+	if (count > 1) {
+		r = score_views(run, graph, views, count, &images, pass->weights, pass->totals);
+		feed_release(pass->feed, batch);
+		return r;
+	}
+	struct flight *flight = &pass->flights[pass->count];
+	flight->batch = *batch;
+	r = launch(run, graph, &images, pass->weights, flight);
+	if (r)
+		return r;
+	pass->count++;
+	return collect(pass, FLIGHTS_MAX - 1);
+}
+
+/* NULL: there is nothing for this rank. */
+static int open_feed(struct run *run, struct feed **ret_feed, struct run_ring *ret_ring)
+{
+	/* The pipeline of the epoch that was just trained, not of the one to come. */
+	uint64_t epoch = run->state.step ? (run->state.step - 1) / run->state.batches_per_epoch : 0;
+	return run_open_feed(run, DATA_VAL, epoch, 0, ret_feed, ret_ring);
+}
+
+/*
+ * What a batch is evaluated as follows from what the weights say, where there is no training to
+ * compare with.
+ */
+static int check_normalisation(struct run *run, bool bytes)
+{
+	if (bytes && !run->data.normalises)
+		return run_fail(run, -EINVAL,
+				"data.val_pipeline delivers u8, and %s does not say what it is "
+				"normalised by: give data.mean and data.std%s",
+				run->weights.file,
+				run->weights.named ? ", or floats as in training"
+						   : ", or data.train, which records them");
+	if (!bytes && run->weights.normalised)
+		return run_fail(
+			run, -EINVAL,
+			"%s was trained on u8, which is normalised by its trainer.mean and "
+			"trainer.std; data.val_pipeline delivers floats, which are taken as "
+			"they are: leave to() and normalize() out of it",
+			run->weights.file);
+	return 0;
+}
+
+/*
+ * Only bytes are normalised, so floats of one pipeline are rarely what bytes of the other become.
+ */
+static int check_element(struct run *run, const struct feed_batch *batch)
+{
+	bool bytes = run->batch.element == FEED_U8;
+	if (run->options.evaluate)
+		return check_normalisation(run, batch->element == FEED_U8);
+	if (bytes == (batch->element == FEED_U8))
+		return 0;
+	return run_fail(run, -EINVAL,
+			"data.pipeline delivers %s, data.val_pipeline %s: u8 is normalised by "
+			"data.mean and data.std, floats are taken as they are, so give both the "
+			"same normalize() and to(), or neither",
+			bytes ? "u8" : "floats", bytes ? "floats" : "u8");
+}
+
+int run_try_evaluation(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed *feed = NULL;
+	struct feed_batch batch;
+	struct device_graph *graph;
+	struct device_batch images;
+	double wait = 0;
+	struct run_ring ring = {0};
+	int r = *run->recipe->data.val ? open_feed(run, &feed, &ring) : 0;
+	if (r || !feed)
+		return r;
+	r = run_next_batch(run, feed, &ring, &batch, &wait, error);
+	if (r < 0)
+		run_fail(run, r, "data.val, data.val_pipeline: %s",
+			 r == -EINTR ? "stopped before the first step" : error);
+	else if (r != FEED_END)
+		r = check_element(run, &batch);
+	if (!r)
+		r = prepare(run, &batch, &graph, &images);
+	run_close_feed(run, feed, &ring);
+	return r < 0 ? r : 0;
+}
+
+/* What a feed came to, as all ranks are to know it. */
+static int lose(struct run *run, int r)
+{
+	run->lost = r;
+	return r ? RUN_LOST : 0;
+}
+
+/* This rank's share. */
+static int evaluate_share(struct run *run, enum device_slot weights,
+			  struct checkpoint_totals *totals)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct pass pass = {.run = run, .weights = weights, .totals = totals};
+	struct feed_batch batch;
+	struct run_ring ring;
+	double wait = 0;
+	int r = open_feed(run, &pass.feed, &ring);
+	if (r || !pass.feed)
+		return lose(run, r);
+	while (!r) {
+		r = *run->options.stop
+			    ? -EINTR
+			    : run_next_batch(run, pass.feed, &ring, &batch, &wait, error);
+		if (r < 0 && r != -EINTR)
+			r = lose(run, run_fail(run, r, "evaluation: %s", error));
+		else if (!r)
+			r = evaluate_batch(&pass, &batch);
+	}
+	if (r == FEED_END)
+		r = collect(&pass, 0);
+	abandon(&pass);
+	run_close_feed(run, pass.feed, &ring);
+	return r;
+}
+
+/* All of them. */
+static int evaluate_all(struct run *run, enum device_slot weights, struct checkpoint_totals *totals)
+{
+	struct checkpoint_totals own = {0};
+	/* Running statistics that each rank keeps for itself: rank 0's are what is saved. */
+	int r = run->recipe->model.bn_sync
+			? 0
+			: ranks_share_params(run->comm, run->params, true, run->error);
+	if (!r)
+		r = evaluate_share(run, weights, &own);
+	if (r < 0 && r != -EINTR)
+		return r;
+	double sums[] = {own.loss,         (double)own.samples, (double)own.top1,
+			 (double)own.top5, r == -EINTR,         r == RUN_LOST};
+	int failed = run_sum(run, sums, 6);
+	if (failed)
+		return failed;
+	*totals = (struct checkpoint_totals){.loss = sums[0],
+					     .samples = (uint64_t)sums[1],
+					     .top1 = (uint64_t)sums[2],
+					     .top5 = (uint64_t)sums[3]};
+	return sums[4] > 0 ? -EINTR : sums[5] > 0 ? RUN_LOST : 0;
+}
+
+static int note(struct run *run, const struct checkpoint_totals *totals, enum device_slot weights,
+		double seconds)
+{
+	struct checkpoint_state *state = &run->state;
+	double n = (double)totals->samples;
+	double epoch = run_epoch(run, state->step);
+	state->eval_step = state->step;
+	state->eval_samples = totals->samples;
+	state->eval_loss = totals->loss / n;
+	state->eval_top1 = (double)totals->top1 / n;
+	state->eval_top5 = (double)totals->top5 / n;
+	progress_line(&run->progress,
+		      "epoch %.6g  evaluation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%  (%llu "
+		      "images, %.1f s%s)",
+		      epoch, state->eval_loss, 100 * state->eval_top1, 100 * state->eval_top5,
+		      (unsigned long long)totals->samples, seconds,
+		      weights == DEVICE_EMA ? ", averaged weights" : "");
+	struct journal *journal = run->journal;
+	if (!journal)
+		return 0;
+	journal_begin(journal, "eval", state->step);
+	journal_number(journal, "epoch", epoch);
+	journal_exact(journal, "loss", state->eval_loss);
+	journal_number(journal, "top1", state->eval_top1);
+	journal_number(journal, "top5", state->eval_top5);
+	journal_count(journal, "samples", totals->samples);
+	journal_text(journal, "weights", weights == DEVICE_EMA ? "ema" : "value");
+	journal_number(journal, "seconds", seconds);
+	return run_end_line(run, journal, "log.jsonl");
+}
+
+static int keep_best(struct run *run, enum device_slot weights)
+{
+	struct checkpoint_state *state = &run->state;
+	if (state->eval_top1 <= state->best_top1)
+		return 0;
+	state->best_top1 = state->eval_top1;
+	state->best_step = state->step;
+	if (!run->recipe->checkpoint.best || !run->journal)
+		return 0;
+	char text[128];
+	snprintf(text, sizeof(text), "step %llu, top-1 %.6g, top-5 %.6g",
+		 (unsigned long long)state->step, state->eval_top1, state->eval_top5);
+	return run_export(run, "best.safetensors", weights, text);
+}
+
+int run_evaluate(struct run *run)
+{
+	struct checkpoint_totals totals = {0};
+	enum device_slot weights =
+		run->recipe->train.ema > 0 && run->state.step ? DEVICE_EMA : DEVICE_VALUE;
+	double start = progress_now();
+	int r = evaluate_all(run, weights, &totals);
+	if (r)
+		return r;
+	if (!totals.samples)
+		return run_fail_everywhere(run, -EINVAL, "data.val = %s has no sample with a label",
+					   run->recipe->data.val);
+	r = note(run, &totals, weights, progress_now() - start);
+	return r ? r : keep_best(run, weights);
+}
+
+/*
+ * Checkpoints of versions that did not say what images were normalised by have it in their recipe,
+ * if it was given there.
+ */
+static void recall_normalisation(struct weights_facts *facts, const struct recipe_data *then)
+{
+	if (facts->normalised || facts->named || then->mean.count != 3 || then->std.count != 3)
+		return;
+	memcpy(facts->mean, then->mean.value, sizeof(facts->mean));
+	memcpy(facts->std, then->std.value, sizeof(facts->std));
+}
+
+int run_find_weights(struct run *run)
+{
+	char error[CHECKPOINT_ERROR_MAX];
+	const char *file =
+		run->checkpoint ? checkpoint_file(run->checkpoint) : run->recipe->model.pretrained;
+	if (!*run->recipe->data.val)
+		return run_fail(run, -EINVAL,
+				"--evaluate: data.val is not set: it names the packed dataset to "
+				"evaluate on");
+	if (!*file)
+		return run_fail(run, -EINVAL,
+				"--evaluate: whose weights? model.pretrained=FILE takes those of a "
+				"file, --resume those of a checkpoint");
+	int r = weights_read(file, &run->weights, error);
+	if (r)
+		return run_fail(run, r, "%s%s", run->checkpoint ? "" : "model.pretrained: ", error);
+	if (!run->weights.classes)
+		return run_fail(run, -EINVAL,
+				"--evaluate: %s has no last layer, fc.weight: fine-tune it first",
+				file);
+	if (run->checkpoint)
+		recall_normalisation(&run->weights, &checkpoint_recipe(run->checkpoint)->data);
+	return 0;
+}
+
+int run_share_weights(struct run *run)
+{
+	struct weights_facts shared = run->weights;
+	int r = comm_broadcast(run->comm, &shared, sizeof(shared), 0);
+	/* what classes are called is rank 0's to compare */
+	shared.class_names = run->weights.class_names;
+	run->weights = shared;
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
+int run_evaluate_alone(struct run *run, FILE *file)
+{
+	const struct checkpoint_state *state = &run->state;
+	char loss[RUN_LOSS_TEXT];
+	int r = run_evaluate(run);
+	if (r == RUN_LOST) {
+		run->agreed = true;
+		return ranks_agree(run->comm, run->lost, run->error);
+	}
+	if (r == -EINTR)
+		return run_fail_everywhere(run, r, "stopped by a signal");
+	if (r || run->comm->rank)
+		return r;
+	run_loss_text(state->eval_loss, loss);
+	fprintf(file, "{\"top1\": %.6g, \"top5\": %.6g, \"val_loss\": %s, \"val_samples\": %llu}\n",
+		state->eval_top1, state->eval_top5, loss, (unsigned long long)state->eval_samples);
+	return fflush(file)
+		       ? run_fail(run, -errno, "the result cannot be written: %s", strerror(errno))
+		       : 0;
+}

@@ -1,0 +1,212 @@
+#include "trainer/run/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+struct journal {
+	int fd;
+	int failed;
+	size_t length, capacity;
+	char *line; /* [capacity] */
+};
+
+/* Bytes of the file that a run at `step` keeps: whole lines up to the first of a later step. */
+static int kept_size(FILE *file, uint64_t step, off_t *ret_size)
+{
+	char *line = NULL;
+	size_t capacity = 0;
+	ssize_t length;
+	off_t size = 0;
+	while ((length = getline(&line, &capacity, file)) > 0) {
+		json_t *json = line[length - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+		json_t *at = json_object_get(json, "step");
+		bool keep = json_is_integer(at) && (uint64_t)json_integer_value(at) <= step;
+		json_decref(json);
+		if (!keep)
+			break;
+		size += length;
+	}
+	free(line);
+	if (ferror(file))
+		return -EIO;
+	*ret_size = size;
+	return 0;
+}
+
+int journal_cut(struct journal *journal, uint64_t step, bool fresh)
+{
+	off_t size = 0;
+	if (!fresh) {
+		int copy = dup(journal->fd);
+		FILE *file = copy < 0 ? NULL : fdopen(copy, "r");
+		if (!file)
+			return -errno;
+		int r = kept_size(file, step, &size);
+		fclose(file);
+		if (r)
+			return r;
+	}
+	return ftruncate(journal->fd, size) ? -errno : 0;
+}
+
+int journal_open(const char *path, struct journal **ret_journal, char *error)
+{
+	struct journal *journal = calloc(1, sizeof(*journal));
+	if (!journal) {
+		snprintf(error, JOURNAL_ERROR_MAX, "%s: out of memory", path);
+		return -ENOMEM;
+	}
+	journal->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	int r = journal->fd < 0 ? -errno : 0;
+	/* The lock is that of the whole output folder; it goes with the process. */
+	if (!r && flock(journal->fd, LOCK_EX | LOCK_NB))
+		r = -errno;
+	if (r) {
+		snprintf(error, JOURNAL_ERROR_MAX, "%s: %s", path,
+			 r == -EWOULDBLOCK ? "another trainer is at work in this folder"
+					   : strerror(-r));
+		if (journal->fd >= 0)
+			close(journal->fd);
+		free(journal);
+		return r;
+	}
+	*ret_journal = journal;
+	return 0;
+}
+
+void journal_close(struct journal *journal)
+{
+	if (!journal)
+		return;
+	close(journal->fd);
+	free(journal->line);
+	free(journal);
+}
+
+/* Room for `more` bytes after those that the line has. */
+static bool grow(struct journal *journal, size_t more)
+{
+	size_t capacity = journal->capacity ? journal->capacity : 1024;
+	if (journal->length + more <= journal->capacity)
+		return true;
+	while (capacity < journal->length + more)
+		capacity *= 2;
+	char *line = realloc(journal->line, capacity);
+	if (!line) {
+		journal->failed = -ENOMEM;
+		return false;
+	}
+	journal->line = line;
+	journal->capacity = capacity;
+	return true;
+}
+
+__attribute__((format(printf, 2, 3))) static void append(struct journal *journal,
+							 const char *format, ...)
+{
+	va_list arguments, again;
+	va_start(arguments, format);
+	va_copy(again, arguments);
+	int length = vsnprintf(NULL, 0, format, arguments);
+	if (grow(journal, (size_t)length + 1))
+		journal->length += (size_t)vsnprintf(journal->line + journal->length,
+						     (size_t)length + 1, format, again);
+	va_end(again);
+	va_end(arguments);
+}
+
+void journal_begin(struct journal *journal, const char *event, uint64_t step)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	journal->failed = 0;
+	journal->length = 0;
+	append(journal, "{\"event\":\"%s\",\"step\":%llu,\"time\":%lld.%03ld", event,
+	       (unsigned long long)step, (long long)now.tv_sec, now.tv_nsec / 1000000);
+}
+
+void journal_text(struct journal *journal, const char *key, const char *value)
+{
+	json_t *json = json_string(value);
+	char *text = json ? json_dumps(json, JSON_ENCODE_ANY) : NULL;
+	/* A text that is not UTF-8, such as an odd path, has no place in JSON. */
+	append(journal, ",\"%s\":%s", key, text ? text : "null");
+	free(text);
+	json_decref(json);
+}
+
+void journal_count(struct journal *journal, const char *key, uint64_t value)
+{
+	append(journal, ",\"%s\":%llu", key, (unsigned long long)value);
+}
+
+void journal_counts(struct journal *journal, const char *key, const uint64_t *values, size_t count)
+{
+	append(journal, ",\"%s\":[", key);
+	for (size_t i = 0; i < count; i++)
+		append(journal, i ? ",%llu" : "%llu", (unsigned long long)values[i]);
+	append(journal, "]");
+}
+
+void journal_number(struct journal *journal, const char *key, double value)
+{
+	if (isfinite(value))
+		append(journal, ",\"%s\":%.6g", key, value);
+	else
+		append(journal, ",\"%s\":null", key);
+}
+
+void journal_exact(struct journal *journal, const char *key, double value)
+{
+	if (isfinite(value))
+		append(journal, ",\"%s\":%.17g,\"%s_hex\":\"%a\"", key, value, key, value);
+	else
+		append(journal, ",\"%s\":null,\"%s_hex\":\"%a\"", key, key, value);
+}
+
+/* The beginning of a line that could not be written whole, so that another may follow. */
+static void take_back(struct journal *journal, size_t written)
+{
+	off_t size = lseek(journal->fd, 0, SEEK_END);
+	if (size < (off_t)written)
+		return;
+	/* Where this fails, journal_cut() does it when the run goes on. */
+	int r = ftruncate(journal->fd, size - (off_t)written);
+	(void)r;
+}
+
+int journal_end(struct journal *journal)
+{
+	append(journal, "}\n");
+	if (journal->failed)
+		return journal->failed;
+	/*
+	 * One write: lines of a process that is killed are whole, but for a full disk. There the
+	 * rest is tried too, for the reason.
+	 */
+	size_t written = 0;
+	while (written < journal->length) {
+		ssize_t n = write(journal->fd, journal->line + written, journal->length - written);
+		if (n < 0 && errno != EINTR) {
+			int r = -errno;
+			take_back(journal, written);
+			return r;
+		}
+		written += n < 0 ? 0 : (size_t)n;
+	}
+	return 0;
+}
+
+int journal_sync(struct journal *journal)
+{
+	return journal && fsync(journal->fd) ? -errno : 0;
+}

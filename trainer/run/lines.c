@@ -1,0 +1,165 @@
+/*
+ * What a run says of itself: the lines of log.jsonl, the progress that a person sees, and
+ * summary.json.
+ */
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+double run_epoch(const struct run *run, uint64_t step)
+{
+	return step ? (double)step / (double)run->state.batches_per_epoch : 0;
+}
+
+static double share(double part, double whole)
+{
+	return whole > 0 ? part / whole : 0;
+}
+
+/* Share that a rate of training takes of what the devices' arithmetic could do; 0: not known. */
+static double mfu(const struct run *run, double images_per_second)
+{
+	struct device_graph_info graph;
+	device_graph_info(run->train.graph, &graph);
+	double flops = (graph.flops_forward + graph.flops_backward) / run->train.count;
+	return share(flops * images_per_second,
+		     device_info(run->device)->peak_flops * run->comm->world);
+}
+
+static void write_mfu(struct run *run, double images_per_second)
+{
+	double used = mfu(run, images_per_second);
+	if (used > 0)
+		journal_number(run->journal, "mfu", used);
+}
+
+static void write_step(struct run *run, const struct run_pending *pending,
+		       const struct device_results *results, double seconds, double wait)
+{
+	const struct checkpoint_state *state = &run->state;
+	struct journal *journal = run->journal;
+	journal_begin(journal, "step", pending->step);
+	journal_number(journal, "epoch", run_epoch(run, pending->step));
+	journal_exact(journal, "loss", results->loss);
+	journal_exact(journal, "loss_mean",
+		      share(state->interval.loss, (double)state->interval.samples));
+	journal_number(journal, "top1",
+		       share((double)state->interval.top1, (double)state->interval.samples));
+	journal_number(journal, "lr", pending->lr);
+	journal_number(journal, "grad_norm", results->grad_norm);
+	if (results->loss_scale != 1)
+		journal_number(journal, "loss_scale", results->loss_scale);
+	if (run->skipped)
+		journal_count(journal, "skipped_updates", run->skipped);
+	journal_number(journal, "images_per_second", run->rate);
+	write_mfu(run, run->rate);
+	journal_number(journal, "data_wait", share(wait, seconds));
+	if (state->bad)
+		journal_count(journal, "bad_samples", state->bad);
+}
+
+int run_step_line(struct run *run, const struct run_pending *pending,
+		  const struct device_results *results)
+{
+	struct checkpoint_state *state = &run->state;
+	double seconds = state->train_seconds - run->line_seconds,
+	       wait = state->wait_seconds - run->line_wait;
+	if (seconds > 0)
+		run->rate = (double)(state->images - run->line_images) / seconds;
+	if (run->journal)
+		write_step(run, pending, results, seconds, wait);
+	state->interval = (struct checkpoint_totals){0};
+	run->skipped = 0;
+	run->line_seconds = state->train_seconds;
+	run->line_wait = state->wait_seconds;
+	run->line_images = state->images;
+	return run->journal ? run_end_line(run, run->journal, "log.jsonl") : 0;
+}
+
+void run_show(struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	if (!progress_due(&run->progress))
+		return;
+	double mean = share((double)state->images, state->train_seconds);
+	double rate = run->rate > 0 ? run->rate : mean;
+	struct progress_state line = {
+		.step = state->step,
+		.steps = run->steps,
+		.epoch = run_epoch(run, state->step),
+		.epochs = run->recipe->train.epochs,
+		.loss = run->last_loss,
+		.lr = run->last_lr,
+		.images_per_second = rate,
+		.wait = share(state->wait_seconds, state->train_seconds),
+		.seconds_left = share((double)(run->steps - state->step) *
+					      (double)run->recipe->data.batch_size,
+				      rate),
+	};
+	progress_step(&run->progress, &line);
+}
+
+int run_epoch_line(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	double n = (double)state->whole.samples;
+	double rate = share((double)state->images, state->train_seconds);
+	char used[32] = "";
+	if (mfu(run, rate) > 0)
+		snprintf(used, sizeof(used), "MFU %.1f %%  ", 100 * mfu(run, rate));
+	progress_line(&run->progress,
+		      "epoch %.6g  training: loss %.4f  top-1 %.2f %%  lr %.4g  %.0f images/s  "
+		      "%sdata wait %.1f %%",
+		      run_epoch(run, state->step), share(state->whole.loss, n),
+		      100 * share((double)state->whole.top1, n), run->last_lr, rate, used,
+		      100 * share(state->wait_seconds, state->train_seconds));
+	struct journal *journal = run->journal;
+	if (journal) {
+		journal_begin(journal, "epoch", state->step);
+		journal_number(journal, "epoch", run_epoch(run, state->step));
+		journal_exact(journal, "loss", share(state->whole.loss, n));
+		journal_number(journal, "top1", share((double)state->whole.top1, n));
+		journal_number(journal, "top5", share((double)state->whole.top5, n));
+		journal_number(journal, "train_seconds", state->train_seconds);
+		journal_number(journal, "images_per_second", rate);
+		write_mfu(run, rate);
+		journal_number(journal, "data_wait",
+			       share(state->wait_seconds, state->train_seconds));
+		journal_count(journal, "bad_samples", state->bad);
+	}
+	state->whole = (struct checkpoint_totals){0};
+	return journal ? run_end_line(run, journal, "log.jsonl") : 0;
+}
+
+void run_loss_text(double loss, char *ret_text)
+{
+	snprintf(ret_text, RUN_LOSS_TEXT, isfinite(loss) ? "%.9g" : "null", loss);
+}
+
+int run_print_summary(const struct run *run, FILE *file)
+{
+	const struct checkpoint_state *state = &run->state;
+	char loss[RUN_LOSS_TEXT];
+	run_loss_text(state->eval_loss, loss);
+	fprintf(file, "{\n  \"outcome\": \"%s\",\n  \"steps\": %llu,\n  \"epochs\": %.6g,\n",
+		run->outcome, (unsigned long long)state->step, run_epoch(run, state->step));
+	if (state->eval_samples)
+		fprintf(file,
+			"  \"top1\": %.6g,\n  \"top5\": %.6g,\n  \"val_loss\": %s,\n  "
+			"\"val_samples\": %llu,\n"
+			"  \"best_top1\": %.6g,\n  \"best_step\": %llu,\n",
+			state->eval_top1, state->eval_top5, loss,
+			(unsigned long long)state->eval_samples, state->best_top1,
+			(unsigned long long)state->best_step);
+	fprintf(file,
+		"  \"images\": %llu,\n  \"bad_samples\": %llu,\n  \"train_seconds\": %.3f,\n  "
+		"\"wait_seconds\": %.3f,\n"
+		"  \"images_per_second\": %.6g,\n  \"data_wait\": %.6g\n}\n",
+		(unsigned long long)state->images, (unsigned long long)state->bad,
+		state->train_seconds, state->wait_seconds,
+		share((double)state->images, state->train_seconds),
+		share(state->wait_seconds, state->train_seconds));
+	return ferror(file) ? -EIO : 0;
+}

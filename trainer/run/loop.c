@@ -1,0 +1,386 @@
+#include "trainer/algorithms/optim.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static int fail_device(struct run *run, int code, const char *what)
+{
+	const char *text = device_error(run->device);
+	return run_fail(run, code, "step %llu: %s: %s", (unsigned long long)run->state.step + 1,
+			what, *text ? text : strerror(-code));
+}
+
+/* ---- results ---- */
+
+static int fail_not_finite(struct run *run, const struct run_pending *pending, double loss)
+{
+	char kept[64] = "no checkpoint was written yet";
+	if (run->saved_step != RUN_NO_STEP)
+		snprintf(kept, sizeof(kept), "the last checkpoint is of step %llu",
+			 (unsigned long long)run->saved_step);
+	return run_fail_everywhere(
+		run, -EDOM,
+		"step %llu (epoch %.3f): the loss is %f at lr %.4g, so training has "
+		"diverged; %s. Remedies: a lower "
+		"optim.lr, a longer schedule.warmup, train.precision = fp32; "
+		"--detect-anomaly names the first "
+		"tensor that is not finite",
+		(unsigned long long)pending->step, run_epoch(run, pending->step - 1), loss,
+		pending->lr, kept);
+}
+
+static void add(struct checkpoint_totals *totals, const struct device_results *results)
+{
+	totals->loss += results->loss * results->samples;
+	totals->samples += results->samples;
+	totals->top1 += results->top1;
+	totals->top5 += results->top5;
+	totals->steps++;
+}
+
+/*
+ * Takes the results of the oldest steps: those that are there, and with down_to, as many as it
+ * takes to leave no more than that.
+ */
+static int collect(struct run *run, unsigned down_to)
+{
+	while (run->pending_count) {
+		struct run_pending pending = run->pending[0];
+		struct device_results results;
+		int r = device_results(run->train.graph, pending.device_step,
+				       run->pending_count > down_to, &results);
+		if (r == -EAGAIN)
+			return 0;
+		if (r)
+			return fail_device(run, r, "results");
+		run->pending_count--;
+		memmove(run->pending, run->pending + 1,
+			run->pending_count * sizeof(run->pending[0]));
+		if (!results.samples)
+			return run_fail_everywhere(
+				run, -EINVAL,
+				"step %llu: no sample of the batch has a label; data.train = %s is "
+				"not for training a classifier",
+				(unsigned long long)pending.step, run->recipe->data.train);
+		if (!isfinite(results.loss))
+			return fail_not_finite(run, &pending, results.loss);
+		run->skipped += results.skipped;
+		run->last_loss = results.loss;
+		run->last_lr = pending.lr;
+		add(&run->state.interval, &results);
+		add(&run->state.whole, &results);
+		if (pending.step % run->recipe->log.interval == 0) {
+			r = run_step_line(run, &pending, &results);
+			if (r)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* ---- one step ---- */
+
+/* Gives back the batches whose copy is done; with wait, all of them. */
+static int release_held(struct run *run, bool wait)
+{
+	while (run->held_count) {
+		int r = device_fed(run->train.graph, run->held[0].ticket, wait);
+		if (r == -EAGAIN)
+			return 0;
+		if (r)
+			return fail_device(run, r, "copying a batch");
+		feed_release(run->feed, &run->held[0].batch);
+		run->held_count--;
+		memmove(run->held, run->held + 1, run->held_count * sizeof(run->held[0]));
+	}
+	return 0;
+}
+
+static int next_batch(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct checkpoint_state *state = &run->state;
+	if (!run->has_batch) {
+		int r = run_next_batch(run, run->feed, &run->ring, &run->batch,
+				       &state->wait_seconds, error);
+		if (r == FEED_END)
+			return run_fail(run, -EPROTO, "the feed ended at step %llu of %llu",
+					(unsigned long long)state->step,
+					(unsigned long long)run->steps);
+		if (r == -EINTR)
+			return r;
+		if (r)
+			return run_fail(run, r, "step %llu: %s",
+					(unsigned long long)state->step + 1, error);
+		run->has_batch = true;
+	}
+	uint32_t count = data_train_share(&run->data);
+	if (run->batch.epoch != state->epoch || run->batch.batch != state->batch ||
+	    run->batch.count != count)
+		return run_fail(run, -EPROTO,
+				"the feed is at epoch %llu, batch %llu with %u samples; expected "
+				"%llu, %llu with %u",
+				(unsigned long long)run->batch.epoch,
+				(unsigned long long)run->batch.batch, run->batch.count,
+				(unsigned long long)state->epoch, (unsigned long long)state->batch,
+				count);
+	return 0;
+}
+
+/*
+ * Has every rank a batch, and does none want to stop? 0: all make the step. -EINTR, RUN_LOST: none
+ * does. Other failures are this rank's own.
+ */
+static int agree_on_step(struct run *run)
+{
+	int r = *run->options.stop ? -EINTR : next_batch(run);
+	run->lost = r == -EINTR ? 0 : r;
+	double votes[] = {r == -EINTR, run->lost != 0, r ? 0 : run->batch.bad};
+	int failed = run_sum(run, votes, 3);
+	if (failed)
+		return failed;
+	run->bad = (uint64_t)votes[2];
+	if (votes[0] > 0)
+		return -EINTR;
+	return votes[1] > 0 ? RUN_LOST : 0;
+}
+
+/*
+ * samples.jsonl: those of all ranks in the order of the batch, which does not depend on their
+ * number.
+ */
+static int write_samples(struct run *run)
+{
+	int r = comm_gather(run->comm, run->batch.samples, run->batch.count * sizeof(uint64_t),
+			    run->sample_ids);
+	if (r)
+		return run_fail(run, r, "%s", comm_error(run->comm));
+	if (!run->samples)
+		return 0;
+	journal_begin(run->samples, "samples", run->state.step + 1);
+	journal_counts(run->samples, "samples", run->sample_ids, run->recipe->data.batch_size);
+	return run_end_line(run, run->samples, "samples.jsonl");
+}
+
+static void advance(struct run *run)
+{
+	struct checkpoint_state *state = &run->state;
+	state->images += run->recipe->data.batch_size;
+	state->bad += run->bad;
+	state->step++;
+	state->batch++;
+	if (state->batch == state->batches_per_epoch) {
+		state->batch = 0;
+		state->epoch++;
+	}
+	double now = progress_now();
+	state->train_seconds += now - run->mark;
+	run->mark = now;
+}
+
+/*
+ * Queues the next step. -EINTR: a rank was stopped; RUN_LOST: a rank's feed failed. Known to all
+ * ranks.
+ */
+static int step(struct run *run)
+{
+	struct device_graph *graph;
+	struct device_batch images;
+	struct device_hyper hyper;
+	uint64_t ticket, number;
+	int r = agree_on_step(run);
+	if (!r && run->recipe->log.samples)
+		r = write_samples(run);
+	if (r)
+		return r;
+	if (run->batch.height != run->train.height || run->batch.width != run->train.width) {
+		/* A new size: nothing may be under way in the graph that goes. */
+		r = collect(run, 0);
+		if (!r)
+			r = release_held(run, true);
+		if (r)
+			return r;
+	}
+	r = run_graph_for(run, DEVICE_TRAIN, run->batch.count, run->batch.height, run->batch.width,
+			  &graph);
+	if (!r)
+		r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	if (r)
+		return r;
+	if (run->held_count == run->held_max || run->pending_count == RUN_PENDING_MAX) {
+		r = collect(run, RUN_PENDING_MAX - 1);
+		if (!r)
+			r = release_held(run, run->held_count == run->held_max);
+		if (r)
+			return r;
+	}
+	optim_hyper(run->recipe, &run->schedule, run->state.step + 1, run->state.batches_per_epoch,
+		    &hyper);
+	r = device_feed(graph, &images, &ticket);
+	if (r)
+		return fail_device(run, r, "feeding a batch");
+	run->held[run->held_count++] = (struct run_held){run->batch, ticket};
+	run->has_batch = false;
+	r = device_step(graph, &hyper, &number);
+	if (r)
+		return fail_device(run, r, "computing");
+	advance(run);
+	run->pending[run->pending_count++] =
+		(struct run_pending){number, run->state.step, (double)hyper.lr[MODEL_WEIGHTS]};
+	r = release_held(run, false);
+	return r ? r : collect(run, RUN_PENDING_MAX);
+}
+
+/* ---- between steps ---- */
+
+/* Rank 0's part. */
+static int write_checkpoint(struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	int r = checkpoint_path(run->options.output, run->state.step, path);
+	if (r)
+		return run_fail(run, r, "--output is too long");
+	/*
+	 * The logs come first: a run that goes on from the checkpoint adds to what they say up to
+	 * it.
+	 */
+	r = run_sync_logs(run);
+	if (r)
+		return r;
+	struct checkpoint_about about = run_about(run);
+	r = checkpoint_save(path, run->params, run->recipe, &run->state, &about, error);
+	if (r)
+		return run_fail_write(run, r, error);
+	run->saved_step = run->state.step;
+	r = checkpoint_prune(run->options.output, run->recipe->checkpoint.keep);
+	if (r)
+		return run_fail(run, r, "%s: %s", run->options.output, strerror(-r));
+	journal_begin(run->journal, "checkpoint", run->state.step);
+	journal_text(run->journal, "path", path);
+	return run_end_line(run, run->journal, "log.jsonl");
+}
+
+static int save(struct run *run)
+{
+	if (run->saved_step == run->state.step)
+		return 0;
+	int r = collect(run, 0);
+	if (!r && (r = device_params_get_state(run->params, &run->state.device)))
+		return fail_device(run, r, "state of the device");
+	if (!r && (r = ranks_check_params(run->comm, run->params, run->error)))
+		run->agreed = true;
+	if (!r && run->journal)
+		r = write_checkpoint(run);
+	if (!r)
+		run->saved_step = run->state.step;
+	return r;
+}
+
+static bool due(const struct run *run, uint64_t every)
+{
+	uint64_t now = run->state.step;
+	return now == run->steps || (now && every && now % every == 0);
+}
+
+/*
+ * What is due at the current step: the epoch's line, evaluation, checkpoint. Each is done once,
+ * also when a run resumes here.
+ */
+static int between(struct run *run)
+{
+	const struct checkpoint_state *state = &run->state;
+	bool epoch_ends = state->batch == 0 && state->step;
+	bool evaluate = *run->recipe->data.val && due(run, run->eval_every) &&
+			!(state->eval_samples && state->eval_step == state->step);
+	uint64_t every_steps = run->recipe->checkpoint.every_steps;
+	bool checkpoint = due(run, run->checkpoint_every) || (every_steps && due(run, every_steps));
+	if (!epoch_ends && !evaluate && !checkpoint)
+		return 0;
+	int r = collect(run, 0);
+	if (!r && epoch_ends && state->whole.steps)
+		r = run_epoch_line(run);
+	if (!r && evaluate)
+		r = run_evaluate(run);
+	if (!r && checkpoint && state->step)
+		r = save(run);
+	run->mark = progress_now();
+	return r;
+}
+
+/* Rank 0's part. */
+static int finish(struct run *run, bool stopped)
+{
+	bool ema = run->recipe->train.ema > 0 && run->state.step;
+	int r = 0;
+	run->outcome = stopped ? "stopped" : "finished";
+	if (!stopped) {
+		r = run_export(run, "model.safetensors", ema ? DEVICE_EMA : DEVICE_VALUE, NULL);
+		if (r)
+			return r;
+	}
+	r = run_put(run, "summary.json", run_print_summary);
+	if (r)
+		return r;
+	journal_begin(run->journal, "end", run->state.step);
+	journal_text(run->journal, "outcome", run->outcome);
+	return run_end_line(run, run->journal, "log.jsonl");
+}
+
+/* At the end of what a feed failed by. */
+static void say_resumable(struct run *run)
+{
+	size_t length = strlen(run->error);
+	if (length && run->error[length - 1] == '.')
+		length--;
+	snprintf(run->error + length, sizeof(run->error) - length,
+		 "; what was trained is kept, and --resume goes on from step %llu",
+		 (unsigned long long)run->state.step);
+}
+
+/*
+ * What has been computed is still sound when a feed fails; its daemon may only have gone because
+ * Ctrl-C was sent to it too.
+ */
+static int save_after(struct run *run, int outcome)
+{
+	int r = run->state.step ? save(run) : 0;
+	if (r || outcome == -EINTR)
+		return r;
+	double stopped = *run->options.stop;
+	r = run_sum(run, &stopped, 1);
+	if (r || stopped > 0)
+		return r;
+	run->agreed = true;
+	r = ranks_agree(run->comm, run->lost, run->error);
+	if (run->state.step)
+		say_resumable(run);
+	return r;
+}
+
+int run_train(struct run *run)
+{
+	int r = 0;
+	run->mark = progress_now();
+	run->line_seconds = run->state.train_seconds;
+	run->line_wait = run->state.wait_seconds;
+	run->line_images = run->state.images;
+	for (;;) {
+		r = between(run);
+		if (r || run->state.step >= run->steps)
+			break;
+		r = step(run);
+		if (r)
+			break;
+		run_show(run);
+	}
+	bool stopped = r == RUN_LOST || r == -EINTR;
+	if (stopped)
+		r = save_after(run, r);
+	if (!r && run->journal)
+		r = finish(run, stopped);
+	if (r && run->journal)
+		run_end_failed(run, r);
+	return r ? r : stopped ? RUN_STOPPED : 0;
+}

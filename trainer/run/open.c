@@ -1,0 +1,523 @@
+/*
+ * What a run does before its first step, or before it evaluates, in stages that all ranks come
+ * through together: device, data, model, checkpoint, first batch, plan.
+ */
+#include "trainer/algorithms/optim.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int check_share(struct run *run)
+{
+	uint64_t batch = run->recipe->data.batch_size, world = run->comm->world;
+	if (batch % world == 0)
+		return 0;
+	return run_fail(run, -EINVAL,
+			"data.batch_size = %llu does not divide by %llu ranks: it is the batch of "
+			"all ranks together, so take %llu",
+			(unsigned long long)batch, (unsigned long long)world,
+			(unsigned long long)((batch + world - 1) / world * world));
+}
+
+/*
+ * Opens the checkpoint to go on from; NULL when there is none yet. A damaged newest one yields to
+ * the one before; one that cannot be read for another reason may well be sound.
+ */
+static int find_checkpoint(struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	uint64_t step = UINT64_MAX;
+	if (!run->options.resume)
+		return 0;
+	struct stat status;
+	if (run->options.resume_path && !stat(run->options.resume_path, &status) &&
+	    S_ISDIR(status.st_mode))
+		return run_fail(run, -EISDIR,
+				"--resume=%s is a folder: --resume --output=%s takes the newest "
+				"checkpoint in it",
+				run->options.resume_path, run->options.resume_path);
+	if (run->options.resume_path) {
+		int r = checkpoint_open(run->options.resume_path, &run->checkpoint, error);
+		return r ? run_fail(run, r, "%s", error) : 0;
+	}
+	int failed = 0;
+	while (!checkpoint_newest(run->options.output, step, &step, path)) {
+		int r = checkpoint_open(path, &run->checkpoint, error);
+		if (!r)
+			return 0;
+		if (r != -EBADMSG)
+			return run_fail(run, r, "%s", error);
+		progress_line(&run->progress, "%s; trying the checkpoint before it", error);
+		failed = run_fail(run, r, "%s", error);
+	}
+	if (!failed && run->options.evaluate)
+		return run_fail(run, -ENOENT, "--evaluate --resume: %s holds no checkpoint",
+				run->options.output);
+	if (!failed)
+		progress_line(&run->progress,
+			      "%s holds no checkpoint yet: starting from the beginning",
+			      run->options.output);
+	return failed;
+}
+
+/* Threads that take turns wait for each other at every barrier. */
+static void check_threads(struct run *run)
+{
+	const struct device_info *device = device_info(run->device);
+	if (device->cpus && device->threads > device->cpus)
+		progress_line(&run->progress,
+			      "train.threads = %u, but there %s %u CPU%s for %s: threads that take "
+			      "turns are slower; train.threads=0 takes as many as there are CPUs",
+			      device->threads, device->cpus == 1 ? "is" : "are", device->cpus,
+			      device->cpus == 1 ? "" : "s",
+			      run->comm->world > 1 ? "each rank" : "them");
+}
+
+static int open_device(struct run *run)
+{
+	static const char *const backends[] = {NULL, "cpu", "cuda"};
+	static const enum device_precision precisions[] = {
+		[RECIPE_AUTO] = DEVICE_AUTO,
+		[RECIPE_FP32] = DEVICE_FP32,
+		[RECIPE_BF16] = DEVICE_BF16,
+		[RECIPE_FP16] = DEVICE_FP16,
+	};
+	char error[DEVICE_ERROR_MAX] = "";
+	struct device_options options = {
+		.precision = precisions[run->recipe->train.precision],
+		.threads = (unsigned)run->recipe->train.threads,
+		.index = run->options.device_index,
+		.comm = run->comm,
+		.detect_anomaly = run->options.detect_anomaly,
+		.profile = run->options.profile,
+		.fusion = (enum device_fusion)run->recipe->train.fusion,
+		.autotune = run->recipe->train.autotune,
+		.tf32 = run->recipe->train.tf32,
+		.deterministic = run->recipe->train.deterministic,
+	};
+	int r = device_open(backends[run->recipe->train.device], &options, &run->device, error);
+	if (r)
+		return run_fail(run, r, "train.device = %s: %s",
+				backends[run->recipe->train.device]
+					? backends[run->recipe->train.device]
+					: "auto",
+				*error ? error : strerror(-r));
+	if (*error)
+		progress_line(&run->progress, "passed over: %s", error);
+	if (*device_error(run->device))
+		progress_line(&run->progress, "device: %s", device_error(run->device));
+	check_threads(run);
+	return 0;
+}
+
+/* Ranks that computed in different precisions would add up what does not belong together. */
+static int check_precision(struct run *run)
+{
+	enum device_precision mine = device_info(run->device)->precision;
+	unsigned rank;
+	int r = ranks_compare(run->comm, &mine, sizeof(mine), &rank, run->error);
+	if (r)
+		return r;
+	if (rank < run->comm->world)
+		return run_fail(run, -EINVAL,
+				"rank %u would compute in another precision than rank 0: set "
+				"train.precision",
+				rank);
+	return 0;
+}
+
+static int open_data(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	unsigned threads = data_daemon_threads(&run->recipe->data, run->comm,
+					       device_info(run->device)->threads > 0);
+	int r = data_open(&run->data, run->recipe, run->comm, run->options.socket, threads,
+			  run->options.evaluate ? &run->weights : NULL, error);
+	return r ? run_fail(run, r, "%s", *error ? error : strerror(-r)) : 0;
+}
+
+/*
+ * Ranks that take their shares from different datasets would leave samples out and take others
+ * twice.
+ */
+static int check_data(struct run *run)
+{
+	static const char *const keys[] = {"train", "val"};
+	const struct uuid *const found[] = {&run->data.train_uuid, &run->data.val_uuid};
+	for (int i = 0; i < 2; i++) {
+		struct uuid first = *found[i];
+		unsigned rank;
+		int r = comm_broadcast(run->comm, &first, sizeof(first), 0);
+		if (r)
+			return run_fail(run, r, "%s", comm_error(run->comm));
+		/* one that is not known may be any */
+		struct uuid mine = uuid_differ(found[i], &first) ? *found[i] : first;
+		r = ranks_compare(run->comm, &mine, sizeof(mine), &rank, run->error);
+		if (r)
+			return r;
+		if (rank < run->comm->world)
+			return run_fail(
+				run, -EINVAL,
+				"rank %u finds another dataset under data.%s than rank 0: every "
+				"machine needs the same one, as packimg info shows by its UUID",
+				rank, keys[i]);
+	}
+	return 0;
+}
+
+static int open_model(struct run *run)
+{
+	struct device_optimizer_spec optimizer;
+	char error[MODEL_ERROR_MAX] = "";
+	optim_spec(run->recipe, &optimizer);
+	int r = device_params_new(run->device, &run->params);
+	if (r)
+		return run_fail(run, r, "parameters: %s", device_error(run->device));
+	r = model_new(&run->recipe->model, run->data.classes, run->params, &run->model, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	r = device_params_allocate(run->params, &optimizer);
+	return r ? run_fail(run, r, "memory for the parameters: %s", device_error(run->device)) : 0;
+}
+
+/*
+ * Whether a dataset is the one that the checkpoint was written with; key is how the recipe names
+ * it, now and then are the paths. That it lies elsewhere does not matter.
+ */
+static int check_dataset(struct run *run, const char *key, const char *now,
+			 const struct uuid *found, const char *then, const struct uuid *saved)
+{
+	char found_text[UUID_TEXT], saved_text[UUID_TEXT];
+	if (run->options.allow_changes || !uuid_differ(found, saved))
+		return 0;
+	uuid_write(found, found_text);
+	uuid_write(saved, saved_text);
+	return run_fail(run, -EINVAL,
+			"%s = %.600s holds another dataset (%s) than %.600s did (%s) when the "
+			"checkpoint was written: the run would not be that of an unbroken one; "
+			"--allow-changes goes on all the same",
+			key, now, found_text, then, saved_text);
+}
+
+static int check_checkpoint(struct run *run)
+{
+	char error[RECIPE_ERROR_MAX];
+	const struct checkpoint_state *state = checkpoint_state(run->checkpoint);
+	enum recipe_resume least = run->options.evaluate        ? RECIPE_WEIGHTS
+				   : run->options.allow_changes ? RECIPE_FIXED
+								: RECIPE_TRAJECTORY;
+	int r = recipe_compare(run->recipe, checkpoint_recipe(run->checkpoint), least, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	if (!run->options.evaluate && state->dataset_samples != run->data.samples)
+		return run_fail(run, -EINVAL,
+				"data.train has %llu sample%s, but had %llu when the checkpoint "
+				"was written",
+				(unsigned long long)run->data.samples,
+				run->data.samples == 1 ? "" : "s",
+				(unsigned long long)state->dataset_samples);
+	const struct recipe_data *now = &run->recipe->data,
+				 *then = &checkpoint_recipe(run->checkpoint)->data;
+	r = check_dataset(run, "data.train", now->train, &run->data.train_uuid, then->train,
+			  &state->dataset_uuid);
+	if (!r)
+		r = check_dataset(run, "data.val", now->val, &run->data.val_uuid, then->val,
+				  &state->val_uuid);
+	if (r)
+		return r;
+	if (state->classes != run->data.classes)
+		return run_fail(
+			run, -EINVAL,
+			"the model has %u class%s, but had %u when the checkpoint was written",
+			run->data.classes, run->data.classes == 1 ? "" : "es", state->classes);
+	if (state->precision != device_info(run->device)->precision && !run->options.allow_changes)
+		return run_fail(run, -EINVAL,
+				"the device's precision is not that of the checkpoint: the losses "
+				"would differ from an "
+				"unbroken run; --allow-changes goes on all the same");
+	return 0;
+}
+
+/*
+ * Allowed, since a run may have to move; but each thread adds up a part of its own, so that other
+ * threads round otherwise.
+ */
+static void compare_threads(struct run *run)
+{
+	uint32_t then = checkpoint_state(run->checkpoint)->threads;
+	uint32_t now = device_info(run->device)->threads;
+	if (run->options.evaluate || !then || !now || then == now)
+		return;
+	progress_line(
+		&run->progress,
+		"the checkpoint was written with %u thread%s, and this run has %u: its losses "
+		"are as good, but not bitwise those of an unbroken run; with train.threads=%u "
+		"they are",
+		then, then == 1 ? "" : "s", now, then);
+}
+
+/* Rank 0: where to go on. */
+static int begin(struct run *run)
+{
+	run->state = (struct checkpoint_state){.best_top1 = -1};
+	if (!run->checkpoint)
+		return 0;
+	int r = check_checkpoint(run);
+	run->state = *checkpoint_state(run->checkpoint);
+	if (!r)
+		r = run_check_later(run, run->state.step);
+	if (!r)
+		compare_threads(run);
+	run->saved_step = run->state.step;
+	run->resumed = true;
+	return r;
+}
+
+/* The same program everywhere, so structures are the same bytes. */
+static int share_state(struct run *run)
+{
+	struct {
+		struct checkpoint_state state;
+		uint64_t saved_step;
+		bool resumed;
+	} shared = {run->state, run->saved_step, run->resumed};
+	int r = comm_broadcast(run->comm, &shared, sizeof(shared), 0);
+	run->state = shared.state;
+	run->saved_step = shared.saved_step;
+	run->resumed = shared.resumed;
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
+static int first_batch(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	uint64_t then = run->state.batches_per_epoch;
+	struct feed_info info = {.size = sizeof(info)};
+	if (run->recipe->data.batch_size > run->data.samples)
+		return run_fail(run, -EINVAL,
+				"data.batch_size = %llu is more than the %llu sample%s of %s",
+				(unsigned long long)run->recipe->data.batch_size,
+				(unsigned long long)run->data.samples,
+				run->data.samples == 1 ? "" : "s", run->recipe->data.train);
+	int r = run_open_feed(run, DATA_TRAIN, run->state.epoch, run->state.batch, &run->feed,
+			      &run->ring);
+	if (r)
+		return r;
+	feed_info(run->feed, &info);
+	run->state.batches_per_epoch = info.batches_per_epoch;
+	run->held_max = info.slots > RUN_HELD_MAX ? RUN_HELD_MAX : info.slots - 1;
+	if (run->resumed && then != run->state.batches_per_epoch)
+		return run_fail(
+			run, -EINVAL,
+			"an epoch has %llu batches, but had %llu when the checkpoint was written",
+			(unsigned long long)run->state.batches_per_epoch, (unsigned long long)then);
+	double wait = 0;
+	r = run_next_batch(run, run->feed, &run->ring, &run->batch, &wait, error);
+	if (r == FEED_END)
+		return run_fail(run, -EPROTO, "the feed ended before its first batch");
+	if (r)
+		return run_fail(run, r, "%s",
+				r == -EINTR ? "stopped before the first step" : error);
+	run->has_batch = true;
+	return 0;
+}
+
+static int initialize_from(struct run *run, const struct feed_batch *batch)
+{
+	struct model_images images = {
+		.pixels = batch->images,
+		.count = batch->count,
+		.height = batch->height,
+		.width = batch->width,
+		.channels = batch->channels,
+	};
+	memcpy(images.mean, run->data.mean, sizeof(images.mean));
+	memcpy(images.std, run->data.std, sizeof(images.std));
+	bool pixels = batch->element == FEED_U8 && batch->layout == FEED_NHWC;
+	if (model_wants_images(run->model) && !pixels)
+		return run_fail(run, -EINVAL,
+				"model.whiten needs u8 images from data.pipeline: leave to() and "
+				"layout() out");
+	int r = model_initialize(run->model, run->recipe->train.seed, pixels ? &images : NULL);
+	return r ? run_fail(run, r, "initial weights: %s", strerror(-r)) : 0;
+}
+
+/* From the whole first batch, of which this rank's feed has only a share: as one rank alone. */
+static int initialize_from_whole(struct run *run)
+{
+	char error[DATA_ERROR_MAX] = "";
+	struct feed *feed;
+	struct feed_batch batch;
+	double wait = 0;
+	int r = data_feed(&run->data, DATA_WHOLE, run->state.epoch, run->state.batch, &feed, error);
+	if (r)
+		return run_fail(run, r, "%s", *error ? error : strerror(-r));
+	r = data_next(&run->data, feed, run->options.stop, &batch, &wait, error);
+	if (r)
+		run_fail(run, r, "%s", r == -EINTR ? "stopped before the first step" : error);
+	else
+		r = initialize_from(run, &batch);
+	feed_close(feed);
+	return r;
+}
+
+/* Those of model.pretrained. */
+static int take_weights(struct run *run)
+{
+	const char *file = run->recipe->model.pretrained;
+	char error[CHECKPOINT_ERROR_MAX];
+	struct checkpoint_rest rest;
+	int r = checkpoint_import(file, run->params, &rest, error);
+	if (r)
+		return run_fail(run, r, "model.pretrained: %s", error);
+	if (run->options.evaluate && rest.head_kept)
+		return run_fail(
+			run, -EINVAL,
+			"--evaluate: %s has no last layer of %u classes: fine-tune it first", file,
+			run->data.classes);
+	if (run->options.evaluate && rest.strangers)
+		return run_fail(run, -EINVAL,
+				"--evaluate: %s is of another network than model.name = %s: it has "
+				"tensor %s%s that this one has not",
+				file, run->recipe->model.name, rest.stranger,
+				rest.strangers > 1 ? " and others" : "");
+	progress_line(&run->progress, "weights from %s%s", file,
+		      rest.head_kept ? "; its last layer has other classes and starts afresh" : "");
+	if (rest.strangers)
+		progress_line(&run->progress, "left out of %s, for the model has none: tensor %s%s",
+			      file, rest.stranger, rest.strangers > 1 ? " and others" : "");
+	return 0;
+}
+
+/* Weights that are to be evaluated are all in the file. */
+static int initialize(struct run *run)
+{
+	bool whole = run->comm->world > 1 && model_wants_images(run->model);
+	int r = run->options.evaluate ? 0
+		: whole               ? initialize_from_whole(run)
+				      : initialize_from(run, &run->batch);
+	if (r || !*run->recipe->model.pretrained)
+		return r;
+	return take_weights(run);
+}
+
+/* Rank 0: the weights, and on resuming all else that a checkpoint has. */
+static int fill_params(struct run *run)
+{
+	char error[CHECKPOINT_ERROR_MAX];
+	if (!run->checkpoint)
+		return initialize(run);
+	int r = checkpoint_restore(run->checkpoint, run->params, error);
+	if (r)
+		return run_fail(run, r, "%s", error);
+	if (run->options.evaluate)
+		progress_line(&run->progress, "weights from %s", checkpoint_file(run->checkpoint));
+	return 0;
+}
+
+static int share_params(struct run *run)
+{
+	int r = ranks_share_params(run->comm, run->params, false, run->error);
+	if (!r && run->resumed)
+		r = device_params_set_state(run->params, &run->state.device);
+	return r;
+}
+
+static uint64_t in_steps(const struct run *run, double epochs)
+{
+	uint64_t steps = (uint64_t)llround(epochs * (double)run->state.batches_per_epoch);
+	return epochs > 0 && !steps ? 1 : steps;
+}
+
+static int plan(struct run *run)
+{
+	struct device_graph *graph;
+	struct device_batch images;
+	run->state.dataset_samples = run->data.samples;
+	run->state.dataset_uuid = run->data.train_uuid;
+	run->state.val_uuid = run->data.val_uuid;
+	run->state.classes = run->data.classes;
+	run->state.precision = device_info(run->device)->precision;
+	run->state.threads = device_info(run->device)->threads;
+	run->steps = in_steps(run, run->recipe->train.epochs);
+	run->eval_every = in_steps(run, run->recipe->train.eval_every);
+	run->checkpoint_every = in_steps(run, run->recipe->checkpoint.every);
+	schedule_init(&run->schedule, run->recipe);
+	run->sample_ids = calloc(run->recipe->data.batch_size, sizeof(*run->sample_ids));
+	if (!run->sample_ids)
+		return run_fail(run, -ENOMEM, "out of memory");
+	int r = run_device_batch(run, &run->batch, "data.pipeline", &images);
+	return r ? r
+		 : run_graph_for(run, DEVICE_TRAIN, data_train_share(&run->data), run->batch.height,
+				 run->batch.width, &graph);
+}
+
+enum purpose { ALWAYS, TO_TRAIN, TO_EVALUATE };
+
+static const struct stage {
+	int (*function)(struct run *run);
+	bool first_alone;     /* on rank 0 */
+	enum purpose purpose; /* of the run; of others it is left out */
+} stages[] = {
+	{check_share, false, TO_TRAIN},
+	{run_check_folder, true, TO_TRAIN},
+	{find_checkpoint, true, ALWAYS},
+	{run_find_weights, true, TO_EVALUATE},
+	{run_share_weights, false, TO_EVALUATE},
+	{open_device, false, ALWAYS},
+	{check_precision, false, ALWAYS},
+	{open_data, false, ALWAYS},
+	{check_data, false, ALWAYS},
+	{open_model, false, ALWAYS},
+	{begin, true, ALWAYS},
+	{share_state, false, ALWAYS},
+	{first_batch, false, TO_TRAIN},
+	{fill_params, true, ALWAYS},
+	{share_params, false, ALWAYS},
+	{plan, false, TO_TRAIN},
+	{run_try_evaluation, false, ALWAYS},
+	{run_open_output, true, TO_TRAIN},
+};
+
+/* The ranks agree after each: none starts on one that another could not come to. */
+static int pass_stages(struct run *run)
+{
+	enum purpose other = run->options.evaluate ? TO_TRAIN : TO_EVALUATE;
+	int r = 0;
+	for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !r; i++) {
+		if (stages[i].purpose == other)
+			continue;
+		if (!stages[i].first_alone || run->comm->rank == 0)
+			r = stages[i].function(run);
+		r = ranks_agree(run->comm, r, run->error);
+	}
+	return r;
+}
+
+int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options)
+{
+	*run = (struct run){.recipe = recipe,
+			    .options = *options,
+			    .comm = options->comm,
+			    .saved_step = RUN_NO_STEP};
+	progress_init(&run->progress, run->comm->rank ? RECIPE_PROGRESS_OFF
+						      : (enum recipe_progress)recipe->log.progress);
+	int r = pass_stages(run);
+	run->agreed = r;
+	if (!r && run->resumed && !options->evaluate)
+		progress_line(&run->progress, "resumed at step %llu (epoch %llu, batch %llu)%s",
+			      (unsigned long long)run->state.step,
+			      (unsigned long long)run->state.epoch,
+			      (unsigned long long)run->state.batch,
+			      run->state.step < run->steps
+				      ? ""
+				      : ", its last: --allow-changes with a larger train.epochs "
+					"goes on");
+	checkpoint_close(run->checkpoint);
+	run->checkpoint = NULL;
+	return r;
+}

@@ -1,0 +1,296 @@
+/*
+ * The output folder: what it may hold when a run comes to it, and what the run puts there beside
+ * checkpoints. Rank 0's.
+ */
+#include "format/base/whole_file.h"
+#include "trainer/run/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What makes room for a file, where it is room that was lacking. */
+static const char *remedy(int code)
+{
+	switch (code) {
+	case -ENOSPC:
+		return "free space on that disk, then";
+	case -EDQUOT:
+		return "free some of the quota there, then";
+	case -EFBIG:
+		return "raise the limit on the size of files (ulimit -f), then";
+	default:
+		return "once that is mended,";
+	}
+}
+
+int run_fail_write(struct run *run, int code, const char *sentence)
+{
+	const struct run_options *options = &run->options;
+	char path[CHECKPOINT_PATH_MAX];
+	bool saved = run->saved_step != RUN_NO_STEP;
+	bool here = saved && !checkpoint_path(options->output, run->saved_step, path) &&
+		    !access(path, F_OK);
+	const char *kept = here ? path : saved ? options->resume_path : NULL;
+	if (!kept)
+		return run_fail(run, code,
+				"%.900s. This run has no complete checkpoint yet: %s the same "
+				"command starts it again",
+				sentence, remedy(code));
+	return run_fail(run, code,
+			"%.900s. The last complete checkpoint is %.700s, of step %llu (epoch "
+			"%.3f): %s the same command with %s goes on from it",
+			sentence, kept, (unsigned long long)run->saved_step,
+			(double)run->saved_step / (double)run->state.batches_per_epoch,
+			remedy(code),
+			!here                  ? "that --resume"
+			: options->resume_path ? "--resume in place of --resume=CHECKPOINT"
+			: options->overwrite   ? "--resume in place of --overwrite"
+					       : "--resume");
+}
+
+/* Of a file in the output folder. */
+static int fail_put(struct run *run, int code, const char *name)
+{
+	char sentence[CHECKPOINT_ERROR_MAX];
+	snprintf(sentence, sizeof(sentence), "%.800s/%s: cannot be written: %s",
+		 run->options.output, name, strerror(-code));
+	return run_fail_write(run, code, sentence);
+}
+
+int run_end_line(struct run *run, struct journal *journal, const char *name)
+{
+	int r = journal_end(journal);
+	return r ? fail_put(run, r, name) : 0;
+}
+
+void run_end_failed(struct run *run, int code)
+{
+	journal_begin(run->journal, "end", run->state.step);
+	journal_text(run->journal, "outcome", "failed");
+	journal_text(run->journal, "error", *run->error ? run->error : strerror(-code));
+	journal_end(run->journal);
+}
+
+int run_sync_logs(struct run *run)
+{
+	int r = journal_sync(run->journal);
+	if (r)
+		return fail_put(run, r, "log.jsonl");
+	r = journal_sync(run->samples);
+	return r ? fail_put(run, r, "samples.jsonl") : 0;
+}
+
+int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file))
+{
+	char path[CHECKPOINT_PATH_MAX], *text = NULL;
+	size_t size = 0;
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	FILE *file = open_memstream(&text, &size);
+	int r = file ? print(run, file) : -ENOMEM;
+	if (file && fclose(file) && !r)
+		r = -errno;
+	if (!r)
+		r = whole_file_put(path, text, size);
+	free(text);
+	return r ? fail_put(run, r, name) : 0;
+}
+
+struct checkpoint_about run_about(const struct run *run)
+{
+	bool normalised = run->batch.element == FEED_U8;
+	return (struct checkpoint_about){
+		.mean = normalised ? run->data.mean : NULL,
+		.std = normalised ? run->data.std : NULL,
+		.class_names = run->data.class_names,
+	};
+}
+
+int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation)
+{
+	char path[CHECKPOINT_PATH_MAX], error[CHECKPOINT_ERROR_MAX];
+	struct checkpoint_about about = run_about(run);
+	about.evaluation = evaluation;
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = checkpoint_export(path, run->params, weights, &about, error);
+	return r ? run_fail_write(run, r, error) : 0;
+}
+
+/* The step of the folder's newest checkpoint; RUN_NO_STEP: there is none. */
+static uint64_t newest_step(const struct run *run)
+{
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t step;
+	int r = checkpoint_newest(run->options.output, UINT64_MAX, &step, path);
+	return r ? RUN_NO_STEP : step;
+}
+
+/* With the folders above it. */
+static int make_folder(const char *path)
+{
+	char above[CHECKPOINT_PATH_MAX];
+	if (!mkdir(path, 0777) || errno == EEXIST)
+		return 0;
+	size_t length = strlen(path);
+	while (length && path[length - 1] == '/')
+		length--;
+	while (length && path[length - 1] != '/')
+		length--;
+	if (errno != ENOENT || length < 2 || length >= sizeof(above))
+		return -errno;
+	snprintf(above, sizeof(above), "%.*s", (int)length - 1, path);
+	int r = make_folder(above);
+	return r || !mkdir(path, 0777) || errno == EEXIST ? r : -errno;
+}
+
+int run_check_folder(struct run *run)
+{
+	struct stat status;
+	if (!stat(run->options.output, &status) && !S_ISDIR(status.st_mode))
+		return run_fail(run, -ENOTDIR, "--output=%s is no folder, but a file",
+				run->options.output);
+	run->found_step = newest_step(run);
+	if (run->options.resume || run->options.dry || run->options.overwrite ||
+	    run->found_step == RUN_NO_STEP)
+		return 0;
+	return run_fail(run, -EEXIST,
+			"%s holds a run that reached step %llu: --resume continues it, "
+			"--output DIR puts the new one elsewhere, --overwrite replaces it",
+			run->options.output, (unsigned long long)run->found_step);
+}
+
+int run_check_later(struct run *run, uint64_t step)
+{
+	if (!run->options.resume_path || run->options.dry || run->options.overwrite ||
+	    run->found_step == RUN_NO_STEP || run->found_step <= step)
+		return 0;
+	return run_fail(run, -EEXIST,
+			"%s holds a run that reached step %llu, and %s is of step %llu: "
+			"--output DIR goes on elsewhere, --overwrite removes what came after it",
+			run->options.output, (unsigned long long)run->found_step,
+			run->options.resume_path, (unsigned long long)step);
+}
+
+static int open_file(struct run *run, const char *name, struct journal **ret_journal)
+{
+	char path[CHECKPOINT_PATH_MAX], error[JOURNAL_ERROR_MAX];
+	if (snprintf(path, sizeof(path), "%s/%s", run->options.output, name) >= (int)sizeof(path))
+		return run_fail(run, -ENAMETOOLONG, "--output is too long");
+	int r = journal_open(path, ret_journal, error);
+	return r ? run_fail(run, r, "%s", error) : 0;
+}
+
+/*
+ * Takes the folder; another trainer may have come and gone since this one looked for what it goes
+ * on from.
+ */
+static int lock_output(struct run *run)
+{
+	int r = make_folder(run->options.output);
+	if (r)
+		return run_fail(run, r, "--output=%s: the folder cannot be made: %s",
+				run->options.output, strerror(-r));
+	r = open_file(run, "log.jsonl", &run->journal);
+	if (r || newest_step(run) == run->found_step)
+		return r;
+	return run_fail(run, -EBUSY,
+			"%s: another trainer was at work in this folder and left checkpoints since "
+			"this one started; nothing of it was changed, start again",
+			run->options.output);
+}
+
+static int cut_journals(struct run *run)
+{
+	int r = journal_cut(run->journal, run->state.step, !run->resumed);
+	if (r)
+		return run_fail(run, r, "log.jsonl: %s", strerror(-r));
+	if (!run->recipe->log.samples)
+		return 0;
+	r = open_file(run, "samples.jsonl", &run->samples);
+	if (!r && (r = journal_cut(run->samples, run->state.step, !run->resumed)))
+		run_fail(run, r, "samples.jsonl: %s", strerror(-r));
+	return r;
+}
+
+static int write_start(struct run *run)
+{
+	const struct device_info *device = device_info(run->device);
+	struct journal *journal = run->journal;
+	char dataset[UUID_TEXT];
+	struct device_graph_info graph;
+	device_graph_info(run->train.graph, &graph);
+	journal_begin(journal, run->resumed ? "resume" : "start", run->state.step);
+	journal_text(journal, "model", run->recipe->model.name);
+	journal_text(journal, "device", device->name);
+	journal_text(journal, "precision",
+		     device->precision == DEVICE_BF16   ? "bf16"
+		     : device->precision == DEVICE_FP16 ? "fp16"
+							: "fp32");
+	journal_text(journal, "batches", run->staged ? "staged" : "direct");
+	journal_count(journal, "fallbacks", graph.fallbacks);
+	journal_count(journal, "threads", device->threads);
+	journal_count(journal, "ranks", run->comm->world);
+	uuid_write(&run->data.train_uuid, dataset);
+	journal_text(journal, "dataset", dataset);
+	journal_count(journal, "samples", run->data.samples);
+	journal_count(journal, "classes", run->data.classes);
+	journal_count(journal, "batch_size", run->recipe->data.batch_size);
+	journal_count(journal, "batches_per_epoch", run->state.batches_per_epoch);
+	journal_count(journal, "steps", run->steps);
+	journal_count(journal, "seed", run->recipe->train.seed);
+	return run_end_line(run, journal, "log.jsonl");
+}
+
+/* The complete recipe beside the run, for a person to read and to run again. */
+static int print_recipe(const struct run *run, FILE *file)
+{
+	return recipe_write(run->recipe, file);
+}
+
+/*
+ * What is left of another run, or of steps that this one is yet to make: else checkpoint_prune()
+ * would count it among the newest, and the next
+ * --resume take it. The journal's lock is held.
+ */
+static int clear_output(struct run *run)
+{
+	static const char *const results[] = {"best.safetensors", "model.safetensors",
+					      "summary.json"};
+	char path[CHECKPOINT_PATH_MAX];
+	uint64_t first = run->resumed ? run->state.step + 1 : 0;
+	bool fresh = run->options.overwrite && !run->resumed;
+	int r = checkpoint_clear(run->options.output, first, !run->options.overwrite);
+	if (r)
+		return run_fail(run, r,
+				"%s: checkpoints of step %llu and later cannot be removed: %s",
+				run->options.output, (unsigned long long)first, strerror(-r));
+	for (size_t i = 0; fresh && i < sizeof(results) / sizeof(results[0]); i++) {
+		int length = snprintf(path, sizeof(path), "%s/%s", run->options.output, results[i]);
+		if (length < (int)sizeof(path) && unlink(path) && errno != ENOENT)
+			return run_fail(run, -errno, "%s: %s", path, strerror(errno));
+	}
+	return 0;
+}
+
+int run_open_output(struct run *run)
+{
+	if (run->options.dry)
+		return 0;
+	int r = lock_output(run);
+	if (!r)
+		r = cut_journals(run);
+	if (!r)
+		r = write_start(run);
+	if (r)
+		return r;
+	r = clear_output(run);
+	if (!r)
+		r = run_put(run, "recipe.ini", print_recipe);
+	if (r)
+		run_end_failed(run, r);
+	return r;
+}

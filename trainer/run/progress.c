@@ -1,0 +1,97 @@
+#include "trainer/run/progress.h"
+
+#include "format/base/printable.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double BAR_SECONDS = 0.1, PLAIN_SECONDS = 10;
+
+double progress_now(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void progress_init(struct progress *progress, enum recipe_progress mode)
+{
+	const char *terminal = getenv("TERM");
+	bool tty = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb");
+	*progress = (struct progress){
+		.on = mode != RECIPE_PROGRESS_OFF,
+		.bar = mode == RECIPE_PROGRESS_BAR || (mode == RECIPE_PROGRESS_AUTO && tty),
+		.plain_at = progress_now() + PLAIN_SECONDS,
+	};
+}
+
+static void duration(double seconds, char text[16])
+{
+	unsigned s = seconds > 0 && seconds < 3.5e6 ? (unsigned)seconds : 0;
+	if (s >= 3600)
+		snprintf(text, 16, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
+	else
+		snprintf(text, 16, "%u:%02u", s / 60, s % 60);
+}
+
+bool progress_due(const struct progress *progress)
+{
+	return progress->on &&
+	       progress_now() >= (progress->bar ? progress->draw_at : progress->plain_at);
+}
+
+void progress_step(struct progress *progress, const struct progress_state *state)
+{
+	char text[256], left[16], track[25];
+	double now = progress_now();
+	duration(state->seconds_left, left);
+	snprintf(text, sizeof(text),
+		 "epoch %.2f/%.6g  loss %.4f  lr %.4g  %.0f images/s  data wait %.1f %%  ETA %s",
+		 state->epoch, state->epochs, state->loss, state->lr, state->images_per_second,
+		 100 * state->wait, left);
+	if (!progress->bar) {
+		fprintf(stderr, "%s\n", text);
+		progress->plain_at = now + PLAIN_SECONDS;
+		return;
+	}
+	struct winsize size;
+	int columns = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : 100;
+	size_t filled =
+		state->steps ? (size_t)(state->step * (sizeof(track) - 1) / state->steps) : 0;
+	memset(track, '.', sizeof(track) - 1);
+	memset(track, '=', filled < sizeof(track) - 1 ? filled : sizeof(track) - 1);
+	track[sizeof(track) - 1] = '\0';
+	char line[320];
+	snprintf(line, sizeof(line), "[%s] %s", track, text);
+	fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+	progress->drawn = true;
+	progress->draw_at = now + BAR_SECONDS;
+}
+
+void progress_line(struct progress *progress, const char *format, ...)
+{
+	if (!progress->on)
+		return;
+	progress_end(progress);
+	va_list arguments;
+	char *line;
+	va_start(arguments, format);
+	if (vasprintf(&line, format, arguments) >= 0) {
+		printable_line(stderr, "%s", line);
+		free(line);
+	}
+	va_end(arguments);
+	progress->plain_at = progress_now() + PLAIN_SECONDS;
+}
+
+void progress_end(struct progress *progress)
+{
+	if (progress->drawn)
+		fputs("\r\033[K", stderr);
+	progress->drawn = false;
+}

@@ -1,0 +1,235 @@
+#include "trainer/run/ranks.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+__attribute__((format(printf, 3, 4))) static int fail(char *error, int code, const char *format,
+						      ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(error, RANKS_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+static int fail_comm(const struct comm *comm, int code, char *error)
+{
+	return fail(error, code, "%s", comm_error(comm));
+}
+
+int ranks_agree(struct comm *comm, int outcome, char *error)
+{
+	if (comm->world == 1)
+		return outcome;
+	unsigned first = comm->world;
+	int found = 0;
+	/*
+	 * By turns, into a value of a fixed size: a rank that lacked the memory for all of theirs
+	 * would leave the others in a collective.
+	 */
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		int told = outcome, r = comm_broadcast(comm, &told, sizeof(told), rank);
+		if (r)
+			return fail_comm(comm, r, error);
+		if (told < 0 && !found) {
+			first = rank;
+			found = told;
+		}
+	}
+	if (!found)
+		return 0;
+	char text[RANKS_ERROR_MAX + 300] = "", host[256] = "";
+	if (comm->rank == first && gethostname(host, sizeof(host) - 1))
+		*host = '\0';
+	if (comm->rank == first && first == 0)
+		snprintf(text, sizeof(text), "%s", *error ? error : strerror(-found));
+	else if (comm->rank == first)
+		snprintf(text, sizeof(text), "rank %u of %u on %s: %s", first, comm->world, host,
+			 *error ? error : strerror(-found));
+	int r = comm_broadcast(comm, text, sizeof(text), first);
+	if (r)
+		return fail_comm(comm, r, error);
+	return fail(error, found, "%.*s", RANKS_ERROR_MAX - 1, text);
+}
+
+int ranks_compare(struct comm *comm, const void *mine, size_t size, unsigned *ret_rank, char *error)
+{
+	char first[RANKS_COMPARED_MAX], told[RANKS_COMPARED_MAX];
+	unsigned other = comm->world;
+	for (unsigned rank = 0; rank < comm->world; rank++) {
+		memcpy(told, mine, size);
+		int r = comm_broadcast(comm, told, size, rank);
+		if (r)
+			return fail_comm(comm, r, error);
+		if (!rank)
+			memcpy(first, told, size);
+		if (other == comm->world && memcmp(told, first, size))
+			other = rank;
+	}
+	*ret_rank = other;
+	return 0;
+}
+
+/* ---- hashes ---- */
+
+/*
+ * Order and value of every byte count: multiplication and xor-shift per word, as splitmix64 mixes.
+ */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
+{
+	const char *at = bytes;
+	for (size_t i = 0; i < size; i += 8) {
+		uint64_t word = 0;
+		memcpy(&word, at + i, size - i < 8 ? size - i : 8);
+		hash = (hash ^ word) * 0xbf58476d1ce4e5b9u;
+		hash ^= hash >> 31;
+	}
+	return hash;
+}
+
+/* 0 when it cannot be read. */
+static uint64_t hash_program(void)
+{
+	char buffer[65536];
+	uint64_t hash = 1;
+	size_t n;
+	FILE *file = fopen("/proc/self/exe", "re");
+	if (!file)
+		return 0;
+	while ((n = fread(buffer, 1, sizeof(buffer), file)) > 0)
+		hash = hash_bytes(hash, buffer, n);
+	fclose(file);
+	return hash;
+}
+
+int ranks_check_build(struct comm *comm, char *error)
+{
+	unsigned other;
+	if (comm->world == 1)
+		return 0;
+	uint64_t hash = hash_program();
+	int r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
+	if (r || other == comm->world)
+		return r;
+	return fail(error, -EINVAL,
+		    "rank %u runs another build of the trainer than rank 0: install the same one "
+		    "on every machine",
+		    other);
+}
+
+/* ---- sharing ---- */
+
+int ranks_share_recipe(struct comm *comm, struct recipe *recipe, char *error)
+{
+	char *text = NULL, problem[RECIPE_ERROR_MAX];
+	size_t size = 0;
+	int r = 0;
+	if (comm->world == 1)
+		return 0;
+	if (comm->rank == 0) {
+		FILE *file = open_memstream(&text, &size);
+		r = file ? recipe_write(recipe, file) : -ENOMEM;
+		if (file && fclose(file) && !r)
+			r = -ENOMEM;
+	}
+	if (r)
+		fail(error, r, "the recipe cannot be passed on: %s", strerror(-r));
+	r = ranks_agree(comm, r, error);
+	if (!r && (r = comm_broadcast(comm, &size, sizeof(size), 0)))
+		fail_comm(comm, r, error);
+	if (!r && comm->rank)
+		text = calloc(1, size + 1);
+	if (!r && !text)
+		r = fail(error, -ENOMEM, "out of memory");
+	r = ranks_agree(comm, r, error);
+	if (!r && (r = comm_broadcast(comm, text, size, 0)))
+		fail_comm(comm, r, error);
+	if (!r && comm->rank && (r = recipe_load_text(recipe, "recipe of rank 0", text, problem)))
+		fail(error, r, "%s", problem);
+	free(text);
+	return ranks_agree(comm, r, error);
+}
+
+static const enum device_slot slots[] = {DEVICE_VALUE, DEVICE_MOMENT1, DEVICE_MOMENT2, DEVICE_EMA};
+enum { SLOTS = sizeof(slots) / sizeof(slots[0]) };
+
+static int share_param(struct comm *comm, struct device_param *param, enum device_slot slot,
+		       float *values, char *error)
+{
+	if (!device_param_has(param, slot))
+		return 0;
+	int r = comm->rank ? 0 : device_param_read(param, slot, values);
+	/* also of one that could not be read: the other ranks wait for it */
+	int sent = comm_broadcast(comm, values, device_param_elements(param) * sizeof(float), 0);
+	if (sent)
+		return fail_comm(comm, sent, error);
+	if (comm->rank)
+		r = device_param_write(param, slot, values);
+	return r ? fail(error, r, "parameter %s cannot be passed on: %s",
+			device_param_spec(param)->name, strerror(-r))
+		 : 0;
+}
+
+/* Room for the largest parameter. */
+static float *make_room(const struct device_params *params)
+{
+	size_t largest = 1;
+	for (size_t i = 0; i < device_params_count(params); i++) {
+		size_t elements = device_param_elements(device_params_at(params, i));
+		largest = elements > largest ? elements : largest;
+	}
+	return malloc(largest * sizeof(float));
+}
+
+int ranks_share_params(struct comm *comm, struct device_params *params, bool buffers_alone,
+		       char *error)
+{
+	if (comm->world == 1)
+		return 0;
+	float *values = make_room(params);
+	int r = ranks_agree(comm, values ? 0 : fail(error, -ENOMEM, "out of memory"), error);
+	size_t count = r ? 0 : device_params_count(params);
+	/* To the end also when one of them failed: the other ranks go on. */
+	for (size_t i = 0; i < count; i++) {
+		struct device_param *param = device_params_at(params, i);
+		if (buffers_alone && device_param_spec(param)->kind != DEVICE_BUFFER)
+			continue;
+		for (int s = 0; s < SLOTS; s++) {
+			int shared = share_param(comm, param, slots[s], values, error);
+			r = r ? r : shared;
+		}
+	}
+	free(values);
+	return r;
+}
+
+int ranks_check_params(struct comm *comm, const struct device_params *params, char *error)
+{
+	unsigned other;
+	uint64_t hash = 1;
+	if (comm->world == 1)
+		return 0;
+	float *values = make_room(params);
+	int r = values ? 0 : fail(error, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < device_params_count(params) && !r; i++) {
+		struct device_param *param = device_params_at(params, i);
+		if (device_param_spec(param)->kind == DEVICE_BUFFER)
+			continue;
+		r = device_param_read(param, DEVICE_VALUE, values);
+		hash = hash_bytes(hash, values, device_param_elements(param) * sizeof(float));
+	}
+	free(values);
+	r = ranks_agree(comm, r, error);
+	if (!r)
+		r = ranks_compare(comm, &hash, sizeof(hash), &other, error);
+	if (r || other == comm->world)
+		return r;
+	return fail(error, -EDOM,
+		    "the weights of rank %u are not those of rank 0: a machine miscomputes, or the "
+		    "ranks' libraries differ",
+		    other);
+}

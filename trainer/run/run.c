@@ -1,0 +1,294 @@
+#include "trainer/run/run.h"
+
+#include "format/base/printable.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int run_fail(struct run *run, int code, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(run->error, sizeof(run->error), format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+int run_fail_everywhere(struct run *run, int code, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(run->error, sizeof(run->error), format, arguments);
+	va_end(arguments);
+	run->everywhere = true;
+	return code;
+}
+
+int run_sum(struct run *run, double *values, size_t count)
+{
+	int r = comm_sum(run->comm, values, count, COMM_DOUBLE);
+	return r ? run_fail(run, r, "%s", comm_error(run->comm)) : 0;
+}
+
+/* ---- graphs ---- */
+
+/*
+ * What did not go as wished: once, what went wrong; and which patterns are taken apart for want of
+ * a plan.
+ */
+static void say_planning(struct run *run, enum device_mode mode, const struct run_graph *slot)
+{
+	struct device_graph_info info;
+	device_graph_info(slot->graph, &info);
+	if (*info.warning && !run->warned)
+		progress_line(&run->progress, "device: %s", info.warning);
+	run->warned = run->warned || *info.warning;
+	for (const char *line = info.fallback_log; *line;) {
+		size_t length = strcspn(line, "\n");
+		progress_line(&run->progress, "%s, %u x %u: %.*s",
+			      mode == DEVICE_TRAIN ? "training" : "evaluation", slot->width,
+			      slot->height, (int)length, line);
+		line += length + (line[length] == '\n');
+	}
+}
+
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
+		  uint32_t width, struct device_graph **ret_graph)
+{
+	struct run_graph *slot = mode == DEVICE_TRAIN ? &run->train : &run->eval;
+	if (slot->graph && slot->count == count && slot->height == height && slot->width == width) {
+		*ret_graph = slot->graph;
+		return 0;
+	}
+	uint32_t side = height < width ? height : width;
+	if (side < model_side_min(run->model))
+		return run_fail(
+			run, -EINVAL,
+			"images of %u x %u are too small for model.name = %s, which needs %u",
+			width, height, run->recipe->model.name, model_side_min(run->model));
+	device_graph_free(slot->graph);
+	*slot = (struct run_graph){.count = count, .height = height, .width = width};
+	struct device_graph_options options = {.mode = mode};
+	int r = device_graph_new(run->params, &options, &slot->graph);
+	if (r)
+		return run_fail(run, r, "graph: %s", device_error(run->device));
+	struct model_input input = {
+		.count = count,
+		.height = height,
+		.width = width,
+		.label_smoothing = mode == DEVICE_TRAIN ? run->recipe->train.label_smoothing : 0,
+	};
+	memcpy(input.mean, run->data.mean, sizeof(input.mean));
+	memcpy(input.std, run->data.std, sizeof(input.std));
+	model_record(run->model, slot->graph, &input);
+	char error[DEVICE_ERROR_MAX] = "";
+	r = device_graph_plan(slot->graph, error);
+	if (r) {
+		device_graph_free(slot->graph);
+		slot->graph = NULL;
+		return run_fail(run, r, "planning %s for %u image%s of %u x %u: %s",
+				run->recipe->model.name, count, count == 1 ? "" : "s", width,
+				height, error);
+	}
+	say_planning(run, mode, slot);
+	*ret_graph = slot->graph;
+	return 0;
+}
+
+int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
+		     struct device_batch *ret_batch)
+{
+	if (batch->layout != FEED_NHWC)
+		return run_fail(
+			run, -EINVAL,
+			"%s delivers planes (nchw): the trainer wants nhwc, so leave layout() out",
+			pipeline_key);
+	if (batch->channels < 3)
+		return run_fail(run, -EINVAL, "%s delivers %u channels: expected 3 or 4",
+				pipeline_key, batch->channels);
+	*ret_batch = (struct device_batch){
+		.images = batch->images,
+		.labels = batch->labels,
+		.count = batch->count,
+		.channels = batch->channels,
+		.element = (enum device_element)batch->element,
+	};
+	return 0;
+}
+
+/* ---- feeds ---- */
+
+static void settle_for_staging(struct run *run, const char *why)
+{
+	run->staged = true;
+	run->data.writable = false;
+	progress_line(&run->progress, "batches are copied twice on their way to the device: %s",
+		      why);
+}
+
+/* 0, also where it is not to be had; DEVICE_WANTS_WRITABLE. */
+static int announce(struct run *run, struct feed *feed, struct run_ring *ret_ring)
+{
+	struct feed_info info = {.size = sizeof(info)};
+	int r = feed_info(feed, &info);
+	ret_ring->reconnects = info.reconnects;
+	if (!r)
+		r = device_register_host(run->device, info.memory, info.memory_size,
+					 run->data.writable);
+	if (!r || r == DEVICE_STAGED) {
+		ret_ring->memory = info.memory;
+		feed_keep_memory(feed, info.memory);
+	}
+	if (!r || r == DEVICE_WANTS_WRITABLE)
+		return r;
+	const char *text = device_error(run->device);
+	settle_for_staging(run, *text ? text : strerror(-r));
+	return 0;
+}
+
+/* Copies from it are waited for; batches of it that are held stay. */
+static void withdraw(struct run *run, struct feed *feed, const struct run_ring *ring)
+{
+	if (!ring->memory)
+		return;
+	device_unregister_host(run->device, ring->memory);
+	feed_drop_memory(feed, ring->memory);
+}
+
+static int note_reconnect(struct run *run, struct feed *feed, struct run_ring *ring)
+{
+	const char *text = feed_reconnect_text(feed);
+	withdraw(run, feed, ring);
+	*ring = (struct run_ring){0};
+	int r = run->staged ? 0 : announce(run, feed, ring);
+	if (r == DEVICE_WANTS_WRITABLE)
+		settle_for_staging(run, device_error(run->device));
+	progress_line(&run->progress, "%s", text);
+	if (!run->journal)
+		return 0;
+	/* Lines of steps whose results are awaited come after it. */
+	journal_begin(run->journal, "reconnect",
+		      run->pending_count ? run->pending[0].step - 1 : run->state.step);
+	journal_text(run->journal, "text", text);
+	return run_end_line(run, run->journal, "log.jsonl");
+}
+
+int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
+		   struct feed_batch *batch, double *wait_seconds, char *error)
+{
+	int r = data_next(&run->data, feed, run->options.stop, batch, wait_seconds, error);
+	if (r || batch->reconnects == ring->reconnects)
+		return r;
+	r = note_reconnect(run, feed, ring);
+	ring->reconnects = batch->reconnects;
+	if (r)
+		snprintf(error, DATA_ERROR_MAX, "%.*s", DATA_ERROR_MAX - 1, run->error);
+	return r;
+}
+
+/*
+ * In place of a feed whose ring the device cannot take as it is: the same one, mapped writable if
+ * the daemon allows it.
+ */
+static int open_again(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+		      struct feed **ret_feed, struct run_ring *ret_ring, char *error)
+{
+	progress_line(&run->progress, "%s: asking the daemon for memory to map writable",
+		      device_error(run->device));
+	feed_close(*ret_feed);
+	run->data.writable = true;
+	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
+	if (!r)
+		return announce(run, *ret_feed, ret_ring);
+	settle_for_staging(run, *error ? error : strerror(-r));
+	return data_feed(&run->data, part, epoch, batch, ret_feed, error);
+}
+
+int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+		  struct feed **ret_feed, struct run_ring *ret_ring)
+{
+	static const char *const keys[][2] = {{"data.train", "data.pipeline"},
+					      {"data.train", "data.pipeline"},
+					      {"data.val", "data.val_pipeline"}};
+	static const char field[] = "pipeline: "; /* of the request */
+	char error[DATA_ERROR_MAX] = "";
+	*ret_ring = (struct run_ring){0};
+	int r = data_feed(&run->data, part, epoch, batch, ret_feed, error);
+	if (!r && *ret_feed && !run->staged)
+		r = announce(run, *ret_feed, ret_ring);
+	if (r == DEVICE_WANTS_WRITABLE)
+		r = open_again(run, part, epoch, batch, ret_feed, ret_ring, error);
+	if (!r)
+		return 0;
+	bool pipeline = !strncmp(error, field, strlen(field));
+	return run_fail(run, r, "%s: %s", keys[part][pipeline],
+			*error ? error + (pipeline ? strlen(field) : 0) : strerror(-r));
+}
+
+void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *ring)
+{
+	if (run->device)
+		device_unregister_host(run->device, ring->memory);
+	feed_close(feed);
+}
+
+/* ---- the whole ---- */
+
+void run_close(struct run *run)
+{
+	progress_end(&run->progress);
+	device_graph_free(run->train.graph);
+	device_graph_free(run->eval.graph);
+	run_close_feed(run, run->feed, &run->ring);
+	model_free(run->model);
+	device_params_free(run->params);
+	device_close(run->device);
+	data_close(&run->data);
+	weights_deinit(&run->weights);
+	journal_close(run->journal);
+	journal_close(run->samples);
+	free(run->sample_ids);
+}
+
+void run_describe(const struct run *run, FILE *file)
+{
+	const struct device_info *device = device_info(run->device);
+	struct device_graph_info graph;
+	uint64_t parameters = 0, buffers = 0;
+	for (size_t i = 0; i < device_params_count(run->params); i++) {
+		const struct device_param *param = device_params_at(run->params, i);
+		bool buffer = device_param_spec(param)->kind == DEVICE_BUFFER;
+		*(buffer ? &buffers : &parameters) += device_param_elements(param);
+	}
+	device_graph_info(run->train.graph, &graph);
+	const struct run_graph *train = &run->train;
+	unsigned long long samples = run->data.samples, batches = run->state.batches_per_epoch;
+	printable_line(file, "data     %s: %llu sample%s, %u class%s, %llu batch%s of %u per epoch",
+		       run->recipe->data.train, samples, samples == 1 ? "" : "s", run->data.classes,
+		       run->data.classes == 1 ? "" : "es", batches, batches == 1 ? "" : "es",
+		       (unsigned)run->recipe->data.batch_size);
+	fprintf(file, "model    %s: %.3f M parameters, input %u x %u, %u layers\n",
+		run->recipe->model.name, (double)parameters * 1e-6, train->width, train->height,
+		graph.layers);
+	fprintf(file, "device   %s, %s", device->name,
+		device->precision == DEVICE_BF16   ? "bf16"
+		: device->precision == DEVICE_FP16 ? "fp16"
+						   : "fp32");
+	if (device->threads)
+		fprintf(file, ", %u thread%s", device->threads, device->threads == 1 ? "" : "s");
+	fputc('\n', file);
+	if (run->comm->world > 1)
+		fprintf(file, "ranks    %u, each with %u image%s of every batch\n",
+			run->comm->world, train->count, train->count == 1 ? "" : "s");
+	fprintf(file,
+		"step     %.3f GFLOP per image forward and backward; %.1f MiB of activations and "
+		"workspace, %.1f MiB if none were shared\n",
+		(graph.flops_forward + graph.flops_backward) / train->count * 1e-9,
+		(double)graph.arena_bytes / (1 << 20), (double)graph.unshared_bytes / (1 << 20));
+	printable_line(file, "run      %llu step%s (%.6g epoch%s) into %s",
+		       (unsigned long long)run->steps, run->steps == 1 ? "" : "s",
+		       run->recipe->train.epochs, run->recipe->train.epochs == 1 ? "" : "s",
+		       run->options.output);
+}

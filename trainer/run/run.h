@@ -1,0 +1,243 @@
+/*
+ * A training run: what main starts, and everything that belongs to it.
+ *
+ *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first batch;
+ * plan run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
+ *     run_close
+ *
+ * Several ranks (comm.h) run it side by side, each on its share of every batch. Rank 0 alone reads
+ * checkpoints and writes files and progress; what it decides it passes on. They agree before every
+ * step whether to make it, so all of them stop at the same one.
+ *
+ * One thread does it all; only *stop is written by a signal handler. Errors are sentences in
+ * run->error.
+ */
+#pragma once
+
+#include "trainer/algorithms/schedule.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/device/device.h"
+#include "trainer/model/model.h"
+#include "trainer/recipe/recipe.h"
+#include "trainer/run/data.h"
+#include "trainer/run/journal.h"
+#include "trainer/run/progress.h"
+#include "trainer/run/ranks.h"
+
+#define RUN_NO_STEP UINT64_MAX
+
+enum { RUN_ERROR_MAX = RANKS_ERROR_MAX, RUN_PENDING_MAX = 8, RUN_HELD_MAX = 4 };
+
+struct run_options {
+	struct comm *comm;  /* never NULL */
+	const char *socket; /* NULL: a private daemon */
+	const char *output; /* folder of the run */
+	bool resume;
+	const char *resume_path; /* NULL: the newest in output */
+	/* start afresh, or from resume_path, in a folder that holds a run, or goes beyond it */
+	bool overwrite;
+	bool allow_changes;    /* RECIPE_TRAJECTORY keys may differ from the checkpoint's */
+	bool dry;              /* make nothing on disk */
+	bool evaluate;         /* nothing but run_evaluate_alone(); dry and allow_changes, too */
+	unsigned device_index; /* which of several GPUs; ranks of one machine count on from there */
+	bool detect_anomaly;
+	bool profile;
+	const volatile int *stop;
+};
+
+/* A graph for one size of images. */
+struct run_graph {
+	struct device_graph *graph;
+	uint32_t count, height, width;
+};
+
+/* A step whose results are awaited. */
+struct run_pending {
+	uint64_t device_step, step;
+	double lr;
+};
+
+/* A batch that the device may still be reading. */
+struct run_held {
+	struct feed_batch batch;
+	uint64_t ticket;
+};
+
+/* A feed's memory, as the device knows it. */
+struct run_ring {
+	const void *memory;  /* NULL: it does not */
+	uint64_t reconnects; /* of the feed's batches that lie there */
+};
+
+struct run {
+	const struct recipe *recipe;
+	struct run_options options;
+	struct comm *comm;
+	char error[RUN_ERROR_MAX];
+	bool agreed;     /* the failure is known to all ranks, and all have come back with it */
+	bool everywhere; /* the others are about to find the same failure */
+	/* after RUN_LOST: what this rank's feed came to, with error; 0: it was another's */
+	int lost;
+
+	bool warned; /* of what went wrong in planning */
+
+	struct weights_facts weights; /* that are evaluated alone */
+	struct data data;
+	struct feed *feed;
+	struct run_ring ring;
+	/* batches are copied by way of memory of the device's own: announce none */
+	bool staged;
+	struct feed_batch batch; /* the next one, if has_batch */
+	bool has_batch;
+	uint64_t bad;         /* samples of it that were substituted, on all ranks */
+	uint64_t *sample_ids; /* [batch_size] with log.samples */
+
+	struct device *device;
+	struct device_params *params;
+	struct model *model;
+	struct run_graph train, eval;
+	struct run_pending pending[RUN_PENDING_MAX]; /* oldest first */
+	unsigned pending_count;
+	struct run_held held[RUN_HELD_MAX];
+	unsigned held_count, held_max; /* the feed has a slot more, for the next batch */
+
+	struct schedule schedule;
+	uint64_t steps, eval_every, checkpoint_every; /* in steps; 0: only at the end */
+	struct checkpoint *checkpoint; /* that the run goes on from, while it opens */
+	bool resumed;
+	struct checkpoint_state state;
+	const char *outcome; /* once the run has come to its end, finished or stopped */
+	uint64_t saved_step; /* of the last checkpoint, or RUN_NO_STEP */
+	/* rank 0: of the newest one in the output folder when the run opened */
+	uint64_t found_step;
+
+	struct journal *journal; /* NULL in a dry run, and but for rank 0 */
+	struct journal *samples; /* with log.samples */
+	struct progress progress;
+	/* updates since the last step line: a gradient was not finite */
+	uint64_t skipped;
+	double mark;                    /* since when train_seconds lacks the time */
+	double line_seconds, line_wait; /* state's, at the last step line */
+	uint64_t line_images;
+	double last_loss, last_lr;
+	double rate; /* images per second over the last lines */
+};
+
+/* 0, or a negative errno with run->error set and agreed; run_close is due in either case. */
+int run_open(struct run *run, const struct recipe *recipe, const struct run_options *options);
+void run_close(struct run *run);
+
+/* What will be run, for a person: model, sizes, memory, steps. */
+void run_describe(const struct run *run, FILE *file);
+
+enum { RUN_STOPPED = 1, RUN_LOST = 2 };
+/*
+ * 0: finished; RUN_STOPPED: *stop was set and a checkpoint holds the state; negative errno with
+ * run->error. One holds it too where a feed failed, for what was computed before is sound.
+ */
+int run_train(struct run *run);
+
+/* ---- between the files of the run ---- */
+
+__attribute__((format(printf, 3, 4))) int run_fail(struct run *run, int code, const char *format,
+						   ...);
+/* Of what all ranks find at the same step, from results that they share. */
+__attribute__((format(printf, 3, 4))) int run_fail_everywhere(struct run *run, int code,
+							      const char *format, ...);
+/* Adds values[count] over ranks. */
+int run_sum(struct run *run, double *values, size_t count);
+/* The graph of a mode for images of a size: the one at hand, or made anew. */
+int run_graph_for(struct run *run, enum device_mode mode, uint32_t count, uint32_t height,
+		  uint32_t width, struct device_graph **ret_graph);
+/* A feed's batch as the device takes it. -EINVAL when pipeline and model do not fit. */
+int run_device_batch(struct run *run, const struct feed_batch *batch, const char *pipeline_key,
+		     struct device_batch *ret_batch);
+/*
+ * Opens a feed (data_feed) and announces its ring to the device, so that batches are copied from
+ * where they lie: mapped read-only, or else writable. Where neither can be had the run goes on,
+ * slower. A line says so once, and why; the feeds that follow are opened in the way that was found.
+ * run_close_feed() takes both back.
+ */
+int run_open_feed(struct run *run, enum data_part part, uint64_t epoch, uint64_t batch,
+		  struct feed **ret_feed, struct run_ring *ret_ring);
+void run_close_feed(struct run *run, struct feed *feed, const struct run_ring *ring);
+/*
+ * data_next(). Where it comes from another daemon than the one before, says so in progress and log,
+ * and announces the memory that it lies in.
+ */
+int run_next_batch(struct run *run, struct feed *feed, struct run_ring *ring,
+		   struct feed_batch *batch, double *wait_seconds, char *error);
+/*
+ * Finds what would keep run_evaluate() from working, from a first batch: hours later it would cost
+ * what was trained since the last checkpoint.
+ */
+int run_try_evaluation(struct run *run);
+/*
+ * Evaluates all of data.val with the current (or averaged) weights, and notes the outcome in state
+ * and journal. -EINTR: stopped; RUN_LOST: a rank's feed failed. All ranks know of both.
+ */
+int run_evaluate(struct run *run);
+/* Rank 0, where evaluation is all: finds the weights and what they say of themselves. */
+int run_find_weights(struct run *run);
+/* All ranks: what they say. */
+int run_share_weights(struct run *run);
+/*
+ * In place of run_train(): the weights that a run would begin with, once. Rank 0 writes the result
+ * to file, a line of JSON.
+ */
+int run_evaluate_alone(struct run *run, FILE *file);
+
+/* ---- what it says (lines.c) ---- */
+
+/* Epochs that so many steps are; of 0 also where it is not known how many make one. */
+double run_epoch(const struct run *run, uint64_t step);
+/* The log's line of a step, of the mean since the line before. */
+int run_step_line(struct run *run, const struct run_pending *pending,
+		  const struct device_results *results);
+/* The line of an epoch, where one ends, for the log and on the terminal. */
+int run_epoch_line(struct run *run);
+/* Progress, when it is time for it. */
+void run_show(struct run *run);
+/* summary.json, for run_put(). */
+int run_print_summary(const struct run *run, FILE *file);
+/* A loss in JSON, which has no word for one that is not finite. */
+enum { RUN_LOSS_TEXT = 32 };
+void run_loss_text(double loss, char *ret_text);
+
+/* ---- the output folder (output.c) ---- */
+
+/* The folder must not hold another run, unless this one goes on with it or may replace it. */
+int run_check_folder(struct run *run);
+/*
+ * A run that goes on from an older checkpoint than the newest must not take what came after it for
+ * its own.
+ */
+int run_check_later(struct run *run, uint64_t step);
+/*
+ * Makes the folder this run's: its lock, its logs, nothing of another run or of steps that are yet
+ * to be made.
+ */
+int run_open_output(struct run *run);
+/*
+ * Of a file that could not be written, which the sentence names, with the reason: adds from which
+ * checkpoint the run can go on, and how. The sentence must not be run->error.
+ */
+int run_fail_write(struct run *run, int code, const char *sentence);
+/*
+ * The last line of log.jsonl, of a run that failed with code and error. Where it cannot be written,
+ * that error is still what is said.
+ */
+void run_end_failed(struct run *run, int code);
+/* Ends a line, of log.jsonl or samples.jsonl. */
+int run_end_line(struct run *run, struct journal *journal, const char *name);
+/* Has what the logs say on the disk. */
+int run_sync_logs(struct run *run);
+/* What goes with the weights; texts are the run's. */
+struct checkpoint_about run_about(const struct run *run);
+/* Weights for others, to NAME in the output folder. evaluation: what they are worth, or NULL. */
+int run_export(struct run *run, const char *name, enum device_slot weights, const char *evaluation);
+/*
+ * A text file in the output folder, which appears complete or not at all. print returns 0 or a
+ * negative errno.
+ */
+int run_put(struct run *run, const char *name, int (*print)(const struct run *run, FILE *file));
