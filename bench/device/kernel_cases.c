@@ -3,7 +3,7 @@
 #include "trainer/device/cuda/kernels/elementwise.h"
 #include "trainer/device/cuda/kernels/ends.h"
 #include "trainer/device/cuda/kernels/norm.h"
-#include "trainer/device/cuda/kernels/pool.h"
+#include "trainer/device/cuda/kernels/pooling.h"
 
 static void *take(struct slice *slice, uint64_t bytes)
 {

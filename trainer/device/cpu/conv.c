@@ -131,7 +131,7 @@ static int prepare_evaluation(struct cpu_graph *graph, struct cpu_node *node)
 		struct fold_job job = {weights, scale, graph->fold, n->weight->elements / channels};
 
 		cpu_running_affine(node, graph->weights, scale, node->folded_bias);
-		pool_run(&graph->device->pool, channels, fold_task, &job);
+		team_run(&graph->device->team, channels, fold_task, &job);
 		weights = graph->fold;
 	} else if (n->bias) {
 		memcpy(node->folded_bias, cpu_param_slot(n->bias, graph->weights),

@@ -21,7 +21,7 @@
 
 struct cpu_device {
 	struct device base;
-	struct pool pool;
+	struct team team;
 	struct loops loops;
 	enum element element; /* of activations and their gradients */
 	dnnl_engine_t engine;

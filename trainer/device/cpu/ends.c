@@ -151,9 +151,9 @@ int cpu_feed(struct device_graph *base, const struct device_batch *batch, uint64
 		job.scale[c] = 1 / node->input.std[c];
 		job.bias[c] = -node->input.mean[c] / node->input.std[c];
 	}
-	pool_enter(&graph->device->pool);
-	pool_run(&graph->device->pool, TASKS, feed_task, &job);
-	pool_leave(&graph->device->pool);
+	team_enter(&graph->device->team);
+	team_run(&graph->device->team, TASKS, feed_task, &job);
+	team_leave(&graph->device->team);
 	for (uint32_t i = 0; i < node->y->shape.n; i++)
 		graph->labels[i] = batch->labels && i < batch->count ? batch->labels[i] : -1;
 	graph->fed_count = batch->count;
@@ -175,7 +175,7 @@ static int loss_plan(struct cpu_graph *graph, struct cpu_node *node)
 	strcpy(node->engine, "own");
 	/* read after the step by device_logits() */
 	arena_extend(&graph->arena, node->x->block, cpu_backward_step(graph, &graph->nodes[0]));
-	graph->loss_scratch = malloc(graph->device->pool.threads * (size_t)classes * sizeof(float));
+	graph->loss_scratch = malloc(graph->device->team.threads * (size_t)classes * sizeof(float));
 	if (!graph->loss_scratch)
 		return -ENOMEM;
 	if (!cpu_training(graph) || !node->x->active)
@@ -236,7 +236,7 @@ static int loss_forward(struct cpu_graph *graph, struct cpu_node *node)
 	if (r < 0)
 		return r;
 	job.gradient_scale = samples ? 1.0f / (float)samples : 0;
-	pool_run(&graph->device->pool, TASKS, loss_task, &job);
+	team_run(&graph->device->team, TASKS, loss_task, &job);
 	for (uint32_t i = 0; i < TASKS; i++) {
 		all.loss += job.sums[i].loss;
 		all.top1 += job.sums[i].top1;

@@ -351,7 +351,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 	cpu->values = calloc(graph->value_count, sizeof(*cpu->values));
 	r = cpu->nodes && cpu->values ? make_values(cpu) : -ENOMEM;
 	/* primitives are made for the number of threads that is in force */
-	pool_enter(&cpu->device->pool);
+	team_enter(&cpu->device->team);
 	if (r == 0) {
 		make_nodes(cpu);
 		mark_active(cpu);
@@ -363,7 +363,7 @@ int cpu_graph_plan(struct device_graph *graph, char *error)
 		r = bind_all(cpu);
 	if (r == 0)
 		r = cpu_ranks_plan(cpu);
-	pool_leave(&cpu->device->pool);
+	team_leave(&cpu->device->team);
 	if (r < 0) {
 		cpu_graph_release(graph);
 		return r;

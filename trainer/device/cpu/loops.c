@@ -156,7 +156,7 @@ static void run_job(struct row_job *job, double *ret_sum, double *ret_second)
 	uint32_t channels = job->columns->channels;
 	uint32_t tasks = cut(job->rows, channels, job->columns->fold, &job->each);
 
-	pool_run(loops->pool, tasks, run_rows, job);
+	team_run(loops->team, tasks, run_rows, job);
 	if (!job->sums)
 		return;
 	memset(ret_sum, 0, channels * sizeof(double));
@@ -317,7 +317,7 @@ void loops_add(struct loops *loops, void *to, const void *from, enum element ele
 		.loops = loops, .to = to, .from = from, .element = element, .count = count};
 	uint32_t tasks = cut(count, 1, 64, &job.each);
 
-	pool_run(loops->pool, tasks, add_task, &job);
+	team_run(loops->team, tasks, add_task, &job);
 }
 
 static void copy_task(void *context, uint32_t task, unsigned thread)
@@ -333,7 +333,7 @@ void loops_copy(struct loops *loops, void *to, const void *from, size_t bytes)
 	struct flat_job job = {.loops = loops, .to = to, .from = from, .count = bytes};
 	uint32_t tasks = cut(bytes, 1, 64, &job.each);
 
-	pool_run(loops->pool, tasks, copy_task, &job);
+	team_run(loops->team, tasks, copy_task, &job);
 }
 
 static void finite_task(void *context, uint32_t task, unsigned thread)
@@ -350,6 +350,6 @@ bool loops_finite(struct loops *loops, const void *x, enum element element, size
 	struct flat_job job = {.loops = loops, .from = x, .element = element, .count = count};
 	uint32_t tasks = cut(count, 1, 64, &job.each);
 
-	pool_run(loops->pool, tasks, finite_task, &job);
+	team_run(loops->team, tasks, finite_task, &job);
 	return !job.bad;
 }

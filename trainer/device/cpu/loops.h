@@ -1,12 +1,12 @@
 /*
- * The kernels, spread over the pool. A tensor is [rows][channels]; rows are cut into tasks by their
+ * The kernels, spread over the team. A tensor is [rows][channels]; rows are cut into tasks by their
  * number alone, every task keeps sums of its own, and these are added in the order of tasks:
  * results do not depend on the number of threads or who did what.
  */
 #pragma once
 
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/device/cpu/pool.h"
+#include "trainer/device/cpu/team.h"
 
 #define LOOPS_TASKS_MAX 32
 
@@ -21,7 +21,7 @@ struct columns {
 };
 
 struct loops {
-	struct pool *pool;
+	struct team *team;
 	const struct kernels *kernels;
 	double *partial; /* [LOOPS_TASKS_MAX][2][channels_max] */
 	uint32_t channels_max;

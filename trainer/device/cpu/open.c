@@ -141,8 +141,8 @@ static void describe(struct cpu_device *device)
 
 	brand(model, sizeof(model));
 	snprintf(device->name, sizeof(device->name),
-		 "%s, %u thread%s, oneDNN %d.%d.%d%s, own kernels %s", model, device->pool.threads,
-		 device->pool.threads == 1 ? "" : "s", version->major, version->minor,
+		 "%s, %u thread%s, oneDNN %d.%d.%d%s, own kernels %s", model, device->team.threads,
+		 device->team.threads == 1 ? "" : "s", version->major, version->minor,
 		 version->patch,
 		 has_isa(dnnl_cpu_isa_avx512_core_bf16) ? " with avx512_bf16"
 		 : has_isa(dnnl_cpu_isa_avx512_core)    ? " with avx512"
@@ -150,8 +150,8 @@ static void describe(struct cpu_device *device)
 							: "",
 		 device->loops.kernels->isa);
 	info->name = device->name;
-	info->threads = device->pool.threads;
-	info->cpus = device->pool.cpus;
+	info->threads = device->team.threads;
+	info->cpus = device->team.cpus;
 	info->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }
 
@@ -179,7 +179,7 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 	device->base.options = *options;
 	device->base.info.precision = precision;
 	device->element = precision == DEVICE_BF16 ? ELEMENT_BF16 : ELEMENT_F32;
-	r = pool_init(&device->pool, options->threads, options->comm ? options->comm->sharers : 1);
+	r = team_init(&device->team, options->threads, options->comm ? options->comm->sharers : 1);
 	if (r < 0)
 		snprintf(error, DEVICE_ERROR_MAX, "%u threads are too many", options->threads);
 	if (r == 0)
@@ -191,7 +191,7 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 		cpu_close(&device->base);
 		return r;
 	}
-	device->loops.pool = &device->pool;
+	device->loops.team = &device->team;
 	device->loops.kernels = kernels_choose();
 	describe(device);
 	*ret_device = &device->base;

@@ -276,7 +276,7 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	double scale = hyper->grad_scale != 0 ? (double)hyper->grad_scale : 1, squares = 0, norm;
 
 	zero_untouched(params);
-	pool_run(&device->pool, cpu->chunk_count, norm_task, &job);
+	team_run(&device->team, cpu->chunk_count, norm_task, &job);
 	for (uint32_t i = 0; i < cpu->chunk_count; i++)
 		squares += cpu->partial[i];
 	cpu_drop_gradients(params);
@@ -296,7 +296,7 @@ void cpu_update(struct cpu_device *device, struct device_params *params,
 	job.correction2 = (float)(1 / (1 - pow((double)hyper->beta2, (double)cpu->state.updates)));
 	job.ema_decay = cpu->state.updates == 1 ? 0 : hyper->ema_decay;
 	job.averages = params->optimizer.ema && job.ema_decay != 1;
-	pool_run(&device->pool, cpu->chunk_count, update_task, &job);
+	team_run(&device->team, cpu->chunk_count, update_task, &job);
 	cpu->weights_version++;
 	cpu->buffers_version++;
 	results->updated = true;

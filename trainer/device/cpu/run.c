@@ -12,7 +12,7 @@ static uint64_t now_ns(const struct cpu_graph *cpu)
 {
 	struct timespec time;
 
-	clock_gettime(cpu->device->pool.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
+	clock_gettime(cpu->device->team.threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
 		      &time);
 	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
@@ -150,7 +150,7 @@ int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint6
 	if (r < 0)
 		return r;
 	cpu->weights = DEVICE_VALUE;
-	pool_enter(&cpu->device->pool);
+	team_enter(&cpu->device->team);
 	r = forward(cpu);
 	cpu->params->buffers_version++; /* running statistics moved */
 	if (r == 0)
@@ -159,7 +159,7 @@ int cpu_step(struct device_graph *graph, const struct device_hyper *hyper, uint6
 		cpu_update(cpu->device, graph->params, hyper, results);
 	if (r == 0)
 		r = cpu_ranks_results(cpu, results);
-	pool_leave(&cpu->device->pool);
+	team_leave(&cpu->device->team);
 	if (r == 0)
 		*ret_step = cpu->steps;
 	return r;
@@ -174,11 +174,11 @@ int cpu_evaluate(struct device_graph *graph, enum device_slot weights, uint64_t 
 	if (r < 0)
 		return r;
 	cpu->weights = weights;
-	pool_enter(&cpu->device->pool);
+	team_enter(&cpu->device->team);
 	r = forward(cpu);
 	if (r == 0)
 		r = cpu_ranks_results(cpu, results);
-	pool_leave(&cpu->device->pool);
+	team_leave(&cpu->device->team);
 	if (r == 0)
 		*ret_step = cpu->steps;
 	return r;

@@ -13,7 +13,7 @@ bool cuda_adds(const struct cuda_graph *graph, const struct cuda_op *op, enum cu
 uint32_t cuda_channels(const struct cuda_op *op, enum cuda_role role);
 uint64_t cuda_rows(const struct cuda_tensor *tensor);
 
-/* Queue one operation of that kind: norms (execute_norm.c), pools (execute_pool.c). */
+/* Queue one operation of that kind: norms (execute_norm.c), pools (execute_pooling.c). */
 typedef int cuda_executor(struct cuda_graph *graph, const struct cuda_op *op);
 cuda_executor cuda_execute_statistics;
 cuda_executor cuda_execute_norm_finalize;

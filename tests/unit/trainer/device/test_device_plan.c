@@ -1,11 +1,11 @@
 /*
- * The arena, buckets of gradients, the pool, and what recording and the calls of the seam refuse.
+ * The arena, buckets of gradients, the team, and what recording and the calls of the seam refuse.
  */
 #include "tests/unit/trainer/device/test_device_reference.h"
 #include "trainer/device/arena.h"
 #include "trainer/device/buckets.h"
 #include "trainer/device/cpu/loops.h"
-#include "trainer/device/cpu/pool.h"
+#include "trainer/device/cpu/team.h"
 
 #include <cmocka.h>
 #include <errno.h>
@@ -94,7 +94,7 @@ static void test_arena_chain(void **state)
 	arena_deinit(&arena);
 }
 
-/* ---- pool and loops ---- */
+/* ---- team and loops ---- */
 
 struct counts {
 	_Atomic uint32_t done[1000];
@@ -115,16 +115,16 @@ static void test_pool(void **state)
 {
 	for (unsigned threads = 1; threads <= 5; threads++) {
 		static const uint32_t tasks[] = {0, 1, 2, 7, 1000};
-		struct pool pool;
+		struct team team;
 
-		assert_int_equal(pool_init(&pool, threads, 1), 0);
+		assert_int_equal(team_init(&team, threads, 1), 0);
 		for (size_t i = 0; i < 5; i++) {
 			struct counts *counts = calloc(1, sizeof(*counts));
 
 			counts->threads = threads;
-			pool_enter(&pool);
-			pool_run(&pool, tasks[i], count_task, counts);
-			pool_leave(&pool);
+			team_enter(&team);
+			team_run(&team, tasks[i], count_task, counts);
+			team_leave(&team);
 			for (uint32_t t = 0; t < 1000; t++)
 				assert_int_equal(counts->done[t], t < tasks[i]);
 			assert_false(counts->wrong);
@@ -139,31 +139,31 @@ static void test_pool(void **state)
  */
 static void test_pool_sharers(void **state)
 {
-	struct pool alone, pool;
+	struct team alone, team;
 
-	assert_int_equal(pool_init(&alone, 0, 1), 0);
+	assert_int_equal(team_init(&alone, 0, 1), 0);
 	for (unsigned sharers = 2; sharers <= 1000; sharers *= 5) {
 		unsigned part = alone.threads / sharers;
 
-		assert_int_equal(pool_init(&pool, 0, sharers), 0);
-		assert_int_equal(pool.threads, part ? part : 1);
-		assert_false(pool.pin);
+		assert_int_equal(team_init(&team, 0, sharers), 0);
+		assert_int_equal(team.threads, part ? part : 1);
+		assert_false(team.pin);
 	}
-	assert_int_equal(pool_init(&pool, 7, 3), 0);
-	assert_int_equal(pool.threads, 7);
+	assert_int_equal(team_init(&team, 7, 3), 0);
+	assert_int_equal(team.threads, 7);
 }
 
 /* A caller's children must find the affinity it had. */
 static void test_pool_affinity(void **state)
 {
-	struct pool pool;
+	struct team team;
 	cpu_set_t before, after;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
-	assert_int_equal(pool_init(&pool, 0, 1), 0);
+	assert_int_equal(team_init(&team, 0, 1), 0);
 	for (int i = 0; i < 3; i++) {
-		pool_enter(&pool);
-		pool_leave(&pool);
+		team_enter(&team);
+		team_leave(&team);
 	}
 	assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
 	assert_true(CPU_EQUAL(&before, &after));
@@ -189,10 +189,10 @@ static void test_loops(void **state)
 				expected[k % channels[i]] += (double)x[k];
 			}
 			for (unsigned threads = 1; threads <= 3; threads++) {
-				struct pool pool;
-				struct loops loops = {.pool = &pool, .kernels = kernels_choose()};
+				struct team team;
+				struct loops loops = {.team = &team, .kernels = kernels_choose()};
 
-				assert_int_equal(pool_init(&pool, threads, 1), 0);
+				assert_int_equal(team_init(&team, threads, 1), 0);
 				assert_int_equal(loops_reserve(&loops, channels[i]), 0);
 				sum[threads - 1] = calloc(channels[i], sizeof(double));
 				square[threads - 1] = calloc(channels[i], sizeof(double));
@@ -285,7 +285,7 @@ static void test_recording(void **state)
 		graph, x,
 		&(struct device_conv_spec){.name = "far", .weight = s.linear, .stride = 1}));
 	/* only the first mistake is told, and what follows from it is none */
-	assert_null(device_global_average_pool(graph, "pool", NULL));
+	assert_null(device_global_average_pool(graph, "team", NULL));
 	expect_refusal(graph, "far");
 	graph = begin(&s, &x);
 	y = device_conv(

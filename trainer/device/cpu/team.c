@@ -1,4 +1,4 @@
-#include "trainer/device/cpu/pool.h"
+#include "trainer/device/cpu/team.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,9 +14,9 @@ void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsig
 int omp_get_thread_num(void);
 void omp_set_num_threads(int threads);
 
-struct pool_job {
-	struct pool *pool;
-	pool_function function;
+struct team_job {
+	struct team *team;
+	team_function function;
 	void *context;
 	uint32_t tasks;
 	_Atomic uint32_t next;
@@ -72,38 +72,38 @@ static unsigned quota_cpus(void)
 	return least;
 }
 
-int pool_init(struct pool *pool, unsigned threads, unsigned sharers)
+int team_init(struct team *team, unsigned threads, unsigned sharers)
 {
 	unsigned allowed, granted;
 
-	memset(pool, 0, sizeof(*pool));
-	if (sched_getaffinity(0, sizeof(pool->allowed), &pool->allowed) < 0) {
-		pool->threads = threads ? threads : 1;
+	memset(team, 0, sizeof(*team));
+	if (sched_getaffinity(0, sizeof(team->allowed), &team->allowed) < 0) {
+		team->threads = threads ? threads : 1;
 		return 0;
 	}
-	allowed = (unsigned)CPU_COUNT(&pool->allowed);
+	allowed = (unsigned)CPU_COUNT(&team->allowed);
 	granted = quota_cpus();
 	granted = granted < allowed ? granted : allowed;
-	pool->cpus = granted > sharers ? granted / sharers : 1;
-	pool->threads = threads ? threads : pool->cpus;
-	if (pool->threads > 4096)
+	team->cpus = granted > sharers ? granted / sharers : 1;
+	team->threads = threads ? threads : team->cpus;
+	if (team->threads > 4096)
 		return -EINVAL;
 	/*
 	 * With fewer threads than CPUs another process may have the same idea of which ones to
 	 * take; sharers have it for certain.
 	 */
-	pool->pin = pool->threads > 1 && pool->threads == allowed && sharers == 1;
+	team->pin = team->threads > 1 && team->threads == allowed && sharers == 1;
 	return 0;
 }
 
 /* The number'th allowed CPU as a set. */
-static cpu_set_t nth_cpu(const struct pool *pool, unsigned number)
+static cpu_set_t nth_cpu(const struct team *team, unsigned number)
 {
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, &pool->allowed))
+		if (!CPU_ISSET(cpu, &team->allowed))
 			continue;
 		if (number-- == 0) {
 			CPU_SET(cpu, &set);
@@ -115,12 +115,12 @@ static cpu_set_t nth_cpu(const struct pool *pool, unsigned number)
 
 static void work(void *data)
 {
-	struct pool_job *job = data;
+	struct team_job *job = data;
 	unsigned thread = (unsigned)omp_get_thread_num();
 	uint32_t task;
 
-	if (job->pool->pin && thread && !placed) {
-		cpu_set_t set = nth_cpu(job->pool, thread);
+	if (job->team->pin && thread && !placed) {
+		cpu_set_t set = nth_cpu(job->team, thread);
 
 		sched_setaffinity(0, sizeof(set), &set);
 		placed = true;
@@ -129,39 +129,39 @@ static void work(void *data)
 		job->function(job->context, task, thread);
 }
 
-void pool_enter(struct pool *pool)
+void team_enter(struct team *team)
 {
-	omp_set_num_threads((int)pool->threads);
+	omp_set_num_threads((int)team->threads);
 	/*
 	 * With more than two threads libgomp may end some and start others that inherit the
 	 * caller's place, until they get to work() above; so only there the caller is left alone.
 	 */
-	if (!pool->pin || pool->threads != 2 || pool->entered)
+	if (!team->pin || team->threads != 2 || team->entered)
 		return;
-	if (sched_getaffinity(0, sizeof(pool->caller), &pool->caller) == 0) {
-		cpu_set_t set = nth_cpu(pool, 0);
+	if (sched_getaffinity(0, sizeof(team->caller), &team->caller) == 0) {
+		cpu_set_t set = nth_cpu(team, 0);
 
-		pool->entered = sched_setaffinity(0, sizeof(set), &set) == 0;
+		team->entered = sched_setaffinity(0, sizeof(set), &set) == 0;
 	}
 }
 
-void pool_leave(struct pool *pool)
+void team_leave(struct team *team)
 {
-	if (pool->entered)
-		sched_setaffinity(0, sizeof(pool->caller), &pool->caller);
-	pool->entered = false;
+	if (team->entered)
+		sched_setaffinity(0, sizeof(team->caller), &team->caller);
+	team->entered = false;
 }
 
-void pool_run(struct pool *pool, uint32_t tasks, pool_function function, void *context)
+void team_run(struct team *team, uint32_t tasks, team_function function, void *context)
 {
-	struct pool_job job = {
-		.pool = pool, .function = function, .context = context, .tasks = tasks};
+	struct team_job job = {
+		.team = team, .function = function, .context = context, .tasks = tasks};
 
-	if (pool->threads == 1 || tasks == 1) {
+	if (team->threads == 1 || tasks == 1) {
 		for (uint32_t task = 0; task < tasks; task++)
 			function(context, task, 0);
 		return;
 	}
 	/* The team's start and end order the tasks' memory accesses against the caller's. */
-	GOMP_parallel(work, &job, pool->threads, 0);
+	GOMP_parallel(work, &job, team->threads, 0);
 }

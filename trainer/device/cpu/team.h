@@ -5,7 +5,7 @@
  *
  * Work is cut into tasks whose number depends on the problem alone, never on the threads, and
  * threads claim tasks as they get free: who does a task does not change its result, and a thread
- * that shares its core with the loader does fewer. A pool belongs to the thread that uses the
+ * that shares its core with the loader does fewer. A team belongs to the thread that uses the
  * device; its workers are libgomp's and live as long as the process.
  */
 #pragma once
@@ -14,32 +14,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct pool {
+struct team {
 	unsigned threads; /* the caller's included */
 	unsigned cpus;    /* that there are for them, which is what threads 0 takes; 0: not known */
 	/* threads take a CPU each: only when they take all that the process has */
 	bool pin;
 	cpu_set_t allowed;
-	cpu_set_t caller; /* what the caller's affinity was at pool_enter() */
+	cpu_set_t caller; /* what the caller's affinity was at team_enter() */
 	bool entered;
 };
 
 /* task: 0 .. tasks - 1; thread: 0 .. threads - 1, never two tasks at a time with the same one */
-typedef void (*pool_function)(void *context, uint32_t task, unsigned thread);
+typedef void (*team_function)(void *context, uint32_t task, unsigned thread);
 
 /*
  * threads 0: as many as there are CPUs allowed by affinity, or by the cgroup's quota if that is
  * fewer; an even share of them if `sharers` processes, this one included, do the same on these
  * CPUs.
  */
-int pool_init(struct pool *pool, unsigned threads, unsigned sharers);
+int team_init(struct team *team, unsigned threads, unsigned sharers);
 /*
  * Around every stretch of work, oneDNN's included: sets the number of threads and, on two CPUs, the
  * caller's place. Left to the scheduler, two threads that wait for each other at a barrier were
- * seen to share one CPU for milliseconds at a time. pool_leave() restores, so that a child process
+ * seen to share one CPU for milliseconds at a time. team_leave() restores, so that a child process
  * does not inherit it.
  */
-void pool_enter(struct pool *pool);
-void pool_leave(struct pool *pool);
+void team_enter(struct team *team);
+void team_leave(struct team *team);
 /* Runs all tasks and returns when they are done. */
-void pool_run(struct pool *pool, uint32_t tasks, pool_function function, void *context);
+void team_run(struct team *team, uint32_t tasks, team_function function, void *context);

@@ -3,7 +3,7 @@
  * group of channels and walks down positions in the order of memory, so that windows that overlap
  * meet in the caches.
  */
-#include "trainer/device/cuda/kernels/pool.h"
+#include "trainer/device/cuda/kernels/pooling.h"
 
 #include "trainer/device/cuda/kernels/cu/kernel.h"
 #include "trainer/device/cuda/kernels/tables.h"
@@ -216,7 +216,7 @@ DEVICE float pool_through(float g, float z, enum device_activation activation)
 	return activation != DEVICE_RELU || z > 0 ? g : 0;
 }
 
-#define KERNEL_BODY "trainer/device/cuda/kernels/cu/pool_kernels.h"
+#define KERNEL_BODY "trainer/device/cuda/kernels/cu/pooling_kernels.h"
 #include "trainer/device/cuda/kernels/cu/instances.h"
 
 KERNEL_TABLE pool_max_kernels[KERNEL_INSTANCES] = INSTANCES(pool_max);

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/trainer/kernels/cuda_kernels_test.h"
 
-#include "trainer/device/cuda/kernels/pool.h"
+#include "trainer/device/cuda/kernels/pooling.h"
 
 #include <errno.h>
 #include <math.h>

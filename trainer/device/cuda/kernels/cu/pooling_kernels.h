@@ -648,4 +648,4 @@ KERNEL(NAME(pool_average_backward), struct pool_average, a)
 	}
 }
 
-#include "trainer/device/cuda/kernels/cu/pool_global_kernels.h"
+#include "trainer/device/cuda/kernels/cu/pooling_global_kernels.h"

@@ -39,21 +39,22 @@ static struct window window(const struct device_node *node)
 	return w;
 }
 
-static int pool_plan(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_plan(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct window w = window(node->node);
 	dnnl_memory_desc_t x, y;
-	dnnl_pooling_desc_t pool;
+	dnnl_pooling_desc_t pooling;
 	const dnnl_memory_desc_t *workspace;
 	const char *engine = "";
 	int r = describe(graph, node, &x, &y);
 
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_forward_desc_init(
-			&pool, cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
+			&pooling,
+			cpu_training(graph) ? dnnl_forward_training : dnnl_forward_inference,
 			w.algorithm, &x, &y, w.strides, w.kernel, w.padding, w.padding));
 	if (r == 0)
-		r = cpu_op_new(graph, &node->forward, &pool, NULL);
+		r = cpu_op_new(graph, &node->forward, &pooling, NULL);
 	if (r == 0)
 		r = cpu_add_result(graph, node, graph->device->element);
 	if (r < 0)
@@ -84,11 +85,11 @@ static int plan_gradient(struct cpu_graph *graph, struct cpu_node *node)
 	return r;
 }
 
-static int pool_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct window w = window(node->node);
 	dnnl_memory_desc_t x, y;
-	dnnl_pooling_desc_t pool;
+	dnnl_pooling_desc_t pooling;
 	int r = plan_gradient(graph, node);
 
 	if (r < 0 || !node->x->active)
@@ -98,8 +99,8 @@ static int pool_plan_backward(struct cpu_graph *graph, struct cpu_node *node)
 	r = describe(graph, node, &x, &y);
 	if (r == 0)
 		r = cpu_status(dnnl_pooling_backward_desc_init(
-			&pool, w.algorithm, &x, &y, w.strides, w.kernel, w.padding, w.padding));
-	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &pool, node->forward.desc);
+			&pooling, w.algorithm, &x, &y, w.strides, w.kernel, w.padding, w.padding));
+	return r < 0 ? r : cpu_op_new(graph, &node->backward_data, &pooling, node->forward.desc);
 }
 
 static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, dnnl_query_t what,
@@ -108,7 +109,7 @@ static int bind_one(struct cpu_graph *graph, struct cpu_op *op, int argument, dn
 	return cpu_op_bind(graph, op, argument, cpu_op_part(op, what), data);
 }
 
-static int pool_bind(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_bind(struct cpu_graph *graph, struct cpu_node *node)
 {
 	void *workspace = cpu_block(graph, node->workspace_block);
 	int r = bind_one(graph, &node->forward, DNNL_ARG_SRC, dnnl_query_src_md, node->x->data);
@@ -133,7 +134,7 @@ static int pool_bind(struct cpu_graph *graph, struct cpu_node *node)
 	return r < 0 ? r : cpu_op_bind_scratchpad(graph, &node->backward_data);
 }
 
-static int pool_forward(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_forward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	return cpu_op_run(graph, &node->forward);
 }
@@ -146,7 +147,7 @@ static void sum_gradients(struct cpu_graph *graph, struct cpu_node *node)
 			  graph->device->element, device_shape_elements(node->node->y->shape));
 }
 
-static int pool_backward(struct cpu_graph *graph, struct cpu_node *node)
+static int pooling_backward(struct cpu_graph *graph, struct cpu_node *node)
 {
 	if (!node->backward_data.primitive)
 		return 0;
@@ -154,19 +155,19 @@ static int pool_backward(struct cpu_graph *graph, struct cpu_node *node)
 	return cpu_op_run(graph, &node->backward_data);
 }
 
-static void pool_release(struct cpu_node *node)
+static void pooling_release(struct cpu_node *node)
 {
 	cpu_op_release(&node->forward);
 	cpu_op_release(&node->backward_data);
 }
 
 const struct cpu_node_ops cpu_pool_ops = {
-	.plan = pool_plan,
-	.plan_backward = pool_plan_backward,
-	.bind = pool_bind,
-	.forward = pool_forward,
-	.backward = pool_backward,
-	.release = pool_release,
+	.plan = pooling_plan,
+	.plan_backward = pooling_plan_backward,
+	.bind = pooling_bind,
+	.forward = pooling_forward,
+	.backward = pooling_backward,
+	.release = pooling_release,
 };
 
 /* ---- global average ---- */
@@ -212,7 +213,7 @@ static void run_average(struct cpu_graph *graph, struct cpu_node *node, const vo
 		.backward = backward,
 	};
 
-	pool_run(&graph->device->pool, IMAGES_TASKS, average_task, &job);
+	team_run(&graph->device->team, IMAGES_TASKS, average_task, &job);
 }
 
 static int average_plan(struct cpu_graph *graph, struct cpu_node *node)

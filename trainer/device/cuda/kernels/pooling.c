@@ -1,5 +1,5 @@
 /* Launchers of pool.h. */
-#include "trainer/device/cuda/kernels/pool.h"
+#include "trainer/device/cuda/kernels/pooling.h"
 
 #include "trainer/device/cuda/kernels/launch.h"
 #include "trainer/device/cuda/kernels/tables.h"

@@ -1,6 +1,6 @@
 /* Queues pools, forward and backward. */
 #include "trainer/device/cuda/execute.h"
-#include "trainer/device/cuda/kernels/pool.h"
+#include "trainer/device/cuda/kernels/pooling.h"
 
 static struct pool_shape pool_shape_of(const struct cuda_op *op, const struct cuda_tensor *x,
 				       const struct cuda_tensor *y)
