@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Who may include whom. Fails on every include that the table does not allow, on includes that are not written from the root of the
+tree, and on rows that nothing uses any more.
+
+    tests/edges/edges.py [TREE]
+
+A row is a folder, without those below it, and what it may include: a folder, which is all headers right in it, or one header. Every
+folder may include itself and format/base, tests anything; nothing includes tests. An exception is one include, and why it is there
+still: whoever takes it away removes its row.
+"""
+import os
+import pathlib
+import re
+import sys
+
+TABLE = {
+    "format/base": "",
+    # libpackimg: packimg.h is its face, the rest is within
+    "format": "format/codec format/codec/jpeg",
+    "format/codec": "format/packimg.h format/error.h format/layout.h format/codec/jpeg",
+    "format/codec/jpeg": "format/codec/scratch.h format/codec/jpeg/kernels",
+    "format/codec/jpeg/kernels": "",
+    "format/write": "format format/codec",
+
+    "proto": "",
+    "proto/client": "proto",
+    "proto/python": "proto/client/feed.h",
+
+    # augment: transform.h is its face
+    "loaderd/augment": "format/packimg.h loaderd/augment/apply loaderd/augment/grammar loaderd/augment/kernels",
+    "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
+    "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
+    "loaderd/augment/kernels": "loaderd/augment/transform.h loaderd/augment/augment_isa.h",
+    "loaderd/augment/resize": "loaderd/augment/augment_isa.h loaderd/augment/kernels/avx512.h",
+
+    # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
+    "loaderd/io": "format/packimg.h",
+    "loaderd/batch": "format/packimg.h proto/ring.h loaderd/augment/transform.h loaderd/io",
+    "loaderd/pool": "loaderd/batch loaderd/io",
+    "loaderd": "format/packimg.h proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
+    "loaderd/supervisor": "proto loaderd",
+    "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
+
+    # the trainer: only plan looks behind the device's seam, at CUDA
+    "trainer": "trainer/plan trainer/run",
+    "trainer/recipe": "",
+    "trainer/model": "trainer/recipe trainer/device/device.h",
+    "trainer/algorithms": "trainer/recipe trainer/model trainer/device/device.h",
+    "trainer/checkpoint": "trainer/recipe trainer/device/device.h",
+    "trainer/plan": "trainer/recipe trainer/model trainer/algorithms trainer/device/device.h "
+                    "trainer/device/cuda trainer/device/cuda/lowering",
+    "trainer/run": "trainer/recipe trainer/model trainer/algorithms trainer/checkpoint trainer/device/device.h "
+                   "trainer/device/comm/comm.h proto/client/feed.h",
+    "trainer/device": "trainer/device/comm/comm.h",
+    "trainer/device/comm": "",
+    "trainer/device/cpu": "trainer/device",
+    "trainer/device/cuda": "trainer/device trainer/device/cuda/lowering trainer/device/cuda/ranks trainer/device/cuda/kernels",
+    "trainer/device/cuda/lowering": "trainer/device trainer/device/cuda",
+    "trainer/device/cuda/ranks": "trainer/device trainer/device/comm/comm.h trainer/device/cuda",
+    "trainer/device/cuda/cudnn": "trainer/device/device.h trainer/device/cuda",
+    "trainer/device/cuda/kernels": "trainer/device/cuda",
+    "trainer/device/cuda/kernels/cu": "trainer/device/cuda trainer/device/cuda/kernels",
+
+    "tools/packimg/common": "format/packimg.h",
+    "tools/packimg/image": "format/packimg.h tools/packimg/common",
+    "tools/packimg/source": "format/packimg.h tools/packimg/common tools/packimg/image/image_format.h",
+    "tools/packimg/convert": "tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg/advise": "format/packimg.h loaderd/augment/transform.h tools/packimg/common tools/packimg/image tools/packimg/source",
+    "tools/packimg": "format/packimg.h tools/packimg/common tools/packimg/convert tools/packimg/image tools/packimg/source",
+    "tools/loaderctl": "proto proto/client",
+    "tools/shapes": "",
+
+    "bench": "format/packimg.h bench/measure bench/report",
+    "bench/measure": "proto/limit.h proto/client",
+    "bench/report": "format/packimg.h proto/client loaderd/augment/transform.h tools/packimg/advise/trial.h bench/measure",
+    "bench/device": "trainer/device/device.h trainer/device/cuda/kernels",
+    # stages of a crop, one by one: it calls what libpackimg and augment hide
+    "bench/stages": "format format/codec format/codec/jpeg loaderd/augment loaderd/augment/apply/plan.h",
+}
+
+EXCEPTIONS = {
+    ("format/base/text.c", "format/layout.h"): "how long a key may be is the format's, not the base's",
+    ("format/traits.h", "format/write/writer.h"): "what is known of a dataset's values is gathered when writing and checked when reading",
+    ("proto/client/files.c", "format/set.h"): "names of a set's files: they want an error of the base's instead of libpackimg's",
+    ("loaderd/link.h", "loaderd/io/blame.h"): "the notes of a worker that dies are laid out where they are written",
+    ("loaderd/cpu_list.h", "loaderd/pool/cpus.h"): "a list of CPUs is the pool's type",
+    ("loaderd/supervisor/admin.c", "loaderd/augment/augment_isa.h"): "the instruction set belongs into the base",
+    ("loaderd/worker/status.c", "loaderd/augment/augment_isa.h"): "the instruction set belongs into the base",
+    ("tools/packimg/image/render.c", "loaderd/augment/resize/resize.h"): "augment has no face for resizing alone",
+    ("tools/packimg/image/image_png.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
+    ("tools/packimg/image/image_tiff.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
+    ("tools/packimg/image/image_webp.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
+    ("tools/packimg/source/catalog.c", "format/layout.h"): "a limit that packimg.h does not name",
+    ("tools/packimg/advise/trial.h", "loaderd/batch/claim.h"): "how many samples a worker takes at once is the daemon's own",
+    ("bench/report/trials.h", "loaderd/batch/claim.h"): "how many samples a worker takes at once is the daemon's own",
+}
+
+GENERATED = {"proto/feed.pb-c.h"}
+INCLUDE = re.compile(r'^\s*#\s*(?:include|define [A-Z_]+_BODY)\s+"([^"\n]+)"', re.MULTILINE)
+SOURCE = re.compile(r"\.(c|h|cu|cc|inc|S|c\.in)$")
+TOPS = ("bench", "format", "loaderd", "proto", "tests", "tools", "trainer")
+
+
+def allowed(source, header):
+    here, there = os.path.dirname(source), os.path.dirname(header)
+    if here == there or there == "format/base" or here.split("/")[0] == "tests":
+        return True
+    row = TABLE.get(here, "").split()
+    return there in row or header in row
+
+
+def main():
+    tree = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2])
+    sources = sorted(str(path.relative_to(tree)) for top in TOPS for path in (tree / top).rglob("*")
+                     if path.is_file() and SOURCE.search(path.name))
+    known = set(sources) | GENERATED
+    mistakes, used, exceptions = [], set(), set()
+    for source in sources:
+        here = os.path.dirname(source)
+        for header in INCLUDE.findall((tree / source).read_text()):
+            if "@" in header:
+                continue
+            if header not in known:
+                mistakes.append(f'{source}: "{header}" is no file from the root of the tree on')
+                continue
+            there = os.path.dirname(header)
+            if (source, header) in EXCEPTIONS:
+                exceptions.add((source, header))
+            elif not allowed(source, header):
+                mistakes.append(f'{source}: {here} may not include "{header}": the table in tests/edges/edges.py has no such edge')
+            used |= {(here, there), (here, header), (here, None)}
+        if here.split("/")[0] != "tests" and here not in TABLE:
+            mistakes.append(f"{source}: {here} has no row in tests/edges/edges.py")
+    for folder, row in TABLE.items():
+        for entry in row.split():
+            if (folder, entry) not in used:
+                mistakes.append(f"tests/edges/edges.py: {folder} does not include {entry} any more: remove it from the row")
+    for source, header in sorted(set(EXCEPTIONS) - exceptions):
+        mistakes.append(f'tests/edges/edges.py: {source} does not include "{header}" any more: remove the exception')
+    print("\n".join(mistakes) or f"{len(sources)} files keep to the table, with {len(exceptions)} exceptions")
+    return bool(mistakes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
