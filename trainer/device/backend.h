@@ -72,32 +72,60 @@ struct device_params {
 	void *backend;
 };
 
+/* What each of them takes and may lack says its row in graph.c. */
 enum device_node_kind {
 	DEVICE_NODE_INPUT,
-	DEVICE_NODE_CONV, /* linear too: a 1 x 1 convolution over n positions */
+	DEVICE_NODE_CONV,
+	DEVICE_NODE_LINEAR, /* a 1 x 1 convolution too: x is seen as [n][1][1][h w c] */
 	DEVICE_NODE_NORM,
 	DEVICE_NODE_MAX_POOL,
 	DEVICE_NODE_AVERAGE_POOL,
 	DEVICE_NODE_GLOBAL_AVERAGE_POOL,
 	DEVICE_NODE_GLOBAL_MAX_POOL,
 	DEVICE_NODE_LOSS,
+	DEVICE_NODE_KINDS,
 };
 
+#define DEVICE_NODE_INPUTS 2
+#define DEVICE_NODE_PARAMS 6
+
+/*
+ * Operands are arrays to whoever walks all of them and have names by their role to whoever knows
+ * the kind. What a node does not take is NULL.
+ */
 struct device_node {
 	enum device_node_kind kind;
 	uint32_t index; /* in the graph's order of recording, which is the order of forward */
 	char name[DEVICE_NAME_MAX];
-	struct device_value *x;        /* NULL for the input */
-	struct device_value *residual; /* or NULL */
-	struct device_value *y;        /* the loss's is its x */
-	struct device_param *weight, *bias;
-	bool has_norm;
-	struct device_norm norm;
-	bool linear; /* a convolution recorded by device_linear: x is seen as [n][1][1][h w c] */
-	uint32_t window_h, window_w, stride, pad; /* convolutions and pools */
+	char kind_name[24]; /* "conv+norm+add+relu" */
+	union {
+		struct device_value *inputs[DEVICE_NODE_INPUTS];
+		struct {
+			struct device_value *x, *residual;
+		};
+	};
+	union {
+		struct device_param *params[DEVICE_NODE_PARAMS];
+		struct {
+			struct device_param *weight, *bias;
+			struct device_param *gamma, *beta, *running_mean, *running_var;
+		};
+	};
+	struct device_value *y; /* the loss's is its x */
+	bool has_norm;          /* then gamma to running_var are there */
+	struct {
+		float epsilon, momentum;
+		bool synchronized;
+	} norm;
 	enum device_activation activation;
-	struct device_input_spec input;
-	struct device_loss_spec loss;
+	/* further attributes, by kind */
+	union {
+		struct {
+			uint32_t window_h, window_w, stride, pad;
+		}; /* convolutions, linear layers and pools */
+		struct device_input_spec input;
+		struct device_loss_spec loss;
+	};
 };
 
 struct device_value {
@@ -124,9 +152,6 @@ struct device_graph {
 	bool planned;
 	void *backend;
 };
-
-/* "conv+norm+add+relu" */
-const char *device_node_kind_name(const struct device_node *node);
 
 /* Elements of a shape. */
 uint64_t device_shape_elements(struct device_shape shape);

@@ -17,12 +17,8 @@ static void find_first_uses(const struct device_graph *graph, uint32_t *first)
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		const struct device_node *node = graph->nodes[i];
 
-		use(first, node->weight, i);
-		use(first, node->bias, i);
-		if (node->has_norm) {
-			use(first, node->norm.gamma, i);
-			use(first, node->norm.beta, i);
-		}
+		for (int j = 0; j < DEVICE_NODE_PARAMS; j++)
+			use(first, node->params[j], i);
 	}
 }
 

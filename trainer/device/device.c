@@ -163,42 +163,6 @@ void device_graph_info(const struct device_graph *graph, struct device_graph_inf
 		graph->device->ops->graph_info(graph, ret_info);
 }
 
-const char *device_node_kind_name(const struct device_node *node)
-{
-	/* [norm][residual][activation] */
-	static const char *const convs[2][2][3] = {
-		{{"conv", "conv+relu", "conv+gelu"},
-		 {"conv+add", "conv+add+relu", "conv+add+gelu"}},
-		{{"conv+norm", "conv+norm+relu", "conv+norm+gelu"},
-		 {"conv+norm+add", "conv+norm+add+relu", "conv+norm+add+gelu"}},
-	};
-	static const char *const norms[2][3] = {{"norm", "norm+relu", "norm+gelu"},
-						{"norm+add", "norm+add+relu", "norm+add+gelu"}};
-	static const char *const linears[3] = {"linear", "linear+relu", "linear+gelu"};
-
-	switch (node->kind) {
-	case DEVICE_NODE_INPUT:
-		return "input";
-	case DEVICE_NODE_CONV:
-		return node->linear
-			       ? linears[node->activation]
-			       : convs[node->has_norm][node->residual != NULL][node->activation];
-	case DEVICE_NODE_NORM:
-		return norms[node->residual != NULL][node->activation];
-	case DEVICE_NODE_MAX_POOL:
-		return "max pool";
-	case DEVICE_NODE_AVERAGE_POOL:
-		return "average pool";
-	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
-		return "global average pool";
-	case DEVICE_NODE_GLOBAL_MAX_POOL:
-		return "global max pool";
-	case DEVICE_NODE_LOSS:
-		return "softmax loss";
-	}
-	return "";
-}
-
 int device_graph_layer(const struct device_graph *graph, uint32_t index,
 		       struct device_layer_info *ret_info)
 {
@@ -206,6 +170,7 @@ int device_graph_layer(const struct device_graph *graph, uint32_t index,
 		return -ENOENT;
 	memset(ret_info, 0, sizeof(*ret_info));
 	ret_info->name = graph->nodes[index]->name;
+	ret_info->kind = graph->nodes[index]->kind_name;
 	ret_info->shape = graph->nodes[index]->y->shape;
 	graph->device->ops->graph_layer(graph, index, ret_info);
 	return 0;

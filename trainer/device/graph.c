@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,8 +77,161 @@ static int grow(void ***items, uint32_t count, uint32_t *capacity)
 	return 0;
 }
 
-static struct device_node *node_new(struct device_graph *graph, enum device_node_kind kind,
-				    const char *name)
+/* ---- what the kinds are ---- */
+
+static struct device_shape infer_input(struct device_graph *graph, struct device_node *node)
+{
+	const struct device_input_spec *spec = &node->input;
+
+	if (!device_shape_elements(spec->shape))
+		record_failure(graph, -EINVAL, "%s: an input of %u x %u x %u x %u is empty",
+			       node->name, spec->shape.n, spec->shape.h, spec->shape.w,
+			       spec->shape.c);
+	for (uint32_t c = 0; c < spec->shape.c && c < 4; c++)
+		if (!(spec->std[c] > 0) || !isfinite(spec->mean[c]))
+			record_failure(graph, -EINVAL,
+				       "%s: channel %u has mean %g and standard deviation %g",
+				       node->name, c, (double)spec->mean[c], (double)spec->std[c]);
+	node->input.name = node->name;
+	return spec->shape;
+}
+
+static bool window_fits(const struct device_node *node)
+{
+	return node->stride && (uint64_t)node->x->shape.h + 2 * node->pad >= node->window_h &&
+	       (uint64_t)node->x->shape.w + 2 * node->pad >= node->window_w;
+}
+
+/* One position of the result for each of a window that fits. */
+static struct device_shape window_shape(const struct device_node *node, uint32_t channels)
+{
+	struct device_shape x = node->x->shape;
+
+	return (struct device_shape){x.n, (x.h + 2 * node->pad - node->window_h) / node->stride + 1,
+				     (x.w + 2 * node->pad - node->window_w) / node->stride + 1,
+				     channels};
+}
+
+static struct device_shape infer_conv(struct device_graph *graph, struct device_node *node)
+{
+	const uint32_t *weight = node->weight->spec.shape;
+	struct device_shape x = node->x->shape;
+
+	node->window_h = weight[1];
+	node->window_w = weight[2];
+	if (weight[3] != x.c)
+		record_failure(graph, -EINVAL, "%s: weight has %u input channels, its input %u",
+			       node->name, weight[3], x.c);
+	if (!window_fits(node) || node->pad > weight[1] || node->pad > weight[2])
+		record_failure(
+			graph, -EINVAL,
+			"%s: a %u x %u kernel with stride %u and padding %u does not fit %u x %u",
+			node->name, weight[1], weight[2], node->stride, node->pad, x.h, x.w);
+	return graph->failure ? x : window_shape(node, weight[0]);
+}
+
+static struct device_shape infer_linear(struct device_graph *graph, struct device_node *node)
+{
+	const uint32_t *weight = node->weight->spec.shape;
+	struct device_shape x = node->x->shape;
+
+	if (weight[1] != device_shape_elements(x) / x.n)
+		record_failure(graph, -EINVAL, "%s: weight has %u inputs, its input %u x %u x %u",
+			       node->name, weight[1], x.h, x.w, x.c);
+	node->window_h = node->window_w = node->stride = 1;
+	return (struct device_shape){x.n, 1, 1, weight[0]};
+}
+
+static struct device_shape infer_same(struct device_graph *graph, struct device_node *node)
+{
+	return node->x->shape;
+}
+
+static struct device_shape infer_pool(struct device_graph *graph, struct device_node *node)
+{
+	uint32_t window = node->window_h;
+	struct device_shape x = node->x->shape;
+
+	if (!window || node->pad >= window || !window_fits(node))
+		record_failure(
+			graph, -EINVAL,
+			"%s: a window of %u with stride %u and padding %u does not fit %u x %u",
+			node->name, window, node->stride, node->pad, x.h, x.w);
+	return graph->failure ? x : window_shape(node, x.c);
+}
+
+static struct device_shape infer_global(struct device_graph *graph, struct device_node *node)
+{
+	return (struct device_shape){node->x->shape.n, 1, 1, node->x->shape.c};
+}
+
+static struct device_shape infer_loss(struct device_graph *graph, struct device_node *node)
+{
+	struct device_loss_spec *loss = &node->loss;
+	struct device_shape x = node->x->shape;
+
+	if (x.h != 1 || x.w != 1 || x.c < 2 || node->x->consumers)
+		record_failure(graph, -EINVAL,
+			       "%s: logits are %u x %u x %u; one position, at least two "
+			       "classes and no other use are wanted",
+			       node->name, x.h, x.w, x.c);
+	if (!(loss->smoothing >= 0 && loss->smoothing < 1) || !isfinite(loss->logit_scale))
+		record_failure(graph, -EINVAL, "%s: smoothing %g must be in 0..1", node->name,
+			       (double)loss->smoothing);
+	loss->name = node->name;
+	if (loss->logit_scale == 0)
+		loss->logit_scale = 1;
+	return x;
+}
+
+#define BIT(index) (1u << (index))
+/* Where an operand of that role is in the node's array. */
+#define PARAM(role)                                                                                \
+	((offsetof(struct device_node, role) - offsetof(struct device_node, params)) /             \
+	 sizeof(struct device_param *))
+#define INPUT(role)                                                                                \
+	((offsetof(struct device_node, role) - offsetof(struct device_node, inputs)) /             \
+	 sizeof(struct device_value *))
+
+#define NORM_PARAMS                                                                                \
+	(BIT(PARAM(gamma)) | BIT(PARAM(beta)) | BIT(PARAM(running_mean)) | BIT(PARAM(running_var)))
+
+struct kind {
+	const char *name;
+	/* checks and completes the attributes, and says the shape of the result */
+	struct device_shape (*infer)(struct device_graph *graph, struct device_node *node);
+	unsigned inputs, params; /* that may not be missing; a norm's may not where there is one */
+	bool no_result;          /* its y is its x */
+};
+
+static const struct kind kinds[DEVICE_NODE_KINDS] = {
+	[DEVICE_NODE_INPUT] = {"input", infer_input},
+	[DEVICE_NODE_CONV] = {"conv", infer_conv, BIT(INPUT(x)), BIT(PARAM(weight))},
+	[DEVICE_NODE_LINEAR] = {"linear", infer_linear, BIT(INPUT(x)), BIT(PARAM(weight))},
+	[DEVICE_NODE_NORM] = {"norm", infer_same, BIT(INPUT(x)), NORM_PARAMS},
+	[DEVICE_NODE_MAX_POOL] = {"max pool", infer_pool, BIT(INPUT(x))},
+	[DEVICE_NODE_AVERAGE_POOL] = {"average pool", infer_pool, BIT(INPUT(x))},
+	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {"global average pool", infer_global, BIT(INPUT(x))},
+	[DEVICE_NODE_GLOBAL_MAX_POOL] = {"global max pool", infer_global, BIT(INPUT(x))},
+	[DEVICE_NODE_LOSS] = {"softmax loss", infer_loss, BIT(INPUT(x)), .no_result = true},
+};
+
+/* ---- appending ---- */
+
+/* The words of the node's row and of what else it does, as in "conv+norm+add+relu". */
+static void name_kind(struct device_node *node)
+{
+	static const char *const activations[] = {
+		[DEVICE_IDENTITY] = "", [DEVICE_RELU] = "+relu", [DEVICE_GELU] = "+gelu"};
+
+	snprintf(node->kind_name, sizeof(node->kind_name), "%s%s%s%s", kinds[node->kind].name,
+		 node->has_norm && node->kind != DEVICE_NODE_NORM ? "+norm" : "",
+		 node->residual ? "+add" : "", activations[node->activation]);
+}
+
+/* A copy of what a recording function describes, in the graph. */
+static struct device_node *node_new(struct device_graph *graph, const char *name,
+				    const struct device_node *described)
 {
 	struct device_node *node;
 
@@ -96,7 +250,7 @@ static struct device_node *node_new(struct device_graph *graph, enum device_node
 		free(node);
 		return record_failure(graph, -ENOMEM, "%s: out of memory", name);
 	}
-	node->kind = kind;
+	*node = *described;
 	node->index = graph->node_count;
 	strcpy(node->name, name);
 	graph->nodes[graph->node_count++] = node;
@@ -133,86 +287,150 @@ static bool trainable(const struct device_param *param)
 	return param && !param->spec.frozen && param->spec.kind != DEVICE_BUFFER;
 }
 
-/* Links a node to what it reads and says whether its result needs a gradient. */
-static void connect(struct device_node *node, struct device_value *x, struct device_value *residual)
+/* Counts the node among the readers of its inputs and says whether its result needs a gradient. */
+static void connect(struct device_node *node)
 {
-	struct device_value *y = node->y;
-
-	node->x = x;
-	node->residual = residual;
-	x->consumers++;
-	y->needs_gradient = x->needs_gradient;
-	if (residual) {
-		residual->consumers++;
-		y->needs_gradient |= residual->needs_gradient;
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++) {
+		if (!node->inputs[i])
+			continue;
+		node->inputs[i]->consumers++;
+		node->y->needs_gradient |= node->inputs[i]->needs_gradient;
 	}
-	y->needs_gradient |= trainable(node->weight) || trainable(node->bias);
-	if (node->has_norm)
-		y->needs_gradient |= trainable(node->norm.gamma) || trainable(node->norm.beta);
+	for (int i = 0; i < DEVICE_NODE_PARAMS; i++)
+		node->y->needs_gradient |= trainable(node->params[i]);
 }
 
-static bool usable(struct device_graph *graph, const struct device_value *x)
+static bool check_inputs(struct device_graph *graph, const struct device_node *node)
 {
-	if (!x)
-		record_failure(graph, -EINVAL, "an operation was recorded on a missing value");
-	else if (x->graph != graph)
-		record_failure(graph, -EINVAL, "a value of another graph was used");
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++) {
+		if (!node->inputs[i] && (kinds[node->kind].inputs & BIT(i)))
+			record_failure(graph, -EINVAL,
+				       "an operation was recorded on a missing value");
+		else if (node->inputs[i] && node->inputs[i]->graph != graph)
+			record_failure(graph, -EINVAL, "a value of another graph was used");
+	}
 	return !graph->failure;
 }
 
-/* A vector parameter of `length` elements, of this store. */
-static bool check_vector(struct device_graph *graph, const char *name, const char *role,
-			 const struct device_param *param, enum device_param_kind kind,
-			 uint32_t length)
+static bool check_weight(struct device_graph *graph, const struct device_node *node)
 {
-	if (!param)
-		record_failure(graph, -EINVAL, "%s: %s is missing", name, role);
-	else if (param->store != graph->params)
-		record_failure(graph, -EINVAL, "%s: %s is of another store", name, role);
-	else if (param->spec.kind != kind)
-		record_failure(graph, -EINVAL, "%s: %s must be a %s", name, role,
-			       kind == DEVICE_BUFFER ? "buffer" : "vector");
-	else if (param->spec.shape[0] != length)
-		record_failure(graph, -EINVAL, "%s: %s has %u elements, the result has %u channels",
-			       name, role, param->spec.shape[0], length);
+	bool linear = node->kind == DEVICE_NODE_LINEAR;
+	enum device_param_kind kind = linear ? DEVICE_LINEAR_WEIGHT : DEVICE_CONV_WEIGHT;
+
+	if (!(kinds[node->kind].params & BIT(PARAM(weight))))
+		return true;
+	if (!node->weight || node->weight->store != graph->params ||
+	    node->weight->spec.kind != kind)
+		record_failure(graph, -EINVAL, "%s: weight must be a %s of the graph's store",
+			       node->name, linear ? "linear one" : "convolution's");
 	return !graph->failure;
 }
 
-static bool check_norm(struct device_graph *graph, const char *name, const struct device_norm *norm,
-		       uint32_t channels)
+/* The vectors of the node's result's channels: bias and the norm's. */
+static bool check_vectors(struct device_graph *graph, const struct device_node *node,
+			  uint32_t channels)
 {
-	if (!check_vector(graph, name, "gamma", norm->gamma, DEVICE_VECTOR, channels) ||
-	    !check_vector(graph, name, "beta", norm->beta, DEVICE_VECTOR, channels) ||
-	    !check_vector(graph, name, "running mean", norm->running_mean, DEVICE_BUFFER,
-			  channels) ||
-	    !check_vector(graph, name, "running variance", norm->running_var, DEVICE_BUFFER,
-			  channels))
-		return false;
-	if (!(norm->epsilon > 0) || !(norm->momentum >= 0 && norm->momentum <= 1))
+	static const char *const roles[DEVICE_NODE_PARAMS] = {
+		[PARAM(bias)] = "bias",
+		[PARAM(gamma)] = "gamma",
+		[PARAM(beta)] = "beta",
+		[PARAM(running_mean)] = "running mean",
+		[PARAM(running_var)] = "running variance",
+	};
+	unsigned needed = kinds[node->kind].params | (node->has_norm ? NORM_PARAMS : 0);
+
+	for (unsigned i = PARAM(bias); i < DEVICE_NODE_PARAMS && !graph->failure; i++) {
+		const struct device_param *param = node->params[i];
+		bool buffer = i == PARAM(running_mean) || i == PARAM(running_var);
+
+		if (!param && !(needed & BIT(i)))
+			continue;
+		if (!param)
+			record_failure(graph, -EINVAL, "%s: %s is missing", node->name, roles[i]);
+		else if (param->store != graph->params)
+			record_failure(graph, -EINVAL, "%s: %s is of another store", node->name,
+				       roles[i]);
+		else if (param->spec.kind != (buffer ? DEVICE_BUFFER : DEVICE_VECTOR))
+			record_failure(graph, -EINVAL, "%s: %s must be a %s", node->name, roles[i],
+				       buffer ? "buffer" : "vector");
+		else if (param->spec.shape[0] != channels)
+			record_failure(graph, -EINVAL,
+				       "%s: %s has %u elements, the result has %u channels",
+				       node->name, roles[i], param->spec.shape[0], channels);
+	}
+	return !graph->failure;
+}
+
+/* Norm, residual and activation, which several kinds end in. */
+static bool check_post(struct device_graph *graph, const struct device_node *node,
+		       struct device_shape shape)
+{
+	float epsilon = node->norm.epsilon, momentum = node->norm.momentum;
+
+	if (node->bias && node->has_norm)
 		record_failure(graph, -EINVAL,
-			       "%s: epsilon %g must be above 0 and momentum %g in 0..1", name,
-			       (double)norm->epsilon, (double)norm->momentum);
+			       "%s: a bias before a norm has no effect; leave it out", node->name);
+	if (!check_vectors(graph, node, shape.c))
+		return false;
+	if (node->has_norm && (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1)))
+		record_failure(graph, -EINVAL,
+			       "%s: epsilon %g must be above 0 and momentum %g in 0..1", node->name,
+			       (double)epsilon, (double)momentum);
+	if (node->residual && memcmp(&node->residual->shape, &shape, sizeof(shape)) != 0) {
+		const struct device_shape *r = &node->residual->shape;
+
+		record_failure(graph, -EINVAL,
+			       "%s: residual is %u x %u x %u x %u, the result %u x %u x %u x %u",
+			       node->name, r->n, r->h, r->w, r->c, shape.n, shape.h, shape.w,
+			       shape.c);
+	}
+	if (node->activation < DEVICE_IDENTITY || node->activation > DEVICE_GELU)
+		record_failure(graph, -EINVAL, "%s: activation %d is not known", node->name,
+			       (int)node->activation);
 	return !graph->failure;
 }
 
-static bool check_rest(struct device_graph *graph, const char *name, struct device_shape shape,
-		       const struct device_value *residual, enum device_activation activation)
+/*
+ * What every recording function ends in: appends the node that it describes, checked by the row of
+ * its kind, with its result, and connects it to its inputs.
+ */
+static struct device_value *record(struct device_graph *graph, const char *name,
+				   const struct device_node *described)
 {
-	if (residual) {
-		const struct device_shape *r = &residual->shape;
+	const struct kind *kind = &kinds[described->kind];
+	struct device_node *node;
+	struct device_shape shape;
 
-		if (!usable(graph, residual))
-			return false;
-		if (r->n != shape.n || r->h != shape.h || r->w != shape.w || r->c != shape.c)
-			record_failure(
-				graph, -EINVAL,
-				"%s: residual is %u x %u x %u x %u, the result %u x %u x %u x %u",
-				name, r->n, r->h, r->w, r->c, shape.n, shape.h, shape.w, shape.c);
-	}
-	if (activation < DEVICE_IDENTITY || activation > DEVICE_GELU)
-		record_failure(graph, -EINVAL, "%s: activation %d is not known", name,
-			       (int)activation);
-	return !graph->failure;
+	if (!check_inputs(graph, described))
+		return NULL;
+	node = node_new(graph, name, described);
+	if (!node || !check_weight(graph, node))
+		return NULL;
+	shape = kind->infer(graph, node);
+	if (graph->failure || !check_post(graph, node, shape))
+		return NULL;
+	name_kind(node);
+	if (kind->no_result)
+		node->y = node->x;
+	else if (!value_new(graph, node, shape))
+		return NULL;
+	connect(node);
+	return node->y;
+}
+
+/* Sets what a norm brings, which is NULL where there is none. */
+static void set_norm(struct device_node *node, const struct device_norm *norm)
+{
+	if (!norm)
+		return;
+	node->has_norm = true;
+	node->gamma = norm->gamma;
+	node->beta = norm->beta;
+	node->running_mean = norm->running_mean;
+	node->running_var = norm->running_var;
+	node->norm.epsilon = norm->epsilon;
+	node->norm.momentum = norm->momentum;
+	node->norm.synchronized = norm->synchronized;
 }
 
 struct device_shape device_value_shape(const struct device_value *value)
@@ -222,179 +440,64 @@ struct device_shape device_value_shape(const struct device_value *value)
 
 struct device_value *device_input(struct device_graph *graph, const struct device_input_spec *spec)
 {
-	struct device_node *node;
-	struct device_value *value;
+	struct device_value *y;
 
 	if (graph->input)
 		return record_failure(graph, -EINVAL, "a graph has one input");
-	node = node_new(graph, DEVICE_NODE_INPUT, spec->name);
-	if (!node)
+	y = record(graph, spec->name,
+		   &(struct device_node){.kind = DEVICE_NODE_INPUT, .input = *spec});
+	if (!y)
 		return NULL;
-	if (!device_shape_elements(spec->shape))
-		return record_failure(graph, -EINVAL, "%s: an input of %u x %u x %u x %u is empty",
-				      node->name, spec->shape.n, spec->shape.h, spec->shape.w,
-				      spec->shape.c);
-	for (uint32_t c = 0; c < spec->shape.c && c < 4; c++)
-		if (!(spec->std[c] > 0) || !isfinite(spec->mean[c]))
-			return record_failure(
-				graph, -EINVAL,
-				"%s: channel %u has mean %g and standard deviation %g", node->name,
-				c, (double)spec->mean[c], (double)spec->std[c]);
-	node->input = *spec;
-	node->input.name = node->name;
-	value = value_new(graph, node, spec->shape);
-	if (!value)
-		return NULL;
-	value->needs_gradient = spec->gradient;
-	graph->input = node;
-	return value;
+	y->needs_gradient = spec->gradient;
+	graph->input = y->producer;
+	return y;
 }
 
 struct device_value *device_conv(struct device_graph *graph, struct device_value *x,
 				 const struct device_conv_spec *spec)
 {
-	struct device_node *node;
-	struct device_shape y;
-	const uint32_t *weight;
+	struct device_node node = {.kind = DEVICE_NODE_CONV,
+				   .inputs = {x, spec->residual},
+				   .params = {spec->weight, spec->bias},
+				   .stride = spec->stride,
+				   .pad = spec->pad,
+				   .activation = spec->activation};
 
-	if (!usable(graph, x))
-		return NULL;
-	node = node_new(graph, DEVICE_NODE_CONV, spec->name);
-	if (!node)
-		return NULL;
-	if (!spec->weight || spec->weight->store != graph->params ||
-	    spec->weight->spec.kind != DEVICE_CONV_WEIGHT)
-		return record_failure(graph, -EINVAL,
-				      "%s: weight must be a convolution's of the graph's store",
-				      node->name);
-	weight = spec->weight->spec.shape;
-	if (weight[3] != x->shape.c)
-		return record_failure(graph, -EINVAL,
-				      "%s: weight has %u input channels, its input %u", node->name,
-				      weight[3], x->shape.c);
-	if (!spec->stride || spec->pad > weight[1] || spec->pad > weight[2] ||
-	    (uint64_t)x->shape.h + 2 * spec->pad < weight[1] ||
-	    (uint64_t)x->shape.w + 2 * spec->pad < weight[2])
-		return record_failure(
-			graph, -EINVAL,
-			"%s: a %u x %u kernel with stride %u and padding %u does not fit %u x %u",
-			node->name, weight[1], weight[2], spec->stride, spec->pad, x->shape.h,
-			x->shape.w);
-	y = (struct device_shape){
-		x->shape.n, (x->shape.h + 2 * spec->pad - weight[1]) / spec->stride + 1,
-		(x->shape.w + 2 * spec->pad - weight[2]) / spec->stride + 1, weight[0]};
-	if (spec->bias && spec->norm)
-		return record_failure(graph, -EINVAL,
-				      "%s: a bias before a norm has no effect; leave it out",
-				      node->name);
-	if (spec->bias && !check_vector(graph, node->name, "bias", spec->bias, DEVICE_VECTOR, y.c))
-		return NULL;
-	if (spec->norm && !check_norm(graph, node->name, spec->norm, y.c))
-		return NULL;
-	if (!check_rest(graph, node->name, y, spec->residual, spec->activation) ||
-	    !value_new(graph, node, y))
-		return NULL;
-	node->weight = spec->weight;
-	node->bias = spec->bias;
-	node->has_norm = spec->norm;
-	if (spec->norm)
-		node->norm = *spec->norm;
-	node->window_h = weight[1];
-	node->window_w = weight[2];
-	node->stride = spec->stride;
-	node->pad = spec->pad;
-	node->activation = spec->activation;
-	connect(node, x, spec->residual);
-	return node->y;
+	set_norm(&node, spec->norm);
+	return record(graph, spec->name, &node);
 }
 
 struct device_value *device_linear(struct device_graph *graph, struct device_value *x,
 				   const struct device_linear_spec *spec)
 {
-	struct device_node *node;
-	struct device_shape y;
-
-	if (!usable(graph, x))
-		return NULL;
-	node = node_new(graph, DEVICE_NODE_CONV, spec->name);
-	if (!node)
-		return NULL;
-	if (!spec->weight || spec->weight->store != graph->params ||
-	    spec->weight->spec.kind != DEVICE_LINEAR_WEIGHT)
-		return record_failure(graph, -EINVAL,
-				      "%s: weight must be a linear one of the graph's store",
-				      node->name);
-	if (spec->weight->spec.shape[1] != device_shape_elements(x->shape) / x->shape.n)
-		return record_failure(graph, -EINVAL,
-				      "%s: weight has %u inputs, its input %u x %u x %u",
-				      node->name, spec->weight->spec.shape[1], x->shape.h,
-				      x->shape.w, x->shape.c);
-	y = (struct device_shape){x->shape.n, 1, 1, spec->weight->spec.shape[0]};
-	if (spec->bias && !check_vector(graph, node->name, "bias", spec->bias, DEVICE_VECTOR, y.c))
-		return NULL;
-	if (!check_rest(graph, node->name, y, NULL, spec->activation) || !value_new(graph, node, y))
-		return NULL;
-	node->linear = true;
-	node->weight = spec->weight;
-	node->bias = spec->bias;
-	node->window_h = node->window_w = node->stride = 1;
-	node->activation = spec->activation;
-	connect(node, x, NULL);
-	return node->y;
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = DEVICE_NODE_LINEAR,
+					    .inputs = {x},
+					    .params = {spec->weight, spec->bias},
+					    .activation = spec->activation});
 }
 
 struct device_value *device_norm(struct device_graph *graph, const char *name,
 				 struct device_value *x, const struct device_norm *norm,
 				 struct device_value *residual, enum device_activation activation)
 {
-	struct device_node *node;
+	struct device_node node = {
+		.kind = DEVICE_NODE_NORM, .inputs = {x, residual}, .activation = activation};
 
-	if (!usable(graph, x))
-		return NULL;
-	node = node_new(graph, DEVICE_NODE_NORM, name);
-	if (!node)
-		return NULL;
-	if (!norm)
-		return record_failure(graph, -EINVAL, "%s: the norm is missing", node->name);
-	if (!check_norm(graph, node->name, norm, x->shape.c) ||
-	    !check_rest(graph, node->name, x->shape, residual, activation) ||
-	    !value_new(graph, node, x->shape))
-		return NULL;
-	node->has_norm = true;
-	node->norm = *norm;
-	node->activation = activation;
-	connect(node, x, residual);
-	return node->y;
+	set_norm(&node, norm);
+	return record(graph, name, &node);
 }
 
 static struct device_value *record_pool(struct device_graph *graph, enum device_node_kind kind,
 					struct device_value *x, const struct device_pool_spec *spec)
 {
-	struct device_node *node;
-	struct device_shape y;
-
-	if (!usable(graph, x))
-		return NULL;
-	node = node_new(graph, kind, spec->name);
-	if (!node)
-		return NULL;
-	if (!spec->window || !spec->stride || spec->pad >= spec->window ||
-	    (uint64_t)x->shape.h + 2 * spec->pad < spec->window ||
-	    (uint64_t)x->shape.w + 2 * spec->pad < spec->window)
-		return record_failure(
-			graph, -EINVAL,
-			"%s: a window of %u with stride %u and padding %u does not fit %u x %u",
-			node->name, spec->window, spec->stride, spec->pad, x->shape.h, x->shape.w);
-	y = (struct device_shape){
-		x->shape.n, (x->shape.h + 2 * spec->pad - spec->window) / spec->stride + 1,
-		(x->shape.w + 2 * spec->pad - spec->window) / spec->stride + 1, x->shape.c};
-	if (!value_new(graph, node, y))
-		return NULL;
-	node->window_h = node->window_w = spec->window;
-	node->stride = spec->stride;
-	node->pad = spec->pad;
-	connect(node, x, NULL);
-	return node->y;
+	return record(graph, spec->name,
+		      &(struct device_node){.kind = kind,
+					    .inputs = {x},
+					    .window_h = spec->window,
+					    .window_w = spec->window,
+					    .stride = spec->stride,
+					    .pad = spec->pad});
 }
 
 struct device_value *device_max_pool(struct device_graph *graph, struct device_value *x,
@@ -409,60 +512,31 @@ struct device_value *device_average_pool(struct device_graph *graph, struct devi
 	return record_pool(graph, DEVICE_NODE_AVERAGE_POOL, x, spec);
 }
 
-static struct device_value *record_global(struct device_graph *graph, enum device_node_kind kind,
-					  const char *name, struct device_value *x)
-{
-	struct device_node *node;
-
-	if (!usable(graph, x))
-		return NULL;
-	node = node_new(graph, kind, name);
-	if (!node || !value_new(graph, node, (struct device_shape){x->shape.n, 1, 1, x->shape.c}))
-		return NULL;
-	connect(node, x, NULL);
-	return node->y;
-}
-
 struct device_value *device_global_average_pool(struct device_graph *graph, const char *name,
 						struct device_value *x)
 {
-	return record_global(graph, DEVICE_NODE_GLOBAL_AVERAGE_POOL, name, x);
+	return record(
+		graph, name,
+		&(struct device_node){.kind = DEVICE_NODE_GLOBAL_AVERAGE_POOL, .inputs = {x}});
 }
 
 struct device_value *device_global_max_pool(struct device_graph *graph, const char *name,
 					    struct device_value *x)
 {
-	return record_global(graph, DEVICE_NODE_GLOBAL_MAX_POOL, name, x);
+	return record(graph, name,
+		      &(struct device_node){.kind = DEVICE_NODE_GLOBAL_MAX_POOL, .inputs = {x}});
 }
 
 struct device_value *device_softmax_loss(struct device_graph *graph, struct device_value *logits,
 					 const struct device_loss_spec *spec)
 {
-	struct device_node *node;
+	struct device_value *y = record(
+		graph, spec->name,
+		&(struct device_node){.kind = DEVICE_NODE_LOSS, .inputs = {logits}, .loss = *spec});
 
-	if (!usable(graph, logits))
-		return NULL;
-	node = node_new(graph, DEVICE_NODE_LOSS, spec->name);
-	if (!node)
-		return NULL;
-	if (logits->shape.h != 1 || logits->shape.w != 1 || logits->shape.c < 2 ||
-	    logits->consumers)
-		return record_failure(graph, -EINVAL,
-				      "%s: logits are %u x %u x %u; one position, at least two "
-				      "classes and no other use are wanted",
-				      node->name, logits->shape.h, logits->shape.w,
-				      logits->shape.c);
-	if (!(spec->smoothing >= 0 && spec->smoothing < 1) || !isfinite(spec->logit_scale))
-		return record_failure(graph, -EINVAL, "%s: smoothing %g must be in 0..1",
-				      node->name, (double)spec->smoothing);
-	node->loss = *spec;
-	node->loss.name = node->name;
-	if (node->loss.logit_scale == 0)
-		node->loss.logit_scale = 1;
-	node->x = node->y = logits;
-	logits->consumers++;
-	graph->loss = node;
-	return logits;
+	if (y)
+		graph->loss = graph->nodes[graph->node_count - 1];
+	return y;
 }
 
 int device_graph_plan(struct device_graph *graph, char *error)

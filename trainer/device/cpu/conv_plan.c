@@ -23,7 +23,7 @@ static struct conv_shapes conv_shapes(const struct device_node *node)
 {
 	struct conv_shapes shapes = {.x = node->x->shape, .y = node->y->shape};
 
-	if (node->linear) {
+	if (node->kind == DEVICE_NODE_LINEAR) {
 		shapes.x =
 			(struct device_shape){1, 1, node->x->shape.n, node->weight->spec.shape[1]};
 		shapes.y = (struct device_shape){1, 1, node->y->shape.n, node->y->shape.c};

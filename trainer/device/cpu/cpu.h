@@ -129,7 +129,13 @@ struct cpu_node_ops {
 struct cpu_node {
 	const struct cpu_node_ops *ops;
 	struct device_node *node;
-	struct cpu_value *x, *residual, *y;
+	union {
+		struct cpu_value *inputs[DEVICE_NODE_INPUTS]; /* as the node's */
+		struct {
+			struct cpu_value *x, *residual;
+		};
+	};
+	struct cpu_value *y;
 	bool backward; /* takes part in it */
 	struct cpu_post post;
 	struct cpu_op forward, backward_data, backward_weights;

@@ -65,26 +65,17 @@ void cpu_contribute(struct cpu_graph *graph, struct cpu_value *value, uint32_t b
 	value->gradient_blocks[value->gradient_count++] = block;
 }
 
-static const struct cpu_node_ops *ops_of(enum device_node_kind kind)
-{
-	switch (kind) {
-	case DEVICE_NODE_INPUT:
-		return &cpu_input_ops;
-	case DEVICE_NODE_CONV:
-		return &cpu_conv_ops;
-	case DEVICE_NODE_NORM:
-		return &cpu_norm_ops;
-	case DEVICE_NODE_MAX_POOL:
-	case DEVICE_NODE_AVERAGE_POOL:
-	case DEVICE_NODE_GLOBAL_MAX_POOL:
-		return &cpu_pool_ops;
-	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
-		return &cpu_global_average_ops;
-	case DEVICE_NODE_LOSS:
-		return &cpu_loss_ops;
-	}
-	return NULL;
-}
+static const struct cpu_node_ops *const ops[DEVICE_NODE_KINDS] = {
+	[DEVICE_NODE_INPUT] = &cpu_input_ops,
+	[DEVICE_NODE_CONV] = &cpu_conv_ops,
+	[DEVICE_NODE_LINEAR] = &cpu_conv_ops,
+	[DEVICE_NODE_NORM] = &cpu_norm_ops,
+	[DEVICE_NODE_MAX_POOL] = &cpu_pool_ops,
+	[DEVICE_NODE_AVERAGE_POOL] = &cpu_pool_ops,
+	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = &cpu_global_average_ops,
+	[DEVICE_NODE_GLOBAL_MAX_POOL] = &cpu_pool_ops,
+	[DEVICE_NODE_LOSS] = &cpu_loss_ops,
+};
 
 static int make_values(struct cpu_graph *cpu)
 {
@@ -115,9 +106,9 @@ static void make_nodes(struct cpu_graph *cpu)
 		struct cpu_node *node = &cpu->nodes[i];
 
 		node->node = cpu->graph->nodes[i];
-		node->ops = ops_of(node->node->kind);
-		node->x = value_of(cpu, node->node->x);
-		node->residual = value_of(cpu, node->node->residual);
+		node->ops = ops[node->node->kind];
+		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
+			node->inputs[j] = value_of(cpu, node->node->inputs[j]);
 		node->y = value_of(cpu, node->node->y);
 		node->raw_block = node->weights_gradient_block = node->dx_block =
 			node->workspace_block = CPU_NO_BLOCK;
@@ -144,10 +135,9 @@ static void mark_active(struct cpu_graph *cpu)
 		node->backward = node->y->active;
 		if (!node->backward)
 			continue;
-		if (node->x && node->node->x->needs_gradient)
-			node->x->active = true;
-		if (node->residual && node->node->residual->needs_gradient)
-			node->residual->active = true;
+		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
+			if (node->inputs[j] && node->node->inputs[j]->needs_gradient)
+				node->inputs[j]->active = true;
 	}
 }
 
@@ -180,10 +170,9 @@ static int plan_node(struct cpu_graph *cpu, struct cpu_node *node)
 {
 	uint32_t step = cpu_forward_step(node);
 
-	if (node->x)
-		arena_extend(&cpu->arena, node->x->block, step);
-	if (node->residual)
-		arena_extend(&cpu->arena, node->residual->block, step);
+	for (int i = 0; i < DEVICE_NODE_INPUTS; i++)
+		if (node->inputs[i])
+			arena_extend(&cpu->arena, node->inputs[i]->block, step);
 	return node->ops->plan(cpu, node);
 }
 
@@ -391,7 +380,6 @@ void cpu_graph_layer(const struct device_graph *graph, uint32_t index,
 	const struct cpu_graph *cpu = graph->backend;
 	const struct cpu_node *node = &cpu->nodes[index];
 
-	info->kind = device_node_kind_name(node->node);
 	info->engine = node->engine;
 	info->flops_forward = node->flops_forward;
 	info->flops_backward = node->flops_backward;

@@ -117,14 +117,13 @@ void cpu_post_bind(struct cpu_graph *graph, struct cpu_node *node, const void *r
 void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, float *ret_scale,
 			float *ret_bias)
 {
-	const struct device_norm *norm = &node->node->norm;
-	const float *gamma = cpu_param_slot(norm->gamma, slot),
-		    *beta = cpu_param_slot(norm->beta, slot);
-	const float *mean = cpu_param_slot(norm->running_mean, slot),
-		    *var = cpu_param_slot(norm->running_var, slot);
+	const struct device_node *n = node->node;
+	const float *gamma = cpu_param_slot(n->gamma, slot), *beta = cpu_param_slot(n->beta, slot);
+	const float *mean = cpu_param_slot(n->running_mean, slot),
+		    *var = cpu_param_slot(n->running_var, slot);
 
 	for (uint32_t c = 0; c < node->node->y->shape.c; c++) {
-		float scale = gamma[c] / sqrtf(var[c] + norm->epsilon);
+		float scale = gamma[c] / sqrtf(var[c] + n->norm.epsilon);
 
 		ret_scale[c] = scale;
 		ret_bias[c] = beta[c] - mean[c] * scale;
@@ -132,15 +131,15 @@ void cpu_running_affine(const struct cpu_node *node, enum device_slot slot, floa
 }
 
 /* Moves the running statistics towards the batch's. */
-static void move_running(const struct device_norm *norm, uint32_t c, double mean, double variance,
+static void move_running(const struct device_node *node, uint32_t c, double mean, double variance,
 			 size_t rows)
 {
-	float *running_mean = cpu_param_slot(norm->running_mean, DEVICE_VALUE) + c;
-	float *running_var = cpu_param_slot(norm->running_var, DEVICE_VALUE) + c;
+	float *running_mean = cpu_param_slot(node->running_mean, DEVICE_VALUE) + c;
+	float *running_var = cpu_param_slot(node->running_var, DEVICE_VALUE) + c;
 	double unbiased = rows > 1 ? variance * (double)rows / (double)(rows - 1) : variance;
 
-	*running_mean += norm->momentum * ((float)mean - *running_mean);
-	*running_var += norm->momentum * ((float)unbiased - *running_var);
+	*running_mean += node->norm.momentum * ((float)mean - *running_mean);
+	*running_var += node->norm.momentum * ((float)unbiased - *running_var);
 }
 
 /* Positions that a channel's statistics are taken over. */
@@ -182,9 +181,9 @@ static void shift_sums(struct cpu_post *post, const float *running)
 static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 {
 	struct cpu_post *post = &node->post;
-	const struct device_norm *norm = &node->node->norm;
-	const float *gamma = cpu_param_slot(norm->gamma, DEVICE_VALUE),
-		    *beta = cpu_param_slot(norm->beta, DEVICE_VALUE);
+	const struct device_node *n = node->node;
+	const float *gamma = cpu_param_slot(n->gamma, DEVICE_VALUE),
+		    *beta = cpu_param_slot(n->beta, DEVICE_VALUE);
 	uint32_t channels = post->columns.channels;
 	enum element element = graph->device->element;
 	size_t rows = statistics_rows(graph, node);
@@ -200,7 +199,7 @@ static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 	loops_statistics(&graph->device->loops, &post->columns, post->rows, post->raw, element,
 			 post->shift, post->sum, post->second);
 	if (rows != post->rows)
-		shift_sums(post, cpu_param_slot(norm->running_mean, DEVICE_VALUE));
+		shift_sums(post, cpu_param_slot(n->running_mean, DEVICE_VALUE));
 	r = sum_ranks(graph, node);
 	if (r < 0)
 		return r;
@@ -212,10 +211,10 @@ static int normalize_batch(struct cpu_graph *graph, struct cpu_node *node)
 		/* written so that a NaN passes */
 		variance = variance < 0 ? 0 : variance;
 		post->mean[c] = (float)mean;
-		post->deviation[c] = (float)(1 / sqrt(variance + (double)norm->epsilon));
+		post->deviation[c] = (float)(1 / sqrt(variance + (double)n->norm.epsilon));
 		post->scale[c] = gamma[c] * post->deviation[c];
 		post->bias[c] = beta[c] - post->mean[c] * post->scale[c];
-		move_running(norm, c, mean, variance, rows);
+		move_running(n, c, mean, variance, rows);
 	}
 	columns_repeat(&post->columns, post->mean, post->mean);
 	columns_repeat(&post->columns, post->scale, post->scale);
@@ -272,8 +271,8 @@ static int norm_constants(struct cpu_graph *graph, struct cpu_node *node)
 	double rows = (double)statistics_rows(graph, node);
 	int r;
 
-	take_gradient(post, node->node->norm.beta, post->sum, NULL);
-	take_gradient(post, node->node->norm.gamma, post->second, post->deviation);
+	take_gradient(post, node->node->beta, post->sum, NULL);
+	take_gradient(post, node->node->gamma, post->second, post->deviation);
 	r = sum_ranks(graph, node);
 	if (r < 0)
 		return r;

@@ -53,7 +53,6 @@ void cuda_graph_layer(const struct device_graph *graph, uint32_t index,
 	const struct cuda_graph *cuda = graph->backend;
 	const struct cuda_layer *layer = &cuda->layers[index];
 
-	info->kind = device_node_kind_name(graph->nodes[index]);
 	info->engine = layer->engine;
 	info->flops_forward = layer->flops[0];
 	info->flops_backward = layer->flops[1];

@@ -44,10 +44,9 @@ static void mark_wanted(const struct device_graph *graph, bool *wanted)
 			wanted[node->y->index] = node->y->needs_gradient;
 		if (!wanted[node->y->index])
 			continue;
-		if (node->x)
-			wanted[node->x->index] |= node->x->needs_gradient;
-		if (node->residual)
-			wanted[node->residual->index] |= node->residual->needs_gradient;
+		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
+			if (node->inputs[j])
+				wanted[node->inputs[j]->index] |= node->inputs[j]->needs_gradient;
 	}
 }
 
@@ -85,13 +84,10 @@ static void check_random(const struct cuda_program *program)
 		mark_wanted(graph, wanted);
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		const struct device_node *node = graph->nodes[i];
-		struct device_param *params[] = {node->weight, node->bias,
-						 node->has_norm ? node->norm.gamma : NULL,
-						 node->has_norm ? node->norm.beta : NULL};
 
-		for (int j = 0; j < 4; j++)
-			if (wanted[node->y->index] && trains(params[j]))
-				wanted_params[params[j]->index] = true;
+		for (int j = 0; j < DEVICE_NODE_PARAMS; j++)
+			if (wanted[node->y->index] && trains(node->params[j]))
+				wanted_params[node->params[j]->index] = true;
 	}
 	for (size_t i = 0; i < graph->params->count; i++)
 		assert_int_equal(has_gradient_slot(program, graph->params->items[i]),

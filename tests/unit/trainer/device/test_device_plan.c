@@ -320,6 +320,9 @@ static void test_recording(void **state)
 							   .residual = x}));
 	expect_refusal(graph, "residual is 2 x 8 x 8 x 3, the result 2 x 6 x 6 x 8");
 	graph = begin(&s, &x);
+	assert_null(device_norm(graph, "n", x, NULL, NULL, DEVICE_IDENTITY));
+	expect_refusal(graph, "n: gamma is missing");
+	graph = begin(&s, &x);
 	assert_null(device_max_pool(graph, x, &(struct device_pool_spec){"p", 9, 1, 0}));
 	expect_refusal(graph, "window of 9");
 	graph = begin(&s, &x);

@@ -239,7 +239,8 @@ static void forward(struct lowering *l, struct lower_node *n)
 		input_forward(l, n);
 		return;
 	case DEVICE_NODE_CONV:
-		if (n->node->linear)
+	case DEVICE_NODE_LINEAR:
+		if (n->node->kind == DEVICE_NODE_LINEAR)
 			lower_linear_forward(l, n);
 		else if (!n->convolved)
 			lower_conv_forward(l, n);
@@ -259,6 +260,8 @@ static void forward(struct lowering *l, struct lower_node *n)
 	case DEVICE_NODE_LOSS:
 		loss_forward(l, n);
 		return;
+	case DEVICE_NODE_KINDS:
+		return;
 	}
 }
 
@@ -271,8 +274,9 @@ static void node_backward(struct lowering *l, struct lower_node *n)
 	keep_gradient(l, n->node);
 	switch (n->node->kind) {
 	case DEVICE_NODE_CONV:
+	case DEVICE_NODE_LINEAR:
 		dx = lower_post_backward(l, n);
-		if (dx && n->node->linear)
+		if (dx && n->node->kind == DEVICE_NODE_LINEAR)
 			lower_linear_backward(l, n, dx);
 		else if (dx)
 			lower_conv_backward(l, n, dx);
@@ -290,6 +294,7 @@ static void node_backward(struct lowering *l, struct lower_node *n)
 		return;
 	case DEVICE_NODE_INPUT:
 	case DEVICE_NODE_LOSS:
+	case DEVICE_NODE_KINDS:
 		return;
 	}
 }
@@ -339,8 +344,8 @@ static void mark_active(struct lowering *l)
 			y->active = node->y->needs_gradient;
 		if (!y->active)
 			continue;
-		use(l, node->x);
-		use(l, node->residual);
+		for (int j = 0; j < DEVICE_NODE_INPUTS; j++)
+			use(l, node->inputs[j]);
 	}
 }
 

@@ -136,8 +136,7 @@ uint32_t lower_choose_input_channels(struct lowering *l)
 		const struct device_node *node = graph->nodes[i];
 
 		/* what is no convolution would see the further channels */
-		if (node->residual == input ||
-		    (node->x == input && (node->linear || node->kind != DEVICE_NODE_CONV)))
+		if (node->residual == input || (node->x == input && node->kind != DEVICE_NODE_CONV))
 			return input->shape.c;
 	}
 	if (all_plan(l, 4))
@@ -202,7 +201,6 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_n
 					      uint32_t channels)
 {
 	const struct device_node *node = n->node;
-	const struct device_norm *norm = &node->norm;
 	struct cuda_tensor *master = lower_param(l, node->weight, DEVICE_VALUE), *folded;
 	bool folds = node->has_norm && l->options->fusion != CUDA_FUSION_NONE;
 	struct device_shape shape = master->shape;
@@ -221,10 +219,10 @@ static struct cuda_tensor *evaluation_weights(struct lowering *l, struct lower_n
 	op->operands[CUDA_W16] = folded;
 	if (!folds)
 		return folded;
-	op->operands[CUDA_GAMMA] = lower_param(l, norm->gamma, DEVICE_VALUE);
-	op->operands[CUDA_BETA] = lower_param(l, norm->beta, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_MEAN] = lower_param(l, norm->running_mean, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_VAR] = lower_param(l, norm->running_var, DEVICE_VALUE);
+	op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
+	op->operands[CUDA_BETA] = lower_param(l, node->beta, DEVICE_VALUE);
+	op->operands[CUDA_RUNNING_MEAN] = lower_param(l, node->running_mean, DEVICE_VALUE);
+	op->operands[CUDA_RUNNING_VAR] = lower_param(l, node->running_var, DEVICE_VALUE);
 	op->operands[CUDA_BIAS] = n->norm.bias;
 	return folded;
 }

@@ -159,8 +159,8 @@ static void set_norm(struct lowering *l, struct cuda_op *op, struct lower_node *
 	op->operands[roles->raw] = n->raw;
 	op->operands[roles->mean] = n->norm.mean;
 	op->operands[roles->deviation] = n->norm.deviation;
-	op->operands[roles->gamma] = lower_param(l, n->node->norm.gamma, DEVICE_VALUE);
-	op->operands[roles->beta] = lower_param(l, n->node->norm.beta, DEVICE_VALUE);
+	op->operands[roles->gamma] = lower_param(l, n->node->gamma, DEVICE_VALUE);
+	op->operands[roles->beta] = lower_param(l, n->node->beta, DEVICE_VALUE);
 	op->operands[roles->sum] = n->dz_sum;
 	op->operands[roles->squares] = n->dz_squares;
 	op->operands[roles->a] = lower_vector(l, n->node, "dz a", channels);

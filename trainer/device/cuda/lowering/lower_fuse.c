@@ -18,7 +18,7 @@ static bool reads_as_x(const struct device_node *node, const struct device_value
 
 static bool is_conv(const struct device_node *node)
 {
-	return node->kind == DEVICE_NODE_CONV && !node->linear;
+	return node->kind == DEVICE_NODE_CONV;
 }
 
 /* The one node that reads the value; NULL when there are several. */

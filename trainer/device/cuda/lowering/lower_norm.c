@@ -47,7 +47,7 @@ static void scale_and_bias(struct lowering *l, struct lower_node *n)
 /* Scale and bias from the batch, or in evaluation from the running statistics. */
 static void finalize(struct lowering *l, struct lower_node *n)
 {
-	const struct device_norm *norm = &n->node->norm;
+	const struct device_node *node = n->node;
 	struct cuda_op *op;
 
 	if (l->training)
@@ -62,10 +62,10 @@ static void finalize(struct lowering *l, struct lower_node *n)
 		     DEVICE_IDENTITY);
 	op->operands[CUDA_SUM] = n->norm.sum;
 	op->operands[CUDA_SQUARES] = n->norm.squares;
-	op->operands[CUDA_GAMMA] = lower_param(l, norm->gamma, DEVICE_VALUE);
-	op->operands[CUDA_BETA] = lower_param(l, norm->beta, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_MEAN] = lower_param(l, norm->running_mean, DEVICE_VALUE);
-	op->operands[CUDA_RUNNING_VAR] = lower_param(l, norm->running_var, DEVICE_VALUE);
+	op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
+	op->operands[CUDA_BETA] = lower_param(l, node->beta, DEVICE_VALUE);
+	op->operands[CUDA_RUNNING_MEAN] = lower_param(l, node->running_mean, DEVICE_VALUE);
+	op->operands[CUDA_RUNNING_VAR] = lower_param(l, node->running_var, DEVICE_VALUE);
 	op->operands[CUDA_MEAN] = n->norm.mean;
 	op->operands[CUDA_DEVIATION] = n->norm.deviation;
 	op->operands[CUDA_SCALE] = n->norm.scale;
@@ -121,7 +121,7 @@ static void set_affine(struct lowering *l, struct cuda_op *op, struct lower_node
 
 	op->operands[CUDA_SCALE] = n->norm.scale;
 	op->operands[CUDA_BIAS] = n->norm.bias;
-	if (node->bias && !node->linear)
+	if (node->bias && node->kind != DEVICE_NODE_LINEAR)
 		op->operands[CUDA_BIAS] = lower_param(l, node->bias, DEVICE_VALUE);
 }
 
@@ -142,7 +142,7 @@ void lower_apply(struct lowering *l, struct lower_node *n, struct cuda_tensor *y
 static void apply_in_parts(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
-	bool affine = node->has_norm || (node->bias && !node->linear);
+	bool affine = node->has_norm || (node->bias && node->kind != DEVICE_NODE_LINEAR);
 	bool active = node->activation != DEVICE_IDENTITY;
 	struct cuda_tensor *at = n->raw, *y;
 	struct cuda_op *op;
@@ -205,7 +205,7 @@ bool lower_norm_differentiates(struct lowering *l, struct lower_node *n)
 {
 	const struct device_node *node = n->node;
 
-	return node->has_norm && (lower_trains(node->norm.gamma) || lower_trains(node->norm.beta) ||
+	return node->has_norm && (lower_trains(node->gamma) || lower_trains(node->beta) ||
 				  lower_trains(node->weight) || lower_value(l, node->x)->active);
 }
 
@@ -339,16 +339,16 @@ static struct factors finalize_backward(struct lowering *l, struct lower_node *n
 	op = norm_op(l, CUDA_OP_NORM_BACKWARD_FINALIZE, node, DEVICE_IDENTITY);
 	op->operands[CUDA_SUM] = sums->sum;
 	op->operands[CUDA_SQUARES] = sums->squares;
-	op->operands[CUDA_GAMMA] = lower_param(l, node->norm.gamma, DEVICE_VALUE);
+	op->operands[CUDA_GAMMA] = lower_param(l, node->gamma, DEVICE_VALUE);
 	op->operands[CUDA_MEAN] = n->norm.mean;
 	op->operands[CUDA_DEVIATION] = n->norm.deviation;
 	op->operands[CUDA_A] = factors.a;
 	op->operands[CUDA_B] = factors.b;
 	op->operands[CUDA_C] = factors.c;
-	if (lower_trains(node->norm.gamma))
-		lower_gradient_slot(l, op, CUDA_DGAMMA, node->norm.gamma);
-	if (lower_trains(node->norm.beta))
-		lower_gradient_slot(l, op, CUDA_DBETA, node->norm.beta);
+	if (lower_trains(node->gamma))
+		lower_gradient_slot(l, op, CUDA_DGAMMA, node->gamma);
+	if (lower_trains(node->beta))
+		lower_gradient_slot(l, op, CUDA_DBETA, node->beta);
 	return factors;
 }
 
