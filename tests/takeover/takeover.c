@@ -560,15 +560,15 @@ static void stubbornness(void **state)
 	assert_in_range(now_ms() - start_ms, GRACE_MS, 30000);
 }
 
-/* Answered within a second; the connection stays open. */
-static bool is_answered(const struct scene *scene, uid_t uid)
+/* The connection stays open. */
+static bool is_answered(const struct scene *scene, uid_t uid, int within_ms)
 {
 	static const uint8_t get_status[] = {0x12, 0};
 	int fd = connect_as(scene, uid);
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	char byte;
 	(void)frame_send(fd, get_status, sizeof get_status, NULL, 0, 0);
-	return poll(&p, 1, OPEN_MAX_MS) == 1 && recv(fd, &byte, 1, MSG_PEEK) == 1;
+	return poll(&p, 1, within_ms) == 1 && recv(fd, &byte, 1, MSG_PEEK) == 1;
 }
 
 /*
@@ -582,14 +582,15 @@ static void silence_where_descriptors_are_few(void **state)
 	static int fds[CONNECTIONS];
 	scene->fixture.descriptors = 200;
 	start(scene);
-	assert_true(is_answered(scene, VICTIM));
+	/* A worker has to start first, which takes a busy machine longer. */
+	assert_true(is_answered(scene, VICTIM, ANSWER_WITHIN_MS));
 	pid_t worker = fixture_worker_of(&scene->fixture, VICTIM);
 	assert_int_equal(command(scene, "silence"), 0);
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		fds[i] = connect_as(scene, ATTACKER);
 	unsigned answered = 0;
 	for (unsigned i = 0; i < OTHERS; i++)
-		answered += is_answered(scene, VICTIM);
+		answered += is_answered(scene, VICTIM, OPEN_MAX_MS);
 	print_message(
 		"  %u of %d connections of another user's answered; supervisor %u descriptors\n",
 		answered, OTHERS, fixture_descriptors(scene->fixture.daemon));
