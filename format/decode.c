@@ -1,3 +1,4 @@
+#include "format/base/cpu.h"
 #include "format/codec/codec.h"
 #include "format/codec/orient.h"
 #include "format/codec/scratch.h"
@@ -23,6 +24,11 @@ struct packimg_decoder {
 	const struct packimg_sample *sample;
 	uint32_t height, ready; /* rows of the returned rectangle, and how many of them are there */
 };
+
+int packimg_isa_check(struct packimg_error *error)
+{
+	return cpu_isa_check(error ? error->text : NULL, error ? sizeof error->text : 0);
+}
 
 int packimg_decoder_new(struct packimg_decoder **ret_decoder)
 {

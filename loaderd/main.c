@@ -1,7 +1,7 @@
 /* loaderd: command line, configuration, listening socket, and the server. loaderd(1). */
+#include "format/base/cpu.h"
 #include "format/base/memory.h"
 #include "format/base/options.h"
-#include "format/packimg.h"
 #include "loaderd/config.h"
 #include "loaderd/listen.h"
 #include "loaderd/log.h"
@@ -270,15 +270,6 @@ static int serve(const struct config *config, const struct arguments *arguments)
 	return r;
 }
 
-static int check_isa(struct config_error *error)
-{
-	struct packimg_error problem;
-	int r = packimg_isa_check(&problem);
-	if (r < 0)
-		snprintf(error->text, sizeof error->text, "%s", problem.text);
-	return r;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {options, parse_option, NULL, doc, NULL, NULL, NULL};
@@ -290,7 +281,7 @@ int main(int argc, char **argv)
 		return worker_run((uid_t)arguments.worker_uid);
 	log_init(LOG_LEVEL_INFO);
 	config_init(&config);
-	int r = check_isa(&error), status = EXIT_FAILURE;
+	int r = cpu_isa_check(error.text, sizeof error.text), status = EXIT_FAILURE;
 	if (r == 0) {
 		r = load_config(&config, &arguments, &error);
 		status = r < 0 ? EX_CONFIG : EXIT_FAILURE;

@@ -6,7 +6,6 @@
 #include "format/codec/side.h"
 #include "format/layout.h"
 #include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/augment_isa.h"
 #include "loaderd/augment/transform.h"
 
 #include <errno.h>

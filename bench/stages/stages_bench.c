@@ -5,8 +5,8 @@
  */
 #include "bench/stages/stages.h"
 
+#include "format/base/cpu.h"
 #include "format/base/options.h"
-#include "loaderd/augment/augment_isa.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -210,7 +210,7 @@ static int run(const struct crops *crops, struct results *results)
 		for (int lane = 0; lane < LANE_COUNT; lane++) {
 			struct times times;
 
-			if (lane != LANE_TURBO && lane > (int)augment_isa_supported())
+			if (lane != LANE_TURBO && lane > (int)cpu_isa_supported())
 				continue;
 			stages_measure(crops, (enum lane)lane, &times);
 			if (times.error[0]) {

@@ -11,7 +11,7 @@
 int transform_scratch_new(struct transform_scratch **ret_scratch)
 {
 	struct transform_scratch *scratch = calloc(1, sizeof(*scratch));
-	enum augment_isa isa = augment_isa_chosen();
+	enum cpu_isa isa = cpu_isa_chosen();
 	int r;
 
 	if (!scratch)

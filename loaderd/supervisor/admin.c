@@ -1,6 +1,6 @@
 #include "loaderd/supervisor/admin.h"
 
-#include "loaderd/augment/augment_isa.h"
+#include "format/base/cpu.h"
 #include "loaderd/log.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
@@ -104,7 +104,7 @@ static void send_status(const struct admin *admin)
 	if (report.messages != NULL && report.list != NULL && report.feeds != NULL) {
 		report.status.version = (char *)LOADERD_VERSION;
 		report.status.pid = (uint32_t)getpid();
-		report.status.isa = (char *)augment_isa_name(augment_isa_chosen());
+		report.status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
 		report.status.shared_bytes = admin->crew->ledger.bytes;
 		crew_visit(admin->crew, add_worker, &report);
 		report.status.n_feeds = report.count;

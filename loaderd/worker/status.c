@@ -3,7 +3,7 @@
  */
 #include "loaderd/worker/server_internal.h"
 
-#include "loaderd/augment/augment_isa.h"
+#include "format/base/cpu.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static void send_status(struct session *session, struct status_parts *parts)
 	status.threads = pool_workers(server->pool);
 	status.idle_ns = pool_idle_ns(server->pool);
 	status.uptime_ns = server_now_ns() - server->start_ns;
-	status.isa = (char *)augment_isa_name(augment_isa_chosen());
+	status.isa = (char *)cpu_isa_name(cpu_isa_chosen());
 	status.shared_bytes = rings_bytes(&server->rings);
 	status.n_feeds = feeds;
 	status.feeds = parts->feed_list;

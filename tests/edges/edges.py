@@ -30,14 +30,14 @@ TABLE = {
     "loaderd/augment": "format/packimg.h loaderd/augment/apply loaderd/augment/grammar loaderd/augment/kernels",
     "loaderd/augment/apply": "loaderd/augment/grammar loaderd/augment/kernels loaderd/augment/resize",
     "loaderd/augment/grammar": "loaderd/augment/transform.h loaderd/augment/kernels",
-    "loaderd/augment/kernels": "loaderd/augment/transform.h loaderd/augment/augment_isa.h",
-    "loaderd/augment/resize": "loaderd/augment/augment_isa.h loaderd/augment/kernels/avx512.h",
+    "loaderd/augment/kernels": "loaderd/augment/transform.h",
+    "loaderd/augment/resize": "loaderd/augment/kernels/avx512.h",
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h",
     "loaderd/batch": "format/packimg.h proto/ring.h loaderd/augment/transform.h loaderd/io",
     "loaderd/pool": "loaderd/batch loaderd/io",
-    "loaderd": "format/packimg.h proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
+    "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",
     "loaderd/worker": "format/packimg.h proto loaderd loaderd/batch loaderd/io loaderd/pool",
 
@@ -84,8 +84,6 @@ EXCEPTIONS = {
     ("proto/client/files.c", "format/set.h"): "names of a set's files: they want an error of the base's instead of libpackimg's",
     ("loaderd/link.h", "loaderd/io/blame.h"): "the notes of a worker that dies are laid out where they are written",
     ("loaderd/cpu_list.h", "loaderd/pool/cpus.h"): "a list of CPUs is the pool's type",
-    ("loaderd/supervisor/admin.c", "loaderd/augment/augment_isa.h"): "the instruction set belongs into the base",
-    ("loaderd/worker/status.c", "loaderd/augment/augment_isa.h"): "the instruction set belongs into the base",
     ("tools/packimg/image/render.c", "loaderd/augment/resize/resize.h"): "augment has no face for resizing alone",
     ("tools/packimg/image/image_png.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",
     ("tools/packimg/image/image_tiff.c", "format/codec/exif.h"): "libpackimg says nothing of orientation in its face",

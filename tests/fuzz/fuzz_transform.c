@@ -3,8 +3,8 @@
  * plans stay inside the image and make what transform_shape promises, and whose effects run on
  * pictures of their sizes.
  */
+#include "format/base/cpu.h"
 #include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/augment_isa.h"
 #include "loaderd/augment/kernels/effects.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -37,17 +37,17 @@ enum { EFFECT_PIXELS_MAX = 5000 }; /* more would only be slow */
 /* Runs a stage's effects with every instruction set. */
 static void check_effects(const struct plan *plan, const struct plan_stage *stage)
 {
-	static struct effects *effects[AUGMENT_ISA_COUNT];
+	static struct effects *effects[CPU_ISA_COUNT];
 	size_t size = (size_t)stage->x.count * stage->y.count * 4;
 	const uint8_t *reference = NULL;
 
 	if (stage->effect_count == 0 || size > (size_t)EFFECT_PIXELS_MAX * 4)
 		return;
-	for (int isa = 0; isa <= (int)augment_isa_supported(); isa++) {
+	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++) {
 		uint8_t *pixels;
 
 		if (!effects[isa])
-			check(effects_new((enum augment_isa)isa, &effects[isa]) == 0);
+			check(effects_new((enum cpu_isa)isa, &effects[isa]) == 0);
 		check(effects_begin(effects[isa], stage->x.count, stage->y.count, &pixels) == 0);
 		for (size_t i = 0; i < size; i++)
 			pixels[i] = i % 4 == 3 ? 0 : (uint8_t)(i * i * 2654435761u >> 13);

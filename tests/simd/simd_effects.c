@@ -17,7 +17,7 @@
 
 enum { PIXELS_MAX = 8192 };
 
-static const struct effect_kernels *kernels[AUGMENT_ISA_COUNT];
+static const struct effect_kernels *kernels[CPU_ISA_COUNT];
 static struct random_stream rng;
 static int isa_max;
 
@@ -237,9 +237,9 @@ static void draw_pixels(uint32_t *pixels, size_t count)
 }
 
 static void compare(enum operation operation, size_t count,
-		    const struct guarded places[AUGMENT_ISA_COUNT])
+		    const struct guarded places[CPU_ISA_COUNT])
 {
-	static uint64_t extra[AUGMENT_ISA_COUNT][3 * 256];
+	static uint64_t extra[CPU_ISA_COUNT][3 * 256];
 	struct chance chance;
 
 	draw_chance(&chance, count);
@@ -252,8 +252,7 @@ static void compare(enum operation operation, size_t count,
 		    memcmp(last_pixels(&places[isa], count), last_pixels(&places[0], count),
 			   4 * count) != 0) {
 			fprintf(stderr, "%s of %zu pixels: %s differs from the reference\n",
-				operation_names[operation], count,
-				augment_isa_name((enum augment_isa)isa));
+				operation_names[operation], count, cpu_isa_name((enum cpu_isa)isa));
 			exit(1);
 		}
 	}
@@ -302,18 +301,18 @@ static void bench(void)
 				best = time < best ? time : best;
 			}
 			printf("%-12s %-8s %8.2f us a picture of 224x224, %6.3f ns a pixel\n",
-			       operation_names[operation], augment_isa_name((enum augment_isa)isa),
+			       operation_names[operation], cpu_isa_name((enum cpu_isa)isa),
 			       best * 1e6, best * 1e9 / COUNT);
 		}
 }
 
 int main(int argc, char **argv)
 {
-	struct guarded places[AUGMENT_ISA_COUNT];
+	struct guarded places[CPU_ISA_COUNT];
 
-	isa_max = (int)augment_isa_supported();
+	isa_max = (int)cpu_isa_supported();
 	for (int isa = 0; isa <= isa_max; isa++) {
-		kernels[isa] = effect_kernels_get((enum augment_isa)isa);
+		kernels[isa] = effect_kernels_get((enum cpu_isa)isa);
 		places[isa] = guarded_new();
 	}
 	random_init(&rng, 7, 0, 0, RANDOM_AUGMENT);
@@ -329,7 +328,6 @@ int main(int argc, char **argv)
 			compare((enum operation)operation, 1 + random_below(&rng, PIXELS_MAX),
 				places);
 	}
-	printf("every set up to %s equals the reference\n",
-	       augment_isa_name((enum augment_isa)isa_max));
+	printf("every set up to %s equals the reference\n", cpu_isa_name((enum cpu_isa)isa_max));
 	return 0;
 }

@@ -31,18 +31,8 @@ static struct random_stream rng;
 
 static void find_sets(void)
 {
-	sets[set_count++] = &jpeg_kernels_c;
-#ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2"))
-		sets[set_count++] = &jpeg_kernels_avx2;
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-	    __builtin_cpu_supports("avx512vl"))
-		sets[set_count++] = &jpeg_kernels_avx512bw;
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-	    __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni"))
-		sets[set_count++] = &jpeg_kernels_avx512;
-#endif
+	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++)
+		sets[set_count++] = jpeg_kernels_of((enum cpu_isa)isa);
 }
 
 static uint32_t round_up(uint32_t count, uint32_t unit)

@@ -18,7 +18,7 @@
 
 enum { CANARY = 0xa5, CANARY_SIZE = 96 };
 
-static struct resize *resizers[AUGMENT_ISA_COUNT];
+static struct resize *resizers[CPU_ISA_COUNT];
 static int isa_max, bench_only = -1;
 static const char *bench_case = "";
 static struct random_stream rng;
@@ -151,9 +151,8 @@ static void compare(const struct shape *s)
 				if (block[i] != reference[i]) {
 					fprintf(stderr,
 						"%s%s: byte %zu is %u, the reference says %u\n",
-						augment_isa_name((enum augment_isa)isa),
-						way_names[way], i - CANARY_SIZE, block[i],
-						reference[i]);
+						cpu_isa_name((enum cpu_isa)isa), way_names[way],
+						i - CANARY_SIZE, block[i], reference[i]);
 					describe(s);
 					exit(1);
 				}
@@ -324,8 +323,8 @@ static void compare_planes(void)
 		    block[CANARY_SIZE - 1] != CANARY || block[size - CANARY_SIZE] != CANARY) {
 			fprintf(stderr,
 				"%s: planes of %ux%u, chroma 1/%u x 1/%u, to %ux%u, %u channels\n",
-				augment_isa_name((enum augment_isa)isa), width, height, factor_x,
-				factor_y, count_x, count_y, channels);
+				cpu_isa_name((enum cpu_isa)isa), width, height, factor_x, factor_y,
+				count_x, count_y, channels);
 			exit(1);
 		}
 		if (reference)
@@ -434,8 +433,7 @@ static void bench_crops(const char *name, uint32_t width, uint32_t height, uint3
 			best = time < best ? time : best;
 		}
 		printf("%-34s %-8s %8.2f us a crop %7.3f ns a source pixel\n", name,
-		       augment_isa_name((enum augment_isa)isa), best * 1e6,
-		       best * 1e9 * CROPS / pixels);
+		       cpu_isa_name((enum cpu_isa)isa), best * 1e6, best * 1e9 * CROPS / pixels);
 	}
 	free(source);
 	free(output);
@@ -477,7 +475,7 @@ static void bench_image(const char *name, uint32_t width, uint32_t height, uint3
 			best = time < best ? time : best;
 		}
 		printf("%-34s %-8s %8.2f us          %7.3f ns a source pixel\n", name,
-		       augment_isa_name((enum augment_isa)isa), best * 1e6,
+		       cpu_isa_name((enum cpu_isa)isa), best * 1e6,
 		       best * 1e9 / ((double)width * height));
 	}
 	free(source);
@@ -486,14 +484,14 @@ static void bench_image(const char *name, uint32_t width, uint32_t height, uint3
 
 int main(int argc, char **argv)
 {
-	isa_max = (int)augment_isa_supported();
+	isa_max = (int)cpu_isa_supported();
 	for (int isa = 0; isa <= isa_max; isa++)
-		if (resize_new_isa((enum augment_isa)isa, &resizers[isa]) < 0)
+		if (resize_new_isa((enum cpu_isa)isa, &resizers[isa]) < 0)
 			return 1;
 	random_init(&rng, 3, 0, 0, RANDOM_AUGMENT);
 	if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
 		for (int isa = 0; argc > 2 && isa <= isa_max; isa++)
-			if (strcmp(argv[2], augment_isa_name((enum augment_isa)isa)) == 0)
+			if (strcmp(argv[2], cpu_isa_name((enum cpu_isa)isa)) == 0)
 				bench_only = isa;
 		if (argc > 3)
 			bench_case = argv[3];
@@ -510,7 +508,7 @@ int main(int argc, char **argv)
 			compare_planes();
 		check_refusals();
 		printf("every set up to %s equals the reference\n",
-		       augment_isa_name((enum augment_isa)isa_max));
+		       cpu_isa_name((enum cpu_isa)isa_max));
 	}
 	for (int isa = 0; isa <= isa_max; isa++)
 		resize_free(resizers[isa]);

@@ -11,7 +11,7 @@ struct transform_scratch {
 	struct packimg_decoder *decoder;
 	struct resize *resize;
 	struct effects *effects;
-	enum augment_isa isa;
+	enum cpu_isa isa;
 	const struct store_kernels *kernels;
 	uint8_t *between[2]; /* pictures between two stages */
 	size_t between_size[2];

@@ -71,7 +71,7 @@ extern const struct effect_kernels effect_kernels_avx2;
 extern const struct effect_kernels effect_kernels_avx512bw;
 extern const struct effect_kernels effect_kernels_avx512;
 
-const struct effect_kernels *effect_kernels_get(enum augment_isa isa);
+const struct effect_kernels *effect_kernels_get(enum cpu_isa isa);
 
 /* The tables of the effects that have one. They are made the same way for all instruction sets. */
 void effect_table_brightness(struct effect_table *table, double factor);

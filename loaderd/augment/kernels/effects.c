@@ -22,19 +22,18 @@ struct effects {
 
 enum { ALIGNMENT = 64 };
 
-const struct effect_kernels *effect_kernels_get(enum augment_isa isa)
+const struct effect_kernels *effect_kernels_get(enum cpu_isa isa)
 {
-#ifdef AUGMENT_HAVE_AVX512
-	if (isa >= AUGMENT_ISA_AVX512)
-		return &effect_kernels_avx512;
-	if (isa >= AUGMENT_ISA_AVX512BW)
-		return &effect_kernels_avx512bw;
+	static const struct effect_kernels *const sets[CPU_ISA_COUNT] = {
+		&effect_kernels_c,
+#ifdef __x86_64__
+		&effect_kernels_avx2,
+		&effect_kernels_avx512bw,
+		&effect_kernels_avx512,
 #endif
-#ifdef AUGMENT_HAVE_AVX2
-	if (isa >= AUGMENT_ISA_AVX2)
-		return &effect_kernels_avx2;
-#endif
-	return &effect_kernels_c;
+	};
+
+	return sets[isa];
 }
 
 struct effect *effect_list_add(struct effect_list *list)
@@ -43,7 +42,7 @@ struct effect *effect_list_add(struct effect_list *list)
 	return &list->effects[list->count++];
 }
 
-int effects_new(enum augment_isa isa, struct effects **ret_effects)
+int effects_new(enum cpu_isa isa, struct effects **ret_effects)
 {
 	struct effects *effects = calloc(1, sizeof(*effects));
 

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/augment_isa.h"
+#include "format/base/cpu.h"
 #include "loaderd/augment/kernels/erase.h"
 
 #include <stdbool.h>
@@ -87,7 +87,7 @@ struct effect *effect_list_add(struct effect_list *list);
 
 struct effects;
 
-int effects_new(enum augment_isa isa, struct effects **ret_effects);
+int effects_new(enum cpu_isa isa, struct effects **ret_effects);
 void effects_free(struct effects *effects);
 
 /* Gives a picture of width x height pixels to be written, 4 bytes each. 0 or -ENOMEM. */

@@ -102,19 +102,18 @@ static void fence(void)
 const struct store_kernels store_kernels_c = {
 	.row = row, .copy = copy, .stream = stream, .fence = fence};
 
-const struct store_kernels *store_kernels_get(enum augment_isa isa)
+const struct store_kernels *store_kernels_get(enum cpu_isa isa)
 {
-#ifdef AUGMENT_HAVE_AVX512
-	if (isa >= AUGMENT_ISA_AVX512)
-		return &store_kernels_avx512;
-	if (isa >= AUGMENT_ISA_AVX512BW)
-		return &store_kernels_avx512bw;
+	static const struct store_kernels *const sets[CPU_ISA_COUNT] = {
+		&store_kernels_c,
+#ifdef __x86_64__
+		&store_kernels_avx2,
+		&store_kernels_avx512bw,
+		&store_kernels_avx512,
 #endif
-#ifdef AUGMENT_HAVE_AVX2
-	if (isa >= AUGMENT_ISA_AVX2)
-		return &store_kernels_avx2;
-#endif
-	return &store_kernels_c;
+	};
+
+	return sets[isa];
 }
 
 uint32_t store_row_channels(const struct transform_shape *shape)
@@ -122,7 +121,7 @@ uint32_t store_row_channels(const struct transform_shape *shape)
 	return shape->layout == TRANSFORM_NCHW ? 3 : shape->channels;
 }
 
-void store_init(struct store *store, enum augment_isa isa, const struct transform_shape *shape,
+void store_init(struct store *store, enum cpu_isa isa, const struct transform_shape *shape,
 		const double mean[3], const double std[3], void *output)
 {
 	store->kernels = store_kernels_get(isa);

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/augment_isa.h"
+#include "format/base/cpu.h"
 #include "loaderd/augment/transform.h"
 
 #include <stdbool.h>
@@ -84,10 +84,10 @@ extern const struct store_kernels store_kernels_avx2;
 extern const struct store_kernels store_kernels_avx512bw;
 extern const struct store_kernels store_kernels_avx512;
 
-const struct store_kernels *store_kernels_get(enum augment_isa isa);
+const struct store_kernels *store_kernels_get(enum cpu_isa isa);
 
 /* mean and std are of 0..1, three each. */
-void store_init(struct store *store, enum augment_isa isa, const struct transform_shape *shape,
+void store_init(struct store *store, enum cpu_isa isa, const struct transform_shape *shape,
 		const double mean[3], const double std[3], void *output);
 /*
  * Streams the sample, if it is interleaved and large enough: its rows must then come from the first

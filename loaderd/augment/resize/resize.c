@@ -62,30 +62,28 @@ struct job {
 	uint32_t pairs_done;
 };
 
-int resize_new_isa(enum augment_isa isa, struct resize **ret_resize)
+int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize)
 {
+	static const struct resize_kernels *const sets[CPU_ISA_COUNT] = {
+		&resize_kernels_c,
+#ifdef __x86_64__
+		&resize_kernels_avx2,
+		&resize_kernels_avx512bw,
+		&resize_kernels_avx512,
+#endif
+	};
 	struct resize *resize = calloc(1, sizeof(*resize));
 
 	if (!resize)
 		return -ENOMEM;
-	resize->kernels = &resize_kernels_c;
-#ifdef AUGMENT_HAVE_AVX2
-	if (isa >= AUGMENT_ISA_AVX2)
-		resize->kernels = &resize_kernels_avx2;
-#endif
-#ifdef AUGMENT_HAVE_AVX512
-	if (isa >= AUGMENT_ISA_AVX512BW)
-		resize->kernels = &resize_kernels_avx512bw;
-	if (isa >= AUGMENT_ISA_AVX512)
-		resize->kernels = &resize_kernels_avx512;
-#endif
+	resize->kernels = sets[isa];
 	*ret_resize = resize;
 	return 0;
 }
 
 int resize_new(struct resize **ret_resize)
 {
-	return resize_new_isa(augment_isa_chosen(), ret_resize);
+	return resize_new_isa(cpu_isa_chosen(), ret_resize);
 }
 
 void resize_free(struct resize *resize)

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "loaderd/augment/augment_isa.h"
+#include "format/base/cpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ struct resize;
 
 int resize_new(struct resize **ret_resize);
 /* With a given instruction set, which the machine must have (for tests). */
-int resize_new_isa(enum augment_isa isa, struct resize **ret_resize);
+int resize_new_isa(enum cpu_isa isa, struct resize **ret_resize);
 void resize_free(struct resize *resize);
 
 struct resize_source {

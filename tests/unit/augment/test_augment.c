@@ -2,8 +2,8 @@
  * Steps that change pixels, in pipelines: what is decided, where effects run among geometry, and
  * into which forms they go.
  */
+#include "format/base/cpu.h"
 #include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/augment_isa.h"
 #include "loaderd/augment/grammar/draw.h"
 #include "tests/unit/augment/chance.h"
 #include "tests/unit/augment/fake_decoder.h"
@@ -19,15 +19,15 @@
 
 enum { WIDTH = 37, HEIGHT = 26 };
 
-static struct transform_scratch *scratches[AUGMENT_ISA_COUNT];
+static struct transform_scratch *scratches[CPU_ISA_COUNT];
 static struct random_stream rng;
 static uint8_t picture[HEIGHT * WIDTH * 3];
 
 static int setup(void **state)
 {
 	random_init(&rng, 11, 0, 0, RANDOM_AUGMENT);
-	for (int isa = 0; isa <= (int)augment_isa_supported(); isa++) {
-		setenv("LOADERD_ISA", augment_isa_name((enum augment_isa)isa), 1);
+	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++) {
+		setenv("LOADERD_ISA", cpu_isa_name((enum cpu_isa)isa), 1);
 		if (transform_scratch_new(&scratches[isa]) < 0)
 			return -1;
 	}
@@ -39,7 +39,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	for (int isa = 0; isa < AUGMENT_ISA_COUNT; isa++)
+	for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
 		transform_scratch_free(scratches[isa]);
 	return 0;
 }
@@ -71,7 +71,7 @@ static uint8_t *apply(const struct transform *transform, uint64_t index,
 	uint8_t *first = NULL;
 
 	transform_shape(transform, 0, ret_shape);
-	for (int isa = 0; isa <= (int)augment_isa_supported(); isa++)
+	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++)
 		for (int again = 0; again < 2; again++) {
 			uint8_t *output = malloc(ret_shape->sample_size);
 

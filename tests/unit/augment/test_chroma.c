@@ -3,8 +3,8 @@
  * double precision; the same bytes with every instruction set, with and without an index; the exact
  * bytes where there are no planes.
  */
+#include "format/base/cpu.h"
 #include "loaderd/augment/apply/plan.h"
-#include "loaderd/augment/augment_isa.h"
 #include "loaderd/augment/transform.h"
 #include "tests/unit/format/images.h"
 
@@ -295,8 +295,8 @@ static void same_with_every_isa(void **state)
 {
 	uint64_t reference = hash_with("c");
 
-	for (int isa = 1; isa <= (int)augment_isa_supported(); isa++)
-		assert_true(hash_with(augment_isa_name((enum augment_isa)isa)) == reference);
+	for (int isa = 1; isa <= (int)cpu_isa_supported(); isa++)
+		assert_true(hash_with(cpu_isa_name((enum cpu_isa)isa)) == reference);
 }
 
 static void same_with_index(void **state)

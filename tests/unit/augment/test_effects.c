@@ -270,19 +270,19 @@ static void compare(const struct wish *wish, unsigned number, const uint8_t *got
 
 static void as_torchvision(void **state)
 {
-	struct effects *effects[AUGMENT_ISA_COUNT];
+	struct effects *effects[CPU_ISA_COUNT];
 	struct image images[16];
 	size_t size;
 	uint8_t *data = read_golden(&size);
 	const uint8_t *at = data + 8;
-	int isa_max = (int)augment_isa_supported();
+	int isa_max = (int)cpu_isa_supported();
 
 	assert_memory_equal(data, "AUGGOLD1", 8);
 	uint32_t image_count = take_u32(&at), case_count = take_u32(&at);
 
 	assert_true(image_count <= 16 && case_count > 0);
 	for (int isa = 0; isa <= isa_max; isa++)
-		assert_int_equal(effects_new((enum augment_isa)isa, &effects[isa]), 0);
+		assert_int_equal(effects_new((enum cpu_isa)isa, &effects[isa]), 0);
 	for (uint32_t i = 0; i < image_count; i++) {
 		images[i].width = take_u32(&at);
 		images[i].height = take_u32(&at);

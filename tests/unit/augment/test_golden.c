@@ -93,7 +93,7 @@ static const uint8_t *run_case(struct resize *resize, const struct image *images
 	return at + size;
 }
 
-static void check_isa(enum augment_isa isa)
+static void check_isa(enum cpu_isa isa)
 {
 	size_t size;
 	uint8_t *data = read_file(&size);
@@ -117,7 +117,7 @@ static void check_isa(enum augment_isa isa)
 		at = run_case(resize, images, at, i, &sum, &count);
 	assert_ptr_equal(at, data + size);
 	assert_true(case_count > 100);
-	print_message("%s: mean difference %.4f over %llu bytes\n", augment_isa_name(isa),
+	print_message("%s: mean difference %.4f over %llu bytes\n", cpu_isa_name(isa),
 		      (double)sum / (double)count, (unsigned long long)count);
 	assert_true((double)sum < 0.2 * (double)count);
 	resize_free(resize);
@@ -127,8 +127,8 @@ static void check_isa(enum augment_isa isa)
 
 static void golden_equals_pillow(void **state)
 {
-	for (int isa = AUGMENT_ISA_C; isa <= (int)augment_isa_supported(); isa++)
-		check_isa((enum augment_isa)isa);
+	for (int isa = CPU_ISA_C; isa <= (int)cpu_isa_supported(); isa++)
+		check_isa((enum cpu_isa)isa);
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 #include "tests/unit/augment/transform_test.h"
 
-#include "loaderd/augment/augment_isa.h"
+#include "format/base/cpu.h"
 #include "tests/unit/augment/naive.h"
 
 #include <math.h>
@@ -14,14 +14,14 @@ enum {
 };
 
 struct random_stream rng;
-struct transform_scratch *scratches[AUGMENT_ISA_COUNT];
+struct transform_scratch *scratches[CPU_ISA_COUNT];
 size_t misalignment;
 
 int transform_setup(void **state)
 {
 	random_init(&rng, 5, 0, 0, RANDOM_AUGMENT);
-	for (int isa = 0; isa <= (int)augment_isa_supported(); isa++) {
-		setenv("LOADERD_ISA", augment_isa_name((enum augment_isa)isa), 1);
+	for (int isa = 0; isa <= (int)cpu_isa_supported(); isa++) {
+		setenv("LOADERD_ISA", cpu_isa_name((enum cpu_isa)isa), 1);
 		if (transform_scratch_new(&scratches[isa]) < 0)
 			return -1;
 	}
@@ -31,7 +31,7 @@ int transform_setup(void **state)
 
 int transform_teardown(void **state)
 {
-	for (int isa = 0; isa < AUGMENT_ISA_COUNT; isa++)
+	for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
 		transform_scratch_free(scratches[isa]);
 	return 0;
 }
@@ -127,11 +127,11 @@ uint8_t *apply_all(const struct transform *transform, const struct packimg_sampl
 	uint8_t *first = apply(transform, 0, sample, seed, epoch);
 
 	transform_shape(transform, epoch, &shape);
-	for (int isa = 1; isa <= (int)augment_isa_supported(); isa++) {
+	for (int isa = 1; isa <= (int)cpu_isa_supported(); isa++) {
 		uint8_t *other = apply(transform, isa, sample, seed, epoch);
 
 		if (memcmp(first, other, shape.sample_size) != 0)
-			fail_msg("%s differs from c", augment_isa_name((enum augment_isa)isa));
+			fail_msg("%s differs from c", cpu_isa_name((enum cpu_isa)isa));
 		free(other);
 	}
 	return first;

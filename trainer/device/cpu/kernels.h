@@ -3,9 +3,9 @@
  * than needed.
  *
  * kernels.c is compiled once per instruction set (plain C, AVX2 with FMA, AVX-512) into a table of
- * function pointers that kernels_choose() picks from; the environment variable LOADERD_ISA (c,
- * avx2, avx512bw, avx512) caps the choice. Every function is one thread's share of the work on
- * plain arguments, keeps no state and allocates nothing.
+ * function pointers that kernels_of() picks from; AVX-512 is both levels that the base has of it.
+ * Every function is one thread's share of the work on plain arguments, keeps no state and allocates
+ * nothing.
  *
  * Tensors are matrices [rows][stride], of which `width` columns from the pointer on are worked at.
  * Columns are channels; rows are positions. Because a handful of channels would make poor vectors,
@@ -13,6 +13,8 @@
  * in loops.h); hence every per-column array has `width` elements.
  */
 #pragma once
+
+#include "format/base/cpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -149,16 +151,11 @@ struct kernels {
 };
 
 extern const struct kernels kernels_c;
-#ifdef HAVE_X86_KERNELS
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
-#endif
 
-/*
- * The fastest table that this CPU runs and LOADERD_ISA admits; device_cpu_open() refuses values
- * that it has not.
- */
-const struct kernels *kernels_choose(void);
+/* The table for a set that this CPU has. */
+const struct kernels *kernels_of(enum cpu_isa isa);
 
 static inline size_t element_size(enum element element)
 {

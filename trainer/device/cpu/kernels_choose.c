@@ -1,24 +1,13 @@
-/* Picks the kernels of the fastest instruction set that is there and admitted. */
+/* Which table of kernels an instruction set has. */
 #include "trainer/device/cpu/kernels.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-const struct kernels *kernels_choose(void)
+const struct kernels *kernels_of(enum cpu_isa isa)
 {
-	const struct kernels *chosen = &kernels_c;
-#ifdef HAVE_X86_KERNELS
-	const char *cap = getenv("LOADERD_ISA");
-
-	if (cap && !strcmp(cap, "c"))
-		return chosen;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		chosen = &kernels_avx2;
-	if (cap && !strcmp(cap, "avx2"))
-		return chosen;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-		chosen = &kernels_avx512;
+#ifdef __x86_64__
+	if (isa >= CPU_ISA_AVX512BW)
+		return &kernels_avx512;
+	if (isa >= CPU_ISA_AVX2)
+		return &kernels_avx2;
 #endif
-	return chosen;
+	return &kernels_c;
 }

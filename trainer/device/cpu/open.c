@@ -57,31 +57,18 @@ static const struct device_ops cpu_ops = {
  */
 static int cap_instruction_set(char *error)
 {
-	static const struct {
-		const char *name;
-		dnnl_cpu_isa_t isa;
-	} caps[] = {
-		{"c", dnnl_cpu_isa_sse41},
-		{"avx2", dnnl_cpu_isa_avx2},
-		{"avx512bw", dnnl_cpu_isa_avx512_core},
-		{"avx512", (dnnl_cpu_isa_t)0 /* none */},
+	static const dnnl_cpu_isa_t caps[] = {
+		dnnl_cpu_isa_sse41,
+		dnnl_cpu_isa_avx2,
+		dnnl_cpu_isa_avx512_core,
 	};
-	const char *cap = getenv("LOADERD_ISA");
+	int r = cpu_isa_check(error, DEVICE_ERROR_MAX);
 
-	if (!cap || !*cap)
-		return 0;
-	for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
-		if (strcmp(cap, caps[i].name))
-			continue;
-		if (caps[i].isa)
-			dnnl_set_max_cpu_isa(caps[i].isa);
-		return 0;
-	}
-	snprintf(error, DEVICE_ERROR_MAX,
-		 "LOADERD_ISA = \"%.100s\" in the environment: expected c, avx2, avx512bw or "
-		 "avx512, or leave it unset",
-		 cap);
-	return -EINVAL;
+	if (r < 0)
+		return r;
+	if (cpu_isa_cap() < CPU_ISA_AVX512)
+		dnnl_set_max_cpu_isa(caps[cpu_isa_cap()]);
+	return 0;
 }
 
 static bool has_isa(dnnl_cpu_isa_t wanted)
@@ -192,7 +179,7 @@ int device_cpu_open(const struct device_options *options, struct device **ret_de
 		return r;
 	}
 	device->loops.team = &device->team;
-	device->loops.kernels = kernels_choose();
+	device->loops.kernels = kernels_of(cpu_isa_chosen());
 	describe(device);
 	*ret_device = &device->base;
 	return 0;

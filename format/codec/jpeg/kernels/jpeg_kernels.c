@@ -1,7 +1,6 @@
 #include "format/codec/jpeg/kernels/jpeg_kernels.h"
 
 #include <endian.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The top bit of every byte of x that is FF. */
@@ -266,25 +265,18 @@ const struct jpeg_kernels jpeg_kernels_c = {
 	.grey = grey,
 };
 
-static const struct jpeg_kernels *choose(void)
+const struct jpeg_kernels *jpeg_kernels_of(enum cpu_isa isa)
 {
-#ifdef HAVE_X86
-	const char *cap = getenv("LOADERD_ISA");
-
-	if (!cap)
-		cap = "";
-	if (strcmp(cap, "c") == 0 || !__builtin_cpu_supports("avx2"))
-		return &jpeg_kernels_c;
-	if (strcmp(cap, "avx2") == 0 || !__builtin_cpu_supports("avx512bw") ||
-	    !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-		return &jpeg_kernels_avx2;
-	if (strcmp(cap, "avx512bw") == 0 || !__builtin_cpu_supports("avx512vbmi") ||
-	    !__builtin_cpu_supports("avx512vbmi2") || !__builtin_cpu_supports("avx512vnni"))
-		return &jpeg_kernels_avx512bw;
-	return &jpeg_kernels_avx512;
-#else
-	return &jpeg_kernels_c;
+	static const struct jpeg_kernels *const sets[CPU_ISA_COUNT] = {
+		&jpeg_kernels_c,
+#ifdef __x86_64__
+		&jpeg_kernels_avx2,
+		&jpeg_kernels_avx512bw,
+		&jpeg_kernels_avx512,
 #endif
+	};
+
+	return sets[isa];
 }
 
 const struct jpeg_kernels *jpeg_kernels_get(void)
@@ -294,7 +286,7 @@ const struct jpeg_kernels *jpeg_kernels_get(void)
 
 	if (kernels)
 		return kernels;
-	kernels = choose();
+	kernels = jpeg_kernels_of(cpu_isa_chosen());
 	__atomic_store_n(&chosen, kernels, __ATOMIC_RELAXED);
 	return kernels;
 }

@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "format/base/cpu.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -107,8 +109,7 @@ extern const struct jpeg_kernels jpeg_kernels_avx2;
 extern const struct jpeg_kernels jpeg_kernels_avx512bw;
 extern const struct jpeg_kernels jpeg_kernels_avx512;
 
-/*
- * The best for this CPU, capped by LOADERD_ISA (c, avx2, avx512bw, avx512; packimg_isa_check);
- * chosen at the first call.
- */
+/* Those of a set that this CPU has. */
+const struct jpeg_kernels *jpeg_kernels_of(enum cpu_isa isa);
+/* Those of cpu_isa_chosen(), at the first call. */
 const struct jpeg_kernels *jpeg_kernels_get(void);

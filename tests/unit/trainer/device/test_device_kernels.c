@@ -27,13 +27,9 @@ static unsigned variant_count;
 
 static void find_variants(void)
 {
-#ifdef HAVE_X86_KERNELS
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		variants[variant_count++] = &kernels_avx2;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-		variants[variant_count++] = &kernels_avx512;
-#endif
+	for (int isa = CPU_ISA_AVX2; isa <= (int)cpu_isa_supported() && isa <= CPU_ISA_AVX512BW;
+	     isa++)
+		variants[variant_count++] = kernels_of((enum cpu_isa)isa);
 }
 
 static void fill(struct data *data, uint64_t seed)

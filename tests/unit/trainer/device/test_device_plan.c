@@ -190,7 +190,8 @@ static void test_loops(void **state)
 			}
 			for (unsigned threads = 1; threads <= 3; threads++) {
 				struct team team;
-				struct loops loops = {.team = &team, .kernels = kernels_choose()};
+				struct loops loops = {.team = &team,
+						      .kernels = kernels_of(cpu_isa_chosen())};
 
 				assert_int_equal(team_init(&team, threads, 1), 0);
 				assert_int_equal(loops_reserve(&loops, channels[i]), 0);
