@@ -84,6 +84,8 @@ def markdown_faults(tree, document):
         words = NAMED.findall(line)
         # a span that is nothing but a path, also of a folder, when it says that it is one from the top
         words += [span for span in re.findall(r"`([\w./*-]+)`", line) if (tree / span.split("/")[0]).is_dir() and "/" in span]
+        # a row's folders
+        words += re.findall(r"`([\w./-]+/)`", line) if line.startswith("|") else []
         for word in dict.fromkeys(words):
             if word not in MADE.get(str(place), ()) and not any(exists(folder, word) for folder in folders):
                 yield number, f"{word} is named, and is not in {', '.join(str(folder.relative_to(tree)) for folder in folders)}"
