@@ -1,4 +1,5 @@
 #include "tools/loaderctl/render.h"
+#include "format/base/uuid.h"
 
 #include "format/base/printable.h"
 #include "proto/limit.h"
@@ -226,15 +227,12 @@ void render_bad(const Loaderd__Status *status)
 
 void render_dataset(const Loaderd__Dataset *dataset)
 {
-	char samples[32];
+	char samples[32], uuid[UUID_TEXT];
 	put_text(dataset->path);
 	printf("\n  %-10s%s\n", "samples", grouped(dataset->samples, samples));
-	if (dataset->uuid.len == 16) {
-		printf("  %-10s", "uuid");
-		for (size_t i = 0; i < 16; i++)
-			printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-			       dataset->uuid.data[i]);
-		putchar('\n');
+	if (dataset->uuid.len == UUID_SIZE) {
+		uuid_write(dataset->uuid.data, uuid);
+		printf("  %-10s%s\n", "uuid", uuid);
 	}
 	if (dataset->n_mean == 3 && dataset->n_std == 3)
 		printf("  %-10smean %.2f %.2f %.2f, standard deviation %.2f %.2f %.2f (R G B, "

@@ -1,6 +1,7 @@
 /* packimg info: what a dataset holds, from its index alone. */
 #include "format/base/options.h"
 #include "format/base/printable.h"
+#include "format/base/uuid.h"
 #include "tools/packimg/common/command.h"
 #include "tools/packimg/common/text.h"
 #include "tools/packimg/selection.h"
@@ -96,17 +97,6 @@ static int survey_dataset(const struct packimg *dataset, struct survey *survey)
 			survey->labels[sample.label]++;
 	}
 	return 0;
-}
-
-static void format_uuid(const uint8_t *uuid, char text[37])
-{
-	char *out = text;
-
-	for (int i = 0; i < 16; i++) {
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*out++ = '-';
-		out += sprintf(out, "%02x", uuid[i]);
-	}
 }
 
 static uint64_t file_bytes(const struct packimg *dataset)
@@ -218,9 +208,9 @@ static int print_text(const struct packimg *dataset, const struct info_options *
 {
 	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
 	struct text_buffer number, bytes;
-	char uuid[37];
+	char uuid[UUID_TEXT];
 
-	format_uuid(packimg_uuid(dataset), uuid);
+	uuid_write(packimg_uuid(dataset), uuid);
 	printable_line(stdout, "%s: %s sample%s, %s in %u file%s, %s", info->path,
 		       text_count(&number, count), text_plural(count),
 		       text_bytes(&bytes, file_bytes(dataset)), packimg_shard_count(dataset),
@@ -328,9 +318,9 @@ static int print_json(const struct packimg *dataset, const struct survey *survey
 	uint64_t count = packimg_count(dataset), good = count - survey->damaged;
 	json_t *json = json_object(), *codecs = json_object();
 	double mean[3], std[3];
-	char uuid[37];
+	char uuid[UUID_TEXT];
 
-	format_uuid(packimg_uuid(dataset), uuid);
+	uuid_write(packimg_uuid(dataset), uuid);
 	json_object_set_new(json, "uuid", json_string(uuid));
 	json_object_set_new(json, "samples", json_integer((json_int_t)count));
 	json_object_set_new(json, "bytes", json_integer((json_int_t)file_bytes(dataset)));

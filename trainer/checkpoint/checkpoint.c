@@ -93,7 +93,7 @@ static void counter_text(const struct counter *counter, const struct checkpoint_
 		snprintf(text, COUNTER_TEXT, "%.17g", *(const double *)(const void *)at);
 		break;
 	case COUNTER_UUID:
-		uuid_write((const struct uuid *)(const void *)at, text);
+		uuid_write((const uint8_t *)at, text);
 		break;
 	}
 }

@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "trainer/checkpoint/uuid.h"
+#include "format/base/uuid.h"
 #include "trainer/device/device.h"
 #include "trainer/recipe/recipe.h"
 

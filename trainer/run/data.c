@@ -328,8 +328,8 @@ static int check_unchanged(const struct data *data, enum data_part part, const s
 	memcpy(&found, info.dataset_uuid, sizeof(found));
 	if (!uuid_differ(known, &found))
 		return 0;
-	uuid_write(known, then);
-	uuid_write(&found, now);
+	uuid_write(known->bytes, then);
+	uuid_write(found.bytes, now);
 	snprintf(error, DATA_ERROR_MAX,
 		 "%.600s has been replaced by another dataset: it was %s when the run started, and "
 		 "is %s",

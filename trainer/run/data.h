@@ -5,8 +5,8 @@
  */
 #pragma once
 
+#include "format/base/uuid.h"
 #include "proto/client/feed.h"
-#include "trainer/checkpoint/uuid.h"
 #include "trainer/checkpoint/weights.h"
 #include "trainer/device/comm/comm.h"
 #include "trainer/recipe/recipe.h"

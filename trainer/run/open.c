@@ -194,8 +194,8 @@ static int check_dataset(struct run *run, const char *key, const char *now,
 	char found_text[UUID_TEXT], saved_text[UUID_TEXT];
 	if (run->options.allow_changes || !uuid_differ(found, saved))
 		return 0;
-	uuid_write(found, found_text);
-	uuid_write(saved, saved_text);
+	uuid_write(found->bytes, found_text);
+	uuid_write(saved->bytes, saved_text);
 	return run_fail(run, -EINVAL,
 			"%s = %.600s holds another dataset (%s) than %.600s did (%s) when the "
 			"checkpoint was written: the run would not be that of an unbroken one; "

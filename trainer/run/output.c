@@ -234,7 +234,7 @@ static int write_start(struct run *run)
 	journal_count(journal, "fallbacks", graph.fallbacks);
 	journal_count(journal, "threads", device->threads);
 	journal_count(journal, "ranks", run->comm->world);
-	uuid_write(&run->data.train_uuid, dataset);
+	uuid_write(run->data.train_uuid.bytes, dataset);
 	journal_text(journal, "dataset", dataset);
 	journal_count(journal, "samples", run->data.samples);
 	journal_count(journal, "classes", run->data.classes);
