@@ -231,22 +231,13 @@ static void operation_name(const struct cuda_op *op, char *ret_text, size_t size
 						" > relu-norm"};
 	static const char *const shortcuts[] = {"", "-shortcut", "-shortcut-norm"};
 	const struct conv_problem *problem = &op->conv.problem;
-	switch (op->kind) {
-	case CUDA_OP_CONV:
+	*ret_text = 0;
+	if (op->kind == CUDA_OP_CONV)
 		snprintf(ret_text, size, "%s%s%s%s%s", prologues[problem->prologue],
 			 directions[problem->direction], epilogues[problem->epilogue],
 			 problem->residual ? "-add" : "", shortcuts[problem->shortcut]);
-		return;
-	case CUDA_OP_NORM_FINALIZE:
-	case CUDA_OP_NORM_RUNNING:
-	case CUDA_OP_NORM_BACKWARD_FINALIZE:
-	case CUDA_OP_WEIGHT_GRADIENT:
-	case CUDA_OP_BIAS_GRADIENT:
-		*ret_text = 0;
-		return;
-	default:
+	else if (!cuda_op_operation(op)->minor)
 		snprintf(ret_text, size, "%s", cuda_op_name(op->kind));
-	}
 }
 
 static void append(char *text, size_t size, const char *word, const char *separator)
@@ -270,7 +261,7 @@ static void print_layer(const struct plan *plan, const struct cuda_program *prog
 			continue;
 		operation_name(op, word, sizeof(word));
 		append(operations, sizeof(operations), word, "; ");
-		if (op->kind == CUDA_OP_CONV || op->kind == CUDA_OP_MATMUL)
+		if (cuda_op_operation(op)->product)
 			append(engines, sizeof(engines), op->engine, "; ");
 	}
 	fprintf(file, "%-24s %-8s %8.1f %9.2f %8.1f %8.1f  %-48s %s\n", node->name,

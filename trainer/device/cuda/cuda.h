@@ -124,7 +124,7 @@ enum cuda_variant {
 	CUDA_VARIANT_ADDS = 1,
 	CUDA_VARIANT_UPDATES = 2, /* training: an update follows */
 	CUDA_VARIANT_EMA = 1,     /* evaluation: averages are read instead of values */
-	/* evaluation: constant operations (cuda_op_is_constant) have run for an earlier batch */
+	/* evaluation: constant operations (cuda_operation) have run for an earlier batch */
 	CUDA_VARIANT_READY = 2,
 	CUDA_VARIANTS = 4,
 };

@@ -324,22 +324,14 @@ static cuda_executor *const executors[CUDA_OP_KINDS] = {
 
 uint64_t cuda_kernel_workspace(const struct cuda_graph *graph, const struct cuda_op *op)
 {
-	const struct cuda_tensor *summed = NULL;
+	const struct cuda_tensor *summed;
+	uint64_t sums = cuda_op_operation(op)->sums;
 
-	switch (op->kind) {
-	case CUDA_OP_LOSS:
+	if (op->kind == CUDA_OP_LOSS)
 		return loss_workspace(op->operands[CUDA_X]->shape.n);
-	case CUDA_OP_STATISTICS:
-		summed = op->operands[CUDA_X];
-		break;
-	case CUDA_OP_NORM_REDUCE:
-	case CUDA_OP_BIAS_GRADIENT:
-	case CUDA_OP_MAX_POOL_NORM_REDUCE:
-		summed = op->operands[CUDA_DY];
-		break;
-	default:
+	if (!sums)
 		return 0;
-	}
+	summed = op->operands[sums & CUDA_BIT(CUDA_X) ? CUDA_X : CUDA_DY];
 	return columns_workspace(graph->device->gpu.multiprocessors, cuda_rows(summed),
 				 summed->shape.c);
 }

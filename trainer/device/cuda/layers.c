@@ -18,7 +18,7 @@ int cuda_make_layers(struct cuda_graph *cuda)
 	for (uint32_t i = 0; i < program->op_count; i++) {
 		const struct cuda_op *op = &program->ops[i];
 		struct cuda_layer *layer = &cuda->layers[op->node->index];
-		bool main = op->kind == CUDA_OP_CONV || op->kind == CUDA_OP_MATMUL;
+		bool main = cuda_op_operation(op)->product;
 
 		layer->flops[op->backward] += op->flops;
 		layer->bytes[op->backward] += (double)op->bytes;

@@ -53,7 +53,8 @@ static int fail_op(struct cuda_graph *cuda, const struct cuda_op *op, int r)
 
 static bool is_ready(const struct cuda_graph *cuda, const struct cuda_op *op)
 {
-	return !training(cuda) && (cuda->variant & CUDA_VARIANT_READY) && cuda_op_is_constant(op);
+	return !training(cuda) && (cuda->variant & CUDA_VARIANT_READY) &&
+	       cuda_op_operation(op)->constant;
 }
 
 static int queue_operation(struct cuda_graph *cuda, uint32_t index)

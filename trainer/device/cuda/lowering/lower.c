@@ -148,19 +148,13 @@ static void loss_forward(struct lowering *l, struct lower_node *n)
 
 /* ---- pools ---- */
 
-static enum cuda_op_kind pool_kind(const struct device_node *node, bool backward)
-{
-	switch (node->kind) {
-	case DEVICE_NODE_MAX_POOL:
-		return backward ? CUDA_OP_MAX_POOL_BACKWARD : CUDA_OP_MAX_POOL;
-	case DEVICE_NODE_AVERAGE_POOL:
-		return backward ? CUDA_OP_AVERAGE_POOL_BACKWARD : CUDA_OP_AVERAGE_POOL;
-	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
-		return backward ? CUDA_OP_GLOBAL_AVERAGE_BACKWARD : CUDA_OP_GLOBAL_AVERAGE;
-	default:
-		return backward ? CUDA_OP_GLOBAL_MAX_BACKWARD : CUDA_OP_GLOBAL_MAX;
-	}
-}
+static const enum cuda_op_kind pool_kinds[DEVICE_NODE_KINDS][2] = {
+	[DEVICE_NODE_MAX_POOL] = {CUDA_OP_MAX_POOL, CUDA_OP_MAX_POOL_BACKWARD},
+	[DEVICE_NODE_AVERAGE_POOL] = {CUDA_OP_AVERAGE_POOL, CUDA_OP_AVERAGE_POOL_BACKWARD},
+	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {CUDA_OP_GLOBAL_AVERAGE,
+					     CUDA_OP_GLOBAL_AVERAGE_BACKWARD},
+	[DEVICE_NODE_GLOBAL_MAX_POOL] = {CUDA_OP_GLOBAL_MAX, CUDA_OP_GLOBAL_MAX_BACKWARD},
+};
 
 static void pool_forward(struct lowering *l, struct lower_node *n)
 {
@@ -182,7 +176,7 @@ static void pool_forward(struct lowering *l, struct lower_node *n)
 	if (maximum && lower_value(l, node->y)->active && x->active)
 		n->index = lower_index(l, node, node->y->shape,
 				       node->kind == DEVICE_NODE_MAX_POOL ? 1 : 4);
-	op = lower_op(l, pool_kind(node, false), node);
+	op = lower_op(l, pool_kinds[node->kind][0], node);
 	op->operands[CUDA_X] = x->y;
 	op->operands[CUDA_Y] = y;
 	op->operands[CUDA_INDEX] = n->index;
@@ -206,7 +200,7 @@ static void pool_gradient(struct lowering *l, struct lower_node *n)
 	/* a maximum's gradient may come in two parts */
 	if (node->kind != DEVICE_NODE_MAX_POOL)
 		lower_whole_gradient(l, node);
-	op = lower_op(l, pool_kind(node, true), node);
+	op = lower_op(l, pool_kinds[node->kind][1], node);
 	lower_set_gradients(l, op, node);
 	op->operands[CUDA_INDEX] = n->index;
 	op->operands[CUDA_DX] = dx;
@@ -230,74 +224,69 @@ static void pool_backward(struct lowering *l, struct lower_node *n)
 	pool_gradient(l, n);
 }
 
+/* ---- convolutions, linear layers, norms ---- */
+
+static void conv_forward(struct lowering *l, struct lower_node *n)
+{
+	if (!n->convolved)
+		lower_conv_forward(l, n);
+	if (!n->complete)
+		lower_post_forward(l, n);
+}
+
+static void conv_backward(struct lowering *l, struct lower_node *n)
+{
+	struct cuda_tensor *dx = lower_post_backward(l, n);
+
+	if (dx)
+		lower_conv_backward(l, n, dx);
+}
+
+static void linear_forward(struct lowering *l, struct lower_node *n)
+{
+	lower_linear_forward(l, n);
+	if (!n->complete)
+		lower_post_forward(l, n);
+}
+
+static void linear_backward(struct lowering *l, struct lower_node *n)
+{
+	struct cuda_tensor *dx = lower_post_backward(l, n);
+
+	if (dx)
+		lower_linear_backward(l, n, dx);
+}
+
+static void norm_forward(struct lowering *l, struct lower_node *n)
+{
+	n->raw = lower_value(l, n->node->x)->y;
+	lower_post_forward(l, n);
+}
+
+static void norm_backward(struct lowering *l, struct lower_node *n)
+{
+	struct cuda_tensor *dx = lower_post_backward(l, n);
+
+	if (dx)
+		lower_contribute(l, n->node->x, dx);
+}
+
 /* ---- the walk ---- */
 
-static void forward(struct lowering *l, struct lower_node *n)
-{
-	switch (n->node->kind) {
-	case DEVICE_NODE_INPUT:
-		input_forward(l, n);
-		return;
-	case DEVICE_NODE_CONV:
-	case DEVICE_NODE_LINEAR:
-		if (n->node->kind == DEVICE_NODE_LINEAR)
-			lower_linear_forward(l, n);
-		else if (!n->convolved)
-			lower_conv_forward(l, n);
-		if (!n->complete)
-			lower_post_forward(l, n);
-		return;
-	case DEVICE_NODE_NORM:
-		n->raw = lower_value(l, n->node->x)->y;
-		lower_post_forward(l, n);
-		return;
-	case DEVICE_NODE_MAX_POOL:
-	case DEVICE_NODE_AVERAGE_POOL:
-	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
-	case DEVICE_NODE_GLOBAL_MAX_POOL:
-		pool_forward(l, n);
-		return;
-	case DEVICE_NODE_LOSS:
-		loss_forward(l, n);
-		return;
-	case DEVICE_NODE_KINDS:
-		return;
-	}
-}
-
-static void node_backward(struct lowering *l, struct lower_node *n)
-{
-	struct cuda_tensor *dx;
-
-	if (n->node->kind == DEVICE_NODE_LOSS)
-		return;
-	keep_gradient(l, n->node);
-	switch (n->node->kind) {
-	case DEVICE_NODE_CONV:
-	case DEVICE_NODE_LINEAR:
-		dx = lower_post_backward(l, n);
-		if (dx && n->node->kind == DEVICE_NODE_LINEAR)
-			lower_linear_backward(l, n, dx);
-		else if (dx)
-			lower_conv_backward(l, n, dx);
-		return;
-	case DEVICE_NODE_NORM:
-		dx = lower_post_backward(l, n);
-		if (dx)
-			lower_contribute(l, n->node->x, dx);
-		return;
-	case DEVICE_NODE_MAX_POOL:
-	case DEVICE_NODE_AVERAGE_POOL:
-	case DEVICE_NODE_GLOBAL_AVERAGE_POOL:
-	case DEVICE_NODE_GLOBAL_MAX_POOL:
-		pool_backward(l, n);
-		return;
-	case DEVICE_NODE_INPUT:
-	case DEVICE_NODE_LOSS:
-	case DEVICE_NODE_KINDS:
-		return;
-	}
-}
+static const struct {
+	void (*forward)(struct lowering *l, struct lower_node *n);
+	void (*backward)(struct lowering *l, struct lower_node *n); /* or NULL */
+} lowerings[DEVICE_NODE_KINDS] = {
+	[DEVICE_NODE_INPUT] = {input_forward, NULL},
+	[DEVICE_NODE_CONV] = {conv_forward, conv_backward},
+	[DEVICE_NODE_LINEAR] = {linear_forward, linear_backward},
+	[DEVICE_NODE_NORM] = {norm_forward, norm_backward},
+	[DEVICE_NODE_MAX_POOL] = {pool_forward, pool_backward},
+	[DEVICE_NODE_AVERAGE_POOL] = {pool_forward, pool_backward},
+	[DEVICE_NODE_GLOBAL_AVERAGE_POOL] = {pool_forward, pool_backward},
+	[DEVICE_NODE_GLOBAL_MAX_POOL] = {pool_forward, pool_backward},
+	[DEVICE_NODE_LOSS] = {loss_forward, NULL}, /* which makes the gradient too */
+};
 
 /* What the caller writes as the gradient of a result that nothing consumes. */
 static void give_gradient(struct lowering *l, const struct device_node *node)
@@ -317,7 +306,10 @@ void lower_node_backward(struct lowering *l, struct lower_node *n)
 	n->reversed = true;
 	if (!l->graph->loss && !n->node->y->consumers)
 		give_gradient(l, n->node);
-	node_backward(l, n);
+	if (n->node->kind != DEVICE_NODE_LOSS)
+		keep_gradient(l, n->node);
+	if (lowerings[n->node->kind].backward)
+		lowerings[n->node->kind].backward(l, n);
 }
 
 static void use(struct lowering *l, const struct device_value *value)
@@ -354,7 +346,7 @@ static void walk(struct lowering *l)
 	const struct device_graph *graph = l->graph;
 
 	for (uint32_t i = 0; i < graph->node_count && !l->failure; i++)
-		forward(l, &l->nodes[i]);
+		lowerings[graph->nodes[i]->kind].forward(l, &l->nodes[i]);
 	l->program->backward_start = l->program->op_count;
 	l->backward = true;
 	for (uint32_t i = graph->node_count; i-- > 0 && !l->failure;)

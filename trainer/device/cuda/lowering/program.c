@@ -1,6 +1,5 @@
 /*
- * The parts of a program: operations, tensors, which operand is written, bytes, lifetimes, the
- * arena.
+ * The parts of a program: operations, tensors, bytes, lifetimes, the arena.
  */
 #include "trainer/device/cuda/lowering/lower.h"
 
@@ -9,85 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define BIT(role) ((uint64_t)1 << (role))
-
-struct kind {
-	const char *name;
-	uint64_t
-		/* roles; of convolutions and matrix products by direction, see product_writes() */
-		written;
-};
-
-static const struct kind kinds[CUDA_OP_KINDS] = {
-	[CUDA_OP_INPUT] = {"input", BIT(CUDA_Y)},
-	[CUDA_OP_CONV] = {"conv", 0},
-	[CUDA_OP_STATISTICS] = {"statistics", BIT(CUDA_SUM) | BIT(CUDA_SQUARES)},
-	[CUDA_OP_NORM_FINALIZE] = {"norm finalize",
-				   BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) | BIT(CUDA_SCALE) |
-					   BIT(CUDA_BIAS) | BIT(CUDA_SCALE16) | BIT(CUDA_BIAS16) |
-					   BIT(CUDA_RUNNING_MEAN) | BIT(CUDA_RUNNING_VAR)},
-	[CUDA_OP_NORM_RUNNING] = {"norm running", BIT(CUDA_SCALE) | BIT(CUDA_BIAS) |
-							  BIT(CUDA_SCALE16) | BIT(CUDA_BIAS16)},
-	[CUDA_OP_FOLD] = {"fold", BIT(CUDA_W16) | BIT(CUDA_BIAS)},
-	[CUDA_OP_APPLY] = {"apply", BIT(CUDA_Y)},
-	[CUDA_OP_ACTIVATION_BACKWARD] = {"activation backward", BIT(CUDA_DZ)},
-	[CUDA_OP_NORM_REDUCE] = {"norm reduce", BIT(CUDA_DZ) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES)},
-	[CUDA_OP_NORM_BACKWARD_FINALIZE] = {"norm backward finalize",
-					    BIT(CUDA_DGAMMA) | BIT(CUDA_DBETA) | BIT(CUDA_A) |
-						    BIT(CUDA_B) | BIT(CUDA_C)},
-	[CUDA_OP_NORM_BACKWARD_APPLY] = {"norm backward apply", BIT(CUDA_DX)},
-	[CUDA_OP_ADD] = {"add", BIT(CUDA_Y)},
-	[CUDA_OP_BIAS_GRADIENT] = {"bias gradient", BIT(CUDA_DBIAS)},
-	[CUDA_OP_WEIGHT_GRADIENT] = {"weight gradient", BIT(CUDA_DW)},
-	[CUDA_OP_MAX_POOL] = {"max pool", BIT(CUDA_Y) | BIT(CUDA_INDEX)},
-	[CUDA_OP_MAX_POOL_BACKWARD] = {"max pool backward", BIT(CUDA_DX)},
-	[CUDA_OP_MAX_POOL_NORM_REDUCE] = {"max pool norm reduce",
-					  BIT(CUDA_SUM) | BIT(CUDA_SQUARES)},
-	[CUDA_OP_MAX_POOL_NORM_APPLY] = {"max pool norm apply", BIT(CUDA_DX)},
-	[CUDA_OP_AVERAGE_POOL] = {"average pool", BIT(CUDA_Y)},
-	[CUDA_OP_AVERAGE_POOL_BACKWARD] = {"average pool backward", BIT(CUDA_DX)},
-	[CUDA_OP_GLOBAL_AVERAGE] = {"global average", BIT(CUDA_Y)},
-	[CUDA_OP_GLOBAL_AVERAGE_BACKWARD] = {"global average backward", BIT(CUDA_DX)},
-	[CUDA_OP_GLOBAL_MAX] = {"global max", BIT(CUDA_Y) | BIT(CUDA_INDEX)},
-	[CUDA_OP_GLOBAL_MAX_BACKWARD] = {"global max backward", BIT(CUDA_DX)},
-	[CUDA_OP_MATMUL] = {"matmul", 0},
-	[CUDA_OP_LOSS] = {"loss", BIT(CUDA_DX)},
-};
-
-const char *cuda_op_name(enum cuda_op_kind kind)
-{
-	return kinds[kind].name;
-}
-
-/* Of convolutions and matrix products, which share the roles of their operands. */
-static uint64_t product_writes(const struct cuda_op *op)
-{
-	uint64_t written = BIT(CUDA_WORKSPACE) | BIT(CUDA_ADDEND) | BIT(CUDA_ACTIVATED);
-
-	/* an operand that is absent is masked out by the caller */
-	if (op->operands[CUDA_DW])
-		return written | BIT(CUDA_DW);
-	if (op->operands[CUDA_DX])
-		return written | BIT(CUDA_DX) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_A) |
-		       BIT(CUDA_B) | BIT(CUDA_C) | BIT(CUDA_SUM2) | BIT(CUDA_SQUARES2) |
-		       BIT(CUDA_A2) | BIT(CUDA_B2) | BIT(CUDA_C2);
-	return written | BIT(CUDA_Y) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
-}
-
-bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role)
-{
-	uint64_t written = op->kind == CUDA_OP_CONV || op->kind == CUDA_OP_MATMUL
-				   ? product_writes(op)
-				   : kinds[op->kind].written;
-
-	return op->operands[role] && (written & BIT(role));
-}
-
-bool cuda_op_is_constant(const struct cuda_op *op)
-{
-	return op->kind == CUDA_OP_FOLD || op->kind == CUDA_OP_NORM_RUNNING;
-}
 
 /* ---- growing ---- */
 
@@ -263,7 +183,7 @@ void lower_gradient_slot(struct lowering *l, struct cuda_op *op, enum cuda_role 
 {
 	op->operands[role] = lower_param(l, param, DEVICE_GRAD);
 	if (l->gradient_written[param->index])
-		op->adds |= BIT(role);
+		op->adds |= CUDA_BIT(role);
 	l->gradient_written[param->index] = true;
 }
 
@@ -311,9 +231,7 @@ static uint64_t op_bytes(const struct cuda_op *op)
 		if (!tensor || role == CUDA_WORKSPACE || role == CUDA_ADDEND)
 			continue;
 		bytes += tensor->bytes;
-		if (role == CUDA_RUNNING_MEAN || role == CUDA_RUNNING_VAR)
-			bytes += op->kind == CUDA_OP_NORM_FINALIZE ? tensor->bytes : 0;
-		if (op->adds & BIT(role))
+		if ((cuda_op_operation(op)->moves | op->adds) & CUDA_BIT(role))
 			bytes += tensor->bytes;
 	}
 	/* the batch, in bytes: what it is made of follows at run time */
@@ -342,8 +260,8 @@ static void finish_op(struct cuda_program *program, uint32_t at)
 		use_tensor(tensor, at);
 		if (!cuda_op_writes(op, role))
 			continue;
-		op->written |= BIT(role);
-		if (cuda_op_is_constant(op)) {
+		op->written |= CUDA_BIT(role);
+		if (cuda_op_operation(op)->constant) {
 			use_tensor(tensor, 0);
 			use_tensor(tensor, program->op_count - 1);
 		}

@@ -188,6 +188,29 @@ enum cuda_role {
 	CUDA_ROLES,
 };
 
+#define CUDA_BIT(role) ((uint64_t)1 << (role))
+
+/*
+ * A kind of operation, one row of a table (operations.c); of convolutions and matrix products, one
+ * of each direction.
+ */
+struct cuda_operation {
+	const char *name;
+	/* bits of roles. Read, written: never absent, but for parts of fused convolutions */
+	uint64_t reads, writes;
+	uint64_t may_write;
+	uint64_t moves;   /* of these: read too, and updated in place */
+	uint64_t sums;    /* the operand whose columns its kernel sums, in a workspace */
+	bool elementwise; /* its tensors are of one size */
+	bool product;     /* a convolution or matrix product, with a plan of a library */
+	bool minor;       /* works on vectors or on a parameter's gradient: no word in --plan */
+	/*
+	 * evaluation: what it writes depends on the store alone, so that it is the same for every
+	 * batch until that changes; it is then kept, not shared by lifetime
+	 */
+	bool constant;
+};
+
 enum cuda_storage {
 	CUDA_IN_ARENA,     /* by lifetime */
 	CUDA_IN_PARAMETER, /* a slot of a parameter, fp32 */
@@ -292,14 +315,10 @@ struct program_options {
 int program_new(const struct device_graph *graph, const struct program_options *options,
 		struct cuda_program **ret_program, char *error);
 void program_free(struct cuda_program *program); /* accepts NULL; plans too */
+const struct cuda_operation *cuda_op_operation(const struct cuda_op *op);
 /* Whether the operation writes its operand of that role. */
 bool cuda_op_writes(const struct cuda_op *op, enum cuda_role role);
 const char *cuda_op_name(enum cuda_op_kind kind);
-/*
- * Evaluation: whether what it writes depends on the store alone, so that it is the same for every
- * batch until that changes; it is then kept, not shared by lifetime.
- */
-bool cuda_op_is_constant(const struct cuda_op *op);
 /*
  * Consistency: every operand written before it is read, in one place with nothing else that lives;
  * for tests. -EINVAL with a text.

@@ -5,81 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BIT(role) ((uint64_t)1 << (role))
-
 static int fail(char *error, const struct cuda_op *op, const struct cuda_tensor *tensor,
 		const char *what)
 {
 	snprintf(error, DEVICE_ERROR_MAX, "%s of %s: %s %s", op ? cuda_op_name(op->kind) : "tensor",
 		 op ? op->node->name : "the arena", tensor ? tensor->name : "an operand", what);
 	return -EINVAL;
-}
-
-/* What every operation of a kind has; the optional ones are not listed. */
-static uint64_t needed(const struct cuda_op *op)
-{
-	switch (op->kind) {
-	case CUDA_OP_INPUT:
-		return BIT(CUDA_Y);
-	case CUDA_OP_CONV:
-	case CUDA_OP_MATMUL:
-		return op->operands[CUDA_DW]   ? BIT(CUDA_DY)
-		       : op->operands[CUDA_DX] ? BIT(CUDA_DY) | BIT(CUDA_W)
-					       : BIT(CUDA_X) | BIT(CUDA_W) | BIT(CUDA_Y);
-	case CUDA_OP_STATISTICS:
-		return BIT(CUDA_X) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
-	case CUDA_OP_NORM_FINALIZE:
-		return BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_GAMMA) | BIT(CUDA_BETA) |
-		       BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) | BIT(CUDA_SCALE) | BIT(CUDA_BIAS) |
-		       BIT(CUDA_RUNNING_MEAN) | BIT(CUDA_RUNNING_VAR);
-	case CUDA_OP_NORM_RUNNING:
-		return BIT(CUDA_RUNNING_MEAN) | BIT(CUDA_RUNNING_VAR) | BIT(CUDA_GAMMA) |
-		       BIT(CUDA_BETA) | BIT(CUDA_SCALE) | BIT(CUDA_BIAS);
-	case CUDA_OP_FOLD:
-		return BIT(CUDA_W) | BIT(CUDA_W16);
-	case CUDA_OP_APPLY:
-		return BIT(CUDA_X) | BIT(CUDA_Y);
-	case CUDA_OP_ACTIVATION_BACKWARD:
-		return BIT(CUDA_DY) | BIT(CUDA_DZ);
-	case CUDA_OP_NORM_REDUCE:
-		return BIT(CUDA_DY) | BIT(CUDA_X) | BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) |
-		       BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
-	case CUDA_OP_NORM_BACKWARD_FINALIZE:
-		return BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_GAMMA) | BIT(CUDA_MEAN) |
-		       BIT(CUDA_DEVIATION);
-	case CUDA_OP_NORM_BACKWARD_APPLY:
-		return BIT(CUDA_DZ) | BIT(CUDA_X) | BIT(CUDA_A) | BIT(CUDA_B) | BIT(CUDA_C) |
-		       BIT(CUDA_DX);
-	case CUDA_OP_ADD:
-		return BIT(CUDA_X) | BIT(CUDA_RESIDUAL) | BIT(CUDA_Y);
-	case CUDA_OP_BIAS_GRADIENT:
-		return BIT(CUDA_DY) | BIT(CUDA_DBIAS);
-	case CUDA_OP_WEIGHT_GRADIENT:
-		return BIT(CUDA_X) | BIT(CUDA_DW);
-	case CUDA_OP_MAX_POOL:
-	case CUDA_OP_AVERAGE_POOL:
-	case CUDA_OP_GLOBAL_AVERAGE:
-	case CUDA_OP_GLOBAL_MAX:
-		return BIT(CUDA_X) | BIT(CUDA_Y);
-	case CUDA_OP_MAX_POOL_BACKWARD:
-	case CUDA_OP_GLOBAL_MAX_BACKWARD:
-		return BIT(CUDA_DY) | BIT(CUDA_INDEX) | BIT(CUDA_DX);
-	case CUDA_OP_AVERAGE_POOL_BACKWARD:
-	case CUDA_OP_GLOBAL_AVERAGE_BACKWARD:
-		return BIT(CUDA_DY) | BIT(CUDA_DX);
-	case CUDA_OP_MAX_POOL_NORM_REDUCE:
-		return BIT(CUDA_DY) | BIT(CUDA_INDEX) | BIT(CUDA_X) | BIT(CUDA_MEAN) |
-		       BIT(CUDA_DEVIATION) | BIT(CUDA_SCALE) | BIT(CUDA_BIAS) | BIT(CUDA_SUM) |
-		       BIT(CUDA_SQUARES);
-	case CUDA_OP_MAX_POOL_NORM_APPLY:
-		return BIT(CUDA_DY) | BIT(CUDA_INDEX) | BIT(CUDA_X) | BIT(CUDA_SCALE) |
-		       BIT(CUDA_BIAS) | BIT(CUDA_A) | BIT(CUDA_B) | BIT(CUDA_C) | BIT(CUDA_DX);
-	case CUDA_OP_LOSS:
-		return BIT(CUDA_X);
-	case CUDA_OP_KINDS:
-		break;
-	}
-	return 0;
 }
 
 /* What the parts of a fused convolution need beside. */
@@ -91,43 +22,46 @@ static uint64_t needed_fused(const struct conv_problem *problem)
 	case CONV_PLAIN:
 		break;
 	case CONV_DUAL_SCALE_BIAS_ADD_RELU:
-		roles |= BIT(CUDA_PRESCALE2) | BIT(CUDA_PREBIAS2);
+		roles |= CUDA_BIT(CUDA_PRESCALE2) | CUDA_BIT(CUDA_PREBIAS2);
 		/* fall through */
 	case CONV_SCALE_BIAS_ADD_RELU:
-		roles |= BIT(CUDA_RESIDUAL) | BIT(CUDA_ACTIVATED);
+		roles |= CUDA_BIT(CUDA_RESIDUAL) | CUDA_BIT(CUDA_ACTIVATED);
 		/* fall through */
 	case CONV_SCALE_BIAS_RELU:
-		roles |= BIT(CUDA_PRESCALE) | BIT(CUDA_PREBIAS);
+		roles |= CUDA_BIT(CUDA_PRESCALE) | CUDA_BIT(CUDA_PREBIAS);
 		break;
 	}
 	switch (problem->epilogue) {
 	case CONV_STORE:
 		break;
 	case CONV_STATISTICS:
-		roles |= BIT(CUDA_SUM) | BIT(CUDA_SQUARES);
+		roles |= CUDA_BIT(CUDA_SUM) | CUDA_BIT(CUDA_SQUARES);
 		break;
 	case CONV_BIAS:
-		roles |= BIT(CUDA_CHANNEL_BIAS) | (problem->residual ? BIT(CUDA_RESIDUAL) : 0);
+		roles |= CUDA_BIT(CUDA_CHANNEL_BIAS) |
+			 (problem->residual ? CUDA_BIT(CUDA_RESIDUAL) : 0);
 		break;
 	case CONV_ADD:
-		roles |= BIT(CUDA_RESIDUAL);
+		roles |= CUDA_BIT(CUDA_RESIDUAL);
 		break;
 	case CONV_RELU_NORM:
-		roles |= BIT(CUDA_RAW) | BIT(CUDA_MEAN) | BIT(CUDA_DEVIATION) | BIT(CUDA_GAMMA) |
-			 BIT(CUDA_BETA) | BIT(CUDA_SUM) | BIT(CUDA_SQUARES) | BIT(CUDA_A) |
-			 BIT(CUDA_B) | BIT(CUDA_C) | (problem->residual ? BIT(CUDA_RESIDUAL) : 0);
+		roles |= CUDA_BIT(CUDA_RAW) | CUDA_BIT(CUDA_MEAN) | CUDA_BIT(CUDA_DEVIATION) |
+			 CUDA_BIT(CUDA_GAMMA) | CUDA_BIT(CUDA_BETA) | CUDA_BIT(CUDA_SUM) |
+			 CUDA_BIT(CUDA_SQUARES) | CUDA_BIT(CUDA_A) | CUDA_BIT(CUDA_B) |
+			 CUDA_BIT(CUDA_C) | (problem->residual ? CUDA_BIT(CUDA_RESIDUAL) : 0);
 		break;
 	}
 	switch (problem->shortcut) {
 	case CONV_NO_SHORTCUT:
 		break;
 	case CONV_SHORTCUT:
-		roles |= BIT(CUDA_SHORTCUT);
+		roles |= CUDA_BIT(CUDA_SHORTCUT);
 		break;
 	case CONV_SHORTCUT_NORM:
-		roles |= BIT(CUDA_RAW2) | BIT(CUDA_MEAN2) | BIT(CUDA_DEVIATION2) |
-			 BIT(CUDA_GAMMA2) | BIT(CUDA_BETA2) | BIT(CUDA_SUM2) | BIT(CUDA_SQUARES2) |
-			 BIT(CUDA_A2) | BIT(CUDA_B2) | BIT(CUDA_C2);
+		roles |= CUDA_BIT(CUDA_RAW2) | CUDA_BIT(CUDA_MEAN2) | CUDA_BIT(CUDA_DEVIATION2) |
+			 CUDA_BIT(CUDA_GAMMA2) | CUDA_BIT(CUDA_BETA2) | CUDA_BIT(CUDA_SUM2) |
+			 CUDA_BIT(CUDA_SQUARES2) | CUDA_BIT(CUDA_A2) | CUDA_BIT(CUDA_B2) |
+			 CUDA_BIT(CUDA_C2);
 		break;
 	}
 	return roles;
@@ -191,10 +125,6 @@ static int check_elementwise(const struct cuda_op *op, char *error)
 					       CUDA_DY2, CUDA_DZ, CUDA_DX};
 	const struct cuda_tensor *first = NULL;
 
-	if (op->kind != CUDA_OP_APPLY && op->kind != CUDA_OP_ADD &&
-	    op->kind != CUDA_OP_ACTIVATION_BACKWARD && op->kind != CUDA_OP_NORM_REDUCE &&
-	    op->kind != CUDA_OP_NORM_BACKWARD_APPLY)
-		return 0;
 	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++) {
 		const struct cuda_tensor *tensor = op->operands[roles[i]];
 
@@ -209,7 +139,8 @@ static int check_elementwise(const struct cuda_op *op, char *error)
 
 static int check_operands(const struct cuda_program *program, const struct cuda_op *op, char *error)
 {
-	uint64_t roles = needed(op);
+	const struct cuda_operation *operation = cuda_op_operation(op);
+	uint64_t roles = operation->reads | operation->writes;
 	int r;
 
 	if (op->kind == CUDA_OP_CONV) {
@@ -226,11 +157,11 @@ static int check_operands(const struct cuda_program *program, const struct cuda_
 			return r;
 	}
 	for (int role = 0; role < CUDA_ROLES; role++)
-		if ((roles & BIT(role)) && !op->operands[role])
+		if ((roles & CUDA_BIT(role)) && !op->operands[role])
 			return fail(error, op, NULL, "is missing");
 	if (op->backward != (op >= program->ops + program->backward_start))
 		return fail(error, op, NULL, "is on the wrong side of the backward pass's start");
-	return check_elementwise(op, error);
+	return operation->elementwise ? check_elementwise(op, error) : 0;
 }
 
 /*
@@ -249,7 +180,7 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 
 			if (!tensor || writes != (pass == 1))
 				continue;
-			if (writes != !!(op->written & BIT(role)))
+			if (writes != !!(op->written & CUDA_BIT(role)))
 				return fail(error, op, tensor, "is not marked as it is used");
 			if (tensor->storage == CUDA_IN_ARENA &&
 			    (index < tensor->first || index > tensor->last))
@@ -258,7 +189,7 @@ static int check_order(const struct cuda_program *program, uint32_t index, bool 
 			    !written[tensor->block])
 				return fail(error, op, tensor, "is read before it is written");
 			if (tensor->storage == CUDA_IN_PARAMETER && tensor->slot == DEVICE_GRAD) {
-				adds = op->adds & BIT(role);
+				adds = op->adds & CUDA_BIT(role);
 				if (!writes ||
 				    adds != written[program->arena.count + tensor->param->index])
 					return fail(error, op, tensor,
