@@ -9,6 +9,7 @@
 #pragma once
 
 #include "loaderd/io/blame.h"
+#include "proto/stage.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -78,7 +79,7 @@ struct link_feed {
 	uint64_t id;
 	uint64_t epoch, batch, images, bad, bytes;
 	uint64_t stall_client_ns, stall_daemon_ns;
-	uint64_t stage_ns[8]; /* read, decode, resize, augment, store, other, wait, queued */
+	uint64_t stage_ns[STAGE_COUNT];
 	uint32_t pid, batch_size, slots, slots_ready, slots_held, reserved;
 	/* cut where they are longer */
 	char name[LINK_NAME_MAX], dataset[LINK_NAME_MAX], pipeline[LINK_NAME_MAX];

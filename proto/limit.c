@@ -26,46 +26,29 @@ void limit_times_add(struct limit_times *times, const Loaderd__FeedStatus *feed)
 {
 	times->stall_client += feed->stall_client_ns;
 	times->stall_daemon += feed->stall_daemon_ns;
-	times->wait += feed->wait_ns;
-	times->queued += feed->queued_ns;
-	times->read += feed->read_ns;
-	times->decode += feed->decode_ns;
-	times->resize += feed->resize_ns;
-	times->augment += feed->augment_ns;
-	times->store += feed->store_ns;
-	times->other += feed->other_ns;
+	stages_add(times->stage, feed);
 }
 
 struct limit_times limit_times_between(const struct limit_times *before,
 				       const struct limit_times *after)
 {
-	return (struct limit_times){
+	struct limit_times times = {
 		.stall_client = after->stall_client - before->stall_client,
 		.stall_daemon = after->stall_daemon - before->stall_daemon,
-		.wait = after->wait - before->wait,
-		.queued = after->queued - before->queued,
-		.read = after->read - before->read,
-		.decode = after->decode - before->decode,
-		.resize = after->resize - before->resize,
-		.augment = after->augment - before->augment,
-		.store = after->store - before->store,
-		.other = after->other - before->other,
 	};
-}
-
-uint64_t limit_work(const struct limit_times *times)
-{
-	return times->read + times->decode + times->resize + times->augment + times->store +
-	       times->other;
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		times.stage[i] = after->stage[i] - before->stage[i];
+	return times;
 }
 
 static enum limit busiest(const struct limit_times *times)
 {
-	uint64_t augment = times->resize + times->augment + times->store;
-	uint64_t rest = times->read + times->other;
-	if (rest > times->decode && rest > augment)
+	uint64_t sums[LIMIT_OTHER + 1] = {0};
+	for (enum stage i = 0; i < STAGE_WORK_COUNT; i++)
+		sums[stages[i].limit] += times->stage[i];
+	if (sums[LIMIT_OTHER] > sums[LIMIT_DECODE] && sums[LIMIT_OTHER] > sums[LIMIT_AUGMENT])
 		return LIMIT_OTHER;
-	return augment > times->decode ? LIMIT_AUGMENT : LIMIT_DECODE;
+	return sums[LIMIT_AUGMENT] > sums[LIMIT_DECODE] ? LIMIT_AUGMENT : LIMIT_DECODE;
 }
 
 /*
@@ -79,8 +62,10 @@ static enum limit slower_side(const struct limit_times *times, uint64_t elapsed_
 	 * stall of the loader means nothing.
 	 */
 	if (times->stall_daemon <= elapsed_ns / 100 * STALL_PERCENT)
-		return times->stall_client + limit_work(times) + times->wait > 0 ? LIMIT_OTHER
-										 : LIMIT_NONE;
+		return times->stall_client + stages_work(times->stage) + times->stage[STAGE_WAIT] >
+				       0
+			       ? LIMIT_OTHER
+			       : LIMIT_NONE;
 	if (times->stall_daemon > CLEARLY * times->stall_client)
 		return LIMIT_CONSUMER;
 	return times->stall_client <= CLEARLY * times->stall_daemon ? LIMIT_NONE : LIMIT_OTHER;
@@ -88,16 +73,17 @@ static enum limit slower_side(const struct limit_times *times, uint64_t elapsed_
 
 enum limit limit_judge(const struct limit_times *times, uint64_t elapsed_ns, unsigned cpus)
 {
-	uint64_t work = limit_work(times), capacity = elapsed_ns * cpus;
+	uint64_t work = stages_work(times->stage), capacity = elapsed_ns * cpus;
+	uint64_t wait = times->stage[STAGE_WAIT], queued = times->stage[STAGE_QUEUED];
 	enum limit side = slower_side(times, elapsed_ns);
 	if (side != LIMIT_OTHER)
 		return side;
 	if (capacity == 0)
-		return times->wait > work ? LIMIT_STORAGE : busiest(times);
+		return wait > work ? LIMIT_STORAGE : busiest(times);
 	if (work >= capacity / 100 * BUSY_PERCENT)
 		return busiest(times);
-	if (times->wait > work && times->wait >= times->queued)
+	if (wait > work && wait >= queued)
 		return LIMIT_STORAGE;
 	/* More threads than CPUs queue for each other: others have only what is missing. */
-	return times->queued > work && capacity - work > work ? LIMIT_CPUS : busiest(times);
+	return queued > work && capacity - work > work ? LIMIT_CPUS : busiest(times);
 }

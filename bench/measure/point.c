@@ -258,19 +258,13 @@ static void measure_threads(const struct run *run, double window_ns, double imag
 	struct limit_times t = limit_times_between(&before->times, &after->times);
 	double all_ns = window_ns * (after->threads ? after->threads : 1);
 
-	measurement->read_us = per_image_us(t.read, images);
-	measurement->decode_us = per_image_us(t.decode, images);
-	measurement->resize_us = per_image_us(t.resize, images);
-	measurement->augment_us = per_image_us(t.augment, images);
-	measurement->store_us = per_image_us(t.store, images);
-	measurement->other_us = per_image_us(t.other, images);
-	measurement->wait_us = per_image_us(t.wait, images);
-	measurement->queued_us = per_image_us(t.queued, images);
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		measurement->stage_us[i] = per_image_us(t.stage[i], images);
 	measurement->stall_daemon =
 		(double)t.stall_daemon / (window_ns * (after->feeds ? after->feeds : 1));
-	measurement->busy = (double)limit_work(&t) / all_ns;
-	measurement->waiting = (double)t.wait / all_ns;
-	measurement->queued = (double)t.queued / all_ns;
+	measurement->busy = (double)stages_work(t.stage) / all_ns;
+	measurement->waiting = (double)t.stage[STAGE_WAIT] / all_ns;
+	measurement->queued = (double)t.stage[STAGE_QUEUED] / all_ns;
 	measurement->idle = (double)(after->idle_ns - before->idle_ns) / all_ns;
 	measurement->capacity_us = window_ns * cores * 1e-3 / images;
 	/* The clients know better: the daemon learns of a wait when it is over. */

@@ -56,10 +56,7 @@ struct measurement {
 	double images_per_s_core; /* by the cores that the daemon's threads can occupy */
 	double cpu_us;            /* CPU time of the whole daemon */
 	double client_cpu_us;
-	/* Of the daemon's threads: CPU time by stage, */
-	double read_us, decode_us, resize_us, augment_us, store_us, other_us;
-	/* and time asleep until stored bytes came, and ready while others had the CPUs */
-	double wait_us, queued_us;
+	double stage_us[STAGE_COUNT];    /* of the daemon's threads */
 	double wait_p50_ms, wait_p99_ms; /* from asking for a batch to having it */
 	double stall_client,
 		stall_daemon; /* share of time waiting: mean of the clients, mean of their feeds */

@@ -29,9 +29,20 @@ static uint64_t available_memory(void)
 	return kib << 10;
 }
 
+/* CPU time per image of the stages that make one of these the limit. */
+static double limits_us(const struct measurement *m, enum limit first, enum limit last)
+{
+	double sum_us = 0;
+
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		if (stages[i].limit >= first && stages[i].limit <= last)
+			sum_us += m->stage_us[i];
+	return sum_us;
+}
+
 static double work_us(const struct measurement *m)
 {
-	return m->read_us + m->decode_us + m->resize_us + m->augment_us + m->store_us + m->other_us;
+	return limits_us(m, LIMIT_DECODE, LIMIT_OTHER);
 }
 
 /* Are the CPUs what more would be had from? */
@@ -67,7 +78,7 @@ static double steady_us(const struct explanation *e)
 {
 	const struct measurement *m = &e->measured;
 
-	return work_us(m) - (m->limit == LIMIT_STORAGE ? m->read_us : 0);
+	return work_us(m) - (m->limit == LIMIT_STORAGE ? m->stage_us[STAGE_READ] : 0);
 }
 
 /*
@@ -77,8 +88,7 @@ static double steady_us(const struct explanation *e)
 static double speedup(const struct explanation *e, double image_us)
 {
 	const struct measurement *m = &e->measured;
-	double tried_us = m->decode_us + m->resize_us + m->augment_us + m->store_us,
-	       all_us = steady_us(e);
+	double tried_us = limits_us(m, LIMIT_DECODE, LIMIT_AUGMENT), all_us = steady_us(e);
 
 	return all_us /
 	       (all_us - tried_us + tried_us * image_us / e->trials.ways[WAY_STORED].image_us);
@@ -341,7 +351,7 @@ static void storage(const struct explanation *e, FILE *out)
 static void verdict(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	double all = work_us(m) / 100;
+	double all = work_us(m) / 100, part = limits_us(m, m->limit, m->limit) / all;
 	char rate[NUMBER_MAX], alone[NUMBER_MAX];
 
 	grouped(m->images_per_s, rate);
@@ -372,39 +382,33 @@ static void verdict(const struct explanation *e, FILE *out)
 		fprintf(out,
 			"Decoding is the limit: %s images/s; it takes %.0f %% of the CPU time, and "
 			"clients waited %.0f %% of theirs.\n",
-			rate, m->decode_us / all, 100 * m->stall_client);
+			rate, part, 100 * m->stall_client);
 		break;
 	case LIMIT_AUGMENT:
 		fprintf(out,
 			"Augmentation is the limit: %s images/s; resizing, augmenting and storing "
 			"take %.0f %% of the CPU time, and clients waited %.0f %% of theirs.\n",
-			rate, (m->resize_us + m->augment_us + m->store_us) / all,
-			100 * m->stall_client);
+			rate, part, 100 * m->stall_client);
 		break;
 	case LIMIT_OTHER:
 		fprintf(out,
 			"Handing over is the limit: %s images/s; verifying, collecting and "
 			"publishing take %.0f %% of the CPU time, and clients waited %.0f %% of "
 			"theirs.\n",
-			rate, (m->read_us + m->other_us) / all, 100 * m->stall_client);
+			rate, part, 100 * m->stall_client);
 		break;
 	}
 }
 
-static void stages(const struct explanation *e, FILE *out)
+static void stage_table(const struct explanation *e, FILE *out)
 {
 	const struct measurement *m = &e->measured;
-	const struct {
-		const char *name;
-		double us;
-	} rows[] = {{"read", m->read_us},       {"decode", m->decode_us}, {"resize", m->resize_us},
-		    {"augment", m->augment_us}, {"store", m->store_us},   {"other", m->other_us}};
 	double all = work_us(m);
 
 	fprintf(out, "\nCPU time per image\n");
-	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		fprintf(out, "  %-8s %9.1f us %5.1f %%\n", rows[i].name, rows[i].us,
-			100 * rows[i].us / all);
+	for (enum stage i = 0; i < STAGE_WORK_COUNT; i++)
+		fprintf(out, "  %-8s %9.1f us %5.1f %%\n", stages[i].name, m->stage_us[i],
+			100 * m->stage_us[i] / all);
 	fprintf(out,
 		"Of the threads' time %.0f %% was work, %.0f %% waiting for storage, %.0f %% for a "
 		"CPU, %.0f %% idle.\n",
@@ -489,7 +493,7 @@ void explanation_text(const struct explanation *e, FILE *out)
 {
 	heading(e, out);
 	verdict(e, out);
-	stages(e, out);
+	stage_table(e, out);
 	changes(e, out);
 }
 

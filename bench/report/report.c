@@ -15,40 +15,36 @@
 
 /* The doubles of a measurement, for medians and for JSON. */
 /* clang-format off */
-#define FIGURES(X)                                                                                 \
-	X(images_per_s)                                                                            \
-	X(bytes_per_s)                                                                             \
-	X(images_per_s_core)                                                                       \
-	X(cpu_us)                                                                                  \
-	X(client_cpu_us)                                                                           \
-	X(read_us)                                                                                 \
-	X(decode_us)                                                                               \
-	X(resize_us)                                                                               \
-	X(augment_us)                                                                              \
-	X(store_us)                                                                                \
-	X(other_us)                                                                                \
-	X(wait_us)                                                                                 \
-	X(queued_us)                                                                               \
-	X(wait_p50_ms)                                                                             \
-	X(wait_p99_ms)                                                                             \
-	X(stall_client)                                                                            \
-	X(stall_daemon)                                                                            \
-	X(busy)                                                                                    \
-	X(waiting)                                                                                 \
-	X(queued)                                                                                  \
-	X(idle)                                                                                    \
-	X(capacity_us)                                                                             \
-	X(private_mib)                                                                             \
-	X(pss_mib)                                                                                 \
-	X(shared_mib)                                                                              \
-	X(memcpy_bytes_per_s)
-/* clang-format on */
-
-static const size_t figures[] = {
-#define X(name) offsetof(struct measurement, name),
-	FIGURES(X)
-#undef X
+static const struct {
+	const char *name;
+	size_t offset;
+} figures[] = {
+#define FIGURE(name) {#name, offsetof(struct measurement, name)},
+#define STAGE(constant, name, ...)                                                                 \
+	{#name "_us", offsetof(struct measurement, stage_us[STAGE_##constant])},
+	FIGURE(images_per_s)
+	FIGURE(bytes_per_s)
+	FIGURE(images_per_s_core)
+	FIGURE(cpu_us)
+	FIGURE(client_cpu_us)
+	STAGES(STAGE)
+	FIGURE(wait_p50_ms)
+	FIGURE(wait_p99_ms)
+	FIGURE(stall_client)
+	FIGURE(stall_daemon)
+	FIGURE(busy)
+	FIGURE(waiting)
+	FIGURE(queued)
+	FIGURE(idle)
+	FIGURE(capacity_us)
+	FIGURE(private_mib)
+	FIGURE(pss_mib)
+	FIGURE(shared_mib)
+	FIGURE(memcpy_bytes_per_s)
+#undef STAGE
+#undef FIGURE
 };
+/* clang-format on */
 
 static double *figure(struct measurement *measurement, size_t offset)
 {
@@ -76,10 +72,10 @@ void report_summarise(const struct measurement *rounds, unsigned count, struct r
 		for (unsigned i = 0; i < count; i++) {
 			struct measurement copy = rounds[i];
 
-			values[i] = *figure(&copy, figures[f]);
+			values[i] = *figure(&copy, figures[f].offset);
 		}
 		qsort(values, count, sizeof(*values), compare);
-		*figure(&row->median, figures[f]) =
+		*figure(&row->median, figures[f].offset) =
 			(values[(count - 1) / 2] + values[count / 2]) / 2;
 	}
 	for (unsigned i = 0; i < count; i++) {
@@ -127,6 +123,13 @@ static bool memory_is_known(const struct measurement *m)
 	return m->pss_mib > 0;
 }
 
+static int stage_width(enum stage stage)
+{
+	int least = stage < STAGE_WORK_COUNT ? 6 : 7, width = (int)strlen(stages[stage].column);
+
+	return width > least ? width : least;
+}
+
 static void table_row(const struct report *report, const struct row *row, const int *widths,
 		      FILE *out)
 {
@@ -145,14 +148,12 @@ static void table_row(const struct report *report, const struct row *row, const 
 	}
 	if (memory_is_known(m))
 		snprintf(private_mib, sizeof(private_mib), "%.0f", m->private_mib);
-	fprintf(out,
-		"%9.0f %5.1f%% %8.0f %7.1f %6.1f %6.1f %6.1f %7.1f %6.1f %6.1f %7.1f %7.1f %8.2f "
-		"%8.2f "
-		"%6.1f%% %6.1f%% %7s %6.0f",
-		m->images_per_s, 100 * row->spread, m->images_per_s_core, m->cpu_us, m->read_us,
-		m->decode_us, m->resize_us, m->augment_us, m->store_us, m->other_us, m->wait_us,
-		m->queued_us, m->wait_p50_ms, m->wait_p99_ms, 100 * m->stall_client,
-		100 * m->stall_daemon, private_mib, m->shared_mib);
+	fprintf(out, "%9.0f %5.1f%% %8.0f %7.1f", m->images_per_s, 100 * row->spread,
+		m->images_per_s_core, m->cpu_us);
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		fprintf(out, " %*.1f", stage_width(i), m->stage_us[i]);
+	fprintf(out, " %8.2f %8.2f %6.1f%% %6.1f%% %7s %6.0f", m->wait_p50_ms, m->wait_p99_ms,
+		100 * m->stall_client, 100 * m->stall_daemon, private_mib, m->shared_mib);
 	if (has_memcpy(report))
 		fprintf(out, " %7.2f %7.2f %6.1f%%", m->bytes_per_s * 1e-9,
 			m->memcpy_bytes_per_s * 1e-9,
@@ -193,7 +194,7 @@ static bool nothing_measured(const struct report *report)
 
 void report_table(const struct report *report, FILE *out)
 {
-	int widths[AXIS_COUNT] = {0}, left = 0;
+	int widths[AXIS_COUNT] = {0}, left = 0, work = 7, waits = 0; /* 7: of all work */
 
 	if (nothing_measured(report))
 		return;
@@ -204,16 +205,20 @@ void report_table(const struct report *report, FILE *out)
 		widths[axis] = axis_width(report, axis);
 		left += widths[axis] + 2;
 	}
-	fprintf(out, "%*s%9s %6s %8s %50s %15s %17s %15s %14s\n", left, "", "", "", "per",
-		"CPU time per image, us", "waits, us", "batch wait, ms", "time waiting",
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		*(i < STAGE_WORK_COUNT ? &work : &waits) += 1 + stage_width(i);
+	fprintf(out, "%*s%9s %6s %8s %*s%*s %17s %15s %14s\n", left, "", "", "", "per", work,
+		"CPU time per image, us", waits, "waits, us", "batch wait, ms", "time waiting",
 		"memory, MiB");
 	for (enum axis axis = 0; axis < AXIS_COUNT; axis++)
 		if (widths[axis])
 			fprintf(out, axis == AXIS_DATASET ? "%-*s  " : "%*s  ", widths[axis],
 				axis_names[axis]);
-	fprintf(out, "%9s %6s %8s %7s %6s %6s %6s %7s %6s %6s %7s %7s %8s %8s %7s %7s %7s %6s",
-		"images/s", "spread", "core", "all", "read", "decode", "resize", "augment", "store",
-		"other", "storage", "cpu", "p50", "p99", "client", "daemon", "private", "rings");
+	fprintf(out, "%9s %6s %8s %7s", "images/s", "spread", "core", "all");
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		fprintf(out, " %*s", stage_width(i), stages[i].column);
+	fprintf(out, " %8s %8s %7s %7s %7s %6s", "p50", "p99", "client", "daemon", "private",
+		"rings");
 	if (has_memcpy(report))
 		fprintf(out, " %7s %7s %7s", "GB/s", "memcpy", "share");
 	fputc('\n', out);
@@ -248,16 +253,11 @@ static json_t *json_row(const struct row *row)
 		return object;
 	}
 	for (size_t f = 0; f < sizeof(figures) / sizeof(figures[0]); f++) {
-		static const char *const names[] = {
-#define X(name) #name,
-			FIGURES(X)
-#undef X
-		};
 		struct measurement copy = row->median;
 
-		if (is_known(&copy, figures[f]))
-			json_object_set_new(object, names[f],
-					    json_real(*figure(&copy, figures[f])));
+		if (is_known(&copy, figures[f].offset))
+			json_object_set_new(object, figures[f].name,
+					    json_real(*figure(&copy, figures[f].offset)));
 	}
 	json_object_set_new(object, "threads", json_integer(row->median.threads));
 	json_object_set_new(object, "limit", json_string(limit_name(row->median.limit)));

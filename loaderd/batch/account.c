@@ -9,15 +9,6 @@ enum {
 	 * where its time went.
 	 */
 	DISTURBED_PART = 8,
-	STAGES = 6,
-};
-
-/* A claim's nanoseconds, in the order in which a page that has to be read first is met. */
-union stages {
-	struct {
-		uint64_t read, decode, resize, augment, store, other;
-	};
-	uint64_t each[STAGES];
 };
 
 void account_add(_Atomic uint64_t *counter, uint64_t value)
@@ -26,44 +17,38 @@ void account_add(_Atomic uint64_t *counter, uint64_t value)
 			      memory_order_relaxed);
 }
 
-static uint64_t sum(const union stages *stages)
-{
-	uint64_t all = 0;
-	for (unsigned i = 0; i < STAGES; i++)
-		all += stages->each[i];
-	return all;
-}
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
 /* What no stage claims for itself is other: order, fields, claiming, publishing, waking. */
-static union stages stages_of(const struct sample_times *times, uint64_t lap)
+static void stages_of(const struct sample_times *times, uint64_t lap, uint64_t ns[STAGE_COUNT])
 {
-	union stages stages = {
-		.read = ticks_to_ns(times->read),
-		.decode = ticks_to_ns(times->stages.decode),
-		.resize = ticks_to_ns(times->stages.resize),
-		.augment = ticks_to_ns(times->stages.augment),
-		.store = ticks_to_ns(times->stages.store),
+	const uint64_t ticks[STAGE_COUNT] = {
+		[STAGE_READ] = times->read,
+		[STAGE_DECODE] = times->stages.decode,
+		[STAGE_RESIZE] = times->stages.resize,
+		[STAGE_AUGMENT] = times->stages.augment,
+		[STAGE_STORE] = times->stages.store,
+		[STAGE_WAIT] = times->wait,
 	};
-	uint64_t known_ns = ticks_to_ns(times->wait) + sum(&stages), lap_ns = ticks_to_ns(lap);
-	stages.other = lap_ns > known_ns ? lap_ns - known_ns : 0;
-	return stages;
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		ns[i] = ticks_to_ns(ticks[i]);
+	uint64_t known_ns = ns[STAGE_WAIT] + stages_work(ns), lap_ns = ticks_to_ns(lap);
+	ns[STAGE_OTHER] = lap_ns > known_ns ? lap_ns - known_ns : 0;
 }
 
 /*
  * Takes sleep out of the stages that touch the dataset's pages, first come first; returns what was
  * taken.
  */
-static uint64_t take_blocked(union stages *stages, uint64_t blocked_ns)
+static uint64_t take_blocked(uint64_t ns[STAGE_COUNT], uint64_t blocked_ns)
 {
 	uint64_t left_ns = blocked_ns;
-	for (unsigned i = 0; i < STAGES && left_ns > 0; i++) {
-		uint64_t part_ns = least(stages->each[i], left_ns);
-		stages->each[i] -= part_ns;
+	for (enum stage i = 0; i < STAGE_WORK_COUNT && left_ns > 0; i++) {
+		uint64_t part_ns = least(ns[i], left_ns);
+		ns[i] -= part_ns;
 		left_ns -= part_ns;
 	}
 	return blocked_ns - left_ns;
@@ -74,17 +59,18 @@ static uint64_t take_blocked(union stages *stages, uint64_t blocked_ns)
  * hit is not known, and it may have been longer than all of them: after a long absence the rest is
  * divided as this worker's time for the feed has been so far.
  */
-static uint64_t take_queued(union stages *stages, uint64_t queued_ns, const union stages *past)
+static uint64_t take_queued(uint64_t ns[STAGE_COUNT], uint64_t queued_ns,
+			    const uint64_t past[STAGE_COUNT])
 {
-	uint64_t all_ns = sum(stages), taken_ns = least(queued_ns, all_ns), past_ns = sum(past);
-	const union stages *pattern = stages;
+	uint64_t all_ns = stages_work(ns), taken_ns = least(queued_ns, all_ns);
+	const uint64_t *pattern = ns;
 	if (taken_ns == 0)
 		return 0;
-	if (taken_ns > all_ns / DISTURBED_PART && past_ns > 0)
+	if (taken_ns > all_ns / DISTURBED_PART && stages_work(past) > 0)
 		pattern = past;
-	double scale = (double)(all_ns - taken_ns) / (double)sum(pattern);
-	for (unsigned i = 0; i < STAGES; i++)
-		stages->each[i] = (uint64_t)((double)pattern->each[i] * scale);
+	double scale = (double)(all_ns - taken_ns) / (double)stages_work(pattern);
+	for (enum stage i = 0; i < STAGE_WORK_COUNT; i++)
+		ns[i] = (uint64_t)((double)pattern[i] * scale);
 	return taken_ns;
 }
 
@@ -106,29 +92,19 @@ void account_claim(struct batcher *batcher, struct batcher_worker *worker,
 {
 	struct batcher_counters *counters = &batcher->counters[worker->index];
 	struct watch *watch = &worker->watch;
-	const union stages past = {
-		.read = load(&counters->read_ns),
-		.decode = load(&counters->decode_ns),
-		.resize = load(&counters->resize_ns),
-		.augment = load(&counters->augment_ns),
-		.store = load(&counters->store_ns),
-		.other = load(&counters->other_ns),
-	};
-	uint64_t lap = watch_lap(watch, times->wait);
-	union stages stages = stages_of(times, lap);
-	uint64_t blocked_ns = take_blocked(&stages, watch->blocked_ns);
-	uint64_t queued_ns = take_queued(&stages, watch->queued_ns, &past);
+	uint64_t past[STAGE_COUNT], ns[STAGE_COUNT];
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		past[i] = load(&counters->stage_ns[i]);
+	stages_of(times, watch_lap(watch, times->wait), ns);
+	uint64_t blocked_ns = take_blocked(ns, watch->blocked_ns);
+	uint64_t queued_ns = take_queued(ns, watch->queued_ns, past);
 	watch->blocked_ns -= blocked_ns;
 	watch->queued_ns -= queued_ns;
-	account_add(&counters->wait_ns, blocked_ns + ticks_to_ns(times->wait));
-	account_add(&counters->queued_ns, queued_ns);
-	account_add(&counters->read_ns, stages.read);
-	account_add(&counters->decode_ns, stages.decode);
-	account_add(&counters->resize_ns, stages.resize);
-	account_add(&counters->augment_ns, stages.augment);
-	account_add(&counters->store_ns, stages.store);
-	account_add(&counters->other_ns, stages.other);
-	uint64_t cpu_ns = sum(&stages);
+	ns[STAGE_WAIT] += blocked_ns;
+	ns[STAGE_QUEUED] += queued_ns;
+	for (enum stage i = 0; i < STAGE_COUNT; i++)
+		account_add(&counters->stage_ns[i], ns[i]);
+	uint64_t cpu_ns = stages_work(ns);
 	atomic_fetch_add_explicit(&batcher->virtual_ns, cpu_ns + 1, memory_order_relaxed);
 	if (samples > 0)
 		average_cost(batcher, cpu_ns / samples);

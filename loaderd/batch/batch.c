@@ -522,14 +522,9 @@ void batcher_status(struct batcher *batcher, struct batcher_status *ret_status)
 		const struct batcher_counters *c = &batcher->counters[i];
 		status.images += atomic_load_explicit(&c->images, memory_order_relaxed);
 		status.bad += atomic_load_explicit(&c->bad, memory_order_relaxed);
-		status.wait_ns += atomic_load_explicit(&c->wait_ns, memory_order_relaxed);
-		status.queued_ns += atomic_load_explicit(&c->queued_ns, memory_order_relaxed);
-		status.read_ns += atomic_load_explicit(&c->read_ns, memory_order_relaxed);
-		status.decode_ns += atomic_load_explicit(&c->decode_ns, memory_order_relaxed);
-		status.resize_ns += atomic_load_explicit(&c->resize_ns, memory_order_relaxed);
-		status.augment_ns += atomic_load_explicit(&c->augment_ns, memory_order_relaxed);
-		status.store_ns += atomic_load_explicit(&c->store_ns, memory_order_relaxed);
-		status.other_ns += atomic_load_explicit(&c->other_ns, memory_order_relaxed);
+		for (enum stage s = 0; s < STAGE_COUNT; s++)
+			status.stage_ns[s] +=
+				atomic_load_explicit(&c->stage_ns[s], memory_order_relaxed);
 	}
 	pthread_mutex_lock(&batcher->mutex);
 	if (!position_of(batcher, batcher->ring.published, &status.epoch, &status.batch))

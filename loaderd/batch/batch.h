@@ -21,6 +21,7 @@
 #include "loaderd/io/io.h"
 #include "loaderd/io/order.h"
 #include "proto/ring.h"
+#include "proto/stage.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -65,10 +66,7 @@ struct batcher_options {
 struct batcher_counters {
 	_Alignas(BATCHER_CACHE_LINE) _Atomic uint64_t images;
 	_Atomic uint64_t bad;
-	_Atomic uint64_t wait_ns;   /* asleep until stored bytes came */
-	_Atomic uint64_t queued_ns; /* ready to run while others had the CPU */
-	/* CPU time. */
-	_Atomic uint64_t read_ns, decode_ns, resize_ns, augment_ns, store_ns, other_ns;
+	_Atomic uint64_t stage_ns[STAGE_COUNT];
 };
 
 /* What a worker brings along. */
@@ -134,8 +132,7 @@ struct batcher {
 struct batcher_status {
 	uint64_t epoch, batch; /* of the next batch to be published */
 	uint64_t images, bad;
-	uint64_t wait_ns, queued_ns; /* as in batcher_counters, summed over workers, */
-	uint64_t read_ns, decode_ns, resize_ns, augment_ns, store_ns, other_ns; /* and these */
+	uint64_t stage_ns[STAGE_COUNT]; /* summed over workers */
 	uint64_t stall_client_ns, stall_daemon_ns;
 	uint32_t slots_ready, slots_held;
 	bool finished;

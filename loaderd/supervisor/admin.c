@@ -4,6 +4,7 @@
 #include "loaderd/log.h"
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
+#include "proto/stage.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -53,14 +54,7 @@ static void add_feed(struct report *report, uid_t uid, const struct link_feed *s
 	message->slots_held = feed->slots_held;
 	message->stall_client_ns = feed->stall_client_ns;
 	message->stall_daemon_ns = feed->stall_daemon_ns;
-	message->read_ns = feed->stage_ns[0];
-	message->decode_ns = feed->stage_ns[1];
-	message->resize_ns = feed->stage_ns[2];
-	message->augment_ns = feed->stage_ns[3];
-	message->store_ns = feed->stage_ns[4];
-	message->other_ns = feed->stage_ns[5];
-	message->wait_ns = feed->stage_ns[6];
-	message->queued_ns = feed->stage_ns[7];
+	stages_put(feed->stage_ns, message);
 	message->bytes = feed->bytes;
 	report->list[report->count++] = message;
 }

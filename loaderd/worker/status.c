@@ -34,14 +34,7 @@ static void fill_feed(const struct session *session, Loaderd__FeedStatus *status
 	status->slots_held = b.slots_held;
 	status->stall_client_ns = b.stall_client_ns;
 	status->stall_daemon_ns = b.stall_daemon_ns;
-	status->read_ns = b.read_ns;
-	status->decode_ns = b.decode_ns;
-	status->resize_ns = b.resize_ns;
-	status->other_ns = b.other_ns;
-	status->augment_ns = b.augment_ns;
-	status->store_ns = b.store_ns;
-	status->wait_ns = b.wait_ns;
-	status->queued_ns = b.queued_ns;
+	stages_put(b.stage_ns, status);
 	status->bytes = feed->bytes;
 }
 
@@ -143,14 +136,13 @@ static void publish_feed(const struct session *session, struct link_feed *feed)
 		.bytes = session->feed->bytes,
 		.stall_client_ns = b.stall_client_ns,
 		.stall_daemon_ns = b.stall_daemon_ns,
-		.stage_ns = {b.read_ns, b.decode_ns, b.resize_ns, b.augment_ns, b.store_ns,
-			     b.other_ns, b.wait_ns, b.queued_ns},
 		.pid = (uint32_t)session->pid,
 		.batch_size = session->feed->batch_size,
 		.slots = session->feed->batcher->options.slots,
 		.slots_ready = b.slots_ready,
 		.slots_held = b.slots_held,
 	};
+	memcpy(feed->stage_ns, b.stage_ns, sizeof feed->stage_ns);
 	cut(feed->name, session->feed->name);
 	cut(feed->dataset, session->feed->dataset->path);
 	cut(feed->pipeline, session->feed->pipeline);

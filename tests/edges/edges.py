@@ -35,7 +35,7 @@ TABLE = {
 
     # the daemon: reading, then batches, then threads; a supervisor that knows nothing of them, and the worker
     "loaderd/io": "format/packimg.h",
-    "loaderd/batch": "format/packimg.h proto/ring.h loaderd/augment/transform.h loaderd/io",
+    "loaderd/batch": "format/packimg.h proto/ring.h proto/stage.h loaderd/augment/transform.h loaderd/io",
     "loaderd/pool": "loaderd/batch loaderd/io",
     "loaderd": "proto loaderd/supervisor/supervisor.h loaderd/worker/worker.h",
     "loaderd/supervisor": "proto loaderd",

@@ -123,25 +123,26 @@ static void put_times(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus
 		      uint64_t elapsed_ns, unsigned cpus)
 {
 	struct limit_times first = {0}, last = {0};
-	char client[32], daemon[32], work[32], wait[32], queued[32];
+	char text[32], daemon[32];
 	if (before != NULL)
 		limit_times_add(&first, before);
 	limit_times_add(&last, feed);
 	const struct limit_times times = limit_times_between(&first, &last);
-	uint64_t all = limit_work(&times);
+	uint64_t all = stages_work(times.stage);
 	printf("  %-10sclient %s, daemon %s: %s\n", "waited",
-	       duration_text(times.stall_client, client), duration_text(times.stall_daemon, daemon),
+	       duration_text(times.stall_client, text), duration_text(times.stall_daemon, daemon),
 	       verdict(limit_judge(&times, elapsed_ns, cpus)));
 	if (all == 0)
 		return;
-	printf("  %-10sread %.0f %%, decode %.0f %%, resize %.0f %%, augment %.0f %%, store %.0f "
-	       "%%, other %.0f %% "
-	       "of %s CPU time\n",
-	       "work", percent(times.read, all), percent(times.decode, all),
-	       percent(times.resize, all), percent(times.augment, all), percent(times.store, all),
-	       percent(times.other, all), duration_text(all, work));
-	printf("  %-10swaited %s for stored bytes, %s for a CPU\n", "threads",
-	       duration_text(times.wait, wait), duration_text(times.queued, queued));
+	for (enum stage i = 0; i < STAGE_WORK_COUNT; i++) {
+		printf(i == 0 ? "  %-10s" : ", ", "work");
+		printf("%s %.0f %%", stages[i].name, percent(times.stage[i], all));
+	}
+	printf(" of %s CPU time\n  %-10s", duration_text(all, text), "threads");
+	for (enum stage i = STAGE_WORK_COUNT; i < STAGE_COUNT; i++)
+		printf("%s %s for %s", i == STAGE_WORK_COUNT ? "waited" : ",",
+		       duration_text(times.stage[i], text), stages[i].waits_for);
+	putchar('\n');
 }
 
 static void put_feed(const Loaderd__FeedStatus *feed, const Loaderd__FeedStatus *before,

@@ -1,6 +1,7 @@
 #include "tools/loaderctl/render.h"
 
 #include "format/base/printable.h"
+#include "proto/stage.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -42,6 +43,13 @@ static int print(json_t *root)
 
 static json_t *feed_json(const Loaderd__FeedStatus *f)
 {
+	static const enum stage places[] = {
+#define STAGE(constant, name, limit, place, ...) [place] = STAGE_##constant,
+		STAGES(STAGE)
+#undef STAGE
+	};
+	_Static_assert(sizeof places / sizeof places[0] == STAGE_COUNT, "places are 0, 1, 2 ...");
+	uint64_t stage_ns[STAGE_COUNT] = {0};
 	json_t *o = json_object();
 	json_object_set_new(o, "feed_id", number(f->feed_id));
 	json_object_set_new(o, "name", text(f->name));
@@ -59,14 +67,9 @@ static json_t *feed_json(const Loaderd__FeedStatus *f)
 	json_object_set_new(o, "slots_held", number(f->slots_held));
 	json_object_set_new(o, "stall_client_ns", number(f->stall_client_ns));
 	json_object_set_new(o, "stall_daemon_ns", number(f->stall_daemon_ns));
-	json_object_set_new(o, "read_ns", number(f->read_ns));
-	json_object_set_new(o, "decode_ns", number(f->decode_ns));
-	json_object_set_new(o, "resize_ns", number(f->resize_ns));
-	json_object_set_new(o, "other_ns", number(f->other_ns));
-	json_object_set_new(o, "store_ns", number(f->store_ns));
-	json_object_set_new(o, "augment_ns", number(f->augment_ns));
-	json_object_set_new(o, "wait_ns", number(f->wait_ns));
-	json_object_set_new(o, "queued_ns", number(f->queued_ns));
+	stages_add(stage_ns, f);
+	for (unsigned i = 0; i < STAGE_COUNT; i++)
+		json_object_set_new(o, stages[places[i]].key, number(stage_ns[places[i]]));
 	json_object_set_new(o, "bytes", number(f->bytes));
 	return o;
 }

@@ -69,7 +69,7 @@ static void counts_own_feeds_alone(void **state)
 
 	assert_int_equal(sight.feeds, 3);
 	assert_int_equal(sight.images, 11010);
-	assert_int_equal(sight.times.decode, 22020);
+	assert_int_equal(sight.times.stage[STAGE_DECODE], 22020);
 	assert_int_equal(sight.times.stall_daemon, 33030);
 }
 
@@ -83,7 +83,7 @@ static void counts_nothing_of_clients_that_have_ended(void **state)
 	sight = look(clients, 1);
 	assert_int_equal(sight.feeds, 0);
 	assert_int_equal(sight.images, 0);
-	assert_int_equal(sight.times.decode, 0);
+	assert_int_equal(sight.times.stage[STAGE_DECODE], 0);
 }
 
 int main(void)

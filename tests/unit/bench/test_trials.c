@@ -180,12 +180,12 @@ static void predictions(void **state)
 {
 	const struct settings settings = {.socket = "a daemon that is not asked again"};
 	const struct measurement measured = {.images_per_s = 1000,
-					     .read_us = 50,
-					     .decode_us = 300,
-					     .resize_us = 70,
-					     .augment_us = 20,
-					     .store_us = 10,
-					     .other_us = 150,
+					     .stage_us[STAGE_READ] = 50,
+					     .stage_us[STAGE_DECODE] = 300,
+					     .stage_us[STAGE_RESIZE] = 70,
+					     .stage_us[STAGE_AUGMENT] = 20,
+					     .stage_us[STAGE_STORE] = 10,
+					     .stage_us[STAGE_OTHER] = 150,
 					     .threads = 3,
 					     .limit = LIMIT_DECODE};
 	struct point point = {.dataset = path,

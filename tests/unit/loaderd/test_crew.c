@@ -105,14 +105,14 @@ static _Noreturn void be_worker(const char *habit)
 		pause();
 }
 
-struct stage {
+struct scene {
 	struct crew crew;
 	struct config config;
 	struct closer *closer;
 	int epoll_fd;
 };
 
-static void start(struct stage *stage, const char *habit)
+static void start(struct scene *stage, const char *habit)
 {
 	setenv(HABIT, habit, 1);
 	config_init(&stage->config);
@@ -126,7 +126,7 @@ static void start(struct stage *stage, const char *habit)
 }
 
 /* A turn of the supervisor's, but for what it does on time. Returns the number of events. */
-static int turn(struct stage *stage, int patience_ms)
+static int turn(struct scene *stage, int patience_ms)
 {
 	struct epoll_event events[EVENTS_MAX];
 	int count = epoll_wait(stage->epoll_fd, events, EVENTS_MAX, patience_ms);
@@ -148,7 +148,7 @@ static void see(void *context, uid_t uid, pid_t pid, const struct link_page *pag
 }
 
 /* Returns the worker's process. */
-static pid_t await_habit(struct stage *stage)
+static pid_t await_habit(struct scene *stage)
 {
 	struct seen seen = {0};
 	const uint64_t until_ns = clock_now_ns() + UINT64_C(1000000) * PATIENCE_MS;
@@ -161,7 +161,7 @@ static pid_t await_habit(struct stage *stage)
 }
 
 /* The worker does nothing any more: what it has done is soon dealt with. */
-static void assert_soon_quiet(struct stage *stage)
+static void assert_soon_quiet(struct scene *stage)
 {
 	unsigned turns = 0;
 	while (turn(stage, 0) > 0)
@@ -175,7 +175,7 @@ static void await_end(pid_t pid)
 	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
 }
 
-static void finish(struct stage *stage)
+static void finish(struct scene *stage)
 {
 	crew_kill(&stage->crew);
 	while (stage->crew.worker_count > 0)
@@ -189,7 +189,7 @@ static void finish(struct stage *stage)
 
 static void worker_with_habit(const char *habit)
 {
-	struct stage stage;
+	struct scene stage;
 	start(&stage, habit);
 	await_habit(&stage);
 	assert_soon_quiet(&stage);
@@ -223,7 +223,7 @@ static void what_is_muted_is_read_later(void **state)
 		"records much, records end",
 	};
 	for (unsigned i = 0; i < sizeof habits / sizeof *habits; i++) {
-		struct stage stage;
+		struct scene stage;
 		start(&stage, habits[i]);
 		await_habit(&stage);
 		assert_soon_quiet(&stage);
@@ -235,7 +235,7 @@ static void what_is_muted_is_read_later(void **state)
 }
 
 /* Connections, until some wait because the worker takes none. Returns how many. */
-static unsigned connect_many(struct stage *stage, int clients[CONNECTIONS_MAX])
+static unsigned connect_many(struct scene *stage, int clients[CONNECTIONS_MAX])
 {
 	unsigned count = 0;
 	while (stage->crew.waiting_count < 3) {
@@ -258,7 +258,7 @@ static void an_end_is_the_end(void **state)
 {
 	enum { WATCHED = 4 }; /* the process, the pipe, the log, and the socket */
 	for (unsigned first = 0; first < WATCHED; first++) {
-		struct stage stage;
+		struct scene stage;
 		struct epoll_event events[EVENTS_MAX];
 		int clients[CONNECTIONS_MAX];
 		start(&stage, "nothing");

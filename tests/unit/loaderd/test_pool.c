@@ -144,8 +144,7 @@ static uint64_t cpu_ns(const struct batcher *batcher)
 {
 	struct batcher_status status;
 	batcher_status((struct batcher *)batcher, &status);
-	return status.read_ns + status.decode_ns + status.resize_ns + status.augment_ns +
-	       status.store_ns + status.other_ns;
+	return stages_work(status.stage_ns);
 }
 
 static uint64_t now_ns(void)
@@ -418,10 +417,10 @@ static void accounts(void **state)
 	batcher_status(client.batcher, &status);
 	struct look end = look_at(pool);
 	cpu = process_cpu_ns() - cpu;
-	assert_true(end.idle_ns > begin.idle_ns && status.queued_ns > 0);
+	assert_true(end.idle_ns > begin.idle_ns && status.stage_ns[STAGE_QUEUED] > 0);
 	assert_within(cpu_ns(client.batcher), cpu, 10);
-	uint64_t sum_ns = cpu_ns(client.batcher) + status.wait_ns + status.queued_ns + end.idle_ns -
-			  begin.idle_ns;
+	uint64_t sum_ns = cpu_ns(client.batcher) + status.stage_ns[STAGE_WAIT] +
+			  status.stage_ns[STAGE_QUEUED] + end.idle_ns - begin.idle_ns;
 	uint64_t least_ns = (end.before_ns - begin.after_ns) * WORKERS;
 	uint64_t most_ns = (end.after_ns - begin.before_ns) * WORKERS;
 	assert_in_range(sum_ns, least_ns / 100 * 98, most_ns / 100 * 102);

@@ -17,50 +17,65 @@ static void judgements(void **state)
 		enum limit known, unknown; /* with and without time and CPUs */
 	} cases[] = {
 		{{0}, LIMIT_NONE, LIMIT_NONE},
-		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .decode = 19 * S},
+		{{.stall_client = 3 * S, .stall_daemon = 3 * S, .stage[STAGE_DECODE] = 19 * S},
 		 LIMIT_NONE,
 		 LIMIT_NONE},
-		{{.stall_client = 1 * S, .stall_daemon = 9 * S, .decode = 4 * S},
+		{{.stall_client = 1 * S, .stall_daemon = 9 * S, .stage[STAGE_DECODE] = 4 * S},
 		 LIMIT_CONSUMER,
 		 LIMIT_CONSUMER},
-		{{.stall_client = 9 * S, .decode = 14 * S, .resize = 4 * S, .store = S, .other = S},
+		{{.stall_client = 9 * S,
+		  .stage[STAGE_DECODE] = 14 * S,
+		  .stage[STAGE_RESIZE] = 4 * S,
+		  .stage[STAGE_STORE] = S,
+		  .stage[STAGE_OTHER] = S},
 		 LIMIT_DECODE,
 		 LIMIT_DECODE},
 		{{.stall_client = 9 * S,
-		  .decode = 7 * S,
-		  .resize = 2 * S,
-		  .augment = 3 * S,
-		  .store = 6 * S,
-		  .other = S},
+		  .stage[STAGE_DECODE] = 7 * S,
+		  .stage[STAGE_RESIZE] = 2 * S,
+		  .stage[STAGE_AUGMENT] = 3 * S,
+		  .stage[STAGE_STORE] = 6 * S,
+		  .stage[STAGE_OTHER] = S},
 		 LIMIT_AUGMENT,
 		 LIMIT_AUGMENT},
 		{{.stall_client = 9 * S,
-		  .decode = 2 * S,
-		  .resize = S,
-		  .other = 10 * S,
-		  .read = 6 * S},
+		  .stage[STAGE_DECODE] = 2 * S,
+		  .stage[STAGE_RESIZE] = S,
+		  .stage[STAGE_OTHER] = 10 * S,
+		  .stage[STAGE_READ] = 6 * S},
 		 LIMIT_OTHER,
 		 LIMIT_OTHER},
-		{{.stall_client = 9 * S, .decode = 4 * S, .wait = 16 * S},
+		{{.stall_client = 9 * S, .stage[STAGE_DECODE] = 4 * S, .stage[STAGE_WAIT] = 16 * S},
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
 		/*
 		 * A client that has waited from the beginning, and one that made the loader wait at
 		 * the beginning.
 		 */
-		{{.decode = 18 * S}, LIMIT_DECODE, LIMIT_DECODE},
-		{{.stall_daemon = S / 2, .decode = 18 * S}, LIMIT_DECODE, LIMIT_CONSUMER},
+		{{.stage[STAGE_DECODE] = 18 * S}, LIMIT_DECODE, LIMIT_DECODE},
+		{{.stall_daemon = S / 2, .stage[STAGE_DECODE] = 18 * S},
+		 LIMIT_DECODE,
+		 LIMIT_CONSUMER},
 		/* Eight threads: their waiting is hidden behind others' work, or it is not. */
-		{{.stall_client = 9 * S, .decode = 18 * S, .wait = 60 * S},
+		{{.stall_client = 9 * S,
+		  .stage[STAGE_DECODE] = 18 * S,
+		  .stage[STAGE_WAIT] = 60 * S},
 		 LIMIT_DECODE,
 		 LIMIT_STORAGE},
-		{{.stall_client = 9 * S, .decode = 6 * S, .wait = 70 * S, .queued = 4 * S},
+		{{.stall_client = 9 * S,
+		  .stage[STAGE_DECODE] = 6 * S,
+		  .stage[STAGE_WAIT] = 70 * S,
+		  .stage[STAGE_QUEUED] = 4 * S},
 		 LIMIT_STORAGE,
 		 LIMIT_STORAGE},
-		{{.stall_client = 9 * S, .decode = 19 * S, .queued = 61 * S},
+		{{.stall_client = 9 * S,
+		  .stage[STAGE_DECODE] = 19 * S,
+		  .stage[STAGE_QUEUED] = 61 * S},
 		 LIMIT_DECODE,
 		 LIMIT_DECODE},
-		{{.stall_client = 9 * S, .decode = 8 * S, .queued = 12 * S},
+		{{.stall_client = 9 * S,
+		  .stage[STAGE_DECODE] = 8 * S,
+		  .stage[STAGE_QUEUED] = 12 * S},
 		 LIMIT_CPUS,
 		 LIMIT_DECODE},
 	};
@@ -84,15 +99,15 @@ static void differences(void **state)
 	limit_times_add(&first, &before);
 	limit_times_add(&second, &now);
 	times = limit_times_between(&first, &second);
-	assert_int_equal(times.decode, 7);
-	assert_int_equal(times.wait, 3);
-	assert_int_equal(times.queued, 2);
-	assert_int_equal(limit_work(&times), 15);
+	assert_int_equal(times.stage[STAGE_DECODE], 7);
+	assert_int_equal(times.stage[STAGE_WAIT], 3);
+	assert_int_equal(times.stage[STAGE_QUEUED], 2);
+	assert_int_equal(stages_work(times.stage), 15);
 	assert_string_equal(limit_name(LIMIT_NONE), "none");
 	assert_string_equal(limit_name(LIMIT_OTHER), "other");
 	limit_times_add(&second, &before);
-	assert_int_equal(second.decode, 17);
-	assert_int_equal(limit_work(&second), 25);
+	assert_int_equal(second.stage[STAGE_DECODE], 17);
+	assert_int_equal(stages_work(second.stage), 25);
 }
 
 /* Each counter by itself: all differ, in the statuses and in their differences. */
@@ -109,9 +124,10 @@ static void every_field(void **state)
 		 &now.other_ns},
 	};
 	const uint64_t *const results[10] = {
-		&times.stall_client, &times.stall_daemon, &times.wait,   &times.queued,
-		&times.read,         &times.decode,       &times.resize, &times.augment,
-		&times.store,        &times.other};
+		&times.stall_client,        &times.stall_daemon,         &times.stage[STAGE_WAIT],
+		&times.stage[STAGE_QUEUED], &times.stage[STAGE_READ],    &times.stage[STAGE_DECODE],
+		&times.stage[STAGE_RESIZE], &times.stage[STAGE_AUGMENT], &times.stage[STAGE_STORE],
+		&times.stage[STAGE_OTHER]};
 	for (uint64_t i = 0; i < 10; i++) {
 		*fields[0][i] = 1000 + 7 * i;
 		*fields[1][i] = 1000 + 7 * i + (UINT64_C(1) << i);
@@ -122,7 +138,7 @@ static void every_field(void **state)
 	for (uint64_t i = 0; i < 10; i++)
 		assert_int_equal(*results[i], UINT64_C(1) << i);
 	/* Work is what takes CPU time; waiting is not. */
-	assert_int_equal(limit_work(&times), 0x3f0);
+	assert_int_equal(stages_work(times.stage), 0x3f0);
 	/* Feeds of one daemon are added up. */
 	limit_times_add(&first, &now);
 	times = limit_times_between(&second, &first);
