@@ -150,26 +150,8 @@ void draw_effects(const struct step *step, uint32_t width, uint32_t height,
 	case STEP_COLOR_JITTER:
 		draw_jitter(step, random, list);
 		return;
-	case STEP_GRAYSCALE:
-		append(list, EFFECT_GRAYSCALE);
-		return;
-	case STEP_INVERT:
-		append(list, EFFECT_INVERT);
-		return;
-	case STEP_SOLARIZE:
-		append(list, EFFECT_SOLARIZE)->factor = step->amount;
-		return;
-	case STEP_POSTERIZE:
-		append(list, EFFECT_POSTERIZE)->bits = (unsigned)step->amount;
-		return;
-	case STEP_AUTOCONTRAST:
-		append(list, EFFECT_AUTOCONTRAST);
-		return;
-	case STEP_EQUALIZE:
-		append(list, EFFECT_EQUALIZE);
-		return;
-	case STEP_SHARPNESS:
-		append(list, EFFECT_SHARPNESS)->factor = step->amount;
+	case STEP_EFFECT:
+		append(list, step->effect)->factor = step->amount;
 		return;
 	case STEP_BLUR:
 		effect = append(list, EFFECT_BLUR);

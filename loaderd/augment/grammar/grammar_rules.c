@@ -1,7 +1,6 @@
 #include "loaderd/augment/grammar/grammar_rules.h"
 #include "format/base/nearest.h"
 #include "loaderd/augment/grammar/policy.h"
-#include "loaderd/augment/kernels/effects.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,20 +36,25 @@ const struct rule grammar_rules[] = {
 	  {"saturation", VALUE_SPREAD, 0, 1000},
 	  {"hue", VALUE_SPREAD, -0.5, 0.5},
 	  {"p", VALUE_NUMBER, 0, 1}}},
-	{"random_grayscale", STEP_GRAYSCALE, {{"p", VALUE_NUMBER, 0, 1}}},
-	{"random_invert", STEP_INVERT, {{"p", VALUE_NUMBER, 0, 1}}},
+	{"random_grayscale", STEP_EFFECT, {{"p", VALUE_NUMBER, 0, 1}}, EFFECT_GRAYSCALE, 0.1},
+	{"random_invert", STEP_EFFECT, {{"p", VALUE_NUMBER, 0, 1}}, EFFECT_INVERT, 0.5},
 	{"random_solarize",
-	 STEP_SOLARIZE,
-	 {{"threshold", VALUE_NUMBER, 0, 255, .required = true}, {"p", VALUE_NUMBER, 0, 1}}},
+	 STEP_EFFECT,
+	 {{"threshold", VALUE_NUMBER, 0, 255, .required = true}, {"p", VALUE_NUMBER, 0, 1}},
+	 EFFECT_SOLARIZE,
+	 0.5},
 	{"random_posterize",
-	 STEP_POSTERIZE,
-	 {{"bits", VALUE_WHOLE, 0, 8, .required = true}, {"p", VALUE_NUMBER, 0, 1}}},
-	{"random_autocontrast", STEP_AUTOCONTRAST, {{"p", VALUE_NUMBER, 0, 1}}},
-	{"random_equalize", STEP_EQUALIZE, {{"p", VALUE_NUMBER, 0, 1}}},
+	 STEP_EFFECT,
+	 {{"bits", VALUE_WHOLE, 0, 8, .required = true}, {"p", VALUE_NUMBER, 0, 1}},
+	 EFFECT_POSTERIZE,
+	 0.5},
+	{"random_autocontrast", STEP_EFFECT, {{"p", VALUE_NUMBER, 0, 1}}, EFFECT_AUTOCONTRAST, 0.5},
+	{"random_equalize", STEP_EFFECT, {{"p", VALUE_NUMBER, 0, 1}}, EFFECT_EQUALIZE, 0.5},
 	{"random_adjust_sharpness",
-	 STEP_SHARPNESS,
-	 {{"sharpness_factor", VALUE_NUMBER, 0, 1000, .required = true},
-	  {"p", VALUE_NUMBER, 0, 1}}},
+	 STEP_EFFECT,
+	 {{"sharpness_factor", VALUE_NUMBER, 0, 1000, .required = true}, {"p", VALUE_NUMBER, 0, 1}},
+	 EFFECT_SHARPNESS,
+	 0.5},
 	{"gaussian_blur",
 	 STEP_BLUR,
 	 {{"kernel_size", VALUE_EXTENT, 1, EFFECT_BLUR_SIDE_MAX, .required = true},

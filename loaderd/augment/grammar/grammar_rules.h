@@ -6,6 +6,7 @@
 #pragma once
 
 #include "loaderd/augment/grammar/steps.h"
+#include "loaderd/augment/kernels/effects.h"
 
 enum {
 	NAME_MAX_SIZE = 32, /* bytes of a name that count, with the 0 */
@@ -43,6 +44,9 @@ struct rule {
 	const char *name;
 	enum step_kind kind;
 	struct parameter parameters[PARAMETERS_MAX];
+	/* of STEP_EFFECT: what it does, and p where it is not given */
+	enum effect_kind effect;
+	double probability;
 };
 
 extern const struct rule grammar_rules[];

@@ -216,6 +216,16 @@ static int set_policy(struct transform_error *error, enum step_kind kind,
 	}
 }
 
+/* p comes last. */
+static void set_effect(const struct rule *rule, const struct value *values, struct step *step)
+{
+	bool has_amount = rule->parameters[1].key != NULL;
+
+	step->effect = rule->effect;
+	step->amount = has_amount ? values[0].numbers[0] : 0;
+	step->probability = number_or(&values[has_amount], rule->probability);
+}
+
 int grammar_set(struct transform_error *error, const struct rule *rule,
 		const struct value values[PARAMETERS_MAX], struct step *step)
 {
@@ -242,22 +252,11 @@ int grammar_set(struct transform_error *error, const struct rule *rule,
 		step->alternate = given(&values[0]) && values[0].count == 0;
 		step->probability = number_or(&values[0], 0.5);
 		return 0;
-	case STEP_INVERT:
-	case STEP_AUTOCONTRAST:
-	case STEP_EQUALIZE:
-		step->probability = number_or(&values[0], 0.5);
-		return 0;
-	case STEP_GRAYSCALE:
-		step->probability = number_or(&values[0], 0.1);
-		return 0;
 	case STEP_COLOR_JITTER:
 		step->probability = number_or(&values[4], 1);
 		return set_jitter(error, rule, values, step);
-	case STEP_SOLARIZE:
-	case STEP_POSTERIZE:
-	case STEP_SHARPNESS:
-		step->amount = values[0].numbers[0];
-		step->probability = number_or(&values[1], 0.5);
+	case STEP_EFFECT:
+		set_effect(rule, values, step);
 		return 0;
 	case STEP_BLUR:
 		return set_blur(error, values, step);

@@ -108,8 +108,7 @@ bool policy_effect(enum policy_space space, enum policy_operation operation, uns
 		return true;
 	case POLICY_POSTERIZE:
 		ret_effect->kind = EFFECT_POSTERIZE;
-		ret_effect->bits =
-			(unsigned)rint((space == POLICY_MIX ? 4 : 8) - bin / ((bins - 1) / end));
+		ret_effect->factor = rint((space == POLICY_MIX ? 4 : 8) - bin / ((bins - 1) / end));
 		return true;
 	case POLICY_SOLARIZE:
 		ret_effect->kind = EFFECT_SOLARIZE;

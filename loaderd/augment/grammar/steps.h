@@ -24,13 +24,7 @@ enum step_kind {
 	STEP_VFLIP,
 	/* From here on: pixels in their places change. */
 	STEP_COLOR_JITTER,
-	STEP_GRAYSCALE,
-	STEP_INVERT,
-	STEP_SOLARIZE,
-	STEP_POSTERIZE,
-	STEP_AUTOCONTRAST,
-	STEP_EQUALIZE,
-	STEP_SHARPNESS,
+	STEP_EFFECT, /* one effect of one number at most, as its rule says */
 	STEP_BLUR,
 	STEP_ROTATION,
 	STEP_AFFINE,
@@ -108,8 +102,8 @@ struct step {
 	uint32_t pad_x, pad_y; /* cutout: width and height of the hole */
 	uint8_t fill[3];
 	double jitter[STEP_JITTERS][2]; /* low and high */
-	/* solarize: threshold; posterize: bits; sharpness: factor */
-	double amount;
+	unsigned effect;                /* of STEP_EFFECT: enum effect_kind */
+	double amount; /* solarize: threshold; posterize: bits; sharpness: factor */
 	uint32_t kernel_width, kernel_height;
 	double sigma[2];
 	struct step_warp warp;

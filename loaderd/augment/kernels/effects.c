@@ -145,7 +145,7 @@ static bool make_table(const struct effects *effects, const struct effect *effec
 		effect_table_solarize(table, effect->factor);
 		return true;
 	case EFFECT_POSTERIZE:
-		effect_table_posterize(table, effect->bits);
+		effect_table_posterize(table, (unsigned)effect->factor);
 		return true;
 	case EFFECT_AUTOCONTRAST:
 		kernels->histogram(picture, count, histogram);

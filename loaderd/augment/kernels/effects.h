@@ -30,7 +30,7 @@ enum effect_kind {
 	EFFECT_GRAYSCALE,
 	EFFECT_INVERT,
 	EFFECT_SOLARIZE,  /* factor: the value (0..255) from which on bytes are inverted */
-	EFFECT_POSTERIZE, /* bits, 0 .. 8 */
+	EFFECT_POSTERIZE, /* factor: bits, 0 .. 8 */
 	EFFECT_AUTOCONTRAST,
 	EFFECT_EQUALIZE,
 	EFFECT_SHARPNESS, /* factor */
@@ -68,7 +68,6 @@ struct effect {
 	enum effect_kind kind;
 	union {
 		double factor;
-		unsigned bits;
 		float weight;
 		struct effect_gauss gauss;
 		struct effect_warp warp;

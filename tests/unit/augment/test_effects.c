@@ -128,7 +128,7 @@ static void make_effect(const struct wish *wish, const struct image *image, stru
 		if (strcmp(wish->name, names[i].name) == 0)
 			effect->kind = names[i].kind;
 	if (effect->kind == EFFECT_POSTERIZE) {
-		effect->bits = (unsigned)v[0];
+		effect->factor = v[0];
 	} else if (effect->kind == EFFECT_BLUR) {
 		effect->gauss = (struct effect_gauss){(uint32_t)v[0], (uint32_t)v[1], v[2]};
 	} else if (strcmp(wish->name, "rotate") == 0) {
