@@ -4,12 +4,8 @@
  */
 #pragma once
 
+#include "format/base/half.h"
 #include "trainer/device/cuda/conv.h"
-
-float half_to_float(uint16_t half);
-uint16_t float_to_half(float value);
-float bfloat_to_float(uint16_t bfloat);
-uint16_t float_to_bfloat(float value);
 
 void elements_to_floats(enum cuda_element element, const void *elements, float *ret_floats,
 			size_t count);

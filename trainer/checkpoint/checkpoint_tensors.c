@@ -1,4 +1,5 @@
 #include "trainer/checkpoint/checkpoint_tensors.h"
+#include "format/base/half.h"
 
 #include <errno.h>
 #include <math.h>
@@ -213,16 +214,6 @@ int checkpoint_export(const char *path, struct device_params *params, enum devic
 
 /* ---- reading ---- */
 
-/* IEEE half to float; exact. */
-static float half_value(uint16_t half)
-{
-	int exponent = half >> 10 & 31, mantissa = half & 1023;
-	float value = exponent == 31 ? (mantissa ? NAN : INFINITY)
-		      : exponent     ? ldexpf((float)(mantissa + 1024), exponent - 25)
-				     : ldexpf((float)mantissa, -24);
-	return half & 0x8000 ? -value : value;
-}
-
 /*
  * A tensor on its way in: room for the largest one, as it lies in the file and as the device takes
  * it.
@@ -251,13 +242,9 @@ static int read_elements(const struct safetensors *source, const struct safetens
 	bool wide = tensor->type == SAFETENSORS_F32;
 	int r = safetensors_read(source, tensor, wide ? ret_values : narrow, error);
 	const uint16_t *bits = narrow;
-	for (size_t i = 0; i < count && !wide && !r; i++) {
-		uint32_t bfloat16 = (uint32_t)bits[i] << 16;
-		if (tensor->type == SAFETENSORS_BF16)
-			memcpy(&ret_values[i], &bfloat16, 4);
-		else
-			ret_values[i] = half_value(bits[i]);
-	}
+	for (size_t i = 0; i < count && !wide && !r; i++)
+		ret_values[i] = tensor->type == SAFETENSORS_BF16 ? bfloat_to_float(bits[i])
+								 : half_to_float(bits[i]);
 	return r;
 }
 

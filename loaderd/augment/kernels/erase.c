@@ -1,4 +1,5 @@
 #include "loaderd/augment/kernels/erase.h"
+#include "format/base/half.h"
 #include "format/base/portable_math.h"
 #include "format/base/random.h"
 #include "loaderd/augment/kernels/store.h"
@@ -42,7 +43,7 @@ static void put(uint8_t *output, enum transform_element element, float value)
 		return;
 	case TRANSFORM_F16:
 	case TRANSFORM_BF16:
-		narrow = element == TRANSFORM_F16 ? store_f16(value) : store_bf16(value);
+		narrow = element == TRANSFORM_F16 ? float_to_half(value) : float_to_bfloat(value);
 		memcpy(output, &narrow, 2);
 		return;
 	default:

@@ -1,37 +1,8 @@
 /* Reference kernels of store; what the others must equal. */
 #include "loaderd/augment/kernels/store.h"
+#include "format/base/half.h"
 
 #include <string.h>
-
-uint16_t store_bf16(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-uint16_t store_f16(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-
-	if (magnitude >= 0x477ff000) /* 65520 and more round to infinity */
-		return (uint16_t)(sign | 0x7c00);
-	if (magnitude < 0x38800000) { /* under 2^-14: a multiple of 2^-24 */
-		float scaled;
-
-		memcpy(&scaled, &magnitude, sizeof(scaled));
-		/* Beside 0.5 the unit in the last place is 2^-24, so the addition itself rounds. */
-		scaled += 0.5f;
-		memcpy(&magnitude, &scaled, sizeof(magnitude));
-		return (uint16_t)(sign | (magnitude - 0x3f000000));
-	}
-	magnitude += 0xfff + (magnitude >> 13 & 1);
-	return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);
-}
 
 static void put(const struct store *store, uint8_t *output, size_t at, uint8_t pixel,
 		uint32_t channel)
@@ -45,11 +16,11 @@ static void put(const struct store *store, uint8_t *output, size_t at, uint8_t p
 		output[at] = pixel;
 		break;
 	case TRANSFORM_F16:
-		half = store_f16(value);
+		half = float_to_half(value);
 		memcpy(output + 2 * at, &half, sizeof(half));
 		break;
 	case TRANSFORM_BF16:
-		half = store_bf16(value);
+		half = float_to_bfloat(value);
 		memcpy(output + 2 * at, &half, sizeof(half));
 		break;
 	case TRANSFORM_F32:

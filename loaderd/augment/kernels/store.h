@@ -116,7 +116,3 @@ void store_rows(struct store *store, const uint8_t *pixels);
 void store_finish(struct store *store);
 /* Channels of the rows that it takes: a planar sample's plane of zeros is not in them. */
 uint32_t store_row_channels(const struct transform_shape *shape);
-
-/* Single precision to the two narrow types, to nearest even; not for NaN. */
-uint16_t store_f16(float value);
-uint16_t store_bf16(float value);

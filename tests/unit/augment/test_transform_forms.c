@@ -2,6 +2,7 @@
  * The forms of finished samples: types of element, layouts and channels hold the same picture,
  * large ones and at every alignment too.
  */
+#include "format/base/half.h"
 #include "loaderd/augment/kernels/store.h"
 #include "tests/unit/augment/transform_test.h"
 
@@ -62,13 +63,13 @@ static void narrow_floats_are_nearest(void **state)
 				   nextafterf((float)middle, 1e9f)};
 
 		for (int i = 0; i < 4; i++) {
-			check_nearest(values[i], store_f16((float)values[i]), from_f16);
-			check_nearest(-values[i], store_f16((float)-values[i]), from_f16);
+			check_nearest(values[i], float_to_half((float)values[i]), from_f16);
+			check_nearest(-values[i], float_to_half((float)-values[i]), from_f16);
 		}
 	}
-	assert_int_equal(store_f16(65519.996f), 0x7bff);
-	assert_int_equal(store_f16(65520.0f), 0x7c00);
-	assert_int_equal(store_f16(-1e9f), 0xfc00);
+	assert_int_equal(float_to_half(65519.996f), 0x7bff);
+	assert_int_equal(float_to_half(65520.0f), 0x7c00);
+	assert_int_equal(float_to_half(-1e9f), 0xfc00);
 	for (int i = 0; i < 200000; i++) {
 		float value = ldexpf(random_float(&rng) * 2 - 1, (int)random_below(&rng, 60) - 30);
 		uint32_t bits;
@@ -78,7 +79,7 @@ static void narrow_floats_are_nearest(void **state)
 			bits = (bits & 0xffff0000) | 0x8000;
 			memcpy(&value, &bits, sizeof(value));
 		}
-		check_nearest((double)value, store_bf16(value), from_bf16);
+		check_nearest((double)value, float_to_bfloat(value), from_bf16);
 	}
 }
 

@@ -1,4 +1,5 @@
 /* The two ends of a graph: the batch as it comes from the feed, and the loss. */
+#include "format/base/half.h"
 #include "trainer/device/cpu/cpu.h"
 
 #include <errno.h>
@@ -37,40 +38,13 @@ struct feed_job {
 	char *to;
 };
 
-/*
- * A half as a float: the exponents are rebiased by a multiplication, which gets denormals right
- * too.
- */
-static float from_half(uint16_t half)
-{
-	uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
-	float value;
-
-	if ((half & 0x7c00) == 0x7c00) {
-		bits |= 0x7f800000;
-		memcpy(&value, &bits, sizeof(value));
-	} else {
-		memcpy(&value, &bits, sizeof(value));
-		value *= 0x1p112f;
-	}
-	memcpy(&bits, &value, sizeof(bits));
-	bits |= sign;
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
 static float element_at(const struct device_batch *batch, size_t index)
 {
-	uint32_t bits;
-	float value;
-
 	switch (batch->element) {
 	case DEVICE_ELEMENT_F16:
-		return from_half(((const uint16_t *)batch->images)[index]);
+		return half_to_float(((const uint16_t *)batch->images)[index]);
 	case DEVICE_ELEMENT_BF16:
-		bits = (uint32_t)((const uint16_t *)batch->images)[index] << 16;
-		memcpy(&value, &bits, sizeof(value));
-		return value;
+		return bfloat_to_float(((const uint16_t *)batch->images)[index]);
 	case DEVICE_ELEMENT_F32:
 		return ((const float *)batch->images)[index];
 	case DEVICE_ELEMENT_U8:

@@ -4,6 +4,7 @@
  * KERNEL_WIDTH_MAX floats, one step per loop, so that a pass costs what its memory traffic costs.
  */
 #include "trainer/device/cpu/kernels.h"
+#include "format/base/half.h"
 #include "trainer/device/device.h"
 
 #include <math.h>
@@ -13,32 +14,6 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE float from_bits(uint32_t bits)
-{
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-INLINE uint32_t to_bits(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return bits;
-}
-
-/* Rounds to nearest even; a NaN stays one. */
-INLINE uint16_t to_bf16(float value)
-{
-	uint32_t bits = to_bits(value);
-	uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-	uint32_t nan = (bits >> 16) | 0x40;
-
-	return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
-
 INLINE void load_row(float *restrict to, const void *from, enum element element, size_t at,
 		     size_t width)
 {
@@ -46,7 +21,7 @@ INLINE void load_row(float *restrict to, const void *from, enum element element,
 		const uint16_t *x = (const uint16_t *)from + at;
 
 		for (size_t i = 0; i < width; i++)
-			to[i] = from_bits((uint32_t)x[i] << 16);
+			to[i] = bfloat_to_float(x[i]);
 	} else {
 		memcpy(to, (const float *)from + at, width * sizeof(float));
 	}
@@ -59,7 +34,7 @@ INLINE void add_row(float *restrict to, const void *from, enum element element, 
 		const uint16_t *x = (const uint16_t *)from + at;
 
 		for (size_t i = 0; i < width; i++)
-			to[i] += from_bits((uint32_t)x[i] << 16);
+			to[i] += bfloat_to_float(x[i]);
 	} else {
 		const float *x = (const float *)from + at;
 
@@ -75,7 +50,7 @@ INLINE void store_row(void *to, const float *restrict from, enum element element
 		uint16_t *y = (uint16_t *)to + at;
 
 		for (size_t i = 0; i < width; i++)
-			y[i] = to_bf16(from[i]);
+			y[i] = float_to_bfloat(from[i]);
 	} else {
 		memcpy((float *)to + at, from, width * sizeof(float));
 	}
@@ -103,7 +78,7 @@ INLINE float exp_fast(float x)
 	p = p * r + 1.6666665459e-1f;
 	p = p * r + 5.0000001201e-1f;
 	p = p * r * r + r + 1.0f;
-	return p * from_bits((uint32_t)((int32_t)k + 127) << 23);
+	return p * float_of_bits((uint32_t)((int32_t)k + 127) << 23);
 }
 
 /*
@@ -567,7 +542,7 @@ static bool all_finite(const void *x, enum element element, size_t count)
 
 		load_row(v, x, element, at, width);
 		for (size_t i = 0; i < width; i++)
-			bad |= (to_bits(v[i]) & 0x7f800000) == 0x7f800000;
+			bad |= (float_bits(v[i]) & 0x7f800000) == 0x7f800000;
 		if (bad)
 			return false;
 	}

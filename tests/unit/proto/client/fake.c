@@ -1,4 +1,5 @@
 #include "tests/unit/proto/client/fake.h"
+#include "format/base/half.h"
 
 #include "proto/feed.pb-c.h"
 #include "proto/framing.h"
@@ -150,17 +151,6 @@ static uint8_t fill_field(struct session *s, char *values, uint32_t field, uint3
 	return flags;
 }
 
-/* A small whole number as IEEE half precision. */
-static uint16_t half_of(uint8_t value)
-{
-	unsigned exponent = 0;
-	if (value == 0)
-		return 0;
-	while (value >> (exponent + 1))
-		exponent++;
-	return (uint16_t)((exponent + 15) << 10 | ((unsigned)value << (10 - exponent) & 0x3ff));
-}
-
 /* What a header says that cannot be, each by its script. */
 static void lie(struct session *s, struct ring_slot *slot)
 {
@@ -249,7 +239,7 @@ static void fill(struct session *s, struct ring_slot *slot, uint64_t epoch, uint
 				((uint16_t *)image)[i * values + v] = (uint16_t)(bits >> 16);
 			else
 				((uint16_t *)image)[i * values + v] =
-					half_of(fake_pixel(epoch, sample));
+					float_to_half(fake_pixel(epoch, sample));
 		}
 	}
 	lie(s, slot);
