@@ -5,35 +5,51 @@
  *     step      = NAME [ "(" [ argument { "," argument } ] ")" ]
  *     argument  = [ KEY "=" ] value
  *     value     = size | NUMBER { ":" NUMBER } | WORD
- *     size      = extent | extent "@" EPOCH { ";" extent "@" EPOCH }    (a size from that epoch on:
- * 128@0;160@6;192@12) extent    = N | WIDTH "x" HEIGHT
+ *     size      = extent | extent "@" EPOCH { ";" extent "@" EPOCH }
+ *                 (a size from that epoch on: 128@0;160@6;192@12)
+ *     extent    = N | WIDTH "x" HEIGHT
  *
  * White space separates steps and may stand round names, commas and parentheses. Arguments without
  * a key come in the order below; those shown with "=" have that default. The steps, with
  * torchvision's meaning and rounding:
  *
- *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333, chroma=exact|fast)   a random part
- * of the area, of a random shape, to size resize(size, chroma=exact|fast)   N: the short side,
- * keeping the shape; WxH: exactly center_crop(size)             the middle; black around it where
- * the image is smaller pad(extent, fill=0|reflect)   a border of N pixels, or of W at the sides and
- * H above and below random_crop(size, padding=0, fill=0|reflect)   pad, then a random place; the
- * padded image must be at least as large hflip(p=0.5|alternate) vflip(p=0.5|alternate) left-right,
- * upside down, with probability p color_jitter(brightness=0, contrast=0, saturation=0, hue=0, p=1)
- * each V (1-V to 1+V; hue: -V to V) or LOW:HIGH random_grayscale(p=0.1) random_invert(p=0.5)
- * random_autocontrast(p=0.5) random_equalize(p=0.5) random_solarize(threshold, p=0.5)
- * random_posterize(bits, p=0.5) random_adjust_sharpness(sharpness_factor, p=0.5)
- * gaussian_blur(kernel_size, sigma=0.1:2, p=1) random_rotation(degrees,
- * interpolation=nearest|bilinear, fill=0) random_affine(degrees, translate=0:0, scale=1:1, shear=0,
- * interpolation=nearest|bilinear, fill=0) random_erasing(p=0.5, scale=0.02:0.33, ratio=0.3:3.3,
- * value=0|random) cutout(size, p=1, value=0|random) rand_augment(num_ops=2, magnitude=9,
- * num_magnitude_bins=31, interpolation=nearest, fill=none)
+ *     random_resized_crop(size, scale=0.08:1, ratio=0.75:1.3333, chroma=exact|fast)
+ *             a random part of the area, of a random shape, to size
+ *     resize(size, chroma=exact|fast)
+ *             N: the short side, keeping the shape; WxH: exactly
+ *     center_crop(size)
+ *             the middle; black around it where the image is smaller
+ *     pad(extent, fill=0|reflect)
+ *             a border of N pixels, or of W at the sides and H above and below
+ *     random_crop(size, padding=0, fill=0|reflect)
+ *             pad, then a random place; the padded image must be at least as large
+ *     hflip(p=0.5|alternate) vflip(p=0.5|alternate)
+ *             left-right, upside down, with probability p
+ *     color_jitter(brightness=0, contrast=0, saturation=0, hue=0, p=1)
+ *             each V (1-V to 1+V; hue: -V to V) or LOW:HIGH
+ *     random_grayscale(p=0.1) random_invert(p=0.5) random_autocontrast(p=0.5)
+ *     random_equalize(p=0.5) random_solarize(threshold, p=0.5) random_posterize(bits, p=0.5)
+ *     random_adjust_sharpness(sharpness_factor, p=0.5)
+ *     gaussian_blur(kernel_size, sigma=0.1:2, p=1)
+ *     random_rotation(degrees, interpolation=nearest|bilinear, fill=0)
+ *     random_affine(degrees, translate=0:0, scale=1:1, shear=0,
+ *                   interpolation=nearest|bilinear, fill=0)
+ *     random_erasing(p=0.5, scale=0.02:0.33, ratio=0.3:3.3, value=0|random)
+ *     cutout(size, p=1, value=0|random)
+ *     rand_augment(num_ops=2, magnitude=9, num_magnitude_bins=31,
+ *                  interpolation=nearest, fill=none)
  *     trivial_augment_wide(num_magnitude_bins=31, interpolation=nearest, fill=none)
  *     auto_augment(imagenet|cifar10|svhn, interpolation=nearest, fill=none)
  *     aug_mix(severity=3, mixture_width=3, chain_depth=-1, alpha=1, all_ops=true,
- * interpolation=bilinear, fill=none) normalize(imagenet) normalize(dataset) normalize(mean=R:G:B,
- * std=R:G:B)   (pixel / 255 - mean) / std; needs a float type to(u8|f16|bf16|f32)           element
- * type; floats without normalize are pixel / 255 layout(nhwc|nchw)             interleaved
- * (default) or planar channels(3|4)                 RGB (default), or RGB and a channel of zeros
+ *             interpolation=bilinear, fill=none)
+ *     normalize(imagenet) normalize(dataset) normalize(mean=R:G:B, std=R:G:B)
+ *             (pixel / 255 - mean) / std; needs a float type
+ *     to(u8|f16|bf16|f32)
+ *             element type; floats without normalize are pixel / 255
+ *     layout(nhwc|nchw)
+ *             interleaved (default) or planar
+ *     channels(3|4)
+ *             RGB (default), or RGB and a channel of zeros
  *
  * A fill is one number or R:G:B, 0 to 255. A border that is reflected mirrors the picture at its
  * outermost pixels, which are not repeated. Flips that alternate are drawn for epoch 0, with

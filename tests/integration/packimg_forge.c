@@ -1,7 +1,8 @@
 /*
  * Changes a byte of a sample, or of its side data, and makes all checksums fit again, as somebody
- * with intent would: packimg_forge FILE SAMPLE data|side PLACE VALUE FILE is a single file. What
- * only a look at the scan can find is left to be found.
+ * with intent would:
+ *   packimg_forge FILE SAMPLE data|side PLACE VALUE
+ * FILE is a single file. What only a look at the scan can find is left to be found.
  */
 #include "format/layout.h"
 

@@ -3,7 +3,7 @@
  *   tree/{ant,bee,cat}/NN.jpg   ordinary JPEGs of many sizes
  *   kinds/{one,two}/...         every kind of source that packimg reads
  *   bad/x/...                   files that look like images and are not, or not whole, beside a
- * good one
+ *                               good one
  */
 #include "tools/packimg/image/image.h"
 

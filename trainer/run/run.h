@@ -1,8 +1,9 @@
 /*
  * A training run: what main starts, and everything that belongs to it.
  *
- *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first batch;
- * plan run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
+ *     run_open    (open.c) daemon, datasets, device, model; fresh start or checkpoint; first
+ *                 batch; plan
+ *     run_train   the loop (loop.c): steps, evaluations, checkpoints, log, until the end or *stop
  *     run_close
  *
  * Several ranks (comm.h) run it side by side, each on its share of every batch. Rank 0 alone reads

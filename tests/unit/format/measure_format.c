@@ -2,8 +2,9 @@
  * Measures libpackimg without the tools around it; not a test.
  *   measure_format write FOLDER FILE.pimg     packs the JPEG files below FOLDER verbatim
  *   measure_format decode FILE.pimg [COUNT]   random-resized crops per second of CPU time, bytes in
- * memory: a plain libjpeg-turbo loop that decodes whole images, one that crops and skips, and
- * packimg_decode()
+ *                                             memory: a plain libjpeg-turbo loop that decodes
+ *                                             whole images, one that crops and skips, and
+ *                                             packimg_decode()
  */
 #include "format/packimg.h"
 #include "tests/unit/format/images.h"
