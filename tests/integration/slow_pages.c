@@ -85,13 +85,15 @@ static void fetch(int fault_fd, int file, const uintptr_t begin[MAPS], uintptr_t
 }
 
 /* In a process of its own, with the memory of the worker in reach by fault_fd alone. */
-static void serve(int fault_fd, int file)
+static void serve(int fault_fd, int file, pid_t worker)
 {
 	uintptr_t begin[MAPS];
 	struct uffd_msg message;
 
 	memcpy(begin, places.begin, sizeof(begin));
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != worker) /* it ended before there was a signal to be sent */
+		_exit(0);
 	for (int fd = 3; fd < 1024; fd++)
 		if (fd != fault_fd && fd != file)
 			close(fd);
@@ -142,11 +144,11 @@ __attribute__((constructor)) static void start(void)
 
 	places.size = ((size_t)status.st_size + page - 1) / page * page;
 	register_places(fault_fd);
-	pid_t pid = fork();
+	pid_t worker = getpid(), pid = fork();
 	if (pid < 0)
 		die("fork");
 	if (pid == 0)
-		serve(fault_fd, file);
+		serve(fault_fd, file, worker);
 }
 
 /*

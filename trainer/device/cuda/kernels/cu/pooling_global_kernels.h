@@ -1,4 +1,5 @@
-/* Kernels of pool.cu over whole images, of one instance. Forward a block has one image's tile. */
+/* Kernels of pooling.cu over whole images, of one instance. Forward a block has one image's tile.
+ */
 
 /*
  * What a thread takes at once of its block's image: at position first and every columns.height

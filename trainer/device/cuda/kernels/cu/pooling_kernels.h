@@ -1,4 +1,4 @@
-/* Kernels of pool.cu over windows, of one instance. */
+/* Kernels of pooling.cu over windows, of one instance. */
 
 /* ---- maxima over windows ---- */
 
