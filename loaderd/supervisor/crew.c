@@ -833,6 +833,23 @@ static void refuse_worker(struct crew *crew, uid_t uid, int fd, int r)
 	}
 }
 
+/* There is a worker, but no room for one more connection to it. */
+static void refuse_connection(const struct worker *worker, int fd)
+{
+	struct crew *crew = worker->crew;
+	const uid_t uid = worker->user->uid;
+	if (!guests_full(&worker->guests) && worker->waiting_count < crew->arrivals_most)
+		crew_turn_away(crew, uid, fd, EDQUOT,
+			       "too many connections of all users wait for their workers; connect "
+			       "again, or raise LimitNOFILE= of the service (ulimit -n)");
+	else
+		crew_turn_away(
+			crew, uid, fd, EDQUOT,
+			"this user has as many connections as one may, %llu, and more that wait "
+			"([limits] connections_per_user)",
+			(unsigned long long)crew->config->connections_per_user);
+}
+
 void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 {
 	const struct arrival arrival = {++crew->client_id, fd, pid};
@@ -843,11 +860,7 @@ void crew_connection(struct crew *crew, uid_t uid, pid_t pid, int fd)
 	else if (guests_full(&worker->guests) ||
 		 ((worker->waiting_count > 0 || hand_over(worker, &arrival) < 0) &&
 		  !queue_up(worker, &arrival)))
-		crew_turn_away(
-			crew, uid, fd, EDQUOT,
-			"this user has as many connections as one may, %llu, and more that wait "
-			"([limits] connections_per_user)",
-			(unsigned long long)crew->config->connections_per_user);
+		refuse_connection(worker, fd);
 }
 
 static void for_all(struct crew *crew, void (*act)(struct worker *worker))
